@@ -1,0 +1,17 @@
+#pragma once
+
+namespace cordma::detail {
+
+/// Prints `file:line: contract broken: condition (why)` to stderr and aborts. Never returns.
+[[noreturn]] void contract_broken(const char* condition, const char* why, const char* file,
+                                  int line) noexcept;
+
+}  // namespace cordma::detail
+
+/// A contract between this library and the program that uses it, or within the library: checked in
+/// release builds too. Never for input that comes from a peer, a file or the device: that is an
+/// error. One condition each.
+#define CORDMA_ASSERT(condition, why)                                                   \
+  (static_cast<bool>(condition)                                                         \
+       ? void(0)                                                                        \
+       : ::cordma::detail::contract_broken(#condition, why, __FILE__, __LINE__))

@@ -1,0 +1,129 @@
+#pragma once
+
+#include <cordma/base/fixed_text.hpp>
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <system_error>
+
+namespace cordma {
+
+/// What cordma itself finds wrong. Numbers are stable: they may be logged and compared.
+enum class errc : int {
+  timed_out = 1,            ///< A deadline passed before the operation ended.
+  disconnected = 2,         ///< The connection was closed or lost, by either side.
+  closed = 3,               ///< The queue, channel or listener was closed on this side.
+  out_of_range = 4,         ///< A slice, offset or length lies outside its memory.
+  stale_slice = 5,          ///< A slice of memory that has been freed since.
+  wrong_protection_domain = 6,  ///< Memory of one PD used on a queue pair of another.
+  access_denied = 7,        ///< The local memory was not registered for this use.
+  misaligned = 8,           ///< An atomic's remote address is not a multiple of 8.
+  wrong_length = 9,         ///< An atomic of other than 8 bytes; a message above the limit.
+  too_many_slices = 10,     ///< More slices than the queue pair's max_send_sge or max_recv_sge.
+  limit_exceeded = 11,      ///< A value above what the device or an option allows.
+  illegal_transition = 12,  ///< A queue-pair state change the state machine does not have.
+  no_device = 13,           ///< No RDMA device, or none of the asked name.
+  no_gid = 14,              ///< No usable GID on the port.
+  incompatible_peer = 15,   ///< The peer's version, link layer or capabilities don't fit ours.
+  bad_handshake = 16,       ///< What the peer sent is not a handshake of ours.
+  cq_overrun = 17,          ///< The completion queue overflowed; its entries are lost.
+  device_failed = 18,       ///< The device or port reported a fatal asynchronous event.
+  receive_queue_full = 19,  ///< post_recv found no free receive request.
+  not_signaled = 20,        ///< Nothing that was posted later will complete this request.
+  no_scheduler = 21,        ///< Awaited where nothing can run a timer or resume the waiter.
+  not_supported = 22,       ///< The device or kernel lacks what this needs.
+  refused = 23,             ///< The peer refused, and said why.
+};
+
+/// The status of a failed work completion: the values of `ibv_wc_status` (ibv_poll_cq(3)), so that
+/// a program can name them without <infiniband/verbs.h>.
+enum class wc_errc : int {
+  local_length = 1,
+  local_qp_operation = 2,
+  local_eec_operation = 3,
+  local_protection = 4,
+  flushed = 5,
+  mw_bind = 6,
+  bad_response = 7,
+  local_access = 8,
+  remote_invalid_request = 9,
+  remote_access = 10,
+  remote_operation = 11,
+  retry_exceeded = 12,
+  rnr_retry_exceeded = 13,
+  local_rdd_violation = 14,
+  remote_invalid_rd_request = 15,
+  remote_aborted = 16,
+  invalid_eec = 17,
+  invalid_eec_state = 18,
+  fatal = 19,
+  response_timeout = 20,
+  general = 21,
+  tag_matching = 22,
+  tag_matching_incomplete = 23,
+};
+
+const std::error_category& errc_category() noexcept;
+const std::error_category& wc_category() noexcept;
+inline std::error_code make_error_code(errc e) noexcept { return {int(e), errc_category()}; }
+inline std::error_code make_error_code(wc_errc e) noexcept { return {int(e), wc_category()}; }
+
+}  // namespace cordma
+
+template <>
+struct std::is_error_code_enum<cordma::errc> : std::true_type {};
+template <>
+struct std::is_error_code_enum<cordma::wc_errc> : std::true_type {};
+
+namespace cordma {
+
+/// What a program can do about a failure (docs/errors.md has the table).
+enum class remedy_kind { retry_later, reconnect, fall_back, give_up };
+
+/// Names the object a call failed on: {"qp", 0x1a2}. `kind` is a string literal; null: no object.
+struct object_id {
+  const char* kind = nullptr;
+  std::uint64_t number = 0;
+};
+
+/// What failed, in which call, on which object, and the way out. Trivially copyable; building one
+/// never allocates. Prints as: `ibv_modify_qp(qp 0x1a2): Invalid argument: INIT to RTS skips RTR`.
+struct [[nodiscard]] failure {
+  std::error_code code;       ///< An errno (system_category), a `wc_errc` or an `errc`.
+  const char* call = "";      ///< A string literal: "ibv_modify_qp".
+  object_id object{};
+  fixed_text<240> detail{};   ///< The value that was wrong and the way out; may be empty.
+  std::uint32_t vendor = 0;   ///< `ibv_wc::vendor_err`; 0 when there is none.
+  std::uint32_t index = 0;    ///< In a batch: which request failed first.
+
+  [[nodiscard]] remedy_kind remedy() const noexcept;
+  [[nodiscard]] std::string to_string() const;
+};
+
+/// A `failure` of a system call or verb: `code` is `errno_value` in the system category.
+failure errno_failure(int errno_value, const char* call, object_id object = {},
+                      fixed_text<240> detail = {}) noexcept;
+
+/// Thrown by setup and by awaiting an operation that failed. `what()` is `failure().to_string()`.
+class error : public std::system_error {
+ public:
+  explicit error(const failure& f);
+  [[nodiscard]] const struct failure& failure() const noexcept { return failure_; }
+  [[nodiscard]] const char* what() const noexcept override { return text_->c_str(); }
+
+ private:
+  struct failure failure_;
+  // Shared because exceptions are copied, and a copy must not throw.
+  std::shared_ptr<const std::string> text_;
+};
+
+/// Thrown by awaiting an operation that was stopped. Not an `error`: nothing went wrong, and nobody
+/// logs, counts or reports it. A scope takes it as a normal end.
+class cancelled : public std::exception {
+ public:
+  [[nodiscard]] const char* what() const noexcept override { return "cordma: stopped"; }
+};
+
+}  // namespace cordma

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cordma/base/assert.hpp>
+
+namespace cordma {
+
+/// Makes its owner linkable into one `intrusive_list` at a time. Unlinks itself when destroyed, so
+/// a coroutine frame that goes away leaves no dangling neighbour.
+class list_hook {
+ public:
+  list_hook() noexcept = default;
+  list_hook(const list_hook&) = delete;
+  list_hook& operator=(const list_hook&) = delete;
+  ~list_hook() { unlink(); }
+
+  [[nodiscard]] bool is_linked() const noexcept { return next_ != nullptr; }
+  void unlink() noexcept {
+    if (!is_linked()) return;
+    prev_->next_ = next_;
+    next_->prev_ = prev_;
+    prev_ = next_ = nullptr;
+  }
+
+ private:
+  template <class T>
+  friend class intrusive_list;
+  void insert_before(list_hook& position) noexcept {
+    prev_ = position.prev_;
+    next_ = &position;
+    prev_->next_ = this;
+    position.prev_ = this;
+  }
+
+  list_hook* prev_ = nullptr;
+  list_hook* next_ = nullptr;
+};
+
+/// A FIFO of objects that derive from `list_hook`; owns none of them and never allocates.
+/// `T` must derive from `list_hook` unambiguously.
+template <class T>
+class intrusive_list {
+ public:
+  intrusive_list() noexcept { ends_.prev_ = ends_.next_ = &ends_; }
+  intrusive_list(const intrusive_list&) = delete;
+  intrusive_list& operator=(const intrusive_list&) = delete;
+  ~intrusive_list() {
+    while (!empty()) ends_.next_->unlink();
+    ends_.prev_ = ends_.next_ = nullptr;
+  }
+
+  [[nodiscard]] bool empty() const noexcept { return ends_.next_ == &ends_; }
+  [[nodiscard]] T& front() noexcept {
+    CORDMA_ASSERT(!empty(), "front of an empty list");
+    return static_cast<T&>(*ends_.next_);
+  }
+  void push_back(T& item) noexcept {
+    list_hook& hook = item;
+    CORDMA_ASSERT(!hook.is_linked(), "already in a list");
+    hook.insert_before(ends_);
+  }
+  void push_front(T& item) noexcept {
+    list_hook& hook = item;
+    CORDMA_ASSERT(!hook.is_linked(), "already in a list");
+    hook.insert_before(*ends_.next_);
+  }
+  T& pop_front() noexcept {
+    T& item = front();
+    static_cast<list_hook&>(item).unlink();
+    return item;
+  }
+  /// Moves everything of `other` to the back of this list, in order.
+  void splice_back(intrusive_list& other) noexcept {
+    if (other.empty()) return;
+    list_hook* const first = other.ends_.next_;
+    list_hook* const last = other.ends_.prev_;
+    other.ends_.prev_ = other.ends_.next_ = &other.ends_;
+    first->prev_ = ends_.prev_;
+    ends_.prev_->next_ = first;
+    last->next_ = &ends_;
+    ends_.prev_ = last;
+  }
+
+ private:
+  list_hook ends_;
+};
+
+}  // namespace cordma

@@ -1,0 +1,167 @@
+#include <cordma/base/error.hpp>
+
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+
+namespace cordma {
+namespace {
+
+const char* text_of(errc e) noexcept {
+  switch (e) {
+    case errc::timed_out: return "deadline passed";
+    case errc::disconnected: return "disconnected";
+    case errc::closed: return "closed on this side";
+    case errc::out_of_range: return "out of range";
+    case errc::stale_slice: return "slice of memory that was freed";
+    case errc::wrong_protection_domain: return "memory of another protection domain";
+    case errc::access_denied: return "memory not registered for this access";
+    case errc::misaligned: return "not aligned to 8 bytes";
+    case errc::wrong_length: return "wrong length";
+    case errc::too_many_slices: return "too many slices";
+    case errc::limit_exceeded: return "limit exceeded";
+    case errc::illegal_transition: return "illegal queue-pair transition";
+    case errc::no_device: return "no such RDMA device";
+    case errc::no_gid: return "no usable GID";
+    case errc::incompatible_peer: return "incompatible peer";
+    case errc::bad_handshake: return "not a cordma handshake";
+    case errc::cq_overrun: return "completion queue overrun";
+    case errc::device_failed: return "device failed";
+    case errc::receive_queue_full: return "receive queue full";
+    case errc::not_signaled: return "unsignaled, and nothing signaled was posted after it";
+    case errc::no_scheduler: return "no scheduler here";
+    case errc::not_supported: return "not supported";
+    case errc::refused: return "refused by the peer";
+  }
+  return "unknown cordma error";
+}
+
+const char* text_of(wc_errc e) noexcept {
+  switch (e) {
+    case wc_errc::local_length: return "local length error";
+    case wc_errc::local_qp_operation: return "local QP operation error";
+    case wc_errc::local_eec_operation: return "local EE context operation error";
+    case wc_errc::local_protection: return "local protection error";
+    case wc_errc::flushed: return "work request flushed";
+    case wc_errc::mw_bind: return "memory window bind error";
+    case wc_errc::bad_response: return "bad response";
+    case wc_errc::local_access: return "local access error";
+    case wc_errc::remote_invalid_request: return "remote invalid request";
+    case wc_errc::remote_access: return "remote access error";
+    case wc_errc::remote_operation: return "remote operation error";
+    case wc_errc::retry_exceeded: return "transport retry counter exceeded";
+    case wc_errc::rnr_retry_exceeded: return "RNR retry counter exceeded";
+    case wc_errc::local_rdd_violation: return "local RDD violation";
+    case wc_errc::remote_invalid_rd_request: return "remote invalid RD request";
+    case wc_errc::remote_aborted: return "remote aborted";
+    case wc_errc::invalid_eec: return "invalid EE context number";
+    case wc_errc::invalid_eec_state: return "invalid EE context state";
+    case wc_errc::fatal: return "fatal error";
+    case wc_errc::response_timeout: return "response timeout";
+    case wc_errc::general: return "general error";
+    case wc_errc::tag_matching: return "tag matching error";
+    case wc_errc::tag_matching_incomplete: return "tag matching incomplete";
+  }
+  return "unknown work completion status";
+}
+
+template <class Enum>
+class category final : public std::error_category {
+ public:
+  explicit constexpr category(const char* name) noexcept : name_{name} {}
+  const char* name() const noexcept override { return name_; }
+  std::string message(int value) const override { return text_of(Enum(value)); }
+
+ private:
+  const char* name_;
+};
+
+remedy_kind remedy_of(errc e) noexcept {
+  switch (e) {
+    case errc::timed_out:
+    case errc::receive_queue_full:
+    case errc::refused: return remedy_kind::retry_later;
+    case errc::disconnected:
+    case errc::cq_overrun:
+    case errc::device_failed: return remedy_kind::reconnect;
+    case errc::no_device:
+    case errc::no_gid:
+    case errc::incompatible_peer:
+    case errc::not_supported: return remedy_kind::fall_back;
+    default: return remedy_kind::give_up;
+  }
+}
+
+remedy_kind remedy_of_errno(int value) noexcept {
+  switch (value) {
+    case EAGAIN:
+    case EBUSY:
+    case EINTR:
+    case ENOMEM:
+    case ENOBUFS:
+    case EMFILE:
+    case ENFILE:
+    case ECONNREFUSED:
+    case ETIMEDOUT:
+    case EADDRINUSE: return remedy_kind::retry_later;
+    case ECONNRESET:
+    case EPIPE:
+    case EIO: return remedy_kind::reconnect;
+    case EOPNOTSUPP:
+    case ENOSYS:
+    case ENODEV: return remedy_kind::fall_back;
+    default: return remedy_kind::give_up;
+  }
+}
+
+}  // namespace
+
+const std::error_category& errc_category() noexcept {
+  static const category<errc> instance{"cordma"};
+  return instance;
+}
+
+const std::error_category& wc_category() noexcept {
+  static const category<wc_errc> instance{"ibv_wc_status"};
+  return instance;
+}
+
+failure errno_failure(int errno_value, const char* call, object_id object,
+                      fixed_text<240> detail) noexcept {
+  return {.code = {errno_value, std::system_category()},
+          .call = call,
+          .object = object,
+          .detail = detail};
+}
+
+remedy_kind failure::remedy() const noexcept {
+  if (code.category() == errc_category()) return remedy_of(errc(code.value()));
+  // Any failed work completion leaves the queue pair in the error state.
+  if (code.category() == wc_category()) return remedy_kind::reconnect;
+  return remedy_of_errno(code.value());
+}
+
+std::string failure::to_string() const {
+  std::string text{call};
+  if (object.kind != nullptr) {
+    char name[64];
+    std::snprintf(name, sizeof name, "(%s 0x%" PRIx64 ")", object.kind, object.number);
+    text += name;
+  }
+  if (!text.empty()) text += ": ";
+  text += code.message();
+  if (vendor != 0) {
+    char number[32];
+    std::snprintf(number, sizeof number, " (vendor 0x%" PRIx32 ")", vendor);
+    text += number;
+  }
+  if (!detail.empty()) text.append(": ").append(detail.view());
+  return text;
+}
+
+error::error(const struct failure& f)
+    : std::system_error{f.code},
+      failure_{f},
+      text_{std::make_shared<const std::string>(f.to_string())} {}
+
+}  // namespace cordma
