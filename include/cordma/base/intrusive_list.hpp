@@ -4,13 +4,23 @@
 
 namespace cordma {
 
-/// Makes its owner linkable into one `intrusive_list` at a time. Unlinks itself when destroyed, so
-/// a coroutine frame that goes away leaves no dangling neighbour.
+template <class T>
+class intrusive_list;
+
+/// Makes a `T` that derives from it linkable into one `intrusive_list<T>` at a time. Unlinks itself when destroyed, so
+/// a coroutine frame that goes away leaves no dangling neighbour; moving it takes its place in the
+/// list, so that a handle can be moved while it waits.
+template <class T>
 class list_hook {
  public:
   list_hook() noexcept = default;
-  list_hook(const list_hook&) = delete;
-  list_hook& operator=(const list_hook&) = delete;
+  list_hook(list_hook&& other) noexcept { take_place(other); }
+  list_hook& operator=(list_hook&& other) noexcept {
+    if (this == &other) return *this;
+    unlink();
+    take_place(other);
+    return *this;
+  }
   ~list_hook() { unlink(); }
 
   [[nodiscard]] bool is_linked() const noexcept { return next_ != nullptr; }
@@ -22,8 +32,12 @@ class list_hook {
   }
 
  private:
-  template <class T>
-  friend class intrusive_list;
+  friend class intrusive_list<T>;
+  void take_place(list_hook& other) noexcept {
+    if (!other.is_linked()) return;
+    insert_before(other);
+    other.unlink();
+  }
   void insert_before(list_hook& position) noexcept {
     prev_ = position.prev_;
     next_ = &position;
@@ -35,8 +49,7 @@ class list_hook {
   list_hook* next_ = nullptr;
 };
 
-/// A FIFO of objects that derive from `list_hook`; owns none of them and never allocates.
-/// `T` must derive from `list_hook` unambiguously.
+/// A FIFO of objects that derive from `list_hook<T>`; owns none of them and never allocates.
 template <class T>
 class intrusive_list {
  public:
@@ -54,25 +67,25 @@ class intrusive_list {
     return static_cast<T&>(*ends_.next_);
   }
   void push_back(T& item) noexcept {
-    list_hook& hook = item;
+    list_hook<T>& hook = item;
     CORDMA_ASSERT(!hook.is_linked(), "already in a list");
     hook.insert_before(ends_);
   }
   void push_front(T& item) noexcept {
-    list_hook& hook = item;
+    list_hook<T>& hook = item;
     CORDMA_ASSERT(!hook.is_linked(), "already in a list");
     hook.insert_before(*ends_.next_);
   }
   T& pop_front() noexcept {
     T& item = front();
-    static_cast<list_hook&>(item).unlink();
+    static_cast<list_hook<T>&>(item).unlink();
     return item;
   }
   /// Moves everything of `other` to the back of this list, in order.
   void splice_back(intrusive_list& other) noexcept {
     if (other.empty()) return;
-    list_hook* const first = other.ends_.next_;
-    list_hook* const last = other.ends_.prev_;
+    list_hook<T>* const first = other.ends_.next_;
+    list_hook<T>* const last = other.ends_.prev_;
     other.ends_.prev_ = other.ends_.next_ = &other.ends_;
     first->prev_ = ends_.prev_;
     ends_.prev_->next_ = first;
@@ -81,7 +94,7 @@ class intrusive_list {
   }
 
  private:
-  list_hook ends_;
+  list_hook<T> ends_;
 };
 
 }  // namespace cordma

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cordma/coro/operation.hpp>
+
+namespace cordma {
+
+/// Set or not set; `wait` ends once it is set, and stays ended when it is reset since.
+/// Thread: one. Must outlive its waiters.
+class event {
+ public:
+  class wait_op;
+
+  event() noexcept = default;
+  ~event();
+  event(const event&) = delete;
+  event& operator=(const event&) = delete;
+
+  [[nodiscard]] bool is_set() const noexcept { return set_; }
+  void set() noexcept;
+  void reset() noexcept { set_ = false; }
+  /// Throws `cancelled` when a stop came first.
+  wait_op wait() noexcept;
+
+ private:
+  bool set_ = false;
+  intrusive_list<wait_op> waiting_;
+};
+
+class [[nodiscard]] event::wait_op : public operation_base<wait_op>,
+                                     public list_hook<event::wait_op>,
+                                     private suspension {
+ public:
+  using value_type = void;
+
+  bool start(waiter& w, const environment& env) noexcept {
+    if (event_.set_) return true;
+    stopped_ = env.stop.stop_requested();
+    if (stopped_) return true;
+    event_.waiting_.push_back(*this);
+    begin(w, env);
+    return false;
+  }
+  [[nodiscard]] bool failed() const noexcept { return stopped_; }
+  void take() { take_result().value(); }
+  result<void> take_result() noexcept {
+    if (stopped_) return cancelled_result;
+    return {};
+  }
+
+ private:
+  friend class event;
+  explicit wait_op(event& e) noexcept : suspension{&on_stop}, event_{e} {}
+  static void on_stop(stop_callback& callback) noexcept {
+    auto& self = static_cast<wait_op&>(callback);
+    self.list_hook<wait_op>::unlink();
+    self.stopped_ = true;
+    self.end();
+  }
+
+  event& event_;
+  bool stopped_ = false;
+};
+
+inline event::~event() { CORDMA_ASSERT(waiting_.empty(), "event destroyed while awaited"); }
+
+inline void event::set() noexcept {
+  set_ = true;
+  while (!waiting_.empty()) waiting_.pop_front().end();
+}
+
+inline event::wait_op event::wait() noexcept { return wait_op{*this}; }
+
+}  // namespace cordma

@@ -1,0 +1,139 @@
+#pragma once
+
+#include <cordma/base/result.hpp>
+#include <cordma/coro/scheduler.hpp>
+#include <cordma/coro/waiter.hpp>
+
+#include <concepts>
+#include <type_traits>
+#include <utility>
+
+namespace cordma {
+
+/// Something that can be started once, ends once, and then gives its outcome. Every awaitable of
+/// cordma is one, so the combinators take them as they are, without a coroutine frame.
+///
+/// - `start(w, env)`: true when it has ended already (`w` is not told), else `w.done()` is called
+///   exactly once, when it ends; a task may even end, and tell, before `start` returns.
+/// - `failed()`: once ended, whether `take` would throw.
+/// - `take()`: once ended and at most once: the value, or throws `error` or `cancelled`.
+/// - `take_result()`: the same without throwing (a task passes on exceptions that are not ours).
+/// - Movable until started. Destroying it at any time only detaches: nothing is told any more.
+template <class Op>
+concept operation = requires(std::remove_reference_t<Op>& op, waiter& w, const environment& env) {
+  typename std::remove_reference_t<Op>::value_type;
+  { op.start(w, env) } -> std::same_as<bool>;
+  { op.failed() } noexcept -> std::same_as<bool>;
+  { op.take() } -> std::same_as<typename std::remove_reference_t<Op>::value_type>;
+  { op.take_result() };
+};
+
+template <class Op>
+using value_of = typename std::remove_reference_t<Op>::value_type;
+
+/// Awaits an operation. Holds a reference: the operation is a temporary of the awaiting expression,
+/// or a handle that outlives it.
+template <class Op>
+class [[nodiscard]] operation_awaiter : private waiter {
+ public:
+  explicit operation_awaiter(Op& op) noexcept : waiter{&resume}, op_{op} {}
+  operation_awaiter(operation_awaiter&&) = delete;
+
+  [[nodiscard]] bool await_ready() const noexcept { return false; }
+  template <class Promise>
+  bool await_suspend(std::coroutine_handle<Promise> handle) {
+    handle_ = handle;
+    return !op_.start(*this, environment_of(handle.promise()));
+  }
+  value_of<Op> await_resume() { return op_.take(); }
+
+ private:
+  static std::coroutine_handle<> resume(waiter& self) noexcept {
+    return static_cast<operation_awaiter&>(self).handle_;
+  }
+
+  Op& op_;
+  std::coroutine_handle<> handle_;
+};
+
+/// Gives `Op` its `co_await`.
+template <class Op>
+struct operation_base {
+  operation_awaiter<Op> operator co_await() && noexcept {
+    return operation_awaiter<Op>{static_cast<Op&>(*this)};
+  }
+  operation_awaiter<Op> operator co_await() & noexcept {
+    return operation_awaiter<Op>{static_cast<Op&>(*this)};
+  }
+};
+
+/// What a suspended operation keeps of whoever waits for it: the waiter, where to resume it, and
+/// its place among those a stop would tell. For operations to inherit privately.
+class suspension : public stop_callback {
+ public:
+  explicit suspension(function on_stop) noexcept : stop_callback{on_stop} {}
+
+  /// `env.stop` must not have been requested.
+  void begin(waiter& w, const environment& env) noexcept {
+    waiter_ = &w;
+    scheduler_ = env.scheduler;
+    env.stop.register_callback(*this);
+  }
+  [[nodiscard]] bool is_waiting() const noexcept { return waiter_ != nullptr; }
+  /// Forgets the waiter and hands it to its scheduler; without one it is resumed here and now, and
+  /// the caller must touch no member after.
+  void end() noexcept {
+    unlink();
+    waiter& w = *std::exchange(waiter_, nullptr);
+    if (scheduler_ != nullptr) {
+      scheduler_->schedule(w);
+    } else {
+      w.done().resume();
+    }
+  }
+
+ private:
+  waiter* waiter_ = nullptr;
+  scheduler* scheduler_ = nullptr;
+};
+
+/// `co_await as_result(op)` gives a `result` instead of throwing.
+template <class Op>
+class [[nodiscard]] as_result_op : public operation_base<as_result_op<Op>> {
+ public:
+  using value_type = result<value_of<Op>>;
+  explicit as_result_op(Op&& op) : op_{std::forward<Op>(op)} {}
+
+  bool start(waiter& w, const environment& env) { return op_.start(w, env); }
+  [[nodiscard]] bool failed() const noexcept { return false; }
+  value_type take() { return op_.take_result(); }
+  result<value_type> take_result() { return take(); }
+
+ private:
+  Op op_;
+};
+
+template <operation Op>
+as_result_op<Op> as_result(Op&& op) {
+  return as_result_op<Op>{std::forward<Op>(op)};
+}
+
+/// `co_await current_environment()`: the awaiting coroutine's scheduler and stop token.
+class [[nodiscard]] environment_op : public operation_base<environment_op> {
+ public:
+  using value_type = environment;
+  bool start(waiter&, const environment& env) noexcept {
+    environment_ = env;
+    return true;
+  }
+  [[nodiscard]] bool failed() const noexcept { return false; }
+  environment take() noexcept { return environment_; }
+  result<environment> take_result() noexcept { return environment_; }
+
+ private:
+  environment environment_;
+};
+
+inline environment_op current_environment() noexcept { return {}; }
+
+}  // namespace cordma

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cordma/base/intrusive_list.hpp>
+#include <cordma/coro/waiter.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace cordma {
+
+using duration = std::chrono::steady_clock::duration;
+using time_point = std::chrono::steady_clock::time_point;
+
+/// Where a scheduler reads the time: a seam, so that tests turn the clock by hand.
+class time_source {
+ public:
+  virtual ~time_source() = default;
+  [[nodiscard]] virtual time_point now() const noexcept = 0;
+  /// CLOCK_MONOTONIC.
+  static const time_source& monotonic() noexcept;
+};
+
+/// A clock that moves only when told to.
+class manual_clock final : public time_source {
+ public:
+  [[nodiscard]] time_point now() const noexcept override { return now_; }
+  void advance(duration by) noexcept { now_ += by; }
+
+ private:
+  time_point now_{};
+};
+
+/// Calls a function at a time. In place; disarms itself when destroyed.
+class timer {
+ public:
+  using function = void (*)(timer&) noexcept;
+  explicit timer(function on_fire) noexcept : on_fire_{on_fire} {}
+  /// Only before it is armed: operations are moved only before they start.
+  timer(timer&& other) noexcept;
+  timer& operator=(timer&&) = delete;
+  ~timer() { disarm(); }
+
+  [[nodiscard]] bool is_armed() const noexcept { return home_ != nullptr; }
+  void disarm() noexcept;
+
+ private:
+  friend class scheduler;
+  scheduler* home_ = nullptr;  // Null: not armed.
+  std::size_t position_ = 0;   // In the home's heap.
+  time_point deadline_{};
+  std::uint64_t order_ = 0;    // Equal deadlines fire in the order they were set.
+  function on_fire_;
+};
+
+/// One thread's list of coroutines that can go on, and its timers. Knows no file descriptor; the
+/// executor adds those. Thread: one. Cost: `schedule` is four stores; arming a timer is
+/// O(log timers), and allocates only while the heap grows.
+class scheduler {
+ public:
+  explicit scheduler(const time_source& clock = time_source::monotonic()) noexcept
+      : clock_{clock} {}
+  scheduler(const scheduler&) = delete;
+  scheduler& operator=(const scheduler&) = delete;
+  ~scheduler();
+
+  /// Puts `w` at the end of the ready list; it is resumed from `run_ready`, never from here.
+  void schedule(waiter& w) noexcept { ready_.push_back(w); }
+  [[nodiscard]] bool has_ready() const noexcept { return !ready_.empty(); }
+  /// Resumes what is ready now; what that makes ready waits for the next call, so that one call is
+  /// bounded and I/O gets its turn. Returns how many it resumed.
+  std::size_t run_ready() noexcept;
+
+  void arm(timer& t, time_point deadline);
+  [[nodiscard]] std::optional<time_point> next_deadline() const noexcept;
+  /// Fires the timers whose deadline has come. Returns how many.
+  std::size_t fire_due() noexcept;
+  [[nodiscard]] time_point now() const noexcept { return clock_.now(); }
+
+ private:
+  friend class timer;
+  void place(timer& t, std::size_t position) noexcept;
+  void sift_up(timer& t, std::size_t position) noexcept;
+  void sift_down(timer& t, std::size_t position) noexcept;
+  void remove(timer& t) noexcept;
+
+  const time_source& clock_;
+  intrusive_list<waiter> ready_;
+  std::vector<timer*> timers_;  // A binary heap, the earliest first.
+  std::uint64_t order_ = 0;
+};
+
+}  // namespace cordma

@@ -1,0 +1,174 @@
+#pragma once
+
+#include <cordma/coro/task.hpp>
+
+#include <exception>
+
+namespace cordma {
+
+/// Where tasks run side by side, and are waited for: nothing that it started outlives it. The first
+/// error stops the others and is thrown by `join`; a task that ends with `cancelled` ended normally.
+/// Must be joined before it is destroyed (`with_scope` sees to that when an exception comes between).
+/// Thread: the scheduler's. Cost of a spawn: one frame, no malloc once warm.
+class scope {
+ public:
+  class join_op;
+
+  explicit scope(scheduler& home) noexcept : environment_{&home, stop_token{stop_}} {}
+  scope(const scope&) = delete;
+  scope& operator=(const scope&) = delete;
+  ~scope() { CORDMA_ASSERT(running_ == 0, "a scope must be joined before it is destroyed"); }
+
+  /// Takes a task, or any operation; it starts at the scheduler's next turn, in order.
+  template <operation Op>
+  void spawn(Op op) {
+    run(*this, std::move(op)).begin();
+  }
+  /// Asks all that run, and all that will be spawned, to stop.
+  void request_stop() noexcept { stop_.request_stop(); }
+  [[nodiscard]] stop_token token() noexcept { return stop_; }
+  [[nodiscard]] std::size_t running() const noexcept { return running_; }
+  /// Waits until nothing runs, then throws the first error, if any. A stop of the awaiting task is
+  /// passed on to those that run; they are waited for all the same.
+  join_op join() noexcept;
+
+ private:
+  class spawned {
+   public:
+    class promise_type : public frame_cache::recycled, public waiter {
+     public:
+      template <class Op>
+      promise_type(scope& home, Op&) noexcept : waiter{&enter}, scope_{home} {
+        ++scope_.running_;
+      }
+      spawned get_return_object() noexcept { return spawned{*this}; }
+      std::suspend_always initial_suspend() const noexcept { return {}; }
+      auto final_suspend() const noexcept {
+        struct ending {
+          bool await_ready() const noexcept { return false; }
+          void await_resume() const noexcept {}
+          std::coroutine_handle<> await_suspend(
+              std::coroutine_handle<promise_type> frame) const noexcept {
+            scope& home = frame.promise().scope_;
+            frame.destroy();
+            return home.one_ended();
+          }
+        };
+        return ending{};
+      }
+      void return_void() const noexcept {}
+      void unhandled_exception() noexcept { scope_.one_failed(); }
+      [[nodiscard]] const cordma::environment& environment() const noexcept {
+        return scope_.environment_;
+      }
+      scope& home() noexcept { return scope_; }
+
+     private:
+      static std::coroutine_handle<> enter(waiter& self) noexcept {
+        return std::coroutine_handle<promise_type>::from_promise(
+            static_cast<promise_type&>(self));
+      }
+      scope& scope_;
+    };
+
+    void begin() noexcept { promise_.home().environment_.scheduler->schedule(promise_); }
+
+   private:
+    explicit spawned(promise_type& promise) noexcept : promise_{promise} {}
+    promise_type& promise_;
+  };
+
+  template <class Op>
+  static spawned run(scope&, Op op) {
+    co_await std::move(op);
+  }
+
+  void one_failed() noexcept {
+    try {
+      throw;
+    } catch (const cancelled&) {
+      return;
+    } catch (...) {
+      if (!first_error_) first_error_ = std::current_exception();
+    }
+    request_stop();
+  }
+  std::coroutine_handle<> one_ended() noexcept {
+    if (--running_ > 0 || joiner_ == nullptr) return std::noop_coroutine();
+    return std::exchange(joiner_, nullptr)->done();
+  }
+
+  stop_source stop_;
+  environment environment_;
+  std::size_t running_ = 0;
+  waiter* joiner_ = nullptr;
+  std::exception_ptr first_error_;
+};
+
+class [[nodiscard]] scope::join_op : public operation_base<join_op>, private stop_callback {
+ public:
+  using value_type = void;
+
+  bool start(waiter& w, const environment& env) noexcept {
+    if (env.stop.stop_requested()) scope_.request_stop();
+    if (scope_.running_ == 0) return true;
+    CORDMA_ASSERT(scope_.joiner_ == nullptr, "a scope is joined by one coroutine at a time");
+    scope_.joiner_ = waiter_ = &w;
+    if (!env.stop.stop_requested()) env.stop.register_callback(*this);
+    return false;
+  }
+  [[nodiscard]] bool failed() const noexcept { return scope_.first_error_ != nullptr; }
+  void take() {
+    if (failed()) std::rethrow_exception(std::exchange(scope_.first_error_, nullptr));
+  }
+  result<void> take_result() {
+    try {
+      take();
+      return {};
+    } catch (const error& e) {
+      return e.failure();
+    }
+  }
+
+  join_op(join_op&& other) noexcept : stop_callback{&pass_on}, scope_{other.scope_} {}
+  ~join_op() {
+    // The coroutine that joins was destroyed: the scope must not wake it.
+    if (waiter_ != nullptr && scope_.joiner_ == waiter_) scope_.joiner_ = nullptr;
+  }
+
+ private:
+  friend class scope;
+  explicit join_op(scope& home) noexcept : stop_callback{&pass_on}, scope_{home} {}
+  static void pass_on(stop_callback& self) noexcept {
+    static_cast<join_op&>(self).scope_.request_stop();
+  }
+
+  scope& scope_;
+  waiter* waiter_ = nullptr;
+};
+
+inline scope::join_op scope::join() noexcept { return join_op{*this}; }
+
+/// Runs `co_await body(scope)`, then joins the scope, also when the body throws: then the others
+/// are stopped first, and the body's exception is the one that comes out. The body may be a lambda
+/// with captures: it lives until the scope is joined.
+template <class Body>
+task<> with_scope(Body body) {
+  const environment env = co_await current_environment();
+  if (env.scheduler == nullptr) throw error{{.code = errc::no_scheduler, .call = "with_scope"}};
+  scope inner{*env.scheduler};
+  std::exception_ptr thrown;
+  try {
+    co_await body(inner);
+  } catch (...) {
+    thrown = std::current_exception();
+    inner.request_stop();
+  }
+  if (thrown) {
+    static_cast<void>(co_await as_result(inner.join()));
+    std::rethrow_exception(thrown);
+  }
+  co_await inner.join();
+}
+
+}  // namespace cordma

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cordma/coro/operation.hpp>
+
+namespace cordma {
+
+/// Waits until a time. Throws `cancelled` when a stop came first, and `errc::no_scheduler` when
+/// neither the awaiting coroutine nor the caller names a scheduler.
+/// Thread: the scheduler's. Cost: O(log timers), no system call of its own.
+class [[nodiscard]] sleep_op : public operation_base<sleep_op>, private timer, private suspension {
+ public:
+  using value_type = void;
+  /// `home`: whose clock; null takes the awaiting coroutine's.
+  sleep_op(duration length, scheduler* home) noexcept
+      : timer{&on_fire}, suspension{&on_stop}, length_{length}, home_{home} {}
+  sleep_op(time_point deadline, scheduler* home) noexcept
+      : timer{&on_fire}, suspension{&on_stop}, deadline_{deadline}, home_{home} {}
+
+  bool start(waiter& w, const environment& env) {
+    if (home_ == nullptr) home_ = env.scheduler;
+    if (home_ == nullptr) return end(outcome::no_scheduler);
+    if (env.stop.stop_requested()) return end(outcome::stopped);
+    home_->arm(*this, deadline_ ? *deadline_ : home_->now() + length_);
+    begin(w, {home_, env.stop});
+    return false;
+  }
+  [[nodiscard]] bool failed() const noexcept { return outcome_ != outcome::slept; }
+  void take() { take_result().value(); }
+  result<void> take_result() noexcept {
+    if (outcome_ == outcome::stopped) return cancelled_result;
+    if (outcome_ == outcome::no_scheduler) {
+      return failure{.code = errc::no_scheduler, .call = "sleep"};
+    }
+    return {};
+  }
+
+ private:
+  enum class outcome : unsigned char { slept, stopped, no_scheduler };
+
+  static void on_fire(timer& self) noexcept { static_cast<sleep_op&>(self).suspension::end(); }
+  static void on_stop(stop_callback& callback) noexcept {
+    auto& self = static_cast<sleep_op&>(callback);
+    self.disarm();
+    self.outcome_ = outcome::stopped;
+    self.suspension::end();
+  }
+  bool end(outcome how) noexcept {
+    outcome_ = how;
+    return true;
+  }
+
+  duration length_{};
+  std::optional<time_point> deadline_;
+  outcome outcome_ = outcome::slept;
+  scheduler* home_;
+};
+
+/// `co_await sleep_for(10ms)` in a task; `executor::sleep_for` works in any coroutine.
+inline sleep_op sleep_for(duration length) noexcept { return {length, nullptr}; }
+inline sleep_op sleep_until(time_point deadline) noexcept { return {deadline, nullptr}; }
+
+}  // namespace cordma

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cordma/coro/operation.hpp>
+
+namespace cordma {
+
+namespace detail {
+
+/// Runs what is ready, and waits for timers, until `ended`. Asserts when neither is left: nothing
+/// on this thread could end the operation then.
+void drive(scheduler& home, const bool& ended);
+
+class end_flag : public waiter {
+ public:
+  end_flag() noexcept : waiter{&set} {}
+  [[nodiscard]] const bool& is_set() const noexcept { return set_; }
+
+ private:
+  static std::coroutine_handle<> set(waiter& self) noexcept {
+    static_cast<end_flag&>(self).set_ = true;
+    return std::noop_coroutine();
+  }
+  bool set_ = false;
+};
+
+}  // namespace detail
+
+/// Runs a task or another operation to its end on this thread, which meanwhile serves `home`'s
+/// ready list and timers, and gives its value or throws. For what needs no I/O: `executor::run` is
+/// the one for programs.
+template <operation Op>
+value_of<Op> sync_wait(scheduler& home, Op&& op) {
+  detail::end_flag flag;
+  if (!op.start(flag, environment{&home, {}})) detail::drive(home, flag.is_set());
+  return op.take();
+}
+
+template <operation Op>
+value_of<Op> sync_wait(Op&& op) {
+  scheduler home;
+  return sync_wait(home, std::forward<Op>(op));
+}
+
+}  // namespace cordma

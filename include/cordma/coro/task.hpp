@@ -1,0 +1,167 @@
+#pragma once
+
+#include <cordma/base/assert.hpp>
+#include <cordma/coro/frame_cache.hpp>
+#include <cordma/coro/operation.hpp>
+
+#include <exception>
+#include <optional>
+
+namespace cordma {
+
+template <class T = void>
+class task;
+
+namespace detail {
+
+class task_promise_base : public frame_cache::recycled {
+ public:
+  [[nodiscard]] std::suspend_always initial_suspend() const noexcept { return {}; }
+  auto final_suspend() const noexcept {
+    struct ending {
+      bool await_ready() const noexcept { return false; }
+      void await_resume() const noexcept {}
+      std::coroutine_handle<> await_suspend(
+          std::coroutine_handle<> /*this frame*/) const noexcept {
+        return waiter_ != nullptr ? waiter_->done() : continuation_;
+      }
+      std::coroutine_handle<> continuation_;
+      waiter* waiter_;
+    };
+    return ending{continuation_, waiter_};
+  }
+  void unhandled_exception() noexcept { exception_ = std::current_exception(); }
+  [[nodiscard]] const cordma::environment& environment() const noexcept { return environment_; }
+
+ protected:
+  template <class>
+  friend class cordma::task;
+
+  void rethrow() {
+    if (exception_) std::rethrow_exception(std::exchange(exception_, nullptr));
+  }
+
+  cordma::environment environment_;
+  std::coroutine_handle<> continuation_;  // Awaited by a coroutine, …
+  waiter* waiter_ = nullptr;              // … or a child of a combinator.
+  std::exception_ptr exception_;
+};
+
+template <class T>
+class task_promise final : public task_promise_base {
+ public:
+  task<T> get_return_object() noexcept;
+  template <class U>
+    requires std::constructible_from<T, U&&>
+  void return_value(U&& value) {
+    value_.emplace(std::forward<U>(value));
+  }
+  T take() {
+    rethrow();
+    return std::move(*value_);
+  }
+
+ private:
+  std::optional<T> value_;
+};
+
+template <>
+class task_promise<void> final : public task_promise_base {
+ public:
+  task<void> get_return_object() noexcept;
+  void return_void() const noexcept {}
+  void take() { rethrow(); }
+};
+
+}  // namespace detail
+
+/// A coroutine that starts when it is awaited, and belongs to who holds it. Move-only. It inherits
+/// the stop token and the scheduler of the coroutine that awaits it. Destroying it destroys the
+/// frame; operations in it are detached, never cancelled under the device.
+/// Thread: that of its scheduler. Cost: one frame from the thread's `frame_cache`, no malloc once
+/// warm; awaiting is a symmetric transfer, so a loop over tasks that finish at once keeps its stack.
+template <class T>
+class [[nodiscard]] task {
+ public:
+  using promise_type = detail::task_promise<T>;
+  using value_type = T;
+
+  task(task&& other) noexcept : frame_{std::exchange(other.frame_, nullptr)} {}
+  task& operator=(task&& other) noexcept {
+    if (this != &other) {
+      destroy();
+      frame_ = std::exchange(other.frame_, nullptr);
+    }
+    return *this;
+  }
+  ~task() { destroy(); }
+
+  class awaiter;
+  awaiter operator co_await() && noexcept {
+    CORDMA_ASSERT(frame_ && !frame_.done(), "a task is awaited once");
+    return awaiter{frame_};
+  }
+
+  // As an `operation`, for the combinators.
+  bool start(waiter& w, const environment& env) noexcept {
+    CORDMA_ASSERT(frame_ && !frame_.done(), "a task is awaited once");
+    frame_.promise().environment_ = env;
+    frame_.promise().waiter_ = &w;
+    frame_.resume();
+    return false;
+  }
+  [[nodiscard]] bool failed() const noexcept { return frame_.promise().exception_ != nullptr; }
+  T take() { return frame_.promise().take(); }
+  result<T> take_result() {
+    try {
+      if constexpr (std::is_void_v<T>) {
+        take();
+        return {};
+      } else {
+        return take();
+      }
+    } catch (const error& e) {
+      return e.failure();
+    } catch (const cancelled&) {
+      return cancelled_result;
+    }
+  }
+
+ private:
+  friend promise_type;
+  explicit task(std::coroutine_handle<promise_type> frame) noexcept : frame_{frame} {}
+  void destroy() noexcept {
+    if (frame_) frame_.destroy();
+  }
+
+  std::coroutine_handle<promise_type> frame_;
+};
+
+template <class T>
+class [[nodiscard]] task<T>::awaiter {
+ public:
+  [[nodiscard]] bool await_ready() const noexcept { return false; }
+  template <class Promise>
+  std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> parent) noexcept {
+    frame_.promise().environment_ = environment_of(parent.promise());
+    frame_.promise().continuation_ = parent;
+    return frame_;
+  }
+  T await_resume() { return frame_.promise().take(); }
+
+ private:
+  friend class task;
+  explicit awaiter(std::coroutine_handle<promise_type> frame) noexcept : frame_{frame} {}
+  std::coroutine_handle<promise_type> frame_;
+};
+
+template <class T>
+task<T> detail::task_promise<T>::get_return_object() noexcept {
+  return task<T>{std::coroutine_handle<task_promise>::from_promise(*this)};
+}
+
+inline task<void> detail::task_promise<void>::get_return_object() noexcept {
+  return task<void>{std::coroutine_handle<task_promise>::from_promise(*this)};
+}
+
+}  // namespace cordma

@@ -1,0 +1,155 @@
+#pragma once
+
+#include <cordma/coro/operation.hpp>
+
+#include <array>
+#include <tuple>
+#include <variant>
+
+namespace cordma {
+
+namespace detail {
+
+/// `void` as a value: what tuples and variants of outcomes hold for it.
+template <class Op>
+using value_or_monostate =
+    std::conditional_t<std::is_void_v<value_of<Op>>, std::monostate, value_of<Op>>;
+
+template <class Op>
+value_or_monostate<Op> take_from(Op& op) {
+  if constexpr (std::is_void_v<value_of<Op>>) {
+    op.take();
+    return {};
+  } else {
+    return op.take();
+  }
+}
+
+/// The common part of `when_all` and `when_any`: starts the children, counts them, passes a stop on
+/// to them, and remembers who came first. `Derived::child_ended(i)` decides whether to stop the rest.
+template <class Derived, class... Ops>
+class combinator : public operation_base<Derived>, private stop_callback {
+ public:
+  bool start(waiter& w, const environment& env) {
+    waiter_ = &w;
+    // One for `start` itself: children may end while others have not started.
+    pending_ = sizeof...(Ops) + 1;
+    if (env.stop.stop_requested()) {
+      stop_.request_stop();
+    } else {
+      env.stop.register_callback(*this);
+    }
+    start_children({env.scheduler, stop_token{stop_}}, std::index_sequence_for<Ops...>{});
+    if (--pending_ > 0) return false;
+    unlink();
+    return true;
+  }
+
+  combinator(combinator&& other) noexcept
+      : stop_callback{&pass_on}, ops_{std::move(other.ops_)} {}
+
+ protected:
+  static constexpr std::size_t nobody = std::size_t(-1);
+  explicit combinator(Ops&&... ops) : stop_callback{&pass_on}, ops_{std::forward<Ops>(ops)...} {}
+
+  template <std::size_t I>
+  auto& child() noexcept {
+    return std::get<I>(ops_);
+  }
+  void stop_children() noexcept { stop_.request_stop(); }
+
+  std::size_t first_ = nobody;  // Set by the derived class.
+
+ private:
+  struct slot : waiter {
+    slot() noexcept : waiter{&ended} {}
+    static std::coroutine_handle<> ended(waiter& self) noexcept {
+      auto& s = static_cast<slot&>(self);
+      return s.parent->one_ended(std::size_t(&s - s.parent->slots_.data()));
+    }
+    combinator* parent = nullptr;
+  };
+
+  static void pass_on(stop_callback& self) noexcept {
+    static_cast<combinator&>(self).stop_.request_stop();
+  }
+
+  template <std::size_t... I>
+  void start_children(const environment& env, std::index_sequence<I...>) {
+    (start_child<I>(env), ...);
+  }
+  template <std::size_t I>
+  void start_child(const environment& env) {
+    slots_[I].parent = this;
+    if (std::get<I>(ops_).start(slots_[I], env)) note_end(I);
+  }
+
+  void note_end(std::size_t i) noexcept {
+    static constexpr auto failed_of = []<std::size_t... I>(std::index_sequence<I...>) {
+      return std::array<bool (*)(const combinator&) noexcept, sizeof...(Ops)>{
+          [](const combinator& self) noexcept { return std::get<I>(self.ops_).failed(); }...};
+    }(std::index_sequence_for<Ops...>{});
+    static_cast<Derived&>(*this).child_ended(i, failed_of[i](*this));
+    --pending_;
+  }
+  std::coroutine_handle<> one_ended(std::size_t i) noexcept {
+    note_end(i);
+    if (pending_ > 0) return std::noop_coroutine();
+    unlink();
+    return waiter_->done();
+  }
+
+  std::tuple<Ops...> ops_;  // An lvalue's type is a reference: handles are not taken over.
+  std::array<slot, sizeof...(Ops)> slots_;
+  stop_source stop_;
+  waiter* waiter_ = nullptr;
+  std::size_t pending_ = 0;
+};
+
+}  // namespace detail
+
+/// Runs all of its operations and waits for all. Gives a tuple of their values (`std::monostate`
+/// for void). The first that fails stops the others; its error is thrown when all have ended.
+/// Takes operations, tasks and handles without a coroutine frame; lvalues by reference.
+template <class... Ops>
+class [[nodiscard]] when_all_op : public detail::combinator<when_all_op<Ops...>, Ops...> {
+  using base = detail::combinator<when_all_op, Ops...>;
+
+ public:
+  using value_type = std::tuple<detail::value_or_monostate<Ops>...>;
+
+  explicit when_all_op(Ops&&... ops) : base{std::forward<Ops>(ops)...} {}
+
+  [[nodiscard]] bool failed() const noexcept { return this->first_ != base::nobody; }
+  value_type take() { return take_each(std::index_sequence_for<Ops...>{}); }
+  result<value_type> take_result() {
+    try {
+      return take();
+    } catch (const error& e) {
+      return e.failure();
+    } catch (const cancelled&) {
+      return cancelled_result;
+    }
+  }
+
+ private:
+  friend base;
+  void child_ended(std::size_t i, bool child_failed) noexcept {
+    if (!child_failed || failed()) return;
+    this->first_ = i;
+    this->stop_children();
+  }
+  template <std::size_t... I>
+  value_type take_each(std::index_sequence<I...>) {
+    // The first failure speaks; the values of the others stay where they were.
+    if (failed()) ((this->first_ == I ? void(this->template child<I>().take()) : void()), ...);
+    return value_type{detail::take_from(this->template child<I>())...};
+  }
+};
+
+template <operation... Ops>
+when_all_op<Ops...> when_all(Ops&&... ops) {
+  return when_all_op<Ops...>{std::forward<Ops>(ops)...};
+}
+
+}  // namespace cordma

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cordma/coro/operation.hpp>
+
+namespace cordma {
+
+/// Runs an operation, asks it to stop when the time is up, and waits for its end. Throws
+/// `errc::timed_out` when the stop is what ended it; an operation that ended by itself meanwhile
+/// keeps its own outcome. Thread: the scheduler's. Cost: one timer, O(log timers).
+template <class Op>
+class [[nodiscard]] with_timeout_op : public operation_base<with_timeout_op<Op>>,
+                                      private waiter,
+                                      private timer,
+                                      private stop_callback {
+ public:
+  using value_type = value_of<Op>;
+  with_timeout_op(Op&& op, duration limit, scheduler* home)
+      : waiter{&on_end},
+        timer{&on_fire},
+        stop_callback{&on_parent_stop},
+        op_{std::forward<Op>(op)},
+        limit_{limit},
+        home_{home} {}
+  with_timeout_op(with_timeout_op&& other) noexcept
+      : with_timeout_op{std::forward<Op>(other.op_), other.limit_, other.home_} {}
+
+  bool start(waiter& w, const environment& env) {
+    if (home_ == nullptr) home_ = env.scheduler;
+    if (home_ == nullptr) return true;
+    parent_ = &w;
+    if (env.stop.stop_requested()) {
+      stop_.request_stop();
+    } else {
+      env.stop.register_callback(*this);
+    }
+    home_->arm(*this, home_->now() + limit_);
+    if (!op_.start(*this, {home_, stop_token{stop_}})) return false;
+    leave();
+    return true;
+  }
+  [[nodiscard]] bool failed() const noexcept { return home_ == nullptr || op_.failed(); }
+  value_type take() {
+    if (home_ == nullptr) throw error{no_scheduler()};
+    try {
+      return op_.take();
+    } catch (const cancelled&) {
+      if (expired_) throw error{timed_out()};
+      throw;
+    }
+  }
+  result<value_type> take_result() {
+    if (home_ == nullptr) return no_scheduler();
+    result<value_type> outcome = op_.take_result();
+    if (expired_ && outcome.is_cancelled()) return timed_out();
+    return outcome;
+  }
+
+ private:
+  static failure no_scheduler() noexcept {
+    return {.code = errc::no_scheduler, .call = "with_timeout"};
+  }
+  static failure timed_out() noexcept { return {.code = errc::timed_out, .call = "with_timeout"}; }
+
+  static void on_fire(timer& self) noexcept {
+    auto& op = static_cast<with_timeout_op&>(self);
+    op.expired_ = true;
+    op.stop_.request_stop();
+  }
+  static void on_parent_stop(stop_callback& self) noexcept {
+    auto& op = static_cast<with_timeout_op&>(self);
+    op.disarm();
+    op.stop_.request_stop();
+  }
+  static std::coroutine_handle<> on_end(waiter& self) noexcept {
+    auto& op = static_cast<with_timeout_op&>(self);
+    op.leave();
+    return op.parent_->done();
+  }
+  void leave() noexcept {
+    disarm();
+    stop_callback::unlink();
+  }
+
+  Op op_;
+  duration limit_;
+  scheduler* home_;
+  waiter* parent_ = nullptr;
+  bool expired_ = false;
+  stop_source stop_;
+};
+
+/// `co_await with_timeout(conn.read(…), 50ms)`. `home`: whose clock; null takes the awaiting
+/// coroutine's (a foreign coroutine has none and gives `errc::no_scheduler`).
+template <operation Op>
+with_timeout_op<Op> with_timeout(Op&& op, duration limit, scheduler* home = nullptr) {
+  return {std::forward<Op>(op), limit, home};
+}
+
+}  // namespace cordma

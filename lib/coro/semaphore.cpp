@@ -1,0 +1,52 @@
+#include <cordma/coro/semaphore.hpp>
+
+namespace cordma {
+
+semaphore::~semaphore() {
+  CORDMA_ASSERT(waiting_.empty(), "semaphore destroyed while awaited");
+}
+
+void semaphore::grant() noexcept {
+  while (!waiting_.empty() && waiting_.front().count_ <= permits_) {
+    acquire_op& next = waiting_.pop_front();
+    permits_ -= next.count_;
+    next.state_ = acquire_op::state::granted;
+    next.end();
+  }
+}
+
+void semaphore::close(const failure& reason) noexcept {
+  closed_ = reason;
+  while (!waiting_.empty()) {
+    acquire_op& next = waiting_.pop_front();
+    next.state_ = acquire_op::state::closed;
+    next.end();
+  }
+}
+
+bool semaphore::acquire_op::start(waiter& w, const environment& env) noexcept {
+  if (env.stop.stop_requested()) return end_at_once(state::stopped);
+  if (semaphore_->try_acquire(count_)) return end_at_once(state::granted);
+  if (semaphore_->is_closed()) return end_at_once(state::closed);
+  semaphore_->waiting_.push_back(*this);
+  begin(w, env);
+  return false;
+}
+
+result<void> semaphore::acquire_op::take_result() noexcept {
+  if (state_ == state::stopped) return cancelled_result;
+  if (state_ == state::closed) return *semaphore_->closed_;
+  state_ = state::taken;
+  return {};
+}
+
+void semaphore::acquire_op::on_stop(stop_callback& callback) noexcept {
+  auto& self = static_cast<acquire_op&>(callback);
+  self.list_hook<acquire_op>::unlink();
+  self.state_ = state::stopped;
+  semaphore& home = *self.semaphore_;
+  self.end();
+  home.grant();  // It may have been the one that asked for too many.
+}
+
+}  // namespace cordma
