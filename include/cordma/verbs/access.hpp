@@ -1,0 +1,37 @@
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <string>
+
+namespace cordma::verbs {
+
+/// What a memory region lets its device do, or a queue pair lets its peer do (ibv_reg_mr(3)).
+/// Reading locally is always allowed. Remote writes and atomics need `local_write` as well.
+enum class access : unsigned {
+  none = 0,
+  local_write = IBV_ACCESS_LOCAL_WRITE,
+  remote_write = IBV_ACCESS_REMOTE_WRITE,
+  remote_read = IBV_ACCESS_REMOTE_READ,
+  remote_atomic = IBV_ACCESS_REMOTE_ATOMIC,
+  mw_bind = IBV_ACCESS_MW_BIND,
+  zero_based = IBV_ACCESS_ZERO_BASED,
+  on_demand = IBV_ACCESS_ON_DEMAND,
+  hugetlb = IBV_ACCESS_HUGETLB,
+};
+
+constexpr access operator|(access a, access b) noexcept { return access(unsigned(a) | unsigned(b)); }
+constexpr access operator&(access a, access b) noexcept { return access(unsigned(a) & unsigned(b)); }
+constexpr access operator~(access a) noexcept { return access(~unsigned(a)); }
+constexpr access& operator|=(access& a, access b) noexcept { return a = a | b; }
+constexpr access& operator&=(access& a, access b) noexcept { return a = a & b; }
+
+/// Whether `granted` holds every flag of `wanted`.
+constexpr bool allows(access granted, access wanted) noexcept {
+  return (granted & wanted) == wanted;
+}
+
+/// "local_write|remote_read"; "none" when empty.
+std::string to_string(access flags);
+
+}  // namespace cordma::verbs

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cordma/verbs/gid.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cordma::verbs {
+
+struct device_info {
+  std::string name;        ///< "rxe0", "mlx5_0".
+  std::uint64_t guid = 0;  ///< Host byte order; 0 when the device has none.
+  ibv_node_type node_type = IBV_NODE_UNKNOWN;
+  ibv_transport_type transport = IBV_TRANSPORT_UNKNOWN;
+};
+
+/// The RDMA devices of this machine; empty when there is none or the kernel has no RDMA support.
+/// \thread any. \cost reads sysfs; not for the data path.
+std::vector<device_info> list_devices();
+
+/// What a device can do at most (ibv_query_device(3)), under our names: counts, unless a name ends
+/// in `_bytes`.
+struct device_limits {
+  std::uint32_t qp_max = 0;
+  std::uint32_t qp_wr_max = 0;            ///< Work requests in one send or receive queue.
+  std::uint32_t sge_max = 0;              ///< Slices of one work request.
+  std::uint32_t sge_rd_max = 0;           ///< Slices of one READ.
+  std::uint32_t cq_max = 0;
+  std::uint32_t cqe_max = 0;              ///< Entries in one completion queue.
+  std::uint32_t mr_max = 0;
+  std::uint64_t mr_size_max_bytes = 0;
+  std::uint32_t pd_max = 0;
+  std::uint32_t mw_max = 0;
+  std::uint32_t qp_rd_atom_max = 0;       ///< READs and atomics a QP serves at once.
+  std::uint32_t qp_init_rd_atom_max = 0;  ///< READs and atomics a QP may have in flight.
+  std::uint32_t pkey_max = 0;
+  std::uint32_t port_count = 0;
+  ibv_atomic_cap atomic = IBV_ATOMIC_NONE;
+  bool memory_window_type_2 = false;      ///< 2A or 2B.
+};
+
+device_limits limits_of(const ibv_device_attr& attributes) noexcept;
+
+/// Payload bytes of a path MTU; 0 for a value that is none.
+constexpr std::uint32_t bytes_of(ibv_mtu mtu) noexcept {
+  return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128u << unsigned(mtu) : 0u;
+}
+
+/// A port as ibv_query_port(3) saw it at one moment.
+struct port_info {
+  std::uint8_t number = 0;  ///< From 1.
+  ibv_port_state state = IBV_PORT_NOP;
+  std::uint8_t link_layer = IBV_LINK_LAYER_UNSPECIFIED;  ///< IBV_LINK_LAYER_ETHERNET: RoCE.
+  std::uint16_t lid = 0;                                 ///< 0 on Ethernet.
+  ibv_mtu mtu_active = IBV_MTU_256;                      ///< The largest path MTU usable now.
+  ibv_mtu mtu_max = IBV_MTU_256;
+  std::uint32_t message_max_bytes = 0;
+  std::uint32_t gid_count = 0;   ///< Rows in the GID table, empty ones included.
+  std::uint32_t pkey_count = 0;  ///< Rows in the P_Key table.
+
+  [[nodiscard]] bool is_active() const noexcept { return state == IBV_PORT_ACTIVE; }
+  [[nodiscard]] bool is_ethernet() const noexcept { return link_layer == IBV_LINK_LAYER_ETHERNET; }
+};
+
+/// Owns one opened device (`ibv_context`). Move-only; must outlive all that is made from it.
+/// Its async fd is non-blocking: read it with `next_async_event`.
+/// Thread: any for the const members; libibverbs locks what needs it.
+class context {
+ public:
+  /// \param name  as `list_devices` gives it; empty: the first device that has an ACTIVE port.
+  /// \errors  errc::no_device: there is none, none is ACTIVE, or none of that name (the detail lists
+  ///   what there is). EACCES, EPERM, ENOENT: the file in /dev/infiniband cannot be opened.
+  /// \cost  some system calls and milliseconds.
+  explicit context(std::string_view name = {});
+
+  [[nodiscard]] ibv_context* native_handle() const noexcept { return context_.get(); }
+  [[nodiscard]] std::string_view name() const noexcept { return info_.name; }
+  [[nodiscard]] const device_info& info() const noexcept { return info_; }
+  [[nodiscard]] const device_limits& limits() const noexcept { return limits_; }
+  [[nodiscard]] int async_fd() const noexcept { return context_->async_fd; }
+  /// Completion vectors (interrupts) that a completion queue can be bound to; at least 1.
+  [[nodiscard]] int comp_vector_count() const noexcept { return context_->num_comp_vectors; }
+
+  /// \errors  errc::limit_exceeded: the device has no such port. \cost one system call.
+  [[nodiscard]] port_info query_port(std::uint8_t port) const;
+  /// The first ACTIVE port. \errors errc::no_device: none is ACTIVE.
+  [[nodiscard]] port_info active_port() const;
+  /// The rows of the port's table that hold a GID, by index.
+  [[nodiscard]] std::vector<gid_entry> gid_table(std::uint8_t port) const;
+
+ private:
+  struct closer {
+    void operator()(ibv_context* ctx) const noexcept;
+  };
+
+  std::unique_ptr<ibv_context, closer> context_;
+  device_info info_;
+  device_limits limits_;
+};
+
+}  // namespace cordma::verbs

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+struct sockaddr;
+
+namespace cordma::verbs {
+
+enum class gid_type : std::uint8_t { ib, roce_v1, roce_v2 };
+
+/// One row of a port's GID table: an address that a queue pair can have on that port.
+struct gid_entry {
+  ibv_gid gid{};
+  std::uint32_t index = 0;
+  gid_type type = gid_type::ib;
+  std::uint32_t netdev_ifindex = 0;  ///< The network interface behind a RoCE GID; 0: none.
+};
+
+enum class ip_family : std::uint8_t { any, ipv4, ipv6 };
+
+/// What a program knows about the GID it wants. Everything is optional.
+struct gid_wish {
+  std::optional<std::uint32_t> index{};  ///< Exactly this row; an error when it cannot be used.
+  std::optional<ibv_gid> local_ip{};     ///< Preferred: the address of the bootstrap socket.
+  ip_family family = ip_family::any;     ///< Preferred.
+};
+
+struct gid_choice {
+  gid_entry entry{};
+  int score = 0;  ///< Comparable between rows of one `choose_gid` call only.
+};
+
+/// The best row for `wish`. Wishes weigh most (local_ip, then family); then RoCE v2 over v1; then
+/// IPv4-mapped over IPv6 global over link-local; then the lower index. Zero GIDs are never chosen.
+/// A pure function.
+/// \errors  errc::no_gid: no usable row, or `wish.index` names none (the detail lists those there).
+gid_choice choose_gid(std::span<const gid_entry> table, const gid_wish& wish = {});
+
+/// The GID a RoCE port has for this address: IPv4 is mapped (::ffff:a.b.c.d), IPv6 kept as it is.
+/// Empty for other families.
+std::optional<ibv_gid> gid_of(const sockaddr& address) noexcept;
+
+bool same_gid(const ibv_gid& a, const ibv_gid& b) noexcept;
+std::string to_string(const ibv_gid& gid);  ///< As an IPv6 address: "::ffff:10.0.0.1".
+const char* to_string(gid_type type) noexcept;
+
+}  // namespace cordma::verbs

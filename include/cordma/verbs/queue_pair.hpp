@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cordma/verbs/access.hpp>
+#include <cordma/verbs/completion_queue.hpp>
+#include <cordma/verbs/protection_domain.hpp>
+#include <cordma/verbs/queue_pair_attributes.hpp>
+#include <cordma/verbs/queue_pair_state.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+
+namespace cordma::verbs {
+
+/// Owns one reliable-connection `ibv_qp`. Move-only; outlived by its protection domain and its
+/// completion queues. Work requests are signaled one by one (`IBV_SEND_SIGNALED`).
+/// Thread: one at a time.
+class queue_pair {
+ public:
+  /// \param qp_context  `ibv_qp::qp_context`.
+  /// \errors  errc::limit_exceeded: `wanted` is above the device's limits; names both numbers.
+  ///   ENOMEM: RLIMIT_MEMLOCK may be too low (the detail gives it). \cost  one system call.
+  queue_pair(protection_domain& pd, completion_queue& send_cq, completion_queue& recv_cq,
+             const queue_pair_capabilities& wanted, void* qp_context = nullptr);
+
+  [[nodiscard]] ibv_qp* native_handle() const noexcept { return qp_.get(); }
+  [[nodiscard]] std::uint32_t num() const noexcept { return qp_->qp_num; }
+  /// What the device gave: at least what was wanted.
+  [[nodiscard]] const queue_pair_capabilities& capabilities() const noexcept { return caps_; }
+
+  /// The state last set by us. The device moves a queue pair to ERROR on its own, see `query_state`.
+  [[nodiscard]] queue_pair_state state() const noexcept { return queue_pair_state(qp_->state); }
+  /// The state now. \cost  one system call.
+  [[nodiscard]] queue_pair_state query_state() const;
+
+  /// Each goes to the state it names, in one system call.
+  /// \errors  errc::illegal_transition: not possible from `state()`; names the states allowed.
+  ///   errc::limit_exceeded: an attribute is out of range; names it and its limit.
+  ///   An errno of ibv_modify_qp(3): the detail names the attribute at fault where it can be told.
+  void to_init(std::uint8_t port, std::uint16_t pkey_index = 0, access remote = access::none);
+  void to_rtr(const rtr_attributes& attributes);
+  void to_rts(const rts_attributes& attributes);
+  void to_error();
+  void to_reset();
+
+  /// Returns 0 or an errno, and at an error the request that was refused in `bad`
+  /// (ibv_post_send(3), ibv_post_recv(3)). \cost  no system call on hardware.
+  [[nodiscard]] int post_send(ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
+    return ibv_post_send(qp_.get(), wr, bad);
+  }
+  [[nodiscard]] int post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
+    return ibv_post_recv(qp_.get(), wr, bad);
+  }
+
+  /// After it returns the device touches no memory of this queue pair's work requests. Idempotent;
+  /// afterwards only destruction and assignment are allowed. \cost  one bounded system call.
+  void destroy() noexcept { qp_.reset(); }
+
+ private:
+  struct destroyer {
+    void operator()(ibv_qp* qp) const noexcept;
+  };
+  void modify(queue_pair_state to, ibv_qp_attr& attributes, int mask);
+
+  std::unique_ptr<ibv_qp, destroyer> qp_;
+  queue_pair_capabilities caps_;
+  device_limits limits_;
+  std::uint8_t port_ = 0;  // Set by to_init; RTR needs it again.
+};
+
+}  // namespace cordma::verbs

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cordma/verbs/device.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+
+namespace cordma::verbs {
+
+/// How much a queue pair holds. Asked for before it is made; the device may give more.
+struct queue_pair_capabilities {
+  std::uint32_t send_wr_max = 128;  ///< Work requests in the send queue.
+  std::uint32_t recv_wr_max = 128;  ///< Work requests in the receive queue.
+  std::uint32_t send_sge_max = 4;   ///< Slices of one send, write or read.
+  std::uint32_t recv_sge_max = 4;   ///< Slices of one receive.
+  std::uint32_t inline_max = 64;    ///< Bytes that a send or write may carry inline.
+};
+
+/// Where the peer is: by LID (InfiniBand without GRH), by GID (RoCE), or by both (InfiniBand across
+/// subnets). Use the makers: they leave no field forgotten.
+struct address_vector {
+  std::uint16_t lid = 0;
+  bool is_global = false;  ///< Whether a GRH is sent; always on RoCE.
+  ibv_gid gid{};
+  std::uint32_t gid_index = 0;  ///< Of our own port's table.
+  std::uint8_t hop_limit = 64;
+  std::uint8_t traffic_class = 0;
+  std::uint8_t service_level = 0;  ///< 0 to 15.
+
+  static constexpr address_vector by_lid(std::uint16_t lid) noexcept {
+    address_vector to;
+    to.lid = lid;
+    return to;
+  }
+  static constexpr address_vector by_gid(const ibv_gid& gid, std::uint32_t gid_index,
+                                         std::uint16_t lid = 0) noexcept {
+    address_vector to;
+    to.lid = lid;
+    to.is_global = true;
+    to.gid = gid;
+    to.gid_index = gid_index;
+    return to;
+  }
+};
+
+/// INIT to RTR (ibv_modify_qp(3)): whom we receive from.
+struct rtr_attributes {
+  address_vector peer{};
+  ibv_mtu path_mtu = IBV_MTU_1024;       ///< The smaller of both ports' active MTU.
+  std::uint32_t dest_qpn = 0;            ///< 24 bits.
+  std::uint32_t rq_psn = 0;              ///< 24 bits; the peer's `sq_psn`.
+  std::uint32_t dest_rd_atomic_max = 1;  ///< READs and atomics of the peer served at once.
+  /// How long the peer waits after a receiver-not-ready answer: 1 (0.01 ms) to 31 (491.52 ms); 12
+  /// is 0.64 ms. 0 means 655.36 ms, which nobody wants, and is refused.
+  std::uint8_t min_rnr_timer = 12;
+};
+
+/// RTR to RTS: how we send.
+struct rts_attributes {
+  std::uint32_t sq_psn = 0;         ///< 24 bits; the peer's `rq_psn`.
+  std::uint32_t rd_atomic_max = 1;  ///< READs and atomics in flight; the peer's limit.
+  /// A lost packet is sent again after 4.096 us * 2^timeout: 1 to 31. 0 waits for ever: refused.
+  std::uint8_t timeout = 15;
+  /// How often: 0 to 7. The defaults give up after about 4.096 us * 2^15 * 8 = 1.07 s.
+  std::uint8_t retry_cnt = 7;
+  /// How often after a receiver-not-ready answer: 0 to 6. 7 retries for ever: refused.
+  std::uint8_t rnr_retry = 6;
+};
+
+/// Each throws errc::limit_exceeded for the first value out of range; the detail names the value
+/// and the limit. Pure functions.
+void check(const queue_pair_capabilities& wanted, const device_limits& limits);
+void check(const rtr_attributes& attributes, const device_limits& limits);
+void check(const rts_attributes& attributes, const device_limits& limits);
+
+}  // namespace cordma::verbs
