@@ -1,0 +1,132 @@
+#pragma once
+
+#include <cordma/memory/memory_block.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace cordma {
+
+namespace detail {
+/// Throws errc::out_of_range when [offset, offset + length) does not lie in [0, size).
+void check_range(std::size_t offset, std::size_t length, std::size_t size);
+}  // namespace detail
+
+/// A part of registered local memory that the device may read: what `send` and `write` take.
+/// A value of 32 bytes that owns nothing: when it is posted, its memory is held until the request
+/// completes; when that memory was freed before, posting is refused (`errc::stale_slice`).
+/// Offsets and lengths are bytes. Out of range throws `errc::out_of_range`: lengths often come from
+/// peers. The default slice is empty. Thread: any.
+class const_local_mr_slice {
+ public:
+  const_local_mr_slice() noexcept = default;
+  /// `block` stands behind the registration of `lkey`, which covers these bytes.
+  const_local_mr_slice(const std::byte* address, std::size_t length, std::uint32_t lkey,
+                       memory_block& block) noexcept
+      : address_{const_cast<std::byte*>(address)},
+        length_{length},
+        block_{&block},
+        lkey_{lkey},
+        generation_{block.generation()} {}
+
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return length_; }
+  [[nodiscard]] bool empty() const noexcept { return length_ == 0; }
+  [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return {address_, length_}; }
+  [[nodiscard]] const_local_mr_slice slice(std::size_t offset, std::size_t length) const {
+    detail::check_range(offset, length, length_);
+    const_local_mr_slice part = *this;
+    part.address_ += offset;
+    part.length_ = length;
+    return part;
+  }
+  [[nodiscard]] const_local_mr_slice first(std::size_t length) const { return slice(0, length); }
+  [[nodiscard]] const_local_mr_slice last(std::size_t length) const {
+    detail::check_range(0, length, length_);
+    return slice(length_ - length, length);
+  }
+
+  [[nodiscard]] std::uint32_t lkey() const noexcept { return lkey_; }
+  /// Null for the default slice.
+  [[nodiscard]] memory_block* block() const noexcept { return block_; }
+  [[nodiscard]] std::uint32_t generation() const noexcept { return generation_; }
+
+ protected:
+  std::byte* address_ = nullptr;
+  std::size_t length_ = 0;
+  memory_block* block_ = nullptr;
+  std::uint32_t lkey_ = 0;
+  std::uint32_t generation_ = 0;
+};
+
+/// The same for memory that the device may write as well: what `recv` and `read` take.
+class local_mr_slice : public const_local_mr_slice {
+ public:
+  local_mr_slice() noexcept = default;
+  local_mr_slice(std::byte* address, std::size_t length, std::uint32_t lkey,
+                 memory_block& block) noexcept
+      : const_local_mr_slice{address, length, lkey, block} {}
+
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept { return {address_, length_}; }
+  [[nodiscard]] local_mr_slice slice(std::size_t offset, std::size_t length) const {
+    detail::check_range(offset, length, length_);
+    local_mr_slice part = *this;
+    part.address_ += offset;
+    part.length_ = length;
+    return part;
+  }
+  [[nodiscard]] local_mr_slice first(std::size_t length) const { return slice(0, length); }
+  [[nodiscard]] local_mr_slice last(std::size_t length) const {
+    detail::check_range(0, length, length_);
+    return slice(length_ - length, length);
+  }
+};
+
+/// A part of a peer's memory: address, length and rkey, for one-sided operations. A value. Whether
+/// the peer still grants it shows only when it is used: `wc_errc::remote_access` if not.
+class remote_mr_slice {
+ public:
+  static constexpr std::size_t encoded_bytes = 20;
+
+  remote_mr_slice() noexcept = default;
+  remote_mr_slice(std::uint64_t address, std::size_t length, std::uint32_t rkey) noexcept
+      : address_{address}, length_{length}, rkey_{rkey} {}
+
+  [[nodiscard]] std::uint64_t address() const noexcept { return address_; }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return length_; }
+  [[nodiscard]] std::uint32_t rkey() const noexcept { return rkey_; }
+  [[nodiscard]] remote_mr_slice slice(std::size_t offset, std::size_t length) const {
+    detail::check_range(offset, length, length_);
+    return {address_ + offset, length, rkey_};
+  }
+  [[nodiscard]] remote_mr_slice first(std::size_t length) const { return slice(0, length); }
+  [[nodiscard]] remote_mr_slice last(std::size_t length) const {
+    detail::check_range(0, length, length_);
+    return slice(length_ - length, length);
+  }
+
+  /// For programs that tell their peer by means of their own: address, length, rkey, big-endian.
+  [[nodiscard]] std::array<std::byte, encoded_bytes> encode() const noexcept;
+  /// \errors errc::wrong_length: not `encoded_bytes` long. What the bytes say is the peer's word.
+  static remote_mr_slice decode(std::span<const std::byte> bytes);
+
+ private:
+  std::uint64_t address_ = 0;
+  std::size_t length_ = 0;
+  std::uint32_t rkey_ = 0;
+};
+
+/// Several slices of one operation, in order: `conn.write(gather(header, body), remote)`.
+template <class... Slices>
+std::array<const_local_mr_slice, sizeof...(Slices)> gather(const Slices&... slices) noexcept {
+  return {const_local_mr_slice{slices}...};
+}
+
+/// The same for receiving and reading.
+template <class... Slices>
+std::array<local_mr_slice, sizeof...(Slices)> scatter(const Slices&... slices) noexcept {
+  return {local_mr_slice{slices}...};
+}
+
+}  // namespace cordma

@@ -1,0 +1,123 @@
+#pragma once
+
+#include <cordma/io/executor.hpp>
+#include <cordma/io/fd_watch.hpp>
+#include <cordma/io/poller.hpp>
+#include <cordma/transfer/submission.hpp>
+#include <cordma/verbs/completion_queue.hpp>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace cordma {
+
+class queue_pair;
+
+/// How completions are noticed.
+enum class completion_mode {
+  event,     ///< Sleep until the completion channel says so. No CPU when idle.
+  busy,      ///< Look at every turn of the executor, never sleep. Lowest latency, a whole core.
+  adaptive,  ///< Look for a bounded time after the last completion, then sleep.
+  manual,    ///< Only when `poll()` is called.
+};
+
+struct completion_queue_options {
+  unsigned depth = 4096;  ///< Entries: the sum of what the queue pairs on it can have outstanding.
+  completion_mode mode = completion_mode::event;
+  unsigned poll_batch = 32;                    ///< Entries a poll takes; 1 to `poll_batch_max`.
+  duration spin_max = std::chrono::microseconds{50};  ///< Adaptive: how long it looks.
+};
+
+struct completion_counters {
+  std::uint64_t polls = 0;
+  std::uint64_t empty_polls = 0;
+  std::uint64_t completions = 0;
+  std::uint64_t wake_ups = 0;  ///< Times the channel's descriptor became readable.
+  std::uint64_t events = 0;    ///< Channel events read; all are acknowledged.
+  std::uint64_t arms = 0;
+};
+
+/// Reaps one completion queue for all the queue pairs on it and tells their slots. It never resumes
+/// a coroutine itself: what ended goes to the executor's ready list, a batch at a time.
+///
+/// Before the executor sleeps: the channel's events were all read and the queue polled empty; arm;
+/// poll again, for what came in between; sleep only if that found nothing. A completion after the
+/// arming raises an event, so none is ever waited for in vain, and no timer looks after it.
+/// Thread: the executor's. Must outlive its queue pairs.
+class completion_queue_driver final : private poller {
+ public:
+  static constexpr unsigned poll_batch_max = 64;
+  /// A turn's share, so that timers and sockets get theirs while completions never end.
+  static constexpr unsigned completions_per_turn_max = 1024;
+  static constexpr unsigned queue_pairs_max = 1u << 16;
+
+  /// \errors errc::limit_exceeded: `depth` or `poll_batch`; what verbs::completion_queue throws.
+  completion_queue_driver(executor& home, verbs::context& ctx,
+                          const completion_queue_options& options = {});
+  completion_queue_driver(const completion_queue_driver&) = delete;
+  completion_queue_driver& operator=(const completion_queue_driver&) = delete;
+  ~completion_queue_driver() override;
+
+  /// Reaps what is there. In manual mode the only thing that does. Returns how many completions.
+  std::size_t reap() noexcept;
+
+  /// Ends every slot of every queue pair on it, with a lost or broken queue: its entries never come.
+  void fail(const request_outcome& how) noexcept;
+
+  [[nodiscard]] executor& home() const noexcept { return home_; }
+  [[nodiscard]] verbs::completion_queue& verbs() noexcept { return cq_; }
+  [[nodiscard]] const completion_counters& counters() const noexcept { return counters_; }
+  /// Entries not yet promised to a queue pair.
+  [[nodiscard]] unsigned room() const noexcept { return cq_.capacity() - reserved_; }
+  /// The queue pair behind a verbs object; null when it is not on this queue.
+  [[nodiscard]] queue_pair* find(const ibv_qp* qp) const noexcept;
+  [[nodiscard]] bool is(const ibv_cq* cq) const noexcept { return cq == cq_.native_handle(); }
+
+  /// Called between arming and the second poll, and between the last poll and arming: for tests that
+  /// let completions race with it.
+  void set_race_point(void (*at_race_point)(void*), void* context) noexcept {
+    at_race_point_ = at_race_point;
+    race_context_ = context;
+  }
+
+ private:
+  friend class queue_pair;
+  struct entry {
+    queue_pair* qp = nullptr;
+    std::uint16_t generation = 0;
+  };
+
+  bool poll() noexcept override { return reap() > 0; }
+  bool prepare_wait() noexcept override;
+  static void on_channel(fd_watch& watch) noexcept;
+  void read_events() noexcept;
+  void dispatch(const ibv_wc& wc) noexcept;
+  void race_point() const noexcept {
+    if (at_race_point_ != nullptr) at_race_point_(race_context_);
+  }
+  /// Reserves entries and gives the `wr_id` part that names the queue pair.
+  std::uint64_t attach(queue_pair& qp, unsigned entries);
+  void detach(std::uint64_t wr_id_base, unsigned entries) noexcept;
+
+  executor& home_;
+  completion_mode mode_;
+  unsigned poll_batch_;
+  duration spin_max_;
+  std::optional<verbs::completion_channel> channel_;
+  verbs::completion_queue cq_;
+  std::optional<fd_watch> watch_;
+
+  unsigned reserved_ = 0;
+  bool armed_ = false;
+  bool spinning_ = false;
+  time_point last_completion_{};
+  std::vector<entry> queue_pairs_;
+  std::vector<std::uint16_t> free_entries_;
+  completion_counters counters_;
+  void (*at_race_point_)(void*) = nullptr;
+  void* race_context_ = nullptr;
+};
+
+}  // namespace cordma

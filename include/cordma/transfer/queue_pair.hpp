@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cordma/coro/event.hpp>
+#include <cordma/transfer/completion_queue_driver.hpp>
+#include <cordma/transfer/receive_queue.hpp>
+#include <cordma/transfer/request_op.hpp>
+
+namespace cordma {
+
+/// A reliable-connection queue pair whose operations are awaited. Setup and states are its
+/// `verbs()`; everything else goes through here. Must outlive its operations, not its handles.
+/// Thread: the executor's.
+class queue_pair {
+ public:
+  /// \param message_max_bytes  the port's limit (`port_info::message_max_bytes`).
+  /// \errors  what `verbs::queue_pair` throws; errc::limit_exceeded when the completion queue has
+  ///   no room for all that this one can have outstanding.
+  queue_pair(completion_queue_driver& driver, verbs::protection_domain& pd,
+             const verbs::queue_pair_capabilities& wanted, std::size_t message_max_bytes);
+  queue_pair(const queue_pair&) = delete;
+  queue_pair& operator=(const queue_pair&) = delete;
+  /// Whoever still waits ends with `errc::closed`; the memory in flight is let go of after
+  /// `ibv_destroy_qp` has returned. One bounded system call; waits for no peer and no completion.
+  ~queue_pair();
+
+  // Awaited: `co_await qp.write(local, remote)`. Arguments as in <cordma/transfer/work_request.hpp>.
+  template <class Request>
+  request_op<Request> await(const Request& request) noexcept {
+    return {sends_, request};
+  }
+  auto send(const auto& local, request_flags f = {}) noexcept {
+    return await(cordma::send(local, f));
+  }
+  auto send_with_imm(const auto& local, std::uint32_t immediate, request_flags f = {}) noexcept {
+    return await(cordma::send_with_imm(local, immediate, f));
+  }
+  auto write(const auto& local, const remote_mr_slice& remote, request_flags f = {}) noexcept {
+    return await(cordma::write(local, remote, f));
+  }
+  auto write_with_imm(const auto& local, const remote_mr_slice& remote, std::uint32_t immediate,
+                      request_flags f = {}) noexcept {
+    return await(cordma::write_with_imm(local, remote, immediate, f));
+  }
+  auto read(const auto& local, const remote_mr_slice& remote, request_flags f = {}) noexcept {
+    return await(cordma::read(local, remote, f));
+  }
+  auto compare_swap(const remote_mr_slice& remote, std::uint64_t expected, std::uint64_t desired,
+                    request_flags f = {}) noexcept {
+    return await(cordma::compare_swap(remote, expected, desired, f));
+  }
+  auto fetch_add(const remote_mr_slice& remote, std::uint64_t addend,
+                 request_flags f = {}) noexcept {
+    return await(cordma::fetch_add(remote, addend, f));
+  }
+
+  /// Posts it now (or queues it for room) and gives a handle to await, move or drop.
+  template <class Request>
+  request_op<Request> post(const Request& request) noexcept {
+    return post_all(request);
+  }
+  /// The same for several, with one doorbell and one completion entry.
+  template <class... Requests>
+  request_op<Requests...> post_all(const Requests&... requests) noexcept {
+    request_op<Requests...> handle{sends_, requests...};
+    handle.post();
+    return handle;
+  }
+
+  void post_recv(const local_mr_slice& buffer) { receives_.post({&buffer, 1}); }
+  void post_recv(std::span<const local_mr_slice> buffer) { receives_.post(buffer); }
+  receive_queue::next_message_op next_message() noexcept { return receives_.next_message(); }
+  receive_queue::recv_op recv(const local_mr_slice& buffer) noexcept {
+    return receives_.recv(std::array{buffer});
+  }
+  template <std::size_t N>
+  receive_queue::recv_op recv(const std::array<local_mr_slice, N>& buffer) noexcept {
+    return receives_.recv(buffer);
+  }
+
+  /// Ends everything that waits with `why`, refuses what comes, and puts the queue pair in ERROR, so
+  /// that the device gives back what it has. Idempotent: the first reason stays.
+  void abort(const request_outcome& why) noexcept;
+  /// Why it no longer works; none while it does.
+  [[nodiscard]] const request_outcome& failure_reason() const noexcept { return reason_; }
+  [[nodiscard]] bool has_failed() const noexcept { return bool(reason_.code); }
+  /// Set once it no longer works.
+  [[nodiscard]] event& failed_event() noexcept { return failed_; }
+  /// Set while the device has none of its requests.
+  [[nodiscard]] event& drained_event() noexcept { return drained_; }
+
+  [[nodiscard]] verbs::queue_pair& verbs() noexcept { return qp_; }
+  [[nodiscard]] const send_queue& sends() const noexcept { return sends_; }
+  [[nodiscard]] const receive_queue& receives() const noexcept { return receives_; }
+  [[nodiscard]] completion_queue_driver& driver() noexcept { return driver_; }
+  /// Requests that the device has.
+  [[nodiscard]] std::uint32_t slots_in_use() const noexcept {
+    return sends_.in_flight() + receives_.posted();
+  }
+
+ private:
+  friend class completion_queue_driver;
+  void complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept;
+  void fail(const request_outcome& why) noexcept;
+
+  completion_queue_driver& driver_;
+  verbs::queue_pair qp_;
+  send_queue sends_;
+  receive_queue receives_;
+  unsigned entries_;
+  std::uint64_t wr_id_base_;
+  request_outcome reason_;
+  event failed_;
+  event drained_;
+};
+
+}  // namespace cordma

@@ -1,0 +1,158 @@
+#pragma once
+
+#include <cordma/coro/frame_cache.hpp>
+#include <cordma/transfer/send_queue.hpp>
+
+#include <array>
+#include <new>
+#include <tuple>
+
+namespace cordma {
+
+/// One request, or several posted with one doorbell, as an operation; and as a handle, once posted.
+///
+/// Awaited directly it is posted when it starts. A stop before that means it never happens; after
+/// it, only the waiting ends (`cancelled`): a posted request cannot be recalled, and its slot keeps
+/// the memory until the completion. As a handle (`post`) it is on its way when it is made, can be
+/// moved, awaited later (and again, after a stopped or timed-out wait), or dropped, which detaches
+/// it and recalls nothing.
+///
+/// Gives the request's value; several: a tuple of them. Errors: `wc_errc::*` of the request that
+/// failed (`failure::index` says which), and before posting `errc::stale_slice`,
+/// `wrong_protection_domain`, `access_denied`, `too_many_slices`, `out_of_range`, `wrong_length`,
+/// `misaligned`, `limit_exceeded`, `disconnected`.
+/// Thread: the executor's. Cost: one slot and one doorbell; no allocation, no system call of ours.
+template <class... Requests>
+class [[nodiscard]] request_op final : public operation_base<request_op<Requests...>>,
+                                       public submission,
+                                       public frame_cache::recycled {
+  static constexpr std::size_t count = sizeof...(Requests);
+  static constexpr bool is_batch = count > 1;
+
+ public:
+  using value_type = std::conditional_t<is_batch, std::tuple<typename Requests::value_type...>,
+                                        std::tuple_element_t<0, std::tuple<typename Requests::value_type...>>>;
+
+  request_op(send_queue& queue, const Requests&... requests) noexcept
+      : submission{queue, count}, requests_{requests...} {
+    // Only the last of a batch needs an entry of its own; who awaits needs one.
+    leave_unsignaled(std::make_index_sequence<count>{});
+  }
+  request_op(request_op&&) noexcept = default;
+  ~request_op() override {
+    if (state_ != state::queued || owns_itself_) return;
+    if (is_handle_ && go_on_alone()) return;
+    list_hook<submission>::unlink();
+    let_go();
+  }
+
+  /// Posts it now, or queues it behind those that wait for room.
+  void post() noexcept {
+    is_handle_ = true;
+    submit();
+  }
+
+  // As an operation.
+  bool start(waiter& w, const environment& env) noexcept {
+    was_stopped_ = env.stop.stop_requested();
+    if (was_stopped_ && !has_ended()) return true;
+    was_stopped_ = false;
+    if (state_ == state::idle || state_ == state::queued) {
+      std::get<count - 1>(requests_).flags.signaled = true;  // Somebody waits for it.
+    }
+    if (state_ == state::idle) submit();
+    return has_ended() || wait(w, env);
+  }
+  [[nodiscard]] bool failed() const noexcept { return was_stopped_ || bool(outcome_.code); }
+  value_type take() { return take_result().value(); }
+  result<value_type> take_result() noexcept {
+    if (was_stopped_) return cancelled_result;
+    if (outcome_.code) return outcome_.to_failure(qp_num_);
+    return values(std::make_index_sequence<count>{});
+  }
+
+ private:
+  template <std::size_t... I>
+  void leave_unsignaled(std::index_sequence<I...>) noexcept {
+    if constexpr (is_batch) {
+      ((std::get<I>(requests_).flags.signaled = I + 1 == count), ...);
+    }
+  }
+  template <std::size_t... I>
+  value_type values(std::index_sequence<I...>) const noexcept {
+    return value_type{value_of_request<I>()...};
+  }
+  template <std::size_t I>
+  auto value_of_request() const noexcept {
+    const auto& request = std::get<I>(requests_);
+    if constexpr (requires { request.compare_or_add; }) {
+      return atomic_values_[I];
+    } else {
+      std::size_t bytes = 0;
+      for (const const_local_mr_slice& slice : request.local.slices) bytes += slice.size_bytes();
+      return bytes;
+    }
+  }
+  template <std::size_t... I>
+  std::array<request_shape, count> shapes(std::index_sequence<I...>) const noexcept {
+    return {std::get<I>(requests_).shape()...};
+  }
+  [[nodiscard]] std::array<request_shape, count> shapes() const noexcept {
+    return shapes(std::make_index_sequence<count>{});
+  }
+
+  request_outcome hold() noexcept override {
+    const auto all = shapes();
+    for (std::uint32_t i = 0; i < count; ++i) {
+      request_outcome how = queue_->hold(all[i]);
+      if (!how.code) continue;
+      for (std::uint32_t held = 0; held < i; ++held) queue_->let_go(all[held]);
+      how.index = i;
+      return how;
+    }
+    return {};
+  }
+  void let_go() noexcept override {
+    for (const request_shape& request : shapes()) queue_->let_go(request);
+  }
+  void post_now() noexcept override { post_each(std::make_index_sequence<count>{}); }
+  template <std::size_t... I>
+  void post_each(std::index_sequence<I...>) noexcept {
+    const auto all = shapes();
+    std::array<ibv_send_wr, count> wrs{};
+    std::tuple<std::array<ibv_sge, sge_count<Requests>()>...> sges;
+    ((std::get<I>(requests_).fill(wrs[I]),
+      queue_->prepare(all[I], wrs[I], std::get<I>(sges).data()),
+      wrs[I].next = I + 1 < count ? &wrs[I + 1] : nullptr),
+     ...);
+    queue_->post(*this, wrs, all);
+  }
+  template <class Request>
+  static constexpr std::size_t sge_count() noexcept {
+    if constexpr (requires(Request r) { r.local; }) {
+      return std::tuple_size_v<decltype(Request::local.slices)>;
+    } else {
+      return 1;
+    }
+  }
+  void store(std::uint32_t index, std::uint64_t value) noexcept override {
+    atomic_values_[index] = value;
+  }
+
+  /// Dropped while it waits for room: moves to a block of its own, to be posted in its turn. Without
+  /// memory for that it is withdrawn.
+  bool go_on_alone() noexcept {
+    try {
+      auto* const alone = new request_op{std::move(*this)};
+      alone->owns_itself_ = true;
+      return true;
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+  }
+
+  std::tuple<Requests...> requests_;
+  std::array<std::uint64_t, count> atomic_values_{};
+};
+
+}  // namespace cordma

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <cordma/transfer/submission.hpp>
+#include <cordma/transfer/work_request.hpp>
+#include <cordma/verbs/memory_region.hpp>
+#include <cordma/verbs/queue_pair.hpp>
+
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace cordma {
+
+/// The send side of a queue pair: a ring of slots in posting order. A reliable connection completes
+/// in that order, so a slot's sequence number is both its index and its generation, and one
+/// completion ends every unsignaled request before it.
+/// Thread: the executor's. Cost: no allocation and no system call of its own per request.
+class send_queue {
+ public:
+  /// `qp` may be in any state; `message_max_bytes` is the port's.
+  send_queue(scheduler& home, verbs::protection_domain& pd, verbs::queue_pair& qp,
+             std::size_t message_max_bytes);
+  send_queue(const send_queue&) = delete;
+  send_queue& operator=(const send_queue&) = delete;
+  ~send_queue();
+
+  /// What the driver found in a completion entry. True: it was a failure, of this request.
+  bool complete(std::uint32_t sequence, const ibv_wc& wc) noexcept;
+  /// Ends what waits for room with `how`.
+  void end_waiting(const request_outcome& how) noexcept;
+  /// Ends everything with `how`; what is in flight keeps its slots and its memory.
+  void end_all(const request_outcome& how) noexcept;
+  /// The device is done with this queue: `ibv_destroy_qp` has returned.
+  void release_slots() noexcept;
+  /// From now on every request is refused with `how`.
+  void refuse(const request_outcome& how) noexcept { refusal_ = how; }
+
+  [[nodiscard]] std::uint32_t depth() const noexcept { return depth_; }
+  [[nodiscard]] std::uint32_t in_flight() const noexcept { return tail_ - head_; }
+  [[nodiscard]] bool is_idle() const noexcept { return in_flight() == 0 && waiting_.empty(); }
+  void set_wr_id_base(std::uint64_t base) noexcept { wr_id_base_ = base; }
+
+  // For `submission` and what derives from it.
+  request_outcome hold(const request_shape& request) noexcept;
+  void let_go(const request_shape& request) noexcept;
+  /// Fills what is common to all kinds: slices, flags.
+  void prepare(const request_shape& request, ibv_send_wr& wr, ibv_sge* sges) noexcept;
+  void post(submission& s, std::span<ibv_send_wr> wrs,
+            std::span<const request_shape> requests) noexcept;
+
+ private:
+  friend class submission;
+  struct slot {
+    submission* owner = nullptr;
+    std::uint32_t index = 0;  // Within its submission.
+    std::uint16_t holds = 0;  // Memory blocks held.
+    bool is_atomic = false;
+  };
+
+  [[nodiscard]] std::uint32_t room() const noexcept { return depth_ - in_flight(); }
+  slot& at(std::uint32_t sequence) noexcept { return slots_[sequence & mask_]; }
+  memory_block** holds_of(std::uint32_t sequence) noexcept {
+    return &holds_[std::size_t{sequence & mask_} * sge_max_];
+  }
+  void enqueue(submission& s) noexcept;
+  void pump() noexcept;
+  void retire(const request_outcome& how) noexcept;
+  void adopt(const submission& from, submission* to) noexcept;
+  /// Whether a signaled request at or after `sequence` is in flight.
+  [[nodiscard]] bool will_complete(std::uint32_t sequence) const noexcept {
+    return std::int32_t(last_signaled_ - sequence) >= 0;
+  }
+  void occupy(std::uint32_t sequence, submission& s, std::uint32_t index, ibv_send_wr& wr,
+              const request_shape& request) noexcept;
+  request_outcome refused(errc code, std::uint64_t value, std::uint64_t limit) const noexcept;
+
+  // Do not change once made.
+  scheduler& home_;
+  verbs::queue_pair& qp_;
+  const ibv_pd* pd_;
+  std::uint32_t depth_;
+  std::uint32_t mask_;  // Of the ring, the power of two at or above the depth.
+  std::uint32_t sge_max_;
+  std::uint32_t inline_max_;
+  std::size_t message_max_bytes_;
+  std::uint64_t wr_id_base_ = 0;
+
+  // Change with each request.
+  std::uint32_t head_ = 0;  // The oldest in flight.
+  std::uint32_t tail_ = 0;  // The next to be posted.
+  std::uint32_t last_signaled_ = std::uint32_t(-1);
+  std::vector<slot> slots_;
+  std::vector<memory_block*> holds_;  // `sge_max_` a slot.
+  std::vector<std::uint64_t> atomic_values_;  // One a slot: where the device puts the value before.
+  std::unique_ptr<verbs::memory_region> atomic_mr_;  // After the values: goes before them.
+  intrusive_list<submission> waiting_;
+  std::optional<request_outcome> refusal_;
+};
+
+}  // namespace cordma

@@ -1,0 +1,202 @@
+#pragma once
+
+#include <cordma/memory/slice.hpp>
+
+#include <endian.h>
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace cordma {
+
+/// What can be asked of one send-queue request (ibv_post_send(3)).
+struct request_flags {
+  /// Starts only when the READs and atomics posted before it have ended.
+  bool fence = false;
+  /// The peer's completion queue, if armed for solicited events only, reports its receive.
+  bool solicited = false;
+  /// False saves the completion entry of a request that is posted (not awaited): it ends with a
+  /// later signaled one on the same queue pair, and holds its slot and its memory until then.
+  bool signaled = true;
+};
+
+// What a queue pair can be asked to do, as values: not bound to a queue pair, owning nothing.
+// `conn.write(…)` awaits one; `conn.post(write(…))` and `conn.post_all(…)` post them. Every one
+// gives the number of bytes it moved, the atomics the value before.
+
+/// One or several slices, as `gather(…)` or `scatter(…)` makes them. Kept as const ones, since the
+/// queue pair only names them to the device; `Slice` is what the maker had to have.
+template <class Slice, std::size_t N>
+struct slice_list {
+  slice_list(const Slice& slice) noexcept requires(N == 1) : slices{slice} {}  // NOLINT
+  slice_list(const std::array<Slice, N>& all) noexcept {                       // NOLINT
+    std::copy(all.begin(), all.end(), slices.begin());
+  }
+  std::array<const_local_mr_slice, N> slices;
+};
+
+/// The parts of a request that every kind has, for the checks before it is posted.
+struct request_shape {
+  std::span<const const_local_mr_slice> local{};
+  const remote_mr_slice* remote = nullptr;  ///< Null: a send.
+  verbs::access local_access = verbs::access::none;
+  bool is_atomic = false;
+  bool can_be_inline = false;
+  request_flags flags{};
+};
+
+template <std::size_t N>
+struct send_request {
+  using value_type = std::size_t;
+
+  slice_list<const_local_mr_slice, N> local;
+  std::optional<std::uint32_t> immediate{};
+  request_flags flags{};
+
+  [[nodiscard]] request_shape shape() const noexcept {
+    return {.local = local.slices, .can_be_inline = true, .flags = flags};
+  }
+
+  void fill(ibv_send_wr& wr) const noexcept {
+    wr.opcode = immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
+    if (immediate) wr.imm_data = htobe32(*immediate);
+  }
+};
+
+template <std::size_t N>
+struct write_request {
+  using value_type = std::size_t;
+
+  slice_list<const_local_mr_slice, N> local;
+  remote_mr_slice remote;
+  std::optional<std::uint32_t> immediate{};
+  request_flags flags{};
+
+  [[nodiscard]] request_shape shape() const noexcept {
+    return {.local = local.slices, .remote = &remote, .can_be_inline = true, .flags = flags};
+  }
+
+  void fill(ibv_send_wr& wr) const noexcept {
+    wr.opcode = immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
+    if (immediate) wr.imm_data = htobe32(*immediate);
+    wr.wr.rdma.remote_addr = remote.address();
+    wr.wr.rdma.rkey = remote.rkey();
+  }
+};
+
+template <std::size_t N>
+struct read_request {
+  using value_type = std::size_t;
+
+  slice_list<local_mr_slice, N> local;
+  remote_mr_slice remote;
+  request_flags flags{};
+
+  [[nodiscard]] request_shape shape() const noexcept {
+    return {.local = local.slices,
+            .remote = &remote,
+            .local_access = verbs::access::local_write,
+            .flags = flags};
+  }
+
+  void fill(ibv_send_wr& wr) const noexcept {
+    wr.opcode = IBV_WR_RDMA_READ;
+    wr.wr.rdma.remote_addr = remote.address();
+    wr.wr.rdma.rkey = remote.rkey();
+  }
+};
+
+struct atomic_request {
+  using value_type = std::uint64_t;
+
+  ibv_wr_opcode opcode;
+  remote_mr_slice remote;
+  std::uint64_t compare_or_add;
+  std::uint64_t swap = 0;
+  request_flags flags{};
+
+  [[nodiscard]] request_shape shape() const noexcept {
+    return {.remote = &remote, .is_atomic = true, .flags = flags};
+  }
+
+  void fill(ibv_send_wr& wr) const noexcept {
+    wr.opcode = opcode;
+    wr.wr.atomic = {.remote_addr = remote.address(),
+                    .compare_add = compare_or_add,
+                    .swap = swap,
+                    .rkey = remote.rkey()};
+  }
+};
+
+/// The next receive of the peer gets these bytes.
+inline send_request<1> send(const const_local_mr_slice& local, request_flags flags = {}) noexcept {
+  return {local, std::nullopt, flags};
+}
+template <std::size_t N>
+send_request<N> send(const std::array<const_local_mr_slice, N>& local,
+                     request_flags flags = {}) noexcept {
+  return {local, std::nullopt, flags};
+}
+/// The same, with 32 bits that arrive beside the bytes.
+inline send_request<1> send_with_imm(const const_local_mr_slice& local, std::uint32_t immediate,
+                                     request_flags flags = {}) noexcept {
+  return {local, immediate, flags};
+}
+template <std::size_t N>
+send_request<N> send_with_imm(const std::array<const_local_mr_slice, N>& local,
+                              std::uint32_t immediate, request_flags flags = {}) noexcept {
+  return {local, immediate, flags};
+}
+
+/// Copies local bytes to the start of `remote`, which must have room for them.
+inline write_request<1> write(const const_local_mr_slice& local, const remote_mr_slice& remote,
+                              request_flags flags = {}) noexcept {
+  return {local, remote, std::nullopt, flags};
+}
+template <std::size_t N>
+write_request<N> write(const std::array<const_local_mr_slice, N>& local,
+                       const remote_mr_slice& remote, request_flags flags = {}) noexcept {
+  return {local, remote, std::nullopt, flags};
+}
+/// The same, and then completes one receive of the peer with 32 bits; its buffer is not written.
+inline write_request<1> write_with_imm(const const_local_mr_slice& local,
+                                       const remote_mr_slice& remote, std::uint32_t immediate,
+                                       request_flags flags = {}) noexcept {
+  return {local, remote, immediate, flags};
+}
+template <std::size_t N>
+write_request<N> write_with_imm(const std::array<const_local_mr_slice, N>& local,
+                                const remote_mr_slice& remote, std::uint32_t immediate,
+                                request_flags flags = {}) noexcept {
+  return {local, remote, immediate, flags};
+}
+
+/// Fills local memory from the start of `remote`.
+inline read_request<1> read(const local_mr_slice& local, const remote_mr_slice& remote,
+                            request_flags flags = {}) noexcept {
+  return {local, remote, flags};
+}
+template <std::size_t N>
+read_request<N> read(const std::array<local_mr_slice, N>& local, const remote_mr_slice& remote,
+                     request_flags flags = {}) noexcept {
+  return {local, remote, flags};
+}
+
+/// Swaps the 8 bytes at `remote` (8-aligned, a word in the byte order of the peer's host) for
+/// `desired` when they equal `expected`. Gives the value before: it was swapped if that equals
+/// `expected`. Atomic against other atomics of the same device (`device_limits::atomic`).
+inline atomic_request compare_swap(const remote_mr_slice& remote, std::uint64_t expected,
+                                   std::uint64_t desired, request_flags flags = {}) noexcept {
+  return {IBV_WR_ATOMIC_CMP_AND_SWP, remote, expected, desired, flags};
+}
+/// Adds to the 8 bytes at `remote`, wrapping at 2^64. Gives the value before.
+inline atomic_request fetch_add(const remote_mr_slice& remote, std::uint64_t addend,
+                                request_flags flags = {}) noexcept {
+  return {IBV_WR_ATOMIC_FETCH_AND_ADD, remote, addend, 0, flags};
+}
+
+}  // namespace cordma

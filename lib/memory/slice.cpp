@@ -1,0 +1,55 @@
+#include <cordma/memory/slice.hpp>
+
+#include <cordma/base/error.hpp>
+
+#include <cstdio>
+
+namespace cordma {
+namespace {
+
+template <class Integer>
+void put(std::byte*& out, Integer value) noexcept {
+  for (std::size_t i = sizeof value; i-- > 0;) *out++ = std::byte(value >> (8 * i));
+}
+
+template <class Integer>
+Integer get(const std::byte*& in) noexcept {
+  Integer value = 0;
+  for (std::size_t i = 0; i < sizeof value; ++i) value = Integer(value << 8) | Integer(*in++);
+  return value;
+}
+
+}  // namespace
+
+void detail::check_range(std::size_t offset, std::size_t length, std::size_t size) {
+  if (offset <= size && length <= size - offset) return;
+  char text[120];
+  std::snprintf(text, sizeof text, "offset %zu with length %zu does not lie within %zu bytes",
+                offset, length, size);
+  throw error{{.code = errc::out_of_range, .call = "slice", .detail = text}};
+}
+
+std::array<std::byte, remote_mr_slice::encoded_bytes> remote_mr_slice::encode() const noexcept {
+  std::array<std::byte, encoded_bytes> bytes;
+  std::byte* out = bytes.data();
+  put(out, address_);
+  put(out, std::uint64_t{length_});
+  put(out, rkey_);
+  return bytes;
+}
+
+remote_mr_slice remote_mr_slice::decode(std::span<const std::byte> bytes) {
+  if (bytes.size() != encoded_bytes) {
+    char text[80];
+    std::snprintf(text, sizeof text, "%zu bytes, a remote slice takes %zu", bytes.size(),
+                  encoded_bytes);
+    throw error{
+        {.code = errc::wrong_length, .call = "remote_mr_slice::decode", .detail = text}};
+  }
+  const std::byte* in = bytes.data();
+  const auto address = get<std::uint64_t>(in);
+  const auto length = get<std::uint64_t>(in);
+  return {address, std::size_t(length), get<std::uint32_t>(in)};
+}
+
+}  // namespace cordma

@@ -1,0 +1,164 @@
+#include <cordma/transfer/completion_queue_driver.hpp>
+
+#include "wr_id.hpp"
+
+#include <cordma/transfer/queue_pair.hpp>
+
+#include <poll.h>
+
+#include <cstdio>
+
+namespace cordma {
+namespace {
+
+unsigned checked_batch(unsigned poll_batch) {
+  if (poll_batch >= 1 && poll_batch <= completion_queue_driver::poll_batch_max) return poll_batch;
+  char text[80];
+  std::snprintf(text, sizeof text, "poll_batch %u is not between 1 and %u", poll_batch,
+                completion_queue_driver::poll_batch_max);
+  throw error{{.code = errc::limit_exceeded, .call = "completion_queue_driver", .detail = text}};
+}
+
+bool uses_channel(completion_mode mode) noexcept {
+  return mode == completion_mode::event || mode == completion_mode::adaptive;
+}
+
+}  // namespace
+
+completion_queue_driver::completion_queue_driver(executor& home, verbs::context& ctx,
+                                                 const completion_queue_options& options)
+    : home_{home},
+      mode_{options.mode},
+      poll_batch_{checked_batch(options.poll_batch)},
+      spin_max_{options.spin_max},
+      channel_{uses_channel(mode_) ? std::make_optional<verbs::completion_channel>(ctx)
+                                   : std::nullopt},
+      cq_{ctx, options.depth, channel_ ? &*channel_ : nullptr, this} {
+  if (channel_) watch_.emplace(home_, channel_->fd(), POLLIN, &on_channel, this);
+  if (mode_ != completion_mode::manual) home_.add(*this);
+}
+
+completion_queue_driver::~completion_queue_driver() {
+  CORDMA_ASSERT(reserved_ == 0, "completion queue destroyed before its queue pairs");
+  if (channel_) read_events();
+}
+
+std::size_t completion_queue_driver::reap() noexcept {
+  std::array<ibv_wc, poll_batch_max> entries;
+  std::size_t reaped = 0;
+  while (reaped < completions_per_turn_max) {
+    const int n = cq_.poll({entries.data(), poll_batch_});
+    ++counters_.polls;
+    if (n < 0) fail({.code = errc::device_failed, .call = "ibv_poll_cq"});
+    if (n <= 0) {
+      ++counters_.empty_polls;
+      break;
+    }
+    for (int i = 0; i < n; ++i) dispatch(entries[std::size_t(i)]);
+    reaped += std::size_t(n);
+    if (unsigned(n) < poll_batch_) break;
+  }
+  counters_.completions += reaped;
+  spinning_ = spinning_ && reaped == 0;
+  return reaped;
+}
+
+void completion_queue_driver::dispatch(const ibv_wc& wc) noexcept {
+  const wr_id id{wc.wr_id};
+  if (id.queue_pair() >= queue_pairs_.size()) return;
+  const entry& e = queue_pairs_[id.queue_pair()];
+  // A late entry, of a queue pair that is gone.
+  if (e.qp == nullptr || e.generation != id.generation()) return;
+  e.qp->complete(id.is_receive(), id.sequence(), wc);
+}
+
+bool completion_queue_driver::prepare_wait() noexcept {
+  if (mode_ == completion_mode::busy) return false;
+  if (mode_ == completion_mode::adaptive) {
+    // The clock is read once the queue ran empty, and then while it stays so.
+    const time_point now = home_.now();
+    if (!std::exchange(spinning_, true)) last_completion_ = now;
+    if (now - last_completion_ < spin_max_) return false;
+  }
+  if (armed_) return true;
+  race_point();
+  if (const int rc = cq_.arm(); rc != 0) {
+    fail({.code = {rc, std::system_category()}, .call = "ibv_req_notify_cq"});
+    return true;
+  }
+  ++counters_.arms;
+  armed_ = true;
+  race_point();
+  return reap() == 0;
+}
+
+void completion_queue_driver::on_channel(fd_watch& watch) noexcept {
+  auto& driver = *static_cast<completion_queue_driver*>(watch.context());
+  ++driver.counters_.wake_ups;
+  driver.read_events();
+  driver.reap();
+}
+
+/// All of them: the descriptor's readiness is edge-triggered. Acknowledged together, since each
+/// acknowledgement takes a mutex.
+void completion_queue_driver::read_events() noexcept {
+  try {
+    while (channel_->get_event()) {
+      ++counters_.events;
+      armed_ = false;
+    }
+  } catch (const error& e) {
+    fail({.code = e.code(), .call = "ibv_get_cq_event"});
+  }
+  if (cq_.unacknowledged_events() > 0) cq_.ack_events();
+}
+
+void completion_queue_driver::fail(const request_outcome& how) noexcept {
+  for (const entry& e : queue_pairs_) {
+    if (e.qp != nullptr) e.qp->abort(how);
+  }
+}
+
+queue_pair* completion_queue_driver::find(const ibv_qp* qp) const noexcept {
+  for (const entry& e : queue_pairs_) {
+    if (e.qp != nullptr && e.qp->verbs().native_handle() == qp) return e.qp;
+  }
+  return nullptr;
+}
+
+std::uint64_t completion_queue_driver::attach(queue_pair& qp, unsigned entries) {
+  if (entries > room()) {
+    char text[160];
+    std::snprintf(text, sizeof text,
+                  "%u entries, of the completion queue's %u only %u are free: give it a larger "
+                  "depth or the queue pair less",
+                  entries, cq_.capacity(), room());
+    throw error{{.code = errc::limit_exceeded, .call = "queue_pair", .detail = text}};
+  }
+  if (free_entries_.empty()) {
+    if (queue_pairs_.size() == queue_pairs_max) {
+      throw error{{.code = errc::limit_exceeded,
+                   .call = "queue_pair",
+                   .detail = "65536 queue pairs on one completion queue: make another"}};
+    }
+    free_entries_.reserve(queue_pairs_.size() + 1);  // So that `detach` cannot fail.
+    queue_pairs_.emplace_back();
+    free_entries_.push_back(std::uint16_t(queue_pairs_.size() - 1));
+  }
+  const std::uint16_t index = free_entries_.back();
+  free_entries_.pop_back();
+  queue_pairs_[index].qp = &qp;
+  reserved_ += entries;
+  return wr_id::base(index, queue_pairs_[index].generation);
+}
+
+void completion_queue_driver::detach(std::uint64_t wr_id_base, unsigned entries) noexcept {
+  const wr_id id{wr_id_base};
+  entry& e = queue_pairs_[id.queue_pair()];
+  e.qp = nullptr;
+  e.generation = wr_id::next_generation(e.generation);
+  free_entries_.push_back(id.queue_pair());
+  reserved_ -= entries;
+}
+
+}  // namespace cordma

@@ -1,0 +1,183 @@
+#include <cordma/transfer/receive_queue.hpp>
+
+#include <bit>
+#include <cstdio>
+
+namespace cordma {
+
+receive_queue::receive_queue(scheduler& home, verbs::protection_domain& pd, verbs::queue_pair& qp)
+    : home_{home},
+      qp_{qp},
+      pd_{pd.native_handle()},
+      depth_{qp.capabilities().recv_wr_max},
+      mask_{std::bit_ceil(depth_) - 1},
+      slots_(mask_ + 1),
+      room_{depth_} {}
+
+receive_queue::~receive_queue() {
+  CORDMA_ASSERT(posted() == 0, "receive queue destroyed before its queue pair");
+  while (head_ != completed_) let_go(at(head_++));
+}
+
+failure receive_queue::refused(errc code, fixed_text<240> detail) const noexcept {
+  return {.code = code, .call = "post_recv", .object = {"qp", qp_.num()}, .detail = detail};
+}
+
+std::optional<failure> receive_queue::hold(std::span<const local_mr_slice> buffer) noexcept {
+  std::size_t held = 0;
+  errc why{};
+  for (; held < buffer.size(); ++held) {
+    const local_mr_slice& slice = buffer[held];
+    if (slice.empty()) continue;
+    if (!slice.block()->try_hold(slice.generation())) {
+      why = errc::stale_slice;
+      break;
+    }
+    if (slice.block()->pd() != pd_) why = errc::wrong_protection_domain;
+    if (!verbs::allows(slice.block()->access(), verbs::access::local_write)) {
+      why = errc::access_denied;
+    }
+    if (why == errc{}) continue;
+    slice.block()->let_go();
+    break;
+  }
+  if (why == errc{}) return std::nullopt;
+  while (held-- > 0) {
+    if (!buffer[held].empty()) buffer[held].block()->let_go();
+  }
+  return refused(why);
+}
+
+std::optional<failure> receive_queue::try_post(std::span<const local_mr_slice> buffer) noexcept {
+  if (buffer.size() > std::min<std::size_t>(qp_.capabilities().recv_sge_max, receive_slices_max)) {
+    char text[80];
+    std::snprintf(text, sizeof text, "%zu slices, the queue pair takes %zu", buffer.size(),
+                  std::min<std::size_t>(qp_.capabilities().recv_sge_max, receive_slices_max));
+    return refused(errc::too_many_slices, text);
+  }
+  if (std::optional<failure> why = hold(buffer)) return why;
+
+  slot& s = at(tail_);
+  s.received = {};
+  s.received.slice_count = std::uint32_t(buffer.size());
+  s.holds_memory = true;
+  std::array<ibv_sge, receive_slices_max> sges;
+  ibv_recv_wr wr{};
+  wr.wr_id = wr_id_base_ | tail_;
+  wr.sg_list = sges.data();
+  for (std::size_t i = 0; i < buffer.size(); ++i) {
+    s.received.slices[i] = buffer[i];
+    if (buffer[i].empty()) continue;
+    sges[std::size_t(wr.num_sge++)] = {
+        .addr = reinterpret_cast<std::uint64_t>(buffer[i].bytes().data()),
+        .length = std::uint32_t(buffer[i].size_bytes()),
+        .lkey = buffer[i].lkey()};
+  }
+  ibv_recv_wr* bad = nullptr;
+  if (const int rc = qp_.post_recv(&wr, &bad); rc != 0) {
+    let_go(s);
+    return errno_failure(rc, "ibv_post_recv", {"qp", qp_.num()});
+  }
+  ++tail_;
+  return std::nullopt;
+}
+
+void receive_queue::post(std::span<const local_mr_slice> buffer) {
+  if (messages_.is_closed()) throw error{refused(errc::disconnected)};
+  if (!room_.try_acquire()) {
+    char text[100];
+    std::snprintf(text, sizeof text,
+                  "%u buffers are posted or hold messages nobody took; take those first", depth_);
+    throw error{refused(errc::receive_queue_full, text)};
+  }
+  if (const std::optional<failure> why = try_post(buffer)) {
+    room_.release();
+    throw error{*why};
+  }
+}
+
+receive_queue::next_message_op receive_queue::next_message() noexcept {
+  return next_message_op{*this};
+}
+
+void receive_queue::let_go(slot& s) noexcept {
+  if (!std::exchange(s.holds_memory, false)) return;
+  for (std::uint32_t i = 0; i < s.received.slice_count; ++i) {
+    if (!s.received.slices[i].empty()) s.received.slices[i].block()->let_go();
+  }
+}
+
+message receive_queue::take_message() noexcept {
+  slot& s = at(head_++);
+  let_go(s);
+  room_.release();
+  return s.received;
+}
+
+bool receive_queue::complete(std::uint32_t sequence, const ibv_wc& wc) noexcept {
+  if (posted() == 0 || sequence != completed_ + flushed_) return false;  // Of a life before.
+  if (wc.status != IBV_WC_SUCCESS) {
+    let_go(at(sequence));
+    ++flushed_;
+    return true;
+  }
+  if (flushed_ > 0) return false;  // No message comes after a failure; the device is confused.
+  message& m = at(sequence).received;
+  m.size_bytes = wc.byte_len;
+  m.is_write = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
+  if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) m.immediate = be32toh(wc.imm_data);
+  ++completed_;
+  messages_.release();
+  return false;
+}
+
+void receive_queue::end_all(const request_outcome& how) noexcept {
+  const failure reason = how.to_failure(qp_.num());
+  room_.close(reason);
+  messages_.close(reason);
+}
+
+void receive_queue::release_slots() noexcept {
+  for (; posted() > 0; ++flushed_) let_go(at(completed_ + flushed_));
+}
+
+receive_queue::recv_op::recv_op(receive_queue& q, std::span<const local_mr_slice> buffer) noexcept
+    : waiter{&on_room},
+      queue_{&q},
+      slice_count_{buffer.size()},
+      room_{q.room_.acquire()},
+      next_{q.next_message()} {
+  std::copy(buffer.begin(), buffer.end(), buffer_.begin());
+}
+
+bool receive_queue::recv_op::start(waiter& w, environment env) noexcept {
+  if (env.scheduler == nullptr) env.scheduler = &queue_->home_;
+  parent_ = &w;
+  environment_ = env;
+  return room_.start(*this, env) && post_and_wait();
+}
+
+std::coroutine_handle<> receive_queue::recv_op::on_room(waiter& self) noexcept {
+  auto& op = static_cast<recv_op&>(self);
+  return op.post_and_wait() ? op.parent_->done() : std::noop_coroutine();
+}
+
+/// True: it has ended.
+bool receive_queue::recv_op::post_and_wait() noexcept {
+  if (room_.failed()) return true;
+  refused_ = queue_->try_post({buffer_.data(), slice_count_});
+  if (refused_) return true;  // The permit goes back when this is destroyed.
+  static_cast<void>(room_.take_result());
+  is_posted_ = true;
+  return next_.start(*parent_, environment_);
+}
+
+result<message> receive_queue::recv_op::take_result() noexcept {
+  if (refused_) return *refused_;
+  if (is_posted_) return next_.take_result();
+  const result<void> outcome = room_.take_result();
+  if (outcome.is_cancelled()) return cancelled_result;
+  return outcome.failure();
+}
+
+}  // namespace cordma

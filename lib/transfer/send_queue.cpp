@@ -1,0 +1,218 @@
+#include <cordma/transfer/send_queue.hpp>
+
+#include <bit>
+
+namespace cordma {
+
+send_queue::send_queue(scheduler& home, verbs::protection_domain& pd, verbs::queue_pair& qp,
+                       std::size_t message_max_bytes)
+    : home_{home},
+      qp_{qp},
+      pd_{pd.native_handle()},
+      depth_{qp.capabilities().send_wr_max},
+      mask_{std::bit_ceil(depth_) - 1},
+      sge_max_{qp.capabilities().send_sge_max},
+      inline_max_{qp.capabilities().inline_max},
+      message_max_bytes_{message_max_bytes},
+      slots_(mask_ + 1),
+      holds_((mask_ + 1) * sge_max_),
+      atomic_values_(mask_ + 1),
+      atomic_mr_{std::make_unique<verbs::memory_region>(
+          pd, atomic_values_.data(), atomic_values_.size() * sizeof(std::uint64_t),
+          verbs::access::local_write)} {}
+
+send_queue::~send_queue() {
+  CORDMA_ASSERT(in_flight() == 0, "send queue destroyed before its queue pair");
+  CORDMA_ASSERT(waiting_.empty(), "send queue destroyed with requests that wait for room");
+}
+
+request_outcome send_queue::refused(errc code, std::uint64_t value,
+                                    std::uint64_t limit) const noexcept {
+  return {.code = code, .call = "post_send", .value = value, .limit = limit};
+}
+
+request_outcome send_queue::hold(const request_shape& request) noexcept {
+  std::size_t bytes = request.is_atomic ? sizeof(std::uint64_t) : 0;
+  std::size_t used = 0;
+  for (const const_local_mr_slice& slice : request.local) {
+    bytes += slice.size_bytes();
+    used += slice.empty() ? 0 : 1;
+  }
+  if (used > sge_max_) return refused(errc::too_many_slices, used, sge_max_);
+  if (bytes > message_max_bytes_) return refused(errc::wrong_length, bytes, message_max_bytes_);
+  if (request.remote != nullptr) {
+    const remote_mr_slice& remote = *request.remote;
+    if (bytes > remote.size_bytes()) return refused(errc::out_of_range, bytes, remote.size_bytes());
+    if (request.is_atomic && remote.size_bytes() != sizeof(std::uint64_t)) {
+      return refused(errc::wrong_length, remote.size_bytes(), sizeof(std::uint64_t));
+    }
+    if (request.is_atomic && remote.address() % sizeof(std::uint64_t) != 0) {
+      return refused(errc::misaligned, 0, 0);
+    }
+  }
+  std::size_t held = 0;
+  errc why{};
+  for (const const_local_mr_slice& slice : request.local) {
+    if (!slice.empty()) {
+      if (!slice.block()->try_hold(slice.generation())) {
+        why = errc::stale_slice;
+        break;
+      }
+      if (slice.block()->pd() != pd_) why = errc::wrong_protection_domain;
+      if (!verbs::allows(slice.block()->access(), request.local_access)) why = errc::access_denied;
+      if (why != errc{}) {
+        slice.block()->let_go();
+        break;
+      }
+    }
+    ++held;
+  }
+  if (why == errc{}) return {};
+  let_go({.local = request.local.first(held)});
+  return refused(why, 0, 0);
+}
+
+void send_queue::let_go(const request_shape& request) noexcept {
+  for (const const_local_mr_slice& slice : request.local) {
+    if (!slice.empty()) slice.block()->let_go();
+  }
+}
+
+void send_queue::prepare(const request_shape& request, ibv_send_wr& wr, ibv_sge* sges) noexcept {
+  std::size_t bytes = 0;
+  wr.sg_list = sges;
+  for (const const_local_mr_slice& slice : request.local) {
+    if (slice.empty()) continue;  // Some devices read a length of 0 as 2 GiB.
+    sges[wr.num_sge++] = {.addr = reinterpret_cast<std::uint64_t>(slice.bytes().data()),
+                          .length = std::uint32_t(slice.size_bytes()),
+                          .lkey = slice.lkey()};
+    bytes += slice.size_bytes();
+  }
+  const request_flags& flags = request.flags;
+  unsigned bits = flags.signaled ? IBV_SEND_SIGNALED : 0u;
+  if (flags.fence) bits |= IBV_SEND_FENCE;
+  if (flags.solicited) bits |= IBV_SEND_SOLICITED;
+  if (request.can_be_inline && bytes <= inline_max_) bits |= IBV_SEND_INLINE;
+  wr.send_flags = bits;
+}
+
+void send_queue::enqueue(submission& s) noexcept {
+  if (refusal_) return s.end(*refusal_);
+  if (s.count_ > depth_) return s.end(refused(errc::limit_exceeded, s.count_, depth_));
+  if (const request_outcome how = s.hold(); how.code) return s.end(how);
+  if (waiting_.empty() && s.count_ <= room()) return s.post_now();
+  s.state_ = submission::state::queued;
+  waiting_.push_back(s);
+}
+
+void send_queue::pump() noexcept {
+  while (!waiting_.empty() && waiting_.front().count_ <= room()) {
+    submission& next = waiting_.pop_front();
+    next.post_now();
+    if (next.owns_itself_) delete &next;
+  }
+}
+
+void send_queue::occupy(std::uint32_t sequence, submission& s, std::uint32_t index,
+                        ibv_send_wr& wr, const request_shape& request) noexcept {
+  slot& taken = at(sequence);
+  taken = {.owner = &s, .index = index, .is_atomic = request.is_atomic};
+  wr.wr_id = wr_id_base_ | sequence;
+  if (request.is_atomic) {
+    std::uint64_t& value = atomic_values_[sequence & mask_];
+    *wr.sg_list = {.addr = reinterpret_cast<std::uint64_t>(&value),
+                   .length = sizeof value,
+                   .lkey = atomic_mr_->lkey()};
+    wr.num_sge = 1;
+  }
+  // A long run without an entry would keep its slots: nothing could end them.
+  if (sequence - last_signaled_ >= (depth_ + 1) / 2) wr.send_flags |= IBV_SEND_SIGNALED;
+  if ((wr.send_flags & IBV_SEND_SIGNALED) != 0) last_signaled_ = sequence;
+  for (const const_local_mr_slice& slice : request.local) {
+    if (!slice.empty()) holds_of(sequence)[taken.holds++] = slice.block();
+  }
+}
+
+void send_queue::post(submission& s, std::span<ibv_send_wr> wrs,
+                      std::span<const request_shape> requests) noexcept {
+  s.first_ = tail_;
+  s.pending_ = s.count_;
+  s.state_ = submission::state::in_flight;
+  const std::uint32_t signaled_before = last_signaled_;
+  for (std::uint32_t i = 0; i < wrs.size(); ++i) occupy(tail_ + i, s, i, wrs[i], requests[i]);
+  tail_ += s.count_;
+
+  ibv_send_wr* bad = nullptr;
+  const int rc = qp_.post_send(wrs.data(), &bad);
+  if (rc == 0) {
+    for (std::uint32_t i = 0; i < wrs.size(); ++i) {
+      // The device has copied what goes inline: that memory is free.
+      if ((wrs[i].send_flags & IBV_SEND_INLINE) == 0) continue;
+      let_go(requests[i]);
+      at(s.first_ + i).holds = 0;
+    }
+    return;
+  }
+  const auto posted = std::uint32_t(bad - wrs.data());
+  for (std::uint32_t i = posted; i < s.count_; ++i) let_go(requests[i]);
+  tail_ = s.first_ + posted;
+  if (std::int32_t(last_signaled_ - tail_) >= 0) last_signaled_ = signaled_before;
+  adopt(s, nullptr);
+  s.end({.code = {rc, std::system_category()}, .call = "ibv_post_send", .index = posted});
+}
+
+void send_queue::adopt(const submission& from, submission* to) noexcept {
+  const std::uint32_t end = from.first_ + from.count_;
+  for (std::uint32_t sequence = end - from.pending_; sequence != end; ++sequence) {
+    at(sequence).owner = to;
+  }
+}
+
+void send_queue::retire(const request_outcome& how) noexcept {
+  slot& oldest = at(head_);
+  memory_block** const holds = holds_of(head_);
+  for (std::uint16_t i = 0; i < oldest.holds; ++i) holds[i]->let_go();
+  oldest.holds = 0;
+  submission* const owner = std::exchange(oldest.owner, nullptr);
+  if (owner != nullptr) {
+    if (oldest.is_atomic && !how.code) owner->store(oldest.index, atomic_values_[head_ & mask_]);
+    owner->slot_ended(oldest.index, how);
+  }
+  ++head_;
+}
+
+bool send_queue::complete(std::uint32_t sequence, const ibv_wc& wc) noexcept {
+  if (sequence - head_ >= in_flight()) return false;  // Of a life before: long ended.
+  while (head_ != sequence) retire({});
+  if (wc.status == IBV_WC_SUCCESS) {
+    retire({});
+    if (!waiting_.empty()) pump();
+    return false;
+  }
+  retire({.code = wc_errc(wc.status), .call = "ibv_poll_cq", .vendor = wc.vendor_err});
+  return true;
+}
+
+void send_queue::end_all(const request_outcome& how) noexcept {
+  for (std::uint32_t sequence = head_; sequence != tail_; ++sequence) {
+    if (submission* const owner = std::exchange(at(sequence).owner, nullptr)) {
+      owner->slot_ended(at(sequence).index, how);
+    }
+  }
+  end_waiting(how);
+}
+
+void send_queue::end_waiting(const request_outcome& how) noexcept {
+  while (!waiting_.empty()) {
+    submission& next = waiting_.pop_front();
+    next.let_go();
+    next.end(how);
+    if (next.owns_itself_) delete &next;
+  }
+}
+
+void send_queue::release_slots() noexcept {
+  while (in_flight() > 0) retire({.code = errc::closed, .call = "close"});
+}
+
+}  // namespace cordma

@@ -1,0 +1,91 @@
+#include <cordma/transfer/submission.hpp>
+
+#include <cordma/transfer/send_queue.hpp>
+
+#include <cinttypes>
+#include <cstdio>
+
+namespace cordma {
+
+failure request_outcome::to_failure(std::uint32_t qp_num) const noexcept {
+  failure f{.code = code,
+            .call = call,
+            .object = {"qp", qp_num},
+            .vendor = vendor,
+            .index = index};
+  if (value != 0 || limit != 0) {
+    char text[96];
+    std::snprintf(text, sizeof text, "%" PRIu64 ", where %" PRIu64 " is the most", value, limit);
+    f.detail = text;
+  }
+  return f;
+}
+
+submission::submission(send_queue& queue, std::uint32_t count) noexcept
+    : suspension{&on_stop}, queue_{&queue}, qp_num_{queue.qp_.num()}, count_{count} {}
+
+submission::submission(submission&& other) noexcept
+    : list_hook<submission>{std::move(other)},
+      suspension{&on_stop},
+      queue_{other.queue_},
+      qp_num_{other.qp_num_},
+      first_{other.first_},
+      count_{other.count_},
+      pending_{other.pending_},
+      state_{std::exchange(other.state_, state::idle)},
+      is_handle_{other.is_handle_},
+      was_stopped_{other.was_stopped_},
+      outcome_{other.outcome_} {
+  CORDMA_ASSERT(!other.is_waiting(), "an operation is not moved while it is awaited");
+  if (state_ == state::in_flight) queue_->adopt(*this, this);
+}
+
+submission::~submission() {
+  if (state_ == state::in_flight) queue_->adopt(*this, nullptr);
+}
+
+void submission::submit() noexcept { queue_->enqueue(*this); }
+
+bool submission::wait(waiter& w, environment env) noexcept {
+  if (state_ == state::in_flight && !queue_->will_complete(first_ + count_ - 1)) {
+    queue_->adopt(*this, nullptr);
+    end({.code = errc::not_signaled, .call = "await"});
+    return true;
+  }
+  if (env.scheduler == nullptr) env.scheduler = &queue_->home_;
+  begin(w, env);
+  return false;
+}
+
+void submission::on_stop(stop_callback& self) noexcept {
+  auto& s = static_cast<submission&>(self);
+  s.was_stopped_ = true;
+  if (s.state_ == state::queued && !s.is_handle_) {
+    // Nobody else wants it, and the device has not seen it.
+    s.list_hook<submission>::unlink();
+    s.let_go();
+    s.state_ = state::ended;
+    s.queue_->pump();  // It may have been the one that asked for too much room.
+  }
+  s.suspension::end();
+}
+
+void submission::slot_ended(std::uint32_t index, const request_outcome& how) noexcept {
+  if (how.code && !outcome_.code) {
+    outcome_ = how;
+    outcome_.index = index;
+  }
+  if (--pending_ == 0) finish();
+}
+
+void submission::end(const request_outcome& how) noexcept {
+  if (!outcome_.code) outcome_ = how;
+  finish();
+}
+
+void submission::finish() noexcept {
+  state_ = state::ended;
+  if (is_waiting()) suspension::end();
+}
+
+}  // namespace cordma
