@@ -1,0 +1,112 @@
+#pragma once
+
+#include <cordma/coro/scope.hpp>
+#include <cordma/coro/sleep.hpp>
+#include <cordma/coro/sync_wait.hpp>
+#include <cordma/io/mailbox.hpp>
+#include <cordma/io/poller.hpp>
+#include <cordma/io/reactor.hpp>
+
+#include <memory>
+#include <thread>
+
+namespace cordma {
+
+struct executor_options {
+  /// Null: CLOCK_MONOTONIC. With another clock the timers are looked at in every turn, and only a
+  /// reactor given below is told when the next one is due.
+  const time_source* clock = nullptr;
+  /// Null: io_uring.
+  std::unique_ptr<cordma::reactor> reactor{};
+  /// Of the submission queue of the io_uring; a bound on a batch, not on what can be waited for.
+  unsigned ring_entries = 256;
+};
+
+/// What an executor did since it was made.
+struct executor_counters {
+  std::uint64_t turns = 0;
+  std::uint64_t waits = 0;          ///< How often it blocked in the kernel.
+  std::uint64_t ready_resumed = 0;  ///< Waiters taken from the ready list.
+  std::uint64_t posted = 0;         ///< Calls run for `post`.
+};
+
+/// One thread's event loop: resumes what is ready, fires timers, asks pollers, waits for file
+/// descriptors, and runs what other threads post. It belongs to the thread that first runs it, and
+/// so does everything that hangs on it; `post` alone is for all. It outlives what waits on it.
+/// Idle, it burns no CPU.
+class executor : public scheduler {
+ public:
+  /// Throws `error`: where io_uring is forbidden or missing it names the cause and the way out.
+  explicit executor(executor_options options = {});
+  ~executor();
+
+  /// Runs an operation or task to its end, then goes on until the closer is empty too. Gives the
+  /// operation's value or throws what it threw. Asserts in a nested call, and on any thread but the
+  /// first that called it.
+  template <operation Op>
+  value_of<Op> run(Op&& op) {
+    const occupation here{*this};
+    detail::end_flag ended;
+    if (!op.start(ended, environment{this, {}})) serve(&ended.is_set());
+    serve(nullptr);
+    return op.take();
+  }
+
+  /// Runs `f()` in one of the next turns, in the order of the calls. `f` must not throw (the
+  /// program would be terminated). What is posted and never run is destroyed with the executor.
+  /// Thread: any; the executor must outlive the call, not only `f`. Cost: one `new`, one
+  /// compare-exchange, and a system call only when the executor sleeps. Throws `std::bad_alloc`.
+  template <class F>
+  void post(F&& f) {
+    if (mailbox_.leave(std::forward<F>(f))) reactor_->wake();
+  }
+
+  /// Where dropped connections end their lives: `run` returns when it is empty. What is spawned
+  /// here keeps its errors to itself: one that throws would stop the others.
+  [[nodiscard]] scope& closer() noexcept { return closer_; }
+
+  /// Work in any coroutine; `cordma::sleep_for` only in those that have a scheduler.
+  [[nodiscard]] sleep_op sleep_for(duration length) noexcept { return {length, this}; }
+  [[nodiscard]] sleep_op sleep_until(time_point deadline) noexcept { return {deadline, this}; }
+
+  /// Asks `p` in every turn, until it is destroyed or unlinked.
+  void add(poller& p) noexcept { pollers_.push_back(p); }
+  [[nodiscard]] cordma::reactor& reactor() noexcept { return *reactor_; }
+  [[nodiscard]] const executor_counters& counters() const noexcept { return counters_; }
+
+ private:
+  class occupation {
+   public:
+    explicit occupation(executor& home);
+    occupation(const occupation&) = delete;
+    occupation& operator=(const occupation&) = delete;
+    ~occupation() { home_.occupied_ = false; }
+
+   private:
+    executor& home_;
+  };
+
+  /// Turns until `*ended`, or, when that is null, until the closer is empty.
+  void serve(const bool* ended) noexcept;
+  bool turn() noexcept;
+  bool poll_all() noexcept;
+  void block() noexcept;
+  [[nodiscard]] bool may_block() noexcept;
+  void set_alarm() noexcept;
+
+  // Written by other threads.
+  mailbox mailbox_;
+  // The owner's.
+  const bool own_clock_;    // Not the kernel's: the alarm cannot be trusted to tell.
+  const bool takes_alarm_;  // The reactor's alarm follows our clock.
+  bool enabled_ = false;
+  bool occupied_ = false;
+  std::thread::id owner_;
+  std::optional<time_point> alarm_;  // What the reactor was told last, until it fires.
+  executor_counters counters_;
+  std::unique_ptr<cordma::reactor> reactor_;
+  intrusive_list<poller> pollers_;
+  scope closer_{*this};
+};
+
+}  // namespace cordma

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cordma {
+
+/// An IPv4 or IPv6 address with a port. A value; prints as `127.0.0.1:7471` or `[::1]:7471`.
+class socket_address {
+ public:
+  /// 0.0.0.0, port 0.
+  socket_address() noexcept;
+  /// A copy of what the kernel filled in: AF_INET or AF_INET6.
+  socket_address(const sockaddr* address, socklen_t size_bytes) noexcept;
+
+  /// Reads a numeric address: `127.0.0.1`, `::1`, `fe80::1%eth0`. Throws `error` (EINVAL) otherwise.
+  static socket_address parse(std::string_view host, std::uint16_t port);
+  /// Reads address and port: `127.0.0.1:7471`, `[::1]:7471`.
+  static socket_address parse(std::string_view host_and_port);
+  /// All addresses of a host name, or the numeric one, the preferred first; never empty. Asks the
+  /// resolver (files, DNS) and **blocks the thread** meanwhile: for setup. Throws `error`.
+  static std::vector<socket_address> resolve(const std::string& host, std::uint16_t port);
+  static socket_address loopback(std::uint16_t port) noexcept;  ///< 127.0.0.1.
+  static socket_address any(std::uint16_t port) noexcept;       ///< 0.0.0.0.
+
+  [[nodiscard]] std::uint16_t port() const noexcept;
+  void set_port(std::uint16_t port) noexcept;
+  [[nodiscard]] bool is_ipv6() const noexcept { return storage_.ss_family == AF_INET6; }
+  [[nodiscard]] std::string to_string() const;
+
+  [[nodiscard]] const sockaddr* data() const noexcept {
+    return reinterpret_cast<const sockaddr*>(&storage_);
+  }
+  [[nodiscard]] socklen_t size_bytes() const noexcept;
+  friend bool operator==(const socket_address& a, const socket_address& b) noexcept;
+
+ private:
+  sockaddr_storage storage_{};
+};
+
+}  // namespace cordma

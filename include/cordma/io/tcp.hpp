@@ -1,0 +1,177 @@
+#pragma once
+
+#include <cordma/base/unique_fd.hpp>
+#include <cordma/coro/task.hpp>
+#include <cordma/io/fd_watch.hpp>
+#include <cordma/io/socket_address.hpp>
+
+#include <span>
+
+namespace cordma {
+
+namespace detail {
+
+/// Reads or writes bytes of a stream socket until `attempt` says that it ended.
+class byte_op : public fd_operation {
+ public:
+  [[nodiscard]] bool failed() const noexcept { return was_stopped() || errno_ != 0 || ended_; }
+
+ protected:
+  byte_op(executor& home, int fd, fd_events events, attempt_function attempt,
+          std::span<std::byte> bytes) noexcept
+      : fd_operation{home, fd, events, attempt}, bytes_{bytes} {}
+
+  [[nodiscard]] result<void> outcome(const char* call) const noexcept;
+  [[nodiscard]] std::size_t done() const noexcept { return done_; }
+
+  static bool read_some(fd_operation& self) noexcept;
+  static bool read_all(fd_operation& self) noexcept;
+  static bool write_all(fd_operation& self) noexcept;
+
+ private:
+  bool note_errno() noexcept;
+
+  std::span<std::byte> bytes_;
+  std::size_t done_ = 0;
+  int errno_ = 0;
+  bool ended_ = false;  // The stream did, before all bytes had come.
+};
+
+}  // namespace detail
+
+/// A connected TCP socket. Move-only; destroying it closes it. Its operations refer to the socket,
+/// not to this object, but it must stay open while they wait; any can be stopped, limited by
+/// `with_timeout`, or abandoned at any time. One may read and one may write at a time.
+/// Small messages are sent at once (TCP_NODELAY), and a write to a closed peer is an error, never
+/// SIGPIPE. Thread: the executor's.
+class tcp_stream {
+ public:
+  class read_some_op;
+  class read_exactly_op;
+  class write_all_op;
+
+  /// Takes over a connected socket, and makes it non-blocking. Throws `error`.
+  tcp_stream(executor& home, unique_fd socket);
+
+  /// Throws `error`: ECONNREFUSED, ETIMEDOUT (after the kernel's minutes: use `with_timeout`), …
+  static task<tcp_stream> connect(executor& home, socket_address peer);
+
+  /// At least one byte; 0 when the peer has sent its last. A stop loses nothing: what was not read
+  /// is there for the next call.
+  [[nodiscard]] read_some_op read_some(std::span<std::byte> into) noexcept;
+  /// Fills `into`. Throws `errc::disconnected` when the stream ends before. Stopped or timed out in
+  /// its middle, it has read some bytes and the stream is of no use any more.
+  [[nodiscard]] read_exactly_op read_exactly(std::span<std::byte> into) noexcept;
+  /// Hands all to the kernel. Stopped in its middle, it has written some.
+  [[nodiscard]] write_all_op write_all(std::span<const std::byte> from) noexcept;
+  /// Ends when the peer's FIN or RST has arrived, whether or not all before it has been read: the
+  /// peer's process is gone, or has closed.
+  [[nodiscard]] readiness_op hang_up() noexcept { return cordma::hang_up(*home_, fd_.get()); }
+
+  /// No more will be written: the peer reads the end of the stream.
+  void shut_down_writing() noexcept;
+
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  [[nodiscard]] executor& home() const noexcept { return *home_; }
+  /// Throw `error` when the connection is gone.
+  [[nodiscard]] socket_address local_address() const;
+  [[nodiscard]] socket_address peer_address() const;
+
+ private:
+  executor* home_;
+  unique_fd fd_;
+};
+
+class [[nodiscard]] tcp_stream::read_some_op : public operation_base<read_some_op>,
+                                               public detail::byte_op {
+ public:
+  using value_type = std::size_t;
+  std::size_t take() { return take_result().value(); }
+  result<std::size_t> take_result() const noexcept;
+
+ private:
+  friend class tcp_stream;
+  read_some_op(executor& home, int fd, std::span<std::byte> bytes) noexcept
+      : byte_op{home, fd, fd_events::readable, &read_some, bytes} {}
+};
+
+class [[nodiscard]] tcp_stream::read_exactly_op : public operation_base<read_exactly_op>,
+                                                  public detail::byte_op {
+ public:
+  using value_type = void;
+  void take() { take_result().value(); }
+  result<void> take_result() const noexcept { return outcome("recv"); }
+
+ private:
+  friend class tcp_stream;
+  read_exactly_op(executor& home, int fd, std::span<std::byte> bytes) noexcept
+      : byte_op{home, fd, fd_events::readable, &read_all, bytes} {}
+};
+
+class [[nodiscard]] tcp_stream::write_all_op : public operation_base<write_all_op>,
+                                               public detail::byte_op {
+ public:
+  using value_type = void;
+  void take() { take_result().value(); }
+  result<void> take_result() const noexcept { return outcome("send"); }
+
+ private:
+  friend class tcp_stream;
+  // The base serves both directions; writing only reads from the bytes.
+  write_all_op(executor& home, int fd, std::span<const std::byte> bytes) noexcept
+      : byte_op{home, fd, fd_events::writable, &write_all,
+                {const_cast<std::byte*>(bytes.data()), bytes.size()}} {}
+};
+
+inline tcp_stream::read_some_op tcp_stream::read_some(std::span<std::byte> into) noexcept {
+  return {*home_, fd_.get(), into};
+}
+inline tcp_stream::read_exactly_op tcp_stream::read_exactly(std::span<std::byte> into) noexcept {
+  return {*home_, fd_.get(), into};
+}
+inline tcp_stream::write_all_op tcp_stream::write_all(std::span<const std::byte> from) noexcept {
+  return {*home_, fd_.get(), from};
+}
+
+/// A listening TCP socket. Move-only. Thread: the executor's.
+class tcp_listener {
+ public:
+  class accept_op;
+
+  /// Port 0: the kernel chooses, `local_address` tells. Throws `error`: EADDRINUSE, EACCES (a port
+  /// below 1024), EADDRNOTAVAIL (not an address of this host).
+  tcp_listener(executor& home, const socket_address& local, int backlog = 128);
+
+  /// The next connection. Throws `error` EMFILE, ENFILE, ENOBUFS or ENOMEM when it cannot be taken
+  /// now; it stays in the backlog, the listener is as good as before, and who asks again at once
+  /// gets the same answer: close something or sleep first.
+  [[nodiscard]] accept_op accept() noexcept;
+  [[nodiscard]] socket_address local_address() const;
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+
+ private:
+  executor* home_;
+  unique_fd fd_;
+};
+
+class [[nodiscard]] tcp_listener::accept_op : public operation_base<accept_op>,
+                                              public fd_operation {
+ public:
+  using value_type = tcp_stream;
+  [[nodiscard]] bool failed() const noexcept { return was_stopped() || errno_ != 0; }
+  tcp_stream take() { return take_result().value(); }
+  result<tcp_stream> take_result();
+
+ private:
+  friend class tcp_listener;
+  accept_op(executor& home, int fd) noexcept
+      : fd_operation{home, fd, fd_events::readable, &attempt} {}
+  static bool attempt(fd_operation& self) noexcept;
+
+  unique_fd accepted_;
+  int errno_ = 0;
+};
+
+inline tcp_listener::accept_op tcp_listener::accept() noexcept { return {*home_, fd_.get()}; }
+
+}  // namespace cordma
