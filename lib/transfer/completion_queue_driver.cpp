@@ -4,8 +4,6 @@
 
 #include <cordma/transfer/queue_pair.hpp>
 
-#include <poll.h>
-
 #include <cstdio>
 
 namespace cordma {
@@ -34,7 +32,7 @@ completion_queue_driver::completion_queue_driver(executor& home, verbs::context&
       channel_{uses_channel(mode_) ? std::make_optional<verbs::completion_channel>(ctx)
                                    : std::nullopt},
       cq_{ctx, options.depth, channel_ ? &*channel_ : nullptr, this} {
-  if (channel_) watch_.emplace(home_, channel_->fd(), POLLIN, &on_channel, this);
+  if (channel_) watch_.emplace(*this);
   if (mode_ != completion_mode::manual) home_.add(*this);
 }
 
@@ -93,7 +91,7 @@ bool completion_queue_driver::prepare_wait() noexcept {
 }
 
 void completion_queue_driver::on_channel(fd_watch& watch) noexcept {
-  auto& driver = *static_cast<completion_queue_driver*>(watch.context());
+  completion_queue_driver& driver = static_cast<channel_watch&>(watch).driver;
   ++driver.counters_.wake_ups;
   driver.read_events();
   driver.reap();

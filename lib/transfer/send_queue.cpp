@@ -89,7 +89,7 @@ void send_queue::prepare(const request_shape& request, ibv_send_wr& wr, ibv_sge*
     bytes += slice.size_bytes();
   }
   const request_flags& flags = request.flags;
-  unsigned bits = flags.signaled ? IBV_SEND_SIGNALED : 0u;
+  unsigned bits = flags.signaled ? unsigned{IBV_SEND_SIGNALED} : 0u;
   if (flags.fence) bits |= IBV_SEND_FENCE;
   if (flags.solicited) bits |= IBV_SEND_SOLICITED;
   if (request.can_be_inline && bytes <= inline_max_) bits |= IBV_SEND_INLINE;

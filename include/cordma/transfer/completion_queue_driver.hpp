@@ -89,6 +89,12 @@ class completion_queue_driver final : private poller {
     std::uint16_t generation = 0;
   };
 
+  struct channel_watch : fd_watch {
+    explicit channel_watch(completion_queue_driver& d)
+        : fd_watch{d.home_, d.channel_->fd(), fd_events::readable, &on_channel}, driver{d} {}
+    completion_queue_driver& driver;
+  };
+
   bool poll() noexcept override { return reap() > 0; }
   bool prepare_wait() noexcept override;
   static void on_channel(fd_watch& watch) noexcept;
@@ -107,7 +113,7 @@ class completion_queue_driver final : private poller {
   duration spin_max_;
   std::optional<verbs::completion_channel> channel_;
   verbs::completion_queue cq_;
-  std::optional<fd_watch> watch_;
+  std::optional<channel_watch> watch_;
 
   unsigned reserved_ = 0;
   bool armed_ = false;
