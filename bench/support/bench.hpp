@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace bench {
+
+/// One line of the table and one object of the JSON: `value` is cordma's, `baseline` what it stands
+/// beside, `ratio` value / baseline. A baseline of 0: there is none.
+struct figure {
+  std::string bench, which, metric, unit;
+  double value = 0;
+  double baseline = 0;
+};
+
+/// Does its work `n` times. Setup belongs outside.
+using work = std::function<void(std::uint64_t n)>;
+
+/// What a benchmark measures with. The two sides alternate in short rounds, so that both meet the
+/// same machine; a figure is the median over rounds, and its spread is printed beside it.
+class recorder {
+ public:
+  explicit recorder(std::string name) : name_{std::move(name)} {}
+
+  /// Nanoseconds an operation (median and 99th percentile of the rounds), and for each side the
+  /// allocations and, where the machine counts them, the instructions an operation. An allocation
+  /// on our side fails the run.
+  void compare(std::string_view which, const work& baseline, const work& ours);
+  /// The same without anything beside it.
+  void measure(std::string_view which, const work& ours);
+  /// A figure that was counted rather than timed.
+  void count(std::string_view which, std::string_view metric, std::string_view unit, double value,
+             double baseline = 0);
+
+  [[nodiscard]] const std::vector<figure>& figures() const noexcept { return figures_; }
+  [[nodiscard]] bool allocated() const noexcept { return allocated_; }
+
+ private:
+  void record(std::string_view which, const work* baseline, const work& ours);
+
+  std::string name_;
+  std::vector<figure> figures_;
+  bool allocated_ = false;
+};
+
+struct registration {
+  registration(const char* name, const char* question, void (*run)(recorder&));
+};
+
+/// Of the environment variable CORDMA_TEST_DEVICE; empty: the first active one.
+std::string device();
+
+}  // namespace bench
+
+#define CORDMA_BENCH_JOIN(a, b) a##b
+#define CORDMA_BENCH(name, question, id)                                             \
+  static void CORDMA_BENCH_JOIN(run_, id)(bench::recorder&);                         \
+  static const bench::registration CORDMA_BENCH_JOIN(registered_, id){               \
+      name, question, &CORDMA_BENCH_JOIN(run_, id)};                                 \
+  static void CORDMA_BENCH_JOIN(run_, id)([[maybe_unused]] bench::recorder & recorder)
+/// One question: `BENCH("coro/await", "What does a task cost?") { recorder.compare(…); }`.
+#define BENCH(name, question) CORDMA_BENCH(name, question, __LINE__)
