@@ -109,6 +109,9 @@ failures() {
   check "and the message names the limit and its option" has err 'killed after 12 s (--timeout)'
   check "the limit leaves nothing behind" nothing_left
 
+  "$guest" run --timeout 60 -- yes 2>err | head -n 1 >out
+  check "a reader that leaves ends the guest, as SIGPIPE would" is "141 y" "${PIPESTATUS[0]} $(<out)"
+
   run --timeout 60 -- bash -c 'echo c >/proc/sysrq-trigger; sleep 600'
   check "a kernel panic is noticed at once and ends with 125" is 125 "$status"
   check "and the kernel's last words are shown" has err 'Kernel panic'
