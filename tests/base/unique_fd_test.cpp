@@ -32,7 +32,7 @@ TEST_CASE("moving hands the descriptor over and closes what was held", "[base]")
   const int closed = second.get();
   second = std::move(first);
   CHECK(second.get() == kept);
-  CHECK_FALSE(first.is_open());  // NOLINT(bugprone-use-after-move): that it is empty is promised.
+  CHECK_FALSE(first.is_open());
   CHECK(is_open(kept));
   CHECK_FALSE(is_open(closed));
 }
