@@ -63,7 +63,7 @@ setup() {  # [--check] GROUP...
     command -v sudo >/dev/null || die "not root, and no sudo: run as root: apt-get install $missing"
     as_root=(sudo)
   fi
-  echo "Installing ${as_root[*]:+with sudo }from Debian: $missing"
+  echo "Installing ${as_root[*]:+with sudo }from Debian (minutes, the first time): $missing"
   local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y)
   "${apt[@]}" update >/dev/null
   # shellcheck disable=SC2086

@@ -106,7 +106,7 @@ def main():
 
     tally = Tally(read_skips(options.skips))
     logged = {tally.add_log(path) for path in sorted(options.folder.glob("*.tsv"))}
-    if options.meson:
+    if options.meson and options.meson.exists():  # Not when Meson ran nothing.
         add_meson(tally, meson_results(options.meson), logged)
     for path in sorted(options.folder.glob("*.exit")):
         device, program = path.stem.rsplit(".", 1)
