@@ -6,7 +6,7 @@
 
 namespace {
 
-struct item : cordma::list_hook {
+struct item : cordma::list_hook<item> {
   explicit item(int n) : number{n} {}
   int number;
 };
