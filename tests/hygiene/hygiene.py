@@ -176,28 +176,27 @@ def dead_files(tree):
 
 
 def exceptions_of(tree):
-    """tests/hygiene/untested.txt: `path | reason` a line."""
+    """tests/hygiene/untested.txt: `room/stem | reason` a line."""
     for line in tree.files.get("tests/hygiene/untested.txt", []):
         if line.strip() and not line.startswith("#"):
-            path, _, reason = (part.strip() for part in line.partition("|"))
-            yield path, reason
+            stem, _, reason = (part.strip() for part in line.partition("|"))
+            yield stem, reason
 
 
 def mirrored_tests(tree):
+    listing = "tests/hygiene/untested.txt"
+    sources = {f"{room_of(name)}/{pathlib.PurePosixPath(name).stem}": name
+               for name, _ in tree.cpp("include", "lib") if room_of(name)}
     excepted = dict(exceptions_of(tree))
-    for path, reason in excepted.items():
-        if not reason or path not in tree.files:
-            yield "tests/hygiene/untested.txt", 1, f"{path}: no such file, or no reason given"
-    for name, _ in tree.cpp("include", "lib"):
-        room = room_of(name)
-        if room is None:
-            continue
-        stem = pathlib.PurePosixPath(name).stem
-        test = f"tests/{room}/{stem}_test.cpp"
-        if test in tree.files and name in excepted:
-            yield "tests/hygiene/untested.txt", 1, f"{name} has a test now: take it out"
-        elif test not in tree.files and name not in excepted:
-            yield name, 1, f"no {test} (exceptions: tests/hygiene/untested.txt)"
+    for stem, reason in excepted.items():
+        if not reason or stem not in sources:
+            yield listing, 1, f"{stem}: no such source, or no reason given"
+    for stem, name in sources.items():
+        tested = f"tests/{stem}_test.cpp" in tree.files
+        if tested and stem in excepted:
+            yield listing, 1, f"{stem} has a test now: take it out"
+        elif not tested and stem not in excepted:
+            yield name, 1, f"no tests/{stem}_test.cpp (exceptions: {listing})"
 
 
 def changelog(tree):
