@@ -11,7 +11,7 @@ namespace cordma::detail {
 /// A contract between this library and the program that uses it, or within the library: checked in
 /// release builds too. Never for input that comes from a peer, a file or the device: that is an
 /// error. One condition each.
-#define CORDMA_ASSERT(condition, why)                                                   \
-  (static_cast<bool>(condition)                                                         \
-       ? void(0)                                                                        \
+#define CORDMA_ASSERT(condition, why) \
+  (static_cast<bool>(condition)       \
+       ? void(0)                      \
        : ::cordma::detail::contract_broken(#condition, why, __FILE__, __LINE__))

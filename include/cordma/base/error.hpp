@@ -12,29 +12,29 @@ namespace cordma {
 
 /// What cordma itself finds wrong. Numbers are stable: they may be logged and compared.
 enum class errc : int {
-  timed_out = 1,            ///< A deadline passed before the operation ended.
-  disconnected = 2,         ///< The connection was closed or lost, by either side.
-  closed = 3,               ///< The queue, channel or listener was closed on this side.
-  out_of_range = 4,         ///< A slice, offset or length lies outside its memory.
-  stale_slice = 5,          ///< A slice of memory that has been freed since.
+  timed_out = 1,                ///< A deadline passed before the operation ended.
+  disconnected = 2,             ///< The connection was closed or lost, by either side.
+  closed = 3,                   ///< The queue, channel or listener was closed on this side.
+  out_of_range = 4,             ///< A slice, offset or length lies outside its memory.
+  stale_slice = 5,              ///< A slice of memory that has been freed since.
   wrong_protection_domain = 6,  ///< Memory of one PD used on a queue pair of another.
-  access_denied = 7,        ///< The local memory was not registered for this use.
-  misaligned = 8,           ///< An atomic's remote address is not a multiple of 8.
-  wrong_length = 9,         ///< An atomic of other than 8 bytes; a message above the limit.
-  too_many_slices = 10,     ///< More slices than the queue pair's max_send_sge or max_recv_sge.
-  limit_exceeded = 11,      ///< A value above what the device or an option allows.
-  illegal_transition = 12,  ///< A queue-pair state change the state machine does not have.
-  no_device = 13,           ///< No RDMA device, or none of the asked name.
-  no_gid = 14,              ///< No usable GID on the port.
-  incompatible_peer = 15,   ///< The peer's version, link layer or capabilities don't fit ours.
-  bad_handshake = 16,       ///< What the peer sent is not a handshake of ours.
-  cq_overrun = 17,          ///< The completion queue overflowed; its entries are lost.
-  device_failed = 18,       ///< The device or port reported a fatal asynchronous event.
-  receive_queue_full = 19,  ///< post_recv found no free receive request.
-  not_signaled = 20,        ///< Nothing that was posted later will complete this request.
-  no_scheduler = 21,        ///< Awaited where nothing can run a timer or resume the waiter.
-  not_supported = 22,       ///< The device or kernel lacks what this needs.
-  refused = 23,             ///< The peer refused, and said why.
+  access_denied = 7,            ///< The local memory was not registered for this use.
+  misaligned = 8,               ///< An atomic's remote address is not a multiple of 8.
+  wrong_length = 9,             ///< An atomic of other than 8 bytes; a message above the limit.
+  too_many_slices = 10,         ///< More slices than the queue pair's max_send_sge or max_recv_sge.
+  limit_exceeded = 11,          ///< A value above what the device or an option allows.
+  illegal_transition = 12,      ///< A queue-pair state change the state machine does not have.
+  no_device = 13,               ///< No RDMA device, or none of the asked name.
+  no_gid = 14,                  ///< No usable GID on the port.
+  incompatible_peer = 15,       ///< The peer's version, link layer or capabilities don't fit ours.
+  bad_handshake = 16,           ///< What the peer sent is not a handshake of ours.
+  cq_overrun = 17,              ///< The completion queue overflowed; its entries are lost.
+  device_failed = 18,           ///< The device or port reported a fatal asynchronous event.
+  receive_queue_full = 19,      ///< post_recv found no free receive request.
+  not_signaled = 20,            ///< Nothing that was posted later will complete this request.
+  no_scheduler = 21,            ///< Awaited where nothing can run a timer or resume the waiter.
+  not_supported = 22,           ///< The device or kernel lacks what this needs.
+  refused = 23,                 ///< The peer refused, and said why.
 };
 
 /// The status of a failed work completion: the values of `ibv_wc_status` (ibv_poll_cq(3)), so that
@@ -91,12 +91,12 @@ struct object_id {
 /// What failed, in which call, on which object, and the way out. Trivially copyable; building one
 /// never allocates. Prints as: `ibv_modify_qp(qp 0x1a2): Invalid argument: INIT to RTS skips RTR`.
 struct [[nodiscard]] failure {
-  std::error_code code;       ///< An errno (system_category), a `wc_errc` or an `errc`.
-  const char* call = "";      ///< A string literal: "ibv_modify_qp".
+  std::error_code code;   ///< An errno (system_category), a `wc_errc` or an `errc`.
+  const char* call = "";  ///< A string literal: "ibv_modify_qp".
   object_id object{};
-  fixed_text<240> detail{};   ///< The value that was wrong and the way out; may be empty.
-  std::uint32_t vendor = 0;   ///< `ibv_wc::vendor_err`; 0 when there is none.
-  std::uint32_t index = 0;    ///< In a batch: which request failed first.
+  fixed_text<240> detail{};  ///< The value that was wrong and the way out; may be empty.
+  std::uint32_t vendor = 0;  ///< `ibv_wc::vendor_err`; 0 when there is none.
+  std::uint32_t index = 0;   ///< In a batch: which request failed first.
 
   [[nodiscard]] remedy_kind remedy() const noexcept;
   [[nodiscard]] std::string to_string() const;

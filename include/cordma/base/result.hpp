@@ -21,7 +21,9 @@ class [[nodiscard]] result {
  public:
   using value_type = T;
 
-  result() requires std::is_void_v<T> : state_{std::in_place_index<0>} {}
+  result()
+    requires std::is_void_v<T>
+      : state_{std::in_place_index<0>} {}
   template <class U = stored>
     requires(!std::is_void_v<T> && std::is_constructible_v<stored, U &&> &&
              !std::is_same_v<std::remove_cvref_t<U>, result> &&

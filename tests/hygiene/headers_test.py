@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Each public header compiles alone: `headers_test.py INCLUDE_FOLDER STAMP_FOLDER COMPILER...`.
+
+A header is compiled again only when something that it includes has changed.
+"""
+
+import concurrent.futures
+import os
+import pathlib
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
+import cases  # noqa: E402
+
+
+def is_fresh(stamp):
+    """`stamp` is a depfile, `target: file file \\ ...`, newer than all that it names."""
+    try:
+        made = stamp.stat().st_mtime
+        files = stamp.read_text().replace("\\\n", " ").split(":", 1)[1].split()
+        return all(os.stat(file).st_mtime <= made for file in files if file != "-")
+    except (OSError, IndexError):
+        return False
+
+
+def complaints(header, include, stamp, compiler):
+    """What the compiler says about a file that only includes `header`; None when it is content."""
+    if is_fresh(stamp):
+        return None
+    stamp.unlink(missing_ok=True)
+    done = subprocess.run(
+        [*compiler, "-x", "c++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsyntax-only",
+         f"-I{include}", "-MD", "-MF", stamp, "-"],
+        input=f"#include <{header}>\n", text=True, capture_output=True, check=False)
+    if done.returncode == 0:
+        return None
+    stamp.unlink(missing_ok=True)
+    return done.stderr
+
+
+def main():
+    include, stamps, compiler = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:]
+    stamps.mkdir(parents=True, exist_ok=True)
+    headers = sorted(path.relative_to(include).as_posix() for path in include.rglob("*.hpp"))
+    run = cases.Cases("headers")
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        said = pool.map(
+            lambda header: complaints(header, include, stamps / (header.replace("/", "_") + ".d"),
+                                      compiler), headers)
+        for header, complaint in zip(headers, said):
+            with run.case(f"<{header}> compiles alone"):
+                assert complaint is None, complaint
+    return run.status()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

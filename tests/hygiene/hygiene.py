@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""Rules of the house that no compiler checks: `hygiene.py ROOT` prints `file:line: what is wrong`.
+
+Each rule is a function over the tree; tests/hygiene/hygiene_test.py shows each of them a bad tree.
+"""
+
+import pathlib
+import re
+import sys
+
+# The table of docs/architecture.md: which rooms a room may include, besides itself.
+MAY_INCLUDE = {
+    "base": "",
+    "coro": "base",
+    "verbs": "base",
+    "io": "base coro",
+    "memory": "base verbs",
+    "transfer": "base coro io verbs memory",
+    "agent": "base coro io verbs memory transfer",
+    "connection": "base coro io verbs memory transfer agent",
+    "rpc": "base coro io verbs memory transfer agent connection",
+    "collective": "base coro io verbs memory transfer agent connection",
+    "runtime": "base coro io verbs memory transfer agent connection",
+}
+
+LINES_MAX = 800
+COLUMNS_MAX = 100
+FUNCTION_LINES_MAX = 70
+
+CODE_FOLDERS = ("include", "lib", "tests", "examples", "bench")
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+# Spelled in two parts, so that this file obeys its own rule.
+BANNED = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b")
+MACHINE_PATH = re.compile(r"(?<![\w.~$}/])/(work|root|home|Users)/\w")
+SLEEP = re.compile(r"(std::this_thread::sleep_(for|until)|(?<![\w.>:])(::)?(u|nano)?sleep)\s*\(")
+
+
+class Tree:
+    """The text files of a source tree, by path relative to its root."""
+
+    def __init__(self, root):
+        self.root = pathlib.Path(root)
+        self.files = {}
+        for path in sorted(self.root.rglob("*")):
+            name = path.relative_to(self.root).as_posix()
+            if re.match(r"(\.git|\.cache|build[^/]*|subprojects/.*/subprojects)(/|$)", name):
+                continue
+            if "__pycache__" in name or not path.is_file() or path.is_symlink():
+                continue
+            try:
+                self.files[name] = path.read_text().split("\n")
+            except UnicodeDecodeError:
+                continue
+
+    def cpp(self, *folders):
+        for name, lines in self.files.items():
+            if name.endswith((".hpp", ".cpp")) and name.split("/")[0] in (folders or CODE_FOLDERS):
+                yield name, lines
+
+    def includes(self, name):
+        """(line number, quote, path) of each #include."""
+        for number, line in enumerate(self.files[name], 1):
+            if match := INCLUDE.match(line):
+                yield number, match[1], match[2]
+
+
+def room_of(name):
+    """The room a file under include/cordma/ or lib/ lies in; None elsewhere (the umbrella, say)."""
+    parts = name.split("/")
+    if parts[0] == "lib" and len(parts) > 2:
+        return parts[1]
+    if parts[:2] == ["include", "cordma"] and len(parts) > 3:
+        return parts[2]
+    return None
+
+
+def layers(tree):
+    for name, _ in tree.cpp("include", "lib"):
+        room = room_of(name)
+        for number, quote, path in tree.includes(name):
+            parts = path.split("/")
+            if quote == '"' and name.startswith("include/"):
+                yield name, number, f'a public header includes only by <>, never private "{path}"'
+            target = None
+            if parts[0] == "cordma" and len(parts) > 2:
+                target = parts[1]
+            elif quote == '"' and len(parts) > 1 and parts[0] in MAY_INCLUDE:
+                target = parts[0]
+            if room is None or target is None or target == room:
+                continue
+            if room not in MAY_INCLUDE:
+                yield name, number, f"room {room} is not in the table of tests/hygiene/hygiene.py"
+            elif target not in MAY_INCLUDE[room].split():
+                yield name, number, f"room {room} may not include {target}"
+
+
+def sizes(tree):
+    for name, lines in tree.cpp():
+        if len(lines) - 1 > LINES_MAX:
+            yield name, LINES_MAX, f"{len(lines) - 1} lines: split it by {LINES_MAX}"
+        for number, line in enumerate(lines, 1):
+            if len(line) > COLUMNS_MAX:
+                yield name, number, f"{len(line)} columns, the limit is {COLUMNS_MAX}"
+
+
+def functions(tree):
+    """clang-format puts a namespace-level function's closing brace in column 0 or, in a class, 2."""
+    for name, lines in tree.cpp("include", "lib", "examples", "bench"):
+        start = {}
+        for number, line in enumerate(lines, 1):
+            indent = len(line) - len(line.lstrip())
+            is_code = line.rstrip().endswith("{") and indent <= 2
+            if is_code and not re.match(r"\s*(namespace|class|struct|enum|union|extern|template)\b",
+                                        line):
+                start[indent] = number
+            if re.match(r"\s*\}", line) and indent in start:
+                length = number - start.pop(indent) + 1
+                if length > FUNCTION_LINES_MAX:
+                    yield name, number, (f"a function of {length} lines, "
+                                         f"the limit is {FUNCTION_LINES_MAX}")
+
+
+def guards(tree):
+    for name, lines in tree.cpp():
+        if name.endswith(".hpp") and "#pragma once" not in lines:
+            yield name, 1, "no #pragma once"
+
+
+def own_header_first(tree):
+    for name, _ in tree.cpp("lib"):
+        if not name.endswith(".cpp"):
+            continue
+        stem = name[len("lib/"):-len(".cpp")]
+        public, private = f"include/cordma/{stem}.hpp", f"lib/{stem}.hpp"
+        if public in tree.files:
+            expected = {f"cordma/{stem}.hpp"}
+        elif private in tree.files:
+            expected = {f"{stem}.hpp", f"{stem.split('/')[-1]}.hpp", private}
+        else:
+            continue
+        first = next(tree.includes(name), (1, "", "nothing"))
+        if first[2] not in expected:
+            yield name, first[0], f"its own header comes first, not {first[2]}"
+
+
+def words(tree):
+    for name, lines in tree.files.items():
+        if name == "LICENSE":
+            continue
+        for number, line in enumerate(lines, 1):
+            if match := BANNED.search(line):
+                yield name, number, f"'{match[0]}': do it, or leave it out"
+            if match := MACHINE_PATH.search(line):
+                yield name, number, f"a path of one machine: {match[0]}..."
+
+
+def sleeps(tree):
+    for name, lines in tree.cpp("tests"):
+        for number, line in enumerate(lines, 1):
+            if match := SLEEP.search(line):
+                yield name, number, f"a test waits for an event or turns a clock: {match[0]}...)"
+
+
+def dead_files(tree):
+    for name, _ in tree.cpp("lib", "tests", "examples", "bench"):
+        if not name.endswith(".cpp"):
+            continue
+        folder = pathlib.PurePosixPath(name)
+        for parent in folder.parents:
+            listing = "\n".join(tree.files.get(f"{parent}/meson.build", []))
+            relative = folder.relative_to(parent).as_posix()
+            if f"'{relative}'" in listing or f"'{folder.stem}'" in listing:
+                break
+        else:
+            yield name, 1, "no meson.build names it"
+
+
+def exceptions_of(tree):
+    """tests/hygiene/untested.txt: `room/stem | reason` a line."""
+    for line in tree.files.get("tests/hygiene/untested.txt", []):
+        if line.strip() and not line.startswith("#"):
+            stem, _, reason = (part.strip() for part in line.partition("|"))
+            yield stem, reason
+
+
+def mirrored_tests(tree):
+    listing = "tests/hygiene/untested.txt"
+    sources = {f"{room_of(name)}/{pathlib.PurePosixPath(name).stem}": name
+               for name, _ in tree.cpp("include", "lib") if room_of(name)}
+    excepted = dict(exceptions_of(tree))
+    for stem, reason in excepted.items():
+        if not reason or stem not in sources:
+            yield listing, 1, f"{stem}: no such source, or no reason given"
+    for stem, name in sources.items():
+        tested = f"tests/{stem}_test.cpp" in tree.files
+        if tested and stem in excepted:
+            yield listing, 1, f"{stem} has a test now: take it out"
+        elif not tested and stem not in excepted:
+            yield name, 1, f"no tests/{stem}_test.cpp (exceptions: {listing})"
+
+
+def changelog(tree):
+    lines = tree.files.get("CHANGELOG.md", [])
+    if not lines or lines[0] != "# Changelog":
+        yield "CHANGELOG.md", 1, "its first line is '# Changelog'"
+    version = None
+    for number, line in enumerate(lines, 1):
+        if line.startswith("## "):
+            version = line
+            if not re.fullmatch(r"## (Unreleased|\d+\.\d+\.\d+ - \d{4}-\d\d-\d\d)", line):
+                yield "CHANGELOG.md", number, "write '## Unreleased' or '## 1.2.3 - 2024-12-31'"
+        elif line.startswith("### "):
+            if version is None or line[4:] not in ("Safety", "Features", "Internals"):
+                yield "CHANGELOG.md", number, "sections are Safety, Features, Internals"
+        elif line.startswith("- ") and version is None:
+            yield "CHANGELOG.md", number, "an entry belongs to a version"
+
+
+RULES = (layers, sizes, functions, guards, own_header_first, words, sleeps, dead_files,
+         mirrored_tests, changelog)
+
+
+def findings(root, rules=RULES):
+    tree = Tree(root)
+    for rule in rules:
+        for name, number, what in rule(tree):
+            yield f"{name}:{number}: {what}"
+
+
+def main():
+    found = list(findings(sys.argv[1]))
+    print(*found, sep="\n", end="\n" if found else "")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

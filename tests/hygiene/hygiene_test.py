@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""The tree obeys the rules of hygiene.py, and each rule finds what it is there to find."""
+
+import pathlib
+import sys
+import tempfile
+
+import hygiene
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
+import cases  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+HEADER = "#pragma once\n"
+# A rule, a tree that breaks it, and a part of what is said. The tree's other faults are not looked at.
+BAD_TREES = [
+    ("layers", {"lib/verbs/a.cpp": "#include <cordma/coro/task.hpp>\n"}, "verbs may not include coro"),
+    ("layers", {"lib/base/a.cpp": '#include "io/ring.hpp"\n'}, "base may not include io"),
+    ("layers", {"lib/attic/a.cpp": "#include <cordma/base/error.hpp>\n"}, "room attic is not in"),
+    ("layers", {"include/cordma/io/a.hpp": '#include "ring.hpp"\n'}, "never private"),
+    ("sizes", {"lib/io/a.cpp": "//\n" * 801}, "801 lines"),
+    ("sizes", {"lib/io/a.cpp": "x" * 101}, "101 columns"),
+    ("functions", {"lib/io/a.cpp": "int f() {\n" + "  g();\n" * 69 + "}\n"}, "71 lines"),
+    ("functions", {"lib/io/a.hpp": "  int f() {\n" + "    g();\n" * 69 + "  }\n"}, "71 lines"),
+    ("guards", {"lib/io/a.hpp": "int a;\n"}, "no #pragma once"),
+    ("own_header_first", {"include/cordma/io/a.hpp": HEADER, "lib/io/a.cpp": "#include <vector>\n"},
+     "own header comes first"),
+    ("own_header_first", {"lib/io/a.hpp": HEADER, "lib/io/a.cpp": '#include "io/b.hpp"\n'},
+     "own header comes first"),
+    ("words", {"docs/a.md": "TO" "DO: write\n"}, "leave it out"),
+    ("words", {"lib/io/a.cpp": "// FIX" "ME\n"}, "leave it out"),
+    ("words", {"docs/a.md": "see /ho" "me/me/x\n"}, "path of one machine"),
+    ("sleeps", {"tests/io/a_test.cpp": "std::this_thread::sleep_for(1s);\n"}, "waits for an event"),
+    ("sleeps", {"tests/io/a_test.cpp": "  ::usleep(5);\n"}, "waits for an event"),
+    ("dead_files", {"lib/io/a.cpp": "", "lib/io/meson.build": "files('b.cpp')\n"}, "no meson.build"),
+    ("mirrored_tests", {"lib/io/a.cpp": ""}, "no tests/io/a_test.cpp"),
+    ("mirrored_tests", {"tests/hygiene/untested.txt": "io/gone | was there\n"}, "no such source"),
+    ("mirrored_tests", {"lib/io/a.cpp": "", "tests/hygiene/untested.txt": "io/a |\n"},
+     "no reason"),
+    ("mirrored_tests", {"lib/io/a.cpp": "", "tests/io/a_test.cpp": "",
+                        "tests/hygiene/untested.txt": "io/a | plain\n"}, "take it out"),
+    ("changelog", {"CHANGELOG.md": "# News\n"}, "first line"),
+    ("changelog", {"CHANGELOG.md": "# Changelog\n## yesterday\n"}, "write '## Unreleased'"),
+    ("changelog", {"CHANGELOG.md": "# Changelog\n## Unreleased\n### Fixed\n"}, "sections are"),
+]
+
+GOOD_TREE = {
+    "CHANGELOG.md": "# Changelog\n\n## Unreleased\n\n### Safety\n- Nothing leaks.\n",
+    "include/cordma/io/ring.hpp": HEADER + "#include <cordma/coro/task.hpp>\n",
+    "lib/io/ring.cpp": "#include <cordma/io/ring.hpp>\n#include \"io/clock.hpp\"\n",
+    "lib/io/clock.hpp": HEADER,
+    "lib/io/meson.build": "cordma_sources += files('ring.cpp')\n",
+    "tests/io/ring_test.cpp": "int main() { executor.sleep_for(1s); }\n",
+    "tests/io/meson.build": "room_tests += {'io': files('ring_test.cpp')}\n",
+    "tests/hygiene/untested.txt": "# room/stem | reason\nio/clock | an interface\n",
+}
+
+
+def findings_in(tree, rules):
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in tree.items():
+            path = pathlib.Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return list(hygiene.findings(folder, rules))
+
+
+def main():
+    run = cases.Cases("hygiene")
+    with run.case("the tree obeys the rules of the house"):
+        found = list(hygiene.findings(ROOT))
+        assert not found, "\n" + "\n".join(found)
+    for rule, tree, said in BAD_TREES:
+        with run.case(f"the rule '{rule}' says: {said}"):
+            found = findings_in(tree, [getattr(hygiene, rule)])
+            assert any(said in line for line in found), f"found only {found}"
+    with run.case("a tree that obeys every rule has no findings"):
+        found = findings_in(GOOD_TREE, hygiene.RULES)
+        assert not found, found
+    return run.status()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

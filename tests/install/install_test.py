@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""A program outside the tree uses cordma as installed, by pkg-config alone, and as a subproject.
+
+    install_test.py SOURCE_ROOT BUILD_ROOT SCRATCH PROGRAM.CPP COMPILER...
+
+SCRATCH holds the subproject's user and is kept between runs, so that the library is not built anew
+each time.
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
+import cases  # noqa: E402
+
+SUBPROJECT_USER = """project('user', 'cpp', default_options: ['cpp_std=c++20'])
+executable('program', 'program.cpp', dependencies: dependency('cordma', fallback: 'cordma'))
+"""
+
+
+def run(*command, **options):
+    done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          check=False, **options)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}:\n{done.stdout}"
+    return done.stdout
+
+
+def check_program(program):
+    said = run(program)
+    assert said == "cordma 0: poll: disconnected\n", said
+
+
+def by_pkg_config(build, outside, source, compiler):
+    destdir = outside / "installed"
+    run("meson", "install", "-C", build, "--no-rebuild", "--destdir", destdir)
+    (pc,) = destdir.rglob("cordma.pc")
+    # The pc file names the prefix it was built for; the files lie below DESTDIR.
+    (prefix,) = (line[len("prefix="):] for line in pc.read_text().splitlines()
+                 if line.startswith("prefix="))
+    flags = run("pkg-config", f"--define-variable=prefix={destdir}{prefix}", "--cflags", "--libs",
+                "cordma", env={**os.environ, "PKG_CONFIG_PATH": str(pc.parent)}).split()
+    assert not [flag for flag in flags if str(build) in flag], f"points into the build: {flags}"
+    program = outside / "program"
+    run(*compiler, source, "-o", program, *flags, cwd=outside)
+    check_program(program)
+
+
+def as_subproject(cordma, scratch, source):
+    project = scratch / "subproject_user"
+    if not (project / "build" / "build.ninja").exists():
+        shutil.rmtree(project, ignore_errors=True)
+        (project / "subprojects").mkdir(parents=True)
+        (project / "meson.build").write_text(SUBPROJECT_USER)
+        (project / "subprojects" / "cordma").symlink_to(cordma)
+        # Links, not a copy: an edit of the program is then built.
+        (project / "program.cpp").symlink_to(source)
+        run("meson", "setup", "--buildtype=plain", "build", cwd=project)
+    run("ninja", "-C", project / "build", "program")
+    check_program(project / "build" / "program")
+
+
+def main():
+    cordma, build, scratch, source = (pathlib.Path(path).resolve() for path in sys.argv[1:5])
+    scratch.mkdir(parents=True, exist_ok=True)
+    all_cases = cases.Cases("install")
+    with all_cases.case("a program outside the tree builds and runs with pkg-config alone"):
+        with tempfile.TemporaryDirectory() as outside:
+            by_pkg_config(build, pathlib.Path(outside), source, sys.argv[5:])
+    with all_cases.case("a program that has cordma as a Meson subproject builds and runs"):
+        as_subproject(cordma, scratch, source)
+    return all_cases.status()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

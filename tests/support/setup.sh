@@ -1,0 +1,71 @@
+# shellcheck shell=bash
+# Part of ./dev: what must be installed, and how. Its caller defines `guest` and `die`.
+# shellcheck disable=SC2154
+
+# Debian's names. The guest's come from `tests/vm/guest packages`.
+packages_build=(g++ meson ninja-build pkg-config python3 libibverbs-dev librdmacm-dev liburing-dev
+  libjemalloc-dev catch2 libcli11-dev ibverbs-providers)
+packages_check=(clang-14 libclang-rt-14-dev clang-19 libclang-rt-19-dev clang-format-19
+  clang-tidy-19 codespell shellcheck git)
+
+packages_of() {  # GROUP...: the packages of these groups, one a line
+  local group
+  for group in "$@"; do
+    case $group in
+      build) printf '%s\n' "${packages_build[@]}" ;;
+      check) printf '%s\n' "${packages_check[@]}" ;;
+      guest) if [[ -x $guest ]]; then "$guest" packages | tr -s ' ' '\n'; fi ;;
+    esac
+  done
+}
+
+missing_packages() {  # GROUP...
+  local wanted installed
+  wanted=$(packages_of "$@" | sort -u)
+  # Fails when one was never known, which is no error here.
+  # shellcheck disable=SC2016,SC2086
+  installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' $wanted 2>/dev/null) || true
+  comm -23 <(echo "$wanted") <(sed -n 's/^installed //p' <<<"$installed" | sort -u)
+}
+
+# On another distribution: what is needed, by what can be asked anywhere.
+missing_elsewhere() {
+  local command module
+  for command in g++ meson ninja pkg-config python3; do
+    command -v "$command" >/dev/null || echo "the command $command"
+  done
+  for module in libibverbs librdmacm liburing jemalloc catch2 CLI11; do
+    pkg-config --exists "$module" 2>/dev/null || echo "the library $module, with its headers"
+  done
+}
+
+setup() {  # [--check] GROUP...
+  local only_check=
+  if [[ ${1-} == --check ]]; then only_check=1 && shift; fi
+  local missing
+  if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+    missing=$(missing_elsewhere)
+    if [[ -z $missing ]]; then return; fi
+    echo "This is not Debian: nothing is installed for you. Missing:"
+    echo "$missing"
+    echo "Debian's names for all that is used: $(packages_of "$@" | sort -u | xargs)"
+    return 1
+  fi
+  missing=$(missing_packages "$@" | xargs)
+  if [[ -z $missing ]]; then return; fi
+  if [[ -n $only_check ]]; then
+    printf '%s\n' "Missing packages ('./dev setup' installs them):"
+    xargs -n1 echo ' ' <<<"$missing"
+    return 1
+  fi
+  local as_root=()
+  if ((EUID != 0)); then
+    command -v sudo >/dev/null || die "not root, and no sudo: run as root: apt-get install $missing"
+    as_root=(sudo)
+  fi
+  echo "Installing ${as_root[*]:+with sudo }from Debian (minutes, the first time): $missing"
+  local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y)
+  "${apt[@]}" update >/dev/null
+  # shellcheck disable=SC2086
+  "${apt[@]}" install --no-install-recommends $missing >/dev/null
+}

@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Counts test cases from the logs that test programs leave, and checks skips against a list.
+
+    tally.py --skips tests/skips.txt [--meson build/meson-logs/testlog.json] LOG_FOLDER
+
+Prints what failed or was skipped, then `N passed, N failed, N skipped` as the last line. Exits with
+1 when a case failed or a skip is not listed.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+
+
+def read_skips(path):
+    """tests/skips.txt: `device | test name | reason` a line; device `*` is any."""
+    allowed = set()
+    for line in path.read_text().splitlines():
+        if line.strip() and not line.startswith("#"):
+            device, name, reason = (part.strip() for part in line.split("|"))
+            if not reason:
+                raise SystemExit(f"{path}: no reason given for skipping '{name}'")
+            allowed.add((device, name))
+    return allowed
+
+
+class Tally:
+    def __init__(self, allowed_skips):
+        self.allowed_skips = allowed_skips
+        self.passed, self.failed, self.skipped = 0, [], []
+        self.unlisted = []
+        self.failed_programs = set()
+
+    def fail(self, device, program, what):
+        self.failed.append(f"{device}: {program}: {what}")
+        self.failed_programs.add((device, program))
+
+    def skip(self, device, name, reason):
+        self.skipped.append(f"{device}: {name}: {reason}")
+        if not {(device, name), ("*", name)} & self.allowed_skips:
+            self.unlisted.append(f"{device} | {name} | {reason}")
+
+    def add_log(self, path):
+        device, program, _ = path.stem.rsplit(".", 2)
+        running = None
+        for line in path.read_text(errors="replace").splitlines():
+            kind, name, *rest = line.split("\t")
+            if kind == "started":
+                running = name
+                continue
+            if kind == "passed":
+                self.passed += 1
+            elif kind == "failed":
+                self.fail(device, program, name)
+            elif kind == "skipped":
+                self.skip(device, name, rest[0])
+            else:
+                continue
+            running = None
+        if running is not None:
+            self.fail(device, program, f"{running} (the program ended in its middle)")
+        return device, program
+
+    def add_exit(self, device, program, status, logged):
+        """A program that failed though each of its cases passed (a leak, say) counts as one more;
+        a program that keeps no log counts as one case."""
+        if status == "0":
+            self.passed += (device, program) not in logged
+        elif (device, program) not in self.failed_programs:
+            self.fail(device, program, f"exit status {status}")
+
+
+def meson_results(path):
+    for line in path.read_text().splitlines():
+        yield json.loads(line)
+
+
+def show_output(test):
+    print(f"---- {test['name']}: {test['result']}")
+    for stream in ("stdout", "stderr"):
+        if test.get(stream):
+            print(test[stream].rstrip())
+
+
+def add_meson(tally, tests, logged):
+    for test in tests:
+        program = test["name"].split("/")[-1].split(" ")[-1]
+        if ("native", "test_" + program) in logged:
+            program = "test_" + program
+        if test["result"] == "SKIP":
+            tally.skip("native", program, "its program says so")
+        elif test["result"] in ("OK", "EXPECTEDFAIL"):
+            tally.add_exit("native", program, "0", logged)
+        else:
+            show_output(test)
+            tally.add_exit("native", program, test["result"].lower(), logged)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--skips", type=pathlib.Path, required=True)
+    parser.add_argument("--meson", type=pathlib.Path)
+    parser.add_argument("folder", type=pathlib.Path)
+    options = parser.parse_args()
+
+    tally = Tally(read_skips(options.skips))
+    logged = {tally.add_log(path) for path in sorted(options.folder.glob("*.tsv"))}
+    if options.meson and options.meson.exists():  # Not when Meson ran nothing.
+        add_meson(tally, meson_results(options.meson), logged)
+    for path in sorted(options.folder.glob("*.exit")):
+        device, program = path.stem.rsplit(".", 1)
+        tally.add_exit(device, program, path.read_text().strip(), logged)
+
+    for title, lines in (("skipped", tally.skipped), ("FAILED", tally.failed),
+                         ("FAILED: skipped, and not listed in tests/skips.txt", tally.unlisted)):
+        for line in lines:
+            print(f"{title}: {line}")
+    print(f"{tally.passed} passed, {len(tally.failed)} failed, {len(tally.skipped)} skipped")
+    return 1 if tally.failed or tally.unlisted else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

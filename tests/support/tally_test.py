@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""What `./dev test` counts: passes, failures, crashes, leaks at exit, and unlisted skips."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import cases
+
+TALLY = pathlib.Path(__file__).with_name("tally.py")
+
+
+def tally(logs, skips="", meson=None):
+    """Runs tally.py on `logs` (file name: text); returns (exit status, its lines)."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "skips.txt").write_text(skips)
+        (folder / "logs").mkdir()
+        for file, text in logs.items():
+            (folder / "logs" / file).write_text(text)
+        command = [sys.executable, TALLY, "--skips", folder / "skips.txt", folder / "logs"]
+        if meson is not None:
+            log = folder / "testlog.json"
+            log.write_text("".join(json.dumps(test) + "\n" for test in meson))
+            command += ["--meson", log]
+        done = subprocess.run(command, text=True, capture_output=True, check=False)
+        return done.returncode, (done.stdout + done.stderr).splitlines()
+
+
+def main():
+    run = cases.Cases("tally")
+    passed = "started\ta\npassed\ta\n"
+    with run.case("passes of all programs are added"):
+        status, said = tally({"native.test_coro.1.tsv": passed, "rxe0.test_coro.1.tsv": passed})
+        assert (status, said[-1]) == (0, "2 passed, 0 failed, 0 skipped"), said
+    with run.case("a failure is named and fails the whole"):
+        status, said = tally({"rxe0.test_io.7.tsv": passed + "started\tb c\nfailed\tb c\n"})
+        assert (status, said[-1]) == (1, "1 passed, 1 failed, 0 skipped"), said
+        assert "FAILED: rxe0: test_io: b c" in said, said
+    with run.case("a case that never ended is a failure"):
+        status, said = tally({"native.test_io.7.tsv": passed + "started\tb\n",
+                              "native.test_io.exit": "134\n"})
+        assert (status, said[-1]) == (1, "1 passed, 1 failed, 0 skipped"), said
+    with run.case("a program that fails at its exit is one failure more"):
+        status, said = tally({"rxe0.test_io.7.tsv": passed, "rxe0.test_io.exit": "1\n"})
+        assert (status, said[-1]) == (1, "1 passed, 1 failed, 0 skipped"), said
+    with run.case("a listed skip is no failure"):
+        skipped = "started\ta\nskipped\ta\tno atomics\n"
+        status, said = tally({"rxe0.test_io.7.tsv": skipped}, "# x\nrxe0 | a | no atomics\n")
+        assert (status, said[-1]) == (0, "0 passed, 0 failed, 1 skipped"), said
+    with run.case("a skip that is not listed for its device fails"):
+        status, said = tally({"rxe0.test_io.7.tsv": skipped}, "mlx5_0 | a | no atomics\n")
+        assert (status, said[-1]) == (1, "0 passed, 0 failed, 1 skipped"), said
+    with run.case("Meson's tests count as one case when they keep no log"):
+        tests = [{"name": "cordma:io / io", "result": "OK", "returncode": 0},
+                 {"name": "cordma:examples / 01_task", "result": "OK", "returncode": 0},
+                 {"name": "bad", "result": "FAIL", "returncode": 1, "stdout": "why it failed"}]
+        status, said = tally({"native.test_io.7.tsv": passed + passed}, meson=tests)
+        assert (status, said[-1]) == (1, "3 passed, 1 failed, 0 skipped"), said
+        assert "why it failed" in said, said
+    return run.status()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
