@@ -2,11 +2,11 @@
 
 #include <support/allocations.hpp>
 
-#include <CLI/CLI.hpp>
 #include <linux/perf_event.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -87,8 +87,8 @@ struct side {
     const std::uint64_t executed = counter.read();
     const double took = ns_per_op(does, n);
     instructions = double(counter.read() - executed) / double(n);
-    allocations = std::max(
-        allocations, double(support::allocation_count() - allocated) / double(n));
+    allocations =
+        std::max(allocations, double(support::allocation_count() - allocated) / double(n));
     ns.push_back(took);
   }
   double quantile(double q) {
@@ -163,8 +163,8 @@ void recorder::record(std::string_view which, const work* baseline, const work& 
 
 void recorder::count(std::string_view which, std::string_view metric, std::string_view unit,
                      double value, double baseline) {
-  figures_.push_back({name_, std::string{which}, std::string{metric}, std::string{unit}, value,
-                      baseline});
+  figures_.push_back(
+      {name_, std::string{which}, std::string{metric}, std::string{unit}, value, baseline});
   print(figures_.back());
 }
 

@@ -56,10 +56,10 @@ std::string device();
 }  // namespace bench
 
 #define CORDMA_BENCH_JOIN(a, b) a##b
-#define CORDMA_BENCH(name, question, id)                                             \
-  static void CORDMA_BENCH_JOIN(run_, id)(bench::recorder&);                         \
-  static const bench::registration CORDMA_BENCH_JOIN(registered_, id){               \
-      name, question, &CORDMA_BENCH_JOIN(run_, id)};                                 \
+#define CORDMA_BENCH(name, question, id)                               \
+  static void CORDMA_BENCH_JOIN(run_, id)(bench::recorder&);           \
+  static const bench::registration CORDMA_BENCH_JOIN(registered_, id){ \
+      name, question, &CORDMA_BENCH_JOIN(run_, id)};                   \
   static void CORDMA_BENCH_JOIN(run_, id)([[maybe_unused]] bench::recorder & recorder)
 /// One question: `BENCH("coro/await", "What does a task cost?") { recorder.compare(…); }`.
 #define BENCH(name, question) CORDMA_BENCH(name, question, __LINE__)

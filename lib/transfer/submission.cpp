@@ -25,7 +25,7 @@ submission::submission(send_queue& queue, std::uint32_t count) noexcept
     : suspension{&on_stop}, queue_{&queue}, qp_num_{queue.qp_.num()}, count_{count} {}
 
 submission::submission(submission&& other) noexcept
-    : list_hook<submission>{std::move(other)},
+    : list_hook<submission>{static_cast<list_hook<submission>&&>(other)},
       suspension{&on_stop},
       queue_{other.queue_},
       qp_num_{other.qp_num_},
