@@ -29,9 +29,9 @@ class queue_pair {
   /// What the device gave: at least what was wanted.
   [[nodiscard]] const queue_pair_capabilities& capabilities() const noexcept { return caps_; }
 
-  /// The state last set by us. The device moves a queue pair to ERROR on its own, see `query_state`.
+  /// The state last set or queried. The device moves a queue pair to ERROR on its own.
   [[nodiscard]] queue_pair_state state() const noexcept { return queue_pair_state(qp_->state); }
-  /// The state now. \cost  one system call.
+  /// The state now; `state()` says the same from then on. \cost  one system call.
   [[nodiscard]] queue_pair_state query_state() const;
 
   /// Each goes to the state it names, in one system call.

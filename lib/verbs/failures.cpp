@@ -1,0 +1,51 @@
+#include "failures.hpp"
+
+#include <sys/resource.h>
+
+#include <cinttypes>
+#include <cstdarg>
+#include <cstdio>
+
+namespace cordma::verbs::detail {
+
+fixed_text<240> detail_text(const char* format, ...) noexcept {
+  char text[512];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  return text;
+}
+
+void throw_failure(errc code, const char* call, fixed_text<240> detail, object_id object) {
+  throw error{{.code = code, .call = call, .object = object, .detail = detail}};
+}
+
+void throw_errno(int errno_value, const char* call, fixed_text<240> detail, object_id object) {
+  throw error{errno_failure(errno_value, call, object, detail)};
+}
+
+fixed_text<240> memlock_text(const char* subject) noexcept {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return subject;
+  if (limit.rlim_cur == RLIM_INFINITY) {
+    return detail_text("%s: RLIMIT_MEMLOCK is unlimited, so the system or the device has no room "
+                       "for it; ask for less", subject);
+  }
+  return detail_text("%s: RLIMIT_MEMLOCK is %" PRIu64 " KiB; raise it (ulimit -l unlimited)",
+                     subject, std::uint64_t{limit.rlim_cur} / 1024);
+}
+
+void check_range(const char* call, const char* name, std::uint64_t value, std::uint64_t low,
+                 std::uint64_t high, const char* why) {
+  if (value > high) {
+    throw_failure(errc::limit_exceeded, call,
+                  detail_text("%s %" PRIu64 " exceeds %s %" PRIu64, name, value, why, high));
+  }
+  if (value < low) {
+    throw_failure(errc::limit_exceeded, call,
+                  detail_text("%s %" PRIu64 " is below the least, %" PRIu64, name, value, low));
+  }
+}
+
+}  // namespace cordma::verbs::detail

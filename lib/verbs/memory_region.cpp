@@ -1,0 +1,54 @@
+#include <cordma/verbs/memory_region.hpp>
+
+#include "failures.hpp"
+
+#include <cordma/base/assert.hpp>
+
+#include <cerrno>
+#include <cstdio>
+
+namespace cordma::verbs {
+namespace {
+
+constexpr const char* call = "ibv_reg_mr";
+
+void check_flags(access flags) {
+  const bool writes_remotely = (flags & (access::remote_write | access::remote_atomic)) != access::none;
+  if (writes_remotely && !allows(flags, access::local_write)) {
+    detail::throw_errno(EINVAL, call,
+                        detail::detail_text("%s needs local_write as well", to_string(flags).c_str()));
+  }
+}
+
+[[noreturn]] void throw_cannot_register(int error, std::size_t length, access flags) {
+  if (detail::may_be_memlock(error)) {
+    char subject[64];
+    std::snprintf(subject, sizeof subject, "%zu KiB", (length + 1023) / 1024);
+    detail::throw_errno(error, call, detail::memlock_text(subject));
+  }
+  if (error == EFAULT) {
+    detail::throw_errno(error, call,
+                        detail::detail_text("%zu bytes: not all of them mapped, or mapped read-only "
+                                            "and registered for %s",
+                                            length, to_string(flags).c_str()));
+  }
+  detail::throw_errno(error, call,
+                      detail::detail_text("%zu bytes for %s", length, to_string(flags).c_str()));
+}
+
+}  // namespace
+
+void memory_region::deregisterer::operator()(ibv_mr* mr) const noexcept {
+  const int rc = ibv_dereg_mr(mr);  // EBUSY or EINVAL: a memory window is still bound to it.
+  CORDMA_ASSERT(rc != EBUSY && rc != EINVAL, "memory region destroyed under a bound memory window");
+}
+
+memory_region::memory_region(protection_domain& pd, void* address, std::size_t length, access flags)
+    : flags_{flags} {
+  check_flags(flags);
+  detail::check_range(call, "length", length, 0, pd.limits().mr_size_max_bytes, "the device's");
+  mr_.reset(ibv_reg_mr(pd.native_handle(), address, length, unsigned(flags)));
+  if (mr_ == nullptr) throw_cannot_register(errno, length, flags);
+}
+
+}  // namespace cordma::verbs

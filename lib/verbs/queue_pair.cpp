@@ -1,0 +1,200 @@
+#include <cordma/verbs/queue_pair.hpp>
+
+#include "failures.hpp"
+
+#include <cordma/base/assert.hpp>
+
+#include <cerrno>
+#include <cstdio>
+
+namespace cordma::verbs {
+namespace {
+
+using detail::detail_text;
+using text = fixed_text<240>;
+
+[[noreturn]] void throw_cannot_create(int error, const queue_pair_capabilities& wanted) {
+  char subject[128];
+  std::snprintf(subject, sizeof subject, "%u sends, %u receives", wanted.send_wr_max,
+                wanted.recv_wr_max);
+  if (detail::may_be_memlock(error)) {
+    detail::throw_errno(error, "ibv_create_qp", detail::memlock_text(subject));
+  }
+  // Devices do not tell their inline limit, and it lowers the others; so does a long list of slices.
+  detail::throw_errno(error, "ibv_create_qp",
+                      detail_text("%s of %u and %u slices, inline_max %u: each is within the "
+                                  "device's limits, together they are not; lower inline_max first",
+                                  subject, wanted.send_sge_max, wanted.recv_sge_max,
+                                  wanted.inline_max));
+}
+
+ibv_qp_attr query(ibv_qp* qp) {
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr initial{};
+  if (const int rc = ibv_query_qp(qp, &attributes, IBV_QP_STATE, &initial); rc != 0) {
+    detail::throw_errno(rc, "ibv_query_qp", {}, {"qp", qp->qp_num});
+  }
+  return attributes;
+}
+
+/// Says which attribute the port refuses; empty when it would take them all.
+text port_diagnosis(ibv_qp* qp, const ibv_qp_attr& a, int mask) noexcept {
+  ibv_port_attr port{};
+  if (a.port_num == 0 || ibv_query_port(qp->context, a.port_num, &port) != 0) return {};
+  if ((mask & IBV_QP_PKEY_INDEX) != 0 && a.pkey_index >= port.pkey_tbl_len) {
+    return detail_text("pkey_index %u is outside the port's table of %u", unsigned{a.pkey_index},
+                       unsigned{port.pkey_tbl_len});
+  }
+  if ((mask & IBV_QP_PATH_MTU) != 0 && a.path_mtu > port.active_mtu) {
+    return detail_text("path_mtu %u exceeds the port's active MTU of %u", bytes_of(a.path_mtu),
+                       bytes_of(port.active_mtu));
+  }
+  if ((mask & IBV_QP_AV) == 0) return {};
+  if (a.ah_attr.is_global == 0) {
+    if (port.link_layer != IBV_LINK_LAYER_ETHERNET) return {};
+    return "the peer is given by LID, but the port is Ethernet (RoCE): give its GID";
+  }
+  const unsigned index = a.ah_attr.grh.sgid_index;
+  ibv_gid_entry entry{};
+  if (int(index) >= port.gid_tbl_len) {
+    return detail_text("gid_index %u is outside the port's table of %d", index, port.gid_tbl_len);
+  }
+  if (ibv_query_gid_ex(qp->context, a.port_num, index, &entry, 0) != 0) {
+    return detail_text("gid_index %u of port %u holds no GID", index, unsigned{a.port_num});
+  }
+  return {};
+}
+
+text diagnosis(ibv_qp* qp, int error, queue_pair_state to, const ibv_qp_attr& a, int mask) {
+  const bool connects = (mask & IBV_QP_AV) != 0 && a.ah_attr.is_global != 0;
+  if (connects && (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH ||
+                   error == ENODATA)) {
+    return detail_text("no route to the peer's GID %s from gid_index %u: choose a GID of the peer's "
+                       "network", to_string(a.ah_attr.grh.dgid).c_str(),
+                       unsigned{a.ah_attr.grh.sgid_index});
+  }
+  if (error == ENOMEM) return detail::memlock_text("queue pair");
+  if (error != EINVAL) return detail_text("to %s", to_string(to));
+  if (const text found = port_diagnosis(qp, a, mask); !found.empty()) return found;
+  const auto expected = queue_pair_state(qp->state);  // Before the query, which overwrites it.
+  const auto now = queue_pair_state(query(qp).qp_state);
+  if (now != expected) {
+    return detail_text("to %s: the device has moved it from %s to %s on its own", to_string(to),
+                       to_string(expected), to_string(now));
+  }
+  if (connects) {
+    return detail_text("to %s: every attribute is in range, so the device refuses the peer's GID %s",
+                       to_string(to), to_string(a.ah_attr.grh.dgid).c_str());
+  }
+  return detail_text("to %s: every attribute is in range, yet the device refuses one",
+                     to_string(to));
+}
+
+ibv_ah_attr ah_of(const address_vector& peer, std::uint8_t port) noexcept {
+  ibv_ah_attr ah{};
+  ah.dlid = peer.lid;
+  ah.sl = peer.service_level;
+  ah.port_num = port;
+  if (!peer.is_global) return ah;
+  ah.is_global = 1;
+  ah.grh.dgid = peer.gid;
+  ah.grh.sgid_index = static_cast<std::uint8_t>(peer.gid_index);
+  ah.grh.hop_limit = peer.hop_limit;
+  ah.grh.traffic_class = peer.traffic_class;
+  return ah;
+}
+
+}  // namespace
+
+void queue_pair::destroyer::operator()(ibv_qp* qp) const noexcept {
+  const int rc = ibv_destroy_qp(qp);  // Another errno: the device is gone, which is nobody's bug.
+  CORDMA_ASSERT(rc != EBUSY, "queue pair destroyed while in use");
+}
+
+queue_pair::queue_pair(protection_domain& pd, completion_queue& send_cq, completion_queue& recv_cq,
+                       const queue_pair_capabilities& wanted, void* qp_context)
+    : limits_{pd.limits()} {
+  check(wanted, limits_);
+  ibv_qp_init_attr attributes{};
+  attributes.qp_context = qp_context;
+  attributes.send_cq = send_cq.native_handle();
+  attributes.recv_cq = recv_cq.native_handle();
+  attributes.cap = {.max_send_wr = wanted.send_wr_max,
+                    .max_recv_wr = wanted.recv_wr_max,
+                    .max_send_sge = wanted.send_sge_max,
+                    .max_recv_sge = wanted.recv_sge_max,
+                    .max_inline_data = wanted.inline_max};
+  attributes.qp_type = IBV_QPT_RC;
+  qp_.reset(ibv_create_qp(pd.native_handle(), &attributes));
+  if (qp_ == nullptr) throw_cannot_create(errno, wanted);
+  caps_ = {.send_wr_max = attributes.cap.max_send_wr,
+           .recv_wr_max = attributes.cap.max_recv_wr,
+           .send_sge_max = attributes.cap.max_send_sge,
+           .recv_sge_max = attributes.cap.max_recv_sge,
+           .inline_max = attributes.cap.max_inline_data};
+}
+
+queue_pair_state queue_pair::query_state() const {
+  return queue_pair_state(query(qp_.get()).qp_state);
+}
+
+void queue_pair::modify(queue_pair_state to, ibv_qp_attr& attributes, int mask) {
+  attributes.qp_state = ibv_qp_state(to);
+  attributes.port_num = port_;  // For the diagnosis; sent only where `mask` says so.
+  const int rc = ibv_modify_qp(qp_.get(), &attributes, mask | IBV_QP_STATE);
+  if (rc == 0) return;
+  detail::throw_errno(rc, "ibv_modify_qp", diagnosis(qp_.get(), rc, to, attributes, mask),
+                      {"qp", num()});
+}
+
+void queue_pair::to_init(std::uint8_t port, std::uint16_t pkey_index, access remote) {
+  check_transition(state(), queue_pair_state::init);
+  detail::check_range("ibv_modify_qp", "port", port, 1, limits_.port_count, "the device's");
+  port_ = port;
+  ibv_qp_attr attributes{};
+  attributes.pkey_index = pkey_index;
+  attributes.qp_access_flags = unsigned(remote);
+  modify(queue_pair_state::init, attributes, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+void queue_pair::to_rtr(const rtr_attributes& a) {
+  check_transition(state(), queue_pair_state::rtr);
+  check(a, limits_);
+  ibv_qp_attr attributes{};
+  attributes.ah_attr = ah_of(a.peer, port_);
+  attributes.path_mtu = a.path_mtu;
+  attributes.dest_qp_num = a.dest_qpn;
+  attributes.rq_psn = a.rq_psn;
+  attributes.max_dest_rd_atomic = static_cast<std::uint8_t>(a.dest_rd_atomic_max);
+  attributes.min_rnr_timer = a.min_rnr_timer;
+  modify(queue_pair_state::rtr, attributes,
+         IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+             IBV_QP_MIN_RNR_TIMER);
+}
+
+void queue_pair::to_rts(const rts_attributes& a) {
+  check_transition(state(), queue_pair_state::rts);
+  check(a, limits_);
+  ibv_qp_attr attributes{};
+  attributes.sq_psn = a.sq_psn;
+  attributes.max_rd_atomic = static_cast<std::uint8_t>(a.rd_atomic_max);
+  attributes.timeout = a.timeout;
+  attributes.retry_cnt = a.retry_cnt;
+  attributes.rnr_retry = a.rnr_retry;
+  modify(queue_pair_state::rts, attributes,
+         IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+             IBV_QP_RNR_RETRY);
+}
+
+void queue_pair::to_error() {
+  check_transition(state(), queue_pair_state::error);
+  ibv_qp_attr attributes{};
+  modify(queue_pair_state::error, attributes, 0);
+}
+
+void queue_pair::to_reset() {
+  ibv_qp_attr attributes{};
+  modify(queue_pair_state::reset, attributes, 0);
+}
+
+}  // namespace cordma::verbs

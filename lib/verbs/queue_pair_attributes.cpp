@@ -1,0 +1,64 @@
+#include <cordma/verbs/queue_pair_attributes.hpp>
+
+#include "failures.hpp"
+
+namespace cordma::verbs {
+namespace {
+
+constexpr std::uint64_t max_24_bits = (1u << 24) - 1;
+constexpr const char* device = "the device's";
+constexpr const char* most = "the most,";
+
+}  // namespace
+
+void check(const queue_pair_capabilities& wanted, const device_limits& limits) {
+  constexpr const char* call = "ibv_create_qp";
+  detail::check_range(call, "send_wr_max", wanted.send_wr_max, 1, limits.qp_wr_max, device);
+  detail::check_range(call, "recv_wr_max", wanted.recv_wr_max, 1, limits.qp_wr_max, device);
+  detail::check_range(call, "send_sge_max", wanted.send_sge_max, 1, limits.sge_max, device);
+  detail::check_range(call, "recv_sge_max", wanted.recv_sge_max, 1, limits.sge_max, device);
+}
+
+void check(const rtr_attributes& a, const device_limits& limits) {
+  constexpr const char* call = "ibv_modify_qp";
+  if (bytes_of(a.path_mtu) == 0) {
+    detail::throw_failure(errc::limit_exceeded, call,
+                          detail::detail_text("path_mtu %d is none of IBV_MTU_256 (1) to "
+                                              "IBV_MTU_4096 (5)", int(a.path_mtu)));
+  }
+  detail::check_range(call, "dest_qpn", a.dest_qpn, 0, max_24_bits, most);
+  detail::check_range(call, "rq_psn", a.rq_psn, 0, max_24_bits, most);
+  detail::check_range(call, "dest_rd_atomic_max", a.dest_rd_atomic_max, 0, limits.qp_rd_atom_max,
+                      device);
+  if (a.min_rnr_timer == 0) {
+    detail::throw_failure(errc::limit_exceeded, call,
+                          "min_rnr_timer 0 makes the peer wait 655.36 ms; 1 to 31, 12 is 0.64 ms");
+  }
+  detail::check_range(call, "min_rnr_timer", a.min_rnr_timer, 1, 31, most);
+  detail::check_range(call, "service_level", a.peer.service_level, 0, 15, most);
+  // The field is 8 bits wide in `ibv_global_route`.
+  detail::check_range(call, "gid_index", a.peer.gid_index, 0, 255, most);
+  if (!a.peer.is_global && a.peer.lid == 0) {
+    detail::throw_failure(errc::limit_exceeded, call,
+                          "the peer has neither a LID nor a GID; a RoCE port needs a GID");
+  }
+}
+
+void check(const rts_attributes& a, const device_limits& limits) {
+  constexpr const char* call = "ibv_modify_qp";
+  detail::check_range(call, "sq_psn", a.sq_psn, 0, max_24_bits, most);
+  detail::check_range(call, "rd_atomic_max", a.rd_atomic_max, 0, limits.qp_init_rd_atom_max, device);
+  if (a.timeout == 0) {
+    detail::throw_failure(errc::limit_exceeded, call,
+                          "timeout 0 waits for ever for a lost packet; 1 to 31, 15 is 134 ms");
+  }
+  detail::check_range(call, "timeout", a.timeout, 1, 31, most);
+  detail::check_range(call, "retry_cnt", a.retry_cnt, 0, 7, most);
+  if (a.rnr_retry == 7) {
+    detail::throw_failure(errc::limit_exceeded, call,
+                          "rnr_retry 7 retries for ever when the peer posts no receive; 0 to 6");
+  }
+  detail::check_range(call, "rnr_retry", a.rnr_retry, 0, 6, most);
+}
+
+}  // namespace cordma::verbs

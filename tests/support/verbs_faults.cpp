@@ -1,0 +1,171 @@
+#include "support/verbs_faults.hpp"
+
+#include <dlfcn.h>
+#include <infiniband/verbs.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+// <infiniband/verbs.h> makes these macros, and we define the functions behind them.
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+namespace verbs_faults {
+namespace {
+
+unsigned calls = 0;
+unsigned failing_call = 0;
+int failing_errno = 0;
+const char* failed = "";
+std::array<long, kind_count> live{};
+
+/// The library's own function. By version, because libibverbs also keeps functions of the same name
+/// with an older ABI, and dlsym may find those.
+template <class Function>
+Function* real(const char* name, const char* version) {
+  void* const symbol = dlvsym(RTLD_NEXT, name, version);
+  if (symbol == nullptr) {
+    std::fprintf(stderr, "verbs_faults: %s@%s: %s\n", name, version, dlerror());
+    std::abort();
+  }
+  return reinterpret_cast<Function*>(symbol);
+}
+
+bool must_fail(const char* name) noexcept {
+  if (++calls != failing_call) return false;
+  failed = name;
+  errno = failing_errno;
+  return true;
+}
+
+template <class Pointer>
+Pointer made(kind k, Pointer object) noexcept {
+  if (object != nullptr) ++live[std::size_t(k)];
+  return object;
+}
+
+int destroyed(kind k, int rc) noexcept {
+  if (rc == 0) --live[std::size_t(k)];
+  return rc;
+}
+
+}  // namespace
+
+void fail_call(unsigned k, int errno_value) noexcept {
+  calls = 0;
+  failing_call = k;
+  failing_errno = errno_value;
+  failed = "";
+}
+
+unsigned calls_made() noexcept { return calls; }
+const char* failed_call() noexcept { return failed; }
+std::array<long, kind_count> live_objects() noexcept { return live; }
+
+std::string to_string(const std::array<long, kind_count>& counts) {
+  static constexpr const char* names[] = {"device", "pd", "mr", "channel", "cq", "qp"};
+  std::string text;
+  for (std::size_t i = 0; i < kind_count; ++i) {
+    text += (i == 0 ? "" : ", ") + std::string{names[i]} + " " + std::to_string(counts[i]);
+  }
+  return text;
+}
+
+}  // namespace verbs_faults
+
+using verbs_faults::destroyed;
+using verbs_faults::kind;
+using verbs_faults::made;
+using verbs_faults::must_fail;
+using verbs_faults::real;
+
+extern "C" {
+
+ibv_context* ibv_open_device(ibv_device* device) {
+  static auto* const next = real<ibv_context*(ibv_device*)>("ibv_open_device", "IBVERBS_1.1");
+  if (must_fail("ibv_open_device")) return nullptr;
+  return made(kind::device, next(device));
+}
+
+int ibv_close_device(ibv_context* ctx) {
+  static auto* const next = real<int(ibv_context*)>("ibv_close_device", "IBVERBS_1.1");
+  return destroyed(kind::device, next(ctx));
+}
+
+ibv_pd* ibv_alloc_pd(ibv_context* ctx) {
+  static auto* const next = real<ibv_pd*(ibv_context*)>("ibv_alloc_pd", "IBVERBS_1.1");
+  if (must_fail("ibv_alloc_pd")) return nullptr;
+  return made(kind::pd, next(ctx));
+}
+
+int ibv_dealloc_pd(ibv_pd* pd) {
+  static auto* const next = real<int(ibv_pd*)>("ibv_dealloc_pd", "IBVERBS_1.1");
+  return destroyed(kind::pd, next(pd));
+}
+
+ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, std::size_t length, int access) {
+  static auto* const next =
+      real<ibv_mr*(ibv_pd*, void*, std::size_t, int)>("ibv_reg_mr", "IBVERBS_1.1");
+  if (must_fail("ibv_reg_mr")) return nullptr;
+  return made(kind::mr, next(pd, address, length, access));
+}
+
+// What ibv_reg_mr is when the compiler cannot tell that no optional access flag is set.
+ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
+                         unsigned access) {
+  static auto* const next = real<ibv_mr*(ibv_pd*, void*, std::size_t, std::uint64_t, unsigned)>(
+      "ibv_reg_mr_iova2", "IBVERBS_1.8");
+  if (must_fail("ibv_reg_mr")) return nullptr;
+  return made(kind::mr, next(pd, address, length, iova, access));
+}
+
+int ibv_dereg_mr(ibv_mr* mr) {
+  static auto* const next = real<int(ibv_mr*)>("ibv_dereg_mr", "IBVERBS_1.1");
+  return destroyed(kind::mr, next(mr));
+}
+
+ibv_comp_channel* ibv_create_comp_channel(ibv_context* ctx) {
+  static auto* const next =
+      real<ibv_comp_channel*(ibv_context*)>("ibv_create_comp_channel", "IBVERBS_1.0");
+  if (must_fail("ibv_create_comp_channel")) return nullptr;
+  return made(kind::channel, next(ctx));
+}
+
+int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
+  static auto* const next = real<int(ibv_comp_channel*)>("ibv_destroy_comp_channel", "IBVERBS_1.0");
+  return destroyed(kind::channel, next(channel));
+}
+
+ibv_cq* ibv_create_cq(ibv_context* ctx, int depth, void* cq_context, ibv_comp_channel* channel,
+                      int comp_vector) {
+  static auto* const next = real<ibv_cq*(ibv_context*, int, void*, ibv_comp_channel*, int)>(
+      "ibv_create_cq", "IBVERBS_1.1");
+  if (must_fail("ibv_create_cq")) return nullptr;
+  return made(kind::cq, next(ctx, depth, cq_context, channel, comp_vector));
+}
+
+int ibv_destroy_cq(ibv_cq* cq) {
+  static auto* const next = real<int(ibv_cq*)>("ibv_destroy_cq", "IBVERBS_1.1");
+  return destroyed(kind::cq, next(cq));
+}
+
+ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
+  static auto* const next = real<ibv_qp*(ibv_pd*, ibv_qp_init_attr*)>("ibv_create_qp", "IBVERBS_1.1");
+  if (must_fail("ibv_create_qp")) return nullptr;
+  return made(kind::qp, next(pd, attributes));
+}
+
+int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
+  static auto* const next = real<int(ibv_qp*, ibv_qp_attr*, int)>("ibv_modify_qp", "IBVERBS_1.1");
+  if (must_fail("ibv_modify_qp")) return errno;
+  return next(qp, attributes, mask);
+}
+
+int ibv_destroy_qp(ibv_qp* qp) {
+  static auto* const next = real<int(ibv_qp*)>("ibv_destroy_qp", "IBVERBS_1.1");
+  return destroyed(kind::qp, next(qp));
+}
+
+}  // extern "C"

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+
+/// Injected failures and a count of live objects, by interposing libibverbs' setup calls: a test
+/// program that is linked with verbs_faults.cpp calls these definitions, and they call the library.
+/// One thread at a time.
+namespace verbs_faults {
+
+enum class kind : std::size_t { device, pd, mr, channel, cq, qp };
+inline constexpr std::size_t kind_count = 6;
+
+/// From now on the k-th call (from 1) that makes an object or modifies a queue pair fails with
+/// `errno_value`, once. 0: none fails.
+void fail_call(unsigned k, int errno_value) noexcept;
+/// Calls counted since `fail_call`.
+unsigned calls_made() noexcept;
+/// The name of the call that was made to fail; "" before that.
+const char* failed_call() noexcept;
+
+/// Made minus destroyed, by kind.
+std::array<long, kind_count> live_objects() noexcept;
+
+/// "device 0, pd 0, ..." for messages.
+std::string to_string(const std::array<long, kind_count>& counts);
+
+}  // namespace verbs_faults

@@ -1,0 +1,134 @@
+#include <cordma/verbs/access.hpp>
+#include <cordma/verbs/async_event.hpp>
+#include <cordma/verbs/device.hpp>
+
+#include <cordma/base/error.hpp>
+#include "support/verbs_faults.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <string>
+
+namespace verbs = cordma::verbs;  // `access` alone would be ambiguous with access(2).
+using namespace cordma::verbs;
+using Catch::Matchers::Contains;
+
+namespace {
+
+std::string device_name() {
+  const char* name = std::getenv("CORDMA_TEST_DEVICE");
+  return name != nullptr ? name : "rxe0";
+}
+
+cordma::failure open_failure(std::string_view name) {
+  try {
+    context ctx{name};
+  } catch (const cordma::error& e) {
+    return e.failure();
+  }
+  FAIL("a device was opened");
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("a machine without devices is told how to get one", "[verbs][N9]") {
+  if (!list_devices().empty()) {
+    WARN("skipped: this machine has an RDMA device");
+    return;
+  }
+  for (const char* name : {"", "mlx5_0"}) {
+    const cordma::failure failure = open_failure(name);
+    CHECK(failure.code == cordma::errc::no_device);
+    CHECK_THAT(failure.to_string(), Contains("rdma_rxe") && Contains("RNIC"));
+  }
+}
+
+TEST_CASE("device limits are the device's attributes under our names", "[verbs][N9]") {
+  ibv_device_attr raw{};
+  raw.max_qp_wr = 100;
+  raw.max_sge = -1;
+  raw.max_mr_size = ~0ull;
+  raw.phys_port_cnt = 2;
+  raw.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  const device_limits limits = limits_of(raw);
+  CHECK(limits.qp_wr_max == 100);
+  CHECK(limits.sge_max == 0);
+  CHECK(limits.mr_size_max_bytes == ~0ull);
+  CHECK(limits.port_count == 2);
+  CHECK(limits.memory_window_type_2);
+}
+
+TEST_CASE("a path MTU says its bytes", "[verbs]") {
+  CHECK(bytes_of(IBV_MTU_256) == 256);
+  CHECK(bytes_of(IBV_MTU_4096) == 4096);
+  CHECK(bytes_of(ibv_mtu(0)) == 0);
+  CHECK(bytes_of(ibv_mtu(6)) == 0);
+}
+
+TEST_CASE("access flags combine, compare and print", "[verbs]") {
+  const verbs::access flags = verbs::access::local_write | verbs::access::remote_read;
+  CHECK(allows(flags, verbs::access::local_write));
+  CHECK_FALSE(allows(flags, verbs::access::local_write | verbs::access::remote_write));
+  CHECK(to_string(flags) == "local_write|remote_read");
+  CHECK(to_string(verbs::access::none) == "none");
+  CHECK((flags & ~verbs::access::local_write) == verbs::access::remote_read);
+}
+
+TEST_CASE("a device opens by name and by default, and says what it is", "[verbs][device]") {
+  const auto devices = list_devices();
+  const auto named = [](const device_info& d) { return d.name == device_name(); };
+  REQUIRE(std::any_of(devices.begin(), devices.end(), named));
+  context ctx{device_name()};
+  CHECK(ctx.name() == device_name());
+  CHECK(ctx.limits().qp_wr_max > 0);
+  CHECK(ctx.limits().cqe_max > 0);
+  CHECK(ctx.limits().qp_rd_atom_max > 0);
+
+  const port_info port = ctx.active_port();
+  CHECK(port.is_active());
+  CHECK(bytes_of(port.mtu_active) >= 256);
+  CHECK(bytes_of(port.mtu_active) <= bytes_of(port.mtu_max));
+  CHECK(port.message_max_bytes >= 1u << 20);
+
+  const auto table = ctx.gid_table(port.number);
+  REQUIRE_FALSE(table.empty());
+  const gid_choice choice = choose_gid(table);
+  if (port.is_ethernet()) CHECK(choice.entry.type == gid_type::roce_v2);
+  CHECK(context{}.limits().port_count >= 1);
+}
+
+TEST_CASE("a wrong device name lists what there is", "[verbs][device]") {
+  const cordma::failure failure = open_failure("no_such_device");
+  CHECK(failure.code == cordma::errc::no_device);
+  CHECK_THAT(failure.to_string(), Contains("'no_such_device'") && Contains(device_name()));
+}
+
+TEST_CASE("a port that the device lacks is refused", "[verbs][device][N9]") {
+  context ctx{device_name()};
+  for (const unsigned port : {0u, 200u}) {
+    CHECK_THROWS_WITH(ctx.query_port(std::uint8_t(port)), Contains("port " + std::to_string(port)));
+    CHECK_THROWS_WITH(ctx.gid_table(std::uint8_t(port)), Contains("port " + std::to_string(port)));
+  }
+}
+
+TEST_CASE("a device file that cannot be opened is named, with the way out", "[verbs][device]") {
+  verbs_faults::fail_call(1, EACCES);
+  CHECK_THAT(open_failure(device_name()).to_string(),
+             Contains("no permission on /dev/infiniband/uverbs"));
+  verbs_faults::fail_call(1, ENOENT);
+  CHECK_THAT(open_failure(device_name()).to_string(), Contains("is missing"));
+  verbs_faults::fail_call(0, 0);
+}
+
+TEST_CASE("the async fd is read until it is empty, without blocking", "[verbs][device][E7]") {
+  context ctx{device_name()};
+  unsigned events = 0;
+  while (next_async_event(ctx) && events < 100) ++events;
+  CHECK(events < 100);
+  CHECK_FALSE(next_async_event(ctx).has_value());
+  CHECK(std::string{to_string(IBV_EVENT_CQ_ERR)} == "CQ error");
+}
