@@ -1,0 +1,100 @@
+#include <cordma/io/executor.hpp>
+
+#include "uring_reactor.hpp"
+
+namespace cordma {
+namespace {
+
+bool is_foreign(const time_source* clock) noexcept {
+  return clock != nullptr && clock != &time_source::monotonic();
+}
+
+}  // namespace
+
+executor::executor(executor_options options)
+    : scheduler{options.clock != nullptr ? *options.clock : time_source::monotonic()},
+      own_clock_{is_foreign(options.clock)},
+      takes_alarm_{!own_clock_ || options.reactor != nullptr},
+      reactor_{std::move(options.reactor)} {
+  if (reactor_ == nullptr) reactor_ = std::make_unique<uring_reactor>(options.ring_entries);
+}
+
+executor::~executor() { CORDMA_ASSERT(!occupied_, "executor destroyed while it runs"); }
+
+executor::occupation::occupation(executor& home) : home_{home} {
+  CORDMA_ASSERT(!home.occupied_, "executor::run called while it runs: await instead");
+  if (!home.enabled_) {
+    home.reactor_->enable();
+    home.enabled_ = true;
+    home.owner_ = std::this_thread::get_id();
+  }
+  CORDMA_ASSERT(home.owner_ == std::this_thread::get_id(),
+                "an executor belongs to the thread that ran it first");
+  home.occupied_ = true;
+}
+
+void executor::serve(const bool* ended) noexcept {
+  const auto is_over = [&] { return ended != nullptr ? *ended : closer_.running() == 0; };
+  while (!is_over()) {
+    const bool more_to_do = turn();
+    if (is_over()) return;
+    if (takes_alarm_) set_alarm();
+    if (more_to_do) {
+      reactor_->poll();
+    } else {
+      block();
+    }
+  }
+}
+
+bool executor::turn() noexcept {
+  ++counters_.turns;
+  counters_.posted += mailbox_.run_all();
+  counters_.ready_resumed += run_ready();
+  const bool alarm_fired = reactor_->take_alarm();
+  if (alarm_fired) alarm_.reset();
+  // The alarm spares a look at the clock in each turn of a busy executor.
+  if (alarm_fired || own_clock_) fire_due();
+  const bool progress = poll_all();
+  return progress || has_ready();
+}
+
+bool executor::poll_all() noexcept {
+  bool progress = false;
+  intrusive_list<poller> round;
+  // Each goes back before it is asked, so that any may be added or destroyed meanwhile.
+  for (round.splice_back(pollers_); !round.empty();) {
+    poller& next = round.pop_front();
+    pollers_.push_back(next);
+    progress |= next.poll();
+  }
+  return progress;
+}
+
+bool executor::may_block() noexcept {
+  bool quiet = true;
+  intrusive_list<poller> round;
+  for (round.splice_back(pollers_); !round.empty();) {
+    poller& next = round.pop_front();
+    pollers_.push_back(next);
+    // After the first that has work the others need not be armed.
+    quiet = quiet && next.prepare_wait();
+  }
+  return quiet && !has_ready();
+}
+
+void executor::block() noexcept {
+  if (!may_block() || !mailbox_.fall_asleep()) return reactor_->poll();
+  ++counters_.waits;
+  reactor_->wait();  // The next turn's `run_all` wakes the mailbox.
+}
+
+void executor::set_alarm() noexcept {
+  const std::optional<time_point> next = next_deadline();
+  // An alarm that is too early costs a turn; setting it back each time would cost a system call.
+  if (!next || (alarm_ && *alarm_ <= *next)) return;
+  alarm_ = next;
+  reactor_->set_alarm(*next);
+}
+
+}  // namespace cordma

@@ -1,0 +1,147 @@
+#include <cordma/io/socket_address.hpp>
+
+#include <cordma/base/assert.hpp>
+#include <cordma/base/error.hpp>
+
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <memory>
+
+namespace cordma {
+namespace {
+
+struct freer {
+  void operator()(addrinfo* list) const noexcept { ::freeaddrinfo(list); }
+};
+using address_list = std::unique_ptr<addrinfo, freer>;
+
+[[noreturn]] void throw_malformed(std::string_view text, const char* expected) {
+  std::string detail{"\""};
+  detail.append(text.substr(0, 80)).append("\" is not ").append(expected);
+  throw error{errno_failure(EINVAL, "socket_address::parse", {}, std::string_view{detail})};
+}
+
+int look_up(const std::string& host, int flags, address_list& found) {
+  addrinfo hints{};
+  hints.ai_flags = flags;
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  const int outcome = ::getaddrinfo(host.c_str(), nullptr, &hints, &list);
+  found.reset(outcome == 0 ? list : nullptr);
+  return outcome;
+}
+
+// getaddrinfo(3) has error codes of its own.
+int errno_of_lookup(int outcome) noexcept {
+  switch (outcome) {
+    case EAI_SYSTEM: return errno;
+    case EAI_AGAIN: return EAGAIN;
+    case EAI_MEMORY: return ENOMEM;
+    default: return EADDRNOTAVAIL;
+  }
+}
+
+socket_address ipv4(std::uint32_t address, std::uint16_t port) noexcept {
+  sockaddr_in in{};
+  in.sin_family = AF_INET;
+  in.sin_port = htons(port);
+  in.sin_addr.s_addr = htonl(address);
+  return {reinterpret_cast<const sockaddr*>(&in), sizeof in};
+}
+
+}  // namespace
+
+socket_address::socket_address() noexcept { storage_.ss_family = AF_INET; }
+
+socket_address::socket_address(const sockaddr* address, socklen_t size_bytes) noexcept {
+  CORDMA_ASSERT(size_bytes <= sizeof storage_, "larger than any socket address");
+  std::memcpy(&storage_, address, size_bytes);
+  CORDMA_ASSERT(storage_.ss_family == AF_INET || storage_.ss_family == AF_INET6,
+                "neither IPv4 nor IPv6");
+}
+
+socket_address socket_address::parse(std::string_view host, std::uint16_t port) {
+  address_list found;
+  if (look_up(std::string{host}, AI_NUMERICHOST, found) != 0) {
+    throw_malformed(host, "a numeric IPv4 or IPv6 address, such as 127.0.0.1 or ::1");
+  }
+  socket_address address{found->ai_addr, found->ai_addrlen};
+  address.set_port(port);
+  return address;
+}
+
+socket_address socket_address::parse(std::string_view host_and_port) {
+  const auto malformed = [&] {
+    throw_malformed(host_and_port, "an address and a port, such as 127.0.0.1:7471 or [::1]:7471");
+  };
+  const std::size_t colon = host_and_port.rfind(':');
+  if (colon == std::string_view::npos) malformed();
+  std::string_view host = host_and_port.substr(0, colon);
+  const std::string_view digits = host_and_port.substr(colon + 1);
+  if (host.starts_with('[') && host.ends_with(']')) {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string_view::npos) {
+    malformed();  // Where an IPv6 address ends and its port begins, only the brackets tell.
+  }
+  std::uint16_t port = 0;
+  const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  if (status != std::errc{} || end != digits.data() + digits.size()) malformed();
+  return parse(host, port);
+}
+
+std::vector<socket_address> socket_address::resolve(const std::string& host, std::uint16_t port) {
+  address_list found;
+  if (const int outcome = look_up(host, AI_ADDRCONFIG, found); outcome != 0) {
+    const int value = errno_of_lookup(outcome);
+    const std::string detail = host.substr(0, 80) + ": " + ::gai_strerror(outcome) +
+                               "; check the name, or give a numeric address";
+    throw error{errno_failure(value, "getaddrinfo", {}, std::string_view{detail})};
+  }
+  std::vector<socket_address> addresses;
+  for (const addrinfo* each = found.get(); each != nullptr; each = each->ai_next) {
+    addresses.emplace_back(each->ai_addr, each->ai_addrlen).set_port(port);
+  }
+  return addresses;
+}
+
+socket_address socket_address::loopback(std::uint16_t port) noexcept {
+  return ipv4(INADDR_LOOPBACK, port);
+}
+
+socket_address socket_address::any(std::uint16_t port) noexcept { return ipv4(INADDR_ANY, port); }
+
+// The port lies at the same place for both families (RFC 3493, section 3.10).
+std::uint16_t socket_address::port() const noexcept {
+  static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&storage_)->sin_port);
+}
+
+void socket_address::set_port(std::uint16_t port) noexcept {
+  reinterpret_cast<sockaddr_in*>(&storage_)->sin_port = htons(port);
+}
+
+socklen_t socket_address::size_bytes() const noexcept {
+  return is_ipv6() ? socklen_t{sizeof(sockaddr_in6)} : socklen_t{sizeof(sockaddr_in)};
+}
+
+std::string socket_address::to_string() const {
+  char host[INET6_ADDRSTRLEN + 1 + IF_NAMESIZE] = "?";  // fe80::1%eth0
+  ::getnameinfo(data(), size_bytes(), host, sizeof host, nullptr, 0, NI_NUMERICHOST);
+  const std::string port_text = std::to_string(port());
+  return is_ipv6() ? '[' + std::string{host} + "]:" + port_text
+                   : std::string{host} + ':' + port_text;
+}
+
+bool operator==(const socket_address& a, const socket_address& b) noexcept {
+  return a.size_bytes() == b.size_bytes() &&
+         std::memcmp(&a.storage_, &b.storage_, a.size_bytes()) == 0;
+}
+
+}  // namespace cordma

@@ -1,0 +1,227 @@
+#include <cordma/io/tcp.hpp>
+
+#include <cordma/io/executor.hpp>
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstdio>
+
+namespace cordma {
+namespace {
+
+object_id name_of(int fd) noexcept { return {"fd", std::uint64_t(fd)}; }
+
+unique_fd make_socket(const socket_address& address) {
+  unique_fd fd{::socket(address.data()->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
+  if (!fd.is_open()) throw error{errno_failure(errno, "socket")};
+  return fd;
+}
+
+void set_option(int fd, int level, int option) {
+  const int on = 1;
+  if (::setsockopt(fd, level, option, &on, sizeof on) != 0) {
+    throw error{errno_failure(errno, "setsockopt", name_of(fd))};
+  }
+}
+
+socket_address address_of(int fd, int (*ask)(int, sockaddr*, socklen_t*), const char* call) {
+  sockaddr_storage storage{};
+  socklen_t size_bytes = sizeof storage;
+  auto* const address = reinterpret_cast<sockaddr*>(&storage);
+  if (ask(fd, address, &size_bytes) != 0) throw error{errno_failure(errno, call, name_of(fd))};
+  return {address, size_bytes};
+}
+
+const char* way_out_of_connect(int errno_value) noexcept {
+  switch (errno_value) {
+    case ECONNREFUSED: return "nobody listens there: is the server up, on this address and port?";
+    case ETIMEDOUT: return "no answer: is the host up, and does a firewall let this port through?";
+    case EHOSTUNREACH:
+    case ENETUNREACH: return "no route there: check the address and this host's network";
+    default: return "";
+  }
+}
+
+const char* way_out_of_listen(int errno_value) noexcept {
+  switch (errno_value) {
+    case EADDRINUSE:
+      return "the port is taken; stop who has it (ss -ltnp), or take another, 0 for any that is free";
+    case EACCES: return "ports below 1024 need CAP_NET_BIND_SERVICE; take a higher one";
+    case EADDRNOTAVAIL: return "not an address of this host (ip addr)";
+    default: return "";
+  }
+}
+
+failure address_failure(int errno_value, const char* call, const socket_address& address,
+                        const char* way_out) {
+  std::string detail = address.to_string();
+  if (*way_out != '\0') detail.append(": ").append(way_out);
+  return errno_failure(errno_value, call, {}, std::string_view{detail});
+}
+
+bool would_block(int errno_value) noexcept {
+  return errno_value == EAGAIN || errno_value == EWOULDBLOCK;
+}
+
+}  // namespace
+
+namespace detail {
+
+/// After a call that failed: whether that ends the operation.
+bool byte_op::note_errno() noexcept {
+  if (would_block(errno)) return false;
+  errno_ = errno;
+  return true;
+}
+
+bool byte_op::read_some(fd_operation& self) noexcept {
+  auto& op = static_cast<byte_op&>(self);
+  for (;;) {
+    const ssize_t n = ::recv(op.fd(), op.bytes_.data(), op.bytes_.size(), MSG_DONTWAIT);
+    if (n >= 0) {
+      op.done_ = std::size_t(n);
+      return true;
+    }
+    if (errno != EINTR) return op.note_errno();
+  }
+}
+
+bool byte_op::read_all(fd_operation& self) noexcept {
+  auto& op = static_cast<byte_op&>(self);
+  while (op.done_ < op.bytes_.size()) {
+    const auto rest = op.bytes_.subspan(op.done_);
+    const ssize_t n = ::recv(op.fd(), rest.data(), rest.size(), MSG_DONTWAIT);
+    if (n == 0) return op.ended_ = true;
+    if (n > 0) {
+      op.done_ += std::size_t(n);
+    } else if (errno != EINTR) {
+      return op.note_errno();
+    }
+  }
+  return true;
+}
+
+bool byte_op::write_all(fd_operation& self) noexcept {
+  auto& op = static_cast<byte_op&>(self);
+  while (op.done_ < op.bytes_.size()) {
+    const auto rest = op.bytes_.subspan(op.done_);
+    const ssize_t n = ::send(op.fd(), rest.data(), rest.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n >= 0) {
+      op.done_ += std::size_t(n);
+    } else if (errno != EINTR) {
+      return op.note_errno();
+    }
+  }
+  return true;
+}
+
+result<void> byte_op::outcome(const char* call) const noexcept {
+  if (was_stopped()) return cancelled_result;
+  if (errno_ == 0 && !ended_) return {};
+  char text[96];
+  std::snprintf(text, sizeof text, "after %zu of %zu bytes", done_, bytes_.size());
+  if (errno_ != 0) return errno_failure(errno_, call, name_of(fd()), text);
+  return failure{
+      .code = errc::disconnected, .call = call, .object = name_of(fd()), .detail = text};
+}
+
+}  // namespace detail
+
+tcp_stream::tcp_stream(executor& home, unique_fd socket) : home_{&home}, fd_{std::move(socket)} {
+  const int flags = ::fcntl(fd_.get(), F_GETFL);
+  if (flags < 0 || ::fcntl(fd_.get(), F_SETFL, flags | O_NONBLOCK) != 0) {
+    throw error{errno_failure(errno, "fcntl", name_of(fd_.get()))};
+  }
+  set_option(fd_.get(), IPPROTO_TCP, TCP_NODELAY);
+}
+
+task<tcp_stream> tcp_stream::connect(executor& home, socket_address peer) {
+  unique_fd fd = make_socket(peer);
+  int outcome = ::connect(fd.get(), peer.data(), peer.size_bytes()) == 0 ? 0 : errno;
+  // An interrupted connect goes on in the background, as one in progress does.
+  if (outcome == EINPROGRESS || outcome == EINTR) {
+    co_await writable(home, fd.get());
+    socklen_t size_bytes = sizeof outcome;
+    if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &outcome, &size_bytes) != 0) outcome = errno;
+  }
+  if (outcome != 0) {
+    throw error{address_failure(outcome, "connect", peer, way_out_of_connect(outcome))};
+  }
+  co_return tcp_stream{home, std::move(fd)};
+}
+
+void tcp_stream::shut_down_writing() noexcept { ::shutdown(fd_.get(), SHUT_WR); }
+
+socket_address tcp_stream::local_address() const {
+  return address_of(fd_.get(), &::getsockname, "getsockname");
+}
+
+socket_address tcp_stream::peer_address() const {
+  return address_of(fd_.get(), &::getpeername, "getpeername");
+}
+
+result<std::size_t> tcp_stream::read_some_op::take_result() const noexcept {
+  const result<void> how = outcome("recv");
+  if (how.is_cancelled()) return cancelled_result;
+  if (how.has_failure()) return how.failure();
+  return done();
+}
+
+tcp_listener::tcp_listener(executor& home, const socket_address& local, int backlog)
+    : home_{&home}, fd_{make_socket(local)} {
+  // A server that restarts must not wait for the connections of its last life to time out.
+  set_option(fd_.get(), SOL_SOCKET, SO_REUSEADDR);
+  if (::bind(fd_.get(), local.data(), local.size_bytes()) != 0) {
+    throw error{address_failure(errno, "bind", local, way_out_of_listen(errno))};
+  }
+  if (::listen(fd_.get(), backlog) != 0) {
+    throw error{address_failure(errno, "listen", local, way_out_of_listen(errno))};
+  }
+}
+
+socket_address tcp_listener::local_address() const {
+  return address_of(fd_.get(), &::getsockname, "getsockname");
+}
+
+bool tcp_listener::accept_op::attempt(fd_operation& self) noexcept {
+  auto& op = static_cast<accept_op&>(self);
+  for (;;) {
+    op.accepted_.reset(::accept4(op.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (op.accepted_.is_open()) return true;
+    if (would_block(errno)) return false;
+    switch (errno) {
+      case EINTR:
+      // Errors of a connection that was lost while it waited (accept(2)): on to the next.
+      case ECONNABORTED:
+      case ENETDOWN:
+      case EPROTO:
+      case ENOPROTOOPT:
+      case EHOSTDOWN:
+      case ENONET:
+      case EHOSTUNREACH:
+      case ENETUNREACH: continue;
+      default: op.errno_ = errno; return true;
+    }
+  }
+}
+
+result<tcp_stream> tcp_listener::accept_op::take_result() {
+  if (was_stopped()) return cancelled_result;
+  if (errno_ == EMFILE || errno_ == ENFILE) {
+    return errno_failure(errno_, "accept4", name_of(fd()),
+                         "the connection stays in the backlog; close descriptors, or raise "
+                         "RLIMIT_NOFILE (ulimit -n)");
+  }
+  if (errno_ != 0) return errno_failure(errno_, "accept4", name_of(fd()));
+  try {
+    return tcp_stream{home(), std::move(accepted_)};
+  } catch (const error& e) {
+    return e.failure();
+  }
+}
+
+}  // namespace cordma

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cordma/base/error.hpp>
+
+#include <cstdint>
+
+namespace cordma {
+
+/// What else is known when a ring could not be made.
+struct uring_surroundings {
+  int disabled = -1;              ///< kernel.io_uring_disabled; -1: this kernel has no such setting.
+  std::uint64_t memlock_bytes = 0;  ///< RLIMIT_MEMLOCK's soft limit.
+};
+
+/// Reads them of this process.
+uring_surroundings look_around() noexcept;
+
+/// Why `io_uring_setup` failed with `errno_value`, and the way out.
+failure diagnose_uring(int errno_value, const uring_surroundings& here) noexcept;
+
+}  // namespace cordma

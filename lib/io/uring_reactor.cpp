@@ -1,0 +1,242 @@
+#include "uring_reactor.hpp"
+
+#include "uring_diagnosis.hpp"
+
+#include <cordma/base/assert.hpp>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace cordma {
+namespace {
+
+// The best first. DEFER_TASKRUN runs the kernel's part of a completion when we enter, on our
+// thread, and TASKRUN_FLAG says when there is one, so that a busy loop need not enter to find out.
+constexpr unsigned setup_flags[] = {
+    IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG,  // 6.1
+    IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG,                                // 5.19
+    0,                                                                                    // 5.11
+};
+
+unique_fd make_eventfd() {
+  unique_fd fd{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+  if (!fd.is_open()) throw error{errno_failure(errno, "eventfd")};
+  return fd;
+}
+
+unsigned poll_mask(fd_events events) noexcept {
+  unsigned mask = 0;
+  if (has(events, fd_events::readable)) mask |= POLLIN;
+  if (has(events, fd_events::writable)) mask |= POLLOUT;
+  if (has(events, fd_events::hang_up)) mask |= POLLRDHUP;
+  return mask;
+}
+
+}  // namespace
+
+uring_reactor::uring_reactor(unsigned entries)
+    : wake_fd_{make_eventfd()}, wake_watch_{wake_fd_.get(), fd_events::readable, &on_wake} {
+  int outcome = -EINVAL;
+  for (const unsigned flags : setup_flags) {
+    io_uring_params params{};
+    // Disabled, because the thread that enables it becomes its one issuer: an executor may be made
+    // on one thread and run on another.
+    params.flags = flags | IORING_SETUP_R_DISABLED | IORING_SETUP_CLAMP;
+    outcome = io_uring_queue_init_params(entries, &ring_, &params);
+    // Came with the same kernel as the multishot poll, which has no flag of its own.
+    multishot_ = (params.features & IORING_FEAT_RSRC_TAGS) != 0;
+    if (outcome != -EINVAL) break;
+  }
+  if (outcome < 0) throw error{diagnose_uring(-outcome, look_around())};
+}
+
+uring_reactor::~uring_reactor() {
+  for (slot& s : slots_) {
+    if (s.watch != nullptr) s.watch->abandoned();
+  }
+  io_uring_queue_exit(&ring_);
+}
+
+void uring_reactor::enable() {
+  const int outcome = io_uring_enable_rings(&ring_);
+  if (outcome < 0) throw error{errno_failure(-outcome, "io_uring_register(ENABLE_RINGS)")};
+  if (!wake_watch_.is_watching()) wake_watch_.watch(*this, watch_kind::edges);
+}
+
+void uring_reactor::watch(fd_watch& w) {
+  if (unused_ == nobody) {
+    slots_.emplace_back();
+    release(std::uint32_t(slots_.size() - 1));
+  }
+  const std::uint32_t index = unused_;
+  unused_ = slots_[index].next;
+  slots_[index].watch = &w;
+  w.key = index;
+  change(index, state::to_arm);
+}
+
+void uring_reactor::unwatch(fd_watch& w) noexcept {
+  slot& s = slots_[w.key];
+  s.watch = nullptr;
+  if (s.now != state::armed) return;  // `to_arm`: seen when its turn to be told comes.
+  change(w.key, state::to_cancel);
+  // Now, not with the next batch: until then the kernel holds the file, and a close would not
+  // close it: no FIN to the peer, a port still bound.
+  if (tell_kernel()) enter();
+}
+
+void uring_reactor::change(std::uint32_t index, state to) noexcept {
+  slots_[index].now = to;
+  slots_[index].next = std::exchange(changed_, index);
+}
+
+void uring_reactor::release(std::uint32_t index) noexcept {
+  slot& s = slots_[index];
+  s.watch = nullptr;
+  ++s.generation;
+  s.now = state::unused;
+  s.next = std::exchange(unused_, index);
+}
+
+io_uring_sqe* uring_reactor::next_sqe() noexcept {
+  io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
+  if (sqe != nullptr) return sqe;
+  io_uring_submit(&ring_);
+  return io_uring_get_sqe(&ring_);
+}
+
+/// Writes down all changes; false when the kernel took too few, and some are left for later.
+bool uring_reactor::tell_kernel() noexcept {
+  while (changed_ != nobody) {
+    const std::uint32_t index = changed_;
+    const std::uint32_t rest = slots_[index].next;
+    if (!tell_kernel(index)) return false;
+    changed_ = rest;
+  }
+  return !alarm_changed_ || tell_alarm();
+}
+
+bool uring_reactor::tell_kernel(std::uint32_t index) noexcept {
+  slot& s = slots_[index];
+  if (s.now == state::ended || (s.now == state::to_arm && s.watch == nullptr)) {
+    release(index);
+    return true;
+  }
+  io_uring_sqe* const sqe = next_sqe();
+  if (sqe == nullptr) return false;
+  if (s.now == state::to_cancel) {
+    io_uring_prep_poll_remove(sqe, name_of(index));
+    io_uring_sqe_set_data64(sqe, ignored);
+    s.now = state::cancelling;
+    return true;
+  }
+  if (multishot_ && s.watch->kind() == watch_kind::edges) {
+    io_uring_prep_poll_multishot(sqe, s.watch->fd(), poll_mask(s.watch->events()));
+  } else {
+    io_uring_prep_poll_add(sqe, s.watch->fd(), poll_mask(s.watch->events()));
+  }
+  io_uring_sqe_set_data64(sqe, name_of(index));
+  s.now = state::armed;
+  return true;
+}
+
+bool uring_reactor::tell_alarm() noexcept {
+  io_uring_sqe* const sqe = next_sqe();
+  if (sqe == nullptr) return false;
+  if (alarm_armed_) {
+    // Fails when it fires at this moment; the executor then sets it again.
+    io_uring_prep_timeout_update(sqe, &alarm_at_, alarm, IORING_TIMEOUT_ABS);
+    io_uring_sqe_set_data64(sqe, ignored);
+  } else {
+    io_uring_prep_timeout(sqe, &alarm_at_, 0, IORING_TIMEOUT_ABS);
+    io_uring_sqe_set_data64(sqe, alarm);
+  }
+  alarm_armed_ = true;
+  alarm_changed_ = false;
+  return true;
+}
+
+void uring_reactor::set_alarm(time_point at) noexcept {
+  // The kernel refuses times before its epoch.
+  const auto since_boot = std::max(at.time_since_epoch(), duration::zero());
+  const auto whole = std::chrono::duration_cast<std::chrono::seconds>(since_boot);
+  alarm_at_.tv_sec = whole.count();
+  alarm_at_.tv_nsec = std::chrono::nanoseconds{since_boot - whole}.count();
+  alarm_changed_ = true;
+}
+
+void uring_reactor::enter() noexcept { io_uring_submit_and_get_events(&ring_); }
+
+void uring_reactor::poll() noexcept {
+  // What could not be told now is told at the next call.
+  if (changed_ != nobody || alarm_changed_) static_cast<void>(tell_kernel());
+  const unsigned flags = IO_URING_READ_ONCE(*ring_.sq.kflags);
+  if (io_uring_sq_ready(&ring_) > 0 ||
+      (flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0) {
+    enter();
+  }
+  reap();
+}
+
+void uring_reactor::wait() noexcept {
+  if (!tell_kernel()) return poll();
+  const int outcome = io_uring_submit_and_wait(&ring_, 1);
+  // EAGAIN and EBUSY: the kernel is short of memory, or wants its completions taken first.
+  CORDMA_ASSERT(outcome >= 0 || outcome == -EINTR || outcome == -EAGAIN || outcome == -EBUSY,
+                "io_uring_enter failed: was the executor run on two threads?");
+  reap();
+}
+
+void uring_reactor::reap() noexcept {
+  for (unsigned left = io_uring_cq_ready(&ring_); left > 0; --left) {
+    io_uring_cqe* cqe = nullptr;
+    if (io_uring_peek_cqe(&ring_, &cqe) != 0) return;
+    const std::uint64_t name = io_uring_cqe_get_data64(cqe);
+    const int outcome = cqe->res;
+    const bool more = (cqe->flags & IORING_CQE_F_MORE) != 0;
+    io_uring_cqe_seen(&ring_, cqe);
+    dispatch(name, outcome, more);
+  }
+}
+
+void uring_reactor::dispatch(std::uint64_t name, int outcome, bool more) noexcept {
+  if (name == alarm) {
+    alarm_armed_ = false;
+    alarm_fired_ = true;
+  }
+  const auto index = std::uint32_t(name);
+  if (index == nobody) return;
+  slot& s = slots_[index];
+  if (name != name_of(index)) return;
+  fd_watch* const w = s.watch;
+  if (w == nullptr) {
+    if (more) return;
+    if (s.now == state::cancelling) return release(index);
+    s.now = state::ended;  // Its place in the list of the changed goes with it.
+    return;
+  }
+  if (w->kind() == watch_kind::once) {
+    release(index);
+  } else if (outcome < 0) {
+    release(index);
+    w->abandoned();
+  } else if (!more) {
+    change(index, state::to_arm);
+  }
+  w->fired();
+}
+
+void uring_reactor::on_wake(fd_watch& self) noexcept {
+  eventfd_t count = 0;
+  static_cast<void>(::eventfd_read(self.fd(), &count));
+}
+
+void uring_reactor::wake() noexcept {
+  // Fails only when the count is at its limit, and then the wake-up is pending anyway.
+  static_cast<void>(::eventfd_write(wake_fd_.get(), 1));
+}
+
+}  // namespace cordma

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cordma/base/unique_fd.hpp>
+#include <cordma/io/fd_watch.hpp>
+
+#include <liburing.h>
+
+#include <vector>
+
+namespace cordma {
+
+/// The reactor on io_uring: POLL_ADD for readiness, one TIMEOUT for the alarm, an eventfd for
+/// `wake`. A request names a slot and its generation, and the slot is free again only when the
+/// kernel has said its last word about it, so a watch may go at any time.
+class uring_reactor final : public reactor {
+ public:
+  /// Throws `error`, see `diagnose_uring`.
+  explicit uring_reactor(unsigned entries);
+  ~uring_reactor() override;
+
+  void enable() override;
+  void watch(fd_watch& w) override;
+  void unwatch(fd_watch& w) noexcept override;
+  void set_alarm(time_point at) noexcept override;
+  void poll() noexcept override;
+  void wait() noexcept override;
+  void wake() noexcept override;
+
+ private:
+  enum class state : unsigned char {
+    unused,
+    to_arm,      // Changed: the kernel is to be told.
+    armed,       // The kernel watches.
+    to_cancel,   // Changed: the kernel is to be told to stop.
+    cancelling,  // Told; its last completion is awaited.
+    ended,       // Changed, but the kernel has ended it meanwhile.
+  };
+  struct slot {
+    fd_watch* watch = nullptr;  // Null: nobody listens any more.
+    std::uint32_t generation = 0;
+    std::uint32_t next = nobody;  // In the list of the unused, or of the changed.
+    state now = state::unused;
+  };
+  static constexpr std::uint32_t nobody = UINT32_MAX;
+  // Names that no slot has.
+  static constexpr std::uint64_t ignored = nobody;
+  static constexpr std::uint64_t alarm = ignored | std::uint64_t{1} << 32;
+
+  [[nodiscard]] std::uint64_t name_of(std::uint32_t index) const noexcept {
+    return std::uint64_t{slots_[index].generation} << 32 | index;
+  }
+  void change(std::uint32_t index, state to) noexcept;
+  void release(std::uint32_t index) noexcept;
+  [[nodiscard]] io_uring_sqe* next_sqe() noexcept;
+  [[nodiscard]] bool tell_kernel() noexcept;
+  [[nodiscard]] bool tell_kernel(std::uint32_t index) noexcept;
+  [[nodiscard]] bool tell_alarm() noexcept;
+  void enter() noexcept;
+  void reap() noexcept;
+  void dispatch(std::uint64_t name, int outcome, bool more) noexcept;
+  static void on_wake(fd_watch& self) noexcept;
+
+  unique_fd wake_fd_;
+  fd_watch wake_watch_;
+  io_uring ring_{};
+  bool multishot_ = false;
+  std::vector<slot> slots_;
+  std::uint32_t unused_ = nobody;
+  std::uint32_t changed_ = nobody;
+  __kernel_timespec alarm_at_{};  // Read by the kernel when the request is submitted.
+  bool alarm_armed_ = false;
+  bool alarm_changed_ = false;
+};
+
+}  // namespace cordma
