@@ -74,8 +74,10 @@ void* allocate(std::size_t size_bytes) {
 
 void deallocate(void* block, std::size_t size_bytes) noexcept {
   if (!CORDMA_RECYCLES_FRAMES || size_bytes > block_bytes_max) return ::operator delete(block);
-  free_list& list = lists[class_of(size_bytes)];
-  if (list.count == blocks_per_class_max || !keeps_blocks()) return ::operator delete(block);
+  const std::size_t index = class_of(size_bytes);
+  free_list& list = lists[index];
+  const std::size_t count_max = bytes_per_class_max / (block_bytes_min << index);
+  if (list.count == count_max || !keeps_blocks()) return ::operator delete(block);
   ++list.count;
   list.head = ::new (block) free_block{list.head};
 }

@@ -6,22 +6,36 @@ semaphore::~semaphore() {
   CORDMA_ASSERT(waiting_.empty(), "semaphore destroyed while awaited");
 }
 
-void semaphore::grant() noexcept {
+void semaphore::grant(intrusive_list<acquire_op>& ended) noexcept {
   while (!waiting_.empty() && waiting_.front().count_ <= permits_) {
     acquire_op& next = waiting_.pop_front();
     permits_ -= next.count_;
     next.state_ = acquire_op::state::granted;
-    next.end();
+    next.stop_callback::unlink();  // A stop from here on must not take the permit from it.
+    ended.push_back(next);
   }
+}
+
+void semaphore::end_all(intrusive_list<acquire_op>& ended) noexcept {
+  while (!ended.empty()) ended.pop_front().end();
+}
+
+void semaphore::release(std::size_t count) noexcept {
+  permits_ += count;
+  intrusive_list<acquire_op> ended;
+  grant(ended);
+  end_all(ended);
 }
 
 void semaphore::close(const failure& reason) noexcept {
   closed_ = reason;
+  intrusive_list<acquire_op> ended;
   while (!waiting_.empty()) {
     acquire_op& next = waiting_.pop_front();
     next.state_ = acquire_op::state::closed;
-    next.end();
+    ended.push_back(next);
   }
+  end_all(ended);
 }
 
 bool semaphore::acquire_op::start(waiter& w, const environment& env) noexcept {
@@ -44,9 +58,10 @@ void semaphore::acquire_op::on_stop(stop_callback& callback) noexcept {
   auto& self = static_cast<acquire_op&>(callback);
   self.list_hook<acquire_op>::unlink();
   self.state_ = state::stopped;
-  semaphore& home = *self.semaphore_;
-  self.end();
-  home.grant();  // It may have been the one that asked for too many.
+  intrusive_list<acquire_op> ended;
+  ended.push_back(self);
+  self.semaphore_->grant(ended);  // It may have been the one that asked for too many.
+  end_all(ended);
 }
 
 }  // namespace cordma

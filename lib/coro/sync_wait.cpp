@@ -6,10 +6,12 @@ namespace cordma::detail {
 
 void drive(scheduler& home, const bool& ended) {
   while (!ended) {
-    if (home.run_ready() > 0 || home.fire_due() > 0) continue;
+    // Both each time: coroutines that keep each other ready must not keep the timers waiting.
+    const std::size_t resumed = home.run_ready();
+    if (resumed + home.fire_due() > 0) continue;
     const std::optional<time_point> next = home.next_deadline();
     CORDMA_ASSERT(next.has_value(), "sync_wait: nothing is left that could end this");
-    std::this_thread::sleep_until(*next);
+    std::this_thread::sleep_for(*next - home.now());
   }
 }
 

@@ -1,16 +1,24 @@
 #include <cordma/base/fixed_text.hpp>
 
 #include <catch2/catch.hpp>
+
+#include <string>
 #include <type_traits>
 
-static_assert(std::is_trivially_copyable_v<cordma::fixed_text<16>>);
+using cordma::fixed_text;
 
-TEST_CASE("a fixed text keeps what fits, whole", "[base]") {
-  CHECK(cordma::fixed_text<8>{}.empty());
-  CHECK(cordma::fixed_text<8>{"1234567"}.view() == "1234567");
-  CHECK(cordma::fixed_text<8>{"12345678"}.view() == "12345678");
+static_assert(std::is_trivially_copyable_v<fixed_text<8>>);
+static_assert(fixed_text<8>{"abc"}.empty() == false);
+
+TEST_CASE("a fixed text keeps what fits", "[base]") {
+  CHECK(fixed_text<8>{}.empty());
+  CHECK(fixed_text<8>{""}.view().empty());
+  CHECK(fixed_text<8>{"12345678"}.view() == "12345678");
+  const std::string source = "abc";
+  CHECK(fixed_text<8>{source}.view() == "abc");
 }
 
-TEST_CASE("a fixed text that is too long ends in dots", "[base]") {
-  CHECK(cordma::fixed_text<8>{"123456789"}.view() == "12345...");
+TEST_CASE("a fixed text that is cut says so", "[base]") {
+  CHECK(fixed_text<8>{"123456789"}.view() == "12345...");
+  CHECK(fixed_text<4>{std::string(1000, 'x')}.view() == "x...");
 }

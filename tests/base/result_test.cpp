@@ -1,45 +1,46 @@
 #include <cordma/base/result.hpp>
 
+#include "support/aborts.hpp"
+
 #include <catch2/catch.hpp>
+
 #include <memory>
-#include <string>
 
-using cordma::errc;
-using cordma::failure;
-using cordma::result;
+using namespace cordma;
 
-TEST_CASE("a result holds a value", "[base]") {
-  result<std::string> r{"text"};
-  REQUIRE(r.has_value());
-  CHECK(*r == "text");
-  CHECK(r->size() == 4);
-  CHECK(std::move(r).value() == "text");
+TEST_CASE("a result holds a value, a failure or a stop", "[base]") {
+  result<int> value = 7;
+  CHECK(value.has_value());
+  CHECK(*value == 7);
+  const result<int> failed = failure{.code = errc::closed};
+  CHECK(failed.has_failure());
+  CHECK_FALSE(failed);
+  CHECK(failed.failure().code == errc::closed);
+  const result<int> stopped = cancelled_result;
+  CHECK(stopped.is_cancelled());
+  CHECK_FALSE(stopped.has_failure());
 }
 
-TEST_CASE("a result holds a value that can only be moved", "[base]") {
-  result<std::unique_ptr<int>> r{std::make_unique<int>(5)};
-  const std::unique_ptr<int> five = std::move(r).value();
-  CHECK(*five == 5);
+TEST_CASE("the value of a result that has none throws what happened", "[base]") {
+  CHECK_THROWS_AS(result<int>{failure{.code = errc::closed}}.value(), error);
+  CHECK_THROWS_AS(result<int>{cancelled_result}.value(), cancelled);
+  CHECK_NOTHROW(result<void>{}.value());
 }
 
-TEST_CASE("a failed result throws its failure when asked for the value", "[base]") {
-  result<int> r{failure{.code = errc::closed, .call = "recv"}};
-  CHECK(r.has_failure());
-  CHECK_FALSE(r);
-  CHECK(r.failure().code == errc::closed);
-  CHECK_THROWS_AS(std::move(r).value(), cordma::error);
+TEST_CASE("a result carries what can only be moved, and results of results", "[base]") {
+  result<std::unique_ptr<int>> owner = std::make_unique<int>(3);
+  CHECK(**owner == 3);
+  CHECK(*std::move(owner).value() == 3);
+  const result<result<void>> nested = result<void>{cancelled_result};
+  REQUIRE(nested.has_value());
+  CHECK((*nested).is_cancelled());
 }
 
-TEST_CASE("a stopped result is neither a value nor a failure", "[base]") {
-  result<void> r{cordma::cancelled_result};
-  CHECK(r.is_cancelled());
-  CHECK_FALSE(r.has_value());
-  CHECK_FALSE(r.has_failure());
-  CHECK_THROWS_AS(std::move(r).value(), cordma::cancelled);
-}
-
-TEST_CASE("a result of nothing succeeds by default", "[base]") {
-  result<void> r;
-  CHECK(r.has_value());
-  CHECK_NOTHROW(std::move(r).value());
+TEST_CASE("reading a value that is not there is a broken contract", "[base]") {
+  const auto death = support::run_in_child([] {
+    result<int> none = cancelled_result;
+    static_cast<void>(*none);
+  });
+  CHECK(death.aborted);
+  CHECK(death.text.find("result holds no value") != std::string::npos);
 }

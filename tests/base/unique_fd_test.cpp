@@ -1,45 +1,43 @@
 #include <cordma/base/unique_fd.hpp>
 
-#include <fcntl.h>
-
 #include <catch2/catch.hpp>
-#include <utility>
+
+#include <fcntl.h>
+#include <type_traits>
 
 using cordma::unique_fd;
 
 namespace {
 
-unique_fd open_null() { return unique_fd{::open("/dev/null", O_RDONLY | O_CLOEXEC)}; }
-
-bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
+int open_null() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
+bool is_open(int fd) { return ::fcntl(fd, F_GETFD) != -1; }
 
 }  // namespace
 
-TEST_CASE("a descriptor is closed when its owner goes", "[base]") {
-  int number = -1;
+static_assert(!std::is_copy_constructible_v<unique_fd>);
+static_assert(std::is_nothrow_move_constructible_v<unique_fd>);
+
+TEST_CASE("a unique_fd closes what it owns, once", "[base]") {
+  const int number = open_null();
   {
-    const unique_fd fd = open_null();
-    number = fd.get();
-    REQUIRE(is_open(number));
+    unique_fd first{number};
+    unique_fd second{std::move(first)};
+    CHECK_FALSE(first.is_open());
+    CHECK(second.get() == number);
+    second = std::move(*&second);
+    CHECK(is_open(number));
   }
   CHECK_FALSE(is_open(number));
 }
 
-TEST_CASE("moving hands the descriptor over and closes what was held", "[base]") {
-  unique_fd first = open_null();
-  unique_fd second = open_null();
-  const int kept = first.get();
-  const int closed = second.get();
-  second = std::move(first);
-  CHECK(second.get() == kept);
-  CHECK_FALSE(first.is_open());
-  CHECK(is_open(kept));
-  CHECK_FALSE(is_open(closed));
-}
-
-TEST_CASE("an owner of nothing closes nothing", "[base]") {
-  unique_fd none;
-  CHECK_FALSE(none.is_open());
-  none.reset();
-  CHECK(none.get() == -1);
+TEST_CASE("a unique_fd that is given another closes the first", "[base]") {
+  const int first = open_null();
+  const int second = open_null();
+  unique_fd fd{first};
+  fd = unique_fd{second};
+  CHECK_FALSE(is_open(first));
+  CHECK(is_open(second));
+  fd.reset();
+  CHECK_FALSE(is_open(second));
+  CHECK_FALSE(unique_fd{}.is_open());
 }

@@ -110,6 +110,9 @@ failure errno_failure(int errno_value, const char* call, object_id object = {},
 class error : public std::system_error {
  public:
   explicit error(const failure& f);
+  // Copied, never moved from: `what()` must hold for whoever still has the original.
+  error(const error&) noexcept = default;
+  error& operator=(const error&) noexcept = default;
   [[nodiscard]] const struct failure& failure() const noexcept { return failure_; }
   [[nodiscard]] const char* what() const noexcept override { return text_->c_str(); }
 

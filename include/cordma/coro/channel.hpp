@@ -2,31 +2,37 @@
 
 #include <cordma/coro/semaphore.hpp>
 
+#include <type_traits>
 #include <vector>
 
 namespace cordma {
 
 /// A bounded FIFO between coroutines of one thread: senders wait while it is full, receivers while
-/// it is empty. A stopped or abandoned receive loses no item. `T` is default-constructible and
-/// movable. Must outlive its operations.
+/// it is empty. A stopped or abandoned receive loses no item. `T` is default-constructible, and moves
+/// without throwing. Must outlive its operations.
 template <class T>
 class channel {
+  static_assert(std::is_nothrow_move_constructible_v<T> && std::is_nothrow_move_assignable_v<T>);
+
  public:
   class send_op;
   class receive_op;
 
-  explicit channel(std::size_t capacity) : ring_(capacity), room_{capacity}, items_{0} {
+  explicit channel(std::size_t capacity) : ring_(capacity), items_{0} {
     CORDMA_ASSERT(capacity > 0, "a channel holds at least one item");
   }
+  ~channel() { CORDMA_ASSERT(senders_.empty(), "channel destroyed while awaited"); }
 
   /// Throws `errc::closed` once the channel is closed, `cancelled` when a stop came first: the item
-  /// was not sent then.
+  /// was not sent then. Otherwise it is sent when the operation ends, whether or not its outcome is
+  /// looked at: two peers may each send and receive in one `when_all`.
   send_op send(T item) { return send_op{*this, std::move(item)}; }
-  /// The next item, or nothing once the channel is closed and empty.
+  /// The next item, or nothing once the channel is closed and empty. The item stays in the channel
+  /// until the outcome is looked at: a receive that loses in `when_any` takes none.
   receive_op receive() noexcept { return receive_op{*this}; }
   /// False when it is full or closed; `item` is untouched then.
   [[nodiscard]] bool try_send(T&& item) {
-    if (items_.is_closed() || !room_.try_acquire()) return false;
+    if (closed_ || size() == capacity()) return false;
     push(std::move(item));
     return true;
   }
@@ -34,57 +40,93 @@ class channel {
     if (!items_.try_acquire()) return std::nullopt;
     return pop();
   }
-  /// Receivers get what is there, then nothing; senders fail.
+  /// Receivers get what is there, then nothing; senders fail, also those that wait.
   void close() noexcept {
-    const failure reason{.code = errc::closed, .call = "channel"};
-    room_.close(reason);
-    items_.close(reason);
+    closed_ = true;
+    intrusive_list<send_op> refused;
+    refused.splice_back(senders_);
+    items_.close(send_op::refusal());
+    while (!refused.empty()) refused.pop_front().end(send_op::state::closed);
   }
   [[nodiscard]] std::size_t size() const noexcept { return tail_ - head_; }
   [[nodiscard]] std::size_t capacity() const noexcept { return ring_.size(); }
 
  private:
-  void push(T&& item) {
+  // Resumes a receiver, which without a scheduler may destroy the channel: the last thing to do.
+  void push(T&& item) noexcept {
     ring_[tail_++ % ring_.size()] = std::move(item);
     items_.release();
   }
-  T pop() {
+  T pop() noexcept {
     T item = std::move(ring_[head_++ % ring_.size()]);
-    room_.release();
+    // The sender is found through a list on the stack, because `push` may destroy it.
+    intrusive_list<send_op> sent;
+    if (!senders_.empty()) {
+      send_op& next = senders_.pop_front();
+      next.state_ = send_op::state::sent;
+      next.stop_callback::unlink();
+      sent.push_back(next);
+      push(std::move(next.item_));
+    }
+    if (!sent.empty()) sent.pop_front().end(send_op::state::sent);
     return item;
   }
 
   std::vector<T> ring_;
   std::size_t head_ = 0;
   std::size_t tail_ = 0;
-  semaphore room_;
-  semaphore items_;
+  bool closed_ = false;
+  intrusive_list<send_op> senders_;  // Some only while the ring is full.
+  semaphore items_;                  // Those that no receiver was promised.
 };
 
 template <class T>
-class [[nodiscard]] channel<T>::send_op : public operation_base<send_op> {
+class [[nodiscard]] channel<T>::send_op : public operation_base<send_op>,
+                                          public list_hook<send_op>,
+                                          private suspension {
  public:
   using value_type = void;
+
   bool start(waiter& w, const environment& env) noexcept {
-    if (channel_->items_.is_closed()) return closed_ = true;
-    return acquire_.start(w, env);
+    if (channel_->closed_) return end_at_once(state::closed);
+    if (env.stop.stop_requested()) return end_at_once(state::stopped);
+    if (channel_->try_send(std::move(item_))) return end_at_once(state::sent);
+    channel_->senders_.push_back(*this);
+    begin(w, env);
+    return false;
   }
-  [[nodiscard]] bool failed() const noexcept { return closed_ || acquire_.failed(); }
+  [[nodiscard]] bool failed() const noexcept { return state_ != state::sent; }
   void take() { take_result().value(); }
-  result<void> take_result() {
-    if (closed_) return failure{.code = errc::closed, .call = "channel"};
-    result<void> outcome = acquire_.take_result();
-    if (outcome.has_value()) channel_->push(std::move(item_));
-    return outcome;
+  result<void> take_result() noexcept {
+    if (state_ == state::stopped) return cancelled_result;
+    if (state_ == state::closed) return refusal();
+    return {};
   }
 
  private:
   friend class channel;
-  send_op(channel& c, T&& item) : channel_{&c}, item_{std::move(item)}, acquire_{c.room_.acquire()} {}
+  enum class state : unsigned char { waiting, sent, stopped, closed };
+
+  send_op(channel& c, T&& item) noexcept
+      : suspension{&on_stop}, channel_{&c}, item_{std::move(item)} {}
+  static failure refusal() noexcept { return {.code = errc::closed, .call = "channel"}; }
+  static void on_stop(stop_callback& callback) noexcept {
+    auto& self = static_cast<send_op&>(callback);
+    self.list_hook<send_op>::unlink();
+    self.end(state::stopped);
+  }
+  bool end_at_once(state how) noexcept {
+    state_ = how;
+    return true;
+  }
+  void end(state how) noexcept {
+    state_ = how;
+    suspension::end();
+  }
+
   channel* channel_;
   T item_;
-  semaphore::acquire_op acquire_;
-  bool closed_ = false;
+  state state_ = state::waiting;
 };
 
 template <class T>
@@ -93,11 +135,9 @@ class [[nodiscard]] channel<T>::receive_op : public operation_base<receive_op> {
   using value_type = std::optional<T>;
   bool start(waiter& w, const environment& env) noexcept { return acquire_.start(w, env); }
   /// A closed channel is an answer, not a failure.
-  [[nodiscard]] bool failed() const noexcept {
-    return acquire_.failed() && !channel_->items_.is_closed();
-  }
+  [[nodiscard]] bool failed() const noexcept { return acquire_.was_stopped(); }
   value_type take() { return take_result().value(); }
-  result<value_type> take_result() {
+  result<value_type> take_result() noexcept {
     const result<void> outcome = acquire_.take_result();
     if (outcome.is_cancelled()) return cancelled_result;
     if (outcome.has_failure()) return value_type{};

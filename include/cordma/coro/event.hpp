@@ -65,7 +65,11 @@ inline event::~event() { CORDMA_ASSERT(waiting_.empty(), "event destroyed while 
 
 inline void event::set() noexcept {
   set_ = true;
-  while (!waiting_.empty()) waiting_.pop_front().end();
+  // From a list on the stack: a coroutine resumed here and now may reset the event and wait again,
+  // or destroy it.
+  intrusive_list<wait_op> batch;
+  batch.splice_back(waiting_);
+  while (!batch.empty()) batch.pop_front().end();
 }
 
 inline event::wait_op event::wait() noexcept { return wait_op{*this}; }

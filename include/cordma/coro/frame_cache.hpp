@@ -4,8 +4,8 @@
 
 namespace cordma::frame_cache {
 
-/// Blocks kept for reuse per thread and size class; more go back to malloc.
-inline constexpr std::size_t blocks_per_class_max = 1024;
+/// Bytes kept for reuse per thread and size class; more go back to malloc.
+inline constexpr std::size_t bytes_per_class_max = 4 * 1024 * 1024;
 /// Frames above this go to malloc and back each time.
 inline constexpr std::size_t block_bytes_max = 64 * 1024;
 

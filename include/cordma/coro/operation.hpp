@@ -14,7 +14,7 @@ namespace cordma {
 /// cordma is one, so the combinators take them as they are, without a coroutine frame.
 ///
 /// - `start(w, env)`: true when it has ended already (`w` is not told), else `w.done()` is called
-///   exactly once, when it ends; a task may even end, and tell, before `start` returns.
+///   exactly once, when it ends, and never before `start` has returned.
 /// - `failed()`: once ended, whether `take` would throw.
 /// - `take()`: once ended and at most once: the value, or throws `error` or `cancelled`.
 /// - `take_result()`: the same without throwing (a task passes on exceptions that are not ours).
@@ -43,7 +43,7 @@ class [[nodiscard]] operation_awaiter : private waiter {
   template <class Promise>
   bool await_suspend(std::coroutine_handle<Promise> handle) {
     handle_ = handle;
-    return !op_.start(*this, environment_of(handle.promise()));
+    return !op_.start(*this, environment_of(handle));
   }
   value_of<Op> await_resume() { return op_.take(); }
 
@@ -81,7 +81,7 @@ class suspension : public stop_callback {
   }
   [[nodiscard]] bool is_waiting() const noexcept { return waiter_ != nullptr; }
   /// Forgets the waiter and hands it to its scheduler; without one it is resumed here and now, and
-  /// the caller must touch no member after.
+  /// may destroy what this operation belongs to: the caller must touch no member after.
   void end() noexcept {
     unlink();
     waiter& w = *std::exchange(waiter_, nullptr);

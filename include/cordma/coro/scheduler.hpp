@@ -57,7 +57,7 @@ class timer {
 
 /// One thread's list of coroutines that can go on, and its timers. Knows no file descriptor; the
 /// executor adds those. Thread: one. Cost: `schedule` is four stores; arming a timer is
-/// O(log timers), and allocates only while the heap grows.
+/// O(log timers), and allocates only while the heap grows. Must outlive what waits through it.
 class scheduler {
  public:
   explicit scheduler(const time_source& clock = time_source::monotonic()) noexcept
@@ -78,6 +78,11 @@ class scheduler {
   /// Fires the timers whose deadline has come. Returns how many.
   std::size_t fire_due() noexcept;
   [[nodiscard]] time_point now() const noexcept { return clock_.now(); }
+  /// `length` from now; the end of time when the clock cannot count that far.
+  [[nodiscard]] time_point after(duration length) const noexcept {
+    const time_point start = now();
+    return length > time_point::max() - start ? time_point::max() : start + length;
+  }
 
  private:
   friend class timer;

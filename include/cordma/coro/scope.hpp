@@ -8,7 +8,7 @@ namespace cordma {
 
 /// Where tasks run side by side, and are waited for: nothing that it started outlives it. The first
 /// error stops the others and is thrown by `join`; a task that ends with `cancelled` ended normally.
-/// Must be joined before it is destroyed (`with_scope` sees to that when an exception comes between).
+/// Must be joined before it is destroyed (`with_scope` sees to that).
 /// Thread: the scheduler's. Cost of a spawn: one frame, no malloc once warm.
 class scope {
  public:
@@ -29,7 +29,8 @@ class scope {
   [[nodiscard]] stop_token token() noexcept { return stop_; }
   [[nodiscard]] std::size_t running() const noexcept { return running_; }
   /// Waits until nothing runs, then throws the first error, if any. A stop of the awaiting task is
-  /// passed on to those that run; they are waited for all the same.
+  /// passed on to those that run; they are waited for all the same, and `join` itself does not throw
+  /// `cancelled`. The scheduler of the scope resumes whoever joins.
   join_op join() noexcept;
 
  private:
@@ -43,19 +44,9 @@ class scope {
       }
       spawned get_return_object() noexcept { return spawned{*this}; }
       std::suspend_always initial_suspend() const noexcept { return {}; }
-      auto final_suspend() const noexcept {
-        struct ending {
-          bool await_ready() const noexcept { return false; }
-          void await_resume() const noexcept {}
-          std::coroutine_handle<> await_suspend(
-              std::coroutine_handle<promise_type> frame) const noexcept {
-            scope& home = frame.promise().scope_;
-            frame.destroy();
-            return home.one_ended();
-          }
-        };
-        return ending{};
-      }
+      // The frame frees itself; the scope hears of it when the promise goes.
+      std::suspend_never final_suspend() const noexcept { return {}; }
+      ~promise_type() { scope_.one_ended(); }
       void return_void() const noexcept {}
       void unhandled_exception() noexcept { scope_.one_failed(); }
       [[nodiscard]] const cordma::environment& environment() const noexcept {
@@ -80,7 +71,7 @@ class scope {
 
   template <class Op>
   static spawned run(scope&, Op op) {
-    co_await std::move(op);
+    static_cast<void>(co_await std::move(op));
   }
 
   void one_failed() noexcept {
@@ -93,28 +84,32 @@ class scope {
     }
     request_stop();
   }
-  std::coroutine_handle<> one_ended() noexcept {
-    if (--running_ > 0 || joiner_ == nullptr) return std::noop_coroutine();
-    return std::exchange(joiner_, nullptr)->done();
-  }
+  void one_ended() noexcept;
 
   stop_source stop_;
   environment environment_;
   std::size_t running_ = 0;
-  waiter* joiner_ = nullptr;
+  join_op* joiner_ = nullptr;
   std::exception_ptr first_error_;
 };
 
-class [[nodiscard]] scope::join_op : public operation_base<join_op>, private stop_callback {
+class [[nodiscard]] scope::join_op : public operation_base<join_op>, private suspension {
  public:
   using value_type = void;
 
+  join_op(join_op&&) noexcept = default;  // Only before it starts.
+  ~join_op() {
+    // The coroutine that joins was destroyed: the scope must not wake it.
+    if (is_waiting()) scope_.joiner_ = nullptr;
+  }
+
   bool start(waiter& w, const environment& env) noexcept {
-    if (env.stop.stop_requested()) scope_.request_stop();
+    const bool stopped = env.stop.stop_requested();
+    if (stopped) scope_.request_stop();
     if (scope_.running_ == 0) return true;
     CORDMA_ASSERT(scope_.joiner_ == nullptr, "a scope is joined by one coroutine at a time");
-    scope_.joiner_ = waiter_ = &w;
-    if (!env.stop.stop_requested()) env.stop.register_callback(*this);
+    scope_.joiner_ = this;
+    begin(w, {scope_.environment_.scheduler, stopped ? stop_token{} : env.stop});
     return false;
   }
   [[nodiscard]] bool failed() const noexcept { return scope_.first_error_ != nullptr; }
@@ -130,45 +125,33 @@ class [[nodiscard]] scope::join_op : public operation_base<join_op>, private sto
     }
   }
 
-  join_op(join_op&& other) noexcept : stop_callback{&pass_on}, scope_{other.scope_} {}
-  ~join_op() {
-    // The coroutine that joins was destroyed: the scope must not wake it.
-    if (waiter_ != nullptr && scope_.joiner_ == waiter_) scope_.joiner_ = nullptr;
-  }
-
  private:
   friend class scope;
-  explicit join_op(scope& home) noexcept : stop_callback{&pass_on}, scope_{home} {}
+  explicit join_op(scope& home) noexcept : suspension{&pass_on}, scope_{home} {}
   static void pass_on(stop_callback& self) noexcept {
     static_cast<join_op&>(self).scope_.request_stop();
   }
 
   scope& scope_;
-  waiter* waiter_ = nullptr;
 };
+
+inline void scope::one_ended() noexcept {
+  if (--running_ == 0 && joiner_ != nullptr) std::exchange(joiner_, nullptr)->end();
+}
 
 inline scope::join_op scope::join() noexcept { return join_op{*this}; }
 
-/// Runs `co_await body(scope)`, then joins the scope, also when the body throws: then the others
-/// are stopped first, and the body's exception is the one that comes out. The body may be a lambda
-/// with captures: it lives until the scope is joined.
+/// Runs `co_await body(scope)` as the first task of a new scope and joins it. The first error, of the
+/// body or of a task, stops all the others and comes out when they have ended; `cancelled` comes out
+/// when the caller was stopped. The body may be a lambda with captures: it lives until the end.
 template <class Body>
 task<> with_scope(Body body) {
   const environment env = co_await current_environment();
   if (env.scheduler == nullptr) throw error{{.code = errc::no_scheduler, .call = "with_scope"}};
   scope inner{*env.scheduler};
-  std::exception_ptr thrown;
-  try {
-    co_await body(inner);
-  } catch (...) {
-    thrown = std::current_exception();
-    inner.request_stop();
-  }
-  if (thrown) {
-    static_cast<void>(co_await as_result(inner.join()));
-    std::rethrow_exception(thrown);
-  }
+  inner.spawn(body(inner));
   co_await inner.join();
+  if (env.stop.stop_requested()) throw cancelled{};
 }
 
 }  // namespace cordma

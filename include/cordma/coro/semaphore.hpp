@@ -27,17 +27,18 @@ class semaphore {
     permits_ -= count;
     return true;
   }
-  void release(std::size_t count = 1) noexcept {
-    permits_ += count;
-    grant();
-  }
+  void release(std::size_t count = 1) noexcept;
   /// Ends all who wait, and all later ones, with `reason`. Permits there are can still be taken.
   void close(const failure& reason) noexcept;
   [[nodiscard]] bool is_closed() const noexcept { return closed_.has_value(); }
   [[nodiscard]] std::size_t available() const noexcept { return permits_; }
 
  private:
-  void grant() noexcept;
+  /// Moves those who can be served to `ended`.
+  void grant(intrusive_list<acquire_op>& ended) noexcept;
+  /// Resumes, which may destroy this semaphore or other members of `ended`: touches only the list,
+  /// which is on the caller's stack.
+  static void end_all(intrusive_list<acquire_op>& ended) noexcept;
 
   std::size_t permits_;
   intrusive_list<acquire_op> waiting_;
@@ -50,7 +51,7 @@ class [[nodiscard]] semaphore::acquire_op : public operation_base<acquire_op>,
  public:
   using value_type = void;
 
-  acquire_op(acquire_op&&) noexcept = default;
+  acquire_op(acquire_op&&) noexcept = default;  // Only before it starts.
   ~acquire_op() {
     // The list first: giving permits back may grant to others.
     list_hook<acquire_op>::unlink();
@@ -58,7 +59,8 @@ class [[nodiscard]] semaphore::acquire_op : public operation_base<acquire_op>,
   }
 
   bool start(waiter& w, const environment& env) noexcept;
-  [[nodiscard]] bool failed() const noexcept { return state_ != state::granted; }
+  [[nodiscard]] bool was_stopped() const noexcept { return state_ == state::stopped; }
+  [[nodiscard]] bool failed() const noexcept { return was_stopped() || state_ == state::closed; }
   void take() { take_result().value(); }
   result<void> take_result() noexcept;
 

@@ -20,7 +20,7 @@ class [[nodiscard]] sleep_op : public operation_base<sleep_op>, private timer, p
     if (home_ == nullptr) home_ = env.scheduler;
     if (home_ == nullptr) return end(outcome::no_scheduler);
     if (env.stop.stop_requested()) return end(outcome::stopped);
-    home_->arm(*this, deadline_ ? *deadline_ : home_->now() + length_);
+    home_->arm(*this, deadline_ ? *deadline_ : home_->after(length_));
     begin(w, {home_, env.stop});
     return false;
   }

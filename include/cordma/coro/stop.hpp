@@ -26,11 +26,15 @@ class stop_source {
   stop_source(const stop_source&) = delete;
   stop_source& operator=(const stop_source&) = delete;
 
-  /// Runs every registered callback, once. Callbacks only schedule; they resume no coroutine.
+  /// Runs every registered callback, once. Callbacks only schedule, but where there is no scheduler
+  /// they resume a coroutine, and that one may destroy this source or other callbacks: after the
+  /// first call only the list on the stack is touched.
   void request_stop() noexcept {
     requested_ = true;
-    while (!callbacks_.empty()) {
-      stop_callback& next = callbacks_.pop_front();
+    intrusive_list<stop_callback> batch;
+    batch.splice_back(callbacks_);
+    while (!batch.empty()) {
+      stop_callback& next = batch.pop_front();
       next.on_stop_(next);
     }
   }
@@ -54,7 +58,9 @@ class stop_token {
   }
   /// The stop must not have been requested yet: ask first.
   void register_callback(stop_callback& callback) const noexcept {
-    if (source_ != nullptr) source_->callbacks_.push_back(callback);
+    if (source_ == nullptr) return;
+    CORDMA_ASSERT(!source_->requested_, "registered after the stop: it would never be told");
+    source_->callbacks_.push_back(callback);
   }
 
  private:

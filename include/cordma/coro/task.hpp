@@ -23,7 +23,9 @@ class task_promise_base : public frame_cache::recycled {
       void await_resume() const noexcept {}
       std::coroutine_handle<> await_suspend(
           std::coroutine_handle<> /*this frame*/) const noexcept {
-        return waiter_ != nullptr ? waiter_->done() : continuation_;
+        if (waiter_ != nullptr) return waiter_->done();
+        if (continuation_) return continuation_;
+        return std::noop_coroutine();  // It ended inside `start`, which says so.
       }
       std::coroutine_handle<> continuation_;
       waiter* waiter_;
@@ -37,6 +39,7 @@ class task_promise_base : public frame_cache::recycled {
   template <class>
   friend class cordma::task;
 
+  [[nodiscard]] bool is_awaited() const noexcept { return continuation_ || waiter_ != nullptr; }
   void rethrow() {
     if (exception_) std::rethrow_exception(std::exchange(exception_, nullptr));
   }
@@ -51,7 +54,7 @@ template <class T>
 class task_promise final : public task_promise_base {
  public:
   task<T> get_return_object() noexcept;
-  template <class U>
+  template <class U = T>
     requires std::constructible_from<T, U&&>
   void return_value(U&& value) {
     value_.emplace(std::forward<U>(value));
@@ -98,16 +101,19 @@ class [[nodiscard]] task {
 
   class awaiter;
   awaiter operator co_await() && noexcept {
-    CORDMA_ASSERT(frame_ && !frame_.done(), "a task is awaited once");
+    check_fresh();
     return awaiter{frame_};
   }
 
   // As an `operation`, for the combinators.
   bool start(waiter& w, const environment& env) noexcept {
-    CORDMA_ASSERT(frame_ && !frame_.done(), "a task is awaited once");
+    check_fresh();
     frame_.promise().environment_ = env;
-    frame_.promise().waiter_ = &w;
     frame_.resume();
+    // The waiter comes second: a task that ends at once must not resume its parent on top of this
+    // call, or a loop of such tasks would grow the stack.
+    if (frame_.done()) return true;
+    frame_.promise().waiter_ = &w;
     return false;
   }
   [[nodiscard]] bool failed() const noexcept { return frame_.promise().exception_ != nullptr; }
@@ -130,6 +136,10 @@ class [[nodiscard]] task {
  private:
   friend promise_type;
   explicit task(std::coroutine_handle<promise_type> frame) noexcept : frame_{frame} {}
+  void check_fresh() const noexcept {
+    CORDMA_ASSERT(frame_ != nullptr, "the task was moved away");
+    CORDMA_ASSERT(!frame_.done() && !frame_.promise().is_awaited(), "a task is awaited once");
+  }
   void destroy() noexcept {
     if (frame_) frame_.destroy();
   }
@@ -143,7 +153,7 @@ class [[nodiscard]] task<T>::awaiter {
   [[nodiscard]] bool await_ready() const noexcept { return false; }
   template <class Promise>
   std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> parent) noexcept {
-    frame_.promise().environment_ = environment_of(parent.promise());
+    frame_.promise().environment_ = environment_of(parent);
     frame_.promise().continuation_ = parent;
     return frame_;
   }

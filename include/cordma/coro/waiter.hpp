@@ -3,7 +3,9 @@
 #include <cordma/base/intrusive_list.hpp>
 #include <cordma/coro/stop.hpp>
 
+#include <concepts>
 #include <coroutine>
+#include <type_traits>
 
 namespace cordma {
 
@@ -25,16 +27,21 @@ class waiter : public list_hook<waiter> {
 };
 
 /// What an awaited thing inherits from the coroutine that awaits it. It lives in a task's promise;
-/// a foreign coroutine's is empty: nothing stops it, and it is resumed where its operation ends.
+/// a foreign coroutine's is empty unless its promise has an `environment()` too: nothing stops it,
+/// and it is resumed inside the call that ends its operation (`event::set`, `semaphore::release`,
+/// …). It may then destroy anything, the object it awaited included, but whoever made that call;
+/// and a chain of such resumes is as deep as there are coroutines in it.
 struct environment {
   cordma::scheduler* scheduler = nullptr;
   stop_token stop{};
 };
 
 template <class Promise>
-environment environment_of(const Promise& promise) noexcept {
-  if constexpr (requires { { promise.environment() } -> std::same_as<const environment&>; }) {
-    return promise.environment();
+environment environment_of(std::coroutine_handle<Promise> coroutine) noexcept {
+  if constexpr (requires {
+                  { coroutine.promise().environment() } -> std::same_as<const environment&>;
+                }) {
+    return coroutine.promise().environment();
   } else {
     return {};
   }

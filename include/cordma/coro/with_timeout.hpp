@@ -32,8 +32,8 @@ class [[nodiscard]] with_timeout_op : public operation_base<with_timeout_op<Op>>
       stop_.request_stop();
     } else {
       env.stop.register_callback(*this);
+      home_->arm(*this, home_->after(limit_));
     }
-    home_->arm(*this, home_->now() + limit_);
     if (!op_.start(*this, {home_, stop_token{stop_}})) return false;
     leave();
     return true;

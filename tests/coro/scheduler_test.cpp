@@ -1,0 +1,155 @@
+#include <cordma/coro/scheduler.hpp>
+
+#include "support/aborts.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <random>
+#include <vector>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct alarm : timer {
+  alarm(int n, std::vector<int>& fired) noexcept : timer{&ring}, number{n}, log{&fired} {}
+  static void ring(timer& self) noexcept {
+    auto& a = static_cast<alarm&>(self);
+    a.log->push_back(a.number);
+  }
+  int number;
+  std::vector<int>* log;
+};
+
+struct counter : waiter {
+  counter(scheduler& s, int& calls) noexcept : waiter{&count}, home{s}, seen{calls} {}
+  static std::coroutine_handle<> count(waiter& self) noexcept {
+    auto& c = static_cast<counter&>(self);
+    ++c.seen;
+    if (c.again) c.home.schedule(c);
+    return std::noop_coroutine();
+  }
+  scheduler& home;
+  int& seen;
+  bool again = false;
+};
+
+}  // namespace
+
+TEST_CASE("what becomes ready while others run waits for the next turn", "[coro]") {
+  scheduler home;
+  int calls = 0;
+  counter one{home, calls};
+  one.again = true;
+  home.schedule(one);
+  CHECK(home.run_ready() == 1);
+  CHECK(home.has_ready());
+  one.again = false;
+  CHECK(home.run_ready() == 1);
+  CHECK(home.run_ready() == 0);
+  CHECK(calls == 2);
+}
+
+TEST_CASE("a waiter that is destroyed leaves the ready list", "[coro]") {
+  scheduler home;
+  int calls = 0;
+  auto one = std::make_unique<counter>(home, calls);
+  home.schedule(*one);
+  one.reset();
+  CHECK_FALSE(home.has_ready());
+  CHECK(home.run_ready() == 0);
+}
+
+TEST_CASE("timers fire in order of their deadlines, equal ones in the order they were set",
+          "[coro]") {
+  manual_clock clock;
+  scheduler home{clock};
+  std::vector<int> fired;
+  alarm a{1, fired}, b{2, fired}, c{3, fired}, d{4, fired};
+  home.arm(a, home.after(20ms));
+  home.arm(b, home.after(10ms));
+  home.arm(c, home.after(10ms));
+  home.arm(d, home.after(30ms));
+  CHECK(home.next_deadline() == home.after(10ms));
+  CHECK(home.fire_due() == 0);
+  clock.advance(20ms);
+  CHECK(home.fire_due() == 3);
+  CHECK(fired == std::vector{2, 3, 1});
+  d.disarm();
+  CHECK_FALSE(home.next_deadline());
+}
+
+TEST_CASE("a deadline beyond what the clock can count is the end of time", "[coro]") {
+  manual_clock clock;
+  clock.advance(1h);
+  const scheduler home{clock};
+  CHECK(home.after(duration::max()) == time_point::max());
+  CHECK(home.after(duration::min()) < home.now());
+  CHECK(home.after(-1ns) == home.now() - 1ns);
+}
+
+TEST_CASE("timers outlive their scheduler without reaching back, and disarm when destroyed",
+          "[coro]") {
+  std::vector<int> fired;
+  auto home = std::make_unique<scheduler>();
+  alarm a{1, fired};
+  home->arm(a, home->now());
+  {
+    alarm b{2, fired};
+    home->arm(b, home->now());
+  }
+  home.reset();
+  CHECK_FALSE(a.is_armed());
+}
+
+TEST_CASE("the timer heap agrees with a sorted list through 10^5 random steps", "[coro]") {
+  std::mt19937 random{7};
+  manual_clock clock;
+  scheduler home{clock};
+  std::vector<int> fired;
+  std::deque<alarm> alarms;
+  for (int n = 0; n < 200; ++n) alarms.emplace_back(n, fired);
+  struct entry {
+    time_point deadline;
+    int number;
+  };
+  std::vector<entry> model;  // In the order of arming.
+  for (int step = 0; step < 100'000; ++step) {
+    alarm& one = alarms[random() % alarms.size()];
+    if (one.is_armed()) {
+      one.disarm();
+      std::erase_if(model, [&](const entry& e) { return e.number == one.number; });
+    } else {
+      const time_point deadline = home.after(duration{random() % 50});
+      home.arm(one, deadline);
+      model.push_back({deadline, one.number});
+    }
+    if (random() % 4 != 0) continue;
+    clock.advance(duration{random() % 10});
+    std::vector<entry> due;
+    std::copy_if(model.begin(), model.end(), std::back_inserter(due),
+                 [&](const entry& e) { return e.deadline <= clock.now(); });
+    std::stable_sort(due.begin(), due.end(),
+                     [](const entry& x, const entry& y) { return x.deadline < y.deadline; });
+    std::erase_if(model, [&](const entry& e) { return e.deadline <= clock.now(); });
+    fired.clear();
+    REQUIRE(home.fire_due() == due.size());
+    REQUIRE(std::equal(fired.begin(), fired.end(), due.begin(), due.end(),
+                       [](int number, const entry& e) { return number == e.number; }));
+  }
+}
+
+TEST_CASE("arming a timer twice is a broken contract", "[coro]") {
+  CHECK(support::run_in_child([] {
+          scheduler home;
+          std::vector<int> fired;
+          alarm a{1, fired};
+          home.arm(a, home.now());
+          home.arm(a, home.now());
+        }).aborted);
+}

@@ -1,0 +1,95 @@
+#include "allocations.hpp"
+
+#include <atomic>
+
+#include <cerrno>
+#include <cstddef>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SUPPORT_COUNTS 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
+    __has_feature(memory_sanitizer)
+#define SUPPORT_COUNTS 0
+#endif
+#endif
+#ifndef SUPPORT_COUNTS
+#define SUPPORT_COUNTS 1
+#endif
+
+namespace {
+
+// Relaxed: a count, it publishes nothing.
+constinit std::atomic<std::uint64_t> process_count{0};
+constinit thread_local std::uint64_t thread_count = 0;
+
+}  // namespace
+
+namespace support {
+
+bool counts_allocations() noexcept { return SUPPORT_COUNTS; }
+std::uint64_t allocation_count() noexcept { return process_count.load(std::memory_order_relaxed); }
+std::uint64_t thread_allocation_count() noexcept { return thread_count; }
+
+}  // namespace support
+
+#if SUPPORT_COUNTS
+
+namespace {
+
+void count() noexcept {
+  process_count.fetch_add(1, std::memory_order_relaxed);
+  ++thread_count;
+}
+
+}  // namespace
+
+// The program's definitions win over libc's for every library too. glibc's own names for the same
+// functions need no dlsym, which would allocate while we are asked to.
+extern "C" {
+
+void* __libc_malloc(std::size_t);
+void* __libc_calloc(std::size_t, std::size_t);
+void* __libc_realloc(void*, std::size_t);
+void* __libc_memalign(std::size_t, std::size_t);
+
+void* malloc(std::size_t size) {
+  count();
+  return __libc_malloc(size);
+}
+void* calloc(std::size_t number, std::size_t size) {
+  count();
+  return __libc_calloc(number, size);
+}
+void* realloc(void* block, std::size_t size) {
+  count();
+  return __libc_realloc(block, size);
+}
+void* memalign(std::size_t alignment, std::size_t size) {
+  count();
+  return __libc_memalign(alignment, size);
+}
+void* aligned_alloc(std::size_t alignment, std::size_t size) { return memalign(alignment, size); }
+int posix_memalign(void** block, std::size_t alignment, std::size_t size) {
+  const bool is_power_of_two = alignment != 0 && (alignment & (alignment - 1)) == 0;
+  if (!is_power_of_two || alignment % sizeof(void*) != 0) return EINVAL;
+  void* const found = memalign(alignment, size);
+  if (found == nullptr) return ENOMEM;
+  *block = found;
+  return 0;
+}
+// Both names: which one a caller gets depends on _FILE_OFFSET_BITS.
+void* mmap64(void* at, std::size_t size, int protection, int flags, int fd, off_t offset) {
+  count();
+  return reinterpret_cast<void*>(::syscall(SYS_mmap, at, size, protection, flags, fd, offset));
+}
+void* mmap(void* at, std::size_t size, int protection, int flags, int fd, off_t offset) {
+  return mmap64(at, size, protection, flags, fd, offset);
+}
+
+}  // extern "C"
+
+#endif

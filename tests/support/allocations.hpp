@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+
+namespace support {
+
+/// False under sanitizers, which have a malloc of their own: the counts are 0 then, and a test that
+/// needs them says so with WARN and returns.
+bool counts_allocations() noexcept;
+
+/// Calls of malloc, calloc, realloc, posix_memalign, aligned_alloc, memalign and mmap so far, by the
+/// program and all its libraries (`operator new` calls malloc).
+std::uint64_t allocation_count() noexcept;
+/// The same, of the calling thread alone.
+std::uint64_t thread_allocation_count() noexcept;
+
+}  // namespace support
