@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cordma/memory/local_mr.hpp>
+#include <cordma/transfer/queue_pair.hpp>
+
+namespace bench {
+
+/// A pair of connected queue pairs of ours and a raw pair, on the same device, domain and memory,
+/// so that both sides of a comparison do the same work. One thread polls all of it.
+class loopback {
+ public:
+  static constexpr std::uint32_t depth = 64;
+  static constexpr std::size_t buffer_bytes = 64 * 1024;
+
+  explicit loopback(std::string_view device);
+
+  cordma::executor executor;
+  cordma::verbs::context context;
+  cordma::verbs::protection_domain pd{context};
+  cordma::local_mr local, remote;
+
+  // Ours.
+  cordma::completion_queue_driver driver;
+  cordma::queue_pair a, b;
+
+  // Raw.
+  cordma::verbs::completion_queue raw_cq;
+  cordma::verbs::queue_pair raw_a, raw_b;
+
+  /// The loop that perftest would write: requests made before, a batch of entries a poll. Posts
+  /// `wr` `n` times, at most `in_flight_max` at once.
+  void run_raw(ibv_send_wr& wr, std::uint64_t n, std::uint32_t in_flight_max);
+  /// The same, with a receive posted on the other side for each.
+  void run_raw_receiving(ibv_send_wr& wr, ibv_recv_wr& receive, std::uint64_t n,
+                         std::uint32_t in_flight_max);
+
+ private:
+  struct reaped {
+    std::uint32_t sends = 0;
+    std::uint32_t receives = 0;
+  };
+  reaped reap_raw();
+};
+
+}  // namespace bench

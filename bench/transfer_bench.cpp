@@ -1,0 +1,117 @@
+// What co_await adds to the work requests themselves, beside raw verbs on the same device.
+
+#include "support/bench.hpp"
+#include "support/loopback.hpp"
+
+#include <cordma/coro/when_all.hpp>
+
+#include <array>
+#include <optional>
+
+namespace {
+
+using bench::loopback;
+using cordma::task;
+
+constexpr std::size_t size_bytes = 64;
+
+/// A raw request that does what ours does, inlined or not as ours would be.
+struct raw_request {
+  raw_request(loopback& l, ibv_wr_opcode opcode) {
+    sge = {.addr = reinterpret_cast<std::uint64_t>(l.local.bytes().data()),
+           .length = opcode >= IBV_WR_ATOMIC_CMP_AND_SWP ? 8u : unsigned{size_bytes},
+           .lkey = l.local.slice().lkey()};
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = opcode;
+    const bool is_inline = opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    if (is_inline && size_bytes <= l.raw_a.capabilities().inline_max) {
+      wr.send_flags |= IBV_SEND_INLINE;
+    }
+    const cordma::remote_mr_slice remote = l.remote.remote_slice();
+    if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+      wr.wr.atomic = {remote.address(), 1, 0, remote.rkey()};
+    } else {
+      wr.wr.rdma = {remote.address(), remote.rkey()};
+    }
+  }
+  ibv_sge sge{};
+  ibv_send_wr wr{};
+};
+
+template <class Make>
+task<> one_by_one(loopback& l, std::uint64_t n, Make make) {
+  for (std::uint64_t i = 0; i < n; ++i) co_await l.a.await(make(l));
+}
+
+template <class Make>
+task<> many_at_once(loopback& l, std::uint64_t n, Make make) {
+  using handle = decltype(l.a.post(make(l)));
+  std::array<std::optional<handle>, loopback::depth> handles;
+  for (std::uint64_t i = 0; i < n; ++i) {
+    auto& h = handles[i % loopback::depth];
+    if (h) co_await *h;
+    h.emplace(l.a.post(make(l)));
+  }
+  for (auto& h : handles) {
+    if (h) co_await *h;
+  }
+}
+
+auto make_write(loopback& l) {
+  return cordma::write(l.local.slice(0, size_bytes), l.remote.remote_slice());
+}
+auto make_read(loopback& l) {
+  return cordma::read(l.local.slice(0, size_bytes), l.remote.remote_slice());
+}
+auto make_add(loopback& l) { return cordma::fetch_add(l.remote.remote_slice().first(8), 1); }
+
+template <class Make>
+void compare_each_depth(bench::recorder& recorder, loopback& l, ibv_wr_opcode opcode, Make make) {
+  raw_request raw{l, opcode};
+  recorder.compare(
+      "depth 1", [&](std::uint64_t n) { l.run_raw(raw.wr, n, 1); },
+      [&](std::uint64_t n) { l.executor.run(one_by_one(l, n, make)); });
+  recorder.compare(
+      "depth 64", [&](std::uint64_t n) { l.run_raw(raw.wr, n, loopback::depth); },
+      [&](std::uint64_t n) { l.executor.run(many_at_once(l, n, make)); });
+}
+
+task<> send_each(loopback& l, std::uint64_t n) {
+  for (std::uint64_t i = 0; i < n; ++i) co_await l.a.send(l.local.slice(0, size_bytes));
+}
+task<> receive_each(loopback& l, std::uint64_t n) {
+  for (std::uint64_t i = 0; i < n; ++i) co_await l.b.recv(l.remote.slice(0, size_bytes));
+}
+
+}  // namespace
+
+BENCH("transfer/write/64B", "What does co_await add to a small WRITE?") {
+  loopback l{bench::device()};
+  compare_each_depth(recorder, l, IBV_WR_RDMA_WRITE, &make_write);
+}
+
+BENCH("transfer/read/64B", "What does co_await add to a small READ?") {
+  loopback l{bench::device()};
+  compare_each_depth(recorder, l, IBV_WR_RDMA_READ, &make_read);
+}
+
+BENCH("transfer/fetch_add", "What does co_await add to an atomic?") {
+  loopback l{bench::device()};
+  compare_each_depth(recorder, l, IBV_WR_ATOMIC_FETCH_AND_ADD, &make_add);
+}
+
+BENCH("transfer/send/64B", "What does co_await add to a small SEND and its receive?") {
+  loopback l{bench::device()};
+  raw_request raw{l, IBV_WR_SEND};
+  ibv_sge sge{.addr = reinterpret_cast<std::uint64_t>(l.remote.bytes().data()),
+              .length = size_bytes,
+              .lkey = l.remote.slice().lkey()};
+  ibv_recv_wr receive{.wr_id = 0, .next = nullptr, .sg_list = &sge, .num_sge = 1};
+  recorder.compare(
+      "depth 1", [&](std::uint64_t n) { l.run_raw_receiving(raw.wr, receive, n, 1); },
+      [&](std::uint64_t n) {
+        l.executor.run(cordma::when_all(receive_each(l, n), send_each(l, n)));
+      });
+}
