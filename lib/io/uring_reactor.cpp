@@ -61,8 +61,10 @@ uring_reactor::~uring_reactor() {
 }
 
 void uring_reactor::enable() {
-  const int outcome = io_uring_enable_rings(&ring_);
-  if (outcome < 0) throw error{errno_failure(-outcome, "io_uring_register(ENABLE_RINGS)")};
+  // liburing 2.3 declares io_uring_enable_rings and does not export it.
+  const int outcome =
+      io_uring_register(unsigned(ring_.ring_fd), IORING_REGISTER_ENABLE_RINGS, nullptr, 0);
+  if (outcome < 0) throw error{errno_failure(-outcome, "io_uring_register")};
   if (!wake_watch_.is_watching()) wake_watch_.watch(*this, watch_kind::edges);
 }
 

@@ -29,8 +29,11 @@ enum class watch_kind : unsigned char {
 
 /// Calls a function when a descriptor is ready, from the executor's turn. The function learns what
 /// happened by trying: it reads to EAGAIN, and may destroy anything, this watch too. Destroying it
-/// ends the watching, at any time; the descriptor may be closed after that.
-/// Thread: the executor's. Cost: nothing until the executor's next wait, of which it becomes part.
+/// ends the watching, at any time, and a close after that really closes the file. It may fire
+/// without cause. For a bad descriptor it fires once and watches no longer; a regular file is always
+/// ready, and must not be watched for edges.
+/// Thread: the executor's. Cost: to begin, nothing until the executor's next kernel entry, of which
+/// it becomes part; to end, one system call.
 class fd_watch {
  public:
   using function = void (*)(fd_watch&) noexcept;

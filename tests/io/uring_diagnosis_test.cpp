@@ -1,0 +1,85 @@
+#include "../../lib/io/uring_diagnosis.hpp"
+
+#include <cordma/io/executor.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+
+using namespace cordma;
+using Catch::Matchers::Contains;
+
+TEST_CASE("a refused ring is explained by what refused it, with the way out", "[io]") {
+  const auto text = [](int errno_value, int disabled) {
+    return diagnose_uring(errno_value, {.disabled = disabled, .memlock_bytes = 65536}).to_string();
+  };
+  CHECK_THAT(text(EPERM, 2), Contains("io_uring_disabled is 2") && Contains("sysctl"));
+  CHECK_THAT(text(EPERM, 1), Contains("io_uring_disabled is 1") && Contains("io_uring_group"));
+  CHECK_THAT(text(EPERM, 0), Contains("seccomp") && Contains("allow"));
+  CHECK_THAT(text(EPERM, -1), Contains("seccomp"));
+  CHECK_THAT(text(EACCES, 0), Contains("seccomp"));
+  CHECK_THAT(text(ENOSYS, -1), Contains("Linux 5.11") && Contains("seccomp"));
+  CHECK_THAT(text(ENOMEM, 0), Contains("64 KiB") && Contains("ulimit -l"));
+  CHECK_THAT(text(EINVAL, 0), Contains("ring_entries"));
+  CHECK_THAT(text(EMFILE, 0), Contains("ulimit -n"));
+  CHECK_THAT(text(EIO, 0), Contains("io_uring_setup"));
+}
+
+TEST_CASE("no explanation is cut off", "[io]") {
+  for (const int errno_value : {EPERM, ENOSYS, ENOMEM, EINVAL, EMFILE}) {
+    for (const int disabled : {-1, 0, 1, 2}) {
+      const auto f = diagnose_uring(errno_value, {.disabled = disabled, .memlock_bytes = UINT64_MAX});
+      CHECK_FALSE(f.detail.view().ends_with("..."));
+    }
+  }
+}
+
+namespace {
+
+/// From here on `io_uring_setup` answers EPERM in this process.
+bool forbid_io_uring() {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  sock_fprog filter{.len = std::size(program), .filter = program};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("an executor under a seccomp filter says so", "[io]") {
+  int pipe_ends[2];
+  REQUIRE(::pipe(pipe_ends) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::string said = "no error";
+    try {
+      if (!forbid_io_uring()) said = "no filter";
+      const executor exec;
+    } catch (const error& e) {
+      said = e.what();
+    }
+    ::_exit(::write(pipe_ends[1], said.data(), said.size()) < 0);
+  }
+  ::close(pipe_ends[1]);
+  std::string said(512, '\0');
+  const ssize_t n = ::read(pipe_ends[0], said.data(), said.size());
+  said.resize(n > 0 ? std::size_t(n) : 0);
+  ::close(pipe_ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
+  CHECK_THAT(said, Contains("io_uring_setup") && Contains("seccomp filter forbids"));
+}
