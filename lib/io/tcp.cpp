@@ -49,7 +49,7 @@ const char* way_out_of_connect(int errno_value) noexcept {
 const char* way_out_of_listen(int errno_value) noexcept {
   switch (errno_value) {
     case EADDRINUSE:
-      return "the port is taken; stop who has it (ss -ltnp), or take another, 0 for any that is free";
+      return "the port is taken; stop who has it (ss -ltnp), or take another, 0 for any free one";
     case EACCES: return "ports below 1024 need CAP_NET_BIND_SERVICE; take a higher one";
     case EADDRNOTAVAIL: return "not an address of this host (ip addr)";
     default: return "";

@@ -8,7 +8,7 @@ namespace cordma {
 
 /// What else is known when a ring could not be made.
 struct uring_surroundings {
-  int disabled = -1;              ///< kernel.io_uring_disabled; -1: this kernel has no such setting.
+  int disabled = -1;                ///< kernel.io_uring_disabled; -1: there is no such setting.
   std::uint64_t memlock_bytes = 0;  ///< RLIMIT_MEMLOCK's soft limit.
 };
 

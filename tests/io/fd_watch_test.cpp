@@ -192,7 +192,9 @@ TEST_CASE("watches beyond the size of the ring are all told to the kernel", "[io
   executor exec{{.ring_entries = 4}};
   wires w;
   std::vector<std::unique_ptr<counting_watch>> many;
-  for (int i = 0; i < 100; ++i) many.push_back(std::make_unique<counting_watch>(exec, w.near.get()));
+  for (int i = 0; i < 100; ++i) {
+    many.push_back(std::make_unique<counting_watch>(exec, w.near.get()));
+  }
   settle(exec);
   w.say();
   settle(exec);

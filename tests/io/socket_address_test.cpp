@@ -24,7 +24,8 @@ TEST_CASE("addresses are equal when family, address and port are", "[io]") {
 
 TEST_CASE("what is no address is refused with what was expected", "[io]") {
   for (const char* text : {"", ":", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:8x",
-                           "127.0.0.1:-1", "host:80", "::1:80", "[::1]", "[::1:80", "300.1.1.1:80"}) {
+                           "127.0.0.1:-1", "host:80", "::1:80", "[::1]", "[::1:80",
+                           "300.1.1.1:80"}) {
     INFO(text);
     try {
       socket_address::parse(text);
@@ -41,5 +42,6 @@ TEST_CASE("a numeric host resolves to itself, an unknown one is an error that na
   REQUIRE(found.size() == 1);
   CHECK(found.front() == socket_address::loopback(7471));
   // RFC 6761 reserves .invalid: it never resolves.
-  CHECK_THROWS_WITH(socket_address::resolve("nobody.invalid", 1), Catch::Contains("nobody.invalid"));
+  CHECK_THROWS_WITH(socket_address::resolve("nobody.invalid", 1),
+                    Catch::Contains("nobody.invalid"));
 }

@@ -36,7 +36,8 @@ TEST_CASE("a refused ring is explained by what refused it, with the way out", "[
 TEST_CASE("no explanation is cut off", "[io]") {
   for (const int errno_value : {EPERM, ENOSYS, ENOMEM, EINVAL, EMFILE}) {
     for (const int disabled : {-1, 0, 1, 2}) {
-      const auto f = diagnose_uring(errno_value, {.disabled = disabled, .memlock_bytes = UINT64_MAX});
+      const uring_surroundings here{.disabled = disabled, .memlock_bytes = UINT64_MAX};
+      const failure f = diagnose_uring(errno_value, here);
       CHECK_FALSE(f.detail.view().ends_with("..."));
     }
   }

@@ -30,8 +30,8 @@ enum class watch_kind : unsigned char {
 /// Calls a function when a descriptor is ready, from the executor's turn. The function learns what
 /// happened by trying: it reads to EAGAIN, and may destroy anything, this watch too. Destroying it
 /// ends the watching, at any time, and a close after that really closes the file. It may fire
-/// without cause. For a bad descriptor it fires once and watches no longer; a regular file is always
-/// ready, and must not be watched for edges.
+/// without cause. For a bad descriptor it fires once and watches no longer; a regular file is
+/// always ready, and must not be watched for edges.
 /// Thread: the executor's. Cost: to begin, nothing until the executor's next kernel entry, of which
 /// it becomes part; to end, one system call.
 class fd_watch {
@@ -79,7 +79,7 @@ class fd_watch {
 };
 
 /// What operations on a descriptor share: try, and while that would block, wait for readiness and
-/// try again. Nothing of the caller's is touched while it waits, so it can be destroyed at any time.
+/// try again. Nothing of the caller's is touched while it waits, so it may be destroyed any time.
 /// Works in any coroutine: who waits is resumed by the executor.
 class fd_operation : private fd_watch, private suspension {
  public:

@@ -14,7 +14,7 @@ namespace cordma {
 /// seq_cst: putting the owner to sleep and leaving a call are read-modify-writes of one location,
 /// which all threads see in one order. Either the owner's null → `asleep` comes first, and whoever
 /// leaves a call finds `asleep` and wakes it; or the call comes first, and the owner, not finding
-/// null, stays awake. Of many that leave calls only the first finds `asleep`: one wake-up each sleep.
+/// null, stays awake. Of many that leave calls only the first finds `asleep`: one wake-up a sleep.
 class mailbox {
  public:
   mailbox() noexcept = default;

@@ -9,7 +9,7 @@ namespace cordma {
 class fd_watch;
 
 /// Where an executor waits: for file descriptors, for one alarm, and for other threads. A seam, so
-/// that tests wait without sleeping; `executor_options::reactor` takes one, io_uring is the default.
+/// that tests wait without sleeping; `executor_options::reactor` takes one, else it is io_uring.
 /// Readiness only: no buffer is ever handed to the kernel while a coroutine sleeps, so destroying
 /// what waits is always safe (docs/decisions/0002-io-is-readiness.md).
 /// Thread: all but `wake` on the executor's.

@@ -17,7 +17,7 @@ class socket_address {
   /// A copy of what the kernel filled in: AF_INET or AF_INET6.
   socket_address(const sockaddr* address, socklen_t size_bytes) noexcept;
 
-  /// Reads a numeric address: `127.0.0.1`, `::1`, `fe80::1%eth0`. Throws `error` (EINVAL) otherwise.
+  /// Reads a numeric address: `127.0.0.1`, `::1`, `fe80::1%eth0`. Otherwise throws `error`.
   static socket_address parse(std::string_view host, std::uint16_t port);
   /// Reads address and port: `127.0.0.1:7471`, `[::1]:7471`.
   static socket_address parse(std::string_view host_and_port);
