@@ -16,10 +16,10 @@ using namespace std::chrono_literals;
 
 namespace {
 
-struct alarm : timer {
-  alarm(int n, std::vector<int>& fired) noexcept : timer{&ring}, number{n}, log{&fired} {}
+struct test_timer : timer {
+  test_timer(int n, std::vector<int>& fired) noexcept : timer{&ring}, number{n}, log{&fired} {}
   static void ring(timer& self) noexcept {
-    auto& a = static_cast<alarm&>(self);
+    auto& a = static_cast<test_timer&>(self);
     a.log->push_back(a.number);
   }
   int number;
@@ -70,7 +70,7 @@ TEST_CASE("timers fire in order of their deadlines, equal ones in the order they
   manual_clock clock;
   scheduler home{clock};
   std::vector<int> fired;
-  alarm a{1, fired}, b{2, fired}, c{3, fired}, d{4, fired};
+  test_timer a{1, fired}, b{2, fired}, c{3, fired}, d{4, fired};
   home.arm(a, home.after(20ms));
   home.arm(b, home.after(10ms));
   home.arm(c, home.after(10ms));
@@ -97,10 +97,10 @@ TEST_CASE("timers outlive their scheduler without reaching back, and disarm when
           "[coro]") {
   std::vector<int> fired;
   auto home = std::make_unique<scheduler>();
-  alarm a{1, fired};
+  test_timer a{1, fired};
   home->arm(a, home->now());
   {
-    alarm b{2, fired};
+    test_timer b{2, fired};
     home->arm(b, home->now());
   }
   home.reset();
@@ -112,7 +112,7 @@ TEST_CASE("the timer heap agrees with a sorted list through 10^5 random steps", 
   manual_clock clock;
   scheduler home{clock};
   std::vector<int> fired;
-  std::deque<alarm> alarms;
+  std::deque<test_timer> alarms;
   for (int n = 0; n < 200; ++n) alarms.emplace_back(n, fired);
   struct entry {
     time_point deadline;
@@ -120,7 +120,7 @@ TEST_CASE("the timer heap agrees with a sorted list through 10^5 random steps", 
   };
   std::vector<entry> model;  // In the order of arming.
   for (int step = 0; step < 100'000; ++step) {
-    alarm& one = alarms[random() % alarms.size()];
+    test_timer& one = alarms[random() % alarms.size()];
     if (one.is_armed()) {
       one.disarm();
       std::erase_if(model, [&](const entry& e) { return e.number == one.number; });
@@ -148,7 +148,7 @@ TEST_CASE("arming a timer twice is a broken contract", "[coro]") {
   CHECK(support::run_in_child([] {
           scheduler home;
           std::vector<int> fired;
-          alarm a{1, fired};
+          test_timer a{1, fired};
           home.arm(a, home.now());
           home.arm(a, home.now());
         }).aborted);

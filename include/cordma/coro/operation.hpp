@@ -75,26 +75,30 @@ class suspension : public stop_callback {
 
   /// `env.stop` must not have been requested.
   void begin(waiter& w, const environment& env) noexcept {
-    waiter_ = &w;
+    waiter_.set(w);
+    is_waiting_ = true;
     scheduler_ = env.scheduler;
     env.stop.register_callback(*this);
   }
-  [[nodiscard]] bool is_waiting() const noexcept { return waiter_ != nullptr; }
+  [[nodiscard]] bool is_waiting() const noexcept { return is_waiting_; }
   /// Forgets the waiter and hands it to its scheduler; without one it is resumed here and now, and
   /// may destroy what this operation belongs to: the caller must touch no member after.
   void end() noexcept {
     unlink();
-    waiter& w = *std::exchange(waiter_, nullptr);
+    is_waiting_ = false;
+    waiter* const w = waiter_.take();
+    if (w == nullptr) return;
     if (scheduler_ != nullptr) {
-      scheduler_->schedule(w);
+      scheduler_->schedule(*w);
     } else {
-      w.done().resume();
+      w->done().resume();
     }
   }
 
  private:
-  waiter* waiter_ = nullptr;
+  waiter_ref waiter_;
   scheduler* scheduler_ = nullptr;
+  bool is_waiting_ = false;
 };
 
 /// `co_await as_result(op)` gives a `result` instead of throwing.

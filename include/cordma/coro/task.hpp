@@ -17,20 +17,18 @@ namespace detail {
 class task_promise_base : public frame_cache::recycled {
  public:
   [[nodiscard]] std::suspend_always initial_suspend() const noexcept { return {}; }
-  auto final_suspend() const noexcept {
+  auto final_suspend() noexcept {
     struct ending {
       bool await_ready() const noexcept { return false; }
       void await_resume() const noexcept {}
       std::coroutine_handle<> await_suspend(
           std::coroutine_handle<> /*this frame*/) const noexcept {
-        if (waiter_ != nullptr) return waiter_->done();
-        if (continuation_) return continuation_;
-        return std::noop_coroutine();  // It ended inside `start`, which says so.
+        // Neither, when it ended inside `start`, which says so.
+        return promise_.continuation_ ? promise_.continuation_ : promise_.waiter_.done();
       }
-      std::coroutine_handle<> continuation_;
-      waiter* waiter_;
+      task_promise_base& promise_;
     };
-    return ending{continuation_, waiter_};
+    return ending{*this};
   }
   void unhandled_exception() noexcept { exception_ = std::current_exception(); }
   [[nodiscard]] const cordma::environment& environment() const noexcept { return environment_; }
@@ -39,14 +37,14 @@ class task_promise_base : public frame_cache::recycled {
   template <class>
   friend class cordma::task;
 
-  [[nodiscard]] bool is_awaited() const noexcept { return continuation_ || waiter_ != nullptr; }
   void rethrow() {
     if (exception_) std::rethrow_exception(std::exchange(exception_, nullptr));
   }
 
   cordma::environment environment_;
   std::coroutine_handle<> continuation_;  // Awaited by a coroutine, …
-  waiter* waiter_ = nullptr;              // … or a child of a combinator.
+  waiter_ref waiter_;                     // … or a child of a combinator.
+  bool is_awaited_ = false;
   std::exception_ptr exception_;
 };
 
@@ -101,19 +99,19 @@ class [[nodiscard]] task {
 
   class awaiter;
   awaiter operator co_await() && noexcept {
-    check_fresh();
+    mark_awaited();
     return awaiter{frame_};
   }
 
   // As an `operation`, for the combinators.
   bool start(waiter& w, const environment& env) noexcept {
-    check_fresh();
+    mark_awaited();
     frame_.promise().environment_ = env;
     frame_.resume();
     // The waiter comes second: a task that ends at once must not resume its parent on top of this
     // call, or a loop of such tasks would grow the stack.
     if (frame_.done()) return true;
-    frame_.promise().waiter_ = &w;
+    frame_.promise().waiter_.set(w);
     return false;
   }
   [[nodiscard]] bool failed() const noexcept { return frame_.promise().exception_ != nullptr; }
@@ -136,9 +134,9 @@ class [[nodiscard]] task {
  private:
   friend promise_type;
   explicit task(std::coroutine_handle<promise_type> frame) noexcept : frame_{frame} {}
-  void check_fresh() const noexcept {
+  void mark_awaited() const noexcept {
     CORDMA_ASSERT(frame_ != nullptr, "the task was moved away");
-    CORDMA_ASSERT(!frame_.done() && !frame_.promise().is_awaited(), "a task is awaited once");
+    CORDMA_ASSERT(!std::exchange(frame_.promise().is_awaited_, true), "a task is awaited once");
   }
   void destroy() noexcept {
     if (frame_) frame_.destroy();
@@ -150,6 +148,9 @@ class [[nodiscard]] task {
 template <class T>
 class [[nodiscard]] task<T>::awaiter {
  public:
+  awaiter(awaiter&&) = delete;
+  // The awaiting coroutine may be destroyed before the task is.
+  ~awaiter() { frame_.promise().continuation_ = nullptr; }
   [[nodiscard]] bool await_ready() const noexcept { return false; }
   template <class Promise>
   std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> parent) noexcept {

@@ -5,11 +5,12 @@
 
 #include <concepts>
 #include <coroutine>
-#include <type_traits>
+#include <utility>
 
 namespace cordma {
 
 class scheduler;
+class waiter_ref;
 
 /// Whom an operation tells that it ended: a suspended coroutine, or a combinator that counts its
 /// children. `done` returns the coroutine to go on with (`std::noop_coroutine()` for none), so that
@@ -19,12 +20,51 @@ class waiter : public list_hook<waiter> {
  public:
   using function = std::coroutine_handle<> (*)(waiter&) noexcept;
   explicit waiter(function on_done) noexcept : on_done_{on_done} {}
+  waiter(waiter&&) = delete;
+  inline ~waiter();
 
   std::coroutine_handle<> done() noexcept { return on_done_(*this); }
 
  private:
+  friend class waiter_ref;
+  waiter_ref* told_by_ = nullptr;
   function on_done_;
 };
+
+/// How an operation knows its waiter. It forgets one that is destroyed: when a coroutine is, what it
+/// awaited may go later than its waiter, and be ended in between by the destructor of a neighbour.
+class waiter_ref {
+ public:
+  waiter_ref() noexcept = default;
+  waiter_ref(waiter_ref&& other) noexcept {
+    if (waiter* const w = other.take()) set(*w);
+  }
+  waiter_ref& operator=(waiter_ref&&) = delete;
+  ~waiter_ref() { static_cast<void>(take()); }
+
+  void set(waiter& w) noexcept {
+    waiter_ = &w;
+    w.told_by_ = this;
+  }
+  /// Null when there is none, or no longer. Forgets it.
+  [[nodiscard]] waiter* take() noexcept {
+    if (waiter_ != nullptr) waiter_->told_by_ = nullptr;
+    return std::exchange(waiter_, nullptr);
+  }
+  /// Tells it, and gives the coroutine to go on with.
+  [[nodiscard]] std::coroutine_handle<> done() noexcept {
+    waiter* const w = take();
+    return w != nullptr ? w->done() : std::noop_coroutine();
+  }
+
+ private:
+  friend class waiter;
+  waiter* waiter_ = nullptr;
+};
+
+inline waiter::~waiter() {
+  if (told_by_ != nullptr) told_by_->waiter_ = nullptr;
+}
 
 /// What an awaited thing inherits from the coroutine that awaits it. It lives in a task's promise;
 /// a foreign coroutine's is empty unless its promise has an `environment()` too: nothing stops it,

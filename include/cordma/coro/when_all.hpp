@@ -31,7 +31,7 @@ template <class Derived, class... Ops>
 class combinator : public operation_base<Derived>, private stop_callback {
  public:
   bool start(waiter& w, const environment& env) {
-    waiter_ = &w;
+    waiter_.set(w);
     // One for `start` itself: children may end while others have not started.
     pending_ = sizeof...(Ops) + 1;
     if (env.stop.stop_requested()) {
@@ -89,6 +89,8 @@ class combinator : public operation_base<Derived>, private stop_callback {
       return std::array<bool (*)(const combinator&) noexcept, sizeof...(Ops)>{
           [](const combinator& self) noexcept { return std::get<I>(self.ops_).failed(); }...};
     }(std::index_sequence_for<Ops...>{});
+    // It counts as pending until the others have been told to stop: the last one to end may take
+    // this combinator with it.
     static_cast<Derived&>(*this).child_ended(i, failed_of[i](*this));
     --pending_;
   }
@@ -96,14 +98,15 @@ class combinator : public operation_base<Derived>, private stop_callback {
     note_end(i);
     if (pending_ > 0) return std::noop_coroutine();
     unlink();
-    return waiter_->done();
+    return waiter_.done();
   }
 
-  std::tuple<Ops...> ops_;  // An lvalue's type is a reference: handles are not taken over.
-  std::array<slot, sizeof...(Ops)> slots_;
-  stop_source stop_;
-  waiter* waiter_ = nullptr;
+  waiter_ref waiter_;
   std::size_t pending_ = 0;
+  // These two outlive the operations, which know them.
+  stop_source stop_;
+  std::array<slot, sizeof...(Ops)> slots_;
+  std::tuple<Ops...> ops_;  // An lvalue's type is a reference: handles are not taken over.
 };
 
 }  // namespace detail

@@ -27,7 +27,7 @@ class [[nodiscard]] with_timeout_op : public operation_base<with_timeout_op<Op>>
   bool start(waiter& w, const environment& env) {
     if (home_ == nullptr) home_ = env.scheduler;
     if (home_ == nullptr) return true;
-    parent_ = &w;
+    parent_.set(w);
     if (env.stop.stop_requested()) {
       stop_.request_stop();
     } else {
@@ -74,7 +74,7 @@ class [[nodiscard]] with_timeout_op : public operation_base<with_timeout_op<Op>>
   static std::coroutine_handle<> on_end(waiter& self) noexcept {
     auto& op = static_cast<with_timeout_op&>(self);
     op.leave();
-    return op.parent_->done();
+    return op.parent_.done();
   }
   void leave() noexcept {
     disarm();
@@ -84,7 +84,7 @@ class [[nodiscard]] with_timeout_op : public operation_base<with_timeout_op<Op>>
   Op op_;
   duration limit_;
   scheduler* home_;
-  waiter* parent_ = nullptr;
+  waiter_ref parent_;
   bool expired_ = false;
   stop_source stop_;
 };
