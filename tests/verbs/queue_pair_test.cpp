@@ -49,13 +49,13 @@ TEST_CASE("the queue-pair state machine has exactly these transitions", "[verbs]
   constexpr queue_pair_state states[] = {reset, init, rtr, rts, sqd, sqe, error};
   constexpr bool legal[7][7] = {
       // to: reset init  rtr   rts    sqd    sqe    error
-      {true, true, false, false, false, false, false},   // from reset
-      {true, true, true, false, false, false, true},     // from init
-      {true, false, false, true, false, false, true},    // from rtr
-      {true, false, false, false, false, false, true},   // from rts
-      {true, false, false, false, false, false, true},   // from sqd
-      {true, false, false, false, false, false, true},   // from sqe
-      {true, false, false, false, false, false, true},   // from error
+      {true, true, false, false, false, false, false},  // from reset
+      {true, true, true, false, false, false, true},    // from init
+      {true, false, false, true, false, false, true},   // from rtr
+      {true, false, false, false, false, false, true},  // from rts
+      {true, false, false, false, false, false, true},  // from sqd
+      {true, false, false, false, false, false, true},  // from sqe
+      {true, false, false, false, false, false, true},  // from error
   };
   for (std::size_t from = 0; from < 7; ++from) {
     for (std::size_t to = 0; to < 7; ++to) {
@@ -71,14 +71,16 @@ TEST_CASE("an illegal transition names both states and those allowed", "[verbs][
     FAIL("accepted");
   } catch (const cordma::error& e) {
     CHECK(e.failure().code == cordma::errc::illegal_transition);
-    CHECK_THAT(e.what(), Contains("INIT to RTS") && Contains("it goes to: RESET, INIT, RTR, ERROR"));
+    CHECK_THAT(e.what(),
+               Contains("INIT to RTS") && Contains("it goes to: RESET, INIT, RTR, ERROR"));
   }
 }
 
 TEST_CASE("capabilities above the device's limits are refused with both numbers", "[verbs][N9]") {
   CHECK(refusal(queue_pair_capabilities{}) == "accepted");
-  CHECK(refusal(queue_pair_capabilities{.send_wr_max = 16384, .recv_wr_max = 16384,
-                                        .send_sge_max = 32, .recv_sge_max = 32}) == "accepted");
+  CHECK(refusal(queue_pair_capabilities{
+            .send_wr_max = 16384, .recv_wr_max = 16384, .send_sge_max = 32, .recv_sge_max = 32}) ==
+        "accepted");
   CHECK_THAT(refusal(queue_pair_capabilities{.send_wr_max = 70000}),
              Contains("send_wr_max 70000 exceeds the device's 16384"));
   CHECK_THAT(refusal(queue_pair_capabilities{.recv_wr_max = 16385}),
