@@ -23,7 +23,8 @@ class device_list {
  public:
   device_list() {
     devices_ = ibv_get_device_list(&count_);
-    // ENOSYS: the kernel has no RDMA support loaded. For a caller that is a machine without devices.
+    // ENOSYS: the kernel has no RDMA support loaded. For a caller that is a machine without
+    // devices.
     if (devices_ == nullptr && errno != ENOSYS) {
       throw_errno(errno, "ibv_get_device_list", "cannot list the RDMA devices in /sys/class");
     }
@@ -58,7 +59,9 @@ device_info info_of(ibv_device* device) {
           .transport = device->transport_type};
 }
 
-std::uint32_t count_of(int value) noexcept { return static_cast<std::uint32_t>(std::max(value, 0)); }
+std::uint32_t count_of(int value) noexcept {
+  return static_cast<std::uint32_t>(std::max(value, 0));
+}
 
 [[noreturn]] void throw_cannot_open(ibv_device* device, int error) {
   const char* name = ibv_get_device_name(device);
@@ -68,12 +71,14 @@ std::uint32_t count_of(int value) noexcept { return static_cast<std::uint32_t>(s
     case EPERM:
       throw_errno(error, "ibv_open_device",
                   detail_text("%s: no permission on /dev/infiniband/%s; run as a user who may read "
-                              "and write it (chmod 0666 or a udev rule)", name, file));
+                              "and write it (chmod 0666 or a udev rule)",
+                              name, file));
     case ENOENT:
     case ENXIO:
       throw_errno(error, "ibv_open_device",
                   detail_text("%s: /dev/infiniband/%s is missing; load ib_uverbs, or pass the file "
-                              "into the container (--device=/dev/infiniband/%s)", name, file, file));
+                              "into the container (--device=/dev/infiniband/%s)",
+                              name, file, file));
     default:
       throw_errno(error, "ibv_open_device", detail_text("%s (/dev/infiniband/%s)", name, file));
   }
@@ -128,7 +133,8 @@ context_ptr open_first_active(const device_list& devices) {
   }
   throw_failure(errc::no_device, "ibv_query_port",
                 detail_text("no port of %s is ACTIVE; bring the network interface or the subnet "
-                            "manager up, or name the device", devices.names().c_str()));
+                            "manager up, or name the device",
+                            devices.names().c_str()));
 }
 
 context_ptr open_by_name(const device_list& devices, std::string_view name) {
@@ -210,7 +216,8 @@ port_info context::active_port() const {
   }
   throw_failure(errc::no_device, "ibv_query_port",
                 detail_text("no port of %s is ACTIVE; bring its network interface or the subnet "
-                            "manager up", info_.name.c_str()));
+                            "manager up",
+                            info_.name.c_str()));
 }
 
 std::vector<gid_entry> context::gid_table(std::uint8_t port) const {

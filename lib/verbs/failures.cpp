@@ -29,8 +29,10 @@ fixed_text<240> memlock_text(const char* subject) noexcept {
   rlimit limit{};
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return subject;
   if (limit.rlim_cur == RLIM_INFINITY) {
-    return detail_text("%s: RLIMIT_MEMLOCK is unlimited, so the system or the device has no room "
-                       "for it; ask for less", subject);
+    return detail_text(
+        "%s: RLIMIT_MEMLOCK is unlimited, so the system or the device has no room "
+        "for it; ask for less",
+        subject);
   }
   return detail_text("%s: RLIMIT_MEMLOCK is %" PRIu64 " KiB; raise it (ulimit -l unlimited)",
                      subject, std::uint64_t{limit.rlim_cur} / 1024);

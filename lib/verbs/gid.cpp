@@ -62,10 +62,10 @@ gid_choice explicit_choice(std::span<const gid_entry> table, const gid_wish& wis
   for (const gid_entry& entry : table) {
     if (entry.index != *wish.index) continue;
     if (is_usable(entry)) return {entry, score_of(entry, wish)};
-    detail::throw_failure(errc::no_gid, "choose_gid",
-                          detail::detail_text("gid_index %u holds %s, which is no address; usable: %s",
-                                              entry.index, to_string(entry.gid).c_str(),
-                                              indexes_of(table).c_str()));
+    detail::throw_failure(
+        errc::no_gid, "choose_gid",
+        detail::detail_text("gid_index %u holds %s, which is no address; usable: %s", entry.index,
+                            to_string(entry.gid).c_str(), indexes_of(table).c_str()));
   }
   detail::throw_failure(errc::no_gid, "choose_gid",
                         detail::detail_text("gid_index %u is not in the port's table; usable: %s",

@@ -13,10 +13,12 @@ namespace {
 constexpr const char* call = "ibv_reg_mr";
 
 void check_flags(access flags) {
-  const bool writes_remotely = (flags & (access::remote_write | access::remote_atomic)) != access::none;
+  const bool writes_remotely =
+      (flags & (access::remote_write | access::remote_atomic)) != access::none;
   if (writes_remotely && !allows(flags, access::local_write)) {
-    detail::throw_errno(EINVAL, call,
-                        detail::detail_text("%s needs local_write as well", to_string(flags).c_str()));
+    detail::throw_errno(
+        EINVAL, call,
+        detail::detail_text("%s needs local_write as well", to_string(flags).c_str()));
   }
 }
 
@@ -27,10 +29,11 @@ void check_flags(access flags) {
     detail::throw_errno(error, call, detail::memlock_text(subject));
   }
   if (error == EFAULT) {
-    detail::throw_errno(error, call,
-                        detail::detail_text("%zu bytes: not all of them mapped, or mapped read-only "
-                                            "and registered for %s",
-                                            length, to_string(flags).c_str()));
+    detail::throw_errno(
+        error, call,
+        detail::detail_text("%zu bytes: not all of them mapped, or mapped read-only "
+                            "and registered for %s",
+                            length, to_string(flags).c_str()));
   }
   detail::throw_errno(error, call,
                       detail::detail_text("%zu bytes for %s", length, to_string(flags).c_str()));

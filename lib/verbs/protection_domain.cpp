@@ -10,7 +10,8 @@ namespace cordma::verbs {
 
 void protection_domain::deallocator::operator()(ibv_pd* pd) const noexcept {
   const int rc = ibv_dealloc_pd(pd);  // Another errno: the device is gone, which is nobody's bug.
-  CORDMA_ASSERT(rc != EBUSY, "protection domain destroyed before its memory regions or queue pairs");
+  CORDMA_ASSERT(rc != EBUSY,
+                "protection domain destroyed before its memory regions or queue pairs");
 }
 
 protection_domain::protection_domain(context& ctx)

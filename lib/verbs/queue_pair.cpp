@@ -20,12 +20,13 @@ using text = fixed_text<240>;
   if (detail::may_be_memlock(error)) {
     detail::throw_errno(error, "ibv_create_qp", detail::memlock_text(subject));
   }
-  // Devices do not tell their inline limit, and it lowers the others; so does a long list of slices.
-  detail::throw_errno(error, "ibv_create_qp",
-                      detail_text("%s of %u and %u slices, inline_max %u: each is within the "
-                                  "device's limits, together they are not; lower inline_max first",
-                                  subject, wanted.send_sge_max, wanted.recv_sge_max,
-                                  wanted.inline_max));
+  // Devices do not tell their inline limit, and it lowers the others; so does a long list of
+  // slices.
+  detail::throw_errno(
+      error, "ibv_create_qp",
+      detail_text("%s of %u and %u slices, inline_max %u: each is within the "
+                  "device's limits, together they are not; lower inline_max first",
+                  subject, wanted.send_sge_max, wanted.recv_sge_max, wanted.inline_max));
 }
 
 ibv_qp_attr query(ibv_qp* qp) {
@@ -67,11 +68,12 @@ text port_diagnosis(ibv_qp* qp, const ibv_qp_attr& a, int mask) noexcept {
 
 text diagnosis(ibv_qp* qp, int error, queue_pair_state to, const ibv_qp_attr& a, int mask) {
   const bool connects = (mask & IBV_QP_AV) != 0 && a.ah_attr.is_global != 0;
-  if (connects && (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH ||
-                   error == ENODATA)) {
-    return detail_text("no route to the peer's GID %s from gid_index %u: choose a GID of the peer's "
-                       "network", to_string(a.ah_attr.grh.dgid).c_str(),
-                       unsigned{a.ah_attr.grh.sgid_index});
+  if (connects &&
+      (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == ENODATA)) {
+    return detail_text(
+        "no route to the peer's GID %s from gid_index %u: choose a GID of the peer's "
+        "network",
+        to_string(a.ah_attr.grh.dgid).c_str(), unsigned{a.ah_attr.grh.sgid_index});
   }
   if (error == ENOMEM) return detail::memlock_text("queue pair");
   if (error != EINVAL) return detail_text("to %s", to_string(to));
@@ -83,8 +85,9 @@ text diagnosis(ibv_qp* qp, int error, queue_pair_state to, const ibv_qp_attr& a,
                        to_string(expected), to_string(now));
   }
   if (connects) {
-    return detail_text("to %s: every attribute is in range, so the device refuses the peer's GID %s",
-                       to_string(to), to_string(a.ah_attr.grh.dgid).c_str());
+    return detail_text(
+        "to %s: every attribute is in range, so the device refuses the peer's GID %s",
+        to_string(to), to_string(a.ah_attr.grh.dgid).c_str());
   }
   return detail_text("to %s: every attribute is in range, yet the device refuses one",
                      to_string(to));

@@ -24,7 +24,8 @@ void check(const rtr_attributes& a, const device_limits& limits) {
   if (bytes_of(a.path_mtu) == 0) {
     detail::throw_failure(errc::limit_exceeded, call,
                           detail::detail_text("path_mtu %d is none of IBV_MTU_256 (1) to "
-                                              "IBV_MTU_4096 (5)", int(a.path_mtu)));
+                                              "IBV_MTU_4096 (5)",
+                                              int(a.path_mtu)));
   }
   detail::check_range(call, "dest_qpn", a.dest_qpn, 0, max_24_bits, most);
   detail::check_range(call, "rq_psn", a.rq_psn, 0, max_24_bits, most);
@@ -47,7 +48,8 @@ void check(const rtr_attributes& a, const device_limits& limits) {
 void check(const rts_attributes& a, const device_limits& limits) {
   constexpr const char* call = "ibv_modify_qp";
   detail::check_range(call, "sq_psn", a.sq_psn, 0, max_24_bits, most);
-  detail::check_range(call, "rd_atomic_max", a.rd_atomic_max, 0, limits.qp_init_rd_atom_max, device);
+  detail::check_range(call, "rd_atomic_max", a.rd_atomic_max, 0, limits.qp_init_rd_atom_max,
+                      device);
   if (a.timeout == 0) {
     detail::throw_failure(errc::limit_exceeded, call,
                           "timeout 0 waits for ever for a lost packet; 1 to 31, 15 is 134 ms");

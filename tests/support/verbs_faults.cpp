@@ -152,7 +152,8 @@ int ibv_destroy_cq(ibv_cq* cq) {
 }
 
 ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
-  static auto* const next = real<ibv_qp*(ibv_pd*, ibv_qp_init_attr*)>("ibv_create_qp", "IBVERBS_1.1");
+  static auto* const next =
+      real<ibv_qp*(ibv_pd*, ibv_qp_init_attr*)>("ibv_create_qp", "IBVERBS_1.1");
   if (must_fail("ibv_create_qp")) return nullptr;
   return made(kind::qp, next(pd, attributes));
 }

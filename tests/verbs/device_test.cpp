@@ -1,27 +1,21 @@
-#include <cordma/verbs/access.hpp>
-#include <cordma/verbs/async_event.hpp>
 #include <cordma/verbs/device.hpp>
 
 #include <cordma/base/error.hpp>
+#include "support/skip.hpp"
 #include "support/verbs_faults.hpp"
+#include "verbs/loopback.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <string>
 
-namespace verbs = cordma::verbs;  // `access` alone would be ambiguous with access(2).
 using namespace cordma::verbs;
+using namespace cordma::verbs::test;
 using Catch::Matchers::Contains;
 
 namespace {
-
-std::string device_name() {
-  const char* name = std::getenv("CORDMA_TEST_DEVICE");
-  return name != nullptr ? name : "rxe0";
-}
 
 cordma::failure open_failure(std::string_view name) {
   try {
@@ -36,10 +30,7 @@ cordma::failure open_failure(std::string_view name) {
 }  // namespace
 
 TEST_CASE("a machine without devices is told how to get one", "[verbs][N9]") {
-  if (!list_devices().empty()) {
-    WARN("skipped: this machine has an RDMA device");
-    return;
-  }
+  if (!list_devices().empty()) CORDMA_SKIP("this machine has an RDMA device");
   for (const char* name : {"", "mlx5_0"}) {
     const cordma::failure failure = open_failure(name);
     CHECK(failure.code == cordma::errc::no_device);
@@ -67,15 +58,6 @@ TEST_CASE("a path MTU says its bytes", "[verbs]") {
   CHECK(bytes_of(IBV_MTU_4096) == 4096);
   CHECK(bytes_of(ibv_mtu(0)) == 0);
   CHECK(bytes_of(ibv_mtu(6)) == 0);
-}
-
-TEST_CASE("access flags combine, compare and print", "[verbs]") {
-  const verbs::access flags = verbs::access::local_write | verbs::access::remote_read;
-  CHECK(allows(flags, verbs::access::local_write));
-  CHECK_FALSE(allows(flags, verbs::access::local_write | verbs::access::remote_write));
-  CHECK(to_string(flags) == "local_write|remote_read");
-  CHECK(to_string(verbs::access::none) == "none");
-  CHECK((flags & ~verbs::access::local_write) == verbs::access::remote_read);
 }
 
 TEST_CASE("a device opens by name and by default, and says what it is", "[verbs][device]") {
@@ -122,13 +104,4 @@ TEST_CASE("a device file that cannot be opened is named, with the way out", "[ve
   verbs_faults::fail_call(1, ENOENT);
   CHECK_THAT(open_failure(device_name()).to_string(), Contains("is missing"));
   verbs_faults::fail_call(0, 0);
-}
-
-TEST_CASE("the async fd is read until it is empty, without blocking", "[verbs][device][E7]") {
-  context ctx{device_name()};
-  unsigned events = 0;
-  while (next_async_event(ctx) && events < 100) ++events;
-  CHECK(events < 100);
-  CHECK_FALSE(next_async_event(ctx).has_value());
-  CHECK(std::string{to_string(IBV_EVENT_CQ_ERR)} == "CQ error");
 }

@@ -3,10 +3,10 @@
 #include <cordma/base/error.hpp>
 
 #include <arpa/inet.h>
-#include <catch2/catch.hpp>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <catch2/catch.hpp>
 
 #include <string>
 #include <vector>
@@ -55,26 +55,42 @@ TEST_CASE("the GID is chosen by wish, then type, then kind of address, then inde
       {"global over link-local", {row(0, link_local), row(1, global)}, {}, 1},
       {"IPv4-mapped over global", {row(0, global), row(1, mapped)}, {}, 1},
       {"v2 over v1 of the same address",
-       {row(2, mapped, gid_type::roce_v1), row(3, mapped)}, {}, 3},
-      {"v2 link-local over v1 mapped", {row(0, mapped, gid_type::roce_v1), row(1, link_local)}, {}, 1},
+       {row(2, mapped, gid_type::roce_v1), row(3, mapped)},
+       {},
+       3},
+      {"v2 link-local over v1 mapped",
+       {row(0, mapped, gid_type::roce_v1), row(1, link_local)},
+       {},
+       1},
       {"the lower index of equals", {row(5, mapped), row(4, other_mapped)}, {}, 4},
       {"zero GIDs are skipped", {row(0, "::"), row(1, link_local)}, {}, 1},
       {"a subnet prefix alone is no address", {row(0, "fe80::"), row(1, link_local)}, {}, 1},
       {"InfiniBand: the first row", {row(0, link_local, gid_type::ib)}, {}, 0},
-      {"the wished family: IPv6", {row(0, link_local), row(1, mapped), row(2, global)},
-       {.family = ip_family::ipv6}, 2},
-      {"the wished family: IPv4", {row(0, global), row(1, mapped, gid_type::roce_v1)},
-       {.family = ip_family::ipv4}, 1},
+      {"the wished family: IPv6",
+       {row(0, link_local), row(1, mapped), row(2, global)},
+       {.family = ip_family::ipv6},
+       2},
+      {"the wished family: IPv4",
+       {row(0, global), row(1, mapped, gid_type::roce_v1)},
+       {.family = ip_family::ipv4},
+       1},
       {"a wished family that is not there", {row(0, link_local)}, {.family = ip_family::ipv4}, 0},
-      {"the bootstrap socket's address", {row(1, mapped), row(2, other_mapped)},
-       {.local_ip = gid(other_mapped)}, 2},
+      {"the bootstrap socket's address",
+       {row(1, mapped), row(2, other_mapped)},
+       {.local_ip = gid(other_mapped)},
+       2},
       {"v2 of the bootstrap socket's address",
        {row(1, mapped), row(2, other_mapped, gid_type::roce_v1), row(3, other_mapped)},
-       {.local_ip = gid(other_mapped)}, 3},
-      {"an address over a family", {row(1, mapped), row(2, global)},
-       {.local_ip = gid(global), .family = ip_family::ipv4}, 2},
-      {"a loopback bootstrap changes nothing", {row(0, link_local), row(1, mapped)},
-       {.local_ip = gid("::ffff:127.0.0.1")}, 1},
+       {.local_ip = gid(other_mapped)},
+       3},
+      {"an address over a family",
+       {row(1, mapped), row(2, global)},
+       {.local_ip = gid(global), .family = ip_family::ipv4},
+       2},
+      {"a loopback bootstrap changes nothing",
+       {row(0, link_local), row(1, mapped)},
+       {.local_ip = gid("::ffff:127.0.0.1")},
+       1},
       {"an explicit index over any score", {row(0, link_local), row(1, mapped)}, {.index = 0}, 0},
   };
   for (const auto& c : cases) {
@@ -91,8 +107,10 @@ TEST_CASE("a port without a usable GID is an error that names the way out", "[ve
 TEST_CASE("an explicit GID index that cannot be used is refused, with those that can",
           "[verbs][N7]") {
   const std::vector<gid_entry> table{row(0, link_local), row(1, mapped), row(2, "::")};
-  CHECK_THAT(failure_text(table, {.index = 9}), Contains("gid_index 9") && Contains("usable: 0, 1"));
-  CHECK_THAT(failure_text(table, {.index = 2}), Contains("gid_index 2") && Contains("usable: 0, 1"));
+  CHECK_THAT(failure_text(table, {.index = 9}),
+             Contains("gid_index 9") && Contains("usable: 0, 1"));
+  CHECK_THAT(failure_text(table, {.index = 2}),
+             Contains("gid_index 2") && Contains("usable: 0, 1"));
   CHECK_THAT(failure_text({}, {.index = 0}), Contains("usable: none"));
 }
 

@@ -20,8 +20,12 @@ enum class access : unsigned {
   hugetlb = IBV_ACCESS_HUGETLB,
 };
 
-constexpr access operator|(access a, access b) noexcept { return access(unsigned(a) | unsigned(b)); }
-constexpr access operator&(access a, access b) noexcept { return access(unsigned(a) & unsigned(b)); }
+constexpr access operator|(access a, access b) noexcept {
+  return access(unsigned(a) | unsigned(b));
+}
+constexpr access operator&(access a, access b) noexcept {
+  return access(unsigned(a) & unsigned(b));
+}
 constexpr access operator~(access a) noexcept { return access(~unsigned(a)); }
 constexpr access& operator|=(access& a, access b) noexcept { return a = a | b; }
 constexpr access& operator&=(access& a, access b) noexcept { return a = a & b; }

@@ -27,11 +27,11 @@ std::vector<device_info> list_devices();
 /// in `_bytes`.
 struct device_limits {
   std::uint32_t qp_max = 0;
-  std::uint32_t qp_wr_max = 0;            ///< Work requests in one send or receive queue.
-  std::uint32_t sge_max = 0;              ///< Slices of one work request.
-  std::uint32_t sge_rd_max = 0;           ///< Slices of one READ.
+  std::uint32_t qp_wr_max = 0;   ///< Work requests in one send or receive queue.
+  std::uint32_t sge_max = 0;     ///< Slices of one work request.
+  std::uint32_t sge_rd_max = 0;  ///< Slices of one READ.
   std::uint32_t cq_max = 0;
-  std::uint32_t cqe_max = 0;              ///< Entries in one completion queue.
+  std::uint32_t cqe_max = 0;  ///< Entries in one completion queue.
   std::uint32_t mr_max = 0;
   std::uint64_t mr_size_max_bytes = 0;
   std::uint32_t pd_max = 0;
@@ -41,7 +41,7 @@ struct device_limits {
   std::uint32_t pkey_max = 0;
   std::uint32_t port_count = 0;
   ibv_atomic_cap atomic = IBV_ATOMIC_NONE;
-  bool memory_window_type_2 = false;      ///< 2A or 2B.
+  bool memory_window_type_2 = false;  ///< 2A or 2B.
 };
 
 device_limits limits_of(const ibv_device_attr& attributes) noexcept;
@@ -73,7 +73,8 @@ struct port_info {
 class context {
  public:
   /// \param name  as `list_devices` gives it; empty: the first device that has an ACTIVE port.
-  /// \errors  errc::no_device: there is none, none is ACTIVE, or none of that name (the detail lists
+  /// \errors  errc::no_device: there is none, none is ACTIVE, or none of that name (the detail
+  /// lists
   ///   what there is). EACCES, EPERM, ENOENT: the file in /dev/infiniband cannot be opened.
   /// \cost  some system calls and milliseconds.
   explicit context(std::string_view name = {});

@@ -1,0 +1,15 @@
+#include <cordma/verbs/access.hpp>
+
+#include <catch2/catch.hpp>
+
+using namespace cordma::verbs;
+namespace verbs = cordma::verbs;  // access(2) is there too.
+
+TEST_CASE("access flags combine, compare and print", "[verbs]") {
+  const verbs::access flags = verbs::access::local_write | verbs::access::remote_read;
+  CHECK(allows(flags, verbs::access::local_write));
+  CHECK_FALSE(allows(flags, verbs::access::local_write | verbs::access::remote_write));
+  CHECK(to_string(flags) == "local_write|remote_read");
+  CHECK(to_string(verbs::access::none) == "none");
+  CHECK((flags & ~verbs::access::local_write) == verbs::access::remote_read);
+}

@@ -1,0 +1,38 @@
+#include <cordma/verbs/completion_queue.hpp>
+
+#include <cordma/verbs/async_event.hpp>
+#include "verbs/loopback.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <cstring>
+#include <utility>
+
+using namespace cordma::verbs;
+using namespace cordma::verbs::test;
+
+TEST_CASE("a message to itself completes, with one event that is acknowledged by itself",
+          "[verbs][device][E2]") {
+  loopback l;
+  l.connect();
+  CHECK_FALSE(l.channel.get_event().has_value());
+  std::memset(l.bytes.data() + 4096, 0x5a, 64);
+  REQUIRE(l.cq.arm() == 0);
+  REQUIRE(l.post_recv() == 0);
+  REQUIRE(l.post_send() == 0);
+  for (const ibv_wc& wc : l.reap(2)) CHECK(wc.status == IBV_WC_SUCCESS);
+  CHECK(std::memcmp(l.bytes.data(), l.bytes.data() + 4096, 64) == 0);
+
+  completion_queue moved = std::move(l.cq);  // The count follows the queue.
+  const auto event = l.channel.get_event();
+  REQUIRE(event.has_value());
+  CHECK(event->cq == moved.native_handle());
+  CHECK(event->cq_context == &l);
+  CHECK(moved.unacknowledged_events() == 1);
+  l.cq = std::move(moved);
+  CHECK(l.cq.unacknowledged_events() == 1);
+  l.qp.destroy();
+  l.qp.destroy();
+  l.cq.destroy();  // Hangs when the event is not acknowledged.
+  CHECK_FALSE(next_async_event(l.ctx).has_value());
+}

@@ -1,0 +1,107 @@
+#include <cordma/verbs/memory_region.hpp>
+
+#include <cordma/base/error.hpp>
+#include "support/verbs_faults.hpp"
+#include "verbs/loopback.hpp"
+
+#include <linux/capability.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <catch2/catch.hpp>
+
+#include <cerrno>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+using namespace cordma::verbs;
+using namespace cordma::verbs::test;
+namespace verbs = cordma::verbs;  // access(2) is there too.
+using Catch::Matchers::Contains;
+
+namespace {
+
+/// Runs `body` in a child that may lock `limit_bytes`, and returns what it says. A child, because
+/// root passes whatever the limit is, and a dropped capability does not come back.
+template <class Body>
+std::string in_child_with_memlock(rlim_t limit_bytes, Body body) {
+  int pipe_fds[2];
+  REQUIRE(::pipe(pipe_fds) == 0);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct data[2]{};
+    const rlimit limit{limit_bytes, limit_bytes};
+    const bool ready =
+        ::syscall(SYS_capset, &header, data) == 0 && ::setrlimit(RLIMIT_MEMLOCK, &limit) == 0;
+    const std::string text = ready ? body() : "cannot drop capabilities";
+    const bool written = ::write(pipe_fds[1], text.data(), text.size()) == ssize_t(text.size());
+    ::_exit(written ? 0 : 1);
+  }
+  ::close(pipe_fds[1]);
+  std::string text;
+  char buffer[512];
+  for (ssize_t n; (n = ::read(pipe_fds[0], buffer, sizeof buffer)) > 0;) {
+    text.append(buffer, std::size_t(n));
+  }
+  ::close(pipe_fds[0]);
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("a memory region holds its keys and refuses access that makes no sense",
+          "[verbs][device]") {
+  loopback l;
+  CHECK(l.mr.address() == l.bytes.data());
+  CHECK(l.mr.length() == l.bytes.size());
+  CHECK(l.mr.flags() == verbs::access::local_write);
+  const auto text = failure_of([&] {
+                      memory_region mr(l.pd, l.bytes.data(), 64, verbs::access::remote_write);
+                    }).to_string();
+  CHECK_THAT(text, Contains("remote_write needs local_write"));
+}
+
+TEST_CASE("a call that may lack locked memory names the limit", "[verbs][device][M5]") {
+  loopback l;
+  const struct {
+    const char* call;
+    void (*make)(loopback&);
+  } cases[] = {
+      {"ibv_reg_mr",
+       [](loopback& on) { memory_region(on.pd, on.bytes.data(), 64, verbs::access::local_write); }},
+      {"ibv_create_cq", [](loopback& on) { completion_queue(on.ctx, 16); }},
+      {"ibv_create_qp", [](loopback& on) { queue_pair(on.pd, on.cq, on.cq, {}); }},
+  };
+  for (const auto& c : cases) {
+    verbs_faults::fail_call(1, ENOMEM);
+    const auto text = failure_of([&] { c.make(l); }).to_string();
+    CHECK_THAT(text, Contains(c.call) && Contains("RLIMIT_MEMLOCK is"));
+  }
+  verbs_faults::fail_call(0, 0);
+}
+
+TEST_CASE("registering more than the memlock limit fails with the limit and the way out",
+          "[verbs][device][M5]") {
+  const auto registering_64_mib = [] {
+    // Opened in the child: a device opened before fork counts its parent's locked memory.
+    context ctx{device_name()};
+    protection_domain pd{ctx};
+    std::vector<std::byte> bytes(64u << 20);
+    try {
+      memory_region mr{pd, bytes.data(), bytes.size(), verbs::access::local_write};
+    } catch (const cordma::error& e) {
+      return std::string{e.what()};
+    }
+    return std::string{"registered"};
+  };
+  CHECK_THAT(in_child_with_memlock(1u << 20, registering_64_mib),
+             Contains("65536 KiB: RLIMIT_MEMLOCK is 1024 KiB; raise it (ulimit -l unlimited)"));
+  CHECK_THAT(in_child_with_memlock(0, registering_64_mib), Contains("RLIMIT_MEMLOCK is 0 KiB"));
+}
