@@ -52,7 +52,8 @@ TEST_CASE("a sleep that is over is not taken back by a stop", "[coro]") {
 TEST_CASE("a foreign coroutine sleeps on a scheduler that it names", "[coro]") {
   manual_home home;
   const auto foreign = [&]() -> support::foreign_task {
-    CHECK((co_await as_result(sleep_for(1ms))).failure().code == errc::no_scheduler);
+    const result<void> nameless = co_await as_result(sleep_for(1ms));
+    CHECK(nameless.failure().code == errc::no_scheduler);
     co_await sleep_op{duration{1ms}, &home.scheduler};
   };
   const support::foreign_task f = foreign();

@@ -34,7 +34,8 @@ task<> fail_after(duration length, errc code) {
   throw error{{.code = code}};
 }
 task<> note_stop(event& never, int& stops) {
-  if ((co_await as_result(never.wait())).is_cancelled()) ++stops;
+  const result<void> outcome = co_await as_result(never.wait());
+  if (outcome.is_cancelled()) ++stops;
 }
 
 }  // namespace

@@ -124,10 +124,11 @@ TEST_CASE("a foreign coroutine names the scheduler of its time-outs", "[coro]") 
   manual_home home;
   event never;
   const auto foreign = [&]() -> support::foreign_task {
-    CHECK((co_await as_result(with_timeout(never.wait(), 1ms))).failure().code ==
-          errc::no_scheduler);
-    CHECK((co_await as_result(with_timeout(never.wait(), 1ms, &home.scheduler))).failure().code ==
-          errc::timed_out);
+    const result<void> nameless = co_await as_result(with_timeout(never.wait(), 1ms));
+    CHECK(nameless.failure().code == errc::no_scheduler);
+    const result<void> named =
+        co_await as_result(with_timeout(never.wait(), 1ms, &home.scheduler));
+    CHECK(named.failure().code == errc::timed_out);
   };
   const support::foreign_task f = foreign();
   home.advance(1ms);
