@@ -23,8 +23,8 @@ int main(int argc, char** argv) try {
 
   const auto table = context.gid_table(port.number);
   for (const cordma::verbs::gid_entry& entry : table) {
-    std::printf("GID %u: %s (%s)\n", entry.index, to_string(entry.gid).c_str(),
-                to_string(entry.type));
+    std::printf("GID %u: %s (%s)\n", entry.index, cordma::verbs::to_string(entry.gid).c_str(),
+                cordma::verbs::to_string(entry.type));
   }
   std::printf("chosen: GID %u\n", cordma::verbs::choose_gid(table).entry.index);
 } catch (const std::exception& e) {

@@ -46,8 +46,8 @@ std::optional<time_point> scheduler::next_deadline() const noexcept {
 std::size_t scheduler::fire_due() noexcept {
   if (timers_.empty()) return 0;
   std::size_t fired = 0;
-  for (const time_point now = clock_.now();
-       !timers_.empty() && timers_.front()->deadline_ <= now; ++fired) {
+  for (const time_point now = clock_.now(); !timers_.empty() && timers_.front()->deadline_ <= now;
+       ++fired) {
     timer& due = *timers_.front();
     remove(due);
     due.on_fire_(due);

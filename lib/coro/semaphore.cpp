@@ -2,9 +2,7 @@
 
 namespace cordma {
 
-semaphore::~semaphore() {
-  CORDMA_ASSERT(waiting_.empty(), "semaphore destroyed while awaited");
-}
+semaphore::~semaphore() { CORDMA_ASSERT(waiting_.empty(), "semaphore destroyed while awaited"); }
 
 void semaphore::grant(intrusive_list<acquire_op>& ended) noexcept {
   while (!waiting_.empty() && waiting_.front().count_ <= permits_) {

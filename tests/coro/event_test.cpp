@@ -38,7 +38,9 @@ TEST_CASE("a wait for an event is stopped or abandoned without a trace", "[coro]
   manual_home home;
   event e;
   support::started stopped{home.scheduler, e.wait()};
-  { const support::started abandoned{home.scheduler, e.wait()}; }
+  {
+    const support::started abandoned{home.scheduler, e.wait()};
+  }
   stopped.request_stop();
   e.set();
   home.settle();
@@ -96,7 +98,8 @@ TEST_CASE("a foreign coroutine may reset the event that woke it and wait again",
   }
 }
 
-TEST_CASE("a foreign coroutine may destroy the event that woke it, and others that wait", "[coro]") {
+TEST_CASE("a foreign coroutine may destroy the event that woke it, and others that wait",
+          "[coro]") {
   auto e = std::make_unique<event>();
   std::optional<foreign_task> other;
   const auto destroyer = [&]() -> foreign_task {

@@ -45,7 +45,8 @@ task<> note_stop(event& never, int& stops) {
 
 }  // namespace
 
-TEST_CASE("a scope starts its tasks at the next turn, in order, and join waits for them", "[coro]") {
+TEST_CASE("a scope starts its tasks at the next turn, in order, and join waits for them",
+          "[coro]") {
   manual_home home;
   scope s{home.scheduler};
   int sum = 0;
@@ -115,7 +116,9 @@ TEST_CASE("a join that is destroyed leaves the scope to be joined by another", "
   scope s{home.scheduler};
   event go;
   s.spawn(go.wait());
-  { support::started joining{home.scheduler, s.join()}; }
+  {
+    support::started joining{home.scheduler, s.join()};
+  }
   go.set();
   home.run(s.join());
 }
@@ -235,10 +238,10 @@ TEST_CASE("an exception of with_scope's body stops the tasks and comes out as it
   event never;
   int stops = 0;
   CHECK_THROWS_WITH(home.run(with_scope([&](scope& s) -> task<> {
-                      s.spawn(note_stop(never, stops));
-                      co_await sleep_for(1ms);
-                      throw std::runtime_error{"body"};
-                    })),
+    s.spawn(note_stop(never, stops));
+    co_await sleep_for(1ms);
+    throw std::runtime_error{"body"};
+  })),
                     "body");
   CHECK(stops == 1);
 }
@@ -248,9 +251,9 @@ TEST_CASE("an error of a task stops with_scope's body too", "[coro]") {
   event never;
   int stops = 0;
   CHECK_THROWS_AS(home.run(with_scope([&](scope& s) -> task<> {
-                    s.spawn(fail());
-                    co_await note_stop(never, stops);
-                  })),
+    s.spawn(fail());
+    co_await note_stop(never, stops);
+  })),
                   error);
   CHECK(stops == 1);
 }

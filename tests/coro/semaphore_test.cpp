@@ -72,7 +72,9 @@ TEST_CASE("stopping who asks for too many lets the next ones through", "[coro]")
 TEST_CASE("abandoning who asks for too many returns nothing it did not have", "[coro]") {
   manual_home home;
   semaphore s{1};
-  { started_acquire many{home.scheduler, s.acquire(3)}; }
+  {
+    started_acquire many{home.scheduler, s.acquire(3)};
+  }
   CHECK(s.available() == 1);
 }
 
@@ -139,7 +141,8 @@ TEST_CASE("a foreign coroutine may destroy the semaphore that woke it", "[coro]"
   CHECK(b.done());
 }
 
-TEST_CASE("a permit is not lost when its waiter is stopped by the one resumed before it", "[coro]") {
+TEST_CASE("a permit is not lost when its waiter is stopped by the one resumed before it",
+          "[coro]") {
   semaphore s{0};
   stop_source stop;
   const auto foreign = [&]() -> support::foreign_task {
@@ -194,7 +197,8 @@ TEST_CASE("no permit is lost or made through 10^5 random steps", "[coro]") {
       case 1:
         if (waiting.size() == 20) break;
         wanted.push_back(1 + random() % total);
-        waiting.push_back(std::make_unique<started_acquire>(home.scheduler, s.acquire(wanted.back())));
+        waiting.push_back(
+            std::make_unique<started_acquire>(home.scheduler, s.acquire(wanted.back())));
         break;
       case 2:
         if (held == 0) break;

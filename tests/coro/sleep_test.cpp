@@ -31,7 +31,9 @@ TEST_CASE("a sleep ends at its time, not before", "[coro]") {
 TEST_CASE("a sleep is stopped or abandoned, and its timer goes", "[coro]") {
   manual_home home;
   support::started stopped{home.scheduler, sleep_for(duration::max())};
-  { const support::started abandoned{home.scheduler, sleep_for(1ms)}; }
+  {
+    const support::started abandoned{home.scheduler, sleep_for(1ms)};
+  }
   stopped.request_stop();
   CHECK_FALSE(home.scheduler.next_deadline());
   home.settle();

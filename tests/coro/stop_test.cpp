@@ -56,7 +56,8 @@ TEST_CASE("the default token never stops", "[coro]") {
   CHECK_FALSE(a.is_linked());
 }
 
-TEST_CASE("a callback may stop its source again, destroy another and destroy the source", "[coro]") {
+TEST_CASE("a callback may stop its source again, destroy another and destroy the source",
+          "[coro]") {
   int calls = 0;
   auto source = std::make_unique<stop_source>();
   recorder first{calls};
@@ -67,7 +68,9 @@ TEST_CASE("a callback may stop its source again, destroy another and destroy the
 
   struct destroyer : stop_callback {
     explicit destroyer(std::unique_ptr<stop_source>& s) : stop_callback{&called}, source{s} {}
-    static void called(stop_callback& self) noexcept { static_cast<destroyer&>(self).source.reset(); }
+    static void called(stop_callback& self) noexcept {
+      static_cast<destroyer&>(self).source.reset();
+    }
     std::unique_ptr<stop_source>& source;
   } second{source};
   stop_token{*source}.register_callback(second);

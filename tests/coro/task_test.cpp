@@ -81,7 +81,9 @@ TEST_CASE("exceptions pass through tasks, ours and others", "[coro]") {
 TEST_CASE("a task that is destroyed before it is awaited runs nothing", "[coro]") {
   int alive = 0;
   event never;
-  { auto t = hold(alive, never); }
+  {
+    auto t = hold(alive, never);
+  }
   CHECK(alive == 0);
 }
 

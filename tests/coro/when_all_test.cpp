@@ -44,8 +44,7 @@ TEST_CASE("when_all gives every value, in the order of its operations", "[coro]"
   manual_home home;
   event set;
   set.set();
-  auto [slow, none, owner] =
-      home.run(when_all(give_after(2ms, 1), set.wait(), give_owner(3)));
+  auto [slow, none, owner] = home.run(when_all(give_after(2ms, 1), set.wait(), give_owner(3)));
   CHECK(slow == 1);
   CHECK(none == std::monostate{});
   CHECK(*owner == 3);
@@ -99,7 +98,9 @@ TEST_CASE("a stop of when_all reaches every operation", "[coro]") {
 TEST_CASE("a foreign coroutine awaits combinators whose children end in place", "[coro]") {
   event first, second, never;
   int finished = 0;
-  const auto wait_both = [](event& a, event& b) -> task<> { co_await when_any(a.wait(), b.wait()); };
+  const auto wait_both = [](event& a, event& b) -> task<> {
+    co_await when_any(a.wait(), b.wait());
+  };
   const auto foreign = [&]() -> support::foreign_task {
     co_await when_all(first.wait(), second.wait());
     ++finished;

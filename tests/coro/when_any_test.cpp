@@ -81,7 +81,8 @@ TEST_CASE("when the first fails, when_any throws its error", "[coro]") {
 TEST_CASE("a stop of when_any ends all in cancelled", "[coro]") {
   manual_home home;
   event never;
-  support::started any{home.scheduler, when_any(never.wait(), when_any(never.wait(), sleep_for(1h)))};
+  support::started any{home.scheduler,
+                       when_any(never.wait(), when_any(never.wait(), sleep_for(1h)))};
   home.settle();
   any.request_stop();
   home.settle();

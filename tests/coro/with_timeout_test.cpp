@@ -126,8 +126,7 @@ TEST_CASE("a foreign coroutine names the scheduler of its time-outs", "[coro]") 
   const auto foreign = [&]() -> support::foreign_task {
     const result<void> nameless = co_await as_result(with_timeout(never.wait(), 1ms));
     CHECK(nameless.failure().code == errc::no_scheduler);
-    const result<void> named =
-        co_await as_result(with_timeout(never.wait(), 1ms, &home.scheduler));
+    const result<void> named = co_await as_result(with_timeout(never.wait(), 1ms, &home.scheduler));
     CHECK(named.failure().code == errc::timed_out);
   };
   const support::foreign_task f = foreign();

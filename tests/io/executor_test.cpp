@@ -78,8 +78,8 @@ TEST_CASE("run asserts when it is nested, and on a second thread", "[io]") {
 TEST_CASE("sleeps end in the order of their deadlines, on a clock turned by hand", "[io]") {
   fake_time fake;
   std::vector<int> order;
-  fake.exec.run(when_all(note(order, 3h, 3), note(order, 1h, 1), note(order, 2h, 2),
-                         note(order, 1h, 4)));
+  fake.exec.run(
+      when_all(note(order, 3h, 3), note(order, 1h, 1), note(order, 2h, 2), note(order, 1h, 4)));
   CHECK(order == std::vector{1, 4, 2, 3});
   CHECK(fake.clock.now() == time_point{} + 3h);
   CHECK(fake.exec.counters().waits == 3);

@@ -83,7 +83,9 @@ TEST_CASE("a destroyed watch fires no more, even for what came before", "[io]") 
     settle(exec);
     w.say();
   }
-  { counting_watch never_told{exec, w.near.get()}; }
+  {
+    counting_watch never_told{exec, w.near.get()};
+  }
   settle(exec);
   counting_watch again{exec, w.near.get()};
   settle(exec);

@@ -2,10 +2,10 @@
 
 #include <cordma/base/unique_fd.hpp>
 
-#include <csignal>
-#include <string>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <csignal>
+#include <string>
 
 namespace support {
 

@@ -2,11 +2,11 @@
 
 #include <atomic>
 
-#include <cerrno>
-#include <cstddef>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
+#include <cerrno>
+#include <cstddef>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SUPPORT_COUNTS 0

@@ -8,8 +8,8 @@ namespace support {
 /// needs them says so with WARN and returns.
 bool counts_allocations() noexcept;
 
-/// Calls of malloc, calloc, realloc, posix_memalign, aligned_alloc, memalign and mmap so far, by the
-/// program and all its libraries (`operator new` calls malloc).
+/// Calls of malloc, calloc, realloc, posix_memalign, aligned_alloc, memalign and mmap so far, by
+/// the program and all its libraries (`operator new` calls malloc).
 std::uint64_t allocation_count() noexcept;
 /// The same, of the calling thread alone.
 std::uint64_t thread_allocation_count() noexcept;

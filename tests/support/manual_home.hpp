@@ -6,8 +6,8 @@
 
 namespace support {
 
-/// A scheduler whose clock jumps to the next deadline when nothing else is left to do: tests of time
-/// take none.
+/// A scheduler whose clock jumps to the next deadline when nothing else is left to do: tests of
+/// time take none.
 struct manual_home {
   cordma::manual_clock clock;
   cordma::scheduler scheduler{clock};

@@ -8,8 +8,8 @@ template <class T>
 class intrusive_list;
 
 /// Makes a `T` that derives from it linkable into one `intrusive_list<T>` at a time. Unlinks itself
-/// when destroyed, so a coroutine frame that goes away leaves no dangling neighbour; moving it takes
-/// its place in the list, so that a handle can be moved while it waits.
+/// when destroyed, so a coroutine frame that goes away leaves no dangling neighbour; moving it
+/// takes its place in the list, so that a handle can be moved while it waits.
 template <class T>
 class list_hook {
  public:

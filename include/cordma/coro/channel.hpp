@@ -8,8 +8,8 @@
 namespace cordma {
 
 /// A bounded FIFO between coroutines of one thread: senders wait while it is full, receivers while
-/// it is empty. A stopped or abandoned receive loses no item. `T` is default-constructible, and moves
-/// without throwing. Must outlive its operations.
+/// it is empty. A stopped or abandoned receive loses no item. `T` is default-constructible, and
+/// moves without throwing. Must outlive its operations.
 template <class T>
 class channel {
   static_assert(std::is_nothrow_move_constructible_v<T> && std::is_nothrow_move_assignable_v<T>);

@@ -51,7 +51,7 @@ class timer {
   scheduler* home_ = nullptr;  // Null: not armed.
   std::size_t position_ = 0;   // In the home's heap.
   time_point deadline_{};
-  std::uint64_t order_ = 0;    // Equal deadlines fire in the order they were set.
+  std::uint64_t order_ = 0;  // Equal deadlines fire in the order they were set.
   function on_fire_;
 };
 

@@ -7,9 +7,9 @@
 namespace cordma {
 
 /// Where tasks run side by side, and are waited for: nothing that it started outlives it. The first
-/// error stops the others and is thrown by `join`; a task that ends with `cancelled` ended normally.
-/// Must be joined before it is destroyed (`with_scope` sees to that).
-/// Thread: the scheduler's. Cost of a spawn: one frame, no malloc once warm.
+/// error stops the others and is thrown by `join`; a task that ends with `cancelled` ended
+/// normally. Must be joined before it is destroyed (`with_scope` sees to that). Thread: the
+/// scheduler's. Cost of a spawn: one frame, no malloc once warm.
 class scope {
  public:
   class join_op;
@@ -29,8 +29,8 @@ class scope {
   [[nodiscard]] stop_token token() noexcept { return stop_; }
   [[nodiscard]] std::size_t running() const noexcept { return running_; }
   /// Waits until nothing runs, then throws the first error, if any. A stop of the awaiting task is
-  /// passed on to those that run; they are waited for all the same, and `join` itself does not throw
-  /// `cancelled`. The scheduler of the scope resumes whoever joins.
+  /// passed on to those that run; they are waited for all the same, and `join` itself does not
+  /// throw `cancelled`. The scheduler of the scope resumes whoever joins.
   join_op join() noexcept;
 
  private:
@@ -56,8 +56,7 @@ class scope {
 
      private:
       static std::coroutine_handle<> enter(waiter& self) noexcept {
-        return std::coroutine_handle<promise_type>::from_promise(
-            static_cast<promise_type&>(self));
+        return std::coroutine_handle<promise_type>::from_promise(static_cast<promise_type&>(self));
       }
       scope& scope_;
     };
@@ -141,9 +140,10 @@ inline void scope::one_ended() noexcept {
 
 inline scope::join_op scope::join() noexcept { return join_op{*this}; }
 
-/// Runs `co_await body(scope)` as the first task of a new scope and joins it. The first error, of the
-/// body or of a task, stops all the others and comes out when they have ended; `cancelled` comes out
-/// when the caller was stopped. The body may be a lambda with captures: it lives until the end.
+/// Runs `co_await body(scope)` as the first task of a new scope and joins it. The first error, of
+/// the body or of a task, stops all the others and comes out when they have ended; `cancelled`
+/// comes out when the caller was stopped. The body may be a lambda with captures: it lives until
+/// the end.
 template <class Body>
 task<> with_scope(Body body) {
   const environment env = co_await current_environment();

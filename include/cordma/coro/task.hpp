@@ -21,8 +21,7 @@ class task_promise_base : public frame_cache::recycled {
     struct ending {
       bool await_ready() const noexcept { return false; }
       void await_resume() const noexcept {}
-      std::coroutine_handle<> await_suspend(
-          std::coroutine_handle<> /*this frame*/) const noexcept {
+      std::coroutine_handle<> await_suspend(std::coroutine_handle<> /*this frame*/) const noexcept {
         // Neither, when it ended inside `start`, which says so.
         return promise_.continuation_ ? promise_.continuation_ : promise_.waiter_.done();
       }
@@ -80,7 +79,8 @@ class task_promise<void> final : public task_promise_base {
 /// the stop token and the scheduler of the coroutine that awaits it. Destroying it destroys the
 /// frame; operations in it are detached, never cancelled under the device.
 /// Thread: that of its scheduler. Cost: one frame from the thread's `frame_cache`, no malloc once
-/// warm; awaiting is a symmetric transfer, so a loop over tasks that finish at once keeps its stack.
+/// warm; awaiting is a symmetric transfer, so a loop over tasks that finish at once keeps its
+/// stack.
 template <class T>
 class [[nodiscard]] task {
  public:

@@ -31,8 +31,9 @@ class waiter : public list_hook<waiter> {
   function on_done_;
 };
 
-/// How an operation knows its waiter. It forgets one that is destroyed: when a coroutine is, what it
-/// awaited may go later than its waiter, and be ended in between by the destructor of a neighbour.
+/// How an operation knows its waiter. It forgets one that is destroyed: when a coroutine is, what
+/// it awaited may go later than its waiter, and be ended in between by the destructor of a
+/// neighbour.
 class waiter_ref {
  public:
   waiter_ref() noexcept = default;

@@ -26,7 +26,8 @@ value_or_monostate<Op> take_from(Op& op) {
 }
 
 /// The common part of `when_all` and `when_any`: starts the children, counts them, passes a stop on
-/// to them, and remembers who came first. `Derived::child_ended(i)` decides whether to stop the rest.
+/// to them, and remembers who came first. `Derived::child_ended(i)` decides whether to stop the
+/// rest.
 template <class Derived, class... Ops>
 class combinator : public operation_base<Derived>, private stop_callback {
  public:
@@ -45,8 +46,7 @@ class combinator : public operation_base<Derived>, private stop_callback {
     return true;
   }
 
-  combinator(combinator&& other) noexcept
-      : stop_callback{&pass_on}, ops_{std::move(other.ops_)} {}
+  combinator(combinator&& other) noexcept : stop_callback{&pass_on}, ops_{std::move(other.ops_)} {}
 
  protected:
   static constexpr std::size_t nobody = std::size_t(-1);
