@@ -125,8 +125,7 @@ result<void> byte_op::outcome(const char* call) const noexcept {
   char text[96];
   std::snprintf(text, sizeof text, "after %zu of %zu bytes", done_, bytes_.size());
   if (errno_ != 0) return errno_failure(errno_, call, name_of(fd()), text);
-  return failure{
-      .code = errc::disconnected, .call = call, .object = name_of(fd()), .detail = text};
+  return failure{.code = errc::disconnected, .call = call, .object = name_of(fd()), .detail = text};
 }
 
 }  // namespace detail

@@ -176,8 +176,7 @@ void uring_reactor::poll() noexcept {
   // What could not be told now is told at the next call.
   if (changed_ != nobody || alarm_changed_) static_cast<void>(tell_kernel());
   const unsigned flags = IO_URING_READ_ONCE(*ring_.sq.kflags);
-  if (io_uring_sq_ready(&ring_) > 0 ||
-      (flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0) {
+  if (io_uring_sq_ready(&ring_) > 0 || (flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0) {
     enter();
   }
   reap();

@@ -23,9 +23,9 @@ TEST_CASE("addresses are equal when family, address and port are", "[io]") {
 }
 
 TEST_CASE("what is no address is refused with what was expected", "[io]") {
-  for (const char* text : {"", ":", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:8x",
-                           "127.0.0.1:-1", "host:80", "::1:80", "[::1]", "[::1:80",
-                           "300.1.1.1:80"}) {
+  for (const char* text :
+       {"", ":", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:8x", "127.0.0.1:-1",
+        "host:80", "::1:80", "[::1]", "[::1:80", "300.1.1.1:80"}) {
     INFO(text);
     try {
       socket_address::parse(text);

@@ -24,8 +24,8 @@ struct ends {
 
 task<ends> connected(executor& exec) {
   tcp_listener listener{exec, socket_address::loopback(0)};
-  auto both = co_await when_all(tcp_stream::connect(exec, listener.local_address()),
-                                listener.accept());
+  auto both =
+      co_await when_all(tcp_stream::connect(exec, listener.local_address()), listener.accept());
   co_return ends{std::move(std::get<0>(both)), std::move(std::get<1>(both))};
 }
 
@@ -80,8 +80,8 @@ TEST_CASE("both ends know each other's address", "[io]") {
   executor exec;
   tcp_listener listener{exec, socket_address::parse("[::1]:0")};
   CHECK(listener.local_address().port() != 0);
-  auto both = exec.run(when_all(tcp_stream::connect(exec, listener.local_address()),
-                                listener.accept()));
+  auto both =
+      exec.run(when_all(tcp_stream::connect(exec, listener.local_address()), listener.accept()));
   auto& [client, server] = both;
   CHECK(client.peer_address() == listener.local_address());
   CHECK(server.peer_address() == client.local_address());
@@ -111,8 +111,8 @@ TEST_CASE("connecting where nobody listens is refused, and says where", "[io]") 
   const auto outcome = exec.run(as_result(tcp_stream::connect(exec, nobody)));
   REQUIRE(outcome.has_failure());
   CHECK(outcome.failure().code == std::errc::connection_refused);
-  CHECK_THAT(outcome.failure().to_string(), Catch::Contains(nobody.to_string()) &&
-                                                Catch::Contains("is the server up"));
+  CHECK_THAT(outcome.failure().to_string(),
+             Catch::Contains(nobody.to_string()) && Catch::Contains("is the server up"));
 }
 
 TEST_CASE("a port in use is named, with the way out", "[io]") {
@@ -177,7 +177,9 @@ TEST_CASE("dropping a stream after a wait on it was abandoned sends FIN", "[io]"
   auto [client, server] = exec.run(connected(exec));
   std::array<std::byte, 8> into;
   CHECK(exec.run(when_any(client.read_some(into), exec.sleep_for(100us))).index() == 1);
-  { const tcp_stream dropped = std::move(client); }
+  {
+    const tcp_stream dropped = std::move(client);
+  }
   CHECK(exec.run(server.read_some(into)) == 0);
 }
 
@@ -201,8 +203,8 @@ TEST_CASE("accept, connect, read and write each stop in their middle", "[io]") {
   std::vector<tcp_stream> taken;
   std::error_code last;
   for (int i = 0; i < 8 && !last; ++i) {
-    auto outcome = exec.run(
-        as_result(with_timeout(tcp_stream::connect(exec, full.local_address()), 5ms)));
+    auto outcome =
+        exec.run(as_result(with_timeout(tcp_stream::connect(exec, full.local_address()), 5ms)));
     if (outcome.has_failure()) {
       last = outcome.failure().code;
     } else {

@@ -119,7 +119,10 @@ class [[nodiscard]] tcp_stream::write_all_op : public operation_base<write_all_o
   friend class tcp_stream;
   // The base serves both directions; writing only reads from the bytes.
   write_all_op(executor& home, int fd, std::span<const std::byte> bytes) noexcept
-      : byte_op{home, fd, fd_events::writable, &write_all,
+      : byte_op{home,
+                fd,
+                fd_events::writable,
+                &write_all,
                 {const_cast<std::byte*>(bytes.data()), bytes.size()}} {}
 };
 
