@@ -106,6 +106,16 @@ TEST_CASE("sleeping until a time that has passed, even before the epoch, ends at
   CHECK(exec.counters().waits <= 2);
 }
 
+TEST_CASE("a deadline beyond the end of time is taken, and overtaken by an earlier one", "[io]") {
+  executor exec;
+  const auto body = [](executor& e) -> task<> {
+    co_await e.sleep_for(1us);
+    co_await e.sleep_for(1us);
+  };
+  exec.run(with_timeout(body(exec), duration::max()));
+  CHECK(exec.counters().waits <= 4);
+}
+
 TEST_CASE("an earlier timer overtakes an armed alarm", "[io]") {
   executor exec;
   const auto first = [](executor& e) -> task<> {
