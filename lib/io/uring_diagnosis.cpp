@@ -51,7 +51,7 @@ failure diagnose_uring(int errno_value, const uring_surroundings& here) noexcept
     case ENOSYS:
       return errno_failure(errno_value, "io_uring_setup", {},
                            "this kernel is without io_uring, or a seccomp filter hides it; "
-                           "use Linux 5.11 or later, or allow io_uring_setup in the filter");
+                           "use Linux 5.13 or later, or allow io_uring_setup in the filter");
     case ENOMEM:
       std::snprintf(text, sizeof text,
                     "before Linux 5.12 a ring counts as locked memory, and RLIMIT_MEMLOCK is "
@@ -60,7 +60,7 @@ failure diagnose_uring(int errno_value, const uring_surroundings& here) noexcept
       return errno_failure(errno_value, "io_uring_setup", {}, text);
     case EINVAL:
       return errno_failure(errno_value, "io_uring_setup", {},
-                           "ring_entries is 0, or this kernel is older than Linux 5.11");
+                           "ring_entries is 0, or this kernel is older than Linux 5.13");
     case EMFILE:
       return errno_failure(errno_value, "io_uring_setup", {},
                            "no file descriptor is left; raise RLIMIT_NOFILE (ulimit -n)");

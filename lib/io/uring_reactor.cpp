@@ -18,7 +18,7 @@ namespace {
 constexpr unsigned setup_flags[] = {
     IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG,  // 6.1
     IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG,                                // 5.19
-    0,                                                                                    // 5.11
+    0,                                                                                    // 5.13
 };
 
 unique_fd make_eventfd() {
@@ -47,7 +47,10 @@ uring_reactor::uring_reactor(unsigned entries)
     params.flags = flags | IORING_SETUP_R_DISABLED | IORING_SETUP_CLAMP;
     outcome = io_uring_queue_init_params(entries, &ring_, &params);
     // Came with the same kernel as the multishot poll, which has no flag of its own.
-    multishot_ = (params.features & IORING_FEAT_RSRC_TAGS) != 0;
+    if (outcome >= 0 && (params.features & IORING_FEAT_RSRC_TAGS) == 0) {
+      io_uring_queue_exit(&ring_);
+      outcome = -EINVAL;
+    }
     if (outcome != -EINVAL) break;
   }
   if (outcome < 0) throw error{diagnose_uring(-outcome, look_around())};
@@ -135,7 +138,7 @@ bool uring_reactor::tell_kernel(std::uint32_t index) noexcept {
     s.now = state::cancelling;
     return true;
   }
-  if (multishot_ && s.watch->kind() == watch_kind::edges) {
+  if (s.watch->kind() == watch_kind::edges) {
     io_uring_prep_poll_multishot(sqe, s.watch->fd(), poll_mask(s.watch->events()));
   } else {
     io_uring_prep_poll_add(sqe, s.watch->fd(), poll_mask(s.watch->events()));

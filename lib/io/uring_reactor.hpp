@@ -63,7 +63,6 @@ class uring_reactor final : public reactor {
   unique_fd wake_fd_;
   fd_watch wake_watch_;
   io_uring ring_{};
-  bool multishot_ = false;
   std::vector<slot> slots_;
   std::uint32_t unused_ = nobody;
   std::uint32_t changed_ = nobody;

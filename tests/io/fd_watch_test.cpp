@@ -6,7 +6,8 @@
 #include <cordma/coro/with_timeout.hpp>
 #include <cordma/io/executor.hpp>
 
-#include "foreign.hpp"
+#include "support/foreign_task.hpp"
+#include "wires.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -21,38 +22,6 @@
 using namespace cordma;
 using namespace cordma::test;
 using namespace std::chrono_literals;
-
-namespace {
-
-struct wires {
-  unique_fd near, far;
-  wires() {
-    int fds[2];
-    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0);
-    near.reset(fds[0]);
-    far.reset(fds[1]);
-  }
-  void say() const { REQUIRE(::write(far.get(), "x", 1) == 1); }
-  std::size_t read_all() const {
-    std::array<char, 64> bytes;
-    std::size_t total = 0;
-    for (ssize_t n; (n = ::read(near.get(), bytes.data(), bytes.size())) > 0;) {
-      total += std::size_t(n);
-    }
-    return total;
-  }
-};
-
-struct counting_watch : fd_watch {
-  counting_watch(executor& exec, int fd) : fd_watch{exec, fd, fd_events::readable, &count} {}
-  static void count(fd_watch& self) noexcept { ++static_cast<counting_watch&>(self).fired_count; }
-  int fired_count = 0;
-};
-
-/// Lets the executor see all that is there.
-void settle(executor& exec) { exec.run(exec.sleep_for(100us)); }
-
-}  // namespace
 
 TEST_CASE("a watch fires when it begins if ready, and then at changes alone", "[io]") {
   executor exec;
@@ -111,41 +80,6 @@ TEST_CASE("a watch may destroy itself and its neighbours when it fires", "[io]")
   CHECK(all[0] == nullptr);
 }
 
-TEST_CASE("a closed descriptor is closed at once when its watch has gone", "[io]") {
-  executor exec;
-  wires w;
-  {
-    counting_watch watch{exec, w.near.get()};
-    settle(exec);
-  }
-  w.near.reset();
-  // The executor does not run meanwhile.
-  char byte;
-  CHECK(::read(w.far.get(), &byte, 1) == 0);
-}
-
-TEST_CASE("a watch outlives its executor without reaching for it", "[io]") {
-  wires w;
-  std::optional<counting_watch> watch;
-  {
-    executor exec;
-    watch.emplace(exec, w.near.get());
-    settle(exec);
-  }
-  CHECK_FALSE(watch->is_watching());
-}
-
-TEST_CASE("a bad descriptor fires once, and its watch says that it watches no longer", "[io]") {
-  executor exec;
-  counting_watch bad{exec, 999'999};
-  settle(exec);
-  CHECK(bad.fired_count == 1);
-  CHECK_FALSE(bad.is_watching());
-  exec.run(readable(exec, 999'999));
-  const unique_fd file{::open("/proc/self/exe", O_RDONLY | O_CLOEXEC)};
-  exec.run(readable(exec, file.get()));
-}
-
 TEST_CASE("readable ends with the first byte, writable while there is room", "[io]") {
   executor exec;
   wires w;
@@ -159,11 +93,11 @@ TEST_CASE("readable works in a coroutine of a foreign type", "[io]") {
   executor exec;
   wires w;
   event done;
-  const auto body = [](executor& e, int fd, event& d) -> foreign {
+  const auto body = [](executor& e, int fd, event& d) -> support::foreign_task {
     co_await readable(e, fd);
     d.set();
   };
-  body(exec, w.near.get(), done);
+  const auto frame = body(exec, w.near.get(), done);
   w.say();
   exec.run(done.wait());
   CHECK(w.read_all() == 1);
@@ -188,24 +122,6 @@ TEST_CASE("waiting for a descriptor can be stopped, before and while it waits", 
   s.spawn(body(exec, w.near.get(), cancelled_at_once));
   exec.run(s.join());
   CHECK(cancelled_at_once);
-}
-
-TEST_CASE("watches beyond the size of the ring are all told to the kernel", "[io]") {
-  executor exec{{.ring_entries = 4}};
-  wires w;
-  std::vector<std::unique_ptr<counting_watch>> many;
-  for (int i = 0; i < 100; ++i) {
-    many.push_back(std::make_unique<counting_watch>(exec, w.near.get()));
-  }
-  settle(exec);
-  w.say();
-  settle(exec);
-  // Not exactly once: the completion queue overflowed, and the kernel had to be told again.
-  CHECK(std::ranges::all_of(many, [](const auto& each) { return each->fired_count > 0; }));
-  many.clear();
-  w.say();
-  settle(exec);
-  exec.run(readable(exec, w.near.get()));
 }
 
 TEST_CASE("watches and waiting frames may go at any point", "[io][C1]") {

@@ -26,7 +26,7 @@ TEST_CASE("a refused ring is explained by what refused it, with the way out", "[
   CHECK_THAT(text(EPERM, 0), Contains("seccomp") && Contains("allow"));
   CHECK_THAT(text(EPERM, -1), Contains("seccomp"));
   CHECK_THAT(text(EACCES, 0), Contains("seccomp"));
-  CHECK_THAT(text(ENOSYS, -1), Contains("Linux 5.11") && Contains("seccomp"));
+  CHECK_THAT(text(ENOSYS, -1), Contains("Linux 5.13") && Contains("seccomp"));
   CHECK_THAT(text(ENOMEM, 0), Contains("64 KiB") && Contains("ulimit -l"));
   CHECK_THAT(text(EINVAL, 0), Contains("ring_entries"));
   CHECK_THAT(text(EMFILE, 0), Contains("ulimit -n"));

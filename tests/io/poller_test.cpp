@@ -1,0 +1,95 @@
+#include <cordma/io/poller.hpp>
+
+#include <cordma/base/unique_fd.hpp>
+#include <cordma/coro/event.hpp>
+#include <cordma/io/executor.hpp>
+#include <cordma/io/fd_watch.hpp>
+
+#include <sys/eventfd.h>
+#include <catch2/catch.hpp>
+#include <memory>
+#include <thread>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+
+namespace {
+
+class spinner final : public poller {
+ public:
+  bool poll() noexcept override {
+    ++polls;
+    return false;
+  }
+  bool prepare_wait() noexcept override { return false; }
+  std::size_t polls = 0;
+};
+
+class self_destroyer final : public poller {
+ public:
+  explicit self_destroyer(std::unique_ptr<self_destroyer>& self) : self_{self} {}
+  bool poll() noexcept override {
+    self_.reset();
+    return true;
+  }
+  bool prepare_wait() noexcept override { return true; }
+
+ private:
+  std::unique_ptr<self_destroyer>& self_;
+};
+
+/// Something comes between its last look and its arming, a given number of times.
+class racer final : public poller {
+ public:
+  racer(event& e, int races) : event_{e}, races_{races} {}
+  bool poll() noexcept override {
+    if (!std::exchange(came_, false)) return false;
+    if (--races_ == 0) event_.set();
+    return true;
+  }
+  bool prepare_wait() noexcept override { return !(came_ = true); }
+
+ private:
+  event& event_;
+  int races_;
+  bool came_ = false;
+};
+
+}  // namespace
+
+TEST_CASE("a busy executor sees timers, descriptors and posts, and never blocks", "[io]") {
+  executor exec;
+  spinner busy;
+  exec.add(busy);
+  exec.run(exec.sleep_for(2ms));
+
+  unique_fd fd{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+  std::thread other{[&] { exec.post([&] { ::eventfd_write(fd.get(), 1); }); }};
+  exec.run(readable(exec, fd.get()));
+  other.join();
+
+  CHECK(exec.counters().waits == 0);
+  CHECK(busy.polls > 0);
+}
+
+TEST_CASE("what comes while a poller arms is seen without a wait", "[io][E1]") {
+  executor exec;
+  event all;
+  racer races{all, 1000};
+  exec.add(races);
+  exec.run(all.wait());
+  CHECK(exec.counters().waits == 0);
+}
+
+TEST_CASE("a poller may be destroyed in its own poll, and the others are still asked", "[io]") {
+  executor exec;
+  spinner first, last;
+  std::unique_ptr<self_destroyer> middle;
+  middle = std::make_unique<self_destroyer>(middle);
+  exec.add(first);
+  exec.add(*middle);
+  exec.add(last);
+  exec.run(exec.sleep_for(1us));
+  CHECK(middle == nullptr);
+  CHECK(first.polls == last.polls);
+}

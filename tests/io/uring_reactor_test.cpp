@@ -1,0 +1,69 @@
+#include "../../lib/io/uring_reactor.hpp"
+
+#include <cordma/coro/with_timeout.hpp>
+
+#include "wires.hpp"
+
+#include <fcntl.h>
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <memory>
+#include <optional>
+#include <vector>
+
+using namespace cordma;
+using namespace cordma::test;
+using namespace std::chrono_literals;
+
+TEST_CASE("a closed descriptor is closed at once when its watch has gone", "[io]") {
+  executor exec;
+  wires w;
+  {
+    counting_watch watch{exec, w.near.get()};
+    settle(exec);
+  }
+  w.near.reset();
+  // The executor does not run meanwhile.
+  char byte;
+  CHECK(::read(w.far.get(), &byte, 1) == 0);
+}
+
+TEST_CASE("a watch outlives its executor without reaching for it", "[io]") {
+  wires w;
+  std::optional<counting_watch> watch;
+  {
+    executor exec;
+    watch.emplace(exec, w.near.get());
+    settle(exec);
+  }
+  CHECK_FALSE(watch->is_watching());
+}
+
+TEST_CASE("a bad descriptor fires once, and its watch says that it watches no longer", "[io]") {
+  executor exec;
+  counting_watch bad{exec, 999'999};
+  settle(exec);
+  CHECK(bad.fired_count == 1);
+  CHECK_FALSE(bad.is_watching());
+  exec.run(readable(exec, 999'999));
+  const unique_fd file{::open("/proc/self/exe", O_RDONLY | O_CLOEXEC)};
+  exec.run(readable(exec, file.get()));
+}
+
+TEST_CASE("watches beyond the size of the ring are all told to the kernel", "[io]") {
+  executor exec{{.ring_entries = 4}};
+  wires w;
+  std::vector<std::unique_ptr<counting_watch>> many;
+  for (int i = 0; i < 100; ++i) {
+    many.push_back(std::make_unique<counting_watch>(exec, w.near.get()));
+  }
+  settle(exec);
+  w.say();
+  settle(exec);
+  // Not exactly once: the completion queue overflowed, and the kernel had to be told again.
+  CHECK(std::ranges::all_of(many, [](const auto& each) { return each->fired_count > 0; }));
+  many.clear();
+  w.say();
+  settle(exec);
+  exec.run(readable(exec, w.near.get()));
+}
