@@ -20,6 +20,8 @@ task<> read_acceptance(tcp_stream& stream);
 /// Tells the peer why it is refused. Waits a bounded time for the peer to close, because closing a
 /// socket with unread bytes would discard what was just sent. Throws nothing but `cancelled`.
 task<> refuse(tcp_stream& stream, failure why);
+/// The same failure, or for one of `with_timeout`: what took longer than how long.
+failure name_deadline(const failure& f, const char* call, duration limit) noexcept;
 
 }  // namespace bootstrap
 }  // namespace cordma

@@ -39,7 +39,7 @@ struct connection_resources {
 /// One reliable connection: a queue pair, and the TCP socket of its bootstrap, which stays open for
 /// the connection's life. When the peer's process ends or closes, the socket says so at once; when
 /// its host dies, a heartbeat finds out. Either way everything that waits ends with
-/// `errc::disconnected`, and `qp().failure_reason()` says why.
+/// `errc::disconnected`, and `why_lost()` says more.
 ///
 /// Move-only; moving does not disturb operations under way. Dropping it ends what waits with
 /// `errc::closed`, and hands the rest to the executor's closer, which takes the queue pair to
@@ -93,8 +93,10 @@ class connection {
   /// Throws `cancelled` only: the connection is dropped like any other then.
   task<> close();
 
-  /// False once it was closed or lost; `qp().failure_reason()` says why.
+  /// False once it was closed or lost.
   [[nodiscard]] bool is_open() const noexcept { return qp_ != nullptr && !qp_->has_failed(); }
+  /// Why it no longer works, with the peer's address; nothing while it does.
+  [[nodiscard]] std::optional<failure> why_lost() const noexcept;
   [[nodiscard]] explicit operator bool() const noexcept { return qp_ != nullptr; }
 
   /// For everything else that a queue pair can do.

@@ -52,7 +52,6 @@ struct connection_options {
 };
 
 /// \errors  errc::limit_exceeded: the first value out of range; the detail names it and its limit.
-///   errc::not_supported: an iWARP device.
 void check(const connection_options& options, const verbs::device_limits& limits,
            const verbs::port_info& port);
 

@@ -5,6 +5,7 @@
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/sleep.hpp>
 #include <cordma/coro/with_timeout.hpp>
+#include <cordma/io/executor.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -106,8 +107,8 @@ class handshake_server {
       static_cast<void>(co_await as_result(ready_.send(std::move(*made))));
     } else if (made.has_failure()) {
       ++counters_.rejected;
-      last_rejection_ = made.failure();
-      co_await bootstrap::refuse(stream, made.failure());
+      last_rejection_ = bootstrap::name_deadline(made.failure(), "handshake", handshake_timeout_);
+      co_await bootstrap::refuse(stream, *last_rejection_);
     }
     slots_.release();
   }

@@ -35,6 +35,8 @@ class listener {
   [[nodiscard]] const std::optional<failure>& last_rejection() const noexcept;
 
  private:
+  void drop() noexcept;
+
   std::unique_ptr<detail::listener_state> state_;
 };
 

@@ -87,13 +87,13 @@ class runtime final : private driver_supplier {
   completion_queue_driver& driver_for(unsigned entries) override;
   completion_queue_driver& add_driver(unsigned depth);
 
-  // In teardown order, from the bottom up.
+  completion_queue_options completions_;
+  connection_options connection_defaults_;
+  // In the order in which they are made; the last goes first.
   cordma::executor executor_;
   verbs::context context_;
   verbs::protection_domain pd_;
   async_events events_;
-  completion_queue_options completions_;
-  connection_options connection_defaults_;
   std::vector<std::unique_ptr<completion_queue_driver>> drivers_;
 };
 
