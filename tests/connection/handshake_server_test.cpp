@@ -39,7 +39,7 @@ struct fixture {
   }
   ~fixture() {
     server.close();
-    home.run(as_result(server.join()));
+    static_cast<void>(home.run(as_result(server.join())));
   }
   tcp_stream dial() { return home.run(tcp_stream::connect(home, server.local_address())); }
   executor home;
@@ -174,7 +174,7 @@ TEST_CASE("closing ends those who accept and those who shake hands", "[connectio
   };
   auto [taken, closed] = f.home.run(when_all(f.server.accept(), close()));
   CHECK_FALSE(taken);
-  f.home.run(as_result(f.server.join()));
+  static_cast<void>(f.home.run(as_result(f.server.join())));
   CHECK_FALSE(f.home.run(f.server.accept()));
 }
 

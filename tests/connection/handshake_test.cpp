@@ -134,7 +134,7 @@ TEST_CASE("what is no hello is refused, and the error says what was wrong", "[co
     CHECK(code_of([&] { hs::decode(r.bytes); }) == make_error_code(r.code));
   }
   const auto whole = hs::encode(typical());
-  for (const std::size_t size : {0, 1, 7, 8, 127}) {
+  for (const std::size_t size : {0u, 1u, 7u, 8u, 127u}) {
     CHECK(code_of([&] { hs::decode(std::span{whole}.first(size)); }) ==
           make_error_code(errc::bad_handshake));
   }
