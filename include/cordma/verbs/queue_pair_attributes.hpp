@@ -61,9 +61,10 @@ struct rts_attributes {
   std::uint32_t sq_psn = 0;         ///< 24 bits; the peer's `rq_psn`.
   std::uint32_t rd_atomic_max = 1;  ///< READs and atomics in flight; the peer's limit.
   /// A lost packet is sent again after 4.096 us * 2^timeout: 1 to 31. 0 waits for ever: refused.
-  std::uint8_t timeout = 15;
-  /// How often: 0 to 7. The defaults give up after about 4.096 us * 2^15 * 8 = 1.07 s.
-  std::uint8_t retry_cnt = 7;
+  std::uint8_t timeout = 16;
+  /// How often: 0 to 7; Soft-RoCE takes 7 for "for ever". The defaults give up after about
+  /// 4.096 us * 2^16 * 7 = 1.88 s.
+  std::uint8_t retry_cnt = 6;
   /// How often after a receiver-not-ready answer: 0 to 6. 7 retries for ever: refused.
   std::uint8_t rnr_retry = 6;
 };

@@ -1,0 +1,132 @@
+#pragma once
+
+#include <cordma/connection/connection_options.hpp>
+#include <cordma/connection/endpoint.hpp>
+#include <cordma/connection/handshake.hpp>
+#include <cordma/io/executor.hpp>
+#include <cordma/io/socket_address.hpp>
+#include <cordma/transfer/queue_pair.hpp>
+
+#include <memory>
+
+namespace cordma {
+
+namespace detail {
+class connection_state;
+}
+
+/// Finds a completion queue for a queue pair.
+class driver_supplier {
+ public:
+  /// One that has room for `entries` requests. Throws `error`.
+  virtual completion_queue_driver& driver_for(unsigned entries) = 0;
+
+ protected:
+  ~driver_supplier() = default;
+};
+
+/// What connections are made from; `runtime` owns it all. Everything outlives the connections, and
+/// their closing, which `executor::closer` sees to.
+struct connection_resources {
+  executor& home;
+  verbs::context& ctx;
+  verbs::protection_domain& pd;
+  driver_supplier& drivers;
+  /// In manual mode nothing completes on its own: heartbeats are not counted, flushes not awaited.
+  completion_mode mode = completion_mode::event;
+};
+
+/// One reliable connection: a queue pair, and the TCP socket of its bootstrap, which stays open for
+/// the connection's life. When the peer's process ends or closes, the socket says so at once; when
+/// its host dies, a heartbeat finds out. Either way everything that waits ends with
+/// `errc::disconnected`, and `why_lost()` says more.
+///
+/// Move-only; moving does not disturb operations under way. Dropping it ends what waits with
+/// `errc::closed`, and hands the rest to the executor's closer, which takes the queue pair to
+/// ERROR, reaps its flushes until a deadline, destroys it and closes the socket: `executor::run`
+/// returns after that. An operation on an empty connection (default-made, moved from) is a broken
+/// contract. Thread: the executor's.
+class connection {
+ public:
+  connection() noexcept;
+  explicit connection(std::unique_ptr<detail::connection_state> state) noexcept;
+  connection(connection&& other) noexcept;
+  connection& operator=(connection&& other) noexcept;
+  ~connection();
+
+  // Awaited: `co_await conn.write(local, remote)`. Arguments as in
+  // <cordma/transfer/work_request.hpp>.
+  auto send(const auto& local, request_flags f = {}) noexcept { return qp().send(local, f); }
+  auto send_with_imm(const auto& local, std::uint32_t immediate, request_flags f = {}) noexcept {
+    return qp().send_with_imm(local, immediate, f);
+  }
+  auto write(const auto& local, const remote_mr_slice& remote, request_flags f = {}) noexcept {
+    return qp().write(local, remote, f);
+  }
+  auto write_with_imm(const auto& local, const remote_mr_slice& remote, std::uint32_t immediate,
+                      request_flags f = {}) noexcept {
+    return qp().write_with_imm(local, remote, immediate, f);
+  }
+  auto read(const auto& local, const remote_mr_slice& remote, request_flags f = {}) noexcept {
+    return qp().read(local, remote, f);
+  }
+  auto compare_swap(const remote_mr_slice& remote, std::uint64_t expected, std::uint64_t desired,
+                    request_flags f = {}) noexcept {
+    return qp().compare_swap(remote, expected, desired, f);
+  }
+  auto fetch_add(const remote_mr_slice& remote, std::uint64_t addend,
+                 request_flags f = {}) noexcept {
+    return qp().fetch_add(remote, addend, f);
+  }
+  /// `auto h = conn.post(write(…)); … co_await h`.
+  auto post(const auto& request) noexcept { return qp().post(request); }
+  auto post_all(const auto&... requests) noexcept { return qp().post_all(requests...); }
+
+  void post_recv(const local_mr_slice& buffer) { qp().post_recv(buffer); }
+  void post_recv(std::span<const local_mr_slice> buffer) { qp().post_recv(buffer); }
+  auto next_message() noexcept { return qp().next_message(); }
+  auto recv(const auto& buffer) noexcept { return qp().recv(buffer); }
+
+  /// Lets what was posted finish, tells the peer, waits for its answer, and ends what still waits
+  /// (receives, mostly) with `errc::disconnected`. Each wait is bounded by `close_deadline`.
+  /// The connection must stay until this has ended; afterwards it is of no more use. Idempotent.
+  /// Throws `cancelled` only: the connection is dropped like any other then.
+  task<> close();
+
+  /// False once it was closed or lost.
+  [[nodiscard]] bool is_open() const noexcept { return qp_ != nullptr && !qp_->has_failed(); }
+  /// Why it no longer works, with the peer's address; nothing while it does.
+  [[nodiscard]] std::optional<failure> why_lost() const noexcept;
+  [[nodiscard]] explicit operator bool() const noexcept { return qp_ != nullptr; }
+
+  /// For everything else that a queue pair can do.
+  [[nodiscard]] queue_pair& qp() noexcept {
+    CORDMA_ASSERT(qp_ != nullptr, "used an empty connection");
+    return *qp_;
+  }
+  [[nodiscard]] const queue_pair& qp() const noexcept {
+    CORDMA_ASSERT(qp_ != nullptr, "used an empty connection");
+    return *qp_;
+  }
+  [[nodiscard]] const socket_address& local() const noexcept;  ///< Of the bootstrap socket.
+  [[nodiscard]] const socket_address& peer() const noexcept;
+  /// What the two sides told each other, and came to.
+  [[nodiscard]] const handshake::hello& local_hello() const noexcept;
+  [[nodiscard]] const handshake::hello& peer_hello() const noexcept;
+  [[nodiscard]] const handshake::agreement& agreement() const noexcept;
+
+ private:
+  void drop() noexcept;
+
+  std::unique_ptr<detail::connection_state> state_;
+  queue_pair* qp_ = nullptr;  // Into `state_`: the way of every operation, without a look there.
+};
+
+/// Connects to a listener. `server.host` may be a name: the resolver then blocks the thread.
+/// \errors  errc::timed_out after `connect_timeout`; ECONNREFUSED and others of connect(2): the
+///   detail names the server; errc::bad_handshake, errc::incompatible_peer, errc::refused; what
+///   `check(connection_options)` and the verbs throw. All that was made is unwound.
+task<connection> connect(connection_resources resources, endpoint server,
+                         connection_options options = {});
+
+}  // namespace cordma

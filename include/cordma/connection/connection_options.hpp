@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cordma/coro/scheduler.hpp>
+#include <cordma/verbs/access.hpp>
+#include <cordma/verbs/device.hpp>
+#include <cordma/verbs/queue_pair_attributes.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+namespace cordma {
+
+/// Finds a peer whose host died while the connection was idle: RC itself only notices that while
+/// something is in flight. After `interval` without a request of ours, a 0-byte WRITE is posted;
+/// one that has not completed after `misses` further intervals ends the connection.
+struct heartbeat_options {
+  bool enabled = true;
+  std::chrono::milliseconds interval{1000};  ///< At least 1 ms.
+  unsigned misses = 3;                       ///< At least 1.
+};
+
+/// What each connection is made with, on either side. Checked against the device when it is used.
+struct connection_options {
+  std::uint8_t port = 0;  ///< Of the device; 0: the first that is ACTIVE.
+  /// A row of the port's GID table. None: the best for the bootstrap socket's address.
+  std::optional<std::uint32_t> gid_index{};
+  std::uint16_t pkey_index = 0;
+  verbs::queue_pair_capabilities capabilities{};
+  /// What the peer may do to memory whose rkey it knows. Without `remote_write` the peer's
+  /// heartbeat is off. Atomics are taken out on a device that has none.
+  verbs::access remote_access =
+      verbs::access::remote_write | verbs::access::remote_read | verbs::access::remote_atomic;
+  /// READs and atomics at once, in each direction; none: the device's best. The connection gets the
+  /// smaller of both sides' numbers.
+  std::optional<std::uint32_t> rd_atomic_max{};
+
+  // How a lost peer shows while something is in flight (docs/errors.md has the formula):
+  // 4.096 us * 2^timeout * (retry_cnt + 1) = 1.88 s. Soft-RoCE takes a retry_cnt of 7 for "for ever".
+  std::uint8_t timeout = 16;
+  std::uint8_t retry_cnt = 6;
+  /// A peer without a posted receive: (rnr_retry + 1) tries, 61 ms apart.
+  std::uint8_t rnr_retry = 6;
+  std::uint8_t min_rnr_timer = 25;
+
+  heartbeat_options heartbeat{};
+  /// For the whole of `connect`: TCP, handshake, queue pair.
+  std::chrono::milliseconds connect_timeout{5000};
+  /// How long `close` waits, first for requests in flight, then for the peer; and how long a
+  /// dropped connection waits for its flushes.
+  std::chrono::milliseconds close_deadline{2000};
+};
+
+/// \errors  errc::limit_exceeded: the first value out of range; the detail names it and its limit.
+void check(const connection_options& options, const verbs::device_limits& limits,
+           const verbs::port_info& port);
+
+}  // namespace cordma

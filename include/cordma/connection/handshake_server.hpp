@@ -1,0 +1,125 @@
+#pragma once
+
+#include <cordma/connection/bootstrap.hpp>
+#include <cordma/coro/channel.hpp>
+#include <cordma/coro/scope.hpp>
+#include <cordma/coro/sleep.hpp>
+#include <cordma/coro/with_timeout.hpp>
+#include <cordma/io/executor.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+namespace cordma {
+
+struct listener_options {
+  /// Handshakes under way at once; 1 to `handshakes_limit`. Further clients wait in the kernel.
+  unsigned handshakes_max = 64;
+  /// For one handshake; a client that is slower is refused.
+  std::chrono::milliseconds handshake_timeout{5000};
+  /// Connections that are ready and that nobody has accepted yet; 1 to `ready_limit`.
+  unsigned ready_max = 128;
+  int tcp_backlog = 128;
+
+  static constexpr unsigned handshakes_limit = 4096;
+  static constexpr unsigned ready_limit = 65536;
+};
+
+/// \errors errc::limit_exceeded: names the value and its limit.
+void check(const listener_options& options);
+
+struct listener_counters {
+  std::uint64_t completed = 0;      ///< Handshakes that ended well.
+  std::uint64_t rejected = 0;       ///< Handshakes that did not.
+  std::uint64_t accept_errors = 0;  ///< accept(2) failed: mostly no descriptor was left.
+};
+
+/// Takes TCP connections and shakes hands with each, side by side, each with its own deadline; what
+/// comes of it waits until somebody accepts it. What one client does wrong ends its own handshake
+/// and nothing else. `Product` is default-constructible and movable. Thread: the executor's.
+template <class Product>
+class handshake_server {
+ public:
+  /// How long it pauses when accept(2) fails: it would fail again at once.
+  static constexpr std::chrono::milliseconds accept_pause{50};
+
+  handshake_server(executor& home, const socket_address& local, const listener_options& options)
+      : tcp_{(check(options), home), local, options.tcp_backlog},
+        handshake_timeout_{options.handshake_timeout},
+        slots_{options.handshakes_max},
+        ready_{options.ready_max},
+        tasks_{home} {}
+  handshake_server(const handshake_server&) = delete;
+  handshake_server& operator=(const handshake_server&) = delete;
+  virtual ~handshake_server() = default;
+
+  void start() { tasks_.spawn(accept_loop()); }
+  /// Whoever waits for a connection gets none; no further client is served. Idempotent.
+  void close() noexcept {
+    ready_.close();
+    tasks_.request_stop();
+  }
+  /// After `close`, and before it is destroyed: waits until nothing runs.
+  scope::join_op join() noexcept { return tasks_.join(); }
+
+  /// The next one that is ready; nothing once closed and all are taken.
+  auto accept() noexcept { return ready_.receive(); }
+
+  [[nodiscard]] socket_address local_address() const { return tcp_.local_address(); }
+  [[nodiscard]] const listener_counters& counters() const noexcept { return counters_; }
+  /// Why the last client that was rejected was.
+  [[nodiscard]] const std::optional<failure>& last_rejection() const noexcept {
+    return last_rejection_;
+  }
+
+ protected:
+  /// The whole handshake, within the deadline. It may move the stream into the product as its last
+  /// step. Throws `error` when it fails: the client is told why.
+  virtual task<Product> shake_hands(tcp_stream& stream) = 0;
+
+ private:
+  task<> accept_loop() {
+    for (;;) {
+      co_await slots_.acquire();
+      result<tcp_stream> stream = co_await as_result(tcp_.accept());
+      if (stream.is_cancelled()) co_return;
+      if (stream.has_value()) {
+        tasks_.spawn(serve(std::move(*stream)));
+        continue;
+      }
+      ++counters_.accept_errors;
+      slots_.release();
+      co_await sleep_for(accept_pause);
+    }
+  }
+
+  task<> serve(tcp_stream stream) {
+    result<Product> made = failure{};
+    try {
+      made = co_await as_result(with_timeout(shake_hands(stream), handshake_timeout_));
+    } catch (const std::exception& e) {  // What a task throws that is not ours: bad_alloc.
+      made = failure{.code = errc::refused, .call = "handshake", .detail = e.what()};
+    }
+    if (made.has_value()) {
+      ++counters_.completed;
+      // Closed meanwhile: the product goes as any dropped one does.
+      static_cast<void>(co_await as_result(ready_.send(std::move(*made))));
+    } else if (made.has_failure()) {
+      ++counters_.rejected;
+      last_rejection_ = bootstrap::name_deadline(made.failure(), "handshake", handshake_timeout_);
+      co_await bootstrap::refuse(stream, *last_rejection_);
+    }
+    slots_.release();
+  }
+
+  tcp_listener tcp_;
+  std::chrono::milliseconds handshake_timeout_;
+  semaphore slots_;
+  listener_counters counters_;
+  std::optional<failure> last_rejection_;
+  channel<Product> ready_;
+  scope tasks_;
+};
+
+}  // namespace cordma

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <cordma/connection/connection.hpp>
+#include <cordma/connection/listener.hpp>
+#include <cordma/memory/local_mr.hpp>
+#include <cordma/transfer/async_events.hpp>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace cordma {
+
+struct runtime_options {
+  std::string device{};   ///< As `cordma-info` or `verbs::list_devices` names it; empty: the first
+                          ///< that has an ACTIVE port.
+  std::uint8_t port = 0;  ///< 0: the first ACTIVE one.
+  std::optional<std::uint32_t> gid_index{};
+  completion_mode mode = completion_mode::event;
+  /// Entries of one completion queue. Another queue is made when one is full of queue pairs.
+  unsigned cq_depth = 4096;
+  unsigned poll_batch = 32;
+  executor_options executor{};
+  /// Defaults of `connect` and `listen`; `port` and `gid_index` above take their place here when
+  /// set.
+  connection_options connections{};
+};
+
+/// Allocates registered memory of one protection domain.
+class registered_memory {
+ public:
+  explicit registered_memory(verbs::protection_domain& pd) noexcept : pd_{&pd} {}
+  /// Zeroed, whole pages. See `allocate_pages`.
+  [[nodiscard]] local_mr allocate_zeroed(std::size_t size_bytes,
+                                         verbs::access access = verbs::access::local_write) {
+    return allocate_pages(*pd_, size_bytes, access);
+  }
+
+ private:
+  verbs::protection_domain* pd_;
+};
+
+/// Everything a program needs to use one device from one thread: executor, device, protection
+/// domain, completion queues, in the order in which they must go. Connections, listeners and memory
+/// made from it must be gone before it; their closing is finished in its destructor.
+/// Thread: the one that first calls `run`.
+class runtime final : private driver_supplier {
+ public:
+  /// \errors  errc::no_device (lists what there is); EACCES and others of opening the device;
+  ///   errc::limit_exceeded: an option above the device's limit names both; where io_uring is
+  ///   forbidden, which setting forbids it.
+  explicit runtime(runtime_options options = {});
+  runtime(const runtime&) = delete;
+  runtime& operator=(const runtime&) = delete;
+  ~runtime();
+
+  /// Runs an operation or task to its end, and until what was dropped meanwhile is closed.
+  template <operation Op>
+  value_of<Op> run(Op&& op) {
+    return executor_.run(std::forward<Op>(op));
+  }
+
+  [[nodiscard]] task<connection> connect(endpoint server);
+  [[nodiscard]] task<connection> connect(endpoint server, connection_options options);
+  [[nodiscard]] listener listen(const endpoint& local = {}, const listener_options& limits = {});
+  [[nodiscard]] listener listen(const endpoint& local, const listener_options& limits,
+                                const connection_options& options);
+
+  [[nodiscard]] registered_memory memory() noexcept { return registered_memory{pd_}; }
+  [[nodiscard]] cordma::executor& executor() noexcept { return executor_; }
+  [[nodiscard]] verbs::context& context() noexcept { return context_; }
+  [[nodiscard]] verbs::protection_domain& protection_domain() noexcept { return pd_; }
+  [[nodiscard]] async_events& events() noexcept { return events_; }
+  [[nodiscard]] std::string_view device_name() const noexcept { return context_.name(); }
+  [[nodiscard]] const connection_options& connection_defaults() const noexcept {
+    return connection_defaults_;
+  }
+  [[nodiscard]] connection_resources resources() noexcept {
+    return {executor_, context_, pd_, *this, completions_.mode};
+  }
+
+  /// In manual mode: reaps what completed on all queues. Returns how many.
+  std::size_t poll() noexcept;
+  [[nodiscard]] std::size_t completion_queue_count() const noexcept { return drivers_.size(); }
+
+ private:
+  completion_queue_driver& driver_for(unsigned entries) override;
+  completion_queue_driver& add_driver(unsigned depth);
+
+  completion_queue_options completions_;
+  connection_options connection_defaults_;
+  // In the order in which they are made; the last goes first.
+  cordma::executor executor_;
+  verbs::context context_;
+  verbs::protection_domain pd_;
+  async_events events_;
+  std::vector<std::unique_ptr<completion_queue_driver>> drivers_;
+};
+
+}  // namespace cordma

@@ -1,0 +1,88 @@
+#include <cordma/connection/bootstrap.hpp>
+
+#include <cordma/coro/with_timeout.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+
+namespace cordma::bootstrap {
+namespace {
+
+/// What `refuse` waits at most for the peer to read its verdict, and reads of what it still sends.
+constexpr std::chrono::milliseconds linger_max{500};
+constexpr std::size_t linger_bytes_max = 64 * 1024;
+
+/// The preamble first: who speaks another protocol mostly sends less than a frame, and is told at
+/// once, not at the deadline.
+task<handshake::frame> read_frame(tcp_stream& stream) {
+  handshake::frame_bytes_t bytes;
+  const std::span<std::byte, handshake::frame_bytes> all{bytes};
+  co_await stream.read_exactly(all.first<handshake::preamble_bytes>());
+  handshake::check_preamble(all.first<handshake::preamble_bytes>());
+  co_await stream.read_exactly(all.subspan<handshake::preamble_bytes>());
+  co_return handshake::decode(bytes);
+}
+
+[[noreturn]] void throw_unexpected(const char* wanted) {
+  throw error{{.code = errc::bad_handshake, .call = "handshake", .detail = wanted}};
+}
+
+task<> send_last_words(tcp_stream& stream, failure why) {
+  const handshake::frame_bytes_t bytes = handshake::encode(handshake::verdict::refused(why));
+  co_await stream.write_all(bytes);
+  stream.shut_down_writing();
+  std::array<std::byte, 4096> rest;
+  for (std::size_t left = linger_bytes_max; left > 0;) {
+    const std::size_t n = co_await stream.read_some(rest);
+    if (n == 0) co_return;
+    left -= std::min(left, n);
+  }
+}
+
+}  // namespace
+
+task<> send_hello(tcp_stream& stream, handshake::hello local) {
+  const handshake::frame_bytes_t bytes = handshake::encode(local);
+  co_await stream.write_all(bytes);
+}
+
+task<handshake::hello> read_hello(tcp_stream& stream) {
+  const handshake::frame f = co_await read_frame(stream);
+  if (const auto* hello = std::get_if<handshake::hello>(&f)) co_return *hello;
+  const auto& verdict = std::get<handshake::verdict>(f);
+  if (!verdict.is_accepted()) throw error{verdict.to_failure()};
+  throw_unexpected("an acceptance came where a hello was due");
+}
+
+task<> send_acceptance(tcp_stream& stream) {
+  const handshake::frame_bytes_t bytes = handshake::encode(handshake::verdict{});
+  co_await stream.write_all(bytes);
+}
+
+task<> read_acceptance(tcp_stream& stream) {
+  const handshake::frame f = co_await read_frame(stream);
+  const auto* verdict = std::get_if<handshake::verdict>(&f);
+  if (verdict == nullptr) throw_unexpected("a hello came where a verdict was due");
+  if (!verdict->is_accepted()) throw error{verdict->to_failure()};
+}
+
+task<> refuse(tcp_stream& stream, failure why) {
+  // That the peer does not listen changes nothing: it is refused.
+  const auto outcome =
+      co_await as_result(with_timeout(send_last_words(stream, why), linger_max));
+  if (outcome.is_cancelled()) throw cancelled{};
+}
+
+failure name_deadline(const failure& f, const char* call, duration limit) noexcept {
+  if (f.code != make_error_code(errc::timed_out)) return f;
+  char text[80];
+  std::snprintf(text, sizeof text, "it took longer than %lld ms",
+                static_cast<long long>(
+                    std::chrono::duration_cast<std::chrono::milliseconds>(limit).count()));
+  return {.code = f.code, .call = call, .detail = text};
+}
+
+}  // namespace cordma::bootstrap

@@ -1,0 +1,119 @@
+#include <cordma/connection/connection.hpp>
+
+#include "connection_state.hpp"
+
+#include <cordma/connection/bootstrap.hpp>
+#include <cordma/coro/with_timeout.hpp>
+
+#include <new>
+
+namespace cordma {
+namespace {
+
+/// What ended with the connection still reads its outcome from the queue pair, some within
+/// combinators, a turn or two of the executor later.
+constexpr std::chrono::milliseconds farewell{1};
+
+task<> finish(std::unique_ptr<detail::connection_state> state) {
+  static_cast<void>(co_await as_result(state->drain()));
+  co_await sleep_for(farewell);
+}
+
+task<> close_state(detail::connection_state* state) {
+  if (state != nullptr) co_await state->close();
+}
+
+/// The first of the host's addresses that answers.
+task<tcp_stream> connect_stream(executor& home, const endpoint& server) {
+  failure last{};
+  for (const socket_address& address : socket_address::resolve(server.host, server.port)) {
+    result<tcp_stream> stream = co_await as_result(tcp_stream::connect(home, address));
+    if (stream.is_cancelled()) throw cancelled{};
+    if (stream.has_value()) co_return std::move(*stream);
+    last = stream.failure();
+  }
+  throw error{last};
+}
+
+task<connection> shake_hands(connection_resources resources, endpoint server,
+                             connection_options options) {
+  static_cast<void>(detail::checked_port(resources.ctx, options));
+  tcp_stream stream = co_await connect_stream(resources.home, server);
+  auto state = std::make_unique<detail::connection_state>(resources, options,
+                                                          stream.local_address());
+  co_await bootstrap::send_hello(stream, state->local_hello());
+  const handshake::hello remote = co_await bootstrap::read_hello(stream);
+  std::optional<failure> why;
+  try {
+    state->agree(remote);
+  } catch (const error& e) {
+    why = e.failure();
+  }
+  if (why) {
+    co_await bootstrap::refuse(stream, *why);
+    throw error{*why};
+  }
+  co_await bootstrap::send_acceptance(stream);
+  co_await bootstrap::read_acceptance(stream);
+  state->watch_over(std::move(stream));
+  co_return connection{std::move(state)};
+}
+
+}  // namespace
+
+connection::connection() noexcept = default;
+connection::connection(std::unique_ptr<detail::connection_state> state) noexcept
+    : state_{std::move(state)}, qp_{state_ ? &state_->qp() : nullptr} {}
+connection::connection(connection&& other) noexcept
+    : state_{std::move(other.state_)}, qp_{std::exchange(other.qp_, nullptr)} {}
+connection& connection::operator=(connection&& other) noexcept {
+  if (this == &other) return *this;
+  drop();
+  state_ = std::move(other.state_);
+  qp_ = std::exchange(other.qp_, nullptr);
+  return *this;
+}
+connection::~connection() { drop(); }
+
+void connection::drop() noexcept {
+  if (state_ == nullptr) return;
+  qp_ = nullptr;
+  state_->abort(errc::closed, "close");
+  scope& closer = state_->home().closer();
+  try {
+    closer.spawn(finish(std::move(state_)));
+  } catch (const std::bad_alloc&) {
+    // Then without waiting for the flushes: `ibv_destroy_qp` takes the memory from the device, too.
+    state_.reset();
+  }
+}
+
+task<> connection::close() { return close_state(state_.get()); }
+
+std::optional<failure> connection::why_lost() const noexcept {
+  if (is_open()) return std::nullopt;
+  failure f = qp().failure_reason().to_failure(local_hello().qpn);
+  f.detail = std::string_view{"peer " + peer().to_string()};
+  return f;
+}
+
+const socket_address& connection::local() const noexcept { return state_->local_address(); }
+const socket_address& connection::peer() const noexcept { return state_->peer_address(); }
+const handshake::hello& connection::local_hello() const noexcept { return state_->local_hello(); }
+const handshake::hello& connection::peer_hello() const noexcept { return state_->peer_hello(); }
+const handshake::agreement& connection::agreement() const noexcept { return state_->agreement(); }
+
+task<connection> connect(connection_resources resources, endpoint server,
+                         connection_options options) {
+  const std::chrono::milliseconds limit = options.connect_timeout;
+  result<connection> made =
+      co_await as_result(with_timeout(shake_hands(resources, server, options), limit));
+  if (!made.has_failure()) co_return std::move(made).value();
+  failure why = bootstrap::name_deadline(made.failure(), "connect", limit);
+  std::string detail = "to " + server.to_string();
+  if (!why.detail.empty()) detail.append(": ").append(why.detail.view());
+  why.detail = std::string_view{detail};
+  throw error{why};
+}
+
+}  // namespace cordma

@@ -1,0 +1,195 @@
+#include "connection_state.hpp"
+
+#include <cordma/coro/with_timeout.hpp>
+#include <cordma/version.hpp>
+
+#include <algorithm>
+
+namespace cordma::detail {
+namespace {
+
+/// How often `close` looks whether all that was posted has ended.
+constexpr std::chrono::milliseconds close_look{1};
+#define CORDMA_TEXT_OF(x) #x
+#define CORDMA_VERSION_TEXT(major, minor, patch) \
+  CORDMA_TEXT_OF(major) "." CORDMA_TEXT_OF(minor) "." CORDMA_TEXT_OF(patch)
+constexpr const char* library_text = "cordma " CORDMA_VERSION_TEXT(
+    CORDMA_VERSION_MAJOR, CORDMA_VERSION_MINOR, CORDMA_VERSION_PATCH);
+/// 8 bits in ibv_qp_attr.
+constexpr std::uint32_t rd_atomic_limit = 255;
+
+verbs::gid_entry chosen_gid(const verbs::context& ctx, const verbs::port_info& port,
+                            const connection_options& options, const socket_address& local) {
+  const verbs::gid_wish wish{
+      .index = options.gid_index,
+      .local_ip = verbs::gid_of(*local.data()),
+      .family = local.is_ipv6() ? verbs::ip_family::ipv6 : verbs::ip_family::ipv4};
+  return verbs::choose_gid(ctx.gid_table(port.number), wish).entry;
+}
+
+verbs::access granted(const verbs::context& ctx, verbs::access wanted) noexcept {
+  return ctx.limits().atomic == IBV_ATOMIC_NONE ? wanted & ~verbs::access::remote_atomic : wanted;
+}
+
+unsigned entries(const verbs::queue_pair_capabilities& caps) noexcept {
+  return caps.send_wr_max + caps.recv_wr_max;
+}
+
+}  // namespace
+
+verbs::port_info checked_port(const verbs::context& ctx, const connection_options& options) {
+  if (ctx.info().transport == IBV_TRANSPORT_IWARP) {
+    throw error{{.code = errc::not_supported,
+                 .call = "connect",
+                 .detail = "an iWARP device: its queue pairs are connected by rdma_cm only; use an "
+                           "InfiniBand or RoCE device"}};
+  }
+  const verbs::port_info port =
+      options.port == 0 ? ctx.active_port() : ctx.query_port(options.port);
+  check(options, ctx.limits(), port);
+  return port;
+}
+
+connection_state::connection_state(const connection_resources& r, const connection_options& options,
+                                   const socket_address& local)
+    : timer{&on_tick},
+      home_{r.home},
+      mode_{r.mode},
+      options_{options},
+      port_{checked_port(r.ctx, options)},
+      gid_{chosen_gid(r.ctx, port_, options, local)},
+      qp_{r.drivers.driver_for(entries(options.capabilities)), r.pd, options.capabilities,
+          port_.message_max_bytes},
+      local_{local} {
+  const verbs::access remote = granted(r.ctx, options.remote_access);
+  qp_.verbs().to_init(port_.number, options.pkey_index, remote);
+  const verbs::device_limits& limits = r.ctx.limits();
+  const std::uint32_t rd_atomic = options.rd_atomic_max.value_or(rd_atomic_limit);
+  local_hello_ = {
+      .layer = port_.is_ethernet() ? handshake::link_layer::ethernet
+                                   : handshake::link_layer::infiniband,
+      .gid_kind = gid_.type,
+      .mtu = port_.mtu_active,
+      .lid = port_.lid,
+      .gid = gid_.gid,
+      .qpn = qp_.verbs().num(),
+      .psn = handshake::random_psn(),
+      .rd_atomic_initiator = std::min({rd_atomic, limits.qp_init_rd_atom_max, rd_atomic_limit}),
+      .rd_atomic_responder = std::min({rd_atomic, limits.qp_rd_atom_max, rd_atomic_limit}),
+      .recv_wr_max = qp_.verbs().capabilities().recv_wr_max,
+      .allows_writes = verbs::allows(remote, verbs::access::remote_write),
+      .wants_heartbeat = options.heartbeat.enabled,
+      .message_max_bytes = port_.message_max_bytes,
+      .library = library_text};
+}
+
+connection_state::~connection_state() = default;
+
+void connection_state::agree(const handshake::hello& remote) {
+  peer_hello_ = remote;
+  agreement_ = handshake::negotiate(local_hello_, remote, gid_.index);
+  agreement_.rtr.min_rnr_timer = options_.min_rnr_timer;
+  agreement_.rts.timeout = options_.timeout;
+  agreement_.rts.retry_cnt = options_.retry_cnt;
+  agreement_.rts.rnr_retry = options_.rnr_retry;
+  qp_.verbs().to_rtr(agreement_.rtr);
+  qp_.verbs().to_rts(agreement_.rts);
+}
+
+void connection_state::watch_over(tcp_stream stream) {
+  peer_ = stream.peer_address();
+  stream_.emplace(std::move(stream));
+  failure_watch_.emplace(*this);
+  if (failure_watch_->wait.start(*failure_watch_, {&home_, {}})) stream_->shut_down_writing();
+  if (options_.heartbeat.enabled && peer_hello_.allows_writes) {
+    home_.arm(*this, home_.now() + options_.heartbeat.interval);
+  }
+  socket_watch_.emplace(*this, stream_->fd());  // May fire from now on.
+}
+
+void connection_state::abort(errc code, const char* call) noexcept {
+  disarm();
+  qp_.abort({.code = code, .call = call});
+  if (stream_) stream_->shut_down_writing();
+}
+
+void connection_state::on_hang_up(fd_watch& watch) noexcept {
+  static_cast<socket_watch&>(watch).state.peer_hung_up();
+}
+
+/// What the peer sent before it closed has arrived: its side of the connection saw it acknowledged.
+void connection_state::peer_hung_up() noexcept {
+  if (!is_manual()) reap_all();
+  abort(errc::disconnected, "hang_up");
+  peer_gone_.set();
+}
+
+/// All that is in the queue now, and not what comes meanwhile for others.
+void connection_state::reap_all() noexcept {
+  const std::size_t there_at_most = qp_.driver().verbs().capacity();
+  for (std::size_t reaped = 0; reaped < there_at_most;) {
+    const std::size_t n = qp_.driver().reap();
+    if (n == 0) return;
+    reaped += n;
+  }
+}
+
+/// The queue pair broke, and the peer's may not know: the end of the stream tells it.
+std::coroutine_handle<> connection_state::on_failure(waiter& watch) noexcept {
+  connection_state& state = static_cast<failure_watch&>(watch).state;
+  state.disarm();
+  state.stream_->shut_down_writing();
+  return std::noop_coroutine();
+}
+
+void connection_state::on_tick(timer& self) noexcept {
+  static_cast<connection_state&>(self).tick();
+}
+
+void connection_state::tick() noexcept {
+  if (qp_.has_failed()) return;
+  if (beat_ && !beat_->has_ended()) {
+    // In manual mode it may have ended long ago: only the program's `poll` would tell.
+    if (!is_manual() && ++missed_ >= options_.heartbeat.misses) {
+      return abort(errc::disconnected, "heartbeat");
+    }
+  } else {
+    const std::uint32_t posted = qp_.sends().posted_total();
+    if (posted == posted_before_ && qp_.sends().is_idle()) beat();
+  }
+  posted_before_ = qp_.sends().posted_total();
+  home_.arm(*this, home_.now() + options_.heartbeat.interval);
+}
+
+/// A WRITE of nothing names no memory and wakes nobody; its acknowledgement says that the peer's
+/// device is there, and has our queue pair's other end.
+void connection_state::beat() noexcept {
+  missed_ = 0;
+  beat_.emplace(qp_.post(cordma::write(const_local_mr_slice{}, remote_mr_slice{})));
+}
+
+task<> connection_state::close() {
+  const time_point deadline = home_.now() + options_.close_deadline;
+  if (!qp_.has_failed()) {
+    // Ends unsignaled requests before it, which nothing else might.
+    if (peer_hello_.allows_writes && !qp_.sends().is_idle()) beat();
+    while (!qp_.has_failed() && !qp_.sends().is_idle() && home_.now() < deadline) {
+      co_await sleep_for(close_look);
+    }
+    stream_->shut_down_writing();
+    const auto answer =
+        co_await as_result(with_timeout(peer_gone_.wait(), options_.close_deadline));
+    if (answer.is_cancelled()) throw cancelled{};
+    abort(errc::disconnected, "close");
+  }
+  co_await drain();
+}
+
+task<> connection_state::drain() {
+  if (is_manual()) co_return;
+  const auto drained =
+      co_await as_result(with_timeout(qp_.drained_event().wait(), options_.close_deadline));
+  if (drained.is_cancelled()) throw cancelled{};
+}
+
+}  // namespace cordma::detail

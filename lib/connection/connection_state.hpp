@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cordma/connection/connection.hpp>
+#include <cordma/io/tcp.hpp>
+
+#include <optional>
+
+namespace cordma::detail {
+
+/// What a connection owns: queue pair, socket, and what watches over both. It is made before the
+/// handshake, stays where it is, and is destroyed by the closer.
+class connection_state : private timer {
+ public:
+  /// A queue pair in INIT, and the hello that describes it. `local`: of the bootstrap socket.
+  connection_state(const connection_resources& resources, const connection_options& options,
+                   const socket_address& local);
+  connection_state(const connection_state&) = delete;
+  connection_state& operator=(const connection_state&) = delete;
+  ~connection_state();
+
+  /// To RTR and RTS, as `remote` and we agree. \errors errc::incompatible_peer; the verbs'.
+  void agree(const handshake::hello& remote);
+  /// Both sides accepted: from now on the socket, the heartbeat and the queue pair are watched.
+  void watch_over(tcp_stream stream);
+
+  /// Ends what waits, and tells the peer.
+  void abort(errc code, const char* call) noexcept;
+  /// Waits for what was posted, then for the peer's answer.
+  task<> close();
+  /// Until the device has given back what was posted, or a deadline.
+  task<> drain();
+
+  [[nodiscard]] queue_pair& qp() noexcept { return qp_; }
+  [[nodiscard]] executor& home() const noexcept { return home_; }
+  [[nodiscard]] const socket_address& local_address() const noexcept { return local_; }
+  [[nodiscard]] const socket_address& peer_address() const noexcept { return peer_; }
+  [[nodiscard]] const handshake::hello& local_hello() const noexcept { return local_hello_; }
+  [[nodiscard]] const handshake::hello& peer_hello() const noexcept { return peer_hello_; }
+  [[nodiscard]] const handshake::agreement& agreement() const noexcept { return agreement_; }
+
+ private:
+  struct socket_watch : fd_watch {
+    socket_watch(connection_state& s, int fd)
+        : fd_watch{s.home_, fd, fd_events::hang_up, &on_hang_up}, state{s} {}
+    connection_state& state;
+  };
+  /// Waits for the queue pair's failure, without a coroutine.
+  struct failure_watch : waiter {
+    explicit failure_watch(connection_state& s) noexcept
+        : waiter{&on_failure}, state{s}, wait{s.qp_.failed_event().wait()} {}
+    connection_state& state;
+    event::wait_op wait;
+  };
+
+  static void on_hang_up(fd_watch& watch) noexcept;
+  static std::coroutine_handle<> on_failure(waiter& watch) noexcept;
+  static void on_tick(timer& self) noexcept;
+  void peer_hung_up() noexcept;
+  void reap_all() noexcept;
+  void tick() noexcept;
+  void beat() noexcept;
+  [[nodiscard]] bool is_manual() const noexcept { return mode_ == completion_mode::manual; }
+
+  executor& home_;
+  const completion_mode mode_;
+  const connection_options options_;
+  const verbs::port_info port_;
+  const verbs::gid_entry gid_;
+  queue_pair qp_;
+  const socket_address local_;
+  socket_address peer_;
+  handshake::hello local_hello_;
+  handshake::hello peer_hello_;
+  handshake::agreement agreement_;
+
+  event peer_gone_;
+  std::optional<tcp_stream> stream_;
+  // After what they watch: they go first.
+  std::optional<socket_watch> socket_watch_;
+  std::optional<failure_watch> failure_watch_;
+
+  std::optional<request_op<write_request<1>>> beat_;
+  unsigned missed_ = 0;
+  std::uint32_t posted_before_ = 0;  // Requests, at the last tick.
+};
+
+/// The port that `options` name, checked with all the rest of them.
+verbs::port_info checked_port(const verbs::context& ctx, const connection_options& options);
+
+}  // namespace cordma::detail

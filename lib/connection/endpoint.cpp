@@ -1,0 +1,51 @@
+#include <cordma/connection/endpoint.hpp>
+
+#include <cordma/base/error.hpp>
+
+#include <cerrno>
+#include <charconv>
+
+namespace cordma {
+namespace {
+
+[[noreturn]] void throw_malformed(std::string_view text, const char* why) {
+  std::string detail{"\""};
+  detail.append(text.substr(0, 100)).append("\": ").append(why);
+  throw error{errno_failure(EINVAL, "endpoint::parse", {}, std::string_view{detail})};
+}
+
+}  // namespace
+
+endpoint endpoint::parse(std::string_view text) {
+  std::string_view host = text;
+  std::string_view rest;
+  if (text.starts_with('[')) {
+    const std::size_t end = text.find(']');
+    if (end == text.npos) throw_malformed(text, "no ']' after the IPv6 address");
+    host = text.substr(1, end - 1);
+    rest = text.substr(end + 1);
+  } else {
+    const std::size_t colon = text.find(':');
+    if (colon != text.npos && text.find(':', colon + 1) != text.npos) {
+      throw_malformed(text, "an IPv6 address stands in brackets: [::1]:7471");
+    }
+    host = text.substr(0, colon);
+    if (colon != text.npos) rest = text.substr(colon);
+  }
+  if (host.empty()) throw_malformed(text, "no host; write host:port");
+  if (!rest.starts_with(':')) throw_malformed(text, "no port; write host:port");
+  rest.remove_prefix(1);
+  std::uint16_t port = 0;
+  const auto [end, failed] = std::from_chars(rest.data(), rest.data() + rest.size(), port);
+  if (failed != std::errc{} || end != rest.data() + rest.size()) {
+    throw_malformed(text, "the port is not a number from 0 to 65535");
+  }
+  return {std::string{host}, port};
+}
+
+std::string endpoint::to_string() const {
+  const bool is_ipv6 = host.find(':') != host.npos;
+  return (is_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+}  // namespace cordma

@@ -1,0 +1,265 @@
+#include <cordma/connection/handshake.hpp>
+
+#include <cordma/version.hpp>
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+
+namespace cordma::handshake {
+namespace {
+
+constexpr std::uint32_t magic = 0x43524d41;  // "CRMA"
+constexpr std::uint32_t max_24_bits = (1u << 24) - 1;
+constexpr std::uint32_t rd_atomic_limit = 255;  // 8 bits in ibv_qp_attr.
+
+enum class kind : std::uint8_t { hello = 1, verdict = 2 };
+
+// Where the fields are; docs/handshake.md says the same in words.
+namespace at {
+constexpr std::size_t magic = 0, major = 4, minor = 5, length = 6, kind = 8;
+constexpr std::size_t layer = 9, gid_kind = 10, mtu = 11, transport = 12, lid = 14, gid = 16;
+constexpr std::size_t qpn = 32, psn = 36, rd_initiator = 40, rd_responder = 44, recv_wr_max = 48;
+constexpr std::size_t flags = 52, message_max = 56, library = 64;
+constexpr std::size_t code = 9, text = 16;
+}  // namespace at
+constexpr std::size_t library_bytes = 32;
+constexpr std::uint32_t flag_allows_writes = 1;
+constexpr std::uint32_t flag_wants_heartbeat = 2;
+
+using bytes = std::span<const std::byte>;
+
+template <class T>
+void put(frame_bytes_t& out, std::size_t offset, T value) noexcept {
+  for (std::size_t i = sizeof(T); i-- > 0; value = T(value >> 7 >> 1)) {
+    out[offset + i] = std::byte(value & 0xff);
+  }
+}
+
+template <class T>
+T get(bytes in, std::size_t offset) noexcept {
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < sizeof(T); ++i) {
+    value = value << 8 | std::to_integer<std::uint64_t>(in[offset + i]);
+  }
+  return T(value);
+}
+
+void put_text(frame_bytes_t& out, std::size_t offset, std::string_view text) noexcept {
+  std::memcpy(out.data() + offset, text.data(), text.size());
+}
+
+/// Up to the first NUL; what a peer sends ends up in logs and on terminals, so only what prints.
+template <std::size_t N>
+fixed_text<N> get_text(bytes in, std::size_t offset) noexcept {
+  std::array<char, N> text;
+  std::size_t size = 0;
+  for (; size < N && in[offset + size] != std::byte{0}; ++size) {
+    const char c = char(in[offset + size]);
+    text[size] = c >= ' ' && c <= '~' ? c : '?';
+  }
+  return std::string_view{text.data(), size};
+}
+
+[[gnu::format(printf, 2, 3)]] [[noreturn]] void fail(errc code, const char* format, ...) {
+  char text[240];
+  va_list values;
+  va_start(values, format);
+  std::vsnprintf(text, sizeof text, format, values);
+  va_end(values);
+  throw error{{.code = code, .call = "handshake", .detail = text}};
+}
+
+frame_bytes_t begin(kind k) noexcept {
+  frame_bytes_t out{};
+  put(out, at::magic, magic);
+  put(out, at::major, version_major);
+  put(out, at::minor, version_minor);
+  put(out, at::length, std::uint16_t{frame_bytes});
+  put(out, at::kind, std::uint8_t(k));
+  return out;
+}
+
+/// Reads a field that must lie in [low, high].
+template <class T>
+T get_in(bytes in, std::size_t offset, const char* name, std::uint64_t low, std::uint64_t high) {
+  const T value = get<T>(in, offset);
+  if (value < low || value > high) {
+    fail(errc::bad_handshake, "%s %llu is not between %llu and %llu", name,
+         static_cast<unsigned long long>(value), static_cast<unsigned long long>(low),
+         static_cast<unsigned long long>(high));
+  }
+  return value;
+}
+
+hello decode_hello(bytes in) {
+  hello h;
+  h.minor = get<std::uint8_t>(in, at::minor);
+  h.layer = link_layer(get_in<std::uint8_t>(in, at::layer, "link layer", 1, 2));
+  h.gid_kind = verbs::gid_type(get_in<std::uint8_t>(in, at::gid_kind, "GID type", 0, 2));
+  h.mtu = ibv_mtu(get_in<std::uint8_t>(in, at::mtu, "MTU", IBV_MTU_256, IBV_MTU_4096));
+  h.transport_kind = transport(get_in<std::uint8_t>(in, at::transport, "transport", 1, 2));
+  h.lid = get<std::uint16_t>(in, at::lid);
+  std::memcpy(h.gid.raw, in.data() + at::gid, sizeof h.gid.raw);
+  h.qpn = get_in<std::uint32_t>(in, at::qpn, "QPN", 2, max_24_bits);  // 0, 1: management.
+  h.psn = get_in<std::uint32_t>(in, at::psn, "PSN", 0, max_24_bits);
+  h.rd_atomic_initiator = get_in<std::uint32_t>(in, at::rd_initiator, "rd_atomic (initiator)", 0,
+                                                rd_atomic_limit);
+  h.rd_atomic_responder = get_in<std::uint32_t>(in, at::rd_responder, "rd_atomic (responder)", 0,
+                                                rd_atomic_limit);
+  h.recv_wr_max = get_in<std::uint32_t>(in, at::recv_wr_max, "receive depth", 1, UINT32_MAX);
+  const auto flags = get<std::uint32_t>(in, at::flags);  // Bits we don't know: a later minor's.
+  h.allows_writes = (flags & flag_allows_writes) != 0;
+  h.wants_heartbeat = (flags & flag_wants_heartbeat) != 0;
+  h.message_max_bytes =
+      get_in<std::uint64_t>(in, at::message_max, "message limit", 1, UINT32_MAX);
+  h.library = get_text<library_bytes>(in, at::library);
+
+  const bool has_gid = !verbs::same_gid(h.gid, {});
+  if (h.layer == link_layer::ethernet && !has_gid) {
+    fail(errc::bad_handshake, "a zero GID on an Ethernet port");
+  }
+  if (h.layer == link_layer::infiniband && !has_gid && h.lid == 0) {
+    fail(errc::bad_handshake, "neither a LID nor a GID");
+  }
+  return h;
+}
+
+/// What a refusal may say: anything else would let a peer pass off an error of ours.
+bool is_of_a_handshake(errc code) noexcept {
+  return code == errc::bad_handshake || code == errc::incompatible_peer ||
+         code == errc::timed_out || code == errc::closed;
+}
+
+}  // namespace
+
+const char* to_string(link_layer layer) noexcept {
+  return layer == link_layer::ethernet ? "Ethernet" : "InfiniBand";
+}
+
+const char* to_string(transport kind) noexcept {
+  return kind == transport::iwarp ? "iWARP" : "InfiniBand";
+}
+
+verdict verdict::refused(const failure& why) noexcept {
+  const bool is_ours = why.code.category() == errc_category();
+  const errc code = is_ours ? errc(why.code.value()) : errc::refused;
+  verdict v{.code = std::uint8_t(is_of_a_handshake(code) ? code : errc::refused)};
+  v.text = why.detail.empty() ? std::string_view{why.call} : why.detail.view();
+  return v;
+}
+
+failure verdict::to_failure() const noexcept {
+  const errc known = is_of_a_handshake(errc{code}) ? errc{code} : errc::refused;
+  char detail[160];
+  std::snprintf(detail, sizeof detail, "the peer says: %.*s", int(text.view().size()),
+                text.view().data());
+  return {.code = known, .call = "handshake", .detail = detail};
+}
+
+frame_bytes_t encode(const hello& h) noexcept {
+  frame_bytes_t out = begin(kind::hello);
+  put(out, at::layer, std::uint8_t(h.layer));
+  put(out, at::gid_kind, std::uint8_t(h.gid_kind));
+  put(out, at::mtu, std::uint8_t(h.mtu));
+  put(out, at::transport, std::uint8_t(h.transport_kind));
+  put(out, at::lid, h.lid);
+  std::memcpy(out.data() + at::gid, h.gid.raw, sizeof h.gid.raw);
+  put(out, at::qpn, h.qpn);
+  put(out, at::psn, h.psn);
+  put(out, at::rd_initiator, h.rd_atomic_initiator);
+  put(out, at::rd_responder, h.rd_atomic_responder);
+  put(out, at::recv_wr_max, h.recv_wr_max);
+  put(out, at::flags,
+      (h.allows_writes ? flag_allows_writes : 0u) | (h.wants_heartbeat ? flag_wants_heartbeat : 0u));
+  put(out, at::message_max, h.message_max_bytes);
+  put_text(out, at::library, h.library.view());
+  return out;
+}
+
+frame_bytes_t encode(const verdict& v) noexcept {
+  frame_bytes_t out = begin(kind::verdict);
+  put(out, at::code, v.code);
+  put_text(out, at::text, v.text.view());
+  return out;
+}
+
+void check_preamble(std::span<const std::byte, preamble_bytes> in) {
+  if (get<std::uint32_t>(in, at::magic) != magic) {
+    fail(errc::bad_handshake,
+         "it begins with 0x%08x, a cordma handshake with 0x%08x: another program's port?",
+         get<std::uint32_t>(in, at::magic), magic);
+  }
+  const auto major = get<std::uint8_t>(in, at::major);
+  if (major != version_major) {
+    fail(errc::incompatible_peer,
+         "the peer speaks handshake version %u.%u, we %u.%u: use the same major version on both",
+         unsigned{major}, unsigned{get<std::uint8_t>(in, at::minor)}, unsigned{version_major},
+         unsigned{version_minor});
+  }
+  if (const auto length = get<std::uint16_t>(in, at::length); length != frame_bytes) {
+    fail(errc::bad_handshake, "a frame of %u bytes, %zu are right", unsigned{length}, frame_bytes);
+  }
+}
+
+frame decode(std::span<const std::byte> in) {
+  if (in.size() != frame_bytes) {
+    fail(errc::bad_handshake, "a frame of %zu bytes, %zu are right", in.size(), frame_bytes);
+  }
+  check_preamble(in.first<preamble_bytes>());
+  switch (kind{get<std::uint8_t>(in, at::kind)}) {
+    case kind::hello: return decode_hello(in);
+    case kind::verdict:
+      return verdict{.code = get<std::uint8_t>(in, at::code),
+                     .text = get_text<refusal_text_max>(in, at::text)};
+  }
+  fail(errc::bad_handshake, "frame kind %u is none of 1 (hello), 2 (verdict)",
+       unsigned{get<std::uint8_t>(in, at::kind)});
+}
+
+agreement negotiate(const hello& local, const hello& remote, std::uint32_t gid_index) {
+  for (const hello* side : {&local, &remote}) {
+    if (side->transport_kind == transport::infiniband) continue;
+    fail(errc::incompatible_peer,
+         "transport %s here, %s there: a queue pair is set up for InfiniBand or RoCE only",
+         to_string(local.transport_kind), to_string(remote.transport_kind));
+  }
+  if (local.layer != remote.layer) {
+    fail(errc::incompatible_peer, "link layer %s here, %s there: choose ports of one network",
+         to_string(local.layer), to_string(remote.layer));
+  }
+  const bool is_ethernet = local.layer == link_layer::ethernet;
+  if (is_ethernet && local.gid_kind != remote.gid_kind) {
+    fail(errc::incompatible_peer, "GID type %s here, %s there: set gid_index on one side",
+         verbs::to_string(local.gid_kind), verbs::to_string(remote.gid_kind));
+  }
+  agreement a;
+  // The first 8 bytes are the subnet prefix: within one subnet the LID is enough, and costs no GRH.
+  const bool same_subnet = std::memcmp(local.gid.raw, remote.gid.raw, 8) == 0;
+  const bool by_lid = !is_ethernet && remote.lid != 0 && same_subnet;
+  a.rtr.peer = by_lid ? verbs::address_vector::by_lid(remote.lid)
+                      : verbs::address_vector::by_gid(remote.gid, gid_index, remote.lid);
+  a.rtr.path_mtu = std::min(local.mtu, remote.mtu);
+  a.rtr.dest_qpn = remote.qpn;
+  a.rtr.rq_psn = remote.psn;
+  a.rtr.dest_rd_atomic_max = std::min(local.rd_atomic_responder, remote.rd_atomic_initiator);
+  a.rts.sq_psn = local.psn;
+  a.rts.rd_atomic_max = std::min(local.rd_atomic_initiator, remote.rd_atomic_responder);
+  return a;
+}
+
+std::uint32_t random_psn() {
+  std::uint32_t value = 0;
+  // Up to 256 bytes come whole and uninterrupted once the kernel has its entropy (getrandom(2)).
+  while (::getrandom(&value, sizeof value, 0) != ssize_t{sizeof value}) {
+    if (errno != EINTR) throw error{errno_failure(errno, "getrandom")};
+  }
+  return value & max_24_bits;
+}
+
+}  // namespace cordma::handshake

@@ -1,0 +1,106 @@
+#include <cordma/connection/listener.hpp>
+
+#include "connection_state.hpp"
+
+namespace cordma {
+
+namespace detail {
+
+class listener_state final : public handshake_server<connection> {
+ public:
+  listener_state(const connection_resources& resources, const socket_address& local,
+                 const connection_options& options, const listener_options& limits)
+      : handshake_server{resources.home, local, limits}, resources_{resources}, options_{options} {}
+
+  [[nodiscard]] executor& home() const noexcept { return resources_.home; }
+
+ private:
+  task<connection> shake_hands(tcp_stream& stream) override {
+    const handshake::hello remote = co_await bootstrap::read_hello(stream);
+    auto state = std::make_unique<connection_state>(resources_, options_, stream.local_address());
+    // Ready to receive before the client knows where: it may send as soon as it has our hello.
+    state->agree(remote);
+    co_await bootstrap::send_hello(stream, state->local_hello());
+    co_await bootstrap::read_acceptance(stream);
+    co_await bootstrap::send_acceptance(stream);
+    state->watch_over(std::move(stream));
+    co_return connection{std::move(state)};
+  }
+
+  connection_resources resources_;
+  connection_options options_;
+};
+
+}  // namespace detail
+
+namespace {
+
+task<> finish(std::unique_ptr<detail::listener_state> state) {
+  static_cast<void>(co_await as_result(state->join()));
+}
+
+task<connection> next_of(detail::listener_state& state) {
+  std::optional<connection> next = co_await state.accept();
+  if (!next) throw error{{.code = errc::closed, .call = "accept"}};
+  co_return std::move(*next);
+}
+
+socket_address address_of(const endpoint& local) {
+  if (local.host.empty()) return socket_address::loopback(local.port);
+  return socket_address::resolve(local.host, local.port).front();
+}
+
+std::unique_ptr<detail::listener_state> listen(const connection_resources& resources,
+                                               const endpoint& local,
+                                               const connection_options& options,
+                                               const listener_options& limits) {
+  static_cast<void>(detail::checked_port(resources.ctx, options));
+  return std::make_unique<detail::listener_state>(resources, address_of(local), options, limits);
+}
+
+}  // namespace
+
+listener::listener(connection_resources resources, const endpoint& local,
+                   const connection_options& options, const listener_options& limits)
+    : state_{listen(resources, local, options, limits)} {
+  state_->start();
+}
+listener::listener(listener&& other) noexcept = default;
+listener& listener::operator=(listener&& other) noexcept {
+  if (this == &other) return *this;
+  drop();
+  state_ = std::move(other.state_);
+  return *this;
+}
+listener::~listener() { drop(); }
+
+void listener::drop() noexcept {
+  if (state_ == nullptr) return;
+  state_->close();
+  scope& closer = state_->home().closer();
+  closer.spawn(finish(std::move(state_)));
+}
+
+task<connection> listener::accept() {
+  CORDMA_ASSERT(state_ != nullptr, "used a listener that was moved from");
+  return next_of(*state_);
+}
+
+void listener::close() noexcept {
+  if (state_ != nullptr) state_->close();
+}
+
+endpoint listener::local_endpoint() const {
+  const socket_address address = state_->local_address();
+  std::string host = address.to_string();
+  host.erase(host.rfind(':'));
+  if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
+  return {host, address.port()};
+}
+
+const listener_counters& listener::counters() const noexcept { return state_->counters(); }
+const std::optional<failure>& listener::last_rejection() const noexcept {
+  return state_->last_rejection();
+}
+
+}  // namespace cordma

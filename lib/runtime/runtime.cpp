@@ -1,0 +1,77 @@
+#include <cordma/runtime/runtime.hpp>
+
+#include <algorithm>
+
+namespace cordma {
+namespace {
+
+/// Devices round a queue's depth up: what is asked for is at least half of what is given.
+constexpr unsigned rounding = 2;
+
+connection_options defaults(const runtime_options& options) {
+  connection_options o = options.connections;
+  if (options.port != 0) o.port = options.port;
+  if (options.gid_index) o.gid_index = options.gid_index;
+  return o;
+}
+
+}  // namespace
+
+runtime::runtime(runtime_options options)
+    : completions_{.depth = options.cq_depth,
+                   .mode = options.mode,
+                   .poll_batch = options.poll_batch},
+      connection_defaults_{defaults(options)},
+      executor_{std::move(options.executor)},
+      context_{options.device},
+      pd_{context_},
+      events_{executor_, context_} {
+  add_driver(completions_.depth);
+}
+
+runtime::~runtime() {
+  // What was dropped after the last `run`.
+  if (executor_.closer().running() > 0) executor_.run(current_environment());
+  for (const auto& driver : drivers_) events_.remove(*driver);
+}
+
+task<connection> runtime::connect(endpoint server) {
+  return connect(std::move(server), connection_defaults_);
+}
+task<connection> runtime::connect(endpoint server, connection_options options) {
+  return cordma::connect(resources(), std::move(server), options);
+}
+
+listener runtime::listen(const endpoint& local, const listener_options& limits) {
+  return listen(local, limits, connection_defaults_);
+}
+listener runtime::listen(const endpoint& local, const listener_options& limits,
+                         const connection_options& options) {
+  return listener{resources(), local, options, limits};
+}
+
+std::size_t runtime::poll() noexcept {
+  std::size_t reaped = 0;
+  for (const auto& driver : drivers_) reaped += driver->reap();
+  return reaped;
+}
+
+completion_queue_driver& runtime::driver_for(unsigned entries) {
+  const unsigned room = entries * rounding;
+  const auto has_room = [&](const auto& driver) { return driver->room() >= room; };
+  const auto found = std::find_if(drivers_.begin(), drivers_.end(), has_room);
+  if (found != drivers_.end()) return **found;
+  const unsigned most = context_.limits().cqe_max;
+  return add_driver(std::min(std::max(completions_.depth, room), std::max(most, entries)));
+}
+
+completion_queue_driver& runtime::add_driver(unsigned depth) {
+  completion_queue_options options = completions_;
+  options.depth = depth;
+  auto made = std::make_unique<completion_queue_driver>(executor_, context_, options);
+  drivers_.reserve(drivers_.size() + 1);
+  events_.add(*made);
+  return *drivers_.emplace_back(std::move(made));
+}
+
+}  // namespace cordma

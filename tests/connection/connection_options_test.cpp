@@ -1,0 +1,82 @@
+#include <cordma/connection/connection_options.hpp>
+
+#include <cordma/base/error.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <cmath>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+
+namespace {
+
+const verbs::device_limits limits{.qp_wr_max = 1000,
+                                  .sge_max = 16,
+                                  .qp_rd_atom_max = 16,
+                                  .qp_init_rd_atom_max = 8,
+                                  .port_count = 1};
+const verbs::port_info port{.number = 1, .gid_count = 4, .pkey_count = 2};
+
+}  // namespace
+
+TEST_CASE("the defaults fit a modest device", "[connection][N9]") {
+  CHECK_NOTHROW(check(connection_options{}, limits, port));
+}
+
+TEST_CASE("a lost peer shows within two seconds by default", "[connection]") {
+  const connection_options o;
+  CHECK(4.096e-6 * std::pow(2, o.timeout) * (o.retry_cnt + 1) <= 2.0);
+  CHECK(o.rnr_retry < 7);
+  CHECK(o.min_rnr_timer != 0);
+}
+
+TEST_CASE("an option above its limit is refused, both numbers named", "[connection][N9]") {
+  connection_options o;
+  const char* says = "";
+  SECTION("send depth") {
+    o.capabilities.send_wr_max = 1001;
+    says = "1001";
+  }
+  SECTION("P_Key") {
+    o.pkey_index = 2;
+    says = "pkey_index 2 is not between 0 and 1";
+  }
+  SECTION("GID") {
+    o.gid_index = 4;
+    says = "gid_index 4 is not between 0 and 3";
+  }
+  SECTION("rd_atomic") {
+    o.rd_atomic_max = 9;
+    says = "rd_atomic_max 9 is not between 0 and 8";
+  }
+  SECTION("retrying for ever without a receive") {
+    o.rnr_retry = 7;
+    says = "rnr_retry 7";
+  }
+  SECTION("waiting 655 ms for a receive") {
+    o.min_rnr_timer = 0;
+    says = "min_rnr_timer 0";
+  }
+  SECTION("waiting for ever for a packet") {
+    o.timeout = 0;
+    says = "timeout 0";
+  }
+  SECTION("a heartbeat without rest") {
+    o.heartbeat.interval = 0ms;
+    says = "heartbeat.interval (ms) 0";
+  }
+  SECTION("a heartbeat that misses nothing") {
+    o.heartbeat.misses = 0;
+    says = "heartbeat.misses 0";
+  }
+  SECTION("no time to connect") {
+    o.connect_timeout = 0ms;
+    says = "connect_timeout (ms) 0";
+  }
+  SECTION("no time to close") {
+    o.close_deadline = -1ms;
+    says = "close_deadline (ms) -1";
+  }
+  CHECK_THROWS_WITH(check(o, limits, port), Catch::Contains(says));
+}

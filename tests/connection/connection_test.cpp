@@ -1,0 +1,268 @@
+#include <cordma/connection/connection.hpp>
+
+#include "support/connected_pair.hpp"
+#include "support/verbs_faults.hpp"
+
+#include <cordma/coro/when_all.hpp>
+#include <cordma/coro/with_timeout.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <cstring>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+using test::connected_pair;
+
+namespace {
+
+task<> exchange(connected_pair& p) {
+  local_mr out = p.rt.memory().allocate_zeroed(64);
+  local_mr in = p.rt.memory().allocate_zeroed(64, test::all_access);
+  std::memcpy(out.bytes().data(), "from client", 11);
+  p.server.post_recv(in.slice(0, 32));
+  CHECK(co_await p.client.send(out.slice(0, 11)) == 11);
+  const message m = co_await p.server.next_message();
+  CHECK(m.size_bytes == 11);
+  CHECK(std::memcmp(in.bytes().data(), "from client", 11) == 0);
+
+  const remote_mr_slice remote = in.remote_slice();
+  CHECK(co_await p.client.write(out.slice(5, 6), remote.slice(32, 6)) == 6);
+  CHECK(std::memcmp(in.bytes().data() + 32, "client", 6) == 0);
+  CHECK(co_await p.client.read(out.slice(16, 4), remote.slice(0, 4)) == 4);
+  CHECK(std::memcmp(out.bytes().data() + 16, "from", 4) == 0);
+  CHECK(co_await p.client.compare_swap(remote.slice(48, 8), 0, 42) == 0);
+  CHECK(co_await p.client.fetch_add(remote.slice(48, 8), 1) == 42);
+}
+
+}  // namespace
+
+TEST_CASE("two ends connect by TCP, and move data both ways", "[connection][device][N1]") {
+  connected_pair p;
+  CHECK(p.client.is_open());
+  CHECK(p.client.peer() == p.server.local());
+  CHECK(p.client.local() == p.server.peer());
+  CHECK(p.client.qp().verbs().query_state() == verbs::queue_pair_state::rts);
+  p.rt.run(exchange(p));
+  std::swap(p.client, p.server);
+  p.rt.run(exchange(p));
+}
+
+namespace {
+
+/// How an operation ended: its error, or `operation_canceled` for a stop, or none.
+template <class Op>
+task<std::error_code> end_of(Op op) {
+  const auto outcome = co_await as_result(op);
+  if (outcome.is_cancelled()) co_return std::make_error_code(std::errc::operation_canceled);
+  co_return outcome.has_failure() ? outcome.failure().code : std::error_code{};
+}
+
+task<> set_free(connection& c) {
+  c = {};
+  co_return;
+}
+
+/// Every kind of wait there is on the client's side, and the one that ends them.
+std::array<std::error_code, 5> ends_of_all(connected_pair& p, task<> trigger, local_mr& memory) {
+  // The peer posted no receive: the first send is being retried, the others are behind it.
+  auto handle = p.client.post(send(memory.slice(0, 8)));
+  auto [a, b, c, d, e, f] = p.rt.run(
+      when_all(end_of(p.client.next_message()), end_of(p.client.recv(memory.slice(8, 8))),
+               end_of(p.client.send(memory.slice(0, 8))), end_of(std::move(handle)),
+               end_of(p.client.write(memory.slice(0, 8), memory.remote_slice().slice(16, 8))),
+               std::move(trigger)));
+  static_cast<void>(f);
+  return {a, b, c, d, e};
+}
+
+bool are_ends_of_a_lost_connection(const std::array<std::error_code, 5>& codes) {
+  return std::all_of(codes.begin(), codes.end(), [](const std::error_code& code) {
+    return code == errc::disconnected || code == wc_errc::flushed ||
+           code == wc_errc::rnr_retry_exceeded || code == wc_errc::retry_exceeded;
+  });
+}
+
+connection_options patient() {
+  connection_options o;
+  o.close_deadline = 300ms;
+  return o;
+}
+
+}  // namespace
+
+TEST_CASE("when the peer drops the connection, everything in flight ends", "[connection][device][C2]") {
+  connected_pair p{{}, patient(), patient()};
+  local_mr memory = p.rt.memory().allocate_zeroed(64, test::all_access);
+  const time_point start = p.rt.executor().now();
+  const auto codes = ends_of_all(p, set_free(p.server), memory);
+  CHECK(are_ends_of_a_lost_connection(codes));
+  CHECK(p.rt.executor().now() - start < 2s);
+  CHECK_FALSE(p.client.is_open());
+  REQUIRE(p.client.why_lost());
+  CHECK(p.client.why_lost()->to_string().find("peer 127.0.0.1:") != std::string::npos);
+}
+
+TEST_CASE("when the peer closes in order, everything in flight ends", "[connection][device][C2]") {
+  connected_pair p{{}, patient(), patient()};
+  local_mr memory = p.rt.memory().allocate_zeroed(64, test::all_access);
+  const time_point start = p.rt.executor().now();
+  CHECK(are_ends_of_a_lost_connection(ends_of_all(p, p.server.close(), memory)));
+  CHECK(p.rt.executor().now() - start < 2s);
+}
+
+TEST_CASE("when the connection is dropped, everything in flight ends as closed",
+          "[connection][device][C2][C3]") {
+  connected_pair p{{}, patient(), patient()};
+  local_mr memory = p.rt.memory().allocate_zeroed(64, test::all_access);
+  const auto codes = ends_of_all(p, set_free(p.client), memory);
+  for (const std::error_code& code : codes) CHECK(code == make_error_code(errc::closed));
+  CHECK(p.rt.executor().closer().running() == 0);
+  CHECK_FALSE(p.server.is_open());
+}
+
+TEST_CASE("when the queue pair breaks, everything in flight ends, on both sides",
+          "[connection][device][C2][R4]") {
+  connected_pair p{{}, patient(), patient()};
+  local_mr memory = p.rt.memory().allocate_zeroed(64, test::all_access);
+  auto break_it = [&]() -> task<> {
+    const remote_mr_slice nobodys{0x1000, 8, 0xdead00};
+    CHECK(co_await end_of(p.server.write(memory.slice(0, 8), nobodys)) ==
+          make_error_code(wc_errc::remote_access));
+  };
+  auto other_side = [&]() -> task<> {
+    const std::error_code code = co_await end_of(p.server.next_message());
+    CHECK(code == make_error_code(wc_errc::remote_access));
+  };
+  auto both = [&]() -> task<> { co_await when_all(break_it(), other_side()); };
+  const auto codes = ends_of_all(p, both(), memory);
+  for (const std::error_code& code : codes) CHECK(code);
+  CHECK_FALSE(p.client.is_open());
+  CHECK_FALSE(p.server.is_open());
+}
+
+TEST_CASE("a close lets what was posted finish, and loses no message", "[connection][device][C2]") {
+  connected_pair p;
+  local_mr memory = p.rt.memory().allocate_zeroed(4096, test::all_access);
+  for (int i = 0; i < 50; ++i) p.server.post_recv(memory.slice(0, 8));
+  auto send_and_close = [&]() -> task<> {
+    for (int i = 0; i < 49; ++i) {
+      static_cast<void>(p.client.post(send(memory.slice(8, 8), {.signaled = false})));
+    }
+    auto last = p.client.post(send(memory.slice(8, 8)));
+    co_await p.client.close();
+    CHECK(last.has_ended());
+    CHECK_FALSE(last.failed());
+  };
+  int received = 0;
+  auto receive_all = [&]() -> task<> {
+    for (;;) {
+      const auto m = co_await as_result(p.server.next_message());
+      if (!m.has_value()) {
+        CHECK(m.failure().code == make_error_code(errc::disconnected));
+        co_return;
+      }
+      ++received;
+    }
+  };
+  p.rt.run(when_all(send_and_close(), receive_all()));
+  CHECK(received == 50);
+  CHECK_FALSE(p.client.is_open());
+  // Idempotent, on both sides.
+  p.rt.run(p.client.close());
+  p.rt.run(p.server.close());
+  CHECK(p.rt.run(end_of(p.client.send(memory.slice(0, 8)))) == make_error_code(errc::disconnected));
+}
+
+TEST_CASE("both sides may close at once", "[connection][device][C2]") {
+  connected_pair p;
+  const time_point start = p.rt.executor().now();
+  p.rt.run(when_all(p.client.close(), p.server.close()));
+  CHECK(p.rt.executor().now() - start < 1s);
+}
+
+TEST_CASE("a connection may be moved while its operations wait", "[connection][device]") {
+  connected_pair p;
+  local_mr memory = p.rt.memory().allocate_zeroed(64, test::all_access);
+  auto move_then_send = [&]() -> task<> {
+    connection elsewhere = std::move(p.server);
+    p.server = std::move(elsewhere);
+    co_await p.client.send(memory.slice(0, 4));
+  };
+  p.server.post_recv(memory.slice(8, 8));
+  auto [m, sent] = p.rt.run(when_all(p.server.next_message(), move_then_send()));
+  CHECK(m.size_bytes == 4);
+  CHECK_FALSE(connection{});
+}
+
+TEST_CASE("each side gets the smaller MTU and rd_atomic of both", "[connection][device][N3]") {
+  connection_options few;
+  few.rd_atomic_max = 1;
+  connected_pair p{{}, {}, few};
+  CHECK(p.client.agreement().rts.rd_atomic_max == 1);
+  CHECK(p.client.agreement().rtr.dest_rd_atomic_max == 1);
+  CHECK(p.server.agreement().rts.rd_atomic_max == 1);
+  CHECK(p.client.agreement().rtr.path_mtu == p.client.local_hello().mtu);
+  CHECK(p.client.peer_hello().qpn == p.server.local_hello().qpn);
+  CHECK(p.server.peer_hello().psn == p.client.local_hello().psn);
+}
+
+TEST_CASE("capabilities above the device's are refused before anything is made, naming both",
+          "[connection][device][N9]") {
+  runtime rt{test::on_test_device()};
+  connection_options o;
+  o.capabilities.send_wr_max = rt.context().limits().qp_wr_max + 1;
+  const std::string both[] = {std::to_string(o.capabilities.send_wr_max),
+                              std::to_string(rt.context().limits().qp_wr_max)};
+  for (const std::string& number : both) {
+    CHECK_THROWS_WITH(rt.listen({}, {}, o), Catch::Contains(number));
+    CHECK_THROWS_WITH(rt.run(rt.connect({"127.0.0.1", 1}, o)), Catch::Contains(number));
+  }
+}
+
+TEST_CASE("a setup that fails at any verbs call is unwound, and the next one works",
+          "[connection][device][C5]") {
+  connected_pair p;
+  p.rt.run(when_all(p.client.close(), p.server.close()));
+  p.client = {};
+  p.server = {};
+  p.rt.run(current_environment());  // Until what was dropped is gone.
+  const auto before = verbs_faults::live_objects();
+
+  verbs_faults::fail_call(0, 0);
+  p.rt.run(p.open({}));
+  const unsigned steps = verbs_faults::calls_made();
+  p.client = {};
+  p.server = {};
+  p.rt.run(current_environment());
+  REQUIRE(verbs_faults::live_objects() == before);
+  REQUIRE(steps >= 8);  // Two queue pairs, through three states each.
+
+  for (unsigned k = 1; k <= steps; ++k) {
+    verbs_faults::fail_call(k, ENOMEM);
+    const auto outcome =
+        p.rt.run(as_result(p.rt.connect(p.door.local_endpoint())));
+    INFO("call " << k << ": " << verbs_faults::failed_call());
+    REQUIRE(outcome.has_failure());
+    p.rt.run(current_environment());
+    CHECK(verbs_faults::to_string(verbs_faults::live_objects()) ==
+          verbs_faults::to_string(before));
+  }
+  verbs_faults::fail_call(0, 0);
+  p.rt.run(p.open({}));
+  p.rt.run(exchange(p));
+}
+
+TEST_CASE("a connect that is stopped or times out at any moment is unwound",
+          "[connection][device][C5][N4]") {
+  connected_pair p;
+  for (int us = 0; us < 20'000; us += 500) {
+    const auto outcome = p.rt.run(as_result(with_timeout(
+        p.rt.connect(p.door.local_endpoint()), std::chrono::microseconds{us})));
+    if (outcome.has_failure()) CHECK(outcome.failure().code == make_error_code(errc::timed_out));
+  }
+  while (p.rt.run(as_result(with_timeout(p.door.accept(), 50ms))).has_value()) continue;
+  p.rt.run(p.open({}));
+  p.rt.run(exchange(p));
+}

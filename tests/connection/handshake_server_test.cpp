@@ -1,0 +1,188 @@
+#include <cordma/connection/handshake_server.hpp>
+
+#include <cordma/coro/when_all.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <functional>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+
+namespace {
+
+handshake::hello some_hello(std::uint32_t qpn) {
+  handshake::hello h{.qpn = qpn, .recv_wr_max = 1, .message_max_bytes = 1};
+  h.gid.raw[15] = 1;
+  return h;
+}
+
+/// Accepts whoever says hello properly; needs no device.
+class polite_server final : public handshake_server<handshake::hello> {
+ public:
+  using handshake_server::handshake_server;
+
+ private:
+  task<handshake::hello> shake_hands(tcp_stream& stream) override {
+    const handshake::hello remote = co_await bootstrap::read_hello(stream);
+    co_await bootstrap::send_hello(stream, some_hello(2));
+    co_await bootstrap::read_acceptance(stream);
+    co_await bootstrap::send_acceptance(stream);
+    co_return remote;
+  }
+};
+
+struct fixture {
+  explicit fixture(listener_options options = {.handshakes_max = 4, .handshake_timeout = 100ms})
+      : server{home, socket_address::loopback(0), options} {
+    server.start();
+  }
+  ~fixture() {
+    server.close();
+    static_cast<void>(home.run(as_result(server.join())));
+  }
+  tcp_stream dial() { return home.run(tcp_stream::connect(home, server.local_address())); }
+  executor home;
+  polite_server server;
+};
+
+task<> say(tcp_stream& s, std::vector<std::byte> bytes) { co_await s.write_all(bytes); }
+
+std::vector<std::byte> hello_bytes() {
+  const auto frame = handshake::encode(some_hello(7));
+  return {frame.begin(), frame.end()};
+}
+
+/// A proper client; gives the QPN that the server was told.
+task<std::uint32_t> shake(executor& home, socket_address where, std::uint32_t qpn) {
+  tcp_stream s = co_await tcp_stream::connect(home, where);
+  co_await bootstrap::send_hello(s, some_hello(qpn));
+  static_cast<void>(co_await bootstrap::read_hello(s));
+  co_await bootstrap::send_acceptance(s);
+  co_await bootstrap::read_acceptance(s);
+  co_return qpn;
+}
+
+task<failure> hear_refusal(tcp_stream& s) {
+  const auto heard = co_await as_result(bootstrap::read_hello(s));
+  co_return heard.has_failure() ? heard.failure() : failure{};
+}
+
+bool next_client_is_served(fixture& f) {
+  const std::uint32_t qpn = f.home.run(shake(f.home, f.server.local_address(), 99));
+  const auto taken = f.home.run(f.server.accept());
+  return taken && taken->qpn == qpn;
+}
+
+}  // namespace
+
+TEST_CASE("bad clients are told why in time, and the next is served", "[connection][N2]") {
+  fixture f;
+  tcp_stream bad = f.dial();
+  std::vector<std::byte> bytes = hello_bytes();
+  errc expected = errc::bad_handshake;
+  SECTION("garbage") { std::fill(bytes.begin(), bytes.end(), std::byte{0xa5}); }
+  SECTION("oversized, by its word") { bytes[6] = std::byte{1}; }
+  SECTION("oversized, by its deeds") { bytes.resize(1000); }
+  SECTION("another version") {
+    bytes[4] = std::byte{9};
+    expected = errc::incompatible_peer;
+  }
+  SECTION("short, then silent") {
+    bytes.resize(60);
+    expected = errc::timed_out;
+  }
+  SECTION("silent") {
+    bytes.clear();
+    expected = errc::timed_out;
+  }
+  f.home.run(say(bad, bytes));
+  if (bytes.size() == 1000) {
+    // The hello is fine; what follows it is no verdict.
+    static_cast<void>(f.home.run(bootstrap::read_hello(bad)));
+  }
+  CHECK(f.home.run(hear_refusal(bad)).code == make_error_code(expected));
+  CHECK(f.server.counters().rejected == 1);
+  REQUIRE(f.server.last_rejection());
+  CHECK(f.server.last_rejection()->code == make_error_code(expected));
+  CHECK(next_client_is_served(f));
+  CHECK(f.server.counters().completed == 1);
+}
+
+TEST_CASE("slow clients do not keep others waiting, up to handshakes_max of them",
+          "[connection][N2]") {
+  fixture f{{.handshakes_max = 4, .handshake_timeout = 10s}};
+  std::vector<tcp_stream> slow;
+  for (int i = 0; i < 3; ++i) slow.push_back(f.dial());
+  CHECK(next_client_is_served(f));
+}
+
+TEST_CASE("with handshakes_max slow clients the next waits for one deadline, no longer",
+          "[connection][N2]") {
+  fixture f{{.handshakes_max = 2, .handshake_timeout = 50ms}};
+  std::vector<tcp_stream> slow;
+  for (int i = 0; i < 2; ++i) slow.push_back(f.dial());
+  CHECK(next_client_is_served(f));
+}
+
+TEST_CASE("a client that drips a byte at a time meets the deadline all the same",
+          "[connection][N2]") {
+  fixture f{{.handshakes_max = 1, .handshake_timeout = 50ms}};
+  tcp_stream slow = f.dial();
+  const auto bytes = hello_bytes();
+  auto drip = [&]() -> task<> {
+    for (const std::byte& b : bytes) {
+      const result<void> sent = co_await as_result(slow.write_all({&b, 1}));
+      if (!sent.has_value()) co_return;
+      co_await sleep_for(5ms);
+    }
+  };
+  auto hear = [&]() -> task<failure> { co_return co_await hear_refusal(slow); };
+  auto [dripped, heard] = f.home.run(when_all(drip(), hear()));
+  CHECK(heard.code == make_error_code(errc::timed_out));
+}
+
+TEST_CASE("a client that connects and leaves is nobody's problem", "[connection][N4]") {
+  fixture f;
+  for (int i = 0; i < 20; ++i) static_cast<void>(f.dial());
+  CHECK(next_client_is_served(f));
+}
+
+TEST_CASE("connections that are ready wait for whoever accepts, in order", "[connection][N5]") {
+  fixture f;
+  for (std::uint32_t i = 2; i < 12; ++i) {
+    CHECK(f.home.run(shake(f.home, f.server.local_address(), i)) == i);
+  }
+  for (std::uint32_t i = 2; i < 12; ++i) CHECK(f.home.run(f.server.accept())->qpn == i);
+}
+
+TEST_CASE("accept times out, and a stop loses no connection", "[connection][N4][C7]") {
+  fixture f;
+  const auto none = f.home.run(as_result(with_timeout(f.server.accept(), 5ms)));
+  REQUIRE(none.has_failure());
+  CHECK(none.failure().code == make_error_code(errc::timed_out));
+  CHECK(next_client_is_served(f));
+}
+
+TEST_CASE("closing ends those who accept and those who shake hands", "[connection][C5]") {
+  fixture f;
+  tcp_stream halfway = f.dial();
+  f.home.run(say(halfway, hello_bytes()));
+  auto close = [&]() -> task<> {
+    f.server.close();
+    co_return;
+  };
+  auto [taken, closed] = f.home.run(when_all(f.server.accept(), close()));
+  CHECK_FALSE(taken);
+  static_cast<void>(f.home.run(as_result(f.server.join())));
+  CHECK_FALSE(f.home.run(f.server.accept()));
+}
+
+TEST_CASE("listener options out of range are refused, both numbers named", "[connection][N9]") {
+  CHECK_THROWS_WITH(check(listener_options{.handshakes_max = 0}),
+                    Catch::Contains("handshakes_max 0 is not between 1 and 4096"));
+  CHECK_THROWS_WITH(check(listener_options{.handshake_timeout = 0ms}),
+                    Catch::Contains("handshake_timeout (ms) 0"));
+  CHECK_THROWS_WITH(check(listener_options{.ready_max = 0}), Catch::Contains("ready_max 0"));
+  CHECK_THROWS_WITH(check(listener_options{.tcp_backlog = 0}), Catch::Contains("tcp_backlog 0"));
+}

@@ -1,0 +1,163 @@
+#include <cordma/connection/listener.hpp>
+
+#include "support/connected_pair.hpp"
+
+#include <cordma/coro/scope.hpp>
+#include <cordma/coro/when_all.hpp>
+#include <cordma/coro/with_timeout.hpp>
+
+#include <catch2/catch.hpp>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+using test::connected_pair;
+
+namespace {
+
+std::error_code code_of_connect(runtime& rt, const endpoint& where, connection_options o = {}) {
+  const auto outcome = rt.run(as_result(rt.connect(where, o)));
+  return outcome.has_failure() ? outcome.failure().code : std::error_code{};
+}
+
+/// A TCP server that speaks, or does not, and never shakes hands.
+task<> answer(tcp_listener& door, std::string_view words) {
+  tcp_stream s = co_await door.accept();
+  co_await s.write_all(std::as_bytes(std::span{words}));
+  co_await s.hang_up();
+}
+
+}  // namespace
+
+TEST_CASE("a listener is at loopback, on a port of its own, unless told otherwise",
+          "[connection][device]") {
+  runtime rt{test::on_test_device()};
+  const listener a = rt.listen();
+  const listener b = rt.listen({"127.0.0.1", 0});
+  CHECK(a.local_endpoint().host == "127.0.0.1");
+  CHECK(a.local_endpoint().port != 0);
+  CHECK(a.local_endpoint().port != b.local_endpoint().port);
+}
+
+TEST_CASE("a port in use is an error that names it", "[connection][device]") {
+  runtime rt{test::on_test_device()};
+  const listener first = rt.listen();
+  CHECK_THROWS_WITH(rt.listen(first.local_endpoint()),
+                    Catch::Contains(first.local_endpoint().to_string()));
+}
+
+TEST_CASE("where nobody listens, connect says so at once", "[connection][device]") {
+  runtime rt{test::on_test_device()};
+  endpoint gone;
+  {
+    const listener l = rt.listen();
+    gone = l.local_endpoint();
+  }
+  rt.run(current_environment());
+  CHECK_THROWS_WITH(rt.run(rt.connect(gone)), Catch::Contains(gone.to_string()) &&
+                                                  Catch::Contains("nobody listens"));
+}
+
+TEST_CASE("a server that is silent or speaks otherwise is an error in time",
+          "[connection][device][N2][N4]") {
+  runtime rt{test::on_test_device()};
+  tcp_listener door{rt.executor(), socket_address::loopback(0)};
+  const endpoint where{"127.0.0.1", door.local_address().port()};
+  connection_options o;
+  o.connect_timeout = 100ms;
+  const auto run = [&](std::string_view words) {
+    auto connect = [&]() -> task<std::error_code> {
+      const auto outcome = co_await as_result(rt.connect(where, o));
+      co_return outcome.failure().code;
+    };
+    auto [code, answered] = rt.run(when_all(connect(), answer(door, words)));
+    return code;
+  };
+  CHECK(run("") == make_error_code(errc::timed_out));
+  CHECK(run("220 smtp.example ESMTP\r\n") == make_error_code(errc::bad_handshake));
+  CHECK(run(std::string_view{"CRMA\2\0\0\200", 8}) == make_error_code(errc::incompatible_peer));
+}
+
+TEST_CASE("a garbage client does not keep the next from being served", "[connection][device][N2]") {
+  connected_pair p;
+  const socket_address where = socket_address::loopback(p.door.local_endpoint().port);
+  for (const std::string_view words : {"GET / HTTP/1.1\r\n\r\n", "CRMA", ""}) {
+    tcp_stream s = p.rt.run(tcp_stream::connect(p.rt.executor(), where));
+    p.rt.run(s.write_all(std::as_bytes(std::span{words})));
+  }
+  p.rt.run(p.open({}));
+  CHECK(p.client.is_open());
+  CHECK(p.door.counters().completed == 2);
+}
+
+TEST_CASE("accept times out and can be asked again", "[connection][device][N4]") {
+  runtime rt{test::on_test_device()};
+  listener door = rt.listen();
+  const auto none = rt.run(as_result(with_timeout(door.accept(), 5ms)));
+  REQUIRE(none.has_failure());
+  CHECK(none.failure().code == make_error_code(errc::timed_out));
+  auto [c, s] = rt.run(when_all(rt.connect(door.local_endpoint()), door.accept()));
+  CHECK(c.is_open());
+}
+
+TEST_CASE("closing or dropping a listener ends who accepts, and no connection",
+          "[connection][device][N4]") {
+  const bool is_dropped = GENERATE(false, true);
+  connected_pair p;
+  auto close = [&]() -> task<> {
+    p.door.close();
+    if (is_dropped) const listener gone = std::move(p.door);
+    co_return;
+  };
+  auto accept = [&]() -> task<std::error_code> {
+    const auto outcome = co_await as_result(p.door.accept());
+    co_return outcome.failure().code;
+  };
+  auto [code, closed] = p.rt.run(when_all(accept(), close()));
+  CHECK(code == make_error_code(errc::closed));
+  CHECK(p.client.is_open());
+  CHECK(p.server.is_open());
+}
+
+TEST_CASE("many connections share one listener and one executor", "[connection][device][N5]") {
+  constexpr int count = 100;
+  runtime rt{test::on_test_device()};
+  listener door = rt.listen();
+  local_mr memory = rt.memory().allocate_zeroed(8 * count);
+  int messages = 0;
+  auto serve = [&](connection c, int i) -> task<> {
+    const message m = co_await c.recv(memory.slice(std::size_t(i) * 8, 8));
+    messages += m.size_bytes == 8 ? 1 : 0;
+    co_await c.close();
+  };
+  auto client = [&]() -> task<> {
+    connection c = co_await rt.connect(door.local_endpoint());
+    local_mr mine = rt.memory().allocate_zeroed(8);
+    co_await c.send(mine.slice());
+    static_cast<void>(co_await as_result(c.next_message()));
+  };
+  auto serve_all = [&](scope& inner) -> task<> {
+    for (int i = 0; i < count; ++i) inner.spawn(client());
+    for (int i = 0; i < count; ++i) inner.spawn(serve(co_await door.accept(), i));
+  };
+  rt.run(with_scope(serve_all));
+  CHECK(messages == count);
+  CHECK(rt.completion_queue_count() > 1);
+  CHECK(rt.executor().closer().running() == 0);
+}
+
+TEST_CASE("a server that was restarted can be reconnected to", "[connection][device][N6]") {
+  connected_pair p;
+  const endpoint where = p.door.local_endpoint();
+  for (int i = 0; i < 3; ++i) {
+    { const listener gone = std::move(p.door); }
+    p.server = {};
+    p.rt.run(current_environment());
+    const auto lost = p.rt.run(as_result(p.client.next_message()));
+    CHECK(lost.failure().code == make_error_code(errc::disconnected));
+    CHECK(lost.failure().remedy() == remedy_kind::reconnect);
+    CHECK(code_of_connect(p.rt, where) == std::errc::connection_refused);
+    p.door = p.rt.listen(where);
+    p.rt.run(p.open({}));
+    CHECK(p.client.is_open());
+  }
+}

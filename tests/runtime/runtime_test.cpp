@@ -1,0 +1,100 @@
+#include <cordma/runtime/runtime.hpp>
+
+#include "support/connected_pair.hpp"
+
+#include <cordma/coro/when_all.hpp>
+
+#include <catch2/catch.hpp>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+using test::connected_pair;
+
+TEST_CASE("a device that is not there is an error that lists what is", "[runtime]") {
+  try {
+    runtime rt{{.device = "nonesuch0"}};
+    FAIL("made");
+  } catch (const error& e) {
+    CHECK(e.code() == make_error_code(errc::no_device));
+    for (const verbs::device_info& d : verbs::list_devices()) {
+      CHECK(std::string{e.what()}.find(d.name) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("a runtime opens the device it was told, and allocates for it", "[runtime][device]") {
+  runtime rt{test::on_test_device()};
+  if (!test::device_name().empty()) CHECK(rt.device_name() == test::device_name());
+  local_mr mr = rt.memory().allocate_zeroed(8);
+  CHECK(mr.size_bytes() == 8);
+  CHECK(std::to_integer<int>(mr.bytes()[7]) == 0);
+}
+
+TEST_CASE("options above the device's limits are refused, both numbers named",
+          "[runtime][device][N9]") {
+  runtime_options o;
+  unsigned most = 0;
+  {
+    runtime rt{test::on_test_device()};
+    most = rt.context().limits().cqe_max;
+  }
+  SECTION("cq_depth") {
+    o.cq_depth = most + 1;
+    CHECK_THROWS_WITH(runtime{test::on_test_device(std::move(o))},
+                      Catch::Contains(std::to_string(most + 1)) &&
+                          Catch::Contains(std::to_string(most)));
+  }
+  SECTION("poll_batch") {
+    o.poll_batch = 0;
+    CHECK_THROWS_WITH(runtime{test::on_test_device(std::move(o))},
+                      Catch::Contains("poll_batch 0"));
+  }
+  SECTION("port") {
+    o.port = 99;
+    runtime rt{test::on_test_device(std::move(o))};
+    CHECK_THROWS_WITH(rt.listen(), Catch::Contains("99"));
+  }
+  SECTION("gid_index") {
+    o.gid_index = 1'000'000;
+    runtime rt{test::on_test_device(std::move(o))};
+    CHECK_THROWS_WITH(rt.listen(), Catch::Contains("gid_index 1000000"));
+  }
+}
+
+TEST_CASE("connections work in every completion mode that needs no polling by hand",
+          "[runtime][device]") {
+  const auto mode = GENERATE(completion_mode::event, completion_mode::busy,
+                             completion_mode::adaptive);
+  connected_pair p{{.mode = mode}};
+  local_mr memory = p.rt.memory().allocate_zeroed(64, test::all_access);
+  auto [m, sent] = p.rt.run(
+      when_all(p.server.recv(memory.slice(0, 8)), p.client.send(memory.slice(8, 8))));
+  CHECK(m.size_bytes == 8);
+}
+
+TEST_CASE("in manual mode nothing completes before poll", "[runtime][device][E5]") {
+  connected_pair p{{.mode = completion_mode::manual}};
+  local_mr memory = p.rt.memory().allocate_zeroed(64, test::all_access);
+  auto handle = p.client.post(write(memory.slice(0, 8), memory.remote_slice().slice(8, 8)));
+  p.rt.run(p.rt.executor().sleep_for(20ms));
+  CHECK_FALSE(handle.has_ended());
+  auto poll = [&]() -> task<> {
+    while (p.rt.poll() == 0) co_await sleep_for(1ms);
+  };
+  p.rt.run(poll());
+  CHECK(handle.has_ended());
+  CHECK(p.rt.run(std::move(handle)) == 8);
+}
+
+TEST_CASE("a runtime finishes the closing of what was dropped after its last run",
+          "[runtime][device][C3]") {
+  for (int i = 0; i < 5; ++i) {
+    connected_pair p;
+    local_mr memory = p.rt.memory().allocate_zeroed(4096, test::all_access);
+    for (int n = 0; n < 10; ++n) p.server.post_recv(memory.slice(0, 8));
+    for (int n = 0; n < 20; ++n) {
+      static_cast<void>(p.client.post(send(memory.slice(8, 8))));
+    }
+  }
+  SUCCEED();
+}

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cordma/coro/when_all.hpp>
+#include <cordma/runtime/runtime.hpp>
+
+#include <cstdlib>
+#include <string>
+
+namespace cordma::test {
+
+/// The RDMA device that the [device] cases use.
+inline std::string device_name() {
+  const char* const name = std::getenv("CORDMA_TEST_DEVICE");
+  return name != nullptr ? name : "";
+}
+
+inline runtime_options on_test_device(runtime_options options = {}) {
+  options.device = device_name();
+  return options;
+}
+
+inline constexpr verbs::access all_access =
+    verbs::access::local_write | verbs::access::remote_write | verbs::access::remote_read |
+    verbs::access::remote_atomic;
+
+/// Two ends of one connection, made by a listener and a connect on one runtime.
+struct connected_pair {
+  explicit connected_pair(runtime_options options = {})
+      : connected_pair{std::move(options), connection_options{}, connection_options{}} {}
+  connected_pair(runtime_options options, const connection_options& of_client,
+                 const connection_options& of_server)
+      : rt{on_test_device(std::move(options))}, door{rt.listen({}, {}, of_server)} {
+    rt.run(open(of_client));
+  }
+
+  task<> open(connection_options of_client) {
+    auto [c, s] =
+        co_await when_all(rt.connect(door.local_endpoint(), of_client), door.accept());
+    client = std::move(c);
+    server = std::move(s);
+  }
+
+  runtime rt;
+  listener door;
+  connection client;
+  connection server;
+};
+
+}  // namespace cordma::test
