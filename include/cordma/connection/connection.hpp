@@ -56,18 +56,18 @@ class connection {
 
   // Awaited: `co_await conn.write(local, remote)`. Arguments as in
   // <cordma/transfer/work_request.hpp>.
-  auto send(const auto& local, request_flags f = {}) noexcept { return qp().send(local, f); }
-  auto send_with_imm(const auto& local, std::uint32_t immediate, request_flags f = {}) noexcept {
+  auto send(auto&& local, request_flags f = {}) noexcept { return qp().send(local, f); }
+  auto send_with_imm(auto&& local, std::uint32_t immediate, request_flags f = {}) noexcept {
     return qp().send_with_imm(local, immediate, f);
   }
-  auto write(const auto& local, const remote_mr_slice& remote, request_flags f = {}) noexcept {
+  auto write(auto&& local, const remote_mr_slice& remote, request_flags f = {}) noexcept {
     return qp().write(local, remote, f);
   }
-  auto write_with_imm(const auto& local, const remote_mr_slice& remote, std::uint32_t immediate,
+  auto write_with_imm(auto&& local, const remote_mr_slice& remote, std::uint32_t immediate,
                       request_flags f = {}) noexcept {
     return qp().write_with_imm(local, remote, immediate, f);
   }
-  auto read(const auto& local, const remote_mr_slice& remote, request_flags f = {}) noexcept {
+  auto read(auto&& local, const remote_mr_slice& remote, request_flags f = {}) noexcept {
     return qp().read(local, remote, f);
   }
   auto compare_swap(const remote_mr_slice& remote, std::uint64_t expected, std::uint64_t desired,
@@ -85,7 +85,7 @@ class connection {
   void post_recv(const local_mr_slice& buffer) { qp().post_recv(buffer); }
   void post_recv(std::span<const local_mr_slice> buffer) { qp().post_recv(buffer); }
   auto next_message() noexcept { return qp().next_message(); }
-  auto recv(const auto& buffer) noexcept { return qp().recv(buffer); }
+  auto recv(auto&& buffer) noexcept { return qp().recv(buffer); }
 
   /// Lets what was posted finish, tells the peer, waits for its answer, and ends what still waits
   /// (receives, mostly) with `errc::disconnected`. Each wait is bounded by `close_deadline`.

@@ -28,20 +28,20 @@ class queue_pair {
   request_op<Request> await(const Request& request) noexcept {
     return {sends_, request};
   }
-  auto send(const auto& local, request_flags f = {}) noexcept {
+  auto send(auto&& local, request_flags f = {}) noexcept {
     return await(cordma::send(local, f));
   }
-  auto send_with_imm(const auto& local, std::uint32_t immediate, request_flags f = {}) noexcept {
+  auto send_with_imm(auto&& local, std::uint32_t immediate, request_flags f = {}) noexcept {
     return await(cordma::send_with_imm(local, immediate, f));
   }
-  auto write(const auto& local, const remote_mr_slice& remote, request_flags f = {}) noexcept {
+  auto write(auto&& local, const remote_mr_slice& remote, request_flags f = {}) noexcept {
     return await(cordma::write(local, remote, f));
   }
-  auto write_with_imm(const auto& local, const remote_mr_slice& remote, std::uint32_t immediate,
+  auto write_with_imm(auto&& local, const remote_mr_slice& remote, std::uint32_t immediate,
                       request_flags f = {}) noexcept {
     return await(cordma::write_with_imm(local, remote, immediate, f));
   }
-  auto read(const auto& local, const remote_mr_slice& remote, request_flags f = {}) noexcept {
+  auto read(auto&& local, const remote_mr_slice& remote, request_flags f = {}) noexcept {
     return await(cordma::read(local, remote, f));
   }
   auto compare_swap(const remote_mr_slice& remote, std::uint64_t expected, std::uint64_t desired,
