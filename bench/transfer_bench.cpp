@@ -87,22 +87,22 @@ task<> receive_each(loopback& l, std::uint64_t n) {
 
 }  // namespace
 
-BENCH("transfer/write/64B", "What does co_await add to a small WRITE?") {
+BENCH_ON_DEVICE("transfer/write/64B", "What does co_await add to a small WRITE?") {
   loopback l{bench::device()};
   compare_each_depth(recorder, l, IBV_WR_RDMA_WRITE, &make_write);
 }
 
-BENCH("transfer/read/64B", "What does co_await add to a small READ?") {
+BENCH_ON_DEVICE("transfer/read/64B", "What does co_await add to a small READ?") {
   loopback l{bench::device()};
   compare_each_depth(recorder, l, IBV_WR_RDMA_READ, &make_read);
 }
 
-BENCH("transfer/fetch_add", "What does co_await add to an atomic?") {
+BENCH_ON_DEVICE("transfer/fetch_add", "What does co_await add to an atomic?") {
   loopback l{bench::device()};
   compare_each_depth(recorder, l, IBV_WR_ATOMIC_FETCH_AND_ADD, &make_add);
 }
 
-BENCH("transfer/send/64B", "What does co_await add to a small SEND and its receive?") {
+BENCH_ON_DEVICE("transfer/send/64B", "What does co_await add to a small SEND and its receive?") {
   loopback l{bench::device()};
   raw_request raw{l, IBV_WR_SEND};
   ibv_sge sge{.addr = reinterpret_cast<std::uint64_t>(l.remote.bytes().data()),

@@ -23,6 +23,7 @@ constexpr std::chrono::milliseconds round_length{5};
 struct entry {
   const char* name;
   const char* question;
+  where runs;
   void (*run)(recorder&);
 };
 std::vector<entry>& entries() {
@@ -127,8 +128,9 @@ void write_json(const std::string& path, const std::vector<figure>& figures) {
 
 }  // namespace
 
-registration::registration(const char* name, const char* question, void (*run)(recorder&)) {
-  entries().push_back({name, question, run});
+registration::registration(const char* name, const char* question, where runs,
+                           void (*run)(recorder&)) {
+  entries().push_back({name, question, runs, run});
 }
 
 std::string device() {
@@ -176,7 +178,17 @@ int main(int argc, char** argv) {
   std::string json;
   app.add_option("NAME", filter, "Run only the benchmarks whose name contains this");
   app.add_option("--json", json, "Also write an array of figures to this file");
+  bool asks_for_device = false;
+  app.add_flag("--needs-device", asks_for_device,
+               "Run nothing; succeed when there are benchmarks that need an RDMA device");
   CLI11_PARSE(app, argc, argv);
+  if (asks_for_device) {
+    return std::ranges::any_of(
+               bench::entries(),
+               [](const bench::entry& e) { return e.runs == bench::where::on_device; })
+               ? 0
+               : 1;
+  }
 
   std::vector<bench::figure> figures;
   bool failed = false;

@@ -46,8 +46,10 @@ class recorder {
   bool allocated_ = false;
 };
 
+enum class where { anywhere, on_device };
+
 struct registration {
-  registration(const char* name, const char* question, void (*run)(recorder&));
+  registration(const char* name, const char* question, where runs, void (*run)(recorder&));
 };
 
 /// Of the environment variable CORDMA_TEST_DEVICE; empty: the first active one.
@@ -56,10 +58,12 @@ std::string device();
 }  // namespace bench
 
 #define CORDMA_BENCH_JOIN(a, b) a##b
-#define CORDMA_BENCH(name, question, id)                               \
-  static void CORDMA_BENCH_JOIN(run_, id)(bench::recorder&);           \
-  static const bench::registration CORDMA_BENCH_JOIN(registered_, id){ \
-      name, question, &CORDMA_BENCH_JOIN(run_, id)};                   \
+#define CORDMA_BENCH(name, question, runs, id)                           \
+  static void CORDMA_BENCH_JOIN(run_, id)(bench::recorder&);             \
+  static const bench::registration CORDMA_BENCH_JOIN(registered_, id){   \
+      name, question, bench::where::runs, &CORDMA_BENCH_JOIN(run_, id)}; \
   static void CORDMA_BENCH_JOIN(run_, id)([[maybe_unused]] bench::recorder & recorder)
 /// One question: `BENCH("coro/await", "What does a task cost?") { recorder.compare(…); }`.
-#define BENCH(name, question) CORDMA_BENCH(name, question, __LINE__)
+#define BENCH(name, question) CORDMA_BENCH(name, question, anywhere, __LINE__)
+/// The same, of what needs an RDMA device.
+#define BENCH_ON_DEVICE(name, question) CORDMA_BENCH(name, question, on_device, __LINE__)
