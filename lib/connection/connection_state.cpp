@@ -13,8 +13,8 @@ constexpr std::chrono::milliseconds close_look{1};
 #define CORDMA_TEXT_OF(x) #x
 #define CORDMA_VERSION_TEXT(major, minor, patch) \
   CORDMA_TEXT_OF(major) "." CORDMA_TEXT_OF(minor) "." CORDMA_TEXT_OF(patch)
-constexpr const char* library_text = "cordma " CORDMA_VERSION_TEXT(
-    CORDMA_VERSION_MAJOR, CORDMA_VERSION_MINOR, CORDMA_VERSION_PATCH);
+constexpr const char* library_text =
+    "cordma " CORDMA_VERSION_TEXT(CORDMA_VERSION_MAJOR, CORDMA_VERSION_MINOR, CORDMA_VERSION_PATCH);
 /// 8 bits in ibv_qp_attr.
 constexpr std::uint32_t rd_atomic_limit = 255;
 
@@ -66,8 +66,8 @@ connection_state::connection_state(const connection_resources& r, const connecti
   const verbs::device_limits& limits = r.ctx.limits();
   const std::uint32_t rd_atomic = options.rd_atomic_max.value_or(rd_atomic_limit);
   local_hello_ = {
-      .layer = port_.is_ethernet() ? handshake::link_layer::ethernet
-                                   : handshake::link_layer::infiniband,
+      .layer =
+          port_.is_ethernet() ? handshake::link_layer::ethernet : handshake::link_layer::infiniband,
       .gid_kind = gid_.type,
       .mtu = port_.mtu_active,
       .lid = port_.lid,

@@ -108,16 +108,15 @@ hello decode_hello(bytes in) {
   std::memcpy(h.gid.raw, in.data() + at::gid, sizeof h.gid.raw);
   h.qpn = get_in<std::uint32_t>(in, at::qpn, "QPN", 2, max_24_bits);  // 0, 1: management.
   h.psn = get_in<std::uint32_t>(in, at::psn, "PSN", 0, max_24_bits);
-  h.rd_atomic_initiator = get_in<std::uint32_t>(in, at::rd_initiator, "rd_atomic (initiator)", 0,
-                                                rd_atomic_limit);
-  h.rd_atomic_responder = get_in<std::uint32_t>(in, at::rd_responder, "rd_atomic (responder)", 0,
-                                                rd_atomic_limit);
+  h.rd_atomic_initiator =
+      get_in<std::uint32_t>(in, at::rd_initiator, "rd_atomic (initiator)", 0, rd_atomic_limit);
+  h.rd_atomic_responder =
+      get_in<std::uint32_t>(in, at::rd_responder, "rd_atomic (responder)", 0, rd_atomic_limit);
   h.recv_wr_max = get_in<std::uint32_t>(in, at::recv_wr_max, "receive depth", 1, UINT32_MAX);
   const auto flags = get<std::uint32_t>(in, at::flags);  // Bits we don't know: a later minor's.
   h.allows_writes = (flags & flag_allows_writes) != 0;
   h.wants_heartbeat = (flags & flag_wants_heartbeat) != 0;
-  h.message_max_bytes =
-      get_in<std::uint64_t>(in, at::message_max, "message limit", 1, UINT32_MAX);
+  h.message_max_bytes = get_in<std::uint64_t>(in, at::message_max, "message limit", 1, UINT32_MAX);
   h.library = get_text<library_bytes>(in, at::library);
 
   const bool has_gid = !verbs::same_gid(h.gid, {});
@@ -176,7 +175,8 @@ frame_bytes_t encode(const hello& h) noexcept {
   put(out, at::rd_responder, h.rd_atomic_responder);
   put(out, at::recv_wr_max, h.recv_wr_max);
   put(out, at::flags,
-      (h.allows_writes ? flag_allows_writes : 0u) | (h.wants_heartbeat ? flag_wants_heartbeat : 0u));
+      (h.allows_writes ? flag_allows_writes : 0u) |
+          (h.wants_heartbeat ? flag_wants_heartbeat : 0u));
   put(out, at::message_max, h.message_max_bytes);
   put_text(out, at::library, h.library.view());
   return out;

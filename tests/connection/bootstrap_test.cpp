@@ -18,8 +18,7 @@ struct stream_pair {
   stream_pair() { home.run(open()); }
   task<> open() {
     tcp_listener door{home, socket_address::loopback(0)};
-    auto [c, s] =
-        co_await when_all(tcp_stream::connect(home, door.local_address()), door.accept());
+    auto [c, s] = co_await when_all(tcp_stream::connect(home, door.local_address()), door.accept());
     client.emplace(std::move(c));
     server.emplace(std::move(s));
   }
@@ -65,8 +64,8 @@ TEST_CASE("two sides shake hands over TCP", "[connection]") {
   stream_pair p;
   std::uint32_t seen_by_client = 0;
   std::uint32_t seen_by_server = 0;
-  p.home.run(when_all(connect_side(*p.client, seen_by_client),
-                      accept_side(*p.server, seen_by_server)));
+  p.home.run(
+      when_all(connect_side(*p.client, seen_by_client), accept_side(*p.server, seen_by_server)));
   CHECK(seen_by_client == 22);
   CHECK(seen_by_server == 11);
 }

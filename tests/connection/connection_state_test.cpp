@@ -33,7 +33,8 @@ connection_options not_beating() {
   return o;
 }
 
-/// The peer's host is gone, as far as its device goes: nothing answers, and the socket says nothing.
+/// The peer's host is gone, as far as its device goes: nothing answers, and the socket says
+/// nothing.
 void die_silently(connection& c) { c.qp().verbs().to_reset(); }
 
 /// Ends with the receive that waits, or with `errc::timed_out`.
@@ -177,7 +178,8 @@ TEST_CASE("a peer that grants no writes gets no heartbeat", "[connection][device
   CHECK(p.client.qp().sends().posted_total() == 0);
 }
 
-TEST_CASE("in manual mode a connection closes without anybody polling", "[connection][device][C3]") {
+TEST_CASE("in manual mode a connection closes without anybody polling",
+          "[connection][device][C3]") {
   connected_pair p{{.mode = completion_mode::manual}, beating(5ms, 1), beating(5ms, 1)};
   local_mr memory = p.rt.memory().allocate_zeroed(64);
   p.server.post_recv(memory.slice(0, 8));

@@ -92,7 +92,8 @@ connection_options patient() {
 
 }  // namespace
 
-TEST_CASE("when the peer drops the connection, everything in flight ends", "[connection][device][C2]") {
+TEST_CASE("when the peer drops the connection, everything in flight ends",
+          "[connection][device][C2]") {
   connected_pair p{{}, patient(), patient()};
   local_mr memory = p.rt.memory().allocate_zeroed(64, test::all_access);
   const time_point start = p.rt.executor().now();
@@ -241,13 +242,11 @@ TEST_CASE("a setup that fails at any verbs call is unwound, and the next one wor
 
   for (unsigned k = 1; k <= steps; ++k) {
     verbs_faults::fail_call(k, ENOMEM);
-    const auto outcome =
-        p.rt.run(as_result(p.rt.connect(p.door.local_endpoint())));
+    const auto outcome = p.rt.run(as_result(p.rt.connect(p.door.local_endpoint())));
     INFO("call " << k << ": " << verbs_faults::failed_call());
     REQUIRE(outcome.has_failure());
     p.rt.run(current_environment());
-    CHECK(verbs_faults::to_string(verbs_faults::live_objects()) ==
-          verbs_faults::to_string(before));
+    CHECK(verbs_faults::to_string(verbs_faults::live_objects()) == verbs_faults::to_string(before));
   }
   verbs_faults::fail_call(0, 0);
   p.rt.run(p.open({}));
@@ -258,8 +257,8 @@ TEST_CASE("a connect that is stopped or times out at any moment is unwound",
           "[connection][device][C5][N4]") {
   connected_pair p;
   for (int us = 0; us < 20'000; us += 500) {
-    const auto outcome = p.rt.run(as_result(with_timeout(
-        p.rt.connect(p.door.local_endpoint()), std::chrono::microseconds{us})));
+    const auto outcome = p.rt.run(as_result(
+        with_timeout(p.rt.connect(p.door.local_endpoint()), std::chrono::microseconds{us})));
     if (outcome.has_failure()) CHECK(outcome.failure().code == make_error_code(errc::timed_out));
   }
   while (p.rt.run(as_result(with_timeout(p.door.accept(), 50ms))).has_value()) continue;

@@ -30,11 +30,18 @@ TEST_CASE("what is no endpoint is refused, and the error says what is missing", 
     const char* says;
   };
   const row rows[] = {
-      {"", "no host"},          {":7471", "no host"},          {"host", "no port"},
-      {"host:", "port is not"}, {"host:65536", "port is not"}, {"host:-1", "port is not"},
+      {"", "no host"},
+      {":7471", "no host"},
+      {"host", "no port"},
+      {"host:", "port is not"},
+      {"host:65536", "port is not"},
+      {"host:-1", "port is not"},
       {"host:7x", "port is not"},
-      {"::1:7471", "brackets"}, {"[::1", "no ']'"},            {"[::1]", "no port"},
-      {"[::1]7471", "no port"}, {"[]:1", "no host"},
+      {"::1:7471", "brackets"},
+      {"[::1", "no ']'"},
+      {"[::1]", "no port"},
+      {"[::1]7471", "no port"},
+      {"[]:1", "no host"},
   };
   for (const row& r : rows) {
     INFO(r.text);

@@ -125,8 +125,7 @@ TEST_CASE("what is no hello is refused, and the error says what was wrong", "[co
       {"receive depth 0", errc::bad_handshake, with(48, {0, 0, 0, 0})},
       {"message limit 0", errc::bad_handshake, with(56, {0, 0, 0, 0, 0, 0, 0, 0})},
       {"message limit 4294967296", errc::bad_handshake, with(56, {0, 0, 0, 1, 0, 0, 0, 0})},
-      {"zero GID", errc::bad_handshake,
-       with(16, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})},
+      {"zero GID", errc::bad_handshake, with(16, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})},
   };
   for (const row& r : rows) {
     INFO(r.says);

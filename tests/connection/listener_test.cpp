@@ -53,8 +53,8 @@ TEST_CASE("where nobody listens, connect says so at once", "[connection][device]
     gone = l.local_endpoint();
   }
   rt.run(current_environment());
-  CHECK_THROWS_WITH(rt.run(rt.connect(gone)), Catch::Contains(gone.to_string()) &&
-                                                  Catch::Contains("nobody listens"));
+  CHECK_THROWS_WITH(rt.run(rt.connect(gone)),
+                    Catch::Contains(gone.to_string()) && Catch::Contains("nobody listens"));
 }
 
 TEST_CASE("a server that is silent or speaks otherwise is an error in time",
@@ -149,7 +149,9 @@ TEST_CASE("a server that was restarted can be reconnected to", "[connection][dev
   connected_pair p;
   const endpoint where = p.door.local_endpoint();
   for (int i = 0; i < 3; ++i) {
-    { const listener gone = std::move(p.door); }
+    {
+      const listener gone = std::move(p.door);
+    }
     p.server = {};
     p.rt.run(current_environment());
     const auto lost = p.rt.run(as_result(p.client.next_message()));

@@ -40,14 +40,13 @@ TEST_CASE("options above the device's limits are refused, both numbers named",
   }
   SECTION("cq_depth") {
     o.cq_depth = most + 1;
-    CHECK_THROWS_WITH(runtime{test::on_test_device(std::move(o))},
-                      Catch::Contains(std::to_string(most + 1)) &&
-                          Catch::Contains(std::to_string(most)));
+    CHECK_THROWS_WITH(
+        runtime{test::on_test_device(std::move(o))},
+        Catch::Contains(std::to_string(most + 1)) && Catch::Contains(std::to_string(most)));
   }
   SECTION("poll_batch") {
     o.poll_batch = 0;
-    CHECK_THROWS_WITH(runtime{test::on_test_device(std::move(o))},
-                      Catch::Contains("poll_batch 0"));
+    CHECK_THROWS_WITH(runtime{test::on_test_device(std::move(o))}, Catch::Contains("poll_batch 0"));
   }
   SECTION("port") {
     o.port = 99;
@@ -63,12 +62,12 @@ TEST_CASE("options above the device's limits are refused, both numbers named",
 
 TEST_CASE("connections work in every completion mode that needs no polling by hand",
           "[runtime][device]") {
-  const auto mode = GENERATE(completion_mode::event, completion_mode::busy,
-                             completion_mode::adaptive);
+  const auto mode =
+      GENERATE(completion_mode::event, completion_mode::busy, completion_mode::adaptive);
   connected_pair p{{.mode = mode}};
   local_mr memory = p.rt.memory().allocate_zeroed(64, test::all_access);
-  auto [m, sent] = p.rt.run(
-      when_all(p.server.recv(memory.slice(0, 8)), p.client.send(memory.slice(8, 8))));
+  auto [m, sent] =
+      p.rt.run(when_all(p.server.recv(memory.slice(0, 8)), p.client.send(memory.slice(8, 8))));
   CHECK(m.size_bytes == 8);
 }
 

@@ -34,8 +34,7 @@ struct connected_pair {
   }
 
   task<> open(connection_options of_client) {
-    auto [c, s] =
-        co_await when_all(rt.connect(door.local_endpoint(), of_client), door.accept());
+    auto [c, s] = co_await when_all(rt.connect(door.local_endpoint(), of_client), door.accept());
     client = std::move(c);
     server = std::move(s);
   }

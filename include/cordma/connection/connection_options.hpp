@@ -36,7 +36,8 @@ struct connection_options {
   std::optional<std::uint32_t> rd_atomic_max{};
 
   // How a lost peer shows while something is in flight (docs/errors.md has the formula):
-  // 4.096 us * 2^timeout * (retry_cnt + 1) = 1.88 s. Soft-RoCE takes a retry_cnt of 7 for "for ever".
+  // 4.096 us * 2^timeout * (retry_cnt + 1) = 1.88 s. Soft-RoCE takes a retry_cnt of 7 for "for
+  // ever".
   std::uint8_t timeout = 16;
   std::uint8_t retry_cnt = 6;
   /// A peer without a posted receive: (rnr_retry + 1) tries, 61 ms apart.
