@@ -2,6 +2,7 @@
 #include <cordma/connection/connection.hpp>
 
 #include "support/connected_pair.hpp"
+#include "support/soak.hpp"
 
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
@@ -9,6 +10,7 @@
 #include <catch2/catch.hpp>
 
 #include <csignal>
+#include <random>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -43,15 +45,17 @@ std::error_code end_of_wait(runtime& rt, connection& c, duration limit) {
   return m.has_failure() ? m.failure().code : std::error_code{};
 }
 
-/// A process that connects and then only waits. Made before the runtime of this one: a fork copies
-/// no device.
+enum class peer_is { idle, busy };
+
+/// A process that connects and then waits, or sends for ever. Made before the runtime of this one:
+/// a fork copies no device.
 class peer_process {
  public:
-  peer_process() {
+  explicit peer_process(peer_is what) {
     REQUIRE(::pipe(pipe_) == 0);
     pid_ = ::fork();
     REQUIRE(pid_ >= 0);
-    if (pid_ == 0) ::_exit(be_a_client());
+    if (pid_ == 0) ::_exit(be_a_client(what));
   }
   peer_process(const peer_process&) = delete;
   peer_process& operator=(const peer_process&) = delete;
@@ -71,19 +75,21 @@ class peer_process {
   }
 
  private:
-  int be_a_client() noexcept {
+  int be_a_client(peer_is what) noexcept {
     try {
       std::uint16_t port = 0;
       if (::read(pipe_[0], &port, sizeof port) != sizeof port) return 1;
       runtime rt{test::on_test_device()};
-      rt.run(wait_for_ever(rt, {"127.0.0.1", port}));
+      rt.run(live(rt, {"127.0.0.1", port}, what));
       return 0;
     } catch (const std::exception&) {
       return 2;
     }
   }
-  static task<> wait_for_ever(runtime& rt, endpoint server) {
+  static task<> live(runtime& rt, endpoint server, peer_is what) {
     connection c = co_await rt.connect(server);
+    local_mr memory = rt.memory().allocate_zeroed(64);
+    while (what == peer_is::busy) co_await c.send(memory.slice());
     static_cast<void>(co_await c.next_message());
   }
 
@@ -95,7 +101,7 @@ class peer_process {
 
 TEST_CASE("the death of an idle peer's process is noticed at once",
           "[connection][device][C8][C2]") {
-  peer_process peer;
+  peer_process peer{peer_is::idle};
   runtime rt{test::on_test_device()};
   listener door = rt.listen();
   peer.connect_to(door.local_endpoint());
@@ -189,4 +195,49 @@ TEST_CASE("in manual mode a connection closes without anybody polling",
   p.client = {};
   p.rt.run(current_environment());
   CHECK(p.rt.executor().now() - start < 1s);
+}
+
+namespace {
+
+/// Receives all there is, and sends what nobody receives, until the peer is killed after `life`.
+void outlive_one_peer(duration life) {
+  peer_process peer{peer_is::busy};
+  runtime rt{test::on_test_device()};
+  listener door = rt.listen();
+  peer.connect_to(door.local_endpoint());
+  connection c = rt.run(door.accept());
+  local_mr memory = rt.memory().allocate_zeroed(256);
+  auto receive = [&]() -> task<> {
+    for (;;) {
+      const auto m = co_await as_result(c.recv(memory.slice(0, 64)));
+      if (!m.has_value()) co_return;
+    }
+  };
+  auto send = [&]() -> task<> {
+    const auto sent = co_await as_result(c.send(memory.slice(64, 64)));
+    CHECK(sent.has_failure());
+  };
+  time_point died{};
+  auto kill = [&]() -> task<> {
+    co_await sleep_for(life);
+    died = rt.executor().now();
+    peer.kill();
+  };
+  rt.run(when_all(receive(), send(), kill()));
+  CHECK(rt.executor().now() - died < 2s);
+  CHECK_FALSE(c.is_open());
+}
+
+}  // namespace
+
+TEST_CASE("a busy peer that is killed at any moment leaves nobody waiting",
+          "[.soak-kill][connection][device][C2][C8]") {
+  std::mt19937_64 random{test::soak::seed()};
+  for (std::uint64_t n = test::soak::count(1000); n > 0; --n) {
+    outlive_one_peer(std::chrono::microseconds{random() % 30'000});
+  }
+}
+
+TEST_CASE("a busy peer that is killed leaves nobody waiting", "[connection][device][C2][C8]") {
+  outlive_one_peer(5ms);
 }
