@@ -118,7 +118,7 @@ TEST_CASE("the death of an idle peer's process is noticed at once",
   };
   auto [code, killed] = rt.run(when_all(wait(), kill_it()));
   CHECK(code == make_error_code(errc::disconnected));
-  CHECK(rt.executor().now() - died < 500ms);
+  CHECK(rt.executor().now() - died < 1s);
   CHECK(c.why_lost()->call == std::string{"hang_up"});
 }
 
@@ -171,7 +171,7 @@ TEST_CASE("an idle connection beats for as long as it lives, and a busy one does
       }
     };
     p.rt.run(work());
-    CHECK(p.client.qp().sends().posted_total() - writes <= 2);
+    CHECK(p.client.qp().sends().posted_total() - writes <= 5);
   }
 }
 

@@ -63,7 +63,6 @@ TEST_CASE("a server that is silent or speaks otherwise is an error in time",
   tcp_listener door{rt.executor(), socket_address::loopback(0)};
   const endpoint where{"127.0.0.1", door.local_address().port()};
   connection_options o;
-  o.connect_timeout = 100ms;
   const auto run = [&](std::string_view words) {
     auto connect = [&]() -> task<std::error_code> {
       const auto outcome = co_await as_result(rt.connect(where, o));
@@ -72,9 +71,10 @@ TEST_CASE("a server that is silent or speaks otherwise is an error in time",
     auto [code, answered] = rt.run(when_all(connect(), answer(door, words)));
     return code;
   };
-  CHECK(run("") == make_error_code(errc::timed_out));
   CHECK(run("220 smtp.example ESMTP\r\n") == make_error_code(errc::bad_handshake));
   CHECK(run(std::string_view{"CRMA\2\0\0\200", 8}) == make_error_code(errc::incompatible_peer));
+  o.connect_timeout = 100ms;
+  CHECK(run("") == make_error_code(errc::timed_out));
 }
 
 TEST_CASE("a garbage client does not keep the next from being served", "[connection][device][N2]") {
@@ -116,6 +116,21 @@ TEST_CASE("closing or dropping a listener ends who accepts, and no connection",
   CHECK(code == make_error_code(errc::closed));
   CHECK(p.client.is_open());
   CHECK(p.server.is_open());
+}
+
+TEST_CASE("connections that nobody accepted end with their listener", "[connection][device][C3]") {
+  runtime rt{test::on_test_device()};
+  std::vector<connection> clients;
+  {
+    const listener door = rt.listen();
+    for (int i = 0; i < 3; ++i) clients.push_back(rt.run(rt.connect(door.local_endpoint())));
+  }
+  rt.run(current_environment());
+  for (connection& c : clients) {
+    const auto m = rt.run(as_result(c.next_message()));
+    REQUIRE(m.has_failure());
+    CHECK(m.failure().code == make_error_code(errc::disconnected));
+  }
 }
 
 TEST_CASE("many connections share one listener and one executor", "[connection][device][N5]") {
