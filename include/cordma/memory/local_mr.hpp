@@ -46,6 +46,7 @@ class local_mr {
     return const_local_mr_slice{whole_}.slice(offset, length);
   }
   operator local_mr_slice() noexcept { return whole_; }
+  operator const_local_mr_slice() noexcept { return whole_; }
   operator const_local_mr_slice() const noexcept { return whole_; }
 
   /// What a peer names this memory by. \errors errc::access_denied: registered without remote access.

@@ -8,6 +8,10 @@ namespace cordma {
 
 class send_queue;
 
+/// Where the sequence numbers of a queue pair's requests start: so near their wrap at 2^32 that
+/// every program of some length passes it, and no bug can hide behind it.
+inline constexpr std::uint32_t sequence_first = std::uint32_t(-200);
+
 /// How a work request ended, in few words: operations keep this rather than a whole `failure`.
 struct request_outcome {
   std::error_code code{};     ///< None: it succeeded.
@@ -24,7 +28,7 @@ struct request_outcome {
 /// is posted with one doorbell, and ends when all its slots have. The slots point here until then;
 /// moving it tells them, destroying it detaches it from them, which ends nothing: the slots keep
 /// the memory until the device is done with it.
-class submission : public list_hook<submission>, private suspension {
+class submission : public list_hook<submission>, private stop_callback {
  public:
   [[nodiscard]] bool has_ended() const noexcept { return state_ == state::ended; }
 
@@ -37,7 +41,7 @@ class submission : public list_hook<submission>, private suspension {
 
   /// Gives it to the queue: afterwards it is queued, in flight, or has ended.
   void submit() noexcept;
-  bool wait(waiter& w, environment env) noexcept;
+  bool wait(waiter& w, const environment& env) noexcept;
 
   /// Checks every request and takes hold of its memory; when one is refused, of none.
   virtual request_outcome hold() noexcept = 0;
@@ -59,10 +63,17 @@ class submission : public list_hook<submission>, private suspension {
 
  private:
   friend class send_queue;
+  [[nodiscard]] bool is_waiting() const noexcept { return !waiter_.empty(); }
+  void wake() noexcept;
   static void on_stop(stop_callback& self) noexcept;
   void slot_ended(std::uint32_t index, const request_outcome& how) noexcept;
   void end(const request_outcome& how) noexcept;
   void finish() noexcept;
+
+  // Who waits, linked rather than pointed to: a handle outlives those who await it, and a coroutine
+  // that is destroyed meanwhile takes itself out.
+  intrusive_list<waiter> waiter_;
+  scheduler* scheduler_ = nullptr;
 };
 
 }  // namespace cordma

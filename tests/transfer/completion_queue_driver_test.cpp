@@ -1,0 +1,1 @@
+#include <cordma/transfer/completion_queue_driver.hpp>

@@ -1,0 +1,1 @@
+#include <cordma/transfer/receive_queue.hpp>

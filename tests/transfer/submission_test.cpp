@@ -1,0 +1,1 @@
+#include <cordma/transfer/submission.hpp>
