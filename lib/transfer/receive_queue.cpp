@@ -160,25 +160,28 @@ receive_queue::recv_op::recv_op(receive_queue& q, std::span<const local_mr_slice
 
 bool receive_queue::recv_op::start(waiter& w, environment env) noexcept {
   if (env.scheduler == nullptr) env.scheduler = &queue_->home_;
-  parent_ = &w;
   environment_ = env;
   queue_->guests_.push_back(*this);
-  return room_->start(*this, env) && post_and_wait();
+  if (room_->start(*this, env)) return post_and_wait(w);
+  parent_.set(w);
+  return false;
 }
 
 std::coroutine_handle<> receive_queue::recv_op::on_room(waiter& self) noexcept {
   auto& op = static_cast<recv_op&>(self);
-  return op.post_and_wait() ? op.parent_->done() : std::noop_coroutine();
+  waiter* const parent = op.parent_.take();
+  if (parent == nullptr) return std::noop_coroutine();
+  return op.post_and_wait(*parent) ? parent->done() : std::noop_coroutine();
 }
 
 /// True: it has ended.
-bool receive_queue::recv_op::post_and_wait() noexcept {
+bool receive_queue::recv_op::post_and_wait(waiter& parent) noexcept {
   if (!room_ || room_->failed()) return true;
   refused_ = queue_->try_post({buffer_.data(), slice_count_});
   if (refused_) return true;  // The permit goes back when this is destroyed.
   static_cast<void>(room_->take_result());
   is_posted_ = true;
-  return next_.start(*parent_, environment_);
+  return next_.start(parent, environment_);
 }
 
 result<message> receive_queue::recv_op::take_result() noexcept {

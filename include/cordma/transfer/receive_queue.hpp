@@ -177,7 +177,7 @@ class [[nodiscard]] receive_queue::recv_op final : public operation_base<recv_op
   friend class receive_queue;
   recv_op(receive_queue& q, std::span<const local_mr_slice> buffer) noexcept;
   static std::coroutine_handle<> on_room(waiter& self) noexcept;
-  bool post_and_wait() noexcept;
+  bool post_and_wait(waiter& parent) noexcept;
   void orphan() noexcept override { guest::orphan(room_); }
 
   receive_queue* queue_;
@@ -186,7 +186,7 @@ class [[nodiscard]] receive_queue::recv_op final : public operation_base<recv_op
   std::uint32_t qp_num_;
   std::optional<semaphore::acquire_op> room_;
   next_message_op next_;
-  waiter* parent_ = nullptr;
+  waiter_ref parent_;
   environment environment_{};
   bool is_posted_ = false;
   std::optional<failure> refused_;
