@@ -113,8 +113,8 @@ void send_queue::pump() noexcept {
   }
 }
 
-void send_queue::occupy(std::uint32_t sequence, submission& s, std::uint32_t index,
-                        ibv_send_wr& wr, const request_shape& request) noexcept {
+void send_queue::occupy(std::uint32_t sequence, submission& s, std::uint32_t index, ibv_send_wr& wr,
+                        const request_shape& request) noexcept {
   slot& taken = at(sequence);
   taken = {.owner = &s, .index = index, .is_atomic = request.is_atomic};
   wr.wr_id = wr_id_base_ | sequence;

@@ -8,11 +8,7 @@
 namespace cordma {
 
 failure request_outcome::to_failure(std::uint32_t qp_num) const noexcept {
-  failure f{.code = code,
-            .call = call,
-            .object = {"qp", qp_num},
-            .vendor = vendor,
-            .index = index};
+  failure f{.code = code, .call = call, .object = {"qp", qp_num}, .vendor = vendor, .index = index};
   if (value != 0 || limit != 0) {
     char text[96];
     std::snprintf(text, sizeof text, "%" PRIu64 ", where %" PRIu64 " is the most", value, limit);

@@ -74,7 +74,8 @@ TEST_CASE("memory without remote access has no remote slice", "[memory]") {
 
 TEST_CASE("allocated pages are zeroed, registered and of the asked size", "[memory][device]") {
   test::loopback link;
-  for (const std::size_t size : {std::size_t{1}, std::size_t{4095}, std::size_t{4097}, std::size_t{1} << 20}) {
+  for (const std::size_t size :
+       {std::size_t{1}, std::size_t{4095}, std::size_t{4097}, std::size_t{1} << 20}) {
     local_mr mr = link.memory(size);
     CHECK(mr.size_bytes() == size);
     CHECK(std::ranges::all_of(mr.bytes(), [](std::byte b) { return b == std::byte{0}; }));

@@ -20,9 +20,9 @@ std::string device_name() {
 void connect(verbs::context& ctx, const verbs::port_info& port, verbs::queue_pair& qp,
              std::uint32_t peer_num) {
   const verbs::gid_entry gid = verbs::choose_gid(ctx.gid_table(port.number)).entry;
-  qp.to_init(port.number, 0,
-             verbs::access::remote_read | verbs::access::remote_write |
-                 verbs::access::remote_atomic);
+  qp.to_init(
+      port.number, 0,
+      verbs::access::remote_read | verbs::access::remote_write | verbs::access::remote_atomic);
   qp.to_rtr({.peer = verbs::address_vector::by_gid(gid.gid, gid.index, port.lid),
              .path_mtu = port.mtu_active,
              .dest_qpn = peer_num,

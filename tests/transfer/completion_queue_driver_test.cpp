@@ -235,7 +235,8 @@ TEST_CASE("no operation allocates once warm", "[transfer][device]") {
     return;
   }
   static constexpr int count = 10'000;
-  static constexpr int workers = 16;  // Side by side, which is quicker; and none waits in the kernel.
+  static constexpr int workers =
+      16;  // Side by side, which is quicker; and none waits in the kernel.
   loopback link{{.cq = {.mode = completion_mode::busy}}};
   local_mr mr = link.memory(4096);
   const auto repeat_all = [&](kind what, int times) {
@@ -245,9 +246,9 @@ TEST_CASE("no operation allocates once warm", "[transfer][device]") {
     }
     link.run(all.join());
   };
-  for (const kind what : {kind::send, kind::write, kind::write_with_imm, kind::read,
-                          kind::compare_swap, kind::fetch_add, kind::post, kind::batch,
-                          kind::recv}) {
+  for (const kind what :
+       {kind::send, kind::write, kind::write_with_imm, kind::read, kind::compare_swap,
+        kind::fetch_add, kind::post, kind::batch, kind::recv}) {
     CAPTURE(int(what));
     repeat_all(what, 320);
     const std::uint64_t before = support::allocation_count();

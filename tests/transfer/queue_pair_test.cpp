@@ -141,7 +141,8 @@ TEST_CASE("slices are gathered and scattered in order", "[transfer][device][D8]"
   const local_mr from = link.pattern(300);
   local_mr to = link.memory(300);
   local_mr remote = link.memory(300);
-  link.a->post_recv(scatter(to.slice(100, 50), to.slice(0, 100), to.slice(0, 0), to.slice(150, 150)));
+  link.a->post_recv(
+      scatter(to.slice(100, 50), to.slice(0, 100), to.slice(0, 0), to.slice(150, 150)));
   const auto parts = gather(from.slice(0, 100), from.slice(100, 0), from.slice(100, 200));
   CHECK(link.run(link.b->send(parts)) == 300);
   const message got = link.run(link.a->next_message());
@@ -216,7 +217,8 @@ TEST_CASE("the request that failed reports its own status, the later ones that t
           "[transfer][device][C6]") {
   loopback link;
   local_mr mr = link.memory(4096);
-  const remote_mr_slice forbidden{mr.remote_slice().address(), 64, mr.remote_slice().rkey() ^ 0x5555};
+  const remote_mr_slice forbidden{mr.remote_slice().address(), 64,
+                                  mr.remote_slice().rkey() ^ 0x5555};
   auto first = link.a->post(write(mr.slice(0, 256), mr.remote_slice()));
   auto bad = link.a->post(write(mr.slice(0, 64), forbidden));
   auto later = link.a->post(write(mr.slice(0, 256), mr.remote_slice()));
@@ -296,8 +298,8 @@ TEST_CASE("who waits is told when the queue pair is destroyed", "[transfer][devi
     to.push_back(outcome.has_failure() ? outcome.failure().code : std::error_code{});
   };
   for (int i = 0; i < 5; ++i) {
-    waiting.spawn(wait_for(link.a->recv(mr.slice(0, 64)), ends));        // Three wait for room.
-    waiting.spawn(wait_for(link.a->send(mr.slice(0, 64)), ends));        // Nobody receives them.
+    waiting.spawn(wait_for(link.a->recv(mr.slice(0, 64)), ends));  // Three wait for room.
+    waiting.spawn(wait_for(link.a->send(mr.slice(0, 64)), ends));  // Nobody receives them.
   }
   waiting.spawn(wait_for(link.a->next_message(), ends));
   link.run(link.home.sleep_for(1ms));

@@ -120,9 +120,9 @@ TEST_CASE("a message granted to who is destroyed before taking it is not lost",
   local_mr mr = link.memory(64);
   const local_mr from = link.pattern(16);
   struct nobody : waiter {
-    nobody() : waiter{[](waiter&) noexcept -> std::coroutine_handle<> {
-      return std::noop_coroutine();
-    }} {}
+    nobody()
+        : waiter{
+              [](waiter&) noexcept -> std::coroutine_handle<> { return std::noop_coroutine(); }} {}
   } parent;
   {
     auto body = [](queue_pair& qp, local_mr_slice to) -> task<> { co_await qp.recv(to); };

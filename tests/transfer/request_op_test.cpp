@@ -80,9 +80,9 @@ TEST_CASE("a handle outlives the coroutine that awaits it", "[transfer][device][
   local_mr to = link.memory(64);
   auto handle = link.a->post(send(from));
   struct nobody : waiter {
-    nobody() : waiter{[](waiter&) noexcept -> std::coroutine_handle<> {
-      return std::noop_coroutine();
-    }} {}
+    nobody()
+        : waiter{
+              [](waiter&) noexcept -> std::coroutine_handle<> { return std::noop_coroutine(); }} {}
   } parent;
   stop_source stop;
   {
@@ -124,9 +124,9 @@ TEST_CASE("a queued handle whose awaiter is destroyed is posted all the same",
     static_cast<void>(link.a->post(write(from.slice(0, 0), to.remote_slice())));
   }
   struct nobody : waiter {
-    nobody() : waiter{[](waiter&) noexcept -> std::coroutine_handle<> {
-      return std::noop_coroutine();
-    }} {}
+    nobody()
+        : waiter{
+              [](waiter&) noexcept -> std::coroutine_handle<> { return std::noop_coroutine(); }} {}
   } parent;
   {
     auto body = [](queue_pair& qp, const local_mr& f, local_mr& t) -> task<> {
@@ -212,7 +212,8 @@ TEST_CASE("an unsignaled request ends with a later signaled one", "[transfer][de
   CHECK(link.a->slots_in_use() == 0);
 }
 
-TEST_CASE("a program that never asks for an entry still gets its slots back", "[transfer][device]") {
+TEST_CASE("a program that never asks for an entry still gets its slots back",
+          "[transfer][device]") {
   loopback link{{.capabilities = {.send_wr_max = 8, .recv_wr_max = 8}}};
   const local_mr from = link.pattern(8);
   local_mr to = link.memory(8);

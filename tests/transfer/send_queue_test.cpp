@@ -64,7 +64,8 @@ TEST_CASE("a message above the port's limit is refused before it is posted",
   CHECK(link.a->slots_in_use() == 0);
 }
 
-TEST_CASE("who finds the send queue full goes on in the order of asking", "[transfer][device][E6]") {
+TEST_CASE("who finds the send queue full goes on in the order of asking",
+          "[transfer][device][E6]") {
   static constexpr std::size_t writers = 200;
   loopback link{{.capabilities = {.send_wr_max = 8, .recv_wr_max = 8}}};
   local_mr mr = link.memory(writers * 8);

@@ -122,8 +122,9 @@ void abandon_at_random(std::uint64_t rounds, std::uint64_t seed) {
       for (nobody& parent : parents) {
         const auto what = kind(random() % kinds);
         queue_pair& qp = random() % 2 == 0 ? *link.a : *link.b;
-    const std::size_t size = std::size_t{8} << (random() % 10);
-        tasks.push_back(operate(qp, what, mr.owner.slice(0, size), peer.remote_slice().first(size)));
+        const std::size_t size = std::size_t{8} << (random() % 10);
+        tasks.push_back(
+            operate(qp, what, mr.owner.slice(0, size), peer.remote_slice().first(size)));
         static_cast<void>(tasks.back().start(parent, {&link.home, {}}));
       }
       for (std::uint64_t turns = random() % 3; turns > 0; --turns) {

@@ -17,7 +17,8 @@ std::uint64_t& word(local_mr& mr, std::size_t offset = 0) {
 
 }  // namespace
 
-TEST_CASE("compare_swap gives the value before, and swaps only what equals", "[transfer][device][D6]") {
+TEST_CASE("compare_swap gives the value before, and swaps only what equals",
+          "[transfer][device][D6]") {
   loopback link;
   local_mr mr = link.memory(16);
   const remote_mr_slice remote = mr.remote_slice().slice(8, 8);
@@ -77,8 +78,8 @@ TEST_CASE("a misaligned atomic, or one of other than 8 bytes, fails before it is
 }
 
 TEST_CASE("requests become the work requests of ibv_post_send", "[transfer]") {
-  memory_block& block =
-      memory_block::make(nullptr, verbs::access::local_write, [](memory_block&, void*) noexcept {}, nullptr);
+  memory_block& block = memory_block::make(
+      nullptr, verbs::access::local_write, [](memory_block&, void*) noexcept {}, nullptr);
   std::array<std::byte, 64> bytes{};
   const local_mr_slice local{bytes.data(), bytes.size(), 7, block};
   const remote_mr_slice remote{0x1000, 64, 9};

@@ -49,7 +49,8 @@ class local_mr {
   operator const_local_mr_slice() noexcept { return whole_; }
   operator const_local_mr_slice() const noexcept { return whole_; }
 
-  /// What a peer names this memory by. \errors errc::access_denied: registered without remote access.
+  /// What a peer names this memory by. \errors errc::access_denied: registered without remote
+  /// access.
   [[nodiscard]] remote_mr_slice remote_slice() const;
 
   void reset() noexcept {

@@ -24,14 +24,13 @@ class queue_pair {
   /// `ibv_destroy_qp` has returned. One bounded system call; waits for no peer and no completion.
   ~queue_pair();
 
-  // Awaited: `co_await qp.write(local, remote)`. Arguments as in <cordma/transfer/work_request.hpp>.
+  // Awaited: `co_await qp.write(local, remote)`. Arguments as in
+  // <cordma/transfer/work_request.hpp>.
   template <class Request>
   request_op<Request> await(const Request& request) noexcept {
     return {sends_, request};
   }
-  auto send(auto&& local, request_flags f = {}) noexcept {
-    return await(cordma::send(local, f));
-  }
+  auto send(auto&& local, request_flags f = {}) noexcept { return await(cordma::send(local, f)); }
   auto send_with_imm(auto&& local, std::uint32_t immediate, request_flags f = {}) noexcept {
     return await(cordma::send_with_imm(local, immediate, f));
   }
@@ -79,8 +78,8 @@ class queue_pair {
     return receives_.recv(buffer);
   }
 
-  /// Ends everything that waits with `why`, refuses what comes, and puts the queue pair in ERROR, so
-  /// that the device gives back what it has. Idempotent: the first reason stays.
+  /// Ends everything that waits with `why`, refuses what comes, and puts the queue pair in ERROR,
+  /// so that the device gives back what it has. Idempotent: the first reason stays.
   void abort(const request_outcome& why) noexcept;
   /// Why it no longer works; none while it does.
   [[nodiscard]] const request_outcome& failure_reason() const noexcept { return reason_; }

@@ -95,7 +95,7 @@ class send_queue {
   std::uint32_t tail_ = sequence_first;  // The next to be posted.
   std::uint32_t last_signaled_ = sequence_first - 1;
   std::vector<slot> slots_;
-  std::vector<memory_block*> holds_;  // `sge_max_` a slot.
+  std::vector<memory_block*> holds_;          // `sge_max_` a slot.
   std::vector<std::uint64_t> atomic_values_;  // One a slot: where the device puts the value before.
   std::unique_ptr<verbs::memory_region> atomic_mr_;  // After the values: goes before them.
   intrusive_list<submission> waiting_;

@@ -14,12 +14,12 @@ inline constexpr std::uint32_t sequence_first = std::uint32_t(-200);
 
 /// How a work request ended, in few words: operations keep this rather than a whole `failure`.
 struct request_outcome {
-  std::error_code code{};     ///< None: it succeeded.
+  std::error_code code{};  ///< None: it succeeded.
   const char* call = "";
-  std::uint64_t value = 0;    ///< What was wrong, …
-  std::uint64_t limit = 0;    ///< … and what it is measured against.
+  std::uint64_t value = 0;  ///< What was wrong, …
+  std::uint64_t limit = 0;  ///< … and what it is measured against.
   std::uint32_t vendor = 0;
-  std::uint32_t index = 0;    ///< The first request of the batch that failed.
+  std::uint32_t index = 0;  ///< The first request of the batch that failed.
 
   [[nodiscard]] failure to_failure(std::uint32_t qp_num) const noexcept;
 };
@@ -51,14 +51,14 @@ class submission : public list_hook<submission>, private stop_callback {
   virtual void store(std::uint32_t index, std::uint64_t atomic_value) noexcept = 0;
 
   send_queue* queue_;
-  std::uint32_t qp_num_;   // Kept here: the queue pair may be gone when the outcome is asked for.
-  std::uint32_t first_ = 0;    // Sequence number of its first slot.
+  std::uint32_t qp_num_;     // Kept here: the queue pair may be gone when the outcome is asked for.
+  std::uint32_t first_ = 0;  // Sequence number of its first slot.
   std::uint32_t count_;
   std::uint32_t pending_ = 0;  // Slots that have not ended.
   state state_ = state::idle;
-  bool is_handle_ = false;     // Posted: it goes on when nobody waits.
-  bool was_stopped_ = false;   // This wait was; a handle can be awaited again.
-  bool owns_itself_ = false;   // A handle dropped while queued: deleted once posted.
+  bool is_handle_ = false;    // Posted: it goes on when nobody waits.
+  bool was_stopped_ = false;  // This wait was; a handle can be awaited again.
+  bool owns_itself_ = false;  // A handle dropped while queued: deleted once posted.
   request_outcome outcome_;
 
  private:
