@@ -14,7 +14,8 @@ namespace {
 class page_mapping {
  public:
   explicit page_mapping(std::size_t size_bytes) : size_bytes_{size_bytes} {
-    address_ = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    address_ =
+        ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (address_ == MAP_FAILED) throw error{errno_failure(errno, "mmap", {"bytes", size_bytes})};
   }
   page_mapping(page_mapping&&) = delete;
@@ -59,9 +60,8 @@ local_mr allocate_pages(verbs::protection_domain& pd, std::size_t size_bytes,
   auto owned = std::make_unique<registered_pages>(pd, size_bytes, access);
   memory_block& block = memory_block::make(pd.native_handle(), access, &release, owned.get());
   const verbs::memory_region& mr = owned.release()->mr;
-  const bool is_remote =
-      (access & (verbs::access::remote_read | verbs::access::remote_write |
-                 verbs::access::remote_atomic)) != verbs::access::none;
+  const bool is_remote = (access & (verbs::access::remote_read | verbs::access::remote_write |
+                                    verbs::access::remote_atomic)) != verbs::access::none;
   return {mr.address(), size_bytes, mr.lkey(), is_remote ? mr.rkey() : 0, block};
 }
 

@@ -43,8 +43,7 @@ remote_mr_slice remote_mr_slice::decode(std::span<const std::byte> bytes) {
     char text[80];
     std::snprintf(text, sizeof text, "%zu bytes, a remote slice takes %zu", bytes.size(),
                   encoded_bytes);
-    throw error{
-        {.code = errc::wrong_length, .call = "remote_mr_slice::decode", .detail = text}};
+    throw error{{.code = errc::wrong_length, .call = "remote_mr_slice::decode", .detail = text}};
   }
   const std::byte* in = bytes.data();
   const auto address = get<std::uint64_t>(in);

@@ -125,6 +125,9 @@ queue_pair* completion_queue_driver::find(const ibv_qp* qp) const noexcept {
 }
 
 std::uint64_t completion_queue_driver::attach(queue_pair& qp, unsigned entries) {
+  // Entries of queue pairs that are gone still take up the room they gave back.
+  while (mode_ != completion_mode::manual && reap() > 0) {
+  }
   if (entries > room()) {
     char text[160];
     std::snprintf(text, sizeof text,

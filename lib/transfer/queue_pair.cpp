@@ -24,6 +24,8 @@ queue_pair::~queue_pair() {
   sends_.release_slots();
   receives_.release_slots();
   driver_.detach(wr_id_base_, entries_);
+  failed_.set();
+  drained_.set();
 }
 
 void queue_pair::complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept {

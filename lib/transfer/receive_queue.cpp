@@ -4,6 +4,12 @@
 #include <cstdio>
 
 namespace cordma {
+namespace {
+
+// No message is longer (IBTA 9.2): what a buffer has beyond it the device need not know.
+constexpr std::size_t message_bytes_max = std::size_t{1} << 31;
+
+}  // namespace
 
 receive_queue::receive_queue(scheduler& home, verbs::protection_domain& pd, verbs::queue_pair& qp)
     : home_{home},
@@ -16,6 +22,7 @@ receive_queue::receive_queue(scheduler& home, verbs::protection_domain& pd, verb
 
 receive_queue::~receive_queue() {
   CORDMA_ASSERT(posted() == 0, "receive queue destroyed before its queue pair");
+  while (!guests_.empty()) guests_.pop_front().orphan();
   while (head_ != completed_) let_go(at(head_++));
 }
 
@@ -70,7 +77,7 @@ std::optional<failure> receive_queue::try_post(std::span<const local_mr_slice> b
     if (buffer[i].empty()) continue;
     sges[std::size_t(wr.num_sge++)] = {
         .addr = reinterpret_cast<std::uint64_t>(buffer[i].bytes().data()),
-        .length = std::uint32_t(buffer[i].size_bytes()),
+        .length = std::uint32_t(std::min(buffer[i].size_bytes(), message_bytes_max)),
         .lkey = buffer[i].lkey()};
   }
   ibv_recv_wr* bad = nullptr;
@@ -145,6 +152,7 @@ receive_queue::recv_op::recv_op(receive_queue& q, std::span<const local_mr_slice
     : waiter{&on_room},
       queue_{&q},
       slice_count_{buffer.size()},
+      qp_num_{q.qp_.num()},
       room_{q.room_.acquire()},
       next_{q.next_message()} {
   std::copy(buffer.begin(), buffer.end(), buffer_.begin());
@@ -152,30 +160,35 @@ receive_queue::recv_op::recv_op(receive_queue& q, std::span<const local_mr_slice
 
 bool receive_queue::recv_op::start(waiter& w, environment env) noexcept {
   if (env.scheduler == nullptr) env.scheduler = &queue_->home_;
-  parent_ = &w;
   environment_ = env;
-  return room_.start(*this, env) && post_and_wait();
+  queue_->guests_.push_back(*this);
+  if (room_->start(*this, env)) return post_and_wait(w);
+  parent_.set(w);
+  return false;
 }
 
 std::coroutine_handle<> receive_queue::recv_op::on_room(waiter& self) noexcept {
   auto& op = static_cast<recv_op&>(self);
-  return op.post_and_wait() ? op.parent_->done() : std::noop_coroutine();
+  waiter* const parent = op.parent_.take();
+  if (parent == nullptr) return std::noop_coroutine();
+  return op.post_and_wait(*parent) ? parent->done() : std::noop_coroutine();
 }
 
 /// True: it has ended.
-bool receive_queue::recv_op::post_and_wait() noexcept {
-  if (room_.failed()) return true;
+bool receive_queue::recv_op::post_and_wait(waiter& parent) noexcept {
+  if (!room_ || room_->failed()) return true;
   refused_ = queue_->try_post({buffer_.data(), slice_count_});
   if (refused_) return true;  // The permit goes back when this is destroyed.
-  static_cast<void>(room_.take_result());
+  static_cast<void>(room_->take_result());
   is_posted_ = true;
-  return next_.start(*parent_, environment_);
+  return next_.start(parent, environment_);
 }
 
 result<message> receive_queue::recv_op::take_result() noexcept {
   if (refused_) return *refused_;
   if (is_posted_) return next_.take_result();
-  const result<void> outcome = room_.take_result();
+  if (!room_) return gone(qp_num_);
+  const result<void> outcome = room_->take_result();
   if (outcome.is_cancelled()) return cancelled_result;
   return outcome.failure();
 }

@@ -42,13 +42,13 @@ request_outcome send_queue::hold(const request_shape& request) noexcept {
   if (bytes > message_max_bytes_) return refused(errc::wrong_length, bytes, message_max_bytes_);
   if (request.remote != nullptr) {
     const remote_mr_slice& remote = *request.remote;
-    if (bytes > remote.size_bytes()) return refused(errc::out_of_range, bytes, remote.size_bytes());
     if (request.is_atomic && remote.size_bytes() != sizeof(std::uint64_t)) {
       return refused(errc::wrong_length, remote.size_bytes(), sizeof(std::uint64_t));
     }
     if (request.is_atomic && remote.address() % sizeof(std::uint64_t) != 0) {
       return refused(errc::misaligned, 0, 0);
     }
+    if (bytes > remote.size_bytes()) return refused(errc::out_of_range, bytes, remote.size_bytes());
   }
   std::size_t held = 0;
   errc why{};
@@ -92,13 +92,13 @@ void send_queue::prepare(const request_shape& request, ibv_send_wr& wr, ibv_sge*
   unsigned bits = flags.signaled ? unsigned{IBV_SEND_SIGNALED} : 0u;
   if (flags.fence) bits |= IBV_SEND_FENCE;
   if (flags.solicited) bits |= IBV_SEND_SOLICITED;
-  if (request.can_be_inline && bytes <= inline_max_) bits |= IBV_SEND_INLINE;
+  if (request.can_be_inline && bytes > 0 && bytes <= inline_max_) bits |= IBV_SEND_INLINE;
   wr.send_flags = bits;
 }
 
 void send_queue::enqueue(submission& s) noexcept {
   if (refusal_) return s.end(*refusal_);
-  if (s.count_ > depth_) return s.end(refused(errc::limit_exceeded, s.count_, depth_));
+  if (s.count_ > batch_max()) return s.end(refused(errc::limit_exceeded, s.count_, batch_max()));
   if (const request_outcome how = s.hold(); how.code) return s.end(how);
   if (waiting_.empty() && s.count_ <= room()) return s.post_now();
   s.state_ = submission::state::queued;
@@ -113,8 +113,8 @@ void send_queue::pump() noexcept {
   }
 }
 
-void send_queue::occupy(std::uint32_t sequence, submission& s, std::uint32_t index,
-                        ibv_send_wr& wr, const request_shape& request) noexcept {
+void send_queue::occupy(std::uint32_t sequence, submission& s, std::uint32_t index, ibv_send_wr& wr,
+                        const request_shape& request) noexcept {
   slot& taken = at(sequence);
   taken = {.owner = &s, .index = index, .is_atomic = request.is_atomic};
   wr.wr_id = wr_id_base_ | sequence;
@@ -156,7 +156,10 @@ void send_queue::post(submission& s, std::span<ibv_send_wr> wrs,
   const auto posted = std::uint32_t(bad - wrs.data());
   for (std::uint32_t i = posted; i < s.count_; ++i) let_go(requests[i]);
   tail_ = s.first_ + posted;
-  if (std::int32_t(last_signaled_ - tail_) >= 0) last_signaled_ = signaled_before;
+  last_signaled_ = signaled_before;
+  for (std::uint32_t i = 0; i < posted; ++i) {
+    if ((wrs[i].send_flags & IBV_SEND_SIGNALED) != 0) last_signaled_ = s.first_ + i;
+  }
   adopt(s, nullptr);
   s.end({.code = {rc, std::system_category()}, .call = "ibv_post_send", .index = posted});
 }

@@ -8,11 +8,7 @@
 namespace cordma {
 
 failure request_outcome::to_failure(std::uint32_t qp_num) const noexcept {
-  failure f{.code = code,
-            .call = call,
-            .object = {"qp", qp_num},
-            .vendor = vendor,
-            .index = index};
+  failure f{.code = code, .call = call, .object = {"qp", qp_num}, .vendor = vendor, .index = index};
   if (value != 0 || limit != 0) {
     char text[96];
     std::snprintf(text, sizeof text, "%" PRIu64 ", where %" PRIu64 " is the most", value, limit);
@@ -22,11 +18,11 @@ failure request_outcome::to_failure(std::uint32_t qp_num) const noexcept {
 }
 
 submission::submission(send_queue& queue, std::uint32_t count) noexcept
-    : suspension{&on_stop}, queue_{&queue}, qp_num_{queue.qp_.num()}, count_{count} {}
+    : stop_callback{&on_stop}, queue_{&queue}, qp_num_{queue.qp_.num()}, count_{count} {}
 
 submission::submission(submission&& other) noexcept
     : list_hook<submission>{static_cast<list_hook<submission>&&>(other)},
-      suspension{&on_stop},
+      stop_callback{&on_stop},
       queue_{other.queue_},
       qp_num_{other.qp_num_},
       first_{other.first_},
@@ -46,14 +42,17 @@ submission::~submission() {
 
 void submission::submit() noexcept { queue_->enqueue(*this); }
 
-bool submission::wait(waiter& w, environment env) noexcept {
+bool submission::wait(waiter& w, const environment& env) noexcept {
   if (state_ == state::in_flight && !queue_->will_complete(first_ + count_ - 1)) {
     queue_->adopt(*this, nullptr);
     end({.code = errc::not_signaled, .call = "await"});
     return true;
   }
-  if (env.scheduler == nullptr) env.scheduler = &queue_->home_;
-  begin(w, env);
+  CORDMA_ASSERT(!is_waiting(), "a handle is awaited by one at a time");
+  waiter_.push_back(w);
+  scheduler_ = env.scheduler != nullptr ? env.scheduler : &queue_->home_;
+  stop_callback::unlink();  // From the token of a wait that was abandoned.
+  env.stop.register_callback(*this);
   return false;
 }
 
@@ -67,7 +66,7 @@ void submission::on_stop(stop_callback& self) noexcept {
     s.state_ = state::ended;
     s.queue_->pump();  // It may have been the one that asked for too much room.
   }
-  s.suspension::end();
+  s.wake();
 }
 
 void submission::slot_ended(std::uint32_t index, const request_outcome& how) noexcept {
@@ -85,7 +84,12 @@ void submission::end(const request_outcome& how) noexcept {
 
 void submission::finish() noexcept {
   state_ = state::ended;
-  if (is_waiting()) suspension::end();
+  wake();
+}
+
+void submission::wake() noexcept {
+  stop_callback::unlink();
+  if (is_waiting()) scheduler_->schedule(waiter_.pop_front());
 }
 
 }  // namespace cordma

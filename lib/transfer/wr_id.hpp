@@ -4,9 +4,9 @@
 
 namespace cordma {
 
-/// What a completion entry gives back to tell whose it is: the queue pair's place in its driver, the
-/// generation of that place, which side, and the request's sequence number there. On a failed entry
-/// nothing else but the status can be trusted (ibv_poll_cq(3)).
+/// What a completion entry gives back to tell whose it is: the queue pair's place in its driver,
+/// the generation of that place, which side, and the request's sequence number there. On a failed
+/// entry nothing else but the status can be trusted (ibv_poll_cq(3)).
 class wr_id {
  public:
   explicit constexpr wr_id(std::uint64_t value) noexcept : value_{value} {}

@@ -46,9 +46,11 @@ class local_mr {
     return const_local_mr_slice{whole_}.slice(offset, length);
   }
   operator local_mr_slice() noexcept { return whole_; }
+  operator const_local_mr_slice() noexcept { return whole_; }
   operator const_local_mr_slice() const noexcept { return whole_; }
 
-  /// What a peer names this memory by. \errors errc::access_denied: registered without remote access.
+  /// What a peer names this memory by. \errors errc::access_denied: registered without remote
+  /// access.
   [[nodiscard]] remote_mr_slice remote_slice() const;
 
   void reset() noexcept {

@@ -125,7 +125,7 @@ std::array<const_local_mr_slice, sizeof...(Slices)> gather(const Slices&... slic
 
 /// The same for receiving and reading.
 template <class... Slices>
-std::array<local_mr_slice, sizeof...(Slices)> scatter(const Slices&... slices) noexcept {
+std::array<local_mr_slice, sizeof...(Slices)> scatter(Slices&&... slices) noexcept {
   return {local_mr_slice{slices}...};
 }
 

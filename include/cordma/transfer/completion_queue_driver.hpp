@@ -26,7 +26,7 @@ enum class completion_mode {
 struct completion_queue_options {
   unsigned depth = 4096;  ///< Entries: the sum of what the queue pairs on it can have outstanding.
   completion_mode mode = completion_mode::event;
-  unsigned poll_batch = 32;                    ///< Entries a poll takes; 1 to `poll_batch_max`.
+  unsigned poll_batch = 32;  ///< Entries a poll takes; 1 to `poll_batch_max`.
   duration spin_max = std::chrono::microseconds{50};  ///< Adaptive: how long it looks.
 };
 
@@ -63,7 +63,8 @@ class completion_queue_driver final : private poller {
   /// Reaps what is there. In manual mode the only thing that does. Returns how many completions.
   std::size_t reap() noexcept;
 
-  /// Ends every slot of every queue pair on it, with a lost or broken queue: its entries never come.
+  /// Ends every slot of every queue pair on it, with a lost or broken queue: its entries never
+  /// come.
   void fail(const request_outcome& how) noexcept;
 
   [[nodiscard]] executor& home() const noexcept { return home_; }
@@ -75,8 +76,8 @@ class completion_queue_driver final : private poller {
   [[nodiscard]] queue_pair* find(const ibv_qp* qp) const noexcept;
   [[nodiscard]] bool is(const ibv_cq* cq) const noexcept { return cq == cq_.native_handle(); }
 
-  /// Called between arming and the second poll, and between the last poll and arming: for tests that
-  /// let completions race with it.
+  /// Called between arming and the second poll, and between the last poll and arming: for tests
+  /// that let completions race with it.
   void set_race_point(void (*at_race_point)(void*), void* context) noexcept {
     at_race_point_ = at_race_point;
     race_context_ = context;

@@ -8,7 +8,8 @@
 namespace cordma {
 
 /// A reliable-connection queue pair whose operations are awaited. Setup and states are its
-/// `verbs()`; everything else goes through here. Must outlive its operations, not its handles.
+/// `verbs()`; everything else goes through here. Must not be gone when an operation starts; those
+/// in progress, and handles, may outlive it.
 /// Thread: the executor's.
 class queue_pair {
  public:
@@ -23,14 +24,13 @@ class queue_pair {
   /// `ibv_destroy_qp` has returned. One bounded system call; waits for no peer and no completion.
   ~queue_pair();
 
-  // Awaited: `co_await qp.write(local, remote)`. Arguments as in <cordma/transfer/work_request.hpp>.
+  // Awaited: `co_await qp.write(local, remote)`. Arguments as in
+  // <cordma/transfer/work_request.hpp>.
   template <class Request>
   request_op<Request> await(const Request& request) noexcept {
     return {sends_, request};
   }
-  auto send(auto&& local, request_flags f = {}) noexcept {
-    return await(cordma::send(local, f));
-  }
+  auto send(auto&& local, request_flags f = {}) noexcept { return await(cordma::send(local, f)); }
   auto send_with_imm(auto&& local, std::uint32_t immediate, request_flags f = {}) noexcept {
     return await(cordma::send_with_imm(local, immediate, f));
   }
@@ -58,7 +58,8 @@ class queue_pair {
   request_op<Request> post(const Request& request) noexcept {
     return post_all(request);
   }
-  /// The same for several, with one doorbell and one completion entry.
+  /// The same for several, with one doorbell and one completion entry; at most
+  /// `send_queue::batch_max`.
   template <class... Requests>
   request_op<Requests...> post_all(const Requests&... requests) noexcept {
     request_op<Requests...> handle{sends_, requests...};
@@ -77,15 +78,16 @@ class queue_pair {
     return receives_.recv(buffer);
   }
 
-  /// Ends everything that waits with `why`, refuses what comes, and puts the queue pair in ERROR, so
-  /// that the device gives back what it has. Idempotent: the first reason stays.
+  /// Ends everything that waits with `why`, refuses what comes, and puts the queue pair in ERROR,
+  /// so that the device gives back what it has. Idempotent: the first reason stays.
   void abort(const request_outcome& why) noexcept;
   /// Why it no longer works; none while it does.
   [[nodiscard]] const request_outcome& failure_reason() const noexcept { return reason_; }
   [[nodiscard]] bool has_failed() const noexcept { return bool(reason_.code); }
-  /// Set once it no longer works.
+  /// Set once it no longer works. To be waited for in tasks: a coroutine without a scheduler would
+  /// be resumed in the middle of a reap.
   [[nodiscard]] event& failed_event() noexcept { return failed_; }
-  /// Set while the device has none of its requests.
+  /// Set once it no longer works and the device has none of its requests.
   [[nodiscard]] event& drained_event() noexcept { return drained_; }
 
   [[nodiscard]] verbs::queue_pair& verbs() noexcept { return qp_; }

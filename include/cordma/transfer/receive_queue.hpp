@@ -39,6 +39,24 @@ class receive_queue {
   class next_message_op;
   class recv_op;
 
+  /// What an operation in progress is linked by: it may be told of its end by a queue pair that is
+  /// gone when its coroutine goes on to ask for the outcome.
+  class guest : public list_hook<guest> {
+   protected:
+    guest() noexcept = default;
+    guest(guest&&) noexcept = default;
+    ~guest() = default;
+    /// The queue goes away: touch it no more after this.
+    virtual void orphan() noexcept = 0;
+    static void orphan(std::optional<semaphore::acquire_op>& acquire) noexcept {
+      // One that was stopped stays so; it needs its semaphore no more.
+      if (!acquire->failed() || !acquire->take_result().is_cancelled()) acquire.reset();
+    }
+
+   private:
+    friend class receive_queue;
+  };
+
   receive_queue(scheduler& home, verbs::protection_domain& pd, verbs::queue_pair& qp);
   receive_queue(const receive_queue&) = delete;
   receive_queue& operator=(const receive_queue&) = delete;
@@ -74,6 +92,9 @@ class receive_queue {
   std::optional<failure> hold(std::span<const local_mr_slice> buffer) noexcept;
   message take_message() noexcept;
   static void let_go(slot& s) noexcept;
+  static failure gone(std::uint32_t qp_num) noexcept {
+    return {.code = errc::closed, .call = "close", .object = {"qp", qp_num}};
+  }
   failure refused(errc code, fixed_text<240> detail = {}) const noexcept;
 
   // Do not change once made.
@@ -86,28 +107,32 @@ class receive_queue {
 
   // Sequence numbers: [head, completed) hold messages; of [completed, tail) the first `flushed`
   // came back without one, the rest are with the device.
-  std::uint32_t head_ = 0;
-  std::uint32_t completed_ = 0;
+  std::uint32_t head_ = sequence_first;
+  std::uint32_t completed_ = sequence_first;
   std::uint32_t flushed_ = 0;
-  std::uint32_t tail_ = 0;
+  std::uint32_t tail_ = sequence_first;
   std::vector<slot> slots_;
   semaphore room_;
   semaphore messages_{0};
+  intrusive_list<guest> guests_;
 };
 
 /// Waits for the next message, whichever buffer it came in. A stop loses nothing: the message goes
 /// to the next who asks. Messages come in the order the peer sent them.
-class [[nodiscard]] receive_queue::next_message_op : public operation_base<next_message_op> {
+class [[nodiscard]] receive_queue::next_message_op final : public operation_base<next_message_op>,
+                                                           private receive_queue::guest {
  public:
   using value_type = message;
   bool start(waiter& w, environment env) noexcept {
     if (env.scheduler == nullptr) env.scheduler = &queue_->home_;
-    return acquire_.start(w, env);
+    queue_->guests_.push_back(*this);
+    return acquire_->start(w, env);
   }
-  [[nodiscard]] bool failed() const noexcept { return acquire_.failed(); }
+  [[nodiscard]] bool failed() const noexcept { return !acquire_ || acquire_->failed(); }
   message take() { return take_result().value(); }
   result<message> take_result() noexcept {
-    const result<void> outcome = acquire_.take_result();
+    if (!acquire_) return gone(qp_num_);
+    const result<void> outcome = acquire_->take_result();
     if (outcome.is_cancelled()) return cancelled_result;
     if (outcome.has_failure()) return outcome.failure();
     return queue_->take_message();
@@ -116,19 +141,25 @@ class [[nodiscard]] receive_queue::next_message_op : public operation_base<next_
  private:
   friend class receive_queue;
   explicit next_message_op(receive_queue& q) noexcept
-      : queue_{&q}, acquire_{q.messages_.acquire()} {}
+      : queue_{&q}, qp_num_{q.qp_.num()}, acquire_{q.messages_.acquire()} {}
+  void orphan() noexcept override { guest::orphan(acquire_); }
+
   receive_queue* queue_;
-  semaphore::acquire_op acquire_;
+  std::uint32_t qp_num_;  // Kept here: the queue pair may be gone when the outcome is asked for.
+  std::optional<semaphore::acquire_op> acquire_;
 };
 
-/// Posts a buffer, waiting for room in the queue, and waits for the next message; which buffer that
-/// is in, `message::slices` says. A stop leaves the buffer posted.
-class [[nodiscard]] receive_queue::recv_op : public operation_base<recv_op>, private waiter {
+/// Posts a buffer, waiting for room in the queue (which a message that nobody has taken yet takes
+/// up), and waits for the next message; which buffer that is in, `message::slices` says. A stop
+/// leaves the buffer posted.
+class [[nodiscard]] receive_queue::recv_op final : public operation_base<recv_op>,
+                                                   private waiter,
+                                                   private receive_queue::guest {
  public:
   using value_type = message;
   bool start(waiter& w, environment env) noexcept;
   [[nodiscard]] bool failed() const noexcept {
-    return refused_.has_value() || (is_posted_ ? next_.failed() : room_.failed());
+    return refused_.has_value() || (is_posted_ ? next_.failed() : !room_ || room_->failed());
   }
   message take() { return take_result().value(); }
   result<message> take_result() noexcept;
@@ -138,6 +169,7 @@ class [[nodiscard]] receive_queue::recv_op : public operation_base<recv_op>, pri
         queue_{other.queue_},
         buffer_{other.buffer_},
         slice_count_{other.slice_count_},
+        qp_num_{other.qp_num_},
         room_{std::move(other.room_)},
         next_{std::move(other.next_)} {}
 
@@ -145,14 +177,16 @@ class [[nodiscard]] receive_queue::recv_op : public operation_base<recv_op>, pri
   friend class receive_queue;
   recv_op(receive_queue& q, std::span<const local_mr_slice> buffer) noexcept;
   static std::coroutine_handle<> on_room(waiter& self) noexcept;
-  bool post_and_wait() noexcept;
+  bool post_and_wait(waiter& parent) noexcept;
+  void orphan() noexcept override { guest::orphan(room_); }
 
   receive_queue* queue_;
   std::array<local_mr_slice, receive_slices_max> buffer_{};
   std::size_t slice_count_;
-  semaphore::acquire_op room_;
+  std::uint32_t qp_num_;
+  std::optional<semaphore::acquire_op> room_;
   next_message_op next_;
-  waiter* parent_ = nullptr;
+  waiter_ref parent_;
   environment environment_{};
   bool is_posted_ = false;
   std::optional<failure> refused_;

@@ -30,8 +30,9 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   static constexpr bool is_batch = count > 1;
 
  public:
-  using value_type = std::conditional_t<is_batch, std::tuple<typename Requests::value_type...>,
-                                        std::tuple_element_t<0, std::tuple<typename Requests::value_type...>>>;
+  using value_type =
+      std::conditional_t<is_batch, std::tuple<typename Requests::value_type...>,
+                         std::tuple_element_t<0, std::tuple<typename Requests::value_type...>>>;
 
   request_op(send_queue& queue, const Requests&... requests) noexcept
       : submission{queue, count}, requests_{requests...} {
@@ -139,8 +140,8 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     atomic_values_[index] = value;
   }
 
-  /// Dropped while it waits for room: moves to a block of its own, to be posted in its turn. Without
-  /// memory for that it is withdrawn.
+  /// Dropped while it waits for room: moves to a block of its own, to be posted in its turn.
+  /// Without memory for that it is withdrawn.
   bool go_on_alone() noexcept {
     try {
       auto* const alone = new request_op{std::move(*this)};

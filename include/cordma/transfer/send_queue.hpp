@@ -36,6 +36,9 @@ class send_queue {
   void refuse(const request_outcome& how) noexcept { refusal_ = how; }
 
   [[nodiscard]] std::uint32_t depth() const noexcept { return depth_; }
+  /// Requests that can be posted together. A run of unsignaled ones that nothing ends can be half
+  /// the queue long; a batch that needs more than the rest of it would wait for ever.
+  [[nodiscard]] std::uint32_t batch_max() const noexcept { return depth_ / 2 + 1; }
   [[nodiscard]] std::uint32_t in_flight() const noexcept { return tail_ - head_; }
   /// Requests ever given to the device, modulo 2^32.
   [[nodiscard]] std::uint32_t posted_total() const noexcept { return tail_; }
@@ -88,11 +91,11 @@ class send_queue {
   std::uint64_t wr_id_base_ = 0;
 
   // Change with each request.
-  std::uint32_t head_ = 0;  // The oldest in flight.
-  std::uint32_t tail_ = 0;  // The next to be posted.
-  std::uint32_t last_signaled_ = std::uint32_t(-1);
+  std::uint32_t head_ = sequence_first;  // The oldest in flight.
+  std::uint32_t tail_ = sequence_first;  // The next to be posted.
+  std::uint32_t last_signaled_ = sequence_first - 1;
   std::vector<slot> slots_;
-  std::vector<memory_block*> holds_;  // `sge_max_` a slot.
+  std::vector<memory_block*> holds_;          // `sge_max_` a slot.
   std::vector<std::uint64_t> atomic_values_;  // One a slot: where the device puts the value before.
   std::unique_ptr<verbs::memory_region> atomic_mr_;  // After the values: goes before them.
   intrusive_list<submission> waiting_;

@@ -8,14 +8,18 @@ namespace cordma {
 
 class send_queue;
 
+/// Where the sequence numbers of a queue pair's requests start: so near their wrap at 2^32 that
+/// every program of some length passes it, and no bug can hide behind it.
+inline constexpr std::uint32_t sequence_first = std::uint32_t(-200);
+
 /// How a work request ended, in few words: operations keep this rather than a whole `failure`.
 struct request_outcome {
-  std::error_code code{};     ///< None: it succeeded.
+  std::error_code code{};  ///< None: it succeeded.
   const char* call = "";
-  std::uint64_t value = 0;    ///< What was wrong, …
-  std::uint64_t limit = 0;    ///< … and what it is measured against.
+  std::uint64_t value = 0;  ///< What was wrong, …
+  std::uint64_t limit = 0;  ///< … and what it is measured against.
   std::uint32_t vendor = 0;
-  std::uint32_t index = 0;    ///< The first request of the batch that failed.
+  std::uint32_t index = 0;  ///< The first request of the batch that failed.
 
   [[nodiscard]] failure to_failure(std::uint32_t qp_num) const noexcept;
 };
@@ -24,7 +28,7 @@ struct request_outcome {
 /// is posted with one doorbell, and ends when all its slots have. The slots point here until then;
 /// moving it tells them, destroying it detaches it from them, which ends nothing: the slots keep
 /// the memory until the device is done with it.
-class submission : public list_hook<submission>, private suspension {
+class submission : public list_hook<submission>, private stop_callback {
  public:
   [[nodiscard]] bool has_ended() const noexcept { return state_ == state::ended; }
 
@@ -37,7 +41,7 @@ class submission : public list_hook<submission>, private suspension {
 
   /// Gives it to the queue: afterwards it is queued, in flight, or has ended.
   void submit() noexcept;
-  bool wait(waiter& w, environment env) noexcept;
+  bool wait(waiter& w, const environment& env) noexcept;
 
   /// Checks every request and takes hold of its memory; when one is refused, of none.
   virtual request_outcome hold() noexcept = 0;
@@ -47,22 +51,29 @@ class submission : public list_hook<submission>, private suspension {
   virtual void store(std::uint32_t index, std::uint64_t atomic_value) noexcept = 0;
 
   send_queue* queue_;
-  std::uint32_t qp_num_;   // Kept here: the queue pair may be gone when the outcome is asked for.
-  std::uint32_t first_ = 0;    // Sequence number of its first slot.
+  std::uint32_t qp_num_;     // Kept here: the queue pair may be gone when the outcome is asked for.
+  std::uint32_t first_ = 0;  // Sequence number of its first slot.
   std::uint32_t count_;
   std::uint32_t pending_ = 0;  // Slots that have not ended.
   state state_ = state::idle;
-  bool is_handle_ = false;     // Posted: it goes on when nobody waits.
-  bool was_stopped_ = false;   // This wait was; a handle can be awaited again.
-  bool owns_itself_ = false;   // A handle dropped while queued: deleted once posted.
+  bool is_handle_ = false;    // Posted: it goes on when nobody waits.
+  bool was_stopped_ = false;  // This wait was; a handle can be awaited again.
+  bool owns_itself_ = false;  // A handle dropped while queued: deleted once posted.
   request_outcome outcome_;
 
  private:
   friend class send_queue;
+  [[nodiscard]] bool is_waiting() const noexcept { return !waiter_.empty(); }
+  void wake() noexcept;
   static void on_stop(stop_callback& self) noexcept;
   void slot_ended(std::uint32_t index, const request_outcome& how) noexcept;
   void end(const request_outcome& how) noexcept;
   void finish() noexcept;
+
+  // Who waits, linked rather than pointed to: a handle outlives those who await it, and a coroutine
+  // that is destroyed meanwhile takes itself out.
+  intrusive_list<waiter> waiter_;
+  scheduler* scheduler_ = nullptr;
 };
 
 }  // namespace cordma

@@ -32,8 +32,10 @@ struct request_flags {
 /// queue pair only names them to the device; `Slice` is what the maker had to have.
 template <class Slice, std::size_t N>
 struct slice_list {
-  slice_list(const Slice& slice) noexcept requires(N == 1) : slices{slice} {}  // NOLINT
-  slice_list(const std::array<Slice, N>& all) noexcept {                       // NOLINT
+  slice_list(const Slice& slice) noexcept
+    requires(N == 1)
+      : slices{slice} {}                                  // NOLINT
+  slice_list(const std::array<Slice, N>& all) noexcept {  // NOLINT
     std::copy(all.begin(), all.end(), slices.begin());
   }
   std::array<const_local_mr_slice, N> slices;

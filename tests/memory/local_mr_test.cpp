@@ -1,0 +1,89 @@
+#include <cordma/memory/local_mr.hpp>
+
+#include "support/loopback.hpp"
+
+#include <cordma/base/error.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+
+using namespace cordma;
+
+namespace {
+
+/// A `local_mr` over bytes that no device knows.
+local_mr fake(std::span<std::byte> bytes, int& released, std::uint32_t rkey = 0) {
+  memory_block& block = memory_block::make(
+      nullptr, verbs::access::local_write,
+      [](memory_block&, void* context) noexcept { ++*static_cast<int*>(context); }, &released);
+  return {bytes.data(), bytes.size(), 1, rkey, block};
+}
+
+}  // namespace
+
+TEST_CASE("moving a local_mr moves the memory, destroying it makes slices stale", "[memory][M10]") {
+  std::array<std::byte, 16> bytes{};
+  int released = 0;
+  local_mr_slice slice;
+  {
+    local_mr first = fake(bytes, released, 9);
+    slice = first;
+    local_mr second = std::move(first);
+    CHECK(first.size_bytes() == 0);  // NOLINT(bugprone-use-after-move)
+    CHECK(first.slice().empty());
+    CHECK(second.size_bytes() == 16);
+    CHECK(second.remote_slice().rkey() == 9);
+    first = std::move(second);
+    CHECK(first.bytes().data() == bytes.data());
+    CHECK(released == 0);
+    REQUIRE(slice.block()->try_hold(slice.generation()));
+    slice.block()->let_go();
+  }
+  CHECK(released == 1);
+  CHECK_FALSE(slice.block()->try_hold(slice.generation()));
+}
+
+TEST_CASE("assigning to a local_mr releases what it had", "[memory]") {
+  std::array<std::byte, 16> bytes{};
+  int released = 0;
+  local_mr mr = fake(bytes, released);
+  mr = fake(bytes, released);
+  CHECK(released == 1);
+  mr.reset();
+  mr.reset();
+  CHECK(released == 2);
+}
+
+TEST_CASE("memory without remote access has no remote slice", "[memory]") {
+  std::array<std::byte, 16> bytes{};
+  int released = 0;
+  const local_mr mr = fake(bytes, released);
+  try {
+    static_cast<void>(mr.remote_slice());
+    FAIL("it has one");
+  } catch (const error& e) {
+    CHECK(e.code() == errc::access_denied);
+  }
+  static_assert(std::same_as<decltype(mr.slice()), const_local_mr_slice>);
+  static_assert(!std::convertible_to<const local_mr&, local_mr_slice>);
+  static_assert(std::convertible_to<local_mr&, local_mr_slice>);
+}
+
+TEST_CASE("allocated pages are zeroed, registered and of the asked size", "[memory][device]") {
+  test::loopback link;
+  for (const std::size_t size :
+       {std::size_t{1}, std::size_t{4095}, std::size_t{4097}, std::size_t{1} << 20}) {
+    local_mr mr = link.memory(size);
+    CHECK(mr.size_bytes() == size);
+    CHECK(std::ranges::all_of(mr.bytes(), [](std::byte b) { return b == std::byte{0}; }));
+    CHECK(mr.remote_slice().size_bytes() == size);
+    CHECK(mr.access() == test::all_access);
+    CHECK(mr.slice().block()->pd() == link.pd.native_handle());
+  }
+  CHECK_THROWS_AS(link.memory(0), error);
+  const local_mr local_only = allocate_pages(link.pd, 64);
+  CHECK_THROWS_AS(local_only.remote_slice(), error);
+}

@@ -1,0 +1,100 @@
+#include <cordma/memory/memory_block.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <array>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+using cordma::memory_block;
+using cordma::verbs::access;
+
+namespace {
+
+void count_release(memory_block&, void* context) noexcept { ++*static_cast<int*>(context); }
+
+memory_block& make(int& released) {
+  return memory_block::make(nullptr, access::local_write, &count_release, &released);
+}
+
+}  // namespace
+
+TEST_CASE("a block lives until its last holder lets go, and is released once", "[memory][M10]") {
+  int released = 0;
+  memory_block& block = make(released);
+  CHECK(block.holders() == 1);
+  CHECK(block.access() == access::local_write);
+  const std::uint32_t generation = block.generation();
+  REQUIRE(block.try_hold(generation));
+  REQUIRE(block.try_hold(generation));
+  CHECK(block.holders() == 3);
+  block.give_up();
+  CHECK(block.holders() == 2);
+  CHECK_FALSE(block.try_hold(generation));
+  CHECK(block.holders() == 2);
+  block.let_go();
+  CHECK(released == 0);
+  block.let_go();
+  CHECK(released == 1);
+  CHECK(block.holders() == 0);
+  CHECK_FALSE(block.try_hold(generation));
+}
+
+TEST_CASE("a block's next life is not held by what is left of the one before", "[memory][M10]") {
+  int released = 0;
+  memory_block& first = make(released);
+  const std::uint32_t old = first.generation();
+  first.give_up();
+  memory_block& second = make(released);
+  REQUIRE(&first == &second);  // Reused, never unmapped.
+  CHECK(second.generation() != old);
+  CHECK_FALSE(second.try_hold(old));
+  CHECK(second.try_hold(second.generation()));
+  second.let_go();
+  second.give_up();
+  CHECK(released == 2);
+}
+
+TEST_CASE("many blocks are all different", "[memory]") {
+  int released = 0;
+  std::vector<memory_block*> all;
+  for (int i = 0; i < 1000; ++i) all.push_back(&make(released));
+  for (memory_block* block : all) CHECK(block->holders() == 1);
+  for (memory_block* block : all) block->give_up();
+  CHECK(released == 1000);
+}
+
+TEST_CASE("threads hold and let go while the owner gives up", "[memory][M10][M6]") {
+  constexpr int rounds = 200;
+  std::array<std::thread, 4> threads;
+  std::atomic<memory_block*> current{nullptr};
+  std::atomic<std::uint32_t> generation{0};
+  std::atomic<bool> over{false};
+  std::atomic<long> held{0};
+  std::atomic<int> released{0};
+  const auto release = [](memory_block&, void* context) noexcept {
+    static_cast<std::atomic<int>*>(context)->fetch_add(1);
+  };
+  for (std::thread& thread : threads) {
+    thread = std::thread{[&] {
+      while (!over) {
+        memory_block* const block = current.load(std::memory_order_acquire);
+        if (block == nullptr || !block->try_hold(generation.load())) continue;
+        ++held;
+        block->let_go();
+      }
+    }};
+  }
+  for (int i = 0; i < rounds; ++i) {
+    memory_block& block = memory_block::make(nullptr, access::none, release, &released);
+    generation = block.generation();
+    current.store(&block, std::memory_order_release);
+    const long before = held;
+    while (held == before) std::this_thread::yield();
+    block.give_up();  // Who holds it at this moment releases it.
+  }
+  over = true;
+  for (std::thread& thread : threads) thread.join();
+  CHECK(released == rounds);
+}

@@ -1,0 +1,80 @@
+#include "support/loopback.hpp"
+
+#include <cordma/verbs/gid.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <stdexcept>
+
+namespace cordma::test {
+namespace {
+
+std::string device_name() {
+  const char* const name = std::getenv("CORDMA_TEST_DEVICE");  // NOLINT(concurrency-mt-unsafe)
+  if (name == nullptr) throw std::runtime_error{"CORDMA_TEST_DEVICE names no device"};
+  return name;
+}
+
+}  // namespace
+
+void connect(verbs::context& ctx, const verbs::port_info& port, verbs::queue_pair& qp,
+             std::uint32_t peer_num) {
+  const verbs::gid_entry gid = verbs::choose_gid(ctx.gid_table(port.number)).entry;
+  qp.to_init(
+      port.number, 0,
+      verbs::access::remote_read | verbs::access::remote_write | verbs::access::remote_atomic);
+  qp.to_rtr({.peer = verbs::address_vector::by_gid(gid.gid, gid.index, port.lid),
+             .path_mtu = port.mtu_active,
+             .dest_qpn = peer_num,
+             .dest_rd_atomic_max = ctx.limits().qp_rd_atom_max});
+  qp.to_rts({.rd_atomic_max = ctx.limits().qp_init_rd_atom_max});
+}
+
+loopback::loopback(const loopback_options& options)
+    : ctx{device_name()},
+      port{ctx.active_port()},
+      pd{ctx},
+      capabilities{options.capabilities},
+      driver{home, ctx, options.cq},
+      events{home, ctx},
+      a{make_queue_pair(capabilities)},
+      b{make_queue_pair(capabilities)} {
+  events.add(driver);
+  if (options.connected) connect(*a, *b);
+}
+
+std::unique_ptr<queue_pair> loopback::make_queue_pair(
+    const verbs::queue_pair_capabilities& wanted) {
+  return std::make_unique<queue_pair>(driver, pd, wanted, port.message_max_bytes);
+}
+
+void loopback::connect(queue_pair& one, queue_pair& other) {
+  test::connect(ctx, port, one.verbs(), other.verbs().num());
+  test::connect(ctx, port, other.verbs(), one.verbs().num());
+}
+
+void loopback::reconnect() {
+  a.reset();
+  b.reset();
+  a = make_queue_pair(capabilities);
+  b = make_queue_pair(capabilities);
+  connect(*a, *b);
+}
+
+local_mr loopback::pattern(std::size_t size_bytes, unsigned seed) {
+  local_mr mr = memory(size_bytes);
+  std::uint32_t word = seed * 2654435761u + 1;
+  for (std::byte& byte : mr.bytes()) {
+    word = word * 1664525u + 1013904223u;
+    byte = std::byte(word >> 24);
+  }
+  return mr;
+}
+
+void loopback::too_late() { throw std::runtime_error{"what was waited for did not come"}; }
+
+bool same_bytes(std::span<const std::byte> one, std::span<const std::byte> other) noexcept {
+  return std::equal(one.begin(), one.end(), other.begin(), other.end());
+}
+
+}  // namespace cordma::test

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cordma/memory/local_mr.hpp>
+#include <cordma/transfer/async_events.hpp>
+#include <cordma/transfer/queue_pair.hpp>
+#include <cordma/verbs/device.hpp>
+
+#include <memory>
+#include <utility>
+
+namespace cordma::test {
+
+/// Everything a peer may do with memory, for tests of one-sided operations.
+inline constexpr verbs::access all_access =
+    verbs::access::local_write | verbs::access::remote_read | verbs::access::remote_write |
+    verbs::access::remote_atomic;
+
+/// Brings a queue pair from RESET to RTS, connected to queue pair `peer_num` of the same port.
+void connect(verbs::context& ctx, const verbs::port_info& port, verbs::queue_pair& qp,
+             std::uint32_t peer_num);
+
+struct loopback_options {
+  completion_queue_options cq{};
+  verbs::queue_pair_capabilities capabilities{};
+  bool connected = true;
+};
+
+/// Two connected queue pairs, `a` and `b`, on one completion queue of the device that the
+/// environment's CORDMA_TEST_DEVICE names, and all they need.
+class loopback {
+ public:
+  explicit loopback(const loopback_options& options = {});
+
+  std::unique_ptr<queue_pair> make_queue_pair(const verbs::queue_pair_capabilities& capabilities);
+  void connect(queue_pair& one, queue_pair& other);
+  /// A new pair of connected ones in place of `a` and `b`.
+  void reconnect();
+  local_mr memory(std::size_t size_bytes, verbs::access access = all_access) {
+    return allocate_pages(pd, size_bytes, access);
+  }
+  /// Memory whose bytes tell where they are, so that none can be mistaken for another.
+  local_mr pattern(std::size_t size_bytes, unsigned seed = 1);
+
+  /// Runs an operation, or a coroutine without captures that is given this.
+  template <class Body>
+  auto run(Body&& body) {
+    if constexpr (std::is_invocable_v<Body, loopback&>) {
+      return home.run(std::forward<Body>(body)(*this));
+    } else {
+      return home.run(std::forward<Body>(body));
+    }
+  }
+  /// The outcome of one operation, as a `result`.
+  template <class Op>
+  auto outcome(Op&& op) {
+    return home.run(as_result(std::forward<Op>(op)));
+  }
+  /// Turns of the executor until `done()`; fails the test after five seconds.
+  template <class Condition>
+  void run_until(Condition done);
+
+  verbs::context ctx;
+  verbs::port_info port;
+  executor home;
+  verbs::protection_domain pd;
+  verbs::queue_pair_capabilities capabilities;
+  completion_queue_driver driver;
+  async_events events;
+  std::unique_ptr<queue_pair> a;
+  std::unique_ptr<queue_pair> b;
+
+ private:
+  [[noreturn]] static void too_late();
+};
+
+template <class Condition>
+void loopback::run_until(Condition done) {
+  const time_point deadline = home.now() + std::chrono::seconds{20};
+  while (!done()) {
+    if (home.now() > deadline) too_late();
+    home.run(home.sleep_for(std::chrono::microseconds{200}));
+  }
+}
+
+/// Whether two ranges of bytes hold the same.
+bool same_bytes(std::span<const std::byte> one, std::span<const std::byte> other) noexcept;
+
+}  // namespace cordma::test

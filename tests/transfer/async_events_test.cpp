@@ -1,0 +1,107 @@
+#include <cordma/transfer/async_events.hpp>
+
+#include "support/loopback.hpp"
+
+#include <cordma/coro/with_timeout.hpp>
+
+#include <catch2/catch.hpp>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+using test::loopback;
+
+TEST_CASE("an overrun completion queue ends every slot of every queue pair on it",
+          "[transfer][device][E4][E7]") {
+  const verbs::queue_pair_capabilities small{.send_wr_max = 8, .recv_wr_max = 8};
+  // Manual: nobody takes the entries.
+  loopback link{{.cq = {.depth = 128, .mode = completion_mode::manual}, .capabilities = small}};
+  auto other = link.make_queue_pair(small);
+  auto other_peer = link.make_queue_pair(small);
+  link.connect(*other, *other_peer);
+  local_mr mr = link.memory(64);
+
+  auto handle = link.a->post(send(mr));  // Nobody receives it: it stays in flight.
+  other->post_recv(mr);
+  scope waiting{link.home};
+  std::vector<std::error_code> ends;
+  const auto wait_for = [](auto op, std::vector<std::error_code>& to) -> task<> {
+    const auto outcome = co_await as_result(std::move(op));
+    to.push_back(outcome.has_failure() ? outcome.failure().code : std::error_code{});
+  };
+  waiting.spawn(wait_for(other->next_message(), ends));
+  for (std::uint32_t i = 0; i < other_peer->receives().depth() + 3; ++i) {
+    waiting.spawn(wait_for(link.b->recv(mr), ends));  // Three wait for room.
+  }
+  link.run(link.home.sleep_for(1ms));
+
+  // More entries than the queue has room for, by the back door.
+  unsigned posted = 0;
+  const unsigned wanted = link.driver.verbs().capacity() + 16;
+  const time_point deadline = link.home.now() + 20s;
+  while (posted < wanted && link.home.now() < deadline) {
+    ibv_send_wr wr{};
+    wr.wr_id = std::uint64_t(-1);
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    ibv_send_wr* bad = nullptr;
+    if (other->verbs().post_send(&wr, &bad) == 0) ++posted;
+  }
+  REQUIRE(posted == wanted);
+  link.run_until([&] { return link.events.seen() > 0; });
+  link.run(waiting.join());
+  CHECK(ends.size() == 1 + other_peer->receives().depth() + 3);
+  for (const std::error_code& end : ends) CHECK(end == errc::cq_overrun);
+  CHECK(link.outcome(handle).failure().code == errc::cq_overrun);
+  for (queue_pair* qp : {link.a.get(), link.b.get(), other.get(), other_peer.get()}) {
+    CHECK(qp->failure_reason().code == errc::cq_overrun);
+    CHECK(link.outcome(qp->send(mr)).failure().code == errc::disconnected);
+    CHECK(qp->verbs().query_state() == verbs::queue_pair_state::error);
+  }
+  // Several came; the descriptor was read to the end, and the program sees them too.
+  link.run(link.home.sleep_for(20ms));
+  CHECK_FALSE(verbs::next_async_event(link.ctx).has_value());
+  const auto kept = link.run(link.events.next());
+  REQUIRE(kept.has_value());
+  CHECK(kept->kind == IBV_EVENT_CQ_ERR);
+  CHECK(kept->cq == link.driver.verbs().native_handle());
+}
+
+TEST_CASE("an event goes to the object it names, and to no other", "[transfer][device]") {
+  loopback link;
+  local_mr mr = link.memory(64);
+  SECTION("a queue pair") {
+    link.events.route({.kind = IBV_EVENT_QP_FATAL, .qp = link.a->verbs().native_handle()});
+    CHECK(link.a->failure_reason().code == errc::disconnected);
+    CHECK_FALSE(link.b->has_failed());
+  }
+  SECTION("a completion queue that is not ours") {
+    link.events.route({.kind = IBV_EVENT_CQ_ERR});
+    CHECK_FALSE(link.a->has_failed());
+  }
+  SECTION("a queue pair that is gone") {
+    ibv_qp* const gone = link.b->verbs().native_handle();
+    link.b.reset();
+    link.events.route({.kind = IBV_EVENT_QP_ACCESS_ERR, .qp = gone});
+    CHECK_FALSE(link.a->has_failed());
+  }
+  SECTION("the whole device") {
+    const ibv_event_type kind = GENERATE(IBV_EVENT_DEVICE_FATAL, IBV_EVENT_PORT_ERR);
+    auto handle = link.a->post(send(mr));
+    link.events.route({.kind = kind, .port = link.port.number});
+    CHECK(link.outcome(handle).failure().code == errc::device_failed);
+    CHECK(link.outcome(link.b->next_message()).failure().code == errc::device_failed);
+  }
+  SECTION("what is only good to know") {
+    for (const ibv_event_type kind :
+         {IBV_EVENT_PORT_ACTIVE, IBV_EVENT_COMM_EST, IBV_EVENT_GID_CHANGE, IBV_EVENT_SQ_DRAINED}) {
+      link.events.route({.kind = kind, .qp = link.a->verbs().native_handle()});
+    }
+    CHECK_FALSE(link.a->has_failed());
+    CHECK(link.run(link.a->write(mr, mr.remote_slice())) == 64);
+  }
+  SECTION("a driver that was removed") {
+    link.events.remove(link.driver);
+    link.events.route({.kind = IBV_EVENT_DEVICE_FATAL});
+    CHECK_FALSE(link.a->has_failed());
+  }
+}

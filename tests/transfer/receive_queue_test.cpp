@@ -1,0 +1,214 @@
+#include <cordma/transfer/receive_queue.hpp>
+
+#include "support/loopback.hpp"
+#include "support/soak.hpp"
+
+#include <cordma/coro/when_any.hpp>
+#include <cordma/coro/with_timeout.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <random>
+#include <vector>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+using test::loopback;
+
+namespace {
+
+template <class F>
+std::error_code code_of(F f) {
+  try {
+    f();
+  } catch (const error& e) {
+    return e.code();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("a message waits in its buffer until somebody takes it", "[transfer][device]") {
+  loopback link{{.capabilities = {.recv_wr_max = 8}}};
+  local_mr mr = link.memory(4096);
+  memory_block& block = *mr.slice().block();
+  const local_mr from = link.pattern(64);
+  for (std::size_t i = 0; i < 4; ++i) link.a->post_recv(mr.slice(i * 64, 64));
+  CHECK(block.holders() == 5);
+  for (std::uint32_t i = 0; i < 3; ++i) link.run(link.b->send_with_imm(from.slice(0, 8 + i), i));
+  link.run_until([&] { return link.a->receives().pending_messages() == 3; });
+  CHECK(link.a->receives().posted() == 1);
+  CHECK(block.holders() == 5);  // Held until they are taken.
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    const message got = link.run(link.a->next_message());
+    CHECK(got.immediate == i);
+    CHECK(got.size_bytes == 8 + i);
+    CHECK(got.slices[0].bytes().data() == mr.bytes().data() + i * 64);
+  }
+  CHECK(block.holders() == 2);
+}
+
+TEST_CASE("a receive buffer that cannot work is refused", "[transfer][device][M10]") {
+  loopback link{{.capabilities = {.recv_wr_max = 4}}};
+  local_mr mr = link.memory(64);
+  local_mr freed = link.memory(64);
+  const local_mr_slice stale = freed.slice();
+  freed.reset();
+  CHECK(code_of([&] { link.a->post_recv(stale); }) == errc::stale_slice);
+  CHECK(code_of([&] { link.a->post_recv(scatter(mr, stale)); }) == errc::stale_slice);
+  verbs::protection_domain other_pd{link.ctx};
+  local_mr other = allocate_pages(other_pd, 64);
+  CHECK(code_of([&] { link.a->post_recv(other); }) == errc::wrong_protection_domain);
+  const std::vector<local_mr_slice> many(64, mr.slice(0, 1));
+  CHECK(code_of([&] { link.a->post_recv(many); }) == errc::too_many_slices);
+  const auto outcome = link.outcome(link.a->recv(stale));
+  REQUIRE(outcome.has_failure());
+  CHECK(outcome.failure().code == errc::stale_slice);
+  CHECK(link.a->slots_in_use() == 0);
+  CHECK(mr.slice().block()->holders() == 1);
+
+  for (std::uint32_t i = 0; i < link.a->receives().depth(); ++i) link.a->post_recv(mr);
+  CHECK(code_of([&] { link.a->post_recv(mr); }) == errc::receive_queue_full);
+}
+
+TEST_CASE("receives beyond the queue's depth wait for room in order", "[transfer][device]") {
+  loopback link{{.capabilities = {.send_wr_max = 64, .recv_wr_max = 2}}};
+  const std::uint32_t count = 4 * link.a->receives().depth();
+  local_mr mr = link.memory(std::size_t{count} * 8);
+  std::vector<std::uint32_t> order;
+  scope all{link.home};
+  const auto receiver = [](loopback& on, local_mr_slice to,
+                           std::vector<std::uint32_t>& seen) -> task<> {
+    const message got = co_await on.a->recv(to);
+    seen.push_back(*got.immediate);
+  };
+  for (std::uint32_t i = 0; i < count; ++i) all.spawn(receiver(link, mr.slice(i * 8, 8), order));
+  for (std::uint32_t i = 0; i < count; ++i) {
+    all.spawn(link.b->send_with_imm(mr.slice(i * 8, 8), i));
+  }
+  link.run(all.join());
+  REQUIRE(order.size() == count);
+  for (std::uint32_t i = 0; i < count; ++i) CHECK(order[i] == i);
+}
+
+TEST_CASE("a receive that is stopped leaves its buffer, and the message goes to the next",
+          "[transfer][device][C7]") {
+  loopback link;
+  local_mr mr = link.memory(128);
+  const local_mr from = link.pattern(16);
+  const auto timed_out = link.outcome(with_timeout(link.a->recv(mr.slice(0, 64)), 0ms));
+  CHECK(timed_out.failure().code == errc::timed_out);
+  CHECK(link.a->slots_in_use() == 1);
+  SECTION("before it came") {
+    link.run(link.b->send(from));
+    const message got = link.run(link.a->next_message());
+    CHECK(got.slices[0].bytes().data() == mr.bytes().data());
+    CHECK(test::same_bytes(got.payload().bytes(), from.bytes()));
+  }
+  SECTION("to a recv, which then gets the first message and leaves its own buffer") {
+    link.run(link.b->send(from));
+    const message got = link.run(link.a->recv(mr.slice(64, 64)));
+    CHECK(got.slices[0].bytes().data() == mr.bytes().data());
+    CHECK(link.a->slots_in_use() == 1);
+  }
+}
+
+TEST_CASE("a message granted to who is destroyed before taking it is not lost",
+          "[transfer][device][C7][C1]") {
+  loopback link;
+  local_mr mr = link.memory(64);
+  const local_mr from = link.pattern(16);
+  struct nobody : waiter {
+    nobody()
+        : waiter{
+              [](waiter&) noexcept -> std::coroutine_handle<> { return std::noop_coroutine(); }} {}
+  } parent;
+  {
+    auto body = [](queue_pair& qp, local_mr_slice to) -> task<> { co_await qp.recv(to); };
+    task<> abandoned = body(*link.a, mr);
+    static_cast<void>(abandoned.start(parent, {&link.home, {}}));
+    static_cast<void>(link.b->post(send(from)));
+    // Reaped, so that it is granted and scheduled, but not resumed.
+    while (link.driver.reap() == 0 || link.a->receives().pending_messages() == 0) {
+    }
+    CHECK(link.a->receives().pending_messages() == 1);
+  }
+  CHECK(link.run(link.a->next_message()).size_bytes == 16);
+}
+
+TEST_CASE("messages that came before a failure can still be taken", "[transfer][device][C7]") {
+  loopback link;
+  local_mr mr = link.memory(64);
+  const local_mr from = link.pattern(16);
+  link.a->post_recv(mr);
+  link.a->post_recv(mr);
+  link.run(link.b->send(from));
+  link.run_until([&] { return link.a->receives().pending_messages() == 1; });
+  link.a->abort({.code = errc::disconnected, .call = "test"});
+  CHECK(link.run(link.a->next_message()).size_bytes == 16);
+  CHECK(link.outcome(link.a->next_message()).failure().code == errc::disconnected);
+  CHECK(link.outcome(link.a->recv(mr)).failure().code == errc::disconnected);
+}
+
+namespace {
+
+constexpr std::uint32_t buffers = 32;
+
+task<> send_all(loopback& link, const local_mr& from, std::uint32_t count) {
+  for (std::uint32_t i = 0; i < count; ++i) co_await link.b->send_with_imm(from.slice(0, 4), i);
+}
+
+/// Takes all messages, giving up again and again at random moments.
+task<> take_all(loopback& link, local_mr& to, std::uint32_t count, std::uint64_t seed,
+                std::uint32_t& next) {
+  std::mt19937_64 random{seed};
+  std::uint32_t posted = 0;
+  for (; posted < buffers; ++posted) link.a->post_recv(to.slice(0, 4));
+  while (next < count) {
+    const auto patience = std::chrono::microseconds{random() % 400};
+    result<message> got{cancelled_result};
+    if (random() % 2 == 0 || posted == count) {
+      got = co_await as_result(with_timeout(link.a->next_message(), patience));
+    } else {
+      got = co_await as_result(with_timeout(link.a->recv(to.slice(0, 4)), patience));
+      // Stopped or not, its buffer is posted, unless there was no room for it.
+      posted = next + link.a->receives().pending_messages() + link.a->receives().posted() +
+               (got.has_value() ? 1 : 0);
+    }
+    if (!got.has_value()) {
+      REQUIRE(got.failure().code == errc::timed_out);
+      continue;
+    }
+    REQUIRE(got->immediate == next);
+    ++next;
+    if (posted < count && link.a->receives().posted() < buffers / 2) {
+      link.a->post_recv(to.slice(0, 4));
+      ++posted;
+    }
+  }
+}
+
+std::uint32_t stop_at_random(std::uint32_t count, std::uint64_t seed) {
+  loopback link{{.capabilities = {.send_wr_max = 16, .recv_wr_max = 2 * buffers}}};
+  const local_mr from = link.pattern(64);
+  local_mr to = link.memory(64);
+  std::uint32_t next = 0;
+  scope all{link.home};
+  all.spawn(send_all(link, from, count));
+  all.spawn(take_all(link, to, count, seed, next));
+  link.run(all.join());
+  return next;
+}
+
+}  // namespace
+
+TEST_CASE("receives that are stopped at random lose no message and keep their order",
+          "[transfer][device][C7]") {
+  CHECK(stop_at_random(1000, 1) == 1000);
+}
+
+TEST_CASE("soak: receives that are stopped at random", "[transfer][device][.soak-stops]") {
+  const auto count = std::uint32_t(test::soak::count(10000));
+  CHECK(stop_at_random(count, test::soak::seed()) == count);
+}

@@ -1,0 +1,255 @@
+#include <cordma/transfer/request_op.hpp>
+
+#include "support/loopback.hpp"
+
+#include <cordma/coro/when_all.hpp>
+#include <cordma/coro/when_any.hpp>
+#include <cordma/coro/with_timeout.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <optional>
+#include <vector>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+using test::loopback;
+using test::same_bytes;
+
+TEST_CASE("a posted request is on its way before it is awaited, and can be moved",
+          "[transfer][device]") {
+  loopback link;
+  const local_mr from = link.pattern(4096);
+  local_mr to = link.memory(4096);
+  auto handle = link.a->post(write(from, to.remote_slice()));
+  CHECK(link.a->slots_in_use() == 1);
+  CHECK_FALSE(handle.has_ended());
+  auto moved = std::move(handle);
+  link.run_until([&] { return moved.has_ended(); });
+  CHECK(same_bytes(to.bytes(), from.bytes()));
+  auto moved_again = std::move(moved);
+  CHECK(link.run(moved_again) == 4096);
+  CHECK(link.run(moved_again) == 4096);  // It keeps its outcome.
+}
+
+TEST_CASE("64 requests are in flight without 64 coroutines", "[transfer][device]") {
+  loopback link;
+  const local_mr from = link.pattern(64 * 64);
+  local_mr to = link.memory(64 * 64);
+  using handle = decltype(link.a->post(write(from, to.remote_slice())));
+  std::vector<handle> handles;  // Grows: handles are moved while they are in flight.
+  for (std::size_t i = 0; i < 64; ++i) {
+    handles.push_back(
+        link.a->post(write(from.slice(i * 64, 64), to.remote_slice().slice(i * 64, 64))));
+  }
+  CHECK(link.a->slots_in_use() == 64);
+  for (handle& h : handles) CHECK(link.run(h) == 64);
+  CHECK(same_bytes(to.bytes(), from.bytes()));
+  CHECK(link.a->slots_in_use() == 0);
+}
+
+TEST_CASE("dropping a handle recalls nothing", "[transfer][device]") {
+  loopback link;
+  const local_mr from = link.pattern(1 << 16);
+  local_mr to = link.memory(1 << 16);
+  static_cast<void>(link.a->post(write(from, to.remote_slice())));
+  CHECK(link.a->slots_in_use() == 1);
+  link.run_until([&] { return link.a->slots_in_use() == 0; });
+  CHECK(same_bytes(to.bytes(), from.bytes()));
+}
+
+TEST_CASE("a handle can be awaited again after a wait that timed out", "[transfer][device]") {
+  loopback link;
+  const local_mr from = link.pattern(64);
+  local_mr to = link.memory(64);
+  // Nobody receives it yet: the device tries again for a while.
+  auto handle = link.a->post(send(from));
+  for (int i = 0; i < 2; ++i) {
+    const auto outcome = link.outcome(with_timeout(handle, 0ms));
+    REQUIRE(outcome.has_failure());
+    CHECK(outcome.failure().code == errc::timed_out);
+  }
+  CHECK(link.a->slots_in_use() == 1);
+  link.b->post_recv(to);
+  CHECK(link.run(with_timeout(handle, 20s)) == 64);
+}
+
+TEST_CASE("a handle outlives the coroutine that awaits it", "[transfer][device][C1]") {
+  loopback link;
+  const local_mr from = link.pattern(64);
+  local_mr to = link.memory(64);
+  auto handle = link.a->post(send(from));
+  struct nobody : waiter {
+    nobody()
+        : waiter{
+              [](waiter&) noexcept -> std::coroutine_handle<> { return std::noop_coroutine(); }} {}
+  } parent;
+  stop_source stop;
+  {
+    auto await = [](auto& h) -> task<> { static_cast<void>(co_await h); };
+    task<> abandoned = await(handle);
+    abandoned.start(parent, {&link.home, stop});
+  }
+  stop.request_stop();
+  link.b->post_recv(to);
+  CHECK(link.run(handle) == 64);
+}
+
+TEST_CASE("a handle dropped while it waits for room is posted all the same", "[transfer][device]") {
+  loopback link{{.capabilities = {.send_wr_max = 2, .recv_wr_max = 8}}};
+  const std::uint32_t depth = link.a->sends().depth();
+  const local_mr from = link.pattern(depth * 8 + 8);
+  local_mr to = link.memory(depth * 8 + 8);
+  const auto nth = [&](std::size_t i) {
+    return write(from.slice(i * 8, 8), to.remote_slice().slice(i * 8, 8));
+  };
+  for (std::size_t i = 0; i < depth; ++i) static_cast<void>(link.a->post(nth(i)));
+  {
+    auto queued = link.a->post(nth(depth));
+    auto moved = std::move(queued);
+    CHECK(link.a->slots_in_use() == depth);
+  }
+  link.run_until([&] { return link.a->sends().is_idle(); });
+  CHECK(same_bytes(to.bytes(), from.bytes()));
+  CHECK(from.slice().block()->holders() == 1);
+}
+
+TEST_CASE("a queued handle whose awaiter is destroyed is posted all the same",
+          "[transfer][device][C1]") {
+  loopback link{{.capabilities = {.send_wr_max = 1, .recv_wr_max = 8}}};
+  const std::uint32_t depth = link.a->sends().depth();
+  const local_mr from = link.pattern(64);
+  local_mr to = link.memory(64);
+  for (std::size_t i = 0; i < depth; ++i) {
+    static_cast<void>(link.a->post(write(from.slice(0, 0), to.remote_slice())));
+  }
+  struct nobody : waiter {
+    nobody()
+        : waiter{
+              [](waiter&) noexcept -> std::coroutine_handle<> { return std::noop_coroutine(); }} {}
+  } parent;
+  {
+    auto body = [](queue_pair& qp, const local_mr& f, local_mr& t) -> task<> {
+      auto handle = qp.post(write(f, t.remote_slice()));
+      static_cast<void>(co_await handle);
+    };
+    task<> abandoned = body(*link.a, from, to);
+    abandoned.start(parent, {&link.home, {}});
+    CHECK_FALSE(link.a->sends().is_idle());
+  }
+  link.run_until([&] { return link.a->sends().is_idle(); });
+  CHECK(same_bytes(to.bytes(), from.bytes()));
+}
+
+TEST_CASE("a batch has one completion entry, and gives all its values", "[transfer][device]") {
+  loopback link;
+  const local_mr from = link.pattern(300);
+  local_mr to = link.memory(300);
+  local_mr back = link.memory(300);
+  const remote_mr_slice remote = to.remote_slice();
+  const std::uint64_t before = link.driver.counters().completions;
+  auto batch = link.a->post_all(write(from.slice(0, 100), remote),
+                                write(from.slice(100, 200), remote.slice(100, 200)),
+                                read(back, remote, {.fence = true}));
+  CHECK(link.a->slots_in_use() == 3);
+  CHECK(link.run(batch) == std::tuple{100u, 200u, 300u});
+  CHECK(link.driver.counters().completions == before + 1);
+  CHECK(link.a->slots_in_use() == 0);
+  CHECK(same_bytes(back.bytes(), from.bytes()));
+  CHECK(from.slice().block()->holders() == 1);
+}
+
+TEST_CASE("a batch names the first request that failed", "[transfer][device][C6]") {
+  loopback link;
+  const local_mr from = link.pattern(64);
+  local_mr to = link.memory(64);
+  const remote_mr_slice good = to.remote_slice();
+  SECTION("by the device") {
+    const remote_mr_slice bad{good.address(), 64, good.rkey() ^ 0x5555};
+    auto batch = link.a->post_all(write(from, good), write(from, bad), write(from, good));
+    const auto outcome = link.outcome(batch);
+    REQUIRE(outcome.has_failure());
+    CHECK(outcome.failure().code == wc_errc::remote_access);
+    CHECK(outcome.failure().index == 1);
+  }
+  SECTION("refused before posting: none is posted") {
+    local_mr stale = link.memory(64);
+    const const_local_mr_slice gone = stale.slice();
+    stale.reset();
+    auto batch = link.a->post_all(write(from, good), write(from, good), write(gone, good));
+    const auto outcome = link.outcome(batch);
+    REQUIRE(outcome.has_failure());
+    CHECK(outcome.failure().code == errc::stale_slice);
+    CHECK(outcome.failure().index == 2);
+    CHECK(link.a->slots_in_use() == 0);
+  }
+  CHECK(from.slice().block()->holders() == 1);
+}
+
+TEST_CASE("an unsignaled request ends with a later signaled one", "[transfer][device]") {
+  loopback link;
+  const local_mr from = link.pattern(256);
+  local_mr to = link.memory(256);
+  const remote_mr_slice remote = to.remote_slice();
+  const std::uint64_t before = link.driver.counters().completions;
+  auto first = link.a->post(write(from, remote, {.signaled = false}));
+  auto second = link.a->post(write(from, remote, {.signaled = false}));
+  SECTION("awaited alone, nothing would end it") {
+    const auto outcome = link.outcome(second);
+    REQUIRE(outcome.has_failure());
+    CHECK(outcome.failure().code == errc::not_signaled);
+    CHECK(link.a->slots_in_use() == 2);  // The device has it all the same.
+  }
+  SECTION("a signaled one ends all before it") {
+    auto last = link.a->post(write(from, remote));
+    CHECK(link.run(first) == 256);
+    CHECK(second.has_ended());
+    CHECK(link.run(last) == 256);
+    CHECK(link.driver.counters().completions == before + 1);
+    CHECK(from.slice().block()->holders() == 1);
+  }
+  CHECK(link.run(link.a->write(from, remote)) == 256);
+  CHECK(link.a->slots_in_use() == 0);
+}
+
+TEST_CASE("a program that never asks for an entry still gets its slots back",
+          "[transfer][device]") {
+  loopback link{{.capabilities = {.send_wr_max = 8, .recv_wr_max = 8}}};
+  const local_mr from = link.pattern(8);
+  local_mr to = link.memory(8);
+  for (int i = 0; i < 300; ++i) {  // Passes the wrap of the sequence numbers.
+    static_cast<void>(link.a->post(write(from, to.remote_slice(), {.signaled = false})));
+  }
+  link.run_until([&] { return link.a->sends().in_flight() <= 4; });
+  CHECK(link.run(link.a->write(from, to.remote_slice())) == 8);
+  CHECK(link.a->sends().is_idle());
+}
+
+TEST_CASE("a stop before the start means that it never happens", "[transfer][device]") {
+  loopback link;
+  const local_mr from = link.pattern(64);
+  local_mr to = link.memory(64);
+  link.run([](loopback& l) -> task<> {
+    scope inner{l.home};
+    inner.request_stop();
+    local_mr mr = l.memory(64);
+    const auto writer = [](loopback& on, local_mr& m) -> task<> {
+      static_cast<void>(co_await on.a->write(m, m.remote_slice()));
+    };
+    inner.spawn(writer(l, mr));
+    co_await inner.join();
+    CHECK(l.a->slots_in_use() == 0);
+  });
+}
+
+TEST_CASE("operations and handles combine without a frame", "[transfer][device]") {
+  loopback link;
+  const local_mr from = link.pattern(64);
+  local_mr to = link.memory(64);
+  auto handle = link.a->post(write(from, to.remote_slice()));
+  const auto both = link.run(when_all(handle, link.b->read(to, to.remote_slice())));
+  CHECK(both == std::tuple{64u, 64u});
+  auto never = link.a->next_message();
+  const auto first = link.run(when_any(std::move(never), link.b->write(from, to.remote_slice())));
+  CHECK(first.index() == 1);
+}

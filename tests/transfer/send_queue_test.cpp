@@ -1,0 +1,132 @@
+#include <cordma/transfer/send_queue.hpp>
+
+#include "support/loopback.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <vector>
+
+using namespace cordma;
+using test::loopback;
+
+namespace {
+
+template <class Op>
+std::error_code refusal(loopback& link, Op op) {
+  const auto outcome = link.outcome(std::move(op));
+  CHECK(link.a->slots_in_use() == 0);
+  CHECK_FALSE(link.a->has_failed());
+  return outcome.has_failure() ? outcome.failure().code : std::error_code{};
+}
+
+}  // namespace
+
+TEST_CASE("what cannot work is refused before it is posted", "[transfer][device][M10][D8][D9]") {
+  loopback link;
+  local_mr mr = link.memory(4096);
+  const remote_mr_slice remote = mr.remote_slice();
+
+  local_mr freed = link.memory(64);
+  const local_mr_slice stale = freed.slice();
+  freed.reset();
+  CHECK(refusal(link, link.a->send(stale)) == errc::stale_slice);
+  CHECK(refusal(link, link.a->read(stale, remote)) == errc::stale_slice);
+  CHECK(refusal(link, link.a->write(gather(mr.slice(0, 64), stale), remote)) == errc::stale_slice);
+  CHECK(mr.slice().block()->holders() == 1);  // The good slice of the refused request too.
+
+  verbs::protection_domain other_pd{link.ctx};
+  const local_mr other = allocate_pages(other_pd, 64);
+  CHECK(refusal(link, link.a->send(other)) == errc::wrong_protection_domain);
+
+  const local_mr read_only = link.memory(64, verbs::access::none);
+  local_mr& unconst = const_cast<local_mr&>(read_only);
+  CHECK(refusal(link, link.a->read(unconst, remote)) == errc::access_denied);
+
+  CHECK(refusal(link, link.a->write(mr, remote.first(4095))) == errc::out_of_range);
+  CHECK(refusal(link, link.a->read(mr, remote.first(0))) == errc::out_of_range);
+
+  const std::size_t sge_max = link.a->verbs().capabilities().send_sge_max;
+  std::array<const_local_mr_slice, 64> many;
+  many.fill(mr.slice(0, 1));
+  if (sge_max < many.size()) CHECK(refusal(link, link.a->send(many)) == errc::too_many_slices);
+}
+
+TEST_CASE("a message above the port's limit is refused before it is posted",
+          "[transfer][device][D9]") {
+  loopback link;
+  if (link.port.message_max_bytes > 64u << 20) return;  // Needs that much memory.
+  const local_mr mr = link.memory(std::size_t{link.port.message_max_bytes} + 1);
+  const auto outcome = link.outcome(link.a->send(mr));
+  REQUIRE(outcome.has_failure());
+  CHECK(outcome.failure().code == errc::wrong_length);
+  CHECK(outcome.failure().to_string().find(std::to_string(link.port.message_max_bytes)) !=
+        std::string::npos);
+  CHECK(link.a->slots_in_use() == 0);
+}
+
+TEST_CASE("who finds the send queue full goes on in the order of asking",
+          "[transfer][device][E6]") {
+  static constexpr std::size_t writers = 200;
+  loopback link{{.capabilities = {.send_wr_max = 8, .recv_wr_max = 8}}};
+  local_mr mr = link.memory(writers * 8);
+  std::vector<std::size_t> order;
+  std::uint32_t most = 0;
+  scope all{link.home};
+  const auto writer = [](loopback& on, local_mr& m, std::size_t i, std::vector<std::size_t>& to,
+                         std::uint32_t& high) -> task<> {
+    co_await on.a->write(m.slice(i * 8, 8), m.remote_slice());
+    high = std::max(high, on.a->slots_in_use());
+    to.push_back(i);
+  };
+  for (std::size_t i = 0; i < writers; ++i) all.spawn(writer(link, mr, i, order, most));
+  link.run(all.join());
+  REQUIRE(order.size() == writers);
+  for (std::size_t i = 0; i < writers; ++i) REQUIRE(order[i] == i);
+  CHECK(most <= link.a->sends().depth());
+}
+
+TEST_CASE("a batch that waits for room is not overtaken, and cannot wait for ever",
+          "[transfer][device][E6]") {
+  loopback link{{.capabilities = {.send_wr_max = 4, .recv_wr_max = 8}}};
+  const std::uint32_t depth = link.a->sends().depth();
+  local_mr mr = link.memory(64);
+  const auto one = [&](bool signaled = true) {
+    return write(mr.slice(0, 8), mr.remote_slice(), {.signaled = signaled});
+  };
+  // As many unsignaled ones as can be without an entry of their own.
+  for (std::uint32_t i = 0; i + 1 < (depth + 1) / 2; ++i) {
+    static_cast<void>(link.a->post(one(false)));
+  }
+  auto batch = link.a->post_all(one(), one(), one());
+  auto after = link.a->post(one());
+  if (depth >= 4) {
+    CHECK(link.run(batch) == std::tuple{8u, 8u, 8u});
+    CHECK(link.run(after) == 8);
+  }
+  if (depth < 14) {
+    auto too_large = link.a->post_all(one(), one(), one(), one(), one(), one(), one(), one());
+    CHECK(link.outcome(too_large).failure().code == errc::limit_exceeded);
+  }
+  CHECK(link.a->sends().is_idle());
+}
+
+TEST_CASE("a request that is stopped while it waits for room is never posted",
+          "[transfer][device][E6]") {
+  loopback link{{.capabilities = {.send_wr_max = 1, .recv_wr_max = 8}}};
+  const std::uint32_t depth = link.a->sends().depth();
+  local_mr mr = link.memory(64);
+  local_mr target = link.memory(64);
+  mr.bytes()[0] = std::byte{1};
+  for (std::uint32_t i = 0; i < depth; ++i) {
+    static_cast<void>(link.a->post(write(mr.slice(0, 0), target.remote_slice())));
+  }
+  scope waiting{link.home};
+  waiting.spawn(link.a->write(mr, target.remote_slice()));
+  static_cast<void>(link.home.run_ready());  // It starts, and finds no room.
+  CHECK(mr.slice().block()->holders() == 2);
+  waiting.request_stop();
+  CHECK(mr.slice().block()->holders() == 1);
+  link.run(waiting.join());
+  link.run_until([&] { return link.a->sends().is_idle(); });
+  CHECK(target.bytes()[0] == std::byte{0});
+}

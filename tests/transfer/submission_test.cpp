@@ -1,0 +1,239 @@
+#include <cordma/transfer/submission.hpp>
+
+#include "support/loopback.hpp"
+#include "support/soak.hpp"
+
+#include <cordma/coro/when_all.hpp>
+#include <cordma/coro/with_timeout.hpp>
+#include <cordma/verbs/memory_region.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <optional>
+#include <random>
+#include <vector>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+using test::loopback;
+
+namespace {
+
+/// A parent that is never told: the tests destroy the frames themselves.
+struct nobody : waiter {
+  nobody()
+      : waiter{[](waiter&) noexcept -> std::coroutine_handle<> { return std::noop_coroutine(); }} {}
+};
+
+/// Registered memory that says when it is released, and that then takes no access any more.
+struct watched_memory {
+  explicit watched_memory(loopback& link, std::size_t size_bytes)
+      : bytes(size_bytes),
+        region{std::in_place, link.pd, bytes.data(), bytes.size(), test::all_access},
+        owner{bytes.data(), bytes.size(), region->lkey(), region->rkey(),
+              memory_block::make(link.pd.native_handle(), test::all_access, &release, this)},
+        block{*owner.slice().block()} {}
+  watched_memory(watched_memory&&) = delete;
+  static void release(memory_block&, void* context) noexcept {
+    auto& self = *static_cast<watched_memory*>(context);
+    self.region.reset();
+    std::vector<std::byte>{}.swap(self.bytes);  // AddressSanitizer sees who comes later.
+    self.released = true;
+  }
+
+  bool released = false;
+  std::vector<std::byte> bytes;
+  std::optional<verbs::memory_region> region;
+  local_mr owner;
+  memory_block& block;
+};
+
+enum class kind { send, write, write_with_imm, read, fetch_add, recv, next_message, batch };
+constexpr int kinds = 8;
+
+task<> operate(queue_pair& qp, kind what, local_mr_slice mr, remote_mr_slice remote) {
+  switch (what) {
+    case kind::send: co_await qp.send(mr); break;
+    case kind::write: co_await qp.write(mr, remote); break;
+    case kind::write_with_imm: co_await qp.write_with_imm(mr, remote, 1); break;
+    case kind::read: co_await qp.read(mr, remote); break;
+    case kind::fetch_add: co_await qp.fetch_add(remote.first(8), 1); break;
+    case kind::recv: co_await qp.recv(mr); break;
+    case kind::next_message: co_await qp.next_message(); break;
+    case kind::batch: {
+      auto handle = qp.post_all(write(mr, remote), read(mr, remote));
+      co_await handle;
+      break;
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("abandoned memory stays registered until the completion", "[transfer][device][C1][M10]") {
+  loopback link;
+  local_mr peer = link.memory(1 << 16);
+  const kind what = GENERATE(kind::send, kind::write, kind::read, kind::recv, kind::batch);
+  CAPTURE(int(what));
+  watched_memory mr{link, 1 << 16};
+  {
+    nobody parent;
+    task<> abandoned = operate(*link.a, what, mr.owner, peer.remote_slice());
+    CHECK_FALSE(abandoned.start(parent, {&link.home, {}}));
+    CHECK(mr.block.holders() >= 2);
+  }
+  const std::uint32_t held = mr.block.holders();
+  CHECK(held >= 2);
+  const local_mr_slice stale = mr.owner;
+  mr.owner.reset();
+  CHECK_FALSE(mr.released);
+  CHECK(mr.block.holders() == held - 1);
+  CHECK(link.outcome(link.a->write(stale, peer.remote_slice())).failure().code ==
+        errc::stale_slice);
+  if (GENERATE(false, true)) {  // Its queue pair is destroyed before the completion is reaped.
+    link.a.reset();
+    CHECK(mr.released);
+    return;
+  }
+  if (what == kind::send) link.b->post_recv(peer);
+  if (what == kind::recv) static_cast<void>(link.b->post(send(peer.slice(0, 8))));
+  link.run_until([&] { return link.a->slots_in_use() == 0; });
+  CHECK_FALSE(link.a->has_failed());
+  // A message keeps its buffer until it is taken.
+  if (what == kind::recv) link.run(link.a->next_message());
+  CHECK(mr.released);
+}
+
+namespace {
+
+/// Starts operations of all kinds, lets some time pass, and destroys their frames and their memory
+/// whatever has become of them.
+void abandon_at_random(std::uint64_t rounds, std::uint64_t seed) {
+  std::mt19937_64 random{seed};
+  loopback link{{.capabilities = {.send_wr_max = 8, .recv_wr_max = 8}}};
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    watched_memory mr{link, 4096};
+    local_mr peer = link.memory(4096);
+    {
+      std::vector<nobody> parents(random() % 12);
+      std::vector<task<>> tasks;
+      scope partner{link.home};
+      for (nobody& parent : parents) {
+        const auto what = kind(random() % kinds);
+        queue_pair& qp = random() % 2 == 0 ? *link.a : *link.b;
+        const std::size_t size = std::size_t{8} << (random() % 10);
+        tasks.push_back(
+            operate(qp, what, mr.owner.slice(0, size), peer.remote_slice().first(size)));
+        static_cast<void>(tasks.back().start(parent, {&link.home, {}}));
+      }
+      for (std::uint64_t turns = random() % 3; turns > 0; --turns) {
+        link.run(link.home.sleep_for(std::chrono::microseconds{random() % 300}));
+      }
+      std::ranges::shuffle(tasks, random);
+      if (random() % 2 == 0) mr.owner.reset();
+      tasks.clear();
+      mr.owner.reset();
+    }
+    if (random() % 4 != 0) link.run(link.home.sleep_for(std::chrono::microseconds{random() % 500}));
+    // What is left in flight would wait for receives for ever; a new pair starts afresh.
+    link.reconnect();
+    REQUIRE(mr.released);
+  }
+}
+
+task<> work(queue_pair& qp, queue_pair& peer, std::uint64_t seed, local_mr_slice mr,
+            remote_mr_slice remote) {
+  std::mt19937_64 random{seed};
+  for (;;) {
+    const auto what = kind(random() % kinds);
+    const std::size_t size = std::size_t{8} << (random() % 10);
+    if (what == kind::send || what == kind::write_with_imm) {
+      // With a buffer of the peer for each: who sends to none fails the queue pair after a while.
+      co_await when_all(operate(peer, kind::recv, mr, remote),
+                        operate(qp, what, mr.first(size), remote.first(size)));
+    } else {
+      // Any message must fit in any buffer.
+      co_await operate(qp, what, what == kind::recv ? mr : mr.first(size), remote.first(size));
+    }
+  }
+}
+
+task<> storm(loopback& link, std::uint64_t seed, local_mr& mr) {
+  std::mt19937_64 random{seed};
+  scope workers{link.home};
+  for (int i = 0; i < 12; ++i) {
+    queue_pair& qp = i % 2 == 0 ? *link.a : *link.b;
+    queue_pair& peer = i % 2 == 0 ? *link.b : *link.a;
+    workers.spawn(work(qp, peer, random(), mr.slice(), mr.remote_slice()));
+  }
+  co_await sleep_for(std::chrono::microseconds{random() % 2000});
+  workers.request_stop();
+  CHECK((co_await as_result(workers.join())).has_value());
+}
+
+void storms(std::uint64_t rounds, std::uint64_t seed) {
+  std::mt19937_64 random{seed};
+  loopback link{{.capabilities = {.send_wr_max = 8, .recv_wr_max = 8}}};
+  local_mr mr = link.memory(8192);
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    link.run(storm(link, random(), mr));
+    CAPTURE(round, link.a->failure_reason().to_failure(1).to_string(),
+            link.b->failure_reason().to_failure(2).to_string());
+    REQUIRE_FALSE(link.a->has_failed());
+    REQUIRE_FALSE(link.b->has_failed());
+    if (random() % 2 == 0) {
+      const request_outcome why{.code = errc::disconnected, .call = "test"};
+      link.a->abort(why);
+      link.b->abort(why);
+      link.run(with_timeout(link.a->drained_event().wait(), 10s));
+      link.run(with_timeout(link.b->drained_event().wait(), 10s));
+      CHECK(link.a->slots_in_use() + link.b->slots_in_use() == 0);
+    }
+    link.reconnect();
+    REQUIRE(mr.slice().block()->holders() == 1);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("operations are abandoned at any point", "[transfer][device][C1]") {
+  abandon_at_random(100, 1);
+}
+
+TEST_CASE("soak: operations are abandoned at any point", "[transfer][device][.soak-abandon]") {
+  abandon_at_random(test::soak::count(10'000), test::soak::seed());
+}
+
+TEST_CASE("everything is stopped while completions arrive", "[transfer][device][C4]") {
+  storms(100, 1);
+}
+
+TEST_CASE("soak: everything is stopped while completions arrive",
+          "[transfer][device][.soak-storms]") {
+  storms(test::soak::count(10'000), test::soak::seed());
+}
+
+TEST_CASE("all operations in flight end when their queue pair goes to ERROR",
+          "[transfer][device][C2]") {
+  loopback link;
+  local_mr mr = link.memory(1 << 20);
+  std::vector<std::error_code> ends;
+  scope waiting{link.home};
+  const auto wait_for = [](task<> body, std::vector<std::error_code>& to) -> task<> {
+    const auto outcome = co_await as_result(std::move(body));
+    to.push_back(outcome.has_failure() ? outcome.failure().code : std::error_code{});
+  };
+  for (const kind what : {kind::recv, kind::next_message, kind::write, kind::read, kind::send,
+                          kind::batch, kind::write_with_imm}) {
+    waiting.spawn(wait_for(operate(*link.a, what, mr, mr.remote_slice()), ends));
+  }
+  static_cast<void>(link.home.run_ready());
+  CHECK(link.a->slots_in_use() > 0);
+  link.a->verbs().to_error();
+  link.run(with_timeout(waiting.join(), 10s));
+  CHECK(ends.size() == 7);
+  CHECK(std::ranges::count(ends, std::error_code{wc_errc::flushed}) > 0);
+  CHECK(link.a->has_failed());
+  link.run(with_timeout(link.a->drained_event().wait(), 10s));
+}

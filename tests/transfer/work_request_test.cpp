@@ -1,0 +1,108 @@
+#include <cordma/transfer/work_request.hpp>
+
+#include "support/loopback.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <cstring>
+
+using namespace cordma;
+using test::loopback;
+
+namespace {
+
+std::uint64_t& word(local_mr& mr, std::size_t offset = 0) {
+  return *reinterpret_cast<std::uint64_t*>(mr.bytes().data() + offset);
+}
+
+}  // namespace
+
+TEST_CASE("compare_swap gives the value before, and swaps only what equals",
+          "[transfer][device][D6]") {
+  loopback link;
+  local_mr mr = link.memory(16);
+  const remote_mr_slice remote = mr.remote_slice().slice(8, 8);
+  word(mr, 8) = 5;
+  CHECK(link.run(link.a->compare_swap(remote, 4, 9)) == 5);
+  CHECK(word(mr, 8) == 5);
+  CHECK(link.run(link.a->compare_swap(remote, 5, 0xfedcba9876543210)) == 5);
+  CHECK(word(mr, 8) == 0xfedcba9876543210);
+  CHECK(link.run(link.b->compare_swap(remote, 0xfedcba9876543210, 0)) == 0xfedcba9876543210);
+  CHECK(word(mr, 8) == 0);
+  CHECK(word(mr) == 0);
+}
+
+TEST_CASE("fetch_add gives the value before, and wraps", "[transfer][device][D6]") {
+  loopback link;
+  local_mr mr = link.memory(8);
+  const remote_mr_slice remote = mr.remote_slice();
+  word(mr) = std::uint64_t(-2);
+  CHECK(link.run(link.a->fetch_add(remote, 1)) == std::uint64_t(-2));
+  CHECK(link.run(link.a->fetch_add(remote, 1)) == std::uint64_t(-1));
+  CHECK(word(mr) == 0);
+  CHECK(link.run(link.a->fetch_add(remote, std::uint64_t(-1))) == 0);
+  CHECK(word(mr) == std::uint64_t(-1));
+  CHECK(link.a->slots_in_use() == 0);
+}
+
+TEST_CASE("atomics in flight together each get their own value", "[transfer][device][D6]") {
+  loopback link;
+  local_mr mr = link.memory(8);
+  const remote_mr_slice remote = mr.remote_slice();
+  auto all = link.a->post_all(fetch_add(remote, 1), fetch_add(remote, 10), fetch_add(remote, 100),
+                              compare_swap(remote, 111, 7));
+  auto next = link.a->post(fetch_add(remote, 0));
+  const auto values = link.run(all);
+  CHECK(values == std::tuple{0u, 1u, 11u, 111u});
+  CHECK(link.run(next) == 7);
+}
+
+TEST_CASE("a misaligned atomic, or one of other than 8 bytes, fails before it is posted",
+          "[transfer][device][D7]") {
+  loopback link;
+  local_mr mr = link.memory(32);
+  const remote_mr_slice remote = mr.remote_slice();
+  for (const std::size_t offset : {1u, 2u, 4u, 7u}) {
+    const auto outcome = link.outcome(link.a->fetch_add(remote.slice(offset, 8), 1));
+    REQUIRE(outcome.has_failure());
+    CHECK(outcome.failure().code == errc::misaligned);
+  }
+  for (const std::size_t length : {0u, 1u, 4u, 7u, 9u, 16u}) {
+    const auto outcome = link.outcome(link.a->compare_swap(remote.slice(0, length), 0, 1));
+    REQUIRE(outcome.has_failure());
+    CHECK(outcome.failure().code == errc::wrong_length);
+  }
+  CHECK(link.a->slots_in_use() == 0);
+  CHECK_FALSE(link.a->has_failed());
+  CHECK(word(mr) == 0);
+}
+
+TEST_CASE("requests become the work requests of ibv_post_send", "[transfer]") {
+  memory_block& block = memory_block::make(
+      nullptr, verbs::access::local_write, [](memory_block&, void*) noexcept {}, nullptr);
+  std::array<std::byte, 64> bytes{};
+  const local_mr_slice local{bytes.data(), bytes.size(), 7, block};
+  const remote_mr_slice remote{0x1000, 64, 9};
+  const auto filled = [](const auto& request) {
+    ibv_send_wr wr{};
+    request.fill(wr);
+    return wr;
+  };
+  CHECK(filled(send(local)).opcode == IBV_WR_SEND);
+  CHECK(filled(send_with_imm(local, 0x01020304)).opcode == IBV_WR_SEND_WITH_IMM);
+  CHECK(filled(send_with_imm(local, 0x01020304)).imm_data == htobe32(0x01020304));
+  CHECK(filled(write(local, remote)).opcode == IBV_WR_RDMA_WRITE);
+  CHECK(filled(write(local, remote)).wr.rdma.remote_addr == 0x1000);
+  CHECK(filled(write_with_imm(local, remote, 1)).opcode == IBV_WR_RDMA_WRITE_WITH_IMM);
+  CHECK(filled(read(local, remote)).opcode == IBV_WR_RDMA_READ);
+  CHECK(filled(read(local, remote)).wr.rdma.rkey == 9);
+  const ibv_send_wr swap = filled(compare_swap(remote.first(8), 3, 4));
+  CHECK(swap.opcode == IBV_WR_ATOMIC_CMP_AND_SWP);
+  CHECK(swap.wr.atomic.compare_add == 3);
+  CHECK(swap.wr.atomic.swap == 4);
+  CHECK(filled(fetch_add(remote.first(8), 3)).opcode == IBV_WR_ATOMIC_FETCH_AND_ADD);
+  CHECK(read(local, remote).shape().local_access == verbs::access::local_write);
+  CHECK_FALSE(read(local, remote).shape().can_be_inline);
+  CHECK(send(gather(local, local.first(1))).shape().local.size() == 2);
+  block.give_up();
+}
