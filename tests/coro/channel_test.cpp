@@ -47,7 +47,8 @@ task<int> ping(channel_of_int& out, channel_of_int& in, int count, support::stac
     sum += (co_await in.receive()).value();
   }
   out.close();
-  CHECK_FALSE((co_await in.receive()).has_value());
+  const std::optional<int> after_close = co_await in.receive();
+  CHECK_FALSE(after_close.has_value());
   co_return sum;
 }
 int ping_pong(manual_home& home, int count, support::stack_span& span) {

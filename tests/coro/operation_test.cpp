@@ -133,7 +133,8 @@ task<> wander_once(world& w, int depth) {
 task<> wander(world& w, int depth) {
   const counted here{w};
   for (int n = 0; n < 4; ++n) {
-    if ((co_await as_result(wander_once(w, depth))).is_cancelled()) throw cancelled{};
+    const auto outcome = co_await as_result(wander_once(w, depth));
+    if (outcome.is_cancelled()) throw cancelled{};
   }
 }
 

@@ -119,7 +119,8 @@ TEST_CASE("what is awaited after the stop ends at once", "[coro]") {
   int stops = 0;
   const auto stubborn = [](event& e, int& count) -> task<> {
     for (int n = 0; n < 3; ++n) {
-      if ((co_await as_result(e.wait())).is_cancelled()) ++count;
+      const result<void> outcome = co_await as_result(e.wait());
+      if (outcome.is_cancelled()) ++count;
     }
   };
   support::started outer{home.scheduler, stubborn(never, stops)};

@@ -166,7 +166,8 @@ TEST_CASE("a foreign coroutine awaits tasks, which have no stop and no scheduler
   bool empty = false;
   const auto foreign = [&]() -> support::foreign_task {
     empty = co_await look();
-    CHECK(co_await give(3) == 3);
+    const int value = co_await give(3);
+    CHECK(value == 3);
   };
   const support::foreign_task f = foreign();
   f.rethrow();

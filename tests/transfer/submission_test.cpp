@@ -169,7 +169,8 @@ task<> storm(loopback& link, std::uint64_t seed, local_mr& mr) {
   }
   co_await sleep_for(std::chrono::microseconds{random() % 2000});
   workers.request_stop();
-  CHECK((co_await as_result(workers.join())).has_value());
+  const result<void> joined = co_await as_result(workers.join());
+  CHECK(joined.has_value());
 }
 
 void storms(std::uint64_t rounds, std::uint64_t seed) {
