@@ -1,5 +1,6 @@
 #include <cordma/transfer/request_op.hpp>
 
+#include "support/foreign_task.hpp"
 #include "support/loopback.hpp"
 
 #include <cordma/coro/when_all.hpp>
@@ -252,4 +253,21 @@ TEST_CASE("operations and handles combine without a frame", "[transfer][device]"
   auto never = link.a->next_message();
   const auto first = link.run(when_any(std::move(never), link.b->write(from, to.remote_slice())));
   CHECK(first.index() == 1);
+}
+
+TEST_CASE("a coroutine of another library awaits requests and messages", "[transfer][device]") {
+  loopback link;
+  const local_mr from = link.pattern(64);
+  local_mr to = link.memory(64);
+  const auto body = [](loopback& l, const local_mr& f, local_mr& t) -> support::foreign_task {
+    auto handle = l.a->post(send(f));
+    const message got = co_await l.b->recv(t);
+    CHECK(got.size_bytes == 64);
+    CHECK(co_await handle == 64);
+    CHECK(co_await l.a->write(f, t.remote_slice()) == 64);
+  };
+  auto foreign = body(link, from, to);
+  link.run_until([&] { return foreign.done(); });
+  foreign.rethrow();
+  CHECK(same_bytes(to.bytes(), from.bytes()));
 }

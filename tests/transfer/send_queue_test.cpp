@@ -130,3 +130,41 @@ TEST_CASE("a request that is stopped while it waits for room is never posted",
   link.run_until([&] { return link.a->sends().is_idle(); });
   CHECK(target.bytes()[0] == std::byte{0});
 }
+
+namespace {
+
+/// Stands in for the provider's post_send: takes the first request of a list and refuses the rest.
+int (*real_post_send)(ibv_qp*, ibv_send_wr*, ibv_send_wr**) = nullptr;
+int post_first_only(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+  ibv_send_wr first = *wr;
+  first.next = nullptr;
+  if (const int rc = real_post_send(qp, &first, bad); rc != 0) return rc;
+  *bad = wr->next;
+  return ENOMEM;
+}
+
+}  // namespace
+
+TEST_CASE("a batch that the device takes in part names the first it refused, and loses no slot",
+          "[transfer][device][C6]") {
+  loopback link;
+  local_mr mr = link.memory(256);
+  memory_block& block = *mr.slice().block();
+  const auto one = write(mr.slice(0, 128), mr.remote_slice());
+  auto before = link.a->post(write(mr.slice(0, 128), mr.remote_slice(), {.signaled = false}));
+  auto& post_send = link.ctx.native_handle()->ops.post_send;
+  real_post_send = std::exchange(post_send, &post_first_only);
+  auto batch = link.a->post_all(one, one, one);
+  post_send = real_post_send;
+  const auto outcome = link.outcome(batch);
+  REQUIRE(outcome.has_failure());
+  CHECK(outcome.failure().code == std::error_code{ENOMEM, std::system_category()});
+  CHECK(outcome.failure().index == 1);
+  CHECK(link.a->slots_in_use() == 2);
+  CHECK(block.holders() == 3);
+  // Nothing that was posted has an entry of its own: awaiting says so, and a later one ends them.
+  CHECK(link.outcome(before).failure().code == errc::not_signaled);
+  CHECK(link.run(link.a->write(mr, mr.remote_slice())) == 256);
+  CHECK(link.a->slots_in_use() == 0);
+  CHECK(block.holders() == 1);
+}
