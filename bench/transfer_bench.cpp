@@ -1,7 +1,7 @@
 // What co_await adds to the work requests themselves, beside raw verbs on the same device.
 
 #include "support/bench.hpp"
-#include "support/loopback.hpp"
+#include "support/raw_loopback.hpp"
 
 #include <cordma/coro/when_all.hpp>
 
@@ -10,14 +10,14 @@
 
 namespace {
 
-using bench::loopback;
+using bench::raw_loopback;
 using cordma::task;
 
 constexpr std::size_t size_bytes = 64;
 
 /// A raw request that does what ours does, inlined or not as ours would be.
 struct raw_request {
-  raw_request(loopback& l, ibv_wr_opcode opcode) {
+  raw_request(raw_loopback& l, ibv_wr_opcode opcode) {
     sge = {.addr = reinterpret_cast<std::uint64_t>(l.local.bytes().data()),
            .length = opcode >= IBV_WR_ATOMIC_CMP_AND_SWP ? 8u : unsigned{size_bytes},
            .lkey = l.local.slice().lkey()};
@@ -41,69 +41,70 @@ struct raw_request {
 };
 
 template <class Make>
-task<> one_by_one(loopback& l, std::uint64_t n, Make make) {
-  for (std::uint64_t i = 0; i < n; ++i) co_await l.a.await(make(l));
+task<> one_by_one(raw_loopback& l, std::uint64_t n, Make make) {
+  for (std::uint64_t i = 0; i < n; ++i) co_await l.a->await(make(l));
 }
 
 template <class Make>
-task<> many_at_once(loopback& l, std::uint64_t n, Make make) {
-  using handle = decltype(l.a.post(make(l)));
-  std::array<std::optional<handle>, loopback::depth> handles;
+task<> many_at_once(raw_loopback& l, std::uint64_t n, Make make) {
+  using handle = decltype(l.a->post(make(l)));
+  std::array<std::optional<handle>, raw_loopback::depth> handles;
   for (std::uint64_t i = 0; i < n; ++i) {
-    auto& h = handles[i % loopback::depth];
+    auto& h = handles[i % raw_loopback::depth];
     if (h) co_await *h;
-    h.emplace(l.a.post(make(l)));
+    h.emplace(l.a->post(make(l)));
   }
   for (auto& h : handles) {
     if (h) co_await *h;
   }
 }
 
-auto make_write(loopback& l) {
+auto make_write(raw_loopback& l) {
   return cordma::write(l.local.slice(0, size_bytes), l.remote.remote_slice());
 }
-auto make_read(loopback& l) {
+auto make_read(raw_loopback& l) {
   return cordma::read(l.local.slice(0, size_bytes), l.remote.remote_slice());
 }
-auto make_add(loopback& l) { return cordma::fetch_add(l.remote.remote_slice().first(8), 1); }
+auto make_add(raw_loopback& l) { return cordma::fetch_add(l.remote.remote_slice().first(8), 1); }
 
 template <class Make>
-void compare_each_depth(bench::recorder& recorder, loopback& l, ibv_wr_opcode opcode, Make make) {
+void compare_each_depth(bench::recorder& recorder, raw_loopback& l, ibv_wr_opcode opcode,
+                        Make make) {
   raw_request raw{l, opcode};
   recorder.compare(
       "depth 1", [&](std::uint64_t n) { l.run_raw(raw.wr, n, 1); },
-      [&](std::uint64_t n) { l.executor.run(one_by_one(l, n, make)); });
+      [&](std::uint64_t n) { l.home.run(one_by_one(l, n, make)); });
   recorder.compare(
-      "depth 64", [&](std::uint64_t n) { l.run_raw(raw.wr, n, loopback::depth); },
-      [&](std::uint64_t n) { l.executor.run(many_at_once(l, n, make)); });
+      "depth 64", [&](std::uint64_t n) { l.run_raw(raw.wr, n, raw_loopback::depth); },
+      [&](std::uint64_t n) { l.home.run(many_at_once(l, n, make)); });
 }
 
-task<> send_each(loopback& l, std::uint64_t n) {
-  for (std::uint64_t i = 0; i < n; ++i) co_await l.a.send(l.local.slice(0, size_bytes));
+task<> send_each(raw_loopback& l, std::uint64_t n) {
+  for (std::uint64_t i = 0; i < n; ++i) co_await l.a->send(l.local.slice(0, size_bytes));
 }
-task<> receive_each(loopback& l, std::uint64_t n) {
-  for (std::uint64_t i = 0; i < n; ++i) co_await l.b.recv(l.remote.slice(0, size_bytes));
+task<> receive_each(raw_loopback& l, std::uint64_t n) {
+  for (std::uint64_t i = 0; i < n; ++i) co_await l.b->recv(l.remote.slice(0, size_bytes));
 }
 
 }  // namespace
 
 BENCH_ON_DEVICE("transfer/write/64B", "What does co_await add to a small WRITE?") {
-  loopback l{bench::device()};
+  raw_loopback l;
   compare_each_depth(recorder, l, IBV_WR_RDMA_WRITE, &make_write);
 }
 
 BENCH_ON_DEVICE("transfer/read/64B", "What does co_await add to a small READ?") {
-  loopback l{bench::device()};
+  raw_loopback l;
   compare_each_depth(recorder, l, IBV_WR_RDMA_READ, &make_read);
 }
 
 BENCH_ON_DEVICE("transfer/fetch_add", "What does co_await add to an atomic?") {
-  loopback l{bench::device()};
+  raw_loopback l;
   compare_each_depth(recorder, l, IBV_WR_ATOMIC_FETCH_AND_ADD, &make_add);
 }
 
 BENCH_ON_DEVICE("transfer/send/64B", "What does co_await add to a small SEND and its receive?") {
-  loopback l{bench::device()};
+  raw_loopback l;
   raw_request raw{l, IBV_WR_SEND};
   ibv_sge sge{.addr = reinterpret_cast<std::uint64_t>(l.remote.bytes().data()),
               .length = size_bytes,
@@ -111,7 +112,5 @@ BENCH_ON_DEVICE("transfer/send/64B", "What does co_await add to a small SEND and
   ibv_recv_wr receive{.wr_id = 0, .next = nullptr, .sg_list = &sge, .num_sge = 1};
   recorder.compare(
       "depth 1", [&](std::uint64_t n) { l.run_raw_receiving(raw.wr, receive, n, 1); },
-      [&](std::uint64_t n) {
-        l.executor.run(cordma::when_all(receive_each(l, n), send_each(l, n)));
-      });
+      [&](std::uint64_t n) { l.home.run(cordma::when_all(receive_each(l, n), send_each(l, n))); });
 }

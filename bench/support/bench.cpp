@@ -133,11 +133,6 @@ registration::registration(const char* name, const char* question, where runs,
   entries().push_back({name, question, runs, run});
 }
 
-std::string device() {
-  const char* const name = std::getenv("CORDMA_TEST_DEVICE");
-  return name != nullptr ? name : "";
-}
-
 void recorder::compare(std::string_view which, const work& baseline, const work& ours) {
   record(which, &baseline, ours);
 }

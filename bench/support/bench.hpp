@@ -52,9 +52,6 @@ struct registration {
   registration(const char* name, const char* question, where runs, void (*run)(recorder&));
 };
 
-/// Of the environment variable CORDMA_TEST_DEVICE; empty: the first active one.
-std::string device();
-
 }  // namespace bench
 
 #define CORDMA_BENCH_JOIN(a, b) a##b

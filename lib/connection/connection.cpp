@@ -10,13 +10,8 @@
 namespace cordma {
 namespace {
 
-/// What ended with the connection still reads its outcome from the queue pair, some within
-/// combinators, a turn or two of the executor later.
-constexpr std::chrono::milliseconds farewell{1};
-
 task<> finish(std::unique_ptr<detail::connection_state> state) {
   static_cast<void>(co_await as_result(state->drain()));
-  co_await sleep_for(farewell);
 }
 
 task<> close_state(detail::connection_state* state) {

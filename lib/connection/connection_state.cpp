@@ -8,8 +8,6 @@
 namespace cordma::detail {
 namespace {
 
-/// How often `close` looks whether all that was posted has ended.
-constexpr std::chrono::milliseconds close_look{1};
 #define CORDMA_TEXT_OF(x) #x
 #define CORDMA_VERSION_TEXT(major, minor, patch) \
   CORDMA_TEXT_OF(major) "." CORDMA_TEXT_OF(minor) "." CORDMA_TEXT_OF(patch)
@@ -119,19 +117,9 @@ void connection_state::on_hang_up(fd_watch& watch) noexcept {
 
 /// What the peer sent before it closed has arrived: its side of the connection saw it acknowledged.
 void connection_state::peer_hung_up() noexcept {
-  if (!is_manual()) reap_all();
+  qp_.driver().reap_all();
   abort(errc::disconnected, "hang_up");
   peer_gone_.set();
-}
-
-/// All that is in the queue now, and not what comes meanwhile for others.
-void connection_state::reap_all() noexcept {
-  const std::size_t there_at_most = qp_.driver().verbs().capacity();
-  for (std::size_t reaped = 0; reaped < there_at_most;) {
-    const std::size_t n = qp_.driver().reap();
-    if (n == 0) return;
-    reaped += n;
-  }
 }
 
 /// The queue pair broke, and the peer's may not know: the end of the stream tells it.
@@ -169,13 +157,11 @@ void connection_state::beat() noexcept {
 }
 
 task<> connection_state::close() {
-  const time_point deadline = home_.now() + options_.close_deadline;
   if (!qp_.has_failed()) {
     // Ends unsignaled requests before it, which nothing else might.
     if (peer_hello_.allows_writes && !qp_.sends().is_idle()) beat();
-    while (!qp_.has_failed() && !qp_.sends().is_idle() && home_.now() < deadline) {
-      co_await sleep_for(close_look);
-    }
+    const auto idle = co_await as_result(with_timeout(qp_.sends_idle(), options_.close_deadline));
+    if (idle.is_cancelled()) throw cancelled{};
     stream_->shut_down_writing();
     const auto answer =
         co_await as_result(with_timeout(peer_gone_.wait(), options_.close_deadline));

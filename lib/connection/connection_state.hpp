@@ -56,7 +56,6 @@ class connection_state : private timer {
   static std::coroutine_handle<> on_failure(waiter& watch) noexcept;
   static void on_tick(timer& self) noexcept;
   void peer_hung_up() noexcept;
-  void reap_all() noexcept;
   void tick() noexcept;
   void beat() noexcept;
   [[nodiscard]] bool is_manual() const noexcept { return mode_ == completion_mode::manual; }

@@ -44,6 +44,7 @@ void async_events::route(const verbs::async_event& event) noexcept {
     case IBV_EVENT_QP_LAST_WQE_REACHED:
       for (completion_queue_driver* driver : drivers_) {
         if (queue_pair* const qp = driver->find(event.qp)) {
+          driver->reap_all();  // Requests that ended by themselves keep their own outcome.
           qp->abort(reason(errc::disconnected, event));
         }
       }

@@ -61,6 +61,15 @@ std::size_t completion_queue_driver::reap() noexcept {
   return reaped;
 }
 
+void completion_queue_driver::reap_all() noexcept {
+  if (mode_ == completion_mode::manual) return;
+  for (std::size_t reaped = 0; reaped < cq_.capacity();) {
+    const std::size_t n = reap();
+    if (n == 0) return;
+    reaped += n;
+  }
+}
+
 void completion_queue_driver::dispatch(const ibv_wc& wc) noexcept {
   const wr_id id{wc.wr_id};
   if (id.queue_pair() >= queue_pairs_.size()) return;
@@ -126,8 +135,7 @@ queue_pair* completion_queue_driver::find(const ibv_qp* qp) const noexcept {
 
 std::uint64_t completion_queue_driver::attach(queue_pair& qp, unsigned entries) {
   // Entries of queue pairs that are gone still take up the room they gave back.
-  while (mode_ != completion_mode::manual && reap() > 0) {
-  }
+  reap_all();
   if (entries > room()) {
     char text[160];
     std::snprintf(text, sizeof text,

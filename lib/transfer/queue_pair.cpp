@@ -26,6 +26,7 @@ queue_pair::~queue_pair() {
   driver_.detach(wr_id_base_, entries_);
   failed_.set();
   drained_.set();
+  sends_idle_.set();
 }
 
 void queue_pair::complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept {
@@ -35,6 +36,17 @@ void queue_pair::complete(bool is_receive, std::uint32_t sequence, const ibv_wc&
     fail({.code = wc_errc(wc.status), .call = "ibv_poll_cq", .vendor = wc.vendor_err});
   }
   if (has_failed() && slots_in_use() == 0) drained_.set();
+  if (idle_is_awaited_ && sends_.is_idle()) sends_idle_.set();
+}
+
+event::wait_op queue_pair::sends_idle() noexcept {
+  idle_is_awaited_ = !sends_.is_idle() && !has_failed();
+  if (idle_is_awaited_) {
+    sends_idle_.reset();
+  } else {
+    sends_idle_.set();
+  }
+  return sends_idle_.wait();
 }
 
 /// The request that failed has ended with its own status, those behind it will be flushed one by
@@ -52,6 +64,7 @@ void queue_pair::fail(const request_outcome& why) noexcept {
   }
   if (slots_in_use() == 0) drained_.set();
   failed_.set();
+  sends_idle_.set();
 }
 
 void queue_pair::abort(const request_outcome& why) noexcept {

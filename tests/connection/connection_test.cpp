@@ -125,6 +125,7 @@ TEST_CASE("when the connection is dropped, everything in flight ends as closed",
   const auto codes = ends_of_all(p, set_free(p.client), memory);
   for (const std::error_code& code : codes) CHECK(code == make_error_code(errc::closed));
   CHECK(p.rt.executor().closer().running() == 0);
+  p.rt.run(with_timeout(p.server.qp().failed_event().wait(), 10s));
   CHECK_FALSE(p.server.is_open());
 }
 

@@ -32,6 +32,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 # Spelled in two parts, so that this file obeys its own rule.
 BANNED = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b")
 MACHINE_PATH = re.compile(r"(?<![\w.~$}/])/(work|root|home|Users)/\w")
+AWAIT_IN_CONDITION = re.compile(r"\b(?:(?:CHECK|REQUIRE)\w*\s*\(|if \(\().*\bco_await\b")
 SLEEP = re.compile(r"(std::this_thread::sleep_(for|until)|(?<![\w.>:])(::)?(u|nano)?sleep)\s*\(")
 
 
@@ -161,6 +162,13 @@ def sleeps(tree):
                 yield name, number, f"a test waits for an event or turns a clock: {match[0]}...)"
 
 
+def awaits_in_conditions(tree):
+    for name, lines in tree.cpp("include", "lib", "tests", "examples", "bench"):
+        for number, line in enumerate(lines, 1):
+            if AWAIT_IN_CONDITION.search(line):
+                yield name, number, "g++ 12 miscompiles this co_await: keep its result in a variable"
+
+
 def dead_files(tree):
     for name, _ in tree.cpp("lib", "tests", "examples", "bench"):
         if not name.endswith(".cpp"):
@@ -216,7 +224,8 @@ def changelog(tree):
             yield "CHANGELOG.md", number, "an entry belongs to a version"
 
 
-RULES = (layers, sizes, functions, guards, own_header_first, words, sleeps, dead_files,
+RULES = (layers, sizes, functions, guards, own_header_first, words, sleeps,
+         awaits_in_conditions, dead_files,
          mirrored_tests, changelog)
 
 

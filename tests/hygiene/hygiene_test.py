@@ -31,6 +31,8 @@ BAD_TREES = [
     ("words", {"docs/a.md": "TO" "DO: write\n"}, "leave it out"),
     ("words", {"lib/io/a.cpp": "// FIX" "ME\n"}, "leave it out"),
     ("words", {"docs/a.md": "see /ho" "me/me/x\n"}, "path of one machine"),
+    ("awaits_in_conditions", {"tests/io/a_test.cpp": "  CHECK(co_await f() == 1);\n"}, "g++ 12"),
+    ("awaits_in_conditions", {"lib/io/a.cpp": "  if ((co_await f()).ok()) {}\n"}, "g++ 12"),
     ("sleeps", {"tests/io/a_test.cpp": "std::this_thread::sleep_for(1s);\n"}, "waits for an event"),
     ("sleeps", {"tests/io/a_test.cpp": "  ::usleep(5);\n"}, "waits for an event"),
     ("dead_files", {"lib/io/a.cpp": "", "lib/io/meson.build": "files('b.cpp')\n"}, "no meson.build"),

@@ -63,6 +63,10 @@ class completion_queue_driver final : private poller {
   /// Reaps what is there. In manual mode the only thing that does. Returns how many completions.
   std::size_t reap() noexcept;
 
+  /// The same until the queue is empty, or has given all that it can hold at once: what comes
+  /// meanwhile waits for the next turn. In manual mode it does nothing.
+  void reap_all() noexcept;
+
   /// Ends every slot of every queue pair on it, with a lost or broken queue: its entries never
   /// come.
   void fail(const request_outcome& how) noexcept;

@@ -87,8 +87,12 @@ class queue_pair {
   /// Set once it no longer works. To be waited for in tasks: a coroutine without a scheduler would
   /// be resumed in the middle of a reap.
   [[nodiscard]] event& failed_event() noexcept { return failed_; }
-  /// Set once it no longer works and the device has none of its requests.
+  /// Set once it no longer works and the device has none of its requests. That is never, when the
+  /// completion queue lost entries: wait with a deadline.
   [[nodiscard]] event& drained_event() noexcept { return drained_; }
+  /// Waits until everything posted to send has ended, or the queue pair no longer works. One that
+  /// was posted unsignaled ends with a later one only.
+  event::wait_op sends_idle() noexcept;
 
   [[nodiscard]] verbs::queue_pair& verbs() noexcept { return qp_; }
   [[nodiscard]] const send_queue& sends() const noexcept { return sends_; }
@@ -113,6 +117,8 @@ class queue_pair {
   request_outcome reason_;
   event failed_;
   event drained_;
+  event sends_idle_;
+  bool idle_is_awaited_ = false;
 };
 
 }  // namespace cordma

@@ -41,9 +41,7 @@ class send_queue {
   [[nodiscard]] std::uint32_t batch_max() const noexcept { return depth_ / 2 + 1; }
   [[nodiscard]] std::uint32_t in_flight() const noexcept { return tail_ - head_; }
   /// Requests ever given to the device, modulo 2^32.
-  [[nodiscard]] std::uint32_t posted_total() const noexcept {
-    return tail_ - sequence_first;
-  }
+  [[nodiscard]] std::uint32_t posted_total() const noexcept { return tail_ - sequence_first; }
   [[nodiscard]] bool is_idle() const noexcept { return in_flight() == 0 && waiting_.empty(); }
   void set_wr_id_base(std::uint64_t base) noexcept { wr_id_base_ = base; }
 

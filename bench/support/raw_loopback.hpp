@@ -1,29 +1,18 @@
 #pragma once
 
-#include <cordma/memory/local_mr.hpp>
-#include <cordma/transfer/queue_pair.hpp>
+#include <support/loopback.hpp>
 
 namespace bench {
 
-/// A pair of connected queue pairs of ours and a raw pair, on the same device, domain and memory,
-/// so that both sides of a comparison do the same work. One thread polls all of it.
-class loopback {
+/// The loopback of the tests, polled busily, and beside it a raw pair on the same device, domain
+/// and memory, so that both sides of a comparison do the same work. One thread polls all of it.
+class raw_loopback : public cordma::test::loopback {
  public:
   static constexpr std::uint32_t depth = 64;
-  static constexpr std::size_t buffer_bytes = 64 * 1024;
 
-  explicit loopback(std::string_view device);
+  raw_loopback();
 
-  cordma::executor executor;
-  cordma::verbs::context context;
-  cordma::verbs::protection_domain pd{context};
   cordma::local_mr local, remote;
-
-  // Ours.
-  cordma::completion_queue_driver driver;
-  cordma::queue_pair a, b;
-
-  // Raw.
   cordma::verbs::completion_queue raw_cq;
   cordma::verbs::queue_pair raw_a, raw_b;
 

@@ -1,0 +1,76 @@
+#include "raw_loopback.hpp"
+
+#include <array>
+#include <stdexcept>
+
+namespace bench {
+namespace {
+
+using namespace cordma;
+
+constexpr std::size_t buffer_bytes = 64 * 1024;
+constexpr verbs::queue_pair_capabilities both_capabilities{.send_wr_max = raw_loopback::depth,
+                                                           .recv_wr_max = raw_loopback::depth};
+// Two queue pairs, two directions, and what a device rounds up.
+constexpr unsigned cq_depth = 8 * raw_loopback::depth;
+
+void check(int rc, const char* call) {
+  if (rc != 0) throw error{errno_failure(rc, call)};
+}
+
+}  // namespace
+
+raw_loopback::raw_loopback()
+    : cordma::test::loopback{{.cq = {.depth = cq_depth, .mode = completion_mode::busy},
+                              .capabilities = both_capabilities}},
+      local{memory(buffer_bytes)},
+      remote{memory(buffer_bytes)},
+      raw_cq{ctx, cq_depth},
+      raw_a{pd, raw_cq, raw_cq, both_capabilities},
+      raw_b{pd, raw_cq, raw_cq, both_capabilities} {
+  cordma::test::connect(ctx, port, raw_a, raw_b.num());
+  cordma::test::connect(ctx, port, raw_b, raw_a.num());
+}
+
+raw_loopback::reaped raw_loopback::reap_raw() {
+  std::array<ibv_wc, 32> entries;
+  const int n = raw_cq.poll(entries);
+  reaped count;
+  for (int i = 0; i < n; ++i) {
+    if (entries[std::size_t(i)].status != IBV_WC_SUCCESS) {
+      throw std::runtime_error{ibv_wc_status_str(entries[std::size_t(i)].status)};
+    }
+    ++((entries[std::size_t(i)].opcode & IBV_WC_RECV) != 0 ? count.receives : count.sends);
+  }
+  return count;
+}
+
+void raw_loopback::run_raw(ibv_send_wr& wr, std::uint64_t n, std::uint32_t in_flight_max) {
+  std::uint64_t posted = 0;
+  for (std::uint64_t ended = 0; ended < n; ended += reap_raw().sends) {
+    while (posted < n && posted - ended < in_flight_max) {
+      ibv_send_wr* bad = nullptr;
+      check(raw_a.post_send(&wr, &bad), "ibv_post_send");
+      ++posted;
+    }
+  }
+}
+
+void raw_loopback::run_raw_receiving(ibv_send_wr& wr, ibv_recv_wr& receive, std::uint64_t n,
+                                     std::uint32_t in_flight_max) {
+  std::uint64_t posted = 0, sent = 0, received = 0;
+  while (sent < n || received < n) {
+    while (posted < n && posted - std::min(sent, received) < in_flight_max) {
+      ibv_recv_wr* bad_receive = nullptr;
+      check(raw_b.post_recv(&receive, &bad_receive), "ibv_post_recv");
+      ibv_send_wr* bad = nullptr;
+      check(raw_a.post_send(&wr, &bad), "ibv_post_send");
+      ++posted;
+    }
+    const reaped count = reap_raw();
+    sent += count.sends;
+    received += count.receives;
+  }
+}
+
+}  // namespace bench
