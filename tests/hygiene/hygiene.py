@@ -225,8 +225,7 @@ def changelog(tree):
 
 
 RULES = (layers, sizes, functions, guards, own_header_first, words, sleeps,
-         awaits_in_conditions, dead_files,
-         mirrored_tests, changelog)
+         awaits_in_conditions, dead_files, mirrored_tests, changelog)
 
 
 def findings(root, rules=RULES):

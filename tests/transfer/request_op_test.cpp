@@ -263,8 +263,10 @@ TEST_CASE("a coroutine of another library awaits requests and messages", "[trans
     auto handle = l.a->post(send(f));
     const message got = co_await l.b->recv(t);
     CHECK(got.size_bytes == 64);
-    CHECK(co_await handle == 64);
-    CHECK(co_await l.a->write(f, t.remote_slice()) == 64);
+    const std::size_t sent = co_await handle;
+    CHECK(sent == 64);
+    const std::size_t written = co_await l.a->write(f, t.remote_slice());
+    CHECK(written == 64);
   };
   auto foreign = body(link, from, to);
   link.run_until([&] { return foreign.done(); });
