@@ -19,7 +19,10 @@ executor::executor(executor_options options)
   if (reactor_ == nullptr) reactor_ = std::make_unique<uring_reactor>(options.ring_entries);
 }
 
-executor::~executor() { CORDMA_ASSERT(!occupied_, "executor destroyed while it runs"); }
+executor::~executor() {
+  CORDMA_ASSERT(!occupied_, "executor destroyed while it runs");
+  discard_posted();  // While the closer is there for what they own.
+}
 
 executor::occupation::occupation(executor& home) : home_{home} {
   CORDMA_ASSERT(!home.occupied_, "executor::run called while it runs: await instead");

@@ -67,6 +67,17 @@ bool would_block(int errno_value) noexcept {
   return errno_value == EAGAIN || errno_value == EWOULDBLOCK;
 }
 
+/// How a connect in the background went: 0, an errno, or EINPROGRESS.
+int connect_outcome(int fd) noexcept {
+  int outcome = 0;
+  socklen_t size_bytes = sizeof outcome;
+  if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &outcome, &size_bytes) != 0) return errno;
+  sockaddr_storage peer;
+  size_bytes = sizeof peer;
+  const bool is_connected = ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size_bytes) == 0;
+  return outcome == 0 && !is_connected && errno == ENOTCONN ? EINPROGRESS : outcome;
+}
+
 }  // namespace
 
 namespace detail {
@@ -143,9 +154,10 @@ task<tcp_stream> tcp_stream::connect(executor& home, socket_address peer) {
   int outcome = ::connect(fd.get(), peer.data(), peer.size_bytes()) == 0 ? 0 : errno;
   // An interrupted connect goes on in the background, as one in progress does.
   if (outcome == EINPROGRESS || outcome == EINTR) {
-    co_await writable(home, fd.get());
-    socklen_t size_bytes = sizeof outcome;
-    if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &outcome, &size_bytes) != 0) outcome = errno;
+    do {
+      co_await writable(home, fd.get());
+      outcome = connect_outcome(fd.get());
+    } while (outcome == EINPROGRESS);  // Woken without cause.
   }
   if (outcome != 0) {
     throw error{address_failure(outcome, "connect", peer, way_out_of_connect(outcome))};

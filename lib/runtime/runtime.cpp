@@ -30,8 +30,14 @@ runtime::runtime(runtime_options options)
 }
 
 runtime::~runtime() {
-  // What was dropped after the last `run`.
-  if (executor_.closer().running() > 0) executor_.run(current_environment());
+  executor_.discard_posted();
+  // What was dropped after the last `run` ends here without waiting for its flushes: destroying a
+  // queue pair takes its memory from the device as well.
+  executor_.closer().request_stop();
+  while (executor_.closer().running() > 0) {
+    const std::size_t resumed = executor_.run_ready();
+    CORDMA_ASSERT(resumed > 0, "something in the closer does not stop");
+  }
   for (const auto& driver : drivers_) events_.remove(*driver);
 }
 

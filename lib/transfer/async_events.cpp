@@ -15,7 +15,11 @@ async_events::async_events(executor& home, verbs::context& ctx)
     : home_{home}, ctx_{ctx}, watch_{*this} {}
 
 void async_events::on_ready(fd_watch& watch) noexcept {
-  static_cast<device_watch&>(watch).events.drain();
+  async_events& events = static_cast<device_watch&>(watch).events;
+  events.drain();
+  if (!watch.is_watching()) {
+    events.fail_all({.code = errc::device_failed, .call = "poll device events"});
+  }
 }
 
 /// To the last one: the descriptor's readiness is edge-triggered.

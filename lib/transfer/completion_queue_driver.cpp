@@ -103,6 +103,9 @@ void completion_queue_driver::on_channel(fd_watch& watch) noexcept {
   completion_queue_driver& driver = static_cast<channel_watch&>(watch).driver;
   ++driver.counters_.wake_ups;
   driver.read_events();
+  if (!watch.is_watching()) {
+    driver.fail({.code = errc::device_failed, .call = "poll completion channel"});
+  }
   driver.reap();
 }
 

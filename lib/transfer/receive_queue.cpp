@@ -177,6 +177,11 @@ std::coroutine_handle<> receive_queue::recv_op::on_room(waiter& self) noexcept {
 /// True: it has ended.
 bool receive_queue::recv_op::post_and_wait(waiter& parent) noexcept {
   if (!room_ || room_->failed()) return true;
+  if (queue_->messages_.is_closed()) {
+    // What came before the failure can still be taken; nothing more will come.
+    is_posted_ = true;
+    return next_.start(parent, environment_);
+  }
   refused_ = queue_->try_post({buffer_.data(), slice_count_});
   if (refused_) return true;  // The permit goes back when this is destroyed.
   static_cast<void>(room_->take_result());

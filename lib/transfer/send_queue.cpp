@@ -1,6 +1,8 @@
 #include <cordma/transfer/send_queue.hpp>
 
+#include <algorithm>
 #include <bit>
+#include <cstdlib>
 
 namespace cordma {
 
@@ -12,6 +14,8 @@ send_queue::send_queue(scheduler& home, verbs::protection_domain& pd, verbs::que
       depth_{qp.capabilities().send_wr_max},
       mask_{std::bit_ceil(depth_) - 1},
       sge_max_{qp.capabilities().send_sge_max},
+      read_sge_max_{pd.limits().sge_rd_max == 0 ? sge_max_
+                                                : std::min(sge_max_, pd.limits().sge_rd_max)},
       inline_max_{qp.capabilities().inline_max},
       message_max_bytes_{message_max_bytes},
       slots_(mask_ + 1),
@@ -38,7 +42,9 @@ request_outcome send_queue::hold(const request_shape& request) noexcept {
     bytes += slice.size_bytes();
     used += slice.empty() ? 0 : 1;
   }
-  if (used > sge_max_) return refused(errc::too_many_slices, used, sge_max_);
+  const bool is_read = verbs::allows(request.local_access, verbs::access::local_write);
+  const std::uint32_t slices_max = is_read ? read_sge_max_ : sge_max_;
+  if (used > slices_max) return refused(errc::too_many_slices, used, slices_max);
   if (bytes > message_max_bytes_) return refused(errc::wrong_length, bytes, message_max_bytes_);
   if (request.remote != nullptr) {
     const remote_mr_slice& remote = *request.remote;
@@ -153,7 +159,10 @@ void send_queue::post(submission& s, std::span<ibv_send_wr> wrs,
     }
     return;
   }
-  const auto posted = std::uint32_t(bad - wrs.data());
+  // Some devices have queued them all when their doorbell fails, and name none: then the device
+  // keeps slots and memory until it is destroyed.
+  const bool names_one = bad >= wrs.data() && bad < wrs.data() + wrs.size();
+  const auto posted = names_one ? std::uint32_t(bad - wrs.data()) : s.count_;
   for (std::uint32_t i = posted; i < s.count_; ++i) let_go(requests[i]);
   tail_ = s.first_ + posted;
   last_signaled_ = signaled_before;
@@ -161,7 +170,9 @@ void send_queue::post(submission& s, std::span<ibv_send_wr> wrs,
     if ((wrs[i].send_flags & IBV_SEND_SIGNALED) != 0) last_signaled_ = s.first_ + i;
   }
   adopt(s, nullptr);
-  s.end({.code = {rc, std::system_category()}, .call = "ibv_post_send", .index = posted});
+  s.end({.code = {std::abs(rc), std::system_category()},
+         .call = "ibv_post_send",
+         .index = names_one ? posted : 0});
 }
 
 void send_queue::adopt(const submission& from, submission* to) noexcept {

@@ -41,8 +41,10 @@ const char* to_string(ibv_event_type kind) noexcept { return ibv_event_type_str(
 
 std::optional<async_event> next_async_event(context& ctx) {
   ibv_async_event raw{};
-  if (ibv_get_async_event(ctx.native_handle(), &raw) != 0) {
-    if (errno == EAGAIN || errno == EINTR) return std::nullopt;
+  // Interrupted is not empty: who waits for an edge would not come back for the event.
+  while (ibv_get_async_event(ctx.native_handle(), &raw) != 0) {
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN) return std::nullopt;
     detail::throw_errno(errno, "ibv_get_async_event", ctx.name());
   }
   const async_event event = copy_of(raw);

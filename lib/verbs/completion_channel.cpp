@@ -31,8 +31,10 @@ completion_channel::completion_channel(context& ctx)
 std::optional<completion_event> completion_channel::get_event() {
   ibv_cq* cq = nullptr;
   void* cq_context = nullptr;
-  if (ibv_get_cq_event(channel_.get(), &cq, &cq_context) != 0) {
-    if (errno == EAGAIN || errno == EINTR) return std::nullopt;
+  // Interrupted is not empty: who waits for an edge would not come back for the event.
+  while (ibv_get_cq_event(channel_.get(), &cq, &cq_context) != 0) {
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN) return std::nullopt;
     detail::throw_errno(errno, "ibv_get_cq_event");
   }
   auto& events = *static_cast<detail::cq_events*>(cq_context);

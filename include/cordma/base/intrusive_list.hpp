@@ -71,11 +71,6 @@ class intrusive_list {
     CORDMA_ASSERT(!hook.is_linked(), "already in a list");
     hook.insert_before(ends_);
   }
-  void push_front(T& item) noexcept {
-    list_hook<T>& hook = item;
-    CORDMA_ASSERT(!hook.is_linked(), "already in a list");
-    hook.insert_before(*ends_.next_);
-  }
   T& pop_front() noexcept {
     T& item = front();
     static_cast<list_hook<T>&>(item).unlink();

@@ -61,6 +61,9 @@ class executor : public scheduler {
     if (mailbox_.leave(std::forward<F>(f))) reactor_->wake();
   }
 
+  /// Destroys what was posted and has not run: it may own what must go before other things.
+  void discard_posted() noexcept { mailbox_.discard_all(); }
+
   /// Where dropped connections end their lives: `run` returns when it is empty. What is spawned
   /// here keeps its errors to itself: one that throws would stop the others.
   [[nodiscard]] scope& closer() noexcept { return closer_; }

@@ -21,9 +21,7 @@ class mailbox {
   mailbox(const mailbox&) = delete;
   mailbox& operator=(const mailbox&) = delete;
   /// Calls nobody took are destroyed, not called.
-  ~mailbox() {
-    for (call* c = take(); c != nullptr;) std::exchange(c, c->next_)->finish(false);
-  }
+  ~mailbox() { discard_all(); }
 
   /// Leaves `f()`, which must not throw. True when the owner sleeps: the caller must wake it.
   /// Thread: any. Cost: one `new`, one compare-exchange. Throws `std::bad_alloc`.
@@ -41,6 +39,9 @@ class mailbox {
 
   // The rest is for the owner's thread.
 
+  void discard_all() noexcept {
+    for (call* c = take(); c != nullptr;) std::exchange(c, c->next_)->finish(false);
+  }
   /// Runs all there is; returns how many.
   std::size_t run_all() noexcept {
     if (newest_.load(std::memory_order_relaxed) == nullptr) return 0;

@@ -42,7 +42,7 @@ class registered_memory {
 
 /// Everything a program needs to use one device from one thread: executor, device, protection
 /// domain, completion queues, in the order in which they must go. Connections, listeners and memory
-/// made from it must be gone before it; their closing is finished in its destructor.
+/// made from it must be gone before it; its destructor ends their closing without waiting.
 /// Thread: the one that first calls `run`.
 class runtime final : private driver_supplier {
  public:

@@ -86,6 +86,7 @@ class send_queue {
   std::uint32_t depth_;
   std::uint32_t mask_;  // Of the ring, the power of two at or above the depth.
   std::uint32_t sge_max_;
+  std::uint32_t read_sge_max_;  // Some devices gather more than they scatter.
   std::uint32_t inline_max_;
   std::size_t message_max_bytes_;
   std::uint64_t wr_id_base_ = 0;
