@@ -63,6 +63,14 @@ def as_subproject(cordma, scratch, source):
     check_program(project / "build" / "program")
 
 
+def readme_compiles(cordma, compiler):
+    program = (cordma / "README.md").read_text().split("```cpp\n", 1)[1].split("```", 1)[0]
+    with tempfile.TemporaryDirectory() as outside:
+        source = pathlib.Path(outside) / "readme.cpp"
+        source.write_text(program)
+        run(*compiler, "-std=c++20", "-fsyntax-only", f"-I{cordma / 'include'}", source)
+
+
 def main():
     cordma, build, scratch, source = (pathlib.Path(path).resolve() for path in sys.argv[1:5])
     scratch.mkdir(parents=True, exist_ok=True)
@@ -72,6 +80,8 @@ def main():
             by_pkg_config(build, pathlib.Path(outside), source, sys.argv[5:])
     with all_cases.case("a program that has cordma as a Meson subproject builds and runs"):
         as_subproject(cordma, scratch, source)
+    with all_cases.case("the program in the README compiles"):
+        readme_compiles(cordma, sys.argv[5:])
     return all_cases.status()
 
 
