@@ -91,6 +91,17 @@ TEST_CASE("example 05 writes, reads and counts in the peer's memory", "[scenario
   CHECK_THAT(ran.output, Catch::Contains("server: immediate 2026, memory starts with 0xc0"));
 }
 
+TEST_CASE("a benchmark writes its figures as an array of objects with the promised keys",
+          "[scenario]") {
+  const outcome ran = run(CORDMA_BUILD_FOLDER "/bench/bench_coro coro/timer --json /dev/stdout");
+  INFO(ran.output);
+  CHECK(ran.exit_status == 0);
+  for (const char* key : {"bench", "case", "metric", "unit", "value", "baseline", "ratio"}) {
+    CHECK_THAT(ran.output, Catch::Contains('"' + std::string{key} + "\": "));
+  }
+  CHECK_THAT(ran.output, Catch::Contains("\n[\n  {") && Catch::EndsWith("}\n]\n"));
+}
+
 TEST_CASE("the demo's two processes move data and print what happened", "[scenario][device]") {
   const outcome ran = run(CORDMA_SOURCE_FOLDER "/examples/demo " CORDMA_BUILD_FOLDER);
   INFO(ran.output);
