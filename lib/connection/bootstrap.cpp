@@ -76,7 +76,10 @@ task<> refuse(tcp_stream& stream, failure why) {
 }
 
 failure name_deadline(const failure& f, const char* call, duration limit) noexcept {
-  if (f.code != make_error_code(errc::timed_out)) return f;
+  // Not the peer's, which may have timed out too and said so.
+  if (f.code != make_error_code(errc::timed_out) || f.call != std::string_view{"with_timeout"}) {
+    return f;
+  }
   char text[80];
   std::snprintf(
       text, sizeof text, "it took longer than %lld ms",

@@ -34,8 +34,7 @@ task<connection> shake_hands(connection_resources resources, endpoint server,
                              connection_options options) {
   static_cast<void>(detail::checked_port(resources.ctx, options));
   tcp_stream stream = co_await connect_stream(resources.home, server);
-  auto state =
-      std::make_unique<detail::connection_state>(resources, options, stream.local_address());
+  auto state = std::make_unique<detail::connection_state>(resources, options, stream);
   co_await bootstrap::send_hello(stream, state->local_hello());
   const handshake::hello remote = co_await bootstrap::read_hello(stream);
   std::optional<failure> why;

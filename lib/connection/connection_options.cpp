@@ -30,7 +30,8 @@ void check(const connection_options& o, const verbs::device_limits& limits,
   check_range("min_rnr_timer", o.min_rnr_timer, 1, 31);
   check_range("pkey_index", o.pkey_index, 0, static_cast<long long>(port.pkey_count) - 1);
   if (o.gid_index) {
-    check_range("gid_index", *o.gid_index, 0, static_cast<long long>(port.gid_count) - 1);
+    check_range("gid_index", *o.gid_index, 0,
+                std::min(255LL, static_cast<long long>(port.gid_count) - 1));
   }
   if (o.rd_atomic_max) {
     check_range("rd_atomic_max", *o.rd_atomic_max, 0,

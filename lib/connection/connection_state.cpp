@@ -3,7 +3,10 @@
 #include <cordma/coro/with_timeout.hpp>
 #include <cordma/version.hpp>
 
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <cerrno>
 
 namespace cordma::detail {
 namespace {
@@ -49,16 +52,17 @@ verbs::port_info checked_port(const verbs::context& ctx, const connection_option
 }
 
 connection_state::connection_state(const connection_resources& r, const connection_options& options,
-                                   const socket_address& local)
+                                   const tcp_stream& stream)
     : timer{&on_tick},
       home_{r.home},
       mode_{r.mode},
       options_{options},
       port_{checked_port(r.ctx, options)},
-      gid_{chosen_gid(r.ctx, port_, options, local)},
+      gid_{chosen_gid(r.ctx, port_, options, stream.local_address())},
       qp_{r.drivers.driver_for(entries(options.capabilities)), r.pd, options.capabilities,
           port_.message_max_bytes},
-      local_{local} {
+      local_{stream.local_address()},
+      peer_{stream.peer_address()} {
   const verbs::access remote = granted(r.ctx, options.remote_access);
   qp_.verbs().to_init(port_.number, options.pkey_index, remote);
   const verbs::device_limits& limits = r.ctx.limits();
@@ -95,8 +99,10 @@ void connection_state::agree(const handshake::hello& remote) {
 }
 
 void connection_state::watch_over(tcp_stream stream) {
-  peer_ = stream.peer_address();
   stream_.emplace(std::move(stream));
+  // Where no heartbeat can be sent the kernel's takes its place: a dead host is always found.
+  const auto interval = std::chrono::ceil<std::chrono::seconds>(options_.heartbeat.interval);
+  stream_->keep_alive(interval, options_.heartbeat.misses);
   failure_watch_.emplace(*this);
   if (failure_watch_->wait.start(*failure_watch_, {&home_, {}})) stream_->shut_down_writing();
   if (options_.heartbeat.enabled && peer_hello_.allows_writes) {
@@ -111,8 +117,15 @@ void connection_state::abort(errc code, const char* call) noexcept {
   if (stream_) stream_->shut_down_writing();
 }
 
-void connection_state::on_hang_up(fd_watch& watch) noexcept {
-  static_cast<socket_watch&>(watch).state.peer_hung_up();
+/// After the handshake nothing is said on the socket any more: what comes is the end of the stream,
+/// an error, or a peer that does not keep to it and could fill our kernel's memory.
+void connection_state::on_socket(fd_watch& watch) noexcept {
+  connection_state& state = static_cast<socket_watch&>(watch).state;
+  std::byte unexpected;
+  const ssize_t n = ::recv(watch.fd(), &unexpected, sizeof unexpected, MSG_DONTWAIT);
+  if (n > 0) return state.abort(errc::bad_handshake, "recv after the handshake");
+  const bool is_idle = n < 0 && (errno == EAGAIN || errno == EINTR) && watch.is_watching();
+  if (!is_idle) state.peer_hung_up();
 }
 
 /// What the peer sent before it closed has arrived: its side of the connection saw it acknowledged.

@@ -11,9 +11,9 @@ namespace cordma::detail {
 /// handshake, stays where it is, and is destroyed by the closer.
 class connection_state : private timer {
  public:
-  /// A queue pair in INIT, and the hello that describes it. `local`: of the bootstrap socket.
+  /// A queue pair in INIT, and the hello that describes it. `stream`: the bootstrap socket.
   connection_state(const connection_resources& resources, const connection_options& options,
-                   const socket_address& local);
+                   const tcp_stream& stream);
   connection_state(const connection_state&) = delete;
   connection_state& operator=(const connection_state&) = delete;
   ~connection_state();
@@ -41,7 +41,7 @@ class connection_state : private timer {
  private:
   struct socket_watch : fd_watch {
     socket_watch(connection_state& s, int fd)
-        : fd_watch{s.home_, fd, fd_events::hang_up, &on_hang_up}, state{s} {}
+        : fd_watch{s.home_, fd, fd_events::readable | fd_events::hang_up, &on_socket}, state{s} {}
     connection_state& state;
   };
   /// Waits for the queue pair's failure, without a coroutine.
@@ -52,7 +52,7 @@ class connection_state : private timer {
     event::wait_op wait;
   };
 
-  static void on_hang_up(fd_watch& watch) noexcept;
+  static void on_socket(fd_watch& watch) noexcept;
   static std::coroutine_handle<> on_failure(waiter& watch) noexcept;
   static void on_tick(timer& self) noexcept;
   void peer_hung_up() noexcept;
@@ -67,7 +67,7 @@ class connection_state : private timer {
   const verbs::gid_entry gid_;
   queue_pair qp_;
   const socket_address local_;
-  socket_address peer_;
+  const socket_address peer_;
   handshake::hello local_hello_;
   handshake::hello peer_hello_;
   handshake::agreement agreement_;

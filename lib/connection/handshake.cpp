@@ -131,8 +131,7 @@ hello decode_hello(bytes in) {
 
 /// What a refusal may say: anything else would let a peer pass off an error of ours.
 bool is_of_a_handshake(errc code) noexcept {
-  return code == errc::bad_handshake || code == errc::incompatible_peer ||
-         code == errc::timed_out || code == errc::closed;
+  return code == errc::bad_handshake || code == errc::incompatible_peer || code == errc::timed_out;
 }
 
 }  // namespace
@@ -240,7 +239,8 @@ agreement negotiate(const hello& local, const hello& remote, std::uint32_t gid_i
   }
   agreement a;
   // The first 8 bytes are the subnet prefix: within one subnet the LID is enough, and costs no GRH.
-  const bool same_subnet = std::memcmp(local.gid.raw, remote.gid.raw, 8) == 0;
+  const bool same_subnet =
+      verbs::same_gid(remote.gid, {}) || std::memcmp(local.gid.raw, remote.gid.raw, 8) == 0;
   const bool by_lid = !is_ethernet && remote.lid != 0 && same_subnet;
   a.rtr.peer = by_lid ? verbs::address_vector::by_lid(remote.lid)
                       : verbs::address_vector::by_gid(remote.gid, gid_index, remote.lid);

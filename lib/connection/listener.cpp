@@ -17,7 +17,7 @@ class listener_state final : public handshake_server<connection> {
  private:
   task<connection> shake_hands(tcp_stream& stream) override {
     const handshake::hello remote = co_await bootstrap::read_hello(stream);
-    auto state = std::make_unique<connection_state>(resources_, options_, stream.local_address());
+    auto state = std::make_unique<connection_state>(resources_, options_, stream);
     // Ready to receive before the client knows where: it may send as soon as it has our hello.
     state->agree(remote);
     co_await bootstrap::send_hello(stream, state->local_hello());
@@ -35,14 +35,21 @@ class listener_state final : public handshake_server<connection> {
 
 namespace {
 
-task<> finish(std::unique_ptr<detail::listener_state> state) {
-  static_cast<void>(co_await as_result(state->join()));
+task<> finish(detail::listener_state* dropped) {
+  const std::unique_ptr<detail::listener_state> state{dropped};
+  try {
+    co_await state->join();
+  } catch (const std::exception&) {
+    // A handshake without memory: nobody is left to be told.
+  }
 }
 
 task<connection> next_of(detail::listener_state& state) {
-  std::optional<connection> next = co_await state.accept();
-  if (!next) throw error{{.code = errc::closed, .call = "accept"}};
-  co_return std::move(*next);
+  for (;;) {
+    std::optional<connection> next = co_await state.accept();
+    if (!next) throw error{{.code = errc::closed, .call = "accept"}};
+    if (next->is_open()) co_return std::move(*next);  // The client may have left meanwhile.
+  }
 }
 
 socket_address address_of(const endpoint& local) {
@@ -77,8 +84,12 @@ listener::~listener() { drop(); }
 void listener::drop() noexcept {
   if (state_ == nullptr) return;
   state_->close();
-  scope& closer = state_->home().closer();
-  closer.spawn(finish(std::move(state_)));
+  detail::listener_state* const dropped = state_.release();
+  try {
+    dropped->home().closer().spawn(finish(dropped));
+  } catch (const std::bad_alloc&) {
+    // Without memory to wait for its handshakes it stays where it is: they still use it.
+  }
 }
 
 task<connection> listener::accept() {

@@ -21,9 +21,8 @@ unique_fd make_socket(const socket_address& address) {
   return fd;
 }
 
-void set_option(int fd, int level, int option) {
-  const int on = 1;
-  if (::setsockopt(fd, level, option, &on, sizeof on) != 0) {
+void set_option(int fd, int level, int option, int value = 1) {
+  if (::setsockopt(fd, level, option, &value, sizeof value) != 0) {
     throw error{errno_failure(errno, "setsockopt", name_of(fd))};
   }
 }
@@ -163,6 +162,14 @@ task<tcp_stream> tcp_stream::connect(executor& home, socket_address peer) {
     throw error{address_failure(outcome, "connect", peer, way_out_of_connect(outcome))};
   }
   co_return tcp_stream{home, std::move(fd)};
+}
+
+void tcp_stream::keep_alive(std::chrono::seconds interval, unsigned misses) {
+  const int seconds = int(interval.count());
+  set_option(fd_.get(), SOL_SOCKET, SO_KEEPALIVE);
+  set_option(fd_.get(), IPPROTO_TCP, TCP_KEEPIDLE, seconds);
+  set_option(fd_.get(), IPPROTO_TCP, TCP_KEEPINTVL, seconds);
+  set_option(fd_.get(), IPPROTO_TCP, TCP_KEEPCNT, int(misses));
 }
 
 void tcp_stream::shut_down_writing() noexcept { ::shutdown(fd_.get(), SHUT_WR); }

@@ -53,8 +53,12 @@ void async_events::route(const verbs::async_event& event) noexcept {
         }
       }
       break;
-    case IBV_EVENT_DEVICE_FATAL:
-    case IBV_EVENT_PORT_ERR: fail_all(reason(errc::device_failed, event)); break;
+    case IBV_EVENT_PORT_ERR:
+      for (completion_queue_driver* driver : drivers_) {
+        driver->fail_port(event.port, reason(errc::device_failed, event));
+      }
+      break;
+    case IBV_EVENT_DEVICE_FATAL: fail_all(reason(errc::device_failed, event)); break;
     default: break;  // Good to know (PORT_ACTIVE, COMM_EST, GID_CHANGE, …), nothing to end.
   }
 }

@@ -123,9 +123,12 @@ void completion_queue_driver::read_events() noexcept {
   if (cq_.unacknowledged_events() > 0) cq_.ack_events();
 }
 
-void completion_queue_driver::fail(const request_outcome& how) noexcept {
+void completion_queue_driver::fail(const request_outcome& how) noexcept { fail_port(0, how); }
+
+void completion_queue_driver::fail_port(int port, const request_outcome& how) noexcept {
   for (const entry& e : queue_pairs_) {
-    if (e.qp != nullptr) e.qp->abort(how);
+    if (e.qp == nullptr || (port != 0 && e.qp->verbs().port() != port)) continue;
+    e.qp->abort(how);
   }
 }
 

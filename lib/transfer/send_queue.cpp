@@ -45,6 +45,10 @@ request_outcome send_queue::hold(const request_shape& request) noexcept {
   const bool is_read = verbs::allows(request.local_access, verbs::access::local_write);
   const std::uint32_t slices_max = is_read ? read_sge_max_ : sge_max_;
   if (used > slices_max) return refused(errc::too_many_slices, used, slices_max);
+  if ((is_read || request.is_atomic) && qp_.rd_atomic_max() == 0) {
+    // The peer serves none: the device would hold it back for ever.
+    return refused(errc::not_supported, 0, 0);
+  }
   if (bytes > message_max_bytes_) return refused(errc::wrong_length, bytes, message_max_bytes_);
   if (request.remote != nullptr) {
     const remote_mr_slice& remote = *request.remote;

@@ -233,7 +233,8 @@ std::vector<gid_entry> context::gid_table(std::uint8_t port) const {
   }
   std::vector<gid_entry> table;
   for (const ibv_gid_entry& row : std::span{raw}.first(static_cast<std::size_t>(count))) {
-    if (row.port_num != port) continue;
+    // An address names its row in 8 bits (ibv_global_route): the rest cannot be used.
+    if (row.port_num != port || row.gid_index > 255) continue;
     table.push_back({.gid = row.gid,
                      .index = row.gid_index,
                      .type = gid_type(row.gid_type),

@@ -187,6 +187,7 @@ void queue_pair::to_rts(const rts_attributes& a) {
   modify(queue_pair_state::rts, attributes,
          IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
              IBV_QP_RNR_RETRY);
+  rd_atomic_max_ = a.rd_atomic_max;
 }
 
 void queue_pair::to_error() {

@@ -84,13 +84,19 @@ class handshake_server {
       co_await slots_.acquire();
       result<tcp_stream> stream = co_await as_result(tcp_.accept());
       if (stream.is_cancelled()) co_return;
-      if (stream.has_value()) {
-        tasks_.spawn(serve(std::move(*stream)));
-        continue;
-      }
+      if (stream.has_value() && begin(std::move(*stream))) continue;
       ++counters_.accept_errors;
       slots_.release();
       co_await sleep_for(accept_pause);
+    }
+  }
+
+  bool begin(tcp_stream stream) {
+    try {
+      tasks_.spawn(serve(std::move(stream)));
+      return true;
+    } catch (const std::bad_alloc&) {
+      return false;
     }
   }
 
@@ -108,7 +114,11 @@ class handshake_server {
     } else if (made.has_failure()) {
       ++counters_.rejected;
       last_rejection_ = bootstrap::name_deadline(made.failure(), "handshake", handshake_timeout_);
-      co_await bootstrap::refuse(stream, *last_rejection_);
+      try {
+        co_await bootstrap::refuse(stream, *last_rejection_);
+      } catch (const std::exception&) {
+        // Stopped, or without memory: the client finds the stream closed.
+      }
     }
     slots_.release();
   }

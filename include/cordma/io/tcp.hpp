@@ -68,6 +68,10 @@ class tcp_stream {
   /// peer's process is gone, or has closed.
   [[nodiscard]] readiness_op hang_up() noexcept { return cordma::hang_up(*home_, fd_.get()); }
 
+  /// Has the kernel ask a silent peer every `interval`, and give up after `misses` questions
+  /// without an answer: then the stream hangs up. Throws `error`.
+  void keep_alive(std::chrono::seconds interval, unsigned misses);
+
   /// No more will be written: the peer reads the end of the stream.
   void shut_down_writing() noexcept;
 

@@ -71,6 +71,9 @@ class completion_queue_driver final : private poller {
   /// come.
   void fail(const request_outcome& how) noexcept;
 
+  /// The same for those of one port; 0: all.
+  void fail_port(int port, const request_outcome& how) noexcept;
+
   [[nodiscard]] executor& home() const noexcept { return home_; }
   [[nodiscard]] verbs::completion_queue& verbs() noexcept { return cq_; }
   [[nodiscard]] const completion_counters& counters() const noexcept { return counters_; }

@@ -91,7 +91,7 @@ class context {
   [[nodiscard]] port_info query_port(std::uint8_t port) const;
   /// The first ACTIVE port. \errors errc::no_device: none is ACTIVE.
   [[nodiscard]] port_info active_port() const;
-  /// The rows of the port's table that hold a GID, by index.
+  /// The rows of the port's table that hold a GID, by index; those above 255 cannot be used.
   [[nodiscard]] std::vector<gid_entry> gid_table(std::uint8_t port) const;
 
  private:

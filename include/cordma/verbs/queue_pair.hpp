@@ -26,6 +26,10 @@ class queue_pair {
 
   [[nodiscard]] ibv_qp* native_handle() const noexcept { return qp_.get(); }
   [[nodiscard]] std::uint32_t num() const noexcept { return qp_->qp_num; }
+  /// The port that `to_init` gave it; 0 before.
+  [[nodiscard]] std::uint8_t port() const noexcept { return port_; }
+  /// READs and atomics that it may have in flight, as `to_rts` set it; 0: it can do none.
+  [[nodiscard]] std::uint32_t rd_atomic_max() const noexcept { return rd_atomic_max_; }
   /// What the device gave: at least what was wanted.
   [[nodiscard]] const queue_pair_capabilities& capabilities() const noexcept { return caps_; }
 
@@ -67,6 +71,7 @@ class queue_pair {
   queue_pair_capabilities caps_;
   device_limits limits_;
   std::uint8_t port_ = 0;  // Set by to_init; RTR needs it again.
+  std::uint32_t rd_atomic_max_ = 1;
 };
 
 }  // namespace cordma::verbs
