@@ -13,8 +13,9 @@ namespace cordma {
 
 /// Finds a peer whose host died while the connection was idle: RC itself only notices that while
 /// something is in flight. After `interval` without a request of ours, a 0-byte WRITE is posted;
-/// one that has not completed after `misses` further intervals ends the connection. A peer that
-/// grants no writes is asked by TCP keepalive on the bootstrap socket, in whole seconds.
+/// one that has not completed after `misses` further intervals ends the connection. Besides,
+/// the kernel asks the peer's host by TCP keepalive on the bootstrap socket, in whole seconds, even
+/// when `enabled` is false: it is all there is for a peer that grants no writes.
 struct heartbeat_options {
   bool enabled = true;
   std::chrono::milliseconds interval{1000};  ///< At least 1 ms.
