@@ -80,7 +80,6 @@ connection_state::connection_state(const connection_resources& r, const connecti
       .rd_atomic_responder = std::min({rd_atomic, limits.qp_rd_atom_max, rd_atomic_limit}),
       .recv_wr_max = qp_.verbs().capabilities().recv_wr_max,
       .allows_writes = verbs::allows(remote, verbs::access::remote_write),
-      .wants_heartbeat = options.heartbeat.enabled,
       .message_max_bytes = port_.message_max_bytes,
       .library = library_text};
 }
@@ -101,8 +100,7 @@ void connection_state::agree(const handshake::hello& remote) {
 void connection_state::watch_over(tcp_stream stream) {
   stream_.emplace(std::move(stream));
   // Where no heartbeat can be sent the kernel's takes its place: a dead host is always found.
-  const auto interval = std::chrono::ceil<std::chrono::seconds>(options_.heartbeat.interval);
-  stream_->keep_alive(interval, options_.heartbeat.misses);
+  stream_->keep_alive(options_.heartbeat.interval, options_.heartbeat.misses);
   failure_watch_.emplace(*this);
   if (failure_watch_->wait.start(*failure_watch_, {&home_, {}})) stream_->shut_down_writing();
   if (options_.heartbeat.enabled && peer_hello_.allows_writes) {

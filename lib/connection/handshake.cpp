@@ -30,7 +30,6 @@ constexpr std::size_t code = 9, text = 16;
 }  // namespace at
 constexpr std::size_t library_bytes = 32;
 constexpr std::uint32_t flag_allows_writes = 1;
-constexpr std::uint32_t flag_wants_heartbeat = 2;
 
 using bytes = std::span<const std::byte>;
 
@@ -115,7 +114,6 @@ hello decode_hello(bytes in) {
   h.recv_wr_max = get_in<std::uint32_t>(in, at::recv_wr_max, "receive depth", 1, UINT32_MAX);
   const auto flags = get<std::uint32_t>(in, at::flags);  // Bits we don't know: a later minor's.
   h.allows_writes = (flags & flag_allows_writes) != 0;
-  h.wants_heartbeat = (flags & flag_wants_heartbeat) != 0;
   h.message_max_bytes = get_in<std::uint64_t>(in, at::message_max, "message limit", 1, UINT32_MAX);
   h.library = get_text<library_bytes>(in, at::library);
 
@@ -173,9 +171,7 @@ frame_bytes_t encode(const hello& h) noexcept {
   put(out, at::rd_initiator, h.rd_atomic_initiator);
   put(out, at::rd_responder, h.rd_atomic_responder);
   put(out, at::recv_wr_max, h.recv_wr_max);
-  put(out, at::flags,
-      (h.allows_writes ? flag_allows_writes : 0u) |
-          (h.wants_heartbeat ? flag_wants_heartbeat : 0u));
+  put(out, at::flags, h.allows_writes ? flag_allows_writes : 0u);
   put(out, at::message_max, h.message_max_bytes);
   put_text(out, at::library, h.library.view());
   return out;

@@ -7,7 +7,9 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 
 namespace cordma {
@@ -164,12 +166,17 @@ task<tcp_stream> tcp_stream::connect(executor& home, socket_address peer) {
   co_return tcp_stream{home, std::move(fd)};
 }
 
-void tcp_stream::keep_alive(std::chrono::seconds interval, unsigned misses) {
-  const int seconds = int(interval.count());
-  set_option(fd_.get(), SOL_SOCKET, SO_KEEPALIVE);
+void tcp_stream::keep_alive(std::chrono::milliseconds interval, unsigned probes) {
+  constexpr std::int64_t seconds_max = 32767;  // tcp(7): the kernel takes no more.
+  constexpr unsigned probes_max = 127;
+  const auto seconds = static_cast<int>(
+      std::clamp(std::int64_t{std::chrono::ceil<std::chrono::seconds>(interval).count()},
+                 std::int64_t{1}, seconds_max));
   set_option(fd_.get(), IPPROTO_TCP, TCP_KEEPIDLE, seconds);
   set_option(fd_.get(), IPPROTO_TCP, TCP_KEEPINTVL, seconds);
-  set_option(fd_.get(), IPPROTO_TCP, TCP_KEEPCNT, int(misses));
+  set_option(fd_.get(), IPPROTO_TCP, TCP_KEEPCNT,
+             static_cast<int>(std::clamp(probes, 1u, probes_max)));
+  set_option(fd_.get(), SOL_SOCKET, SO_KEEPALIVE);
 }
 
 void tcp_stream::shut_down_writing() noexcept { ::shutdown(fd_.get(), SHUT_WR); }

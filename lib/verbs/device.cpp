@@ -1,12 +1,12 @@
 #include <cordma/verbs/device.hpp>
 
+#include "device_files.hpp"
 #include "failures.hpp"
 
 #include <cordma/base/assert.hpp>
 
 #include <endian.h>
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -63,34 +63,14 @@ std::uint32_t count_of(int value) noexcept {
   return static_cast<std::uint32_t>(std::max(value, 0));
 }
 
-[[noreturn]] void throw_cannot_open(ibv_device* device, int error) {
-  const char* name = ibv_get_device_name(device);
-  const char* file = device->dev_name;
-  switch (error) {
-    case EACCES:
-    case EPERM:
-      throw_errno(error, "ibv_open_device",
-                  detail_text("%s: no permission on /dev/infiniband/%s; run as a user who may read "
-                              "and write it (chmod 0666 or a udev rule)",
-                              name, file));
-    case ENOENT:
-    case ENXIO:
-      throw_errno(error, "ibv_open_device",
-                  detail_text("%s: /dev/infiniband/%s is missing; load ib_uverbs, or pass the file "
-                              "into the container (--device=/dev/infiniband/%s)",
-                              name, file, file));
-    default:
-      throw_errno(error, "ibv_open_device", detail_text("%s (/dev/infiniband/%s)", name, file));
-  }
+/// Throws when the kernel has the device, or any if `name` is empty, and its file is the problem.
+void explain_absence(std::string_view name) {
+  const auto why = detail::why_unusable(detail::device_files::look(), name);
+  if (why) throw error{*why};
 }
 
-[[noreturn]] void throw_no_device() {
-  const bool has_kernel_device = ::access("/sys/class/infiniband", F_OK) == 0;
-  const bool has_uverbs = ::access("/sys/class/infiniband_verbs", F_OK) == 0;
-  if (has_kernel_device && !has_uverbs) {
-    throw_failure(errc::no_device, "ibv_get_device_list",
-                  "the kernel module ib_uverbs is not loaded (modprobe ib_uverbs)");
-  }
+[[noreturn]] void throw_no_device(std::string_view name) {
+  explain_absence(name);
   throw_failure(errc::no_device, "ibv_get_device_list",
                 "this machine has none: attach an RNIC, or use Soft-RoCE (modprobe rdma_rxe; rdma "
                 "link add rxe0 type rxe netdev eth0)");
@@ -102,7 +82,13 @@ context_ptr open(ibv_device* device) {
   errno = 0;
   context_ptr ctx{ibv_open_device(device), &ibv_close_device};
   // Some paths of libibverbs fail without an errno.
-  if (ctx == nullptr) throw_cannot_open(device, errno != 0 ? errno : ENODEV);
+  if (ctx == nullptr) {
+    const int error_number = errno != 0 ? errno : ENODEV;
+    explain_absence(ibv_get_device_name(device));  // Its errno for EACCES may be ENOENT.
+    throw error{detail::cannot_open("ibv_open_device", ibv_get_device_name(device),
+                                    std::string{"/dev/infiniband/"} + device->dev_name,
+                                    error_number)};
+  }
   return ctx;
 }
 
@@ -138,11 +124,12 @@ context_ptr open_first_active(const device_list& devices) {
 }
 
 context_ptr open_by_name(const device_list& devices, std::string_view name) {
-  if (devices.begin() == devices.end()) throw_no_device();
+  if (devices.begin() == devices.end()) throw_no_device(name);
   if (name.empty()) return open_first_active(devices);
   for (ibv_device* device : devices) {
     if (name == ibv_get_device_name(device)) return open(device);
   }
+  explain_absence(name);
   throw_failure(errc::no_device, "ibv_get_device_list",
                 detail_text("no device is named '%.64s'; there is: %s", std::string{name}.c_str(),
                             devices.names().c_str()));
@@ -153,6 +140,7 @@ context_ptr open_by_name(const device_list& devices, std::string_view name) {
 std::vector<device_info> list_devices() {
   std::vector<device_info> infos;
   for (ibv_device* device : device_list{}) infos.push_back(info_of(device));
+  if (infos.empty()) explain_absence({});
   return infos;
 }
 

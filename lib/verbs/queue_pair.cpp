@@ -13,6 +13,26 @@ namespace {
 using detail::detail_text;
 using text = fixed_text<240>;
 
+bool is_given(ibv_pd* pd, ibv_qp_init_attr attributes, std::uint32_t inline_max) noexcept {
+  attributes.cap.max_inline_data = inline_max;
+  ibv_qp* const qp = ibv_create_qp(pd, &attributes);
+  return qp != nullptr && ibv_destroy_qp(qp) == 0;
+}
+
+/// When inline_max is what the device refuses: names the most that it would give. Devices tell it
+/// in no other way than by refusing, so a queue pair is made for each guess.
+void check_inline_max(ibv_pd* pd, const ibv_qp_init_attr& refused) {
+  std::uint32_t given = 0;
+  std::uint32_t too_large = refused.cap.max_inline_data;
+  if (too_large == 0 || !is_given(pd, refused, given)) return;
+  while (too_large - given > 1) {
+    const std::uint32_t guess = given + (too_large - given) / 2;
+    (is_given(pd, refused, guess) ? given : too_large) = guess;
+  }
+  detail::check_range("ibv_create_qp", "inline_max", refused.cap.max_inline_data, 0, given,
+                      "what the device gives with the other capabilities,");
+}
+
 [[noreturn]] void throw_cannot_create(int error, const queue_pair_capabilities& wanted) {
   char subject[128];
   std::snprintf(subject, sizeof subject, "%u sends, %u receives", wanted.send_wr_max,
@@ -20,12 +40,10 @@ using text = fixed_text<240>;
   if (detail::may_be_memlock(error)) {
     detail::throw_errno(error, "ibv_create_qp", detail::memlock_text(subject));
   }
-  // Devices do not tell their inline limit, and it lowers the others; so does a long list of
-  // slices.
   detail::throw_errno(
       error, "ibv_create_qp",
       detail_text("%s of %u and %u slices, inline_max %u: each is within the "
-                  "device's limits, together they are not; lower inline_max first",
+                  "device's limits, together they are not; lower one of them",
                   subject, wanted.send_sge_max, wanted.recv_sge_max, wanted.inline_max));
 }
 
@@ -129,7 +147,11 @@ queue_pair::queue_pair(protection_domain& pd, completion_queue& send_cq, complet
                     .max_inline_data = wanted.inline_max};
   attributes.qp_type = IBV_QPT_RC;
   qp_.reset(ibv_create_qp(pd.native_handle(), &attributes));
-  if (qp_ == nullptr) throw_cannot_create(errno, wanted);
+  if (qp_ == nullptr) {
+    const int error_number = errno;
+    if (error_number == EINVAL) check_inline_max(pd.native_handle(), attributes);
+    throw_cannot_create(error_number, wanted);
+  }
   caps_ = {.send_wr_max = attributes.cap.max_send_wr,
            .recv_wr_max = attributes.cap.max_recv_wr,
            .send_sge_max = attributes.cap.max_send_sge,

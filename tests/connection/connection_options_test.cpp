@@ -36,7 +36,7 @@ TEST_CASE("an option above its limit is refused, both numbers named", "[connecti
   const char* says = "";
   SECTION("send depth") {
     o.capabilities.send_wr_max = 1001;
-    says = "1001";
+    says = "send_wr_max 1001 exceeds the device's 1000";
   }
   SECTION("P_Key") {
     o.pkey_index = 2;
@@ -52,31 +52,31 @@ TEST_CASE("an option above its limit is refused, both numbers named", "[connecti
   }
   SECTION("retrying for ever without a receive") {
     o.rnr_retry = 7;
-    says = "rnr_retry 7";
+    says = "rnr_retry 7 retries for ever when the peer posts no receive; 0 to 6";
   }
   SECTION("waiting 655 ms for a receive") {
     o.min_rnr_timer = 0;
-    says = "min_rnr_timer 0";
+    says = "min_rnr_timer 0 is not between 1 and 31";
   }
   SECTION("waiting for ever for a packet") {
     o.timeout = 0;
-    says = "timeout 0";
+    says = "timeout 0 waits for ever for a lost packet; 1 to 31";
   }
   SECTION("a heartbeat without rest") {
     o.heartbeat.interval = 0ms;
-    says = "heartbeat.interval (ms) 0";
+    says = "heartbeat.interval (ms) 0 is not between 1 and 86400000";
   }
   SECTION("a heartbeat that misses nothing") {
     o.heartbeat.misses = 0;
-    says = "heartbeat.misses 0";
+    says = "heartbeat.misses 0 is not between 1 and 1000";
   }
   SECTION("no time to connect") {
     o.connect_timeout = 0ms;
-    says = "connect_timeout (ms) 0";
+    says = "connect_timeout (ms) 0 is not between 1 and 86400000";
   }
   SECTION("no time to close") {
     o.close_deadline = -1ms;
-    says = "close_deadline (ms) -1";
+    says = "close_deadline (ms) -1 is not between 1 and 86400000";
   }
   CHECK_THROWS_WITH(check(o, limits, port), Catch::Contains(says));
 }

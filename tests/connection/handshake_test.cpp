@@ -63,7 +63,6 @@ TEST_CASE("a hello arrives as it was sent", "[connection]") {
   CHECK(got.rd_atomic_responder == sent.rd_atomic_responder);
   CHECK(got.recv_wr_max == sent.recv_wr_max);
   CHECK(got.allows_writes);
-  CHECK_FALSE(got.wants_heartbeat);
   CHECK(got.message_max_bytes == sent.message_max_bytes);
   CHECK(got.library.view() == "cordma 9.8.7");
 }

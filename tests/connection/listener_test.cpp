@@ -1,7 +1,9 @@
 #include <cordma/connection/listener.hpp>
 
 #include "support/connected_pair.hpp"
+#include "support/leaks.hpp"
 
+#include <cordma/connection/bootstrap.hpp>
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
@@ -79,14 +81,81 @@ TEST_CASE("a server that is silent or speaks otherwise is an error in time",
 
 TEST_CASE("a garbage client does not keep the next from being served", "[connection][device][N2]") {
   connected_pair p;
+  const std::string before = test::holdings();
   const socket_address where = socket_address::loopback(p.door.local_endpoint().port);
   for (const std::string_view words : {"GET / HTTP/1.1\r\n\r\n", "CRMA", ""}) {
     tcp_stream s = p.rt.run(tcp_stream::connect(p.rt.executor(), where));
     p.rt.run(s.write_all(std::as_bytes(std::span{words})));
   }
+  CHECK(test::settled_holdings(p.rt.executor(), before) == before);
   p.rt.run(p.open({}));
   CHECK(p.client.is_open());
   CHECK(p.door.counters().completed == 2);
+}
+
+namespace {
+
+struct told {
+  failure refusal{};
+  handshake::hello answer{};
+};
+
+/// A client made by hand, which says `hello` and accepts whatever comes.
+task<told> shake_by_hand(runtime& rt, socket_address where, handshake::hello hello) {
+  tcp_stream stream = co_await tcp_stream::connect(rt.executor(), where);
+  co_await bootstrap::send_hello(stream, hello);
+  const auto answer = co_await as_result(bootstrap::read_hello(stream));
+  if (answer.has_failure()) co_return told{.refusal = answer.failure()};
+  co_await bootstrap::send_acceptance(stream);
+  co_await bootstrap::read_acceptance(stream);
+  co_return told{.answer = *answer};
+}
+
+}  // namespace
+
+TEST_CASE("a client of another network is refused, both values named, and leaves nothing",
+          "[connection][device][N3][C5]") {
+  connected_pair p;
+  handshake::hello hello = p.client.local_hello();
+  const auto mine = p.server.local_hello();
+  std::string here;
+  std::string there;
+  SECTION("link layer") {
+    const bool is_ethernet = mine.layer == handshake::link_layer::ethernet;
+    hello.layer = is_ethernet ? handshake::link_layer::infiniband : handshake::link_layer::ethernet;
+    here = handshake::to_string(mine.layer);
+    there = handshake::to_string(hello.layer);
+  }
+  SECTION("GID type") {
+    if (mine.layer != handshake::link_layer::ethernet) return;
+    const bool is_v2 = mine.gid_kind == verbs::gid_type::roce_v2;
+    hello.gid_kind = is_v2 ? verbs::gid_type::roce_v1 : verbs::gid_type::roce_v2;
+    here = verbs::to_string(mine.gid_kind);
+    there = verbs::to_string(hello.gid_kind);
+  }
+  const std::string before = test::holdings();
+  const socket_address where = socket_address::loopback(p.door.local_endpoint().port);
+  const told heard = p.rt.run(shake_by_hand(p.rt, where, hello));
+  CHECK(heard.refusal.code == make_error_code(errc::incompatible_peer));
+  CHECK_THAT(heard.refusal.to_string(),
+             Catch::Contains(here + " here, ") && Catch::Contains(there + " there"));
+  CHECK(test::settled_holdings(p.rt.executor(), before) == before);
+}
+
+TEST_CASE("a client whose MTU is smaller gets it", "[connection][device][N3]") {
+  connected_pair p;
+  REQUIRE(p.server.local_hello().mtu > IBV_MTU_256);
+  handshake::hello hello = p.client.local_hello();
+  hello.mtu = IBV_MTU_256;
+  const socket_address where = socket_address::loopback(p.door.local_endpoint().port);
+  auto [heard, server] = p.rt.run(when_all(shake_by_hand(p.rt, where, hello), p.door.accept()));
+  CHECK(heard.answer.mtu == p.server.local_hello().mtu);
+  CHECK(server.agreement().rtr.path_mtu == IBV_MTU_256);
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr initial{};
+  REQUIRE(ibv_query_qp(server.qp().verbs().native_handle(), &attributes, IBV_QP_PATH_MTU,
+                       &initial) == 0);
+  CHECK(attributes.path_mtu == IBV_MTU_256);
 }
 
 TEST_CASE("accept times out and can be asked again", "[connection][device][N4]") {

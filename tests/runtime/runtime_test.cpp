@@ -1,6 +1,9 @@
 #include <cordma/runtime/runtime.hpp>
 
+#include "support/child.hpp"
 #include "support/connected_pair.hpp"
+#include "support/leaks.hpp"
+#include "support/verbs_faults.hpp"
 
 #include <cordma/coro/when_all.hpp>
 
@@ -46,17 +49,20 @@ TEST_CASE("options above the device's limits are refused, both numbers named",
   }
   SECTION("poll_batch") {
     o.poll_batch = 0;
-    CHECK_THROWS_WITH(runtime{test::on_test_device(std::move(o))}, Catch::Contains("poll_batch 0"));
+    CHECK_THROWS_WITH(runtime{test::on_test_device(std::move(o))},
+                      Catch::Contains("poll_batch 0") && Catch::Contains("64"));
   }
   SECTION("port") {
     o.port = 99;
     runtime rt{test::on_test_device(std::move(o))};
-    CHECK_THROWS_WITH(rt.listen(), Catch::Contains("99"));
+    CHECK_THROWS_WITH(rt.listen(),
+                      Catch::Contains("port 99 exceeds the device's " +
+                                      std::to_string(rt.context().limits().port_count)));
   }
   SECTION("gid_index") {
     o.gid_index = 1'000'000;
     runtime rt{test::on_test_device(std::move(o))};
-    CHECK_THROWS_WITH(rt.listen(), Catch::Contains("gid_index 1000000"));
+    CHECK_THROWS_WITH(rt.listen(), Catch::Contains("gid_index 1000000 is not between 0 and "));
   }
 }
 
@@ -87,6 +93,7 @@ TEST_CASE("in manual mode nothing completes before poll", "[runtime][device][E5]
 
 TEST_CASE("a runtime finishes the closing of what was dropped after its last run",
           "[runtime][device][C3]") {
+  const std::string before = test::holdings();
   for (int i = 0; i < 5; ++i) {
     connected_pair p;
     local_mr memory = p.rt.memory().allocate_zeroed(4096, test::all_access);
@@ -95,5 +102,47 @@ TEST_CASE("a runtime finishes the closing of what was dropped after its last run
       static_cast<void>(p.client.post(send(memory.slice(8, 8))));
     }
   }
-  SUCCEED();
+  CHECK(test::holdings() == before);
+}
+
+TEST_CASE("a runtime that fails at any verbs call leaves nothing behind", "[runtime][device][C5]") {
+  const auto make = [] { const runtime rt{test::on_test_device()}; };
+  const std::string before = test::holdings();
+  verbs_faults::fail_call(0, 0);
+  make();
+  const unsigned steps = verbs_faults::calls_made();
+  REQUIRE(steps >= 4);  // Device, protection domain, channel, queue.
+  CHECK(test::holdings() == before);
+  for (unsigned k = 1; k <= steps; ++k) {
+    verbs_faults::fail_call(k, ENOMEM);
+    CHECK_THROWS_AS(make(), error);
+    INFO("call " << k << ": " << verbs_faults::failed_call());
+    CHECK(test::holdings() == before);
+  }
+  verbs_faults::fail_call(0, 0);
+  make();
+}
+
+TEST_CASE("memory beyond the memlock limit is an error that names it, and the connection goes on",
+          "[runtime][connection][device][M5]") {
+  const std::string text = test::text_of_child([]() -> std::string {
+    if (!test::limit_memlock(1u << 20)) return "cannot drop capabilities";
+    std::string said;
+    try {
+      connected_pair p;
+      try {
+        static_cast<void>(p.rt.memory().allocate_zeroed(64u << 20));
+      } catch (const error& e) {
+        said = e.what();
+      }
+      local_mr memory = p.rt.memory().allocate_zeroed(64);
+      const auto [m, sent] =
+          p.rt.run(when_all(p.server.recv(memory.slice(0, 8)), p.client.send(memory.slice(8, 8))));
+      return said + (m.size_bytes == sent ? "; and it goes on" : "; and that was it");
+    } catch (const error& e) {
+      return said + "; then " + e.what();
+    }
+  });
+  CHECK_THAT(text, Catch::Contains("65536 KiB: RLIMIT_MEMLOCK is 1024 KiB") &&
+                       Catch::Contains("; and it goes on"));
 }

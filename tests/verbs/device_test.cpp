@@ -1,9 +1,13 @@
 #include <cordma/verbs/device.hpp>
 
 #include <cordma/base/error.hpp>
+#include "support/child.hpp"
 #include "support/skip.hpp"
 #include "support/verbs_faults.hpp"
 #include "verbs/loopback.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 
@@ -104,4 +108,38 @@ TEST_CASE("a device file that cannot be opened is named, with the way out", "[ve
   verbs_faults::fail_call(1, ENOENT);
   CHECK_THAT(open_failure(device_name()).to_string(), Contains("is missing"));
   verbs_faults::fail_call(0, 0);
+}
+
+TEST_CASE("a user who may not open the device is told so, with the way out",
+          "[verbs][device][N9]") {
+  if (::geteuid() != 0) CORDMA_SKIP("only root can become another user");
+  std::string file;
+  {
+    context ctx{device_name()};
+    file = std::string{"/dev/infiniband/"} + ctx.native_handle()->device->dev_name;
+  }
+  struct ::stat before{};
+  if (::stat(file.c_str(), &before) != 0) CORDMA_SKIP("the device has no file");
+  struct ::stat folder{};
+  REQUIRE(::stat("/dev/infiniband", &folder) == 0);
+  const auto as_nobody = [] {
+    return cordma::test::text_of_child([]() -> std::string {
+      if (::setgid(65534) != 0 || ::setuid(65534) != 0) return "cannot become nobody";
+      return open_failure(device_name()).to_string();
+    });
+  };
+  const std::string way_out = "--device " + file + " --device /dev/infiniband/rdma_cm";
+  const std::string denied = "no permission on " + file;
+  REQUIRE(::chmod(file.c_str(), 0600) == 0);
+  CHECK_THAT(as_nobody(), Contains(denied) && Contains(way_out) && Contains("(often rdma)"));
+  REQUIRE(::chmod(file.c_str(), 0666) == 0);
+  REQUIRE(::chmod("/dev/infiniband", 0700) == 0);  // libibverbs sees no device then.
+  CHECK_THAT(as_nobody(), Contains(denied) && Contains(way_out));
+  const std::string listed = cordma::test::text_of_child([]() -> std::string {
+    if (::setgid(65534) != 0 || ::setuid(65534) != 0) return "cannot become nobody";
+    return failure_of([] { static_cast<void>(list_devices()); }).to_string();
+  });
+  CHECK_THAT(listed, Contains(denied) && Contains(way_out));
+  CHECK(::chmod("/dev/infiniband", folder.st_mode & 07777) == 0);
+  CHECK(::chmod(file.c_str(), before.st_mode & 07777) == 0);
 }

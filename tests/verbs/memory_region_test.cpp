@@ -1,14 +1,10 @@
 #include <cordma/verbs/memory_region.hpp>
 
 #include <cordma/base/error.hpp>
+#include "support/child.hpp"
 #include "support/verbs_faults.hpp"
 #include "verbs/loopback.hpp"
 
-#include <linux/capability.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <catch2/catch.hpp>
 
 #include <cerrno>
@@ -23,35 +19,12 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-/// Runs `body` in a child that may lock `limit_bytes`, and returns what it says. A child, because
-/// root passes whatever the limit is, and a dropped capability does not come back.
+/// Runs `body` in a child that may lock `limit_bytes`, and returns what it says.
 template <class Body>
 std::string in_child_with_memlock(rlim_t limit_bytes, Body body) {
-  int pipe_fds[2];
-  REQUIRE(::pipe(pipe_fds) == 0);
-  const pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-    __user_cap_data_struct data[2]{};
-    const rlimit limit{limit_bytes, limit_bytes};
-    const bool ready =
-        ::syscall(SYS_capset, &header, data) == 0 && ::setrlimit(RLIMIT_MEMLOCK, &limit) == 0;
-    const std::string text = ready ? body() : "cannot drop capabilities";
-    const bool written = ::write(pipe_fds[1], text.data(), text.size()) == ssize_t(text.size());
-    ::_exit(written ? 0 : 1);
-  }
-  ::close(pipe_fds[1]);
-  std::string text;
-  char buffer[512];
-  for (ssize_t n; (n = ::read(pipe_fds[0], buffer, sizeof buffer)) > 0;) {
-    text.append(buffer, std::size_t(n));
-  }
-  ::close(pipe_fds[0]);
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(status == 0);
-  return text;
+  return cordma::test::text_of_child([&]() -> std::string {
+    return cordma::test::limit_memlock(limit_bytes) ? body() : "cannot drop capabilities";
+  });
 }
 
 }  // namespace

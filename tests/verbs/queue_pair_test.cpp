@@ -105,6 +105,23 @@ TEST_CASE("capabilities are what the device gave, at least what was wanted",
              Contains("comp_vector"));
 }
 
+TEST_CASE("more inline bytes than the device gives are refused, both numbers named",
+          "[verbs][device][N9]") {
+  loopback l;
+  const auto live = verbs_faults::live_objects();
+  constexpr std::uint32_t wanted = 1u << 30;
+  const cordma::failure f =
+      failure_of([&] { queue_pair too_large{l.pd, l.cq, l.cq, {.inline_max = wanted}}; });
+  CHECK(f.code == cordma::errc::limit_exceeded);
+  const std::string text{f.detail.view()};
+  CHECK_THAT(text, Contains("inline_max " + std::to_string(wanted) + " exceeds"));
+  const auto most = std::uint32_t(std::stoul(text.substr(text.rfind(' '))));
+  CHECK(most < wanted);
+  CHECK_NOTHROW(queue_pair{l.pd, l.cq, l.cq, {.inline_max = most}});
+  CHECK_THROWS(queue_pair{l.pd, l.cq, l.cq, {.inline_max = most + 1}});
+  CHECK(verbs_faults::live_objects() == live);
+}
+
 TEST_CASE("what is posted completes as flushed once the queue pair is in ERROR",
           "[verbs][device][C2]") {
   loopback l;

@@ -13,7 +13,9 @@ namespace cordma {
 
 /// Finds a peer whose host died while the connection was idle: RC itself only notices that while
 /// something is in flight. After `interval` without a request of ours, a 0-byte WRITE is posted;
-/// one that has not completed after `misses` further intervals ends the connection.
+/// one that has not completed after `misses` further intervals ends the connection. Besides,
+/// the kernel asks the peer's host by TCP keepalive on the bootstrap socket, in whole seconds, even
+/// when `enabled` is false: it is all there is for a peer that grants no writes.
 struct heartbeat_options {
   bool enabled = true;
   std::chrono::milliseconds interval{1000};  ///< At least 1 ms.
@@ -28,7 +30,7 @@ struct connection_options {
   std::uint16_t pkey_index = 0;
   verbs::queue_pair_capabilities capabilities{};
   /// What the peer may do to memory whose rkey it knows. Without `remote_write` the peer's
-  /// heartbeat is off. Atomics are taken out on a device that has none.
+  /// heartbeat is TCP's. Atomics are taken out on a device that has none.
   verbs::access remote_access =
       verbs::access::remote_write | verbs::access::remote_read | verbs::access::remote_atomic;
   /// READs and atomics at once, in each direction; none: the device's best. The connection gets the

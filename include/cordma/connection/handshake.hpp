@@ -42,8 +42,7 @@ struct hello {
   std::uint32_t rd_atomic_initiator = 0;  ///< READs and atomics it may have in flight, up to 255.
   std::uint32_t rd_atomic_responder = 0;  ///< READs and atomics it serves at once, up to 255.
   std::uint32_t recv_wr_max = 0;
-  bool allows_writes = false;    ///< The peer may write, so its heartbeat works.
-  bool wants_heartbeat = false;  ///< For information.
+  bool allows_writes = false;  ///< The peer may write, so its heartbeat can be a WRITE.
   std::uint64_t message_max_bytes = 0;
   fixed_text<32> library{};  ///< "cordma 0.1.0"; for information.
 };

@@ -5,6 +5,7 @@
 #include <cordma/io/fd_watch.hpp>
 #include <cordma/io/socket_address.hpp>
 
+#include <chrono>
 #include <span>
 
 namespace cordma {
@@ -68,9 +69,10 @@ class tcp_stream {
   /// peer's process is gone, or has closed.
   [[nodiscard]] readiness_op hang_up() noexcept { return cordma::hang_up(*home_, fd_.get()); }
 
-  /// Has the kernel ask a silent peer every `interval`, and give up after `misses` questions
-  /// without an answer: then the stream hangs up. Throws `error`.
-  void keep_alive(std::chrono::seconds interval, unsigned misses);
+  /// Asks a silent peer whether it is there: after each `interval` (in whole seconds, rounded up)
+  /// without a byte, and hangs up when `probes` in a row (1 to 127) went unanswered. Throws
+  /// `error`.
+  void keep_alive(std::chrono::milliseconds interval, unsigned probes);
 
   /// No more will be written: the peer reads the end of the stream.
   void shut_down_writing() noexcept;

@@ -20,6 +20,9 @@ struct device_info {
 };
 
 /// The RDMA devices of this machine; empty when there is none or the kernel has no RDMA support.
+/// \errors  EACCES, ENOENT: there is one, but its file in /dev/infiniband cannot be opened, which
+/// is
+///   what containers and users without the right group meet; the detail has the way out.
 /// \thread any. \cost reads sysfs; not for the data path.
 std::vector<device_info> list_devices();
 
@@ -74,8 +77,7 @@ class context {
  public:
   /// \param name  as `list_devices` gives it; empty: the first device that has an ACTIVE port.
   /// \errors  errc::no_device: there is none, none is ACTIVE, or none of that name (the detail
-  /// lists
-  ///   what there is). EACCES, EPERM, ENOENT: the file in /dev/infiniband cannot be opened.
+  ///   lists what there is). EACCES, EPERM, ENOENT: the file in /dev/infiniband cannot be opened.
   /// \cost  some system calls and milliseconds.
   explicit context(std::string_view name = {});
 

@@ -1,0 +1,223 @@
+// What a connection sees of a peer that is another process, and is killed.
+#include <cordma/connection/connection.hpp>
+
+#include "support/connected_pair.hpp"
+#include "support/soak.hpp"
+
+#include <cordma/coro/sleep.hpp>
+#include <cordma/coro/when_all.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <functional>
+#include <random>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// The devices alone would notice a lost peer after 30 s, and say so with a reason of their own.
+connection_options deaf() {
+  connection_options o;
+  o.timeout = 20;
+  o.min_rnr_timer = 31;
+  o.heartbeat.enabled = false;
+  o.close_deadline = 200ms;
+  return o;
+}
+
+/// A process that does `body` with a runtime of its own. It starts when it is given a port, and may
+/// tell one. Made before the runtime of this one: a fork copies no device.
+class peer_process {
+ public:
+  using port_teller = std::function<void(std::uint16_t)>;
+  using body = std::function<task<>(runtime&, std::uint16_t port, const port_teller& tell)>;
+
+  explicit peer_process(const body& what) {
+    REQUIRE(::pipe(to_child_) == 0);
+    REQUIRE(::pipe(from_child_) == 0);
+    pid_ = ::fork();
+    REQUIRE(pid_ >= 0);
+    if (pid_ == 0) ::_exit(live(what));
+  }
+  peer_process(const peer_process&) = delete;
+  peer_process& operator=(const peer_process&) = delete;
+  ~peer_process() {
+    kill();
+    for (const int fd : {to_child_[0], to_child_[1], from_child_[0], from_child_[1]}) ::close(fd);
+  }
+  void start(std::uint16_t port) {
+    REQUIRE(::write(to_child_[1], &port, sizeof port) == sizeof port);
+  }
+  std::uint16_t told_port() {
+    std::uint16_t port = 0;
+    REQUIRE(::read(from_child_[0], &port, sizeof port) == sizeof port);
+    return port;
+  }
+  void kill() noexcept {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+
+ private:
+  int live(const body& what) noexcept {
+    try {
+      std::uint16_t port = 0;
+      if (::read(to_child_[0], &port, sizeof port) != sizeof port) return 1;
+      runtime rt{test::on_test_device()};
+      rt.run(what(rt, port, [this](std::uint16_t mine) {
+        static_cast<void>(::write(from_child_[1], &mine, sizeof mine) == sizeof mine);
+      }));
+      return 0;
+    } catch (const std::exception&) {
+      return 2;
+    }
+  }
+
+  int to_child_[2] = {-1, -1};
+  int from_child_[2] = {-1, -1};
+  pid_t pid_ = 0;
+};
+
+/// Tells where its memory is, and then sends for ever.
+task<> send_for_ever(runtime& rt, std::uint16_t port, const peer_process::port_teller&) {
+  // Before the connection, so that a dying process gives it back after the queue pair: what is in
+  // flight then is not refused, it is not answered.
+  local_mr memory = rt.memory().allocate_zeroed(64, test::all_access);
+  connection c = co_await rt.connect({"127.0.0.1", port}, deaf());
+  const auto where = memory.remote_slice().encode();
+  std::memcpy(memory.bytes().data(), where.data(), where.size());
+  co_await c.send(memory.slice(0, where.size()));
+  for (;;) co_await c.send(memory.slice(32, 8));
+}
+
+task<> be_idle(runtime& rt, std::uint16_t port, const peer_process::port_teller&) {
+  connection c = co_await rt.connect({"127.0.0.1", port}, deaf());
+  static_cast<void>(co_await c.next_message());
+}
+
+/// Sends back what comes from the first client, and stays.
+task<> echo_once(runtime& rt, std::uint16_t port, const peer_process::port_teller& tell) {
+  listener door = rt.listen({"127.0.0.1", port});
+  tell(door.local_endpoint().port);
+  connection c = co_await door.accept();
+  local_mr memory = rt.memory().allocate_zeroed(64);
+  const message m = co_await c.recv(memory.slice());
+  co_await c.send(memory.slice(0, m.size_bytes));
+  static_cast<void>(co_await c.next_message());
+}
+
+}  // namespace
+
+TEST_CASE("the death of an idle peer's process is noticed at once",
+          "[connection][device][C8][C2]") {
+  peer_process peer{be_idle};
+  runtime rt{test::on_test_device()};
+  listener door = rt.listen({}, {}, deaf());
+  peer.start(door.local_endpoint().port);
+  connection c = rt.run(door.accept());
+  auto kill_it = [&]() -> task<> {
+    co_await sleep_for(20ms);  // It waits by now; correct either way.
+    peer.kill();
+  };
+  auto wait = [&]() -> task<std::error_code> {
+    const auto m = co_await as_result(c.next_message());
+    co_return m.has_failure() ? m.failure().code : std::error_code{};
+  };
+  auto [code, killed] = rt.run(when_all(wait(), kill_it()));
+  CHECK(code == make_error_code(errc::disconnected));
+  CHECK(c.why_lost()->call == std::string{"hang_up"});
+}
+
+namespace {
+
+/// Starts one operation after another until one fails; gives its error.
+template <class Start>
+task<std::error_code> until_lost(Start start) {
+  for (;;) {
+    const auto outcome = co_await as_result(start());
+    if (outcome.has_failure()) co_return outcome.failure().code;
+  }
+}
+
+/// Everything there is is in flight with a peer that is killed after `life`.
+/// \param is_stuck  a send that nobody receives comes first: all others wait behind it.
+void outlive_one_peer(duration life, bool is_stuck) {
+  peer_process peer{send_for_ever};
+  runtime rt{test::on_test_device()};
+  local_mr memory = rt.memory().allocate_zeroed(256);
+  listener door = rt.listen({}, {}, deaf());
+  peer.start(door.local_endpoint().port);
+  connection c = rt.run(door.accept());
+  const message hello = rt.run(c.recv(memory.slice(0, 64)));
+  const auto remote = remote_mr_slice::decode(memory.bytes().first(hello.size_bytes));
+  auto kill = [&]() -> task<> {
+    co_await sleep_for(life);
+    peer.kill();
+  };
+  auto stuck = [&]() -> task<std::error_code> {
+    if (!is_stuck) co_return make_error_code(errc::disconnected);
+    const auto sent = co_await as_result(c.send(memory.slice(64, 64)));
+    co_return sent.has_failure() ? sent.failure().code : std::error_code{};
+  };
+  const auto [a, b, d, e, f, killed] = rt.run(
+      when_all(stuck(), until_lost([&] { return c.recv(memory.slice(0, 64)); }),
+               until_lost([&] { return c.read(memory.slice(128, 16), remote.slice(0, 16)); }),
+               until_lost([&] { return c.fetch_add(remote.slice(40, 8), 1); }), until_lost([&] {
+                 return c.post_all(write(memory.slice(192, 8), remote.slice(48, 8)),
+                                   write(memory.slice(200, 8), remote.slice(56, 8)));
+               }),
+               kill()));
+  for (const std::error_code& code : {a, b, d, e, f}) {
+    CHECK(code == make_error_code(errc::disconnected));
+  }
+  CHECK(c.why_lost()->call == std::string{"hang_up"});
+}
+
+}  // namespace
+
+TEST_CASE("a busy peer that is killed at any moment leaves nobody waiting",
+          "[.soak-kill][connection][device][C2][C8]") {
+  std::mt19937_64 random{test::soak::seed()};
+  for (std::uint64_t n = test::soak::count(1000); n > 0; --n) {
+    outlive_one_peer(std::chrono::microseconds{random() % 30'000}, n % 2 == 0);
+  }
+}
+
+TEST_CASE("a busy peer that is killed leaves nobody waiting", "[connection][device][C2][C8]") {
+  SECTION("it answers until then") { outlive_one_peer(5ms, false); }
+  SECTION("it does not take what comes") { outlive_one_peer(5ms, true); }
+}
+
+TEST_CASE("a server process that was killed and started again can be reconnected to",
+          "[connection][device][N6]") {
+  peer_process servers[] = {peer_process{echo_once}, peer_process{echo_once},
+                            peer_process{echo_once}};
+  runtime rt{test::on_test_device()};
+  local_mr memory = rt.memory().allocate_zeroed(64);
+  std::uint16_t port = 0;  // The kernel's choice first; the restarted ones must take the same.
+  for (peer_process& server : servers) {
+    server.start(port);
+    port = server.told_port();
+    connection c = rt.run(rt.connect({"127.0.0.1", port}));
+    auto [answer, sent] =
+        rt.run(when_all(c.recv(memory.slice(0, 32)), c.send(memory.slice(32, 5))));
+    CHECK(answer.size_bytes == 5);
+    server.kill();
+    const auto lost = rt.run(as_result(c.next_message()));
+    REQUIRE(lost.has_failure());
+    CHECK(lost.failure().code == make_error_code(errc::disconnected));
+    CHECK(lost.failure().remedy() == remedy_kind::reconnect);
+    const auto refused = rt.run(as_result(rt.connect({"127.0.0.1", port})));
+    REQUIRE(refused.has_failure());
+    CHECK(refused.failure().code == std::errc::connection_refused);
+  }
+}
