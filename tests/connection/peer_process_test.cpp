@@ -92,7 +92,8 @@ task<> send_for_ever(runtime& rt, std::uint16_t port, const peer_process::port_t
   // Before the connection, so that a dying process gives it back after the queue pair: what is in
   // flight then is not refused, it is not answered.
   local_mr memory = rt.memory().allocate_zeroed(64, test::all_access);
-  connection c = co_await rt.connect({"127.0.0.1", port}, deaf());
+  const endpoint server{"127.0.0.1", port};  // g++ 12 destroys a braced temporary twice.
+  connection c = co_await rt.connect(server, deaf());
   const auto where = memory.remote_slice().encode();
   std::memcpy(memory.bytes().data(), where.data(), where.size());
   co_await c.send(memory.slice(0, where.size()));
@@ -100,7 +101,8 @@ task<> send_for_ever(runtime& rt, std::uint16_t port, const peer_process::port_t
 }
 
 task<> be_idle(runtime& rt, std::uint16_t port, const peer_process::port_teller&) {
-  connection c = co_await rt.connect({"127.0.0.1", port}, deaf());
+  const endpoint server{"127.0.0.1", port};  // g++ 12 destroys a braced temporary twice.
+  connection c = co_await rt.connect(server, deaf());
   static_cast<void>(co_await c.next_message());
 }
 
