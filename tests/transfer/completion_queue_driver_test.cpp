@@ -5,6 +5,7 @@
 #include "support/soak.hpp"
 
 #include <cordma/coro/when_all.hpp>
+#include <cordma/coro/with_timeout.hpp>
 
 #include <catch2/catch.hpp>
 
@@ -319,7 +320,23 @@ TEST_CASE("options out of range are refused with the number", "[transfer][device
 
 namespace {
 
-enum class kind { send, write, write_with_imm, read, compare_swap, fetch_add, post, batch, recv };
+enum class kind {
+  send,
+  send_with_imm,
+  write,
+  write_with_imm,
+  read,
+  compare_swap,
+  fetch_add,
+  post,
+  unsignaled,
+  batch,
+  slices,
+  recv,
+  next_message,
+  with_timeout
+};
+constexpr int kinds = 14;
 
 task<> repeat(loopback& link, kind what, local_mr_slice mr, remote_mr_slice remote, int count) {
   for (int i = 0; i < count; ++i) {
@@ -327,6 +344,11 @@ task<> repeat(loopback& link, kind what, local_mr_slice mr, remote_mr_slice remo
       case kind::send:
         link.b->post_recv(mr.last(8));
         co_await link.a->send(mr.first(8));
+        co_await link.b->next_message();
+        break;
+      case kind::send_with_imm:
+        link.b->post_recv(mr.last(8));
+        co_await link.a->send_with_imm(mr.first(8), 1);
         co_await link.b->next_message();
         break;
       case kind::write: co_await link.a->write(mr.first(100), remote.first(100)); break;
@@ -343,6 +365,15 @@ task<> repeat(loopback& link, kind what, local_mr_slice mr, remote_mr_slice remo
         co_await handle;
         break;
       }
+      case kind::unsignaled:
+        static_cast<void>(
+            link.a->post(write(mr.first(100), remote.first(100), {.signaled = false})));
+        co_await link.a->write(mr.first(8), remote.first(8));
+        break;
+      case kind::slices:
+        co_await link.a->write(gather(mr.first(300), mr.last(300)), remote.first(600));
+        co_await link.a->read(scatter(mr.first(300), mr.last(300)), remote.first(600));
+        break;
       case kind::batch:
         co_await link.a->post_all(write(mr.first(8), remote.first(8)),
                                   write(mr.first(8), remote.last(8)),
@@ -351,6 +382,14 @@ task<> repeat(loopback& link, kind what, local_mr_slice mr, remote_mr_slice remo
       case kind::recv:
         static_cast<void>(link.a->post(send(mr.first(8))));
         co_await link.b->recv(mr.last(8));
+        break;
+      case kind::next_message:
+        link.b->post_recv(mr.last(8));
+        static_cast<void>(link.a->post(send(mr.first(8))));
+        co_await link.b->next_message();
+        break;
+      case kind::with_timeout:
+        co_await with_timeout(link.a->write(mr.first(8), remote.first(8)), 1h);
         break;
     }
   }
@@ -363,10 +402,14 @@ TEST_CASE("no operation allocates once warm", "[transfer][device]") {
     WARN("a sanitizer's malloc is not counted");
     return;
   }
-  static constexpr int count = 10'000;
-  static constexpr int workers =
-      16;  // Side by side, which is quicker; and none waits in the kernel.
-  loopback link{{.cq = {.mode = completion_mode::busy}}};
+  const completion_mode mode =
+      GENERATE(completion_mode::busy, completion_mode::event, completion_mode::adaptive);
+  // One after the other, each waits in the kernel; side by side it is quicker.
+  const int workers = GENERATE(1, 16);
+  const int warm_up = workers == 1 ? 32 : 320;
+  const int count = workers == 1 ? 100 : mode == completion_mode::busy ? 10'000 : 1'000;
+  CAPTURE(int(mode), workers);
+  loopback link{{.cq = {.mode = mode}}};
   local_mr mr = link.memory(4096);
   const auto repeat_all = [&](kind what, int times) {
     scope all{link.home};
@@ -375,13 +418,11 @@ TEST_CASE("no operation allocates once warm", "[transfer][device]") {
     }
     link.run(all.join());
   };
-  for (const kind what :
-       {kind::send, kind::write, kind::write_with_imm, kind::read, kind::compare_swap,
-        kind::fetch_add, kind::post, kind::batch, kind::recv}) {
-    CAPTURE(int(what));
-    repeat_all(what, 320);
+  for (int what = 0; what < kinds; ++what) {
+    CAPTURE(what);
+    repeat_all(kind(what), warm_up);
     const std::uint64_t before = support::allocation_count();
-    repeat_all(what, count);
+    repeat_all(kind(what), count);
     CHECK(support::allocation_count() - before == 0);
   }
 }

@@ -182,3 +182,42 @@ TEST_CASE("a batch that the device takes in part names the first it refused, and
   CHECK(link.a->slots_in_use() == 0);
   CHECK(block.holders() == 1);
 }
+
+namespace {
+
+struct doorbell {
+  std::vector<unsigned> send_flags;  // One a work request.
+};
+std::vector<doorbell> rung;
+
+/// Writes down what reaches the provider, and passes it on.
+int write_down(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+  doorbell& now = rung.emplace_back();
+  for (const ibv_send_wr* each = wr; each != nullptr; each = each->next) {
+    now.send_flags.push_back(each->send_flags);
+  }
+  return real_post_send(qp, wr, bad);
+}
+
+}  // namespace
+
+TEST_CASE("a batch rings one doorbell, and the flags reach the device", "[transfer][device]") {
+  loopback link;
+  local_mr mr = link.memory(1024);
+  REQUIRE(link.a->verbs().capabilities().inline_max < mr.size_bytes());
+  const remote_mr_slice remote = mr.remote_slice();
+  auto& post_send = link.ctx.native_handle()->ops.post_send;
+  real_post_send = std::exchange(post_send, &write_down);
+  rung.clear();
+  link.b->post_recv(mr);
+  auto batch = link.a->post_all(write(mr, remote), read(mr, remote),
+                                read(mr, remote, {.fence = true}), send(mr, {.solicited = true}));
+  auto single = link.a->post(write(mr, remote));
+  post_send = real_post_send;
+  REQUIRE(rung.size() == 2);
+  CHECK(rung[0].send_flags ==
+        std::vector<unsigned>{0, 0, IBV_SEND_FENCE, IBV_SEND_SOLICITED | IBV_SEND_SIGNALED});
+  CHECK(rung[1].send_flags == std::vector<unsigned>{IBV_SEND_SIGNALED});
+  CHECK(link.run(batch) == std::tuple{1024u, 1024u, 1024u, 1024u});
+  CHECK(link.run(single) == 1024);
+}
