@@ -37,7 +37,7 @@ completion_queue_driver::completion_queue_driver(executor& home, verbs::context&
 }
 
 completion_queue_driver::~completion_queue_driver() {
-  CORDMA_ASSERT(reserved_ == 0, "completion queue destroyed before its queue pairs");
+  CORDMA_ASSERT(reserved_ == leaving_, "completion queue destroyed before its queue pairs");
   if (channel_) read_events();
 }
 
@@ -56,6 +56,8 @@ std::size_t completion_queue_driver::reap() noexcept {
     reaped += std::size_t(n);
     if (unsigned(n) < poll_batch_) break;
   }
+  // The queue was empty: of queue pairs that are gone nothing is left in it.
+  if (reaped < completions_per_turn_max) reserved_ -= std::exchange(leaving_, 0);
   counters_.completions += reaped;
   spinning_ = spinning_ && reaped == 0;
   return reaped;
@@ -143,11 +145,12 @@ std::uint64_t completion_queue_driver::attach(queue_pair& qp, unsigned entries) 
   // Entries of queue pairs that are gone still take up the room they gave back.
   reap_all();
   if (entries > room()) {
-    char text[160];
-    std::snprintf(text, sizeof text,
-                  "%u entries, of the completion queue's %u only %u are free: give it a larger "
-                  "depth or the queue pair less",
-                  entries, cq_.capacity(), room());
+    char text[200];
+    std::snprintf(
+        text, sizeof text,
+        "%u entries, of the completion queue's %u only %u are free (%u once polled empty): "
+        "give it a larger depth or the queue pair less",
+        entries, cq_.capacity(), room(), room() + leaving_);
     throw error{{.code = errc::limit_exceeded, .call = "queue_pair", .detail = text}};
   }
   if (free_entries_.empty()) {
@@ -173,7 +176,11 @@ void completion_queue_driver::detach(std::uint64_t wr_id_base, unsigned entries)
   e.qp = nullptr;
   e.generation = wr_id::next_generation(e.generation);
   free_entries_.push_back(id.queue_pair());
-  reserved_ -= entries;
+  if (mode_ == completion_mode::manual) {
+    leaving_ += entries;  // Nobody may have reaped what it left in the queue.
+  } else {
+    reserved_ -= entries;  // `attach` reaps before it asks for room.
+  }
 }
 
 }  // namespace cordma

@@ -6,9 +6,37 @@
 
 #include <catch2/catch.hpp>
 
+#include <memory>
+#include <vector>
+
 using namespace cordma;
 using namespace std::chrono_literals;
 using test::loopback;
+
+namespace {
+
+/// By the back door, gives the completion queue more entries than it has room for, and waits until
+/// the device has reported that often, without letting anyone read it.
+void overrun(loopback& link, queue_pair& by) {
+  unsigned posted = 0;
+  const unsigned wanted =
+      link.driver.verbs().capacity() + unsigned{async_events::events_kept_max} + 16;
+  const time_point deadline = link.home.now() + 20s;
+  while (posted < wanted && link.home.now() < deadline) {
+    ibv_send_wr wr{};
+    wr.wr_id = std::uint64_t(-1);
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    ibv_send_wr* bad = nullptr;
+    if (by.verbs().post_send(&wr, &bad) == 0) ++posted;
+  }
+  REQUIRE(posted == wanted);
+  const time_point settled = link.home.now() + 200ms;
+  while (link.home.now() < settled) {
+  }
+}
+
+}  // namespace
 
 TEST_CASE("an overrun completion queue ends every slot of every queue pair on it",
           "[transfer][device][E4][E7]") {
@@ -18,6 +46,14 @@ TEST_CASE("an overrun completion queue ends every slot of every queue pair on it
   auto other = link.make_queue_pair(small);
   auto other_peer = link.make_queue_pair(small);
   link.connect(*other, *other_peer);
+  completion_queue_driver unharmed{link.home, link.ctx};
+  link.events.add(unharmed);
+  const auto make_unharmed = [&] {
+    return std::make_unique<queue_pair>(unharmed, link.pd, small, link.port.message_max_bytes);
+  };
+  auto survivor = make_unharmed();
+  auto survivor_peer = make_unharmed();
+  link.connect(*survivor, *survivor_peer);
   local_mr mr = link.memory(64);
 
   auto handle = link.a->post(send(mr));  // Nobody receives it: it stays in flight.
@@ -34,20 +70,12 @@ TEST_CASE("an overrun completion queue ends every slot of every queue pair on it
   }
   link.run(link.home.sleep_for(1ms));
 
-  // More entries than the queue has room for, by the back door.
-  unsigned posted = 0;
-  const unsigned wanted = link.driver.verbs().capacity() + 16;
-  const time_point deadline = link.home.now() + 20s;
-  while (posted < wanted && link.home.now() < deadline) {
-    ibv_send_wr wr{};
-    wr.wr_id = std::uint64_t(-1);
-    wr.opcode = IBV_WR_RDMA_WRITE;
-    wr.send_flags = IBV_SEND_SIGNALED;
-    ibv_send_wr* bad = nullptr;
-    if (other->verbs().post_send(&wr, &bad) == 0) ++posted;
-  }
-  REQUIRE(posted == wanted);
+  overrun(link, *other);
   link.run_until([&] { return link.events.seen() > 0; });
+  // All that waited were read at once, and none is left.
+  const std::uint64_t seen = link.events.seen();
+  CHECK(seen >= 2);
+  CHECK_FALSE(verbs::next_async_event(link.ctx).has_value());
   link.run(waiting.join());
   CHECK(ends.size() == 1 + other_peer->receives().depth() + 3);
   for (const std::error_code& end : ends) CHECK(end == errc::cq_overrun);
@@ -57,21 +85,38 @@ TEST_CASE("an overrun completion queue ends every slot of every queue pair on it
     CHECK(link.outcome(qp->send(mr)).failure().code == errc::disconnected);
     CHECK(qp->verbs().query_state() == verbs::queue_pair_state::error);
   }
-  // Several came; the descriptor was read to the end, and the program sees them too.
-  link.run(link.home.sleep_for(20ms));
-  CHECK_FALSE(verbs::next_async_event(link.ctx).has_value());
-  const auto kept = link.run(link.events.next());
-  REQUIRE(kept.has_value());
-  CHECK(kept->kind == IBV_EVENT_CQ_ERR);
-  CHECK(kept->cq == link.driver.verbs().native_handle());
+  CHECK_FALSE(survivor->has_failed());
+  CHECK(link.run(survivor->write(mr, mr.remote_slice())) == 64);
+
+  // The program sees them too, as many as are kept.
+  REQUIRE(seen > async_events::events_kept_max);
+  CHECK(link.events.seen() == seen);
+  CHECK(link.events.dropped() == seen - async_events::events_kept_max);
+  for (std::size_t i = 0; i < async_events::events_kept_max; ++i) {
+    const auto kept = link.run(with_timeout(link.events.next(), 10s));
+    REQUIRE(kept.has_value());
+    CHECK(kept->kind == IBV_EVENT_CQ_ERR);
+    CHECK(kept->cq == link.driver.verbs().native_handle());
+  }
+
+  // What the device never gives back goes with the queue pairs.
+  CHECK(mr.slice().block()->holders() > 1);
+  for (auto* qp : {&link.a, &link.b, &other, &other_peer}) qp->reset();
+  CHECK(mr.slice().block()->holders() == 1);
+  link.events.remove(unharmed);
 }
 
 TEST_CASE("an event goes to the object it names, and to no other", "[transfer][device]") {
   loopback link;
   local_mr mr = link.memory(64);
   SECTION("a queue pair") {
-    link.events.route({.kind = IBV_EVENT_QP_FATAL, .qp = link.a->verbs().native_handle()});
+    const ibv_event_type kind = GENERATE(IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR,
+                                         IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_LAST_WQE_REACHED);
+    auto handle = link.a->post(send(mr));  // Nobody receives it.
+    link.events.route({.kind = kind, .qp = link.a->verbs().native_handle()});
     CHECK(link.a->failure_reason().code == errc::disconnected);
+    CHECK(link.outcome(handle).failure().code == errc::disconnected);
+    CHECK(link.outcome(link.a->next_message()).failure().code == errc::disconnected);
     CHECK_FALSE(link.b->has_failed());
   }
   SECTION("a completion queue that is not ours") {

@@ -7,7 +7,10 @@
 
 #include <catch2/catch.hpp>
 
+#include <poll.h>
+
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 using namespace cordma;
@@ -85,6 +88,54 @@ TEST_CASE("many sends match as many receives, in order", "[transfer][device][D2]
   CHECK(same_bytes(to.bytes(), from.bytes()));
 }
 
+namespace {
+
+/// Takes `count` messages in its own buffers, of which 8 at a time are posted.
+task<> take_in_order(queue_pair& qp, local_mr_slice to, std::uint32_t count) {
+  std::uint32_t posted = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    for (; posted < std::min(count, i + 8); ++posted) qp.post_recv(to.slice(posted * 8, 8));
+    const message got = co_await qp.next_message();
+    REQUIRE(got.immediate == i);
+    REQUIRE(got.slices[0].bytes().data() == to.bytes().data() + i * 8);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("several queue pairs on one completion queue keep their messages in order, both ways",
+          "[transfer][device][D2]") {
+  static constexpr std::uint32_t count = 60;
+  const verbs::queue_pair_capabilities small{.send_wr_max = 16, .recv_wr_max = 8};
+  loopback link{{.capabilities = small}};
+  std::vector<std::unique_ptr<queue_pair>> all;
+  all.push_back(std::move(link.a));
+  all.push_back(std::move(link.b));
+  for (int i = 0; i < 4; ++i) all.push_back(link.make_queue_pair(small));
+  link.connect(*all[2], *all[3]);
+  link.connect(*all[4], *all[5]);
+  std::vector<local_mr> from;
+  std::vector<local_mr> to;
+  scope traffic{link.home};
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    from.push_back(link.pattern(count * 8, unsigned(i)));
+    to.push_back(link.memory(count * 8));
+    traffic.spawn(take_in_order(*all[i], to[i].slice(), count));
+  }
+  // More at once than there are buffers, interleaved.
+  for (std::uint32_t k = 0; k < count; ++k) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      traffic.spawn(all[i]->send_with_imm(from[i].slice(k * 8, 8), k));
+    }
+  }
+  link.run(traffic.join());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    CAPTURE(i);
+    CHECK(same_bytes(to[i].bytes(), from[i ^ 1].bytes()));
+    CHECK(all[i]->slots_in_use() == 0);
+  }
+}
+
 TEST_CASE("all 32 bits of immediate data arrive, and none when none were sent",
           "[transfer][device][D3]") {
   loopback link;
@@ -112,9 +163,11 @@ TEST_CASE("a write with immediate wakes one receive, after its data", "[transfer
   link.a->post_recv(untouched);
   link.a->post_recv(untouched);
   link.run(link.b->write(from.slice(0, 8), target.remote_slice()));  // Wakes nobody.
-  link.run(link.b->write_with_imm(from, target.remote_slice(), 0xdeadbeef));
+  auto handle = link.b->post(write_with_imm(from, target.remote_slice(), 0xdeadbeef));
+  // The receiver alone is waited for, and looks as soon as it is told.
   const message got = link.run(link.a->next_message());
   CHECK(same_bytes(target.bytes(), from.bytes()));
+  CHECK(link.run(handle) == 4096);
   CHECK(got.is_write);
   CHECK(got.immediate == 0xdeadbeefu);
   CHECK(got.size_bytes == 4096);
@@ -122,6 +175,24 @@ TEST_CASE("a write with immediate wakes one receive, after its data", "[transfer
   CHECK(untouched.bytes()[0] == std::byte{0});
   CHECK(link.a->receives().pending_messages() == 0);
   CHECK(link.a->receives().posted() == 1);
+}
+
+TEST_CASE("the data of each write with immediate is there when its immediate comes",
+          "[transfer][device][D4]") {
+  static constexpr std::uint32_t count = 50;
+  static constexpr std::size_t size = 64 * 1024;  // Many packets.
+  loopback link;
+  local_mr from = link.pattern(2 * size, 3);
+  local_mr target = link.memory(size);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    link.a->post_recv(local_mr_slice{});
+    const local_mr_slice part = from.slice(i % 2 * size, size);
+    auto handle = link.b->post(write_with_imm(part, target.remote_slice(), i));
+    const message got = link.run(link.a->next_message());
+    REQUIRE(same_bytes(target.bytes(), part.bytes()));
+    REQUIRE(got.immediate == i);
+    REQUIRE(link.run(handle) == size);
+  }
 }
 
 TEST_CASE("a read needs local memory that may be written", "[transfer][device][D5]") {
@@ -186,19 +257,43 @@ TEST_CASE("the same bytes arrive inline and not, at the boundary", "[transfer][d
   const std::size_t most = link.b->verbs().capabilities().inline_max;
   REQUIRE(most > 1);
   local_mr to = link.memory(most + 1);
-  for (const std::size_t size : {std::size_t{1}, most - 1, most, most + 1}) {
-    CAPTURE(size);
-    local_mr from = link.pattern(size, unsigned(size));
-    const std::vector<std::byte> expected{from.bytes().begin(), from.bytes().end()};
-    memory_block& block = *from.slice().block();
-    link.a->post_recv(to);
-    auto handle = link.b->post(send(from));
-    // What went inline is free at once; the device must not look at it again.
-    CHECK(block.holders() == (size <= most ? 1 : 2));
-    if (size <= most) std::ranges::fill(from.bytes(), std::byte{0});
-    CHECK(link.run(handle) == size);
-    CHECK(link.run(link.a->next_message()).size_bytes == size);
-    CHECK(same_bytes(to.bytes().first(size), expected));
+  local_mr unused = link.memory(8);
+  const auto check = [&](auto request, local_mr_slice buffer) {
+    for (const std::size_t size : {std::size_t{1}, most - 1, most, most + 1}) {
+      CAPTURE(size);
+      local_mr from = link.pattern(size, unsigned(size));
+      std::ranges::fill(to.bytes(), std::byte{0});
+      const std::vector<std::byte> expected{from.bytes().begin(), from.bytes().end()};
+      memory_block& block = *from.slice().block();
+      if (!buffer.empty()) link.a->post_recv(buffer);
+      auto handle = link.b->post(request(from));
+      // What went inline is free at once; the device must not look at it again.
+      CHECK((block.holders() == 1) == (size <= most));
+      if (size <= most) std::ranges::fill(from.bytes(), std::byte{0});
+      CHECK(link.run(handle) == size);
+      if (!buffer.empty()) CHECK(link.run(link.a->next_message()).size_bytes == size);
+      CHECK(same_bytes(to.bytes().first(size), expected));
+    }
+  };
+  const remote_mr_slice remote = to.remote_slice();
+  const auto halves = [](const local_mr& from) {
+    const std::size_t half = from.size_bytes() / 2;
+    return gather(from.slice(0, half), from.slice(half, from.size_bytes() - half));
+  };
+  SECTION("send") {
+    check([](const local_mr& from) { return send(from); }, to);
+  }
+  SECTION("send of several slices") {
+    check([&](const local_mr& from) { return send(halves(from)); }, to);
+  }
+  SECTION("write") {
+    check([&](const local_mr& from) { return write(from, remote); }, {});
+  }
+  SECTION("write of several slices") {
+    check([&](const local_mr& from) { return write(halves(from), remote); }, {});
+  }
+  SECTION("write with immediate") {
+    check([&](const local_mr& from) { return write_with_imm(from, remote, 1); }, unused);
   }
 }
 
@@ -271,7 +366,7 @@ TEST_CASE("destroying a queue pair in any state ends without a hang", "[transfer
     link.b.reset();
     CHECK(sent.has_ended());
   }
-  SECTION("completions nobody reaped, and events nobody read") {
+  SECTION("completions nobody reaped") {
     for (int i = 0; i < 20; ++i) {
       static_cast<void>(link.a->post(write(mr.slice(0, 8), mr.remote_slice())));
     }
@@ -287,6 +382,30 @@ TEST_CASE("destroying a queue pair in any state ends without a hang", "[transfer
   link.b.reset();
   CHECK(block.holders() == 1);
 }
+
+TEST_CASE("a completion queue with events that nobody read or acknowledged is destroyed",
+          "[transfer][device][C3]") {
+  const bool is_read = GENERATE(false, true);
+  loopback link;
+  local_mr mr = link.memory(64);
+  verbs::completion_queue& cq = link.driver.verbs();
+  ibv_comp_channel* const channel = cq.native_handle()->channel;
+  REQUIRE(cq.arm() == 0);
+  static_cast<void>(link.a->post(write(mr, mr.remote_slice())));
+  pollfd ready{.fd = channel->fd, .events = POLLIN, .revents = 0};
+  REQUIRE(::poll(&ready, 1, 5000) == 1);
+  if (is_read) {
+    ibv_cq* from = nullptr;
+    void* context = nullptr;
+    REQUIRE(ibv_get_cq_event(channel, &from, &context) == 0);
+    REQUIRE(from == cq.native_handle());
+    ++static_cast<verbs::detail::cq_events*>(context)->unacknowledged;
+  }
+  CHECK(cq.unacknowledged_events() == (is_read ? 1 : 0));
+  link.a.reset();
+  link.b.reset();
+  CHECK(mr.slice().block()->holders() == 1);
+}  // `ibv_destroy_cq` would wait for the event for ever.
 
 TEST_CASE("who waits is told when the queue pair is destroyed", "[transfer][device][C3]") {
   loopback link{{.capabilities = {.send_wr_max = 2, .recv_wr_max = 2}}};

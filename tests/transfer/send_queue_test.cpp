@@ -13,7 +13,9 @@ namespace {
 
 template <class Op>
 std::error_code refusal(loopback& link, Op op) {
+  const std::uint32_t posted_before = link.a->sends().posted_total();
   const auto outcome = link.outcome(std::move(op));
+  CHECK(link.a->sends().posted_total() == posted_before);
   CHECK(link.a->slots_in_use() == 0);
   CHECK_FALSE(link.a->has_failed());
   return outcome.has_failure() ? outcome.failure().code : std::error_code{};
@@ -21,7 +23,7 @@ std::error_code refusal(loopback& link, Op op) {
 
 }  // namespace
 
-TEST_CASE("what cannot work is refused before it is posted", "[transfer][device][M10][D8][D9]") {
+TEST_CASE("what cannot work is refused before it is posted", "[transfer][device][M10][D9]") {
   loopback link;
   local_mr mr = link.memory(4096);
   const remote_mr_slice remote = mr.remote_slice();
@@ -44,11 +46,23 @@ TEST_CASE("what cannot work is refused before it is posted", "[transfer][device]
 
   CHECK(refusal(link, link.a->write(mr, remote.first(4095))) == errc::out_of_range);
   CHECK(refusal(link, link.a->read(mr, remote.first(0))) == errc::out_of_range);
+}
 
-  const std::size_t sge_max = link.a->verbs().capabilities().send_sge_max;
-  std::array<const_local_mr_slice, 64> many;
-  many.fill(mr.slice(0, 1));
-  if (sge_max < many.size()) CHECK(refusal(link, link.a->send(many)) == errc::too_many_slices);
+TEST_CASE("as many slices as the device takes are gathered, and one more is refused",
+          "[transfer][device][D8]") {
+  loopback link;
+  const std::size_t most = link.a->verbs().capabilities().send_sge_max;
+  std::array<const_local_mr_slice, 64> slices;  // The empty ones at the end do not count.
+  REQUIRE(most < slices.size());
+  const local_mr from = link.pattern(slices.size());
+  local_mr to = link.memory(slices.size());
+  for (std::size_t i = 0; i < most; ++i) slices[i] = from.slice(most - 1 - i, 1);
+  CHECK(link.run(link.a->write(slices, to.remote_slice())) == most);
+  for (std::size_t i = 0; i < most; ++i) CHECK(to.bytes()[i] == from.bytes()[most - 1 - i]);
+  slices[most] = from.slice(0, 1);
+  CHECK(refusal(link, link.a->write(slices, to.remote_slice())) == errc::too_many_slices);
+  CHECK(refusal(link, link.a->send(slices)) == errc::too_many_slices);
+  CHECK(from.slice().block()->holders() == 1);
 }
 
 TEST_CASE("a message above the port's limit is refused before it is posted",
@@ -167,4 +181,43 @@ TEST_CASE("a batch that the device takes in part names the first it refused, and
   CHECK(link.run(link.a->write(mr, mr.remote_slice())) == 256);
   CHECK(link.a->slots_in_use() == 0);
   CHECK(block.holders() == 1);
+}
+
+namespace {
+
+struct doorbell {
+  std::vector<unsigned> send_flags;  // One a work request.
+};
+std::vector<doorbell> rung;
+
+/// Writes down what reaches the provider, and passes it on.
+int write_down(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+  doorbell& now = rung.emplace_back();
+  for (const ibv_send_wr* each = wr; each != nullptr; each = each->next) {
+    now.send_flags.push_back(each->send_flags);
+  }
+  return real_post_send(qp, wr, bad);
+}
+
+}  // namespace
+
+TEST_CASE("a batch rings one doorbell, and the flags reach the device", "[transfer][device]") {
+  loopback link;
+  local_mr mr = link.memory(1024);
+  REQUIRE(link.a->verbs().capabilities().inline_max < mr.size_bytes());
+  const remote_mr_slice remote = mr.remote_slice();
+  auto& post_send = link.ctx.native_handle()->ops.post_send;
+  real_post_send = std::exchange(post_send, &write_down);
+  rung.clear();
+  link.b->post_recv(mr);
+  auto batch = link.a->post_all(write(mr, remote), read(mr, remote),
+                                read(mr, remote, {.fence = true}), send(mr, {.solicited = true}));
+  auto single = link.a->post(write(mr, remote));
+  post_send = real_post_send;
+  REQUIRE(rung.size() == 2);
+  CHECK(rung[0].send_flags ==
+        std::vector<unsigned>{0, 0, IBV_SEND_FENCE, IBV_SEND_SOLICITED | IBV_SEND_SIGNALED});
+  CHECK(rung[1].send_flags == std::vector<unsigned>{IBV_SEND_SIGNALED});
+  CHECK(link.run(batch) == std::tuple{1024u, 1024u, 1024u, 1024u});
+  CHECK(link.run(single) == 1024);
 }

@@ -62,6 +62,7 @@ TEST_CASE("a misaligned atomic, or one of other than 8 bytes, fails before it is
   loopback link;
   local_mr mr = link.memory(32);
   const remote_mr_slice remote = mr.remote_slice();
+  const std::uint32_t posted_before = link.a->sends().posted_total();
   for (const std::size_t offset : {1u, 2u, 4u, 7u}) {
     const auto outcome = link.outcome(link.a->fetch_add(remote.slice(offset, 8), 1));
     REQUIRE(outcome.has_failure());
@@ -72,6 +73,7 @@ TEST_CASE("a misaligned atomic, or one of other than 8 bytes, fails before it is
     REQUIRE(outcome.has_failure());
     CHECK(outcome.failure().code == errc::wrong_length);
   }
+  CHECK(link.a->sends().posted_total() == posted_before);
   CHECK(link.a->slots_in_use() == 0);
   CHECK_FALSE(link.a->has_failed());
   CHECK(word(mr) == 0);

@@ -77,7 +77,8 @@ class completion_queue_driver final : private poller {
   [[nodiscard]] executor& home() const noexcept { return home_; }
   [[nodiscard]] verbs::completion_queue& verbs() noexcept { return cq_; }
   [[nodiscard]] const completion_counters& counters() const noexcept { return counters_; }
-  /// Entries not yet promised to a queue pair.
+  /// Entries not yet promised to a queue pair. In manual mode those of a queue pair that is gone
+  /// come back when a reap finds the queue empty.
   [[nodiscard]] unsigned room() const noexcept { return cq_.capacity() - reserved_; }
   /// The queue pair behind a verbs object; null when it is not on this queue.
   [[nodiscard]] queue_pair* find(const ibv_qp* qp) const noexcept;
@@ -124,6 +125,7 @@ class completion_queue_driver final : private poller {
   std::optional<channel_watch> watch_;
 
   unsigned reserved_ = 0;
+  unsigned leaving_ = 0;  // Of those: of queue pairs that are gone, until the queue is seen empty.
   bool armed_ = false;
   bool spinning_ = false;
   time_point last_completion_{};
