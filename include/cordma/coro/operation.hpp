@@ -101,6 +101,27 @@ class suspension : public stop_callback {
   bool is_waiting_ = false;
 };
 
+namespace detail {
+
+/// What `op.take()` gives or throws, as a `result`; exceptions that are not ours pass.
+template <class T, class Op>
+result<T> taken(Op& op) {
+  try {
+    if constexpr (std::is_void_v<T>) {
+      op.take();
+      return {};
+    } else {
+      return op.take();
+    }
+  } catch (const error& e) {
+    return e.failure();
+  } catch (const cancelled&) {
+    return cancelled_result;
+  }
+}
+
+}  // namespace detail
+
 /// `co_await as_result(op)` gives a `result` instead of throwing.
 template <class Op>
 class [[nodiscard]] as_result_op : public operation_base<as_result_op<Op>> {

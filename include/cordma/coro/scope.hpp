@@ -115,14 +115,7 @@ class [[nodiscard]] scope::join_op : public operation_base<join_op>, private sus
   void take() {
     if (failed()) std::rethrow_exception(std::exchange(scope_.first_error_, nullptr));
   }
-  result<void> take_result() {
-    try {
-      take();
-      return {};
-    } catch (const error& e) {
-      return e.failure();
-    }
-  }
+  result<void> take_result() { return detail::taken<void>(*this); }
 
  private:
   friend class scope;

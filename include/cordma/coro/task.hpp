@@ -116,20 +116,7 @@ class [[nodiscard]] task {
   }
   [[nodiscard]] bool failed() const noexcept { return frame_.promise().exception_ != nullptr; }
   T take() { return frame_.promise().take(); }
-  result<T> take_result() {
-    try {
-      if constexpr (std::is_void_v<T>) {
-        take();
-        return {};
-      } else {
-        return take();
-      }
-    } catch (const error& e) {
-      return e.failure();
-    } catch (const cancelled&) {
-      return cancelled_result;
-    }
-  }
+  result<T> take_result() { return detail::taken<T>(*this); }
 
  private:
   friend promise_type;

@@ -125,15 +125,7 @@ class [[nodiscard]] when_all_op : public detail::combinator<when_all_op<Ops...>,
 
   [[nodiscard]] bool failed() const noexcept { return this->first_ != base::nobody; }
   value_type take() { return take_each(std::index_sequence_for<Ops...>{}); }
-  result<value_type> take_result() {
-    try {
-      return take();
-    } catch (const error& e) {
-      return e.failure();
-    } catch (const cancelled&) {
-      return cancelled_result;
-    }
-  }
+  result<value_type> take_result() { return detail::taken<value_type>(*this); }
 
  private:
   friend base;

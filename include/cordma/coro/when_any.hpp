@@ -20,15 +20,7 @@ class [[nodiscard]] when_any_op : public detail::combinator<when_any_op<Ops...>,
 
   [[nodiscard]] bool failed() const noexcept { return first_failed_; }
   value_type take() { return take_first<0>(); }
-  result<value_type> take_result() {
-    try {
-      return take();
-    } catch (const error& e) {
-      return e.failure();
-    } catch (const cancelled&) {
-      return cancelled_result;
-    }
-  }
+  result<value_type> take_result() { return detail::taken<value_type>(*this); }
 
  private:
   friend base;
