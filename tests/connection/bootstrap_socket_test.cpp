@@ -1,38 +1,20 @@
 // The socket of the bootstrap, for the rest of the connection's life.
 
 #include "support/connected_pair.hpp"
+#include "support/connection_socket.hpp"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cordma/coro/with_timeout.hpp>
 #include <catch2/catch.hpp>
-#include <cstring>
 
 using namespace cordma;
 using namespace std::chrono_literals;
 using test::connected_pair;
 
 namespace {
-
-/// The descriptor of `conn`'s socket, found by its two addresses.
-int socket_of(const connection& conn) {
-  const int descriptors = int(::sysconf(_SC_OPEN_MAX));
-  for (int fd = 3; fd < descriptors; ++fd) {
-    sockaddr_storage at[2] = {};
-    socklen_t sizes[2] = {sizeof at[0], sizeof at[1]};
-    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&at[0]), &sizes[0]) != 0) continue;
-    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&at[1]), &sizes[1]) != 0) continue;
-    const auto same = [&](int i, const socket_address& address) {
-      return sizes[i] == address.size_bytes() && std::memcmp(&at[i], address.data(), sizes[i]) == 0;
-    };
-    if (same(0, conn.local()) && same(1, conn.peer())) return fd;
-  }
-  FAIL("no descriptor has the connection's addresses");
-  return -1;
-}
 
 int option_of(int fd, int level, int name) {
   int value = -1;
@@ -45,7 +27,7 @@ int option_of(int fd, int level, int name) {
 
 TEST_CASE("a peer that talks on after the handshake loses its connection", "[connection][device]") {
   connected_pair p;
-  REQUIRE(::send(socket_of(p.client), "more", 4, MSG_NOSIGNAL) == 4);
+  REQUIRE(::send(test::socket_of(p.client), "more", 4, MSG_NOSIGNAL) == 4);
   p.rt.run(with_timeout(p.server.qp().failed_event().wait(), 10s));
   const std::optional<failure> why = p.server.why_lost();
   REQUIRE(why);
@@ -56,7 +38,7 @@ TEST_CASE("a peer that talks on after the handshake loses its connection", "[con
 TEST_CASE("the kernel asks after a peer that is silent for long", "[connection][device][C8]") {
   connected_pair p;
   for (const connection* side : {&p.client, &p.server}) {
-    const int fd = socket_of(*side);
+    const int fd = test::socket_of(*side);
     CHECK(option_of(fd, SOL_SOCKET, SO_KEEPALIVE) == 1);
     CHECK(option_of(fd, IPPROTO_TCP, TCP_KEEPIDLE) == 1);
     CHECK(option_of(fd, IPPROTO_TCP, TCP_KEEPINTVL) == 1);

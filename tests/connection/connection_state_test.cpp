@@ -2,6 +2,8 @@
 #include <cordma/connection/connection.hpp>
 
 #include "support/connected_pair.hpp"
+#include "support/connection_socket.hpp"
+#include "support/until.hpp"
 
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
@@ -10,7 +12,10 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+
+#include <thread>
 
 using namespace cordma;
 using namespace std::chrono_literals;
@@ -76,10 +81,7 @@ TEST_CASE("an idle connection beats for as long as it lives, and a busy one does
   connected_pair p{{}, beating(interval, 1000), not_beating()};
   const send_queue& sends = p.client.qp().sends();
   SECTION("idle") {
-    auto three_beats = [&]() -> task<> {
-      while (sends.posted_total() < 3) co_await sleep_for(interval);
-    };
-    p.rt.run(with_timeout(three_beats(), 60s));
+    p.rt.run(test::until(p.rt.executor(), [&] { return sends.posted_total() >= 3; }));
     CHECK(p.client.is_open());
     CHECK(sends.posted_total() <= (p.rt.executor().now() - start) / interval);
     CHECK(p.server.qp().sends().posted_total() == 0);
@@ -102,24 +104,27 @@ TEST_CASE("an idle connection beats for as long as it lives, and a busy one does
 
 namespace {
 
-/// The host of this socket's owner is switched off: it forgets the connection and says nothing.
-void forget_silently(const socket_address& local, const socket_address& peer) {
-  const auto has = [](int fd, int (*ask)(int, sockaddr*, socklen_t*),
-                      const socket_address& wanted) {
-    sockaddr_storage storage{};
-    socklen_t size_bytes = sizeof storage;
-    auto* const address = reinterpret_cast<sockaddr*>(&storage);
-    return ask(fd, address, &size_bytes) == 0 && socket_address{address, size_bytes} == wanted;
-  };
-  for (int fd = 3; fd < 256; ++fd) {
-    if (!has(fd, &::getpeername, peer) || !has(fd, &::getsockname, local)) continue;
-    const int on = 1;
-    REQUIRE(::setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &on, sizeof on) == 0);
-    const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
-    REQUIRE(::connect(fd, &nobody, sizeof nobody) == 0);
-    return;
+/// The host of this side is switched off: it forgets the socket and says nothing.
+void forget_silently(const connection& side) {
+  const int fd = test::socket_of(side);
+  const int on = 1;
+  REQUIRE(::setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &on, sizeof on) == 0);
+  const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
+  REQUIRE(::connect(fd, &nobody, sizeof nobody) == 0);
+}
+
+/// Has the kernel send what it would acknowledge later, and waits until both sides' words arrived.
+void acknowledge_all(const connection& one, const connection& other) {
+  const int fds[] = {test::socket_of(one), test::socket_of(other)};
+  const int on = 1;
+  for (const int fd : fds) {
+    REQUIRE(::setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on) == 0);
   }
-  FAIL("no such socket");
+  for (const int fd : fds) {
+    for (int unacknowledged = 1; unacknowledged > 0; std::this_thread::yield()) {
+      REQUIRE(::ioctl(fd, TIOCOUTQ, &unacknowledged) == 0);
+    }
+  }
 }
 
 }  // namespace
@@ -129,9 +134,9 @@ TEST_CASE("the dead host of a peer that grants no writes is found by TCP, withou
   connection_options grants_nothing = not_beating();
   grants_nothing.remote_access = verbs::access::none;
   connected_pair p{{}, beating(5ms, 1), grants_nothing};
-  // What the handshake left to acknowledge (within 200 ms) would find that the socket is gone, too.
-  p.rt.run(p.rt.executor().sleep_for(300ms));
-  forget_silently(p.server.local(), p.server.peer());
+  // What the handshake left to acknowledge would find that the socket is gone, too.
+  acknowledge_all(p.client, p.server);
+  forget_silently(p.server);
   CHECK(end_of_wait(p.rt, p.client, 60s) == make_error_code(errc::disconnected));
   CHECK(p.client.why_lost()->call == std::string{"hang_up"});
   CHECK(p.client.qp().sends().posted_total() == 0);
@@ -142,8 +147,14 @@ TEST_CASE("in manual mode a connection closes without anybody polling",
   connected_pair p{{.mode = completion_mode::manual}, beating(5ms, 1), beating(5ms, 1)};
   local_mr memory = p.rt.memory().allocate_zeroed(64);
   p.server.post_recv(memory.slice(0, 8));
-  p.rt.run(p.rt.executor().sleep_for(50ms));
+  const auto beating_both = [&] {
+    return p.client.qp().sends().posted_total() > 0 && p.server.qp().sends().posted_total() > 0;
+  };
+  p.rt.run(test::until(p.rt.executor(), beating_both));
+  // Timers fire in order: this one after the ticks that find those beats without an answer.
+  p.rt.run(p.rt.executor().sleep_for(6ms));
   CHECK(p.client.is_open());
+  CHECK(p.server.is_open());
   const time_point start = p.rt.executor().now();
   p.client = {};
   p.rt.run(current_environment());

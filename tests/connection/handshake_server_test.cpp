@@ -137,6 +137,7 @@ TEST_CASE("a client that drips a byte at a time meets the deadline all the same"
     for (const std::byte& b : bytes) {
       const result<void> sent = co_await as_result(slow.write_all({&b, 1}));
       if (!sent.has_value()) co_return;
+      // A second for all of it. The deadline is a timer of the same executor, and fires before.
       co_await sleep_for(5ms);
     }
   };

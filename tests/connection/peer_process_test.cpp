@@ -127,8 +127,8 @@ TEST_CASE("the death of an idle peer's process is noticed at once",
   peer.start(door.local_endpoint().port);
   connection c = rt.run(door.accept());
   auto kill_it = [&]() -> task<> {
-    co_await sleep_for(20ms);  // It waits by now; correct either way.
     peer.kill();
+    co_return;
   };
   auto wait = [&]() -> task<std::error_code> {
     const auto m = co_await as_result(c.next_message());

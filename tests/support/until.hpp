@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cordma/coro/operation.hpp>
+#include <cordma/io/executor.hpp>
+
+namespace cordma::test {
+
+/// Ends in the executor's turn in which `condition` becomes true: it is looked at once a turn, so
+/// for what only turns change it needs neither a sleep nor a spin.
+template <class Condition>
+class [[nodiscard]] until_op : public operation_base<until_op<Condition>>,
+                               private poller,
+                               private suspension {
+ public:
+  using value_type = void;
+  until_op(executor& home, Condition condition)
+      : suspension{&on_stop}, home_{home}, condition_{std::move(condition)} {}
+
+  bool start(waiter& w, const environment& env) {
+    if (condition_()) return true;
+    begin(w, {&home_, env.stop});
+    home_.add(*this);
+    return false;
+  }
+  [[nodiscard]] bool failed() const noexcept { return stopped_; }
+  void take() { take_result().value(); }
+  result<void> take_result() noexcept {
+    if (stopped_) return cancelled_result;
+    return {};
+  }
+
+ private:
+  bool poll() noexcept override {
+    if (!condition_()) return false;
+    leave();
+    return true;
+  }
+  bool prepare_wait() noexcept override { return true; }
+  static void on_stop(stop_callback& self) noexcept {
+    auto& op = static_cast<until_op&>(self);
+    op.stopped_ = true;
+    op.leave();
+  }
+  void leave() noexcept {
+    list_hook<poller>::unlink();
+    suspension::end();
+  }
+
+  executor& home_;
+  Condition condition_;
+  bool stopped_ = false;
+};
+
+template <class Condition>
+until_op<Condition> until(executor& home, Condition condition) {
+  return {home, std::move(condition)};
+}
+
+}  // namespace cordma::test
