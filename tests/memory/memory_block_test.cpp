@@ -68,8 +68,14 @@ TEST_CASE("many blocks are all different", "[memory]") {
 TEST_CASE("threads hold and let go while the owner gives up", "[memory][M10][M6]") {
   constexpr int rounds = 200;
   std::array<std::thread, 4> threads;
-  std::atomic<memory_block*> current{nullptr};
-  std::atomic<std::uint32_t> generation{0};
+  // Block and generation are published together, as a slice carries them: a block with another's
+  // generation is what no slice can be.
+  struct life {
+    memory_block* block;
+    std::uint32_t generation;
+  };
+  std::array<life, rounds> lives{};
+  std::atomic<const life*> current{nullptr};
   std::atomic<bool> over{false};
   std::atomic<long> held{0};
   std::atomic<int> released{0};
@@ -79,17 +85,17 @@ TEST_CASE("threads hold and let go while the owner gives up", "[memory][M10][M6]
   for (std::thread& thread : threads) {
     thread = std::thread{[&] {
       while (!over) {
-        memory_block* const block = current.load(std::memory_order_acquire);
-        if (block == nullptr || !block->try_hold(generation.load())) continue;
+        const life* const seen = current.load(std::memory_order_acquire);
+        if (seen == nullptr || !seen->block->try_hold(seen->generation)) continue;
         ++held;
-        block->let_go();
+        seen->block->let_go();
       }
     }};
   }
-  for (int i = 0; i < rounds; ++i) {
+  for (life& next : lives) {
     memory_block& block = memory_block::make(nullptr, access::none, release, &released);
-    generation = block.generation();
-    current.store(&block, std::memory_order_release);
+    next = {&block, block.generation()};
+    current.store(&next, std::memory_order_release);
     const long before = held;
     while (held == before) std::this_thread::yield();
     block.give_up();  // Who holds it at this moment releases it.
