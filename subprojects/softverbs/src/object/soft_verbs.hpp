@@ -1,0 +1,61 @@
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+
+// soft0's side of each verb: the signature and the errors of the man page (0 or an errno value;
+// NULL with errno). abi/ calls them for soft0's objects and fills verbs_context with them.
+// Arguments are the program's: checked, except that an object is what it says it is.
+
+namespace softverbs::verb {
+
+// object/memory_region.cpp (with protection domains)
+ibv_pd* alloc_pd(ibv_context* ctx);
+int dealloc_pd(ibv_pd* pd);
+ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, unsigned access);
+int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access);
+int dereg_mr(ibv_mr* mr);
+// object/memory_window.cpp
+ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
+int dealloc_mw(ibv_mw* mw);
+
+// object/completion_queue.cpp, completion_queue_ex.cpp, completion_channel.cpp
+ibv_comp_channel* create_comp_channel(ibv_context* ctx);
+int destroy_comp_channel(ibv_comp_channel* channel);
+ibv_cq* create_cq(ibv_context* ctx, int cqe, void* cq_context, ibv_comp_channel* channel,
+                  int vector);
+ibv_cq_ex* create_cq_ex(ibv_context* ctx, ibv_cq_init_attr_ex* attr);
+int resize_cq(ibv_cq* cq, int cqe);
+int destroy_cq(ibv_cq* cq);
+int poll_cq(ibv_cq* cq, int entries_max, ibv_wc* entries);
+int req_notify_cq(ibv_cq* cq, int solicited_only);
+int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context);
+// ibv_ack_cq_events is the same for all devices: it counts in the public struct.
+
+// object/shared_receive_queue.cpp
+ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attr);
+ibv_srq* create_srq_ex(ibv_context* ctx, ibv_srq_init_attr_ex* attr);
+int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask);
+int query_srq(ibv_srq* srq, ibv_srq_attr* attr);
+int destroy_srq(ibv_srq* srq);
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
+int get_srq_num(ibv_srq* srq, std::uint32_t* number);
+
+// object/address_handle.cpp
+ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr);
+int destroy_ah(ibv_ah* ah);
+
+// qp/
+ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr);
+ibv_qp* create_qp_ex(ibv_context* ctx, ibv_qp_init_attr_ex* attr);
+int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask);
+int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr);
+int destroy_qp(ibv_qp* qp);
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);  ///< type 1
+ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp);
+
+}  // namespace softverbs::verb

@@ -1,0 +1,189 @@
+#pragma once
+
+#include "link/link.hpp"
+#include "node/node.hpp"
+#include "queue/completion_queue.hpp"
+#include "queue/receive_queue.hpp"
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+namespace softverbs {
+
+inline constexpr std::uint32_t sges_max = 32;
+inline constexpr std::uint32_t rd_atomic_max = 128;
+
+/// A posted send request; `send_queue` keeps its scatter list or inline bytes beside it.
+struct send_request {
+  std::uint64_t wr_id = 0;
+  ibv_wr_opcode opcode{};
+  unsigned flags = 0;           ///< IBV_SEND_*
+  std::uint32_t immediate = 0;  ///< as the user gave it, or the rkey to invalidate
+  std::uint64_t remote_address = 0;
+  std::uint32_t rkey = 0;
+  std::uint64_t operand[2]{};  ///< compare or add, swap
+  struct {
+    union ibv_gid gid;  ///< copied from the AH, which may be destroyed after the post
+    union ibv_gid source_gid;
+    node_address to;
+    std::uint32_t qpn;
+    std::uint32_t qkey;
+  } datagram{};
+  struct {
+    ibv_mw* window;
+    std::uint32_t new_rkey;
+    ibv_mw_bind_info info;
+  } bind{};
+  std::uint32_t length = 0;     ///< of the message, all pieces
+  std::uint32_t sge_count = 0;  ///< 0 when inline
+  bool inlined = false;
+  // While it executes:
+  std::uint32_t psn = 0;           ///< of its first packet
+  std::uint32_t offset = 0;        ///< bytes sent, or of an answer received
+  bool sent = false;               ///< its last frame is on the link: it waits for its answer
+  clock::time_point not_before{};  ///< a delayed link
+};
+
+/// The ring of a QP's send requests. Indices only grow. posted - released <= capacity, as on
+/// hardware: a place is free again when a completion at or after it was polled (qp_slot::released).
+class send_ring {
+ public:
+  send_ring(std::uint32_t requests_max, std::uint32_t sges_max, std::uint32_t inline_max,
+            std::uint64_t start);
+
+  [[nodiscard]] send_request& at(std::uint64_t index) noexcept;
+  [[nodiscard]] ibv_sge* sges(std::uint64_t index) noexcept;
+  [[nodiscard]] std::byte* inline_bytes(std::uint64_t index) noexcept;
+  [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
+
+  // completed <= next <= posted
+  std::uint64_t posted = 0;     ///< one past the newest
+  std::uint64_t next = 0;       ///< the first that was not sent entirely
+  std::uint64_t completed = 0;  ///< the first without its completion
+
+ private:
+  std::uint32_t capacity_;
+  std::uint32_t sges_max_;
+  std::uint32_t inline_max_;
+  std::unique_ptr<send_request[]> requests_;
+  std::unique_ptr<ibv_sge[]> sges_;
+  std::unique_ptr<std::byte[]> inline_;
+};
+
+/// What the requester keeps; under qp_slot::send.
+struct requester_state {
+  std::uint32_t psn = 0;              ///< of the next message
+  std::uint32_t reads_in_flight = 0;  ///< READs and atomics; max_rd_atomic bounds it
+  std::uint32_t retries_left = 0;
+  std::uint32_t rnr_retries_left = 0;
+  clock::time_point wait_until{};  ///< RNR or retry: nothing is sent before
+  link* way = nullptr;             ///< null for a peer in this process
+  std::uint32_t way_generation = 0;
+  bool failed = false;  ///< a request ended in an error: the rest flushes
+};
+
+/// A READ or an atomic whose answer another process awaits.
+struct pending_answer {
+  frame_kind kind;
+  std::uint32_t psn;
+  std::uint32_t rkey;
+  std::uint64_t remote_address;
+  std::uint32_t bytes;
+  std::uint32_t offset;    ///< bytes already answered
+  std::uint64_t previous;  ///< atomics were executed when they came
+};
+
+/// What the responder keeps; under qp_slot::receive.
+struct responder_state {
+  std::uint32_t psn = 0;     ///< expected
+  std::uint32_t offset = 0;  ///< bytes taken of the message in progress
+  bool in_message = false;
+  bool waits_for_resend = false;  ///< after a NAK: all but `psn` is dropped silently
+  receive_request request{};      ///< of the SEND in progress (its sges are copied to request_sges)
+  std::array<ibv_sge, sges_max> request_sges{};
+  bool has_request = false;
+  std::array<pending_answer, rd_atomic_max> answers{};  ///< a ring of max_dest_rd_atomic
+  std::uint64_t answers_head = 0;
+  std::uint64_t answers_tail = 0;
+  bool ack_due = false;
+  std::uint32_t ack_psn = 0;
+  nak_code nak_due = nak_code::none;  ///< sent after the answers before it
+  std::uint32_t nak_psn = 0;
+  bool established = false;  ///< IBV_EVENT_COMM_EST was raised
+};
+
+/// `handle` is what the program holds, as ibv_qp or ibv_qp_ex.
+struct queue_pair {
+  ibv_qp_ex handle;  // First: pointers to it are cast back.
+  node* home;
+  qp_slot* slot;
+  completion_queue* send_cq;
+  completion_queue* receive_cq;
+  shared_receive_queue* srq;  ///< null: `receives` is its own
+  ibv_qp_init_attr init;      ///< capabilities as granted
+  ibv_qp_attr attr{};         ///< what modify_qp set; the state in it is `state`
+  std::uint32_t attr_mask = 0;
+
+  /// Written under both locks of the slot, except: an error found under one lock stores IBV_QPS_ERR
+  /// (or SQE under `send`) and kicks; run() then flushes under both.
+  std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
+  std::atomic<bool> flush_due{false};
+  node_address peer;  ///< RC, UC: from RTR on
+
+  send_ring sends;
+  receive_ring receives;
+  requester_state requester;
+  responder_state responder;
+
+  // Faults (softverbs.h), looked at behind `disturbed`.
+  std::atomic<bool> disturbed{false};
+  std::atomic<bool> cut{false};
+  std::atomic<std::uint64_t> delay_ns{0};
+  std::atomic<int> next_status{-1};  ///< ibv_wc_status, or -1
+
+  // ibv_wr_*: between wr_start and wr_complete, under slot->send.
+  std::uint64_t batch_start = 0;
+  int batch_error = 0;
+};
+
+// ---- pieces of qp/, by file
+
+/// send_queue.cpp: turns requests into ring entries. EINVAL, ENOMEM as ibv_post_send(3).
+int enqueue(queue_pair& qp, const ibv_send_wr& wr) noexcept;
+
+/// requester.cpp. Executes what can be executed; under slot->send.
+void execute(queue_pair& qp) noexcept;
+/// Completes request `index` and all before it that are still open (those succeeded).
+void complete_to(queue_pair& qp, std::uint64_t index, ibv_wc_status status) noexcept;
+
+/// responder.cpp: one piece of a request, for the peer in this process. `read_into` is where a
+/// READ's bytes go (already checked); a write or send brings `bytes`. Takes the peer's
+/// slot->receive.
+struct local_piece {
+  const frame_header&
+      header;  ///< first/last/offset/length as in a frame; payload_bytes may exceed a segment
+  std::span<const std::byte> bytes;
+  std::byte* read_into = nullptr;
+};
+struct reply {
+  nak_code nak = nak_code::none;
+  std::uint8_t rnr_timer = 0;
+  std::uint64_t previous = 0;  ///< atomics
+  bool source_fault = false;   ///< the requester's own memory was gone: its LOC_PROT_ERR
+};
+reply respond(node& home, const local_piece& piece) noexcept;
+
+/// flush.cpp: to ERR from either side. Callable under `send` or `receive`, or both.
+void enter_error(queue_pair& qp) noexcept;
+/// Under both locks: completes everything left with WR_FLUSH_ERR.
+void flush(queue_pair& qp) noexcept;
+
+/// transitions.cpp: a pure table. 0, or EINVAL when `mask` lacks a required attribute or has a
+/// forbidden one.
+int check_transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask) noexcept;
+
+}  // namespace softverbs

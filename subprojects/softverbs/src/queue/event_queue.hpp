@@ -1,0 +1,33 @@
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <deque>
+#include <mutex>
+
+namespace softverbs {
+
+/// A FIFO whose file descriptor is readable while it has entries: an eventfd in semaphore mode
+/// counts them. Serves a context's `async_fd`; a completion channel does the same for its queues.
+class async_event_queue {
+ public:
+  async_event_queue();  ///< throws std::system_error when there is no file descriptor left
+  ~async_event_queue();
+  async_event_queue(const async_event_queue&) = delete;
+  async_event_queue& operator=(const async_event_queue&) = delete;
+
+  [[nodiscard]] int fd() const noexcept { return fd_; }
+  void push(const ibv_async_event& event);
+  /// Blocks unless the fd is O_NONBLOCK. 0, or -1 with errno (EAGAIN).
+  int pop(ibv_async_event& event);
+  /// Forgets the events about an object that is being destroyed; those already read stay to be
+  /// acknowledged.
+  void forget(const void* element) noexcept;
+
+ private:
+  int fd_;
+  std::mutex mutex_;
+  std::deque<ibv_async_event> events_;
+};
+
+}  // namespace softverbs

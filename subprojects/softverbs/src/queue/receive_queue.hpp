@@ -1,0 +1,58 @@
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <vector>
+
+namespace softverbs {
+
+/// A posted receive request.
+struct receive_request {
+  std::uint64_t wr_id;
+  std::uint32_t sge_count;
+  const ibv_sge* sges;  ///< valid until the request is popped
+};
+
+/// A ring of receive requests with their scatter lists; memory is allocated once. Callers lock.
+class receive_ring {
+ public:
+  receive_ring(std::uint32_t requests_max, std::uint32_t sges_max);
+
+  /// ENOMEM when full, EINVAL for a list that is too long.
+  int push(const ibv_recv_wr& wr) noexcept;
+  [[nodiscard]] bool empty() const noexcept { return head_ == tail_; }
+  [[nodiscard]] std::uint32_t size() const noexcept {
+    return static_cast<std::uint32_t>(tail_ - head_);
+  }
+  [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
+  [[nodiscard]] std::uint32_t sges_max() const noexcept { return sges_max_; }
+  [[nodiscard]] receive_request front() const noexcept;  ///< not empty
+  void pop() noexcept;
+
+ private:
+  std::uint32_t capacity_;
+  std::uint32_t sges_max_;
+  std::uint64_t head_ = 0;
+  std::uint64_t tail_ = 0;
+  struct entry {
+    std::uint64_t wr_id;
+    std::uint32_t sge_count;
+  };
+  std::vector<entry> entries_;
+  std::vector<ibv_sge> sges_;
+};
+
+/// `handle` is what the program holds.
+struct shared_receive_queue {
+  ibv_srq handle;
+  std::atomic<std::uint32_t> users{0};
+  std::mutex mutex;
+  receive_ring ring;
+  std::uint32_t limit = 0;  ///< below this many: one IBV_EVENT_SRQ_LIMIT_REACHED, then 0
+};
+
+}  // namespace softverbs

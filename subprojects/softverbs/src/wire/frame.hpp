@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace softverbs {
+
+/// Requests, then answers.
+enum class frame_kind : std::uint8_t {
+  send = 1,
+  write,
+  read,
+  compare_swap,
+  fetch_add,
+  ack = 16,         ///< all up to and with `psn` is done
+  nak,              ///< `nak` says why; everything before `psn` is done
+  read_response,    ///< `offset` bytes of `message_bytes` came before
+  atomic_response,  ///< `operand[0]` is the previous value
+};
+
+enum class service : std::uint8_t { rc, uc, ud };
+
+enum class nak_code : std::uint8_t {
+  none,
+  rnr,               ///< `aeth` is the 5-bit timer code to wait for
+  dropped,           ///< hardware would be silent: see "Reliability" in docs/design.md
+  invalid_request,   ///< REM_INV_REQ_ERR
+  remote_access,     ///< REM_ACCESS_ERR
+  remote_operation,  ///< REM_OP_ERR
+};
+
+namespace frame_flag {
+inline constexpr std::uint8_t first = 1;       ///< first segment of its message
+inline constexpr std::uint8_t last = 2;        ///< last segment of its message
+inline constexpr std::uint8_t immediate = 4;   ///< `immediate` is the user's, in his byte order
+inline constexpr std::uint8_t invalidate = 8;  ///< `immediate` is the rkey to invalidate
+inline constexpr std::uint8_t solicited = 16;
+}  // namespace frame_flag
+
+/// What precedes each payload, on a ring and on TCP alike; little-endian (see frame.cpp's assert).
+struct frame_header {
+  std::uint32_t payload_bytes;  ///< that follow this header, <= segment_bytes_max
+  frame_kind kind;
+  std::uint8_t flags;  ///< frame_flag
+  service transport;
+  nak_code nak;
+  std::uint32_t source_qpn;
+  std::uint32_t destination_qpn;
+  std::uint32_t psn;  ///< of the message's first packet
+  std::uint32_t
+      immediate;  ///< immediate data, or the rkey to invalidate; in an RNR NAK the timer code
+  std::uint32_t rkey;
+  std::uint32_t qkey;
+  std::uint64_t remote_address;  ///< where the *message* starts in the responder's memory
+  std::uint32_t message_bytes;   ///< of the whole message
+  std::uint32_t offset;          ///< of this segment in it
+  union {
+    std::uint64_t operand[2];     ///< compare or add, swap; the answer's previous value
+    std::uint8_t source_gid[16];  ///< UD: for the GRH
+  };
+};
+static_assert(sizeof(frame_header) == 64);
+
+inline constexpr std::size_t frame_align = 64;
+inline constexpr std::size_t segment_bytes_max = 32 * 1024;
+inline constexpr std::uint32_t psn_mask = 0xffffff;
+
+}  // namespace softverbs
