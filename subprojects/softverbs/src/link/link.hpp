@@ -1,14 +1,20 @@
 #pragma once
 
+#include "link/unique_fd.hpp"
 #include "wire/frame.hpp"
+#include "wire/index_set.hpp"
+#include "wire/ring.hpp"
 
 #include <netinet/in.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <mutex>
 
 namespace softverbs {
+
+class node;
 
 /// Where a QP lives: which host, which process on it.
 struct node_address {
@@ -23,6 +29,11 @@ enum class sent : std::uint8_t {
   down,  ///< no such process, or it is gone
 };
 
+/// Frames that one call of link::serve takes; then answers are sent and others get their turn.
+inline constexpr unsigned batch_frames_max = 64;
+/// A poller looks at a TCP socket once in so many looks: a system call costs more than a ring.
+inline constexpr std::uint32_t tcp_look_every = 16;
+
 /// The way to one other process. One that we opened carries our requests out and their answers in;
 /// one that we accepted, the reverse: a pair of processes that talk both ways has two. Type-stable:
 /// a link that died is used again for another peer, under a new `generation`.
@@ -30,7 +41,7 @@ class link {
  public:
   /// Reserves room for one frame, so that its payload can be copied straight into the ring; the
   /// frame is sent by commit(). Holds the link's tx lock in between. `waiter` is the local QP
-  /// number to kick on `full`.
+  /// number to kick on `full`; 0 for nobody (send_answers, which is called again anyway).
   struct frame_room {
     sent result;
     std::byte* payload;
@@ -39,12 +50,98 @@ class link {
   void commit() noexcept;
   void cancel() noexcept;  ///< instead of commit(): nothing is sent
 
-  [[nodiscard]] const node_address& peer() const noexcept;
-  [[nodiscard]] std::uint32_t generation() const noexcept;
-  [[nodiscard]] bool up() const noexcept;
+  [[nodiscard]] const node_address& peer() const noexcept { return peer_; }
+  [[nodiscard]] std::uint32_t generation() const noexcept {
+    return generation_.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] bool up() const noexcept {
+    return state_.load(std::memory_order_acquire) == state::up;
+  }
 
   /// Responder side, under `rx`: this QP has acks or answers to send once the batch was drained.
   void answer_later(std::uint32_t local_qpn) noexcept;
+
+  // ---- What follows is for the node.
+
+  enum class state : std::uint8_t { free, up, dying };
+  struct setup {
+    node_address peer;
+    unique_fd socket;
+    unique_fd memory;  ///< the shared file; none for TCP
+    bool opened;       ///< by us, not accepted
+    std::uint16_t own_slot;
+  };
+
+  /// `polled` is true while pollers look at all links, so that no doorbell is needed.
+  explicit link(const std::atomic<bool>& polled) noexcept : polled_{polled} {}
+
+  /// Makes a free link the way to a peer. False: busy, or no memory; the link stays free.
+  [[nodiscard]] bool start(setup&& how) noexcept;
+  /// Puts these bytes (a hello, frame_align long) ahead of all frames. TCP, right after start().
+  void send_first(const void* line) noexcept;
+  /// The end of a link: `waiters` are the QPs to kick. Takes both locks; holds `directory` while
+  /// the descriptor closes, since a fork may be going on.
+  void stop(std::mutex& directory, index_set& waiters) noexcept;
+  void set_free() noexcept { state_.store(state::free, std::memory_order_release); }
+
+  [[nodiscard]] state current() const noexcept { return state_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool opened() const noexcept { return opened_; }
+  [[nodiscard]] bool is_tcp() const noexcept { return tcp_.load(std::memory_order_relaxed); }
+  [[nodiscard]] int socket() const noexcept { return socket_.get(); }
+  void abandon() noexcept { socket_.reset(); }  ///< in the child of a fork
+
+  /// A quick look, without a lock: whether serve() would find something.
+  [[nodiscard]] bool has_work() noexcept;
+  /// Takes a batch of frames and sends the answers that are due. True when it did anything. With
+  /// `wait` it waits for another thread that is in here; without, it leaves the work to that one.
+  bool serve(node& home, bool wait) noexcept;
+  /// Those who wait for room, once it is worth it.
+  [[nodiscard]] bool stalled() const noexcept { return stalled_.load(); }
+  [[nodiscard]] bool relieve(index_set& waiters) noexcept;
+  void want_doorbells(bool wanted) noexcept;
+
+  /// Engine: the socket is readable. False: the peer has gone.
+  [[nodiscard]] bool hear_doorbells() noexcept;
+  void on_readable() noexcept { unread_.store(true); }  ///< TCP
+  void on_writable() noexcept;                          ///< TCP
+
+ private:
+  bool drain(node& home) noexcept;
+  bool answer(node& home) noexcept;
+  void fill_from_socket() noexcept;
+  void flush_to_socket() noexcept;
+  void ring_doorbell() noexcept;
+  void fail() noexcept;
+
+  // Changed only while the link is not up, with both locks held.
+  const std::atomic<bool>& polled_;
+  std::atomic<state> state_{state::free};
+  std::atomic<std::uint32_t> generation_{0};
+  bool opened_ = false;
+  std::atomic<bool> tcp_{false};
+  std::uint16_t own_slot_ = 0;
+  node_address peer_;
+  unique_fd socket_;
+  ring_memory memory_;
+
+  // Under `rx`.
+  alignas(64) std::mutex rx_;
+  ring_consumer in_;
+  stream_writer from_socket_;
+  bool ended_ = false;                        ///< TCP: no more bytes will come
+  std::atomic<bool> unread_{false};           ///< TCP: the socket may have bytes
+  std::atomic<std::uint32_t> looks_{0};       ///< TCP: of pollers
+  std::atomic<bool> answers_stalled_{false};  ///< `due_` waits for room
+  std::uint32_t due_cursor_ = 0;
+  index_set due_;  ///< QPs with answers to send
+
+  // Under `tx`.
+  alignas(64) std::mutex tx_;
+  ring_producer out_;
+  stream_reader to_socket_;
+  std::size_t reserved_bytes_ = 0;
+  std::atomic<bool> stalled_{false};  ///< somebody found no room
+  index_set waiters_;
 };
 
 }  // namespace softverbs

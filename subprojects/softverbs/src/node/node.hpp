@@ -1,17 +1,27 @@
 #pragma once
 
+#include "link/doors.hpp"
 #include "link/link.hpp"
 #include "memory/key_table.hpp"
+#include "node/deadline_heap.hpp"
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <thread>
+#include <vector>
 
 namespace softverbs {
+
+/// See abi/entry.hpp, which reads it; it stands here because a fork raises it in the child.
+namespace entry {
+extern std::atomic<bool> attention;
+}
 
 struct queue_pair;
 struct completion_queue;
@@ -19,6 +29,14 @@ struct completion_queue;
 inline constexpr std::uint32_t slot_bits = 10;   ///< processes of a host
 inline constexpr std::uint32_t index_bits = 14;  ///< QPs of a process
 inline constexpr std::uint32_t index_mask = (1u << index_bits) - 1;
+static_assert(process_slots == 1u << slot_bits && indices_max == 1u << index_bits);
+
+inline constexpr std::uint32_t keys_max = 1u << 16;  ///< MRs and windows of a process
+inline constexpr std::uint32_t links_max = 256;      ///< of a process, opened and accepted
+/// After so many empty polls of a CQ without an arm, its poller does the engine's work.
+inline constexpr std::uint32_t busy_polls = 64;
+/// How often the engine looks whether pollers still poll.
+inline constexpr std::chrono::milliseconds watch_period{1};
 
 constexpr std::uint16_t slot_of(std::uint32_t qpn) {
   return static_cast<std::uint16_t>(qpn >> index_bits);
@@ -33,12 +51,11 @@ struct alignas(64) qp_slot {
   queue_pair* qp = nullptr;  ///< changes only under both
   /// How far completions of this slot's send queue were polled; grows for ever, across queue pairs.
   std::atomic<std::uint64_t> released{0};
-  // Of node::kick and node::wake_at, under the node's list lock:
-  bool kicked = false;
-  clock::time_point deadline = clock::time_point::max();
+  bool kicked = false;  ///< is on the node's list; under its lock
 };
 
-/// This process as an adapter: made by the first open of soft0, gone with the last close.
+/// This process as an adapter: at work from the first open of soft0 to the last close. The object
+/// itself stays, for the next open.
 class node {
  public:
   /// The process's node, made if need be; counted. Throws std::system_error (no slot, no
@@ -46,10 +63,12 @@ class node {
   static node& acquire();
   static void release(node&);  ///< the last one joins the engine and closes doors and links
 
-  [[nodiscard]] std::uint16_t slot() const noexcept;
-  [[nodiscard]] key_table& keys() noexcept;
+  [[nodiscard]] std::uint16_t slot() const noexcept { return slot_; }
+  [[nodiscard]] key_table& keys() noexcept { return keys_; }
   /// True in a child of the process that made it: its objects answer EIO and touch nothing.
-  [[nodiscard]] bool abandoned() const noexcept;
+  [[nodiscard]] bool abandoned() const noexcept {
+    return abandoned_.load(std::memory_order_relaxed);
+  }
 
   // ---- QP numbers
   std::uint32_t allocate_qpn();  ///< 0 when there is none (0 and 1 are never given out)
@@ -65,18 +84,102 @@ class node {
   void wake_at(std::uint32_t qpn, clock::time_point when) noexcept;
   /// Does what can be done now: kicks, due timers, frames that came, answers that found no room.
   /// Holds no lock when called. True when it did anything.
-  bool progress() noexcept;
+  bool progress() noexcept { return work(false); }
   void on_empty_poll(
       completion_queue& cq) noexcept;          ///< counts, takes over from the engine, progress()
   void on_arm(completion_queue& cq) noexcept;  ///< gives back to the engine, progress()
 
   // ---- other processes
-  /// Where a GID leads: host all zero when it is one of ours.
+  /// Where a GID leads: host all zero when it is one of ours. Control path: it may ask the system.
   [[nodiscard]] node_address resolve(const union ibv_gid& gid, std::uint32_t qpn) const noexcept;
   [[nodiscard]] bool is_here(const node_address&) const noexcept;  ///< this very process
   /// The link we opened to that process, opened now if need be; null when nobody is there (or no
   /// link is left). Control path, and the data path after a link went down. Never blocks.
   link* link_to(const node_address&) noexcept;
+
+ private:
+  static constexpr std::uint32_t chunk_slots = 256;
+
+  node();
+  void start();  ///< throws std::system_error
+  void stop() noexcept;
+
+  static void before_fork() noexcept;
+  static void after_fork() noexcept;
+  static void in_child() noexcept;
+
+  // node.cpp: progress
+  bool work(bool wait) noexcept;
+  bool run_kicked() noexcept;
+  bool run_due() noexcept;
+  bool visit(link& one, bool wait) noexcept;
+
+  // engine.cpp
+  void engine() noexcept;
+  void watch_pollers() noexcept;
+  void sleep() noexcept;
+  void handle_events(int timeout_ms) noexcept;
+  void handle_link(event_tag tag, std::uint32_t events) noexcept;
+  void wake_engine() noexcept;
+  void take_over() noexcept;
+  void give_back() noexcept;
+  void want_doorbells(bool wanted) noexcept;
+
+  // links.cpp
+  link* find_link(const node_address& to) noexcept;
+  link* start_link(link::setup&& how) noexcept;
+  bool knock(const node_address& to, link::setup& how) noexcept;
+  void admit(visitor&& guest) noexcept;
+  void finish(link& one) noexcept;
+  void bury(link& one) noexcept;
+  void kick_all(const index_set& waiters) noexcept;
+
+  // Set by start(), read by all.
+  std::uint16_t slot_ = 0;
+  bool tcp_forced_ = false;
+  tcp_settings tcp_;
+  std::atomic<bool> abandoned_{false};
+  key_table keys_;
+  std::array<std::atomic<qp_slot*>, indices_max / chunk_slots> chunks_{};
+
+  // The links that are not free, for those who look without a lock.
+  std::atomic<std::uint32_t> live_count_{0};
+  std::array<std::atomic<link*>, links_max> live_{};
+
+  // What a poller looks at each time; seldom written.
+  alignas(64) std::atomic<bool> polled_{false};  ///< pollers do the work: no doorbells
+  std::atomic<bool> polls_seen_{false};          ///< since the engine last looked
+  std::atomic<std::uint32_t> kicked_count_{0};
+  std::atomic<clock::rep> next_deadline_{clock::time_point::max().time_since_epoch().count()};
+
+  // Kicks and timers.
+  alignas(64) std::mutex list_;
+  std::vector<std::uint16_t> kicked_;  ///< a ring of indices_max
+  std::uint32_t kicked_first_ = 0;
+  deadline_heap deadlines_;
+
+  // QP numbers.
+  std::mutex numbers_;
+  index_set free_indices_;
+  std::uint32_t next_index_ = 0;
+
+  // Links and doors.
+  std::mutex directory_;
+  std::array<std::unique_ptr<link>, links_max> links_;
+  doors doors_;
+
+  // The engine.
+  std::mutex duty_;                    ///< changes of polled_, with the doorbells they need
+  std::atomic<bool> asleep_{false};    ///< the engine must be woken for kicks and earlier deadlines
+  std::atomic<bool> watching_{false};  ///< it will look at polled_ within watch_period
+  std::atomic<bool> stopping_{false};
+  clock::time_point timer_set_ = clock::time_point::max();
+  clock::time_point watch_until_{};
+  unique_fd epoll_;
+  unique_fd wake_;
+  unique_fd timer_;
+  std::thread thread_;
+  std::uint32_t users_ = 0;  ///< under the process's node lock
 };
 
 }  // namespace softverbs

@@ -1,0 +1,272 @@
+#include "link/link.hpp"
+
+#include "node/upcalls.hpp"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace softverbs {
+
+namespace {
+
+constexpr std::uint32_t index_part = indices_max - 1;
+
+constexpr bool is_request(frame_kind kind) {
+  return kind >= frame_kind::send && kind <= frame_kind::fetch_add;
+}
+constexpr bool is_answer(frame_kind kind) {
+  return kind >= frame_kind::ack && kind <= frame_kind::atomic_response;
+}
+
+}  // namespace
+
+bool operator==(const node_address& a, const node_address& b) noexcept {
+  return a.slot == b.slot && std::memcmp(&a.host, &b.host, sizeof a.host) == 0;
+}
+
+// ---- sending
+
+link::frame_room link::reserve(const frame_header& header, std::uint32_t waiter) noexcept {
+  tx_.lock();
+  if (!up()) {
+    tx_.unlock();
+    return {sent::down, nullptr};
+  }
+  reserved_bytes_ = frame_bytes(header.payload_bytes);
+  std::byte* place = nullptr;
+  ring_answer answer = out_.reserve(reserved_bytes_, place);
+  if (answer == ring_answer::no) {
+    waiters_.insert(waiter & index_part);
+    stalled_.store(true);
+    // The wish first, then a second look: the consumer does it the other way round. A poller needs
+    // no wish, and whoever takes over from it looks at `stalled_` after it said so.
+    if (!polled_.load() && !is_tcp()) out_.want_space(true);
+    answer = out_.reserve(reserved_bytes_, place);
+  }
+  if (answer == ring_answer::yes) {
+    std::memcpy(place, &header, sizeof header);
+    return {sent::yes, place + sizeof header};
+  }
+  if (answer == ring_answer::broken) fail();
+  tx_.unlock();
+  return {answer == ring_answer::broken ? sent::down : sent::full, nullptr};
+}
+
+void link::commit() noexcept {
+  out_.publish(reserved_bytes_);
+  if (is_tcp())
+    flush_to_socket();
+  else if (out_.take_doorbell_wish())
+    ring_doorbell();
+  tx_.unlock();
+}
+
+void link::cancel() noexcept { tx_.unlock(); }
+
+bool link::relieve(index_set& waiters) noexcept {
+  if (!stalled_.load() || !out_.roomy()) return false;
+  const std::lock_guard tx{tx_};
+  if (!stalled_.load(std::memory_order_relaxed) || !out_.roomy()) return false;
+  waiters = waiters_;
+  waiters_.clear();
+  stalled_.store(false);
+  return true;
+}
+
+// ---- receiving
+
+bool link::has_work() noexcept {
+  if (in_.has_frames()) return true;
+  if (answers_stalled_.load(std::memory_order_relaxed) && out_.roomy()) return true;
+  if (!is_tcp() || !up()) return false;
+  if (unread_.load()) return true;
+  const std::uint32_t looks = looks_.load(std::memory_order_relaxed) + 1;
+  looks_.store(looks, std::memory_order_relaxed);
+  return looks % tcp_look_every == 0;
+}
+
+bool link::serve(node& home, bool wait) noexcept {
+  std::unique_lock rx{rx_, std::defer_lock};
+  if (wait)
+    rx.lock();
+  else if (!rx.try_lock())
+    return false;
+  if (!up()) return false;
+  if (is_tcp()) fill_from_socket();
+  bool did = drain(home);
+  did = answer(home) || did;
+  if (ended_ && !in_.has_frames()) fail();
+  return did;
+}
+
+bool link::drain(node& home) noexcept {
+  unsigned taken = 0;
+  for (; taken < batch_frames_max; ++taken) {
+    frame_header header;
+    const std::byte* payload = nullptr;
+    const ring_answer answer = in_.peek(header, payload);
+    if (answer == ring_answer::no) break;
+    bool sane = answer == ring_answer::yes;
+    if (sane && opened_) {
+      sane = is_answer(header.kind) && on_answer(home, *this, header, payload);
+    } else if (sane) {
+      sane = is_request(header.kind);
+      if (sane) on_request(home, *this, header, payload);
+    }
+    if (!sane) {
+      fail();
+      return true;
+    }
+    in_.pop();
+  }
+  if (taken != 0 && in_.take_space_wish() && !is_tcp()) ring_doorbell();
+  return taken != 0;
+}
+
+void link::answer_later(std::uint32_t local_qpn) noexcept { due_.insert(local_qpn & index_part); }
+
+bool link::answer(node& home) noexcept {
+  bool did = false;
+  while (!due_.empty()) {
+    const std::uint32_t index = due_.next_around(due_cursor_);
+    due_.erase(index);
+    const std::uint32_t qpn = std::uint32_t{own_slot_} * indices_max + index;
+    if (!send_answers(home, *this, qpn)) {
+      due_.insert(index);
+      due_cursor_ = index;
+      answers_stalled_.store(true);
+      return did;
+    }
+    due_cursor_ = index + 1;
+    did = true;
+  }
+  if (answers_stalled_.load(std::memory_order_relaxed)) answers_stalled_.store(false);
+  return did;
+}
+
+// ---- sockets
+
+void link::fill_from_socket() noexcept {
+  unread_.store(false);
+  while (!ended_) {
+    const std::span<std::byte> room = from_socket_.room();
+    if (room.empty()) {
+      unread_.store(true);
+      return;
+    }
+    const ssize_t bytes = ::recv(socket_.get(), room.data(), room.size(), MSG_DONTWAIT);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (bytes <= 0)
+      ended_ = true;
+    else if (!from_socket_.produced(static_cast<std::size_t>(bytes)))
+      ended_ = true;
+    else if (static_cast<std::size_t>(bytes) < room.size())
+      return;
+  }
+}
+
+void link::flush_to_socket() noexcept {
+  for (std::span<const std::byte> bytes = to_socket_.pending(); !bytes.empty();
+       bytes = to_socket_.pending()) {
+    const ssize_t done =
+        ::send(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) {
+      if (errno != EAGAIN && errno != EWOULDBLOCK) fail();
+      return;
+    }
+    to_socket_.consumed(static_cast<std::size_t>(done));
+  }
+}
+
+void link::on_writable() noexcept {
+  const std::lock_guard tx{tx_};
+  if (up()) flush_to_socket();
+}
+
+void link::ring_doorbell() noexcept {
+  // A full socket has doorbells enough in it; a dead one is for the engine to find.
+  const char bell = 0;
+  (void)::send(socket_.get(), &bell, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+bool link::hear_doorbells() noexcept {
+  constexpr int at_once_max = 16;  // The rest makes the socket readable again.
+  for (int n = 0; n < at_once_max; ++n) {
+    char bell = 0;
+    const ssize_t bytes = ::recv(socket_.get(), &bell, 1, MSG_DONTWAIT);
+    if (bytes == 0) return false;
+    if (bytes < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+  }
+  return true;
+}
+
+void link::want_doorbells(bool wanted) noexcept {
+  if (current() == state::free || is_tcp()) return;
+  in_.want_doorbell(wanted);
+  if (!wanted || stalled_.load()) out_.want_space(wanted);
+}
+
+// ---- beginning and end
+
+void link::fail() noexcept {
+  state expected = state::up;
+  if (state_.compare_exchange_strong(expected, state::dying))
+    ::shutdown(socket_.get(), SHUT_RDWR);  // The engine hears it and buries the link.
+}
+
+bool link::start(setup&& how) noexcept {
+  const std::unique_lock rx{rx_, std::try_to_lock};  // A late poller may be looking in.
+  if (!rx.owns_lock()) return false;
+  const std::lock_guard tx{tx_};
+  unique_fd own_memory;
+  if (!how.memory) own_memory.reset(ring_memory::create_file());
+  const int file = how.memory ? how.memory.get() : own_memory.get();
+  if (file < 0 || !memory_.reserve() || !memory_.map(file, how.opened)) return false;
+  tcp_ = !how.memory;
+  opened_ = how.opened;
+  own_slot_ = how.own_slot;
+  peer_ = how.peer;
+  socket_ = std::move(how.socket);
+  in_.attach(memory_.in());
+  out_.attach(memory_.out());
+  if (is_tcp()) {
+    from_socket_.attach(memory_.in());
+    to_socket_.attach(memory_.out());
+  }
+  ended_ = false;
+  unread_.store(is_tcp());
+  if (!tcp_) in_.want_doorbell(true);
+  generation_.fetch_add(1, std::memory_order_release);
+  state_.store(state::up, std::memory_order_release);
+  return true;
+}
+
+void link::send_first(const void* line) noexcept {
+  const std::lock_guard tx{tx_};
+  std::byte* place = nullptr;
+  if (out_.reserve(frame_align, place) != ring_answer::yes) return fail();
+  std::memcpy(place, line, frame_align);
+  out_.publish(frame_align);
+  flush_to_socket();
+}
+
+void link::stop(std::mutex& directory, index_set& waiters) noexcept {
+  const std::lock_guard rx{rx_};
+  const std::lock_guard order{directory};
+  const std::lock_guard tx{tx_};
+  if (up() && is_tcp()) flush_to_socket();
+  state_.store(state::dying);
+  socket_.reset();
+  memory_.unmap();
+  waiters = waiters_;
+  waiters_.clear();
+  due_.clear();
+  answers_stalled_.store(false);
+  stalled_.store(false);
+}
+
+}  // namespace softverbs

@@ -1,0 +1,135 @@
+#include "link/tcp_door.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+
+namespace softverbs {
+
+namespace {
+
+// A host that vanished is noticed within about 20 seconds, idle or not.
+constexpr unsigned unanswered_ms_max = 20'000;
+constexpr int keepalive_idle_seconds = 10;
+constexpr int keepalive_interval_seconds = 2;
+constexpr int keepalive_probes = 5;
+constexpr int connect_attempts_max = 3;  ///< SYNs after the first: about 15 seconds
+
+constexpr std::uint8_t mapped_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
+bool is_mapped(const in6_addr& address) noexcept {
+  return std::memcmp(&address, mapped_prefix, sizeof mapped_prefix) == 0;
+}
+
+socklen_t to_socket_address(const in6_addr& host, std::uint16_t port,
+                            sockaddr_storage& address) noexcept {
+  address = {};
+  if (is_mapped(host)) {
+    auto& v4 = reinterpret_cast<sockaddr_in&>(address);
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(port);
+    std::memcpy(&v4.sin_addr, host.s6_addr + sizeof mapped_prefix, sizeof v4.sin_addr);
+    return sizeof v4;
+  }
+  auto& v6 = reinterpret_cast<sockaddr_in6&>(address);
+  v6.sin6_family = AF_INET6;
+  v6.sin6_port = htons(port);
+  v6.sin6_addr = host;
+  return sizeof v6;
+}
+
+in6_addr mapped(const in_addr& v4) noexcept {
+  in6_addr host{};
+  std::memcpy(&host, mapped_prefix, sizeof mapped_prefix);
+  std::memcpy(host.s6_addr + sizeof mapped_prefix, &v4, sizeof v4);
+  return host;
+}
+
+unique_fd tcp_socket(int family) noexcept {
+  return unique_fd{::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+}
+
+void set(int socket, int level, int option, int value) noexcept {
+  // Tuning: a kernel without one of them has its own default.
+  (void)::setsockopt(socket, level, option, &value, sizeof value);
+}
+
+}  // namespace
+
+tcp_settings tcp_settings_of_environment() {
+  tcp_settings settings;
+  in_addr v4{htonl(INADDR_LOOPBACK)};
+  settings.listen = mapped(v4);
+  if (const char* listen = std::getenv("SOFTVERBS_LISTEN"); listen != nullptr && *listen != '\0') {
+    settings.listen_set = true;
+    if (::inet_pton(AF_INET, listen, &v4) == 1)
+      settings.listen = mapped(v4);
+    else if (::inet_pton(AF_INET6, listen, &settings.listen) != 1)
+      throw std::system_error{EINVAL, std::generic_category(), "SOFTVERBS_LISTEN is no address"};
+  }
+  if (const char* text = std::getenv("SOFTVERBS_PORT"); text != nullptr && *text != '\0') {
+    const std::string_view digits{text};
+    const auto [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), settings.port);
+    if (error != std::errc{} || end != digits.data() + digits.size() || settings.port == 0 ||
+        settings.port > 65536 - process_slots)
+      throw std::system_error{EINVAL, std::generic_category(), "SOFTVERBS_PORT is out of range"};
+  }
+  return settings;
+}
+
+unique_fd open_tcp_door(const in6_addr& address, std::uint16_t port) noexcept {
+  sockaddr_storage name;
+  const socklen_t length = to_socket_address(address, port, name);
+  unique_fd door = tcp_socket(name.ss_family);
+  if (!door) return door;
+  set(door.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (::bind(door.get(), reinterpret_cast<sockaddr*>(&name), length) == 0 &&
+      ::listen(door.get(), SOMAXCONN) == 0)
+    return door;
+  const int error = errno;
+  door.reset();
+  errno = error;
+  return door;
+}
+
+void tune(int socket) noexcept {
+  set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(unanswered_ms_max));
+  set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, keepalive_idle_seconds);
+  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, keepalive_interval_seconds);
+  set(socket, IPPROTO_TCP, TCP_KEEPCNT, keepalive_probes);
+}
+
+bool address_of_peer(int socket, in6_addr& host) noexcept {
+  sockaddr_storage name{};
+  socklen_t length = sizeof name;
+  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&name), &length) != 0) return false;
+  if (name.ss_family == AF_INET)
+    host = mapped(reinterpret_cast<const sockaddr_in&>(name).sin_addr);
+  else
+    host = reinterpret_cast<const sockaddr_in6&>(name).sin6_addr;
+  return true;
+}
+
+bool knock_tcp(const in6_addr& host, std::uint16_t port, unique_fd& socket) noexcept {
+  sockaddr_storage name;
+  const socklen_t length = to_socket_address(host, port, name);
+  socket = tcp_socket(name.ss_family);
+  if (!socket) return false;
+  tune(socket.get());
+  set(socket.get(), IPPROTO_TCP, TCP_SYNCNT, connect_attempts_max);
+  return ::connect(socket.get(), reinterpret_cast<sockaddr*>(&name), length) == 0 ||
+         errno == EINPROGRESS;
+}
+
+}  // namespace softverbs

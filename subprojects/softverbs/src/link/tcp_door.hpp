@@ -1,0 +1,16 @@
+#pragma once
+
+#include "link/doors.hpp"
+
+#include <cstdint>
+
+namespace softverbs {
+
+/// Listens on the address and port. None: errno.
+unique_fd open_tcp_door(const in6_addr& address, std::uint16_t port) noexcept;
+/// Options of a socket that carries a link.
+void tune(int socket) noexcept;
+/// The address of the other end, IPv4 as mapped.
+bool address_of_peer(int socket, in6_addr& host) noexcept;
+
+}  // namespace softverbs

@@ -1,0 +1,125 @@
+#include "node/gid_table.hpp"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <tuple>
+#include <vector>
+
+namespace softverbs {
+
+namespace {
+
+constexpr std::uint8_t mapped_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
+bool is_mapped(const ibv_gid& gid) noexcept {
+  return std::memcmp(gid.raw, mapped_prefix, sizeof mapped_prefix) == 0;
+}
+bool is_link_local(const ibv_gid& gid) noexcept {
+  return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80;
+}
+bool is_loopback(const ibv_gid& gid) noexcept {
+  if (is_mapped(gid)) return gid.raw[12] == 127;
+  return std::memcmp(&gid, &in6addr_loopback, sizeof gid) == 0;
+}
+
+ibv_gid mapped(std::uint32_t network_order) noexcept {
+  ibv_gid gid{};
+  std::memcpy(gid.raw, mapped_prefix, sizeof mapped_prefix);
+  std::memcpy(gid.raw + sizeof mapped_prefix, &network_order, sizeof network_order);
+  return gid;
+}
+
+struct entry {
+  int rank;  ///< IPv4, IPv6, link-local
+  unsigned interface;
+  ibv_gid gid;
+};
+
+bool read_address(const ifaddrs& one, entry& result) noexcept {
+  if (one.ifa_addr == nullptr || (one.ifa_flags & IFF_UP) == 0) return false;
+  if (one.ifa_addr->sa_family == AF_INET) {
+    result.gid = mapped(reinterpret_cast<const sockaddr_in*>(one.ifa_addr)->sin_addr.s_addr);
+    result.rank = 0;
+  } else if (one.ifa_addr->sa_family == AF_INET6) {
+    const in6_addr& address = reinterpret_cast<const sockaddr_in6*>(one.ifa_addr)->sin6_addr;
+    std::memcpy(&result.gid, &address, sizeof address);
+    result.rank = is_link_local(result.gid) ? 2 : 1;
+  } else {
+    return false;
+  }
+  result.interface = ::if_nametoindex(one.ifa_name);
+  return !is_loopback(result.gid);
+}
+
+/// Throws std::bad_alloc. A host that says nothing has no addresses but loopback.
+std::vector<entry> host_addresses() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner{list, &::freeifaddrs};
+  std::vector<entry> entries;
+  for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next)
+    if (entry found{}; read_address(*one, found)) entries.push_back(found);
+  std::stable_sort(entries.begin(), entries.end(), [](const entry& a, const entry& b) {
+    return std::tie(a.rank, a.interface) < std::tie(b.rank, b.interface);
+  });
+  return entries;
+}
+
+struct table {
+  std::array<ibv_gid, gids_max> gids{};
+  int count = 0;
+
+  table() noexcept {
+    try {
+      for (const entry& one : host_addresses())
+        if (count < gids_max - 1) gids[static_cast<std::size_t>(count++)] = one.gid;
+    } catch (const std::bad_alloc&) {
+      count = 0;  // 127.0.0.1 serves within the host.
+    }
+    gids[static_cast<std::size_t>(count++)] = mapped(htonl(INADDR_LOOPBACK));
+  }
+};
+
+const table& host_table() noexcept {
+  static const table read_once;
+  return read_once;
+}
+
+bool same(const ibv_gid& a, const ibv_gid& b) noexcept {
+  return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
+}  // namespace
+
+int gid_count() noexcept { return host_table().count; }
+
+ibv_gid gid_at(int index) noexcept {
+  const table& known = host_table();
+  return index >= 0 && index < known.count ? known.gids[static_cast<std::size_t>(index)]
+                                           : ibv_gid{};
+}
+
+bool is_own_address(const ibv_gid& gid) noexcept {
+  if (same(gid, ibv_gid{}) || is_loopback(gid)) return true;
+  const table& known = host_table();
+  if (std::any_of(known.gids.begin(), known.gids.begin() + known.count,
+                  [&](const ibv_gid& one) { return same(one, gid); }))
+    return true;
+  try {
+    const std::vector<entry> now = host_addresses();
+    return std::any_of(now.begin(), now.end(),
+                       [&](const entry& one) { return same(one.gid, gid); });
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+}  // namespace softverbs

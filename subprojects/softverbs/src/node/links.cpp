@@ -1,0 +1,147 @@
+#include "node/gid_table.hpp"
+#include "node/node.hpp"
+#include "node/upcalls.hpp"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+namespace softverbs {
+
+namespace {
+
+/// A dead peer's ring holds at most this many batches; one that still writes gets no more.
+constexpr std::size_t last_batches_max = ring_bytes / frame_align / batch_frames_max + 1;
+
+ibv_gid gid_of(const in6_addr& host) noexcept {
+  ibv_gid gid;
+  std::memcpy(&gid, &host, sizeof gid);
+  return gid;
+}
+
+constexpr in6_addr this_host{};
+
+bool is_this_host(const in6_addr& host) noexcept {
+  return std::memcmp(&host, &this_host, sizeof host) == 0;
+}
+
+}  // namespace
+
+node_address node::resolve(const ibv_gid& gid, std::uint32_t qpn) const noexcept {
+  node_address to;
+  to.slot = static_cast<std::uint16_t>(slot_of(qpn) % process_slots);
+  if (!is_own_address(gid)) std::memcpy(&to.host, &gid, sizeof to.host);
+  return to;
+}
+
+bool node::is_here(const node_address& address) const noexcept {
+  return address.slot == slot_ && is_this_host(address.host);
+}
+
+link* node::link_to(const node_address& to) noexcept {
+  const std::lock_guard lock{directory_};
+  if (link* found = find_link(to)) return found;
+  if (!epoll_ || stopping_.load()) return nullptr;
+  link::setup how{to, {}, {}, true, slot_};
+  return knock(to, how) ? start_link(std::move(how)) : nullptr;
+}
+
+link* node::find_link(const node_address& to) noexcept {
+  const std::uint32_t count = live_count_.load(std::memory_order_relaxed);
+  for (std::uint32_t n = 0; n < count; ++n) {
+    link* one = live_[n].load(std::memory_order_relaxed);
+    if (one->opened() && one->up() && one->peer() == to) return one;
+  }
+  return nullptr;
+}
+
+bool node::knock(const node_address& to, link::setup& how) noexcept {
+  const auto port = static_cast<std::uint16_t>(tcp_.port + to.slot);
+  if (!is_this_host(to.host)) return knock_tcp(to.host, port, how.socket);
+  if (!tcp_forced_) return knock_local(to.slot, slot_, how.socket, how.memory);
+  return knock_tcp(tcp_.listen, port, how.socket);
+}
+
+/// Under `directory_`.
+link* node::start_link(link::setup&& how) noexcept {
+  const std::uint32_t count = live_count_.load(std::memory_order_relaxed);
+  const std::uint32_t events =
+      how.memory ? std::uint32_t{EPOLLIN | EPOLLRDHUP} : EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+  for (std::uint16_t n = 0; n < links_max; ++n) {
+    if (!links_[n]) links_[n].reset(new (std::nothrow) link{polled_});
+    link* one = links_[n].get();
+    if (one == nullptr) return nullptr;
+    if (one->current() != link::state::free) continue;
+    // First its events, which wait for `directory_`: a link must not live without them.
+    if (!watch(epoll_.get(), how.socket.get(), events, {source::link, n, one->generation() + 1}))
+      return nullptr;
+    if (!one->start(std::move(how))) continue;
+    if (one->is_tcp() && one->opened()) {
+      hello words;
+      words.slot = slot_;
+      one->send_first(&words);
+    }
+    live_[count].store(one, std::memory_order_release);
+    live_count_.store(count + 1, std::memory_order_release);
+    return one;
+  }
+  return nullptr;
+}
+
+/// Under `directory_`.
+void node::admit(visitor&& guest) noexcept {
+  const bool by_tcp = !guest.memory;
+  if (by_tcp && is_own_address(gid_of(guest.from.host))) {
+    // Of this host: its place is the local door, which knows who owns the slot.
+    if (!tcp_forced_) return;
+    guest.from.host = this_host;
+  }
+  if (!by_tcp && guest.from.slot == slot_) return;
+  start_link({guest.from, std::move(guest.socket), std::move(guest.memory), false, slot_});
+}
+
+/// The engine: the peer has gone, or talked nonsense. What it had sent before is still taken.
+void node::finish(link& one) noexcept {
+  for (std::size_t n = 0; n < last_batches_max && one.up(); ++n)
+    if (!one.serve(*this, true)) break;
+  bury(one);
+}
+
+void node::bury(link& one) noexcept {
+  index_set waiters;
+  one.stop(directory_, waiters);
+  {
+    const std::lock_guard lock{directory_};
+    const std::uint32_t count = live_count_.load(std::memory_order_relaxed);
+    for (std::uint32_t n = 0; n < count; ++n) {
+      if (live_[n].load(std::memory_order_relaxed) != &one) continue;
+      live_[n].store(live_[count - 1].load(std::memory_order_relaxed), std::memory_order_release);
+      live_count_.store(count - 1, std::memory_order_release);
+      break;
+    }
+  }
+  index_set numbers_free;
+  {
+    const std::lock_guard lock{numbers_};
+    numbers_free = free_indices_;
+  }
+  for (std::uint32_t index = 2; index < indices_max; ++index) {
+    if (numbers_free.contains(index)) continue;
+    const std::uint32_t qpn = std::uint32_t{slot_} << index_bits | index;
+    if (one.opened()) on_link_down(*this, one, one.generation(), qpn);
+    // Whoever was about to use the link is through: it may become another peer's.
+    const std::lock_guard barrier{find(qpn)->send};
+  }
+  kick_all(waiters);
+  one.set_free();
+}
+
+void node::kick_all(const index_set& waiters) noexcept {
+  for (std::uint32_t index = waiters.next(1); index != index_set::none;
+       index = waiters.next(index + 1))
+    kick(std::uint32_t{slot_} << index_bits | index);
+}
+
+}  // namespace softverbs

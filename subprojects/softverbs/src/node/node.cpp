@@ -1,0 +1,226 @@
+#include "node/node.hpp"
+
+#include "node/gid_table.hpp"
+#include "node/upcalls.hpp"
+#include "queue/completion_queue.hpp"
+
+#include <pthread.h>
+#include <sys/random.h>
+
+#include <cstring>
+#include <system_error>
+
+namespace softverbs {
+
+std::atomic<bool> entry::attention{false};
+
+namespace {
+
+std::mutex process_lock;
+node* process_node = nullptr;  // Never deleted: objects that outlive the last close refer to it.
+
+std::uint32_t random_index() noexcept {
+  std::uint32_t number = 0;
+  if (::getrandom(&number, sizeof number, GRND_NONBLOCK) != sizeof number)
+    number = static_cast<std::uint32_t>(clock::now().time_since_epoch().count());
+  return number & index_mask;
+}
+
+}  // namespace
+
+// ---- beginning, end, fork
+
+node::node() : keys_{keys_max}, kicked_(indices_max), next_index_{random_index()} {
+  // Numbers 0 and 1 are special; index 0 also stands for nobody in the links' lists.
+  for (std::uint32_t index = 2; index < indices_max; ++index) free_indices_.insert(index);
+}
+
+node& node::acquire() {
+  const std::lock_guard lock{process_lock};
+  if (process_node == nullptr) {
+    static const int registered = ::pthread_atfork(&before_fork, &after_fork, &in_child);
+    if (registered != 0)
+      throw std::system_error{registered, std::generic_category(), "softverbs: pthread_atfork"};
+    process_node = new node;
+  }
+  if (process_node->users_ == 0) process_node->start();
+  ++process_node->users_;
+  return *process_node;
+}
+
+void node::release(node& one) {
+  const std::lock_guard lock{process_lock};
+  if (--one.users_ == 0 && !one.abandoned()) one.stop();
+}
+
+void node::before_fork() noexcept {
+  process_lock.lock();
+  if (process_node == nullptr) return;
+  process_node->directory_.lock();
+  process_node->list_.lock();
+}
+
+void node::after_fork() noexcept {
+  if (process_node != nullptr) {
+    process_node->list_.unlock();
+    process_node->directory_.unlock();
+  }
+  process_lock.unlock();
+}
+
+void node::in_child() noexcept {
+  if (process_node != nullptr) {
+    // The child must not hold the doors and links open when the parent dies.
+    node& old = *process_node;
+    old.abandoned_.store(true);
+    entry::attention.store(true);
+    old.live_count_.store(0);
+    for (const auto& one : old.links_)
+      if (one) one->abandon();
+    old.doors_.close();
+    old.epoll_.reset();
+    old.wake_.reset();
+    old.timer_.reset();
+    old.list_.unlock();
+    old.directory_.unlock();
+    process_node = nullptr;
+  }
+  process_lock.unlock();
+}
+
+// ---- QP numbers
+
+std::uint32_t node::allocate_qpn() {
+  const std::lock_guard lock{numbers_};
+  const std::uint32_t index = free_indices_.next_around(next_index_);
+  if (index == index_set::none) return 0;
+  std::atomic<qp_slot*>& chunk = chunks_[index / chunk_slots];
+  if (chunk.load(std::memory_order_relaxed) == nullptr)
+    chunk.store(new qp_slot[chunk_slots], std::memory_order_release);
+  free_indices_.erase(index);
+  next_index_ = index + 1;  // A number rests as long as possible before it is used again.
+  return std::uint32_t{slot_} << index_bits | index;
+}
+
+void node::free_qpn(std::uint32_t qpn) noexcept {
+  wake_at(qpn, clock::time_point::max());
+  const std::lock_guard lock{numbers_};
+  free_indices_.insert(qpn & index_mask);
+}
+
+qp_slot* node::find(std::uint32_t qpn) noexcept {
+  if (qpn >> index_bits != slot_) return nullptr;
+  const std::uint32_t index = qpn & index_mask;
+  qp_slot* chunk = chunks_[index / chunk_slots].load(std::memory_order_acquire);
+  return chunk == nullptr ? nullptr : chunk + index % chunk_slots;
+}
+
+// ---- progress
+
+void node::kick(std::uint32_t qpn) noexcept {
+  qp_slot* slot = find(qpn);
+  if (slot == nullptr) return;
+  {
+    const std::lock_guard lock{list_};
+    if (slot->kicked) return;
+    slot->kicked = true;
+    const std::uint32_t count = kicked_count_.load(std::memory_order_relaxed);
+    kicked_[(kicked_first_ + count) % indices_max] = static_cast<std::uint16_t>(qpn & index_mask);
+    kicked_count_.store(count + 1);
+  }
+  // seq_cst: the engine says that it sleeps, then looks at the count.
+  if (asleep_.load()) wake_engine();
+}
+
+void node::wake_at(std::uint32_t qpn, clock::time_point when) noexcept {
+  if (find(qpn) == nullptr) return;
+  bool earlier = false;
+  {
+    const std::lock_guard lock{list_};
+    const clock::time_point before = deadlines_.next();
+    if (when == clock::time_point::max())
+      deadlines_.forget(qpn & index_mask);
+    else
+      deadlines_.set(qpn & index_mask, when);
+    earlier = deadlines_.next() < before;
+    next_deadline_.store(deadlines_.next().time_since_epoch().count());
+  }
+  if (earlier && asleep_.load()) wake_engine();
+}
+
+bool node::work(bool wait) noexcept {
+  bool did = run_kicked();
+  did = run_due() || did;
+  const std::uint32_t count = live_count_.load(std::memory_order_acquire);
+  for (std::uint32_t n = 0; n < count; ++n)
+    did = visit(*live_[n].load(std::memory_order_acquire), wait) || did;
+  return did;
+}
+
+bool node::visit(link& one, bool wait) noexcept {
+  bool did = false;
+  if (index_set waiters; one.stalled() && one.relieve(waiters)) {
+    kick_all(waiters);
+    did = true;
+  }
+  return (one.has_work() && one.serve(*this, wait)) || did;
+}
+
+bool node::run_kicked() noexcept {
+  // Those who are kicked meanwhile wait for the next call.
+  const std::uint32_t count = kicked_count_.load();
+  for (std::uint32_t n = 0; n < count; ++n) {
+    std::uint32_t qpn = 0;
+    {
+      const std::lock_guard lock{list_};
+      const std::uint32_t left = kicked_count_.load(std::memory_order_relaxed);
+      if (left == 0) return true;
+      qpn = std::uint32_t{slot_} << index_bits | kicked_[kicked_first_];
+      kicked_first_ = (kicked_first_ + 1) % indices_max;
+      kicked_count_.store(left - 1);
+      find(qpn)->kicked = false;
+    }
+    run(*this, qpn);
+  }
+  return count != 0;
+}
+
+bool node::run_due() noexcept {
+  const clock::rep next = next_deadline_.load();
+  if (next == clock::time_point::max().time_since_epoch().count()) return false;
+  const clock::time_point now = clock::now();
+  if (next > now.time_since_epoch().count()) return false;
+  bool did = false;
+  for (;;) {  // Ends: `now` stands still.
+    std::uint32_t index = 0;
+    {
+      const std::lock_guard lock{list_};
+      index = deadlines_.take_due(now);
+      next_deadline_.store(deadlines_.next().time_since_epoch().count());
+    }
+    if (index == index_set::none) return did;
+    run(*this, std::uint32_t{slot_} << index_bits | index);
+    did = true;
+  }
+}
+
+void node::on_empty_poll(completion_queue& cq) noexcept {
+  if (polled_.load(std::memory_order_relaxed)) {
+    if (!polls_seen_.load(std::memory_order_relaxed)) polls_seen_.store(true);
+  } else if (const std::uint32_t polls = cq.empty_polls.load(std::memory_order_relaxed) + 1;
+             polls < busy_polls) {
+    cq.empty_polls.store(polls, std::memory_order_relaxed);
+  } else {
+    take_over();
+  }
+  work(false);
+}
+
+void node::on_arm(completion_queue& cq) noexcept {
+  cq.empty_polls.store(0, std::memory_order_relaxed);
+  const bool was_ours = polled_.load();
+  if (was_ours) give_back();
+  work(was_ours);
+}
+
+}  // namespace softverbs

@@ -1,0 +1,158 @@
+#include "wire/ring.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace softverbs {
+
+static_assert(std::endian::native == std::endian::little,
+              "frames carry little-endian fields as they are");
+
+namespace {
+
+constexpr std::uint64_t ring_mask = ring_bytes - 1;
+static_assert((ring_bytes & ring_mask) == 0);
+
+/// What a peer claims to have published or freed can be: whole lines, and not more than fits.
+constexpr bool plausible(std::uint64_t used) {
+  return used <= ring_bytes && used % frame_align == 0;
+}
+
+/// Each word is read once: the peer may change it meanwhile, but never after our checks.
+void copy_header(frame_header& to, const std::byte* from) noexcept {
+  std::uint64_t words[sizeof(frame_header) / sizeof(std::uint64_t)];
+  const auto* source = reinterpret_cast<const std::uint64_t*>(from);
+  for (auto& word : words) word = __atomic_load_n(source++, __ATOMIC_RELAXED);
+  std::memcpy(&to, words, sizeof to);
+}
+
+}  // namespace
+
+// ---- producer
+
+void ring_producer::attach(ring_view view) noexcept {
+  if (view_.control != view.control) view_ = view;  // Else somebody may look at it now.
+  tail_.store(0, std::memory_order_relaxed);
+  head_seen_ = 0;
+}
+
+ring_answer ring_producer::reserve(std::size_t bytes, std::byte*& place) noexcept {
+  const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
+  if (tail - head_seen_ + bytes > ring_bytes) {
+    const std::uint64_t head = view_.control->head.load();
+    if (!plausible(tail - head)) return ring_answer::broken;
+    head_seen_ = head;
+    if (tail - head + bytes > ring_bytes) return ring_answer::no;
+  }
+  place = view_.data + (tail & ring_mask);
+  return ring_answer::yes;
+}
+
+void ring_producer::publish(std::size_t bytes) noexcept {
+  const std::uint64_t tail = tail_.load(std::memory_order_relaxed) + bytes;
+  tail_.store(tail, std::memory_order_relaxed);
+  // seq_cst against the consumer's doorbell_wanted: one of us sees the other's store.
+  view_.control->tail.store(tail);
+}
+
+bool ring_producer::take_doorbell_wish() noexcept {
+  return view_.control->doorbell_wanted.load() != 0 &&
+         view_.control->doorbell_wanted.exchange(0) != 0;
+}
+
+bool ring_producer::roomy() const noexcept {
+  // A head that makes no sense counts as room: the next reserve() finds it out.
+  const std::uint64_t used = tail_.load(std::memory_order_relaxed) - view_.control->head.load();
+  return used + ring_roomy_bytes <= ring_bytes || !plausible(used);
+}
+
+void ring_producer::want_space(bool wanted) noexcept { view_.control->space_wanted.store(wanted); }
+
+// ---- consumer
+
+void ring_consumer::attach(ring_view view) noexcept {
+  if (view_.control != view.control) view_ = view;
+  head_.store(0, std::memory_order_relaxed);
+  tail_seen_ = 0;
+  frame_size_ = 0;
+}
+
+ring_answer ring_consumer::peek(frame_header& header, const std::byte*& payload) noexcept {
+  const std::uint64_t head = head_.load(std::memory_order_relaxed);
+  if (tail_seen_ == head) {
+    const std::uint64_t tail = view_.control->tail.load(std::memory_order_acquire);
+    if (!plausible(tail - head)) return ring_answer::broken;
+    if (tail == head) return ring_answer::no;
+    tail_seen_ = tail;
+  }
+  const std::byte* place = view_.data + (head & ring_mask);
+  copy_header(header, place);
+  if (header.payload_bytes > segment_bytes_max) return ring_answer::broken;
+  frame_size_ = frame_bytes(header.payload_bytes);
+  if (tail_seen_ - head < frame_size_) return ring_answer::broken;
+  payload = place + sizeof(frame_header);
+  return ring_answer::yes;
+}
+
+void ring_consumer::pop() noexcept {
+  const std::uint64_t head = head_.load(std::memory_order_relaxed) + frame_size_;
+  head_.store(head, std::memory_order_relaxed);
+  view_.control->head.store(head, std::memory_order_release);
+}
+
+bool ring_consumer::take_space_wish() noexcept {
+  const std::uint64_t head = head_.load(std::memory_order_relaxed);
+  // seq_cst against the producer's space_wanted: one of us sees the other's store.
+  view_.control->head.store(head);
+  if (view_.control->space_wanted.load() == 0) return false;
+  const std::uint64_t used = view_.control->tail.load() - head;
+  return used + ring_roomy_bytes <= ring_bytes && view_.control->space_wanted.exchange(0) != 0;
+}
+
+void ring_consumer::want_doorbell(bool wanted) noexcept {
+  view_.control->doorbell_wanted.store(wanted);
+}
+
+// ---- byte streams
+
+void stream_reader::attach(ring_view view) noexcept {
+  view_ = view;
+  head_ = 0;
+}
+
+std::span<const std::byte> stream_reader::pending() const noexcept {
+  return {view_.data + (head_ & ring_mask),
+          static_cast<std::size_t>(view_.control->tail.load() - head_)};
+}
+
+void stream_reader::consumed(std::size_t bytes) noexcept {
+  head_ += bytes;
+  view_.control->head.store(head_ / frame_align * frame_align);
+}
+
+void stream_writer::attach(ring_view view) noexcept {
+  view_ = view;
+  tail_ = received_ = 0;
+}
+
+std::span<std::byte> stream_writer::room() const noexcept {
+  const std::uint64_t used = received_ - view_.control->head.load();
+  return {view_.data + (received_ & ring_mask), static_cast<std::size_t>(ring_bytes - used)};
+}
+
+bool stream_writer::produced(std::size_t bytes) noexcept {
+  received_ += bytes;
+  frame_header header;
+  while (received_ - tail_ >= sizeof header) {
+    copy_header(header, view_.data + (tail_ & ring_mask));
+    if (header.payload_bytes > segment_bytes_max) return false;
+    const std::size_t size = frame_bytes(header.payload_bytes);
+    if (received_ - tail_ < size) break;
+    tail_ += size;
+  }
+  view_.control->tail.store(tail_);
+  return true;
+}
+
+}  // namespace softverbs

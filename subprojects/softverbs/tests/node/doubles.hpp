@@ -1,0 +1,44 @@
+#pragma once
+
+#include "link/link.hpp"
+#include "node/node.hpp"
+#include "wire/frame.hpp"
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace softverbs::test {
+
+/// What the doubles of node/upcalls.hpp saw. A test waits for it, and says how requests are
+/// answered.
+struct seen {
+  struct frame {
+    frame_header header;
+    std::vector<std::byte> payload;
+    node_address from;
+  };
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::uint32_t, unsigned> runs;  ///< by QP number
+  std::thread::id ran_by;
+  std::vector<frame> requests;
+  std::vector<frame> answers;
+  std::vector<std::uint32_t> downs;  ///< QP numbers that heard on_link_down
+  std::function<void(std::uint32_t)> on_run;
+  bool echo = false;  ///< answer each request with an ack of its psn
+  bool keep_payloads = true;
+  bool answers_are_lies = false;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> owed;  ///< QP number, psn of acks to send
+
+  void reset();
+  /// Waits until `what` holds; false when it does not within a generous time.
+  bool wait(const std::function<bool()>& what);
+};
+seen& upcalls();
+
+}  // namespace softverbs::test

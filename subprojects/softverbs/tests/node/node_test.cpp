@@ -1,0 +1,164 @@
+#include "node/node.hpp"
+
+#include "node/doubles.hpp"
+#include "queue/completion_queue.hpp"
+
+#include <sys/wait.h>
+
+#include <catch2/catch.hpp>
+
+#include <cstdlib>
+#include <memory>
+#include <set>
+
+using namespace softverbs;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct node_user {
+  node_user() { test::upcalls().reset(); }
+  ~node_user() { node::release(home); }
+  node& home = node::acquire();
+};
+
+std::unique_ptr<completion_queue> a_queue() { return std::make_unique<completion_queue>(); }
+
+}  // namespace
+
+TEST_CASE("a node is one per process, and works again after its last release", "[node]") {
+  test::upcalls().reset();
+  for (int round = 0; round < 3; ++round) {
+    node& first = node::acquire();
+    node& second = node::acquire();
+    CHECK(&first == &second);
+    node::release(second);
+    const std::uint32_t qpn = first.allocate_qpn();
+    first.kick(qpn);
+    CHECK(test::upcalls().wait([&] { return test::upcalls().runs[qpn] != 0; }));
+    first.free_qpn(qpn);
+    node::release(first);
+    test::upcalls().reset();
+  }
+}
+
+TEST_CASE("QP numbers are distinct, carry the slot, and run out", "[node]") {
+  node_user user;
+  std::set<std::uint32_t> numbers;
+  while (const std::uint32_t qpn = user.home.allocate_qpn()) {
+    REQUIRE(numbers.insert(qpn).second);
+    REQUIRE(qpn > 1);
+    REQUIRE(slot_of(qpn) == user.home.slot());
+    REQUIRE(user.home.find(qpn) != nullptr);
+  }
+  CHECK(numbers.size() == indices_max - 2);
+  CHECK(user.home.find(*numbers.begin() ^ (1u << 23)) == nullptr);
+  for (const std::uint32_t qpn : numbers) user.home.free_qpn(qpn);
+  const std::uint32_t again = user.home.allocate_qpn();
+  CHECK(numbers.count(again) == 1);
+  user.home.free_qpn(again);
+}
+
+TEST_CASE("the engine runs what is kicked or due while nobody polls", "[node]") {
+  node_user user;
+  test::seen& all = test::upcalls();
+  const std::uint32_t kicked = user.home.allocate_qpn();
+  const std::uint32_t later = user.home.allocate_qpn();
+  const std::uint32_t soon = user.home.allocate_qpn();
+  std::vector<std::uint32_t> order;
+  {
+    const std::lock_guard lock{all.mutex};
+    all.on_run = [&](std::uint32_t qpn) {
+      const std::lock_guard inner{all.mutex};
+      order.push_back(qpn);
+    };
+  }
+  const auto now = clock::now();
+  user.home.wake_at(later, now + 40ms);
+  user.home.wake_at(soon, now + 20ms);
+  user.home.wake_at(soon, now + 10h);  // The earlier one wins.
+  user.home.kick(kicked);
+  CHECK(all.wait([&] { return order.size() == 3; }));
+  CHECK(clock::now() >= now + 40ms);
+  CHECK(order == std::vector{kicked, soon, later});
+  for (const std::uint32_t qpn : {kicked, later, soon}) user.home.free_qpn(qpn);
+}
+
+TEST_CASE("a forgotten deadline does not come", "[node]") {
+  node_user user;
+  test::seen& all = test::upcalls();
+  const std::uint32_t forgotten = user.home.allocate_qpn();
+  const std::uint32_t other = user.home.allocate_qpn();
+  user.home.wake_at(forgotten, clock::now() + 10ms);
+  user.home.wake_at(other, clock::now() + 20ms);
+  user.home.wake_at(forgotten, clock::time_point::max());
+  CHECK(all.wait([&] { return all.runs[other] != 0; }));
+  CHECK(all.runs[forgotten] == 0);
+  user.home.free_qpn(forgotten);
+  user.home.free_qpn(other);
+}
+
+TEST_CASE("a QP that kicks itself leaves others their turn", "[node]") {
+  node_user user;
+  test::seen& all = test::upcalls();
+  const std::uint32_t greedy = user.home.allocate_qpn();
+  const std::uint32_t modest = user.home.allocate_qpn();
+  {
+    const std::lock_guard lock{all.mutex};
+    all.on_run = [&](std::uint32_t qpn) {
+      bool go_on = false;
+      {
+        const std::lock_guard inner{all.mutex};
+        go_on = qpn == greedy && all.runs[modest] < 3;
+      }
+      user.home.kick(modest);
+      if (go_on) user.home.kick(greedy);
+    };
+  }
+  user.home.kick(greedy);
+  CHECK(all.wait([&] { return all.runs[modest] >= 3; }));
+  user.home.free_qpn(greedy);
+  user.home.free_qpn(modest);
+}
+
+TEST_CASE("a poller takes over, and the engine takes the work back when polls stop", "[node]") {
+  node_user user;
+  test::seen& all = test::upcalls();
+  const auto cq = a_queue();
+  const std::uint32_t qpn = user.home.allocate_qpn();
+  for (std::uint32_t n = 0; n <= busy_polls; ++n) user.home.on_empty_poll(*cq);
+  user.home.kick(qpn);
+  user.home.on_empty_poll(*cq);
+  CHECK(all.wait([&] { return all.runs[qpn] == 1; }));
+  // No poll from here on.
+  user.home.kick(qpn);
+  CHECK(all.wait([&] { return all.runs[qpn] == 2; }));
+  CHECK(all.ran_by != std::this_thread::get_id());
+  for (std::uint32_t n = 0; n <= busy_polls; ++n) user.home.on_empty_poll(*cq);
+  user.home.on_arm(*cq);
+  user.home.kick(qpn);
+  CHECK(all.wait([&] { return all.runs[qpn] == 3; }));
+  user.home.free_qpn(qpn);
+}
+
+TEST_CASE("a forked child's node is abandoned, and the child gets one of its own", "[node]") {
+  node_user user;
+  const std::uint16_t slot = user.home.slot();
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    int failed = 0;
+    if (!user.home.abandoned() || !entry::attention.load()) failed |= 1;
+    node& own = node::acquire();
+    if (own.abandoned() || own.slot() == slot || &own == &user.home) failed |= 2;
+    node::release(own);
+    node::release(user.home);
+    ::_exit(failed);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  CHECK_FALSE(user.home.abandoned());
+  CHECK_FALSE(entry::attention.load());
+}
