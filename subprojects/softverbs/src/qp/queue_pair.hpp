@@ -67,6 +67,7 @@ class send_ring {
 
  private:
   std::uint32_t capacity_;
+  std::uint64_t places_;  ///< capacity_ rounded up to a power of two
   std::uint32_t sges_max_;
   std::uint32_t inline_max_;
   std::unique_ptr<send_request[]> requests_;
@@ -146,6 +147,7 @@ struct queue_pair {
   std::atomic<int> next_status{-1};  ///< ibv_wc_status, or -1
 
   // ibv_wr_*: between wr_start and wr_complete, under slot->send.
+  std::uint64_t send_ops = 0;  ///< IBV_QP_EX_WITH_*; 0: not made for ibv_wr_*
   std::uint64_t batch_start = 0;
   int batch_error = 0;
 };
@@ -155,7 +157,11 @@ struct queue_pair {
 /// send_queue.cpp: turns requests into ring entries. EINVAL, ENOMEM as ibv_post_send(3).
 int enqueue(queue_pair& qp, const ibv_send_wr& wr) noexcept;
 
-/// requester.cpp. Executes what can be executed; under slot->send.
+/// queue_pair.cpp, under both locks: the send queue is empty and all its places are free, whichever
+/// of its completions are still to be polled.
+void release_all(queue_pair& qp) noexcept;
+
+/// requester.cpp. Executes what can be executed, flushes in ERR and SQE; under slot->send.
 void execute(queue_pair& qp) noexcept;
 /// Completes request `index` and all before it that are still open (those succeeded).
 void complete_to(queue_pair& qp, std::uint64_t index, ibv_wc_status status) noexcept;

@@ -2,6 +2,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstdint>
 #include <deque>
 #include <mutex>
 
@@ -18,11 +19,11 @@ class async_event_queue {
 
   [[nodiscard]] int fd() const noexcept { return fd_; }
   void push(const ibv_async_event& event);
-  /// Blocks unless the fd is O_NONBLOCK. 0, or -1 with errno (EAGAIN).
+  /// Blocks unless the fd is O_NONBLOCK. 0, or -1 with errno (EAGAIN, EINTR).
   int pop(ibv_async_event& event);
-  /// Forgets the events about an object that is being destroyed; those already read stay to be
-  /// acknowledged.
-  void forget(const void* element) noexcept;
+  /// Drops the events about an object that is being destroyed. Returns how many were popped while
+  /// it lived: the destroying verb waits until as many are acknowledged.
+  std::uint32_t forget(const void* element) noexcept;
 
  private:
   int fd_;

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <infiniband/verbs.h>
+
+namespace softverbs {
+
+/// `handle` is what the program holds.
+struct address_handle {
+  ibv_ah handle;
+  union ibv_gid gid;         ///< of the destination
+  union ibv_gid source_gid;  ///< what the receiver finds in the GRH
+};
+
+}  // namespace softverbs

@@ -1,0 +1,170 @@
+#include "node/gid_table.hpp"
+#include "object/context.hpp"
+#include "object/soft_verbs.hpp"
+#include "qp/queue_pair.hpp"
+#include "qp/send_builder.hpp"
+
+#include <netinet/in.h>
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+
+namespace softverbs {
+namespace {
+
+constexpr std::uint8_t only_port = 1;
+constexpr unsigned timer_code_max = 31;  ///< `timeout` and `min_rnr_timer` have five bits
+constexpr unsigned retry_max = 7;        ///< three bits
+constexpr unsigned access_known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+                                  IBV_ACCESS_MW_BIND | IBV_ACCESS_OPTIONAL_RANGE;
+constexpr int attributes_known =
+    IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_ACCESS_FLAGS |
+    IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_TIMEOUT |
+    IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_RQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC |
+    IBV_QP_ALT_PATH | IBV_QP_MIN_RNR_TIMER | IBV_QP_SQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+    IBV_QP_PATH_MIG_STATE | IBV_QP_CAP | IBV_QP_DEST_QPN | IBV_QP_RATE_LIMIT;
+
+bool is_unicast(const union ibv_gid& gid) {
+  in6_addr address;
+  std::copy_n(gid.raw, sizeof address.s6_addr, address.s6_addr);
+  if (IN6_IS_ADDR_UNSPECIFIED(&address) || IN6_IS_ADDR_MULTICAST(&address)) return false;
+  return !IN6_IS_ADDR_V4MAPPED(&address) || (address.s6_addr[12] & 0xf0) != 0xe0;
+}
+
+/// RoCE addresses by GID alone: a GRH is required.
+bool is_good(const ibv_ah_attr& path) {
+  return path.is_global != 0 && path.port_num == only_port && path.grh.sgid_index < gid_count() &&
+         is_unicast(path.grh.dgid);
+}
+
+/// What soft0 does not do: alternate paths, resizing, pacing.
+bool is_unsupported(const ibv_qp_attr& attr, int mask) {
+  if ((mask & (IBV_QP_ALT_PATH | IBV_QP_CAP | IBV_QP_RATE_LIMIT)) != 0) return true;
+  return (mask & IBV_QP_PATH_MIG_STATE) != 0 && attr.path_mig_state != IBV_MIG_MIGRATED;
+}
+
+bool is_valid(const ibv_qp_attr& attr, int mask) {
+  const auto bad = [mask](int attribute, bool wrong) { return (mask & attribute) != 0 && wrong; };
+  const auto& device = limits();
+  return !(bad(IBV_QP_PORT, attr.port_num != only_port) ||
+           bad(IBV_QP_PKEY_INDEX, attr.pkey_index != 0) ||
+           bad(IBV_QP_ACCESS_FLAGS, (attr.qp_access_flags & ~access_known) != 0) ||
+           bad(IBV_QP_AV, !is_good(attr.ah_attr)) ||
+           bad(IBV_QP_DEST_QPN, attr.dest_qp_num > qpn_max) ||
+           bad(IBV_QP_PATH_MTU, attr.path_mtu < IBV_MTU_256 || attr.path_mtu > IBV_MTU_4096) ||
+           bad(IBV_QP_TIMEOUT, attr.timeout > timer_code_max) ||
+           bad(IBV_QP_MIN_RNR_TIMER, attr.min_rnr_timer > timer_code_max) ||
+           bad(IBV_QP_RETRY_CNT, attr.retry_cnt > retry_max) ||
+           bad(IBV_QP_RNR_RETRY, attr.rnr_retry > retry_max) ||
+           bad(IBV_QP_MAX_QP_RD_ATOMIC, attr.max_rd_atomic > device.max_qp_init_rd_atom ||
+                                            attr.max_rd_atomic > rd_atomic_max) ||
+           bad(IBV_QP_MAX_DEST_RD_ATOMIC, attr.max_dest_rd_atomic > device.max_qp_rd_atom ||
+                                              attr.max_dest_rd_atomic > rd_atomic_max));
+}
+
+/// The program may say which state it thinks the QP is in, where that can change by itself.
+bool is_current(const ibv_qp_attr& attr, int mask, ibv_qp_state current) {
+  if ((mask & IBV_QP_CUR_STATE) == 0) return true;
+  return attr.cur_qp_state == current && (current == IBV_QPS_RTR || current == IBV_QPS_RTS ||
+                                          current == IBV_QPS_SQD || current == IBV_QPS_SQE);
+}
+
+void store(ibv_qp_attr& kept, const ibv_qp_attr& attr, int mask) {
+  const auto take = [&](int attribute, auto member) {
+    if ((mask & attribute) != 0) kept.*member = attr.*member;
+  };
+  take(IBV_QP_EN_SQD_ASYNC_NOTIFY, &ibv_qp_attr::en_sqd_async_notify);
+  take(IBV_QP_ACCESS_FLAGS, &ibv_qp_attr::qp_access_flags);
+  take(IBV_QP_PKEY_INDEX, &ibv_qp_attr::pkey_index);
+  take(IBV_QP_PORT, &ibv_qp_attr::port_num);
+  take(IBV_QP_QKEY, &ibv_qp_attr::qkey);
+  take(IBV_QP_AV, &ibv_qp_attr::ah_attr);
+  take(IBV_QP_PATH_MTU, &ibv_qp_attr::path_mtu);
+  take(IBV_QP_TIMEOUT, &ibv_qp_attr::timeout);
+  take(IBV_QP_RETRY_CNT, &ibv_qp_attr::retry_cnt);
+  take(IBV_QP_RNR_RETRY, &ibv_qp_attr::rnr_retry);
+  take(IBV_QP_RQ_PSN, &ibv_qp_attr::rq_psn);
+  take(IBV_QP_MAX_QP_RD_ATOMIC, &ibv_qp_attr::max_rd_atomic);
+  take(IBV_QP_MIN_RNR_TIMER, &ibv_qp_attr::min_rnr_timer);
+  take(IBV_QP_SQ_PSN, &ibv_qp_attr::sq_psn);
+  take(IBV_QP_MAX_DEST_RD_ATOMIC, &ibv_qp_attr::max_dest_rd_atomic);
+  take(IBV_QP_PATH_MIG_STATE, &ibv_qp_attr::path_mig_state);
+  take(IBV_QP_DEST_QPN, &ibv_qp_attr::dest_qp_num);
+}
+
+/// Finds the peer of an RC or UC queue pair, and opens the way to it before the first request.
+void find_peer(queue_pair& qp) {
+  qp.peer = qp.home->resolve(qp.attr.ah_attr.grh.dgid, qp.attr.dest_qp_num);
+  qp.requester.way = qp.home->is_here(qp.peer) ? nullptr : qp.home->link_to(qp.peer);
+  if (qp.requester.way != nullptr) qp.requester.way_generation = qp.requester.way->generation();
+}
+
+/// As it was created; nothing that was queued completes.
+void reset(queue_pair& qp) {
+  qp.state = IBV_QPS_RESET;
+  qp.flush_due = false;
+  release_all(qp);
+  while (!qp.receives.empty()) qp.receives.pop();
+  qp.requester = {};
+  qp.responder = {};
+  qp.attr = {};
+  qp.attr_mask = 0;
+  qp.peer = {};
+  qp.home->wake_at(qp.handle.qp_base.qp_num, clock::time_point::max());
+}
+
+void get_ready_to_send(queue_pair& qp, ibv_qp_state from) {
+  if (from == IBV_QPS_RTR) qp.requester.psn = qp.attr.sq_psn & psn_mask;
+  qp.requester.failed = false;
+  qp.requester.retries_left = qp.attr.retry_cnt;
+  qp.requester.rnr_retries_left = qp.attr.rnr_retry;
+  qp.attr.sq_draining = 0;
+  qp.state = IBV_QPS_RTS;
+  // Requests that were posted in SQD wait for this.
+  qp.home->kick(qp.handle.qp_base.qp_num);
+}
+
+void enter(queue_pair& qp, ibv_qp_state from, ibv_qp_state to) {
+  switch (to) {
+    case IBV_QPS_RESET: reset(qp); break;
+    case IBV_QPS_RTR: qp.responder.psn = qp.attr.rq_psn & psn_mask; [[fallthrough]];
+    case IBV_QPS_INIT: qp.state = to; break;
+    case IBV_QPS_RTS: get_ready_to_send(qp, from); break;
+    case IBV_QPS_SQD:
+      qp.state = to;
+      if (from == to) break;
+      qp.attr.sq_draining = 1;
+      // Runs without our receive lock; raises IBV_EVENT_SQ_DRAINED once nothing is in flight.
+      qp.home->kick(qp.handle.qp_base.qp_num);
+      break;
+    default: enter_error(qp); flush(qp);
+  }
+  qp.handle.qp_base.state = to;
+}
+
+}  // namespace
+
+namespace verb {
+
+int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
+  auto& qp = *reinterpret_cast<queue_pair*>(handle);
+  if ((mask & ~attributes_known) != 0) return EINVAL;
+  const std::lock_guard send{qp.slot->send};
+  const std::lock_guard receive{qp.slot->receive};
+  if (mask == 0) return 0;
+  const ibv_qp_state from = qp.state.load();
+  const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr->qp_state : from;
+  if (!is_current(*attr, mask, from)) return EINVAL;
+  if (is_unsupported(*attr, mask)) return EOPNOTSUPP;
+  if (int error = check_transition(qp.init.qp_type, from, to, mask)) return error;
+  if (!is_valid(*attr, mask)) return EINVAL;
+  store(qp.attr, *attr, mask);
+  qp.attr_mask |= static_cast<std::uint32_t>(mask);
+  if ((mask & IBV_QP_AV) != 0) find_peer(qp);
+  enter(qp, from, to);
+  return 0;
+}
+
+}  // namespace verb
+}  // namespace softverbs

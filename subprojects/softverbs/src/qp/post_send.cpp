@@ -1,0 +1,78 @@
+#include "object/soft_verbs.hpp"
+#include "qp/queue_pair.hpp"
+#include "qp/send_builder.hpp"
+
+#include <cerrno>
+#include <mutex>
+
+namespace softverbs {
+
+int check_bind(const queue_pair& qp, const ibv_mw* window, ibv_mw_type type,
+               const ibv_mw_bind_info& info) noexcept {
+  if (window == nullptr || window->type != type) return EINVAL;
+  if (window->context != qp.handle.qp_base.context) return EINVAL;
+  return info.mr == nullptr && (info.addr != 0 || info.length != 0) ? EINVAL : 0;
+}
+
+namespace verb {
+
+int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  auto& qp = *reinterpret_cast<queue_pair*>(handle);
+  const std::lock_guard send{qp.slot->send};
+  const std::uint64_t start = qp.sends.posted;
+  int error = 0;
+  for (; wr != nullptr; wr = wr->next) {
+    if (wr->opcode == IBV_WR_BIND_MW)
+      error = check_bind(qp, wr->bind_mw.mw, IBV_MW_TYPE_2, wr->bind_mw.bind_info);
+    if (error == 0) error = enqueue(qp, *wr);
+    if (error == 0) continue;
+    if (bad_wr != nullptr) *bad_wr = wr;
+    break;
+  }
+  if (qp.sends.posted != start) execute(qp);
+  return error;
+}
+
+int post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  auto& qp = *reinterpret_cast<queue_pair*>(handle);
+  int error = 0;
+  bool flush_now = false;
+  {
+    const std::lock_guard receive{qp.slot->receive};
+    const ibv_qp_state state = qp.state.load();
+    for (; wr != nullptr; wr = wr->next) {
+      error = qp.srq != nullptr || state == IBV_QPS_RESET ? EINVAL : qp.receives.push(*wr);
+      if (error == 0) continue;
+      if (bad_wr != nullptr) *bad_wr = wr;
+      break;
+    }
+    // In this order: whoever moves the QP to ERR after the look flushes what it finds queued.
+    flush_now = qp.state.load() == IBV_QPS_ERR && !qp.receives.empty();
+  }
+  if (flush_now) {
+    const std::lock_guard send{qp.slot->send};
+    const std::lock_guard receive{qp.slot->receive};
+    if (qp.state.load() == IBV_QPS_ERR) flush(qp);
+  }
+  return error;
+}
+
+int bind_mw(ibv_qp* handle, ibv_mw* mw, ibv_mw_bind* bind) {
+  auto& qp = *reinterpret_cast<queue_pair*>(handle);
+  if (int error = check_bind(qp, mw, IBV_MW_TYPE_1, bind->bind_info)) return error;
+  if (mw->pd != handle->pd) return EPERM;
+  if (bind->bind_info.mr != nullptr && bind->bind_info.mr->pd != mw->pd) return EPERM;
+  ibv_send_wr wr{};
+  wr.wr_id = bind->wr_id;
+  wr.opcode = IBV_WR_BIND_MW;
+  wr.send_flags = bind->send_flags;
+  wr.bind_mw = {mw, ibv_inc_rkey(mw->rkey), bind->bind_info};
+  const std::lock_guard send{qp.slot->send};
+  if (int error = enqueue(qp, wr)) return error;
+  mw->rkey = wr.bind_mw.rkey;  // Before anybody can see the completion.
+  execute(qp);
+  return 0;
+}
+
+}  // namespace verb
+}  // namespace softverbs

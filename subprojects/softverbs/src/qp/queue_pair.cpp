@@ -1,0 +1,223 @@
+#include "qp/queue_pair.hpp"
+
+#include "object/context.hpp"
+#include "object/soft_verbs.hpp"
+#include "qp/send_builder.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <new>
+
+namespace softverbs {
+namespace {
+
+/// Queue pairs of this process, whatever context they belong to; limits().max_qp bounds it.
+std::atomic<int> queue_pairs{0};
+
+constexpr std::uint64_t datagram_operations = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+constexpr std::uint64_t unreliable_operations =
+    datagram_operations | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_WRITE |
+    IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
+constexpr std::uint64_t reliable_operations = unreliable_operations | IBV_QP_EX_WITH_RDMA_READ |
+                                              IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+                                              IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+
+std::uint64_t operations_of(ibv_qp_type type) {
+  switch (type) {
+    case IBV_QPT_RC: return reliable_operations;
+    case IBV_QPT_UC: return unreliable_operations;
+    case IBV_QPT_UD: return datagram_operations;
+    default: return 0;
+  }
+}
+
+int check_capabilities(const ibv_qp_cap& cap) {
+  const auto& device = limits();
+  const auto wrs_max = static_cast<std::uint32_t>(device.max_qp_wr);
+  const auto list_max = std::min(static_cast<std::uint32_t>(device.max_sge), sges_max);
+  const bool fits = cap.max_send_wr <= wrs_max && cap.max_recv_wr <= wrs_max &&
+                    cap.max_send_sge <= list_max && cap.max_recv_sge <= list_max &&
+                    cap.max_inline_data <= inline_bytes_max;
+  return fits ? 0 : EINVAL;
+}
+
+int check(const ibv_pd* pd, const ibv_qp_init_attr& attr) {
+  if (operations_of(attr.qp_type) == 0) return EOPNOTSUPP;
+  if (pd == nullptr || attr.send_cq == nullptr || attr.recv_cq == nullptr) return EINVAL;
+  if (attr.send_cq->context != pd->context || attr.recv_cq->context != pd->context) return EINVAL;
+  if (attr.srq != nullptr && (attr.srq->context != pd->context || attr.qp_type == IBV_QPT_UC))
+    return EINVAL;
+  return check_capabilities(attr.cap);
+}
+
+/// All but its number and its place in the slot.
+std::unique_ptr<queue_pair> make(ibv_pd& pd, const ibv_qp_init_attr& attr) {
+  const ibv_qp_cap& cap = attr.cap;
+  std::unique_ptr<queue_pair> qp{new queue_pair{
+      .handle = {},
+      .home = soft(pd.context).home,
+      .slot = nullptr,
+      .send_cq = reinterpret_cast<completion_queue*>(attr.send_cq),
+      .receive_cq = reinterpret_cast<completion_queue*>(attr.recv_cq),
+      .srq = reinterpret_cast<shared_receive_queue*>(attr.srq),
+      .init = attr,
+      .peer = {},
+      .sends = {cap.max_send_wr, cap.max_send_sge, cap.max_inline_data, 0},
+      .receives = {cap.max_recv_wr, cap.max_recv_sge},
+      .requester = {},
+      .responder = {},
+  }};
+  ibv_qp& handle = qp->handle.qp_base;
+  handle.context = pd.context;
+  handle.qp_context = attr.qp_context;
+  handle.pd = &pd;
+  handle.send_cq = attr.send_cq;
+  handle.recv_cq = attr.recv_cq;
+  handle.srq = attr.srq;
+  handle.state = IBV_QPS_RESET;
+  handle.qp_type = attr.qp_type;
+  ::pthread_mutex_init(&handle.mutex, nullptr);
+  ::pthread_cond_init(&handle.cond, nullptr);
+  return qp;
+}
+
+/// Gives the queue pair its number; 0 when there is none left.
+std::uint32_t settle(queue_pair& qp) {
+  const std::uint32_t qpn = qp.home->allocate_qpn();
+  if (qpn == 0) return 0;
+  qp.handle.qp_base.qp_num = qp.handle.qp_base.handle = qpn;
+  qp.slot = qp.home->find(qpn);
+  const std::lock_guard send{qp.slot->send};
+  const std::lock_guard receive{qp.slot->receive};
+  // Indices go on where the last queue pair of this slot stopped.
+  qp.sends.posted = qp.sends.next = qp.sends.completed = qp.slot->released.load();
+  qp.slot->qp = &qp;
+  return qpn;
+}
+
+void count_users(queue_pair& qp, bool attach) {
+  const auto change = attach ? 1u : ~0u;
+  qp.send_cq->users.fetch_add(change);
+  qp.receive_cq->users.fetch_add(change);
+  if (qp.srq != nullptr) qp.srq->users.fetch_add(change);
+}
+
+ibv_qp* fail(int error) {
+  errno = error;
+  return nullptr;
+}
+
+/// `operations` are what ibv_wr_* may do; `extended`: whether the program asked for them.
+ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr attr, ibv_qp_cap& granted, bool extended,
+               std::uint64_t operations) {
+  // ibv_create_qp(3): these are ignored when there is an SRQ.
+  if (attr.srq != nullptr) attr.cap.max_recv_wr = attr.cap.max_recv_sge = 0;
+  if (int error = check(pd, attr)) return fail(error);
+  if ((operations & ~operations_of(attr.qp_type)) != 0) return fail(EOPNOTSUPP);
+  if (queue_pairs.fetch_add(1) >= limits().max_qp) {
+    queue_pairs.fetch_sub(1);
+    return fail(ENOMEM);
+  }
+  std::unique_ptr<queue_pair> qp;
+  try {
+    qp = make(*pd, attr);
+  } catch (const std::bad_alloc&) {
+  }
+  if (qp == nullptr || settle(*qp) == 0) {
+    queue_pairs.fetch_sub(1);
+    return fail(ENOMEM);
+  }
+  qp->send_ops = operations;
+  if (extended) set_wr_api(*qp);
+  count_users(*qp, true);
+  granted = attr.cap;
+  return &qp.release()->handle.qp_base;
+}
+
+/// Nobody finds it any more, and no completion of it frees places of the slot's next queue pair.
+void unsettle(queue_pair& qp) {
+  {
+    const std::lock_guard send{qp.slot->send};
+    const std::lock_guard receive{qp.slot->receive};
+    release_all(qp);
+    qp.slot->qp = nullptr;
+  }
+  const std::uint32_t qpn = qp.handle.qp_base.qp_num;
+  qp.home->wake_at(qpn, clock::time_point::max());
+  qp.home->free_qpn(qpn);
+}
+
+/// Unread events about it are dropped; the ones that the program has read, it must acknowledge.
+void await_acknowledgements(ibv_qp& handle) {
+  const std::uint32_t read = soft(handle.context).async.forget(&handle);
+  ::pthread_mutex_lock(&handle.mutex);
+  while (handle.events_completed != read) ::pthread_cond_wait(&handle.cond, &handle.mutex);
+  ::pthread_mutex_unlock(&handle.mutex);
+  ::pthread_cond_destroy(&handle.cond);
+  ::pthread_mutex_destroy(&handle.mutex);
+}
+
+}  // namespace
+
+void release_all(queue_pair& qp) noexcept {
+  const std::lock_guard lock{qp.send_cq->mutex};
+  for (completion& entry : qp.send_cq->ring)
+    if (entry.released == &qp.slot->released) entry.released = nullptr;
+  qp.sends.next = qp.sends.completed = qp.sends.posted;
+  qp.slot->released.store(qp.sends.posted);
+}
+
+namespace verb {
+
+ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
+  return create(pd, *attr, attr->cap, false, 0);
+}
+
+ibv_qp* create_qp_ex(ibv_context* ctx, ibv_qp_init_attr_ex* attr) {
+  constexpr std::uint32_t known = (IBV_QP_INIT_ATTR_SEND_OPS_FLAGS << 1) - 1;
+  constexpr std::uint32_t served =
+      IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  if ((attr->comp_mask & ~known) != 0) return fail(EINVAL);
+  if ((attr->comp_mask & ~served) != 0) return fail(EOPNOTSUPP);
+  if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attr->create_flags != 0)
+    return fail(EOPNOTSUPP);
+  if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attr->pd == nullptr ||
+      attr->pd->context != ctx)
+    return fail(EINVAL);
+  const bool extended = (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
+  const ibv_qp_init_attr base{attr->qp_context, attr->send_cq, attr->recv_cq,   attr->srq,
+                              attr->cap,        attr->qp_type, attr->sq_sig_all};
+  return create(attr->pd, base, attr->cap, extended, extended ? attr->send_ops_flags : 0);
+}
+
+int destroy_qp(ibv_qp* handle) {
+  const std::unique_ptr<queue_pair> qp{reinterpret_cast<queue_pair*>(handle)};
+  unsettle(*qp);
+  await_acknowledgements(*handle);
+  count_users(*qp, false);
+  queue_pairs.fetch_sub(1);
+  return 0;
+}
+
+int query_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) {
+  auto& qp = *reinterpret_cast<queue_pair*>(handle);
+  const std::lock_guard send{qp.slot->send};
+  const std::lock_guard receive{qp.slot->receive};
+  *attr = qp.attr;
+  attr->qp_state = attr->cur_qp_state = qp.state.load();
+  attr->sq_psn = qp.requester.psn;
+  attr->rq_psn = qp.responder.psn;
+  attr->cap = qp.init.cap;
+  *init_attr = qp.init;
+  if ((mask & IBV_QP_STATE) != 0) handle->state = attr->qp_state;
+  return 0;
+}
+
+ibv_qp_ex* qp_to_qp_ex(ibv_qp* handle) {
+  auto& qp = *reinterpret_cast<queue_pair*>(handle);
+  return qp.handle.wr_start != nullptr ? &qp.handle : nullptr;
+}
+
+}  // namespace verb
+}  // namespace softverbs

@@ -1,0 +1,35 @@
+#pragma once
+
+#include "qp/queue_pair.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+// Builds a request in its place of the send ring; what ibv_post_send and ibv_wr_* share. All are
+// called under slot->send; open_request() first, the others on the request that it opened. They
+// return 0, or the errno value of the verb. Whoever gets one takes the request back:
+// --sends.posted.
+
+namespace softverbs {
+
+inline constexpr std::uint32_t qpn_max = 0xffffff;
+inline constexpr std::uint32_t qkey_controlled = 0x80000000;
+
+int open_request(queue_pair& qp, ibv_wr_opcode opcode, std::uint64_t wr_id,
+                 unsigned flags) noexcept;
+int set_gather_list(queue_pair& qp, std::span<const ibv_sge> list) noexcept;
+/// Then append_inline() for each piece.
+int begin_inline(queue_pair& qp) noexcept;
+int append_inline(queue_pair& qp, const void* bytes, std::size_t size) noexcept;
+/// UD: the address is copied, the handle may be destroyed after the post.
+int set_datagram(queue_pair& qp, const ibv_ah* ah, std::uint32_t remote_qpn,
+                 std::uint32_t remote_qkey) noexcept;
+/// Whether `window` is of the `type` that this way of binding is for, and what it is bound to.
+int check_bind(const queue_pair& qp, const ibv_mw* window, ibv_mw_type type,
+               const ibv_mw_bind_info& info) noexcept;
+
+/// Fills the ibv_wr_* functions of the handle; what `send_ops` does not name answers EINVAL.
+void set_wr_api(queue_pair& qp) noexcept;
+
+}  // namespace softverbs

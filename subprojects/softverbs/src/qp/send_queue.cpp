@@ -1,0 +1,194 @@
+#include "object/address_handle.hpp"
+#include "qp/queue_pair.hpp"
+#include "qp/send_builder.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+
+namespace softverbs {
+
+send_ring::send_ring(std::uint32_t requests_max, std::uint32_t list_max, std::uint32_t inline_max,
+                     std::uint64_t start)
+    : posted{start},
+      next{start},
+      completed{start},
+      capacity_{requests_max},
+      places_{std::bit_ceil(std::uint64_t{requests_max})},
+      sges_max_{list_max},
+      inline_max_{inline_max},
+      requests_{std::make_unique<send_request[]>(places_)},
+      sges_{std::make_unique_for_overwrite<ibv_sge[]>(places_ * list_max)},
+      inline_{std::make_unique_for_overwrite<std::byte[]>(places_ * inline_max)} {}
+
+send_request& send_ring::at(std::uint64_t index) noexcept {
+  return requests_[index & (places_ - 1)];
+}
+ibv_sge* send_ring::sges(std::uint64_t index) noexcept {
+  return &sges_[(index & (places_ - 1)) * sges_max_];
+}
+std::byte* send_ring::inline_bytes(std::uint64_t index) noexcept {
+  return &inline_[(index & (places_ - 1)) * inline_max_];
+}
+
+namespace {
+
+constexpr unsigned known_flags =
+    IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
+
+constexpr unsigned bit(ibv_wr_opcode opcode) { return 1u << opcode; }
+constexpr unsigned datagram_opcodes = bit(IBV_WR_SEND) | bit(IBV_WR_SEND_WITH_IMM);
+constexpr unsigned inline_opcodes = datagram_opcodes | bit(IBV_WR_SEND_WITH_INV) |
+                                    bit(IBV_WR_RDMA_WRITE) | bit(IBV_WR_RDMA_WRITE_WITH_IMM);
+constexpr unsigned unreliable_opcodes =
+    inline_opcodes | bit(IBV_WR_LOCAL_INV) | bit(IBV_WR_BIND_MW);
+constexpr unsigned reliable_opcodes = unreliable_opcodes | bit(IBV_WR_RDMA_READ) |
+                                      bit(IBV_WR_ATOMIC_CMP_AND_SWP) |
+                                      bit(IBV_WR_ATOMIC_FETCH_AND_ADD);
+
+bool has(unsigned opcodes, ibv_wr_opcode opcode) {
+  return static_cast<unsigned>(opcode) < 32 && (opcodes & bit(opcode)) != 0;
+}
+
+unsigned opcodes_of(ibv_qp_type type) {
+  switch (type) {
+    case IBV_QPT_RC: return reliable_opcodes;
+    case IBV_QPT_UC: return unreliable_opcodes;
+    default: return datagram_opcodes;
+  }
+}
+
+/// Posting needs a way to the peer, or a state in which the request will be flushed.
+bool accepts_sends(ibv_qp_state state) {
+  return state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE ||
+         state == IBV_QPS_ERR;
+}
+
+/// Longer than any message may be: execution then refuses it, as it does every one above the limit.
+std::uint32_t saturated(std::uint64_t bytes) {
+  return static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(bytes, std::numeric_limits<std::uint32_t>::max()));
+}
+
+}  // namespace
+
+int open_request(queue_pair& qp, ibv_wr_opcode opcode, std::uint64_t wr_id,
+                 unsigned flags) noexcept {
+  if (!accepts_sends(qp.state.load(std::memory_order_relaxed))) return EINVAL;
+  if (!has(opcodes_of(qp.init.qp_type), opcode)) return EINVAL;
+  if ((flags & ~known_flags) != 0) return EINVAL;
+  if ((flags & IBV_SEND_INLINE) != 0 && !has(inline_opcodes, opcode)) return EINVAL;
+  send_ring& ring = qp.sends;
+  if (ring.posted - qp.slot->released.load(std::memory_order_acquire) >= ring.capacity())
+    return ENOMEM;
+  send_request& request = ring.at(ring.posted++);
+  request = {};
+  request.wr_id = wr_id;
+  request.opcode = opcode;
+  request.flags = flags;
+  return 0;
+}
+
+int set_gather_list(queue_pair& qp, std::span<const ibv_sge> list) noexcept {
+  if (list.size() > qp.init.cap.max_send_sge) return EINVAL;
+  const std::uint64_t index = qp.sends.posted - 1;
+  send_request& request = qp.sends.at(index);
+  std::uint64_t length = 0;
+  for (const ibv_sge& sge : list) length += sge.length;
+  std::copy(list.begin(), list.end(), qp.sends.sges(index));
+  request.sge_count = static_cast<std::uint32_t>(list.size());
+  request.length = saturated(length);
+  request.inlined = false;
+  return 0;
+}
+
+int begin_inline(queue_pair& qp) noexcept {
+  send_request& request = qp.sends.at(qp.sends.posted - 1);
+  if (!has(inline_opcodes, request.opcode)) return EINVAL;
+  request.inlined = true;
+  request.sge_count = 0;
+  request.length = 0;
+  return 0;
+}
+
+int append_inline(queue_pair& qp, const void* bytes, std::size_t size) noexcept {
+  const std::uint64_t index = qp.sends.posted - 1;
+  send_request& request = qp.sends.at(index);
+  if (size > qp.init.cap.max_inline_data - request.length) return EINVAL;
+  if (size != 0) std::memcpy(qp.sends.inline_bytes(index) + request.length, bytes, size);
+  request.length += static_cast<std::uint32_t>(size);
+  return 0;
+}
+
+int set_datagram(queue_pair& qp, const ibv_ah* ah, std::uint32_t remote_qpn,
+                 std::uint32_t remote_qkey) noexcept {
+  if (ah == nullptr || ah->pd != qp.handle.qp_base.pd || remote_qpn > qpn_max) return EINVAL;
+  const auto& address = *reinterpret_cast<const address_handle*>(ah);
+  // A Q_Key with its high bit set asks for the QP's own (IBTA vol. 1, 10.2.5).
+  const bool own_qkey = (remote_qkey & qkey_controlled) != 0;
+  qp.sends.at(qp.sends.posted - 1).datagram = {.gid = address.gid,
+                                               .source_gid = address.source_gid,
+                                               .to = qp.home->resolve(address.gid, remote_qpn),
+                                               .qpn = remote_qpn,
+                                               .qkey = own_qkey ? qp.attr.qkey : remote_qkey};
+  return 0;
+}
+
+namespace {
+
+/// What the work request brings besides its data; the fields depend on the opcode.
+int set_operation(queue_pair& qp, const ibv_send_wr& wr) noexcept {
+  send_request& request = qp.sends.at(qp.sends.posted - 1);
+  switch (wr.opcode) {
+    case IBV_WR_SEND_WITH_IMM: request.immediate = wr.imm_data; break;
+    case IBV_WR_SEND_WITH_INV:
+    case IBV_WR_LOCAL_INV: request.immediate = wr.invalidate_rkey; break;
+    case IBV_WR_BIND_MW:
+      request.bind = {wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info};
+      break;
+    case IBV_WR_RDMA_WRITE_WITH_IMM: request.immediate = wr.imm_data; [[fallthrough]];
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_READ:
+      request.remote_address = wr.wr.rdma.remote_addr;
+      request.rkey = wr.wr.rdma.rkey;
+      break;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      request.remote_address = wr.wr.atomic.remote_addr;
+      request.rkey = wr.wr.atomic.rkey;
+      request.operand[0] = wr.wr.atomic.compare_add;
+      request.operand[1] = wr.wr.atomic.swap;
+      break;
+    default: break;
+  }
+  if (qp.init.qp_type != IBV_QPT_UD) return 0;
+  return set_datagram(qp, wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey);
+}
+
+int set_data(queue_pair& qp, const ibv_send_wr& wr) noexcept {
+  if (wr.opcode == IBV_WR_LOCAL_INV || wr.opcode == IBV_WR_BIND_MW) return 0;
+  if (wr.num_sge < 0) return EINVAL;
+  const std::span<const ibv_sge> list{wr.sg_list, static_cast<std::size_t>(wr.num_sge)};
+  if ((wr.send_flags & IBV_SEND_INLINE) == 0) return set_gather_list(qp, list);
+  // Inline bytes are gathered now, so the length of the list is bounded by the QP's as well.
+  if (list.size() > qp.init.cap.max_send_sge) return EINVAL;
+  if (int error = begin_inline(qp)) return error;
+  for (const ibv_sge& sge : list)
+    if (int error = append_inline(qp, reinterpret_cast<const void*>(sge.addr), sge.length))
+      return error;
+  return 0;
+}
+
+}  // namespace
+
+int enqueue(queue_pair& qp, const ibv_send_wr& wr) noexcept {
+  if (int error = open_request(qp, wr.opcode, wr.wr_id, wr.send_flags)) return error;
+  int error = set_operation(qp, wr);
+  if (error == 0) error = set_data(qp, wr);
+  if (error != 0) --qp.sends.posted;
+  return error;
+}
+
+}  // namespace softverbs
