@@ -39,12 +39,12 @@ inline constexpr std::size_t strays_max = 2;  ///< requesters of one QP number t
 
 /// A QP number's place. Type-stable: its locks outlive the queue pairs that come and go in it.
 struct alignas(64) qp_slot {
-  std::mutex send;           ///< the send queue and its requester
-  std::mutex receive;        ///< the responder and the receive queue
-  queue_pair* qp = nullptr;  ///< changes only under both
+  std::mutex send;                                ///< the send queue and its requester
+  std::mutex receive;                             ///< the responder and the receive queue
+  queue_pair* qp = nullptr;                       ///< changes only under both
+  std::array<stray_answer, strays_max> strays{};  ///< under `receive`
   /// How far completions of this slot's send queue were polled; grows for ever, across queue pairs.
   std::atomic<std::uint64_t> released{0};
-  std::array<stray_answer, strays_max> strays{};  ///< under `receive`
   // Of node::kick and node::wake_at, under the node's list lock:
   bool kicked = false;
   clock::time_point deadline = clock::time_point::max();

@@ -1,12 +1,8 @@
 #include "qp/data_path.hpp"
 
-#include <thread>
-
 namespace softverbs {
 namespace {
 
-constexpr std::uint32_t key_variant_bits = 8;
-constexpr std::uint32_t variant_mask = (1u << key_variant_bits) - 1;
 constexpr unsigned window_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                          IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
 constexpr unsigned needs_local_write = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
@@ -40,7 +36,7 @@ bool open_window(queue_pair& qp, const send_request& request, key_grant& grant) 
   grant.iova = zero_based ? 0 : info.addr;
   grant.base = pin.address();
   grant.length = info.length;
-  grant.parent = info.mr->lkey >> key_variant_bits;
+  grant.parent = info.mr->lkey >> variant_bits;
   return true;
 }
 
@@ -53,15 +49,6 @@ bool peek(key_slot& slot, std::uint32_t key, key_grant& grant) noexcept {
   return true;
 }
 
-/// After this nobody reaches memory through the window. Several may try at once; one is first.
-bool close_window(key_table& keys, key_slot& window, std::uint32_t key) noexcept {
-  key_grant grant;
-  if (!peek(window, key, grant) || !window.key.compare_exchange_strong(key, 0)) return false;
-  while (window.pins.load() != 0) std::this_thread::yield();
-  keys.slot_of(grant.parent << key_variant_bits)->windows.fetch_sub(1);
-  return true;
-}
-
 next_step failed(queue_pair& qp) noexcept { return fail(qp, IBV_WC_MW_BIND_ERR); }
 
 next_step bind_type_1(queue_pair& qp, const send_request& request) noexcept {
@@ -71,8 +58,8 @@ next_step bind_type_1(queue_pair& qp, const send_request& request) noexcept {
   // A window of no length opens nothing: that is how type 1 is unbound.
   const bool opens = request.bind.info.length != 0;
   if (opens && !open_window(qp, request, grant)) return failed(qp);
-  if (key_slot* window = keys.slot_of(request.bind.new_rkey))
-    close_window(keys, *window, window->key.load());
+  if (const key_slot* window = keys.slot_of(request.bind.new_rkey))
+    keys.revoke(window->key.load(std::memory_order_acquire));
   if (opens) keys.grant(request.bind.new_rkey, grant);
   return succeed(qp);
 }
@@ -103,9 +90,11 @@ bool invalidate_key(queue_pair& qp, std::uint32_t rkey) noexcept {
   key_table& keys = qp.home->keys();
   key_slot* window = keys.slot_of(rkey);
   key_grant grant;
-  return window != nullptr && peek(*window, rkey, grant) && grant.kind == key_kind::window_type_2 &&
-         grant.pd == qp.handle.qp_base.pd && grant.qpn == number_of(qp) &&
-         close_window(keys, *window, rkey);
+  const bool ours = window != nullptr && peek(*window, rkey, grant) &&
+                    grant.kind == key_kind::window_type_2 && grant.pd == qp.handle.qp_base.pd &&
+                    grant.qpn == number_of(qp);
+  if (ours) keys.revoke(rkey);
+  return ours;
 }
 
 next_step invalidate(queue_pair& qp, send_request& request) noexcept {
