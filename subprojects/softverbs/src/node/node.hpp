@@ -44,11 +44,22 @@ constexpr std::uint16_t slot_of(std::uint32_t qpn) {
 
 using clock = std::chrono::steady_clock;
 
+/// An ack (`nak` none) or NAK that no queue pair is there to send any more.
+struct stray_answer {
+  link* to = nullptr;  ///< null: nothing
+  std::uint32_t generation = 0;
+  std::uint32_t requester = 0;
+  std::uint32_t psn = 0;
+  nak_code nak = nak_code::none;
+};
+inline constexpr std::size_t strays_max = 2;  ///< requesters of one QP number that is not there
+
 /// A QP number's place. Type-stable: its locks outlive the queue pairs that come and go in it.
 struct alignas(64) qp_slot {
-  std::mutex send;           ///< the send queue and its requester
-  std::mutex receive;        ///< the responder and the receive queue
-  queue_pair* qp = nullptr;  ///< changes only under both
+  std::mutex send;                                ///< the send queue and its requester
+  std::mutex receive;                             ///< the responder and the receive queue
+  queue_pair* qp = nullptr;                       ///< changes only under both
+  std::array<stray_answer, strays_max> strays{};  ///< under `receive`
   /// How far completions of this slot's send queue were polled; grows for ever, across queue pairs.
   std::atomic<std::uint64_t> released{0};
   bool kicked = false;  ///< is on the node's list; under its lock

@@ -82,6 +82,7 @@ struct requester_state {
   std::uint32_t retries_left = 0;
   std::uint32_t rnr_retries_left = 0;
   clock::time_point wait_until{};  ///< RNR or retry: nothing is sent before
+  bool unanswered = false;         ///< it is silence that is waited out: then one retry is spent
   link* way = nullptr;             ///< null for a peer in this process
   std::uint32_t way_generation = 0;
   bool failed = false;  ///< a request ended in an error: the rest flushes
@@ -103,6 +104,8 @@ struct responder_state {
   std::uint32_t psn = 0;     ///< expected
   std::uint32_t offset = 0;  ///< bytes taken of the message in progress
   bool in_message = false;
+  frame_kind message_kind{};  ///< of the message in progress, as its first segment said
+  std::uint32_t message_bytes = 0;
   bool waits_for_resend = false;  ///< after a NAK: all but `psn` is dropped silently
   receive_request request{};      ///< of the SEND in progress (its sges are copied to request_sges)
   std::array<ibv_sge, sges_max> request_sges{};
@@ -112,8 +115,10 @@ struct responder_state {
   std::uint64_t answers_tail = 0;
   bool ack_due = false;
   std::uint32_t ack_psn = 0;
-  nak_code nak_due = nak_code::none;  ///< sent after the answers before it
+  nak_code nak_due = nak_code::none;  ///< sent after the answers and the ack before it
   std::uint32_t nak_psn = 0;
+  link* way = nullptr;  ///< where the last request came from: answers go there
+  std::uint32_t way_generation = 0;
   bool established = false;  ///< IBV_EVENT_COMM_EST was raised
 };
 
@@ -182,6 +187,10 @@ struct reply {
   bool source_fault = false;   ///< the requester's own memory was gone: its LOC_PROT_ERR
 };
 reply respond(node& home, const local_piece& piece) noexcept;
+
+/// answers.cpp: before this QP is reset or destroyed, under both locks: what it owes to a requester
+/// elsewhere becomes the slot's to send, so that nobody waits for ever.
+void leave_answers(queue_pair& qp) noexcept;
 
 /// flush.cpp: to ERR from either side. Callable under `send` or `receive`, or both.
 void enter_error(queue_pair& qp) noexcept;

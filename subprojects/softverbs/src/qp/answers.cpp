@@ -1,0 +1,231 @@
+#include "node/upcalls.hpp"
+#include "qp/data_path.hpp"
+
+namespace softverbs {
+namespace {
+
+/// Nobody is kicked when there is no room for an answer: the link asks again by itself.
+constexpr std::uint32_t nobody = 0;
+
+frame_header answer_header(frame_kind kind, std::uint32_t from_qpn, std::uint32_t to_qpn,
+                           std::uint32_t psn) noexcept {
+  frame_header header{};
+  header.kind = kind;
+  header.transport = service::rc;
+  header.source_qpn = from_qpn;
+  header.destination_qpn = to_qpn;
+  header.psn = psn;
+  return header;
+}
+
+/// A frame that is a header alone. False: no room. A link that is down wants no answers.
+bool send_bare(link& to, const frame_header& header) noexcept {
+  const sent result = to.reserve(header, nobody).result;
+  if (result == sent::yes) to.commit();
+  return result != sent::full;
+}
+
+bool send_nak(link& to, std::uint32_t from_qpn, std::uint32_t to_qpn, std::uint32_t psn,
+              nak_code why, std::uint32_t rnr_timer) noexcept {
+  frame_header header = answer_header(frame_kind::nak, from_qpn, to_qpn, psn);
+  header.nak = why;
+  header.immediate = rnr_timer;
+  return send_bare(to, header);
+}
+
+bool send_strays(qp_slot& slot, link& to, std::uint32_t local_qpn) noexcept {
+  for (stray_answer& stray : slot.strays) {
+    if (stray.to != &to) continue;
+    const bool gone =
+        stray.generation != to.generation() ||
+        (stray.nak == nak_code::none
+             ? send_bare(to, answer_header(frame_kind::ack, local_qpn, stray.requester, stray.psn))
+             : send_nak(to, local_qpn, stray.requester, stray.psn, stray.nak, 0));
+    if (!gone) return false;
+    stray = {};
+  }
+  return true;
+}
+
+void keep_stray(qp_slot& slot, const stray_answer& answer) noexcept {
+  for (stray_answer& place : slot.strays) {
+    if (place.to != nullptr && place.generation == place.to->generation()) continue;
+    place = answer;
+    return;
+  }
+}
+
+/// The answer at the head fails: it is a NAK, and nothing after it counts.
+void answer_with_nak(responder_state& state, std::uint32_t psn, nak_code why) noexcept {
+  state.nak_due = why;
+  state.nak_psn = psn;
+  state.ack_due = false;
+  state.answers_head = state.answers_tail;
+}
+
+enum class progress : std::uint8_t { done, no_room, failed };
+
+progress send_read_response(queue_pair& qp, link& to, pending_answer& answer) noexcept {
+  frame_header header =
+      answer_header(frame_kind::read_response, number_of(qp), qp.attr.dest_qp_num, answer.psn);
+  header.message_bytes = answer.bytes;
+  do {
+    header.offset = answer.offset;
+    header.payload_bytes =
+        std::min(answer.bytes - answer.offset, static_cast<std::uint32_t>(segment_bytes_max));
+    const link::frame_room room = to.reserve(header, nobody);
+    if (room.result == sent::full) return progress::no_room;
+    if (room.result == sent::down) return progress::done;
+    pinned pin;
+    if (header.payload_bytes != 0 &&
+        (pin_remote(qp, answer.rkey, answer.remote_address, answer.bytes, IBV_ACCESS_REMOTE_READ,
+                    pin) != key_error::none ||
+         !guarded_copy(room.payload, pin.address() + answer.offset, header.payload_bytes))) {
+      to.cancel();
+      return progress::failed;
+    }
+    to.commit();
+    answer.offset += header.payload_bytes;
+  } while (answer.offset < answer.bytes);
+  return progress::done;
+}
+
+progress send_atomic_response(queue_pair& qp, link& to, const pending_answer& answer) noexcept {
+  frame_header header =
+      answer_header(frame_kind::atomic_response, number_of(qp), qp.attr.dest_qp_num, answer.psn);
+  header.message_bytes = answer.bytes;
+  header.operand[0] = answer.previous;
+  return send_bare(to, header) ? progress::done : progress::no_room;
+}
+
+/// READs and atomics, in order. False: no room.
+bool send_data(queue_pair& qp, link& to) noexcept {
+  responder_state& state = qp.responder;
+  while (state.answers_head != state.answers_tail) {
+    pending_answer& answer = state.answers[state.answers_head % rd_atomic_max];
+    // An error that no NAK tells of: hardware would be silent.
+    const bool gone =
+        qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR && state.nak_due == nak_code::none;
+    if (gone) {
+      answer_with_nak(state, answer.psn, nak_code::dropped);
+      return true;
+    }
+    switch (answer.kind == frame_kind::read ? send_read_response(qp, to, answer)
+                                            : send_atomic_response(qp, to, answer)) {
+      case progress::no_room: return false;
+      case progress::done: ++state.answers_head; break;
+      case progress::failed:
+        answer_with_nak(state, answer.psn, nak_code::remote_access);
+        raise(qp, IBV_EVENT_QP_ACCESS_ERR);
+        enter_error(qp);
+        return true;
+    }
+  }
+  return true;
+}
+
+bool send_due(queue_pair& qp, link& to) noexcept {
+  responder_state& state = qp.responder;
+  if (!send_data(qp, to)) return false;
+  const std::uint32_t requester = qp.attr.dest_qp_num;
+  if (state.ack_due) {
+    if (!send_bare(to, answer_header(frame_kind::ack, number_of(qp), requester, state.ack_psn)))
+      return false;
+    state.ack_due = false;
+  }
+  if (state.nak_due != nak_code::none) {
+    if (!send_nak(to, number_of(qp), requester, state.nak_psn, state.nak_due,
+                  qp.attr.min_rnr_timer))
+      return false;
+    state.nak_due = nak_code::none;
+  }
+  return true;
+}
+
+void owe_data(responder_state& state, const frame_header& header, const reply& answer) noexcept {
+  state.ack_due = false;  // Its answer acknowledges all before it.
+  state.answers[state.answers_tail++ % rd_atomic_max] = {.kind = header.kind,
+                                                         .psn = header.psn,
+                                                         .rkey = header.rkey,
+                                                         .remote_address = header.remote_address,
+                                                         .bytes = header.message_bytes,
+                                                         .offset = 0,
+                                                         .previous = answer.previous};
+}
+
+}  // namespace
+
+void owe(queue_pair& qp, const incoming& piece, const reply& answer) noexcept {
+  const frame_header& header = piece.header;
+  responder_state& state = qp.responder;
+  state.way = piece.from;
+  state.way_generation = piece.from->generation();
+  if (answer.nak == nak_code::none) {
+    if ((header.flags & frame_flag::last) == 0) return;
+    if (header.kind == frame_kind::send || header.kind == frame_kind::write) {
+      state.ack_due = true;
+      state.ack_psn = header.psn;
+    } else {
+      owe_data(state, header, answer);
+    }
+  } else {
+    // What followed a request that was not taken comes again with it.
+    const bool follows = state.waits_for_resend && psn_distance(state.psn, header.psn) >= 0;
+    if (answer.nak == nak_code::dropped && follows) return;
+    state.waits_for_resend = answer.nak == nak_code::rnr || answer.nak == nak_code::dropped;
+    state.nak_due = answer.nak;
+    state.nak_psn = header.psn;
+  }
+  piece.from->answer_later(number_of(qp));
+}
+
+void turn_away(qp_slot& slot, link& from, const frame_header& header) noexcept {
+  constexpr std::uint8_t ends = frame_flag::first | frame_flag::last;
+  if (header.transport != service::rc || (header.flags & ends) == 0) return;
+  if (send_nak(from, header.destination_qpn, header.source_qpn, header.psn, nak_code::dropped, 0))
+    return;
+  keep_stray(slot, {.to = &from,
+                    .generation = from.generation(),
+                    .requester = header.source_qpn,
+                    .psn = header.psn,
+                    .nak = nak_code::dropped});
+  from.answer_later(header.destination_qpn);
+}
+
+void leave_answers(queue_pair& qp) noexcept {
+  responder_state& state = qp.responder;
+  if (state.way == nullptr) return;
+  stray_answer left{.to = state.way,
+                    .generation = state.way_generation,
+                    .requester = qp.attr.dest_qp_num,
+                    .psn = 0,
+                    .nak = nak_code::none};
+  if (state.answers_head != state.answers_tail) {
+    left.psn = state.answers[state.answers_head % rd_atomic_max].psn;
+    left.nak = nak_code::dropped;
+    keep_stray(*qp.slot, left);
+    return;
+  }
+  if (state.ack_due) {
+    left.psn = state.ack_psn;
+    keep_stray(*qp.slot, left);
+  }
+  if (state.nak_due != nak_code::none) {
+    left.psn = state.nak_psn;
+    left.nak = state.nak_due;
+    keep_stray(*qp.slot, left);
+  }
+}
+
+bool send_answers(node& home, link& to, std::uint32_t local_qpn) noexcept {
+  qp_slot* slot = home.find(local_qpn);
+  if (slot == nullptr) return true;
+  std::lock_guard lock{slot->receive};
+  if (!send_strays(*slot, to, local_qpn)) return false;
+  queue_pair* qp = slot->qp;
+  if (qp == nullptr || qp->responder.way != &to || qp->responder.way_generation != to.generation())
+    return true;
+  return send_due(*qp, to);
+}
+
+}  // namespace softverbs

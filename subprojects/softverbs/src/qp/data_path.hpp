@@ -1,0 +1,177 @@
+#pragma once
+
+#include "memory/guarded_copy.hpp"
+#include "object/context.hpp"
+#include "qp/queue_pair.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+// What the files of the data path share with each other, and with nobody else.
+
+namespace softverbs {
+
+/// A peer in this process gets a message in pieces of this size; locks and pins last one piece.
+inline constexpr std::uint32_t piece_bytes_max = 256 * 1024;
+
+[[nodiscard]] inline std::uint32_t number_of(const queue_pair& qp) noexcept {
+  return qp.handle.qp_base.qp_num;
+}
+
+[[nodiscard]] inline service service_of(const queue_pair& qp) noexcept {
+  switch (qp.init.qp_type) {
+    case IBV_QPT_RC: return service::rc;
+    case IBV_QPT_UC: return service::uc;
+    default: return service::ud;
+  }
+}
+
+/// PSNs that a message takes: one for each packet of the path's MTU, at least one.
+[[nodiscard]] inline std::uint32_t packets_of(const queue_pair& qp, std::uint32_t bytes) noexcept {
+  constexpr unsigned shift_of_mtu_zero = 7;  // IBV_MTU_256 is 1.
+  const unsigned shift = shift_of_mtu_zero + static_cast<unsigned>(qp.attr.path_mtu);
+  const std::uint64_t mtu = std::uint64_t{1} << shift;
+  return std::max(1u, static_cast<std::uint32_t>((bytes + mtu - 1) >> shift));
+}
+
+/// How far `psn` is past `reference`, in 24 bits: negative when it is before it.
+[[nodiscard]] inline std::int32_t psn_distance(std::uint32_t reference,
+                                               std::uint32_t psn) noexcept {
+  return static_cast<std::int32_t>((psn - reference) << 8) >> 8;
+}
+
+/// A run of bytes under one key.
+struct local_part {
+  std::uint64_t address = 0;
+  std::uint32_t lkey = 0;
+  std::uint32_t bytes = 0;
+};
+
+/// Walks a scatter list from some byte on.
+class sge_walk {
+ public:
+  sge_walk(const ibv_sge* sges, std::uint32_t count, std::uint32_t skip) noexcept
+      : at_{sges}, end_{sges + count}, within_{skip} {
+    settle();
+  }
+  /// The next at most `bytes_max` bytes of one entry; no bytes when the list is at its end.
+  local_part next(std::uint32_t bytes_max) noexcept {
+    if (at_ == end_) return {};
+    const local_part part{at_->addr + within_, at_->lkey,
+                          std::min(bytes_max, at_->length - within_)};
+    within_ += part.bytes;
+    settle();
+    return part;
+  }
+
+ private:
+  void settle() noexcept {
+    while (at_ != end_ && within_ >= at_->length) within_ -= (at_++)->length;
+  }
+  const ibv_sge* at_;
+  const ibv_sge* end_;
+  std::uint32_t within_;
+};
+
+/// Queues an affiliated asynchronous event of this QP.
+void raise(queue_pair& qp, ibv_event_type type) noexcept;
+void raise_limit(shared_receive_queue& srq) noexcept;
+
+// ---- local_memory.cpp
+
+/// Pins local memory for one copy: only a region's key of `pd` will do, never a window's.
+[[nodiscard]] bool pin_local(node& home, const ibv_pd* pd, const local_part& part, unsigned access,
+                             pinned& result) noexcept;
+/// Whether all of the request's list may be used now.
+[[nodiscard]] bool local_memory_good(queue_pair& qp, std::uint64_t index) noexcept;
+/// Copies the request's bytes from `offset` on. False: a bad key, or no memory.
+[[nodiscard]] bool gather(queue_pair& qp, std::uint64_t index, std::uint32_t offset, std::byte* to,
+                          std::uint32_t bytes) noexcept;
+enum class scattered : std::uint8_t { all, bad_sink, bad_source };
+[[nodiscard]] scattered scatter(node& home, const ibv_pd* pd, sge_walk& walk, const std::byte* from,
+                                std::uint32_t bytes) noexcept;
+/// An answer's bytes, to the request's list from `offset` on.
+[[nodiscard]] bool scatter_answer(queue_pair& qp, std::uint64_t index, std::uint32_t offset,
+                                  const std::byte* from, std::uint32_t bytes) noexcept;
+/// After a failed copy: whether its source was to blame.
+[[nodiscard]] bool readable(const std::byte* from, std::size_t bytes) noexcept;
+
+// ---- requester; all under slot->send. A step's result: whether to look at the queue again.
+
+enum class next_step : bool { wait, go_on };
+
+/// The request at the head ends with an error; the QP goes to ERR, or SQE on UC and UD. An error
+/// that was found here waits until all requests before it were answered.
+next_step fail(queue_pair& qp, ibv_wc_status status) noexcept;
+/// The head request was taken and done.
+next_step succeed(queue_pair& qp) noexcept;
+/// The responder did not take the head request, or refused it.
+next_step refused(queue_pair& qp, nak_code why, std::uint32_t rnr_timer) noexcept;
+/// Everything unanswered will be sent again.
+void rewind(queue_pair& qp) noexcept;
+/// A frame for this request, without its place in the message.
+[[nodiscard]] frame_header header_for(const queue_pair& qp, const send_request& request) noexcept;
+[[nodiscard]] inline bool is_atomic(ibv_wr_opcode opcode) noexcept {
+  return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+[[nodiscard]] inline bool is_answered_with_data(ibv_wr_opcode opcode) noexcept {
+  return opcode == IBV_WR_RDMA_READ || is_atomic(opcode);
+}
+
+next_step execute_here(queue_pair& qp, send_request& request) noexcept;   // local_peer.cpp
+next_step execute_there(queue_pair& qp, send_request& request) noexcept;  // remote_peer.cpp
+next_step bind_window(queue_pair& qp, send_request& request) noexcept;    // local_work.cpp
+next_step invalidate(queue_pair& qp, send_request& request) noexcept;     // local_work.cpp
+
+/// Ends the grant of a type 2 window that this QP may use. False: there is no such.
+bool invalidate_key(queue_pair& qp, std::uint32_t rkey) noexcept;  // local_work.cpp
+
+// ---- responder; all under slot->receive
+
+/// A piece of a request, from either kind of peer.
+struct incoming {
+  const frame_header& header;
+  const std::byte* bytes = nullptr;  ///< of a SEND or WRITE
+  std::byte* read_into = nullptr;    ///< of a READ, when the peer is in this process
+  link* from = nullptr;              ///< null: the peer is in this process
+};
+
+/// Whether this QP listens to that requester at all.
+[[nodiscard]] bool listens_to(const queue_pair& qp, const frame_header& header) noexcept;
+/// Executes a piece for a QP that listens. `nak_code::dropped`: not taken.
+reply take(queue_pair& qp, const incoming& piece) noexcept;
+
+// one_sided.cpp
+reply take_write(queue_pair& qp, const incoming& piece) noexcept;
+reply take_read(queue_pair& qp, const incoming& piece) noexcept;
+reply take_atomic(queue_pair& qp, const incoming& piece) noexcept;
+/// Pins the memory of the whole message for its requester.
+key_error pin_remote(queue_pair& qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t bytes,
+                     unsigned access, pinned& result) noexcept;
+
+// two_sided.cpp
+reply take_send(queue_pair& qp, const incoming& piece) noexcept;
+reply take_datagram(queue_pair& qp, const incoming& piece) noexcept;
+/// Takes a receive request for the message that begins. False: none is posted.
+bool fetch_receive(queue_pair& qp) noexcept;
+void complete_receive(queue_pair& qp, const frame_header& header, ibv_wc_status status) noexcept;
+
+// grh.cpp
+inline constexpr std::uint32_t grh_bytes = 40;
+/// What a RoCEv2 device puts before a datagram's payload.
+void write_grh(const frame_header& header, std::byte (&grh)[grh_bytes]) noexcept;
+
+// answers.cpp
+/// Remembers what this request's answer is, and has the link ask for it.
+void owe(queue_pair& qp, const incoming& piece, const reply& answer) noexcept;
+/// Tells a requester that nobody here takes its request.
+void turn_away(qp_slot& slot, link& from, const frame_header& header) noexcept;
+
+// flush.cpp
+void raise_queue_error(queue_pair& qp) noexcept;  ///< an entry was lost: the QP is of no use now
+void flush_sends(queue_pair& qp) noexcept;        ///< under slot->send
+void flush_receives(queue_pair& qp) noexcept;     ///< under slot->receive
+
+}  // namespace softverbs

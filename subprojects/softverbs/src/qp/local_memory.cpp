@@ -1,0 +1,74 @@
+#include "qp/data_path.hpp"
+
+namespace softverbs {
+
+bool pin_local(node& home, const ibv_pd* pd, const local_part& part, unsigned access,
+               pinned& result) noexcept {
+  key_table& keys = home.keys();
+  return keys.pin(part.lkey, pd, 0, access, part.address, part.bytes, result) == key_error::none &&
+         keys.slot_of(part.lkey)->grant.kind == key_kind::region;
+}
+
+bool local_memory_good(queue_pair& qp, std::uint64_t index) noexcept {
+  const send_request& request = qp.sends.at(index);
+  const unsigned access =
+      is_answered_with_data(request.opcode) ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u;
+  sge_walk walk{qp.sends.sges(index), request.sge_count, 0};
+  for (;;) {
+    const local_part part = walk.next(message_bytes_max);
+    if (part.bytes == 0) return true;
+    pinned pin;
+    if (!pin_local(*qp.home, qp.handle.qp_base.pd, part, access, pin)) return false;
+  }
+}
+
+bool gather(queue_pair& qp, std::uint64_t index, std::uint32_t offset, std::byte* to,
+            std::uint32_t bytes) noexcept {
+  const send_request& request = qp.sends.at(index);
+  if (request.inlined) {
+    std::copy_n(qp.sends.inline_bytes(index) + offset, bytes, to);
+    return true;
+  }
+  sge_walk walk{qp.sends.sges(index), request.sge_count, offset};
+  while (bytes != 0) {
+    const local_part part = walk.next(bytes);
+    pinned pin;
+    if (part.bytes == 0 || !pin_local(*qp.home, qp.handle.qp_base.pd, part, 0, pin) ||
+        !guarded_copy(to, pin.address(), part.bytes))
+      return false;
+    to += part.bytes;
+    bytes -= part.bytes;
+  }
+  return true;
+}
+
+scattered scatter(node& home, const ibv_pd* pd, sge_walk& walk, const std::byte* from,
+                  std::uint32_t bytes) noexcept {
+  while (bytes != 0) {
+    const local_part part = walk.next(bytes);
+    pinned pin;
+    if (part.bytes == 0 || !pin_local(home, pd, part, IBV_ACCESS_LOCAL_WRITE, pin))
+      return scattered::bad_sink;
+    if (!guarded_copy(pin.address(), from, part.bytes))
+      return readable(from, part.bytes) ? scattered::bad_sink : scattered::bad_source;
+    from += part.bytes;
+    bytes -= part.bytes;
+  }
+  return scattered::all;
+}
+
+bool scatter_answer(queue_pair& qp, std::uint64_t index, std::uint32_t offset,
+                    const std::byte* from, std::uint32_t bytes) noexcept {
+  sge_walk walk{qp.sends.sges(index), qp.sends.at(index).sge_count, offset};
+  return scatter(*qp.home, qp.handle.qp_base.pd, walk, from, bytes) == scattered::all;
+}
+
+bool readable(const std::byte* from, std::size_t bytes) noexcept {
+  constexpr std::size_t page = 4096;
+  std::byte probe{};
+  for (std::size_t offset = 0; offset < bytes; offset += page)
+    if (!guarded_copy(&probe, from + offset, 1)) return false;
+  return bytes == 0 || guarded_copy(&probe, from + bytes - 1, 1);
+}
+
+}  // namespace softverbs

@@ -1,0 +1,87 @@
+#include "qp/data_path.hpp"
+
+namespace softverbs {
+namespace {
+
+next_step atomic_here(queue_pair& qp, send_request& request) noexcept {
+  frame_header header = header_for(qp, request);
+  header.flags |= frame_flag::first | frame_flag::last;
+  if (!local_memory_good(qp, qp.sends.next)) return fail(qp, IBV_WC_LOC_PROT_ERR);
+  const reply answer = respond(*qp.home, {.header = header, .bytes = {}});
+  if (answer.nak != nak_code::none) return refused(qp, answer.nak, answer.rnr_timer);
+  qp.requester.psn = (request.psn + 1) & psn_mask;
+  const auto* from = reinterpret_cast<const std::byte*>(&answer.previous);
+  if (!scatter_answer(qp, qp.sends.next, 0, from, sizeof answer.previous))
+    return fail(qp, IBV_WC_LOC_PROT_ERR);
+  return succeed(qp);
+}
+
+/// One piece of the source or sink, with the peer's responder.
+reply exchange(queue_pair& qp, const send_request& request, frame_header& header, sge_walk& walk,
+               std::uint32_t offset) noexcept {
+  const std::uint32_t left = request.length - offset;
+  const bool reads = request.opcode == IBV_WR_RDMA_READ;
+  pinned pin;
+  std::byte* at = nullptr;
+  std::uint32_t bytes = left;
+  if (request.inlined) {
+    at = qp.sends.inline_bytes(qp.sends.next) + offset;
+  } else if (left != 0) {
+    const local_part part = walk.next(std::min(left, piece_bytes_max));
+    bytes = part.bytes;
+    if (!pin_local(*qp.home, qp.handle.qp_base.pd, part,
+                   reads ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u, pin))
+      return {.source_fault = true};
+    at = pin.address();
+  }
+  header.offset = offset;
+  header.payload_bytes = bytes;
+  header.flags = static_cast<std::uint8_t>(header.flags & ~(frame_flag::first | frame_flag::last));
+  if (offset == 0) header.flags |= frame_flag::first;
+  if (bytes == left) header.flags |= frame_flag::last;
+  return respond(
+      *qp.home,
+      {.header = header, .bytes = {at, reads ? 0 : bytes}, .read_into = reads ? at : nullptr});
+}
+
+/// A datagram is one piece, whatever its list.
+next_step datagram_here(queue_pair& qp, send_request& request) noexcept {
+  std::byte gathered[port_mtu_bytes];
+  frame_header header = header_for(qp, request);
+  header.flags |= frame_flag::first | frame_flag::last;
+  header.payload_bytes = request.length;
+  const std::byte* from = qp.sends.inline_bytes(qp.sends.next);
+  if (!request.inlined) {
+    if (!gather(qp, qp.sends.next, 0, gathered, request.length))
+      return fail(qp, IBV_WC_LOC_PROT_ERR);
+    from = gathered;
+  }
+  respond(*qp.home, {.header = header, .bytes = {from, request.length}});
+  return succeed(qp);
+}
+
+}  // namespace
+
+next_step execute_here(queue_pair& qp, send_request& request) noexcept {
+  if (is_atomic(request.opcode)) return atomic_here(qp, request);
+  if (qp.init.qp_type == IBV_QPT_UD) return datagram_here(qp, request);
+  // So that a bad second entry fails before the first has gone.
+  if (request.sge_count > 1 && !local_memory_good(qp, qp.sends.next))
+    return fail(qp, IBV_WC_LOC_PROT_ERR);
+  frame_header header = header_for(qp, request);
+  sge_walk walk{qp.sends.sges(qp.sends.next), request.sge_count, 0};
+  std::uint32_t offset = 0;
+  do {
+    const reply answer = exchange(qp, request, header, walk, offset);
+    if (answer.source_fault) return fail(qp, IBV_WC_LOC_PROT_ERR);
+    if (answer.nak != nak_code::none) return refused(qp, answer.nak, answer.rnr_timer);
+    offset += header.payload_bytes;
+    // Its own responder may have ended it: what is left flushes.
+    if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR && offset < request.length)
+      return next_step::go_on;
+  } while (offset < request.length);
+  qp.requester.psn = (request.psn + packets_of(qp, request.length)) & psn_mask;
+  return succeed(qp);
+}
+
+}  // namespace softverbs

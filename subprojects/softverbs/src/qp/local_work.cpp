@@ -1,0 +1,104 @@
+#include "qp/data_path.hpp"
+
+namespace softverbs {
+namespace {
+
+constexpr unsigned window_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                         IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
+constexpr unsigned needs_local_write = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+
+/// What the region allows a window on it to be (IBTA vol. 1, 10.6.7.2). `pin` holds the region.
+bool region_allows(const key_grant& region, unsigned access) noexcept {
+  if (region.kind != key_kind::region || (region.access & IBV_ACCESS_MW_BIND) == 0) return false;
+  return (access & needs_local_write) == 0 || (region.access & IBV_ACCESS_LOCAL_WRITE) != 0;
+}
+
+/// Fills `grant` and counts the window on its region. False: the region will not have it.
+bool open_window(queue_pair& qp, const send_request& request, key_grant& grant) noexcept {
+  const ibv_mw_bind_info& info = request.bind.info;
+  if (info.mr == nullptr || info.length == 0) return false;
+  if ((info.mw_access_flags & ~window_access_flags) != 0) return false;
+  key_table& keys = qp.home->keys();
+  key_slot* region = keys.slot_of(info.mr->lkey);
+  if (region == nullptr) return false;
+  pinned pin;
+  // Counted before it is pinned: deregistration revokes, and then looks whether it may.
+  region->windows.fetch_add(1);
+  if (keys.pin(info.mr->lkey, qp.handle.qp_base.pd, 0, 0, info.addr, info.length, pin) !=
+          key_error::none ||
+      !region_allows(region->grant, info.mw_access_flags)) {
+    region->windows.fetch_sub(1);
+    return false;
+  }
+  const bool zero_based = (info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0;
+  grant.pd = qp.handle.qp_base.pd;
+  grant.access = info.mw_access_flags;
+  grant.iova = zero_based ? 0 : info.addr;
+  grant.base = pin.address();
+  grant.length = info.length;
+  grant.parent = info.mr->lkey >> variant_bits;
+  return true;
+}
+
+/// What `key` opens at this moment. False: nothing.
+bool peek(key_slot& slot, std::uint32_t key, key_grant& grant) noexcept {
+  slot.pins.fetch_add(1);
+  const pinned pin{&slot, nullptr};
+  if (key == 0 || slot.key.load() != key) return false;
+  grant = slot.grant;
+  return true;
+}
+
+next_step failed(queue_pair& qp) noexcept { return fail(qp, IBV_WC_MW_BIND_ERR); }
+
+next_step bind_type_1(queue_pair& qp, const send_request& request) noexcept {
+  key_table& keys = qp.home->keys();
+  key_grant grant;
+  grant.kind = key_kind::window_type_1;
+  // A window of no length opens nothing: that is how type 1 is unbound.
+  const bool opens = request.bind.info.length != 0;
+  if (opens && !open_window(qp, request, grant)) return failed(qp);
+  if (const key_slot* window = keys.slot_of(request.bind.new_rkey))
+    keys.revoke(window->key.load(std::memory_order_acquire));
+  if (opens) keys.grant(request.bind.new_rkey, grant);
+  return succeed(qp);
+}
+
+next_step bind_type_2(queue_pair& qp, const send_request& request) noexcept {
+  key_table& keys = qp.home->keys();
+  const std::uint32_t old_key = request.bind.window->rkey;
+  const std::uint32_t new_key = (old_key & ~variant_mask) | (request.bind.new_rkey & variant_mask);
+  const key_slot* window = keys.slot_of(old_key);
+  key_grant grant;
+  grant.kind = key_kind::window_type_2;
+  grant.qpn = number_of(qp);
+  if (window == nullptr || window->key.load(std::memory_order_acquire) != 0) return failed(qp);
+  if (!open_window(qp, request, grant)) return failed(qp);
+  keys.grant(new_key, grant);
+  return succeed(qp);
+}
+
+}  // namespace
+
+next_step bind_window(queue_pair& qp, send_request& request) noexcept {
+  const ibv_mw* window = request.bind.window;
+  if (window == nullptr || window->pd != qp.handle.qp_base.pd) return failed(qp);
+  return window->type == IBV_MW_TYPE_1 ? bind_type_1(qp, request) : bind_type_2(qp, request);
+}
+
+bool invalidate_key(queue_pair& qp, std::uint32_t rkey) noexcept {
+  key_table& keys = qp.home->keys();
+  key_slot* window = keys.slot_of(rkey);
+  key_grant grant;
+  const bool ours = window != nullptr && peek(*window, rkey, grant) &&
+                    grant.kind == key_kind::window_type_2 && grant.pd == qp.handle.qp_base.pd &&
+                    grant.qpn == number_of(qp);
+  if (ours) keys.revoke(rkey);
+  return ours;
+}
+
+next_step invalidate(queue_pair& qp, send_request& request) noexcept {
+  return invalidate_key(qp, request.immediate) ? succeed(qp) : failed(qp);
+}
+
+}  // namespace softverbs

@@ -1,0 +1,87 @@
+#include "qp/data_path.hpp"
+
+namespace softverbs {
+namespace {
+
+bool allows(const queue_pair& qp, unsigned access) noexcept {
+  return (static_cast<unsigned>(qp.attr.qp_access_flags) & access) != 0;
+}
+
+constexpr reply nothing_done{};
+
+}  // namespace
+
+key_error pin_remote(queue_pair& qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t bytes,
+                     unsigned access, pinned& result) noexcept {
+  return qp.home->keys().pin(rkey, qp.handle.qp_base.pd, number_of(qp), access, address, bytes,
+                             result);
+}
+
+reply take_write(queue_pair& qp, const incoming& piece) noexcept {
+  const frame_header& header = piece.header;
+  if (!allows(qp, IBV_ACCESS_REMOTE_WRITE)) return {.nak = nak_code::invalid_request};
+  pinned pin;
+  // All of the message's range each time: the first piece fails if the last one would.
+  if (header.message_bytes != 0 &&
+      pin_remote(qp, header.rkey, header.remote_address, header.message_bytes,
+                 IBV_ACCESS_REMOTE_WRITE, pin) != key_error::none)
+    return {.nak = nak_code::remote_access};
+  // Hardware looks for the receive request when the last packet comes; earlier, nothing of the
+  // message has to be sent twice.
+  const bool immediate = (header.flags & frame_flag::immediate) != 0;
+  if (immediate && !fetch_receive(qp))
+    return {.nak = nak_code::rnr, .rnr_timer = qp.attr.min_rnr_timer};
+  if (header.payload_bytes != 0 &&
+      !guarded_copy(pin.address() + header.offset, piece.bytes, header.payload_bytes)) {
+    if (!readable(piece.bytes, header.payload_bytes)) return {.source_fault = true};
+    return {.nak = nak_code::remote_access};
+  }
+  pin.release();
+  if (immediate && (header.flags & frame_flag::last) != 0)
+    complete_receive(qp, header, IBV_WC_SUCCESS);
+  return nothing_done;
+}
+
+reply take_read(queue_pair& qp, const incoming& piece) noexcept {
+  const frame_header& header = piece.header;
+  const responder_state& state = qp.responder;
+  if (!allows(qp, IBV_ACCESS_REMOTE_READ) ||
+      state.answers_tail - state.answers_head >= qp.attr.max_dest_rd_atomic)
+    return {.nak = nak_code::invalid_request};
+  pinned pin;
+  if (header.message_bytes != 0 &&
+      pin_remote(qp, header.rkey, header.remote_address, header.message_bytes,
+                 IBV_ACCESS_REMOTE_READ, pin) != key_error::none)
+    return {.nak = nak_code::remote_access};
+  if (piece.read_into == nullptr || header.payload_bytes == 0) return nothing_done;
+  const std::byte* from = pin.address() + header.offset;
+  if (guarded_copy(piece.read_into, from, header.payload_bytes)) return nothing_done;
+  if (readable(from, header.payload_bytes)) return {.source_fault = true};
+  return {.nak = nak_code::remote_access};
+}
+
+reply take_atomic(queue_pair& qp, const incoming& piece) noexcept {
+  const frame_header& header = piece.header;
+  const responder_state& state = qp.responder;
+  constexpr std::uint64_t word = sizeof(std::uint64_t);
+  if (!allows(qp, IBV_ACCESS_REMOTE_ATOMIC) || header.message_bytes != word ||
+      header.remote_address % word != 0 ||
+      state.answers_tail - state.answers_head >= qp.attr.max_dest_rd_atomic)
+    return {.nak = nak_code::invalid_request};
+  pinned pin;
+  if (pin_remote(qp, header.rkey, header.remote_address, word, IBV_ACCESS_REMOTE_ATOMIC, pin) !=
+      key_error::none)
+    return {.nak = nak_code::remote_access};
+  // A key may give an address that is aligned to memory that is not.
+  if (reinterpret_cast<std::uintptr_t>(pin.address()) % word != 0)
+    return {.nak = nak_code::invalid_request};
+  reply answer;
+  const bool done = header.kind == frame_kind::compare_swap
+                        ? guarded_compare_swap(pin.address(), header.operand[0], header.operand[1],
+                                               answer.previous)
+                        : guarded_fetch_add(pin.address(), header.operand[0], answer.previous);
+  if (!done) answer.nak = nak_code::remote_access;
+  return answer;
+}
+
+}  // namespace softverbs

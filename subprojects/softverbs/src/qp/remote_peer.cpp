@@ -1,0 +1,201 @@
+#include "node/upcalls.hpp"
+#include "qp/data_path.hpp"
+
+namespace softverbs {
+namespace {
+
+/// The link to the peer, opened when nothing is in flight; null: nobody is there.
+link* way_to(queue_pair& qp, const send_request& request) noexcept {
+  if (qp.init.qp_type == IBV_QPT_UD) return qp.home->link_to(request.datagram.to);
+  requester_state& state = qp.requester;
+  if (state.way == nullptr) {
+    state.way = qp.home->link_to(qp.peer);
+    if (state.way != nullptr) state.way_generation = state.way->generation();
+  }
+  return state.way;
+}
+
+/// What is in flight goes down with the link.
+next_step lose_way(queue_pair& qp) noexcept {
+  qp.requester.way = nullptr;
+  if (qp.init.qp_type == IBV_QPT_RC) rewind(qp);
+  qp.sends.at(qp.sends.next).offset = 0;
+  return refused(qp, nak_code::dropped, 0);
+}
+
+enum class segment : std::uint8_t { gone, no_room, no_link, bad_memory };
+
+/// The next segment of the request, its bytes copied straight into the ring.
+segment send_segment(queue_pair& qp, send_request& request, link& way,
+                     frame_header& header) noexcept {
+  const bool carries = !is_answered_with_data(request.opcode);
+  const std::uint32_t left = carries ? request.length - request.offset : 0;
+  header.offset = request.offset;
+  header.payload_bytes = std::min(left, static_cast<std::uint32_t>(segment_bytes_max));
+  header.flags = static_cast<std::uint8_t>(header.flags & ~(frame_flag::first | frame_flag::last));
+  if (request.offset == 0) header.flags |= frame_flag::first;
+  if (header.payload_bytes == left) header.flags |= frame_flag::last;
+  const link::frame_room room = way.reserve(header, number_of(qp));
+  if (room.result == sent::full) return segment::no_room;
+  if (room.result == sent::down) return segment::no_link;
+  if (!gather(qp, qp.sends.next, request.offset, room.payload, header.payload_bytes)) {
+    way.cancel();
+    return segment::bad_memory;
+  }
+  way.commit();
+  request.offset += header.payload_bytes;
+  request.sent = (header.flags & frame_flag::last) != 0;
+  return segment::gone;
+}
+
+/// All of the head request is on its way.
+next_step now_in_flight(queue_pair& qp, send_request& request) noexcept {
+  qp.requester.psn = (request.psn + packets_of(qp, request.length)) & psn_mask;
+  request.offset = 0;
+  if (qp.init.qp_type != IBV_QPT_RC) return succeed(qp);
+  if (is_answered_with_data(request.opcode)) ++qp.requester.reads_in_flight;
+  ++qp.sends.next;
+  return next_step::go_on;
+}
+
+/// How the requests in flight look to an answer.
+class in_flight {
+ public:
+  explicit in_flight(queue_pair& qp) noexcept : qp_{qp}, ring_{qp.sends} {}
+
+  [[nodiscard]] bool none() const noexcept { return ring_.completed == ring_.next; }
+  [[nodiscard]] send_request& oldest() const noexcept { return ring_.at(ring_.completed); }
+
+  /// Completes what is done when the responder is past `psn`. False: a READ or an atomic is among
+  /// it, whose answer never came.
+  bool done_to(std::uint32_t psn) noexcept {
+    while (!none() && psn_distance(oldest().psn, psn) >= 0) {
+      if (is_answered_with_data(oldest().opcode)) return false;
+      complete_to(qp_, ring_.completed, IBV_WC_SUCCESS);
+    }
+    return true;
+  }
+  /// Whether a request with this PSN is in flight.
+  [[nodiscard]] bool has(std::uint32_t psn) const noexcept {
+    for (std::uint64_t i = ring_.completed; i != ring_.next; ++i)
+      if (ring_.at(i).psn == psn) return true;
+    // The one at the head may have been sent in part.
+    return ring_.next != ring_.posted && ring_.at(ring_.next).offset != 0 &&
+           ring_.at(ring_.next).psn == psn;
+  }
+
+ private:
+  queue_pair& qp_;
+  send_ring& ring_;
+};
+
+void on_nak(queue_pair& qp, const frame_header& header) noexcept {
+  in_flight open{qp};
+  if (!open.has(header.psn)) return;  // Of what was sent before a rewind.
+  // Of silence it is not known what it swallowed; other NAKs follow the ack of all before them.
+  if (header.nak != nak_code::dropped && open.oldest().psn != header.psn) return;
+  rewind(qp);
+  refused(qp, header.nak, header.immediate);
+}
+
+/// The oldest open READ or atomic gets its answer, or the next part of it.
+bool on_data(queue_pair& qp, const frame_header& header, const std::byte* payload) noexcept {
+  in_flight open{qp};
+  if (!open.has(header.psn)) return true;
+  // The answer of a later request says that those before it are done.
+  if (!open.done_to((header.psn - 1) & psn_mask) || open.none()) return false;
+  send_request& request = open.oldest();
+  const bool read = header.kind == frame_kind::read_response;
+  const bool expected = request.psn == header.psn && request.sent &&
+                        (read ? request.opcode == IBV_WR_RDMA_READ : is_atomic(request.opcode));
+  if (!expected) return false;
+  const auto* from = read ? payload : reinterpret_cast<const std::byte*>(&header.operand[0]);
+  const std::uint32_t bytes = read ? header.payload_bytes : sizeof header.operand[0];
+  if (read) {
+    const std::uint32_t left = request.length - request.offset;
+    if (header.message_bytes != request.length || header.offset != request.offset || bytes > left ||
+        (bytes == 0 && left != 0))
+      return false;
+  }
+  if (!scatter_answer(qp, qp.sends.completed, request.offset, from, bytes)) {
+    rewind(qp);
+    fail(qp, IBV_WC_LOC_PROT_ERR);
+    return true;
+  }
+  request.offset += bytes;
+  if (request.offset == request.length) {
+    --qp.requester.reads_in_flight;
+    complete_to(qp, qp.sends.completed, IBV_WC_SUCCESS);
+  }
+  return true;
+}
+
+bool take_answer(queue_pair& qp, const frame_header& header, const std::byte* payload) noexcept {
+  switch (header.kind) {
+    case frame_kind::ack: return in_flight{qp}.done_to(header.psn);
+    case frame_kind::nak: on_nak(qp, header); return true;
+    case frame_kind::read_response:
+    case frame_kind::atomic_response: return on_data(qp, header, payload);
+    default: return false;
+  }
+}
+
+}  // namespace
+
+next_step execute_there(queue_pair& qp, send_request& request) noexcept {
+  if (request.offset == 0 && !request.inlined && !local_memory_good(qp, qp.sends.next))
+    return fail(qp, IBV_WC_LOC_PROT_ERR);
+  link* way = way_to(qp, request);
+  if (way == nullptr) return lose_way(qp);
+  frame_header header = header_for(qp, request);
+  do {
+    switch (send_segment(qp, request, *way, header)) {
+      case segment::gone: break;
+      case segment::no_room: return next_step::wait;
+      case segment::no_link: return lose_way(qp);
+      case segment::bad_memory: return fail(qp, IBV_WC_LOC_PROT_ERR);
+    }
+  } while (!request.sent);
+  return now_in_flight(qp, request);
+}
+
+bool on_answer(node& home, link& from, const frame_header& header,
+               const std::byte* payload) noexcept {
+  qp_slot* slot = home.find(header.destination_qpn);
+  if (slot == nullptr) return false;
+  std::lock_guard lock{slot->send};
+  queue_pair* qp = slot->qp;
+  // What was in flight may have been forgotten since: by an error, a reset, a new connection.
+  if (qp == nullptr || qp->requester.way != &from ||
+      qp->requester.way_generation != from.generation() ||
+      header.source_qpn != qp->attr.dest_qp_num)
+    return true;
+  const ibv_qp_state state = qp->state.load(std::memory_order_acquire);
+  if (state != IBV_QPS_RTS && state != IBV_QPS_SQD) return true;
+  const bool honest = take_answer(*qp, header, payload);
+  execute(*qp);
+  return honest;
+}
+
+void on_link_down(node& home, const link& dead, std::uint32_t generation,
+                  std::uint32_t local_qpn) noexcept {
+  qp_slot* slot = home.find(local_qpn);
+  if (slot == nullptr) return;
+  std::lock_guard lock{slot->send};
+  queue_pair* qp = slot->qp;
+  if (qp == nullptr || qp->requester.way != &dead || qp->requester.way_generation != generation)
+    return;
+  qp->requester.way = nullptr;
+  const bool idle = qp->sends.completed == qp->sends.posted;
+  const ibv_qp_state state = qp->state.load(std::memory_order_acquire);
+  if (idle || (state != IBV_QPS_RTS && state != IBV_QPS_SQD)) return;
+  if (qp->init.qp_type != IBV_QPT_RC) {
+    qp->sends.at(qp->sends.next).offset = 0;
+  } else {
+    rewind(*qp);
+    refused(*qp, nak_code::dropped, 0);
+  }
+  execute(*qp);
+}
+
+}  // namespace softverbs

@@ -1,0 +1,284 @@
+#include "qp/data_path.hpp"
+
+namespace softverbs {
+namespace {
+
+/// The 5-bit timer code of an RNR NAK, in microseconds (IBTA vol. 1, table 45).
+constexpr std::array<std::uint32_t, 32> rnr_timer_us{
+    655360, 10,    20,    30,    40,    60,     80,     120,    160,    240,   320,
+    480,    640,   960,   1280,  1920,  2560,   3840,   5120,   7680,   10240, 15360,
+    20480,  30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520};
+constexpr std::uint8_t rnr_retry_for_ever = 7;
+
+/// 4.096 us * 2^timeout; 0 stands for no timeout at all.
+clock::time_point answer_deadline(const queue_pair& qp) noexcept {
+  if (qp.attr.timeout == 0) return clock::time_point::max();
+  return clock::now() + std::chrono::nanoseconds{std::uint64_t{4096} << qp.attr.timeout};
+}
+
+bool wait_until(queue_pair& qp, clock::time_point when) noexcept {
+  if (when == clock::time_point::max()) return true;
+  if (clock::now() >= when) return false;
+  qp.home->wake_at(number_of(qp), when);
+  return true;
+}
+
+void refill_retries(queue_pair& qp) noexcept {
+  qp.requester.retries_left = qp.attr.retry_cnt;
+  qp.requester.rnr_retries_left = qp.attr.rnr_retry;
+}
+
+ibv_wc_opcode completed_opcode(ibv_wr_opcode opcode) noexcept {
+  switch (opcode) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM: return IBV_WC_RDMA_WRITE;
+    case IBV_WR_RDMA_READ: return IBV_WC_RDMA_READ;
+    case IBV_WR_ATOMIC_CMP_AND_SWP: return IBV_WC_COMP_SWAP;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD: return IBV_WC_FETCH_ADD;
+    case IBV_WR_LOCAL_INV: return IBV_WC_LOCAL_INV;
+    case IBV_WR_BIND_MW: return IBV_WC_BIND_MW;
+    default: return IBV_WC_SEND;
+  }
+}
+
+/// Pushes the entry of a request that asked for one, or failed.
+void report(queue_pair& qp, std::uint64_t index, ibv_wc_status status) noexcept {
+  const send_request& request = qp.sends.at(index);
+  const bool wanted = qp.init.sq_sig_all != 0 || (request.flags & IBV_SEND_SIGNALED) != 0;
+  if (!wanted && status == IBV_WC_SUCCESS) return;
+  completion entry{};
+  entry.wc.wr_id = request.wr_id;
+  entry.wc.status = status;
+  entry.wc.opcode = completed_opcode(request.opcode);
+  entry.wc.vendor_err = status == IBV_WC_SUCCESS ? 0 : static_cast<std::uint32_t>(request.opcode);
+  entry.wc.byte_len = request.length;
+  entry.wc.qp_num = number_of(qp);
+  entry.released = &qp.slot->released;
+  entry.release_to = index + 1;
+  if (!push(*qp.send_cq, entry, status != IBV_WC_SUCCESS)) raise_queue_error(qp);
+}
+
+/// Requests since the last look get the time before which they must not start.
+void stamp_delays(queue_pair& qp) noexcept {
+  const auto delay = qp.delay_ns.load(std::memory_order_relaxed);
+  if (delay == 0) return;
+  const auto when = clock::now() + std::chrono::nanoseconds{delay};
+  for (std::uint64_t i = qp.sends.posted; i > qp.sends.next; --i) {
+    auto& not_before = qp.sends.at(i - 1).not_before;
+    if (not_before != clock::time_point{}) break;
+    not_before = when;
+  }
+}
+
+/// What stops a request that nothing was sent of yet: order, limits, and delays.
+bool must_wait(queue_pair& qp, const send_request& request) noexcept {
+  const requester_state& state = qp.requester;
+  if ((request.flags & IBV_SEND_FENCE) != 0 && state.reads_in_flight != 0) return true;
+  if (is_answered_with_data(request.opcode) && state.reads_in_flight != 0 &&
+      state.reads_in_flight >= qp.attr.max_rd_atomic)
+    return true;
+  return request.not_before != clock::time_point{} && wait_until(qp, request.not_before);
+}
+
+/// The head request's errors that need no look at memory.
+ibv_wc_status check(const queue_pair& qp, const send_request& request) noexcept {
+  const auto limit =
+      qp.init.qp_type == IBV_QPT_UD ? std::uint32_t{port_mtu_bytes} : message_bytes_max;
+  if (request.length > limit) return IBV_WC_LOC_LEN_ERR;
+  if (is_answered_with_data(request.opcode) && qp.attr.max_rd_atomic == 0)
+    return IBV_WC_LOC_QP_OP_ERR;
+  if (is_atomic(request.opcode) && request.length != sizeof(std::uint64_t))
+    return IBV_WC_LOC_LEN_ERR;
+  return IBV_WC_SUCCESS;
+}
+
+/// The faults that a test asked for (softverbs.h). True: `result` is what became of the request.
+bool faulty(queue_pair& qp, next_step& result) noexcept {
+  if (qp.next_status.load(std::memory_order_relaxed) >= 0) {
+    result = next_step::wait;
+    if (qp.sends.completed != qp.sends.next) return true;
+    const int status = qp.next_status.exchange(-1, std::memory_order_relaxed);
+    if (status < 0) return false;
+    result = status == IBV_WC_SUCCESS ? succeed(qp) : fail(qp, static_cast<ibv_wc_status>(status));
+    return true;
+  }
+  if (!qp.cut.load(std::memory_order_relaxed)) return false;
+  result = refused(qp, nak_code::dropped, 0);
+  return true;
+}
+
+next_step start_or_continue(queue_pair& qp, send_request& request) noexcept {
+  const bool disturbed = qp.disturbed.load(std::memory_order_relaxed);
+  const bool local_work = request.opcode == IBV_WR_LOCAL_INV || request.opcode == IBV_WR_BIND_MW;
+  if (request.offset == 0) {
+    if (must_wait(qp, request)) return next_step::wait;
+    if (next_step result{}; disturbed && !local_work && faulty(qp, result)) return result;
+    if (local_work) {
+      // After all before it, so that it has no effect when one of those fails.
+      if (qp.sends.completed != qp.sends.next) return next_step::wait;
+      return request.opcode == IBV_WR_BIND_MW ? bind_window(qp, request) : invalidate(qp, request);
+    }
+    if (const auto status = check(qp, request); status != IBV_WC_SUCCESS) return fail(qp, status);
+    request.psn = qp.requester.psn;
+  }
+  const node_address& to = qp.init.qp_type == IBV_QPT_UD ? request.datagram.to : qp.peer;
+  return qp.home->is_here(to) ? execute_here(qp, request) : execute_there(qp, request);
+}
+
+/// The wait of an RNR NAK or of silence; when silence is over, one retry is spent.
+bool waits_for_timer(queue_pair& qp) noexcept {
+  requester_state& state = qp.requester;
+  if (state.wait_until == clock::time_point{}) return false;
+  if (wait_until(qp, state.wait_until)) return true;
+  state.wait_until = {};
+  if (!std::exchange(state.unanswered, false)) return false;
+  if (state.retries_left == 0)
+    fail(qp, IBV_WC_RETRY_EXC_ERR);
+  else
+    --state.retries_left;
+  return false;
+}
+
+next_step look_at_head(queue_pair& qp) noexcept {
+  send_ring& ring = qp.sends;
+  const ibv_qp_state state = qp.state.load(std::memory_order_acquire);
+  if (state == IBV_QPS_ERR || state == IBV_QPS_SQE) {
+    flush_sends(qp);
+    return next_step::wait;
+  }
+  if (ring.next == ring.posted) return next_step::wait;
+  send_request& request = ring.at(ring.next);
+  const bool may = state == IBV_QPS_RTS || (state == IBV_QPS_SQD && request.offset != 0);
+  if (!may || waits_for_timer(qp)) return next_step::wait;
+  // The timer may have ended it all.
+  if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR) return next_step::go_on;
+  return start_or_continue(qp, request);
+}
+
+/// A QP that drains its send queue tells when it has.
+void tell_drained(queue_pair& qp) noexcept {
+  const send_ring& ring = qp.sends;
+  if (qp.attr.sq_draining == 0 || qp.state.load(std::memory_order_acquire) != IBV_QPS_SQD) return;
+  if (ring.completed != ring.next) return;
+  if (ring.next != ring.posted && qp.sends.at(ring.next).offset != 0) return;
+  qp.attr.sq_draining = 0;
+  if (qp.attr.en_sqd_async_notify != 0) raise(qp, IBV_EVENT_SQ_DRAINED);
+}
+
+}  // namespace
+
+void execute(queue_pair& qp) noexcept {
+  if (qp.disturbed.load(std::memory_order_relaxed)) stamp_delays(qp);
+  while (look_at_head(qp) == next_step::go_on) {
+  }
+  tell_drained(qp);
+}
+
+void complete_to(queue_pair& qp, std::uint64_t index, ibv_wc_status status) noexcept {
+  send_ring& ring = qp.sends;
+  for (; ring.completed <= index; ++ring.completed)
+    report(qp, ring.completed, ring.completed == index ? status : IBV_WC_SUCCESS);
+  ring.next = std::max(ring.next, ring.completed);
+  refill_retries(qp);
+}
+
+next_step succeed(queue_pair& qp) noexcept {
+  complete_to(qp, qp.sends.next, IBV_WC_SUCCESS);
+  return next_step::go_on;
+}
+
+next_step fail(queue_pair& qp, ibv_wc_status status) noexcept {
+  if (qp.sends.completed != qp.sends.next) return next_step::wait;
+  complete_to(qp, qp.sends.next, status);
+  if (qp.init.qp_type == IBV_QPT_RC) {
+    enter_error(qp);
+    return next_step::go_on;
+  }
+  ibv_qp_state state = qp.state.load(std::memory_order_acquire);
+  while (state != IBV_QPS_ERR && !qp.state.compare_exchange_weak(state, IBV_QPS_SQE)) {
+  }
+  return next_step::go_on;
+}
+
+next_step refused(queue_pair& qp, nak_code why, std::uint32_t rnr_timer) noexcept {
+  // Nobody tells an unreliable requester anything: what was lost is done.
+  if (qp.init.qp_type != IBV_QPT_RC) return succeed(qp);
+  requester_state& state = qp.requester;
+  switch (why) {
+    case nak_code::invalid_request: return fail(qp, IBV_WC_REM_INV_REQ_ERR);
+    case nak_code::remote_access: return fail(qp, IBV_WC_REM_ACCESS_ERR);
+    case nak_code::remote_operation: return fail(qp, IBV_WC_REM_OP_ERR);
+    case nak_code::rnr:
+      if (qp.attr.rnr_retry != rnr_retry_for_ever) {
+        if (state.rnr_retries_left == 0) return fail(qp, IBV_WC_RNR_RETRY_EXC_ERR);
+        --state.rnr_retries_left;
+      }
+      state.unanswered = false;
+      state.wait_until = clock::now() + std::chrono::microseconds{rnr_timer_us[rnr_timer & 31]};
+      return next_step::go_on;
+    default:
+      state.unanswered = true;
+      state.wait_until = answer_deadline(qp);
+      return next_step::go_on;
+  }
+}
+
+void rewind(queue_pair& qp) noexcept {
+  send_ring& ring = qp.sends;
+  if (ring.completed == ring.posted) return;
+  if (ring.completed < ring.next || ring.at(ring.next).offset != 0)
+    qp.requester.psn = ring.at(ring.completed).psn;
+  for (std::uint64_t i = ring.completed; i <= ring.next && i < ring.posted; ++i) {
+    ring.at(i).offset = 0;
+    ring.at(i).sent = false;
+  }
+  ring.next = ring.completed;
+  qp.requester.reads_in_flight = 0;
+}
+
+frame_header header_for(const queue_pair& qp, const send_request& request) noexcept {
+  frame_header header{};
+  header.kind = frame_kind::send;
+  header.transport = service_of(qp);
+  header.source_qpn = number_of(qp);
+  header.destination_qpn = qp.attr.dest_qp_num;
+  header.psn = request.psn;
+  header.message_bytes = request.length;
+  if ((request.flags & IBV_SEND_SOLICITED) != 0) header.flags |= frame_flag::solicited;
+  switch (request.opcode) {
+    case IBV_WR_SEND_WITH_INV:
+      header.flags |= frame_flag::invalidate;
+      header.immediate = request.immediate;
+      break;
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+    case IBV_WR_SEND_WITH_IMM:
+      header.flags |= frame_flag::immediate;
+      header.immediate = request.immediate;
+      break;
+    default: break;
+  }
+  if (request.opcode == IBV_WR_SEND || request.opcode == IBV_WR_SEND_WITH_IMM ||
+      request.opcode == IBV_WR_SEND_WITH_INV) {
+    if (header.transport == service::ud) {
+      header.destination_qpn = request.datagram.qpn;
+      header.qkey = request.datagram.qkey;
+      std::copy_n(request.datagram.source_gid.raw, sizeof header.source_gid, header.source_gid);
+      // The half of the destination's GID by which the receiver finds which of its own it is.
+      header.remote_address = request.datagram.gid.global.interface_id;
+    }
+    return header;
+  }
+  header.rkey = request.rkey;
+  header.remote_address = request.remote_address;
+  header.operand[0] = request.operand[0];
+  header.operand[1] = request.operand[1];
+  switch (request.opcode) {
+    case IBV_WR_RDMA_READ: header.kind = frame_kind::read; break;
+    case IBV_WR_ATOMIC_CMP_AND_SWP: header.kind = frame_kind::compare_swap; break;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD: header.kind = frame_kind::fetch_add; break;
+    default: header.kind = frame_kind::write; break;
+  }
+  return header;
+}
+
+}  // namespace softverbs

@@ -1,0 +1,125 @@
+#include "qp/data_path.hpp"
+
+namespace softverbs {
+namespace {
+
+bool is_set(const frame_header& header, std::uint8_t flag) noexcept {
+  return (header.flags & flag) != 0;
+}
+
+/// The first packet of a peer says that it is there, before the program's own message can.
+void note_established(queue_pair& qp) noexcept {
+  if (qp.responder.established) return;
+  qp.responder.established = true;
+  if (qp.init.qp_type != IBV_QPT_UD && qp.state.load(std::memory_order_acquire) == IBV_QPS_RTR)
+    raise(qp, IBV_EVENT_COMM_EST);
+}
+
+/// Whether this piece is the one that comes now; a first piece begins its message anew.
+bool in_sequence(queue_pair& qp, const frame_header& header) noexcept {
+  responder_state& state = qp.responder;
+  if (is_set(header, frame_flag::first)) {
+    // UC has no way to ask for what was lost: it goes on with what comes.
+    if (header.transport == service::uc) state.psn = header.psn;
+    if (header.psn != state.psn) return false;
+    state.waits_for_resend = false;
+    state.in_message = true;
+    state.offset = 0;
+    state.message_kind = header.kind;
+    state.message_bytes = header.message_bytes;
+    return true;
+  }
+  return state.in_message && header.psn == state.psn && header.offset == state.offset &&
+         header.kind == state.message_kind && header.message_bytes == state.message_bytes;
+}
+
+bool well_formed(const incoming& piece) noexcept {
+  const frame_header& header = piece.header;
+  const bool first = is_set(header, frame_flag::first);
+  const bool last = is_set(header, frame_flag::last);
+  if (header.message_bytes > message_bytes_max || first != (header.offset == 0)) return false;
+  // A READ from another process asks for everything at once; an atomic has no bytes.
+  const bool has_bytes = header.kind == frame_kind::send || header.kind == frame_kind::write ||
+                         piece.read_into != nullptr;
+  if (!has_bytes) return first && last;
+  if (header.payload_bytes > header.message_bytes - header.offset) return false;
+  if (header.payload_bytes == 0 && header.message_bytes != 0) return false;
+  return last == (header.offset + header.payload_bytes == header.message_bytes);
+}
+
+reply take_by_kind(queue_pair& qp, const incoming& piece) noexcept {
+  switch (piece.header.kind) {
+    case frame_kind::send: return take_send(qp, piece);
+    case frame_kind::write: return take_write(qp, piece);
+    case frame_kind::read:
+      if (piece.header.transport == service::rc) return take_read(qp, piece);
+      break;
+    case frame_kind::compare_swap:
+    case frame_kind::fetch_add:
+      if (piece.header.transport == service::rc) return take_atomic(qp, piece);
+      break;
+    default: break;
+  }
+  return {.nak = nak_code::invalid_request};
+}
+
+/// A reliable connection ends with a request that it must refuse. What no completion tells, an
+/// event does.
+void end_connection(queue_pair& qp, nak_code why) noexcept {
+  if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR) return;
+  raise(qp, why == nak_code::remote_access ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
+  enter_error(qp);
+}
+
+}  // namespace
+
+bool listens_to(const queue_pair& qp, const frame_header& header) noexcept {
+  switch (qp.state.load(std::memory_order_acquire)) {
+    case IBV_QPS_RTR:
+    case IBV_QPS_RTS:
+    case IBV_QPS_SQD:
+    case IBV_QPS_SQE: break;
+    default: return false;
+  }
+  if (header.transport != service_of(qp)) return false;
+  return header.transport == service::ud || header.source_qpn == qp.attr.dest_qp_num;
+}
+
+reply take(queue_pair& qp, const incoming& piece) noexcept {
+  const frame_header& header = piece.header;
+  responder_state& state = qp.responder;
+  if (qp.disturbed.load(std::memory_order_relaxed) && qp.cut.load(std::memory_order_relaxed))
+    return {.nak = nak_code::dropped};
+  note_established(qp);
+  if (header.transport == service::ud) return take_datagram(qp, piece);
+  if (!in_sequence(qp, header)) return {.nak = nak_code::dropped};
+  const reply answer =
+      well_formed(piece) ? take_by_kind(qp, piece) : reply{.nak = nak_code::invalid_request};
+  if (answer.nak != nak_code::none || answer.source_fault) {
+    state.in_message = false;
+    if (header.transport == service::rc && answer.nak >= nak_code::invalid_request)
+      end_connection(qp, answer.nak);
+    return answer;
+  }
+  state.offset += header.payload_bytes;
+  if (is_set(header, frame_flag::last)) {
+    state.in_message = false;
+    state.psn = (header.psn + packets_of(qp, header.message_bytes)) & psn_mask;
+  }
+  return answer;
+}
+
+reply respond(node& home, const local_piece& piece) noexcept {
+  qp_slot* slot = home.find(piece.header.destination_qpn);
+  if (slot == nullptr) return {.nak = nak_code::dropped};
+  std::lock_guard lock{slot->receive};
+  queue_pair* qp = slot->qp;
+  if (qp == nullptr || !listens_to(*qp, piece.header)) return {.nak = nak_code::dropped};
+  if (qp->init.qp_type != IBV_QPT_UD && !home.is_here(qp->peer)) return {.nak = nak_code::dropped};
+  return take(*qp, {.header = piece.header,
+                    .bytes = piece.bytes.data(),
+                    .read_into = piece.read_into,
+                    .from = nullptr});
+}
+
+}  // namespace softverbs
