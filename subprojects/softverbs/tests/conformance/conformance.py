@@ -240,7 +240,8 @@ def bring_up_loopback():
 
 def parse_arguments():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--preload", type=pathlib.Path, help="the library to test")
+    parser.add_argument("--preload", type=lambda path: pathlib.Path(path).resolve(strict=True),
+                        help="the library to test")
     parser.add_argument("--device", default="soft0")
     parser.add_argument("--cache", type=pathlib.Path, help="a folder for what must be downloaded")
     parser.add_argument("--documentation", type=pathlib.Path, default=pyverbs_suite.DOCUMENTATION,
