@@ -40,11 +40,12 @@ def perftest(test, *options, sizes=None, iterations=ITERATIONS, qps=1):
     if qps > 1:
         size_options += ["-q", str(qps)]
     figure = r"(\d+\.\d+|-?nan)"
+    rows = [rf"^ *{size} +{iterations * qps} +(?=.*[1-9]){figure}(\s+{figure})+\s*$"
+            for size in sizes]
     return Program(
         [f"ib_{test}", "-d", "{device}", "-x", "{gid}", "-F", "-n", str(iterations), *size_options,
          *options],
-        [rf"^ *{size} +{iterations * qps} +(?=.*[1-9]){figure}(\s+{figure})+\s*$" for size in sizes],
-        [r"(?i)\berror\b", r"Problems", r"(?i)couldn't|failed"])
+        rows, [r"(?i)\berror\b", r"Problems", r"(?i)couldn't|failed"])
 
 
 TABLE = {
