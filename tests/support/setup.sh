@@ -4,7 +4,9 @@
 
 # Debian's names. The guest's come from `tests/vm/guest packages`.
 packages_build=(g++ meson ninja-build pkg-config python3 libibverbs-dev librdmacm-dev liburing-dev
-  libjemalloc-dev catch2 libcli11-dev ibverbs-providers)
+  libjemalloc-dev catch2 libcli11-dev ibverbs-providers
+  # Programs that softverbs must run; and what makes hosts out of network namespaces.
+  ibverbs-utils perftest python3-pyverbs iproute2)
 packages_check=(clang-14 libclang-rt-14-dev clang-19 libclang-rt-19-dev clang-format-19
   clang-tidy-19 codespell shellcheck git)
 

@@ -1,0 +1,289 @@
+#!/usr/bin/env python3
+"""Runs programs of rdma-core and perftest, as Debian ships them, and looks at what they say.
+
+    conformance.py [--preload LIBRARY] [--device NAME] [--cache FOLDER] [PROGRAM...]
+
+Without PROGRAM: all of programs.py. Exits with 1 when one failed, 77 when none could run because
+it is not installed here.
+
+A soft device's programs run in a network namespace of their own where one can be made: there nobody
+else takes a port between our finding it free and the server's listening on it, and no other process
+of this machine is on the same fabric. A kernel's device stays in the namespace it was made in.
+"""
+
+import argparse
+import fcntl
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+import programs
+import pyverbs_suite
+
+SECONDS_MAX = 120  # One program, or one pair.
+POLL_SECONDS = 0.01
+EXIT_SKIPPED = 77  # What Meson takes for "skipped".
+NAMESPACES = (["unshare", "--net"], ["unshare", "--user", "--map-root-user", "--net"])
+
+
+class Failure(Exception):
+    """A program that did not do what the table says."""
+
+
+class Running:
+    """A program in a process group of its own, which ends with it, whatever it started."""
+
+    def __init__(self, arguments, environment, cwd=None):
+        self.arguments = arguments
+        self.output = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=self.output,
+                                        stderr=subprocess.STDOUT, env=environment, cwd=cwd,
+                                        start_new_session=True)
+
+    def text(self):
+        self.output.seek(0)
+        return self.output.read().decode(errors="replace")
+
+    def ended(self):
+        return self.process.poll() is not None
+
+    def wait(self, deadline):
+        try:
+            return self.process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise Failure(f"{self.arguments[0]} did not end in time") from None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+        self.output.close()
+
+    def report(self):
+        return f"$ {' '.join(self.arguments)}\n{self.text()}(exit status {self.process.poll()})\n"
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]
+
+
+def listens(port):
+    """Whether a TCP socket of this namespace, of either family, listens on it."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            rows = pathlib.Path(table).read_text().splitlines()[1:]
+        except FileNotFoundError:  # A kernel without IPv6.
+            continue
+        for row in rows:
+            _, local, _, state = row.split()[:4]
+            if state == "0A" and int(local.rsplit(":", 1)[1], 16) == port:
+                return True
+    return False
+
+
+def wait_for_listener(server, port, deadline):
+    while not listens(port):
+        if server.ended():
+            raise Failure("the server ended before it listened")
+        if time.monotonic() > deadline:
+            raise Failure("the server never listened")
+        time.sleep(POLL_SECONDS)
+
+
+def wait_for_both(server, client, deadline):
+    """The first that fails ends the other: it would only wait for its peer."""
+    for process in (client, server):
+        status = process.wait(deadline)
+        if status != 0:
+            raise Failure(f"the {'client' if process is client else 'server'} exits with {status}")
+
+
+def check_output(text, expected, forbidden):
+    for pattern in expected:
+        if not re.search(pattern, text, re.MULTILINE):
+            raise Failure(f"the output lacks /{pattern}/")
+    for pattern in forbidden:
+        if re.search(pattern, text, re.MULTILINE):
+            raise Failure(f"the output has /{pattern}/")
+
+
+class Device:
+    def __init__(self, name, preload):
+        self.name = name
+        self.environment = {key: value for key, value in os.environ.items()
+                            if not key.startswith("SOFTVERBS")}
+        self.environment["LC_ALL"] = "C.UTF-8"
+        if preload:
+            self.environment["LD_PRELOAD"] = str(preload)
+        self._gid_index = None
+
+    @property
+    def gid_index(self):
+        """The first RoCEv2 GID that is an IPv4 address."""
+        if self._gid_index is None:
+            said = subprocess.run(["ibv_devinfo", "-v", "-d", self.name], env=self.environment,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                                  stderr=subprocess.STDOUT, timeout=SECONDS_MAX, check=False).stdout
+            found = re.search(r"GID\[ *(\d+)\]:\s*::ffff:\d+\.\d+\.\d+\.\d+, RoCE v2", said)
+            if not found:
+                raise Failure(f"ibv_devinfo names no RoCEv2 GID with an IPv4 address:\n{said}")
+            self._gid_index = int(found[1])
+        return self._gid_index
+
+    def fill_in(self, arguments):
+        return [word.format(device=self.name, gid=self.gid_index) if "{" in word else word
+                for word in arguments]
+
+
+def run_single(device, program, deadline):
+    with Running(device.fill_in(program.arguments), device.environment) as process:
+        try:
+            if process.wait(deadline) != 0:
+                raise Failure("exit status")
+            expected = [p.format(device=device.name) for p in program.expected]
+            check_output(process.text(), expected, program.forbidden)
+        except Failure as failure:
+            raise Failure(f"{failure}\n{process.report()}") from None
+
+
+def run_pair(device, program, deadline):
+    port = free_port()
+    arguments = device.fill_in(program.arguments) + ["-p", str(port)]
+    with Running(arguments, device.environment) as server:
+        try:
+            wait_for_listener(server, port, deadline)
+        except Failure as failure:
+            raise Failure(f"{failure}\n{server.report()}") from None
+        with Running(arguments + ["127.0.0.1"], device.environment) as client:
+            try:
+                wait_for_both(server, client, deadline)
+                check_output(client.text(), program.expected, program.forbidden)
+                check_output(server.text(), program.expected if program.both_report else [],
+                             program.forbidden)
+            except Failure as failure:
+                raise Failure(f"{failure}\n--- server: {server.report()}"
+                              f"--- client: {client.report()}") from None
+
+
+def run_pyverbs(device, options):
+    """Its own tests, from a copy: those of pyverbs-required.txt must pass."""
+    with tempfile.TemporaryDirectory() as folder:
+        pyverbs_suite.copy_tests(pathlib.Path(folder), options.documentation)
+        arguments = [pyverbs_suite.PYTHON, "run_tests.py", "--dev", device.name, "--gid",
+                     str(device.gid_index), "-v"]
+        with Running(arguments, device.environment, folder) as suite:
+            try:
+                suite.wait(time.monotonic() + pyverbs_suite.SECONDS_MAX)
+                late = ""
+            except Failure as failure:
+                late = f"{failure}\n"
+            said = suite.text()
+    results = pyverbs_suite.parse(said)
+    print(pyverbs_suite.summary(results))
+    if options.results:
+        options.results.write_text("".join(f"{k}\t{v}\n" for k, v in sorted(results.items())))
+    failed = pyverbs_suite.missing(results)
+    if late or failed:
+        raise Failure(late + "these must pass, and did not:\n" + "\n".join(failed) + "\n" + said)
+
+
+def run(name, device, options):
+    if name == "pyverbs":
+        run_pyverbs(device, options)
+        return
+    program = programs.TABLE[name]
+    deadline = time.monotonic() + SECONDS_MAX
+    if program.pair:
+        run_pair(device, program, deadline)
+    else:
+        run_single(device, program, deadline)
+
+
+def absent(name):
+    """What is not installed here that this program needs; the empty string when all is there."""
+    if name == "pyverbs":
+        return pyverbs_suite.absent()
+    command = programs.TABLE[name].arguments[0]
+    return "" if shutil.which(command) else f"{command} is not installed"
+
+
+def enter_namespace(more):
+    """Goes on as a process in a network namespace of its own; returns where none can be made."""
+    for command in NAMESPACES:
+        made = subprocess.run(command + ["true"], stderr=subprocess.DEVNULL, check=False)
+        if made.returncode == 0:
+            os.execvp(command[0], command + [sys.executable, *sys.argv, "--inside", *more])
+
+
+def bring_up_loopback():
+    request_get_flags, request_set_flags, up = 0x8913, 0x8914, 1
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        got = fcntl.ioctl(control, request_get_flags, struct.pack("16sH14x", b"lo", 0))
+        flags = struct.unpack("16sH14x", got)[1]
+        fcntl.ioctl(control, request_set_flags, struct.pack("16sH14x", b"lo", flags | up))
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--preload", type=lambda path: pathlib.Path(path).resolve(strict=True),
+                        help="the library to test")
+    parser.add_argument("--device", default="soft0")
+    parser.add_argument("--cache", type=pathlib.Path, help="a folder for what must be downloaded")
+    parser.add_argument("--documentation", type=pathlib.Path, default=pyverbs_suite.DOCUMENTATION,
+                        help="where the tests of pyverbs are")
+    parser.add_argument("--results", type=pathlib.Path, help="a file for the results of pyverbs")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("names", nargs="*", metavar="PROGRAM")
+    options = parser.parse_args()
+    everything = [*programs.TABLE, "pyverbs"]
+    unknown = set(options.names) - set(everything)
+    if unknown:
+        parser.error(f"unknown: {' '.join(sorted(unknown))}; there is: {' '.join(everything)}")
+    options.names = options.names or everything
+    return options
+
+
+def main():
+    options = parse_arguments()
+    kernel_device = pathlib.Path("/sys/class/infiniband", options.device).exists()
+    if options.inside:
+        bring_up_loopback()
+    else:
+        if "pyverbs" in options.names and not absent("pyverbs"):  # Where there is a network, still.
+            options.documentation = pyverbs_suite.find_tests(options.documentation, options.cache)
+        if not kernel_device:
+            enter_namespace(["--documentation", str(options.documentation)])
+    device = Device(options.device, options.preload)
+    outcomes = []
+    for name in options.names:
+        why = absent(name)
+        try:
+            if not why:
+                run(name, device, options)
+            outcomes.append("skipped" if why else "passed")
+        except Failure as failure:
+            outcomes.append("FAILED")
+            why = str(failure)
+        print(f"{name}: {outcomes[-1]}{': ' if why else ''}{why}", flush=True)
+    if "FAILED" in outcomes:
+        return 1
+    return 0 if "passed" in outcomes else EXIT_SKIPPED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""What the suite must notice, shown to it by programs that misbehave."""
+
+import gzip
+import os
+import pathlib
+import sys
+import tempfile
+import time
+import unittest
+
+import conformance
+import programs
+import pyverbs_suite
+
+# A server that serves one connection, and its client: called like the real ones.
+PEER = """
+import socket, sys
+port = int(sys.argv[sys.argv.index('-p') + 1])
+server = sys.argv[-1] != '127.0.0.1'
+if server:
+    listener = socket.create_server(('127.0.0.1', port))
+    listener.accept()[0].recv(1)
+else:
+    socket.create_connection(('127.0.0.1', port)).sendall(b'x')
+"""
+# Waits for what never comes.
+SLEEPS = "import os, sys; os.read(os.pipe()[0], 1)"
+
+
+def peer(more="print('8 bytes')"):
+    return [sys.executable, "-c", PEER + more]
+
+
+class Pairs(unittest.TestCase):
+    def setUp(self):
+        self.device = conformance.Device("none", None)
+
+    def run_pair(self, arguments, expected=("^8 bytes$",), forbidden=(), seconds=60):
+        program = programs.Program(arguments, expected, forbidden, both_report=True)
+        conformance.run_pair(self.device, program, time.monotonic() + seconds)
+
+    def assert_fails(self, what, *arguments, **options):
+        with self.assertRaisesRegex(conformance.Failure, what):
+            self.run_pair(*arguments, **options)
+
+    def test_a_pair_that_says_what_is_expected_passes(self):
+        self.run_pair(peer())
+
+    def test_a_missing_line_fails(self):
+        self.assert_fails("lacks", peer(), expected=["^9 bytes"])
+
+    def test_a_forbidden_line_fails(self):
+        self.assert_fails("has /bytes/", peer(), forbidden=["bytes"])
+
+    def test_a_server_that_reports_nothing_fails(self):
+        self.assert_fails("lacks", peer("server or print('8 bytes')"))
+
+    def test_a_client_that_fails_fails_without_waiting_for_its_server(self):
+        self.assert_fails("client exits with 3",
+                          peer("server and listener.accept() or sys.exit(3)"))
+
+    def test_a_server_that_fails_fails(self):
+        self.assert_fails("server exits with 3", peer("print('8 bytes'); sys.exit(server * 3)"))
+
+    def test_a_server_that_ends_early_fails(self):
+        self.assert_fails("before it listened", [sys.executable, "-c", "pass"])
+
+    def test_a_server_that_never_listens_fails_at_the_deadline(self):
+        self.assert_fails("never listened", [sys.executable, "-c", SLEEPS], seconds=0)
+
+    def test_the_outputs_of_both_are_shown(self):
+        self.assert_fails(r"(?s)--- server: .*8 bytes.*--- client: .*8 bytes", peer(),
+                          expected=["^9"])
+
+    def test_what_a_program_started_ends_with_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            fifo = os.path.join(folder, "fifo")
+            os.mkfifo(fifo)
+            reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+            os.set_blocking(reader, True)
+            start = (f"import subprocess, sys; held = open('{fifo}', 'w'); held.write('x'); "
+                     f"subprocess.Popen([sys.executable, '-c', '{SLEEPS}'], stdout=held)")
+            with conformance.Running([sys.executable, "-c", start], dict(os.environ)) as program:
+                self.assertEqual(program.wait(time.monotonic() + 60), 0)
+            self.assertEqual(os.read(reader, 1), b"x")
+            self.assertEqual(os.read(reader, 1), b"")  # The end of the file: nobody holds it.
+            os.close(reader)
+
+
+class Pyverbs(unittest.TestCase):
+    def test_results_are_found_among_what_tests_print(self):
+        self.assertEqual(pyverbs_suite.parse("\n".join([
+            "test_a (tests.test_x.X.test_a)",
+            "What it is about. ... ok",
+            "test_b (tests.test_x.X.test_b) ... noise",
+            "more noise",
+            "ok",
+            "test_c (tests.test_x.X.test_c) ... skipped 'No such device'",
+            "test_d (tests.test_x.X.test_d) ... FAIL",
+            "test_e (tests.test_x.X.test_e) ... Segmentation fault"])), {
+                "tests.test_x.X.test_a": "ok",
+                "tests.test_x.X.test_b": "ok",
+                "tests.test_x.X.test_c": "skipped 'No such device'",
+                "tests.test_x.X.test_d": "FAIL",
+                "tests.test_x.X.test_e": "did not end"})
+
+    def test_a_required_test_that_was_skipped_or_not_run_is_missing(self):
+        required = pyverbs_suite.REQUIRED.read_text().split()
+        results = dict.fromkeys(required, "ok")
+        self.assertEqual(pyverbs_suite.missing(results), [])
+        results[required[0]] = "skipped 'why'"
+        del results[required[1]]
+        self.assertEqual(len(pyverbs_suite.missing(results)), 2)
+
+    def test_compressed_tests_are_unpacked(self):
+        with tempfile.TemporaryDirectory() as source, tempfile.TemporaryDirectory() as copy:
+            source, copy = pathlib.Path(source), pathlib.Path(copy)
+            (source / "run_tests.py").write_text("plain")
+            with gzip.open(source / "base.py.gz", "wt") as packed:
+                packed.write("packed")
+            self.assertEqual(pyverbs_suite.find_tests(source, None), source)
+            pyverbs_suite.copy_tests(copy, source)
+            self.assertEqual((copy / "run_tests.py").read_text(), "plain")
+            self.assertEqual((copy / "base.py").read_text(), "packed")
+
+
+if __name__ == "__main__":
+    unittest.main()
