@@ -73,7 +73,7 @@ void explain_absence(std::string_view name) {
   explain_absence(name);
   throw_failure(errc::no_device, "ibv_get_device_list",
                 "this machine has none: attach an RNIC, or use Soft-RoCE (modprobe rdma_rxe; rdma "
-                "link add rxe0 type rxe netdev eth0)");
+                "link add rxe0 type rxe netdev eth0), or softverbs (LD_PRELOAD=libsoftverbs.so.0)");
 }
 
 using context_ptr = std::unique_ptr<ibv_context, int (*)(ibv_context*)>;

@@ -189,7 +189,7 @@ void outlive_one_peer(duration life, bool is_stuck) {
 TEST_CASE("a busy peer that is killed at any moment leaves nobody waiting",
           "[.soak-kill][connection][device][C2][C8]") {
   std::mt19937_64 random{test::soak::seed()};
-  for (std::uint64_t n = test::soak::count(1000); n > 0; --n) {
+  for (std::uint64_t n = test::soak::count(10'000); n > 0; --n) {
     outlive_one_peer(std::chrono::microseconds{random() % 30'000}, n % 2 == 0);
   }
 }

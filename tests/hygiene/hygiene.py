@@ -23,11 +23,17 @@ MAY_INCLUDE = {
     "runtime": "base coro io verbs memory transfer agent connection",
 }
 
+# The table of softverbs' docs/design.md: a room may include those before it.
+SOFTVERBS = "subprojects/softverbs/"
+SOFTVERBS_ROOMS = ("wire", "memory", "queue", "link", "node", "object", "qp", "abi")
+# What the rooms below qp know of it.
+UPCALLS = "node/upcalls.hpp"
+
 LINES_MAX = 800
 COLUMNS_MAX = 100
 FUNCTION_LINES_MAX = 70
 
-CODE_FOLDERS = ("include", "lib", "tests", "examples", "bench")
+CODE_FOLDERS = ("include", "lib", "src", "tests", "fuzz", "examples", "bench")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 # Spelled in two parts, so that this file obeys its own rule.
 BANNED = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b")
@@ -45,7 +51,7 @@ class Tree:
         self.files = {}
         for path in sorted(self.root.rglob("*")):
             name = path.relative_to(self.root).as_posix()
-            if re.match(r"(\.git|\.cache|build[^/]*|subprojects/.*/subprojects)(/|$)", name):
+            if re.match(r"(subprojects/[^/]+/)?(\.git|\.cache|build[^/]*)(/|$)", name):
                 continue
             if "__pycache__" in name or not path.is_file() or path.is_symlink():
                 continue
@@ -55,8 +61,10 @@ class Tree:
                 continue
 
     def cpp(self, *folders):
+        """cordma's and softverbs' sources in these folders of theirs."""
         for name, lines in self.files.items():
-            if name.endswith((".hpp", ".cpp")) and name.split("/")[0] in (folders or CODE_FOLDERS):
+            folder = name.removeprefix(SOFTVERBS).split("/")[0]
+            if name.endswith((".hpp", ".cpp", ".h")) and folder in (folders or CODE_FOLDERS):
                 yield name, lines
 
     def includes(self, name):
@@ -96,6 +104,25 @@ def layers(tree):
                 yield name, number, f"room {room} may not include {target}"
 
 
+def softverbs_layers(tree):
+    for name, _ in tree.cpp():
+        is_softverbs = name.startswith(SOFTVERBS)
+        parts = name.removeprefix(SOFTVERBS).split("/")
+        for number, _, path in tree.includes(name):
+            target = path.split("/")[0]
+            if is_softverbs and target == "cordma":
+                yield name, number, "softverbs knows nothing of cordma"
+            if not is_softverbs and target == "softverbs" and parts[0] in ("include", "lib"):
+                yield name, number, "the library knows nothing of softverbs"
+            if not is_softverbs or parts[0] != "src" or target not in SOFTVERBS_ROOMS:
+                continue
+            if parts[1] not in SOFTVERBS_ROOMS:
+                yield name, number, f"room {parts[1]} is not in the table of tests/hygiene/hygiene.py"
+            elif (SOFTVERBS_ROOMS.index(target) > SOFTVERBS_ROOMS.index(parts[1])
+                  and not (path == UPCALLS and parts[1] == "link")):
+                yield name, number, f"room {parts[1]} may not include {target}"
+
+
 def sizes(tree):
     for name, lines in tree.cpp():
         if len(lines) - 1 > LINES_MAX:
@@ -107,7 +134,7 @@ def sizes(tree):
 
 def functions(tree):
     """clang-format puts a namespace-level function's closing brace in column 0 or, in a class, 2."""
-    for name, lines in tree.cpp("include", "lib", "examples", "bench"):
+    for name, lines in tree.cpp("include", "lib", "src", "examples", "bench"):
         start = {}
         for number, line in enumerate(lines, 1):
             indent = len(line) - len(line.lstrip())
@@ -126,14 +153,17 @@ def guards(tree):
     for name, lines in tree.cpp():
         if name.endswith(".hpp") and "#pragma once" not in lines:
             yield name, 1, "no #pragma once"
+        if name.endswith(".h") and not any(line.startswith("#ifndef") for line in lines):
+            yield name, 1, "no #ifndef, as C has it, around it"
 
 
 def own_header_first(tree):
-    for name, _ in tree.cpp("lib"):
+    for name, _ in tree.cpp("lib", "src"):
         if not name.endswith(".cpp"):
             continue
-        stem = name[len("lib/"):-len(".cpp")]
-        public, private = f"include/cordma/{stem}.hpp", f"lib/{stem}.hpp"
+        root = SOFTVERBS + "src/" if name.startswith(SOFTVERBS) else "lib/"
+        stem = name[len(root):-len(".cpp")]
+        public, private = f"include/cordma/{stem}.hpp", f"{root}{stem}.hpp"
         if public in tree.files:
             expected = {f"cordma/{stem}.hpp"}
         elif private in tree.files:
@@ -171,7 +201,7 @@ def miscompiled_awaits(tree):
 
 
 def dead_files(tree):
-    for name, _ in tree.cpp("lib", "tests", "examples", "bench"):
+    for name, _ in tree.cpp("lib", "src", "tests", "fuzz", "examples", "bench"):
         if not name.endswith(".cpp"):
             continue
         folder = pathlib.PurePosixPath(name)
@@ -225,7 +255,7 @@ def changelog(tree):
             yield "CHANGELOG.md", number, "an entry belongs to a version"
 
 
-RULES = (layers, sizes, functions, guards, own_header_first, words, sleeps,
+RULES = (layers, softverbs_layers, sizes, functions, guards, own_header_first, words, sleeps,
          miscompiled_awaits, dead_files, mirrored_tests, changelog)
 
 

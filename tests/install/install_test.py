@@ -18,7 +18,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
 import cases  # noqa: E402
 
 SUBPROJECT_USER = """project('user', 'cpp', default_options: ['cpp_std=c++20'])
-executable('program', 'program.cpp', dependencies: dependency('cordma', fallback: 'cordma'))
+cordma = dependency('cordma', fallback: 'cordma')
+executable('program', 'program.cpp', dependencies: cordma)
+# softverbs is found where cordma has it.
+executable('program_on_soft0', 'program.cpp', dependencies: [dependency('softverbs'), cordma])
 """
 
 
@@ -30,8 +33,11 @@ def run(*command, **options):
 
 
 def check_program(program):
+    """Returns the devices that it finds."""
     said = run(program)
-    assert said == "cordma 0: poll: disconnected\n", said
+    devices, _, answer = said.rpartition("cordma 0: poll: disconnected\n")
+    assert devices != said and answer == "", said
+    return devices.splitlines()
 
 
 def by_pkg_config(build, outside, source, compiler):
@@ -51,16 +57,19 @@ def by_pkg_config(build, outside, source, compiler):
 
 def as_subproject(cordma, scratch, source):
     project = scratch / "subproject_user"
-    if not (project / "build" / "build.ninja").exists():
+    definition = project / "meson.build"
+    is_set_up = (project / "build" / "build.ninja").exists()
+    if not is_set_up or definition.read_text() != SUBPROJECT_USER:
         shutil.rmtree(project, ignore_errors=True)
         (project / "subprojects").mkdir(parents=True)
-        (project / "meson.build").write_text(SUBPROJECT_USER)
+        definition.write_text(SUBPROJECT_USER)
         (project / "subprojects" / "cordma").symlink_to(cordma)
         # Links, not a copy: an edit of the program is then built.
         (project / "program.cpp").symlink_to(source)
         run("meson", "setup", "--buildtype=plain", "build", cwd=project)
-    run("ninja", "-C", project / "build", "program")
-    check_program(project / "build" / "program")
+    run("ninja", "-C", project / "build", "program", "program_on_soft0")
+    assert "soft0" not in check_program(project / "build" / "program")
+    assert "soft0" in check_program(project / "build" / "program_on_soft0")
 
 
 def readme_compiles(cordma, compiler):

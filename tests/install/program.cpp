@@ -14,7 +14,7 @@ cordma::task<int> answer(cordma::executor& home) {
 }  // namespace
 
 int main() {
-  static_cast<void>(cordma::verbs::list_devices());
+  for (const auto& device : cordma::verbs::list_devices()) std::printf("%s\n", device.name.c_str());
   cordma::executor executor;
   const cordma::failure lost{.code = cordma::errc::disconnected, .call = "poll"};
   std::printf("cordma %d: %s\n", executor.run(answer(executor)), lost.to_string().c_str());

@@ -1,18 +1,13 @@
 #pragma once
 
+#include "support/device.hpp"
+
 #include <cordma/coro/when_all.hpp>
 #include <cordma/runtime/runtime.hpp>
 
-#include <cstdlib>
-#include <string>
+#include <utility>
 
 namespace cordma::test {
-
-/// The RDMA device that the [device] cases use.
-inline std::string device_name() {
-  const char* const name = std::getenv("CORDMA_TEST_DEVICE");
-  return name != nullptr ? name : "";
-}
 
 inline runtime_options on_test_device(runtime_options options = {}) {
   options.device = device_name();

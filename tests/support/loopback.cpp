@@ -1,21 +1,13 @@
 #include "support/loopback.hpp"
 
+#include "support/device.hpp"
+
 #include <cordma/verbs/gid.hpp>
 
 #include <algorithm>
-#include <cstdlib>
 #include <stdexcept>
 
 namespace cordma::test {
-namespace {
-
-std::string device_name() {
-  const char* const name = std::getenv("CORDMA_TEST_DEVICE");  // NOLINT(concurrency-mt-unsafe)
-  if (name == nullptr) throw std::runtime_error{"CORDMA_TEST_DEVICE names no device"};
-  return name;
-}
-
-}  // namespace
 
 void connect(verbs::context& ctx, const verbs::port_info& port, verbs::queue_pair& qp,
              std::uint32_t peer_num) {

@@ -10,7 +10,13 @@ Prints what failed or was skipped, then `N passed, N failed, N skipped` as the l
 import argparse
 import json
 import pathlib
+import re
 import sys
+
+# The last line of a Catch2 program that keeps no log, as softverbs' do not.
+CATCH2_SUMMARY = re.compile(r"^(?:All tests passed \(.* in (?P<all>\d+) test cases?\)"
+                            r"|test cases: *(?P<total>\d+) \|(?: *(?P<passed>\d+) passed \|)?"
+                            r" *(?P<failed>\d+) failed.*)$", re.MULTILINE)
 
 
 def read_skips(path):
@@ -83,18 +89,35 @@ def show_output(test):
             print(test[stream].rstrip())
 
 
+def add_summary(tally, program, test):
+    """Counts what a Catch2 program says of itself; False when it says nothing."""
+    summary = CATCH2_SUMMARY.search(test.get("stdout") or "")
+    if summary is None:
+        return False
+    tally.passed += int(summary["all"] or summary["passed"] or 0)
+    for number in range(int(summary["failed"] or 0)):
+        tally.fail("native", program, f"failure {number + 1}, shown above")
+    return True
+
+
 def add_meson(tally, tests, logged):
     for test in tests:
-        program = test["name"].split("/")[-1].split(" ")[-1]
-        if ("native", "test_" + program) in logged:
-            program = "test_" + program
-        if test["result"] == "SKIP":
-            tally.skip("native", program, "its program says so")
-        elif test["result"] in ("OK", "EXPECTEDFAIL"):
-            tally.add_exit("native", program, "0", logged)
-        else:
+        where, _, name = test["name"].rpartition(" / ")
+        project = where.partition(":")[0]
+        program = name if project in ("", "cordma") else f"{project}/{name}"
+        device = "native"
+        for local in ("native", "soft0"):
+            if (local, "test_" + program) in logged:
+                device, program = local, "test_" + program
+        passed = test["result"] in ("OK", "EXPECTEDFAIL")
+        if not passed and test["result"] != "SKIP":
             show_output(test)
-            tally.add_exit("native", program, test["result"].lower(), logged)
+        if test["result"] == "SKIP":
+            tally.skip(device, program, "its program says so")
+        elif (device, program) in logged or not add_summary(tally, program, test):
+            tally.add_exit(device, program, "0" if passed else test["result"].lower(), logged)
+        elif not passed:
+            tally.add_exit(device, program, test["result"].lower(), {(device, program)})
 
 
 def main():

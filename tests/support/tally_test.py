@@ -60,6 +60,23 @@ def main():
         status, said = tally({"native.test_io.7.tsv": passed + passed}, meson=tests)
         assert (status, said[-1]) == (1, "3 passed, 1 failed, 0 skipped"), said
         assert "why it failed" in said, said
+    with run.case("a room's cases that ran on soft0 are counted once, and not for another project's"):
+        tests = [{"name": "cordma:io / io", "result": "OK"},
+                 {"name": "softverbs:io / io", "result": "OK"}]
+        status, said = tally({"soft0.test_io.7.tsv": passed + passed}, meson=tests)
+        assert (status, said[-1]) == (0, "3 passed, 0 failed, 0 skipped"), said
+    with run.case("a Catch2 program that keeps no log is believed its last line"):
+        tests = [{"name": "softverbs:wire / wire", "result": "OK",
+                  "stdout": "====\nAll tests passed (70 assertions in 12 test cases)\n\n"},
+                 {"name": "softverbs:qp / qp", "result": "FAIL",
+                  "stdout": "test cases:  9 |  7 passed | 2 failed\nassertions: 6 | 4 passed\n"}]
+        status, said = tally({}, meson=tests)
+        assert (status, said[-1]) == (1, "19 passed, 2 failed, 0 skipped"), said
+    with run.case("but not when it fails after that"):
+        tests = [{"name": "softverbs:wire / wire", "result": "TIMEOUT",
+                  "stdout": "All tests passed (1 assertion in 1 test case)\n"}]
+        status, said = tally({}, meson=tests)
+        assert (status, said[-1]) == (1, "1 passed, 1 failed, 0 skipped"), said
     return run.status()
 
 

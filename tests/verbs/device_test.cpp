@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <string>
 
 using namespace cordma::verbs;
@@ -34,11 +35,18 @@ cordma::failure open_failure(std::string_view name) {
 }  // namespace
 
 TEST_CASE("a machine without devices is told how to get one", "[verbs][N9]") {
-  if (!list_devices().empty()) CORDMA_SKIP("this machine has an RDMA device");
+  const auto without_soft0 = [](const char* name) {
+    return cordma::test::text_of_child([name]() -> std::string {
+      ::setenv("SOFTVERBS", "off", 1);  // NOLINT(concurrency-mt-unsafe): a child has one thread.
+      if (!list_devices().empty()) return {};
+      const cordma::failure failure = open_failure(name);
+      return failure.code == cordma::errc::no_device ? failure.to_string() : "another code";
+    });
+  };
   for (const char* name : {"", "mlx5_0"}) {
-    const cordma::failure failure = open_failure(name);
-    CHECK(failure.code == cordma::errc::no_device);
-    CHECK_THAT(failure.to_string(), Contains("rdma_rxe") && Contains("RNIC"));
+    const std::string said = without_soft0(name);
+    if (said.empty()) CORDMA_SKIP("this machine has an RDMA device");
+    CHECK_THAT(said, Contains("RNIC") && Contains("rdma_rxe") && Contains("softverbs"));
   }
 }
 
@@ -104,7 +112,7 @@ TEST_CASE("a port that the device lacks is refused", "[verbs][device][N9]") {
 TEST_CASE("a device file that cannot be opened is named, with the way out", "[verbs][device]") {
   verbs_faults::fail_call(1, EACCES);
   CHECK_THAT(open_failure(device_name()).to_string(),
-             Contains("no permission on /dev/infiniband/uverbs"));
+             Contains("no permission on /dev/infiniband/"));
   verbs_faults::fail_call(1, ENOENT);
   CHECK_THAT(open_failure(device_name()).to_string(), Contains("is missing"));
   verbs_faults::fail_call(0, 0);

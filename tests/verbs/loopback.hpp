@@ -1,5 +1,7 @@
 #pragma once
 
+#include "support/device.hpp"
+
 #include <cordma/base/error.hpp>
 #include <cordma/verbs/memory_region.hpp>
 #include <cordma/verbs/queue_pair.hpp>
@@ -7,16 +9,11 @@
 #include <catch2/catch.hpp>
 
 #include <array>
-#include <cstdlib>
-#include <string>
 #include <vector>
 
 namespace cordma::verbs::test {
 
-inline std::string device_name() {
-  const char* name = std::getenv("CORDMA_TEST_DEVICE");
-  return name != nullptr ? name : "rxe0";
-}
+using cordma::test::device_name;
 
 /// A queue pair connected to itself, and all that it needs; made in this order.
 struct loopback {

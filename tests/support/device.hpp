@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdlib>
+#include <string>
+
+namespace cordma::test {
+
+/// The RDMA device that the [device] cases use: what the environment's CORDMA_TEST_DEVICE names;
+/// empty, the first active one.
+inline std::string device_name() {
+  const char* const name = std::getenv("CORDMA_TEST_DEVICE");  // NOLINT(concurrency-mt-unsafe)
+  return name != nullptr ? name : "";
+}
+
+/// Whether it is softverbs' device: it needs no file and locks no memory.
+inline bool is_soft() { return device_name().starts_with("soft"); }
+
+/// Whether it is the kernel's Soft-RoCE. docs/devices.md lists where that differs from the
+/// specification; a test asks it only for what it does, and says so.
+inline bool is_rxe() { return device_name().starts_with("rxe"); }
+
+}  // namespace cordma::test
