@@ -6,7 +6,6 @@
 #include <memory>
 #include <mutex>
 #include <utility>
-#include <vector>
 
 namespace softverbs {
 
@@ -35,12 +34,16 @@ enum class key_error : std::uint8_t {
 
 /// One place of the table. Its memory stays for the table's lifetime.
 struct alignas(64) key_slot {
-  std::atomic<std::uint32_t> key{0};      ///< the live 32-bit key; 0: nothing is granted
-  std::atomic<std::uint32_t> pins{0};     ///< users of `grant` at this moment
-  key_grant grant;                        ///< written only while key == 0 and pins == 0
-  std::uint8_t next_variant = 0;          ///< low 8 bits of the next key of a region
-  bool allocated = false;                 ///< guarded by the table's mutex, as next_variant
-  std::atomic<std::uint32_t> windows{0};  ///< regions: windows bound to it
+  std::atomic<std::uint32_t> key{0};   ///< the live 32-bit key; 0: nothing is granted
+  std::atomic<std::uint32_t> pins{0};  ///< users of `grant` at this moment
+  key_grant grant;                     ///< written only while key == 0 and pins == 0
+  std::uint8_t last_variant = 0;       ///< of the last key; the next allocation's differs
+  bool allocated = false;              ///< guarded by the table's mutex, as next_free
+  std::uint32_t next_free = 0;
+  /// Regions: windows bound to it. Who binds one counts it here *before* it pins the region, so
+  /// that a deregistration, which revokes and then looks, sees it; revoking the window gives it
+  /// back.
+  std::atomic<std::uint32_t> windows{0};
 };
 
 /// Holds a key's grant alive while its bytes are used; release it within one copy.
@@ -69,20 +72,31 @@ class pinned {
   std::byte* address_ = nullptr;
 };
 
+inline constexpr std::uint32_t variant_bits = 8;
+inline constexpr std::uint32_t variant_mask = (1u << variant_bits) - 1;
+inline constexpr std::uint32_t keys_max = (1u << (32 - variant_bits)) - 1;
+/// So many places rest before one is used again, as long as there are fresh ones: a key that was
+/// given back stays invalid for long.
+inline constexpr std::uint32_t resting_keys = 1024;
+
 /// lkeys and rkeys of a node: 24 bits of index, 8 bits of variant. Lookups take no lock.
+///
+/// The pin protocol: a user adds its pin, then reads the key; revoke() clears the key, then reads
+/// the pins. All four are sequentially consistent, so one of them sees the other: either the user
+/// finds the key dead, or revoke() waits until its copy is done.
 class key_table {
  public:
   explicit key_table(std::uint32_t capacity);
 
-  /// A free slot with a fresh key, not granted yet; 0 when the table is full (or at `limit`
-  /// objects).
+  /// A free slot with a fresh key, not granted yet; 0 when the table is full.
   std::uint32_t allocate();
-  /// Revokes and gives the slot back.
+  /// Revokes what the slot of `key` opens, under whatever variant, and gives the slot back.
   void free(std::uint32_t key) noexcept;
 
   /// Makes `key` (its slot allocated and not granted) open `grant`.
   void grant(std::uint32_t key, const key_grant& grant) noexcept;
-  /// After this returns nobody reaches memory through the key. Thread: any that holds no pin.
+  /// After this returns nobody reaches memory through the key; nothing happens when it is not
+  /// live. Thread: any that holds no pin.
   void revoke(std::uint32_t key) noexcept;
 
   /// Checks key, PD, QP (type 2 windows), access bits and range, and pins. `access` 0 asks for
@@ -93,10 +107,17 @@ class key_table {
   [[nodiscard]] key_slot* slot_of(std::uint32_t key) noexcept;  ///< null when out of the table
 
  private:
+  /// Makes `live`, a key of `slot`, dead, and waits for its users.
+  void clear(key_slot& slot, std::uint32_t live) noexcept;
+
   std::unique_ptr<key_slot[]> slots_;
-  std::uint32_t capacity_;
+  std::uint32_t capacity_;  ///< places, and the first, which is never used: no key is 0
   std::mutex mutex_;
-  std::vector<std::uint32_t> free_;
+  std::uint32_t fresh_ = 1;  ///< places from here on were never used
+  // Places given back: a list through next_free, oldest first; 0 ends it.
+  std::uint32_t oldest_free_ = 0;
+  std::uint32_t newest_free_ = 0;
+  std::uint32_t resting_ = 0;
 };
 
 }  // namespace softverbs

@@ -30,7 +30,7 @@ std::uint32_t random_index() noexcept {
 
 // ---- beginning, end, fork
 
-node::node() : keys_{keys_max}, kicked_(indices_max), next_index_{random_index()} {
+node::node() : keys_{key_slots}, kicked_(indices_max), next_index_{random_index()} {
   // Numbers 0 and 1 are special; index 0 also stands for nobody in the links' lists.
   for (std::uint32_t index = 2; index < indices_max; ++index) free_indices_.insert(index);
 }

@@ -1,6 +1,7 @@
 #include "qp/queue_pair.hpp"
 
 #include "object/context.hpp"
+#include "object/protection_domain.hpp"
 #include "object/soft_verbs.hpp"
 #include "qp/send_builder.hpp"
 
@@ -101,6 +102,7 @@ void count_users(queue_pair& qp, bool attach) {
   qp.send_cq->users.fetch_add(change);
   qp.receive_cq->users.fetch_add(change);
   if (qp.srq != nullptr) qp.srq->users.fetch_add(change);
+  soft(qp.handle.qp_base.pd).users.fetch_add(change);
 }
 
 ibv_qp* fail(int error) {

@@ -15,36 +15,57 @@ struct context;
 /// What a completion queue keeps: the entry, when it came, and which place of a send queue polling
 /// it frees.
 struct completion {
-  ibv_wc wc;
-  std::uint64_t timestamp_ns;  ///< CLOCK_REALTIME, filled by push() when the CQ asked for it
+  ibv_wc wc{};
+  std::uint64_t timestamp_ns = 0;  ///< CLOCK_REALTIME, filled by push() when the CQ asked for it
   std::atomic<std::uint64_t>* released = nullptr;  ///< polling stores `release_to` there
   std::uint64_t release_to = 0;
+  bool solicited = false;  ///< filled by push()
 };
 
 enum class armed : std::uint8_t { no, solicited, any };
 
 /// `handle` is what the program holds, as ibv_cq or, when made by create_cq_ex, as ibv_cq_ex.
 struct completion_queue {
-  ibv_cq_ex handle;  // First: pointers to it are cast back.
-  context* owner;
+  ibv_cq_ex handle{};  // First: pointers to it are cast back.
+  context* owner = nullptr;
+  completion_channel* channel = nullptr;
   std::atomic<std::uint32_t> users{0};  ///< QPs attached; destroy answers EBUSY
+  bool timestamps = false;
 
   std::mutex mutex;
-  std::vector<completion> ring;         ///< capacity() entries
-  std::uint64_t tail = 0;               ///< next to fill; under mutex
-  std::atomic<std::uint64_t> count{0};  ///< written under mutex, read without: a poll's quick look
+  std::vector<completion> ring;  ///< a power of two of entries
+  std::uint64_t tail = 0;        ///< next to fill; under mutex
+  /// Entries that polls may see. Written under mutex, read without: a poll's quick look.
+  std::atomic<std::uint64_t> count{0};
+  std::uint64_t hidden = 0;  ///< entries behind those: they came while `withheld`
+  bool withheld = false;     ///< a fault (softverbs.h)
   armed arm = armed::no;
   bool overrun = false;
-  std::uint32_t channel_events =
-      0;  ///< given to the program by get_cq_event, guarded by the channel's mutex
   std::atomic<std::uint32_t> empty_polls{0};  ///< in a row, since the last arm
-  completion polled;  ///< create_cq_ex: the entry between start_poll/next_poll and the next
+
+  // Of the channel, under its mutex:
+  std::uint32_t events_queued = 0;
+  std::uint32_t events_taken = 0;  ///< given to the program by get_cq_event
+  completion_queue* next_with_events = nullptr;
+
+  // ibv_cq_ex: from a start_poll that found an entry to its end_poll.
+  std::mutex polling;
+  completion polled;
 };
 
 /// Adds an entry, and an event when the queue is armed for it. False: the queue is full; it then
 /// raises IBV_EVENT_CQ_ERR once, and the QP whose entry this was must go to ERR.
 bool push(completion_queue& cq, completion entry, bool solicited);
-/// Takes up to `entries_max`; no progress is made here (the ABI's poll_cq does that around it).
+/// Takes up to `entries_max`; makes no progress (verb::poll_cq does that around it).
 int take(completion_queue& cq, int entries_max, ibv_wc* entries);
+bool take_one(completion_queue& cq, completion& entry);
+
+/// A fault: entries that come from now on are kept back until release, which also brings the event
+/// that they owe.
+void withhold(completion_queue& cq);
+void release_withheld(completion_queue& cq);
+
+/// Queues IBV_EVENT_CQ_ERR; defined in object/, which knows contexts.
+void raise_cq_error(completion_queue& cq);
 
 }  // namespace softverbs

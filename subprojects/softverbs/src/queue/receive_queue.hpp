@@ -48,7 +48,11 @@ class receive_ring {
 
 /// `handle` is what the program holds.
 struct shared_receive_queue {
-  ibv_srq handle;
+  shared_receive_queue(std::uint32_t requests_max, std::uint32_t sges_max)
+      : ring{requests_max, sges_max} {}
+
+  ibv_srq handle{};  // First: pointers to it are cast back.
+  std::uint32_t number = 0;
   std::atomic<std::uint32_t> users{0};
   std::mutex mutex;
   receive_ring ring;

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+// The instructions of a guarded access, and the way out of them. No sanitizer sees them.
+
+namespace softverbs::guarded {
+
+bool copy(void* to, const void* from, std::size_t bytes) noexcept;
+bool compare_swap(void* address, std::uint64_t compare, std::uint64_t swap,
+                  std::uint64_t& previous) noexcept;
+bool fetch_add(void* address, std::uint64_t add, std::uint64_t& previous) noexcept;
+
+/// For a SIGSEGV or SIGBUS handler: when the fault was one of the accesses above, has it return
+/// false and says true. `ucontext` is the handler's third argument.
+bool escape(void* ucontext) noexcept;
+
+}  // namespace softverbs::guarded

@@ -1,0 +1,47 @@
+#include "object/address_handle.hpp"
+
+#include "node/gid_table.hpp"
+#include "object/context.hpp"
+#include "object/counted.hpp"
+#include "object/protection_domain.hpp"
+#include "object/soft_verbs.hpp"
+
+#include <cerrno>
+#include <memory>
+
+namespace softverbs {
+namespace {
+
+object_count handles;
+
+ibv_ah* fail(int error) {
+  errno = error;
+  return nullptr;
+}
+
+}  // namespace
+
+namespace verb {
+
+ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
+  // On Ethernet a GID is the only address there is.
+  if (attr->port_num != 1 || attr->is_global == 0 || attr->grh.sgid_index >= gid_count())
+    return fail(EINVAL);
+  auto ah = std::make_unique<address_handle>();
+  if (!handles.add(limits().max_ah)) return fail(ENOMEM);
+  ah->handle = {.context = pd->context, .pd = pd, .handle = 0};
+  ah->gid = attr->grh.dgid;
+  ah->source_gid = gid_at(attr->grh.sgid_index);
+  softverbs::soft(pd).users.fetch_add(1);
+  return &ah.release()->handle;
+}
+
+int destroy_ah(ibv_ah* handle) {
+  softverbs::soft(handle->pd).users.fetch_sub(1);
+  delete reinterpret_cast<address_handle*>(handle);
+  handles.remove();
+  return 0;
+}
+
+}  // namespace verb
+}  // namespace softverbs

@@ -1,0 +1,38 @@
+#include "queue/completion_channel.hpp"
+
+#include "object/soft_verbs.hpp"
+#include "queue/completion_queue.hpp"
+
+#include <cerrno>
+
+namespace softverbs::verb {
+namespace {
+
+completion_channel& soft(ibv_comp_channel* channel) noexcept {
+  return *reinterpret_cast<completion_channel*>(channel);
+}
+
+}  // namespace
+
+ibv_comp_channel* create_comp_channel(ibv_context* ctx) {
+  return &(new completion_channel{ctx})->handle;
+}
+
+int destroy_comp_channel(ibv_comp_channel* channel) {
+  {
+    const std::lock_guard lock{soft(channel).mutex};
+    if (channel->refcnt != 0) return EBUSY;
+  }
+  delete &soft(channel);
+  return 0;
+}
+
+int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
+  completion_queue* from = nullptr;
+  if (take_event(soft(channel), from) != 0) return -1;
+  *cq = reinterpret_cast<ibv_cq*>(&from->handle);
+  *cq_context = (*cq)->cq_context;
+  return 0;
+}
+
+}  // namespace softverbs::verb

@@ -1,0 +1,133 @@
+#include "queue/completion_queue.hpp"
+
+#include "node/node.hpp"
+#include "object/completion_queue_ex.hpp"
+#include "object/context.hpp"
+#include "object/counted.hpp"
+#include "object/soft_verbs.hpp"
+#include "queue/completion_channel.hpp"
+
+#include <bit>
+#include <cerrno>
+#include <memory>
+
+namespace softverbs {
+namespace {
+
+object_count queues;
+
+completion_queue& behind(ibv_cq* cq) noexcept { return *reinterpret_cast<completion_queue*>(cq); }
+
+void count_channel_user(completion_channel& channel, int change) {
+  const std::lock_guard lock{channel.mutex};
+  channel.handle.refcnt += change;
+}
+
+std::size_t ring_size(int cqe) { return std::bit_ceil(static_cast<std::size_t>(cqe)); }
+
+int check(const ibv_context* ctx, std::uint32_t cqe, std::uint32_t vector,
+          const ibv_comp_channel* channel) {
+  if (cqe == 0 || cqe > static_cast<std::uint32_t>(limits().max_cqe)) return EINVAL;
+  if (vector >= static_cast<std::uint32_t>(ctx->num_comp_vectors)) return EINVAL;
+  return channel != nullptr && channel->context != ctx ? EINVAL : 0;
+}
+
+/// The events that the program read must be acknowledged: ibv_get_cq_event(3).
+void await_acknowledgements(ibv_cq_ex& handle, std::uint32_t completions, std::uint32_t events) {
+  ::pthread_mutex_lock(&handle.mutex);
+  while (handle.comp_events_completed != completions || handle.async_events_completed != events)
+    ::pthread_cond_wait(&handle.cond, &handle.mutex);
+  ::pthread_mutex_unlock(&handle.mutex);
+  ::pthread_cond_destroy(&handle.cond);
+  ::pthread_mutex_destroy(&handle.mutex);
+}
+
+}  // namespace
+
+void raise_cq_error(completion_queue& cq) {
+  ibv_async_event event{};
+  event.event_type = IBV_EVENT_CQ_ERR;
+  event.element.cq = reinterpret_cast<ibv_cq*>(&cq.handle);
+  cq.owner->async.push(event);
+}
+
+completion_queue* make_completion_queue(ibv_context* ctx, std::uint32_t cqe, void* cq_context,
+                                        ibv_comp_channel* channel, std::uint32_t vector) {
+  if (const int error = check(ctx, cqe, vector, channel)) {
+    errno = error;
+    return nullptr;
+  }
+  auto cq = std::make_unique<completion_queue>();
+  cq->ring.resize(ring_size(static_cast<int>(cqe)));
+  if (!queues.add(limits().max_cq)) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  cq->owner = &softverbs::soft(ctx);
+  cq->channel = reinterpret_cast<completion_channel*>(channel);
+  cq->handle.context = ctx;
+  cq->handle.channel = channel;
+  cq->handle.cq_context = cq_context;
+  cq->handle.cqe = static_cast<int>(cqe);
+  ::pthread_mutex_init(&cq->handle.mutex, nullptr);
+  ::pthread_cond_init(&cq->handle.cond, nullptr);
+  if (cq->channel != nullptr) count_channel_user(*cq->channel, 1);
+  return cq.release();
+}
+
+namespace verb {
+
+ibv_cq* create_cq(ibv_context* ctx, int cqe, void* cq_context, ibv_comp_channel* channel,
+                  int vector) {
+  completion_queue* cq =
+      make_completion_queue(ctx, static_cast<std::uint32_t>(std::max(cqe, 0)), cq_context, channel,
+                            static_cast<std::uint32_t>(vector));
+  return cq == nullptr ? nullptr : reinterpret_cast<ibv_cq*>(&cq->handle);
+}
+
+int resize_cq(ibv_cq* handle, int cqe) {
+  if (cqe <= 0 || cqe > limits().max_cqe) return EINVAL;
+  completion_queue& cq = behind(handle);
+  std::vector<completion> ring(ring_size(cqe));
+  const std::lock_guard lock{cq.mutex};
+  const std::uint64_t entries = cq.count.load() + cq.hidden;
+  if (entries > static_cast<std::uint64_t>(cqe)) return EINVAL;
+  for (std::uint64_t i = 0; i != entries; ++i)
+    ring[i] = cq.ring[(cq.tail - entries + i) & (cq.ring.size() - 1)];
+  cq.ring = std::move(ring);
+  cq.tail = entries;
+  cq.handle.cqe = cqe;
+  return 0;
+}
+
+int destroy_cq(ibv_cq* handle) {
+  completion_queue& cq = behind(handle);
+  if (cq.users.load() != 0) return EBUSY;
+  const std::uint32_t taken = cq.channel == nullptr ? 0 : forget(*cq.channel, cq);
+  await_acknowledgements(cq.handle, taken, cq.owner->async.forget(handle));
+  if (cq.channel != nullptr) count_channel_user(*cq.channel, -1);
+  delete &cq;
+  queues.remove();
+  return 0;
+}
+
+int poll_cq(ibv_cq* handle, int entries_max, ibv_wc* entries) {
+  completion_queue& cq = behind(handle);
+  if (const int taken = take(cq, entries_max, entries)) return taken;
+  cq.owner->home->on_empty_poll(cq);
+  return take(cq, entries_max, entries);
+}
+
+int req_notify_cq(ibv_cq* handle, int solicited_only) {
+  completion_queue& cq = behind(handle);
+  {
+    const std::lock_guard lock{cq.mutex};
+    // The wider of two requests holds.
+    if (cq.arm != armed::any) cq.arm = solicited_only != 0 ? armed::solicited : armed::any;
+  }
+  cq.owner->home->on_arm(cq);
+  return 0;
+}
+
+}  // namespace verb
+}  // namespace softverbs

@@ -1,0 +1,112 @@
+#include "object/context.hpp"
+#include "object/counted.hpp"
+#include "object/protection_domain.hpp"
+#include "object/soft_verbs.hpp"
+#include "queue/receive_queue.hpp"
+
+#include <cerrno>
+#include <memory>
+
+namespace softverbs {
+namespace {
+
+object_count shared_queues;
+std::atomic<std::uint32_t> next_number{1};
+
+shared_receive_queue& behind(ibv_srq* srq) noexcept {
+  return *reinterpret_cast<shared_receive_queue*>(srq);
+}
+
+ibv_srq* fail(int error) {
+  errno = error;
+  return nullptr;
+}
+
+ibv_srq* create(ibv_pd* pd, void* srq_context, ibv_srq_attr& attr) {
+  if (limits().max_srq == 0) return fail(EOPNOTSUPP);
+  if (attr.max_wr == 0 || attr.max_wr > static_cast<std::uint32_t>(limits().max_srq_wr) ||
+      attr.max_sge > static_cast<std::uint32_t>(limits().max_srq_sge))
+    return fail(EINVAL);
+  auto srq = std::make_unique<shared_receive_queue>(attr.max_wr, attr.max_sge);
+  if (!shared_queues.add(limits().max_srq)) return fail(ENOMEM);
+  srq->number = next_number.fetch_add(1);
+  srq->handle.context = pd->context;
+  srq->handle.srq_context = srq_context;
+  srq->handle.pd = pd;
+  ::pthread_mutex_init(&srq->handle.mutex, nullptr);
+  ::pthread_cond_init(&srq->handle.cond, nullptr);
+  softverbs::soft(pd).users.fetch_add(1);
+  return &srq.release()->handle;
+}
+
+}  // namespace
+
+namespace verb {
+
+ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
+  return create(pd, attr->srq_context, attr->attr);
+}
+
+ibv_srq* create_srq_ex(ibv_context* ctx, ibv_srq_init_attr_ex* attr) {
+  const bool basic =
+      (attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0 || attr->srq_type == IBV_SRQT_BASIC;
+  constexpr std::uint32_t served = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+  if (!basic || (attr->comp_mask & ~served) != 0) return fail(EOPNOTSUPP);
+  if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || attr->pd->context != ctx)
+    return fail(EINVAL);
+  return create(attr->pd, attr->srq_context, attr->attr);
+}
+
+int modify_srq(ibv_srq* handle, ibv_srq_attr* attr, int mask) {
+  if ((mask & ~(IBV_SRQ_LIMIT | IBV_SRQ_MAX_WR)) != 0) return EINVAL;
+  if ((mask & IBV_SRQ_MAX_WR) != 0) return EOPNOTSUPP;  // No IBV_DEVICE_SRQ_RESIZE.
+  shared_receive_queue& srq = behind(handle);
+  const std::lock_guard lock{srq.mutex};
+  if ((mask & IBV_SRQ_LIMIT) != 0) {
+    if (attr->srq_limit > srq.ring.capacity()) return EINVAL;
+    srq.limit = attr->srq_limit;
+  }
+  return 0;
+}
+
+int query_srq(ibv_srq* handle, ibv_srq_attr* attr) {
+  shared_receive_queue& srq = behind(handle);
+  const std::lock_guard lock{srq.mutex};
+  *attr = {.max_wr = srq.ring.capacity(), .max_sge = srq.ring.sges_max(), .srq_limit = srq.limit};
+  return 0;
+}
+
+int destroy_srq(ibv_srq* handle) {
+  shared_receive_queue& srq = behind(handle);
+  if (srq.users.load() != 0) return EBUSY;
+  const std::uint32_t taken = softverbs::soft(handle->context).async.forget(handle);
+  ::pthread_mutex_lock(&handle->mutex);
+  while (handle->events_completed != taken) ::pthread_cond_wait(&handle->cond, &handle->mutex);
+  ::pthread_mutex_unlock(&handle->mutex);
+  ::pthread_cond_destroy(&handle->cond);
+  ::pthread_mutex_destroy(&handle->mutex);
+  softverbs::soft(handle->pd).users.fetch_sub(1);
+  delete &srq;
+  shared_queues.remove();
+  return 0;
+}
+
+int post_srq_recv(ibv_srq* handle, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  shared_receive_queue& srq = behind(handle);
+  const std::lock_guard lock{srq.mutex};
+  for (; wr != nullptr; wr = wr->next) {
+    if (const int error = srq.ring.push(*wr)) {
+      *bad_wr = wr;
+      return error;
+    }
+  }
+  return 0;
+}
+
+int get_srq_num(ibv_srq* srq, std::uint32_t* number) {
+  *number = behind(srq).number;
+  return 0;
+}
+
+}  // namespace verb
+}  // namespace softverbs

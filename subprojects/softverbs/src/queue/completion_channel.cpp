@@ -1,0 +1,74 @@
+#include "queue/completion_channel.hpp"
+
+#include "queue/completion_queue.hpp"
+
+#include <sys/eventfd.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+namespace softverbs {
+namespace {
+
+void append(completion_channel& channel, completion_queue& cq) noexcept {
+  cq.next_with_events = nullptr;
+  (channel.last == nullptr ? channel.first : channel.last->next_with_events) = &cq;
+  channel.last = &cq;
+}
+
+void unlink(completion_channel& channel, completion_queue& cq) noexcept {
+  completion_queue* before = nullptr;
+  for (auto* at = channel.first; at != &cq; at = at->next_with_events) before = at;
+  (before == nullptr ? channel.first : before->next_with_events) = cq.next_with_events;
+  if (channel.last == &cq) channel.last = before;
+}
+
+/// One event less to read. When a reader was quicker its read finds no event, and reads again.
+void take_token(int fd) noexcept {
+  std::uint64_t one = 0;
+  const iovec to{&one, sizeof one};
+  [[maybe_unused]] const auto got = ::preadv2(fd, &to, 1, -1, RWF_NOWAIT);
+}
+
+}  // namespace
+
+completion_channel::completion_channel(ibv_context* ctx) {
+  handle.context = ctx;
+  handle.fd = ::eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+  if (handle.fd < 0) throw std::system_error{errno, std::generic_category(), "eventfd"};
+}
+
+completion_channel::~completion_channel() { ::close(handle.fd); }
+
+void notify(completion_channel& channel, completion_queue& cq) noexcept {
+  const std::lock_guard lock{channel.mutex};
+  if (cq.events_queued++ == 0) append(channel, cq);
+  const std::uint64_t one = 1;
+  // Fails only when 2^64 events are unread.
+  [[maybe_unused]] const auto put = ::write(channel.handle.fd, &one, sizeof one);
+}
+
+int take_event(completion_channel& channel, completion_queue*& cq) noexcept {
+  for (;;) {
+    std::uint64_t one = 0;
+    if (::read(channel.handle.fd, &one, sizeof one) < 0) return -1;
+    const std::lock_guard lock{channel.mutex};
+    if (channel.first == nullptr) continue;  // Its queue was destroyed meanwhile.
+    cq = channel.first;
+    unlink(channel, *cq);
+    if (--cq->events_queued != 0) append(channel, *cq);
+    ++cq->events_taken;
+    return 0;
+  }
+}
+
+std::uint32_t forget(completion_channel& channel, completion_queue& cq) noexcept {
+  const std::lock_guard lock{channel.mutex};
+  if (cq.events_queued != 0) unlink(channel, cq);
+  for (; cq.events_queued != 0; --cq.events_queued) take_token(channel.handle.fd);
+  return cq.events_taken;
+}
+
+}  // namespace softverbs
