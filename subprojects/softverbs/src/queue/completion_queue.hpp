@@ -39,11 +39,21 @@ struct completion_queue {
       0;  ///< given to the program by get_cq_event, guarded by the channel's mutex
   std::atomic<std::uint32_t> empty_polls{0};  ///< in a row, since the last arm
   completion polled;  ///< create_cq_ex: the entry between start_poll/next_poll and the next
+
+  // softverbs_withhold_completions(): while `withheld`, push() only appends here. Under mutex.
+  struct held {
+    completion entry;
+    bool solicited;
+  };
+  bool withheld = false;
+  std::vector<held> held_back;
 };
 
 /// Adds an entry, and an event when the queue is armed for it. False: the queue is full; it then
 /// raises IBV_EVENT_CQ_ERR once, and the QP whose entry this was must go to ERR.
 bool push(completion_queue& cq, completion entry, bool solicited);
+/// The same with the mutex held, and whether or not completions are withheld.
+bool push_locked(completion_queue& cq, completion entry, bool solicited);
 /// Takes up to `entries_max`; no progress is made here (the ABI's poll_cq does that around it).
 int take(completion_queue& cq, int entries_max, ibv_wc* entries);
 
