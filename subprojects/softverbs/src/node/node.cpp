@@ -12,7 +12,7 @@
 
 namespace softverbs {
 
-std::atomic<bool> entry::attention{false};
+constinit std::atomic<bool> entry::attention{false};
 
 namespace {
 
