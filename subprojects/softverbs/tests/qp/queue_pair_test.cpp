@@ -289,6 +289,9 @@ TEST_CASE("a drained send queue tells when it was asked to", "[qp]") {
   CHECK(event.event_type == IBV_EVENT_SQ_DRAINED);
   CHECK(event.element.qp == qp);
   CHECK(query(qp).sq_draining == 0);
+  attr.qp_state = IBV_QPS_RTS;
+  REQUIRE(verb::modify_qp(qp, &attr, IBV_QP_STATE) == 0);
+  CHECK(query(qp).en_sqd_async_notify == 0);
   qp->events_completed = 1;  // As ibv_ack_async_event does.
   CHECK(verb::destroy_qp(qp) == 0);
 }
