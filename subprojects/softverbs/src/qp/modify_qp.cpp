@@ -104,6 +104,7 @@ void find_peer(queue_pair& qp) {
 void reset(queue_pair& qp) {
   qp.state = IBV_QPS_RESET;
   qp.flush_due = false;
+  leave_answers(qp);
   release_all(qp);
   while (!qp.receives.empty()) qp.receives.pop();
   qp.requester = {};
@@ -116,10 +117,10 @@ void reset(queue_pair& qp) {
 
 void get_ready_to_send(queue_pair& qp, ibv_qp_state from) {
   if (from == IBV_QPS_RTR) qp.requester.psn = qp.attr.sq_psn & psn_mask;
-  qp.requester.failed = false;
   qp.requester.retries_left = qp.attr.retry_cnt;
   qp.requester.rnr_retries_left = qp.attr.rnr_retry;
   qp.attr.sq_draining = 0;
+  qp.attr.en_sqd_async_notify = 0;  // Asked for anew by each move to SQD.
   qp.state = IBV_QPS_RTS;
   // Requests that were posted in SQD wait for this.
   qp.home->kick(qp.handle.qp_base.qp_num);

@@ -142,6 +142,7 @@ void unsettle(queue_pair& qp) {
   {
     const std::lock_guard send{qp.slot->send};
     const std::lock_guard receive{qp.slot->receive};
+    leave_answers(qp);
     release_all(qp);
     qp.slot->qp = nullptr;
   }
@@ -163,9 +164,7 @@ void await_acknowledgements(ibv_qp& handle) {
 }  // namespace
 
 void release_all(queue_pair& qp) noexcept {
-  const std::lock_guard lock{qp.send_cq->mutex};
-  for (completion& entry : qp.send_cq->ring)
-    if (entry.released == &qp.slot->released) entry.released = nullptr;
+  // Polling raises `released` only, so the completions that are left change nothing.
   qp.sends.next = qp.sends.completed = qp.sends.posted;
   qp.slot->released.store(qp.sends.posted);
 }

@@ -85,7 +85,6 @@ struct requester_state {
   bool unanswered = false;         ///< it is silence that is waited out: then one retry is spent
   link* way = nullptr;             ///< null for a peer in this process
   std::uint32_t way_generation = 0;
-  bool failed = false;  ///< a request ended in an error: the rest flushes
 };
 
 /// A READ or an atomic whose answer another process awaits.
