@@ -1,19 +1,94 @@
 #pragma once
 
+#include "node/node.hpp"
+
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstddef>
+#include <string_view>
+
+// What every entry point asks before it serves soft0.
 
 namespace softverbs::entry {
 
-/// Whether anything out of the ordinary is up: a verb told to fail (softverbs.h), or this is the
-/// child of a fork, whose inherited objects answer EIO. The one thing that each entry point looks
-/// at.
-extern std::atomic<bool> attention;
+/// The verbs that softverbs_fail_call() knows. The _ex, _iova and _iova2 forms of a verb are the
+/// verb itself: which of them a program calls is up to the macros of <infiniband/verbs.h>.
+inline constexpr auto verbs = std::to_array<std::string_view>({"ibv_open_device",
+                                                               "ibv_close_device",
+                                                               "ibv_query_device",
+                                                               "ibv_query_rt_values",
+                                                               "ibv_query_port",
+                                                               "ibv_query_gid",
+                                                               "ibv_query_gid_table",
+                                                               "ibv_query_gid_type",
+                                                               "ibv_query_pkey",
+                                                               "ibv_get_pkey_index",
+                                                               "ibv_get_async_event",
+                                                               "ibv_alloc_pd",
+                                                               "ibv_dealloc_pd",
+                                                               "ibv_reg_mr",
+                                                               "ibv_rereg_mr",
+                                                               "ibv_dereg_mr",
+                                                               "ibv_alloc_mw",
+                                                               "ibv_bind_mw",
+                                                               "ibv_dealloc_mw",
+                                                               "ibv_create_comp_channel",
+                                                               "ibv_destroy_comp_channel",
+                                                               "ibv_create_cq",
+                                                               "ibv_resize_cq",
+                                                               "ibv_destroy_cq",
+                                                               "ibv_poll_cq",
+                                                               "ibv_req_notify_cq",
+                                                               "ibv_get_cq_event",
+                                                               "ibv_create_srq",
+                                                               "ibv_modify_srq",
+                                                               "ibv_query_srq",
+                                                               "ibv_get_srq_num",
+                                                               "ibv_destroy_srq",
+                                                               "ibv_post_srq_recv",
+                                                               "ibv_create_qp",
+                                                               "ibv_modify_qp",
+                                                               "ibv_query_qp",
+                                                               "ibv_destroy_qp",
+                                                               "ibv_post_send",
+                                                               "ibv_post_recv",
+                                                               "ibv_init_ah_from_wc",
+                                                               "ibv_create_ah",
+                                                               "ibv_destroy_ah"});
 
-int trouble(const char* verb, const void* context) noexcept;  ///< the error to fail with now, or 0
+inline constexpr std::size_t unknown_verb = verbs.size();
+
+constexpr std::size_t index_of(std::string_view name) noexcept {
+  return static_cast<std::size_t>(std::find(verbs.begin(), verbs.end(), name) - verbs.begin());
+}
+
+/// A verb's place in `verbs`; a name that is not there does not compile.
+struct verb_name {
+  consteval verb_name(const char* name) : index{index_of(name)} {
+    if (index == unknown_verb) throw "not in the list of verbs";
+  }
+  std::size_t index;
+};
+
+// `attention` (node/node.hpp) says whether anything out of the ordinary is up: a fault was asked
+// for (softverbs.h), or this is the child of a fork, whose inherited objects answer EIO. It is the
+// one thing that each entry point looks at.
+
+int trouble(verb_name verb, ibv_context* ctx) noexcept;  ///< the error to fail with now, or 0
 
 /// `if (int e = entry::refused("ibv_post_send", qp->context)) return e;`
-[[nodiscard]] inline int refused(const char* verb, const void* context) noexcept {
-  return attention.load(std::memory_order_relaxed) ? trouble(verb, context) : 0;
+[[nodiscard]] inline int refused(verb_name verb, ibv_context* ctx) noexcept {
+  return attention.load(std::memory_order_relaxed) ? trouble(verb, ctx) : 0;
 }
+
+/// True for what a forked child inherited: destroying it succeeds, and frees nothing.
+[[nodiscard]] bool orphaned(ibv_context* ctx) noexcept;
+
+/// The `nth` call of that verb from now on fails with `error`. Thread: any.
+void fail_call(std::size_t verb, unsigned nth, int error) noexcept;
+void fail_no_call() noexcept;
 
 }  // namespace softverbs::entry

@@ -5,6 +5,7 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
+#include <cstdint>
 
 namespace softverbs {
 
@@ -12,7 +13,7 @@ class node;
 
 /// One ibv_open_device of soft0. `verbs.context` is what the program holds.
 struct context {
-  verbs_context verbs;
+  verbs_context verbs;  // First: pointers to it are cast back.
   node* home;
   async_event_queue async;
 };
@@ -25,11 +26,28 @@ extern ibv_device soft_device;
 }
 [[nodiscard]] context& soft(ibv_context* ctx) noexcept;  ///< the context around it
 
-/// What soft0 can do; what a test pretended (softverbs.h) is in it. Enforced by the objects.
-[[nodiscard]] const ibv_device_attr& limits() noexcept;
+/// ibv_open_device of soft0; `verbs` is the table of entry points that the context gets. Throws
+/// std::system_error and std::bad_alloc.
+ibv_context* open_context(const verbs_context& verbs);
+void close_context(ibv_context* ctx) noexcept;
 
 inline constexpr std::uint32_t message_bytes_max = 1u << 30;
 inline constexpr std::uint32_t inline_bytes_max = 1024;
 inline constexpr int port_mtu_bytes = 4096;
+inline constexpr int gid_table_size = 128;  ///< entries beyond gid_count() are empty
+inline constexpr int completion_vectors = 1;
+
+/// What soft0 can do. Immutable: a test that pretends (softverbs.h) puts another in its place.
+struct device_limits : ibv_device_attr {
+  std::uint32_t message_bytes;  ///< the port's max_msg_sz
+  std::uint32_t inline_bytes;   ///< ibv_qp_cap::max_inline_data
+  bool resize_cq;
+};
+
+/// What soft0 says that it can do, and enforces. What a test pretended is in it.
+[[nodiscard]] const device_limits& limits() noexcept;
+[[nodiscard]] const device_limits& true_limits() noexcept;
+/// From now on limits() is a copy of this. Thread: any; what limits() gave before stays valid.
+void pretend(const device_limits& pretended);
 
 }  // namespace softverbs

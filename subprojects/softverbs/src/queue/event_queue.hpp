@@ -5,11 +5,12 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <unordered_map>
 
 namespace softverbs {
 
-/// A FIFO whose file descriptor is readable while it has entries: an eventfd in semaphore mode
-/// counts them. Serves a context's `async_fd`; a completion channel does the same for its queues.
+/// The context's queue of asynchronous events, and its file descriptor, which is readable while
+/// the queue has entries: an eventfd in semaphore mode counts them. Thread: any.
 class async_event_queue {
  public:
   async_event_queue();  ///< throws std::system_error when there is no file descriptor left
@@ -26,9 +27,14 @@ class async_event_queue {
   std::uint32_t forget(const void* element) noexcept;
 
  private:
+  /// Keeps the descriptor's count equal to the queue's; the mutex is held.
+  void take_token() noexcept;
+
   int fd_;
   std::mutex mutex_;
   std::deque<ibv_async_event> events_;
+  /// Per object that had events: how many the program has popped. Entries are made by push().
+  std::unordered_map<const void*, std::uint32_t> popped_;
 };
 
 }  // namespace softverbs

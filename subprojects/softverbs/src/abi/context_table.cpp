@@ -1,0 +1,105 @@
+#include "abi/attributes.hpp"
+#include "abi/dispatch.hpp"
+#include "object/soft_verbs.hpp"
+
+// The verbs that programs call through the context: the fast ones, and the extended ones. A member
+// left null is a verb that soft0 lacks: <infiniband/verbs.h> answers EOPNOTSUPP for it.
+
+namespace softverbs {
+
+namespace {
+
+template <class Request>
+int refused_post(entry::verb_name name, ibv_context* ctx, Request* wr, Request** bad_wr) noexcept {
+  const int error = entry::refused(name, ctx);
+  if (error != 0) *bad_wr = wr;
+  return error;
+}
+
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  if (const int e = refused_post("ibv_post_send", qp->context, wr, bad_wr)) return e;
+  return verb::post_send(qp, wr, bad_wr);
+}
+
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  if (const int e = refused_post("ibv_post_recv", qp->context, wr, bad_wr)) return e;
+  return verb::post_recv(qp, wr, bad_wr);
+}
+
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  if (const int e = refused_post("ibv_post_srq_recv", srq->context, wr, bad_wr)) return e;
+  return verb::post_srq_recv(srq, wr, bad_wr);
+}
+
+int poll_cq(ibv_cq* cq, int entries_max, ibv_wc* entries) {
+  if (const int e = entry::refused("ibv_poll_cq", cq->context)) return or_minus_one(e);
+  return verb::poll_cq(cq, entries_max, entries);
+}
+
+int req_notify_cq(ibv_cq* cq, int solicited_only) {
+  if (const int e = entry::refused("ibv_req_notify_cq", cq->context)) return e;
+  return verb::req_notify_cq(cq, solicited_only);
+}
+
+ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
+  if (limits().max_mw == 0) return real::failure<ibv_mw*>(EOPNOTSUPP);
+  return serve("ibv_alloc_mw", pd->context, verb::alloc_mw, pd, type);
+}
+
+int dealloc_mw(ibv_mw* mw) {
+  return serve_end("ibv_dealloc_mw", mw->context, verb::dealloc_mw, mw);
+}
+
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
+  return serve("ibv_bind_mw", qp->context, verb::bind_mw, qp, mw, bind);
+}
+
+ibv_cq_ex* create_cq_ex(ibv_context* ctx, ibv_cq_init_attr_ex* attr) {
+  return serve("ibv_create_cq", ctx, verb::create_cq_ex, ctx, attr);
+}
+
+ibv_srq* create_srq_ex(ibv_context* ctx, ibv_srq_init_attr_ex* attr) {
+  if (limits().max_srq == 0) return real::failure<ibv_srq*>(EOPNOTSUPP);
+  return serve("ibv_create_srq", ctx, verb::create_srq_ex, ctx, attr);
+}
+
+int get_srq_num(ibv_srq* srq, std::uint32_t* number) {
+  return serve("ibv_get_srq_num", srq->context, verb::get_srq_num, srq, number);
+}
+
+ibv_qp* create_qp_ex(ibv_context* ctx, ibv_qp_init_attr_ex* attr) {
+  return serve("ibv_create_qp", ctx, verb::create_qp_ex, ctx, attr);
+}
+
+verbs_context make_table() noexcept {
+  verbs_context table{};
+  table.query_port = query_port;
+  table.query_device_ex = query_device_ex;
+  table.query_rt_values = query_rt_values;
+  table.create_cq_ex = create_cq_ex;
+  table.create_srq_ex = create_srq_ex;
+  table.get_srq_num = get_srq_num;
+  table.create_qp_ex = create_qp_ex;
+
+  ibv_context_ops& ops = table.context.ops;
+  ops._compat_query_device = ::ibv_query_device;  // Programs built before rdma-core 17 look here.
+  ops._compat_query_port = ::ibv_query_port;
+  ops.alloc_mw = alloc_mw;
+  ops.bind_mw = bind_mw;
+  ops.dealloc_mw = dealloc_mw;
+  ops.poll_cq = poll_cq;
+  ops.req_notify_cq = req_notify_cq;
+  ops.post_srq_recv = post_srq_recv;
+  ops.post_send = post_send;
+  ops.post_recv = post_recv;
+  return table;
+}
+
+}  // namespace
+
+const verbs_context& context_table() noexcept {
+  static const verbs_context table = make_table();
+  return table;
+}
+
+}  // namespace softverbs

@@ -1,0 +1,164 @@
+#include "abi/attributes.hpp"
+#include "abi/device_list.hpp"
+#include "abi/dispatch.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+// The list of devices; opening and closing; what a device says about itself.
+
+namespace softverbs {
+
+namespace {
+
+constexpr std::uint64_t nanosecond_clock_khz = 1'000'000;
+
+/// A list that the program holds has the real library's list in the place before its first entry;
+/// null when there is none.
+ibv_device**& real_list_of(ibv_device** entries) noexcept {
+  return reinterpret_cast<ibv_device**&>(entries[-1]);
+}
+
+bool hidden() noexcept {
+  const char* const setting = std::getenv("SOFTVERBS");
+  return setting != nullptr && std::strcmp(setting, "off") == 0;
+}
+
+ibv_context* open_soft(ibv_device*) { return open_context(context_table()); }
+
+int close_soft(ibv_context* ctx) {
+  close_context(ctx);
+  return 0;
+}
+
+}  // namespace
+
+thread_local bool soft_hidden_here = false;
+
+int query_device_ex(ibv_context* ctx, const ibv_query_device_ex_input* input,
+                    ibv_device_attr_ex* attr, std::size_t attr_bytes) {
+  if (const int error = entry::refused("ibv_query_device", ctx)) return error;
+  if ((input != nullptr && input->comp_mask != 0) || attr_bytes < sizeof attr->orig_attr)
+    return EINVAL;
+  ibv_device_attr_ex is{};
+  is.orig_attr = limits();
+  is.completion_timestamp_mask = ~std::uint64_t{0};
+  is.hca_core_clock = nanosecond_clock_khz;
+  is.device_cap_flags_ex = is.orig_attr.device_cap_flags;
+  is.phys_port_cnt_ex = is.orig_attr.phys_port_cnt;
+  std::memset(attr, 0, attr_bytes);
+  std::memcpy(attr, &is, std::min(attr_bytes, sizeof is));
+  return 0;
+}
+
+/// The clock of completion timestamps, as one count of nanoseconds: programs written for hardware
+/// look at tv_nsec alone.
+int query_rt_values(ibv_context* ctx, ibv_values_ex* values) {
+  if (const int error = entry::refused("ibv_query_rt_values", ctx)) return error;
+  if ((values->comp_mask & ~std::uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EOPNOTSUPP;
+  if (values->comp_mask == 0) return 0;
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  values->raw_clock = {.tv_sec = 0, .tv_nsec = now.tv_sec * 1'000'000'000 + now.tv_nsec};
+  return 0;
+}
+
+}  // namespace softverbs
+
+using namespace softverbs;
+
+extern "C" {
+
+ibv_device** ibv_get_device_list(int* count) {
+  int real_count = 0;
+  ibv_device** const real_list =
+      real::call<"ibv_get_device_list">(ibv_get_device_list, &real_count);
+  const bool with_soft = !soft_hidden_here && !hidden();
+  if (real_list == nullptr && !with_soft) {
+    if (count != nullptr) *count = 0;
+    return nullptr;  // With the real library's errno.
+  }
+  const auto total = static_cast<std::size_t>(real_count) + (with_soft ? 1 : 0);
+  constexpr std::size_t extra = 2;  // The real list before, the null at the end.
+  auto** const block = static_cast<ibv_device**>(std::calloc(total + extra, sizeof(ibv_device*)));
+  if (block == nullptr) {
+    if (real_list != nullptr) real::call<"ibv_free_device_list">(ibv_free_device_list, real_list);
+    return real::failure<ibv_device**>(ENOMEM);
+  }
+  ibv_device** const entries = block + 1;
+  real_list_of(entries) = real_list;
+  std::copy_n(real_list, real_count, entries);
+  if (with_soft) entries[real_count] = &soft_device;
+  if (count != nullptr) *count = static_cast<int>(total);
+  return entries;
+}
+
+void ibv_free_device_list(ibv_device** entries) {
+  ibv_device** const real_list = real_list_of(entries);
+  if (real_list != nullptr) real::call<"ibv_free_device_list">(ibv_free_device_list, real_list);
+  std::free(entries - 1);
+}
+
+const char* ibv_get_device_name(ibv_device* device) {
+  return device == &soft_device ? device->name
+                                : real::call<"ibv_get_device_name">(ibv_get_device_name, device);
+}
+
+int ibv_get_device_index(ibv_device* device) {
+  constexpr int unknown_to_the_kernel = -1;
+  return device == &soft_device
+             ? unknown_to_the_kernel
+             : real::call<"ibv_get_device_index", "IBVERBS_1.9">(ibv_get_device_index, device);
+}
+
+__be64 ibv_get_device_guid(ibv_device* device) {
+  return device == &soft_device ? limits().node_guid
+                                : real::call<"ibv_get_device_guid">(ibv_get_device_guid, device);
+}
+
+ibv_context* ibv_open_device(ibv_device* device) {
+  if (device != &soft_device) return real::call<"ibv_open_device">(ibv_open_device, device);
+  return serve("ibv_open_device", nullptr, open_soft, device);
+}
+
+int ibv_close_device(ibv_context* ctx) {
+  return dispatch_end<"ibv_close_device">(ctx, close_soft, ctx);
+}
+
+ibv_context* ibv_import_device(int command_fd) {  // soft0's contexts have no such descriptor.
+  return real::call<"ibv_import_device", "IBVERBS_1.10">(ibv_import_device, command_fd);
+}
+
+int ibv_query_device(ibv_context* ctx, ibv_device_attr* attr) {
+  const auto query = [](ibv_context*, ibv_device_attr* result) {
+    *result = limits();
+    return 0;
+  };
+  return dispatch<"ibv_query_device">(ctx, +query, ctx, attr);
+}
+
+// Memory of soft0's regions may be copied on write: nothing of it is pinned.
+
+int ibv_fork_init() {
+  auto* const real = real::function<"ibv_fork_init", "IBVERBS_1.1", int()>();
+  return real != nullptr ? real() : 0;
+}
+
+ibv_fork_status ibv_is_fork_initialized() {
+  auto* const real = real::function<"ibv_is_fork_initialized", "IBVERBS_1.13", ibv_fork_status()>();
+  return real != nullptr ? real() : IBV_FORK_UNNEEDED;
+}
+
+int ibv_dontfork_range(void* base, std::size_t bytes) {
+  auto* const real = real::function<"ibv_dontfork_range", "IBVERBS_1.1", int(void*, std::size_t)>();
+  return real != nullptr ? real(base, bytes) : 0;
+}
+
+int ibv_dofork_range(void* base, std::size_t bytes) {
+  auto* const real = real::function<"ibv_dofork_range", "IBVERBS_1.1", int(void*, std::size_t)>();
+  return real != nullptr ? real(base, bytes) : 0;
+}
+
+}  // extern "C"

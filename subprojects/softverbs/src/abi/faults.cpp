@@ -1,0 +1,245 @@
+#include "abi/faults.hpp"
+
+#include "abi/attributes.hpp"
+#include "abi/dispatch.hpp"
+#include "node/node.hpp"
+#include "qp/queue_pair.hpp"
+#include "queue/completion_queue.hpp"
+
+#include <softverbs/softverbs.h>
+
+#include <mutex>
+#include <string_view>
+#include <type_traits>
+#include <unordered_set>
+
+// Faults on demand: <softverbs/softverbs.h>.
+
+namespace softverbs {
+
+namespace {
+
+/// The queue pairs and completion queues that were asked to misbehave.
+std::mutex mutex;
+std::unordered_set<queue_pair*> disturbed_qps;
+std::unordered_set<completion_queue*> withholding_cqs;
+/// Whether anything is in the sets: destroying looks here before it takes the mutex.
+constinit std::atomic<bool> any_listed{false};
+
+void note_listed() noexcept {
+  any_listed.store(!disturbed_qps.empty() || !withholding_cqs.empty());
+}
+
+/// Applies a change to a queue pair's faults, and has it look at its send queue again.
+template <class Change>
+int disturb(ibv_qp* handle, Change&& change) noexcept {
+  if (handle == nullptr || !is_soft(handle->context)) return EINVAL;
+  return guarded<int>([&] {
+    auto& qp = *reinterpret_cast<queue_pair*>(handle);
+    const std::lock_guard lock{mutex};
+    disturbed_qps.insert(&qp);
+    change(qp);
+    const bool disturbed = qp.cut || qp.delay_ns != 0 || qp.next_status >= 0;
+    qp.disturbed = disturbed;
+    if (!disturbed) disturbed_qps.erase(&qp);
+    note_listed();
+    qp.home->kick(handle->qp_num);
+    return 0;
+  });
+}
+
+void heal(queue_pair& qp) noexcept {
+  qp.cut = false;
+  qp.delay_ns = 0;
+  qp.next_status = -1;
+  qp.disturbed = false;
+  qp.home->kick(qp.handle.qp_base.qp_num);
+}
+
+/// What a limit is called in device_limits, and what it truly is at most.
+int set_limit(device_limits& now, softverbs_limit limit, std::uint64_t value) noexcept {
+  const auto set = [value](auto&... fields) {
+    if (((value > static_cast<std::uint64_t>(fields)) || ...)) return EINVAL;
+    ((fields = static_cast<std::remove_reference_t<decltype(fields)>>(value)), ...);
+    return 0;
+  };
+  switch (limit) {
+    case SOFTVERBS_MAX_QP: return set(now.max_qp);
+    case SOFTVERBS_MAX_QP_WR: return set(now.max_qp_wr);
+    case SOFTVERBS_MAX_SGE: return set(now.max_sge, now.max_sge_rd, now.max_srq_sge);
+    case SOFTVERBS_MAX_CQ: return set(now.max_cq);
+    case SOFTVERBS_MAX_CQE: return set(now.max_cqe);
+    case SOFTVERBS_MAX_MR: return set(now.max_mr);
+    case SOFTVERBS_MAX_MR_BYTES: return set(now.max_mr_size);
+    case SOFTVERBS_MAX_PD: return set(now.max_pd);
+    case SOFTVERBS_MAX_MW: return set(now.max_mw);
+    case SOFTVERBS_MAX_AH: return set(now.max_ah);
+    case SOFTVERBS_MAX_SRQ: return set(now.max_srq);
+    case SOFTVERBS_MAX_SRQ_WR: return set(now.max_srq_wr);
+    case SOFTVERBS_MAX_RD_ATOMIC: return set(now.max_qp_rd_atom, now.max_qp_init_rd_atom);
+    case SOFTVERBS_MAX_MESSAGE_BYTES: return set(now.message_bytes);
+    case SOFTVERBS_MAX_INLINE_BYTES: return set(now.inline_bytes);
+  }
+  return EINVAL;
+}
+
+int take_away(device_limits& now, softverbs_capability capability) noexcept {
+  switch (capability) {
+    case SOFTVERBS_MEMORY_WINDOWS:
+      now.max_mw = 0;
+      now.device_cap_flags &= ~unsigned{IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B};
+      return 0;
+    case SOFTVERBS_ATOMICS: now.atomic_cap = IBV_ATOMIC_NONE; return 0;
+    case SOFTVERBS_SRQ: now.max_srq = now.max_srq_wr = now.max_srq_sge = 0; return 0;
+    case SOFTVERBS_RESIZE_CQ: now.resize_cq = false; return 0;
+  }
+  return EINVAL;
+}
+
+/// Changes what the device says, under `mutex`: changes add up.
+template <class Change>
+int pretend_changed(Change&& change) noexcept {
+  return guarded<int>([&] {
+    const std::lock_guard lock{mutex};
+    device_limits now = limits();
+    const int error = change(now);
+    if (error == 0) pretend(now);
+    return error;
+  });
+}
+
+/// "ibv_reg_mr" of "ibv_reg_mr_iova2", and so on: see entry::verbs.
+std::string_view base_form(std::string_view verb) noexcept {
+  for (const std::string_view form : {"_ex", "_iova", "_iova2"})
+    if (verb.ends_with(form)) return verb.substr(0, verb.size() - form.size());
+  return verb;
+}
+
+/// Whether the event names an object of this context, or none.
+bool belongs(const ibv_async_event& event, const ibv_context* ctx) noexcept {
+  switch (event.event_type) {
+    case IBV_EVENT_CQ_ERR: return event.element.cq != nullptr && event.element.cq->context == ctx;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      return event.element.qp != nullptr && event.element.qp->context == ctx;
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+      return event.element.srq != nullptr && event.element.srq->context == ctx;
+    case IBV_EVENT_PORT_ACTIVE:
+    case IBV_EVENT_PORT_ERR:
+    case IBV_EVENT_LID_CHANGE:
+    case IBV_EVENT_PKEY_CHANGE:
+    case IBV_EVENT_SM_CHANGE:
+    case IBV_EVENT_CLIENT_REREGISTER:
+    case IBV_EVENT_GID_CHANGE: return event.element.port_num == only_port;
+    case IBV_EVENT_DEVICE_FATAL: return true;
+    default: return false;  // soft0 has no work queues of their own.
+  }
+}
+
+}  // namespace
+
+namespace faults {
+
+leaving::leaving(void* object) noexcept : object_{object} {
+  if (any_listed.load()) lock_ = std::unique_lock{mutex};
+}
+
+int leaving::ended(int error) const noexcept {
+  if (error == 0 && lock_.owns_lock()) {
+    disturbed_qps.erase(static_cast<queue_pair*>(object_));
+    withholding_cqs.erase(static_cast<completion_queue*>(object_));
+    note_listed();
+  }
+  return error;
+}
+
+}  // namespace faults
+
+}  // namespace softverbs
+
+using namespace softverbs;
+
+extern "C" {
+
+int softverbs_cut_link(ibv_qp* qp, int cut) {
+  return disturb(qp, [&](queue_pair& to) { to.cut = cut != 0; });
+}
+
+int softverbs_delay_link(ibv_qp* qp, std::uint64_t nanoseconds) {
+  return disturb(qp, [&](queue_pair& to) { to.delay_ns = nanoseconds; });
+}
+
+int softverbs_complete_next_with(ibv_qp* qp, ibv_wc_status status) {
+  if (status < IBV_WC_SUCCESS || status > IBV_WC_TM_RNDV_INCOMPLETE) return EINVAL;
+  return disturb(qp, [&](queue_pair& to) { to.next_status = status; });
+}
+
+int softverbs_fail_call(const char* verb, unsigned nth, int error) {
+  const std::size_t index = entry::index_of(base_form(verb));
+  if (index == entry::unknown_verb || nth == 0 || error <= 0) return EINVAL;
+  entry::fail_call(index, nth, error);
+  return 0;
+}
+
+int softverbs_withhold_completions(ibv_cq* handle) {
+  if (handle == nullptr || !is_soft(handle->context)) return EINVAL;
+  return guarded<int>([&] {
+    auto& cq = *reinterpret_cast<completion_queue*>(handle);
+    const std::lock_guard lock{mutex};
+    withholding_cqs.insert(&cq);
+    note_listed();
+    withhold(cq);
+    return 0;
+  });
+}
+
+int softverbs_release_completions(ibv_cq* handle) {
+  if (handle == nullptr || !is_soft(handle->context)) return EINVAL;
+  return guarded<int>([&] {
+    auto& cq = *reinterpret_cast<completion_queue*>(handle);
+    const std::lock_guard lock{mutex};
+    release_withheld(cq);
+    withholding_cqs.erase(&cq);
+    note_listed();
+    return 0;
+  });
+}
+
+int softverbs_raise_async_event(ibv_context* ctx, const ibv_async_event* event) {
+  if (ctx == nullptr || !is_soft(ctx) || !belongs(*event, ctx)) return EINVAL;
+  return guarded<int>([&] {
+    soft(ctx).async.push(*event);
+    return 0;
+  });
+}
+
+int softverbs_pretend_limit(softverbs_limit limit, std::uint64_t value) {
+  return pretend_changed([&](device_limits& now) { return set_limit(now, limit, value); });
+}
+
+int softverbs_pretend_missing(softverbs_capability capability) {
+  return pretend_changed([&](device_limits& now) { return take_away(now, capability); });
+}
+
+int softverbs_reset() {
+  entry::fail_no_call();
+  return guarded<int>([] {
+    const std::lock_guard lock{mutex};
+    for (queue_pair* qp : disturbed_qps) heal(*qp);
+    disturbed_qps.clear();
+    for (completion_queue* cq : withholding_cqs) release_withheld(*cq);
+    withholding_cqs.clear();
+    note_listed();
+    pretend(true_limits());
+    return 0;
+  });
+}
+
+}  // extern "C"

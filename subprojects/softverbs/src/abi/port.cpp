@@ -1,0 +1,217 @@
+#include "abi/attributes.hpp"
+
+#include "abi/dispatch.hpp"
+#include "node/gid_table.hpp"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/types.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+
+// The port: its attributes, GIDs and P_Keys.
+
+namespace softverbs {
+
+namespace {
+
+// Of the encodings in PortInfo (IBTA volume 1, 14.2.5.6): they have no names in <verbs.h>.
+constexpr std::uint8_t width_4x = 2;
+constexpr std::uint8_t speed_25_gbps = 32;  // Per lane: nominal, as memory has no link speed.
+constexpr std::uint8_t physical_link_up = 5;
+constexpr std::uint8_t grh_required = 1;  // IBV_QPF_GRH_REQUIRED
+
+constexpr __be16 default_pkey = 0xffff;
+
+constexpr ibv_gid empty_gid{};
+
+bool is_empty(const ibv_gid& gid) noexcept {
+  return std::memcmp(&gid, &empty_gid, sizeof gid) == 0;
+}
+
+ibv_port_attr describe_port() noexcept {
+  ibv_port_attr is{};
+  is.state = IBV_PORT_ACTIVE;
+  is.max_mtu = is.active_mtu = IBV_MTU_4096;
+  is.gid_tbl_len = gid_table_size;
+  is.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
+  is.max_msg_sz = limits().message_bytes;
+  is.pkey_tbl_len = 1;
+  is.max_vl_num = 1;
+  is.active_width = width_4x;
+  is.active_speed = speed_25_gbps;
+  is.phys_state = physical_link_up;
+  is.link_layer = IBV_LINK_LAYER_ETHERNET;
+  is.flags = grh_required;
+  return is;
+}
+
+/// The address as a GID: IPv4 addresses are mapped. Empty when it is of neither family.
+ibv_gid gid_of(const sockaddr* address) noexcept {
+  ibv_gid gid{};
+  if (address == nullptr) return gid;
+  if (address->sa_family == AF_INET6) {
+    const auto& v6 = *reinterpret_cast<const sockaddr_in6*>(address);
+    std::memcpy(gid.raw, &v6.sin6_addr, sizeof gid.raw);
+  } else if (address->sa_family == AF_INET) {
+    const auto& v4 = *reinterpret_cast<const sockaddr_in*>(address);
+    gid.raw[10] = gid.raw[11] = 0xff;
+    std::memcpy(gid.raw + 12, &v4.sin_addr, sizeof v4.sin_addr);
+  }
+  return gid;
+}
+
+/// The index of the network interface that has this address; 0 when there is none now.
+std::uint32_t interface_of(const ibv_gid& gid) noexcept {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return 0;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner{first, ::freeifaddrs};
+  for (const ifaddrs* at = first; at != nullptr; at = at->ifa_next) {
+    const ibv_gid candidate = gid_of(at->ifa_addr);
+    if (std::memcmp(&candidate, &gid, sizeof gid) == 0) return ::if_nametoindex(at->ifa_name);
+  }
+  return 0;
+}
+
+ibv_gid_entry describe_gid(std::uint32_t index, const ibv_gid& gid) noexcept {
+  return {.gid = gid,
+          .gid_index = index,
+          .port_num = only_port,
+          .gid_type = IBV_GID_TYPE_ROCE_V2,
+          .ndev_ifindex = interface_of(gid)};
+}
+
+/// The GID at that place of the table, which may be empty. Nothing: there is no such place.
+std::optional<ibv_gid> find_gid(std::uint32_t port, std::int64_t index) noexcept {
+  if (port != only_port || index < 0 || index >= gid_table_size) return std::nullopt;
+  return gid_at(static_cast<int>(index));
+}
+
+int query_gid_soft(ibv_context*, std::uint8_t port, int index, ibv_gid* result) {
+  const auto gid = find_gid(port, index);
+  if (!gid) return EINVAL;
+  *result = *gid;
+  return 0;
+}
+
+int query_gid_ex_soft(ibv_context*, std::uint32_t port, std::uint32_t index, ibv_gid_entry* result,
+                      std::uint32_t flags, std::size_t entry_bytes) {
+  if (flags != 0) return EOPNOTSUPP;
+  const auto gid = find_gid(port, index);
+  if (!gid) return EINVAL;
+  if (is_empty(*gid)) return ENODATA;
+  const ibv_gid_entry entry = describe_gid(index, *gid);
+  std::memset(result, 0, entry_bytes);
+  std::memcpy(result, &entry, std::min(entry_bytes, sizeof entry));
+  return 0;
+}
+
+/// The number of entries, or an errno value below zero.
+ssize_t query_gid_table_soft(ibv_context*, ibv_gid_entry* entries, std::size_t entries_max,
+                             std::uint32_t flags, std::size_t entry_bytes) {
+  if (flags != 0) return -EOPNOTSUPP;
+  auto* const to = reinterpret_cast<std::byte*>(entries);
+  std::size_t count = 0;
+  for (std::uint32_t index = 0; index < gid_table_size; ++index) {
+    const ibv_gid gid = gid_at(static_cast<int>(index));
+    if (is_empty(gid)) continue;
+    if (count == entries_max) return -EINVAL;
+    const ibv_gid_entry entry = describe_gid(index, gid);
+    std::memset(to + count * entry_bytes, 0, entry_bytes);
+    std::memcpy(to + count * entry_bytes, &entry, std::min(entry_bytes, sizeof entry));
+    ++count;
+  }
+  return entries_max == 0 ? -EINVAL : static_cast<ssize_t>(count);
+}
+
+/// The kind of a GID as sysfs tells it, and <infiniband/driver.h> numbers it.
+enum class sysfs_gid_type : unsigned { ib_or_roce_v1, roce_v2 };
+
+int query_gid_type_soft(ibv_context*, std::uint8_t port, unsigned index, sysfs_gid_type* type) {
+  const auto gid = find_gid(port, index);
+  if (!gid) return EINVAL;
+  // Of an empty place libibverbs says this as well.
+  *type = is_empty(*gid) ? sysfs_gid_type::ib_or_roce_v1 : sysfs_gid_type::roce_v2;
+  return 0;
+}
+
+int query_pkey_soft(ibv_context*, std::uint8_t port, int index, __be16* pkey) {
+  if (port != only_port || index != 0) return EINVAL;
+  *pkey = default_pkey;
+  return 0;
+}
+
+}  // namespace
+
+int query_port(ibv_context* ctx, std::uint8_t port, ibv_port_attr* attr, std::size_t attr_bytes) {
+  if (const int error = entry::refused("ibv_query_port", ctx)) return error;
+  if (port != only_port) return EINVAL;
+  const ibv_port_attr is = describe_port();
+  std::memset(attr, 0, attr_bytes);
+  std::memcpy(attr, &is, std::min(attr_bytes, sizeof is));
+  return 0;
+}
+
+}  // namespace softverbs
+
+using namespace softverbs;
+
+extern "C" {
+
+int ibv_query_port(ibv_context* ctx, std::uint8_t port, _compat_ibv_port_attr* attr) {
+  if (!is_soft(ctx)) return real::call<"ibv_query_port">(ibv_query_port, ctx, port, attr);
+  // Callers of this entry point know the structure up to `flags` only.
+  return query_port(ctx, port, reinterpret_cast<ibv_port_attr*>(attr),
+                    offsetof(ibv_port_attr, port_cap_flags2));
+}
+
+int ibv_query_gid(ibv_context* ctx, std::uint8_t port, int index, ibv_gid* gid) {
+  if (!is_soft(ctx)) return real::call<"ibv_query_gid">(ibv_query_gid, ctx, port, index, gid);
+  return or_minus_one(serve("ibv_query_gid", ctx, query_gid_soft, ctx, port, index, gid));
+}
+
+int _ibv_query_gid_ex(ibv_context* ctx, std::uint32_t port, std::uint32_t index,
+                      ibv_gid_entry* entry, std::uint32_t flags, std::size_t entry_bytes) {
+  if (!is_soft(ctx))
+    return real::call<"_ibv_query_gid_ex", "IBVERBS_1.11">(_ibv_query_gid_ex, ctx, port, index,
+                                                           entry, flags, entry_bytes);
+  return serve("ibv_query_gid", ctx, query_gid_ex_soft, ctx, port, index, entry, flags,
+               entry_bytes);
+}
+
+ssize_t _ibv_query_gid_table(ibv_context* ctx, ibv_gid_entry* entries, std::size_t entries_max,
+                             std::uint32_t flags, std::size_t entry_bytes) {
+  if (!is_soft(ctx))
+    return real::call<"_ibv_query_gid_table", "IBVERBS_1.11">(_ibv_query_gid_table, ctx, entries,
+                                                              entries_max, flags, entry_bytes);
+  if (const int error = entry::refused("ibv_query_gid_table", ctx)) return -error;
+  return query_gid_table_soft(ctx, entries, entries_max, flags, entry_bytes);
+}
+
+// Private to libibverbs, but its own tools import it.
+int ibv_query_gid_type(ibv_context* ctx, std::uint8_t port, unsigned index, sysfs_gid_type* type);
+int ibv_query_gid_type(ibv_context* ctx, std::uint8_t port, unsigned index, sysfs_gid_type* type) {
+  if (!is_soft(ctx))
+    return real::call<"ibv_query_gid_type", "IBVERBS_PRIVATE_34">(ibv_query_gid_type, ctx, port,
+                                                                  index, type);
+  return or_minus_one(
+      serve("ibv_query_gid_type", ctx, query_gid_type_soft, ctx, port, index, type));
+}
+
+int ibv_query_pkey(ibv_context* ctx, std::uint8_t port, int index, __be16* pkey) {
+  if (!is_soft(ctx)) return real::call<"ibv_query_pkey">(ibv_query_pkey, ctx, port, index, pkey);
+  return or_minus_one(serve("ibv_query_pkey", ctx, query_pkey_soft, ctx, port, index, pkey));
+}
+
+int ibv_get_pkey_index(ibv_context* ctx, std::uint8_t port, __be16 pkey) {
+  if (!is_soft(ctx))
+    return real::call<"ibv_get_pkey_index", "IBVERBS_1.5">(ibv_get_pkey_index, ctx, port, pkey);
+  const int error = entry::refused("ibv_get_pkey_index", ctx);
+  return or_minus_one(error != 0 ? error : port == only_port && pkey == default_pkey ? 0 : EINVAL);
+}
+
+}  // extern "C"

@@ -1,0 +1,46 @@
+#include "object/context.hpp"
+
+#include "node/node.hpp"
+
+#include <pthread.h>
+
+#include <memory>
+
+namespace softverbs {
+
+// The sysfs paths name no directory: soft0 is unknown to the kernel.
+ibv_device soft_device{._ops = {},
+                       .node_type = IBV_NODE_CA,
+                       .transport_type = IBV_TRANSPORT_IB,
+                       .name = "soft0",
+                       .dev_name = "softverbs0",
+                       .dev_path = "/sys/class/infiniband_verbs/softverbs0",
+                       .ibdev_path = "/sys/class/infiniband/soft0"};
+
+context& soft(ibv_context* ctx) noexcept {
+  return *reinterpret_cast<context*>(reinterpret_cast<std::byte*>(ctx) -
+                                     offsetof(verbs_context, context));
+}
+
+ibv_context* open_context(const verbs_context& verbs) {
+  auto made = std::make_unique<context>();
+  made->home = &node::acquire();
+  made->verbs = verbs;
+  made->verbs.sz = sizeof(verbs_context);
+  ibv_context& ctx = made->verbs.context;
+  ctx.device = &soft_device;
+  ctx.cmd_fd = -1;  // There is no kernel to command.
+  ctx.async_fd = made->async.fd();
+  ctx.num_comp_vectors = completion_vectors;
+  ::pthread_mutex_init(&ctx.mutex, nullptr);
+  ctx.abi_compat = __VERBS_ABI_IS_EXTENDED;
+  return &made.release()->verbs.context;
+}
+
+void close_context(ibv_context* ctx) noexcept {
+  const std::unique_ptr<context> closing{&soft(ctx)};
+  ::pthread_mutex_destroy(&ctx->mutex);
+  node::release(*closing->home);
+}
+
+}  // namespace softverbs

@@ -1,0 +1,89 @@
+#include "queue/event_queue.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+namespace softverbs {
+
+namespace {
+
+/// The object that an event is about; null for those of the port and the device.
+const void* element_of(const ibv_async_event& event) noexcept {
+  switch (event.event_type) {
+    case IBV_EVENT_CQ_ERR: return event.element.cq;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED: return event.element.qp;
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED: return event.element.srq;
+    case IBV_EVENT_WQ_FATAL: return event.element.wq;
+    default: return nullptr;
+  }
+}
+
+}  // namespace
+
+async_event_queue::async_event_queue() : fd_{::eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC)} {
+  if (fd_ < 0) throw std::system_error{errno, std::generic_category(), "eventfd"};
+}
+
+async_event_queue::~async_event_queue() { ::close(fd_); }
+
+void async_event_queue::push(const ibv_async_event& event) {
+  const std::lock_guard lock{mutex_};
+  if (const void* element = element_of(event); element != nullptr) popped_.try_emplace(element, 0);
+  events_.push_back(event);
+  ::eventfd_write(fd_, 1);
+}
+
+int async_event_queue::pop(ibv_async_event& event) {
+  for (;;) {
+    const int flags = ::fcntl(fd_, F_GETFL);
+    if (flags < 0) return -1;
+    pollfd ready{.fd = fd_, .events = POLLIN, .revents = 0};
+    if (::poll(&ready, 1, (flags & O_NONBLOCK) != 0 ? 0 : -1) < 0) return -1;
+
+    const std::lock_guard lock{mutex_};
+    if (!events_.empty()) {
+      event = events_.front();
+      events_.pop_front();
+      take_token();
+      if (const auto found = popped_.find(element_of(event)); found != popped_.end())
+        ++found->second;
+      return 0;
+    }
+    if ((flags & O_NONBLOCK) != 0) {
+      errno = EAGAIN;
+      return -1;
+    }
+  }  // Another thread took the event that woke us.
+}
+
+std::uint32_t async_event_queue::forget(const void* element) noexcept {
+  const std::lock_guard lock{mutex_};
+  const auto dropped =
+      std::erase_if(events_, [&](const auto& event) { return element_of(event) == element; });
+  for (auto left = dropped; left > 0; --left) take_token();
+  const auto found = popped_.find(element);
+  if (found == popped_.end()) return 0;
+  const std::uint32_t count = found->second;
+  popped_.erase(found);
+  return count;
+}
+
+void async_event_queue::take_token() noexcept {
+  eventfd_t one;
+  ::eventfd_read(fd_, &one);  // Never blocks: tokens are taken only under the mutex.
+}
+
+}  // namespace softverbs
