@@ -26,10 +26,7 @@ bool hidden() noexcept {
   return setting != nullptr && std::strcmp(setting, "off") == 0;
 }
 
-ibv_context* open_soft(ibv_device*) {
-  entry::watch_for_fork();
-  return open_context(context_table());
-}
+ibv_context* open_soft(ibv_device*) { return open_context(context_table()); }
 
 int close_soft(ibv_context* ctx) {
   close_context(ctx);

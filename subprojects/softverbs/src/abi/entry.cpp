@@ -3,8 +3,6 @@
 #include "node/node.hpp"
 #include "object/context.hpp"
 
-#include <pthread.h>
-
 #include <cerrno>
 
 namespace softverbs::entry {
@@ -14,8 +12,6 @@ namespace {
 /// Calls left before the one that fails, in the upper half; its error in the lower. 0: no fault.
 constinit std::array<std::atomic<std::uint64_t>, verbs.size()> faults{};
 constexpr unsigned calls_shift = 32;
-
-constinit std::atomic<bool> is_child{false};
 
 int due_fault(std::atomic<std::uint64_t>& fault) noexcept {
   std::uint64_t now = fault.load();
@@ -30,19 +26,10 @@ int due_fault(std::atomic<std::uint64_t>& fault) noexcept {
 
 }  // namespace
 
-bool orphaned(ibv_context* ctx) noexcept {
-  return ctx != nullptr && is_child.load(std::memory_order_relaxed) && soft(ctx).home->abandoned();
-}
+bool orphaned(ibv_context* ctx) noexcept { return ctx != nullptr && soft(ctx).home->abandoned(); }
 
 int trouble(verb_name verb, ibv_context* ctx) noexcept {
   return orphaned(ctx) ? EIO : due_fault(faults[verb.index]);
-}
-
-void watch_for_fork() {
-  [[maybe_unused]] static const int once = ::pthread_atfork(nullptr, nullptr, [] {
-    is_child.store(true);
-    attention.store(true);
-  });
 }
 
 void fail_call(std::size_t verb, unsigned nth, int error) noexcept {
@@ -51,8 +38,8 @@ void fail_call(std::size_t verb, unsigned nth, int error) noexcept {
 }
 
 void fail_no_call() noexcept {
+  // `attention` stays: it may be up for a fork.
   for (auto& fault : faults) fault.store(0);
-  attention.store(is_child.load());
 }
 
 }  // namespace softverbs::entry

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "node/node.hpp"
+
 #include <infiniband/verbs.h>
 
 #include <algorithm>
@@ -71,10 +73,9 @@ struct verb_name {
   std::size_t index;
 };
 
-/// Whether anything out of the ordinary is up: a fault was asked for (softverbs.h), or this is the
-/// child of a fork, whose inherited objects answer EIO. The one thing that each entry point looks
-/// at.
-extern std::atomic<bool> attention;
+// `attention` (node/node.hpp) says whether anything out of the ordinary is up: a fault was asked
+// for (softverbs.h), or this is the child of a fork, whose inherited objects answer EIO. It is the
+// one thing that each entry point looks at.
 
 int trouble(verb_name verb, ibv_context* ctx) noexcept;  ///< the error to fail with now, or 0
 
@@ -85,9 +86,6 @@ int trouble(verb_name verb, ibv_context* ctx) noexcept;  ///< the error to fail 
 
 /// True for what a forked child inherited: destroying it succeeds, and frees nothing.
 [[nodiscard]] bool orphaned(ibv_context* ctx) noexcept;
-
-/// Has `attention` raised in children of this process. Called by each open of soft0.
-void watch_for_fork();
 
 /// The `nth` call of that verb from now on fails with `error`. Thread: any.
 void fail_call(std::size_t verb, unsigned nth, int error) noexcept;

@@ -12,7 +12,6 @@
 #include <string_view>
 #include <type_traits>
 #include <unordered_set>
-#include <vector>
 
 // Faults on demand: <softverbs/softverbs.h>.
 

@@ -39,7 +39,7 @@ int check_capabilities(const ibv_qp_cap& cap) {
   const auto list_max = std::min(static_cast<std::uint32_t>(device.max_sge), sges_max);
   const bool fits = cap.max_send_wr <= wrs_max && cap.max_recv_wr <= wrs_max &&
                     cap.max_send_sge <= list_max && cap.max_recv_sge <= list_max &&
-                    cap.max_inline_data <= inline_bytes_max;
+                    cap.max_inline_data <= device.inline_bytes;
   return fits ? 0 : EINVAL;
 }
 

@@ -82,9 +82,12 @@ bool must_wait(queue_pair& qp, const send_request& request) noexcept {
 
 /// The head request's errors that need no look at memory.
 ibv_wc_status check(const queue_pair& qp, const send_request& request) noexcept {
+  const device_limits& device = limits();
   const auto limit =
-      qp.init.qp_type == IBV_QPT_UD ? std::uint32_t{port_mtu_bytes} : message_bytes_max;
+      qp.init.qp_type == IBV_QPT_UD ? std::uint32_t{port_mtu_bytes} : device.message_bytes;
   if (request.length > limit) return IBV_WC_LOC_LEN_ERR;
+  if (is_atomic(request.opcode) && device.atomic_cap == IBV_ATOMIC_NONE)
+    return IBV_WC_LOC_QP_OP_ERR;
   if (is_answered_with_data(request.opcode) && qp.attr.max_rd_atomic == 0)
     return IBV_WC_LOC_QP_OP_ERR;
   if (is_atomic(request.opcode) && request.length != sizeof(std::uint64_t))
