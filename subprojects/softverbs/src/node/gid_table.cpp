@@ -44,6 +44,7 @@ bool same(const ibv_gid& a, const ibv_gid& b) noexcept {
 struct entry {
   int rank;  ///< IPv4, IPv6, link-local
   unsigned interface;
+  std::size_t order;  ///< among those that the system told us
   ibv_gid gid;
 };
 
@@ -70,9 +71,12 @@ std::vector<entry> host_addresses() {
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner{list, &::freeifaddrs};
   std::vector<entry> entries;
   for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next)
-    if (entry found{}; read_address(*one, found)) entries.push_back(found);
-  std::stable_sort(entries.begin(), entries.end(), [](const entry& a, const entry& b) {
-    return std::tie(a.rank, a.interface) < std::tie(b.rank, b.interface);
+    if (entry found{}; read_address(*one, found)) {
+      found.order = entries.size();
+      entries.push_back(found);
+    }
+  std::sort(entries.begin(), entries.end(), [](const entry& a, const entry& b) {
+    return std::tie(a.rank, a.interface, a.order) < std::tie(b.rank, b.interface, b.order);
   });
   return entries;
 }

@@ -81,9 +81,9 @@ void flood(node& home, std::uint32_t qpn, std::uint16_t slot) {
 
 int be_peer(int argc, char** argv) {
   if (argc < 4) return 2;
-  node& home = node::acquire();
   upcalls().echo = true;
   upcalls().keep_payloads = false;
+  node& home = node::acquire();
   const std::uint32_t qpn = home.allocate_qpn();
   if (::write(STDOUT_FILENO, &qpn, sizeof qpn) != sizeof qpn) return 3;
   const std::string job = argv[2];
