@@ -221,7 +221,7 @@ TEST_CASE("a local peer that writes nonsense loses its link, and only that", "[l
 
 TEST_CASE("a head that makes no sense closes the link that is written to", "[link]") {
   host host;
-  upcalls().echo = true;
+  upcalls().locked([] { return upcalls().echo = true; });
   stranger liar{host.home.slot()};
   liar.come();
   liar.memory.in().control->head.store(24);
@@ -239,7 +239,7 @@ TEST_CASE("a head that makes no sense closes the link that is written to", "[lin
     pollfd one{liar.socket.get(), POLLIN | POLLRDHUP, 0};
     if (::poll(&one, 1, 0) == 1 && (one.revents & (POLLRDHUP | POLLHUP)) != 0) break;
   }
-  upcalls().echo = false;
+  upcalls().locked([] { return upcalls().echo = false; });
   host.check_open();
 }
 

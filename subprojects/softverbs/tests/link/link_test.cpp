@@ -94,6 +94,7 @@ TEST_CASE("requests reach another process, and its answers come back", "[link]")
     all.runs.clear();
   }
   REQUIRE(all.wait([&] { return all.answers.size() == frames; }));
+  const std::lock_guard lock{all.mutex};
   for (std::uint32_t psn = 0; psn < frames; ++psn) REQUIRE(all.answers[psn].header.psn == psn);
   CHECK(all.answers[0].from.slot == slot_of(peer.qpn()));
   CHECK(all.downs.empty());
@@ -180,7 +181,7 @@ TEST_CASE("processes killed in the middle of their frames leave nothing behind",
   const bool tcp = GENERATE(false, true);
   here here{tcp};
   test::seen& all = test::upcalls();
-  all.keep_payloads = false;
+  all.locked([&] { return all.keep_payloads = false; });
   const std::size_t before = descriptors();
   for (int round = 0; round < 20; ++round) {
     peer_process peer{"flood " + std::to_string(here.home->slot()), here.environment()};
@@ -211,7 +212,7 @@ TEST_CASE("a peer whose answers are lies loses its link, and nothing else happen
   link* good = here.link_to(honest);
   REQUIRE(bad != nullptr);
   REQUIRE(good != nullptr);
-  all.answers_are_lies = true;
+  all.locked([&] { return all.answers_are_lies = true; });
   REQUIRE(send_one(*bad, 1, 8, here.qpn, liar.qpn()) == sent::yes);
   REQUIRE(all.wait([&] { return !all.downs.empty(); }));
   {

@@ -93,7 +93,7 @@ TEST_CASE("a forgotten deadline does not come", "[node]") {
   user.home.wake_at(other, clock::now() + 20ms);
   user.home.wake_at(forgotten, clock::time_point::max());
   CHECK(all.wait([&] { return all.runs[other] != 0; }));
-  CHECK(all.runs[forgotten] == 0);
+  CHECK(all.locked([&] { return all.runs[forgotten] == 0; }));
   user.home.free_qpn(forgotten);
   user.home.free_qpn(other);
 }
@@ -133,7 +133,7 @@ TEST_CASE("a poller takes over, and the engine takes the work back when polls st
   // No poll from here on.
   user.home.kick(qpn);
   CHECK(all.wait([&] { return all.runs[qpn] == 2; }));
-  CHECK(all.ran_by != std::this_thread::get_id());
+  CHECK(all.locked([&] { return all.ran_by != std::this_thread::get_id(); }));
   for (std::uint32_t n = 0; n <= busy_polls; ++n) user.home.on_empty_poll(*cq);
   user.home.on_arm(*cq);
   user.home.kick(qpn);
