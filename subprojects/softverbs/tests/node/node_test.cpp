@@ -60,12 +60,12 @@ TEST_CASE("QP numbers are distinct, carry the slot, and run out", "[node]") {
 }
 
 TEST_CASE("the engine runs what is kicked or due while nobody polls", "[node]") {
+  std::vector<std::uint32_t> order;  // The engine writes it until `user` has gone.
   node_user user;
   test::seen& all = test::upcalls();
   const std::uint32_t kicked = user.home.allocate_qpn();
   const std::uint32_t later = user.home.allocate_qpn();
   const std::uint32_t soon = user.home.allocate_qpn();
-  std::vector<std::uint32_t> order;
   {
     const std::lock_guard lock{all.mutex};
     all.on_run = [&](std::uint32_t qpn) {
@@ -99,10 +99,12 @@ TEST_CASE("a forgotten deadline does not come", "[node]") {
 }
 
 TEST_CASE("a QP that kicks itself leaves others their turn", "[node]") {
+  std::uint32_t greedy = 0;  // The engine reads them until `user` has gone.
+  std::uint32_t modest = 0;
   node_user user;
   test::seen& all = test::upcalls();
-  const std::uint32_t greedy = user.home.allocate_qpn();
-  const std::uint32_t modest = user.home.allocate_qpn();
+  greedy = user.home.allocate_qpn();
+  modest = user.home.allocate_qpn();
   {
     const std::lock_guard lock{all.mutex};
     all.on_run = [&](std::uint32_t qpn) {
