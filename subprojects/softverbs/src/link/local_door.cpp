@@ -80,7 +80,9 @@ unique_fd open_local_door(std::uint16_t slot) noexcept {
 }
 
 bool receive_hello(int socket, hello& words, unique_fd& memory) noexcept {
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+  // Room for one descriptor exactly (CMSG_SPACE would be room for two): what does not fit, the
+  // kernel closes, and says MSG_CTRUNC.
+  alignas(cmsghdr) char control[CMSG_LEN(sizeof(int))];
   iovec part{&words, sizeof words};
   msghdr message{};
   message.msg_iov = &part;
@@ -92,7 +94,6 @@ bool receive_hello(int socket, hello& words, unique_fd& memory) noexcept {
   for (cmsghdr* part_of = CMSG_FIRSTHDR(&message); part_of != nullptr;
        part_of = CMSG_NXTHDR(&message, part_of)) {
     if (part_of->cmsg_level != SOL_SOCKET || part_of->cmsg_type != SCM_RIGHTS) continue;
-    // There is room for one in `control`: the kernel closes what does not fit, and says MSG_CTRUNC.
     int fd = -1;
     std::memcpy(&fd, CMSG_DATA(part_of), sizeof fd);
     memory.reset(fd);

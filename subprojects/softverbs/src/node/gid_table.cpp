@@ -37,9 +37,14 @@ ibv_gid mapped(std::uint32_t network_order) noexcept {
   return gid;
 }
 
+bool same(const ibv_gid& a, const ibv_gid& b) noexcept {
+  return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
 struct entry {
   int rank;  ///< IPv4, IPv6, link-local
   unsigned interface;
+  std::size_t order;  ///< among those that the system told us
   ibv_gid gid;
 };
 
@@ -66,9 +71,12 @@ std::vector<entry> host_addresses() {
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner{list, &::freeifaddrs};
   std::vector<entry> entries;
   for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next)
-    if (entry found{}; read_address(*one, found)) entries.push_back(found);
-  std::stable_sort(entries.begin(), entries.end(), [](const entry& a, const entry& b) {
-    return std::tie(a.rank, a.interface) < std::tie(b.rank, b.interface);
+    if (entry found{}; read_address(*one, found)) {
+      found.order = entries.size();
+      entries.push_back(found);
+    }
+  std::sort(entries.begin(), entries.end(), [](const entry& a, const entry& b) {
+    return std::tie(a.rank, a.interface, a.order) < std::tie(b.rank, b.interface, b.order);
   });
   return entries;
 }
@@ -77,10 +85,16 @@ struct table {
   std::array<ibv_gid, gids_max> gids{};
   int count = 0;
 
+  [[nodiscard]] bool has(const ibv_gid& gid) const noexcept {
+    return std::any_of(gids.begin(), gids.begin() + count,
+                       [&](const ibv_gid& one) { return same(one, gid); });
+  }
+
   table() noexcept {
     try {
       for (const entry& one : host_addresses())
-        if (count < gids_max - 1) gids[static_cast<std::size_t>(count++)] = one.gid;
+        if (count < gids_max - 1 && !has(one.gid))  // VLANs share their link-local address.
+          gids[static_cast<std::size_t>(count++)] = one.gid;
     } catch (const std::bad_alloc&) {
       count = 0;  // 127.0.0.1 serves within the host.
     }
@@ -91,10 +105,6 @@ struct table {
 const table& host_table() noexcept {
   static const table read_once;
   return read_once;
-}
-
-bool same(const ibv_gid& a, const ibv_gid& b) noexcept {
-  return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
 }  // namespace
@@ -109,10 +119,7 @@ ibv_gid gid_at(int index) noexcept {
 
 bool is_own_address(const ibv_gid& gid) noexcept {
   if (same(gid, ibv_gid{}) || is_loopback(gid)) return true;
-  const table& known = host_table();
-  if (std::any_of(known.gids.begin(), known.gids.begin() + known.count,
-                  [&](const ibv_gid& one) { return same(one, gid); }))
-    return true;
+  if (host_table().has(gid)) return true;
   try {
     const std::vector<entry> now = host_addresses();
     return std::any_of(now.begin(), now.end(),

@@ -159,9 +159,11 @@ bool node::work(bool wait) noexcept {
 
 bool node::visit(link& one, bool wait) noexcept {
   bool did = false;
-  if (index_set waiters; one.stalled() && one.relieve(waiters)) {
-    kick_all(waiters);
-    did = true;
+  if (one.stalled()) {
+    if (index_set waiters; one.relieve(waiters)) {
+      kick_all(waiters);
+      did = true;
+    }
   }
   return (one.has_work() && one.serve(*this, wait)) || did;
 }

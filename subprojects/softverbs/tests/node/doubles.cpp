@@ -107,6 +107,3 @@ void on_link_down(node&, const link&, std::uint32_t, std::uint32_t local_qpn) no
 }
 
 }  // namespace softverbs
-
-// No test here uses keys.
-softverbs::key_table::key_table(std::uint32_t capacity) : capacity_{capacity} {}

@@ -38,6 +38,10 @@ struct seen {
   void reset();
   /// Waits until `what` holds; false when it does not within a generous time.
   bool wait(const std::function<bool()>& what);
+  auto locked(const auto& what) {
+    const std::lock_guard lock{mutex};
+    return what();
+  }
 };
 seen& upcalls();
 

@@ -1,0 +1,333 @@
+#include "link/doors.hpp"
+
+#include "link/local_door.hpp"
+#include "link/tcp_door.hpp"
+#include "node/doubles.hpp"
+#include "node/node.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <catch2/catch.hpp>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace softverbs::test {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int wait_ms_max = 60'000;
+
+/// The other side has closed, within a generous time. What it still says before is let pass.
+bool hears_the_end(const unique_fd& socket) {
+  for (;;) {
+    pollfd one{socket.get(), POLLIN, 0};
+    if (::poll(&one, 1, wait_ms_max) != 1) return false;
+    char bytes[256];
+    if (::recv(socket.get(), bytes, sizeof bytes, MSG_DONTWAIT) <= 0) return true;
+  }
+}
+
+unique_fd connect_local(std::uint16_t slot) {
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  const std::string text = "softverbs." + std::to_string(slot);
+  std::memcpy(name.sun_path + 1, text.data(), text.size());
+  unique_fd socket{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
+  REQUIRE(::connect(socket.get(), reinterpret_cast<sockaddr*>(&name),
+                    static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size())) ==
+          0);
+  return socket;
+}
+
+void say(const unique_fd& socket, const void* words, std::size_t bytes,
+         const std::vector<int>& fds) {
+  std::vector<char> control(CMSG_SPACE(sizeof(int) * std::max<std::size_t>(fds.size(), 1)));
+  iovec part{const_cast<void*>(words), bytes};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (!fds.empty()) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* rights = CMSG_FIRSTHDR(&message);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
+    std::memcpy(CMSG_DATA(rights), fds.data(), sizeof(int) * fds.size());
+  }
+  REQUIRE(::sendmsg(socket.get(), &message, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes));
+}
+
+/// Another adapter in this process, made by hand: it owns a slot, and says and writes what it
+/// likes.
+struct stranger {
+  explicit stranger(std::uint16_t target) : target_{target} {
+    for (slot = 0; !door; ++slot) door = open_local_door(slot);
+    --slot;
+    REQUIRE(memory.reserve());
+    REQUIRE(memory.map(file.get(), true));
+    producer.attach(memory.out());
+    consumer.attach(memory.in());
+  }
+  [[nodiscard]] hello words() const {
+    hello result;
+    result.slot = slot;
+    return result;
+  }
+  void come() {
+    socket = connect_local(target_);
+    const hello honest = words();
+    say(socket, &honest, sizeof honest, {file.get()});
+  }
+  std::byte* put(frame_kind kind, std::uint32_t psn) {
+    frame_header header{};
+    header.kind = kind;
+    header.psn = psn;
+    std::byte* place = nullptr;
+    REQUIRE(producer.reserve(frame_bytes(0), place) == ring_answer::yes);
+    std::memcpy(place, &header, sizeof header);
+    producer.publish(frame_bytes(0));
+    ring();
+    return place;
+  }
+  void ring() const { (void)!::send(socket.get(), "", 1, MSG_NOSIGNAL | MSG_DONTWAIT); }
+
+  std::uint16_t slot = 0;
+  unique_fd door;
+  unique_fd file{ring_memory::create_file()};
+  ring_memory memory;
+  ring_producer producer;
+  ring_consumer consumer;
+  unique_fd socket;
+
+ private:
+  std::uint16_t target_;
+};
+
+struct host {
+  host() { upcalls().reset(); }
+  ~host() { node::release(home); }
+  node& home = node::acquire();
+
+  /// The door still works, and so does a link through it.
+  void check_open() {
+    stranger honest{home.slot()};
+    honest.come();
+    honest.put(frame_kind::send, 4711);
+    CHECK(upcalls().wait([] {
+      return !upcalls().requests.empty() && upcalls().requests.back().header.psn == 4711;
+    }));
+  }
+};
+
+struct tcp_forced {
+  tcp_forced() { ::setenv("SOFTVERBS_LINK", "tcp", 1); }
+  ~tcp_forced() { ::unsetenv("SOFTVERBS_LINK"); }
+};
+
+unique_fd connect_tcp(std::uint16_t port) {
+  in6_addr loopback{};
+  REQUIRE(::inet_pton(AF_INET6, "::ffff:127.0.0.1", &loopback) == 1);
+  unique_fd socket;
+  REQUIRE(knock_tcp(loopback, port, socket));
+  pollfd one{socket.get(), POLLOUT, 0};
+  REQUIRE(::poll(&one, 1, wait_ms_max) == 1);
+  return socket;
+}
+
+void write_all(const unique_fd& socket, const void* bytes, std::size_t count) {
+  REQUIRE(::send(socket.get(), bytes, count, MSG_NOSIGNAL) == static_cast<ssize_t>(count));
+}
+
+}  // namespace
+
+TEST_CASE("the local door turns away every hello with something wrong", "[link]") {
+  host host;
+  const std::uint16_t slot = host.home.slot();
+  stranger stranger{slot};
+  hello words = stranger.words();
+  std::vector<int> fds{stranger.file.get()};
+  std::size_t bytes = sizeof words;
+  const unique_fd unsealed{::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+  REQUIRE(::ftruncate(unsealed.get(), static_cast<off_t>(rings_file_bytes)) == 0);
+  char longer[sizeof words + 1];
+
+  SECTION("the magic") { words.magic ^= 1; }
+  SECTION("the version") { ++words.version; }
+  SECTION("a slot beyond all slots") { words.slot = process_slots; }
+  SECTION("a slot that nobody owns") { words.slot = stranger.slot + 1; }
+  SECTION("our own slot") { words.slot = slot; }
+  SECTION("too short") { bytes = sizeof words - 1; }
+  SECTION("too long") { bytes = sizeof longer; }
+  SECTION("no memory") { fds.clear(); }
+  SECTION("memory that may shrink") { fds = {unsealed.get()}; }
+  SECTION("two memories") { fds.push_back(stranger.file.get()); }
+  std::memcpy(longer, &words, sizeof words);
+
+  const unique_fd socket = connect_local(slot);
+  say(socket, longer, bytes, fds);
+  CHECK(hears_the_end(socket));
+  host.check_open();
+}
+
+TEST_CASE("silent visitors are many, and the next one is served", "[link]") {
+  host host;
+  std::vector<unique_fd> silent;
+  for (unsigned n = 0; n < hellos_pending_max + 5; ++n)
+    silent.push_back(connect_local(host.home.slot()));
+  host.check_open();
+  silent.clear();
+  host.check_open();
+}
+
+TEST_CASE("a local peer that writes nonsense loses its link, and only that", "[link]") {
+  host host;
+  stranger liar{host.home.slot()};
+  liar.come();
+  liar.put(frame_kind::send, 1);
+  REQUIRE(upcalls().wait([] { return upcalls().requests.size() == 1; }));
+  ring_control& control = *liar.memory.out().control;
+  SECTION("a tail out of bounds") { control.tail.store(~std::uint64_t{0}); }
+  SECTION("a tail inside a line") { control.tail.fetch_add(8); }
+  SECTION("a frame that is too long") {
+    frame_header header{};
+    header.kind = frame_kind::send;
+    header.payload_bytes = segment_bytes_max + 1;
+    std::byte* place = nullptr;
+    REQUIRE(liar.producer.reserve(frame_bytes(0), place) == ring_answer::yes);
+    std::memcpy(place, &header, sizeof header);
+    liar.producer.publish(frame_bytes(0));
+  }
+  SECTION("an answer, where requests go") { liar.put(frame_kind::ack, 2); }
+  SECTION("a kind that does not exist") { liar.put(static_cast<frame_kind>(99), 2); }
+  SECTION("an empty packet, as if it had gone") {
+    (void)!::send(liar.socket.get(), "", 0, MSG_NOSIGNAL);
+  }
+  liar.ring();
+  CHECK(hears_the_end(liar.socket));
+  host.check_open();
+}
+
+TEST_CASE("a head that makes no sense closes the link that is written to", "[link]") {
+  host host;
+  upcalls().locked([] { return upcalls().echo = true; });
+  stranger liar{host.home.slot()};
+  liar.come();
+  liar.memory.in().control->head.store(24);
+  liar.put(frame_kind::send, 1);
+  // Nothing was free by that account: the ring counts as broken once there is no room by ours.
+  while (true) {
+    std::byte* place = nullptr;
+    frame_header header{};
+    header.kind = frame_kind::send;
+    if (liar.producer.reserve(frame_bytes(0), place) == ring_answer::yes) {
+      std::memcpy(place, &header, sizeof header);
+      liar.producer.publish(frame_bytes(0));
+      liar.ring();
+    }
+    pollfd one{liar.socket.get(), POLLIN | POLLRDHUP, 0};
+    if (::poll(&one, 1, 0) == 1 && (one.revents & (POLLRDHUP | POLLHUP)) != 0) break;
+  }
+  upcalls().locked([] { return upcalls().echo = false; });
+  host.check_open();
+}
+
+TEST_CASE("the TCP door: slow, wrong and endless hellos hinder nobody", "[link]") {
+  const tcp_forced forced;
+  host host;
+  const auto port = static_cast<std::uint16_t>(tcp_port_default + host.home.slot());
+  const unique_fd slow = connect_tcp(port);
+  hello words;
+  write_all(slow, &words, 10);
+  const unique_fd wrong = connect_tcp(port);
+  const std::vector<char> garbage(1000, 'x');
+  write_all(wrong, garbage.data(), garbage.size());
+  CHECK(hears_the_end(wrong));
+  const unique_fd newer = connect_tcp(port);
+  hello other;
+  ++other.version;
+  write_all(newer, &other, sizeof other);
+  CHECK(hears_the_end(newer));
+
+  const unique_fd honest = connect_tcp(port);
+  words.slot = (host.home.slot() + 1u) % process_slots;
+  write_all(honest, &words, sizeof words);
+  frame_header header{};
+  header.kind = frame_kind::send;
+  header.psn = 5;
+  write_all(honest, &header, 30);
+  write_all(honest, reinterpret_cast<const char*>(&header) + 30, sizeof header - 30);
+  CHECK(upcalls().wait([] { return upcalls().requests.size() == 1; }));
+  // The slow one is heard still, when it has said all.
+  write_all(slow, reinterpret_cast<const char*>(&words) + 10, sizeof words - 10);
+  header.psn = 6;
+  write_all(slow, &header, sizeof header);
+  CHECK(upcalls().wait([] { return upcalls().requests.size() == 2; }));
+  header.payload_bytes = segment_bytes_max + 1;
+  write_all(honest, &header, sizeof header);
+  CHECK(hears_the_end(honest));
+}
+
+TEST_CASE("a process of this host does not get in by TCP: the local door knows its owner",
+          "[link]") {
+  host host;
+  const unique_fd socket =
+      connect_tcp(static_cast<std::uint16_t>(tcp_port_default + host.home.slot()));
+  hello words;
+  words.slot = (host.home.slot() + 1u) % process_slots;
+  write_all(socket, &words, sizeof words);
+  CHECK(hears_the_end(socket));
+}
+
+TEST_CASE("a visitor that says nothing is sent away when its time is over", "[link]") {
+  const unique_fd epoll{::epoll_create1(EPOLL_CLOEXEC)};
+  doors doors;
+  doors.open(epoll.get(), tcp_settings_of_environment());
+  CHECK(doors.deadline() == doors::time::max());
+  const unique_fd silent = connect_local(doors.slot());
+  const auto now = std::chrono::steady_clock::now();
+  doors.on_knock(source::local_door, now);
+  REQUIRE(doors.deadline() == now + hello_time_max);
+  doors.on_time(now + hello_time_max - 1ms);
+  CHECK(doors.deadline() == now + hello_time_max);
+  doors.on_time(now + hello_time_max);
+  CHECK(doors.deadline() == doors::time::max());
+  CHECK(hears_the_end(silent));
+  doors.close();
+}
+
+TEST_CASE("slots differ, and what the environment says is checked", "[link]") {
+  const unique_fd epoll{::epoll_create1(EPOLL_CLOEXEC)};
+  doors one;
+  doors other;
+  one.open(epoll.get(), tcp_settings_of_environment());
+  other.open(epoll.get(), tcp_settings_of_environment());
+  CHECK(one.slot() != other.slot());
+  for (const char* port : {"0", "65536", "65000", "x", "47000x"}) {
+    ::setenv("SOFTVERBS_PORT", port, 1);
+    CHECK_THROWS_AS(tcp_settings_of_environment(), std::system_error);
+  }
+  ::setenv("SOFTVERBS_PORT", "50000", 1);
+  CHECK(tcp_settings_of_environment().port == 50000);
+  ::unsetenv("SOFTVERBS_PORT");
+  ::setenv("SOFTVERBS_LISTEN", "here", 1);
+  CHECK_THROWS_AS(tcp_settings_of_environment(), std::system_error);
+  // An address of no interface: the user asked for it, so that it is an error.
+  ::setenv("SOFTVERBS_LISTEN", "192.0.2.1", 1);
+  doors third;
+  CHECK_THROWS_AS(third.open(epoll.get(), tcp_settings_of_environment()), std::system_error);
+  ::unsetenv("SOFTVERBS_LISTEN");
+}
+
+}  // namespace softverbs::test

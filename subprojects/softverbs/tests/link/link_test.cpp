@@ -1,0 +1,228 @@
+#include "link/link.hpp"
+
+#include "link/peer.hpp"
+#include "node/doubles.hpp"
+#include "node/node.hpp"
+#include "queue/completion_queue.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <memory>
+
+namespace softverbs::test {
+
+namespace {
+
+constexpr const char* by_tcp = "SOFTVERBS_LINK=tcp";
+
+/// A node with one QP number, on the kind of link that it names.
+struct here {
+  explicit here(bool tcp = false) : tcp_{tcp} {
+    test::upcalls().reset();
+    if (tcp_) ::setenv("SOFTVERBS_LINK", "tcp", 1);
+    home = &node::acquire();
+    qpn = home->allocate_qpn();
+  }
+  ~here() {
+    home->free_qpn(qpn);
+    node::release(*home);
+    if (tcp_) ::unsetenv("SOFTVERBS_LINK");
+  }
+  [[nodiscard]] const char* environment() const { return tcp_ ? by_tcp : nullptr; }
+  link* link_to(const peer_process& peer) const {
+    node_address to;
+    to.slot = slot_of(peer.qpn());
+    return home->link_to(to);
+  }
+
+  node* home = nullptr;
+  std::uint32_t qpn = 0;
+
+ private:
+  bool tcp_;
+};
+
+sent send_one(link& way, std::uint32_t psn, std::uint32_t bytes, std::uint32_t from,
+              std::uint32_t to) {
+  frame_header header{};
+  header.kind = frame_kind::send;
+  header.psn = psn;
+  header.payload_bytes = bytes;
+  header.source_qpn = from;
+  header.destination_qpn = to;
+  const link::frame_room room = way.reserve(header, from);
+  if (room.result == sent::yes) {
+    std::memset(room.payload, static_cast<int>(psn), bytes);
+    way.commit();
+  }
+  return room.result;
+}
+
+std::size_t descriptors() {
+  const std::filesystem::directory_iterator all{"/proc/self/fd"};
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+}  // namespace
+
+TEST_CASE("requests reach another process, and its answers come back", "[link]") {
+  const bool tcp = GENERATE(false, true);
+  const char* job = GENERATE("echo", "poll");
+  CAPTURE(tcp, job);
+  here here{tcp};
+  test::seen& all = test::upcalls();
+  const peer_process peer{job, here.environment()};
+  link* way = here.link_to(peer);
+  REQUIRE(way != nullptr);
+  CHECK(here.link_to(peer) == way);
+  constexpr std::uint32_t frames = 2000;
+  for (std::uint32_t psn = 0; psn < frames;) {
+    const sent result = send_one(*way, psn, psn * 37 % segment_bytes_max, here.qpn, peer.qpn());
+    REQUIRE(result != sent::down);
+    if (result == sent::yes) {
+      ++psn;
+      continue;
+    }
+    REQUIRE(all.wait([&] { return all.runs[here.qpn] != 0; }));  // Kicked: there is room.
+    const std::lock_guard lock{all.mutex};
+    all.runs.clear();
+  }
+  REQUIRE(all.wait([&] { return all.answers.size() == frames; }));
+  const std::lock_guard lock{all.mutex};
+  for (std::uint32_t psn = 0; psn < frames; ++psn) REQUIRE(all.answers[psn].header.psn == psn);
+  CHECK(all.answers[0].from.slot == slot_of(peer.qpn()));
+  CHECK(all.downs.empty());
+}
+
+TEST_CASE("a poller alone carries a ping-pong", "[link]") {
+  const bool tcp = GENERATE(false, true);
+  here here{tcp};
+  test::seen& all = test::upcalls();
+  const peer_process peer{"poll", here.environment()};
+  link* way = here.link_to(peer);
+  REQUIRE(way != nullptr);
+  const auto cq = std::make_unique<completion_queue>();
+  for (std::uint32_t psn = 0; psn < 200; ++psn) {
+    REQUIRE(send_one(*way, psn, 8, here.qpn, peer.qpn()) == sent::yes);
+    for (bool answered = false; !answered;) {
+      here.home->on_empty_poll(*cq);
+      const std::lock_guard lock{all.mutex};
+      answered = all.answers.size() == psn + 1;
+    }
+  }
+}
+
+TEST_CASE("nobody there: no link", "[link]") {
+  here here;
+  node_address to;
+  to.slot = static_cast<std::uint16_t>(here.home->slot() ^ 1);
+  CHECK(here.home->link_to(to) == nullptr);
+}
+
+TEST_CASE("a TCP link to a closed port goes down by itself", "[link]") {
+  here here{true};
+  test::seen& all = test::upcalls();
+  node_address to;
+  to.slot = static_cast<std::uint16_t>(here.home->slot() ^ 1);
+  link* way = here.home->link_to(to);
+  if (way != nullptr) {
+    CHECK(all.wait([&] { return !all.downs.empty(); }));
+    CHECK(send_one(*way, 0, 8, here.qpn, 2) == sent::down);
+  }
+}
+
+TEST_CASE("a stopped peer fills the ring; once it goes on, the waiter is kicked", "[link]") {
+  here here;
+  test::seen& all = test::upcalls();
+  const peer_process peer{"echo"};
+  link* way = here.link_to(peer);
+  REQUIRE(way != nullptr);
+  peer.signal(SIGSTOP);
+  std::uint32_t psn = 0;
+  sent result = sent::yes;
+  while ((result = send_one(*way, psn, 10'000, here.qpn, peer.qpn())) == sent::yes) ++psn;
+  REQUIRE(result == sent::full);
+  CHECK(way->up());
+  peer.signal(SIGCONT);
+  CHECK(all.wait([&] { return all.runs[here.qpn] != 0 && all.answers.size() == psn; }));
+}
+
+TEST_CASE("when a peer is killed its link goes down for every QP, and another can come", "[link]") {
+  const bool tcp = GENERATE(false, true);
+  here here{tcp};
+  test::seen& all = test::upcalls();
+  const std::uint32_t second = here.home->allocate_qpn();
+  for (int round = 0; round < 5; ++round) {
+    peer_process peer{"echo", here.environment()};
+    link* way = here.link_to(peer);
+    REQUIRE(way != nullptr);
+    REQUIRE(send_one(*way, 1, 8, here.qpn, peer.qpn()) == sent::yes);
+    REQUIRE(all.wait([&] { return all.answers.size() == 1; }));
+    peer.kill();
+    REQUIRE(all.wait([&] { return all.downs.size() == 2; }));
+    CHECK_FALSE(way->up());
+    CHECK(send_one(*way, 2, 8, here.qpn, peer.qpn()) == sent::down);
+    if (!tcp) CHECK(here.link_to(peer) == nullptr);
+    const std::lock_guard lock{all.mutex};
+    CHECK(std::count(all.downs.begin(), all.downs.end(), second) == 1);
+    all.downs.clear();
+    all.answers.clear();
+  }
+  here.home->free_qpn(second);
+}
+
+TEST_CASE("processes killed in the middle of their frames leave nothing behind", "[link]") {
+  const bool tcp = GENERATE(false, true);
+  here here{tcp};
+  test::seen& all = test::upcalls();
+  all.locked([&] { return all.keep_payloads = false; });
+  const std::size_t before = descriptors();
+  for (int round = 0; round < 20; ++round) {
+    peer_process peer{"flood " + std::to_string(here.home->slot()), here.environment()};
+    const auto enough = static_cast<std::size_t>(1 + round * 37);
+    REQUIRE(all.wait([&] { return all.requests.size() >= enough; }));
+    peer.kill();
+    const std::lock_guard lock{all.mutex};
+    all.requests.clear();
+  }
+  // A link is buried after its peer: a last peer's answer shows that the engine has come so far.
+  {
+    const peer_process last{"echo", here.environment()};
+    link* way = here.link_to(last);
+    REQUIRE(way != nullptr);
+    REQUIRE(send_one(*way, 1, 8, here.qpn, last.qpn()) == sent::yes);
+    REQUIRE(all.wait([&] { return all.answers.size() == 1; }));
+  }
+  REQUIRE(all.wait([&] { return !all.downs.empty(); }));
+  CHECK(descriptors() <= before);
+}
+
+TEST_CASE("a peer whose answers are lies loses its link, and nothing else happens", "[link]") {
+  here here;
+  test::seen& all = test::upcalls();
+  const peer_process liar{"echo"};
+  const peer_process honest{"echo"};
+  link* bad = here.link_to(liar);
+  link* good = here.link_to(honest);
+  REQUIRE(bad != nullptr);
+  REQUIRE(good != nullptr);
+  all.locked([&] { return all.answers_are_lies = true; });
+  REQUIRE(send_one(*bad, 1, 8, here.qpn, liar.qpn()) == sent::yes);
+  REQUIRE(all.wait([&] { return !all.downs.empty(); }));
+  {
+    const std::lock_guard lock{all.mutex};
+    all.answers_are_lies = false;
+    all.answers.clear();
+  }
+  REQUIRE(send_one(*good, 2, 8, here.qpn, honest.qpn()) == sent::yes);
+  CHECK(all.wait([&] { return all.answers.size() == 1; }));
+  CHECK(good->up());
+}
+
+}  // namespace softverbs::test
