@@ -104,6 +104,7 @@ void find_peer(queue_pair& qp) {
 void reset(queue_pair& qp) {
   qp.state = IBV_QPS_RESET;
   qp.flush_due = false;
+  leave_answers(qp);
   release_all(qp);
   while (!qp.receives.empty()) qp.receives.pop();
   qp.requester = {};

@@ -142,6 +142,7 @@ void unsettle(queue_pair& qp) {
   {
     const std::lock_guard send{qp.slot->send};
     const std::lock_guard receive{qp.slot->receive};
+    leave_answers(qp);
     release_all(qp);
     qp.slot->qp = nullptr;
   }
