@@ -82,7 +82,7 @@ TEST_CASE("each type of queue pair has its operations", "[qp]") {
     CHECK(refused(IBV_QPT_UD, opcode) == EINVAL);
   }
   for (const auto type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD})
-    for (const int opcode : {10, 11, 15, 40, -1})
+    for (const int opcode : {10, 11, 12, 15})
       CHECK(refused(type, static_cast<ibv_wr_opcode>(opcode)) == EINVAL);
 }
 
