@@ -255,7 +255,7 @@ TEST_CASE("a full completion queue ends its queue pair", "[qp]") {
   const auto capacity = static_cast<std::uint64_t>(ends.a.cq->cqe);
   for (std::uint64_t i = 0; i <= capacity; ++i)
     REQUIRE(ends.a.send(one_sided(IBV_WR_RDMA_WRITE, ends.b), {ends.a.piece(0, 8)}) == 0);
-  CHECK(ends.a.state() == IBV_QPS_ERR);
+  ends.a.settle([&] { return ends.a.state() == IBV_QPS_ERR; });
   bool fatal = false;
   for (const ibv_event_type type : ends.a.events()) fatal = fatal || type == IBV_EVENT_QP_FATAL;
   CHECK(fatal);

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 namespace softverbs::test {
@@ -189,6 +190,20 @@ class side {
     const auto deadline = clock::now() + patience;
     while (verb::poll_cq(cq, 1, &wc) == 0) REQUIRE(clock::now() < deadline);
     return wc;
+  }
+  /// Work is done, but no completion taken, until `happened`.
+  template <typename Condition>
+  void settle(Condition happened) {
+    const auto deadline = clock::now() + patience;
+    while (!happened()) {
+      REQUIRE(clock::now() < deadline);
+      ctx_.home->progress();
+    }
+  }
+  /// Whether the responder saw anything yet.
+  [[nodiscard]] bool was_reached() const {
+    const std::lock_guard lock{inner().slot->receive};
+    return inner().responder.established;
   }
   /// Nothing came, after all that could be done was done.
   bool is_quiet() {
