@@ -153,6 +153,18 @@ void owe_data(responder_state& state, const frame_header& header, const reply& a
                                                          .previous = answer.previous};
 }
 
+/// The first NAK counts: what follows that request comes again with it, if at all. False: silence.
+bool owe_nak(responder_state& state, const frame_header& header, nak_code why) noexcept {
+  if (state.nak_due != nak_code::none) return false;
+  const std::int32_t past = psn_distance(state.nak_psn, header.psn);
+  const bool follows = past > 0 || (past == 0 && (header.flags & frame_flag::first) == 0);
+  if (state.waits_for_resend && why == nak_code::dropped && follows) return false;
+  state.waits_for_resend = true;
+  state.nak_due = why;
+  state.nak_psn = header.psn;
+  return true;
+}
+
 }  // namespace
 
 void owe(queue_pair& qp, const incoming& piece, const reply& answer) noexcept {
@@ -168,13 +180,8 @@ void owe(queue_pair& qp, const incoming& piece, const reply& answer) noexcept {
     } else {
       owe_data(state, header, answer);
     }
-  } else {
-    // What followed a request that was not taken comes again with it.
-    const bool follows = state.waits_for_resend && psn_distance(state.psn, header.psn) >= 0;
-    if (answer.nak == nak_code::dropped && follows) return;
-    state.waits_for_resend = answer.nak == nak_code::rnr || answer.nak == nak_code::dropped;
-    state.nak_due = answer.nak;
-    state.nak_psn = header.psn;
+  } else if (!owe_nak(state, header, answer.nak)) {
+    return;
   }
   piece.from->answer_later(number_of(qp));
 }

@@ -138,7 +138,7 @@ struct incoming {
   link* from = nullptr;              ///< null: the peer is in this process
 };
 
-/// Whether this QP listens to that requester at all.
+/// Whether this QP takes requests of that kind of transport now; who sends them is another matter.
 [[nodiscard]] bool listens_to(const queue_pair& qp, const frame_header& header) noexcept;
 /// Executes a piece for a QP that listens. `nak_code::dropped`: not taken.
 reply take(queue_pair& qp, const incoming& piece) noexcept;

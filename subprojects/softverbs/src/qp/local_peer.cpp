@@ -65,8 +65,9 @@ next_step datagram_here(queue_pair& qp, send_request& request) noexcept {
 next_step execute_here(queue_pair& qp, send_request& request) noexcept {
   if (is_atomic(request.opcode)) return atomic_here(qp, request);
   if (qp.init.qp_type == IBV_QPT_UD) return datagram_here(qp, request);
-  // So that a bad second entry fails before the first has gone.
-  if (request.sge_count > 1 && !local_memory_good(qp, qp.sends.next))
+  // So that what is bad at its end fails before its beginning has gone.
+  const bool in_pieces = request.sge_count > 1 || request.length > piece_bytes_max;
+  if (in_pieces && !request.inlined && !local_memory_good(qp, qp.sends.next))
     return fail(qp, IBV_WC_LOC_PROT_ERR);
   frame_header header = header_for(qp, request);
   sge_walk walk{qp.sends.sges(qp.sends.next), request.sge_count, 0};

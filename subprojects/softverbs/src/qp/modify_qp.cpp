@@ -152,6 +152,11 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
   auto& qp = *reinterpret_cast<queue_pair*>(handle);
   if ((mask & ~attributes_known) != 0) return EINVAL;
   const std::lock_guard send{qp.slot->send};
+  // A long message of a peer in this process takes the other lock piece by piece, and is not fair:
+  // it ends when it sees this.
+  const bool ends =
+      mask == IBV_QP_STATE && (attr->qp_state == IBV_QPS_ERR || attr->qp_state == IBV_QPS_RESET);
+  if (ends) enter_error(qp);
   const std::lock_guard receive{qp.slot->receive};
   if (mask == 0) return 0;
   const ibv_qp_state from = qp.state.load();

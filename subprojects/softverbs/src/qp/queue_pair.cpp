@@ -141,6 +141,7 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr attr, ibv_qp_cap& granted, bool exte
 void unsettle(queue_pair& qp) {
   {
     const std::lock_guard send{qp.slot->send};
+    enter_error(qp);  // Ends what a peer has begun: see modify_qp.
     const std::lock_guard receive{qp.slot->receive};
     leave_answers(qp);
     release_all(qp);

@@ -81,8 +81,7 @@ bool listens_to(const queue_pair& qp, const frame_header& header) noexcept {
     case IBV_QPS_SQE: break;
     default: return false;
   }
-  if (header.transport != service_of(qp)) return false;
-  return header.transport == service::ud || header.source_qpn == qp.attr.dest_qp_num;
+  return header.transport == service_of(qp);
 }
 
 reply take(queue_pair& qp, const incoming& piece) noexcept {
@@ -115,7 +114,9 @@ reply respond(node& home, const local_piece& piece) noexcept {
   std::lock_guard lock{slot->receive};
   queue_pair* qp = slot->qp;
   if (qp == nullptr || !listens_to(*qp, piece.header)) return {.nak = nak_code::dropped};
-  if (qp->init.qp_type != IBV_QPT_UD && !home.is_here(qp->peer)) return {.nak = nak_code::dropped};
+  if (qp->init.qp_type != IBV_QPT_UD &&
+      (piece.header.source_qpn != qp->attr.dest_qp_num || !home.is_here(qp->peer)))
+    return {.nak = nak_code::dropped};
   return take(*qp, {.header = piece.header,
                     .bytes = piece.bytes.data(),
                     .read_into = piece.read_into,

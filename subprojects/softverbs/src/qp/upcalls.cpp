@@ -4,6 +4,16 @@
 
 namespace softverbs {
 
+namespace {
+
+/// Whether the request comes from where this QP is, or was, connected to.
+bool is_peer(const queue_pair& qp, const frame_header& header, const link& from) noexcept {
+  return header.transport == service_of(qp) && header.source_qpn == qp.attr.dest_qp_num &&
+         qp.peer == from.peer();
+}
+
+}  // namespace
+
 void run(node& home, std::uint32_t qpn) noexcept {
   qp_slot* slot = home.find(qpn);
   if (slot == nullptr) return;
@@ -23,11 +33,11 @@ void on_request(node& home, link& from, const frame_header& header,
   if (slot == nullptr) return;
   std::lock_guard lock{slot->receive};
   queue_pair* qp = slot->qp;
-  const bool taken = qp != nullptr && listens_to(*qp, header) &&
-                     (qp->init.qp_type == IBV_QPT_UD || qp->peer == from.peer());
-  if (!taken) return turn_away(*slot, from, header);
+  const bool datagram = header.transport == service::ud;
+  if (qp == nullptr || (!datagram && !is_peer(*qp, header, from)))
+    return turn_away(*slot, from, header);
   const incoming piece{.header = header, .bytes = payload, .read_into = nullptr, .from = &from};
-  const reply answer = take(*qp, piece);
+  const reply answer = listens_to(*qp, header) ? take(*qp, piece) : reply{.nak = nak_code::dropped};
   if (header.transport == service::rc) owe(*qp, piece, answer);
 }
 

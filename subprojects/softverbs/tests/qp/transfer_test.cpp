@@ -1,0 +1,241 @@
+#include "pair.hpp"
+
+using namespace softverbs;
+using namespace softverbs::test;
+
+namespace {
+
+bool same(const side& one, std::size_t at, const side& other, std::size_t other_at,
+          std::size_t bytes) {
+  return std::memcmp(&one.memory[at], &other.memory[other_at], bytes) == 0;
+}
+
+std::uint64_t word_at(const side& one, std::size_t at) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, &one.memory[at], sizeof word);
+  return word;
+}
+
+}  // namespace
+
+TEST_CASE("a SEND arrives with its bytes, its length and its sender's number", "[qp]") {
+  pair ends;
+  const std::size_t bytes = GENERATE(1u, 1023u, 1024u, 1025u, 300'000u);
+  ends.a.fill(0, bytes, 3);
+  REQUIRE(ends.b.receive(7, {ends.b.piece(0, 400'000)}) == 0);
+  REQUIRE(ends.a.send(request(IBV_WR_SEND, 9), {ends.a.piece(0, bytes)}) == 0);
+  const ibv_wc sent = ends.a.await();
+  CHECK(sent.status == IBV_WC_SUCCESS);
+  CHECK(sent.opcode == IBV_WC_SEND);
+  CHECK(sent.wr_id == 9);
+  CHECK(sent.qp_num == ends.a.qp->qp_num);
+  const ibv_wc received = ends.b.await();
+  CHECK(received.status == IBV_WC_SUCCESS);
+  CHECK(received.opcode == IBV_WC_RECV);
+  CHECK(received.wr_id == 7);
+  CHECK(received.byte_len == bytes);
+  CHECK(received.qp_num == ends.b.qp->qp_num);
+  CHECK(received.src_qp == ends.a.qp->qp_num);
+  CHECK(received.wc_flags == 0);
+  CHECK(same(ends.a, 0, ends.b, 0, bytes));
+}
+
+TEST_CASE("immediate data arrives with a SEND and with a WRITE", "[qp]") {
+  pair ends;
+  ends.a.fill(0, 64, 5);
+  REQUIRE(ends.b.receive(1, {ends.b.piece(512, 64)}) == 0);
+  REQUIRE(ends.b.receive(2) == 0);
+  ibv_send_wr wr = request(IBV_WR_SEND_WITH_IMM);
+  wr.imm_data = 0xdeadbeef;
+  REQUIRE(ends.a.send(wr, {ends.a.piece(0, 64)}) == 0);
+  wr = one_sided(IBV_WR_RDMA_WRITE_WITH_IMM, ends.b, 1024, 2);
+  wr.imm_data = 0xcafe;
+  REQUIRE(ends.a.send(wr, {ends.a.piece(0, 64)}) == 0);
+  const ibv_wc first = ends.b.await();
+  CHECK(first.opcode == IBV_WC_RECV);
+  CHECK(first.wc_flags == IBV_WC_WITH_IMM);
+  CHECK(first.imm_data == 0xdeadbeef);
+  const ibv_wc second = ends.b.await();
+  CHECK(second.opcode == IBV_WC_RECV_RDMA_WITH_IMM);
+  CHECK(second.wc_flags == IBV_WC_WITH_IMM);
+  CHECK(second.imm_data == 0xcafe);
+  CHECK(second.byte_len == 64);
+  CHECK(second.wr_id == 2);
+  CHECK(same(ends.a, 0, ends.b, 512, 64));
+  CHECK(same(ends.a, 0, ends.b, 1024, 64));
+  CHECK(ends.a.await().opcode == IBV_WC_SEND);
+  CHECK(ends.a.await().opcode == IBV_WC_RDMA_WRITE);
+}
+
+TEST_CASE("a WRITE gathers and a READ scatters, in order", "[qp]") {
+  pair ends;
+  ends.a.fill(0, 900'000, 1);
+  REQUIRE(ends.a.send(one_sided(IBV_WR_RDMA_WRITE, ends.b),
+                      {ends.a.piece(10, 3), ends.a.piece(0, 0), ends.a.piece(100, 600'000),
+                       ends.a.piece(5, 1)}) == 0);
+  CHECK(ends.a.await().opcode == IBV_WC_RDMA_WRITE);
+  CHECK(same(ends.a, 10, ends.b, 0, 3));
+  CHECK(same(ends.a, 100, ends.b, 3, 600'000));
+  CHECK(same(ends.a, 5, ends.b, 600'003, 1));
+  ends.b.fill(0, 700'000, 9);
+  REQUIRE(ends.a.send(one_sided(IBV_WR_RDMA_READ, ends.b),
+                      {ends.a.piece(1, 5), ends.a.piece(50, 650'000)}) == 0);
+  const ibv_wc read = ends.a.await();
+  CHECK(read.status == IBV_WC_SUCCESS);
+  CHECK(read.opcode == IBV_WC_RDMA_READ);
+  CHECK(read.byte_len == 650'005);
+  CHECK(same(ends.b, 0, ends.a, 1, 5));
+  CHECK(same(ends.b, 5, ends.a, 50, 650'000));
+  CHECK(ends.b.is_quiet());
+}
+
+TEST_CASE("inline bytes are taken when they are posted, without a key", "[qp]") {
+  pair ends;
+  ends.a.fill(0, 64, 2);
+  REQUIRE(ends.b.receive(1, {ends.b.piece(0, 64)}) == 0);
+  ibv_sge list = ends.a.piece(0, 64);
+  list.lkey = 0;
+  REQUIRE(ends.a.send(request(IBV_WR_SEND, 1, IBV_SEND_SIGNALED | IBV_SEND_INLINE), {list}) == 0);
+  CHECK(ends.a.await().status == IBV_WC_SUCCESS);
+  CHECK(ends.b.await().byte_len == 64);
+  CHECK(same(ends.a, 0, ends.b, 0, 64));
+}
+
+TEST_CASE("a message of no bytes looks at no address and no key", "[qp]") {
+  pair ends;
+  ibv_send_wr wr = request(IBV_WR_RDMA_WRITE);
+  wr.wr.rdma.rkey = 0xffffffff;
+  REQUIRE(ends.a.send(wr) == 0);
+  CHECK(ends.a.await().status == IBV_WC_SUCCESS);
+  wr.opcode = IBV_WR_RDMA_READ;
+  REQUIRE(ends.a.send(wr) == 0);
+  CHECK(ends.a.await().status == IBV_WC_SUCCESS);
+  REQUIRE(ends.b.receive(3) == 0);
+  REQUIRE(ends.a.send(request(IBV_WR_SEND)) == 0);
+  CHECK(ends.b.await().byte_len == 0);
+}
+
+TEST_CASE("atomics return what was there, and wrap", "[qp]") {
+  pair ends;
+  const std::uint64_t start = ~std::uint64_t{0};
+  std::memcpy(&ends.b.memory[64], &start, sizeof start);
+  REQUIRE(ends.a.send(atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, ends.b, 64, 3), {ends.a.piece(0, 8)}) ==
+          0);
+  const ibv_wc added = ends.a.await();
+  CHECK(added.opcode == IBV_WC_FETCH_ADD);
+  CHECK(added.byte_len == 8);
+  CHECK(word_at(ends.a, 0) == start);
+  CHECK(word_at(ends.b, 64) == 2);
+  REQUIRE(ends.a.send(atomic(IBV_WR_ATOMIC_CMP_AND_SWP, ends.b, 64, 2, 77), {ends.a.piece(0, 8)}) ==
+          0);
+  CHECK(ends.a.await().opcode == IBV_WC_COMP_SWAP);
+  CHECK(word_at(ends.a, 0) == 2);
+  CHECK(word_at(ends.b, 64) == 77);
+  REQUIRE(ends.a.send(atomic(IBV_WR_ATOMIC_CMP_AND_SWP, ends.b, 64, 2, 99), {ends.a.piece(0, 8)}) ==
+          0);
+  CHECK(ends.a.await().status == IBV_WC_SUCCESS);
+  CHECK(word_at(ends.a, 0) == 77);
+  CHECK(word_at(ends.b, 64) == 77);
+}
+
+TEST_CASE("unsignaled requests complete silently, and a later entry frees their places", "[qp]") {
+  pair ends;
+  for (int round = 0; round < 5; ++round) {
+    for (std::uint64_t i = 0; i < 31; ++i)
+      REQUIRE(ends.a.send(one_sided(IBV_WR_RDMA_WRITE, ends.b, 0, i, 0), {ends.a.piece(0, 8)}) ==
+              0);
+    CHECK(ends.a.is_quiet());
+    REQUIRE(ends.a.send(one_sided(IBV_WR_RDMA_WRITE, ends.b, 0, 99), {ends.a.piece(0, 8)}) == 0);
+    CHECK(ends.a.send(one_sided(IBV_WR_RDMA_WRITE, ends.b), {ends.a.piece(0, 8)}) == ENOMEM);
+    CHECK(ends.a.await().wr_id == 99);
+    CHECK(ends.a.is_quiet());
+  }
+}
+
+TEST_CASE("a queue pair that signals all does so unasked", "[qp]") {
+  pair ends{{.signal_all = true}};
+  REQUIRE(ends.a.send(one_sided(IBV_WR_RDMA_WRITE, ends.b, 0, 4, 0), {ends.a.piece(0, 8)}) == 0);
+  CHECK(ends.a.await().wr_id == 4);
+}
+
+TEST_CASE("a queue pair connected to itself sends to itself", "[qp]") {
+  side self{wish{}};
+  self.to_init();
+  self.to_rtr(self.qp->qp_num, 5);
+  self.to_rts(5);
+  self.fill(0, 100, 1);
+  REQUIRE(self.receive(1, {self.piece(1000, 100)}) == 0);
+  REQUIRE(self.send(request(IBV_WR_SEND, 2), {self.piece(0, 100)}) == 0);
+  CHECK(self.await().status == IBV_WC_SUCCESS);
+  CHECK(self.await().status == IBV_WC_SUCCESS);
+  REQUIRE(self.send(one_sided(IBV_WR_RDMA_READ, self), {self.piece(2000, 100)}) == 0);
+  CHECK(self.await().status == IBV_WC_SUCCESS);
+  CHECK(same(self, 0, self, 1000, 100));
+  CHECK(same(self, 0, self, 2000, 100));
+}
+
+TEST_CASE("the first message to a QP that is ready to receive raises COMM_EST once", "[qp]") {
+  side a{wish{}};
+  side b{wish{}};
+  for (side* one : {&a, &b}) one->to_init();
+  a.to_rtr(b.qp->qp_num, 1);
+  b.to_rtr(a.qp->qp_num, 1);
+  a.to_rts(1);
+  for (int i = 0; i < 2; ++i) {
+    REQUIRE(a.send(one_sided(IBV_WR_RDMA_WRITE, b), {a.piece(0, 8)}) == 0);
+    CHECK(a.await().status == IBV_WC_SUCCESS);
+  }
+  ibv_async_event event{};
+  REQUIRE(b.next_event(event));
+  CHECK(event.event_type == IBV_EVENT_COMM_EST);
+  CHECK(event.element.qp == b.qp);
+  CHECK_FALSE(b.next_event(event));
+}
+
+TEST_CASE("a drained send queue starts nothing, tells once, and goes on in RTS", "[qp]") {
+  pair ends;
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_SQD;
+  attr.en_sqd_async_notify = 1;
+  REQUIRE(verb::modify_qp(ends.a.qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0);
+  REQUIRE(ends.a.send(one_sided(IBV_WR_RDMA_WRITE, ends.b), {ends.a.piece(0, 8)}) == 0);
+  CHECK(ends.a.is_quiet());
+  CHECK(ends.a.events() == std::vector{IBV_EVENT_SQ_DRAINED});
+  ends.a.to(IBV_QPS_RTS);
+  CHECK(ends.a.await().status == IBV_WC_SUCCESS);
+}
+
+TEST_CASE("UC sends and writes, and loses what nobody takes", "[qp]") {
+  pair ends{{.type = IBV_QPT_UC}};
+  ends.a.fill(0, 300'000, 4);
+  REQUIRE(ends.a.send(request(IBV_WR_SEND), {ends.a.piece(0, 64)}) == 0);
+  CHECK(ends.a.await().status == IBV_WC_SUCCESS);
+  ends.b.settle([&] { return ends.b.was_reached(); });
+  CHECK(ends.b.is_quiet());
+  REQUIRE(ends.b.receive(1, {ends.b.piece(0, 300'000)}) == 0);
+  REQUIRE(ends.a.send(request(IBV_WR_SEND), {ends.a.piece(0, 300'000)}) == 0);
+  CHECK(ends.a.await().status == IBV_WC_SUCCESS);
+  CHECK(ends.b.await().byte_len == 300'000);
+  CHECK(same(ends.a, 0, ends.b, 0, 300'000));
+  ibv_send_wr bad = one_sided(IBV_WR_RDMA_WRITE, ends.b);
+  bad.wr.rdma.rkey ^= 1;
+  REQUIRE(ends.a.send(bad, {ends.a.piece(0, 8)}) == 0);
+  CHECK(ends.a.await().status == IBV_WC_SUCCESS);
+  CHECK(ends.b.state() == IBV_QPS_RTS);
+  REQUIRE(ends.a.send(one_sided(IBV_WR_RDMA_WRITE, ends.b, 500'000), {ends.a.piece(0, 8)}) == 0);
+  CHECK(ends.a.await().status == IBV_WC_SUCCESS);
+  // Delivered or not, UC completes it: wait for a message behind it.
+  REQUIRE(ends.b.receive(2) == 0);
+  REQUIRE(ends.a.send(request(IBV_WR_SEND)) == 0);
+  CHECK(ends.b.await().wr_id == 2);
+  CHECK(same(ends.a, 0, ends.b, 500'000, 8));
+}
+
+TEST_CASE("a UC message that is too long is lost, and its receive serves the next", "[qp]") {
+  pair ends{{.type = IBV_QPT_UC}};
+  REQUIRE(ends.b.receive(1, {ends.b.piece(0, 8)}) == 0);
+  REQUIRE(ends.a.send(request(IBV_WR_SEND), {ends.a.piece(0, 9)}) == 0);
+  CHECK(ends.b.is_quiet());
+  REQUIRE(ends.a.send(request(IBV_WR_SEND), {ends.a.piece(0, 8)}) == 0);
+  CHECK(ends.b.await().wr_id == 1);
+}
