@@ -65,7 +65,6 @@ qp_ptr make_qp(const device& dev, ibv_cq* send, ibv_cq* receive, const qp_option
   attr.recv_cq = receive;
   attr.cap = {options.sends, options.receives, options.sges, options.sges, options.inline_bytes};
   attr.qp_type = options.type;
-  attr.sq_sig_all = options.all_signaled ? 1 : 0;
   return qp_ptr{made(ibv_create_qp(dev.pd.get(), &attr), "ibv_create_qp")};
 }
 
@@ -106,6 +105,7 @@ void connect(ibv_qp* qp, const device& dev, const card& peer, const qp_options& 
   if (options.type != IBV_QPT_UD) {
     attr.path_mtu = IBV_MTU_4096;
     attr.dest_qp_num = peer.qpn;
+    attr.rq_psn = peer.psn;
     attr.ah_attr.is_global = 1;
     attr.ah_attr.port_num = 1;
     attr.ah_attr.grh.dgid = peer.gid;
@@ -122,6 +122,7 @@ void connect(ibv_qp* qp, const device& dev, const card& peer, const qp_options& 
 
   attr = {};
   attr.qp_state = IBV_QPS_RTS;
+  attr.sq_psn = options.psn;
   mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
   if (options.type == IBV_QPT_RC) {
     attr.timeout = options.timeout;

@@ -59,6 +59,7 @@ struct card {
   std::uint32_t rkey = 0;
   std::uint64_t address = 0;
   ibv_gid gid{};
+  std::uint32_t psn = 0;
 };
 
 struct qp_options {
@@ -71,7 +72,7 @@ struct qp_options {
   std::uint8_t retries = 7;
   std::uint8_t rnr_retries = 7;  ///< for ever
   std::uint8_t rd_atomic = 16;
-  bool all_signaled = false;
+  std::uint32_t psn = 0;  ///< of the first request sent
 };
 inline constexpr std::uint32_t qkey = 0x11111111;
 

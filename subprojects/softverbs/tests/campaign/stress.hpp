@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
-/// Pairs of queue pairs that many threads use at once: clients ask, servers answer. A client and its
-/// server may be in one process or in two.
+/// Pairs of queue pairs that many threads use at once: clients ask, servers answer. A client and
+/// its server may be in one process or in two.
 namespace stress {
 
 inline constexpr std::uint32_t ops = 8;  ///< places of a client: requests in flight
@@ -30,7 +30,7 @@ constexpr std::size_t place_at(std::uint32_t place) {
   return static_cast<std::size_t>(place) * message_bytes;
 }
 /// What a server grants: a place of memory for each place of its client, one word each for atomics,
-/// and the rkey of a region that comes and goes.
+/// and rkey and address of a region that comes and goes.
 inline constexpr std::size_t words_at = place_at(ops - 1) + large_bytes;
 inline constexpr std::size_t fickle_rkey_at = words_at + ops * 8;
 inline constexpr std::size_t server_bytes = fickle_rkey_at + 64;
@@ -52,7 +52,7 @@ class verdict {
 /// What a server is told when a pair begins anew; its answer is the new server's card.
 struct rebuild_order {
   std::uint32_t pair = 0;
-  rig::card client;
+  rig::card client{};
   std::uint64_t sent = 0;  ///< messages of the old queue pair that were delivered...
   bool exact = false;      ///< ...and no others can have been
 };
@@ -129,16 +129,15 @@ class client {
     std::array<place_word, ops> places{};
     std::array<std::uint64_t, ops> words{};  ///< the server's atomic words; the place's owner's
     std::atomic<std::uint64_t> delivered{0};
-    std::atomic<bool> broken{false};
+    std::atomic<bool> may_fail{false};   ///< somebody does what takes the queue pair down
+    std::atomic<bool> broken{false};     ///< it needs a new beginning
     std::atomic<bool> uncertain{false};  ///< a send's end is not known
-    std::uint64_t failures_wanted = 0;
   };
   struct use;  ///< what a visit works with
 
   void dispatch(ibv_cq* cq);
   void rebuild(std::uint32_t pair, std::mt19937_64& random);
-  void revive(std::uint32_t pair, std::mt19937_64& random,
-              const std::function<void()>& meanwhile);
+  void revive(std::uint32_t pair, std::mt19937_64& random, const std::function<void()>& meanwhile);
   bool take_place(end& e, std::uint32_t place);
   ibv_wc_status await(end& e, std::uint32_t place, const std::function<void()>& meanwhile);
   void send_burst(use& u);
