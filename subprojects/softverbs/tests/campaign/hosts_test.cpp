@@ -1,0 +1,321 @@
+#include "process.hpp"
+#include "rig.hpp"
+#include "soak.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <fcntl.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+
+// Hosts are network namespaces. A `peer` answers; a `driver` asks, and tells what it found.
+
+namespace {
+
+constexpr std::size_t message_bytes_max = 128 * 1024;  // Several segments.
+constexpr std::size_t grh_bytes = 40;
+constexpr std::size_t buffer_bytes = message_bytes_max + 64;
+constexpr std::size_t granted_bytes = message_bytes_max + 64;
+constexpr std::size_t word_at = message_bytes_max;
+constexpr std::uint64_t buffer_count = 4;
+
+void fill(std::byte* at, std::size_t bytes, std::uint64_t seed) {
+  std::mt19937_64 random{seed};
+  for (std::size_t i = 0; i < bytes; ++i) at[i] = static_cast<std::byte>(random());
+}
+
+bool holds(const std::byte* at, std::size_t bytes, std::uint64_t seed) {
+  std::vector<std::byte> expected(bytes);
+  fill(expected.data(), bytes, seed);
+  return std::memcmp(at, expected.data(), bytes) == 0;
+}
+
+enum class wish : std::uint32_t { connect_rc, make_ud, hear };
+struct order {
+  wish what{};
+  rig::card card{};
+  std::uint64_t bytes = 0;  ///< hear: of the message
+  std::uint64_t seed = 0;
+};
+struct answer {
+  rig::card card{};
+  pid_t pid = 0;
+  bool well = false;
+};
+
+/// One side's queue pair of a kind, with memory for all that is asked of it.
+struct side {
+  side(const rig::device& dev, ibv_qp_type type)
+      : device{dev}, options{.type = type, .timeout = 10, .retries = 3} {
+    qp = rig::make_qp(dev, send_cq.get(), receive_cq.get(), options);
+    rig::to_init(qp.get(), options);
+    for (std::uint64_t i = 0; i < buffer_count; ++i) listen(i);
+    fill(memory.data(), granted_bytes, 0);
+    std::memset(&memory[word_at], 0, 8);
+  }
+  [[nodiscard]] std::byte* buffer(std::uint64_t i) {
+    return &memory[granted_bytes + i * buffer_bytes];
+  }
+  void listen(std::uint64_t i) {
+    rig::post_recv(qp.get(), i, rig::piece(mr.get(), buffer(i), buffer_bytes));
+  }
+  [[nodiscard]] rig::card mine() const {
+    return {qp->qp_num, mr->rkey, reinterpret_cast<std::uintptr_t>(memory.data()), device.gid, 0};
+  }
+  bool hear(std::size_t bytes, std::uint64_t seed) {
+    const ibv_wc wc = rig::wait_success(receive_cq.get());
+    const std::size_t skip = options.type == IBV_QPT_UD ? grh_bytes : 0;
+    const bool well = wc.byte_len == bytes + skip && holds(buffer(wc.wr_id) + skip, bytes, seed);
+    listen(wc.wr_id);
+    return well;
+  }
+
+  const rig::device& device;
+  rig::qp_options options;
+  std::vector<std::byte> memory =
+      std::vector<std::byte>(granted_bytes + buffer_count * buffer_bytes);
+  rig::mr_ptr mr = device.reg(memory.data(), memory.size());
+  rig::cq_ptr send_cq = device.make_cq(64);
+  rig::cq_ptr receive_cq = device.make_cq(64);
+  rig::qp_ptr qp;
+};
+
+void enter_host(const std::string& name) {
+  if (name.empty()) return;
+  const rig::descriptor at{::open(("/run/netns/" + name).c_str(), O_RDONLY | O_CLOEXEC)};
+  rig::check(::setns(at.get(), CLONE_NEWNET), "setns");
+}
+
+/// What a peer does with an order; also of a driver that talks to itself.
+class answerer {
+ public:
+  explicit answerer(const rig::device& dev) : device_{dev} {}
+  answer obey(const order& o) {
+    if (o.what == wish::hear) return {{}, 0, current_->hear(o.bytes, o.seed)};
+    const ibv_qp_type type = o.what == wish::make_ud ? IBV_QPT_UD : IBV_QPT_RC;
+    sides_.push_back(std::make_unique<side>(device_, type));
+    current_ = sides_.back().get();
+    rig::connect(current_->qp.get(), device_, o.card, current_->options);
+    return {current_->mine(), ::getpid(), true};
+  }
+
+ private:
+  const rig::device& device_;
+  std::vector<std::unique_ptr<side>> sides_;
+  side* current_ = nullptr;
+};
+
+int peer(const std::vector<std::string>& arguments) {
+  enter_host(arguments.at(0));
+  const rig::device device{arguments.at(1).c_str()};
+  answerer self{device};
+  const int control = rig::first_inherited_fd;
+  rig::put(control, 'r');
+  for (;;) rig::put(control, self.obey(rig::get<order>(control)));  // Until it is killed.
+}
+const rig::role peer_role{"hosts-peer", peer};
+
+using ask_type = std::function<answer(const order&)>;
+
+/// A connection, and what is done with it.
+class conversation {
+ public:
+  conversation(const rig::device& dev, ask_type ask)
+      : here_{dev, IBV_QPT_RC}, ask_{std::move(ask)} {
+    const answer there = ask_({wish::connect_rc, here_.mine()});
+    there_ = there.card;
+    pid_ = there.pid;
+    rig::connect(here_.qp.get(), dev, there_, here_.options);
+  }
+
+  /// Posts one of each; check() finds whether they did what they should.
+  void post(std::uint64_t seed) {
+    seed_ = seed;
+    fill(source(), message_bytes_max, seed);
+    const auto piece = [&](std::byte* at, std::size_t bytes) {
+      return rig::piece(here_.mr.get(), at, bytes);
+    };
+    request({IBV_WR_RDMA_WRITE, 0, piece(source(), message_bytes_max)}, there_.address);
+    request({IBV_WR_RDMA_READ, 1, piece(sink(), message_bytes_max)}, there_.address);
+    request({IBV_WR_ATOMIC_FETCH_AND_ADD, 2, piece(sink() + word_at, 8)}, there_.address + word_at);
+    request({IBV_WR_SEND, 3, piece(source(), message_bytes_max)}, 0);
+  }
+  void check() {
+    for (std::uint64_t i = 0; i < 4; ++i) {
+      if (rig::wait_success(here_.send_cq.get()).wr_id != i) throw std::runtime_error{"order"};
+    }
+    if (!holds(sink(), message_bytes_max, seed_)) throw std::runtime_error{"WRITE or READ"};
+    std::uint64_t count = 0;
+    std::memcpy(&count, sink() + word_at, 8);
+    if (count != count_++) throw std::runtime_error{"FETCH_ADD"};
+    if (!ask_({wish::hear, {}, message_bytes_max, seed_}).well) throw std::runtime_error{"SEND"};
+  }
+
+  void datagram(std::uint64_t seed) {
+    constexpr std::size_t bytes = 3000;
+    side here{here_.device, IBV_QPT_UD};
+    rig::connect(here.qp.get(), here.device, {}, here.options);
+    const rig::card there = ask_({wish::make_ud, {}}).card;
+    ibv_ah_attr attr{};
+    attr.is_global = 1;
+    attr.port_num = 1;
+    attr.grh.dgid = there.gid;
+    attr.grh.sgid_index = here.device.gid_index;
+    attr.grh.hop_limit = 64;
+    const rig::ah_ptr ah{rig::made(ibv_create_ah(here.device.pd.get(), &attr), "ibv_create_ah")};
+    fill(here.memory.data(), bytes, seed);
+    rig::request r{IBV_WR_SEND, 0, rig::piece(here.mr.get(), here.memory.data(), bytes)};
+    r.wr.wr.ud = {ah.get(), there.qpn, rig::qkey};
+    rig::check(r.post(here.qp.get()), "ibv_post_send");
+    rig::wait_success(here.send_cq.get());
+    if (!ask_({wish::hear, {}, bytes, seed}).well) throw std::runtime_error{"UD"};
+  }
+
+  /// The peer is gone, or the way to it.
+  void expect_retries_exceeded() {
+    request({IBV_WR_RDMA_WRITE, 0, rig::piece(here_.mr.get(), source(), message_bytes_max)},
+            there_.address);
+    const ibv_wc wc = rig::wait_one(here_.send_cq.get());
+    if (wc.status != IBV_WC_RETRY_EXC_ERR) throw std::runtime_error{ibv_wc_status_str(wc.status)};
+  }
+  [[nodiscard]] pid_t pid() const noexcept { return pid_; }
+
+ private:
+  std::byte* source() { return here_.memory.data(); }
+  std::byte* sink() { return here_.buffer(0); }  // Nothing is sent to us.
+  void request(rig::request r, std::uint64_t address) {
+    if (r.wr.opcode != IBV_WR_SEND) r.to(address, there_.rkey).operands(1);
+    rig::check(r.post(here_.qp.get()), "ibv_post_send");
+  }
+
+  side here_;
+  ask_type ask_;
+  rig::card there_{};
+  pid_t pid_ = 0;
+  std::uint64_t seed_ = 0;
+  std::uint64_t count_ = 0;
+};
+
+void shell(const std::string& command) {
+  if (std::system(command.c_str()) != 0) throw std::runtime_error{command + " failed"};
+}
+
+/// Its descriptors lead to the peers, in this order; `end` says what becomes of the last of them.
+int driver(const std::vector<std::string>& arguments) {
+  enter_host(arguments.at(0));
+  const rig::device device{arguments.at(1).c_str()};
+  const int peers = std::stoi(arguments.at(2));
+  const std::string& end = arguments.at(3);
+  answerer self{device};
+  std::vector<std::unique_ptr<conversation>> talks;
+  talks.push_back(
+      std::make_unique<conversation>(device, [&](const order& o) { return self.obey(o); }));
+  for (int i = 0; i < peers; ++i) {
+    const int fd = rig::first_inherited_fd + i;
+    rig::get<char>(fd);
+    talks.push_back(std::make_unique<conversation>(device, [fd](const order& o) {
+      rig::put(fd, o);
+      return rig::get<answer>(fd);
+    }));
+  }
+  for (std::uint64_t round = 1; round <= 20; ++round) {
+    for (auto& t : talks) t->post(round);  // All at the same time.
+    for (auto& t : talks) t->check();
+  }
+  for (auto& t : talks) t->datagram(77);
+  conversation& last = *talks.back();
+  if (end == "kill") {
+    ::kill(last.pid(), SIGKILL);
+    last.expect_retries_exceeded();
+  } else if (end == "down") {
+    shell("ip link set veth0 down");
+    last.expect_retries_exceeded();
+  }
+  return 0;
+}
+const rig::role driver_role{"hosts-driver", driver};
+
+/// Two namespaces and a cable.
+class two_hosts {
+ public:
+  two_hosts() {
+    const std::string script = "ip netns add " + a + " && ip netns add " + b + " && ip -n " + a +
+                               " link add veth0 type veth peer name veth0 netns " + b +
+                               " && ip -n " + a + " addr add 10.99.0.1/24 dev veth0 && ip -n " + b +
+                               " addr add 10.99.0.2/24 dev veth0 && ip -n " + a +
+                               " link set veth0 up && ip -n " + b + " link set veth0 up && ip -n " +
+                               a + " link set lo up && ip -n " + b + " link set lo up";
+    shell(script);
+  }
+  ~two_hosts() {
+    static_cast<void>(std::system(("ip netns del " + a + "; ip netns del " + b).c_str()));
+  }
+  two_hosts(const two_hosts&) = delete;
+  const std::string a = "sv-a-" + std::to_string(::getpid());
+  const std::string b = "sv-b-" + std::to_string(::getpid());
+};
+
+bool can_make_hosts() {
+  if (::geteuid() != 0) {
+    soak::skip("network namespaces are root's");
+    return false;
+  }
+  const std::string probe = "sv-probe-" + std::to_string(::getpid());
+  if (std::system(("ip netns add " + probe + " 2>/dev/null && ip netns del " + probe).c_str()) !=
+      0) {
+    soak::skip("no network namespaces here");
+    return false;
+  }
+  return true;
+}
+
+int two_host_run(const std::string& end) {
+  const two_hosts hosts;
+  rig::socket_pair far, near;
+  const std::string ours = "SOFTVERBS_LISTEN=10.99.0.1";
+  const rig::child far_peer{
+      "hosts-peer", {far.theirs.get()}, {hosts.b, "10.99.0.2"}, {"SOFTVERBS_LISTEN=10.99.0.2"}};
+  const rig::child near_peer{"hosts-peer", {near.theirs.get()}, {hosts.a, "10.99.0.1"}, {ours}};
+  far.theirs.close();
+  near.theirs.close();
+  return rig::child{
+      "hosts-driver", {near.ours.get(), far.ours.get()}, {hosts.a, "10.99.0.1", "2", end}, {ours}}
+      .wait();
+}
+
+}  // namespace
+
+TEST_CASE("one process talks to itself, to its host and to another host at the same time",
+          "[campaign]") {
+  if (!can_make_hosts()) return;
+  CHECK(two_host_run("well") == 0);
+}
+
+TEST_CASE("a process killed on another host ends its peer's requests with RETRY_EXC",
+          "[campaign]") {
+  if (!can_make_hosts()) return;
+  CHECK(two_host_run("kill") == 0);
+}
+
+TEST_CASE("a cable that is pulled ends requests to the other host with RETRY_EXC", "[campaign]") {
+  if (!can_make_hosts()) return;
+  CHECK(two_host_run("down") == 0);
+}
+
+TEST_CASE("two processes of one host can talk by TCP", "[campaign]") {
+  rig::socket_pair control;
+  const std::vector<std::string> by_tcp{"SOFTVERBS_LINK=tcp"};
+  const rig::child other{"hosts-peer", {control.theirs.get()}, {"", "127.0.0.1"}, by_tcp};
+  control.theirs.close();
+  CHECK(rig::child{"hosts-driver", {control.ours.get()}, {"", "127.0.0.1", "1", "kill"}, by_tcp}
+            .wait() == 0);
+}
