@@ -324,7 +324,7 @@ TEST_CASE("slots differ, and what the environment says is checked", "[link]") {
   ::setenv("SOFTVERBS_LISTEN", "here", 1);
   CHECK_THROWS_AS(tcp_settings_of_environment(), std::system_error);
   // An address of no interface: the user asked for it, so that it is an error.
-  ::setenv("SOFTVERBS_LISTEN", "192.0.2.1", 1);
+  ::setenv("SOFTVERBS_LISTEN", "240.0.0.1", 1);
   doors third;
   CHECK_THROWS_AS(third.open(epoll.get(), tcp_settings_of_environment()), std::system_error);
   ::unsetenv("SOFTVERBS_LISTEN");

@@ -45,8 +45,8 @@ TEST_CASE("loopback leads to this host, another address to another one", "[node]
     CHECK(address.slot == home.slot());
     CHECK_FALSE(home.is_here(home.resolve(gid(own), qpn ^ (1u << index_bits))));
   }
-  // 192.0.2.0/24 and 2001:db8::/32 are for documentation: nobody has them.
-  for (const char* other : {"::ffff:192.0.2.1", "2001:db8::1"}) {
+  // 240.0.0.0/4 is reserved and 100::/64 discards: no interface has them.
+  for (const char* other : {"::ffff:240.0.0.1", "100::1"}) {
     const node_address address = home.resolve(gid(other), qpn);
     CHECK_FALSE(home.is_here(address));
     CHECK(std::memcmp(&address.host, gid(other).raw, 16) == 0);
