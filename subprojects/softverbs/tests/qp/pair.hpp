@@ -86,9 +86,6 @@ class side {
 
   void destroy_qp() {
     if (qp == nullptr) return;
-    // What it raised is read and acknowledged, or its destruction would wait.
-    for (ibv_async_event event{}; next_event(event);) {
-    }
     verb::destroy_qp(std::exchange(qp, nullptr));
   }
 
@@ -212,7 +209,13 @@ class side {
   bool next_event(ibv_async_event& event) {
     pollfd ready{soft(ctx_).async.fd(), POLLIN, 0};
     if (::poll(&ready, 1, 0) != 1 || soft(ctx_).async.pop(event) != 0) return false;
-    if (event.element.qp == qp && is_of_qp(event.event_type)) ++qp->events_completed;
+    // Acknowledged at once, as its object's destruction waits for that.
+    if (event.event_type == IBV_EVENT_CQ_ERR)
+      ++event.element.cq->async_events_completed;
+    else if (event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED)
+      ++event.element.srq->events_completed;
+    else
+      ++event.element.qp->events_completed;
     return true;
   }
   /// The events so far, COMM_EST aside.
@@ -224,10 +227,6 @@ class side {
   }
 
  private:
-  static bool is_of_qp(ibv_event_type type) {
-    return type != IBV_EVENT_CQ_ERR && type != IBV_EVENT_SRQ_LIMIT_REACHED;
-  }
-
   wish how_;
   ibv_context* ctx_ = open_context({});
   std::vector<ibv_mr*> regions_;
