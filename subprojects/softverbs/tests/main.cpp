@@ -1,4 +1,6 @@
 #define CATCH_CONFIG_MAIN
+// Faults are the guarded copy's to handle, not Catch2's.
+#define CATCH_CONFIG_NO_POSIX_SIGNALS
 #include <catch2/catch.hpp>
 
 /// A forked child starts an engine of its own, which ThreadSanitizer refuses unless told otherwise.

@@ -53,6 +53,9 @@ void node::start() {
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
+    // The engine copies registered memory, too: a fault that is blocked would kill the process.
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGBUS);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
       thread_ = std::thread{[this] { engine(); }};

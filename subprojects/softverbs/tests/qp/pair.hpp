@@ -50,10 +50,9 @@ class side {
   ibv_qp* qp = nullptr;
 
   explicit side(const wish& how) : memory(how.bytes), how_{how} {
-    ctx_.home = &node::acquire();
-    ctx_.verbs.context.device = &soft_device;
-    pd = verb::alloc_pd(&ctx_.verbs.context);
-    cq = verb::create_cq(&ctx_.verbs.context, how.cqe, nullptr, nullptr, 0);
+    pd = verb::alloc_pd(ctx_);
+    cq = verb::create_cq(ctx_, how.cqe, nullptr, nullptr, 0);
+    REQUIRE(cq != nullptr);
     mr = add_region(memory.data(), memory.size(), how.mr_access);
     if (how.srq) {
       ibv_srq_init_attr attr{};
@@ -80,16 +79,13 @@ class side {
     for (ibv_mr* region : regions_) verb::dereg_mr(region);
     verb::destroy_cq(cq);
     verb::dealloc_pd(pd);
-    node::release(*ctx_.home);
+    close_context(ctx_);
   }
   side(const side&) = delete;
   side& operator=(const side&) = delete;
 
   void destroy_qp() {
     if (qp == nullptr) return;
-    // What it raised is read and acknowledged, or its destruction would wait.
-    for (ibv_async_event event{}; next_event(event);) {
-    }
     verb::destroy_qp(std::exchange(qp, nullptr));
   }
 
@@ -197,7 +193,7 @@ class side {
     const auto deadline = clock::now() + patience;
     while (!happened()) {
       REQUIRE(clock::now() < deadline);
-      ctx_.home->progress();
+      soft(ctx_).home->progress();
     }
   }
   /// Whether the responder saw anything yet.
@@ -211,9 +207,15 @@ class side {
     return verb::poll_cq(cq, 1, &wc) == 0;
   }
   bool next_event(ibv_async_event& event) {
-    pollfd ready{ctx_.async.fd(), POLLIN, 0};
-    if (::poll(&ready, 1, 0) != 1 || ctx_.async.pop(event) != 0) return false;
-    if (event.element.qp == qp && is_of_qp(event.event_type)) ++qp->events_completed;
+    pollfd ready{soft(ctx_).async.fd(), POLLIN, 0};
+    if (::poll(&ready, 1, 0) != 1 || soft(ctx_).async.pop(event) != 0) return false;
+    // Acknowledged at once, as its object's destruction waits for that.
+    if (event.event_type == IBV_EVENT_CQ_ERR)
+      ++event.element.cq->async_events_completed;
+    else if (event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED)
+      ++event.element.srq->events_completed;
+    else
+      ++event.element.qp->events_completed;
     return true;
   }
   /// The events so far, COMM_EST aside.
@@ -225,12 +227,8 @@ class side {
   }
 
  private:
-  static bool is_of_qp(ibv_event_type type) {
-    return type != IBV_EVENT_CQ_ERR && type != IBV_EVENT_SRQ_LIMIT_REACHED;
-  }
-
   wish how_;
-  context ctx_{};
+  ibv_context* ctx_ = open_context({});
   std::vector<ibv_mr*> regions_;
   std::vector<ibv_mw*> windows_;
 };
