@@ -172,8 +172,16 @@ request::request(ibv_wr_opcode opcode, std::uint64_t wr_id, ibv_sge a_piece, uns
   wr.send_flags = flags;
 }
 
+namespace {
+
+bool is_atomic(ibv_wr_opcode opcode) {
+  return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+}  // namespace
+
 request& request::to(std::uint64_t address, std::uint32_t rkey) {
-  if (wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+  if (is_atomic(wr.opcode)) {
     wr.wr.atomic.remote_addr = address;
     wr.wr.atomic.rkey = rkey;
   } else {
@@ -184,8 +192,10 @@ request& request::to(std::uint64_t address, std::uint32_t rkey) {
 }
 
 request& request::operands(std::uint64_t compare_add, std::uint64_t swap) {
-  wr.wr.atomic.compare_add = compare_add;
-  wr.wr.atomic.swap = swap;
+  if (is_atomic(wr.opcode)) {  // It is a union.
+    wr.wr.atomic.compare_add = compare_add;
+    wr.wr.atomic.swap = swap;
+  }
   return *this;
 }
 

@@ -100,6 +100,7 @@ struct request {
   request(ibv_wr_opcode opcode, std::uint64_t wr_id, ibv_sge piece,
           unsigned flags = IBV_SEND_SIGNALED);
   request& to(std::uint64_t address, std::uint32_t rkey);
+  /// Of an atomic; others have none.
   request& operands(std::uint64_t compare_add, std::uint64_t swap = 0);
   [[nodiscard]] int post(ibv_qp* qp) noexcept;
 };
