@@ -3,8 +3,10 @@
 namespace softverbs {
 namespace {
 
-constexpr unsigned window_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                                         IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
+/// Local write is a region's to give: a window that asks for it (pyverbs' do) opens no more for it.
+constexpr unsigned window_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                         IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+                                         IBV_ACCESS_ZERO_BASED;
 constexpr unsigned needs_local_write = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
 /// What the region allows a window on it to be (IBTA vol. 1, 10.6.7.2). `pin` holds the region.

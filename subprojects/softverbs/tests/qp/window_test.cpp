@@ -55,6 +55,14 @@ TEST_CASE("a type 2 window opens its bytes, and not one more", "[qp]") {
   CHECK(ends.b.state() == IBV_QPS_ERR);
 }
 
+TEST_CASE("a window may ask for local write, and opens no more for it", "[qp]") {
+  pair ends;
+  const std::uint32_t rkey =
+      bound(ends, ends.b.add_window(IBV_MW_TYPE_2),
+            on(ends.b, 0, 64, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ));
+  CHECK(write(ends, rkey, ends.b.address(0), 64) == IBV_WC_REM_ACCESS_ERR);
+}
+
 TEST_CASE("a zero-based window counts from its own start", "[qp]") {
   pair ends;
   const std::uint32_t rkey =
