@@ -95,34 +95,49 @@ bool link::serve(node& home, bool wait) noexcept {
     return false;
   if (!up()) return false;
   if (is_tcp()) fill_from_socket();
-  bool did = drain(home);
+  bool did = drain(home, batch_frames_max);
   did = answer(home) || did;
   if (ended_ && !in_.has_frames()) fail();
   return did;
 }
 
-bool link::drain(node& home) noexcept {
-  unsigned taken = 0;
-  for (; taken < batch_frames_max; ++taken) {
-    frame_header header;
-    const std::byte* payload = nullptr;
-    const ring_answer answer = in_.peek(header, payload);
-    if (answer == ring_answer::no) break;
-    bool sane = answer == ring_answer::yes;
-    if (sane && opened_) {
-      sane = is_answer(header.kind) && on_answer(home, *this, header, payload);
-    } else if (sane) {
-      sane = is_request(header.kind);
-      if (sane) on_request(home, *this, header, payload);
-    }
-    if (!sane) {
-      fail();
-      return true;
-    }
-    in_.pop();
+/// On a wire the answers to our requests come before what the peer did after it sent them: programs
+/// rely on it. So they are taken first, all that came before the requests that are taken then.
+bool link::drain(node& home, std::size_t frames_max) noexcept {
+  if (in_.seen_all() && in_.look() == ring_answer::broken) fail();
+  if (link* answers = answers_.load(); answers != nullptr && !in_.seen_all())
+    answers->take_answers(home);
+  std::size_t taken = 0;
+  for (; taken < frames_max && !in_.seen_all(); ++taken) {
+    if (take_frame(home)) continue;
+    fail();
+    return true;
   }
   if (taken != 0 && in_.take_space_wish() && !is_tcp()) ring_doorbell();
   return taken != 0;
+}
+
+/// False: what is there is no frame for us.
+bool link::take_frame(node& home) noexcept {
+  frame_header header;
+  const std::byte* payload = nullptr;
+  if (in_.peek(header, payload) != ring_answer::yes) return false;
+  if (opened_) {
+    if (!is_answer(header.kind) || !on_answer(home, *this, header, payload)) return false;
+  } else {
+    if (!is_request(header.kind)) return false;
+    on_request(home, *this, header, payload);
+  }
+  in_.pop();
+  return true;
+}
+
+void link::take_answers(node& home) noexcept {
+  if (!is_tcp() && !in_.has_frames()) return;
+  const std::lock_guard rx{rx_};
+  if (!up()) return;
+  if (is_tcp()) fill_from_socket();
+  drain(home, ring_bytes / frame_align);
 }
 
 void link::answer_later(std::uint32_t local_qpn) noexcept { due_.insert(local_qpn & index_part); }
@@ -230,6 +245,7 @@ bool link::start(setup&& how) noexcept {
   opened_ = how.opened;
   own_slot_ = how.own_slot;
   peer_ = how.peer;
+  answers_.store(nullptr);
   socket_ = std::move(how.socket);
   in_.attach(memory_.in());
   out_.attach(memory_.out());

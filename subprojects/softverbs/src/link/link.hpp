@@ -30,7 +30,7 @@ enum class sent : std::uint8_t {
 };
 
 /// Frames that one call of link::serve takes; then answers are sent and others get their turn.
-inline constexpr unsigned batch_frames_max = 64;
+inline constexpr std::size_t batch_frames_max = 64;
 /// A poller looks at a TCP socket once in so many looks: a system call costs more than a ring.
 inline constexpr std::uint32_t tcp_look_every = 16;
 
@@ -82,6 +82,9 @@ class link {
   /// The end of a link: `waiters` are the QPs to kick. Takes both locks; holds `directory` while
   /// the descriptor closes, since a fork may be going on.
   void stop(std::mutex& directory, index_set& waiters) noexcept;
+  /// Of a link that was accepted: the one that we opened to the same peer. Any that is not up will
+  /// do as none.
+  void set_answers(link* opened) noexcept { answers_.store(opened); }
   void set_free() noexcept { state_.store(state::free, std::memory_order_release); }
 
   [[nodiscard]] state current() const noexcept { return state_.load(std::memory_order_acquire); }
@@ -106,7 +109,9 @@ class link {
   void on_writable() noexcept;                          ///< TCP
 
  private:
-  bool drain(node& home) noexcept;
+  bool drain(node& home, std::size_t frames_max) noexcept;
+  bool take_frame(node& home) noexcept;
+  void take_answers(node& home) noexcept;
   bool answer(node& home) noexcept;
   void fill_from_socket() noexcept;
   void flush_to_socket() noexcept;
@@ -123,6 +128,7 @@ class link {
   node_address peer_;
   unique_fd socket_;
   ring_memory memory_;
+  std::atomic<link*> answers_{nullptr};
 
   // Under `rx`.
   alignas(64) std::mutex rx_;

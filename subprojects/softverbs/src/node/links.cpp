@@ -83,11 +83,21 @@ link* node::start_link(link::setup&& how) noexcept {
       words.slot = slot_;
       one->send_first(&words);
     }
+    pair_up(*one, count);
     live_[count].store(one, std::memory_order_release);
     live_count_.store(count + 1, std::memory_order_release);
     return one;
   }
   return nullptr;
+}
+
+/// A peer's requests are taken after its answers: see link::drain. Under `directory_`.
+void node::pair_up(link& one, std::uint32_t count) noexcept {
+  if (!one.opened()) return one.set_answers(find_link(one.peer()));
+  for (std::uint32_t n = 0; n < count; ++n) {
+    link* other = live_[n].load(std::memory_order_relaxed);
+    if (!other->opened() && other->peer() == one.peer()) other->set_answers(&one);
+  }
 }
 
 /// Under `directory_`.

@@ -5,6 +5,7 @@
 #include "queue/completion_queue.hpp"
 
 #include <pthread.h>
+#include <sched.h>
 #include <sys/random.h>
 
 #include <cstring>
@@ -215,7 +216,12 @@ void node::on_empty_poll(completion_queue& cq) noexcept {
   } else {
     take_over();
   }
-  work(false);
+  const bool did = work(false);
+  if (!polled_.load(std::memory_order_relaxed)) return;
+  // Whoever waits for a peer that has no processor makes room for it.
+  const std::uint32_t polls = did ? 0 : cq.empty_polls.load(std::memory_order_relaxed) + 1;
+  cq.empty_polls.store(polls, std::memory_order_relaxed);
+  if (polls % polls_per_yield == polls_per_yield - 1) ::sched_yield();
 }
 
 void node::on_arm(completion_queue& cq) noexcept {

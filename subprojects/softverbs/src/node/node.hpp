@@ -35,6 +35,8 @@ inline constexpr std::uint32_t key_slots = 1u << 17;  ///< MRs and windows of a 
 inline constexpr std::uint32_t links_max = 256;       ///< of a process, opened and accepted
 /// After so many empty polls of a CQ without an arm, its poller does the engine's work.
 inline constexpr std::uint32_t busy_polls = 64;
+/// After so many more in a row it yields its processor each time.
+inline constexpr std::uint32_t polls_per_yield = 256;
 /// How often the engine looks whether pollers still poll.
 inline constexpr std::chrono::milliseconds watch_period{1};
 
@@ -139,6 +141,7 @@ class node {
   // links.cpp
   link* find_link(const node_address& to) noexcept;
   link* start_link(link::setup&& how) noexcept;
+  void pair_up(link& one, std::uint32_t count) noexcept;
   bool knock(const node_address& to, link::setup& how) noexcept;
   void admit(visitor&& guest) noexcept;
   void finish(link& one) noexcept;

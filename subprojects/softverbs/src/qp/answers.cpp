@@ -224,6 +224,13 @@ void leave_answers(queue_pair& qp) noexcept {
   }
 }
 
+void answer_before_request(queue_pair& qp) noexcept {
+  const std::lock_guard lock{qp.slot->receive};
+  const responder_state& state = qp.responder;
+  if (state.way != nullptr && state.way_generation == state.way->generation())
+    send_due(qp, *state.way);
+}
+
 bool send_answers(node& home, link& to, std::uint32_t local_qpn) noexcept {
   qp_slot* slot = home.find(local_qpn);
   if (slot == nullptr) return true;

@@ -166,6 +166,9 @@ void write_grh(const frame_header& header, std::byte (&grh)[grh_bytes]) noexcept
 // answers.cpp
 /// Remembers what this request's answer is, and has the link ask for it.
 void owe(queue_pair& qp, const incoming& piece, const reply& answer) noexcept;
+/// The peer may take our request for a sign that its own were answered, as on a wire, where both go
+/// the same way. Without room for an answer the request goes first. Under slot->send.
+void answer_before_request(queue_pair& qp) noexcept;
 /// Tells a requester that nobody here takes its request.
 void turn_away(qp_slot& slot, link& from, const frame_header& header) noexcept;
 

@@ -143,6 +143,7 @@ bool take_answer(queue_pair& qp, const frame_header& header, const std::byte* pa
 }  // namespace
 
 next_step execute_there(queue_pair& qp, send_request& request) noexcept {
+  if (request.offset == 0 && qp.init.qp_type == IBV_QPT_RC) answer_before_request(qp);
   if (request.offset == 0 && !request.inlined && !local_memory_good(qp, qp.sends.next))
     return fail(qp, IBV_WC_LOC_PROT_ERR);
   link* way = way_to(qp, request);

@@ -78,14 +78,19 @@ void ring_consumer::attach(ring_view view) noexcept {
   frame_size_ = 0;
 }
 
-ring_answer ring_consumer::peek(frame_header& header, const std::byte*& payload) noexcept {
+ring_answer ring_consumer::look() noexcept {
   const std::uint64_t head = head_.load(std::memory_order_relaxed);
-  if (tail_seen_ == head) {
-    const std::uint64_t tail = view_.control->tail.load(std::memory_order_acquire);
-    if (!plausible(tail - head)) return ring_answer::broken;
-    if (tail == head) return ring_answer::no;
-    tail_seen_ = tail;
+  const std::uint64_t tail = view_.control->tail.load(std::memory_order_acquire);
+  if (!plausible(tail - head)) return ring_answer::broken;
+  tail_seen_ = tail;
+  return tail == head ? ring_answer::no : ring_answer::yes;
+}
+
+ring_answer ring_consumer::peek(frame_header& header, const std::byte*& payload) noexcept {
+  if (seen_all()) {
+    if (const ring_answer answer = look(); answer != ring_answer::yes) return answer;
   }
+  const std::uint64_t head = head_.load(std::memory_order_relaxed);
   const std::byte* place = view_.data + (head & ring_mask);
   copy_header(header, place);
   if (header.payload_bytes > segment_bytes_max) return ring_answer::broken;

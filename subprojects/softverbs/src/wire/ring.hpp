@@ -102,6 +102,11 @@ class ring_consumer {
   [[nodiscard]] bool has_frames() const noexcept {
     return view_.control->tail.load() != head_.load(std::memory_order_relaxed);
   }
+  /// Takes note of the frames there are now; seen_all() once those were popped.
+  [[nodiscard]] ring_answer look() noexcept;
+  [[nodiscard]] bool seen_all() const noexcept {
+    return tail_seen_ == head_.load(std::memory_order_relaxed);
+  }
   /// The next frame: its header copied out, its payload still in the ring.
   [[nodiscard]] ring_answer peek(frame_header& header, const std::byte*& payload) noexcept;
   void pop() noexcept;  ///< the frame that peek() showed
