@@ -21,7 +21,8 @@ int softverbs_cut_link(struct ibv_qp* qp, int cut);
 int softverbs_delay_link(struct ibv_qp* qp, uint64_t nanoseconds);
 
 /* The `nth` call (1: the next) of a verb from now on fails with `error` and does nothing else. `verb` is the name
- * that programs write: "ibv_reg_mr" (its iova2 form included), "ibv_post_send", "ibv_poll_cq"... Verbs that return a
+ * that programs write: "ibv_reg_mr", "ibv_post_send", "ibv_poll_cq"...; its _ex, _iova and _iova2 forms are the same
+ * verb. ibv_rereg_mr fails with IBV_REREG_MR_ERR_INPUT and errno: the old region stays. Verbs that return a
  * pointer give NULL and errno; ibv_poll_cq gives -1. Process-wide; one at a time for each verb. */
 int softverbs_fail_call(const char* verb, unsigned nth, int error);
 
