@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -23,6 +24,21 @@ spin_lines* map_lines(int fd) {
   void* const at = ::mmap(nullptr, sizeof(spin_lines), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (at == MAP_FAILED) rig::fail("mmap", errno);
   return static_cast<spin_lines*>(at);
+}
+
+/// Two threads that poll for each other on one processor meet once in a time slice. The engines,
+/// which were made before, go where they like.
+void stay_on_processor(std::size_t number) {
+  cpu_set_t allowed;
+  rig::check(::sched_getaffinity(0, sizeof allowed, &allowed), "sched_getaffinity");
+  if (CPU_COUNT(&allowed) < 2) return;
+  for (std::size_t cpu = 0, seen = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed) || seen++ != number) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    rig::check(::sched_setaffinity(0, sizeof one, &one), "sched_setaffinity");
+  }
 }
 
 struct tcp_pair {
@@ -50,6 +66,7 @@ struct tcp_pair {
 int run_other(const std::vector<std::string>&) {
   spin_lines& lines = *map_lines(lines_fd);
   endpoint here;
+  stay_on_processor(1);
   rig::put(control_fd, here.mine());
   here.connect(rig::get<rig::card>(control_fd));
   std::vector<std::byte> bytes(message_bytes_max);
@@ -203,6 +220,7 @@ other_process::other_process() {
   control.theirs.close();
   here_.connect(rig::get<rig::card>(control_.get()));
   rig::put(control_.get(), here_.mine());
+  stay_on_processor(0);  // From now on: the child inherits nothing of it.
 }
 
 other_process::~other_process() { ::munmap(lines_, sizeof *lines_); }

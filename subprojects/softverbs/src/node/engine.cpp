@@ -53,6 +53,8 @@ void node::start() {
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
+    // A fault whose signal is blocked ends the process, guard or not.
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&all, fault);
     // The engine copies registered memory, too: a fault that is blocked would kill the process.
     sigdelset(&all, SIGSEGV);
     sigdelset(&all, SIGBUS);

@@ -1,5 +1,6 @@
 #include "node/node.hpp"
 
+#include "memory/guarded_copy.hpp"
 #include "node/gid_table.hpp"
 #include "node/upcalls.hpp"
 #include "queue/completion_queue.hpp"
@@ -42,6 +43,7 @@ node& node::acquire() {
     static const int registered = ::pthread_atfork(&before_fork, &after_fork, &in_child);
     if (registered != 0)
       throw std::system_error{registered, std::generic_category(), "softverbs: pthread_atfork"};
+    install_fault_guard();
     process_node = new node;
   }
   if (process_node->users_ == 0) process_node->start();

@@ -66,6 +66,11 @@ class in_flight {
   [[nodiscard]] bool none() const noexcept { return ring_.completed == ring_.next; }
   [[nodiscard]] send_request& oldest() const noexcept { return ring_.at(ring_.completed); }
 
+  /// Whether all before and with `psn` was sent, and some of it is in flight.
+  [[nodiscard]] bool covers(std::uint32_t psn) const noexcept {
+    return !none() && psn_distance(oldest().psn, psn) >= 0 &&
+           psn_distance(psn, qp_.requester.psn) > 0;
+  }
   /// Completes what is done when the responder is past `psn`. False: a READ or an atomic is among
   /// it, whose answer never came.
   bool done_to(std::uint32_t psn) noexcept {
@@ -132,7 +137,11 @@ bool on_data(queue_pair& qp, const frame_header& header, const std::byte* payloa
 
 bool take_answer(queue_pair& qp, const frame_header& header, const std::byte* payload) noexcept {
   switch (header.kind) {
-    case frame_kind::ack: return in_flight{qp}.done_to(header.psn);
+    case frame_kind::ack: {
+      in_flight open{qp};
+      // Else it is of what was sent before a reset or a rewind.
+      return !open.covers(header.psn) || open.done_to(header.psn);
+    }
     case frame_kind::nak: on_nak(qp, header); return true;
     case frame_kind::read_response:
     case frame_kind::atomic_response: return on_data(qp, header, payload);

@@ -62,7 +62,9 @@ void round(const rig::device& device, std::mt19937_64& random, busy::tally& tota
   if (when == moment::while_busy) {
     rig::put(control.ours.get(), side.mine());
     rig::get<char>(control.ours.get());
-    for (std::uint64_t n = random() % 1000; n > 0; --n) side.pump(we_request);
+    const auto end = rig::clock::now() + std::chrono::microseconds{random() % 4000};
+    do side.pump(we_request);
+    while (rig::clock::now() < end);
     other.kill();
   }
   // A requester hears of it; one that only answers need not.

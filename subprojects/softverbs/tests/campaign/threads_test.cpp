@@ -19,14 +19,15 @@ constexpr std::uint32_t qps_per_thread = 64;
 constexpr std::uint32_t pair_count = thread_count * qps_per_thread / 2;
 constexpr std::uint32_t queue_count = 12;  // Each shared by many queue pairs and all threads.
 
-/// What a thread throws is the verdict.
+/// What a thread throws is the verdict. Whoever waits at `ends_with`, a socket, is not left there.
 template <typename Function>
-std::thread guarded(stress::verdict& verdict, Function function) {
-  return std::thread{[&verdict, function] {
+std::thread guarded(stress::verdict& verdict, Function function, int ends_with = -1) {
+  return std::thread{[&verdict, function, ends_with] {
     try {
       function();
     } catch (const std::exception& error) {
       verdict.fail(error.what());
+      if (ends_with >= 0) ::shutdown(ends_with, SHUT_RDWR);
     }
   }};
 }
@@ -84,13 +85,16 @@ std::string half(int asks, int answers, int ends, std::uint64_t seconds, std::ui
                           rig::put(asks, order);
                           return rig::get<rig::card>(asks);
                         }};
-  std::thread answering = guarded(verdict, [&] {
-    for (;;) {
-      const auto order = rig::get<stress::rebuild_order>(answers);
-      if (order.pair == pairs_each) return;  // No more will come.
-      rig::put(answers, server.rebuild(order));
-    }
-  });
+  std::thread answering = guarded(
+      verdict,
+      [&] {
+        for (;;) {
+          const auto order = rig::get<stress::rebuild_order>(answers);
+          if (order.pair == pairs_each) return;  // No more will come.
+          rig::put(answers, server.rebuild(order));
+        }
+      },
+      answers);
   std::thread working = guarded(verdict, [&] {
     client.connect_all();
     work(client, server, verdict, seed, rig::clock::now() + std::chrono::seconds{seconds},
@@ -105,7 +109,11 @@ std::string half(int asks, int answers, int ends, std::uint64_t seconds, std::ui
     }
   });
   serving.join();
-  rig::put(asks, stress::rebuild_order{.pair = pairs_each});
+  if (verdict.text().empty()) {
+    rig::put(asks, stress::rebuild_order{.pair = pairs_each});
+  } else {
+    ::shutdown(asks, SHUT_RDWR);
+  }
   answering.join();
   if (verdict.text().empty() && server.messages() == 0) verdict.fail("no messages");
   return verdict.text();
