@@ -17,7 +17,9 @@ inline int socket_of(const connection& conn) {
     sockaddr_storage storage{};
     socklen_t size_bytes = sizeof storage;
     auto* const address = reinterpret_cast<sockaddr*>(&storage);
-    return ask(fd, address, &size_bytes) == 0 && socket_address{address, size_bytes} == wanted;
+    // The device may have sockets of other families.
+    return ask(fd, address, &size_bytes) == 0 && storage.ss_family == wanted.data()->sa_family &&
+           socket_address{address, size_bytes} == wanted;
   };
   const int descriptors = int(::sysconf(_SC_OPEN_MAX));
   for (int fd = 3; fd < descriptors; ++fd) {

@@ -109,13 +109,15 @@ TEST_CASE("many events are read at once, and those that nobody takes are counted
   for (verbs::completion_queue& cq : queues) {
     overrunners.push_back(std::make_unique<overrunner>(link, cq));
   }
-  // At least one each: rxe reports each lost entry, the specification speaks of the queue.
+  // At least one each: rxe reports each lost entry; the specification speaks of the queue, and lets
+  // the queue pair that completes there be reported, too.
   link.run_until([&] { return link.events.seen() >= overruns; });
   CHECK_FALSE(verbs::next_async_event(link.ctx).has_value());
   CHECK(link.events.dropped() == link.events.seen() - async_events::events_kept_max);
   for (std::size_t i = 0; i < async_events::events_kept_max; ++i) {
     const auto kept = link.run(with_timeout(link.events.next(), 10s));
     REQUIRE(kept.has_value());
+    if (kept->kind == IBV_EVENT_QP_FATAL) continue;
     CHECK(kept->kind == IBV_EVENT_CQ_ERR);
     CHECK(std::ranges::count(queues, kept->cq, &verbs::completion_queue::native_handle) == 1);
   }
