@@ -231,7 +231,8 @@ TEST_CASE("an extended queue is read entry by entry", "[object]") {
   device soft0;
   ibv_cq_init_attr_ex attr{};
   attr.cqe = 4;
-  attr.wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+  attr.wc_flags =
+      std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
   ibv_cq_ex* cq = verb::create_cq_ex(soft0.ctx, &attr);
   REQUIRE(cq != nullptr);
   ibv_poll_cq_attr none{};
