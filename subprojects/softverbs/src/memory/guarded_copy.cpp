@@ -18,28 +18,43 @@ namespace {
 
 struct sigaction found_segv;  // The handlers that ours hands other faults to.
 struct sigaction found_bus;
+// Initial-exec: a signal handler must not allocate it.
+[[gnu::tls_model("initial-exec")]] thread_local bool handing_on = false;
 
-void on_fault(int signal, siginfo_t* info, void* ucontext) {
-  // si_code <= 0: somebody sent the signal; no access faulted.
-  if (info->si_code > 0 && guarded::escape(ucontext)) return;
-  const struct sigaction& found = signal == SIGBUS ? found_bus : found_segv;
-  if ((found.sa_flags & SA_SIGINFO) != 0) return found.sa_sigaction(signal, info, ucontext);
-  if (found.sa_handler != SIG_DFL && found.sa_handler != SIG_IGN) return found.sa_handler(signal);
-  if (found.sa_handler == SIG_IGN && info->si_code <= 0) return;
-  // Back to the default: the access faults again and ends the process, with its own core.
+/// The default again: the access faults once more and ends the process, with its own core.
+void die(int signal, bool sent) {
   struct sigaction fatal{};
   fatal.sa_handler = SIG_DFL;
   ::sigaction(signal, &fatal, nullptr);
-  if (info->si_code <= 0) ::raise(signal);
+  if (sent) ::raise(signal);
+}
+
+void on_fault(int signal, siginfo_t* info, void* ucontext) {
+  const bool sent = info->si_code <= 0;  // By somebody: no access faulted.
+  if (!sent && guarded::escape(ucontext)) return;
+  const struct sigaction found = signal == SIGBUS ? found_bus : found_segv;
+  if (found.sa_handler == SIG_IGN && sent) return;
+  // A handler that we hand a fault to may restore the handler that it found, ours, and raise.
+  if (found.sa_handler == SIG_DFL || found.sa_handler == SIG_IGN || (sent && handing_on))
+    return die(signal, sent);
+  handing_on = true;
+  if ((found.sa_flags & SA_SIGINFO) != 0)
+    found.sa_sigaction(signal, info, ucontext);
+  else
+    found.sa_handler(signal);
+  handing_on = false;
 }
 
 void install(int signal, struct sigaction& found) {
+  struct sigaction now{};
+  ::sigaction(signal, nullptr, &now);
+  if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == on_fault) return;
+  // Before ours is in place: a fault in another thread must find it complete.
+  found = now;
   struct sigaction ours{};
   ours.sa_sigaction = on_fault;
   ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
   ::sigemptyset(&ours.sa_mask);
-  // Read first: a fault in another thread must find `found` complete as soon as ours is installed.
-  ::sigaction(signal, nullptr, &found);
   ::sigaction(signal, &ours, nullptr);
 }
 
@@ -54,11 +69,10 @@ void report_if_poisoned(const void* address, std::size_t bytes, bool store) noex
 }  // namespace
 
 void install_fault_guard() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    install(SIGSEGV, found_segv);
-    install(SIGBUS, found_bus);
-  });
+  static std::mutex mutex;
+  const std::lock_guard lock{mutex};
+  install(SIGSEGV, found_segv);
+  install(SIGBUS, found_bus);
 }
 
 bool guarded_copy(void* to, const void* from, std::size_t bytes) noexcept {

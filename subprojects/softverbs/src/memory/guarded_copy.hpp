@@ -6,7 +6,8 @@
 namespace softverbs {
 
 /// Installs the SIGSEGV and SIGBUS handler that ends a faulting guarded access; it hands all other
-/// faults to the handler it found. Called once, when a device is first opened.
+/// faults to the handler it found. Called when a device is opened: a handler that the program has
+/// put in its place since is found then. Threads that use the device must not block these signals.
 void install_fault_guard();
 
 /// Copies between memory that the program registered, and may have unmapped since: false instead of

@@ -86,6 +86,7 @@ ibv_cq* create_cq(ibv_context* ctx, int cqe, void* cq_context, ibv_comp_channel*
 }
 
 int resize_cq(ibv_cq* handle, int cqe) {
+  if (!limits().resize_cq) return EOPNOTSUPP;
   if (cqe <= 0 || cqe > limits().max_cqe) return EINVAL;
   completion_queue& cq = behind(handle);
   std::vector<completion> ring(ring_size(cqe));

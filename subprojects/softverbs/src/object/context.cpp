@@ -1,5 +1,6 @@
 #include "object/context.hpp"
 
+#include "memory/guarded_copy.hpp"
 #include "node/node.hpp"
 
 #include <pthread.h>
@@ -23,6 +24,7 @@ context& soft(ibv_context* ctx) noexcept {
 }
 
 ibv_context* open_context(const verbs_context& verbs) {
+  install_fault_guard();
   auto made = std::make_unique<context>();
   made->home = &node::acquire();
   made->verbs = verbs;

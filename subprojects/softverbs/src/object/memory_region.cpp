@@ -9,9 +9,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
+#include <cstddef>
 #include <memory>
-#include <string>
 
 namespace softverbs {
 namespace {
@@ -19,52 +18,70 @@ namespace {
 object_count domains;
 object_count regions;
 
-constexpr unsigned served_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                                   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-                                   IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB;
-
-/// ibv_reg_mr(3): who may write remotely may write locally; optional flags may be ignored.
-int check_access(unsigned access) noexcept {
-  const unsigned wanted = access & ~unsigned{IBV_ACCESS_OPTIONAL_RANGE};
-  if ((wanted & ~served_access) != 0) return EOPNOTSUPP;
-  const bool remote_change = (wanted & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0;
-  return remote_change && (wanted & IBV_ACCESS_LOCAL_WRITE) == 0 ? EINVAL : 0;
-}
-
-/// Whether all of it is mapped at this moment: mincore(2) says ENOMEM for a hole. What is unmapped
-/// later is found by the copy that meets it.
-bool is_mapped(void* address, std::size_t length) {
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  constexpr std::size_t pages_at_once = 4096;
-  unsigned char residency[pages_at_once];
-  const auto begin = reinterpret_cast<std::uintptr_t>(address) & ~(page - 1);
-  const auto end = reinterpret_cast<std::uintptr_t>(address) + length;
-  for (auto at = begin; at < end; at += pages_at_once * page) {
-    const std::size_t bytes = std::min<std::size_t>(end - at, pages_at_once * page);
-    if (::mincore(reinterpret_cast<void*>(at), bytes, residency) != 0) return false;
-  }
-  return true;
-}
-
-int check_range(void* address, std::size_t length) {
-  if (length > limits().max_mr_size) return EINVAL;
-  if (reinterpret_cast<std::uintptr_t>(address) + length < length) return EINVAL;
-  return length == 0 || is_mapped(address, length) ? 0 : EFAULT;
-}
-
-key_grant grant_for(const void* pd, void* address, std::size_t length, std::uint64_t iova,
-                    unsigned access) {
+struct memory_region {
+  ibv_mr handle;  // First: pointers to it are cast back.
   key_grant grant;
-  grant.pd = pd;
-  grant.access = access & ~unsigned{IBV_ACCESS_OPTIONAL_RANGE};
-  grant.iova = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
-  grant.base = static_cast<std::byte*>(address);
-  grant.length = length;
-  return grant;
+};
+
+memory_region& soft(ibv_mr* mr) noexcept { return *reinterpret_cast<memory_region*>(mr); }
+
+/// A promise about the pages, of which soft0 needs none, is accepted.
+constexpr unsigned known_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+                                  IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB;
+
+int check_access(unsigned access) noexcept {
+  const unsigned required = access & ~unsigned{IBV_ACCESS_OPTIONAL_RANGE};
+  if ((required & IBV_ACCESS_ON_DEMAND) != 0) return EOPNOTSUPP;
+  if ((required & ~known_access) != 0) return EINVAL;
+  constexpr unsigned by_others = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+  if ((required & by_others) != 0 && (required & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
+  if ((required & IBV_ACCESS_REMOTE_ATOMIC) != 0 && limits().atomic_cap == IBV_ATOMIC_NONE)
+    return EOPNOTSUPP;
+  if ((required & IBV_ACCESS_MW_BIND) != 0 && limits().max_mw == 0) return EOPNOTSUPP;
+  return 0;
 }
 
-template <class Object>
-Object* fail(int error) {
+/// Whether the page of `at` can be had for `advice`; true where the kernel cannot tell
+/// (before 5.14).
+bool can_have(std::uintptr_t at, std::uintptr_t page, int advice) noexcept {
+  static const bool tells = [] {
+    void* own = ::mmap(nullptr, 1, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (own == MAP_FAILED) return false;
+    const bool known = ::madvise(own, 1, MADV_POPULATE_READ) == 0;
+    ::munmap(own, 1);
+    return known;
+  }();
+  return !tells || ::madvise(reinterpret_cast<void*>(at - at % page), page, advice) == 0;
+}
+
+/// EFAULT for memory that is not there, as hardware answers, which pins it. One system call tells
+/// whether all of it is mapped; protection is looked at in the first and the last page. What this
+/// misses becomes an error completion when it is used.
+int check_memory(std::byte* base, std::uint64_t length, unsigned access) noexcept {
+  static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<std::uintptr_t>(base);
+  const auto last = first + length - 1;
+  // MS_ASYNC starts nothing; it only fails with ENOMEM where nothing is mapped.
+  if (::msync(base - first % page, length + first % page, MS_ASYNC) != 0) return EFAULT;
+  const int use = (access & IBV_ACCESS_LOCAL_WRITE) != 0 ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+  if (!can_have(first, page, use)) return EFAULT;
+  return last / page == first / page || can_have(last, page, use) ? 0 : EFAULT;
+}
+
+int check_grant(const key_grant& grant) noexcept {
+  if (const int error = check_access(grant.access)) return error;
+  const auto base = reinterpret_cast<std::uintptr_t>(grant.base);
+  if (grant.length > limits().max_mr_size) return EINVAL;
+  if (base + grant.length < base || grant.iova + grant.length < grant.iova) return EINVAL;
+  return grant.length == 0 ? 0 : check_memory(grant.base, grant.length, grant.access);
+}
+
+std::uint64_t iova_of(unsigned access, std::uint64_t wished) noexcept {
+  return (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : wished;
+}
+
+decltype(nullptr) fail(int error) noexcept {
   errno = error;
   return nullptr;
 }
@@ -74,14 +91,10 @@ Object* fail(int error) {
 namespace verb {
 
 ibv_pd* alloc_pd(ibv_context* ctx) {
-  if (!domains.add(limits().max_pd)) return fail<ibv_pd>(ENOMEM);
-  auto* pd = new (std::nothrow) protection_domain;
-  if (pd == nullptr) {
-    domains.remove();
-    return fail<ibv_pd>(ENOMEM);
-  }
+  auto pd = std::make_unique<protection_domain>();
+  if (!domains.add(limits().max_pd)) return fail(ENOMEM);
   pd->handle.context = ctx;
-  return &pd->handle;
+  return &pd.release()->handle;
 }
 
 int dealloc_pd(ibv_pd* pd) {
@@ -92,72 +105,90 @@ int dealloc_pd(ibv_pd* pd) {
 }
 
 ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, unsigned access) {
-  if (const int error = check_access(access)) return fail<ibv_mr>(error);
-  if (const int error = check_range(address, length)) return fail<ibv_mr>(error);
-  auto mr = std::make_unique<ibv_mr>();
-  if (!regions.add(limits().max_mr)) return fail<ibv_mr>(ENOMEM);
-  key_table& keys = soft(pd->context).home->keys();
+  const key_grant grant{.pd = pd,
+                        .access = access,
+                        .iova = iova_of(access, iova),
+                        .base = static_cast<std::byte*>(address),
+                        .length = length};
+  if (const int error = check_grant(grant)) return fail(error);
+  auto mr = std::make_unique<memory_region>();
+  if (!regions.add(limits().max_mr)) return fail(ENOMEM);
+  key_table& keys = softverbs::soft(pd->context).home->keys();
   const std::uint32_t key = keys.allocate();
   if (key == 0) {
     regions.remove();
-    return fail<ibv_mr>(ENOMEM);
+    return fail(ENOMEM);
   }
-  keys.grant(key, grant_for(pd, address, length, iova, access));
+  mr->grant = grant;
+  mr->handle = {.context = pd->context,
+                .pd = pd,
+                .addr = address,
+                .length = length,
+                .handle = key >> variant_bits,
+                .lkey = key,
+                .rkey = key};
   softverbs::soft(pd).users.fetch_add(1);
-  *mr = {.context = pd->context,
-         .pd = pd,
-         .addr = address,
-         .length = length,
-         .handle = key >> variant_bits,
-         .lkey = key,
-         .rkey = key};
-  return mr.release();
+  keys.grant(key, grant);
+  return &mr.release()->handle;
 }
 
+/// The keys stay. All is checked before anything changes: the old region is valid after an error.
 int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access) {
-  key_table& keys = soft(mr->context).home->keys();
-  key_slot* slot = keys.slot_of(mr->lkey);
+  const auto refuse = [](int error) {
+    errno = error;
+    return static_cast<int>(IBV_REREG_MR_ERR_INPUT);
+  };
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
   const bool changes_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
-  key_grant grant = slot->grant;
-  if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) {
-    if (const int error = check_access(static_cast<unsigned>(access))) return error;
-    grant.access = static_cast<unsigned>(access) & ~unsigned{IBV_ACCESS_OPTIONAL_RANGE};
-  }
-  if (moves) {
-    if (const int error = check_range(address, length)) return error;
-    grant = grant_for(grant.pd, address, length, reinterpret_cast<std::uintptr_t>(address),
-                      grant.access);
-  }
+  if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0) return refuse(EINVAL);
+  if (changes_pd && (pd == nullptr || pd->context != mr->context)) return refuse(EINVAL);
+
+  key_grant grant = soft(mr).grant;
+  if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) grant.access = static_cast<unsigned>(access);
   if (changes_pd) grant.pd = pd;
-  if (slot->windows.load() != 0) return EBUSY;
-  keys.revoke(mr->lkey);
-  keys.grant(mr->lkey, grant);
   if (moves) {
-    mr->addr = address;
-    mr->length = length;
+    grant.base = static_cast<std::byte*>(address);
+    grant.length = length;
+    grant.iova = reinterpret_cast<std::uintptr_t>(address);
   }
+  grant.iova = iova_of(grant.access, grant.iova);
+  if (const int error = check_grant(grant)) return refuse(error);
+
+  key_table& keys = softverbs::soft(mr->context).home->keys();
+  key_slot& slot = *keys.slot_of(mr->lkey);
+  if (slot.windows.load() != 0) return refuse(EBUSY);
+  keys.revoke(mr->lkey);
+  if (slot.windows.load() != 0) {  // One was bound meanwhile.
+    keys.grant(mr->lkey, soft(mr).grant);
+    return refuse(EBUSY);
+  }
+  soft(mr).grant = grant;
+  keys.grant(mr->lkey, grant);
   if (changes_pd) {
     softverbs::soft(mr->pd).users.fetch_sub(1);
     softverbs::soft(pd).users.fetch_add(1);
     mr->pd = pd;
   }
+  if (moves) {
+    mr->addr = address;
+    mr->length = length;
+  }
   return 0;
 }
 
 int dereg_mr(ibv_mr* mr) {
-  key_table& keys = soft(mr->context).home->keys();
-  key_slot* slot = keys.slot_of(mr->lkey);
-  const key_grant grant = slot->grant;
+  key_table& keys = softverbs::soft(mr->context).home->keys();
+  const key_slot& slot = *keys.slot_of(mr->lkey);
+  if (slot.windows.load() != 0) return EBUSY;
   keys.revoke(mr->lkey);
-  if (slot->windows.load() != 0) {  // See key_slot::windows: who binds one now finds the key dead.
-    keys.grant(mr->lkey, grant);
+  if (slot.windows.load() != 0) {  // One was bound meanwhile.
+    keys.grant(mr->lkey, soft(mr).grant);
     return EBUSY;
   }
   keys.free(mr->lkey);
   softverbs::soft(mr->pd).users.fetch_sub(1);
+  delete &soft(mr);
   regions.remove();
-  delete mr;
   return 0;
 }
 

@@ -39,8 +39,8 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
 }
 
 int dealloc_mw(ibv_mw* mw) {
-  // Whatever variant it is bound under now: free() revokes that.
-  soft(mw->context).home->keys().free(mw->rkey);
+  // By its place, whatever variant it is bound under; `rkey` is also the program's to change.
+  soft(mw->context).home->keys().free(mw->handle << variant_bits);
   softverbs::soft(mw->pd).users.fetch_sub(1);
   windows.remove();
   delete mw;
