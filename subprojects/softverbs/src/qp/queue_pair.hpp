@@ -153,6 +153,7 @@ struct queue_pair {
   // ibv_wr_*: between wr_start and wr_complete, under slot->send.
   std::uint64_t send_ops = 0;  ///< IBV_QP_EX_WITH_*; 0: not made for ibv_wr_*
   std::uint64_t batch_start = 0;
+  bool in_batch = false;  ///< the newest request may be half built: nothing is executed or flushed
   int batch_error = 0;
 };
 

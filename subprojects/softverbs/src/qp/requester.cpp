@@ -171,6 +171,7 @@ void tell_drained(queue_pair& qp) noexcept {
 }  // namespace
 
 void execute(queue_pair& qp) noexcept {
+  if (qp.in_batch) return;
   if (qp.disturbed.load(std::memory_order_relaxed)) stamp_delays(qp);
   while (look_at_head(qp) == next_step::go_on) {
   }

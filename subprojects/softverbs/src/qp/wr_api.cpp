@@ -147,6 +147,7 @@ void start(ibv_qp_ex* handle) {
   if (!abandoned) qp.slot->send.lock();
   qp.batch_start = qp.sends.posted;
   qp.batch_error = abandoned ? EIO : 0;
+  qp.in_batch = true;
 }
 
 int finish(ibv_qp_ex* handle, bool commit) noexcept {
@@ -154,7 +155,8 @@ int finish(ibv_qp_ex* handle, bool commit) noexcept {
   if (qp.home->abandoned()) return EIO;
   const int error = qp.batch_error;
   if (error != 0 || !commit) qp.sends.posted = qp.batch_start;
-  if (qp.sends.posted != qp.batch_start) execute(qp);
+  qp.in_batch = false;
+  execute(qp);  // Also what had to wait for the batch to end.
   qp.slot->send.unlock();
   return error;
 }

@@ -147,6 +147,19 @@ TEST_CASE("an aborted batch leaves nothing, an empty one does nothing", "[qp]") 
   inside(b.qp).slot->send.unlock();
 }
 
+TEST_CASE("a thread may poll in the middle of its batch", "[qp]") {
+  const device dev;
+  const batch_of b{dev};
+  ibv_wr_start(b.ex);
+  ibv_wr_rdma_write(b.ex, 0x77, 0x8800);
+  inside(b.qp).home->kick(b.qp->qp_num);
+  inside(b.qp).home->progress();
+  ibv_wr_set_sge(b.ex, 5, 0x1000, 12);
+  CHECK(ibv_wr_complete(b.ex) == 0);
+  CHECK(b.queued() == 1);
+  CHECK(b.at(0).length == 12);
+}
+
 TEST_CASE("a batch does only what the queue pair was created for", "[qp]") {
   const device dev;
   const batch_of b{dev, IBV_QPT_RC, IBV_QP_EX_WITH_SEND};
