@@ -204,13 +204,14 @@ def dead_files(tree):
     for name, _ in tree.cpp("lib", "src", "tests", "fuzz", "examples", "bench"):
         if not name.endswith(".cpp"):
             continue
-        folder = pathlib.PurePosixPath(name)
-        for parent in folder.parents:
-            listing = "\n".join(tree.files.get(f"{parent}/meson.build", []))
-            relative = folder.relative_to(parent).as_posix()
-            if f"'{relative}'" in listing or f"'{folder.stem}'" in listing:
-                break
-        else:
+        path = pathlib.PurePosixPath(name)
+        # A program may take files of the room beside it.
+        wanted = [(path.parents[1] / room, f"../{path.parent.name}/{path.name}")
+                  for room in SOFTVERBS_ROOMS]
+        wanted += [(path.parent, path.stem)]
+        wanted += [(parent, path.relative_to(parent).as_posix()) for parent in path.parents]
+        if not any(f"'{file}'" in "\n".join(tree.files.get(f"{folder}/meson.build", []))
+                   for folder, file in wanted):
             yield name, 1, "no meson.build names it"
 
 
