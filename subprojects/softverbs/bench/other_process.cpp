@@ -65,8 +65,8 @@ struct tcp_pair {
 
 int run_other(const std::vector<std::string>&) {
   spin_lines& lines = *map_lines(lines_fd);
+  stay_on_processor(1);  // Its engine, too.
   endpoint here;
-  stay_on_processor(1);
   rig::put(control_fd, here.mine());
   here.connect(rig::get<rig::card>(control_fd));
   std::vector<std::byte> bytes(message_bytes_max);
