@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,9 +17,15 @@ constexpr std::size_t span_bytes = ring_control_bytes + 2 * ring_bytes;
 constexpr std::size_t spans_bytes = 2 * span_bytes;
 constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
+/// Over what is there, in one step. By the system call: ThreadSanitizer takes mmap() for a write of
+/// all the memory, and others may look at a control page at this moment.
+bool replace(std::byte* place, std::size_t bytes, int flags, int fd, std::size_t offset) noexcept {
+  return ::syscall(SYS_mmap, place, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd,
+                   static_cast<off_t>(offset)) != -1;
+}
+
 bool map_at(std::byte* place, std::size_t bytes, int fd, std::size_t offset) noexcept {
-  return ::mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
-                static_cast<off_t>(offset)) == place;
+  return replace(place, bytes, MAP_SHARED, fd, offset);
 }
 
 bool map_ring(std::byte* place, int fd, std::size_t offset) noexcept {
@@ -71,9 +78,7 @@ bool ring_memory::map(int fd, bool opener) noexcept {
 
 void ring_memory::unmap() noexcept {
   if (base_ == nullptr) return;
-  // One step, no hole: somebody may be looking at a control page now.
-  ::mmap(base_, spans_bytes, PROT_READ | PROT_WRITE,
-         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  (void)replace(base_, spans_bytes, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   ::madvise(base_, spans_bytes, MADV_DONTFORK);
 }
 
