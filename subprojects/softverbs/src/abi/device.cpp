@@ -2,6 +2,8 @@
 #include "abi/device_list.hpp"
 #include "abi/dispatch.hpp"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -127,7 +129,11 @@ int ibv_close_device(ibv_context* ctx) {
   return dispatch_end<"ibv_close_device">(ctx, close_soft, ctx);
 }
 
-ibv_context* ibv_import_device(int command_fd) {  // soft0's contexts have no such descriptor.
+ibv_context* ibv_import_device(int command_fd) {
+  // A kernel's device commands through a character device; soft0's contexts cannot be shared.
+  struct stat file{};
+  if (::fstat(command_fd, &file) == 0 && !S_ISCHR(file.st_mode))
+    return real::failure<ibv_context*>(EOPNOTSUPP);
   return real::call<"ibv_import_device", "IBVERBS_1.10">(ibv_import_device, command_fd);
 }
 

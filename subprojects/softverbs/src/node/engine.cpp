@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <system_error>
 
 namespace softverbs {
@@ -25,9 +26,23 @@ constexpr unsigned turns_per_look = 64;
 /// and in a stream of frames the next one comes sooner.
 constexpr std::chrono::microseconds linger_time{50};
 constexpr std::chrono::milliseconds crowded_time{100};
+constexpr std::chrono::nanoseconds for_ever{-1};
 
 [[noreturn]] void refuse(const char* what) {
   throw std::system_error{errno, std::generic_category(), what};
+}
+
+int wait_for_events(int epoll, std::span<epoll_event> events,
+                    std::chrono::nanoseconds timeout) noexcept {
+  const auto room = static_cast<int>(events.size());
+  const timespec limit{0, timeout.count()};  // Of finite ones, all are below a second.
+  const int count =
+      ::epoll_pwait2(epoll, events.data(), room, timeout == for_ever ? nullptr : &limit, nullptr);
+  if (count >= 0 || errno != ENOSYS) return count;
+  // Linux before 5.11 waits for whole milliseconds.
+  const auto whole = std::chrono::ceil<std::chrono::milliseconds>(timeout).count();
+  return ::epoll_wait(epoll, events.data(), room,
+                      timeout == for_ever ? -1 : static_cast<int>(whole));
 }
 
 bool environment_says(const char* name, const char* value) noexcept {
@@ -58,11 +73,8 @@ void node::start() {
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
-    // A fault whose signal is blocked ends the process, guard or not.
-    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&all, fault);
     // The engine copies registered memory, too: a fault that is blocked would kill the process.
-    sigdelset(&all, SIGSEGV);
-    sigdelset(&all, SIGBUS);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&all, fault);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
       thread_ = std::thread{[this] { engine(); }};
@@ -113,9 +125,12 @@ void node::engine() noexcept {
   for (unsigned turn = 0; !stopping_.load(); ++turn) {
     if (polled_.load()) {
       watch_pollers();
-    } else if (work(true)) {
+      continue;
+    }
+    watch_period_ = watch_period_first;
+    if (work(true)) {
       linger_until = {};
-      if (turn % turns_per_look == 0) handle_events(0);
+      if (turn % turns_per_look == 0) handle_events({});
     } else if (const clock::time_point now = clock::now(); linger_until == clock::time_point{}) {
       linger_until = now < lingers_from ? now : now + linger_time;
     } else if (now >= linger_until) {
@@ -134,14 +149,15 @@ void node::engine() noexcept {
 void node::watch_pollers() noexcept {
   watching_.store(true);
   if (const clock::time_point now = clock::now(); now >= watch_until_) {
-    watch_until_ = now + watch_period;
     if (!polls_seen_.exchange(false)) {
       watching_.store(false);
       give_back();
       return;
     }
+    watch_until_ = now + watch_period_;
+    watch_period_ = std::min<std::chrono::nanoseconds>(2 * watch_period_, watch_period_max);
   }
-  handle_events(static_cast<int>(watch_period.count()));
+  handle_events(watch_period_);
   watching_.store(false);
 }
 
@@ -171,14 +187,14 @@ void node::sleep() noexcept {
       ::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
       timer_set_ = next;
     }
-    handle_events(-1);
+    handle_events(for_ever);
   }
   asleep_.store(false);
 }
 
-void node::handle_events(int timeout_ms) noexcept {
+void node::handle_events(std::chrono::nanoseconds timeout) noexcept {
   std::array<epoll_event, events_max> events;
-  const int count = ::epoll_wait(epoll_.get(), events.data(), events_max, timeout_ms);
+  const int count = wait_for_events(epoll_.get(), events, timeout);
   for (int n = 0; n < count; ++n) {
     const epoll_event& event = events[static_cast<std::size_t>(n)];
     const event_tag tag = event_tag::unpacked(event.data.u64);

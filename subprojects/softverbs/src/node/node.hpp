@@ -37,8 +37,10 @@ inline constexpr std::uint32_t links_max = 256;       ///< of a process, opened 
 inline constexpr std::uint32_t busy_polls = 64;
 /// After so many more in a row it yields its processor each time.
 inline constexpr std::uint32_t polls_per_yield = 256;
-/// How often the engine looks whether pollers still poll.
-inline constexpr std::chrono::milliseconds watch_period{1};
+/// How often the engine looks whether pollers still poll: at first often, since many poll for one
+/// completion and then wait for something else, then ever less.
+inline constexpr std::chrono::microseconds watch_period_first{25};
+inline constexpr std::chrono::microseconds watch_period_max{1000};
 
 constexpr std::uint16_t slot_of(std::uint32_t qpn) {
   return static_cast<std::uint16_t>(qpn >> index_bits);
@@ -132,7 +134,7 @@ class node {
   void engine() noexcept;
   void watch_pollers() noexcept;
   void sleep() noexcept;
-  void handle_events(int timeout_ms) noexcept;
+  void handle_events(std::chrono::nanoseconds timeout) noexcept;  ///< negative: for ever
   void handle_link(event_tag tag, std::uint32_t events) noexcept;
   void wake_engine() noexcept;
   void take_over() noexcept;
@@ -186,10 +188,11 @@ class node {
   // The engine.
   std::mutex duty_;                    ///< changes of polled_, with the doorbells they need
   std::atomic<bool> asleep_{false};    ///< the engine must be woken for kicks and earlier deadlines
-  std::atomic<bool> watching_{false};  ///< it will look at polled_ within watch_period
+  std::atomic<bool> watching_{false};  ///< it will look at polled_ within watch_period_max
   std::atomic<bool> stopping_{false};
   clock::time_point timer_set_ = clock::time_point::max();
   clock::time_point watch_until_{};
+  std::chrono::nanoseconds watch_period_ = watch_period_first;
   unique_fd epoll_;
   unique_fd wake_;
   unique_fd timer_;

@@ -31,7 +31,8 @@ ibv_context* open_context(const verbs_context& verbs) {
   made->verbs.sz = sizeof(verbs_context);
   ibv_context& ctx = made->verbs.context;
   ctx.device = &soft_device;
-  ctx.cmd_fd = -1;  // There is no kernel to command.
+  // There is no kernel to command; but programs that share objects dup() it for ibv_import_device.
+  ctx.cmd_fd = made->async.fd();
   ctx.async_fd = made->async.fd();
   ctx.num_comp_vectors = completion_vectors;
   ::pthread_mutex_init(&ctx.mutex, nullptr);

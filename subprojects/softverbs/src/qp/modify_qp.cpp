@@ -100,12 +100,15 @@ void find_peer(queue_pair& qp) {
   if (qp.requester.way != nullptr) qp.requester.way_generation = qp.requester.way->generation();
 }
 
-/// As it was created; nothing that was queued completes.
+/// As it was created: nothing that was queued completes, and what has completed but was not polled
+/// is gone, as on hardware. What a program then polls is of the new life.
 void reset(queue_pair& qp) {
   qp.state = IBV_QPS_RESET;
   qp.flush_due = false;
   leave_answers(qp);
   release_all(qp);
+  forget(*qp.send_cq, qp.handle.qp_base.qp_num);
+  forget(*qp.receive_cq, qp.handle.qp_base.qp_num);
   while (!qp.receives.empty()) qp.receives.pop();
   qp.requester = {};
   qp.responder = {};

@@ -88,6 +88,23 @@ bool take_one(completion_queue& cq, completion& entry) {
   return true;
 }
 
+void forget(completion_queue& cq, std::uint32_t qp_num) {
+  const std::lock_guard lock{cq.mutex};
+  const std::uint64_t visible = cq.count.load(std::memory_order_relaxed);
+  const std::uint64_t end = cq.tail;
+  std::uint64_t left_visible = visible;
+  cq.tail -= visible + cq.hidden;
+  for (std::uint64_t from = cq.tail, end_visible = end - cq.hidden; from != end; ++from) {
+    if (at(cq, from).wc.qp_num != qp_num)
+      at(cq, cq.tail++) = at(cq, from);
+    else if (from < end_visible)
+      --left_visible;
+    else
+      --cq.hidden;
+  }
+  cq.count.store(left_visible, std::memory_order_relaxed);
+}
+
 void withhold(completion_queue& cq) {
   const std::lock_guard lock{cq.mutex};
   cq.withheld = true;

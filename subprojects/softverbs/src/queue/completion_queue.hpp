@@ -59,6 +59,8 @@ bool push(completion_queue& cq, completion entry, bool solicited);
 /// Takes up to `entries_max`; makes no progress (verb::poll_cq does that around it).
 int take(completion_queue& cq, int entries_max, ibv_wc* entries);
 bool take_one(completion_queue& cq, completion& entry);
+/// Drops the entries of a queue pair that was reset.
+void forget(completion_queue& cq, std::uint32_t qp_num);
 
 /// A fault: entries that come from now on are kept back until release, which also brings the event
 /// that they owe.

@@ -176,3 +176,13 @@ TEST_CASE("soft0 is hidden when SOFTVERBS is off", "[abi]") {
   for (int i = 0; i < count; ++i) CHECK(std::strcmp(ibv_get_device_name(list[i]), "soft0") != 0);
   ibv_free_device_list(list);
 }
+
+TEST_CASE("a context's command descriptor can be duplicated, but not imported", "[abi]") {
+  const soft0 device;
+  const int copy = ::dup(static_cast<ibv_context*>(device)->cmd_fd);
+  REQUIRE(copy != -1);
+  errno = 0;
+  CHECK(ibv_import_device(copy) == nullptr);
+  CHECK(errno == EOPNOTSUPP);
+  CHECK(::close(copy) == 0);
+}

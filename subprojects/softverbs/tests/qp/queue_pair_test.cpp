@@ -262,17 +262,65 @@ TEST_CASE("the error state flushes what was posted, and what is posted then", "[
 TEST_CASE("completions of a queue pair that is gone free no place of the next one", "[qp]") {
   const device dev;
   ibv_qp* qp = dev.create(IBV_QPT_RC);
+  const std::uint32_t number = qp->qp_num;
   drain_ready(qp);
   ibv_send_wr send{};
   send.opcode = IBV_WR_SEND;
   for (std::uint32_t i = 0; i < depth; ++i) REQUIRE(verb::post_send(qp, &send, nullptr) == 0);
   REQUIRE(move_to(qp, IBV_QPS_ERR) == 0);
-  REQUIRE(move_to(qp, IBV_QPS_RESET) == 0);
+  do {  // A number is given out again after all the others.
+    REQUIRE(verb::destroy_qp(qp) == 0);
+    qp = dev.create(IBV_QPT_RC);
+  } while (qp->qp_num != number);
   drain_ready(qp);
   ibv_wc old[depth];
   REQUIRE(verb::poll_cq(dev.cq, 2, old) == 2);
   for (std::uint32_t i = 0; i < depth; ++i) CHECK(verb::post_send(qp, &send, nullptr) == 0);
   CHECK(verb::post_send(qp, &send, nullptr) == ENOMEM);
+  CHECK(verb::destroy_qp(qp) == 0);
+}
+
+TEST_CASE("a reset takes the completions of its queue pair away, and no others", "[qp]") {
+  const device dev;
+  auto& cq = *reinterpret_cast<completion_queue*>(dev.cq);
+  ibv_qp* const qp = dev.create(IBV_QPT_RC);
+  ibv_qp* const other = dev.create(IBV_QPT_RC);
+  const auto fail_one = [](ibv_qp* of, std::uint64_t wr_id) {
+    ibv_send_wr send{};
+    send.wr_id = wr_id;
+    send.opcode = IBV_WR_SEND;
+    CHECK(verb::post_send(of, &send, nullptr) == 0);
+    REQUIRE(move_to(of, IBV_QPS_ERR) == 0);
+  };
+  const auto fail_both = [&](std::uint64_t wr_id) {
+    fail_one(qp, wr_id);
+    fail_one(other, wr_id + 1);
+  };
+  drain_ready(qp);
+  drain_ready(other);
+  fail_both(10);
+  fail_both(20);
+  withhold(cq);
+  fail_both(30);
+  REQUIRE(move_to(qp, IBV_QPS_RESET) == 0);
+  const auto expect_others = [&](std::initializer_list<std::uint64_t> wr_ids) {
+    ibv_wc wc{};
+    for (const std::uint64_t wr_id : wr_ids) {
+      REQUIRE(verb::poll_cq(dev.cq, 1, &wc) == 1);
+      CHECK(wc.qp_num == other->qp_num);
+      CHECK(wc.wr_id == wr_id);
+    }
+    CHECK(verb::poll_cq(dev.cq, 1, &wc) == 0);
+  };
+  expect_others({11, 21});
+  release_withheld(cq);
+  expect_others({31});
+
+  drain_ready(qp);  // All its places are free.
+  for (std::uint32_t i = 0; i < depth; ++i) fail_one(qp, 40);
+  ibv_wc own[depth + 1];
+  CHECK(verb::poll_cq(dev.cq, depth + 1, own) == depth);
+  CHECK(verb::destroy_qp(other) == 0);
   CHECK(verb::destroy_qp(qp) == 0);
 }
 
