@@ -4,7 +4,7 @@ import dataclasses
 import sys
 
 ITERATIONS = 1000
-LATENCY_ITERATIONS = 200  # Two that spin on fewer CPUs than they need take turns by time slices.
+LATENCY_ITERATIONS = 100  # Two that spin on fewer CPUs than they need take turns by time slices.
 SIZES_OF_ALL = [2**exponent for exponent in range(1, 24)]  # perftest's -a
 
 
