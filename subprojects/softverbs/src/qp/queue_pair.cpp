@@ -92,7 +92,8 @@ std::uint32_t settle(queue_pair& qp) {
   const std::lock_guard send{qp.slot->send};
   const std::lock_guard receive{qp.slot->receive};
   // Indices go on where the last queue pair of this slot stopped.
-  qp.sends.posted = qp.sends.next = qp.sends.completed = qp.slot->released.load();
+  qp.sends.built = qp.sends.posted = qp.slot->released.load();
+  qp.sends.next = qp.sends.completed = qp.sends.posted;
   qp.slot->qp = &qp;
   return qpn;
 }

@@ -1,4 +1,5 @@
 #include "qp/data_path.hpp"
+#include "qp/send_builder.hpp"
 
 namespace softverbs {
 namespace {
@@ -171,7 +172,6 @@ void tell_drained(queue_pair& qp) noexcept {
 }  // namespace
 
 void execute(queue_pair& qp) noexcept {
-  if (qp.in_batch) return;
   if (qp.disturbed.load(std::memory_order_relaxed)) stamp_delays(qp);
   while (look_at_head(qp) == next_step::go_on) {
   }
@@ -265,7 +265,9 @@ frame_header header_for(const queue_pair& qp, const send_request& request) noexc
       request.opcode == IBV_WR_SEND_WITH_INV) {
     if (header.transport == service::ud) {
       header.destination_qpn = request.datagram.qpn;
-      header.qkey = request.datagram.qkey;
+      // A Q_Key with its high bit set asks for the QP's own (IBTA vol. 1, 10.2.5).
+      const bool own_qkey = (request.datagram.qkey & qkey_controlled) != 0;
+      header.qkey = own_qkey ? qp.attr.qkey : request.datagram.qkey;
       std::copy_n(request.datagram.source_gid.raw, sizeof header.source_gid, header.source_gid);
       // The half of the destination's GID by which the receiver finds which of its own it is.
       header.remote_address = request.datagram.gid.global.interface_id;
