@@ -63,6 +63,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* ctx, ibv_cq_init_attr_ex* attr) {
   if (cq == nullptr) return nullptr;
   cq->timestamps = (attr->wc_flags & (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
                                       IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)) != 0;
+  cq->ignores_overrun = flagged && (attr->flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0;
   ibv_cq_ex& handle = cq->handle;
   handle.start_poll = start_poll;
   handle.next_poll = next_poll;
