@@ -110,7 +110,7 @@ int ibv_resize_cq(ibv_cq* cq, int cqe) {
   return dispatch<"ibv_resize_cq">(cq->context, resize_cq_soft, cq, cqe);
 }
 int ibv_destroy_cq(ibv_cq* cq) {
-  const faults::leaving note{cq};
+  faults::leaving note{cq};
   return note.ended(dispatch_end<"ibv_destroy_cq">(cq->context, verb::destroy_cq, cq));
 }
 
@@ -137,7 +137,7 @@ int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init
   return dispatch<"ibv_query_qp">(qp->context, verb::query_qp, qp, attr, mask, init_attr);
 }
 int ibv_destroy_qp(ibv_qp* qp) {
-  const faults::leaving note{qp};
+  faults::leaving note{qp};
   return note.ended(dispatch_end<"ibv_destroy_qp">(qp->context, verb::destroy_qp, qp));
 }
 ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {

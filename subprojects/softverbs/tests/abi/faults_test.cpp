@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <cstring>
+#include <future>
 #include <memory>
 
 namespace {
@@ -96,6 +97,7 @@ TEST_CASE("a fault for an unknown verb, call or error is refused", "[abi]") {
   CHECK(softverbs_fail_call("ibv_frobnicate", 1, EIO) == EINVAL);
   CHECK(softverbs_fail_call("ibv_alloc_pd", 0, EIO) == EINVAL);
   CHECK(softverbs_fail_call("ibv_alloc_pd", 1, 0) == EINVAL);
+  CHECK(softverbs_fail_call(nullptr, 1, EIO) == EINVAL);
 }
 
 TEST_CASE("a pretended limit is said until reset, and cannot be above the truth", "[abi]") {
@@ -148,6 +150,26 @@ TEST_CASE("a raised event comes out of the context, and one about another device
   CHECK(got.event_type == IBV_EVENT_PORT_ERR);
   CHECK(got.element.port_num == 1);
   ibv_ack_async_event(&got);
+}
+
+TEST_CASE("faults come and go while somebody waits to destroy an object", "[abi]") {
+  const soft0 device;
+  ibv_cq* const kept = ibv_create_cq(device, 4, nullptr, nullptr, 0);
+  ibv_cq* const leaving = ibv_create_cq(device, 4, nullptr, nullptr, 0);
+  REQUIRE(softverbs_withhold_completions(kept) == 0);
+  REQUIRE(softverbs_withhold_completions(leaving) == 0);
+  ibv_async_event event{};
+  event.event_type = IBV_EVENT_CQ_ERR;
+  event.element.cq = leaving;
+  REQUIRE(softverbs_raise_async_event(device, &event) == 0);
+  REQUIRE(ibv_get_async_event(device, &event) == 0);
+  auto destroyed = std::async(std::launch::async, [&] { return ibv_destroy_cq(leaving); });
+  // The acknowledgement that it waits for comes after this.
+  CHECK(softverbs_release_completions(kept) == 0);
+  CHECK(softverbs_reset() == 0);
+  ibv_ack_async_event(&event);
+  CHECK(destroyed.get() == 0);
+  CHECK(ibv_destroy_cq(kept) == 0);
 }
 
 TEST_CASE("what a forked child inherits answers EIO, and is destroyed without effect", "[abi]") {
