@@ -55,8 +55,7 @@ struct completion_queue {
 };
 
 /// Adds an entry, and an event when the queue is armed for it. False: the queue was full, now or
-/// before; it raises IBV_EVENT_CQ_ERR once, and the QP whose entry this was must go to ERR (IBTA
-/// vol. 1, 11.6.3.3).
+/// before; it raises IBV_EVENT_CQ_ERR once, and the QP whose entry this was must go to ERR.
 bool push(completion_queue& cq, completion entry, bool solicited) noexcept;
 /// Takes up to `entries_max`; makes no progress (verb::poll_cq does that around it).
 int take(completion_queue& cq, int entries_max, ibv_wc* entries);
