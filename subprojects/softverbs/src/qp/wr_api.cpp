@@ -1,3 +1,4 @@
+#include "object/soft_verbs.hpp"
 #include "qp/queue_pair.hpp"
 #include "qp/send_builder.hpp"
 
@@ -173,10 +174,11 @@ int finish(ibv_qp_ex* handle, bool commit) noexcept {
   return error;
 }
 
-int complete(ibv_qp_ex* handle) { return finish(handle, true); }
 void abort_batch(ibv_qp_ex* handle) { finish(handle, false); }
 
 }  // namespace
+
+int verb::wr_complete(ibv_qp_ex* handle) { return finish(handle, true); }
 
 void set_wr_api(queue_pair& qp) noexcept {
   ibv_qp_ex& handle = qp.handle;
@@ -198,7 +200,7 @@ void set_wr_api(queue_pair& qp) noexcept {
   handle.wr_set_sge = set_sge;
   handle.wr_set_sge_list = set_sge_list;
   handle.wr_start = start;
-  handle.wr_complete = complete;
+  handle.wr_complete = verb::wr_complete;
   handle.wr_abort = abort_batch;
   handle.wr_atomic_write = atomic_write;
 }
