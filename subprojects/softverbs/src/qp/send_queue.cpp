@@ -128,7 +128,7 @@ int set_datagram(queue_pair& qp, const ibv_ah* ah, std::uint32_t remote_qpn,
   const auto& address = *reinterpret_cast<const address_handle*>(ah);
   qp.sends.at(qp.sends.built - 1).datagram = {.gid = address.gid,
                                               .source_gid = address.source_gid,
-                                              .to = qp.home->resolve(address.gid, remote_qpn),
+                                              .to = {address.host, slot_of(remote_qpn)},
                                               .qpn = remote_qpn,
                                               .qkey = remote_qkey};
   return 0;
