@@ -60,9 +60,6 @@ void node::start() {
     sigfillset(&all);
     // A fault whose signal is blocked ends the process, guard or not.
     for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&all, fault);
-    // The engine copies registered memory, too: a fault that is blocked would kill the process.
-    sigdelset(&all, SIGSEGV);
-    sigdelset(&all, SIGBUS);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
       thread_ = std::thread{[this] { engine(); }};

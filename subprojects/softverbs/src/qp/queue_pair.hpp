@@ -133,7 +133,6 @@ struct queue_pair {
   shared_receive_queue* srq;  ///< null: `receives` is its own
   ibv_qp_init_attr init;      ///< capabilities as granted
   ibv_qp_attr attr{};         ///< what modify_qp set; the state in it is `state`
-  std::uint32_t attr_mask = 0;
 
   /// Written under both locks of the slot, except: an error found under one lock stores IBV_QPS_ERR
   /// (or SQE under `send`) and kicks; run() then flushes under both.
@@ -154,7 +153,7 @@ struct queue_pair {
 
   // ibv_wr_*
   std::uint64_t send_ops = 0;  ///< IBV_QP_EX_WITH_*; 0: not made for ibv_wr_*
-  std::mutex batch;            ///< held from wr_start to wr_complete
+  std::mutex batch{};          ///< held from wr_start to wr_complete
   bool in_batch = false;       ///< changes under `batch` and slot->send
   int batch_error = 0;         ///< under `batch`
 };
