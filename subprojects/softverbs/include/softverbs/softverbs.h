@@ -25,7 +25,7 @@ int softverbs_delay_link(struct ibv_qp* qp, uint64_t nanoseconds);
  * `verb` is the name that programs write: "ibv_reg_mr", "ibv_post_send", "ibv_poll_cq"...; its _ex,
  * _iova and _iova2 forms are the same verb. ibv_rereg_mr fails with IBV_REREG_MR_ERR_INPUT and
  * errno: the old region stays. Verbs that return a pointer give NULL and errno; ibv_poll_cq gives
- * -1. Process-wide; one at a time for each verb. */
+ * -1; "ibv_wr_complete" drops its batch. Process-wide; one at a time for each verb. */
 int softverbs_fail_call(const char* verb, unsigned nth, int error);
 
 /* The next request that this queue pair executes completes with `status` and has no other effect;

@@ -42,7 +42,6 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) {
 }
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
-  if (limits().max_mw == 0) return real::failure<ibv_mw*>(EOPNOTSUPP);
   return serve("ibv_alloc_mw", pd->context, verb::alloc_mw, pd, type);
 }
 
@@ -54,12 +53,18 @@ int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
   return serve("ibv_bind_mw", qp->context, verb::bind_mw, qp, mw, bind);
 }
 
+int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
+  if (const int e = entry::refused("ibv_start_poll", cq->context)) return e;
+  return verb::start_poll(cq, attr);
+}
+
 ibv_cq_ex* create_cq_ex(ibv_context* ctx, ibv_cq_init_attr_ex* attr) {
-  return serve("ibv_create_cq", ctx, verb::create_cq_ex, ctx, attr);
+  ibv_cq_ex* const cq = serve("ibv_create_cq", ctx, verb::create_cq_ex, ctx, attr);
+  if (cq != nullptr) cq->start_poll = start_poll;
+  return cq;
 }
 
 ibv_srq* create_srq_ex(ibv_context* ctx, ibv_srq_init_attr_ex* attr) {
-  if (limits().max_srq == 0) return real::failure<ibv_srq*>(EOPNOTSUPP);
   return serve("ibv_create_srq", ctx, verb::create_srq_ex, ctx, attr);
 }
 
@@ -67,8 +72,18 @@ int get_srq_num(ibv_srq* srq, std::uint32_t* number) {
   return serve("ibv_get_srq_num", srq->context, verb::get_srq_num, srq, number);
 }
 
+int wr_complete(ibv_qp_ex* qp) {
+  const int error = entry::refused("ibv_wr_complete", qp->qp_base.context);
+  if (error == 0) return verb::wr_complete(qp);
+  qp->wr_abort(qp);
+  return error;
+}
+
 ibv_qp* create_qp_ex(ibv_context* ctx, ibv_qp_init_attr_ex* attr) {
-  return serve("ibv_create_qp", ctx, verb::create_qp_ex, ctx, attr);
+  ibv_qp* const qp = serve("ibv_create_qp", ctx, verb::create_qp_ex, ctx, attr);
+  ibv_qp_ex* const extended = qp != nullptr ? verb::qp_to_qp_ex(qp) : nullptr;
+  if (extended != nullptr) extended->wr_complete = wr_complete;
+  return qp;
 }
 
 verbs_context make_table() noexcept {

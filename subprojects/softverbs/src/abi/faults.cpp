@@ -12,12 +12,16 @@
 #include <string_view>
 #include <type_traits>
 #include <unordered_set>
+#include <utility>
 
 // Faults on demand: <softverbs/softverbs.h>.
 
 namespace softverbs {
 
 namespace {
+
+/// So that a time which the clock counts to comes of it.
+constexpr std::uint64_t delay_ns_max = std::uint64_t{1} << 62;
 
 /// The queue pairs and completion queues that were asked to misbehave.
 std::mutex mutex;
@@ -147,16 +151,20 @@ bool belongs(const ibv_async_event& event, const ibv_context* ctx) noexcept {
 
 namespace faults {
 
-leaving::leaving(void* object) noexcept : object_{object} {
-  if (any_listed.load()) lock_ = std::unique_lock{mutex};
+leaving::leaving(void* object) noexcept {
+  if (!any_listed.load()) return;
+  const std::lock_guard lock{mutex};
+  qp_ = disturbed_qps.extract(static_cast<queue_pair*>(object));
+  cq_ = withholding_cqs.extract(static_cast<completion_queue*>(object));
+  note_listed();
 }
 
-int leaving::ended(int error) const noexcept {
-  if (error == 0 && lock_.owns_lock()) {
-    disturbed_qps.erase(static_cast<queue_pair*>(object_));
-    withholding_cqs.erase(static_cast<completion_queue*>(object_));
-    note_listed();
-  }
+int leaving::ended(int error) noexcept {
+  if (error == 0 || (qp_.empty() && cq_.empty())) return error;
+  const std::lock_guard lock{mutex};
+  disturbed_qps.insert(std::move(qp_));
+  withholding_cqs.insert(std::move(cq_));
+  note_listed();
   return error;
 }
 
@@ -173,6 +181,7 @@ int softverbs_cut_link(ibv_qp* qp, int cut) {
 }
 
 int softverbs_delay_link(ibv_qp* qp, std::uint64_t nanoseconds) {
+  if (nanoseconds > delay_ns_max) return EINVAL;
   return disturb(qp, [&](queue_pair& to) { to.delay_ns = nanoseconds; });
 }
 
@@ -182,6 +191,7 @@ int softverbs_complete_next_with(ibv_qp* qp, ibv_wc_status status) {
 }
 
 int softverbs_fail_call(const char* verb, unsigned nth, int error) {
+  if (verb == nullptr) return EINVAL;
   const std::size_t index = entry::index_of(base_form(verb));
   if (index == entry::unknown_verb || nth == 0 || error <= 0) return EINVAL;
   entry::fail_call(index, nth, error);

@@ -8,14 +8,6 @@ namespace softverbs {
 
 namespace {
 
-int resize_cq_soft(ibv_cq* cq, int cqe) {
-  return limits().resize_cq ? verb::resize_cq(cq, cqe) : EOPNOTSUPP;
-}
-
-ibv_srq* create_srq_soft(ibv_pd* pd, ibv_srq_init_attr* attr) {
-  return limits().max_srq > 0 ? verb::create_srq(pd, attr) : real::failure<ibv_srq*>(EOPNOTSUPP);
-}
-
 int rereg_mr_soft(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t bytes, int access) {
   if (const int error = entry::refused("ibv_rereg_mr", mr->context)) {
     errno = error;
@@ -107,15 +99,15 @@ ibv_cq* ibv_create_cq(ibv_context* ctx, int cqe, void* cq_context, ibv_comp_chan
   return dispatch<"ibv_create_cq">(ctx, verb::create_cq, ctx, cqe, cq_context, channel, vector);
 }
 int ibv_resize_cq(ibv_cq* cq, int cqe) {
-  return dispatch<"ibv_resize_cq">(cq->context, resize_cq_soft, cq, cqe);
+  return dispatch<"ibv_resize_cq">(cq->context, verb::resize_cq, cq, cqe);
 }
 int ibv_destroy_cq(ibv_cq* cq) {
-  const faults::leaving note{cq};
+  faults::leaving note{cq};
   return note.ended(dispatch_end<"ibv_destroy_cq">(cq->context, verb::destroy_cq, cq));
 }
 
 ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
-  return dispatch<"ibv_create_srq">(pd->context, create_srq_soft, pd, attr);
+  return dispatch<"ibv_create_srq">(pd->context, verb::create_srq, pd, attr);
 }
 int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
   return dispatch<"ibv_modify_srq">(srq->context, verb::modify_srq, srq, attr, mask);
@@ -137,7 +129,7 @@ int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init
   return dispatch<"ibv_query_qp">(qp->context, verb::query_qp, qp, attr, mask, init_attr);
 }
 int ibv_destroy_qp(ibv_qp* qp) {
-  const faults::leaving note{qp};
+  faults::leaving note{qp};
   return note.ended(dispatch_end<"ibv_destroy_qp">(qp->context, verb::destroy_qp, qp));
 }
 ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {

@@ -38,7 +38,7 @@ struct alignas(64) key_slot {
   std::atomic<std::uint32_t> pins{0};  ///< users of `grant` at this moment
   key_grant grant;                     ///< written only while key == 0 and pins == 0
   std::uint8_t last_variant = 0;       ///< of the last key; the next allocation's differs
-  bool allocated = false;              ///< guarded by the table's mutex, as next_free
+  bool allocated = false;              ///< guarded by the table's mutex, as next_free and grants
   std::uint32_t next_free = 0;
   /// Regions: windows bound to it. Who binds one counts it here *before* it pins the region, so
   /// that a deregistration, which revokes and then looks, sees it; revoking the window gives it
@@ -93,8 +93,8 @@ class key_table {
   /// Revokes what the slot of `key` opens, under whatever variant, and gives the slot back.
   void free(std::uint32_t key) noexcept;
 
-  /// Makes `key` (its slot allocated and not granted) open `grant`.
-  void grant(std::uint32_t key, const key_grant& grant) noexcept;
+  /// Makes `key` (its slot allocated) open `grant`. False: the slot has a live key.
+  bool grant(std::uint32_t key, const key_grant& grant) noexcept;
   /// After this returns nobody reaches memory through the key; nothing happens when it is not
   /// live. Thread: any that holds no pin.
   void revoke(std::uint32_t key) noexcept;

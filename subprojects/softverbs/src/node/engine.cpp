@@ -73,7 +73,7 @@ void node::start() {
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
-    // The engine copies registered memory, too: a fault that is blocked would kill the process.
+    // A fault whose signal is blocked ends the process, guard or not.
     for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&all, fault);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     try {

@@ -10,6 +10,7 @@
 #include <sys/random.h>
 
 #include <cstring>
+#include <new>
 #include <system_error>
 
 namespace softverbs {
@@ -98,8 +99,11 @@ std::uint32_t node::allocate_qpn() {
   const std::uint32_t index = free_indices_.next_around(next_index_);
   if (index == index_set::none) return 0;
   std::atomic<qp_slot*>& chunk = chunks_[index / chunk_slots];
-  if (chunk.load(std::memory_order_relaxed) == nullptr)
-    chunk.store(new qp_slot[chunk_slots], std::memory_order_release);
+  if (chunk.load(std::memory_order_relaxed) == nullptr) {
+    auto* slots = new (std::nothrow) qp_slot[chunk_slots];
+    if (slots == nullptr) return 0;
+    chunk.store(slots, std::memory_order_release);
+  }
   free_indices_.erase(index);
   next_index_ = index + 1;  // A number rests as long as possible before it is used again.
   return std::uint32_t{slot_} << index_bits | index;

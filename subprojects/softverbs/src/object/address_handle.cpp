@@ -1,6 +1,7 @@
 #include "object/address_handle.hpp"
 
 #include "node/gid_table.hpp"
+#include "node/node.hpp"
 #include "object/context.hpp"
 #include "object/counted.hpp"
 #include "object/protection_domain.hpp"
@@ -31,6 +32,7 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   if (!handles.add(limits().max_ah)) return fail(ENOMEM);
   ah->handle = {.context = pd->context, .pd = pd, .handle = 0};
   ah->gid = attr->grh.dgid;
+  ah->host = softverbs::soft(pd->context).home->resolve(attr->grh.dgid, 0).host;
   ah->source_gid = gid_at(attr->grh.sgid_index);
   softverbs::soft(pd).users.fetch_add(1);
   return &ah.release()->handle;

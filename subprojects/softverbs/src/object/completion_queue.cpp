@@ -10,6 +10,7 @@
 #include <bit>
 #include <cerrno>
 #include <memory>
+#include <new>
 
 namespace softverbs {
 namespace {
@@ -44,11 +45,15 @@ void await_acknowledgements(ibv_cq_ex& handle, std::uint32_t completions, std::u
 
 }  // namespace
 
-void raise_cq_error(completion_queue& cq) {
+void raise_cq_error(completion_queue& cq) noexcept {
   ibv_async_event event{};
   event.event_type = IBV_EVENT_CQ_ERR;
   event.element.cq = reinterpret_cast<ibv_cq*>(&cq.handle);
-  cq.owner->async.push(event);
+  try {
+    cq.owner->async.push(event);
+  } catch (const std::bad_alloc&) {
+    // There is no memory left to tell it with; the queue pairs' state says it too.
+  }
 }
 
 completion_queue* make_completion_queue(ibv_context* ctx, std::uint32_t cqe, void* cq_context,

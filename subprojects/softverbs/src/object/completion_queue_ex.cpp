@@ -33,6 +33,12 @@ int next_poll(ibv_cq_ex* handle) {
   return 0;
 }
 
+void end_poll(ibv_cq_ex* handle) { soft(handle).polling.unlock(); }
+
+}  // namespace
+
+namespace verb {
+
 /// Until end_poll no other thread reads this queue's entries.
 int start_poll(ibv_cq_ex* handle, ibv_poll_cq_attr* attr) {
   completion_queue& cq = soft(handle);
@@ -44,12 +50,6 @@ int start_poll(ibv_cq_ex* handle, ibv_poll_cq_attr* attr) {
   cq.polling.unlock();
   return ENOENT;
 }
-
-void end_poll(ibv_cq_ex* handle) { soft(handle).polling.unlock(); }
-
-}  // namespace
-
-namespace verb {
 
 ibv_cq_ex* create_cq_ex(ibv_context* ctx, ibv_cq_init_attr_ex* attr) {
   const bool flagged = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0;
@@ -63,8 +63,9 @@ ibv_cq_ex* create_cq_ex(ibv_context* ctx, ibv_cq_init_attr_ex* attr) {
   if (cq == nullptr) return nullptr;
   cq->timestamps = (attr->wc_flags & (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
                                       IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)) != 0;
+  cq->ignores_overrun = flagged && (attr->flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0;
   ibv_cq_ex& handle = cq->handle;
-  handle.start_poll = start_poll;
+  handle.start_poll = verb::start_poll;
   handle.next_poll = next_poll;
   handle.end_poll = end_poll;
   handle.read_opcode = [](ibv_cq_ex* from) { return current(from).wc.opcode; };

@@ -27,6 +27,7 @@ int destroy_comp_channel(ibv_comp_channel* channel);
 ibv_cq* create_cq(ibv_context* ctx, int cqe, void* cq_context, ibv_comp_channel* channel,
                   int vector);
 ibv_cq_ex* create_cq_ex(ibv_context* ctx, ibv_cq_init_attr_ex* attr);
+int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr);
 int resize_cq(ibv_cq* cq, int cqe);
 int destroy_cq(ibv_cq* cq);
 int poll_cq(ibv_cq* cq, int entries_max, ibv_wc* entries);
@@ -57,5 +58,6 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);  ///< type 1
 ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp);
+int wr_complete(ibv_qp_ex* qp);
 
 }  // namespace softverbs::verb

@@ -81,7 +81,7 @@ void raise_limit(shared_receive_queue& srq) noexcept;
 
 // ---- local_memory.cpp
 
-/// Pins local memory for one copy: only a region's key of `pd` will do, never a window's.
+/// Pins local memory for one copy. A window's key will not do: `access` asks for nothing remote.
 [[nodiscard]] bool pin_local(node& home, const ibv_pd* pd, const local_part& part, unsigned access,
                              pinned& result) noexcept;
 /// Whether all of the request's list may be used now.

@@ -39,7 +39,6 @@ void enter_error(queue_pair& qp) noexcept {
 }
 
 void flush_sends(queue_pair& qp) noexcept {
-  if (qp.in_batch) return;
   send_ring& ring = qp.sends;
   while (ring.completed != ring.posted) complete_to(qp, ring.completed, IBV_WC_WR_FLUSH_ERR);
   ring.next = ring.posted;

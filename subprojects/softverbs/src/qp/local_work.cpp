@@ -42,6 +42,13 @@ bool open_window(queue_pair& qp, const send_request& request, key_grant& grant) 
   return true;
 }
 
+/// False: another queue pair was quicker to bind the window; its region no longer counts ours.
+bool grant_window(key_table& keys, std::uint32_t key, const key_grant& grant) noexcept {
+  if (keys.grant(key, grant)) return true;
+  keys.slot_of(grant.parent << variant_bits)->windows.fetch_sub(1);
+  return false;
+}
+
 /// What `key` opens at this moment. False: nothing.
 bool peek(key_slot& slot, std::uint32_t key, key_grant& grant) noexcept {
   slot.pins.fetch_add(1);
@@ -62,8 +69,7 @@ next_step bind_type_1(queue_pair& qp, const send_request& request) noexcept {
   if (opens && !open_window(qp, request, grant)) return failed(qp);
   if (const key_slot* window = keys.slot_of(request.bind.new_rkey))
     keys.revoke(window->key.load(std::memory_order_acquire));
-  if (opens) keys.grant(request.bind.new_rkey, grant);
-  return succeed(qp);
+  return !opens || grant_window(keys, request.bind.new_rkey, grant) ? succeed(qp) : failed(qp);
 }
 
 next_step bind_type_2(queue_pair& qp, const send_request& request) noexcept {
@@ -76,8 +82,7 @@ next_step bind_type_2(queue_pair& qp, const send_request& request) noexcept {
   grant.qpn = number_of(qp);
   if (window == nullptr || window->key.load(std::memory_order_acquire) != 0) return failed(qp);
   if (!open_window(qp, request, grant)) return failed(qp);
-  keys.grant(new_key, grant);
-  return succeed(qp);
+  return grant_window(keys, new_key, grant) ? succeed(qp) : failed(qp);
 }
 
 }  // namespace

@@ -113,7 +113,6 @@ void reset(queue_pair& qp) {
   qp.requester = {};
   qp.responder = {};
   qp.attr = {};
-  qp.attr_mask = 0;
   qp.peer = {};
   qp.home->wake_at(qp.handle.qp_base.qp_num, clock::time_point::max());
 }
@@ -169,7 +168,6 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
   if (int error = check_transition(qp.init.qp_type, from, to, mask)) return error;
   if (!is_valid(*attr, mask)) return EINVAL;
   store(qp.attr, *attr, mask);
-  qp.attr_mask |= static_cast<std::uint32_t>(mask);
   if ((mask & IBV_QP_AV) != 0) find_peer(qp);
   enter(qp, from, to);
   return 0;

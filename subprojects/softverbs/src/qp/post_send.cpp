@@ -14,11 +14,28 @@ int check_bind(const queue_pair& qp, const ibv_mw* window, ibv_mw_type type,
   return info.mr == nullptr && (info.addr != 0 || info.length != 0) ? EINVAL : 0;
 }
 
+namespace {
+
+/// Requests of an open batch come before ours: wr_start was first.
+std::unique_lock<std::mutex> lock_to_post(queue_pair& qp) {
+  std::unique_lock send{qp.slot->send};
+  while (qp.in_batch) {
+    send.unlock();
+    {
+      const std::lock_guard over{qp.batch};
+    }
+    send.lock();
+  }
+  return send;
+}
+
+}  // namespace
+
 namespace verb {
 
 int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   auto& qp = *reinterpret_cast<queue_pair*>(handle);
-  const std::lock_guard send{qp.slot->send};
+  const auto send = lock_to_post(qp);
   const std::uint64_t start = qp.sends.posted;
   int error = 0;
   for (; wr != nullptr; wr = wr->next) {
@@ -67,7 +84,7 @@ int bind_mw(ibv_qp* handle, ibv_mw* mw, ibv_mw_bind* bind) {
   wr.opcode = IBV_WR_BIND_MW;
   wr.send_flags = bind->send_flags;
   wr.bind_mw = {mw, ibv_inc_rkey(mw->rkey), bind->bind_info};
-  const std::lock_guard send{qp.slot->send};
+  const auto send = lock_to_post(qp);
   if (int error = enqueue(qp, wr)) return error;
   mw->rkey = wr.bind_mw.rkey;  // Before anybody can see the completion.
   execute(qp);

@@ -1,6 +1,7 @@
 #include "qp/queue_pair.hpp"
 
 #include "object/context.hpp"
+#include "object/counted.hpp"
 #include "object/protection_domain.hpp"
 #include "object/soft_verbs.hpp"
 #include "qp/send_builder.hpp"
@@ -8,13 +9,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <mutex>
-#include <new>
 
 namespace softverbs {
 namespace {
 
 /// Queue pairs of this process, whatever context they belong to; limits().max_qp bounds it.
-std::atomic<int> queue_pairs{0};
+object_count queue_pairs;
 
 constexpr std::uint64_t datagram_operations = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 constexpr std::uint64_t unreliable_operations =
@@ -92,7 +92,8 @@ std::uint32_t settle(queue_pair& qp) {
   const std::lock_guard send{qp.slot->send};
   const std::lock_guard receive{qp.slot->receive};
   // Indices go on where the last queue pair of this slot stopped.
-  qp.sends.posted = qp.sends.next = qp.sends.completed = qp.slot->released.load();
+  qp.sends.built = qp.sends.posted = qp.slot->released.load();
+  qp.sends.next = qp.sends.completed = qp.sends.posted;
   qp.slot->qp = &qp;
   return qpn;
 }
@@ -117,17 +118,10 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr attr, ibv_qp_cap& granted, bool exte
   if (attr.srq != nullptr) attr.cap.max_recv_wr = attr.cap.max_recv_sge = 0;
   if (int error = check(pd, attr)) return fail(error);
   if ((operations & ~operations_of(attr.qp_type)) != 0) return fail(EOPNOTSUPP);
-  if (queue_pairs.fetch_add(1) >= limits().max_qp) {
-    queue_pairs.fetch_sub(1);
-    return fail(ENOMEM);
-  }
-  std::unique_ptr<queue_pair> qp;
-  try {
-    qp = make(*pd, attr);
-  } catch (const std::bad_alloc&) {
-  }
-  if (qp == nullptr || settle(*qp) == 0) {
-    queue_pairs.fetch_sub(1);
+  std::unique_ptr<queue_pair> qp = make(*pd, attr);
+  if (!queue_pairs.add(limits().max_qp)) return fail(ENOMEM);
+  if (settle(*qp) == 0) {
+    queue_pairs.remove();
     return fail(ENOMEM);
   }
   qp->send_ops = operations;
@@ -198,7 +192,7 @@ int destroy_qp(ibv_qp* handle) {
   unsettle(*qp);
   await_acknowledgements(*handle);
   count_users(*qp, false);
-  queue_pairs.fetch_sub(1);
+  queue_pairs.remove();
   return 0;
 }
 

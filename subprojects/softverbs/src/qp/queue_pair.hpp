@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 namespace softverbs {
 
@@ -60,9 +61,10 @@ class send_ring {
   [[nodiscard]] std::byte* inline_bytes(std::uint64_t index) noexcept;
   [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
 
-  // completed <= next <= posted
-  std::uint64_t posted = 0;     ///< one past the newest
-  std::uint64_t next = 0;       ///< the first that was not sent entirely
+  // completed <= next <= posted <= built
+  std::uint64_t built = 0;   ///< one past the newest of an open batch, which only its thread sees
+  std::uint64_t posted = 0;  ///< one past the newest
+  std::uint64_t next = 0;    ///< the first that was not sent entirely
   std::uint64_t completed = 0;  ///< the first without its completion
 
  private:
@@ -131,7 +133,6 @@ struct queue_pair {
   shared_receive_queue* srq;  ///< null: `receives` is its own
   ibv_qp_init_attr init;      ///< capabilities as granted
   ibv_qp_attr attr{};         ///< what modify_qp set; the state in it is `state`
-  std::uint32_t attr_mask = 0;
 
   /// Written under both locks of the slot, except: an error found under one lock stores IBV_QPS_ERR
   /// (or SQE under `send`) and kicks; run() then flushes under both.
@@ -150,11 +151,11 @@ struct queue_pair {
   std::atomic<std::uint64_t> delay_ns{0};
   std::atomic<int> next_status{-1};  ///< ibv_wc_status, or -1
 
-  // ibv_wr_*: between wr_start and wr_complete, under slot->send.
+  // ibv_wr_*
   std::uint64_t send_ops = 0;  ///< IBV_QP_EX_WITH_*; 0: not made for ibv_wr_*
-  std::uint64_t batch_start = 0;
-  bool in_batch = false;  ///< the newest request may be half built: nothing is executed or flushed
-  int batch_error = 0;
+  std::mutex batch{};          ///< held from wr_start to wr_complete
+  bool in_batch = false;       ///< changes under `batch` and slot->send
+  int batch_error = 0;         ///< under `batch`
 };
 
 // ---- pieces of qp/, by file

@@ -200,7 +200,7 @@ void on_link_down(node& home, const link& dead, std::uint32_t generation,
   const ibv_qp_state state = qp->state.load(std::memory_order_acquire);
   if (idle || (state != IBV_QPS_RTS && state != IBV_QPS_SQD)) return;
   if (qp->init.qp_type != IBV_QPT_RC) {
-    qp->sends.at(qp->sends.next).offset = 0;
+    if (qp->sends.next != qp->sends.posted) qp->sends.at(qp->sends.next).offset = 0;
   } else {
     rewind(*qp);
     refused(*qp, nak_code::dropped, 0);

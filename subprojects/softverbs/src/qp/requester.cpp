@@ -1,4 +1,5 @@
 #include "qp/data_path.hpp"
+#include "qp/send_builder.hpp"
 
 namespace softverbs {
 namespace {
@@ -55,7 +56,7 @@ void report(queue_pair& qp, std::uint64_t index, ibv_wc_status status) noexcept 
   entry.wc.qp_num = number_of(qp);
   entry.released = &qp.slot->released;
   entry.release_to = index + 1;
-  if (!push(*qp.send_cq, entry, status != IBV_WC_SUCCESS)) raise_queue_error(qp);
+  if (!push(*qp.send_cq, entry, false)) raise_queue_error(qp);
 }
 
 /// Requests since the last look get the time before which they must not start.
@@ -96,7 +97,7 @@ ibv_wc_status check(const queue_pair& qp, const send_request& request) noexcept 
 }
 
 /// The faults that a test asked for (softverbs.h). True: `result` is what became of the request.
-bool faulty(queue_pair& qp, next_step& result) noexcept {
+bool faulty(queue_pair& qp, bool local_work, next_step& result) noexcept {
   if (qp.next_status.load(std::memory_order_relaxed) >= 0) {
     result = next_step::wait;
     if (qp.sends.completed != qp.sends.next) return true;
@@ -105,7 +106,7 @@ bool faulty(queue_pair& qp, next_step& result) noexcept {
     result = status == IBV_WC_SUCCESS ? succeed(qp) : fail(qp, static_cast<ibv_wc_status>(status));
     return true;
   }
-  if (!qp.cut.load(std::memory_order_relaxed)) return false;
+  if (local_work || !qp.cut.load(std::memory_order_relaxed)) return false;
   result = refused(qp, nak_code::dropped, 0);
   return true;
 }
@@ -115,7 +116,7 @@ next_step start_or_continue(queue_pair& qp, send_request& request) noexcept {
   const bool local_work = request.opcode == IBV_WR_LOCAL_INV || request.opcode == IBV_WR_BIND_MW;
   if (request.offset == 0) {
     if (must_wait(qp, request)) return next_step::wait;
-    if (next_step result{}; disturbed && !local_work && faulty(qp, result)) return result;
+    if (next_step result{}; disturbed && faulty(qp, local_work, result)) return result;
     if (local_work) {
       // After all before it, so that it has no effect when one of those fails.
       if (qp.sends.completed != qp.sends.next) return next_step::wait;
@@ -171,7 +172,6 @@ void tell_drained(queue_pair& qp) noexcept {
 }  // namespace
 
 void execute(queue_pair& qp) noexcept {
-  if (qp.in_batch) return;
   if (qp.disturbed.load(std::memory_order_relaxed)) stamp_delays(qp);
   while (look_at_head(qp) == next_step::go_on) {
   }
@@ -265,7 +265,9 @@ frame_header header_for(const queue_pair& qp, const send_request& request) noexc
       request.opcode == IBV_WR_SEND_WITH_INV) {
     if (header.transport == service::ud) {
       header.destination_qpn = request.datagram.qpn;
-      header.qkey = request.datagram.qkey;
+      // A Q_Key with its high bit set asks for the QP's own (IBTA vol. 1, 10.2.5).
+      const bool own_qkey = (request.datagram.qkey & qkey_controlled) != 0;
+      header.qkey = own_qkey ? qp.attr.qkey : request.datagram.qkey;
       std::copy_n(request.datagram.source_gid.raw, sizeof header.source_gid, header.source_gid);
       // The half of the destination's GID by which the receiver finds which of its own it is.
       header.remote_address = request.datagram.gid.global.interface_id;

@@ -6,16 +6,18 @@
 #include <cstdint>
 #include <span>
 
-// Builds a request in its place of the send ring; what ibv_post_send and ibv_wr_* share. All are
-// called under slot->send; open_request() first, the others on the request that it opened. They
-// return 0, or the errno value of the verb. Whoever gets one takes the request back:
-// --sends.posted.
+// Builds a request in its place of the send ring, behind the posted ones; what ibv_post_send and
+// ibv_wr_* share. Called by whoever holds `batch`, or slot->send while no batch is open;
+// open_request() first, the others on the request that it opened. They return 0, or the errno value
+// of the verb. The caller then sets `posted` to `built`, or takes all back.
 
 namespace softverbs {
 
 inline constexpr std::uint32_t qpn_max = 0xffffff;
 inline constexpr std::uint32_t qkey_controlled = 0x80000000;
 
+/// Posting needs a way to the peer, or a state in which the request will be flushed.
+bool accepts_sends(ibv_qp_state state) noexcept;
 int open_request(queue_pair& qp, ibv_wr_opcode opcode, std::uint64_t wr_id,
                  unsigned flags) noexcept;
 int set_gather_list(queue_pair& qp, std::span<const ibv_sge> list) noexcept;

@@ -12,7 +12,8 @@ namespace softverbs {
 
 send_ring::send_ring(std::uint32_t requests_max, std::uint32_t list_max, std::uint32_t inline_max,
                      std::uint64_t start)
-    : posted{start},
+    : built{start},
+      posted{start},
       next{start},
       completed{start},
       capacity_{requests_max},
@@ -60,12 +61,6 @@ unsigned opcodes_of(ibv_qp_type type) {
   }
 }
 
-/// Posting needs a way to the peer, or a state in which the request will be flushed.
-bool accepts_sends(ibv_qp_state state) {
-  return state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE ||
-         state == IBV_QPS_ERR;
-}
-
 /// Longer than any message may be: execution then refuses it, as it does every one above the limit.
 std::uint32_t saturated(std::uint64_t bytes) {
   return static_cast<std::uint32_t>(
@@ -74,6 +69,11 @@ std::uint32_t saturated(std::uint64_t bytes) {
 
 }  // namespace
 
+bool accepts_sends(ibv_qp_state state) noexcept {
+  return state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE ||
+         state == IBV_QPS_ERR;
+}
+
 int open_request(queue_pair& qp, ibv_wr_opcode opcode, std::uint64_t wr_id,
                  unsigned flags) noexcept {
   if (!accepts_sends(qp.state.load(std::memory_order_relaxed))) return EINVAL;
@@ -81,9 +81,9 @@ int open_request(queue_pair& qp, ibv_wr_opcode opcode, std::uint64_t wr_id,
   if ((flags & ~known_flags) != 0) return EINVAL;
   if ((flags & IBV_SEND_INLINE) != 0 && !has(inline_opcodes, opcode)) return EINVAL;
   send_ring& ring = qp.sends;
-  if (ring.posted - qp.slot->released.load(std::memory_order_acquire) >= ring.capacity())
+  if (ring.built - qp.slot->released.load(std::memory_order_acquire) >= ring.capacity())
     return ENOMEM;
-  send_request& request = ring.at(ring.posted++);
+  send_request& request = ring.at(ring.built++);
   request = {};
   request.wr_id = wr_id;
   request.opcode = opcode;
@@ -93,7 +93,7 @@ int open_request(queue_pair& qp, ibv_wr_opcode opcode, std::uint64_t wr_id,
 
 int set_gather_list(queue_pair& qp, std::span<const ibv_sge> list) noexcept {
   if (list.size() > qp.init.cap.max_send_sge) return EINVAL;
-  const std::uint64_t index = qp.sends.posted - 1;
+  const std::uint64_t index = qp.sends.built - 1;
   send_request& request = qp.sends.at(index);
   std::uint64_t length = 0;
   for (const ibv_sge& sge : list) length += sge.length;
@@ -105,7 +105,7 @@ int set_gather_list(queue_pair& qp, std::span<const ibv_sge> list) noexcept {
 }
 
 int begin_inline(queue_pair& qp) noexcept {
-  send_request& request = qp.sends.at(qp.sends.posted - 1);
+  send_request& request = qp.sends.at(qp.sends.built - 1);
   if (!has(inline_opcodes, request.opcode)) return EINVAL;
   request.inlined = true;
   request.sge_count = 0;
@@ -114,7 +114,7 @@ int begin_inline(queue_pair& qp) noexcept {
 }
 
 int append_inline(queue_pair& qp, const void* bytes, std::size_t size) noexcept {
-  const std::uint64_t index = qp.sends.posted - 1;
+  const std::uint64_t index = qp.sends.built - 1;
   send_request& request = qp.sends.at(index);
   if (size > qp.init.cap.max_inline_data - request.length) return EINVAL;
   if (size != 0) std::memcpy(qp.sends.inline_bytes(index) + request.length, bytes, size);
@@ -126,13 +126,11 @@ int set_datagram(queue_pair& qp, const ibv_ah* ah, std::uint32_t remote_qpn,
                  std::uint32_t remote_qkey) noexcept {
   if (ah == nullptr || ah->pd != qp.handle.qp_base.pd || remote_qpn > qpn_max) return EINVAL;
   const auto& address = *reinterpret_cast<const address_handle*>(ah);
-  // A Q_Key with its high bit set asks for the QP's own (IBTA vol. 1, 10.2.5).
-  const bool own_qkey = (remote_qkey & qkey_controlled) != 0;
-  qp.sends.at(qp.sends.posted - 1).datagram = {.gid = address.gid,
-                                               .source_gid = address.source_gid,
-                                               .to = qp.home->resolve(address.gid, remote_qpn),
-                                               .qpn = remote_qpn,
-                                               .qkey = own_qkey ? qp.attr.qkey : remote_qkey};
+  qp.sends.at(qp.sends.built - 1).datagram = {.gid = address.gid,
+                                              .source_gid = address.source_gid,
+                                              .to = {address.host, slot_of(remote_qpn)},
+                                              .qpn = remote_qpn,
+                                              .qkey = remote_qkey};
   return 0;
 }
 
@@ -140,7 +138,7 @@ namespace {
 
 /// What the work request brings besides its data; the fields depend on the opcode.
 int set_operation(queue_pair& qp, const ibv_send_wr& wr) noexcept {
-  send_request& request = qp.sends.at(qp.sends.posted - 1);
+  send_request& request = qp.sends.at(qp.sends.built - 1);
   switch (wr.opcode) {
     case IBV_WR_SEND_WITH_IMM: request.immediate = wr.imm_data; break;
     case IBV_WR_SEND_WITH_INV:
@@ -187,7 +185,10 @@ int enqueue(queue_pair& qp, const ibv_send_wr& wr) noexcept {
   if (int error = open_request(qp, wr.opcode, wr.wr_id, wr.send_flags)) return error;
   int error = set_operation(qp, wr);
   if (error == 0) error = set_data(qp, wr);
-  if (error != 0) --qp.sends.posted;
+  if (error == 0)
+    qp.sends.posted = qp.sends.built;
+  else
+    qp.sends.built = qp.sends.posted;
   return error;
 }
 

@@ -83,7 +83,7 @@ void complete_receive(queue_pair& qp, const frame_header& header, ibv_wc_status 
   } else {
     wc.vendor_err = static_cast<std::uint32_t>(header.kind);
   }
-  const bool solicited = status != IBV_WC_SUCCESS || (header.flags & frame_flag::solicited) != 0;
+  const bool solicited = (header.flags & frame_flag::solicited) != 0;
   if (!push(*qp.receive_cq, entry, solicited)) raise_queue_error(qp);
 }
 

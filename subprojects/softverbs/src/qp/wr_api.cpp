@@ -1,10 +1,13 @@
+#include "object/soft_verbs.hpp"
 #include "qp/queue_pair.hpp"
 #include "qp/send_builder.hpp"
 
 #include <cerrno>
+#include <mutex>
 
-// The functions behind ibv_wr_*: ibv_wr_start(3). The lock of the send queue is held from wr_start
-// to wr_complete or wr_abort; the first error of a batch takes all of it back.
+// The functions behind ibv_wr_*: ibv_wr_start(3). A batch is built behind the posted requests, and
+// posted as a whole by wr_complete; its first error takes all of it back. Meanwhile the send queue
+// is not locked: its requests go on, and the batch's thread may poll, whatever others do.
 
 namespace softverbs {
 namespace {
@@ -22,7 +25,7 @@ send_request* begin(ibv_qp_ex* handle, ibv_wr_opcode opcode, std::uint64_t opera
   // Whether data is inline is what the setter says here.
   const unsigned flags = handle->wr_flags & ~static_cast<unsigned>(IBV_SEND_INLINE);
   if (qp.batch_error == 0) qp.batch_error = open_request(qp, opcode, handle->wr_id, flags);
-  return qp.batch_error == 0 ? &qp.sends.at(qp.sends.posted - 1) : nullptr;
+  return qp.batch_error == 0 ? &qp.sends.at(qp.sends.built - 1) : nullptr;
 }
 
 void begin_remote(ibv_qp_ex* handle, ibv_wr_opcode opcode, std::uint64_t operation,
@@ -52,7 +55,7 @@ void begin_send(ibv_qp_ex* handle, ibv_wr_opcode opcode, std::uint64_t operation
 
 /// Whether there is a request for a setter to work on.
 bool has_request(queue_pair& qp) noexcept {
-  if (qp.batch_error == 0 && qp.sends.posted == qp.batch_start) qp.batch_error = EINVAL;
+  if (qp.batch_error == 0 && qp.sends.built == qp.sends.posted) qp.batch_error = EINVAL;
   return qp.batch_error == 0;
 }
 
@@ -140,31 +143,42 @@ void set_sge(ibv_qp_ex* handle, std::uint32_t lkey, std::uint64_t address, std::
   set_sge_list(handle, 1, &sge);
 }
 
-/// In a forked child the lock may be held by a thread that does not exist there.
+/// In a forked child the locks may be held by a thread that does not exist there.
 void start(ibv_qp_ex* handle) {
   queue_pair& qp = of(handle);
-  const bool abandoned = qp.home->abandoned();
-  if (!abandoned) qp.slot->send.lock();
-  qp.batch_start = qp.sends.posted;
-  qp.batch_error = abandoned ? EIO : 0;
+  qp.batch_error = qp.home->abandoned() ? EIO : 0;
+  if (qp.batch_error != 0) return;
+  qp.batch.lock();
+  const std::lock_guard send{qp.slot->send};
   qp.in_batch = true;
 }
 
 int finish(ibv_qp_ex* handle, bool commit) noexcept {
   queue_pair& qp = of(handle);
   if (qp.home->abandoned()) return EIO;
-  const int error = qp.batch_error;
-  if (error != 0 || !commit) qp.sends.posted = qp.batch_start;
-  qp.in_batch = false;
-  execute(qp);  // Also what had to wait for the batch to end.
-  qp.slot->send.unlock();
+  int error = qp.batch_error;
+  {
+    const std::lock_guard send{qp.slot->send};
+    send_ring& ring = qp.sends;
+    // It may have been reset since.
+    if (error == 0 && ring.built != ring.posted && !accepts_sends(qp.state.load())) error = EINVAL;
+    qp.in_batch = false;
+    if (error == 0 && commit) {
+      ring.posted = ring.built;
+      execute(qp);
+    } else {
+      ring.built = ring.posted;
+    }
+  }
+  qp.batch.unlock();
   return error;
 }
 
-int complete(ibv_qp_ex* handle) { return finish(handle, true); }
 void abort_batch(ibv_qp_ex* handle) { finish(handle, false); }
 
 }  // namespace
+
+int verb::wr_complete(ibv_qp_ex* handle) { return finish(handle, true); }
 
 void set_wr_api(queue_pair& qp) noexcept {
   ibv_qp_ex& handle = qp.handle;
@@ -186,7 +200,7 @@ void set_wr_api(queue_pair& qp) noexcept {
   handle.wr_set_sge = set_sge;
   handle.wr_set_sge_list = set_sge_list;
   handle.wr_start = start;
-  handle.wr_complete = complete;
+  handle.wr_complete = verb::wr_complete;
   handle.wr_abort = abort_batch;
   handle.wr_atomic_write = atomic_write;
 }

@@ -1,9 +1,9 @@
 #include "queue/completion_channel.hpp"
 
 #include "queue/completion_queue.hpp"
+#include "queue/event_tokens.hpp"
 
 #include <sys/eventfd.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -23,13 +23,6 @@ void unlink(completion_channel& channel, completion_queue& cq) noexcept {
   for (auto* at = channel.first; at != &cq; at = at->next_with_events) before = at;
   (before == nullptr ? channel.first : before->next_with_events) = cq.next_with_events;
   if (channel.last == &cq) channel.last = before;
-}
-
-/// One event less to read. When a reader was quicker its read finds no event, and reads again.
-void take_token(int fd) noexcept {
-  std::uint64_t one = 0;
-  const iovec to{&one, sizeof one};
-  [[maybe_unused]] const auto got = ::preadv2(fd, &to, 1, -1, RWF_NOWAIT);
 }
 
 }  // namespace

@@ -47,12 +47,12 @@ completion& pop(completion_queue& cq) noexcept {
 
 }  // namespace
 
-bool push(completion_queue& cq, completion entry, bool solicited) {
+bool push(completion_queue& cq, completion entry, bool solicited) noexcept {
   bool first_loss = false;
   {
     const std::lock_guard lock{cq.mutex};
     const std::uint64_t count = cq.count.load(std::memory_order_relaxed);
-    if (count + cq.hidden < static_cast<std::uint64_t>(cq.handle.cqe)) {
+    if (!cq.overrun && count + cq.hidden < static_cast<std::uint64_t>(cq.handle.cqe)) {
       entry.solicited = solicited;
       if (cq.timestamps) entry.timestamp_ns = now_ns();
       at(cq, cq.tail++) = entry;
@@ -64,6 +64,7 @@ bool push(completion_queue& cq, completion entry, bool solicited) {
       }
       return true;
     }
+    if (cq.ignores_overrun) return true;
     first_loss = !cq.overrun;
     cq.overrun = true;
   }

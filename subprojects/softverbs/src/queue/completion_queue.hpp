@@ -40,7 +40,8 @@ struct completion_queue {
   std::uint64_t hidden = 0;  ///< entries behind those: they came while `withheld`
   bool withheld = false;     ///< a fault (softverbs.h)
   armed arm = armed::no;
-  bool overrun = false;
+  bool overrun = false;          ///< for good: no entry comes any more, those in it may be polled
+  bool ignores_overrun = false;  ///< IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN: what does not fit is lost
   std::atomic<std::uint32_t> empty_polls{0};  ///< in a row, since the last arm
 
   // Of the channel, under its mutex:
@@ -53,9 +54,9 @@ struct completion_queue {
   completion polled;
 };
 
-/// Adds an entry, and an event when the queue is armed for it. False: the queue is full; it then
-/// raises IBV_EVENT_CQ_ERR once, and the QP whose entry this was must go to ERR.
-bool push(completion_queue& cq, completion entry, bool solicited);
+/// Adds an entry, and an event when the queue is armed for it. False: the queue was full, now or
+/// before; it raises IBV_EVENT_CQ_ERR once, and the QP whose entry this was must go to ERR.
+bool push(completion_queue& cq, completion entry, bool solicited) noexcept;
 /// Takes up to `entries_max`; makes no progress (verb::poll_cq does that around it).
 int take(completion_queue& cq, int entries_max, ibv_wc* entries);
 bool take_one(completion_queue& cq, completion& entry);
@@ -68,6 +69,6 @@ void withhold(completion_queue& cq);
 void release_withheld(completion_queue& cq);
 
 /// Queues IBV_EVENT_CQ_ERR; defined in object/, which knows contexts.
-void raise_cq_error(completion_queue& cq);
+void raise_cq_error(completion_queue& cq) noexcept;
 
 }  // namespace softverbs

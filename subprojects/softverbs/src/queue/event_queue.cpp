@@ -1,7 +1,7 @@
 #include "queue/event_queue.hpp"
 
-#include <fcntl.h>
-#include <poll.h>
+#include "queue/event_tokens.hpp"
+
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -48,42 +48,27 @@ void async_event_queue::push(const ibv_async_event& event) {
 
 int async_event_queue::pop(ibv_async_event& event) {
   for (;;) {
-    const int flags = ::fcntl(fd_, F_GETFL);
-    if (flags < 0) return -1;
-    pollfd ready{.fd = fd_, .events = POLLIN, .revents = 0};
-    if (::poll(&ready, 1, (flags & O_NONBLOCK) != 0 ? 0 : -1) < 0) return -1;
-
+    eventfd_t one = 0;
+    if (::read(fd_, &one, sizeof one) < 0) return -1;
     const std::lock_guard lock{mutex_};
-    if (!events_.empty()) {
-      event = events_.front();
-      events_.pop_front();
-      take_token();
-      if (const auto found = popped_.find(element_of(event)); found != popped_.end())
-        ++found->second;
-      return 0;
-    }
-    if ((flags & O_NONBLOCK) != 0) {
-      errno = EAGAIN;
-      return -1;
-    }
-  }  // Another thread took the event that woke us.
+    if (events_.empty()) continue;  // Its object was destroyed meanwhile.
+    event = events_.front();
+    events_.pop_front();
+    if (const auto found = popped_.find(element_of(event)); found != popped_.end()) ++found->second;
+    return 0;
+  }
 }
 
 std::uint32_t async_event_queue::forget(const void* element) noexcept {
   const std::lock_guard lock{mutex_};
   const auto dropped =
       std::erase_if(events_, [&](const auto& event) { return element_of(event) == element; });
-  for (auto left = dropped; left > 0; --left) take_token();
+  for (auto left = dropped; left > 0; --left) take_token(fd_);
   const auto found = popped_.find(element);
   if (found == popped_.end()) return 0;
   const std::uint32_t count = found->second;
   popped_.erase(found);
   return count;
-}
-
-void async_event_queue::take_token() noexcept {
-  eventfd_t one;
-  ::eventfd_read(fd_, &one);  // Never blocks: tokens are taken only under the mutex.
 }
 
 }  // namespace softverbs

@@ -27,9 +27,6 @@ class async_event_queue {
   std::uint32_t forget(const void* element) noexcept;
 
  private:
-  /// Keeps the descriptor's count equal to the queue's; the mutex is held.
-  void take_token() noexcept;
-
   int fd_;
   std::mutex mutex_;
   std::deque<ibv_async_event> events_;

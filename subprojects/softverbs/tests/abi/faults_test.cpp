@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <cstring>
+#include <future>
 #include <memory>
 
 namespace {
@@ -92,10 +93,42 @@ TEST_CASE("verbs that go through the context fail on demand as well", "[abi]") {
   CHECK(ibv_destroy_cq(cq) == 0);
 }
 
+TEST_CASE("extended polls and posts fail on demand as well", "[abi]") {
+  const soft0 device;
+  ibv_pd* const pd = ibv_alloc_pd(device);
+  ibv_cq_init_attr_ex queue{};
+  queue.cqe = 4;
+  ibv_cq_ex* const cq = ibv_create_cq_ex(device, &queue);
+  REQUIRE(cq != nullptr);
+  ibv_poll_cq_attr none{};
+  REQUIRE(softverbs_fail_call("ibv_start_poll", 1, EIO) == 0);
+  CHECK(ibv_start_poll(cq, &none) == EIO);
+  CHECK(ibv_start_poll(cq, &none) == ENOENT);
+
+  ibv_qp_init_attr_ex attr{};
+  attr.qp_type = IBV_QPT_RC;
+  attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  attr.pd = pd;
+  attr.send_ops_flags = IBV_QP_EX_WITH_SEND;
+  attr.send_cq = attr.recv_cq = ibv_cq_ex_to_cq(cq);
+  ibv_qp* const qp = ibv_create_qp_ex(device, &attr);
+  REQUIRE(qp != nullptr);
+  ibv_qp_ex* const extended = ibv_qp_to_qp_ex(qp);
+  REQUIRE(softverbs_fail_call("ibv_wr_complete", 1, ENOBUFS) == 0);
+  ibv_wr_start(extended);
+  CHECK(ibv_wr_complete(extended) == ENOBUFS);
+  ibv_wr_start(extended);
+  CHECK(ibv_wr_complete(extended) == 0);
+  CHECK(ibv_destroy_qp(qp) == 0);
+  CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) == 0);
+  CHECK(ibv_dealloc_pd(pd) == 0);
+}
+
 TEST_CASE("a fault for an unknown verb, call or error is refused", "[abi]") {
   CHECK(softverbs_fail_call("ibv_frobnicate", 1, EIO) == EINVAL);
   CHECK(softverbs_fail_call("ibv_alloc_pd", 0, EIO) == EINVAL);
   CHECK(softverbs_fail_call("ibv_alloc_pd", 1, 0) == EINVAL);
+  CHECK(softverbs_fail_call(nullptr, 1, EIO) == EINVAL);
 }
 
 TEST_CASE("a pretended limit is said until reset, and cannot be above the truth", "[abi]") {
@@ -148,6 +181,26 @@ TEST_CASE("a raised event comes out of the context, and one about another device
   CHECK(got.event_type == IBV_EVENT_PORT_ERR);
   CHECK(got.element.port_num == 1);
   ibv_ack_async_event(&got);
+}
+
+TEST_CASE("faults come and go while somebody waits to destroy an object", "[abi]") {
+  const soft0 device;
+  ibv_cq* const kept = ibv_create_cq(device, 4, nullptr, nullptr, 0);
+  ibv_cq* const leaving = ibv_create_cq(device, 4, nullptr, nullptr, 0);
+  REQUIRE(softverbs_withhold_completions(kept) == 0);
+  REQUIRE(softverbs_withhold_completions(leaving) == 0);
+  ibv_async_event event{};
+  event.event_type = IBV_EVENT_CQ_ERR;
+  event.element.cq = leaving;
+  REQUIRE(softverbs_raise_async_event(device, &event) == 0);
+  REQUIRE(ibv_get_async_event(device, &event) == 0);
+  auto destroyed = std::async(std::launch::async, [&] { return ibv_destroy_cq(leaving); });
+  // The acknowledgement that it waits for comes after this.
+  CHECK(softverbs_release_completions(kept) == 0);
+  CHECK(softverbs_reset() == 0);
+  ibv_ack_async_event(&event);
+  CHECK(destroyed.get() == 0);
+  CHECK(ibv_destroy_cq(kept) == 0);
 }
 
 TEST_CASE("what a forked child inherits answers EIO, and is destroyed without effect", "[abi]") {

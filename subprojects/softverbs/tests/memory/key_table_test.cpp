@@ -115,7 +115,8 @@ TEST_CASE("a window's place takes whatever variant the program chose", "[memory]
   region.table.revoke(first);
   CHECK(parent.windows.load() == 0);
   parent.windows.fetch_add(1);
-  region.table.grant(second, grant);
+  CHECK(region.table.grant(second, grant));
+  CHECK_FALSE(region.table.grant(first, grant));  // Another is live there.
   CHECK(region.pin(first, one_region::iova, 8) == key_error::no_such_key);
   CHECK(region.pin(second, one_region::iova, 8) == key_error::none);
   region.table.revoke(first);  // Not live: nothing happens.

@@ -203,6 +203,34 @@ TEST_CASE("a queue does not shrink below its entries, and its overrun is told on
   CHECK(event.element.cq == cq);
   CHECK(soft(soft0.ctx).async.pop(event) == -1);
   cq->async_events_completed = 1;
+
+  std::array<ibv_wc, 4> taken{};
+  CHECK(verb::poll_cq(cq, 4, taken.data()) == 3);
+  CHECK_FALSE(put(cq, 5));  // It is in error for good.
+  CHECK(verb::poll_cq(cq, 4, taken.data()) == 0);
+  CHECK(verb::destroy_cq(cq) == 0);
+}
+
+TEST_CASE("a queue that ignores its overrun loses entries without a word", "[object]") {
+  device soft0;
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = 1;
+  attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+  attr.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+  ibv_cq_ex* made = verb::create_cq_ex(soft0.ctx, &attr);
+  REQUIRE(made != nullptr);
+  ibv_cq* cq = ibv_cq_ex_to_cq(made);
+  CHECK(put(cq, 1));
+  CHECK(put(cq, 2));
+  ibv_wc wc{};
+  REQUIRE(verb::poll_cq(cq, 1, &wc) == 1);
+  CHECK(wc.wr_id == 1);
+  CHECK(put(cq, 3));
+  REQUIRE(verb::poll_cq(cq, 1, &wc) == 1);
+  CHECK(wc.wr_id == 3);
+  ::fcntl(soft0.ctx->async_fd, F_SETFL, O_NONBLOCK);
+  ibv_async_event event{};
+  CHECK(soft(soft0.ctx).async.pop(event) == -1);
   CHECK(verb::destroy_cq(cq) == 0);
 }
 

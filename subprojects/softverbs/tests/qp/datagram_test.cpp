@@ -80,6 +80,14 @@ TEST_CASE("a datagram that nobody may take is lost without a word", "[qp]") {
   CHECK(ends.b.state() == IBV_QPS_RTS);
 }
 
+TEST_CASE("a Q_Key with its high bit set stands for the sender's own", "[qp]") {
+  datagrams ends;
+  REQUIRE(ends.b.receive(1, {ends.b.piece(0, 100)}) == 0);
+  REQUIRE(ends.a.send(ends.to_b(0x80000000), {ends.a.piece(0, 8)}) == 0);
+  CHECK(ends.a.await().status == IBV_WC_SUCCESS);
+  CHECK(ends.b.await().byte_len == grh_size + 8);
+}
+
 TEST_CASE("a datagram longer than the MTU stops the send queue alone", "[qp]") {
   datagrams ends;
   REQUIRE(ends.a.receive(1, {ends.a.piece(0, 100)}) == 0);

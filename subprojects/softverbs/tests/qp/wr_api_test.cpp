@@ -1,7 +1,9 @@
 #include "control_fixture.hpp"
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <future>
 #include <string_view>
 
 using namespace softverbs;
@@ -158,6 +160,42 @@ TEST_CASE("a thread may poll in the middle of its batch", "[qp]") {
   CHECK(ibv_wr_complete(b.ex) == 0);
   CHECK(b.queued() == 1);
   CHECK(b.at(0).length == 12);
+}
+
+TEST_CASE("an open batch holds up nobody but who posts to the same queue pair", "[qp]") {
+  constexpr std::chrono::seconds patience{60};
+  const device dev;
+  const batch_of a{dev};
+  const batch_of b{dev};
+  std::promise<void> opened;
+  std::promise<void> may_end;
+  auto other = std::async(std::launch::async, [&, end = may_end.get_future()] {
+    ibv_wr_start(b.ex);
+    ibv_wr_send(b.ex);
+    opened.set_value();
+    const bool told = end.wait_for(patience) == std::future_status::ready;
+    return told ? ibv_wr_complete(b.ex) : ETIMEDOUT;
+  });
+  opened.get_future().wait();
+  ibv_wr_start(a.ex);
+  ibv_wr_send(a.ex);
+  inside(b.qp).home->kick(b.qp->qp_num);
+  inside(b.qp).home->progress();
+  CHECK(b.queued() == 0);
+  may_end.set_value();
+  CHECK(other.get() == 0);
+  CHECK(ibv_wr_complete(a.ex) == 0);
+  CHECK(b.queued() == 1);
+}
+
+TEST_CASE("a batch of a queue pair that was reset meanwhile is refused", "[qp]") {
+  const device dev;
+  const batch_of b{dev};
+  ibv_wr_start(b.ex);
+  ibv_wr_send(b.ex);
+  REQUIRE(move_to(b.qp, IBV_QPS_RESET) == 0);
+  CHECK(ibv_wr_complete(b.ex) == EINVAL);
+  CHECK(b.queued() == 0);
 }
 
 TEST_CASE("a batch does only what the queue pair was created for", "[qp]") {

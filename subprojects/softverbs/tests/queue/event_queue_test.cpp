@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <csignal>
 #include <thread>
 
 namespace {
@@ -87,6 +89,26 @@ TEST_CASE("a blocked reader gets the event that comes", "[queue]") {
   reader.join();
   CHECK(result == 0);
   CHECK(event.element.qp == qp_at(48));
+}
+
+TEST_CASE("a blocked reader goes on after a signal whose handler restarts calls", "[queue]") {
+  struct sigaction restarting{};
+  struct sigaction before{};
+  restarting.sa_handler = [](int) {};
+  restarting.sa_flags = SA_RESTART;
+  REQUIRE(::sigaction(SIGUSR1, &restarting, &before) == 0);
+  async_event_queue queue;
+  ibv_async_event event{};
+  int result = -1;
+  std::thread reader{[&] { result = queue.pop(event); }};
+  for (int i = 0; i < 1000; ++i) {
+    REQUIRE(::pthread_kill(reader.native_handle(), SIGUSR1) == 0);
+    std::this_thread::yield();
+  }
+  queue.push(about(qp_at(48)));
+  reader.join();
+  CHECK(result == 0);
+  ::sigaction(SIGUSR1, &before, nullptr);
 }
 
 TEST_CASE("forgetting an object drops its events and counts those already read", "[queue]") {
