@@ -60,9 +60,6 @@ void node::start() {
     sigfillset(&all);
     // A fault whose signal is blocked ends the process, guard or not.
     for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&all, fault);
-    // The engine copies registered memory, too: a fault that is blocked would kill the process.
-    sigdelset(&all, SIGSEGV);
-    sigdelset(&all, SIGBUS);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
       thread_ = std::thread{[this] { engine(); }};
@@ -96,6 +93,7 @@ void node::stop() noexcept {
     for (; kicked_count_.load() != 0; kicked_count_.fetch_sub(1))
       find(std::uint32_t{slot_} << index_bits | kicked_[kicked_first_++ % indices_max])->kicked =
           false;
+    kicked_first_ = 0;
     deadlines_ = deadline_heap{};
     next_deadline_.store(clock::time_point::max().time_since_epoch().count());
   }
