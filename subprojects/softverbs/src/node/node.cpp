@@ -10,6 +10,7 @@
 #include <sys/random.h>
 
 #include <cstring>
+#include <new>
 #include <system_error>
 
 namespace softverbs {
@@ -97,9 +98,7 @@ std::uint32_t node::allocate_qpn() {
   const std::lock_guard lock{numbers_};
   const std::uint32_t index = free_indices_.next_around(next_index_);
   if (index == index_set::none) return 0;
-  std::atomic<qp_slot*>& chunk = chunks_[index / chunk_slots];
-  if (chunk.load(std::memory_order_relaxed) == nullptr)
-    chunk.store(new qp_slot[chunk_slots], std::memory_order_release);
+  make_chunk(index);
   free_indices_.erase(index);
   next_index_ = index + 1;  // A number rests as long as possible before it is used again.
   return std::uint32_t{slot_} << index_bits | index;
@@ -116,6 +115,25 @@ qp_slot* node::find(std::uint32_t qpn) noexcept {
   const std::uint32_t index = qpn & index_mask;
   qp_slot* chunk = chunks_[index / chunk_slots].load(std::memory_order_acquire);
   return chunk == nullptr ? nullptr : chunk + index % chunk_slots;
+}
+
+qp_slot* node::find_or_make(std::uint32_t qpn) noexcept {
+  qp_slot* found = find(qpn);
+  if (found != nullptr || qpn >> index_bits != slot_) return found;
+  try {
+    const std::lock_guard lock{numbers_};
+    make_chunk(qpn & index_mask);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+  return find(qpn);
+}
+
+/// Under `numbers_`.
+void node::make_chunk(std::uint32_t index) {
+  std::atomic<qp_slot*>& chunk = chunks_[index / chunk_slots];
+  if (chunk.load(std::memory_order_relaxed) == nullptr)
+    chunk.store(new qp_slot[chunk_slots], std::memory_order_release);
 }
 
 // ---- progress
