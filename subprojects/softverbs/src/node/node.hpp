@@ -59,8 +59,10 @@ inline constexpr std::size_t strays_max = 2;  ///< requesters of one QP number t
 
 /// A QP number's place. Type-stable: its locks outlive the queue pairs that come and go in it.
 struct alignas(64) qp_slot {
-  /// Recursive, since a thread may poll between its ibv_wr_start and ibv_wr_complete.
-  std::recursive_mutex send;                      ///< the send queue and its requester
+  /// Who posts, and from ibv_wr_start to ibv_wr_complete. Pollers and the engine never take it: a
+  /// thread may poll in the middle of its batch. Recursive, since it may also post.
+  std::recursive_mutex batch;
+  std::mutex send;                                ///< the send queue and its requester
   std::mutex receive;                             ///< the responder and the receive queue
   queue_pair* qp = nullptr;                       ///< changes only under both
   std::array<stray_answer, strays_max> strays{};  ///< under `receive`

@@ -106,6 +106,7 @@ void reset(queue_pair& qp) {
   qp.flush_due = false;
   leave_answers(qp);
   release_all(qp);
+  qp.batch_start = qp.sends.posted;
   while (!qp.receives.empty()) qp.receives.pop();
   qp.requester = {};
   qp.responder = {};
@@ -151,6 +152,7 @@ namespace verb {
 int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
   auto& qp = *reinterpret_cast<queue_pair*>(handle);
   if ((mask & ~attributes_known) != 0) return EINVAL;
+  const std::lock_guard batch{qp.slot->batch};
   const std::lock_guard send{qp.slot->send};
   // A long message of a peer in this process takes the other lock piece by piece, and is not fair:
   // it ends when it sees this.

@@ -18,6 +18,7 @@ namespace verb {
 
 int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   auto& qp = *reinterpret_cast<queue_pair*>(handle);
+  const std::lock_guard batch{qp.slot->batch};
   const std::lock_guard send{qp.slot->send};
   const std::uint64_t start = qp.sends.posted;
   int error = 0;
@@ -67,6 +68,7 @@ int bind_mw(ibv_qp* handle, ibv_mw* mw, ibv_mw_bind* bind) {
   wr.opcode = IBV_WR_BIND_MW;
   wr.send_flags = bind->send_flags;
   wr.bind_mw = {mw, ibv_inc_rkey(mw->rkey), bind->bind_info};
+  const std::lock_guard batch{qp.slot->batch};
   const std::lock_guard send{qp.slot->send};
   if (int error = enqueue(qp, wr)) return error;
   mw->rkey = wr.bind_mw.rkey;  // Before anybody can see the completion.

@@ -150,7 +150,7 @@ struct queue_pair {
   std::atomic<std::uint64_t> delay_ns{0};
   std::atomic<int> next_status{-1};  ///< ibv_wc_status, or -1
 
-  // ibv_wr_*: between wr_start and wr_complete, under slot->send.
+  // ibv_wr_*: between wr_start and wr_complete, under slot->batch.
   std::uint64_t send_ops = 0;  ///< IBV_QP_EX_WITH_*; 0: not made for ibv_wr_*
   std::uint64_t batch_start = 0;
   bool in_batch = false;  ///< the newest request may be half built: nothing is executed or flushed

@@ -2,9 +2,10 @@
 #include "qp/send_builder.hpp"
 
 #include <cerrno>
+#include <mutex>
 
-// The functions behind ibv_wr_*: ibv_wr_start(3). The lock of the send queue is held from wr_start
-// to wr_complete or wr_abort; the first error of a batch takes all of it back.
+// The functions behind ibv_wr_*: ibv_wr_start(3). Others who post wait from wr_start to wr_complete
+// or wr_abort; the first error of a batch takes all of it back.
 
 namespace softverbs {
 namespace {
@@ -15,7 +16,15 @@ void fail(queue_pair& qp, int error) noexcept {
   if (qp.batch_error == 0) qp.batch_error = error;
 }
 
-/// Opens a request; null when the batch has failed.
+/// Held by each step of a batch: a poller may take answers to earlier requests in between. Not when
+/// the batch has failed, as it has in a forked child, whose locks nobody may have left open.
+std::unique_lock<std::mutex> lock(queue_pair& qp) noexcept {
+  std::unique_lock send{qp.slot->send, std::defer_lock};
+  if (qp.batch_error == 0) send.lock();
+  return send;
+}
+
+/// Opens a request; null when the batch has failed. Under `send`.
 send_request* begin(ibv_qp_ex* handle, ibv_wr_opcode opcode, std::uint64_t operation) noexcept {
   queue_pair& qp = of(handle);
   if (qp.batch_error == 0 && (qp.send_ops & operation) == 0) qp.batch_error = EINVAL;
@@ -27,6 +36,7 @@ send_request* begin(ibv_qp_ex* handle, ibv_wr_opcode opcode, std::uint64_t opera
 
 void begin_remote(ibv_qp_ex* handle, ibv_wr_opcode opcode, std::uint64_t operation,
                   std::uint32_t rkey, std::uint64_t address, std::uint32_t immediate) noexcept {
+  const auto send = lock(of(handle));
   send_request* request = begin(handle, opcode, operation);
   if (request == nullptr) return;
   request->remote_address = address;
@@ -37,6 +47,7 @@ void begin_remote(ibv_qp_ex* handle, ibv_wr_opcode opcode, std::uint64_t operati
 void begin_atomic(ibv_qp_ex* handle, ibv_wr_opcode opcode, std::uint64_t operation,
                   std::uint32_t rkey, std::uint64_t address, std::uint64_t compare_add,
                   std::uint64_t swap) noexcept {
+  const auto send = lock(of(handle));
   send_request* request = begin(handle, opcode, operation);
   if (request == nullptr) return;
   request->remote_address = address;
@@ -47,6 +58,7 @@ void begin_atomic(ibv_qp_ex* handle, ibv_wr_opcode opcode, std::uint64_t operati
 
 void begin_send(ibv_qp_ex* handle, ibv_wr_opcode opcode, std::uint64_t operation,
                 std::uint32_t immediate) noexcept {
+  const auto send = lock(of(handle));
   if (send_request* request = begin(handle, opcode, operation)) request->immediate = immediate;
 }
 
@@ -70,6 +82,7 @@ void atomic_fetch_add(ibv_qp_ex* handle, std::uint32_t rkey, std::uint64_t addre
 
 void bind(ibv_qp_ex* handle, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info* info) {
   queue_pair& qp = of(handle);
+  const auto send = lock(qp);
   if (int error = check_bind(qp, mw, IBV_MW_TYPE_2, *info)) return fail(qp, error);
   send_request* request = begin(handle, IBV_WR_BIND_MW, IBV_QP_EX_WITH_BIND_MW);
   if (request != nullptr) request->bind = {mw, rkey, *info};
@@ -114,11 +127,13 @@ void set_xrc_srqn(ibv_qp_ex* handle, std::uint32_t) { fail(of(handle), EOPNOTSUP
 
 void set_ud_addr(ibv_qp_ex* handle, ibv_ah* ah, std::uint32_t qpn, std::uint32_t qkey) {
   queue_pair& qp = of(handle);
+  const auto send = lock(qp);
   if (has_request(qp)) fail(qp, set_datagram(qp, ah, qpn, qkey));
 }
 
 void set_inline_data_list(ibv_qp_ex* handle, std::size_t count, const ibv_data_buf* buffers) {
   queue_pair& qp = of(handle);
+  const auto send = lock(qp);
   if (!has_request(qp)) return;
   qp.batch_error = begin_inline(qp);
   for (std::size_t i = 0; i < count && qp.batch_error == 0; ++i)
@@ -132,6 +147,7 @@ void set_inline_data(ibv_qp_ex* handle, void* address, std::size_t length) {
 
 void set_sge_list(ibv_qp_ex* handle, std::size_t count, const ibv_sge* list) {
   queue_pair& qp = of(handle);
+  const auto send = lock(qp);
   if (has_request(qp)) fail(qp, set_gather_list(qp, {list, count}));
 }
 
@@ -143,21 +159,27 @@ void set_sge(ibv_qp_ex* handle, std::uint32_t lkey, std::uint64_t address, std::
 /// In a forked child the lock may be held by a thread that does not exist there.
 void start(ibv_qp_ex* handle) {
   queue_pair& qp = of(handle);
-  const bool abandoned = qp.home->abandoned();
-  if (!abandoned) qp.slot->send.lock();
+  if (qp.home->abandoned()) {
+    qp.batch_error = EIO;
+    return;
+  }
+  qp.slot->batch.lock();
+  const std::lock_guard send{qp.slot->send};
   qp.batch_start = qp.sends.posted;
-  qp.batch_error = abandoned ? EIO : 0;
+  qp.batch_error = 0;
   qp.in_batch = true;
 }
 
 int finish(ibv_qp_ex* handle, bool commit) noexcept {
   queue_pair& qp = of(handle);
   if (qp.home->abandoned()) return EIO;
+  std::unique_lock send{qp.slot->send};
   const int error = qp.batch_error;
   if (error != 0 || !commit) qp.sends.posted = qp.batch_start;
   qp.in_batch = false;
   execute(qp);  // Also what had to wait for the batch to end.
-  qp.slot->send.unlock();
+  send.unlock();
+  qp.slot->batch.unlock();
   return error;
 }
 

@@ -1,8 +1,11 @@
 #include "control_fixture.hpp"
 
+#include <barrier>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <string_view>
+#include <thread>
 
 using namespace softverbs;
 
@@ -145,6 +148,12 @@ TEST_CASE("an aborted batch leaves nothing, an empty one does nothing", "[qp]") 
   CHECK(b.queued() == 0);
   CHECK(inside(b.qp).slot->send.try_lock());
   inside(b.qp).slot->send.unlock();
+  bool free = false;
+  std::thread{[&] {
+    free = inside(b.qp).slot->batch.try_lock();
+    if (free) inside(b.qp).slot->batch.unlock();
+  }}.join();
+  CHECK(free);
 }
 
 TEST_CASE("a thread may poll in the middle of its batch", "[qp]") {
@@ -158,6 +167,28 @@ TEST_CASE("a thread may poll in the middle of its batch", "[qp]") {
   CHECK(ibv_wr_complete(b.ex) == 0);
   CHECK(b.queued() == 1);
   CHECK(b.at(0).length == 12);
+}
+
+TEST_CASE("threads that poll in the middle of their batches do not wait for each other", "[qp]") {
+  const device dev;
+  const batch_of one{dev};
+  const batch_of other{dev};
+  std::barrier both{2};
+  const auto build = [&both](const batch_of& mine, const batch_of& theirs) {
+    ibv_wr_start(mine.ex);
+    both.arrive_and_wait();
+    for (int n = 0; n < 1000; ++n) {
+      inside(theirs.qp).home->kick(theirs.qp->qp_num);
+      inside(theirs.qp).home->progress();
+    }
+    both.arrive_and_wait();
+    ibv_wr_abort(mine.ex);
+  };
+  std::thread second{build, std::cref(other), std::cref(one)};
+  build(one, other);
+  second.join();
+  CHECK(one.queued() == 0);
+  CHECK(other.queued() == 0);
 }
 
 TEST_CASE("a batch does only what the queue pair was created for", "[qp]") {
