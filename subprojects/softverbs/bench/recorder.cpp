@@ -94,6 +94,7 @@ recorder::medians recorder::compare(const std::string& which, const scale& as,
                                     const std::vector<side>& others, const work& ours) {
   const instruction_counter counter;
   std::vector<series> all;
+  all.reserve(others.size() + 1);
   for (const side& other : others) all.emplace_back(other.does);
   all.emplace_back(ours);
   for (int i = 0; i < rounds; ++i) {

@@ -78,7 +78,7 @@ bool link::relieve(index_set& waiters) noexcept {
 // ---- receiving
 
 bool link::has_work() noexcept {
-  if (in_.has_frames()) return true;
+  if (in_.has_frames() || turn_ended_.load(std::memory_order_relaxed)) return true;
   if (answers_stalled_.load(std::memory_order_relaxed) && out_.roomy()) return true;
   if (!is_tcp() || !up()) return false;
   if (unread_.load()) return true;
@@ -137,6 +137,8 @@ void link::take_answers(node& home) noexcept {
   const std::lock_guard rx{rx_};
   if (!up()) return;
   if (is_tcp()) fill_from_socket();
+  // Also what has come since the look of a batch that left some.
+  if (in_.look() == ring_answer::broken) return fail();
   drain(home, ring_bytes / frame_align);
 }
 
@@ -148,7 +150,12 @@ bool link::answer(node& home) noexcept {
     const std::uint32_t index = due_.next_around(due_cursor_);
     due_.erase(index);
     const std::uint32_t qpn = std::uint32_t{own_slot_} * indices_max + index;
+    const std::uint64_t before = out_.published();
     if (!send_answers(home, *this, qpn)) {
+      // Then its turn ended, it may be: there is room, and nobody is asked to tell of more.
+      const bool some = out_.published() != before;
+      turn_ended_.store(some);
+      did = did || some;
       due_.insert(index);
       due_cursor_ = index;
       answers_stalled_.store(true);
@@ -158,6 +165,7 @@ bool link::answer(node& home) noexcept {
     did = true;
   }
   if (answers_stalled_.load(std::memory_order_relaxed)) answers_stalled_.store(false);
+  if (turn_ended_.load(std::memory_order_relaxed)) turn_ended_.store(false);
   return did;
 }
 
@@ -174,9 +182,7 @@ void link::fill_from_socket() noexcept {
     const ssize_t bytes = ::recv(socket_.get(), room.data(), room.size(), MSG_DONTWAIT);
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (bytes <= 0)
-      ended_ = true;
-    else if (!from_socket_.produced(static_cast<std::size_t>(bytes)))
+    if (bytes <= 0 || !from_socket_.produced(static_cast<std::size_t>(bytes)))
       ended_ = true;
     else if (static_cast<std::size_t>(bytes) < room.size())
       return;
@@ -233,7 +239,7 @@ void link::fail() noexcept {
     ::shutdown(socket_.get(), SHUT_RDWR);  // The engine hears it and buries the link.
 }
 
-bool link::start(setup&& how) noexcept {
+bool link::start(setup& how) noexcept {
   const std::unique_lock rx{rx_, std::try_to_lock};  // A late poller may be looking in.
   if (!rx.owns_lock()) return false;
   const std::lock_guard tx{tx_};
@@ -282,6 +288,7 @@ void link::stop(std::mutex& directory, index_set& waiters) noexcept {
   waiters_.clear();
   due_.clear();
   answers_stalled_.store(false);
+  turn_ended_.store(false);
   stalled_.store(false);
 }
 

@@ -76,7 +76,7 @@ class link {
   explicit link(const std::atomic<bool>& polled) noexcept : polled_{polled} {}
 
   /// Makes a free link the way to a peer. False: busy, or no memory; the link stays free.
-  [[nodiscard]] bool start(setup&& how) noexcept;
+  [[nodiscard]] bool start(setup& how) noexcept;
   /// Puts these bytes (a hello, frame_align long) ahead of all frames. TCP, right after start().
   void send_first(const void* line) noexcept;
   /// The end of a link: `waiters` are the QPs to kick. Takes both locks; holds `directory` while
@@ -138,6 +138,7 @@ class link {
   std::atomic<bool> unread_{false};           ///< TCP: the socket may have bytes
   std::atomic<std::uint32_t> looks_{0};       ///< TCP: of pollers
   std::atomic<bool> answers_stalled_{false};  ///< `due_` waits for room
+  std::atomic<bool> turn_ended_{false};       ///< `due_` waits for its next turn, not for room
   std::uint32_t due_cursor_ = 0;
   index_set due_;  ///< QPs with answers to send
 

@@ -3,6 +3,7 @@
 #include "node/upcalls.hpp"
 
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstring>
@@ -65,7 +66,7 @@ bool node::knock(const node_address& to, link::setup& how) noexcept {
 }
 
 /// Under `directory_`.
-link* node::start_link(link::setup&& how) noexcept {
+link* node::start_link(link::setup how) noexcept {
   const std::uint32_t count = live_count_.load(std::memory_order_relaxed);
   const std::uint32_t events =
       how.memory ? std::uint32_t{EPOLLIN | EPOLLRDHUP} : EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
@@ -77,7 +78,7 @@ link* node::start_link(link::setup&& how) noexcept {
     // First its events, which wait for `directory_`: a link must not live without them.
     if (!watch(epoll_.get(), how.socket.get(), events, {source::link, n, one->generation() + 1}))
       return nullptr;
-    if (!one->start(std::move(how))) continue;
+    if (!one->start(how)) continue;
     if (one->is_tcp() && one->opened()) {
       hello words;
       words.slot = slot_;
@@ -100,6 +101,20 @@ void node::pair_up(link& one, std::uint32_t count) noexcept {
   }
 }
 
+/// A peer has one link to us: a new one means that it gave up the old one, or would take them all.
+/// Its end is heard by the engine, which still takes what it sent. Under `directory_`.
+bool node::has_room_for(const node_address& peer) noexcept {
+  std::uint32_t of_host = 0;
+  const std::uint32_t count = live_count_.load(std::memory_order_relaxed);
+  for (std::uint32_t n = 0; n < count; ++n) {
+    const link& one = *live_[n].load(std::memory_order_relaxed);
+    if (one.opened() || std::memcmp(&one.peer().host, &peer.host, sizeof peer.host) != 0) continue;
+    ++of_host;
+    if (one.peer() == peer) ::shutdown(one.socket(), SHUT_RDWR);
+  }
+  return of_host < links_per_host_max;
+}
+
 /// Under `directory_`.
 void node::admit(visitor&& guest) noexcept {
   const bool by_tcp = !guest.memory;
@@ -109,6 +124,7 @@ void node::admit(visitor&& guest) noexcept {
     guest.from.host = this_host;
   }
   if (!by_tcp && guest.from.slot == slot_) return;
+  if (!has_room_for(guest.from)) return;
   start_link({guest.from, std::move(guest.socket), std::move(guest.memory), false, slot_});
 }
 

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <memory>
 #include <set>
+#include <vector>
 
 using namespace softverbs;
 using namespace std::chrono_literals;
@@ -42,6 +43,21 @@ TEST_CASE("a node is one per process, and works again after its last release", "
   }
 }
 
+TEST_CASE("kicks that nobody runs any more do not shift those of the next start", "[node]") {
+  test::upcalls().reset();
+  for (std::uint32_t round = 0; round < 3; ++round) {
+    node& home = node::acquire();
+    std::vector<std::uint32_t> numbers;
+    while (const std::uint32_t qpn = home.allocate_qpn()) numbers.push_back(qpn);
+    for (const std::uint32_t qpn : numbers) home.kick(qpn);
+    for (const std::uint32_t qpn : numbers) home.free_qpn(qpn);
+    if (round < 2) node::release(home);  // While most still wait.
+    if (round < 2) continue;
+    CHECK(test::upcalls().wait([&] { return test::upcalls().runs[numbers.back()] != 0; }));
+    node::release(home);
+  }
+}
+
 TEST_CASE("QP numbers are distinct, carry the slot, and run out", "[node]") {
   node_user user;
   std::set<std::uint32_t> numbers;
@@ -53,10 +69,21 @@ TEST_CASE("QP numbers are distinct, carry the slot, and run out", "[node]") {
   }
   CHECK(numbers.size() == indices_max - 2);
   CHECK(user.home.find(*numbers.begin() ^ (1u << 23)) == nullptr);
+  CHECK(user.home.find_or_make(*numbers.begin() ^ (1u << 23)) == nullptr);
   for (const std::uint32_t qpn : numbers) user.home.free_qpn(qpn);
   const std::uint32_t again = user.home.allocate_qpn();
   CHECK(numbers.count(again) == 1);
   user.home.free_qpn(again);
+}
+
+TEST_CASE("a number that was never given out has a place for what it owes", "[node]") {
+  node_user user;
+  const std::uint32_t first = std::uint32_t{user.home.slot()} << index_bits;
+  for (std::uint32_t index = 0; index < indices_max; index += 97) {
+    qp_slot* slot = user.home.find_or_make(first | index);
+    REQUIRE(slot != nullptr);
+    REQUIRE(user.home.find(first | index) == slot);
+  }
 }
 
 TEST_CASE("the engine runs what is kicked or due while nobody polls", "[node]") {
