@@ -51,7 +51,9 @@ class stage {
 
   void run(script& in) noexcept {
     if (!peer_.in.open()) peer_.come();
-    by_thread_ = in.byte() % threads_every == 1;
+    const std::uint8_t mood = in.byte();
+    by_thread_ = mood % threads_every == 1;
+    gentle_ = mood % rough_every != 0;
     for (int n = 0; n < acts_max && !in.done(); ++n) perform(in);
     drive();
     victim_.recover();
@@ -59,6 +61,8 @@ class stage {
 
  private:
   static constexpr unsigned threads_every = 64;  ///< executions without the disturbing thread
+  /// The others keep a link alive as far as the peer can: a new one costs hundreds of executions.
+  static constexpr unsigned rough_every = 16;
   static constexpr std::uint32_t message_bytes_usual = 2048;
 
   void perform(script& in) noexcept {
@@ -180,7 +184,7 @@ class stage {
   }
 
   /// A few bytes of the header become others; most often none.
-  static void lie(script& in, frame_header& header) noexcept {
+  void lie(script& in, frame_header& header) const noexcept {
     constexpr unsigned lies_max = 3;
     const unsigned lies = in.byte();
     if (lies > lies_max) return;
@@ -188,7 +192,9 @@ class stage {
     std::memcpy(bytes.data(), &header, sizeof header);
     for (unsigned n = 0; n < lies; ++n) {
       const std::size_t at = in.byte() % bytes.size();
-      bytes[at] = static_cast<std::uint8_t>(bytes[at] ^ in.byte());
+      const std::uint8_t flip = in.byte();
+      if (gentle_ && at <= offsetof(frame_header, kind)) continue;
+      bytes[at] = static_cast<std::uint8_t>(bytes[at] ^ flip);
     }
     std::memcpy(&header, bytes.data(), sizeof header);
   }
@@ -221,18 +227,18 @@ class stage {
   void move_tail(script& in, hostile_link& way) noexcept {
     const std::uint8_t how = in.byte();
     const auto by = in.take<std::uint64_t>();
-    if (!way.open()) return;
+    if (!way.open() || gentle_) return;
     if (how % 32 == 31)
       way.publish(by);
     else if (how % 4 == 3)  // Old bytes of the ring become frames.
       way.publish(way.tail() + by % 64 * frame_align);
   }
 
-  static void move_head(script& in, hostile_link& way) noexcept {
+  void move_head(script& in, hostile_link& way) const noexcept {
     const std::uint8_t how = in.byte();
     const auto by = in.take<std::uint64_t>();
     if (!way.open()) return;
-    if (how % 32 == 31)
+    if (how % 32 == 31 && !gentle_)
       way.in().head.store(by);
     else if (how % 4 == 3)
       way.in().head.store(way.in().tail.load() - by % (ring_bytes / frame_align) * frame_align);
@@ -304,6 +310,7 @@ class stage {
   peer peer_;
   disturber disturber_;
   bool by_thread_ = false;
+  bool gentle_ = false;
 };
 
 }  // namespace

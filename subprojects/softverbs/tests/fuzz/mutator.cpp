@@ -12,7 +12,7 @@ std::size_t LLVMFuzzerCustomMutator(std::uint8_t* bytes, std::size_t size, std::
 
 std::size_t LLVMFuzzerCustomMutator(std::uint8_t* bytes, std::size_t size, std::size_t size_max,
                                     unsigned seed) {
-  constexpr unsigned fresh_every = 16;
+  constexpr unsigned fresh_every = 64;
   constexpr std::size_t fresh_bytes_max = 256;
   if (size > 1 && seed % fresh_every != 0) return LLVMFuzzerMutate(bytes, size, size_max);
   std::minstd_rand random{seed};
