@@ -8,6 +8,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <mutex>
 
 namespace softverbs::fuzz {
 
@@ -117,12 +118,19 @@ void victim::connect_one(std::size_t index) noexcept {
   ibv_qp* qp = qps_[index];
   const bool datagram = qp->qp_type == IBV_QPT_UD;
   const bool reliable = qp->qp_type == IBV_QPT_RC;
+  std::size_t held = slots_each;
+  if (index == rc_shared) {  // A reset forgets the receive of a message in progress.
+    const std::lock_guard lock{at(index).slot->receive};
+    const responder_state& state = at(index).responder;
+    held = state.has_request ? state.request.wr_id % slots_each : slots_each;
+  }
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_RESET;
   must(verb::modify_qp(qp, &attr, IBV_QP_STATE) == 0, "RESET");
   // What completed before the reset is still in the queue; what did not, is forgotten.
   while (poll()) continue;
   if (index != rc_shared) posted_[index].fill(false);
+  if (held != slots_each) posted_[index][held] = false;
   attr.qp_state = IBV_QPS_INIT;
   attr.port_num = 1;
   attr.qkey = qkey;
