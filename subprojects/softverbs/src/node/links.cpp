@@ -154,6 +154,10 @@ void node::bury(link& one) noexcept {
     numbers_free = free_indices_;
   }
   for (std::uint32_t index = 2; index < indices_max; ++index) {
+    if (chunks_[index / chunk_slots].load(std::memory_order_acquire) == nullptr) {
+      index |= chunk_slots - 1;  // Not one of these was ever in use.
+      continue;
+    }
     if (numbers_free.contains(index)) continue;
     const std::uint32_t qpn = std::uint32_t{slot_} << index_bits | index;
     if (one.opened()) on_link_down(*this, one, one.generation(), qpn);
