@@ -108,6 +108,7 @@ void node::stop() noexcept {
     for (; kicked_count_.load() != 0; kicked_count_.fetch_sub(1))
       find(std::uint32_t{slot_} << index_bits | kicked_[kicked_first_++ % indices_max])->kicked =
           false;
+    kicked_first_ = 0;
     deadlines_ = deadline_heap{};
     next_deadline_.store(clock::time_point::max().time_since_epoch().count());
   }

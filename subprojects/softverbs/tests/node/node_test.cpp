@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <memory>
 #include <set>
+#include <vector>
 
 using namespace softverbs;
 using namespace std::chrono_literals;
@@ -39,6 +40,21 @@ TEST_CASE("a node is one per process, and works again after its last release", "
     first.free_qpn(qpn);
     node::release(first);
     test::upcalls().reset();
+  }
+}
+
+TEST_CASE("kicks that nobody runs any more do not shift those of the next start", "[node]") {
+  test::upcalls().reset();
+  for (std::uint32_t round = 0; round < 3; ++round) {
+    node& home = node::acquire();
+    std::vector<std::uint32_t> numbers;
+    while (const std::uint32_t qpn = home.allocate_qpn()) numbers.push_back(qpn);
+    for (const std::uint32_t qpn : numbers) home.kick(qpn);
+    for (const std::uint32_t qpn : numbers) home.free_qpn(qpn);
+    if (round < 2) node::release(home);  // While most still wait.
+    if (round < 2) continue;
+    CHECK(test::upcalls().wait([&] { return test::upcalls().runs[numbers.back()] != 0; }));
+    node::release(home);
   }
 }
 
