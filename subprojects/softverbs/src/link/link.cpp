@@ -137,6 +137,8 @@ void link::take_answers(node& home) noexcept {
   const std::lock_guard rx{rx_};
   if (!up()) return;
   if (is_tcp()) fill_from_socket();
+  // Also what has come since the look of a batch that left some.
+  if (in_.look() == ring_answer::broken) return fail();
   drain(home, ring_bytes / frame_align);
 }
 
