@@ -98,12 +98,7 @@ std::uint32_t node::allocate_qpn() {
   const std::lock_guard lock{numbers_};
   const std::uint32_t index = free_indices_.next_around(next_index_);
   if (index == index_set::none) return 0;
-  std::atomic<qp_slot*>& chunk = chunks_[index / chunk_slots];
-  if (chunk.load(std::memory_order_relaxed) == nullptr) {
-    auto* slots = new (std::nothrow) qp_slot[chunk_slots];
-    if (slots == nullptr) return 0;
-    chunk.store(slots, std::memory_order_release);
-  }
+  if (!make_chunk(index)) return 0;
   free_indices_.erase(index);
   next_index_ = index + 1;  // A number rests as long as possible before it is used again.
   return std::uint32_t{slot_} << index_bits | index;
@@ -120,6 +115,21 @@ qp_slot* node::find(std::uint32_t qpn) noexcept {
   const std::uint32_t index = qpn & index_mask;
   qp_slot* chunk = chunks_[index / chunk_slots].load(std::memory_order_acquire);
   return chunk == nullptr ? nullptr : chunk + index % chunk_slots;
+}
+
+qp_slot* node::find_or_make(std::uint32_t qpn) noexcept {
+  qp_slot* found = find(qpn);
+  if (found != nullptr || qpn >> index_bits != slot_) return found;
+  const std::lock_guard lock{numbers_};
+  return make_chunk(qpn & index_mask) ? find(qpn) : nullptr;
+}
+
+/// Under `numbers_`.
+bool node::make_chunk(std::uint32_t index) noexcept {
+  std::atomic<qp_slot*>& chunk = chunks_[index / chunk_slots];
+  if (chunk.load(std::memory_order_relaxed) == nullptr)
+    chunk.store(new (std::nothrow) qp_slot[chunk_slots], std::memory_order_release);
+  return chunk.load(std::memory_order_relaxed) != nullptr;
 }
 
 // ---- progress

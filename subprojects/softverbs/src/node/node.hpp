@@ -90,6 +90,8 @@ class node {
   void free_qpn(std::uint32_t qpn) noexcept;
   /// Null when the number is not of this node.
   [[nodiscard]] qp_slot* find(std::uint32_t qpn) noexcept;
+  /// The same, also of a number that was never given out: null for lack of memory, too.
+  [[nodiscard]] qp_slot* find_or_make(std::uint32_t qpn) noexcept;
 
   // ---- progress
   /// Have `run(qpn)` called soon, by a poller or the engine. Callable under any lock but the
@@ -118,6 +120,8 @@ class node {
   node();
   void start();  ///< throws std::system_error
   void stop() noexcept;
+
+  [[nodiscard]] bool make_chunk(std::uint32_t index) noexcept;
 
   static void before_fork() noexcept;
   static void after_fork() noexcept;

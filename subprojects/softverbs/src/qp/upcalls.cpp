@@ -29,7 +29,8 @@ void run(node& home, std::uint32_t qpn) noexcept {
 
 void on_request(node& home, link& from, const frame_header& header,
                 const std::byte* payload) noexcept {
-  qp_slot* slot = home.find(header.destination_qpn);
+  // A number that never was given out has a place, too: the NAK may have to wait there.
+  qp_slot* slot = home.find_or_make(header.destination_qpn);
   if (slot == nullptr) return;
   std::lock_guard lock{slot->receive};
   queue_pair* qp = slot->qp;
