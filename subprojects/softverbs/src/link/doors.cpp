@@ -112,6 +112,11 @@ std::optional<visitor> doors::on_visitor(unsigned index) noexcept {
 }
 
 std::optional<visitor> doors::hear_local(pending& from) noexcept {
+  char first = 0;
+  // An event of the visitor who had this place before.
+  if (::recv(from.socket.get(), &first, sizeof first, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+      (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+    return std::nullopt;
   visitor guest;
   guest.socket = std::move(from.socket);  // A packet comes whole: this is the one chance.
   if (!receive_hello(guest.socket.get(), from.words, guest.memory)) return std::nullopt;

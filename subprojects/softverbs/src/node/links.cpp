@@ -3,6 +3,7 @@
 #include "node/upcalls.hpp"
 
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstring>
@@ -100,6 +101,20 @@ void node::pair_up(link& one, std::uint32_t count) noexcept {
   }
 }
 
+/// A peer has one link to us: a new one means that it gave up the old one, or would take them all.
+/// Its end is heard by the engine, which still takes what it sent. Under `directory_`.
+bool node::has_room_for(const node_address& peer) noexcept {
+  std::uint32_t of_host = 0;
+  const std::uint32_t count = live_count_.load(std::memory_order_relaxed);
+  for (std::uint32_t n = 0; n < count; ++n) {
+    const link& one = *live_[n].load(std::memory_order_relaxed);
+    if (one.opened() || std::memcmp(&one.peer().host, &peer.host, sizeof peer.host) != 0) continue;
+    ++of_host;
+    if (one.peer() == peer) ::shutdown(one.socket(), SHUT_RDWR);
+  }
+  return of_host < links_per_host_max;
+}
+
 /// Under `directory_`.
 void node::admit(visitor&& guest) noexcept {
   const bool by_tcp = !guest.memory;
@@ -109,6 +124,7 @@ void node::admit(visitor&& guest) noexcept {
     guest.from.host = this_host;
   }
   if (!by_tcp && guest.from.slot == slot_) return;
+  if (!has_room_for(guest.from)) return;
   start_link({guest.from, std::move(guest.socket), std::move(guest.memory), false, slot_});
 }
 

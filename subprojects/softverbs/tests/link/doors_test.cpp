@@ -219,6 +219,21 @@ TEST_CASE("a local peer that writes nonsense loses its link, and only that", "[l
   host.check_open();
 }
 
+TEST_CASE("a peer has one link to us: its newest", "[link]") {
+  host host;
+  stranger peer{host.home.slot()};
+  peer.come();
+  peer.put(frame_kind::send, 1);
+  REQUIRE(upcalls().wait([] { return upcalls().requests.size() == 1; }));
+  const unique_fd old = std::move(peer.socket);
+  const unique_fd file{ring_memory::create_file()};
+  const unique_fd newer = connect_local(host.home.slot());
+  const hello honest = peer.words();
+  say(newer, &honest, sizeof honest, {file.get()});
+  CHECK(hears_the_end(old));
+  host.check_open();
+}
+
 TEST_CASE("a head that makes no sense closes the link that is written to", "[link]") {
   host host;
   upcalls().locked([] { return upcalls().echo = true; });
@@ -269,7 +284,8 @@ TEST_CASE("the TCP door: slow, wrong and endless hellos hinder nobody", "[link]"
   write_all(honest, &header, 30);
   write_all(honest, reinterpret_cast<const char*>(&header) + 30, sizeof header - 30);
   CHECK(upcalls().wait([] { return upcalls().requests.size() == 1; }));
-  // The slow one is heard still, when it has said all.
+  // The slow one is heard still, when it has said all. It is another process.
+  words.slot = (host.home.slot() + 2u) % process_slots;
   write_all(slow, reinterpret_cast<const char*>(&words) + 10, sizeof words - 10);
   header.psn = 6;
   write_all(slow, &header, sizeof header);
