@@ -6,6 +6,8 @@
 
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <future>
 #include <memory>
@@ -50,7 +52,136 @@ ibv_port_attr port_of(ibv_context* ctx) {
   return attr;
 }
 
+/// A queue pair that writes into its own process: connected with itself.
+class writer {
+ public:
+  writer() {
+    REQUIRE(qp_ != nullptr);
+    REQUIRE(mr_ != nullptr);
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+    REQUIRE(ibv_modify_qp(qp_, &attr,
+                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) ==
+            0);
+    attr.qp_state = IBV_QPS_RTR;
+    attr.path_mtu = IBV_MTU_4096;
+    attr.dest_qp_num = qp_->qp_num;
+    attr.ah_attr.is_global = 1;
+    attr.ah_attr.port_num = 1;
+    REQUIRE(ibv_query_gid(device_, 1, 0, &attr.ah_attr.grh.dgid) == 0);
+    REQUIRE(ibv_modify_qp(qp_, &attr,
+                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                              IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) ==
+            0);
+    attr.qp_state = IBV_QPS_RTS;
+    attr.timeout = 1;  // 8 us
+    attr.retry_cnt = 1;
+    REQUIRE(ibv_modify_qp(qp_, &attr,
+                          IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                              IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+  }
+  ~writer() {
+    CHECK(ibv_destroy_qp(qp_) == 0);
+    CHECK(ibv_destroy_cq(cq) == 0);
+    CHECK(ibv_dereg_mr(mr_) == 0);
+    CHECK(ibv_dealloc_pd(pd_) == 0);
+  }
+  writer(const writer&) = delete;
+  writer& operator=(const writer&) = delete;
+
+  void post(std::uint64_t id) {
+    ibv_sge piece{reinterpret_cast<std::uintptr_t>(&words[0]), sizeof words[0], mr_->lkey};
+    ibv_send_wr wr{};
+    wr.wr_id = id;
+    wr.sg_list = &piece;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.rdma.remote_addr = reinterpret_cast<std::uintptr_t>(&words[1]);
+    wr.wr.rdma.rkey = mr_->rkey;
+    ibv_send_wr* bad = nullptr;
+    REQUIRE(ibv_post_send(qp_, &wr, &bad) == 0);
+  }
+  [[nodiscard]] bool poll(ibv_wc& wc) const { return ibv_poll_cq(cq, 1, &wc) == 1; }
+  [[nodiscard]] ibv_wc await() const {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds{60};
+    ibv_wc wc{};
+    while (!poll(wc)) REQUIRE(std::chrono::steady_clock::now() < end);
+    return wc;
+  }
+  [[nodiscard]] ibv_qp* qp() const { return qp_; }
+
+ private:
+  soft0 device_;
+  ibv_pd* pd_ = ibv_alloc_pd(device_);
+
+ public:
+  std::uint64_t words[2] = {4711, 0};
+  ibv_cq* cq = ibv_create_cq(device_, 16, nullptr, nullptr, 0);
+
+ private:
+  ibv_mr* mr_ =
+      ibv_reg_mr(pd_, words, sizeof words, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  ibv_qp_init_attr init_{nullptr, cq, cq, nullptr, {8, 8, 1, 1, 0}, IBV_QPT_RC, 0};
+  ibv_qp* qp_ = ibv_create_qp(pd_, &init_);
+};
+
 }  // namespace
+
+TEST_CASE("the link of a queue pair is cut, and whole again", "[abi]") {
+  writer w;
+  REQUIRE(softverbs_cut_link(w.qp(), 1) == 0);
+  SECTION("at once") {
+    REQUIRE(softverbs_cut_link(w.qp(), 0) == 0);
+    w.post(1);
+    CHECK(w.await().status == IBV_WC_SUCCESS);
+    CHECK(w.words[1] == 4711);
+  }
+  SECTION("too late for the retries") {
+    w.post(1);
+    w.post(2);
+    CHECK(w.await().status == IBV_WC_RETRY_EXC_ERR);
+    CHECK(w.await().status == IBV_WC_WR_FLUSH_ERR);
+    CHECK(w.words[1] == 0);
+  }
+}
+
+TEST_CASE("a delayed link keeps a request for that long", "[abi]") {
+  writer w;
+  constexpr std::chrono::milliseconds delay{20};
+  REQUIRE(softverbs_delay_link(w.qp(), std::chrono::nanoseconds{delay}.count()) == 0);
+  const auto start = std::chrono::steady_clock::now();
+  w.post(1);
+  CHECK(w.await().status == IBV_WC_SUCCESS);
+  CHECK(std::chrono::steady_clock::now() >= start + delay);
+}
+
+TEST_CASE("the next request completes as it was told, without effect", "[abi]") {
+  writer w;
+  CHECK(softverbs_complete_next_with(w.qp(), static_cast<ibv_wc_status>(99)) == EINVAL);
+  REQUIRE(softverbs_complete_next_with(w.qp(), IBV_WC_REM_OP_ERR) == 0);
+  w.post(1);
+  w.post(2);
+  CHECK(w.await().status == IBV_WC_REM_OP_ERR);
+  CHECK(w.await().status == IBV_WC_WR_FLUSH_ERR);
+  CHECK(w.words[1] == 0);
+}
+
+TEST_CASE("completions are kept back until they are released, in order", "[abi]") {
+  writer w;
+  REQUIRE(softverbs_withhold_completions(w.cq) == 0);
+  ibv_wc wc{};
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    w.post(id);
+    CHECK_FALSE(w.poll(wc));
+  }
+  CHECK(w.words[1] == 4711);  // The work itself was done.
+  REQUIRE(softverbs_release_completions(w.cq) == 0);
+  for (std::uint64_t id = 1; id <= 3; ++id) CHECK(w.await().wr_id == id);
+  CHECK_FALSE(w.poll(wc));
+}
 
 TEST_CASE("the n-th call fails with the error asked for, and only that call", "[abi]") {
   const soft0 device;
