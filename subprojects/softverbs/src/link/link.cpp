@@ -78,7 +78,7 @@ bool link::relieve(index_set& waiters) noexcept {
 // ---- receiving
 
 bool link::has_work() noexcept {
-  if (in_.has_frames()) return true;
+  if (in_.has_frames() || turn_ended_.load(std::memory_order_relaxed)) return true;
   if (answers_stalled_.load(std::memory_order_relaxed) && out_.roomy()) return true;
   if (!is_tcp() || !up()) return false;
   if (unread_.load()) return true;
@@ -150,7 +150,12 @@ bool link::answer(node& home) noexcept {
     const std::uint32_t index = due_.next_around(due_cursor_);
     due_.erase(index);
     const std::uint32_t qpn = std::uint32_t{own_slot_} * indices_max + index;
+    const std::uint64_t before = out_.published();
     if (!send_answers(home, *this, qpn)) {
+      // Then its turn ended, it may be: there is room, and nobody is asked to tell of more.
+      const bool some = out_.published() != before;
+      turn_ended_.store(some);
+      did = did || some;
       due_.insert(index);
       due_cursor_ = index;
       answers_stalled_.store(true);
@@ -160,6 +165,7 @@ bool link::answer(node& home) noexcept {
     did = true;
   }
   if (answers_stalled_.load(std::memory_order_relaxed)) answers_stalled_.store(false);
+  if (turn_ended_.load(std::memory_order_relaxed)) turn_ended_.store(false);
   return did;
 }
 
@@ -284,6 +290,7 @@ void link::stop(std::mutex& directory, index_set& waiters) noexcept {
   waiters_.clear();
   due_.clear();
   answers_stalled_.store(false);
+  turn_ended_.store(false);
   stalled_.store(false);
 }
 

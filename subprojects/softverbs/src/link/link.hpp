@@ -138,6 +138,7 @@ class link {
   std::atomic<bool> unread_{false};           ///< TCP: the socket may have bytes
   std::atomic<std::uint32_t> looks_{0};       ///< TCP: of pollers
   std::atomic<bool> answers_stalled_{false};  ///< `due_` waits for room
+  std::atomic<bool> turn_ended_{false};       ///< `due_` waits for its next turn, not for room
   std::uint32_t due_cursor_ = 0;
   index_set due_;  ///< QPs with answers to send
 

@@ -24,8 +24,8 @@ void on_request(node&, link& from, const frame_header& header, const std::byte* 
 /// closed.
 bool on_answer(node&, link& from, const frame_header& header, const std::byte* payload) noexcept;
 
-/// Sends this QP's acks and answers as long as there is room. False: not all; ask again when there
-/// is room.
+/// Sends this QP's acks and answers as long as there is room, or its turn lasts. False: not all;
+/// ask again.
 bool send_answers(node&, link& to, std::uint32_t local_qpn) noexcept;
 
 /// A link that we opened died, or could not be opened: what this QP had in flight on it was not

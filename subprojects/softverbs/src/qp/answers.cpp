@@ -63,18 +63,24 @@ void answer_with_nak(responder_state& state, std::uint32_t psn, nak_code why) no
   state.answers_head = state.answers_tail;
 }
 
-enum class progress : std::uint8_t { done, no_room, failed };
+/// Segments that a QP answers with in one turn: a requester that takes them as fast as they come
+/// must not keep whoever serves it from all others.
+constexpr std::uint32_t segments_per_turn = 64;
 
-progress send_read_response(queue_pair& qp, link& to, pending_answer& answer) noexcept {
+enum class progress : std::uint8_t { done, later, failed };
+
+progress send_read_response(queue_pair& qp, link& to, pending_answer& answer,
+                            std::uint32_t& segments_left) noexcept {
   frame_header header =
       answer_header(frame_kind::read_response, number_of(qp), qp.attr.dest_qp_num, answer.psn);
   header.message_bytes = answer.bytes;
   do {
+    if (segments_left-- == 0) return progress::later;
     header.offset = answer.offset;
     header.payload_bytes =
         std::min(answer.bytes - answer.offset, static_cast<std::uint32_t>(segment_bytes_max));
     const link::frame_room room = to.reserve(header, nobody);
-    if (room.result == sent::full) return progress::no_room;
+    if (room.result == sent::full) return progress::later;
     if (room.result == sent::down) return progress::done;
     pinned pin;
     if (header.payload_bytes != 0 &&
@@ -95,12 +101,13 @@ progress send_atomic_response(queue_pair& qp, link& to, const pending_answer& an
       answer_header(frame_kind::atomic_response, number_of(qp), qp.attr.dest_qp_num, answer.psn);
   header.message_bytes = answer.bytes;
   header.operand[0] = answer.previous;
-  return send_bare(to, header) ? progress::done : progress::no_room;
+  return send_bare(to, header) ? progress::done : progress::later;
 }
 
-/// READs and atomics, in order. False: no room.
+/// READs and atomics, in order. False: not all, for now.
 bool send_data(queue_pair& qp, link& to) noexcept {
   responder_state& state = qp.responder;
+  std::uint32_t segments_left = segments_per_turn;
   while (state.answers_head != state.answers_tail) {
     pending_answer& answer = state.answers[state.answers_head % rd_atomic_max];
     // An error that no NAK tells of: hardware would be silent.
@@ -110,9 +117,9 @@ bool send_data(queue_pair& qp, link& to) noexcept {
       answer_with_nak(state, answer.psn, nak_code::dropped);
       return true;
     }
-    switch (answer.kind == frame_kind::read ? send_read_response(qp, to, answer)
+    switch (answer.kind == frame_kind::read ? send_read_response(qp, to, answer, segments_left)
                                             : send_atomic_response(qp, to, answer)) {
-      case progress::no_room: return false;
+      case progress::later: return false;
       case progress::done: ++state.answers_head; break;
       case progress::failed:
         answer_with_nak(state, answer.psn, nak_code::remote_access);

@@ -73,7 +73,8 @@ enum class ring_answer : std::uint8_t {
   broken,  ///< the other side's index or header makes no sense
 };
 
-/// The side that writes frames. Its methods are called under a lock, except roomy().
+/// The side that writes frames. Its methods are called under a lock, except roomy() and
+/// published().
 class ring_producer {
  public:
   void attach(ring_view view) noexcept;  ///< of a fresh ring: both indices are zero
@@ -81,6 +82,10 @@ class ring_producer {
   /// Room for `bytes` (of frame_bytes()) at `place`.
   [[nodiscard]] ring_answer reserve(std::size_t bytes, std::byte*& place) noexcept;
   void publish(std::size_t bytes) noexcept;
+  /// All bytes so far. Any thread.
+  [[nodiscard]] std::uint64_t published() const noexcept {
+    return tail_.load(std::memory_order_relaxed);
+  }
   /// The consumer sleeps and wants to be woken for what was published: true once for each wish.
   [[nodiscard]] bool take_doorbell_wish() noexcept;
 

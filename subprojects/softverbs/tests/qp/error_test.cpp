@@ -201,6 +201,7 @@ TEST_CASE("a peer that does not listen ends a request with RETRY_EXC", "[qp]") {
   SECTION("it is in the error state") { ends.b.to(IBV_QPS_ERR); }
   SECTION("it was reset") { ends.b.to(IBV_QPS_RESET); }
   SECTION("it is gone") { ends.b.destroy_qp(); }
+  SECTION("its number was never given out") { ends.a.inner().attr.dest_qp_num ^= 1u << 13; }
   SECTION("its link is cut") { ends.b.inner().disturbed = ends.b.inner().cut = true; }
   SECTION("our link is cut") { ends.a.inner().disturbed = ends.a.inner().cut = true; }
   SECTION("it expects another packet") { ends.b.inner().responder.psn ^= 1; }
