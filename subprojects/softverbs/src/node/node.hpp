@@ -122,7 +122,7 @@ class node {
   void start();  ///< throws std::system_error
   void stop() noexcept;
 
-  bool make_chunk(std::uint32_t index) noexcept;
+  [[nodiscard]] bool make_chunk(std::uint32_t index) noexcept;
 
   static void before_fork() noexcept;
   static void after_fork() noexcept;
