@@ -80,13 +80,13 @@ class in_flight {
     }
     return true;
   }
-  /// Whether a request with this PSN is in flight.
+  /// Whether this PSN is of what is in flight, the request at the head included when it was sent in
+  /// part.
   [[nodiscard]] bool has(std::uint32_t psn) const noexcept {
-    for (std::uint64_t i = ring_.completed; i != ring_.next; ++i)
-      if (ring_.at(i).psn == psn) return true;
-    // The one at the head may have been sent in part.
-    return ring_.next != ring_.posted && ring_.at(ring_.next).offset != 0 &&
-           ring_.at(ring_.next).psn == psn;
+    const bool partly = ring_.next != ring_.posted && ring_.at(ring_.next).offset != 0;
+    if (none() && !partly) return false;
+    const std::int32_t left = psn_distance(psn, qp_.requester.psn);
+    return psn_distance(oldest().psn, psn) >= 0 && (left > 0 || (partly && left == 0));
   }
 
  private:

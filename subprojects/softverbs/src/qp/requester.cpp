@@ -71,6 +71,14 @@ void stamp_delays(queue_pair& qp) noexcept {
   }
 }
 
+/// Half of all PSNs may be in flight: of more it could not be told which come first.
+bool psns_run_out(queue_pair& qp, const send_request& request) noexcept {
+  send_ring& ring = qp.sends;
+  if (ring.completed == ring.next) return false;
+  const std::uint32_t in_flight = (qp.requester.psn - ring.at(ring.completed).psn) & psn_mask;
+  return in_flight + packets_of(qp, request.length) > psn_mask / 2;
+}
+
 /// What stops a request that nothing was sent of yet: order, limits, and delays.
 bool must_wait(queue_pair& qp, const send_request& request) noexcept {
   const requester_state& state = qp.requester;
@@ -78,6 +86,7 @@ bool must_wait(queue_pair& qp, const send_request& request) noexcept {
   if (is_answered_with_data(request.opcode) && state.reads_in_flight != 0 &&
       state.reads_in_flight >= qp.attr.max_rd_atomic)
     return true;
+  if (psns_run_out(qp, request)) return true;
   return request.not_before != clock::time_point{} && wait_until(qp, request.not_before);
 }
 

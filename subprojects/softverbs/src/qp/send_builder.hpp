@@ -13,7 +13,6 @@
 
 namespace softverbs {
 
-inline constexpr std::uint32_t qpn_max = 0xffffff;
 inline constexpr std::uint32_t qkey_controlled = 0x80000000;
 
 /// Posting needs a way to the peer, or a state in which the request will be flushed.

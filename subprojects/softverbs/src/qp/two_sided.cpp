@@ -68,7 +68,7 @@ void complete_receive(queue_pair& qp, const frame_header& header, ibv_wc_status 
   wc.qp_num = number_of(qp);
   if (status == IBV_WC_SUCCESS) {
     wc.byte_len = header.message_bytes;
-    wc.src_qp = header.source_qpn;
+    wc.src_qp = header.source_qpn & qpn_max;
     if (header.transport == service::ud) {
       wc.byte_len += grh_bytes;
       wc.wc_flags |= IBV_WC_GRH;

@@ -64,5 +64,6 @@ static_assert(sizeof(frame_header) == 64);
 inline constexpr std::size_t frame_align = 64;
 inline constexpr std::size_t segment_bytes_max = 32 * 1024;
 inline constexpr std::uint32_t psn_mask = 0xffffff;
+inline constexpr std::uint32_t qpn_max = 0xffffff;
 
 }  // namespace softverbs
