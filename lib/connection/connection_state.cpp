@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <utility>
 
 namespace cordma::detail {
 namespace {
@@ -18,6 +20,11 @@ constexpr const char* library_text =
     "cordma " CORDMA_VERSION_TEXT(CORDMA_VERSION_MAJOR, CORDMA_VERSION_MINOR, CORDMA_VERSION_PATCH);
 /// 8 bits in ibv_qp_attr.
 constexpr std::uint32_t rd_atomic_limit = 255;
+
+/// Said by a peer that closes, before the end of its stream. An end without it is a death.
+constexpr std::byte goodbye{'.'};
+/// How often it is looked whether the acknowledgements that it owes have come.
+constexpr std::chrono::milliseconds late_ack_interval{1};
 
 verbs::gid_entry chosen_gid(const verbs::context& ctx, const verbs::port_info& port,
                             const connection_options& options, const socket_address& local) {
@@ -115,22 +122,46 @@ void connection_state::abort(errc code, const char* call) noexcept {
   if (stream_) stream_->shut_down_writing();
 }
 
-/// After the handshake nothing is said on the socket any more: what comes is the end of the stream,
-/// an error, or a peer that does not keep to it and could fill our kernel's memory.
+/// After the handshake a goodbye is all that is said on the socket: what comes else is the end of
+/// the stream, an error, or a peer that does not keep to it and could fill our kernel's memory.
 void connection_state::on_socket(fd_watch& watch) noexcept {
   connection_state& state = static_cast<socket_watch&>(watch).state;
-  std::byte unexpected;
-  const ssize_t n = ::recv(watch.fd(), &unexpected, sizeof unexpected, MSG_DONTWAIT);
+  std::byte said;
+  ssize_t n = ::recv(watch.fd(), &said, sizeof said, MSG_DONTWAIT);
+  if (n > 0 && said == goodbye && !std::exchange(state.peer_said_goodbye_, true)) {
+    n = ::recv(watch.fd(), &said, sizeof said, MSG_DONTWAIT);
+  }
   if (n > 0) return state.abort(errc::bad_handshake, "recv after the handshake");
   const bool is_idle = n < 0 && (errno == EAGAIN || errno == EINTR) && watch.is_watching();
   if (!is_idle) state.peer_hung_up();
 }
 
 /// What the peer sent before it closed has arrived: its side of the connection saw it acknowledged.
+/// What we sent it may have taken, and its acknowledgement be slower than the end of the stream:
+/// after a goodbye its queue pair lives until we have hung up, too.
 void connection_state::peer_hung_up() noexcept {
+  if (late_acks_until_) return;
   qp_.driver().reap_all();
-  abort(errc::disconnected, "hang_up");
   peer_gone_.set();
+  const bool owed = peer_said_goodbye_ && !is_manual() && !qp_.has_failed();
+  if (!owed || qp_.sends().is_idle()) return abort(errc::disconnected, "hang_up");
+  if (peer_hello_.allows_writes && (!beat_ || beat_->has_ended())) beat();
+  late_acks_until_ = home_.now() + options_.close_deadline;
+  await_late_acks();
+}
+
+void connection_state::await_late_acks() noexcept {
+  qp_.driver().reap_all();
+  if (qp_.sends().is_idle() || home_.now() >= *late_acks_until_) {
+    return abort(errc::disconnected, "hang_up");
+  }
+  home_.arm(*this, home_.now() + late_ack_interval);
+}
+
+/// Into a socket that nothing else was written to: there is room.
+void connection_state::say_goodbye() noexcept {
+  ::send(stream_->fd(), &goodbye, sizeof goodbye, MSG_DONTWAIT | MSG_NOSIGNAL);
+  stream_->shut_down_writing();
 }
 
 /// The queue pair broke, and the peer's may not know: the end of the stream tells it.
@@ -147,6 +178,7 @@ void connection_state::on_tick(timer& self) noexcept {
 
 void connection_state::tick() noexcept {
   if (qp_.has_failed()) return;
+  if (late_acks_until_) return await_late_acks();
   if (beat_ && !beat_->has_ended()) {
     // In manual mode it may have ended long ago: only the program's `poll` would tell.
     if (!is_manual() && ++missed_ >= options_.heartbeat.misses) {
@@ -173,7 +205,7 @@ task<> connection_state::close() {
     if (peer_hello_.allows_writes && !qp_.sends().is_idle()) beat();
     const auto idle = co_await as_result(with_timeout(qp_.sends_idle(), options_.close_deadline));
     if (idle.is_cancelled()) throw cancelled{};
-    stream_->shut_down_writing();
+    say_goodbye();
     const auto answer =
         co_await as_result(with_timeout(peer_gone_.wait(), options_.close_deadline));
     if (answer.is_cancelled()) throw cancelled{};

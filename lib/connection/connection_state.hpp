@@ -56,6 +56,8 @@ class connection_state : private timer {
   static std::coroutine_handle<> on_failure(waiter& watch) noexcept;
   static void on_tick(timer& self) noexcept;
   void peer_hung_up() noexcept;
+  void await_late_acks() noexcept;
+  void say_goodbye() noexcept;
   void tick() noexcept;
   void beat() noexcept;
   [[nodiscard]] bool is_manual() const noexcept { return mode_ == completion_mode::manual; }
@@ -79,6 +81,8 @@ class connection_state : private timer {
   std::optional<failure_watch> failure_watch_;
 
   std::optional<request_op<write_request<1>>> beat_;
+  bool peer_said_goodbye_ = false;
+  std::optional<time_point> late_acks_until_;
   unsigned missed_ = 0;
   std::uint32_t posted_before_ = 0;  // Requests, at the last tick.
 };

@@ -94,7 +94,8 @@ void try_all(const char* where, const ask& grant) {
   for (const ibv_wr_opcode opcode :
        {IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
     const auto expect = [&](const char* what, ibv_wc_status status, auto... allowed) {
-      if (((status == allowed) || ...)) return;
+      const bool fine = ((status == allowed) || ...);
+      if (fine) return;
       throw std::runtime_error{std::string{where} + ", opcode " + std::to_string(opcode) + ", " +
                                what + ": " + ibv_wc_status_str(status)};
     };
