@@ -70,7 +70,9 @@ link* node::start_link(link::setup how) noexcept {
   const std::uint32_t count = live_count_.load(std::memory_order_relaxed);
   const std::uint32_t events =
       how.memory ? std::uint32_t{EPOLLIN | EPOLLRDHUP} : EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-  for (std::uint16_t n = 0; n < links_max; ++n) {
+  // A place stays what it is, opened or accepted: so is the order of its locks.
+  const std::uint32_t first = how.opened ? 0 : links_each_max;
+  for (auto n = static_cast<std::uint16_t>(first); n < first + links_each_max; ++n) {
     if (!links_[n]) links_[n].reset(new (std::nothrow) link{polled_});
     link* one = links_[n].get();
     if (one == nullptr) return nullptr;

@@ -31,8 +31,9 @@ inline constexpr std::uint32_t index_bits = 14;  ///< QPs of a process
 inline constexpr std::uint32_t index_mask = (1u << index_bits) - 1;
 static_assert(process_slots == 1u << slot_bits && indices_max == 1u << index_bits);
 
-inline constexpr std::uint32_t key_slots = 1u << 17;      ///< MRs and windows of a process
-inline constexpr std::uint32_t links_max = 512;           ///< of a process, opened and accepted
+inline constexpr std::uint32_t key_slots = 1u << 17;  ///< MRs and windows of a process
+inline constexpr std::uint32_t links_each_max = 512;  ///< of a process, opened, and accepted
+inline constexpr std::uint32_t links_max = 2 * links_each_max;
 inline constexpr std::uint32_t links_per_host_max = 256;  ///< accepted, of one host
 /// After so many empty polls of a CQ without an arm, its poller does the engine's work.
 inline constexpr std::uint32_t busy_polls = 64;
