@@ -1,5 +1,8 @@
 #include "abi/dispatch.hpp"
 #include "object/soft_verbs.hpp"
+#include "queue/event_subject.hpp"
+
+#include <type_traits>
 
 // Completion events and asynchronous events.
 
@@ -44,24 +47,12 @@ int ibv_get_async_event(ibv_context* ctx, ibv_async_event* event) {
 }
 
 void ibv_ack_async_event(ibv_async_event* event) {
-  switch (event->event_type) {
-    case IBV_EVENT_CQ_ERR:
-      return acknowledge(*event->element.cq, &ibv_cq::async_events_completed, 1);
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-    case IBV_EVENT_COMM_EST:
-    case IBV_EVENT_SQ_DRAINED:
-    case IBV_EVENT_PATH_MIG:
-    case IBV_EVENT_PATH_MIG_ERR:
-    case IBV_EVENT_QP_LAST_WQE_REACHED:
-      return acknowledge(*event->element.qp, &ibv_qp::events_completed, 1);
-    case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_SRQ_LIMIT_REACHED:
-      return acknowledge(*event->element.srq, &ibv_srq::events_completed, 1);
-    case IBV_EVENT_WQ_FATAL: return acknowledge(*event->element.wq, &ibv_wq::events_completed, 1);
-    default: return;  // Of the port or the device: nobody waits.
-  }
+  visit_subject(*event, [](auto subject) {
+    if constexpr (std::is_same_v<decltype(subject), ibv_cq*>)
+      acknowledge(*subject, &ibv_cq::async_events_completed, 1);
+    else if constexpr (!std::is_null_pointer_v<decltype(subject)>)  // Else nobody waits.
+      acknowledge(*subject, &std::remove_pointer_t<decltype(subject)>::events_completed, 1);
+  });
 }
 
 }  // extern "C"

@@ -5,6 +5,7 @@
 #include "node/node.hpp"
 #include "qp/queue_pair.hpp"
 #include "queue/completion_queue.hpp"
+#include "queue/event_subject.hpp"
 
 #include <softverbs/softverbs.h>
 
@@ -122,19 +123,6 @@ std::string_view base_form(std::string_view verb) noexcept {
 /// Whether the event names an object of this context, or none.
 bool belongs(const ibv_async_event& event, const ibv_context* ctx) noexcept {
   switch (event.event_type) {
-    case IBV_EVENT_CQ_ERR: return event.element.cq != nullptr && event.element.cq->context == ctx;
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-    case IBV_EVENT_COMM_EST:
-    case IBV_EVENT_SQ_DRAINED:
-    case IBV_EVENT_PATH_MIG:
-    case IBV_EVENT_PATH_MIG_ERR:
-    case IBV_EVENT_QP_LAST_WQE_REACHED:
-      return event.element.qp != nullptr && event.element.qp->context == ctx;
-    case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_SRQ_LIMIT_REACHED:
-      return event.element.srq != nullptr && event.element.srq->context == ctx;
     case IBV_EVENT_PORT_ACTIVE:
     case IBV_EVENT_PORT_ERR:
     case IBV_EVENT_LID_CHANGE:
@@ -143,8 +131,15 @@ bool belongs(const ibv_async_event& event, const ibv_context* ctx) noexcept {
     case IBV_EVENT_CLIENT_REREGISTER:
     case IBV_EVENT_GID_CHANGE: return event.element.port_num == only_port;
     case IBV_EVENT_DEVICE_FATAL: return true;
-    default: return false;  // soft0 has no work queues of their own.
+    case IBV_EVENT_WQ_FATAL: return false;  // soft0 has no work queues of their own.
+    default: break;
   }
+  return visit_subject(event, [ctx](auto subject) {
+    if constexpr (std::is_null_pointer_v<decltype(subject)>)
+      return false;  // No event there is.
+    else
+      return subject != nullptr && subject->context == ctx;
+  });
 }
 
 }  // namespace

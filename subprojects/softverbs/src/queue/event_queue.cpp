@@ -1,5 +1,6 @@
 #include "queue/event_queue.hpp"
 
+#include "queue/event_subject.hpp"
 #include "queue/event_tokens.hpp"
 
 #include <sys/eventfd.h>
@@ -14,21 +15,7 @@ namespace {
 
 /// The object that an event is about; null for those of the port and the device.
 const void* element_of(const ibv_async_event& event) noexcept {
-  switch (event.event_type) {
-    case IBV_EVENT_CQ_ERR: return event.element.cq;
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-    case IBV_EVENT_COMM_EST:
-    case IBV_EVENT_SQ_DRAINED:
-    case IBV_EVENT_PATH_MIG:
-    case IBV_EVENT_PATH_MIG_ERR:
-    case IBV_EVENT_QP_LAST_WQE_REACHED: return event.element.qp;
-    case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_SRQ_LIMIT_REACHED: return event.element.srq;
-    case IBV_EVENT_WQ_FATAL: return event.element.wq;
-    default: return nullptr;
-  }
+  return visit_subject(event, [](const void* subject) { return subject; });
 }
 
 }  // namespace
