@@ -134,7 +134,8 @@ void peer::come() noexcept {
 }
 
 void peer::answer_door() noexcept {
-  for (;;) {
+  // An accept in vain would cost as much as all else that an execution does.
+  for (pollfd one{door_.get(), POLLIN, 0}; ::poll(&one, 1, 0) == 1;) {
     unique_fd socket{::accept4(door_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
     if (!socket) return;
     hello words;
