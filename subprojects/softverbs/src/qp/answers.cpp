@@ -179,7 +179,9 @@ void owe(queue_pair& qp, const incoming& piece, const reply& answer) noexcept {
   responder_state& state = qp.responder;
   state.way = piece.from;
   state.way_generation = piece.from->generation();
-  if (answer.nak == nak_code::none) {
+  // Bytes that could not be read were not taken: they may come again.
+  const nak_code why = answer.source_fault ? nak_code::dropped : answer.nak;
+  if (why == nak_code::none) {
     if ((header.flags & frame_flag::last) == 0) return;
     if (header.kind == frame_kind::send || header.kind == frame_kind::write) {
       state.ack_due = true;
@@ -187,7 +189,7 @@ void owe(queue_pair& qp, const incoming& piece, const reply& answer) noexcept {
     } else {
       owe_data(state, header, answer);
     }
-  } else if (!owe_nak(state, header, answer.nak)) {
+  } else if (!owe_nak(state, header, why)) {
     return;
   }
   piece.from->answer_later(number_of(qp));

@@ -1,0 +1,282 @@
+#include "node/upcalls.hpp"
+
+#include "link/link.hpp"
+#include "pair.hpp"
+#include "qp/data_path.hpp"
+
+#include <arpa/inet.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <optional>
+
+namespace softverbs::test {
+
+namespace {
+
+/// A process elsewhere, made by hand, and the link to it: of the link's two ends it is the other
+/// one. No node knows the link, so that only the test hands its frames on.
+struct elsewhere {
+  explicit elsewhere(const char* address, std::uint16_t slot, bool we_opened) {
+    REQUIRE(::inet_pton(AF_INET6, address, &host.host) == 1);
+    host.slot = slot;
+    int sockets[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) == 0);
+    socket.reset(sockets[1]);
+    unique_fd file{ring_memory::create_file()};
+    REQUIRE((memory.reserve() && memory.map(file.get(), !we_opened)));
+    from_us.attach(memory.in());
+    link::setup how{host, unique_fd{sockets[0]}, std::move(file), we_opened, 0};
+    REQUIRE(way.start(how));
+  }
+  /// The next frame that went there.
+  std::optional<frame_header> next() {
+    frame_header header;
+    const std::byte* payload = nullptr;
+    if (from_us.peek(header, payload) != ring_answer::yes) return std::nullopt;
+    from_us.pop();
+    return header;
+  }
+
+  node_address host;
+  std::atomic<bool> polled{true};
+  link way{polled};
+
+ private:
+  unique_fd socket;
+  ring_memory memory;
+  ring_consumer from_us;
+};
+
+constexpr const char* an_address = "::ffff:192.0.2.1";
+constexpr std::uint16_t a_slot = 5;
+constexpr std::uint32_t a_number = std::uint32_t{a_slot} << index_bits | 77;
+
+/// `one` becomes connected to the queue pair `a_number` there.
+void connect_to(side& one, elsewhere& there) {
+  one.inner().peer = there.host;
+  one.inner().attr.dest_qp_num = a_number;
+  if (!there.way.opened()) return;
+  one.inner().requester.way = &there.way;
+  one.inner().requester.way_generation = there.way.generation();
+}
+
+constexpr std::uint32_t message_bytes = 8;
+
+/// A WRITE of all of its message to the start of the buffer, as the responder expects it.
+frame_header write_to(const side& to) {
+  frame_header header{};
+  header.kind = frame_kind::write;
+  header.flags = frame_flag::first | frame_flag::last;
+  header.transport = service_of(to.inner());
+  header.source_qpn = a_number;
+  header.destination_qpn = to.qp->qp_num;
+  header.psn = to.inner().responder.psn;
+  header.rkey = to.mr->rkey;
+  header.remote_address = to.address();
+  header.message_bytes = header.payload_bytes = message_bytes;
+  return header;
+}
+
+/// The request comes; what it is answered with.
+std::optional<frame_header> bring(side& to, elsewhere& from, const frame_header& header,
+                                  const std::byte* payload) {
+  node& home = *to.inner().home;
+  on_request(home, from.way, header, payload);
+  REQUIRE(send_answers(home, from.way, header.destination_qpn));
+  return from.next();
+}
+
+frame_header answer_to(const side& requester, frame_kind kind, std::uint32_t psn) {
+  frame_header header{};
+  header.kind = kind;
+  header.transport = service::rc;
+  header.source_qpn = a_number;
+  header.destination_qpn = requester.qp->qp_num;
+  header.psn = psn;
+  return header;
+}
+
+}  // namespace
+
+TEST_CASE("a connection takes requests of its peer alone: its host, its process, its number",
+          "[qp]") {
+  const auto type = GENERATE(IBV_QPT_RC, IBV_QPT_UC);
+  elsewhere peer{an_address, a_slot, false};
+  pair ends{{.type = type}};
+  side& b = ends.b;
+  connect_to(b, peer);
+  const std::vector<std::byte> payload(message_bytes, std::byte{0x55});
+  frame_header header = write_to(b);
+  const auto is_refused = [&](elsewhere& from) {
+    const auto answer = bring(b, from, header, payload.data());
+    CHECK(b.memory[0] == std::byte{0});
+    CHECK_FALSE(b.was_reached());
+    CHECK(answer.has_value() == (type == IBV_QPT_RC));
+    if (answer) CHECK(answer->nak == nak_code::dropped);
+  };
+  SECTION("another host") {
+    elsewhere impostor{"::ffff:192.0.2.2", a_slot, false};
+    is_refused(impostor);
+  }
+  SECTION("this host") {
+    elsewhere impostor{"::", a_slot, false};
+    is_refused(impostor);
+  }
+  SECTION("another process of that host") {
+    elsewhere impostor{an_address, a_slot + 1, false};
+    is_refused(impostor);
+  }
+  SECTION("another queue pair of that process") {
+    header.source_qpn ^= 1;
+    is_refused(peer);
+    header.source_qpn ^= 1;
+  }
+  const auto answer = bring(b, peer, header, payload.data());
+  CHECK(std::equal(payload.begin(), payload.end(), b.memory.begin()));
+  CHECK(answer.has_value() == (type == IBV_QPT_RC));
+  if (answer) CHECK(answer->kind == frame_kind::ack);
+}
+
+TEST_CASE("a request whose bytes cannot be read was not taken: it may come again", "[qp]") {
+  install_fault_guard();
+  const auto kind = GENERATE(frame_kind::write, frame_kind::send);
+  elsewhere peer{an_address, a_slot, false};
+  pair ends;
+  side& b = ends.b;
+  connect_to(b, peer);
+  REQUIRE(b.receive(5, {b.piece(0, message_bytes)}) == 0);
+  void* gone = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(gone != MAP_FAILED);
+  frame_header header = write_to(b);
+  header.kind = kind;
+  const auto refusal = bring(b, peer, header, static_cast<const std::byte*>(gone));
+  ::munmap(gone, 4096);
+  REQUIRE(refusal.has_value());
+  CHECK(refusal->kind == frame_kind::nak);
+  CHECK(refusal->nak == nak_code::dropped);
+  CHECK(b.state() == IBV_QPS_RTS);
+  CHECK(b.is_quiet());
+
+  const std::vector<std::byte> payload(message_bytes, std::byte{0x55});
+  const auto answer = bring(b, peer, header, payload.data());
+  REQUIRE(answer.has_value());
+  CHECK(answer->kind == frame_kind::ack);
+  CHECK(std::equal(payload.begin(), payload.end(), b.memory.begin()));
+  CHECK(b.is_quiet() == (kind == frame_kind::write));
+}
+
+TEST_CASE("an answer that no request in flight waits for completes nothing", "[qp]") {
+  elsewhere peer{an_address, a_slot, true};
+  elsewhere other{an_address, a_slot, true};
+  pair ends;
+  side& a = ends.a;
+  node& home = *a.inner().home;
+  connect_to(a, peer);
+  std::fill_n(a.memory.begin(), 2 * message_bytes, std::byte{0x11});
+  const std::vector<std::byte> payload(segment_bytes_max, std::byte{0x55});
+  const auto hear = [&](elsewhere& from, const frame_header& header) {
+    return on_answer(home, from.way, header, payload.data());
+  };
+  const bool reads = GENERATE(false, true);
+  REQUIRE(a.send(one_sided(reads ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, ends.b),
+                 {a.piece(0, message_bytes)}) == 0);
+  const auto sent = peer.next();
+  REQUIRE(sent.has_value());
+  const auto data = [&](std::uint32_t offset, std::uint32_t bytes, std::uint32_t of) {
+    frame_header header = answer_to(a, frame_kind::read_response, sent->psn);
+    header.offset = offset;
+    header.payload_bytes = bytes;
+    header.message_bytes = of;
+    return header;
+  };
+  frame_header good = answer_to(a, frame_kind::ack, sent->psn);
+  if (reads) good = data(0, message_bytes, message_bytes);
+
+  const auto is_let_pass = [&](auto change) {
+    frame_header header = good;
+    change(header);
+    CHECK(hear(peer, header));
+  };
+  // Of the past, as far as we know.
+  SECTION("a packet not sent yet") {
+    is_let_pass([](auto& header) { header.psn = (header.psn + 1) & psn_mask; });
+  }
+  SECTION("a packet before it") {
+    is_let_pass([](auto& header) { header.psn = (header.psn - 1) & psn_mask; });
+  }
+  SECTION("another queue pair's") {
+    is_let_pass([](auto& header) { header.source_qpn ^= 1; });
+  }
+  SECTION("another link's") { CHECK(hear(other, good)); }
+  // Lies, which end the link.
+  SECTION("a request") { CHECK_FALSE(hear(peer, answer_to(a, frame_kind::write, sent->psn))); }
+  SECTION("an atomic's") {
+    CHECK_FALSE(hear(peer, answer_to(a, frame_kind::atomic_response, sent->psn)));
+  }
+  if (reads) {
+    SECTION("an ack without data") {
+      CHECK_FALSE(hear(peer, answer_to(a, frame_kind::ack, sent->psn)));
+    }
+    SECTION("a byte too many") { CHECK_FALSE(hear(peer, data(0, message_bytes + 1, 8))); }
+    SECTION("of a longer message") { CHECK_FALSE(hear(peer, data(0, message_bytes, 9))); }
+    SECTION("not its beginning") { CHECK_FALSE(hear(peer, data(1, 7, message_bytes))); }
+    SECTION("no byte at all") { CHECK_FALSE(hear(peer, data(0, 0, message_bytes))); }
+  } else {
+    SECTION("data") { CHECK_FALSE(hear(peer, data(0, message_bytes, message_bytes))); }
+  }
+  CHECK(a.is_quiet());
+  CHECK(a.memory[0] == std::byte{0x11});
+  CHECK(hear(peer, good));
+  CHECK(a.await().status == IBV_WC_SUCCESS);
+  CHECK(a.memory[0] == std::byte{reads ? std::uint8_t{0x55} : std::uint8_t{0x11}});
+  CHECK(a.memory[message_bytes] == std::byte{0x11});
+}
+
+TEST_CASE("PSNs in flight stay comparable: a request waits that would take more than half of them",
+          "[qp]") {
+  constexpr std::uint32_t half = psn_mask / 2;
+  for (const std::uint32_t first : {0u, 1u, half, psn_mask}) {
+    CHECK(psn_distance(first, (first + half) & psn_mask) == half);
+    CHECK(psn_distance(first, (first + half + 1) & psn_mask) < 0);
+  }
+  constexpr std::uint32_t mtu = 256;
+  constexpr std::uint32_t longest = message_bytes_max / mtu;  // Packets of it.
+  elsewhere peer{an_address, a_slot, true};
+  pair ends;
+  side& a = ends.a;
+  connect_to(a, peer);
+  a.inner().attr.path_mtu = IBV_MTU_256;
+  void* wide = ::mmap(nullptr, message_bytes_max, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  REQUIRE(wide != MAP_FAILED);
+  const ibv_mr* region = a.add_region(wide, message_bytes_max, IBV_ACCESS_LOCAL_WRITE);
+  const auto read = [&](std::uint32_t packets) {
+    const ibv_sge all{reinterpret_cast<std::uint64_t>(wide), packets * mtu, region->lkey};
+    REQUIRE(a.send(one_sided(IBV_WR_RDMA_READ, ends.b), {all}) == 0);
+    return peer.next();
+  };
+  const auto write = [&] {
+    REQUIRE(a.send(one_sided(IBV_WR_RDMA_WRITE, ends.b), {a.piece(0, 8)}) == 0);
+    return peer.next();
+  };
+  const auto oldest = write();
+  REQUIRE(oldest.has_value());
+  REQUIRE(read(longest).has_value());
+  const auto newest = read(half - 1 - longest);
+  REQUIRE(newest.has_value());
+  CHECK(psn_distance(oldest->psn, a.inner().requester.psn) == half);
+
+  CHECK_FALSE(write().has_value());
+  REQUIRE(
+      on_answer(*a.inner().home, peer.way, answer_to(a, frame_kind::ack, oldest->psn), nullptr));
+  CHECK(a.await().status == IBV_WC_SUCCESS);
+  const auto next = peer.next();
+  REQUIRE(next.has_value());
+  CHECK(next->psn == ((oldest->psn + half) & psn_mask));
+  CHECK_FALSE(write().has_value());
+  ::munmap(wide, message_bytes_max);
+}
+
+}  // namespace softverbs::test
