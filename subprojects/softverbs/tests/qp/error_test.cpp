@@ -34,6 +34,21 @@ void expect_failure(pair& ends, const ibv_send_wr& wr, const std::vector<ibv_sge
   CHECK(ends.a.await().status == IBV_WC_WR_FLUSH_ERR);
 }
 
+/// The requester's failure is its own: `b` has heard of no error, expects what it expected, and has
+/// kept its receive, number 5.
+void expect_undisturbed(pair& ends, ibv_wr_opcode opcode, std::size_t bytes) {
+  CHECK(ends.b.state() == IBV_QPS_RTS);
+  CHECK(ends.b.is_quiet());
+  ends.revive_a();
+  ends.a.fill(0, bytes, 3);
+  REQUIRE(ends.a.send(one_sided(opcode, ends.b), {ends.a.piece(0, bytes)}) == 0);
+  CHECK(ends.a.await().status == IBV_WC_SUCCESS);
+  CHECK(std::equal(ends.a.memory.data(), ends.a.memory.data() + bytes, ends.b.memory.data()));
+  if (opcode != IBV_WR_RDMA_WRITE) CHECK(ends.b.await().wr_id == 5);
+  CHECK(ends.b.is_quiet());
+  CHECK(ends.b.events().empty());
+}
+
 }  // namespace
 
 TEST_CASE("local memory that may not be used ends a request with LOC_PROT", "[qp]") {
@@ -71,6 +86,50 @@ TEST_CASE("local memory that is unmapped ends a request with LOC_PROT", "[qp]") 
   const auto opcode = GENERATE(IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ);
   expect_failure(ends, one_sided(opcode, ends.b), {list}, IBV_WC_LOC_PROT_ERR);
   CHECK(ends.b.state() == IBV_QPS_RTS);
+}
+
+TEST_CASE("a message whose source ends in its middle fails here, and leaves the peer as it was",
+          "[qp]") {
+  install_fault_guard();
+  pair ends;
+  constexpr std::size_t bytes = 1 << 20;
+  const auto opcode = GENERATE(IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND);
+  void* half = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(half != MAP_FAILED);
+  const ibv_mr* region = ends.a.add_region(half, bytes, IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(::mprotect(static_cast<std::byte*>(half) + bytes / 2, bytes / 2, PROT_NONE) == 0);
+  const ibv_sge list{reinterpret_cast<std::uint64_t>(half), bytes, region->lkey};
+  REQUIRE(ends.b.receive(5, {ends.b.piece(0, bytes)}) == 0);
+  expect_failure(ends, one_sided(opcode, ends.b), {list}, IBV_WC_LOC_PROT_ERR);
+  expect_undisturbed(ends, opcode, bytes);
+  ::munmap(half, bytes);
+}
+
+TEST_CASE("a source that goes while its request is to be sent again ends it with LOC_PROT",
+          "[qp]") {
+  install_fault_guard();
+  pair ends{{.rnr_retry = 7}};
+  constexpr std::size_t bytes = 4096;
+  void* gone = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(gone != MAP_FAILED);
+  const auto at = reinterpret_cast<std::uint64_t>(gone);
+  ibv_mr* region = verb::reg_mr(ends.a.pd, gone, bytes, at, IBV_ACCESS_LOCAL_WRITE);
+  const auto opcode = GENERATE(IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND);
+  const bool unmapped = GENERATE(false, true);
+  REQUIRE(ends.a.send(one_sided(opcode, ends.b), {{at, bytes, region->lkey}}) == 0);
+  // The peer has no receive. While the requester waits out its NAK, nothing is on the way.
+  queue_pair& requester = ends.a.inner();
+  ends.a.settle([&] {
+    const std::lock_guard lock{requester.slot->send};
+    if (requester.requester.wait_until == clock::time_point{}) return false;
+    REQUIRE((unmapped ? ::munmap(gone, bytes) : verb::dereg_mr(region)) == 0);
+    REQUIRE(ends.b.receive(5, {ends.b.piece(0, bytes)}) == 0);
+    return true;
+  });
+  CHECK(ends.a.await().status == IBV_WC_LOC_PROT_ERR);
+  CHECK(ends.a.state() == IBV_QPS_ERR);
+  expect_undisturbed(ends, opcode, bytes);
+  CHECK((unmapped ? verb::dereg_mr(region) : ::munmap(gone, bytes)) == 0);
 }
 
 TEST_CASE("remote memory that is unmapped ends a request with REM_ACCESS", "[qp]") {

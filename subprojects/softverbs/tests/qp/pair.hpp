@@ -240,15 +240,29 @@ class pair {
   explicit pair(const wish& how = {}) : a{how}, b{how} {
     a.to_init();
     b.to_init();
-    a.to_rtr(b.qp->qp_num, 20);
-    b.to_rtr(a.qp->qp_num, 0xfffffe);  // Wraps soon.
-    if (const char* way = std::getenv("SOFTVERBS_LINK"); way != nullptr && how.type != IBV_QPT_UD)
-      a.inner().peer.host = in6_addr{{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1}}};
-    a.to_rts(0xfffffe);
-    b.to_rts(20);
+    b.to_rtr(a.qp->qp_num, psn_of_a);
+    connect_a(how.type);
+    b.to_rts(psn_of_b);
+  }
+  /// `a`, which failed, goes on from the packet that `b` expects.
+  void revive_a(ibv_qp_type type = IBV_QPT_RC) {
+    a.to(IBV_QPS_RESET);
+    a.to_init();
+    connect_a(type);
   }
   side a;
   side b;
+
+ private:
+  static constexpr std::uint32_t psn_of_a = 0xfffffe;  // Wraps soon.
+  static constexpr std::uint32_t psn_of_b = 20;
+
+  void connect_a(ibv_qp_type type) {
+    a.to_rtr(b.qp->qp_num, psn_of_b);
+    if (const char* way = std::getenv("SOFTVERBS_LINK"); way != nullptr && type != IBV_QPT_UD)
+      a.inner().peer.host = in6_addr{{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1}}};
+    a.to_rts(psn_of_a);
+  }
 };
 
 inline ibv_send_wr request(ibv_wr_opcode opcode, std::uint64_t id = 1,
