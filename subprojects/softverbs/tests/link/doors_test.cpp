@@ -1,6 +1,7 @@
 #include "link/doors.hpp"
 
 #include "link/local_door.hpp"
+#include "link/peer.hpp"
 #include "link/tcp_door.hpp"
 #include "node/doubles.hpp"
 #include "node/node.hpp"
@@ -17,6 +18,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -146,6 +148,27 @@ unique_fd connect_tcp(std::uint16_t port) {
   return socket;
 }
 
+/// Where this process listens for TCP.
+std::vector<std::string> listening() {
+  std::vector<std::string> all;
+  for (const auto& entry : std::filesystem::directory_iterator{"/proc/self/fd"}) {
+    const int fd = std::stoi(entry.path().filename());
+    int listens = 0;
+    socklen_t length = sizeof listens;
+    sockaddr_storage name{};
+    socklen_t name_length = sizeof name;
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || listens == 0 ||
+        ::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &name_length) != 0 ||
+        name.ss_family == AF_UNIX)
+      continue;
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(name);
+    char text[INET_ADDRSTRLEN] = "not IPv4";
+    if (name.ss_family == AF_INET) ::inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
+    all.push_back(std::string{text} + ':' + std::to_string(ntohs(v4.sin_port)));
+  }
+  return all;
+}
+
 void write_all(const unique_fd& socket, const void* bytes, std::size_t count) {
   REQUIRE(::send(socket.get(), bytes, count, MSG_NOSIGNAL) == static_cast<ssize_t>(count));
 }
@@ -155,6 +178,7 @@ void write_all(const unique_fd& socket, const void* bytes, std::size_t count) {
 TEST_CASE("the local door turns away every hello with something wrong", "[link]") {
   host host;
   const std::uint16_t slot = host.home.slot();
+  const peer_process other{"echo"};
   stranger stranger{slot};
   hello words = stranger.words();
   std::vector<int> fds{stranger.file.get()};
@@ -166,7 +190,8 @@ TEST_CASE("the local door turns away every hello with something wrong", "[link]"
   SECTION("the magic") { words.magic ^= 1; }
   SECTION("the version") { ++words.version; }
   SECTION("a slot beyond all slots") { words.slot = process_slots; }
-  SECTION("a slot that nobody owns") { words.slot = stranger.slot + 1; }
+  SECTION("a slot that nobody owns") { stranger.door.reset(); }
+  SECTION("a slot that another process owns") { words.slot = slot_of(other.qpn()); }
   SECTION("our own slot") { words.slot = slot; }
   SECTION("too short") { bytes = sizeof words - 1; }
   SECTION("too long") { bytes = sizeof longer; }
@@ -304,6 +329,48 @@ TEST_CASE("a process of this host does not get in by TCP: the local door knows i
   words.slot = (host.home.slot() + 1u) % process_slots;
   write_all(socket, &words, sizeof words);
   CHECK(hears_the_end(socket));
+}
+
+TEST_CASE("the processes of a host have half of all links, and then no more", "[link]") {
+  const tcp_forced forced;
+  host host;
+  const auto port = static_cast<std::uint16_t>(tcp_port_default + host.home.slot());
+  std::vector<unique_fd> taken;
+  frame_header header{};
+  header.kind = frame_kind::send;
+  const auto come = [&] {
+    hello words;
+    words.slot = (host.home.slot() + 1u + static_cast<unsigned>(taken.size())) % process_slots;
+    taken.push_back(connect_tcp(port));
+    write_all(taken.back(), &words, sizeof words);
+  };
+  const auto is_heard = [&](const unique_fd& from) {
+    const std::size_t before = upcalls().locked([] { return upcalls().requests.size(); });
+    write_all(from, &header, sizeof header);
+    return upcalls().wait([&] { return upcalls().requests.size() == before + 1; });
+  };
+  while (taken.size() < links_per_host_max) {
+    come();
+    REQUIRE(is_heard(taken.back()));
+  }
+  come();
+  CHECK(hears_the_end(taken.back()));
+  CHECK(is_heard(taken.front()));
+}
+
+TEST_CASE("the TCP door is on 127.0.0.1 alone, or where SOFTVERBS_LISTEN says", "[link]") {
+  const unique_fd epoll{::epoll_create1(EPOLL_CLOEXEC)};
+  const char* wish = GENERATE(as<const char*>{}, nullptr, "", "127.0.0.2", "0.0.0.0");
+  const std::string expected = wish == nullptr || *wish == '\0' ? "127.0.0.1" : wish;
+  if (wish != nullptr) ::setenv("SOFTVERBS_LISTEN", wish, 1);
+  const tcp_settings tcp = tcp_settings_of_environment();
+  ::unsetenv("SOFTVERBS_LISTEN");
+  CHECK(listening().empty());
+  doors doors;
+  doors.open(epoll.get(), tcp);
+  CHECK(listening() ==
+        std::vector{expected + ':' + std::to_string(tcp_port_default + doors.slot())});
+  doors.close();
 }
 
 TEST_CASE("a visitor that says nothing is sent away when its time is over", "[link]") {

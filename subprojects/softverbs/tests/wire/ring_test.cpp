@@ -204,7 +204,9 @@ TEST_CASE("only a sealed file of the right size is mapped", "[wire]") {
   const unique_fd unsealed{::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
   REQUIRE(::ftruncate(unsealed.get(), rings_file_bytes) == 0);
   CHECK_FALSE(ring_memory::is_sound(unsealed.get()));
-  REQUIRE(::fcntl(unsealed.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
+  constexpr int all = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  const int missing = GENERATE(F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_SEAL);
+  REQUIRE(::fcntl(unsealed.get(), F_ADD_SEALS, all & ~missing) == 0);
   CHECK_FALSE(ring_memory::is_sound(unsealed.get()));
 
   const unique_fd small{::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
@@ -217,6 +219,29 @@ TEST_CASE("only a sealed file of the right size is mapped", "[wire]") {
   const unique_fd reader{pipe[0]};
   const unique_fd writer{pipe[1]};
   CHECK_FALSE(ring_memory::is_sound(reader.get()));
+}
+
+TEST_CASE("nobody can change the size of a file of rings, nor seal it further", "[wire]") {
+  const unique_fd file{ring_memory::create_file()};
+  for (const std::size_t bytes : {std::size_t{0}, rings_file_bytes - 1, rings_file_bytes + 1})
+    CHECK(::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0);
+  CHECK(::fcntl(file.get(), F_ADD_SEALS, F_SEAL_WRITE) != 0);
+  CHECK(ring_memory::is_sound(file.get()));
+}
+
+TEST_CASE("a header that changes after it was checked changes nothing", "[wire]") {
+  looped_ring ring;
+  REQUIRE(put(ring.producer, a_header(1, 64)) == ring_answer::yes);
+  REQUIRE(put(ring.producer, a_header(2, 0)) == ring_answer::yes);
+  frame_header header;
+  const std::byte* payload = nullptr;
+  REQUIRE(ring.consumer.peek(header, payload) == ring_answer::yes);
+  std::memset(ring.memory.out().data, 0xff, sizeof header);
+  CHECK(header.psn == 1);
+  CHECK(header.payload_bytes == 64);
+  ring.consumer.pop();
+  REQUIRE(ring.consumer.peek(header, payload) == ring_answer::yes);
+  CHECK(header.psn == 2);
 }
 
 TEST_CASE("frames cross a byte stream that comes in any pieces", "[wire]") {
