@@ -129,9 +129,12 @@ using ask_type = std::function<answer(const order&)>;
 /// A connection, and what is done with it.
 class conversation {
  public:
-  conversation(const rig::device& dev, ask_type ask)
+  /// The peer is told that we are at `said`.
+  conversation(const rig::device& dev, ask_type ask, const ibv_gid& said)
       : here_{dev, IBV_QPT_RC}, ask_{std::move(ask)} {
-    const answer there = ask_({wish::connect_rc, here_.mine()});
+    rig::card mine = here_.mine();
+    mine.gid = said;
+    const answer there = ask_({wish::connect_rc, mine});
     there_ = there.card;
     pid_ = there.pid;
     rig::connect(here_.qp.get(), dev, there_, here_.options);
@@ -188,6 +191,7 @@ class conversation {
     if (wc.status != IBV_WC_RETRY_EXC_ERR) throw std::runtime_error{ibv_wc_status_str(wc.status)};
   }
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
+  [[nodiscard]] const ask_type& ask() const noexcept { return ask_; }
 
  private:
   std::byte* source() { return here_.memory.data(); }
@@ -217,15 +221,17 @@ int driver(const std::vector<std::string>& arguments) {
   const std::string& end = arguments.at(3);
   answerer self{device};
   std::vector<std::unique_ptr<conversation>> talks;
-  talks.push_back(
-      std::make_unique<conversation>(device, [&](const order& o) { return self.obey(o); }));
+  const auto talk_to = [&](ask_type ask) {
+    talks.push_back(std::make_unique<conversation>(device, std::move(ask), device.gid));
+  };
+  talk_to([&](const order& o) { return self.obey(o); });
   for (int i = 0; i < peers; ++i) {
     const int fd = rig::first_inherited_fd + i;
     rig::get<char>(fd);
-    talks.push_back(std::make_unique<conversation>(device, [fd](const order& o) {
+    talk_to([fd](const order& o) {
       rig::put(fd, o);
       return rig::get<answer>(fd);
-    }));
+    });
   }
   for (std::uint64_t round = 1; round <= 20; ++round) {
     for (auto& t : talks) t->post(round);  // All at the same time.
@@ -239,6 +245,10 @@ int driver(const std::vector<std::string>& arguments) {
   } else if (end == "down") {
     shell("ip link set veth0 down");
     last.expect_retries_exceeded();
+  } else if (end == "impostor") {
+    ibv_gid another = device.gid;
+    another.raw[15] = 99;  // Nobody's.
+    conversation{device, last.ask(), another}.expect_retries_exceeded();
   }
   return 0;
 }
@@ -309,6 +319,12 @@ TEST_CASE("a process killed on another host ends its peer's requests with RETRY_
 TEST_CASE("a cable that is pulled ends requests to the other host with RETRY_EXC", "[campaign]") {
   if (!can_make_hosts()) return;
   CHECK(two_host_run("down") == 0);
+}
+
+TEST_CASE("a host cannot speak for a queue pair that its peer knows at another address",
+          "[campaign]") {
+  if (!can_make_hosts()) return;
+  CHECK(two_host_run("impostor") == 0);
 }
 
 TEST_CASE("two processes of one host can talk by TCP", "[campaign]") {

@@ -1,0 +1,98 @@
+#include "process.hpp"
+#include "rig.hpp"
+#include "soak.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <unistd.h>
+
+#include <cerrno>
+
+// Two processes of one host: an `owner`, of root, and a `visitor`, who is another user.
+
+namespace {
+
+constexpr uid_t another_uid = 65534;
+constexpr std::uint64_t secret = 42;
+
+/// A queue pair, and a word that its peer may write.
+struct side {
+  rig::device device;
+  rig::qp_options options{.timeout = 10, .retries = 3};
+  std::uint64_t word = 0;
+  rig::mr_ptr mr = device.reg(&word, sizeof word);
+  rig::cq_ptr cq = device.make_cq(16);
+  rig::qp_ptr qp = rig::make_qp(device, cq.get(), cq.get(), options);
+  rig::card peer;
+
+  explicit side(int control) {
+    rig::to_init(qp.get(), options);
+    rig::put(control, rig::card{qp->qp_num, mr->rkey, reinterpret_cast<std::uintptr_t>(&word),
+                                device.gid, 0});
+    peer = rig::get<rig::card>(control);
+    rig::connect(qp.get(), device, peer, options);
+    rig::put(control, 'r');
+    rig::get<char>(control);
+  }
+  ibv_wc_status write(std::uint64_t what) {
+    word = what;
+    rig::request r{IBV_WR_RDMA_WRITE, 1, rig::piece(mr.get(), &word, sizeof word)};
+    rig::check(r.to(peer.address, peer.rkey).post(qp.get()), "ibv_post_send");
+    return rig::wait_one(cq.get()).status;
+  }
+};
+
+void expect(bool holds, const char* what) {
+  if (!holds) throw std::runtime_error{what};
+}
+
+int owner(const std::vector<std::string>& arguments) {
+  const int control = rig::first_inherited_fd;
+  side self{control};
+  rig::get<char>(control);  // The visitor has tried.
+  const bool let_in = arguments.at(0) == "let in";
+  expect(self.word == (let_in ? secret : 0), "the owner's word");
+  return 0;
+}
+const rig::role owner_role{"users-owner", owner};
+
+int visitor(const std::vector<std::string>& arguments) {
+  rig::check(::setgid(another_uid), "setgid");
+  rig::check(::setuid(another_uid), "setuid");
+  const int control = rig::first_inherited_fd;
+  side self{control};
+  const ibv_wc_status status = self.write(secret);
+  const bool let_in = arguments.at(0) == "let in";
+  expect(status == (let_in ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR), ibv_wc_status_str(status));
+  rig::put(control, 'd');
+  return 0;
+}
+const rig::role visitor_role{"users-visitor", visitor};
+
+/// `0` or `1` is what SOFTVERBS_ANY_UID says to each.
+void visit(const std::string& to_owner, const std::string& to_visitor, const std::string& outcome) {
+  if (::geteuid() != 0) return soak::skip("only root can become another user");
+  const std::string variable = "SOFTVERBS_ANY_UID=";
+  rig::socket_pair control;
+  rig::child owner{"users-owner", {control.ours.get()}, {outcome}, {variable + to_owner}};
+  rig::child visitor{"users-visitor", {control.theirs.get()}, {outcome}, {variable + to_visitor}};
+  control.ours.close();
+  control.theirs.close();
+  CHECK(visitor.wait() == 0);
+  CHECK(owner.wait() == 0);
+}
+
+}  // namespace
+
+TEST_CASE("the local door lets nobody of another user in, whatever he says himself", "[campaign]") {
+  visit("0", "1", "kept out");
+}
+
+TEST_CASE("a process does not talk to one of another user, even one that would listen",
+          "[campaign]") {
+  visit("1", "0", "kept out");
+}
+
+TEST_CASE("processes of two users talk when both were told that any user will do", "[campaign]") {
+  visit("1", "1", "let in");
+}
