@@ -147,6 +147,7 @@ void connection_state::peer_hung_up() noexcept {
   if (!owed || qp_.sends().is_idle()) return abort(errc::disconnected, "hang_up");
   if (peer_hello_.allows_writes && (!beat_ || beat_->has_ended())) beat();
   late_acks_until_ = home_.now() + options_.close_deadline;
+  disarm();  // The heartbeat's: from now on the timer looks for acknowledgements.
   await_late_acks();
 }
 
