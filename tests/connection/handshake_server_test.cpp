@@ -137,7 +137,8 @@ TEST_CASE("a client that drips a byte at a time meets the deadline all the same"
     for (const std::byte& b : bytes) {
       const result<void> sent = co_await as_result(slow.write_all({&b, 1}));
       if (!sent.has_value()) co_return;
-      // A second for all of it. The deadline is a timer of the same executor, and fires before.
+      // At least 640 ms for all of it, however slow the machine. The deadline is a timer of the
+      // same executor: it fires before any drip that is due after it, even when both are late.
       co_await sleep_for(5ms);
     }
   };

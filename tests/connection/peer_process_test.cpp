@@ -150,7 +150,8 @@ task<std::error_code> until_lost(Start start) {
   }
 }
 
-/// Everything there is is in flight with a peer that is killed after `life`.
+/// Everything there is is in flight with a peer that is killed after `life`, which decides how far
+/// that got and nothing else: whatever it is, what is in flight ends the same.
 /// \param is_stuck  a send that nobody receives comes first: all others wait behind it.
 void outlive_one_peer(duration life, bool is_stuck) {
   peer_process peer{send_for_ever};
