@@ -10,7 +10,7 @@
 namespace cordma::test {
 
 void connect(verbs::context& ctx, const verbs::port_info& port, verbs::queue_pair& qp,
-             std::uint32_t peer_num) {
+             std::uint32_t peer_num, std::uint8_t min_rnr_timer) {
   const verbs::gid_entry gid = verbs::choose_gid(ctx.gid_table(port.number)).entry;
   qp.to_init(
       port.number, 0,
@@ -18,7 +18,8 @@ void connect(verbs::context& ctx, const verbs::port_info& port, verbs::queue_pai
   qp.to_rtr({.peer = verbs::address_vector::by_gid(gid.gid, gid.index, port.lid),
              .path_mtu = port.mtu_active,
              .dest_qpn = peer_num,
-             .dest_rd_atomic_max = ctx.limits().qp_rd_atom_max});
+             .dest_rd_atomic_max = ctx.limits().qp_rd_atom_max,
+             .min_rnr_timer = min_rnr_timer});
   qp.to_rts({.rd_atomic_max = ctx.limits().qp_init_rd_atom_max});
 }
 
@@ -27,6 +28,7 @@ loopback::loopback(const loopback_options& options)
       port{ctx.active_port()},
       pd{ctx},
       capabilities{options.capabilities},
+      min_rnr_timer{options.min_rnr_timer},
       driver{home, ctx, options.cq},
       events{home, ctx},
       a{make_queue_pair(capabilities)},
@@ -41,8 +43,8 @@ std::unique_ptr<queue_pair> loopback::make_queue_pair(
 }
 
 void loopback::connect(queue_pair& one, queue_pair& other) {
-  test::connect(ctx, port, one.verbs(), other.verbs().num());
-  test::connect(ctx, port, other.verbs(), one.verbs().num());
+  test::connect(ctx, port, one.verbs(), other.verbs().num(), min_rnr_timer);
+  test::connect(ctx, port, other.verbs(), one.verbs().num(), min_rnr_timer);
 }
 
 void loopback::reconnect() {

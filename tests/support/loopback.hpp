@@ -16,13 +16,16 @@ inline constexpr verbs::access all_access =
     verbs::access::remote_atomic;
 
 /// Brings a queue pair from RESET to RTS, connected to queue pair `peer_num` of the same port.
+/// \param min_rnr_timer  12: a send without a receive is tried again after 0.64 ms, and given up
+///   after 4.5 ms, which a busy machine may take between a test's steps. 28: 164 ms and 1.1 s.
 void connect(verbs::context& ctx, const verbs::port_info& port, verbs::queue_pair& qp,
-             std::uint32_t peer_num);
+             std::uint32_t peer_num, std::uint8_t min_rnr_timer = 12);
 
 struct loopback_options {
   completion_queue_options cq{};
   verbs::queue_pair_capabilities capabilities{};
   bool connected = true;
+  std::uint8_t min_rnr_timer = 12;  ///< As in `connect`: more where sends wait for receives.
 };
 
 /// Two connected queue pairs, `a` and `b`, on one completion queue of the device that the
@@ -64,6 +67,7 @@ class loopback {
   executor home;
   verbs::protection_domain pd;
   verbs::queue_pair_capabilities capabilities;
+  std::uint8_t min_rnr_timer;
   completion_queue_driver driver;
   async_events events;
   std::unique_ptr<queue_pair> a;

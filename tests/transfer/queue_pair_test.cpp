@@ -131,7 +131,7 @@ TEST_CASE("several queue pairs on one completion queue keep their messages in or
           "[transfer][device][D2]") {
   static constexpr std::uint32_t count = 60;
   const verbs::queue_pair_capabilities small{.send_wr_max = 16, .recv_wr_max = 8};
-  loopback link{{.capabilities = small}};
+  loopback link{{.capabilities = small, .min_rnr_timer = 28}};
   std::vector<std::unique_ptr<queue_pair>> all;
   all.push_back(std::move(link.a));
   all.push_back(std::move(link.b));
@@ -325,7 +325,7 @@ TEST_CASE("a queue pair connected to itself works", "[transfer][device]") {
   test::connect(link.ctx, link.port, link.a->verbs(), link.a->verbs().num());
   const local_mr from = link.pattern(100);
   local_mr to = link.memory(100);
-  const auto [sent, got] = link.run(when_all(link.a->send(from), link.a->recv(to)));
+  const auto [got, sent] = link.run(when_all(link.a->recv(to), link.a->send(from)));
   CHECK(sent == 100);
   CHECK(got.size_bytes == 100);
   CHECK(same_bytes(to.bytes(), from.bytes()));
@@ -431,7 +431,7 @@ TEST_CASE("a completion queue with events that nobody read or acknowledged is de
 }  // `ibv_destroy_cq` would wait for the event for ever.
 
 TEST_CASE("who waits is told when the queue pair is destroyed", "[transfer][device][C3]") {
-  loopback link{{.capabilities = {.send_wr_max = 2, .recv_wr_max = 2}}};
+  loopback link{{.capabilities = {.send_wr_max = 2, .recv_wr_max = 2}, .min_rnr_timer = 31}};
   local_mr mr = link.memory(4096);
   std::vector<std::error_code> ends;
   scope waiting{link.home};
