@@ -64,6 +64,7 @@ inline constexpr std::size_t strays_max = 2;  ///< requesters of one QP number t
 struct alignas(64) qp_slot {
   std::mutex send;                                ///< the send queue and its requester
   std::mutex receive;                             ///< the responder and the receive queue
+  std::atomic<std::uint32_t> changes{0};          ///< of the QP, that wait for `send` or have it
   queue_pair* qp = nullptr;                       ///< changes only under both
   std::array<stray_answer, strays_max> strays{};  ///< under `receive`
   /// How far completions of this slot's send queue were polled; grows for ever, across queue pairs.

@@ -16,6 +16,23 @@ namespace softverbs {
 /// A peer in this process gets a message in pieces of this size; locks and pins last one piece.
 inline constexpr std::uint32_t piece_bytes_max = 256 * 1024;
 
+/// What a QP executes in one turn before others have theirs: small requests take about as long as
+/// this many bytes, some 100 us.
+inline constexpr std::uint32_t requests_per_turn = 256;
+inline constexpr std::uint32_t bytes_per_turn = 1024 * 1024;
+
+/// What is left of a turn.
+class turn {
+ public:
+  [[nodiscard]] bool over() const noexcept { return requests_left_ == 0 || bytes_left_ == 0; }
+  void spend_request() noexcept { --requests_left_; }
+  void spend_bytes(std::uint32_t bytes) noexcept { bytes_left_ -= std::min(bytes, bytes_left_); }
+
+ private:
+  std::uint32_t requests_left_ = requests_per_turn;
+  std::uint32_t bytes_left_ = bytes_per_turn;
+};
+
 [[nodiscard]] inline std::uint32_t number_of(const queue_pair& qp) noexcept {
   return qp.handle.qp_base.qp_num;
 }
@@ -98,9 +115,10 @@ enum class scattered : std::uint8_t { all, bad_sink, bad_source };
 /// After a failed copy: whether its source was to blame.
 [[nodiscard]] bool readable(const std::byte* from, std::size_t bytes) noexcept;
 
-// ---- requester; all under slot->send. A step's result: whether to look at the queue again.
+// ---- requester; all under slot->send. A step's result: whether to look at the queue again, now or
+// in the next turn.
 
-enum class next_step : bool { wait, go_on };
+enum class next_step : std::uint8_t { wait, go_on, next_turn };
 
 /// The request at the head ends with an error; the QP goes to ERR, or SQE on UC and UD. An error
 /// that was found here waits until all requests before it were answered.
@@ -120,10 +138,13 @@ void rewind(queue_pair& qp) noexcept;
   return opcode == IBV_WR_RDMA_READ || is_atomic(opcode);
 }
 
-next_step execute_here(queue_pair& qp, send_request& request) noexcept;   // local_peer.cpp
-next_step execute_there(queue_pair& qp, send_request& request) noexcept;  // remote_peer.cpp
-next_step bind_window(queue_pair& qp, send_request& request) noexcept;    // local_work.cpp
-next_step invalidate(queue_pair& qp, send_request& request) noexcept;     // local_work.cpp
+// A message that a turn ends in goes on at `request.offset` in the next one.
+next_step execute_here(queue_pair& qp, send_request& request,
+                       turn& now) noexcept;  // local_peer.cpp
+next_step execute_there(queue_pair& qp, send_request& request,
+                        turn& now) noexcept;                            // remote_peer.cpp
+next_step bind_window(queue_pair& qp, send_request& request) noexcept;  // local_work.cpp
+next_step invalidate(queue_pair& qp, send_request& request) noexcept;   // local_work.cpp
 
 /// Ends the grant of a type 2 window that this QP may use. False: there is no such.
 bool invalidate_key(queue_pair& qp, std::uint32_t rkey) noexcept;  // local_work.cpp

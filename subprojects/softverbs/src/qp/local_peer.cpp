@@ -17,8 +17,9 @@ next_step atomic_here(queue_pair& qp, send_request& request) noexcept {
 }
 
 /// One piece of the source or sink, with the peer's responder.
-reply exchange(queue_pair& qp, const send_request& request, frame_header& header, sge_walk& walk,
-               std::uint32_t offset) noexcept {
+reply exchange(queue_pair& qp, const send_request& request, frame_header& header,
+               sge_walk& walk) noexcept {
+  const std::uint32_t offset = request.offset;
   const std::uint32_t left = request.length - offset;
   const bool reads = request.opcode == IBV_WR_RDMA_READ;
   pinned pin;
@@ -45,7 +46,7 @@ reply exchange(queue_pair& qp, const send_request& request, frame_header& header
 }
 
 /// A datagram is one piece, whatever its list.
-next_step datagram_here(queue_pair& qp, send_request& request) noexcept {
+next_step datagram_here(queue_pair& qp, send_request& request, turn& now) noexcept {
   std::byte gathered[port_mtu_bytes];
   frame_header header = header_for(qp, request);
   header.flags |= frame_flag::first | frame_flag::last;
@@ -57,30 +58,35 @@ next_step datagram_here(queue_pair& qp, send_request& request) noexcept {
     from = gathered;
   }
   respond(*qp.home, {.header = header, .bytes = {from, request.length}});
+  now.spend_bytes(request.length);
   return succeed(qp);
 }
 
 }  // namespace
 
-next_step execute_here(queue_pair& qp, send_request& request) noexcept {
+next_step execute_here(queue_pair& qp, send_request& request, turn& now) noexcept {
   if (is_atomic(request.opcode)) return atomic_here(qp, request);
-  if (qp.init.qp_type == IBV_QPT_UD) return datagram_here(qp, request);
+  if (qp.init.qp_type == IBV_QPT_UD) return datagram_here(qp, request, now);
   // So that what is bad at its end fails before its beginning has gone.
   const bool in_pieces = request.sge_count > 1 || request.length > piece_bytes_max;
-  if (in_pieces && !request.inlined && !local_memory_good(qp, qp.sends.next))
+  if (in_pieces && request.offset == 0 && !request.inlined && !local_memory_good(qp, qp.sends.next))
     return fail(qp, IBV_WC_LOC_PROT_ERR);
   frame_header header = header_for(qp, request);
-  sge_walk walk{qp.sends.sges(qp.sends.next), request.sge_count, 0};
-  std::uint32_t offset = 0;
-  do {
-    const reply answer = exchange(qp, request, header, walk, offset);
+  sge_walk walk{qp.sends.sges(qp.sends.next), request.sge_count, request.offset};
+  for (;;) {
+    const reply answer = exchange(qp, request, header, walk);
     if (answer.source_fault) return fail(qp, IBV_WC_LOC_PROT_ERR);
-    if (answer.nak != nak_code::none) return refused(qp, answer.nak, answer.rnr_timer);
-    offset += header.payload_bytes;
+    if (answer.nak != nak_code::none) {
+      request.offset = 0;  // If it is sent again, then from its beginning.
+      return refused(qp, answer.nak, answer.rnr_timer);
+    }
+    request.offset += header.payload_bytes;
+    now.spend_bytes(header.payload_bytes);
+    if (request.offset == request.length) break;
     // Its own responder may have ended it: what is left flushes.
-    if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR && offset < request.length)
-      return next_step::go_on;
-  } while (offset < request.length);
+    if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR) return next_step::go_on;
+    if (now.over()) return next_step::next_turn;
+  }
   qp.requester.psn = (request.psn + packets_of(qp, request.length)) & psn_mask;
   return succeed(qp);
 }

@@ -123,9 +123,8 @@ void get_ready_to_send(queue_pair& qp, ibv_qp_state from) {
   qp.requester.rnr_retries_left = qp.attr.rnr_retry;
   qp.attr.sq_draining = 0;
   qp.attr.en_sqd_async_notify = 0;  // Asked for anew by each move to SQD.
+  // Requests that were posted in SQD go on: change_lock kicks.
   qp.state = IBV_QPS_RTS;
-  // Requests that were posted in SQD wait for this.
-  qp.home->kick(qp.handle.qp_base.qp_num);
 }
 
 void enter(queue_pair& qp, ibv_qp_state from, ibv_qp_state to) {
@@ -136,10 +135,8 @@ void enter(queue_pair& qp, ibv_qp_state from, ibv_qp_state to) {
     case IBV_QPS_RTS: get_ready_to_send(qp, from); break;
     case IBV_QPS_SQD:
       qp.state = to;
-      if (from == to) break;
-      qp.attr.sq_draining = 1;
-      // Runs without our receive lock; raises IBV_EVENT_SQ_DRAINED once nothing is in flight.
-      qp.home->kick(qp.handle.qp_base.qp_num);
+      // What change_lock kicks raises IBV_EVENT_SQ_DRAINED once nothing is in flight.
+      if (from != to) qp.attr.sq_draining = 1;
       break;
     default: enter_error(qp); flush(qp);
   }
@@ -153,7 +150,7 @@ namespace verb {
 int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
   auto& qp = *reinterpret_cast<queue_pair*>(handle);
   if ((mask & ~attributes_known) != 0) return EINVAL;
-  const std::lock_guard send{qp.slot->send};
+  const change_lock send{qp};
   // A long message of a peer in this process takes the other lock piece by piece, and is not fair:
   // it ends when it sees this.
   const bool ends =

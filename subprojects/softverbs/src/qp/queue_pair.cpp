@@ -134,7 +134,7 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr attr, ibv_qp_cap& granted, bool exte
 /// Nobody finds it any more, and no completion of it frees places of the slot's next queue pair.
 void unsettle(queue_pair& qp) {
   {
-    const std::lock_guard send{qp.slot->send};
+    const change_lock send{qp};
     enter_error(qp);  // Ends what a peer has begun: see modify_qp.
     const std::lock_guard receive{qp.slot->receive};
     leave_answers(qp);

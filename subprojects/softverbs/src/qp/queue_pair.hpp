@@ -158,6 +158,29 @@ struct queue_pair {
   int batch_error = 0;         ///< under `batch`
 };
 
+/// Holds qp_slot::send for a change of the QP. The mutex is not fair: turns of a queue that never
+/// is empty would keep it, so run() lets a change go first, which makes up for it with a kick.
+class change_lock {
+ public:
+  explicit change_lock(const queue_pair& qp) noexcept
+      : home_{*qp.home}, slot_{*qp.slot}, qpn_{qp.handle.qp_base.qp_num} {
+    slot_.changes.fetch_add(1);
+    slot_.send.lock();
+  }
+  ~change_lock() {
+    slot_.send.unlock();
+    slot_.changes.fetch_sub(1);
+    home_.kick(qpn_);
+  }
+  change_lock(const change_lock&) = delete;
+  change_lock& operator=(const change_lock&) = delete;
+
+ private:
+  node& home_;
+  qp_slot& slot_;
+  std::uint32_t qpn_;
+};
+
 // ---- pieces of qp/, by file
 
 /// send_queue.cpp: turns requests into ring entries. EINVAL, ENOMEM as ibv_post_send(3).

@@ -151,21 +151,22 @@ bool take_answer(queue_pair& qp, const frame_header& header, const std::byte* pa
 
 }  // namespace
 
-next_step execute_there(queue_pair& qp, send_request& request) noexcept {
+next_step execute_there(queue_pair& qp, send_request& request, turn& now) noexcept {
   if (request.offset == 0 && qp.init.qp_type == IBV_QPT_RC) answer_before_request(qp);
   if (request.offset == 0 && !request.inlined && !local_memory_good(qp, qp.sends.next))
     return fail(qp, IBV_WC_LOC_PROT_ERR);
   link* way = way_to(qp, request);
   if (way == nullptr) return lose_way(qp);
   frame_header header = header_for(qp, request);
-  do {
+  while (!request.sent) {
+    if (now.over()) return next_step::next_turn;
     switch (send_segment(qp, request, *way, header)) {
-      case segment::gone: break;
+      case segment::gone: now.spend_bytes(header.payload_bytes); break;
       case segment::no_room: return next_step::wait;
       case segment::no_link: return lose_way(qp);
       case segment::bad_memory: return fail(qp, IBV_WC_LOC_PROT_ERR);
     }
-  } while (!request.sent);
+  }
   return now_in_flight(qp, request);
 }
 

@@ -120,7 +120,7 @@ bool faulty(queue_pair& qp, bool local_work, next_step& result) noexcept {
   return true;
 }
 
-next_step start_or_continue(queue_pair& qp, send_request& request) noexcept {
+next_step start_or_continue(queue_pair& qp, send_request& request, turn& now) noexcept {
   const bool disturbed = qp.disturbed.load(std::memory_order_relaxed);
   const bool local_work = request.opcode == IBV_WR_LOCAL_INV || request.opcode == IBV_WR_BIND_MW;
   if (request.offset == 0) {
@@ -135,7 +135,7 @@ next_step start_or_continue(queue_pair& qp, send_request& request) noexcept {
     request.psn = qp.requester.psn;
   }
   const node_address& to = qp.init.qp_type == IBV_QPT_UD ? request.datagram.to : qp.peer;
-  return qp.home->is_here(to) ? execute_here(qp, request) : execute_there(qp, request);
+  return qp.home->is_here(to) ? execute_here(qp, request, now) : execute_there(qp, request, now);
 }
 
 /// The wait of an RNR NAK or of silence; when silence is over, one retry is spent.
@@ -152,7 +152,7 @@ bool waits_for_timer(queue_pair& qp) noexcept {
   return false;
 }
 
-next_step look_at_head(queue_pair& qp) noexcept {
+next_step look_at_head(queue_pair& qp, turn& now) noexcept {
   send_ring& ring = qp.sends;
   const ibv_qp_state state = qp.state.load(std::memory_order_acquire);
   if (state == IBV_QPS_ERR || state == IBV_QPS_SQE) {
@@ -165,7 +165,9 @@ next_step look_at_head(queue_pair& qp) noexcept {
   if (!may || waits_for_timer(qp)) return next_step::wait;
   // The timer may have ended it all.
   if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR) return next_step::go_on;
-  return start_or_continue(qp, request);
+  if (now.over()) return next_step::next_turn;
+  now.spend_request();
+  return start_or_continue(qp, request, now);
 }
 
 /// A QP that drains its send queue tells when it has.
@@ -182,8 +184,11 @@ void tell_drained(queue_pair& qp) noexcept {
 
 void execute(queue_pair& qp) noexcept {
   if (qp.disturbed.load(std::memory_order_relaxed)) stamp_delays(qp);
-  while (look_at_head(qp) == next_step::go_on) {
-  }
+  turn now;
+  next_step next = next_step::go_on;
+  while (next == next_step::go_on) next = look_at_head(qp, now);
+  // Behind all others that wait; when nobody polls, this wakes the engine.
+  if (next == next_step::next_turn) qp.home->kick(number_of(qp));
   tell_drained(qp);
 }
 

@@ -31,6 +31,7 @@ struct wish {
   bool signal_all = false;
   bool srq = false;
   int cqe = 64;
+  std::uint32_t depth = 32;  // of the send queue
   std::uint8_t timeout = 1;  // 8 us
   std::uint8_t retry_cnt = 2;
   std::uint8_t rnr_retry = 2;
@@ -62,7 +63,7 @@ class side {
     ibv_qp_init_attr attr{};
     attr.send_cq = attr.recv_cq = cq;
     attr.srq = srq;
-    attr.cap = {.max_send_wr = 32,
+    attr.cap = {.max_send_wr = how.depth,
                 .max_recv_wr = 32,
                 .max_send_sge = 4,
                 .max_recv_sge = 4,

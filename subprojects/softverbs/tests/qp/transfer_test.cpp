@@ -89,6 +89,18 @@ TEST_CASE("a WRITE gathers and a READ scatters, in order", "[qp]") {
   CHECK(ends.b.is_quiet());
 }
 
+TEST_CASE("a message of many turns arrives whole", "[qp]") {
+  constexpr std::size_t bytes = 5'000'001;
+  const bool reads = GENERATE(false, true);
+  pair ends{{.bytes = bytes}};
+  (reads ? ends.b : ends.a).fill(0, bytes, 3);
+  REQUIRE(ends.a.send(one_sided(reads ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, ends.b),
+                      {ends.a.piece(0, 2'000'000), ends.a.piece(2'000'000, bytes - 2'000'000)}) ==
+          0);
+  CHECK(ends.a.await().status == IBV_WC_SUCCESS);
+  CHECK(ends.a.memory == ends.b.memory);
+}
+
 TEST_CASE("inline bytes are taken when they are posted, without a key", "[qp]") {
   pair ends;
   ends.a.fill(0, 64, 2);

@@ -1,0 +1,149 @@
+#include "pair.hpp"
+#include "qp/data_path.hpp"
+
+#include <algorithm>
+#include <thread>
+
+using namespace softverbs;
+using namespace softverbs::test;
+
+// A queue's turns, of a peer in this process: nothing but their bounds ends them. Whoever holds the
+// queue's lock knows that nobody else executes it.
+
+namespace {
+
+wish deep(std::uint32_t requests, std::size_t bytes = 4096) {
+  wish how;
+  how.depth = requests;
+  how.cqe = static_cast<int>(requests);
+  how.bytes = bytes;
+  return how;
+}
+
+void enqueue_write(pair& ends, std::uint64_t id, std::size_t bytes) {
+  ibv_sge from = ends.a.piece(0, bytes);
+  ibv_send_wr wr = one_sided(IBV_WR_RDMA_WRITE, ends.b, 0, id);
+  wr.sg_list = &from;
+  wr.num_sge = 1;
+  REQUIRE(enqueue(ends.a.inner(), wr) == 0);
+}
+
+void enqueue_writes(pair& ends, std::uint32_t count) {
+  for (std::uint32_t id = 0; id < count; ++id) enqueue_write(ends, id, 8);
+}
+
+std::uint64_t left_of(const side& one) {
+  return one.inner().sends.posted - one.inner().sends.completed;
+}
+
+void await_writes(side& one, std::uint32_t count) {
+  for (std::uint32_t id = 0; id < count; ++id) {
+    const ibv_wc wc = one.await();
+    REQUIRE(wc.status == IBV_WC_SUCCESS);
+    REQUIRE(wc.wr_id == id);
+  }
+}
+
+/// Starts to stop the send queue, which somebody has locked.
+std::thread stopping(side& one) {
+  std::thread changer{[&one] {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_SQD;
+    verb::modify_qp(one.qp, &attr, IBV_QP_STATE);
+  }};
+  while (one.inner().slot->changes.load() == 0) std::this_thread::yield();
+  return changer;
+}
+
+}  // namespace
+
+TEST_CASE("a request of another queue pair is done before a long queue is empty", "[qp]") {
+  constexpr std::uint32_t count = 2 * requests_per_turn + 1;
+  pair busy{deep(count)};
+  pair other;
+  {
+    const std::lock_guard lock{busy.a.inner().slot->send};
+    enqueue_writes(busy, count);
+    execute(busy.a.inner());
+    REQUIRE(other.a.send(one_sided(IBV_WR_RDMA_WRITE, other.b), {other.a.piece(0, 8)}) == 0);
+    CHECK(other.a.await().status == IBV_WC_SUCCESS);
+    CHECK(left_of(busy.a) == count - requests_per_turn);
+  }
+  await_writes(busy.a, count);
+}
+
+TEST_CASE("what a turn leaves is done also when nobody polls", "[qp]") {
+  constexpr std::uint32_t count = 3 * requests_per_turn;
+  pair ends{deep(count)};
+  {
+    const std::lock_guard lock{ends.a.inner().slot->send};
+    enqueue_writes(ends, count);
+    execute(ends.a.inner());
+  }
+  const auto deadline = clock::now() + patience;
+  for (bool done = false; !done; std::this_thread::yield()) {
+    REQUIRE(clock::now() < deadline);
+    const std::lock_guard lock{ends.a.inner().slot->send};
+    done = left_of(ends.a) == 0;
+  }
+  await_writes(ends.a, count);
+}
+
+TEST_CASE("a long message goes on in the next turn", "[qp]") {
+  constexpr std::size_t bytes = 2 * bytes_per_turn + 8;
+  pair ends{deep(2, bytes)};
+  std::fill(ends.a.memory.begin(), ends.a.memory.end(), std::byte{7});
+  {
+    const std::lock_guard lock{ends.a.inner().slot->send};
+    enqueue_write(ends, 0, bytes);
+    execute(ends.a.inner());
+    CHECK(left_of(ends.a) == 1);
+    CHECK(ends.b.memory[bytes_per_turn - 1] == std::byte{7});
+    CHECK(ends.b.memory[bytes_per_turn] == std::byte{0});
+    SECTION("or from its beginning when the peer forgot its first part") {
+      ends.b.to(IBV_QPS_RESET);
+      std::fill(ends.b.memory.begin(), ends.b.memory.end(), std::byte{0});
+      ends.b.to_init();
+      ends.b.to_rtr(ends.a.qp->qp_num, 0xfffffe);
+    }
+    SECTION("") {}
+  }
+  await_writes(ends.a, 1);
+  CHECK(ends.b.memory == ends.a.memory);
+}
+
+TEST_CASE("a change of a queue pair waits for one turn, not for the queue", "[qp]") {
+  constexpr std::uint32_t count = 3 * requests_per_turn;
+  pair ends{deep(count)};
+  std::unique_lock lock{ends.a.inner().slot->send};
+  enqueue_writes(ends, count);
+  std::thread changer = stopping(ends.a);
+  execute(ends.a.inner());
+  lock.unlock();
+  changer.join();
+  lock.lock();
+  CHECK(ends.a.state() == IBV_QPS_SQD);
+  CHECK(left_of(ends.a) == count - requests_per_turn);
+  lock.unlock();
+  ends.a.to(IBV_QPS_RTS);
+  await_writes(ends.a, count);
+}
+
+TEST_CASE("a send queue that is drained between two turns of a message ends with that message",
+          "[qp]") {
+  pair ends{deep(2, 2 * bytes_per_turn)};
+  std::unique_lock lock{ends.a.inner().slot->send};
+  enqueue_write(ends, 0, 2 * bytes_per_turn);
+  enqueue_write(ends, 1, 8);
+  std::thread changer = stopping(ends.a);
+  execute(ends.a.inner());
+  lock.unlock();
+  changer.join();
+  await_writes(ends.a, 1);
+  lock.lock();
+  CHECK(left_of(ends.a) == 1);
+  CHECK(ends.a.inner().attr.sq_draining == 0);
+  lock.unlock();
+  ends.a.to(IBV_QPS_RTS);
+  CHECK(ends.a.await().wr_id == 1);
+}
