@@ -109,7 +109,9 @@ bool link::drain(node& home, std::size_t frames_max) noexcept {
     answers->take_answers(home);
   std::size_t taken = 0;
   for (; taken < frames_max && !in_.seen_all(); ++taken) {
-    if (take_frame(home)) continue;
+    const frame_fate fate = take_frame(home);
+    if (fate == frame_fate::waits) break;
+    if (fate == frame_fate::taken) continue;
     fail();
     return true;
   }
@@ -117,19 +119,21 @@ bool link::drain(node& home, std::size_t frames_max) noexcept {
   return taken != 0;
 }
 
-/// False: what is there is no frame for us.
-bool link::take_frame(node& home) noexcept {
+/// Broken: what is there is no frame for us. A frame waits for room on the way back; whoever makes
+/// it takes answers, whatever requests wait.
+link::frame_fate link::take_frame(node& home) noexcept {
   frame_header header;
   const std::byte* payload = nullptr;
-  if (in_.peek(header, payload) != ring_answer::yes) return false;
+  if (in_.peek(header, payload) != ring_answer::yes) return frame_fate::broken;
   if (opened_) {
-    if (!is_answer(header.kind) || !on_answer(home, *this, header, payload)) return false;
+    if (!is_answer(header.kind) || !on_answer(home, *this, header, payload))
+      return frame_fate::broken;
   } else {
-    if (!is_request(header.kind)) return false;
-    on_request(home, *this, header, payload);
+    if (!is_request(header.kind)) return frame_fate::broken;
+    if (!on_request(home, *this, header, payload)) return frame_fate::waits;
   }
   in_.pop();
-  return true;
+  return frame_fate::taken;
 }
 
 void link::take_answers(node& home) noexcept {

@@ -110,7 +110,8 @@ class link {
 
  private:
   bool drain(node& home, std::size_t frames_max) noexcept;
-  bool take_frame(node& home) noexcept;
+  enum class frame_fate : std::uint8_t { taken, waits, broken };
+  frame_fate take_frame(node& home) noexcept;
   void take_answers(node& home) noexcept;
   bool answer(node& home) noexcept;
   void fill_from_socket() noexcept;

@@ -116,14 +116,6 @@ qp_slot* node::find(std::uint32_t qpn) noexcept {
   return chunk == nullptr ? nullptr : chunk + index % chunk_slots;
 }
 
-qp_slot* node::find_or_make(std::uint32_t qpn) noexcept {
-  qp_slot* found = find(qpn);
-  if (found != nullptr || qpn >> index_bits != slot_) return found;
-  const std::lock_guard lock{numbers_};
-  if (!make_chunk(qpn & index_mask)) return nullptr;
-  return find(qpn);
-}
-
 /// Under `numbers_`.
 bool node::make_chunk(std::uint32_t index) noexcept {
   std::atomic<qp_slot*>& chunk = chunks_[index / chunk_slots];

@@ -52,21 +52,20 @@ using clock = std::chrono::steady_clock;
 
 /// An ack (`nak` none) or NAK that no queue pair is there to send any more.
 struct stray_answer {
-  link* to = nullptr;  ///< null: nothing
+  link* to = nullptr;
   std::uint32_t generation = 0;
   std::uint32_t requester = 0;
   std::uint32_t psn = 0;
   nak_code nak = nak_code::none;
 };
-inline constexpr std::size_t strays_max = 2;  ///< requesters of one QP number that is not there
 
 /// A QP number's place. Type-stable: its locks outlive the queue pairs that come and go in it.
 struct alignas(64) qp_slot {
-  std::mutex send;                                ///< the send queue and its requester
-  std::mutex receive;                             ///< the responder and the receive queue
-  std::atomic<std::uint32_t> changes{0};          ///< of the QP, that wait for `send` or have it
-  queue_pair* qp = nullptr;                       ///< changes only under both
-  std::array<stray_answer, strays_max> strays{};  ///< under `receive`
+  std::mutex send;                        ///< the send queue and its requester
+  std::mutex receive;                     ///< the responder and the receive queue
+  std::atomic<std::uint32_t> changes{0};  ///< of the QP, that wait for `send` or have it
+  queue_pair* qp = nullptr;               ///< changes only under both
+  std::vector<stray_answer> strays;       ///< under `receive`
   /// How far completions of this slot's send queue were polled; grows for ever, across queue pairs.
   std::atomic<std::uint64_t> released{0};
   bool kicked = false;  ///< is on the node's list; under its lock
@@ -93,8 +92,6 @@ class node {
   void free_qpn(std::uint32_t qpn) noexcept;
   /// Null when the number is not of this node.
   [[nodiscard]] qp_slot* find(std::uint32_t qpn) noexcept;
-  /// The same, also of a number that was never given out: null for lack of memory, too.
-  [[nodiscard]] qp_slot* find_or_make(std::uint32_t qpn) noexcept;
 
   // ---- progress
   /// Have `run(qpn)` called soon, by a poller or the engine. Callable under any lock but the

@@ -17,8 +17,10 @@ void run(node&, std::uint32_t qpn) noexcept;
 
 /// A request from another process, `payload` still in the shared ring: its bytes may change while
 /// they are read. `header` is our copy; nothing in it was checked but payload_bytes <=
-/// segment_bytes_max. Thread: holds `from`'s rx lock.
-void on_request(node&, link& from, const frame_header& header, const std::byte* payload) noexcept;
+/// segment_bytes_max. False: not taken, since its requester must be told something that no QP can
+/// keep and that there is no room for; it comes again. Thread: holds `from`'s rx lock.
+[[nodiscard]] bool on_request(node&, link& from, const frame_header& header,
+                              const std::byte* payload) noexcept;
 
 /// An answer, likewise. False: it answers nothing that is in flight, or lies; the link is then
 /// closed.

@@ -33,25 +33,21 @@ bool send_nak(link& to, std::uint32_t from_qpn, std::uint32_t to_qpn, std::uint3
   return send_bare(to, header);
 }
 
-bool send_strays(qp_slot& slot, link& to, std::uint32_t local_qpn) noexcept {
-  for (stray_answer& stray : slot.strays) {
-    if (stray.to != &to) continue;
-    const bool gone =
-        stray.generation != to.generation() ||
-        (stray.nak == nak_code::none
-             ? send_bare(to, answer_header(frame_kind::ack, local_qpn, stray.requester, stray.psn))
-             : send_nak(to, local_qpn, stray.requester, stray.psn, stray.nak, 0));
-    if (!gone) return false;
-    stray = {};
-  }
-  return true;
+bool send_stray(link& to, std::uint32_t local_qpn, const stray_answer& stray) noexcept {
+  if (stray.generation != to.generation()) return true;
+  if (stray.nak == nak_code::none)
+    return send_bare(to, answer_header(frame_kind::ack, local_qpn, stray.requester, stray.psn));
+  return send_nak(to, local_qpn, stray.requester, stray.psn, stray.nak, 0);
 }
 
+/// At most two of each link: on_request takes no more from it before they went.
 void keep_stray(qp_slot& slot, const stray_answer& answer) noexcept {
-  for (stray_answer& place : slot.strays) {
-    if (place.to != nullptr && place.generation == place.to->generation()) continue;
-    place = answer;
-    return;
+  std::erase_if(slot.strays,
+                [](const stray_answer& old) { return old.generation != old.to->generation(); });
+  try {
+    slot.strays.push_back(answer);
+  } catch (const std::bad_alloc&) {
+    // Its requester waits until the link ends.
   }
 }
 
@@ -195,17 +191,21 @@ void owe(queue_pair& qp, const incoming& piece, const reply& answer) noexcept {
   piece.from->answer_later(number_of(qp));
 }
 
-void turn_away(qp_slot& slot, link& from, const frame_header& header) noexcept {
+bool turn_away(link& from, const frame_header& header) noexcept {
   constexpr std::uint8_t ends = frame_flag::first | frame_flag::last;
-  if (header.transport != service::rc || (header.flags & ends) == 0) return;
-  if (send_nak(from, header.destination_qpn, header.source_qpn, header.psn, nak_code::dropped, 0))
-    return;
-  keep_stray(slot, {.to = &from,
-                    .generation = from.generation(),
-                    .requester = header.source_qpn,
-                    .psn = header.psn,
-                    .nak = nak_code::dropped});
-  from.answer_later(header.destination_qpn);
+  if (header.transport != service::rc || (header.flags & ends) == 0) return true;
+  return send_nak(from, header.destination_qpn, header.source_qpn, header.psn, nak_code::dropped,
+                  0);
+}
+
+bool send_strays(qp_slot& slot, link& to, std::uint32_t local_qpn) noexcept {
+  const auto of_link = [&to](const stray_answer& stray) { return stray.to == &to; };
+  for (;;) {
+    const auto next = std::find_if(slot.strays.begin(), slot.strays.end(), of_link);
+    if (next == slot.strays.end()) return true;
+    if (!send_stray(to, local_qpn, *next)) return false;
+    slot.strays.erase(next);
+  }
 }
 
 void leave_answers(queue_pair& qp) noexcept {

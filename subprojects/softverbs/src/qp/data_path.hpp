@@ -190,8 +190,11 @@ void owe(queue_pair& qp, const incoming& piece, const reply& answer) noexcept;
 /// The peer may take our request for a sign that its own were answered, as on a wire, where both go
 /// the same way. Without room for an answer the request goes first. Under slot->send.
 void answer_before_request(queue_pair& qp) noexcept;
-/// Tells a requester that nobody here takes its request.
-void turn_away(qp_slot& slot, link& from, const frame_header& header) noexcept;
+/// Tells a requester that nobody here takes its request. False: no room.
+[[nodiscard]] bool turn_away(link& from, const frame_header& header) noexcept;
+/// What QPs of this number that are gone owed to that link. False: no room for all. Under
+/// `receive`.
+[[nodiscard]] bool send_strays(qp_slot& slot, link& to, std::uint32_t local_qpn) noexcept;
 
 // flush.cpp
 void raise_queue_error(queue_pair& qp) noexcept;  ///< an entry was lost: the QP is of no use now

@@ -27,19 +27,19 @@ void run(node& home, std::uint32_t qpn) noexcept {
   }
 }
 
-void on_request(node& home, link& from, const frame_header& header,
+bool on_request(node& home, link& from, const frame_header& header,
                 const std::byte* payload) noexcept {
-  // A number that never was given out has a place, too: the NAK may have to wait there.
-  qp_slot* slot = home.find_or_make(header.destination_qpn);
-  if (slot == nullptr) return;
+  qp_slot* slot = home.find(header.destination_qpn);
+  if (slot == nullptr) return turn_away(from, header);
   std::lock_guard lock{slot->receive};
+  if (!send_strays(*slot, from, header.destination_qpn)) return false;
   queue_pair* qp = slot->qp;
   const bool datagram = header.transport == service::ud;
-  if (qp == nullptr || (!datagram && !is_peer(*qp, header, from)))
-    return turn_away(*slot, from, header);
+  if (qp == nullptr || (!datagram && !is_peer(*qp, header, from))) return turn_away(from, header);
   const incoming piece{.header = header, .bytes = payload, .read_into = nullptr, .from = &from};
   const reply answer = listens_to(*qp, header) ? take(*qp, piece) : reply{.nak = nak_code::dropped};
   if (header.transport == service::rc) owe(*qp, piece, answer);
+  return true;
 }
 
 }  // namespace softverbs

@@ -56,7 +56,7 @@ void run(node&, std::uint32_t qpn) noexcept {
   all.changed.notify_all();
 }
 
-void on_request(node& home, link& from, const frame_header& header,
+bool on_request(node& home, link& from, const frame_header& header,
                 const std::byte* payload) noexcept {
   test::seen& all = test::upcalls();
   {
@@ -70,6 +70,7 @@ void on_request(node& home, link& from, const frame_header& header,
     }
   }
   all.changed.notify_all();
+  return true;
 }
 
 bool on_answer(node&, link& from, const frame_header& header, const std::byte* payload) noexcept {

@@ -69,21 +69,10 @@ TEST_CASE("QP numbers are distinct, carry the slot, and run out", "[node]") {
   }
   CHECK(numbers.size() == indices_max - 2);
   CHECK(user.home.find(*numbers.begin() ^ (1u << 23)) == nullptr);
-  CHECK(user.home.find_or_make(*numbers.begin() ^ (1u << 23)) == nullptr);
   for (const std::uint32_t qpn : numbers) user.home.free_qpn(qpn);
   const std::uint32_t again = user.home.allocate_qpn();
   CHECK(numbers.count(again) == 1);
   user.home.free_qpn(again);
-}
-
-TEST_CASE("a number that was never given out has a place for what it owes", "[node]") {
-  node_user user;
-  const std::uint32_t first = std::uint32_t{user.home.slot()} << index_bits;
-  for (std::uint32_t index = 0; index < indices_max; index += 97) {
-    qp_slot* slot = user.home.find_or_make(first | index);
-    REQUIRE(slot != nullptr);
-    REQUIRE(user.home.find(first | index) == slot);
-  }
 }
 
 TEST_CASE("the engine runs what is kicked or due while nobody polls", "[node]") {

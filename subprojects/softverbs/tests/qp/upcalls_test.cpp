@@ -83,7 +83,7 @@ frame_header write_to(const side& to) {
 std::optional<frame_header> bring(side& to, elsewhere& from, const frame_header& header,
                                   const std::byte* payload) {
   node& home = *to.inner().home;
-  on_request(home, from.way, header, payload);
+  REQUIRE(on_request(home, from.way, header, payload));
   REQUIRE(send_answers(home, from.way, header.destination_qpn));
   return from.next();
 }
