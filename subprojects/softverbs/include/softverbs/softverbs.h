@@ -2,7 +2,8 @@
  *
  * For tests that run in the process whose verbs they disturb. A program that does not call these
  * functions pays nothing and sees nothing. All may be called from any thread; all return 0, or an
- * errno value: EINVAL for an object that is not soft0's, or a value out of range.
+ * errno value: EINVAL for an object that is not soft0's, or a value out of range; EIO for one that
+ * the child of a fork inherited.
  */
 #ifndef SOFTVERBS_SOFTVERBS_H
 #define SOFTVERBS_SOFTVERBS_H

@@ -12,7 +12,7 @@ namespace {
 template <class Request>
 int refused_post(entry::verb_name name, ibv_context* ctx, Request* wr, Request** bad_wr) noexcept {
   const int error = entry::refused(name, ctx);
-  if (error != 0) *bad_wr = wr;
+  if (error != 0 && bad_wr != nullptr) *bad_wr = wr;
   return error;
 }
 

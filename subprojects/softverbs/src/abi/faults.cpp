@@ -2,6 +2,7 @@
 
 #include "abi/attributes.hpp"
 #include "abi/dispatch.hpp"
+#include "node/fork_mutex.hpp"
 #include "node/node.hpp"
 #include "qp/queue_pair.hpp"
 #include "queue/completion_queue.hpp"
@@ -14,6 +15,7 @@
 #include <type_traits>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 // Faults on demand: <softverbs/softverbs.h>.
 
@@ -25,7 +27,7 @@ namespace {
 constexpr std::uint64_t delay_ns_max = std::uint64_t{1} << 62;
 
 /// The queue pairs and completion queues that were asked to misbehave.
-std::mutex mutex;
+fork_mutex mutex;
 std::unordered_set<queue_pair*> disturbed_qps;
 std::unordered_set<completion_queue*> withholding_cqs;
 /// Whether anything is in the sets: destroying looks here before it takes the mutex.
@@ -39,15 +41,18 @@ void note_listed() noexcept {
 template <class Change>
 int disturb(ibv_qp* handle, Change&& change) noexcept {
   if (handle == nullptr || !is_soft(handle->context)) return EINVAL;
+  if (entry::orphaned(handle->context)) return EIO;
   return guarded<int>([&] {
     auto& qp = *reinterpret_cast<queue_pair*>(handle);
-    const std::lock_guard lock{mutex};
-    disturbed_qps.insert(&qp);
-    change(qp);
-    const bool disturbed = qp.cut || qp.delay_ns != 0 || qp.next_status >= 0;
-    qp.disturbed = disturbed;
-    if (!disturbed) disturbed_qps.erase(&qp);
-    note_listed();
+    {
+      const std::lock_guard lock{mutex};
+      disturbed_qps.insert(&qp);
+      change(qp);
+      const bool disturbed = qp.cut || qp.delay_ns != 0 || qp.next_status >= 0;
+      qp.disturbed = disturbed;
+      if (!disturbed) disturbed_qps.erase(&qp);
+      note_listed();
+    }
     qp.home->kick(handle->qp_num);
     return 0;
   });
@@ -58,7 +63,23 @@ void heal(queue_pair& qp) noexcept {
   qp.delay_ns = 0;
   qp.next_status = -1;
   qp.disturbed = false;
-  qp.home->kick(qp.handle.qp_base.qp_num);
+}
+
+/// Of all queue pairs and completion queues. What the child of a fork inherited stays as it is: its
+/// locks may be held by threads that are not there.
+void heal_all(std::vector<std::pair<node*, std::uint32_t>>& to_kick) {
+  const std::lock_guard lock{mutex};
+  to_kick.reserve(disturbed_qps.size());
+  for (queue_pair* qp : disturbed_qps) {
+    heal(*qp);
+    to_kick.emplace_back(qp->home, qp->handle.qp_base.qp_num);
+  }
+  for (completion_queue* cq : withholding_cqs)
+    if (!entry::orphaned(cq->handle.context)) release_withheld(*cq);
+  disturbed_qps.clear();
+  withholding_cqs.clear();
+  note_listed();
+  pretend(true_limits());
 }
 
 /// What a limit is called in device_limits, and what it truly is at most.
@@ -105,6 +126,7 @@ int take_away(device_limits& now, softverbs_capability capability) noexcept {
 template <class Change>
 int pretend_changed(Change&& change) noexcept {
   return guarded<int>([&] {
+    (void)true_limits();  // Measured before the mutex is taken, which is a leaf.
     const std::lock_guard lock{mutex};
     device_limits now = limits();
     const int error = change(now);
@@ -195,6 +217,7 @@ int softverbs_fail_call(const char* verb, unsigned nth, int error) {
 
 int softverbs_withhold_completions(ibv_cq* handle) {
   if (handle == nullptr || !is_soft(handle->context)) return EINVAL;
+  if (entry::orphaned(handle->context)) return EIO;
   return guarded<int>([&] {
     auto& cq = *reinterpret_cast<completion_queue*>(handle);
     const std::lock_guard lock{mutex};
@@ -207,6 +230,7 @@ int softverbs_withhold_completions(ibv_cq* handle) {
 
 int softverbs_release_completions(ibv_cq* handle) {
   if (handle == nullptr || !is_soft(handle->context)) return EINVAL;
+  if (entry::orphaned(handle->context)) return EIO;
   return guarded<int>([&] {
     auto& cq = *reinterpret_cast<completion_queue*>(handle);
     const std::lock_guard lock{mutex};
@@ -219,6 +243,7 @@ int softverbs_release_completions(ibv_cq* handle) {
 
 int softverbs_raise_async_event(ibv_context* ctx, const ibv_async_event* event) {
   if (ctx == nullptr || !is_soft(ctx) || !belongs(*event, ctx)) return EINVAL;
+  if (entry::orphaned(ctx)) return EIO;
   return guarded<int>([&] {
     soft(ctx).async.push(*event);
     return 0;
@@ -236,13 +261,10 @@ int softverbs_pretend_missing(softverbs_capability capability) {
 int softverbs_reset() {
   entry::fail_no_call();
   return guarded<int>([] {
-    const std::lock_guard lock{mutex};
-    for (queue_pair* qp : disturbed_qps) heal(*qp);
-    disturbed_qps.clear();
-    for (completion_queue* cq : withholding_cqs) release_withheld(*cq);
-    withholding_cqs.clear();
-    note_listed();
-    pretend(true_limits());
+    (void)true_limits();  // Measured before the mutex is taken, which is a leaf.
+    std::vector<std::pair<node*, std::uint32_t>> to_kick;
+    heal_all(to_kick);
+    for (const auto& [home, qpn] : to_kick) home->kick(qpn);
     return 0;
   });
 }

@@ -1,14 +1,18 @@
 #include "node/gid_table.hpp"
 
+#include "node/fork_mutex.hpp"
+
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <tuple>
 #include <vector>
@@ -90,7 +94,7 @@ struct table {
                        [&](const ibv_gid& one) { return same(one, gid); });
   }
 
-  table() noexcept {
+  void read() noexcept {
     try {
       for (const entry& one : host_addresses())
         if (count < gids_max - 1 && !has(one.gid))  // VLANs share their link-local address.
@@ -102,9 +106,19 @@ struct table {
   }
 };
 
+fork_mutex reading;
+constinit std::atomic<const table*> read_once{nullptr};
+
+/// Not a static of this function: a fork while another thread makes one leaves the child waiting.
 const table& host_table() noexcept {
-  static const table read_once;
-  return read_once;
+  if (const table* known = read_once.load(std::memory_order_acquire)) return *known;
+  static constinit table place;
+  const std::lock_guard lock{reading};
+  if (read_once.load(std::memory_order_relaxed) == nullptr) {
+    place.read();
+    read_once.store(&place, std::memory_order_release);
+  }
+  return place;
 }
 
 }  // namespace

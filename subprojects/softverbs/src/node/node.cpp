@@ -40,11 +40,11 @@ node::node() : keys_{key_slots}, kicked_(indices_max), next_index_{random_index(
 
 node& node::acquire() {
   const std::lock_guard lock{process_lock};
+  install_fault_guard();  // Anew each time: the program may have put its own handler in its place.
   if (process_node == nullptr) {
     static const int registered = ::pthread_atfork(&before_fork, &after_fork, &in_child);
     if (registered != 0)
       throw std::system_error{registered, std::generic_category(), "softverbs: pthread_atfork"};
-    install_fault_guard();
     process_node = new node;
   }
   if (process_node->users_ == 0) process_node->start();

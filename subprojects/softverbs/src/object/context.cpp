@@ -1,6 +1,5 @@
 #include "object/context.hpp"
 
-#include "memory/guarded_copy.hpp"
 #include "node/node.hpp"
 
 #include <pthread.h>
@@ -24,7 +23,6 @@ context& soft(ibv_context* ctx) noexcept {
 }
 
 ibv_context* open_context(const verbs_context& verbs) {
-  install_fault_guard();
   auto made = std::make_unique<context>();
   made->home = &node::acquire();
   made->verbs = verbs;

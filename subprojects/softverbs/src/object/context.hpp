@@ -32,6 +32,8 @@ ibv_context* open_context(const verbs_context& verbs);
 void close_context(ibv_context* ctx) noexcept;
 
 inline constexpr std::uint32_t message_bytes_max = 1u << 30;
+inline constexpr std::uint32_t request_sges_max = 32;  ///< of one request
+inline constexpr std::uint32_t rd_atomic_max = 128;    ///< READs and atomics in flight, either way
 inline constexpr std::uint32_t inline_bytes_max = 1024;
 inline constexpr int port_mtu_bytes = 4096;
 inline constexpr int gid_table_size = 128;  ///< entries beyond gid_count() are empty
@@ -47,7 +49,7 @@ struct device_limits : ibv_device_attr {
 /// What soft0 says that it can do, and enforces. What a test pretended is in it.
 [[nodiscard]] const device_limits& limits() noexcept;
 [[nodiscard]] const device_limits& true_limits() noexcept;
-/// From now on limits() is a copy of this. Thread: any; what limits() gave before stays valid.
+/// From now on limits() is a copy of this; what it gave before stays valid. Thread: one at a time.
 void pretend(const device_limits& pretended);
 
 }  // namespace softverbs

@@ -1,3 +1,4 @@
+#include "node/fork_mutex.hpp"
 #include "node/node.hpp"
 #include "object/context.hpp"
 
@@ -19,8 +20,6 @@ namespace {
 
 constexpr int qps_max = (1 << index_bits) - 2;  // Numbers 0 and 1 are never given out.
 constexpr int queue_depth_max = 16384;
-constexpr int sges_per_request_max = 32;
-constexpr int reads_in_flight_max = 128;
 constexpr int cqes_max = 1 << 20;
 constexpr int keys_each = key_slots / 2;  // Regions and windows share the key table.
 constexpr int objects_max = 1 << 16;
@@ -62,12 +61,12 @@ device_limits measure() {
   is.device_cap_flags = IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
                         IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_MEM_WINDOW |
                         IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
-  is.max_sge = is.max_sge_rd = is.max_srq_sge = sges_per_request_max;
+  is.max_sge = is.max_sge_rd = is.max_srq_sge = int{request_sges_max};
   is.max_cq = is.max_pd = is.max_ah = is.max_srq = objects_max;
   is.max_cqe = cqes_max;
   is.max_mr = is.max_mw = keys_each;
-  is.max_qp_rd_atom = is.max_qp_init_rd_atom = reads_in_flight_max;
-  is.max_res_rd_atom = reads_in_flight_max * qps_max;
+  is.max_qp_rd_atom = is.max_qp_init_rd_atom = int{rd_atomic_max};
+  is.max_res_rd_atom = int{rd_atomic_max} * qps_max;
   // Atomic with respect to the CPU as well; but programs test for this very value or bit.
   is.atomic_cap = IBV_ATOMIC_HCA;
   is.max_pkeys = 1;
@@ -79,12 +78,22 @@ device_limits measure() {
   return is;
 }
 
-std::atomic<const device_limits*> pretended_now{nullptr};
+fork_mutex measuring;
+constinit device_limits measured{};  ///< under `measuring`; once and for all
+constinit std::atomic<bool> is_measured{false};
+
+constinit std::atomic<const device_limits*> pretended_now{nullptr};
 
 }  // namespace
 
+/// Not a static of this function: a fork while another thread makes one leaves the child waiting.
 const device_limits& true_limits() noexcept {
-  static const device_limits measured = measure();
+  if (is_measured.load(std::memory_order_acquire)) return measured;
+  const std::lock_guard lock{measuring};
+  if (!is_measured.load(std::memory_order_relaxed)) {
+    measured = measure();
+    is_measured.store(true, std::memory_order_release);
+  }
   return measured;
 }
 
@@ -95,10 +104,8 @@ const device_limits& limits() noexcept {
 }
 
 void pretend(const device_limits& pretended) {
-  static std::mutex mutex;
   // References from limits() are never taken back, not even when the process ends.
   static auto& all = *new std::deque<device_limits>;
-  const std::lock_guard lock{mutex};
   pretended_now.store(&all.emplace_back(pretended), std::memory_order_release);
 }
 

@@ -95,10 +95,10 @@ int post_srq_recv(ibv_srq* handle, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   shared_receive_queue& srq = behind(handle);
   const std::lock_guard lock{srq.mutex};
   for (; wr != nullptr; wr = wr->next) {
-    if (const int error = srq.ring.push(*wr)) {
-      *bad_wr = wr;
-      return error;
-    }
+    const int error = srq.ring.push(*wr);
+    if (error == 0) continue;
+    if (bad_wr != nullptr) *bad_wr = wr;
+    return error;
   }
   return 0;
 }

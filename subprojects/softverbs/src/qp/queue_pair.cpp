@@ -36,7 +36,7 @@ std::uint64_t operations_of(ibv_qp_type type) {
 int check_capabilities(const ibv_qp_cap& cap) {
   const auto& device = limits();
   const auto wrs_max = static_cast<std::uint32_t>(device.max_qp_wr);
-  const auto list_max = std::min(static_cast<std::uint32_t>(device.max_sge), sges_max);
+  const auto list_max = std::min(static_cast<std::uint32_t>(device.max_sge), request_sges_max);
   const bool fits = cap.max_send_wr <= wrs_max && cap.max_recv_wr <= wrs_max &&
                     cap.max_send_sge <= list_max && cap.max_recv_sge <= list_max &&
                     cap.max_inline_data <= device.inline_bytes;

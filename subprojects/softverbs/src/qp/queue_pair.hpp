@@ -2,6 +2,7 @@
 
 #include "link/link.hpp"
 #include "node/node.hpp"
+#include "object/context.hpp"
 #include "queue/completion_queue.hpp"
 #include "queue/receive_queue.hpp"
 
@@ -14,9 +15,6 @@
 #include <mutex>
 
 namespace softverbs {
-
-inline constexpr std::uint32_t sges_max = 32;
-inline constexpr std::uint32_t rd_atomic_max = 128;
 
 /// A posted send request; `send_queue` keeps its scatter list or inline bytes beside it.
 struct send_request {
@@ -109,7 +107,7 @@ struct responder_state {
   std::uint32_t message_bytes = 0;
   bool waits_for_resend = false;  ///< after a NAK: all but `psn` is dropped silently
   receive_request request{};      ///< of the SEND in progress (its sges are copied to request_sges)
-  std::array<ibv_sge, sges_max> request_sges{};
+  std::array<ibv_sge, request_sges_max> request_sges{};
   bool has_request = false;
   std::array<pending_answer, rd_atomic_max> answers{};  ///< a ring of max_dest_rd_atomic
   std::uint64_t answers_head = 0;

@@ -1,0 +1,60 @@
+#include "node/fork_mutex.hpp"
+
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+
+#include <semaphore>
+#include <thread>
+
+namespace softverbs {
+
+namespace {
+
+fork_mutex guarded;
+int begun = 0;  // Under `guarded`, as is:
+int ended = 0;
+
+std::binary_semaphore forking{0};
+bool tells = false;
+
+void tell() noexcept {
+  if (tells) forking.release();
+}
+
+}  // namespace
+
+TEST_CASE("a fork waits for whoever holds a mutex of the process", "[node]") {
+  // Registered after the mutex's: called before the fork takes it.
+  static const int registered = ::pthread_atfork(&tell, nullptr, nullptr);
+  REQUIRE(registered == 0);
+  std::binary_semaphore held{0};
+  std::thread holder{[&held] {
+    guarded.lock();
+    ++begun;
+    held.release();
+    forking.acquire();
+    ++ended;
+    guarded.unlock();
+  }};
+  held.acquire();
+  tells = true;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr unsigned seconds_max = 20;
+    ::alarm(seconds_max);
+    guarded.lock();
+    ::_exit(begun == 1 && ended == 1 ? 0 : 1);
+  }
+  tells = false;
+  holder.join();
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  guarded.lock();  // The parent's is free again, too.
+  guarded.unlock();
+}
+
+}  // namespace softverbs
