@@ -68,7 +68,7 @@ bool key_table::grant(std::uint32_t key, const key_grant& grant) noexcept {
   key_slot* slot = slot_of(key);
   if (slot == nullptr) return false;
   const std::lock_guard lock{mutex_};
-  if (slot->key.load(std::memory_order_seq_cst) != 0) return false;
+  if (!slot->allocated || slot->key.load(std::memory_order_seq_cst) != 0) return false;
   // A revocation of the place's last key may still wait for users. A pin that comes after this
   // finds the key dead and does not look at the grant.
   while (slot->pins.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();

@@ -17,28 +17,27 @@ bool region_allows(const key_grant& region, unsigned access) noexcept {
 
 /// Fills `grant` and counts the window on its region. False: the region will not have it.
 bool open_window(queue_pair& qp, const send_request& request, key_grant& grant) noexcept {
-  const ibv_mw_bind_info& info = request.bind.info;
-  if (info.mr == nullptr || info.length == 0) return false;
-  if ((info.mw_access_flags & ~window_access_flags) != 0) return false;
+  const auto& bind = request.bind;
+  if (bind.bytes == 0 || (bind.access & ~window_access_flags) != 0) return false;
   key_table& keys = qp.home->keys();
-  key_slot* region = keys.slot_of(info.mr->lkey);
+  key_slot* region = keys.slot_of(bind.region);
   if (region == nullptr) return false;
   pinned pin;
   // Counted before it is pinned: deregistration revokes, and then looks whether it may.
   region->windows.fetch_add(1);
-  if (keys.pin(info.mr->lkey, qp.handle.qp_base.pd, 0, 0, info.addr, info.length, pin) !=
+  if (keys.pin(bind.region, qp.handle.qp_base.pd, 0, 0, bind.address, bind.bytes, pin) !=
           key_error::none ||
-      !region_allows(region->grant, info.mw_access_flags)) {
+      !region_allows(region->grant, bind.access)) {
     region->windows.fetch_sub(1);
     return false;
   }
-  const bool zero_based = (info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0;
+  const bool zero_based = (bind.access & IBV_ACCESS_ZERO_BASED) != 0;
   grant.pd = qp.handle.qp_base.pd;
-  grant.access = info.mw_access_flags;
-  grant.iova = zero_based ? 0 : info.addr;
+  grant.access = bind.access;
+  grant.iova = zero_based ? 0 : bind.address;
   grant.base = pin.address();
-  grant.length = info.length;
-  grant.parent = info.mr->lkey >> variant_bits;
+  grant.length = bind.bytes;
+  grant.parent = bind.region >> variant_bits;
   return true;
 }
 
@@ -65,7 +64,7 @@ next_step bind_type_1(queue_pair& qp, const send_request& request) noexcept {
   key_grant grant;
   grant.kind = key_kind::window_type_1;
   // A window of no length opens nothing: that is how type 1 is unbound.
-  const bool opens = request.bind.info.length != 0;
+  const bool opens = request.bind.bytes != 0;
   if (opens && !open_window(qp, request, grant)) return failed(qp);
   if (const key_slot* window = keys.slot_of(request.bind.new_rkey))
     keys.revoke(window->key.load(std::memory_order_acquire));
@@ -74,7 +73,7 @@ next_step bind_type_1(queue_pair& qp, const send_request& request) noexcept {
 
 next_step bind_type_2(queue_pair& qp, const send_request& request) noexcept {
   key_table& keys = qp.home->keys();
-  const std::uint32_t old_key = request.bind.window->rkey;
+  const std::uint32_t old_key = request.bind.old_rkey;
   const std::uint32_t new_key = (old_key & ~variant_mask) | (request.bind.new_rkey & variant_mask);
   const key_slot* window = keys.slot_of(old_key);
   key_grant grant;
@@ -88,9 +87,8 @@ next_step bind_type_2(queue_pair& qp, const send_request& request) noexcept {
 }  // namespace
 
 next_step bind_window(queue_pair& qp, send_request& request) noexcept {
-  const ibv_mw* window = request.bind.window;
-  if (window == nullptr || window->pd != qp.handle.qp_base.pd) return failed(qp);
-  return window->type == IBV_MW_TYPE_1 ? bind_type_1(qp, request) : bind_type_2(qp, request);
+  if (request.bind.pd != qp.handle.qp_base.pd) return failed(qp);
+  return request.bind.type == IBV_MW_TYPE_1 ? bind_type_1(qp, request) : bind_type_2(qp, request);
 }
 
 bool invalidate_key(queue_pair& qp, std::uint32_t rkey) noexcept {

@@ -33,10 +33,16 @@ struct send_request {
     std::uint32_t qkey;
   } datagram{};
   struct {
-    ibv_mw* window;
+    const ibv_pd* pd;
+    ibv_mw_type type;
+    std::uint32_t old_rkey;
     std::uint32_t new_rkey;
-    ibv_mw_bind_info info;
-  } bind{};
+    std::uint32_t region;  ///< its lkey; 0: none
+    std::uint64_t address;
+    std::uint64_t bytes;
+    unsigned access;
+  } bind{};  ///< copied, too: window and region may be destroyed before it executes, and it fails
+             ///< then
   std::uint32_t length = 0;     ///< of the message, all pieces
   std::uint32_t sge_count = 0;  ///< 0 when inline
   bool inlined = false;

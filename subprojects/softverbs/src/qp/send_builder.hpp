@@ -30,6 +30,10 @@ int set_datagram(queue_pair& qp, const ibv_ah* ah, std::uint32_t remote_qpn,
 int check_bind(const queue_pair& qp, const ibv_mw* window, ibv_mw_type type,
                const ibv_mw_bind_info& info) noexcept;
 
+/// After check_bind() of the same.
+void set_bind(queue_pair& qp, const ibv_mw& window, std::uint32_t rkey,
+              const ibv_mw_bind_info& info) noexcept;
+
 /// Fills the ibv_wr_* functions of the handle; what `send_ops` does not name answers EINVAL.
 void set_wr_api(queue_pair& qp) noexcept;
 

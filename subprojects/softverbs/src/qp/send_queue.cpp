@@ -134,6 +134,18 @@ int set_datagram(queue_pair& qp, const ibv_ah* ah, std::uint32_t remote_qpn,
   return 0;
 }
 
+void set_bind(queue_pair& qp, const ibv_mw& window, std::uint32_t rkey,
+              const ibv_mw_bind_info& info) noexcept {
+  qp.sends.at(qp.sends.built - 1).bind = {.pd = window.pd,
+                                          .type = window.type,
+                                          .old_rkey = window.rkey,
+                                          .new_rkey = rkey,
+                                          .region = info.mr != nullptr ? info.mr->lkey : 0,
+                                          .address = info.addr,
+                                          .bytes = info.length,
+                                          .access = info.mw_access_flags};
+}
+
 namespace {
 
 /// What the work request brings besides its data; the fields depend on the opcode.
@@ -143,9 +155,7 @@ int set_operation(queue_pair& qp, const ibv_send_wr& wr) noexcept {
     case IBV_WR_SEND_WITH_IMM: request.immediate = wr.imm_data; break;
     case IBV_WR_SEND_WITH_INV:
     case IBV_WR_LOCAL_INV: request.immediate = wr.invalidate_rkey; break;
-    case IBV_WR_BIND_MW:
-      request.bind = {wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info};
-      break;
+    case IBV_WR_BIND_MW: set_bind(qp, *wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info); break;
     case IBV_WR_RDMA_WRITE_WITH_IMM: request.immediate = wr.imm_data; [[fallthrough]];
     case IBV_WR_RDMA_WRITE:
     case IBV_WR_RDMA_READ:

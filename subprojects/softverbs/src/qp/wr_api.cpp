@@ -74,8 +74,8 @@ void atomic_fetch_add(ibv_qp_ex* handle, std::uint32_t rkey, std::uint64_t addre
 void bind(ibv_qp_ex* handle, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info* info) {
   queue_pair& qp = of(handle);
   if (int error = check_bind(qp, mw, IBV_MW_TYPE_2, *info)) return fail(qp, error);
-  send_request* request = begin(handle, IBV_WR_BIND_MW, IBV_QP_EX_WITH_BIND_MW);
-  if (request != nullptr) request->bind = {mw, rkey, *info};
+  if (begin(handle, IBV_WR_BIND_MW, IBV_QP_EX_WITH_BIND_MW) != nullptr)
+    set_bind(qp, *mw, rkey, *info);
 }
 
 void local_inv(ibv_qp_ex* handle, std::uint32_t rkey) {

@@ -138,10 +138,33 @@ TEST_CASE("a bind that the rules forbid fails with MW_BIND and ends the QP", "[q
   CHECK(ends.b.state() == IBV_QPS_ERR);
 }
 
+TEST_CASE("a bind whose window or region is gone when its turn comes fails", "[qp]") {
+  pair ends;
+  side& b = ends.b;
+  ibv_mw* window = verb::alloc_mw(b.pd, IBV_MW_TYPE_2);
+  ibv_mr* region = verb::reg_mr(b.pd, b.memory.data(), 64, b.address(), all_access);
+  b.to(IBV_QPS_SQD);
+  ibv_mw_bind_info info = on(b, 0, 64);
+  info.mr = region;
+  REQUIRE(b.send(bind(window, info, ibv_inc_rkey(window->rkey))) == 0);
+  const bool window_goes = GENERATE(false, true);
+  if (window_goes) REQUIRE(verb::dealloc_mw(window) == 0);
+  if (!window_goes) REQUIRE(verb::dereg_mr(region) == 0);
+  b.to(IBV_QPS_RTS);
+  CHECK(b.await().status == IBV_WC_MW_BIND_ERR);
+  if (!window_goes) REQUIRE(verb::dealloc_mw(window) == 0);
+  if (window_goes) REQUIRE(verb::dereg_mr(region) == 0);
+}
+
 TEST_CASE("only a live type 2 window of this QP can be invalidated", "[qp]") {
   pair ends;
-  const std::uint32_t rkey =
-      GENERATE(0, 1) == 0 ? ends.b.mr->rkey : ends.b.add_window(IBV_MW_TYPE_2)->rkey;
+  pair others;
+  std::uint32_t rkey = 0;
+  switch (GENERATE(0, 1, 2)) {
+    case 0: rkey = ends.b.mr->rkey; break;
+    case 1: rkey = ends.b.add_window(IBV_MW_TYPE_2)->rkey; break;
+    default: rkey = bound(others, others.b.add_window(IBV_MW_TYPE_2), on(others.b, 0, 64));
+  }
   SECTION("by its owner") {
     REQUIRE(ends.b.send(invalidate(IBV_WR_LOCAL_INV, rkey)) == 0);
     CHECK(ends.b.await().status == IBV_WC_MW_BIND_ERR);
