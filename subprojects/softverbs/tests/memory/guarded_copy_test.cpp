@@ -16,7 +16,7 @@
 namespace softverbs {
 namespace {
 
-/// Two pages of which the second is not there.
+/// Two pages of which nobody can touch the second; nor does anything else come to lie there.
 class half_mapped {
  public:
   half_mapped() {
@@ -25,11 +25,11 @@ class half_mapped {
         ::mmap(nullptr, 2 * page(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     REQUIRE(pages != MAP_FAILED);
     begin_ = static_cast<std::byte*>(pages);
-    ::munmap(begin_ + page(), page());
+    REQUIRE(::mprotect(begin_ + page(), page(), PROT_NONE) == 0);
   }
   half_mapped(const half_mapped&) = delete;
   half_mapped& operator=(const half_mapped&) = delete;
-  ~half_mapped() { ::munmap(begin_, page()); }
+  ~half_mapped() { ::munmap(begin_, 2 * page()); }
 
   static std::size_t page() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
   std::byte* end() { return begin_ + page(); }
