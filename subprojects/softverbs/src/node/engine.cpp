@@ -35,14 +35,13 @@ constexpr std::chrono::nanoseconds for_ever{-1};
 int wait_for_events(int epoll, std::span<epoll_event> events,
                     std::chrono::nanoseconds timeout) noexcept {
   const auto room = static_cast<int>(events.size());
-  const timespec limit{0, timeout.count()};  // Of finite ones, all are below a second.
-  const int count =
-      ::epoll_pwait2(epoll, events.data(), room, timeout == for_ever ? nullptr : &limit, nullptr);
+  if (timeout == for_ever) return ::epoll_wait(epoll, events.data(), room, -1);
+  const timespec limit{0, timeout.count()};  // All of them are below a second.
+  const int count = ::epoll_pwait2(epoll, events.data(), room, &limit, nullptr);
   if (count >= 0 || errno != ENOSYS) return count;
   // Linux before 5.11 waits for whole milliseconds.
   const auto whole = std::chrono::ceil<std::chrono::milliseconds>(timeout).count();
-  return ::epoll_wait(epoll, events.data(), room,
-                      timeout == for_ever ? -1 : static_cast<int>(whole));
+  return ::epoll_wait(epoll, events.data(), room, static_cast<int>(whole));
 }
 
 bool environment_says(const char* name, const char* value) noexcept {

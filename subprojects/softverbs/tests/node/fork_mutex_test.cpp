@@ -31,13 +31,15 @@ TEST_CASE("a fork waits for whoever holds a mutex of the process", "[node]") {
   static const int registered = ::pthread_atfork(&tell, nullptr, nullptr);
   REQUIRE(registered == 0);
   std::binary_semaphore held{0};
-  std::thread holder{[&held] {
+  std::binary_semaphore forked{0};  // Until then the thread is there: the child cannot join it.
+  std::thread holder{[&] {
     guarded.lock();
     ++begun;
     held.release();
     forking.acquire();
     ++ended;
     guarded.unlock();
+    forked.acquire();
   }};
   held.acquire();
   tells = true;
@@ -49,6 +51,7 @@ TEST_CASE("a fork waits for whoever holds a mutex of the process", "[node]") {
     ::_exit(begun == 1 && ended == 1 ? 0 : 1);
   }
   tells = false;
+  forked.release();
   holder.join();
   int status = -1;
   REQUIRE(::waitpid(child, &status, 0) == child);
