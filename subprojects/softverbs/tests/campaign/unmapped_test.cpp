@@ -28,8 +28,7 @@ struct region {
   explicit region(const rig::device& dev) : memory{map()}, mr{dev.reg(memory, bytes)} {}
   ~region() { ::munmap(memory, bytes); }
   region(const region&) = delete;
-  void unmap() const { rig::check(::munmap(memory, bytes), "munmap"); }
-  /// The same to whoever touches it, but no later mapping comes to lie there.
+  /// As good as unmapped for whoever touches it; but no later mapping comes to lie there.
   void forbid() const { rig::check(::mprotect(memory, bytes, PROT_NONE), "mprotect"); }
   [[nodiscard]] ibv_sge piece(std::size_t length) const {
     return rig::piece(mr.get(), memory, length);
@@ -85,7 +84,7 @@ ibv_wc_status outcome(ibv_wr_opcode opcode, bool ours_gone, bool theirs_gone, co
   rig::connect(qp.get(), device, peer);
   rig::request r{opcode, 1, here.piece(opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? 8 : bytes)};
   if (opcode != IBV_WR_SEND) r.to(peer.address, peer.rkey).operands(1);
-  if (ours_gone) here.unmap();
+  if (ours_gone) here.forbid();
   rig::check(r.post(qp.get()), "ibv_post_send");
   return rig::wait_one(cq.get()).status;
 }
