@@ -5,7 +5,6 @@
 #include "support/connection_socket.hpp"
 #include "support/until.hpp"
 
-#include <cordma/coro/sleep.hpp>
 #include <cordma/coro/when_all.hpp>
 
 #include <catch2/catch.hpp>
@@ -91,7 +90,7 @@ TEST_CASE("what a peer does not acknowledge after its goodbye ends at close_dead
   auto pass_time = [&]() -> task<> {
     co_await p.stream_ended();
     p.clock.advance(close_deadline - 1ms);
-    co_await sleep_for(0ms);  // Timers fire in order: this one last.
+    co_await test::due_timers_fired();
     CHECK_FALSE(p.sent.has_ended());
     CHECK(p.client.is_open());
     p.clock.advance(1ms);
@@ -118,7 +117,7 @@ TEST_CASE("a goodbye ends nothing before the end of the stream", "[connection][d
   waiting_pair p;
   p.say(".");
   p.clock.advance(2 * close_deadline);
-  p.both.rt.run(sleep_for(0ms));
+  p.both.rt.run(test::due_timers_fired());
   CHECK(p.client.is_open());
   p.server.post_recv(p.memory.slice(8, 8));
   CHECK(p.both.rt.run(as_result(p.sent)).has_value());

@@ -1,5 +1,7 @@
 #include <cordma/connection/handshake_server.hpp>
 
+#include "support/until.hpp"
+
 #include <cordma/coro/when_all.hpp>
 
 #include <catch2/catch.hpp>
@@ -21,9 +23,11 @@ handshake::hello some_hello(std::uint32_t qpn) {
 class polite_server final : public handshake_server<handshake::hello> {
  public:
   using handshake_server::handshake_server;
+  unsigned begun = 0;
 
  private:
   task<handshake::hello> shake_hands(tcp_stream& stream) override {
+    ++begun;
     const handshake::hello remote = co_await bootstrap::read_hello(stream);
     co_await bootstrap::send_hello(stream, some_hello(2));
     co_await bootstrap::read_acceptance(stream);
@@ -33,8 +37,9 @@ class polite_server final : public handshake_server<handshake::hello> {
 };
 
 struct fixture {
-  explicit fixture(listener_options options = {.handshakes_max = 4, .handshake_timeout = 10s})
-      : server{home, socket_address::loopback(0), options} {
+  explicit fixture(listener_options options = {.handshakes_max = 4, .handshake_timeout = 10s},
+                   const time_source* clock = nullptr)
+      : home{{.clock = clock}}, server{home, socket_address::loopback(0), options} {
     server.start();
   }
   ~fixture() {
@@ -130,16 +135,18 @@ TEST_CASE("with handshakes_max slow clients the next waits for one deadline, no 
 
 TEST_CASE("a client that drips a byte at a time meets the deadline all the same",
           "[connection][N2]") {
-  fixture f{{.handshakes_max = 1, .handshake_timeout = 50ms}};
+  manual_clock clock;
+  fixture f{{.handshakes_max = 1, .handshake_timeout = 50ms}, &clock};
   tcp_stream slow = f.dial();
   const auto bytes = hello_bytes();
+  REQUIRE(bytes.size() * 5ms > 50ms);
   auto drip = [&]() -> task<> {
+    co_await test::until(f.home, [&] { return f.server.begun == 1; });
     for (const std::byte& b : bytes) {
       const result<void> sent = co_await as_result(slow.write_all({&b, 1}));
       if (!sent.has_value()) co_return;
-      // At least 640 ms for all of it, however slow the machine. The deadline is a timer of the
-      // same executor: it fires before any drip that is due after it, even when both are late.
-      co_await sleep_for(5ms);
+      clock.advance(5ms);
+      co_await test::due_timers_fired();
     }
   };
   auto hear = [&]() -> task<failure> { co_return co_await hear_refusal(slow); };

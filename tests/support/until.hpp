@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/coro/operation.hpp>
+#include <cordma/coro/sleep.hpp>
 #include <cordma/io/executor.hpp>
 
 namespace cordma::test {
@@ -55,5 +56,9 @@ template <class Condition>
 until_op<Condition> until(executor& home, Condition condition) {
   return {home, std::move(condition)};
 }
+
+/// Ends when each timer that is due by now has fired: timers fire in order, and this one comes
+/// last. For a clock that stands still; it waits for no time to pass.
+inline auto due_timers_fired() { return sleep_for(duration{0}); }
 
 }  // namespace cordma::test
