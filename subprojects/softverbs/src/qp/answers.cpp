@@ -156,13 +156,16 @@ void owe_data(responder_state& state, const frame_header& header, const reply& a
                                                          .previous = answer.previous};
 }
 
-/// The first NAK counts: what follows that request comes again with it, if at all. False: silence.
+/// What follows a refused request comes again with it, if at all. False: silence.
 bool owe_nak(responder_state& state, const frame_header& header, nak_code why) noexcept {
-  if (state.nak_due != nak_code::none) return false;
-  const std::int32_t past = psn_distance(state.nak_psn, header.psn);
+  const std::int32_t past = psn_distance(state.refused_psn, header.psn);
   const bool follows = past > 0 || (past == 0 && (header.flags & frame_flag::first) == 0);
-  if (state.waits_for_resend && why == nak_code::dropped && follows) return false;
-  state.waits_for_resend = true;
+  if (state.waits_for_resend && follows) return false;
+  // One before the expected is of an earlier connection, it may be: then it never comes again.
+  if (psn_distance(state.psn, header.psn) >= 0) {
+    state.waits_for_resend = true;
+    state.refused_psn = header.psn;
+  }
   state.nak_due = why;
   state.nak_psn = header.psn;
   return true;
@@ -189,6 +192,12 @@ void owe(queue_pair& qp, const incoming& piece, const reply& answer) noexcept {
     return;
   }
   piece.from->answer_later(number_of(qp));
+}
+
+bool send_due_nak(queue_pair& qp, link& to) noexcept {
+  const responder_state& state = qp.responder;
+  return state.nak_due == nak_code::none || state.way != &to ||
+         state.way_generation != to.generation() || send_due(qp, to);
 }
 
 bool turn_away(link& from, const frame_header& header) noexcept {

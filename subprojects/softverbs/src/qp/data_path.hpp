@@ -190,6 +190,9 @@ void owe(queue_pair& qp, const incoming& piece, const reply& answer) noexcept;
 /// The peer may take our request for a sign that its own were answered, as on a wire, where both go
 /// the same way. Without room for an answer the request goes first. Under slot->send.
 void answer_before_request(queue_pair& qp) noexcept;
+/// Sends the NAK that is due to that link, if any: the next request may earn another. False: no
+/// room. Under slot->receive.
+[[nodiscard]] bool send_due_nak(queue_pair& qp, link& to) noexcept;
 /// Tells a requester that nobody here takes its request. False: no room.
 [[nodiscard]] bool turn_away(link& from, const frame_header& header) noexcept;
 /// What QPs of this number that are gone owed to that link. False: no room for all. Under

@@ -97,8 +97,11 @@ class in_flight {
 void on_nak(queue_pair& qp, const frame_header& header) noexcept {
   in_flight open{qp};
   if (!open.has(header.psn)) return;  // Of what was sent before a rewind.
-  // Of silence it is not known what it swallowed; other NAKs follow the ack of all before them.
-  if (header.nak != nak_code::dropped && open.oldest().psn != header.psn) return;
+  // Of silence it is not known what it swallowed; a refusal says that all before it are done.
+  if (header.nak != nak_code::dropped) {
+    open.done_to((header.psn - 1) & psn_mask);
+    if (!open.has(header.psn) || open.oldest().psn != header.psn) return;
+  }
   rewind(qp);
   refused(qp, header.nak, header.immediate);
 }

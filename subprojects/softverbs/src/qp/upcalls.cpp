@@ -36,6 +36,7 @@ bool on_request(node& home, link& from, const frame_header& header,
   queue_pair* qp = slot->qp;
   const bool datagram = header.transport == service::ud;
   if (qp == nullptr || (!datagram && !is_peer(*qp, header, from))) return turn_away(from, header);
+  if (!send_due_nak(*qp, from)) return false;
   const incoming piece{.header = header, .bytes = payload, .read_into = nullptr, .from = &from};
   const reply answer = listens_to(*qp, header) ? take(*qp, piece) : reply{.nak = nak_code::dropped};
   if (header.transport == service::rc) owe(*qp, piece, answer);

@@ -13,7 +13,7 @@ enum class frame_kind : std::uint8_t {
   compare_swap,
   fetch_add,
   ack = 16,         ///< all up to and with `psn` is done
-  nak,              ///< `nak` says why `psn` was not done; acknowledges nothing itself
+  nak,              ///< `nak` says why `psn` was not done; unless `dropped`, all before it is
   read_response,    ///< `offset` bytes of `message_bytes` came before
   atomic_response,  ///< `operand[0]` is the previous value
 };

@@ -167,6 +167,92 @@ TEST_CASE("a request whose bytes cannot be read was not taken: it may come again
   CHECK(b.is_quiet() == (kind == frame_kind::write));
 }
 
+TEST_CASE("each refusal is told, whatever was refused just before", "[qp]") {
+  elsewhere peer{an_address, a_slot, false};
+  pair ends;
+  side& b = ends.b;
+  connect_to(b, peer);
+  const std::vector<std::byte> payload(message_bytes);
+  const frame_header expected = write_to(b);
+  const auto refused = [&](const frame_header& header, nak_code why) {
+    const auto answer = peer.next();
+    REQUIRE(answer.has_value());
+    CHECK(answer->psn == header.psn);
+    CHECK(answer->nak == why);
+  };
+  frame_header old = expected;  // A frame of an earlier connection of the same two numbers.
+  old.psn = (expected.psn + GENERATE(-7, 7)) & psn_mask;
+  node& home = *b.inner().home;
+  REQUIRE(on_request(home, peer.way, old, payload.data()));
+  SECTION("then one that may not") {
+    frame_header forbidden = expected;
+    forbidden.rkey ^= 1;
+    REQUIRE(on_request(home, peer.way, forbidden, payload.data()));
+    REQUIRE(send_answers(home, peer.way, b.qp->qp_num));
+    refused(old, nak_code::dropped);
+    refused(forbidden, nak_code::remote_access);
+    CHECK(b.state() == IBV_QPS_ERR);
+    // What follows it never comes again: nobody waits to be told of it.
+    frame_header next = expected;
+    next.psn = (expected.psn + 1) & psn_mask;
+    CHECK_FALSE(bring(b, peer, next, payload.data()).has_value());
+  }
+  SECTION("then one that nobody takes any more") {
+    b.to(IBV_QPS_ERR);
+    REQUIRE(on_request(home, peer.way, expected, payload.data()));
+    REQUIRE(send_answers(home, peer.way, b.qp->qp_num));
+    refused(old, nak_code::dropped);
+    refused(expected, nak_code::dropped);
+  }
+  CHECK_FALSE(peer.next().has_value());
+}
+
+TEST_CASE("a refusal says that all requests before it are done", "[qp]") {
+  elsewhere peer{an_address, a_slot, true};
+  pair ends;
+  side& a = ends.a;
+  connect_to(a, peer);
+  for (int n = 0; n < 2; ++n)
+    REQUIRE(a.send(one_sided(IBV_WR_RDMA_WRITE, ends.b), {a.piece(0, message_bytes)}) == 0);
+  REQUIRE(peer.next().has_value());
+  const auto second = peer.next();
+  REQUIRE(second.has_value());
+  frame_header refusal = answer_to(a, frame_kind::nak, second->psn);
+  refusal.nak = nak_code::remote_access;
+  REQUIRE(on_answer(*a.inner().home, peer.way, refusal, nullptr));
+  CHECK(a.await().status == IBV_WC_SUCCESS);
+  CHECK(a.await().status == IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_CASE("a READ whose region goes before its answer is refused, and the WRITE before it is done",
+          "[qp]") {
+  elsewhere peer{an_address, a_slot, false};
+  pair ends;
+  side& b = ends.b;
+  connect_to(b, peer);
+  const std::vector<std::byte> payload(message_bytes);
+  ibv_mr* region = verb::reg_mr(b.pd, b.memory.data(), message_bytes, b.address(), all_access);
+  REQUIRE(region != nullptr);
+  const frame_header write = write_to(b);
+  frame_header read = write;
+  read.kind = frame_kind::read;
+  read.psn = (write.psn + 1) & psn_mask;
+  read.rkey = region->rkey;
+  read.payload_bytes = 0;
+  node& home = *b.inner().home;
+  REQUIRE(on_request(home, peer.way, write, payload.data()));
+  REQUIRE(on_request(home, peer.way, read, nullptr));
+  REQUIRE(verb::dereg_mr(region) == 0);
+  REQUIRE(send_answers(home, peer.way, b.qp->qp_num));
+  const auto answer = peer.next();
+  REQUIRE(answer.has_value());
+  CHECK(answer->kind == frame_kind::nak);
+  CHECK(answer->nak == nak_code::remote_access);
+  CHECK(answer->psn == read.psn);  // A refusal: so the requester completes the WRITE.
+  CHECK_FALSE(peer.next().has_value());
+  CHECK(b.state() == IBV_QPS_ERR);
+}
+
 TEST_CASE("an answer that no request in flight waits for completes nothing", "[qp]") {
   elsewhere peer{an_address, a_slot, true};
   elsewhere other{an_address, a_slot, true};
