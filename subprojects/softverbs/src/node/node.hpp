@@ -55,6 +55,7 @@ struct stray_answer {
   link* to = nullptr;
   std::uint32_t generation = 0;
   std::uint32_t requester = 0;
+  std::uint32_t life = 0;
   std::uint32_t psn = 0;
   nak_code nak = nak_code::none;
 };
@@ -90,6 +91,9 @@ class node {
   // ---- QP numbers
   std::uint32_t allocate_qpn();  ///< 0 when there is none (0 and 1 are never given out)
   void free_qpn(std::uint32_t qpn) noexcept;
+  /// A number for a connection of an RC queue pair, which tells its frames from those of an earlier
+  /// one of the same two queue pairs, whatever their PSNs.
+  [[nodiscard]] std::uint32_t next_life() noexcept { return lives_.fetch_add(1) + 1; }
   /// Null when the number is not of this node.
   [[nodiscard]] qp_slot* find(std::uint32_t qpn) noexcept;
 
@@ -178,6 +182,8 @@ class node {
   std::vector<std::uint16_t> kicked_;  ///< a ring of indices_max
   std::uint32_t kicked_first_ = 0;
   deadline_heap deadlines_;
+
+  std::atomic<std::uint32_t> lives_{0};
 
   // QP numbers.
   std::mutex numbers_;

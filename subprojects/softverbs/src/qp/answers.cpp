@@ -8,12 +8,13 @@ namespace {
 constexpr std::uint32_t nobody = 0;
 
 frame_header answer_header(frame_kind kind, std::uint32_t from_qpn, std::uint32_t to_qpn,
-                           std::uint32_t psn) noexcept {
+                           std::uint32_t life, std::uint32_t psn) noexcept {
   frame_header header{};
   header.kind = kind;
   header.transport = service::rc;
   header.source_qpn = from_qpn;
   header.destination_qpn = to_qpn;
+  header.life = life;
   header.psn = psn;
   return header;
 }
@@ -25,9 +26,9 @@ bool send_bare(link& to, const frame_header& header) noexcept {
   return result != sent::full;
 }
 
-bool send_nak(link& to, std::uint32_t from_qpn, std::uint32_t to_qpn, std::uint32_t psn,
-              nak_code why, std::uint32_t rnr_timer) noexcept {
-  frame_header header = answer_header(frame_kind::nak, from_qpn, to_qpn, psn);
+bool send_nak(link& to, std::uint32_t from_qpn, std::uint32_t to_qpn, std::uint32_t life,
+              std::uint32_t psn, nak_code why, std::uint32_t rnr_timer) noexcept {
+  frame_header header = answer_header(frame_kind::nak, from_qpn, to_qpn, life, psn);
   header.nak = why;
   header.immediate = rnr_timer;
   return send_bare(to, header);
@@ -36,8 +37,9 @@ bool send_nak(link& to, std::uint32_t from_qpn, std::uint32_t to_qpn, std::uint3
 bool send_stray(link& to, std::uint32_t local_qpn, const stray_answer& stray) noexcept {
   if (stray.generation != to.generation()) return true;
   if (stray.nak == nak_code::none)
-    return send_bare(to, answer_header(frame_kind::ack, local_qpn, stray.requester, stray.psn));
-  return send_nak(to, local_qpn, stray.requester, stray.psn, stray.nak, 0);
+    return send_bare(
+        to, answer_header(frame_kind::ack, local_qpn, stray.requester, stray.life, stray.psn));
+  return send_nak(to, local_qpn, stray.requester, stray.life, stray.psn, stray.nak, 0);
 }
 
 /// At most two of each link: on_request takes no more from it before they went.
@@ -67,8 +69,8 @@ enum class progress : std::uint8_t { done, later, failed };
 
 progress send_read_response(queue_pair& qp, link& to, pending_answer& answer,
                             std::uint32_t& segments_left) noexcept {
-  frame_header header =
-      answer_header(frame_kind::read_response, number_of(qp), qp.attr.dest_qp_num, answer.psn);
+  frame_header header = answer_header(frame_kind::read_response, number_of(qp),
+                                      qp.attr.dest_qp_num, qp.responder.life, answer.psn);
   header.message_bytes = answer.bytes;
   do {
     if (segments_left-- == 0) return progress::later;
@@ -93,8 +95,8 @@ progress send_read_response(queue_pair& qp, link& to, pending_answer& answer,
 }
 
 progress send_atomic_response(queue_pair& qp, link& to, const pending_answer& answer) noexcept {
-  frame_header header =
-      answer_header(frame_kind::atomic_response, number_of(qp), qp.attr.dest_qp_num, answer.psn);
+  frame_header header = answer_header(frame_kind::atomic_response, number_of(qp),
+                                      qp.attr.dest_qp_num, qp.responder.life, answer.psn);
   header.message_bytes = answer.bytes;
   header.operand[0] = answer.previous;
   return send_bare(to, header) ? progress::done : progress::later;
@@ -132,12 +134,13 @@ bool send_due(queue_pair& qp, link& to) noexcept {
   if (!send_data(qp, to)) return false;
   const std::uint32_t requester = qp.attr.dest_qp_num;
   if (state.ack_due) {
-    if (!send_bare(to, answer_header(frame_kind::ack, number_of(qp), requester, state.ack_psn)))
+    if (!send_bare(to, answer_header(frame_kind::ack, number_of(qp), requester, state.life,
+                                     state.ack_psn)))
       return false;
     state.ack_due = false;
   }
   if (state.nak_due != nak_code::none) {
-    if (!send_nak(to, number_of(qp), requester, state.nak_psn, state.nak_due,
+    if (!send_nak(to, number_of(qp), requester, state.life, state.nak_psn, state.nak_due,
                   qp.attr.min_rnr_timer))
       return false;
     state.nak_due = nak_code::none;
@@ -161,11 +164,8 @@ bool owe_nak(responder_state& state, const frame_header& header, nak_code why) n
   const std::int32_t past = psn_distance(state.refused_psn, header.psn);
   const bool follows = past > 0 || (past == 0 && (header.flags & frame_flag::first) == 0);
   if (state.waits_for_resend && follows) return false;
-  // One before the expected is of an earlier connection, it may be: then it never comes again.
-  if (psn_distance(state.psn, header.psn) >= 0) {
-    state.waits_for_resend = true;
-    state.refused_psn = header.psn;
-  }
+  state.waits_for_resend = true;
+  state.refused_psn = header.psn;
   state.nak_due = why;
   state.nak_psn = header.psn;
   return true;
@@ -203,8 +203,8 @@ bool send_due_nak(queue_pair& qp, link& to) noexcept {
 bool turn_away(link& from, const frame_header& header) noexcept {
   constexpr std::uint8_t ends = frame_flag::first | frame_flag::last;
   if (header.transport != service::rc || (header.flags & ends) == 0) return true;
-  return send_nak(from, header.destination_qpn, header.source_qpn, header.psn, nak_code::dropped,
-                  0);
+  return send_nak(from, header.destination_qpn, header.source_qpn, header.life, header.psn,
+                  nak_code::dropped, 0);
 }
 
 bool send_strays(qp_slot& slot, link& to, std::uint32_t local_qpn) noexcept {
@@ -223,6 +223,7 @@ void leave_answers(queue_pair& qp) noexcept {
   stray_answer left{.to = state.way,
                     .generation = state.way_generation,
                     .requester = qp.attr.dest_qp_num,
+                    .life = state.life,
                     .psn = 0,
                     .nak = nak_code::none};
   if (state.answers_head != state.answers_tail) {

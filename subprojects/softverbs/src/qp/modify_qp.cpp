@@ -118,7 +118,10 @@ void reset(queue_pair& qp) {
 }
 
 void get_ready_to_send(queue_pair& qp, ibv_qp_state from) {
-  if (from == IBV_QPS_RTR) qp.requester.psn = qp.attr.sq_psn & psn_mask;
+  if (from == IBV_QPS_RTR) {
+    qp.requester.psn = qp.attr.sq_psn & psn_mask;
+    qp.requester.life = qp.home->next_life();
+  }
   qp.requester.retries_left = qp.attr.retry_cnt;
   qp.requester.rnr_retries_left = qp.attr.rnr_retry;
   qp.attr.sq_draining = 0;
@@ -164,6 +167,9 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
   if (is_unsupported(*attr, mask)) return EOPNOTSUPP;
   if (int error = check_transition(qp.init.qp_type, from, to, mask)) return error;
   if (!is_valid(*attr, mask)) return EINVAL;
+  // What is in flight would miss its answers.
+  if (from == IBV_QPS_SQD && (mask & IBV_QP_AV) != 0 && qp.sends.completed < qp.sends.begun)
+    return EINVAL;
   store(qp.attr, *attr, mask);
   if ((mask & IBV_QP_AV) != 0) find_peer(qp);
   enter(qp, from, to);

@@ -68,7 +68,8 @@ class send_ring {
   // completed <= next <= posted <= built
   std::uint64_t built = 0;   ///< one past the newest of an open batch, which only its thread sees
   std::uint64_t posted = 0;  ///< one past the newest
-  std::uint64_t next = 0;    ///< the first that was not sent entirely
+  std::uint64_t begun = 0;   ///< one past the newest that ever was sent, if only in part
+  std::uint64_t next = 0;    ///< the first that was not sent entirely, or must be sent again
   std::uint64_t completed = 0;  ///< the first without its completion
 
  private:
@@ -84,6 +85,7 @@ class send_ring {
 /// What the requester keeps; under qp_slot::send.
 struct requester_state {
   std::uint32_t psn = 0;              ///< of the next message
+  std::uint32_t life = 0;             ///< no other connection of this process has had it
   std::uint32_t reads_in_flight = 0;  ///< READs and atomics; max_rd_atomic bounds it
   std::uint32_t retries_left = 0;
   std::uint32_t rnr_retries_left = 0;
@@ -107,6 +109,7 @@ struct pending_answer {
 /// What the responder keeps; under qp_slot::receive.
 struct responder_state {
   std::uint32_t psn = 0;     ///< expected
+  std::uint32_t life = 0;    ///< RC: of the requests that were taken
   std::uint32_t offset = 0;  ///< bytes taken of the message in progress
   bool in_message = false;
   frame_kind message_kind{};  ///< of the message in progress, as its first segment said

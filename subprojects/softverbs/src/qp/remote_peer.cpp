@@ -94,16 +94,18 @@ class in_flight {
   send_ring& ring_;
 };
 
-void on_nak(queue_pair& qp, const frame_header& header) noexcept {
+/// False: it refuses what cannot be refused yet.
+bool on_nak(queue_pair& qp, const frame_header& header) noexcept {
   in_flight open{qp};
-  if (!open.has(header.psn)) return;  // Of what was sent before a rewind.
+  if (!open.has(header.psn)) return true;  // Of what was sent before a rewind.
   // Of silence it is not known what it swallowed; a refusal says that all before it are done.
   if (header.nak != nak_code::dropped) {
-    open.done_to((header.psn - 1) & psn_mask);
-    if (!open.has(header.psn) || open.oldest().psn != header.psn) return;
+    if (!open.done_to((header.psn - 1) & psn_mask)) return false;
+    if (!open.has(header.psn) || open.oldest().psn != header.psn) return false;
   }
   rewind(qp);
   refused(qp, header.nak, header.immediate);
+  return true;
 }
 
 /// The oldest open READ or atomic gets its answer, or the next part of it.
@@ -145,7 +147,7 @@ bool take_answer(queue_pair& qp, const frame_header& header, const std::byte* pa
       // Else it is of what was sent before a reset or a rewind.
       return !open.covers(header.psn) || open.done_to(header.psn);
     }
-    case frame_kind::nak: on_nak(qp, header); return true;
+    case frame_kind::nak: return on_nak(qp, header);
     case frame_kind::read_response:
     case frame_kind::atomic_response: return on_data(qp, header, payload);
     default: return false;
@@ -182,7 +184,7 @@ bool on_answer(node& home, link& from, const frame_header& header,
   // What was in flight may have been forgotten since: by an error, a reset, a new connection.
   if (qp == nullptr || qp->requester.way != &from ||
       qp->requester.way_generation != from.generation() ||
-      header.source_qpn != qp->attr.dest_qp_num)
+      header.source_qpn != qp->attr.dest_qp_num || header.life != qp->requester.life)
     return true;
   const ibv_qp_state state = qp->state.load(std::memory_order_acquire);
   if (state != IBV_QPS_RTS && state != IBV_QPS_SQD) return true;

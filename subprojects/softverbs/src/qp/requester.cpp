@@ -132,6 +132,7 @@ next_step start_or_continue(queue_pair& qp, send_request& request, turn& now) no
       return request.opcode == IBV_WR_BIND_MW ? bind_window(qp, request) : invalidate(qp, request);
     }
     if (const auto status = check(qp, request); status != IBV_WC_SUCCESS) return fail(qp, status);
+    qp.sends.begun = std::max(qp.sends.begun, qp.sends.next + 1);
     request.psn = qp.requester.psn;
   }
   const node_address& to = qp.init.qp_type == IBV_QPT_UD ? request.datagram.to : qp.peer;
@@ -161,7 +162,7 @@ next_step look_at_head(queue_pair& qp, turn& now) noexcept {
   }
   if (ring.next == ring.posted) return next_step::wait;
   send_request& request = ring.at(ring.next);
-  const bool may = state == IBV_QPS_RTS || (state == IBV_QPS_SQD && request.offset != 0);
+  const bool may = state == IBV_QPS_RTS || (state == IBV_QPS_SQD && ring.next < ring.begun);
   if (!may || waits_for_timer(qp)) return next_step::wait;
   // The timer may have ended it all.
   if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR) return next_step::go_on;
@@ -174,8 +175,7 @@ next_step look_at_head(queue_pair& qp, turn& now) noexcept {
 void tell_drained(queue_pair& qp) noexcept {
   const send_ring& ring = qp.sends;
   if (qp.attr.sq_draining == 0 || qp.state.load(std::memory_order_acquire) != IBV_QPS_SQD) return;
-  if (ring.completed != ring.next) return;
-  if (ring.next != ring.posted && qp.sends.at(ring.next).offset != 0) return;
+  if (ring.completed < ring.begun) return;
   qp.attr.sq_draining = 0;
   if (qp.attr.en_sqd_async_notify != 0) raise(qp, IBV_EVENT_SQ_DRAINED);
 }
@@ -262,6 +262,7 @@ frame_header header_for(const queue_pair& qp, const send_request& request) noexc
   header.destination_qpn = qp.attr.dest_qp_num;
   header.psn = request.psn;
   header.message_bytes = request.length;
+  header.life = qp.requester.life;
   if ((request.flags & IBV_SEND_SOLICITED) != 0) header.flags |= frame_flag::solicited;
   switch (request.opcode) {
     case IBV_WR_SEND_WITH_INV:

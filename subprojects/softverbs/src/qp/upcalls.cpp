@@ -12,6 +12,24 @@ bool is_peer(const queue_pair& qp, const frame_header& header, const link& from)
          qp.peer == from.peer();
 }
 
+/// Whether the request is of the connection that this QP serves. One of another life is only when it
+/// is just what is expected; then nobody waits any more for what is due to the life before.
+bool is_of_our_life(responder_state& state, const frame_header& header) noexcept {
+  if (header.life == state.life) return true;
+  if ((header.flags & frame_flag::first) == 0 || header.psn != state.psn) return false;
+  state.life = header.life;
+  state.waits_for_resend = false;
+  state.in_message = false;
+  state.ack_due = false;
+  state.answers_head = state.answers_tail;
+  return true;
+}
+
+/// Taken long ago, and sent again on another link, or sent to an earlier connection.
+bool is_old(const responder_state& state, const frame_header& header, const reply& answer) noexcept {
+  return answer.nak == nak_code::dropped && psn_distance(state.psn, header.psn) < 0;
+}
+
 }  // namespace
 
 void run(node& home, std::uint32_t qpn) noexcept {
@@ -36,10 +54,17 @@ bool on_request(node& home, link& from, const frame_header& header,
   queue_pair* qp = slot->qp;
   const bool datagram = header.transport == service::ud;
   if (qp == nullptr || (!datagram && !is_peer(*qp, header, from))) return turn_away(from, header);
-  if (!send_due_nak(*qp, from)) return false;
+  const bool reliable = header.transport == service::rc;
+  if (reliable) {
+    if (!send_due_nak(*qp, from)) return false;
+    if (!is_of_our_life(qp->responder, header)) return turn_away(from, header);
+  }
   const incoming piece{.header = header, .bytes = payload, .read_into = nullptr, .from = &from};
   const reply answer = listens_to(*qp, header) ? take(*qp, piece) : reply{.nak = nak_code::dropped};
-  if (header.transport == service::rc) owe(*qp, piece, answer);
+  if (reliable) {
+    if (is_old(qp->responder, header, answer)) return turn_away(from, header);
+    owe(*qp, piece, answer);
+  }
   return true;
 }
 

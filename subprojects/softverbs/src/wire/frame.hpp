@@ -50,7 +50,10 @@ struct frame_header {
   std::uint32_t
       immediate;  ///< immediate data, or the rkey to invalidate; in an RNR NAK the timer code
   std::uint32_t rkey;
-  std::uint32_t qkey;
+  union {
+    std::uint32_t qkey;  ///< UD
+    std::uint32_t life;  ///< RC: of the requester's connection; its answers repeat it
+  };
   std::uint64_t remote_address;  ///< where the *message* starts in the responder's memory
   std::uint32_t message_bytes;   ///< of the whole message
   std::uint32_t offset;          ///< of this segment in it

@@ -133,6 +133,7 @@ class stage {
     const std::lock_guard lock{qp.slot->receive};
     const responder_state& state = qp.responder;
     header.psn = state.psn;
+    if (header.transport == service::rc) header.life = state.life;
     const bool ahead = (extra & 0x20) != 0;
     if (ahead) header.psn = (header.psn + in.byte()) & psn_mask;
     const bool carries = header.kind == frame_kind::send || header.kind == frame_kind::write;
@@ -165,6 +166,7 @@ class stage {
       queue_pair& qp = victim_.at(index);
       const std::lock_guard lock{qp.slot->send};
       send_ring& sends = qp.sends;
+      header.life = qp.requester.life;
       header.psn = (qp.requester.psn - 1) & psn_mask;
       if (sends.completed != sends.posted) {
         const send_request& oldest = sends.at(sends.completed);

@@ -217,6 +217,29 @@ TEST_CASE("a drained send queue starts nothing, tells once, and goes on in RTS",
   CHECK(ends.a.await().status == IBV_WC_SUCCESS);
 }
 
+TEST_CASE("a send queue drains what it has begun, though that must be sent again", "[qp]") {
+  pair ends{{.rnr_retry = 7}};  // For ever.
+  side& a = ends.a;
+  REQUIRE(a.send(request(IBV_WR_SEND), {a.piece(0, 8)}) == 0);
+  a.settle([&] { return a.inner().requester.wait_until != clock::time_point{}; });
+  REQUIRE(a.send(one_sided(IBV_WR_RDMA_WRITE, ends.b), {a.piece(0, 8)}) == 0);
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_SQD;
+  attr.en_sqd_async_notify = 1;
+  REQUIRE(verb::modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0);
+  CHECK(a.is_quiet());
+  CHECK(a.events().empty());
+  // Another way would lead past the answers.
+  attr.ah_attr = side::path();
+  CHECK(verb::modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_AV) == EINVAL);
+  REQUIRE(ends.b.receive(1, {ends.b.piece(0, 8)}) == 0);
+  CHECK(a.await().opcode == IBV_WC_SEND);
+  CHECK(a.events() == std::vector{IBV_EVENT_SQ_DRAINED});
+  CHECK(a.is_quiet());  // The WRITE was not begun.
+  a.to(IBV_QPS_RTS);
+  CHECK(a.await().opcode == IBV_WC_RDMA_WRITE);
+}
+
 TEST_CASE("UC sends and writes, and loses what nobody takes", "[qp]") {
   pair ends{{.type = IBV_QPT_UC}};
   ends.a.fill(0, 300'000, 4);

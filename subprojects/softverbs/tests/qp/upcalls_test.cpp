@@ -72,6 +72,7 @@ frame_header write_to(const side& to) {
   header.transport = service_of(to.inner());
   header.source_qpn = a_number;
   header.destination_qpn = to.qp->qp_num;
+  header.life = to.inner().responder.life;
   header.psn = to.inner().responder.psn;
   header.rkey = to.mr->rkey;
   header.remote_address = to.address();
@@ -94,6 +95,7 @@ frame_header answer_to(const side& requester, frame_kind kind, std::uint32_t psn
   header.transport = service::rc;
   header.source_qpn = a_number;
   header.destination_qpn = requester.qp->qp_num;
+  header.life = requester.inner().requester.life;
   header.psn = psn;
   return header;
 }
@@ -207,6 +209,76 @@ TEST_CASE("each refusal is told, whatever was refused just before", "[qp]") {
   CHECK_FALSE(peer.next().has_value());
 }
 
+TEST_CASE("whoever connects anew is told until its peer does, and is served then", "[qp]") {
+  elsewhere peer{an_address, a_slot, false};
+  pair ends;
+  side& b = ends.b;
+  connect_to(b, peer);
+  const std::vector<std::byte> payload(message_bytes, std::byte{0x55});
+  const frame_header first = write_to(b);
+  REQUIRE(bring(b, peer, first, payload.data())->kind == frame_kind::ack);
+  frame_header refused = write_to(b);
+  refused.kind = frame_kind::send;  // Nothing is there to receive it.
+  REQUIRE(bring(b, peer, refused, payload.data())->nak == nak_code::rnr);
+  // The peer's next connection, while this side is still in the one before.
+  frame_header anew = first;
+  anew.life = first.life + 1;
+  anew.psn = (refused.psn + GENERATE(-7, 7)) & psn_mask;
+  for (int n = 0; n < 2; ++n) {
+    const auto answer = bring(b, peer, anew, payload.data());
+    REQUIRE(answer.has_value());
+    CHECK(answer->nak == nak_code::dropped);
+    CHECK(answer->life == anew.life);
+    CHECK(answer->psn == anew.psn);
+  }
+  // The old one was not disturbed.
+  const auto again = bring(b, peer, refused, payload.data());
+  REQUIRE(again.has_value());
+  CHECK(again->nak == nak_code::rnr);
+  CHECK(again->life == refused.life);
+  // Now this side begins anew, too; something of the old connection comes late.
+  b.inner().responder = {};
+  b.inner().responder.psn = anew.psn;
+  CHECK(bring(b, peer, refused, payload.data())->nak == nak_code::dropped);
+  const auto taken = bring(b, peer, anew, payload.data());
+  REQUIRE(taken.has_value());
+  CHECK(taken->kind == frame_kind::ack);
+  CHECK(taken->life == anew.life);
+}
+
+TEST_CASE("what comes late on a link of before does not take the answers along", "[qp]") {
+  elsewhere before{an_address, a_slot, false};
+  elsewhere now{an_address, a_slot, false};
+  pair ends;
+  side& b = ends.b;
+  connect_to(b, now);
+  const std::vector<std::byte> payload(message_bytes);
+  const frame_header header = write_to(b);
+  node& home = *b.inner().home;
+  REQUIRE(on_request(home, now.way, header, payload.data()));
+  REQUIRE(on_request(home, before.way, header, payload.data()));  // Sent there first, taken here.
+  REQUIRE(send_answers(home, now.way, b.qp->qp_num));
+  const auto answer = now.next();
+  REQUIRE(answer.has_value());
+  CHECK(answer->kind == frame_kind::ack);
+}
+
+TEST_CASE("a refusal that skips a READ is a lie, which ends the link", "[qp]") {
+  elsewhere peer{an_address, a_slot, true};
+  pair ends;
+  side& a = ends.a;
+  connect_to(a, peer);
+  for (const auto opcode : {IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE})
+    REQUIRE(a.send(one_sided(opcode, ends.b), {a.piece(0, message_bytes)}) == 0);
+  REQUIRE(peer.next().has_value());
+  const auto write = peer.next();
+  REQUIRE(write.has_value());
+  frame_header refusal = answer_to(a, frame_kind::nak, write->psn);
+  refusal.nak = nak_code::remote_access;
+  CHECK_FALSE(on_answer(*a.inner().home, peer.way, refusal, nullptr));
+  CHECK(a.is_quiet());
+}
+
 TEST_CASE("a refusal says that all requests before it are done", "[qp]") {
   elsewhere peer{an_address, a_slot, true};
   pair ends;
@@ -294,6 +366,9 @@ TEST_CASE("an answer that no request in flight waits for completes nothing", "[q
   }
   SECTION("another queue pair's") {
     is_let_pass([](auto& header) { header.source_qpn ^= 1; });
+  }
+  SECTION("another connection's of the same queue pairs") {
+    is_let_pass([](auto& header) { ++header.life; });
   }
   SECTION("another link's") { CHECK(hear(other, good)); }
   // Lies, which end the link.

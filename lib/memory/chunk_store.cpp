@@ -1,0 +1,203 @@
+#include "chunk_store.hpp"
+
+#include "poison.hpp"
+
+#include <cordma/base/assert.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <new>
+#include <utility>
+
+namespace cordma {
+namespace {
+
+constexpr std::size_t rounded_up(std::size_t bytes, std::size_t to) {
+  return (bytes + to - 1) / to * to;
+}
+
+/// Chunks of several units leave gaps that no longer chunk fits into: twice the addresses suffice.
+constexpr std::size_t spare_factor = 2;
+
+failure limit_failure(std::size_t bytes, std::size_t registered, std::size_t limit) {
+  char text[160];
+  std::snprintf(text, sizeof text,
+                "%zu bytes more than the %zu that are registered exceed limit_bytes, %zu", bytes,
+                registered, limit);
+  return {.code = errc::limit_exceeded, .call = "mr_allocator", .detail = text};
+}
+
+}  // namespace
+
+chunk_store::chunk_store(verbs::protection_domain& pd, const chunk_store_options& options)
+    : pd_{pd},
+      options_{options},
+      unit_shift_{unsigned(std::countr_zero(options.chunk_bytes))},
+      space_{rounded_up(options.limit_bytes, options.chunk_bytes) * spare_factor,
+             options.chunk_bytes},
+      by_unit_{std::make_unique<unit[]>(space_.size_bytes() >> unit_shift_)},
+      next_chunk_bytes_{options.chunk_bytes} {}
+
+chunk_store::~chunk_store() {
+  for (auto& c : chunks_) {
+    if (deregister(*c)) continue;
+    // Its addresses must not become another's, so neither its pages nor the whole mapping go; nor
+    // does what libibverbs knows of it.
+    static_cast<void>(c.release());
+    space_.keep();
+  }
+}
+
+void* chunk_store::take(std::size_t bytes, std::size_t alignment) noexcept {
+  if (void* const at = take_of_chunks(bytes, alignment)) return at;
+  const std::lock_guard growth{growth_};
+  // Another thread may have grown meanwhile.
+  if (void* const at = take_of_chunks(bytes, alignment)) return at;
+  std::optional<failure> why;
+  try {
+    grow(rounded_up(bytes, options_.chunk_bytes));
+    return take_of_chunks(bytes, alignment);
+  } catch (const error& e) {
+    why = e.failure();
+  } catch (const std::bad_alloc&) {
+    why = errno_failure(ENOMEM, "mr_allocator");
+  }
+  const std::lock_guard lock{lock_};
+  refusal_ = why;
+  return nullptr;
+}
+
+void* chunk_store::take_of_chunks(std::size_t bytes, std::size_t alignment) noexcept {
+  const std::lock_guard lock{lock_};
+  // The newest is the largest.
+  for (auto c = chunks_.rbegin(); c != chunks_.rend(); ++c) {
+    const std::size_t first =
+        (*c)->pages.take(bytes / page_bytes, std::max(alignment / page_bytes, std::size_t{1}));
+    if (first != page_bitmap::none) return (*c)->at + first * page_bytes;
+  }
+  return nullptr;
+}
+
+void chunk_store::give_back(void* at, std::size_t bytes) noexcept {
+  chunk* const c = by_unit_[unit_of(at)].owner.load(std::memory_order_relaxed);
+  const std::lock_guard lock{lock_};
+  c->pages.give_back(std::size_t(static_cast<std::byte*>(at) - c->at) / page_bytes,
+                     bytes / page_bytes);
+}
+
+/// Under `growth_`. Less than wished for rather than nothing.
+void chunk_store::grow(std::size_t bytes) {
+  const std::size_t registered = count().registered_bytes;
+  const std::size_t room = options_.limit_bytes - registered;
+  if (bytes > room) throw error{limit_failure(bytes, registered, options_.limit_bytes)};
+  const std::size_t wished =
+      std::max(bytes, std::min(next_chunk_bytes_, room / options_.chunk_bytes * options_.chunk_bytes));
+  try {
+    add_chunk(wished);
+    next_chunk_bytes_ = std::min(2 * next_chunk_bytes_, options_.chunk_bytes_max);
+  } catch (const error&) {
+    if (wished == bytes) throw;
+    add_chunk(bytes);
+  }
+}
+
+void chunk_store::add_chunk(std::size_t bytes) {
+  std::byte* const at = find_addresses(bytes);
+  space_.commit(at, bytes, options_.pages);
+  std::unique_ptr<chunk> made;
+  memory_keys keys;
+  try {
+    verbs::memory_region mr{pd_, at, bytes, options_.access};
+    keys = {mr.lkey(), verbs::is_remote(options_.access) ? mr.rkey() : 0};
+    made.reset(new chunk{at, bytes, page_bitmap{bytes / page_bytes}, std::move(mr)});
+    const std::lock_guard lock{lock_};
+    chunks_.reserve(chunks_.size() + 1);
+  } catch (...) {
+    made.reset();
+    space_.decommit(at, bytes);
+    const std::lock_guard lock{lock_};
+    ++counts_.registrations_failed;
+    throw;
+  }
+  poison(at, bytes);
+  set_owner(*made, made.get(), keys);
+  const std::lock_guard lock{lock_};
+  chunks_.push_back(std::move(made));
+  ++counts_.registrations;
+  counts_.registered_bytes += bytes;
+  counts_.registered_bytes_peak = std::max(counts_.registered_bytes_peak, counts_.registered_bytes);
+}
+
+/// Under `growth_`, which is what changes `by_unit_`.
+std::byte* chunk_store::find_addresses(std::size_t bytes) const {
+  const std::size_t wanted = bytes >> unit_shift_;
+  const std::size_t units = space_.size_bytes() >> unit_shift_;
+  std::size_t run = 0;
+  for (std::size_t n = 0; n < units; ++n) {
+    run = by_unit_[n].owner.load(std::memory_order_relaxed) == nullptr ? run + 1 : 0;
+    if (run == wanted) return space_.base() + ((n + 1 - wanted) << unit_shift_);
+  }
+  throw error{errno_failure(ENOMEM, "mr_allocator", {"bytes", bytes},
+                            "no such range of addresses is left: raise limit_bytes")};
+}
+
+void chunk_store::set_owner(const chunk& c, chunk* owner, memory_keys keys) noexcept {
+  for (std::size_t n = 0; n < c.bytes >> unit_shift_; ++n) {
+    unit& here = by_unit_[unit_of(c.at) + n];
+    here.owner.store(owner, std::memory_order_relaxed);
+    here.keys.store(keys, std::memory_order_release);
+  }
+}
+
+void chunk_store::trim(std::size_t keep_bytes) noexcept {
+  const std::lock_guard growth{growth_};
+  chunk_list free;
+  {
+    const std::lock_guard lock{lock_};
+    std::size_t registered = counts_.registered_bytes;
+    // Moved apart, so that nobody takes of them while they are deregistered.
+    const auto goes = [&](const auto& c) {
+      if (c->pages.free() != c->pages.size() || registered - c->bytes < keep_bytes) return false;
+      registered -= c->bytes;
+      return true;
+    };
+    const auto first = std::stable_partition(chunks_.begin(), chunks_.end(),
+                                             [&](const auto& c) { return !goes(c); });
+    free.assign(std::move_iterator{first}, std::move_iterator{chunks_.end()});
+    chunks_.erase(first, chunks_.end());
+  }
+  for (auto& c : free) {
+    const bool gone = deregister(*c);
+    const std::lock_guard lock{lock_};
+    if (gone) {
+      counts_.registered_bytes -= c->bytes;
+    } else {
+      ++counts_.deregistrations_refused;
+      chunks_.push_back(std::move(c));
+    }
+  }
+}
+
+/// False: it is refused, and all is as before.
+bool chunk_store::deregister(chunk& c) noexcept {
+  if (c.mr.deregister() != 0) return false;
+  set_owner(c, nullptr, {});
+  unpoison(c.at, c.bytes);
+  space_.decommit(c.at, c.bytes);
+  return true;
+}
+
+failure chunk_store::refusal() const {
+  const std::lock_guard lock{lock_};
+  return refusal_.value_or(errno_failure(ENOMEM, "mallocx"));
+}
+
+chunk_store::counts chunk_store::count() const {
+  const std::lock_guard lock{lock_};
+  counts now = counts_;
+  now.chunks = chunks_.size();
+  return now;
+}
+
+}  // namespace cordma

@@ -1,0 +1,113 @@
+#pragma once
+
+#include "mapping.hpp"
+#include "page_bitmap.hpp"
+
+#include <cordma/base/error.hpp>
+#include <cordma/verbs/memory_region.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+namespace cordma {
+
+/// What a device and a peer name memory by.
+struct alignas(8) memory_keys {
+  std::uint32_t lkey = 0;
+  std::uint32_t rkey = 0;
+};
+
+struct chunk_store_options {
+  verbs::access access = verbs::access::local_write;
+  std::size_t chunk_bytes = 0;
+  std::size_t chunk_bytes_max = 0;
+  std::size_t limit_bytes = 0;
+  page_wish pages{};
+};
+
+/// Registered memory in chunks, each one registration, and ranges of their pages. Thread: any.
+class chunk_store {
+ public:
+  static constexpr std::size_t page_bytes = 4096;
+
+  chunk_store(verbs::protection_domain& pd, const chunk_store_options& options);
+  /// Deregisters all. A chunk whose deregistration is refused stays mapped for ever: a peer may
+  /// still reach it.
+  ~chunk_store();
+  chunk_store(const chunk_store&) = delete;
+  chunk_store& operator=(const chunk_store&) = delete;
+
+  /// A range of one chunk, which is registered now if need be. Null: `refusal()` says why.
+  /// \param bytes  a multiple of the page. \param alignment a power of two, at most chunk_bytes_min.
+  void* take(std::size_t bytes, std::size_t alignment) noexcept;
+  /// Any part of what was taken.
+  void give_back(void* at, std::size_t bytes) noexcept;
+  /// Deregisters free chunks, as long as `keep_bytes` stay registered.
+  void trim(std::size_t keep_bytes) noexcept;
+
+  /// Of an address that was taken. Lock-free.
+  [[nodiscard]] memory_keys keys_of(const void* at) const noexcept {
+    return by_unit_[unit_of(at)].keys.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] bool in_one_chunk(const void* a, const void* b) const noexcept {
+    return by_unit_[unit_of(a)].owner == by_unit_[unit_of(b)].owner;
+  }
+
+  [[nodiscard]] std::size_t chunk_bytes() const noexcept { return options_.chunk_bytes; }
+  /// Why take() last gave nothing.
+  [[nodiscard]] failure refusal() const;
+  struct counts {
+    std::size_t registered_bytes = 0;
+    std::size_t registered_bytes_peak = 0;
+    std::size_t chunks = 0;
+    std::uint64_t registrations = 0;
+    std::uint64_t registrations_failed = 0;
+    std::uint64_t deregistrations_refused = 0;
+  };
+  [[nodiscard]] counts count() const;
+
+ private:
+  struct chunk {
+    std::byte* at;
+    std::size_t bytes;
+    page_bitmap pages;
+    verbs::memory_region mr;
+  };
+  /// What lies at so many bytes of addresses. It stays while anything of the chunk is in use.
+  struct unit {
+    std::atomic<memory_keys> keys{};
+    std::atomic<chunk*> owner{nullptr};  ///< null: nothing
+  };
+  using chunk_list = std::vector<std::unique_ptr<chunk>>;
+
+  [[nodiscard]] std::size_t unit_of(const void* at) const noexcept {
+    return std::size_t(static_cast<const std::byte*>(at) - space_.base()) >> unit_shift_;
+  }
+  [[nodiscard]] void* take_of_chunks(std::size_t bytes, std::size_t alignment) noexcept;
+  void grow(std::size_t bytes);
+  void add_chunk(std::size_t bytes);
+  [[nodiscard]] std::byte* find_addresses(std::size_t bytes) const;
+  void set_owner(const chunk& c, chunk* owner, memory_keys keys) noexcept;
+  [[nodiscard]] bool deregister(chunk& c) noexcept;
+
+  verbs::protection_domain& pd_;
+  const chunk_store_options options_;
+  const unsigned unit_shift_;
+  mapping space_;  ///< in units of the smallest chunk
+  std::unique_ptr<unit[]> by_unit_;
+
+  std::mutex growth_;  ///< one registers or deregisters at a time; others go on. Before `lock_`.
+  std::size_t next_chunk_bytes_;  ///< under `growth_`
+
+  mutable std::mutex lock_;  ///< held for a few steps only
+  chunk_list chunks_;
+  counts counts_;
+  std::optional<failure> refusal_;
+};
+
+}  // namespace cordma

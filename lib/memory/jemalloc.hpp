@@ -1,0 +1,49 @@
+#pragma once
+
+#include <jemalloc/jemalloc.h>
+
+#include <cstddef>
+
+#ifndef CORDMA_SHARED_JEMALLOC
+// The private copy (jemalloc/localise).
+extern "C" {
+void* cordma_jemalloc_mallocx(std::size_t size, int flags) noexcept;
+void cordma_jemalloc_dallocx(void* at, int flags) noexcept;
+void cordma_jemalloc_sdallocx(void* at, std::size_t size, int flags) noexcept;
+std::size_t cordma_jemalloc_nallocx(std::size_t size, int flags) noexcept;
+int cordma_jemalloc_mallctl(const char* name, void* old, std::size_t* old_bytes, void* value,
+                            std::size_t value_bytes) noexcept;
+}
+#endif
+
+/// jemalloc's non-standard API (jemalloc(3)), wherever it comes from.
+namespace cordma::jemalloc {
+
+#ifndef CORDMA_SHARED_JEMALLOC
+inline constexpr auto mallocx = ::cordma_jemalloc_mallocx;
+inline constexpr auto dallocx = ::cordma_jemalloc_dallocx;
+inline constexpr auto mallctl = ::cordma_jemalloc_mallctl;
+#else
+inline constexpr auto mallocx = ::mallocx;
+inline constexpr auto dallocx = ::dallocx;
+inline constexpr auto mallctl = ::mallctl;
+#endif
+
+/// Throws `error` with the name and the errno that mallctl gave.
+void check(int error, const char* name);
+
+template <class Value>
+Value get(const char* name) {
+  Value value{};
+  std::size_t bytes = sizeof value;
+  check(mallctl(name, &value, &bytes, nullptr, 0), name);
+  return value;
+}
+template <class Value>
+void set(const char* name, Value value) {
+  check(mallctl(name, nullptr, nullptr, &value, sizeof value), name);
+}
+/// A control that does something and takes no value.
+void call(const char* name);
+
+}  // namespace cordma::jemalloc

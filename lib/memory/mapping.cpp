@@ -1,0 +1,89 @@
+#include "mapping.hpp"
+
+#include <cordma/base/assert.hpp>
+#include <cordma/base/error.hpp>
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+
+#include <linux/mempolicy.h>
+
+namespace cordma {
+namespace {
+
+constexpr int reserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+constexpr int backed = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+constexpr int read_write = PROT_READ | PROT_WRITE;
+constexpr std::size_t page_bytes = 4096;
+
+/// libnuma has it; one system call is not worth a library.
+bool bind_to(void* at, std::size_t bytes, unsigned node) noexcept {
+  constexpr unsigned word_bits = 64;
+  constexpr unsigned nodes_max = 1024;  // As the kernel's largest MAX_NUMNODES.
+  std::uint64_t mask[nodes_max / word_bits]{};
+  if (node >= nodes_max) {
+    errno = EINVAL;
+    return false;
+  }
+  mask[node / word_bits] = std::uint64_t{1} << (node % word_bits);
+  // One more than there are: the kernel takes the last bit for no part of it (mbind(2), BUGS).
+  return ::syscall(SYS_mbind, at, bytes, MPOL_BIND, mask, nodes_max + 1, 0) == 0;
+}
+
+void prefault(std::byte* at, std::size_t bytes) noexcept {
+  if (::madvise(at, bytes, MADV_POPULATE_WRITE) == 0) return;
+  // Linux before 5.14.
+  for (std::size_t page = 0; page < bytes; page += page_bytes)
+    *const_cast<volatile std::byte*>(at + page) = std::byte{0};
+}
+
+[[noreturn]] void throw_errno(const char* call, std::size_t bytes) {
+  throw error{errno_failure(errno, call, {"bytes", bytes})};
+}
+
+}  // namespace
+
+mapping::mapping(std::size_t bytes, std::size_t alignment)
+    : whole_bytes_{bytes + alignment}, bytes_{bytes} {
+  void* const whole = ::mmap(nullptr, whole_bytes_, PROT_NONE, reserved, -1, 0);
+  if (whole == MAP_FAILED) throw_errno("mmap", whole_bytes_);
+  whole_ = static_cast<std::byte*>(whole);
+  const auto address = reinterpret_cast<std::uintptr_t>(whole_);
+  base_ = whole_ + ((address + alignment - 1) / alignment * alignment - address);
+}
+
+mapping::~mapping() {
+  if (whole_ != nullptr) ::munmap(whole_, whole_bytes_);
+}
+
+void mapping::commit(std::byte* at, std::size_t bytes, const page_wish& wish) {
+  bool mapped = wish.huge && ::mmap(at, bytes, read_write, backed | MAP_HUGETLB, -1, 0) != MAP_FAILED;
+  if (!mapped) {
+    if (::mmap(at, bytes, read_write, backed, -1, 0) == MAP_FAILED) throw_errno("mmap", bytes);
+    // A wish: a kernel without transparent huge pages refuses.
+    if (wish.huge) ::madvise(at, bytes, MADV_HUGEPAGE);
+  }
+  if (wish.numa_node && !bind_to(at, bytes, *wish.numa_node)) {
+    const int error = errno;
+    decommit(at, bytes);
+    throw cordma::error{errno_failure(error, "mbind", {"node", *wish.numa_node})};
+  }
+  if (wish.prefault) prefault(at, bytes);
+}
+
+void mapping::decommit(std::byte* at, std::size_t bytes) noexcept {
+  void* const empty = ::mmap(at, bytes, PROT_NONE, reserved | MAP_FIXED, -1, 0);
+  CORDMA_ASSERT(empty == at, "pages of our own could not be given back");
+}
+
+void check_numa_node(unsigned node) {
+  const mapping page{page_bytes, page_bytes};
+  if (!bind_to(page.base(), page_bytes, node))
+    throw error{errno_failure(errno, "mbind", {"node", node}, "no such NUMA node")};
+}
+
+}  // namespace cordma

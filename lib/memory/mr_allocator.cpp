@@ -1,0 +1,224 @@
+#include <cordma/memory/mr_allocator.hpp>
+
+#include "chunk_store.hpp"
+#include "poison.hpp"
+#include "registered_arena.hpp"
+#include "thread_caches.hpp"
+
+#include <cordma/base/assert.hpp>
+#include <cordma/base/error.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+namespace cordma {
+namespace {
+
+/// jemalloc aligns to this what is at least as large.
+constexpr std::size_t quantum = 16;
+
+template <class... Values>
+[[noreturn]] void throw_out_of_range(const char* call, const char* format, Values... values) {
+  char text[200];
+  std::snprintf(text, sizeof text, format, values...);
+  throw error{{.code = errc::out_of_range, .call = call, .detail = text}};
+}
+
+void check_chunk(const char* name, std::size_t bytes) {
+  if (std::has_single_bit(bytes) && bytes >= mr_allocator::chunk_bytes_min) return;
+  throw_out_of_range("mr_allocator", "%s %zu: a power of two from %zu is needed", name, bytes,
+                     mr_allocator::chunk_bytes_min);
+}
+
+std::size_t memory_of_machine() noexcept {
+  return std::size_t(::sysconf(_SC_PHYS_PAGES)) * std::size_t(::sysconf(_SC_PAGESIZE));
+}
+
+mr_allocator_options checked(mr_allocator_options options) {
+  check_chunk("chunk_bytes", options.chunk_bytes);
+  check_chunk("chunk_bytes_max", options.chunk_bytes_max);
+  if (options.chunk_bytes_max < options.chunk_bytes) {
+    throw_out_of_range("mr_allocator", "chunk_bytes_max %zu is less than chunk_bytes %zu",
+                       options.chunk_bytes_max, options.chunk_bytes);
+  }
+  if (options.limit_bytes == 0)
+    options.limit_bytes = std::max(memory_of_machine(), options.chunk_bytes);
+  if (options.limit_bytes < options.chunk_bytes) {
+    throw_out_of_range("mr_allocator", "limit_bytes %zu is less than one chunk, %zu",
+                       options.limit_bytes, options.chunk_bytes);
+  }
+  if (options.numa_node) check_numa_node(*options.numa_node);
+  return options;
+}
+
+}  // namespace
+
+class mr_allocator::state {
+ public:
+  state(verbs::protection_domain& pd, const mr_allocator_options& wanted)
+      : options{checked(wanted)},
+        pd_{pd},
+        chunks_{pd,
+                {.access = options.access,
+                 .chunk_bytes = options.chunk_bytes,
+                 .chunk_bytes_max = options.chunk_bytes_max,
+                 .limit_bytes = options.limit_bytes,
+                 .pages = {.huge = options.huge_pages,
+                           .numa_node = options.numa_node,
+                           .prefault = options.prefault}}},
+        arena_{chunks_},
+        caches_{arena_.flags(), options.thread_caches, {pd.native_handle(), options.access, &release, this}} {}
+  ~state() {
+    CORDMA_ASSERT(caches_.in_use_bytes() == 0,
+                  "an allocator was destroyed while memory of it is in use");
+    CORDMA_ASSERT(external_bytes_.load() == 0,
+                  "an allocator was destroyed while memory that it registered is in use");
+  }
+
+  local_mr allocate(std::size_t size, std::size_t alignment);
+  local_mr register_external(std::span<std::byte> memory, std::shared_ptr<void> keepalive);
+  void trim(std::size_t keep_bytes);
+  [[nodiscard]] mr_allocator_statistics statistics() const;
+
+  const mr_allocator_options options;
+
+ private:
+  struct external {
+    std::shared_ptr<void> keepalive;  // After the registration.
+    verbs::memory_region mr;
+    state& from;
+  };
+
+  static void release(memory_block& block, void* context) noexcept;
+  static void release_external(memory_block&, void* context) noexcept;
+  [[noreturn]] void throw_refused(std::size_t size) const;
+
+  verbs::protection_domain& pd_;
+  std::atomic<std::size_t> external_bytes_{0};
+  std::atomic<std::uint64_t> external_registrations_{0};
+  // The last goes first: caches into the arena, the arena into the chunks.
+  chunk_store chunks_;
+  registered_arena arena_;
+  thread_caches caches_;
+};
+
+local_mr mr_allocator::state::allocate(std::size_t size, std::size_t alignment) {
+  if (size - 1 >= options.limit_bytes) [[unlikely]] {
+    if (size == 0) throw_out_of_range("mr_allocator", "0 bytes: ask for at least 1");
+    throw_refused(size);
+  }
+  // Not std::has_single_bit: without an instruction for it, that is a call.
+  const bool is_power = alignment != 0 && (alignment & (alignment - 1)) == 0;
+  if (!is_power || alignment > alignment_max) [[unlikely]] {
+    throw_out_of_range("mr_allocator", "alignment %zu: a power of two up to %zu is needed",
+                       alignment, alignment_max);
+  }
+  const int align = alignment <= quantum ? 0 : MALLOCX_LG_ALIGN(std::countr_zero(alignment));
+  thread_cache& cache = caches_.mine();
+  void* const at =
+      jemalloc::mallocx(std::max(size, quantum), align | cache.flags());
+  if (at == nullptr) [[unlikely]] throw_refused(size);
+  memory_block* block = nullptr;
+  try {
+    block = &cache.take_block();
+  } catch (const std::bad_alloc&) {
+    jemalloc::dallocx(at, cache.flags());
+    throw;
+  }
+  block->begin(at, size);
+  cache.count(std::ptrdiff_t(size));
+  unpoison(at, size);
+  const memory_keys keys = chunks_.keys_of(at);
+  return {static_cast<std::byte*>(at), size, keys.lkey, keys.rkey, *block};
+}
+
+void mr_allocator::state::release(memory_block& block, void* context) noexcept {
+  auto& self = *static_cast<state*>(context);
+  const std::size_t size = block.length();
+  thread_cache& cache = self.caches_.mine();
+  poison(block.address(), size);
+  jemalloc::dallocx(block.address(), cache.flags());
+  cache.count(-std::ptrdiff_t(size));
+  cache.give_back(block);
+}
+
+void mr_allocator::state::throw_refused(std::size_t size) const {
+  if (size > options.limit_bytes) {
+    char text[120];
+    std::snprintf(text, sizeof text, "%zu bytes exceed limit_bytes, %zu", size,
+                  options.limit_bytes);
+    throw error{{.code = errc::limit_exceeded, .call = "mr_allocator", .detail = text}};
+  }
+  throw error{chunks_.refusal()};
+}
+
+local_mr mr_allocator::state::register_external(std::span<std::byte> memory,
+                                                std::shared_ptr<void> keepalive) {
+  if (memory.empty()) throw_out_of_range("mr_allocator", "0 bytes: nothing to register");
+  auto owned = std::make_unique<external>(external{
+      std::move(keepalive), {pd_, memory.data(), memory.size(), options.access}, *this});
+  memory_block& block = memory_block::make(pd_.native_handle(), options.access, &release_external,
+                                           owned.get());
+  external_bytes_ += memory.size();
+  ++external_registrations_;
+  const verbs::memory_region& mr = owned.release()->mr;
+  return {mr.address(), memory.size(), mr.lkey(),
+          verbs::is_remote(options.access) ? mr.rkey() : 0, block};
+}
+
+void mr_allocator::state::release_external(memory_block& block, void* context) noexcept {
+  {
+    const std::unique_ptr<external> owned{static_cast<external*>(context)};
+    owned->from.external_bytes_ -= owned->mr.length();
+  }
+  memory_block::recycle(block);
+}
+
+void mr_allocator::state::trim(std::size_t keep_bytes) {
+  caches_.flush();
+  arena_.purge();
+  const std::size_t others = external_bytes_.load();
+  chunks_.trim(keep_bytes > others ? keep_bytes - others : 0);
+}
+
+mr_allocator_statistics mr_allocator::state::statistics() const {
+  const chunk_store::counts chunks = chunks_.count();
+  mr_allocator_statistics all;
+  all.registered_bytes = chunks.registered_bytes + external_bytes_.load();
+  all.registered_bytes_peak = chunks.registered_bytes_peak;
+  all.in_use_bytes = caches_.in_use_bytes();
+  all.chunks = chunks.chunks;
+  all.registrations = chunks.registrations + external_registrations_.load();
+  all.registrations_failed = chunks.registrations_failed;
+  all.deregistrations_refused = chunks.deregistrations_refused;
+  return all;
+}
+
+mr_allocator::mr_allocator(verbs::protection_domain& pd, mr_allocator_options options)
+    : state_{std::make_unique<state>(pd, options)} {}
+mr_allocator::~mr_allocator() = default;
+
+local_mr mr_allocator::allocate_uninitialized(std::size_t size_bytes, std::size_t alignment) {
+  return state_->allocate(size_bytes, alignment);
+}
+local_mr mr_allocator::allocate_zeroed(std::size_t size_bytes, std::size_t alignment) {
+  local_mr memory = allocate_uninitialized(size_bytes, alignment);
+  std::memset(memory.bytes().data(), 0, size_bytes);
+  return memory;
+}
+local_mr mr_allocator::register_external(std::span<std::byte> memory,
+                                         std::shared_ptr<void> keepalive) {
+  return state_->register_external(memory, std::move(keepalive));
+}
+void mr_allocator::trim(std::size_t keep_bytes) { state_->trim(keep_bytes); }
+mr_allocator_statistics mr_allocator::statistics() const { return state_->statistics(); }
+verbs::access mr_allocator::access() const noexcept { return state_->options.access; }
+const mr_allocator_options& mr_allocator::options() const noexcept { return state_->options; }
+
+}  // namespace cordma

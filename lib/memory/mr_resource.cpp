@@ -1,0 +1,53 @@
+#include <cordma/memory/mr_resource.hpp>
+
+#include <cordma/base/assert.hpp>
+#include <cordma/base/error.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+namespace cordma {
+namespace {
+
+std::uintptr_t number(const void* at) noexcept { return reinterpret_cast<std::uintptr_t>(at); }
+
+}  // namespace
+
+void* mr_resource::do_allocate(std::size_t bytes, std::size_t alignment) {
+  local_mr memory = from_->allocate_uninitialized(
+      std::max(bytes, std::size_t{1}), std::max(alignment, mr_allocator::alignment_default));
+  void* const at = memory.bytes().data();
+  const std::lock_guard lock{mutex_};
+  allocations_.emplace(number(at), std::move(memory));
+  return at;
+}
+
+void mr_resource::do_deallocate(void* at, std::size_t bytes, std::size_t) {
+  local_mr memory;  // Freed after the lock.
+  const std::lock_guard lock{mutex_};
+  const auto found = allocations_.find(number(at));
+  CORDMA_ASSERT(found != allocations_.end(), "memory given back twice, or of another resource");
+  CORDMA_ASSERT(found->second.size_bytes() == std::max(bytes, std::size_t{1}),
+                "memory given back with another size than it was asked for with");
+  memory = std::move(found->second);
+  allocations_.erase(found);
+}
+
+local_mr_slice mr_resource::slice_of(const void* at, std::size_t bytes) const {
+  if (bytes == 0) return {};
+  const std::lock_guard lock{mutex_};
+  auto found = allocations_.upper_bound(number(at));
+  if (found != allocations_.begin()) {
+    const local_mr& memory = std::prev(found)->second;
+    const std::size_t offset = number(at) - std::prev(found)->first;
+    if (offset <= memory.size_bytes() && bytes <= memory.size_bytes() - offset)
+      return const_cast<local_mr&>(memory).slice(offset, bytes);
+  }
+  char text[120];
+  std::snprintf(text, sizeof text, "%zu bytes at %p are not of one allocation of this resource",
+                bytes, at);
+  throw error{{.code = errc::out_of_range, .call = "mr_resource::slice", .detail = text}};
+}
+
+}  // namespace cordma

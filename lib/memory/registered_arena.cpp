@@ -1,0 +1,101 @@
+#include "registered_arena.hpp"
+
+#include <cordma/base/error.hpp>
+
+#include <cstring>
+
+namespace cordma {
+namespace {
+
+/// What experimental.arenas_create_ext takes; jemalloc.h of 5.3 does not declare it.
+struct arena_config {
+  extent_hooks_t* hooks;
+  bool metadata_use_hooks;
+};
+
+constexpr ssize_t never = -1;  // Decay, in milliseconds.
+
+}  // namespace
+
+// Pages stay backed and registered from the chunk's beginning to its end: what would change that is
+// refused (true), and what only keeps book is accepted (false).
+const extent_hooks_t registered_arena::table{
+    .alloc = [](extent_hooks_t* self, void* wanted, std::size_t bytes, std::size_t alignment,
+                bool* zero, bool* commit, unsigned) -> void* {
+      if (wanted != nullptr) return nullptr;  // To grow in place: chunks do not.
+      void* const at = static_cast<hooks*>(self)->chunks->take(bytes, alignment);
+      if (at == nullptr) return nullptr;
+      if (*zero) std::memset(at, 0, bytes);
+      *commit = true;
+      return at;
+    },
+    .dalloc = [](extent_hooks_t* self, void* at, std::size_t bytes, bool, unsigned) -> bool {
+      static_cast<hooks*>(self)->chunks->give_back(at, bytes);
+      return false;
+    },
+    .destroy =
+        [](extent_hooks_t* self, void* at, std::size_t bytes, bool, unsigned) {
+          static_cast<hooks*>(self)->chunks->give_back(at, bytes);
+        },
+    .commit = [](extent_hooks_t*, void*, std::size_t, std::size_t, std::size_t,
+                 unsigned) -> bool { return false; },
+    .decommit = [](extent_hooks_t*, void*, std::size_t, std::size_t, std::size_t,
+                   unsigned) -> bool { return true; },
+    .purge_lazy = [](extent_hooks_t*, void*, std::size_t, std::size_t, std::size_t,
+                     unsigned) -> bool { return true; },
+    .purge_forced = [](extent_hooks_t*, void*, std::size_t, std::size_t, std::size_t,
+                       unsigned) -> bool { return true; },
+    .split = [](extent_hooks_t*, void*, std::size_t, std::size_t, std::size_t, bool,
+                unsigned) -> bool { return false; },
+    // A request for registered memory names one key: nothing may reach over a chunk's end.
+    .merge = [](extent_hooks_t* self, void* a, std::size_t, void* b, std::size_t, bool,
+                unsigned) -> bool {
+      return !static_cast<hooks*>(self)->chunks->in_one_chunk(a, b);
+    },
+};
+
+registered_arena::registered_arena(chunk_store& chunks) : hooks_{table, &chunks} {
+  arena_config config{&hooks_, false};
+  std::size_t bytes = sizeof index_;
+  const char* const create = "experimental.arenas_create_ext";
+  if (const int error = jemalloc::mallctl(create, &index_, &bytes, &config, sizeof config)) {
+    throw cordma::error{{.code = errc::not_supported,
+                         .call = create,
+                         .object = {"errno", std::uint64_t(error)},
+                         .detail = "jemalloc 5.3 or later is needed, with its experimental "
+                                   "controls: use -Djemalloc=private"}};
+  }
+  try {
+    // Nothing goes back to the store by itself: what was freed is used again, whatever its size.
+    jemalloc::set(control("dirty_decay_ms").c_str(), never);
+    jemalloc::set(control("muzzy_decay_ms").c_str(), never);
+    jemalloc::set(control("oversize_threshold").c_str(), ~std::size_t{0} >> 1);
+    // Where it keeps what was freed instead of giving it back, it asks for ever more at a time.
+    if (jemalloc::get<bool>("opt.retain"))
+      jemalloc::set(control("retain_grow_limit").c_str(), chunks.chunk_bytes());
+    verify();
+  } catch (...) {
+    jemalloc::mallctl(control("destroy").c_str(), nullptr, nullptr, nullptr, 0);
+    throw;
+  }
+}
+
+registered_arena::~registered_arena() {
+  jemalloc::mallctl(control("destroy").c_str(), nullptr, nullptr, nullptr, 0);
+}
+
+/// The first allocation makes jemalloc's own data: none of it may come from the hooks.
+void registered_arena::verify() const {
+  if (hooks_.chunks->count().registrations == 0) return;
+  throw cordma::error{{.code = errc::not_supported,
+                       .call = "experimental.arenas_create_ext",
+                       .detail = "jemalloc put its own data into registered memory"}};
+}
+
+void registered_arena::purge() { jemalloc::call(control("purge").c_str()); }
+
+std::string registered_arena::control(const char* name) const {
+  return "arena." + std::to_string(index_) + "." + name;
+}
+
+}  // namespace cordma

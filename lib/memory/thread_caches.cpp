@@ -1,0 +1,157 @@
+#include "thread_caches.hpp"
+
+#include "jemalloc.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace cordma {
+namespace {
+
+std::atomic<std::uint64_t> next_serial{1};
+
+}  // namespace
+
+/// What the threads of one allocator have in common.
+struct thread_cache::pool {
+  pool(int arena, bool is_enabled, const block_kind& of) noexcept
+      : kind{of}, arena_flags{arena}, enabled{is_enabled} {}
+
+  /// Null: jemalloc has no more of them, or there is no memory.
+  thread_cache* take() noexcept {
+    const std::lock_guard lock{mutex};
+    if (!idle.empty()) {
+      thread_cache* const cache = idle.back();
+      idle.pop_back();
+      return cache;
+    }
+    try {
+      idle.reserve(all.size() + 1);  // So that giving back cannot fail.
+      all.reserve(all.size() + 1);
+      std::unique_ptr<thread_cache> made{new thread_cache{*this, 0, false}};
+      std::size_t bytes = sizeof made->id_;
+      if (jemalloc::mallctl("tcache.create", &made->id_, &bytes, nullptr, 0) != 0) return nullptr;
+      made->flags_ = arena_flags | MALLOCX_TCACHE(made->id_);
+      return all.emplace_back(std::move(made)).get();
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
+  }
+  /// A thread ends. What it kept must not wait for the next one.
+  void give_back(thread_cache& cache) noexcept {
+    const std::lock_guard lock{mutex};
+    if (ended) return;
+    act("tcache.flush", cache);
+    cache.blocks_.move_to(blocks, 0);
+    idle.push_back(&cache);
+  }
+  void end() noexcept {
+    const std::lock_guard lock{mutex};
+    ended = true;
+    for (const auto& one : all) {
+      act("tcache.destroy", *one);
+      one->blocks_.move_to(blocks, 0);
+    }
+    while (!blocks.empty()) memory_block::recycle(blocks.pop());
+  }
+  static void act(const char* control, thread_cache& on) noexcept {
+    jemalloc::mallctl(control, nullptr, nullptr, &on.id_, sizeof on.id_);
+  }
+
+  const block_kind kind;
+  const int arena_flags;
+  const bool enabled;
+  thread_cache shared{*this, arena_flags | MALLOCX_TCACHE_NONE, true};
+
+  mutable std::mutex mutex;
+  bool ended = false;
+  std::vector<std::unique_ptr<thread_cache>> all;
+  std::vector<thread_cache*> idle;
+  memory_block_list blocks;  ///< that no thread keeps
+};
+
+memory_block& thread_cache::refill() {
+  const std::lock_guard lock{pool_.mutex};
+  if (!shared_) {
+    while (blocks_.size() < trip && !pool_.blocks.empty()) blocks_.push(pool_.blocks.pop());
+    if (!blocks_.empty()) return blocks_.pop();
+  } else if (!pool_.blocks.empty()) {
+    return pool_.blocks.pop();
+  }
+  const block_kind& kind = pool_.kind;
+  return memory_block::adopt(kind.pd, kind.access, kind.on_release, kind.context);
+}
+
+void thread_cache::spill(memory_block& block) noexcept {
+  const std::lock_guard lock{pool_.mutex};
+  pool_.blocks.push(block);
+  blocks_.move_to(pool_.blocks, kept_blocks_ / 2);
+}
+
+/// What one thread has, of all allocators.
+struct thread_caches::thread_table {
+  struct entry {
+    std::uint64_t serial;
+    thread_cache* cache;
+    std::shared_ptr<thread_cache::pool> pool;
+  };
+
+  ~thread_table() {
+    last_of_thread = {};
+    gone = true;  // Whoever frees in a destructor that runs later goes without.
+    for (const entry& one : entries)
+      if (one.cache != &one.pool->shared) one.pool->give_back(*one.cache);
+  }
+
+  std::vector<entry> entries;
+  static constinit thread_local bool gone;
+};
+
+constinit thread_local thread_caches::last_used thread_caches::last_of_thread{};
+constinit thread_local bool thread_caches::thread_table::gone = false;
+
+thread_caches::thread_caches(int arena_flags, bool enabled, const block_kind& kind)
+    : serial_{next_serial.fetch_add(1, std::memory_order_relaxed)},
+      pool_{std::make_shared<thread_cache::pool>(arena_flags, enabled, kind)} {}
+
+thread_caches::~thread_caches() { pool_->end(); }
+
+thread_cache& thread_caches::find() noexcept {
+  if (!pool_->enabled || thread_table::gone) return pool_->shared;
+  thread_local thread_table table;
+  const auto is_ours = [this](const thread_table::entry& one) { return one.serial == serial_; };
+  auto found = std::find_if(table.entries.begin(), table.entries.end(), is_ours);
+  if (found == table.entries.end()) {
+    // Those of allocators that are gone.
+    std::erase_if(table.entries, [](const thread_table::entry& one) {
+      const std::lock_guard lock{one.pool->mutex};
+      return one.pool->ended;
+    });
+    try {
+      table.entries.reserve(table.entries.size() + 1);
+    } catch (const std::bad_alloc&) {
+      return pool_->shared;
+    }
+    thread_cache* const taken = pool_->take();
+    table.entries.push_back({serial_, taken != nullptr ? taken : &pool_->shared, pool_});
+    found = table.entries.end() - 1;
+  }
+  last_of_thread = {serial_, found->cache};
+  return *found->cache;
+}
+
+void thread_caches::flush() noexcept {
+  thread_cache& cache = mine();
+  if (&cache != &pool_->shared) thread_cache::pool::act("tcache.flush", cache);
+}
+
+std::size_t thread_caches::in_use_bytes() const noexcept {
+  const std::lock_guard lock{pool_->mutex};
+  std::ptrdiff_t sum = pool_->shared.in_use_.load(std::memory_order_relaxed);
+  for (const auto& one : pool_->all) sum += one->in_use_.load(std::memory_order_relaxed);
+  return std::size_t(std::max(sum, std::ptrdiff_t{0}));  // Others go on while we add up.
+}
+
+}  // namespace cordma
