@@ -15,9 +15,9 @@ using cordma::verbs::access;
 cordma::task<> serve(cordma::runtime& rt, cordma::listener& listener) {
   cordma::connection conn = co_await listener.accept();
   // Memory that the peer may use once it knows its name: a key of its own, asked for by flags.
-  cordma::local_mr shared =
-      rt.memory().allocate_zeroed(4096, access::local_write | access::remote_read |
-                                            access::remote_write | access::remote_atomic);
+  cordma::local_mr shared = rt.memory(access::local_write | access::remote_read |
+                                      access::remote_write | access::remote_atomic)
+                                .allocate_zeroed(4096);
 
   // Tell the peer the name.
   cordma::local_mr note = rt.memory().allocate_zeroed(64);

@@ -40,9 +40,9 @@ cordma::task<> serve(cordma::runtime& rt, cordma::listener& listener) {
   cordma::connection conn = co_await listener.accept();
   std::printf("[server] connected to %s\n", conn.peer().to_string().c_str());
 
-  cordma::local_mr shared =
-      rt.memory().allocate_zeroed(page, access::local_write | access::remote_read |
-                                            access::remote_write | access::remote_atomic);
+  cordma::local_mr shared = rt.memory(access::local_write | access::remote_read |
+                                      access::remote_write | access::remote_atomic)
+                                .allocate_zeroed(page);
   cordma::local_mr buffer = rt.memory().allocate_zeroed(page);
   const cordma::message hello = co_await conn.recv(buffer);
   std::printf("[server] received '%s', answers with the name of %zu bytes of its memory\n",

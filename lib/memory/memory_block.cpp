@@ -1,5 +1,7 @@
 #include <cordma/memory/memory_block.hpp>
 
+#include "memory_block_list.hpp"
+
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -7,16 +9,19 @@
 
 namespace cordma {
 
+namespace {
+
+/// All blocks of the process that nobody uses or has adopted.
 class memory_block_slab {
  public:
   memory_block& take() {
     const std::lock_guard lock{mutex_};
-    if (free_ == nullptr) grow();
-    return *std::exchange(free_, free_->next_free_);
+    if (free_.empty()) grow();
+    return free_.pop();
   }
   void give_back(memory_block& block) noexcept {
     const std::lock_guard lock{mutex_};
-    block.next_free_ = std::exchange(free_, &block);
+    free_.push(block);
   }
   /// Reached through a pointer that nobody frees: slices may be asked about until the very end.
   static memory_block_slab& instance() {
@@ -30,9 +35,7 @@ class memory_block_slab {
   void grow() {
     auto* const chunk = new memory_block[blocks_per_chunk];
     chunks_ = std::make_unique<chunk_list>(chunk_list{chunk, std::move(chunks_)});
-    for (std::size_t i = 0; i < blocks_per_chunk; ++i) {
-      chunk[i].next_free_ = std::exchange(free_, &chunk[i]);
-    }
+    for (std::size_t i = 0; i < blocks_per_chunk; ++i) free_.push(chunk[i]);
   }
 
   struct chunk_list {
@@ -40,25 +43,31 @@ class memory_block_slab {
     std::unique_ptr<chunk_list> next;
   };
   std::mutex mutex_;
-  memory_block* free_ = nullptr;
+  memory_block_list free_;
   std::unique_ptr<chunk_list> chunks_;  // So that leak checkers see them reachable.
 };
 
-memory_block& memory_block::make(ibv_pd* pd, verbs::access access, release_function on_release,
-                                 void* context) {
+}  // namespace
+
+memory_block& memory_block::adopt(ibv_pd* pd, verbs::access access, release_function on_release,
+                                  void* context) {
   memory_block& block = memory_block_slab::instance().take();
   block.pd_ = pd;
   block.access_ = access;
   block.on_release_ = on_release;
   block.context_ = context;
-  // Release: a slice that reaches another thread is checked against this word first.
-  block.word_.fetch_add(1, std::memory_order_release);
   return block;
 }
 
-void memory_block::end_life() noexcept {
-  on_release_(*this, context_);
-  memory_block_slab::instance().give_back(*this);
+void memory_block::recycle(memory_block& block) noexcept {
+  memory_block_slab::instance().give_back(block);
+}
+
+memory_block& memory_block::make(ibv_pd* pd, verbs::access access, release_function on_release,
+                                 void* context) {
+  memory_block& block = adopt(pd, access, on_release, context);
+  block.begin(nullptr, 0);
+  return block;
 }
 
 }  // namespace cordma

@@ -29,6 +29,21 @@ void detail::check_range(std::size_t offset, std::size_t length, std::size_t siz
   throw error{{.code = errc::out_of_range, .call = "slice", .detail = text}};
 }
 
+void detail::check_view(const std::byte* address, std::size_t length, std::size_t size,
+                        std::size_t alignment) {
+  char text[120];
+  if (length % size != 0) {
+    std::snprintf(text, sizeof text, "%zu bytes are no whole number of objects of %zu", length,
+                  size);
+    throw error{{.code = errc::wrong_length, .call = "slice::as", .detail = text}};
+  }
+  if (reinterpret_cast<std::uintptr_t>(address) % alignment != 0) {
+    std::snprintf(text, sizeof text, "%p is no multiple of %zu", static_cast<const void*>(address),
+                  alignment);
+    throw error{{.code = errc::misaligned, .call = "slice::as", .detail = text}};
+  }
+}
+
 std::array<std::byte, remote_mr_slice::encoded_bytes> remote_mr_slice::encode() const noexcept {
   std::array<std::byte, encoded_bytes> bytes;
   std::byte* out = bytes.data();

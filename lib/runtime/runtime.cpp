@@ -26,6 +26,7 @@ runtime::runtime(runtime_options options)
       context_{options.device},
       pd_{context_},
       events_{executor_, context_} {
+  memory_.push_back(std::make_unique<mr_allocator>(pd_, options.memory));
   add_driver(completions_.depth);
 }
 
@@ -54,6 +55,14 @@ listener runtime::listen(const endpoint& local, const listener_options& limits) 
 listener runtime::listen(const endpoint& local, const listener_options& limits,
                          const connection_options& options) {
   return listener{resources(), local, options, limits};
+}
+
+mr_allocator& runtime::memory(verbs::access access) {
+  for (const auto& one : memory_)
+    if (one->access() == access) return *one;
+  mr_allocator_options options = memory().options();
+  options.access = access;
+  return *memory_.emplace_back(std::make_unique<mr_allocator>(pd_, options));
 }
 
 std::size_t runtime::poll() noexcept {

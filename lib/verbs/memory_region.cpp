@@ -54,4 +54,10 @@ memory_region::memory_region(protection_domain& pd, void* address, std::size_t l
   if (mr_ == nullptr) throw_cannot_register(errno, length, flags);
 }
 
+int memory_region::deregister() noexcept {
+  const int rc = ibv_dereg_mr(mr_.get());
+  if (rc == 0) static_cast<void>(mr_.release());
+  return rc;
+}
+
 }  // namespace cordma::verbs

@@ -87,7 +87,7 @@ TEST_CASE("an idle connection beats for as long as it lives, and a busy one does
     CHECK(p.server.qp().sends().posted_total() == 0);
   }
   SECTION("busy") {
-    local_mr memory = p.rt.memory().allocate_zeroed(64, test::all_access);
+    local_mr memory = p.rt.memory(test::all_access).allocate_zeroed(64);
     auto work = [&]() -> task<> {
       // Always one in flight when a tick looks: a coroutine goes on before timers fire.
       const std::uint32_t before = sends.posted_total();

@@ -21,7 +21,7 @@ namespace {
 
 task<> exchange(connected_pair& p) {
   local_mr out = p.rt.memory().allocate_zeroed(64);
-  local_mr in = p.rt.memory().allocate_zeroed(64, test::all_access);
+  local_mr in = p.rt.memory(test::all_access).allocate_zeroed(64);
   std::memcpy(out.bytes().data(), "from client", 11);
   p.server.post_recv(in.slice(0, 32));
   const std::size_t sent = co_await p.client.send(out.slice(0, 11));
@@ -122,7 +122,7 @@ void check_hung_up(const connected_pair& p, const ends& codes) {
 TEST_CASE("when the peer drops the connection, everything in flight ends",
           "[connection][device][C2]") {
   connected_pair p{{}, deaf(), deaf()};
-  local_mr memory = p.rt.memory().allocate_zeroed(64, test::all_access);
+  local_mr memory = p.rt.memory(test::all_access).allocate_zeroed(64);
   SECTION("its device answers") {}
   SECTION("its device is silent") { p.server.qp().verbs().to_reset(); }
   check_hung_up(p, ends_of_all(p, set_free(p.server), memory));
@@ -130,7 +130,7 @@ TEST_CASE("when the peer drops the connection, everything in flight ends",
 
 TEST_CASE("when the peer closes in order, everything in flight ends", "[connection][device][C2]") {
   connected_pair p{{}, deaf(), deaf()};
-  local_mr memory = p.rt.memory().allocate_zeroed(64, test::all_access);
+  local_mr memory = p.rt.memory(test::all_access).allocate_zeroed(64);
   SECTION("its device answers") {}
   SECTION("its device is silent") { p.server.qp().verbs().to_reset(); }
   check_hung_up(p, ends_of_all(p, p.server.close(), memory));
@@ -139,7 +139,7 @@ TEST_CASE("when the peer closes in order, everything in flight ends", "[connecti
 TEST_CASE("when the connection is dropped, everything in flight ends as closed",
           "[connection][device][C2][C3]") {
   connected_pair p{{}, patient(), patient()};
-  local_mr memory = p.rt.memory().allocate_zeroed(64, test::all_access);
+  local_mr memory = p.rt.memory(test::all_access).allocate_zeroed(64);
   const auto codes = ends_of_all(p, set_free(p.client), memory);
   for (const std::error_code& code : codes) CHECK(code == make_error_code(errc::closed));
   CHECK(p.rt.executor().closer().running() == 0);
@@ -150,7 +150,7 @@ TEST_CASE("when the connection is dropped, everything in flight ends as closed",
 TEST_CASE("when the queue pair breaks, everything in flight ends, on both sides",
           "[connection][device][C2][R4]") {
   connected_pair p{{}, patient(), patient()};
-  local_mr memory = p.rt.memory().allocate_zeroed(64, test::all_access);
+  local_mr memory = p.rt.memory(test::all_access).allocate_zeroed(64);
   auto break_it = [&]() -> task<> {
     const remote_mr_slice nobodys{0x1000, 8, 0xdead00};
     const std::error_code code = co_await end_of(p.server.write(memory.slice(0, 8), nobodys));
@@ -169,7 +169,7 @@ TEST_CASE("when the queue pair breaks, everything in flight ends, on both sides"
 
 TEST_CASE("a close lets what was posted finish, and loses no message", "[connection][device][C2]") {
   connected_pair p;
-  local_mr memory = p.rt.memory().allocate_zeroed(4096, test::all_access);
+  local_mr memory = p.rt.memory(test::all_access).allocate_zeroed(4096);
   for (int i = 0; i < 50; ++i) p.server.post_recv(memory.slice(0, 8));
   auto send_and_close = [&]() -> task<> {
     for (int i = 0; i < 49; ++i) {
@@ -209,7 +209,7 @@ TEST_CASE("both sides may close at once", "[connection][device][C2]") {
 
 TEST_CASE("a connection may be moved while its operations wait", "[connection][device]") {
   connected_pair p;
-  local_mr memory = p.rt.memory().allocate_zeroed(64, test::all_access);
+  local_mr memory = p.rt.memory(test::all_access).allocate_zeroed(64);
   auto move_then_send = [&]() -> task<> {
     connection elsewhere = std::move(p.server);
     p.server = std::move(elsewhere);

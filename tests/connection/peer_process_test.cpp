@@ -91,7 +91,7 @@ class peer_process {
 task<> send_for_ever(runtime& rt, std::uint16_t port, const peer_process::port_teller&) {
   // Before the connection, so that a dying process gives it back after the queue pair: what is in
   // flight then is not refused, it is not answered.
-  local_mr memory = rt.memory().allocate_zeroed(64, test::all_access);
+  local_mr memory = rt.memory(test::all_access).allocate_zeroed(64);
   const endpoint server{"127.0.0.1", port};  // g++ 12 destroys a braced temporary twice.
   connection c = co_await rt.connect(server, deaf());
   const auto where = memory.remote_slice().encode();

@@ -12,7 +12,10 @@ using cordma::verbs::access;
 
 namespace {
 
-void count_release(memory_block&, void* context) noexcept { ++*static_cast<int*>(context); }
+void count_release(memory_block& block, void* context) noexcept {
+  ++*static_cast<int*>(context);
+  memory_block::recycle(block);
+}
 
 memory_block& make(int& released) {
   return memory_block::make(nullptr, access::local_write, &count_release, &released);
@@ -79,8 +82,9 @@ TEST_CASE("threads hold and let go while the owner gives up", "[memory][M10][M6]
   std::atomic<bool> over{false};
   std::atomic<long> held{0};
   std::atomic<int> released{0};
-  const auto release = [](memory_block&, void* context) noexcept {
+  const auto release = [](memory_block& done, void* context) noexcept {
     static_cast<std::atomic<int>*>(context)->fetch_add(1);
+    memory_block::recycle(done);
   };
   for (std::thread& thread : threads) {
     thread = std::thread{[&] {

@@ -55,6 +55,13 @@ void loopback::reconnect() {
   connect(*a, *b);
 }
 
+mr_allocator& loopback::allocator(verbs::access access) {
+  for (const auto& one : allocators)
+    if (one->access() == access) return *one;
+  return *allocators.emplace_back(
+      std::make_unique<mr_allocator>(pd, mr_allocator_options{.access = access}));
+}
+
 local_mr loopback::pattern(std::size_t size_bytes, unsigned seed) {
   local_mr mr = memory(size_bytes);
   std::uint32_t word = seed * 2654435761u + 1;

@@ -1,12 +1,13 @@
 #pragma once
 
-#include <cordma/memory/local_mr.hpp>
+#include <cordma/memory/mr_allocator.hpp>
 #include <cordma/transfer/async_events.hpp>
 #include <cordma/transfer/queue_pair.hpp>
 #include <cordma/verbs/device.hpp>
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace cordma::test {
 
@@ -39,8 +40,10 @@ class loopback {
   /// A new pair of connected ones in place of `a` and `b`.
   void reconnect();
   local_mr memory(std::size_t size_bytes, verbs::access access = all_access) {
-    return allocate_pages(pd, size_bytes, access);
+    return allocator(access).allocate_zeroed(size_bytes);
   }
+  /// One for each access, made when first asked for.
+  mr_allocator& allocator(verbs::access access);
   /// Memory whose bytes tell where they are, so that none can be mistaken for another.
   local_mr pattern(std::size_t size_bytes, unsigned seed = 1);
 
@@ -66,6 +69,7 @@ class loopback {
   verbs::port_info port;
   executor home;
   verbs::protection_domain pd;
+  std::vector<std::unique_ptr<mr_allocator>> allocators;
   verbs::queue_pair_capabilities capabilities;
   std::uint8_t min_rnr_timer;
   completion_queue_driver driver;

@@ -18,6 +18,7 @@ namespace {
 unsigned calls = 0;
 unsigned failing_call = 0;
 int failing_errno = 0;
+unsigned refusals = 0;
 const char* failed = "";
 std::array<long, kind_count> live{};
 
@@ -59,6 +60,8 @@ void fail_call(unsigned k, int errno_value) noexcept {
   failing_errno = errno_value;
   failed = "";
 }
+
+void refuse_deregistrations(unsigned count) noexcept { refusals = count; }
 
 unsigned calls_made() noexcept { return calls; }
 const char* failed_call() noexcept { return failed; }
@@ -123,6 +126,10 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uin
 
 int ibv_dereg_mr(ibv_mr* mr) {
   static auto* const next = real<int(ibv_mr*)>("ibv_dereg_mr", "IBVERBS_1.1");
+  if (verbs_faults::refusals > 0) {
+    --verbs_faults::refusals;
+    return EBUSY;
+  }
   return destroyed(kind::mr, next(mr));
 }
 

@@ -15,6 +15,8 @@ inline constexpr std::size_t kind_count = 6;
 /// From now on the k-th call (from 1) that makes an object or modifies a queue pair fails with
 /// `errno_value`, once. 0: none fails.
 void fail_call(unsigned k, int errno_value) noexcept;
+/// The next `count` calls of ibv_dereg_mr fail with EBUSY, as under a bound memory window.
+void refuse_deregistrations(unsigned count) noexcept;
 /// Calls counted since `fail_call`.
 unsigned calls_made() noexcept;
 /// The name of the call that was made to fail; "" before that.

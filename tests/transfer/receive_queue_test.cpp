@@ -61,7 +61,8 @@ TEST_CASE("a receive buffer that cannot work is refused", "[transfer][device][M1
   CHECK(code_of([&] { link.a->post_recv(stale); }) == errc::stale_slice);
   CHECK(code_of([&] { link.a->post_recv(scatter(mr, stale)); }) == errc::stale_slice);
   verbs::protection_domain other_pd{link.ctx};
-  local_mr other = allocate_pages(other_pd, 64);
+  mr_allocator other_memory{other_pd};
+  local_mr other = other_memory.allocate_zeroed(64);
   CHECK(code_of([&] { link.a->post_recv(other); }) == errc::wrong_protection_domain);
   const std::vector<local_mr_slice> many(64, mr.slice(0, 1));
   CHECK(code_of([&] { link.a->post_recv(many); }) == errc::too_many_slices);

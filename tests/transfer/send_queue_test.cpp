@@ -37,7 +37,8 @@ TEST_CASE("what cannot work is refused before it is posted", "[transfer][device]
   CHECK(mr.slice().block()->holders() == 1);  // The good slice of the refused request too.
 
   verbs::protection_domain other_pd{link.ctx};
-  const local_mr other = allocate_pages(other_pd, 64);
+  mr_allocator other_memory{other_pd};
+  const local_mr other = other_memory.allocate_zeroed(64);
   CHECK(refusal(link, link.a->send(other)) == errc::wrong_protection_domain);
 
   const local_mr read_only = link.memory(64, verbs::access::none);

@@ -35,11 +35,12 @@ struct watched_memory {
               memory_block::make(link.pd.native_handle(), test::all_access, &release, this)},
         block{*owner.slice().block()} {}
   watched_memory(watched_memory&&) = delete;
-  static void release(memory_block&, void* context) noexcept {
+  static void release(memory_block& block, void* context) noexcept {
     auto& self = *static_cast<watched_memory*>(context);
     self.region.reset();
     std::vector<std::byte>{}.swap(self.bytes);  // AddressSanitizer sees who comes later.
     self.released = true;
+    memory_block::recycle(block);
   }
 
   bool released = false;

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cordma/memory/slice.hpp>
-#include <cordma/verbs/protection_domain.hpp>
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <utility>
 
 namespace cordma {
@@ -41,9 +43,15 @@ class local_mr {
   [[nodiscard]] local_mr_slice slice(std::size_t offset, std::size_t length) {
     return whole_.slice(offset, length);
   }
+  [[nodiscard]] local_mr_slice first(std::size_t length) { return whole_.first(length); }
+  [[nodiscard]] local_mr_slice last(std::size_t length) { return whole_.last(length); }
   [[nodiscard]] const_local_mr_slice slice() const noexcept { return whole_; }
   [[nodiscard]] const_local_mr_slice slice(std::size_t offset, std::size_t length) const {
     return const_local_mr_slice{whole_}.slice(offset, length);
+  }
+  [[nodiscard]] const_local_mr_slice first(std::size_t length) const { return slice(0, length); }
+  [[nodiscard]] const_local_mr_slice last(std::size_t length) const {
+    return const_local_mr_slice{whole_}.last(length);
   }
   operator local_mr_slice() noexcept { return whole_; }
   operator const_local_mr_slice() noexcept { return whole_; }
@@ -63,13 +71,5 @@ class local_mr {
   local_mr_slice whole_;
   std::uint32_t rkey_ = 0;
 };
-
-/// Allocates whole pages, zeroed, and registers them by themselves: for a handful of long-lived
-/// buffers.
-/// \param size_bytes  at least 1; rounded up to pages for the registration, not for the slices.
-/// \errors  ENOMEM: out of memory, or RLIMIT_MEMLOCK is too low (the detail gives it).
-/// \thread  any. \cost  two system calls, and pinning: about 50 us for 1 MiB.
-local_mr allocate_pages(verbs::protection_domain& pd, std::size_t size_bytes,
-                        verbs::access access = verbs::access::local_write);
 
 }  // namespace cordma

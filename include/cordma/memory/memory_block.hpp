@@ -3,6 +3,7 @@
 #include <cordma/verbs/access.hpp>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 struct ibv_pd;
@@ -12,14 +13,32 @@ namespace cordma {
 /// What stands behind every slice of one piece of registered memory: how many hold it, and which of
 /// its lives it is in. Blocks are reused, never unmapped, so a slice of memory that was freed long
 /// ago can still be asked whether it is stale. Thread: any.
-class memory_block {
+class alignas(64) memory_block {
  public:
-  /// Called once, by whoever lets go last, on its thread: deregisters and frees the memory.
+  /// Called once in a life, by whoever lets go last, on its thread: deregisters and frees the
+  /// memory, and ends with `recycle` or keeps the block for another life.
   using release_function = void (*)(memory_block&, void* context) noexcept;
 
-  /// A block with one holder, the owner. \errors bad_alloc. \cost a mutex: not for the data path.
+  /// A block that nobody holds before `begin`. \errors bad_alloc. \cost a mutex.
+  static memory_block& adopt(ibv_pd* pd, verbs::access access, release_function on_release,
+                             void* context);
+  /// A new life with one holder, the owner, of this memory. \cost a few stores.
+  void begin(void* address, std::size_t length) noexcept {
+    address_ = address;
+    length_ = length;
+    // Nobody holds it, and a stale slice changes nothing: one writer. Release: a slice that reaches
+    // another thread is checked against this word first.
+    word_.store(word_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
+  /// The end of adoption, between two lives.
+  static void recycle(memory_block& block) noexcept;
+  /// Both: a block with one holder.
   static memory_block& make(ibv_pd* pd, verbs::access access, release_function on_release,
                             void* context);
+
+  // What `begin` was told, for `on_release`.
+  [[nodiscard]] void* address() const noexcept { return address_; }
+  [[nodiscard]] std::size_t length() const noexcept { return length_; }
 
   [[nodiscard]] std::uint32_t generation() const noexcept {
     return std::uint32_t(word_.load(std::memory_order_relaxed) >> 32);
@@ -48,13 +67,14 @@ class memory_block {
   }
   /// The owner's letting go: from here on slices are stale; requests in flight keep the memory.
   void give_up() noexcept {
-    word_.fetch_add(std::uint64_t{1} << 32, std::memory_order_relaxed);
-    let_go();
+    constexpr std::uint64_t next_generation_one_less = (std::uint64_t{1} << 32) - 1;
+    if (std::uint32_t(word_.fetch_add(next_generation_one_less, std::memory_order_acq_rel)) == 1)
+      end_life();
   }
 
  private:
-  friend class memory_block_slab;
-  void end_life() noexcept;
+  friend class memory_block_list;
+  void end_life() noexcept { on_release_(*this, context_); }
 
   std::atomic<std::uint64_t> word_{0};  // generation << 32 | holders: one word, so that both are
                                         // looked at and changed in one step.
@@ -62,6 +82,8 @@ class memory_block {
   verbs::access access_ = verbs::access::none;
   release_function on_release_ = nullptr;
   void* context_ = nullptr;
+  void* address_ = nullptr;
+  std::size_t length_ = 0;
   memory_block* next_free_ = nullptr;
 };
 

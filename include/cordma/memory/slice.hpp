@@ -6,12 +6,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 namespace cordma {
 
 namespace detail {
 /// Throws errc::out_of_range when [offset, offset + length) does not lie in [0, size).
 void check_range(std::size_t offset, std::size_t length, std::size_t size);
+/// Throws errc::wrong_length unless `length` is a multiple of `size`, errc::misaligned unless
+/// `address` is one of `alignment`.
+void check_view(const std::byte* address, std::size_t length, std::size_t size,
+                std::size_t alignment);
 }  // namespace detail
 
 /// A part of registered local memory that the device may read: what `send` and `write` take.
@@ -34,6 +39,14 @@ class const_local_mr_slice {
   [[nodiscard]] std::size_t size_bytes() const noexcept { return length_; }
   [[nodiscard]] bool empty() const noexcept { return length_ == 0; }
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return {address_, length_}; }
+  /// The same bytes as objects, which any bytes are. \errors errc::wrong_length: not a whole number
+  /// of them. errc::misaligned.
+  template <class T>
+    requires(std::is_trivially_copyable_v<T>)
+  [[nodiscard]] std::span<const T> as() const {
+    detail::check_view(address_, length_, sizeof(T), alignof(T));
+    return {reinterpret_cast<const T*>(address_), length_ / sizeof(T)};
+  }
   [[nodiscard]] const_local_mr_slice slice(std::size_t offset, std::size_t length) const {
     detail::check_range(offset, length, length_);
     const_local_mr_slice part = *this;
@@ -69,6 +82,13 @@ class local_mr_slice : public const_local_mr_slice {
       : const_local_mr_slice{address, length, lkey, block} {}
 
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return {address_, length_}; }
+  /// As above, to change them.
+  template <class T>
+    requires(std::is_trivially_copyable_v<T>)
+  [[nodiscard]] std::span<T> as() const {
+    detail::check_view(address_, length_, sizeof(T), alignof(T));
+    return {reinterpret_cast<T*>(address_), length_ / sizeof(T)};
+  }
   [[nodiscard]] local_mr_slice slice(std::size_t offset, std::size_t length) const {
     detail::check_range(offset, length, length_);
     local_mr_slice part = *this;

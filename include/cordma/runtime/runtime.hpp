@@ -2,7 +2,7 @@
 
 #include <cordma/connection/connection.hpp>
 #include <cordma/connection/listener.hpp>
-#include <cordma/memory/local_mr.hpp>
+#include <cordma/memory/mr_allocator.hpp>
 #include <cordma/transfer/async_events.hpp>
 
 #include <memory>
@@ -21,23 +21,10 @@ struct runtime_options {
   unsigned cq_depth = 4096;
   unsigned poll_batch = 32;
   executor_options executor{};
+  mr_allocator_options memory{};
   /// Defaults of `connect` and `listen`; `port` and `gid_index` above take their place here when
   /// set.
   connection_options connections{};
-};
-
-/// Allocates registered memory of one protection domain.
-class registered_memory {
- public:
-  explicit registered_memory(verbs::protection_domain& pd) noexcept : pd_{&pd} {}
-  /// Zeroed, whole pages. See `allocate_pages`.
-  [[nodiscard]] local_mr allocate_zeroed(std::size_t size_bytes,
-                                         verbs::access access = verbs::access::local_write) {
-    return allocate_pages(*pd_, size_bytes, access);
-  }
-
- private:
-  verbs::protection_domain* pd_;
 };
 
 /// Everything a program needs to use one device from one thread: executor, device, protection
@@ -66,7 +53,13 @@ class runtime final : private driver_supplier {
   [[nodiscard]] listener listen(const endpoint& local, const listener_options& limits,
                                 const connection_options& options);
 
-  [[nodiscard]] registered_memory memory() noexcept { return registered_memory{pd_}; }
+  /// Memory for this device: of the `memory` options, without remote access unless they say so.
+  /// Thread: any. What it allocated must be gone before the runtime.
+  [[nodiscard]] mr_allocator& memory() noexcept { return *memory_.front(); }
+  /// The same with other access, in chunks of its own; made when first asked for, by the runtime's
+  /// thread. Every peer of this runtime can reach memory with remote access, if it knows or guesses
+  /// the key.
+  [[nodiscard]] mr_allocator& memory(verbs::access access);
   [[nodiscard]] cordma::executor& executor() noexcept { return executor_; }
   [[nodiscard]] verbs::context& context() noexcept { return context_; }
   [[nodiscard]] verbs::protection_domain& protection_domain() noexcept { return pd_; }
@@ -93,6 +86,7 @@ class runtime final : private driver_supplier {
   cordma::executor executor_;
   verbs::context context_;
   verbs::protection_domain pd_;
+  std::vector<std::unique_ptr<mr_allocator>> memory_;  ///< the default one, then one per access
   async_events events_;
   std::vector<std::unique_ptr<completion_queue_driver>> drivers_;
 };

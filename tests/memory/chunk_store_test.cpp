@@ -1,0 +1,84 @@
+#include "../../lib/memory/chunk_store.hpp"
+
+#include "support/device.hpp"
+#include "support/verbs_faults.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <set>
+
+using namespace cordma;
+
+namespace {
+
+constexpr std::size_t mib = std::size_t{1} << 20;
+
+struct fixture {
+  verbs::context ctx{test::device_name()};
+  verbs::protection_domain pd{ctx};
+  chunk_store chunks{pd, {.chunk_bytes = 2 * mib, .chunk_bytes_max = 8 * mib, .limit_bytes = 64 * mib}};
+};
+
+}  // namespace
+
+TEST_CASE("chunks double until they are as large as may be", "[memory][device]") {
+  fixture f;
+  std::vector<std::size_t> seen;
+  for (int n = 0; n < 32; ++n) {
+    REQUIRE(f.chunks.take(mib, 4096) != nullptr);
+    const std::size_t now = f.chunks.count().registered_bytes;
+    if (seen.empty() || seen.back() != now) seen.push_back(now);
+  }
+  CHECK(seen == std::vector{2 * mib, 6 * mib, 14 * mib, 22 * mib, 30 * mib, 38 * mib});
+}
+
+TEST_CASE("what is larger than a chunk gets one of its own size", "[memory][device]") {
+  fixture f;
+  auto* const large = static_cast<std::byte*>(f.chunks.take(21 * mib, 4096));
+  REQUIRE(large != nullptr);
+  CHECK(f.chunks.count().registered_bytes == 22 * mib);
+  CHECK(f.chunks.keys_of(large).lkey == f.chunks.keys_of(large + 21 * mib - 1).lkey);
+  CHECK(f.chunks.in_one_chunk(large, large + 21 * mib - 1));
+  void* const other = f.chunks.take(2 * mib, 4096);
+  CHECK_FALSE(f.chunks.in_one_chunk(large, other));
+  CHECK(f.chunks.keys_of(other).lkey != f.chunks.keys_of(large).lkey);
+  CHECK(f.chunks.keys_of(other).rkey == 0);
+}
+
+TEST_CASE("pieces of what was taken come back in any order and are one again", "[memory][device]") {
+  fixture f;
+  auto* const all = static_cast<std::byte*>(f.chunks.take(2 * mib, 2 * mib));
+  REQUIRE(all != nullptr);
+  for (const std::size_t piece : {3, 0, 1, 2}) f.chunks.give_back(all + piece * mib / 2, mib / 2);
+  CHECK(f.chunks.take(2 * mib, 2 * mib) == all);
+  f.chunks.give_back(all, 2 * mib);
+  f.chunks.trim(0);
+  CHECK(f.chunks.count().registered_bytes == 0);
+  CHECK(f.chunks.count().registered_bytes_peak == 2 * mib);
+}
+
+TEST_CASE("addresses are used again, however chunks come and go", "[memory][device]") {
+  fixture f;
+  for (int round = 0; round < 50; ++round) {
+    void* const small = f.chunks.take(mib, 4096);
+    void* const large = f.chunks.take(40 * mib, 4096);
+    REQUIRE((small != nullptr && large != nullptr));
+    f.chunks.give_back(small, mib);
+    f.chunks.trim(0);
+    f.chunks.give_back(large, 40 * mib);
+    f.chunks.trim(0);
+  }
+  CHECK(f.chunks.count().chunks == 0);
+  CHECK(f.chunks.count().registrations == 100);
+}
+
+TEST_CASE("a chunk that cannot be had is no chunk, and its reason is kept", "[memory][device]") {
+  fixture f;
+  verbs_faults::fail_call(1, ENOMEM);
+  CHECK(f.chunks.take(mib, 4096) == nullptr);
+  CHECK_THAT(f.chunks.refusal().to_string(), Catch::Contains("ibv_reg_mr: Cannot allocate memory"));
+  CHECK(f.chunks.take(65 * mib, 4096) == nullptr);
+  CHECK_THAT(f.chunks.refusal().to_string(), Catch::Contains("exceed limit_bytes, 67108864"));
+  CHECK(f.chunks.count().registered_bytes == 0);
+  CHECK(f.chunks.take(64 * mib, 4096) != nullptr);
+}

@@ -1,0 +1,95 @@
+#include "../../lib/memory/thread_caches.hpp"
+
+#include "../../lib/memory/jemalloc.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <array>
+#include <optional>
+#include <thread>
+
+using namespace cordma;
+
+namespace {
+
+constexpr int arena = MALLOCX_ARENA(0);
+
+block_kind kind_of_test() {
+  return {nullptr, verbs::access::none, [](memory_block&, void*) noexcept {}, nullptr};
+}
+
+}  // namespace
+
+TEST_CASE("each thread has a cache of each allocator, and the next thread gets it", "[memory]") {
+  thread_caches one{arena, true, kind_of_test()};
+  thread_caches other{arena, true, kind_of_test()};
+  thread_cache* const mine = &one.mine();
+  CHECK(&other.mine() != mine);
+  CHECK(&one.mine() == mine);
+  CHECK(one.mine().flags() != other.mine().flags());
+  std::array<thread_cache*, 2> theirs{};
+  for (auto& cache : theirs) std::thread{[&] { cache = &one.mine(); }}.join();
+  CHECK(theirs[0] != mine);
+  CHECK(theirs[1] == theirs[0]);
+}
+
+TEST_CASE("a cache outlives neither its allocator nor a thread that ends after it", "[memory]") {
+  std::optional<thread_caches> gone{std::in_place, arena, true, kind_of_test()};
+  thread_caches stays{arena, true, kind_of_test()};
+  std::thread{[&] {
+    CHECK_FALSE(gone->mine().flags() == stays.mine().flags());
+    gone.reset();
+    gone.emplace(arena, true, kind_of_test());  // At the same address.
+    CHECK_FALSE(gone->mine().flags() == stays.mine().flags());
+    gone.reset();
+  }}.join();
+}
+
+TEST_CASE("who frees after the end of its thread's objects goes without a cache", "[memory]") {
+  thread_caches caches{arena, true, kind_of_test()};
+  std::optional<int> flags;
+  struct late {
+    ~late() { *seen = caches->mine().flags(); }
+    thread_caches* caches = nullptr;
+    std::optional<int>* seen = nullptr;
+  };
+  std::thread{[&] {
+    // Made before the cache's, so destroyed after it.
+    thread_local late at_end;
+    at_end.caches = &caches;
+    at_end.seen = &flags;
+    CHECK(caches.mine().flags() != (arena | MALLOCX_TCACHE_NONE));
+  }}.join();
+  CHECK(flags == (arena | MALLOCX_TCACHE_NONE));
+}
+
+TEST_CASE("without caches all threads share one, which counts for all", "[memory]") {
+  thread_caches caches{arena, false, kind_of_test()};
+  CHECK(caches.mine().flags() == (arena | MALLOCX_TCACHE_NONE));
+  caches.mine().count(100);
+  std::thread{[&] { caches.mine().count(-40); }}.join();
+  CHECK(caches.in_use_bytes() == 60);
+}
+
+TEST_CASE("what one thread counts up another may count down", "[memory]") {
+  thread_caches caches{arena, true, kind_of_test()};
+  caches.mine().count(100);
+  std::thread{[&] { caches.mine().count(-100); }}.join();
+  CHECK(caches.in_use_bytes() == 0);
+}
+
+TEST_CASE("blocks travel between threads, and each is one thread's at a time", "[memory]") {
+  thread_caches caches{arena, true, kind_of_test()};
+  std::vector<memory_block*> taken;
+  for (int n = 0; n < 1000; ++n) taken.push_back(&caches.mine().take_block());
+  std::thread{[&] {
+    for (memory_block* block : taken) caches.mine().give_back(*block);
+  }}.join();
+  std::vector<memory_block*> again;
+  for (int n = 0; n < 1000; ++n) again.push_back(&caches.mine().take_block());
+  std::ranges::sort(taken);
+  std::ranges::sort(again);
+  CHECK(again == taken);
+  CHECK(std::ranges::adjacent_find(again) == again.end());
+  for (memory_block* block : again) caches.mine().give_back(*block);
+}
