@@ -10,6 +10,8 @@
 
 #include "../lib/memory/jemalloc.hpp"
 
+#include <sched.h>
+
 #include <atomic>
 #include <cstdlib>
 #include <functional>
@@ -63,10 +65,31 @@ bench::work allocate_and_free(cordma::mr_allocator& memory, std::size_t bytes) {
   };
 }
 
-/// A second thread that is there before it is needed.
+/// The calling thread runs on this processor alone, as long as this lives.
+class pinned {
+ public:
+  explicit pinned(unsigned cpu) {
+    ::sched_getaffinity(0, sizeof before_, &before_);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    ::sched_setaffinity(0, sizeof one, &one);
+  }
+  ~pinned() { ::sched_setaffinity(0, sizeof before_, &before_); }
+  pinned(const pinned&) = delete;
+
+ private:
+  cpu_set_t before_;
+};
+
+/// A second thread, which is there before it is needed, on another processor.
 class helper {
  public:
-  helper() : thread_{[this] { serve(); }} {}
+  helper()
+      : thread_{[this] {
+          const pinned here{1};
+          serve();
+        }} {}
   ~helper() {
     start(nullptr);
     thread_.join();
@@ -161,6 +184,7 @@ BENCH_ON_DEVICE("memory/threads", "Do two threads allocate twice as much as one?
   cordma::mr_allocator memory{d.pd};
   for (const std::size_t bytes : {std::size_t{64}, std::size_t{4096}}) {
     const bench::work one = allocate_and_free(memory, bytes);
+    const pinned here{0};
     helper other;
     // Half of the work each: 0.5 is twice as much.
     recorder.compare(name_of(bytes, "one thread"), one, [&](std::uint64_t n) {

@@ -31,6 +31,13 @@ cordma::local_mr_slice put(cordma::local_mr& into, std::string_view text) {
   return into.slice(0, text.size());
 }
 
+void print_memory(const char* who, cordma::runtime& rt) {
+  const cordma::mr_allocator_statistics now = rt.memory().statistics();
+  std::printf("[%s] memory: %zu bytes in use of %zu KiB registered, by %" PRIu64
+              " registrations since the start\n",
+              who, now.in_use_bytes, now.registered_bytes / 1024, now.registrations);
+}
+
 std::string text_of(const cordma::message& m) {
   const auto bytes = m.payload().bytes();
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -96,6 +103,7 @@ cordma::task<> use(cordma::runtime& rt, cordma::endpoint server) {
               before, after);
 
   co_await time_writes(conn, buffer.slice(0, 8), remote.slice(1024, 8));
+  print_memory("client", rt);
   co_await conn.send(put(buffer, "done"));
   co_await conn.close();
 }

@@ -38,9 +38,9 @@
 #include <cordma/io/socket_address.hpp>
 #include <cordma/io/tcp.hpp>
 #include <cordma/memory/local_mr.hpp>
+#include <cordma/memory/memory_block.hpp>
 #include <cordma/memory/mr_allocator.hpp>
 #include <cordma/memory/mr_resource.hpp>
-#include <cordma/memory/memory_block.hpp>
 #include <cordma/memory/slice.hpp>
 #include <cordma/runtime/runtime.hpp>
 #include <cordma/transfer/completion_queue_driver.hpp>

@@ -1,6 +1,6 @@
 #include "chunk_store.hpp"
 
-#include "poison.hpp"
+#include "annotations.hpp"
 
 #include <cordma/base/assert.hpp>
 
@@ -91,8 +91,8 @@ void chunk_store::grow(std::size_t bytes) {
   const std::size_t registered = count().registered_bytes;
   const std::size_t room = options_.limit_bytes - registered;
   if (bytes > room) throw error{limit_failure(bytes, registered, options_.limit_bytes)};
-  const std::size_t wished =
-      std::max(bytes, std::min(next_chunk_bytes_, room / options_.chunk_bytes * options_.chunk_bytes));
+  const std::size_t wished = std::max(
+      bytes, std::min(next_chunk_bytes_, room / options_.chunk_bytes * options_.chunk_bytes));
   try {
     add_chunk(wished);
     next_chunk_bytes_ = std::min(2 * next_chunk_bytes_, options_.chunk_bytes_max);
@@ -152,29 +152,24 @@ void chunk_store::set_owner(const chunk& c, chunk* owner, memory_keys keys) noex
 
 void chunk_store::trim(std::size_t keep_bytes) noexcept {
   const std::lock_guard growth{growth_};
-  chunk_list free;
-  {
-    const std::lock_guard lock{lock_};
-    std::size_t registered = counts_.registered_bytes;
-    // Moved apart, so that nobody takes of them while they are deregistered.
-    const auto goes = [&](const auto& c) {
-      if (c->pages.free() != c->pages.size() || registered - c->bytes < keep_bytes) return false;
-      registered -= c->bytes;
-      return true;
-    };
-    const auto first = std::stable_partition(chunks_.begin(), chunks_.end(),
-                                             [&](const auto& c) { return !goes(c); });
-    free.assign(std::move_iterator{first}, std::move_iterator{chunks_.end()});
-    chunks_.erase(first, chunks_.end());
-  }
-  for (auto& c : free) {
-    const bool gone = deregister(*c);
+  for (std::size_t n = chunks_.size(); n-- > 0;) {
+    std::unique_ptr<chunk> free;
+    {
+      const std::lock_guard lock{lock_};
+      const chunk& c = *chunks_[n];
+      if (c.pages.free() != c.pages.size() || counts_.registered_bytes - c.bytes < keep_bytes)
+        continue;
+      // Out of the list, so that nobody takes of it while it is deregistered.
+      free = std::move(chunks_[n]);
+      chunks_.erase(chunks_.begin() + std::ptrdiff_t(n));
+    }
+    const bool gone = deregister(*free);
     const std::lock_guard lock{lock_};
     if (gone) {
-      counts_.registered_bytes -= c->bytes;
+      counts_.registered_bytes -= free->bytes;
     } else {
       ++counts_.deregistrations_refused;
-      chunks_.push_back(std::move(c));
+      chunks_.push_back(std::move(free));
     }
   }
 }

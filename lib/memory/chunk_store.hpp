@@ -43,7 +43,8 @@ class chunk_store {
   chunk_store& operator=(const chunk_store&) = delete;
 
   /// A range of one chunk, which is registered now if need be. Null: `refusal()` says why.
-  /// \param bytes  a multiple of the page. \param alignment a power of two, at most chunk_bytes_min.
+  /// \param bytes  a multiple of the page. \param alignment a power of two, at most
+  /// chunk_bytes_min.
   void* take(std::size_t bytes, std::size_t alignment) noexcept;
   /// Any part of what was taken.
   void give_back(void* at, std::size_t bytes) noexcept;

@@ -61,7 +61,8 @@ mapping::~mapping() {
 }
 
 void mapping::commit(std::byte* at, std::size_t bytes, const page_wish& wish) {
-  bool mapped = wish.huge && ::mmap(at, bytes, read_write, backed | MAP_HUGETLB, -1, 0) != MAP_FAILED;
+  bool mapped =
+      wish.huge && ::mmap(at, bytes, read_write, backed | MAP_HUGETLB, -1, 0) != MAP_FAILED;
   if (!mapped) {
     if (::mmap(at, bytes, read_write, backed, -1, 0) == MAP_FAILED) throw_errno("mmap", bytes);
     // A wish: a kernel without transparent huge pages refuses.

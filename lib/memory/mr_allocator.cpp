@@ -1,7 +1,7 @@
 #include <cordma/memory/mr_allocator.hpp>
 
+#include "annotations.hpp"
 #include "chunk_store.hpp"
-#include "poison.hpp"
 #include "registered_arena.hpp"
 #include "thread_caches.hpp"
 
@@ -73,7 +73,9 @@ class mr_allocator::state {
                            .numa_node = options.numa_node,
                            .prefault = options.prefault}}},
         arena_{chunks_},
-        caches_{arena_.flags(), options.thread_caches, {pd.native_handle(), options.access, &release, this}} {}
+        caches_{arena_.flags(),
+                options.thread_caches,
+                {pd.native_handle(), options.access, &release, this}} {}
   ~state() {
     CORDMA_ASSERT(caches_.in_use_bytes() == 0,
                   "an allocator was destroyed while memory of it is in use");
@@ -121,9 +123,9 @@ local_mr mr_allocator::state::allocate(std::size_t size, std::size_t alignment) 
   }
   const int align = alignment <= quantum ? 0 : MALLOCX_LG_ALIGN(std::countr_zero(alignment));
   thread_cache& cache = caches_.mine();
-  void* const at =
-      jemalloc::mallocx(std::max(size, quantum), align | cache.flags());
-  if (at == nullptr) [[unlikely]] throw_refused(size);
+  void* const at = jemalloc::mallocx(std::max(size, quantum), align | cache.flags());
+  if (at == nullptr) [[unlikely]]
+    throw_refused(size);
   memory_block* block = nullptr;
   try {
     block = &cache.take_block();
@@ -133,6 +135,7 @@ local_mr mr_allocator::state::allocate(std::size_t size, std::size_t alignment) 
   }
   block->begin(at, size);
   cache.count(std::ptrdiff_t(size));
+  allocated_of(this);
   unpoison(at, size);
   const memory_keys keys = chunks_.keys_of(at);
   return {static_cast<std::byte*>(at), size, keys.lkey, keys.rkey, *block};
@@ -143,6 +146,7 @@ void mr_allocator::state::release(memory_block& block, void* context) noexcept {
   const std::size_t size = block.length();
   thread_cache& cache = self.caches_.mine();
   poison(block.address(), size);
+  freed_of(context);
   jemalloc::dallocx(block.address(), cache.flags());
   cache.count(-std::ptrdiff_t(size));
   cache.give_back(block);
@@ -161,15 +165,15 @@ void mr_allocator::state::throw_refused(std::size_t size) const {
 local_mr mr_allocator::state::register_external(std::span<std::byte> memory,
                                                 std::shared_ptr<void> keepalive) {
   if (memory.empty()) throw_out_of_range("mr_allocator", "0 bytes: nothing to register");
-  auto owned = std::make_unique<external>(external{
-      std::move(keepalive), {pd_, memory.data(), memory.size(), options.access}, *this});
-  memory_block& block = memory_block::make(pd_.native_handle(), options.access, &release_external,
-                                           owned.get());
+  auto owned = std::make_unique<external>(
+      external{std::move(keepalive), {pd_, memory.data(), memory.size(), options.access}, *this});
+  memory_block& block =
+      memory_block::make(pd_.native_handle(), options.access, &release_external, owned.get());
   external_bytes_ += memory.size();
   ++external_registrations_;
   const verbs::memory_region& mr = owned.release()->mr;
-  return {mr.address(), memory.size(), mr.lkey(),
-          verbs::is_remote(options.access) ? mr.rkey() : 0, block};
+  return {mr.address(), memory.size(), mr.lkey(), verbs::is_remote(options.access) ? mr.rkey() : 0,
+          block};
 }
 
 void mr_allocator::state::release_external(memory_block& block, void* context) noexcept {

@@ -30,7 +30,7 @@ class page_bitmap {
 
   std::size_t size_;
   std::size_t free_;
-  std::size_t first_free_ = 0;  ///< none before it is free
+  std::size_t first_free_ = 0;              ///< none before it is free
   std::unique_ptr<std::uint64_t[]> words_;  ///< 1: in use
 };
 

@@ -33,12 +33,11 @@ const extent_hooks_t registered_arena::table{
       static_cast<hooks*>(self)->chunks->give_back(at, bytes);
       return false;
     },
-    .destroy =
-        [](extent_hooks_t* self, void* at, std::size_t bytes, bool, unsigned) {
-          static_cast<hooks*>(self)->chunks->give_back(at, bytes);
-        },
-    .commit = [](extent_hooks_t*, void*, std::size_t, std::size_t, std::size_t,
-                 unsigned) -> bool { return false; },
+    .destroy = [](extent_hooks_t* self, void* at, std::size_t bytes, bool,
+                  unsigned) { static_cast<hooks*>(self)->chunks->give_back(at, bytes); },
+    .commit = [](extent_hooks_t*, void*, std::size_t, std::size_t, std::size_t, unsigned) -> bool {
+      return false;
+    },
     .decommit = [](extent_hooks_t*, void*, std::size_t, std::size_t, std::size_t,
                    unsigned) -> bool { return true; },
     .purge_lazy = [](extent_hooks_t*, void*, std::size_t, std::size_t, std::size_t,
@@ -48,10 +47,8 @@ const extent_hooks_t registered_arena::table{
     .split = [](extent_hooks_t*, void*, std::size_t, std::size_t, std::size_t, bool,
                 unsigned) -> bool { return false; },
     // A request for registered memory names one key: nothing may reach over a chunk's end.
-    .merge = [](extent_hooks_t* self, void* a, std::size_t, void* b, std::size_t, bool,
-                unsigned) -> bool {
-      return !static_cast<hooks*>(self)->chunks->in_one_chunk(a, b);
-    },
+    .merge = [](extent_hooks_t* self, void* a, std::size_t, void* b, std::size_t, bool, unsigned)
+        -> bool { return !static_cast<hooks*>(self)->chunks->in_one_chunk(a, b); },
 };
 
 registered_arena::registered_arena(chunk_store& chunks) : hooks_{table, &chunks} {

@@ -20,11 +20,13 @@ class alignas(64) thread_cache {
 
   /// A block between two lives. \errors bad_alloc.
   [[nodiscard]] memory_block& take_block() {
-    if (blocks_.empty()) [[unlikely]] return refill();
+    if (blocks_.empty()) [[unlikely]]
+      return refill();
     return blocks_.pop();
   }
   void give_back(memory_block& block) noexcept {
-    if (blocks_.size() == kept_blocks_) [[unlikely]] return spill(block);
+    if (blocks_.size() == kept_blocks_) [[unlikely]]
+      return spill(block);
     blocks_.push(block);
   }
 

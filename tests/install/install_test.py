@@ -9,6 +9,7 @@ each time.
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -35,9 +36,12 @@ def run(*command, **options):
 def check_program(program):
     """Returns the devices that it finds."""
     said = run(program)
-    devices, _, answer = said.rpartition("cordma 0: poll: disconnected\n")
-    assert devices != said and answer == "", said
-    return devices.splitlines()
+    found = re.fullmatch(r"((?:.*: 4096 bytes registered\n)*)malloc is in (.*)\n"
+                         r"cordma 0: poll: disconnected\n", said)
+    assert found, said
+    # jemalloc allocates registered memory alone.
+    assert pathlib.Path(found[2]).name.startswith("libc."), said
+    return [line.partition(":")[0] for line in found[1].splitlines()]
 
 
 def by_pkg_config(build, outside, source, compiler):

@@ -74,6 +74,13 @@ def check_examples(all_cases, cordma, build, library):
             assert "no such RDMA device" in said, said
 
 
+def opens_late(all_cases, cordma):
+    with all_cases.case("a program that was not linked with cordma can open it"):
+        # jemalloc's thread-local data are more than glibc keeps free for late libraries.
+        run(sys.executable, "-c", f"import ctypes; ctypes.CDLL('{cordma}').cordma_jemalloc_mallctl",
+            GLIBC_TUNABLES="glibc.rtld.optional_static_tls=4096")
+
+
 def main():
     cordma, build, scratch = (pathlib.Path(path).resolve() for path in sys.argv[1:4])
     library, compiler = sys.argv[4], sys.argv[5:]
@@ -83,6 +90,8 @@ def main():
         other_build(cordma, scratch, other, compiler)
     for folder, kind in ((build, library), (scratch, other)):
         check_examples(all_cases, cordma, folder, kind)
+        if kind == "shared":
+            opens_late(all_cases, folder / "lib" / "libcordma.so")
     return all_cases.status()
 
 

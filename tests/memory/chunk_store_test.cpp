@@ -16,7 +16,8 @@ constexpr std::size_t mib = std::size_t{1} << 20;
 struct fixture {
   verbs::context ctx{test::device_name()};
   verbs::protection_domain pd{ctx};
-  chunk_store chunks{pd, {.chunk_bytes = 2 * mib, .chunk_bytes_max = 8 * mib, .limit_bytes = 64 * mib}};
+  chunk_store chunks{pd,
+                     {.chunk_bytes = 2 * mib, .chunk_bytes_max = 8 * mib, .limit_bytes = 64 * mib}};
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <cordma/memory/mr_allocator.hpp>
 
 #include "support/aborts.hpp"
+#include "support/allocations.hpp"
 #include "support/device.hpp"
 #include "support/loopback.hpp"
 #include "support/soak.hpp"
@@ -33,7 +34,9 @@ bool all_are(std::span<const std::byte> bytes, std::byte value) {
   return std::ranges::all_of(bytes, [value](std::byte b) { return b == value; });
 }
 
-long registrations_left() { return verbs_faults::live_objects()[std::size_t(verbs_faults::kind::mr)]; }
+long registrations_left() {
+  return verbs_faults::live_objects()[std::size_t(verbs_faults::kind::mr)];
+}
 
 std::string what_of(const auto& body) {
   try {
@@ -86,7 +89,8 @@ TEST_CASE("size and alignment hold for all layouts", "[memory][device][M2]") {
   }
 }
 
-TEST_CASE("what cannot be allocated is refused with the value and the way out", "[memory][device]") {
+TEST_CASE("what cannot be allocated is refused with the value and the way out",
+          "[memory][device]") {
   device d;
   mr_allocator memory{d.pd, {.limit_bytes = std::size_t{8} << 20}};
   const auto refused = [&](std::size_t size, std::size_t alignment) {
@@ -104,12 +108,14 @@ TEST_CASE("what cannot be allocated is refused with the value and the way out", 
   const auto made = [&](const mr_allocator_options& options) {
     return what_of([&] { const mr_allocator other{d.pd, options}; });
   };
-  CHECK_THAT(made({.chunk_bytes = 3u << 20}), Catch::Contains("chunk_bytes 3145728: a power of two"));
+  CHECK_THAT(made({.chunk_bytes = 3u << 20}),
+             Catch::Contains("chunk_bytes 3145728: a power of two"));
   CHECK_THAT(made({.chunk_bytes = 1u << 20}), Catch::Contains("chunk_bytes 1048576"));
   CHECK_THAT(made({.chunk_bytes = 4u << 20, .chunk_bytes_max = 2u << 20}),
              Catch::Contains("chunk_bytes_max 2097152 is less than chunk_bytes 4194304"));
   CHECK_THAT(made({.limit_bytes = 1}), Catch::Contains("limit_bytes 1 is less than one chunk"));
-  CHECK_THAT(made({.numa_node = 4000}), Catch::Contains("mbind(node 0xfa0): Invalid argument: no such NUMA node"));
+  CHECK_THAT(made({.numa_node = 4000}),
+             Catch::Contains("mbind(node 0xfa0): Invalid argument: no such NUMA node"));
 }
 
 TEST_CASE("two domains or two accesses never share a registration", "[memory][device][M3]") {
@@ -211,6 +217,27 @@ TEST_CASE("what one thread allocates another may free", "[memory][device][M6]") 
   CHECK(memory.statistics().registrations == 1);
 }
 
+TEST_CASE("registered memory and the program's malloc know nothing of one another",
+          "[memory][device][M9]") {
+  device d;
+  mr_allocator memory{d.pd};
+  const local_mr warm = memory.allocate_uninitialized(64);
+  static_cast<void>(memory.allocate_uninitialized(5000));
+  const std::uint64_t before = support::allocation_count();
+  for (int n = 0; n < 1000; ++n) {
+    static_cast<void>(memory.allocate_uninitialized(64));
+    static_cast<void>(memory.allocate_uninitialized(5000));
+  }
+  CHECK(support::allocation_count() == before);
+  // Whatever malloc gives lies outside of the chunk.
+  const std::byte* const chunk =
+      warm.bytes().data() - std::uintptr_t(warm.bytes().data()) % mr_allocator::chunk_bytes_min;
+  for (std::size_t size = 1; size < 1'000'000; size *= 3) {
+    const std::unique_ptr<std::byte[]> other{new std::byte[size]};
+    CHECK((other.get() + size <= chunk || other.get() >= chunk + mr_allocator::chunk_bytes_min));
+  }
+}
+
 TEST_CASE("two large allocations coexist and are looked up right", "[memory][device][M7]") {
   test::loopback link;
   constexpr std::size_t size = std::size_t{40} << 20;
@@ -281,7 +308,8 @@ TEST_CASE("what stays registered after its allocator stays mapped", "[memory][de
       verbs_faults::refuse_deregistrations(1);
     }
     // The device may still write there.
-    if (registrations_left() == 1 && ::madvise(at - (std::uintptr_t(at) % 4096), 4096, MADV_WILLNEED) == 0)
+    if (registrations_left() == 1 &&
+        ::madvise(at - (std::uintptr_t(at) % 4096), 4096, MADV_WILLNEED) == 0)
       std::fputs("it stays", stderr);
   });
   CHECK(seen.text == "it stays");
@@ -332,6 +360,35 @@ TEST_CASE("memory of the program's own is registered as it is, and let go at the
   CHECK(watched.expired());
   CHECK_THROWS_AS(memory.register_external({}), error);
 }
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+TEST_CASE("AddressSanitizer sees who touches memory that was freed, or lies beyond",
+          "[memory][device]") {
+  const auto dies_of = [](auto touch) {
+    return support::run_in_child([touch] {
+             device d;
+             mr_allocator memory{d.pd};
+             touch(memory);
+           })
+        .text;
+  };
+  CHECK_THAT(dies_of([](mr_allocator& memory) {
+               local_mr mr = memory.allocate_zeroed(64);
+               volatile std::byte* const late = mr.bytes().data();
+               mr.reset();
+               *late = std::byte{1};
+             }),
+             Catch::Contains("use-after-poison"));
+  CHECK_THAT(dies_of([](mr_allocator& memory) {
+               local_mr mr = memory.allocate_zeroed(40);
+               volatile std::byte* const first = mr.bytes().data();
+               first[40] = std::byte{1};
+             }),
+             Catch::Contains("use-after-poison"));
+}
+#endif
+#endif
 
 TEST_CASE("chunks come as they are wished for", "[memory][device]") {
   device d;
@@ -392,8 +449,10 @@ void stress(mr_allocator& memory, unsigned thread_count, std::uint64_t steps, st
         }
         case 2: {
           const std::lock_guard lock{mutex};
-          if (!mine.empty() && handed.size() < 1000) handed.push_back(take_last(mine));
-          else if (!handed.empty()) mine.push_back(take_last(handed));
+          if (!mine.empty() && handed.size() < 1000)
+            handed.push_back(take_last(mine));
+          else if (!handed.empty())
+            mine.push_back(take_last(handed));
           break;
         }
         default: {
@@ -433,6 +492,7 @@ TEST_CASE("four threads allocate, hand on and free, and nothing is left", "[memo
   stress_all(20'000, 1);
 }
 
-TEST_CASE("four threads allocate, hand on and free a million times each", "[.soak-memory][device]") {
+TEST_CASE("four threads allocate, hand on and free a million times each",
+          "[.soak-memory][device]") {
   stress_all(test::soak::count(1'000'000), test::soak::seed());
 }

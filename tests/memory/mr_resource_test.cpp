@@ -23,8 +23,10 @@ TEST_CASE("containers live in registered memory, and requests name their element
   std::vector<std::uint32_t, mr_std_allocator<std::uint32_t>> to{
       1000, 0u, mr_std_allocator<std::uint32_t>{memory}};
   local_mr target = link.memory(4000);
-  link.run(link.a->write(memory.slice(std::span<const std::uint32_t>{from}), target.remote_slice()));
-  link.run(link.a->read(memory.slice(std::span{to}).first(2000), target.remote_slice().first(2000)));
+  link.run(
+      link.a->write(memory.slice(std::span<const std::uint32_t>{from}), target.remote_slice()));
+  link.run(
+      link.a->read(memory.slice(std::span{to}).first(2000), target.remote_slice().first(2000)));
   CHECK(std::equal(to.begin(), to.begin() + 500, from.begin()));
   CHECK(to[500] == 0);
   CHECK(memory.slice(std::span<std::uint32_t>{}).empty());

@@ -81,7 +81,8 @@ TEST_CASE("a misaligned atomic, or one of other than 8 bytes, fails before it is
 
 TEST_CASE("requests become the work requests of ibv_post_send", "[transfer]") {
   memory_block& block = memory_block::make(
-      nullptr, verbs::access::local_write, [](memory_block& done, void*) noexcept { memory_block::recycle(done); }, nullptr);
+      nullptr, verbs::access::local_write,
+      [](memory_block& done, void*) noexcept { memory_block::recycle(done); }, nullptr);
   std::array<std::byte, 64> bytes{};
   const local_mr_slice local{bytes.data(), bytes.size(), 7, block};
   const remote_mr_slice remote{0x1000, 64, 9};

@@ -15,8 +15,8 @@ namespace cordma {
 struct mr_allocator_options {
   /// Of every registration. Without remote access no peer reaches the memory by a key of its own.
   verbs::access access = verbs::access::local_write;
-  /// Of the first chunk; each further one is twice as large, up to `chunk_bytes_max`. Powers of two,
-  /// at least `mr_allocator::chunk_bytes_min`.
+  /// Of the first chunk; each further one is twice as large, up to `chunk_bytes_max`. Powers of
+  /// two, at least `mr_allocator::chunk_bytes_min`.
   std::size_t chunk_bytes = std::size_t{2} << 20;
   std::size_t chunk_bytes_max = std::size_t{64} << 20;
   /// No more is ever registered. 0: as much as the machine has.
@@ -34,11 +34,11 @@ struct mr_allocator_options {
 
 /// Since the allocator was made. What goes on meanwhile may be counted in part.
 struct mr_allocator_statistics {
-  std::size_t registered_bytes = 0;        ///< in chunks and external memory, now
+  std::size_t registered_bytes = 0;  ///< in chunks and external memory, now
   std::size_t registered_bytes_peak = 0;
-  std::size_t in_use_bytes = 0;            ///< as they were asked for
+  std::size_t in_use_bytes = 0;  ///< as they were asked for
   std::size_t chunks = 0;
-  std::uint64_t registrations = 0;         ///< `ibv_reg_mr` that succeeded
+  std::uint64_t registrations = 0;  ///< `ibv_reg_mr` that succeeded
   std::uint64_t registrations_failed = 0;
   std::uint64_t deregistrations_refused = 0;  ///< chunks that had to be kept
 };

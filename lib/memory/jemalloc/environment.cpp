@@ -4,8 +4,8 @@
 
 #include <sys/types.h>
 
-// What the private jemalloc sees instead of the program's environment and /etc/malloc.conf: both are
-// for the program's own malloc.
+// What the private jemalloc sees instead of the program's environment and /etc/malloc.conf: both
+// are for the program's own malloc.
 
 extern "C" {
 
@@ -13,7 +13,8 @@ extern "C" {
 [[gnu::visibility("hidden")]] const char* cordma_jemalloc_getenv(const char* name) {
   // What is freed goes back to the hooks, so that trim() finds it; every call names its cache; and
   // no arena is needed but those that are made.
-  if (std::strcmp(name, "MALLOC_CONF") == 0) return "retain:false,tcache:false,narenas:1,tcache_max:1048576,tcache_nslots_large:4";
+  if (std::strcmp(name, "MALLOC_CONF") == 0)
+    return "retain:false,tcache:false,narenas:1,tcache_max:1048576,tcache_nslots_large:4";
   return nullptr;
 }
 

@@ -69,8 +69,8 @@ enum class progress : std::uint8_t { done, later, failed };
 
 progress send_read_response(queue_pair& qp, link& to, pending_answer& answer,
                             std::uint32_t& segments_left) noexcept {
-  frame_header header = answer_header(frame_kind::read_response, number_of(qp),
-                                      qp.attr.dest_qp_num, qp.responder.life, answer.psn);
+  frame_header header = answer_header(frame_kind::read_response, number_of(qp), qp.attr.dest_qp_num,
+                                      qp.responder.life, answer.psn);
   header.message_bytes = answer.bytes;
   do {
     if (segments_left-- == 0) return progress::later;

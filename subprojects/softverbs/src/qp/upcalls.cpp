@@ -12,8 +12,8 @@ bool is_peer(const queue_pair& qp, const frame_header& header, const link& from)
          qp.peer == from.peer();
 }
 
-/// Whether the request is of the connection that this QP serves. One of another life is only when it
-/// is just what is expected; then nobody waits any more for what is due to the life before.
+/// Whether the request is of the connection that this QP serves. One of another life is only when
+/// it is just what is expected; then nobody waits any more for what is due to the life before.
 bool is_of_our_life(responder_state& state, const frame_header& header) noexcept {
   if (header.life == state.life) return true;
   if ((header.flags & frame_flag::first) == 0 || header.psn != state.psn) return false;
@@ -26,7 +26,8 @@ bool is_of_our_life(responder_state& state, const frame_header& header) noexcept
 }
 
 /// Taken long ago, and sent again on another link, or sent to an earlier connection.
-bool is_old(const responder_state& state, const frame_header& header, const reply& answer) noexcept {
+bool is_old(const responder_state& state, const frame_header& header,
+            const reply& answer) noexcept {
   return answer.nak == nak_code::dropped && psn_distance(state.psn, header.psn) < 0;
 }
 
