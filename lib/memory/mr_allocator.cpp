@@ -177,11 +177,12 @@ local_mr mr_allocator::state::register_external(std::span<std::byte> memory,
 }
 
 void mr_allocator::state::release_external(memory_block& block, void* context) noexcept {
-  {
-    const std::unique_ptr<external> owned{static_cast<external*>(context)};
-    owned->from.external_bytes_ -= owned->mr.length();
-  }
+  std::unique_ptr<external> owned{static_cast<external*>(context)};
+  state& from = owned->from;
+  const std::size_t length = owned->mr.length();
+  owned.reset();
   memory_block::recycle(block);
+  from.external_bytes_ -= length;  // From here on the allocator may go.
 }
 
 void mr_allocator::state::trim(std::size_t keep_bytes) {
