@@ -41,11 +41,13 @@ chunk_store::chunk_store(verbs::protection_domain& pd, const chunk_store_options
 
 chunk_store::~chunk_store() {
   for (auto& c : chunks_) {
-    if (deregister(*c)) continue;
-    // Its addresses must not become another's, so neither its pages nor the whole mapping go; nor
-    // does what libibverbs knows of it.
-    static_cast<void>(c.release());
-    space_.keep();
+    chunk* const one = c.release();
+    // Refused: its addresses must not become another's, so neither its pages nor the whole mapping
+    // go; nor does what libibverbs knows of it.
+    if (deregister(*one))
+      delete one;
+    else
+      space_.keep();
   }
 }
 

@@ -112,7 +112,7 @@ class mr_allocator::state {
 
 local_mr mr_allocator::state::allocate(std::size_t size, std::size_t alignment) {
   if (size - 1 >= options.limit_bytes) [[unlikely]] {
-    if (size == 0) throw_out_of_range("mr_allocator", "0 bytes: ask for at least 1");
+    if (size == 0) throw_out_of_range("mr_allocator", "%d bytes: ask for at least 1", 0);
     throw_refused(size);
   }
   // Not std::has_single_bit: without an instruction for it, that is a call.
@@ -164,7 +164,7 @@ void mr_allocator::state::throw_refused(std::size_t size) const {
 
 local_mr mr_allocator::state::register_external(std::span<std::byte> memory,
                                                 std::shared_ptr<void> keepalive) {
-  if (memory.empty()) throw_out_of_range("mr_allocator", "0 bytes: nothing to register");
+  if (memory.empty()) throw_out_of_range("mr_allocator", "%d bytes: nothing to register", 0);
   auto owned = std::make_unique<external>(
       external{std::move(keepalive), {pd_, memory.data(), memory.size(), options.access}, *this});
   memory_block& block =

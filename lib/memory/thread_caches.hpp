@@ -69,10 +69,12 @@ struct block_kind {
   void* context;
 };
 
-/// The thread caches of one allocator. A process has at most 4,093 of jemalloc's: calls of further
-/// threads go without. Thread: any.
+/// The thread caches of one allocator. Thread: any.
 class thread_caches {
  public:
+  /// Of all allocators of a process: jemalloc's numbers end there. Beyond, calls go without.
+  static constexpr unsigned process_max = 4094;
+
   /// \param arena_flags  MALLOCX_ARENA(...). Not `enabled`: all share one that keeps nothing.
   thread_caches(int arena_flags, bool enabled, const block_kind& kind);
   /// Empties all of them; no other thread may still call. Before the arena's end.

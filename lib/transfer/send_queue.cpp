@@ -5,6 +5,17 @@
 #include <cstdlib>
 
 namespace cordma {
+namespace {
+
+/// A window is on some bytes, of one registration.
+bool lies_in(const const_local_mr_slice& slice, const verbs::memory_region& region) noexcept {
+  const std::byte* const first = slice.bytes().data();
+  return !slice.empty() && first >= region.address() &&
+         std::size_t(first - region.address()) <= region.length() &&
+         slice.size_bytes() <= region.length() - std::size_t(first - region.address());
+}
+
+}  // namespace
 
 send_queue::send_queue(scheduler& home, verbs::protection_domain& pd, verbs::queue_pair& qp,
                        std::size_t message_max_bytes)
@@ -38,14 +49,18 @@ request_outcome send_queue::refused(errc code, std::uint64_t value,
 request_outcome send_queue::hold(const request_shape& request) noexcept {
   std::size_t bytes = request.is_atomic ? sizeof(std::uint64_t) : 0;
   std::size_t used = 0;
-  for (const const_local_mr_slice& slice : request.local) {
-    bytes += slice.size_bytes();
-    used += slice.empty() ? 0 : 1;
+  if (request.window_on == nullptr) {
+    for (const const_local_mr_slice& slice : request.local) {
+      bytes += slice.size_bytes();
+      used += slice.empty() ? 0 : 1;
+    }
+  } else if (!lies_in(request.local.front(), *request.window_on)) {
+    return refused(errc::out_of_range, request.local.front().size_bytes(),
+                   request.window_on->length());
   }
-  const bool is_read = verbs::allows(request.local_access, verbs::access::local_write);
-  const std::uint32_t slices_max = is_read ? read_sge_max_ : sge_max_;
+  const std::uint32_t slices_max = request.is_read ? read_sge_max_ : sge_max_;
   if (used > slices_max) return refused(errc::too_many_slices, used, slices_max);
-  if ((is_read || request.is_atomic) && qp_.rd_atomic_max() == 0) {
+  if ((request.is_read || request.is_atomic) && qp_.rd_atomic_max() == 0) {
     // The peer serves none: the device would hold it back for ever.
     return refused(errc::not_supported, 0, 0);
   }
@@ -92,6 +107,7 @@ void send_queue::prepare(const request_shape& request, ibv_send_wr& wr, ibv_sge*
   std::size_t bytes = 0;
   wr.sg_list = sges;
   for (const const_local_mr_slice& slice : request.local) {
+    if (request.window_on != nullptr) break;
     if (slice.empty()) continue;  // Some devices read a length of 0 as 2 GiB.
     sges[wr.num_sge++] = {.addr = reinterpret_cast<std::uint64_t>(slice.bytes().data()),
                           .length = std::uint32_t(slice.size_bytes()),

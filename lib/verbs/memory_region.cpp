@@ -55,8 +55,9 @@ memory_region::memory_region(protection_domain& pd, void* address, std::size_t l
 }
 
 int memory_region::deregister() noexcept {
-  const int rc = ibv_dereg_mr(mr_.get());
-  if (rc == 0) static_cast<void>(mr_.release());
+  ibv_mr* const mr = mr_.release();
+  const int rc = ibv_dereg_mr(mr);
+  if (rc != 0) mr_.reset(mr);
   return rc;
 }
 

@@ -50,7 +50,8 @@ TEST_CASE("pieces of what was taken come back in any order and are one again", "
   fixture f;
   auto* const all = static_cast<std::byte*>(f.chunks.take(2 * mib, 2 * mib));
   REQUIRE(all != nullptr);
-  for (const std::size_t piece : {3, 0, 1, 2}) f.chunks.give_back(all + piece * mib / 2, mib / 2);
+  for (const std::size_t piece : {3u, 0u, 1u, 2u})
+    f.chunks.give_back(all + piece * mib / 2, mib / 2);
   CHECK(f.chunks.take(2 * mib, 2 * mib) == all);
   f.chunks.give_back(all, 2 * mib);
   f.chunks.trim(0);

@@ -320,16 +320,16 @@ TEST_CASE("memory that is freed in flight goes with the completion", "[memory][d
   test::loopback link{{.min_rnr_timer = 28}};
   mr_allocator& memory = link.allocator(test::all_access);
   local_mr target = link.memory(size);
-  std::optional<local_mr> out{link.pattern(size)};
+  local_mr out = link.pattern(size);
   const std::size_t before = memory.statistics().in_use_bytes;
   // A SEND that waits for its receive.
   auto sending = [](test::loopback& l, const_local_mr_slice from) -> task<> {
     co_await l.a->send(from);
   };
   scope sends{link.home};
-  sends.spawn(sending(link, out->slice()));
+  sends.spawn(sending(link, out.slice()));
   link.home.run_ready();
-  const const_local_mr_slice stale = out->slice();
+  const const_local_mr_slice stale = out.slice();
   out.reset();
   CHECK(memory.statistics().in_use_bytes == before);  // The queue pair has it.
   CHECK(link.outcome(link.a->send(stale)).failure().code == errc::stale_slice);

@@ -4,15 +4,19 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <array>
+#include <deque>
 #include <optional>
 #include <thread>
+#include <vector>
 
 using namespace cordma;
 
 namespace {
 
 constexpr int arena = MALLOCX_ARENA(0);
+constexpr int none = arena | MALLOCX_TCACHE_NONE;
 
 block_kind kind_of_test() {
   return {nullptr, verbs::access::none, [](memory_block&, void*) noexcept {}, nullptr};
@@ -58,17 +62,31 @@ TEST_CASE("who frees after the end of its thread's objects goes without a cache"
     thread_local late at_end;
     at_end.caches = &caches;
     at_end.seen = &flags;
-    CHECK(caches.mine().flags() != (arena | MALLOCX_TCACHE_NONE));
+    CHECK(caches.mine().flags() != none);
   }}.join();
-  CHECK(flags == (arena | MALLOCX_TCACHE_NONE));
+  CHECK(flags == none);
 }
 
 TEST_CASE("without caches all threads share one, which counts for all", "[memory]") {
   thread_caches caches{arena, false, kind_of_test()};
-  CHECK(caches.mine().flags() == (arena | MALLOCX_TCACHE_NONE));
+  CHECK(caches.mine().flags() == none);
   caches.mine().count(100);
   std::thread{[&] { caches.mine().count(-40); }}.join();
   CHECK(caches.in_use_bytes() == 60);
+}
+
+TEST_CASE("when a process has no more caches, calls go without, until there are some again",
+          "[memory]") {
+  std::deque<thread_caches> all;
+  const auto has_one = [](thread_caches& of) { return of.mine().flags() != none; };
+  while (has_one(all.emplace_back(arena, true, kind_of_test())))
+    REQUIRE(all.size() <= thread_caches::process_max);
+  CHECK(all.size() > thread_caches::process_max - 100);  // Other tests have some.
+  all.back().mine().count(1);
+  CHECK(all.back().in_use_bytes() == 1);
+  all.clear();
+  thread_caches again{arena, true, kind_of_test()};
+  CHECK(has_one(again));
 }
 
 TEST_CASE("what one thread counts up another may count down", "[memory]") {

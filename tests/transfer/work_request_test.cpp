@@ -109,3 +109,83 @@ TEST_CASE("requests become the work requests of ibv_post_send", "[transfer]") {
   CHECK(send(gather(local, local.first(1))).shape().local.size() == 2);
   block.give_up();
 }
+
+namespace {
+
+/// A registration of its own, on which windows are bound for `a`'s peer, `b`.
+struct lent {
+  explicit lent(loopback& link,
+                verbs::access access = verbs::access::local_write | verbs::access::mw_bind)
+      : region{link.pd, bytes.data(), bytes.size(), access},
+        window{link.pd},
+        owner{bytes.data(), bytes.size(), region.lkey(), 0,
+              memory_block::make(
+                  link.pd.native_handle(), access,
+                  [](memory_block& done, void*) noexcept { memory_block::recycle(done); },
+                  nullptr)} {}
+  [[nodiscard]] remote_mr_slice remote(std::size_t offset, std::size_t length,
+                                       std::uint32_t rkey) const {
+    return {reinterpret_cast<std::uint64_t>(bytes.data()) + offset, length, rkey};
+  }
+
+  alignas(8) std::array<std::byte, 256> bytes{};
+  verbs::memory_region region;
+  verbs::memory_window window;
+  local_mr owner;
+};
+
+constexpr auto read_and_write = verbs::access::remote_read | verbs::access::remote_write;
+
+}  // namespace
+
+TEST_CASE("a bound window lets the peer reach just that memory, until it is invalidated",
+          "[transfer][device]") {
+  loopback link;
+  lent memory{link};
+  local_mr mine = link.pattern(64);
+  const std::uint32_t rkey = link.run(link.a->await(
+      bind(memory.window, memory.region, memory.owner.slice(64, 64), read_and_write)));
+  CHECK(rkey == memory.window.rkey());
+  link.run(link.b->write(mine, memory.remote(64, 64, rkey)));
+  CHECK(test::same_bytes({memory.bytes.data() + 64, 64}, mine.bytes()));
+  CHECK(link.run(link.a->await(invalidate(rkey))) == rkey);
+  CHECK(link.outcome(link.b->write(mine, memory.remote(64, 64, rkey))).failure().code ==
+        wc_errc::remote_access);
+}
+
+TEST_CASE("a window is bound again under another key", "[transfer][device]") {
+  loopback link;
+  lent memory{link};
+  local_mr mine = link.pattern(64);
+  local_mr told = link.memory(64);
+  for (int n = 0; n < 3; ++n) {
+    link.b->post_recv(told);
+    // The message comes after the bind: whoever has it may use the window.
+    const auto done = link.run(link.a->post_all(
+        bind(memory.window, memory.region, memory.owner.slice(), read_and_write), send(mine)));
+    link.run(link.b->next_message());
+    const std::uint32_t rkey = std::get<0>(done);
+    link.run(link.b->read(mine, memory.remote(0, 64, rkey)));
+    link.run(link.a->await(invalidate(rkey)));
+  }
+}
+
+TEST_CASE("a bind that the device would refuse fails before it is posted", "[transfer][device]") {
+  loopback link;
+  lent memory{link};
+  lent plain{link, verbs::access::local_write};
+  lent read_only{link, verbs::access::mw_bind};
+  const std::uint32_t posted_before = link.a->sends().posted_total();
+  const auto refused = [&](lent& on, const_local_mr_slice part, verbs::access access) {
+    return link.outcome(link.a->await(bind(on.window, on.region, part, access))).failure().code;
+  };
+  CHECK(refused(plain, plain.owner, read_and_write) == errc::access_denied);
+  CHECK(refused(read_only, read_only.owner, read_and_write) == errc::access_denied);
+  CHECK(refused(memory, plain.owner, read_and_write) == errc::out_of_range);
+  CHECK(refused(memory, {}, read_and_write) == errc::out_of_range);
+  const const_local_mr_slice stale = memory.owner.slice();
+  memory.owner.reset();
+  CHECK(refused(memory, stale, read_and_write) == errc::stale_slice);
+  CHECK(link.a->sends().posted_total() == posted_before);
+  CHECK_FALSE(link.a->has_failed());
+}

@@ -88,6 +88,8 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     const auto& request = std::get<I>(requests_);
     if constexpr (requires { request.compare_or_add; }) {
       return atomic_values_[I];
+    } else if constexpr (requires { request.result(); }) {
+      return request.result();
     } else {
       std::size_t bytes = 0;
       for (const const_local_mr_slice& slice : request.local.slices) bytes += slice.size_bytes();

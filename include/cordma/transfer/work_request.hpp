@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cordma/memory/slice.hpp>
+#include <cordma/verbs/memory_region.hpp>
+#include <cordma/verbs/memory_window.hpp>
 
 #include <endian.h>
 #include <infiniband/verbs.h>
@@ -44,8 +46,12 @@ struct slice_list {
 /// The parts of a request that every kind has, for the checks before it is posted.
 struct request_shape {
   std::span<const const_local_mr_slice> local{};
-  const remote_mr_slice* remote = nullptr;  ///< Null: a send.
+  const remote_mr_slice* remote = nullptr;  ///< Null: no one-sided operation.
   verbs::access local_access = verbs::access::none;
+  /// Set by a bind: the registration in which the local slice must lie. The slice is held while the
+  /// request is in flight, and carries nothing.
+  const verbs::memory_region* window_on = nullptr;
+  bool is_read = false;
   bool is_atomic = false;
   bool can_be_inline = false;
   request_flags flags{};
@@ -102,6 +108,7 @@ struct read_request {
     return {.local = local.slices,
             .remote = &remote,
             .local_access = verbs::access::local_write,
+            .is_read = true,
             .flags = flags};
   }
 
@@ -132,6 +139,51 @@ struct atomic_request {
                     .swap = swap,
                     .rkey = remote.rkey()};
   }
+};
+
+struct bind_request {
+  using value_type = std::uint32_t;
+
+  slice_list<const_local_mr_slice, 1> local;
+  const verbs::memory_region* region;
+  ibv_mw* window;
+  std::uint32_t rkey;
+  verbs::access granted;
+  request_flags flags{};
+
+  [[nodiscard]] request_shape shape() const noexcept {
+    using verbs::access;
+    const bool writes = (granted & (access::remote_write | access::remote_atomic)) != access::none;
+    return {.local = local.slices,
+            .local_access = access::mw_bind | (writes ? access::local_write : access::none),
+            .window_on = region,
+            .flags = flags};
+  }
+  void fill(ibv_send_wr& wr) const noexcept {
+    const std::span<const std::byte> bytes = local.slices[0].bytes();
+    wr.opcode = IBV_WR_BIND_MW;
+    wr.bind_mw = {.mw = window,
+                  .rkey = rkey,
+                  .bind_info = {.mr = region->native_handle(),
+                                .addr = reinterpret_cast<std::uint64_t>(bytes.data()),
+                                .length = bytes.size(),
+                                .mw_access_flags = unsigned(granted)}};
+  }
+  [[nodiscard]] value_type result() const noexcept { return rkey; }
+};
+
+struct invalidate_request {
+  using value_type = std::uint32_t;
+
+  std::uint32_t rkey;
+  request_flags flags{};
+
+  [[nodiscard]] request_shape shape() const noexcept { return {.flags = flags}; }
+  void fill(ibv_send_wr& wr) const noexcept {
+    wr.opcode = IBV_WR_LOCAL_INV;
+    wr.invalidate_rkey = rkey;
+  }
+  [[nodiscard]] value_type result() const noexcept { return rkey; }
 };
 
 /// The next receive of the peer gets these bytes.
@@ -199,6 +251,23 @@ inline atomic_request compare_swap(const remote_mr_slice& remote, std::uint64_t 
 inline atomic_request fetch_add(const remote_mr_slice& remote, std::uint64_t addend,
                                 request_flags flags = {}) noexcept {
   return {IBV_WR_ATOMIC_FETCH_AND_ADD, remote, addend, 0, flags};
+}
+
+/// Lets the peer of the queue pair that this is posted on reach `local`, which lies in `region`,
+/// for `granted` (remote_read, remote_write, remote_atomic), by the key that it gives. `window` is
+/// not bound. It is checked before it is posted, since a bind that the device refuses breaks the
+/// connection: errc::out_of_range outside `region`; errc::access_denied when that was registered
+/// without mw_bind, or, for writes and atomics, without local_write. The memory must outlive the
+/// window's invalidation: the request holds it only while it is in flight itself.
+inline bind_request bind(verbs::memory_window& window, const verbs::memory_region& region,
+                         const const_local_mr_slice& local, verbs::access granted,
+                         request_flags flags = {}) noexcept {
+  return {local, &region, window.native_handle(), window.next_rkey(), granted, flags};
+}
+/// Ends a window of this queue pair: when it has completed, its key reaches nothing any more. It
+/// starts after everything posted before it has ended.
+inline invalidate_request invalidate(std::uint32_t rkey, request_flags flags = {}) noexcept {
+  return {rkey, flags};
 }
 
 }  // namespace cordma

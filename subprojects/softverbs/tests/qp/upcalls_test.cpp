@@ -183,7 +183,7 @@ TEST_CASE("each refusal is told, whatever was refused just before", "[qp]") {
     CHECK(answer->nak == why);
   };
   frame_header old = expected;  // A frame of an earlier connection of the same two numbers.
-  old.psn = (expected.psn + GENERATE(-7, 7)) & psn_mask;
+  old.psn = (expected.psn + GENERATE(psn_mask - 6, 7u)) & psn_mask;
   node& home = *b.inner().home;
   REQUIRE(on_request(home, peer.way, old, payload.data()));
   SECTION("then one that may not") {
@@ -223,7 +223,7 @@ TEST_CASE("whoever connects anew is told until its peer does, and is served then
   // The peer's next connection, while this side is still in the one before.
   frame_header anew = first;
   anew.life = first.life + 1;
-  anew.psn = (refused.psn + GENERATE(-7, 7)) & psn_mask;
+  anew.psn = (refused.psn + GENERATE(psn_mask - 6, 7u)) & psn_mask;
   for (int n = 0; n < 2; ++n) {
     const auto answer = bring(b, peer, anew, payload.data());
     REQUIRE(answer.has_value());

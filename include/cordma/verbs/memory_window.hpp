@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cordma/verbs/protection_domain.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+
+namespace cordma::verbs {
+
+/// Owns one type-2 memory window (ibv_alloc_mw(3)): a range of a registration that the peer of one
+/// queue pair may reach by a key of its own, from the completion of a bind request on that queue
+/// pair until a local invalidate, or this object's end. Move-only. Thread: any, one at a time.
+class memory_window {
+ public:
+  /// \errors  errc::not_supported: the device has no type-2 windows. ENOMEM: it has none left
+  ///   (`device_limits::mw_max`). \cost one system call; windows are used again and again.
+  explicit memory_window(protection_domain& pd);
+
+  [[nodiscard]] ibv_mw* native_handle() const noexcept { return mw_.get(); }
+  /// The key of the last bind that was made with `next_rkey`.
+  [[nodiscard]] std::uint32_t rkey() const noexcept { return rkey_; }
+  /// A key for the next bind: each must differ from the one before. They recur after 256.
+  std::uint32_t next_rkey() noexcept { return rkey_ = ibv_inc_rkey(rkey_); }
+
+  /// Ends the window, bound or not: accesses through it stop at once. 0, or the errno of
+  /// ibv_dealloc_mw, and then a peer may still have access.
+  [[nodiscard]] int deallocate() noexcept;
+
+ private:
+  struct deallocator {
+    void operator()(ibv_mw* mw) const noexcept;
+  };
+  std::unique_ptr<ibv_mw, deallocator> mw_;
+  std::uint32_t rkey_ = 0;
+};
+
+}  // namespace cordma::verbs

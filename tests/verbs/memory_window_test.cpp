@@ -1,0 +1,36 @@
+#include <cordma/verbs/memory_window.hpp>
+
+#include <cordma/base/error.hpp>
+#include "verbs/loopback.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <utility>
+
+using namespace cordma::verbs;
+using namespace cordma::verbs::test;
+
+TEST_CASE("each bind of a window gets another key", "[verbs][device]") {
+  loopback l;
+  memory_window window{l.pd};
+  const std::uint32_t first = window.next_rkey();
+  CHECK(window.rkey() == first);
+  std::uint32_t last = first;
+  for (int n = 1; n < 256; ++n) {
+    const std::uint32_t next = window.next_rkey();
+    CHECK(next != last);
+    CHECK((next & ~0xffu) == (first & ~0xffu));
+    last = next;
+  }
+  CHECK(window.next_rkey() == first);
+}
+
+TEST_CASE("a window that was ended is no window any more", "[verbs][device]") {
+  loopback l;
+  memory_window window{l.pd};
+  CHECK(window.deallocate() == 0);
+  CHECK(window.native_handle() == nullptr);
+  memory_window other{l.pd};
+  window = std::move(other);
+  CHECK(window.native_handle() != nullptr);
+}
