@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -143,6 +144,7 @@ BENCH_ON_DEVICE("memory/arena", "Allocate and free: what do hooks and slices add
     registrations += memory.statistics().registrations - before;
   }
   recorder.count("all", "registrations", "", double(registrations));
+  if (registrations != 0) throw std::runtime_error{"registered in the timed loop"};
 }
 
 BENCH_ON_DEVICE("memory/malloc", "Allocate and free: how far from the program's malloc?") {

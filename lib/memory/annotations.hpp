@@ -41,7 +41,7 @@ inline void unpoison([[maybe_unused]] const void* at, [[maybe_unused]] std::size
 }
 
 /// jemalloc orders a free before the allocation that gets the memory next, by locks which
-/// ThreadSanitizer does not see.
+/// ThreadSanitizer does not see. It is told of more than that: of all frees before all allocations.
 inline void freed_of([[maybe_unused]] void* allocator) noexcept {
 #ifdef CORDMA_THREAD_SANITIZER
   __tsan_release(allocator);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
+#include <cstdlib>
 #include <new>
 #include <utility>
 
@@ -17,8 +18,8 @@ constexpr std::size_t rounded_up(std::size_t bytes, std::size_t to) {
   return (bytes + to - 1) / to * to;
 }
 
-/// Chunks of several units leave gaps that no longer chunk fits into: twice the addresses suffice.
-constexpr std::size_t spare_factor = 2;
+/// Chunks that come and go leave gaps into which no longer one fits. Addresses are cheap.
+constexpr std::size_t spare_factor = 4;
 
 failure limit_failure(std::size_t bytes, std::size_t registered, std::size_t limit) {
   char text[160];
@@ -36,8 +37,10 @@ chunk_store::chunk_store(verbs::protection_domain& pd, const chunk_store_options
       unit_shift_{unsigned(std::countr_zero(options.chunk_bytes))},
       space_{rounded_up(options.limit_bytes, options.chunk_bytes) * spare_factor,
              options.chunk_bytes},
-      by_unit_{std::make_unique<unit[]>(space_.size_bytes() >> unit_shift_)},
-      next_chunk_bytes_{options.chunk_bytes} {}
+      by_unit_{static_cast<unit*>(std::calloc(space_.size_bytes() >> unit_shift_, sizeof(unit)))},
+      next_chunk_bytes_{options.chunk_bytes} {
+  if (by_unit_ == nullptr) throw std::bad_alloc{};
+}
 
 chunk_store::~chunk_store() {
   for (auto& c : chunks_) {
@@ -58,8 +61,10 @@ void* chunk_store::take(std::size_t bytes, std::size_t alignment) noexcept {
   if (void* const at = take_of_chunks(bytes, alignment)) return at;
   std::optional<failure> why;
   try {
-    grow(rounded_up(bytes, options_.chunk_bytes));
-    return take_of_chunks(bytes, alignment);
+    void* const at = grow(rounded_up(bytes, options_.chunk_bytes), bytes / page_bytes);
+    const std::lock_guard lock{lock_};
+    refusal_.reset();
+    return at;
   } catch (const error& e) {
     why = e.failure();
   } catch (const std::bad_alloc&) {
@@ -83,52 +88,64 @@ void* chunk_store::take_of_chunks(std::size_t bytes, std::size_t alignment) noex
 
 void chunk_store::give_back(void* at, std::size_t bytes) noexcept {
   chunk* const c = by_unit_[unit_of(at)].owner.load(std::memory_order_relaxed);
+  CORDMA_ASSERT(c != nullptr, "memory given back that is of no chunk");
   const std::lock_guard lock{lock_};
   c->pages.give_back(std::size_t(static_cast<std::byte*>(at) - c->at) / page_bytes,
                      bytes / page_bytes);
 }
 
-/// Under `growth_`. Less than wished for rather than nothing.
-void chunk_store::grow(std::size_t bytes) {
+/// Under `growth_`: a chunk of at least `bytes`, whose first pages are taken. Less than wished for
+/// rather than nothing.
+void* chunk_store::grow(std::size_t bytes, std::size_t pages) {
   const std::size_t registered = count().registered_bytes;
   const std::size_t room = options_.limit_bytes - registered;
   if (bytes > room) throw error{limit_failure(bytes, registered, options_.limit_bytes)};
   const std::size_t wished = std::max(
       bytes, std::min(next_chunk_bytes_, room / options_.chunk_bytes * options_.chunk_bytes));
   try {
-    add_chunk(wished);
+    void* const first = add_chunk(wished, pages);
     next_chunk_bytes_ = std::min(2 * next_chunk_bytes_, options_.chunk_bytes_max);
+    return first;
   } catch (const error&) {
     if (wished == bytes) throw;
-    add_chunk(bytes);
+    return add_chunk(bytes, pages);
   }
 }
 
-void chunk_store::add_chunk(std::size_t bytes) {
+void* chunk_store::add_chunk(std::size_t bytes, std::size_t pages) {
   std::byte* const at = find_addresses(bytes);
   space_.commit(at, bytes, options_.pages);
   std::unique_ptr<chunk> made;
-  memory_keys keys;
   try {
-    verbs::memory_region mr{pd_, at, bytes, options_.access};
-    keys = {mr.lkey(), verbs::is_remote(options_.access) ? mr.rkey() : 0};
-    made.reset(new chunk{at, bytes, page_bitmap{bytes / page_bytes}, std::move(mr)});
+    made.reset(new chunk{at, bytes, page_bitmap{bytes / page_bytes}, register_pages(at, bytes)});
     const std::lock_guard lock{lock_};
     chunks_.reserve(chunks_.size() + 1);
   } catch (...) {
     made.reset();
     space_.decommit(at, bytes);
-    const std::lock_guard lock{lock_};
-    ++counts_.registrations_failed;
     throw;
   }
+  // Ours before others see the chunk: else they might take it all.
+  made->pages.take(pages, 1);
   poison(at, bytes);
-  set_owner(*made, made.get(), keys);
+  const verbs::memory_region& mr = made->mr;
+  set_owner(*made, made.get(), {mr.lkey(), verbs::is_remote(options_.access) ? mr.rkey() : 0});
   const std::lock_guard lock{lock_};
   chunks_.push_back(std::move(made));
   ++counts_.registrations;
   counts_.registered_bytes += bytes;
   counts_.registered_bytes_peak = std::max(counts_.registered_bytes_peak, counts_.registered_bytes);
+  return at;
+}
+
+verbs::memory_region chunk_store::register_pages(std::byte* at, std::size_t bytes) {
+  try {
+    return {pd_, at, bytes, options_.access};
+  } catch (const error&) {
+    const std::lock_guard lock{lock_};
+    ++counts_.registrations_failed;
+    throw;
+  }
 }
 
 /// Under `growth_`, which is what changes `by_unit_`.

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -90,8 +91,9 @@ class chunk_store {
     return std::size_t(static_cast<const std::byte*>(at) - space_.base()) >> unit_shift_;
   }
   [[nodiscard]] void* take_of_chunks(std::size_t bytes, std::size_t alignment) noexcept;
-  void grow(std::size_t bytes);
-  void add_chunk(std::size_t bytes);
+  void* grow(std::size_t bytes, std::size_t pages);
+  void* add_chunk(std::size_t bytes, std::size_t pages);
+  [[nodiscard]] verbs::memory_region register_pages(std::byte* at, std::size_t bytes);
   [[nodiscard]] std::byte* find_addresses(std::size_t bytes) const;
   void set_owner(const chunk& c, chunk* owner, memory_keys keys) noexcept;
   [[nodiscard]] bool deregister(chunk& c) noexcept;
@@ -100,7 +102,11 @@ class chunk_store {
   const chunk_store_options options_;
   const unsigned unit_shift_;
   mapping space_;  ///< in units of the smallest chunk
-  std::unique_ptr<unit[]> by_unit_;
+  struct freer {
+    void operator()(unit* all) const noexcept { std::free(all); }
+  };
+  /// Of calloc: zeros, which take no memory before they are looked at.
+  std::unique_ptr<unit[], freer> by_unit_;
 
   std::mutex growth_;  ///< one registers or deregisters at a time; others go on. Before `lock_`.
   std::size_t next_chunk_bytes_;  ///< under `growth_`

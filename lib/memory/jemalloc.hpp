@@ -9,8 +9,6 @@
 extern "C" {
 void* cordma_jemalloc_mallocx(std::size_t size, int flags) noexcept;
 void cordma_jemalloc_dallocx(void* at, int flags) noexcept;
-void cordma_jemalloc_sdallocx(void* at, std::size_t size, int flags) noexcept;
-std::size_t cordma_jemalloc_nallocx(std::size_t size, int flags) noexcept;
 int cordma_jemalloc_mallctl(const char* name, void* old, std::size_t* old_bytes, void* value,
                             std::size_t value_bytes) noexcept;
 }

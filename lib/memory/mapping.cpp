@@ -16,7 +16,6 @@ namespace cordma {
 namespace {
 
 constexpr int reserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-constexpr int backed = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
 constexpr int read_write = PROT_READ | PROT_WRITE;
 constexpr std::size_t page_bytes = 4096;
 
@@ -34,15 +33,24 @@ bool bind_to(void* at, std::size_t bytes, unsigned node) noexcept {
   return ::syscall(SYS_mbind, at, bytes, MPOL_BIND, mask, nodes_max + 1, 0) == 0;
 }
 
-void prefault(std::byte* at, std::size_t bytes) noexcept {
-  if (::madvise(at, bytes, MADV_POPULATE_WRITE) == 0) return;
+/// False, with errno: the pages cannot be had.
+bool prefault(std::byte* at, std::size_t bytes) noexcept {
+  if (::madvise(at, bytes, MADV_POPULATE_WRITE) == 0) return true;
+  if (errno != EINVAL) return false;
   // Linux before 5.14.
   for (std::size_t page = 0; page < bytes; page += page_bytes)
     *const_cast<volatile std::byte*>(at + page) = std::byte{0};
+  return true;
 }
 
-[[noreturn]] void throw_errno(const char* call, std::size_t bytes) {
-  throw error{errno_failure(errno, call, {"bytes", bytes})};
+/// Huge pages move to their place: a MAP_FIXED that fails leaves a hole, for anybody to map into.
+bool map_huge(std::byte* at, std::size_t bytes) noexcept {
+  void* const pages =
+      ::mmap(nullptr, bytes, read_write, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+  if (pages == MAP_FAILED) return false;
+  if (::mremap(pages, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at) return true;
+  ::munmap(pages, bytes);  // Linux before 5.16 does not move them.
+  return false;
 }
 
 }  // namespace
@@ -50,7 +58,10 @@ void prefault(std::byte* at, std::size_t bytes) noexcept {
 mapping::mapping(std::size_t bytes, std::size_t alignment)
     : whole_bytes_{bytes + alignment}, bytes_{bytes} {
   void* const whole = ::mmap(nullptr, whole_bytes_, PROT_NONE, reserved, -1, 0);
-  if (whole == MAP_FAILED) throw_errno("mmap", whole_bytes_);
+  if (whole == MAP_FAILED) {
+    throw error{errno_failure(errno, "mmap", {"bytes", whole_bytes_},
+                              "no such range of addresses: lower limit_bytes")};
+  }
   whole_ = static_cast<std::byte*>(whole);
   const auto address = reinterpret_cast<std::uintptr_t>(whole_);
   base_ = whole_ + ((address + alignment - 1) / alignment * alignment - address);
@@ -61,19 +72,21 @@ mapping::~mapping() {
 }
 
 void mapping::commit(std::byte* at, std::size_t bytes, const page_wish& wish) {
-  bool mapped =
-      wish.huge && ::mmap(at, bytes, read_write, backed | MAP_HUGETLB, -1, 0) != MAP_FAILED;
-  if (!mapped) {
-    if (::mmap(at, bytes, read_write, backed, -1, 0) == MAP_FAILED) throw_errno("mmap", bytes);
-    // A wish: a kernel without transparent huge pages refuses.
-    if (wish.huge) ::madvise(at, bytes, MADV_HUGEPAGE);
+  const char* call = "mprotect";
+  bool done = (wish.huge && map_huge(at, bytes)) || ::mprotect(at, bytes, read_write) == 0;
+  if (done && wish.huge) ::madvise(at, bytes, MADV_HUGEPAGE);  // Where there are transparent ones.
+  if (done && wish.numa_node) {
+    call = "mbind";
+    done = bind_to(at, bytes, *wish.numa_node);
   }
-  if (wish.numa_node && !bind_to(at, bytes, *wish.numa_node)) {
-    const int error = errno;
-    decommit(at, bytes);
-    throw cordma::error{errno_failure(error, "mbind", {"node", *wish.numa_node})};
+  if (done && wish.prefault) {
+    call = "madvise(MADV_POPULATE_WRITE)";
+    done = prefault(at, bytes);
   }
-  if (wish.prefault) prefault(at, bytes);
+  if (done) return;
+  const int error = errno;
+  decommit(at, bytes);
+  throw cordma::error{errno_failure(error, call, {"bytes", bytes})};
 }
 
 void mapping::decommit(std::byte* at, std::size_t bytes) noexcept {
@@ -83,8 +96,9 @@ void mapping::decommit(std::byte* at, std::size_t bytes) noexcept {
 
 void check_numa_node(unsigned node) {
   const mapping page{page_bytes, page_bytes};
-  if (!bind_to(page.base(), page_bytes, node))
-    throw error{errno_failure(errno, "mbind", {"node", node}, "no such NUMA node")};
+  if (bind_to(page.base(), page_bytes, node)) return;
+  throw error{errno_failure(errno, "mbind", {"node", node},
+                            errno == EINVAL ? "no such NUMA node" : "mbind is not allowed here")};
 }
 
 }  // namespace cordma

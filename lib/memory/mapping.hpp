@@ -24,7 +24,7 @@ class mapping {
   [[nodiscard]] std::byte* base() const noexcept { return base_; }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return bytes_; }
 
-  /// Backs a part with zeroed memory. \errors those of mmap(2), mbind(2), with what was asked for.
+  /// Backs a part with zeroed memory. \errors those of mprotect(2), mbind(2), madvise(2).
   void commit(std::byte* at, std::size_t bytes, const page_wish& wish);
   /// Gives the memory of a part back to the system, not its addresses.
   void decommit(std::byte* at, std::size_t bytes) noexcept;

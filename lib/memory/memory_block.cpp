@@ -2,6 +2,7 @@
 
 #include "memory_block_list.hpp"
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -33,18 +34,19 @@ class memory_block_slab {
   static constexpr std::size_t blocks_per_chunk = 256;
 
   void grow() {
-    auto* const chunk = new memory_block[blocks_per_chunk];
-    chunks_ = std::make_unique<chunk_list>(chunk_list{chunk, std::move(chunks_)});
-    for (std::size_t i = 0; i < blocks_per_chunk; ++i) free_.push(chunk[i]);
+    auto made = std::make_unique<chunk>();
+    for (memory_block& block : made->blocks) free_.push(block);
+    made->next = std::move(chunks_);
+    chunks_ = std::move(made);
   }
 
-  struct chunk_list {
-    memory_block* blocks;
-    std::unique_ptr<chunk_list> next;
+  struct chunk {
+    std::array<memory_block, blocks_per_chunk> blocks;
+    std::unique_ptr<chunk> next;
   };
   std::mutex mutex_;
   memory_block_list free_;
-  std::unique_ptr<chunk_list> chunks_;  // So that leak checkers see them reachable.
+  std::unique_ptr<chunk> chunks_;  // So that leak checkers see them reachable.
 };
 
 }  // namespace

@@ -47,8 +47,16 @@ mr_allocator_options checked(mr_allocator_options options) {
     throw_out_of_range("mr_allocator", "chunk_bytes_max %zu is less than chunk_bytes %zu",
                        options.chunk_bytes_max, options.chunk_bytes);
   }
-  if (options.limit_bytes == 0)
-    options.limit_bytes = std::max(memory_of_machine(), options.chunk_bytes);
+  if (options.limit_bytes == 0) {
+    options.limit_bytes =
+        std::clamp(memory_of_machine(), options.chunk_bytes, mr_allocator::limit_bytes_max);
+  }
+  if (options.limit_bytes > mr_allocator::limit_bytes_max) {
+    throw_out_of_range("mr_allocator", "limit_bytes %zu: at most %zu", options.limit_bytes,
+                       mr_allocator::limit_bytes_max);
+  }
+  if (verbs::allows(options.access, verbs::access::zero_based))
+    throw_out_of_range("mr_allocator", "access %s: slices name addresses", "zero_based");
   if (options.limit_bytes < options.chunk_bytes) {
     throw_out_of_range("mr_allocator", "limit_bytes %zu is less than one chunk, %zu",
                        options.limit_bytes, options.chunk_bytes);
@@ -104,6 +112,7 @@ class mr_allocator::state {
   verbs::protection_domain& pd_;
   std::atomic<std::size_t> external_bytes_{0};
   std::atomic<std::uint64_t> external_registrations_{0};
+  std::atomic<std::uint64_t> external_failed_{0};
   // The last goes first: caches into the arena, the arena into the chunks.
   chunk_store chunks_;
   registered_arena arena_;
@@ -148,8 +157,8 @@ void mr_allocator::state::release(memory_block& block, void* context) noexcept {
   poison(block.address(), size);
   freed_of(context);
   jemalloc::dallocx(block.address(), cache.flags());
-  cache.count(-std::ptrdiff_t(size));
   cache.give_back(block);
+  cache.count(-std::ptrdiff_t(size));  // From here on the allocator may go.
 }
 
 void mr_allocator::state::throw_refused(std::size_t size) const {
@@ -165,8 +174,14 @@ void mr_allocator::state::throw_refused(std::size_t size) const {
 local_mr mr_allocator::state::register_external(std::span<std::byte> memory,
                                                 std::shared_ptr<void> keepalive) {
   if (memory.empty()) throw_out_of_range("mr_allocator", "%d bytes: nothing to register", 0);
-  auto owned = std::make_unique<external>(
-      external{std::move(keepalive), {pd_, memory.data(), memory.size(), options.access}, *this});
+  std::unique_ptr<external> owned;
+  try {
+    owned.reset(new external{
+        std::move(keepalive), {pd_, memory.data(), memory.size(), options.access}, *this});
+  } catch (const error&) {
+    ++external_failed_;
+    throw;
+  }
   memory_block& block =
       memory_block::make(pd_.native_handle(), options.access, &release_external, owned.get());
   external_bytes_ += memory.size();
@@ -188,19 +203,19 @@ void mr_allocator::state::release_external(memory_block& block, void* context) n
 void mr_allocator::state::trim(std::size_t keep_bytes) {
   caches_.flush();
   arena_.purge();
-  const std::size_t others = external_bytes_.load();
-  chunks_.trim(keep_bytes > others ? keep_bytes - others : 0);
+  chunks_.trim(keep_bytes);
 }
 
 mr_allocator_statistics mr_allocator::state::statistics() const {
   const chunk_store::counts chunks = chunks_.count();
   mr_allocator_statistics all;
-  all.registered_bytes = chunks.registered_bytes + external_bytes_.load();
+  all.registered_bytes = chunks.registered_bytes;
   all.registered_bytes_peak = chunks.registered_bytes_peak;
+  all.external_bytes = external_bytes_.load();
   all.in_use_bytes = caches_.in_use_bytes();
   all.chunks = chunks.chunks;
   all.registrations = chunks.registrations + external_registrations_.load();
-  all.registrations_failed = chunks.registrations_failed;
+  all.registrations_failed = chunks.registrations_failed + external_failed_.load();
   all.deregistrations_refused = chunks.deregistrations_refused;
   return all;
 }

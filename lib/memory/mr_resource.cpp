@@ -14,6 +14,10 @@ std::uintptr_t number(const void* at) noexcept { return reinterpret_cast<std::ui
 
 }  // namespace
 
+mr_resource::~mr_resource() {
+  CORDMA_ASSERT(allocations_.empty(), "a resource was destroyed before its containers");
+}
+
 void* mr_resource::do_allocate(std::size_t bytes, std::size_t alignment) {
   local_mr memory = from_->allocate_uninitialized(
       std::max(bytes, std::size_t{1}), std::max(alignment, mr_allocator::alignment_default));

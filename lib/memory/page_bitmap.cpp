@@ -1,5 +1,7 @@
 #include "page_bitmap.hpp"
 
+#include <cordma/base/assert.hpp>
+
 #include <algorithm>
 #include <bit>
 
@@ -32,6 +34,8 @@ std::size_t page_bitmap::take(std::size_t count, std::size_t alignment) noexcept
 }
 
 void page_bitmap::give_back(std::size_t first, std::size_t count) noexcept {
+  CORDMA_ASSERT(first + count <= size_ && next(first, false) >= first + count,
+                "pages given back that are free");
   flip(first, count);
   free_ += count;
   first_free_ = std::min(first_free_, first);

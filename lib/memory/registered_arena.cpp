@@ -1,7 +1,9 @@
 #include "registered_arena.hpp"
 
+#include <cordma/base/assert.hpp>
 #include <cordma/base/error.hpp>
 
+#include <cstdio>
 #include <cstring>
 
 namespace cordma {
@@ -64,24 +66,27 @@ registered_arena::registered_arena(chunk_store& chunks) : hooks_{table, &chunks}
   }
   try {
     // Nothing goes back to the store by itself: what was freed is used again, whatever its size.
-    jemalloc::set(control("dirty_decay_ms").c_str(), never);
-    jemalloc::set(control("muzzy_decay_ms").c_str(), never);
-    jemalloc::set(control("oversize_threshold").c_str(), ~std::size_t{0} >> 1);
+    jemalloc::set(control("dirty_decay_ms").text, never);
+    jemalloc::set(control("muzzy_decay_ms").text, never);
+    jemalloc::set(control("oversize_threshold").text, ~std::size_t{0} >> 1);
     // Where it keeps what was freed instead of giving it back, it asks for ever more at a time.
     if (jemalloc::get<bool>("opt.retain"))
-      jemalloc::set(control("retain_grow_limit").c_str(), chunks.chunk_bytes());
+      jemalloc::set(control("retain_grow_limit").text, chunks.chunk_bytes());
     verify();
   } catch (...) {
-    jemalloc::mallctl(control("destroy").c_str(), nullptr, nullptr, nullptr, 0);
+    destroy();
     throw;
   }
 }
 
-registered_arena::~registered_arena() {
-  jemalloc::mallctl(control("destroy").c_str(), nullptr, nullptr, nullptr, 0);
+registered_arena::~registered_arena() { destroy(); }
+
+void registered_arena::destroy() noexcept {
+  const int error = jemalloc::mallctl(control("destroy").text, nullptr, nullptr, nullptr, 0);
+  CORDMA_ASSERT(error == 0, "jemalloc keeps an arena whose hooks go");
 }
 
-/// The first allocation makes jemalloc's own data: none of it may come from the hooks.
+/// With the arena jemalloc makes data of its own: none of it may come from the hooks.
 void registered_arena::verify() const {
   if (hooks_.chunks->count().registrations == 0) return;
   throw cordma::error{{.code = errc::not_supported,
@@ -89,10 +94,12 @@ void registered_arena::verify() const {
                        .detail = "jemalloc put its own data into registered memory"}};
 }
 
-void registered_arena::purge() { jemalloc::call(control("purge").c_str()); }
+void registered_arena::purge() { jemalloc::call(control("purge").text); }
 
-std::string registered_arena::control(const char* name) const {
-  return "arena." + std::to_string(index_) + "." + name;
+registered_arena::control_name registered_arena::control(const char* name) const noexcept {
+  control_name made;
+  std::snprintf(made.text, sizeof made.text, "arena.%u.%s", index_, name);
+  return made;
 }
 
 }  // namespace cordma

@@ -3,8 +3,6 @@
 #include "chunk_store.hpp"
 #include "jemalloc.hpp"
 
-#include <string>
-
 namespace cordma {
 
 /// A jemalloc arena whose memory is a chunk store's. Thread: any.
@@ -17,7 +15,7 @@ class registered_arena {
   registered_arena(const registered_arena&) = delete;
   registered_arena& operator=(const registered_arena&) = delete;
 
-  /// For mallocx and sdallocx.
+  /// For mallocx and dallocx.
   [[nodiscard]] int flags() const noexcept { return MALLOCX_ARENA(index_); }
   /// Gives the pages of which nothing is in use back to the store.
   void purge();
@@ -29,7 +27,11 @@ class registered_arena {
   };
   static const extent_hooks_t table;
 
-  [[nodiscard]] std::string control(const char* name) const;
+  struct control_name {
+    char text[48];
+  };
+  [[nodiscard]] control_name control(const char* name) const noexcept;
+  void destroy() noexcept;
   void verify() const;
 
   hooks hooks_;

@@ -149,8 +149,8 @@ void thread_caches::flush() noexcept {
 
 std::size_t thread_caches::in_use_bytes() const noexcept {
   const std::lock_guard lock{pool_->mutex};
-  std::ptrdiff_t sum = pool_->shared.in_use_.load(std::memory_order_relaxed);
-  for (const auto& one : pool_->all) sum += one->in_use_.load(std::memory_order_relaxed);
+  std::ptrdiff_t sum = pool_->shared.in_use_.load(std::memory_order_acquire);
+  for (const auto& one : pool_->all) sum += one->in_use_.load(std::memory_order_acquire);
   return std::size_t(std::max(sum, std::ptrdiff_t{0}));  // Others go on while we add up.
 }
 

@@ -32,11 +32,12 @@ class alignas(64) thread_cache {
 
   /// Bytes come into use, or, negative, go out of it; with another thread's, it may be.
   void count(std::ptrdiff_t bytes) noexcept {
-    // Who writes alone needs no locked instruction.
+    // Who writes alone needs no locked instruction. Release: who sees that nothing is in use sees
+    // that we are through.
     if (shared_) [[unlikely]]
-      in_use_.fetch_add(bytes, std::memory_order_relaxed);
+      in_use_.fetch_add(bytes, std::memory_order_release);
     else
-      in_use_.store(in_use_.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+      in_use_.store(in_use_.load(std::memory_order_relaxed) + bytes, std::memory_order_release);
   }
 
  private:

@@ -7,12 +7,24 @@
 namespace cordma {
 namespace {
 
-/// A window is on some bytes, of one registration.
-bool lies_in(const const_local_mr_slice& slice, const verbs::memory_region& region) noexcept {
-  const std::byte* const first = slice.bytes().data();
-  return !slice.empty() && first >= region.address() &&
-         std::size_t(first - region.address()) <= region.length() &&
-         slice.size_bytes() <= region.length() - std::size_t(first - region.address());
+/// Why a device would refuse this bind; nothing: it would not.
+errc refusal_of(const bind_request& bind, const ibv_pd* pd) noexcept {
+  using verbs::access;
+  constexpr access grantable =
+      access::remote_read | access::remote_write | access::remote_atomic | access::zero_based;
+  if (bind.region->pd != pd || bind.window->pd != pd) return errc::wrong_protection_domain;
+  const std::span<const std::byte> bytes = bind.local.slices[0].bytes();
+  // Before the region: larger than any length.
+  const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(bytes.data()) -
+                                reinterpret_cast<std::uintptr_t>(bind.region->addr);
+  if (bytes.empty() || offset > bind.region->length || bytes.size() > bind.region->length - offset)
+    return errc::out_of_range;
+  const bool writes =
+      (bind.granted & (access::remote_write | access::remote_atomic)) != access::none;
+  const access needed = access::mw_bind | (writes ? access::local_write : access::none);
+  if (!allows(bind.region_access, needed) || !allows(grantable, bind.granted))
+    return errc::access_denied;
+  return {};
 }
 
 }  // namespace
@@ -49,14 +61,13 @@ request_outcome send_queue::refused(errc code, std::uint64_t value,
 request_outcome send_queue::hold(const request_shape& request) noexcept {
   std::size_t bytes = request.is_atomic ? sizeof(std::uint64_t) : 0;
   std::size_t used = 0;
-  if (request.window_on == nullptr) {
+  if (request.window != nullptr) {
+    if (const errc why = refusal_of(*request.window, pd_); why != errc{}) return refused(why, 0, 0);
+  } else {
     for (const const_local_mr_slice& slice : request.local) {
       bytes += slice.size_bytes();
       used += slice.empty() ? 0 : 1;
     }
-  } else if (!lies_in(request.local.front(), *request.window_on)) {
-    return refused(errc::out_of_range, request.local.front().size_bytes(),
-                   request.window_on->length());
   }
   const std::uint32_t slices_max = request.is_read ? read_sge_max_ : sge_max_;
   if (used > slices_max) return refused(errc::too_many_slices, used, slices_max);
@@ -107,7 +118,7 @@ void send_queue::prepare(const request_shape& request, ibv_send_wr& wr, ibv_sge*
   std::size_t bytes = 0;
   wr.sg_list = sges;
   for (const const_local_mr_slice& slice : request.local) {
-    if (request.window_on != nullptr) break;
+    if (request.window != nullptr) break;
     if (slice.empty()) continue;  // Some devices read a length of 0 as 2 GiB.
     sges[wr.num_sge++] = {.addr = reinterpret_cast<std::uint64_t>(slice.bytes().data()),
                           .length = std::uint32_t(slice.size_bytes()),

@@ -24,7 +24,6 @@ memory_window::memory_window(protection_domain& pd) {
         errno, "ibv_alloc_mw",
         detail::detail_text("the device has %u memory windows in all", pd.limits().mw_max));
   }
-  rkey_ = mw_->rkey;
 }
 
 int memory_window::deallocate() noexcept {

@@ -3,9 +3,18 @@
 #include "support/device.hpp"
 #include "support/verbs_faults.hpp"
 
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include <catch2/catch.hpp>
 
-#include <set>
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include <linux/mempolicy.h>
 
 using namespace cordma;
 
@@ -83,4 +92,56 @@ TEST_CASE("a chunk that cannot be had is no chunk, and its reason is kept", "[me
   CHECK_THAT(f.chunks.refusal().to_string(), Catch::Contains("exceed limit_bytes, 67108864"));
   CHECK(f.chunks.count().registered_bytes == 0);
   CHECK(f.chunks.take(64 * mib, 4096) != nullptr);
+}
+
+TEST_CASE("threads that need a chunk at once each get what they need", "[memory][device]") {
+  fixture f;
+  std::atomic<int> refused{0};
+  std::array<std::thread, 4> threads;
+  for (std::thread& thread : threads) {
+    thread = std::thread{[&] {
+      for (int round = 0; round < 2000; ++round) {
+        void* const at = f.chunks.take(2 * mib, 4096);
+        if (at == nullptr) {
+          ++refused;
+          continue;
+        }
+        f.chunks.give_back(at, 2 * mib);
+        if (round % 50 == 0) f.chunks.trim(0);
+      }
+    }};
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(refused == 0);
+}
+
+TEST_CASE("pages come prefaulted, and from the node that was asked for", "[memory][device]") {
+  fixture f;
+  const auto resident = [](void* at) {
+    std::array<unsigned char, 256> pages{};
+    REQUIRE(::mincore(at, mib, pages.data()) == 0);
+    return std::ranges::all_of(pages, [](unsigned char page) { return (page & 1) != 0; });
+  };
+  const auto policy = [](void* at) {
+    int mode = -1;
+    return ::syscall(SYS_get_mempolicy, &mode, nullptr, 0, at, MPOL_F_ADDR) == 0 ? mode : -1;
+  };
+  const auto chunks_with = [&](const page_wish& pages) {
+    return chunk_store{f.pd,
+                       {.chunk_bytes = 2 * mib,
+                        .chunk_bytes_max = 2 * mib,
+                        .limit_bytes = 2 * mib,
+                        .pages = pages}};
+  };
+  chunk_store plain = chunks_with({});
+  void* const lazily = plain.take(mib, 4096);
+  if (test::is_soft()) CHECK_FALSE(resident(lazily));  // A real device pins them.
+  CHECK(policy(lazily) == MPOL_DEFAULT);
+  for (const bool huge : {false, true}) {
+    chunk_store asked = chunks_with({.huge = huge, .numa_node = 0, .prefault = true});
+    void* const at = asked.take(mib, 4096);
+    REQUIRE(at != nullptr);
+    CHECK(resident(at));
+    CHECK(policy(at) == MPOL_BIND);
+  }
 }

@@ -113,6 +113,8 @@ TEST_CASE("what cannot be allocated is refused with the value and the way out",
   CHECK_THAT(made({.chunk_bytes = 1u << 20}), Catch::Contains("chunk_bytes 1048576"));
   CHECK_THAT(made({.chunk_bytes = 4u << 20, .chunk_bytes_max = 2u << 20}),
              Catch::Contains("chunk_bytes_max 2097152 is less than chunk_bytes 4194304"));
+  CHECK_THAT(made({.limit_bytes = ~std::size_t{0}}), Catch::Contains("at most 17592186044416"));
+  CHECK_THAT(made({.access = verbs::access::zero_based}), Catch::Contains("access zero_based"));
   CHECK_THAT(made({.limit_bytes = 1}), Catch::Contains("limit_bytes 1 is less than one chunk"));
   CHECK_THAT(made({.numa_node = 4000}),
              Catch::Contains("mbind(node 0xfa0): Invalid argument: no such NUMA node"));
@@ -351,7 +353,7 @@ TEST_CASE("memory of the program's own is registered as it is, and let go at the
     local_mr mr = memory.register_external(view, std::move(bytes));
     CHECK(mr.bytes().data() == view.data());
     CHECK(memory.statistics().registrations == before + 1);
-    CHECK(memory.statistics().registered_bytes == 10'000);
+    CHECK(memory.statistics().external_bytes == 10'000);
     local_mr seen = link.memory(10'000);
     link.run(link.a->read(seen, mr.remote_slice()));
     CHECK(all_are(seen.bytes(), std::byte{7}));

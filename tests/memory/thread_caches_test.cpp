@@ -43,7 +43,9 @@ TEST_CASE("a cache outlives neither its allocator nor a thread that ends after i
   std::thread{[&] {
     CHECK_FALSE(gone->mine().flags() == stays.mine().flags());
     gone.reset();
-    gone.emplace(arena, true, kind_of_test());  // At the same address.
+    gone.emplace(arena, true, kind_of_test());  // At the same address: another allocator.
+    gone->mine().count(1);
+    CHECK(gone->in_use_bytes() == 1);
     CHECK_FALSE(gone->mine().flags() == stays.mine().flags());
     gone.reset();
   }}.join();

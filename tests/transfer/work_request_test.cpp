@@ -145,7 +145,7 @@ TEST_CASE("a bound window lets the peer reach just that memory, until it is inva
   local_mr mine = link.pattern(64);
   const std::uint32_t rkey = link.run(link.a->await(
       bind(memory.window, memory.region, memory.owner.slice(64, 64), read_and_write)));
-  CHECK(rkey == memory.window.rkey());
+  CHECK(rkey == memory.window.next_rkey());
   link.run(link.b->write(mine, memory.remote(64, 64, rkey)));
   CHECK(test::same_bytes({memory.bytes.data() + 64, 64}, mine.bytes()));
   CHECK(link.run(link.a->await(invalidate(rkey))) == rkey);
@@ -165,6 +165,7 @@ TEST_CASE("a window is bound again under another key", "[transfer][device]") {
         bind(memory.window, memory.region, memory.owner.slice(), read_and_write), send(mine)));
     link.run(link.b->next_message());
     const std::uint32_t rkey = std::get<0>(done);
+    memory.window.bound(rkey);
     link.run(link.b->read(mine, memory.remote(0, 64, rkey)));
     link.run(link.a->await(invalidate(rkey)));
   }
@@ -183,6 +184,17 @@ TEST_CASE("a bind that the device would refuse fails before it is posted", "[tra
   CHECK(refused(read_only, read_only.owner, read_and_write) == errc::access_denied);
   CHECK(refused(memory, plain.owner, read_and_write) == errc::out_of_range);
   CHECK(refused(memory, {}, read_and_write) == errc::out_of_range);
+  CHECK(refused(memory, memory.owner, verbs::access::on_demand) == errc::access_denied);
+  // The same bytes, registered once more: it is the registration that must allow it.
+  const verbs::memory_region again{link.pd, memory.bytes.data(), 256, verbs::access::local_write};
+  CHECK(link.outcome(link.a->await(bind(memory.window, again, memory.owner, read_and_write)))
+            .failure()
+            .code == errc::access_denied);
+  verbs::protection_domain other_pd{link.ctx};
+  const verbs::memory_window other{other_pd};
+  CHECK(link.outcome(link.a->await(bind(other, memory.region, memory.owner, read_and_write)))
+            .failure()
+            .code == errc::wrong_protection_domain);
   const const_local_mr_slice stale = memory.owner.slice();
   memory.owner.reset();
   CHECK(refused(memory, stale, read_and_write) == errc::stale_slice);

@@ -19,7 +19,7 @@ struct mr_allocator_options {
   /// two, at least `mr_allocator::chunk_bytes_min`.
   std::size_t chunk_bytes = std::size_t{2} << 20;
   std::size_t chunk_bytes_max = std::size_t{64} << 20;
-  /// No more is ever registered. 0: as much as the machine has.
+  /// No more is ever registered in chunks. 0: as much as the machine has.
   std::size_t limit_bytes = 0;
   /// Reserved huge pages (MAP_HUGETLB) where there are some, else transparent ones.
   bool huge_pages = false;
@@ -34,9 +34,10 @@ struct mr_allocator_options {
 
 /// Since the allocator was made. What goes on meanwhile may be counted in part.
 struct mr_allocator_statistics {
-  std::size_t registered_bytes = 0;  ///< in chunks and external memory, now
+  std::size_t registered_bytes = 0;  ///< in chunks, now
   std::size_t registered_bytes_peak = 0;
-  std::size_t in_use_bytes = 0;  ///< as they were asked for
+  std::size_t external_bytes = 0;  ///< of register_external, now
+  std::size_t in_use_bytes = 0;    ///< of chunks, as they were asked for
   std::size_t chunks = 0;
   std::uint64_t registrations = 0;  ///< `ibv_reg_mr` that succeeded
   std::uint64_t registrations_failed = 0;
@@ -48,6 +49,7 @@ struct mr_allocator_statistics {
 class mr_allocator {
  public:
   static constexpr std::size_t chunk_bytes_min = std::size_t{2} << 20;
+  static constexpr std::size_t limit_bytes_max = std::size_t{1} << 44;
   static constexpr std::size_t alignment_max = chunk_bytes_min;
   static constexpr std::size_t alignment_default = 16;
 

@@ -20,8 +20,8 @@ class mr_resource final : public std::pmr::memory_resource {
  public:
   /// `from` must outlive it.
   explicit mr_resource(mr_allocator& from) noexcept : from_{&from} {}
-  /// Its containers must be gone.
-  ~mr_resource() override = default;
+  /// Its containers must have given all back.
+  ~mr_resource() override;
   mr_resource(const mr_resource&) = delete;
   mr_resource& operator=(const mr_resource&) = delete;
 

@@ -48,9 +48,8 @@ struct request_shape {
   std::span<const const_local_mr_slice> local{};
   const remote_mr_slice* remote = nullptr;  ///< Null: no one-sided operation.
   verbs::access local_access = verbs::access::none;
-  /// Set by a bind: the registration in which the local slice must lie. The slice is held while the
-  /// request is in flight, and carries nothing.
-  const verbs::memory_region* window_on = nullptr;
+  /// Set by a bind, whose slice is held while it is in flight, and carries nothing.
+  const struct bind_request* window = nullptr;
   bool is_read = false;
   bool is_atomic = false;
   bool can_be_inline = false;
@@ -145,26 +144,22 @@ struct bind_request {
   using value_type = std::uint32_t;
 
   slice_list<const_local_mr_slice, 1> local;
-  const verbs::memory_region* region;
+  ibv_mr* region;
+  verbs::access region_access;
   ibv_mw* window;
   std::uint32_t rkey;
   verbs::access granted;
   request_flags flags{};
 
   [[nodiscard]] request_shape shape() const noexcept {
-    using verbs::access;
-    const bool writes = (granted & (access::remote_write | access::remote_atomic)) != access::none;
-    return {.local = local.slices,
-            .local_access = access::mw_bind | (writes ? access::local_write : access::none),
-            .window_on = region,
-            .flags = flags};
+    return {.local = local.slices, .window = this, .flags = flags};
   }
   void fill(ibv_send_wr& wr) const noexcept {
     const std::span<const std::byte> bytes = local.slices[0].bytes();
     wr.opcode = IBV_WR_BIND_MW;
     wr.bind_mw = {.mw = window,
                   .rkey = rkey,
-                  .bind_info = {.mr = region->native_handle(),
+                  .bind_info = {.mr = region,
                                 .addr = reinterpret_cast<std::uint64_t>(bytes.data()),
                                 .length = bytes.size(),
                                 .mw_access_flags = unsigned(granted)}};
@@ -254,18 +249,25 @@ inline atomic_request fetch_add(const remote_mr_slice& remote, std::uint64_t add
 }
 
 /// Lets the peer of the queue pair that this is posted on reach `local`, which lies in `region`,
-/// for `granted` (remote_read, remote_write, remote_atomic), by the key that it gives. `window` is
-/// not bound. It is checked before it is posted, since a bind that the device refuses breaks the
-/// connection: errc::out_of_range outside `region`; errc::access_denied when that was registered
-/// without mw_bind, or, for writes and atomics, without local_write. The memory must outlive the
-/// window's invalidation: the request holds it only while it is in flight itself.
-inline bind_request bind(verbs::memory_window& window, const verbs::memory_region& region,
+/// for `granted` (of remote_read, remote_write, remote_atomic), by the key that it gives. `window`
+/// is not bound; when this has completed it must be told (`memory_window::bound`). What the device
+/// would refuse is refused before it is posted, since a failed bind breaks the connection:
+/// errc::out_of_range outside `region`; errc::wrong_protection_domain; errc::access_denied when
+/// `region` was registered without mw_bind or, for writes and atomics, without local_write, or when
+/// `granted` says more than it can. Region, window and memory stay until it has completed, the
+/// memory for as long as the window is bound.
+inline bind_request bind(const verbs::memory_window& window, const verbs::memory_region& region,
                          const const_local_mr_slice& local, verbs::access granted,
                          request_flags flags = {}) noexcept {
-  return {local, &region, window.native_handle(), window.next_rkey(), granted, flags};
+  return {local,
+          region.native_handle(),
+          region.flags(),
+          window.native_handle(),
+          window.next_rkey(),
+          granted,
+          flags};
 }
-/// Ends a window of this queue pair: when it has completed, its key reaches nothing any more. It
-/// starts after everything posted before it has ended.
+/// Ends a window of this queue pair: when it has completed, its key reaches nothing any more.
 inline invalidate_request invalidate(std::uint32_t rkey, request_flags flags = {}) noexcept {
   return {rkey, flags};
 }

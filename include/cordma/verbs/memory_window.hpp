@@ -19,10 +19,12 @@ class memory_window {
   explicit memory_window(protection_domain& pd);
 
   [[nodiscard]] ibv_mw* native_handle() const noexcept { return mw_.get(); }
-  /// The key of the last bind that was made with `next_rkey`.
-  [[nodiscard]] std::uint32_t rkey() const noexcept { return rkey_; }
+  /// The key of the last bind that was told by `bound`.
+  [[nodiscard]] std::uint32_t rkey() const noexcept { return mw_->rkey; }
   /// A key for the next bind: each must differ from the one before. They recur after 256.
-  std::uint32_t next_rkey() noexcept { return rkey_ = ibv_inc_rkey(rkey_); }
+  [[nodiscard]] std::uint32_t next_rkey() const noexcept { return ibv_inc_rkey(mw_->rkey); }
+  /// A bind to this key has completed: providers go by that at the next one.
+  void bound(std::uint32_t rkey) noexcept { mw_->rkey = rkey; }
 
   /// Ends the window, bound or not: accesses through it stop at once. 0, or the errno of
   /// ibv_dealloc_mw, and then a peer may still have access.
@@ -33,7 +35,6 @@ class memory_window {
     void operator()(ibv_mw* mw) const noexcept;
   };
   std::unique_ptr<ibv_mw, deallocator> mw_;
-  std::uint32_t rkey_ = 0;
 };
 
 }  // namespace cordma::verbs
