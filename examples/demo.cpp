@@ -33,8 +33,8 @@ cordma::local_mr_slice put(cordma::local_mr& into, std::string_view text) {
 
 void print_memory(const char* who, cordma::runtime& rt) {
   const cordma::mr_allocator_statistics now = rt.memory().statistics();
-  std::printf("[%s] memory: %zu bytes in use of %zu KiB registered, by %" PRIu64
-              " registrations since the start\n",
+  std::printf("[%s] memory: %zu bytes in use, %zu KiB registered; registrations so far: %" PRIu64
+              "\n",
               who, now.in_use_bytes, now.registered_bytes / 1024, now.registrations);
 }
 

@@ -4,7 +4,7 @@
 
 namespace support {
 
-/// False under sanitizers, which have a malloc of their own: the counts are 0 then, and a test that
+/// False where malloc is not libc's: under sanitizers, with -Djemalloc=shared. The counts are 0 then, and a test that
 /// needs them says so with WARN and returns.
 bool counts_allocations() noexcept;
 
