@@ -1,5 +1,6 @@
 #include "stress.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -33,6 +34,9 @@ std::string verdict::text() {
 
 event_reader::event_reader(const rig::device& dev)
     : stop_{::eventfd(0, EFD_CLOEXEC)}, thread_{[this, &dev] {
+        // What poll saw may be gone with its queue pair: then a read would wait for another.
+        const int flags = ::fcntl(dev.context->async_fd, F_GETFL);
+        rig::check(::fcntl(dev.context->async_fd, F_SETFL, flags | O_NONBLOCK), "fcntl");
         pollfd fds[] = {{dev.context->async_fd, POLLIN, 0}, {stop_, POLLIN, 0}};
         while (::poll(fds, 2, -1) > 0 && fds[1].revents == 0) {
           ibv_async_event event{};
