@@ -182,6 +182,7 @@ BENCH_ON_DEVICE("memory/registration", "What does registering each buffer cost?"
 }
 
 BENCH_ON_DEVICE("memory/threads", "Do two threads allocate twice as much as one?") {
+  if (std::thread::hardware_concurrency() < 2) return;
   device d;
   cordma::mr_allocator memory{d.pd};
   for (const std::size_t bytes : {std::size_t{64}, std::size_t{4096}}) {
