@@ -9,8 +9,7 @@
 #include <cstddef>
 
 // A sanitizer's malloc, or jemalloc, is nothing to step in front of.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
-    defined(CORDMA_SHARED_JEMALLOC)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(CORDMA_SHARED_JEMALLOC)
 #define SUPPORT_COUNTS 0
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \

@@ -4,8 +4,8 @@
 
 namespace support {
 
-/// False where malloc is not libc's: under sanitizers, with -Djemalloc=shared. The counts are 0 then, and a test that
-/// needs them says so with WARN and returns.
+/// False where malloc is not libc's: under sanitizers, with -Djemalloc=shared. The counts are 0
+/// then, and a test that needs them says so with WARN and returns.
 bool counts_allocations() noexcept;
 
 /// Calls of malloc, calloc, realloc, posix_memalign, aligned_alloc, memalign and mmap so far, by
