@@ -15,8 +15,8 @@ namespace cordma {
 /// ago can still be asked whether it is stale. Thread: any.
 class alignas(64) memory_block {
  public:
-  /// Called once in a life, by whoever lets go last, on its thread: deregisters and frees the
-  /// memory, and ends with `recycle` or keeps the block for another life.
+  /// Called once in a life, by whoever lets go last, on its thread: frees the memory, and ends with
+  /// `recycle` or keeps the block for another life.
   using release_function = void (*)(memory_block&, void* context) noexcept;
 
   /// A block that nobody holds before `begin`. \errors bad_alloc. \cost a mutex.

@@ -161,11 +161,10 @@ void owe_data(responder_state& state, const frame_header& header, const reply& a
 
 /// What follows a refused request comes again with it, if at all. False: silence.
 bool owe_nak(responder_state& state, const frame_header& header, nak_code why) noexcept {
-  const std::int32_t past = psn_distance(state.refused_psn, header.psn);
+  const std::int32_t past = psn_distance(state.nak_psn, header.psn);
   const bool follows = past > 0 || (past == 0 && (header.flags & frame_flag::first) == 0);
   if (state.waits_for_resend && follows) return false;
   state.waits_for_resend = true;
-  state.refused_psn = header.psn;
   state.nak_due = why;
   state.nak_psn = header.psn;
   return true;

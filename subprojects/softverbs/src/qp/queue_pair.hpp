@@ -114,8 +114,7 @@ struct responder_state {
   bool in_message = false;
   frame_kind message_kind{};  ///< of the message in progress, as its first segment said
   std::uint32_t message_bytes = 0;
-  bool waits_for_resend = false;  ///< what follows `refused_psn` is dropped silently
-  std::uint32_t refused_psn = 0;  ///< answered by a NAK: it comes again before all after it
+  bool waits_for_resend = false;  ///< after a NAK: what follows `nak_psn` is dropped silently
   receive_request request{};      ///< of the SEND in progress (its sges are copied to request_sges)
   std::array<ibv_sge, request_sges_max> request_sges{};
   bool has_request = false;
