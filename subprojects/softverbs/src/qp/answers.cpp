@@ -121,7 +121,7 @@ bool send_data(queue_pair& qp, link& to) noexcept {
       case progress::done: ++state.answers_head; break;
       case progress::failed:
         answer_with_nak(state, answer.psn, nak_code::remote_access);
-        raise(qp, IBV_EVENT_QP_ACCESS_ERR);
+        state.event_due = IBV_EVENT_QP_ACCESS_ERR;
         enter_error(qp);
         return true;
     }
@@ -129,7 +129,7 @@ bool send_data(queue_pair& qp, link& to) noexcept {
   return true;
 }
 
-bool send_due(queue_pair& qp, link& to) noexcept {
+bool send_all_due(queue_pair& qp, link& to) noexcept {
   responder_state& state = qp.responder;
   if (!send_data(qp, to)) return false;
   const std::uint32_t requester = qp.attr.dest_qp_num;
@@ -146,6 +146,12 @@ bool send_due(queue_pair& qp, link& to) noexcept {
     state.nak_due = nak_code::none;
   }
   return true;
+}
+
+bool send_due(queue_pair& qp, link& to) noexcept {
+  const bool all = send_all_due(qp, to);
+  raise_due(qp);
+  return all;
 }
 
 void owe_data(responder_state& state, const frame_header& header, const reply& answer) noexcept {

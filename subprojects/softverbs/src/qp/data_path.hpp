@@ -94,6 +94,7 @@ class sge_walk {
 
 /// Queues an affiliated asynchronous event of this QP.
 void raise(queue_pair& qp, ibv_event_type type) noexcept;
+void raise_due(queue_pair& qp) noexcept;
 void raise_limit(shared_receive_queue& srq) noexcept;
 
 // ---- local_memory.cpp

@@ -1,5 +1,7 @@
 #include "qp/data_path.hpp"
 
+#include <utility>
+
 namespace softverbs {
 namespace {
 
@@ -18,6 +20,10 @@ void raise(queue_pair& qp, ibv_event_type type) noexcept {
   event.element.qp = &qp.handle.qp_base;
   event.event_type = type;
   queue_event(qp.handle.qp_base.context, event);
+}
+
+void raise_due(queue_pair& qp) noexcept {
+  if (const auto type = std::exchange(qp.responder.event_due, std::nullopt)) raise(qp, *type);
 }
 
 void raise_limit(shared_receive_queue& srq) noexcept {

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 namespace softverbs {
 
@@ -124,6 +125,9 @@ struct responder_state {
   bool ack_due = false;
   std::uint32_t ack_psn = 0;
   nak_code nak_due = nak_code::none;  ///< sent after the answers and the ack before it
+  /// Of the refusal that ended the connection: raised when the NAK is on its way, so that a program
+  /// that hangs up by other means because of it does not overtake the answer.
+  std::optional<ibv_event_type> event_due{};
   std::uint32_t nak_psn = 0;
   link* way = nullptr;  ///< where the last request came from: answers go there
   std::uint32_t way_generation = 0;

@@ -67,7 +67,8 @@ reply take_by_kind(queue_pair& qp, const incoming& piece) noexcept {
 /// event does.
 void end_connection(queue_pair& qp, nak_code why) noexcept {
   if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR) return;
-  raise(qp, why == nak_code::remote_access ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
+  qp.responder.event_due =
+      why == nak_code::remote_access ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR;
   enter_error(qp);
 }
 
@@ -117,10 +118,12 @@ reply respond(node& home, const local_piece& piece) noexcept {
   if (qp->init.qp_type != IBV_QPT_UD &&
       (piece.header.source_qpn != qp->attr.dest_qp_num || !home.is_here(qp->peer)))
     return {.nak = nak_code::dropped};
-  return take(*qp, {.header = piece.header,
-                    .bytes = piece.bytes.data(),
-                    .read_into = piece.read_into,
-                    .from = nullptr});
+  const reply answer = take(*qp, {.header = piece.header,
+                                  .bytes = piece.bytes.data(),
+                                  .read_into = piece.read_into,
+                                  .from = nullptr});
+  raise_due(*qp);
+  return answer;
 }
 
 }  // namespace softverbs

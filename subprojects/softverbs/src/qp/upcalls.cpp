@@ -65,7 +65,9 @@ bool on_request(node& home, link& from, const frame_header& header,
   if (reliable) {
     if (is_old(qp->responder, header, answer)) return turn_away(from, header);
     owe(*qp, piece, answer);
+    if (qp->responder.event_due) static_cast<void>(send_due_nak(*qp, from));
   }
+  raise_due(*qp);
   return true;
 }
 
