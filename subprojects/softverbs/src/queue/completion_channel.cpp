@@ -1,13 +1,6 @@
 #include "queue/completion_channel.hpp"
 
 #include "queue/completion_queue.hpp"
-#include "queue/event_tokens.hpp"
-
-#include <sys/eventfd.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <system_error>
 
 namespace softverbs {
 namespace {
@@ -29,26 +22,20 @@ void unlink(completion_channel& channel, completion_queue& cq) noexcept {
 
 completion_channel::completion_channel(ibv_context* ctx) {
   handle.context = ctx;
-  handle.fd = ::eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
-  if (handle.fd < 0) throw std::system_error{errno, std::generic_category(), "eventfd"};
+  handle.fd = tokens.fd();
 }
-
-completion_channel::~completion_channel() { ::close(handle.fd); }
 
 void notify(completion_channel& channel, completion_queue& cq) noexcept {
   const std::lock_guard lock{channel.mutex};
   if (cq.events_queued++ == 0) append(channel, cq);
-  const std::uint64_t one = 1;
-  // Fails only when 2^64 events are unread.
-  [[maybe_unused]] const auto put = ::write(channel.handle.fd, &one, sizeof one);
+  channel.tokens.put();
 }
 
 int take_event(completion_channel& channel, completion_queue*& cq) noexcept {
   for (;;) {
-    std::uint64_t one = 0;
-    if (::read(channel.handle.fd, &one, sizeof one) < 0) return -1;
+    if (!channel.tokens.take()) return -1;
     const std::lock_guard lock{channel.mutex};
-    if (channel.first == nullptr) continue;  // Its queue was destroyed meanwhile.
+    if (!channel.tokens.spend()) continue;  // Its queue was destroyed meanwhile.
     cq = channel.first;
     unlink(channel, *cq);
     if (--cq->events_queued != 0) append(channel, *cq);
@@ -60,7 +47,7 @@ int take_event(completion_channel& channel, completion_queue*& cq) noexcept {
 std::uint32_t forget(completion_channel& channel, completion_queue& cq) noexcept {
   const std::lock_guard lock{channel.mutex};
   if (cq.events_queued != 0) unlink(channel, cq);
-  for (; cq.events_queued != 0; --cq.events_queued) take_token(channel.handle.fd);
+  for (; cq.events_queued != 0; --cq.events_queued) channel.tokens.withdraw();
   return cq.events_taken;
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "queue/event_tokens.hpp"
+
 #include <infiniband/verbs.h>
 
 #include <mutex>
@@ -8,16 +10,13 @@ namespace softverbs {
 
 struct completion_queue;
 
-/// `handle` is what the program holds. Its fd is an eventfd that counts the queued events, so that
-/// it polls as readable, and reads, like the real one. The events wait in their completion queues,
-/// which are linked here in the order of their oldest one.
+/// `handle` is what the program holds. Its fd polls as readable, and reads, like the real one. The
+/// events wait in their completion queues, which are linked here in the order of their oldest one.
 struct completion_channel {
   explicit completion_channel(ibv_context* ctx);  ///< throws std::system_error
-  ~completion_channel();
-  completion_channel(const completion_channel&) = delete;
-  completion_channel& operator=(const completion_channel&) = delete;
 
   ibv_comp_channel handle{};  // First: pointers to it are cast back.
+  event_tokens tokens;
   std::mutex mutex;
   completion_queue* first = nullptr;
   completion_queue* last = nullptr;

@@ -1,13 +1,6 @@
 #include "queue/event_queue.hpp"
 
 #include "queue/event_subject.hpp"
-#include "queue/event_tokens.hpp"
-
-#include <sys/eventfd.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <system_error>
 
 namespace softverbs {
 
@@ -20,25 +13,18 @@ const void* element_of(const ibv_async_event& event) noexcept {
 
 }  // namespace
 
-async_event_queue::async_event_queue() : fd_{::eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC)} {
-  if (fd_ < 0) throw std::system_error{errno, std::generic_category(), "eventfd"};
-}
-
-async_event_queue::~async_event_queue() { ::close(fd_); }
-
 void async_event_queue::push(const ibv_async_event& event) {
   const std::lock_guard lock{mutex_};
   if (const void* element = element_of(event); element != nullptr) popped_.try_emplace(element, 0);
   events_.push_back(event);
-  ::eventfd_write(fd_, 1);
+  tokens_.put();
 }
 
 int async_event_queue::pop(ibv_async_event& event) {
   for (;;) {
-    eventfd_t one = 0;
-    if (::read(fd_, &one, sizeof one) < 0) return -1;
+    if (!tokens_.take()) return -1;
     const std::lock_guard lock{mutex_};
-    if (events_.empty()) continue;  // Its object was destroyed meanwhile.
+    if (!tokens_.spend()) continue;  // Its object was destroyed meanwhile.
     event = events_.front();
     events_.pop_front();
     if (const auto found = popped_.find(element_of(event)); found != popped_.end()) ++found->second;
@@ -50,7 +36,7 @@ std::uint32_t async_event_queue::forget(const void* element) noexcept {
   const std::lock_guard lock{mutex_};
   const auto dropped =
       std::erase_if(events_, [&](const auto& event) { return element_of(event) == element; });
-  for (auto left = dropped; left > 0; --left) take_token(fd_);
+  for (auto left = dropped; left > 0; --left) tokens_.withdraw();
   const auto found = popped_.find(element);
   if (found == popped_.end()) return 0;
   const std::uint32_t count = found->second;

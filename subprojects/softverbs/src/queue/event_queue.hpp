@@ -1,5 +1,7 @@
 #pragma once
 
+#include "queue/event_tokens.hpp"
+
 #include <infiniband/verbs.h>
 
 #include <cstdint>
@@ -10,15 +12,12 @@
 namespace softverbs {
 
 /// The context's queue of asynchronous events, and its file descriptor, which is readable while
-/// the queue has entries: an eventfd in semaphore mode counts them. Thread: any.
+/// the queue has entries. Thread: any.
 class async_event_queue {
  public:
-  async_event_queue();  ///< throws std::system_error when there is no file descriptor left
-  ~async_event_queue();
-  async_event_queue(const async_event_queue&) = delete;
-  async_event_queue& operator=(const async_event_queue&) = delete;
+  async_event_queue() = default;  ///< throws std::system_error without a file descriptor left
 
-  [[nodiscard]] int fd() const noexcept { return fd_; }
+  [[nodiscard]] int fd() const noexcept { return tokens_.fd(); }
   void push(const ibv_async_event& event);
   /// Blocks unless the fd is O_NONBLOCK. 0, or -1 with errno (EAGAIN, EINTR).
   int pop(ibv_async_event& event);
@@ -27,7 +26,7 @@ class async_event_queue {
   std::uint32_t forget(const void* element) noexcept;
 
  private:
-  int fd_;
+  event_tokens tokens_;
   std::mutex mutex_;
   std::deque<ibv_async_event> events_;
   /// Per object that had events: how many the program has popped. Entries are made by push().
