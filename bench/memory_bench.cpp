@@ -1,6 +1,7 @@
 // What registered memory costs, beside malloc and beside registering each buffer.
 
 #include "support/bench.hpp"
+#include "support/second_thread.hpp"
 
 #include <support/device.hpp>
 
@@ -10,9 +11,6 @@
 
 #include "../lib/memory/jemalloc.hpp"
 
-#include <sched.h>
-
-#include <atomic>
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -65,60 +63,6 @@ bench::work allocate_and_free(cordma::mr_allocator& memory, std::size_t bytes) {
     }
   };
 }
-
-/// The calling thread runs on this processor alone, as long as this lives.
-class pinned {
- public:
-  explicit pinned(unsigned cpu) {
-    ::sched_getaffinity(0, sizeof before_, &before_);
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    ::sched_setaffinity(0, sizeof one, &one);
-  }
-  ~pinned() { ::sched_setaffinity(0, sizeof before_, &before_); }
-  pinned(const pinned&) = delete;
-
- private:
-  cpu_set_t before_;
-};
-
-/// A second thread, which is there before it is needed, on another processor.
-class helper {
- public:
-  helper()
-      : thread_{[this] {
-          const pinned here{1};
-          serve();
-        }} {}
-  ~helper() {
-    start(nullptr);
-    thread_.join();
-  }
-  void start(const std::function<void()>* work) {
-    work_ = work;
-    turn_.fetch_add(1, std::memory_order_release);
-  }
-  void wait() const {
-    while (done_.load(std::memory_order_acquire) != turn_.load(std::memory_order_relaxed)) {
-    }
-  }
-
- private:
-  void serve() {
-    for (unsigned turn = 1;; ++turn) {
-      while (turn_.load(std::memory_order_acquire) != turn) {
-      }
-      if (work_ == nullptr) return;
-      (*work_)();
-      done_.store(turn, std::memory_order_release);
-    }
-  }
-  const std::function<void()>* work_ = nullptr;
-  std::atomic<unsigned> turn_{0};
-  std::atomic<unsigned> done_{0};
-  std::thread thread_;
-};
 
 }  // namespace
 
@@ -187,8 +131,8 @@ BENCH_ON_DEVICE("memory/threads", "Do two threads allocate twice as much as one?
   cordma::mr_allocator memory{d.pd};
   for (const std::size_t bytes : {std::size_t{64}, std::size_t{4096}}) {
     const bench::work one = allocate_and_free(memory, bytes);
-    const pinned here{0};
-    helper other;
+    const bench::pinned here{0};
+    bench::second_thread other;
     // Half of the work each: 0.5 is twice as much.
     recorder.compare(name_of(bytes, "one thread"), one, [&](std::uint64_t n) {
       const std::function<void()> half = [&] { one(n - n / 2); };

@@ -155,7 +155,7 @@ void recorder::record(std::string_view which, const work* baseline, const work& 
     count(which, "instructions", "1/op", us.instructions, raw.empty() ? 0 : raw[0].instructions);
   }
   count(which, "allocations", "1/op", us.allocations);
-  allocated_ = allocated_ || us.allocations > 0;
+  allocated_ = allocated_ || us.allocations > allowed_;
 }
 
 void recorder::count(std::string_view which, std::string_view metric, std::string_view unit,

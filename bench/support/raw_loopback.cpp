@@ -73,4 +73,17 @@ void raw_loopback::run_raw_receiving(ibv_send_wr& wr, ibv_recv_wr& receive, std:
   }
 }
 
+void raw_loopback::run_raw_ping_pong(ibv_send_wr& wr, ibv_recv_wr& receive, std::uint64_t n) {
+  std::uint64_t sent = 0;
+  for (std::uint64_t i = 0; i < 2 * n; ++i) {
+    const bool there = i % 2 == 0;
+    ibv_recv_wr* bad_receive = nullptr;
+    check((there ? raw_b : raw_a).post_recv(&receive, &bad_receive), "ibv_post_recv");
+    ibv_send_wr* bad = nullptr;
+    check((there ? raw_a : raw_b).post_send(&wr, &bad), "ibv_post_send");
+    for (reaped count; count.receives == 0; sent += count.sends) count = reap_raw();
+  }
+  while (sent < 2 * n) sent += reap_raw().sends;
+}
+
 }  // namespace bench

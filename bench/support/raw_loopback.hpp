@@ -22,6 +22,8 @@ class raw_loopback : public cordma::test::loopback {
   /// The same, with a receive posted on the other side for each.
   void run_raw_receiving(ibv_send_wr& wr, ibv_recv_wr& receive, std::uint64_t n,
                          std::uint32_t in_flight_max);
+  /// `n` times a message there and one back, with `wr` and `receive` on both sides.
+  void run_raw_ping_pong(ibv_send_wr& wr, ibv_recv_wr& receive, std::uint64_t n);
 
  private:
   struct reaped {

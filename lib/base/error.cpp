@@ -32,6 +32,10 @@ const char* text_of(errc e) noexcept {
     case errc::no_scheduler: return "no scheduler here";
     case errc::not_supported: return "not supported";
     case errc::refused: return "refused by the peer";
+    case errc::wrong_connection: return "memory that another connection's peer lent";
+    case errc::lease_expired: return "too little is left of the lease";
+    case errc::lease_ended: return "the lease has ended";
+    case errc::bad_frame: return "the peer's agent broke the protocol";
   }
   return "unknown cordma error";
 }
@@ -80,10 +84,13 @@ remedy_kind remedy_of(errc e) noexcept {
   switch (e) {
     case errc::timed_out:
     case errc::receive_queue_full:
-    case errc::refused: return remedy_kind::retry_later;
+    case errc::refused:
+    case errc::lease_expired:
+    case errc::lease_ended: return remedy_kind::retry_later;
     case errc::disconnected:
     case errc::cq_overrun:
-    case errc::device_failed: return remedy_kind::reconnect;
+    case errc::device_failed:
+    case errc::bad_frame: return remedy_kind::reconnect;
     case errc::no_device:
     case errc::no_gid:
     case errc::incompatible_peer:
@@ -163,5 +170,13 @@ error::error(const struct failure& f)
     : std::system_error{f.code},
       failure_{f},
       text_{std::make_shared<const std::string>(f.to_string())} {}
+
+void check_option(const char* options, const char* name, long long value, long long low,
+                  long long high) {
+  if (value >= low && value <= high) return;
+  char text[120];
+  std::snprintf(text, sizeof text, "%s %lld is not between %lld and %lld", name, value, low, high);
+  throw error{{.code = errc::limit_exceeded, .call = options, .detail = text}};
+}
 
 }  // namespace cordma

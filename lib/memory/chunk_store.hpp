@@ -56,6 +56,9 @@ class chunk_store {
   [[nodiscard]] memory_keys keys_of(const void* at) const noexcept {
     return by_unit_[unit_of(at)].keys.load(std::memory_order_acquire);
   }
+  [[nodiscard]] const verbs::memory_region& registration_of(const void* at) const noexcept {
+    return by_unit_[unit_of(at)].owner.load(std::memory_order_acquire)->mr;
+  }
   [[nodiscard]] bool in_one_chunk(const void* a, const void* b) const noexcept {
     return by_unit_[unit_of(a)].owner == by_unit_[unit_of(b)].owner;
   }

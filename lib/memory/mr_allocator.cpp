@@ -20,9 +20,6 @@
 namespace cordma {
 namespace {
 
-/// jemalloc aligns to this what is at least as large.
-constexpr std::size_t quantum = 16;
-
 template <class... Values>
 [[noreturn]] void throw_out_of_range(const char* call, const char* format, Values... values) {
   char text[200];
@@ -83,7 +80,7 @@ class mr_allocator::state {
         arena_{chunks_},
         caches_{arena_.flags(),
                 options.thread_caches,
-                {pd.native_handle(), options.access, &release, this}} {}
+                {pd.native_handle(), options.access, &release, this, &registration}} {}
   ~state() {
     CORDMA_ASSERT(caches_.in_use_bytes() == 0,
                   "an allocator was destroyed while memory of it is in use");
@@ -105,7 +102,16 @@ class mr_allocator::state {
     state& from;
   };
 
+  memory_block& divide(thread_cache& cache, std::size_t size, std::size_t alignment);
   static void release(memory_block& block, void* context) noexcept;
+  static const verbs::memory_region& registration(const memory_block& block,
+                                                  void* context) noexcept {
+    return static_cast<state*>(context)->chunks_.registration_of(block.address());
+  }
+  static const verbs::memory_region& registration_external(const memory_block&,
+                                                           void* context) noexcept {
+    return static_cast<external*>(context)->mr;
+  }
   static void release_external(memory_block&, void* context) noexcept;
   [[noreturn]] void throw_refused(std::size_t size) const;
 
@@ -130,24 +136,38 @@ local_mr mr_allocator::state::allocate(std::size_t size, std::size_t alignment) 
     throw_out_of_range("mr_allocator", "alignment %zu: a power of two up to %zu is needed",
                        alignment, alignment_max);
   }
-  const int align = alignment <= quantum ? 0 : MALLOCX_LG_ALIGN(std::countr_zero(alignment));
   thread_cache& cache = caches_.mine();
-  void* const at = jemalloc::mallocx(std::max(size, quantum), align | cache.flags());
-  if (at == nullptr) [[unlikely]]
-    throw_refused(size);
-  memory_block* block = nullptr;
-  try {
-    block = &cache.take_block();
-  } catch (const std::bad_alloc&) {
-    jemalloc::dallocx(at, cache.flags());
-    throw;
-  }
-  block->begin(at, size);
+  memory_block* block = alignment <= thread_cache::line ? cache.take_piece(size) : nullptr;
+  if (block != nullptr)
+    block->begin(block->address(), size);
+  else
+    block = &divide(cache, size, alignment);
+  void* const at = block->address();
   cache.count(std::ptrdiff_t(size));
   allocated_of(this);
   unpoison(at, size);
   const memory_keys keys = chunks_.keys_of(at);
   return {static_cast<std::byte*>(at), size, keys.lkey, keys.rkey, *block};
+}
+
+/// jemalloc has to find the memory.
+memory_block& mr_allocator::state::divide(thread_cache& cache, std::size_t size,
+                                          std::size_t alignment) {
+  // Whole lines: jemalloc aligns them to a line unasked.
+  const std::size_t lines = (size + thread_cache::line - 1) & ~(thread_cache::line - 1);
+  const int align =
+      alignment <= thread_cache::line ? 0 : MALLOCX_LG_ALIGN(std::countr_zero(alignment));
+  void* const at = jemalloc::mallocx(lines, align | cache.flags());
+  if (at == nullptr) [[unlikely]]
+    throw_refused(size);
+  try {
+    memory_block& block = cache.take_block();
+    block.begin(at, size);
+    return block;
+  } catch (const std::bad_alloc&) {
+    jemalloc::dallocx(at, cache.flags());
+    throw;
+  }
 }
 
 void mr_allocator::state::release(memory_block& block, void* context) noexcept {
@@ -156,8 +176,10 @@ void mr_allocator::state::release(memory_block& block, void* context) noexcept {
   thread_cache& cache = self.caches_.mine();
   poison(block.address(), size);
   freed_of(context);
-  jemalloc::dallocx(block.address(), cache.flags());
-  cache.give_back(block);
+  if (!cache.keep_piece(block)) {
+    jemalloc::dallocx(block.address(), cache.flags());
+    cache.give_back(block);
+  }
   cache.count(-std::ptrdiff_t(size));  // From here on the allocator may go.
 }
 
@@ -182,8 +204,8 @@ local_mr mr_allocator::state::register_external(std::span<std::byte> memory,
     ++external_failed_;
     throw;
   }
-  memory_block& block =
-      memory_block::make(pd_.native_handle(), options.access, &release_external, owned.get());
+  memory_block& block = memory_block::make(pd_.native_handle(), options.access, &release_external,
+                                           owned.get(), &registration_external);
   external_bytes_ += memory.size();
   ++external_registrations_;
   const verbs::memory_region& mr = owned.release()->mr;

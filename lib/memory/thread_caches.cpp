@@ -43,7 +43,7 @@ struct thread_cache::pool {
   void give_back(thread_cache& cache) noexcept {
     const std::lock_guard lock{mutex};
     if (ended) return;
-    act("tcache.flush", cache);
+    cache.flush();
     cache.blocks_.move_to(blocks, 0);
     idle.push_back(&cache);
   }
@@ -53,6 +53,7 @@ struct thread_cache::pool {
     for (const auto& one : all) {
       act("tcache.destroy", *one);
       one->blocks_.move_to(blocks, 0);
+      for (block_list<memory_block>& pieces : one->pieces_) pieces.move_to(blocks, 0);
     }
     while (!blocks.empty()) memory_block::recycle(blocks.pop());
   }
@@ -69,7 +70,7 @@ struct thread_cache::pool {
   bool ended = false;
   std::vector<std::unique_ptr<thread_cache>> all;
   std::vector<thread_cache*> idle;
-  memory_block_list blocks;  ///< that no thread keeps
+  block_list<memory_block> blocks;  ///< that no thread keeps
 };
 
 memory_block& thread_cache::refill() {
@@ -81,13 +82,25 @@ memory_block& thread_cache::refill() {
     return pool_.blocks.pop();
   }
   const block_kind& kind = pool_.kind;
-  return memory_block::adopt(kind.pd, kind.access, kind.on_release, kind.context);
+  return memory_block::adopt(kind.pd, kind.access, kind.on_release, kind.context,
+                             kind.registration);
 }
 
 void thread_cache::spill(memory_block& block) noexcept {
   const std::lock_guard lock{pool_.mutex};
   pool_.blocks.push(block);
   blocks_.move_to(pool_.blocks, kept_blocks_ / 2);
+}
+
+void thread_cache::flush() noexcept {
+  for (block_list<memory_block>& pieces : pieces_) {
+    while (!pieces.empty()) {
+      memory_block& block = pieces.pop();
+      jemalloc::dallocx(block.address(), flags_);
+      blocks_.push(block);
+    }
+  }
+  pool::act("tcache.flush", *this);
 }
 
 /// What one thread has, of all allocators.
@@ -144,7 +157,7 @@ thread_cache& thread_caches::find() noexcept {
 
 void thread_caches::flush() noexcept {
   thread_cache& cache = mine();
-  if (&cache != &pool_->shared) thread_cache::pool::act("tcache.flush", cache);
+  if (&cache != &pool_->shared) cache.flush();
 }
 
 std::size_t thread_caches::in_use_bytes() const noexcept {

@@ -1,7 +1,10 @@
 #pragma once
 
-#include "memory_block_list.hpp"
+#include "block_list.hpp"
 
+#include <cordma/memory/memory_block.hpp>
+
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -11,14 +14,35 @@ namespace cordma {
 
 class thread_caches;
 
-/// What one thread keeps of one allocator: jemalloc's cache, blocks, and a count. At most one
-/// thread at a time has it; or, when `shared`, all those that found no other, and it keeps nothing.
+/// What one thread keeps of one allocator: pieces that it freed, jemalloc's cache, blocks, and a
+/// count. At most one thread at a time has it; or, when `shared`, all those that found no other,
+/// and it keeps nothing.
 class alignas(64) thread_cache {
  public:
+  /// Every piece starts a line of the processor's cache and fills it: what a device writes shares
+  /// none with its neighbours. A piece of as many lines as another can take its place.
+  static constexpr std::size_t line = 64;
+
   /// For mallocx and dallocx: the arena, and the cache.
   [[nodiscard]] int flags() const noexcept { return flags_; }
 
-  /// A block between two lives. \errors bad_alloc.
+  /// A block whose memory has room for `size` bytes, if this thread freed one of as many lines.
+  [[nodiscard]] memory_block* take_piece(std::size_t size) noexcept {
+    if (size > kept_lines * line) return nullptr;
+    block_list<memory_block>& pieces = pieces_[(size - 1) / line];
+    return pieces.empty() ? nullptr : &pieces.pop();
+  }
+  /// Whether it keeps a block that nobody holds any more, with its memory.
+  [[nodiscard]] bool keep_piece(memory_block& block) noexcept {
+    const std::size_t size = block.length();
+    if (size > kept_lines * line) return false;
+    block_list<memory_block>& pieces = pieces_[(size - 1) / line];
+    if (pieces.size() >= kept_pieces_) return false;
+    pieces.push(block);
+    return true;
+  }
+
+  /// A block without memory, between two lives. \errors bad_alloc.
   [[nodiscard]] memory_block& take_block() {
     if (blocks_.empty()) [[unlikely]]
       return refill();
@@ -45,18 +69,25 @@ class alignas(64) thread_cache {
   struct pool;
 
   thread_cache(pool& from, int flags, bool shared) noexcept
-      : flags_{flags}, shared_{shared}, kept_blocks_{shared ? 0 : kept_max}, pool_{from} {}
+      : flags_{flags},
+        shared_{shared},
+        kept_blocks_{shared ? 0U : 2 * trip},
+        kept_pieces_{shared ? 0U : 16U},
+        pool_{from} {}
 
-  static constexpr std::size_t trip = 32;  ///< blocks that go to or from the pool at once
-  static constexpr std::size_t kept_max = 2 * trip;
+  static constexpr std::size_t trip = 32;        ///< blocks that go to or from the pool at once
+  static constexpr std::size_t kept_lines = 64;  ///< of the largest piece that is kept: 4 KiB
 
   memory_block& refill();
   void spill(memory_block& block) noexcept;
+  void flush() noexcept;
 
   int flags_;
   bool shared_;
   const std::size_t kept_blocks_;
-  memory_block_list blocks_;
+  const std::size_t kept_pieces_;  ///< of each number of lines
+  block_list<memory_block> blocks_;
+  std::array<block_list<memory_block>, kept_lines> pieces_;
   std::atomic<std::ptrdiff_t> in_use_{0};
   pool& pool_;
   unsigned id_ = 0;  ///< jemalloc's
@@ -68,6 +99,7 @@ struct block_kind {
   verbs::access access;
   memory_block::release_function on_release;
   void* context;
+  memory_block::registration_function registration = nullptr;
 };
 
 /// The thread caches of one allocator. Thread: any.
@@ -89,7 +121,7 @@ class thread_caches {
     const last_used& last = last_of_thread;
     return last.serial == serial_ ? *last.cache : find();
   }
-  /// Gives what jemalloc keeps for the calling thread back to the arena.
+  /// Gives the memory that is kept for the calling thread back to the arena.
   void flush() noexcept;
   [[nodiscard]] std::size_t in_use_bytes() const noexcept;
 
@@ -102,8 +134,7 @@ class thread_caches {
 
   [[nodiscard]] thread_cache& find() noexcept;
 
-  // initial-exec: 16 bytes that dlopen finds room for, and no call to find them.
-  [[gnu::tls_model("initial-exec")]] static constinit thread_local last_used last_of_thread;
+  static constinit thread_local last_used last_of_thread;
 
   const std::uint64_t serial_;                      ///< never used twice, unlike an address
   const std::shared_ptr<thread_cache::pool> pool_;  ///< the threads' as well: they may outlive us

@@ -35,7 +35,7 @@ std::optional<failure> receive_queue::hold(std::span<const local_mr_slice> buffe
   errc why{};
   for (; held < buffer.size(); ++held) {
     const local_mr_slice& slice = buffer[held];
-    if (slice.empty()) continue;
+    if (!slice.is_held()) continue;
     if (!slice.block()->try_hold(slice.generation())) {
       why = errc::stale_slice;
       break;
@@ -50,7 +50,7 @@ std::optional<failure> receive_queue::hold(std::span<const local_mr_slice> buffe
   }
   if (why == errc{}) return std::nullopt;
   while (held-- > 0) {
-    if (!buffer[held].empty()) buffer[held].block()->let_go();
+    if (buffer[held].is_held()) buffer[held].block()->let_go();
   }
   return refused(why);
 }
@@ -110,7 +110,7 @@ receive_queue::next_message_op receive_queue::next_message() noexcept {
 void receive_queue::let_go(slot& s) noexcept {
   if (!std::exchange(s.holds_memory, false)) return;
   for (std::uint32_t i = 0; i < s.received.slice_count; ++i) {
-    if (!s.received.slices[i].empty()) s.received.slices[i].block()->let_go();
+    if (s.received.slices[i].is_held()) s.received.slices[i].block()->let_go();
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <utility>
 
 namespace cordma {
 namespace {
@@ -89,7 +90,7 @@ request_outcome send_queue::hold(const request_shape& request) noexcept {
   std::size_t held = 0;
   errc why{};
   for (const const_local_mr_slice& slice : request.local) {
-    if (!slice.empty()) {
+    if (slice.is_held()) {
       if (!slice.block()->try_hold(slice.generation())) {
         why = errc::stale_slice;
         break;
@@ -110,7 +111,7 @@ request_outcome send_queue::hold(const request_shape& request) noexcept {
 
 void send_queue::let_go(const request_shape& request) noexcept {
   for (const const_local_mr_slice& slice : request.local) {
-    if (!slice.empty()) slice.block()->let_go();
+    if (slice.is_held()) slice.block()->let_go();
   }
 }
 
@@ -137,17 +138,39 @@ void send_queue::enqueue(submission& s) noexcept {
   if (refusal_) return s.end(*refusal_);
   if (s.count_ > batch_max()) return s.end(refused(errc::limit_exceeded, s.count_, batch_max()));
   if (const request_outcome how = s.hold(); how.code) return s.end(how);
-  if (waiting_.empty() && s.count_ <= room()) return s.post_now();
+  if ((waiting_.empty() || s.is_urgent_) && has_room(s)) return s.post_now();
   s.state_ = submission::state::queued;
   waiting_.push_back(s);
 }
 
+bool send_queue::has_room(const submission& s) const noexcept {
+  return in_flight() + s.count_ <= (s.is_urgent_ ? depth_ : depth());
+}
+
 void send_queue::pump() noexcept {
-  while (!waiting_.empty() && waiting_.front().count_ <= room()) {
+  while (!waiting_.empty() && has_room(waiting_.front())) {
     submission& next = waiting_.pop_front();
     next.post_now();
     if (next.owns_itself_) delete &next;
   }
+}
+
+/// Here and not in `hold`: a request may have waited for room until its lease was over.
+request_outcome send_queue::refused_by_lease(
+    std::span<const request_shape> requests) const noexcept {
+  for (const request_shape& request : requests) {
+    if (request.remote == nullptr || request.remote->lease() == nullptr) continue;
+    const verbs::access wanted = request.is_atomic ? verbs::access::remote_atomic
+                                 : request.is_read ? verbs::access::remote_read
+                                                   : verbs::access::remote_write;
+    const remote_mr_slice& remote = *request.remote;
+    const errc why = remote.lease()->refusal(remote.generation(), this, wanted, home_.now());
+    if (why == errc{}) continue;
+    request_outcome how = refused(why, 0, 0);
+    how.index = std::uint32_t(&request - requests.data());
+    return how;
+  }
+  return {};
 }
 
 void send_queue::occupy(std::uint32_t sequence, submission& s, std::uint32_t index, ibv_send_wr& wr,
@@ -166,12 +189,20 @@ void send_queue::occupy(std::uint32_t sequence, submission& s, std::uint32_t ind
   if (sequence - last_signaled_ >= (depth_ + 1) / 2) wr.send_flags |= IBV_SEND_SIGNALED;
   if ((wr.send_flags & IBV_SEND_SIGNALED) != 0) last_signaled_ = sequence;
   for (const const_local_mr_slice& slice : request.local) {
-    if (!slice.empty()) holds_of(sequence)[taken.holds++] = slice.block();
+    if (slice.is_held()) holds_of(sequence)[taken.holds++] = slice.block();
+  }
+  if (request.remote != nullptr && request.remote->lease() != nullptr) {
+    taken.lease = request.remote->lease();
+    taken.lease->used();
   }
 }
 
 void send_queue::post(submission& s, std::span<ibv_send_wr> wrs,
                       std::span<const request_shape> requests) noexcept {
+  if (const request_outcome how = refused_by_lease(requests); how.code) {
+    for (const request_shape& request : requests) let_go(request);
+    return s.end(how);
+  }
   s.first_ = tail_;
   s.pending_ = s.count_;
   s.state_ = submission::state::in_flight;
@@ -194,7 +225,10 @@ void send_queue::post(submission& s, std::span<ibv_send_wr> wrs,
   // keeps slots and memory until it is destroyed.
   const bool names_one = bad >= wrs.data() && bad < wrs.data() + wrs.size();
   const auto posted = names_one ? std::uint32_t(bad - wrs.data()) : s.count_;
-  for (std::uint32_t i = posted; i < s.count_; ++i) let_go(requests[i]);
+  for (std::uint32_t i = posted; i < s.count_; ++i) {
+    let_go(requests[i]);
+    if (lease_block* const lease = std::exchange(at(s.first_ + i).lease, nullptr)) lease->let_go();
+  }
   tail_ = s.first_ + posted;
   last_signaled_ = signaled_before;
   for (std::uint32_t i = 0; i < posted; ++i) {
@@ -218,6 +252,7 @@ void send_queue::retire(const request_outcome& how) noexcept {
   memory_block** const holds = holds_of(head_);
   for (std::uint16_t i = 0; i < oldest.holds; ++i) holds[i]->let_go();
   oldest.holds = 0;
+  if (lease_block* const lease = std::exchange(oldest.lease, nullptr)) lease->let_go();
   submission* const owner = std::exchange(oldest.owner, nullptr);
   if (owner != nullptr) {
     if (oldest.is_atomic && !how.code) owner->store(oldest.index, atomic_values_[head_ & mask_]);

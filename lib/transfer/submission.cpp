@@ -31,6 +31,7 @@ submission::submission(submission&& other) noexcept
       state_{std::exchange(other.state_, state::idle)},
       is_handle_{other.is_handle_},
       was_stopped_{other.was_stopped_},
+      is_urgent_{other.is_urgent_},
       outcome_{other.outcome_} {
   CORDMA_ASSERT(!other.is_waiting(), "an operation is not moved while it is awaited");
   if (state_ == state::in_flight) queue_->adopt(*this, this);

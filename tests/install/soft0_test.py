@@ -16,7 +16,7 @@ import cases  # noqa: E402
 
 # What needs no device has softverbs all the same.
 EXAMPLES = ("01_task", "02_timer_and_stop", "03_device_info", "04_send_recv",
-            "05_read_write_atomics", "cordma-demo")
+            "05_read_write_atomics", "06_remote_memory", "07_shared_counter", "cordma-demo")
 HIDDEN = ("SOFTVERBS", "LD_PRELOAD", "CORDMA_TEST_DEVICE")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in HIDDEN}
 
@@ -65,6 +65,12 @@ def check_examples(all_cases, cordma, build, library):
     with all_cases.case(f"with cordma {library}, the examples that need a device use soft0"):
         assert "client got 'goodbye'" in run(examples / "04_send_recv", *DEVICE)
         assert "what it wrote: yes" in run(examples / "05_read_write_atomics", *DEVICE)
+    with all_cases.case(f"with cordma {library}, all processes of an example use soft0"):
+        device = DEVICE or [""]
+        for name, clients, says in (("06_remote_memory", "1", "first word is 42"),
+                                    ("07_shared_counter", "3", "3000 by fetch_add")):
+            said = run(cordma / "examples" / "processes", examples / name, *device, clients)
+            assert says in said, said
     with all_cases.case(f"with cordma {library}, both processes of the demo use soft0"):
         said = run(cordma / "examples" / "demo", build, *DEVICE)
         assert said.count("] device soft0, ") == 2, said
@@ -72,13 +78,6 @@ def check_examples(all_cases, cordma, build, library):
         with all_cases.case(f"with cordma {library}, SOFTVERBS=off leaves no device"):
             said = run(examples / "04_send_recv", status=1, SOFTVERBS="off")
             assert "no such RDMA device" in said, said
-
-
-def opens_late(all_cases, cordma):
-    with all_cases.case("a program that was not linked with cordma can open it"):
-        # jemalloc's thread-local data are more than glibc keeps free for late libraries.
-        run(sys.executable, "-c", f"import ctypes; ctypes.CDLL('{cordma}').cordma_jemalloc_mallctl",
-            GLIBC_TUNABLES="glibc.rtld.optional_static_tls=4096")
 
 
 def main():
@@ -90,8 +89,6 @@ def main():
         other_build(cordma, scratch, other, compiler)
     for folder, kind in ((build, library), (scratch, other)):
         check_examples(all_cases, cordma, folder, kind)
-        if kind == "shared":
-            opens_late(all_cases, folder / "lib" / "libcordma.so")
     return all_cases.status()
 
 

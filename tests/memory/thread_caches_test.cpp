@@ -113,3 +113,36 @@ TEST_CASE("blocks travel between threads, and each is one thread's at a time", "
   CHECK(std::ranges::adjacent_find(again) == again.end());
   for (memory_block* block : again) caches.mine().give_back(*block);
 }
+
+TEST_CASE("a piece takes the place of another of as many lines", "[memory]") {
+  thread_caches caches{arena, true, kind_of_test()};
+  const auto free_piece = [&](std::size_t size) -> memory_block& {
+    memory_block& block = caches.mine().take_block();
+    block.begin(jemalloc::mallocx(size, caches.mine().flags()), size);
+    return block;
+  };
+  memory_block& two_lines = free_piece(128);
+  CHECK(caches.mine().keep_piece(two_lines));
+  CHECK(caches.mine().take_piece(64) == nullptr);
+  CHECK(caches.mine().take_piece(129) == nullptr);
+  std::thread{[&] { CHECK(caches.mine().take_piece(128) == nullptr); }}.join();
+  CHECK(caches.mine().take_piece(65) == &two_lines);
+  CHECK(caches.mine().take_piece(65) == nullptr);
+
+  int kept = 0;
+  while (caches.mine().keep_piece(free_piece(4096))) ++kept;
+  CHECK(kept == 16);
+  CHECK_FALSE(caches.mine().keep_piece(free_piece(4097)));
+  CHECK(caches.mine().take_piece(4097) == nullptr);
+  caches.flush();
+  CHECK(caches.mine().take_piece(4096) == nullptr);
+}
+
+TEST_CASE("who has no cache of its own keeps no piece", "[memory]") {
+  thread_caches caches{arena, false, kind_of_test()};
+  memory_block& block = caches.mine().take_block();
+  block.begin(nullptr, 64);
+  CHECK_FALSE(caches.mine().keep_piece(block));
+  CHECK(caches.mine().take_piece(64) == nullptr);
+  caches.mine().give_back(block);
+}

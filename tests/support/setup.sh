@@ -8,7 +8,9 @@ packages_build=(g++ meson ninja-build pkg-config python3 libibverbs-dev librdmac
   # Programs that softverbs must run; and what makes hosts out of network namespaces.
   ibverbs-utils perftest python3-pyverbs iproute2)
 packages_check=(clang-14 libclang-rt-14-dev clang-19 libclang-rt-19-dev clang-format-19
-  clang-tidy-19 codespell shellcheck git)
+  clang-tidy-19 codespell shellcheck git
+  # To build jemalloc from its source.
+  dpkg-dev make)
 
 packages_of() {  # GROUP...: the packages of these groups, one a line
   local group

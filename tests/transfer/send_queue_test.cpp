@@ -222,3 +222,73 @@ TEST_CASE("a batch rings one doorbell, and the flags reach the device", "[transf
   CHECK(link.run(batch) == std::tuple{1024u, 1024u, 1024u, 1024u});
   CHECK(link.run(single) == 1024);
 }
+
+TEST_CASE(
+    "borrowed memory is refused on another queue, for more than was granted, and once it is over",
+    "[transfer][device][R2]") {
+  loopback link;
+  local_mr mine = link.memory(8);
+  local_mr theirs = link.memory(8);
+  const remote_mr_slice raw = theirs.remote_slice();
+  lease_block& lease = lease_block::make(&link.a->sends());
+  lease.grant(verbs::access::remote_read, link.home.now() + std::chrono::hours{1});
+  const remote_mr_slice borrowed{raw.address(), raw.size_bytes(), raw.rkey(), lease};
+
+  CHECK(link.run(link.a->read(mine, borrowed)) == 8);
+  CHECK(refusal(link, link.b->read(mine, borrowed)) == errc::wrong_connection);
+  CHECK(refusal(link, link.a->write(mine, borrowed)) == errc::access_denied);
+  CHECK(refusal(link, link.a->fetch_add(borrowed, 1)) == errc::access_denied);
+  auto batch = link.a->post_all(read(mine, raw), read(mine, borrowed), write(mine, borrowed));
+  const auto outcome = link.outcome(batch);
+  CHECK(outcome.failure().code == errc::access_denied);
+  CHECK(outcome.failure().index == 2);
+  lease.grant(verbs::access::remote_read, link.home.now());
+  CHECK(refusal(link, link.a->read(mine, borrowed)) == errc::lease_expired);
+  lease.refuse(errc::lease_ended);
+  CHECK(refusal(link, link.a->read(mine, borrowed)) == errc::lease_ended);
+  CHECK(mine.slice().block()->holders() == 1);
+  CHECK(link.a->sends().is_idle());
+  lease.let_go();
+}
+
+TEST_CASE("a request whose lease ends while it waits for room is never posted",
+          "[transfer][device][R2]") {
+  loopback link{{.capabilities = {.send_wr_max = 4, .recv_wr_max = 8}}};
+  local_mr mine = link.memory(8);
+  local_mr theirs = link.memory(8);
+  const remote_mr_slice raw = theirs.remote_slice();
+  lease_block& lease = lease_block::make(&link.a->sends());
+  lease.grant(test::all_access, link.home.now() + std::chrono::hours{1});
+  std::vector<request_op<write_request<1>>> ahead;
+  for (std::uint32_t i = 0; i < link.a->sends().depth(); ++i)
+    ahead.push_back(link.a->post(write(mine, raw)));
+  auto late = link.a->post(
+      write(mine, remote_mr_slice{raw.address(), raw.size_bytes(), raw.rkey(), lease}));
+  auto last = link.a->post(write(mine, raw));
+  lease.refuse(errc::lease_ended);
+  CHECK(link.outcome(late).failure().code == errc::lease_ended);
+  CHECK(link.run(last) == 8);
+  CHECK(mine.slice().block()->holders() == 1);
+  lease.let_go();
+}
+
+TEST_CASE("reserved slots take urgent requests however many others wait",
+          "[transfer][device][R7]") {
+  loopback link{{.capabilities = {.send_wr_max = 8, .recv_wr_max = 8}}};
+  link.a->reserve_sends(2);
+  local_mr mr = link.memory(8);
+  const auto one = [&] { return write(mr, mr.remote_slice()); };
+  const std::uint32_t depth = link.a->sends().depth();
+  std::vector<request_op<write_request<1>>> others;
+  for (std::uint32_t i = 0; i < depth + 3; ++i) others.push_back(link.a->post(one()));
+  CHECK(link.a->sends().in_flight() == depth);
+  auto first = link.a->post_urgent(one());
+  auto second = link.a->post_urgent(one());
+  CHECK(link.a->sends().in_flight() == depth + 2);
+  auto third = link.a->post_urgent(one());  // One too many: it waits like others.
+  CHECK(link.a->sends().in_flight() == depth + 2);
+  CHECK(link.run(first) == 8);
+  CHECK(link.run(second) == 8);
+  CHECK(link.run(third) == 8);
+  for (auto& other : others) CHECK(link.run(other) == 8);
+}

@@ -35,6 +35,10 @@ enum class errc : int {
   no_scheduler = 21,            ///< Awaited where nothing can run a timer or resume the waiter.
   not_supported = 22,           ///< The device or kernel lacks what this needs.
   refused = 23,                 ///< The peer refused, and said why.
+  wrong_connection = 24,        ///< Memory that another connection's peer lent.
+  lease_expired = 25,           ///< Too little is left of the lease, or nothing.
+  lease_ended = 26,             ///< Borrowed memory that was returned, handed over or revoked.
+  bad_frame = 27,               ///< The peer's agent does not keep to the protocol.
 };
 
 /// The status of a failed work completion: the values of `ibv_wc_status` (ibv_poll_cq(3)), so that
@@ -121,6 +125,10 @@ class error : public std::system_error {
   // Shared because exceptions are copied, and a copy must not throw.
   std::shared_ptr<const std::string> text_;
 };
+
+/// For options: throws errc::limit_exceeded, with its name and limits, for a value outside them.
+void check_option(const char* options, const char* name, long long value, long long low,
+                  long long high);
 
 /// Thrown by awaiting an operation that was stopped. Not an `error`: nothing went wrong, and nobody
 /// logs, counts or reports it. A scope takes it as a normal end.

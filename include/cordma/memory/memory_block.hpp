@@ -10,6 +10,12 @@ struct ibv_pd;
 
 namespace cordma {
 
+namespace verbs {
+class memory_region;
+}
+template <class Block>
+class block_list;
+
 /// What stands behind every slice of one piece of registered memory: how many hold it, and which of
 /// its lives it is in. Blocks are reused, never unmapped, so a slice of memory that was freed long
 /// ago can still be asked whether it is stale. Thread: any.
@@ -18,10 +24,13 @@ class alignas(64) memory_block {
   /// Called once in a life, by whoever lets go last, on its thread: frees the memory, and ends with
   /// `recycle` or keeps the block for another life.
   using release_function = void (*)(memory_block&, void* context) noexcept;
+  /// The registration that the memory is part of.
+  using registration_function = const verbs::memory_region& (*)(const memory_block&,
+                                                                void* context) noexcept;
 
   /// A block that nobody holds before `begin`. \errors bad_alloc. \cost a mutex.
   static memory_block& adopt(ibv_pd* pd, verbs::access access, release_function on_release,
-                             void* context);
+                             void* context, registration_function registration = nullptr);
   /// A new life with one holder, the owner, of this memory. \cost a few stores.
   void begin(void* address, std::size_t length) noexcept {
     address_ = address;
@@ -34,7 +43,7 @@ class alignas(64) memory_block {
   static void recycle(memory_block& block) noexcept;
   /// Both: a block with one holder.
   static memory_block& make(ibv_pd* pd, verbs::access access, release_function on_release,
-                            void* context);
+                            void* context, registration_function registration = nullptr);
 
   // What `begin` was told, for `on_release`.
   [[nodiscard]] void* address() const noexcept { return address_; }
@@ -45,6 +54,10 @@ class alignas(64) memory_block {
   }
   [[nodiscard]] const ibv_pd* pd() const noexcept { return pd_; }
   [[nodiscard]] verbs::access access() const noexcept { return access_; }
+  /// Of memory that is held. Null: nobody can tell.
+  [[nodiscard]] const verbs::memory_region* registration() const noexcept {
+    return registration_ == nullptr ? nullptr : &registration_(*this, context_);
+  }
   /// Who holds it now, the owner included: for tests and diagnostics.
   [[nodiscard]] std::uint32_t holders() const noexcept {
     return std::uint32_t(word_.load(std::memory_order_relaxed));
@@ -73,7 +86,7 @@ class alignas(64) memory_block {
   }
 
  private:
-  friend class memory_block_list;
+  friend class block_list<memory_block>;
   void end_life() noexcept { on_release_(*this, context_); }
 
   std::atomic<std::uint64_t> word_{0};  // generation << 32 | holders: one word, so that both are
@@ -82,9 +95,12 @@ class alignas(64) memory_block {
   verbs::access access_ = verbs::access::none;
   release_function on_release_ = nullptr;
   void* context_ = nullptr;
+  registration_function registration_ = nullptr;
   void* address_ = nullptr;
-  std::size_t length_ = 0;
-  memory_block* next_free_ = nullptr;
+  union {
+    std::size_t length_ = 0;
+    memory_block* next_free_;  // Of a block that nobody holds: so that all fit into a line.
+  };
 };
 
 }  // namespace cordma

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/memory/lease_block.hpp>
 #include <cordma/memory/memory_block.hpp>
 
 #include <array>
@@ -61,8 +62,10 @@ class const_local_mr_slice {
   }
 
   [[nodiscard]] std::uint32_t lkey() const noexcept { return lkey_; }
-  /// Null for the default slice.
+  /// Null for the default slice, and for one that stands.
   [[nodiscard]] memory_block* block() const noexcept { return block_; }
+  /// Whether a request has to hold its memory.
+  [[nodiscard]] bool is_held() const noexcept { return length_ != 0 && block_ != nullptr; }
   [[nodiscard]] std::uint32_t generation() const noexcept { return generation_; }
 
  protected:
@@ -80,6 +83,15 @@ class local_mr_slice : public const_local_mr_slice {
   local_mr_slice(std::byte* address, std::size_t length, std::uint32_t lkey,
                  memory_block& block) noexcept
       : const_local_mr_slice{address, length, lkey, block} {}
+
+  /// The same part of memory that outlasts every queue pair it is posted on, and all their
+  /// requests: these do not hold it, which saves two locked instructions each. For those who own
+  /// both.
+  [[nodiscard]] local_mr_slice standing() const noexcept {
+    local_mr_slice stands = *this;
+    stands.block_ = nullptr;
+    return stands;
+  }
 
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return {address_, length_}; }
   /// As above, to change them.
@@ -103,8 +115,10 @@ class local_mr_slice : public const_local_mr_slice {
   }
 };
 
-/// A part of a peer's memory: address, length and rkey, for one-sided operations. A value. Whether
-/// the peer still grants it shows only when it is used: `wc_errc::remote_access` if not.
+/// A part of a peer's memory: address, length and rkey, for one-sided operations. A value. One of a
+/// `remote_mr` is refused, before anything is posted, when its lease does not allow the use. Of one
+/// that was made by hand, whether the peer still grants it shows only when it is used:
+/// `wc_errc::remote_access` if not.
 class remote_mr_slice {
  public:
   static constexpr std::size_t encoded_bytes = 20;
@@ -112,19 +126,34 @@ class remote_mr_slice {
   remote_mr_slice() noexcept = default;
   remote_mr_slice(std::uint64_t address, std::size_t length, std::uint32_t rkey) noexcept
       : address_{address}, length_{length}, rkey_{rkey} {}
+  /// Of borrowed memory.
+  remote_mr_slice(std::uint64_t address, std::size_t length, std::uint32_t rkey,
+                  lease_block& lease) noexcept
+      : address_{address},
+        length_{length},
+        rkey_{rkey},
+        generation_{lease.generation()},
+        lease_{&lease} {}
 
   [[nodiscard]] std::uint64_t address() const noexcept { return address_; }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return length_; }
   [[nodiscard]] std::uint32_t rkey() const noexcept { return rkey_; }
   [[nodiscard]] remote_mr_slice slice(std::size_t offset, std::size_t length) const {
     detail::check_range(offset, length, length_);
-    return {address_ + offset, length, rkey_};
+    remote_mr_slice part = *this;
+    part.address_ += offset;
+    part.length_ = length;
+    return part;
   }
   [[nodiscard]] remote_mr_slice first(std::size_t length) const { return slice(0, length); }
   [[nodiscard]] remote_mr_slice last(std::size_t length) const {
     detail::check_range(0, length, length_);
     return slice(length_ - length, length);
   }
+
+  /// Null: nobody's, made by hand.
+  [[nodiscard]] lease_block* lease() const noexcept { return lease_; }
+  [[nodiscard]] std::uint32_t generation() const noexcept { return generation_; }
 
   /// For programs that tell their peer by means of their own: address, length, rkey, big-endian.
   [[nodiscard]] std::array<std::byte, encoded_bytes> encode() const noexcept;
@@ -135,6 +164,8 @@ class remote_mr_slice {
   std::uint64_t address_ = 0;
   std::size_t length_ = 0;
   std::uint32_t rkey_ = 0;
+  std::uint32_t generation_ = 0;
+  lease_block* lease_ = nullptr;
 };
 
 /// Several slices of one operation, in order: `conn.write(gather(header, body), remote)`.

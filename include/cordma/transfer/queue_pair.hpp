@@ -67,6 +67,16 @@ class queue_pair {
     return handle;
   }
 
+  /// The last `slots` of the send queue are for `post_urgent`. Before anything is posted.
+  void reserve_sends(std::uint32_t slots) noexcept { sends_.reserve(slots); }
+  /// Posts it ahead of all that waits for room.
+  template <class Request>
+  request_op<Request> post_urgent(const Request& request) noexcept {
+    request_op<Request> handle{sends_, request};
+    handle.post_urgent();
+    return handle;
+  }
+
   void post_recv(const local_mr_slice& buffer) { receives_.post({&buffer, 1}); }
   void post_recv(std::span<const local_mr_slice> buffer) { receives_.post(buffer); }
   receive_queue::next_message_op next_message() noexcept { return receives_.next_message(); }

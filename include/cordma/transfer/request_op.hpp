@@ -53,6 +53,12 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     submit();
   }
 
+  /// The same, and a reserved slot will do (`send_queue::reserve`).
+  void post_urgent() noexcept {
+    is_urgent_ = true;
+    post();
+  }
+
   // As an operation.
   bool start(waiter& w, const environment& env) noexcept {
     was_stopped_ = env.stop.stop_requested();

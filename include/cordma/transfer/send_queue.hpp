@@ -35,10 +35,18 @@ class send_queue {
   /// From now on every request is refused with `how`.
   void refuse(const request_outcome& how) noexcept { refusal_ = how; }
 
-  [[nodiscard]] std::uint32_t depth() const noexcept { return depth_; }
+  /// The last `slots` of the queue are for urgent requests only: of those, as many find room at
+  /// once, however many others wait. Before anything is posted; less than the depth.
+  void reserve(std::uint32_t slots) noexcept {
+    CORDMA_ASSERT(in_flight() == 0 && slots < depth_, "slots are reserved before they are used");
+    reserved_ = slots;
+  }
+
+  /// Requests, but for urgent ones, that it takes.
+  [[nodiscard]] std::uint32_t depth() const noexcept { return depth_ - reserved_; }
   /// Requests that can be posted together. A run of unsignaled ones that nothing ends can be half
   /// the queue long; a batch that needs more than the rest of it would wait for ever.
-  [[nodiscard]] std::uint32_t batch_max() const noexcept { return depth_ / 2 + 1; }
+  [[nodiscard]] std::uint32_t batch_max() const noexcept { return depth() / 2 + 1; }
   [[nodiscard]] std::uint32_t in_flight() const noexcept { return tail_ - head_; }
   /// Requests ever given to the device, modulo 2^32.
   [[nodiscard]] std::uint32_t posted_total() const noexcept { return tail_ - sequence_first; }
@@ -60,9 +68,12 @@ class send_queue {
     std::uint32_t index = 0;  // Within its submission.
     std::uint16_t holds = 0;  // Memory blocks held.
     bool is_atomic = false;
+    lease_block* lease = nullptr;
   };
 
-  [[nodiscard]] std::uint32_t room() const noexcept { return depth_ - in_flight(); }
+  [[nodiscard]] bool has_room(const submission& s) const noexcept;
+  [[nodiscard]] request_outcome refused_by_lease(
+      std::span<const request_shape> requests) const noexcept;
   slot& at(std::uint32_t sequence) noexcept { return slots_[sequence & mask_]; }
   memory_block** holds_of(std::uint32_t sequence) noexcept {
     return &holds_[std::size_t{sequence & mask_} * sge_max_];
@@ -84,6 +95,7 @@ class send_queue {
   verbs::queue_pair& qp_;
   const ibv_pd* pd_;
   std::uint32_t depth_;
+  std::uint32_t reserved_ = 0;
   std::uint32_t mask_;  // Of the ring, the power of two at or above the depth.
   std::uint32_t sge_max_;
   std::uint32_t read_sge_max_;  // Some devices gather more than they scatter.

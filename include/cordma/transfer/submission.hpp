@@ -58,6 +58,7 @@ class submission : public list_hook<submission>, private stop_callback {
   state state_ = state::idle;
   bool is_handle_ = false;    // Posted: it goes on when nobody waits.
   bool was_stopped_ = false;  // This wait was; a handle can be awaited again.
+  bool is_urgent_ = false;    // It may have a reserved slot.
   bool owns_itself_ = false;  // A handle dropped while queued: deleted once posted.
   request_outcome outcome_;
 

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cordma/base/error.hpp>
+#include <cordma/verbs/access.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <utility>
+
+namespace cordma {
+
+template <class Block>
+class block_list;
+
+/// What stands behind every slice of memory that a peer lent: which connection it may be used on,
+/// for what, and until when. Blocks are reused, never unmapped, so a slice can still be asked when
+/// its lease and its connection are long gone. Thread: that connection's executor's.
+class alignas(64) lease_block {
+ public:
+  using time_point = std::chrono::steady_clock::time_point;
+
+  /// A new life with one holder, of nothing yet. `queue`: the send queue that leads to the owner;
+  /// it is compared, not looked into. \errors bad_alloc. \cost a few stores; seldom
+  /// a mutex.
+  static lease_block& make(const void* queue);
+  void grant(verbs::access granted, time_point usable_until) noexcept {
+    access_ = granted;
+    usable_until_ = usable_until;
+  }
+  void hold() noexcept { ++holders_; }
+  /// The last one to let go ends the life.
+  void let_go() noexcept {
+    if (--holders_ == 0) end_life();
+  }
+
+  [[nodiscard]] std::uint32_t generation() const noexcept { return generation_; }
+  [[nodiscard]] verbs::access access() const noexcept { return access_; }
+  [[nodiscard]] time_point usable_until() const noexcept { return usable_until_; }
+  void set_usable_until(time_point until) noexcept { usable_until_ = until; }
+  /// From here on every use is refused with `why`; the first reason stays.
+  void refuse(errc why) noexcept {
+    if (refusal_ == errc{}) refusal_ = why;
+  }
+
+  /// Why a request of a slice of `generation` may not be posted on `queue` now; none: it may.
+  [[nodiscard]] errc refusal(std::uint32_t generation, const void* queue, verbs::access wanted,
+                             time_point now) const noexcept {
+    if (generation != generation_) return errc::lease_ended;
+    if (refusal_ != errc{}) return refusal_;
+    if (queue != queue_) return errc::wrong_connection;
+    if (!verbs::allows(access_, wanted)) return errc::access_denied;
+    return now < usable_until_ ? errc{} : errc::lease_expired;
+  }
+  /// A request was posted, which holds the block until it completes.
+  void used() noexcept {
+    was_used_ = true;
+    hold();
+  }
+  /// Whether requests were posted since the last time it was asked.
+  [[nodiscard]] bool take_use() noexcept { return std::exchange(was_used_, false); }
+
+ private:
+  friend class block_list<lease_block>;
+  void end_life() noexcept;
+
+  std::uint32_t generation_ = 0;
+  std::uint32_t holders_ = 0;
+  const void* queue_ = nullptr;
+  time_point usable_until_{};
+  verbs::access access_ = verbs::access::none;
+  errc refusal_{};
+  bool was_used_ = false;
+  lease_block* next_free_ = nullptr;
+};
+
+}  // namespace cordma

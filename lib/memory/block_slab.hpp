@@ -1,0 +1,52 @@
+#pragma once
+
+#include "block_list.hpp"
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace cordma {
+
+/// All blocks of the process that nobody uses. They are never unmapped, so that a stale slice can
+/// be asked about. Thread: any.
+template <class Block>
+class block_slab {
+ public:
+  Block& take() {
+    const std::lock_guard lock{mutex_};
+    if (free_.empty()) grow();
+    return free_.pop();
+  }
+  void give_back(Block& block) noexcept {
+    const std::lock_guard lock{mutex_};
+    free_.push(block);
+  }
+  /// Reached through a pointer that nobody frees: slices may be asked about until the very end.
+  static block_slab& instance() {
+    static auto* const slab = new block_slab;
+    return *slab;
+  }
+
+ private:
+  static constexpr std::size_t blocks_per_chunk = 256;
+
+  void grow() {
+    auto made = std::make_unique<chunk>();
+    for (Block& block : made->blocks) free_.push(block);
+    made->next = std::move(chunks_);
+    chunks_ = std::move(made);
+  }
+
+  struct chunk {
+    std::array<Block, blocks_per_chunk> blocks;
+    std::unique_ptr<chunk> next;
+  };
+  std::mutex mutex_;
+  block_list<Block> free_;
+  std::unique_ptr<chunk> chunks_;  // So that leak checkers see them reachable.
+};
+
+}  // namespace cordma

@@ -1,0 +1,50 @@
+#include <cordma/memory/lease_block.hpp>
+
+#include "block_slab.hpp"
+
+namespace cordma {
+namespace {
+
+using slab = block_slab<lease_block>;
+
+/// A lease begins and ends on one thread: it keeps some blocks, and needs no lock for those.
+class kept_blocks {
+ public:
+  ~kept_blocks() {
+    while (!blocks_.empty()) slab::instance().give_back(blocks_.pop());
+    most_ = 0;  // Whoever ends a lease in a destructor that runs later goes without.
+  }
+  lease_block& take() { return blocks_.empty() ? slab::instance().take() : blocks_.pop(); }
+  void give_back(lease_block& block) noexcept {
+    if (blocks_.size() < most_)
+      blocks_.push(block);
+    else
+      slab::instance().give_back(block);
+  }
+
+ private:
+  block_list<lease_block> blocks_;
+  std::size_t most_ = 64;
+};
+
+thread_local kept_blocks kept;
+
+}  // namespace
+
+lease_block& lease_block::make(const void* queue) {
+  lease_block& block = kept.take();
+  block.holders_ = 1;
+  block.queue_ = queue;
+  block.usable_until_ = {};
+  block.access_ = verbs::access::none;
+  block.refusal_ = {};
+  block.was_used_ = false;
+  return block;
+}
+
+void lease_block::end_life() noexcept {
+  ++generation_;
+  kept.give_back(*this);
+}
+
+}  // namespace cordma
