@@ -1,12 +1,15 @@
 // What `./dev demo` runs, as two processes: `demo server` listens and prints its address, `demo
-// client HOST:PORT` connects and shows each kind of operation. A last argument names the device.
+// client HOST:PORT` connects and shows each kind of operation, memory that is lent, and what
+// becomes of it when its lease ends. A last argument names the device.
 
 #include <cordma/cordma.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +21,11 @@ using cordma::verbs::access;
 constexpr std::size_t page = 4096;
 constexpr int writes_timed = 1000;
 constexpr int writes_to_warm_up = 100;
+constexpr std::chrono::milliseconds short_lease{1000};
+
+void expect(bool is_so, const char* what) {
+  if (!is_so) throw std::runtime_error{std::string{"it should be so that "} + what};
+}
 
 void print_device(const char* who, cordma::runtime& rt) {
   const auto port = rt.context().active_port();
@@ -43,6 +51,30 @@ std::string text_of(const cordma::message& m) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+const char* text_of(const cordma::local_mr& memory) {
+  return reinterpret_cast<const char*>(memory.bytes().data());
+}
+
+/// On a connection of its own: lends memory for a moment, and says when it is back.
+cordma::task<> lend_briefly(cordma::runtime& rt, cordma::listener& listener) {
+  cordma::connection conn = co_await listener.accept();
+  cordma::local_mr memory = rt.memory().allocate_zeroed(page);
+  cordma::local_mr note = rt.memory().allocate_zeroed(page);
+  const cordma::loan_options terms{.lease = short_lease};
+  cordma::loan lent = co_await conn.send_local_mr(std::move(memory), terms);
+  const cordma::loan_end end = co_await lent.ended();
+  std::printf("[server] what it lent for %lld ms is back (%s), and holds '%s'\n",
+              static_cast<long long>(short_lease.count()), to_string(end.reason),
+              text_of(end.memory));
+  expect(end.reason == cordma::loan_end_reason::expired, "the lease expired");
+  co_await conn.send(put(note, "your lease is over"));
+
+  const auto nothing = co_await cordma::as_result(conn.recv(note));
+  expect(nothing.has_failure() && conn.why_lost(), "the second connection ended");
+  std::printf("[server] its second connection ended: %s\n", conn.why_lost()->to_string().c_str());
+  expect(std::string_view{text_of(end.memory)} == "in time", "the memory is as it was");
+}
+
 cordma::task<> serve(cordma::runtime& rt, cordma::listener& listener) {
   cordma::connection conn = co_await listener.accept();
   std::printf("[server] connected to %s\n", conn.peer().to_string().c_str());
@@ -58,9 +90,15 @@ cordma::task<> serve(cordma::runtime& rt, cordma::listener& listener) {
   std::ranges::copy(name, buffer.bytes().begin());
   co_await conn.send(buffer.slice(0, name.size()));
 
-  const cordma::message done = co_await conn.recv(buffer);  // Until the client says it is done.
+  const cordma::local_mr given = co_await conn.receive_local_mr();
+  std::printf("[server] was given %zu bytes of its memory back, with '%s'\n", given.size_bytes(),
+              text_of(given));
+  conn.post_recv(buffer);  // In time for when the client is done.
+  co_await lend_briefly(rt, listener);
+
+  const cordma::message done = co_await conn.next_message();
   std::printf("[server] received '%s'; its memory holds '%s', which it never received\n",
-              text_of(done).c_str(), reinterpret_cast<const char*>(shared.bytes().data()));
+              text_of(done).c_str(), text_of(shared));
   co_await conn.close();
 }
 
@@ -77,6 +115,50 @@ cordma::task<> time_writes(cordma::connection& conn, cordma::local_mr_slice from
   std::ranges::sort(us);
   std::printf("[client] %d writes of %zu bytes: p50 %.1f us, p99 %.1f us\n", writes_timed,
               from.size_bytes(), us[writes_timed / 2], us[writes_timed * 99 / 100]);
+}
+
+/// Asks for memory of the server's, fills it and hands it over.
+cordma::task<> borrow(cordma::connection& conn, cordma::local_mr& buffer) {
+  const cordma::remote_mr_request wish{.lease = std::chrono::seconds{30}};
+  cordma::remote_mr remote = co_await conn.request_remote_mr(page, wish);
+  std::printf("[client] asked for %zu bytes and has them for %lld ms, isolation: %s\n",
+              remote.size_bytes(), static_cast<long long>(remote.remaining().count()),
+              to_string(remote.isolation()));
+  co_await conn.write(put(buffer, "handed over"), remote);
+  co_await conn.send_remote_mr(std::move(remote));
+  std::printf("[client] wrote 'handed over', and handed it over\n");
+}
+
+/// On a connection of its own: uses borrowed memory for longer than it may.
+cordma::task<> overstay(cordma::runtime& rt, cordma::endpoint server) {
+  cordma::connection conn = co_await rt.connect(server);
+  cordma::local_mr buffer = rt.memory().allocate_zeroed(page);
+  cordma::local_mr note = rt.memory().allocate_zeroed(page);
+  conn.post_recv(note);
+  const cordma::remote_mr remote = co_await conn.receive_remote_mr();
+  co_await conn.write(put(buffer, "in time"), remote);
+  const cordma::message over = co_await conn.next_message();
+  std::printf("[client] wrote 'in time' into what it was lent; was told '%s'\n",
+              text_of(over).c_str());
+
+  const cordma::local_mr_slice late = put(buffer, "too late");
+  const std::uint32_t posted = conn.qp().sends().posted_total();
+  const auto refused_here = co_await cordma::as_result(conn.write(late, remote));
+  expect(refused_here.has_failure() &&
+             refused_here.failure().code == cordma::make_error_code(cordma::errc::lease_expired),
+         "our own side refuses an expired lease");
+  expect(conn.qp().sends().posted_total() == posted && conn.is_open(), "nothing was posted");
+  std::printf("[client] refused by its own side: %s\n", refused_here.failure().to_string().c_str());
+
+  // By its raw name, of which our side knows no lease: the owner's device has to see to it.
+  const auto raw = cordma::remote_mr_slice::decode(remote.slice().encode());
+  const auto refused_there = co_await cordma::as_result(conn.write(late, raw));
+  expect(refused_there.has_failure() && refused_there.failure().code ==
+                                            cordma::make_error_code(cordma::wc_errc::remote_access),
+         "the server's device refuses the raw key");
+  expect(!conn.is_open(), "that ends the connection");
+  std::printf("[client] refused by the server's device, which ends that connection: %s\n",
+              refused_there.failure().to_string().c_str());
 }
 
 cordma::task<> use(cordma::runtime& rt, cordma::endpoint server) {
@@ -104,6 +186,11 @@ cordma::task<> use(cordma::runtime& rt, cordma::endpoint server) {
 
   co_await time_writes(conn, buffer.slice(0, 8), remote.slice(1024, 8));
   print_memory("client", rt);
+  co_await borrow(conn, buffer);
+  co_await overstay(rt, std::move(server));
+  const std::uint64_t still = co_await conn.fetch_add(counter, 0);
+  expect(still == after, "the first connection is none the worse");
+  std::printf("[client] the first connection goes on: the counter is %" PRIu64 "\n", still);
   co_await conn.send(put(buffer, "done"));
   co_await conn.close();
 }
@@ -119,7 +206,10 @@ int main(int argc, char** argv) try {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // Line by line, also into a pipe.
   const std::string_view role = argc > 1 ? argv[1] : "";
   if (role == "server") {
-    cordma::runtime rt{{.device = argc > 2 ? argv[2] : ""}};
+    // Peers may ask for memory, up to this much.
+    cordma::connection_options policy;
+    policy.agent.lending.bytes_max = std::size_t{64} << 20;
+    cordma::runtime rt{{.device = argc > 2 ? argv[2] : "", .connections = policy}};
     print_device("server", rt);
     cordma::listener listener = rt.listen();
     std::printf("listening on %s\n", listener.local_endpoint().to_string().c_str());

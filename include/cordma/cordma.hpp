@@ -2,6 +2,11 @@
 
 // All of cordma, for programs. Libraries better include what they use.
 
+#include <cordma/agent/agent.hpp>
+#include <cordma/agent/agent_options.hpp>
+#include <cordma/agent/lending.hpp>
+#include <cordma/agent/loan.hpp>
+#include <cordma/agent/remote_mr.hpp>
 #include <cordma/base/assert.hpp>
 #include <cordma/base/error.hpp>
 #include <cordma/base/fixed_text.hpp>
@@ -37,6 +42,7 @@
 #include <cordma/io/reactor.hpp>
 #include <cordma/io/socket_address.hpp>
 #include <cordma/io/tcp.hpp>
+#include <cordma/memory/lease_block.hpp>
 #include <cordma/memory/local_mr.hpp>
 #include <cordma/memory/memory_block.hpp>
 #include <cordma/memory/mr_allocator.hpp>

@@ -53,6 +53,22 @@ task<connection> shake_hands(connection_resources resources, endpoint server,
   co_return connection{std::move(state)};
 }
 
+template <class T>
+task<T> refuse_without_agent() {
+  throw error{{.code = errc::not_supported,
+               .call = "agent",
+               .detail = "this side or the peer has none: connection_options::agent.enabled"}};
+  co_return T();
+}
+
+/// The task's outcome, or a failure that names the call and the deadline.
+template <class T>
+task<T> within(task<T> t, std::chrono::milliseconds limit, const char* call) {
+  result<T> outcome = co_await as_result(with_timeout(std::move(t), limit));
+  if (outcome.has_failure()) throw error{bootstrap::name_deadline(outcome.failure(), call, limit)};
+  co_return std::move(outcome).value();
+}
+
 }  // namespace
 
 connection::connection() noexcept = default;
@@ -87,9 +103,55 @@ task<> connection::close() { return close_state(state_.get()); }
 std::optional<failure> connection::why_lost() const noexcept {
   if (is_open()) return std::nullopt;
   failure f = qp().failure_reason().to_failure(local_hello().qpn);
-  f.detail = std::string_view{"peer " + peer().to_string()};
+  std::string detail = "peer " + peer().to_string();
+  if (const agent* const a = state_->agent(); a != nullptr && a->bad_frame())
+    detail.append(": ").append(a->bad_frame()->detail.view());
+  f.detail = std::string_view{detail};
   return f;
 }
+
+task<remote_mr> connection::request_remote_mr(std::size_t size_bytes, remote_mr_request request) {
+  agent* const a = state_->agent();
+  if (a == nullptr) return refuse_without_agent<remote_mr>();
+  return a->request_remote_mr(size_bytes, request);
+}
+task<loan> connection::send_local_mr(local_mr memory, loan_options options) {
+  agent* const a = state_->agent();
+  if (a == nullptr) return refuse_without_agent<loan>();
+  return a->send_local_mr(std::move(memory), options);
+}
+task<> connection::send_remote_mr(remote_mr memory) {
+  agent* const a = state_->agent();
+  if (a == nullptr) return refuse_without_agent<void>();
+  return within(a->send_remote_mr(std::move(memory)), a->options().request_timeout,
+                "send_remote_mr");
+}
+task<local_mr> connection::receive_local_mr() {
+  agent* const a = state_->agent();
+  return a == nullptr ? refuse_without_agent<local_mr>() : a->receive_local_mr();
+}
+task<local_mr> connection::receive_local_mr(std::chrono::milliseconds timeout) {
+  return within(receive_local_mr(), timeout, "receive_local_mr");
+}
+task<remote_mr> connection::receive_remote_mr() {
+  agent* const a = state_->agent();
+  return a == nullptr ? refuse_without_agent<remote_mr>() : a->receive_remote_mr();
+}
+task<remote_mr> connection::receive_remote_mr(std::chrono::milliseconds timeout) {
+  return within(receive_remote_mr(), timeout, "receive_remote_mr");
+}
+bool connection::has_agent() const noexcept { return state_->agent() != nullptr; }
+const lending_counters& connection::lending() const noexcept {
+  static constexpr lending_counters none{};
+  return has_agent() ? state_->agent()->counters() : none;
+}
+std::vector<lease_info> connection::leases() const {
+  if (!has_agent()) return {};
+  std::vector<lease_info> all = state_->agent()->leases();
+  for (lease_info& one : all) one.peer = peer().to_string();
+  return all;
+}
+mr_allocator& connection::memory() noexcept { return state_->memory(); }
 
 const socket_address& connection::local() const noexcept { return state_->local_address(); }
 const socket_address& connection::peer() const noexcept { return state_->peer_address(); }

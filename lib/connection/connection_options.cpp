@@ -1,18 +1,15 @@
 #include <cordma/connection/connection_options.hpp>
 
+#include <cordma/agent/agent.hpp>
 #include <cordma/base/error.hpp>
 
 #include <algorithm>
-#include <cstdio>
 
 namespace cordma {
 namespace {
 
 void check_range(const char* name, long long value, long long low, long long high) {
-  if (value >= low && value <= high) return;
-  char text[120];
-  std::snprintf(text, sizeof text, "%s %lld is not between %lld and %lld", name, value, low, high);
-  throw error{{.code = errc::limit_exceeded, .call = "connection_options", .detail = text}};
+  check_option("connection_options", name, value, low, high);
 }
 
 constexpr long long ms_max = 24LL * 3600 * 1000;
@@ -22,6 +19,11 @@ constexpr long long ms_max = 24LL * 3600 * 1000;
 void check(const connection_options& o, const verbs::device_limits& limits,
            const verbs::port_info& port) {
   verbs::check(o.capabilities, limits);
+  if (o.agent.enabled) {
+    check(o.agent);
+    check_range("send_wr_max beside an agent", o.capabilities.send_wr_max, 1,
+                static_cast<long long>(limits.qp_wr_max) - agent::reserved_slots);
+  }
   verbs::check(verbs::rts_attributes{.rd_atomic_max = 0,
                                      .timeout = o.timeout,
                                      .retry_cnt = o.retry_cnt,

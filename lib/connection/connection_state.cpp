@@ -39,8 +39,24 @@ verbs::access granted(const verbs::context& ctx, verbs::access wanted) noexcept 
   return ctx.limits().atomic == IBV_ATOMIC_NONE ? wanted & ~verbs::access::remote_atomic : wanted;
 }
 
-unsigned entries(const verbs::queue_pair_capabilities& caps) noexcept {
-  return caps.send_wr_max + caps.recv_wr_max;
+verbs::queue_pair_capabilities capabilities(const connection_options& options) noexcept {
+  verbs::queue_pair_capabilities caps = options.capabilities;
+  if (options.agent.enabled) caps.send_wr_max += agent::reserved_slots;
+  return caps;
+}
+
+unsigned entries(const connection_options& options) noexcept {
+  const verbs::queue_pair_capabilities caps = capabilities(options);
+  return caps.send_wr_max + caps.recv_wr_max +
+         (options.agent.enabled ? agent::completion_entries : 0);
+}
+
+/// Without windows whoever is in a protection domain reaches all that is lent in it.
+bool needs_own_domain(const connection_resources& r, const agent_options& options) noexcept {
+  const lending_policy& policy = options.lending;
+  return options.enabled &&
+         (policy.isolation_max == isolation::shared_key ||
+          (policy.isolation_min == isolation::shared_key && !r.lending.has_windows()));
 }
 
 }  // namespace
@@ -58,6 +74,16 @@ verbs::port_info checked_port(const verbs::context& ctx, const connection_option
   return port;
 }
 
+connection_state::ground::ground(const connection_resources& r, const agent_options& options)
+    : office{r.lending},
+      own{needs_own_domain(r, options) ? &office.make_domain(r.memory) : nullptr},
+      pd{own != nullptr ? own->pd : r.pd},
+      memory{own != nullptr ? own->memory : r.memory},
+      lending{own != nullptr ? own->lending : r.lending} {}
+connection_state::ground::~ground() {
+  if (own != nullptr) office.leave(*own);
+}
+
 connection_state::connection_state(const connection_resources& r, const connection_options& options,
                                    const tcp_stream& stream)
     : timer{&on_tick},
@@ -66,12 +92,18 @@ connection_state::connection_state(const connection_resources& r, const connecti
       options_{options},
       port_{checked_port(r.ctx, options)},
       gid_{chosen_gid(r.ctx, port_, options, stream.local_address())},
-      qp_{r.drivers.driver_for(entries(options.capabilities)), r.pd, options.capabilities,
+      ground_{r, options.agent},
+      qp_{r.drivers.driver_for(entries(options)), ground_.pd, capabilities(options),
           port_.message_max_bytes},
       local_{stream.local_address()},
       peer_{stream.peer_address()} {
   const verbs::access remote = granted(r.ctx, options.remote_access);
-  qp_.verbs().to_init(port_.number, options.pkey_index, remote);
+  verbs::access allowed = remote;
+  if (options.agent.enabled) {
+    allowed |= verbs::access::remote_read;  // Its peer's flushes.
+    if (ground_.lending.has_windows()) allowed |= verbs::access::mw_bind;
+  }
+  qp_.verbs().to_init(port_.number, options.pkey_index, allowed);
   const verbs::device_limits& limits = r.ctx.limits();
   const std::uint32_t rd_atomic = options.rd_atomic_max.value_or(rd_atomic_limit);
   local_hello_ = {
@@ -89,6 +121,21 @@ connection_state::connection_state(const connection_resources& r, const connecti
       .allows_writes = verbs::allows(remote, verbs::access::remote_write),
       .message_max_bytes = port_.message_max_bytes,
       .library = library_text};
+  if (!options.agent.enabled) return;
+  agent_ =
+      std::make_unique<cordma::agent>(agent_resources{.data = qp_,
+                                                      .lending = ground_.lending,
+                                                      .memory = memory(),
+                                                      .port = port_,
+                                                      .gid = gid_,
+                                                      .has_own_domain = ground_.own != nullptr},
+                                      options.agent);
+  queue_pair& control = agent_->control();
+  control.verbs().to_init(port_.number, options.pkey_index, verbs::access::none);
+  agent_->post_receives();
+  local_hello_.agent = {.qpn = control.verbs().num(),
+                        .psn = handshake::random_psn(),
+                        .flush_word = ground_.lending.flush_word()};
 }
 
 connection_state::~connection_state() = default;
@@ -96,20 +143,33 @@ connection_state::~connection_state() = default;
 void connection_state::agree(const handshake::hello& remote) {
   peer_hello_ = remote;
   agreement_ = handshake::negotiate(local_hello_, remote, gid_.index);
-  agreement_.rtr.min_rnr_timer = options_.min_rnr_timer;
-  agreement_.rts.timeout = options_.timeout;
-  agreement_.rts.retry_cnt = options_.retry_cnt;
-  agreement_.rts.rnr_retry = options_.rnr_retry;
-  qp_.verbs().to_rtr(agreement_.rtr);
-  qp_.verbs().to_rts(agreement_.rts);
+  const auto bring_up = [&](queue_pair& qp, verbs::rtr_attributes& rtr,
+                            verbs::rts_attributes& rts) {
+    rtr.min_rnr_timer = options_.min_rnr_timer;
+    rts.timeout = options_.timeout;
+    rts.retry_cnt = options_.retry_cnt;
+    rts.rnr_retry = options_.rnr_retry;
+    qp.verbs().to_rtr(rtr);
+    qp.verbs().to_rts(rts);
+  };
+  bring_up(qp_, agreement_.rtr, agreement_.rts);
+  if (agreement_.control)
+    bring_up(agent_->control(), agreement_.control->rtr, agreement_.control->rts);
+  else
+    agent_.reset();
 }
 
 void connection_state::watch_over(tcp_stream stream) {
   stream_.emplace(std::move(stream));
   // Where no heartbeat can be sent the kernel's takes its place: a dead host is always found.
   stream_->keep_alive(options_.heartbeat.interval, options_.heartbeat.misses);
-  failure_watch_.emplace(*this);
+  failure_watch_.emplace(*this, qp_, &on_failure);
   if (failure_watch_->wait.start(*failure_watch_, {&home_, {}})) stream_->shut_down_writing();
+  if (agent_) {
+    agent_watch_.emplace(*this, agent_->control(), &on_agent_failure);
+    if (agent_watch_->wait.start(*agent_watch_, {&home_, {}})) on_agent_failure(*agent_watch_);
+    agent_->start(peer_hello_.agent.flush_word);
+  }
   if (options_.heartbeat.enabled && peer_hello_.allows_writes) {
     home_.arm(*this, home_.now() + options_.heartbeat.interval);
   }
@@ -119,7 +179,15 @@ void connection_state::watch_over(tcp_stream stream) {
 void connection_state::abort(errc code, const char* call) noexcept {
   disarm();
   qp_.abort({.code = code, .call = call});
+  fail_agent();
   if (stream_) stream_->shut_down_writing();
+}
+
+/// The data queue pair is in ERROR: the windows that lead through it can go.
+void connection_state::fail_agent() noexcept {
+  if (!agent_) return;
+  agent_->fail(qp_.failure_reason().to_failure(local_hello_.qpn));
+  agent_->control().abort(qp_.failure_reason());
 }
 
 /// After the handshake a goodbye is all that is said on the socket: what comes else is the end of
@@ -140,15 +208,18 @@ void connection_state::on_socket(fd_watch& watch) noexcept {
 /// What we sent it may have taken, and its acknowledgement be slower than the end of the stream:
 /// after a goodbye its queue pair lives until we have hung up, too.
 void connection_state::peer_hung_up() noexcept {
-  if (late_acks_until_) return;
+  // Shutting down what has ended makes the socket ready again.
+  if (peer_gone_.is_set()) return;
   qp_.driver().reap_all();
   peer_gone_.set();
   const bool owed = peer_said_goodbye_ && !is_manual() && !qp_.has_failed();
-  if (!owed || qp_.sends().is_idle()) return abort(errc::disconnected, "hang_up");
-  if (peer_hello_.allows_writes && (!beat_ || beat_->has_ended())) beat();
+  if (!owed) return abort(errc::disconnected, "hang_up");
+  const bool is_idle = qp_.sends().is_idle();
+  if (!is_idle && peer_hello_.allows_writes && (!beat_ || beat_->has_ended())) beat();
   late_acks_until_ = home_.now() + options_.close_deadline;
   disarm();  // The heartbeat's: from now on the timer looks for acknowledgements.
-  await_late_acks();
+  // Not in this turn: what was reaped just now is on its way to the agent.
+  home_.arm(*this, home_.now());
 }
 
 void connection_state::await_late_acks() noexcept {
@@ -169,7 +240,14 @@ void connection_state::say_goodbye() noexcept {
 std::coroutine_handle<> connection_state::on_failure(waiter& watch) noexcept {
   connection_state& state = static_cast<failure_watch&>(watch).state;
   state.disarm();
+  state.fail_agent();
   state.stream_->shut_down_writing();
+  return std::noop_coroutine();
+}
+
+std::coroutine_handle<> connection_state::on_agent_failure(waiter& watch) noexcept {
+  connection_state& state = static_cast<failure_watch&>(watch).state;
+  state.abort(errc::disconnected, "agent");
   return std::noop_coroutine();
 }
 
@@ -206,6 +284,11 @@ task<> connection_state::close() {
     if (peer_hello_.allows_writes && !qp_.sends().is_idle()) beat();
     const auto idle = co_await as_result(with_timeout(qp_.sends_idle(), options_.close_deadline));
     if (idle.is_cancelled()) throw cancelled{};
+    if (agent_) {
+      const auto told =
+          co_await as_result(with_timeout(agent_->control().sends_idle(), options_.close_deadline));
+      if (told.is_cancelled()) throw cancelled{};
+    }
     say_goodbye();
     const auto answer =
         co_await as_result(with_timeout(peer_gone_.wait(), options_.close_deadline));
@@ -217,9 +300,12 @@ task<> connection_state::close() {
 
 task<> connection_state::drain() {
   if (is_manual()) co_return;
-  const auto drained =
-      co_await as_result(with_timeout(qp_.drained_event().wait(), options_.close_deadline));
-  if (drained.is_cancelled()) throw cancelled{};
+  for (queue_pair* const qp : {&qp_, agent_ ? &agent_->control() : nullptr}) {
+    if (qp == nullptr) continue;
+    const auto drained =
+        co_await as_result(with_timeout(qp->drained_event().wait(), options_.close_deadline));
+    if (drained.is_cancelled()) throw cancelled{};
+  }
 }
 
 }  // namespace cordma::detail

@@ -31,6 +31,9 @@ class connection_state : private timer {
   task<> drain();
 
   [[nodiscard]] queue_pair& qp() noexcept { return qp_; }
+  /// Null: one of the two sides has none.
+  [[nodiscard]] cordma::agent* agent() const noexcept { return agent_.get(); }
+  [[nodiscard]] mr_allocator& memory() const noexcept { return ground_.memory; }
   [[nodiscard]] executor& home() const noexcept { return home_; }
   [[nodiscard]] const socket_address& local_address() const noexcept { return local_; }
   [[nodiscard]] const socket_address& peer_address() const noexcept { return peer_; }
@@ -44,16 +47,30 @@ class connection_state : private timer {
         : fd_watch{s.home_, fd, fd_events::readable | fd_events::hang_up, &on_socket}, state{s} {}
     connection_state& state;
   };
-  /// Waits for the queue pair's failure, without a coroutine.
+  /// Waits for a queue pair's failure, without a coroutine.
   struct failure_watch : waiter {
-    explicit failure_watch(connection_state& s) noexcept
-        : waiter{&on_failure}, state{s}, wait{s.qp_.failed_event().wait()} {}
+    failure_watch(connection_state& s, queue_pair& watched, function then) noexcept
+        : waiter{then}, state{s}, wait{watched.failed_event().wait()} {}
     connection_state& state;
     event::wait_op wait;
+  };
+  /// What the connection is made of: the runtime's, or a domain of its own, where what its peer
+  /// could guess the keys of leads to nobody else's memory.
+  struct ground {
+    ground(const connection_resources& r, const agent_options& options);
+    ~ground();
+    ground(const ground&) = delete;
+    cordma::lending& office;  ///< the runtime's
+    lending_domain* const own;
+    verbs::protection_domain& pd;
+    mr_allocator& memory;
+    cordma::lending& lending;
   };
 
   static void on_socket(fd_watch& watch) noexcept;
   static std::coroutine_handle<> on_failure(waiter& watch) noexcept;
+  static std::coroutine_handle<> on_agent_failure(waiter& watch) noexcept;
+  void fail_agent() noexcept;
   static void on_tick(timer& self) noexcept;
   void peer_hung_up() noexcept;
   void await_late_acks() noexcept;
@@ -67,7 +84,9 @@ class connection_state : private timer {
   const connection_options options_;
   const verbs::port_info port_;
   const verbs::gid_entry gid_;
+  const ground ground_;  // Before what is made from it.
   queue_pair qp_;
+  std::unique_ptr<cordma::agent> agent_;  // After the queue pair that its windows lead to.
   const socket_address local_;
   const socket_address peer_;
   handshake::hello local_hello_;
@@ -79,6 +98,7 @@ class connection_state : private timer {
   // After what they watch: they go first.
   std::optional<socket_watch> socket_watch_;
   std::optional<failure_watch> failure_watch_;
+  std::optional<failure_watch> agent_watch_;
 
   std::optional<request_op<write_request<1>>> beat_;
   bool peer_said_goodbye_ = false;

@@ -26,6 +26,8 @@ constexpr std::size_t magic = 0, major = 4, minor = 5, length = 6, kind = 8;
 constexpr std::size_t layer = 9, gid_kind = 10, mtu = 11, transport = 12, lid = 14, gid = 16;
 constexpr std::size_t qpn = 32, psn = 36, rd_initiator = 40, rd_responder = 44, recv_wr_max = 48;
 constexpr std::size_t flags = 52, message_max = 56, library = 64;
+constexpr std::size_t agent_qpn = 96, agent_psn = 100, agent_version = 104;
+constexpr std::size_t flush_rkey = 108, flush_address = 112, flush_length = 120;
 constexpr std::size_t code = 9, text = 16;
 }  // namespace at
 constexpr std::size_t library_bytes = 32;
@@ -116,6 +118,12 @@ hello decode_hello(bytes in) {
   h.allows_writes = (flags & flag_allows_writes) != 0;
   h.message_max_bytes = get_in<std::uint64_t>(in, at::message_max, "message limit", 1, UINT32_MAX);
   h.library = get_text<library_bytes>(in, at::library);
+  h.agent = {.qpn = get_in<std::uint32_t>(in, at::agent_qpn, "agent's QPN", 0, max_24_bits),
+             .psn = get_in<std::uint32_t>(in, at::agent_psn, "agent's PSN", 0, max_24_bits),
+             .version = get<std::uint8_t>(in, at::agent_version),
+             .flush_word = {get<std::uint64_t>(in, at::flush_address),
+                            get<std::uint32_t>(in, at::flush_length),
+                            get<std::uint32_t>(in, at::flush_rkey)}};
 
   const bool has_gid = !verbs::same_gid(h.gid, {});
   if (h.layer == link_layer::ethernet && !has_gid) {
@@ -174,6 +182,12 @@ frame_bytes_t encode(const hello& h) noexcept {
   put(out, at::flags, h.allows_writes ? flag_allows_writes : 0u);
   put(out, at::message_max, h.message_max_bytes);
   put_text(out, at::library, h.library.view());
+  put(out, at::agent_qpn, h.agent.qpn);
+  put(out, at::agent_psn, h.agent.psn);
+  put(out, at::agent_version, h.agent.version);
+  put(out, at::flush_rkey, h.agent.flush_word.rkey());
+  put(out, at::flush_address, h.agent.flush_word.address());
+  put(out, at::flush_length, std::uint32_t(h.agent.flush_word.size_bytes()));
   return out;
 }
 
@@ -246,6 +260,15 @@ agreement negotiate(const hello& local, const hello& remote, std::uint32_t gid_i
   a.rtr.dest_rd_atomic_max = std::min(local.rd_atomic_responder, remote.rd_atomic_initiator);
   a.rts.sq_psn = local.psn;
   a.rts.rd_atomic_max = std::min(local.rd_atomic_initiator, remote.rd_atomic_responder);
+  const agent_address& theirs = remote.agent;
+  if (local.agent.qpn != 0 && theirs.qpn != 0 && local.agent.version == theirs.version) {
+    a.control = {.rtr = a.rtr, .rts = a.rts};
+    a.control->rtr.dest_qpn = theirs.qpn;
+    a.control->rtr.rq_psn = theirs.psn;
+    a.control->rtr.dest_rd_atomic_max = 0;
+    a.control->rts.sq_psn = local.agent.psn;
+    a.control->rts.rd_atomic_max = 0;
+  }
   return a;
 }
 

@@ -1,15 +1,12 @@
 #include <cordma/connection/handshake_server.hpp>
 
-#include <cstdio>
+#include <cordma/base/error.hpp>
 
 namespace cordma {
 namespace {
 
 void check_range(const char* name, long long value, long long low, long long high) {
-  if (value >= low && value <= high) return;
-  char text[120];
-  std::snprintf(text, sizeof text, "%s %lld is not between %lld and %lld", name, value, low, high);
-  throw error{{.code = errc::limit_exceeded, .call = "listener_options", .detail = text}};
+  check_option("listener_options", name, value, low, high);
 }
 
 }  // namespace

@@ -25,7 +25,9 @@ runtime::runtime(runtime_options options)
       executor_{std::move(options.executor)},
       context_{options.device},
       pd_{context_},
+      lending_{context_, pd_},
       events_{executor_, context_} {
+  if (lending_.has_windows()) options.memory.access |= verbs::access::mw_bind;
   memory_.push_back(std::make_unique<mr_allocator>(pd_, options.memory));
   add_driver(completions_.depth);
 }
@@ -58,6 +60,7 @@ listener runtime::listen(const endpoint& local, const listener_options& limits,
 }
 
 mr_allocator& runtime::memory(verbs::access access) {
+  if (lending_.has_windows()) access |= verbs::access::mw_bind;
   for (const auto& one : memory_)
     if (one->access() == access) return *one;
   mr_allocator_options options = memory().options();

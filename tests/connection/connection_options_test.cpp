@@ -70,6 +70,14 @@ TEST_CASE("an option above its limit is refused, both numbers named", "[connecti
     o.heartbeat.misses = 0;
     says = "heartbeat.misses 0 is not between 1 and 1000";
   }
+  SECTION("no room for what an agent needs") {
+    o.capabilities.send_wr_max = 1000;
+    says = "send_wr_max beside an agent 1000 is not between 1 and 996";
+  }
+  SECTION("an agent that lends nothing at all") {
+    o.agent.lending.leases_max = 0;
+    says = "lending.leases_max 0 is not between 1 and 1048576";
+  }
   SECTION("no time to connect") {
     o.connect_timeout = 0ms;
     says = "connect_timeout (ms) 0 is not between 1 and 86400000";

@@ -28,6 +28,7 @@ hs::hello typical() {
   h.allows_writes = true;
   h.message_max_bytes = 8 << 20;
   h.library = "cordma 9.8.7";
+  h.agent = {.qpn = 0x654321, .psn = 0xabcdef, .flush_word = {0x0123456789abcdef, 8, 0x5a5a5a5a}};
   return h;
 }
 
@@ -65,11 +66,31 @@ TEST_CASE("a hello arrives as it was sent", "[connection]") {
   CHECK(got.allows_writes);
   CHECK(got.message_max_bytes == sent.message_max_bytes);
   CHECK(got.library.view() == "cordma 9.8.7");
+  CHECK(got.agent.qpn == sent.agent.qpn);
+  CHECK(got.agent.psn == sent.agent.psn);
+  CHECK(got.agent.version == 1);
+  CHECK(got.agent.flush_word.address() == 0x0123456789abcdef);
+  CHECK(got.agent.flush_word.size_bytes() == 8);
+  CHECK(got.agent.flush_word.rkey() == 0x5a5a5a5a);
+}
+
+TEST_CASE("a connection has an agent when both sides have one of the same version",
+          "[connection]") {
+  const hs::hello one = typical();
+  hs::hello other = typical();
+  REQUIRE(hs::negotiate(one, other, 0).control);
+  CHECK(hs::negotiate(one, other, 0).control->rtr.dest_qpn == 0x654321);
+  CHECK(hs::negotiate(one, other, 0).control->rtr.rq_psn == 0xabcdef);
+  other.agent.version = 2;
+  CHECK_FALSE(hs::negotiate(one, other, 0).control);
+  other.agent = {};
+  CHECK_FALSE(hs::negotiate(one, other, 0).control);
+  CHECK_FALSE(hs::negotiate(other, one, 0).control);
 }
 
 TEST_CASE("the frame has the bytes that docs/handshake.md gives", "[connection]") {
   const hs::frame_bytes_t bytes = hs::encode(typical());
-  const unsigned char head[] = {'C', 'R', 'M', 'A', 1, 0, 0, 128, 1, 2, 2, 5, 1, 0, 0, 0};
+  const unsigned char head[] = {'C', 'R', 'M', 'A', 1, 1, 0, 128, 1, 2, 2, 5, 1, 0, 0, 0};
   CHECK(std::memcmp(bytes.data(), head, sizeof head) == 0);
   const unsigned char qpn_psn[] = {0, 0x12, 0x34, 0x56, 0, 0xfe, 0xdc, 0xba};
   CHECK(std::memcmp(bytes.data() + 32, qpn_psn, sizeof qpn_psn) == 0);
@@ -105,8 +126,8 @@ TEST_CASE("what is no hello is refused, and the error says what was wrong", "[co
   };
   const row rows[] = {
       {"begins with 0x47455420", errc::bad_handshake, with(0, {'G', 'E', 'T', ' '})},
-      {"version 2.7, we 1.0", errc::incompatible_peer, with(4, {2, 7})},
-      {"version 0.0, we 1.0", errc::incompatible_peer, with(4, {0})},
+      {"version 2.7, we 1.1", errc::incompatible_peer, with(4, {2, 7})},
+      {"version 0.1, we 1.1", errc::incompatible_peer, with(4, {0})},
       {"frame of 129 bytes", errc::bad_handshake, with(6, {0, 129})},
       {"frame of 65535 bytes", errc::bad_handshake, with(6, {255, 255})},
       {"frame kind 3", errc::bad_handshake, with(8, {3})},
@@ -122,6 +143,8 @@ TEST_CASE("what is no hello is refused, and the error says what was wrong", "[co
       {"(initiator) 256", errc::bad_handshake, with(40, {0, 0, 1, 0})},
       {"(responder) 4294967295", errc::bad_handshake, with(44, {255, 255, 255, 255})},
       {"receive depth 0", errc::bad_handshake, with(48, {0, 0, 0, 0})},
+      {"agent's QPN 16777216", errc::bad_handshake, with(96, {1, 0, 0, 0})},
+      {"agent's PSN 16777216", errc::bad_handshake, with(100, {1, 0, 0, 0})},
       {"message limit 0", errc::bad_handshake, with(56, {0, 0, 0, 0, 0, 0, 0, 0})},
       {"message limit 4294967296", errc::bad_handshake, with(56, {0, 0, 0, 1, 0, 0, 0, 0})},
       {"zero GID", errc::bad_handshake, with(16, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})},

@@ -36,6 +36,12 @@ outcome run_example(const std::string& name) {
 
 std::string device() { return std::getenv("CORDMA_TEST_DEVICE"); }
 
+/// A server and its clients.
+outcome run_processes(const std::string& name, int clients) {
+  return run(CORDMA_SOURCE_FOLDER "/examples/processes " CORDMA_BUILD_FOLDER "/examples/" + name +
+             " " + device() + " " + std::to_string(clients));
+}
+
 }  // namespace
 
 TEST_CASE("example 01 awaits tasks side by side and reports a failure", "[scenario]") {
@@ -91,6 +97,23 @@ TEST_CASE("example 05 writes, reads and counts in the peer's memory", "[scenario
   CHECK_THAT(ran.output, Catch::Contains("server: immediate 2026, memory starts with 0xc0"));
 }
 
+TEST_CASE("example 06 asks its peer for memory and hands it over", "[scenario][device]") {
+  const outcome ran = run_processes("06_remote_memory", 1);
+  INFO(ran.output);
+  CHECK(ran.exit_status == 0);
+  CHECK_THAT(ran.output, Catch::Contains("client: has 16 bytes of the server's for 2"));
+  CHECK_THAT(ran.output, Catch::Contains("client: handed it over"));
+  CHECK_THAT(ran.output, Catch::Contains("server: was given 16 bytes, the first word is 42"));
+}
+
+TEST_CASE("example 07 counts exactly, by a spin lock and by fetch_add", "[scenario][device]") {
+  const outcome ran = run_processes("07_shared_counter", 3);
+  INFO(ran.output);
+  CHECK(ran.exit_status == 0);
+  CHECK_THAT(ran.output, Catch::Contains("client 3: added 1000 to each"));
+  CHECK_THAT(ran.output, Catch::Contains("owner: 3000 under the lock, 3000 by fetch_add"));
+}
+
 TEST_CASE("a benchmark writes its figures as an array of objects with the promised keys",
           "[scenario]") {
   const outcome ran = run(CORDMA_BUILD_FOLDER "/bench/bench_coro coro/timer --json /dev/stdout");
@@ -111,6 +134,12 @@ TEST_CASE("the demo's two processes move data and print what happened", "[scenar
   CHECK_THAT(ran.output, Catch::Contains("read back 'written by RDMA'"));
   CHECK_THAT(ran.output, Catch::Contains("before 0, after 42"));
   CHECK_THAT(ran.output, Catch::Contains("1000 writes of 8 bytes: p50"));
+  CHECK_THAT(ran.output, Catch::Contains("bytes in use"));
+  CHECK_THAT(ran.output, Catch::Contains("of its memory back, with 'handed over'"));
+  CHECK_THAT(ran.output, Catch::Contains("is back (expired), and holds 'in time'"));
+  CHECK_THAT(ran.output, Catch::Contains("refused by its own side: post_send"));
+  CHECK_THAT(ran.output, Catch::Contains("refused by the server's device, "));
+  CHECK_THAT(ran.output, Catch::Contains("the first connection goes on: the counter is 42"));
   CHECK_THAT(ran.output, Catch::Contains("its memory holds 'written by RDMA'"));
 }
 

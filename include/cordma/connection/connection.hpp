@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/agent/agent.hpp>
 #include <cordma/connection/connection_options.hpp>
 #include <cordma/connection/endpoint.hpp>
 #include <cordma/connection/handshake.hpp>
@@ -32,6 +33,8 @@ struct connection_resources {
   verbs::context& ctx;
   verbs::protection_domain& pd;
   driver_supplier& drivers;
+  cordma::lending& lending;
+  mr_allocator& memory;  ///< That agents lend from, and live in.
   /// In manual mode nothing completes on its own: heartbeats are not counted, flushes not awaited.
   completion_mode mode = completion_mode::event;
 };
@@ -86,6 +89,40 @@ class connection {
   void post_recv(std::span<const local_mr_slice> buffer) { qp().post_recv(buffer); }
   auto next_message() noexcept { return qp().next_message(); }
   auto recv(auto&& buffer) noexcept { return qp().recv(buffer); }
+
+  // Remote memory: docs/remote-memory.md. Every one throws errc::not_supported when one of the two
+  // sides has no agent, errc::disconnected when the connection ends.
+
+  /// Asks the peer for memory. It is zeroed, and aligned as asked; access and lease may be less.
+  /// \errors  errc::timed_out: no answer within `request.timeout`; what is granted later goes back.
+  ///   errc::access_denied, errc::limit_exceeded: the peer's policy says no. errc::refused: it has
+  ///   no memory. errc::out_of_range: an argument.
+  task<remote_mr> request_remote_mr(std::size_t size_bytes, remote_mr_request request = {});
+  /// Lends memory to the peer, which gets it by `receive_remote_mr`. Returns when it is offered.
+  /// \errors  errc::wrong_protection_domain, errc::access_denied, errc::out_of_range: arguments.
+  ///   errc::limit_exceeded: `leases_max`, or a total. errc::not_supported: the isolation that the
+  ///   policy wants. The memory is freed then, as soon as nobody reaches it.
+  task<loan> send_local_mr(local_mr memory, loan_options options = {});
+  /// Hands borrowed memory back with what was written: its owner gets it by `receive_local_mr`, or,
+  /// if it had offered it, by its `loan`. Returns when the owner has it, and nobody else can reach
+  /// it.
+  /// \errors  errc::lease_expired, errc::lease_ended, errc::wrong_connection; errc::timed_out after
+  ///   `agent_options::request_timeout`. The memory is returned then.
+  task<> send_remote_mr(remote_mr memory);
+  /// Memory that we granted and the peer handed over. A stopped or late wait loses nothing.
+  task<local_mr> receive_local_mr();
+  task<local_mr> receive_local_mr(std::chrono::milliseconds timeout);
+  /// The next loan that the peer offers; its lease runs from now on. As above.
+  task<remote_mr> receive_remote_mr();
+  task<remote_mr> receive_remote_mr(std::chrono::milliseconds timeout);
+  [[nodiscard]] bool has_agent() const noexcept;
+  [[nodiscard]] const lending_counters& lending() const noexcept;
+  /// Leases that are open now, in both directions.
+  [[nodiscard]] std::vector<lease_info> leases() const;
+
+  /// Memory that this connection's requests can name: the runtime's, but with `shared_key`, whose
+  /// protection domain is the connection's own. What it allocates may outlive the connection.
+  [[nodiscard]] mr_allocator& memory() noexcept;
 
   /// Lets what was posted finish, tells the peer, waits for its answer, and ends what still waits
   /// (receives, mostly) with `errc::disconnected`. Each wait is bounded by `close_deadline`.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/agent/agent_options.hpp>
 #include <cordma/coro/scheduler.hpp>
 #include <cordma/verbs/access.hpp>
 #include <cordma/verbs/device.hpp>
@@ -30,7 +31,8 @@ struct connection_options {
   std::uint16_t pkey_index = 0;
   verbs::queue_pair_capabilities capabilities{};
   /// What the peer may do to memory whose rkey it knows. Without `remote_write` the peer's
-  /// heartbeat is TCP's. Atomics are taken out on a device that has none.
+  /// heartbeat is TCP's. Atomics are taken out on a device that has none; an agent needs
+  /// `remote_read`, and adds it.
   verbs::access remote_access =
       verbs::access::remote_write | verbs::access::remote_read | verbs::access::remote_atomic;
   /// READs and atomics at once, in each direction; none: the device's best. The connection gets the
@@ -47,6 +49,8 @@ struct connection_options {
   std::uint8_t min_rnr_timer = 25;
 
   heartbeat_options heartbeat{};
+  /// Lending and borrowing memory; when either side has none, the connection has none.
+  agent_options agent{};
   /// For the whole of `connect`: TCP, handshake, queue pair.
   std::chrono::milliseconds connect_timeout{5000};
   /// How long `close` waits, first for requests in flight, then for the peer; and how long a

@@ -2,12 +2,14 @@
 
 #include <cordma/base/error.hpp>
 #include <cordma/base/fixed_text.hpp>
+#include <cordma/memory/slice.hpp>
 #include <cordma/verbs/gid.hpp>
 #include <cordma/verbs/queue_pair_attributes.hpp>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <variant>
 
@@ -18,7 +20,7 @@ namespace cordma {
 namespace handshake {
 
 inline constexpr std::uint8_t version_major = 1;  ///< Must be the same on both sides.
-inline constexpr std::uint8_t version_minor = 0;  ///< May differ: what is new is in reserved bytes.
+inline constexpr std::uint8_t version_minor = 1;  ///< May differ: what is new is in reserved bytes.
 inline constexpr std::size_t frame_bytes = 128;
 inline constexpr std::size_t preamble_bytes = 8;  ///< Magic, version and length come first.
 inline constexpr std::size_t refusal_text_max = 112;
@@ -27,6 +29,15 @@ enum class link_layer : std::uint8_t { infiniband = 1, ethernet = 2 };
 enum class transport : std::uint8_t { infiniband = 1, iwarp = 2 };
 const char* to_string(link_layer layer) noexcept;
 const char* to_string(transport kind) noexcept;
+
+/// What one side's agent is reached by. Those of other versions have nothing to say to each other.
+struct agent_address {
+  static constexpr std::uint8_t version_ours = 1;
+  std::uint32_t qpn = 0;  ///< Of the control queue pair, 24 bits; 0: there is none.
+  std::uint32_t psn = 0;
+  std::uint8_t version = version_ours;
+  remote_mr_slice flush_word{};  ///< `lending::flush_word`.
+};
 
 /// One side's queue pair, and what its device can do.
 struct hello {
@@ -44,6 +55,7 @@ struct hello {
   std::uint32_t recv_wr_max = 0;
   bool allows_writes = false;  ///< The peer may write, so its heartbeat can be a WRITE.
   std::uint64_t message_max_bytes = 0;
+  agent_address agent{};
   fixed_text<32> library{};  ///< "cordma 0.1.0"; for information.
 };
 
@@ -77,6 +89,12 @@ frame decode(std::span<const std::byte> bytes);
 struct agreement {
   verbs::rtr_attributes rtr{};
   verbs::rts_attributes rts{};
+  /// Both sides have an agent: of its control queue pair.
+  struct pair {
+    verbs::rtr_attributes rtr{};
+    verbs::rts_attributes rts{};
+  };
+  std::optional<pair> control{};
 };
 
 /// The smaller MTU, and of each direction the smaller rd_atomic; both sides come to the same.

@@ -69,7 +69,7 @@ class runtime final : private driver_supplier {
     return connection_defaults_;
   }
   [[nodiscard]] connection_resources resources() noexcept {
-    return {executor_, context_, pd_, *this, completions_.mode};
+    return {executor_, context_, pd_, *this, lending_, memory(), completions_.mode};
   }
 
   /// In manual mode: reaps what completed on all queues. Returns how many.
@@ -87,6 +87,7 @@ class runtime final : private driver_supplier {
   verbs::context context_;
   verbs::protection_domain pd_;
   std::vector<std::unique_ptr<mr_allocator>> memory_;  ///< the default one, then one per access
+  lending lending_;
   async_events events_;
   std::vector<std::unique_ptr<completion_queue_driver>> drivers_;
 };

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cordma/agent/agent_options.hpp>
+#include <cordma/agent/lending.hpp>
+#include <cordma/agent/loan.hpp>
+#include <cordma/agent/remote_mr.hpp>
+#include <cordma/memory/mr_allocator.hpp>
+#include <cordma/transfer/queue_pair.hpp>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace cordma {
+
+/// What an agent works with. All but `data` outlives it.
+struct agent_resources {
+  queue_pair& data;
+  cordma::lending& lending;
+  mr_allocator& memory;
+  verbs::port_info port;
+  verbs::gid_entry gid;
+  bool has_own_domain = false;  ///< The protection domain is this connection's alone.
+};
+
+/// Trades remote memory with the agent of the peer, over a control queue pair of its own
+/// (docs/agent-protocol.md): lends ours, borrows theirs, and sees that each lease ends. A
+/// connection has one, and offers its calls. Thread: the executor's.
+class agent {
+ public:
+  /// Of the data queue pair's send queue, by which windows end whatever else is queued.
+  static constexpr std::uint32_t reserved_slots = 4;
+  /// That the control queue pair may have outstanding, on the data queue pair's completion queue.
+  static constexpr unsigned completion_entries = 96;
+
+  /// A control queue pair in RESET, and `reserved_slots` reserved on the data queue pair.
+  /// \errors what `check(agent_options)`, the verbs and the allocator throw.
+  agent(const agent_resources& resources, const agent_options& options);
+  agent(const agent&) = delete;
+  agent& operator=(const agent&) = delete;
+  ~agent();
+
+  [[nodiscard]] queue_pair& control() noexcept;
+  /// Before the peer can send: once `control` is in INIT.
+  void post_receives();
+  /// Both queue pairs are in RTS. `flush_word`: the peer's `lending::flush_word`.
+  void start(const remote_mr_slice& flush_word);
+  /// The data queue pair is in ERROR: every lease ends, and everything that waits.
+  void fail(const failure& why) noexcept;
+
+  task<remote_mr> request_remote_mr(std::size_t size_bytes, remote_mr_request request);
+  task<loan> send_local_mr(local_mr memory, loan_options options);
+  task<> send_remote_mr(remote_mr memory);
+  task<local_mr> receive_local_mr();
+  task<remote_mr> receive_remote_mr();
+
+  [[nodiscard]] const agent_options& options() const noexcept;
+  [[nodiscard]] const lending_counters& counters() const noexcept;
+  [[nodiscard]] std::vector<lease_info> leases() const;
+  /// What the peer said that broke the connection.
+  [[nodiscard]] const std::optional<failure>& bad_frame() const noexcept;
+
+ private:
+  class parts;
+  std::unique_ptr<parts> parts_;
+};
+
+}  // namespace cordma

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <cordma/verbs/access.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+
+namespace cordma {
+
+/// What the device sees to while memory is lent (docs/security.md): the stronger the greater.
+enum class isolation : std::uint8_t {
+  /// No window: a registration with remote access, in a protection domain that only this connection
+  /// uses. Whoever breaks into that connection and guesses the key reaches the loan.
+  shared_key = 1,
+  /// A window of this connection's queue pair, on a registration of just the loan: for devices that
+  /// check the range of that, and not the window's. Each loan costs a registration.
+  exact_registered = 2,
+  /// A window of this connection's queue pair with exactly the loan's range.
+  exact = 3,
+};
+const char* to_string(isolation level) noexcept;
+
+inline constexpr verbs::access lendable_access =
+    verbs::access::remote_read | verbs::access::remote_write | verbs::access::remote_atomic;
+
+/// What the peer of a connection is granted. Peers may ask for nothing unless `bytes_max` says so.
+struct lending_policy {
+  /// That the peer has at once by asking. A lease counts as its alignment when that is more.
+  std::size_t bytes_max = 0;
+  unsigned leases_max = 1024;  ///< Open at once with this peer, by asking or by our offers.
+  /// The same for all connections of the runtime.
+  std::size_t total_bytes_max = std::numeric_limits<std::size_t>::max();
+  unsigned total_leases_max = 65536;
+  /// Whatever else the peer asks for, it does not get.
+  verbs::access access_max = lendable_access;
+  /// A lease, and a renewal, is this long at most.
+  std::chrono::milliseconds lease_max{60'000};
+
+  /// Memory is lent with the strongest of these that the device has, and not at all below the
+  /// weakest.
+  isolation isolation_min = isolation::exact_registered;
+  isolation isolation_max = isolation::exact;
+  /// The peer addresses a loan from 0, and learns none of our addresses. Not with `shared_key`.
+  bool zero_based = false;
+
+  /// How long after its lease's end, or since it was asked, a peer may take to return memory.
+  std::chrono::milliseconds grace{1000};
+  /// How long the device may then take to invalidate the window, before the connection is broken.
+  std::chrono::milliseconds revoke_deadline{2000};
+};
+
+/// Of a connection's agent. Both sides have one, or none does.
+struct agent_options {
+  bool enabled = true;
+  lending_policy lending{};
+  /// Loans that the peer offers wait for `receive_remote_mr`; one beyond that is declined.
+  unsigned offers_max = 64;
+  /// A request on borrowed memory is refused when less than that part of its lease remains, …
+  unsigned operation_margin_percent = 10;
+  /// … or less than this, whichever is longer: so long may a request that was posted take.
+  std::chrono::milliseconds operation_margin_min{50};
+  /// For answers of the peer, where a call names no other.
+  std::chrono::milliseconds request_timeout{5000};
+};
+
+/// \errors errc::limit_exceeded: the first value out of range, with its name and limits.
+///   errc::not_supported: options that exclude each other.
+void check(const agent_options& options);
+
+/// What is asked of `request_remote_mr`.
+struct remote_mr_request {
+  std::size_t alignment = 64;  ///< A power of two, up to 2 MiB.
+  verbs::access access = lendable_access;
+  std::chrono::milliseconds lease{10'000};
+  std::optional<std::chrono::milliseconds> timeout{};  ///< None: `agent_options::request_timeout`.
+};
+
+/// How `send_local_mr` lends.
+struct loan_options {
+  verbs::access access = lendable_access;
+  std::chrono::milliseconds lease{10'000};
+};
+
+/// Since the connection was made.
+struct lending_counters {
+  std::uint64_t granted = 0;       ///< Requests of the peer.
+  std::uint64_t refused = 0;       ///< The same.
+  std::uint64_t offered = 0;       ///< Loans of ours.
+  std::uint64_t returned = 0;      ///< By the peer, handed over or not.
+  std::uint64_t expired = 0;       ///< The peer had not returned it by then.
+  std::uint64_t revoked = 0;       ///< By us.
+  std::uint64_t disconnected = 0;  ///< They ended with the connection.
+  std::uint64_t forced = 0;        ///< Windows invalidated without an answer of the peer.
+  std::uint64_t stranded = 0;      ///< The device would not end the access: the memory is kept.
+  unsigned open = 0;               ///< Leases, now.
+  std::size_t bytes_lent = 0;      ///< Now.
+  unsigned borrowed = 0;           ///< Leases that we hold, now.
+};
+
+/// One lease that is open, for people.
+struct lease_info {
+  std::string peer{};        ///< Its address; empty in an agent's own list, which knows none.
+  bool is_borrowed = false;  ///< From the peer; else lent to it.
+  std::size_t size_bytes = 0;
+  verbs::access access = verbs::access::none;
+  cordma::isolation isolation = isolation::exact;
+  std::chrono::milliseconds remaining{};
+};
+
+}  // namespace cordma

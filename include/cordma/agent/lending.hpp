@@ -1,0 +1,100 @@
+#pragma once
+
+#include <cordma/agent/agent_options.hpp>
+#include <cordma/memory/mr_allocator.hpp>
+#include <cordma/verbs/device.hpp>
+#include <cordma/verbs/memory_region.hpp>
+#include <cordma/verbs/memory_window.hpp>
+
+#include <array>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace cordma {
+
+/// Moved by splicing, which needs no memory.
+using window_list = std::list<verbs::memory_window>;
+
+/// Memory that a peer can or could reach, and by what.
+struct lent_memory {
+  local_mr memory{};
+  std::optional<verbs::memory_region> registration{};
+  window_list window{};  ///< One or none, bound to one of the two: goes first.
+};
+
+struct lending_domain;
+
+/// What all connections of one protection domain lend with: its windows, and what is known of the
+/// device. Outlives them, and goes before the memory that is lent. Thread: the executor's.
+class lending {
+ public:
+  /// A peer reads this word last, so that what it wrote is visible before memory changes hands.
+  static constexpr std::size_t flush_bytes = 8;
+
+  /// Asks the device nothing yet.
+  lending(verbs::context& ctx, verbs::protection_domain& pd);
+  /// For another domain of the same device: what is known and lent counts for both.
+  lending(const lending& other, verbs::protection_domain& pd);
+  lending(const lending&) = delete;
+  lending& operator=(const lending&) = delete;
+  ~lending();
+
+  /// The strongest isolation that the device has. The first time, it is tried out, on a pair of
+  /// queue pairs. \errors those of `checks_window_ranges`. \cost once some milliseconds.
+  [[nodiscard]] isolation strongest(const verbs::port_info& port, const verbs::gid_entry& gid);
+  [[nodiscard]] bool has_windows() const noexcept;
+
+  /// One that is not bound, and of those the one that was bound longest ago: keys recur late.
+  /// \errors those of `verbs::memory_window`.
+  void take_window(window_list& into);
+  void give_back(window_list& from) noexcept { windows_.splice(windows_.end(), from); }
+
+  /// Counts a lease in the totals of the policy; false: there is no room for it. \errors bad_alloc.
+  [[nodiscard]] bool reserve(std::size_t bytes, const lending_policy& policy);
+  void release(std::size_t bytes) noexcept;
+
+  /// Keeps what the device would not take from the peer, until all queue pairs are gone.
+  void strand(lent_memory&& kept) noexcept { stranded_.push_back(std::move(kept)); }
+
+  /// A domain for one connection alone, with memory as `like`'s. It stays until the connection has
+  /// left it and all that was allocated there is gone.
+  lending_domain& make_domain(mr_allocator& like);
+  void leave(lending_domain& domain) noexcept;
+
+  /// Registered for the peers of all connections to read: zeros.
+  [[nodiscard]] remote_mr_slice flush_word();
+  [[nodiscard]] verbs::protection_domain& domain() const noexcept { return pd_; }
+
+ private:
+  /// Windows that lie idle before one is used again: a key recurs after 256 binds of its window.
+  static constexpr std::size_t rotation = 16;
+
+  struct device_facts {
+    verbs::context& ctx;
+    std::optional<isolation> strongest{};
+    std::size_t bytes = 0;
+    unsigned leases = 0;
+  };
+
+  std::shared_ptr<device_facts> facts_;
+  verbs::protection_domain& pd_;
+  alignas(64) std::array<std::byte, flush_bytes> zeros_{};
+  std::optional<verbs::memory_region> flush_registration_;
+  window_list windows_;
+  std::vector<lent_memory> stranded_;  // With room for all that is lent.
+  std::size_t lent_ = 0;
+  std::list<lending_domain> domains_;
+};
+
+struct lending_domain {
+  lending_domain(verbs::context& ctx, const lending& other, const mr_allocator_options& options);
+  verbs::protection_domain pd;
+  mr_allocator memory;
+  cordma::lending lending;
+  bool is_left = false;
+};
+
+}  // namespace cordma

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cordma/agent/agent_options.hpp>
+#include <cordma/coro/task.hpp>
+#include <cordma/memory/local_mr.hpp>
+
+namespace cordma {
+
+namespace detail {
+struct grant;
+}
+
+/// Why lent memory came back.
+enum class loan_end_reason {
+  returned,      ///< The peer gave it back.
+  expired,       ///< Its lease ended.
+  revoked,       ///< We asked for it.
+  disconnected,  ///< The connection ended.
+};
+const char* to_string(loan_end_reason reason) noexcept;
+
+struct loan_end {
+  /// With what the peer wrote. Empty only when the device would not end the peer's access.
+  local_mr memory;
+  loan_end_reason reason = loan_end_reason::returned;
+};
+
+/// Memory of ours that a peer may use until it returns it, its lease ends, or we take it back.
+/// Nobody reaches it any more when it comes back. Move-only; may outlive its connection. Dropping
+/// it revokes the loan in the background, and frees the memory then. Thread: the executor's.
+class loan {
+ public:
+  loan() noexcept = default;
+  explicit loan(detail::grant& g) noexcept : grant_{&g} {}
+  loan(loan&& other) noexcept : grant_{std::exchange(other.grant_, nullptr)} {}
+  loan& operator=(loan&& other) noexcept {
+    if (this != &other) {
+      drop();
+      grant_ = std::exchange(other.grant_, nullptr);
+    }
+    return *this;
+  }
+  ~loan() { drop(); }
+
+  /// Waits until it has ended, and gives the memory: once. A stopped wait changes nothing. The loan
+  /// must stay meanwhile.
+  task<loan_end> ended();
+  /// Asks the peer to return it, and waits as `ended`. Bounded by the policy's `grace` and
+  /// `revoke_deadline`; a peer that does not answer loses its access, and mostly its connection.
+  task<loan_end> revoke();
+
+  [[nodiscard]] bool has_ended() const noexcept;
+  [[nodiscard]] cordma::isolation isolation() const noexcept;
+  [[nodiscard]] std::size_t size_bytes() const noexcept;
+  /// Raw metadata, for programs that tell their peer by other means.
+  [[nodiscard]] remote_mr_slice remote_slice() const noexcept;
+  [[nodiscard]] explicit operator bool() const noexcept { return grant_ != nullptr; }
+
+ private:
+  void drop() noexcept;
+  detail::grant* grant_ = nullptr;
+};
+
+}  // namespace cordma

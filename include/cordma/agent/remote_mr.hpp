@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cordma/agent/agent_options.hpp>
+#include <cordma/coro/task.hpp>
+#include <cordma/memory/slice.hpp>
+
+#include <chrono>
+#include <utility>
+
+namespace cordma {
+
+namespace detail {
+struct holding;
+}
+
+/// Memory of the peer that we may use for a while. Its slices go where any remote slice goes; a
+/// request is refused before it is posted once too little of the lease is left, the memory was
+/// returned or revoked (`errc::lease_expired`, `errc::lease_ended`), for more than was granted
+/// (`errc::access_denied`), on another connection (`errc::wrong_connection`), and after the
+/// connection's end (`errc::disconnected`).
+/// Move-only; may outlive its connection. Dropping it returns the memory in the background, which
+/// can neither fail nor allocate. Thread: the executor's.
+class remote_mr {
+ public:
+  remote_mr() noexcept = default;
+  explicit remote_mr(detail::holding& h) noexcept : holding_{&h} {}
+  remote_mr(remote_mr&& other) noexcept : holding_{std::exchange(other.holding_, nullptr)} {}
+  remote_mr& operator=(remote_mr&& other) noexcept {
+    if (this != &other) {
+      drop();
+      holding_ = std::exchange(other.holding_, nullptr);
+    }
+    return *this;
+  }
+  ~remote_mr() { drop(); }
+
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return slice().size_bytes(); }
+  /// What was granted: perhaps less than was asked.
+  [[nodiscard]] verbs::access access() const noexcept;
+  [[nodiscard]] cordma::isolation isolation() const noexcept;
+  /// How long requests may still be posted; 0 when no longer.
+  [[nodiscard]] std::chrono::milliseconds remaining() const noexcept;
+
+  [[nodiscard]] remote_mr_slice slice() const noexcept;
+  [[nodiscard]] remote_mr_slice slice(std::size_t offset, std::size_t length) const {
+    return slice().slice(offset, length);
+  }
+  [[nodiscard]] remote_mr_slice first(std::size_t length) const { return slice().first(length); }
+  [[nodiscard]] remote_mr_slice last(std::size_t length) const { return slice().last(length); }
+  operator remote_mr_slice() const noexcept { return slice(); }
+
+  /// Asks the owner for `lease` from now on; it may grant less.
+  /// \errors errc::lease_ended, errc::disconnected; errc::timed_out after `request_timeout`.
+  task<> renew(std::chrono::milliseconds lease);
+  [[nodiscard]] explicit operator bool() const noexcept { return holding_ != nullptr; }
+
+ private:
+  friend class borrower;
+  void drop() noexcept;
+  detail::holding* holding_ = nullptr;
+};
+
+}  // namespace cordma

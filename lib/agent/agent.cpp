@@ -1,0 +1,109 @@
+#include <cordma/agent/agent.hpp>
+
+#include "borrower.hpp"
+#include "lender.hpp"
+
+#include <new>
+#include <optional>
+
+namespace cordma {
+
+using agent_protocol::kind;
+
+class agent::parts final : control_channel::listener {
+ public:
+  parts(const agent_resources& r, const agent_options& options)
+      : channel{r.data.driver(), r.lending.domain(), r.memory, r.port.message_max_bytes, *this},
+        context{.home = r.data.driver().home(),
+                .data = r.data,
+                .channel = channel,
+                .lending = r.lending,
+                .memory = r.memory,
+                .options = options,
+                .port = r.port,
+                .gid = r.gid,
+                .has_own_domain = r.has_own_domain},
+        lends{context} {
+    r.data.reserve_sends(reserved_slots);
+  }
+
+  void fail(const failure& why) noexcept {
+    channel.stop();
+    lends.fail(why);
+    if (borrows) borrows->fail(why);
+  }
+
+  control_channel channel;
+  agent_context context;
+  lender lends;
+  std::optional<borrower> borrows;
+  std::optional<failure> bad_frame;
+
+ private:
+  void on_frame(const control_channel::frame& f, unsigned slot) noexcept override {
+    try {
+      switch (f.kind) {
+        // Whoever is asked answers, now or later.
+        case kind::request: return lends.on_request(f, slot);
+        case kind::renew: return lends.on_renew(f, slot);
+        case kind::hand_over: return lends.on_hand_over(f, slot);
+        case kind::offer: return borrows->on_offer(f, slot);
+        case kind::accept: lends.on_accept(f); break;
+        case kind::give_back: lends.on_give_back(f); break;
+        case kind::granted: borrows->on_granted(f); break;
+        case kind::refused: borrows->on_refused(f); break;
+        case kind::renewed: borrows->on_renewed(f); break;
+        case kind::handed_over: borrows->on_handed_over(f); break;
+        case kind::revoke: borrows->on_revoke(f); break;
+        case kind::credit: break;
+      }
+      channel.release(slot);
+    } catch (const error& e) {
+      on_bad_frame(e.failure());
+    } catch (const std::bad_alloc&) {
+      context.break_connection(errc::limit_exceeded, "agent: no memory");
+    }
+  }
+  void on_bad_frame(const failure& why) noexcept override {
+    bad_frame = why;
+    context.break_connection(errc::bad_frame, "agent");
+  }
+};
+
+agent::agent(const agent_resources& resources, const agent_options& options) {
+  check(options);
+  parts_ = std::make_unique<parts>(resources, options);
+}
+agent::~agent() = default;
+
+queue_pair& agent::control() noexcept { return parts_->channel.qp(); }
+void agent::post_receives() { parts_->channel.post_receives(); }
+void agent::start(const remote_mr_slice& flush_word) {
+  parts_->borrows.emplace(parts_->context, flush_word);
+  parts_->channel.start();
+}
+void agent::fail(const failure& why) noexcept { parts_->fail(why); }
+
+task<remote_mr> agent::request_remote_mr(std::size_t size_bytes, remote_mr_request request) {
+  return parts_->borrows->request(size_bytes, request);
+}
+task<loan> agent::send_local_mr(local_mr memory, loan_options options) {
+  return parts_->lends.lend(std::move(memory), options);
+}
+task<> agent::send_remote_mr(remote_mr memory) {
+  return parts_->borrows->hand_over(std::move(memory));
+}
+task<local_mr> agent::receive_local_mr() { return parts_->lends.receive(); }
+task<remote_mr> agent::receive_remote_mr() { return parts_->borrows->receive(); }
+
+const agent_options& agent::options() const noexcept { return parts_->context.options; }
+const lending_counters& agent::counters() const noexcept { return parts_->context.counters; }
+const std::optional<failure>& agent::bad_frame() const noexcept { return parts_->bad_frame; }
+std::vector<lease_info> agent::leases() const {
+  std::vector<lease_info> all;
+  parts_->lends.list(all);
+  if (parts_->borrows) parts_->borrows->list(all);
+  return all;
+}
+
+}  // namespace cordma

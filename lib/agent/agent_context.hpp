@@ -1,0 +1,33 @@
+#pragma once
+
+#include "control_channel.hpp"
+
+#include <cordma/agent/lending.hpp>
+
+namespace cordma {
+
+/// What the two sides of an agent, the lender and the borrower, share.
+struct agent_context {
+  executor& home;
+  queue_pair& data;
+  control_channel& channel;
+  cordma::lending& lending;
+  mr_allocator& memory;
+  const agent_options options;
+  const verbs::port_info port;
+  const verbs::gid_entry gid;
+  /// The protection domain is this connection's alone.
+  const bool has_own_domain;
+  lending_counters counters{};
+
+  void arm(timer& t, time_point deadline) const {
+    t.disarm();
+    home.arm(t, deadline);
+  }
+  /// Ends the connection; its owner hears of it by the queue pair's failure.
+  void break_connection(errc why, const char* call) const noexcept {
+    data.abort({.code = why, .call = call});
+  }
+};
+
+}  // namespace cordma

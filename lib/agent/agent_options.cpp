@@ -1,0 +1,46 @@
+#include <cordma/agent/agent_options.hpp>
+
+#include <cordma/base/error.hpp>
+
+namespace cordma {
+namespace {
+
+void check_range(const char* name, long long value, long long low, long long high) {
+  check_option("agent_options", name, value, low, high);
+}
+
+constexpr long long ms_max = 24LL * 3600 * 1000;
+
+}  // namespace
+
+const char* to_string(isolation level) noexcept {
+  switch (level) {
+    case isolation::shared_key: return "shared_key";
+    case isolation::exact_registered: return "exact_registered";
+    case isolation::exact: return "exact";
+  }
+  return "?";
+}
+
+void check(const agent_options& o) {
+  const lending_policy& p = o.lending;
+  check_range("lending.leases_max", p.leases_max, 1, 1 << 20);
+  check_range("lending.lease_max (ms)", p.lease_max.count(), 1, ms_max);
+  check_range("lending.grace (ms)", p.grace.count(), 1, ms_max);
+  check_range("lending.revoke_deadline (ms)", p.revoke_deadline.count(), 1, ms_max);
+  check_range("offers_max", o.offers_max, 0, 65536);
+  check_range("operation_margin_percent", o.operation_margin_percent, 0, 90);
+  check_range("operation_margin_min (ms)", o.operation_margin_min.count(), 0, ms_max);
+  check_range("request_timeout (ms)", o.request_timeout.count(), 1, ms_max);
+  const auto refuse = [](const char* why) {
+    throw error{{.code = errc::not_supported, .call = "agent_options", .detail = why}};
+  };
+  if (!verbs::allows(lendable_access, p.access_max))
+    refuse("lending.access_max: of remote_read, remote_write, remote_atomic");
+  if (p.isolation_min > p.isolation_max)
+    refuse("lending.isolation_min is stronger than isolation_max");
+  if (p.zero_based && p.isolation_min == isolation::shared_key)
+    refuse("lending.zero_based needs windows: isolation_min exact_registered or exact");
+}
+
+}  // namespace cordma

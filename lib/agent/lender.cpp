@@ -1,0 +1,503 @@
+#include "lender.hpp"
+
+#include <cordma/agent/agent.hpp>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <new>
+
+namespace cordma {
+
+using agent_protocol::kind;
+
+namespace {
+
+using detail::grant;
+using stage = grant::stage;
+
+[[noreturn]] void refuse_to_lend(errc why, const char* detail = "") {
+  throw error{{.code = why, .call = "lend", .detail = detail}};
+}
+
+agent_protocol::frame terms_of(const grant& g, kind k) noexcept {
+  return {.kind = k,
+          .tag = g.tag,
+          .lease = g.id,
+          .length = g.size_bytes,
+          .address = g.remote.address(),
+          .rkey = g.remote.rkey(),
+          .access = g.access,
+          .duration = std::chrono::duration_cast<std::chrono::microseconds>(g.lease),
+          .isolation = std::uint8_t(g.isolation)};
+}
+
+/// What a request takes of the policy: an alignment can take more memory than the bytes.
+std::size_t cost_of(const agent_protocol::frame& request) noexcept {
+  return std::max<std::uint64_t>(request.length, std::uint64_t{1} << request.alignment_log2);
+}
+
+}  // namespace
+
+const char* to_string(loan_end_reason reason) noexcept {
+  switch (reason) {
+    case loan_end_reason::returned: return "returned";
+    case loan_end_reason::expired: return "expired";
+    case loan_end_reason::revoked: return "revoked";
+    case loan_end_reason::disconnected: return "disconnected";
+  }
+  return "?";
+}
+
+detail::grant::grant(lender& l) noexcept
+    : waiter{&lender::on_done}, timer{&lender::on_timer}, home{&l} {}
+
+lender::lender(agent_context& context)
+    : context_{context}, ids_{context.options.lending.leases_max} {}
+
+lender::~lender() {
+  fail({.code = errc::closed, .call = "close"});
+  while (!received_.empty()) forget(received_.front());
+}
+
+// ---- granting
+// ------------------------------------------------------------------------------------
+
+void lender::refuse(const frame& question, unsigned slot, errc why, std::uint64_t limit) noexcept {
+  context_.channel.reply(
+      slot,
+      {.kind = kind::refused, .tag = question.tag, .length = limit, .status = std::uint32_t(why)});
+}
+
+void lender::on_request(const frame& f, unsigned slot) noexcept {
+  const lending_policy& policy = context_.options.lending;
+  grant* g = nullptr;
+  errc why = errc::refused;
+  try {
+    check_request(f);
+    g = &make(f.length, cost_of(f));
+    g->was_asked_for = true;
+    asked_bytes_ += g->cost;
+    g->tag = f.tag;
+    g->question = slot;
+    g->lent.memory = context_.memory.allocate_zeroed(f.length, std::size_t{1} << f.alignment_log2);
+    return lend_out(*g, f.access & policy.access_max,
+                    std::min<duration>(f.duration, policy.lease_max));
+  } catch (const error& e) {
+    // Which of our limits memory ran into is no business of a peer's.
+    if (e.failure().call == std::string_view{"lend"}) why = errc(e.failure().code.value());
+  } catch (const std::bad_alloc&) {
+  }
+  if (g != nullptr) forget(*g);
+  ++context_.counters.refused;
+  refuse(f, slot, why, why == errc::limit_exceeded ? policy.bytes_max : 0);
+}
+
+void lender::check_request(const frame& request) const {
+  const lending_policy& policy = context_.options.lending;
+  if (policy.bytes_max == 0 || (request.access & policy.access_max) == verbs::access::none)
+    refuse_to_lend(errc::access_denied);
+  if (cost_of(request) > policy.bytes_max - asked_bytes_) refuse_to_lend(errc::limit_exceeded);
+}
+
+void lender::check_loan(const local_mr& memory, const loan_options& options) const {
+  if (failed_) throw error{*failed_};
+  const memory_block* const block = memory.slice().block();
+  if (block == nullptr) refuse_to_lend(errc::out_of_range, "no memory");
+  if (block->pd() != context_.lending.domain().native_handle())
+    refuse_to_lend(errc::wrong_protection_domain, "memory of connection::memory() can be lent");
+  if (options.access == verbs::access::none || !verbs::allows(lendable_access, options.access))
+    refuse_to_lend(errc::access_denied, "lend for remote_read, remote_write, remote_atomic");
+  const bool writes = options.access != verbs::access::remote_read;
+  if (writes && !verbs::allows(block->access(), verbs::access::local_write))
+    refuse_to_lend(errc::access_denied, "this memory was registered without local_write");
+  if (options.lease < std::chrono::milliseconds{1} || options.lease > std::chrono::hours{24})
+    refuse_to_lend(errc::out_of_range, "a lease of 1 ms to 24 h");
+}
+
+/// Counted everywhere, with nothing to count yet.
+grant& lender::make(std::size_t bytes, std::size_t cost) {
+  std::unique_ptr<grant> made{new grant{*this}};
+  if (ids_.size() == context_.options.lending.leases_max) refuse_to_lend(errc::limit_exceeded);
+  if (!context_.lending.reserve(cost, context_.options.lending))
+    refuse_to_lend(errc::limit_exceeded);
+  try {
+    made->id = ids_.insert(*made);
+  } catch (...) {
+    context_.lending.release(cost);
+    throw;
+  }
+  made->size_bytes = bytes;
+  made->cost = cost;
+  grants_.push_back(*made);
+  ++context_.counters.open;
+  context_.counters.bytes_lent += bytes;
+  return *made.release();
+}
+
+isolation lender::isolation_for(const verbs::memory_region* arena) const {
+  const lending_policy& policy = context_.options.lending;
+  if (context_.has_own_domain) return isolation::shared_key;
+  isolation level =
+      std::min(context_.lending.strongest(context_.port, context_.gid), policy.isolation_max);
+  const bool can_be_bound =
+      arena != nullptr && verbs::allows(arena->flags(), verbs::access::mw_bind);
+  if (level == isolation::exact && !can_be_bound) level = isolation::exact_registered;
+  if (level >= policy.isolation_min && level != isolation::shared_key) return level;
+  char text[100];
+  std::snprintf(text, sizeof text, "isolation %s is needed, and %s the best here",
+                to_string(policy.isolation_min), to_string(level));
+  refuse_to_lend(errc::not_supported, text);
+}
+
+/// May end `g` at once.
+void lender::lend_out(grant& g, verbs::access access, duration lease) {
+  using enum verbs::access;
+  g.access = access;
+  g.lease = lease;
+  const local_mr_slice memory = g.lent.memory.slice();
+  const verbs::memory_region* region = memory.block()->registration();
+  g.isolation = isolation_for(region);
+  if (g.isolation != isolation::exact) {
+    const auto flags = local_write | (g.isolation == isolation::shared_key ? access : mw_bind);
+    g.lent.registration.emplace(context_.lending.domain(), memory.bytes().data(), g.size_bytes,
+                                flags);
+    region = &*g.lent.registration;
+  }
+  const bool from_zero = context_.options.lending.zero_based;
+  const auto address = from_zero ? 0 : reinterpret_cast<std::uint64_t>(memory.bytes().data());
+  if (g.isolation == isolation::shared_key) {
+    g.remote = {address, g.size_bytes, region->rkey()};
+    return open(g);
+  }
+  context_.lending.take_window(g.lent.window);
+  const verbs::memory_window& window = g.lent.window.front();
+  g.remote = {address, g.size_bytes, window.next_rkey()};
+  g.bind.emplace(context_.data.post(
+      cordma::bind(window, *region, memory, from_zero ? access | zero_based : access)));
+  if (g.bind->start(g, {&context_.home, {}})) on_bound(g);
+}
+
+std::coroutine_handle<> lender::on_done(waiter& self) noexcept {
+  auto& g = static_cast<grant&>(self);
+  if (g.bind)
+    g.home->on_bound(g);
+  else
+    g.home->on_invalidated(g);
+  return std::noop_coroutine();
+}
+
+void lender::on_bound(grant& g) noexcept {
+  const result<std::uint32_t> bound = g.bind->take_result();
+  g.bind.reset();
+  if (bound.has_value()) {
+    g.lent.window.front().bound(*bound);
+    return open(g);
+  }
+  // Refused before it was posted; or by the device, which has broken the queue pair.
+  g.bind_failure = bound.failure();
+  if (g.question) {
+    agent_protocol::frame no{
+        .kind = kind::refused, .tag = g.tag, .status = std::uint32_t(errc::refused)};
+    context_.channel.reply(*std::exchange(g.question, std::nullopt), no);
+  }
+  cut(g);
+}
+
+void lender::open(grant& g) noexcept {
+  g.state = stage::open;
+  if (g.end_is_wanted) return close(g);
+  g.expires = context_.home.now() + g.lease;
+  context_.arm(g, g.expires);
+  if (g.question) {
+    ++context_.counters.granted;
+    context_.channel.reply(*std::exchange(g.question, std::nullopt), terms_of(g, kind::granted));
+  } else {
+    ++context_.counters.offered;
+    g.notice.frame = terms_of(g, kind::offer);
+    context_.channel.send(g.notice);
+  }
+  g.bound.set();
+}
+
+// ---- what the holder says
+// ------------------------------------------------------------------------
+
+void lender::on_accept(const frame& f) noexcept {
+  grant* const g = ids_.find(f.lease);
+  if (g == nullptr || g->tag != 0 || g->state == stage::binding) return;  // Not yet offered.
+  g->tag = f.tag;
+  if (g->state != stage::open) return;
+  g->expires = context_.home.now() + g->lease;
+  context_.arm(*g, g->expires);
+}
+
+void lender::on_renew(const frame& f, unsigned slot) noexcept {
+  grant* const g = ids_.find(f.lease);
+  if (g == nullptr || g->tag != f.tag || g->state != stage::open)
+    return refuse(f, slot, errc::lease_ended);
+  const duration lease = std::min<duration>(f.duration, context_.options.lending.lease_max);
+  g->expires = std::max(g->expires, context_.home.now() + lease);
+  context_.arm(*g, g->expires);
+  context_.channel.reply(
+      slot, {.kind = kind::renewed,
+             .tag = f.tag,
+             .duration = std::chrono::duration_cast<std::chrono::microseconds>(lease)});
+}
+
+void lender::on_give_back(const frame& f) noexcept {
+  grant* const g = ids_.find(f.lease);
+  if (g == nullptr || (g->state != stage::open && g->state != stage::asked)) return;
+  if (g->state == stage::open && f.status == std::uint32_t(errc::lease_expired))
+    g->reason = loan_end_reason::expired;
+  g->is_given_back = true;
+  close(*g);
+}
+
+void lender::on_hand_over(const frame& f, unsigned slot) noexcept {
+  grant* const g = ids_.find(f.lease);
+  const bool is_held = g != nullptr && g->tag == f.tag;
+  if (is_held && g->state == stage::open) {
+    g->question = slot;
+    g->is_handed_over = g->was_asked_for;
+    g->is_given_back = true;
+    return close(*g);
+  }
+  refuse(f, slot, errc::lease_ended);
+  if (!is_held || g->state != stage::asked) return;
+  g->is_given_back = true;
+  close(*g);
+}
+
+// ---- ending
+// --------------------------------------------------------------------------------------
+
+void lender::end(grant& g, loan_end_reason why) noexcept {
+  if (g.state == stage::binding && !g.end_is_wanted) {
+    g.end_is_wanted = true;
+    g.reason = why;
+  }
+  if (g.state != stage::open) return;
+  g.reason = why;
+  if (g.notice.is_linked()) {
+    g.is_given_back = true;  // The peer has not heard of it.
+    return close(g);
+  }
+  g.state = stage::asked;
+  g.notice.frame = {.kind = kind::revoke, .tag = g.tag, .lease = g.id};
+  context_.channel.send(g.notice);
+  context_.arm(g, context_.home.now() + context_.options.lending.grace);
+}
+
+void lender::on_timer(timer& self) noexcept {
+  auto& g = static_cast<grant&>(self);
+  switch (g.state) {
+    case stage::open: return g.home->end(g, loan_end_reason::expired);
+    case stage::asked: return g.home->close(g);
+    case stage::invalidating:
+      // The queue pair does not get there. In ERROR it lets nobody in, and the window can go.
+      return g.home->context_.break_connection(errc::timed_out, "revoke");
+    default: return;
+  }
+}
+
+/// The peer has given it back, or had its time: its access ends.
+void lender::close(grant& g) noexcept {
+  g.disarm();
+  g.notice.unlink();
+  if (!g.is_given_back) ++context_.counters.forced;
+  if (g.isolation == isolation::shared_key) return cut(g);
+  if (invalidating_ < agent::reserved_slots) return start_invalidation(g);
+  g.state = stage::waiting;
+  g.list_hook<grant>::unlink();
+  waiting_.push_back(g);
+}
+
+void lender::start_invalidation(grant& g) noexcept {
+  g.state = stage::invalidating;
+  ++invalidating_;
+  context_.arm(g, context_.home.now() + context_.options.lending.revoke_deadline);
+  g.invalidation.emplace(
+      context_.data.post_urgent(cordma::invalidate(g.lent.window.front().rkey())));
+  if (g.invalidation->start(g, {&context_.home, {}})) on_invalidated(g);
+}
+
+void lender::on_invalidated(grant& g) noexcept {
+  const bool is_done = g.invalidation->take_result().has_value();
+  g.invalidation.reset();
+  g.disarm();
+  --invalidating_;
+  if (is_done) context_.lending.give_back(g.lent.window);
+  cut(g);
+  // When the queue pair has failed they all end at once, soon: not here, each in the one before.
+  if (failed_ || context_.data.has_failed() || waiting_.empty()) return;
+  grant& next = waiting_.pop_front();
+  grants_.push_back(next);
+  start_invalidation(next);
+}
+
+/// Takes what is left of the peer's access away: with a window only when the queue pair is in
+/// ERROR.
+void lender::cut(grant& g) noexcept {
+  int rc = 0;
+  if (!g.lent.window.empty()) {
+    rc = g.lent.window.front().deallocate();
+    if (rc == 0) g.lent.window.clear();
+  }
+  if (rc == 0 && g.lent.registration) {
+    rc = g.lent.registration->deregister();
+    if (rc == 0) g.lent.registration.reset();
+  }
+  if (rc != 0) {
+    ++context_.counters.stranded;
+    context_.lending.strand(std::move(g.lent));
+  }
+  finish(g);
+}
+
+/// The peer reaches it no more.
+void lender::finish(grant& g) noexcept {
+  if (!g.bind_failure) ++counter_of(g.reason);
+  if (g.question) {
+    context_.channel.reply(*std::exchange(g.question, std::nullopt),
+                           {.kind = kind::handed_over, .tag = g.tag});
+  }
+  if (!g.is_handed_over) return forget(g);
+  g.state = stage::received;
+  g.list_hook<grant>::unlink();
+  received_.push_back(g);
+  arrival_.set();
+}
+
+std::uint64_t& lender::counter_of(loan_end_reason why) noexcept {
+  lending_counters& counters = context_.counters;
+  switch (why) {
+    case loan_end_reason::returned: return counters.returned;
+    case loan_end_reason::expired: return counters.expired;
+    case loan_end_reason::revoked: return counters.revoked;
+    case loan_end_reason::disconnected: break;
+  }
+  return counters.disconnected;
+}
+
+void lender::forget(grant& g) noexcept {
+  g.disarm();
+  g.list_hook<grant>::unlink();
+  ids_.erase(g.id);
+  if (g.was_asked_for) asked_bytes_ -= g.cost;
+  context_.lending.release(g.cost);
+  --context_.counters.open;
+  context_.counters.bytes_lent -= g.size_bytes;
+  g.state = stage::ended;
+  g.home = nullptr;
+  if (!g.has_loan) {
+    delete &g;
+    return;
+  }
+  // One of them has somebody waiting, who may destroy it all when it is set.
+  event& awaited = g.bound.is_set() ? g.ended : g.bound;
+  (&awaited == &g.bound ? g.ended : g.bound).set();
+  awaited.set();
+}
+
+void lender::fail(const failure& why) noexcept {
+  if (failed_) return;
+  failed_ = why;
+  grants_.splice_back(waiting_);
+  while (!grants_.empty()) {
+    grant& g = grants_.front();
+    if (g.state == stage::binding || g.state == stage::open)
+      g.reason = loan_end_reason::disconnected;
+    if (g.state == stage::binding) g.bind_failure = why;
+    g.question.reset();
+    g.notice.unlink();
+    g.list_hook<waiter>::unlink();  // It may be on its way to hear of its request's end.
+    g.bind.reset();
+    g.invalidation.reset();
+    cut(g);
+  }
+  arrival_.set();
+}
+
+// ---- our program's side
+// --------------------------------------------------------------------------
+
+task<loan> lender::lend(local_mr memory, loan_options options) {
+  check_loan(memory, options);
+  grant& g = make(memory.size_bytes(), memory.size_bytes());
+  g.has_loan = true;
+  loan made{g};
+  g.lent.memory = std::move(memory);
+  try {
+    lend_out(g, options.access, options.lease);
+  } catch (...) {
+    forget(g);
+    throw;
+  }
+  co_await g.bound.wait();
+  if (g.bind_failure) throw error{*g.bind_failure};
+  co_return made;
+}
+
+task<local_mr> lender::receive() {
+  while (received_.empty()) {
+    if (failed_) throw error{*failed_};
+    arrival_.reset();
+    co_await arrival_.wait();
+  }
+  grant& g = received_.front();
+  local_mr memory = std::move(g.lent.memory);
+  forget(g);
+  co_return memory;
+}
+
+void lender::list(std::vector<lease_info>& into) const {
+  const time_point now = context_.home.now();
+  ids_.for_each([&](const grant& g) {
+    into.push_back({.peer = {},
+                    .is_borrowed = false,
+                    .size_bytes = g.size_bytes,
+                    .access = g.access,
+                    .isolation = g.isolation,
+                    .remaining = std::chrono::ceil<std::chrono::milliseconds>(
+                        std::max(g.expires - now, duration{}))});
+  });
+}
+
+// ---- loan
+// ----------------------------------------------------------------------------------------
+
+namespace {
+
+task<loan_end> end_of(grant& g) {
+  co_await g.ended.wait();
+  co_return loan_end{std::move(g.lent.memory), g.reason};
+}
+
+}  // namespace
+
+task<loan_end> loan::ended() {
+  CORDMA_ASSERT(grant_ != nullptr, "used an empty loan");
+  return end_of(*grant_);
+}
+task<loan_end> loan::revoke() {
+  CORDMA_ASSERT(grant_ != nullptr, "used an empty loan");
+  if (grant_->home != nullptr) grant_->home->end(*grant_, loan_end_reason::revoked);
+  return end_of(*grant_);
+}
+bool loan::has_ended() const noexcept { return grant_->state == stage::ended; }
+isolation loan::isolation() const noexcept { return grant_->isolation; }
+std::size_t loan::size_bytes() const noexcept { return grant_->size_bytes; }
+remote_mr_slice loan::remote_slice() const noexcept { return grant_->remote; }
+
+void loan::drop() noexcept {
+  grant* const g = std::exchange(grant_, nullptr);
+  if (g == nullptr) return;
+  g->has_loan = false;
+  if (g->home == nullptr)
+    delete g;
+  else
+    g->home->end(*g, loan_end_reason::revoked);
+}
+
+}  // namespace cordma

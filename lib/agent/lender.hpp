@@ -1,0 +1,122 @@
+#pragma once
+
+#include "agent_context.hpp"
+#include "id_table.hpp"
+
+#include <cordma/agent/loan.hpp>
+#include <cordma/coro/frame_cache.hpp>
+
+#include <optional>
+#include <vector>
+
+namespace cordma {
+
+class lender;
+
+namespace detail {
+
+/// One lease that we granted, from the allocation of its memory to the end of the peer's access.
+/// Owned by its lender; when that is done with it, by the loan, if there is one.
+struct grant : waiter, timer, list_hook<grant>, frame_cache::recycled {
+  enum class stage : unsigned char {
+    binding,       ///< the window's bind is on the data queue pair
+    open,          ///< the peer may use it
+    asked,         ///< to return it; it has `grace`
+    waiting,       ///< for a reserved slot of the send queue
+    invalidating,  ///< the window's end is on the data queue pair; it has `revoke_deadline`
+    received,      ///< handed over to us, and waits for `receive_local_mr`
+    ended,         ///< the lender has forgotten it
+  };
+
+  explicit grant(lender& l) noexcept;
+
+  lender* home;
+  std::uint64_t id = 0;
+  std::uint64_t tag = 0;  ///< the holder's, once known
+  lent_memory lent;
+  remote_mr_slice remote;
+  verbs::access access = verbs::access::none;
+  cordma::isolation isolation = isolation::exact;
+  duration lease{};
+  time_point expires{};
+  std::size_t size_bytes = 0;
+  std::size_t cost = 0;        ///< what it takes of the policy's bytes
+  bool was_asked_for = false;  ///< by the peer; else we offered it
+  bool has_loan = false;
+  bool is_given_back = false;
+  bool is_handed_over = false;
+
+  stage state = stage::binding;
+  loan_end_reason reason = loan_end_reason::returned;
+  bool end_is_wanted = false;        ///< since before it was bound
+  std::optional<unsigned> question;  ///< that waits for its answer: the request, the handing over
+  std::optional<request_op<bind_request>> bind;
+  std::optional<request_op<invalidate_request>> invalidation;
+  control_channel::outgoing notice;  ///< an offer, then a revocation
+  std::optional<failure> bind_failure;
+  event bound;
+  event ended;
+};
+
+}  // namespace detail
+
+/// The owner's side of an agent. Thread: the executor's.
+class lender {
+ public:
+  using frame = agent_protocol::frame;
+  using grant = detail::grant;
+
+  explicit lender(agent_context& context);
+  lender(const lender&) = delete;
+  lender& operator=(const lender&) = delete;
+  ~lender();
+
+  // From the peer.
+  void on_request(const frame& f, unsigned slot) noexcept;
+  void on_accept(const frame& f) noexcept;
+  void on_renew(const frame& f, unsigned slot) noexcept;
+  void on_give_back(const frame& f) noexcept;
+  void on_hand_over(const frame& f, unsigned slot) noexcept;
+
+  // From our program.
+  task<loan> lend(local_mr memory, loan_options options);
+  task<local_mr> receive();
+  void end(grant& g, loan_end_reason why) noexcept;
+
+  /// The connection has failed, and its queue pairs are in ERROR: all ends now.
+  void fail(const failure& why) noexcept;
+  void list(std::vector<lease_info>& into) const;
+
+ private:
+  void refuse(const frame& question, unsigned slot, errc why, std::uint64_t limit = 0) noexcept;
+  void check_request(const frame& request) const;
+  void check_loan(const local_mr& memory, const loan_options& options) const;
+  grant& make(std::size_t bytes, std::size_t cost);
+  void lend_out(grant& g, verbs::access access, duration lease);
+  [[nodiscard]] isolation isolation_for(const verbs::memory_region* arena) const;
+
+  static std::coroutine_handle<> on_done(waiter& self) noexcept;
+  static void on_timer(timer& self) noexcept;
+  void on_bound(grant& g) noexcept;
+  void open(grant& g) noexcept;
+  void close(grant& g) noexcept;
+  void start_invalidation(grant& g) noexcept;
+  void on_invalidated(grant& g) noexcept;
+  void cut(grant& g) noexcept;
+  void finish(grant& g) noexcept;
+  void forget(grant& g) noexcept;
+  [[nodiscard]] std::uint64_t& counter_of(loan_end_reason why) noexcept;
+
+  friend struct detail::grant;
+  agent_context& context_;
+  id_table<grant> ids_;
+  intrusive_list<grant> grants_;    ///< open, or on their way there or back
+  intrusive_list<grant> waiting_;   ///< for a reserved slot
+  intrusive_list<grant> received_;  ///< handed over to us
+  unsigned invalidating_ = 0;
+  std::size_t asked_bytes_ = 0;  ///< that the peer has by asking
+  event arrival_;
+  std::optional<failure> failed_;
+};
+
+}  // namespace cordma

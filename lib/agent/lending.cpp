@@ -1,0 +1,83 @@
+#include <cordma/agent/lending.hpp>
+
+#include "window_probe.hpp"
+
+namespace cordma {
+
+lending::lending(verbs::context& ctx, verbs::protection_domain& pd)
+    : facts_{std::make_shared<device_facts>(device_facts{.ctx = ctx})}, pd_{pd} {}
+lending::lending(const lending& other, verbs::protection_domain& pd)
+    : facts_{other.facts_}, pd_{pd} {}
+
+lending::~lending() {
+  for (lent_memory& kept : stranded_) {
+    // Its queue pair is gone, and nobody reaches it any more. Once more, for the device's sake.
+    for (verbs::memory_window& window : kept.window) static_cast<void>(window.deallocate());
+    if (kept.registration) static_cast<void>(kept.registration->deregister());
+  }
+}
+
+bool lending::has_windows() const noexcept { return pd_.limits().memory_window_type_2; }
+
+isolation lending::strongest(const verbs::port_info& port, const verbs::gid_entry& gid) {
+  if (!facts_->strongest) {
+    if (!has_windows())
+      facts_->strongest = isolation::shared_key;
+    else if (checks_window_ranges(facts_->ctx, pd_, port, gid))
+      facts_->strongest = isolation::exact;
+    else
+      facts_->strongest = isolation::exact_registered;
+  }
+  return *facts_->strongest;
+}
+
+void lending::take_window(window_list& into) {
+  if (windows_.size() < rotation)
+    into.emplace_back(pd_);
+  else
+    into.splice(into.end(), windows_, windows_.begin());
+}
+
+bool lending::reserve(std::size_t bytes, const lending_policy& policy) {
+  device_facts& facts = *facts_;
+  if (facts.leases >= policy.total_leases_max || facts.bytes > policy.total_bytes_max ||
+      bytes > policy.total_bytes_max - facts.bytes)
+    return false;
+  if (const std::size_t needed = stranded_.size() + lent_ + 1; needed > stranded_.capacity())
+    stranded_.reserve(2 * needed);
+  ++lent_;
+  ++facts.leases;
+  facts.bytes += bytes;
+  return true;
+}
+
+void lending::release(std::size_t bytes) noexcept {
+  --lent_;
+  --facts_->leases;
+  facts_->bytes -= bytes;
+}
+
+lending_domain::lending_domain(verbs::context& ctx, const cordma::lending& other,
+                               const mr_allocator_options& options)
+    : pd{ctx}, memory{pd, options}, lending{other, pd} {}
+
+lending_domain& lending::make_domain(mr_allocator& like) {
+  return domains_.emplace_back(facts_->ctx, *this, like.options());
+}
+
+void lending::leave(lending_domain& domain) noexcept {
+  domain.is_left = true;
+  domains_.remove_if([](const lending_domain& d) {
+    const mr_allocator_statistics now = d.memory.statistics();
+    return d.is_left && now.in_use_bytes == 0 && now.external_bytes == 0;
+  });
+}
+
+remote_mr_slice lending::flush_word() {
+  if (!flush_registration_)
+    flush_registration_.emplace(pd_, zeros_.data(), zeros_.size(), verbs::access::remote_read);
+  return {reinterpret_cast<std::uint64_t>(zeros_.data()), zeros_.size(),
+          flush_registration_->rkey()};
+}
+
+}  // namespace cordma

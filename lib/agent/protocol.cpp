@@ -1,0 +1,162 @@
+#include "protocol.hpp"
+
+#include <cordma/base/error.hpp>
+
+#include <endian.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <concepts>
+#include <cstdio>
+#include <cstring>
+
+namespace cordma::agent_protocol {
+namespace {
+
+constexpr std::uint16_t magic = 0xc0ad;
+
+// Where the fields are.
+namespace at {
+constexpr std::size_t magic = 0, version = 2, kind = 3, taken = 4, tag = 8, lease = 16, length = 24;
+constexpr std::size_t address = 32, duration = 40, rkey = 48, access = 52, status = 56;
+constexpr std::size_t isolation = 60, alignment = 61, reserved = 62;
+}  // namespace at
+
+/// Which of them a kind has, besides `taken`. All others are 0.
+enum field : unsigned {
+  tag = 1,
+  lease = 2,
+  length = 4,
+  address = 8,
+  rkey = 16,
+  access = 32,
+  duration = 64,
+  status = 128,
+  isolated = 256,
+  alignment = 512,
+};
+constexpr unsigned terms = lease | length | address | rkey | access | duration | isolated;
+constexpr unsigned fields_of[] = {
+    0,                                             // no kind
+    0,                                             // credit
+    tag | length | access | duration | alignment,  // request
+    tag | terms,                                   // granted
+    tag | status | length,                         // refused
+    terms,                                         // offer
+    tag | lease,                                   // accept
+    tag | lease | duration,                        // renew
+    tag | duration,                                // renewed
+    lease | status,                                // give_back
+    tag | lease,                                   // hand_over
+    tag,                                           // handed_over
+    lease | tag,                                   // revoke
+};
+/// Durations beyond this are nobody's, and could overflow a clock.
+constexpr std::uint64_t duration_us_max = 24ull * 3600 * 1'000'000;
+constexpr std::uint8_t alignment_log2_max = 21;
+
+using bytes = std::span<const std::byte>;
+
+template <std::unsigned_integral T>
+void put(std::span<std::byte, frame_bytes> out, std::size_t offset, T value) noexcept {
+  if constexpr (sizeof(T) == 8) value = T(htole64(value));
+  if constexpr (sizeof(T) == 4) value = T(htole32(value));
+  if constexpr (sizeof(T) == 2) value = T(htole16(value));
+  std::memcpy(out.data() + offset, &value, sizeof value);
+}
+template <std::unsigned_integral T>
+T get(bytes in, std::size_t offset) noexcept {
+  T value;
+  std::memcpy(&value, in.data() + offset, sizeof value);
+  if constexpr (sizeof(T) == 8) value = T(le64toh(value));
+  if constexpr (sizeof(T) == 4) value = T(le32toh(value));
+  if constexpr (sizeof(T) == 2) value = T(le16toh(value));
+  return value;
+}
+
+[[noreturn]] void fail(const char* what, std::uint64_t value) {
+  char text[120];
+  std::snprintf(text, sizeof text, "%s 0x%" PRIx64, what, value);
+  throw error{{.code = errc::bad_frame, .call = "agent", .detail = text}};
+}
+
+/// Reads a field that the kind has, else one that is 0.
+class reader {
+ public:
+  reader(bytes in, kind k) noexcept : in_{in}, fields_{fields_of[unsigned(k)]} {}
+
+  template <std::unsigned_integral T>
+  T read(field which, std::size_t offset, const char* name, std::uint64_t low,
+         std::uint64_t high) const {
+    const T value = get<T>(in_, offset);
+    const bool has = (fields_ & which) != 0;
+    if (has ? value < low || value > high : value != 0) fail(name, value);
+    return value;
+  }
+
+ private:
+  bytes in_;
+  unsigned fields_;
+};
+
+}  // namespace
+
+void encode(const frame& f, std::span<std::byte, frame_bytes> out) noexcept {
+  put(out, at::magic, magic);
+  put(out, at::version, version);
+  put(out, at::kind, std::uint8_t(f.kind));
+  put(out, at::taken, f.taken);
+  put(out, at::tag, f.tag);
+  put(out, at::lease, f.lease);
+  put(out, at::length, f.length);
+  put(out, at::address, f.address);
+  put(out, at::duration, std::uint64_t(f.duration.count()));
+  put(out, at::rkey, f.rkey);
+  put(out, at::access, std::uint32_t(f.access));
+  put(out, at::status, f.status);
+  put(out, at::isolation, f.isolation);
+  put(out, at::alignment, f.alignment_log2);
+  put(out, at::reserved, std::uint16_t{0});
+}
+
+frame_bytes_t encode(const frame& f) noexcept {
+  frame_bytes_t out;
+  encode(f, out);
+  return out;
+}
+
+frame decode(bytes in) {
+  constexpr std::uint64_t any = UINT64_MAX;
+  if (in.size() != frame_bytes) fail("a frame's size is not 64 bytes but", in.size());
+  if (const auto value = get<std::uint16_t>(in, at::magic); value != magic) fail("magic", value);
+  if (const auto value = get<std::uint8_t>(in, at::version); value != version)
+    fail("version", value);
+  const auto number = get<std::uint8_t>(in, at::kind);
+  if (number < unsigned(kind::credit) || number > unsigned(kind::revoke)) fail("kind", number);
+  if (const auto value = get<std::uint16_t>(in, at::reserved); value != 0) fail("reserved", value);
+
+  const reader r{in, kind{number}};
+  frame f{.kind = kind{number}, .taken = get<std::uint32_t>(in, at::taken)};
+  f.tag = r.read<std::uint64_t>(tag, at::tag, "tag", f.kind == kind::revoke ? 0 : 1, any);
+  f.lease = r.read<std::uint64_t>(lease, at::lease, "lease", 1, any);
+  f.length =
+      r.read<std::uint64_t>(length, at::length, "length", f.kind == kind::refused ? 0 : 1, any);
+  f.address = r.read<std::uint64_t>(address, at::address, "address", 0, any - f.length);
+  f.duration = std::chrono::microseconds{
+      r.read<std::uint64_t>(duration, at::duration, "duration", 1, duration_us_max)};
+  f.rkey = r.read<std::uint32_t>(rkey, at::rkey, "rkey", 0, any);
+  const auto bits =
+      r.read<std::uint32_t>(access, at::access, "access", 1, std::uint64_t(lendable_access));
+  f.access = verbs::access(bits);
+  if (!verbs::allows(lendable_access, f.access)) fail("access", bits);
+  f.status =
+      r.read<std::uint32_t>(status, at::status, "status", f.kind == kind::give_back ? 0 : 1, any);
+  f.isolation =
+      r.read<std::uint8_t>(isolated, at::isolation, "isolation",
+                           std::uint64_t(isolation::shared_key), std::uint64_t(isolation::exact));
+  f.alignment_log2 =
+      r.read<std::uint8_t>(alignment, at::alignment, "alignment", 0, alignment_log2_max);
+  return f;
+}
+
+}  // namespace cordma::agent_protocol

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cordma/agent/agent_options.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace cordma::agent_protocol {
+
+/// What two agents tell each other: docs/agent-protocol.md has the bytes. Pure functions.
+
+inline constexpr std::uint8_t version = 1;
+inline constexpr std::size_t frame_bytes = 64;
+/// Receives that each side keeps posted: as many frames may be under way to it.
+inline constexpr std::uint32_t credits = 32;
+/// Questions that a side may have open: their answers then always find credits.
+inline constexpr std::uint32_t questions_max = 15;
+
+// An owner's lease has a number of the owner's, and a `tag` of the holder's.
+enum class kind : std::uint8_t {
+  credit = 1,     ///< nothing but the credits that every frame carries
+  request = 2,    ///< holder asks: tag, length, access, duration, alignment
+  granted = 3,    ///< owner answers: tag, lease, length, address, rkey, access, duration, isolation
+  refused = 4,    ///< answer to any question: tag, status, and a limit as length
+  offer = 5,      ///< owner: as granted, without a tag
+  accept = 6,     ///< holder, to an offer: tag, lease
+  renew = 7,      ///< holder asks: tag, lease, duration
+  renewed = 8,    ///< owner answers: tag, duration
+  give_back = 9,  ///< holder: lease, status: why, if not because it wants to
+  hand_over = 10,    ///< holder asks: tag, lease
+  handed_over = 11,  ///< owner answers: tag
+  revoke = 12,       ///< owner: lease, tag (0: the offer was not accepted)
+};
+
+struct frame {
+  agent_protocol::kind kind = kind::credit;
+  std::uint32_t taken = 0;  ///< Frames of the receiver's that the sender has taken, modulo 2^32.
+  std::uint64_t tag = 0;
+  std::uint64_t lease = 0;
+  std::uint64_t length = 0;
+  std::uint64_t address = 0;
+  std::uint32_t rkey = 0;
+  verbs::access access = verbs::access::none;
+  std::chrono::microseconds duration{};
+  std::uint32_t status = 0;  ///< an `errc`
+  std::uint8_t isolation = 0;
+  std::uint8_t alignment_log2 = 0;
+};
+
+using frame_bytes_t = std::array<std::byte, frame_bytes>;
+
+void encode(const frame& f, std::span<std::byte, frame_bytes> out) noexcept;
+frame_bytes_t encode(const frame& f) noexcept;
+/// \errors errc::bad_frame: not a frame of this version, or a field that its kind cannot have; the
+///   detail names it and its value.
+frame decode(std::span<const std::byte> bytes);
+
+/// Whether the frame answers one of ours.
+constexpr bool is_answer(kind k) noexcept {
+  return k == kind::granted || k == kind::refused || k == kind::renewed || k == kind::handed_over;
+}
+constexpr bool is_question(kind k) noexcept {
+  return k == kind::request || k == kind::renew || k == kind::hand_over;
+}
+
+}  // namespace cordma::agent_protocol

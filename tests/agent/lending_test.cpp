@@ -1,0 +1,59 @@
+#include <cordma/agent/lending.hpp>
+
+#include "support/loopback.hpp"
+#include "support/verbs_faults.hpp"
+
+#include <cordma/runtime/runtime.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <set>
+
+using namespace cordma;
+
+TEST_CASE("windows come in rotation, so that their keys recur late", "[agent][device]") {
+  test::loopback link;
+  lending office{link.ctx, link.pd};
+  std::vector<const ibv_mw*> order;
+  for (int n = 0; n < 48; ++n) {
+    window_list window;
+    office.take_window(window);
+    REQUIRE(window.size() == 1);
+    order.push_back(window.front().native_handle());
+    office.give_back(window);
+    CHECK(window.empty());
+  }
+  CHECK(std::set(order.begin(), order.begin() + 16).size() == 16);
+  for (std::size_t n = 16; n < order.size(); ++n) CHECK(order[n] == order[n - 16]);
+}
+
+TEST_CASE("totals count for every domain of a device", "[agent][device]") {
+  test::loopback link;
+  lending office{link.ctx, link.pd};
+  verbs::protection_domain other_pd{link.ctx};
+  lending other{office, other_pd};
+  const lending_policy policy{.total_bytes_max = 100, .total_leases_max = 2};
+  CHECK(office.reserve(60, policy));
+  CHECK_FALSE(other.reserve(41, policy));
+  CHECK_FALSE(other.reserve(~std::size_t{0}, policy));
+  CHECK(other.reserve(40, policy));
+  CHECK_FALSE(office.reserve(0, policy));
+  office.release(60);
+  CHECK(office.reserve(60, policy));
+  office.release(60);
+  other.release(40);
+}
+
+TEST_CASE("the flush word is there to be read, and nothing else", "[agent][device]") {
+  test::loopback link;
+  lending office{link.ctx, link.pd};
+  const remote_mr_slice word = office.flush_word();
+  CHECK(word.size_bytes() == lending::flush_bytes);
+  CHECK(office.flush_word().rkey() == word.rkey());
+  local_mr mine = link.memory(8);
+  mine.bytes()[0] = std::byte{1};
+  link.run(link.a->read(mine.slice(), word));
+  CHECK(mine.bytes()[0] == std::byte{0});
+  CHECK(link.outcome(link.a->write(mine.slice(), word)).failure().code ==
+        make_error_code(wc_errc::remote_access));
+}

@@ -1,0 +1,218 @@
+#include "support/hostile_peer.hpp"
+
+#include "support/device.hpp"
+
+#include <cordma/io/reactor.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <new>
+
+namespace cordma::test {
+namespace {
+
+using agent_protocol::frame_bytes;
+
+/// Nothing that is tested here waits for a descriptor.
+class idle_reactor final : public reactor {
+ public:
+  void enable() override {}
+  void watch(fd_watch& /*w*/) override {}
+  void unwatch(fd_watch& /*w*/) noexcept override {}
+  void set_alarm(time_point /*at*/) noexcept override {}
+  void poll() noexcept override {}
+  void wait() noexcept override {}
+  void wake() noexcept override {}
+};
+
+executor_options by_hand(const manual_clock& clock) {
+  executor_options o;
+  o.clock = &clock;
+  o.reactor = std::make_unique<idle_reactor>();
+  return o;
+}
+
+constexpr verbs::queue_pair_capabilities data_capabilities{
+    .send_wr_max = 16 + agent::reserved_slots,
+    .recv_wr_max = 4,
+    .send_sge_max = 1,
+    .recv_sge_max = 1,
+    .inline_max = 0};
+constexpr verbs::queue_pair_capabilities peer_capabilities{.send_wr_max = hostile_peer::sends,
+                                                           .recv_wr_max = hostile_peer::receives,
+                                                           .send_sge_max = 1,
+                                                           .recv_sge_max = 1,
+                                                           .inline_max = 0};
+
+void bring_up(const agent_world& w, verbs::queue_pair& qp, std::uint32_t peer_num) {
+  qp.to_rtr({.peer = verbs::address_vector::by_gid(w.gid.gid, w.gid.index, w.port.lid),
+             .path_mtu = w.port.mtu_active,
+             .dest_qpn = peer_num,
+             .dest_rd_atomic_max = 4,
+             .min_rnr_timer = 25});
+  qp.to_rts({.rd_atomic_max = 4});
+}
+
+}  // namespace
+
+agent_world::agent_world()
+    : home{by_hand(clock)},
+      ctx{device_name()},
+      port{ctx.active_port()},
+      gid{verbs::choose_gid(ctx.gid_table(port.number)).entry},
+      pd{ctx},
+      driver{home, ctx, {.depth = 1024, .mode = completion_mode::manual}},
+      memory{pd, {.access = verbs::access::local_write | verbs::access::mw_bind}},
+      lending{ctx, pd} {}
+
+std::size_t agent_world::turn() noexcept {
+  std::size_t did = home.run_ready();
+  did += home.fire_due();
+  return did + driver.reap();
+}
+
+// ---- the victim
+// ----------------------------------------------------------------------------------
+
+victim::victim(agent_world& world, const agent_options& options)
+    : world_{world},
+      data_{world.driver, world.pd, data_capabilities, world.port.message_max_bytes} {
+  using enum verbs::access;
+  data_.verbs().to_init(world.port.number, 0, remote_read | remote_write | remote_atomic | mw_bind);
+  agent_ = std::make_unique<agent>(agent_resources{.data = data_,
+                                                   .lending = world.lending,
+                                                   .memory = world.memory,
+                                                   .port = world.port,
+                                                   .gid = world.gid},
+                                   options);
+  agent_->control().verbs().to_init(world.port.number, 0, none);
+  agent_->post_receives();
+}
+
+void victim::start(const remote_mr_slice& flush_word) {
+  data_watch_.emplace(*this, data_, &on_failure);
+  static_cast<void>(data_watch_->wait.start(*data_watch_, {&world_.home, {}}));
+  control_watch_.emplace(*this, agent_->control(), &on_agent_failure);
+  static_cast<void>(control_watch_->wait.start(*control_watch_, {&world_.home, {}}));
+  agent_->start(flush_word);
+}
+
+std::coroutine_handle<> victim::on_failure(waiter& self) noexcept {
+  victim& v = static_cast<watch&>(self).of;
+  v.agent_->fail(v.data_.failure_reason().to_failure(v.data_.verbs().num()));
+  v.agent_->control().abort(v.data_.failure_reason());
+  return std::noop_coroutine();
+}
+
+std::coroutine_handle<> victim::on_agent_failure(waiter& self) noexcept {
+  static_cast<watch&>(self).of.cut_off(errc::disconnected);
+  return std::noop_coroutine();
+}
+
+void victim::cut_off(errc why) noexcept {
+  data_.abort({.code = why, .call = "test"});
+  agent_->fail(data_.failure_reason().to_failure(data_.verbs().num()));
+  agent_->control().abort(data_.failure_reason());
+}
+
+// ---- its peer
+// ------------------------------------------------------------------------------------
+
+hostile_peer::hostile_peer(agent_world& world, victim& v, std::uint32_t receives_posted)
+    : pd_{world.ctx},
+      memory_{static_cast<std::byte*>(::operator new(bytes, std::align_val_t{page_bytes}))},
+      registration_{pd_, memory_.get(), bytes,
+                    verbs::access::local_write | verbs::access::remote_read |
+                        verbs::access::remote_write | verbs::access::remote_atomic},
+      cq_{world.ctx, 2 * (sends + receives)},
+      data_{pd_, cq_, cq_, peer_capabilities},
+      control_{pd_, cq_, cq_, peer_capabilities} {
+  std::memset(memory_.get(), 0, bytes);
+  using enum verbs::access;
+  for (verbs::queue_pair* const qp : {&data_, &control_})
+    qp->to_init(world.port.number, 0, remote_read | remote_write | remote_atomic);
+  for (std::uint32_t n = 0; n < receives_posted; ++n) post_receive(n);
+  bring_up(world, data_, v.data().verbs().num());
+  bring_up(world, control_, v.self().control().verbs().num());
+  bring_up(world, v.data().verbs(), data_.num());
+  bring_up(world, v.self().control().verbs(), control_.num());
+  v.start({address(), cordma::lending::flush_bytes, rkey()});
+}
+
+void hostile_peer::post_receive(std::uint32_t index) {
+  ibv_sge into{reinterpret_cast<std::uint64_t>(memory_.get()) + index * frame_bytes, frame_bytes,
+               registration_.lkey()};
+  ibv_recv_wr wr{};
+  wr.wr_id = index;
+  wr.sg_list = &into;
+  wr.num_sge = 1;
+  ibv_recv_wr* bad = nullptr;
+  static_cast<void>(control_.post_recv(&wr, &bad));
+}
+
+std::span<std::byte> hostile_peer::landing() noexcept {
+  return {memory_.get() + bytes - landing_bytes, landing_bytes};
+}
+
+void hostile_peer::say(frame f, std::uint32_t lie) {
+  f.taken = taken + lie;
+  const agent_protocol::frame_bytes_t message = agent_protocol::encode(f);
+  say(message);
+}
+
+void hostile_peer::say(std::span<const std::byte> message, ibv_wr_opcode how) {
+  std::byte* const from =
+      memory_.get() + receives * frame_bytes + said_++ % sends * message_bytes_max;
+  std::ranges::copy(message.first(std::min(message.size(), message_bytes_max)), from);
+  ibv_sge sge{reinterpret_cast<std::uint64_t>(from), std::uint32_t(message.size()),
+              registration_.lkey()};
+  ibv_send_wr wr{};
+  wr.wr_id = receives;
+  wr.sg_list = &sge;
+  wr.num_sge = message.empty() ? 0 : 1;
+  wr.opcode = how;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  ibv_send_wr* bad = nullptr;
+  static_cast<void>(control_.post_send(&wr, &bad));
+}
+
+std::size_t hostile_peer::listen() {
+  std::array<ibv_wc, 32> wcs;
+  std::size_t all = 0;
+  int n = 0;
+  do {
+    n = std::max(cq_.poll(wcs), 0);
+    all += std::size_t(n);
+    for (const ibv_wc& wc : std::span{wcs}.first(std::size_t(n))) {
+      if (wc.qp_num == data_.num()) reached = wc.status;
+      if (wc.status != IBV_WC_SUCCESS || wc.qp_num == data_.num() || wc.wr_id >= receives) continue;
+      ++taken;
+      heard.push_back(agent_protocol::decode(
+          {memory_.get() + wc.wr_id * frame_bytes, std::size_t{wc.byte_len}}));
+      if (posts_again) post_receive(std::uint32_t(wc.wr_id));
+    }
+  } while (std::size_t(n) == wcs.size());
+  return all;
+}
+
+void hostile_peer::reach(ibv_wr_opcode how, std::uint64_t address, std::uint32_t length,
+                         std::uint32_t rkey) {
+  ibv_sge sge{this->address(), length, registration_.lkey()};
+  ibv_send_wr wr{};
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = how;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.rdma = {.remote_addr = address, .rkey = rkey};
+  ibv_send_wr* bad = nullptr;
+  reached.reset();
+  static_cast<void>(data_.post_send(&wr, &bad));
+}
+
+void hostile_peer::die() {
+  data_.to_error();
+  control_.to_error();
+}
+
+}  // namespace cordma::test
