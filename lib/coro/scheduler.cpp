@@ -38,11 +38,6 @@ std::size_t scheduler::run_ready() noexcept {
   return resumed;
 }
 
-std::optional<time_point> scheduler::next_deadline() const noexcept {
-  if (timers_.empty()) return std::nullopt;
-  return timers_.front()->deadline_;
-}
-
 std::size_t scheduler::fire_due() noexcept {
   if (timers_.empty()) return 0;
   std::size_t fired = 0;
@@ -62,6 +57,15 @@ void scheduler::arm(timer& t, time_point deadline) {
   t.deadline_ = deadline;
   t.order_ = order_++;
   sift_up(t, timers_.size() - 1);
+}
+
+void scheduler::rearm(timer& t, time_point deadline) {
+  if (!t.is_armed()) return arm(t, deadline);
+  CORDMA_ASSERT(t.home_ == this, "a timer is armed elsewhere");
+  t.deadline_ = deadline;
+  t.order_ = order_++;
+  sift_up(t, t.position_);
+  sift_down(t, t.position_);
 }
 
 void scheduler::remove(timer& t) noexcept {

@@ -1,6 +1,6 @@
 #include <cordma/transfer/async_events.hpp>
 
-#include <cordma/transfer/queue_pair.hpp>
+#include <cordma/transfer/queue_pair_base.hpp>
 
 namespace cordma {
 namespace {
@@ -47,7 +47,7 @@ void async_events::route(const verbs::async_event& event) noexcept {
     case IBV_EVENT_QP_ACCESS_ERR:
     case IBV_EVENT_QP_LAST_WQE_REACHED:
       for (completion_queue_driver* driver : drivers_) {
-        if (queue_pair* const qp = driver->find(event.qp)) {
+        if (queue_pair_base* const qp = driver->find(event.qp)) {
           driver->reap_all();  // Requests that ended by themselves keep their own outcome.
           qp->abort(reason(errc::disconnected, event));
         }

@@ -2,7 +2,7 @@
 
 #include "wr_id.hpp"
 
-#include <cordma/transfer/queue_pair.hpp>
+#include <cordma/transfer/queue_pair_base.hpp>
 
 #include <cstdio>
 
@@ -134,14 +134,14 @@ void completion_queue_driver::fail_port(int port, const request_outcome& how) no
   }
 }
 
-queue_pair* completion_queue_driver::find(const ibv_qp* qp) const noexcept {
+queue_pair_base* completion_queue_driver::find(const ibv_qp* qp) const noexcept {
   for (const entry& e : queue_pairs_) {
     if (e.qp != nullptr && e.qp->verbs().native_handle() == qp) return e.qp;
   }
   return nullptr;
 }
 
-std::uint64_t completion_queue_driver::attach(queue_pair& qp, unsigned entries) {
+std::uint64_t completion_queue_driver::attach(queue_pair_base& qp, unsigned entries) {
   // Entries of queue pairs that are gone still take up the room they gave back.
   reap_all();
   if (entries > room()) {

@@ -32,6 +32,7 @@ submission::submission(submission&& other) noexcept
       is_handle_{other.is_handle_},
       was_stopped_{other.was_stopped_},
       is_urgent_{other.is_urgent_},
+      tells_at_once_{other.tells_at_once_},
       outcome_{other.outcome_} {
   CORDMA_ASSERT(!other.is_waiting(), "an operation is not moved while it is awaited");
   if (state_ == state::in_flight) queue_->adopt(*this, this);
@@ -90,7 +91,12 @@ void submission::finish() noexcept {
 
 void submission::wake() noexcept {
   stop_callback::unlink();
-  if (is_waiting()) scheduler_->schedule(waiter_.pop_front());
+  if (!is_waiting()) return;
+  waiter& told = waiter_.pop_front();
+  if (tells_at_once_)
+    told.done().resume();
+  else
+    scheduler_->schedule(told);
 }
 
 }  // namespace cordma

@@ -42,7 +42,7 @@ std::unique_ptr<queue_pair> loopback::make_queue_pair(
   return std::make_unique<queue_pair>(driver, pd, wanted, port.message_max_bytes);
 }
 
-void loopback::connect(queue_pair& one, queue_pair& other) {
+void loopback::connect(queue_pair_base& one, queue_pair_base& other) {
   test::connect(ctx, port, one.verbs(), other.verbs().num(), min_rnr_timer);
   test::connect(ctx, port, other.verbs(), one.verbs().num(), min_rnr_timer);
 }

@@ -36,7 +36,7 @@ class loopback {
   explicit loopback(const loopback_options& options = {});
 
   std::unique_ptr<queue_pair> make_queue_pair(const verbs::queue_pair_capabilities& capabilities);
-  void connect(queue_pair& one, queue_pair& other);
+  void connect(queue_pair_base& one, queue_pair_base& other);
   /// A new pair of connected ones in place of `a` and `b`.
   void reconnect();
   local_mr memory(std::size_t size_bytes, verbs::access access = all_access) {

@@ -49,6 +49,37 @@ TEST_CASE("64 requests are in flight without 64 coroutines", "[transfer][device]
   CHECK(link.a->slots_in_use() == 0);
 }
 
+TEST_CASE("who is told at once is told by the reap, and may destroy the handle and post another",
+          "[transfer][device]") {
+  loopback link{{.cq = {.mode = completion_mode::manual}}};
+  const local_mr from = link.pattern(64);
+  local_mr to = link.memory(64);
+  struct again : waiter {
+    again(loopback& on, const local_mr& f, local_mr& t) : waiter{&told}, link{on}, from{f}, to{t} {}
+    void post() {
+      handle.emplace(link.a->post(write(from, to.remote_slice())));
+      handle->tell_at_once();
+      REQUIRE_FALSE(handle->start(*this, {}));
+    }
+    static std::coroutine_handle<> told(waiter& self) noexcept {
+      auto& a = static_cast<again&>(self);
+      a.bytes += a.handle->take();
+      a.handle.reset();
+      if (a.bytes < 640) a.post();
+      return std::noop_coroutine();
+    }
+    loopback& link;
+    const local_mr& from;
+    local_mr& to;
+    std::optional<request_op<write_request<1>>> handle;
+    std::size_t bytes = 0;
+  } ten{link, from, to};
+  ten.post();
+  while (ten.bytes < 640) link.driver.reap();
+  CHECK_FALSE(link.home.has_ready());
+  CHECK(link.a->slots_in_use() == 0);
+}
+
 TEST_CASE("dropping a handle recalls nothing", "[transfer][device]") {
   loopback link;
   const local_mr from = link.pattern(1 << 16);

@@ -282,6 +282,7 @@ TEST_CASE("reserved slots take urgent requests however many others wait",
   std::vector<request_op<write_request<1>>> others;
   for (std::uint32_t i = 0; i < depth + 3; ++i) others.push_back(link.a->post(one()));
   CHECK(link.a->sends().in_flight() == depth);
+  CHECK_FALSE(link.a->sends().has_room());
   auto first = link.a->post_urgent(one());
   auto second = link.a->post_urgent(one());
   CHECK(link.a->sends().in_flight() == depth + 2);
@@ -291,4 +292,5 @@ TEST_CASE("reserved slots take urgent requests however many others wait",
   CHECK(link.run(second) == 8);
   CHECK(link.run(third) == 8);
   for (auto& other : others) CHECK(link.run(other) == 8);
+  CHECK(link.a->sends().has_room());
 }

@@ -14,6 +14,11 @@ namespace cordma {
 using duration = std::chrono::steady_clock::duration;
 using time_point = std::chrono::steady_clock::time_point;
 
+/// `length` later; the end of time when the clock cannot count that far.
+constexpr time_point after(time_point start, duration length) noexcept {
+  return length > time_point::max() - start ? time_point::max() : start + length;
+}
+
 /// Where a scheduler reads the time: a seam, so that tests turn the clock by hand.
 class time_source {
  public:
@@ -74,14 +79,17 @@ class scheduler {
   std::size_t run_ready() noexcept;
 
   void arm(timer& t, time_point deadline);
-  [[nodiscard]] std::optional<time_point> next_deadline() const noexcept;
+  /// The same for one that may be armed here already.
+  void rearm(timer& t, time_point deadline);
+  [[nodiscard]] std::optional<time_point> next_deadline() const noexcept {
+    return timers_.empty() ? std::nullopt : std::optional{timers_.front()->deadline_};
+  }
   /// Fires the timers whose deadline has come. Returns how many.
   std::size_t fire_due() noexcept;
   [[nodiscard]] time_point now() const noexcept { return clock_.now(); }
   /// `length` from now; the end of time when the clock cannot count that far.
   [[nodiscard]] time_point after(duration length) const noexcept {
-    const time_point start = now();
-    return length > time_point::max() - start ? time_point::max() : start + length;
+    return cordma::after(now(), length);
   }
 
  private:

@@ -13,7 +13,7 @@
 
 namespace cordma {
 
-class queue_pair;
+class queue_pair_base;
 
 /// How completions are noticed.
 enum class completion_mode {
@@ -81,7 +81,7 @@ class completion_queue_driver final : private poller {
   /// come back when a reap finds the queue empty.
   [[nodiscard]] unsigned room() const noexcept { return cq_.capacity() - reserved_; }
   /// The queue pair behind a verbs object; null when it is not on this queue.
-  [[nodiscard]] queue_pair* find(const ibv_qp* qp) const noexcept;
+  [[nodiscard]] queue_pair_base* find(const ibv_qp* qp) const noexcept;
   [[nodiscard]] bool is(const ibv_cq* cq) const noexcept { return cq == cq_.native_handle(); }
 
   /// Called between arming and the second poll, and between the last poll and arming: for tests
@@ -92,9 +92,9 @@ class completion_queue_driver final : private poller {
   }
 
  private:
-  friend class queue_pair;
+  friend class queue_pair_base;
   struct entry {
-    queue_pair* qp = nullptr;
+    queue_pair_base* qp = nullptr;
     std::uint16_t generation = 0;
   };
 
@@ -113,7 +113,7 @@ class completion_queue_driver final : private poller {
     if (at_race_point_ != nullptr) at_race_point_(race_context_);
   }
   /// Reserves entries and gives the `wr_id` part that names the queue pair.
-  std::uint64_t attach(queue_pair& qp, unsigned entries);
+  std::uint64_t attach(queue_pair_base& qp, unsigned entries);
   void detach(std::uint64_t wr_id_base, unsigned entries) noexcept;
 
   executor& home_;

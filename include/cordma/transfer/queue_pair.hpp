@@ -1,7 +1,6 @@
 #pragma once
 
-#include <cordma/coro/event.hpp>
-#include <cordma/transfer/completion_queue_driver.hpp>
+#include <cordma/transfer/queue_pair_base.hpp>
 #include <cordma/transfer/receive_queue.hpp>
 #include <cordma/transfer/request_op.hpp>
 
@@ -11,15 +10,13 @@ namespace cordma {
 /// `verbs()`; everything else goes through here. Must not be gone when an operation starts; those
 /// in progress, and handles, may outlive it.
 /// Thread: the executor's.
-class queue_pair {
+class queue_pair final : public queue_pair_base {
  public:
   /// \param message_max_bytes  the port's limit (`port_info::message_max_bytes`).
   /// \errors  what `verbs::queue_pair` throws; errc::limit_exceeded when the completion queue has
   ///   no room for all that this one can have outstanding.
   queue_pair(completion_queue_driver& driver, verbs::protection_domain& pd,
              const verbs::queue_pair_capabilities& wanted, std::size_t message_max_bytes);
-  queue_pair(const queue_pair&) = delete;
-  queue_pair& operator=(const queue_pair&) = delete;
   /// Whoever still waits ends with `errc::closed`; the memory in flight is let go of after
   /// `ibv_destroy_qp` has returned. One bounded system call; waits for no peer and no completion.
   ~queue_pair();
@@ -88,15 +85,6 @@ class queue_pair {
     return receives_.recv(buffer);
   }
 
-  /// Ends everything that waits with `why`, refuses what comes, and puts the queue pair in ERROR,
-  /// so that the device gives back what it has. Idempotent: the first reason stays.
-  void abort(const request_outcome& why) noexcept;
-  /// Why it no longer works; none while it does.
-  [[nodiscard]] const request_outcome& failure_reason() const noexcept { return reason_; }
-  [[nodiscard]] bool has_failed() const noexcept { return bool(reason_.code); }
-  /// Set once it no longer works. To be waited for in tasks: a coroutine without a scheduler would
-  /// be resumed in the middle of a reap.
-  [[nodiscard]] event& failed_event() noexcept { return failed_; }
   /// Set once it no longer works and the device has none of its requests. That is never, when the
   /// completion queue lost entries: wait with a deadline.
   [[nodiscard]] event& drained_event() noexcept { return drained_; }
@@ -104,28 +92,20 @@ class queue_pair {
   /// was posted unsignaled ends with a later one only.
   event::wait_op sends_idle() noexcept;
 
-  [[nodiscard]] verbs::queue_pair& verbs() noexcept { return qp_; }
   [[nodiscard]] const send_queue& sends() const noexcept { return sends_; }
   [[nodiscard]] const receive_queue& receives() const noexcept { return receives_; }
-  [[nodiscard]] completion_queue_driver& driver() noexcept { return driver_; }
   /// Requests that the device has.
   [[nodiscard]] std::uint32_t slots_in_use() const noexcept {
     return sends_.in_flight() + receives_.posted();
   }
 
  private:
-  friend class completion_queue_driver;
-  void complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept;
-  void fail(const request_outcome& why) noexcept;
+  void complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept override;
+  void on_failure() noexcept override;
+  void end_all(const request_outcome& why) noexcept override { sends_.end_all(why); }
 
-  completion_queue_driver& driver_;
-  verbs::queue_pair qp_;
   send_queue sends_;
   receive_queue receives_;
-  unsigned entries_;
-  std::uint64_t wr_id_base_;
-  request_outcome reason_;
-  event failed_;
   event drained_;
   event sends_idle_;
   bool idle_is_awaited_ = false;

@@ -59,6 +59,10 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     post();
   }
 
+  /// Its waiter is told in the middle of a reap, or of the queue pair's failure, rather than in a
+  /// turn of its own. It may destroy this, and post.
+  void tell_at_once() noexcept { tells_at_once_ = true; }
+
   // As an operation.
   bool start(waiter& w, const environment& env) noexcept {
     was_stopped_ = env.stop.stop_requested();

@@ -48,6 +48,8 @@ class send_queue {
   /// the queue long; a batch that needs more than the rest of it would wait for ever.
   [[nodiscard]] std::uint32_t batch_max() const noexcept { return depth() / 2 + 1; }
   [[nodiscard]] std::uint32_t in_flight() const noexcept { return tail_ - head_; }
+  /// Whether one more, that is not urgent, would be posted at once.
+  [[nodiscard]] bool has_room() const noexcept { return waiting_.empty() && in_flight() < depth(); }
   /// Requests ever given to the device, modulo 2^32.
   [[nodiscard]] std::uint32_t posted_total() const noexcept { return tail_ - sequence_first; }
   [[nodiscard]] bool is_idle() const noexcept { return in_flight() == 0 && waiting_.empty(); }

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cordma/coro/event.hpp>
+#include <cordma/transfer/completion_queue_driver.hpp>
+#include <cordma/transfer/submission.hpp>
+#include <cordma/verbs/queue_pair.hpp>
+
+namespace cordma {
+
+/// What every reliable queue pair has in common, however its requests are made: the verbs object,
+/// its place on a completion queue, and its end. Thread: the executor's.
+class queue_pair_base {
+ public:
+  queue_pair_base(const queue_pair_base&) = delete;
+  queue_pair_base& operator=(const queue_pair_base&) = delete;
+
+  /// Ends everything that waits with `why`, refuses what comes, and puts the queue pair in ERROR,
+  /// so that the device gives back what it has. Idempotent: the first reason stays.
+  void abort(const request_outcome& why) noexcept;
+  /// Why it no longer works; none while it does.
+  [[nodiscard]] const request_outcome& failure_reason() const noexcept { return reason_; }
+  [[nodiscard]] bool has_failed() const noexcept { return bool(reason_.code); }
+  /// Set once it no longer works. To be waited for in tasks: a coroutine without a scheduler would
+  /// be resumed in the middle of a reap.
+  [[nodiscard]] event& failed_event() noexcept { return failed_; }
+
+  [[nodiscard]] verbs::queue_pair& verbs() noexcept { return qp_; }
+  [[nodiscard]] completion_queue_driver& driver() noexcept { return driver_; }
+
+ protected:
+  /// \errors  what `verbs::queue_pair` throws; errc::limit_exceeded when the completion queue has
+  ///   no room for all that this one can have outstanding.
+  queue_pair_base(completion_queue_driver& driver, verbs::protection_domain& pd,
+                  const verbs::queue_pair_capabilities& wanted);
+  ~queue_pair_base();
+
+  /// A request's `wr_id` is one of these with a sequence number, 32 bits, that `complete` gets.
+  [[nodiscard]] std::uint64_t send_id_base() const noexcept { return wr_id_base_; }
+  [[nodiscard]] std::uint64_t receive_id_base() const noexcept;
+  void fail(const request_outcome& why) noexcept;
+
+ private:
+  friend class completion_queue_driver;
+  /// A completion entry. In the middle of a reap.
+  virtual void complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept = 0;
+  /// It no longer works, and is in ERROR: what never reached the device ends.
+  virtual void on_failure() noexcept = 0;
+  /// Nothing that the device has will be heard of.
+  virtual void end_all(const request_outcome& why) noexcept = 0;
+
+  completion_queue_driver& driver_;
+  verbs::queue_pair qp_;
+  unsigned entries_;
+  std::uint64_t wr_id_base_;
+  request_outcome reason_;
+  event failed_;
+};
+
+}  // namespace cordma
