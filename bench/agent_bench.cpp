@@ -27,6 +27,8 @@ using cordma::isolation;
 using cordma::task;
 
 constexpr std::size_t lease_bytes = 4096;
+/// After so many every window that a lender has in rotation is made.
+constexpr std::uint64_t leases_until_warm = 64;
 /// As long as a frame of the agents.
 constexpr std::size_t message_bytes = 64;
 
@@ -71,7 +73,7 @@ cordma::runtime_options busy() {
 
 /// A client that borrows from a server, both in this thread, which polls as the raw loop does.
 struct lending_pair {
-  explicit lending_pair(isolation level) : door{rt.listen({}, {}, lends(level))} { rt.run(open()); }
+  explicit lending_pair(isolation level);
   task<> open() {
     auto [c, s] = co_await cordma::when_all(rt.connect(door.local_endpoint()), door.accept());
     client = std::move(c);
@@ -93,6 +95,11 @@ task<> borrow_each(connection& c, std::uint64_t n) {
 task<> one_by_one(lending_pair& p, std::uint64_t n) {
   co_await borrow_each(p.client, n);
   co_await p.all_returned();
+}
+
+lending_pair::lending_pair(isolation level) : door{rt.listen({}, {}, lends(level))} {
+  rt.run(open());
+  rt.run(one_by_one(*this, leases_until_warm));
 }
 
 task<> each_until_it_is_back(lending_pair& p, std::uint64_t n) {
@@ -199,6 +206,7 @@ class lending_threads {
     other_.start(&accept);
     client_ = rt_.run(rt_.connect(address));
     other_.wait();
+    leases(leases_until_warm);
   }
   ~lending_threads() {
     client_ = {};
@@ -244,8 +252,8 @@ std::vector<isolation> levels() {
   return all;
 }
 
-/// An ibv_mr is made for each lease, where a lease has a registration of its own.
-double allocations_of_device(isolation level) { return level == isolation::exact ? 0 : 1; }
+/// Without windows an ibv_mr is made for each lease.
+double allocations_of_device(isolation level) { return level == isolation::shared_key ? 1 : 0; }
 
 std::string name_of(isolation level, const char* what) {
   return std::string{cordma::to_string(level)} + ", " + what;

@@ -13,7 +13,7 @@ using agent_protocol::kind;
 class agent::parts final : control_channel::listener {
  public:
   parts(const agent_resources& r, const agent_options& options)
-      : channel{r.data.driver(), r.lending.domain(), r.memory, r.port.message_max_bytes, *this},
+      : channel{r.data.driver(), r.lending.domain(), r.memory, *this},
         context{.home = r.data.driver().home(),
                 .data = r.data,
                 .channel = channel,
@@ -76,7 +76,8 @@ agent::agent(const agent_resources& resources, const agent_options& options) {
 }
 agent::~agent() = default;
 
-queue_pair& agent::control() noexcept { return parts_->channel.qp(); }
+queue_pair_base& agent::control() noexcept { return parts_->channel; }
+event::wait_op agent::settled() noexcept { return parts_->channel.settled(); }
 void agent::post_receives() { parts_->channel.post_receives(); }
 void agent::start(const remote_mr_slice& flush_word) {
   parts_->borrows.emplace(parts_->context, flush_word);

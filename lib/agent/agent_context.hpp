@@ -3,6 +3,7 @@
 #include "control_channel.hpp"
 
 #include <cordma/agent/lending.hpp>
+#include <cordma/transfer/queue_pair.hpp>
 
 namespace cordma {
 
@@ -20,10 +21,6 @@ struct agent_context {
   const bool has_own_domain;
   lending_counters counters{};
 
-  void arm(timer& t, time_point deadline) const {
-    t.disarm();
-    home.arm(t, deadline);
-  }
   /// Ends the connection; its owner hears of it by the queue pair's failure.
   void break_connection(errc why, const char* call) const noexcept {
     data.abort({.code = why, .call = call});

@@ -144,10 +144,11 @@ task<remote_mr> borrower::request(std::size_t size_bytes, remote_mr_request opti
           .duration = duration_cast<microseconds>(options.lease),
           .alignment_log2 = std::uint8_t(std::countr_zero(options.alignment))});
   const milliseconds limit = options.timeout.value_or(context_.options.request_timeout);
-  const result<void> answered = co_await as_result(with_timeout(h.answered.wait(), limit));
-  if (answered.is_cancelled()) throw cancelled{};
-  if (answered.has_failure()) fail_late("request_remote_mr", limit);
+  if (limit <= milliseconds{0}) fail_late("request_remote_mr", limit);
+  context_.home.rearm(h, after(h.asked_at, limit));
+  co_await h.answered.wait();
   if (h.refusal) throw error{*h.refusal};
+  if (h.state == stage::asking) fail_late("request_remote_mr", limit);
   co_return memory;
 }
 
@@ -171,7 +172,7 @@ void borrower::open(holding& h, time_point since) noexcept {
   const duration lease = h.asked.duration;
   h.state = stage::open;
   h.block->grant(h.block->access(), since + lease - margin_of(lease));
-  context_.arm(h, h.block->usable_until());
+  context_.home.rearm(h, h.block->usable_until());
 }
 
 void borrower::on_granted(const frame& f) {
@@ -202,7 +203,7 @@ void borrower::on_renewed(const frame& f) {
   const time_point until = h.asked_at + lease - margin_of(lease);
   if (h.state == stage::open && until > h.block->usable_until()) {
     h.block->grant(h.block->access(), until);
-    context_.arm(h, until);
+    context_.home.rearm(h, until);
   }
   h.answered.set();
 }
@@ -310,6 +311,7 @@ void borrower::drop(holding& h) noexcept {
 
 void borrower::on_timer(timer& self) noexcept {
   auto& h = static_cast<holding&>(self);
+  if (h.state == stage::asking) return h.answered.set();  // Late: it is over for who asked.
   if (h.state != stage::open) return;
   h.has_expired = true;
   h.block->refuse(errc::lease_expired);

@@ -3,6 +3,8 @@
 #include <cordma/agent/agent.hpp>
 
 #include <algorithm>
+#include <cstdlib>
+#include <span>
 
 namespace cordma {
 namespace {
@@ -12,6 +14,8 @@ using agent_protocol::frame_bytes;
 
 /// Twice the credits: the peer may have taken a frame before its completion is reaped.
 constexpr std::uint32_t send_buffers = 2 * credits;
+/// Of so many frames the last has a completion entry, which ends them all.
+constexpr std::uint32_t signal_interval = 16;
 constexpr verbs::queue_pair_capabilities capabilities{.send_wr_max = send_buffers,
                                                       .recv_wr_max = credits,
                                                       .send_sge_max = 1,
@@ -19,16 +23,22 @@ constexpr verbs::queue_pair_capabilities capabilities{.send_wr_max = send_buffer
                                                       .inline_max = frame_bytes};
 static_assert(capabilities.send_wr_max + capabilities.recv_wr_max == agent::completion_entries);
 
+request_outcome refused(int rc, const char* call) noexcept {
+  return {.code = {std::abs(rc), std::system_category()}, .call = call};
+}
+
 }  // namespace
 
 control_channel::control_channel(completion_queue_driver& driver, verbs::protection_domain& pd,
-                                 mr_allocator& memory, std::size_t message_max_bytes, listener& up)
-    : waiter{&on_message},
-      home_{driver.home()},
+                                 mr_allocator& memory, listener& up)
+    : queue_pair_base{driver, pd, capabilities},
       up_{up},
       memory_{memory.allocate_zeroed((credits + send_buffers) * frame_bytes)},
-      buffers_{memory_.slice().standing()},
-      qp_{driver, pd, capabilities, message_max_bytes} {
+      buffers_{reinterpret_cast<buffer*>(memory_.bytes().data())},
+      piece_{.addr = 0, .length = frame_bytes, .lkey = memory_.slice().lkey()} {
+  send_.sg_list = receive_.sg_list = &piece_;
+  send_.num_sge = receive_.num_sge = 1;
+  send_.opcode = IBV_WR_SEND;
   for (unsigned slot = 0; slot < credits; ++slot) {
     answers_[slot].home = this;
     answers_[slot].slot = slot;
@@ -36,13 +46,28 @@ control_channel::control_channel(completion_queue_driver& driver, verbs::protect
   }
 }
 
+control_channel::~control_channel() {
+  verbs().destroy();  // Before the memory, which its requests do not hold.
+  settled_.set();
+}
+
 void control_channel::post_receives() {
-  for (unsigned slot = 0; slot < credits; ++slot) qp_.post_recv(buffer(slot));
+  for (unsigned slot = 0; slot < credits; ++slot) post_receive(slot);
+}
+
+void control_channel::post_receive(unsigned slot) noexcept {
+  piece_.addr = reinterpret_cast<std::uint64_t>(&buffers_[slot]);
+  receive_.wr_id = receive_id_base() | slot;
+  ibv_recv_wr* bad = nullptr;
+  const int rc = verbs().post_recv(&receive_, &bad);
+  if (rc != 0) return fail(refused(rc, "ibv_post_recv"));
+  ++posted_;
 }
 
 void control_channel::start() noexcept {
   is_running_ = true;
-  listen();
+  // The peer may have started before us: the receives came to be used in their order.
+  for (unsigned slot = 0; is_running_ && slot < early_; ++slot) take(slot, early_sizes_[slot]);
   pump();
 }
 
@@ -52,30 +77,23 @@ void control_channel::stop() noexcept {
     while (!all->empty()) all->pop_front();
 }
 
-std::coroutine_handle<> control_channel::on_message(waiter& self) noexcept {
-  auto& channel = static_cast<control_channel&>(self);
-  if (channel.take_message()) channel.listen();
-  return std::noop_coroutine();
+void control_channel::complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept {
+  if (is_receive) --posted_;
+  if (wc.status != IBV_WC_SUCCESS)
+    return fail({.code = wc_errc(wc.status), .call = "ibv_poll_cq", .vendor = wc.vendor_err});
+  if (is_receive) return take(sequence, wc.opcode == IBV_WC_RECV ? wc.byte_len : 0);
+  ended_ = sequence + 1;
+  if (ended_ == sent_) settled_.set();
+  pump();
 }
 
-void control_channel::listen() noexcept {
-  do {
-    if (!is_running_) return;
-    next_.emplace(qp_.next_message());
-    if (!next_->start(*this, {&home_, {}})) return;
-  } while (take_message());
-}
-
-/// False: there will be no more.
-bool control_channel::take_message() noexcept {
-  result<message> arrived = next_->take_result();
-  next_.reset();
-  if (!is_running_ || !arrived.has_value()) return false;
+void control_channel::take(unsigned slot, std::size_t size_bytes) noexcept {
+  if (!is_running_) {
+    if (early_ < credits) early_sizes_[early_++] = size_bytes;
+    return;
+  }
   try {
-    const const_local_mr_slice payload = arrived->payload();
-    const std::ptrdiff_t offset = payload.bytes().data() - memory_.bytes().data();
-    const auto slot = unsigned(offset / std::ptrdiff_t{frame_bytes});
-    const frame f = agent_protocol::decode(payload.bytes());
+    const frame f = agent_protocol::decode(std::span{buffers_[slot]}.first(size_bytes));
     take_credits(f);
     if (f.kind == agent_protocol::kind::credit)
       release(slot);
@@ -86,16 +104,12 @@ bool control_channel::take_message() noexcept {
     is_running_ = false;
     up_.on_bad_frame(e.failure());
   }
-  return is_running_;
 }
 
 void control_channel::take_credits(const frame& f) {
   if (f.taken - taken_by_peer_ > under_way())
     throw error{{.code = errc::bad_frame, .call = "agent", .detail = "took what was not sent"}};
   taken_by_peer_ = f.taken;
-  // What it took is acknowledged by its device before. Else what we send would pile up here.
-  if (qp_.sends().in_flight() > under_way() + credits)
-    throw error{{.code = errc::bad_frame, .call = "agent", .detail = "took what did not arrive"}};
   if (!agent_protocol::is_answer(f.kind)) return;
   if (questions_ == 0)
     throw error{{.code = errc::bad_frame, .call = "agent", .detail = "answers what was not asked"}};
@@ -118,36 +132,57 @@ void control_channel::on_answer_sent(outgoing& o) noexcept {
 }
 
 void control_channel::release(unsigned slot) noexcept {
-  try {
-    qp_.post_recv(buffer(slot));
-    ++taken_;
-  } catch (const error&) {
-    // The queue pair has failed, which ends the connection.
-  }
+  post_receive(slot);
+  ++taken_;
+}
+
+bool control_channel::may_send(std::uint32_t credits) const noexcept {
+  return is_running_ && under_way() < credits && sent_ - ended_ < send_buffers;
 }
 
 /// The last credit is for telling credits: else two sides that have none left would both wait.
 void control_channel::pump() noexcept {
-  while (is_running_ && under_way() < credits - 1) {
+  for (;;) {
     const bool asks = notices_.empty();
     if (asks && (waiting_questions_.empty() || questions_ == agent_protocol::questions_max)) break;
+    if (!may_send(credits - 1)) break;
     outgoing& next = (asks ? waiting_questions_ : notices_).pop_front();
     if (asks) ++questions_;
     post(next.frame);
     if (next.on_sent != nullptr) next.on_sent(next);
   }
-  if (!is_running_ || taken_ - told_ < credits / 2 || under_way() == credits) return;
+  if (taken_ - told_ < credits / 2 || !may_send(credits)) return;
   frame f{.kind = agent_protocol::kind::credit};
   post(f);
 }
 
-void control_channel::post(frame& f) noexcept {
+void control_channel::post(frame& f, bool signaled) noexcept {
   f.taken = told_ = taken_;
-  // When a buffer's turn comes again, the peer has taken what it held.
-  const local_mr_slice from = buffer(credits + sent_ % send_buffers);
-  agent_protocol::encode(f, from.bytes().first<frame_bytes>());
-  static_cast<void>(qp_.post(cordma::send(from)));
+  buffer& from = buffers_[credits + sent_ % send_buffers];
+  agent_protocol::encode(f, from);
+  piece_.addr = reinterpret_cast<std::uint64_t>(&from);
+  send_.wr_id = send_id_base() | sent_;
+  send_.send_flags = IBV_SEND_INLINE;
+  if (signaled || sent_ % signal_interval == signal_interval - 1) {
+    send_.send_flags |= IBV_SEND_SIGNALED;
+    last_signaled_ = sent_;
+  }
   ++sent_;
+  ibv_send_wr* bad = nullptr;
+  if (const int rc = verbs().post_send(&send_, &bad); rc != 0) fail(refused(rc, "ibv_post_send"));
+}
+
+event::wait_op control_channel::settled() noexcept {
+  if (ended_ == sent_ || has_failed()) {
+    settled_.set();
+    return settled_.wait();
+  }
+  settled_.reset();
+  if (last_signaled_ != sent_ - 1 && may_send(credits)) {
+    frame last{.kind = agent_protocol::kind::credit};
+    post(last, true);
+  }
+  return settled_.wait();
 }
 
 }  // namespace cordma

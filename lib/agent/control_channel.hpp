@@ -3,18 +3,18 @@
 #include "protocol.hpp"
 
 #include <cordma/memory/mr_allocator.hpp>
-#include <cordma/transfer/queue_pair.hpp>
+#include <cordma/transfer/queue_pair_base.hpp>
 
 #include <array>
-#include <optional>
 
 namespace cordma {
 
 /// Carries an agent's frames over a queue pair of its own. Each side keeps as many receives posted
 /// as there are credits, and every frame says how many the other has got back: nothing is sent that
-/// has no receive. What waits for credits waits in the memory of whoever sends it. Thread: the
-/// executor's. Cost of a frame: one SEND; no allocation.
-class control_channel : private waiter {
+/// has no receive. What waits for credits waits in the memory of whoever sends it. Frames are
+/// handled in the middle of a reap. Thread: the executor's. Cost of a frame: one SEND, of which
+/// each sixteenth has a completion entry; no allocation.
+class control_channel final : public queue_pair_base {
  public:
   using frame = agent_protocol::frame;
 
@@ -37,9 +37,9 @@ class control_channel : private waiter {
 
   /// A queue pair in RESET. \errors what the verbs and the allocator throw.
   control_channel(completion_queue_driver& driver, verbs::protection_domain& pd,
-                  mr_allocator& memory, std::size_t message_max_bytes, listener& up);
+                  mr_allocator& memory, listener& up);
+  ~control_channel();
 
-  [[nodiscard]] queue_pair& qp() noexcept { return qp_; }
   /// Posts the receives: in INIT or later, before the peer can send.
   void post_receives();
   /// In RTS.
@@ -51,6 +51,12 @@ class control_channel : private waiter {
   void reply(unsigned slot, const frame& f) noexcept;
   void release(unsigned slot) noexcept;
 
+  /// Waits until the peer's device has all that was sent, or this no longer works. What waits for
+  /// credits is not sent.
+  event::wait_op settled() noexcept;
+  /// Receives that the device has.
+  [[nodiscard]] std::uint32_t posted_receives() const noexcept { return posted_; }
+
  private:
   using list = intrusive_list<outgoing>;
 
@@ -59,28 +65,35 @@ class control_channel : private waiter {
     unsigned slot = 0;
   };
 
-  static std::coroutine_handle<> on_message(waiter& self) noexcept;
   static void on_answer_sent(outgoing& o) noexcept;
-  void listen() noexcept;
-  [[nodiscard]] bool take_message() noexcept;
+  void complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept override;
+  void on_failure() noexcept override { settled_.set(); }
+  void end_all(const request_outcome& why) noexcept override { static_cast<void>(why); }
+  void post_receive(unsigned slot) noexcept;
+  void take(unsigned slot, std::size_t size_bytes) noexcept;
   void take_credits(const frame& f);
+  [[nodiscard]] bool may_send(std::uint32_t credits) const noexcept;
   void pump() noexcept;
-  void post(frame& f) noexcept;
+  void post(frame& f, bool signaled = false) noexcept;
   [[nodiscard]] std::uint32_t under_way() const noexcept { return sent_ - taken_by_peer_; }
+  using buffer = std::array<std::byte, agent_protocol::frame_bytes>;
 
-  [[nodiscard]] local_mr_slice buffer(std::uint32_t n) noexcept {
-    return buffers_.slice(n * agent_protocol::frame_bytes, agent_protocol::frame_bytes);
-  }
-
-  executor& home_;
   listener& up_;
-  local_mr memory_;  ///< the receives' buffers, then those to send from
-  const local_mr_slice buffers_;
-  queue_pair qp_;  // Before the memory, which its requests do not hold.
-  std::optional<receive_queue::next_message_op> next_;
+  local_mr memory_;
+  buffer* const buffers_;  ///< the receives', then those to send from
+  ibv_sge piece_{};
+  ibv_recv_wr receive_{};
+  ibv_send_wr send_{};
   bool is_running_ = false;
 
+  std::array<std::size_t, agent_protocol::credits> early_sizes_{};
+  unsigned early_ = 0;
+
+  std::uint32_t posted_ = 0;
   std::uint32_t sent_ = 0;
+  std::uint32_t ended_ = 0;  ///< of `sent_`: the device is done with them
+  std::uint32_t last_signaled_ = ~0u;
+  event settled_;
   std::uint32_t taken_by_peer_ = 0;
   std::uint32_t taken_ = 0;
   std::uint32_t told_ = 0;       ///< of `taken_`, as the peer knows

@@ -80,7 +80,7 @@ void lender::on_request(const frame& f, unsigned slot) noexcept {
     asked_bytes_ += g->cost;
     g->tag = f.tag;
     g->question = slot;
-    g->lent.memory = context_.memory.allocate_zeroed(f.length, std::size_t{1} << f.alignment_log2);
+    g->lent = memory_for(f);
     return lend_out(*g, f.access & policy.access_max,
                     std::min<duration>(f.duration, policy.lease_max));
   } catch (const error& e) {
@@ -91,6 +91,25 @@ void lender::on_request(const frame& f, unsigned slot) noexcept {
   if (g != nullptr) forget(*g);
   ++context_.counters.refused;
   refuse(f, slot, why, why == errc::limit_exceeded ? policy.bytes_max : 0);
+}
+
+lent_memory lender::memory_for(const frame& request) {
+  lent_memory found;
+  const std::size_t alignment = std::size_t{1} << request.alignment_log2;
+  const auto allocate = [&] {
+    found.memory = context_.memory.allocate_zeroed(request.length, alignment);
+  };
+  if (!stock_.take(request.length, alignment, found)) {
+    try {
+      allocate();
+    } catch (const error&) {
+      if (stock_.bytes() == 0) throw;
+      stock_.clear();  // What is kept may be what is missing.
+      allocate();
+    }
+  }
+  context_.counters.bytes_kept = stock_.bytes();
+  return found;
 }
 
 void lender::check_request(const frame& request) const {
@@ -158,7 +177,9 @@ void lender::lend_out(grant& g, verbs::access access, duration lease) {
   const local_mr_slice memory = g.lent.memory.slice();
   const verbs::memory_region* region = memory.block()->registration();
   g.isolation = isolation_for(region);
-  if (g.isolation != isolation::exact) {
+  if (g.lent.registration) {
+    region = &*g.lent.registration;
+  } else if (g.isolation != isolation::exact) {
     const auto flags = local_write | (g.isolation == isolation::shared_key ? access : mw_bind);
     g.lent.registration.emplace(context_.lending.domain(), memory.bytes().data(), g.size_bytes,
                                 flags);
@@ -175,7 +196,8 @@ void lender::lend_out(grant& g, verbs::access access, duration lease) {
   g.remote = {address, g.size_bytes, window.next_rkey()};
   g.bind.emplace(context_.data.post(
       cordma::bind(window, *region, memory, from_zero ? access | zero_based : access)));
-  if (g.bind->start(g, {&context_.home, {}})) on_bound(g);
+  g.bind->tell_at_once();
+  if (g.bind->start(g, {})) on_bound(g);
 }
 
 std::coroutine_handle<> lender::on_done(waiter& self) noexcept {
@@ -208,7 +230,7 @@ void lender::open(grant& g) noexcept {
   g.state = stage::open;
   if (g.end_is_wanted) return close(g);
   g.expires = context_.home.now() + g.lease;
-  context_.arm(g, g.expires);
+  context_.home.rearm(g, g.expires);
   if (g.question) {
     ++context_.counters.granted;
     context_.channel.reply(*std::exchange(g.question, std::nullopt), terms_of(g, kind::granted));
@@ -229,7 +251,7 @@ void lender::on_accept(const frame& f) noexcept {
   g->tag = f.tag;
   if (g->state != stage::open) return;
   g->expires = context_.home.now() + g->lease;
-  context_.arm(*g, g->expires);
+  context_.home.rearm(*g, g->expires);
 }
 
 void lender::on_renew(const frame& f, unsigned slot) noexcept {
@@ -238,7 +260,7 @@ void lender::on_renew(const frame& f, unsigned slot) noexcept {
     return refuse(f, slot, errc::lease_ended);
   const duration lease = std::min<duration>(f.duration, context_.options.lending.lease_max);
   g->expires = std::max(g->expires, context_.home.now() + lease);
-  context_.arm(*g, g->expires);
+  context_.home.rearm(*g, g->expires);
   context_.channel.reply(
       slot, {.kind = kind::renewed,
              .tag = f.tag,
@@ -286,7 +308,7 @@ void lender::end(grant& g, loan_end_reason why) noexcept {
   g.state = stage::asked;
   g.notice.frame = {.kind = kind::revoke, .tag = g.tag, .lease = g.id};
   context_.channel.send(g.notice);
-  context_.arm(g, context_.home.now() + context_.options.lending.grace);
+  context_.home.rearm(g, context_.home.now() + context_.options.lending.grace);
 }
 
 void lender::on_timer(timer& self) noexcept {
@@ -303,23 +325,28 @@ void lender::on_timer(timer& self) noexcept {
 
 /// The peer has given it back, or had its time: its access ends.
 void lender::close(grant& g) noexcept {
-  g.disarm();
   g.notice.unlink();
   if (!g.is_given_back) ++context_.counters.forced;
   if (g.isolation == isolation::shared_key) return cut(g);
-  if (invalidating_ < agent::reserved_slots) return start_invalidation(g);
+  if (can_invalidate()) return start_invalidation(g);
   g.state = stage::waiting;
   g.list_hook<grant>::unlink();
   waiting_.push_back(g);
 }
 
+/// By a reserved slot of the send queue, which our program cannot take from us, or one to spare.
+bool lender::can_invalidate() const noexcept {
+  return invalidating_ < agent::reserved_slots || context_.data.sends().has_room();
+}
+
 void lender::start_invalidation(grant& g) noexcept {
   g.state = stage::invalidating;
   ++invalidating_;
-  context_.arm(g, context_.home.now() + context_.options.lending.revoke_deadline);
+  context_.home.rearm(g, context_.home.now() + context_.options.lending.revoke_deadline);
   g.invalidation.emplace(
       context_.data.post_urgent(cordma::invalidate(g.lent.window.front().rkey())));
-  if (g.invalidation->start(g, {&context_.home, {}})) on_invalidated(g);
+  g.invalidation->tell_at_once();
+  if (g.invalidation->start(g, {})) on_invalidated(g);
 }
 
 void lender::on_invalidated(grant& g) noexcept {
@@ -330,10 +357,11 @@ void lender::on_invalidated(grant& g) noexcept {
   if (is_done) context_.lending.give_back(g.lent.window);
   cut(g);
   // When the queue pair has failed they all end at once, soon: not here, each in the one before.
-  if (failed_ || context_.data.has_failed() || waiting_.empty()) return;
-  grant& next = waiting_.pop_front();
-  grants_.push_back(next);
-  start_invalidation(next);
+  while (!failed_ && !context_.data.has_failed() && !waiting_.empty() && can_invalidate()) {
+    grant& next = waiting_.pop_front();
+    grants_.push_back(next);
+    start_invalidation(next);
+  }
 }
 
 /// Takes what is left of the peer's access away: with a window only when the queue pair is in
@@ -344,7 +372,12 @@ void lender::cut(grant& g) noexcept {
     rc = g.lent.window.front().deallocate();
     if (rc == 0) g.lent.window.clear();
   }
-  if (rc == 0 && g.lent.registration) {
+  // Its window is invalid: nobody reaches the registration, which grants nothing.
+  const bool is_for_next = g.isolation == isolation::exact_registered && g.was_asked_for &&
+                           !g.is_handed_over && !failed_ && g.lent.window.empty();
+  if (g.lent.registration && is_for_next && stock_.keep(g.lent)) {
+    context_.counters.bytes_kept = stock_.bytes();
+  } else if (rc == 0 && g.lent.registration) {
     rc = g.lent.registration->deregister();
     if (rc == 0) g.lent.registration.reset();
   }
@@ -403,6 +436,8 @@ void lender::forget(grant& g) noexcept {
 void lender::fail(const failure& why) noexcept {
   if (failed_) return;
   failed_ = why;
+  stock_.clear();
+  context_.counters.bytes_kept = 0;
   grants_.splice_back(waiting_);
   while (!grants_.empty()) {
     grant& g = grants_.front();
@@ -411,7 +446,6 @@ void lender::fail(const failure& why) noexcept {
     if (g.state == stage::binding) g.bind_failure = why;
     g.question.reset();
     g.notice.unlink();
-    g.list_hook<waiter>::unlink();  // It may be on its way to hear of its request's end.
     g.bind.reset();
     g.invalidation.reset();
     cut(g);

@@ -2,6 +2,7 @@
 
 #include "agent_context.hpp"
 #include "id_table.hpp"
+#include "loan_stock.hpp"
 
 #include <cordma/agent/loan.hpp>
 #include <cordma/coro/frame_cache.hpp>
@@ -22,7 +23,7 @@ struct grant : waiter, timer, list_hook<grant>, frame_cache::recycled {
     binding,       ///< the window's bind is on the data queue pair
     open,          ///< the peer may use it
     asked,         ///< to return it; it has `grace`
-    waiting,       ///< for a reserved slot of the send queue
+    waiting,       ///< for a slot of the send queue
     invalidating,  ///< the window's end is on the data queue pair; it has `revoke_deadline`
     received,      ///< handed over to us, and waits for `receive_local_mr`
     ended,         ///< the lender has forgotten it
@@ -92,6 +93,7 @@ class lender {
   void check_request(const frame& request) const;
   void check_loan(const local_mr& memory, const loan_options& options) const;
   grant& make(std::size_t bytes, std::size_t cost);
+  [[nodiscard]] lent_memory memory_for(const frame& request);
   void lend_out(grant& g, verbs::access access, duration lease);
   [[nodiscard]] isolation isolation_for(const verbs::memory_region* arena) const;
 
@@ -100,6 +102,7 @@ class lender {
   void on_bound(grant& g) noexcept;
   void open(grant& g) noexcept;
   void close(grant& g) noexcept;
+  [[nodiscard]] bool can_invalidate() const noexcept;
   void start_invalidation(grant& g) noexcept;
   void on_invalidated(grant& g) noexcept;
   void cut(grant& g) noexcept;
@@ -111,8 +114,9 @@ class lender {
   agent_context& context_;
   id_table<grant> ids_;
   intrusive_list<grant> grants_;    ///< open, or on their way there or back
-  intrusive_list<grant> waiting_;   ///< for a reserved slot
+  intrusive_list<grant> waiting_;   ///< for a slot
   intrusive_list<grant> received_;  ///< handed over to us
+  loan_stock stock_;
   unsigned invalidating_ = 0;
   std::size_t asked_bytes_ = 0;  ///< that the peer has by asking
   event arrival_;

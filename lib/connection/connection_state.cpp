@@ -130,7 +130,7 @@ connection_state::connection_state(const connection_resources& r, const connecti
                                                       .gid = gid_,
                                                       .has_own_domain = ground_.own != nullptr},
                                       options.agent);
-  queue_pair& control = agent_->control();
+  queue_pair_base& control = agent_->control();
   control.verbs().to_init(port_.number, options.pkey_index, verbs::access::none);
   agent_->post_receives();
   local_hello_.agent = {.qpn = control.verbs().num(),
@@ -143,7 +143,7 @@ connection_state::~connection_state() = default;
 void connection_state::agree(const handshake::hello& remote) {
   peer_hello_ = remote;
   agreement_ = handshake::negotiate(local_hello_, remote, gid_.index);
-  const auto bring_up = [&](queue_pair& qp, verbs::rtr_attributes& rtr,
+  const auto bring_up = [&](queue_pair_base& qp, verbs::rtr_attributes& rtr,
                             verbs::rts_attributes& rts) {
     rtr.min_rnr_timer = options_.min_rnr_timer;
     rts.timeout = options_.timeout;
@@ -286,7 +286,7 @@ task<> connection_state::close() {
     if (idle.is_cancelled()) throw cancelled{};
     if (agent_) {
       const auto told =
-          co_await as_result(with_timeout(agent_->control().sends_idle(), options_.close_deadline));
+          co_await as_result(with_timeout(agent_->settled(), options_.close_deadline));
       if (told.is_cancelled()) throw cancelled{};
     }
     say_goodbye();
@@ -300,12 +300,9 @@ task<> connection_state::close() {
 
 task<> connection_state::drain() {
   if (is_manual()) co_return;
-  for (queue_pair* const qp : {&qp_, agent_ ? &agent_->control() : nullptr}) {
-    if (qp == nullptr) continue;
-    const auto drained =
-        co_await as_result(with_timeout(qp->drained_event().wait(), options_.close_deadline));
-    if (drained.is_cancelled()) throw cancelled{};
-  }
+  const auto drained =
+      co_await as_result(with_timeout(qp_.drained_event().wait(), options_.close_deadline));
+  if (drained.is_cancelled()) throw cancelled{};
 }
 
 }  // namespace cordma::detail

@@ -49,7 +49,7 @@ class connection_state : private timer {
   };
   /// Waits for a queue pair's failure, without a coroutine.
   struct failure_watch : waiter {
-    failure_watch(connection_state& s, queue_pair& watched, function then) noexcept
+    failure_watch(connection_state& s, queue_pair_base& watched, function then) noexcept
         : waiter{then}, state{s}, wait{watched.failed_event().wait()} {}
     connection_state& state;
     event::wait_op wait;

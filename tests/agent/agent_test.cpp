@@ -119,6 +119,53 @@ TEST_CASE("memory that is asked for shows nothing of its owner's", "[agent][devi
   CHECK(std::ranges::all_of(seen.bytes(), [](std::byte b) { return b == std::byte{0}; }));
 }
 
+TEST_CASE("what has a registration of its own is kept for the next request, and shows nothing",
+          "[agent][device][R1][R7]") {
+  pair p{isolation::exact_registered};
+  local_mr mine = p.client.memory().allocate_zeroed(64);
+  std::ranges::fill(mine.bytes(), std::byte{0x77});
+  std::uint64_t address = 0;
+  std::uint32_t old_key = 0;
+  {
+    const remote_mr remote = p.borrow(64);
+    address = remote.slice().address();
+    old_key = remote.slice().rkey();
+    p.rt.run(p.client.write(mine.slice(), remote));
+  }
+  p.settle();
+  CHECK(p.server.lending().bytes_kept == 64);
+  const remote_mr other_size = p.borrow(128);
+  CHECK(p.server.lending().bytes_kept == 64);
+  const remote_mr remote = p.borrow(64);
+  CHECK(p.server.lending().bytes_kept == 0);
+  CHECK(remote.slice().address() == address);
+  CHECK(remote.slice().rkey() != old_key);
+  p.rt.run(p.client.read(mine.slice(), remote));
+  CHECK(std::ranges::count(mine.bytes(), std::byte{0}) == 64);
+  CHECK(code_of(p.rt, p.client.read(mine.slice(), remote_mr_slice{address, 64, old_key})) ==
+        make_error_code(wc_errc::remote_access));
+}
+
+TEST_CASE("what is kept for the next request makes room for other memory", "[agent][device][R8]") {
+  runtime_options small;
+  small.memory.limit_bytes = 8 * mib;
+  test::connected_pair p{std::move(small), {}, lends(isolation::exact_registered)};
+  static_cast<void>(p.rt.run(p.client.request_remote_mr(65536)));
+  p.rt.run(test::until(p.rt.executor(), [&] { return p.server.lending().open == 0; }));
+  REQUIRE(p.server.lending().bytes_kept == 65536);
+  // All that the allocator has, but for what is kept.
+  std::vector<local_mr> all;
+  for (std::size_t bytes = mib; bytes >= 4096; bytes /= 2) {
+    try {
+      for (;;) all.push_back(p.rt.memory().allocate_uninitialized(bytes));
+    } catch (const error&) {
+    }
+  }
+  const remote_mr remote = p.rt.run(p.client.request_remote_mr(61440));
+  CHECK(remote.size_bytes() == 61440);
+  CHECK(p.server.lending().bytes_kept == 0);
+}
+
 TEST_CASE("the owner caps access and lease", "[agent][device][R1]") {
   connection_options o = lends(strengths().back());
   o.agent.lending.access_max = access::remote_read;
@@ -478,6 +525,23 @@ TEST_CASE("many requests at once are all answered", "[agent][device][R1]") {
   p.settle();
   CHECK(p.server.lending().forced == 0);
   CHECK(p.client.is_open());
+}
+
+TEST_CASE("memory comes back as fast as it is asked for", "[agent][device][R1][R8]") {
+  for (const isolation level : strengths()) {
+    connection_options o = lends(level, mib);
+    o.agent.lending.leases_max = 200;
+    pair p{o};
+    scope all{p.rt.executor()};
+    const auto borrow = [](connection& from) -> task<> {
+      for (int n = 0; n < 200; ++n) static_cast<void>(co_await from.request_remote_mr(4096));
+    };
+    for (int n = 0; n < 15; ++n) all.spawn(borrow(p.client));
+    p.rt.run(all.join());
+    p.settle();
+    CHECK(p.server.lending().returned == 3000);
+    CHECK(p.server.lending().refused == 0);
+  }
 }
 
 TEST_CASE("a peer that addresses loans from zero learns no address", "[agent][device][R1]") {

@@ -19,8 +19,7 @@ namespace {
 /// One end: keeps what arrives, and answers questions, each when as many wait as it wants.
 struct end : control_channel::listener {
   end(loopback& link, std::size_t patience_of_it)
-      : channel{link.driver, link.pd, link.allocator(test::all_access), link.port.message_max_bytes,
-                *this},
+      : channel{link.driver, link.pd, link.allocator(test::all_access), *this},
         patience{patience_of_it} {}
 
   void on_frame(const control_channel::frame& f, unsigned slot) noexcept override {
@@ -46,7 +45,7 @@ struct end : control_channel::listener {
 
 struct ends {
   explicit ends(std::size_t patience = 1) : one{link, patience}, other{link, patience} {
-    link.connect(one.channel.qp(), other.channel.qp());
+    link.connect(one.channel, other.channel);
     for (end* e : {&one, &other}) {
       e->channel.post_receives();
       e->channel.start();
@@ -76,7 +75,7 @@ TEST_CASE("many frames one way arrive in order, and no receive is missing", "[ag
   for (auto& frame : sent) e.one.channel.send(frame);
   e.wait_for([&] { return e.other.tags.size() == sent.size(); });
   for (std::size_t n = 0; n < sent.size(); ++n) REQUIRE(e.other.tags[n] == n + 1);
-  CHECK_FALSE(e.one.channel.qp().has_failed());
+  CHECK_FALSE(e.one.channel.has_failed());
   CHECK_FALSE(e.one.bad);
 }
 
@@ -119,11 +118,41 @@ TEST_CASE("a frame that is taken back before it is sent is not sent", "[agent][d
   CHECK(e.other.tags.size() == 100);
 }
 
+TEST_CASE("what the peer said before we started is heard then", "[agent][device]") {
+  loopback link;
+  end early{link, 1};
+  end late{link, 1};
+  link.connect(early.channel, late.channel);
+  for (end* e : {&early, &late}) e->channel.post_receives();
+  early.channel.start();
+  auto sent = frames(kind::accept, 3);
+  for (auto& frame : sent) early.channel.send(frame);
+  link.run(early.channel.settled());
+  link.driver.reap_all();
+  CHECK(late.tags.empty());
+  late.channel.start();
+  link.run(test::until(link.home, [&] { return late.tags.size() == 3; }));
+  CHECK(late.tags == std::vector<std::uint64_t>{1, 2, 3});
+}
+
+TEST_CASE("a channel settles once all that it sent has arrived, whatever was signaled",
+          "[agent][device]") {
+  ends e;
+  auto sent = frames(kind::accept, 40);
+  for (std::size_t n = 0; n < sent.size(); ++n) {
+    e.one.channel.send(sent[n]);
+    e.link.run(e.one.channel.settled());
+    e.wait_for([&] { return e.other.tags.size() == n + 1; });
+  }
+  e.one.channel.abort({.code = errc::closed, .call = "test"});
+  e.link.run(e.one.channel.settled());
+}
+
 TEST_CASE("who does not keep to the protocol is told of, and heard no more", "[agent][device]") {
   loopback link;
   end victim{link, 1};
   std::unique_ptr<queue_pair> peer = link.make_queue_pair({});
-  link.connect(victim.channel.qp(), *peer);
+  link.connect(victim.channel, *peer);
   victim.channel.post_receives();
   victim.channel.start();
   local_mr memory = link.memory(agent_protocol::frame_bytes);

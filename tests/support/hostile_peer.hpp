@@ -1,6 +1,6 @@
 #pragma once
 
-#include "../../lib/agent/protocol.hpp"
+#include "../../lib/agent/control_channel.hpp"
 
 #include <cordma/agent/agent.hpp>
 #include <cordma/transfer/completion_queue_driver.hpp>
@@ -43,6 +43,9 @@ class victim {
 
   [[nodiscard]] agent& self() noexcept { return *agent_; }
   [[nodiscard]] queue_pair& data() noexcept { return data_; }
+  [[nodiscard]] control_channel& control() noexcept {
+    return static_cast<control_channel&>(agent_->control());
+  }
   [[nodiscard]] bool is_cut_off() const noexcept { return data_.has_failed(); }
   /// Why.
   [[nodiscard]] std::error_code reason() const noexcept { return data_.failure_reason().code; }
@@ -52,7 +55,7 @@ class victim {
  private:
   friend class hostile_peer;
   struct watch : waiter {
-    watch(victim& v, queue_pair& watched, function then) noexcept
+    watch(victim& v, queue_pair_base& watched, function then) noexcept
         : waiter{then}, of{v}, wait{watched.failed_event().wait()} {}
     victim& of;
     event::wait_op wait;

@@ -40,7 +40,9 @@ class agent {
   agent& operator=(const agent&) = delete;
   ~agent();
 
-  [[nodiscard]] queue_pair& control() noexcept;
+  [[nodiscard]] queue_pair_base& control() noexcept;
+  /// Waits until the peer's device has all that was sent, or the control queue pair has failed.
+  event::wait_op settled() noexcept;
   /// Before the peer can send: once `control` is in INIT.
   void post_receives();
   /// Both queue pairs are in RTS. `flush_word`: the peer's `lending::flush_word`.

@@ -98,6 +98,7 @@ struct lending_counters {
   std::uint64_t stranded = 0;      ///< The device would not end the access: the memory is kept.
   unsigned open = 0;               ///< Leases, now.
   std::size_t bytes_lent = 0;      ///< Now.
+  std::size_t bytes_kept = 0;      ///< Registered for the next request, and lent to nobody, now.
   unsigned borrowed = 0;           ///< Leases that we hold, now.
 };
 
