@@ -356,7 +356,7 @@ void borrower::send_return(holding& h) noexcept {
                     .lease = h.lease,
                     .status = h.has_expired ? std::uint32_t(errc::lease_expired) : 0};
   h.notice.on_sent = &on_returned;
-  context_.channel.send(h.notice);
+  context_.channel.send_later(h.notice);
 }
 
 void borrower::on_returned(control_channel::outgoing& notice) noexcept {

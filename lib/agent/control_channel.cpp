@@ -32,6 +32,7 @@ request_outcome refused(int rc, const char* call) noexcept {
 control_channel::control_channel(completion_queue_driver& driver, verbs::protection_domain& pd,
                                  mr_allocator& memory, listener& up)
     : queue_pair_base{driver, pd, capabilities},
+      waiter{&on_turn},
       up_{up},
       memory_{memory.allocate_zeroed((credits + send_buffers) * frame_bytes)},
       buffers_{reinterpret_cast<buffer*>(memory_.bytes().data())},
@@ -73,7 +74,7 @@ void control_channel::start() noexcept {
 
 void control_channel::stop() noexcept {
   is_running_ = false;
-  for (list* all : {&notices_, &waiting_questions_})
+  for (list* all : {&notices_, &waiting_questions_, &later_})
     while (!all->empty()) all->pop_front();
 }
 
@@ -84,7 +85,7 @@ void control_channel::complete(bool is_receive, std::uint32_t sequence, const ib
   if (is_receive) return take(sequence, wc.opcode == IBV_WC_RECV ? wc.byte_len : 0);
   ended_ = sequence + 1;
   if (ended_ == sent_) settled_.set();
-  pump();
+  pump(true);
 }
 
 void control_channel::take(unsigned slot, std::size_t size_bytes) noexcept {
@@ -99,7 +100,7 @@ void control_channel::take(unsigned slot, std::size_t size_bytes) noexcept {
       release(slot);
     else
       up_.on_frame(f, slot);
-    pump();
+    pump(true);
   } catch (const error& e) {
     is_running_ = false;
     up_.on_bad_frame(e.failure());
@@ -121,6 +122,18 @@ void control_channel::send(outgoing& o) noexcept {
   pump();
 }
 
+void control_channel::send_later(outgoing& o) noexcept {
+  later_.push_back(o);
+  executor& home = driver().home();
+  if (!home.is_running()) return pump(true);
+  if (waiter& turn = *this; !turn.is_linked()) home.schedule_last(turn);
+}
+
+std::coroutine_handle<> control_channel::on_turn(waiter& self) noexcept {
+  static_cast<control_channel&>(self).pump(true);
+  return std::noop_coroutine();
+}
+
 void control_channel::reply(unsigned slot, const frame& f) noexcept {
   answers_[slot].frame = f;
   send(answers_[slot]);
@@ -140,16 +153,21 @@ bool control_channel::may_send(std::uint32_t credits) const noexcept {
   return is_running_ && under_way() < credits && sent_ - ended_ < send_buffers;
 }
 
+control_channel::outgoing* control_channel::next(bool later_too) noexcept {
+  if (!notices_.empty()) return &notices_.front();
+  if (!waiting_questions_.empty() && questions_ < agent_protocol::questions_max)
+    return &waiting_questions_.front();
+  return later_too && !later_.empty() ? &later_.front() : nullptr;
+}
+
 /// The last credit is for telling credits: else two sides that have none left would both wait.
-void control_channel::pump() noexcept {
-  for (;;) {
-    const bool asks = notices_.empty();
-    if (asks && (waiting_questions_.empty() || questions_ == agent_protocol::questions_max)) break;
+void control_channel::pump(bool later_too) noexcept {
+  while (outgoing* const o = next(later_too)) {
     if (!may_send(credits - 1)) break;
-    outgoing& next = (asks ? waiting_questions_ : notices_).pop_front();
-    if (asks) ++questions_;
-    post(next.frame);
-    if (next.on_sent != nullptr) next.on_sent(next);
+    o->unlink();
+    if (agent_protocol::is_question(o->frame.kind)) ++questions_;
+    post(o->frame);
+    if (o->on_sent != nullptr) o->on_sent(*o);
   }
   if (taken_ - told_ < credits / 2 || !may_send(credits)) return;
   frame f{.kind = agent_protocol::kind::credit};
@@ -173,6 +191,7 @@ void control_channel::post(frame& f, bool signaled) noexcept {
 }
 
 event::wait_op control_channel::settled() noexcept {
+  pump(true);
   if (ended_ == sent_ || has_failed()) {
     settled_.set();
     return settled_.wait();

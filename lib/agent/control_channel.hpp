@@ -14,7 +14,7 @@ namespace cordma {
 /// has no receive. What waits for credits waits in the memory of whoever sends it. Frames are
 /// handled in the middle of a reap. Thread: the executor's. Cost of a frame: one SEND, of which
 /// each sixteenth has a completion entry; no allocation.
-class control_channel final : public queue_pair_base {
+class control_channel final : public queue_pair_base, private waiter {
  public:
   using frame = agent_protocol::frame;
 
@@ -48,6 +48,8 @@ class control_channel final : public queue_pair_base {
   void stop() noexcept;
 
   void send(outgoing& o) noexcept;
+  /// At the end of the turn: nobody waits for it, and what is sent until then goes first.
+  void send_later(outgoing& o) noexcept;
   void reply(unsigned slot, const frame& f) noexcept;
   void release(unsigned slot) noexcept;
 
@@ -66,6 +68,7 @@ class control_channel final : public queue_pair_base {
   };
 
   static void on_answer_sent(outgoing& o) noexcept;
+  static std::coroutine_handle<> on_turn(waiter& self) noexcept;
   void complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept override;
   void on_failure() noexcept override { settled_.set(); }
   void end_all(const request_outcome& why) noexcept override { static_cast<void>(why); }
@@ -73,7 +76,8 @@ class control_channel final : public queue_pair_base {
   void take(unsigned slot, std::size_t size_bytes) noexcept;
   void take_credits(const frame& f);
   [[nodiscard]] bool may_send(std::uint32_t credits) const noexcept;
-  void pump() noexcept;
+  [[nodiscard]] outgoing* next(bool later_too) noexcept;
+  void pump(bool later_too = false) noexcept;
   void post(frame& f, bool signaled = false) noexcept;
   [[nodiscard]] std::uint32_t under_way() const noexcept { return sent_ - taken_by_peer_; }
   using buffer = std::array<std::byte, agent_protocol::frame_bytes>;
@@ -100,6 +104,7 @@ class control_channel final : public queue_pair_base {
   std::uint32_t questions_ = 0;  ///< not answered
   list notices_;
   list waiting_questions_;
+  list later_;
   std::array<answer, agent_protocol::credits> answers_;
 };
 

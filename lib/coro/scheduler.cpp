@@ -31,8 +31,13 @@ scheduler::~scheduler() {
 }
 
 std::size_t scheduler::run_ready() noexcept {
+  const std::size_t resumed = run(ready_);
+  return resumed + run_last();
+}
+
+std::size_t scheduler::run(intrusive_list<waiter>& ready) noexcept {
   intrusive_list<waiter> batch;
-  batch.splice_back(ready_);
+  batch.splice_back(ready);
   std::size_t resumed = 0;
   for (; !batch.empty(); ++resumed) batch.pop_front().done().resume();
   return resumed;

@@ -40,7 +40,7 @@ void executor::serve(const bool* ended) noexcept {
   const auto is_over = [&] { return ended != nullptr ? *ended : closer_.running() == 0; };
   while (!is_over()) {
     const bool more_to_do = turn();
-    if (is_over()) return;
+    if (is_over()) break;
     if (takes_alarm_) set_alarm();
     if (more_to_do) {
       reactor_->poll();
@@ -48,6 +48,7 @@ void executor::serve(const bool* ended) noexcept {
       block();
     }
   }
+  run_last();
 }
 
 bool executor::turn() noexcept {

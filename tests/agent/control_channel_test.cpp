@@ -118,6 +118,24 @@ TEST_CASE("a frame that is taken back before it is sent is not sent", "[agent][d
   CHECK(e.other.tags.size() == 100);
 }
 
+TEST_CASE("what is put off goes behind what the turn sends, and before the executor stops",
+          "[agent][device]") {
+  ends e;
+  auto sent = frames(kind::accept, 3);
+  const auto say = [](end& from, std::deque<control_channel::outgoing>& all) -> task<> {
+    from.channel.send_later(all[0]);
+    from.channel.send(all[1]);
+    CHECK(all[0].is_linked());
+    co_return;
+  };
+  e.link.run(say(e.one, sent));
+  CHECK_FALSE(sent[0].is_linked());
+  e.one.channel.send_later(sent[2]);  // Nothing runs: there may be no turn for long.
+  CHECK_FALSE(sent[2].is_linked());
+  e.wait_for([&] { return e.other.tags.size() == 3; });
+  CHECK(e.other.tags == std::vector<std::uint64_t>{2, 1, 3});
+}
+
 TEST_CASE("what the peer said before we started is heard then", "[agent][device]") {
   loopback link;
   end early{link, 1};

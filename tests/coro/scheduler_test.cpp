@@ -55,6 +55,37 @@ TEST_CASE("what becomes ready while others run waits for the next turn", "[coro]
   CHECK(calls == 2);
 }
 
+TEST_CASE("what is put off to the last runs behind all that was ready, in the same turn",
+          "[coro]") {
+  struct noted : waiter {
+    noted(int n, std::vector<int>& order) noexcept : waiter{&note}, number{n}, log{order} {}
+    static std::coroutine_handle<> note(waiter& self) noexcept {
+      auto& n = static_cast<noted&>(self);
+      n.log.push_back(n.number);
+      if (n.puts_off != nullptr) n.home->schedule_last(*n.puts_off);
+      return std::noop_coroutine();
+    }
+    int number;
+    std::vector<int>& log;
+    scheduler* home = nullptr;
+    noted* puts_off = nullptr;
+  };
+  scheduler home;
+  std::vector<int> order;
+  noted first{1, order}, second{2, order}, last{3, order};
+  first.home = &home;
+  first.puts_off = &last;
+  home.schedule(first);
+  home.schedule(second);
+  CHECK(home.run_ready() == 3);
+  CHECK(order == std::vector<int>{1, 2, 3});
+  home.schedule_last(last);
+  CHECK(home.has_ready());
+  home.schedule(second);
+  CHECK(home.run_last() == 1);
+  CHECK(order.back() == 3);
+}
+
 TEST_CASE("a waiter that is destroyed leaves the ready list", "[coro]") {
   scheduler home;
   int calls = 0;

@@ -51,6 +51,26 @@ TEST_CASE("run gives the value of a task, or throws what it threw", "[io]") {
   CHECK(std::get<0>(exec.run(when_all(seven(), seven()))) == 7);
 }
 
+TEST_CASE("what is put off to the last has happened when run returns", "[io]") {
+  struct counted : waiter {
+    counted() noexcept : waiter{&count} {}
+    static std::coroutine_handle<> count(waiter& self) noexcept {
+      ++static_cast<counted&>(self).calls;
+      return std::noop_coroutine();
+    }
+    int calls = 0;
+  } last;
+  executor exec;
+  const auto put_off = [](executor& home, counted& w) -> task<> {
+    CHECK(home.is_running());
+    home.schedule_last(w);
+    co_return;
+  };
+  exec.run(put_off(exec, last));
+  CHECK(last.calls == 1);
+  CHECK_FALSE(exec.is_running());
+}
+
 TEST_CASE("an executor can be made on one thread and run on another", "[io]") {
   executor exec;
   std::thread other{[&] {

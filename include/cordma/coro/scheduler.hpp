@@ -73,10 +73,15 @@ class scheduler {
 
   /// Puts `w` at the end of the ready list; it is resumed from `run_ready`, never from here.
   void schedule(waiter& w) noexcept { ready_.push_back(w); }
-  [[nodiscard]] bool has_ready() const noexcept { return !ready_.empty(); }
+  /// Puts `w` behind all that the next call of `run_ready` resumes, or this one: for what nobody
+  /// waits for.
+  void schedule_last(waiter& w) noexcept { last_.push_back(w); }
+  [[nodiscard]] bool has_ready() const noexcept { return !ready_.empty() || !last_.empty(); }
   /// Resumes what is ready now; what that makes ready waits for the next call, so that one call is
   /// bounded and I/O gets its turn. Returns how many it resumed.
   std::size_t run_ready() noexcept;
+  /// Of those, only the ones of `schedule_last`.
+  std::size_t run_last() noexcept { return run(last_); }
 
   void arm(timer& t, time_point deadline);
   /// The same for one that may be armed here already.
@@ -94,6 +99,7 @@ class scheduler {
 
  private:
   friend class timer;
+  static std::size_t run(intrusive_list<waiter>& ready) noexcept;
   void place(timer& t, std::size_t position) noexcept;
   void sift_up(timer& t, std::size_t position) noexcept;
   void sift_down(timer& t, std::size_t position) noexcept;
@@ -101,6 +107,7 @@ class scheduler {
 
   const time_source& clock_;
   intrusive_list<waiter> ready_;
+  intrusive_list<waiter> last_;
   std::vector<timer*> timers_;  // A binary heap, the earliest first.
   std::uint64_t order_ = 0;
 };

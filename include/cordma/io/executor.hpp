@@ -38,6 +38,8 @@ class executor : public scheduler {
  public:
   /// Throws `error`: where io_uring is forbidden or missing it names the cause and the way out.
   explicit executor(executor_options options = {});
+  /// Whether it is in a call of `run`: else nothing that it has scheduled happens.
+  [[nodiscard]] bool is_running() const noexcept { return occupied_; }
   ~executor();
 
   /// Runs an operation or task to its end, then goes on until the closer is empty too. Gives the
