@@ -150,8 +150,9 @@ bool send_queue::has_room(const submission& s) const noexcept {
 void send_queue::pump() noexcept {
   while (!waiting_.empty() && has_room(waiting_.front())) {
     submission& next = waiting_.pop_front();
+    const bool owns_itself = next.owns_itself_;  // Who is told at once may have destroyed it.
     next.post_now();
-    if (next.owns_itself_) delete &next;
+    if (owns_itself) delete &next;
   }
 }
 
@@ -285,9 +286,10 @@ void send_queue::end_all(const request_outcome& how) noexcept {
 void send_queue::end_waiting(const request_outcome& how) noexcept {
   while (!waiting_.empty()) {
     submission& next = waiting_.pop_front();
+    const bool owns_itself = next.owns_itself_;
     next.let_go();
     next.end(how);
-    if (next.owns_itself_) delete &next;
+    if (owns_itself) delete &next;
   }
 }
 

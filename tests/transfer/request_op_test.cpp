@@ -80,6 +80,32 @@ TEST_CASE("who is told at once is told by the reap, and may destroy the handle a
   CHECK(link.a->slots_in_use() == 0);
 }
 
+TEST_CASE("who is told at once that a handle never had room may destroy it", "[transfer][device]") {
+  loopback link{{.capabilities = {.send_wr_max = 8, .recv_wr_max = 8}}};
+  const local_mr from = link.pattern(64);
+  local_mr to = link.memory(64);
+  const auto one = [&] { return write(from, to.remote_slice()); };
+  struct owner : waiter {
+    owner() noexcept : waiter{&told} {}
+    static std::coroutine_handle<> told(waiter& self) noexcept {
+      auto& o = static_cast<owner&>(self);
+      o.had_failed = (*o.handle)->failed();
+      o.handle.reset();
+      return std::noop_coroutine();
+    }
+    std::unique_ptr<std::optional<request_op<write_request<1>>>> handle =
+        std::make_unique<std::optional<request_op<write_request<1>>>>();
+    bool had_failed = false;
+  } last;
+  while (link.a->sends().has_room()) static_cast<void>(link.a->post(one()));
+  last.handle->emplace(link.a->post(one()));
+  (*last.handle)->tell_at_once();
+  REQUIRE_FALSE((*last.handle)->start(last, {}));
+  link.a->abort({.code = errc::closed, .call = "test"});
+  CHECK(last.had_failed);
+  CHECK(last.handle == nullptr);
+}
+
 TEST_CASE("dropping a handle recalls nothing", "[transfer][device]") {
   loopback link;
   const local_mr from = link.pattern(1 << 16);
