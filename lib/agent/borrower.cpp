@@ -68,7 +68,11 @@ failure failure_of(const agent_protocol::frame& refused) noexcept {
 }  // namespace
 
 detail::holding::holding(borrower& b) noexcept
-    : waiter{&borrower::on_flushed}, timer{&borrower::on_timer}, home{&b} {
+    : waiter{&borrower::on_flushed},
+      timer{&borrower::on_timer},
+      home{&b},
+      answered{b.context_.home},
+      flush_ended{b.context_.home} {
   notice.of = this;
 }
 
@@ -80,7 +84,8 @@ borrower::borrower(agent_context& context, remote_mr_slice flush_word)
     : context_{context},
       flush_word_{flush_word},
       landing_{context.memory.allocate_zeroed(1)},
-      tags_{holdings_max} {}
+      tags_{holdings_max},
+      arrival_{context.home} {}
 
 borrower::~borrower() { fail({.code = errc::closed, .call = "close"}); }
 
@@ -133,23 +138,29 @@ void borrower::check_request(std::size_t size_bytes, const remote_mr_request& o)
 
 task<remote_mr> borrower::request(std::size_t size_bytes, remote_mr_request options) {
   check_request(size_bytes, options);
-  holding& h = make();
-  h.has_handle = true;
-  remote_mr memory{h};
-  holdings_.push_back(h);
-  ask(h, {.kind = kind::request,
-          .tag = h.tag,
-          .length = size_bytes,
-          .access = options.access,
-          .duration = duration_cast<microseconds>(options.lease),
-          .alignment_log2 = std::uint8_t(std::countr_zero(options.alignment))});
   const milliseconds limit = options.timeout.value_or(context_.options.request_timeout);
-  if (limit <= milliseconds{0}) fail_late("request_remote_mr", limit);
-  context_.home.rearm(h, after(h.asked_at, limit));
-  co_await h.answered.wait();
-  if (h.refusal) throw error{*h.refusal};
-  if (h.state == stage::asking) fail_late("request_remote_mr", limit);
-  co_return memory;
+  // What was dropped in this turn goes back behind the request, and may be what is missing.
+  for (bool may_ask_again = context_.channel.has_put_off();; may_ask_again = false) {
+    holding& h = make();
+    h.has_handle = true;
+    remote_mr memory{h};
+    holdings_.push_back(h);
+    ask(h, {.kind = kind::request,
+            .tag = h.tag,
+            .length = size_bytes,
+            .access = options.access,
+            .duration = duration_cast<microseconds>(options.lease),
+            .alignment_log2 = std::uint8_t(std::countr_zero(options.alignment))});
+    if (limit <= milliseconds{0}) fail_late("request_remote_mr", limit);
+    context_.home.rearm(h, after(h.asked_at, limit));
+    co_await h.answered.wait();
+    if (h.refusal) {
+      if (may_ask_again && h.refusal->code == errc::limit_exceeded) continue;
+      throw error{*h.refusal};
+    }
+    if (h.state == stage::asking) fail_late("request_remote_mr", limit);
+    co_return memory;
+  }
 }
 
 void borrower::check_terms(const frame& asked, const frame& granted) const {
@@ -332,7 +343,8 @@ void borrower::give_back(holding& h) noexcept {
 void borrower::start_flush(holding& h) noexcept {
   h.state = stage::flushing;
   h.flush.emplace(context_.data.post(cordma::read(landing_.slice(), flush_word_.first(1))));
-  if (h.flush->start(h, {&context_.home, {}})) end_flush(h);
+  h.flush->tell_at_once();
+  if (h.flush->start(h, {})) end_flush(h);
 }
 
 std::coroutine_handle<> borrower::on_flushed(waiter& self) noexcept {
@@ -424,7 +436,6 @@ void borrower::fail(const failure& why) noexcept {
     h.question.unlink();
     h.notice.unlink();
     h.flush.reset();
-    h.list_hook<waiter>::unlink();  // It may be on its way to hear of the flush's end.
     forget(h);
   }
   arrival_.set();

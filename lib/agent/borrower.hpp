@@ -49,7 +49,7 @@ struct holding : waiter, timer, list_hook<holding>, frame_cache::recycled {
   agent_protocol::frame asked;
   time_point asked_at{};
   std::optional<failure> refusal;
-  event answered;
+  event answered;  // Set in the middle of a reap.
   control_channel::outgoing question;
 
   std::optional<request_op<read_request<1>>> flush;

@@ -2,7 +2,6 @@
 
 #include <cordma/agent/agent.hpp>
 
-#include <algorithm>
 #include <cstdlib>
 #include <span>
 
@@ -13,10 +12,10 @@ using agent_protocol::credits;
 using agent_protocol::frame_bytes;
 
 /// Twice the credits: the peer may have taken a frame before its completion is reaped.
-constexpr std::uint32_t send_buffers = 2 * credits;
+constexpr std::uint32_t send_depth = 2 * credits;
 /// Of so many frames the last has a completion entry, which ends them all.
 constexpr std::uint32_t signal_interval = 16;
-constexpr verbs::queue_pair_capabilities capabilities{.send_wr_max = send_buffers,
+constexpr verbs::queue_pair_capabilities capabilities{.send_wr_max = send_depth,
                                                       .recv_wr_max = credits,
                                                       .send_sge_max = 1,
                                                       .recv_sge_max = 1,
@@ -34,7 +33,7 @@ control_channel::control_channel(completion_queue_driver& driver, verbs::protect
     : queue_pair_base{driver, pd, capabilities},
       waiter{&on_turn},
       up_{up},
-      memory_{memory.allocate_zeroed((credits + send_buffers) * frame_bytes)},
+      memory_{memory.allocate_zeroed(credits * frame_bytes)},
       buffers_{reinterpret_cast<buffer*>(memory_.bytes().data())},
       piece_{.addr = 0, .length = frame_bytes, .lkey = memory_.slice().lkey()} {
   send_.sg_list = receive_.sg_list = &piece_;
@@ -54,6 +53,7 @@ control_channel::~control_channel() {
 
 void control_channel::post_receives() {
   for (unsigned slot = 0; slot < credits; ++slot) post_receive(slot);
+  if (has_failed()) throw error{failure_reason().to_failure(verbs().num())};
 }
 
 void control_channel::post_receive(unsigned slot) noexcept {
@@ -76,6 +76,7 @@ void control_channel::stop() noexcept {
   is_running_ = false;
   for (list* all : {&notices_, &waiting_questions_, &later_})
     while (!all->empty()) all->pop_front();
+  settled_.set();
 }
 
 void control_channel::complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept {
@@ -84,7 +85,6 @@ void control_channel::complete(bool is_receive, std::uint32_t sequence, const ib
     return fail({.code = wc_errc(wc.status), .call = "ibv_poll_cq", .vendor = wc.vendor_err});
   if (is_receive) return take(sequence, wc.opcode == IBV_WC_RECV ? wc.byte_len : 0);
   ended_ = sequence + 1;
-  if (ended_ == sent_) settled_.set();
   pump(true);
 }
 
@@ -150,7 +150,7 @@ void control_channel::release(unsigned slot) noexcept {
 }
 
 bool control_channel::may_send(std::uint32_t credits) const noexcept {
-  return is_running_ && under_way() < credits && sent_ - ended_ < send_buffers;
+  return is_running_ && under_way() < credits && sent_ - ended_ < send_depth;
 }
 
 control_channel::outgoing* control_channel::next(bool later_too) noexcept {
@@ -169,16 +169,17 @@ void control_channel::pump(bool later_too) noexcept {
     post(o->frame);
     if (o->on_sent != nullptr) o->on_sent(*o);
   }
-  if (taken_ - told_ < credits / 2 || !may_send(credits)) return;
-  frame f{.kind = agent_protocol::kind::credit};
-  post(f);
+  if (taken_ - told_ >= credits / 2 && may_send(credits)) {
+    frame f{.kind = agent_protocol::kind::credit};
+    post(f);
+  }
+  settle();
 }
 
 void control_channel::post(frame& f, bool signaled) noexcept {
   f.taken = told_ = taken_;
-  buffer& from = buffers_[credits + sent_ % send_buffers];
-  agent_protocol::encode(f, from);
-  piece_.addr = reinterpret_cast<std::uint64_t>(&from);
+  const buffer from = agent_protocol::encode(f);
+  piece_.addr = reinterpret_cast<std::uint64_t>(&from);  // Inline: copied when it is posted.
   send_.wr_id = send_id_base() | sent_;
   send_.send_flags = IBV_SEND_INLINE;
   if (signaled || sent_ % signal_interval == signal_interval - 1) {
@@ -191,17 +192,20 @@ void control_channel::post(frame& f, bool signaled) noexcept {
 }
 
 event::wait_op control_channel::settled() noexcept {
-  pump(true);
-  if (ended_ == sent_ || has_failed()) {
-    settled_.set();
-    return settled_.wait();
-  }
   settled_.reset();
-  if (last_signaled_ != sent_ - 1 && may_send(credits)) {
-    frame last{.kind = agent_protocol::kind::credit};
-    post(last, true);
-  }
+  is_settling_ = true;
+  pump(true);
+  if (!is_running_ || has_failed()) settled_.set();
   return settled_.wait();
+}
+
+/// Nothing waits, and all that was sent has ended; else a last frame has the device say when.
+void control_channel::settle() noexcept {
+  if (!is_settling_ || !notices_.empty() || !later_.empty()) return;
+  if (ended_ == sent_) return settled_.set();
+  if (last_signaled_ == sent_ - 1 || !may_send(credits)) return;
+  frame last{.kind = agent_protocol::kind::credit};
+  post(last, true);
 }
 
 }  // namespace cordma

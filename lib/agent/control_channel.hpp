@@ -48,13 +48,15 @@ class control_channel final : public queue_pair_base, private waiter {
   void stop() noexcept;
 
   void send(outgoing& o) noexcept;
-  /// At the end of the turn: nobody waits for it, and what is sent until then goes first.
+  /// At the end of the turn, or with what comes before that: nobody waits for it, and the turn's
+  /// questions go first.
   void send_later(outgoing& o) noexcept;
+  [[nodiscard]] bool has_put_off() const noexcept { return !later_.empty(); }
   void reply(unsigned slot, const frame& f) noexcept;
   void release(unsigned slot) noexcept;
 
-  /// Waits until the peer's device has all that was sent, or this no longer works. What waits for
-  /// credits is not sent.
+  /// Waits until the peer's device has all that was sent, what waits for credits too, or this no
+  /// longer works. Unanswered questions wait on.
   event::wait_op settled() noexcept;
   /// Receives that the device has.
   [[nodiscard]] std::uint32_t posted_receives() const noexcept { return posted_; }
@@ -78,13 +80,14 @@ class control_channel final : public queue_pair_base, private waiter {
   [[nodiscard]] bool may_send(std::uint32_t credits) const noexcept;
   [[nodiscard]] outgoing* next(bool later_too) noexcept;
   void pump(bool later_too = false) noexcept;
+  void settle() noexcept;
   void post(frame& f, bool signaled = false) noexcept;
   [[nodiscard]] std::uint32_t under_way() const noexcept { return sent_ - taken_by_peer_; }
   using buffer = std::array<std::byte, agent_protocol::frame_bytes>;
 
   listener& up_;
   local_mr memory_;
-  buffer* const buffers_;  ///< the receives', then those to send from
+  buffer* const buffers_;  ///< the receives'
   ibv_sge piece_{};
   ibv_recv_wr receive_{};
   ibv_send_wr send_{};
@@ -98,6 +101,7 @@ class control_channel final : public queue_pair_base, private waiter {
   std::uint32_t ended_ = 0;  ///< of `sent_`: the device is done with them
   std::uint32_t last_signaled_ = ~0u;
   event settled_;
+  bool is_settling_ = false;
   std::uint32_t taken_by_peer_ = 0;
   std::uint32_t taken_ = 0;
   std::uint32_t told_ = 0;       ///< of `taken_`, as the peer knows

@@ -50,10 +50,14 @@ const char* to_string(loan_end_reason reason) noexcept {
 }
 
 detail::grant::grant(lender& l) noexcept
-    : waiter{&lender::on_done}, timer{&lender::on_timer}, home{&l} {}
+    : waiter{&lender::on_done},
+      timer{&lender::on_timer},
+      home{&l},
+      bound{l.context_.home},
+      ended{l.context_.home} {}
 
 lender::lender(agent_context& context)
-    : context_{context}, ids_{context.options.lending.leases_max} {}
+    : context_{context}, ids_{context.options.lending.leases_max}, arrival_{context.home} {}
 
 lender::~lender() {
   fail({.code = errc::closed, .call = "close"});
@@ -96,20 +100,46 @@ void lender::on_request(const frame& f, unsigned slot) noexcept {
 lent_memory lender::memory_for(const frame& request) {
   lent_memory found;
   const std::size_t alignment = std::size_t{1} << request.alignment_log2;
-  const auto allocate = [&] {
-    found.memory = context_.memory.allocate_zeroed(request.length, alignment);
-  };
-  if (!stock_.take(request.length, alignment, found)) {
+  if (stock_.take(request.length, alignment, found)) {
+    context_.lending.release(request.length);
+    context_.counters.bytes_kept = stock_.bytes();
+    return found;
+  }
+  // What is kept for the peer counts as the peer's.
+  while (stock_.bytes() > context_.options.lending.bytes_max - asked_bytes_) drop_kept();
+  for (;;) {
     try {
-      allocate();
+      found.memory = context_.memory.allocate_zeroed(request.length, alignment);
+      return found;
     } catch (const error&) {
-      if (stock_.bytes() == 0) throw;
-      stock_.clear();  // What is kept may be what is missing.
-      allocate();
+      if (stock_.is_empty()) throw;
+      while (!stock_.is_empty()) drop_kept();  // It may be what is missing.
     }
   }
+}
+
+/// Its window is invalid: nobody reaches its registration, which grants nothing. What an alignment
+/// took besides is not kept, nor what would be more than the peer may have.
+bool lender::keep(grant& g) noexcept {
+  if (g.isolation != isolation::exact_registered || !g.was_asked_for || g.is_handed_over ||
+      failed_ || !g.lent.registration || !g.lent.window.empty() || g.cost != g.size_bytes ||
+      stock_.bytes() > context_.options.lending.bytes_max - asked_bytes_)
+    return false;
+  if (stock_.is_full()) drop_kept();
+  g.is_kept = stock_.keep(g.lent);
   context_.counters.bytes_kept = stock_.bytes();
-  return found;
+  return g.is_kept;
+}
+
+void lender::drop_kept() noexcept {
+  lent_memory oldest = stock_.take_oldest();
+  const std::size_t bytes = oldest.memory.size_bytes();
+  context_.counters.bytes_kept = stock_.bytes();
+  if (oldest.registration->deregister() != 0) {
+    ++context_.counters.stranded;
+    context_.lending.strand(std::move(oldest));
+  }
+  context_.lending.release(bytes);
 }
 
 void lender::check_request(const frame& request) const {
@@ -138,8 +168,10 @@ void lender::check_loan(const local_mr& memory, const loan_options& options) con
 grant& lender::make(std::size_t bytes, std::size_t cost) {
   std::unique_ptr<grant> made{new grant{*this}};
   if (ids_.size() == context_.options.lending.leases_max) refuse_to_lend(errc::limit_exceeded);
-  if (!context_.lending.reserve(cost, context_.options.lending))
-    refuse_to_lend(errc::limit_exceeded);
+  while (!context_.lending.reserve(cost, context_.options.lending)) {
+    if (stock_.is_empty()) refuse_to_lend(errc::limit_exceeded);
+    drop_kept();
+  }
   try {
     made->id = ids_.insert(*made);
   } catch (...) {
@@ -217,7 +249,9 @@ void lender::on_bound(grant& g) noexcept {
     return open(g);
   }
   // Refused before it was posted; or by the device, which has broken the queue pair.
-  g.bind_failure = bound.failure();
+  queue_pair& data = context_.data;
+  g.bind_failure =
+      data.has_failed() ? data.failure_reason().to_failure(data.verbs().num()) : bound.failure();
   if (g.question) {
     agent_protocol::frame no{
         .kind = kind::refused, .tag = g.tag, .status = std::uint32_t(errc::refused)};
@@ -354,7 +388,10 @@ void lender::on_invalidated(grant& g) noexcept {
   g.invalidation.reset();
   g.disarm();
   --invalidating_;
-  if (is_done) context_.lending.give_back(g.lent.window);
+  if (is_done)
+    context_.lending.give_back(g.lent.window);
+  else
+    context_.break_connection(errc::disconnected, "invalidate");  // If it is not yet broken.
   cut(g);
   // When the queue pair has failed they all end at once, soon: not here, each in the one before.
   while (!failed_ && !context_.data.has_failed() && !waiting_.empty() && can_invalidate()) {
@@ -372,12 +409,7 @@ void lender::cut(grant& g) noexcept {
     rc = g.lent.window.front().deallocate();
     if (rc == 0) g.lent.window.clear();
   }
-  // Its window is invalid: nobody reaches the registration, which grants nothing.
-  const bool is_for_next = g.isolation == isolation::exact_registered && g.was_asked_for &&
-                           !g.is_handed_over && !failed_ && g.lent.window.empty();
-  if (g.lent.registration && is_for_next && stock_.keep(g.lent)) {
-    context_.counters.bytes_kept = stock_.bytes();
-  } else if (rc == 0 && g.lent.registration) {
+  if (rc == 0 && g.lent.registration && !keep(g)) {
     rc = g.lent.registration->deregister();
     if (rc == 0) g.lent.registration.reset();
   }
@@ -418,7 +450,7 @@ void lender::forget(grant& g) noexcept {
   g.list_hook<grant>::unlink();
   ids_.erase(g.id);
   if (g.was_asked_for) asked_bytes_ -= g.cost;
-  context_.lending.release(g.cost);
+  if (!g.is_kept) context_.lending.release(g.cost);
   --context_.counters.open;
   context_.counters.bytes_lent -= g.size_bytes;
   g.state = stage::ended;
@@ -436,8 +468,7 @@ void lender::forget(grant& g) noexcept {
 void lender::fail(const failure& why) noexcept {
   if (failed_) return;
   failed_ = why;
-  stock_.clear();
-  context_.counters.bytes_kept = 0;
+  while (!stock_.is_empty()) drop_kept();
   grants_.splice_back(waiting_);
   while (!grants_.empty()) {
     grant& g = grants_.front();

@@ -46,6 +46,7 @@ struct grant : waiter, timer, list_hook<grant>, frame_cache::recycled {
   bool has_loan = false;
   bool is_given_back = false;
   bool is_handed_over = false;
+  bool is_kept = false;  ///< its memory, for the next request
 
   stage state = stage::binding;
   loan_end_reason reason = loan_end_reason::returned;
@@ -94,6 +95,8 @@ class lender {
   void check_loan(const local_mr& memory, const loan_options& options) const;
   grant& make(std::size_t bytes, std::size_t cost);
   [[nodiscard]] lent_memory memory_for(const frame& request);
+  [[nodiscard]] bool keep(grant& g) noexcept;
+  void drop_kept() noexcept;
   void lend_out(grant& g, verbs::access access, duration lease);
   [[nodiscard]] isolation isolation_for(const verbs::memory_region* arena) const;
 

@@ -18,9 +18,13 @@ class loan_stock {
   static constexpr std::size_t pieces_max = 64;
   static constexpr std::size_t piece_bytes_max = std::size_t{64} << 10;
 
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  [[nodiscard]] bool is_empty() const noexcept { return pieces_.empty(); }
+  [[nodiscard]] bool is_full() const noexcept { return pieces_.size() == pieces_max; }
+
   /// False: it stays where it is. \param from  without a window.
   bool keep(lent_memory& from) noexcept {
-    if (pieces_.size() == pieces_max || from.memory.size_bytes() > piece_bytes_max) return false;
+    if (is_full() || from.memory.size_bytes() > piece_bytes_max) return false;
     try {
       pieces_.reserve(pieces_.size() + 1);
     } catch (const std::bad_alloc&) {
@@ -31,28 +35,29 @@ class loan_stock {
     return true;
   }
 
-  /// Zeroed, as new memory is. False: there is none.
+  /// The last that was kept of those that will do, zeroed, as new memory is. False: there is none.
   bool take(std::size_t size_bytes, std::size_t alignment, lent_memory& into) noexcept {
-    const auto kept = std::ranges::find_if(pieces_, [&](const lent_memory& piece) {
+    const auto kept = std::find_if(pieces_.rbegin(), pieces_.rend(), [&](const lent_memory& piece) {
       const auto address = reinterpret_cast<std::uintptr_t>(piece.memory.bytes().data());
       return piece.memory.size_bytes() == size_bytes && address % alignment == 0;
     });
-    if (kept == pieces_.end()) return false;
-    into = std::move(*kept);
-    if (&*kept != &pieces_.back()) *kept = std::move(pieces_.back());
-    pieces_.pop_back();
-    bytes_ -= size_bytes;
+    if (kept == pieces_.rend()) return false;
+    into = remove(std::prev(kept.base()));
     std::memset(into.memory.bytes().data(), 0, size_bytes);
     return true;
   }
 
-  void clear() noexcept {
-    pieces_.clear();
-    bytes_ = 0;
-  }
-  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  /// Of one that is not empty.
+  [[nodiscard]] lent_memory take_oldest() noexcept { return remove(pieces_.begin()); }
 
  private:
+  lent_memory remove(std::vector<lent_memory>::iterator at) noexcept {
+    lent_memory removed = std::move(*at);
+    pieces_.erase(at);
+    bytes_ -= removed.memory.size_bytes();
+    return removed;
+  }
+
   std::vector<lent_memory> pieces_;
   std::size_t bytes_ = 0;
 };

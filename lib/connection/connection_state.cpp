@@ -163,14 +163,14 @@ void connection_state::watch_over(tcp_stream stream) {
   stream_.emplace(std::move(stream));
   // Where no heartbeat can be sent the kernel's takes its place: a dead host is always found.
   stream_->keep_alive(options_.heartbeat.interval, options_.heartbeat.misses);
+  if (agent_) agent_->start(peer_hello_.agent.flush_word);  // Before it can be told of failures.
   failure_watch_.emplace(*this, qp_, &on_failure);
-  if (failure_watch_->wait.start(*failure_watch_, {&home_, {}})) stream_->shut_down_writing();
+  if (failure_watch_->wait.start(*failure_watch_, {&home_, {}})) on_failure(*failure_watch_);
   if (agent_) {
     agent_watch_.emplace(*this, agent_->control(), &on_agent_failure);
     if (agent_watch_->wait.start(*agent_watch_, {&home_, {}})) on_agent_failure(*agent_watch_);
-    agent_->start(peer_hello_.agent.flush_word);
   }
-  if (options_.heartbeat.enabled && peer_hello_.allows_writes) {
+  if (options_.heartbeat.enabled && peer_hello_.allows_writes && !qp_.has_failed()) {
     home_.arm(*this, home_.now() + options_.heartbeat.interval);
   }
   socket_watch_.emplace(*this, stream_->fd());  // May fire from now on.
@@ -218,7 +218,7 @@ void connection_state::peer_hung_up() noexcept {
   if (!is_idle && peer_hello_.allows_writes && (!beat_ || beat_->has_ended())) beat();
   late_acks_until_ = home_.now() + options_.close_deadline;
   disarm();  // The heartbeat's: from now on the timer looks for acknowledgements.
-  // Not in this turn: what was reaped just now is on its way to the agent.
+  // Not in this turn: who was told of something just now may have to say something, too.
   home_.arm(*this, home_.now());
 }
 

@@ -27,7 +27,7 @@ class connection_state : private timer {
   void abort(errc code, const char* call) noexcept;
   /// Waits for what was posted, then for the peer's answer.
   task<> close();
-  /// Until the device has given back what was posted, or a deadline.
+  /// Until the device has given back what was posted on the data queue pair, or a deadline.
   task<> drain();
 
   [[nodiscard]] queue_pair& qp() noexcept { return qp_; }

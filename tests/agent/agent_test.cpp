@@ -146,6 +146,35 @@ TEST_CASE("what has a registration of its own is kept for the next request, and 
         make_error_code(wc_errc::remote_access));
 }
 
+TEST_CASE("what is kept for a peer counts as the peer's", "[agent][device][R8]") {
+  pair p{lends(isolation::exact_registered, 65536)};
+  for (std::size_t bytes = 32768; bytes > 32768 - 20; --bytes) {
+    static_cast<void>(p.borrow(bytes));
+    p.settle();
+    REQUIRE(p.server.lending().bytes_kept <= 65536);
+  }
+  CHECK(p.server.lending().bytes_kept > 0);
+  const remote_mr all = p.borrow(65536);
+  CHECK(p.server.lending().bytes_kept == 0);
+}
+
+TEST_CASE("who drops memory and asks for as much again gets it, though there is no more",
+          "[agent][device][R1][R8]") {
+  for (const isolation level : strengths()) {
+    pair p{lends(level, 4096)};
+    const auto exchange = [](connection& from) -> task<> {
+      remote_mr held = co_await from.request_remote_mr(4096);
+      for (int n = 0; n < 50; ++n) {
+        held = {};
+        held = co_await from.request_remote_mr(4096);
+      }
+    };
+    p.rt.run(exchange(p.client));
+    p.settle();
+    CHECK(p.server.lending().returned == 51);
+  }
+}
+
 TEST_CASE("what is kept for the next request makes room for other memory", "[agent][device][R8]") {
   runtime_options small;
   small.memory.limit_bytes = 8 * mib;

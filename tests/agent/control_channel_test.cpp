@@ -166,6 +166,24 @@ TEST_CASE("a channel settles once all that it sent has arrived, whatever was sig
   e.link.run(e.one.channel.settled());
 }
 
+TEST_CASE("a channel settles though more is sent meanwhile, and with what waits for credits",
+          "[agent][device]") {
+  ends e;
+  auto sent = frames(kind::accept, 2);
+  auto many = frames(kind::give_back, 200);
+  const auto send_while_settling = [](ends& of, auto& more) -> task<> {
+    auto settled = of.one.channel.settled();
+    for (auto& frame : more) of.one.channel.send(frame);
+    co_await std::move(settled);
+  };
+  e.one.channel.send(sent[0]);
+  e.link.run(send_while_settling(e, many));
+  CHECK_FALSE(many.back().is_linked());
+  e.one.channel.send(sent[1]);
+  e.link.run(e.one.channel.settled());
+  e.wait_for([&] { return e.other.tags.size() == many.size() + 2; });
+}
+
 TEST_CASE("who does not keep to the protocol is told of, and heard no more", "[agent][device]") {
   loopback link;
   end victim{link, 1};

@@ -12,6 +12,8 @@ class event {
 
   event() noexcept = default;
   ~event();
+  /// Who waits and has no scheduler is resumed through this one, and not inside `set`.
+  explicit event(scheduler& home) noexcept : home_{&home} {}
   event(const event&) = delete;
   event& operator=(const event&) = delete;
 
@@ -23,6 +25,7 @@ class event {
 
  private:
   bool set_ = false;
+  scheduler* home_ = nullptr;
   intrusive_list<wait_op> waiting_;
 };
 
@@ -37,7 +40,7 @@ class [[nodiscard]] event::wait_op : public operation_base<wait_op>,
     stopped_ = env.stop.stop_requested();
     if (stopped_) return true;
     event_.waiting_.push_back(*this);
-    begin(w, env);
+    begin(w, {env.scheduler != nullptr ? env.scheduler : event_.home_, env.stop});
     return false;
   }
   [[nodiscard]] bool failed() const noexcept { return stopped_; }
