@@ -40,8 +40,8 @@ struct completion_counters {
 };
 
 /// Reaps one completion queue for all the queue pairs on it and tells their slots. It never resumes
-/// a task itself: what ended goes to the executor's ready list, a batch at a time, but for what asked
-/// to be told at once.
+/// a task itself: what ended goes to the executor's ready list, a batch at a time, but for what
+/// asked to be told at once.
 ///
 /// Before the executor sleeps: the channel's events were all read and the queue polled empty; arm;
 /// poll again, for what came in between; sleep only if that found nothing. A completion after the
