@@ -149,8 +149,8 @@ void control_channel::release(unsigned slot) noexcept {
   ++taken_;
 }
 
-bool control_channel::may_send(std::uint32_t credits) const noexcept {
-  return is_running_ && under_way() < credits && sent_ - ended_ < send_depth;
+bool control_channel::may_send(std::uint32_t under_way_max) const noexcept {
+  return is_running_ && under_way() < under_way_max && sent_ - ended_ < send_depth;
 }
 
 control_channel::outgoing* control_channel::next(bool later_too) noexcept {

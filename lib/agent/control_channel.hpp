@@ -77,7 +77,7 @@ class control_channel final : public queue_pair_base, private waiter {
   void post_receive(unsigned slot) noexcept;
   void take(unsigned slot, std::size_t size_bytes) noexcept;
   void take_credits(const frame& f);
-  [[nodiscard]] bool may_send(std::uint32_t credits) const noexcept;
+  [[nodiscard]] bool may_send(std::uint32_t under_way_max) const noexcept;
   [[nodiscard]] outgoing* next(bool later_too) noexcept;
   void pump(bool later_too = false) noexcept;
   void settle() noexcept;

@@ -37,7 +37,11 @@ class event_tokens {
     return ::read(fd_, &one, sizeof one) == sizeof one;
   }
   /// Whether the token that was taken stands for an event; if not, take another.
-  [[nodiscard]] bool spend() noexcept { return void_ == 0 || void_-- == 0; }
+  [[nodiscard]] bool spend() noexcept {
+    if (void_ == 0) return true;
+    --void_;
+    return false;
+  }
   /// One event less to read.
   void withdraw() noexcept {
     eventfd_t one = 0;
