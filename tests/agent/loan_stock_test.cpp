@@ -43,7 +43,7 @@ TEST_CASE("only memory of the size and the alignment that is asked for will do",
           "[agent][device]") {
   loopback on;
   loan_stock stock;
-  for (const std::size_t bytes : {64, 128, 192}) {
+  for (const unsigned bytes : {64u, 128u, 192u}) {
     lent_memory memory = registered(on, bytes);
     REQUIRE(stock.keep(memory));
   }
