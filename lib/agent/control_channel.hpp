@@ -63,6 +63,7 @@ class control_channel final : public queue_pair_base, private waiter {
 
  private:
   using list = intrusive_list<outgoing>;
+  using buffer = agent_protocol::frame_bytes_t;
 
   struct answer : outgoing {
     control_channel* home = nullptr;
@@ -83,7 +84,6 @@ class control_channel final : public queue_pair_base, private waiter {
   void settle() noexcept;
   void post(frame& f, bool signaled = false) noexcept;
   [[nodiscard]] std::uint32_t under_way() const noexcept { return sent_ - taken_by_peer_; }
-  using buffer = std::array<std::byte, agent_protocol::frame_bytes>;
 
   listener& up_;
   local_mr memory_;

@@ -94,6 +94,8 @@ class connection {
   // sides has no agent, errc::disconnected when the connection ends.
 
   /// Asks the peer for memory. It is zeroed, and aligned as asked; access and lease may be less.
+  /// Memory dropped in the same turn goes back behind this, which then asks once more if the peer's
+  /// limits refused it.
   /// \errors  errc::timed_out: no answer within `request.timeout`; what is granted later goes back.
   ///   errc::access_denied, errc::limit_exceeded: the peer's policy says no. errc::refused: it has
   ///   no memory. errc::out_of_range: an argument.
