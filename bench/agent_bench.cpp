@@ -1,8 +1,8 @@
 // What remote memory costs that is asked for and returned, beside messages by raw verbs.
 
 #include "support/bench.hpp"
-#include "support/raw_loopback.hpp"
-#include "support/second_thread.hpp"
+#include "support/raw_messages.hpp"
+#include "support/raw_threads.hpp"
 
 #include <support/device.hpp>
 #include <support/until.hpp>
@@ -11,7 +11,6 @@
 #include <cordma/coro/when_all.hpp>
 #include <cordma/runtime/runtime.hpp>
 
-#include <array>
 #include <functional>
 #include <optional>
 #include <string>
@@ -20,7 +19,6 @@
 
 namespace {
 
-using bench::raw_loopback;
 using cordma::connection;
 using cordma::connection_options;
 using cordma::isolation;
@@ -31,34 +29,6 @@ constexpr std::size_t lease_bytes = 4096;
 constexpr std::uint64_t leases_until_warm = 64;
 /// As long as a frame of the agents.
 constexpr std::size_t message_bytes = 64;
-
-/// Messages of raw verbs, there and back.
-class raw_messages {
- public:
-  void round_trips(std::uint64_t n) { loop_.run_raw_ping_pong(wr_, receive_, n); }
-
-  raw_messages() {
-    const auto piece = [](const cordma::local_mr& mr) {
-      return ibv_sge{.addr = reinterpret_cast<std::uint64_t>(mr.bytes().data()),
-                     .length = message_bytes,
-                     .lkey = mr.slice().lkey()};
-    };
-    from_ = piece(loop_.local);
-    to_ = piece(loop_.remote);
-    wr_.sg_list = &from_;
-    receive_.sg_list = &to_;
-    wr_.num_sge = receive_.num_sge = 1;
-    wr_.opcode = IBV_WR_SEND;
-    wr_.send_flags = IBV_SEND_SIGNALED;
-    if (message_bytes <= loop_.raw_a.capabilities().inline_max) wr_.send_flags |= IBV_SEND_INLINE;
-  }
-
- private:
-  raw_loopback loop_;
-  ibv_sge from_{}, to_{};
-  ibv_send_wr wr_{};
-  ibv_recv_wr receive_{};
-};
 
 connection_options lends(isolation level) {
   connection_options o;
@@ -117,82 +87,6 @@ task<> many_at_once(lending_pair& p, std::uint64_t n, unsigned in_flight) {
   co_await borrowers.join();
   co_await p.all_returned();
 }
-
-/// Messages of raw verbs between two threads, each with a completion queue of its own.
-class raw_threads {
- public:
-  explicit raw_threads(bench::second_thread& other) : other_{other} {
-    const cordma::verbs::port_info& port = loop_.port;
-    cordma::test::connect(loop_.ctx, port, here_.qp, there_.qp.num());
-    cordma::test::connect(loop_.ctx, port, there_.qp, here_.qp.num());
-    here_.post_receive();
-    there_.post_receive();
-  }
-  void round_trips(std::uint64_t n) {
-    const std::function<void()> echo = [&] {
-      for (std::uint64_t i = 0; i < n; ++i) {
-        there_.receive();
-        there_.send();
-      }
-      there_.drain();
-    };
-    other_.start(&echo);
-    for (std::uint64_t i = 0; i < n; ++i) {
-      here_.send();
-      here_.receive();
-    }
-    here_.drain();
-    other_.wait();
-  }
-
- private:
-  struct end {
-    explicit end(cordma::test::loopback& on)
-        : memory{on.memory(message_bytes)},
-          cq{on.ctx, 64},
-          qp{on.pd, cq, cq, {.send_wr_max = 16, .recv_wr_max = 16}} {
-      wr.sg_list = from_or_to.sg_list = &piece;
-      wr.num_sge = from_or_to.num_sge = 1;
-      wr.opcode = IBV_WR_SEND;
-      wr.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
-      piece = {.addr = reinterpret_cast<std::uint64_t>(memory.bytes().data()),
-               .length = message_bytes,
-               .lkey = memory.slice().lkey()};
-    }
-    void post_receive() {
-      ibv_recv_wr* bad = nullptr;
-      if (qp.post_recv(&from_or_to, &bad) == 0) ++receives;
-    }
-    void send() {
-      ibv_send_wr* bad = nullptr;
-      if (qp.post_send(&wr, &bad) == 0) ++sends;
-    }
-    void poll() {
-      std::array<ibv_wc, 8> entries;
-      const int n = cq.poll(entries);
-      for (int i = 0; i < n; ++i)
-        --((entries[std::size_t(i)].opcode & IBV_WC_RECV) != 0 ? receives : sends);
-    }
-    /// A message, and a receive for the next one.
-    void receive() {
-      for (const std::uint64_t before = receives; receives == before;) poll();
-      post_receive();
-    }
-    void drain() {
-      while (sends > 0) poll();
-    }
-    cordma::local_mr memory;
-    cordma::verbs::completion_queue cq;
-    cordma::verbs::queue_pair qp;
-    ibv_sge piece{};
-    ibv_send_wr wr{};
-    ibv_recv_wr from_or_to{};
-    std::uint64_t sends = 0, receives = 0;
-  };
-  bench::second_thread& other_;
-  cordma::test::loopback loop_;
-  end here_{loop_}, there_{loop_};
-};
 
 /// A client that borrows from a server on another thread, each with a runtime of its own.
 class lending_threads {
@@ -263,7 +157,7 @@ std::string name_of(isolation level, const char* what) {
 
 BENCH_ON_DEVICE("agent/lease/4KiB",
                 "What does a lease cost, beside two round trips of 64-byte messages?") {
-  raw_messages raw;
+  bench::raw_messages raw{message_bytes};
   const bench::work two_round_trips = [&](std::uint64_t n) { raw.round_trips(2 * n); };
   for (const isolation level : levels()) {
     lending_pair p{level};
@@ -279,7 +173,7 @@ BENCH_ON_DEVICE("agent/threads/4KiB", "The same between two threads, as between 
   if (std::thread::hardware_concurrency() < 2) return;
   const bench::pinned here{0};
   bench::second_thread other;
-  raw_threads raw{other};
+  bench::raw_threads raw{other, message_bytes};
   for (const isolation level : levels()) {
     lending_threads p{other, level};
     recorder.allow_allocations(allocations_of_device(level));

@@ -4,6 +4,7 @@
 
 #include <cordma/agent/agent.hpp>
 #include <cordma/agent/agent_options.hpp>
+#include <cordma/agent/expected_loan.hpp>
 #include <cordma/agent/lending.hpp>
 #include <cordma/agent/loan.hpp>
 #include <cordma/agent/remote_mr.hpp>
@@ -11,6 +12,7 @@
 #include <cordma/base/error.hpp>
 #include <cordma/base/fixed_text.hpp>
 #include <cordma/base/intrusive_list.hpp>
+#include <cordma/base/little_endian.hpp>
 #include <cordma/base/result.hpp>
 #include <cordma/base/unique_fd.hpp>
 #include <cordma/connection/bootstrap.hpp>
@@ -48,12 +50,21 @@
 #include <cordma/memory/mr_allocator.hpp>
 #include <cordma/memory/mr_resource.hpp>
 #include <cordma/memory/slice.hpp>
+#include <cordma/rpc/client.hpp>
+#include <cordma/rpc/codec.hpp>
+#include <cordma/rpc/message_stream.hpp>
+#include <cordma/rpc/method.hpp>
+#include <cordma/rpc/server.hpp>
+#include <cordma/runtime/cpus.hpp>
+#include <cordma/runtime/group_listener.hpp>
 #include <cordma/runtime/runtime.hpp>
+#include <cordma/runtime/runtime_group.hpp>
 #include <cordma/transfer/completion_queue_driver.hpp>
 #include <cordma/transfer/queue_pair.hpp>
 #include <cordma/transfer/receive_queue.hpp>
 #include <cordma/transfer/request_op.hpp>
 #include <cordma/transfer/send_queue.hpp>
+#include <cordma/transfer/shared_receives.hpp>
 #include <cordma/transfer/submission.hpp>
 #include <cordma/transfer/work_request.hpp>
 #include <cordma/verbs/access.hpp>
@@ -67,4 +78,5 @@
 #include <cordma/verbs/queue_pair.hpp>
 #include <cordma/verbs/queue_pair_attributes.hpp>
 #include <cordma/verbs/queue_pair_state.hpp>
+#include <cordma/verbs/shared_receive_queue.hpp>
 #include <cordma/version.hpp>

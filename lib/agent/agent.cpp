@@ -3,6 +3,7 @@
 #include "borrower.hpp"
 #include "lender.hpp"
 
+#include <limits>
 #include <new>
 #include <optional>
 
@@ -23,7 +24,8 @@ class agent::parts final : control_channel::listener {
                 .port = r.port,
                 .gid = r.gid,
                 .has_own_domain = r.has_own_domain},
-        lends{context} {
+        lends{context},
+        stream_opened{context.home} {
     r.data.reserve_sends(reserved_slots);
   }
 
@@ -38,6 +40,9 @@ class agent::parts final : control_channel::listener {
   lender lends;
   std::optional<borrower> borrows;
   std::optional<failure> bad_frame;
+  control_channel::outgoing our_stream;
+  stream_terms peer_stream;
+  event stream_opened;
 
  private:
   void on_frame(const control_channel::frame& f, unsigned slot) noexcept override {
@@ -55,6 +60,7 @@ class agent::parts final : control_channel::listener {
         case kind::renewed: borrows->on_renewed(f); break;
         case kind::handed_over: borrows->on_handed_over(f); break;
         case kind::revoke: borrows->on_revoke(f); break;
+        case kind::stream: on_stream(f); break;
         case kind::credit: break;
       }
       channel.release(slot);
@@ -63,6 +69,13 @@ class agent::parts final : control_channel::listener {
     } catch (const std::bad_alloc&) {
       context.break_connection(errc::limit_exceeded, "agent: no memory");
     }
+  }
+  void on_stream(const control_channel::frame& f) {
+    constexpr std::uint64_t most = std::numeric_limits<std::uint32_t>::max();
+    if (peer_stream.messages != 0 || f.tag > most || f.lease > f.length)
+      throw error{{.code = errc::bad_frame, .call = "agent", .detail = "a stream's terms"}};
+    peer_stream = {std::uint32_t(f.tag), f.lease, f.length};
+    stream_opened.set();
   }
   void on_bad_frame(const failure& why) noexcept override {
     bad_frame = why;
@@ -89,8 +102,21 @@ task<remote_mr> agent::request_remote_mr(std::size_t size_bytes, remote_mr_reque
   return parts_->borrows->request(size_bytes, request);
 }
 task<loan> agent::send_local_mr(local_mr memory, loan_options options) {
-  return parts_->lends.lend(std::move(memory), options);
+  return parts_->lends.lend(std::move(memory), options, 0);
 }
+task<loan> agent::lend_for(std::uint64_t purpose, local_mr memory, loan_options options) {
+  return parts_->lends.lend(std::move(memory), options, purpose);
+}
+void agent::expect(expected_loan& e) noexcept { parts_->borrows->expect(e); }
+void agent::open_stream(const stream_terms& ours) noexcept {
+  parts_->our_stream.frame = {.kind = kind::stream,
+                              .tag = ours.messages,
+                              .lease = ours.buffer_bytes,
+                              .length = ours.message_bytes_max};
+  parts_->channel.send(parts_->our_stream);
+}
+event& agent::stream_opened() noexcept { return parts_->stream_opened; }
+const stream_terms& agent::peer_stream() const noexcept { return parts_->peer_stream; }
 task<> agent::send_remote_mr(remote_mr memory) {
   return parts_->borrows->hand_over(std::move(memory));
 }

@@ -242,7 +242,32 @@ task<> borrower::renew(holding& h, milliseconds lease) {
 // ---- what is offered
 // -----------------------------------------------------------------------------
 
+/// Of a loan for a purpose: whoever expects it has it at once; nobody else is asked.
+void borrower::take_expected(const frame& f, unsigned slot) {
+  expected_loan* const expected =
+      expected_.find([&](const expected_loan& e) { return e.purpose == f.tag; });
+  if (expected == nullptr)
+    return context_.channel.reply(slot, {.kind = kind::give_back, .lease = f.lease});
+  holding& h = make();
+  take_terms(h, f);
+  h.asked.duration = f.duration;
+  holdings_.push_back(h);
+  context_.channel.release(slot);
+  accept(h);
+  expected->unlink();
+  expected->on_lent(*expected, remote_mr{h});
+}
+
+/// Its lease runs.
+void borrower::accept(holding& h) noexcept {
+  h.has_handle = true;
+  h.notice.frame = {.kind = kind::accept, .tag = h.tag, .lease = h.lease};
+  open(h, now());
+  context_.channel.send(h.notice);
+}
+
 void borrower::on_offer(const frame& f, unsigned slot) {
+  if (f.tag != 0) return take_expected(f, slot);
   if (offer_count_ == context_.options.offers_max)
     return context_.channel.reply(slot, {.kind = kind::give_back, .lease = f.lease});
   holding& h = make();
@@ -266,10 +291,7 @@ task<remote_mr> borrower::receive() {
   h.is_offer = false;
   --offer_count_;
   holdings_.push_back(h);
-  h.has_handle = true;
-  h.notice.frame = {.kind = kind::accept, .tag = h.tag, .lease = h.lease};
-  open(h, now());
-  context_.channel.send(h.notice);
+  accept(h);
   co_return remote_mr{h};
 }
 
@@ -427,6 +449,7 @@ void borrower::forget(holding& h) noexcept {
 void borrower::fail(const failure& why) noexcept {
   if (failed_) return;
   failed_ = why;
+  while (!expected_.empty()) expected_.pop_front();
   holdings_.splice_back(offers_);
   while (!holdings_.empty()) {
     holding& h = holdings_.front();

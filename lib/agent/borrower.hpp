@@ -3,7 +3,7 @@
 #include "agent_context.hpp"
 #include "id_table.hpp"
 
-#include <cordma/agent/remote_mr.hpp>
+#include <cordma/agent/expected_loan.hpp>
 #include <cordma/coro/frame_cache.hpp>
 
 #include <optional>
@@ -87,6 +87,7 @@ class borrower {
   // From our program.
   task<remote_mr> request(std::size_t size_bytes, remote_mr_request options);
   task<remote_mr> receive();
+  void expect(expected_loan& e) noexcept { expected_.push_back(e); }
   task<> hand_over(remote_mr memory);
   task<> renew(holding& h, std::chrono::milliseconds lease);
   void drop(holding& h) noexcept;
@@ -100,6 +101,8 @@ class borrower {
   holding& answered(const frame& f, agent_protocol::kind question);
   void check_terms(const frame& asked, const frame& granted) const;
   void take_terms(holding& h, const frame& f) noexcept;
+  void accept(holding& h) noexcept;
+  void take_expected(const frame& f, unsigned slot);
   void open(holding& h, time_point since) noexcept;
   [[nodiscard]] duration margin_of(duration lease) const noexcept;
   void check_request(std::size_t size_bytes, const remote_mr_request& options) const;
@@ -121,7 +124,8 @@ class borrower {
   id_table<holding> tags_;
   intrusive_list<holding> holdings_;
   intrusive_list<holding> offers_;  ///< not yet taken
-  std::size_t offer_count_ = 0;     ///< those, and those that were revoked and are not yet returned
+  intrusive_list<expected_loan> expected_;
+  std::size_t offer_count_ = 0;  ///< those, and those that were revoked and are not yet returned
   event arrival_;
   std::optional<failure> failed_;
 };

@@ -206,7 +206,10 @@ void lender::lend_out(grant& g, verbs::access access, duration lease) {
   using enum verbs::access;
   g.access = access;
   g.lease = lease;
-  const local_mr_slice memory = g.lent.memory.slice();
+  // Of now: whoever owns memory that we only keep may have freed it.
+  const local_mr_slice whole = g.lent.memory.slice();
+  const local_mr_slice memory{whole.bytes().data(), whole.size_bytes(), whole.lkey(),
+                              *whole.block()};
   const verbs::memory_region* region = memory.block()->registration();
   g.isolation = isolation_for(region);
   if (g.lent.registration) {
@@ -271,6 +274,7 @@ void lender::open(grant& g) noexcept {
   } else {
     ++context_.counters.offered;
     g.notice.frame = terms_of(g, kind::offer);
+    g.notice.frame.tag = g.purpose;
     context_.channel.send(g.notice);
   }
   g.bound.set();
@@ -487,10 +491,11 @@ void lender::fail(const failure& why) noexcept {
 // ---- our program's side
 // --------------------------------------------------------------------------
 
-task<loan> lender::lend(local_mr memory, loan_options options) {
+task<loan> lender::lend(local_mr memory, loan_options options, std::uint64_t purpose) {
   check_loan(memory, options);
   grant& g = make(memory.size_bytes(), memory.size_bytes());
   g.has_loan = true;
+  g.purpose = purpose;
   loan made{g};
   g.lent.memory = std::move(memory);
   try {

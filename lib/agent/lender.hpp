@@ -34,6 +34,7 @@ struct grant : waiter, timer, list_hook<grant>, frame_cache::recycled {
   lender* home;
   std::uint64_t id = 0;
   std::uint64_t tag = 0;  ///< the holder's, once known
+  std::uint64_t purpose = 0;
   lent_memory lent;
   remote_mr_slice remote;
   verbs::access access = verbs::access::none;
@@ -81,7 +82,7 @@ class lender {
   void on_hand_over(const frame& f, unsigned slot) noexcept;
 
   // From our program.
-  task<loan> lend(local_mr memory, loan_options options);
+  task<loan> lend(local_mr memory, loan_options options, std::uint64_t purpose);
   task<local_mr> receive();
   void end(grant& g, loan_end_reason why) noexcept;
 

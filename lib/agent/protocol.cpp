@@ -1,14 +1,12 @@
 #include "protocol.hpp"
 
 #include <cordma/base/error.hpp>
-
-#include <endian.h>
+#include <cordma/base/little_endian.hpp>
 
 #include <algorithm>
 #include <cinttypes>
 #include <concepts>
 #include <cstdio>
-#include <cstring>
 
 namespace cordma::agent_protocol {
 namespace {
@@ -42,7 +40,7 @@ constexpr unsigned fields_of[] = {
     tag | length | access | duration | alignment,  // request
     tag | terms,                                   // granted
     tag | status | length,                         // refused
-    terms,                                         // offer
+    tag | terms,                                   // offer
     tag | lease,                                   // accept
     tag | lease | duration,                        // renew
     tag | duration,                                // renewed
@@ -50,6 +48,7 @@ constexpr unsigned fields_of[] = {
     tag | lease,                                   // hand_over
     tag,                                           // handed_over
     lease | tag,                                   // revoke
+    tag | lease | length,                          // stream
 };
 /// Durations beyond this are nobody's, and could overflow a clock.
 constexpr std::uint64_t duration_us_max = 24ull * 3600 * 1'000'000;
@@ -59,19 +58,11 @@ using bytes = std::span<const std::byte>;
 
 template <std::unsigned_integral T>
 void put(std::span<std::byte, frame_bytes> out, std::size_t offset, T value) noexcept {
-  if constexpr (sizeof(T) == 8) value = T(htole64(value));
-  if constexpr (sizeof(T) == 4) value = T(htole32(value));
-  if constexpr (sizeof(T) == 2) value = T(htole16(value));
-  std::memcpy(out.data() + offset, &value, sizeof value);
+  little_endian::put(out.data() + offset, value);
 }
 template <std::unsigned_integral T>
 T get(bytes in, std::size_t offset) noexcept {
-  T value;
-  std::memcpy(&value, in.data() + offset, sizeof value);
-  if constexpr (sizeof(T) == 8) value = T(le64toh(value));
-  if constexpr (sizeof(T) == 4) value = T(le32toh(value));
-  if constexpr (sizeof(T) == 2) value = T(le16toh(value));
-  return value;
+  return little_endian::get<T>(in.data() + offset);
 }
 
 [[noreturn]] void fail(const char* what, std::uint64_t value) {
@@ -132,12 +123,13 @@ frame decode(bytes in) {
   if (const auto value = get<std::uint8_t>(in, at::version); value != version)
     fail("version", value);
   const auto number = get<std::uint8_t>(in, at::kind);
-  if (number < unsigned(kind::credit) || number > unsigned(kind::revoke)) fail("kind", number);
+  if (number < unsigned(kind::credit) || number > unsigned(kind::stream)) fail("kind", number);
   if (const auto value = get<std::uint16_t>(in, at::reserved); value != 0) fail("reserved", value);
 
   const reader r{in, kind{number}};
   frame f{.kind = kind{number}, .taken = get<std::uint32_t>(in, at::taken)};
-  f.tag = r.read<std::uint64_t>(tag, at::tag, "tag", f.kind == kind::revoke ? 0 : 1, any);
+  const bool may_lack_tag = f.kind == kind::revoke || f.kind == kind::offer;
+  f.tag = r.read<std::uint64_t>(tag, at::tag, "tag", may_lack_tag ? 0 : 1, any);
   f.lease = r.read<std::uint64_t>(lease, at::lease, "lease", 1, any);
   f.length =
       r.read<std::uint64_t>(length, at::length, "length", f.kind == kind::refused ? 0 : 1, any);

@@ -25,7 +25,7 @@ enum class kind : std::uint8_t {
   request = 2,    ///< holder asks: tag, length, access, duration, alignment
   granted = 3,    ///< owner answers: tag, lease, length, address, rkey, access, duration, isolation
   refused = 4,    ///< answer to any question: tag, status, and a limit as length
-  offer = 5,      ///< owner: as granted, without a tag
+  offer = 5,      ///< owner: as granted; the tag is a purpose, of a stream's, or 0
   accept = 6,     ///< holder, to an offer: tag, lease
   renew = 7,      ///< holder asks: tag, lease, duration
   renewed = 8,    ///< owner answers: tag, duration
@@ -33,6 +33,7 @@ enum class kind : std::uint8_t {
   hand_over = 10,    ///< holder asks: tag, lease
   handed_over = 11,  ///< owner answers: tag
   revoke = 12,       ///< owner: lease, tag (0: the offer was not accepted)
+  stream = 13,       ///< takes messages: tag at once, of lease bytes each, length with rendezvous
 };
 
 struct frame {

@@ -36,6 +36,10 @@ const char* text_of(errc e) noexcept {
     case errc::lease_expired: return "too little is left of the lease";
     case errc::lease_ended: return "the lease has ended";
     case errc::bad_frame: return "the peer's agent broke the protocol";
+    case errc::bad_message: return "not what its type says";
+    case errc::unknown_method: return "the server has no such method";
+    case errc::handler_failed: return "the call's handler failed";
+    case errc::shutting_down: return "the server takes no more calls";
   }
   return "unknown cordma error";
 }
@@ -86,7 +90,8 @@ remedy_kind remedy_of(errc e) noexcept {
     case errc::receive_queue_full:
     case errc::refused:
     case errc::lease_expired:
-    case errc::lease_ended: return remedy_kind::retry_later;
+    case errc::lease_ended:
+    case errc::shutting_down: return remedy_kind::retry_later;
     case errc::disconnected:
     case errc::cq_overrun:
     case errc::device_failed:

@@ -104,43 +104,48 @@ std::optional<failure> connection::why_lost() const noexcept {
   if (is_open()) return std::nullopt;
   failure f = qp().failure_reason().to_failure(local_hello().qpn);
   std::string detail = "peer " + peer().to_string();
-  if (const agent* const a = state_->agent(); a != nullptr && a->bad_frame())
+  if (const cordma::agent* const a = state_->agent(); a != nullptr && a->bad_frame())
     detail.append(": ").append(a->bad_frame()->detail.view());
   f.detail = std::string_view{detail};
   return f;
 }
 
+bool connection::was_closed_by_peer() const noexcept {
+  return state_ != nullptr && state_->peer_said_goodbye();
+}
+
 task<remote_mr> connection::request_remote_mr(std::size_t size_bytes, remote_mr_request request) {
-  agent* const a = state_->agent();
+  cordma::agent* const a = state_->agent();
   if (a == nullptr) return refuse_without_agent<remote_mr>();
   return a->request_remote_mr(size_bytes, request);
 }
 task<loan> connection::send_local_mr(local_mr memory, loan_options options) {
-  agent* const a = state_->agent();
+  cordma::agent* const a = state_->agent();
   if (a == nullptr) return refuse_without_agent<loan>();
   return a->send_local_mr(std::move(memory), options);
 }
 task<> connection::send_remote_mr(remote_mr memory) {
-  agent* const a = state_->agent();
+  cordma::agent* const a = state_->agent();
   if (a == nullptr) return refuse_without_agent<void>();
   return within(a->send_remote_mr(std::move(memory)), a->options().request_timeout,
                 "send_remote_mr");
 }
 task<local_mr> connection::receive_local_mr() {
-  agent* const a = state_->agent();
+  cordma::agent* const a = state_->agent();
   return a == nullptr ? refuse_without_agent<local_mr>() : a->receive_local_mr();
 }
 task<local_mr> connection::receive_local_mr(std::chrono::milliseconds timeout) {
   return within(receive_local_mr(), timeout, "receive_local_mr");
 }
 task<remote_mr> connection::receive_remote_mr() {
-  agent* const a = state_->agent();
+  cordma::agent* const a = state_->agent();
   return a == nullptr ? refuse_without_agent<remote_mr>() : a->receive_remote_mr();
 }
 task<remote_mr> connection::receive_remote_mr(std::chrono::milliseconds timeout) {
   return within(receive_remote_mr(), timeout, "receive_remote_mr");
 }
 bool connection::has_agent() const noexcept { return state_->agent() != nullptr; }
+cordma::agent* connection::agent() noexcept { return state_->agent(); }
 const lending_counters& connection::lending() const noexcept {
   static constexpr lending_counters none{};
   return has_agent() ? state_->agent()->counters() : none;

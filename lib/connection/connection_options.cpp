@@ -18,7 +18,9 @@ constexpr long long ms_max = 24LL * 3600 * 1000;
 
 void check(const connection_options& o, const verbs::device_limits& limits,
            const verbs::port_info& port) {
-  verbs::check(o.capabilities, limits);
+  verbs::queue_pair_capabilities wanted = o.capabilities;
+  if (o.receives_from != nullptr) wanted.recv_wr_max = wanted.recv_sge_max = 1;
+  verbs::check(wanted, limits);
   if (o.agent.enabled) {
     check(o.agent);
     check_range("send_wr_max beside an agent", o.capabilities.send_wr_max, 1,

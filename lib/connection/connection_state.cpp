@@ -25,6 +25,8 @@ constexpr std::uint32_t rd_atomic_limit = 255;
 constexpr std::byte goodbye{'.'};
 /// How often it is looked whether the acknowledgements that it owes have come.
 constexpr std::chrono::milliseconds late_ack_interval{1};
+/// For a device to say that it takes no more shared receives. Some never do.
+constexpr std::chrono::milliseconds last_receive_wait{50};
 
 verbs::gid_entry chosen_gid(const verbs::context& ctx, const verbs::port_info& port,
                             const connection_options& options, const socket_address& local) {
@@ -47,7 +49,7 @@ verbs::queue_pair_capabilities capabilities(const connection_options& options) n
 
 unsigned entries(const connection_options& options) noexcept {
   const verbs::queue_pair_capabilities caps = capabilities(options);
-  return caps.send_wr_max + caps.recv_wr_max +
+  return caps.send_wr_max + (options.receives_from != nullptr ? 0 : caps.recv_wr_max) +
          (options.agent.enabled ? agent::completion_entries : 0);
 }
 
@@ -93,8 +95,8 @@ connection_state::connection_state(const connection_resources& r, const connecti
       port_{checked_port(r.ctx, options)},
       gid_{chosen_gid(r.ctx, port_, options, stream.local_address())},
       ground_{r, options.agent},
-      qp_{r.drivers.driver_for(entries(options)), ground_.pd, capabilities(options),
-          port_.message_max_bytes},
+      qp_{r.drivers.driver_for(entries(options), options.receives_from), ground_.pd,
+          capabilities(options), port_.message_max_bytes, options.receives_from},
       local_{stream.local_address()},
       peer_{stream.peer_address()} {
   const verbs::access remote = granted(r.ctx, options.remote_access);
@@ -117,7 +119,8 @@ connection_state::connection_state(const connection_resources& r, const connecti
       .psn = handshake::random_psn(),
       .rd_atomic_initiator = std::min({rd_atomic, limits.qp_init_rd_atom_max, rd_atomic_limit}),
       .rd_atomic_responder = std::min({rd_atomic, limits.qp_rd_atom_max, rd_atomic_limit}),
-      .recv_wr_max = qp_.verbs().capabilities().recv_wr_max,
+      .recv_wr_max =
+          qp_.share() != nullptr ? qp_.share()->credit() : qp_.verbs().capabilities().recv_wr_max,
       .allows_writes = verbs::allows(remote, verbs::access::remote_write),
       .message_max_bytes = port_.message_max_bytes,
       .library = library_text};
@@ -264,8 +267,9 @@ void connection_state::tick() noexcept {
       return abort(errc::disconnected, "heartbeat");
     }
   } else {
+    // What is in flight without a completion entry says nothing about the peer.
     const std::uint32_t posted = qp_.sends().posted_total();
-    if (posted == posted_before_ && qp_.sends().is_idle()) beat();
+    if (posted == posted_before_ && !qp_.sends().awaits_completion()) beat();
   }
   posted_before_ = qp_.sends().posted_total();
   home_.arm(*this, home_.now() + options_.heartbeat.interval);
@@ -299,6 +303,11 @@ task<> connection_state::close() {
 }
 
 task<> connection_state::drain() {
+  if (qp_.share() != nullptr) {  // In manual mode, too: that comes as an event.
+    const auto told = co_await as_result(with_timeout(
+        qp_.last_receive_event().wait(), std::min(options_.close_deadline, last_receive_wait)));
+    if (told.is_cancelled()) throw cancelled{};
+  }
   if (is_manual()) co_return;
   const auto drained =
       co_await as_result(with_timeout(qp_.drained_event().wait(), options_.close_deadline));

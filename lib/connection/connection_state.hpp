@@ -40,6 +40,7 @@ class connection_state : private timer {
   [[nodiscard]] const handshake::hello& local_hello() const noexcept { return local_hello_; }
   [[nodiscard]] const handshake::hello& peer_hello() const noexcept { return peer_hello_; }
   [[nodiscard]] const handshake::agreement& agreement() const noexcept { return agreement_; }
+  [[nodiscard]] bool peer_said_goodbye() const noexcept { return peer_said_goodbye_; }
 
  private:
   struct socket_watch : fd_watch {

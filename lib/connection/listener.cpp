@@ -4,6 +4,23 @@
 
 namespace cordma {
 
+namespace {
+
+task<connection> shake_hands(connection_resources resources, connection_options options,
+                             tcp_stream& stream) {
+  const handshake::hello remote = co_await bootstrap::read_hello(stream);
+  auto state = std::make_unique<detail::connection_state>(resources, options, stream);
+  // Ready to receive before the client knows where: it may send as soon as it has our hello.
+  state->agree(remote);
+  co_await bootstrap::send_hello(stream, state->local_hello());
+  co_await bootstrap::read_acceptance(stream);
+  co_await bootstrap::send_acceptance(stream);
+  state->watch_over(std::move(stream));
+  co_return connection{std::move(state)};
+}
+
+}  // namespace
+
 namespace detail {
 
 class listener_state final : public handshake_server<connection> {
@@ -16,20 +33,24 @@ class listener_state final : public handshake_server<connection> {
 
  private:
   task<connection> shake_hands(tcp_stream& stream) override {
-    const handshake::hello remote = co_await bootstrap::read_hello(stream);
-    auto state = std::make_unique<connection_state>(resources_, options_, stream);
-    // Ready to receive before the client knows where: it may send as soon as it has our hello.
-    state->agree(remote);
-    co_await bootstrap::send_hello(stream, state->local_hello());
-    co_await bootstrap::read_acceptance(stream);
-    co_await bootstrap::send_acceptance(stream);
-    state->watch_over(std::move(stream));
-    co_return connection{std::move(state)};
+    return cordma::shake_hands(resources_, options_, stream);
   }
 
   connection_resources resources_;
   connection_options options_;
 };
+
+socket_address listening_address(const endpoint& local) {
+  if (local.host.empty()) return socket_address::loopback(local.port);
+  return socket_address::resolve(local.host, local.port).front();
+}
+
+endpoint endpoint_of(const socket_address& address) {
+  std::string host = address.to_string();
+  host.erase(host.rfind(':'));
+  if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
+  return {host, address.port()};
+}
 
 }  // namespace detail
 
@@ -52,17 +73,13 @@ task<connection> next_of(detail::listener_state& state) {
   }
 }
 
-socket_address address_of(const endpoint& local) {
-  if (local.host.empty()) return socket_address::loopback(local.port);
-  return socket_address::resolve(local.host, local.port).front();
-}
-
 std::unique_ptr<detail::listener_state> listen(const connection_resources& resources,
                                                const endpoint& local,
                                                const connection_options& options,
                                                const listener_options& limits) {
   static_cast<void>(detail::checked_port(resources.ctx, options));
-  return std::make_unique<detail::listener_state>(resources, address_of(local), options, limits);
+  return std::make_unique<detail::listener_state>(resources, detail::listening_address(local),
+                                                  options, limits);
 }
 
 }  // namespace
@@ -101,17 +118,21 @@ void listener::close() noexcept {
   if (state_ != nullptr) state_->close();
 }
 
-endpoint listener::local_endpoint() const {
-  const socket_address address = state_->local_address();
-  std::string host = address.to_string();
-  host.erase(host.rfind(':'));
-  if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
-  return {host, address.port()};
-}
+endpoint listener::local_endpoint() const { return detail::endpoint_of(state_->local_address()); }
 
 const listener_counters& listener::counters() const noexcept { return state_->counters(); }
 const std::optional<failure>& listener::last_rejection() const noexcept {
   return state_->last_rejection();
+}
+
+task<connection> accept(connection_resources resources, tcp_stream stream,
+                        connection_options options, std::chrono::milliseconds handshake_timeout) {
+  result<connection> made =
+      co_await as_result(with_timeout(shake_hands(resources, options, stream), handshake_timeout));
+  if (!made.has_failure()) co_return std::move(made).value();
+  const failure why = bootstrap::name_deadline(made.failure(), "handshake", handshake_timeout);
+  co_await bootstrap::refuse(stream, why);
+  throw error{why};
 }
 
 }  // namespace cordma

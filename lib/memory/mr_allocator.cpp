@@ -153,11 +153,10 @@ local_mr mr_allocator::state::allocate(std::size_t size, std::size_t alignment) 
 /// jemalloc has to find the memory.
 memory_block& mr_allocator::state::divide(thread_cache& cache, std::size_t size,
                                           std::size_t alignment) {
-  // Whole lines: jemalloc aligns them to a line unasked.
-  const std::size_t lines = (size + thread_cache::line - 1) & ~(thread_cache::line - 1);
   const int align =
       alignment <= thread_cache::line ? 0 : MALLOCX_LG_ALIGN(std::countr_zero(alignment));
-  void* const at = jemalloc::mallocx(lines, align | cache.flags());
+  // Whole lines: jemalloc aligns them to a line unasked.
+  void* const at = jemalloc::mallocx(thread_cache::room(size), align | cache.flags());
   if (at == nullptr) [[unlikely]]
     throw_refused(size);
   try {

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,24 +21,32 @@ class thread_caches;
 class alignas(64) thread_cache {
  public:
   /// Every piece starts a line of the processor's cache and fills it: what a device writes shares
-  /// none with its neighbours. A piece of as many lines as another can take its place.
+  /// none with its neighbours.
   static constexpr std::size_t line = 64;
+  /// What a piece of `size` bytes is made of: whole lines, and from 4 KiB to 1 MiB one of four
+  /// sizes to each doubling, which are jemalloc's own. A piece takes the place of another that is
+  /// made of as many bytes.
+  [[nodiscard]] static constexpr std::size_t room(std::size_t size) noexcept {
+    const bool by_quarters = size > by_lines && size <= kept_bytes;
+    const std::size_t step = by_quarters ? std::bit_floor(size - 1) / 4 : line;
+    return (size + step - 1) & ~(step - 1);
+  }
 
   /// For mallocx and dallocx: the arena, and the cache.
   [[nodiscard]] int flags() const noexcept { return flags_; }
 
-  /// A block whose memory has room for `size` bytes, if this thread freed one of as many lines.
+  /// A block whose memory has room for `size` bytes, if this thread freed one of as much room.
   [[nodiscard]] memory_block* take_piece(std::size_t size) noexcept {
-    if (size > kept_lines * line) return nullptr;
-    block_list<memory_block>& pieces = pieces_[(size - 1) / line];
+    if (size > kept_bytes) return nullptr;
+    block_list<memory_block>& pieces = pieces_[index(size)];
     return pieces.empty() ? nullptr : &pieces.pop();
   }
   /// Whether it keeps a block that nobody holds any more, with its memory.
   [[nodiscard]] bool keep_piece(memory_block& block) noexcept {
     const std::size_t size = block.length();
-    if (size > kept_lines * line) return false;
-    block_list<memory_block>& pieces = pieces_[(size - 1) / line];
-    if (pieces.size() >= kept_pieces_) return false;
+    if (size > kept_bytes || shared_) return false;
+    block_list<memory_block>& pieces = pieces_[index(size)];
+    if (pieces.size() == most(size)) return false;
     pieces.push(block);
     return true;
   }
@@ -69,14 +78,23 @@ class alignas(64) thread_cache {
   struct pool;
 
   thread_cache(pool& from, int flags, bool shared) noexcept
-      : flags_{flags},
-        shared_{shared},
-        kept_blocks_{shared ? 0U : 2 * trip},
-        kept_pieces_{shared ? 0U : 16U},
-        pool_{from} {}
+      : flags_{flags}, shared_{shared}, kept_blocks_{shared ? 0U : 2 * trip}, pool_{from} {}
 
-  static constexpr std::size_t trip = 32;        ///< blocks that go to or from the pool at once
-  static constexpr std::size_t kept_lines = 64;  ///< of the largest piece that is kept: 4 KiB
+  static constexpr std::size_t trip = 32;  ///< blocks that go to or from the pool at once
+  static constexpr std::size_t by_lines = std::size_t{4} << 10;
+  static constexpr std::size_t kept_bytes = std::size_t{1} << 20;  ///< of the largest that is kept
+  static constexpr std::size_t kept_sizes = 64 + 4 * 8;
+
+  /// How many pieces of a size are kept: about 10 MiB of all.
+  [[nodiscard]] static constexpr std::size_t most(std::size_t size) noexcept {
+    return size <= by_lines ? 16 : size <= std::size_t{64} << 10 ? 4 : 1;
+  }
+  /// Which of the sizes a piece has that is not larger than `kept_bytes`.
+  [[nodiscard]] static constexpr std::size_t index(std::size_t size) noexcept {
+    if (size <= by_lines) return (size - 1) / line;
+    const auto doubling = std::size_t(std::bit_width(size - 1));  // 13 above 4 KiB.
+    return 64 + 4 * (doubling - 13) + ((size - 1) >> (doubling - 3)) - 4;
+  }
 
   memory_block& refill();
   void spill(memory_block& block) noexcept;
@@ -85,9 +103,8 @@ class alignas(64) thread_cache {
   int flags_;
   bool shared_;
   const std::size_t kept_blocks_;
-  const std::size_t kept_pieces_;  ///< of each number of lines
   block_list<memory_block> blocks_;
-  std::array<block_list<memory_block>, kept_lines> pieces_;
+  std::array<block_list<memory_block>, kept_sizes> pieces_;
   std::atomic<std::ptrdiff_t> in_use_{0};
   pool& pool_;
   unsigned id_ = 0;  ///< jemalloc's

@@ -68,19 +68,27 @@ mr_allocator& runtime::memory(verbs::access access) {
   return *memory_.emplace_back(std::make_unique<mr_allocator>(pd_, options));
 }
 
+shared_receives& runtime::share_receives(const shared_receives_options& options) {
+  return *shared_receives_.emplace_back(std::make_unique<shared_receives>(pd_, memory(), options));
+}
+
 std::size_t runtime::poll() noexcept {
   std::size_t reaped = 0;
   for (const auto& driver : drivers_) reaped += driver->reap();
   return reaped;
 }
 
-completion_queue_driver& runtime::driver_for(unsigned entries) {
+completion_queue_driver& runtime::driver_for(unsigned entries, const shared_receives* pool) {
   const unsigned room = entries * rounding;
-  const auto has_room = [&](const auto& driver) { return driver->room() >= room; };
+  const auto has_room = [&](const auto& driver) {
+    return driver->room() >= room + driver->entries_for(pool);
+  };
   const auto found = std::find_if(drivers_.begin(), drivers_.end(), has_room);
   if (found != drivers_.end()) return **found;
+  const unsigned shared = pool != nullptr ? pool->buffers() : 0;
   const unsigned most = context_.limits().cqe_max;
-  return add_driver(std::min(std::max(completions_.depth, room), std::max(most, entries)));
+  return add_driver(
+      std::min(std::max(completions_.depth, room + shared), std::max(most, entries + shared)));
 }
 
 completion_queue_driver& runtime::add_driver(unsigned depth) {

@@ -49,7 +49,9 @@ void async_events::route(const verbs::async_event& event) noexcept {
       for (completion_queue_driver* driver : drivers_) {
         if (queue_pair_base* const qp = driver->find(event.qp)) {
           driver->reap_all();  // Requests that ended by themselves keep their own outcome.
-          qp->abort(reason(errc::disconnected, event));
+          const request_outcome why = reason(errc::disconnected, event);
+          event.kind == IBV_EVENT_QP_LAST_WQE_REACHED ? qp->last_receive_taken(why)
+                                                      : qp->abort(why);
         }
       }
       break;

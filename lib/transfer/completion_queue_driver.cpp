@@ -3,7 +3,9 @@
 #include "wr_id.hpp"
 
 #include <cordma/transfer/queue_pair_base.hpp>
+#include <cordma/transfer/shared_receives.hpp>
 
+#include <algorithm>
 #include <cstdio>
 
 namespace cordma {
@@ -64,7 +66,10 @@ std::size_t completion_queue_driver::reap() noexcept {
 }
 
 void completion_queue_driver::reap_all() noexcept {
-  if (mode_ == completion_mode::manual) return;
+  if (mode_ != completion_mode::manual) reap_to_the_end();
+}
+
+void completion_queue_driver::reap_to_the_end() noexcept {
   for (std::size_t reaped = 0; reaped < cq_.capacity();) {
     const std::size_t n = reap();
     if (n == 0) return;
@@ -74,11 +79,19 @@ void completion_queue_driver::reap_all() noexcept {
 
 void completion_queue_driver::dispatch(const ibv_wc& wc) noexcept {
   const wr_id id{wc.wr_id};
-  if (id.queue_pair() >= queue_pairs_.size()) return;
+  if (id.queue_pair() >= queue_pairs_.size()) return dispatch_shared(wc);
   const entry& e = queue_pairs_[id.queue_pair()];
   // A late entry, of a queue pair that is gone.
   if (e.qp == nullptr || e.generation != id.generation()) return;
   e.qp->complete(id.is_receive(), id.sequence(), wc);
+}
+
+/// Of a failed entry `qp_num` can be trusted, too.
+void completion_queue_driver::dispatch_shared(const ibv_wc& wc) noexcept {
+  const wr_id id{wc.wr_id};
+  if (id.queue_pair() != wr_id::shared) return;
+  const auto found = shared_.find(wc.qp_num);
+  if (found != shared_.end()) found->second->complete_shared(id.sequence(), wc);
 }
 
 bool completion_queue_driver::prepare_wait() noexcept {
@@ -141,33 +154,67 @@ queue_pair_base* completion_queue_driver::find(const ibv_qp* qp) const noexcept 
   return nullptr;
 }
 
-std::uint64_t completion_queue_driver::attach(queue_pair_base& qp, unsigned entries) {
+unsigned completion_queue_driver::entries_for(const shared_receives* pool) const noexcept {
+  const bool has = pool == nullptr || std::ranges::count(pools_, pool, &pool_entry::pool) > 0;
+  return has ? 0 : pool->buffers();
+}
+
+std::uint64_t completion_queue_driver::attach(queue_pair_base& qp, unsigned entries,
+                                              const shared_receives* pool) {
   // Entries of queue pairs that are gone still take up the room they gave back.
   reap_all();
-  if (entries > room()) {
+  const unsigned needed = entries + entries_for(pool);
+  if (needed > room()) {
     char text[200];
     std::snprintf(
         text, sizeof text,
         "%u entries, of the completion queue's %u only %u are free (%u once polled empty): "
         "give it a larger depth or the queue pair less",
-        entries, cq_.capacity(), room(), room() + leaving_);
+        needed, cq_.capacity(), room(), room() + leaving_);
     throw error{{.code = errc::limit_exceeded, .call = "queue_pair", .detail = text}};
   }
   if (free_entries_.empty()) {
     if (queue_pairs_.size() == queue_pairs_max) {
       throw error{{.code = errc::limit_exceeded,
                    .call = "queue_pair",
-                   .detail = "65536 queue pairs on one completion queue: make another"}};
+                   .detail = "65535 queue pairs on one completion queue: make another"}};
     }
     free_entries_.reserve(queue_pairs_.size() + 1);  // So that `detach` cannot fail.
     queue_pairs_.emplace_back();
     free_entries_.push_back(std::uint16_t(queue_pairs_.size() - 1));
   }
+  if (pool != nullptr) attach_shared(qp, *pool);
   const std::uint16_t index = free_entries_.back();
   free_entries_.pop_back();
   queue_pairs_[index].qp = &qp;
   reserved_ += entries;
   return wr_id::base(index, queue_pairs_[index].generation);
+}
+
+void completion_queue_driver::attach_shared(queue_pair_base& qp, const shared_receives& pool) {
+  pools_.reserve(pools_.size() + 1);
+  shared_.emplace(qp.verbs().num(), &qp);
+  const auto known = std::ranges::find(pools_, &pool, &pool_entry::pool);
+  if (known != pools_.end()) {
+    ++known->queue_pairs;
+  } else {
+    reserved_ += pool.buffers();
+    pools_.push_back({&pool, 1});
+  }
+}
+
+/// It has reaped all that it left in the queue.
+void completion_queue_driver::detach_shared(std::uint32_t qp_num,
+                                            const shared_receives& pool) noexcept {
+  shared_.erase(qp_num);
+  const auto known = std::ranges::find(pools_, &pool, &pool_entry::pool);
+  if (--known->queue_pairs > 0) return;
+  pools_.erase(known);
+  reserved_ -= pool.buffers();
+}
+
+void completion_queue_driver::ignore_requests(std::uint64_t wr_id_base) noexcept {
+  queue_pairs_[wr_id{wr_id_base}.queue_pair()].qp = nullptr;
 }
 
 void completion_queue_driver::detach(std::uint64_t wr_id_base, unsigned entries) noexcept {

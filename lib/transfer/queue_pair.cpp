@@ -1,38 +1,102 @@
 #include <cordma/transfer/queue_pair.hpp>
 
+#include <cstdlib>
+#include <utility>
+
 namespace cordma {
 
 queue_pair::queue_pair(completion_queue_driver& driver, verbs::protection_domain& pd,
-                       const verbs::queue_pair_capabilities& wanted, std::size_t message_max_bytes)
-    : queue_pair_base{driver, pd, wanted},
+                       const verbs::queue_pair_capabilities& wanted, std::size_t message_max_bytes,
+                       shared_receives* pool)
+    : queue_pair_base{driver, pd, wanted, pool},
       sends_{driver.home(), pd, verbs(), message_max_bytes},
       receives_{driver.home(), pd, verbs()} {
   sends_.set_wr_id_base(send_id_base());
   receives_.set_wr_id_base(receive_id_base());
+  // Its messages are for a handler only.
+  if (pool != nullptr) receives_.end_all({.code = errc::refused, .call = "shared_receives"});
 }
 
 queue_pair::~queue_pair() {
   const request_outcome closed{.code = errc::closed, .call = "close"};
   sends_.end_all(closed);
   receives_.end_all(closed);
-  verbs().destroy();
+  destroy_verbs();
   sends_.release_slots();
   receives_.release_slots();
+  if (handler_ != nullptr) std::exchange(handler_, nullptr)->on_gone();
   drained_.set();
   sends_idle_.set();
 }
 
 void queue_pair::complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept {
   const bool is_failure =
-      is_receive ? receives_.complete(sequence, wc) : sends_.complete(sequence, wc);
+      is_receive ? complete_receive(sequence, wc) : sends_.complete(sequence, wc);
   if (is_failure) {
     fail({.code = wc_errc(wc.status), .call = "ibv_poll_cq", .vendor = wc.vendor_err});
+  } else if (!is_receive && !has_failed()) {
+    if (handler_ != nullptr) handler_->on_room();
+    sends_.pump();
   }
+  if (has_failed()) sends_.flush_all();
   if (has_failed() && slots_in_use() == 0) drained_.set();
   if (idle_is_awaited_ && sends_.is_idle()) sends_idle_.set();
 }
 
+bool queue_pair::complete_receive(std::uint32_t sequence, const ibv_wc& wc) noexcept {
+  if (handler_ == nullptr) return receives_.complete(sequence, wc);
+  --handled_receives_;
+  handler_->on_receive(sequence, wc);
+  return wc.status != IBV_WC_SUCCESS;
+}
+
+/// A message's buffer is the handler's until it gives it back; all others are the pool's at once.
+/// So are those of a peer that goes beyond its credit.
+void queue_pair::complete_shared(std::uint32_t number, const ibv_wc& wc) noexcept {
+  const bool succeeded = wc.status == IBV_WC_SUCCESS;
+  if (succeeded && handler_ != nullptr && share()->take(number)) {
+    return handler_->on_receive(number, wc);
+  }
+  share()->pool().put_back(number);
+  if (!succeeded) {
+    fail({.code = wc_errc(wc.status), .call = "ibv_poll_cq", .vendor = wc.vendor_err});
+  } else {
+    fail({.code = handler_ == nullptr ? errc::refused : errc::bad_frame,
+          .call = "shared_receives",
+          .value = share()->held(),
+          .limit = share()->credit()});
+  }
+}
+
+void queue_pair::shrink_wanted() noexcept {
+  if (handler_ != nullptr) handler_->on_shrink_wanted();
+}
+
+void queue_pair::hand_messages_to(message_handler& handler) noexcept {
+  CORDMA_ASSERT(handler_ == nullptr && receives_.posted() == 0,
+                "a queue pair's messages have one taker");
+  handler_ = &handler;
+  receives_.end_all({.code = errc::refused, .call = "message_stream"});
+  if (has_failed()) handler.on_failure();
+}
+
+void queue_pair::post_recv(ibv_recv_wr& wr, std::uint32_t number) noexcept {
+  wr.wr_id = receive_id_base() | number;
+  ibv_recv_wr* bad = nullptr;
+  if (const int rc = verbs().post_recv(&wr, &bad); rc != 0)
+    return fail({.code = {std::abs(rc), std::system_category()}, .call = "ibv_post_recv"});
+  ++handled_receives_;
+}
+
+bool queue_pair::send_alone(ibv_send_wr& wr, memory_block* memory) noexcept {
+  if (!can_send_alone()) return false;
+  const int rc = sends_.post_alone(wr, memory);
+  if (rc != 0) fail({.code = {rc, std::system_category()}, .call = "ibv_post_send"});
+  return rc == 0;
+}
+
 event::wait_op queue_pair::sends_idle() noexcept {
+  if (handler_ != nullptr && !has_failed() && !sends_.will_end_all()) handler_->on_idle_awaited();
   idle_is_awaited_ = !sends_.is_idle() && !has_failed();
   if (idle_is_awaited_) {
     sends_idle_.reset();
@@ -45,8 +109,10 @@ event::wait_op queue_pair::sends_idle() noexcept {
 /// What never reached the device is flushed here.
 void queue_pair::on_failure() noexcept {
   sends_.refuse({.code = errc::disconnected, .call = "post_send"});
+  if (handler_ != nullptr) handler_->on_failure();  // First: those who wait may turn to it.
   sends_.end_waiting({.code = wc_errc::flushed, .call = "post_send"});
   receives_.end_all(failure_reason());
+  sends_.flush_all();
   if (slots_in_use() == 0) drained_.set();
   sends_idle_.set();
 }

@@ -178,7 +178,7 @@ void send_queue::occupy(std::uint32_t sequence, submission& s, std::uint32_t ind
                         const request_shape& request) noexcept {
   slot& taken = at(sequence);
   taken = {.owner = &s, .index = index, .is_atomic = request.is_atomic};
-  wr.wr_id = wr_id_base_ | sequence;
+  number(sequence, wr);
   if (request.is_atomic) {
     std::uint64_t& value = atomic_values_[sequence & mask_];
     *wr.sg_list = {.addr = reinterpret_cast<std::uint64_t>(&value),
@@ -186,9 +186,6 @@ void send_queue::occupy(std::uint32_t sequence, submission& s, std::uint32_t ind
                    .lkey = atomic_mr_->lkey()};
     wr.num_sge = 1;
   }
-  // A long run without an entry would keep its slots: nothing could end them.
-  if (sequence - last_signaled_ >= (depth_ + 1) / 2) wr.send_flags |= IBV_SEND_SIGNALED;
-  if ((wr.send_flags & IBV_SEND_SIGNALED) != 0) last_signaled_ = sequence;
   for (const const_local_mr_slice& slice : request.local) {
     if (slice.is_held()) holds_of(sequence)[taken.holds++] = slice.block();
   }
@@ -196,6 +193,31 @@ void send_queue::occupy(std::uint32_t sequence, submission& s, std::uint32_t ind
     taken.lease = request.remote->lease();
     taken.lease->used();
   }
+}
+
+void send_queue::number(std::uint32_t sequence, ibv_send_wr& wr) noexcept {
+  wr.wr_id = wr_id_base_ | sequence;
+  // A long run without an entry would keep its slots: nothing could end them.
+  if (sequence - last_signaled_ >= (depth() + 1) / 2) wr.send_flags |= IBV_SEND_SIGNALED;
+  if ((wr.send_flags & IBV_SEND_SIGNALED) != 0) last_signaled_ = sequence;
+}
+
+int send_queue::post_alone(ibv_send_wr& wr, memory_block* memory) noexcept {
+  const std::uint32_t signaled_before = last_signaled_;
+  number(tail_, wr);
+  ibv_send_wr* bad = nullptr;
+  if (const int rc = qp_.post_send(&wr, &bad); rc != 0) {
+    last_signaled_ = signaled_before;
+    return std::abs(rc);
+  }
+  slot& taken = at(tail_);
+  taken = {};
+  if (memory != nullptr) {
+    memory->hold();
+    holds_of(tail_)[taken.holds++] = memory;
+  }
+  ++tail_;
+  return 0;
 }
 
 void send_queue::post(submission& s, std::span<ibv_send_wr> wrs,
@@ -267,11 +289,18 @@ bool send_queue::complete(std::uint32_t sequence, const ibv_wc& wc) noexcept {
   while (head_ != sequence) retire({});
   if (wc.status == IBV_WC_SUCCESS) {
     retire({});
-    if (!waiting_.empty()) pump();
     return false;
   }
   retire({.code = wc_errc(wc.status), .call = "ibv_poll_cq", .vendor = wc.vendor_err});
   return true;
+}
+
+void send_queue::flush_all() noexcept {
+  if (will_end_all() || in_flight() == depth_) return;
+  ibv_send_wr last{};
+  last.opcode = IBV_WR_SEND;
+  last.send_flags = IBV_SEND_SIGNALED;
+  static_cast<void>(post_alone(last, nullptr));  // Refused, destroying the queue pair remains.
 }
 
 void send_queue::end_all(const request_outcome& how) noexcept {

@@ -19,6 +19,13 @@ class wr_id {
     return std::uint16_t((generation + 1) & 0x7fff);
   }
 
+  /// In place of a queue pair's: a receive that several share, whose completion names the queue
+  /// pair elsewhere. No driver has so many.
+  static constexpr std::uint16_t shared = 0xffff;
+  static constexpr std::uint64_t of_shared(std::uint32_t number) noexcept {
+    return std::uint64_t{shared} << 48 | receive_bit | number;
+  }
+
   [[nodiscard]] constexpr std::uint16_t queue_pair() const noexcept {
     return std::uint16_t(value_ >> 48);
   }

@@ -133,13 +133,18 @@ void queue_pair::destroyer::operator()(ibv_qp* qp) const noexcept {
 }
 
 queue_pair::queue_pair(protection_domain& pd, completion_queue& send_cq, completion_queue& recv_cq,
-                       const queue_pair_capabilities& wanted, void* qp_context)
+                       const queue_pair_capabilities& asked, void* qp_context,
+                       shared_receive_queue* srq)
     : limits_{pd.limits()} {
+  queue_pair_capabilities wanted = asked;
+  if (srq != nullptr) wanted.recv_wr_max = wanted.recv_sge_max = 1;
   check(wanted, limits_);
+  if (srq != nullptr) wanted.recv_wr_max = wanted.recv_sge_max = 0;
   ibv_qp_init_attr attributes{};
   attributes.qp_context = qp_context;
   attributes.send_cq = send_cq.native_handle();
   attributes.recv_cq = recv_cq.native_handle();
+  attributes.srq = srq != nullptr ? srq->native_handle() : nullptr;
   attributes.cap = {.max_send_wr = wanted.send_wr_max,
                     .max_recv_wr = wanted.recv_wr_max,
                     .max_send_sge = wanted.send_sge_max,
@@ -152,10 +157,11 @@ queue_pair::queue_pair(protection_domain& pd, completion_queue& send_cq, complet
     if (error_number == EINVAL) check_inline_max(pd.native_handle(), attributes);
     throw_cannot_create(error_number, wanted);
   }
+  const bool has_own = srq == nullptr;
   caps_ = {.send_wr_max = attributes.cap.max_send_wr,
-           .recv_wr_max = attributes.cap.max_recv_wr,
+           .recv_wr_max = has_own ? attributes.cap.max_recv_wr : 0,
            .send_sge_max = attributes.cap.max_send_sge,
-           .recv_sge_max = attributes.cap.max_recv_sge,
+           .recv_sge_max = has_own ? attributes.cap.max_recv_sge : 0,
            .inline_max = attributes.cap.max_inline_data};
 }
 

@@ -1,6 +1,7 @@
 #include <cordma/agent/agent.hpp>
 
 #include "support/connected_pair.hpp"
+#include "support/kept_loan.hpp"
 #include "support/until.hpp"
 
 #include <catch2/catch.hpp>
@@ -631,6 +632,27 @@ TEST_CASE("without an agent on both sides there is nothing to ask", "[agent][dev
   }
 }
 
+namespace {
+
+task<> lend_and_note(connection& c, std::error_code& end) {
+  const auto lent = co_await as_result(c.send_local_mr(c.memory().allocate_zeroed(64)));
+  end = lent.has_failure() ? lent.failure().code : std::error_code{};
+}
+
+}  // namespace
+
+TEST_CASE("a loan that is cut off before the peer has it says why the connection ended",
+          "[agent][device]") {
+  pair p{connection_options{}};
+  std::error_code end;
+  scope lending{p.rt.executor()};
+  lending.spawn(lend_and_note(p.server, end));  // Its bind is posted.
+  p.server.qp().abort({.code = errc::device_failed, .call = "test"});
+  p.rt.run(lending.join());
+  CHECK(end == errc::device_failed);
+  CHECK(p.server.lending().open == 0);
+}
+
 TEST_CASE("leases are listed, in both directions", "[agent][device]") {
   pair p{lends(strengths().back())};
   const remote_mr remote = p.borrow(64, {.access = access::remote_read, .lease = 30s});
@@ -646,4 +668,43 @@ TEST_CASE("leases are listed, in both directions", "[agent][device]") {
   CHECK(lent[0].access == access::remote_read);
   CHECK(lent[0].isolation == borrowed[0].isolation);
   CHECK(lent[0].remaining > borrowed[0].remaining);
+}
+
+TEST_CASE("a loan for a purpose goes to who expects that, and to nobody else", "[agent][device]") {
+  pair p{connection_options{}};
+  test::kept_loan wanted{7}, other{8};
+  p.client.agent()->expect(wanted);
+  p.client.agent()->expect(other);
+  const auto lend_for = [&](std::uint64_t purpose) {
+    return p.rt.run(p.server.agent()->lend_for(purpose, p.server.memory().allocate_zeroed(64),
+                                               {.access = access::remote_read}));
+  };
+  loan lent = lend_for(7);
+  p.wait_for([&] { return bool(wanted.memory); });
+  CHECK(wanted.memory.size_bytes() == 64);
+  CHECK(wanted.memory.access() == access::remote_read);
+  CHECK_FALSE(other.memory);
+  // What nobody expects, or no longer, comes back.
+  loan unexpected = lend_for(7);
+  CHECK(p.rt.run(unexpected.ended()).reason == loan_end_reason::returned);
+  CHECK(p.client.lending().borrowed == 1);
+  wanted.memory = {};
+  CHECK(p.rt.run(lent.ended()).reason == loan_end_reason::returned);
+  {
+    const test::kept_loan gone{9};
+  }
+  loan too_late = lend_for(9);
+  CHECK(p.rt.run(too_late.ended()).reason == loan_end_reason::returned);
+}
+
+TEST_CASE("the terms of a stream reach the peer's agent, before or after somebody asks",
+          "[agent][device]") {
+  pair p{connection_options{}};
+  p.client.agent()->open_stream({.messages = 32, .buffer_bytes = 100, .message_bytes_max = 200});
+  p.rt.run(p.server.agent()->stream_opened().wait());
+  const stream_terms& terms = p.server.agent()->peer_stream();
+  CHECK(terms.messages == 32);
+  CHECK(terms.buffer_bytes == 100);
+  CHECK(terms.message_bytes_max == 200);
+  CHECK_FALSE(p.client.agent()->stream_opened().is_set());
 }

@@ -84,7 +84,7 @@ TEST_CASE("what is no frame is refused, and the error says what was wrong", "[ag
       {"magic 0x0", with(0, {0, 0})},
       {"version 0x2", with(2, {2})},
       {"kind 0x0", with(3, {0})},
-      {"kind 0xd", with(3, {13})},
+      {"kind 0xe", with(3, {14})},
       {"tag 0x0", with(8, {0, 0, 0, 0, 0, 0, 0, 0})},
       {"lease 0x0", with(16, {0, 0, 0, 0, 0, 0, 0, 0})},
       {"length 0x0", with(24, {0, 0})},

@@ -37,6 +37,15 @@ TEST_CASE("an intrusive list keeps the order in which things were added", "[base
   CHECK_FALSE(b.is_linked());
 }
 
+TEST_CASE("the first item that is wanted is found", "[base]") {
+  intrusive_list<item> list;
+  item a{1}, b{2}, c{2};
+  CHECK(list.find([](const item&) { return true; }) == nullptr);
+  for (item* one : {&a, &b, &c}) list.push_back(*one);
+  CHECK(list.find([](const item& i) { return i.number == 2; }) == &b);
+  CHECK(list.find([](const item& i) { return i.number == 3; }) == nullptr);
+}
+
 TEST_CASE("an item that is destroyed or unlinked leaves its list", "[base]") {
   intrusive_list<item> list;
   item a{1}, c{3};

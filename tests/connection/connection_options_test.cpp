@@ -24,6 +24,14 @@ TEST_CASE("the defaults fit a modest device", "[connection][N9]") {
   CHECK_NOTHROW(check(connection_options{}, limits, port));
 }
 
+TEST_CASE("with shared receives those of its own do not count", "[connection]") {
+  connection_options o;
+  o.capabilities.recv_wr_max = 0;
+  CHECK_THROWS_AS(check(o, limits, port), error);
+  o.receives_from = reinterpret_cast<shared_receives*>(&o);  // It is not looked at.
+  CHECK_NOTHROW(check(o, limits, port));
+}
+
 TEST_CASE("a lost peer shows within two seconds by default", "[connection]") {
   const connection_options o;
   CHECK(4.096e-6 * std::pow(2, o.timeout) * (o.retry_cnt + 1) <= 2.0);

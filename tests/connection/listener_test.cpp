@@ -247,3 +247,55 @@ TEST_CASE("a server that was restarted can be reconnected to", "[connection][dev
     CHECK(p.client.is_open());
   }
 }
+
+namespace {
+
+/// What `cordma::accept` makes of the next client of `door`, whose socket another executor had.
+task<result<connection>> accept_by_hand(runtime& rt, tcp_listener& door,
+                                        std::chrono::milliseconds timeout = 10s) {
+  tcp_stream taken = co_await door.accept();
+  tcp_stream stream{rt.executor(), std::move(taken).release()};
+  const connection_options options;
+  co_return co_await as_result(accept(rt.resources(), std::move(stream), options, timeout));
+}
+
+}  // namespace
+
+TEST_CASE("a socket that was accepted elsewhere becomes a connection", "[connection][device]") {
+  runtime rt{test::on_test_device()};
+  tcp_listener door{rt.executor(), socket_address::loopback(0)};
+  const endpoint where{"127.0.0.1", door.local_address().port()};
+  auto [client, server] = rt.run(when_all(rt.connect(where), accept_by_hand(rt, door)));
+  REQUIRE(server.has_value());
+  local_mr memory = rt.memory().allocate_zeroed(16);
+  const auto [m, sent] =
+      rt.run(when_all(server->recv(memory.slice(0, 8)), client.send(memory.slice(8, 8))));
+  CHECK(m.size_bytes == sent);
+}
+
+TEST_CASE("a client on such a socket is told why its handshake failed",
+          "[connection][device][N2][C5]") {
+  runtime rt{test::on_test_device()};
+  tcp_listener door{rt.executor(), socket_address::loopback(0)};
+  const std::string before = test::holdings();
+  std::string_view words = "GET / HTTP/1.1\r\n\r\n";
+  errc expected = errc::bad_handshake;
+  std::chrono::milliseconds timeout = 10s;
+  SECTION("garbage") {}
+  SECTION("silence") {
+    words = "";
+    expected = errc::timed_out;
+    timeout = 1ms;
+  }
+  auto speak = [&]() -> task<failure> {
+    tcp_stream s = co_await tcp_stream::connect(rt.executor(), door.local_address());
+    co_await s.write_all(std::as_bytes(std::span{words}));
+    const auto heard = co_await as_result(bootstrap::read_hello(s));
+    co_return heard.has_failure() ? heard.failure() : failure{};
+  };
+  auto [heard, made] = rt.run(when_all(speak(), accept_by_hand(rt, door, timeout)));
+  REQUIRE(made.has_failure());
+  CHECK(made.failure().code == make_error_code(expected));
+  CHECK(heard.code == make_error_code(expected));
+  CHECK(test::settled_holdings(rt.executor(), before) == before);
+}

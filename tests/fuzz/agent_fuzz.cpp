@@ -2,19 +2,15 @@
 // a script, read from the fuzzer's bytes, of what the peer says and does and of what the victim's
 // own program does meanwhile. Then the peer falls silent and time passes: all that was lent is
 // back.
+#include "script.hpp"
+
 #include "support/hostile_peer.hpp"
 #include "support/manual_home.hpp"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size);
-extern "C" const char* __asan_default_options();
-
-/// Coroutines have their frames on the heap, and each stack frame in a fake one costs a third.
-extern "C" const char* __asan_default_options() { return "detect_stack_use_after_return=0"; }
 
 namespace cordma::fuzz {
 namespace {
@@ -25,37 +21,6 @@ using agent_protocol::kind;
 using std::chrono::microseconds;
 using support::started;
 using verbs::access;
-
-/// What must never be false; the process ends with what it was.
-void must(bool holds, const char* what) noexcept {
-  if (holds) return;
-  std::fprintf(stderr, "violated: %s\n", what);
-  std::abort();
-}
-
-/// The fuzzer's bytes, read from the front; zeros once they are used up.
-class script {
- public:
-  script(const std::uint8_t* bytes, std::size_t size) noexcept : at_{bytes}, end_{bytes + size} {}
-  [[nodiscard]] bool done() const noexcept { return at_ == end_; }
-  template <typename Number>
-  Number take() noexcept {
-    Number number{};
-    const std::size_t size = std::min(sizeof number, std::size_t(end_ - at_));
-    std::memcpy(&number, at_, size);
-    at_ += size;
-    return number;
-  }
-  std::uint8_t byte() noexcept { return take<std::uint8_t>(); }
-  template <class T, std::size_t N>
-  T of(const std::array<T, N>& all) noexcept {
-    return all[byte() % N];
-  }
-
- private:
-  const std::uint8_t* at_;
-  const std::uint8_t* end_;
-};
 
 constexpr std::size_t mib = std::size_t{1} << 20;
 constexpr std::size_t bytes_max = mib;

@@ -16,7 +16,8 @@ import cases  # noqa: E402
 
 # What needs no device has softverbs all the same.
 EXAMPLES = ("01_task", "02_timer_and_stop", "03_device_info", "04_send_recv",
-            "05_read_write_atomics", "06_remote_memory", "07_shared_counter", "cordma-demo")
+            "05_read_write_atomics", "06_remote_memory", "07_shared_counter", "08_rpc_echo",
+            "09_key_value", "10_file_transfer", "cordma-demo")
 HIDDEN = ("SOFTVERBS", "LD_PRELOAD", "CORDMA_TEST_DEVICE")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in HIDDEN}
 
@@ -68,7 +69,9 @@ def check_examples(all_cases, cordma, build, library):
     with all_cases.case(f"with cordma {library}, all processes of an example use soft0"):
         device = DEVICE or [""]
         for name, clients, says in (("06_remote_memory", "1", "first word is 42"),
-                                    ("07_shared_counter", "3", "3000 by fetch_add")):
+                                    ("07_shared_counter", "3", "3000 by fetch_add"),
+                                    ("08_rpc_echo", "1", "answered 21000 calls"),
+                                    ("09_key_value", "2", "gets beside")):
             said = run(cordma / "examples" / "processes", examples / name, *device, clients)
             assert says in said, said
     with all_cases.case(f"with cordma {library}, both processes of the demo use soft0"):

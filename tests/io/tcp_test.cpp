@@ -296,3 +296,15 @@ TEST_CASE("frames that wait on sockets may be destroyed at any point", "[io][C1]
   }
   exec.run(exec.sleep_for(1us));
 }
+
+TEST_CASE("a socket that is given away goes on at another executor", "[io]") {
+  executor here;
+  executor there;
+  auto [client, server] = here.run(connected(here));
+  tcp_stream moved{there, std::move(server).release()};
+  const auto sent = pattern(8);
+  here.run(client.write_all(sent));
+  std::vector<std::byte> got(8);
+  there.run(moved.read_exactly(got));
+  CHECK(got == sent);
+}

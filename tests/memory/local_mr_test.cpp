@@ -73,3 +73,28 @@ TEST_CASE("memory without remote access has no remote slice", "[memory]") {
   static_assert(!std::convertible_to<const local_mr&, local_mr_slice>);
   static_assert(std::convertible_to<local_mr&, local_mr_slice>);
 }
+
+TEST_CASE("memory that is kept outlasts its owner, whose slices are stale all the same",
+          "[memory][M10]") {
+  std::array<std::byte, 16> bytes{};
+  int released = 0;
+  local_mr owner = fake(bytes, released);
+  const local_mr_slice part = owner.slice(4, 8);
+  {
+    local_mr kept = local_mr::keep(part);
+    CHECK(kept.bytes().data() == &bytes[4]);
+    CHECK(kept.size_bytes() == 8);
+    const local_mr moved = std::move(kept);
+    owner.reset();
+    CHECK(released == 0);
+    CHECK_THROWS_AS(local_mr::keep(part), error);
+  }
+  CHECK(released == 1);
+
+  owner = fake(bytes, released);
+  {
+    const local_mr kept = local_mr::keep(owner.slice());
+  }
+  const local_mr again = local_mr::keep(owner.slice());  // Who goes before the owner ends nothing.
+  CHECK(released == 1);
+}

@@ -114,14 +114,31 @@ TEST_CASE("blocks travel between threads, and each is one thread's at a time", "
   for (memory_block* block : again) caches.mine().give_back(*block);
 }
 
+namespace {
+
+/// One that was in use: nothing but its block is looked at.
+memory_block& free_piece(thread_caches& of, std::size_t size) {
+  memory_block& block = of.mine().take_block();
+  block.begin(jemalloc::mallocx(thread_cache::room(size), of.mine().flags()), size);
+  return block;
+}
+
+int keep_all_of(thread_caches& of, std::size_t size) {
+  int kept = 0;
+  for (;; ++kept) {
+    memory_block& block = free_piece(of, size);
+    if (of.mine().keep_piece(block)) continue;
+    jemalloc::dallocx(block.address(), of.mine().flags());
+    of.mine().give_back(block);
+    return kept;
+  }
+}
+
+}  // namespace
+
 TEST_CASE("a piece takes the place of another of as many lines", "[memory]") {
   thread_caches caches{arena, true, kind_of_test()};
-  const auto free_piece = [&](std::size_t size) -> memory_block& {
-    memory_block& block = caches.mine().take_block();
-    block.begin(jemalloc::mallocx(size, caches.mine().flags()), size);
-    return block;
-  };
-  memory_block& two_lines = free_piece(128);
+  memory_block& two_lines = free_piece(caches, 128);
   CHECK(caches.mine().keep_piece(two_lines));
   CHECK(caches.mine().take_piece(64) == nullptr);
   CHECK(caches.mine().take_piece(129) == nullptr);
@@ -129,13 +146,53 @@ TEST_CASE("a piece takes the place of another of as many lines", "[memory]") {
   CHECK(caches.mine().take_piece(65) == &two_lines);
   CHECK(caches.mine().take_piece(65) == nullptr);
 
-  int kept = 0;
-  while (caches.mine().keep_piece(free_piece(4096))) ++kept;
-  CHECK(kept == 16);
-  CHECK_FALSE(caches.mine().keep_piece(free_piece(4097)));
-  CHECK(caches.mine().take_piece(4097) == nullptr);
+  CHECK(keep_all_of(caches, 4096) == 16);
   caches.flush();
   CHECK(caches.mine().take_piece(4096) == nullptr);
+}
+
+TEST_CASE("above 4 KiB a piece takes the place of another of the same quarter of a doubling",
+          "[memory]") {
+  thread_caches caches{arena, true, kind_of_test()};
+  memory_block& five_kib = free_piece(caches, 4097);
+  CHECK(caches.mine().keep_piece(five_kib));
+  CHECK(caches.mine().take_piece(4096) == nullptr);
+  CHECK(caches.mine().take_piece(5 * 1024 + 1) == nullptr);
+  REQUIRE(caches.mine().take_piece(5 * 1024) == &five_kib);
+  five_kib.begin(five_kib.address(), 5 * 1024);
+  CHECK(caches.mine().keep_piece(five_kib));
+
+  CHECK(keep_all_of(caches, 4097) == 3);
+  CHECK(keep_all_of(caches, 64 * 1024) == 4);
+  CHECK(keep_all_of(caches, 64 * 1024 + 1) == 1);
+  CHECK(keep_all_of(caches, 1024 * 1024) == 1);
+  CHECK(keep_all_of(caches, 1024 * 1024 + 1) == 0);
+  caches.flush();
+  for (const std::size_t size : {4097UL, 64 * 1024UL, 64 * 1024 + 1UL, 1024 * 1024UL})
+    CHECK(caches.mine().take_piece(size) == nullptr);
+}
+
+TEST_CASE("every size has room, and what has the same room is kept together", "[memory]") {
+  std::size_t last = 0;
+  std::size_t rooms = 0;
+  for (std::size_t size = 1; size <= 1025 * 1024; ++size) {
+    const std::size_t room = thread_cache::room(size);
+    REQUIRE(room >= size);
+    REQUIRE(room >= last);
+    REQUIRE(thread_cache::room(room) == room);
+    rooms += room != last ? 1 : 0;
+    last = room;
+  }
+  CHECK(rooms == 64 + 32 + 16);  // By lines, by quarters, by lines.
+  thread_caches caches{arena, true, kind_of_test()};
+  for (std::size_t size = 4097; size <= 1024 * 1024; size += size / 64) {
+    // As large as can be, so that it takes the place of all that it has room for.
+    memory_block& piece = free_piece(caches, size);
+    REQUIRE(caches.mine().keep_piece(piece));
+    REQUIRE(caches.mine().take_piece(thread_cache::room(size)) == &piece);
+    jemalloc::dallocx(piece.address(), caches.mine().flags());
+    caches.mine().give_back(piece);
+  }
 }
 
 TEST_CASE("who has no cache of its own keeps no piece", "[memory]") {

@@ -3,11 +3,16 @@
 #include "support/child.hpp"
 #include "support/connected_pair.hpp"
 #include "support/leaks.hpp"
+#include "support/until.hpp"
 #include "support/verbs_faults.hpp"
 
 #include <cordma/coro/when_all.hpp>
 
 #include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
 
 using namespace cordma;
 using namespace std::chrono_literals;
@@ -146,4 +151,122 @@ TEST_CASE("memory beyond the memlock limit is an error that names it, and the co
   });
   CHECK_THAT(text, Catch::Contains("KiB: RLIMIT_MEMLOCK is 4096 KiB") &&
                        Catch::Contains("; and it goes on"));
+}
+
+namespace {
+
+/// Keeps what comes to one connection in buffers of the runtime's.
+struct keeper final : message_handler {
+  void on_receive(std::uint32_t number, const ibv_wc&) noexcept override { kept.push_back(number); }
+  void on_room() noexcept override {}
+  void on_idle_awaited() noexcept override {}
+  void on_failure() noexcept override {}
+  void on_gone() noexcept override {}
+  std::vector<std::uint32_t> kept;
+};
+
+/// Connections whose servers' ends share receives. A receiver that is not ready breaks them at
+/// once.
+struct pooled_connections {
+  explicit pooled_connections(const shared_receives_options& options, runtime_options of_rt = {})
+      : rt{test::on_test_device(std::move(of_rt))},
+        pool{rt.share_receives(options)},
+        door{rt.listen({}, {}, with_pool())} {}
+  static connection_options never_not_ready() {
+    connection_options o;
+    o.rnr_retry = 0;
+    return o;
+  }
+  connection_options with_pool() {
+    connection_options o = never_not_ready();
+    o.receives_from = &pool;
+    return o;
+  }
+  task<> add() {
+    auto [c, s] =
+        co_await when_all(rt.connect(door.local_endpoint(), never_not_ready()), door.accept());
+    keepers.push_back(std::make_unique<keeper>());
+    s.qp().hand_messages_to(*keepers.back());
+    clients.push_back(std::move(c));
+    servers.push_back(std::move(s));
+  }
+  task<> close_all() {
+    for (std::size_t n = 0; n < clients.size(); ++n)
+      co_await when_all(clients[n].close(), servers[n].close());
+  }
+  void give_back(keeper& k) {
+    for (const std::uint32_t number : k.kept) pool.give_back(number);
+    k.kept.clear();
+  }
+
+  std::vector<std::unique_ptr<keeper>> keepers;  // Told when the runtime ends what was dropped.
+  runtime rt;
+  shared_receives& pool;
+  listener door;
+  std::vector<connection> clients;
+  std::vector<connection> servers;
+};
+
+}  // namespace
+
+TEST_CASE("connections share the runtime's receive buffers, and leave them when they close",
+          "[runtime][device]") {
+  pooled_connections p{{.buffers = 24, .buffer_bytes = 64, .share_min = 8}};
+  for (int round = 0; round < 3; ++round) {
+    for (int n = 0; n < 3; ++n) p.rt.run(p.add());
+    CHECK(p.servers[0].local_hello().recv_wr_max == 8);
+    CHECK(p.pool.promised() == 24);
+    local_mr memory = p.rt.memory().allocate_zeroed(64);
+    for (int n = 0; n < 8; ++n)
+      for (connection& c : p.clients) p.rt.run(c.send(memory.slice()));
+    const auto has_all = [](const auto& k) { return k->kept.size() == 8; };
+    p.rt.run(test::until(p.rt.executor(), [&] { return std::ranges::all_of(p.keepers, has_all); }));
+    p.give_back(*p.keepers[1]);
+
+    p.rt.run(p.close_all());
+    p.clients.clear();
+    p.servers.clear();
+    p.rt.run(test::until(p.rt.executor(), [&] { return p.pool.queue_pairs() == 0; }));
+    CHECK(p.pool.promised() == 16);
+    for (const auto& k : p.keepers) p.give_back(*k);
+    CHECK(p.pool.promised() == 0);
+    p.keepers.clear();
+  }
+}
+
+TEST_CASE("a connection that finds no shared buffers left is refused, and the peer is told why",
+          "[runtime][device]") {
+  pooled_connections p{{.buffers = 20, .buffer_bytes = 64, .share_min = 8}};
+  p.rt.run(p.add());
+  p.rt.run(p.add());
+  CHECK_THROWS_WITH(p.rt.run(p.rt.connect(p.door.local_endpoint())),
+                    Catch::Contains("16 of 20 shared buffers"));
+  CHECK_THROWS_WITH(p.rt.run(p.rt.connect(p.door.local_endpoint(), p.with_pool())),
+                    Catch::Contains("16 of 20 shared buffers"));
+  CHECK(p.pool.promised() == 16);
+  p.servers.pop_back();
+  p.rt.run(test::until(p.rt.executor(), [&] { return p.pool.queue_pairs() == 1; }));
+  p.rt.run(p.add());
+}
+
+TEST_CASE("a connection with a protection domain of its own has no shared receives",
+          "[runtime][device]") {
+  pooled_connections p{{.buffers = 20, .buffer_bytes = 64, .share_min = 8}};
+  connection_options o = p.with_pool();
+  o.agent.lending.isolation_max = isolation::shared_key;
+  o.agent.lending.isolation_min = isolation::shared_key;
+  const auto outcome = p.rt.run(as_result(p.rt.connect(p.door.local_endpoint(), o)));
+  REQUIRE(outcome.has_failure());
+  CHECK(outcome.failure().code == errc::wrong_protection_domain);
+}
+
+TEST_CASE("completion queues have room for a pool's receives besides the connections' own requests",
+          "[runtime][device]") {
+  runtime_options options;
+  options.cq_depth = 1024;
+  pooled_connections p{{.buffers = 512, .buffer_bytes = 64, .share_min = 8}, std::move(options)};
+  for (int n = 0; n < 4; ++n) p.rt.run(p.add());
+  CHECK(p.pool.queue_pairs() == 4);
+  CHECK(p.rt.completion_queue_count() > 1);
+  CHECK(p.rt.completion_queue_count() <= 8);
 }

@@ -1,14 +1,23 @@
 // Every example and the demo run as a user would run them, and print what they should.
 
 #include "scenario/folders.hpp"
+#include "support/temporary_folder.hpp"
 
+#include <pty.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
 #include <string>
+
+using cordma::test::temporary_folder;
 
 namespace {
 
@@ -16,6 +25,10 @@ struct outcome {
   int exit_status = -1;
   std::string output;  // Of stdout and stderr.
 };
+
+int exit_status_of(int status) {
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
 
 outcome run(const std::string& command) {
   outcome result;
@@ -25,8 +38,28 @@ outcome run(const std::string& command) {
   while (const std::size_t n = std::fread(chunk.data(), 1, chunk.size(), pipe)) {
     result.output.append(chunk.data(), n);
   }
-  const int status = ::pclose(pipe);
-  result.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  result.exit_status = exit_status_of(::pclose(pipe));
+  return result;
+}
+
+/// As `run`, but the command sees a terminal.
+outcome run_on_terminal(const std::string& command) {
+  outcome result;
+  int terminal = -1;
+  const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    ::_exit(127);
+  }
+  std::array<char, 4096> chunk;
+  for (ssize_t n; (n = ::read(terminal, chunk.data(), chunk.size())) > 0;) {
+    result.output.append(chunk.data(), std::size_t(n));
+  }
+  ::close(terminal);
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  result.exit_status = exit_status_of(status);
   return result;
 }
 
@@ -36,11 +69,37 @@ outcome run_example(const std::string& name) {
 
 std::string device() { return std::getenv("CORDMA_TEST_DEVICE"); }
 
-/// A server and its clients.
-outcome run_processes(const std::string& name, int clients) {
-  return run(CORDMA_SOURCE_FOLDER "/examples/processes " CORDMA_BUILD_FOLDER "/examples/" + name +
-             " " + device() + " " + std::to_string(clients));
+/// A server and its clients, which get these arguments too.
+std::string processes(const std::string& name, int clients, const std::string& arguments = "") {
+  return CORDMA_SOURCE_FOLDER "/examples/processes " CORDMA_BUILD_FOLDER "/examples/" + name + " " +
+         device() + " " + std::to_string(clients) + " " + arguments;
 }
+outcome run_processes(const std::string& name, int clients, const std::string& arguments = "") {
+  return run(processes(name, clients, arguments));
+}
+
+/// Example 10: files in `from` go `to` another folder.
+struct file_transfer {
+  file_transfer() {
+    std::ofstream file{from.path / "data"};
+    for (int i = 0; i < 1'000'000; ++i) file << i;  // Pieces, and a part of one.
+  }
+  [[nodiscard]] std::string command(const std::string& file, const std::string& name = "") const {
+    return "cd " + to.path.string() + " && " +
+           processes("10_file_transfer", 1, (from.path / file).string() + " " + name);
+  }
+  [[nodiscard]] bool has_arrived(const std::string& name) const {
+    return contents_of(to.path / name) == contents_of(from.path / "data");
+  }
+  [[nodiscard]] std::ptrdiff_t files_arrived() const {
+    return std::distance(std::filesystem::directory_iterator{to.path}, {});
+  }
+  static std::string contents_of(const std::filesystem::path& path) {
+    std::ifstream file{path};
+    return {std::istreambuf_iterator<char>{file}, {}};
+  }
+  temporary_folder from, to;
+};
 
 }  // namespace
 
@@ -114,6 +173,94 @@ TEST_CASE("example 07 counts exactly, by a spin lock and by fetch_add", "[scenar
   CHECK_THAT(ran.output, Catch::Contains("owner: 3000 under the lock, 3000 by fetch_add"));
 }
 
+TEST_CASE("example 08 echoes, and counts each call in its histogram", "[scenario][device]") {
+  const outcome ran = run_processes("08_rpc_echo", 1, "3000 7");
+  INFO(ran.output);
+  CHECK(ran.exit_status == 0);
+  CHECK_THAT(ran.output, Catch::Contains("client: 3000 calls, 7 at a time: "));
+  CHECK_THAT(ran.output, Catch::Contains("p50") && Catch::Contains("p90") &&
+                             Catch::Contains("p99 ") && Catch::Contains("p99.9 "));
+  CHECK_THAT(ran.output, Catch::Contains("server: answered 4000 calls"));
+  const std::regex bucket{"[0-9.]+ us +([0-9]+) #*\n"};
+  int counted = 0;
+  const std::sregex_iterator none;
+  for (std::sregex_iterator at{ran.output.begin(), ran.output.end(), bucket}; at != none; ++at) {
+    counted += std::stoi((*at)[1]);
+  }
+  CHECK(counted == 3000);
+}
+
+TEST_CASE("example 08 takes no calls but as many as it says", "[scenario]") {
+  for (const char* calls : {"0", "many", "3x", "-1", "10000001", "99999999999", "1 0", "1 1025"}) {
+    const outcome ran = run_example(std::string{"08_rpc_echo client 127.0.0.1:1 '' "} + calls);
+    INFO(calls << ": " << ran.output);
+    CHECK(ran.exit_status == 2);
+    CHECK_THAT(ran.output, Catch::Contains("usage: "));
+  }
+}
+
+TEST_CASE("example 09 puts by calls and gets by READs, side by side", "[scenario][device]") {
+  const outcome ran = run_processes("09_key_value", 2);
+  INFO(ran.output);
+  CHECK(ran.exit_status == 0);
+  CHECK_THAT(ran.output, Catch::Contains("client: greeting is 'hello', farewell is not there"));
+  CHECK_THAT(ran.output,
+             Catch::Contains("client: 2000 gets beside ") && Catch::Contains(" puts: all whole; "));
+  CHECK_THAT(ran.output, Catch::Contains("server: answered "));
+}
+
+TEST_CASE("example 10 sends a file, with a name of its own or another", "[scenario][device]") {
+  const file_transfer transfer;
+  const std::string name = GENERATE("", "other");
+  const outcome ran = run(transfer.command("data", name));
+  INFO(ran.output);
+  CHECK(ran.exit_status == 0);
+  CHECK(transfer.has_arrived(name.empty() ? "data" : name));
+  CHECK(transfer.files_arrived() == 1);
+  CHECK_THAT(ran.output, Catch::Contains("client: sent 5888890 bytes as ") &&
+                             Catch::Contains("; both sides' checksum: ") && !Catch::Contains(" %"));
+}
+
+TEST_CASE("example 10 shows how far it is, on a terminal", "[scenario][device]") {
+  const file_transfer transfer;
+  const outcome ran = run_on_terminal(transfer.command("data"));
+  INFO(ran.output);
+  CHECK(ran.exit_status == 0);
+  CHECK(transfer.has_arrived("data"));
+  CHECK_THAT(ran.output, Catch::Contains("\r[###") && Catch::Contains("#] 100 %"));
+}
+
+TEST_CASE("example 10 sends an empty file", "[scenario][device]") {
+  const file_transfer transfer;
+  const std::ofstream empty{transfer.from.path / "empty"};
+  const outcome ran = run(transfer.command("empty"));
+  INFO(ran.output);
+  CHECK(ran.exit_status == 0);
+  CHECK(std::filesystem::file_size(transfer.to.path / "empty") == 0);
+}
+
+TEST_CASE("example 10 sends nothing that is not there, or no file", "[scenario][device]") {
+  const file_transfer transfer;
+  const outcome missing = run(transfer.command("missing"));
+  CHECK(missing.exit_status == 1);
+  CHECK_THAT(missing.output, Catch::Contains("missing: No such file or directory"));
+  const outcome folder = run(transfer.command("."));
+  CHECK(folder.exit_status == 1);
+  CHECK_THAT(folder.output, Catch::Contains("not a regular file"));
+  CHECK(transfer.files_arrived() == 0);
+}
+
+TEST_CASE("example 10's server lets no file out of its folder", "[scenario][device]") {
+  const file_transfer transfer;
+  const std::string name = GENERATE("../evil", "/tmp/evil", ".hidden", "..");
+  const outcome ran = run(transfer.command("data", name));
+  INFO(ran.output);
+  CHECK(ran.exit_status == 1);
+  CHECK_THAT(ran.output, Catch::Contains("not a name for a file"));
+  CHECK(transfer.files_arrived() == 0);
+  CHECK_FALSE(std::filesystem::exists(transfer.to.path / name / "evil"));
+}
+
 TEST_CASE("a benchmark writes its figures as an array of objects with the promised keys",
           "[scenario]") {
   const outcome ran = run(CORDMA_BUILD_FOLDER "/bench/bench_coro coro/timer --json /dev/stdout");
@@ -141,6 +288,8 @@ TEST_CASE("the demo's two processes move data and print what happened", "[scenar
   CHECK_THAT(ran.output, Catch::Contains("refused by the server's device, "));
   CHECK_THAT(ran.output, Catch::Contains("the first connection goes on: the counter is 42"));
   CHECK_THAT(ran.output, Catch::Contains("its memory holds 'written by RDMA'"));
+  CHECK_THAT(ran.output, Catch::Contains("20000 calls, 1 at a time: "));
+  CHECK_THAT(ran.output, Catch::EndsWith("server: answered 21000 calls\n"));
 }
 
 TEST_CASE("the demo's client says when no server is there", "[scenario][device]") {

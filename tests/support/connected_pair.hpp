@@ -1,5 +1,6 @@
 #pragma once
 
+#include "support/access.hpp"
 #include "support/device.hpp"
 
 #include <cordma/coro/when_all.hpp>
@@ -13,10 +14,6 @@ inline runtime_options on_test_device(runtime_options options = {}) {
   options.device = device_name();
   return options;
 }
-
-inline constexpr verbs::access all_access =
-    verbs::access::local_write | verbs::access::remote_write | verbs::access::remote_read |
-    verbs::access::remote_atomic;
 
 /// Two ends of one connection, made by a listener and a connect on one runtime.
 struct connected_pair {

@@ -35,10 +35,10 @@ executor_options by_hand(const manual_clock& clock) {
 
 constexpr verbs::queue_pair_capabilities data_capabilities{
     .send_wr_max = 16 + agent::reserved_slots,
-    .recv_wr_max = 4,
-    .send_sge_max = 1,
+    .recv_wr_max = 8,
+    .send_sge_max = 2,
     .recv_sge_max = 1,
-    .inline_max = 0};
+    .inline_max = 64};
 constexpr verbs::queue_pair_capabilities peer_capabilities{.send_wr_max = hostile_peer::sends,
                                                            .recv_wr_max = hostile_peer::receives,
                                                            .send_sge_max = 1,
@@ -75,9 +75,9 @@ std::size_t agent_world::turn() noexcept {
 // ---- the victim
 // ----------------------------------------------------------------------------------
 
-victim::victim(agent_world& world, const agent_options& options)
+victim::victim(agent_world& world, const agent_options& options, shared_receives* pool)
     : world_{world},
-      data_{world.driver, world.pd, data_capabilities, world.port.message_max_bytes} {
+      data_{world.driver, world.pd, data_capabilities, world.port.message_max_bytes, pool} {
   using enum verbs::access;
   data_.verbs().to_init(world.port.number, 0, remote_read | remote_write | remote_atomic | mw_bind);
   agent_ = std::make_unique<agent>(agent_resources{.data = data_,
@@ -125,7 +125,7 @@ hostile_peer::hostile_peer(agent_world& world, victim& v, std::uint32_t receives
       registration_{pd_, memory_.get(), bytes,
                     verbs::access::local_write | verbs::access::remote_read |
                         verbs::access::remote_write | verbs::access::remote_atomic},
-      cq_{world.ctx, 2 * (sends + receives)},
+      cq_{world.ctx, 2 * (sends + receives) + data_receives},
       data_{pd_, cq_, cq_, peer_capabilities},
       control_{pd_, cq_, cq_, peer_capabilities} {
   std::memset(memory_.get(), 0, bytes);
@@ -151,6 +151,41 @@ void hostile_peer::post_receive(std::uint32_t index) {
   static_cast<void>(control_.post_recv(&wr, &bad));
 }
 
+/// Of what is said, and of what is heard on the data queue pair, in `memory_`.
+namespace at {
+constexpr std::size_t said = hostile_peer::receives * frame_bytes;
+constexpr std::size_t said_data = said + hostile_peer::sends * hostile_peer::message_bytes_max;
+constexpr std::size_t heard_data =
+    said_data + hostile_peer::sends * hostile_peer::message_bytes_max;
+}  // namespace at
+
+/// Its wr_id's.
+constexpr std::uint64_t said_id = hostile_peer::receives;
+constexpr std::uint64_t data_id = said_id + 1;
+
+void hostile_peer::listen_to_data() {
+  for (std::uint32_t n = 0; n < data_receives; ++n) post_data_receive(n);
+}
+
+void hostile_peer::post_data_receive(std::uint32_t index) {
+  ibv_sge into{
+      reinterpret_cast<std::uint64_t>(memory_.get()) + at::heard_data + index * message_bytes_max,
+      message_bytes_max, registration_.lkey()};
+  ibv_recv_wr wr{};
+  wr.wr_id = data_id + index;
+  wr.sg_list = &into;
+  wr.num_sge = 1;
+  ibv_recv_wr* bad = nullptr;
+  static_cast<void>(data_.post_recv(&wr, &bad));
+}
+
+void hostile_peer::hear_data(std::span<const std::byte> message) {
+  heard_frame& f = heard_data.emplace_back(heard_frame{message_protocol::decode(message)});
+  const auto payload = message.subspan(message_protocol::size_of(f.kind));
+  std::ranges::copy(payload, f.bytes.begin());
+  f.size_bytes = payload.size();
+}
+
 std::span<std::byte> hostile_peer::landing() noexcept {
   return {memory_.get() + bytes - landing_bytes, landing_bytes};
 }
@@ -162,19 +197,27 @@ void hostile_peer::say(frame f, std::uint32_t lie) {
 }
 
 void hostile_peer::say(std::span<const std::byte> message, ibv_wr_opcode how) {
-  std::byte* const from =
-      memory_.get() + receives * frame_bytes + said_++ % sends * message_bytes_max;
+  send(control_, message, how, memory_.get() + at::said + said_++ % sends * message_bytes_max);
+}
+
+void hostile_peer::say_data(std::span<const std::byte> message, ibv_wr_opcode how) {
+  send(data_, message, how,
+       memory_.get() + at::said_data + said_data_++ % sends * message_bytes_max);
+}
+
+void hostile_peer::send(verbs::queue_pair& qp, std::span<const std::byte> message,
+                        ibv_wr_opcode how, std::byte* from) {
   std::ranges::copy(message.first(std::min(message.size(), message_bytes_max)), from);
   ibv_sge sge{reinterpret_cast<std::uint64_t>(from), std::uint32_t(message.size()),
               registration_.lkey()};
   ibv_send_wr wr{};
-  wr.wr_id = receives;
+  wr.wr_id = said_id;
   wr.sg_list = &sge;
   wr.num_sge = message.empty() ? 0 : 1;
   wr.opcode = how;
   wr.send_flags = IBV_SEND_SIGNALED;
   ibv_send_wr* bad = nullptr;
-  static_cast<void>(control_.post_send(&wr, &bad));
+  static_cast<void>(qp.post_send(&wr, &bad));
 }
 
 std::size_t hostile_peer::listen() {
@@ -185,7 +228,14 @@ std::size_t hostile_peer::listen() {
     n = std::max(cq_.poll(wcs), 0);
     all += std::size_t(n);
     for (const ibv_wc& wc : std::span{wcs}.first(std::size_t(n))) {
-      if (wc.qp_num == data_.num()) reached = wc.status;
+      const bool is_data = wc.qp_num == data_.num();
+      if (is_data && wc.wr_id == 0) reached = wc.status;
+      if (is_data && wc.wr_id >= data_id && wc.status == IBV_WC_SUCCESS) {
+        const std::size_t index = wc.wr_id - data_id;
+        ++data_taken;
+        hear_data({memory_.get() + at::heard_data + index * message_bytes_max, wc.byte_len});
+        post_data_receive(std::uint32_t(index));
+      }
       if (wc.status != IBV_WC_SUCCESS || wc.qp_num == data_.num() || wc.wr_id >= receives) continue;
       ++taken;
       heard.push_back(agent_protocol::decode(

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "../../lib/agent/control_channel.hpp"
+#include "../../lib/rpc/message_frame.hpp"
 
 #include <cordma/agent/agent.hpp>
 #include <cordma/transfer/completion_queue_driver.hpp>
@@ -36,7 +37,8 @@ struct agent_world {
 /// An agent and its data queue pair, with what a connection does about their failures.
 class victim {
  public:
-  victim(agent_world& world, const agent_options& options);
+  /// \param pool  where its data queue pair takes its receives from; null: its own.
+  victim(agent_world& world, const agent_options& options, shared_receives* pool = nullptr);
   victim(const victim&) = delete;
   victim& operator=(const victim&) = delete;
   ~victim() = default;
@@ -71,13 +73,24 @@ class victim {
   std::optional<watch> control_watch_;
 };
 
+/// What came on a data queue pair: a stream's frame, and, of data and control, its bytes.
+struct heard_frame : message_protocol::frame {
+  static constexpr std::size_t bytes_max = 128;
+  [[nodiscard]] std::span<const std::byte> payload() const noexcept {
+    return std::span{bytes}.first(size_bytes);
+  }
+  std::array<std::byte, bytes_max> bytes{};
+  std::size_t size_bytes = 0;
+};
+
 /// The other end of a victim's two queue pairs: says whatever it is told to, by raw verbs.
 class hostile_peer {
  public:
   using frame = agent_protocol::frame;
   static constexpr std::uint32_t receives = 128;
   static constexpr std::uint32_t sends = 64;
-  static constexpr std::size_t message_bytes_max = 128;
+  static constexpr std::uint32_t data_receives = 64;
+  static constexpr std::size_t message_bytes_max = heard_frame::bytes_max;
   static constexpr std::size_t landing_bytes = 4096;
 
   /// \param receives_posted  fewer than 32: it promises credits that it does not have.
@@ -87,8 +100,12 @@ class hostile_peer {
   void say(frame f, std::uint32_t lie = 0);
   /// Any bytes, up to `message_bytes_max` of them.
   void say(std::span<const std::byte> message, ibv_wr_opcode how = IBV_WR_SEND);
+  /// The same on the data queue pair.
+  void say_data(std::span<const std::byte> message, ibv_wr_opcode how = IBV_WR_SEND);
   /// Takes what came, into `heard`. Returns how many completions.
   std::size_t listen();
+  /// From now on what comes on the data queue pair, too, into `heard_data`: the frames of a stream.
+  void listen_to_data();
 
   /// A request on the data queue pair, from or to `landing`. Its outcome is in `reached`.
   void reach(ibv_wr_opcode how, std::uint64_t address, std::uint32_t length, std::uint32_t rkey);
@@ -102,13 +119,16 @@ class hostile_peer {
   void die();
 
   std::vector<frame> heard;
+  std::vector<heard_frame> heard_data;
   std::optional<ibv_wc_status> reached;
   std::uint32_t taken = 0;
+  std::uint32_t data_taken = message_protocol::count_first;
   bool posts_again = true;  ///< a receive for each that was used
 
  private:
-  static constexpr std::size_t bytes =
-      receives * agent_protocol::frame_bytes + sends * message_bytes_max + landing_bytes;
+  static constexpr std::size_t bytes = receives * agent_protocol::frame_bytes +
+                                       std::size_t{2 * sends + data_receives} * message_bytes_max +
+                                       landing_bytes;
 
   static constexpr std::size_t page_bytes = 4096;
   static_assert(bytes % page_bytes == 0, "the landing, which is last, begins a page");
@@ -119,6 +139,10 @@ class hostile_peer {
   };
 
   void post_receive(std::uint32_t index);
+  void post_data_receive(std::uint32_t index);
+  void hear_data(std::span<const std::byte> message);
+  void send(verbs::queue_pair& qp, std::span<const std::byte> message, ibv_wr_opcode how,
+            std::byte* from);
 
   verbs::protection_domain pd_;
   std::unique_ptr<std::byte, page_deleter> memory_;
@@ -127,6 +151,7 @@ class hostile_peer {
   verbs::queue_pair data_;
   verbs::queue_pair control_;
   std::uint32_t said_ = 0;
+  std::uint32_t said_data_ = 0;
 };
 
 }  // namespace cordma::test

@@ -10,7 +10,7 @@
 namespace cordma::test {
 
 void connect(verbs::context& ctx, const verbs::port_info& port, verbs::queue_pair& qp,
-             std::uint32_t peer_num, std::uint8_t min_rnr_timer) {
+             std::uint32_t peer_num, std::uint8_t min_rnr_timer, std::uint8_t rnr_retry) {
   const verbs::gid_entry gid = verbs::choose_gid(ctx.gid_table(port.number)).entry;
   qp.to_init(
       port.number, 0,
@@ -20,7 +20,7 @@ void connect(verbs::context& ctx, const verbs::port_info& port, verbs::queue_pai
              .dest_qpn = peer_num,
              .dest_rd_atomic_max = ctx.limits().qp_rd_atom_max,
              .min_rnr_timer = min_rnr_timer});
-  qp.to_rts({.rd_atomic_max = ctx.limits().qp_init_rd_atom_max});
+  qp.to_rts({.rd_atomic_max = ctx.limits().qp_init_rd_atom_max, .rnr_retry = rnr_retry});
 }
 
 loopback::loopback(const loopback_options& options)
@@ -37,9 +37,9 @@ loopback::loopback(const loopback_options& options)
   if (options.connected) connect(*a, *b);
 }
 
-std::unique_ptr<queue_pair> loopback::make_queue_pair(
-    const verbs::queue_pair_capabilities& wanted) {
-  return std::make_unique<queue_pair>(driver, pd, wanted, port.message_max_bytes);
+std::unique_ptr<queue_pair> loopback::make_queue_pair(const verbs::queue_pair_capabilities& wanted,
+                                                      shared_receives* pool) {
+  return std::make_unique<queue_pair>(driver, pd, wanted, port.message_max_bytes, pool);
 }
 
 void loopback::connect(queue_pair_base& one, queue_pair_base& other) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "support/access.hpp"
+
 #include <cordma/memory/mr_allocator.hpp>
 #include <cordma/transfer/async_events.hpp>
 #include <cordma/transfer/queue_pair.hpp>
@@ -11,16 +13,12 @@
 
 namespace cordma::test {
 
-/// Everything a peer may do with memory, for tests of one-sided operations.
-inline constexpr verbs::access all_access =
-    verbs::access::local_write | verbs::access::remote_read | verbs::access::remote_write |
-    verbs::access::remote_atomic;
-
 /// Brings a queue pair from RESET to RTS, connected to queue pair `peer_num` of the same port.
 /// \param min_rnr_timer  12: a send without a receive is tried again after 0.64 ms, and given up
 ///   after 4.5 ms, which a busy machine may take between a test's steps. 28: 164 ms and 1.1 s.
+/// \param rnr_retry  0: at once.
 void connect(verbs::context& ctx, const verbs::port_info& port, verbs::queue_pair& qp,
-             std::uint32_t peer_num, std::uint8_t min_rnr_timer = 12);
+             std::uint32_t peer_num, std::uint8_t min_rnr_timer = 12, std::uint8_t rnr_retry = 6);
 
 struct loopback_options {
   completion_queue_options cq{};
@@ -35,7 +33,8 @@ class loopback {
  public:
   explicit loopback(const loopback_options& options = {});
 
-  std::unique_ptr<queue_pair> make_queue_pair(const verbs::queue_pair_capabilities& capabilities);
+  std::unique_ptr<queue_pair> make_queue_pair(const verbs::queue_pair_capabilities& capabilities,
+                                              shared_receives* pool = nullptr);
   void connect(queue_pair_base& one, queue_pair_base& other);
   /// A new pair of connected ones in place of `a` and `b`.
   void reconnect();

@@ -5,6 +5,8 @@
 # Debian's names. The guest's come from `tests/vm/guest packages`.
 packages_build=(g++ meson ninja-build pkg-config python3 libibverbs-dev librdmacm-dev liburing-dev
   libjemalloc-dev catch2 libcli11-dev ibverbs-providers
+  # Messages of another kind than ours, for tests/rpc.
+  libprotobuf-dev protobuf-compiler
   # Programs that softverbs must run; and what makes hosts out of network namespaces.
   ibverbs-utils perftest python3-pyverbs iproute2)
 packages_check=(clang-14 libclang-rt-14-dev clang-19 libclang-rt-19-dev clang-format-19
@@ -35,10 +37,10 @@ missing_packages() {  # GROUP...
 # On another distribution: what is needed, by what can be asked anywhere.
 missing_elsewhere() {
   local command module
-  for command in g++ meson ninja pkg-config python3; do
+  for command in g++ meson ninja pkg-config python3 protoc; do
     command -v "$command" >/dev/null || echo "the command $command"
   done
-  for module in libibverbs librdmacm liburing jemalloc catch2 CLI11; do
+  for module in libibverbs librdmacm liburing jemalloc catch2 CLI11 protobuf-lite; do
     pkg-config --exists "$module" 2>/dev/null || echo "the library $module, with its headers"
   done
 }

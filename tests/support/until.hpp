@@ -2,7 +2,10 @@
 
 #include <cordma/coro/operation.hpp>
 #include <cordma/coro/sleep.hpp>
+#include <cordma/coro/task.hpp>
 #include <cordma/io/executor.hpp>
+
+#include <chrono>
 
 namespace cordma::test {
 
@@ -18,7 +21,8 @@ class [[nodiscard]] until_op : public operation_base<until_op<Condition>>,
       : suspension{&on_stop}, home_{home}, condition_{std::move(condition)} {}
 
   bool start(waiter& w, const environment& env) {
-    if (condition_()) return true;
+    stopped_ = env.stop.stop_requested();
+    if (stopped_ || condition_()) return true;
     begin(w, {&home_, env.stop});
     home_.add(*this);
     return false;
@@ -36,7 +40,7 @@ class [[nodiscard]] until_op : public operation_base<until_op<Condition>>,
     leave();
     return true;
   }
-  bool prepare_wait() noexcept override { return true; }
+  bool prepare_wait() noexcept override { return !condition_(); }
   static void on_stop(stop_callback& self) noexcept {
     auto& op = static_cast<until_op&>(self);
     op.stopped_ = true;
@@ -60,5 +64,14 @@ until_op<Condition> until(executor& home, Condition condition) {
 /// Ends when each timer that is due by now has fired: timers fire in order, and this one comes
 /// last. For a clock that stands still; it waits for no time to pass.
 inline auto due_timers_fired() { return sleep_for(duration{0}); }
+
+/// Ends when all that was dropped is closed; moves the clock on meanwhile, for a device that does
+/// not tell of a queue pair's last receive is waited for.
+inline task<> all_closed(executor& home, manual_clock& clock) {
+  do {
+    clock.advance(std::chrono::milliseconds{10});
+    co_await due_timers_fired();
+  } while (home.closer().running() > 0);
+}
 
 }  // namespace cordma::test

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -15,12 +16,13 @@
 namespace verbs_faults {
 namespace {
 
-unsigned calls = 0;
-unsigned failing_call = 0;
-int failing_errno = 0;
-unsigned refusals = 0;
-const char* failed = "";
-std::array<long, kind_count> live{};
+// Atomic, because runtimes of several threads call; they order nothing else.
+std::atomic<unsigned> calls = 0;
+std::atomic<unsigned> failing_call = 0;
+std::atomic<int> failing_errno = 0;
+std::atomic<unsigned> refusals = 0;
+std::atomic<const char*> failed = "";
+std::array<std::atomic<long>, kind_count> live{};
 
 /// The library's own function. By version, because libibverbs also keeps functions of the same name
 /// with an older ABI, and dlsym may find those.
@@ -65,10 +67,14 @@ void refuse_deregistrations(unsigned count) noexcept { refusals = count; }
 
 unsigned calls_made() noexcept { return calls; }
 const char* failed_call() noexcept { return failed; }
-std::array<long, kind_count> live_objects() noexcept { return live; }
+std::array<long, kind_count> live_objects() noexcept {
+  std::array<long, kind_count> counts{};
+  for (std::size_t i = 0; i < kind_count; ++i) counts[i] = live[i];
+  return counts;
+}
 
 std::string to_string(const std::array<long, kind_count>& counts) {
-  static constexpr const char* names[] = {"device", "pd", "mr", "channel", "cq", "qp"};
+  static constexpr const char* names[] = {"device", "pd", "mr", "channel", "cq", "qp", "srq"};
   std::string text;
   for (std::size_t i = 0; i < kind_count; ++i) {
     text += (i == 0 ? "" : ", ") + std::string{names[i]} + " " + std::to_string(counts[i]);
@@ -156,6 +162,18 @@ ibv_cq* ibv_create_cq(ibv_context* ctx, int depth, void* cq_context, ibv_comp_ch
 int ibv_destroy_cq(ibv_cq* cq) {
   static auto* const next = real<int(ibv_cq*)>("ibv_destroy_cq", "IBVERBS_1.1");
   return destroyed(kind::cq, next(cq));
+}
+
+ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
+  static auto* const next =
+      real<ibv_srq*(ibv_pd*, ibv_srq_init_attr*)>("ibv_create_srq", "IBVERBS_1.1");
+  if (must_fail("ibv_create_srq")) return nullptr;
+  return made(kind::srq, next(pd, attributes));
+}
+
+int ibv_destroy_srq(ibv_srq* srq) {
+  static auto* const next = real<int(ibv_srq*)>("ibv_destroy_srq", "IBVERBS_1.1");
+  return destroyed(kind::srq, next(srq));
 }
 
 ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {

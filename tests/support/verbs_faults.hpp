@@ -6,11 +6,11 @@
 
 /// Injected failures and a count of live objects, by interposing libibverbs' setup calls: a test
 /// program that is linked with verbs_faults.cpp calls these definitions, and they call the library.
-/// One thread at a time.
+/// Any thread may make verbs calls; who tells them to fail knows which one makes the next.
 namespace verbs_faults {
 
-enum class kind : std::size_t { device, pd, mr, channel, cq, qp };
-inline constexpr std::size_t kind_count = 6;
+enum class kind : std::size_t { device, pd, mr, channel, cq, qp, srq };
+inline constexpr std::size_t kind_count = 7;
 
 /// From now on the k-th call (from 1) that makes an object or modifies a queue pair fails with
 /// `errno_value`, once. 0: none fails.

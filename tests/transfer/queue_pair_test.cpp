@@ -466,3 +466,140 @@ TEST_CASE("a queue pair that does not fit on the completion queue is refused",
   all.pop_back();
   CHECK(link.driver.room() >= room + 128);
 }
+
+namespace {
+
+/// Receives into a row of buffers, and notes what it is told.
+class noting_handler final : public message_handler {
+ public:
+  static constexpr std::uint32_t buffer_bytes = 64;
+  explicit noting_handler(loopback& link, std::uint32_t buffers)
+      : memory{link.memory(buffers * buffer_bytes)}, qp_{*link.a} {}
+
+  void post(std::uint32_t number) {
+    ibv_sge piece{
+        .addr = reinterpret_cast<std::uint64_t>(memory.bytes().data() + number * buffer_bytes),
+        .length = buffer_bytes,
+        .lkey = memory.slice().lkey()};
+    ibv_recv_wr wr{};
+    wr.sg_list = &piece;
+    wr.num_sge = 1;
+    qp_.post_recv(wr, number);
+  }
+
+  local_mr memory;
+  std::vector<std::uint32_t> received;  ///< the numbers of those that succeeded
+  unsigned flushed = 0;
+  unsigned rooms = 0;
+  unsigned idles = 0;
+  unsigned failures = 0;
+  unsigned gone = 0;
+
+ private:
+  void on_receive(std::uint32_t number, const ibv_wc& wc) noexcept override {
+    if (wc.status == IBV_WC_SUCCESS)
+      received.push_back(number);
+    else
+      ++flushed;
+  }
+  void on_room() noexcept override { ++rooms; }
+  void on_idle_awaited() noexcept override { ++idles; }
+  void on_failure() noexcept override { ++failures; }
+  void on_gone() noexcept override { ++gone; }
+
+  queue_pair& qp_;
+};
+
+ibv_send_wr send_of(ibv_sge& piece, unsigned flags = 0) {
+  ibv_send_wr wr{};
+  wr.sg_list = &piece;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_SEND;
+  wr.send_flags = flags;
+  return wr;
+}
+
+}  // namespace
+
+TEST_CASE("a handler gets the receives that it posts, by its numbers", "[transfer][device]") {
+  loopback link;
+  noting_handler handler{link, 3};
+  link.a->hand_messages_to(handler);
+  for (const std::uint32_t n : {2u, 0u, 1u}) handler.post(n);
+  CHECK(link.a->slots_in_use() == 3);
+  const local_mr from = link.pattern(64);
+  for (int n = 0; n < 2; ++n) link.run(link.b->send(from.slice()));
+  link.run_until([&] { return handler.received.size() == 2; });
+  CHECK(handler.received == std::vector<std::uint32_t>{2, 0});
+  CHECK(same_bytes(handler.memory.bytes().first(64), from.bytes()));
+  CHECK(link.a->slots_in_use() == 1);
+  // Nobody else gets any.
+  const auto taken = link.outcome(link.a->next_message());
+  REQUIRE(taken.has_failure());
+  CHECK(taken.failure().code == errc::refused);
+
+  link.a->abort({.code = errc::closed, .call = "test"});
+  CHECK(handler.failures == 1);
+  link.run_until([&] { return handler.flushed == 1; });
+  CHECK(link.a->slots_in_use() == 0);
+  CHECK(handler.gone == 0);
+  link.a.reset();
+  CHECK(handler.gone == 1);
+  CHECK(handler.failures == 1);
+}
+
+TEST_CASE("what is sent alone holds its memory until the device has sent it",
+          "[transfer][device]") {
+  loopback link;
+  noting_handler handler{link, 1};
+  link.a->hand_messages_to(handler);
+  local_mr to = link.memory(64);
+  local_mr from = link.pattern(64);
+  memory_block& block = *from.slice().block();
+  ibv_sge piece{.addr = reinterpret_cast<std::uint64_t>(from.bytes().data()),
+                .length = 64,
+                .lkey = from.slice().lkey()};
+  for (int n = 0; n < 2; ++n) link.b->post_recv(to);
+  ibv_send_wr unsignaled = send_of(piece);
+  REQUIRE(link.a->send_alone(unsignaled, &block));
+  ibv_send_wr signaled = send_of(piece, IBV_SEND_SIGNALED);
+  REQUIRE(link.a->send_alone(signaled, &block));
+  CHECK(block.holders() == 3);
+  CHECK(link.a->sends().awaits_completion());
+  link.run_until([&] { return handler.rooms > 0; });
+  CHECK(block.holders() == 1);
+  CHECK(link.a->sends().is_idle());
+  CHECK_FALSE(link.a->sends().awaits_completion());
+  CHECK(same_bytes(to.bytes(), from.bytes()));
+  link.a.reset();  // Before its handler.
+}
+
+TEST_CASE("what is sent alone neither overtakes what waits for room nor fills the queue for ever",
+          "[transfer][device]") {
+  loopback link{{.capabilities = {.send_wr_max = 8, .recv_wr_max = 128}}};
+  noting_handler handler{link, 1};
+  link.a->hand_messages_to(handler);
+  local_mr to = link.memory(8);
+  for (int n = 0; n < 128; ++n) link.b->post_recv(to);
+  std::array<std::byte, 8> bytes{};
+  ibv_sge piece{
+      .addr = reinterpret_cast<std::uint64_t>(bytes.data()), .length = sizeof bytes, .lkey = 0};
+  unsigned sent = 0;
+  while (sent < 100) {
+    ibv_send_wr wr = send_of(piece, IBV_SEND_INLINE);
+    if (link.a->send_alone(wr)) {
+      ++sent;
+      continue;
+    }
+    // Full: none asked for a completion entry, and there is one all the same.
+    CHECK(link.a->sends().awaits_completion());
+    const unsigned before = handler.rooms;
+    auto waits = link.a->post(send(to.slice()));
+    ibv_send_wr behind = send_of(piece, IBV_SEND_INLINE);
+    CHECK_FALSE(link.a->send_alone(behind));
+    link.run_until([&] { return handler.rooms > before && waits.has_ended(); });
+    ++sent;
+  }
+  link.run_until([&] { return link.b->receives().pending_messages() >= sent; });
+  link.a.reset();
+}

@@ -1,14 +1,14 @@
 #include "../../lib/verbs/device_files.hpp"
+#include "support/temporary_folder.hpp"
 
 #include <catch2/catch.hpp>
-
-#include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
 
 using Catch::Matchers::Contains;
+using cordma::test::temporary_folder;
 using cordma::verbs::detail::device_files;
 using cordma::verbs::detail::why_unusable;
 
@@ -19,19 +19,6 @@ device_files with(int error_of_first, int error_of_second) {
           .files = {{"mlx5_0", "/dev/infiniband/uverbs0", error_of_first},
                     {"rxe0", "/dev/infiniband/uverbs1", error_of_second}}};
 }
-
-/// A folder that is gone with the test.
-struct temporary_folder {
-  temporary_folder() {
-    std::string text = (std::filesystem::temp_directory_path() / "cordma.XXXXXX").string();
-    REQUIRE(::mkdtemp(text.data()) != nullptr);
-    path = text;
-  }
-  temporary_folder(const temporary_folder&) = delete;
-  temporary_folder& operator=(const temporary_folder&) = delete;
-  ~temporary_folder() { std::filesystem::remove_all(path); }
-  std::filesystem::path path;
-};
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/agent/agent_options.hpp>
+#include <cordma/agent/expected_loan.hpp>
 #include <cordma/agent/lending.hpp>
 #include <cordma/agent/loan.hpp>
 #include <cordma/agent/remote_mr.hpp>
@@ -21,6 +22,13 @@ struct agent_resources {
   verbs::port_info port;
   verbs::gid_entry gid;
   bool has_own_domain = false;  ///< The protection domain is this connection's alone.
+};
+
+/// What one side of a connection takes by a stream of messages.
+struct stream_terms {
+  std::uint32_t messages = 0;         ///< That may be under way to it.
+  std::size_t buffer_bytes = 0;       ///< Of each of them.
+  std::size_t message_bytes_max = 0;  ///< What is longer than a buffer is lent to it.
 };
 
 /// Trades remote memory with the agent of the peer, over a control queue pair of its own
@@ -53,8 +61,17 @@ class agent {
   task<remote_mr> request_remote_mr(std::size_t size_bytes, remote_mr_request request);
   task<loan> send_local_mr(local_mr memory, loan_options options);
   task<> send_remote_mr(remote_mr memory);
+  /// As `send_local_mr`, to a peer that expects it for this purpose.
+  task<loan> lend_for(std::uint64_t purpose, local_mr memory, loan_options options);
+  void expect(expected_loan& e) noexcept;
   task<local_mr> receive_local_mr();
   task<remote_mr> receive_remote_mr();
+
+  /// Tells the peer what our side of a stream takes: once.
+  void open_stream(const stream_terms& ours) noexcept;
+  /// Set once the peer has told; before that its terms are 0.
+  [[nodiscard]] event& stream_opened() noexcept;
+  [[nodiscard]] const stream_terms& peer_stream() const noexcept;
 
   [[nodiscard]] const agent_options& options() const noexcept;
   [[nodiscard]] const lending_counters& counters() const noexcept;

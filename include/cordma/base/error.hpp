@@ -39,6 +39,10 @@ enum class errc : int {
   lease_expired = 25,           ///< Too little is left of the lease, or nothing.
   lease_ended = 26,             ///< Borrowed memory that was returned, handed over or revoked.
   bad_frame = 27,               ///< The peer's agent does not keep to the protocol.
+  bad_message = 28,             ///< A message that is not what its type says.
+  unknown_method = 29,          ///< The server does not have it.
+  handler_failed = 30,          ///< The call's handler threw; the detail is what it said.
+  shutting_down = 31,           ///< The server takes no more calls; this one has not run.
 };
 
 /// The status of a failed work completion: the values of `ibv_wc_status` (ibv_poll_cq(3)), so that

@@ -76,6 +76,18 @@ class intrusive_list {
     static_cast<list_hook<T>&>(item).unlink();
     return item;
   }
+  /// The first that `is_wanted`; null: none.
+  template <class Predicate>
+  [[nodiscard]] T* find(Predicate is_wanted) noexcept {
+    for (list_hook<T>* at = ends_.next_; at != &ends_; at = at->next_)
+      if (is_wanted(static_cast<T&>(*at))) return static_cast<T*>(at);
+    return nullptr;
+  }
+  /// Calls `f` with each, in order; it must not take any out.
+  template <class F>
+  void for_each(F f) noexcept {
+    for (list_hook<T>* at = ends_.next_; at != &ends_; at = at->next_) f(static_cast<T&>(*at));
+  }
   /// Moves everything of `other` to the back of this list, in order.
   void splice_back(intrusive_list& other) noexcept {
     if (other.empty()) return;

@@ -19,8 +19,9 @@ class connection_state;
 /// Finds a completion queue for a queue pair.
 class driver_supplier {
  public:
-  /// One that has room for `entries` requests. Throws `error`.
-  virtual completion_queue_driver& driver_for(unsigned entries) = 0;
+  /// One that has room for `entries` requests, and for what the queue pair's pool, if it has one,
+  /// can complete there. Throws `error`.
+  virtual completion_queue_driver& driver_for(unsigned entries, const shared_receives* pool) = 0;
 
  protected:
   ~driver_supplier() = default;
@@ -118,6 +119,8 @@ class connection {
   task<remote_mr> receive_remote_mr();
   task<remote_mr> receive_remote_mr(std::chrono::milliseconds timeout);
   [[nodiscard]] bool has_agent() const noexcept;
+  /// For what is built on connections. Null: one of the two sides has none.
+  [[nodiscard]] cordma::agent* agent() noexcept;
   [[nodiscard]] const lending_counters& lending() const noexcept;
   /// Leases that are open now, in both directions.
   [[nodiscard]] std::vector<lease_info> leases() const;
@@ -136,6 +139,8 @@ class connection {
   [[nodiscard]] bool is_open() const noexcept { return qp_ != nullptr && !qp_->has_failed(); }
   /// Why it no longer works, with the peer's address; nothing while it does.
   [[nodiscard]] std::optional<failure> why_lost() const noexcept;
+  /// Whether the peer closed it, rather than died.
+  [[nodiscard]] bool was_closed_by_peer() const noexcept;
   [[nodiscard]] explicit operator bool() const noexcept { return qp_ != nullptr; }
 
   /// For everything else that a queue pair can do.

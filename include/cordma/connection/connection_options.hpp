@@ -12,6 +12,8 @@
 
 namespace cordma {
 
+class shared_receives;
+
 /// Finds a peer whose host died while the connection was idle: RC itself only notices that while
 /// something is in flight. After `interval` without a request of ours, a 0-byte WRITE is posted;
 /// one that has not completed after `misses` further intervals ends the connection. Besides,
@@ -30,6 +32,11 @@ struct connection_options {
   std::optional<std::uint32_t> gid_index{};
   std::uint16_t pkey_index = 0;
   verbs::queue_pair_capabilities capabilities{};
+  /// A pool of the same runtime's that the data queue pair takes its receives from
+  /// (`runtime::share_receives`); `capabilities` then says nothing about receives, and only what
+  /// works by a `message_handler` gets messages. Null: receives of its own. It outlives the
+  /// connections, their closing, and messages of theirs that are kept. Thread: the runtime's.
+  shared_receives* receives_from = nullptr;
   /// What the peer may do to memory whose rkey it knows. Without `remote_write` the peer's
   /// heartbeat is TCP's. Atomics are taken out on a device that has none; an agent needs
   /// `remote_read`, and adds it.

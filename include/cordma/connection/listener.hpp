@@ -3,6 +3,7 @@
 #include <cordma/connection/connection.hpp>
 #include <cordma/connection/handshake_server.hpp>
 
+#include <chrono>
 #include <memory>
 
 namespace cordma {
@@ -39,5 +40,22 @@ class listener {
 
   std::unique_ptr<detail::listener_state> state_;
 };
+
+/// The server's side of `connect`, on a TCP socket that was accepted elsewhere: by another thread,
+/// or by whoever started this program. A client whose handshake fails is told why.
+/// \errors  errc::timed_out after `handshake_timeout`; errc::disconnected, errc::bad_handshake,
+///   errc::incompatible_peer; what `check(connection_options)` and the verbs throw. All that was
+///   made is unwound. Thread: the executor's, which is the stream's too.
+task<connection> accept(connection_resources resources, tcp_stream stream,
+                        connection_options options = {},
+                        std::chrono::milliseconds handshake_timeout = std::chrono::seconds{5});
+
+namespace detail {
+
+/// Where to listen: an empty host is loopback, a name its preferred address.
+socket_address listening_address(const endpoint& local);
+endpoint endpoint_of(const socket_address& address);
+
+}  // namespace detail
 
 }  // namespace cordma

@@ -94,6 +94,12 @@ class suspension : public stop_callback {
       w->done().resume();
     }
   }
+  /// The waiter is told nothing: for what outlives the operation, and may be another's.
+  void forget() noexcept {
+    unlink();
+    is_waiting_ = false;
+    static_cast<void>(waiter_.take());
+  }
 
  private:
   waiter_ref waiter_;

@@ -77,6 +77,9 @@ class tcp_stream {
   /// No more will be written: the peer reads the end of the stream.
   void shut_down_writing() noexcept;
 
+  /// Gives the socket away, for a stream of another executor. Nothing waits on this one any more.
+  [[nodiscard]] unique_fd release() && noexcept { return std::move(fd_); }
+
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
   [[nodiscard]] executor& home() const noexcept { return *home_; }
   /// Throw `error` when the connection is gone.

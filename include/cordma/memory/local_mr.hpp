@@ -20,16 +20,24 @@ class local_mr {
            memory_block& block) noexcept
       : whole_{address, length, lkey, block}, rkey_{rkey} {}
   local_mr(local_mr&& other) noexcept
-      : whole_{std::exchange(other.whole_, {})}, rkey_{std::exchange(other.rkey_, 0)} {}
+      : whole_{std::exchange(other.whole_, {})},
+        rkey_{std::exchange(other.rkey_, 0)},
+        is_owner_{std::exchange(other.is_owner_, true)} {}
   local_mr& operator=(local_mr&& other) noexcept {
     if (this != &other) {
       reset();
       whole_ = std::exchange(other.whole_, {});
       rkey_ = std::exchange(other.rkey_, 0);
+      is_owner_ = std::exchange(other.is_owner_, true);
     }
     return *this;
   }
   ~local_mr() { reset(); }
+
+  /// Keeps a part of somebody else's memory, as a request in flight does: when its owner goes, its
+  /// slices become stale, but the memory stays until this goes as well. It is the owner's to write:
+  /// who only keeps it may have had no more than the right to read. \errors errc::stale_slice.
+  [[nodiscard]] static local_mr keep(const const_local_mr_slice& part);
 
   [[nodiscard]] std::size_t size_bytes() const noexcept { return whole_.size_bytes(); }
   [[nodiscard]] std::span<std::byte> bytes() noexcept { return whole_.bytes(); }
@@ -62,14 +70,16 @@ class local_mr {
   [[nodiscard]] remote_mr_slice remote_slice() const;
 
   void reset() noexcept {
-    if (whole_.block() != nullptr) whole_.block()->give_up();
+    if (memory_block* const block = whole_.block()) is_owner_ ? block->give_up() : block->let_go();
     whole_ = {};
     rkey_ = 0;
+    is_owner_ = true;
   }
 
  private:
   local_mr_slice whole_;
   std::uint32_t rkey_ = 0;
+  bool is_owner_ = true;
 };
 
 }  // namespace cordma

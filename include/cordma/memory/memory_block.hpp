@@ -74,6 +74,8 @@ class alignas(64) memory_block {
                                           std::memory_order_relaxed));
     return true;
   }
+  /// One more holder, of memory that somebody holds.
+  void hold() noexcept { word_.fetch_add(1, std::memory_order_relaxed); }
   void let_go() noexcept {
     // Release: our use of the memory comes before its end. Acquire, in the last: so does theirs.
     if (std::uint32_t(word_.fetch_sub(1, std::memory_order_acq_rel)) == 1) end_life();

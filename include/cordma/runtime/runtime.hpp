@@ -60,6 +60,9 @@ class runtime final : private driver_supplier {
   /// thread. Every peer of this runtime can reach memory with remote access, if it knows or guesses
   /// the key.
   [[nodiscard]] mr_allocator& memory(verbs::access access);
+  /// Receive buffers for many connections (`connection_options::receives_from`), which live as long
+  /// as the runtime. \errors  as `shared_receives`. \cost  registered memory for all of them, now.
+  [[nodiscard]] shared_receives& share_receives(const shared_receives_options& options = {});
   [[nodiscard]] cordma::executor& executor() noexcept { return executor_; }
   [[nodiscard]] verbs::context& context() noexcept { return context_; }
   [[nodiscard]] verbs::protection_domain& protection_domain() noexcept { return pd_; }
@@ -77,7 +80,7 @@ class runtime final : private driver_supplier {
   [[nodiscard]] std::size_t completion_queue_count() const noexcept { return drivers_.size(); }
 
  private:
-  completion_queue_driver& driver_for(unsigned entries) override;
+  completion_queue_driver& driver_for(unsigned entries, const shared_receives* pool) override;
   completion_queue_driver& add_driver(unsigned depth);
 
   completion_queue_options completions_;
@@ -87,6 +90,7 @@ class runtime final : private driver_supplier {
   verbs::context context_;
   verbs::protection_domain pd_;
   std::vector<std::unique_ptr<mr_allocator>> memory_;  ///< the default one, then one per access
+  std::vector<std::unique_ptr<shared_receives>> shared_receives_;
   lending lending_;
   async_events events_;
   std::vector<std::unique_ptr<completion_queue_driver>> drivers_;

@@ -9,11 +9,13 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 namespace cordma {
 
 class queue_pair_base;
+class shared_receives;
 
 /// How completions are noticed.
 enum class completion_mode {
@@ -52,7 +54,7 @@ class completion_queue_driver final : private poller {
   static constexpr unsigned poll_batch_max = 64;
   /// A turn's share, so that timers and sockets get theirs while completions never end.
   static constexpr unsigned completions_per_turn_max = 1024;
-  static constexpr unsigned queue_pairs_max = 1u << 16;
+  static constexpr unsigned queue_pairs_max = (1u << 16) - 1;
 
   /// \errors errc::limit_exceeded: `depth` or `poll_batch`; what verbs::completion_queue throws.
   completion_queue_driver(executor& home, verbs::context& ctx,
@@ -68,6 +70,10 @@ class completion_queue_driver final : private poller {
   /// meanwhile waits for the next turn. In manual mode it does nothing.
   void reap_all() noexcept;
 
+  /// The same in every mode: for a queue pair that ends, and whose shared receives must not be
+  /// lost. Not in the middle of a reap.
+  void reap_to_the_end() noexcept;
+
   /// Ends every slot of every queue pair on it, with a lost or broken queue: its entries never
   /// come.
   void fail(const request_outcome& how) noexcept;
@@ -81,6 +87,9 @@ class completion_queue_driver final : private poller {
   /// Entries not yet promised to a queue pair. In manual mode those of a queue pair that is gone
   /// come back when a reap finds the queue empty.
   [[nodiscard]] unsigned room() const noexcept { return cq_.capacity() - reserved_; }
+  /// Entries that a queue pair needs besides its own: for all that its pool can complete here at
+  /// once, whatever peers do, unless another of that pool has them already. Null: none.
+  [[nodiscard]] unsigned entries_for(const shared_receives* pool) const noexcept;
   /// The queue pair behind a verbs object; null when it is not on this queue.
   [[nodiscard]] queue_pair_base* find(const ibv_qp* qp) const noexcept;
   [[nodiscard]] bool is(const ibv_cq* cq) const noexcept { return cq == cq_.native_handle(); }
@@ -98,6 +107,10 @@ class completion_queue_driver final : private poller {
     queue_pair_base* qp = nullptr;
     std::uint16_t generation = 0;
   };
+  struct pool_entry {
+    const shared_receives* pool;
+    unsigned queue_pairs;
+  };
 
   struct channel_watch : fd_watch {
     explicit channel_watch(completion_queue_driver& d)
@@ -110,12 +123,17 @@ class completion_queue_driver final : private poller {
   static void on_channel(fd_watch& watch) noexcept;
   void read_events() noexcept;
   void dispatch(const ibv_wc& wc) noexcept;
+  void dispatch_shared(const ibv_wc& wc) noexcept;
   void race_point() const noexcept {
     if (at_race_point_ != nullptr) at_race_point_(race_context_);
   }
   /// Reserves entries and gives the `wr_id` part that names the queue pair.
-  std::uint64_t attach(queue_pair_base& qp, unsigned entries);
+  std::uint64_t attach(queue_pair_base& qp, unsigned entries, const shared_receives* pool);
+  void attach_shared(queue_pair_base& qp, const shared_receives& pool);
+  /// Of a queue pair that is about to be detached, only shared receives are heard of.
+  void ignore_requests(std::uint64_t wr_id_base) noexcept;
   void detach(std::uint64_t wr_id_base, unsigned entries) noexcept;
+  void detach_shared(std::uint32_t qp_num, const shared_receives& pool) noexcept;
 
   executor& home_;
   completion_mode mode_;
@@ -132,6 +150,8 @@ class completion_queue_driver final : private poller {
   time_point last_completion_{};
   std::vector<entry> queue_pairs_;
   std::vector<std::uint16_t> free_entries_;
+  std::unordered_map<std::uint32_t, queue_pair_base*> shared_;  // Of pools, by number.
+  std::vector<pool_entry> pools_;
   completion_counters counters_;
   void (*at_race_point_)(void*) = nullptr;
   void* race_context_ = nullptr;

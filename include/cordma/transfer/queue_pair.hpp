@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/transfer/message_handler.hpp>
 #include <cordma/transfer/queue_pair_base.hpp>
 #include <cordma/transfer/receive_queue.hpp>
 #include <cordma/transfer/request_op.hpp>
@@ -13,10 +14,15 @@ namespace cordma {
 class queue_pair final : public queue_pair_base {
  public:
   /// \param message_max_bytes  the port's limit (`port_info::message_max_bytes`).
+  /// \param pool  where it takes its receives from, which outlives it: its messages are for a
+  ///   `message_handler` only, and `wanted` says nothing about receives. It must not go in the
+  ///   middle of a reap, and makes one of its own then, in manual mode, too.
   /// \errors  what `verbs::queue_pair` throws; errc::limit_exceeded when the completion queue has
-  ///   no room for all that this one can have outstanding.
+  ///   no room for all that this one can have outstanding, or the pool no buffers for it;
+  ///   errc::wrong_protection_domain: the pool's is not `pd`.
   queue_pair(completion_queue_driver& driver, verbs::protection_domain& pd,
-             const verbs::queue_pair_capabilities& wanted, std::size_t message_max_bytes);
+             const verbs::queue_pair_capabilities& wanted, std::size_t message_max_bytes,
+             shared_receives* pool = nullptr);
   /// Whoever still waits ends with `errc::closed`; the memory in flight is let go of after
   /// `ibv_destroy_qp` has returned. One bounded system call; waits for no peer and no completion.
   ~queue_pair();
@@ -85,6 +91,19 @@ class queue_pair final : public queue_pair_base {
     return receives_.recv(buffer);
   }
 
+  /// Gives all of its receives to `handler`, before any is posted: operations that want a message
+  /// end with errc::refused from then on. `send_alone` is for the handler, too.
+  void hand_messages_to(message_handler& handler) noexcept;
+  /// A receive of the handler's, which chooses the number. In INIT or later. Not with a pool.
+  void post_recv(ibv_recv_wr& wr, std::uint32_t number) noexcept;
+  /// Whether there is room for `send_alone`.
+  [[nodiscard]] bool can_send_alone() const noexcept {
+    return !has_failed() && sends_.in_flight() < sends_.depth();
+  }
+  /// Whether it was posted, ahead of all that waits for room: not when there is none. Nobody awaits
+  /// it; what the device refuses breaks the queue pair. As `send_queue::post_alone`.
+  [[nodiscard]] bool send_alone(ibv_send_wr& wr, memory_block* memory = nullptr) noexcept;
+
   /// Set once it no longer works and the device has none of its requests. That is never, when the
   /// completion queue lost entries: wait with a deadline.
   [[nodiscard]] event& drained_event() noexcept { return drained_; }
@@ -96,16 +115,21 @@ class queue_pair final : public queue_pair_base {
   [[nodiscard]] const receive_queue& receives() const noexcept { return receives_; }
   /// Requests that the device has.
   [[nodiscard]] std::uint32_t slots_in_use() const noexcept {
-    return sends_.in_flight() + receives_.posted();
+    return sends_.in_flight() + receives_.posted() + handled_receives_;
   }
 
  private:
   void complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept override;
+  void complete_shared(std::uint32_t number, const ibv_wc& wc) noexcept override;
+  void shrink_wanted() noexcept override;
+  bool complete_receive(std::uint32_t sequence, const ibv_wc& wc) noexcept;
   void on_failure() noexcept override;
   void end_all(const request_outcome& why) noexcept override { sends_.end_all(why); }
 
   send_queue sends_;
   receive_queue receives_;
+  message_handler* handler_ = nullptr;
+  std::uint32_t handled_receives_ = 0;  ///< of the handler's, that the device has
   event drained_;
   event sends_idle_;
   bool idle_is_awaited_ = false;

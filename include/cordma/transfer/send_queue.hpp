@@ -24,8 +24,14 @@ class send_queue {
   send_queue& operator=(const send_queue&) = delete;
   ~send_queue();
 
-  /// What the driver found in a completion entry. True: it was a failure, of this request.
+  /// What the driver found in a completion entry. True: it was a failure, of this request; else
+  /// `pump` may find room for others.
   bool complete(std::uint32_t sequence, const ibv_wc& wc) noexcept;
+  /// Posts what waits for room, as far as there is any.
+  void pump() noexcept;
+  /// The queue pair is in ERROR, where a request has a completion entry when it failed or asked for
+  /// one: posts one that asks, if the last that is in flight did not, so that all of them end.
+  void flush_all() noexcept;
   /// Ends what waits for room with `how`.
   void end_waiting(const request_outcome& how) noexcept;
   /// Ends everything with `how`; what is in flight keeps its slots and its memory.
@@ -53,6 +59,15 @@ class send_queue {
   /// Requests ever given to the device, modulo 2^32.
   [[nodiscard]] std::uint32_t posted_total() const noexcept { return tail_ - sequence_first; }
   [[nodiscard]] bool is_idle() const noexcept { return in_flight() == 0 && waiting_.empty(); }
+  /// Whether something is in flight whose end the device will tell; else nothing is, or only
+  /// requests without a completion entry of their own.
+  [[nodiscard]] bool awaits_completion() const noexcept {
+    return in_flight() > 0 && will_complete(head_);
+  }
+  /// Whether the device will tell the end of all that is in flight.
+  [[nodiscard]] bool will_end_all() const noexcept {
+    return in_flight() == 0 || will_complete(tail_ - 1);
+  }
   void set_wr_id_base(std::uint64_t base) noexcept { wr_id_base_ = base; }
 
   // For `submission` and what derives from it.
@@ -62,6 +77,11 @@ class send_queue {
   void prepare(const request_shape& request, ibv_send_wr& wr, ibv_sge* sges) noexcept;
   void post(submission& s, std::span<ibv_send_wr> wrs,
             std::span<const request_shape> requests) noexcept;
+
+  /// A request that nobody awaits, with slices and flags filled in; there is room. It has a
+  /// completion entry when it asks for one, and as often as the queue needs one. `memory`, if any,
+  /// is held until it has ended. Returns 0 or an errno.
+  [[nodiscard]] int post_alone(ibv_send_wr& wr, memory_block* memory) noexcept;
 
  private:
   friend class submission;
@@ -81,7 +101,6 @@ class send_queue {
     return &holds_[std::size_t{sequence & mask_} * sge_max_];
   }
   void enqueue(submission& s) noexcept;
-  void pump() noexcept;
   void retire(const request_outcome& how) noexcept;
   void adopt(const submission& from, submission* to) noexcept;
   /// Whether a signaled request at or after `sequence` is in flight.
@@ -90,6 +109,7 @@ class send_queue {
   }
   void occupy(std::uint32_t sequence, submission& s, std::uint32_t index, ibv_send_wr& wr,
               const request_shape& request) noexcept;
+  void number(std::uint32_t sequence, ibv_send_wr& wr) noexcept;
   request_outcome refused(errc code, std::uint64_t value, std::uint64_t limit) const noexcept;
 
   // Do not change once made.

@@ -41,6 +41,9 @@ struct device_limits {
   std::uint32_t mw_max = 0;
   std::uint32_t qp_rd_atom_max = 0;       ///< READs and atomics a QP serves at once.
   std::uint32_t qp_init_rd_atom_max = 0;  ///< READs and atomics a QP may have in flight.
+  std::uint32_t srq_max = 0;              ///< Shared receive queues; 0: it has none.
+  std::uint32_t srq_wr_max = 0;           ///< Receives in one of them.
+  std::uint32_t srq_sge_max = 0;          ///< Slices of one of those.
   std::uint32_t pkey_max = 0;
   std::uint32_t port_count = 0;
   ibv_atomic_cap atomic = IBV_ATOMIC_NONE;

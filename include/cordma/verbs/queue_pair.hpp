@@ -5,6 +5,7 @@
 #include <cordma/verbs/protection_domain.hpp>
 #include <cordma/verbs/queue_pair_attributes.hpp>
 #include <cordma/verbs/queue_pair_state.hpp>
+#include <cordma/verbs/shared_receive_queue.hpp>
 
 #include <infiniband/verbs.h>
 
@@ -19,10 +20,13 @@ namespace cordma::verbs {
 class queue_pair {
  public:
   /// \param qp_context  `ibv_qp::qp_context`.
+  /// \param srq  where it takes its receives from, of the same domain: it has none of its own, and
+  ///   what is wanted of those does not count.
   /// \errors  errc::limit_exceeded: `wanted` is above the device's limits; names both numbers.
   ///   ENOMEM: RLIMIT_MEMLOCK may be too low (the detail gives it). \cost  one system call.
   queue_pair(protection_domain& pd, completion_queue& send_cq, completion_queue& recv_cq,
-             const queue_pair_capabilities& wanted, void* qp_context = nullptr);
+             const queue_pair_capabilities& wanted, void* qp_context = nullptr,
+             shared_receive_queue* srq = nullptr);
 
   [[nodiscard]] ibv_qp* native_handle() const noexcept { return qp_.get(); }
   [[nodiscard]] std::uint32_t num() const noexcept { return qp_->qp_num; }

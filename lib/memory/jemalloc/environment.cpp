@@ -14,7 +14,7 @@ extern "C" {
   // What is freed goes back to the hooks, so that trim() finds it; every call names its cache; and
   // no arena is needed but those that are made.
   if (std::strcmp(name, "MALLOC_CONF") == 0)
-    return "retain:false,tcache:false,narenas:1,tcache_max:1048576,tcache_nslots_large:4";
+    return "retain:false,tcache:false,narenas:1,tcache_max:1048576,tcache_nslots_large:3";
   return nullptr;
 }
 

@@ -1,0 +1,396 @@
+// What a call costs, beside messages and bulk writes by raw verbs.
+
+#include "support/bench.hpp"
+#include "support/raw_messages.hpp"
+#include "support/raw_threads.hpp"
+
+#include <support/device.hpp>
+#include <support/until.hpp>
+
+#include <cordma/coro/scope.hpp>
+#include <cordma/coro/when_all.hpp>
+#include <cordma/rpc/client.hpp>
+#include <cordma/rpc/server.hpp>
+#include <cordma/runtime/runtime.hpp>
+
+#include <malloc.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using cordma::task;
+namespace rpc = cordma::rpc;
+
+using view = std::span<const std::byte>;
+struct echo : rpc::method<"bench.echo", view, view> {};
+
+task<view> echo_back(view request) { co_return request; }
+
+cordma::runtime_options busy() {
+  return {.device = cordma::test::device_name(), .mode = cordma::completion_mode::busy};
+}
+
+constexpr cordma::stream_options streams{.depth = 128};
+constexpr rpc::client_options of_client{.stream = streams};
+
+/// A server of one connection.
+struct serving {
+  serving() { answering.handle<echo>(echo_back); }
+  ~serving() {
+    work.request_stop();
+    rt.run(work.join());
+  }
+  void begin() { work.spawn(answering.serve(rt.run(door.accept()))); }
+  void until_replied(std::uint64_t count) {
+    rt.run(
+        cordma::test::until(rt.executor(), [&] { return answering.counters().replied == count; }));
+  }
+
+  cordma::runtime rt{busy()};
+  cordma::listener door{rt.listen()};
+  rpc::server answering{{.stream = streams}};
+  cordma::scope work{rt.executor()};
+};
+
+task<> call_each(rpc::client& c, view request, std::uint64_t n) {
+  for (; n > 0; --n) static_cast<void>(co_await c.call<echo>(request));
+}
+
+task<> call_many(cordma::runtime& rt, rpc::client& c, view request, std::uint64_t n,
+                 unsigned depth) {
+  cordma::scope callers{rt.executor()};
+  for (unsigned i = 0; i < depth; ++i)
+    callers.spawn(call_each(c, request, n / depth + (i < n % depth ? 1 : 0)));
+  co_await callers.join();
+}
+
+/// Both ends in one thread, which polls as the raw loop does.
+class one_thread {
+ public:
+  one_thread() { server_.rt.run(open()); }
+  [[nodiscard]] cordma::runtime& rt() noexcept { return server_.rt; }
+  [[nodiscard]] rpc::server& answering() noexcept { return server_.answering; }
+  [[nodiscard]] rpc::client& calling() noexcept { return calling_; }
+  void calls(view request, std::uint64_t n, unsigned depth) {
+    server_.rt.run(call_many(server_.rt, calling_, request, n, depth));
+  }
+
+ private:
+  task<> open() {
+    cordma::runtime& rt = server_.rt;
+    auto [there, here] =
+        co_await cordma::when_all(rt.connect(server_.door.local_endpoint()), server_.door.accept());
+    server_.work.spawn(server_.answering.serve(std::move(here)));
+    calling_ = rpc::client{std::move(there), of_client};
+  }
+  serving server_;
+  rpc::client calling_;
+};
+
+/// A server on another thread, with a runtime of its own. That thread is busy with it only while
+/// there are calls: it serves the raw loop, too.
+class two_threads {
+ public:
+  explicit two_threads(bench::second_thread& other) : other_{other} {
+    there([this] { server_.emplace(); });
+    const cordma::endpoint address = server_->door.local_endpoint();
+    const std::function<void()> accept = [this] { server_->begin(); };
+    other_.start(&accept);
+    calling_ = rpc::client{rt_.run(rt_.connect(address)), of_client};
+    other_.wait();
+  }
+  ~two_threads() {
+    calling_ = {};
+    there([this] { server_.reset(); });
+  }
+  void calls(view request, std::uint64_t n, unsigned depth) {
+    const std::uint64_t all = server_->answering.counters().replied + n;
+    const std::function<void()> serve = [this, all] { server_->until_replied(all); };
+    other_.start(&serve);
+    rt_.run(call_many(rt_, calling_, request, n, depth));
+    other_.wait();
+  }
+
+ private:
+  void there(const std::function<void()>& work) {
+    other_.start(&work);
+    other_.wait();
+  }
+  bench::second_thread& other_;
+  std::optional<serving> server_;
+  cordma::runtime rt_{busy()};
+  rpc::client calling_;
+};
+
+constexpr std::size_t echo_bytes = 32;
+constexpr unsigned calls_at_once = 64;
+constexpr std::size_t bulk_bytes = std::size_t{1} << 20;
+constexpr unsigned bulk_depth = 2;
+
+/// Reads its source into memory that there is.
+struct put : rpc::method<"bench.put", std::uint32_t> {};
+
+/// Both ends in one thread, with memory on each side for as many as are under way.
+class bulk : public one_thread {
+ public:
+  bulk() {
+    for (unsigned n = 0; n < bulk_depth; ++n) {
+      from_.push_back(rt().memory().allocate_zeroed(bulk_bytes));
+      to_.push_back(rt().memory().allocate_zeroed(bulk_bytes));
+    }
+    answering().handle<put>(
+        [this](std::uint32_t n, rpc::server_call& call) { return read(n, call); });
+  }
+  task<> put_all(std::uint64_t n) {
+    co_await cordma::when_all(put_each(0, n / 2), put_each(1, n - n / 2));
+  }
+
+ private:
+  task<rpc::nothing> read(std::uint32_t n, rpc::server_call& call) {
+    const cordma::remote_mr source = co_await call.source();
+    co_await call.connection().read(to_[n].slice(), source.slice());
+    co_return {};
+  }
+  task<> put_each(std::uint32_t which, std::uint64_t n) {
+    for (; n > 0; --n) co_await calling().call<put>(which, {.source = from_[which].slice()});
+  }
+  std::vector<cordma::local_mr> from_, to_;
+};
+
+/// The same by raw WRITEs, each between memory of its own.
+class raw_writes {
+ public:
+  raw_writes() {
+    for (unsigned n = 0; n < bulk_depth; ++n) {
+      memory_.push_back(loop_.memory(bulk_bytes));
+      const cordma::local_mr& from = memory_.emplace_back(loop_.memory(bulk_bytes));
+      const cordma::remote_mr_slice to = memory_[2 * n].remote_slice();
+      pieces_[n] = {.addr = reinterpret_cast<std::uint64_t>(from.bytes().data()),
+                    .length = std::uint32_t(bulk_bytes),
+                    .lkey = from.slice().lkey()};
+      ibv_send_wr& wr = writes_[n];
+      wr.sg_list = &pieces_[n];
+      wr.num_sge = 1;
+      wr.opcode = IBV_WR_RDMA_WRITE;
+      wr.send_flags = IBV_SEND_SIGNALED;
+      wr.wr.rdma.remote_addr = to.address();
+      wr.wr.rdma.rkey = to.rkey();
+    }
+  }
+  /// `bulk_depth` at once.
+  void write_all(std::uint64_t n) {
+    std::array<ibv_wc, bulk_depth> entries;
+    for (std::uint64_t posted = 0, done = 0; done < n;) {
+      for (; posted < n && posted < done + bulk_depth; ++posted) {
+        ibv_send_wr* bad = nullptr;
+        if (loop_.raw_a.post_send(&writes_[posted % bulk_depth], &bad) != 0) return;
+      }
+      done += std::uint64_t(std::max(loop_.raw_cq.poll(entries), 0));
+    }
+  }
+
+ private:
+  bench::raw_loopback loop_;
+  std::vector<cordma::local_mr> memory_;
+  std::array<ibv_sge, bulk_depth> pieces_{};
+  std::array<ibv_send_wr, bulk_depth> writes_{};
+};
+
+/// A thread that echoes on a socket of the loopback until its peer is gone, and one that asks it.
+class tcp_echo {
+ public:
+  tcp_echo() {
+    sockaddr_in where{};
+    where.sin_family = AF_INET;
+    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof where;
+    auto* const address = reinterpret_cast<sockaddr*>(&where);
+    const int door = ::socket(AF_INET, SOCK_STREAM, 0);
+    here_ = ::socket(AF_INET, SOCK_STREAM, 0);
+    const bool is_connected = ::bind(door, address, size) == 0 && ::listen(door, 1) == 0 &&
+                              ::getsockname(door, address, &size) == 0 &&
+                              ::connect(here_, address, size) == 0;
+    there_ = ::accept(door, nullptr, nullptr);
+    ::close(door);
+    if (!is_connected || there_ < 0) throw std::runtime_error{"no TCP on the loopback"};
+    for (const int s : {here_, there_}) {
+      const int yes = 1;
+      ::setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    }
+    echoing_ = std::thread{[this] {
+      std::array<char, echo_bytes> text;
+      while (::recv(there_, text.data(), text.size(), MSG_WAITALL) == ssize_t(text.size()))
+        static_cast<void>(::send(there_, text.data(), text.size(), MSG_NOSIGNAL));
+    }};
+  }
+  ~tcp_echo() {
+    ::shutdown(here_, SHUT_RDWR);
+    echoing_.join();
+    ::close(here_);
+    ::close(there_);
+  }
+  tcp_echo(const tcp_echo&) = delete;
+  void round_trips(std::uint64_t n) const {
+    std::array<char, echo_bytes> text{};
+    for (; n > 0; --n) {
+      static_cast<void>(::send(here_, text.data(), text.size(), MSG_NOSIGNAL));
+      static_cast<void>(::recv(here_, text.data(), text.size(), MSG_WAITALL));
+    }
+  }
+
+ private:
+  int here_ = -1, there_ = -1;
+  std::thread echoing_;
+};
+
+/// What an idle connection takes at its server: half of what a connection takes, and its channel.
+class idle_connections {
+ public:
+  explicit idle_connections(bool is_shared)
+      : pool_{is_shared ? &rt_.share_receives({.buffers = 16 * count}) : nullptr},
+        door_{rt_.listen({}, {}, options())} {
+    answering_.handle<echo>(echo_back);
+    for (unsigned n = 0; n < count; ++n) rt_.run(join());
+    if (is_shared) registered_ += pool_->memory_bytes() / pool_->buffers() * pool_->promised();
+  }
+  ~idle_connections() {
+    clients_.clear();
+    work_.request_stop();
+    rt_.run(work_.join());
+  }
+  [[nodiscard]] double registered_each() const { return double(registered_) / count; }
+  [[nodiscard]] double heap_each() const { return double(heap_) / count; }
+
+ private:
+  struct usage {
+    std::size_t registered, heap;
+  };
+  [[nodiscard]] cordma::connection_options options() const {
+    cordma::connection_options o;
+    o.receives_from = pool_;
+    return o;
+  }
+  usage now() { return {rt_.memory().statistics().in_use_bytes, ::mallinfo2().uordblks}; }
+  void add(const usage& from, const usage& to, std::size_t ends) {
+    registered_ += (to.registered - from.registered) / ends;
+    heap_ += (to.heap - from.heap) / ends;
+  }
+  task<> join() {
+    const usage nothing = now();
+    auto [client, server] =
+        co_await cordma::when_all(rt_.connect(door_.local_endpoint()), door_.accept());
+    const usage connected = now();
+    clients_.emplace_back(std::move(client));
+    const usage with_client = now();
+    const std::size_t before = answering_.counters().connections;
+    work_.spawn(answering_.serve(std::move(server)));
+    co_await cordma::test::until(rt_.executor(),
+                                 [&] { return answering_.counters().connections > before; });
+    add(nothing, connected, 2);
+    add(with_client, now(), 1);
+    const std::array<std::byte, echo_bytes> request{};
+    static_cast<void>(co_await clients_.back().call<echo>(request));
+  }
+
+  static constexpr unsigned count = 64;
+  cordma::runtime rt_{busy()};
+  cordma::shared_receives* pool_;
+  cordma::listener door_;
+  rpc::server answering_;
+  cordma::scope work_{rt_.executor()};
+  std::vector<rpc::client> clients_;
+  std::size_t registered_ = 0, heap_ = 0;
+};
+
+}  // namespace
+
+BENCH_ON_DEVICE("rpc/echo/thread", "What does a call cost, both ends in one thread?") {
+  bench::raw_messages raw{echo_bytes};
+  one_thread ours;
+  const std::vector<std::byte> request(echo_bytes);
+  recorder.compare(
+      "32 B, depth 1", [&](std::uint64_t n) { raw.round_trips(n); },
+      [&](std::uint64_t n) { ours.calls(request, n, 1); });
+}
+
+BENCH_ON_DEVICE("rpc/echo", "What does a call cost, beside messages there and back?") {
+  if (std::thread::hardware_concurrency() < 2) return;
+  const bench::pinned here{0};
+  bench::second_thread other;
+  const std::vector<std::byte> request(echo_bytes);
+  for (const unsigned depth : {1u, 64u}) {
+    bench::raw_threads raw{other, echo_bytes, depth};
+    two_threads ours{other};
+    recorder.compare(
+        "32 B, depth " + std::to_string(depth), [&](std::uint64_t n) { raw.round_trips(n, depth); },
+        [&](std::uint64_t n) { ours.calls(request, n, depth); });
+  }
+}
+
+BENCH("rpc/tcp", "For scale: the same over TCP on the loopback, without any protocol?") {
+  const tcp_echo tcp;
+  recorder.measure("32 B, depth 1", [&](std::uint64_t n) { tcp.round_trips(n); });
+}
+
+BENCH_ON_DEVICE("rpc/threads", "Does a second server thread, with clients of its own, double it?") {
+  if (std::thread::hardware_concurrency() < 2) return;
+  const bench::pinned here{0};
+  bench::second_thread other;
+  const std::vector<std::byte> request(echo_bytes);
+  one_thread first;
+  std::optional<one_thread> second;
+  const std::function<void()> make = [&] { second.emplace(); };
+  const std::function<void()> drop = [&] { second.reset(); };
+  other.start(&make);
+  other.wait();
+  const auto on_one = [&](std::uint64_t n) { first.calls(request, n, calls_at_once); };
+  std::uint64_t half = 0;
+  const std::function<void()> on_other = [&] { second->calls(request, half, calls_at_once); };
+  const auto on_both = [&](std::uint64_t n) {
+    half = n / 2;
+    other.start(&on_other);
+    first.calls(request, n - n / 2, calls_at_once);
+    other.wait();
+  };
+  recorder.measure("1 thread", on_one);
+  const double one = 1e9 / recorder.figures().front().value;
+  const std::size_t next = recorder.figures().size();
+  recorder.measure("2 threads", on_both);
+  const double both = 1e9 / recorder.figures()[next].value;
+  recorder.count("1 thread", "calls", "1/s", one);
+  recorder.count("2 threads", "calls", "1/s", both, one);
+  other.start(&drop);
+  other.wait();
+}
+
+BENCH_ON_DEVICE("rpc/bulk/1MiB", "How near to a WRITE does a call with a source come?") {
+  raw_writes raw;
+  bulk ours;
+  const std::size_t first = recorder.figures().size();
+  recorder.compare(
+      "1 MiB", [&](std::uint64_t n) { raw.write_all(n); },
+      [&](std::uint64_t n) { ours.rt().run(ours.put_all(n)); });
+  const bench::figure& time = recorder.figures()[first];
+  constexpr double mib = double(bulk_bytes) / (1 << 20);
+  recorder.count("1 MiB", "bandwidth", "MiB/s", mib * 1e9 / time.value, mib * 1e9 / time.baseline);
+}
+
+BENCH_ON_DEVICE("rpc/idle", "What memory does an idle connection take at its server?") {
+  const idle_connections alone{false};
+  recorder.count("buffers of its own", "registered", "B", alone.registered_each());
+  recorder.count("buffers of its own", "malloc", "B", alone.heap_each());
+  const idle_connections shared{true};
+  recorder.count("shared buffers", "registered", "B", shared.registered_each(),
+                 alone.registered_each());
+  recorder.count("shared buffers", "malloc", "B", shared.heap_each(), alone.heap_each());
+}

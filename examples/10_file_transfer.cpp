@@ -1,0 +1,179 @@
+// Files go to a server: the client lends a file piece by piece, each with a call, and the server
+// fetches the pieces by READ, several at once, and writes them to where they belong. The file gets
+// its name when the server has read it back and found the checksum that the client told.
+//
+// `server` prints its address, and takes files into FOLDER, else into the one where it was started,
+// until its client is done. `client HOST:PORT DEVICE FILE` goes there; NAME is what the file is
+// called then. The first device is '' (`examples/processes` starts both).
+
+#include "crc64.hpp"
+#include "incoming_file.hpp"
+
+#include <cordma/cordma.hpp>
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace {
+
+using cordma::rpc::nothing;
+
+constexpr std::size_t piece_max = std::size_t{1} << 20;
+constexpr unsigned pieces_at_once = 4;
+constexpr std::chrono::minutes deadline{10};  // Of a call: to read a large file back takes a while.
+constexpr int bar_columns = 50;
+
+struct offer {
+  std::uint64_t size_bytes = 0;
+  std::array<char, 256> name{};  // And zeros.
+};
+struct begin : cordma::rpc::method<"file.begin", offer> {};
+/// Where the bytes belong that are lent as the `source`.
+struct piece : cordma::rpc::method<"file.piece", std::uint64_t> {};
+/// The checksum of all of them.
+struct end : cordma::rpc::method<"file.end", std::uint64_t> {};
+
+/// What a client is sending: one file at a time.
+struct receiver {
+  const std::string folder;
+  std::unique_ptr<incoming_file> file{};
+
+  incoming_file& open_file() {
+    if (!file) throw std::runtime_error{"no file was begun"};
+    return *file;
+  }
+  cordma::task<nothing> begin_file(offer o) {
+    if (file) throw std::runtime_error{"the file before has not ended"};
+    const std::string_view name{o.name.begin(), std::ranges::find(o.name, '\0')};
+    file = std::make_unique<incoming_file>(folder, name, o.size_bytes);
+    co_return nothing{};
+  }
+  cordma::task<nothing> take_piece(std::uint64_t offset, cordma::rpc::server_call& call) {
+    const cordma::remote_mr source = co_await call.source();
+    if (source.size_bytes() > piece_max) throw std::length_error{"a piece is too large"};
+    cordma::local_mr bytes = call.connection().memory().allocate_uninitialized(source.size_bytes());
+    co_await call.connection().read(bytes, source);
+    open_file().write(offset, bytes.bytes());  // Only now: it may have ended meanwhile.
+    co_return nothing{};
+  }
+  cordma::task<nothing> end_file(std::uint64_t told) {
+    open_file();
+    const auto whole = std::move(file);  // From here on no piece changes it.
+    const std::uint64_t found = co_await whole->checksum();
+    if (found != told) throw std::runtime_error{"the file has another checksum here"};
+    whole->keep();
+    co_return nothing{};
+  }
+};
+
+cordma::task<> serve(cordma::listener& listener, std::string folder) {
+  cordma::connection conn = co_await listener.accept();
+  receiver files{std::move(folder)};
+  cordma::rpc::server server{{.calls_per_connection_max = pieces_at_once}};
+  server.handle<begin>([&](offer o) { return files.begin_file(o); });
+  server.handle<piece>([&](std::uint64_t offset, cordma::rpc::server_call& call) {
+    return files.take_piece(offset, call);
+  });
+  server.handle<end>([&](std::uint64_t sum) { return files.end_file(sum); });
+  co_await server.serve(std::move(conn));
+  if (files.file) throw std::runtime_error{"server: the client left in the middle of a file"};
+}
+
+/// On a terminal only.
+void show_progress(std::uint64_t done, std::uint64_t all) {
+  static const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
+  if (!is_terminal) return;
+  const double part = double(done) / double(all);
+  const std::string bar(std::size_t(part * bar_columns), '#');
+  std::printf("\r[%-*s] %3.0f %%%s", bar_columns, bar.c_str(), part * 100, done == all ? "\n" : "");
+  std::fflush(stdout);
+}
+
+/// A file that is being sent.
+struct outgoing_file {
+  explicit outgoing_file(const std::string& path) : fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC)} {
+    struct stat status{};
+    check(fd.is_open() && ::fstat(fd.get(), &status) == 0, path);
+    if (!S_ISREG(status.st_mode)) throw std::runtime_error{path + ": not a regular file"};
+    size_bytes = std::uint64_t(status.st_size);
+  }
+  cordma::unique_fd fd;
+  std::uint64_t size_bytes = 0, begun = 0, sent = 0;
+  crc64 sum;
+};
+
+/// One of those that run side by side: a piece after another, while any are left.
+cordma::task<> send_pieces(cordma::rpc::client& server, outgoing_file& file) {
+  cordma::local_mr memory = server.connection()->memory().allocate_uninitialized(piece_max);
+  while (file.begun < file.size_bytes) {
+    const std::uint64_t offset = file.begun;
+    const auto part = memory.first(std::min<std::uint64_t>(piece_max, file.size_bytes - offset));
+    const auto bytes = read_at(file.fd.get(), offset, part.bytes());
+    if (bytes.size() < part.size_bytes()) throw std::runtime_error{"the file has become shorter"};
+    file.sum.add(bytes);  // In order: there was no co_await since we saw what is next.
+    file.begun += bytes.size();
+    const cordma::rpc::call_options lent{.source = part};
+    co_await server.call<piece>(offset, lent);
+    file.sent += part.size_bytes();
+    show_progress(file.sent, file.size_bytes);
+  }
+}
+
+cordma::task<> client(cordma::runtime& rt, cordma::endpoint to, std::string path,
+                      std::string name) {
+  outgoing_file file{path};
+  offer o{.size_bytes = file.size_bytes};
+  if (name.size() > o.name.size()) throw std::length_error{name + ": too long"};
+  std::ranges::copy(name, o.name.begin());
+  cordma::connection conn = co_await rt.connect(to);
+  cordma::rpc::client server{std::move(conn), {.deadline = deadline}};
+
+  const auto start = std::chrono::steady_clock::now();
+  co_await server.call<begin>(o);
+  co_await cordma::with_scope([&](cordma::scope& senders) -> cordma::task<> {
+    for (unsigned i = 0; i < pieces_at_once; ++i) senders.spawn(send_pieces(server, file));
+    co_return;
+  });
+  co_await server.call<end>(file.sum.value());
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  std::printf("client: sent %ju bytes as '%s' in %.3f s, %.0f MB/s; both sides' checksum: %016jx\n",
+              std::uintmax_t{file.size_bytes}, name.c_str(), took.count(),
+              double(file.size_bytes) / took.count() / 1e6, std::uintmax_t{file.sum.value()});
+  co_await server.close();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // Line by line, also into a pipe.
+  const std::string_view role = argc > 1 ? argv[1] : "";
+  if (role == "server") {
+    cordma::runtime rt{{.device = argc > 2 ? argv[2] : ""}};
+    cordma::listener listener = rt.listen();
+    std::printf("listening on %s\n", listener.local_endpoint().to_string().c_str());
+    rt.run(serve(listener, argc > 3 ? argv[3] : "."));
+  } else if (role == "client" && argc > 4) {
+    const std::string name =
+        argc > 5 ? std::string{argv[5]} : std::filesystem::path{argv[4]}.filename().string();
+    cordma::runtime rt{{.device = argv[3]}};
+    rt.run(client(rt, cordma::endpoint::parse(argv[2]), argv[4], name));
+  } else {
+    std::fprintf(stderr,
+                 "usage: %s server [DEVICE [FOLDER]] | client HOST:PORT DEVICE FILE [NAME]\n",
+                 argv[0]);
+    return 2;
+  }
+} catch (const std::exception& e) {
+  std::fprintf(stderr, "%s\n", e.what());
+  return 1;
+}

@@ -1,0 +1,167 @@
+#pragma once
+
+// The table of example 09: its owner writes it, and whoever may reads it by one-sided READ, at any
+// time. Neither waits for the other.
+//
+// No order holds between the two: a READ is atomic in nothing but aligned words of 8 bytes, and may
+// fetch them in any order, while the owner's processor stores them one by one. What was read is
+// whole when all of this holds:
+//  - The versions before and after the rest are equal, and even: the owner makes both odd before it
+//    changes anything, and even again, two more than before, when it is done. That is quickly seen,
+//    and enough for a READ that goes from one end to the other.
+//  - The checksum is that of version, key and value. It finds all other mixtures: of two writes, or
+//    of one write's versions with another's bytes.
+
+#include "crc64.hpp"
+
+#include <cordma/cordma.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace key_value {
+
+struct alignas(64) slot {
+  static constexpr std::size_t key_max = 40, value_max = 4024;
+
+  std::uint64_t before = 0;  // 0: nothing was ever stored here.
+  std::uint64_t checksum = 0;
+  std::uint32_t key_bytes = 0, value_bytes = 0;
+  std::array<char, key_max> key_text{};
+  std::array<std::byte, value_max> bytes{};
+  std::uint64_t after = 0;
+
+  [[nodiscard]] std::string_view key() const { return {key_text.data(), key_bytes}; }
+  [[nodiscard]] std::span<const std::byte> value() const { return {bytes.data(), value_bytes}; }
+  [[nodiscard]] std::uint64_t sum_with(std::uint64_t version) const {
+    const std::array<std::uint64_t, 3> head{version, key_bytes, value_bytes};
+    return crc64{}
+        .add(std::as_bytes(std::span{head}))
+        .add(std::as_bytes(std::span{key()}))
+        .add(value())
+        .value();
+  }
+
+  /// Of a copy that nobody changes any more. The lengths may be part of what is torn.
+  [[nodiscard]] bool is_whole() const {
+    return before == after && before % 2 == 0 && key_bytes <= key_max && value_bytes <= value_max &&
+           (before == 0 || checksum == sum_with(before));
+  }
+
+  /// By the owner alone, who has seen to the lengths.
+  void begin_write() { set_versions(before + 1); }
+  void end_write() {
+    checksum = sum_with(before + 1);
+    set_versions(before + 1);
+  }
+  void write(std::string_view new_key, std::span<const std::byte> new_value) {
+    begin_write();
+    key_bytes = std::uint32_t(new_key.size()), value_bytes = std::uint32_t(new_value.size());
+    std::ranges::copy(new_key, key_text.begin());
+    std::ranges::copy(new_value, bytes.begin());
+    end_write();
+  }
+
+ private:
+  /// No store moves from one side of this to the other, by the compiler or by the processor.
+  void set_versions(std::uint64_t version) {
+    std::atomic_thread_fence(std::memory_order_release);
+    std::atomic_ref{after}.store(version, std::memory_order_relaxed);
+    std::atomic_ref{before}.store(version, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+  }
+};
+static_assert(sizeof(slot) == 4096 && std::is_trivially_copyable_v<slot>);
+
+/// A key lies in one of so many slots in a row: the first that was free. None is ever taken out.
+constexpr std::size_t probes_max = 8;
+
+inline std::size_t place_of(std::string_view key, std::size_t probe, std::size_t slots) {
+  return (crc64{}.add(std::as_bytes(std::span{key})).value() + probe) % slots;
+}
+
+/// The owner's side. Each peer of its runtime may read all of it, if it knows the key or guesses
+/// it, and nothing beside it: it has a registration of its own.
+class table {
+ public:
+  table(cordma::runtime& rt, std::size_t slots)
+      : slots_(slots),
+        memory_{rt.memory(cordma::verbs::access::remote_read)
+                    .register_external(std::as_writable_bytes(std::span{slots_}))} {}
+  [[nodiscard]] cordma::remote_mr_slice name() const { return memory_.remote_slice(); }
+
+  void put(std::string_view key, std::span<const std::byte> value) {
+    if (key.size() > slot::key_max) throw std::length_error{"a key is too long"};
+    if (value.size() > slot::value_max) throw std::length_error{"a value is too long"};
+    for (std::size_t probe = 0; probe < probes_max; ++probe) {
+      slot& s = slots_[place_of(key, probe, slots_.size())];
+      if (s.before == 0 || s.key() == key) return s.write(key, value);
+    }
+    throw std::runtime_error{"no slot is free for '" + std::string{key} + "'"};
+  }
+
+ private:
+  std::vector<slot> slots_;
+  cordma::local_mr memory_;
+};
+
+/// The others'. The connection stays there as long as this. One `get` at a time.
+class reader {
+ public:
+  /// Of one slot. They are further and further apart, up to `pause_max`: an owner that was
+  /// interrupted while it wrote wants time, not READs.
+  static constexpr unsigned reads_max = 32;
+  static constexpr std::chrono::milliseconds pause_max{10};
+
+  reader(cordma::connection& conn, cordma::remote_mr_slice all)
+      : conn_{conn}, all_{all}, copy_{conn.memory().allocate_zeroed(sizeof(slot), alignof(slot))} {
+    if (slots() == 0) throw std::length_error{"there is no table"};
+  }
+
+  /// The value; nothing when there is none.
+  cordma::task<std::optional<std::string>> get(std::string_view key) {
+    for (std::size_t probe = 0; probe < probes_max; ++probe) {
+      co_await read_whole(place_of(key, probe, slots()), key);
+      const slot& s = seen();
+      if (s.before == 0) co_return std::nullopt;
+      if (s.key() == key) {
+        co_return std::string{reinterpret_cast<const char*>(s.value().data()), s.value().size()};
+      }
+    }
+    co_return std::nullopt;
+  }
+  [[nodiscard]] unsigned torn() const { return torn_; }
+
+ private:
+  [[nodiscard]] std::size_t slots() const { return all_.size_bytes() / sizeof(slot); }
+  [[nodiscard]] const slot& seen() const { return copy_.slice().as<slot>()[0]; }
+
+  cordma::task<> read_whole(std::size_t place, std::string_view key) {
+    std::chrono::nanoseconds pause = std::chrono::microseconds{1};
+    for (unsigned reads = 0; reads < reads_max; ++reads) {
+      co_await conn_.read(copy_, all_.slice(place * sizeof(slot), sizeof(slot)));
+      if (seen().is_whole()) co_return;
+      ++torn_;
+      co_await cordma::sleep_for(pause);
+      pause = std::min<std::chrono::nanoseconds>(2 * pause, pause_max);
+    }
+    throw std::runtime_error{"get '" + std::string{key} + "': not whole in " +
+                             std::to_string(reads_max) + " reads: is its writer dead?"};
+  }
+
+  cordma::connection& conn_;
+  cordma::remote_mr_slice all_;
+  cordma::local_mr copy_;
+  unsigned torn_ = 0;
+};
+
+}  // namespace key_value

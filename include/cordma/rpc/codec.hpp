@@ -1,0 +1,241 @@
+#pragma once
+
+#include <cordma/base/assert.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <climits>
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace cordma::rpc {
+
+/// How a request or reply becomes bytes and back. Bytes, text, plain types and protobuf's messages
+/// have one below. For another type, specialise it where that type is defined:
+///
+///     template <>
+///     struct cordma::rpc::codec<order> {
+///       static std::size_t size(const order&);                     // The bytes it takes.
+///       static void encode(const order&, std::span<std::byte> out);  // `out` is that long.
+///       static order decode(std::span<const std::byte> in);        // Throws cordma::error.
+///     };
+///
+/// Where the bytes lie in memory already, `static std::span<const std::byte> lies(const order&)`
+/// saves a copy of them. `encode` writes all of `out`: what it leaves, the peer reads. `decode`
+/// gets what a peer sent and believes none of it: a length in it is checked against `in.size()`,
+/// and what is not an `order` is `errc::bad_message`. Both sides have the same byte order. Thread:
+/// any.
+template <class T>
+struct codec;
+
+/// What can be a request or a reply.
+template <class T>
+concept encodable =
+    requires(const T& value, std::span<std::byte> out, std::span<const std::byte> in) {
+      { codec<T>::size(value) } -> std::same_as<std::size_t>;
+      { codec<T>::encode(value, out) } -> std::same_as<void>;
+      { codec<T>::decode(in) } -> std::same_as<T>;
+    };
+
+/// A request or reply that says nothing. It takes no bytes, as any empty struct.
+struct nothing {
+  friend bool operator==(nothing, nothing) noexcept = default;
+};
+
+/// What protobuf's MessageLite can do, and whatever else does it.
+template <class T>
+concept protobuf_message =
+    std::default_initializable<T> &&
+    requires(const T& value, T& parsed, void* out, const void* in, int size_bytes) {
+      { value.ByteSizeLong() } -> std::same_as<std::size_t>;
+      { value.SerializeToArray(out, size_bytes) } -> std::same_as<bool>;
+      { parsed.ParseFromArray(in, size_bytes) } -> std::same_as<bool>;
+    };
+
+namespace detail {
+
+/// \errors errc::bad_message
+[[noreturn]] void throw_bad_message(const char* why);
+/// Of an encoded value. \errors errc::bad_message: it is not as long as its type.
+void check_length(std::size_t length, std::size_t expected);
+/// As protobuf takes it. \errors errc::limit_exceeded: it takes none above INT_MAX.
+int protobuf_length(std::size_t length);
+/// \errors errc::bad_message
+void check_serialized(bool is_serialized, std::size_t length);
+void check_parsed(bool is_parsed, std::size_t length);
+
+inline void put(std::span<const std::byte> value, std::span<std::byte> out) noexcept {
+  CORDMA_ASSERT(out.size() == value.size(), "a value is encoded into as many bytes as it takes");
+  std::ranges::copy(value, out.begin());
+}
+
+/// Bytes or characters in a row, which a T owns or views.
+template <class T>
+struct row_codec {
+  static std::size_t size(const T& value) noexcept { return value.size(); }
+  static std::span<const std::byte> lies(const T& value) noexcept {
+    return std::as_bytes(std::span{value});
+  }
+  static void encode(const T& value, std::span<std::byte> out) noexcept {
+    put(std::as_bytes(std::span{value}), out);
+  }
+  static T decode(std::span<const std::byte> in) {
+    const auto* const first = reinterpret_cast<const typename T::value_type*>(in.data());
+    return T(first, first + in.size());
+  }
+};
+
+/// Whether bits that are all set survive being a T. Padding loses them, and so does a bool; with
+/// pointers, references and unions it is no constant expression. (signed char, because unsigned
+/// ones may be indeterminate.)
+template <class T>
+constexpr bool keeps_all_bits() {
+  std::array<signed char, sizeof(T)> bits;
+  bits.fill(-1);
+  return std::bit_cast<std::array<signed char, sizeof(T)>>(std::bit_cast<T>(bits)) == bits;
+}
+
+template <class T>
+concept all_bits = std::is_trivially_copyable_v<T> && !std::is_array_v<T> && !std::is_const_v<T> &&
+                   requires { requires std::bool_constant<keeps_all_bits<T>()>::value; };
+
+}  // namespace detail
+
+/// Whether a trivially copyable T is sent as the bytes it lies in memory as. That is so when each
+/// of its bits is part of a value, and all of their patterns are values: integers, floating-point
+/// numbers, enumerations, and arrays and structs of them without padding. Not when there is padding
+/// (it would show the peer what else was in our memory), a pointer (it would show addresses, and
+/// mean nothing there) or, in a struct, a bool (of which a peer could make what is neither true nor
+/// false). The compiler cannot tell for unions, bit-fields, structs without a constexpr constructor
+/// and those of hundreds of KiB, and g++ 12 overlooks pointers in arrays. Where all of this holds
+/// nevertheless, say so:
+///
+///     template <> inline constexpr bool cordma::rpc::is_plain<header> = true;
+template <class T>
+inline constexpr bool is_plain = std::is_empty_v<T> || detail::all_bits<T>;
+
+// ---- What has a codec ------------------------------------------------------------------------
+
+/// A view of the message, and valid as long as that is.
+template <>
+struct codec<std::span<const std::byte>> : detail::row_codec<std::span<const std::byte>> {};
+template <>
+struct codec<std::vector<std::byte>> : detail::row_codec<std::vector<std::byte>> {};
+/// A view of the message, and valid as long as that is.
+template <>
+struct codec<std::string_view> : detail::row_codec<std::string_view> {};
+template <>
+struct codec<std::string> : detail::row_codec<std::string> {};
+
+/// A byte. \errors errc::bad_message: it is neither 0 nor 1.
+template <>
+struct codec<bool> {
+  static std::size_t size(bool) noexcept { return 1; }
+  static void encode(bool value, std::span<std::byte> out) noexcept {
+    const auto byte = std::byte(value);
+    detail::put({&byte, 1}, out);
+  }
+  static bool decode(std::span<const std::byte> in) {
+    detail::check_length(in.size(), 1);
+    if (in[0] > std::byte{1}) detail::throw_bad_message("a bool that is neither 0 nor 1");
+    return in[0] == std::byte{1};
+  }
+};
+
+/// As it lies in memory. \errors errc::bad_message: another length. Members whose type gives some
+/// values no meaning (an enumeration's, say) are for the program to check: any may come.
+template <class T>
+  requires(std::is_trivially_copyable_v<T> && is_plain<T> && !protobuf_message<T>)
+struct codec<T> {
+  static constexpr std::size_t length = std::is_empty_v<T> ? 0 : sizeof(T);
+
+  static std::size_t size(const T&) noexcept { return length; }
+  static std::span<const std::byte> lies(const T& value) noexcept {
+    return std::as_bytes(std::span{std::addressof(value), 1}).first(length);
+  }
+  static void encode(const T& value, std::span<std::byte> out) noexcept {
+    detail::put(lies(value), out);
+  }
+  static T decode(std::span<const std::byte> in) {
+    detail::check_length(in.size(), length);
+    std::array<std::byte, sizeof(T)> bytes{};
+    std::ranges::copy(in, bytes.begin());
+    return std::bit_cast<T>(bytes);
+  }
+};
+
+/// By its own means, which say no more than that they failed. \errors errc::limit_exceeded: it
+/// takes more than INT_MAX bytes. errc::bad_message: it can't be serialized, or parsed.
+template <protobuf_message T>
+struct codec<T> {
+  static std::size_t size(const T& value) {
+    const std::size_t length = value.ByteSizeLong();
+    detail::protobuf_length(length);
+    return length;
+  }
+  static void encode(const T& value, std::span<std::byte> out) {
+    const int length = detail::protobuf_length(out.size());
+    detail::check_serialized(value.SerializeToArray(out.data(), length), out.size());
+  }
+  static T decode(std::span<const std::byte> in) {
+    T value;
+    detail::check_parsed(in.size() <= INT_MAX && value.ParseFromArray(in.data(), int(in.size())),
+                         in.size());
+    return value;
+  }
+};
+
+namespace detail {
+
+/// Says in words what is wrong with a type that is no request or reply.
+template <class T>
+constexpr bool check_encodable() {
+  static_assert(!std::is_void_v<T>,
+                "for a request or reply that says nothing: cordma::rpc::nothing");
+  static_assert(!std::is_reference_v<T> && !std::is_const_v<T>,
+                "a request or reply is a value: neither a reference nor const");
+  static_assert(!std::is_trivially_copyable_v<T> || encodable<T>,
+                "this type may have padding, a pointer, a bool or a union, which are not sent as "
+                "they are: name the padding, use std::uint8_t, write a cordma::rpc::codec<T>, or "
+                "see cordma::rpc::is_plain");
+  static_assert(
+      encodable<T>,
+      "a request or reply is bytes, text, a trivially copyable struct, a protobuf message "
+      "or a type with a cordma::rpc::codec<T>: size, encode and decode");
+  return true;
+}
+
+/// A request or reply that is to be sent, without its type. Views it.
+struct encodable_ref {
+  std::size_t size_bytes = 0;
+  const std::byte* lies_at = nullptr;  ///< the bytes; null: they are made by `encode`
+  const void* value = nullptr;
+  void (*encode)(const void* value, std::span<std::byte> out) = nullptr;
+
+  encodable_ref() noexcept = default;
+  template <encodable T>
+  explicit encodable_ref(const T& v)
+      : size_bytes{codec<T>::size(v)},
+        value{&v},
+        encode{[](const void* t, std::span<std::byte> out) {
+          codec<T>::encode(*static_cast<const T*>(t), out);
+        }} {
+    if constexpr (requires { codec<T>::lies(v); }) lies_at = codec<T>::lies(v).data();
+  }
+};
+
+/// Whose values view the message that they were decoded from.
+template <class T>
+inline constexpr bool is_view =
+    std::is_same_v<T, std::span<const std::byte>> || std::is_same_v<T, std::string_view>;
+
+}  // namespace detail
+
+}  // namespace cordma::rpc

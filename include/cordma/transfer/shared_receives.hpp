@@ -1,0 +1,167 @@
+#pragma once
+
+#include <cordma/base/intrusive_list.hpp>
+#include <cordma/coro/scheduler.hpp>
+#include <cordma/memory/mr_allocator.hpp>
+#include <cordma/verbs/shared_receive_queue.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace cordma {
+
+class queue_pair_base;
+class shared_receives;
+
+struct shared_receives_options {
+  /// Of all queue pairs together. Each completion queue that one of them is on needs as many
+  /// entries.
+  std::uint32_t buffers = 1024;
+  std::size_t buffer_bytes = 4096;  ///< Of each; a longer message breaks its queue pair.
+  /// Buffers that each queue pair is sure of, from its making on: so many queue pairs as
+  /// `buffers` / `share_min` have room.
+  std::uint32_t share_min = 8;
+};
+
+namespace detail {
+/// Who has buffers that completed: a queue pair's share, or those whose queue pair is gone.
+struct receive_holder {
+  std::uint32_t held = 0;
+  queue_pair_base* qp = nullptr;
+};
+}  // namespace detail
+
+/// What one queue pair may use of shared receives: of messages that are under way to it, and of
+/// those that are not given back, there are never more together than its credit, if its peer keeps
+/// to it. Credits are handed out only as far as there are buffers, so that none is ever missing:
+/// a receiver-not-ready answer cannot happen. Thread: the executor's.
+class receive_share : private detail::receive_holder, public list_hook<receive_share> {
+ public:
+  /// \errors  errc::limit_exceeded: less than `share_min` buffers are left.
+  explicit receive_share(shared_receives& pool);
+  receive_share(const receive_share&) = delete;
+  receive_share& operator=(const receive_share&) = delete;
+  /// What is held stays so until it is given back, and the rest is free for others.
+  ~receive_share();
+
+  /// Messages that the peer may be allowed.
+  [[nodiscard]] std::uint32_t credit() const noexcept { return credit_; }
+  /// Of those, such as came and are not given back.
+  [[nodiscard]] std::uint32_t held() const noexcept { return receive_holder::held; }
+  /// More credit, to be told to the peer; all of it or, false, none.
+  [[nodiscard]] bool try_grow(std::uint32_t by) noexcept;
+  /// The same while an eighth of the pool stays free for queue pairs that are yet to come; else it
+  /// asks the share that was not used for longest to shrink, and is worth trying again later.
+  [[nodiscard]] bool want(std::uint32_t by) noexcept;
+  /// The peer has confirmed that it keeps to so little, at least `share_min`. False: it does not,
+  /// and more is held; the credit stays.
+  [[nodiscard]] bool try_shrink_to(std::uint32_t credit) noexcept;
+  [[nodiscard]] shared_receives& pool() const noexcept { return pool_; }
+
+  // For the queue pair.
+  void belongs_to(queue_pair_base& of) noexcept { qp = &of; }
+  /// A message came in that buffer. False: there is no credit for it.
+  [[nodiscard]] bool take(std::uint32_t number) noexcept;
+  /// All the receives that the device took for it have completed, or are in a completion queue that
+  /// will be reaped.
+  void all_is_known() noexcept { is_all_known_ = true; }
+
+ private:
+  friend class shared_receives;
+  shared_receives& pool_;
+  std::uint32_t credit_;
+  bool is_asked_ = false;        ///< to shrink, and has not
+  std::uint64_t last_used_ = 0;  ///< as the pool counts
+  bool is_all_known_ = false;
+};
+
+/// Receive buffers of one piece of registered memory that many queue pairs share by a shared
+/// receive queue: what an idle one needs is `share_min` of them. Peers are bound by credits
+/// (`receive_share`); one that does not keep to its own is cut off by the first message too many,
+/// whose buffer is free again at once, but may make others' peers try again.
+/// Outlives its queue pairs, and what their messages are kept by. Thread: the executor's.
+/// Cost of a message: none beyond a queue pair's own receives but finding the queue pair by number.
+class shared_receives {
+ public:
+  static constexpr std::uint32_t buffers_max = 1u << 20;
+  static constexpr std::size_t buffer_bytes_max = std::size_t{1} << 30;
+  /// How long one that was asked to shrink may take before the next is asked: whoever keeps its
+  /// messages does not hold up all others.
+  static constexpr std::chrono::milliseconds ask_interval{10};
+
+  /// \errors  errc::not_supported: the device has no shared receive queues. errc::limit_exceeded:
+  ///   an option, with its limits. What the allocator, of the same domain, throws.
+  shared_receives(verbs::protection_domain& pd, mr_allocator& memory,
+                  const shared_receives_options& options = {});
+  shared_receives(const shared_receives&) = delete;
+  shared_receives& operator=(const shared_receives&) = delete;
+  ~shared_receives();
+
+  [[nodiscard]] std::uint32_t buffers() const noexcept { return options_.buffers; }
+  [[nodiscard]] std::size_t buffer_bytes() const noexcept { return options_.buffer_bytes; }
+  [[nodiscard]] std::uint32_t share_min() const noexcept { return options_.share_min; }
+  /// From one buffer's begin to the next one's.
+  [[nodiscard]] std::size_t stride_bytes() const noexcept { return stride_; }
+  /// Registered memory that they are.
+  [[nodiscard]] std::size_t memory_bytes() const noexcept { return memory_.size_bytes(); }
+  /// Buffers that are promised: credit of queue pairs, and what is held of those that are gone.
+  [[nodiscard]] std::uint32_t promised() const noexcept { return promised_; }
+  [[nodiscard]] std::uint32_t queue_pairs() const noexcept { return shares_; }
+
+  [[nodiscard]] std::span<std::byte> bytes(std::uint32_t number) noexcept {
+    return memory_.bytes().subspan(number * stride_, options_.buffer_bytes);
+  }
+  /// The same as registered memory. \errors errc::out_of_range.
+  [[nodiscard]] const_local_mr_slice slice(std::uint32_t number, std::size_t offset,
+                                           std::size_t length) const {
+    return memory_.slice(number * stride_, options_.buffer_bytes).slice(offset, length);
+  }
+  /// A message's buffer, once: it is for the next one, of whichever queue pair. When the device
+  /// refuses it, its queue pair breaks. The queue pair may be gone.
+  void give_back(std::uint32_t number) noexcept;
+
+  [[nodiscard]] verbs::shared_receive_queue& verbs() noexcept { return queue_; }
+  [[nodiscard]] const ibv_pd* pd() const noexcept { return pd_.native_handle(); }
+
+  // For the queue pair.
+  /// A buffer that the device gave back and nobody took.
+  void put_back(std::uint32_t number) noexcept;
+
+ private:
+  friend class receive_share;
+  using holder = detail::receive_holder;
+
+  [[nodiscard]] verbs::shared_receive_queue filled_queue();
+  [[nodiscard]] int post(verbs::shared_receive_queue& queue, std::uint32_t number) noexcept;
+  void renew() noexcept;
+  /// Others than `wanting` are asked for what they do not use.
+  void reclaim(const receive_share* wanting) noexcept;
+  /// Promises that leave enough for newcomers.
+  [[nodiscard]] std::uint32_t grown_max() const noexcept {
+    constexpr std::uint32_t kept_free = 8;
+    return options_.buffers - options_.buffers / kept_free;
+  }
+  void lose(std::uint32_t number, int error_number) noexcept;
+
+  // Do not change once made.
+  verbs::protection_domain& pd_;
+  const shared_receives_options options_;
+  const std::size_t stride_;
+  local_mr memory_;
+
+  std::vector<holder*> holders_;  ///< by number; null: the device has it
+  holder orphans_;                ///< whose queue pairs are gone
+  verbs::shared_receive_queue queue_;
+  std::uint32_t promised_ = 0;
+  std::uint32_t shares_ = 0;
+  intrusive_list<receive_share> all_;
+  std::uint64_t uses_ = 0;      ///< messages so far
+  time_point ask_next_{};       ///< not before: somebody has been asked, or nobody was found
+  std::uint32_t lost_ = 0;      ///< of the held: the device would not have them back
+  bool may_lack_some_ = false;  ///< a queue pair ended before the device told what it took
+};
+
+}  // namespace cordma

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace cordma::call_protocol {
+
+/// What the two ends of RPC tell each other: docs/rpc-protocol.md has the bytes. Pure functions.
+
+inline constexpr std::size_t header_bytes = 24;
+inline constexpr std::uint8_t version = 1;
+/// Of a failure's text; what is longer is cut off.
+inline constexpr std::size_t text_bytes_max = 240;
+/// Calls have numbers below this, so that a purpose is made of one (`purpose_of`).
+inline constexpr std::uint64_t call_limit = std::uint64_t{1} << 62;
+/// In microseconds; also what stands for none, and for more than it can say: 71 minutes.
+inline constexpr std::uint32_t no_deadline = UINT32_MAX;
+
+enum class kind : std::uint8_t {
+  // Messages.
+  request = 1,  ///< client: method, deadline, what it lends if asked; the request follows
+  reply = 2,    ///< server: the reply follows
+  failure = 3,  ///< server: status; a text follows
+  // Control.
+  cancel = 4,  ///< client: nobody waits for the call any more
+  want = 5,    ///< server: the client is to lend what the flag says
+};
+
+enum class status : std::uint32_t {
+  unknown_method = 1,
+  unknown_version = 2,
+  bad_request = 3,      ///< not what its type says
+  handler_failed = 4,   ///< it threw; the text says what
+  reply_too_large = 5,  ///< for the client
+  shutting_down = 6,    ///< the call has not run
+  stopped = 7,          ///< by its deadline, or by the client
+  out_of_memory = 8,
+};
+
+/// Memory of the client's that a call can ask for.
+enum bulk : std::uint16_t { no_bulk = 0, source = 1, sink = 2 };
+
+struct header {
+  std::uint8_t version = call_protocol::version;
+  call_protocol::kind kind = kind::request;
+  std::uint16_t bulk = no_bulk;  ///< request: what there is; want: which
+  std::uint32_t value = 0;       ///< request: deadline; failure: status
+  std::uint64_t call = 0;        ///< The client's number for it.
+  std::uint64_t method = 0;      ///< request
+};
+
+std::array<std::byte, header_bytes> encode(const header& h) noexcept;
+/// Of a message, or, `is_control`, of a control frame. A version that is not ours is no error.
+/// \errors errc::bad_frame: shorter than a header, or a field that its kind cannot have; the detail
+///   names it and its value.
+header decode(std::span<const std::byte> bytes, bool is_control);
+
+/// Of what has a header's length.
+std::uint64_t call_in(std::span<const std::byte> bytes) noexcept;
+
+/// Under which the client lends what a server wants. With the highest bit, which no message's tag
+/// has.
+constexpr std::uint64_t purpose_of(std::uint64_t call, bulk which) noexcept {
+  return std::uint64_t{1} << 63 | call << 1 | (which == sink ? 1 : 0);
+}
+
+}  // namespace cordma::call_protocol

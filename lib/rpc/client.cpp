@@ -1,0 +1,78 @@
+#include <cordma/rpc/client.hpp>
+
+#include "client_core.hpp"
+
+namespace cordma::rpc {
+
+void check(const client_options& o) {
+  constexpr const char* name = "client_options";
+  constexpr long long day_ms = 24 * 3600 * 1000;
+  cordma::check(o.stream);
+  check_option(name, "deadline", o.deadline.count(), 1, day_ms * 1'000'000);
+  check_option(name, "calls_max", o.calls_max, 1, UINT16_MAX);
+  check_option(name, "bulk_lease", o.bulk_lease.count(), 100, day_ms);
+  check_option(name, "reconnect.delay", o.reconnect.delay.count(), 1, day_ms);
+  check_option(name, "reconnect.delay_max", o.reconnect.delay_max.count(),
+               o.reconnect.delay.count(), day_ms);
+}
+
+namespace detail {
+
+call_handle::~call_handle() {
+  if (slot_ != nullptr) core_->let_go(*slot_);
+}
+
+bool call_handle::begin(waiter& w, const environment& env, const encodable_ref& request) noexcept {
+  try {
+    slot_ = &core_->begin(target_, options_);
+  } catch (...) {
+    return fail_to_encode(std::current_exception());
+  }
+  return core_->start(*slot_, request, w, env);
+}
+
+bool call_handle::fail_to_encode(std::exception_ptr why) noexcept {
+  why_not_encoded_ = std::move(why);
+  return true;
+}
+
+bool call_handle::failed() const noexcept {
+  return why_not_encoded_ != nullptr || slot_->how != call_end::answered;
+}
+
+stream_message call_handle::end() {
+  if (why_not_encoded_) std::rethrow_exception(why_not_encoded_);
+  return core_->take(*slot_);
+}
+
+std::span<const std::byte> call_handle::reply_in(const stream_message& m) noexcept {
+  return m.bytes().subspan(call_protocol::header_bytes);
+}
+
+}  // namespace detail
+
+client::client(cordma::connection conn, const client_options& options) {
+  executor& home = conn.qp().driver().home();
+  core_ = detail::client_ref{*new detail::client_core{home, options, nullptr}};
+  core_->attach(std::move(conn));
+}
+
+client::client(executor& home, connector connect, const client_options& options)
+    : core_{*new detail::client_core{home, options, std::move(connect)}} {}
+
+client& client::operator=(client&& other) noexcept {
+  if (core_.get() != nullptr && this != &other) core_->shut();
+  core_ = std::move(other.core_);
+  return *this;
+}
+
+client::~client() {
+  if (core_.get() != nullptr) core_->shut();
+}
+
+task<> client::close() { return core().close(); }
+const client_counters& client::counters() const noexcept { return core().counters(); }
+const stream_counters& client::stream() const noexcept { return core().stream(); }
+connection* client::connection() noexcept { return core().conn(); }
+
+}  // namespace cordma::rpc

@@ -1,0 +1,530 @@
+#include "client_core.hpp"
+
+#include <cordma/coro/when_any.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <new>
+
+namespace cordma::rpc::detail {
+
+using call_protocol::bulk;
+using call_protocol::kind;
+using call_protocol::status;
+
+namespace {
+
+constexpr unsigned index_bits = 16;
+/// What was lent is asked for when it is not back so long after the answer.
+constexpr std::chrono::milliseconds return_grace{20};
+
+/// That the server is told of a call that nobody waits for.
+struct cancel_note : message_channel::outgoing, frame_cache::recycled {
+  explicit cancel_note(std::uint64_t call) noexcept
+      : header{call_protocol::encode({.kind = kind::cancel, .call = call})} {
+    frame.kind = message_protocol::kind::control;
+    head = header;
+    on_posted = [](outgoing& self, const failure*) noexcept {
+      delete static_cast<cancel_note*>(&self);
+    };
+  }
+  std::array<std::byte, call_protocol::header_bytes> header;
+};
+
+errc code_of(status s) noexcept {
+  switch (s) {
+    case status::unknown_method: return errc::unknown_method;
+    case status::unknown_version: return errc::incompatible_peer;
+    case status::bad_request: return errc::bad_message;
+    case status::reply_too_large: return errc::wrong_length;
+    case status::shutting_down: return errc::shutting_down;
+    case status::stopped: return errc::timed_out;
+    case status::out_of_memory:
+    case status::handler_failed: break;
+  }
+  return errc::handler_failed;
+}
+
+/// What the server says of it.
+failure refusal(const call_slot& s, const header& h, std::span<const std::byte> text) noexcept {
+  const std::string_view said{reinterpret_cast<const char*>(text.data()), text.size()};
+  failure f{.code = code_of(status{h.value}), .call = s.target.name};
+  f.detail = said;
+  return f;
+}
+
+failure bad_answer(const char* what) noexcept {
+  return {.code = errc::bad_frame, .call = "rpc", .detail = what};
+}
+
+}  // namespace
+
+client_ref::client_ref(client_core& c) noexcept : core_{&c} { c.retain(); }
+client_ref::~client_ref() {
+  if (core_ != nullptr) core_->release();
+}
+
+call_slot::call_slot(client_core& c, std::uint16_t i) noexcept
+    : encoded_message{&client_core::on_sent},
+      timer{&client_core::on_deadline},
+      suspension{&client_core::on_stop},
+      core{c},
+      index{i},
+      revoking{c.home_} {}
+
+call_slot::lending::lending(call_slot& s) noexcept
+    : waiter{&client_core::on_lending_ended}, slot{s} {}
+
+client_core::connecting::connecting(client_core& c) noexcept
+    : waiter{[](waiter& self) noexcept -> std::coroutine_handle<> {
+        auto& me = static_cast<connecting&>(self);
+        me.is_running = false;
+        me.core.pump();
+        return std::noop_coroutine();
+      }},
+      core{c} {}
+
+client_core::client_core(executor& home, const client_options& options, client::connector connect)
+    : home_{home}, options_{options}, connector_{std::move(connect)} {
+  check(options);
+}
+
+client_core::~client_core() = default;
+
+// ---- the connection
+
+void client_core::attach(cordma::connection conn) {
+  conn_ = std::move(conn);
+  attach(client_link::resources_of(conn_));
+}
+
+void client_core::attach(const channel_resources& resources) {
+  auto& link = message_channel::make<client_link>(*this, resources, options_.stream);
+  channel_ = channel_ref{link};
+  ++counters_.connects;
+  if (link.failed()) return;
+  link_ = &link;
+  pump();
+}
+
+const stream_counters& client_core::stream() const noexcept {
+  static constexpr stream_counters none;
+  return channel_.get() != nullptr ? channel_->counters() : none;
+}
+
+connection* client_core::conn() noexcept { return link_ != nullptr ? &conn_ : nullptr; }
+
+/// What is lost may be repeated on another connection, or is told so. In the middle of a reap.
+void client_core::on_link_closed(const failure& why) noexcept {
+  why_lost_ = why;
+  if (why.detail.empty() && conn_) {
+    char text[200];
+    std::snprintf(text, sizeof text, "%s: the connection to %s was lost", why.call,
+                  conn_.peer().to_string().c_str());
+    why_lost_->detail = text;
+  }
+  link_ = nullptr;  // Already so when it was lost before it was made.
+  const client_ref stay{*this};
+  intrusive_list<call_slot> lost;
+  lost.splice_back(under_way_);
+  while (!lost.empty()) {
+    call_slot& s = lost.front();
+    const bool is_to_be_repeated =
+        connector_ && !s.is_ending && !s.has_lent && (!s.may_have_run || s.target.is_idempotent);
+    if (!is_to_be_repeated) {
+      fail(s, *why_lost_);
+      continue;
+    }
+    s.list_hook<call_slot>::unlink();
+    s.take_back();
+    s.is_under_way = false;
+    --under_way_count_;
+    counters_.repeated += s.may_have_run ? 1 : 0;
+    s.may_have_run = false;
+    waiting_.push_back(s);
+  }
+  pump();
+}
+
+void client_core::connect() noexcept {
+  if (connecting_.is_running) return;
+  connecting_.is_running = true;
+  connecting_.work.emplace(connect_until_done());
+  // At the next turn: this may be the middle of a reap.
+  if (connecting_.work->start(connecting_, {&home_, {}})) connecting_.is_running = false;
+}
+
+task<> client_core::connect_until_done() {
+  co_await home_.sleep_for(delay());
+  conn_ = {};
+  while (!shut_ && link_ == nullptr && !waiting_.empty()) {
+    failure why{.code = errc::disconnected, .call = "connect"};
+    try {
+      attach(co_await connector_());
+      ++failed_attempts_;  // Until there is an answer.
+      co_return;
+    } catch (const error& e) {
+      why = e.failure();
+    } catch (const std::exception& e) {
+      why.detail = e.what();
+    }
+    ++failed_attempts_;
+    const unsigned most = options_.reconnect.attempts_max;
+    if (most != 0 && failed_attempts_ >= most) {
+      failed_attempts_ = 0;
+      fail_waiting(why);
+    }
+    co_await home_.sleep_for(delay());
+  }
+}
+
+/// Twice as long after each attempt, and of many clients not all at the same time.
+duration client_core::delay() noexcept {
+  if (failed_attempts_ == 0) return {};
+  const reconnect_options& r = options_.reconnect;
+  const auto doublings = std::min(failed_attempts_ - 1, 20u);
+  const duration longest = std::min<duration>(r.delay * (1u << doublings), r.delay_max);
+  return longest - longest * (jitter_() % 1024) / 2048;
+}
+
+void client_core::fail_waiting(const failure& why) noexcept {
+  intrusive_list<call_slot> all;
+  all.splice_back(waiting_);
+  while (!all.empty()) fail(all.front(), why);
+}
+
+void client_core::shut() noexcept {
+  const client_ref stay{*this};
+  shut_ = failure{.code = errc::closed, .call = "rpc::client"};
+  fail_waiting(*shut_);
+  while (!under_way_.empty()) fail(under_way_.front(), *shut_);
+  connecting_.work.reset();
+  connecting_.is_running = false;
+  if (link_ != nullptr) std::exchange(link_, nullptr)->leave();
+  conn_ = {};
+}
+
+task<> client_core::close() {
+  cordma::connection conn = std::move(conn_);
+  shut();
+  if (conn) co_await conn.close();
+}
+
+// ---- a call
+
+call_slot& client_core::begin(const call_target& target, const call_options& options) {
+  if (free_.empty()) {
+    const std::size_t index = slots_.size();
+    if (index > UINT16_MAX)
+      throw error{{.code = errc::limit_exceeded,
+                   .call = target.name,
+                   .detail = "a client has at most 65536 calls, waiting ones included"}};
+    free_.push_back(slots_.emplace_back(*this, std::uint16_t(index)));
+  }
+  call_slot& s = free_.pop_front();
+  s.number = ((s.number >> index_bits) + 1) << index_bits | s.index;
+  s.target = target;
+  s.options = options;
+  s.is_under_way = s.may_have_run = s.has_lent = s.is_ending = s.has_ended = s.is_abandoned = false;
+  s.how = call_end::answered;
+  return s;
+}
+
+bool client_core::start(call_slot& s, const encodable_ref& request, waiter& w,
+                        const environment& env) noexcept {
+  ++counters_.calls;
+  s.request = request;
+  if (env.stop.stop_requested()) {
+    s.how = call_end::stopped;
+    ++counters_.stopped;
+    return s.has_ended = true;
+  }
+  const auto limit = s.options.deadline.count() != 0 ? s.options.deadline : options_.deadline;
+  s.deadline = home_.after(limit);
+  try {
+    home_.arm(s, s.deadline);
+    if (waiting_.empty() && may_send()) {
+      send(s, limit);
+    } else {
+      waiting_.push_back(s);
+      pump();
+    }
+  } catch (const std::bad_alloc&) {
+    fail(s, errno_failure(ENOMEM, s.target.name));
+  }
+  if (s.has_ended) return true;
+  s.suspension::begin(w, {env.scheduler != nullptr ? env.scheduler : &home_, env.stop});
+  return false;
+}
+
+stream_message client_core::take(call_slot& s) {
+  if (s.how == call_end::stopped) throw cancelled{};
+  if (s.how == call_end::failed) throw error{*s.why};
+  return std::move(s.reply);
+}
+
+void client_core::let_go(call_slot& s) noexcept {
+  if (!s.has_ended) {
+    s.suspension::forget();
+    s.is_abandoned = true;
+    if (s.is_ending) return s.revoking.set();
+    s.how = call_end::stopped;
+    ++counters_.stopped;
+    return give_up(s);
+  }
+  s.reply.reset();
+  s.why.reset();
+  free_.push_back(s);
+}
+
+/// Sends what may be sent. Each that ends comes back here.
+void client_core::pump() noexcept {
+  if (is_pumping_) return;
+  const client_ref stay{*this};
+  is_pumping_ = true;
+  while (!waiting_.empty()) {
+    if (link_ == nullptr) {
+      if (!shut_ && connector_) {
+        connect();
+        break;
+      }
+      fail(waiting_.front(), shut_ ? *shut_ : *why_lost_);
+    } else {
+      if (!may_send()) break;
+      call_slot& next = waiting_.pop_front();
+      send(next, next.deadline - home_.now());
+    }
+  }
+  is_pumping_ = false;
+}
+
+bool client_core::may_send() const noexcept {
+  return link_ != nullptr && link_->is_open() && under_way_count_ < options_.calls_max;
+}
+
+void client_core::send(call_slot& s, duration limit) noexcept {
+  under_way_.push_back(s);
+  ++under_way_count_;
+  s.is_under_way = true;
+  header h{.call = s.number, .method = s.target.id};
+  if (s.options.source.size_bytes() != 0) h.bulk |= call_protocol::source;
+  if (s.options.sink.size_bytes() != 0) h.bulk |= call_protocol::sink;
+  const auto left = std::chrono::ceil<std::chrono::microseconds>(limit).count();
+  h.value = std::uint32_t(std::clamp<std::int64_t>(left, 0, call_protocol::no_deadline));
+  std::optional<failure> why;
+  try {
+    static_cast<encoded_message&>(s).send(*link_, h, s.request);
+    // A large one is read before it is known here that it was.
+    if (s.is_under_way && !s.is_queued()) s.may_have_run = true;
+    return;
+  } catch (const error& e) {
+    why = e.failure();
+  } catch (const std::bad_alloc&) {
+    why.emplace(errno_failure(ENOMEM, "rpc"));
+  } catch (const std::exception& e) {
+    why = failure{.code = errc::bad_message, .call = "rpc", .detail = e.what()};
+  } catch (...) {
+    why = failure{.code = errc::bad_message, .call = "rpc", .detail = "its codec failed"};
+  }
+  fail(s, *why);
+}
+
+void client_core::on_sent(encoded_message& self, const failure* why) noexcept {
+  auto& s = static_cast<call_slot&>(self);
+  if (why == nullptr) {
+    s.may_have_run = true;
+  } else if (s.core.link_ != nullptr && !s.core.link_->failed()) {
+    s.core.fail(s, *why);
+  }  // Else the link is about to tell.
+}
+
+// ---- its end
+
+void client_core::on_deadline(timer& self) noexcept {
+  auto& s = static_cast<call_slot&>(self);
+  if (s.is_ending) return s.revoking.set();
+  s.how = call_end::failed;
+  s.why = failure{.code = errc::timed_out,
+                  .call = s.target.name,
+                  .detail = s.may_have_run ? "the server did not answer before the deadline"
+                                           : "not sent before the deadline"};
+  ++s.core.counters_.timed_out;
+  s.core.give_up(s);
+}
+
+void client_core::on_stop(stop_callback& self) noexcept {
+  auto& s = static_cast<call_slot&>(static_cast<suspension&>(self));
+  if (s.is_ending) return s.revoking.set();
+  s.how = call_end::stopped;
+  ++s.core.counters_.stopped;
+  s.core.give_up(s);
+}
+
+/// The server is told, if it knows of it; how it ends is set.
+void client_core::give_up(call_slot& s) noexcept {
+  if (s.is_under_way && s.may_have_run) cancel(s.number);
+  s.is_ending = true;
+  s.revoking.set();
+  if (!s.is_lending()) end(s);
+}
+
+void client_core::fail(call_slot& s, const failure& why) noexcept {
+  if (!s.is_ending) {
+    s.how = call_end::failed;
+    s.why = why;
+    s.why->call = s.target.name;
+    ++(s.may_have_run || link_ == nullptr ? counters_.lost : counters_.refused);
+  }
+  end(s);
+}
+
+/// Whoever waits is told.
+void client_core::end(call_slot& s) noexcept {
+  const client_ref stay{*this};
+  s.list_hook<call_slot>::unlink();
+  if (std::exchange(s.is_under_way, false)) --under_way_count_;
+  s.disarm();
+  s.take_back();
+  s.revoking.reset();
+  for (call_slot::lending* l : {&s.source, &s.sink}) {
+    l->work.reset();
+    l->is_running = false;
+  }
+  s.has_ended = true;
+  if (s.is_abandoned) {
+    let_go(s);
+  } else if (s.is_waiting()) {
+    s.suspension::end();
+  }
+  pump();
+}
+
+void client_core::cancel(std::uint64_t number) noexcept {
+  if (link_ == nullptr) return;
+  try {
+    link_->send(*new cancel_note{number});
+  } catch (const std::bad_alloc&) {
+    // The server finds out by the deadline that it was told.
+  }
+}
+
+call_slot* client_core::find(std::uint64_t number) noexcept {
+  const std::size_t index = number & ((1u << index_bits) - 1);
+  if (index >= slots_.size()) return nullptr;
+  call_slot& s = slots_[index];
+  return s.number == number && s.is_under_way ? &s : nullptr;
+}
+
+void client_core::on_answer(client_link& from) {
+  arrived_message& a = from.inbox().front();
+  const std::span<const std::byte> bytes = client_link::bytes_of(a);
+  const header h = call_protocol::decode(bytes, false);
+  failed_attempts_ = 0;
+  call_slot* const s = find(h.call);
+  if (s == nullptr || s->is_ending) {
+    ++counters_.late;
+    return static_cast<void>(from.deliver());
+  }
+  if (h.version != call_protocol::version) {
+    fail(*s, {.code = errc::incompatible_peer,
+              .call = s->target.name,
+              .detail = "the server answers in another version of the protocol"});
+    return static_cast<void>(from.deliver());
+  }
+  if (!s->may_have_run || h.kind == kind::request)
+    throw error{bad_answer("answers what was not asked")};
+  // First, for with the buffer given back the link may break, which ends what has not ended.
+  s->is_ending = true;
+  if (h.kind == kind::failure) {
+    s->how = call_end::failed;
+    s->why = refusal(*s, h, bytes.subspan(call_protocol::header_bytes));
+    ++counters_.refused;
+    static_cast<void>(from.deliver());
+  } else {
+    ++counters_.answered;
+    s->reply = from.deliver();
+  }
+  if (s->has_ended) return;
+  if (!s->is_lending()) return end(*s);
+  // The server returned it before it answered, on another queue pair.
+  home_.rearm(*s, home_.now() + return_grace);
+}
+
+// ---- bulk
+
+void client_core::on_want(const header& h) {
+  call_slot* const s = find(h.call);
+  if (s == nullptr || s->is_ending) return;  // It has ended meanwhile.
+  // Its request lies where whoever waits has it, who may go before what is lent is back.
+  if (!s->may_have_run) throw error{bad_answer("asks for memory of a call that was not sent")};
+  const bool is_source = h.bulk == call_protocol::source;
+  call_slot::lending& l = is_source ? s->source : s->sink;
+  const std::size_t size =
+      is_source ? s->options.source.size_bytes() : s->options.sink.size_bytes();
+  if (size == 0 || l.work) throw error{bad_answer("asks for memory that there is not, or twice")};
+  s->has_lent = l.is_running = true;
+  l.work.emplace(lend(*s, bulk(h.bulk)));
+  if (l.work->start(l, {&home_, {}})) on_lending_ended(l);
+}
+
+task<> client_core::lend(call_slot& s, bulk which) {
+  const bool is_source = which == call_protocol::source;
+  const const_local_mr_slice part = is_source ? s.options.source : s.options.sink;
+  const loan_options terms{
+      .access = is_source ? verbs::access::remote_read : verbs::access::remote_write,
+      .lease = options_.bulk_lease};
+  loan lent = co_await link_->lender().lend_for(call_protocol::purpose_of(s.number, which),
+                                                local_mr::keep(part), terms);
+  co_await when_any(lent.ended(), s.revoking.wait());
+  if (!lent.has_ended()) co_await lent.revoke();
+}
+
+std::coroutine_handle<> client_core::on_lending_ended(waiter& self) noexcept {
+  auto& l = static_cast<call_slot::lending&>(self);
+  call_slot& s = l.slot;
+  client_core& core = s.core;
+  l.is_running = false;
+  try {
+    l.work->take();
+  } catch (const std::exception& e) {
+    const auto* const ours = dynamic_cast<const error*>(&e);
+    if (!s.is_ending && core.link_ != nullptr) {  // Else that is why it ends.
+      s.how = call_end::failed;
+      s.why = ours != nullptr ? ours->failure() : errno_failure(ENOMEM, s.target.name);
+      ++core.counters_.refused;
+      core.give_up(s);
+      return std::noop_coroutine();
+    }
+  }
+  if (s.is_ending && !s.is_lending() && !s.has_ended) core.end(s);
+  return std::noop_coroutine();
+}
+
+// ---- the link
+
+void client_link::on_message() noexcept {
+  if (core_ == nullptr || failed()) return static_cast<void>(deliver());
+  try {
+    core_->on_answer(*this);
+  } catch (const error& e) {
+    break_connection(e.failure());
+  }
+}
+
+void client_link::on_control(std::span<const std::byte> bytes) {
+  const header h = call_protocol::decode(bytes, true);
+  if (h.version != call_protocol::version || core_ == nullptr) return;
+  if (h.kind != kind::want) throw error{bad_answer("cancels a call of ours")};
+  core_->on_want(h);
+}
+
+void client_link::on_open() noexcept {
+  if (core_ != nullptr) core_->pump();
+}
+
+void client_link::on_closed() noexcept {
+  if (core_ != nullptr) std::exchange(core_, nullptr)->on_link_closed(*failed());
+}
+
+}  // namespace cordma::rpc::detail

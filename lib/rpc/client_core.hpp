@@ -1,0 +1,159 @@
+#pragma once
+
+#include "encoded_message.hpp"
+
+#include <cordma/rpc/client.hpp>
+
+#include <array>
+#include <deque>
+#include <random>
+
+namespace cordma::rpc::detail {
+
+class client_link;
+
+/// How a call ended.
+enum class call_end : unsigned char { answered, failed, stopped };
+
+/// A call, from when it is begun until whoever waits has taken what came of it.
+struct call_slot final : list_hook<call_slot>,
+                         public encoded_message,
+                         public timer,
+                         public suspension {
+  call_slot(client_core& c, std::uint16_t i) noexcept;
+
+  /// Memory that the server asked for.
+  struct lending : waiter {
+    explicit lending(call_slot& s) noexcept;
+    call_slot& slot;
+    std::optional<task<>> work;
+    bool is_running = false;
+  };
+  [[nodiscard]] bool is_lending() const noexcept { return source.is_running || sink.is_running; }
+
+  client_core& core;
+  const std::uint16_t index;
+  std::uint64_t number = 0;  ///< on the wire, never used again
+  call_target target{};
+  encodable_ref request;
+  call_options options;
+  time_point deadline{};
+  bool is_under_way = false;
+  bool may_have_run = false;
+  bool has_lent = false;
+  bool is_ending = false;  ///< as soon as nothing is lent any more
+  bool has_ended = false;
+  bool is_abandoned = false;
+  call_end how = call_end::answered;
+  stream_message reply;
+  std::optional<failure> why;
+  event revoking;  ///< set: what was lent is wanted back
+  lending source{*this}, sink{*this};
+};
+
+/// What a client is, for as long as it, its calls or its connection need it.
+class client_core final {
+ public:
+  client_core(executor& home, const client_options& options, client::connector connect);
+  void retain() noexcept { ++references_; }
+  void release() noexcept {
+    if (--references_ == 0) delete this;
+  }
+
+  /// \errors as `client`.
+  void attach(connection conn);
+  /// To it, or, in tests, to what stands for one.
+  void attach(const channel_resources& resources);
+  /// Ends all calls.
+  void shut() noexcept;
+  task<> close();
+
+  call_slot& begin(const call_target& target, const call_options& options);
+  /// As an operation's.
+  bool start(call_slot& s, const encodable_ref& request, waiter& w,
+             const environment& env) noexcept;
+  stream_message take(call_slot& s);
+  /// Nobody waits for it any more, or has taken what came.
+  void let_go(call_slot& s) noexcept;
+
+  [[nodiscard]] const client_counters& counters() const noexcept { return counters_; }
+  [[nodiscard]] const stream_counters& stream() const noexcept;
+  [[nodiscard]] connection* conn() noexcept;
+
+ private:
+  friend class client_link;
+  friend struct call_slot;
+
+  ~client_core();
+  // From the link, in the middle of a reap.
+  void on_answer(client_link& from);
+  void on_want(const header& h);
+  void on_link_closed(const failure& why) noexcept;
+
+  [[nodiscard]] call_slot* find(std::uint64_t number) noexcept;
+  void pump() noexcept;
+  [[nodiscard]] bool may_send() const noexcept;
+  void send(call_slot& s, duration limit) noexcept;
+  static void on_sent(encoded_message& self, const failure* why) noexcept;
+  static void on_deadline(timer& self) noexcept;
+  static void on_stop(stop_callback& self) noexcept;
+  void give_up(call_slot& s) noexcept;
+  void fail(call_slot& s, const failure& why) noexcept;
+  void end(call_slot& s) noexcept;
+  void cancel(std::uint64_t number) noexcept;
+  task<> lend(call_slot& s, call_protocol::bulk which);
+  static std::coroutine_handle<> on_lending_ended(waiter& self) noexcept;
+
+  // Connecting.
+  struct connecting : waiter {
+    explicit connecting(client_core& c) noexcept;
+    client_core& core;
+    std::optional<task<>> work;
+    bool is_running = false;
+  };
+  void connect() noexcept;
+  task<> connect_until_done();
+  [[nodiscard]] duration delay() noexcept;
+  void fail_waiting(const failure& why) noexcept;
+
+  executor& home_;
+  const client_options options_;
+  const client::connector connector_;
+  unsigned references_ = 0;
+  std::optional<failure> shut_;
+  std::optional<failure> why_lost_;
+  cordma::connection conn_;
+  channel_ref channel_;          ///< the last
+  client_link* link_ = nullptr;  ///< that works
+  connecting connecting_{*this};
+  unsigned failed_attempts_ = 0;  ///< in a row, or connections on which nothing was answered
+  std::minstd_rand jitter_{std::random_device{}()};
+
+  std::deque<call_slot> slots_;
+  intrusive_list<call_slot> free_;
+  intrusive_list<call_slot> waiting_;  ///< not sent yet
+  intrusive_list<call_slot> under_way_;
+  unsigned under_way_count_ = 0;
+  bool is_pumping_ = false;
+  client_counters counters_;
+};
+
+/// A client's end of one connection.
+class client_link final : public message_channel {
+ public:
+  client_link(client_core& core, const channel_resources& resources, const stream_options& options)
+      : message_channel{resources, options, order::any}, core_{&core} {}
+  void leave() noexcept { core_ = nullptr; }
+  [[nodiscard]] cordma::agent& lender() noexcept { return *agent(); }
+
+ private:
+  friend class client_core;
+  void on_message() noexcept override;
+  void on_control(std::span<const std::byte> bytes) override;
+  void on_open() noexcept override;
+  void on_closed() noexcept override;
+
+  client_core* core_;  ///< null: it is told nothing more
+};
+
+}  // namespace cordma::rpc::detail

@@ -1,0 +1,72 @@
+#include "encoded_message.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+
+namespace cordma::rpc::detail {
+
+namespace {
+
+void encode(const encodable_ref& value, std::span<std::byte> out) {
+  if (value.lies_at == nullptr) return value.encode(value.value, out);
+  std::copy_n(value.lies_at, value.size_bytes, out.begin());
+}
+
+}  // namespace
+
+encoded_message::encoded_message(function on_sent) noexcept : on_sent_{on_sent} {
+  frame.kind = message_protocol::kind::data;
+  outgoing::on_posted = &on_posted;
+}
+
+void encoded_message::send(message_channel& channel, const header& h, const encodable_ref& value) {
+  const std::size_t size = call_protocol::header_bytes + value.size_bytes;
+  header_ = call_protocol::encode(h);
+  if (size <= channel.peer().buffer_bytes) {
+    head = header_;
+    bytes = {value.lies_at, value.size_bytes};
+    if (value.lies_at == nullptr && value.size_bytes != 0) {
+      encoded_ = channel.memory().allocate_uninitialized(value.size_bytes);
+      encode(value, encoded_.bytes());
+      bytes = encoded_.bytes();
+    }
+    return channel.send(*this);
+  }
+  channel.check_length(size);
+  local_mr whole = channel.memory().allocate_uninitialized(size);
+  std::ranges::copy(header_, whole.bytes().begin());
+  encode(value, whole.bytes().subspan(header_.size()));
+  large_.work.emplace(message_channel::send_large(channel_ref{channel}, std::move(whole), {}));
+  if (large_.work->start(large_, {&channel.home(), {}})) sending::on_ended(large_);
+}
+
+void encoded_message::take_back() noexcept {
+  list_hook<outgoing>::unlink();
+  large_.work.reset();
+  encoded_.reset();
+}
+
+void encoded_message::on_posted(outgoing& self, const failure* why) noexcept {
+  auto& m = static_cast<encoded_message&>(self);
+  m.encoded_.reset();  // The request holds its own.
+  m.on_sent_(m, why);
+}
+
+std::coroutine_handle<> encoded_message::sending::on_ended(waiter& self) noexcept {
+  auto& large = static_cast<sending&>(self);
+  std::optional<failure> why;
+  try {
+    large.work->take();
+  } catch (const error& e) {
+    why = e.failure();
+  } catch (const std::bad_alloc&) {
+    why.emplace(errno_failure(ENOMEM, "rpc"));
+  }
+  encoded_message& m = large.message;
+  large.work.reset();
+  m.on_sent_(m, why ? &*why : nullptr);
+  return std::noop_coroutine();
+}
+
+}  // namespace cordma::rpc::detail

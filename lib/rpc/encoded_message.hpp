@@ -1,0 +1,48 @@
+#pragma once
+
+#include "call_frame.hpp"
+#include "message_channel.hpp"
+
+#include <cordma/rpc/codec.hpp>
+
+namespace cordma::rpc::detail {
+
+using call_protocol::header;
+using cordma::detail::arrived_message;
+using cordma::detail::channel_ref;
+using cordma::detail::channel_resources;
+using cordma::detail::message_channel;
+
+/// A header and a value, sent as one message: from where the value lies, or from memory that it is
+/// encoded into, or, when it is longer than the peer's buffers, by rendezvous. Destroying it takes
+/// it back.
+class encoded_message : private message_channel::outgoing {
+ public:
+  /// It is on its way, and the value may go; or, with a reason, will never be. May destroy it.
+  using function = void (*)(encoded_message& self, const failure* why) noexcept;
+  explicit encoded_message(function on_sent) noexcept;
+
+  /// May tell `on_sent` before it returns. `value` is there until then. \errors errc::wrong_length:
+  ///   longer than the peer takes; what the codec and the allocator throw.
+  void send(message_channel& channel, const header& h, const encodable_ref& value);
+  /// Whether the peer knows nothing of it yet.
+  [[nodiscard]] bool is_queued() const noexcept { return list_hook<outgoing>::is_linked(); }
+  void take_back() noexcept;
+
+ private:
+  /// What a large one is sent by.
+  struct sending : waiter {
+    explicit sending(encoded_message& m) noexcept : waiter{&on_ended}, message{m} {}
+    static std::coroutine_handle<> on_ended(waiter& self) noexcept;
+    encoded_message& message;
+    std::optional<task<>> work;
+  };
+  static void on_posted(outgoing& self, const failure* why) noexcept;
+
+  function on_sent_;
+  std::array<std::byte, call_protocol::header_bytes> header_;
+  local_mr encoded_;
+  sending large_{*this};
+};
+
+}  // namespace cordma::rpc::detail

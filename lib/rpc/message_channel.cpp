@@ -1,0 +1,499 @@
+#include "message_channel.hpp"
+
+#include "rendezvous.hpp"
+
+#include <endian.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace cordma::detail {
+
+using message_protocol::credits_reserved;
+using message_protocol::header_bytes;
+using message_protocol::kind;
+
+namespace {
+
+/// Of so many frames the last has a completion entry, which ends them all.
+constexpr std::uint32_t signal_interval = 16;
+
+cordma::agent& agent_of(connection& conn) {
+  if (cordma::agent* const a = conn.agent()) return *a;
+  throw error{{.code = errc::not_supported,
+               .call = "message_stream",
+               .detail = "this side or the peer has no agent: connection_options::agent.enabled"}};
+}
+
+/// A pool's buffers have all the same size, and who takes from it starts with a share.
+stream_options with_pool(stream_options options, receive_share& share) {
+  const shared_receives& pool = share.pool();
+  check_option("shared_receives_options", "buffer_bytes",
+               static_cast<long long>(pool.buffer_bytes()),
+               header_bytes + message_protocol::buffer_bytes_min,
+               header_bytes + message_protocol::buffer_bytes_max);
+  check_option("shared_receives_options", "share_min", pool.share_min(),
+               message_protocol::credits_min, message_protocol::credits_max);
+  check_option("stream_options", "depth", options.depth, share.credit(),
+               message_protocol::credits_max);
+  options.buffer_bytes = pool.buffer_bytes() - header_bytes;
+  return options;
+}
+
+stream_options checked(const stream_options& wanted, queue_pair& qp) {
+  const stream_options options = qp.share() != nullptr ? with_pool(wanted, *qp.share()) : wanted;
+  check(options);
+  const verbs::queue_pair_capabilities& caps = qp.verbs().capabilities();
+  // Frames must not need memory, which may be all in use.
+  check_option("queue_pair_capabilities", "inline_max", caps.inline_max,
+               message_protocol::frame_bytes_max, INT_MAX);
+  check_option("queue_pair_capabilities", "send_sge_max", caps.send_sge_max, 2, INT_MAX);
+  if (qp.share() == nullptr) {
+    check_option("stream_options", "depth", options.depth, message_protocol::credits_min,
+                 qp.receives().depth());
+  }
+  return options;
+}
+
+/// Not a frame that only the two channels know of.
+bool is_of_user(const message_channel::outgoing& o) noexcept {
+  return o.frame.kind == kind::data || o.frame.kind == kind::announce;
+}
+
+ibv_sge piece(const std::byte* at, std::size_t size, std::uint32_t lkey) noexcept {
+  return {.addr = reinterpret_cast<std::uint64_t>(at), .length = std::uint32_t(size), .lkey = lkey};
+}
+
+/// In one READ. What the peer says must not make us do any number of them.
+std::size_t readable(const connection& conn) noexcept {
+  constexpr std::uint64_t least = 64 << 10;
+  return std::size_t(std::min(conn.local_hello().message_max_bytes,
+                              std::max(conn.peer_hello().message_max_bytes, least)));
+}
+
+failure bad_frame(const char* what) noexcept {
+  return {.code = errc::bad_frame, .call = "message_stream", .detail = what};
+}
+
+/// What a side can take; the agent has seen to it that its messages are no shorter than its
+/// buffers.
+bool is_possible(const stream_terms& t) noexcept {
+  return t.messages >= message_protocol::credits_min &&
+         t.buffer_bytes >= message_protocol::buffer_bytes_min &&
+         t.buffer_bytes <= message_protocol::buffer_bytes_max &&
+         t.message_bytes_max <= message_protocol::message_bytes_max;
+}
+
+}  // namespace
+
+channel_ref::channel_ref(message_channel& c) noexcept : channel_{&c} { c.retain(); }
+channel_ref::~channel_ref() {
+  if (channel_ != nullptr) channel_->release();
+}
+
+channel_resources message_channel::resources_of(connection& conn) {
+  return {.data = conn.qp(),
+          .agent = agent_of(conn),
+          .memory = conn.memory(),
+          .read_bytes_max = readable(conn)};
+}
+
+message_channel::message_channel(const channel_resources& r, const stream_options& options,
+                                 order how)
+    : waiter{&on_opened},
+      qp_{&r.data},
+      agent_{&r.agent},
+      home_{r.data.driver().home()},
+      memory_{&r.memory},
+      options_{checked(options, r.data)},
+      order_{how},
+      inline_max_{r.data.verbs().capabilities().inline_max},
+      read_bytes_max_{r.read_bytes_max},
+      buffers_{r.data, r.memory, options_.depth, header_bytes + options_.buffer_bytes},
+      opened_{home_} {
+  keep_peer_to(buffers_.credit());
+}
+
+/// Apart from the constructor, for what may be told here is the derived class's.
+void message_channel::begin() {
+  qp_->hand_messages_to(*this);
+  buffers_.post_all();
+  if (failed_) return;
+  agent_->open_stream({buffers_.credit(), options_.buffer_bytes, options_.message_bytes_max});
+  opening_.emplace(agent_->stream_opened().wait());
+  if (opening_->start(*this, {})) on_opened(*this);
+}
+
+message_channel::~message_channel() {
+  for (intrusive_list<arrived_message>* all : {&inbox_, &behind_})
+    while (!all->empty()) buffers_.let_go(all->pop_front());
+}
+
+void message_channel::on_gone() noexcept {
+  if (!failed_) on_failure();
+  qp_ = nullptr;
+  buffers_.leave();
+  release();
+}
+
+void message_channel::on_failure() noexcept {
+  const request_outcome& reason = qp_->failure_reason();
+  failed_ = bad_frame_    ? *bad_frame_
+            : reason.code ? reason.to_failure(qp_->verbs().num())
+                          : failure{.code = errc::closed, .call = "close"};
+  channel_ref stay{*this};
+  agent_ = nullptr;
+  opening_.reset();
+  for (intrusive_list<outgoing>* all : {&control_, &outbox_}) {
+    while (!all->empty()) {
+      outgoing& o = all->pop_front();
+      o.on_posted(o, &*failed_);
+    }
+  }
+  end_large();
+  opened_.set();
+  on_closed();
+}
+
+void message_channel::break_connection(const failure& why) noexcept {
+  if (failed_) return;
+  bad_frame_ = why;
+  qp_->abort({.code = why.code, .call = why.call});
+}
+
+// ---- credits
+// -------------------------------------------------------------------------------------
+
+std::coroutine_handle<> message_channel::on_opened(waiter& self) noexcept {
+  auto& channel = static_cast<message_channel&>(self);
+  channel.opening_.reset();
+  if (channel.failed_) return std::noop_coroutine();
+  if (!is_possible(channel.peer())) {
+    channel.break_connection(bad_frame("a stream's terms"));
+    return std::noop_coroutine();
+  }
+  channel.peer_credit_ = channel.message_credit_ = channel.peer().messages;
+  channel.opened_.set();
+  channel_ref stay{channel};
+  channel.on_open();
+  channel.pump();
+  return std::noop_coroutine();
+}
+
+bool message_channel::may_send(std::uint32_t credits_left) const noexcept {
+  return under_way() + credits_left < peer_credit_;
+}
+
+/// A credit frame alone is answered by nothing: it may be under way for long, and has a place of
+/// its own.
+std::uint32_t message_channel::not_taken() const noexcept {
+  const bool has_credit_frame = sent_ - credit_frame_ <= under_way();
+  return under_way() - (has_credit_frame ? 1 : 0);
+}
+
+bool message_channel::may_send_message() const noexcept {
+  return not_taken() + credits_reserved < message_credit_;
+}
+
+void message_channel::send(outgoing& o) noexcept {
+  if (failed_) return o.on_posted(o, &*failed_);
+  const bool is_message = is_of_user(o);
+  (is_message ? outbox_ : control_).push_back(o);
+  channel_ref stay{*this};
+  const std::uint64_t posted = counters_.sent;
+  pump();
+  if (is_message && counters_.sent == posted) ++counters_.credit_waits;
+}
+
+/// What they are told may have anything destroyed, but us.
+void message_channel::pump() noexcept {
+  if (!opened_.is_set()) return;
+  channel_ref stay{*this};
+  while (!failed_ && post_next()) {
+  }
+  if (!failed_ && needs_telling()) post_credit();
+}
+
+void message_channel::post_credit(unsigned flags) noexcept {
+  outgoing credit;
+  credit.frame.kind = kind::credit;
+  if (!may_send(0) || !post(credit, flags)) return;
+  credit_frame_ = sent_ - 1;
+  ++counters_.credit_frames;
+}
+
+void message_channel::on_idle_awaited() noexcept {
+  if (opened_.is_set() && !failed_) post_credit(IBV_SEND_SIGNALED);
+}
+
+message_channel::outgoing* message_channel::next() noexcept {
+  if (is_shrinking() && may_confirm()) return &shrunk_;
+  if (!control_.empty() && may_send(1)) return &control_.front();
+  if (!outbox_.empty() && may_send_message()) return &outbox_.front();
+  return nullptr;
+}
+
+bool message_channel::post_next() noexcept {
+  outgoing* const o = next();
+  if (o == nullptr) return false;
+  std::optional<failure> why;
+  try {
+    if (!post(*o)) return false;
+  } catch (const error& e) {
+    why = e.failure();
+  } catch (const std::bad_alloc&) {
+    why.emplace(errno_failure(ENOMEM, "message_stream"));
+  }
+  if (failed_) return false;  // They all have been told.
+  o->unlink();
+  if (!why && is_of_user(*o)) ++counters_.sent;
+  o->on_posted(*o, why ? &*why : nullptr);
+  return true;
+}
+
+/// There is credit for it. False: there is no room. \errors what the allocator throws, of a message
+/// that is too long to go inline.
+bool message_channel::post(outgoing& o, unsigned flags) {
+  if (!qp_->can_send_alone()) return false;  // Before a copy is made in vain.
+  o.frame.taken = taken_;
+  std::array<std::byte, std::max(message_protocol::frame_bytes_max, header_bytes + head_max)> head;
+  std::ranges::copy(message_protocol::encode(o.frame), head.begin());
+  std::size_t head_bytes = message_protocol::size_of(o.frame.kind);
+  std::ranges::copy(o.head, head.begin() + std::ptrdiff_t(head_bytes));
+  head_bytes += o.head.size();
+  const std::size_t size = head_bytes + o.bytes.size();
+  std::array<ibv_sge, 2> pieces;
+  ibv_send_wr wr{};
+  wr.sg_list = pieces.data();
+  wr.opcode = o.immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
+  if (o.immediate) wr.imm_data = htobe32(*o.immediate);
+  local_mr copy;
+  if (size <= inline_max_) {
+    wr.send_flags = IBV_SEND_INLINE;
+    pieces[0] = piece(head.data(), head_bytes, 0);
+    pieces[1] = piece(o.bytes.data(), o.bytes.size(), 0);
+    wr.num_sge = o.bytes.empty() ? 1 : 2;
+  } else {
+    copy = memory_->allocate_uninitialized(size);
+    std::byte* const to = copy.bytes().data();
+    std::memcpy(to, head.data(), head_bytes);
+    std::memcpy(to + head_bytes, o.bytes.data(), o.bytes.size());
+    pieces[0] = piece(to, size, copy.slice().lkey());
+    wr.num_sge = 1;
+  }
+  if (unsignaled_ + 1 == signal_interval) flags |= IBV_SEND_SIGNALED;
+  wr.send_flags |= flags;
+  // The request holds the copy until it has ended.
+  if (!qp_->send_alone(wr, copy.slice().block())) return false;
+  unsignaled_ = (flags & IBV_SEND_SIGNALED) != 0 ? 0 : unsignaled_ + 1;
+  ++sent_;
+  told_ = taken_;
+  untold_credit_frames_ = 0;
+  return true;
+}
+
+/// As the peer sees it, so many of its credits for messages are left: the fewer, the sooner it is
+/// told of more. A credit frame alone is not answered by one, else two full inboxes would go on for
+/// ever.
+bool message_channel::needs_telling() const noexcept {
+  const std::uint32_t owed = taken_ - told_;
+  if (owed == 0) return false;
+  const std::uint32_t used = std::min(received_ - told_ + credits_reserved, kept_to_);
+  const std::uint32_t left = kept_to_ - used;
+  return owed >= std::max(left / 2, owed == untold_credit_frames_ ? 2u : 1u);
+}
+
+void message_channel::take_credits(const frame& f) {
+  if (f.taken - taken_by_peer_ > under_way()) throw error{bad_frame("took what was not sent")};
+  taken_by_peer_ = f.taken;
+}
+
+// ---- receiving
+// -----------------------------------------------------------------------------------
+
+void message_channel::on_receive(std::uint32_t number, const ibv_wc& wc) noexcept {
+  if (wc.status != IBV_WC_SUCCESS) return;
+  channel_ref stay{*this};
+  arrived_message& a = buffers_.take(number);
+  const std::uint32_t used = ++received_ - told_;
+  try {
+    if (used > buffers_.credit()) throw error{bad_frame("has no credit")};
+    take(a, wc);
+  } catch (const error& e) {
+    buffers_.let_go(a);
+    return break_connection(e.failure());
+  } catch (const std::bad_alloc&) {
+    buffers_.let_go(a);
+    return break_connection(errno_failure(ENOMEM, "message_stream"));
+  }
+  if (used >= grow_at_) grow();
+  pump();
+}
+
+void message_channel::take(arrived_message& a, const ibv_wc& wc) {
+  if (wc.opcode != IBV_WC_RECV) throw error{bad_frame("a WRITE with immediate data")};
+  const std::span<const std::byte> bytes = buffers_.bytes(a, wc.byte_len);
+  const frame f = message_protocol::decode(bytes);
+  // What had arrived by then is still a message.
+  if (failed_ && f.kind != kind::data) return buffers_.let_go(a);
+  if (!failed_) take_credits(f);
+  a.immediate.reset();
+  if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) a.immediate = be32toh(wc.imm_data);
+  switch (f.kind) {
+    case kind::data: a.bytes = bytes.subspan(header_bytes); return arrive(a);
+    case kind::announce: return on_announce(a, f);
+    case kind::clear: on_clear(f); break;
+    case kind::taken: on_taken(f); break;
+    case kind::withdraw: on_withdraw(f); break;
+    case kind::credit: ++untold_credit_frames_; break;
+    case kind::control: on_control(bytes.subspan(header_bytes)); break;
+    case kind::grant: on_grant(f); break;
+    case kind::shrink: on_shrink(f); break;
+    case kind::shrunk: on_shrunk(f); break;
+  }
+  consume(a);
+}
+
+void message_channel::on_control(std::span<const std::byte> /*bytes*/) {
+  throw error{bad_frame("control, which a stream has none of")};
+}
+
+void message_channel::arrive(arrived_message& a) noexcept {
+  behind_.push_back(a);
+  tell_whole();
+}
+
+void message_channel::tell_whole() noexcept {
+  constexpr auto is_whole = [](const arrived_message& a) { return a.large == nullptr; };
+  for (;;) {
+    if (behind_.empty()) return;
+    arrived_message* next = &behind_.front();
+    if (!is_whole(*next)) next = order_ == order::any ? behind_.find(is_whole) : nullptr;
+    if (next == nullptr) return;
+    next->list_hook<arrived_message>::unlink();
+    inbox_.push_back(*next);
+    on_message();
+  }
+}
+
+/// Its buffer is for the next frame.
+void message_channel::consume(arrived_message& a) noexcept {
+  if (failed_) return buffers_.let_go(a);
+  buffers_.put_back(a);
+  ++taken_;
+}
+
+void message_channel::give_back(arrived_message& a) noexcept {
+  consume(a);
+  pump();
+}
+
+const_local_mr_slice message_channel::slice_of(const arrived_message& a) const noexcept {
+  return buffers_.slice(a, header_bytes, a.bytes.size());
+}
+
+stream_message message_channel::deliver(arrived_message& a) noexcept {
+  a.list_hook<arrived_message>::unlink();
+  ++counters_.received;
+  stream_message m;
+  m.immediate_ = a.immediate;
+  if (!a.is_large()) {
+    m.channel_ = channel_ref{*this};
+    m.arrived_ = &a;
+    m.bytes_ = a.bytes;
+    return m;
+  }
+  m.large_ = std::move(a.memory);
+  m.bytes_ = m.large_.bytes();
+  // Of those that handlers have, no more than of those that wait for them.
+  if (order_ == order::any) {
+    m.channel_ = channel_ref{*this};
+  } else {
+    --fetched_;
+  }
+  give_back(a);
+  fetch_next();
+  return m;
+}
+
+void message_channel::drop_large() noexcept {
+  --fetched_;
+  fetch_next();
+}
+
+// ---- sending
+// -------------------------------------------------------------------------------------
+
+bool message_channel::send_op::start(waiter& w, const environment& env) noexcept {
+  was_stopped_ = env.stop.stop_requested();
+  if (was_stopped_) return true;
+  channel_.send(*this);
+  if (has_ended_) return true;
+  begin(w, {env.scheduler != nullptr ? env.scheduler : &channel_.home_, env.stop});
+  return false;
+}
+
+void message_channel::send_op::on_end(outgoing& self, const failure* why) noexcept {
+  auto& op = static_cast<send_op&>(self);
+  op.has_ended_ = true;
+  if (why != nullptr) op.why_ = *why;
+  if (op.is_waiting()) op.end();
+}
+
+void message_channel::send_op::on_stop(stop_callback& self) noexcept {
+  auto& op = static_cast<send_op&>(self);
+  op.list_hook<outgoing>::unlink();
+  op.was_stopped_ = true;
+  op.end();
+}
+
+/// Until the peer has told what it takes.
+task<> message_channel::opened() {
+  co_await opened_.wait();
+  if (failed_) throw error{*failed_};
+}
+
+void message_channel::check_length(std::size_t length) const {
+  if (length <= peer().message_bytes_max) return;
+  char text[100];
+  std::snprintf(text, sizeof text, "%zu bytes, the peer takes messages of up to %zu", length,
+                peer().message_bytes_max);
+  throw error{{.code = errc::wrong_length, .call = "send", .detail = text}};
+}
+
+task<> message_channel::send_bytes(channel_ref self, std::span<const std::byte> bytes,
+                                   std::optional<std::uint32_t> immediate) {
+  message_channel& channel = *self.get();
+  if (!channel.opened_.is_set() || channel.failed_) co_await channel.opened();
+  if (bytes.size() <= channel.peer().buffer_bytes) {
+    co_await send_op{channel, bytes, immediate};
+    co_return;
+  }
+  channel.check_length(bytes.size());
+  // Whoever waits may go before the peer has read it: not so a copy.
+  local_mr copy = channel.memory_->allocate_uninitialized(bytes.size());
+  std::memcpy(copy.bytes().data(), bytes.data(), bytes.size());
+  co_await send_large(std::move(self), std::move(copy), immediate);
+}
+
+task<> message_channel::send_memory(channel_ref self, const_local_mr_slice bytes,
+                                    std::optional<std::uint32_t> immediate) {
+  message_channel& channel = *self.get();
+  local_mr kept;
+  if (bytes.is_held()) kept = local_mr::keep(bytes);
+  if (!channel.opened_.is_set() || channel.failed_) co_await channel.opened();
+  if (bytes.size_bytes() <= channel.peer().buffer_bytes) {
+    co_await send_op{channel, bytes.bytes(), immediate};
+    co_return;
+  }
+  channel.check_length(bytes.size_bytes());
+  if (!bytes.is_held()) kept = local_mr::keep(bytes);  // Which says what is wrong with it.
+  co_await send_large(std::move(self), std::move(kept), immediate);
+}
+
+}  // namespace cordma::detail

@@ -1,0 +1,268 @@
+#pragma once
+
+#include "message_frame.hpp"
+#include "receive_buffers.hpp"
+
+#include <cordma/agent/agent.hpp>
+#include <cordma/coro/frame_cache.hpp>
+#include <cordma/rpc/message_stream.hpp>
+
+#include <memory>
+#include <vector>
+
+namespace cordma::detail {
+
+struct large_send;
+
+/// What a channel works with: of a connection, or, in tests, of what stands for one. All but `data`
+/// and its agent outlives it.
+struct channel_resources {
+  queue_pair& data;
+  cordma::agent& agent;
+  mr_allocator& memory;
+  std::size_t read_bytes_max;  ///< Of one READ.
+};
+
+/// Carries messages over a connection's data queue pair, with credits. What is made of them is a
+/// derived class's: a `message_stream`, a client or a server of RPC. Frames are handled in the
+/// middle of a reap. Counted by references, since messages outlive connections; the queue pair has
+/// one. Thread: the executor's. Cost of a small message: one SEND, of which each sixteenth has a
+/// completion entry; beyond `inline_max` a copy of it in registered memory. Nothing of malloc's.
+class message_channel : public message_handler, private waiter {
+ public:
+  using frame = message_protocol::frame;
+  /// Whether a message waits for those before it: else large ones are overtaken.
+  enum class order { as_sent, any };
+
+  /// What is sent when there is credit and room for it. Destroying it takes it back.
+  struct outgoing : list_hook<outgoing> {
+    message_protocol::frame frame;
+    std::span<const std::byte> head{};  ///< What comes before `bytes`: up to `head_max`.
+    std::span<const std::byte> bytes{};
+    std::optional<std::uint32_t> immediate{};
+    /// It is on its way, or, with a reason, will never be. May destroy it. Perhaps in the middle of
+    /// a reap.
+    void (*on_posted)(outgoing& self, const failure* why) noexcept = nullptr;
+  };
+  static constexpr std::size_t head_max = 24;
+  class send_op;
+
+  /// Makes a channel of the derived class `Channel`, posts its receives and tells the peer.
+  template <class Channel, class... Arguments>
+  static Channel& make(Arguments&&... arguments) {
+    auto* const channel = new Channel(std::forward<Arguments>(arguments)...);
+    static_cast<message_channel*>(channel)->begin();
+    return *channel;
+  }
+
+  void retain() noexcept { ++references_; }
+  void release() noexcept {
+    if (--references_ == 0) delete this;
+  }
+
+  // Sending.
+  /// A message, which waits for the peer to have room for it, or what is `control`, which does not
+  /// wait for the peer's program.
+  void send(outgoing& o) noexcept;
+  static task<> send_bytes(channel_ref self, std::span<const std::byte> bytes,
+                           std::optional<std::uint32_t> immediate);
+  static task<> send_memory(channel_ref self, const_local_mr_slice bytes,
+                            std::optional<std::uint32_t> immediate);
+  /// A message that does not fit the peer's buffers: by rendezvous.
+  static task<> send_large(channel_ref self, local_mr memory,
+                           std::optional<std::uint32_t> immediate);
+
+  /// \errors errc::wrong_length: longer than the peer takes.
+  void check_length(std::size_t length) const;
+
+  // Receiving.
+  /// The next message, of those that `on_message` told of.
+  stream_message deliver() noexcept { return deliver(inbox_.front()); }
+  /// The message is dealt with: its buffer is for the next one.
+  void give_back(arrived_message& a) noexcept;
+  /// The same of a large one, which any order left to whoever has it.
+  void drop_large() noexcept;
+  [[nodiscard]] const_local_mr_slice slice_of(const arrived_message& a) const noexcept;
+
+  [[nodiscard]] executor& home() const noexcept { return home_; }
+  /// Once the peer has told what it takes.
+  [[nodiscard]] bool is_open() const noexcept { return opened_.is_set() && !failed_; }
+  /// What it takes.
+  [[nodiscard]] const stream_terms& peer() const noexcept { return agent_->peer_stream(); }
+  [[nodiscard]] mr_allocator& memory() noexcept { return *memory_; }
+  [[nodiscard]] const std::optional<failure>& failed() const noexcept { return failed_; }
+  [[nodiscard]] const stream_counters& counters() const noexcept { return counters_; }
+
+ protected:
+  message_channel(const channel_resources& resources, const stream_options& options, order o);
+  virtual ~message_channel();
+  static channel_resources resources_of(connection& conn);
+
+  // In the middle of a reap; none is called before `begin`.
+  /// There is one more to `deliver`.
+  virtual void on_message() noexcept = 0;
+  /// The bytes of a `control` frame, which go after the call. \errors errc::bad_frame: the peer is
+  ///   cut off.
+  virtual void on_control(std::span<const std::byte> bytes);
+  virtual void on_open() noexcept {}
+  /// No more messages will come; `failed` says why. Those that there are can be delivered.
+  virtual void on_closed() noexcept = 0;
+
+  void break_connection(const failure& why) noexcept;
+  /// Those that `on_message` told of.
+  [[nodiscard]] intrusive_list<arrived_message>& inbox() noexcept { return inbox_; }
+  /// One of them.
+  stream_message deliver(arrived_message& a) noexcept;
+  [[nodiscard]] static std::span<const std::byte> bytes_of(const arrived_message& a) noexcept {
+    return a.is_large() ? a.memory.bytes() : a.bytes;
+  }
+  [[nodiscard]] cordma::agent* agent() noexcept { return agent_; }
+
+ private:
+  friend struct large_receive;
+  friend struct large_send;
+  class large_handle;
+
+  void begin();
+  // message_handler.
+  void on_receive(std::uint32_t number, const ibv_wc& wc) noexcept override;
+  void on_room() noexcept override { pump(); }
+  void on_idle_awaited() noexcept override;
+  void on_shrink_wanted() noexcept override;
+  void on_failure() noexcept override;
+  void on_gone() noexcept override;
+
+  static std::coroutine_handle<> on_opened(waiter& self) noexcept;
+  void take(arrived_message& a, const ibv_wc& wc);
+  void take_credits(const frame& f);
+  void arrive(arrived_message& a) noexcept;
+  void consume(arrived_message& a) noexcept;
+  void tell_whole() noexcept;
+
+  [[nodiscard]] std::uint32_t under_way() const noexcept { return sent_ - taken_by_peer_; }
+  [[nodiscard]] bool may_send(std::uint32_t credits_left) const noexcept;
+  [[nodiscard]] std::uint32_t not_taken() const noexcept;
+  [[nodiscard]] bool may_send_message() const noexcept;
+  void pump() noexcept;
+  [[nodiscard]] outgoing* next() noexcept;
+  bool post_next() noexcept;
+  bool post(outgoing& o, unsigned flags = 0);
+  void post_credit(unsigned flags = 0) noexcept;
+  [[nodiscard]] bool needs_telling() const noexcept;
+
+  task<> opened();
+
+  // Credit that changes, of buffers that are a pool's (credit_changes.cpp).
+  struct credit_change : outgoing {
+    credit_change(message_channel& c, message_protocol::kind k) noexcept;
+    static void on_posted(outgoing& self, const failure* why) noexcept;
+    message_channel& channel;
+  };
+  void on_grant(const frame& f);
+  void on_shrink(const frame& f);
+  void on_shrunk(const frame& f);
+  void grow() noexcept;
+  void keep_peer_to(std::uint32_t credit) noexcept;
+  /// We are asked to keep to less, and the peer does not know that we do.
+  [[nodiscard]] bool is_shrinking() const noexcept { return message_credit_ != peer_credit_; }
+  [[nodiscard]] bool may_confirm() const noexcept;
+
+  // Large messages (rendezvous.cpp).
+  [[nodiscard]] large_send* find_send(std::uint64_t tag);
+  void on_clear(const frame& f);
+  void on_taken(const frame& f);
+  void on_announce(arrived_message& a, const frame& f);
+  void on_withdraw(const frame& f) noexcept;
+  void fetch_next() noexcept;
+  static void on_lent(expected_loan& self, remote_mr lent) noexcept;
+  void read(large_receive& l) noexcept;
+  static std::coroutine_handle<> on_read(waiter& self) noexcept;
+  static void on_late(timer& self) noexcept;
+  void give_up(large_receive& l, errc why) noexcept;
+  void answer(large_receive& l, std::uint32_t status) noexcept;
+  void end_large() noexcept;
+
+  // Do not change once made.
+  queue_pair* qp_;  ///< Null once it is gone; the agent goes before it.
+  cordma::agent* agent_;
+  executor& home_;
+  mr_allocator* memory_;
+  const stream_options options_;
+  const order order_;
+  const std::uint32_t inline_max_;
+  const std::size_t read_bytes_max_;
+  receive_buffers buffers_;
+
+  unsigned references_ = 1;  ///< the queue pair's
+  std::optional<failure> failed_;
+  std::optional<failure> bad_frame_;       ///< why we broke it
+  std::optional<event::wait_op> opening_;  ///< until the peer has told its terms
+  event opened_;
+
+  // Credits.
+  std::uint32_t sent_ = message_protocol::count_first;
+  std::uint32_t taken_by_peer_ = message_protocol::count_first;
+  std::uint32_t received_ = message_protocol::count_first;
+  std::uint32_t taken_ = message_protocol::count_first;
+  std::uint32_t told_ = message_protocol::count_first;              ///< of `taken_`, to the peer
+  std::uint32_t credit_frame_ = message_protocol::count_first - 1;  ///< the last that was sent
+  std::uint32_t untold_credit_frames_ = 0;
+  std::uint32_t unsignaled_ = 0;
+  std::uint32_t peer_credit_ = 0;     ///< frames that may be under way to the peer
+  std::uint32_t message_credit_ = 0;  ///< the same for messages: less while it is shrinking
+  std::uint32_t kept_to_;             ///< what the peer's messages are kept to
+  std::uint32_t grow_at_;             ///< so many of its frames that it is told nothing of
+  std::uint32_t asked_ = 0;           ///< what the peer has been asked to shrink to; 0: nothing
+  credit_change grant_{*this, message_protocol::kind::grant};
+  credit_change shrink_{*this, message_protocol::kind::shrink};
+  credit_change shrunk_{*this, message_protocol::kind::shrunk};
+  intrusive_list<outgoing> control_;
+  intrusive_list<outgoing> outbox_;
+
+  intrusive_list<arrived_message> inbox_;   ///< those that are ready, …
+  intrusive_list<arrived_message> behind_;  ///< … and, in order, those from the first that is not
+
+  std::uint64_t last_tag_ = 0;
+  intrusive_list<large_send> sends_;
+  intrusive_list<large_receive> announced_;  ///< not yet cleared
+  intrusive_list<large_receive> fetching_;
+  bool is_fetching_ = false;
+  unsigned fetched_ = 0;  ///< large messages that are being fetched, or that nobody has taken
+
+  stream_counters counters_;
+};
+
+/// Sends a message that fits a buffer of the peer's.
+class [[nodiscard]] message_channel::send_op final : public operation_base<send_op>,
+                                                     public outgoing,
+                                                     private suspension {
+ public:
+  using value_type = void;
+  send_op(message_channel& channel, std::span<const std::byte> all,
+          std::optional<std::uint32_t> imm) noexcept
+      : suspension{&on_stop}, channel_{channel} {
+    frame.kind = message_protocol::kind::data;
+    bytes = all;
+    immediate = imm;
+    on_posted = &on_end;
+  }
+  bool start(waiter& w, const environment& env) noexcept;
+  [[nodiscard]] bool failed() const noexcept { return why_ || was_stopped_; }
+  void take() { take_result().value(); }
+  result<void> take_result() noexcept {
+    if (was_stopped_) return cancelled_result;
+    if (why_) return *why_;
+    return {};
+  }
+
+ private:
+  static void on_end(outgoing& self, const failure* why) noexcept;
+  static void on_stop(stop_callback& self) noexcept;
+
+  message_channel& channel_;
+  std::optional<failure> why_;
+  bool was_stopped_ = false;
+  bool has_ended_ = false;
+};
+
+}  // namespace cordma::detail

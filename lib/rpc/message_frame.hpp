@@ -1,0 +1,75 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace cordma::message_protocol {
+
+/// What the two ends of a message stream tell each other on the data queue pair:
+/// docs/rpc-protocol.md has the bytes. Pure functions.
+
+inline constexpr std::size_t header_bytes = 8;
+inline constexpr std::size_t frame_bytes_max = 24;  ///< Of all but data and control.
+/// Receives that are kept for frames which are not data: else two sides whose programs take no
+/// messages could not even tell credits.
+inline constexpr std::uint32_t credits_reserved = 4;
+inline constexpr std::uint32_t credits_min = 8;
+inline constexpr std::uint32_t credits_max = 1u << 20;  ///< That one is granted.
+/// Frames are counted from here: near the wrap at 2^32, so that no bug can hide behind it.
+inline constexpr std::uint32_t count_first = std::uint32_t(-200);
+// What a side may take, by its terms.
+inline constexpr std::size_t buffer_bytes_min = 64;
+inline constexpr std::size_t buffer_bytes_max = std::size_t{1} << 20;
+inline constexpr std::size_t message_bytes_max = std::size_t{1} << 30;
+
+// A large message has a number, the `tag`, of its sender's.
+enum class kind : std::uint8_t {
+  data = 1,      ///< a message: its bytes follow the header
+  credit = 2,    ///< nothing but the credits that every frame carries
+  announce = 3,  ///< sender: tag, length of a message that is larger than a buffer
+  clear = 4,     ///< receiver: tag; it has memory for it, and expects it to be lent
+  taken = 5,     ///< receiver: tag, status: it is over, and 0: the receiver has it. Once for each
+  withdraw = 6,  ///< sender: tag; answered by `taken`
+  control = 7,   ///< what RPC says beside its messages: its bytes follow the header
+  grant = 8,     ///< receiver: messages; that many frames may be under way from now on
+  shrink = 9,    ///< receiver: messages; the sender is asked to keep to so many
+  shrunk = 10,   ///< sender: messages; it does
+};
+
+struct frame {
+  message_protocol::kind kind = kind::credit;
+  std::uint32_t taken = 0;  ///< Frames of the receiver's that the sender has taken, modulo 2^32.
+  std::uint64_t tag = 0;
+  std::uint64_t length = 0;
+  std::uint32_t status = 0;  ///< an `errc`
+  std::uint32_t messages = 0;
+};
+
+/// Whether it says how many frames may be under way.
+constexpr bool is_of_credit(kind k) noexcept { return k >= kind::grant; }
+
+constexpr std::size_t size_of(kind k) noexcept {
+  switch (k) {
+    case kind::announce:
+    case kind::taken: return 24;
+    case kind::clear:
+    case kind::withdraw:
+    case kind::grant:
+    case kind::shrink:
+    case kind::shrunk: return 16;
+    case kind::data:
+    case kind::control:
+    case kind::credit: break;
+  }
+  return header_bytes;
+}
+
+/// `size_of(f.kind)` bytes of what it gives.
+std::array<std::byte, frame_bytes_max> encode(const frame& f) noexcept;
+/// What follows the header of data and control is not looked at. \errors errc::bad_frame: not a
+///   frame, or a field that its kind cannot have; the detail names it and its value.
+frame decode(std::span<const std::byte> bytes);
+
+}  // namespace cordma::message_protocol

@@ -1,0 +1,82 @@
+#include <cordma/rpc/message_stream.hpp>
+
+#include "stream_channel.hpp"
+
+#include <utility>
+
+namespace cordma {
+
+void check(const stream_options& o) {
+  constexpr const char* name = "stream_options";
+  constexpr auto most = [](std::size_t bytes) { return static_cast<long long>(bytes); };
+  namespace limits = message_protocol;
+  check_option(name, "buffer_bytes", most(o.buffer_bytes), most(limits::buffer_bytes_min),
+               most(limits::buffer_bytes_max));
+  check_option(name, "message_bytes_max", most(o.message_bytes_max), most(o.buffer_bytes),
+               most(limits::message_bytes_max));
+  check_option(name, "large_ahead", o.large_ahead, 1, 64);
+  check_option(name, "large_lease", o.large_lease.count(), 100, 24 * 3600 * 1000);
+}
+
+message_stream::message_stream(cordma::connection conn, const stream_options& options)
+    : conn_{std::move(conn)},
+      channel_{detail::message_channel::make<detail::stream_channel>(conn_, options)} {}
+
+detail::stream_channel& message_stream::channel() const noexcept {
+  CORDMA_ASSERT(channel_.get() != nullptr, "used an empty stream");
+  return static_cast<detail::stream_channel&>(*channel_.get());
+}
+
+task<> message_stream::send(std::span<const std::byte> bytes,
+                            std::optional<std::uint32_t> immediate) {
+  return channel().send_bytes(detail::channel_ref{channel()}, bytes, immediate);
+}
+task<> message_stream::send(const_local_mr_slice bytes, std::optional<std::uint32_t> immediate) {
+  return channel().send_memory(detail::channel_ref{channel()}, bytes, immediate);
+}
+message_stream::receive_op message_stream::receive() noexcept { return receive_op{channel()}; }
+const stream_counters& message_stream::counters() const noexcept { return channel().counters(); }
+
+message_stream::receive_op::receive_op(detail::stream_channel& channel) noexcept
+    : channel_{channel}, acquire_{channel.messages().acquire()} {}
+
+bool message_stream::receive_op::start(waiter& w, const environment& env) noexcept {
+  return acquire_.start(w,
+                        {env.scheduler != nullptr ? env.scheduler : &channel_->home(), env.stop});
+}
+
+result<stream_message> message_stream::receive_op::take_result() noexcept {
+  const result<void> outcome = acquire_.take_result();
+  if (outcome.is_cancelled()) return cancelled_result;
+  if (outcome.has_failure()) return outcome.failure();
+  return channel_->deliver();
+}
+
+stream_message& stream_message::operator=(stream_message&& other) noexcept {
+  if (this == &other) return *this;
+  reset();
+  channel_ = std::move(other.channel_);
+  arrived_ = std::exchange(other.arrived_, nullptr);
+  large_ = std::move(other.large_);
+  immediate_ = other.immediate_;
+  bytes_ = std::exchange(other.bytes_, {});
+  return *this;
+}
+
+const_local_mr_slice stream_message::slice() const noexcept {
+  return arrived_ == nullptr ? large_.slice() : channel_->slice_of(*arrived_);
+}
+
+void stream_message::reset() noexcept {
+  bytes_ = {};
+  large_.reset();
+  detail::channel_ref channel = std::move(channel_);
+  if (channel.get() == nullptr) return;
+  if (detail::arrived_message* const a = std::exchange(arrived_, nullptr)) {
+    channel->give_back(*a);
+  } else {
+    channel->drop_large();
+  }
+}
+
+}  // namespace cordma

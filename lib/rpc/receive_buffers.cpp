@@ -1,0 +1,97 @@
+#include "receive_buffers.hpp"
+
+#include <algorithm>
+#include <new>
+
+namespace cordma::detail {
+namespace {
+
+/// Buffers start on lines of the processor's cache.
+constexpr std::size_t line = 64;
+
+shared_receives* pool_of(queue_pair& qp) noexcept {
+  return qp.share() != nullptr ? &qp.share()->pool() : nullptr;
+}
+
+}  // namespace
+
+receive_buffers::receive_buffers(queue_pair& qp, mr_allocator& memory, std::uint32_t depth,
+                                 std::size_t frame_bytes)
+    : qp_{&qp},
+      pool_{pool_of(qp)},
+      credit_{pool_ != nullptr ? qp.share()->credit() : depth},
+      frame_bytes_{frame_bytes} {
+  if (pool_ != nullptr) {
+    base_ = pool_->bytes(0).data();
+    stride_ = pool_->stride_bytes();
+  } else {
+    stride_ = (frame_bytes + line - 1) & ~(line - 1);
+    own_ = memory.allocate_uninitialized(depth * stride_, line);
+    base_ = own_.bytes().data();
+  }
+  add_nodes(credit_);
+  nodes_ = blocks_.front().get();
+  for (std::uint32_t n = 0; n < credit_; ++n) nodes_[n].number = n;
+}
+
+void receive_buffers::add_nodes(std::uint32_t count) {
+  blocks_.reserve(blocks_.size() + 1);
+  if (pool_ != nullptr) free_.reserve(node_count_ + count);
+  arrived_message* const added =
+      blocks_.emplace_back(std::make_unique<arrived_message[]>(count)).get();
+  node_count_ += count;
+  if (pool_ == nullptr) return;
+  for (std::uint32_t n = 0; n < count; ++n) free_.push_back(&added[n]);
+}
+
+void receive_buffers::post_all() noexcept {
+  if (pool_ != nullptr) return;  // They are.
+  for (std::uint32_t n = 0; n < credit_; ++n) post(n);
+}
+
+void receive_buffers::post(std::uint32_t number) noexcept {
+  ibv_sge buffer{.addr = reinterpret_cast<std::uint64_t>(base_ + number * stride_),
+                 .length = std::uint32_t(frame_bytes_),
+                 .lkey = own_.slice().lkey()};
+  ibv_recv_wr wr{};
+  wr.sg_list = &buffer;
+  wr.num_sge = 1;
+  qp_->post_recv(wr, number);
+}
+
+const_local_mr_slice receive_buffers::slice(const arrived_message& a, std::size_t offset,
+                                            std::size_t length) const {
+  if (pool_ != nullptr) return pool_->slice(a.number, offset, length);
+  return own_.slice(a.number * stride_ + offset, length);
+}
+
+void receive_buffers::let_go(arrived_message& a) noexcept {
+  if (pool_ == nullptr) return;
+  free_.push_back(&a);  // Which has room for all.
+  pool_->give_back(a.number);
+}
+
+/// A message takes no memory: what it needs is made now.
+bool receive_buffers::try_grow(std::uint32_t most) noexcept {
+  if (qp_ == nullptr || credit_ >= most) return false;
+  receive_share& share = *qp_->share();
+  const std::uint32_t more = std::min(credit_, most - credit_);
+  if (!share.want(more)) return false;
+  try {
+    if (credit_ + more > node_count_) add_nodes(credit_ + more - node_count_);
+  } catch (const std::bad_alloc&) {
+    // The peer was told nothing.
+    static_cast<void>(share.try_shrink_to(credit_));
+    return false;
+  }
+  credit_ += more;
+  return true;
+}
+
+bool receive_buffers::try_shrink_to(std::uint32_t credit) noexcept {
+  if (qp_ == nullptr || !qp_->share()->try_shrink_to(credit)) return false;
+  credit_ = credit;
+  return true;
+}
+
+}  // namespace cordma::detail

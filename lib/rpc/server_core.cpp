@@ -1,0 +1,446 @@
+#include "server_core.hpp"
+
+#include <cordma/coro/when_any.hpp>
+#include <cordma/coro/with_timeout.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <new>
+
+namespace cordma::rpc::detail {
+
+using call_protocol::bulk;
+using call_protocol::header_bytes;
+using call_protocol::kind;
+using call_protocol::status;
+
+namespace {
+
+constexpr const char* no_exception = "it threw what is no std::exception";
+
+failure bad_request(const char* what) noexcept {
+  return {.code = errc::bad_frame, .call = "rpc", .detail = what};
+}
+
+/// Memory of a caller's, asked for and awaited. Destroying it forgets both.
+struct wanted : expected_loan, message_channel::outgoing {
+  wanted(executor& home, std::uint64_t call, bulk which) noexcept
+      : header{call_protocol::encode({.kind = kind::want, .bulk = which, .call = call})},
+        arrived{home} {
+    purpose = call_protocol::purpose_of(call, which);
+    on_lent = [](expected_loan& self, remote_mr memory) noexcept {
+      auto& w = static_cast<wanted&>(self);
+      w.lent = std::move(memory);
+      w.arrived.set();
+    };
+    frame.kind = message_protocol::kind::control;
+    head = header;
+    on_posted = [](outgoing&, const failure*) noexcept {};
+  }
+  std::array<std::byte, header_bytes> header;
+  remote_mr lent;
+  event arrived;
+};
+
+void add(stream_counters& sum, const stream_counters& c) noexcept {
+  sum.sent += c.sent;
+  sum.received += c.received;
+  sum.large_sent += c.large_sent;
+  sum.large_received += c.large_received;
+  sum.credit_frames += c.credit_frames;
+  sum.credit_waits += c.credit_waits;
+}
+
+}  // namespace
+
+// ---- a call
+
+incoming_call::incoming_call(server_link& l, arrived_message& a, const header& h) noexcept
+    : encoded_message{&server_link::on_sent},
+      waiter{&server_link::on_step},
+      timer{&server_link::on_deadline},
+      link{l},
+      request{l.deliver(a)},
+      asked{h} {}
+
+incoming_call::~incoming_call() {
+  if (is_gone != nullptr) *is_gone = true;
+}
+
+time_point incoming_call::deadline() noexcept {
+  if (!until) {
+    until = asked.value == call_protocol::no_deadline
+                ? time_point::max()
+                : link.home().after(std::chrono::microseconds{asked.value});
+  }
+  return *until;
+}
+
+// ---- the server
+
+server_core::server_core(const server_options& options) : options_{options} { check(options); }
+
+void server_core::add(std::unique_ptr<served_method> m) {
+  if (const served_method* const other = find(m->id)) {
+    char text[200];
+    std::snprintf(text, sizeof text,
+                  "%.*s and %.*s have the same id: one of them needs another name",
+                  int(m->name.size()), m->name.data(), int(other->name.size()), other->name.data());
+    throw error{{.code = errc::limit_exceeded, .call = "rpc::server::handle", .detail = text}};
+  }
+  methods_.emplace(m->id, std::move(m));
+}
+
+served_method* server_core::find(std::uint64_t id) const noexcept {
+  const auto found = methods_.find(id);
+  return found != methods_.end() ? found->second.get() : nullptr;
+}
+
+/// A connection's time with its server.
+class server_core::visit {
+ public:
+  visit(server_core& core, server_link& link) noexcept : core_{core}, link_{link}, ref_{link} {
+    core_.links_.push_back(link);
+    ++core_.counters.connections;
+  }
+  visit(const visit&) = delete;
+  visit& operator=(const visit&) = delete;
+  ~visit() {
+    link_.leave();
+    link_.list_hook<server_link>::unlink();
+    rpc::detail::add(core_.gone_, link_.counters());
+    if (--core_.counters.connections == 0) core_.empty_.set();
+  }
+
+ private:
+  server_core& core_;
+  server_link& link_;
+  channel_ref ref_;
+};
+
+task<> server_core::serve(connection conn) {
+  co_await serve(message_channel::make<server_link>(*this, conn), &conn);
+}
+
+task<> server_core::serve(server_link& link, connection* conn) {
+  const visit here{*this, link};
+  if (draining_.is_set()) link.drain();
+  co_await link.finished();
+  if (!link.failed()) {
+    if (conn != nullptr) co_await conn->close();
+  } else if (link.failed()->code != errc::closed &&
+             !(conn != nullptr && conn->was_closed_by_peer())) {
+    throw error{*link.failed()};
+  }
+}
+
+task<> server_core::serve_and_count(connection conn) {
+  try {
+    co_await serve(std::move(conn));
+  } catch (const error&) {
+    ++counters.connections_lost;
+  }
+}
+
+task<> server_core::serve(listener& door) {
+  const auto accept_all = [this, &door](scope& connections) -> task<> {
+    for (;;) {
+      auto next = co_await when_any(door.accept(), draining_.wait());
+      if (next.index() == 1) co_return;
+      connections.spawn(serve_and_count(std::get<0>(std::move(next))));
+    }
+  };
+  co_await with_scope(accept_all);
+}
+
+task<> server_core::drain() {
+  draining_.set();
+  links_.for_each([](server_link& l) { l.drain(); });
+  if (links_.empty()) co_return;
+  empty_.reset();
+  const auto ended = co_await as_result(with_timeout(empty_.wait(), options_.drain_timeout));
+  if (ended.has_value()) co_return;
+  links_.for_each([](server_link& l) { l.stop_calls(); });
+  if (ended.is_cancelled()) throw cancelled{};
+  co_await empty_.wait();
+}
+
+void server_core::one_ended() noexcept {
+  while (!starved_.empty() && !is_full()) starved_.pop_front().link.accept();
+}
+
+stream_counters server_core::streams() noexcept {
+  stream_counters sum = gone_;
+  links_.for_each([&](const server_link& l) { rpc::detail::add(sum, l.counters()); });
+  return sum;
+}
+
+// ---- a connection
+
+server_link::server_link(server_core& core, const channel_resources& resources, connection* conn)
+    : message_channel{resources, core.options_.stream, order::any}, core_{&core}, conn_{conn} {}
+
+server_link::finished_op server_link::finished() noexcept { return finished_op{*this}; }
+
+bool server_link::finished_op::start(cordma::waiter& w, const environment& env) noexcept {
+  if (env.stop.stop_requested()) on_stop(*this);
+  if (link_.is_finished()) return true;
+  link_.waiting_ = this;
+  begin(w, {env.scheduler != nullptr ? env.scheduler : &link_.home(),
+            was_stopped_ ? stop_token{} : env.stop});
+  return false;
+}
+
+void server_link::finished_op::on_stop(stop_callback& self) noexcept {
+  auto& op = static_cast<finished_op&>(self);
+  op.was_stopped_ = true;
+  op.link_.is_ending_ = true;
+  op.link_.stop_calls();
+  op.link_.tell_if_finished();
+}
+
+void server_link::tell_if_finished() noexcept {
+  if (is_finished() && waiting_ != nullptr) std::exchange(waiting_, nullptr)->end();
+}
+
+void server_link::drain() noexcept {
+  is_ending_ = true;
+  tell_if_finished();
+}
+
+void server_link::stop_calls() noexcept {
+  is_stopping_ = true;
+  calls_.for_each([](incoming_call& c) { c.stop.request_stop(); });
+  drop_answers();
+}
+
+void server_link::drop_answers() noexcept {
+  constexpr auto waits = [](const incoming_call& c) { return c.is_answering; };
+  while (incoming_call* const c = calls_.find(waits)) end(*c);
+}
+
+void server_link::leave() noexcept {
+  while (!calls_.empty()) end(calls_.front());
+  turn_.unlink();
+  core_ = nullptr;
+}
+
+void server_link::on_closed() noexcept {
+  is_ending_ = true;
+  if (core_ == nullptr) return;
+  stop_calls();
+  tell_if_finished();
+}
+
+void server_link::on_control(std::span<const std::byte> bytes) {
+  const header h = call_protocol::decode(bytes, true);
+  if (h.version != call_protocol::version || core_ == nullptr) return;
+  if (h.kind != kind::cancel) throw error{bad_request("wants memory of a server")};
+  const auto is_it = [&](const incoming_call& c) { return c.asked.call == h.call; };
+  if (incoming_call* const c = calls_.find(is_it)) return c->stop.request_stop();
+  // It may not have begun. What is no request shows when its turn comes.
+  const auto asks_for_it = [&](const arrived_message& a) {
+    const auto request = bytes_of(a);
+    return request.size() >= header_bytes && call_protocol::call_in(request) == h.call;
+  };
+  if (arrived_message* const a = inbox().find(asks_for_it)) {
+    static_cast<void>(deliver(*a));
+    ++core_->counters.calls;
+    ++core_->counters.stopped;
+  }
+}
+
+void server_link::accept() noexcept {
+  if (core_ == nullptr || is_accepting_) return;
+  const channel_ref stay{*this};
+  is_accepting_ = true;
+  while (core_ != nullptr && is_open() && !inbox().empty() &&
+         running_ < core_->options_.calls_per_connection_max) {
+    if (core_->is_full()) {
+      if (!turn_.is_linked()) core_->starved_.push_back(turn_);
+      break;
+    }
+    try {
+      begin(inbox().front());
+    } catch (const error& e) {
+      break_connection(e.failure());
+    } catch (const std::bad_alloc&) {
+      break_connection(errno_failure(ENOMEM, "rpc"));
+    }
+  }
+  is_accepting_ = false;
+}
+
+void server_link::begin(arrived_message& a) {
+  const header h = call_protocol::decode(bytes_of(a), false);
+  const bool is_ours = h.version == call_protocol::version;
+  if (is_ours && h.kind != kind::request) throw error{bad_request("answers a server")};
+  auto& c = *new incoming_call{*this, a, h};
+  calls_.push_back(c);
+  ++running_;
+  ++core_->counters.running;
+  ++core_->counters.calls;
+  if (!is_ours) return refuse(c, status::unknown_version, "this server speaks version 1");
+  if (is_ending_) return refuse(c, status::shutting_down, "the server takes no more calls");
+  served_method* const method = core_->find(h.method);
+  if (method == nullptr) {
+    char text[80];
+    std::snprintf(text, sizeof text, "the server has no method 0x%016" PRIx64, h.method);
+    return refuse(c, status::unknown_method, text);
+  }
+  try {
+    c.body = method->begin();
+  } catch (const std::bad_alloc&) {
+    return refuse(c, status::out_of_memory, "the server has no memory for the call");
+  }
+  home().schedule(c);
+}
+
+std::coroutine_handle<> server_link::on_step(cordma::waiter& self) noexcept {
+  auto& c = static_cast<incoming_call&>(self);
+  if (c.is_started) {
+    c.link.finish(c);
+  } else {
+    c.link.run(c);
+  }
+  return std::noop_coroutine();
+}
+
+void server_link::run(incoming_call& c) noexcept {
+  c.is_started = true;
+  if (c.stop.stop_requested()) return refuse(c, status::stopped, "stopped before it began");
+  status why = status::bad_request;
+  try {
+    c.body->decode(c.request.bytes().subspan(header_bytes));
+    why = status::handler_failed;
+    if (c.body->start(c.context, c, {&home(), c.stop})) return finish(c);
+    if (c.deadline() != time_point::max()) home().arm(c, c.deadline());
+    return;
+  } catch (const std::exception& e) {
+    return refuse(c, why, e.what());
+  } catch (...) {
+    return refuse(c, why, no_exception);
+  }
+}
+
+void server_link::on_deadline(timer& self) noexcept {
+  auto& c = static_cast<incoming_call&>(self);
+  if (!c.is_answering) return c.stop.request_stop();
+  c.link.break_connection({.code = errc::timed_out,
+                           .call = "rpc",
+                           .detail = "the client did not take an answer within answer_timeout"});
+}
+
+void server_link::finish(incoming_call& c) noexcept {
+  c.disarm();
+  if (failed()) return end(c);
+  encodable_ref reply;
+  try {
+    reply = c.body->end();
+  } catch (const cancelled&) {
+    return refuse(c, status::stopped, "the handler was stopped");
+  } catch (const std::exception& e) {
+    return refuse(c, status::handler_failed, e.what());
+  } catch (...) {
+    return refuse(c, status::handler_failed, no_exception);
+  }
+  try {
+    answer(c, {.kind = kind::reply, .call = c.asked.call}, reply);
+  } catch (const error& e) {
+    const bool is_long = e.failure().code == errc::wrong_length;
+    refuse(c, is_long ? status::reply_too_large : status::handler_failed, e.what());
+  } catch (const std::bad_alloc&) {
+    refuse(c, status::out_of_memory, "the server has no memory for the reply");
+  } catch (const std::exception& e) {
+    refuse(c, status::handler_failed, e.what());
+  } catch (...) {
+    refuse(c, status::handler_failed, no_exception);
+  }
+}
+
+/// Anything but a reply.
+void server_link::refuse(incoming_call& c, status why, std::string_view text) noexcept {
+  c.is_gone = nullptr;
+  if (failed()) return end(c);
+  server_counters& n = core_->counters;
+  switch (why) {
+    case status::handler_failed:
+    case status::out_of_memory: ++n.failed; break;
+    case status::reply_too_large: ++n.too_large; break;
+    case status::stopped: ++n.stopped; break;
+    default: ++n.refused;
+  }
+  c.is_counted = true;
+  c.text = text.substr(0, peer().buffer_bytes - header_bytes);
+  const header h{.kind = kind::failure, .value = std::uint32_t(why), .call = c.asked.call};
+  answer(c, h, encodable_ref{c.text.view()});
+}
+
+/// Mostly the call is gone when this returns.
+void server_link::answer(incoming_call& c, const header& h, const encodable_ref& what) {
+  c.is_answering = true;
+  bool is_gone = false;
+  c.is_gone = &is_gone;
+  c.send(*this, h, what);
+  if (is_gone) return;
+  c.is_gone = nullptr;
+  if (is_stopping_) return drop_answers();
+  home().rearm(c, home().now() + core_->options_.answer_timeout);
+}
+
+/// Of an answer; a large one that the client does not take is no answer any more.
+void server_link::on_sent(encoded_message& self, const failure* why) noexcept {
+  auto& c = static_cast<incoming_call&>(self);
+  if (why == nullptr && !std::exchange(c.is_counted, true)) ++c.link.core_->counters.replied;
+  c.link.end(c);
+}
+
+void server_link::end(incoming_call& c) noexcept {
+  const channel_ref stay{*this};
+  // Goes last: for its buffer the peer sends, and is sent, more.
+  const stream_message request = std::move(c.request);
+  if (!c.is_counted) ++core_->counters.stopped;
+  c.list_hook<incoming_call>::unlink();
+  delete &c;
+  --running_;
+  --core_->counters.running;
+  core_->one_ended();
+  accept();
+  tell_if_finished();
+}
+
+// ---- memory of the caller's
+
+task<local_mr> server_link::fetch(incoming_call& c, std::size_t bytes_max) {
+  const remote_mr from = co_await borrow(c, call_protocol::source);
+  if (from.size_bytes() > bytes_max) {
+    char text[100];
+    std::snprintf(text, sizeof text, "a source of %zu bytes, the handler takes %zu",
+                  from.size_bytes(), bytes_max);
+    throw error{{.code = errc::wrong_length, .call = "fetch_source", .detail = text}};
+  }
+  local_mr here = memory().allocate_uninitialized(from.size_bytes());
+  co_await conn().read(here.slice(), from.slice());
+  co_return here;
+}
+
+task<remote_mr> server_link::borrow(incoming_call& c, bulk which) {
+  const bool is_source = which == call_protocol::source;
+  const auto fail = [](const char* what) {
+    throw error{{.code = errc::refused, .call = "rpc::server_call", .detail = what}};
+  };
+  if ((c.asked.bulk & which) == 0)
+    fail(is_source ? "the caller has no source" : "the caller has no sink");
+  if ((c.borrowed & which) != 0) fail("the memory was asked for before");
+  if (failed()) throw error{*failed()};
+  c.borrowed |= which;
+  wanted w{home(), c.asked.call, which};
+  agent()->expect(w);
+  send(w);
+  co_await w.arrived.wait();
+  co_return std::move(w.lent);
+}
+
+}  // namespace cordma::rpc::detail

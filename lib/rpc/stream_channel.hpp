@@ -1,0 +1,26 @@
+#pragma once
+
+#include "message_channel.hpp"
+
+namespace cordma::detail {
+
+/// Whose messages go to whoever asks for the next one.
+class stream_channel final : public message_channel {
+ public:
+  /// `conn` stays the caller's.
+  stream_channel(connection& conn, const stream_options& options)
+      : stream_channel{resources_of(conn), options} {}
+  stream_channel(const channel_resources& resources, const stream_options& options)
+      : message_channel{resources, options, order::as_sent} {}
+
+  /// As many as there are to `deliver`; closed when no more will come.
+  [[nodiscard]] semaphore& messages() noexcept { return messages_; }
+
+ private:
+  void on_message() noexcept override { messages_.release(); }
+  void on_closed() noexcept override { messages_.close(*failed()); }
+
+  semaphore messages_{0};
+};
+
+}  // namespace cordma::detail

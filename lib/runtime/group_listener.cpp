@@ -1,0 +1,211 @@
+#include <cordma/runtime/group_listener.hpp>
+
+#include "countdown.hpp"
+
+#include <atomic>
+#include <new>
+#include <utility>
+
+namespace cordma {
+namespace {
+
+/// Written by one thread, and read by any, who learns nothing else from it: relaxed.
+class counter {
+ public:
+  void add_one() noexcept {
+    count_.store(count_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::uint64_t get() const noexcept {
+    return count_.load(std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<std::uint64_t> count_{0};
+};
+
+/// So that what no client could ever be given is an error here.
+void check_connections(const verbs::context& ctx, const connection_options& options) {
+  const verbs::port_info port =
+      options.port == 0 ? ctx.active_port() : ctx.query_port(options.port);
+  check(options, ctx.limits(), port);
+}
+
+}  // namespace
+
+/// One thread's share, on lines of the cache of its own.
+struct alignas(64) group_listener::seat {
+  seat(const place& where, unsigned place_index, const std::optional<connection_options>& wished)
+      : rt{where.rt},
+        work{where.work},
+        index{place_index},
+        options{wished.value_or(where.rt.connection_defaults())} {}
+
+  runtime& rt;
+  scope& work;
+  const unsigned index;
+  connection_options options;  // Do not change once it is served.
+  // Written by this thread.
+  unsigned owed = 0;  // Ended connections that the first thread does not know of yet.
+  counter connected;
+  counter rejected;
+  counter handlers_failed;
+  // Written by the first thread.
+  alignas(64) unsigned connections = 0;
+  counter accept_errors;
+};
+
+void check(const serve_options& o) {
+  const auto range = [](const char* name, long long value, long long high) {
+    check_option("serve_options", name, value, 1, high);
+  };
+  range("connections_max", o.connections_max, serve_options::connections_limit);
+  range("handshake_timeout (ms)", o.handshake_timeout.count(), 24LL * 3600 * 1000);
+  range("tcp_backlog", o.tcp_backlog, 65535);
+}
+
+group_listener::group_listener(const std::vector<place>& places, const endpoint& local,
+                               serve_options options, connection_handler handler)
+    : options_{(check(options), std::move(options))},
+      handler_{std::move(handler)},
+      room_{options_.connections_max},
+      last_seat_{places.size() - 1} {
+  CORDMA_ASSERT(handler_ != nullptr, "connections are served by a handler");
+  for (const place& where : places) {
+    seats_.push_back(std::make_unique<seat>(where, unsigned(seats_.size()), options_.connections));
+    if (options_.connections_of) choose_options(*seats_.back());
+    check_connections(where.rt.context(), seats_.back()->options);
+  }
+  door_.emplace(seats_.front()->rt.executor(), detail::listening_address(local),
+                options_.tcp_backlog);
+  local_ = detail::endpoint_of(door_->local_address());
+}
+
+group_listener::~group_listener() = default;
+
+void group_listener::choose_options(seat& of) {
+  detail::countdown chosen{1};
+  of.rt.executor().post([&]() noexcept {
+    try {
+      of.options = options_.connections_of(of.rt, of.index);
+    } catch (...) {
+      chosen.note(std::current_exception());
+    }
+    chosen.arrive();
+  });
+  chosen.wait();
+}
+
+void group_listener::start() {
+  detail::countdown begun{1};
+  seat& first = *seats_.front();
+  first.rt.executor().post([&]() noexcept {
+    try {
+      first.work.spawn(accept_all(std::move(*door_)));
+    } catch (const std::bad_alloc&) {
+      begun.note(std::current_exception());
+    }
+    begun.arrive();
+  });
+  begun.wait();
+}
+
+group_listener_counters group_listener::counters() const noexcept {
+  group_listener_counters sum;
+  for (const auto& one : seats_) {
+    sum.connected += one->connected.get();
+    sum.rejected += one->rejected.get();
+    sum.handlers_failed += one->handlers_failed.get();
+    sum.accept_errors += one->accept_errors.get();
+  }
+  return sum;
+}
+
+// ---- the first thread ------------------------------------------------------------------------
+
+task<> group_listener::accept_all(tcp_listener door) {
+  for (;;) {
+    co_await room_.acquire();
+    result<tcp_stream> taken = co_await as_result(door.accept());
+    if (taken.is_cancelled()) co_return;
+    if (taken.has_value() && hand_over(std::move(*taken).release())) continue;
+    seats_.front()->accept_errors.add_one();
+    room_.release();
+    co_await sleep_for(accept_pause);
+  }
+}
+
+bool group_listener::hand_over(unique_fd socket) noexcept {
+  seat& to = next_seat();
+  try {
+    to.rt.executor().post(
+        [this, &to, s = std::move(socket)]() mutable noexcept { begin(to, std::move(s)); });
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  ++to.connections;
+  return true;
+}
+
+/// Of those with the fewest connections the first after the last one that got any.
+group_listener::seat& group_listener::next_seat() noexcept {
+  std::size_t best = (last_seat_ + 1) % seats_.size();
+  for (std::size_t i = 1; i < seats_.size(); ++i) {
+    const std::size_t other = (last_seat_ + 1 + i) % seats_.size();
+    if (seats_[other]->connections < seats_[best]->connections) best = other;
+  }
+  last_seat_ = best;
+  return *seats_[best];
+}
+
+// ---- the thread that a socket was handed to --------------------------------------------------
+
+void group_listener::begin(seat& here, unique_fd socket) noexcept {
+  try {
+    here.work.spawn(serve(here, std::move(socket)));
+  } catch (const std::bad_alloc&) {
+    give_back(here);
+  }
+}
+
+task<> group_listener::serve(seat& here, unique_fd socket) {
+  bool is_connected = false;
+  std::exception_ptr why;
+  try {
+    co_await connect_and_handle(here, std::move(socket), is_connected);
+  } catch (const cancelled&) {
+    // The group is being stopped.
+  } catch (...) {
+    why = std::current_exception();
+  }
+  if (why != nullptr) {
+    (is_connected ? here.handlers_failed : here.rejected).add_one();
+    if (options_.on_failure) options_.on_failure(here.index, why);
+  }
+  give_back(here);
+}
+
+task<> group_listener::connect_and_handle(seat& here, unique_fd socket, bool& is_connected) {
+  tcp_stream stream{here.rt.executor(), std::move(socket)};
+  task<connection> handshake =
+      accept(here.rt.resources(), std::move(stream), here.options, options_.handshake_timeout);
+  connection conn = co_await std::move(handshake);
+  is_connected = true;
+  here.connected.add_one();
+  task<> handling = handler_(here.rt, here.index, std::move(conn));
+  co_await std::move(handling);
+}
+
+void group_listener::give_back(seat& here) noexcept {
+  ++here.owed;
+  try {
+    seats_.front()->rt.executor().post([this, &here, count = here.owed]() noexcept {
+      here.connections -= count;
+      room_.release(count);
+    });
+    here.owed = 0;
+  } catch (const std::bad_alloc&) {
+    // The next one gives both back.
+  }
+}
+
+}  // namespace cordma

@@ -1,0 +1,263 @@
+#include <cordma/runtime/runtime_group.hpp>
+
+#include <cordma/runtime/cpus.hpp>
+
+#include "countdown.hpp"
+
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <latch>
+#include <new>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <thread>
+
+namespace cordma {
+namespace {
+
+/// A request that is made once and heard by every thread: each polls the same descriptor, and none
+/// reads it. Unlike a call that is posted, it needs no memory, and no lock that a signal handler
+/// could find taken.
+class bell {
+ public:
+  bell() : fd_{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)} {
+    if (!fd_.is_open()) throw error{errno_failure(errno, "eventfd")};
+  }
+  void ring() noexcept {
+    // Release publishes what its caller wrote before to those who hear it: the descriptor promises
+    // nothing of the kind. An exchange, so that what an earlier ring published is not lost.
+    is_rung_.exchange(true, std::memory_order_release);
+    static_cast<void>(::eventfd_write(fd_.get(), 1));
+  }
+  task<> rung(executor& home) {
+    while (!is_rung_.load(std::memory_order_acquire)) co_await readable(home, fd_.get());
+  }
+
+ private:
+  unique_fd fd_;
+  std::atomic<bool> is_rung_{false};
+};
+
+unsigned thread_count(const runtime_group_options& options) {
+  for (const unsigned cpu : options.pin) check_cpu(cpu);
+  const std::size_t cpus = options.pin.empty() ? allowed_cpus().size() : options.pin.size();
+  const std::size_t count = options.threads != 0 ? options.threads : cpus;
+  check_option("runtime_group_options", "threads", static_cast<long long>(count), 1,
+               runtime_group_options::threads_limit);
+  if (!options.pin.empty() && options.pin.size() < count) {
+    const std::string detail = "pin names " + std::to_string(options.pin.size()) + " CPUs for " +
+                               std::to_string(count) + " threads: one for each, or none";
+    throw error{{.code = errc::out_of_range,
+                 .call = "runtime_group_options",
+                 .detail = std::string_view{detail}}};
+  }
+  return unsigned(count);
+}
+
+}  // namespace
+
+class runtime_group::state {
+ public:
+  explicit state(const runtime_group_options& options);
+  state(const state&) = delete;
+  state& operator=(const state&) = delete;
+  ~state() { end(); }
+
+  void end() noexcept;
+  [[nodiscard]] bool is_called_by_member() const noexcept;
+
+  bell stop;
+  bell leave;
+  std::latch idle;  ///< Threads whose tasks have all ended, after the stop.
+  std::latch left;  ///< Threads that run nothing any more.
+  std::vector<std::unique_ptr<group_listener>> listeners;  ///< After the threads that use them.
+  std::vector<std::unique_ptr<member>> members;
+
+ private:
+  state(const runtime_group_options& options, unsigned count);
+};
+
+class runtime_group::member {
+ public:
+  /// Returns when its runtime is there. Throws what making it threw.
+  member(state& group, unsigned index, runtime_options options, std::optional<unsigned> cpu);
+
+  [[nodiscard]] runtime& rt() noexcept { return *rt_; }
+  [[nodiscard]] scope& work() noexcept { return *work_; }
+  [[nodiscard]] std::thread::id thread_id() const noexcept { return thread_.get_id(); }
+  void begin(const body& each, detail::countdown& ends) noexcept;
+
+ private:
+  void live(runtime_options& options, std::optional<unsigned> cpu,
+            detail::countdown& started) noexcept;
+  task<> work_until_stopped();
+  task<> work_on(const body& each, detail::countdown& ends);
+
+  state& group_;
+  const unsigned index_;
+  // Of the thread's stack.
+  runtime* rt_ = nullptr;
+  scope* work_ = nullptr;
+  std::jthread thread_;  // Last: joined before the rest goes.
+};
+
+runtime_group::member::member(state& group, unsigned index, runtime_options options,
+                              std::optional<unsigned> cpu)
+    : group_{group}, index_{index} {
+  detail::countdown started{1};
+  try {
+    thread_ = std::jthread{[&] { live(options, cpu, started); }};
+  } catch (const std::system_error& e) {
+    throw error{errno_failure(e.code().value(), "pthread_create", {"thread", index},
+                              "fewer threads, or a higher limit (ulimit -u)")};
+  }
+  started.wait();
+}
+
+/// The thread. What goes wrong after the start, which is memory alone, ends the program.
+void runtime_group::member::live(runtime_options& options, std::optional<unsigned> cpu,
+                                 detail::countdown& started) noexcept {
+  std::optional<runtime> rt;
+  std::exception_ptr why;
+  try {
+    if (cpu) pin_to(*cpu);  // First: so that it touches its memory from there.
+    rt.emplace(std::move(options));
+    rt->run(current_environment());  // What its ring lacks shows now.
+  } catch (...) {
+    why = std::current_exception();
+  }
+  if (why != nullptr) {
+    rt.reset();
+    started.note(std::move(why));
+    return started.arrive();
+  }
+  scope work{rt->executor()};
+  rt_ = &*rt;
+  work_ = &work;
+  started.arrive();
+  rt->run(work_until_stopped());
+  // No executor goes before all have come to rest: what was posted to one may post to another.
+  group_.left.arrive_and_wait();
+}
+
+task<> runtime_group::member::work_until_stopped() {
+  co_await group_.stop.rung(rt_->executor());
+  work_->request_stop();
+  co_await work_->join();
+  group_.idle.count_down();
+  co_await group_.leave.rung(rt_->executor());
+  co_await work_->join();  // What was started after the stop.
+}
+
+void runtime_group::member::begin(const body& each, detail::countdown& ends) noexcept {
+  try {
+    work_->spawn(work_on(each, ends));
+  } catch (const std::bad_alloc&) {
+    ends.note(std::current_exception());
+    group_.stop.ring();
+    ends.arrive();
+  }
+}
+
+task<> runtime_group::member::work_on(const body& each, detail::countdown& ends) {
+  std::exception_ptr why;
+  try {
+    co_await each(*rt_, index_);
+  } catch (const cancelled&) {
+    // A normal end.
+  } catch (...) {
+    why = std::current_exception();
+  }
+  if (why != nullptr) {
+    ends.note(std::move(why));  // Before the others fail because of the stop.
+    group_.stop.ring();
+  }
+  ends.arrive();  // `each` and `ends` may be gone now.
+}
+
+runtime_group::state::state(const runtime_group_options& options)
+    : state{options, thread_count(options)} {}
+
+runtime_group::state::state(const runtime_group_options& options, unsigned count)
+    : idle{count}, left{count} {
+  try {
+    for (unsigned i = 0; i < count; ++i) {
+      const auto cpu = options.pin.empty() ? std::nullopt : std::optional{options.pin[i]};
+      runtime_options of_one;
+      if (options.each) of_one = options.each(i);
+      members.push_back(std::make_unique<member>(*this, i, std::move(of_one), cpu));
+    }
+  } catch (...) {
+    const auto missing = static_cast<std::ptrdiff_t>(count - members.size());
+    idle.count_down(missing);
+    left.count_down(missing);
+    end();
+    throw;
+  }
+}
+
+void runtime_group::state::end() noexcept {
+  stop.ring();
+  idle.wait();
+  leave.ring();
+  members.clear();
+}
+
+bool runtime_group::state::is_called_by_member() const noexcept {
+  const auto is_this = [](const auto& m) { return m->thread_id() == std::this_thread::get_id(); };
+  return std::any_of(members.begin(), members.end(), is_this);
+}
+
+runtime_group::runtime_group(const runtime_group_options& options)
+    : state_{std::make_unique<state>(options)} {}
+runtime_group::~runtime_group() {
+  CORDMA_ASSERT(!state_->is_called_by_member(), "a thread of the group would wait for itself");
+}
+
+void runtime_group::run(const body& each) {
+  CORDMA_ASSERT(!state_->is_called_by_member(), "a thread of the group would wait for itself");
+  detail::countdown ends{size()};
+  unsigned begun = 0;
+  try {
+    for (const auto& m : state_->members) {
+      m->rt().executor().post([&each, &ends, to = m.get()]() noexcept { to->begin(each, ends); });
+      ++begun;
+    }
+  } catch (const std::bad_alloc&) {
+    ends.note(std::current_exception());
+    stop();
+    for (; begun < size(); ++begun) ends.arrive();
+  }
+  ends.wait();
+}
+
+group_listener& runtime_group::serve(const endpoint& local, connection_handler handler,
+                                     serve_options options) {
+  CORDMA_ASSERT(!state_->is_called_by_member(), "a thread of the group would wait for itself");
+  std::vector<group_listener::place> places;
+  for (const auto& m : state_->members) places.push_back({m->rt(), m->work()});
+  state_->listeners.push_back(
+      std::make_unique<group_listener>(places, local, std::move(options), std::move(handler)));
+  state_->listeners.back()->start();
+  return *state_->listeners.back();
+}
+
+void runtime_group::stop() noexcept { state_->stop.ring(); }
+
+void runtime_group::wait() {
+  CORDMA_ASSERT(!state_->is_called_by_member(), "a thread of the group would wait for itself");
+  state_->idle.wait();
+}
+
+unsigned runtime_group::size() const noexcept { return unsigned(state_->members.size()); }
+
+runtime& runtime_group::operator[](unsigned index) noexcept {
+  CORDMA_ASSERT(index < state_->members.size(), "the group has fewer threads");
+  return state_->members[index]->rt();
+}
+
+}  // namespace cordma

@@ -1,0 +1,191 @@
+#include <cordma/transfer/shared_receives.hpp>
+
+#include "wr_id.hpp"
+
+#include <cordma/base/assert.hpp>
+#include <cordma/base/error.hpp>
+#include <cordma/transfer/queue_pair_base.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+namespace cordma {
+namespace {
+
+/// Buffers start on lines of the processor's cache.
+constexpr std::size_t line = 64;
+
+shared_receives_options checked(const shared_receives_options& o,
+                                const verbs::device_limits& limits) {
+  check({.wr_max = o.buffers}, limits);
+  constexpr const char* options = "shared_receives_options";
+  check_option(options, "buffers", o.buffers, 1, shared_receives::buffers_max);
+  check_option(options, "buffer_bytes", static_cast<long long>(o.buffer_bytes), 1,
+               shared_receives::buffer_bytes_max);
+  check_option(options, "share_min", o.share_min, 1, o.buffers);
+  return o;
+}
+
+}  // namespace
+
+// ---- a queue pair's share ----
+
+receive_share::receive_share(shared_receives& pool) : pool_{pool}, credit_{pool.share_min()} {
+  if (pool.promised_ + credit_ > pool.buffers()) {
+    pool.reclaim(nullptr);  // For the next one.
+    char text[200];
+    std::snprintf(text, sizeof text,
+                  "%u of %u shared buffers are promised to %u queue pairs or kept, and each needs "
+                  "%u: share more buffers, or close a connection",
+                  pool.promised_, pool.buffers(), pool.shares_, credit_);
+    throw error{{.code = errc::limit_exceeded, .call = "shared_receives", .detail = text}};
+  }
+  if (pool.may_lack_some_ && pool.shares_ == 0) pool.renew();
+  pool.promised_ += credit_;
+  ++pool.shares_;
+  pool.all_.push_back(*this);
+  if (pool.promised_ > pool.grown_max()) pool.reclaim(this);
+}
+
+receive_share::~receive_share() {
+  if (receive_holder::held > 0) {
+    for (detail::receive_holder*& h : pool_.holders_)
+      if (h == this) h = &pool_.orphans_;
+  }
+  pool_.orphans_.held += receive_holder::held;
+  pool_.promised_ -= credit_ - receive_holder::held;
+  --pool_.shares_;
+  if (!is_all_known_) pool_.may_lack_some_ = true;
+}
+
+bool receive_share::try_grow(std::uint32_t by) noexcept {
+  if (by > pool_.buffers() || pool_.promised_ + by > pool_.buffers()) return false;
+  credit_ += by;
+  pool_.promised_ += by;
+  return true;
+}
+
+bool receive_share::want(std::uint32_t by) noexcept {
+  if (by <= pool_.buffers() && pool_.promised_ + by <= pool_.grown_max()) return try_grow(by);
+  pool_.reclaim(this);
+  return false;
+}
+
+bool receive_share::try_shrink_to(std::uint32_t credit) noexcept {
+  CORDMA_ASSERT(credit >= pool_.share_min(), "a share is never smaller than share_min");
+  CORDMA_ASSERT(credit <= credit_, "a share shrinks to less than it has");
+  if (receive_holder::held > credit) return false;
+  pool_.promised_ -= credit_ - credit;
+  credit_ = credit;
+  if (std::exchange(is_asked_, false)) pool_.ask_next_ = {};
+  return true;
+}
+
+bool receive_share::take(std::uint32_t number) noexcept {
+  if (receive_holder::held == credit_) return false;
+  ++receive_holder::held;
+  pool_.holders_[number] = this;
+  last_used_ = ++pool_.uses_;
+  return true;
+}
+
+// ---- all of them ----
+
+shared_receives::shared_receives(verbs::protection_domain& pd, mr_allocator& memory,
+                                 const shared_receives_options& options)
+    : pd_{pd},
+      options_{checked(options, pd.limits())},
+      stride_{(options.buffer_bytes + line - 1) & ~(line - 1)},
+      memory_{memory.allocate_uninitialized(options.buffers * stride_, line)},
+      holders_(options.buffers),
+      queue_{filled_queue()} {}
+
+shared_receives::~shared_receives() {
+  CORDMA_ASSERT(shares_ == 0, "shared receives destroyed before their queue pairs");
+  CORDMA_ASSERT(orphans_.held == lost_, "shared receives destroyed before a message of theirs");
+  queue_.destroy();
+}
+
+/// With all that the device is to have.
+verbs::shared_receive_queue shared_receives::filled_queue() {
+  if (memory_.slice().block()->pd() != pd()) {
+    throw error{{.code = errc::wrong_protection_domain, .call = "shared_receives"}};
+  }
+  verbs::shared_receive_queue queue{pd_, {.wr_max = options_.buffers}};
+  for (std::uint32_t n = 0; n < options_.buffers; ++n) {
+    if (holders_[n] != nullptr) continue;
+    if (const int rc = post(queue, n); rc != 0) throw error{errno_failure(rc, "ibv_post_srq_recv")};
+  }
+  return queue;
+}
+
+int shared_receives::post(verbs::shared_receive_queue& queue, std::uint32_t number) noexcept {
+  ibv_sge buffer{.addr = reinterpret_cast<std::uint64_t>(bytes(number).data()),
+                 .length = std::uint32_t(options_.buffer_bytes),
+                 .lkey = memory_.slice().lkey()};
+  ibv_recv_wr wr{};
+  wr.wr_id = wr_id::of_shared(number);
+  wr.sg_list = &buffer;
+  wr.num_sge = 1;
+  ibv_recv_wr* bad = nullptr;
+  return std::abs(queue.post(&wr, &bad));
+}
+
+/// A queue pair that is destroyed in the middle of a message takes its receive with it, unless the
+/// device was first let finish what ERROR ends; some lose it even so. Which one it was nobody says.
+/// While no queue pair is there, a new queue has all of them again.
+void shared_receives::renew() noexcept {
+  try {
+    queue_ = filled_queue();
+    may_lack_some_ = false;
+  } catch (const error&) {
+    // The old one serves; another time.
+  }
+}
+
+/// One at a time, and each once until it has answered. Those who lack some come back with their
+/// next message: when nobody is found, that costs one look at all shares in each `ask_interval`.
+void shared_receives::reclaim(const receive_share* wanting) noexcept {
+  const receive_share* const clock =
+      all_.find([](const receive_share& s) { return s.qp != nullptr; });
+  if (clock == nullptr) return;
+  const time_point now = clock->qp->driver().home().now();
+  if (now < ask_next_) return;
+  ask_next_ = after(now, ask_interval);
+  receive_share* idle = nullptr;
+  all_.for_each([&](receive_share& s) {
+    const bool has_some = s.credit_ > share_min() && !s.is_asked_ && !s.qp->has_failed();
+    if (!has_some || &s == wanting) return;
+    if (idle == nullptr || s.last_used_ < idle->last_used_) idle = &s;
+  });
+  if (idle == nullptr) return;
+  idle->is_asked_ = true;
+  idle->qp->shrink_wanted();
+}
+
+void shared_receives::give_back(std::uint32_t number) noexcept {
+  CORDMA_ASSERT(holders_[number] != nullptr, "a shared buffer was given back twice");
+  if (const int rc = post(queue_, number); rc != 0) return lose(number, rc);
+  holder& h = *std::exchange(holders_[number], nullptr);
+  --h.held;
+  if (&h == &orphans_) --promised_;
+}
+
+void shared_receives::put_back(std::uint32_t number) noexcept {
+  const int rc = post(queue_, number);
+  if (rc == 0) return;
+  holders_[number] = &orphans_;
+  ++orphans_.held;
+  ++promised_;
+  lose(number, rc);
+}
+
+/// It stays held, and its credit with it: what was promised to others is there.
+void shared_receives::lose(std::uint32_t number, int error_number) noexcept {
+  ++lost_;
+  if (queue_pair_base* const qp = holders_[number]->qp)
+    qp->abort({.code = {error_number, std::system_category()}, .call = "ibv_post_srq_recv"});
+}
+
+}  // namespace cordma

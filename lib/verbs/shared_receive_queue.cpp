@@ -1,0 +1,58 @@
+#include <cordma/verbs/shared_receive_queue.hpp>
+
+#include "failures.hpp"
+
+#include <cordma/base/assert.hpp>
+
+#include <cerrno>
+#include <string>
+
+namespace cordma::verbs {
+namespace {
+
+constexpr const char* call = "ibv_create_srq";
+
+[[noreturn]] void throw_not_supported() {
+  detail::throw_failure(errc::not_supported, call,
+                        "the device has no shared receive queues: give each queue pair receives "
+                        "of its own");
+}
+
+[[noreturn]] void throw_cannot_create(int error, const shared_receive_queue_capabilities& wanted,
+                                      const device_limits& limits) {
+  if (error == ENOSYS || error == EOPNOTSUPP) throw_not_supported();
+  const auto subject =
+      detail::detail_text("%u receives of %u slices, in one of the device's %u queues",
+                          wanted.wr_max, wanted.sge_max, limits.srq_max);
+  detail::throw_errno(error, call,
+                      detail::may_be_memlock(error)
+                          ? detail::memlock_text(std::string{subject.view()}.c_str())
+                          : subject);
+}
+
+}  // namespace
+
+void check(const shared_receive_queue_capabilities& wanted, const device_limits& limits) {
+  if (limits.srq_max == 0) throw_not_supported();
+  detail::check_range(call, "wr_max", wanted.wr_max, 1, limits.srq_wr_max, "the device's");
+  detail::check_range(call, "sge_max", wanted.sge_max, 1, limits.srq_sge_max, "the device's");
+}
+
+void shared_receive_queue::destroyer::operator()(ibv_srq* srq) const noexcept {
+  const int rc = ibv_destroy_srq(srq);  // Another errno: the device is gone, which is nobody's bug.
+  CORDMA_ASSERT(rc != EBUSY, "shared receive queue destroyed before its queue pairs");
+}
+
+shared_receive_queue::shared_receive_queue(protection_domain& pd,
+                                           const shared_receive_queue_capabilities& wanted,
+                                           void* srq_context) {
+  check(wanted, pd.limits());
+  ibv_srq_init_attr attributes{};
+  attributes.srq_context = srq_context;
+  attributes.attr = {.max_wr = wanted.wr_max, .max_sge = wanted.sge_max, .srq_limit = 0};
+  srq_.reset(ibv_create_srq(pd.native_handle(), &attributes));
+  if (srq_ == nullptr) throw_cannot_create(errno, wanted, pd.limits());
+  caps_ = {.wr_max = attributes.attr.max_wr, .sge_max = attributes.attr.max_sge};
+}
+
+}  // namespace cordma::verbs

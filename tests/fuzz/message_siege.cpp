@@ -1,0 +1,335 @@
+#include "message_siege.hpp"
+
+#include <algorithm>
+
+namespace cordma::fuzz {
+
+using namespace std::chrono_literals;
+
+message_siege::message_siege() {
+  static_cast<void>(world_.lending.strongest(world_.port, world_.gid));
+  in_use_at_first_ = world_.memory.statistics().in_use_bytes;
+}
+
+void message_siege::run(script& in) {
+  constexpr int acts_max = 48;         // Of a script.
+  constexpr unsigned rough_every = 4;  // Executions: what lies ends a connection soon.
+  const std::uint8_t how = in.byte();
+  is_gentle_ = how % rough_every != 0;
+  come(how % 16 >= 8 ? &pool_ : nullptr);
+  if (how / 16 != 0) tell_terms(in);
+  for (int n = 0; n < acts_max && !in.done() && !victim_->is_cut_off(); ++n) perform(in);
+  drive();
+  if (how % 2 == 1) pass();
+  if (!victim_->is_cut_off()) victim_->cut_off(errc::closed);
+  depart();
+}
+
+// ---- lives
+
+void message_siege::come(shared_receives* pool) {
+  of_victim_.depth = pool != nullptr ? 2 * depth : depth;
+  victim_.emplace(world_, agent_options{}, pool);
+  peer_.emplace(world_, *victim_);
+  peer_->listen_to_data();
+  open({.data = victim_->data(),
+        .agent = victim_->self(),
+        .memory = world_.memory,
+        .read_bytes_max = 1024});
+  tags_.clear();
+  cleared_.clear();
+  loans_.clear();
+  lengths_.clear();
+  next_tag_ = told_ = granted_ = asked_ = 0;
+  has_terms_ = has_time_passed_ = is_shrinking_ = false;
+  drive();
+}
+
+/// Nobody waits, and what is lent or borrowed comes back, by time alone.
+void message_siege::pass() {
+  give_up();
+  for (int n = 0; n < 3; ++n) {
+    drive();
+    world_.clock.advance(1min);
+    tell_credit();
+  }
+  drive();
+  must_be_over();
+  if (victim_->is_cut_off()) return;
+  const lending_counters& c = victim_->self().counters();
+  must(c.open == 0, "no loan is open");
+  must(c.bytes_lent == 0, "no byte is lent");
+  must(c.borrowed == 0, "nothing is borrowed");
+}
+
+/// The connection has ended: so has all that waited, and all is back.
+void message_siege::depart() {
+  drive();
+  must_be_over();
+  drive();
+  const lending_counters& c = victim_->self().counters();
+  must(c.open == 0 && c.bytes_lent == 0, "after the connection nothing is lent");
+  must(c.borrowed == 0, "after the connection nothing is borrowed");
+  must(c.stranded == 0, "no memory is stranded");
+  leave();
+  peer_.reset();
+  victim_.reset();
+  forget();
+  while (world_.turn() > 0) {
+  }  // The driver has to see its queue empty.
+  must(pool_.promised() == 0, "after the connection all shared buffers are back");
+  must(world_.memory.statistics().in_use_bytes == in_use_at_first_,
+       "after the connection all memory is back");
+}
+
+// ---- turns
+
+void message_siege::drive() {
+  constexpr int rounds_max = 400;
+  int n = 0;
+  for (; n < rounds_max; ++n) {
+    std::size_t did = world_.turn();
+    did += peer_->listen();
+    hear_all();
+    collect();
+    if (did == 0) break;
+  }
+  must(n < rounds_max, "it comes to rest");
+  under_way_ = data_under_way_ = 0;
+  if (!victim_->is_cut_off()) check();
+}
+
+void message_siege::check() {
+  if (const receive_share* const share = victim_->data().share()) {
+    must(share->held() <= share->credit(), "no more is held than was allowed");
+    must(share->credit() <= of_victim_.depth, "no more is allowed than the stream's depth");
+  } else {
+    must(receives_posted() <= depth, "no more receives than buffers");
+  }
+  must(victim_->self().counters().borrowed <= 2 * depth, "no more is borrowed than was expected");
+}
+
+std::uint32_t message_siege::receives_posted() {
+  if (const receive_share* const share = victim_->data().share())
+    return pool_.buffers() - share->held();
+  return victim_->data().slots_in_use() - victim_->data().sends().in_flight();
+}
+
+/// Else the device would try again, in real time.
+bool message_siege::can_say() {
+  return !victim_->is_cut_off() && victim_->control().posted_receives() > under_way_;
+}
+
+bool message_siege::can_say_data() {
+  return !victim_->is_cut_off() && receives_posted() > data_under_way_;
+}
+
+void message_siege::hear(const test::heard_frame& f) {
+  if (f.kind == kind::announce) tags_.push_back(f.tag);
+  if (f.kind == kind::clear) cleared_.push_back(f.tag);
+  if (f.kind == kind::shrink) asked_ = f.messages;
+  if (f.kind != kind::shrunk) return;
+  must(std::exchange(is_shrinking_, false) || !is_gentle_, "only what is asked for is confirmed");
+  granted_ = f.messages;
+}
+
+void message_siege::hear_all() {
+  for (const test::heard_frame& f : peer_->heard_data) hear(f);
+  peer_->heard_data.clear();
+  for (const agent_frame& f : peer_->heard)
+    if (f.kind == agent_kind::offer) loans_.push_back(f);
+  peer_->heard.clear();
+}
+
+void message_siege::tell(const agent_frame& f) {
+  if (!can_say()) drive();
+  if (!can_say()) return;
+  ++under_way_;
+  peer_->say(f);
+}
+
+// ---- what the peer does
+
+void message_siege::act(unsigned what, script& in) {
+  switch (what % acts) {
+    case 0:
+    case 1: return announce(in);
+    case 2: return say({.kind = kind::clear, .tag = tag_of(tags_, in)}, in);
+    case 3:
+      return say({.kind = kind::taken, .tag = tag_of(tags_, in), .status = in.byte() % 4u}, in);
+    case 4: return say({.kind = kind::withdraw, .tag = 1 + in.byte() % (next_tag_ + 1)}, in);
+    case 5: return say({.kind = kind::credit}, in);
+    case 6:
+    case 7: return lend(in);
+    case 8: return end_loan(in);
+    case 9: return drive();
+    case 10: return pass_time(in);
+    case 11: return babble(in);
+    case 12: return change_credit(in);
+  }
+}
+
+void message_siege::tell_terms(script& in) {
+  constexpr std::array<std::uint64_t, 4> messages{8, 9, 32, 7};
+  constexpr std::array<std::uint64_t, 4> buffers{64, 100, 64, ~std::uint64_t{0}};
+  const std::uint8_t how = is_gentle_ ? 0 : in.byte();
+  if (std::exchange(has_terms_, true) && is_gentle_) return;
+  granted_ = std::uint32_t(messages[how % 4]);
+  tell({.kind = agent_kind::stream,
+        .tag = messages[how % 4],
+        .lease = buffers[how / 4 % 4],
+        .length = how / 16 == 1 ? 10 : std::max<std::uint64_t>(large_max, buffers[how / 4 % 4])});
+}
+
+/// More credit or less; or somebody else wants what the peer has.
+void message_siege::change_credit(script& in) {
+  const std::uint8_t how = in.byte();
+  const std::uint32_t number = how / 4;
+  drive();
+  if (victim_->is_cut_off() || (is_gentle_ && !has_terms_)) return;
+  receive_share* const share = victim_->data().share();
+  switch (how % 4) {
+    case 0: {
+      const std::uint32_t more = granted_ + number % 16 + (is_gentle_ ? 1 : 0);
+      constexpr std::uint32_t heard_max = test::hostile_peer::data_receives - 8;
+      if (more > heard_max || (is_gentle_ && is_shrinking_)) return;
+      granted_ = more;
+      return say({.kind = kind::grant, .messages = more}, in);
+    }
+    case 1:
+      if (is_gentle_ && (is_shrinking_ || granted_ <= depth)) return;
+      is_shrinking_ = true;
+      return say({.kind = kind::shrink, .messages = is_gentle_ ? depth : number}, in);
+    case 2:
+      if (is_gentle_ && (asked_ == 0 || share->held() >= asked_)) return;
+      return say({.kind = kind::shrunk, .messages = is_gentle_ ? std::exchange(asked_, 0) : number},
+                 in);
+    case 3: {
+      if (share == nullptr) return;
+      receive_share other{pool_};
+      return must(!other.want(pool_.buffers()), "nobody gets all");
+    }
+  }
+}
+
+std::uint64_t message_siege::tag_of(std::vector<std::uint64_t>& tags, script& in) {
+  const std::uint8_t which = in.byte();
+  if (tags.empty() || (!is_gentle_ && which % 16 == 15)) return 1 + which;
+  return tags[which % tags.size()];
+}
+
+void message_siege::announce(script& in) {
+  constexpr std::array<std::uint64_t, 4> lies{0, 64, large_max + 1, ~std::uint64_t{0}};
+  const std::uint8_t how = is_gentle_ ? 0 : in.byte();
+  std::uint64_t length = in.of(large_lengths);
+  if (how % 16 == 1) length = lies[how / 16 % 4];
+  const std::uint64_t tag = how % 16 == 2 ? 1 : ++next_tag_;
+  say({.kind = kind::announce, .tag = tag, .length = length}, in);
+  if (lengths_.size() <= tag) lengths_.resize(tag + 1);
+  lengths_[tag] = length;
+}
+
+void message_siege::say(frame f, script& in, std::span<const std::byte> payload) {
+  if (is_gentle_ && (f.kind == kind::clear || f.kind == kind::taken)) {
+    // Once each, but for what is said of both.
+    const auto found = std::ranges::find(tags_, f.tag);
+    if (found == tags_.end()) return;
+    if (f.kind == kind::taken) tags_.erase(found);
+  }
+  if (!can_say_data()) drive();
+  if (!can_say_data()) return;
+  const std::uint8_t how = in.byte();
+  f.taken = how % 4 == 3 ? told_ : (told_ = peer_->data_taken);
+  if (!is_gentle_ && how >= 0xf8) f.taken += in.byte();
+  std::array<std::byte, test::hostile_peer::message_bytes_max> message{};
+  const auto head = message_protocol::encode(f);
+  std::size_t size = message_protocol::size_of(f.kind);
+  std::ranges::copy(std::span{head}.first(size), message.begin());
+  std::ranges::copy(payload, message.begin() + std::ptrdiff_t(size));
+  size += payload.size();
+  if (!is_gentle_ && how >= 0xe0 && how < 0xe8) message[in.byte() % size] ^= std::byte{in.byte()};
+  if (!is_gentle_ && how >= 0xe8 && how < 0xf0) size = in.byte() % 100;
+  put(std::span{message}.first(size));
+}
+
+void message_siege::put(std::span<const std::byte> message, ibv_wr_opcode how) {
+  ++data_under_way_;
+  peer_->say_data(message, how);
+}
+
+/// What it was asked for, or not quite.
+void message_siege::lend(script& in) {
+  drive();
+  if (victim_->is_cut_off() || (is_gentle_ && cleared_.empty())) return;
+  const std::uint64_t purpose = tag_of(cleared_, in);
+  const std::uint64_t length = purpose < lengths_.size() ? lengths_[purpose] : 64;
+  fill(peer_->landing(), in);
+  offer(purpose, std::clamp<std::uint64_t>(length, 1, large_max), verbs::access::remote_read, in);
+  std::erase(cleared_, purpose);
+}
+
+void message_siege::offer(std::uint64_t purpose, std::uint64_t length, verbs::access access,
+                          script& in) {
+  const std::uint8_t how = in.byte();
+  if (!is_gentle_ && how % 16 == 1) length = in.byte() + 1u;
+  if (!is_gentle_ && how % 16 == 2) access = verbs::access::remote_write;
+  constexpr std::array<std::chrono::microseconds, 4> leases{10s, 300ms, 1us, 24h};
+  tell({.kind = agent_kind::offer,
+        .tag = purpose,
+        .lease = ++next_lease_,
+        .length = length,
+        .address = peer_->address(),
+        .rkey = !is_gentle_ && how % 16 == 3 ? 0xffffffff : peer_->rkey(),
+        .access = access,
+        .duration = leases[how / 64],
+        .isolation = std::uint8_t(isolation::exact)});
+  if (how % 8 == 7) tell({.kind = agent_kind::revoke, .lease = next_lease_});
+}
+
+/// Reads what the victim lends, says that it did, and gives it back: some of it.
+void message_siege::end_loan(script& in) {
+  drive();
+  if (victim_->is_cut_off() || loans_.empty()) return;
+  const agent_frame f = loans_.back();
+  loans_.pop_back();
+  const std::uint8_t how = in.byte();
+  if (how % 4 == 0) return tell({.kind = agent_kind::revoke, .lease = f.lease});
+  tell({.kind = agent_kind::accept, .tag = 100 + f.tag, .lease = f.lease});
+  const auto length = std::uint32_t(std::min<std::uint64_t>(f.length, large_max));
+  if (how % 4 == 1 && victim_->self().counters().open > 0 && !has_time_passed_) {
+    peer_->reach(
+        verbs::allows(f.access, verbs::access::remote_read) ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
+        f.address, length, f.rkey);
+  }
+  if (how >= 0x40) tell({.kind = agent_kind::give_back, .lease = f.lease});
+  if (how < 0xc0) return;
+  if (std::erase(tags_, f.tag) == 0 && is_gentle_) return;
+  if (can_say_data()) {
+    const auto message =
+        message_protocol::encode({.kind = kind::taken, .taken = peer_->data_taken, .tag = f.tag});
+    put(message);
+  }
+}
+
+void message_siege::pass_time(script& in) {
+  constexpr std::array<duration, 8> steps{1ms, 60ms, 200ms, 400ms, 1001ms, 2001ms, 10s, 61s};
+  drive();
+  has_time_passed_ = true;  // And what it was lent may be over.
+  world_.clock.advance(in.of(steps));
+  drive();
+}
+
+/// Anything of any length; terms once more; a WRITE. Mostly the end.
+void message_siege::babble(script& in) {
+  if (is_gentle_) return tell_terms(in);
+  const std::uint8_t how = in.byte();
+  if (how % 8 == 0) return tell_terms(in);
+  if (how % 8 > 2 || !can_say_data()) return;
+  if (how % 8 == 1) return put({}, IBV_WR_RDMA_WRITE_WITH_IMM);
+  std::array<std::byte, test::hostile_peer::message_bytes_max> message{};
+  const std::size_t size = in.byte() % (message.size() + 1);
+  for (std::size_t n = 0; n < size && !in.done(); ++n) message[n] = std::byte{in.byte()};
+  put(std::span{message}.first(size));
+}
+
+}  // namespace cordma::fuzz

@@ -1,0 +1,127 @@
+#pragma once
+
+#include "../../lib/rpc/message_channel.hpp"
+#include "script.hpp"
+
+#include "support/hostile_peer.hpp"
+#include "support/manual_home.hpp"
+
+#include <array>
+#include <chrono>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace cordma::fuzz {
+
+// What the victim takes.
+constexpr unsigned depth = 8;
+constexpr std::size_t buffer_bytes = 64;
+constexpr std::size_t large_max = 4096;
+constexpr stream_options options{.depth = depth,
+                                 .buffer_bytes = buffer_bytes,
+                                 .message_bytes_max = large_max,
+                                 .large_lease = std::chrono::milliseconds{400}};
+constexpr std::array<std::size_t, 8> large_lengths{65,  100,       1000, large_max,
+                                                   256, large_max, 65,   512};
+
+/// A peer that says what it likes, and a victim's message channel: a connection of their own each
+/// execution, and a script, read from the fuzzer's bytes, of what the peer says on both queue pairs
+/// and of what the victim's own program does meanwhile. Then time passes, or the connection ends:
+/// all that waited has ended, and all memory is back. What the channel is for is a derived class's.
+class message_siege {
+ public:
+  message_siege(const message_siege&) = delete;
+  message_siege& operator=(const message_siege&) = delete;
+  virtual ~message_siege() = default;
+  void run(script& in);
+
+ protected:
+  using frame = message_protocol::frame;
+  using kind = message_protocol::kind;
+  using agent_frame = agent_protocol::frame;
+  using agent_kind = agent_protocol::kind;
+
+  message_siege();
+
+  // ---- the victim
+  virtual void open(const detail::channel_resources& resources) = 0;
+  /// Takes what has ended.
+  virtual void collect() = 0;
+  /// Its program wants nothing any more.
+  virtual void give_up() = 0;
+  /// Long after, or after the end of the connection.
+  virtual void must_be_over() = 0;
+  /// All that it has goes, but for what is given back when the queue pair goes.
+  virtual void leave() = 0;
+  /// And that.
+  virtual void forget() {}
+
+  // ---- the peer
+  /// One act of either side.
+  virtual void perform(script& in) = 0;
+  virtual void hear(const test::heard_frame& f);
+  /// What is read of the memory that it lends.
+  virtual void fill(std::span<std::byte> /*landing*/, script& /*in*/) {}
+
+  /// What any peer of a channel can do.
+  static constexpr unsigned acts = 13;
+  void act(unsigned what, script& in);
+  /// As it is, but for what it has taken, or a few bytes of it, now and then.
+  void say(frame f, script& in, std::span<const std::byte> payload = {});
+  void put(std::span<const std::byte> message, ibv_wr_opcode how = IBV_WR_SEND);
+  void tell(const agent_frame& f);
+  void announce(script& in);
+  /// Lends some of its landing, but for lies.
+  void offer(std::uint64_t purpose, std::uint64_t length, verbs::access access, script& in);
+  /// Turns until nothing moves.
+  void drive();
+  [[nodiscard]] bool can_say_data();
+
+  test::agent_world world_;
+  shared_receives pool_{
+      world_.pd,
+      world_.memory,
+      {.buffers = 4 * depth, .buffer_bytes = 8 + buffer_bytes, .share_min = depth}};
+  stream_options of_victim_ = options;  ///< deeper with the pool, which not each execution has
+  std::optional<test::victim> victim_;
+  std::optional<test::hostile_peer> peer_;
+  bool is_gentle_ = false;  ///< says nothing for which it would be cut off
+
+ private:
+  void come(shared_receives* pool);
+  void pass();
+  void depart();
+  void check();
+  [[nodiscard]] std::uint32_t receives_posted();
+  [[nodiscard]] bool can_say();
+  void hear_all();
+  void tell_credit() { tell({.kind = agent_kind::credit}); }
+  void tell_terms(script& in);
+  void change_credit(script& in);
+  std::uint64_t tag_of(std::vector<std::uint64_t>& tags, script& in);
+  void lend(script& in);
+  void end_loan(script& in);
+  void pass_time(script& in);
+  void babble(script& in);
+
+  std::size_t in_use_at_first_ = 0;
+  // What the peer knows.
+  std::vector<std::uint64_t> tags_;     ///< of messages of the victim's
+  std::vector<std::uint64_t> cleared_;  ///< of its own, that the victim has memory for
+  std::vector<std::uint64_t> lengths_;  ///< of its own
+  std::vector<agent_frame> loans_;      ///< that it was offered
+  std::uint64_t next_tag_ = 0;
+  std::uint64_t next_lease_ = 100;
+  std::uint32_t told_ = 0;
+  std::uint32_t granted_ = 0;  ///< to the victim
+  std::uint32_t asked_ = 0;    ///< by the victim
+  bool is_shrinking_ = false;  ///< and the victim has not said that it does
+  // Messages that the victim has not taken yet, at most.
+  std::uint32_t under_way_ = 0;
+  std::uint32_t data_under_way_ = 0;
+  bool has_terms_ = false;
+  bool has_time_passed_ = false;
+};
+
+}  // namespace cordma::fuzz

@@ -1,0 +1,173 @@
+// Whether what a peer says on the data queue pair is a frame: any bytes, frames with their fields
+// at the limits, and those with a few bytes changed. What is no frame is an error, and nothing
+// else; what is one gives the same bytes again.
+#include "../../lib/rpc/call_frame.hpp"
+#include "../../lib/rpc/message_frame.hpp"
+#include "script.hpp"
+
+#include <cordma/base/error.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <span>
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size);
+
+namespace cordma::fuzz {
+namespace {
+
+using bytes = std::span<const std::byte>;
+
+/// On a heap block of that size, whose ends the sanitizer watches. None: it is no frame.
+template <class Decode>
+auto decoded(bytes in, Decode decode) -> std::optional<decltype(decode(in))> {
+  const std::unique_ptr<std::byte[]> copy{new std::byte[in.size()]};
+  std::ranges::copy(in, copy.get());
+  try {
+    return decode(bytes{copy.get(), in.size()});
+  } catch (const error& e) {
+    must(e.failure().code == errc::bad_frame, "what is no frame is a bad one");
+    return {};
+  }
+}
+
+bool is_message_frame(bytes in) {
+  namespace protocol = message_protocol;
+  using protocol::kind;
+  const auto f = decoded(in, protocol::decode);
+  if (!f) return false;
+  const std::size_t size = protocol::size_of(f->kind);
+  const bool is_followed = f->kind == kind::data || f->kind == kind::control;
+  must(is_followed ? in.size() >= size : in.size() == size, "a frame has its kind's length");
+  const auto again = protocol::encode(*f);
+  must(std::ranges::equal(bytes{again}.first(size), in.first(size)), "a frame is what was said");
+  return true;
+}
+
+bool is_call_frame(bytes in, bool is_control) {
+  namespace protocol = call_protocol;
+  const auto h = decoded(in, [&](bytes b) { return protocol::decode(b, is_control); });
+  if (!h) return false;
+  must(std::ranges::equal(protocol::encode(*h), in.first(protocol::header_bytes)),
+       "a header is what was said");
+  must(h->call == protocol::call_in(in) && h->call < protocol::call_limit, "so is its number");
+  if (h->version != protocol::version) return true;
+  using protocol::kind;
+  must(is_control == (h->kind == kind::cancel || h->kind == kind::want),
+       "control is not a message");
+  return true;
+}
+
+constexpr std::size_t size_max = 64;
+constexpr std::array<std::uint64_t, 16> edges{0,
+                                              1,
+                                              2,
+                                              3,
+                                              4,
+                                              0x7f,
+                                              0xff,
+                                              0x100,
+                                              0xffff,
+                                              0xffff'ffff,
+                                              0x1'0000'0000,
+                                              call_protocol::call_limit - 1,
+                                              call_protocol::call_limit,
+                                              std::uint64_t{1} << 63,
+                                              ~std::uint64_t{0} - 1,
+                                              ~std::uint64_t{0}};
+
+/// Bytes that were made of something, and then changed.
+struct made {
+  void begin_with(bytes b) {
+    std::ranges::copy(b, all.begin());
+    size = b.size();
+  }
+  /// Whether nothing was.
+  bool change(script& in) {
+    const std::uint8_t how = in.byte();
+    if (how % 4 == 0) return true;
+    if (how % 4 == 1) all[in.byte() % size] ^= std::byte{in.byte()};
+    if (how % 4 == 2) size = in.byte() % (size_max + 1);
+    if (how % 4 == 3)
+      for (unsigned n = how / 4 % 4 + 1; n > 0; --n)
+        all[in.byte() % size_max] = std::byte{in.byte()};
+    return false;
+  }
+  [[nodiscard]] bytes get() const { return bytes{all}.first(size); }
+
+  std::array<std::byte, size_max> all{};
+  std::size_t size = 0;
+};
+
+void try_message_frame(script& in) {
+  namespace protocol = message_protocol;
+  using protocol::kind;
+  const protocol::frame f{.kind = kind{std::uint8_t(in.byte() % 12)},
+                          .taken = std::uint32_t(in.of(edges)),
+                          .tag = in.of(edges),
+                          .length = in.of(edges),
+                          .status = std::uint32_t(in.of(edges)),
+                          .messages = std::uint32_t(in.of(edges))};
+  made m;
+  m.begin_with(bytes{protocol::encode(f)}.first(protocol::size_of(f.kind)));
+  const bool is_whole = m.change(in);
+  const bool is_frame = is_message_frame(m.get());
+  if (!is_whole) return;
+  const bool has_kind = f.kind >= kind::data && f.kind <= kind::shrunk;
+  const bool has_tag = protocol::size_of(f.kind) > 8 && f.kind < kind::control;
+  must(is_frame == (has_kind && (!has_tag || f.tag != 0)),
+       "what can be said is taken, and nothing else");
+}
+
+void try_call_frame(script& in, bool is_control) {
+  namespace protocol = call_protocol;
+  using protocol::kind;
+  const std::uint8_t how = in.byte();
+  const protocol::header h{.version = std::uint8_t(how % 16 == 0 ? how / 16 : protocol::version),
+                           .kind = kind{std::uint8_t(in.byte() % 8)},
+                           .bulk = std::uint16_t(how % 16 < 4 ? in.of(edges) : how / 4 % 4),
+                           .value = std::uint32_t(in.of(edges)),
+                           .call = in.of(edges),
+                           .method = in.of(edges)};
+  made m;
+  m.begin_with(protocol::encode(h));
+  const bool is_whole = m.change(in);
+  const bool is_frame = is_call_frame(m.get(), is_control);
+  if (!is_whole) return;
+  const bool is_possible = [&] {
+    switch (h.kind) {
+      case kind::request: return !is_control && h.bulk <= 3;
+      case kind::reply: return !is_control && h.bulk == 0 && h.value == 0 && h.method == 0;
+      case kind::failure: return !is_control && h.bulk == 0 && h.method == 0;
+      case kind::cancel: return is_control && h.bulk == 0 && h.value == 0 && h.method == 0;
+      case kind::want:
+        return is_control && (h.bulk == 1 || h.bulk == 2) && h.value == 0 && h.method == 0;
+    }
+    return false;
+  }();
+  must(is_frame ==
+           (h.call < protocol::call_limit && (h.version != protocol::version || is_possible)),
+       "what can be said is taken, and nothing else");
+}
+
+void try_any(bytes in) {
+  is_message_frame(in);
+  is_call_frame(in, false);
+  is_call_frame(in, true);
+}
+
+}  // namespace
+}  // namespace cordma::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
+  using namespace cordma::fuzz;
+  script in{bytes, size};
+  switch (in.byte() % 4) {
+    case 0: try_any(std::as_bytes(std::span{bytes, size}).subspan(size == 0 ? 0 : 1)); break;
+    case 1: try_message_frame(in); break;
+    case 2: try_call_frame(in, false); break;
+    case 3: try_call_frame(in, true); break;
+  }
+  return 0;
+}

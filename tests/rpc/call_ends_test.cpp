@@ -1,0 +1,122 @@
+// Connections and calls that end, or begin, at a bad moment.
+#include "../../lib/rpc/call_frame.hpp"
+#include "../../lib/rpc/message_frame.hpp"
+
+#include <support/manual_home.hpp>
+#include <support/rpc_pair.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <vector>
+
+using namespace cordma;
+using test::echo;
+using test::rpc_server;
+
+namespace {
+
+using std::size_t;
+using call_kind = call_protocol::kind;
+
+/// A client that makes its frames itself.
+struct raw_client {
+  static constexpr size_t receives = 16;
+  static constexpr size_t frame_bytes = 256;
+
+  explicit raw_client(rpc_server& s)
+      : rt{s.rt},
+        conn{rt.run(s.join())},
+        landing{rt.memory().allocate_zeroed(receives * frame_bytes)} {
+    for (size_t n = 0; n < receives; ++n)
+      conn.post_recv(landing.slice(n * frame_bytes, frame_bytes));
+    // Its receives are there.
+    rt.run(test::until(rt.executor(), [&] { return s.server.counters().connections == 1; }));
+  }
+  void tell_terms() {
+    conn.agent()->open_stream({.messages = 8, .buffer_bytes = 64, .message_bytes_max = 64});
+  }
+  void request(std::uint64_t call, std::uint64_t method) {
+    const auto frame = message_protocol::encode(
+        {.kind = message_protocol::kind::data, .taken = message_protocol::count_first});
+    const auto header =
+        call_protocol::encode({.kind = call_kind::request, .call = call, .method = method});
+    local_mr from = rt.memory().allocate_zeroed(message_protocol::header_bytes + header.size());
+    std::copy_n(frame.begin(), message_protocol::header_bytes, from.bytes().begin());
+    std::ranges::copy(header, from.bytes().begin() + message_protocol::header_bytes);
+    rt.run(conn.send(from.slice()));
+  }
+  /// The next message, if it is one.
+  call_protocol::header answer() {
+    for (;;) {
+      const message m = rt.run(conn.next_message());
+      const auto bytes = m.payload().bytes();
+      if (message_protocol::decode(bytes).kind == message_protocol::kind::data)
+        return call_protocol::decode(bytes.subspan(message_protocol::header_bytes), false);
+    }
+  }
+
+  runtime& rt;
+  connection conn;
+  local_mr landing;
+};
+
+}  // namespace
+
+TEST_CASE("a request that comes before its client's terms is answered after them",
+          "[rpc][device][P6]") {
+  rpc_server s;
+  raw_client c{s};
+  c.request(1, 0);
+  c.request(2, echo::id);
+  s.rt.run(c.conn.write(const_local_mr_slice{}, {}));  // By now they have come.
+  c.tell_terms();
+  const auto first = c.answer();
+  const auto second = c.answer();
+  CHECK(first.kind == call_kind::failure);
+  CHECK(first.call == 1);
+  CHECK(second.kind == call_kind::reply);
+  CHECK(second.call == 2);
+}
+
+TEST_CASE("a server that is stopped waits for no client to take its answers", "[rpc][device]") {
+  rpc_server s;
+  raw_client c{s};
+  c.tell_terms();
+  for (std::uint64_t call = 1; call <= 12; ++call) c.request(call, echo::id);
+  s.rt.run(test::until(s.rt.executor(), [&] { return s.server.counters().calls == 12; }));
+  // The client gives no credit: some of the answers stay.
+  CHECK(s.server.counters().running > 0);
+  s.work.request_stop();
+  s.rt.run(s.work.join());
+  const rpc::server_counters& n = s.server.counters();
+  CHECK(n.running == 0);
+  CHECK(n.connections == 0);
+  CHECK(n.calls == n.replied + n.stopped);
+  CHECK(n.stopped > 0);
+}
+
+TEST_CASE("a client on a connection that was lost before fails its calls", "[rpc][device][P3]") {
+  rpc_server s;
+  connection conn = s.rt.run(s.join());
+  conn.qp().abort({.code = errc::disconnected, .call = "test"});
+  rpc::client c{std::move(conn)};
+  const auto outcome = s.rt.run(as_result(c.call<echo>({})));
+  REQUIRE(outcome.has_failure());
+  CHECK(outcome.failure().code == errc::disconnected);
+  CHECK(c.counters().lost == 1);
+}
+
+TEST_CASE("a call that was dropped is told nothing of the next one", "[rpc][device]") {
+  rpc_server s;
+  rpc::client c = s.make_client();
+  cordma::detail::end_flag told;
+  {
+    auto dropped = c.call<test::wait_for>(1);
+    REQUIRE_FALSE(dropped.start(told, {&s.rt.executor(), {}}));
+  }
+  const std::vector<std::byte> too_long(std::size_t{65} << 20);
+  const auto outcome = s.rt.run(as_result(c.call<echo>(too_long)));  // Ends as it starts.
+  CHECK(outcome.has_failure());
+  CHECK_FALSE(told.is_set());
+}

@@ -1,0 +1,274 @@
+// A peer that does not keep to RPC's protocol gets errors, and nothing else.
+#include "../../lib/rpc/call_frame.hpp"
+#include "../../lib/rpc/message_channel.hpp"
+
+#include <support/manual_home.hpp>
+#include <support/rpc_pair.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <string>
+#include <vector>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+using call_protocol::header;
+using call_protocol::kind;
+using call_protocol::status;
+using support::started;
+using test::echo;
+using test::wait_for;
+
+namespace {
+
+using bytes = std::vector<std::byte>;
+
+bytes with_header(header h, std::string_view text = {}) {
+  if (h.kind == kind::request) h.value = call_protocol::no_deadline;
+  const auto head = call_protocol::encode(h);
+  bytes all{head.begin(), head.end()};
+  const auto rest = std::as_bytes(std::span{text});
+  all.insert(all.end(), rest.begin(), rest.end());
+  return all;
+}
+
+/// An end of a connection that says what a test wants, and keeps what it hears.
+class hostile final : public detail::message_channel {
+ public:
+  explicit hostile(connection& conn)
+      : message_channel{resources_of(conn), stream_options{}, order::any} {}
+  task<> say(bytes message) { co_await send_bytes(detail::channel_ref{*this}, message, {}); }
+  void say_control(const bytes& message) {
+    control_ = message;
+    note_.frame.kind = message_protocol::kind::control;
+    note_.bytes = control_;
+    note_.on_posted = [](outgoing&, const failure*) noexcept {};
+    send(note_);
+  }
+  std::vector<bytes> heard, controls;
+
+ private:
+  void on_message() noexcept override {
+    const stream_message m = deliver();
+    heard.emplace_back(m.bytes().begin(), m.bytes().end());
+  }
+  void on_control(std::span<const std::byte> b) override {
+    controls.emplace_back(b.begin(), b.end());
+  }
+  void on_closed() noexcept override {}
+  outgoing note_;
+  bytes control_;
+};
+
+/// A server, an honest client, and one that is not.
+struct hostile_client : test::rpc_server {
+  hostile_client()
+      : conn{rt.run(join())},
+        peer{detail::message_channel::make<hostile>(conn)},
+        stay{peer},
+        honest{make_client()} {}
+  header answer(std::size_t n) { return call_protocol::decode(peer.heard[n], false); }
+  /// The server has cut it off, and serves the other.
+  task<> is_cut_off() {
+    co_await test::until(rt.executor(), [this] { return server.counters().connections == 1; });
+    const std::string_view text = "still here";
+    const auto back = co_await honest.call<echo>(std::as_bytes(std::span{text}));
+    CHECK(back->size() == text.size());
+    CHECK(server.counters().running == 0);
+  }
+  connection conn;
+  hostile& peer;
+  detail::channel_ref stay;
+  rpc::client honest;
+};
+
+/// A client whose server is not honest.
+struct hostile_server : test::rpc_server {
+  hostile_server() {
+    rt.run([](hostile_server& self) -> task<> {
+      auto [there, here] = co_await when_all(
+          self.rt.connect(self.door.local_endpoint(), test::never_not_ready()), self.door.accept());
+      self.conn = std::move(here);
+      self.calling = rpc::client{std::move(there)};
+    }(*this));
+    peer = &detail::message_channel::make<hostile>(conn);
+    stay = detail::channel_ref{*peer};
+  }
+  /// The number of the next call that came.
+  task<std::uint64_t> call_number() {
+    const std::size_t before = taken++;
+    co_await test::until(rt.executor(), [this, before] { return peer->heard.size() > before; });
+    co_return call_protocol::decode(peer->heard[before], false).call;
+  }
+  connection conn;
+  rpc::client calling;
+  hostile* peer = nullptr;
+  detail::channel_ref stay;
+  std::size_t taken = 0;
+};
+
+std::error_code code_of(const auto& outcome) {
+  return outcome.has_failure() ? outcome.failure().code : std::error_code{};
+}
+
+/// Starts a call, sends the answer that is made of its number, and gives what came of it.
+template <class Answer>
+task<failure> failure_after(hostile_server& s, Answer answer) {
+  executor& home = s.rt.executor();
+  started call{home, s.calling.call<wait_for>(1)};
+  const std::uint64_t number = co_await s.call_number();
+  co_await s.peer->say(answer(number));
+  co_await test::until(home, [&] { return call.has_ended(); });
+  const auto outcome = (*call).take_result();
+  co_return outcome.has_failure() ? outcome.failure() : failure{};
+}
+
+}  // namespace
+
+TEST_CASE("a client that sends no call is cut off, and harms no other", "[rpc][device][hostile]") {
+  const bytes call_4 = with_header({.call = 4, .method = echo::id}, "hello");
+  const std::vector<bytes> wrong{bytes(23),
+                                 with_header({.kind = kind::reply, .call = 1}),
+                                 with_header({.kind = kind::failure, .call = 1}),
+                                 with_header({.kind = kind::cancel, .call = 1}),
+                                 with_header({.bulk = 4, .call = 1}),
+                                 with_header({.call = call_protocol::call_limit})};
+  for (const bytes& message : wrong) {
+    hostile_client s;
+    s.rt.run([](hostile_client& siege, const bytes& first, const bytes& m) -> task<> {
+      co_await siege.peer.say(first);
+      co_await siege.peer.say(m);
+      co_await siege.is_cut_off();
+    }(s, call_4, message));
+  }
+}
+
+TEST_CASE("a client whose control is none is cut off", "[rpc][device][hostile]") {
+  for (const bytes& message :
+       {bytes(3), with_header({.kind = kind::want, .bulk = call_protocol::source, .call = 1}),
+        with_header({.kind = kind::cancel, .call = 1}, "more")}) {
+    hostile_client s;
+    s.rt.run([](hostile_client& siege, const bytes& m) -> task<> {
+      co_await siege.peer.say(with_header({.call = 4, .method = echo::id}));
+      siege.peer.say_control(m);
+      co_await siege.is_cut_off();
+    }(s, message));
+  }
+}
+
+TEST_CASE("a client of another version is told so, and may go on", "[rpc][device][hostile]") {
+  hostile_client s;
+  s.rt.run([](hostile_client& siege) -> task<> {
+    co_await siege.peer.say(with_header({.version = 9, .kind = kind{200}, .call = 7}, "what"));
+    co_await siege.peer.say(with_header({.call = 8, .method = echo::id}, "hello"));
+    co_await test::until(siege.rt.executor(), [&] { return siege.peer.heard.size() == 2; });
+    CHECK(siege.answer(0).kind == kind::failure);
+    CHECK(siege.answer(0).call == 7);
+    CHECK(status{siege.answer(0).value} == status::unknown_version);
+    CHECK(siege.answer(1).kind == kind::reply);
+    CHECK(siege.answer(1).call == 8);
+    // Of its control nothing is known.
+    siege.peer.say_control(with_header({.version = 9, .kind = kind{200}, .call = 7}));
+    co_await siege.peer.say(with_header({.call = 9, .method = echo::id}, "hello"));
+    co_await test::until(siege.rt.executor(), [&] { return siege.peer.heard.size() == 3; });
+  }(s));
+}
+
+TEST_CASE("cancels of what is over, and numbers that are used twice, harm nobody",
+          "[rpc][device][hostile]") {
+  hostile_client s;
+  s.rt.run([](hostile_client& siege) -> task<> {
+    executor& home = siege.rt.executor();
+    const std::string two{"\2\0\0\0", 4};
+    co_await siege.peer.say(with_header({.call = 5, .method = wait_for::id}, two));
+    co_await siege.peer.say(with_header({.call = 5, .method = wait_for::id}, two));
+    co_await test::until(home, [&] { return siege.running == 2; });
+    siege.peer.say_control(with_header({.kind = kind::cancel, .call = 6}));
+    co_await siege.peer.say(with_header({.call = 7, .method = echo::id}));
+    co_await test::until(home, [&] { return siege.peer.heard.size() == 1; });
+    siege.gate(2).set();
+    co_await test::until(home, [&] { return siege.peer.heard.size() == 3; });
+    CHECK(siege.answer(1).call == 5);
+    CHECK(siege.answer(2).call == 5);
+    siege.peer.say_control(with_header({.kind = kind::cancel, .call = 5}));
+    co_await siege.peer.say(with_header({.call = 8, .method = echo::id}));
+    co_await test::until(home, [&] { return siege.peer.heard.size() == 4; });
+  }(s));
+  CHECK(s.stopped == 0);
+}
+
+TEST_CASE("a server's answer that is none ends the connection, and every call with the reason",
+          "[rpc][device][hostile]") {
+  for (const auto& make : std::vector<bytes (*)(std::uint64_t)>{
+           [](std::uint64_t) { return bytes(5); },
+           [](std::uint64_t n) { return with_header({.call = n, .method = 1}); },
+           [](std::uint64_t n) { return with_header({.kind = kind::reply, .bulk = 1, .call = n}); },
+           [](std::uint64_t n) {
+             return with_header({.kind = kind::want, .bulk = 1, .call = n});
+           }}) {
+    hostile_server s;
+    const failure f = s.rt.run(failure_after(s, make));
+    CHECK(f.code == errc::bad_frame);
+  }
+}
+
+TEST_CASE("a server that wants what is not there, or twice, is cut off", "[rpc][device][hostile]") {
+  hostile_server none;
+  none.rt.run([](hostile_server& s) -> task<> {
+    executor& home = s.rt.executor();
+    started call{home, s.calling.call<wait_for>(1)};
+    const std::uint64_t number = co_await s.call_number();
+    s.peer->say_control(
+        with_header({.kind = kind::want, .bulk = call_protocol::sink, .call = number + 1}));
+    s.peer->say_control(
+        with_header({.kind = kind::want, .bulk = call_protocol::sink, .call = number}));
+    co_await test::until(home, [&] { return call.has_ended(); });
+    CHECK(code_of((*call).take_result()) == errc::bad_frame);
+  }(none));
+  hostile_server twice;
+  local_mr sink = twice.rt.memory().allocate_zeroed(4096);
+  twice.rt.run([](hostile_server& s, local_mr& to) -> task<> {
+    executor& home = s.rt.executor();
+    started call{home, s.calling.call<wait_for>(1, {.sink = to.slice()})};
+    const std::uint64_t number = co_await s.call_number();
+    const bytes want =
+        with_header({.kind = kind::want, .bulk = call_protocol::sink, .call = number});
+    s.peer->say_control(want);
+    co_await test::until(home, [&] { return s.calling.connection()->lending().open == 1; });
+    s.peer->say_control(want);
+    co_await test::until(home, [&] { return call.has_ended(); });
+    CHECK(code_of((*call).take_result()) == errc::bad_frame);
+  }(twice, sink));
+}
+
+TEST_CASE("strange answers are that call's errors, and the connection lives",
+          "[rpc][device][hostile]") {
+  hostile_server s;
+  failure f = s.rt.run(failure_after(s, [](std::uint64_t n) {
+    return with_header({.version = 2, .kind = kind::reply, .call = n});
+  }));
+  CHECK(f.code == errc::incompatible_peer);
+  f = s.rt.run(failure_after(s, [](std::uint64_t n) {
+    return with_header({.kind = kind::failure, .value = 1000, .call = n}, "because");
+  }));
+  CHECK(f.code == errc::handler_failed);
+  CHECK(f.detail.view() == "because");
+  f = s.rt.run(failure_after(s, [](std::uint64_t n) {
+    return with_header({.kind = kind::failure, .value = 1, .call = n}, std::string(3000, '\0'));
+  }));
+  CHECK(f.code == errc::unknown_method);
+  f = s.rt.run(failure_after(s, [](std::uint64_t n) {
+    return with_header({.kind = kind::reply, .call = n}, "long one");
+  }));
+  CHECK(f.code == errc::bad_message);
+  // What nobody asked, or nobody waits for any more.
+  f = s.rt.run(failure_after(s, [](std::uint64_t n) {
+    return with_header({.kind = kind::failure, .value = 6, .call = n}, "bye");
+  }));
+  CHECK(f.code == errc::shutting_down);
+  s.rt.run([](hostile_server& siege) -> task<> {
+    co_await siege.peer->say(with_header({.kind = kind::reply, .call = 12345}, "1234"));
+    co_await test::until(siege.rt.executor(), [&] { return siege.calling.counters().late == 1; });
+  }(s));
+  CHECK(s.calling.connection() != nullptr);
+}

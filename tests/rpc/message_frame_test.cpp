@@ -1,0 +1,84 @@
+#include "../../lib/rpc/message_frame.hpp"
+
+#include <cordma/base/error.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <vector>
+
+using namespace cordma;
+using namespace cordma::message_protocol;
+
+namespace {
+
+std::vector<std::byte> bytes_of(std::initializer_list<int> values) {
+  std::vector<std::byte> all;
+  for (const int v : values) all.push_back(std::byte(v));
+  return all;
+}
+
+std::vector<std::byte> encoded(const frame& f) {
+  const auto all = encode(f);
+  return {all.begin(), all.begin() + std::ptrdiff_t(size_of(f.kind))};
+}
+
+std::string refusal_of(const std::vector<std::byte>& bytes) {
+  try {
+    static_cast<void>(decode(bytes));
+  } catch (const error& e) {
+    CHECK(e.code() == errc::bad_frame);
+    return std::string{e.failure().detail.view()};
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("a frame is what docs/rpc-protocol.md says, byte by byte", "[rpc]") {
+  CHECK(encoded({.kind = kind::data, .taken = 0x01020304}) ==
+        bytes_of({1, 0, 0, 0, 0x04, 0x03, 0x02, 0x01}));
+  CHECK(encoded({.kind = kind::announce, .taken = 1, .tag = 0x0a0b, .length = 0x10000}) ==
+        bytes_of({3, 0, 0, 0, 1, 0, 0, 0, 0x0b, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}));
+  CHECK(encoded({.kind = kind::taken, .tag = 7, .status = 23}) ==
+        bytes_of({5, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 23, 0, 0, 0, 0, 0, 0, 0}));
+  CHECK(encoded({.kind = kind::withdraw, .tag = 7}).size() == 16);
+  CHECK(encoded({.kind = kind::grant, .taken = 2, .messages = 0x10203}) ==
+        bytes_of({8, 0, 0, 0, 2, 0, 0, 0, 3, 2, 1, 0, 0, 0, 0, 0}));
+}
+
+TEST_CASE("each kind of frame comes back as it was", "[rpc]") {
+  for (const frame& f : {frame{.kind = kind::credit, .taken = 5},
+                         frame{.kind = kind::announce, .taken = 6, .tag = 1, .length = 1 << 30},
+                         frame{.kind = kind::clear, .taken = 7, .tag = ~std::uint64_t{0}},
+                         frame{.kind = kind::taken, .taken = 8, .tag = 3, .status = 26},
+                         frame{.kind = kind::withdraw, .taken = 9, .tag = 4},
+                         frame{.kind = kind::grant, .taken = 10, .messages = 1 << 20},
+                         frame{.kind = kind::shrink, .taken = 11, .messages = 8},
+                         frame{.kind = kind::shrunk, .taken = 12, .messages = 8}}) {
+    const frame back = decode(encoded(f));
+    CHECK(back.kind == f.kind);
+    CHECK(back.taken == f.taken);
+    CHECK(back.tag == f.tag);
+    CHECK(back.length == f.length);
+    CHECK(back.status == f.status);
+    CHECK(back.messages == f.messages);
+  }
+}
+
+TEST_CASE("what is no frame is refused by what is wrong with it", "[rpc]") {
+  CHECK(refusal_of({}) == "a frame is shorter than its header: 0x0");
+  CHECK(refusal_of(bytes_of({1, 0, 0, 0, 0, 0, 0})) == "a frame is shorter than its header: 0x7");
+  CHECK(refusal_of(bytes_of({0, 0, 0, 0, 0, 0, 0, 0})) == "kind 0x0");
+  CHECK(refusal_of(bytes_of({200, 0, 0, 0, 0, 0, 0, 0})) == "kind 0xc8");
+  CHECK(refusal_of(bytes_of({1, 2, 0, 0, 0, 0, 0, 0})) == "reserved 0x2");
+  CHECK(refusal_of(bytes_of({2, 0, 0, 0, 0, 0, 0, 0, 0})) ==
+        "the size of a frame of that kind is not 0x9");
+  std::vector<std::byte> no_tag = encoded({.kind = kind::clear});
+  CHECK(refusal_of(no_tag) == "tag 0x0");
+  std::vector<std::byte> more = encoded({.kind = kind::taken, .tag = 1});
+  more.back() = std::byte{1};
+  CHECK(refusal_of(more) == "reserved 0x1000000");
+}

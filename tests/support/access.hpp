@@ -1,0 +1,12 @@
+#pragma once
+
+#include <cordma/verbs/access.hpp>
+
+namespace cordma::test {
+
+/// Everything a peer may do with memory, for tests of one-sided operations.
+inline constexpr verbs::access all_access =
+    verbs::access::local_write | verbs::access::remote_read | verbs::access::remote_write |
+    verbs::access::remote_atomic;
+
+}  // namespace cordma::test

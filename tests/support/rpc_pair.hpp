@@ -1,0 +1,110 @@
+#pragma once
+
+#include <support/connected_pair.hpp>
+#include <support/until.hpp>
+
+#include <cordma/coro/scope.hpp>
+#include <cordma/rpc/client.hpp>
+#include <cordma/rpc/server.hpp>
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cordma::test {
+
+using view = std::span<const std::byte>;
+
+/// Its bytes back.
+struct echo : rpc::method<"test.echo", view, view> {};
+/// Waits until the test opens the gate of that number, and gives the number.
+struct wait_for : rpc::method<"test.wait_for", std::uint32_t, std::uint32_t> {};
+struct wait_again : rpc::method<"test.wait_again", std::uint32_t, std::uint32_t> {
+  static constexpr bool is_idempotent = true;
+};
+
+/// A peer that is found not ready breaks the connection at once.
+inline connection_options never_not_ready() {
+  connection_options o;
+  o.rnr_retry = 0;
+  return o;
+}
+
+/// A server on the device under test, whose handlers the test holds back.
+struct rpc_server {
+  explicit rpc_server(const rpc::server_options& options = {}, runtime_options of_runtime = {})
+      : rt{on_test_device(std::move(of_runtime))},
+        door{rt.listen({}, {}, never_not_ready())},
+        server{options},
+        work{rt.executor()} {
+    server.handle<echo>([](view request) -> task<view> { co_return request; });
+    server.handle<wait_for>([this](std::uint32_t n) { return wait(n); });
+    server.handle<wait_again>([this](std::uint32_t n) { return wait(n); });
+  }
+  ~rpc_server() {
+    work.request_stop();
+    static_cast<void>(rt.run(as_result(work.join())));
+  }
+
+  task<std::uint32_t> wait(std::uint32_t n) {
+    ++begun;
+    most = std::max(most, ++running);
+    struct leaving {
+      ~leaving() { --count; }
+      unsigned& count;
+    } const here{running};
+    if (stubborn) co_await deaf_wait{*this, n};
+    try {
+      co_await gate(n).wait();
+    } catch (const cancelled&) {
+      ++stopped;
+      throw;
+    }
+    co_return n;
+  }
+  /// Of no stop it hears.
+  struct deaf_wait {
+    [[nodiscard]] bool await_ready() const { return server.gate(number).is_set(); }
+    void await_suspend(std::coroutine_handle<> handler) const { server.deaf.push_back(handler); }
+    void await_resume() const noexcept {}
+    rpc_server& server;
+    std::uint32_t number;
+  };
+  /// For handlers that are `stubborn`.
+  void open(std::uint32_t n) {
+    gate(n).set();
+    for (const auto handler : std::exchange(deaf, {})) handler.resume();
+  }
+  event& gate(std::uint32_t n) { return gates.try_emplace(n, rt.executor()).first->second; }
+
+  /// A connection that the server has begun to serve.
+  task<connection> join() {
+    auto [there, here] =
+        co_await when_all(rt.connect(door.local_endpoint(), never_not_ready()), door.accept());
+    work.spawn(serve(std::move(here)));
+    co_return std::move(there);
+  }
+  /// A connection that is lost ends no other.
+  task<> serve(connection conn) {
+    try {
+      co_await server.serve(std::move(conn));
+    } catch (const error&) {
+      ++lost;
+    }
+  }
+  rpc::client make_client(const rpc::client_options& options = {}) {
+    return rpc::client{rt.run(join()), options};
+  }
+
+  runtime rt;
+  listener door;
+  std::map<std::uint32_t, event> gates;
+  unsigned begun = 0, running = 0, most = 0, stopped = 0, lost = 0;
+  bool stubborn = false;  ///< handlers hear no stop
+  std::vector<std::coroutine_handle<>> deaf;
+  rpc::server server;
+  scope work;
+};
+
+}  // namespace cordma::test
