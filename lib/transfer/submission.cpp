@@ -58,6 +58,11 @@ bool submission::wait(waiter& w, const environment& env) noexcept {
   return false;
 }
 
+void submission::forget_waiter() noexcept {
+  stop_callback::unlink();
+  if (is_waiting()) waiter_.front().unlink();
+}
+
 void submission::on_stop(stop_callback& self) noexcept {
   auto& s = static_cast<submission&>(self);
   s.was_stopped_ = true;

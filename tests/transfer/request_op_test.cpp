@@ -106,6 +106,29 @@ TEST_CASE("who is told at once that a handle never had room may destroy it", "[t
   CHECK(last.handle == nullptr);
 }
 
+TEST_CASE("a handle that waits for room may be destroyed by who awaits it", "[transfer][device]") {
+  loopback link{{.capabilities = {.send_wr_max = 8, .recv_wr_max = 8}}};
+  const local_mr from = link.pattern(64);
+  local_mr to = link.memory(64);
+  struct owner : waiter {
+    owner() noexcept : waiter{&told} {}
+    static std::coroutine_handle<> told(waiter& self) noexcept {
+      static_cast<owner&>(self).was_told = true;
+      return std::noop_coroutine();
+    }
+    std::optional<request_op<write_request<1>>> handle;
+    bool was_told = false;
+  } last;
+  while (link.a->sends().has_room())
+    static_cast<void>(link.a->post(write(from.slice(0, 0), to.remote_slice())));
+  last.handle.emplace(link.a->post(write(from, to.remote_slice())));
+  REQUIRE_FALSE(last.handle->start(last, {}));
+  last.handle.reset();
+  link.run_until([&] { return link.a->sends().is_idle(); });
+  CHECK(same_bytes(to.bytes(), from.bytes()));
+  CHECK_FALSE(last.was_told);
+}
+
 TEST_CASE("dropping a handle recalls nothing", "[transfer][device]") {
   loopback link;
   const local_mr from = link.pattern(1 << 16);

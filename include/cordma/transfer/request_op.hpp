@@ -42,6 +42,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   request_op(request_op&&) noexcept = default;
   ~request_op() override {
     if (state_ != state::queued || owns_itself_) return;
+    forget_waiter();
     if (is_handle_ && go_on_alone()) return;
     list_hook<submission>::unlink();
     let_go();

@@ -42,6 +42,8 @@ class submission : public list_hook<submission>, private stop_callback {
   /// Gives it to the queue: afterwards it is queued, in flight, or has ended.
   void submit() noexcept;
   bool wait(waiter& w, const environment& env) noexcept;
+  /// Who waits is not told: it is what destroys this.
+  void forget_waiter() noexcept;
 
   /// Checks every request and takes hold of its memory; when one is refused, of none.
   virtual request_outcome hold() noexcept = 0;
