@@ -230,6 +230,7 @@ task<> borrower::renew(holding& h, milliseconds lease) {
                                         verbs::access::none, now());
       why != errc{})
     throw error{{.code = why, .call = "renew"}};
+  tell_accepted(h);
   ask(h, {.kind = kind::renew,
           .tag = h.tag,
           .lease = h.lease,
@@ -253,16 +254,23 @@ void borrower::take_expected(const frame& f, unsigned slot) {
   h.asked.duration = f.duration;
   holdings_.push_back(h);
   context_.channel.release(slot);
-  accept(h);
+  h.has_handle = h.owes_acceptance = true;
+  open(h, expected->since);
   expected->unlink();
   expected->on_lent(*expected, remote_mr{h});
 }
 
 /// Its lease runs.
 void borrower::accept(holding& h) noexcept {
-  h.has_handle = true;
-  h.notice.frame = {.kind = kind::accept, .tag = h.tag, .lease = h.lease};
+  h.has_handle = h.owes_acceptance = true;
   open(h, now());
+  tell_accepted(h);
+}
+
+/// Of what was asked for, and so expected, the owner need not know until it is asked for more.
+void borrower::tell_accepted(holding& h) noexcept {
+  if (!std::exchange(h.owes_acceptance, false)) return;
+  h.notice.frame = {.kind = kind::accept, .tag = h.tag, .lease = h.lease};
   context_.channel.send(h.notice);
 }
 
@@ -354,10 +362,16 @@ void borrower::on_timer(timer& self) noexcept {
 void borrower::give_back(holding& h) noexcept {
   h.disarm();
   h.block->refuse(errc::lease_ended);
-  if (h.block->take_use())
+  if (needs_flush(h))
     start_flush(h);
   else
     send_return(h);
+}
+
+/// What was written may not be visible yet though it has ended; a READ that has ended is over.
+bool borrower::needs_flush(holding& h) const noexcept {
+  const bool may_write = h.block->access() != verbs::access::remote_read;
+  return h.block->take_use() && (may_write || h.block->is_in_use());
 }
 
 /// A READ behind all that was posted: when it has ended, so has that, and what was written is
@@ -413,11 +427,12 @@ task<> borrower::hand_over(remote_mr memory) {
                                         verbs::access::none, now());
       why != errc{})
     throw error{{.code = why, .call = "send_remote_mr"}};
+  tell_accepted(h);
   h.disarm();
   h.block->refuse(errc::lease_ended);
   h.is_for_hand_over = true;
   h.state = stage::flushed;
-  if (h.block->take_use()) start_flush(h);
+  if (needs_flush(h)) start_flush(h);
   if (h.state == stage::flushing) co_await h.flush_ended.wait();
   if (h.state != stage::flushed) throw error{*h.refusal};
   ask(h, {.kind = kind::hand_over, .tag = h.tag, .lease = h.lease});

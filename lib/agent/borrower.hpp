@@ -40,6 +40,7 @@ struct holding : waiter, timer, list_hook<holding>, frame_cache::recycled {
   cordma::isolation isolation = isolation::exact;
   bool has_handle = false;
   bool is_offer = false;  ///< not taken, and counted until its return is on its way
+  bool owes_acceptance = false;
   bool is_for_hand_over = false;
   bool has_expired = false;
 
@@ -87,7 +88,10 @@ class borrower {
   // From our program.
   task<remote_mr> request(std::size_t size_bytes, remote_mr_request options);
   task<remote_mr> receive();
-  void expect(expected_loan& e) noexcept { expected_.push_back(e); }
+  void expect(expected_loan& e) noexcept {
+    e.since = now();
+    expected_.push_back(e);
+  }
   task<> hand_over(remote_mr memory);
   task<> renew(holding& h, std::chrono::milliseconds lease);
   void drop(holding& h) noexcept;
@@ -102,6 +106,7 @@ class borrower {
   void check_terms(const frame& asked, const frame& granted) const;
   void take_terms(holding& h, const frame& f) noexcept;
   void accept(holding& h) noexcept;
+  void tell_accepted(holding& h) noexcept;
   void take_expected(const frame& f, unsigned slot);
   void open(holding& h, time_point since) noexcept;
   [[nodiscard]] duration margin_of(duration lease) const noexcept;
@@ -112,6 +117,7 @@ class borrower {
   static void on_returned(control_channel::outgoing& notice) noexcept;
   void revoke(holding& h) noexcept;
   void give_back(holding& h) noexcept;
+  [[nodiscard]] bool needs_flush(holding& h) const noexcept;
   void start_flush(holding& h) noexcept;
   void end_flush(holding& h) noexcept;
   void send_return(holding& h) noexcept;

@@ -697,6 +697,36 @@ TEST_CASE("a loan for a purpose goes to who expects that, and to nobody else", "
   CHECK(p.rt.run(too_late.ended()).reason == loan_end_reason::returned);
 }
 
+TEST_CASE("a loan for a purpose is renewed and handed back as any other", "[agent][device]") {
+  pair p{connection_options{}};
+  test::kept_loan wanted{7};
+  p.client.agent()->expect(wanted);
+  loan lent = p.rt.run(p.server.agent()->lend_for(7, p.server.memory().allocate_zeroed(64),
+                                                  {.access = access::remote_read, .lease = 10s}));
+  p.wait_for([&] { return bool(wanted.memory); });
+  CHECK(wanted.memory.remaining() < 10s);
+  p.rt.run(wanted.memory.renew(20s));
+  CHECK(wanted.memory.remaining() > 10s);
+  CHECK(p.server.leases().at(0).remaining > 10s);
+  p.rt.run(p.client.send_remote_mr(std::move(wanted.memory)));
+  CHECK(p.rt.run(lent.ended()).reason == loan_end_reason::returned);
+}
+
+TEST_CASE("what was only read goes back without another READ, what may be written with one",
+          "[agent][device]") {
+  for (const auto may : {access::remote_read, access::remote_read | access::remote_write}) {
+    pair p{lends(strengths().back())};
+    local_mr here = p.client.memory().allocate_zeroed(64);
+    remote_mr remote = p.borrow(64, {.access = may});
+    p.rt.run(p.client.read(here.slice(), remote.slice()));
+    const std::uint32_t before = p.client.qp().sends().posted_total();
+    remote = {};
+    p.wait_for([&] { return p.server.lending().open == 0; });
+    const bool was_flushed = p.client.qp().sends().posted_total() != before;
+    CHECK(was_flushed == (may != access::remote_read));
+  }
+}
+
 TEST_CASE("the terms of a stream reach the peer's agent, before or after somebody asks",
           "[agent][device]") {
   pair p{connection_options{}};

@@ -56,6 +56,8 @@ class alignas(64) lease_block {
     was_used_ = true;
     hold();
   }
+  /// Whether requests are in flight, beside the one holder that there is.
+  [[nodiscard]] bool is_in_use() const noexcept { return holders_ > 1; }
   /// Whether requests were posted since the last time it was asked.
   [[nodiscard]] bool take_use() noexcept { return std::exchange(was_used_, false); }
 
