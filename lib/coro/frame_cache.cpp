@@ -28,7 +28,7 @@ struct free_block {
 
 struct free_list {
   free_block* head;
-  std::size_t count;
+  std::size_t bytes;
 };
 
 // Zero-initialised without a guard, so that the fast path is one TLS load. The blocks go back to
@@ -47,18 +47,18 @@ struct give_back {
   }
 };
 
-bool keeps_blocks() noexcept {
-  if (state == thread_state::fresh) {
-    thread_local give_back at_thread_end;
-    static_cast<void>(at_thread_end);
-    state = thread_state::keeping;
-  }
-  return state == thread_state::keeping;
+bool begin_to_keep() noexcept {
+  if (state == thread_state::ended) return false;
+  thread_local give_back at_thread_end;
+  static_cast<void>(at_thread_end);
+  state = thread_state::keeping;
+  return true;
 }
+bool keeps_blocks() noexcept { return state == thread_state::keeping || begin_to_keep(); }
 
+/// Blocks are of `block_bytes_min << class_of(size)` bytes.
 std::size_t class_of(std::size_t size_bytes) noexcept {
-  const std::size_t blocks = (size_bytes + block_bytes_min - 1) / block_bytes_min;
-  return std::size_t(std::bit_width(blocks == 0 ? 0 : blocks - 1));
+  return std::size_t(std::bit_width((size_bytes - (size_bytes != 0)) / block_bytes_min));
 }
 
 }  // namespace
@@ -68,7 +68,7 @@ void* allocate(std::size_t size_bytes) {
   const std::size_t index = class_of(size_bytes);
   free_list& list = lists[index];
   if (list.head == nullptr) return ::operator new(block_bytes_min << index);
-  --list.count;
+  list.bytes -= block_bytes_min << index;
   return std::exchange(list.head, list.head->next);
 }
 
@@ -76,9 +76,9 @@ void deallocate(void* block, std::size_t size_bytes) noexcept {
   if (!CORDMA_RECYCLES_FRAMES || size_bytes > block_bytes_max) return ::operator delete(block);
   const std::size_t index = class_of(size_bytes);
   free_list& list = lists[index];
-  const std::size_t count_max = bytes_per_class_max / (block_bytes_min << index);
-  if (list.count == count_max || !keeps_blocks()) return ::operator delete(block);
-  ++list.count;
+  const std::size_t bytes = list.bytes + (block_bytes_min << index);
+  if (bytes > bytes_per_class_max || !keeps_blocks()) return ::operator delete(block);
+  list.bytes = bytes;
   list.head = ::new (block) free_block{list.head};
 }
 

@@ -9,9 +9,9 @@ void drive(scheduler& home, const bool& ended) {
     // Both each time: coroutines that keep each other ready must not keep the timers waiting.
     const std::size_t resumed = home.run_ready();
     if (resumed + home.fire_due() > 0) continue;
-    const std::optional<time_point> next = home.next_deadline();
-    CORDMA_ASSERT(next.has_value(), "sync_wait: nothing is left that could end this");
-    std::this_thread::sleep_for(*next - home.now());
+    const time_point next = home.next_deadline();
+    CORDMA_ASSERT(next != time_point::max(), "sync_wait: nothing is left that could end this");
+    std::this_thread::sleep_for(next - home.now());
   }
 }
 

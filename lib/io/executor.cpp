@@ -58,7 +58,7 @@ bool executor::turn() noexcept {
   // At once, so that all the rest of a turn is done while the peer works on what this sends.
   counters_.ready_resumed += run_ready();
   const bool alarm_fired = reactor_->take_alarm();
-  if (alarm_fired) alarm_.reset();
+  if (alarm_fired) alarm_ = time_point::max();
   // The alarm spares a look at the clock in each turn of a busy executor.
   if (alarm_fired || own_clock_) fire_due();
   return progress || has_ready();
@@ -95,11 +95,11 @@ void executor::block() noexcept {
 }
 
 void executor::set_alarm() noexcept {
-  const std::optional<time_point> next = next_deadline();
+  const time_point next = next_deadline();
   // An alarm that is too early costs a turn; setting it back each time would cost a system call.
-  if (!next || (alarm_ && *alarm_ <= *next)) return;
+  if (alarm_ <= next) return;
   alarm_ = next;
-  reactor_->set_alarm(*next);
+  reactor_->set_alarm(next);
 }
 
 }  // namespace cordma

@@ -1,7 +1,6 @@
 #include "call_frame.hpp"
 
 #include <cordma/base/error.hpp>
-#include <cordma/base/little_endian.hpp>
 
 #include <cinttypes>
 #include <cstdio>
@@ -9,13 +8,7 @@
 namespace cordma::call_protocol {
 namespace {
 
-// Where the fields are.
-namespace at {
-constexpr std::size_t version = 0, kind = 1, bulk = 2, value = 4, call = 8, method = 16;
-}  // namespace at
-
 using little_endian::get;
-using little_endian::put;
 
 [[noreturn]] void fail(const char* what, std::uint64_t value) {
   char text[120];
@@ -24,17 +17,6 @@ using little_endian::put;
 }
 
 }  // namespace
-
-std::array<std::byte, header_bytes> encode(const header& h) noexcept {
-  std::array<std::byte, header_bytes> out;
-  out[at::version] = std::byte{h.version};
-  out[at::kind] = std::byte(h.kind);
-  put(&out[at::bulk], h.bulk);
-  put(&out[at::value], h.value);
-  put(&out[at::call], h.call);
-  put(&out[at::method], h.method);
-  return out;
-}
 
 header decode(std::span<const std::byte> in, bool is_control) {
   if (in.size() < header_bytes || (is_control && in.size() != header_bytes))
@@ -58,10 +40,6 @@ header decode(std::span<const std::byte> in, bool is_control) {
   if (!is_request && h.kind != kind::failure && h.value != 0) fail("value", h.value);
   if (!is_request && h.method != 0) fail("method", h.method);
   return h;
-}
-
-std::uint64_t call_in(std::span<const std::byte> in) noexcept {
-  return get<std::uint64_t>(&in[at::call]);
 }
 
 }  // namespace cordma::call_protocol

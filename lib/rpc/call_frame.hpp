@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cordma/base/little_endian.hpp>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -42,6 +44,11 @@ enum class status : std::uint32_t {
 /// Memory of the client's that a call can ask for.
 enum bulk : std::uint16_t { no_bulk = 0, source = 1, sink = 2 };
 
+// Where the fields are.
+namespace at {
+inline constexpr std::size_t version = 0, kind = 1, bulk = 2, value = 4, call = 8, method = 16;
+}  // namespace at
+
 struct header {
   std::uint8_t version = call_protocol::version;
   call_protocol::kind kind = kind::request;
@@ -51,14 +58,24 @@ struct header {
   std::uint64_t method = 0;      ///< request
 };
 
-std::array<std::byte, header_bytes> encode(const header& h) noexcept;
+inline std::array<std::byte, header_bytes> encode(const header& h) noexcept {
+  std::array<std::byte, header_bytes> out;
+  // Whole words: what is written in parts stalls whoever copies it soon.
+  little_endian::put(&out[at::version], std::uint64_t{h.value} << 32 | std::uint32_t{h.bulk} << 16 |
+                                            std::uint32_t(h.kind) << 8 | h.version);
+  little_endian::put(&out[at::call], h.call);
+  little_endian::put(&out[at::method], h.method);
+  return out;
+}
 /// Of a message, or, `is_control`, of a control frame. A version that is not ours is no error.
 /// \errors errc::bad_frame: shorter than a header, or a field that its kind cannot have; the detail
 ///   names it and its value.
 header decode(std::span<const std::byte> bytes, bool is_control);
 
 /// Of what has a header's length.
-std::uint64_t call_in(std::span<const std::byte> bytes) noexcept;
+inline std::uint64_t call_in(std::span<const std::byte> bytes) noexcept {
+  return little_endian::get<std::uint64_t>(&bytes[at::call]);
+}
 
 /// Under which the client lends what a server wants. With the highest bit, which no message's tag
 /// has.

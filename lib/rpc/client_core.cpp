@@ -21,16 +21,29 @@ constexpr std::chrono::milliseconds return_grace{20};
 
 /// That the server is told of a call that nobody waits for.
 struct cancel_note : message_channel::outgoing, frame_cache::recycled {
-  explicit cancel_note(std::uint64_t call) noexcept
-      : header{call_protocol::encode({.kind = kind::cancel, .call = call})} {
+  explicit cancel_note(std::uint64_t call) noexcept {
     frame.kind = message_protocol::kind::control;
-    head = header;
+    put_head(call_protocol::encode({.kind = kind::cancel, .call = call}));
     on_posted = [](outgoing& self, const failure*) noexcept {
       delete static_cast<cancel_note*>(&self);
     };
   }
-  std::array<std::byte, call_protocol::header_bytes> header;
 };
+
+/// Of what is being caught.
+failure why_not_sent() noexcept {
+  try {
+    throw;
+  } catch (const error& e) {
+    return e.failure();
+  } catch (const std::bad_alloc&) {
+    return errno_failure(ENOMEM, "rpc");
+  } catch (const std::exception& e) {
+    return {.code = errc::bad_message, .call = "rpc", .detail = e.what()};
+  } catch (...) {
+    return {.code = errc::bad_message, .call = "rpc", .detail = "its codec failed"};
+  }
+}
 
 errc code_of(status s) noexcept {
   switch (s) {
@@ -220,7 +233,8 @@ call_slot& client_core::begin(const call_target& target, const call_options& opt
       throw error{{.code = errc::limit_exceeded,
                    .call = target.name,
                    .detail = "a client has at most 65536 calls, waiting ones included"}};
-    free_.push_back(slots_.emplace_back(*this, std::uint16_t(index)));
+    slots_.push_back(std::make_unique<call_slot>(*this, std::uint16_t(index)));
+    free_.push_back(*slots_.back());
   }
   call_slot& s = free_.pop_front();
   s.number = ((s.number >> index_bits) + 1) << index_bits | s.index;
@@ -312,22 +326,13 @@ void client_core::send(call_slot& s, duration limit) noexcept {
   if (s.options.sink.size_bytes() != 0) h.bulk |= call_protocol::sink;
   const auto left = std::chrono::ceil<std::chrono::microseconds>(limit).count();
   h.value = std::uint32_t(std::clamp<std::int64_t>(left, 0, call_protocol::no_deadline));
-  std::optional<failure> why;
   try {
     static_cast<encoded_message&>(s).send(*link_, h, s.request);
     // A large one is read before it is known here that it was.
     if (s.is_under_way && !s.is_queued()) s.may_have_run = true;
-    return;
-  } catch (const error& e) {
-    why = e.failure();
-  } catch (const std::bad_alloc&) {
-    why.emplace(errno_failure(ENOMEM, "rpc"));
-  } catch (const std::exception& e) {
-    why = failure{.code = errc::bad_message, .call = "rpc", .detail = e.what()};
   } catch (...) {
-    why = failure{.code = errc::bad_message, .call = "rpc", .detail = "its codec failed"};
+    fail(s, why_not_sent());
   }
-  fail(s, *why);
 }
 
 void client_core::on_sent(encoded_message& self, const failure* why) noexcept {
@@ -387,9 +392,11 @@ void client_core::end(call_slot& s) noexcept {
   s.disarm();
   s.take_back();
   s.revoking.reset();
-  for (call_slot::lending* l : {&s.source, &s.sink}) {
-    l->work.reset();
-    l->is_running = false;
+  if (s.has_lent) {
+    for (call_slot::lending* l : {&s.source, &s.sink}) {
+      l->work.reset();
+      l->is_running = false;
+    }
   }
   s.has_ended = true;
   if (s.is_abandoned) {
@@ -412,7 +419,7 @@ void client_core::cancel(std::uint64_t number) noexcept {
 call_slot* client_core::find(std::uint64_t number) noexcept {
   const std::size_t index = number & ((1u << index_bits) - 1);
   if (index >= slots_.size()) return nullptr;
-  call_slot& s = slots_[index];
+  call_slot& s = *slots_[index];
   return s.number == number && s.is_under_way ? &s : nullptr;
 }
 

@@ -5,8 +5,9 @@
 #include <cordma/rpc/client.hpp>
 
 #include <array>
-#include <deque>
+#include <memory>
 #include <random>
+#include <vector>
 
 namespace cordma::rpc::detail {
 
@@ -129,7 +130,7 @@ class client_core final {
   unsigned failed_attempts_ = 0;  ///< in a row, or connections on which nothing was answered
   std::minstd_rand jitter_{std::random_device{}()};
 
-  std::deque<call_slot> slots_;
+  std::vector<std::unique_ptr<call_slot>> slots_;
   intrusive_list<call_slot> free_;
   intrusive_list<call_slot> waiting_;  ///< not sent yet
   intrusive_list<call_slot> under_way_;

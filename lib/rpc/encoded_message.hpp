@@ -40,7 +40,6 @@ class encoded_message : private message_channel::outgoing {
   static void on_posted(outgoing& self, const failure* why) noexcept;
 
   function on_sent_;
-  std::array<std::byte, call_protocol::header_bytes> header_;
   local_mr encoded_;
   sending large_{*this};
 };

@@ -91,11 +91,6 @@ bool is_possible(const stream_terms& t) noexcept {
 
 }  // namespace
 
-channel_ref::channel_ref(message_channel& c) noexcept : channel_{&c} { c.retain(); }
-channel_ref::~channel_ref() {
-  if (channel_ != nullptr) channel_->release();
-}
-
 channel_resources message_channel::resources_of(connection& conn) {
   return {.data = conn.qp(),
           .agent = agent_of(conn),
@@ -185,35 +180,27 @@ std::coroutine_handle<> message_channel::on_opened(waiter& self) noexcept {
   return std::noop_coroutine();
 }
 
-bool message_channel::may_send(std::uint32_t credits_left) const noexcept {
-  return under_way() + credits_left < peer_credit_;
-}
-
-/// A credit frame alone is answered by nothing: it may be under way for long, and has a place of
-/// its own.
-std::uint32_t message_channel::not_taken() const noexcept {
-  const bool has_credit_frame = sent_ - credit_frame_ <= under_way();
-  return under_way() - (has_credit_frame ? 1 : 0);
-}
-
-bool message_channel::may_send_message() const noexcept {
-  return not_taken() + credits_reserved < message_credit_;
-}
-
 void message_channel::send(outgoing& o) noexcept {
   if (failed_) return o.on_posted(o, &*failed_);
-  const bool is_message = is_of_user(o);
-  (is_message ? outbox_ : control_).push_back(o);
-  channel_ref stay{*this};
+  const channel_ref stay{*this};
+  if (!is_of_user(o)) {
+    control_.push_back(o);
+    return pump();
+  }
+  // Mostly nothing waits.
+  if (opened_.is_set() && !has_waiting() && may_send_message()) {
+    if (try_post(o)) return;
+    if (failed_) return o.on_posted(o, &*failed_);
+  }
   const std::uint64_t posted = counters_.sent;
+  outbox_.push_back(o);
   pump();
-  if (is_message && counters_.sent == posted) ++counters_.credit_waits;
+  if (counters_.sent == posted) ++counters_.credit_waits;
 }
 
 /// What they are told may have anything destroyed, but us.
-void message_channel::pump() noexcept {
-  if (!opened_.is_set()) return;
-  channel_ref stay{*this};
+void message_channel::pump_all() noexcept {
+  const channel_ref stay{*this};
   while (!failed_ && post_next()) {
   }
   if (!failed_ && needs_telling()) post_credit();
@@ -240,56 +227,60 @@ message_channel::outgoing* message_channel::next() noexcept {
 
 bool message_channel::post_next() noexcept {
   outgoing* const o = next();
-  if (o == nullptr) return false;
-  std::optional<failure> why;
+  return o != nullptr && try_post(*o);
+}
+
+/// There is credit for it. False: there is no room; it is where it was.
+bool message_channel::try_post(outgoing& o) noexcept {
   try {
-    if (!post(*o)) return false;
+    if (!post(o)) return false;
   } catch (const error& e) {
-    why = e.failure();
+    return refuse(o, e.failure());
   } catch (const std::bad_alloc&) {
-    why.emplace(errno_failure(ENOMEM, "message_stream"));
+    return refuse(o, errno_failure(ENOMEM, "message_stream"));
   }
-  if (failed_) return false;  // They all have been told.
-  o->unlink();
-  if (!why && is_of_user(*o)) ++counters_.sent;
-  o->on_posted(*o, why ? &*why : nullptr);
+  o.unlink();
+  if (is_of_user(o)) ++counters_.sent;
+  o.on_posted(o, nullptr);
   return true;
 }
 
-/// There is credit for it. False: there is no room. \errors what the allocator throws, of a message
-/// that is too long to go inline.
+bool message_channel::refuse(outgoing& o, const failure& why) noexcept {
+  o.unlink();
+  o.on_posted(o, &why);
+  return true;
+}
+
+/// \errors what the allocator throws, of a message that is too long to go inline.
 bool message_channel::post(outgoing& o, unsigned flags) {
   if (!qp_->can_send_alone()) return false;  // Before a copy is made in vain.
   o.frame.taken = taken_;
-  std::array<std::byte, std::max(message_protocol::frame_bytes_max, header_bytes + head_max)> head;
-  std::ranges::copy(message_protocol::encode(o.frame), head.begin());
-  std::size_t head_bytes = message_protocol::size_of(o.frame.kind);
-  std::ranges::copy(o.head, head.begin() + std::ptrdiff_t(head_bytes));
-  head_bytes += o.head.size();
-  const std::size_t size = head_bytes + o.bytes.size();
-  std::array<ibv_sge, 2> pieces;
-  ibv_send_wr wr{};
-  wr.sg_list = pieces.data();
-  wr.opcode = o.immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
-  if (o.immediate) wr.imm_data = htobe32(*o.immediate);
-  local_mr copy;
-  if (size <= inline_max_) {
-    wr.send_flags = IBV_SEND_INLINE;
-    pieces[0] = piece(head.data(), head_bytes, 0);
-    pieces[1] = piece(o.bytes.data(), o.bytes.size(), 0);
-    wr.num_sge = o.bytes.empty() ? 1 : 2;
+  std::size_t head_bytes = header_bytes + o.head_bytes;
+  if (message_protocol::size_of(o.frame.kind) == header_bytes) {
+    message_protocol::encode_header(o.frame, o.head.data());
   } else {
-    copy = memory_->allocate_uninitialized(size);
-    std::byte* const to = copy.bytes().data();
-    std::memcpy(to, head.data(), head_bytes);
-    std::memcpy(to + head_bytes, o.bytes.data(), o.bytes.size());
-    pieces[0] = piece(to, size, copy.slice().lkey());
-    wr.num_sge = 1;
+    std::ranges::copy(message_protocol::encode(o.frame), o.head.begin());
+    head_bytes = message_protocol::size_of(o.frame.kind);
   }
   if (unsignaled_ + 1 == signal_interval) flags |= IBV_SEND_SIGNALED;
-  wr.send_flags |= flags;
-  // The request holds the copy until it has ended.
-  if (!qp_->send_alone(wr, copy.slice().block())) return false;
+  std::array<ibv_sge, 2> pieces;
+  wr_.sg_list = pieces.data();
+  wr_.opcode = o.immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
+  wr_.imm_data = htobe32(o.immediate.value_or(0));
+  wr_.send_flags = flags;
+  if (head_bytes + o.bytes.size() <= inline_max_) {
+    wr_.send_flags |= IBV_SEND_INLINE;
+    pieces[0] = piece(o.head.data(), head_bytes, 0);
+    pieces[1] = piece(o.bytes.data(), o.bytes.size(), 0);
+    wr_.num_sge = o.bytes.empty() ? 1 : 2;
+    if (!qp_->send_alone(wr_)) return false;
+  } else {
+    const local_mr copy = copy_of(o, head_bytes);
+    pieces[0] = piece(copy.bytes().data(), copy.size_bytes(), copy.slice().lkey());
+    wr_.num_sge = 1;
+    // The request holds it until it has ended.
+    if (!qp_->send_alone(wr_, copy.slice().block())) return false;
+  }
   unsignaled_ = (flags & IBV_SEND_SIGNALED) != 0 ? 0 : unsignaled_ + 1;
   ++sent_;
   told_ = taken_;
@@ -297,12 +288,19 @@ bool message_channel::post(outgoing& o, unsigned flags) {
   return true;
 }
 
+local_mr message_channel::copy_of(const outgoing& o, std::size_t head_bytes) {
+  local_mr copy = memory_->allocate_uninitialized(head_bytes + o.bytes.size());
+  std::byte* const to = copy.bytes().data();
+  std::memcpy(to, o.head.data(), head_bytes);
+  std::memcpy(to + head_bytes, o.bytes.data(), o.bytes.size());
+  return copy;
+}
+
 /// As the peer sees it, so many of its credits for messages are left: the fewer, the sooner it is
 /// told of more. A credit frame alone is not answered by one, else two full inboxes would go on for
 /// ever.
-bool message_channel::needs_telling() const noexcept {
+bool message_channel::are_credits_low() const noexcept {
   const std::uint32_t owed = taken_ - told_;
-  if (owed == 0) return false;
   const std::uint32_t used = std::min(received_ - told_ + credits_reserved, kept_to_);
   const std::uint32_t left = kept_to_ - used;
   return owed >= std::max(left / 2, owed == untold_credit_frames_ ? 2u : 1u);
@@ -342,8 +340,8 @@ void message_channel::take(arrived_message& a, const ibv_wc& wc) {
   // What had arrived by then is still a message.
   if (failed_ && f.kind != kind::data) return buffers_.let_go(a);
   if (!failed_) take_credits(f);
-  a.immediate.reset();
-  if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) a.immediate = be32toh(wc.imm_data);
+  const bool has_immediate = (wc.wc_flags & IBV_WC_WITH_IMM) != 0;
+  a.immediate = has_immediate ? std::optional{be32toh(wc.imm_data)} : std::nullopt;
   switch (f.kind) {
     case kind::data: a.bytes = bytes.subspan(header_bytes); return arrive(a);
     case kind::announce: return on_announce(a, f);
@@ -364,6 +362,10 @@ void message_channel::on_control(std::span<const std::byte> /*bytes*/) {
 }
 
 void message_channel::arrive(arrived_message& a) noexcept {
+  if (behind_.empty() && a.large == nullptr) {
+    inbox_.push_back(a);
+    return on_message();
+  }
   behind_.push_back(a);
   tell_whole();
 }
@@ -384,8 +386,7 @@ void message_channel::tell_whole() noexcept {
 /// Its buffer is for the next frame.
 void message_channel::consume(arrived_message& a) noexcept {
   if (failed_) return buffers_.let_go(a);
-  buffers_.put_back(a);
-  ++taken_;
+  taken_ += buffers_.put_back(a);
 }
 
 void message_channel::give_back(arrived_message& a) noexcept {

@@ -7,8 +7,8 @@
 #include <cordma/coro/frame_cache.hpp>
 #include <cordma/rpc/message_stream.hpp>
 
-#include <memory>
-#include <vector>
+#include <array>
+#include <cstring>
 
 namespace cordma::detail {
 
@@ -28,23 +28,29 @@ struct channel_resources {
 /// middle of a reap. Counted by references, since messages outlive connections; the queue pair has
 /// one. Thread: the executor's. Cost of a small message: one SEND, of which each sixteenth has a
 /// completion entry; beyond `inline_max` a copy of it in registered memory. Nothing of malloc's.
-class message_channel : public message_handler, private waiter {
+class message_channel : public counted_channel, public message_handler, private waiter {
  public:
   using frame = message_protocol::frame;
   /// Whether a message waits for those before it: else large ones are overtaken.
   enum class order { as_sent, any };
+  static constexpr std::size_t head_max = 24;
 
   /// What is sent when there is credit and room for it. Destroying it takes it back.
   struct outgoing : list_hook<outgoing> {
     message_protocol::frame frame;
-    std::span<const std::byte> head{};  ///< What comes before `bytes`: up to `head_max`.
+    /// Room for the frame; behind its `header_bytes`, `head_bytes` of what comes before `bytes`.
+    std::array<std::byte, message_protocol::header_bytes + head_max> head;
+    std::uint32_t head_bytes = 0;
+    void put_head(const std::array<std::byte, head_max>& bytes_of_head) noexcept {
+      std::memcpy(&head[message_protocol::header_bytes], bytes_of_head.data(), head_max);
+      head_bytes = head_max;
+    }
     std::span<const std::byte> bytes{};
     std::optional<std::uint32_t> immediate{};
     /// It is on its way, or, with a reason, will never be. May destroy it. Perhaps in the middle of
     /// a reap.
     void (*on_posted)(outgoing& self, const failure* why) noexcept = nullptr;
   };
-  static constexpr std::size_t head_max = 24;
   class send_op;
 
   /// Makes a channel of the derived class `Channel`, posts its receives and tells the peer.
@@ -53,11 +59,6 @@ class message_channel : public message_handler, private waiter {
     auto* const channel = new Channel(std::forward<Arguments>(arguments)...);
     static_cast<message_channel*>(channel)->begin();
     return *channel;
-  }
-
-  void retain() noexcept { ++references_; }
-  void release() noexcept {
-    if (--references_ == 0) delete this;
   }
 
   // Sending.
@@ -95,7 +96,7 @@ class message_channel : public message_handler, private waiter {
 
  protected:
   message_channel(const channel_resources& resources, const stream_options& options, order o);
-  virtual ~message_channel();
+  ~message_channel() override;
   static channel_resources resources_of(connection& conn);
 
   // In the middle of a reap; none is called before `begin`.
@@ -140,15 +141,33 @@ class message_channel : public message_handler, private waiter {
   void tell_whole() noexcept;
 
   [[nodiscard]] std::uint32_t under_way() const noexcept { return sent_ - taken_by_peer_; }
-  [[nodiscard]] bool may_send(std::uint32_t credits_left) const noexcept;
-  [[nodiscard]] std::uint32_t not_taken() const noexcept;
-  [[nodiscard]] bool may_send_message() const noexcept;
-  void pump() noexcept;
+  [[nodiscard]] bool may_send(std::uint32_t credits_left) const noexcept {
+    return under_way() + credits_left < peer_credit_;
+  }
+  /// A credit frame alone is answered by nothing: it may be under way for long, and has a place of
+  /// its own.
+  [[nodiscard]] std::uint32_t not_taken() const noexcept {
+    return under_way() - (sent_ - credit_frame_ <= under_way() ? 1 : 0);
+  }
+  [[nodiscard]] bool may_send_message() const noexcept {
+    return not_taken() + message_protocol::credits_reserved < message_credit_;
+  }
+  void pump() noexcept {
+    if (opened_.is_set() && (has_waiting() || needs_telling())) pump_all();
+  }
+  [[nodiscard]] bool has_waiting() const noexcept {
+    return !outbox_.empty() || !control_.empty() || is_shrinking();
+  }
+  void pump_all() noexcept;
   [[nodiscard]] outgoing* next() noexcept;
   bool post_next() noexcept;
+  bool try_post(outgoing& o) noexcept;
+  bool refuse(outgoing& o, const failure& why) noexcept;
   bool post(outgoing& o, unsigned flags = 0);
+  local_mr copy_of(const outgoing& o, std::size_t head_bytes);
   void post_credit(unsigned flags = 0) noexcept;
-  [[nodiscard]] bool needs_telling() const noexcept;
+  [[nodiscard]] bool needs_telling() const noexcept { return taken_ != told_ && are_credits_low(); }
+  [[nodiscard]] bool are_credits_low() const noexcept;
 
   task<> opened();
 
@@ -193,11 +212,12 @@ class message_channel : public message_handler, private waiter {
   const std::size_t read_bytes_max_;
   receive_buffers buffers_;
 
-  unsigned references_ = 1;  ///< the queue pair's
   std::optional<failure> failed_;
   std::optional<failure> bad_frame_;       ///< why we broke it
   std::optional<event::wait_op> opening_;  ///< until the peer has told its terms
   event opened_;
+
+  ibv_send_wr wr_{};  ///< of a SEND: most of it is always the same
 
   // Credits.
   std::uint32_t sent_ = message_protocol::count_first;
@@ -231,6 +251,11 @@ class message_channel : public message_handler, private waiter {
 
   stream_counters counters_;
 };
+
+inline channel_ref::channel_ref(message_channel& c) noexcept : channel_{&c} { c.retain(); }
+inline message_channel* channel_ref::get() const noexcept {
+  return static_cast<message_channel*>(channel_);
+}
 
 /// Sends a message that fits a buffer of the peer's.
 class [[nodiscard]] message_channel::send_op final : public operation_base<send_op>,

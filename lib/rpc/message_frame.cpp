@@ -1,7 +1,6 @@
 #include "message_frame.hpp"
 
 #include <cordma/base/error.hpp>
-#include <cordma/base/little_endian.hpp>
 
 #include <cinttypes>
 #include <concepts>
@@ -38,8 +37,7 @@ void check_reserved(bytes in, std::size_t offset) {
 
 std::array<std::byte, frame_bytes_max> encode(const frame& f) noexcept {
   std::array<std::byte, frame_bytes_max> out{};
-  out[at::kind] = std::byte(f.kind);
-  put(&out[at::taken], f.taken);
+  encode_header(f, out.data());
   if (is_of_credit(f.kind)) {
     put(&out[at::messages], f.messages);
     return out;
@@ -52,7 +50,7 @@ std::array<std::byte, frame_bytes_max> encode(const frame& f) noexcept {
   return out;
 }
 
-frame decode(bytes in) {
+frame decode_any(bytes in) {
   if (in.size() < header_bytes) fail("a frame is shorter than its header:", in.size());
   const auto number = std::uint8_t(in[at::kind]);
   if (number < unsigned(kind::data) || number > unsigned(kind::shrunk)) fail("kind", number);

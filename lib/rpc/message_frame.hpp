@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cordma/base/little_endian.hpp>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -66,10 +68,24 @@ constexpr std::size_t size_of(kind k) noexcept {
   return header_bytes;
 }
 
+/// What every frame begins with: `header_bytes`.
+inline void encode_header(const frame& f, std::byte* out) noexcept {
+  little_endian::put(out, std::uint32_t(f.kind));
+  little_endian::put(out + 4, f.taken);
+}
 /// `size_of(f.kind)` bytes of what it gives.
 std::array<std::byte, frame_bytes_max> encode(const frame& f) noexcept;
+
+frame decode_any(std::span<const std::byte> bytes);
 /// What follows the header of data and control is not looked at. \errors errc::bad_frame: not a
 ///   frame, or a field that its kind cannot have; the detail names it and its value.
-frame decode(std::span<const std::byte> bytes);
+inline frame decode(std::span<const std::byte> bytes) {
+  // Mostly it is this.
+  if (bytes.size() >= header_bytes &&
+      little_endian::get<std::uint32_t>(bytes.data()) == std::uint32_t(kind::data)) {
+    return {.kind = kind::data, .taken = little_endian::get<std::uint32_t>(bytes.data() + 4)};
+  }
+  return decode_any(bytes);
+}
 
 }  // namespace cordma::message_protocol

@@ -52,26 +52,12 @@ result<stream_message> message_stream::receive_op::take_result() noexcept {
   return channel_->deliver();
 }
 
-stream_message& stream_message::operator=(stream_message&& other) noexcept {
-  if (this == &other) return *this;
-  reset();
-  channel_ = std::move(other.channel_);
-  arrived_ = std::exchange(other.arrived_, nullptr);
-  large_ = std::move(other.large_);
-  immediate_ = other.immediate_;
-  bytes_ = std::exchange(other.bytes_, {});
-  return *this;
-}
-
 const_local_mr_slice stream_message::slice() const noexcept {
   return arrived_ == nullptr ? large_.slice() : channel_->slice_of(*arrived_);
 }
 
-void stream_message::reset() noexcept {
-  bytes_ = {};
-  large_.reset();
-  detail::channel_ref channel = std::move(channel_);
-  if (channel.get() == nullptr) return;
+void stream_message::give_back() noexcept {
+  const detail::channel_ref channel = std::move(channel_);
   if (detail::arrived_message* const a = std::exchange(arrived_, nullptr)) {
     channel->give_back(*a);
   } else {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 namespace cordma::detail {
 namespace {
@@ -20,7 +21,8 @@ receive_buffers::receive_buffers(queue_pair& qp, mr_allocator& memory, std::uint
     : qp_{&qp},
       pool_{pool_of(qp)},
       credit_{pool_ != nullptr ? qp.share()->credit() : depth},
-      frame_bytes_{frame_bytes} {
+      frame_bytes_{frame_bytes},
+      batch_{std::clamp(credit_ / 8, 1u, batch_max)} {
   if (pool_ != nullptr) {
     base_ = pool_->bytes(0).data();
     stride_ = pool_->stride_bytes();
@@ -46,17 +48,21 @@ void receive_buffers::add_nodes(std::uint32_t count) {
 
 void receive_buffers::post_all() noexcept {
   if (pool_ != nullptr) return;  // They are.
-  for (std::uint32_t n = 0; n < credit_; ++n) post(n);
+  for (std::uint32_t n = 0; n < credit_; ++n) static_cast<void>(put_back(nodes_[n]));
+  if (spare_count_ > 0) post_spare();
 }
 
-void receive_buffers::post(std::uint32_t number) noexcept {
-  ibv_sge buffer{.addr = reinterpret_cast<std::uint64_t>(base_ + number * stride_),
-                 .length = std::uint32_t(frame_bytes_),
-                 .lkey = own_.slice().lkey()};
-  ibv_recv_wr wr{};
-  wr.sg_list = &buffer;
-  wr.num_sge = 1;
-  qp_->post_recv(wr, number);
+std::uint32_t receive_buffers::post_spare() noexcept {
+  std::array<ibv_sge, batch_max> buffers;
+  std::array<ibv_recv_wr, batch_max> wrs;
+  for (std::uint32_t i = 0; i < spare_count_; ++i) {
+    buffers[i] = {.addr = reinterpret_cast<std::uint64_t>(base_ + spare_[i] * stride_),
+                  .length = std::uint32_t(frame_bytes_),
+                  .lkey = own_.slice().lkey()};
+    wrs[i] = {.wr_id = spare_[i], .next = nullptr, .sg_list = &buffers[i], .num_sge = 1};
+  }
+  qp_->post_recvs({wrs.data(), spare_count_});
+  return std::exchange(spare_count_, 0);
 }
 
 const_local_mr_slice receive_buffers::slice(const arrived_message& a, std::size_t offset,

@@ -2,6 +2,7 @@
 
 #include <cordma/rpc/message_stream.hpp>
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -52,10 +53,15 @@ class receive_buffers {
   /// The same as registered memory.
   [[nodiscard]] const_local_mr_slice slice(const arrived_message& a, std::size_t offset,
                                            std::size_t length) const;
-  /// For the next frame.
-  void put_back(arrived_message& a) noexcept {
-    if (pool_ != nullptr) return let_go(a);
-    post(a.number);
+  /// For the next frame. Gives for how many there is room by that: several are put back at once,
+  /// with one doorbell, and few of the credit wait for the others.
+  [[nodiscard]] std::uint32_t put_back(arrived_message& a) noexcept {
+    if (pool_ != nullptr) {
+      let_go(a);
+      return 1;
+    }
+    spare_[spare_count_++] = a.number;
+    return spare_count_ == batch_ ? post_spare() : 0;
   }
   /// The same once the connection has ended: only a pool has a use for it.
   void let_go(arrived_message& a) noexcept;
@@ -72,7 +78,8 @@ class receive_buffers {
   }
 
  private:
-  void post(std::uint32_t number) noexcept;
+  static constexpr std::uint32_t batch_max = 16;
+  std::uint32_t post_spare() noexcept;
   void add_nodes(std::uint32_t count);
 
   queue_pair* qp_;
@@ -87,6 +94,10 @@ class receive_buffers {
   arrived_message* nodes_ = nullptr;
   std::vector<arrived_message*> free_;
   std::uint32_t node_count_ = 0;
+  // Of its own, by their numbers.
+  std::array<std::uint32_t, batch_max> spare_{};
+  std::uint32_t spare_count_ = 0;
+  const std::uint32_t batch_;
 };
 
 }  // namespace cordma::detail

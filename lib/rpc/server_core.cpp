@@ -26,9 +26,7 @@ failure bad_request(const char* what) noexcept {
 
 /// Memory of a caller's, asked for and awaited. Destroying it forgets both.
 struct wanted : expected_loan, message_channel::outgoing {
-  wanted(executor& home, std::uint64_t call, bulk which) noexcept
-      : header{call_protocol::encode({.kind = kind::want, .bulk = which, .call = call})},
-        arrived{home} {
+  wanted(executor& home, std::uint64_t call, bulk which) noexcept : arrived{home} {
     purpose = call_protocol::purpose_of(call, which);
     on_lent = [](expected_loan& self, remote_mr memory) noexcept {
       auto& w = static_cast<wanted&>(self);
@@ -36,13 +34,14 @@ struct wanted : expected_loan, message_channel::outgoing {
       w.arrived.set();
     };
     frame.kind = message_protocol::kind::control;
-    head = header;
+    put_head(call_protocol::encode({.kind = kind::want, .bulk = which, .call = call}));
     on_posted = [](outgoing&, const failure*) noexcept {};
   }
-  std::array<std::byte, header_bytes> header;
   remote_mr lent;
   event arrived;
 };
+
+std::uint64_t id_of(const std::unique_ptr<served_method>& m) noexcept { return m->id; }
 
 void add(stream_counters& sum, const stream_counters& c) noexcept {
   sum.sent += c.sent;
@@ -90,12 +89,12 @@ void server_core::add(std::unique_ptr<served_method> m) {
                   int(m->name.size()), m->name.data(), int(other->name.size()), other->name.data());
     throw error{{.code = errc::limit_exceeded, .call = "rpc::server::handle", .detail = text}};
   }
-  methods_.emplace(m->id, std::move(m));
+  methods_.insert(std::ranges::lower_bound(methods_, m->id, {}, &id_of), std::move(m));
 }
 
 served_method* server_core::find(std::uint64_t id) const noexcept {
-  const auto found = methods_.find(id);
-  return found != methods_.end() ? found->second.get() : nullptr;
+  const auto found = std::ranges::lower_bound(methods_, id, {}, &id_of);
+  return found != methods_.end() && (*found)->id == id ? found->get() : nullptr;
 }
 
 /// A connection's time with its server.
@@ -291,7 +290,7 @@ void server_link::begin(arrived_message& a) {
     return refuse(c, status::unknown_method, text);
   }
   try {
-    c.body = method->begin();
+    c.body = method->begin(c.room);
   } catch (const std::bad_alloc&) {
     return refuse(c, status::out_of_memory, "the server has no memory for the call");
   }
@@ -336,9 +335,9 @@ void server_link::on_deadline(timer& self) noexcept {
 void server_link::finish(incoming_call& c) noexcept {
   c.disarm();
   if (failed()) return end(c);
-  encodable_ref reply;
+  const encodable_ref* reply = nullptr;
   try {
-    reply = c.body->end();
+    reply = &c.body->end();
   } catch (const cancelled&) {
     return refuse(c, status::stopped, "the handler was stopped");
   } catch (const std::exception& e) {
@@ -347,7 +346,7 @@ void server_link::finish(incoming_call& c) noexcept {
     return refuse(c, status::handler_failed, no_exception);
   }
   try {
-    answer(c, {.kind = kind::reply, .call = c.asked.call}, reply);
+    answer(c, {.kind = kind::reply, .call = c.asked.call}, *reply);
   } catch (const error& e) {
     const bool is_long = e.failure().code == errc::wrong_length;
     refuse(c, is_long ? status::reply_too_large : status::handler_failed, e.what());

@@ -5,7 +5,8 @@
 #include <cordma/coro/event.hpp>
 #include <cordma/rpc/server.hpp>
 
-#include <unordered_map>
+#include <memory>
+#include <vector>
 
 namespace cordma::rpc::detail {
 
@@ -37,7 +38,8 @@ struct incoming_call final : list_hook<incoming_call>,
   bool* is_gone = nullptr;  ///< where to say so
   stop_source stop;
   server_call context{*this};
-  std::unique_ptr<call_body> body;
+  call_body_room room;
+  call_body_ptr body;
   fixed_text<call_protocol::text_bytes_max> text;  ///< of a refusal
 };
 
@@ -72,7 +74,7 @@ class server_core final {
   void one_ended() noexcept;
 
   const server_options options_;
-  std::unordered_map<std::uint64_t, std::unique_ptr<served_method>> methods_;
+  std::vector<std::unique_ptr<served_method>> methods_;  ///< by their ids
   event draining_;
   event empty_;  ///< no connections
   intrusive_list<server_link> links_;

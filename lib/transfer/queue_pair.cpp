@@ -80,12 +80,16 @@ void queue_pair::hand_messages_to(message_handler& handler) noexcept {
   if (has_failed()) handler.on_failure();
 }
 
-void queue_pair::post_recv(ibv_recv_wr& wr, std::uint32_t number) noexcept {
-  wr.wr_id = receive_id_base() | number;
-  ibv_recv_wr* bad = nullptr;
-  if (const int rc = verbs().post_recv(&wr, &bad); rc != 0)
-    return fail({.code = {std::abs(rc), std::system_category()}, .call = "ibv_post_recv"});
-  ++handled_receives_;
+void queue_pair::post_recvs(std::span<ibv_recv_wr> wrs) noexcept {
+  for (ibv_recv_wr& wr : wrs) {
+    wr.wr_id |= receive_id_base();
+    wr.next = &wr + 1;
+  }
+  wrs.back().next = nullptr;
+  ibv_recv_wr* bad = wrs.data();
+  const int rc = verbs().post_recv(wrs.data(), &bad);
+  handled_receives_ += std::uint32_t(rc == 0 ? wrs.size() : std::size_t(bad - wrs.data()));
+  if (rc != 0) fail({.code = {std::abs(rc), std::system_category()}, .call = "ibv_post_recv"});
 }
 
 bool queue_pair::send_alone(ibv_send_wr& wr, memory_block* memory) noexcept {

@@ -163,7 +163,7 @@ TEST_CASE("a hundred thousand timers are set and cancelled without an alarm each
       co_await with_timeout(now.wait(), 1h + std::chrono::microseconds{i});
       static_cast<void>(co_await as_result(with_timeout(never.wait(), 1us)));
     }
-    CHECK_FALSE(exec.next_deadline().has_value());
+    CHECK(exec.next_deadline() == time_point::max());
   };
   fake.exec.run(churn(fake.exec));
   CHECK(fake.clock.now() == time_point{} + count * 1us);
@@ -177,7 +177,7 @@ TEST_CASE("a hundred thousand timers are set and cancelled without an alarm each
     for (sleep_op& each : sleeps) each.start(flag, environment{&exec, stop});
     co_await exec.sleep_for(1us);
     sleeps.clear();  // Half of the ways to cancel: destroying.
-    CHECK_FALSE(exec.next_deadline().has_value());
+    CHECK(exec.next_deadline() == time_point::max());
   };
   fake.exec.run(many(fake.exec));
   CHECK(fake.reactor->alarms_set - before <= 2);

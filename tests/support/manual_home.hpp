@@ -28,8 +28,9 @@ struct manual_home {
     if (!op.start(ended, cordma::environment{&scheduler, {}})) {
       for (settle(); !ended.is_set(); settle()) {
         const auto next = scheduler.next_deadline();
-        if (!next) throw std::logic_error{"nothing is left that could end this"};
-        clock.advance(*next - clock.now());
+        if (next == cordma::time_point::max())
+          throw std::logic_error{"nothing is left that could end this"};
+        clock.advance(next - clock.now());
       }
     }
     return op.take();

@@ -481,10 +481,8 @@ class noting_handler final : public message_handler {
         .addr = reinterpret_cast<std::uint64_t>(memory.bytes().data() + number * buffer_bytes),
         .length = buffer_bytes,
         .lkey = memory.slice().lkey()};
-    ibv_recv_wr wr{};
-    wr.sg_list = &piece;
-    wr.num_sge = 1;
-    qp_.post_recv(wr, number);
+    ibv_recv_wr wr{.wr_id = number, .next = nullptr, .sg_list = &piece, .num_sge = 1};
+    qp_.post_recvs({&wr, 1});
   }
 
   local_mr memory;

@@ -86,8 +86,9 @@ class scheduler {
   void arm(timer& t, time_point deadline);
   /// The same for one that may be armed here already.
   void rearm(timer& t, time_point deadline);
-  [[nodiscard]] std::optional<time_point> next_deadline() const noexcept {
-    return timers_.empty() ? std::nullopt : std::optional{timers_.front()->deadline_};
+  /// Of its timers; the end of time: it has none.
+  [[nodiscard]] time_point next_deadline() const noexcept {
+    return timers_.empty() ? time_point::max() : timers_.front()->deadline_;
   }
   /// Fires the timers whose deadline has come. Returns how many.
   std::size_t fire_due() noexcept;

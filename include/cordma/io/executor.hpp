@@ -107,7 +107,7 @@ class executor : public scheduler {
   bool enabled_ = false;
   bool occupied_ = false;
   std::thread::id owner_;
-  std::optional<time_point> alarm_;  // What the reactor was told last, until it fires.
+  time_point alarm_ = time_point::max();  // What the reactor was told last, until it fires.
   executor_counters counters_;
   std::unique_ptr<cordma::reactor> reactor_;
   intrusive_list<poller> pollers_;

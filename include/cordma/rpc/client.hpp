@@ -120,7 +120,7 @@ class call_handle {
 template <class View>
 class viewed {
  public:
-  viewed(stream_message message, View value) noexcept
+  viewed(stream_message&& message, View value) noexcept
       : message_{std::move(message)}, value_{value} {}
   const View& operator*() const noexcept { return value_; }
   const View* operator->() const noexcept { return &value_; }

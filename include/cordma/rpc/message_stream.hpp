@@ -16,6 +16,24 @@ class message_channel;
 class stream_channel;
 struct arrived_message;
 
+/// Goes with its last reference.
+class counted_channel {
+ public:
+  counted_channel(const counted_channel&) = delete;
+  counted_channel& operator=(const counted_channel&) = delete;
+  void retain() noexcept { ++references_; }
+  void release() noexcept {
+    if (--references_ == 0) delete this;
+  }
+
+ protected:
+  counted_channel() noexcept = default;
+  virtual ~counted_channel() = default;
+
+ private:
+  unsigned references_ = 1;
+};
+
 /// Keeps a channel: its stream, its tasks and its messages do.
 class channel_ref {
  public:
@@ -27,12 +45,15 @@ class channel_ref {
     channel_ = std::exchange(other.channel_, nullptr);
     return *this;
   }
-  ~channel_ref();
-  message_channel* operator->() const noexcept { return channel_; }
-  [[nodiscard]] message_channel* get() const noexcept { return channel_; }
+  ~channel_ref() {
+    if (channel_ != nullptr) channel_->release();
+  }
+  message_channel* operator->() const noexcept { return get(); }
+  [[nodiscard]] message_channel* get() const noexcept;
+  [[nodiscard]] explicit operator bool() const noexcept { return channel_ != nullptr; }
 
  private:
-  message_channel* channel_ = nullptr;
+  counted_channel* channel_ = nullptr;
 };
 }  // namespace detail
 
@@ -77,7 +98,16 @@ class stream_message {
         large_{std::move(other.large_)},
         immediate_{other.immediate_},
         bytes_{std::exchange(other.bytes_, {})} {}
-  stream_message& operator=(stream_message&& other) noexcept;
+  stream_message& operator=(stream_message&& other) noexcept {
+    if (this == &other) return *this;
+    reset();
+    channel_ = std::move(other.channel_);
+    arrived_ = std::exchange(other.arrived_, nullptr);
+    large_ = std::move(other.large_);
+    immediate_ = other.immediate_;
+    bytes_ = std::exchange(other.bytes_, {});
+    return *this;
+  }
   ~stream_message() { reset(); }
 
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
@@ -89,10 +119,16 @@ class stream_message {
   }
   /// Whether it came by rendezvous.
   [[nodiscard]] bool is_large() const noexcept { return large_.size_bytes() != 0; }
-  void reset() noexcept;
+  void reset() noexcept {
+    bytes_ = {};
+    large_.reset();
+    if (channel_) give_back();
+  }
 
  private:
   friend class detail::message_channel;
+  void give_back() noexcept;
+
   detail::channel_ref channel_;
   detail::arrived_message* arrived_ = nullptr;  // Null: a large one, or none.
   local_mr large_;

@@ -4,8 +4,11 @@
 #include <cordma/rpc/message_stream.hpp>
 #include <cordma/rpc/method.hpp>
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <memory>
+#include <new>
 
 namespace cordma::rpc {
 
@@ -74,7 +77,7 @@ class server_call {
 
 namespace detail {
 
-/// The part of a running call that knows its types.
+/// The part of a running call that knows its types. Lies in the call, if it fits there.
 class call_body : public frame_cache::recycled {
  public:
   virtual ~call_body() = default;
@@ -83,15 +86,31 @@ class call_body : public frame_cache::recycled {
   /// As an operation's.
   virtual bool start(server_call& call, waiter& w, const environment& env) = 0;
   /// What the handler gave; lies in this. Throws what the handler threw.
-  virtual encodable_ref end() = 0;
+  virtual const encodable_ref& end() = 0;
 };
+
+struct alignas(std::max_align_t) call_body_room {
+  std::array<std::byte, 192> bytes;
+};
+
+struct call_body_deleter {
+  void operator()(call_body* b) const noexcept {
+    if (is_in_room) {
+      b->~call_body();
+    } else {
+      delete b;
+    }
+  }
+  bool is_in_room = false;
+};
+using call_body_ptr = std::unique_ptr<call_body, call_body_deleter>;
 
 struct served_method {
   served_method(std::uint64_t i, std::string_view n) noexcept : id{i}, name{n} {}
   served_method(const served_method&) = delete;
   served_method& operator=(const served_method&) = delete;
   virtual ~served_method() = default;
-  virtual std::unique_ptr<call_body> begin() = 0;
+  virtual call_body_ptr begin(call_body_room& room) = 0;
   const std::uint64_t id;
   const std::string_view name;
 };
@@ -101,7 +120,14 @@ class typed_method final : public served_method {
  public:
   explicit typed_method(Handler handler)
       : served_method{M::id, M::name}, handler_{std::move(handler)} {}
-  std::unique_ptr<call_body> begin() override { return std::make_unique<body>(handler_); }
+  call_body_ptr begin(call_body_room& room) override {
+    constexpr bool fits = sizeof(body) <= sizeof room && alignof(body) <= alignof(call_body_room);
+    if constexpr (fits) {
+      return {::new (&room) body{handler_}, {.is_in_room = true}};
+    } else {
+      return {new body{handler_}, {}};
+    }
+  }
 
  private:
   class body final : public call_body {
@@ -118,9 +144,9 @@ class typed_method final : public served_method {
       }
       return running_->start(w, env);
     }
-    encodable_ref end() override {
+    const encodable_ref& end() override {
       reply_.emplace(running_->take());
-      return encodable_ref{*reply_};
+      return reply_bytes_.emplace(*reply_);
     }
 
    private:
@@ -128,6 +154,7 @@ class typed_method final : public served_method {
     std::optional<typename M::request> request_;
     std::optional<task<typename M::reply>> running_;
     std::optional<typename M::reply> reply_;
+    std::optional<encodable_ref> reply_bytes_;
   };
 
   Handler handler_;

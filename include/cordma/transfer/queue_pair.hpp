@@ -94,8 +94,9 @@ class queue_pair final : public queue_pair_base {
   /// Gives all of its receives to `handler`, before any is posted: operations that want a message
   /// end with errc::refused from then on. `send_alone` is for the handler, too.
   void hand_messages_to(message_handler& handler) noexcept;
-  /// A receive of the handler's, which chooses the number. In INIT or later. Not with a pool.
-  void post_recv(ibv_recv_wr& wr, std::uint32_t number) noexcept;
+  /// Receives of the handler's, at least one, with one doorbell: it has chosen their numbers, which
+  /// are in `wr_id`. In INIT or later. Not with a pool.
+  void post_recvs(std::span<ibv_recv_wr> wrs) noexcept;
   /// Whether there is room for `send_alone`.
   [[nodiscard]] bool can_send_alone() const noexcept {
     return !has_failed() && sends_.in_flight() < sends_.depth();
