@@ -117,6 +117,10 @@ class message_channel : public counted_channel, public message_handler, private 
   [[nodiscard]] static std::span<const std::byte> bytes_of(const arrived_message& a) noexcept {
     return a.is_large() ? a.memory.bytes() : a.bytes;
   }
+  /// Whether the peer has announced large messages that are not here yet.
+  [[nodiscard]] bool awaits_large() const noexcept {
+    return !announced_.empty() || !fetching_.empty();
+  }
   [[nodiscard]] cordma::agent* agent() noexcept { return agent_; }
 
  private:

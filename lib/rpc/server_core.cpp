@@ -248,6 +248,8 @@ void server_link::on_control(std::span<const std::byte> bytes) {
     static_cast<void>(deliver(*a));
     ++core_->counters.calls;
     ++core_->counters.stopped;
+  } else if (awaits_large()) {
+    cancelled_[cancelled_count_++ % cancelled_.size()] = h.call;
   }
 }
 
@@ -283,6 +285,8 @@ void server_link::begin(arrived_message& a) {
   ++core_->counters.calls;
   if (!is_ours) return refuse(c, status::unknown_version, "this server speaks version 1");
   if (is_ending_) return refuse(c, status::shutting_down, "the server takes no more calls");
+  if (c.request.is_large() && was_cancelled(h.call))
+    return refuse(c, status::stopped, "stopped before it was read");
   served_method* const method = core_->find(h.method);
   if (method == nullptr) {
     char text[80];
@@ -295,6 +299,11 @@ void server_link::begin(arrived_message& a) {
     return refuse(c, status::out_of_memory, "the server has no memory for the call");
   }
   home().schedule(c);
+}
+
+bool server_link::was_cancelled(std::uint64_t call) const noexcept {
+  const auto known = std::span{cancelled_}.first(std::min(cancelled_count_, cancelled_.size()));
+  return std::ranges::find(known, call) != known.end();
 }
 
 std::coroutine_handle<> server_link::on_step(cordma::waiter& self) noexcept {

@@ -5,6 +5,7 @@
 #include <cordma/coro/event.hpp>
 #include <cordma/rpc/server.hpp>
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -116,6 +117,7 @@ class server_link final : public message_channel, public list_hook<server_link> 
   void on_closed() noexcept override;
 
   void begin(arrived_message& a);
+  [[nodiscard]] bool was_cancelled(std::uint64_t call) const noexcept;
   static std::coroutine_handle<> on_step(cordma::waiter& self) noexcept;
   void run(incoming_call& c) noexcept;
   static void on_deadline(timer& self) noexcept;
@@ -136,6 +138,9 @@ class server_link final : public message_channel, public list_hook<server_link> 
   bool is_ending_ = false;    ///< takes no more calls
   bool is_stopping_ = false;  ///< and waits for none of the client's credits
   server_core::turn turn_{*this};
+  /// The last calls that were cancelled before their requests, large ones, were here.
+  std::array<std::uint64_t, 16> cancelled_{};
+  std::size_t cancelled_count_ = 0;
   finished_op* waiting_ = nullptr;
 };
 

@@ -174,6 +174,28 @@ TEST_CASE("a client of another version is told so, and may go on", "[rpc][device
   }(s));
 }
 
+TEST_CASE("a call that is cancelled while its request is on its way does not run",
+          "[rpc][device][hostile][P7]") {
+  hostile_client s;
+  s.rt.run([](hostile_client& siege) -> task<> {
+    executor& home = siege.rt.executor();
+    const std::string text(100'000, 'x');  // Larger than a buffer: it is announced, and read.
+    const bytes cancelled = with_header({.call = 5, .method = echo::id}, text);
+    const bytes other = with_header({.call = 6, .method = echo::id}, text);
+    co_await siege.peer.say(with_header({.call = 4, .method = echo::id}));
+    started first{home, siege.peer.say(cancelled)};
+    siege.peer.say_control(with_header({.kind = kind::cancel, .call = 5}));
+    started second{home, siege.peer.say(other)};
+    co_await test::until(home, [&] { return siege.peer.heard.size() == 3; });
+    for (const std::size_t n : {1u, 2u}) {
+      const header h = siege.answer(n);
+      CHECK(h.kind == (h.call == 5 ? kind::failure : kind::reply));
+      if (h.call == 5) CHECK(status{h.value} == status::stopped);
+    }
+  }(s));
+  CHECK(s.server.counters().stopped == 1);
+}
+
 TEST_CASE("cancels of what is over, and numbers that are used twice, harm nobody",
           "[rpc][device][hostile]") {
   hostile_client s;
