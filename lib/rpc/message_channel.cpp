@@ -187,13 +187,11 @@ void message_channel::send(outgoing& o) noexcept {
     control_.push_back(o);
     return pump();
   }
-  // Mostly nothing waits.
-  if (opened_.is_set() && !has_waiting() && may_send_message()) {
-    if (try_post(o)) return;
-    if (failed_) return o.on_posted(o, &*failed_);
-  }
   const std::uint64_t posted = counters_.sent;
+  // Mostly nothing waits. In its place all the same: what ends the connection meanwhile tells it.
+  const bool is_next = opened_.is_set() && !has_waiting() && may_send_message();
   outbox_.push_back(o);
+  if (is_next && try_post(o)) return;
   pump();
   if (counters_.sent == posted) ++counters_.credit_waits;
 }

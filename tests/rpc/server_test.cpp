@@ -5,7 +5,9 @@
 
 #include <catch2/catch.hpp>
 
+#include <cerrno>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace cordma;
@@ -34,7 +36,30 @@ struct calls {
   std::vector<std::unique_ptr<started<rpc::call_op<wait_for>>>> all;
 };
 
+int (*real_post_send)(ibv_qp*, ibv_send_wr*, ibv_send_wr**) = nullptr;
+int refuse_once(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+  qp->context->ops.post_send = real_post_send;
+  *bad = wr;
+  return ENOMEM;
+}
+
 }  // namespace
+
+TEST_CASE("an answer that the device refuses to send ends the connection, and the call once",
+          "[rpc][device][P3]") {
+  rpc_server s;
+  rpc::client c = s.make_client();
+  calls one{s, c, 1, 1};
+  s.rt.run(test::until(s.rt.executor(), [&] { return s.running == 1; }));
+  auto& post_send = s.rt.context().native_handle()->ops.post_send;
+  real_post_send = std::exchange(post_send, &refuse_once);
+  s.gate(1).set();
+  s.rt.run(test::until(s.rt.executor(), [&] { return one.have_ended() && s.lost == 1; }));
+  CHECK(post_send == real_post_send);
+  CHECK((**one.all[0]).take_result().has_failure());
+  CHECK(s.server.counters().running == 0);
+  CHECK(s.server.counters().replied == 0);
+}
 
 TEST_CASE("a server runs no more calls of a connection than it may, and no more in all",
           "[rpc][device]") {

@@ -89,6 +89,7 @@ class call_body : public frame_cache::recycled {
   virtual const encodable_ref& end() = 0;
 };
 
+/// In a call; enough for bytes and small structs.
 struct alignas(std::max_align_t) call_body_room {
   std::array<std::byte, 192> bytes;
 };
