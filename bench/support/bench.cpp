@@ -6,6 +6,7 @@
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <valgrind/callgrind.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -13,6 +14,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
+#include <stdexcept>
 
 namespace bench {
 namespace {
@@ -74,6 +77,37 @@ std::uint64_t ops_per_round(const work& w) {
     n = std::min(std::uint64_t(wanted), n * 10);
   }
 }
+
+/// Instructions of this thread, by valgrind, which runs this program and writes to a file: the same
+/// figure again on every machine, whatever else that does.
+class callgrind_counter {
+ public:
+  explicit callgrind_counter(std::string file) : file_{std::move(file)} {}
+  /// Of one operation among many: what `n` more of them take.
+  double per_op(const work& w) {
+    constexpr std::uint64_t n = 1000;
+    w(n);  // Warm.
+    const double once = all_of(w, n);
+    return (all_of(w, 2 * n) - once) / double(n);
+  }
+
+ private:
+  double all_of(const work& w, std::uint64_t n) {
+    CALLGRIND_ZERO_STATS;
+    CALLGRIND_TOGGLE_COLLECT;
+    w(n);
+    CALLGRIND_TOGGLE_COLLECT;
+    CALLGRIND_DUMP_STATS;
+    const std::string part = file_ + "." + std::to_string(++dumps_);
+    std::ifstream in{part};
+    for (std::string line; std::getline(in, line);)
+      if (line.starts_with("totals: ")) return std::stod(line.substr(8));
+    throw std::runtime_error{"callgrind wrote no totals to " + part};
+  }
+  std::string file_;
+  int dumps_ = 0;
+};
+std::optional<callgrind_counter> callgrind;
 
 struct side {
   explicit side(const work& w) : does{w}, n{ops_per_round(w)} {}
@@ -140,6 +174,10 @@ void recorder::compare(std::string_view which, const work& baseline, const work&
 void recorder::measure(std::string_view which, const work& ours) { record(which, nullptr, ours); }
 
 void recorder::record(std::string_view which, const work* baseline, const work& ours) {
+  if (callgrind) {
+    const double raw = baseline != nullptr ? callgrind->per_op(*baseline) : 0;
+    return count(which, "instructions", "1/op", callgrind->per_op(ours), raw);
+  }
   const instruction_counter counter;
   side us{ours};
   std::vector<side> raw;
@@ -176,7 +214,12 @@ int main(int argc, char** argv) {
   bool asks_for_device = false;
   app.add_flag("--needs-device", asks_for_device,
                "Run nothing; succeed when there are benchmarks that need an RDMA device");
+  std::string callgrind_file;
+  app.add_option("--callgrind", callgrind_file,
+                 "Count instructions rather than time. Under `valgrind --tool=callgrind "
+                 "--collect-atstart=no --callgrind-out-file=FILE`, with the same FILE");
   CLI11_PARSE(app, argc, argv);
+  if (!callgrind_file.empty()) bench::callgrind.emplace(callgrind_file);
   if (asks_for_device) {
     return std::ranges::any_of(
                bench::entries(),

@@ -31,6 +31,14 @@ failure limit_failure(std::size_t bytes, std::size_t registered, std::size_t lim
 
 }  // namespace
 
+std::size_t chunk_store::limit_possible(std::size_t wanted, std::size_t chunk_bytes) noexcept {
+  const auto is_possible = [&](std::size_t limit) {
+    return mapping::is_possible(rounded_up(limit, chunk_bytes) * spare_factor, chunk_bytes);
+  };
+  while (wanted > chunk_bytes && !is_possible(wanted)) wanted = std::max(wanted / 2, chunk_bytes);
+  return wanted;
+}
+
 chunk_store::chunk_store(verbs::protection_domain& pd, const chunk_store_options& options)
     : pd_{pd},
       options_{options},

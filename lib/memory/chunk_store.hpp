@@ -36,6 +36,10 @@ class chunk_store {
  public:
   static constexpr std::size_t page_bytes = 4096;
 
+  /// `wanted` halved until there are addresses for that limit; at least one chunk.
+  [[nodiscard]] static std::size_t limit_possible(std::size_t wanted,
+                                                  std::size_t chunk_bytes) noexcept;
+
   chunk_store(verbs::protection_domain& pd, const chunk_store_options& options);
   /// Deregisters all. A chunk whose deregistration is refused stays mapped for ever: a peer may
   /// still reach it.

@@ -55,6 +55,11 @@ bool map_huge(std::byte* at, std::size_t bytes) noexcept {
 
 }  // namespace
 
+bool mapping::is_possible(std::size_t bytes, std::size_t alignment) noexcept {
+  void* const whole = ::mmap(nullptr, bytes + alignment, PROT_NONE, reserved, -1, 0);
+  return whole != MAP_FAILED && ::munmap(whole, bytes + alignment) == 0;
+}
+
 mapping::mapping(std::size_t bytes, std::size_t alignment)
     : whole_bytes_{bytes + alignment}, bytes_{bytes} {
   void* const whole = ::mmap(nullptr, whole_bytes_, PROT_NONE, reserved, -1, 0);

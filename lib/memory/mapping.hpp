@@ -21,6 +21,9 @@ class mapping {
   mapping(const mapping&) = delete;
   mapping& operator=(const mapping&) = delete;
 
+  /// Whether there is such a range now: not under a low RLIMIT_AS, or in valgrind.
+  [[nodiscard]] static bool is_possible(std::size_t bytes, std::size_t alignment) noexcept;
+
   [[nodiscard]] std::byte* base() const noexcept { return base_; }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return bytes_; }
 

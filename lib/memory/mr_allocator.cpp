@@ -45,8 +45,9 @@ mr_allocator_options checked(mr_allocator_options options) {
                        options.chunk_bytes_max, options.chunk_bytes);
   }
   if (options.limit_bytes == 0) {
-    options.limit_bytes =
+    const std::size_t most =
         std::clamp(memory_of_machine(), options.chunk_bytes, mr_allocator::limit_bytes_max);
+    options.limit_bytes = chunk_store::limit_possible(most, options.chunk_bytes);
   }
   if (options.limit_bytes > mr_allocator::limit_bytes_max) {
     throw_out_of_range("mr_allocator", "limit_bytes %zu: at most %zu", options.limit_bytes,

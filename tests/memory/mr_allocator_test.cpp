@@ -11,6 +11,7 @@
 #include <cordma/coro/scope.hpp>
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -204,6 +205,25 @@ TEST_CASE("the limit is told with what is registered, and holds", "[memory][devi
   CHECK(memory.statistics().registered_bytes == limit);
   kept.pop_back();
   kept.push_back(memory.allocate_uninitialized(100'000));
+}
+
+TEST_CASE("where addresses are few, an allocator without a limit of its own makes do with them",
+          "[memory][device][private]") {
+  // A sanitizer has more of them already than any limit that would be low.
+  if (!support::counts_allocations()) {
+    WARN("addresses cannot be few here");
+    return;
+  }
+  const auto outcome = support::run_in_child([] {
+    constexpr rlim_t few = rlim_t{8} << 30;
+    const rlimit addresses{few, few};
+    if (::setrlimit(RLIMIT_AS, &addresses) != 0) return;
+    device d;
+    mr_allocator memory{d.pd};
+    const local_mr mr = memory.allocate_zeroed(std::size_t{1} << 20);
+    std::fprintf(stderr, "%zu bytes are there", mr.size_bytes());
+  });
+  CHECK_THAT(outcome.text, Catch::Contains("1048576 bytes are there"));
 }
 
 TEST_CASE("what one thread allocates another may free", "[memory][device][M6]") {

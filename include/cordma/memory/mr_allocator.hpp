@@ -19,7 +19,8 @@ struct mr_allocator_options {
   /// two, at least `mr_allocator::chunk_bytes_min`.
   std::size_t chunk_bytes = std::size_t{2} << 20;
   std::size_t chunk_bytes_max = std::size_t{64} << 20;
-  /// No more is ever registered in chunks. 0: as much as the machine has.
+  /// No more is ever registered in chunks. 0: as much as the machine has,
+  /// or less where there are no addresses for that (RLIMIT_AS, valgrind).
   std::size_t limit_bytes = 0;
   /// Reserved huge pages (MAP_HUGETLB) where there are some, else transparent ones.
   bool huge_pages = false;
