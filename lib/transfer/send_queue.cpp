@@ -34,6 +34,7 @@ send_queue::send_queue(scheduler& home, verbs::protection_domain& pd, verbs::que
                        std::size_t message_max_bytes)
     : home_{home},
       qp_{qp},
+      num_{qp.num()},
       pd_{pd.native_handle()},
       depth_{qp.capabilities().send_wr_max},
       mask_{std::bit_ceil(depth_) - 1},
@@ -59,7 +60,7 @@ request_outcome send_queue::refused(errc code, std::uint64_t value,
   return {.code = code, .call = "post_send", .value = value, .limit = limit};
 }
 
-request_outcome send_queue::hold(const request_shape& request) noexcept {
+std::optional<request_outcome> send_queue::hold(const request_shape& request) noexcept {
   std::size_t bytes = request.is_atomic ? sizeof(std::uint64_t) : 0;
   std::size_t used = 0;
   if (request.window != nullptr) {
@@ -104,40 +105,15 @@ request_outcome send_queue::hold(const request_shape& request) noexcept {
     }
     ++held;
   }
-  if (why == errc{}) return {};
+  if (why == errc{}) return std::nullopt;
   let_go({.local = request.local.first(held)});
   return refused(why, 0, 0);
-}
-
-void send_queue::let_go(const request_shape& request) noexcept {
-  for (const const_local_mr_slice& slice : request.local) {
-    if (slice.is_held()) slice.block()->let_go();
-  }
-}
-
-void send_queue::prepare(const request_shape& request, ibv_send_wr& wr, ibv_sge* sges) noexcept {
-  std::size_t bytes = 0;
-  wr.sg_list = sges;
-  for (const const_local_mr_slice& slice : request.local) {
-    if (request.window != nullptr) break;
-    if (slice.empty()) continue;  // Some devices read a length of 0 as 2 GiB.
-    sges[wr.num_sge++] = {.addr = reinterpret_cast<std::uint64_t>(slice.bytes().data()),
-                          .length = std::uint32_t(slice.size_bytes()),
-                          .lkey = slice.lkey()};
-    bytes += slice.size_bytes();
-  }
-  const request_flags& flags = request.flags;
-  unsigned bits = flags.signaled ? unsigned{IBV_SEND_SIGNALED} : 0u;
-  if (flags.fence) bits |= IBV_SEND_FENCE;
-  if (flags.solicited) bits |= IBV_SEND_SOLICITED;
-  if (request.can_be_inline && bytes > 0 && bytes <= inline_max_) bits |= IBV_SEND_INLINE;
-  wr.send_flags = bits;
 }
 
 void send_queue::enqueue(submission& s) noexcept {
   if (refusal_) return s.end(*refusal_);
   if (s.count_ > batch_max()) return s.end(refused(errc::limit_exceeded, s.count_, batch_max()));
-  if (const request_outcome how = s.hold(); how.code) return s.end(how);
+  if (const std::optional<request_outcome> why = s.hold()) return s.end(*why);
   if ((waiting_.empty() || s.is_urgent_) && has_room(s)) return s.post_now();
   s.state_ = submission::state::queued;
   waiting_.push_back(s);
@@ -147,7 +123,7 @@ bool send_queue::has_room(const submission& s) const noexcept {
   return in_flight() + s.count_ <= (s.is_urgent_ ? depth_ : depth());
 }
 
-void send_queue::pump() noexcept {
+void send_queue::post_waiting() noexcept {
   while (!waiting_.empty() && has_room(waiting_.front())) {
     submission& next = waiting_.pop_front();
     const bool owns_itself = next.owns_itself_;  // Who is told at once may have destroyed it.
@@ -156,8 +132,7 @@ void send_queue::pump() noexcept {
   }
 }
 
-/// Here and not in `hold`: a request may have waited for room until its lease was over.
-request_outcome send_queue::refused_by_lease(
+std::optional<request_outcome> send_queue::refused_by_lease(
     std::span<const request_shape> requests) const noexcept {
   for (const request_shape& request : requests) {
     if (request.remote == nullptr || request.remote->lease() == nullptr) continue;
@@ -171,35 +146,7 @@ request_outcome send_queue::refused_by_lease(
     how.index = std::uint32_t(&request - requests.data());
     return how;
   }
-  return {};
-}
-
-void send_queue::occupy(std::uint32_t sequence, submission& s, std::uint32_t index, ibv_send_wr& wr,
-                        const request_shape& request) noexcept {
-  slot& taken = at(sequence);
-  taken = {.owner = &s, .index = index, .is_atomic = request.is_atomic};
-  number(sequence, wr);
-  if (request.is_atomic) {
-    std::uint64_t& value = atomic_values_[sequence & mask_];
-    *wr.sg_list = {.addr = reinterpret_cast<std::uint64_t>(&value),
-                   .length = sizeof value,
-                   .lkey = atomic_mr_->lkey()};
-    wr.num_sge = 1;
-  }
-  for (const const_local_mr_slice& slice : request.local) {
-    if (slice.is_held()) holds_of(sequence)[taken.holds++] = slice.block();
-  }
-  if (request.remote != nullptr && request.remote->lease() != nullptr) {
-    taken.lease = request.remote->lease();
-    taken.lease->used();
-  }
-}
-
-void send_queue::number(std::uint32_t sequence, ibv_send_wr& wr) noexcept {
-  wr.wr_id = wr_id_base_ | sequence;
-  // A long run without an entry would keep its slots: nothing could end them.
-  if (sequence - last_signaled_ >= (depth() + 1) / 2) wr.send_flags |= IBV_SEND_SIGNALED;
-  if ((wr.send_flags & IBV_SEND_SIGNALED) != 0) last_signaled_ = sequence;
+  return std::nullopt;
 }
 
 int send_queue::post_alone(ibv_send_wr& wr, memory_block* memory) noexcept {
@@ -220,37 +167,19 @@ int send_queue::post_alone(ibv_send_wr& wr, memory_block* memory) noexcept {
   return 0;
 }
 
-void send_queue::post(submission& s, std::span<ibv_send_wr> wrs,
-                      std::span<const request_shape> requests) noexcept {
-  if (const request_outcome how = refused_by_lease(requests); how.code) {
-    for (const request_shape& request : requests) let_go(request);
-    return s.end(how);
-  }
-  s.first_ = tail_;
-  s.pending_ = s.count_;
-  s.state_ = submission::state::in_flight;
-  const std::uint32_t signaled_before = last_signaled_;
-  for (std::uint32_t i = 0; i < wrs.size(); ++i) occupy(tail_ + i, s, i, wrs[i], requests[i]);
-  tail_ += s.count_;
-
-  ibv_send_wr* bad = nullptr;
-  const int rc = qp_.post_send(wrs.data(), &bad);
-  if (rc == 0) {
-    for (std::uint32_t i = 0; i < wrs.size(); ++i) {
-      // The device has copied what goes inline: that memory is free.
-      if ((wrs[i].send_flags & IBV_SEND_INLINE) == 0) continue;
-      let_go(requests[i]);
-      at(s.first_ + i).holds = 0;
-    }
-    return;
-  }
+void send_queue::post_failed(submission& s, int rc, const ibv_send_wr* bad,
+                             std::uint32_t signaled_before, std::span<const ibv_send_wr> wrs,
+                             std::span<const request_shape> requests) noexcept {
   // Some devices have queued them all when their doorbell fails, and name none: then the device
   // keeps slots and memory until it is destroyed.
   const bool names_one = bad >= wrs.data() && bad < wrs.data() + wrs.size();
   const auto posted = names_one ? std::uint32_t(bad - wrs.data()) : s.count_;
-  for (std::uint32_t i = posted; i < s.count_; ++i) {
-    let_go(requests[i]);
-    if (lease_block* const lease = std::exchange(at(s.first_ + i).lease, nullptr)) lease->let_go();
+  for (std::uint32_t i = 0; i < s.count_; ++i) {
+    if (i >= posted || (wrs[i].send_flags & IBV_SEND_INLINE) != 0) let_go(requests[i]);
+    if (i < posted) continue;
+    slot& unused = at(s.first_ + i);
+    unused.holds = 0;
+    if (lease_block* const lease = std::exchange(unused.lease, nullptr)) lease->let_go();
   }
   tail_ = s.first_ + posted;
   last_signaled_ = signaled_before;
@@ -261,38 +190,6 @@ void send_queue::post(submission& s, std::span<ibv_send_wr> wrs,
   s.end({.code = {std::abs(rc), std::system_category()},
          .call = "ibv_post_send",
          .index = names_one ? posted : 0});
-}
-
-void send_queue::adopt(const submission& from, submission* to) noexcept {
-  const std::uint32_t end = from.first_ + from.count_;
-  for (std::uint32_t sequence = end - from.pending_; sequence != end; ++sequence) {
-    at(sequence).owner = to;
-  }
-}
-
-void send_queue::retire(const request_outcome& how) noexcept {
-  slot& oldest = at(head_);
-  memory_block** const holds = holds_of(head_);
-  for (std::uint16_t i = 0; i < oldest.holds; ++i) holds[i]->let_go();
-  oldest.holds = 0;
-  if (lease_block* const lease = std::exchange(oldest.lease, nullptr)) lease->let_go();
-  submission* const owner = std::exchange(oldest.owner, nullptr);
-  if (owner != nullptr) {
-    if (oldest.is_atomic && !how.code) owner->store(oldest.index, atomic_values_[head_ & mask_]);
-    owner->slot_ended(oldest.index, how);
-  }
-  ++head_;
-}
-
-bool send_queue::complete(std::uint32_t sequence, const ibv_wc& wc) noexcept {
-  if (sequence - head_ >= in_flight()) return false;  // Of a life before: long ended.
-  while (head_ != sequence) retire({});
-  if (wc.status == IBV_WC_SUCCESS) {
-    retire({});
-    return false;
-  }
-  retire({.code = wc_errc(wc.status), .call = "ibv_poll_cq", .vendor = wc.vendor_err});
-  return true;
 }
 
 void send_queue::flush_all() noexcept {
@@ -306,7 +203,7 @@ void send_queue::flush_all() noexcept {
 void send_queue::end_all(const request_outcome& how) noexcept {
   for (std::uint32_t sequence = head_; sequence != tail_; ++sequence) {
     if (submission* const owner = std::exchange(at(sequence).owner, nullptr)) {
-      owner->slot_ended(at(sequence).index, how);
+      owner->slot_ended(at(sequence).index, &how);
     }
   }
   end_waiting(how);
@@ -323,7 +220,8 @@ void send_queue::end_waiting(const request_outcome& how) noexcept {
 }
 
 void send_queue::release_slots() noexcept {
-  while (in_flight() > 0) retire({.code = errc::closed, .call = "close"});
+  const request_outcome closed{.code = errc::closed, .call = "close"};
+  while (in_flight() > 0) retire(&closed);
 }
 
 }  // namespace cordma

@@ -17,9 +17,6 @@ failure request_outcome::to_failure(std::uint32_t qp_num) const noexcept {
   return f;
 }
 
-submission::submission(send_queue& queue, std::uint32_t count) noexcept
-    : stop_callback{&on_stop}, queue_{&queue}, qp_num_{queue.qp_.num()}, count_{count} {}
-
 submission::submission(submission&& other) noexcept
     : list_hook<submission>{static_cast<list_hook<submission>&&>(other)},
       stop_callback{&on_stop},
@@ -33,34 +30,22 @@ submission::submission(submission&& other) noexcept
       was_stopped_{other.was_stopped_},
       is_urgent_{other.is_urgent_},
       tells_at_once_{other.tells_at_once_},
-      outcome_{other.outcome_} {
-  CORDMA_ASSERT(!other.is_waiting(), "an operation is not moved while it is awaited");
+      failure_{other.failure_} {
+  CORDMA_ASSERT(other.waiter_.empty(), "an operation is not moved while it is awaited");
   if (state_ == state::in_flight) queue_->adopt(*this, this);
-}
-
-submission::~submission() {
-  if (state_ == state::in_flight) queue_->adopt(*this, nullptr);
 }
 
 void submission::submit() noexcept { queue_->enqueue(*this); }
 
-bool submission::wait(waiter& w, const environment& env) noexcept {
-  if (state_ == state::in_flight && !queue_->will_complete(first_ + count_ - 1)) {
-    queue_->adopt(*this, nullptr);
-    end({.code = errc::not_signaled, .call = "await"});
-    return true;
-  }
-  CORDMA_ASSERT(!is_waiting(), "a handle is awaited by one at a time");
-  waiter_.push_back(w);
-  scheduler_ = env.scheduler != nullptr ? env.scheduler : &queue_->home_;
-  stop_callback::unlink();  // From the token of a wait that was abandoned.
-  env.stop.register_callback(*this);
-  return false;
+/// It is in flight, and the device will not tell its end.
+void submission::cannot_end() noexcept {
+  queue_->adopt(*this, nullptr);
+  end({.code = errc::not_signaled, .call = "await"});
 }
 
 void submission::forget_waiter() noexcept {
   stop_callback::unlink();
-  if (is_waiting()) waiter_.front().unlink();
+  static_cast<void>(waiter_.take());
 }
 
 void submission::on_stop(stop_callback& self) noexcept {
@@ -76,32 +61,9 @@ void submission::on_stop(stop_callback& self) noexcept {
   s.wake();
 }
 
-void submission::slot_ended(std::uint32_t index, const request_outcome& how) noexcept {
-  if (how.code && !outcome_.code) {
-    outcome_ = how;
-    outcome_.index = index;
-  }
-  if (--pending_ == 0) finish();
-}
-
-void submission::end(const request_outcome& how) noexcept {
-  if (!outcome_.code) outcome_ = how;
+void submission::end(const request_outcome& failure) noexcept {
+  if (!failure_) failure_ = failure;
   finish();
-}
-
-void submission::finish() noexcept {
-  state_ = state::ended;
-  wake();
-}
-
-void submission::wake() noexcept {
-  stop_callback::unlink();
-  if (!is_waiting()) return;
-  waiter& told = waiter_.pop_front();
-  if (tells_at_once_)
-    told.done().resume();
-  else
-    scheduler_->schedule(told);
 }
 
 }  // namespace cordma

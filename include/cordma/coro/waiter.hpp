@@ -47,6 +47,7 @@ class waiter_ref {
     waiter_ = &w;
     w.told_by_ = this;
   }
+  [[nodiscard]] bool empty() const noexcept { return waiter_ == nullptr; }
   /// Null when there is none, or no longer. Forgets it.
   [[nodiscard]] waiter* take() noexcept {
     if (waiter_ != nullptr) waiter_->told_by_ = nullptr;

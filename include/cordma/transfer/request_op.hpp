@@ -51,13 +51,14 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   /// Posts it now, or queues it behind those that wait for room.
   void post() noexcept {
     is_handle_ = true;
-    submit();
+    submit_or_post();
   }
 
   /// The same, and a reserved slot will do (`send_queue::reserve`).
   void post_urgent() noexcept {
     is_urgent_ = true;
-    post();
+    is_handle_ = true;
+    submit();
   }
 
   /// Its waiter is told in the middle of a reap, or of the queue pair's failure, rather than in a
@@ -72,14 +73,18 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     if (state_ == state::idle || state_ == state::queued) {
       std::get<count - 1>(requests_).flags.signaled = true;  // Somebody waits for it.
     }
-    if (state_ == state::idle) submit();
+    if (state_ == state::idle) submit_or_post();
     return has_ended() || wait(w, env);
   }
-  [[nodiscard]] bool failed() const noexcept { return was_stopped_ || bool(outcome_.code); }
-  value_type take() { return take_result().value(); }
+  [[nodiscard]] bool failed() const noexcept { return was_stopped_ || failure_; }
+  value_type take() {
+    if (failed()) [[unlikely]]
+      return take_result().value();
+    return values(std::make_index_sequence<count>{});
+  }
   result<value_type> take_result() noexcept {
     if (was_stopped_) return cancelled_result;
-    if (outcome_.code) return outcome_.to_failure(qp_num_);
+    if (failure_) return failure_->to_failure(qp_num_);
     return values(std::make_index_sequence<count>{});
   }
 
@@ -115,16 +120,31 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     return shapes(std::make_index_sequence<count>{});
   }
 
-  request_outcome hold() noexcept override {
+  /// Once for each kind of request, not for each `co_await`.
+  [[gnu::noinline]] void submit_or_post() noexcept {
+    if (queue_->has_room_for(count) && try_hold()) [[likely]]
+      return post_each(std::make_index_sequence<count>{});
+    submit();
+  }
+  bool try_hold() noexcept {
     const auto all = shapes();
     for (std::uint32_t i = 0; i < count; ++i) {
-      request_outcome how = queue_->hold(all[i]);
-      if (!how.code) continue;
+      if (queue_->try_hold(all[i])) continue;
       for (std::uint32_t held = 0; held < i; ++held) queue_->let_go(all[held]);
-      how.index = i;
-      return how;
+      return false;
     }
-    return {};
+    return true;
+  }
+  std::optional<request_outcome> hold() noexcept override {
+    const auto all = shapes();
+    for (std::uint32_t i = 0; i < count; ++i) {
+      std::optional<request_outcome> why = queue_->hold(all[i]);
+      if (!why) continue;
+      for (std::uint32_t held = 0; held < i; ++held) queue_->let_go(all[held]);
+      why->index = i;
+      return why;
+    }
+    return std::nullopt;
   }
   void let_go() noexcept override {
     for (const request_shape& request : shapes()) queue_->let_go(request);
@@ -133,7 +153,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   template <std::size_t... I>
   void post_each(std::index_sequence<I...>) noexcept {
     const auto all = shapes();
-    std::array<ibv_send_wr, count> wrs{};
+    std::array<ibv_send_wr, count> wrs;  // Of each is filled what its opcode reads.
     std::tuple<std::array<ibv_sge, sge_count<Requests>()>...> sges;
     ((std::get<I>(requests_).fill(wrs[I]),
       queue_->prepare(all[I], wrs[I], std::get<I>(sges).data()),

@@ -28,7 +28,9 @@ class send_queue {
   /// `pump` may find room for others.
   bool complete(std::uint32_t sequence, const ibv_wc& wc) noexcept;
   /// Posts what waits for room, as far as there is any.
-  void pump() noexcept;
+  void pump() noexcept {
+    if (!waiting_.empty()) post_waiting();
+  }
   /// The queue pair is in ERROR, where a request has a completion entry when it failed or asked for
   /// one: posts one that asks, if the last that is in flight did not, so that all of them end.
   void flush_all() noexcept;
@@ -70,13 +72,25 @@ class send_queue {
   }
   void set_wr_id_base(std::uint64_t base) noexcept { wr_id_base_ = base; }
 
-  // For `submission` and what derives from it.
-  request_outcome hold(const request_shape& request) noexcept;
-  void let_go(const request_shape& request) noexcept;
+  // For `submission` and what derives from it. Inline, so that what is known of a request when it
+  // is compiled is asked then.
+  /// Whether that many can be posted now, ahead of nobody.
+  [[nodiscard]] bool has_room_for(std::uint32_t count) const noexcept {
+    return waiting_.empty() && !refusal_ && in_flight() + count <= depth() && count <= batch_max();
+  }
+  /// Takes hold of the memory of a request like most. False: it holds nothing, and `hold` may find
+  /// nothing wrong.
+  [[nodiscard]] bool try_hold(const request_shape& request) noexcept;
+  std::optional<request_outcome> hold(const request_shape& request) noexcept;
+  static void let_go(const request_shape& request) noexcept {
+    for (const const_local_mr_slice& slice : request.local)
+      if (slice.is_held()) slice.block()->let_go();
+  }
   /// Fills what is common to all kinds: slices, flags.
   void prepare(const request_shape& request, ibv_send_wr& wr, ibv_sge* sges) noexcept;
-  void post(submission& s, std::span<ibv_send_wr> wrs,
-            std::span<const request_shape> requests) noexcept;
+  template <std::size_t N>
+  void post(submission& s, std::array<ibv_send_wr, N>& wrs,
+            const std::array<request_shape, N>& requests) noexcept;
 
   /// A request that nobody awaits, with slices and flags filled in; there is room. It has a
   /// completion entry when it asks for one, and as often as the queue needs one. `memory`, if any,
@@ -87,22 +101,34 @@ class send_queue {
   friend class submission;
   struct slot {
     submission* owner = nullptr;
+    lease_block* lease = nullptr;
     std::uint32_t index = 0;  // Within its submission.
     std::uint16_t holds = 0;  // Memory blocks held.
     bool is_atomic = false;
-    lease_block* lease = nullptr;
   };
 
   [[nodiscard]] bool has_room(const submission& s) const noexcept;
-  [[nodiscard]] request_outcome refused_by_lease(
+  void post_waiting() noexcept;
+  /// Of requests that name leases. Asked when they are posted: they may have waited for room until
+  /// a lease was over.
+  [[nodiscard]] std::optional<request_outcome> refused_by_lease(
       std::span<const request_shape> requests) const noexcept;
+  void post_failed(submission& s, int rc, const ibv_send_wr* bad, std::uint32_t signaled_before,
+                   std::span<const ibv_send_wr> wrs,
+                   std::span<const request_shape> requests) noexcept;
   slot& at(std::uint32_t sequence) noexcept { return slots_[sequence & mask_]; }
   memory_block** holds_of(std::uint32_t sequence) noexcept {
     return &holds_[std::size_t{sequence & mask_} * sge_max_];
   }
   void enqueue(submission& s) noexcept;
-  void retire(const request_outcome& how) noexcept;
-  void adopt(const submission& from, submission* to) noexcept;
+  /// The oldest has ended; `failure` is null when it succeeded.
+  void retire(const request_outcome* failure) noexcept;
+  /// Those of its slots that have not ended belong to `to`.
+  void adopt(const submission& from, submission* to) noexcept {
+    const std::uint32_t end = from.first_ + from.count_;
+    for (std::uint32_t sequence = end - from.pending_; sequence != end; ++sequence)
+      at(sequence).owner = to;
+  }
   /// Whether a signaled request at or after `sequence` is in flight.
   [[nodiscard]] bool will_complete(std::uint32_t sequence) const noexcept {
     return std::int32_t(last_signaled_ - sequence) >= 0;
@@ -115,6 +141,7 @@ class send_queue {
   // Do not change once made.
   scheduler& home_;
   verbs::queue_pair& qp_;
+  const std::uint32_t num_;
   const ibv_pd* pd_;
   std::uint32_t depth_;
   std::uint32_t reserved_ = 0;
@@ -136,5 +163,161 @@ class send_queue {
   intrusive_list<submission> waiting_;
   std::optional<request_outcome> refusal_;
 };
+
+inline submission::submission(send_queue& queue, std::uint32_t count) noexcept
+    : stop_callback{&on_stop}, queue_{&queue}, qp_num_{queue.num_}, count_{count} {}
+
+inline void submission::detach() noexcept { queue_->adopt(*this, nullptr); }
+
+inline bool submission::wait(waiter& w, const environment& env) noexcept {
+  if (state_ == state::in_flight && !queue_->will_complete(first_ + count_ - 1)) [[unlikely]] {
+    cannot_end();
+    return true;
+  }
+  CORDMA_ASSERT(waiter_.empty(), "a handle is awaited by one at a time");
+  waiter_.set(w);
+  scheduler_ = env.scheduler != nullptr ? env.scheduler : &queue_->home_;
+  stop_callback::unlink();  // From the token of a wait that was abandoned.
+  env.stop.register_callback(*this);
+  return false;
+}
+
+inline bool send_queue::try_hold(const request_shape& request) noexcept {
+  if (request.window != nullptr) return false;
+  std::size_t bytes = request.is_atomic ? sizeof(std::uint64_t) : 0;
+  for (const const_local_mr_slice& slice : request.local) {
+    if (slice.empty()) return false;
+    bytes += slice.size_bytes();
+  }
+  if (request.local.size() > (request.is_read ? read_sge_max_ : sge_max_)) return false;
+  if ((request.is_read || request.is_atomic) && qp_.rd_atomic_max() == 0) return false;
+  if (bytes > message_max_bytes_) return false;
+  if (const remote_mr_slice* const remote = request.remote) {
+    if (bytes > remote->size_bytes()) return false;
+    if (request.is_atomic && (remote->size_bytes() != bytes || remote->address() % bytes != 0))
+      return false;
+  }
+  for (std::size_t i = 0; i < request.local.size(); ++i) {
+    memory_block* const block = request.local[i].block();
+    if (block == nullptr) continue;
+    bool is_held = block->try_hold(request.local[i].generation());
+    if (is_held &&
+        (block->pd() != pd_ || !verbs::allows(block->access(), request.local_access))) {
+      block->let_go();
+      is_held = false;
+    }
+    if (is_held) continue;
+    let_go({.local = request.local.first(i)});
+    return false;
+  }
+  return true;
+}
+
+inline void send_queue::prepare(const request_shape& request, ibv_send_wr& wr,
+                                ibv_sge* sges) noexcept {
+  std::size_t bytes = 0;
+  wr.sg_list = sges;
+  wr.num_sge = 0;
+  if (request.window == nullptr) {
+    for (const const_local_mr_slice& slice : request.local) {
+      if (slice.empty()) continue;  // Some devices read a length of 0 as 2 GiB.
+      sges[wr.num_sge++] = {.addr = reinterpret_cast<std::uint64_t>(slice.bytes().data()),
+                            .length = std::uint32_t(slice.size_bytes()),
+                            .lkey = slice.lkey()};
+      bytes += slice.size_bytes();
+    }
+  }
+  const request_flags& flags = request.flags;
+  unsigned bits = flags.signaled ? unsigned{IBV_SEND_SIGNALED} : 0u;
+  if (flags.fence) bits |= IBV_SEND_FENCE;
+  if (flags.solicited) bits |= IBV_SEND_SOLICITED;
+  if (request.can_be_inline && bytes > 0 && bytes <= inline_max_) bits |= IBV_SEND_INLINE;
+  wr.send_flags = bits;
+}
+
+inline void send_queue::number(std::uint32_t sequence, ibv_send_wr& wr) noexcept {
+  wr.wr_id = wr_id_base_ | sequence;
+  // A long run without an entry would keep its slots: nothing could end them.
+  if (sequence - last_signaled_ >= (depth() + 1) / 2) wr.send_flags |= IBV_SEND_SIGNALED;
+  if ((wr.send_flags & IBV_SEND_SIGNALED) != 0) last_signaled_ = sequence;
+}
+
+inline void send_queue::occupy(std::uint32_t sequence, submission& s, std::uint32_t index,
+                               ibv_send_wr& wr, const request_shape& request) noexcept {
+  slot& taken = at(sequence);
+  taken = {.owner = &s, .index = index, .is_atomic = request.is_atomic};
+  number(sequence, wr);
+  if (request.is_atomic) {
+    std::uint64_t& value = atomic_values_[sequence & mask_];
+    *wr.sg_list = {.addr = reinterpret_cast<std::uint64_t>(&value),
+                   .length = sizeof value,
+                   .lkey = atomic_mr_->lkey()};
+    wr.num_sge = 1;
+  }
+  // What goes inline the device copies before it is posted.
+  if ((wr.send_flags & IBV_SEND_INLINE) == 0) {
+    for (const const_local_mr_slice& slice : request.local)
+      if (slice.is_held()) holds_of(sequence)[taken.holds++] = slice.block();
+  }
+  if (request.remote != nullptr && request.remote->lease() != nullptr) {
+    taken.lease = request.remote->lease();
+    taken.lease->used();
+  }
+}
+
+template <std::size_t N>
+void send_queue::post(submission& s, std::array<ibv_send_wr, N>& wrs,
+                      const std::array<request_shape, N>& requests) noexcept {
+  const auto is_leased = [](const request_shape& r) {
+    return r.remote != nullptr && r.remote->lease() != nullptr;
+  };
+  if (std::ranges::any_of(requests, is_leased)) {
+    if (const std::optional<request_outcome> why = refused_by_lease(requests)) {
+      for (const request_shape& request : requests) let_go(request);
+      return s.end(*why);
+    }
+  }
+  s.first_ = tail_;
+  s.pending_ = N;
+  s.state_ = submission::state::in_flight;
+  const std::uint32_t signaled_before = last_signaled_;
+  for (std::uint32_t i = 0; i < N; ++i) occupy(tail_ + i, s, i, wrs[i], requests[i]);
+  tail_ += N;
+  ibv_send_wr* bad = nullptr;
+  if (const int rc = qp_.post_send(wrs.data(), &bad); rc != 0) [[unlikely]]
+    return post_failed(s, rc, bad, signaled_before, wrs, requests);
+  for (std::uint32_t i = 0; i < N; ++i)
+    if ((wrs[i].send_flags & IBV_SEND_INLINE) != 0) let_go(requests[i]);
+}
+
+inline void send_queue::retire(const request_outcome* failure) noexcept {
+  slot& oldest = at(head_);
+  if (oldest.holds != 0) {
+    memory_block** const holds = holds_of(head_);
+    for (std::uint16_t i = 0; i < oldest.holds; ++i) holds[i]->let_go();
+    oldest.holds = 0;
+  }
+  if (oldest.lease != nullptr) std::exchange(oldest.lease, nullptr)->let_go();
+  submission* const owner = std::exchange(oldest.owner, nullptr);
+  if (owner != nullptr) {
+    if (oldest.is_atomic && failure == nullptr)
+      owner->store(oldest.index, atomic_values_[head_ & mask_]);
+    owner->slot_ended(oldest.index, failure);
+  }
+  ++head_;
+}
+
+inline bool send_queue::complete(std::uint32_t sequence, const ibv_wc& wc) noexcept {
+  if (sequence - head_ >= in_flight()) return false;  // Of a life before: long ended.
+  while (head_ != sequence) retire(nullptr);
+  if (wc.status == IBV_WC_SUCCESS) {
+    retire(nullptr);
+    return false;
+  }
+  const request_outcome failure{
+      .code = wc_errc(wc.status), .call = "ibv_poll_cq", .vendor = wc.vendor_err};
+  retire(&failure);
+  return true;
+}
 
 }  // namespace cordma

@@ -3,6 +3,7 @@
 #include <cordma/coro/operation.hpp>
 
 #include <cstdint>
+#include <optional>
 
 namespace cordma {
 
@@ -35,18 +36,20 @@ class submission : public list_hook<submission>, private stop_callback {
  protected:
   enum class state : unsigned char { idle, queued, in_flight, ended };
 
-  submission(send_queue& queue, std::uint32_t count) noexcept;
+  inline submission(send_queue& queue, std::uint32_t count) noexcept;
   submission(submission&& other) noexcept;
-  virtual ~submission();
+  virtual ~submission() {
+    if (state_ == state::in_flight) detach();
+  }
 
   /// Gives it to the queue: afterwards it is queued, in flight, or has ended.
   void submit() noexcept;
-  bool wait(waiter& w, const environment& env) noexcept;
+  inline bool wait(waiter& w, const environment& env) noexcept;
   /// Who waits is not told: it is what destroys this.
   void forget_waiter() noexcept;
 
   /// Checks every request and takes hold of its memory; when one is refused, of none.
-  virtual request_outcome hold() noexcept = 0;
+  virtual std::optional<request_outcome> hold() noexcept = 0;
   virtual void let_go() noexcept = 0;
   /// Builds the work requests and hands them to `send_queue::post`.
   virtual void post_now() noexcept = 0;
@@ -63,20 +66,39 @@ class submission : public list_hook<submission>, private stop_callback {
   bool is_urgent_ = false;      // It may have a reserved slot.
   bool tells_at_once_ = false;  // In the middle of a reap.
   bool owns_itself_ = false;    // A handle dropped while queued: deleted once posted.
-  request_outcome outcome_;
+  std::optional<request_outcome> failure_;  // Of the first that failed.
 
  private:
   friend class send_queue;
-  [[nodiscard]] bool is_waiting() const noexcept { return !waiter_.empty(); }
-  void wake() noexcept;
+  void wake() noexcept {
+    stop_callback::unlink();
+    waiter* const told = waiter_.take();
+    if (told == nullptr) return;
+    if (tells_at_once_)
+      told->done().resume();
+    else
+      scheduler_->schedule(*told);
+  }
   static void on_stop(stop_callback& self) noexcept;
-  void slot_ended(std::uint32_t index, const request_outcome& how) noexcept;
-  void end(const request_outcome& how) noexcept;
-  void finish() noexcept;
+  /// `failure`: null when it succeeded.
+  void slot_ended(std::uint32_t index, const request_outcome* failure) noexcept {
+    if (failure != nullptr && !failure_) {
+      failure_ = *failure;
+      failure_->index = index;
+    }
+    if (--pending_ == 0) finish();
+  }
+  void end(const request_outcome& failure) noexcept;
+  void finish() noexcept {
+    state_ = state::ended;
+    wake();
+  }
+  void cannot_end() noexcept;
+  inline void detach() noexcept;
 
-  // Who waits, linked rather than pointed to: a handle outlives those who await it, and a coroutine
-  // that is destroyed meanwhile takes itself out.
-  intrusive_list<waiter> waiter_;
+  // Who waits. A handle outlives those who await it: a coroutine that is destroyed meanwhile takes
+  // itself out.
+  waiter_ref waiter_;
   scheduler* scheduler_ = nullptr;
 };
 
