@@ -30,12 +30,11 @@ scheduler::~scheduler() {
   for (timer* t : timers_) t->home_ = nullptr;
 }
 
-std::size_t scheduler::run_ready() noexcept {
-  const std::size_t resumed = run(ready_);
-  return resumed + run_last();
-}
-
 std::size_t scheduler::run(intrusive_list<waiter>& ready) noexcept {
+  if (ready.has_one()) {
+    ready.pop_front().done().resume();
+    return 1;
+  }
   intrusive_list<waiter> batch;
   batch.splice_back(ready);
   std::size_t resumed = 0;

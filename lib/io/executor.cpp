@@ -5,6 +5,10 @@
 namespace cordma {
 namespace {
 
+/// So often, while there is work, the kernel and the clock are looked at: a turn is short, or its
+/// work is long.
+constexpr unsigned turns_per_look = 8;
+
 bool is_foreign(const time_source* clock) noexcept {
   return clock != nullptr && clock != &time_source::monotonic();
 }
@@ -36,35 +40,8 @@ executor::occupation::occupation(executor& home) : home_{home} {
   home.occupied_ = true;
 }
 
-void executor::serve(const bool* ended) noexcept {
-  const auto is_over = [&] { return ended != nullptr ? *ended : closer_.running() == 0; };
-  while (!is_over()) {
-    const bool more_to_do = turn();
-    if (is_over()) break;
-    if (takes_alarm_) set_alarm();
-    if (more_to_do) {
-      reactor_->poll();
-    } else {
-      block();
-    }
-  }
-  run_last();
-}
-
-bool executor::turn() noexcept {
-  ++counters_.turns;
-  counters_.posted += mailbox_.run_all();
-  const bool progress = poll_all();
-  // At once, so that all the rest of a turn is done while the peer works on what this sends.
-  counters_.ready_resumed += run_ready();
-  const bool alarm_fired = reactor_->take_alarm();
-  if (alarm_fired) alarm_ = time_point::max();
-  // The alarm spares a look at the clock in each turn of a busy executor.
-  if (alarm_fired || own_clock_) fire_due();
-  return progress || has_ready();
-}
-
-bool executor::poll_all() noexcept {
+inline bool executor::poll_all() noexcept {
+  if (pollers_.has_one()) return pollers_.front().poll();
   bool progress = false;
   intrusive_list<poller> round;
   // Each goes back before it is asked, so that any may be added or destroyed meanwhile.
@@ -74,6 +51,39 @@ bool executor::poll_all() noexcept {
     progress |= next.poll();
   }
   return progress;
+}
+
+inline bool executor::turn() noexcept {
+  ++counters_.turns;
+  counters_.posted += mailbox_.run_all();
+  const bool progress = poll_all();
+  // At once, so that all the rest of a turn is done while the peer works on what this sends.
+  counters_.ready_resumed += run_ready();
+  return progress || has_ready();
+}
+
+void executor::serve(const bool* ended) noexcept {
+  const auto is_over = [&] { return ended != nullptr ? *ended : closer_.running() == 0; };
+  while (!is_over()) {
+    bool more_to_do = turn();
+    for (unsigned n = 1; more_to_do && n < turns_per_look && !is_over(); ++n) more_to_do = turn();
+    if (is_over()) break;
+    fire_timers();
+    if (takes_alarm_) set_alarm();
+    if (more_to_do || has_ready()) {
+      reactor_->poll();
+    } else {
+      block();
+    }
+  }
+  run_last();
+}
+
+void executor::fire_timers() noexcept {
+  const bool alarm_fired = reactor_->take_alarm();
+  if (alarm_fired) alarm_ = time_point::max();
+  // The alarm spares a look at the clock each time.
+  if (alarm_fired || own_clock_) fire_due();
 }
 
 bool executor::may_block() noexcept {

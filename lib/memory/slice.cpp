@@ -21,8 +21,7 @@ Integer get(const std::byte*& in) noexcept {
 
 }  // namespace
 
-void detail::check_range(std::size_t offset, std::size_t length, std::size_t size) {
-  if (offset <= size && length <= size - offset) return;
+void detail::throw_out_of_range(std::size_t offset, std::size_t length, std::size_t size) {
   char text[120];
   std::snprintf(text, sizeof text, "offset %zu with length %zu does not lie within %zu bytes",
                 offset, length, size);

@@ -43,6 +43,16 @@ completion_queue_driver::~completion_queue_driver() {
   if (channel_) read_events();
 }
 
+inline void completion_queue_driver::dispatch(const ibv_wc& wc) noexcept {
+  const wr_id id{wc.wr_id};
+  if (id.queue_pair() >= queue_pairs_.size()) [[unlikely]]
+    return dispatch_shared(wc);
+  const entry& e = queue_pairs_[id.queue_pair()];
+  // A late entry, of a queue pair that is gone.
+  if (e.qp == nullptr || e.generation != id.generation()) return;
+  e.qp->complete(id.is_receive(), id.sequence(), wc);
+}
+
 std::size_t completion_queue_driver::reap() noexcept {
   std::array<ibv_wc, poll_batch_max> entries;
   std::size_t reaped = 0;
@@ -54,7 +64,7 @@ std::size_t completion_queue_driver::reap() noexcept {
       ++counters_.empty_polls;
       break;
     }
-    for (int i = 0; i < n; ++i) dispatch(entries[std::size_t(i)]);
+    for (const ibv_wc& wc : std::span{entries.data(), std::size_t(n)}) dispatch(wc);
     reaped += std::size_t(n);
     if (unsigned(n) < poll_batch_) break;
   }
@@ -75,15 +85,6 @@ void completion_queue_driver::reap_to_the_end() noexcept {
     if (n == 0) return;
     reaped += n;
   }
-}
-
-void completion_queue_driver::dispatch(const ibv_wc& wc) noexcept {
-  const wr_id id{wc.wr_id};
-  if (id.queue_pair() >= queue_pairs_.size()) return dispatch_shared(wc);
-  const entry& e = queue_pairs_[id.queue_pair()];
-  // A late entry, of a queue pair that is gone.
-  if (e.qp == nullptr || e.generation != id.generation()) return;
-  e.qp->complete(id.is_receive(), id.sequence(), wc);
 }
 
 /// Of a failed entry `qp_num` can be trusted, too.

@@ -4,6 +4,13 @@
 #include <utility>
 
 namespace cordma {
+namespace {
+
+[[gnu::noinline]] request_outcome why_failed(const ibv_wc& wc) noexcept {
+  return {.code = wc_errc(wc.status), .call = "ibv_poll_cq", .vendor = wc.vendor_err};
+}
+
+}  // namespace
 
 queue_pair::queue_pair(completion_queue_driver& driver, verbs::protection_domain& pd,
                        const verbs::queue_pair_capabilities& wanted, std::size_t message_max_bytes,
@@ -30,17 +37,23 @@ queue_pair::~queue_pair() {
 }
 
 void queue_pair::complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept {
-  const bool is_failure =
-      is_receive ? complete_receive(sequence, wc) : sends_.complete(sequence, wc);
-  if (is_failure) {
-    fail({.code = wc_errc(wc.status), .call = "ibv_poll_cq", .vendor = wc.vendor_err});
-  } else if (!is_receive && !has_failed()) {
-    if (handler_ != nullptr) handler_->on_room();
-    sends_.pump();
+  if (is_receive) {
+    if (complete_receive(sequence, wc)) fail(why_failed(wc));
+  } else if (wc.status == IBV_WC_SUCCESS) {
+    sends_.succeeded(sequence);
+    if (!has_failed()) {
+      if (handler_ != nullptr) handler_->on_room();
+      sends_.pump();
+    }
+  } else if (const request_outcome why = why_failed(wc); sends_.failed(sequence, why)) {
+    fail(why);
   }
-  if (has_failed()) sends_.flush_all();
-  if (has_failed() && slots_in_use() == 0) drained_.set();
-  if (idle_is_awaited_ && sends_.is_idle()) sends_idle_.set();
+  if (has_failed()) [[unlikely]] {
+    sends_.flush_all();
+    if (slots_in_use() == 0) drained_.set();
+  }
+  if (idle_is_awaited_ && sends_.is_idle()) [[unlikely]]
+    sends_idle_.set();
 }
 
 bool queue_pair::complete_receive(std::uint32_t sequence, const ibv_wc& wc) noexcept {
@@ -59,7 +72,7 @@ void queue_pair::complete_shared(std::uint32_t number, const ibv_wc& wc) noexcep
   }
   share()->pool().put_back(number);
   if (!succeeded) {
-    fail({.code = wc_errc(wc.status), .call = "ibv_poll_cq", .vendor = wc.vendor_err});
+    fail(why_failed(wc));
   } else {
     fail({.code = handler_ == nullptr ? errc::refused : errc::bad_frame,
           .call = "shared_receives",

@@ -132,21 +132,9 @@ void send_queue::post_waiting() noexcept {
   }
 }
 
-std::optional<request_outcome> send_queue::refused_by_lease(
-    std::span<const request_shape> requests) const noexcept {
-  for (const request_shape& request : requests) {
-    if (request.remote == nullptr || request.remote->lease() == nullptr) continue;
-    const verbs::access wanted = request.is_atomic ? verbs::access::remote_atomic
-                                 : request.is_read ? verbs::access::remote_read
-                                                   : verbs::access::remote_write;
-    const remote_mr_slice& remote = *request.remote;
-    const errc why = remote.lease()->refusal(remote.generation(), this, wanted, home_.now());
-    if (why == errc{}) continue;
-    request_outcome how = refused(why, 0, 0);
-    how.index = std::uint32_t(&request - requests.data());
-    return how;
-  }
-  return std::nullopt;
+errc send_queue::refused_by_lease(const remote_mr_slice& remote,
+                                  verbs::access wanted) const noexcept {
+  return remote.lease()->refusal(remote.generation(), this, wanted, home_.now());
 }
 
 int send_queue::post_alone(ibv_send_wr& wr, memory_block* memory) noexcept {
@@ -167,13 +155,19 @@ int send_queue::post_alone(ibv_send_wr& wr, memory_block* memory) noexcept {
   return 0;
 }
 
-void send_queue::post_failed(submission& s, int rc, const ibv_send_wr* bad,
-                             std::uint32_t signaled_before, std::span<const ibv_send_wr> wrs,
+void send_queue::post_failed(submission& s, const post_failure& why,
+                             std::span<const ibv_send_wr> wrs,
                              std::span<const request_shape> requests) noexcept {
+  if (why.refused != errc{}) {
+    for (const request_shape& request : requests) let_go(request);
+    request_outcome how = refused(why.refused, 0, 0);
+    how.index = why.index;
+    return s.end(how);
+  }
   // Some devices have queued them all when their doorbell fails, and name none: then the device
   // keeps slots and memory until it is destroyed.
-  const bool names_one = bad >= wrs.data() && bad < wrs.data() + wrs.size();
-  const auto posted = names_one ? std::uint32_t(bad - wrs.data()) : s.count_;
+  const bool names_one = why.bad >= wrs.data() && why.bad < wrs.data() + wrs.size();
+  const auto posted = names_one ? std::uint32_t(why.bad - wrs.data()) : s.count_;
   for (std::uint32_t i = 0; i < s.count_; ++i) {
     if (i >= posted || (wrs[i].send_flags & IBV_SEND_INLINE) != 0) let_go(requests[i]);
     if (i < posted) continue;
@@ -182,14 +176,21 @@ void send_queue::post_failed(submission& s, int rc, const ibv_send_wr* bad,
     if (lease_block* const lease = std::exchange(unused.lease, nullptr)) lease->let_go();
   }
   tail_ = s.first_ + posted;
-  last_signaled_ = signaled_before;
+  last_signaled_ = why.signaled_before;
   for (std::uint32_t i = 0; i < posted; ++i) {
     if ((wrs[i].send_flags & IBV_SEND_SIGNALED) != 0) last_signaled_ = s.first_ + i;
   }
   adopt(s, nullptr);
-  s.end({.code = {std::abs(rc), std::system_category()},
+  s.end({.code = {std::abs(why.rc), std::system_category()},
          .call = "ibv_post_send",
          .index = names_one ? posted : 0});
+}
+
+bool send_queue::failed(std::uint32_t sequence, const request_outcome& why) noexcept {
+  if (sequence - head_ >= in_flight()) return false;
+  while (head_ != sequence) retire(nullptr);
+  retire(&why);
+  return true;
 }
 
 void send_queue::flush_all() noexcept {

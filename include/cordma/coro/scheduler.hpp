@@ -79,7 +79,10 @@ class scheduler {
   [[nodiscard]] bool has_ready() const noexcept { return !ready_.empty() || !last_.empty(); }
   /// Resumes what is ready now; what that makes ready waits for the next call, so that one call is
   /// bounded and I/O gets its turn. Returns how many it resumed.
-  std::size_t run_ready() noexcept;
+  std::size_t run_ready() noexcept {
+    const std::size_t resumed = ready_.empty() ? 0 : run(ready_);
+    return last_.empty() ? resumed : resumed + run_last();
+  }
   /// Of those, only the ones of `schedule_last`.
   std::size_t run_last() noexcept { return run(last_); }
 

@@ -94,6 +94,7 @@ class executor : public scheduler {
   /// Turns until `*ended`, or, when that is null, until the closer is empty.
   void serve(const bool* ended) noexcept;
   bool turn() noexcept;
+  void fire_timers() noexcept;
   bool poll_all() noexcept;
   void block() noexcept;
   [[nodiscard]] bool may_block() noexcept;

@@ -67,7 +67,11 @@ class local_mr {
 
   /// What a peer names this memory by. \errors errc::access_denied: registered without remote
   /// access.
-  [[nodiscard]] remote_mr_slice remote_slice() const;
+  [[nodiscard]] remote_mr_slice remote_slice() const {
+    if (rkey_ == 0) [[unlikely]]
+      throw_not_remote();
+    return {reinterpret_cast<std::uint64_t>(whole_.bytes().data()), size_bytes(), rkey_};
+  }
 
   void reset() noexcept {
     if (memory_block* const block = whole_.block()) is_owner_ ? block->give_up() : block->let_go();
@@ -77,6 +81,8 @@ class local_mr {
   }
 
  private:
+  [[noreturn]] static void throw_not_remote();
+
   local_mr_slice whole_;
   std::uint32_t rkey_ = 0;
   bool is_owner_ = true;

@@ -12,8 +12,12 @@
 namespace cordma {
 
 namespace detail {
+[[noreturn]] void throw_out_of_range(std::size_t offset, std::size_t length, std::size_t size);
 /// Throws errc::out_of_range when [offset, offset + length) does not lie in [0, size).
-void check_range(std::size_t offset, std::size_t length, std::size_t size);
+inline void check_range(std::size_t offset, std::size_t length, std::size_t size) {
+  if (offset > size || length > size - offset) [[unlikely]]
+    throw_out_of_range(offset, length, size);
+}
 /// Throws errc::wrong_length unless `length` is a multiple of `size`, errc::misaligned unless
 /// `address` is one of `alignment`.
 void check_view(const std::byte* address, std::size_t length, std::size_t size,
@@ -28,6 +32,21 @@ void check_view(const std::byte* address, std::size_t length, std::size_t size,
 class const_local_mr_slice {
  public:
   const_local_mr_slice() noexcept = default;
+  // By members: what was written by halves stalls when it is read as a whole.
+  const_local_mr_slice(const const_local_mr_slice& s) noexcept
+      : address_{s.address_},
+        length_{s.length_},
+        block_{s.block_},
+        lkey_{s.lkey_},
+        generation_{s.generation_} {}
+  const_local_mr_slice& operator=(const const_local_mr_slice& s) noexcept {
+    address_ = s.address_;
+    length_ = s.length_;
+    block_ = s.block_;
+    lkey_ = s.lkey_;
+    generation_ = s.generation_;
+    return *this;
+  }
   /// `block` stands behind the registration of `lkey`, which covers these bytes.
   const_local_mr_slice(const std::byte* address, std::size_t length, std::uint32_t lkey,
                        memory_block& block) noexcept
@@ -50,10 +69,7 @@ class const_local_mr_slice {
   }
   [[nodiscard]] const_local_mr_slice slice(std::size_t offset, std::size_t length) const {
     detail::check_range(offset, length, length_);
-    const_local_mr_slice part = *this;
-    part.address_ += offset;
-    part.length_ = length;
-    return part;
+    return {address_ + offset, length, block_, lkey_, generation_};
   }
   [[nodiscard]] const_local_mr_slice first(std::size_t length) const { return slice(0, length); }
   [[nodiscard]] const_local_mr_slice last(std::size_t length) const {
@@ -69,6 +85,10 @@ class const_local_mr_slice {
   [[nodiscard]] std::uint32_t generation() const noexcept { return generation_; }
 
  protected:
+  const_local_mr_slice(std::byte* address, std::size_t length, memory_block* block,
+                       std::uint32_t lkey, std::uint32_t generation) noexcept
+      : address_{address}, length_{length}, block_{block}, lkey_{lkey}, generation_{generation} {}
+
   std::byte* address_ = nullptr;
   std::size_t length_ = 0;
   memory_block* block_ = nullptr;
@@ -88,9 +108,7 @@ class local_mr_slice : public const_local_mr_slice {
   /// requests: these do not hold it, which saves two locked instructions each. For those who own
   /// both.
   [[nodiscard]] local_mr_slice standing() const noexcept {
-    local_mr_slice stands = *this;
-    stands.block_ = nullptr;
-    return stands;
+    return {address_, length_, nullptr, lkey_, generation_};
   }
 
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return {address_, length_}; }
@@ -103,16 +121,18 @@ class local_mr_slice : public const_local_mr_slice {
   }
   [[nodiscard]] local_mr_slice slice(std::size_t offset, std::size_t length) const {
     detail::check_range(offset, length, length_);
-    local_mr_slice part = *this;
-    part.address_ += offset;
-    part.length_ = length;
-    return part;
+    return {address_ + offset, length, block_, lkey_, generation_};
   }
   [[nodiscard]] local_mr_slice first(std::size_t length) const { return slice(0, length); }
   [[nodiscard]] local_mr_slice last(std::size_t length) const {
     detail::check_range(0, length, length_);
     return slice(length_ - length, length);
   }
+
+ private:
+  local_mr_slice(std::byte* address, std::size_t length, memory_block* block, std::uint32_t lkey,
+                 std::uint32_t generation) noexcept
+      : const_local_mr_slice{address, length, block, lkey, generation} {}
 };
 
 /// A part of a peer's memory: address, length and rkey, for one-sided operations. A value. One of a
@@ -124,6 +144,20 @@ class remote_mr_slice {
   static constexpr std::size_t encoded_bytes = 20;
 
   remote_mr_slice() noexcept = default;
+  remote_mr_slice(const remote_mr_slice& s) noexcept
+      : address_{s.address_},
+        length_{s.length_},
+        rkey_{s.rkey_},
+        generation_{s.generation_},
+        lease_{s.lease_} {}
+  remote_mr_slice& operator=(const remote_mr_slice& s) noexcept {
+    address_ = s.address_;
+    length_ = s.length_;
+    rkey_ = s.rkey_;
+    generation_ = s.generation_;
+    lease_ = s.lease_;
+    return *this;
+  }
   remote_mr_slice(std::uint64_t address, std::size_t length, std::uint32_t rkey) noexcept
       : address_{address}, length_{length}, rkey_{rkey} {}
   /// Of borrowed memory.
@@ -140,10 +174,7 @@ class remote_mr_slice {
   [[nodiscard]] std::uint32_t rkey() const noexcept { return rkey_; }
   [[nodiscard]] remote_mr_slice slice(std::size_t offset, std::size_t length) const {
     detail::check_range(offset, length, length_);
-    remote_mr_slice part = *this;
-    part.address_ += offset;
-    part.length_ = length;
-    return part;
+    return {address_ + offset, length, rkey_, generation_, lease_};
   }
   [[nodiscard]] remote_mr_slice first(std::size_t length) const { return slice(0, length); }
   [[nodiscard]] remote_mr_slice last(std::size_t length) const {
@@ -161,6 +192,10 @@ class remote_mr_slice {
   static remote_mr_slice decode(std::span<const std::byte> bytes);
 
  private:
+  remote_mr_slice(std::uint64_t address, std::size_t length, std::uint32_t rkey,
+                  std::uint32_t generation, lease_block* lease) noexcept
+      : address_{address}, length_{length}, rkey_{rkey}, generation_{generation}, lease_{lease} {}
+
   std::uint64_t address_ = 0;
   std::size_t length_ = 0;
   std::uint32_t rkey_ = 0;

@@ -113,10 +113,10 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     }
   }
   template <std::size_t... I>
-  std::array<request_shape, count> shapes(std::index_sequence<I...>) const noexcept {
+  [[gnu::always_inline]] std::array<request_shape, count> shapes(std::index_sequence<I...>) const noexcept {
     return {std::get<I>(requests_).shape()...};
   }
-  [[nodiscard]] std::array<request_shape, count> shapes() const noexcept {
+  [[nodiscard, gnu::always_inline]] std::array<request_shape, count> shapes() const noexcept {
     return shapes(std::make_index_sequence<count>{});
   }
 
@@ -126,7 +126,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
       return post_each(std::make_index_sequence<count>{});
     submit();
   }
-  bool try_hold() noexcept {
+  [[gnu::always_inline]] bool try_hold() noexcept {
     const auto all = shapes();
     for (std::uint32_t i = 0; i < count; ++i) {
       if (queue_->try_hold(all[i])) continue;
@@ -151,7 +151,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   }
   void post_now() noexcept override { post_each(std::make_index_sequence<count>{}); }
   template <std::size_t... I>
-  void post_each(std::index_sequence<I...>) noexcept {
+  [[gnu::always_inline]] void post_each(std::index_sequence<I...>) noexcept {
     const auto all = shapes();
     std::array<ibv_send_wr, count> wrs;  // Of each is filled what its opcode reads.
     std::tuple<std::array<ibv_sge, sge_count<Requests>()>...> sges;
@@ -159,7 +159,13 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
       queue_->prepare(all[I], wrs[I], std::get<I>(sges).data()),
       wrs[I].next = I + 1 < count ? &wrs[I + 1] : nullptr),
      ...);
-    queue_->post(*this, wrs, all);
+    send_queue::post_failure why;
+    if (!queue_->post(*this, wrs, all, why)) [[unlikely]]
+      post_failed(why, wrs);
+  }
+  [[gnu::noinline]] void post_failed(const send_queue::post_failure& why,
+                                     std::span<const ibv_send_wr> wrs) noexcept {
+    queue_->post_failed(*this, why, wrs, shapes());
   }
   template <class Request>
   static constexpr std::size_t sge_count() noexcept {

@@ -24,9 +24,13 @@ class send_queue {
   send_queue& operator=(const send_queue&) = delete;
   ~send_queue();
 
-  /// What the driver found in a completion entry. True: it was a failure, of this request; else
-  /// `pump` may find room for others.
-  bool complete(std::uint32_t sequence, const ibv_wc& wc) noexcept;
+  /// The device says that this request has succeeded, and with it all before it: `pump` may find
+  /// room for others. One of a life before has ended long ago.
+  void succeeded(std::uint32_t sequence) noexcept {
+    while (sequence - head_ < in_flight()) retire(nullptr);
+  }
+  /// The same of one that failed. False: of a life before.
+  bool failed(std::uint32_t sequence, const request_outcome& why) noexcept;
   /// Posts what waits for room, as far as there is any.
   void pump() noexcept {
     if (!waiting_.empty()) post_waiting();
@@ -88,9 +92,21 @@ class send_queue {
   }
   /// Fills what is common to all kinds: slices, flags.
   void prepare(const request_shape& request, ibv_send_wr& wr, ibv_sge* sges) noexcept;
+  /// How posting went wrong.
+  struct post_failure {
+    errc refused{};           ///< By the lease of …
+    std::uint32_t index = 0;  ///< … this one.
+    int rc = 0;               ///< Of the device, …
+    ibv_send_wr* bad = nullptr;
+    std::uint32_t signaled_before = 0;
+  };
+  /// Posts what is held. False: not all, and `why` is for `post_failed`.
   template <std::size_t N>
-  void post(submission& s, std::array<ibv_send_wr, N>& wrs,
-            const std::array<request_shape, N>& requests) noexcept;
+  [[nodiscard]] bool post(submission& s, std::array<ibv_send_wr, N>& wrs,
+                          const std::array<request_shape, N>& requests,
+                          post_failure& why) noexcept;
+  void post_failed(submission& s, const post_failure& why, std::span<const ibv_send_wr> wrs,
+                   std::span<const request_shape> requests) noexcept;
 
   /// A request that nobody awaits, with slices and flags filled in; there is room. It has a
   /// completion entry when it asks for one, and as often as the queue needs one. `memory`, if any,
@@ -109,13 +125,10 @@ class send_queue {
 
   [[nodiscard]] bool has_room(const submission& s) const noexcept;
   void post_waiting() noexcept;
-  /// Of requests that name leases. Asked when they are posted: they may have waited for room until
-  /// a lease was over.
-  [[nodiscard]] std::optional<request_outcome> refused_by_lease(
-      std::span<const request_shape> requests) const noexcept;
-  void post_failed(submission& s, int rc, const ibv_send_wr* bad, std::uint32_t signaled_before,
-                   std::span<const ibv_send_wr> wrs,
-                   std::span<const request_shape> requests) noexcept;
+  /// Why a lease that a request names does not allow it now. Asked when it is posted: it may have
+  /// waited for room until then.
+  [[nodiscard]] errc refused_by_lease(const remote_mr_slice& remote,
+                                      verbs::access wanted) const noexcept;
   slot& at(std::uint32_t sequence) noexcept { return slots_[sequence & mask_]; }
   memory_block** holds_of(std::uint32_t sequence) noexcept {
     return &holds_[std::size_t{sequence & mask_} * sge_max_];
@@ -182,14 +195,15 @@ inline bool submission::wait(waiter& w, const environment& env) noexcept {
   return false;
 }
 
-inline bool send_queue::try_hold(const request_shape& request) noexcept {
+[[gnu::always_inline]] inline bool send_queue::try_hold(const request_shape& request) noexcept {
+  const std::span<const const_local_mr_slice> local = request.local;
   if (request.window != nullptr) return false;
   std::size_t bytes = request.is_atomic ? sizeof(std::uint64_t) : 0;
-  for (const const_local_mr_slice& slice : request.local) {
-    if (slice.empty()) return false;
-    bytes += slice.size_bytes();
+  for (std::size_t i = 0; i < local.size(); ++i) {
+    if (local[i].empty()) return false;
+    bytes += local[i].size_bytes();
   }
-  if (request.local.size() > (request.is_read ? read_sge_max_ : sge_max_)) return false;
+  if (local.size() > (request.is_read ? read_sge_max_ : sge_max_)) return false;
   if ((request.is_read || request.is_atomic) && qp_.rd_atomic_max() == 0) return false;
   if (bytes > message_max_bytes_) return false;
   if (const remote_mr_slice* const remote = request.remote) {
@@ -197,29 +211,28 @@ inline bool send_queue::try_hold(const request_shape& request) noexcept {
     if (request.is_atomic && (remote->size_bytes() != bytes || remote->address() % bytes != 0))
       return false;
   }
-  for (std::size_t i = 0; i < request.local.size(); ++i) {
-    memory_block* const block = request.local[i].block();
+  for (std::size_t i = 0; i < local.size(); ++i) {
+    memory_block* const block = local[i].block();
     if (block == nullptr) continue;
-    bool is_held = block->try_hold(request.local[i].generation());
-    if (is_held &&
-        (block->pd() != pd_ || !verbs::allows(block->access(), request.local_access))) {
+    if (block->try_hold(local[i].generation())) [[likely]] {
+      if (block->pd() == pd_ && verbs::allows(block->access(), request.local_access)) continue;
       block->let_go();
-      is_held = false;
     }
-    if (is_held) continue;
-    let_go({.local = request.local.first(i)});
+    for (std::size_t held = 0; held < i; ++held)
+      if (local[held].block() != nullptr) local[held].block()->let_go();
     return false;
   }
   return true;
 }
 
-inline void send_queue::prepare(const request_shape& request, ibv_send_wr& wr,
-                                ibv_sge* sges) noexcept {
+[[gnu::always_inline]] inline void send_queue::prepare(const request_shape& request,
+                                                       ibv_send_wr& wr, ibv_sge* sges) noexcept {
   std::size_t bytes = 0;
   wr.sg_list = sges;
   wr.num_sge = 0;
   if (request.window == nullptr) {
-    for (const const_local_mr_slice& slice : request.local) {
+    for (std::size_t i = 0; i < request.local.size(); ++i) {
+      const const_local_mr_slice& slice = request.local[i];
       if (slice.empty()) continue;  // Some devices read a length of 0 as 2 GiB.
       sges[wr.num_sge++] = {.addr = reinterpret_cast<std::uint64_t>(slice.bytes().data()),
                             .length = std::uint32_t(slice.size_bytes()),
@@ -235,15 +248,17 @@ inline void send_queue::prepare(const request_shape& request, ibv_send_wr& wr,
   wr.send_flags = bits;
 }
 
-inline void send_queue::number(std::uint32_t sequence, ibv_send_wr& wr) noexcept {
+[[gnu::always_inline]] inline void send_queue::number(std::uint32_t sequence,
+                                                      ibv_send_wr& wr) noexcept {
   wr.wr_id = wr_id_base_ | sequence;
   // A long run without an entry would keep its slots: nothing could end them.
   if (sequence - last_signaled_ >= (depth() + 1) / 2) wr.send_flags |= IBV_SEND_SIGNALED;
   if ((wr.send_flags & IBV_SEND_SIGNALED) != 0) last_signaled_ = sequence;
 }
 
-inline void send_queue::occupy(std::uint32_t sequence, submission& s, std::uint32_t index,
-                               ibv_send_wr& wr, const request_shape& request) noexcept {
+[[gnu::always_inline]] inline void send_queue::occupy(std::uint32_t sequence, submission& s,
+                                                      std::uint32_t index, ibv_send_wr& wr,
+                                                      const request_shape& request) noexcept {
   slot& taken = at(sequence);
   taken = {.owner = &s, .index = index, .is_atomic = request.is_atomic};
   number(sequence, wr);
@@ -254,10 +269,10 @@ inline void send_queue::occupy(std::uint32_t sequence, submission& s, std::uint3
                    .lkey = atomic_mr_->lkey()};
     wr.num_sge = 1;
   }
-  // What goes inline the device copies before it is posted.
+  // What goes inline the device copies while it is posted.
   if ((wr.send_flags & IBV_SEND_INLINE) == 0) {
-    for (const const_local_mr_slice& slice : request.local)
-      if (slice.is_held()) holds_of(sequence)[taken.holds++] = slice.block();
+    for (std::size_t i = 0; i < request.local.size(); ++i)
+      if (request.local[i].is_held()) holds_of(sequence)[taken.holds++] = request.local[i].block();
   }
   if (request.remote != nullptr && request.remote->lease() != nullptr) {
     taken.lease = request.remote->lease();
@@ -266,28 +281,32 @@ inline void send_queue::occupy(std::uint32_t sequence, submission& s, std::uint3
 }
 
 template <std::size_t N>
-void send_queue::post(submission& s, std::array<ibv_send_wr, N>& wrs,
-                      const std::array<request_shape, N>& requests) noexcept {
-  const auto is_leased = [](const request_shape& r) {
-    return r.remote != nullptr && r.remote->lease() != nullptr;
-  };
-  if (std::ranges::any_of(requests, is_leased)) {
-    if (const std::optional<request_outcome> why = refused_by_lease(requests)) {
-      for (const request_shape& request : requests) let_go(request);
-      return s.end(*why);
-    }
+[[gnu::always_inline]] inline bool send_queue::post(
+    submission& s, std::array<ibv_send_wr, N>& wrs,
+    const std::array<request_shape, N>& requests, post_failure& why) noexcept {
+  for (std::uint32_t i = 0; i < N; ++i) {
+    const request_shape& r = requests[i];
+    if (r.remote == nullptr || r.remote->lease() == nullptr) continue;
+    why.refused = refused_by_lease(*r.remote, r.is_atomic ? verbs::access::remote_atomic
+                                              : r.is_read ? verbs::access::remote_read
+                                                          : verbs::access::remote_write);
+    why.index = i;
+    if (why.refused != errc{}) return false;
   }
   s.first_ = tail_;
   s.pending_ = N;
   s.state_ = submission::state::in_flight;
-  const std::uint32_t signaled_before = last_signaled_;
+  why.signaled_before = last_signaled_;
   for (std::uint32_t i = 0; i < N; ++i) occupy(tail_ + i, s, i, wrs[i], requests[i]);
   tail_ += N;
-  ibv_send_wr* bad = nullptr;
-  if (const int rc = qp_.post_send(wrs.data(), &bad); rc != 0) [[unlikely]]
-    return post_failed(s, rc, bad, signaled_before, wrs, requests);
-  for (std::uint32_t i = 0; i < N; ++i)
-    if ((wrs[i].send_flags & IBV_SEND_INLINE) != 0) let_go(requests[i]);
+  why.rc = qp_.post_send(wrs.data(), &why.bad);
+  if (why.rc != 0) [[unlikely]] return false;
+  for (std::size_t i = 0; i < N; ++i) {
+    if ((wrs[i].send_flags & IBV_SEND_INLINE) == 0) continue;
+    for (std::size_t n = 0; n < requests[i].local.size(); ++n)
+      if (requests[i].local[n].is_held()) requests[i].local[n].block()->let_go();
+  }
+  return true;
 }
 
 inline void send_queue::retire(const request_outcome* failure) noexcept {
@@ -305,19 +324,6 @@ inline void send_queue::retire(const request_outcome* failure) noexcept {
     owner->slot_ended(oldest.index, failure);
   }
   ++head_;
-}
-
-inline bool send_queue::complete(std::uint32_t sequence, const ibv_wc& wc) noexcept {
-  if (sequence - head_ >= in_flight()) return false;  // Of a life before: long ended.
-  while (head_ != sequence) retire(nullptr);
-  if (wc.status == IBV_WC_SUCCESS) {
-    retire(nullptr);
-    return false;
-  }
-  const request_outcome failure{
-      .code = wc_errc(wc.status), .call = "ibv_poll_cq", .vendor = wc.vendor_err};
-  retire(&failure);
-  return true;
 }
 
 }  // namespace cordma
