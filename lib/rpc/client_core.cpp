@@ -255,19 +255,25 @@ bool client_core::start(call_slot& s, const encodable_ref& request, waiter& w,
     return s.has_ended = true;
   }
   const auto limit = s.options.deadline.count() != 0 ? s.options.deadline : options_.deadline;
+  const bool goes_now = waiting_.empty() && may_send();
+  // First, so that the server works on it while its deadline is kept here.
+  if (goes_now) send(s, limit);
+  if (s.has_ended) return true;
   s.deadline = home_.after(limit);
   try {
     home_.arm(s, s.deadline);
-    if (waiting_.empty() && may_send()) {
-      send(s, limit);
-    } else {
-      waiting_.push_back(s);
-      pump();
-    }
   } catch (const std::bad_alloc&) {
-    fail(s, errno_failure(ENOMEM, s.target.name));
+    s.how = call_end::failed;
+    s.why = errno_failure(ENOMEM, s.target.name);
+    ++counters_.refused;
+    give_up(s);
+    return true;
   }
-  if (s.has_ended) return true;
+  if (!goes_now) {
+    waiting_.push_back(s);
+    pump();
+    if (s.has_ended) return true;
+  }
   s.suspension::begin(w, {env.scheduler != nullptr ? env.scheduler : &home_, env.stop});
   return false;
 }
