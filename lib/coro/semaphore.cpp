@@ -18,8 +18,13 @@ void semaphore::end_all(intrusive_list<acquire_op>& ended) noexcept {
   while (!ended.empty()) ended.pop_front().end();
 }
 
-void semaphore::release(std::size_t count) noexcept {
-  permits_ += count;
+void semaphore::serve_waiting() noexcept {
+  if (waiting_.has_one() && waiting_.front().count_ <= permits_) {
+    acquire_op& only = waiting_.pop_front();
+    permits_ -= only.count_;
+    only.state_ = acquire_op::state::granted;
+    return only.end();
+  }
   intrusive_list<acquire_op> ended;
   grant(ended);
   end_all(ended);
@@ -34,15 +39,6 @@ void semaphore::close(const failure& reason) noexcept {
     ended.push_back(next);
   }
   end_all(ended);
-}
-
-bool semaphore::acquire_op::start(waiter& w, const environment& env) noexcept {
-  if (env.stop.stop_requested()) return end_at_once(state::stopped);
-  if (semaphore_->try_acquire(count_)) return end_at_once(state::granted);
-  if (semaphore_->is_closed()) return end_at_once(state::closed);
-  semaphore_->waiting_.push_back(*this);
-  begin(w, env);
-  return false;
 }
 
 result<void> semaphore::acquire_op::take_result() noexcept {

@@ -14,6 +14,7 @@ constexpr std::size_t message_bytes_max = std::size_t{1} << 31;
 receive_queue::receive_queue(scheduler& home, verbs::protection_domain& pd, verbs::queue_pair& qp)
     : home_{home},
       qp_{qp},
+      num_{qp.num()},
       pd_{pd.native_handle()},
       depth_{qp.capabilities().recv_wr_max},
       mask_{std::bit_ceil(depth_) - 1},
@@ -28,6 +29,22 @@ receive_queue::~receive_queue() {
 
 failure receive_queue::refused(errc code, fixed_text<240> detail) const noexcept {
   return {.code = code, .call = "post_recv", .object = {"qp", qp_.num()}, .detail = detail};
+}
+
+/// False: it holds nothing, and `hold` says why.
+bool receive_queue::try_hold(std::span<const local_mr_slice> buffer) noexcept {
+  for (std::size_t i = 0; i < buffer.size(); ++i) {
+    if (!buffer[i].is_held()) continue;
+    memory_block& block = *buffer[i].block();
+    if (block.try_hold(buffer[i].generation())) [[likely]] {
+      if (block.pd() == pd_ && verbs::allows(block.access(), verbs::access::local_write)) continue;
+      block.let_go();
+    }
+    while (i-- > 0)
+      if (buffer[i].is_held()) buffer[i].block()->let_go();
+    return false;
+  }
+  return true;
 }
 
 std::optional<failure> receive_queue::hold(std::span<const local_mr_slice> buffer) noexcept {
@@ -62,16 +79,16 @@ std::optional<failure> receive_queue::try_post(std::span<const local_mr_slice> b
                   std::min<std::size_t>(qp_.capabilities().recv_sge_max, receive_slices_max));
     return refused(errc::too_many_slices, text);
   }
-  if (std::optional<failure> why = hold(buffer)) return why;
+  if (!try_hold(buffer)) [[unlikely]]
+    return hold(buffer);
 
   slot& s = at(tail_);
-  s.received = {};
   s.received.slice_count = std::uint32_t(buffer.size());
+  s.received.immediate.reset();
   s.holds_memory = true;
   std::array<ibv_sge, receive_slices_max> sges;
-  ibv_recv_wr wr{};
-  wr.wr_id = wr_id_base_ | tail_;
-  wr.sg_list = sges.data();
+  ibv_recv_wr wr{
+      .wr_id = wr_id_base_ | tail_, .next = nullptr, .sg_list = sges.data(), .num_sge = 0};
   for (std::size_t i = 0; i < buffer.size(); ++i) {
     s.received.slices[i] = buffer[i];
     if (buffer[i].empty()) continue;
@@ -152,8 +169,7 @@ receive_queue::recv_op::recv_op(receive_queue& q, std::span<const local_mr_slice
     : waiter{&on_room},
       queue_{&q},
       slice_count_{buffer.size()},
-      qp_num_{q.qp_.num()},
-      room_{q.room_.acquire()},
+      qp_num_{q.num_},
       next_{q.next_message()} {
   std::copy(buffer.begin(), buffer.end(), buffer_.begin());
 }
@@ -161,8 +177,11 @@ receive_queue::recv_op::recv_op(receive_queue& q, std::span<const local_mr_slice
 bool receive_queue::recv_op::start(waiter& w, environment env) noexcept {
   if (env.scheduler == nullptr) env.scheduler = &queue_->home_;
   environment_ = env;
+  // Who is stopped before it begins posts nothing.
+  if (!env.stop.stop_requested() && queue_->room_.try_acquire()) return post_and_wait(w);
   queue_->guests_.push_back(*this);
-  if (room_->start(*this, env)) return post_and_wait(w);
+  room_.emplace(queue_->room_.acquire());
+  if (room_->start(*this, env)) return go_on(w);
   parent_.set(w);
   return false;
 }
@@ -171,22 +190,29 @@ std::coroutine_handle<> receive_queue::recv_op::on_room(waiter& self) noexcept {
   auto& op = static_cast<recv_op&>(self);
   waiter* const parent = op.parent_.take();
   if (parent == nullptr) return std::noop_coroutine();
-  return op.post_and_wait(*parent) ? parent->done() : std::noop_coroutine();
+  return op.go_on(*parent) ? parent->done() : std::noop_coroutine();
 }
 
-/// True: it has ended.
-bool receive_queue::recv_op::post_and_wait(waiter& parent) noexcept {
+/// It waits for room no longer. True: it has ended.
+bool receive_queue::recv_op::go_on(waiter& parent) noexcept {
   if (!room_ || room_->failed()) return true;
-  if (queue_->messages_.is_closed()) {
-    // What came before the failure can still be taken; nothing more will come.
-    is_posted_ = true;
+  static_cast<void>(room_->take_result());
+  return post_and_wait(parent);
+}
+
+/// With a permit of `room_`. True: it has ended.
+bool receive_queue::recv_op::post_and_wait(waiter& parent) noexcept {
+  // What came before a failure can still be taken; nothing more will come.
+  is_posted_ = queue_->messages_.is_closed();
+  if (is_posted_) {
+    queue_->room_.release();
     return next_.start(parent, environment_);
   }
   refused_ = queue_->try_post({buffer_.data(), slice_count_});
-  if (refused_) return true;  // The permit goes back when this is destroyed.
-  static_cast<void>(room_->take_result());
-  is_posted_ = true;
-  return next_.start(parent, environment_);
+  is_posted_ = !refused_;
+  if (is_posted_) return next_.start(parent, environment_);
+  queue_->room_.release();
+  return true;
 }
 
 result<message> receive_queue::recv_op::take_result() noexcept {

@@ -62,9 +62,7 @@ class intrusive_list {
   }
 
   [[nodiscard]] bool empty() const noexcept { return ends_.next_ == &ends_; }
-  [[nodiscard]] bool has_one() const noexcept {
-    return !empty() && ends_.next_ == ends_.prev_;
-  }
+  [[nodiscard]] bool has_one() const noexcept { return !empty() && ends_.next_ == ends_.prev_; }
   [[nodiscard]] T& front() noexcept {
     CORDMA_ASSERT(!empty(), "front of an empty list");
     return static_cast<T&>(*ends_.next_);

@@ -27,13 +27,17 @@ class semaphore {
     permits_ -= count;
     return true;
   }
-  void release(std::size_t count = 1) noexcept;
+  void release(std::size_t count = 1) noexcept {
+    permits_ += count;
+    if (!waiting_.empty()) serve_waiting();
+  }
   /// Ends all who wait, and all later ones, with `reason`. Permits there are can still be taken.
   void close(const failure& reason) noexcept;
   [[nodiscard]] bool is_closed() const noexcept { return closed_.has_value(); }
   [[nodiscard]] std::size_t available() const noexcept { return permits_; }
 
  private:
+  void serve_waiting() noexcept;
   /// Moves those who can be served to `ended`.
   void grant(intrusive_list<acquire_op>& ended) noexcept;
   /// Resumes, which may destroy this semaphore or other members of `ended`: touches only the list,
@@ -58,7 +62,14 @@ class [[nodiscard]] semaphore::acquire_op : public operation_base<acquire_op>,
     if (state_ == state::granted) semaphore_->release(count_);
   }
 
-  bool start(waiter& w, const environment& env) noexcept;
+  bool start(waiter& w, const environment& env) noexcept {
+    if (env.stop.stop_requested()) return end_at_once(state::stopped);
+    if (semaphore_->try_acquire(count_)) return end_at_once(state::granted);
+    if (semaphore_->is_closed()) return end_at_once(state::closed);
+    semaphore_->waiting_.push_back(*this);
+    begin(w, env);
+    return false;
+  }
   [[nodiscard]] bool was_stopped() const noexcept { return state_ == state::stopped; }
   [[nodiscard]] bool failed() const noexcept { return was_stopped() || state_ == state::closed; }
   void take() { take_result().value(); }

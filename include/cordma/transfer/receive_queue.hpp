@@ -89,6 +89,7 @@ class receive_queue {
 
   slot& at(std::uint32_t sequence) noexcept { return slots_[sequence & mask_]; }
   std::optional<failure> try_post(std::span<const local_mr_slice> buffer) noexcept;
+  [[nodiscard]] bool try_hold(std::span<const local_mr_slice> buffer) noexcept;
   std::optional<failure> hold(std::span<const local_mr_slice> buffer) noexcept;
   message take_message() noexcept;
   static void let_go(slot& s) noexcept;
@@ -100,6 +101,7 @@ class receive_queue {
   // Do not change once made.
   scheduler& home_;
   verbs::queue_pair& qp_;
+  const std::uint32_t num_;
   const ibv_pd* pd_;
   std::uint32_t depth_;
   std::uint32_t mask_;
@@ -129,7 +131,12 @@ class [[nodiscard]] receive_queue::next_message_op final : public operation_base
     return acquire_->start(w, env);
   }
   [[nodiscard]] bool failed() const noexcept { return !acquire_ || acquire_->failed(); }
-  message take() { return take_result().value(); }
+  message take() {
+    if (failed()) [[unlikely]]
+      return take_result().value();
+    static_cast<void>(acquire_->take_result());
+    return queue_->take_message();
+  }
   result<message> take_result() noexcept {
     if (!acquire_) return gone(qp_num_);
     const result<void> outcome = acquire_->take_result();
@@ -141,7 +148,7 @@ class [[nodiscard]] receive_queue::next_message_op final : public operation_base
  private:
   friend class receive_queue;
   explicit next_message_op(receive_queue& q) noexcept
-      : queue_{&q}, qp_num_{q.qp_.num()}, acquire_{q.messages_.acquire()} {}
+      : queue_{&q}, qp_num_{q.num_}, acquire_{q.messages_.acquire()} {}
   void orphan() noexcept override { guest::orphan(acquire_); }
 
   receive_queue* queue_;
@@ -161,7 +168,11 @@ class [[nodiscard]] receive_queue::recv_op final : public operation_base<recv_op
   [[nodiscard]] bool failed() const noexcept {
     return refused_.has_value() || (is_posted_ ? next_.failed() : !room_ || room_->failed());
   }
-  message take() { return take_result().value(); }
+  message take() {
+    if (refused_ || !is_posted_) [[unlikely]]
+      return take_result().value();
+    return next_.take();
+  }
   result<message> take_result() noexcept;
 
   recv_op(recv_op&& other) noexcept
@@ -177,14 +188,15 @@ class [[nodiscard]] receive_queue::recv_op final : public operation_base<recv_op
   friend class receive_queue;
   recv_op(receive_queue& q, std::span<const local_mr_slice> buffer) noexcept;
   static std::coroutine_handle<> on_room(waiter& self) noexcept;
+  bool go_on(waiter& parent) noexcept;
   bool post_and_wait(waiter& parent) noexcept;
   void orphan() noexcept override { guest::orphan(room_); }
 
   receive_queue* queue_;
-  std::array<local_mr_slice, receive_slices_max> buffer_{};
+  std::array<local_mr_slice, receive_slices_max> buffer_;
   std::size_t slice_count_;
   std::uint32_t qp_num_;
-  std::optional<semaphore::acquire_op> room_;
+  std::optional<semaphore::acquire_op> room_;  // Only when there was none at once.
   next_message_op next_;
   waiter_ref parent_;
   environment environment_{};

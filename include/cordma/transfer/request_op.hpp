@@ -113,7 +113,8 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     }
   }
   template <std::size_t... I>
-  [[gnu::always_inline]] std::array<request_shape, count> shapes(std::index_sequence<I...>) const noexcept {
+  [[gnu::always_inline]] std::array<request_shape, count> shapes(
+      std::index_sequence<I...>) const noexcept {
     return {std::get<I>(requests_).shape()...};
   }
   [[nodiscard, gnu::always_inline]] std::array<request_shape, count> shapes() const noexcept {

@@ -103,8 +103,7 @@ class send_queue {
   /// Posts what is held. False: not all, and `why` is for `post_failed`.
   template <std::size_t N>
   [[nodiscard]] bool post(submission& s, std::array<ibv_send_wr, N>& wrs,
-                          const std::array<request_shape, N>& requests,
-                          post_failure& why) noexcept;
+                          const std::array<request_shape, N>& requests, post_failure& why) noexcept;
   void post_failed(submission& s, const post_failure& why, std::span<const ibv_send_wr> wrs,
                    std::span<const request_shape> requests) noexcept;
 
@@ -281,9 +280,9 @@ inline bool submission::wait(waiter& w, const environment& env) noexcept {
 }
 
 template <std::size_t N>
-[[gnu::always_inline]] inline bool send_queue::post(
-    submission& s, std::array<ibv_send_wr, N>& wrs,
-    const std::array<request_shape, N>& requests, post_failure& why) noexcept {
+[[gnu::always_inline]] inline bool send_queue::post(submission& s, std::array<ibv_send_wr, N>& wrs,
+                                                    const std::array<request_shape, N>& requests,
+                                                    post_failure& why) noexcept {
   for (std::uint32_t i = 0; i < N; ++i) {
     const request_shape& r = requests[i];
     if (r.remote == nullptr || r.remote->lease() == nullptr) continue;
@@ -300,7 +299,8 @@ template <std::size_t N>
   for (std::uint32_t i = 0; i < N; ++i) occupy(tail_ + i, s, i, wrs[i], requests[i]);
   tail_ += N;
   why.rc = qp_.post_send(wrs.data(), &why.bad);
-  if (why.rc != 0) [[unlikely]] return false;
+  if (why.rc != 0) [[unlikely]]
+    return false;
   for (std::size_t i = 0; i < N; ++i) {
     if ((wrs[i].send_flags & IBV_SEND_INLINE) == 0) continue;
     for (std::size_t n = 0; n < requests[i].local.size(); ++n)

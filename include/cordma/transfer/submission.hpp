@@ -61,11 +61,11 @@ class submission : public list_hook<submission>, private stop_callback {
   std::uint32_t count_;
   std::uint32_t pending_ = 0;  // Slots that have not ended.
   state state_ = state::idle;
-  bool is_handle_ = false;      // Posted: it goes on when nobody waits.
-  bool was_stopped_ = false;    // This wait was; a handle can be awaited again.
-  bool is_urgent_ = false;      // It may have a reserved slot.
-  bool tells_at_once_ = false;  // In the middle of a reap.
-  bool owns_itself_ = false;    // A handle dropped while queued: deleted once posted.
+  bool is_handle_ = false;                  // Posted: it goes on when nobody waits.
+  bool was_stopped_ = false;                // This wait was; a handle can be awaited again.
+  bool is_urgent_ = false;                  // It may have a reserved slot.
+  bool tells_at_once_ = false;              // In the middle of a reap.
+  bool owns_itself_ = false;                // A handle dropped while queued: deleted once posted.
   std::optional<request_outcome> failure_;  // Of the first that failed.
 
  private:
