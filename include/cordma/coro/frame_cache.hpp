@@ -1,6 +1,20 @@
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cstddef>
+#include <new>
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define CORDMA_RECYCLES_FRAMES 0
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define CORDMA_RECYCLES_FRAMES 0
+#endif
+#ifndef CORDMA_RECYCLES_FRAMES
+#define CORDMA_RECYCLES_FRAMES 1
+#endif
 
 namespace cordma::frame_cache {
 
@@ -9,12 +23,66 @@ inline constexpr std::size_t bytes_per_class_max = 4 * 1024 * 1024;
 /// Frames above this go to malloc and back each time.
 inline constexpr std::size_t block_bytes_max = 64 * 1024;
 
+namespace detail {
+
+inline constexpr std::size_t block_bytes_min = 64;
+inline constexpr std::size_t classes = std::countr_zero(block_bytes_max / block_bytes_min) + 1;
+inline constexpr bool is_recycling = CORDMA_RECYCLES_FRAMES != 0;
+
+struct free_block {
+  free_block* next;
+};
+
+struct free_list {
+  free_block* head;
+  std::size_t bytes;
+};
+
+// Zero-initialised without a guard, so that the fast path is one TLS load. The blocks go back to
+// malloc when the thread ends, which is registered the first time one is kept; frames freed after
+// that are not kept.
+enum class thread_state : unsigned char { fresh, keeping, ended };
+extern constinit thread_local std::array<free_list, classes> lists;
+extern constinit thread_local thread_state state;
+
+/// Blocks are of `block_bytes_min << class_of(size)` bytes, kept or not: who frees one may have
+/// been compiled otherwise.
+constexpr std::size_t class_of(std::size_t size_bytes) noexcept {
+  return std::size_t(std::bit_width((size_bytes - (size_bytes != 0)) / block_bytes_min));
+}
+
+void give_up(void* block, std::size_t index) noexcept;
+
+}  // namespace detail
+
 /// Memory for coroutine frames: recycled per thread, by powers of two, so that a warm program
 /// makes none with malloc. A frame may be freed on another thread than it came from: it then serves
 /// that one. Throws `std::bad_alloc`. Under AddressSanitizer nothing is recycled, so that a use
-/// after free is seen.
-void* allocate(std::size_t size_bytes);
-void deallocate(void* block, std::size_t size_bytes) noexcept;
+/// after free is seen. Inline, since mostly the size is known when it is compiled.
+inline void* allocate(std::size_t size_bytes) {
+  if (size_bytes > block_bytes_max) return ::operator new(size_bytes);
+  const std::size_t index = detail::class_of(size_bytes);
+  const std::size_t block_bytes = detail::block_bytes_min << index;
+  if (!detail::is_recycling) return ::operator new(block_bytes);
+  detail::free_list& list = detail::lists[index];
+  detail::free_block* const first = list.head;
+  if (first == nullptr) [[unlikely]]
+    return ::operator new(block_bytes);
+  list.bytes -= block_bytes;
+  list.head = first->next;
+  return first;
+}
+
+inline void deallocate(void* block, std::size_t size_bytes) noexcept {
+  if (!detail::is_recycling || size_bytes > block_bytes_max) return ::operator delete(block);
+  const std::size_t index = detail::class_of(size_bytes);
+  detail::free_list& list = detail::lists[index];
+  const std::size_t bytes = list.bytes + (detail::block_bytes_min << index);
+  if (bytes > bytes_per_class_max || detail::state != detail::thread_state::keeping) [[unlikely]]
+    return detail::give_up(block, index);
+  list.bytes = bytes;
+  list.head = ::new (block) detail::free_block{list.head};
+}
 
 /// Gives coroutine promises (and other short-lived helpers) their `new` and `delete`.
 struct recycled {
