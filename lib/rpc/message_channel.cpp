@@ -408,7 +408,7 @@ stream_message message_channel::deliver(arrived_message& a) noexcept {
     return m;
   }
   m.large_ = std::move(a.memory);
-  m.bytes_ = m.large_.bytes();
+  m.bytes_ = m.large_->bytes();
   // Of those that handlers have, no more than of those that wait for them.
   if (order_ == order::any) {
     m.channel_ = channel_ref{*this};

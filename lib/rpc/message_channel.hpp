@@ -115,7 +115,7 @@ class message_channel : public counted_channel, public message_handler, private 
   /// One of them.
   stream_message deliver(arrived_message& a) noexcept;
   [[nodiscard]] static std::span<const std::byte> bytes_of(const arrived_message& a) noexcept {
-    return a.is_large() ? a.memory.bytes() : a.bytes;
+    return a.is_large() ? a.memory->bytes() : a.bytes;
   }
   /// Whether the peer has announced large messages that are not here yet.
   [[nodiscard]] bool awaits_large() const noexcept {

@@ -53,7 +53,8 @@ result<stream_message> message_stream::receive_op::take_result() noexcept {
 }
 
 const_local_mr_slice stream_message::slice() const noexcept {
-  return arrived_ == nullptr ? large_.slice() : channel_->slice_of(*arrived_);
+  if (arrived_ != nullptr) return channel_->slice_of(*arrived_);
+  return large_ != nullptr ? large_->slice() : const_local_mr_slice{};
 }
 
 void stream_message::give_back() noexcept {

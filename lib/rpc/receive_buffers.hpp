@@ -15,9 +15,9 @@ struct arrived_message : list_hook<arrived_message> {
   std::uint32_t number = 0;  ///< of its buffer
   std::optional<std::uint32_t> immediate;
   std::span<const std::byte> bytes;
-  large_receive* large = nullptr;  ///< that is not here yet
-  local_mr memory;                 ///< of a large one that is
-  [[nodiscard]] bool is_large() const noexcept { return memory.size_bytes() != 0; }
+  large_receive* large = nullptr;        ///< that is not here yet
+  std::unique_ptr<large_memory> memory;  ///< of a large one that is
+  [[nodiscard]] bool is_large() const noexcept { return memory != nullptr; }
 };
 
 /// Where a channel's frames arrive: in buffers of its own, or in those of the pool that its queue

@@ -160,7 +160,7 @@ void message_channel::fetch_next() noexcept {
     l.is_cleared = true;
     ++fetched_;
     try {
-      l.memory = memory_->allocate_uninitialized(l.length);
+      l.memory.reset(new large_memory{memory_->allocate_uninitialized(l.length)});
     } catch (const std::exception&) {
       give_up(l, errc::refused);
       continue;
@@ -195,7 +195,7 @@ void message_channel::on_lent(expected_loan& self, remote_mr lent) noexcept {
 void message_channel::read(large_receive& l) noexcept {
   const std::size_t size = std::min(l.length - l.done, read_bytes_max_);
   l.reading.emplace(
-      qp_->post(cordma::read(l.memory.slice(l.done, size), l.lent.slice(l.done, size))));
+      qp_->post(cordma::read(l.memory->slice(l.done, size), l.lent.slice(l.done, size))));
   l.reading->tell_at_once();
   if (l.reading->start(l, {})) on_read(l);
 }

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cordma/connection/connection.hpp>
+#include <cordma/coro/frame_cache.hpp>
 #include <cordma/coro/semaphore.hpp>
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -15,6 +17,11 @@ namespace detail {
 class message_channel;
 class stream_channel;
 struct arrived_message;
+
+/// What a large message lies in; by itself, for most messages have none.
+struct large_memory : local_mr, frame_cache::recycled {
+  explicit large_memory(local_mr&& mr) noexcept : local_mr{std::move(mr)} {}
+};
 
 /// Goes with its last reference.
 class counted_channel {
@@ -118,7 +125,7 @@ class stream_message {
     return immediate_;
   }
   /// Whether it came by rendezvous.
-  [[nodiscard]] bool is_large() const noexcept { return large_.size_bytes() != 0; }
+  [[nodiscard]] bool is_large() const noexcept { return large_ != nullptr; }
   void reset() noexcept {
     bytes_ = {};
     large_.reset();
@@ -131,7 +138,7 @@ class stream_message {
 
   detail::channel_ref channel_;
   detail::arrived_message* arrived_ = nullptr;  // Null: a large one, or none.
-  local_mr large_;
+  std::unique_ptr<detail::large_memory> large_;
   std::optional<std::uint32_t> immediate_;
   std::span<const std::byte> bytes_;
 };
