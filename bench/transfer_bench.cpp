@@ -3,10 +3,12 @@
 #include "support/bench.hpp"
 #include "support/raw_loopback.hpp"
 
+#include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_all.hpp>
 
 #include <array>
 #include <optional>
+#include <utility>
 
 namespace {
 
@@ -30,8 +32,9 @@ struct raw_request {
       wr.send_flags |= IBV_SEND_INLINE;
     }
     const cordma::remote_mr_slice remote = l.remote.remote_slice();
-    if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-      wr.wr.atomic = {remote.address(), 1, 0, remote.rkey()};
+    if (opcode >= IBV_WR_ATOMIC_CMP_AND_SWP) {
+      const bool is_add = opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+      wr.wr.atomic = {remote.address(), is_add ? 1u : 0u, 0, remote.rkey()};
     } else {
       wr.wr.rdma = {remote.address(), remote.rkey()};
     }
@@ -40,13 +43,24 @@ struct raw_request {
   ibv_send_wr wr{};
 };
 
+/// What one task does at depth 1, and each of `depth` at that depth.
 template <class Make>
 task<> one_by_one(raw_loopback& l, std::uint64_t n, Make make) {
   for (std::uint64_t i = 0; i < n; ++i) co_await l.a->await(make(l));
 }
 
 template <class Make>
-task<> many_at_once(raw_loopback& l, std::uint64_t n, Make make) {
+task<> by_tasks(raw_loopback& l, std::uint64_t n, Make make) {
+  constexpr std::uint64_t depth = raw_loopback::depth;
+  cordma::scope tasks{l.home};
+  for (std::uint64_t i = 0; i < depth; ++i)
+    tasks.spawn(one_by_one(l, n / depth + (i < n % depth ? 1 : 0), make));
+  co_await tasks.join();
+}
+
+/// The same by one task, which holds `depth` handles.
+template <class Make>
+task<> by_handles(raw_loopback& l, std::uint64_t n, Make make) {
   using handle = decltype(l.a->post(make(l)));
   std::array<std::optional<handle>, raw_loopback::depth> handles;
   for (std::uint64_t i = 0; i < n; ++i) {
@@ -66,6 +80,9 @@ auto make_read(raw_loopback& l) {
   return cordma::read(l.local.slice(0, size_bytes), l.remote.remote_slice());
 }
 auto make_add(raw_loopback& l) { return cordma::fetch_add(l.remote.remote_slice().first(8), 1); }
+auto make_swap(raw_loopback& l) {
+  return cordma::compare_swap(l.remote.remote_slice().first(8), 0, 0);
+}
 
 template <class Make>
 void compare_each_depth(bench::recorder& recorder, raw_loopback& l, ibv_wr_opcode opcode,
@@ -76,8 +93,28 @@ void compare_each_depth(bench::recorder& recorder, raw_loopback& l, ibv_wr_opcod
       [&](std::uint64_t n) { l.home.run(one_by_one(l, n, make)); });
   recorder.compare(
       "depth 64", [&](std::uint64_t n) { l.run_raw(raw.wr, n, raw_loopback::depth); },
-      [&](std::uint64_t n) { l.home.run(many_at_once(l, n, make)); });
+      [&](std::uint64_t n) { l.home.run(by_tasks(l, n, make)); });
 }
+
+constexpr std::size_t batch = 16;
+
+template <std::size_t... I>
+task<> write_batches(raw_loopback& l, std::uint64_t n, std::index_sequence<I...>) {
+  for (; n > 0; --n) co_await l.a->post_all((static_cast<void>(I), make_write(l))...);
+}
+
+/// As many requests with one doorbell, of which the last has a completion entry.
+struct raw_batch {
+  explicit raw_batch(raw_loopback& l) : one{l, IBV_WR_RDMA_WRITE} {
+    wrs.fill(one.wr);
+    for (std::size_t i = 0; i + 1 < batch; ++i) {
+      wrs[i].next = &wrs[i + 1];
+      wrs[i].send_flags &= ~unsigned{IBV_SEND_SIGNALED};
+    }
+  }
+  raw_request one;
+  std::array<ibv_send_wr, batch> wrs;
+};
 
 task<> send_each(raw_loopback& l, std::uint64_t n) {
   for (std::uint64_t i = 0; i < n; ++i) co_await l.a->send(l.local.slice(0, size_bytes));
@@ -91,6 +128,18 @@ task<> receive_each(raw_loopback& l, std::uint64_t n) {
 BENCH_ON_DEVICE("transfer/write/64B", "What does co_await add to a small WRITE?") {
   raw_loopback l;
   compare_each_depth(recorder, l, IBV_WR_RDMA_WRITE, &make_write);
+  raw_request raw{l, IBV_WR_RDMA_WRITE};
+  recorder.compare(
+      "depth 64, handles", [&](std::uint64_t n) { l.run_raw(raw.wr, n, raw_loopback::depth); },
+      [&](std::uint64_t n) { l.home.run(by_handles(l, n, &make_write)); });
+}
+
+BENCH_ON_DEVICE("transfer/write/64B/batch", "And to sixteen with one doorbell?") {
+  raw_loopback l;
+  raw_batch raw{l};
+  recorder.compare(
+      "16 at once", [&](std::uint64_t n) { l.run_raw(raw.wrs[0], n, 1); },
+      [&](std::uint64_t n) { l.home.run(write_batches(l, n, std::make_index_sequence<batch>{})); });
 }
 
 BENCH_ON_DEVICE("transfer/read/64B", "What does co_await add to a small READ?") {
@@ -98,7 +147,12 @@ BENCH_ON_DEVICE("transfer/read/64B", "What does co_await add to a small READ?") 
   compare_each_depth(recorder, l, IBV_WR_RDMA_READ, &make_read);
 }
 
-BENCH_ON_DEVICE("transfer/fetch_add", "What does co_await add to an atomic?") {
+BENCH_ON_DEVICE("transfer/compare_swap", "What does co_await add to an atomic?") {
+  raw_loopback l;
+  compare_each_depth(recorder, l, IBV_WR_ATOMIC_CMP_AND_SWP, &make_swap);
+}
+
+BENCH_ON_DEVICE("transfer/fetch_add", "What does co_await add to the other atomic?") {
   raw_loopback l;
   compare_each_depth(recorder, l, IBV_WR_ATOMIC_FETCH_AND_ADD, &make_add);
 }

@@ -112,29 +112,31 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
       return bytes;
     }
   }
-  template <std::size_t... I>
-  [[gnu::always_inline]] std::array<request_shape, count> shapes(
-      std::index_sequence<I...>) const noexcept {
-    return {std::get<I>(requests_).shape()...};
+  template <std::size_t I>
+  [[nodiscard, gnu::always_inline]] request_shape shape() const noexcept {
+    return std::get<I>(requests_).shape();
   }
-  [[nodiscard, gnu::always_inline]] std::array<request_shape, count> shapes() const noexcept {
+  template <std::size_t... I>
+  std::array<request_shape, count> shapes(std::index_sequence<I...>) const noexcept {
+    return {shape<I>()...};
+  }
+  [[nodiscard]] std::array<request_shape, count> shapes() const noexcept {
     return shapes(std::make_index_sequence<count>{});
   }
 
   /// Once for each kind of request, not for each `co_await`.
   [[gnu::noinline]] void submit_or_post() noexcept {
-    if (queue_->has_room_for(count) && try_hold()) [[likely]]
-      return post_each(std::make_index_sequence<count>{});
+    constexpr auto all = std::make_index_sequence<count>{};
+    if (queue_->has_room_for(count) && try_hold(all)) [[likely]]
+      return post_each(all);
     submit();
   }
-  [[gnu::always_inline]] bool try_hold() noexcept {
-    const auto all = shapes();
-    for (std::uint32_t i = 0; i < count; ++i) {
-      if (queue_->try_hold(all[i])) continue;
-      for (std::uint32_t held = 0; held < i; ++held) queue_->let_go(all[held]);
-      return false;
-    }
-    return true;
+  template <std::size_t... I>
+  [[gnu::always_inline]] bool try_hold(std::index_sequence<I...>) noexcept {
+    std::size_t held = 0;
+    const bool all = ((queue_->try_hold(shape<I>()) && ++held > 0) && ...);
+    if (!all) ((I < held ? queue_->let_go(shape<I>()) : void()), ...);
+    return all;
   }
   std::optional<request_outcome> hold() noexcept override {
     const auto all = shapes();
@@ -153,16 +155,19 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   void post_now() noexcept override { post_each(std::make_index_sequence<count>{}); }
   template <std::size_t... I>
   [[gnu::always_inline]] void post_each(std::index_sequence<I...>) noexcept {
-    const auto all = shapes();
     std::array<ibv_send_wr, count> wrs;  // Of each is filled what its opcode reads.
     std::tuple<std::array<ibv_sge, sge_count<Requests>()>...> sges;
-    ((std::get<I>(requests_).fill(wrs[I]),
-      queue_->prepare(all[I], wrs[I], std::get<I>(sges).data()),
-      wrs[I].next = I + 1 < count ? &wrs[I + 1] : nullptr),
-     ...);
     send_queue::post_failure why;
-    if (!queue_->post(*this, wrs, all, why)) [[unlikely]]
-      post_failed(why, wrs);
+    if (!(queue_->allowed(shape<I>(), I, why) && ...)) return post_failed(why, {});
+    queue_->begin_post(*this, why);
+    ((std::get<I>(requests_).fill(wrs[I]),
+      queue_->prepare(shape<I>(), wrs[I], std::get<I>(sges).data()),
+      wrs[I].next = I + 1 < count ? &wrs[I + 1] : nullptr,
+      queue_->occupy(*this, I, wrs[I], shape<I>())),
+     ...);
+    if (!queue_->ring(*this, wrs[0], why)) [[unlikely]]
+      return post_failed(why, wrs);
+    (queue_->let_go_of_inline(wrs[I], shape<I>()), ...);
   }
   [[gnu::noinline]] void post_failed(const send_queue::post_failure& why,
                                      std::span<const ibv_send_wr> wrs) noexcept {

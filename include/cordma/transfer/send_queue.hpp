@@ -100,10 +100,16 @@ class send_queue {
     ibv_send_wr* bad = nullptr;
     std::uint32_t signaled_before = 0;
   };
-  /// Posts what is held. False: not all, and `why` is for `post_failed`.
-  template <std::size_t N>
-  [[nodiscard]] bool post(submission& s, std::array<ibv_send_wr, N>& wrs,
-                          const std::array<request_shape, N>& requests, post_failure& why) noexcept;
+  // What is held is posted so: all are `allowed`, `begin_post`, `occupy` each, `ring`, and
+  // `let_go_of_inline` each. What says no leaves in `why` what `post_failed` ends it with.
+  [[nodiscard]] bool allowed(const request_shape& request, std::uint32_t index,
+                             post_failure& why) const noexcept;
+  void begin_post(submission& s, post_failure& why) noexcept;
+  /// Gives a slot to the request of that index.
+  void occupy(submission& s, std::uint32_t index, ibv_send_wr& wr,
+              const request_shape& request) noexcept;
+  [[nodiscard]] bool ring(submission& s, ibv_send_wr& first, post_failure& why) noexcept;
+  static void let_go_of_inline(const ibv_send_wr& wr, const request_shape& request) noexcept;
   void post_failed(submission& s, const post_failure& why, std::span<const ibv_send_wr> wrs,
                    std::span<const request_shape> requests) noexcept;
 
@@ -145,8 +151,6 @@ class send_queue {
   [[nodiscard]] bool will_complete(std::uint32_t sequence) const noexcept {
     return std::int32_t(last_signaled_ - sequence) >= 0;
   }
-  void occupy(std::uint32_t sequence, submission& s, std::uint32_t index, ibv_send_wr& wr,
-              const request_shape& request) noexcept;
   void number(std::uint32_t sequence, ibv_send_wr& wr) noexcept;
   request_outcome refused(errc code, std::uint64_t value, std::uint64_t limit) const noexcept;
 
@@ -255,9 +259,29 @@ inline bool submission::wait(waiter& w, const environment& env) noexcept {
   if ((wr.send_flags & IBV_SEND_SIGNALED) != 0) last_signaled_ = sequence;
 }
 
-[[gnu::always_inline]] inline void send_queue::occupy(std::uint32_t sequence, submission& s,
-                                                      std::uint32_t index, ibv_send_wr& wr,
+[[gnu::always_inline]] inline bool send_queue::allowed(const request_shape& request,
+                                                       std::uint32_t index,
+                                                       post_failure& why) const noexcept {
+  if (request.remote == nullptr || request.remote->lease() == nullptr) return true;
+  why.index = index;
+  why.refused = refused_by_lease(*request.remote, request.is_atomic ? verbs::access::remote_atomic
+                                                  : request.is_read ? verbs::access::remote_read
+                                                                    : verbs::access::remote_write);
+  return why.refused == errc{};
+}
+
+[[gnu::always_inline]] inline void send_queue::begin_post(submission& s,
+                                                          post_failure& why) noexcept {
+  s.first_ = tail_;
+  s.pending_ = s.count_;
+  s.state_ = submission::state::in_flight;
+  why.signaled_before = last_signaled_;
+}
+
+[[gnu::always_inline]] inline void send_queue::occupy(submission& s, std::uint32_t index,
+                                                      ibv_send_wr& wr,
                                                       const request_shape& request) noexcept {
+  const std::uint32_t sequence = s.first_ + index;
   slot& taken = at(sequence);
   taken = {.owner = &s, .index = index, .is_atomic = request.is_atomic};
   number(sequence, wr);
@@ -279,34 +303,18 @@ inline bool submission::wait(waiter& w, const environment& env) noexcept {
   }
 }
 
-template <std::size_t N>
-[[gnu::always_inline]] inline bool send_queue::post(submission& s, std::array<ibv_send_wr, N>& wrs,
-                                                    const std::array<request_shape, N>& requests,
+[[gnu::always_inline]] inline bool send_queue::ring(submission& s, ibv_send_wr& first,
                                                     post_failure& why) noexcept {
-  for (std::uint32_t i = 0; i < N; ++i) {
-    const request_shape& r = requests[i];
-    if (r.remote == nullptr || r.remote->lease() == nullptr) continue;
-    why.refused = refused_by_lease(*r.remote, r.is_atomic ? verbs::access::remote_atomic
-                                              : r.is_read ? verbs::access::remote_read
-                                                          : verbs::access::remote_write);
-    why.index = i;
-    if (why.refused != errc{}) return false;
-  }
-  s.first_ = tail_;
-  s.pending_ = N;
-  s.state_ = submission::state::in_flight;
-  why.signaled_before = last_signaled_;
-  for (std::uint32_t i = 0; i < N; ++i) occupy(tail_ + i, s, i, wrs[i], requests[i]);
-  tail_ += N;
-  why.rc = qp_.post_send(wrs.data(), &why.bad);
-  if (why.rc != 0) [[unlikely]]
-    return false;
-  for (std::size_t i = 0; i < N; ++i) {
-    if ((wrs[i].send_flags & IBV_SEND_INLINE) == 0) continue;
-    for (std::size_t n = 0; n < requests[i].local.size(); ++n)
-      if (requests[i].local[n].is_held()) requests[i].local[n].block()->let_go();
-  }
-  return true;
+  tail_ += s.count_;
+  why.rc = qp_.post_send(&first, &why.bad);
+  return why.rc == 0;
+}
+
+[[gnu::always_inline]] inline void send_queue::let_go_of_inline(
+    const ibv_send_wr& wr, const request_shape& request) noexcept {
+  if ((wr.send_flags & IBV_SEND_INLINE) == 0) return;
+  for (std::size_t i = 0; i < request.local.size(); ++i)
+    if (request.local[i].is_held()) request.local[i].block()->let_go();
 }
 
 inline void send_queue::retire(const request_outcome* failure) noexcept {
