@@ -1,0 +1,81 @@
+#include "client.hpp"
+
+#include "progress.hpp"
+
+#include <cordma/coro/when_any.hpp>
+#include <cordma/rpc/client.hpp>
+
+#include <cstring>
+#include <stdexcept>
+
+namespace perf {
+namespace {
+
+/// Of what the server is told and asked; longer than it waits for a client that died.
+constexpr std::chrono::seconds deadline{30};
+
+std::vector<place> decode_places(const std::vector<std::byte>& bytes, const job& what) {
+  if (bytes.size() != what.connections * sizeof(place)) {
+    throw std::runtime_error{"the server tells " + std::to_string(bytes.size() / sizeof(place)) +
+                             " places for " + std::to_string(what.connections) + " connections"};
+  }
+  std::vector<place> all(what.connections);
+  std::memcpy(all.data(), bytes.data(), bytes.size());
+  return all;
+}
+
+/// From the connections to the last operation.
+cordma::task<> run_threads(cordma::rpc::client& server, std::uint32_t number, const job& what,
+                           load& threads) {
+  co_await threads.connected();
+  if (threads.has_ended()) co_return;
+  const std::vector<std::byte> places = co_await server.call<places_of>(number);
+  threads.go(decode_places(places, what));
+  static_cast<void>(co_await cordma::when_any(threads.ended(), show_progress(what, threads)));
+}
+
+cordma::task<result> run_job(cordma::runtime& control, cordma::rpc::client& server, job what,
+                             const std::string& device, const std::string& host) {
+  const opened at = co_await server.call<open_job>(encode(what));
+  if (at.port == 0 || at.port > 65535) throw std::runtime_error{"the server tells no port"};
+  const cordma::endpoint door{host, std::uint16_t(at.port)};
+  load threads{control.executor(), what, device, door};
+  std::exception_ptr why;
+  try {
+    co_await run_threads(server, at.number, what, threads);
+  } catch (...) {
+    why = std::current_exception();
+    threads.stop();
+  }
+  co_await threads.ended();
+  threads.check();
+  if (why != nullptr) std::rethrow_exception(why);
+
+  result r{.what = what, .ours = threads.result()};
+  const ended there = co_await server.call<end_job>(at.number);
+  const std::uint64_t all = r.operations() + r.ours.warm_up_operations;
+  r.server_cpu = std::chrono::nanoseconds{all == 0 ? 0 : there.cpu_ns / all};
+  co_return r;
+}
+
+}  // namespace
+
+cordma::task<> run_with_server(cordma::runtime& control, std::string device,
+                               cordma::endpoint server, std::vector<job> jobs,
+                               std::function<void(const result&)> each) {
+  cordma::connection conn = co_await control.connect(server);
+  cordma::rpc::client calls{std::move(conn), {.deadline = deadline}};
+  std::exception_ptr why;
+  try {
+    for (const job& what : jobs) {
+      const result r = co_await run_job(control, calls, what, device, server.host);
+      each(r);
+    }
+  } catch (const std::exception&) {
+    why = std::current_exception();
+  }
+  co_await calls.close();  // Whatever became of it: a server need not take us for dead.
+  if (why != nullptr) std::rethrow_exception(why);
+}
+
+}  // namespace perf

@@ -1,0 +1,168 @@
+#include "compare.hpp"
+
+#include "raw_pair.hpp"
+#include "server_side.hpp"
+
+#include <cordma/coro/scope.hpp>
+#include <cordma/coro/when_all.hpp>
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace perf {
+namespace {
+
+/// Odd, so that the median is one of them.
+constexpr std::uint64_t rounds_max = 41;
+
+/// How many operations each round has.
+struct plan {
+  std::uint64_t rounds = rounds_max;
+  std::uint64_t operations = 0;
+  std::uint64_t in_first = 0;  ///< Besides: what does not divide.
+};
+
+/// What one side did, round by round.
+struct side {
+  meter m;
+  std::vector<double> ns;
+  histogram latencies;
+  double seconds = 0;
+
+  void note_round() {
+    const std::chrono::duration<double, std::nano> took = m.now() - m.began();
+    const std::uint64_t n = m.latencies().count();
+    ns.push_back(took.count() / double(std::max<std::uint64_t>(n, 1)));
+    latencies.add(m.latencies());
+    seconds += took.count() / 1e9;
+  }
+};
+
+/// A job whose both ends are here.
+struct both_ends {
+  both_ends(cordma::runtime& on, const job& of)
+      : rt{on}, what{of}, door{on.listen()}, raw{on, of} {}
+  cordma::runtime& rt;
+  const job what;
+  cordma::listener door;
+  raw_pair raw;
+  cordma::event is_ready;
+  place there{};
+};
+
+cordma::task<> accept_one(both_ends& b) {
+  cordma::connection conn = co_await b.door.accept();
+  const teller tell = [&b](const place& where) {
+    b.there = where;
+    b.is_ready.set();
+  };
+  co_await serve_connection(b.rt, b.what, tell, std::move(conn));
+}
+
+/// A fixed number, or as many as fit into the time: both sides half of it.
+plan make_plan(const job& what, double ns_per_operation) {
+  plan p;
+  if (what.operations != 0) {
+    p.rounds = std::min(rounds_max, what.operations);
+    p.operations = what.operations / p.rounds;
+    p.in_first = what.operations % p.rounds;
+  } else {
+    const double ns = std::chrono::duration<double, std::nano>(what.duration).count() / 2;
+    p.operations = std::max<std::uint64_t>(
+        std::uint64_t(ns / double(p.rounds) / std::max(ns_per_operation, 1.0)), 1);
+  }
+  return p;
+}
+
+comparison compared(const side& ours, const side& raw) {
+  comparison c{.ours_ns = median(ours.ns), .raw_ns = median(raw.ns), .rounds = ours.ns.size()};
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < ours.ns.size(); ++i) ratios.push_back(ours.ns[i] / raw.ns[i]);
+  c.ratio_low = quantile(ratios, 0.25);
+  c.ratio_high = quantile(ratios, 0.75);
+  c.raw_latencies.add(raw.latencies);
+  return c;
+}
+
+cordma::task<result> run_rounds(both_ends& b, link& l) {
+  side ours, raw;
+  const auto warm_up =
+      std::min(warm_up_operations, b.what.operations != 0 ? b.what.operations : warm_up_operations);
+  raw.m.begin(warm_up, clock::now() + warm_up_time);
+  b.raw.run(raw.m);
+  ours.m.begin(warm_up, clock::now() + warm_up_time);
+  co_await l.run(ours.m);
+  const std::chrono::duration<double, std::nano> took = ours.m.now() - ours.m.began();
+  const plan p =
+      make_plan(b.what, took.count() / double(std::max<std::uint64_t>(ours.m.done(), 1)));
+
+  driver_list drivers;
+  drivers.add(l.driver());
+  result r{.what = b.what};
+  r.ours.warm_up_operations = ours.m.done();
+  for (std::uint64_t i = 0; i < p.rounds; ++i) {
+    const std::uint64_t n = p.operations + (i == 0 ? p.in_first : 0);
+    raw.m.begin(n);
+    b.raw.run(raw.m);
+    raw.note_round();
+    const counters before = read_counters(b.rt, drivers);
+    ours.m.begin(n);
+    co_await l.run(ours.m);
+    r.ours.cost += read_counters(b.rt, drivers) - before;
+    ours.note_round();
+  }
+  r.ours.latencies.add(ours.latencies);
+  r.ours.seconds = ours.seconds;
+  r.baseline = compared(ours, raw);
+  co_return r;
+}
+
+cordma::task<> use_both(both_ends& b, std::optional<result>& out) {
+  const cordma::endpoint door = b.door.local_endpoint();
+  const std::unique_ptr<link> l = co_await link::connect(b.rt, b.what, door);
+  co_await b.is_ready.wait();
+  l->learn(b.there);
+  result r = co_await run_rounds(b, *l);
+  out.emplace(std::move(r));
+  co_await l->close();
+}
+
+}  // namespace
+
+double quantile(std::vector<double> values, double part) {
+  if (values.empty()) return 0;
+  std::ranges::sort(values);
+  return values[std::size_t(part * double(values.size() - 1))];
+}
+double median(std::vector<double> values) { return quantile(std::move(values), 0.5); }
+
+void check_comparable(const job& what) {
+  const auto refuse = [](const std::string& value) {
+    throw std::invalid_argument{value +
+                                ": the raw loop of --baseline polls one connection on one "
+                                "thread; leave it out"};
+  };
+  if (what.connections != 1) refuse("--connections " + std::to_string(what.connections));
+  if (what.threads != 1) refuse("--threads " + std::to_string(what.threads));
+  if (what.mode != cordma::completion_mode::busy) {
+    refuse(std::string{"--mode "} + to_string(what.mode));
+  }
+}
+
+void compare_with_raw(const std::string& device, const std::vector<job>& jobs,
+                      const std::function<void(const result&)>& each) {
+  for (const job& what : jobs) {
+    check_comparable(what);
+    cordma::runtime_options on{.device = device, .mode = what.mode};
+    on.connections = connection_options(what);
+    cordma::runtime rt{std::move(on)};
+    std::optional<result> r;
+    {
+      both_ends b{rt, what};
+      rt.run(cordma::when_all(accept_one(b), use_both(b, r)));
+    }
+    each(r.value());
+  }
+}
+
+}  // namespace perf

@@ -1,0 +1,146 @@
+#include "job.hpp"
+
+#include "size.hpp"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+namespace perf {
+namespace {
+
+using cordma::completion_mode;
+
+/// Operations go round in so much memory, so that small ones have a place each.
+constexpr std::uint64_t memory_wanted = std::uint64_t{64} << 20;
+constexpr std::uint32_t receives_min = 64;
+/// Beyond the operations themselves: credits, heartbeats, what a stream keeps for itself.
+constexpr std::uint32_t requests_besides = 16;
+constexpr std::uint32_t queue_min = 128;
+/// Of a call, and more.
+constexpr std::uint64_t header_bytes = 1024;
+
+constexpr std::array<const char*, operation_count> operation_names{
+    "write", "read", "send", "write-imm", "cas", "faa", "rpc", "stream"};
+constexpr std::array<const char*, 3> mode_names{"event", "busy", "adaptive"};
+
+template <class Names>
+std::uint8_t find(const Names& names, std::string_view what, std::string_view text) {
+  const auto found =
+      std::ranges::find(names, text, [](const char* n) -> std::string_view { return n; });
+  if (found != names.end()) return std::uint8_t(found - names.begin());
+  std::string all;
+  for (const char* name : names) all += (all.empty() ? "" : ", ") + std::string{name};
+  throw std::invalid_argument{std::string{what} + " '" + std::string{text} + "': it is one of " +
+                              all};
+}
+
+void check_range(const char* name, std::uint64_t value, std::uint64_t low, std::uint64_t high) {
+  if (value >= low && value <= high) return;
+  throw std::invalid_argument{std::string{name} + ' ' + size_text(value) + ": it goes from " +
+                              size_text(low) + " to " + size_text(high)};
+}
+
+}  // namespace
+
+const char* to_string(operation op) noexcept { return operation_names[std::size_t(op)]; }
+const char* to_string(completion_mode mode) noexcept {
+  return mode == completion_mode::manual ? "manual" : mode_names[std::size_t(mode)];
+}
+operation parse_operation(std::string_view text) {
+  return operation(find(operation_names, "--op", text));
+}
+completion_mode parse_mode(std::string_view text) {
+  return completion_mode(find(mode_names, "--mode", text));
+}
+
+void check(const job& j) {
+  check_range("--size", j.size_bytes, job::size_min, job::size_max);
+  check_range("--depth", j.depth, 1, job::depth_max);
+  check_range("--connections", j.connections, 1, job::connections_max);
+  check_range("--threads", j.threads, 1, job::threads_max);
+  if (j.duration.count() < 0 || j.duration > job::duration_max) {
+    throw std::invalid_argument{"--duration " + std::to_string(j.duration.count()) +
+                                " ms: it goes up to an hour"};
+  }
+  if (is_atomic(j.op) && j.size_bytes != 8) {
+    throw std::invalid_argument{"--size " + size_text(j.size_bytes) + ": " + to_string(j.op) +
+                                " is of 8 bytes; leave --size out"};
+  }
+  if (j.op == operation::rpc && j.size_bytes > job::rpc_size_max) {
+    throw std::invalid_argument{"--size " + size_text(j.size_bytes) +
+                                ": with its header a call is longer than the longest message; rpc "
+                                "goes up to " +
+                                size_text(job::rpc_size_max)};
+  }
+  if (j.connections < j.threads) {
+    throw std::invalid_argument{"--connections " + std::to_string(j.connections) +
+                                ": each of the " + std::to_string(j.threads) +
+                                " threads needs one; take more, or fewer --threads"};
+  }
+}
+
+std::size_t slots(const job& j) noexcept {
+  return std::size_t(std::clamp<std::uint64_t>(memory_wanted / j.size_bytes, 1, j.depth));
+}
+
+std::uint32_t receives(const job& j) noexcept {
+  return uses_receives(j.op) ? std::max(receives_min, 2 * j.depth) : 0;
+}
+
+std::uint64_t memory_bytes(const job& j) noexcept {
+  return slots(j) * j.size_bytes * j.connections;
+}
+
+cordma::connection_options connection_options(const job& j) {
+  cordma::connection_options o;
+  o.capabilities.send_wr_max = std::max(queue_min, j.depth + requests_besides);
+  o.capabilities.recv_wr_max = std::max({queue_min, receives(j), j.depth + requests_besides});
+  return o;
+}
+
+cordma::stream_options stream_options(const job& j) {
+  cordma::stream_options o;
+  o.depth = std::max(o.depth, j.depth + requests_besides / 2);
+  o.message_bytes_max = std::size_t(
+      std::clamp<std::uint64_t>(j.size_bytes + header_bytes, o.buffer_bytes, job::size_max));
+  o.large_ahead = unsigned(std::min<std::size_t>(slots(j), 64));
+  return o;
+}
+
+std::string to_string(const job& j) {
+  return std::string{to_string(j.op)} + ", " + size_text(j.size_bytes) + " bytes, depth " +
+         std::to_string(j.depth) + ", " + std::to_string(j.connections) + " connection(s), " +
+         std::to_string(j.threads) + " thread(s), " + to_string(j.mode);
+}
+
+job_frame encode(const job& j) noexcept {
+  return {.size_bytes = j.size_bytes,
+          .duration_ms = j.operations != 0 ? 0 : std::uint64_t(j.duration.count()),
+          .depth = j.depth,
+          .connections = j.connections,
+          .threads = j.threads,
+          .op = std::uint8_t(j.op),
+          .mode = std::uint8_t(j.mode)};
+}
+
+job decode(const job_frame& f) {
+  if (f.op >= operation_count || f.mode >= mode_names.size() || f.reserved != 0) {
+    throw std::invalid_argument{"the client asks for operation " + std::to_string(f.op) +
+                                " and mode " + std::to_string(f.mode) +
+                                ": is it of another version?"};
+  }
+  const auto longest = std::chrono::milliseconds{job::duration_max};
+  check_range("duration in ms", f.duration_ms, 0, std::uint64_t(longest.count()));
+  job j{.op = operation(f.op),
+        .size_bytes = f.size_bytes,
+        .depth = f.depth,
+        .connections = f.connections,
+        .threads = f.threads,
+        .mode = completion_mode(f.mode),
+        .duration = f.duration_ms == 0 ? longest : std::chrono::milliseconds{f.duration_ms}};
+  check(j);
+  return j;
+}
+
+}  // namespace perf

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cordma/connection/connection_options.hpp>
+#include <cordma/rpc/message_stream.hpp>
+#include <cordma/transfer/completion_queue_driver.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+
+namespace perf {
+
+/// What is done again and again.
+enum class operation : std::uint8_t { write, read, send, write_imm, cas, faa, rpc, stream };
+inline constexpr std::uint8_t operation_count = 8;
+
+const char* to_string(operation op) noexcept;
+const char* to_string(cordma::completion_mode mode) noexcept;
+/// \errors std::invalid_argument: no such one; lists them.
+operation parse_operation(std::string_view text);
+cordma::completion_mode parse_mode(std::string_view text);
+
+/// What is to be run: one line of the table.
+struct job {
+  operation op = operation::write;
+  std::uint64_t size_bytes = 64;
+  std::uint32_t depth = 1;        ///< Operations that a connection has under way.
+  std::uint32_t connections = 1;  ///< In all; spread over the threads.
+  std::uint32_t threads = 1;      ///< On each side, each with a runtime of its own.
+  cordma::completion_mode mode = cordma::completion_mode::event;
+  std::uint64_t operations = 0;  ///< In all; 0: as many as `duration` allows.
+  std::chrono::milliseconds duration{2000};
+
+  static constexpr std::uint64_t size_min = 8;
+  static constexpr std::uint64_t size_max = std::uint64_t{1} << 30;
+  /// A call's header has to fit into the longest message, too.
+  static constexpr std::uint64_t rpc_size_max = std::uint64_t{512} << 20;
+  static constexpr std::uint32_t depth_max = 1024;
+  static constexpr std::uint32_t connections_max = 256;
+  static constexpr std::uint32_t threads_max = 64;
+  static constexpr std::chrono::hours duration_max{1};
+};
+
+/// \errors std::invalid_argument: the first value out of range, with its name and the way out.
+void check(const job& j);
+
+[[nodiscard]] constexpr bool is_atomic(operation op) noexcept {
+  return op == operation::cas || op == operation::faa;
+}
+/// Whether each needs a receive of the server's, which it may only post so many of.
+[[nodiscard]] constexpr bool uses_receives(operation op) noexcept {
+  return op == operation::send || op == operation::write_imm;
+}
+/// Whether it ends with an answer of the server's program.
+[[nodiscard]] constexpr bool is_echo(operation op) noexcept {
+  return op == operation::rpc || op == operation::stream;
+}
+
+/// Places for `size_bytes` that a connection has on each side: operations take them in turn.
+[[nodiscard]] std::size_t slots(const job& j) noexcept;
+/// Receives that the server keeps posted on a connection: the client has as many credits, and gets
+/// half of them back with each message of the server's.
+[[nodiscard]] std::uint32_t receives(const job& j) noexcept;
+/// The memory that all its connections take on one side, but for a few KiB each.
+[[nodiscard]] std::uint64_t memory_bytes(const job& j) noexcept;
+
+/// How each of its connections is made, on either side.
+[[nodiscard]] cordma::connection_options connection_options(const job& j);
+[[nodiscard]] cordma::stream_options stream_options(const job& j);
+
+/// "write, 64 bytes, depth 16, …": for people.
+std::string to_string(const job& j);
+
+/// How a client says it to a server.
+struct job_frame {
+  std::uint64_t size_bytes = 0;
+  std::uint64_t duration_ms = 0;  ///< 0: nobody knows, but no longer than `duration_max`.
+  std::uint32_t depth = 0;
+  std::uint32_t connections = 0;
+  std::uint32_t threads = 0;
+  std::uint8_t op = 0;
+  std::uint8_t mode = 0;
+  std::uint16_t reserved = 0;
+};
+job_frame encode(const job& j) noexcept;
+/// \errors std::invalid_argument: as `check`; the frame names no operation or mode.
+job decode(const job_frame& f);
+
+}  // namespace perf

@@ -1,0 +1,161 @@
+#include "link.hpp"
+
+#include <cordma/coro/scope.hpp>
+#include <cordma/coro/when_any.hpp>
+
+#include <stdexcept>
+#include <string>
+
+namespace perf {
+namespace {
+
+/// Of the server's, with credits: it sends the third when it has got more than half of what they
+/// are for.
+constexpr unsigned credit_receives = 4;
+/// Of a call; the longest take seconds where memory is slow.
+constexpr std::chrono::minutes deadline{1};
+
+/// One operation after another, each made by `make`.
+template <class Make>
+cordma::task<> repeat(meter& m, Make make) {
+  clock::time_point start = clock::now();
+  while (m.takes_another()) {
+    static_cast<void>(co_await make());
+    start = m.record(start);
+  }
+}
+
+void check_length(std::size_t got, std::uint64_t wanted) {
+  if (got == wanted) return;
+  throw std::runtime_error{"an echo of " + std::to_string(got) + " bytes, to " +
+                           std::to_string(wanted)};
+}
+
+}  // namespace
+
+cordma::task<std::unique_ptr<link>> link::connect(cordma::runtime& rt, job what,
+                                                  cordma::endpoint server) {
+  cordma::connection conn = co_await rt.connect(std::move(server), connection_options(what));
+  co_return std::make_unique<link>(rt, what, std::move(conn));
+}
+
+link::link(cordma::runtime& rt, const job& what, cordma::connection conn)
+    : what_{what},
+      qpn_{conn.local_hello().qpn},
+      driver_{conn.qp().driver()},
+      memory_{rt.memory().allocate_zeroed(slots(what) * what.size_bytes)},
+      credits_{receives(what)} {
+  if (what.op == operation::rpc) {
+    caller_ = cordma::rpc::client{std::move(conn),
+                                  {.stream = stream_options(what), .deadline = deadline}};
+  } else if (what.op == operation::stream) {
+    stream_ = cordma::message_stream{std::move(conn), stream_options(what)};
+  } else {
+    conn_ = std::move(conn);
+    for (unsigned i = 0; i < credit_receives; ++i) conn_.post_recv(memory_.first(job::size_min));
+  }
+}
+
+void link::learn(const place& there) {
+  if (is_echo(what_.op)) return;
+  remote_ = cordma::remote_mr_slice::decode(there.memory);
+  if (remote_.size_bytes() < memory_.size_bytes()) {
+    throw std::runtime_error{"the server lends " + std::to_string(remote_.size_bytes()) +
+                             " bytes for a connection, it takes " +
+                             std::to_string(memory_.size_bytes())};
+  }
+}
+
+cordma::local_mr_slice link::slot(std::uint32_t worker) {
+  return memory_.slice(worker % slots(what_) * what_.size_bytes, what_.size_bytes);
+}
+cordma::remote_mr_slice link::remote_slot(std::uint32_t worker) const {
+  return remote_.slice(worker % slots(what_) * what_.size_bytes, what_.size_bytes);
+}
+
+cordma::task<> link::run(meter& m) {
+  if (!uses_receives(what_.op)) co_return co_await run_workers(m);
+  // Credits come for ever: the workers are done first, or the connection has ended.
+  static_cast<void>(co_await cordma::when_any(run_workers(m), take_credits()));
+}
+
+cordma::task<> link::run_workers(meter& m) {
+  co_await cordma::with_scope([&](cordma::scope& workers) -> cordma::task<> {
+    for (std::uint32_t i = 0; i < what_.depth; ++i) workers.spawn(run_worker(m, i));
+    co_return;
+  });
+}
+
+cordma::task<> link::run_worker(meter& m, std::uint32_t worker) {
+  const cordma::local_mr_slice here = slot(worker);
+  if (is_echo(what_.op)) {
+    return what_.op == operation::rpc ? call_each(m, worker) : exchange_each(m, worker);
+  }
+  const cordma::remote_mr_slice there = remote_slot(worker);
+  switch (what_.op) {
+    case operation::read: return repeat(m, [=, this] { return conn_.read(here, there); });
+    case operation::cas: return repeat(m, [=, this] { return conn_.compare_swap(there, 0, 0); });
+    case operation::faa: return repeat(m, [=, this] { return conn_.fetch_add(there, 1); });
+    case operation::send:
+    case operation::write_imm: return send_each(m, worker);
+    default: return repeat(m, [=, this] { return conn_.write(here, there); });
+  }
+}
+
+cordma::task<> link::send_each(meter& m, std::uint32_t worker) {
+  const cordma::local_mr_slice here = slot(worker);
+  const cordma::remote_mr_slice there = remote_slot(worker);
+  clock::time_point start = clock::now();
+  while (m.takes_another()) {
+    co_await credits_.acquire();
+    if (what_.op == operation::send) {
+      co_await conn_.send(here);
+    } else {
+      co_await conn_.write_with_imm(here, there, worker);
+    }
+    start = m.record(start);
+  }
+}
+
+cordma::task<> link::take_credits() {
+  for (;;) {
+    const cordma::message m = co_await conn_.next_message();
+    conn_.post_recv(m.slices[0]);
+    credits_.release(m.immediate.value_or(0));
+  }
+}
+
+cordma::task<> link::call_each(meter& m, std::uint32_t worker) {
+  const bytes said = slot(worker).bytes();
+  clock::time_point start = clock::now();
+  while (m.takes_another()) {
+    const auto reply = co_await caller_.call<echo>(said);
+    check_length(reply->size(), said.size());
+    start = m.record(start);
+  }
+}
+
+/// Answers come in the order of the messages, and so do those who wait for them, but for long ones,
+/// which are all of one length.
+cordma::task<> link::exchange_each(meter& m, std::uint32_t worker) {
+  const cordma::const_local_mr_slice said = slot(worker);
+  clock::time_point start = clock::now();
+  while (m.takes_another()) {
+    co_await stream_.send(said);
+    const cordma::stream_message answer = co_await stream_.receive();
+    check_length(answer.size_bytes(), said.size_bytes());
+    start = m.record(start);
+  }
+}
+
+cordma::task<> link::close() {
+  if (caller_) {
+    co_await caller_.close();
+  } else if (stream_) {
+    co_await stream_.close();
+  } else {
+    co_await conn_.close();
+  }
+}
+
+}  // namespace perf

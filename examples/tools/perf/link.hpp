@@ -1,0 +1,56 @@
+#pragma once
+
+#include "counters.hpp"
+#include "meter.hpp"
+#include "methods.hpp"
+
+#include <cordma/coro/semaphore.hpp>
+#include <cordma/rpc/client.hpp>
+#include <cordma/rpc/message_stream.hpp>
+
+#include <memory>
+
+namespace perf {
+
+/// The client's side of one connection that is measured, and the operations on it.
+/// Thread: the runtime's.
+class link {
+ public:
+  static cordma::task<std::unique_ptr<link>> connect(cordma::runtime& rt, job what,
+                                                     cordma::endpoint server);
+  /// On a connection that nothing was sent on. Use `connect`.
+  link(cordma::runtime& rt, const job& what, cordma::connection conn);
+
+  /// What the server calls this connection.
+  [[nodiscard]] std::uint32_t qpn() const noexcept { return qpn_; }
+  /// The server is ready: before `run`.
+  void learn(const place& there);
+  [[nodiscard]] const cordma::completion_queue_driver& driver() const noexcept { return driver_; }
+
+  /// Operations, as many at once as the job's depth, until `m` takes no more. \errors theirs.
+  cordma::task<> run(meter& m);
+  cordma::task<> close();
+
+ private:
+  [[nodiscard]] cordma::local_mr_slice slot(std::uint32_t worker);
+  [[nodiscard]] cordma::remote_mr_slice remote_slot(std::uint32_t worker) const;
+  cordma::task<> run_worker(meter& m, std::uint32_t worker);
+  cordma::task<> run_workers(meter& m);
+  cordma::task<> send_each(meter& m, std::uint32_t worker);
+  cordma::task<> call_each(meter& m, std::uint32_t worker);
+  cordma::task<> exchange_each(meter& m, std::uint32_t worker);
+  cordma::task<> take_credits();
+
+  const job what_;
+  std::uint32_t qpn_;
+  const cordma::completion_queue_driver& driver_;
+  cordma::local_mr memory_;
+  cordma::remote_mr_slice remote_;
+  // One of them.
+  cordma::connection conn_;
+  cordma::message_stream stream_;
+  cordma::rpc::client caller_;
+  cordma::semaphore credits_;  ///< Receives of the server's, for operations that use one.
+};
+
+}  // namespace perf

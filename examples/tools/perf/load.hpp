@@ -1,0 +1,78 @@
+#pragma once
+
+#include "counters.hpp"
+#include "job.hpp"
+#include "link.hpp"
+#include "meter.hpp"
+#include "methods.hpp"
+
+#include <cordma/coro/event.hpp>
+#include <cordma/runtime/runtime_group.hpp>
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace perf {
+
+/// What the client's threads have measured together.
+struct measured {
+  histogram latencies;
+  counters cost;
+  double seconds = 0;  ///< From the first operation's begin to the last one's end.
+  std::uint64_t warm_up_operations = 0;
+};
+
+/// The client's threads: each connects, waits for `go`, warms up, measures and closes. Whoever
+/// looks after them belongs to another executor, `home`, which is never blocked. Thread: `home`'s.
+class load {
+ public:
+  load(cordma::executor& home, const job& what, const std::string& device, cordma::endpoint server);
+  load(const load&) = delete;
+  load& operator=(const load&) = delete;
+  ~load();
+
+  /// Ends when all threads have connected, or have all ended, since one of them failed.
+  auto connected() noexcept { return connected_.wait(); }
+  /// The server is ready: the threads begin.
+  void go(std::vector<place> places);
+  /// Ends the threads early.
+  void stop() noexcept { threads_.stop(); }
+  /// Ends when all threads have ended. To be awaited before this goes.
+  auto ended() noexcept { return ended_.wait(); }
+  [[nodiscard]] bool has_ended() const noexcept { return ended_.is_set(); }
+  /// Throws what the first thread that failed threw.
+  void check() const;
+  [[nodiscard]] measured result() const;
+  /// Operations so far.
+  [[nodiscard]] std::uint64_t done() const noexcept;
+
+ private:
+  struct seat;
+  cordma::task<> live(cordma::runtime& rt, unsigned index);
+  cordma::task<> measure(cordma::runtime& rt, seat& here,
+                         const std::vector<std::unique_ptr<link>>& links);
+  [[nodiscard]] std::uint32_t connections_of(unsigned index) const noexcept;
+  [[nodiscard]] std::uint64_t share_of(std::uint64_t operations, unsigned index) const noexcept;
+  void one_connected();
+
+  cordma::executor& home_;
+  const job what_;
+  const cordma::endpoint server_;
+  cordma::event connected_, ended_;
+  std::uint32_t connected_count_ = 0;
+  std::vector<place> places_;  ///< Written before `go` is told to the threads.
+  std::vector<std::unique_ptr<seat>> seats_;
+  std::exception_ptr why_;  ///< Written before `ended_` is posted.
+  cordma::runtime_group threads_;
+  std::jthread runner_;  ///< Blocks, in place of `home`, until the threads have ended.
+};
+
+/// Bounds of what is done, and not counted, before a measurement.
+inline constexpr std::uint64_t warm_up_operations = 1000;
+inline constexpr std::chrono::milliseconds warm_up_time{200};
+
+}  // namespace perf

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "job.hpp"
+
+#include <cordma/memory/slice.hpp>
+#include <cordma/rpc/method.hpp>
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace perf {
+
+// What a client and a server of cordma-perf say to each other, on a connection beside those that
+// are measured.
+
+/// Where the client connects for its job.
+struct opened {
+  std::uint32_t number = 0;
+  std::uint32_t port = 0;
+};
+struct open_job : cordma::rpc::method<"perf.open", job_frame, opened> {};
+
+/// One connection of a job, as the server knows it.
+struct place {
+  std::uint32_t qpn = 0;  ///< The client's queue pair.
+  std::array<std::byte, cordma::remote_mr_slice::encoded_bytes> memory{};
+};
+/// The places of all connections, one `place` after another, as soon as the server is ready on each
+/// of them: from then on no message meets a peer without a receive.
+struct places_of : cordma::rpc::method<"perf.places", std::uint32_t, std::vector<std::byte>> {};
+
+/// What a job that is over has cost the server.
+struct ended {
+  std::uint64_t cpu_ns = 0;
+};
+struct end_job : cordma::rpc::method<"perf.end", std::uint32_t, ended> {};
+
+/// What is measured as `rpc`: the server gives back what it gets.
+using bytes = std::span<const std::byte>;
+struct echo : cordma::rpc::method<"perf.echo", bytes, bytes> {};
+
+}  // namespace perf

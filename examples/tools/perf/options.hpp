@@ -1,0 +1,34 @@
+#pragma once
+
+#include "job.hpp"
+#include "server.hpp"
+
+#include <cordma/connection/endpoint.hpp>
+
+#include <string>
+#include <vector>
+
+namespace perf {
+
+enum class role { help, server, client, local };
+
+/// What the command line says.
+struct options {
+  perf::role role = role::help;
+  std::string help{};  ///< What to print, of `help`.
+  server_options server{};
+  // Of a client, and of both ends in one command.
+  std::string device{};
+  cordma::endpoint to{};
+  std::vector<job> jobs{};
+  bool has_baseline = false;
+  std::string json_file{};
+  std::string plot_file{};
+};
+
+inline constexpr std::uint16_t port_default = 7471;
+
+/// \errors std::invalid_argument: in one line, what is wrong and the way out.
+options parse_options(int argc, char** argv);
+
+}  // namespace perf

@@ -1,0 +1,62 @@
+#pragma once
+
+#include "job.hpp"
+#include "meter.hpp"
+
+#include <cordma/runtime/runtime.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <vector>
+
+namespace perf {
+
+/// Two connected queue pairs of one process, and the loop of ibv_post_send and ibv_poll_cq that
+/// does the same work as a job: requests are made before, entries are polled in batches. What takes
+/// a receive finds one: both ends are here, so that no credits are needed. `rpc` and `stream` are
+/// an echo of sends. Thread: the runtime's.
+class raw_pair {
+ public:
+  raw_pair(cordma::runtime& rt, const job& what);
+
+  /// Operations, as many at once as the job's depth, until `m` takes no more.
+  /// \errors  std::runtime_error: a completion with an error; errno of ibv_post_send.
+  void run(meter& m);
+
+ private:
+  /// One queue pair with its memory, and the requests on it.
+  struct end {
+    end(cordma::runtime& rt, cordma::verbs::completion_queue& cq, const job& what,
+        std::uint64_t number);
+    void post_send(ibv_send_wr& wr);
+    void post_receive();
+
+    cordma::local_mr memory;
+    cordma::verbs::queue_pair qp;
+    std::uint64_t number;  ///< In `wr_id`, beside whether it is a receive.
+    std::size_t size_bytes;
+    std::size_t slots;
+    std::size_t next_slot = 0, next_receive = 0;
+    ibv_sge piece{};
+  };
+  void connect(cordma::runtime& rt, end& one, const end& other);
+  void fill_request();
+  void post_next();
+  void take(const ibv_wc& entry, meter& m);
+  void ended(meter& m);
+  [[nodiscard]] bool has_room() const noexcept;
+
+  const job what_;
+  cordma::verbs::completion_queue cq_;
+  end near_, far_;
+  ibv_send_wr request_{};                  ///< Of `near_`; slots are filled in.
+  ibv_send_wr answer_{};                   ///< Of `far_`, to an echo.
+  std::uint32_t in_flight_ = 0;            ///< Operations.
+  std::uint32_t requests_ = 0;             ///< That no completion has ended, of both ends.
+  std::uint32_t receives_ = 0;             ///< Posted at `far_`, and not promised to a request.
+  std::vector<clock::time_point> starts_;  ///< A ring: operations end in their order.
+  std::size_t first_ = 0;
+};
+
+}  // namespace perf

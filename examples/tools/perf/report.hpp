@@ -1,0 +1,18 @@
+#pragma once
+
+#include "result.hpp"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace perf {
+
+/// The results as three tables, each below 100 columns: how fast, what an operation cost, and, when
+/// there are any, how it compares with raw verbs. Rows are in the same order in each.
+std::string tables(const std::vector<result>& results);
+
+/// The same as one JSON object (docs/cordma-perf.md has its keys). What was not counted is null.
+std::string json(std::string_view device, const std::vector<result>& results);
+
+}  // namespace perf

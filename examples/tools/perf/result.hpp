@@ -1,0 +1,43 @@
+#pragma once
+
+#include "load.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace perf {
+
+/// Of the ratios of rounds that ours and the raw loop did in turns.
+struct comparison {
+  double ours_ns = 0;  ///< Median over the rounds of the time an operation.
+  double raw_ns = 0;
+  double ratio_low = 0, ratio_high = 0;  ///< Quartiles of the ratios of neighbours.
+  std::size_t rounds = 0;
+  histogram raw_latencies{};
+  [[nodiscard]] double ratio() const noexcept { return ours_ns / raw_ns; }
+};
+
+/// One line of the table.
+struct result {
+  job what;
+  measured ours{};
+  std::optional<std::chrono::nanoseconds> server_cpu{};  ///< An operation; none: in this process.
+  std::optional<comparison> baseline{};
+
+  [[nodiscard]] std::uint64_t operations() const noexcept { return ours.latencies.count(); }
+  [[nodiscard]] double per_second() const noexcept {
+    return ours.seconds > 0 ? double(operations()) / ours.seconds : 0;
+  }
+  /// Of the bytes that an operation moves, counted once: an echo's answer does not count.
+  [[nodiscard]] double gigabytes_per_second() const noexcept {
+    return per_second() * double(what.size_bytes) / 1e9;
+  }
+  [[nodiscard]] double per_operation(std::uint64_t count) const noexcept {
+    return operations() == 0 ? 0 : double(count) / double(operations());
+  }
+};
+
+}  // namespace perf

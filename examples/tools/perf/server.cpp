@@ -1,0 +1,248 @@
+#include "server.hpp"
+
+#include "counters.hpp"
+#include "server_side.hpp"
+#include "size.hpp"
+
+#include <cordma/coro/scope.hpp>
+#include <cordma/coro/when_any.hpp>
+#include <cordma/coro/with_timeout.hpp>
+#include <cordma/runtime/cpus.hpp>
+
+#include <cstdio>
+#include <stdexcept>
+
+namespace perf {
+namespace {
+
+/// Clients at once; further ones wait at the listener. All but one are told that it is busy.
+constexpr std::size_t clients_max = 16;
+/// Connecting, warming up and closing, beside the job's own time.
+constexpr std::chrono::minutes time_besides{5};
+/// What a client may say: names of `job::connections_max` connections are the most that comes back.
+constexpr std::size_t control_message_bytes = 16 * 1024;
+
+std::string text_of(const std::exception_ptr& why) {
+  try {
+    std::rethrow_exception(why);
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
+cordma::rpc::server_options control_options() {
+  cordma::rpc::server_options o;
+  o.stream.message_bytes_max = control_message_bytes;
+  o.calls_per_connection_max = 4;
+  return o;
+}
+
+}  // namespace
+
+/// What is measured now. Destroying it stops its threads, and waits for them: for what a client
+/// that died had under way, two seconds at most (`connection_options::close_deadline`).
+struct server::running_job {
+  running_job(const session& by, std::uint32_t n, const job& of, const std::string& device)
+      : owner{&by}, number{n}, what{of}, threads{group_options(of, device)} {}
+  static cordma::runtime_group_options group_options(const job& of, const std::string& device) {
+    return {.each =
+                [&of, &device](unsigned) {
+                  return cordma::runtime_options{.device = device, .mode = of.mode};
+                },
+            .threads = of.threads};
+  }
+
+  const session* const owner;
+  const std::uint32_t number;
+  const job what;
+  std::vector<place> places{};
+  std::string failure{};
+  std::chrono::nanoseconds cpu_before{0};  ///< When all was set up.
+  cordma::runtime_group threads;
+};
+
+/// A client that is connected.
+class server::session {
+ public:
+  session(server& home, std::string who)
+      : who_{std::move(who)}, home_{home}, calls_{control_options()} {
+    calls_.handle<open_job>([this](job_frame f) { return open(f); });
+    calls_.handle<places_of>([this](std::uint32_t number) { return home_.places(*this, number); });
+    calls_.handle<end_job>([this](std::uint32_t number) { return end(number); });
+  }
+  session(const session&) = delete;
+  ~session() { home_.drop_job_of(*this); }
+
+  cordma::task<> serve(cordma::connection conn) {
+    static_cast<void>(co_await cordma::when_any(calls_.serve(std::move(conn)), watch()));
+  }
+  [[nodiscard]] const std::string& who() const noexcept { return who_; }
+
+ private:
+  cordma::task<opened> open(job_frame f) {
+    const opened o = home_.open(*this, f);
+    time_left_ = decode(f).duration + time_besides;
+    ended_.reset();
+    begun_.set();
+    co_return o;
+  }
+  cordma::task<ended> end(std::uint32_t number) {
+    const ended e = home_.end(*this, number);
+    ended_.set();
+    co_return e;
+  }
+  /// Ends a client that keeps the others waiting for longer than it said.
+  cordma::task<> watch() {
+    for (;;) {
+      co_await begun_.wait();
+      begun_.reset();
+      const auto in_time =
+          co_await cordma::as_result(cordma::with_timeout(ended_.wait(), time_left_));
+      if (in_time.is_cancelled()) throw cordma::cancelled{};
+      if (!in_time.has_value()) throw std::runtime_error{"its job took longer than it said"};
+    }
+  }
+
+  const std::string who_;
+  server& home_;
+  cordma::rpc::server calls_;
+  cordma::event begun_, ended_;
+  std::chrono::milliseconds time_left_{};
+};
+
+server::server(cordma::runtime& control, server_options options)
+    : control_{control},
+      options_{std::move(options)},
+      door_{control.listen({options_.host, options_.port})} {}
+server::~server() = default;
+
+void server::say(const std::string& text) const {
+  if (!options_.is_quiet) std::printf("%s\n", text.c_str());
+}
+
+cordma::task<> server::serve() {
+  if (options_.only_one_client) {
+    cordma::connection conn = co_await door_.accept();
+    co_return co_await serve_client(std::move(conn));
+  }
+  cordma::semaphore room{clients_max};
+  co_await cordma::with_scope([&](cordma::scope& clients) -> cordma::task<> {
+    for (;;) {
+      co_await room.acquire();
+      cordma::connection conn = co_await door_.accept();
+      clients.spawn(serve_in(room, std::move(conn)));
+    }
+  });
+}
+
+cordma::task<> server::serve_in(cordma::semaphore& room, cordma::connection conn) {
+  co_await serve_client(std::move(conn));
+  room.release();
+}
+
+cordma::task<> server::serve_client(cordma::connection conn) {
+  session client{*this, conn.peer().to_string()};
+  try {
+    co_await client.serve(std::move(conn));
+  } catch (const cordma::cancelled&) {
+    throw;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "client %s: %s\n", client.who().c_str(), e.what());
+  }
+}
+
+void server::check_room(const job& what) const {
+  check(what);
+  const std::uint64_t wanted = memory_bytes(what);
+  if (wanted > options_.memory_bytes_max) {
+    throw std::invalid_argument{
+        "the job takes " + std::to_string(wanted >> 20) + " MiB here, and the server gives " +
+        std::to_string(options_.memory_bytes_max >> 20) +
+        " MiB: use a smaller --size or fewer --connections, or start it with more --memory"};
+  }
+  const auto cpus = std::uint32_t(cordma::allowed_cpus().size());
+  const std::uint32_t threads_max = options_.threads_max != 0 ? options_.threads_max : cpus;
+  if (what.threads > threads_max) {
+    throw std::invalid_argument{"--threads " + std::to_string(what.threads) + ": the server has " +
+                                std::to_string(threads_max) +
+                                "; use fewer, or start it with more --threads"};
+  }
+}
+
+opened server::open(const session& by, const job_frame& frame) {
+  const job what = decode(frame);
+  check_room(what);
+  if (running_ != nullptr) {
+    throw std::runtime_error{"the server runs a job of " + running_->owner->who() +
+                             ": try again when that is over"};
+  }
+  const std::uint32_t number = ++numbers_;
+  is_ready_.reset();
+  running_ = std::make_unique<running_job>(by, number, what, options_.device);
+  cordma::serve_options limits;
+  limits.connections_max = what.connections;
+  limits.connections = connection_options(what);
+  limits.on_failure = [this, number](unsigned, const std::exception_ptr& why) {
+    control_.executor().post(
+        [this, number, text = text_of(why)]() noexcept { failed(number, text); });
+  };
+  const teller tell = [this, number](const place& where) {
+    control_.executor().post([this, number, where]() noexcept { ready(number, where); });
+  };
+  const auto serve = [what, tell](cordma::runtime& rt, unsigned, cordma::connection conn) {
+    return serve_connection(rt, what, tell, std::move(conn));
+  };
+  try {
+    const auto& data_door =
+        running_->threads.serve({options_.host, options_.data_port}, serve, limits);
+    say(by.who() + ": " + to_string(what));
+    return {.number = number, .port = data_door.local_endpoint().port};
+  } catch (...) {
+    running_.reset();
+    throw;
+  }
+}
+
+server::running_job& server::job_of(const session& by, std::uint32_t number) const {
+  if (running_ == nullptr || running_->owner != &by || running_->number != number) {
+    throw std::runtime_error{"job " + std::to_string(number) + " is not one of this client's"};
+  }
+  return *running_;
+}
+
+cordma::task<std::vector<std::byte>> server::places(const session& by, std::uint32_t number) {
+  job_of(by, number);
+  co_await is_ready_.wait();  // The job may be another by then.
+  running_job& j = job_of(by, number);
+  if (!j.failure.empty()) throw std::runtime_error{j.failure};
+  j.cpu_before = process_cpu_time();
+  const auto all = std::as_bytes(std::span{j.places});
+  co_return std::vector<std::byte>(all.begin(), all.end());
+}
+
+ended server::end(const session& by, std::uint32_t number) {
+  const running_job& j = job_of(by, number);
+  const ended e{.cpu_ns = std::uint64_t((process_cpu_time() - j.cpu_before).count())};
+  running_.reset();
+  is_ready_.set();
+  return e;
+}
+
+void server::drop_job_of(const session& by) noexcept {
+  if (running_ != nullptr && running_->owner == &by) running_.reset();
+}
+
+void server::ready(std::uint32_t number, const place& where) {
+  if (running_ == nullptr || running_->number != number) return;
+  running_->places.push_back(where);
+  if (running_->places.size() == running_->what.connections) is_ready_.set();
+}
+
+void server::failed(std::uint32_t number, const std::string& why) {
+  if (running_ == nullptr || running_->number != number) return;
+  std::fprintf(stderr, "client %s: %s\n", running_->owner->who().c_str(), why.c_str());
+  if (running_->failure.empty()) running_->failure = why;
+  is_ready_.set();
+}
+
+}  // namespace perf

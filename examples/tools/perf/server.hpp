@@ -1,0 +1,65 @@
+#pragma once
+
+#include "methods.hpp"
+
+#include <cordma/coro/event.hpp>
+#include <cordma/coro/semaphore.hpp>
+#include <cordma/rpc/server.hpp>
+#include <cordma/runtime/runtime_group.hpp>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace perf {
+
+struct server_options {
+  std::string device{};
+  std::string host = "127.0.0.1";  ///< Whose clients it serves: those that can reach this address.
+  std::uint16_t port = 0;
+  std::uint16_t data_port = 0;  ///< 0: the kernel chooses, for each job.
+  std::uint64_t memory_bytes_max = std::uint64_t{1} << 30;  ///< That a job may take here.
+  std::uint32_t threads_max = 0;                            ///< 0: as many as there are CPUs.
+  bool only_one_client = false;                             ///< Then it ends.
+  bool is_quiet = false;                                    ///< Prints no jobs.
+};
+
+/// Runs jobs for clients, one at a time, whatever they ask for, send or die of. The job's
+/// connections are served by threads of its own; this, and the calls that say what to run, belong
+/// to `control`'s.
+class server {
+ public:
+  /// Listens. \errors those of `runtime::listen`.
+  server(cordma::runtime& control, server_options options);
+  ~server();
+  [[nodiscard]] cordma::endpoint local_endpoint() const { return door_.local_endpoint(); }
+  /// Until it is stopped, or, with `only_one_client`, its first client has gone.
+  cordma::task<> serve();
+
+ private:
+  struct running_job;
+  class session;
+
+  cordma::task<> serve_client(cordma::connection conn);
+  cordma::task<> serve_in(cordma::semaphore& room, cordma::connection conn);
+  opened open(const session& by, const job_frame& frame);
+  void check_room(const job& what) const;
+  cordma::task<std::vector<std::byte>> places(const session& by, std::uint32_t number);
+  ended end(const session& by, std::uint32_t number);
+  void drop_job_of(const session& by) noexcept;
+  void ready(std::uint32_t number, const place& where);
+  void failed(std::uint32_t number, const std::string& why);
+  /// The job that runs, if it is this one. Throws.
+  running_job& job_of(const session& by, std::uint32_t number) const;
+  void say(const std::string& text) const;
+
+  cordma::runtime& control_;
+  const server_options options_;
+  cordma::listener door_;
+  std::unique_ptr<running_job> running_;
+  cordma::event is_ready_;  ///< All places of the job are there, or it failed, or is over.
+  std::uint32_t numbers_ = 0;
+};
+
+}  // namespace perf
