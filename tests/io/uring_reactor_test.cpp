@@ -67,3 +67,18 @@ TEST_CASE("watches beyond the size of the ring are all told to the kernel", "[io
   settle(exec);
   exec.run(readable(exec, w.near.get()));
 }
+
+TEST_CASE("each time that the kernel is entered is counted, and looking around is not", "[io]") {
+  executor exec;
+  settle(exec);
+  const std::uint64_t before = exec.reactor().enters();
+  for (int i = 0; i < 100; ++i) exec.reactor().poll();
+  CHECK(exec.reactor().enters() == before);
+  wires w;
+  const counting_watch watch{exec, w.near.get()};
+  exec.reactor().poll();
+  CHECK(exec.reactor().enters() == before + 1);
+  exec.reactor().wake();
+  exec.reactor().wait();
+  CHECK(exec.reactor().enters() == before + 2);
+}

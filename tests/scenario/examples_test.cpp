@@ -1,15 +1,10 @@
 // Every example and the demo run as a user would run them, and print what they should.
 
 #include "scenario/folders.hpp"
+#include "support/commands.hpp"
 #include "support/temporary_folder.hpp"
 
-#include <pty.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <array>
 #include <catch2/catch.hpp>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -17,51 +12,12 @@
 #include <regex>
 #include <string>
 
+using cordma::test::outcome;
+using cordma::test::run;
+using cordma::test::run_on_terminal;
 using cordma::test::temporary_folder;
 
 namespace {
-
-struct outcome {
-  int exit_status = -1;
-  std::string output;  // Of stdout and stderr.
-};
-
-int exit_status_of(int status) {
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-outcome run(const std::string& command) {
-  outcome result;
-  FILE* const pipe = ::popen((command + " 2>&1").c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  std::array<char, 4096> chunk;
-  while (const std::size_t n = std::fread(chunk.data(), 1, chunk.size(), pipe)) {
-    result.output.append(chunk.data(), n);
-  }
-  result.exit_status = exit_status_of(::pclose(pipe));
-  return result;
-}
-
-/// As `run`, but the command sees a terminal.
-outcome run_on_terminal(const std::string& command) {
-  outcome result;
-  int terminal = -1;
-  const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
-    ::_exit(127);
-  }
-  std::array<char, 4096> chunk;
-  for (ssize_t n; (n = ::read(terminal, chunk.data(), chunk.size())) > 0;) {
-    result.output.append(chunk.data(), std::size_t(n));
-  }
-  ::close(terminal);
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  result.exit_status = exit_status_of(status);
-  return result;
-}
 
 outcome run_example(const std::string& name) {
   return run(CORDMA_BUILD_FOLDER "/examples/" + name);

@@ -77,6 +77,7 @@ plan make_plan(const job& what, double ns_per_operation) {
 comparison compared(const side& ours, const side& raw) {
   comparison c{.ours_ns = median(ours.ns), .raw_ns = median(raw.ns), .rounds = ours.ns.size()};
   std::vector<double> ratios;
+  ratios.reserve(ours.ns.size());
   for (std::size_t i = 0; i < ours.ns.size(); ++i) ratios.push_back(ours.ns[i] / raw.ns[i]);
   c.ratio_low = quantile(ratios, 0.25);
   c.ratio_high = quantile(ratios, 0.75);

@@ -120,6 +120,10 @@ void server::say(const std::string& text) const {
   if (!options_.is_quiet) std::printf("%s\n", text.c_str());
 }
 
+void server::complain(const std::string& who, const std::string& why) const {
+  if (!options_.is_quiet) std::fprintf(stderr, "%s: %s\n", who.c_str(), why.c_str());
+}
+
 cordma::task<> server::serve() {
   if (options_.only_one_client) {
     cordma::connection conn = co_await door_.accept();
@@ -141,13 +145,19 @@ cordma::task<> server::serve_in(cordma::semaphore& room, cordma::connection conn
 }
 
 cordma::task<> server::serve_client(cordma::connection conn) {
-  session client{*this, conn.peer().to_string()};
+  const std::string who = conn.peer().to_string();
+  co_await serve_session(who, std::move(conn));
+  say(who + ": gone");
+}
+
+cordma::task<> server::serve_session(const std::string& who, cordma::connection conn) {
+  session client{*this, who};
   try {
     co_await client.serve(std::move(conn));
   } catch (const cordma::cancelled&) {
     throw;
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "client %s: %s\n", client.who().c_str(), e.what());
+    complain(who, e.what());
   }
 }
 
@@ -240,7 +250,7 @@ void server::ready(std::uint32_t number, const place& where) {
 
 void server::failed(std::uint32_t number, const std::string& why) {
   if (running_ == nullptr || running_->number != number) return;
-  std::fprintf(stderr, "client %s: %s\n", running_->owner->who().c_str(), why.c_str());
+  complain(running_->owner->who(), why);
   if (running_->failure.empty()) running_->failure = why;
   is_ready_.set();
 }

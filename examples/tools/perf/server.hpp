@@ -22,7 +22,7 @@ struct server_options {
   std::uint64_t memory_bytes_max = std::uint64_t{1} << 30;  ///< That a job may take here.
   std::uint32_t threads_max = 0;                            ///< 0: as many as there are CPUs.
   bool only_one_client = false;                             ///< Then it ends.
-  bool is_quiet = false;                                    ///< Prints no jobs.
+  bool is_quiet = false;                                    ///< Prints nothing.
 };
 
 /// Runs jobs for clients, one at a time, whatever they ask for, send or die of. The job's
@@ -42,6 +42,7 @@ class server {
   class session;
 
   cordma::task<> serve_client(cordma::connection conn);
+  cordma::task<> serve_session(const std::string& who, cordma::connection conn);
   cordma::task<> serve_in(cordma::semaphore& room, cordma::connection conn);
   opened open(const session& by, const job_frame& frame);
   void check_room(const job& what) const;
@@ -53,6 +54,7 @@ class server {
   /// The job that runs, if it is this one. Throws.
   running_job& job_of(const session& by, std::uint32_t number) const;
   void say(const std::string& text) const;
+  void complain(const std::string& who, const std::string& why) const;
 
   cordma::runtime& control_;
   const server_options options_;

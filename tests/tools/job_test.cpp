@@ -1,0 +1,99 @@
+#include "perf/job.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <stdexcept>
+#include <string>
+
+using namespace perf;
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+
+namespace {
+
+std::string refusal(const job& j) {
+  try {
+    check(j);
+  } catch (const std::invalid_argument& e) {
+    return e.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("a job that is told is the one that is understood", "[tools]") {
+  for (std::uint8_t op = 0; op < operation_count; ++op) {
+    const job said{.op = operation(op),
+                   .size_bytes = is_atomic(operation(op)) ? 8u : 4096u,
+                   .depth = 16,
+                   .connections = 8,
+                   .threads = 2,
+                   .mode = cordma::completion_mode::adaptive,
+                   .duration = 1500ms};
+    const job heard = decode(encode(said));
+    CHECK(heard.op == said.op);
+    CHECK(heard.size_bytes == said.size_bytes);
+    CHECK(heard.depth == said.depth);
+    CHECK(heard.connections == said.connections);
+    CHECK(heard.threads == said.threads);
+    CHECK(heard.mode == said.mode);
+    CHECK(heard.duration == said.duration);
+    CHECK(parse_operation(to_string(said.op)) == said.op);
+    CHECK(parse_mode(to_string(said.mode)) == said.mode);
+  }
+}
+
+TEST_CASE("a job by number of operations may take as long as any", "[tools]") {
+  const job said{.operations = 10, .duration = 1ms};
+  CHECK(decode(encode(said)).duration == job::duration_max);
+}
+
+TEST_CASE("a job out of bounds is refused, with the value and the way out", "[tools]") {
+  CHECK(refusal({}) == "");
+  CHECK_THAT(refusal({.size_bytes = 7}), Contains("--size 7") && Contains("8 to 1G"));
+  CHECK_THAT(refusal({.size_bytes = job::size_max + 1}), Contains("--size"));
+  CHECK_THAT(refusal({.depth = 0}), Contains("--depth 0"));
+  CHECK_THAT(refusal({.depth = 1025}), Contains("--depth 1025"));
+  CHECK_THAT(refusal({.connections = 0}), Contains("--connections 0"));
+  CHECK_THAT(refusal({.connections = 257}), Contains("--connections 257"));
+  CHECK_THAT(refusal({.connections = 64, .threads = 65}), Contains("--threads 65"));
+  CHECK_THAT(refusal({.connections = 1, .threads = 2}), Contains("fewer --threads"));
+  CHECK_THAT(refusal({.op = operation::cas, .size_bytes = 16}), Contains("leave --size out"));
+  CHECK_THAT(refusal({.op = operation::rpc, .size_bytes = job::size_max}), Contains("512M"));
+  CHECK_THAT(refusal({.duration = 61min}), Contains("--duration"));
+}
+
+TEST_CASE("a frame that no client of ours sends is refused", "[tools]") {
+  const job_frame good = encode(job{});
+  CHECK_NOTHROW(decode(good));
+  const auto changed = [&good](auto change) {
+    job_frame f = good;
+    change(f);
+    return f;
+  };
+  using frame = job_frame&;
+  CHECK_THROWS_AS(decode(changed([](frame f) { f.op = 8; })), std::invalid_argument);
+  CHECK_THROWS_AS(decode(changed([](frame f) { f.op = 255; })), std::invalid_argument);
+  CHECK_THROWS_AS(decode(changed([](frame f) { f.mode = 3; })), std::invalid_argument);
+  CHECK_THROWS_AS(decode(changed([](frame f) { f.reserved = 1; })), std::invalid_argument);
+  CHECK_THROWS_AS(decode(changed([](frame f) { f.size_bytes = ~0ull; })), std::invalid_argument);
+  CHECK_THROWS_AS(decode(changed([](frame f) { f.duration_ms = ~0ull; })), std::invalid_argument);
+  CHECK_THROWS_AS(decode(changed([](frame f) { f.depth = ~0u; })), std::invalid_argument);
+  CHECK_THROWS_AS(decode(changed([](frame f) { f.connections = ~0u; })), std::invalid_argument);
+  CHECK_THROWS_AS(decode(changed([](frame f) { f.threads = 0; })), std::invalid_argument);
+}
+
+TEST_CASE("no job takes more memory than it says", "[tools]") {
+  CHECK(slots({.size_bytes = 64, .depth = 16}) == 16);
+  CHECK(slots({.size_bytes = job::size_max, .depth = 16}) == 1);
+  CHECK(memory_bytes({.size_bytes = 1u << 20, .depth = 1024, .connections = 2}) == 128u << 20);
+  const job most{
+      .size_bytes = job::size_max, .depth = job::depth_max, .connections = job::connections_max};
+  CHECK(memory_bytes(most) == std::uint64_t{job::connections_max} << 30);
+}
+
+TEST_CASE("what is no operation or mode is answered with those that there are", "[tools]") {
+  CHECK_THROWS_WITH(parse_operation("fly"), Contains("--op 'fly'") && Contains("write-imm, cas"));
+  CHECK_THROWS_WITH(parse_mode("manual"), Contains("--mode 'manual'") && Contains("adaptive"));
+}
