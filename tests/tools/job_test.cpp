@@ -88,6 +88,9 @@ TEST_CASE("no job takes more memory than it says", "[tools]") {
   CHECK(slots({.size_bytes = 64, .depth = 16}) == 16);
   CHECK(slots({.size_bytes = job::size_max, .depth = 16}) == 1);
   CHECK(memory_bytes({.size_bytes = 1u << 20, .depth = 1024, .connections = 2}) == 128u << 20);
+  // A stream's own buffers count.
+  CHECK(memory_bytes({.op = operation::rpc, .size_bytes = 8, .depth = 1024, .connections = 256}) >
+        1u << 30);
   const job most{
       .size_bytes = job::size_max, .depth = job::depth_max, .connections = job::connections_max};
   CHECK(memory_bytes(most) == std::uint64_t{job::connections_max} << 30);

@@ -161,6 +161,10 @@ TEST_CASE("cordma-perf says how far it is, on a terminal only", "[tools][device]
   INFO(unseen.output);
   CHECK(unseen.exit_status == 0);
   CHECK_THAT(unseen.output, !Contains(" a second"));
+  const outcome compared = run_on_terminal(command + " --baseline --operations 41");
+  INFO(compared.output);
+  CHECK(compared.exit_status == 0);
+  CHECK_THAT(compared.output, Contains("round 41 of 41"));
 }
 
 TEST_CASE("cordma-perf says in one line what it does not understand", "[tools]") {

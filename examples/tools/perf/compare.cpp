@@ -1,5 +1,6 @@
 #include "compare.hpp"
 
+#include "progress.hpp"
 #include "raw_pair.hpp"
 #include "server_side.hpp"
 
@@ -89,9 +90,9 @@ cordma::task<result> run_rounds(both_ends& b, link& l) {
   side ours, raw;
   const auto warm_up =
       std::min(warm_up_operations, b.what.operations != 0 ? b.what.operations : warm_up_operations);
-  raw.m.begin(warm_up, clock::now() + warm_up_time);
+  raw.m.begin(warm_up, warm_up_time);
   b.raw.run(raw.m);
-  ours.m.begin(warm_up, clock::now() + warm_up_time);
+  ours.m.begin(warm_up, warm_up_time);
   co_await l.run(ours.m);
   const std::chrono::duration<double, std::nano> took = ours.m.now() - ours.m.began();
   const plan p =
@@ -101,7 +102,10 @@ cordma::task<result> run_rounds(both_ends& b, link& l) {
   drivers.add(l.driver());
   result r{.what = b.what};
   r.ours.warm_up_operations = ours.m.done();
+  progress_line line;
   for (std::uint64_t i = 0; i < p.rounds; ++i) {
+    line.show(to_string(b.what) + ": round " + std::to_string(i + 1) + " of " +
+              std::to_string(p.rounds));
     const std::uint64_t n = p.operations + (i == 0 ? p.in_first : 0);
     raw.m.begin(n);
     b.raw.run(raw.m);

@@ -89,7 +89,9 @@ std::uint32_t receives(const job& j) noexcept {
 }
 
 std::uint64_t memory_bytes(const job& j) noexcept {
-  return slots(j) * j.size_bytes * j.connections;
+  const cordma::stream_options stream = stream_options(j);
+  const std::uint64_t buffers = is_echo(j.op) ? stream.depth * stream.buffer_bytes : 0;
+  return (slots(j) * j.size_bytes + buffers) * j.connections;
 }
 
 cordma::connection_options connection_options(const job& j) {
@@ -99,7 +101,7 @@ cordma::connection_options connection_options(const job& j) {
   return o;
 }
 
-cordma::stream_options stream_options(const job& j) {
+cordma::stream_options stream_options(const job& j) noexcept {
   cordma::stream_options o;
   o.depth = std::max(o.depth, j.depth + requests_besides / 2);
   o.message_bytes_max = std::size_t(

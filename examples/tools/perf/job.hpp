@@ -69,7 +69,7 @@ void check(const job& j);
 
 /// How each of its connections is made, on either side.
 [[nodiscard]] cordma::connection_options connection_options(const job& j);
-[[nodiscard]] cordma::stream_options stream_options(const job& j);
+[[nodiscard]] cordma::stream_options stream_options(const job& j) noexcept;
 
 /// "write, 64 bytes, depth 16, …": for people.
 std::string to_string(const job& j);

@@ -107,14 +107,14 @@ cordma::task<> load::measure(cordma::runtime& rt, seat& here,
   };
   const std::uint64_t mine =
       what_.operations != 0 ? share_of(what_.operations, here.index) : meter::unlimited;
-  const bool by_time = what_.operations == 0;
-  here.warming.begin(
-      std::min(warm_up_operations, mine),
-      clock::now() + (by_time ? std::min(warm_up_time, what_.duration) : warm_up_time));
+  const std::chrono::nanoseconds longest =
+      what_.operations != 0 ? std::chrono::nanoseconds::max() : what_.duration;
+  here.warming.begin(std::min(warm_up_operations, mine),
+                     std::min<std::chrono::nanoseconds>(warm_up_time, longest));
   co_await run_all(here.warming);
 
   const counters before = read_counters(rt, here.drivers);
-  here.measuring.begin(mine, by_time ? clock::now() + what_.duration : clock::time_point::max());
+  here.measuring.begin(mine, longest);
   co_await run_all(here.measuring);
   here.cost = read_counters(rt, here.drivers) - before;
 }

@@ -16,15 +16,15 @@ using clock = std::chrono::steady_clock;
 /// Thread: one; `done` any.
 class meter {
  public:
-  /// So many operations from now on.
-  void begin(std::uint64_t operations) { begin(operations, clock::time_point::max()); }
-  /// As many as begin before `deadline`, and no more than `operations`.
-  void begin(std::uint64_t operations, clock::time_point deadline) {
+  /// So many operations from now on, or as many of them as begin within `longest`.
+  void begin(std::uint64_t operations,
+             std::chrono::nanoseconds longest = std::chrono::nanoseconds::max()) {
     latencies_.clear();
     done_.store(0, std::memory_order_relaxed);
     left_ = operations;
-    deadline_ = deadline;
     began_ = now_ = clock::now();
+    deadline_ =
+        longest < clock::time_point::max() - began_ ? began_ + longest : clock::time_point::max();
   }
   /// Whether there is one more to be done; it is who asks that does it.
   [[nodiscard]] bool takes_another() noexcept {

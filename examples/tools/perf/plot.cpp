@@ -23,6 +23,12 @@ std::string number(double value) {
   return text.data();
 }
 
+/// 200000 is "200k".
+std::string load_text(double value) {
+  if (value >= 1e6) return number(value / 1e6) + 'M';
+  return value >= 1e3 ? number(value / 1e3) + 'k' : number(value);
+}
+
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -92,7 +98,7 @@ std::string axes(const scales& s) {
   const double step = round_step(s.x_max);
   for (double x = 0; x <= s.x_max; x += step) {
     out += line_from(s.x(x), top, s.x(x), bottom, "#ddd");
-    out += text_at(s.x(x), bottom + 18, "middle", number(x));
+    out += text_at(s.x(x), bottom + 18, "middle", load_text(x));
   }
   for (double y = s.y_low; y <= s.y_high * 1.001; y *= 10) {
     for (int times = 1; times < 10 && y * times <= s.y_high * 1.001; ++times) {

@@ -10,35 +10,32 @@ namespace perf {
 namespace {
 
 constexpr std::chrono::milliseconds pause{200};
-
-/// A line that is gone when this is.
-struct line {
-  line() = default;
-  line(const line&) = delete;
-  line& operator=(const line&) = delete;
-  ~line() {
-    if (is_there) std::fprintf(stderr, "\r\x1b[K");
-  }
-  bool is_there = false;
-};
+constexpr const char* to_empty_line = "\r\x1b[K";
 
 }  // namespace
 
+progress_line::progress_line() : is_seen_{::isatty(STDERR_FILENO) == 1} {}
+progress_line::~progress_line() {
+  if (is_seen_) std::fprintf(stderr, "%s", to_empty_line);
+}
+
+void progress_line::show(const std::string& text) {
+  if (!is_seen_) return;
+  std::fprintf(stderr, "%s%s", to_empty_line, text.c_str());
+  std::fflush(stderr);
+}
+
 cordma::task<> show_progress(job what, const load& threads) {
+  progress_line line;
   const std::string name = to_string(what);
-  // Not seen, it still is what ends last: it waits to be stopped.
-  const bool is_seen = ::isatty(STDERR_FILENO) == 1;
-  line shown;
   std::uint64_t before = 0;
   for (;;) {
-    co_await cordma::sleep_for(is_seen ? pause : std::chrono::hours{1});
-    if (!is_seen) continue;
+    // Not seen, it is to wait all the same until it is stopped: who ends first ends the others.
+    co_await cordma::sleep_for(line.is_seen() ? pause : std::chrono::hours{1});
     const std::uint64_t done = threads.done();
-    const std::chrono::duration<double> length = pause;
-    std::fprintf(stderr, "\r\x1b[K%s: %ju operations, %.0f a second", name.c_str(),
-                 std::uintmax_t{done}, double(done - before) / length.count());
-    std::fflush(stderr);
-    shown.is_there = true;
+    const double a_second = double(done - before) / std::chrono::duration<double>(pause).count();
+    line.show(name + ": " + std::to_string(done) + " operations, " +
+              std::to_string(std::uint64_t(a_second)) + " a second");
     before = done;
   }
 }

@@ -4,9 +4,26 @@
 
 #include <cordma/coro/task.hpp>
 
+#include <string>
+
 namespace perf {
 
-/// On a terminal, a line on stderr that says how far `threads` are, until it is stopped.
+/// A line on stderr that says how far something is, where that is a terminal; gone when this is.
+class progress_line {
+ public:
+  progress_line();
+  progress_line(const progress_line&) = delete;
+  progress_line& operator=(const progress_line&) = delete;
+  ~progress_line();
+
+  [[nodiscard]] bool is_seen() const noexcept { return is_seen_; }
+  void show(const std::string& text);
+
+ private:
+  const bool is_seen_;
+};
+
+/// Says how far `threads` are, until it is stopped.
 cordma::task<> show_progress(job what, const load& threads);
 
 }  // namespace perf
