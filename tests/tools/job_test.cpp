@@ -88,7 +88,8 @@ TEST_CASE("no job takes more memory than it says", "[tools]") {
   CHECK(slots({.size_bytes = 64, .depth = 16}) == 16);
   CHECK(slots({.size_bytes = job::size_max, .depth = 16}) == 1);
   CHECK(memory_bytes({.size_bytes = 1u << 20, .depth = 1024, .connections = 2}) == 128u << 20);
-  // A stream's own buffers count.
+  // A stream's own buffers count, and the longest message still fits into a server's default.
+  CHECK(memory_bytes({.op = operation::stream, .size_bytes = job::size_max}) < 2u << 30);
   CHECK(memory_bytes({.op = operation::rpc, .size_bytes = 8, .depth = 1024, .connections = 256}) >
         1u << 30);
   const job most{

@@ -15,7 +15,7 @@ namespace {
 /// As they are written.
 struct texts {
   std::string op = "write", size, depth, mode, duration = "2", operations = "0", host;
-  std::string memory = "1G";
+  std::string memory = "2G";
   std::uint32_t connections = 0, threads = 1;
   std::uint16_t port = port_default;
 };
@@ -114,14 +114,14 @@ options parse_options(int argc, char** argv) {
   server->add_option("--host", o.server.host, "Listen here; default 127.0.0.1, 0.0.0.0 is all");
   server->add_option("--port", t.port, "Default 7471; 0: any, it is printed");
   server->add_option("--data-port", o.server.data_port, "Of measured connections; default any");
-  server->add_option("--memory", t.memory, "That a client's job may take here; default 1G");
+  server->add_option("--memory", t.memory, "That a client's job may take here; default 2G");
   server->add_option("--threads", o.server.threads_max, "That a job may take; default: CPUs");
   CLI::App* const client = app.add_subcommand("client", "Measure with a server");
   client->add_option("HOST", t.host, "HOST or HOST:PORT")->required();
   client->add_option("--port", t.port, "The server's; default 7471");
   add_job_options(*client, t, o);
   CLI::App* const local = app.add_subcommand("local", "Both ends here; or --local");
-  local->add_option("--memory", t.memory, "That a job may take on each side; default 1G");
+  local->add_option("--memory", t.memory, "That a job may take on each side; default 2G");
   local->add_flag("--baseline", o.has_baseline, "By turns with a raw verbs loop, in one process");
   add_job_options(*local, t, o);
   try {

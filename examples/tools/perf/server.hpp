@@ -19,7 +19,7 @@ struct server_options {
   std::string host = "127.0.0.1";  ///< Whose clients it serves: those that can reach this address.
   std::uint16_t port = 0;
   std::uint16_t data_port = 0;  ///< 0: the kernel chooses, for each job.
-  std::uint64_t memory_bytes_max = std::uint64_t{1} << 30;  ///< That a job may take here.
+  std::uint64_t memory_bytes_max = std::uint64_t{2} << 30;  ///< That a job may take here.
   std::uint32_t threads_max = 0;                            ///< 0: as many as there are CPUs.
   bool only_one_client = false;                             ///< Then it ends.
   bool is_quiet = false;                                    ///< Prints nothing.
