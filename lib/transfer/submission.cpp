@@ -37,6 +37,8 @@ submission::submission(submission&& other) noexcept
 
 void submission::submit() noexcept { queue_->enqueue(*this); }
 
+void submission::detach() noexcept { queue_->adopt(*this, nullptr); }
+
 /// It is in flight, and the device will not tell its end.
 void submission::cannot_end() noexcept {
   queue_->adopt(*this, nullptr);

@@ -183,8 +183,6 @@ class send_queue {
 inline submission::submission(send_queue& queue, std::uint32_t count) noexcept
     : stop_callback{&on_stop}, queue_{&queue}, qp_num_{queue.num_}, count_{count} {}
 
-inline void submission::detach() noexcept { queue_->adopt(*this, nullptr); }
-
 inline bool submission::wait(waiter& w, const environment& env) noexcept {
   if (state_ == state::in_flight && !queue_->will_complete(first_ + count_ - 1)) [[unlikely]] {
     cannot_end();

@@ -94,7 +94,7 @@ class submission : public list_hook<submission>, private stop_callback {
     wake();
   }
   void cannot_end() noexcept;
-  inline void detach() noexcept;
+  void detach() noexcept;
 
   // Who waits. A handle outlives those who await it: a coroutine that is destroyed meanwhile takes
   // itself out.
