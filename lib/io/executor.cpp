@@ -8,6 +8,7 @@ namespace {
 /// So often, while there is work, the kernel and the clock are looked at: a turn is short, or its
 /// work is long.
 constexpr unsigned turns_per_look = 8;
+constexpr unsigned polls_per_turn_max = 8;
 
 bool is_foreign(const time_source* clock) noexcept {
   return clock != nullptr && clock != &time_source::monotonic();
@@ -56,7 +57,11 @@ inline bool executor::poll_all() noexcept {
 inline bool executor::turn() noexcept {
   ++counters_.turns;
   counters_.posted += mailbox_.run_all();
-  const bool progress = poll_all();
+  bool progress = poll_all();
+  // A poller that spins is asked at once again, some times, since all the rest of a turn takes
+  // longer than asking it.
+  for (unsigned i = 1; spins_ && !progress && !has_ready() && i < polls_per_turn_max; ++i)
+    progress = poll_all();
   // At once, so that all the rest of a turn is done while the peer works on what this sends.
   counters_.ready_resumed += run_ready();
   return progress || has_ready();
@@ -87,6 +92,7 @@ void executor::fire_timers() noexcept {
 }
 
 bool executor::may_block() noexcept {
+  if (pollers_.has_one()) return pollers_.front().prepare_wait() && !has_ready();
   bool quiet = true;
   intrusive_list<poller> round;
   for (round.splice_back(pollers_); !round.empty();) {
@@ -99,7 +105,8 @@ bool executor::may_block() noexcept {
 }
 
 void executor::block() noexcept {
-  if (!may_block() || !mailbox_.fall_asleep()) return reactor_->poll();
+  spins_ = !may_block();
+  if (spins_ || !mailbox_.fall_asleep()) return reactor_->poll();
   ++counters_.waits;
   reactor_->wait();  // The next turn's `run_all` wakes the mailbox.
 }

@@ -72,6 +72,27 @@ TEST_CASE("a busy executor sees timers, descriptors and posts, and never blocks"
   CHECK(busy.polls > 0);
 }
 
+TEST_CASE("a poller that spins is asked several times a turn, but not ahead of what is ready",
+          "[io]") {
+  executor exec;
+  spinner busy;
+  exec.add(busy);
+  exec.run(exec.sleep_for(1ms));
+  CHECK(busy.polls > 4 * exec.counters().turns);
+
+  // Each turn has a child to start.
+  const std::size_t polls = busy.polls;
+  const std::uint64_t turns = exec.counters().turns;
+  exec.run([](executor& home) -> task<> {
+    scope children{home};
+    for (int i = 0; i < 100; ++i) {
+      children.spawn([]() -> task<> { co_return; }());
+      co_await children.join();
+    }
+  }(exec));
+  CHECK(busy.polls - polls == exec.counters().turns - turns);
+}
+
 TEST_CASE("what comes while a poller arms is seen without a wait", "[io][E1]") {
   executor exec;
   event all;

@@ -107,6 +107,7 @@ class executor : public scheduler {
   const bool takes_alarm_;  // The reactor's alarm follows our clock.
   bool enabled_ = false;
   bool occupied_ = false;
+  bool spins_ = false;  // The last time that nothing was to do, a poller would not let it block.
   std::thread::id owner_;
   time_point alarm_ = time_point::max();  // What the reactor was told last, until it fires.
   executor_counters counters_;
