@@ -1,11 +1,10 @@
-// What coroutines cost when nothing waits for a device: needs none.
+// What coroutines cost when nothing waits for a device: needs none. Beside asio's: asio_bench.cpp.
 
 #include "support/bench.hpp"
 
 #include <cordma/coro/channel.hpp>
-#include <cordma/coro/scope.hpp>
-#include <cordma/coro/sleep.hpp>
 #include <cordma/coro/sync_wait.hpp>
+#include <cordma/coro/task.hpp>
 #include <cordma/coro/when_all.hpp>
 
 namespace {
@@ -29,27 +28,6 @@ task<> await_tasks(std::uint64_t n) {
   asm volatile("" : : "r"(sum));
 }
 
-task<> nothing() { co_return; }
-
-task<> spawn_and_join(cordma::scheduler& home, std::uint64_t n) {
-  cordma::scope children{home};
-  for (std::uint64_t i = 0; i < n; ++i) {
-    children.spawn(nothing());
-    co_await children.join();
-  }
-}
-
-task<> set_and_cancel(cordma::scheduler& home, std::uint64_t n) {
-  struct alarm : cordma::timer {
-    alarm() noexcept : timer{[](timer&) noexcept {}} {}
-  } timer;
-  for (std::uint64_t i = 0; i < n; ++i) {
-    home.arm(timer, cordma::time_point{} + std::chrono::hours{1});
-    timer.disarm();
-  }
-  co_return;
-}
-
 task<> send_each(cordma::channel<std::uint64_t>& to, std::uint64_t n) {
   for (std::uint64_t i = 0; i < n; ++i) co_await to.send(i);
 }
@@ -69,18 +47,6 @@ BENCH("coro/await", "What does awaiting a task that ends at once cost over a cal
         asm volatile("" : : "r"(sum));
       },
       [](std::uint64_t n) { cordma::sync_wait(await_tasks(n)); });
-}
-
-BENCH("coro/spawn", "What do spawning a task into a scope and joining it cost?") {
-  cordma::scheduler home;
-  recorder.measure("spawn and join",
-                   [&](std::uint64_t n) { cordma::sync_wait(home, spawn_and_join(home, n)); });
-}
-
-BENCH("coro/timer", "What do setting and cancelling a timer cost?") {
-  cordma::scheduler home;
-  recorder.measure("set and cancel",
-                   [&](std::uint64_t n) { cordma::sync_wait(home, set_and_cancel(home, n)); });
 }
 
 BENCH("coro/channel", "What does an item through a full channel between two tasks cost?") {

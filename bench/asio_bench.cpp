@@ -1,0 +1,264 @@
+// What tasks, scopes, timers and calls between threads cost on our executor, beside the same in
+// asio: what most C++ programs would use instead.
+
+#include "support/bench.hpp"
+#include "support/latencies.hpp"
+#include "support/second_thread.hpp"
+
+#include <cordma/coro/event.hpp>
+#include <cordma/coro/task.hpp>
+#include <cordma/coro/when_all.hpp>
+#include <cordma/io/executor.hpp>
+
+#include <asio/awaitable.hpp>
+#include <asio/co_spawn.hpp>
+#include <asio/detached.hpp>
+#include <asio/executor_work_guard.hpp>
+#include <asio/experimental/awaitable_operators.hpp>
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+#include <asio/redirect_error.hpp>
+#include <asio/steady_timer.hpp>
+#include <asio/this_coro.hpp>
+#include <asio/use_awaitable.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+
+namespace {
+
+using cordma::task;
+
+/// One thread runs each of the two, and each is told so where it can be.
+constexpr int one_thread = 1;
+
+/// Runs a coroutine of asio to its end.
+void run(asio::io_context& home, asio::awaitable<void> body) {
+  asio::co_spawn(home, std::move(body), asio::detached);
+  home.run();
+  home.restart();
+}
+
+task<std::uint64_t> ready(std::uint64_t i) {
+  asm volatile("" : "+r"(i));
+  co_return i;
+}
+asio::awaitable<std::uint64_t> asio_ready(std::uint64_t i) {
+  asm volatile("" : "+r"(i));
+  co_return i;
+}
+
+task<> await_each(std::uint64_t n) {
+  std::uint64_t sum = 0;
+  for (std::uint64_t i = 0; i < n; ++i) sum += co_await ready(i);
+  asm volatile("" : : "r"(sum));
+}
+asio::awaitable<void> asio_await_each(std::uint64_t n) {
+  std::uint64_t sum = 0;
+  for (std::uint64_t i = 0; i < n; ++i) sum += co_await asio_ready(i);
+  asm volatile("" : : "r"(sum));
+}
+
+task<> nothing() { co_return; }
+asio::awaitable<void> asio_nothing() { co_return; }
+
+task<> spawn_and_join(cordma::executor& home, std::uint64_t n) {
+  cordma::scope children{home};
+  for (; n > 0; --n) {
+    children.spawn(nothing());
+    co_await children.join();
+  }
+}
+asio::awaitable<void> asio_spawn_and_join(std::uint64_t n) {
+  const auto home = co_await asio::this_coro::executor;
+  for (; n > 0; --n) co_await asio::co_spawn(home, asio_nothing(), asio::use_awaitable);
+}
+
+task<> await_two(std::uint64_t n) {
+  for (; n > 0; --n) co_await cordma::when_all(nothing(), nothing());
+}
+asio::awaitable<void> asio_await_two(std::uint64_t n) {
+  using namespace asio::experimental::awaitable_operators;
+  for (; n > 0; --n) co_await (asio_nothing() && asio_nothing());
+}
+
+struct idle_timer : cordma::timer {
+  idle_timer() noexcept : timer{[](timer&) noexcept {}} {}
+};
+
+task<> set_and_cancel(cordma::executor& home, std::uint64_t n) {
+  idle_timer timer;
+  for (; n > 0; --n) {
+    home.arm(timer, home.after(std::chrono::hours{1}));
+    timer.disarm();
+  }
+  co_return;
+}
+/// What was cancelled is told so, in the context's next turn: those are taken now and then.
+void asio_set_and_cancel(asio::io_context& home, std::uint64_t n) {
+  asio::steady_timer timer{home};
+  constexpr std::uint64_t told_together = 64;
+  for (; n > 0; --n) {
+    timer.expires_after(std::chrono::hours{1});
+    timer.async_wait([](const asio::error_code&) {});
+    timer.cancel();
+    if (n % told_together == 0 || n == 1) {
+      home.poll();
+      home.restart();
+    }
+  }
+}
+
+task<> sleep_and_stop(cordma::executor& home, std::uint64_t n) {
+  for (; n > 0; --n) {
+    cordma::scope sleepers{home};
+    sleepers.spawn(cordma::as_result(cordma::sleep_for(std::chrono::hours{1})));
+    // Behind the sleeper, which starts in the next turn.
+    sleepers.spawn([](cordma::scope& all) -> task<> {
+      all.request_stop();
+      co_return;
+    }(sleepers));
+    co_await sleepers.join();
+  }
+}
+asio::awaitable<void> asio_sleep(asio::steady_timer& timer) {
+  timer.expires_after(std::chrono::hours{1});
+  asio::error_code told;
+  co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, told));
+}
+asio::awaitable<void> asio_wake(asio::steady_timer& timer) {
+  timer.cancel();
+  co_return;
+}
+asio::awaitable<void> asio_sleep_and_stop(std::uint64_t n) {
+  using namespace asio::experimental::awaitable_operators;
+  asio::steady_timer timer{co_await asio::this_coro::executor};
+  for (; n > 0; --n) co_await (asio_sleep(timer) && asio_wake(timer));
+}
+
+/// An executor that a second thread runs, until it is told to end.
+class our_thread {
+ public:
+  explicit our_thread(bench::second_thread& other) : other_{other} { other_.start(&body_); }
+  ~our_thread() {
+    home_.post([this] { end_.set(); });
+    other_.wait();
+  }
+  our_thread(const our_thread&) = delete;
+  template <class F>
+  void post(F&& f) {
+    home_.post(std::forward<F>(f));
+  }
+
+ private:
+  bench::second_thread& other_;
+  cordma::executor home_;
+  cordma::event end_;
+  const std::function<void()> body_{[this] { home_.run(end_.wait()); }};
+};
+
+class asio_thread {
+ public:
+  explicit asio_thread(bench::second_thread& other) : other_{other} { other_.start(&body_); }
+  ~asio_thread() {
+    work_.reset();
+    other_.wait();
+  }
+  asio_thread(const asio_thread&) = delete;
+  template <class F>
+  void post(F&& f) {
+    asio::post(home_, std::forward<F>(f));
+  }
+
+ private:
+  bench::second_thread& other_;
+  asio::io_context home_{one_thread};
+  asio::executor_work_guard<asio::io_context::executor_type> work_{home_.get_executor()};
+  const std::function<void()> body_{[this] { home_.run(); }};
+};
+
+/// Calls for the other thread, as fast as they can be made; returns when all have run.
+template <class Thread>
+void post_each(Thread& to, std::uint64_t n) {
+  std::atomic<std::uint64_t> ran{0};
+  for (std::uint64_t i = 0; i < n; ++i)
+    to.post(
+        [&ran] { ran.store(ran.load(std::memory_order_relaxed) + 1, std::memory_order_release); });
+  while (ran.load(std::memory_order_acquire) != n) {
+  }
+}
+
+/// Long enough for a thread that has nothing to do to fall asleep.
+void let_fall_asleep() {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds{100};
+  while (std::chrono::steady_clock::now() < until) {
+  }
+}
+
+/// One call at a time: the other thread has gone to sleep when it comes.
+template <class Thread>
+void post_and_wait(Thread& to, bench::latencies& each) {
+  each.start();
+  for (std::uint64_t n = each.round(); n > 0; --n) {
+    let_fall_asleep();
+    each.begin();
+    post_each(to, 1);
+    each.lap();
+  }
+}
+
+}  // namespace
+
+BENCH("asio/await", "What does awaiting a task that is ready cost, beside asio::awaitable?") {
+  cordma::executor ours;
+  asio::io_context theirs{one_thread};
+  recorder.compare(
+      "one task", [&](std::uint64_t n) { run(theirs, asio_await_each(n)); },
+      [&](std::uint64_t n) { ours.run(await_each(n)); });
+  recorder.compare(
+      "two tasks at once", [&](std::uint64_t n) { run(theirs, asio_await_two(n)); },
+      [&](std::uint64_t n) { ours.run(await_two(n)); });
+}
+
+BENCH("asio/spawn", "What do spawning a task and joining it cost, beside asio::co_spawn?") {
+  cordma::executor ours;
+  asio::io_context theirs{one_thread};
+  recorder.compare(
+      "spawn and join", [&](std::uint64_t n) { run(theirs, asio_spawn_and_join(n)); },
+      [&](std::uint64_t n) { ours.run(spawn_and_join(ours, n)); });
+}
+
+BENCH("asio/timer", "What do setting and cancelling a timer cost, beside asio::steady_timer?") {
+  cordma::executor ours;
+  asio::io_context theirs{one_thread};
+  recorder.compare(
+      "the next to fire", [&](std::uint64_t n) { asio_set_and_cancel(theirs, n); },
+      [&](std::uint64_t n) { ours.run(set_and_cancel(ours, n)); });
+  recorder.compare(
+      "a task that sleeps", [&](std::uint64_t n) { run(theirs, asio_sleep_and_stop(n)); },
+      [&](std::uint64_t n) { ours.run(sleep_and_stop(ours, n)); });
+  // The kernel need not be told of one that comes later.
+  idle_timer sooner;
+  ours.arm(sooner, ours.after(std::chrono::minutes{30}));
+  asio::steady_timer asio_sooner{theirs, std::chrono::minutes{30}};
+  asio_sooner.async_wait([](const asio::error_code&) {});
+  recorder.compare(
+      "one behind another", [&](std::uint64_t n) { asio_set_and_cancel(theirs, n); },
+      [&](std::uint64_t n) { ours.run(set_and_cancel(ours, n)); });
+}
+
+BENCH("asio/post", "What does a call on another thread cost, beside asio::post?") {
+  recorder.allow_allocations(1);  // The call itself; on either side.
+  const bench::pinned here{0};
+  bench::second_thread other, another;
+  our_thread ours{other};
+  asio_thread theirs{another};
+  recorder.compare(
+      "many at once", [&](std::uint64_t n) { post_each(theirs, n); },
+      [&](std::uint64_t n) { post_each(ours, n); });
+  bench::compare_latencies(
+      recorder, "one by one, asleep", {100, 40, 5},
+      [&](bench::latencies& each) { post_and_wait(theirs, each); },
+      [&](bench::latencies& each) { post_and_wait(ours, each); });
+}

@@ -1,0 +1,124 @@
+// What sleeping for completions costs when many requests are under way, in counts that hold on any
+// machine: how many completions one wake-up brings, how many system calls and arms an operation
+// takes.
+
+#include "support/bench.hpp"
+#include "support/ping_pong.hpp"
+#include "support/rounds.hpp"
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+
+namespace {
+
+using bench::ball;
+using bench::link_end;
+using bench::noticing;
+using bench::two_processes;
+using cordma::task;
+
+constexpr std::uint64_t depth = bench::link_depth;
+constexpr std::uint64_t per_round = 4000;
+constexpr int rounds = 21;
+
+/// What this end did so far.
+struct tally {
+  double operations = 0, completions = 0, blocked = 0, system_calls = 0, arms = 0;
+  tally operator-(const tally& before) const {
+    return {operations - before.operations, completions - before.completions,
+            blocked - before.blocked, system_calls - before.system_calls, arms - before.arms};
+  }
+};
+
+tally of(const bench::raw_side& raw) {
+  const auto blocked = double(raw.blocked);
+  return {0, double(raw.completions), blocked, blocked, double(raw.arms)};
+}
+
+tally of(bench::our_side& ours) {
+  const cordma::completion_counters& c = ours.driver.counters();
+  // Each wake-up reads events until there is none, which takes one more.
+  const std::uint64_t reads = c.events + c.wake_ups;
+  return {0, double(c.completions), double(c.wake_ups),
+          double(ours.home.reactor().enters() + reads), double(c.arms)};
+}
+
+void record(bench::recorder& recorder, const std::string& which, const tally& ours,
+            const tally& raw) {
+  recorder.count(which, "completions", "1/wake", ours.completions / ours.blocked,
+                 raw.completions / raw.blocked);
+  recorder.count(which, "system calls", "1/op", ours.system_calls / ours.operations,
+                 raw.system_calls / raw.operations);
+  recorder.count(which, "arms", "1/op", ours.arms / ours.operations, raw.arms / raw.operations);
+}
+
+/// Requests that the other end's device answers alone.
+void raw_many(link_end& here, ibv_wr_opcode opcode, std::uint64_t n) {
+  bench::raw_side& side = here.raw(noticing::event);
+  ibv_send_wr& wr = here.raw_request(opcode);
+  for (std::uint64_t posted = 0, ended = 0; ended < n;) {
+    for (; posted < n && posted - ended < depth; ++posted) side.post(wr);
+    side.await_sent();
+    ended += 1 + std::exchange(side.sent, 0);
+  }
+}
+
+template <class Make>
+task<> many(link_end& here, std::uint64_t n, Make make) {
+  cordma::queue_pair& qp = here.ours(noticing::event).qp;
+  using handle = decltype(qp.post(make(here)));
+  std::array<std::optional<handle>, depth> handles;
+  for (std::uint64_t i = 0; i < n; ++i) {
+    auto& one = handles[i % depth];
+    if (one) co_await *one;
+    one.emplace(qp.post(make(here)));
+  }
+  for (auto& one : handles) {
+    if (one) co_await *one;
+  }
+}
+
+auto make_read(link_end& here) { return cordma::read(here.outbox(), here.there()); }
+auto make_write(link_end& here) { return cordma::write(here.outbox(), here.there()); }
+
+template <class Raw, class Ours>
+void compare(bench::recorder& recorder, link_end& here, const std::string& which, Raw raw,
+             Ours ours) {
+  const tally raw_before = of(here.raw(noticing::event));
+  const tally before = of(here.ours(noticing::event));
+  std::uint64_t raw_operations = 0, operations = 0;
+  bench::compare_rounds(
+      recorder, which, per_round, rounds, [&](std::uint64_t n) { raw(n), raw_operations += n; },
+      [&](std::uint64_t n) { ours(n), operations += n; });
+  tally theirs = of(here.raw(noticing::event)) - raw_before;
+  tally own = of(here.ours(noticing::event)) - before;
+  theirs.operations = double(raw_operations);
+  own.operations = double(operations);
+  record(recorder, which, own, theirs);
+}
+
+template <class Make>
+void from_here(bench::recorder& recorder, link_end& here, const std::string& which,
+               ibv_wr_opcode opcode, Make make) {
+  compare(
+      recorder, here, which, [&](std::uint64_t n) { raw_many(here, opcode, n); },
+      [&](std::uint64_t n) { here.ours(noticing::event).home.run(many(here, n, make)); });
+}
+
+}  // namespace
+
+BENCH_ON_DEVICE("event/depth 64",
+                "How often does an end that sleeps wake, enter the kernel, arm?") {
+  if (std::thread::hardware_concurrency() < 2) return;
+  two_processes both{&bench::ping_pong::serve};
+  link_end& here = both.here();
+  from_here(recorder, here, "READ", IBV_WR_RDMA_READ, &make_read);
+  from_here(recorder, here, "WRITE", IBV_WR_RDMA_WRITE, &make_write);
+  compare(
+      recorder, here, "SEND there and back",
+      [&](std::uint64_t n) { bench::ping_pong::raw_window(both, noticing::event, n, depth); },
+      [&](std::uint64_t n) { bench::ping_pong::our_window(both, noticing::event, n, depth); });
+}

@@ -1,0 +1,255 @@
+// Whether more threads do more, and whether many connections are as quick as one.
+
+#include "support/bench.hpp"
+#include "support/raw_loopback.hpp"
+#include "support/rounds.hpp"
+#include "support/second_thread.hpp"
+
+#include <support/connected_pair.hpp>
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using bench::raw_loopback;
+using cordma::task;
+
+constexpr std::size_t size_bytes = 64;
+constexpr std::uint64_t depth = raw_loopback::depth;
+constexpr std::uint64_t per_round = 20'000;
+constexpr int rounds = 21;
+
+ibv_send_wr write_of(ibv_sge& sge) {
+  ibv_send_wr wr{};
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+  return wr;
+}
+
+template <class Post>
+task<> many_at_once(std::uint64_t n, Post post) {
+  using handle = decltype(post(n));
+  std::array<std::optional<handle>, depth> handles;
+  for (std::uint64_t i = 0; i < n; ++i) {
+    auto& one = handles[i % depth];
+    if (one) co_await *one;
+    one.emplace(post(i));
+  }
+  for (auto& one : handles) {
+    if (one) co_await *one;
+  }
+}
+
+/// One thread's queue pairs, by ours and by raw verbs.
+class thread_work {
+ public:
+  thread_work()
+      : sge_{.addr = reinterpret_cast<std::uint64_t>(loop_.local.bytes().data()),
+             .length = unsigned{size_bytes},
+             .lkey = loop_.local.slice().lkey()},
+        wr_{write_of(sge_)} {
+    wr_.wr.rdma = {loop_.remote.remote_slice().address(), loop_.remote.remote_slice().rkey()};
+  }
+  void raw(std::uint64_t n) { loop_.run_raw(wr_, n, depth); }
+  void ours(std::uint64_t n) {
+    loop_.home.run(many_at_once(n, [this](std::uint64_t) {
+      return loop_.a->post(
+          cordma::write(loop_.local.slice(0, size_bytes), loop_.remote.remote_slice()));
+    }));
+  }
+  /// What processors alone can do: no memory, no device.
+  static void arithmetic(std::uint64_t n) {
+    constexpr std::uint64_t steps = 100;
+    std::uint64_t x = n;
+    for (std::uint64_t i = 0; i < n * steps; ++i) {
+      x = x * 6364136223846793005u + 1442695040888963407u;
+      asm volatile("" : "+r"(x));
+    }
+  }
+
+ private:
+  raw_loopback loop_;
+  ibv_sge sge_;
+  ibv_send_wr wr_;
+};
+
+/// Two threads that do the same, beside one.
+class two_threads {
+ public:
+  struct result {
+    std::vector<double> one, gains;
+  };
+  two_threads() {
+    on_other([this] { there_.emplace(); });
+  }
+  ~two_threads() {
+    on_other([this] { there_.reset(); });
+  }
+  two_threads(const two_threads&) = delete;
+
+  /// `work` is given a thread's own.
+  template <class Work>
+  void round(Work work, result& to) {
+    constexpr std::uint64_t n = 100'000;
+    const double alone = bench::ns_of([&](std::uint64_t) { work(here_, n); }, n);
+    const std::function<void()> other = [&] { work(*there_, n); };
+    const auto both = [&](std::uint64_t) {
+      other_.start(&other);
+      work(here_, n);
+      other_.wait();
+    };
+    const double together = bench::ns_of(both, n);
+    to.one.push_back(1e9 * double(n) / alone);
+    to.gains.push_back(2 * alone / together);
+  }
+
+ private:
+  void on_other(const std::function<void()>& work) {
+    other_.start(&work);
+    other_.wait();
+  }
+  bench::pinned here_only_{0};
+  bench::second_thread other_;
+  thread_work here_;
+  std::optional<thread_work> there_;
+};
+
+/// Connections of one executor to itself, and raw queue pairs as many.
+class crowd {
+ public:
+  static constexpr unsigned count = 1000;
+
+  crowd()
+      : rt_{options()},
+        door_{rt_.listen()},
+        local_{rt_.memory().allocate_zeroed(size_bytes)},
+        remote_{rt_.memory(cordma::test::all_access).allocate_zeroed(size_bytes)} {
+    join();  // What the first of all takes is not each one's.
+    const usage before = now();
+    for (unsigned n = 1; n < count; ++n) join();
+    const usage after = now();
+    heap_each_ = double(after.heap - before.heap) / (2.0 * (count - 1));
+    registered_each_ = double(after.registered - before.registered) / (2.0 * (count - 1));
+  }
+  void writes(std::uint64_t n, unsigned connections) {
+    rt_.run(many_at_once(n, [this, connections](std::uint64_t i) {
+      return clients_[i % connections].post(cordma::write(local_.slice(), remote_.remote_slice()));
+    }));
+  }
+  [[nodiscard]] double heap_each() const { return heap_each_; }
+  [[nodiscard]] double registered_each() const { return registered_each_; }
+  [[nodiscard]] std::size_t queues() const { return rt_.completion_queue_count(); }
+
+ private:
+  struct usage {
+    std::size_t heap, registered;
+  };
+  static cordma::runtime_options options() {
+    cordma::runtime_options o;
+    o.mode = cordma::completion_mode::busy;
+    o.cq_depth = 1u << 20;
+    return cordma::test::on_test_device(std::move(o));
+  }
+  usage now() { return {::mallinfo2().uordblks, rt_.memory().statistics().in_use_bytes}; }
+  task<> open() {
+    auto [c, s] = co_await cordma::when_all(rt_.connect(door_.local_endpoint()), door_.accept());
+    clients_.push_back(std::move(c));
+    servers_.push_back(std::move(s));
+  }
+  void join() { rt_.run(open()); }
+
+  cordma::runtime rt_;
+  cordma::listener door_;
+  cordma::local_mr local_, remote_;
+  std::deque<cordma::connection> clients_, servers_;
+  double heap_each_ = 0, registered_each_ = 0;
+};
+
+class raw_crowd {
+ public:
+  raw_crowd() : sge_{}, wr_{write_of(sge_)} {
+    sge_ = {.addr = reinterpret_cast<std::uint64_t>(loop_.local.bytes().data()),
+            .length = unsigned{size_bytes},
+            .lkey = loop_.local.slice().lkey()};
+    wr_.wr.rdma = {loop_.remote.remote_slice().address(), loop_.remote.remote_slice().rkey()};
+    for (unsigned i = 0; i < crowd::count; ++i) {
+      const auto make = [&] {
+        return std::make_unique<cordma::verbs::queue_pair>(loop_.pd, cq_, cq_, capabilities);
+      };
+      auto one = make(), other = make();
+      cordma::test::connect(loop_.ctx, loop_.port, *one, other->num());
+      cordma::test::connect(loop_.ctx, loop_.port, *other, one->num());
+      ones_.push_back(std::move(one));
+      others_.push_back(std::move(other));
+    }
+  }
+  void writes(std::uint64_t n, unsigned connections) {
+    std::array<ibv_wc, 32> entries;
+    for (std::uint64_t posted = 0, ended = 0; ended < n;) {
+      for (; posted < n && posted - ended < depth; ++posted) {
+        ibv_send_wr* bad = nullptr;
+        if (ones_[posted % connections]->post_send(&wr_, &bad) != 0) {
+          throw std::runtime_error{"ibv_post_send"};
+        }
+      }
+      ended += std::uint64_t(std::max(cq_.poll(entries), 0));
+    }
+  }
+
+ private:
+  static constexpr cordma::verbs::queue_pair_capabilities capabilities{.send_wr_max = depth};
+  raw_loopback loop_;
+  ibv_sge sge_;
+  ibv_send_wr wr_;
+  cordma::verbs::completion_queue cq_{loop_.ctx, 4 * depth};
+  std::vector<std::unique_ptr<cordma::verbs::queue_pair>> ones_, others_;
+};
+
+}  // namespace
+
+BENCH_ON_DEVICE("scale/threads", "Do two threads do twice as much as one?") {
+  if (std::thread::hardware_concurrency() < 2) return;
+  two_threads both;
+  two_threads::result arithmetic, raw, ours;
+  for (int i = 0; i < rounds; ++i) {
+    both.round([](thread_work&, std::uint64_t n) { thread_work::arithmetic(n); }, arithmetic);
+    both.round([](thread_work& t, std::uint64_t n) { t.raw(n); }, raw);
+    both.round([](thread_work& t, std::uint64_t n) { t.ours(n); }, ours);
+  }
+  // What this machine's two processors do for a loop that shares nothing.
+  recorder.count("arithmetic, the control", "2 threads", "x 1", bench::median(arithmetic.gains));
+  const double raw_gain = bench::median(raw.gains);
+  recorder.count("raw verbs", "2 threads", "x 1", raw_gain);
+  recorder.count("WRITE, depth 64", "1 thread", "1/s", bench::median(ours.one),
+                 bench::median(raw.one));
+  recorder.count("WRITE, depth 64", "2 threads", "x 1", bench::median(ours.gains), raw_gain);
+}
+
+BENCH_ON_DEVICE("scale/connections", "Are a thousand connections as quick as one?") {
+  {
+    raw_crowd raw;
+    bench::compare_rounds(
+        recorder, "raw verbs, 1000 queue pairs beside 1", per_round, rounds,
+        [&](std::uint64_t n) { raw.writes(n, 1); },
+        [&](std::uint64_t n) { raw.writes(n, crowd::count); });
+  }
+  crowd ours;
+  bench::compare_rounds(
+      recorder, "1000 connections beside 1", per_round, rounds,
+      [&](std::uint64_t n) { ours.writes(n, 1); },
+      [&](std::uint64_t n) { ours.writes(n, crowd::count); });
+  recorder.count("1000 connections", "completion queues", "", double(ours.queues()));
+  recorder.count("an end of a connection", "registered", "B", ours.registered_each());
+  recorder.count("an end of a connection", "malloc", "B", ours.heap_each());
+}

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cordma/verbs/device.hpp>
+
+#include <string>
+#include <string_view>
+
+namespace bench {
+
+/// A program of perftest's, with its options.
+struct perftest_program {
+  std::string name;
+  std::string options;
+};
+
+/// Whether it can be run beside: on soft0, where it gets the device that this process has.
+[[nodiscard]] bool has_perftest(std::string_view device);
+
+/// Runs it as two processes, and gives the figure that it prints last: of a bandwidth the million
+/// messages a second, of a latency the median in microseconds.
+[[nodiscard]] double run_perftest(const cordma::verbs::context& ctx,
+                                  const cordma::verbs::port_info& port,
+                                  const perftest_program& program);
+/// The median of some runs.
+[[nodiscard]] double perftest_latency_us(const cordma::verbs::context& ctx,
+                                         const cordma::verbs::port_info& port,
+                                         const perftest_program& program);
+
+}  // namespace bench

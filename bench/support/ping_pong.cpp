@@ -1,0 +1,154 @@
+#include "ping_pong.hpp"
+
+#include <support/until.hpp>
+
+#include <algorithm>
+
+namespace bench::ping_pong {
+namespace {
+
+using cordma::message;
+using cordma::task;
+
+constexpr cordma::request_flags seldom_signaled{.signaled = false};
+
+// An order says who, what and how.
+constexpr unsigned code(bool is_ours, ball what, noticing how) {
+  return unsigned(is_ours) << 8 | unsigned(what) << 4 | unsigned(how);
+}
+
+ibv_wr_opcode opcode_of(ball what) {
+  switch (what) {
+    case ball::send: return IBV_WR_SEND;
+    case ball::write_with_imm: return IBV_WR_RDMA_WRITE_WITH_IMM;
+    default: return IBV_WR_RDMA_WRITE;
+  }
+}
+
+/// The byte that comes next, here and from there.
+std::uint8_t next(link_end& end) { return ++end.written; }
+
+void raw_hit(link_end& end, raw_side& side, ibv_send_wr& wr, ball what) {
+  if (what == ball::write) end.number_outbox(next(end));
+  side.post_seldom_signaled(wr);
+}
+
+void raw_await(link_end& end, raw_side& side, ball what, std::uint8_t number) {
+  if (what == ball::write) {
+    // Some devices work in the program's polls.
+    while (end.arrived() != number) side.poll();
+    return;
+  }
+  side.await_message();
+}
+
+void raw_play(link_end& end, ball what, noticing how, std::uint64_t n, latencies* to) {
+  const bool begins = to != nullptr;
+  raw_side& side = end.raw(how);
+  ibv_send_wr& wr = end.raw_request(opcode_of(what));
+  for (; n > 0; --n) {
+    if (begins) raw_hit(end, side, wr, what);
+    // Who answers waits for the number that it will send back.
+    raw_await(end, side, what, begins ? end.written : std::uint8_t(end.written + 1));
+    if (!begins) raw_hit(end, side, wr, what);
+    if (what != ball::write) side.post_receive(end.raw_receive());
+    if (begins) to->lap();
+  }
+}
+
+void hit(link_end& end, our_side& side, ball what) {
+  switch (what) {
+    case ball::send:
+      static_cast<void>(side.qp.post(cordma::send(end.outbox(), seldom_signaled)));
+      return;
+    case ball::write_with_imm:
+      static_cast<void>(
+          side.qp.post(cordma::write_with_imm(end.outbox(), end.there(), 0, seldom_signaled)));
+      return;
+    case ball::write:
+      end.number_outbox(next(end));
+      static_cast<void>(side.qp.post(cordma::write(end.outbox(), end.there(), seldom_signaled)));
+      return;
+  }
+}
+
+task<> play(link_end& end, ball what, noticing how, std::uint64_t n, latencies* to) {
+  const bool begins = to != nullptr;
+  our_side& side = end.ours(how);
+  for (; n > 0; --n) {
+    if (begins) hit(end, side, what);
+    if (what == ball::write) {
+      const std::uint8_t number = begins ? end.written : std::uint8_t(end.written + 1);
+      co_await cordma::test::until(side.home, [&end, number] { return end.arrived() == number; });
+      if (!begins) hit(end, side, what);
+    } else {
+      const message came = co_await side.qp.next_message();
+      if (!begins) hit(end, side, what);
+      side.qp.post_recv(came.slices[0]);
+    }
+    if (begins) to->lap();
+  }
+}
+
+task<> play_window(link_end& end, noticing how, std::uint64_t n, std::uint64_t window) {
+  our_side& side = end.ours(how);
+  for (std::uint64_t i = 0; i < std::min(n, window); ++i) hit(end, side, ball::send);
+  for (; n > 0; --n) {
+    const message came = co_await side.qp.next_message();
+    side.qp.post_recv(came.slices[0]);
+    if (n > window) hit(end, side, ball::send);
+  }
+}
+
+}  // namespace
+
+void raw(two_processes& both, ball what, noticing how, latencies& to) {
+  both.order(code(false, what, how), to.round());
+  to.start();
+  raw_play(both.here(), what, how, to.round(), &to);
+}
+
+void order_ours(two_processes& both, ball what, noticing how, std::uint64_t n) {
+  both.order(code(true, what, how), n);
+}
+
+void ours(two_processes& both, ball what, noticing how, latencies& to) {
+  order_ours(both, what, how, to.round());
+  to.start();
+  both.here().ours(how).home.run(play(both.here(), what, how, to.round(), &to));
+}
+
+task<> once(link_end& here, ball what, noticing how, latencies& to) {
+  to.start();
+  co_await play(here, what, how, 1, &to);
+}
+
+void raw_window(two_processes& both, noticing how, std::uint64_t n, std::uint64_t window) {
+  both.order(code(false, ball::send, how), n);
+  link_end& here = both.here();
+  raw_side& side = here.raw(how);
+  ibv_send_wr& wr = here.raw_request(IBV_WR_SEND);
+  for (std::uint64_t i = 0; i < std::min(n, window); ++i) side.post_seldom_signaled(wr);
+  for (; n > 0; --n) {
+    side.await_message();
+    side.post_receive(here.raw_receive());
+    if (n > window) side.post_seldom_signaled(wr);
+  }
+}
+
+void our_window(two_processes& both, noticing how, std::uint64_t n, std::uint64_t window) {
+  order_ours(both, ball::send, how, n);
+  both.here().ours(how).home.run(play_window(both.here(), how, n, window));
+}
+
+void serve(link_end& there, unsigned what, std::uint64_t n) {
+  const auto hit_by = ball(what >> 4 & 0xf);
+  const auto how = noticing(what & 0xf);
+  if ((what >> 8) == 0) {
+    raw_play(there, hit_by, how, n, nullptr);
+  } else {
+    there.ours(how).home.run(play(there, hit_by, how, n, nullptr));
+  }
+}
+
+}  // namespace bench::ping_pong

@@ -1,0 +1,151 @@
+#pragma once
+
+#include "second_thread.hpp"
+
+#include <cordma/io/executor.hpp>
+#include <cordma/memory/mr_allocator.hpp>
+#include <cordma/transfer/queue_pair.hpp>
+
+#include <sys/types.h>
+
+#include <array>
+#include <functional>
+#include <memory>
+
+namespace bench {
+
+/// How an end notices that something completed.
+enum class noticing : unsigned char { busy, event, adaptive };
+
+/// The most that is under way at once.
+constexpr std::uint32_t link_depth = 64;
+/// What the queue pairs hold: unsignaled requests keep their places longer than they take, and a
+/// message may come before the receive of the one that it answers is posted again.
+constexpr std::uint32_t queue_depth = 2 * link_depth;
+
+/// A queue pair of raw verbs and the loop that a program without a library would write: it polls,
+/// or arms, polls once more and blocks in ibv_get_cq_event.
+class raw_side {
+ public:
+  raw_side(cordma::verbs::context& ctx, cordma::verbs::protection_domain& pd, noticing how);
+
+  void post(ibv_send_wr& wr);
+  /// With a completion entry now and then, which `await_sent` does not see.
+  void post_seldom_signaled(ibv_send_wr& wr);
+  void post_receive(ibv_recv_wr& wr);
+  /// Polls once, and blocks where there is nothing, if that is how it notices.
+  void reap();
+  /// Only polls.
+  void poll();
+  /// Reaps until there is one more message, or one more end of a signaled request.
+  void await_message();
+  void await_sent();
+
+  cordma::verbs::queue_pair& qp() noexcept { return qp_; }
+  std::uint64_t blocked = 0, arms = 0, completions = 0;
+  std::uint64_t messages = 0, sent = 0;  ///< That nobody has taken.
+
+ private:
+  void give(ibv_send_wr& wr);
+
+  std::unique_ptr<cordma::verbs::completion_channel> channel_;
+  cordma::verbs::completion_queue cq_;
+  cordma::verbs::queue_pair qp_;
+  std::uint32_t unsignaled_ = 0;
+  bool is_armed_ = false;
+};
+
+/// The same with an executor of its own.
+struct our_side {
+  our_side(cordma::verbs::context& ctx, cordma::verbs::protection_domain& pd, noticing how,
+           std::size_t message_max_bytes);
+  cordma::executor home;
+  cordma::completion_queue_driver driver;
+  cordma::queue_pair qp;
+};
+
+/// What each of two processes has: a queue pair of every kind, connected to the other's, and memory
+/// that the other may reach. Eight bytes go there and back.
+class link_end {
+ public:
+  static constexpr std::size_t message_bytes = 8;
+
+  /// What the other end must know.
+  struct address {
+    ibv_gid gid;
+    std::uint16_t lid;
+    std::uint64_t memory;
+    std::uint32_t rkey;
+    std::array<std::uint32_t, 5> queue_pairs;
+  };
+
+  link_end();
+  [[nodiscard]] address own_address();
+  void connect(const address& other);
+
+  raw_side& raw(noticing how) { return *raw_[how == noticing::busy ? 0 : 1]; }
+  our_side& ours(noticing how) { return *ours_[std::size_t(how)]; }
+
+  /// To send or write from, and to read to.
+  [[nodiscard]] cordma::local_mr_slice outbox() { return buffer_.slice(0, message_bytes); }
+  /// Where the other's `there` is.
+  [[nodiscard]] cordma::remote_mr_slice there() const noexcept { return there_; }
+  /// The last byte of what the other wrote `there`.
+  [[nodiscard]] std::uint8_t arrived() noexcept;
+  /// The next byte to write there; it differs from the last.
+  void number_outbox(std::uint8_t number) noexcept;
+
+  /// A raw request of this opcode with the outbox, inlined where ours would be.
+  [[nodiscard]] ibv_send_wr& raw_request(ibv_wr_opcode opcode);
+  [[nodiscard]] ibv_recv_wr& raw_receive() noexcept { return receive_; }
+
+  /// Both count on: what the two ends wrote, in ping-pongs by memory.
+  std::uint8_t written = 0;
+
+  cordma::verbs::context ctx;
+  cordma::verbs::port_info port;
+
+ private:
+  static constexpr std::size_t inbox_offset = 1024;
+  static constexpr std::size_t receive_offset = 2048;
+
+  template <class Body>
+  void each_queue_pair(Body body);
+
+  cordma::verbs::protection_domain pd_;
+  cordma::mr_allocator memory_;
+  cordma::local_mr buffer_;
+  std::array<std::unique_ptr<raw_side>, 2> raw_;
+  std::array<std::unique_ptr<our_side>, 3> ours_;
+  cordma::remote_mr_slice there_;
+  ibv_sge out_{}, in_{};
+  ibv_send_wr request_{};
+  ibv_recv_wr receive_{};
+};
+
+/// This process and a forked one, each on a processor of its own, joined by a link. The other does
+/// what it is ordered. To be made before this process has a device or a thread.
+class two_processes {
+ public:
+  using servant = void (*)(link_end& there, unsigned what, std::uint64_t n);
+  explicit two_processes(servant serve);
+  two_processes(const two_processes&) = delete;
+  two_processes& operator=(const two_processes&) = delete;
+  ~two_processes();
+
+  link_end& here() noexcept { return *here_; }
+  /// The other calls `serve(…, what, n)`, some time from now.
+  void order(unsigned what, std::uint64_t n) const;
+  [[nodiscard]] pid_t other() const noexcept { return other_; }
+
+ private:
+  [[noreturn]] void live(servant serve) const;
+  static std::unique_ptr<link_end> meet(int socket);
+
+  std::unique_ptr<pinned> place_;
+  int socket_ = -1;
+  pid_t other_ = -1;
+  std::unique_ptr<link_end> here_;
+};
+
+}  // namespace bench
