@@ -14,7 +14,6 @@
 
 namespace {
 
-using bench::ball;
 using bench::link_end;
 using bench::noticing;
 using bench::two_processes;
