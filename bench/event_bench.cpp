@@ -45,13 +45,17 @@ tally of(bench::our_side& ours) {
           double(ours.home.reactor().enters() + reads), double(c.arms)};
 }
 
+/// 0: there were none, as of wake-ups where completions are always there already.
+double each(double what, double of) { return of > 0 ? what / of : 0; }
+
 void record(bench::recorder& recorder, const std::string& which, const tally& ours,
             const tally& raw) {
-  recorder.count(which, "completions", "1/wake", ours.completions / ours.blocked,
-                 raw.completions / raw.blocked);
-  recorder.count(which, "system calls", "1/op", ours.system_calls / ours.operations,
-                 raw.system_calls / raw.operations);
-  recorder.count(which, "arms", "1/op", ours.arms / ours.operations, raw.arms / raw.operations);
+  recorder.count(which, "completions", "1/wake", each(ours.completions, ours.blocked),
+                 each(raw.completions, raw.blocked));
+  recorder.count(which, "system calls", "1/op", each(ours.system_calls, ours.operations),
+                 each(raw.system_calls, raw.operations));
+  recorder.count(which, "arms", "1/op", each(ours.arms, ours.operations),
+                 each(raw.arms, raw.operations));
 }
 
 /// Requests that the other end's device answers alone.
