@@ -219,7 +219,7 @@ TEST_CASE("example 10's server lets no file out of its folder", "[scenario][devi
 
 TEST_CASE("a benchmark writes its figures as an array of objects with the promised keys",
           "[scenario]") {
-  const outcome ran = run(CORDMA_BUILD_FOLDER "/bench/bench_coro coro/timer --json /dev/stdout");
+  const outcome ran = run(CORDMA_BUILD_FOLDER "/bench/bench_coro coro/channel --json /dev/stdout");
   INFO(ran.output);
   CHECK(ran.exit_status == 0);
   for (const char* key : {"bench", "case", "metric", "unit", "value", "baseline", "ratio"}) {

@@ -77,7 +77,8 @@ TEST_CASE("a receive buffer that cannot work is refused", "[transfer][device][M1
 }
 
 TEST_CASE("receives beyond the queue's depth wait for room in order", "[transfer][device]") {
-  loopback link{{.capabilities = {.send_wr_max = 64, .recv_wr_max = 2}}};
+  // Sends wait for receives.
+  loopback link{{.capabilities = {.send_wr_max = 64, .recv_wr_max = 2}, .min_rnr_timer = 28}};
   const std::uint32_t count = 4 * link.a->receives().depth();
   local_mr mr = link.memory(std::size_t{count} * 8);
   std::vector<std::uint32_t> order;

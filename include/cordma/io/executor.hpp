@@ -13,7 +13,7 @@
 namespace cordma {
 
 struct executor_options {
-  /// Null: CLOCK_MONOTONIC. With another clock the timers are looked at in every turn, and only a
+  /// Null: CLOCK_MONOTONIC. With another clock the timers are looked at time and again, and only a
   /// reactor given below is told when the next one is due.
   const time_source* clock = nullptr;
   /// Null: io_uring.

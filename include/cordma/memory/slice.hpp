@@ -32,21 +32,6 @@ void check_view(const std::byte* address, std::size_t length, std::size_t size,
 class const_local_mr_slice {
  public:
   const_local_mr_slice() noexcept = default;
-  // By members: what was written by halves stalls when it is read as a whole.
-  const_local_mr_slice(const const_local_mr_slice& s) noexcept
-      : address_{s.address_},
-        length_{s.length_},
-        block_{s.block_},
-        lkey_{s.lkey_},
-        generation_{s.generation_} {}
-  const_local_mr_slice& operator=(const const_local_mr_slice& s) noexcept {
-    address_ = s.address_;
-    length_ = s.length_;
-    block_ = s.block_;
-    lkey_ = s.lkey_;
-    generation_ = s.generation_;
-    return *this;
-  }
   /// `block` stands behind the registration of `lkey`, which covers these bytes.
   const_local_mr_slice(const std::byte* address, std::size_t length, std::uint32_t lkey,
                        memory_block& block) noexcept
@@ -144,20 +129,6 @@ class remote_mr_slice {
   static constexpr std::size_t encoded_bytes = 20;
 
   remote_mr_slice() noexcept = default;
-  remote_mr_slice(const remote_mr_slice& s) noexcept
-      : address_{s.address_},
-        length_{s.length_},
-        rkey_{s.rkey_},
-        generation_{s.generation_},
-        lease_{s.lease_} {}
-  remote_mr_slice& operator=(const remote_mr_slice& s) noexcept {
-    address_ = s.address_;
-    length_ = s.length_;
-    rkey_ = s.rkey_;
-    generation_ = s.generation_;
-    lease_ = s.lease_;
-    return *this;
-  }
   remote_mr_slice(std::uint64_t address, std::size_t length, std::uint32_t rkey) noexcept
       : address_{address}, length_{length}, rkey_{rkey} {}
   /// Of borrowed memory.
