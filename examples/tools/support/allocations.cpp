@@ -85,7 +85,8 @@ int posix_memalign(void** block, std::size_t alignment, std::size_t size) {
 // Both names: which one a caller gets depends on _FILE_OFFSET_BITS.
 void* mmap64(void* at, std::size_t size, int protection, int flags, int fd, off_t offset) {
   count();
-  return reinterpret_cast<void*>(::syscall(SYS_mmap, at, size, protection, flags, fd, offset));
+  const long mapped = ::syscall(SYS_mmap, at, size, protection, flags, fd, offset);
+  return reinterpret_cast<void*>(mapped);  // NOLINT(performance-no-int-to-ptr)
 }
 void* mmap(void* at, std::size_t size, int protection, int flags, int fd, off_t offset) {
   return mmap64(at, size, protection, flags, fd, offset);

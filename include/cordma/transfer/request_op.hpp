@@ -155,7 +155,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   void post_now() noexcept override { post_each(std::make_index_sequence<count>{}); }
   template <std::size_t... I>
   [[gnu::always_inline]] void post_each(std::index_sequence<I...>) noexcept {
-    std::array<ibv_send_wr, count> wrs;  // Of each is filled what its opcode reads.
+    std::array<ibv_send_wr, count> wrs{};  // Some devices look at what an opcode does not use.
     std::tuple<std::array<ibv_sge, sge_count<Requests>()>...> sges;
     send_queue::post_failure why;
     if (!(queue_->allowed(shape<I>(), I, why) && ...)) return post_failed(why, {});
