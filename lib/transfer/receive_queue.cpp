@@ -31,45 +31,23 @@ failure receive_queue::refused(errc code, fixed_text<240> detail) const noexcept
   return {.code = code, .call = "post_recv", .object = {"qp", qp_.num()}, .detail = detail};
 }
 
-/// False: it holds nothing, and `hold` says why.
-bool receive_queue::try_hold(std::span<const local_mr_slice> buffer) noexcept {
+/// None: all of it is held. Else why not, and nothing is.
+errc receive_queue::hold(std::span<const local_mr_slice> buffer) noexcept {
   for (std::size_t i = 0; i < buffer.size(); ++i) {
     if (!buffer[i].is_held()) continue;
     memory_block& block = *buffer[i].block();
+    errc why = errc::stale_slice;
     if (block.try_hold(buffer[i].generation())) [[likely]] {
-      if (block.pd() == pd_ && verbs::allows(block.access(), verbs::access::local_write)) continue;
+      const bool is_writable = verbs::allows(block.access(), verbs::access::local_write);
+      if (is_writable && block.pd() == pd_) continue;
+      why = is_writable ? errc::wrong_protection_domain : errc::access_denied;
       block.let_go();
     }
     while (i-- > 0)
       if (buffer[i].is_held()) buffer[i].block()->let_go();
-    return false;
+    return why;
   }
-  return true;
-}
-
-std::optional<failure> receive_queue::hold(std::span<const local_mr_slice> buffer) noexcept {
-  std::size_t held = 0;
-  errc why{};
-  for (; held < buffer.size(); ++held) {
-    const local_mr_slice& slice = buffer[held];
-    if (!slice.is_held()) continue;
-    if (!slice.block()->try_hold(slice.generation())) {
-      why = errc::stale_slice;
-      break;
-    }
-    if (slice.block()->pd() != pd_) why = errc::wrong_protection_domain;
-    if (!verbs::allows(slice.block()->access(), verbs::access::local_write)) {
-      why = errc::access_denied;
-    }
-    if (why == errc{}) continue;
-    slice.block()->let_go();
-    break;
-  }
-  if (why == errc{}) return std::nullopt;
-  while (held-- > 0) {
-    if (buffer[held].is_held()) buffer[held].block()->let_go();
-  }
-  return refused(why);
+  return {};
 }
 
 std::optional<failure> receive_queue::try_post(std::span<const local_mr_slice> buffer) noexcept {
@@ -79,8 +57,8 @@ std::optional<failure> receive_queue::try_post(std::span<const local_mr_slice> b
                   std::min<std::size_t>(qp_.capabilities().recv_sge_max, receive_slices_max));
     return refused(errc::too_many_slices, text);
   }
-  if (!try_hold(buffer)) [[unlikely]]
-    return hold(buffer);
+  if (const errc why = hold(buffer); why != errc{}) [[unlikely]]
+    return refused(why);
 
   slot& s = at(tail_);
   s.received.slice_count = std::uint32_t(buffer.size());

@@ -89,8 +89,7 @@ class receive_queue {
 
   slot& at(std::uint32_t sequence) noexcept { return slots_[sequence & mask_]; }
   std::optional<failure> try_post(std::span<const local_mr_slice> buffer) noexcept;
-  [[nodiscard]] bool try_hold(std::span<const local_mr_slice> buffer) noexcept;
-  std::optional<failure> hold(std::span<const local_mr_slice> buffer) noexcept;
+  errc hold(std::span<const local_mr_slice> buffer) noexcept;
   message take_message() noexcept;
   static void let_go(slot& s) noexcept;
   static failure gone(std::uint32_t qp_num) noexcept {
