@@ -2,6 +2,7 @@
 
 #include <cordma/coro/scheduler.hpp>
 
+#include <cstdint>
 #include <utility>
 
 namespace cordma {
@@ -38,9 +39,12 @@ class reactor {
 
   /// True once after the alarm fired.
   [[nodiscard]] bool take_alarm() noexcept { return std::exchange(alarm_fired_, false); }
+  /// How often `poll`, `wait` and `unwatch` entered the kernel.
+  [[nodiscard]] std::uint64_t enters() const noexcept { return enters_; }
 
  protected:
   bool alarm_fired_ = false;
+  std::uint64_t enters_ = 0;
 };
 
 }  // namespace cordma
