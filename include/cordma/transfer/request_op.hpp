@@ -28,6 +28,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
                                        public frame_cache::recycled {
   static constexpr std::size_t count = sizeof...(Requests);
   static constexpr bool is_batch = count > 1;
+  static constexpr std::array<request_kind, count> kinds{Requests::kind...};
 
  public:
   using value_type =
@@ -66,9 +67,11 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   void tell_at_once() noexcept { tells_at_once_ = true; }
 
   // As an operation.
-  bool start(waiter& w, const environment& env) noexcept {
+  // Inlined, though they are long: a few of their steps are taken.
+  [[gnu::always_inline]] bool start(waiter& w, const environment& env) noexcept {
     was_stopped_ = env.stop.stop_requested();
-    if (was_stopped_ && !has_ended()) return true;
+    if (was_stopped_ && !has_ended()) [[unlikely]]
+      return count_cancelled();
     was_stopped_ = false;
     if (state_ == state::idle || state_ == state::queued) {
       std::get<count - 1>(requests_).flags.signaled = true;  // Somebody waits for it.
@@ -77,18 +80,23 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     return has_ended() || wait(w, env);
   }
   [[nodiscard]] bool failed() const noexcept { return was_stopped_ || failure_; }
-  value_type take() {
+  [[gnu::always_inline]] value_type take() {
     if (failed()) [[unlikely]]
       return take_result().value();
+    probe_resume();
     return values(std::make_index_sequence<count>{});
   }
   result<value_type> take_result() noexcept {
+    probe_resume();
     if (was_stopped_) return cancelled_result;
     if (failure_) return failure_->to_failure(qp_num_);
     return values(std::make_index_sequence<count>{});
   }
 
  private:
+  [[gnu::always_inline]] void probe_resume() const noexcept {
+    CORDMA_PROBE3(resume, qp_num_, unsigned(kinds.front()), first_);
+  }
   template <std::size_t... I>
   void leave_unsignaled(std::index_sequence<I...>) noexcept {
     if constexpr (is_batch) {
@@ -162,7 +170,8 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
      ...);
     send_queue::post_failure why;
     if (!queue_->post(*this, wrs, all, why)) [[unlikely]]
-      post_failed(why, wrs);
+      return post_failed(why, wrs);
+    (queue_->count_posted(kinds[I], first_ + std::uint32_t(I)), ...);
   }
   [[gnu::noinline]] void post_failed(const send_queue::post_failure& why,
                                      std::span<const ibv_send_wr> wrs) noexcept {
@@ -178,6 +187,10 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   }
   void store(std::uint32_t index, std::uint64_t value) noexcept override {
     atomic_values_[index] = value;
+  }
+
+  [[nodiscard]] request_kind kind_of(std::uint32_t index) const noexcept override {
+    return kinds[index];
   }
 
   /// Dropped while it waits for room: moves to a block of its own, to be posted in its turn.

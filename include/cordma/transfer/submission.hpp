@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/coro/operation.hpp>
+#include <cordma/transfer/transfer_counters.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -54,6 +55,9 @@ class submission : public list_hook<submission>, private stop_callback {
   /// Builds the work requests and hands them to `send_queue::post`.
   virtual void post_now() noexcept = 0;
   virtual void store(std::uint32_t index, std::uint64_t atomic_value) noexcept = 0;
+  [[nodiscard]] virtual request_kind kind_of(std::uint32_t index) const noexcept = 0;
+  /// True.
+  [[gnu::cold]] bool count_cancelled() noexcept;
 
   send_queue* queue_;
   std::uint32_t qp_num_;     // Kept here: the queue pair may be gone when the outcome is asked for.
