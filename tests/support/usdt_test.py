@@ -8,7 +8,7 @@ import sys
 import cases
 
 # What docs/metrics.md promises, and the number of arguments.
-PROBES = {"post": 3, "complete": 5, "resume": 3}
+PROBES = {"post": 3, "complete": 5, "wake": 3, "resume": 1}
 ARGUMENT = re.compile(r"-?\d+f?@\S+")
 
 

@@ -13,15 +13,21 @@
 #define CORDMA_PROBE_N(name, n, operands)                                         \
   __asm__ __volatile__ __inline__(_SDT_ASM_BODY(cordma, name, _SDT_ASM_ARGS, (n)) \
                                       _SDT_ASM_BASE ::operands)
+#define CORDMA_PROBE1(name, a) CORDMA_PROBE_N(name, 1, _SDT_ASM_OPERANDS_1(a))
 #define CORDMA_PROBE3(name, a, b, c) CORDMA_PROBE_N(name, 3, _SDT_ASM_OPERANDS_3(a, b, c))
 #define CORDMA_PROBE5(name, a, b, c, d, e) \
   CORDMA_PROBE_N(name, 5, _SDT_ASM_OPERANDS_5(a, b, c, d, e))
 #else
+#define CORDMA_PROBE1(name, a) DTRACE_PROBE1(cordma, name, a)
 #define CORDMA_PROBE3(name, a, b, c) DTRACE_PROBE3(cordma, name, a, b, c)
 #define CORDMA_PROBE5(name, a, b, c, d, e) DTRACE_PROBE5(cordma, name, a, b, c, d, e)
 #endif
 #else
-#define CORDMA_PROBE3(name, a, b, c) static_cast<void>(0)
-#define CORDMA_PROBE5(name, a, b, c, d, e) static_cast<void>(0)
+// The arguments have no effects: nothing is left of them.
+#define CORDMA_PROBE1(name, a) static_cast<void>(a)
+#define CORDMA_PROBE3(name, a, b, c) \
+  (static_cast<void>(a), static_cast<void>(b), static_cast<void>(c))
+#define CORDMA_PROBE5(name, a, b, c, d, e) \
+  (CORDMA_PROBE3(name, a, b, c), static_cast<void>(d), static_cast<void>(e))
 #endif
 // NOLINTEND(cppcoreguidelines-macro-usage)

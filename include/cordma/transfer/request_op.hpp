@@ -67,11 +67,9 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   void tell_at_once() noexcept { tells_at_once_ = true; }
 
   // As an operation.
-  // Inlined, though they are long: a few of their steps are taken.
-  [[gnu::always_inline]] bool start(waiter& w, const environment& env) noexcept {
+  bool start(waiter& w, const environment& env) noexcept {
     was_stopped_ = env.stop.stop_requested();
-    if (was_stopped_ && !has_ended()) [[unlikely]]
-      return count_cancelled();
+    if (was_stopped_ && !has_ended()) return count_cancelled();
     was_stopped_ = false;
     if (state_ == state::idle || state_ == state::queued) {
       std::get<count - 1>(requests_).flags.signaled = true;  // Somebody waits for it.
@@ -80,23 +78,18 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     return has_ended() || wait(w, env);
   }
   [[nodiscard]] bool failed() const noexcept { return was_stopped_ || failure_; }
-  [[gnu::always_inline]] value_type take() {
+  value_type take() {
     if (failed()) [[unlikely]]
       return take_result().value();
-    probe_resume();
     return values(std::make_index_sequence<count>{});
   }
   result<value_type> take_result() noexcept {
-    probe_resume();
     if (was_stopped_) return cancelled_result;
     if (failure_) return failure_->to_failure(qp_num_);
     return values(std::make_index_sequence<count>{});
   }
 
  private:
-  [[gnu::always_inline]] void probe_resume() const noexcept {
-    CORDMA_PROBE3(resume, qp_num_, unsigned(kinds.front()), first_);
-  }
   template <std::size_t... I>
   void leave_unsignaled(std::index_sequence<I...>) noexcept {
     if constexpr (is_batch) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/base/probe.hpp>
 #include <cordma/coro/operation.hpp>
 #include <cordma/transfer/transfer_counters.hpp>
 
@@ -78,6 +79,7 @@ class submission : public list_hook<submission>, private stop_callback {
     stop_callback::unlink();
     waiter* const told = waiter_.take();
     if (told == nullptr) return;
+    CORDMA_PROBE3(wake, qp_num_, first_, told);
     if (tells_at_once_)
       told->done().resume();
     else
