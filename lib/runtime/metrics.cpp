@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdio>
 
 namespace cordma {
 namespace {
@@ -19,9 +20,10 @@ void check(const metrics_label& label) {
   const bool is_name = is_letter(name.front()) && !name.starts_with("__") &&
                        std::all_of(name.begin(), name.end(), is_allowed);
   if (is_name && std::find(used.begin(), used.end(), name) == used.end()) return;
-  const std::string detail = "'" + std::string{name} + "' cannot be the name of a label";
-  throw error{
-      {.code = errc::out_of_range, .call = "to_prometheus", .detail = std::string_view{detail}}};
+  char text[120];
+  std::snprintf(text, sizeof text, "'%.*s' cannot be the name of a label", int(name.size()),
+                name.data());
+  throw error{{.code = errc::out_of_range, .call = "to_prometheus", .detail = text}};
 }
 
 class exposition {
