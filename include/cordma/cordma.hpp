@@ -9,10 +9,13 @@
 #include <cordma/agent/loan.hpp>
 #include <cordma/agent/remote_mr.hpp>
 #include <cordma/base/assert.hpp>
+#include <cordma/base/counter.hpp>
 #include <cordma/base/error.hpp>
 #include <cordma/base/fixed_text.hpp>
 #include <cordma/base/intrusive_list.hpp>
 #include <cordma/base/little_endian.hpp>
+#include <cordma/base/probe.hpp>
+#include <cordma/base/published_list.hpp>
 #include <cordma/base/result.hpp>
 #include <cordma/base/unique_fd.hpp>
 #include <cordma/connection/bootstrap.hpp>
@@ -57,6 +60,7 @@
 #include <cordma/rpc/server.hpp>
 #include <cordma/runtime/cpus.hpp>
 #include <cordma/runtime/group_listener.hpp>
+#include <cordma/runtime/metrics.hpp>
 #include <cordma/runtime/runtime.hpp>
 #include <cordma/runtime/runtime_group.hpp>
 #include <cordma/transfer/completion_queue_driver.hpp>
@@ -66,6 +70,7 @@
 #include <cordma/transfer/send_queue.hpp>
 #include <cordma/transfer/shared_receives.hpp>
 #include <cordma/transfer/submission.hpp>
+#include <cordma/transfer/transfer_counters.hpp>
 #include <cordma/transfer/work_request.hpp>
 #include <cordma/verbs/access.hpp>
 #include <cordma/verbs/async_event.hpp>
@@ -74,6 +79,7 @@
 #include <cordma/verbs/device.hpp>
 #include <cordma/verbs/gid.hpp>
 #include <cordma/verbs/memory_region.hpp>
+#include <cordma/verbs/port_counters.hpp>
 #include <cordma/verbs/protection_domain.hpp>
 #include <cordma/verbs/queue_pair.hpp>
 #include <cordma/verbs/queue_pair_attributes.hpp>

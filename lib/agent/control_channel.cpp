@@ -48,6 +48,8 @@ control_channel::control_channel(completion_queue_driver& driver, verbs::protect
 
 control_channel::~control_channel() {
   verbs().destroy();  // Before the memory, which its requests do not hold.
+  driver().tally().failed(request_kind::agent_send, sent_ - ended_);
+  driver().tally().failed(request_kind::agent_receive, posted_);
   settled_.set();
 }
 
@@ -63,6 +65,7 @@ void control_channel::post_receive(unsigned slot) noexcept {
   const int rc = verbs().post_recv(&receive_, &bad);
   if (rc != 0) return fail(refused(rc, "ibv_post_recv"));
   ++posted_;
+  driver().tally().posted(request_kind::agent_receive);
 }
 
 void control_channel::start() noexcept {
@@ -80,10 +83,18 @@ void control_channel::stop() noexcept {
 }
 
 void control_channel::complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept {
+  transfer_tally& tally = driver().tally();
   if (is_receive) --posted_;
-  if (wc.status != IBV_WC_SUCCESS)
+  if (wc.status != IBV_WC_SUCCESS) {
+    if (is_receive) tally.failed(request_kind::agent_receive);
+    if (wc.status == IBV_WC_RNR_RETRY_EXC_ERR) tally.exceeded_rnr();
     return fail({.code = wc_errc(wc.status), .call = "ibv_poll_cq", .vendor = wc.vendor_err});
-  if (is_receive) return take(sequence, wc.opcode == IBV_WC_RECV ? wc.byte_len : 0);
+  }
+  if (is_receive) {
+    tally.completed(request_kind::agent_receive);
+    return take(sequence, wc.opcode == IBV_WC_RECV ? wc.byte_len : 0);
+  }
+  tally.completed(request_kind::agent_send, sequence + 1 - ended_);
   ended_ = sequence + 1;
   pump(true);
 }
@@ -187,6 +198,7 @@ void control_channel::post(frame& f, bool signaled) noexcept {
     last_signaled_ = sent_;
   }
   ++sent_;
+  driver().tally().posted(request_kind::agent_send);
   ibv_send_wr* bad = nullptr;
   if (const int rc = verbs().post_send(&send_, &bad); rc != 0) fail(refused(rc, "ibv_post_send"));
 }

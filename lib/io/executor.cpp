@@ -55,15 +55,15 @@ inline bool executor::poll_all() noexcept {
 }
 
 inline bool executor::turn() noexcept {
-  ++counters_.turns;
-  counters_.posted += mailbox_.run_all();
+  counters_.turns.add();
+  if (const std::size_t calls = mailbox_.run_all(); calls > 0) counters_.posted.add(calls);
   bool progress = poll_all();
   // A poller that spins is asked at once again, some times, since all the rest of a turn takes
   // longer than asking it.
   for (unsigned i = 1; spins_ && !progress && !has_ready() && i < polls_per_turn_max; ++i)
     progress = poll_all();
   // At once, so that all the rest of a turn is done while the peer works on what this sends.
-  counters_.ready_resumed += run_ready();
+  if (const std::size_t resumed = run_ready(); resumed > 0) counters_.ready_resumed.add(resumed);
   return progress || has_ready();
 }
 
@@ -107,8 +107,16 @@ bool executor::may_block() noexcept {
 void executor::block() noexcept {
   spins_ = !may_block();
   if (spins_ || !mailbox_.fall_asleep()) return reactor_->poll();
-  ++counters_.waits;
+  counters_.waits.add();
   reactor_->wait();  // The next turn's `run_all` wakes the mailbox.
+}
+
+executor_counters executor::counters() const noexcept {
+  return {.turns = counters_.turns.value(),
+          .waits = counters_.waits.value(),
+          .ready_resumed = counters_.ready_resumed.value(),
+          .posted = counters_.posted.value(),
+          .enters = reactor_->enters()};
 }
 
 void executor::set_alarm() noexcept {

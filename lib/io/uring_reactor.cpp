@@ -109,7 +109,7 @@ void uring_reactor::release(std::uint32_t index) noexcept {
 io_uring_sqe* uring_reactor::next_sqe() noexcept {
   io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
   if (sqe != nullptr) return sqe;
-  ++enters_;
+  enters_.add();
   io_uring_submit(&ring_);
   return io_uring_get_sqe(&ring_);
 }
@@ -175,7 +175,7 @@ void uring_reactor::set_alarm(time_point at) noexcept {
 }
 
 void uring_reactor::enter() noexcept {
-  ++enters_;
+  enters_.add();
   io_uring_submit_and_get_events(&ring_);
 }
 
@@ -191,7 +191,7 @@ void uring_reactor::poll() noexcept {
 
 void uring_reactor::wait() noexcept {
   if (!tell_kernel()) return poll();
-  ++enters_;
+  enters_.add();
   const int outcome = io_uring_submit_and_wait(&ring_, 1);
   // EAGAIN and EBUSY: the kernel is short of memory, or wants its completions taken first.
   CORDMA_ASSERT(outcome >= 0 || outcome == -EINTR || outcome == -EAGAIN || outcome == -EBUSY,

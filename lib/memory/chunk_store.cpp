@@ -140,9 +140,11 @@ void* chunk_store::add_chunk(std::size_t bytes, std::size_t pages) {
   set_owner(*made, made.get(), {mr.lkey(), verbs::is_remote(options_.access) ? mr.rkey() : 0});
   const std::lock_guard lock{lock_};
   chunks_.push_back(std::move(made));
-  ++counts_.registrations;
-  counts_.registered_bytes += bytes;
-  counts_.registered_bytes_peak = std::max(counts_.registered_bytes_peak, counts_.registered_bytes);
+  counts_.chunks.set(chunks_.size());
+  counts_.registrations.add();
+  counts_.registered_bytes.add(bytes);
+  counts_.registered_bytes_peak.set(
+      std::max(counts_.registered_bytes_peak.value(), counts_.registered_bytes.value()));
   return at;
 }
 
@@ -151,7 +153,7 @@ verbs::memory_region chunk_store::register_pages(std::byte* at, std::size_t byte
     return {pd_, at, bytes, options_.access};
   } catch (const error&) {
     const std::lock_guard lock{lock_};
-    ++counts_.registrations_failed;
+    counts_.registrations_failed.add();
     throw;
   }
 }
@@ -184,7 +186,8 @@ void chunk_store::trim(std::size_t keep_bytes) noexcept {
     {
       const std::lock_guard lock{lock_};
       const chunk& c = *chunks_[n];
-      if (c.pages.free() != c.pages.size() || counts_.registered_bytes - c.bytes < keep_bytes)
+      if (c.pages.free() != c.pages.size() ||
+          counts_.registered_bytes.value() - c.bytes < keep_bytes)
         continue;
       // Out of the list, so that nobody takes of it while it is deregistered.
       free = std::move(chunks_[n]);
@@ -193,11 +196,12 @@ void chunk_store::trim(std::size_t keep_bytes) noexcept {
     const bool gone = deregister(*free);
     const std::lock_guard lock{lock_};
     if (gone) {
-      counts_.registered_bytes -= free->bytes;
+      counts_.registered_bytes.subtract(free->bytes);
     } else {
-      ++counts_.deregistrations_refused;
+      counts_.deregistrations_refused.add();
       chunks_.push_back(std::move(free));
     }
+    counts_.chunks.set(chunks_.size());
   }
 }
 
@@ -215,11 +219,13 @@ failure chunk_store::refusal() const {
   return refusal_.value_or(errno_failure(ENOMEM, "mallocx"));
 }
 
-chunk_store::counts chunk_store::count() const {
-  const std::lock_guard lock{lock_};
-  counts now = counts_;
-  now.chunks = chunks_.size();
-  return now;
+chunk_store::counts chunk_store::count() const noexcept {
+  return {.registered_bytes = counts_.registered_bytes.value(),
+          .registered_bytes_peak = counts_.registered_bytes_peak.value(),
+          .chunks = counts_.chunks.value(),
+          .registrations = counts_.registrations.value(),
+          .registrations_failed = counts_.registrations_failed.value(),
+          .deregistrations_refused = counts_.deregistrations_refused.value()};
 }
 
 }  // namespace cordma

@@ -3,6 +3,7 @@
 #include "mapping.hpp"
 #include "page_bitmap.hpp"
 
+#include <cordma/base/counter.hpp>
 #include <cordma/base/error.hpp>
 #include <cordma/verbs/memory_region.hpp>
 
@@ -78,7 +79,8 @@ class chunk_store {
     std::uint64_t registrations_failed = 0;
     std::uint64_t deregistrations_refused = 0;
   };
-  [[nodiscard]] counts count() const;
+  /// Lock-free: of what goes on meanwhile, perhaps a part.
+  [[nodiscard]] counts count() const noexcept;
 
  private:
   struct chunk {
@@ -120,7 +122,15 @@ class chunk_store {
 
   mutable std::mutex lock_;  ///< held for a few steps only
   chunk_list chunks_;
-  counts counts_;
+  /// Written under `lock_`.
+  struct {
+    counter registered_bytes;
+    counter registered_bytes_peak;
+    counter chunks;
+    counter registrations;
+    counter registrations_failed;
+    counter deregistrations_refused;
+  } counts_;
   std::optional<failure> refusal_;
 };
 

@@ -92,7 +92,8 @@ class mr_allocator::state {
   local_mr allocate(std::size_t size, std::size_t alignment);
   local_mr register_external(std::span<std::byte> memory, std::shared_ptr<void> keepalive);
   void trim(std::size_t keep_bytes);
-  [[nodiscard]] mr_allocator_statistics statistics() const;
+  [[nodiscard]] mr_allocator_counters counters() const noexcept;
+  [[nodiscard]] std::size_t in_use_bytes() const noexcept { return caches_.in_use_bytes(); }
 
   const mr_allocator_options options;
 
@@ -228,18 +229,31 @@ void mr_allocator::state::trim(std::size_t keep_bytes) {
   chunks_.trim(keep_bytes);
 }
 
-mr_allocator_statistics mr_allocator::state::statistics() const {
+mr_allocator_counters mr_allocator::state::counters() const noexcept {
   const chunk_store::counts chunks = chunks_.count();
-  mr_allocator_statistics all;
+  mr_allocator_counters all;
   all.registered_bytes = chunks.registered_bytes;
   all.registered_bytes_peak = chunks.registered_bytes_peak;
-  all.external_bytes = external_bytes_.load();
-  all.in_use_bytes = caches_.in_use_bytes();
+  all.external_bytes = external_bytes_.load(std::memory_order_relaxed);
   all.chunks = chunks.chunks;
-  all.registrations = chunks.registrations + external_registrations_.load();
-  all.registrations_failed = chunks.registrations_failed + external_failed_.load();
+  all.registrations =
+      chunks.registrations + external_registrations_.load(std::memory_order_relaxed);
+  all.registrations_failed =
+      chunks.registrations_failed + external_failed_.load(std::memory_order_relaxed);
   all.deregistrations_refused = chunks.deregistrations_refused;
   return all;
+}
+
+mr_allocator_counters& mr_allocator_counters::operator+=(
+    const mr_allocator_counters& other) noexcept {
+  registered_bytes += other.registered_bytes;
+  registered_bytes_peak += other.registered_bytes_peak;
+  external_bytes += other.external_bytes;
+  chunks += other.chunks;
+  registrations += other.registrations;
+  registrations_failed += other.registrations_failed;
+  deregistrations_refused += other.deregistrations_refused;
+  return *this;
 }
 
 mr_allocator::mr_allocator(verbs::protection_domain& pd, mr_allocator_options options)
@@ -259,7 +273,10 @@ local_mr mr_allocator::register_external(std::span<std::byte> memory,
   return state_->register_external(memory, std::move(keepalive));
 }
 void mr_allocator::trim(std::size_t keep_bytes) { state_->trim(keep_bytes); }
-mr_allocator_statistics mr_allocator::statistics() const { return state_->statistics(); }
+mr_allocator_counters mr_allocator::counters() const noexcept { return state_->counters(); }
+mr_allocator_statistics mr_allocator::statistics() const {
+  return {state_->counters(), state_->in_use_bytes()};
+}
 verbs::access mr_allocator::access() const noexcept { return state_->options.access; }
 const mr_allocator_options& mr_allocator::options() const noexcept { return state_->options; }
 

@@ -193,7 +193,9 @@ void message_channel::send(outgoing& o) noexcept {
   outbox_.push_back(o);
   if (is_next && try_post(o)) return;
   pump();
-  if (counters_.sent == posted) ++counters_.credit_waits;
+  if (counters_.sent != posted) return;
+  ++counters_.credit_waits;
+  if (qp_ != nullptr) qp_->driver().tally().waited_for_credit();
 }
 
 /// What they are told may have anything destroyed, but us.

@@ -9,20 +9,6 @@
 namespace cordma {
 namespace {
 
-/// Written by one thread, and read by any, who learns nothing else from it: relaxed.
-class counter {
- public:
-  void add_one() noexcept {
-    count_.store(count_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  }
-  [[nodiscard]] std::uint64_t get() const noexcept {
-    return count_.load(std::memory_order_relaxed);
-  }
-
- private:
-  std::atomic<std::uint64_t> count_{0};
-};
-
 /// So that what no client could ever be given is an error here.
 void check_connections(const verbs::context& ctx, const connection_options& options) {
   const verbs::port_info port =
@@ -112,10 +98,10 @@ void group_listener::start() {
 group_listener_counters group_listener::counters() const noexcept {
   group_listener_counters sum;
   for (const auto& one : seats_) {
-    sum.connected += one->connected.get();
-    sum.rejected += one->rejected.get();
-    sum.handlers_failed += one->handlers_failed.get();
-    sum.accept_errors += one->accept_errors.get();
+    sum.connected += one->connected.value();
+    sum.rejected += one->rejected.value();
+    sum.handlers_failed += one->handlers_failed.value();
+    sum.accept_errors += one->accept_errors.value();
   }
   return sum;
 }
@@ -128,7 +114,7 @@ task<> group_listener::accept_all(tcp_listener door) {
     result<tcp_stream> taken = co_await as_result(door.accept());
     if (taken.is_cancelled()) co_return;
     if (taken.has_value() && hand_over(std::move(*taken).release())) continue;
-    seats_.front()->accept_errors.add_one();
+    seats_.front()->accept_errors.add();
     room_.release();
     co_await sleep_for(accept_pause);
   }
@@ -178,7 +164,7 @@ task<> group_listener::serve(seat& here, unique_fd socket) {
     why = std::current_exception();
   }
   if (why != nullptr) {
-    (is_connected ? here.handlers_failed : here.rejected).add_one();
+    (is_connected ? here.handlers_failed : here.rejected).add();
     if (options_.on_failure) options_.on_failure(here.index, why);
   }
   give_back(here);
@@ -190,7 +176,7 @@ task<> group_listener::connect_and_handle(seat& here, unique_fd socket, bool& is
       accept(here.rt.resources(), std::move(stream), here.options, options_.handshake_timeout);
   connection conn = co_await std::move(handshake);
   is_connected = true;
-  here.connected.add_one();
+  here.connected.add();
   task<> handling = handler_(here.rt, here.index, std::move(conn));
   co_await std::move(handling);
 }

@@ -15,6 +15,16 @@ connection_options defaults(const runtime_options& options) {
   return o;
 }
 
+/// Without one that works there is nothing to count.
+unsigned port_of(const verbs::context& ctx, const runtime_options& options) noexcept {
+  if (options.port != 0) return options.port;
+  try {
+    return ctx.active_port().number;
+  } catch (const error&) {
+    return 0;
+  }
+}
+
 }  // namespace
 
 runtime::runtime(runtime_options options)
@@ -26,9 +36,10 @@ runtime::runtime(runtime_options options)
       context_{options.device},
       pd_{context_},
       lending_{context_, pd_},
-      events_{executor_, context_} {
+      events_{executor_, context_},
+      port_{port_of(context_, options)} {
   if (lending_.has_windows()) options.memory.access |= verbs::access::mw_bind;
-  memory_.push_back(std::make_unique<mr_allocator>(pd_, options.memory));
+  add_memory(options.memory);
   add_driver(completions_.depth);
 }
 
@@ -65,11 +76,40 @@ mr_allocator& runtime::memory(verbs::access access) {
     if (one->access() == access) return *one;
   mr_allocator_options options = memory().options();
   options.access = access;
-  return *memory_.emplace_back(std::make_unique<mr_allocator>(pd_, options));
+  return add_memory(options);
+}
+
+mr_allocator& runtime::add_memory(const mr_allocator_options& options) {
+  mr_allocator& made = *memory_.emplace_back(std::make_unique<mr_allocator>(pd_, options));
+  counted_memory_.add(made);
+  return made;
 }
 
 shared_receives& runtime::share_receives(const shared_receives_options& options) {
-  return *shared_receives_.emplace_back(std::make_unique<shared_receives>(pd_, memory(), options));
+  shared_receives& made =
+      *shared_receives_.emplace_back(std::make_unique<shared_receives>(pd_, memory(), options));
+  counted_pools_.add(made);
+  return made;
+}
+
+cordma::metrics runtime::metrics() const noexcept {
+  cordma::metrics now;
+  now.device = device_name();
+  now.port = port_;
+  counted_drivers_.for_each([&](const completion_queue_driver& driver) {
+    now.completions += driver.counters();
+    now.transfer += driver.requests();
+  });
+  // What is posted to a pool has no completion queue yet.
+  request_counters& receives = now.transfer.of(request_kind::receive);
+  counted_pools_.for_each([&](const shared_receives& pool) {
+    receives.posted += pool.posted();
+    receives.failed += pool.withdrawn();
+  });
+  counted_memory_.for_each([&](const mr_allocator& one) { now.memory += one.counters(); });
+  now.executor = executor_.counters();
+  if (port_ != 0) now.rnr = verbs::read_rnr_counters(device_name(), port_);
+  return now;
 }
 
 std::size_t runtime::poll() noexcept {
@@ -97,6 +137,7 @@ completion_queue_driver& runtime::add_driver(unsigned depth) {
   auto made = std::make_unique<completion_queue_driver>(executor_, context_, options);
   drivers_.reserve(drivers_.size() + 1);
   events_.add(*made);
+  counted_drivers_.add(*made);
   return *drivers_.emplace_back(std::move(made));
 }
 

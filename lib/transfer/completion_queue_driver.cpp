@@ -58,10 +58,10 @@ std::size_t completion_queue_driver::reap() noexcept {
   std::size_t reaped = 0;
   while (reaped < completions_per_turn_max) {
     const int n = cq_.poll({entries.data(), poll_batch_});
-    ++counters_.polls;
+    counters_.polls.add();
     if (n < 0) fail({.code = errc::device_failed, .call = "ibv_poll_cq"});
     if (n <= 0) {
-      ++counters_.empty_polls;
+      counters_.empty_polls.add();
       break;
     }
     for (const ibv_wc& wc : std::span{entries.data(), std::size_t(n)}) dispatch(wc);
@@ -70,9 +70,19 @@ std::size_t completion_queue_driver::reap() noexcept {
   }
   // The queue was empty: of queue pairs that are gone nothing is left in it.
   if (reaped < completions_per_turn_max) reserved_ -= std::exchange(leaving_, 0);
-  counters_.completions += reaped;
-  spinning_ = spinning_ && reaped == 0;
+  if (reaped == 0) return 0;
+  counters_.completions.add(reaped);
+  spinning_ = false;
   return reaped;
+}
+
+completion_counters completion_queue_driver::counters() const noexcept {
+  return {.polls = counters_.polls.value(),
+          .empty_polls = counters_.empty_polls.value(),
+          .completions = counters_.completions.value(),
+          .wake_ups = counters_.wake_ups.value(),
+          .events = counters_.events.value(),
+          .arms = counters_.arms.value()};
 }
 
 void completion_queue_driver::reap_all() noexcept {
@@ -109,7 +119,7 @@ bool completion_queue_driver::prepare_wait() noexcept {
     fail({.code = {rc, std::system_category()}, .call = "ibv_req_notify_cq"});
     return true;
   }
-  ++counters_.arms;
+  counters_.arms.add();
   armed_ = true;
   race_point();
   return reap() == 0;
@@ -117,7 +127,7 @@ bool completion_queue_driver::prepare_wait() noexcept {
 
 void completion_queue_driver::on_channel(fd_watch& watch) noexcept {
   completion_queue_driver& driver = static_cast<channel_watch&>(watch).driver;
-  ++driver.counters_.wake_ups;
+  driver.counters_.wake_ups.add();
   driver.read_events();
   if (!watch.is_watching()) {
     driver.fail({.code = errc::device_failed, .call = "poll completion channel"});
@@ -130,7 +140,7 @@ void completion_queue_driver::on_channel(fd_watch& watch) noexcept {
 void completion_queue_driver::read_events() noexcept {
   try {
     while (channel_->get_event()) {
-      ++counters_.events;
+      counters_.events.add();
       armed_ = false;
     }
   } catch (const error& e) {

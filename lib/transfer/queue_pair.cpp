@@ -1,12 +1,15 @@
 #include <cordma/transfer/queue_pair.hpp>
 
+#include <cordma/base/probe.hpp>
+
 #include <cstdlib>
 #include <utility>
 
 namespace cordma {
 namespace {
 
-[[gnu::noinline]] request_outcome why_failed(const ibv_wc& wc) noexcept {
+[[gnu::noinline]] request_outcome why_failed(const ibv_wc& wc, transfer_tally& tally) noexcept {
+  if (wc.status == IBV_WC_RNR_RETRY_EXC_ERR) tally.exceeded_rnr();
   return {.code = wc_errc(wc.status), .call = "ibv_poll_cq", .vendor = wc.vendor_err};
 }
 
@@ -16,8 +19,8 @@ queue_pair::queue_pair(completion_queue_driver& driver, verbs::protection_domain
                        const verbs::queue_pair_capabilities& wanted, std::size_t message_max_bytes,
                        shared_receives* pool)
     : queue_pair_base{driver, pd, wanted, pool},
-      sends_{driver.home(), pd, verbs(), message_max_bytes},
-      receives_{driver.home(), pd, verbs()} {
+      sends_{driver.home(), pd, verbs(), message_max_bytes, driver.tally()},
+      receives_{driver.home(), pd, verbs(), driver.tally()} {
   sends_.set_wr_id_base(send_id_base());
   receives_.set_wr_id_base(receive_id_base());
   // Its messages are for a handler only.
@@ -31,6 +34,7 @@ queue_pair::~queue_pair() {
   destroy_verbs();
   sends_.release_slots();
   receives_.release_slots();
+  driver().tally().failed(request_kind::receive, handled_receives_);
   if (handler_ != nullptr) std::exchange(handler_, nullptr)->on_gone();
   drained_.set();
   sends_idle_.set();
@@ -38,14 +42,15 @@ queue_pair::~queue_pair() {
 
 void queue_pair::complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept {
   if (is_receive) {
-    if (complete_receive(sequence, wc)) fail(why_failed(wc));
+    if (complete_receive(sequence, wc)) fail(why_failed(wc, driver().tally()));
   } else if (wc.status == IBV_WC_SUCCESS) {
     sends_.succeeded(sequence);
     if (!has_failed()) {
       if (handler_ != nullptr) handler_->on_room();
       sends_.pump();
     }
-  } else if (const request_outcome why = why_failed(wc); sends_.failed(sequence, why)) {
+  } else if (const request_outcome why = why_failed(wc, driver().tally());
+             sends_.failed(sequence, why)) {
     fail(why);
   }
   if (has_failed()) [[unlikely]] {
@@ -57,22 +62,37 @@ void queue_pair::complete(bool is_receive, std::uint32_t sequence, const ibv_wc&
 }
 
 bool queue_pair::complete_receive(std::uint32_t sequence, const ibv_wc& wc) noexcept {
-  if (handler_ == nullptr) return receives_.complete(sequence, wc);
+  return handler_ == nullptr ? receives_.complete(sequence, wc) : complete_handled(sequence, wc);
+}
+
+bool queue_pair::complete_handled(std::uint32_t sequence, const ibv_wc& wc) noexcept {
   --handled_receives_;
+  count_receive(sequence, wc);
   handler_->on_receive(sequence, wc);
   return wc.status != IBV_WC_SUCCESS;
+}
+
+void queue_pair::count_receive(std::uint32_t number, const ibv_wc& wc) noexcept {
+  CORDMA_PROBE5(complete, wc.qp_num, unsigned(request_kind::receive), number, wc.status,
+                wc.byte_len);
+  if (wc.status == IBV_WC_SUCCESS) {
+    driver().tally().completed(request_kind::receive);
+  } else {
+    driver().tally().failed(request_kind::receive);
+  }
 }
 
 /// A message's buffer is the handler's until it gives it back; all others are the pool's at once.
 /// So are those of a peer that goes beyond its credit.
 void queue_pair::complete_shared(std::uint32_t number, const ibv_wc& wc) noexcept {
   const bool succeeded = wc.status == IBV_WC_SUCCESS;
+  count_receive(number, wc);
   if (succeeded && handler_ != nullptr && share()->take(number)) {
     return handler_->on_receive(number, wc);
   }
   share()->pool().put_back(number);
   if (!succeeded) {
-    fail(why_failed(wc));
+    fail(why_failed(wc, driver().tally()));
   } else {
     fail({.code = handler_ == nullptr ? errc::refused : errc::bad_frame,
           .call = "shared_receives",
@@ -95,13 +115,16 @@ void queue_pair::hand_messages_to(message_handler& handler) noexcept {
 
 void queue_pair::post_recvs(std::span<ibv_recv_wr> wrs) noexcept {
   for (ibv_recv_wr& wr : wrs) {
+    CORDMA_PROBE3(post, verbs().num(), unsigned(request_kind::receive), std::uint32_t(wr.wr_id));
     wr.wr_id |= receive_id_base();
     wr.next = &wr + 1;
   }
   wrs.back().next = nullptr;
   ibv_recv_wr* bad = wrs.data();
   const int rc = verbs().post_recv(wrs.data(), &bad);
-  handled_receives_ += std::uint32_t(rc == 0 ? wrs.size() : std::size_t(bad - wrs.data()));
+  const std::size_t posted = rc == 0 ? wrs.size() : std::size_t(bad - wrs.data());
+  handled_receives_ += std::uint32_t(posted);
+  driver().tally().posted(request_kind::receive, posted);
   if (rc != 0) fail({.code = {std::abs(rc), std::system_category()}, .call = "ibv_post_recv"});
 }
 

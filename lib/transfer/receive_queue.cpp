@@ -1,5 +1,7 @@
 #include <cordma/transfer/receive_queue.hpp>
 
+#include <cordma/base/probe.hpp>
+
 #include <bit>
 #include <cstdio>
 
@@ -11,11 +13,13 @@ constexpr std::size_t message_bytes_max = std::size_t{1} << 31;
 
 }  // namespace
 
-receive_queue::receive_queue(scheduler& home, verbs::protection_domain& pd, verbs::queue_pair& qp)
+receive_queue::receive_queue(scheduler& home, verbs::protection_domain& pd, verbs::queue_pair& qp,
+                             transfer_tally& tally)
     : home_{home},
       qp_{qp},
       num_{qp.num()},
       pd_{pd.native_handle()},
+      tally_{tally},
       depth_{qp.capabilities().recv_wr_max},
       mask_{std::bit_ceil(depth_) - 1},
       slots_(mask_ + 1),
@@ -27,7 +31,8 @@ receive_queue::~receive_queue() {
   while (head_ != completed_) let_go(at(head_++));
 }
 
-failure receive_queue::refused(errc code, fixed_text<240> detail) const noexcept {
+failure receive_queue::refused(errc code, fixed_text<240> detail) noexcept {
+  tally_.refused(request_kind::receive);
   return {.code = code, .call = "post_recv", .object = {"qp", qp_.num()}, .detail = detail};
 }
 
@@ -78,8 +83,11 @@ std::optional<failure> receive_queue::try_post(std::span<const local_mr_slice> b
   ibv_recv_wr* bad = nullptr;
   if (const int rc = qp_.post_recv(&wr, &bad); rc != 0) {
     let_go(s);
+    tally_.refused(request_kind::receive);
     return errno_failure(rc, "ibv_post_recv", {"qp", qp_.num()});
   }
+  tally_.posted(request_kind::receive);
+  CORDMA_PROBE3(post, num_, unsigned(request_kind::receive), tail_);
   ++tail_;
   return std::nullopt;
 }
@@ -118,7 +126,9 @@ message receive_queue::take_message() noexcept {
 
 bool receive_queue::complete(std::uint32_t sequence, const ibv_wc& wc) noexcept {
   if (posted() == 0 || sequence != completed_ + flushed_) return false;  // Of a life before.
+  CORDMA_PROBE5(complete, num_, unsigned(request_kind::receive), sequence, wc.status, wc.byte_len);
   if (wc.status != IBV_WC_SUCCESS) {
+    tally_.failed(request_kind::receive);
     let_go(at(sequence));
     ++flushed_;
     return true;
@@ -129,6 +139,7 @@ bool receive_queue::complete(std::uint32_t sequence, const ibv_wc& wc) noexcept 
   m.is_write = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
   if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) m.immediate = be32toh(wc.imm_data);
   ++completed_;
+  tally_.completed(request_kind::receive);
   messages_.release();
   return false;
 }
@@ -140,7 +151,10 @@ void receive_queue::end_all(const request_outcome& how) noexcept {
 }
 
 void receive_queue::release_slots() noexcept {
-  for (; posted() > 0; ++flushed_) let_go(at(completed_ + flushed_));
+  for (; posted() > 0; ++flushed_) {
+    tally_.failed(request_kind::receive);
+    let_go(at(completed_ + flushed_));
+  }
 }
 
 receive_queue::recv_op::recv_op(receive_queue& q, std::span<const local_mr_slice> buffer) noexcept
@@ -198,8 +212,9 @@ result<message> receive_queue::recv_op::take_result() noexcept {
   if (is_posted_) return next_.take_result();
   if (!room_) return gone(qp_num_);
   const result<void> outcome = room_->take_result();
-  if (outcome.is_cancelled()) return cancelled_result;
-  return outcome.failure();
+  if (!outcome.is_cancelled()) return outcome.failure();
+  if (queue_ != nullptr) queue_->tally_.cancelled(request_kind::receive);
+  return cancelled_result;
 }
 
 }  // namespace cordma

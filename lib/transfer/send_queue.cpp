@@ -31,11 +31,12 @@ errc refusal_of(const bind_request& bind, const ibv_pd* pd) noexcept {
 }  // namespace
 
 send_queue::send_queue(scheduler& home, verbs::protection_domain& pd, verbs::queue_pair& qp,
-                       std::size_t message_max_bytes)
+                       std::size_t message_max_bytes, transfer_tally& tally)
     : home_{home},
       qp_{qp},
       num_{qp.num()},
       pd_{pd.native_handle()},
+      tally_{tally},
       depth_{qp.capabilities().send_wr_max},
       mask_{std::bit_ceil(depth_) - 1},
       sge_max_{qp.capabilities().send_sge_max},
@@ -61,7 +62,7 @@ request_outcome send_queue::refused(errc code, std::uint64_t value,
 }
 
 std::optional<request_outcome> send_queue::hold(const request_shape& request) noexcept {
-  std::size_t bytes = request.is_atomic ? sizeof(std::uint64_t) : 0;
+  std::size_t bytes = request.is_atomic() ? sizeof(std::uint64_t) : 0;
   std::size_t used = 0;
   if (request.window != nullptr) {
     if (const errc why = refusal_of(*request.window, pd_); why != errc{}) return refused(why, 0, 0);
@@ -71,19 +72,19 @@ std::optional<request_outcome> send_queue::hold(const request_shape& request) no
       used += slice.empty() ? 0 : 1;
     }
   }
-  const std::uint32_t slices_max = request.is_read ? read_sge_max_ : sge_max_;
+  const std::uint32_t slices_max = request.is_read() ? read_sge_max_ : sge_max_;
   if (used > slices_max) return refused(errc::too_many_slices, used, slices_max);
-  if ((request.is_read || request.is_atomic) && qp_.rd_atomic_max() == 0) {
+  if ((request.is_read() || request.is_atomic()) && qp_.rd_atomic_max() == 0) {
     // The peer serves none: the device would hold it back for ever.
     return refused(errc::not_supported, 0, 0);
   }
   if (bytes > message_max_bytes_) return refused(errc::wrong_length, bytes, message_max_bytes_);
   if (request.remote != nullptr) {
     const remote_mr_slice& remote = *request.remote;
-    if (request.is_atomic && remote.size_bytes() != sizeof(std::uint64_t)) {
+    if (request.is_atomic() && remote.size_bytes() != sizeof(std::uint64_t)) {
       return refused(errc::wrong_length, remote.size_bytes(), sizeof(std::uint64_t));
     }
-    if (request.is_atomic && remote.address() % sizeof(std::uint64_t) != 0) {
+    if (request.is_atomic() && remote.address() % sizeof(std::uint64_t) != 0) {
       return refused(errc::misaligned, 0, 0);
     }
     if (bytes > remote.size_bytes()) return refused(errc::out_of_range, bytes, remote.size_bytes());
@@ -111,12 +112,23 @@ std::optional<request_outcome> send_queue::hold(const request_shape& request) no
 }
 
 void send_queue::enqueue(submission& s) noexcept {
-  if (refusal_) return s.end(*refusal_);
-  if (s.count_ > batch_max()) return s.end(refused(errc::limit_exceeded, s.count_, batch_max()));
-  if (const std::optional<request_outcome> why = s.hold()) return s.end(*why);
+  if (refusal_) return end_unposted(s, *refusal_);
+  if (s.count_ > batch_max())
+    return end_unposted(s, refused(errc::limit_exceeded, s.count_, batch_max()));
+  if (const std::optional<request_outcome> why = s.hold()) return end_unposted(s, *why);
   if ((waiting_.empty() || s.is_urgent_) && has_room(s)) return s.post_now();
   s.state_ = submission::state::queued;
   waiting_.push_back(s);
+  tally_.stalled(s.count_);
+}
+
+void send_queue::end_unposted(submission& s, const request_outcome& how) noexcept {
+  count_refused(s, 0);
+  s.end(how);
+}
+
+void send_queue::count_refused(const submission& s, std::uint32_t from) noexcept {
+  for (std::uint32_t i = from; i < s.count_; ++i) tally_.refused(s.kind_of(i));
 }
 
 bool send_queue::has_room(const submission& s) const noexcept {
@@ -146,7 +158,9 @@ int send_queue::post_alone(ibv_send_wr& wr, memory_block* memory) noexcept {
     return std::abs(rc);
   }
   slot& taken = at(tail_);
-  taken = {};
+  taken = {};  // Of kind `send`.
+  tally_.posted(request_kind::send);
+  CORDMA_PROBE3(post, num_, unsigned(request_kind::send), tail_);
   if (memory != nullptr) {
     memory->hold();
     holds_of(tail_)[taken.holds++] = memory;
@@ -162,7 +176,7 @@ void send_queue::post_failed(submission& s, const post_failure& why,
     for (const request_shape& request : requests) let_go(request);
     request_outcome how = refused(why.refused, 0, 0);
     how.index = why.index;
-    return s.end(how);
+    return end_unposted(s, how);
   }
   // Some devices have queued them all when their doorbell fails, and name none: then the device
   // keeps slots and memory until it is destroyed.
@@ -177,7 +191,9 @@ void send_queue::post_failed(submission& s, const post_failure& why,
   }
   tail_ = s.first_ + posted;
   last_signaled_ = why.signaled_before;
+  count_refused(s, posted);
   for (std::uint32_t i = 0; i < posted; ++i) {
+    tally_.posted(requests[i].kind);
     if ((wrs[i].send_flags & IBV_SEND_SIGNALED) != 0) last_signaled_ = s.first_ + i;
   }
   adopt(s, nullptr);
@@ -215,7 +231,7 @@ void send_queue::end_waiting(const request_outcome& how) noexcept {
     submission& next = waiting_.pop_front();
     const bool owns_itself = next.owns_itself_;
     next.let_go();
-    next.end(how);
+    end_unposted(next, how);
     if (owns_itself) delete &next;
   }
 }

@@ -6,6 +6,7 @@
 #include <cordma/base/error.hpp>
 #include <cordma/transfer/queue_pair_base.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -129,7 +130,9 @@ int shared_receives::post(verbs::shared_receive_queue& queue, std::uint32_t numb
   wr.sg_list = &buffer;
   wr.num_sge = 1;
   ibv_recv_wr* bad = nullptr;
-  return std::abs(queue.post(&wr, &bad));
+  const int rc = std::abs(queue.post(&wr, &bad));
+  if (rc == 0) posted_.add();
+  return rc;
 }
 
 /// A queue pair that is destroyed in the middle of a message takes its receive with it, unless the
@@ -137,7 +140,9 @@ int shared_receives::post(verbs::shared_receive_queue& queue, std::uint32_t numb
 /// While no queue pair is there, a new queue has all of them again.
 void shared_receives::renew() noexcept {
   try {
+    const auto old = std::uint64_t(std::ranges::count(holders_, nullptr));
     queue_ = filled_queue();
+    withdrawn_.add(old);
     may_lack_some_ = false;
   } catch (const error&) {
     // The old one serves; another time.

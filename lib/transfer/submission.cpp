@@ -50,9 +50,15 @@ void submission::forget_waiter() noexcept {
   static_cast<void>(waiter_.take());
 }
 
+bool submission::stopped() noexcept {
+  was_stopped_ = true;
+  for (std::uint32_t i = 0; i < count_; ++i) queue_->tally_.cancelled(kind_of(i));
+  return true;
+}
+
 void submission::on_stop(stop_callback& self) noexcept {
   auto& s = static_cast<submission&>(self);
-  s.was_stopped_ = true;
+  s.stopped();
   if (s.state_ == state::queued && !s.is_handle_) {
     // Nobody else wants it, and the device has not seen it.
     s.list_hook<submission>::unlink();

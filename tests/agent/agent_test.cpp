@@ -104,6 +104,11 @@ TEST_CASE("dropping borrowed memory returns it", "[agent][device][R1]") {
     CHECK(p.server.lending().returned == 40);
     CHECK(p.server.lending().forced == 0);
     CHECK(p.client.is_open());
+    // The frames that say so: what is asked, its answer, and what is given back, each time.
+    const transfer_counters counted = p.rt.metrics().transfer;
+    CHECK(counted.of(request_kind::agent_send).posted >= 3 * 40);
+    CHECK(counted.of(request_kind::agent_receive).completed >= 3 * 40);
+    CHECK(counted.of(request_kind::agent_send).failed == 0);
   }
 }
 

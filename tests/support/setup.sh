@@ -10,7 +10,9 @@ packages_build=(g++ meson ninja-build pkg-config python3 libibverbs-dev librdmac
   # Programs that softverbs must run; and what makes hosts out of network namespaces.
   ibverbs-utils perftest python3-pyverbs iproute2
   # For bench: it counts instructions; what our coroutines stand beside.
-  valgrind libasio-dev)
+  valgrind libasio-dev
+  # Probes (docs/metrics.md).
+  systemtap-sdt-dev)
 packages_check=(clang-14 libclang-rt-14-dev clang-19 libclang-rt-19-dev clang-format-19
   clang-tidy-19 codespell shellcheck git
   # To build jemalloc from its source.

@@ -182,6 +182,10 @@ TEST_CASE("a batch that the device takes in part names the first it refused, and
   CHECK(link.run(link.a->write(mr, mr.remote_slice())) == 256);
   CHECK(link.a->slots_in_use() == 0);
   CHECK(block.holders() == 1);
+  const request_counters counted = link.driver.requests().of(request_kind::write);
+  CHECK(counted.posted == 3);
+  CHECK(counted.completed == 3);
+  CHECK(counted.refused == 2);
 }
 
 namespace {

@@ -151,6 +151,8 @@ TEST_CASE("a bound window lets the peer reach just that memory, until it is inva
   CHECK(link.run(link.a->await(invalidate(rkey))) == rkey);
   CHECK(link.outcome(link.b->write(mine, memory.remote(64, 64, rkey))).failure().code ==
         wc_errc::remote_access);
+  CHECK(link.driver.requests().of(request_kind::bind).completed == 1);
+  CHECK(link.driver.requests().of(request_kind::invalidate).completed == 1);
 }
 
 TEST_CASE("a window is bound again under another key", "[transfer][device]") {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/base/counter.hpp>
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/sleep.hpp>
 #include <cordma/coro/sync_wait.hpp>
@@ -28,6 +29,7 @@ struct executor_counters {
   std::uint64_t waits = 0;          ///< How often it blocked in the kernel.
   std::uint64_t ready_resumed = 0;  ///< Waiters taken from the ready list.
   std::uint64_t posted = 0;         ///< Calls run for `post`.
+  std::uint64_t enters = 0;         ///< System calls of its reactor: `reactor::enters`.
 };
 
 /// One thread's event loop: resumes what is ready, fires timers, asks pollers, waits for file
@@ -77,7 +79,8 @@ class executor : public scheduler {
   /// Asks `p` in every turn, until it is destroyed or unlinked.
   void add(poller& p) noexcept { pollers_.push_back(p); }
   [[nodiscard]] cordma::reactor& reactor() noexcept { return *reactor_; }
-  [[nodiscard]] const executor_counters& counters() const noexcept { return counters_; }
+  /// Now. Thread: any.
+  [[nodiscard]] executor_counters counters() const noexcept;
 
  private:
   class occupation {
@@ -110,7 +113,12 @@ class executor : public scheduler {
   bool spins_ = false;  // The last time that nothing was to do, a poller would not let it block.
   std::thread::id owner_;
   time_point alarm_ = time_point::max();  // What the reactor was told last, until it fires.
-  executor_counters counters_;
+  struct {
+    counter turns;
+    counter waits;
+    counter ready_resumed;
+    counter posted;
+  } counters_;
   std::unique_ptr<cordma::reactor> reactor_;
   intrusive_list<poller> pollers_;
   scope closer_{*this};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/base/counter.hpp>
 #include <cordma/coro/scheduler.hpp>
 
 #include <cstdint>
@@ -39,12 +40,12 @@ class reactor {
 
   /// True once after the alarm fired.
   [[nodiscard]] bool take_alarm() noexcept { return std::exchange(alarm_fired_, false); }
-  /// How often `poll`, `wait` and `unwatch` entered the kernel.
-  [[nodiscard]] std::uint64_t enters() const noexcept { return enters_; }
+  /// How often `poll`, `wait` and `unwatch` entered the kernel. Thread: any.
+  [[nodiscard]] std::uint64_t enters() const noexcept { return enters_.value(); }
 
  protected:
   bool alarm_fired_ = false;
-  std::uint64_t enters_ = 0;
+  counter enters_;
 };
 
 }  // namespace cordma

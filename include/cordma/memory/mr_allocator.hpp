@@ -34,15 +34,20 @@ struct mr_allocator_options {
 };
 
 /// Since the allocator was made. What goes on meanwhile may be counted in part.
-struct mr_allocator_statistics {
+struct mr_allocator_counters {
   std::size_t registered_bytes = 0;  ///< in chunks, now
   std::size_t registered_bytes_peak = 0;
   std::size_t external_bytes = 0;  ///< of register_external, now
-  std::size_t in_use_bytes = 0;    ///< of chunks, as they were asked for
   std::size_t chunks = 0;
   std::uint64_t registrations = 0;  ///< `ibv_reg_mr` that succeeded
   std::uint64_t registrations_failed = 0;
   std::uint64_t deregistrations_refused = 0;  ///< chunks that had to be kept
+
+  /// Of the peaks the sum: of several allocators, at least what there ever was at once.
+  mr_allocator_counters& operator+=(const mr_allocator_counters& other) noexcept;
+};
+struct mr_allocator_statistics : mr_allocator_counters {
+  std::size_t in_use_bytes = 0;  ///< of chunks, as they were asked for
 };
 
 /// Registered memory as cheap as malloc: chunks are registered once, and jemalloc divides them.
@@ -86,7 +91,10 @@ class mr_allocator {
   /// other threads' caches hold counts as in use. \thread any. \cost system calls.
   void trim(std::size_t keep_bytes = 0);
 
+  /// \cost a lock.
   [[nodiscard]] mr_allocator_statistics statistics() const;
+  /// The same without what is in use. \cost some loads, no lock.
+  [[nodiscard]] mr_allocator_counters counters() const noexcept;
   [[nodiscard]] verbs::access access() const noexcept;
   [[nodiscard]] const mr_allocator_options& options() const noexcept;
 

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cordma/base/published_list.hpp>
 #include <cordma/connection/connection.hpp>
 #include <cordma/connection/listener.hpp>
 #include <cordma/memory/mr_allocator.hpp>
+#include <cordma/runtime/metrics.hpp>
 #include <cordma/transfer/async_events.hpp>
 
 #include <memory>
@@ -75,6 +77,11 @@ class runtime final : private driver_supplier {
     return {executor_, context_, pd_, *this, lending_, memory(), completions_.mode};
   }
 
+  /// What it did so far. Numbers of one moment, about: what goes on meanwhile may be counted in
+  /// part. Thread: any, while it lives. \cost  some 100 loads; no lock and no allocation, and no
+  /// system call but those of `verbs::read_rnr_counters`.
+  [[nodiscard]] cordma::metrics metrics() const noexcept;
+
   /// In manual mode: reaps what completed on all queues. Returns how many.
   std::size_t poll() noexcept;
   [[nodiscard]] std::size_t completion_queue_count() const noexcept { return drivers_.size(); }
@@ -82,6 +89,7 @@ class runtime final : private driver_supplier {
  private:
   completion_queue_driver& driver_for(unsigned entries, const shared_receives* pool) override;
   completion_queue_driver& add_driver(unsigned depth);
+  mr_allocator& add_memory(const mr_allocator_options& options);
 
   completion_queue_options completions_;
   connection_options connection_defaults_;
@@ -94,6 +102,11 @@ class runtime final : private driver_supplier {
   lending lending_;
   async_events events_;
   std::vector<std::unique_ptr<completion_queue_driver>> drivers_;
+  // The same for other threads.
+  unsigned port_;  ///< 0: none is active.
+  published_list<mr_allocator> counted_memory_;
+  published_list<shared_receives> counted_pools_;
+  published_list<completion_queue_driver> counted_drivers_;
 };
 
 }  // namespace cordma

@@ -4,6 +4,7 @@
 #include <cordma/io/fd_watch.hpp>
 #include <cordma/io/poller.hpp>
 #include <cordma/transfer/submission.hpp>
+#include <cordma/transfer/transfer_counters.hpp>
 #include <cordma/verbs/completion_queue.hpp>
 
 #include <array>
@@ -39,6 +40,20 @@ struct completion_counters {
   std::uint64_t wake_ups = 0;  ///< Times the channel's descriptor became readable.
   std::uint64_t events = 0;    ///< Channel events read; all are acknowledged.
   std::uint64_t arms = 0;
+
+  /// Of the polls that found any: 1 to `poll_batch`; 0: none did.
+  [[nodiscard]] double completions_per_poll() const noexcept {
+    return polls > empty_polls ? double(completions) / double(polls - empty_polls) : 0.;
+  }
+  completion_counters& operator+=(const completion_counters& other) noexcept {
+    polls += other.polls;
+    empty_polls += other.empty_polls;
+    completions += other.completions;
+    wake_ups += other.wake_ups;
+    events += other.events;
+    arms += other.arms;
+    return *this;
+  }
 };
 
 /// Reaps one completion queue for all the queue pairs on it and tells their slots. It never resumes
@@ -83,7 +98,13 @@ class completion_queue_driver final : private poller {
 
   [[nodiscard]] executor& home() const noexcept { return home_; }
   [[nodiscard]] verbs::completion_queue& verbs() noexcept { return cq_; }
-  [[nodiscard]] const completion_counters& counters() const noexcept { return counters_; }
+  /// Now. Thread: any.
+  [[nodiscard]] completion_counters counters() const noexcept;
+  /// What became of the requests of its queue pairs, those that are gone included; of shared
+  /// receives, the ends. Thread: any.
+  [[nodiscard]] transfer_counters requests() const noexcept { return tally_.read(); }
+  /// For its queue pairs.
+  [[nodiscard]] transfer_tally& tally() noexcept { return tally_; }
   /// Entries not yet promised to a queue pair. In manual mode those of a queue pair that is gone
   /// come back when a reap finds the queue empty.
   [[nodiscard]] unsigned room() const noexcept { return cq_.capacity() - reserved_; }
@@ -152,7 +173,15 @@ class completion_queue_driver final : private poller {
   std::vector<std::uint16_t> free_entries_;
   std::unordered_map<std::uint32_t, queue_pair_base*> shared_;  // Of pools, by number.
   std::vector<pool_entry> pools_;
-  completion_counters counters_;
+  struct {
+    counter polls;
+    counter empty_polls;
+    counter completions;
+    counter wake_ups;
+    counter events;
+    counter arms;
+  } counters_;
+  transfer_tally tally_;
   void (*at_race_point_)(void*) = nullptr;
   void* race_context_ = nullptr;
 };

@@ -3,6 +3,7 @@
 #include <cordma/coro/semaphore.hpp>
 #include <cordma/memory/slice.hpp>
 #include <cordma/transfer/submission.hpp>
+#include <cordma/transfer/transfer_counters.hpp>
 #include <cordma/verbs/queue_pair.hpp>
 
 #include <algorithm>
@@ -57,7 +58,9 @@ class receive_queue {
     friend class receive_queue;
   };
 
-  receive_queue(scheduler& home, verbs::protection_domain& pd, verbs::queue_pair& qp);
+  /// Counts in `tally`, which outlives it.
+  receive_queue(scheduler& home, verbs::protection_domain& pd, verbs::queue_pair& qp,
+                transfer_tally& tally);
   receive_queue(const receive_queue&) = delete;
   receive_queue& operator=(const receive_queue&) = delete;
   ~receive_queue();
@@ -95,13 +98,15 @@ class receive_queue {
   static failure gone(std::uint32_t qp_num) noexcept {
     return {.code = errc::closed, .call = "close", .object = {"qp", qp_num}};
   }
-  failure refused(errc code, fixed_text<240> detail = {}) const noexcept;
+  /// Counts it, too.
+  failure refused(errc code, fixed_text<240> detail = {}) noexcept;
 
   // Do not change once made.
   scheduler& home_;
   verbs::queue_pair& qp_;
   const std::uint32_t num_;
   const ibv_pd* pd_;
+  transfer_tally& tally_;
   std::uint32_t depth_;
   std::uint32_t mask_;
   std::uint64_t wr_id_base_ = 0;
@@ -139,7 +144,7 @@ class [[nodiscard]] receive_queue::next_message_op final : public operation_base
   result<message> take_result() noexcept {
     if (!acquire_) return gone(qp_num_);
     const result<void> outcome = acquire_->take_result();
-    if (outcome.is_cancelled()) return cancelled_result;
+    if (outcome.is_cancelled()) return count_cancelled();
     if (outcome.has_failure()) return outcome.failure();
     return queue_->take_message();
   }
@@ -148,9 +153,16 @@ class [[nodiscard]] receive_queue::next_message_op final : public operation_base
   friend class receive_queue;
   explicit next_message_op(receive_queue& q) noexcept
       : queue_{&q}, qp_num_{q.num_}, acquire_{q.messages_.acquire()} {}
-  void orphan() noexcept override { guest::orphan(acquire_); }
+  void orphan() noexcept override {
+    queue_ = nullptr;
+    guest::orphan(acquire_);
+  }
+  result<message> count_cancelled() noexcept {
+    if (queue_ != nullptr) queue_->tally_.cancelled(request_kind::receive);
+    return cancelled_result;
+  }
 
-  receive_queue* queue_;
+  receive_queue* queue_;  // Null: it is gone.
   std::uint32_t qp_num_;  // Kept here: the queue pair may be gone when the outcome is asked for.
   std::optional<semaphore::acquire_op> acquire_;
 };
@@ -189,9 +201,12 @@ class [[nodiscard]] receive_queue::recv_op final : public operation_base<recv_op
   static std::coroutine_handle<> on_room(waiter& self) noexcept;
   bool go_on(waiter& parent) noexcept;
   bool post_and_wait(waiter& parent) noexcept;
-  void orphan() noexcept override { guest::orphan(room_); }
+  void orphan() noexcept override {
+    queue_ = nullptr;
+    guest::orphan(room_);
+  }
 
-  receive_queue* queue_;
+  receive_queue* queue_;  // Null: it went while this waited for room.
   std::array<local_mr_slice, receive_slices_max> buffer_;
   std::size_t slice_count_;
   std::uint32_t qp_num_;

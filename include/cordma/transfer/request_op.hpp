@@ -28,6 +28,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
                                        public frame_cache::recycled {
   static constexpr std::size_t count = sizeof...(Requests);
   static constexpr bool is_batch = count > 1;
+  static constexpr std::array<request_kind, count> kinds{Requests::kind...};
 
  public:
   using value_type =
@@ -67,14 +68,8 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
 
   // As an operation.
   bool start(waiter& w, const environment& env) noexcept {
-    was_stopped_ = env.stop.stop_requested();
-    if (was_stopped_ && !has_ended()) return true;
     was_stopped_ = false;
-    if (state_ == state::idle || state_ == state::queued) {
-      std::get<count - 1>(requests_).flags.signaled = true;  // Somebody waits for it.
-    }
-    if (state_ == state::idle) submit_or_post();
-    return has_ended() || wait(w, env);
+    return has_ended() || start_unended(w, env);
   }
   [[nodiscard]] bool failed() const noexcept { return was_stopped_ || failure_; }
   value_type take() {
@@ -89,6 +84,15 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   }
 
  private:
+  bool start_unended(waiter& w, const environment& env) noexcept {
+    if (env.stop.stop_requested()) [[unlikely]]
+      return stopped();
+    if (state_ != state::in_flight) {
+      std::get<count - 1>(requests_).flags.signaled = true;  // Somebody waits for it.
+      if (state_ == state::idle) submit_or_post();
+    }
+    return has_ended() || wait(w, env);
+  }
   template <std::size_t... I>
   void leave_unsignaled(std::index_sequence<I...>) noexcept {
     if constexpr (is_batch) {
@@ -168,6 +172,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     if (!queue_->ring(*this, wrs[0], why)) [[unlikely]]
       return post_failed(why, wrs);
     (queue_->let_go_of_inline(wrs[I], shape<I>()), ...);
+    (queue_->count_posted(kinds[I], first_ + std::uint32_t(I)), ...);
   }
   [[gnu::noinline]] void post_failed(const send_queue::post_failure& why,
                                      std::span<const ibv_send_wr> wrs) noexcept {
@@ -183,6 +188,10 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   }
   void store(std::uint32_t index, std::uint64_t value) noexcept override {
     atomic_values_[index] = value;
+  }
+
+  [[nodiscard]] request_kind kind_of(std::uint32_t index) const noexcept override {
+    return kinds[index];
   }
 
   /// Dropped while it waits for room: moves to a block of its own, to be posted in its turn.

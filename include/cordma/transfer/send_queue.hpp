@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cordma/base/probe.hpp>
 #include <cordma/transfer/submission.hpp>
+#include <cordma/transfer/transfer_counters.hpp>
 #include <cordma/transfer/work_request.hpp>
 #include <cordma/verbs/memory_region.hpp>
 #include <cordma/verbs/queue_pair.hpp>
@@ -17,9 +19,10 @@ namespace cordma {
 /// Thread: the executor's. Cost: no allocation and no system call of its own per request.
 class send_queue {
  public:
-  /// `qp` may be in any state; `message_max_bytes` is the port's.
+  /// `qp` may be in any state; `message_max_bytes` is the port's. Counts in `tally`, which outlives
+  /// it.
   send_queue(scheduler& home, verbs::protection_domain& pd, verbs::queue_pair& qp,
-             std::size_t message_max_bytes);
+             std::size_t message_max_bytes, transfer_tally& tally);
   send_queue(const send_queue&) = delete;
   send_queue& operator=(const send_queue&) = delete;
   ~send_queue();
@@ -101,7 +104,8 @@ class send_queue {
     std::uint32_t signaled_before = 0;
   };
   // What is held is posted so: all are `allowed`, `begin_post`, `occupy` each, `ring`, and
-  // `let_go_of_inline` each. What says no leaves in `why` what `post_failed` ends it with.
+  // `let_go_of_inline` and `count_posted` each. What says no leaves in `why` what `post_failed`
+  // ends it with.
   [[nodiscard]] bool allowed(const request_shape& request, std::uint32_t index,
                              post_failure& why) const noexcept;
   void begin_post(submission& s, post_failure& why) noexcept;
@@ -110,10 +114,16 @@ class send_queue {
               const request_shape& request) noexcept;
   [[nodiscard]] bool ring(submission& s, ibv_send_wr& first, post_failure& why) noexcept;
   static void let_go_of_inline(const ibv_send_wr& wr, const request_shape& request) noexcept;
+  /// The kind is a constant: a `request_shape`, which mostly is nowhere in memory, would have to be
+  /// there.
+  [[gnu::always_inline]] void count_posted(request_kind kind, std::uint32_t sequence) noexcept {
+    tally_.posted(kind);
+    CORDMA_PROBE3(post, num_, unsigned(kind), sequence);
+  }
   void post_failed(submission& s, const post_failure& why, std::span<const ibv_send_wr> wrs,
                    std::span<const request_shape> requests) noexcept;
 
-  /// A request that nobody awaits, with slices and flags filled in; there is room. It has a
+  /// A SEND that nobody awaits, with slices and flags filled in; there is room. It has a
   /// completion entry when it asks for one, and as often as the queue needs one. `memory`, if any,
   /// is held until it has ended. Returns 0 or an errno.
   [[nodiscard]] int post_alone(ibv_send_wr& wr, memory_block* memory) noexcept;
@@ -125,7 +135,7 @@ class send_queue {
     lease_block* lease = nullptr;
     std::uint32_t index = 0;  // Within its submission.
     std::uint16_t holds = 0;  // Memory blocks held.
-    bool is_atomic = false;
+    request_kind kind{};
   };
 
   [[nodiscard]] bool has_room(const submission& s) const noexcept;
@@ -153,12 +163,16 @@ class send_queue {
   }
   void number(std::uint32_t sequence, ibv_send_wr& wr) noexcept;
   request_outcome refused(errc code, std::uint64_t value, std::uint64_t limit) const noexcept;
+  /// It never reaches the device.
+  void end_unposted(submission& s, const request_outcome& how) noexcept;
+  void count_refused(const submission& s, std::uint32_t from) noexcept;
 
   // Do not change once made.
   scheduler& home_;
   verbs::queue_pair& qp_;
   const std::uint32_t num_;
   const ibv_pd* pd_;
+  transfer_tally& tally_;
   std::uint32_t depth_;
   std::uint32_t reserved_ = 0;
   std::uint32_t mask_;  // Of the ring, the power of two at or above the depth.
@@ -199,17 +213,17 @@ inline bool submission::wait(waiter& w, const environment& env) noexcept {
 [[gnu::always_inline]] inline bool send_queue::try_hold(const request_shape& request) noexcept {
   const std::span<const const_local_mr_slice> local = request.local;
   if (request.window != nullptr) return false;
-  std::size_t bytes = request.is_atomic ? sizeof(std::uint64_t) : 0;
+  std::size_t bytes = request.is_atomic() ? sizeof(std::uint64_t) : 0;
   for (std::size_t i = 0; i < local.size(); ++i) {
     if (local[i].empty()) return false;
     bytes += local[i].size_bytes();
   }
-  if (local.size() > (request.is_read ? read_sge_max_ : sge_max_)) return false;
-  if ((request.is_read || request.is_atomic) && qp_.rd_atomic_max() == 0) return false;
+  if (local.size() > (request.is_read() ? read_sge_max_ : sge_max_)) return false;
+  if ((request.is_read() || request.is_atomic()) && qp_.rd_atomic_max() == 0) return false;
   if (bytes > message_max_bytes_) return false;
   if (const remote_mr_slice* const remote = request.remote) {
     if (bytes > remote->size_bytes()) return false;
-    if (request.is_atomic && (remote->size_bytes() != bytes || remote->address() % bytes != 0))
+    if (request.is_atomic() && (remote->size_bytes() != bytes || remote->address() % bytes != 0))
       return false;
   }
   for (std::size_t i = 0; i < local.size(); ++i) {
@@ -262,9 +276,10 @@ inline bool submission::wait(waiter& w, const environment& env) noexcept {
                                                        post_failure& why) const noexcept {
   if (request.remote == nullptr || request.remote->lease() == nullptr) return true;
   why.index = index;
-  why.refused = refused_by_lease(*request.remote, request.is_atomic ? verbs::access::remote_atomic
-                                                  : request.is_read ? verbs::access::remote_read
-                                                                    : verbs::access::remote_write);
+  why.refused =
+      refused_by_lease(*request.remote, request.is_atomic() ? verbs::access::remote_atomic
+                                        : request.is_read() ? verbs::access::remote_read
+                                                            : verbs::access::remote_write);
   return why.refused == errc{};
 }
 
@@ -281,9 +296,9 @@ inline bool submission::wait(waiter& w, const environment& env) noexcept {
                                                       const request_shape& request) noexcept {
   const std::uint32_t sequence = s.first_ + index;
   slot& taken = at(sequence);
-  taken = {.owner = &s, .index = index, .is_atomic = request.is_atomic};
+  taken = {.owner = &s, .index = index, .kind = request.kind};
   number(sequence, wr);
-  if (request.is_atomic) {
+  if (request.is_atomic()) {
     std::uint64_t& value = atomic_values_[sequence & mask_];
     *wr.sg_list = {.addr = reinterpret_cast<std::uint64_t>(&value),
                    .length = sizeof value,
@@ -317,6 +332,13 @@ inline bool submission::wait(waiter& w, const environment& env) noexcept {
 
 inline void send_queue::retire(const request_outcome* failure) noexcept {
   slot& oldest = at(head_);
+  if (failure == nullptr) {
+    tally_.completed(oldest.kind);
+  } else {
+    tally_.failed(oldest.kind);
+  }
+  CORDMA_PROBE5(complete, num_, oldest.kind, head_, failure == nullptr ? 0 : failure->code.value(),
+                0);
   if (oldest.holds != 0) {
     memory_block** const holds = holds_of(head_);
     for (std::uint16_t i = 0; i < oldest.holds; ++i) holds[i]->let_go();
@@ -325,7 +347,7 @@ inline void send_queue::retire(const request_outcome* failure) noexcept {
   if (oldest.lease != nullptr) std::exchange(oldest.lease, nullptr)->let_go();
   submission* const owner = std::exchange(oldest.owner, nullptr);
   if (owner != nullptr) {
-    if (oldest.is_atomic && failure == nullptr)
+    if (oldest.kind == request_kind::atomic && failure == nullptr)
       owner->store(oldest.index, atomic_values_[head_ & mask_]);
     owner->slot_ended(oldest.index, failure);
   }

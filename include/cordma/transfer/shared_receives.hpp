@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/base/counter.hpp>
 #include <cordma/base/intrusive_list.hpp>
 #include <cordma/coro/scheduler.hpp>
 #include <cordma/memory/mr_allocator.hpp>
@@ -126,6 +127,11 @@ class shared_receives {
   [[nodiscard]] verbs::shared_receive_queue& verbs() noexcept { return queue_; }
   [[nodiscard]] const ibv_pd* pd() const noexcept { return pd_.native_handle(); }
 
+  /// Receives given to the device so far; their ends are counted where the queue pairs' are, but
+  /// for those that went with a queue that was made anew (`withdrawn`). Thread: any.
+  [[nodiscard]] std::uint64_t posted() const noexcept { return posted_.value(); }
+  [[nodiscard]] std::uint64_t withdrawn() const noexcept { return withdrawn_.value(); }
+
   // For the queue pair.
   /// A buffer that the device gave back and nobody took.
   void put_back(std::uint32_t number) noexcept;
@@ -153,7 +159,9 @@ class shared_receives {
   local_mr memory_;
 
   std::vector<holder*> holders_;  ///< by number; null: the device has it
-  holder orphans_;                ///< whose queue pairs are gone
+  counter posted_;
+  counter withdrawn_;
+  holder orphans_;  ///< whose queue pairs are gone
   verbs::shared_receive_queue queue_;
   std::uint32_t promised_ = 0;
   std::uint32_t shares_ = 0;

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cordma/base/probe.hpp>
 #include <cordma/coro/operation.hpp>
+#include <cordma/transfer/transfer_counters.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -54,6 +56,9 @@ class submission : public list_hook<submission>, private stop_callback {
   /// Builds the work requests and hands them to `send_queue::post`.
   virtual void post_now() noexcept = 0;
   virtual void store(std::uint32_t index, std::uint64_t atomic_value) noexcept = 0;
+  [[nodiscard]] virtual request_kind kind_of(std::uint32_t index) const noexcept = 0;
+  /// A stop ends this wait. True.
+  [[gnu::cold]] bool stopped() noexcept;
 
   send_queue* queue_;
   std::uint32_t qp_num_;     // Kept here: the queue pair may be gone when the outcome is asked for.
@@ -74,6 +79,7 @@ class submission : public list_hook<submission>, private stop_callback {
     stop_callback::unlink();
     waiter* const told = waiter_.take();
     if (told == nullptr) return;
+    CORDMA_PROBE3(wake, qp_num_, first_, told);
     if (tells_at_once_)
       told->done().resume();
     else

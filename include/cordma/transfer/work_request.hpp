@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/memory/slice.hpp>
+#include <cordma/transfer/transfer_counters.hpp>
 #include <cordma/verbs/memory_region.hpp>
 #include <cordma/verbs/memory_window.hpp>
 
@@ -50,22 +51,25 @@ struct request_shape {
   verbs::access local_access = verbs::access::none;
   /// Set by a bind, whose slice is held while it is in flight, and carries nothing.
   const struct bind_request* window = nullptr;
-  bool is_read = false;
-  bool is_atomic = false;
+  request_kind kind{};
   bool can_be_inline = false;
   request_flags flags{};
+
+  [[nodiscard]] bool is_read() const noexcept { return kind == request_kind::read; }
+  [[nodiscard]] bool is_atomic() const noexcept { return kind == request_kind::atomic; }
 };
 
 template <std::size_t N>
 struct send_request {
   using value_type = std::size_t;
+  static constexpr request_kind kind = request_kind::send;
 
   slice_list<const_local_mr_slice, N> local;
   std::optional<std::uint32_t> immediate{};
   request_flags flags{};
 
   [[nodiscard]] request_shape shape() const noexcept {
-    return {.local = local.slices, .can_be_inline = true, .flags = flags};
+    return {.local = local.slices, .kind = kind, .can_be_inline = true, .flags = flags};
   }
 
   void fill(ibv_send_wr& wr) const noexcept {
@@ -77,6 +81,7 @@ struct send_request {
 template <std::size_t N>
 struct write_request {
   using value_type = std::size_t;
+  static constexpr request_kind kind = request_kind::write;
 
   slice_list<const_local_mr_slice, N> local;
   remote_mr_slice remote;
@@ -84,7 +89,11 @@ struct write_request {
   request_flags flags{};
 
   [[nodiscard]] request_shape shape() const noexcept {
-    return {.local = local.slices, .remote = &remote, .can_be_inline = true, .flags = flags};
+    return {.local = local.slices,
+            .remote = &remote,
+            .kind = kind,
+            .can_be_inline = true,
+            .flags = flags};
   }
 
   void fill(ibv_send_wr& wr) const noexcept {
@@ -98,6 +107,7 @@ struct write_request {
 template <std::size_t N>
 struct read_request {
   using value_type = std::size_t;
+  static constexpr request_kind kind = request_kind::read;
 
   slice_list<local_mr_slice, N> local;
   remote_mr_slice remote;
@@ -107,7 +117,7 @@ struct read_request {
     return {.local = local.slices,
             .remote = &remote,
             .local_access = verbs::access::local_write,
-            .is_read = true,
+            .kind = kind,
             .flags = flags};
   }
 
@@ -120,6 +130,7 @@ struct read_request {
 
 struct atomic_request {
   using value_type = std::uint64_t;
+  static constexpr request_kind kind = request_kind::atomic;
 
   ibv_wr_opcode opcode;
   remote_mr_slice remote;
@@ -128,7 +139,7 @@ struct atomic_request {
   request_flags flags{};
 
   [[nodiscard]] request_shape shape() const noexcept {
-    return {.remote = &remote, .is_atomic = true, .flags = flags};
+    return {.remote = &remote, .kind = kind, .flags = flags};
   }
 
   void fill(ibv_send_wr& wr) const noexcept {
@@ -142,6 +153,7 @@ struct atomic_request {
 
 struct bind_request {
   using value_type = std::uint32_t;
+  static constexpr request_kind kind = request_kind::bind;
 
   slice_list<const_local_mr_slice, 1> local;
   ibv_mr* region;
@@ -152,7 +164,7 @@ struct bind_request {
   request_flags flags{};
 
   [[nodiscard]] request_shape shape() const noexcept {
-    return {.local = local.slices, .window = this, .flags = flags};
+    return {.local = local.slices, .window = this, .kind = kind, .flags = flags};
   }
   void fill(ibv_send_wr& wr) const noexcept {
     const std::span<const std::byte> bytes = local.slices[0].bytes();
@@ -169,11 +181,12 @@ struct bind_request {
 
 struct invalidate_request {
   using value_type = std::uint32_t;
+  static constexpr request_kind kind = request_kind::invalidate;
 
   std::uint32_t rkey;
   request_flags flags{};
 
-  [[nodiscard]] request_shape shape() const noexcept { return {.flags = flags}; }
+  [[nodiscard]] request_shape shape() const noexcept { return {.kind = kind, .flags = flags}; }
   void fill(ibv_send_wr& wr) const noexcept {
     wr.opcode = IBV_WR_LOCAL_INV;
     wr.invalidate_rkey = rkey;

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+namespace cordma {
+
+/// Things that are added one by one and never taken out, for any thread to look through.
+/// Thread: `add` one at a time; `for_each` any, and all at once. Cost: one `new` for each `add`; a
+/// look takes no lock. What is added must live as long as anybody looks.
+template <class T>
+class published_list {
+ public:
+  published_list() noexcept = default;
+  published_list(const published_list&) = delete;
+  published_list& operator=(const published_list&) = delete;
+  ~published_list() {
+    for (const node* n = newest_.load(std::memory_order_relaxed); n != nullptr;) {
+      const std::unique_ptr<const node> gone{n};
+      n = gone->before;
+    }
+  }
+
+  void add(const T& item) {
+    // Release publishes the node, and what made the item, to the acquire of `for_each`.
+    newest_.store(new node{&item, newest_.load(std::memory_order_relaxed)},
+                  std::memory_order_release);
+  }
+  /// The newest first; of what is added meanwhile, nothing.
+  template <class F>
+  void for_each(F f) const {
+    for (const node* n = newest_.load(std::memory_order_acquire); n != nullptr; n = n->before)
+      f(*n->item);
+  }
+
+ private:
+  struct node {
+    const T* item;
+    const node* before;
+  };
+  std::atomic<const node*> newest_{nullptr};
+};
+
+}  // namespace cordma

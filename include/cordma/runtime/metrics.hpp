@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cordma/base/fixed_text.hpp>
+#include <cordma/io/executor.hpp>
+#include <cordma/memory/mr_allocator.hpp>
+#include <cordma/transfer/completion_queue_driver.hpp>
+#include <cordma/verbs/port_counters.hpp>
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace cordma {
+
+/// What a runtime did since it was made, as `runtime::metrics` saw it: sums over all that it ever
+/// had, queue pairs that are gone included. What each number means: docs/metrics.md.
+struct metrics {
+  fixed_text<64> device;  ///< As `runtime::device_name`.
+  unsigned port = 0;      ///< Whose `rnr` it is.
+  transfer_counters transfer;
+  completion_counters completions;
+  executor_counters executor;
+  mr_allocator_counters memory;
+  /// The port's, of all programs of this machine.
+  verbs::rnr_counters rnr;
+};
+
+/// A further label of all samples: to tell the runtimes of a group apart, for one.
+struct metrics_label {
+  std::string_view name;   ///< Letters, digits and `_`; empty: no label.
+  std::string_view value;  ///< Any text.
+};
+struct labelled_metrics {
+  metrics values;
+  metrics_label label{};
+};
+
+/// Prometheus' text format, version 0.0.4 (`Content-Type: text/plain; version=0.0.4`), of one
+/// runtime or of several, whose labels must then differ.
+/// \errors  errc::out_of_range: a label's name that Prometheus does not allow (it begins with a
+///   digit or with `__`), or that is used here: `device`, `port`, `kind`, `counter`.
+/// Thread: any. \cost  about 12 KiB of text for each.
+std::string to_prometheus(std::span<const labelled_metrics> all);
+std::string to_prometheus(const metrics& one, metrics_label label = {});
+
+}  // namespace cordma

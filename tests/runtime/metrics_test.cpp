@@ -1,0 +1,264 @@
+#include <cordma/runtime/metrics.hpp>
+
+#include "support/allocations.hpp"
+#include "support/connected_pair.hpp"
+
+#include <cordma/rpc/message_stream.hpp>
+#include <cordma/runtime/runtime_group.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <atomic>
+#include <map>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+using test::connected_pair;
+
+namespace {
+
+/// What Prometheus reads: each line a comment that we know or `name{label="value",...} number`,
+/// samples behind the HELP and TYPE of their family, no sample twice.
+class scrape {
+ public:
+  explicit scrape(const std::string& text) {
+    REQUIRE(text.ends_with('\n'));
+    std::istringstream lines{text};
+    for (std::string line; std::getline(lines, line);) {
+      INFO(line);
+      if (line.starts_with("# HELP ")) {
+        help(line.substr(7));
+      } else if (line.starts_with("# TYPE ")) {
+        type(line.substr(7));
+      } else {
+        sample(line);
+      }
+    }
+  }
+  [[nodiscard]] std::uint64_t operator[](const std::string& name) const {
+    INFO(name);
+    const auto found = samples_.find(name);
+    REQUIRE(found != samples_.end());
+    return found->second;
+  }
+  [[nodiscard]] std::size_t size() const { return samples_.size(); }
+
+ private:
+  static bool is_name(const std::string& text) {
+    constexpr const char* letters =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
+    return !text.empty() && text.find_first_not_of(letters) == std::string::npos &&
+           (text[0] < '0' || text[0] > '9');
+  }
+  void help(const std::string& rest) {
+    family_ = rest.substr(0, rest.find(' '));
+    CHECK(is_name(family_));
+    CHECK(rest.size() > family_.size() + 1);
+    CHECK(types_.count(family_) == 0);  // All of a family is in one place.
+  }
+  void type(const std::string& rest) {
+    CHECK(rest.substr(0, rest.find(' ')) == family_);
+    types_[family_] = rest.substr(family_.size() + 1);
+    CHECK((types_[family_] == "counter" || types_[family_] == "gauge"));
+    CHECK(family_.ends_with("_total") == (types_[family_] == "counter"));
+  }
+  void sample(const std::string& line) {
+    CHECK(line.substr(0, line.find('{')) == family_);
+    CHECK(types_.count(family_) == 1);
+    std::size_t at = family_.size();
+    do {
+      const std::size_t equals = line.find('=', ++at);
+      REQUIRE(equals != std::string::npos);
+      CHECK(is_name(line.substr(at, equals - at)));
+      REQUIRE(line.at(equals + 1) == '"');
+      for (at = equals + 2; line.at(at) != '"'; ++at)
+        if (line[at] == '\\')
+          REQUIRE(std::string{"\\\"n"}.find(line.at(++at)) != std::string::npos);
+      ++at;
+    } while (line.at(at) == ',');
+    REQUIRE(line.substr(at, 2) == "} ");
+    const std::string digits = line.substr(at + 2);
+    REQUIRE_FALSE(digits.empty());
+    CHECK(digits.find_first_not_of("0123456789") == std::string::npos);
+    CHECK(samples_.emplace(line.substr(0, at + 1), std::stoull(digits)).second);
+  }
+
+  std::string family_;
+  std::map<std::string, std::string> types_;
+  std::map<std::string, std::uint64_t> samples_;
+};
+
+task<> writes(connection& conn, local_mr_slice from, remote_mr_slice to, unsigned count) {
+  for (unsigned n = 0; n < count; ++n) co_await conn.write(from, to);
+}
+
+std::string sample_of(const runtime& rt, const char* name, const std::string& more = {}) {
+  return "cordma_" + std::string{name} + "{device=\"" + std::string{rt.device_name()} + '"' + more +
+         '}';
+}
+
+}  // namespace
+
+TEST_CASE("a runtime's metrics are what its connections did, those that are gone included",
+          "[runtime][device]") {
+  connected_pair p;
+  const metrics before = p.rt.metrics();
+  CHECK(before.device.view() == p.rt.device_name());
+  CHECK(before.transfer.of(request_kind::write).posted == 0);
+  local_mr memory = p.rt.memory(test::all_access).allocate_zeroed(128);
+  p.rt.run(writes(p.client, memory.slice(0, 64), memory.remote_slice().slice(64, 64), 7));
+  const metrics after = p.rt.metrics();
+  CHECK(after.transfer.of(request_kind::write).posted == 7);
+  CHECK(after.transfer.of(request_kind::write).completed == 7);
+  CHECK(after.transfer.of(request_kind::write).in_flight() == 0);
+  CHECK(after.completions.completions >= before.completions.completions + 7);
+  CHECK(after.completions.polls > after.completions.empty_polls);
+  CHECK(after.executor.turns > before.executor.turns);
+  CHECK(after.executor.ready_resumed > before.executor.ready_resumed);
+  CHECK(after.executor.enters > 0);
+  CHECK(after.executor.waits <= after.executor.enters);
+  CHECK(after.memory.registrations > before.memory.registrations);
+  CHECK(after.memory.registered_bytes > before.memory.registered_bytes);
+  CHECK(after.memory.registered_bytes ==
+        p.rt.memory().counters().registered_bytes +
+            p.rt.memory(test::all_access).counters().registered_bytes);
+  p.client = {};
+  p.server = {};
+  p.rt.run(p.rt.executor().sleep_for(1ms));
+  CHECK(p.rt.metrics().transfer.of(request_kind::write).completed == 7);
+  for (const request_counters& c : p.rt.metrics().transfer.requests) CHECK(c.in_flight() == 0);
+}
+
+TEST_CASE("what streams send counts as sends, and their waits for credit as such",
+          "[runtime][device]") {
+  connected_pair p;
+  auto talk = [](connected_pair& of) -> task<> {
+    message_stream a{std::move(of.client), {.depth = 8}};
+    message_stream b{std::move(of.server), {.depth = 8}};
+    const std::array<std::byte, 8> bytes{};
+    scope sending{of.rt.executor()};
+    // More than the peer has room for, before it takes any.
+    constexpr unsigned count = 20;
+    auto send_all = [](message_stream& s, std::span<const std::byte> what) -> task<> {
+      for (unsigned n = 0; n < count; ++n) co_await s.send(what);
+    };
+    sending.spawn(send_all(a, bytes));
+    co_await sleep_for(1ms);
+    for (unsigned n = 0; n < count; ++n) static_cast<void>(co_await b.receive());
+    co_await sending.join();
+    CHECK(a.counters().credit_waits > 0);
+    const metrics now = of.rt.metrics();
+    CHECK(now.transfer.credit_waits == a.counters().credit_waits + b.counters().credit_waits);
+    CHECK(now.transfer.of(request_kind::send).posted >= count);
+    CHECK(now.transfer.of(request_kind::receive).completed >= count);
+    CHECK(now.transfer.rnr_exceeded == 0);
+  };
+  p.rt.run(talk(p));
+}
+
+TEST_CASE("shared receives are counted where they are posted, and where they end",
+          "[runtime][device]") {
+  runtime rt{test::on_test_device()};
+  if (rt.context().limits().srq_max == 0) return;
+  const shared_receives& pool = rt.share_receives({.buffers = 64});
+  const request_counters now = rt.metrics().transfer.of(request_kind::receive);
+  CHECK(now.posted == 64);
+  CHECK(pool.posted() == 64);
+  CHECK(now.in_flight() == 64);
+}
+
+TEST_CASE("metrics are read by another thread while the runtime works", "[runtime][device]") {
+  connected_pair p;
+  local_mr memory = p.rt.memory(test::all_access).allocate_zeroed(128);
+  std::atomic<bool> is_over = false;
+  std::uint64_t reads = 0;
+  bool has_fallen = false;
+  std::thread reader{[&] {
+    std::uint64_t before = 0;
+    do {
+      const std::uint64_t now = p.rt.metrics().transfer.of(request_kind::write).posted;
+      has_fallen |= now < before;
+      before = now;
+      ++reads;
+    } while (!is_over.load());
+  }};
+  // What makes lists grow meanwhile, too.
+  auto work = [](connected_pair& of, local_mr& mr) -> task<> {
+    for (unsigned round = 0; round < 8; ++round) {
+      co_await writes(of.client, mr.slice(0, 64), mr.remote_slice().slice(64, 64), 50);
+      static_cast<void>(of.rt
+                            .memory(verbs::access(unsigned(verbs::access::local_write) |
+                                                  (round % 2 == 0 ? 0u : 2u)))
+                            .allocate_zeroed(4096));
+    }
+  };
+  p.rt.run(work(p, memory));
+  is_over = true;
+  reader.join();
+  CHECK(reads > 0);
+  CHECK_FALSE(has_fallen);
+  CHECK(p.rt.metrics().transfer.of(request_kind::write).completed == 400);
+}
+
+TEST_CASE("metrics allocate nothing", "[runtime][device]") {
+  const connected_pair p;
+  const std::uint64_t before = support::thread_allocation_count();
+  const metrics now = p.rt.metrics();
+  CHECK(support::thread_allocation_count() == before);
+  CHECK_FALSE(now.device.empty());
+}
+
+TEST_CASE("metrics are text that Prometheus can read", "[runtime][device]") {
+  connected_pair p;
+  local_mr memory = p.rt.memory(test::all_access).allocate_zeroed(128);
+  p.rt.run(writes(p.client, memory.slice(0, 64), memory.remote_slice().slice(64, 64), 3));
+  const scrape read{to_prometheus(p.rt.metrics())};
+  CHECK(read[sample_of(p.rt, "requests_posted_total", ",kind=\"write\"")] == 3);
+  CHECK(read[sample_of(p.rt, "requests_completed_total", ",kind=\"write\"")] == 3);
+  CHECK(read[sample_of(p.rt, "requests_in_flight", ",kind=\"write\"")] == 0);
+  CHECK(read[sample_of(p.rt, "requests_posted_total", ",kind=\"bind\"")] == 0);
+  CHECK(read[sample_of(p.rt, "memory_registrations_total")] >= 1);
+  CHECK(read[sample_of(p.rt, "executor_turns_total")] > 0);
+  CHECK(read.size() >= 6 * request_kinds + 21);
+}
+
+TEST_CASE("the runtimes of a group are told apart by a label", "[runtime][device]") {
+  runtime_group group{{.each = [](unsigned) { return test::on_test_device(); }, .threads = 3}};
+  // A thread may sleep from its first turn on, which counts when it has come to it.
+  group.run([](runtime&, unsigned) -> task<> { co_return; });
+  std::vector<labelled_metrics> all;
+  const std::array<std::string_view, 3> numbers{"0", "1", "2"};
+  for (unsigned n = 0; n < 3; ++n) all.push_back({group[n].metrics(), {"thread", numbers[n]}});
+  const scrape read{to_prometheus(all)};
+  for (const std::string_view n : numbers) {
+    CHECK(read[sample_of(group[0], "executor_turns_total", ",thread=\"" + std::string{n} + '"')] >
+          0);
+  }
+  CHECK(read.size() % 3 == 0);
+}
+
+TEST_CASE("a port's counts of receivers that were not ready are samples where they are",
+          "[runtime]") {
+  metrics one;
+  one.device = "mlx5_0";
+  one.port = 2;
+  one.rnr.values[0] = 9;
+  const scrape read{to_prometheus(one)};
+  CHECK(read["cordma_port_rnr_total{device=\"mlx5_0\",port=\"2\",counter=\"out_of_buffer\"}"] == 9);
+}
+
+TEST_CASE("a label's value may be any text, its name not", "[runtime]") {
+  metrics one;
+  one.device = "d";
+  one.executor.turns = 5;
+  const scrape read{to_prometheus(one, {"tenant", "a \"b\"\\\nc"})};
+  CHECK(read["cordma_executor_turns_total{device=\"d\",tenant=\"a \\\"b\\\"\\\\\\nc\"}"] == 5);
+  for (const char* const bad : {"1st", "a-b", "__name__", "kind", "device", "port", "a b", "é"}) {
+    INFO(bad);
+    CHECK_THROWS_WITH(to_prometheus(one, {bad, "x"}), Catch::Contains(bad));
+  }
+}
