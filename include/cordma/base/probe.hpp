@@ -5,7 +5,8 @@
 // at that point: registers or memory, as they happen to be. docs/metrics.md lists them.
 
 // NOLINTBEGIN(cppcoreguidelines-macro-usage): <sys/sdt.h> wants the probe's name as a word.
-#if defined(CORDMA_USDT) && __has_include(<sys/sdt.h>)
+// clang-tidy, which would look through the macros, sees none.
+#if defined(CORDMA_USDT) && __has_include(<sys/sdt.h>) && !defined(__clang_analyzer__)
 #include <sys/sdt.h>
 #if defined(_SDT_ASM_BODY) && defined(_SDT_ASM_ARGS) && defined(_SDT_ASM_BASE)
 // What DTRACE_PROBEn is made of, but `inline`: else the compiler takes each line of the note for an
