@@ -17,7 +17,6 @@ using std::chrono::milliseconds;
 namespace {
 
 using detail::holding;
-using stage = holding::stage;
 
 constexpr std::size_t alignment_max = mr_allocator::alignment_max;
 
@@ -158,7 +157,7 @@ task<remote_mr> borrower::request(std::size_t size_bytes, remote_mr_request opti
       if (may_ask_again && h.refusal->code == errc::limit_exceeded) continue;
       throw error{*h.refusal};
     }
-    if (h.state == stage::asking) fail_late("request_remote_mr", limit);
+    if (h.state == holding::stage::asking) fail_late("request_remote_mr", limit);
     co_return memory;
   }
 }
@@ -181,7 +180,7 @@ void borrower::take_terms(holding& h, const frame& f) noexcept {
 
 void borrower::open(holding& h, time_point since) noexcept {
   const duration lease = h.asked.duration;
-  h.state = stage::open;
+  h.state = holding::stage::open;
   h.block->grant(h.block->access(), since + lease - margin_of(lease));
   context_.home.rearm(h, h.block->usable_until());
 }
@@ -201,7 +200,7 @@ void borrower::on_granted(const frame& f) {
 void borrower::on_refused(const frame& f) {
   holding& h = answered(f, kind::refused);
   h.refusal = failure_of(f);
-  const bool is_over = h.asked.kind != kind::renew || h.state == stage::returned;
+  const bool is_over = h.asked.kind != kind::renew || h.state == holding::stage::returned;
   if (!is_over) return h.answered.set();
   forget(h);
 }
@@ -209,10 +208,10 @@ void borrower::on_refused(const frame& f) {
 void borrower::on_renewed(const frame& f) {
   holding& h = answered(f, kind::renew);
   if (f.duration > h.asked.duration) fail_frame("grants a longer lease than was asked");
-  if (h.state == stage::returned) return forget(h);
+  if (h.state == holding::stage::returned) return forget(h);
   const duration lease = f.duration;
   const time_point until = h.asked_at + lease - margin_of(lease);
-  if (h.state == stage::open && until > h.block->usable_until()) {
+  if (h.state == holding::stage::open && until > h.block->usable_until()) {
     h.block->grant(h.block->access(), until);
     context_.home.rearm(h, until);
   }
@@ -237,7 +236,7 @@ task<> borrower::renew(holding& h, milliseconds lease) {
           .duration = duration_cast<microseconds>(lease)});
   co_await with_timeout(h.answered.wait(), limit);
   if (h.refusal) throw error{*h.refusal};
-  if (h.state != stage::open) fail_ended(h, "renew");
+  if (h.state != holding::stage::open) fail_ended(h, "renew");
 }
 
 // ---- what is offered
@@ -281,7 +280,7 @@ void borrower::on_offer(const frame& f, unsigned slot) {
   holding& h = make();
   take_terms(h, f);
   h.asked.duration = f.duration;
-  h.state = stage::offered;
+  h.state = holding::stage::offered;
   h.is_offer = true;
   offers_.push_back(h);
   ++offer_count_;
@@ -318,12 +317,12 @@ void borrower::on_revoke(const frame& f) noexcept {
 }
 
 void borrower::revoke(holding& h) noexcept {
-  if (h.state == stage::offered) {
+  if (h.state == holding::stage::offered) {
     h.list_hook<holding>::unlink();
     holdings_.push_back(h);
     return send_return(h);
   }
-  if (h.state == stage::open) give_back(h);
+  if (h.state == holding::stage::open) give_back(h);
 }
 
 // ---- giving back
@@ -332,28 +331,29 @@ void borrower::revoke(holding& h) noexcept {
 void borrower::drop(holding& h) noexcept {
   h.has_handle = false;
   switch (h.state) {
-    case stage::asking:
+    case holding::stage::asking:
       // When the frame is gone, its answer comes, and what it grants goes back.
       if (h.question.is_linked()) forget(h);
       return;
-    case stage::open: return give_back(h);
-    case stage::flushing: h.is_for_hand_over = false; return;
-    case stage::flushed:
+    case holding::stage::open: return give_back(h);
+    case holding::stage::flushing: h.is_for_hand_over = false; return;
+    case holding::stage::flushed:
       if (!h.question.is_linked()) return;
       h.question.unlink();
       h.is_asking = false;
       return send_return(h);
-    case stage::ended: delete &h; return;
-    case stage::offered:
-    case stage::returning:
-    case stage::returned: return;
+    case holding::stage::ended: delete &h; return;
+    case holding::stage::offered:
+    case holding::stage::returning:
+    case holding::stage::returned: return;
   }
 }
 
 void borrower::on_timer(timer& self) noexcept {
   auto& h = static_cast<holding&>(self);
-  if (h.state == stage::asking) return h.answered.set();  // Late: it is over for who asked.
-  if (h.state != stage::open) return;
+  if (h.state == holding::stage::asking)
+    return h.answered.set();  // Late: it is over for who asked.
+  if (h.state != holding::stage::open) return;
   h.has_expired = true;
   h.block->refuse(errc::lease_expired);
   h.home->give_back(h);
@@ -377,7 +377,7 @@ bool borrower::needs_flush(holding& h) const noexcept {
 /// A READ behind all that was posted: when it has ended, so has that, and what was written is
 /// visible to the owner's processor (IBTA 9.5).
 void borrower::start_flush(holding& h) noexcept {
-  h.state = stage::flushing;
+  h.state = holding::stage::flushing;
   h.flush.emplace(context_.data.post(cordma::read(landing_.slice(), flush_word_.first(1))));
   h.flush->tell_at_once();
   if (h.flush->start(h, {})) end_flush(h);
@@ -393,12 +393,12 @@ void borrower::end_flush(holding& h) noexcept {
   static_cast<void>(h.flush->take_result());  // A failure ends the connection, and all leases.
   h.flush.reset();
   if (!h.is_for_hand_over) return send_return(h);
-  h.state = stage::flushed;
+  h.state = holding::stage::flushed;
   h.flush_ended.set();
 }
 
 void borrower::send_return(holding& h) noexcept {
-  h.state = stage::returning;
+  h.state = holding::stage::returning;
   h.notice.unlink();  // An acceptance that was not sent is needless now.
   h.notice.frame = {.kind = kind::give_back,
                     .lease = h.lease,
@@ -414,7 +414,7 @@ void borrower::on_returned(control_channel::outgoing& notice) noexcept {
     h.is_asking = false;
   }
   if (h.is_asking)
-    h.state = stage::returned;
+    h.state = holding::stage::returned;
   else
     h.home->forget(h);
 }
@@ -431,10 +431,10 @@ task<> borrower::hand_over(remote_mr memory) {
   h.disarm();
   h.block->refuse(errc::lease_ended);
   h.is_for_hand_over = true;
-  h.state = stage::flushed;
+  h.state = holding::stage::flushed;
   if (needs_flush(h)) start_flush(h);
-  if (h.state == stage::flushing) co_await h.flush_ended.wait();
-  if (h.state != stage::flushed) throw error{*h.refusal};
+  if (h.state == holding::stage::flushing) co_await h.flush_ended.wait();
+  if (h.state != holding::stage::flushed) throw error{*h.refusal};
   ask(h, {.kind = kind::hand_over, .tag = h.tag, .lease = h.lease});
   co_await h.answered.wait();
   if (h.refusal) throw error{*h.refusal};
@@ -450,8 +450,8 @@ void borrower::forget(holding& h) noexcept {
   if (h.is_offer) --offer_count_;
   h.block->refuse(errc::lease_ended);
   // A renewal may wait while what has expired is flushed.
-  const bool awaits_flush = h.state == stage::flushing && h.is_for_hand_over;
-  h.state = stage::ended;
+  const bool awaits_flush = h.state == holding::stage::flushing && h.is_for_hand_over;
+  h.state = holding::stage::ended;
   h.home = nullptr;
   if (!h.has_handle) {
     delete &h;
@@ -504,7 +504,7 @@ remote_mr_slice remote_mr::slice() const noexcept {
 }
 
 milliseconds remote_mr::remaining() const noexcept {
-  if (holding_ == nullptr || holding_->state != stage::open) return {};
+  if (holding_ == nullptr || holding_->state != holding::stage::open) return {};
   const duration left = holding_->block->usable_until() - holding_->home->now();
   return std::chrono::ceil<milliseconds>(std::max(left, duration{}));
 }

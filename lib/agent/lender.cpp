@@ -14,7 +14,6 @@ using agent_protocol::kind;
 namespace {
 
 using detail::grant;
-using stage = grant::stage;
 
 [[noreturn]] void refuse_to_lend(errc why, const char* detail = "") {
   throw error{{.code = why, .call = "lend", .detail = detail}};
@@ -264,7 +263,7 @@ void lender::on_bound(grant& g) noexcept {
 }
 
 void lender::open(grant& g) noexcept {
-  g.state = stage::open;
+  g.state = grant::stage::open;
   if (g.end_is_wanted) return close(g);
   g.expires = context_.home.now() + g.lease;
   context_.home.rearm(g, g.expires);
@@ -285,16 +284,16 @@ void lender::open(grant& g) noexcept {
 
 void lender::on_accept(const frame& f) noexcept {
   grant* const g = ids_.find(f.lease);
-  if (g == nullptr || g->tag != 0 || g->state == stage::binding) return;  // Not yet offered.
+  if (g == nullptr || g->tag != 0 || g->state == grant::stage::binding) return;  // Not yet offered.
   g->tag = f.tag;
-  if (g->state != stage::open) return;
+  if (g->state != grant::stage::open) return;
   g->expires = context_.home.now() + g->lease;
   context_.home.rearm(*g, g->expires);
 }
 
 void lender::on_renew(const frame& f, unsigned slot) noexcept {
   grant* const g = ids_.find(f.lease);
-  if (g == nullptr || g->tag != f.tag || g->state != stage::open)
+  if (g == nullptr || g->tag != f.tag || g->state != grant::stage::open)
     return refuse(f, slot, errc::lease_ended);
   const duration lease = std::min<duration>(f.duration, context_.options.lending.lease_max);
   g->expires = std::max(g->expires, context_.home.now() + lease);
@@ -307,8 +306,8 @@ void lender::on_renew(const frame& f, unsigned slot) noexcept {
 
 void lender::on_give_back(const frame& f) noexcept {
   grant* const g = ids_.find(f.lease);
-  if (g == nullptr || (g->state != stage::open && g->state != stage::asked)) return;
-  if (g->state == stage::open && f.status == std::uint32_t(errc::lease_expired))
+  if (g == nullptr || (g->state != grant::stage::open && g->state != grant::stage::asked)) return;
+  if (g->state == grant::stage::open && f.status == std::uint32_t(errc::lease_expired))
     g->reason = loan_end_reason::expired;
   g->is_given_back = true;
   close(*g);
@@ -317,14 +316,14 @@ void lender::on_give_back(const frame& f) noexcept {
 void lender::on_hand_over(const frame& f, unsigned slot) noexcept {
   grant* const g = ids_.find(f.lease);
   const bool is_held = g != nullptr && g->tag == f.tag;
-  if (is_held && g->state == stage::open) {
+  if (is_held && g->state == grant::stage::open) {
     g->question = slot;
     g->is_handed_over = g->was_asked_for;
     g->is_given_back = true;
     return close(*g);
   }
   refuse(f, slot, errc::lease_ended);
-  if (!is_held || g->state != stage::asked) return;
+  if (!is_held || g->state != grant::stage::asked) return;
   g->is_given_back = true;
   close(*g);
 }
@@ -333,17 +332,17 @@ void lender::on_hand_over(const frame& f, unsigned slot) noexcept {
 // --------------------------------------------------------------------------------------
 
 void lender::end(grant& g, loan_end_reason why) noexcept {
-  if (g.state == stage::binding && !g.end_is_wanted) {
+  if (g.state == grant::stage::binding && !g.end_is_wanted) {
     g.end_is_wanted = true;
     g.reason = why;
   }
-  if (g.state != stage::open) return;
+  if (g.state != grant::stage::open) return;
   g.reason = why;
   if (g.notice.is_linked()) {
     g.is_given_back = true;  // The peer has not heard of it.
     return close(g);
   }
-  g.state = stage::asked;
+  g.state = grant::stage::asked;
   g.notice.frame = {.kind = kind::revoke, .tag = g.tag, .lease = g.id};
   context_.channel.send(g.notice);
   context_.home.rearm(g, context_.home.now() + context_.options.lending.grace);
@@ -352,9 +351,9 @@ void lender::end(grant& g, loan_end_reason why) noexcept {
 void lender::on_timer(timer& self) noexcept {
   auto& g = static_cast<grant&>(self);
   switch (g.state) {
-    case stage::open: return g.home->end(g, loan_end_reason::expired);
-    case stage::asked: return g.home->close(g);
-    case stage::invalidating:
+    case grant::stage::open: return g.home->end(g, loan_end_reason::expired);
+    case grant::stage::asked: return g.home->close(g);
+    case grant::stage::invalidating:
       // The queue pair does not get there. In ERROR it lets nobody in, and the window can go.
       return g.home->context_.break_connection(errc::timed_out, "revoke");
     default: return;
@@ -367,7 +366,7 @@ void lender::close(grant& g) noexcept {
   if (!g.is_given_back) ++context_.counters.forced;
   if (g.isolation == isolation::shared_key) return cut(g);
   if (can_invalidate()) return start_invalidation(g);
-  g.state = stage::waiting;
+  g.state = grant::stage::waiting;
   g.list_hook<grant>::unlink();
   waiting_.push_back(g);
 }
@@ -378,7 +377,7 @@ bool lender::can_invalidate() const noexcept {
 }
 
 void lender::start_invalidation(grant& g) noexcept {
-  g.state = stage::invalidating;
+  g.state = grant::stage::invalidating;
   ++invalidating_;
   context_.home.rearm(g, context_.home.now() + context_.options.lending.revoke_deadline);
   g.invalidation.emplace(
@@ -432,7 +431,7 @@ void lender::finish(grant& g) noexcept {
                            {.kind = kind::handed_over, .tag = g.tag});
   }
   if (!g.is_handed_over) return forget(g);
-  g.state = stage::received;
+  g.state = grant::stage::received;
   g.list_hook<grant>::unlink();
   received_.push_back(g);
   arrival_.set();
@@ -457,7 +456,7 @@ void lender::forget(grant& g) noexcept {
   if (!g.is_kept) context_.lending.release(g.cost);
   --context_.counters.open;
   context_.counters.bytes_lent -= g.size_bytes;
-  g.state = stage::ended;
+  g.state = grant::stage::ended;
   g.home = nullptr;
   if (!g.has_loan) {
     delete &g;
@@ -476,9 +475,9 @@ void lender::fail(const failure& why) noexcept {
   grants_.splice_back(waiting_);
   while (!grants_.empty()) {
     grant& g = grants_.front();
-    if (g.state == stage::binding || g.state == stage::open)
+    if (g.state == grant::stage::binding || g.state == grant::stage::open)
       g.reason = loan_end_reason::disconnected;
-    if (g.state == stage::binding) g.bind_failure = why;
+    if (g.state == grant::stage::binding) g.bind_failure = why;
     g.question.reset();
     g.notice.unlink();
     g.bind.reset();
@@ -555,7 +554,7 @@ task<loan_end> loan::revoke() {
   if (grant_->home != nullptr) grant_->home->end(*grant_, loan_end_reason::revoked);
   return end_of(*grant_);
 }
-bool loan::has_ended() const noexcept { return grant_->state == stage::ended; }
+bool loan::has_ended() const noexcept { return grant_->state == grant::stage::ended; }
 isolation loan::isolation() const noexcept { return grant_->isolation; }
 std::size_t loan::size_bytes() const noexcept { return grant_->size_bytes; }
 remote_mr_slice loan::remote_slice() const noexcept { return grant_->remote; }

@@ -71,7 +71,7 @@ def as_subproject(cordma, scratch, source):
         (project / "subprojects" / "cordma").symlink_to(cordma)
         # Links, not a copy: an edit of the program is then built.
         (project / "program.cpp").symlink_to(source)
-        run("meson", "setup", "--buildtype=plain", "build", cwd=project)
+        run("meson", "setup", "--buildtype=plain", "--unity=on", "build", cwd=project)
     run("ninja", "-C", project / "build", "program", "program_on_soft0")
     assert "soft0" not in check_program(project / "build" / "program")
     assert "soft0" in check_program(project / "build" / "program_on_soft0")

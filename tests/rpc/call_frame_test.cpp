@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-using namespace cordma;
-using namespace cordma::call_protocol;
+namespace cordma::call_protocol {
 
 namespace {
 
@@ -98,3 +97,5 @@ TEST_CASE("no two calls lend for the same purpose, nor for a message's", "[rpc]"
   CHECK(purpose_of(1, source) == 0x8000000000000002);
   CHECK(purpose_of(call_limit - 1, sink) == 0xffffffffffffffff);
 }
+
+}  // namespace cordma::call_protocol

@@ -2,6 +2,7 @@
 
 #include <support/allocations.hpp>
 #include <support/manual_home.hpp>
+#include <support/outcome.hpp>
 #include <support/rpc_pair.hpp>
 
 #include <catch2/catch.hpp>
@@ -14,6 +15,7 @@
 
 using namespace cordma;
 using namespace std::chrono_literals;
+using test::code_of;
 
 namespace {
 
@@ -47,10 +49,6 @@ std::vector<std::byte> pattern(size_t size) {
   std::vector<std::byte> all(size);
   for (size_t i = 0; i < size; ++i) all[i] = std::byte((i * 7 + (i >> 8)) & 0xff);
   return all;
-}
-
-std::error_code code_of(const auto& outcome) {
-  return outcome.has_failure() ? outcome.failure().code : std::error_code{};
 }
 
 /// What a call ended with, and its text.
@@ -316,21 +314,21 @@ TEST_CASE("a method that the server does not have is an error, and the connectio
 
 namespace {
 /// Cannot be encoded.
-struct stubborn {};
+struct unencodable {};
 }  // namespace
 
 template <>
-struct rpc::codec<stubborn> {
-  static std::size_t size(const stubborn&) { return 1; }
-  static void encode(const stubborn&, std::span<std::byte>) { throw 7; }
-  static stubborn decode(std::span<const std::byte>) { return {}; }
+struct rpc::codec<unencodable> {
+  static std::size_t size(const unencodable&) { return 1; }
+  static void encode(const unencodable&, std::span<std::byte>) { throw 7; }
+  static unencodable decode(std::span<const std::byte>) { return {}; }
 };
 
 TEST_CASE("what cannot be encoded is that call's error, on either side", "[rpc][device][P6]") {
-  struct takes : rpc::method<"test.takes", stubborn> {};
-  struct gives : rpc::method<"test.gives", rpc::nothing, stubborn> {};
+  struct takes : rpc::method<"test.takes", unencodable> {};
+  struct gives : rpc::method<"test.gives", rpc::nothing, unencodable> {};
   rpc_server s;
-  s.server.handle<gives>([](rpc::nothing) -> task<stubborn> { co_return {}; });
+  s.server.handle<gives>([](rpc::nothing) -> task<unencodable> { co_return {}; });
   rpc::client c = s.make_client();
   s.rt.run([](rpc::client& calling) -> task<> {
     failure f = co_await why_it_fails<takes>(calling, {});

@@ -1,6 +1,7 @@
 #include <cordma/rpc/codec.hpp>
 
 #include "support/aborts.hpp"
+#include "support/text.hpp"
 
 #include <cordma/base/error.hpp>
 
@@ -21,18 +22,19 @@ using namespace cordma;
 using rpc::codec;
 using rpc::encodable;
 using rpc::is_plain;
+using test::bytes_of;
 
 namespace {
 
 enum class colour : std::uint8_t { red, green };
-struct point {
+struct corner {
   float x, y, z;
-  friend bool operator==(const point&, const point&) = default;
+  friend bool operator==(const corner&, const corner&) = default;
 };
 struct record {
   char name[8];
   std::array<std::uint32_t, 2> sizes;
-  point at;
+  corner at;
   colour paint[4];
 };
 struct padded {
@@ -64,7 +66,7 @@ struct series {
 };
 
 // Speaks as protobuf does, of sizes that tests don't have the memory for.
-struct stubborn {
+struct speaks_as_protobuf {
   std::size_t length = 0;
   std::size_t ByteSizeLong() const { return length; }
   bool SerializeToArray(void*, int) const { return false; }
@@ -94,16 +96,16 @@ struct cordma::rpc::codec<series> {
 
 static_assert(encodable<std::int8_t> && encodable<std::uint64_t> && encodable<float> &&
               encodable<double> && encodable<colour> && encodable<char> && encodable<bool>);
-static_assert(encodable<point> && encodable<record> && encodable<std::array<point, 3>>);
+static_assert(encodable<corner> && encodable<record> && encodable<std::array<corner, 3>>);
 static_assert(encodable<rpc::nothing> && encodable<marker> && encodable<word>);
 static_assert(encodable<std::span<const std::byte>> && encodable<std::vector<std::byte>> &&
               encodable<std::string> && encodable<std::string_view>);
-static_assert(encodable<series> && encodable<wire::order> && encodable<stubborn>);
+static_assert(encodable<series> && encodable<wire::order> && encodable<speaks_as_protobuf>);
 
 // What would show the peer more than it was meant to see.
 static_assert(!encodable<padded> && !encodable<padded_at_its_end> && !encodable<long double>);
 static_assert(!encodable<std::array<padded, 2>> && !encodable<std::optional<int>>);
-static_assert(!encodable<int*> && !encodable<void (*)()> && !encodable<int point::*> &&
+static_assert(!encodable<int*> && !encodable<void (*)()> && !encodable<int corner::*> &&
               !encodable<std::nullptr_t> && !encodable<with_pointer>);
 #ifdef __clang__  // g++ 12 sees no pointer in an array.
 static_assert(!encodable<std::array<std::string_view, 2>> && !encodable<std::array<int*, 2>>);
@@ -127,11 +129,6 @@ std::vector<std::byte> encoded(const T& value) {
 template <class T>
 T back_and_forth(const T& value) {
   return codec<T>::decode(encoded(value));
-}
-
-std::vector<std::byte> bytes_of(std::string_view text) {
-  const auto bytes = std::as_bytes(std::span{text});
-  return {bytes.begin(), bytes.end()};
 }
 
 template <class Body>
@@ -188,22 +185,22 @@ TEST_CASE("a plain type is sent as it lies in memory", "[rpc]") {
   CHECK(back_and_forth(number) == number);
   CHECK(back_and_forth(-0.5) == -0.5);
   CHECK(back_and_forth(colour::green) == colour::green);
-  CHECK(back_and_forth(point{1, 2, 3}) == point{1, 2, 3});
+  CHECK(back_and_forth(corner{1, 2, 3}) == corner{1, 2, 3});
   CHECK(back_and_forth(word{.whole = 7}).whole == 7);
   const record r = back_and_forth(
       record{"record", {1, UINT32_MAX}, {4, 5, 6}, {colour::green, {}, {}, colour::green}});
   CHECK(std::string{r.name} == "record");
   CHECK(r.sizes[1] == UINT32_MAX);
-  CHECK(r.at == point{4, 5, 6});
+  CHECK(r.at == corner{4, 5, 6});
   CHECK(r.paint[3] == colour::green);
 }
 
 TEST_CASE("a plain type is read from wherever the message has it", "[rpc]") {
   alignas(8) std::array<std::byte, 13> message{};
-  const point sent{1, 2, 3};
+  const corner sent{1, 2, 3};
   const std::span at_odd_address = std::span{message}.subspan(1);
-  codec<point>::encode(sent, at_odd_address);
-  CHECK(codec<point>::decode(at_odd_address) == sent);
+  codec<corner>::encode(sent, at_odd_address);
+  CHECK(codec<corner>::decode(at_odd_address) == sent);
 }
 
 TEST_CASE("nothing takes no bytes, and bytes are not nothing", "[rpc]") {
@@ -218,7 +215,7 @@ TEST_CASE("nothing takes no bytes, and bytes are not nothing", "[rpc]") {
 TEST_CASE("a message of another length than its type's is refused, and both are named", "[rpc]") {
   for (const std::size_t length : {0u, 11u, 13u}) {
     const std::vector<std::byte> message(length);
-    const auto f = failure_of([&] { codec<point>::decode(message); });
+    const auto f = failure_of([&] { codec<corner>::decode(message); });
     CHECK(f.code == errc::bad_message);
     CHECK(says(f, std::to_string(length) + " bytes, its type takes 12"));
   }
@@ -245,7 +242,7 @@ TEST_CASE("to encode into more or fewer bytes than a value takes breaks a contra
   for (const std::size_t length : {11u, 13u}) {
     const auto death = support::run_in_child([&] {
       std::vector<std::byte> out(length);
-      codec<point>::encode({}, out);
+      codec<corner>::encode({}, out);
     });
     CHECK(death.aborted);
     CHECK(death.text.find("as many bytes as it takes") != std::string::npos);
@@ -284,21 +281,21 @@ TEST_CASE("what protobuf cannot parse is refused", "[rpc]") {
 
 TEST_CASE("a protobuf message that won't be serialized is refused", "[rpc]") {
   std::array<std::byte, 7> out{};
-  const auto f = failure_of([&] { codec<stubborn>::encode({7}, out); });
+  const auto f = failure_of([&] { codec<speaks_as_protobuf>::encode({7}, out); });
   CHECK(f.code == errc::bad_message);
   CHECK(says(f, "SerializeToArray failed, into 7 bytes"));
 }
 
 TEST_CASE("a protobuf message above INT_MAX bytes is refused on either side", "[rpc]") {
   const auto above = std::size_t{INT_MAX} + 1;
-  CHECK(codec<stubborn>::size({INT_MAX}) == INT_MAX);
-  const auto sent = failure_of([&] { codec<stubborn>::size({above}); });
+  CHECK(codec<speaks_as_protobuf>::size({INT_MAX}) == INT_MAX);
+  const auto sent = failure_of([&] { codec<speaks_as_protobuf>::size({above}); });
   CHECK(sent.code == errc::limit_exceeded);
   CHECK(says(sent, "2147483648 bytes, protobuf takes 2147483647"));
   // Nobody looks at these bytes.
   std::byte byte{};
-  const auto f = failure_of([&] { codec<stubborn>::encode({above}, {&byte, above}); });
+  const auto f = failure_of([&] { codec<speaks_as_protobuf>::encode({above}, {&byte, above}); });
   CHECK(f.code == errc::limit_exceeded);
-  const auto came = failure_of([&] { codec<stubborn>::decode({&byte, above}); });
+  const auto came = failure_of([&] { codec<speaks_as_protobuf>::decode({&byte, above}); });
   CHECK(came.code == errc::bad_message);
 }

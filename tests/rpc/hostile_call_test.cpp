@@ -3,6 +3,7 @@
 #include "../../lib/rpc/message_channel.hpp"
 
 #include <support/manual_home.hpp>
+#include <support/outcome.hpp>
 #include <support/rpc_pair.hpp>
 
 #include <catch2/catch.hpp>
@@ -16,6 +17,7 @@ using call_protocol::header;
 using call_protocol::kind;
 using call_protocol::status;
 using support::started;
+using test::code_of;
 using test::echo;
 using test::wait_for;
 
@@ -106,10 +108,6 @@ struct hostile_server : test::rpc_server {
   detail::channel_ref stay;
   std::size_t taken = 0;
 };
-
-std::error_code code_of(const auto& outcome) {
-  return outcome.has_failure() ? outcome.failure().code : std::error_code{};
-}
 
 /// Starts a call, sends the answer that is made of its number, and gives what came of it.
 template <class Answer>

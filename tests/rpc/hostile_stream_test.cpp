@@ -6,6 +6,8 @@
 #include <support/connected_pair.hpp>
 #include <support/kept_loan.hpp>
 #include <support/manual_home.hpp>
+#include <support/outcome.hpp>
+#include <support/text.hpp>
 #include <support/until.hpp>
 
 #include <catch2/catch.hpp>
@@ -19,30 +21,23 @@
 using namespace cordma;
 using namespace std::chrono_literals;
 using message_protocol::frame;
-using message_protocol::kind;
+using message_kind = message_protocol::kind;
 using support::started;
+using test::bytes_of;
+using test::code_of;
 
 namespace {
 
 using std::size_t;
 
 constexpr std::uint64_t huge = ~std::uint64_t{0};
-constexpr size_t large_bytes = 1000;
+constexpr size_t announced_bytes = 1000;
 constexpr size_t takes_bytes_max = 4000;
 constexpr std::chrono::milliseconds lease = 10s;
 
 constexpr stream_options of_victim{
     .depth = 8, .buffer_bytes = 64, .message_bytes_max = takes_bytes_max, .large_lease = lease};
 constexpr stream_terms honest{.messages = 8, .buffer_bytes = 64, .message_bytes_max = 1 << 20};
-
-std::error_code code_of(const auto& outcome) {
-  return outcome.has_failure() ? outcome.failure().code : std::error_code{};
-}
-
-std::vector<std::byte> bytes_of(std::string_view text) {
-  const auto all = std::as_bytes(std::span{text});
-  return {all.begin(), all.end()};
-}
 
 /// Its clock stands still, and it is not tried again to deliver what meets no receive.
 struct stopped_clock {
@@ -123,7 +118,7 @@ struct siege : stopped_clock, test::connected_pair {
     if (client.is_open()) client.post_recv(m.slices[0]);
   }
   /// The first frame of that kind that the victim says from now on.
-  frame answer(kind k) {
+  frame answer(message_kind k) {
     const auto is = [k](const frame& f) { return f.kind == k; };
     wait_for([&] { return std::ranges::any_of(heard, is) || !victim.connection().is_open(); });
     const auto found = std::ranges::find_if(heard, is);
@@ -147,7 +142,7 @@ struct siege : stopped_clock, test::connected_pair {
   }
   void say_data(std::string_view text) {
     auto message = bytes_of("\x01       ");
-    const auto head = message_protocol::encode({.kind = kind::data, .taken = taken});
+    const auto head = message_protocol::encode({.kind = message_kind::data, .taken = taken});
     std::ranges::copy(std::span{head}.first(message.size()), message.begin());
     for (const std::byte b : bytes_of(text)) message.push_back(b);
     say(message);
@@ -180,7 +175,7 @@ struct siege : stopped_clock, test::connected_pair {
 
 /// A victim whose program waits: for a message, and for a large one of its own to be taken.
 struct waiting_siege : siege {
-  waiting_siege() { announced = answer(kind::announce); }
+  waiting_siege() { announced = answer(message_kind::announce); }
   /// The lie was one, and nobody waits any more.
   void has_ended() {
     ends_as(errc::bad_frame);
@@ -188,7 +183,7 @@ struct waiting_siege : siege {
     CHECK(code_of(receiving->take_result()) == errc::bad_frame);
     CHECK(code_of(sending->take_result()) == errc::bad_frame);
   }
-  std::vector<std::byte> bytes = std::vector<std::byte>(large_bytes);
+  std::vector<std::byte> bytes = std::vector<std::byte>(announced_bytes);
   started<message_stream::receive_op> receiving{rt.executor(), victim.receive()};
   started<task<>> sending{rt.executor(), victim.send(bytes)};
   frame announced;
@@ -197,14 +192,16 @@ struct waiting_siege : siege {
 /// The victim's send, and what it ends with.
 struct large_sending {
   explicit large_sending(siege& of)
-      : s{of}, task_{s.rt.executor(), s.victim.send(bytes)}, tag{s.answer(kind::announce).tag} {}
+      : s{of},
+        task_{s.rt.executor(), s.victim.send(bytes)},
+        tag{s.answer(message_kind::announce).tag} {}
   void ends_as(errc why) {
     s.wait_for([&] { return task_.has_ended(); });
     CHECK(code_of(task_->take_result()) == make_error_code(why));
   }
   [[nodiscard]] bool is_lent() const { return s.victim.connection().lending().offered > 0; }
   siege& s;
-  std::vector<std::byte> bytes = std::vector<std::byte>(large_bytes);
+  std::vector<std::byte> bytes = std::vector<std::byte>(announced_bytes);
   started<task<>> task_;
   std::uint64_t tag;
 };
@@ -222,21 +219,22 @@ TEST_CASE("bytes that are no frame end the connection, and all that waits on it"
   for (const size_t at : {1u, 2u, 3u}) {
     INFO("reserved byte " << at);
     waiting_siege s;
-    auto message = message_protocol::encode({.kind = kind::credit});
+    auto message = message_protocol::encode({.kind = message_kind::credit});
     message[at] = std::byte{1};
     s.say(std::span{message}.first(8));
     s.has_ended();
   }
-  for (const kind k : {kind::data, kind::credit, kind::announce, kind::clear, kind::taken,
-                       kind::withdraw, kind::grant, kind::shrink, kind::shrunk}) {
+  for (const message_kind k : {message_kind::data, message_kind::credit, message_kind::announce,
+                               message_kind::clear, message_kind::taken, message_kind::withdraw,
+                               message_kind::grant, message_kind::shrink, message_kind::shrunk}) {
     const size_t whole = message_protocol::size_of(k);
-    for (size_t size = 0; size < whole; size += k == kind::data ? 7 : 1) {
+    for (size_t size = 0; size < whole; size += k == message_kind::data ? 7 : 1) {
       INFO("kind " << int(k) << ", " << size << " bytes");
       waiting_siege s;
-      s.say({.kind = k, .tag = s.announced.tag, .length = large_bytes}, 0, size);
+      s.say({.kind = k, .tag = s.announced.tag, .length = announced_bytes}, 0, size);
       s.has_ended();
     }
-    if (k == kind::data) continue;
+    if (k == message_kind::data) continue;
     INFO("kind " << int(k) << ", a byte too many");
     waiting_siege s;
     auto message = std::vector<std::byte>(whole + 1);
@@ -256,8 +254,8 @@ TEST_CASE("credits for what was not sent end the connection of a stream", "[rpc]
   for (const std::uint32_t lie : {1u, 7u, 0x8000'0000u, 0xffff'ffffu}) {
     INFO(lie);
     waiting_siege s;
-    s.say({.kind = kind::credit});
-    s.say({.kind = kind::credit}, lie);
+    s.say({.kind = message_kind::credit});
+    s.say({.kind = message_kind::credit}, lie);
     s.has_ended();
   }
 }
@@ -270,40 +268,44 @@ TEST_CASE("what cannot be said of a large message ends the connection", "[rpc][d
   using w = waiting_siege;
   for (const lie& l :
        {lie{"announces an empty one",
-            [](w& s, std::uint64_t) { s.say({.kind = kind::announce, .tag = 1}); }},
+            [](w& s, std::uint64_t) { s.say({.kind = message_kind::announce, .tag = 1}); }},
         lie{"announces one that fits a buffer",
             [](w& s, std::uint64_t) {
-              s.say({.kind = kind::announce, .tag = 1, .length = of_victim.buffer_bytes});
+              s.say({.kind = message_kind::announce, .tag = 1, .length = of_victim.buffer_bytes});
             }},
         lie{"announces a longer one than is taken",
             [](w& s, std::uint64_t) {
-              s.say({.kind = kind::announce, .tag = 1, .length = takes_bytes_max + 1});
+              s.say({.kind = message_kind::announce, .tag = 1, .length = takes_bytes_max + 1});
             }},
         lie{"announces all memory",
-            [](w& s, std::uint64_t) { s.say({.kind = kind::announce, .tag = 1, .length = huge}); }},
+            [](w& s, std::uint64_t) {
+              s.say({.kind = message_kind::announce, .tag = 1, .length = huge});
+            }},
         lie{"announces one twice",
             [](w& s, std::uint64_t) {
               for (int n = 0; n < 2; ++n)
-                s.say({.kind = kind::announce, .tag = 1, .length = large_bytes});
+                s.say({.kind = message_kind::announce, .tag = 1, .length = announced_bytes});
             }},
         lie{"announces one twice that has to wait",
             [](w& s, std::uint64_t) {
               for (const std::uint64_t tag : {1u, 2u, 3u, 3u})
-                s.say({.kind = kind::announce, .tag = tag, .length = large_bytes});
+                s.say({.kind = message_kind::announce, .tag = tag, .length = announced_bytes});
             }},
         lie{"announces without a tag",
-            [](w& s, std::uint64_t) { s.say({.kind = kind::announce, .length = large_bytes}); }},
+            [](w& s, std::uint64_t) {
+              s.say({.kind = message_kind::announce, .length = announced_bytes});
+            }},
         lie{"clears what was not announced",
-            [](w& s, std::uint64_t tag) { s.say({.kind = kind::clear, .tag = tag + 1}); }},
+            [](w& s, std::uint64_t tag) { s.say({.kind = message_kind::clear, .tag = tag + 1}); }},
         lie{"clears twice",
             [](w& s, std::uint64_t tag) {
-              for (int n = 0; n < 2; ++n) s.say({.kind = kind::clear, .tag = tag});
+              for (int n = 0; n < 2; ++n) s.say({.kind = message_kind::clear, .tag = tag});
             }},
         lie{"has what was not announced",
-            [](w& s, std::uint64_t tag) { s.say({.kind = kind::taken, .tag = tag + 1}); }},
+            [](w& s, std::uint64_t tag) { s.say({.kind = message_kind::taken, .tag = tag + 1}); }},
         lie{"clears what it refused", [](w& s, std::uint64_t tag) {
-              s.say({.kind = kind::taken, .tag = tag, .status = 1});
-              s.say({.kind = kind::clear, .tag = tag});
+              s.say({.kind = message_kind::taken, .tag = tag, .status = 1});
+              s.say({.kind = message_kind::clear, .tag = tag});
             }}}) {
     INFO(l.name);
     waiting_siege s;
@@ -319,7 +321,8 @@ TEST_CASE("a large message is taken once", "[rpc][device][R4]") {
   for (const std::uint32_t status : {0u, 1u}) {
     siege s;
     large_sending sending{s};
-    for (int n = 0; n < 2; ++n) s.say({.kind = kind::taken, .tag = sending.tag, .status = status});
+    for (int n = 0; n < 2; ++n)
+      s.say({.kind = message_kind::taken, .tag = sending.tag, .status = status});
     s.ends_as(errc::bad_frame);
   }
 }
@@ -340,7 +343,7 @@ TEST_CASE("terms that no stream has end the connection", "[rpc][device][R4]") {
         stream_terms{8, 64, huge}}) {
     INFO(terms.messages << ", " << terms.buffer_bytes << ", " << terms.message_bytes_max);
     siege s{terms};
-    const std::vector<std::byte> bytes(large_bytes);
+    const std::vector<std::byte> bytes(announced_bytes);
     started<message_stream::receive_op> receiving{s.rt.executor(), s.victim.receive()};
     started<task<>> sending{s.rt.executor(), s.victim.send(bytes)};
     s.ends_as(errc::bad_frame);
@@ -361,7 +364,7 @@ TEST_CASE("terms that are told twice end the connection", "[rpc][device][R4]") {
 TEST_CASE("a withdrawal of what was not announced is ignored", "[rpc][device][R4]") {
   siege s;
   for (const std::uint64_t tag : {std::uint64_t{1}, huge})
-    s.say({.kind = kind::withdraw, .tag = tag});
+    s.say({.kind = message_kind::withdraw, .tag = tag});
   s.goes_on();
 }
 
@@ -369,10 +372,10 @@ TEST_CASE("what is withdrawn is answered once, and its tag may be used again",
           "[rpc][device][R4]") {
   siege s;
   for (int n = 0; n < 20; ++n) {
-    s.say({.kind = kind::announce, .tag = 5, .length = large_bytes});
-    s.say({.kind = kind::withdraw, .tag = 5});
-    s.say({.kind = kind::withdraw, .tag = 5});
-    const frame over = s.answer(kind::taken);
+    s.say({.kind = message_kind::announce, .tag = 5, .length = announced_bytes});
+    s.say({.kind = message_kind::withdraw, .tag = 5});
+    s.say({.kind = message_kind::withdraw, .tag = 5});
+    const frame over = s.answer(message_kind::taken);
     CHECK(over.tag == 5);
     CHECK(over.status == std::uint32_t(errc::refused));
   }
@@ -385,7 +388,7 @@ TEST_CASE("a peer that keeps what it was lent costs its sender the lease, and no
   large_sending sending{s};
   test::kept_loan kept{sending.tag};
   s.client.agent()->expect(kept);
-  s.say({.kind = kind::clear, .tag = sending.tag});
+  s.say({.kind = message_kind::clear, .tag = sending.tag});
   s.wait_for([&] { return bool(kept.memory); });
   s.clock.advance(lease - 1ms);
   s.rt.run(test::due_timers_fired());
@@ -393,7 +396,7 @@ TEST_CASE("a peer that keeps what it was lent costs its sender the lease, and no
   s.clock.advance(1ms);
   sending.ends_as(errc::timed_out);
   CHECK(s.victim.connection().lending().expired == 1);
-  CHECK(s.answer(kind::withdraw).tag == sending.tag);
+  CHECK(s.answer(message_kind::withdraw).tag == sending.tag);
   s.goes_on();
 }
 
@@ -401,7 +404,7 @@ TEST_CASE("a peer that returns what it was lent and does not say whether it has 
           "[rpc][device][R4]") {
   siege s;
   large_sending sending{s};
-  s.say({.kind = kind::clear, .tag = sending.tag});
+  s.say({.kind = message_kind::clear, .tag = sending.tag});
   // Its agent expects no such loan.
   s.wait_for([&] { return s.victim.connection().lending().returned == 1; });
   s.rt.run(test::due_timers_fired());
@@ -416,9 +419,9 @@ TEST_CASE("a peer that refuses a large message, early or late, ends its send and
     for (const bool is_late : {false, true}) {
       siege s;
       large_sending sending{s};
-      if (is_late) s.say({.kind = kind::clear, .tag = sending.tag});
+      if (is_late) s.say({.kind = message_kind::clear, .tag = sending.tag});
       if (is_late) s.wait_for([&] { return s.victim.connection().lending().returned == 1; });
-      s.say({.kind = kind::taken, .tag = sending.tag, .status = status});
+      s.say({.kind = message_kind::taken, .tag = sending.tag, .status = status});
       sending.ends_as(errc::refused);
       CHECK(s.victim.counters().large_sent == 0);
       s.goes_on();
@@ -430,25 +433,25 @@ TEST_CASE("a peer that announces and never lends holds up its own messages, and 
           "[rpc][device][R4]") {
   siege s;
   for (const std::uint64_t tag : {1u, 2u, 3u})
-    s.say({.kind = kind::announce, .tag = tag, .length = large_bytes});
+    s.say({.kind = message_kind::announce, .tag = tag, .length = announced_bytes});
   s.say_data("behind");
   started<message_stream::receive_op> receiving{s.rt.executor(), s.victim.receive()};
-  CHECK(s.answer(kind::clear).tag == 1);
-  CHECK(s.answer(kind::clear).tag == 2);  // And no third: that is all memory that it gets.
+  CHECK(s.answer(message_kind::clear).tag == 1);
+  CHECK(s.answer(message_kind::clear).tag == 2);  // And no third: that is all memory that it gets.
   const auto small = bytes_of("ours");
   s.rt.run(s.victim.send(small));
-  static_cast<void>(s.answer(kind::data));
+  static_cast<void>(s.answer(message_kind::data));
   CHECK_FALSE(receiving.has_ended());
-  CHECK(std::ranges::count(s.heard, kind::clear, &frame::kind) == 0);
+  CHECK(std::ranges::count(s.heard, message_kind::clear, &frame::kind) == 0);
   s.clock.advance(of_victim.large_lease);
   for (const std::uint64_t tag : {1u, 2u}) {
-    const frame given_up = s.answer(kind::taken);
+    const frame given_up = s.answer(message_kind::taken);
     CHECK(given_up.tag == tag);
     CHECK(given_up.status == std::uint32_t(errc::timed_out));
   }
-  CHECK(s.answer(kind::clear).tag == 3);
+  CHECK(s.answer(message_kind::clear).tag == 3);
   CHECK_FALSE(receiving.has_ended());
-  s.say({.kind = kind::withdraw, .tag = 3});
+  s.say({.kind = message_kind::withdraw, .tag = 3});
   s.wait_for([&] { return receiving.has_ended(); });
   const stream_message m = receiving->take();
   CHECK(std::ranges::equal(m.bytes(), bytes_of("behind")));
@@ -457,14 +460,15 @@ TEST_CASE("a peer that announces and never lends holds up its own messages, and 
 TEST_CASE("a loan of another length, or that cannot be read, ends the connection",
           "[rpc][device][R4]") {
   using enum verbs::access;
-  for (const size_t length : {large_bytes - 1, large_bytes + 1, size_t{1}, large_bytes}) {
+  for (const size_t length :
+       {announced_bytes - 1, announced_bytes + 1, size_t{1}, announced_bytes}) {
     INFO(length);
     siege s;
-    s.say({.kind = kind::announce, .tag = 9, .length = large_bytes});
+    s.say({.kind = message_kind::announce, .tag = 9, .length = announced_bytes});
     started<message_stream::receive_op> receiving{s.rt.executor(), s.victim.receive()};
-    CHECK(s.answer(kind::clear).tag == 9);
+    CHECK(s.answer(message_kind::clear).tag == 9);
     local_mr memory = s.rt.memory().allocate_zeroed(length);
-    const loan_options terms{.access = length == large_bytes ? remote_write : remote_read};
+    const loan_options terms{.access = length == announced_bytes ? remote_write : remote_read};
     started<task<loan>> lending{s.rt.executor(),
                                 s.client.agent()->lend_for(9, std::move(memory), terms)};
     s.ends_as(errc::bad_frame);
@@ -475,10 +479,10 @@ TEST_CASE("a loan of another length, or that cannot be read, ends the connection
 
 TEST_CASE("a loan for a purpose that nobody expects goes back", "[rpc][device][R4]") {
   siege s;
-  s.say({.kind = kind::announce, .tag = 9, .length = large_bytes});
-  CHECK(s.answer(kind::clear).tag == 9);
+  s.say({.kind = message_kind::announce, .tag = 9, .length = announced_bytes});
+  CHECK(s.answer(message_kind::clear).tag == 9);
   for (const std::uint64_t purpose : {std::uint64_t{1}, std::uint64_t{8}, huge}) {
-    local_mr memory = s.rt.memory().allocate_zeroed(large_bytes);
+    local_mr memory = s.rt.memory().allocate_zeroed(announced_bytes);
     const loan_options terms{.access = verbs::access::remote_read};
     started<task<loan>> lending{s.rt.executor(),
                                 s.client.agent()->lend_for(purpose, std::move(memory), terms)};
@@ -495,7 +499,7 @@ TEST_CASE("a peer that sends without credit is cut off", "[rpc][device][R4]") {
   unsigned told = 0;
   constexpr unsigned many = 1000;
   for (bool is_taken = true; is_taken && told < many; ++told) {
-    for (const kind k : {kind::announce, kind::withdraw}) {
+    for (const message_kind k : {message_kind::announce, message_kind::withdraw}) {
       local_mr from = s.rt.memory().allocate_zeroed(message_protocol::size_of(k));
       const auto message =
           message_protocol::encode({.kind = k, .taken = s.taken, .tag = 1 + told, .length = 1000});
@@ -514,15 +518,20 @@ TEST_CASE("credit that cannot be granted, or be taken back, ends the connection"
     const char* name;
     std::vector<frame> frames;
   };
-  const auto grant = [](std::uint32_t n) { return frame{.kind = kind::grant, .messages = n}; };
-  const auto shrink = [](std::uint32_t n) { return frame{.kind = kind::shrink, .messages = n}; };
+  const auto grant = [](std::uint32_t n) {
+    return frame{.kind = message_kind::grant, .messages = n};
+  };
+  const auto shrink = [](std::uint32_t n) {
+    return frame{.kind = message_kind::shrink, .messages = n};
+  };
   for (const lie& l :
        {lie{"grants nothing", {grant(0)}}, lie{"grants no more", {grant(8)}},
         lie{"grants less", {grant(16), grant(15)}}, lie{"grants too much", {grant((1u << 20) + 1)}},
         lie{"grants all there is", {grant(~0u)}}, lie{"shrinks to nothing", {grant(16), shrink(0)}},
         lie{"shrinks to less than is needed", {grant(16), shrink(7)}},
         lie{"shrinks to no less", {shrink(8)}}, lie{"shrinks to more", {grant(16), shrink(17)}},
-        lie{"confirms what it was not asked", {frame{.kind = kind::shrunk, .messages = 8}}}}) {
+        lie{"confirms what it was not asked",
+            {frame{.kind = message_kind::shrunk, .messages = 8}}}}) {
     INFO(l.name);
     siege s;
     large_sending sending{s};
@@ -540,15 +549,15 @@ struct shrinking_siege : siege {
   shrinking_siege() {
     const auto text = bytes_of("ours");
     for (unsigned n = 0; n < untaken; ++n) {
-      if (n == 1) say({.kind = kind::grant, .messages = 16});  // Now it knows the terms.
+      if (n == 1) say({.kind = message_kind::grant, .messages = 16});  // Now it knows the terms.
       rt.run(victim.send(text));
-      static_cast<void>(answer(kind::data));
+      static_cast<void>(answer(message_kind::data));
     }
-    say({.kind = kind::shrink, .messages = 8}, -untaken);
+    say({.kind = message_kind::shrink, .messages = 8}, -untaken);
     // It has heard that once it answers what was said behind it.
-    say({.kind = kind::announce, .tag = 1, .length = large_bytes}, -untaken);
-    static_cast<void>(answer(kind::clear));
-    CHECK(std::ranges::count(heard, kind::shrunk, &frame::kind) == 0);
+    say({.kind = message_kind::announce, .tag = 1, .length = announced_bytes}, -untaken);
+    static_cast<void>(answer(message_kind::clear));
+    CHECK(std::ranges::count(heard, message_kind::shrunk, &frame::kind) == 0);
   }
   static constexpr std::uint32_t untaken = 6;
 };
@@ -556,9 +565,9 @@ struct shrinking_siege : siege {
 }  // namespace
 
 TEST_CASE("who shrinks what is to shrink, or grants more of it, is cut off", "[rpc][device][R4]") {
-  for (const frame& f :
-       {frame{.kind = kind::shrink, .messages = 8}, frame{.kind = kind::shrink, .messages = 9},
-        frame{.kind = kind::grant, .messages = 32}}) {
+  for (const frame& f : {frame{.kind = message_kind::shrink, .messages = 8},
+                         frame{.kind = message_kind::shrink, .messages = 9},
+                         frame{.kind = message_kind::grant, .messages = 32}}) {
     shrinking_siege s;
     s.say(f, -shrinking_siege::untaken - 1);
     s.ends_as(errc::bad_frame);
@@ -572,12 +581,12 @@ TEST_CASE("a victim that is asked to shrink sends no message beyond it, and conf
   started<task<>> sending{s.rt.executor(), s.victim.send(text)};
   s.rt.run(test::due_timers_fired());
   CHECK_FALSE(sending.has_ended());
-  s.say({.kind = kind::credit});
-  CHECK(s.answer(kind::shrunk).messages == 8);
+  s.say({.kind = message_kind::credit});
+  CHECK(s.answer(message_kind::shrunk).messages == 8);
   s.wait_for([&] { return sending.has_ended(); });
   // And may be given more again.
-  s.say({.kind = kind::grant, .messages = 9});
-  s.say({.kind = kind::withdraw, .tag = 1});
+  s.say({.kind = message_kind::grant, .messages = 9});
+  s.say({.kind = message_kind::withdraw, .tag = 1});
   s.goes_on();
 }
 
@@ -589,13 +598,13 @@ constexpr shared_receives_options little{.buffers = 32, .buffer_bytes = 72, .sha
 struct asking_siege : siege {
   asking_siege() : siege{little} {
     for (int n = 0; n < 2; ++n) say_data("grow");
-    CHECK(answer(kind::grant).messages == 16);
+    CHECK(answer(message_kind::grant).messages == 16);
     for (int n = 0; n < 2; ++n) static_cast<void>(rt.run(victim.receive()));
   }
   void ask() {
     receive_share other{*pool};
     CHECK_FALSE(other.want(pool->buffers()));
-    CHECK(answer(kind::shrink).messages == 8);
+    CHECK(answer(message_kind::shrink).messages == 8);
   }
 };
 
@@ -607,31 +616,31 @@ TEST_CASE("who does not confirm as it was asked is cut off, and costs the pool n
     INFO(wrong);
     asking_siege s;
     s.ask();
-    s.say({.kind = kind::shrunk, .messages = wrong});
+    s.say({.kind = message_kind::shrunk, .messages = wrong});
     s.ends_as(errc::bad_frame);
   }
   SECTION("before it is asked") {
     asking_siege s;
-    s.say({.kind = kind::shrunk, .messages = 8});
+    s.say({.kind = message_kind::shrunk, .messages = 8});
     s.ends_as(errc::bad_frame);
   }
   SECTION("twice") {
     asking_siege s;
     s.ask();
-    for (int n = 0; n < 2; ++n) s.say({.kind = kind::shrunk, .messages = 8});
+    for (int n = 0; n < 2; ++n) s.say({.kind = message_kind::shrunk, .messages = 8});
     s.ends_as(errc::bad_frame);
   }
   SECTION("with more under way than that") {
     asking_siege s;
     s.ask();
     for (int n = 0; n < 9; ++n) s.say_data("too many");
-    s.say({.kind = kind::shrunk, .messages = 8});
+    s.say({.kind = message_kind::shrunk, .messages = 8});
     s.ends_as(errc::bad_frame);
   }
   SECTION("and then sends more") {
     asking_siege s;
     s.ask();
-    s.say({.kind = kind::shrunk, .messages = 8});
+    s.say({.kind = message_kind::shrunk, .messages = 8});
     // It has grown again by then.
     for (int n = 0; n < 17; ++n) s.say_data("too many");
     s.ends_as(errc::bad_frame);
@@ -641,9 +650,9 @@ TEST_CASE("who does not confirm as it was asked is cut off, and costs the pool n
 TEST_CASE("bad frames in a pool's buffers give them back", "[rpc][device][R4]") {
   siege s{little};
   s.say_data("nobody takes it");
-  s.say({.kind = kind::announce, .tag = 1, .length = large_bytes});
+  s.say({.kind = message_kind::announce, .tag = 1, .length = announced_bytes});
   s.say_data("behind");
-  s.say({.kind = kind::announce, .tag = 1, .length = large_bytes});
+  s.say({.kind = message_kind::announce, .tag = 1, .length = announced_bytes});
   s.ends_as(errc::bad_frame);
 }
 
@@ -652,11 +661,11 @@ TEST_CASE("a peer that does as it is asked gets its credit back when there is so
   asking_siege s;
   for (int round = 0; round < 3; ++round) {
     s.ask();
-    s.say({.kind = kind::shrunk, .messages = 8});
+    s.say({.kind = message_kind::shrunk, .messages = 8});
     s.goes_on();
     CHECK(s.victim.connection().qp().share()->credit() == 8);
     for (int n = 0; n < 2; ++n) s.say_data("grow");
-    CHECK(s.answer(kind::grant).messages == 16);
+    CHECK(s.answer(message_kind::grant).messages == 16);
     for (int n = 0; n < 2; ++n) static_cast<void>(s.rt.run(s.victim.receive()));
   }
 }

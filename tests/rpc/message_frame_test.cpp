@@ -9,8 +9,7 @@
 #include <string>
 #include <vector>
 
-using namespace cordma;
-using namespace cordma::message_protocol;
+namespace cordma::message_protocol {
 
 namespace {
 
@@ -82,3 +81,5 @@ TEST_CASE("what is no frame is refused by what is wrong with it", "[rpc]") {
   more.back() = std::byte{1};
   CHECK(refusal_of(more) == "reserved 0x1000000");
 }
+
+}  // namespace cordma::message_protocol

@@ -2,6 +2,8 @@
 
 #include <support/allocations.hpp>
 #include <support/connected_pair.hpp>
+#include <support/outcome.hpp>
+#include <support/text.hpp>
 #include <support/until.hpp>
 
 #include <catch2/catch.hpp>
@@ -16,31 +18,20 @@
 
 using namespace cordma;
 using namespace std::chrono_literals;
+using test::bytes_of;
+using test::code_of;
+using test::never_not_ready;
+using test::text_of;
 
 namespace {
 
 using std::size_t;
-
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span{text});
-}
-
-std::string text_of(const stream_message& m) {
-  return {reinterpret_cast<const char*>(m.bytes().data()), m.size_bytes()};
-}
 
 /// Different at every offset and for every `seed`.
 std::vector<std::byte> pattern(size_t size, unsigned seed) {
   std::vector<std::byte> all(size);
   for (size_t i = 0; i < size; ++i) all[i] = std::byte((i * 7 + (i >> 8) + seed) & 0xff);
   return all;
-}
-
-/// A peer that is found not ready breaks the connection at once.
-connection_options never_not_ready() {
-  connection_options o;
-  o.rnr_retry = 0;
-  return o;
 }
 
 struct stream_pair : test::connected_pair {
@@ -57,10 +48,6 @@ constexpr stream_options smallest{.depth = 8, .buffer_bytes = 64};
 constexpr unsigned inbox = 4;
 constexpr size_t large_bytes = 1000;
 
-std::error_code code_of(const auto& outcome) {
-  return outcome.has_failure() ? outcome.failure().code : std::error_code{};
-}
-
 task<> send_numbers(message_stream& s, unsigned first, unsigned end) {
   for (unsigned n = first; n < end; ++n) {
     const std::string text = std::to_string(n);
@@ -71,7 +58,7 @@ task<> send_numbers(message_stream& s, unsigned first, unsigned end) {
 task<> receive_numbers(message_stream& s, unsigned first, unsigned end) {
   for (unsigned n = first; n < end; ++n) {
     const stream_message m = co_await s.receive();
-    CHECK(text_of(m) == std::to_string(n));
+    CHECK(text_of(m.bytes()) == std::to_string(n));
     CHECK(m.immediate() == (n % 3 == 0 ? std::optional{n} : std::nullopt));
   }
 }
@@ -152,11 +139,11 @@ task<> fill_and_drain(stream_pair& p) {
   CHECK(p.a.counters().credit_waits > 0);
   // Each that is dropped makes room for one, even though nothing else tells the peer.
   for (unsigned n = 0; n < 2 * inbox; ++n) {
-    CHECK(text_of(kept[n % inbox]) == std::to_string(n));
+    CHECK(text_of(kept[n % inbox].bytes()) == std::to_string(n));
     kept[n % inbox].reset();
     kept[n % inbox] = co_await p.b.receive();
   }
-  CHECK(text_of(kept.front()) == std::to_string(2 * inbox));
+  CHECK(text_of(kept.front().bytes()) == std::to_string(2 * inbox));
   co_await sending.join();
 }
 
@@ -192,7 +179,7 @@ task<> take_with_stops(message_stream& s, executor& home, unsigned count, unsign
     auto first = co_await when_any(
         s.receive(), test::until(home, [left = ++step % 4]() mutable { return left-- == 0; }));
     if (first.index() == 0)
-      CHECK(text_of(std::get<0>(first)) == std::to_string(n++));
+      CHECK(text_of(std::get<0>(first).bytes()) == std::to_string(n++));
     else
       ++stops;
   }
@@ -263,7 +250,7 @@ task<> stop_large_sends(stream_pair& p, const std::vector<std::byte>& bytes, uns
       CHECK(std::ranges::equal(m.bytes(), bytes));
       m = co_await p.b.receive();
     }
-    CHECK(text_of(m) == "next");
+    CHECK(text_of(m.bytes()) == "next");
   }
   co_await test::until(p.rt.executor(), [&] { return p.a.connection().lending().open == 0; });
 }
@@ -348,7 +335,7 @@ TEST_CASE("a message that is kept outlives its stream and its connection", "[rpc
   pair.a = {};
   pair.b = {};
   pair.rt.run(sleep_for(duration{0}));
-  CHECK(text_of(kept_small) == "kept");
+  CHECK(text_of(kept_small.bytes()) == "kept");
   CHECK(std::ranges::equal(kept_large.bytes(), all));
 }
 
@@ -620,7 +607,7 @@ TEST_CASE(
   for (unsigned n = 0; n < 3; ++n) {
     pair.rt.poll();
     const stream_message m = pair.rt.run(pair.b.receive());
-    CHECK(text_of(m) == std::to_string(n));
+    CHECK(text_of(m.bytes()) == std::to_string(n));
   }
 }
 

@@ -111,7 +111,7 @@ struct order {
 };
 
 struct job : rpc::method<"soak.job", view, bytes> {};
-struct ping : rpc::method<"soak.ping", view, view> {};
+struct probe : rpc::method<"soak.probe", view, view> {};
 /// How much of the caller's memory its connection has.
 struct audit : rpc::method<"soak.audit", rpc::nothing, std::uint64_t> {};
 
@@ -130,7 +130,7 @@ bool is_filled(view in, std::uint64_t key) {
   return true;
 }
 
-connection_options never_not_ready() {
+connection_options deaf_and_ready() {
   connection_options o = test::deaf();
   o.rnr_retry = 0;
   return o;
@@ -145,7 +145,7 @@ constexpr const char* excuse = "as it was told";
 class desk {
  public:
   explicit desk(ledger& all) : all_{all} {
-    serving.handle<ping>([](view request) -> task<view> { co_return request; });
+    serving.handle<probe>([](view request) -> task<view> { co_return request; });
     serving.handle<audit>([](rpc::nothing, rpc::server_call& call) -> task<std::uint64_t> {
       co_return call.connection().lending().borrowed;
     });
@@ -220,7 +220,7 @@ class caller {
   task<> live(std::uint16_t port) {
     try {
       const endpoint server{"127.0.0.1", port};  // g++ 12 destroys a braced temporary twice.
-      client_ = rpc::client{co_await rt_.connect(server, never_not_ready()), {.deadline = 300s}};
+      client_ = rpc::client{co_await rt_.connect(server, deaf_and_ready()), {.deadline = 300s}};
       scope all{rt_.executor()};
       for (unsigned n = 0; n < workers; ++n) all.spawn(work());
       co_await all.join();
@@ -272,7 +272,7 @@ class caller {
     }
   }
   task<> call_ping() {
-    auto outcome = co_await as_result(client_.call<ping>(view{}));
+    auto outcome = co_await as_result(client_.call<probe>(view{}));
     if (!outcome.has_value()) {
       note_end(outcome, duty::answer, fate::as_it_likes);
     } else if (!(**outcome).empty()) {
@@ -468,7 +468,7 @@ TEST_CASE("calls of many clients are answered once or fail with a reason, whoeve
                                         [&desks](runtime&, unsigned index, connection conn) {
                                           return desks[index]->serving.serve(std::move(conn));
                                         },
-                                        {.connections = never_not_ready()})
+                                        {.connections = deaf_and_ready()})
                                  .local_endpoint()
                                  .port;
   for (const auto& one : lasting) one->start(port);

@@ -1,6 +1,7 @@
 #include <cordma/rpc/server.hpp>
 
 #include <support/manual_home.hpp>
+#include <support/outcome.hpp>
 #include <support/rpc_pair.hpp>
 
 #include <catch2/catch.hpp>
@@ -12,16 +13,13 @@
 
 using namespace cordma;
 using namespace std::chrono_literals;
+using test::code_of;
 
 namespace {
 
 using support::started;
 using test::rpc_server;
 using test::wait_for;
-
-std::error_code code_of(const auto& outcome) {
-  return outcome.has_failure() ? outcome.failure().code : std::error_code{};
-}
 
 /// Calls of one client, each with a number of its own.
 struct calls {

@@ -3,6 +3,7 @@
 
 #include <support/allocations.hpp>
 #include <support/rpc_pair.hpp>
+#include <support/text.hpp>
 
 #include <catch2/catch.hpp>
 
@@ -16,6 +17,7 @@
 using namespace cordma;
 using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
+using test::text_of;
 
 namespace {
 
@@ -24,20 +26,16 @@ using std::size_t;
 constexpr std::uint32_t share_min = 8;
 constexpr std::uint32_t of_messages = share_min - 4;
 constexpr size_t buffer_bytes = 72;  ///< A message of 64, and its header.
-constexpr size_t large_bytes = 1000;
+constexpr size_t long_text = 1000;
 
 shared_receives_options pool_of(std::uint32_t buffers) {
   return {.buffers = buffers, .buffer_bytes = buffer_bytes, .share_min = share_min};
 }
 
-std::string text_of(const stream_message& m) {
-  return {reinterpret_cast<const char*>(m.bytes().data()), m.size_bytes()};
-}
-
 /// Number `n` of connection `from`; each seventh is a large one.
-std::string text_of(unsigned from, unsigned n) {
+std::string numbered(unsigned from, unsigned n) {
   std::string text = std::to_string(from) + "/" + std::to_string(n);
-  if (n % 7 == 6) text.resize(large_bytes, char('a' + from % 20));
+  if (n % 7 == 6) text.resize(long_text, char('a' + from % 20));
   return text;
 }
 
@@ -45,7 +43,7 @@ task<> send_text(message_stream& s, std::string text) {
   co_await s.send(std::as_bytes(std::span{text}));
 }
 task<> send_texts(message_stream& s, unsigned from, unsigned first, unsigned end) {
-  for (unsigned n = first; n < end; ++n) co_await send_text(s, text_of(from, n));
+  for (unsigned n = first; n < end; ++n) co_await send_text(s, numbered(from, n));
 }
 task<> send_small(message_stream& s, unsigned count) {
   for (unsigned n = 0; n < count; ++n) co_await send_text(s, "small");
@@ -53,7 +51,7 @@ task<> send_small(message_stream& s, unsigned count) {
 task<> receive_texts(message_stream& s, unsigned from, unsigned first, unsigned end) {
   for (unsigned n = first; n < end; ++n) {
     const stream_message m = co_await s.receive();
-    CHECK(text_of(m) == text_of(from, n));
+    CHECK(text_of(m.bytes()) == numbered(from, n));
   }
 }
 task<> keep(message_stream& s, unsigned count, std::vector<stream_message>& kept) {
@@ -272,7 +270,7 @@ TEST_CASE("who keeps messages is asked to shrink, does not, and holds up nobody"
     co_await sending.join();
     messages.push_back(co_await k.server.receive());
   }(s, keeper, kept));
-  CHECK(text_of(kept.front()) == "small");
+  CHECK(text_of(kept.front().bytes()) == "small");
   kept.clear();
   s.rt.run(both_ways(keeper, 1, 0, 30));
 }
@@ -291,7 +289,7 @@ TEST_CASE(
       scope sending{all.rt.executor()};
       co_await send_text(going.client, "ready");
       for (int n = 0; n < 3; ++n) {
-        sending.spawn(send_text(going.client, std::string(large_bytes, 'x')));
+        sending.spawn(send_text(going.client, std::string(long_text, 'x')));
         co_await send_text(going.client, "behind");
       }
       co_await test::until(all.rt.executor(), [&] { return going.share().held() >= 6; });
@@ -304,11 +302,11 @@ TEST_CASE(
   // What nobody took, too, but for what never arrived in whole.
   CHECK(s.pool.promised() > 0);
   CHECK(s.pool.promised() <= 6);
-  CHECK(text_of(kept) == "kept");
+  CHECK(text_of(kept.bytes()) == "kept");
   CHECK(std::ranges::equal(kept.slice().bytes(), kept.bytes()));
   shared_streams::link& next = s.add();
   s.rt.run(both_ways(next, 1, 0, 100));
-  CHECK(text_of(kept) == "kept");
+  CHECK(text_of(kept.bytes()) == "kept");
   kept.reset();
   CHECK(s.pool.promised() == next.share().credit());
 }
@@ -343,7 +341,7 @@ TEST_CASE("messages are sent on from a pool's buffers, and both ends may share o
     const stream_message m = co_await both.server.receive();
     co_await both.server.send(m.slice());
     const stream_message back = co_await both.client.receive();
-    CHECK(text_of(back) == "on");
+    CHECK(text_of(back.bytes()) == "on");
   }(l));
 }
 

@@ -1,7 +1,7 @@
 #include <cordma/runtime/runtime_group.hpp>
 
-#include "support/connected_pair.hpp"
 #include "support/leaks.hpp"
+#include "support/runtime_group.hpp"
 #include "support/verbs_faults.hpp"
 
 #include <cordma/connection/bootstrap.hpp>
@@ -18,12 +18,9 @@
 
 using namespace cordma;
 using namespace std::chrono_literals;
+using test::group_of;
 
 namespace {
-
-runtime_group_options group_of(unsigned threads) {
-  return {.each = [](unsigned) { return test::on_test_device(); }, .threads = threads};
-}
 
 /// Ends when the client closes, or at the stop.
 task<> hold(runtime&, unsigned, connection conn) {

@@ -3,6 +3,7 @@
 #include "incoming_file.hpp"
 
 #include "support/temporary_folder.hpp"
+#include "support/text.hpp"
 
 #include <cordma/io/executor.hpp>
 
@@ -16,10 +17,6 @@
 using namespace cordma::test;
 
 namespace {
-
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span{text});
-}
 
 std::string contents_of(const std::filesystem::path& path) {
   std::ifstream file{path};

@@ -4,6 +4,7 @@
 #include "key_value.hpp"
 
 #include "support/connected_pair.hpp"
+#include "support/text.hpp"
 
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -18,10 +19,6 @@ using key_value::slot;
 namespace {
 
 using words = std::array<std::uint64_t, sizeof(slot) / sizeof(std::uint64_t)>;
-
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span{text});
-}
 
 /// What a slot holds on its way from one value to the next.
 std::vector<slot> stages_of_a_write(std::string_view before, std::string_view after) {

@@ -15,6 +15,13 @@ inline runtime_options on_test_device(runtime_options options = {}) {
   return options;
 }
 
+/// A peer that is found not ready breaks the connection at once.
+inline connection_options never_not_ready() {
+  connection_options o;
+  o.rnr_retry = 0;
+  return o;
+}
+
 /// Two ends of one connection, made by a listener and a connect on one runtime.
 struct connected_pair {
   explicit connected_pair(runtime_options options = {})

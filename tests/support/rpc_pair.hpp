@@ -24,13 +24,6 @@ struct wait_again : rpc::method<"test.wait_again", std::uint32_t, std::uint32_t>
   static constexpr bool is_idempotent = true;
 };
 
-/// A peer that is found not ready breaks the connection at once.
-inline connection_options never_not_ready() {
-  connection_options o;
-  o.rnr_retry = 0;
-  return o;
-}
-
 /// A server on the device under test, whose handlers the test holds back.
 struct rpc_server {
   explicit rpc_server(const rpc::server_options& options = {}, runtime_options of_runtime = {})

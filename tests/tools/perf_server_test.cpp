@@ -3,6 +3,7 @@
 #include "perf/methods.hpp"
 
 #include "support/commands.hpp"
+#include "support/device.hpp"
 #include "tools/folders.hpp"
 
 #include <cordma/coro/when_all.hpp>
@@ -13,7 +14,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
@@ -25,20 +25,18 @@ using cordma::task;
 
 namespace {
 
-std::string device() { return std::getenv("CORDMA_TEST_DEVICE"); }
-
 /// A server on a port that the kernel chose, once it listens.
 struct server_process {
   explicit server_process(const std::vector<std::string>& options = {}) : process{words(options)} {
     address = process.line_after("listening on ");
   }
   static std::vector<std::string> words(const std::vector<std::string>& options) {
-    std::vector<std::string> all{CORDMA_PERF, "server", "--port", "0", "--device", device()};
+    std::vector<std::string> all{CORDMA_PERF, "server", "--port", "0", "--device", device_name()};
     all.insert(all.end(), options.begin(), options.end());
     return all;
   }
   [[nodiscard]] std::vector<std::string> client(const std::vector<std::string>& options) const {
-    std::vector<std::string> all{CORDMA_PERF, "client", address, "--device", device()};
+    std::vector<std::string> all{CORDMA_PERF, "client", address, "--device", device_name()};
     all.insert(all.end(), options.begin(), options.end());
     return all;
   }
@@ -67,7 +65,7 @@ task<> converse(cordma::runtime& rt, cordma::endpoint to, const conversation& sa
 
 void converse(const server_process& with, const conversation& say) {
   cordma::runtime_options options;
-  options.device = device();
+  options.device = device_name();
   cordma::runtime rt{std::move(options)};
   rt.run(converse(rt, cordma::endpoint::parse(with.address), say));
 }

@@ -1,6 +1,7 @@
 // cordma-perf as people run it: both ends in one command, and what it says.
 
 #include "support/commands.hpp"
+#include "support/device.hpp"
 #include "support/temporary_folder.hpp"
 #include "tools/folders.hpp"
 
@@ -8,7 +9,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <regex>
@@ -20,11 +20,9 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-std::string device() { return std::getenv("CORDMA_TEST_DEVICE"); }
-
 struct local_run {
   explicit local_run(const std::string& arguments)
-      : ran{run(CORDMA_PERF " --local --device " + device() + " --json " +
+      : ran{run(CORDMA_PERF " --local --device " + device_name() + " --json " +
                 (folder.path / "out.json").string() + ' ' + arguments)} {
     std::ifstream file{folder.path / "out.json"};
     json = {std::istreambuf_iterator<char>{file}, {}};
@@ -72,7 +70,7 @@ TEST_CASE("cordma-perf measures each operation between two processes", "[tools][
   const local_run r{"--operations 300 --depth 4 --op " + op + " --mode " + mode};
   INFO(op << ' ' << mode << ": " << r.ran.output << r.json);
   REQUIRE(r.ran.exit_status == 0);
-  CHECK_THAT(r.ran.output, Contains("device " + device()) && Contains("\n" + op + " "));
+  CHECK_THAT(r.ran.output, Contains("device " + device_name()) && Contains("\n" + op + " "));
   CHECK_THAT(r.json, Contains("\"op\": \"" + op + "\"") && Contains("\"baseline\": null"));
   CHECK(r.value("operations") == 300);
   CHECK(r.value("depth") == 4);
@@ -148,11 +146,11 @@ TEST_CASE("cordma-perf draws latency against load", "[tools][device]") {
   CHECK(r.parse(file).exit_status == 0);
   std::ifstream drawing{file};
   const std::string svg{std::istreambuf_iterator<char>{drawing}, {}};
-  CHECK_THAT(svg, Contains("write 64 p50") && Contains("write 64 p99") && Contains(device()));
+  CHECK_THAT(svg, Contains("write 64 p50") && Contains("write 64 p99") && Contains(device_name()));
 }
 
 TEST_CASE("cordma-perf says how far it is, on a terminal only", "[tools][device]") {
-  const std::string command = CORDMA_PERF " --local --duration 0.7 --device " + device();
+  const std::string command = CORDMA_PERF " --local --duration 0.7 --device " + device_name();
   const outcome seen = run_on_terminal(command);
   INFO(seen.output);
   CHECK(seen.exit_status == 0);
@@ -204,7 +202,7 @@ TEST_CASE("cordma-perf says in one line what it cannot do", "[tools][device]") {
     std::string arguments;
     const char* words;
   };
-  const std::string on = " --device " + device();
+  const std::string on = " --device " + device_name();
   for (const failing& f : {failing{"--local --device no_such_device", "no_such_device"},
                            failing{"--local --baseline --device no_such_device", "no_such_device"},
                            failing{"--local --size 1G --connections 4" + on, "takes 4096 MiB"},

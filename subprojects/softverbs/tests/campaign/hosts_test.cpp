@@ -39,9 +39,9 @@ bool holds(const std::byte* at, std::size_t bytes, std::uint64_t seed) {
   return std::memcmp(at, expected.data(), bytes) == 0;
 }
 
-enum class wish : std::uint32_t { connect_rc, make_ud, hear };
+enum class deed : std::uint32_t { connect_rc, make_ud, hear };
 struct order {
-  wish what{};
+  deed what{};
   rig::card card{};
   std::uint64_t bytes = 0;  ///< hear: of the message
   std::uint64_t seed = 0;
@@ -100,8 +100,8 @@ class answerer {
  public:
   explicit answerer(const rig::device& dev) : device_{dev} {}
   answer obey(const order& o) {
-    if (o.what == wish::hear) return {{}, 0, current_->hear(o.bytes, o.seed)};
-    const ibv_qp_type type = o.what == wish::make_ud ? IBV_QPT_UD : IBV_QPT_RC;
+    if (o.what == deed::hear) return {{}, 0, current_->hear(o.bytes, o.seed)};
+    const ibv_qp_type type = o.what == deed::make_ud ? IBV_QPT_UD : IBV_QPT_RC;
     sides_.push_back(std::make_unique<side>(device_, type));
     current_ = sides_.back().get();
     rig::connect(current_->qp.get(), device_, o.card, current_->options);
@@ -134,7 +134,7 @@ class conversation {
       : here_{dev, IBV_QPT_RC}, ask_{std::move(ask)} {
     rig::card mine = here_.mine();
     mine.gid = said;
-    const answer there = ask_({wish::connect_rc, mine});
+    const answer there = ask_({deed::connect_rc, mine});
     there_ = there.card;
     pid_ = there.pid;
     rig::connect(here_.qp.get(), dev, there_, here_.options);
@@ -160,14 +160,14 @@ class conversation {
     std::uint64_t count = 0;
     std::memcpy(&count, sink() + word_at, 8);
     if (count != count_++) throw std::runtime_error{"FETCH_ADD"};
-    if (!ask_({wish::hear, {}, message_bytes_max, seed_}).well) throw std::runtime_error{"SEND"};
+    if (!ask_({deed::hear, {}, message_bytes_max, seed_}).well) throw std::runtime_error{"SEND"};
   }
 
   void datagram(std::uint64_t seed) {
     constexpr std::size_t bytes = 3000;
     side here{here_.device, IBV_QPT_UD};
     rig::connect(here.qp.get(), here.device, {}, here.options);
-    const rig::card there = ask_({wish::make_ud, {}}).card;
+    const rig::card there = ask_({deed::make_ud, {}}).card;
     ibv_ah_attr attr{};
     attr.is_global = 1;
     attr.port_num = 1;
@@ -180,7 +180,7 @@ class conversation {
     r.wr.wr.ud = {ah.get(), there.qpn, rig::qkey};
     rig::check(r.post(here.qp.get()), "ibv_post_send");
     rig::wait_success(here.send_cq.get());
-    if (!ask_({wish::hear, {}, bytes, seed}).well) throw std::runtime_error{"UD"};
+    if (!ask_({deed::hear, {}, bytes, seed}).well) throw std::runtime_error{"UD"};
   }
 
   /// The peer is gone, or the way to it.

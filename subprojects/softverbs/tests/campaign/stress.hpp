@@ -18,6 +18,12 @@
 /// its server may be in one process or in two.
 namespace stress {
 
+// wr_id: pair, place (a buffer's, of a receive), and the epoch, so that what an older queue pair
+// left in the completion queue is known for what it is.
+constexpr int pair_shift = 48;
+constexpr int place_shift = 40;
+constexpr std::uint64_t epoch_mask = (1ull << place_shift) - 1;
+
 inline constexpr std::uint32_t ops = 8;  ///< places of a client: requests in flight
 inline constexpr std::uint32_t message_bytes = 4096;
 inline constexpr std::uint32_t large_bytes = 80 * 1024;  ///< the last place's: three segments

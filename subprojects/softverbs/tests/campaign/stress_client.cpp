@@ -15,10 +15,6 @@ constexpr int state_bits = 8;
 constexpr std::uint64_t word(std::uint64_t epoch, std::uint64_t state) {
   return epoch << state_bits | state;
 }
-// wr_id: pair, place, epoch.
-constexpr int pair_shift = 48;
-constexpr int place_shift = 40;
-constexpr std::uint64_t epoch_mask = (1ull << place_shift) - 1;
 
 }  // namespace
 

@@ -11,16 +11,6 @@
 #include <span>
 
 namespace stress {
-namespace {
-
-// wr_id of a receive: pair, buffer, and the epoch, so that what an older queue pair left in the
-// completion queue is known for what it is.
-constexpr int pair_shift = 48;
-constexpr int buffer_shift = 40;
-constexpr std::uint64_t epoch_mask = (1ull << buffer_shift) - 1;
-
-}  // namespace
-
 void verdict::fail(const std::string& what) {
   const std::lock_guard lock{mutex_};
   if (text_.empty()) text_ = what;
@@ -106,8 +96,7 @@ rig::card server::rebuild(const rebuild_order& order) {
   e.received = 0;
   rig::to_init(e.qp.get());
   for (std::uint64_t i = 0; i < receives; ++i) {
-    rig::post_recv(e.qp.get(),
-                   std::uint64_t{order.pair} << pair_shift | i << buffer_shift | e.epoch,
+    rig::post_recv(e.qp.get(), std::uint64_t{order.pair} << pair_shift | i << place_shift | e.epoch,
                    rig::piece(e.buffers_mr.get(), &e.buffers[i * message_bytes], message_bytes));
   }
   rig::connect(e.qp.get(), device_, order.client, {.psn = psn});
@@ -129,7 +118,7 @@ void server::take(const ibv_wc& wc) {
     throw std::runtime_error{std::string{"a receive: "} + ibv_wc_status_str(wc.status)};
   }
   end& e = ends_.at(wc.wr_id >> pair_shift);
-  const std::uint64_t buffer = (wc.wr_id >> buffer_shift) & 0xff;
+  const std::uint64_t buffer = (wc.wr_id >> place_shift) & 0xff;
   const std::lock_guard lock{e.mutex};
   if ((wc.wr_id & epoch_mask) != e.epoch) return;
   // All bytes are equal, and other than in most messages before.

@@ -14,22 +14,22 @@
 
 namespace {
 
-constexpr std::size_t bytes = 256 * 1024;
+constexpr std::size_t region_bytes = 256 * 1024;
 
 void* map() {
   void* const at =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      ::mmap(nullptr, region_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) rig::fail("mmap", errno);
   return at;
 }
 
 /// A registered region whose memory can go.
 struct region {
-  explicit region(const rig::device& dev) : memory{map()}, mr{dev.reg(memory, bytes)} {}
-  ~region() { ::munmap(memory, bytes); }
+  explicit region(const rig::device& dev) : memory{map()}, mr{dev.reg(memory, region_bytes)} {}
+  ~region() { ::munmap(memory, region_bytes); }
   region(const region&) = delete;
   /// As good as unmapped for whoever touches it; but no later mapping comes to lie there.
-  void forbid() const { rig::check(::mprotect(memory, bytes, PROT_NONE), "mprotect"); }
+  void forbid() const { rig::check(::mprotect(memory, region_bytes, PROT_NONE), "mprotect"); }
   [[nodiscard]] ibv_sge piece(std::size_t length) const {
     return rig::piece(mr.get(), memory, length);
   }
@@ -50,7 +50,7 @@ class granter {
     const region& r = w.gone ? gone_ : whole_;
     rig::qp_ptr qp = rig::make_qp(device_, cq_.get(), cq_.get());
     rig::to_init(qp.get());
-    rig::post_recv(qp.get(), 1, r.piece(bytes));
+    rig::post_recv(qp.get(), 1, r.piece(region_bytes));
     rig::connect(qp.get(), device_, w.peer);
     qps_.push_back(std::move(qp));
     return {qps_.back()->qp_num, r.mr->rkey, reinterpret_cast<std::uintptr_t>(r.memory),
@@ -82,7 +82,7 @@ ibv_wc_status outcome(ibv_wr_opcode opcode, bool ours_gone, bool theirs_gone, co
   rig::to_init(qp.get());
   const rig::card peer = grant({{qp->qp_num, 0, 0, device.gid, 0}, theirs_gone});
   rig::connect(qp.get(), device, peer);
-  rig::request r{opcode, 1, here.piece(opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? 8 : bytes)};
+  rig::request r{opcode, 1, here.piece(opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? 8 : region_bytes)};
   if (opcode != IBV_WR_SEND) r.to(peer.address, peer.rkey).operands(1);
   if (ours_gone) here.forbid();
   rig::check(r.post(qp.get()), "ibv_post_send");
@@ -130,7 +130,7 @@ int all_of_it(const std::vector<std::string>&) {
   if (own_faults != 0) throw std::runtime_error{"soft0's faults reached the program's handler"};
 
   volatile int* const forbidden = static_cast<int*>(map());
-  rig::check(::mprotect(const_cast<int*>(forbidden), bytes, PROT_NONE), "mprotect");
+  rig::check(::mprotect(const_cast<int*>(forbidden), region_bytes, PROT_NONE), "mprotect");
   if (sigsetjmp(back, 1) == 0) *forbidden = 1;
   if (own_faults != 1) throw std::runtime_error{"the program's fault did not reach its handler"};
   return 0;
