@@ -267,13 +267,12 @@ bool client_core::start(call_slot& s, const encodable_ref& request, waiter& w,
     s.why = errno_failure(ENOMEM, s.target.name);
     ++counters_.refused;
     give_up(s);
-    return true;
   }
-  if (!goes_now) {
+  if (!goes_now && !s.is_ending) {
     waiting_.push_back(s);
     pump();
-    if (s.has_ended) return true;
   }
+  if (s.has_ended) return true;
   s.suspension::begin(w, {env.scheduler != nullptr ? env.scheduler : &home_, env.stop});
   return false;
 }

@@ -26,6 +26,7 @@ namespace {
 // Relaxed: a count, it publishes nothing.
 constinit std::atomic<std::uint64_t> process_count{0};
 constinit thread_local std::uint64_t thread_count = 0;
+constinit thread_local bool memory_is_out = false;
 
 }  // namespace
 
@@ -34,6 +35,9 @@ namespace support {
 bool counts_allocations() noexcept { return SUPPORT_COUNTS; }
 std::uint64_t allocation_count() noexcept { return process_count.load(std::memory_order_relaxed); }
 std::uint64_t thread_allocation_count() noexcept { return thread_count; }
+
+no_memory::no_memory() noexcept { memory_is_out = true; }
+no_memory::~no_memory() { memory_is_out = false; }
 
 }  // namespace support
 
@@ -44,6 +48,12 @@ namespace {
 void count() noexcept {
   process_count.fetch_add(1, std::memory_order_relaxed);
   ++thread_count;
+}
+/// Whether there is any, as the test has it.
+bool there_is_memory() noexcept {
+  count();
+  if (memory_is_out) errno = ENOMEM;
+  return !memory_is_out;
 }
 
 }  // namespace
@@ -57,21 +67,15 @@ void* __libc_calloc(std::size_t, std::size_t);
 void* __libc_realloc(void*, std::size_t);
 void* __libc_memalign(std::size_t, std::size_t);
 
-void* malloc(std::size_t size) {
-  count();
-  return __libc_malloc(size);
-}
+void* malloc(std::size_t size) { return there_is_memory() ? __libc_malloc(size) : nullptr; }
 void* calloc(std::size_t number, std::size_t size) {
-  count();
-  return __libc_calloc(number, size);
+  return there_is_memory() ? __libc_calloc(number, size) : nullptr;
 }
 void* realloc(void* block, std::size_t size) {
-  count();
-  return __libc_realloc(block, size);
+  return there_is_memory() ? __libc_realloc(block, size) : nullptr;
 }
 void* memalign(std::size_t alignment, std::size_t size) {
-  count();
-  return __libc_memalign(alignment, size);
+  return there_is_memory() ? __libc_memalign(alignment, size) : nullptr;
 }
 void* aligned_alloc(std::size_t alignment, std::size_t size) { return memalign(alignment, size); }
 int posix_memalign(void** block, std::size_t alignment, std::size_t size) {

@@ -14,4 +14,13 @@ std::uint64_t allocation_count() noexcept;
 /// The same, of the calling thread alone.
 std::uint64_t thread_allocation_count() noexcept;
 
+/// While one lives, its thread's allocations fail, but for mmap; not where they are not counted.
+class no_memory {
+ public:
+  no_memory() noexcept;
+  no_memory(const no_memory&) = delete;
+  no_memory& operator=(const no_memory&) = delete;
+  ~no_memory();
+};
+
 }  // namespace support
