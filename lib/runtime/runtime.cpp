@@ -30,7 +30,8 @@ unsigned port_of(const verbs::context& ctx, const runtime_options& options) noex
 runtime::runtime(runtime_options options)
     : completions_{.depth = options.cq_depth,
                    .mode = options.mode,
-                   .poll_batch = options.poll_batch},
+                   .poll_batch = options.poll_batch,
+                   .spin_max = options.spin_max},
       connection_defaults_{defaults(options)},
       executor_{std::move(options.executor)},
       context_{options.device},

@@ -30,7 +30,7 @@ completion_queue_driver::completion_queue_driver(executor& home, verbs::context&
     : home_{home},
       mode_{options.mode},
       poll_batch_{checked_batch(options.poll_batch)},
-      spin_max_{options.spin_max},
+      spin_{options.spin_max},
       channel_{uses_channel(mode_) ? std::make_optional<verbs::completion_channel>(ctx)
                                    : std::nullopt},
       cq_{ctx, options.depth, channel_ ? &*channel_ : nullptr, this} {
@@ -72,7 +72,8 @@ std::size_t completion_queue_driver::reap() noexcept {
   if (reaped < completions_per_turn_max) reserved_ -= std::exchange(leaving_, 0);
   if (reaped == 0) return 0;
   counters_.completions.add(reaped);
-  spinning_ = false;
+  if (!spin_.found()) [[unlikely]]
+    spin_.woke(home_.now());
   return reaped;
 }
 
@@ -107,12 +108,8 @@ void completion_queue_driver::dispatch_shared(const ibv_wc& wc) noexcept {
 
 bool completion_queue_driver::prepare_wait() noexcept {
   if (mode_ == completion_mode::busy) return false;
-  if (mode_ == completion_mode::adaptive) {
-    // The clock is read once the queue ran empty, and then while it stays so.
-    const time_point now = home_.now();
-    if (!std::exchange(spinning_, true)) last_completion_ = now;
-    if (now - last_completion_ < spin_max_) return false;
-  }
+  // The clock is read once the queue ran empty, and then while it stays so.
+  if (mode_ == completion_mode::adaptive && spin_.looks_on(home_.now())) return false;
   if (armed_) return true;
   race_point();
   if (const int rc = cq_.arm(); rc != 0) {

@@ -64,9 +64,15 @@ void check_percentiles(const local_run& r) {
 }  // namespace
 
 TEST_CASE("cordma-perf measures each operation between two processes", "[tools][device]") {
-  const std::string op =
-      GENERATE("write", "read", "send", "write-imm", "cas", "faa", "rpc", "stream");
-  const std::string mode = GENERATE("event", "adaptive");
+  const auto what = GENERATE(table<std::string, std::string>({{"write", "event"},
+                                                              {"read", "adaptive"},
+                                                              {"send", "event"},
+                                                              {"write-imm", "adaptive"},
+                                                              {"cas", "event"},
+                                                              {"faa", "adaptive"},
+                                                              {"rpc", "event"},
+                                                              {"stream", "adaptive"}}));
+  const auto& [op, mode] = what;
   const local_run r{"--operations 300 --depth 4 --op " + op + " --mode " + mode};
   INFO(op << ' ' << mode << ": " << r.ran.output << r.json);
   REQUIRE(r.ran.exit_status == 0);
@@ -80,7 +86,6 @@ TEST_CASE("cordma-perf measures each operation between two processes", "[tools][
   CHECK(r.value("cpu_us") > 0);
   CHECK(r.value("server_cpu_us") > 0);
   check_percentiles(r);
-  CHECK(r.parse("out.json").exit_status == 0);
 }
 
 TEST_CASE("cordma-perf does as many operations as it is told, whoever does them",
@@ -120,9 +125,15 @@ TEST_CASE("cordma-perf goes on for as long as it is told", "[tools][device]") {
 }
 
 TEST_CASE("cordma-perf compares each operation with raw verbs, by turns", "[tools][device]") {
-  const std::string op =
-      GENERATE("write", "read", "send", "write-imm", "cas", "faa", "rpc", "stream");
-  const std::string depth = GENERATE("1", "7");
+  const auto what = GENERATE(table<std::string, std::string>({{"write", "1"},
+                                                              {"read", "7"},
+                                                              {"send", "7"},
+                                                              {"write-imm", "1"},
+                                                              {"cas", "1"},
+                                                              {"faa", "7"},
+                                                              {"rpc", "1"},
+                                                              {"stream", "7"}}));
+  const auto& [op, depth] = what;
   const local_run r{"--baseline --operations 210 --depth " + depth + " --op " + op};
   INFO(op << ": " << r.ran.output << r.json);
   REQUIRE(r.ran.exit_status == 0);

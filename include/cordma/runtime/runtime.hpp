@@ -22,6 +22,8 @@ struct runtime_options {
   /// Entries of one completion queue. Another queue is made when one is full of queue pairs.
   unsigned cq_depth = 4096;
   unsigned poll_batch = 32;
+  duration spin_max =
+      completion_queue_options{}.spin_max;  ///< Of the adaptive mode: the longest look.
   executor_options executor{};
   mr_allocator_options memory{};
   /// Defaults of `connect` and `listen`; `port` and `gid_index` above take their place here when

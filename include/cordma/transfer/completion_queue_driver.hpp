@@ -3,6 +3,7 @@
 #include <cordma/io/executor.hpp>
 #include <cordma/io/fd_watch.hpp>
 #include <cordma/io/poller.hpp>
+#include <cordma/transfer/spin_window.hpp>
 #include <cordma/transfer/submission.hpp>
 #include <cordma/transfer/transfer_counters.hpp>
 #include <cordma/verbs/completion_queue.hpp>
@@ -22,7 +23,7 @@ class shared_receives;
 enum class completion_mode {
   event,     ///< Sleep until the completion channel says so. No CPU when idle.
   busy,      ///< Look at every turn of the executor, never sleep. Lowest latency, a whole core.
-  adaptive,  ///< Look for a bounded time after the last completion, then sleep.
+  adaptive,  ///< Look on as long as that mostly saves a sleep, `spin_max` at most, then sleep.
   manual,    ///< Only when `poll()` is called.
 };
 
@@ -30,7 +31,9 @@ struct completion_queue_options {
   unsigned depth = 4096;  ///< Entries: the sum of what the queue pairs on it can have outstanding.
   completion_mode mode = completion_mode::event;
   unsigned poll_batch = 32;  ///< Entries a poll takes; 1 to `poll_batch_max`.
-  duration spin_max = std::chrono::microseconds{50};  ///< Adaptive: how long it looks.
+  /// Adaptive: the longest look. More than twice what a wake-up takes, or two ends that both sleep
+  /// never find out that they need not.
+  duration spin_max = std::chrono::microseconds{200};
 };
 
 struct completion_counters {
@@ -159,7 +162,7 @@ class completion_queue_driver final : private poller {
   executor& home_;
   completion_mode mode_;
   unsigned poll_batch_;
-  duration spin_max_;
+  spin_window spin_;
   std::optional<verbs::completion_channel> channel_;
   verbs::completion_queue cq_;
   std::optional<channel_watch> watch_;
@@ -167,8 +170,6 @@ class completion_queue_driver final : private poller {
   unsigned reserved_ = 0;
   unsigned leaving_ = 0;  // Of those: of queue pairs that are gone, until the queue is seen empty.
   bool armed_ = false;
-  bool spinning_ = false;
-  time_point last_completion_{};
   std::vector<entry> queue_pairs_;
   std::vector<std::uint16_t> free_entries_;
   std::unordered_map<std::uint32_t, queue_pair_base*> shared_;  // Of pools, by number.

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cordma/coro/scheduler.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace cordma {
+
+/// How long to go on looking for what may come soon, before sleeping. A sleep that turns out
+/// shorter than the longest look would have been better spent looking, so the next look is longer;
+/// after a longer one there is none. The rule is that of KVM's halt polling (Linux,
+/// Documentation/virt/kvm/halt-polling.rst).
+class spin_window {
+ public:
+  /// `max` bounds a look, from the moment when nothing was left. The first one is that long.
+  explicit spin_window(duration max) noexcept : max_{max}, length_{max} {}
+
+  /// Nothing was found. Whether to look on; else the caller may sleep.
+  bool looks_on(time_point now) noexcept {
+    if (!std::exchange(is_empty_, true)) empty_since_ = now;
+    has_slept_ = now - empty_since_ >= length_;
+    return !has_slept_;
+  }
+  /// Something was found. Whether that was without a sleep; else `woke` is to be called.
+  bool found() noexcept {
+    is_empty_ = false;
+    return !has_slept_;
+  }
+  void woke(time_point now) noexcept {
+    has_slept_ = false;
+    const bool was_soon = now - empty_since_ < max_;
+    length_ = was_soon ? std::min(std::max(2 * length_, max_ / first_part), max_) : duration{0};
+  }
+
+ private:
+  static constexpr int first_part = 16;
+
+  duration max_;
+  duration length_;
+  time_point empty_since_{};
+  bool is_empty_ = false;
+  bool has_slept_ = false;
+};
+
+}  // namespace cordma
