@@ -24,7 +24,7 @@ queue_pair::queue_pair(completion_queue_driver& driver, verbs::protection_domain
   sends_.set_wr_id_base(send_id_base());
   receives_.set_wr_id_base(receive_id_base());
   // Its messages are for a handler only.
-  if (pool != nullptr) receives_.end_all({.code = errc::refused, .call = "shared_receives"});
+  if (pool != nullptr) receives_.refuse_all({.code = errc::refused, .call = "shared_receives"});
 }
 
 queue_pair::~queue_pair() {
@@ -109,7 +109,7 @@ void queue_pair::hand_messages_to(message_handler& handler) noexcept {
   CORDMA_ASSERT(handler_ == nullptr && receives_.posted() == 0,
                 "a queue pair's messages have one taker");
   handler_ = &handler;
-  receives_.end_all({.code = errc::refused, .call = "message_stream"});
+  receives_.refuse_all({.code = errc::refused, .call = "message_stream"});
   if (has_failed()) handler.on_failure();
 }
 

@@ -82,13 +82,11 @@ class queue_pair final : public queue_pair_base {
 
   void post_recv(const local_mr_slice& buffer) { receives_.post({&buffer, 1}); }
   void post_recv(std::span<const local_mr_slice> buffer) { receives_.post(buffer); }
-  receive_queue::next_message_op next_message() noexcept { return receives_.next_message(); }
-  receive_queue::recv_op recv(const local_mr_slice& buffer) noexcept {
-    return receives_.recv(std::array{buffer});
-  }
+  receive_op<0> next_message() noexcept { return {receives_, {}}; }
+  receive_op<1> recv(const local_mr_slice& buffer) noexcept { return {receives_, {buffer}}; }
   template <std::size_t N>
-  receive_queue::recv_op recv(const std::array<local_mr_slice, N>& buffer) noexcept {
-    return receives_.recv(buffer);
+  receive_op<N> recv(const std::array<local_mr_slice, N>& buffer) noexcept {
+    return {receives_, buffer};
   }
 
   /// Gives all of its receives to `handler`, before any is posted: operations that want a message

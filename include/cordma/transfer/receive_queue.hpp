@@ -1,6 +1,7 @@
 #pragma once
 
-#include <cordma/coro/semaphore.hpp>
+#include <cordma/base/probe.hpp>
+#include <cordma/coro/operation.hpp>
 #include <cordma/memory/slice.hpp>
 #include <cordma/transfer/submission.hpp>
 #include <cordma/transfer/transfer_counters.hpp>
@@ -37,26 +38,7 @@ struct message {
 /// until somebody takes them. Thread: the executor's. Cost: no allocation per receive.
 class receive_queue {
  public:
-  class next_message_op;
-  class recv_op;
-
-  /// What an operation in progress is linked by: it may be told of its end by a queue pair that is
-  /// gone when its coroutine goes on to ask for the outcome.
-  class guest : public list_hook<guest> {
-   protected:
-    guest() noexcept = default;
-    guest(guest&&) noexcept = default;
-    ~guest() = default;
-    /// The queue goes away: touch it no more after this.
-    virtual void orphan() noexcept = 0;
-    static void orphan(std::optional<semaphore::acquire_op>& acquire) noexcept {
-      // One that was stopped stays so; it needs its semaphore no more.
-      if (!acquire->failed() || !acquire->take_result().is_cancelled()) acquire.reset();
-    }
-
-   private:
-    friend class receive_queue;
-  };
+  class taker;
 
   /// Counts in `tally`, which outlives it.
   receive_queue(scheduler& home, verbs::protection_domain& pd, verbs::queue_pair& qp,
@@ -69,14 +51,13 @@ class receive_queue {
   /// \errors  errc::receive_queue_full, stale_slice, access_denied, too_many_slices,
   ///   wrong_protection_domain, disconnected; an errno of ibv_post_recv(3).
   void post(std::span<const local_mr_slice> buffer);
-  next_message_op next_message() noexcept;
-  template <std::size_t N>
-  recv_op recv(const std::array<local_mr_slice, N>& buffer) noexcept;
 
   // As in `send_queue`.
   bool complete(std::uint32_t sequence, const ibv_wc& wc) noexcept;
   void end_all(const request_outcome& how) noexcept;
   void release_slots() noexcept;
+  /// The same as `end_all` of one that was never used, and will not be.
+  void refuse_all(const request_outcome& how) noexcept;
 
   [[nodiscard]] std::uint32_t depth() const noexcept { return depth_; }
   [[nodiscard]] std::uint32_t posted() const noexcept { return tail_ - completed_ - flushed_; }
@@ -86,20 +67,42 @@ class receive_queue {
 
  private:
   struct slot {
-    message received;
+    std::uint32_t size_bytes;
+    std::uint32_t immediate;
+    std::uint8_t slice_count = 0;
+    bool has_immediate = false;
+    bool is_write = false;
     bool holds_memory = false;
   };
 
   slot& at(std::uint32_t sequence) noexcept { return slots_[sequence & mask_]; }
-  std::optional<failure> try_post(std::span<const local_mr_slice> buffer) noexcept;
-  errc hold(std::span<const local_mr_slice> buffer) noexcept;
-  message take_message() noexcept;
-  static void let_go(slot& s) noexcept;
-  static failure gone(std::uint32_t qp_num) noexcept {
-    return {.code = errc::closed, .call = "close", .object = {"qp", qp_num}};
+  local_mr_slice* slices_of(std::uint32_t sequence) noexcept {
+    return &slices_[std::size_t{sequence & mask_} * slices_max_];
   }
-  /// Counts it, too.
-  failure refused(errc code, fixed_text<240> detail = {}) noexcept;
+  [[nodiscard]] bool has_room() const noexcept {
+    return tail_ - head_ < depth_ && want_room_.empty();
+  }
+  /// False, and why: it is not posted. There is room.
+  bool try_post(std::span<const local_mr_slice> buffer,
+                std::optional<request_outcome>& why) noexcept;
+  [[nodiscard]] errc hold(std::span<const local_mr_slice> buffer) const noexcept;
+  static void let_go(std::span<const local_mr_slice> buffer) noexcept {
+    for (const local_mr_slice& slice : buffer)
+      if (slice.is_held()) slice.block()->let_go();
+  }
+  void let_go_of(std::uint32_t sequence) noexcept {
+    if (std::exchange(at(sequence).holds_memory, false))
+      let_go({slices_of(sequence), at(sequence).slice_count});
+  }
+  void refuse(std::optional<request_outcome>& why, errc code, std::uint64_t value = 0,
+              std::uint64_t limit = 0) noexcept;
+
+  void promise(taker& to) noexcept;
+  /// Promises it a message, or ends it without one. False: it waits for one.
+  bool serve(taker& t) noexcept;
+  message take(taker& t) noexcept;
+  void take_back(taker& t) noexcept;
+  void give_room() noexcept;
 
   // Do not change once made.
   scheduler& home_;
@@ -109,6 +112,7 @@ class receive_queue {
   transfer_tally& tally_;
   std::uint32_t depth_;
   std::uint32_t mask_;
+  std::uint32_t slices_max_;
   std::uint64_t wr_id_base_ = 0;
 
   // Sequence numbers: [head, completed) hold messages; of [completed, tail) the first `flushed`
@@ -117,111 +121,225 @@ class receive_queue {
   std::uint32_t completed_ = sequence_first;
   std::uint32_t flushed_ = 0;
   std::uint32_t tail_ = sequence_first;
+  std::uint32_t promised_count_ = 0;  // Of the messages.
   std::vector<slot> slots_;
-  semaphore room_;
-  semaphore messages_{0};
-  intrusive_list<guest> guests_;
+  std::vector<local_mr_slice> slices_;  // `slices_max_` a slot.
+  // Whoever waits for a message finds none that is not promised.
+  intrusive_list<taker> want_room_;
+  intrusive_list<taker> want_message_;
+  intrusive_list<taker> promised_;
+  std::optional<request_outcome> closed_;
 };
 
-/// Waits for the next message, whichever buffer it came in. A stop loses nothing: the message goes
-/// to the next who asks. Messages come in the order the peer sent them.
-class [[nodiscard]] receive_queue::next_message_op final : public operation_base<next_message_op>,
-                                                           private receive_queue::guest {
- public:
-  using value_type = message;
-  bool start(waiter& w, environment env) noexcept {
-    if (env.scheduler == nullptr) env.scheduler = &queue_->home_;
-    queue_->guests_.push_back(*this);
-    return acquire_->start(w, env);
+/// Who waits for a message, or for room for a buffer first. Told of a message, it may be slow to
+/// take it: the queue knows what it has promised.
+class receive_queue::taker : public list_hook<receive_queue::taker>, private suspension {
+ protected:
+  explicit taker(receive_queue& queue) noexcept
+      : suspension{&on_stop}, queue_{&queue}, qp_num_{queue.num_} {}
+  taker(taker&&) noexcept = default;  // Only before it starts.
+  ~taker() {
+    if (state_ == state::promised) queue_->take_back(*this);
   }
-  [[nodiscard]] bool failed() const noexcept { return !acquire_ || acquire_->failed(); }
+
+  /// Without a buffer it posts none.
+  bool start(std::span<const local_mr_slice> buffer, waiter& w, const environment& env) noexcept;
+  [[nodiscard]] bool failed() const noexcept { return state_ != state::promised; }
   message take() {
     if (failed()) [[unlikely]]
       return take_result().value();
-    static_cast<void>(acquire_->take_result());
-    return queue_->take_message();
-  }
-  result<message> take_result() noexcept {
-    if (!acquire_) return gone(qp_num_);
-    const result<void> outcome = acquire_->take_result();
-    if (outcome.is_cancelled()) return count_cancelled();
-    if (outcome.has_failure()) return outcome.failure();
-    return queue_->take_message();
-  }
-
- private:
-  friend class receive_queue;
-  explicit next_message_op(receive_queue& q) noexcept
-      : queue_{&q}, qp_num_{q.num_}, acquire_{q.messages_.acquire()} {}
-  void orphan() noexcept override {
-    queue_ = nullptr;
-    guest::orphan(acquire_);
-  }
-  result<message> count_cancelled() noexcept {
-    if (queue_ != nullptr) queue_->tally_.cancelled(request_kind::receive);
-    return cancelled_result;
-  }
-
-  receive_queue* queue_;  // Null: it is gone.
-  std::uint32_t qp_num_;  // Kept here: the queue pair may be gone when the outcome is asked for.
-  std::optional<semaphore::acquire_op> acquire_;
-};
-
-/// Posts a buffer, waiting for room in the queue (which a message that nobody has taken yet takes
-/// up), and waits for the next message; which buffer that is in, `message::slices` says. A stop
-/// leaves the buffer posted.
-class [[nodiscard]] receive_queue::recv_op final : public operation_base<recv_op>,
-                                                   private waiter,
-                                                   private receive_queue::guest {
- public:
-  using value_type = message;
-  bool start(waiter& w, environment env) noexcept;
-  [[nodiscard]] bool failed() const noexcept {
-    return refused_.has_value() || (is_posted_ ? next_.failed() : !room_ || room_->failed());
-  }
-  message take() {
-    if (refused_ || !is_posted_) [[unlikely]]
-      return take_result().value();
-    return next_.take();
+    return queue_->take(*this);
   }
   result<message> take_result() noexcept;
 
-  recv_op(recv_op&& other) noexcept
-      : waiter{&on_room},
-        queue_{other.queue_},
-        buffer_{other.buffer_},
-        slice_count_{other.slice_count_},
-        qp_num_{other.qp_num_},
-        room_{std::move(other.room_)},
-        next_{std::move(other.next_)} {}
-
  private:
   friend class receive_queue;
-  recv_op(receive_queue& q, std::span<const local_mr_slice> buffer) noexcept;
-  static std::coroutine_handle<> on_room(waiter& self) noexcept;
-  bool go_on(waiter& parent) noexcept;
-  bool post_and_wait(waiter& parent) noexcept;
-  void orphan() noexcept override {
-    queue_ = nullptr;
-    guest::orphan(room_);
+  enum class state : unsigned char { waits, promised, taken, stopped, failed };
+
+  static void on_stop(stop_callback& self) noexcept;
+  [[gnu::cold]] bool stopped() noexcept;
+  [[gnu::cold]] void wait_for_room(std::span<const local_mr_slice> buffer, waiter& w,
+                                   const environment& env) noexcept;
+  void wait(waiter& w, const environment& env) noexcept {
+    begin(w, {env.scheduler != nullptr ? env.scheduler : &queue_->home_, env.stop});
+  }
+  void fail(const request_outcome& how) noexcept {
+    outcome_ = how;
+    state_ = state::failed;
   }
 
-  receive_queue* queue_;  // Null: it went while this waited for room.
-  std::array<local_mr_slice, receive_slices_max> buffer_;
-  std::size_t slice_count_;
-  std::uint32_t qp_num_;
-  std::optional<semaphore::acquire_op> room_;  // Only when there was none at once.
-  next_message_op next_;
-  waiter_ref parent_;
-  environment environment_{};
-  bool is_posted_ = false;
-  std::optional<failure> refused_;
+  receive_queue* queue_;
+  std::uint32_t qp_num_;  // Kept here: the queue pair may be gone when the outcome is asked for.
+  state state_ = state::waits;
+  std::span<const local_mr_slice> buffer_{};  // Of one that waits for room.
+  std::optional<request_outcome> outcome_;    // Of one that failed.
 };
 
+/// `next_message` (N = 0) and `recv`, which posts a buffer of N slices first, once the queue has
+/// room for it (a message that nobody has taken yet takes up some). Gives the next message; which
+/// buffer it is in, `message::slices` says. Messages come in the order the peer sent them.
+/// A stop loses nothing: the message goes to the next who asks, a buffer that was posted stays so.
 template <std::size_t N>
-receive_queue::recv_op receive_queue::recv(const std::array<local_mr_slice, N>& buffer) noexcept {
-  static_assert(N <= receive_slices_max, "a receive buffer has at most receive_slices_max slices");
-  return recv_op{*this, buffer};
+class [[nodiscard]] receive_op final : public operation_base<receive_op<N>>,
+                                       private receive_queue::taker {
+ public:
+  using value_type = message;
+
+  receive_op(receive_queue& queue, const std::array<local_mr_slice, N>& buffer) noexcept
+      : taker{queue}, buffer_{buffer} {
+    static_assert(N <= receive_slices_max,
+                  "a receive buffer has at most receive_slices_max slices");
+  }
+  bool start(waiter& w, const environment& env) noexcept { return taker::start(buffer_, w, env); }
+  using taker::failed;
+  using taker::take;
+  using taker::take_result;
+
+ private:
+  std::array<local_mr_slice, N> buffer_;
+};
+
+[[gnu::always_inline]] inline errc receive_queue::hold(
+    std::span<const local_mr_slice> buffer) const noexcept {
+  for (std::size_t i = 0; i < buffer.size(); ++i) {
+    if (!buffer[i].is_held()) continue;
+    memory_block& block = *buffer[i].block();
+    errc why = errc::stale_slice;
+    if (block.try_hold(buffer[i].generation())) [[likely]] {
+      const bool is_writable = verbs::allows(block.access(), verbs::access::local_write);
+      if (is_writable && block.pd() == pd_) [[likely]]
+        continue;
+      why = is_writable ? errc::wrong_protection_domain : errc::access_denied;
+      block.let_go();
+    }
+    let_go(buffer.first(i));
+    return why;
+  }
+  return {};
+}
+
+[[gnu::always_inline]] inline bool receive_queue::try_post(
+    std::span<const local_mr_slice> buffer, std::optional<request_outcome>& why) noexcept {
+  // No message is longer (IBTA 9.2): what a buffer has beyond it the device need not know.
+  constexpr std::size_t message_bytes_max = std::size_t{1} << 31;
+  if (buffer.size() > slices_max_) [[unlikely]] {
+    refuse(why, errc::too_many_slices, buffer.size(), slices_max_);
+    return false;
+  }
+  if (const errc refused = hold(buffer); refused != errc{}) [[unlikely]] {
+    refuse(why, refused);
+    return false;
+  }
+  std::array<ibv_sge, receive_slices_max> sges;
+  ibv_recv_wr wr{
+      .wr_id = wr_id_base_ | tail_, .next = nullptr, .sg_list = sges.data(), .num_sge = 0};
+  local_mr_slice* const slices = slices_of(tail_);
+  for (std::size_t i = 0; i < buffer.size(); ++i) {
+    slices[i] = buffer[i];
+    if (buffer[i].empty()) continue;  // Some devices read a length of 0 as 2 GiB.
+    sges[std::size_t(wr.num_sge++)] = {
+        .addr = reinterpret_cast<std::uint64_t>(buffer[i].bytes().data()),
+        .length = std::uint32_t(std::min(buffer[i].size_bytes(), message_bytes_max)),
+        .lkey = buffer[i].lkey()};
+  }
+  ibv_recv_wr* bad = nullptr;
+  if (const int rc = qp_.post_recv(&wr, &bad); rc != 0) [[unlikely]] {
+    let_go(buffer);
+    refuse(why, {});
+    why->code = {rc, std::system_category()};
+    why->call = "ibv_post_recv";
+    return false;
+  }
+  slot& s = at(tail_);
+  s.slice_count = std::uint8_t(buffer.size());
+  s.holds_memory = true;
+  tally_.posted(request_kind::receive);
+  CORDMA_PROBE3(post, num_, unsigned(request_kind::receive), tail_);
+  ++tail_;
+  return true;
+}
+
+inline void receive_queue::promise(taker& to) noexcept {
+  to.state_ = taker::state::promised;
+  promised_.push_back(to);
+  ++promised_count_;
+}
+
+inline bool receive_queue::serve(taker& t) noexcept {
+  if (pending_messages() > promised_count_) {
+    promise(t);
+    return true;
+  }
+  if (closed_) [[unlikely]] {
+    t.fail(*closed_);
+    return true;
+  }
+  want_message_.push_back(t);
+  return false;
+}
+
+inline message receive_queue::take(taker& t) noexcept {
+  t.list_hook<taker>::unlink();
+  t.state_ = taker::state::taken;
+  --promised_count_;
+  const slot& s = at(head_);
+  message taken;
+  taken.slice_count = s.slice_count;
+  taken.size_bytes = s.size_bytes;
+  if (s.has_immediate) taken.immediate = s.immediate;
+  taken.is_write = s.is_write;
+  std::copy_n(slices_of(head_), s.slice_count, taken.slices.begin());
+  let_go_of(head_);
+  ++head_;
+  if (!want_room_.empty()) [[unlikely]]
+    give_room();
+  return taken;
+}
+
+[[gnu::always_inline]] inline bool receive_queue::taker::start(
+    std::span<const local_mr_slice> buffer, waiter& w, const environment& env) noexcept {
+  // Who is stopped before it begins posts nothing.
+  if (env.stop.stop_requested()) [[unlikely]]
+    return stopped();
+  // What came before a failure can still be taken; nothing more will come.
+  if (!buffer.empty() && !queue_->closed_) {
+    if (!queue_->has_room()) [[unlikely]] {
+      wait_for_room(buffer, w, env);
+      return false;
+    }
+    if (!queue_->try_post(buffer, outcome_)) [[unlikely]] {
+      state_ = state::failed;
+      return true;
+    }
+  }
+  if (queue_->serve(*this)) return true;
+  wait(w, env);
+  return false;
+}
+
+inline bool receive_queue::complete(std::uint32_t sequence, const ibv_wc& wc) noexcept {
+  if (posted() == 0 || sequence != completed_ + flushed_) return false;  // Of a life before.
+  CORDMA_PROBE5(complete, num_, unsigned(request_kind::receive), sequence, wc.status, wc.byte_len);
+  if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
+    tally_.failed(request_kind::receive);
+    let_go_of(sequence);
+    ++flushed_;
+    return true;
+  }
+  if (flushed_ > 0) return false;  // No message comes after a failure; the device is confused.
+  slot& s = at(sequence);
+  s.size_bytes = wc.byte_len;
+  s.is_write = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
+  s.has_immediate = (wc.wc_flags & IBV_WC_WITH_IMM) != 0;
+  if (s.has_immediate) s.immediate = be32toh(wc.imm_data);
+  ++completed_;
+  tally_.completed(request_kind::receive);
+  if (!want_message_.empty()) {
+    taker& next = want_message_.pop_front();
+    promise(next);
+    next.end();
+  }
+  return false;
 }
 
 }  // namespace cordma
