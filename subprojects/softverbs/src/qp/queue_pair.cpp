@@ -62,11 +62,11 @@ std::unique_ptr<queue_pair> make(ibv_pd& pd, const ibv_qp_init_attr& attr) {
       .send_cq = reinterpret_cast<completion_queue*>(attr.send_cq),
       .receive_cq = reinterpret_cast<completion_queue*>(attr.recv_cq),
       .srq = reinterpret_cast<shared_receive_queue*>(attr.srq),
-      .init = attr,
       .peer = {},
       .sends = {cap.max_send_wr, cap.max_send_sge, cap.max_inline_data, 0},
-      .receives = {cap.max_recv_wr, cap.max_recv_sge},
       .requester = {},
+      .init = attr,
+      .receives = {cap.max_recv_wr, cap.max_recv_sge},
       .responder = {},
   }};
   ibv_qp& handle = qp->handle.qp_base;

@@ -17,23 +17,23 @@
 
 namespace softverbs {
 
-/// A posted send request; `send_queue` keeps its scatter list or inline bytes beside it.
+/// A posted send request; `send_ring` keeps its scatter list or inline bytes behind it. What most
+/// requests do not need lies in one place: a request takes three cache lines with 64 bytes inline.
 struct send_request {
-  std::uint64_t wr_id = 0;
-  ibv_wr_opcode opcode{};
-  unsigned flags = 0;           ///< IBV_SEND_*
-  std::uint32_t immediate = 0;  ///< as the user gave it, or the rkey to invalidate
-  std::uint64_t remote_address = 0;
-  std::uint32_t rkey = 0;
-  std::uint64_t operand[2]{};  ///< compare or add, swap
-  struct {
+  struct remote_memory {
+    std::uint64_t address;
+    std::uint64_t operand[2];  ///< atomics: compare or add, swap
+    std::uint32_t rkey;
+  };
+  struct destination {
     union ibv_gid gid;  ///< copied from the AH, which may be destroyed after the post
     union ibv_gid source_gid;
-    node_address to;
+    in6_addr host;
     std::uint32_t qpn;
     std::uint32_t qkey;
-  } datagram{};
-  struct {
+    [[nodiscard]] node_address to() const noexcept { return {host, slot_of(qpn)}; }
+  };
+  struct window {
     const ibv_pd* pd;
     ibv_mw_type type;
     std::uint32_t old_rkey;
@@ -42,16 +42,26 @@ struct send_request {
     std::uint64_t address;
     std::uint64_t bytes;
     unsigned access;
-  } bind{};  ///< copied, too: window and region may be destroyed before it executes, and it fails
-             ///< then
+  };
+
+  std::uint64_t wr_id = 0;
+  ibv_wr_opcode opcode{};
+  unsigned flags = 0;           ///< IBV_SEND_*
+  std::uint32_t immediate = 0;  ///< as the user gave it, or the rkey to invalidate
   std::uint32_t length = 0;     ///< of the message, all pieces
   std::uint32_t sge_count = 0;  ///< 0 when inline
   bool inlined = false;
   // While it executes:
+  bool sent = false;               ///< its last frame is on the link: it waits for its answer
   std::uint32_t psn = 0;           ///< of its first packet
   std::uint32_t offset = 0;        ///< bytes sent, or of an answer received
-  bool sent = false;               ///< its last frame is on the link: it waits for its answer
   clock::time_point not_before{};  ///< a delayed link
+  union {
+    remote_memory remote{};  ///< WRITE, READ, atomics
+    destination datagram;    ///< UD
+    window bind;  ///< copied, too: window and region may be destroyed before it executes, and it
+                  ///< fails then
+  };
 };
 
 /// The ring of a QP's send requests. Indices only grow. posted - released <= capacity, as on
@@ -61,9 +71,16 @@ class send_ring {
   send_ring(std::uint32_t requests_max, std::uint32_t sges_max, std::uint32_t inline_max,
             std::uint64_t start);
 
-  [[nodiscard]] send_request& at(std::uint64_t index) noexcept;
-  [[nodiscard]] ibv_sge* sges(std::uint64_t index) noexcept;
-  [[nodiscard]] std::byte* inline_bytes(std::uint64_t index) noexcept;
+  [[nodiscard]] send_request& at(std::uint64_t index) noexcept {
+    return *reinterpret_cast<send_request*>(place(index));
+  }
+  /// A request has one or the other.
+  [[nodiscard]] ibv_sge* sges(std::uint64_t index) noexcept {
+    return reinterpret_cast<ibv_sge*>(inline_bytes(index));
+  }
+  [[nodiscard]] std::byte* inline_bytes(std::uint64_t index) noexcept {
+    return place(index) + sizeof(send_request);
+  }
   [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
 
   // completed <= next <= posted <= built
@@ -74,13 +91,17 @@ class send_ring {
   std::uint64_t completed = 0;  ///< the first without its completion
 
  private:
+  struct alignas(64) cache_line {
+    std::byte bytes[64];
+  };
+  [[nodiscard]] std::byte* place(std::uint64_t index) noexcept {
+    return lines_[(index & (places_ - 1)) * place_lines_].bytes;
+  }
+
   std::uint32_t capacity_;
   std::uint64_t places_;  ///< capacity_ rounded up to a power of two
-  std::uint32_t sges_max_;
-  std::uint32_t inline_max_;
-  std::unique_ptr<send_request[]> requests_;
-  std::unique_ptr<ibv_sge[]> sges_;
-  std::unique_ptr<std::byte[]> inline_;
+  std::uint64_t place_lines_;
+  std::unique_ptr<cache_line[]> lines_;
 };
 
 /// What the requester keeps; under qp_slot::send.
@@ -117,9 +138,7 @@ struct responder_state {
   std::uint32_t message_bytes = 0;
   bool waits_for_resend = false;  ///< after a NAK: what follows `nak_psn` is dropped silently
   receive_request request{};      ///< of the SEND in progress (its sges are copied to request_sges)
-  std::array<ibv_sge, request_sges_max> request_sges{};
   bool has_request = false;
-  std::array<pending_answer, rd_atomic_max> answers{};  ///< a ring of max_dest_rd_atomic
   std::uint64_t answers_head = 0;
   std::uint64_t answers_tail = 0;
   bool ack_due = false;
@@ -132,32 +151,35 @@ struct responder_state {
   link* way = nullptr;  ///< where the last request came from: answers go there
   std::uint32_t way_generation = 0;
   bool established = false;  ///< IBV_EVENT_COMM_EST was raised
+  std::array<ibv_sge, request_sges_max> request_sges{};
+  std::array<pending_answer, rd_atomic_max> answers{};  ///< a ring of max_dest_rd_atomic
 };
 
 /// `handle` is what the program holds, as ibv_qp or ibv_qp_ex.
 struct queue_pair {
   ibv_qp_ex handle;  // First: pointers to it are cast back.
+
+  // What every request meets is together, in as few cache lines as can be.
   node* home;
   qp_slot* slot;
   completion_queue* send_cq;
   completion_queue* receive_cq;
   shared_receive_queue* srq;  ///< null: `receives` is its own
-  ibv_qp_init_attr init;      ///< capabilities as granted
-  ibv_qp_attr attr{};         ///< what modify_qp set; the state in it is `state`
-
   /// Written under both locks of the slot, except: an error found under one lock stores IBV_QPS_ERR
   /// (or SQE under `send`) and kicks; run() then flushes under both.
   std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
   std::atomic<bool> flush_due{false};
-  node_address peer;  ///< RC, UC: from RTR on
-
+  std::atomic<bool> disturbed{false};  ///< look at the faults
+  bool in_batch = false;               ///< changes under `batch` and slot->send
+  node_address peer;                   ///< RC, UC: from RTR on
   send_ring sends;
-  receive_ring receives;
   requester_state requester;
+  ibv_qp_init_attr init;  ///< capabilities as granted
+  ibv_qp_attr attr{};     ///< what modify_qp set; the state in it is `state`
+  receive_ring receives;
   responder_state responder;
 
   // Faults (softverbs.h), looked at behind `disturbed`.
-  std::atomic<bool> disturbed{false};
   std::atomic<bool> cut{false};
   std::atomic<std::uint64_t> delay_ns{0};
   std::atomic<int> next_status{-1};  ///< ibv_wc_status, or -1
@@ -165,7 +187,6 @@ struct queue_pair {
   // ibv_wr_*
   std::uint64_t send_ops = 0;  ///< IBV_QP_EX_WITH_*; 0: not made for ibv_wr_*
   std::mutex batch{};          ///< held from wr_start to wr_complete
-  bool in_batch = false;       ///< changes under `batch` and slot->send
   int batch_error = 0;         ///< under `batch`
 };
 

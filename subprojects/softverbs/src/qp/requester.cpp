@@ -135,7 +135,7 @@ next_step start_or_continue(queue_pair& qp, send_request& request, turn& now) no
     qp.sends.begun = std::max(qp.sends.begun, qp.sends.next + 1);
     request.psn = qp.requester.psn;
   }
-  const node_address& to = qp.init.qp_type == IBV_QPT_UD ? request.datagram.to : qp.peer;
+  const node_address to = qp.init.qp_type == IBV_QPT_UD ? request.datagram.to() : qp.peer;
   return qp.home->is_here(to) ? execute_here(qp, request, now) : execute_there(qp, request, now);
 }
 
@@ -289,10 +289,10 @@ frame_header header_for(const queue_pair& qp, const send_request& request) noexc
     }
     return header;
   }
-  header.rkey = request.rkey;
-  header.remote_address = request.remote_address;
-  header.operand[0] = request.operand[0];
-  header.operand[1] = request.operand[1];
+  header.rkey = request.remote.rkey;
+  header.remote_address = request.remote.address;
+  header.operand[0] = request.remote.operand[0];
+  header.operand[1] = request.remote.operand[1];
   switch (request.opcode) {
     case IBV_WR_RDMA_READ: header.kind = frame_kind::read; break;
     case IBV_WR_ATOMIC_CMP_AND_SWP: header.kind = frame_kind::compare_swap; break;

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <new>
 
 namespace softverbs {
 
@@ -18,20 +20,15 @@ send_ring::send_ring(std::uint32_t requests_max, std::uint32_t list_max, std::ui
       completed{start},
       capacity_{requests_max},
       places_{std::bit_ceil(std::uint64_t{requests_max})},
-      sges_max_{list_max},
-      inline_max_{inline_max},
-      requests_{std::make_unique<send_request[]>(places_)},
-      sges_{std::make_unique_for_overwrite<ibv_sge[]>(places_ * list_max)},
-      inline_{std::make_unique_for_overwrite<std::byte[]>(places_ * inline_max)} {}
-
-send_request& send_ring::at(std::uint64_t index) noexcept {
-  return requests_[index & (places_ - 1)];
-}
-ibv_sge* send_ring::sges(std::uint64_t index) noexcept {
-  return &sges_[(index & (places_ - 1)) * sges_max_];
-}
-std::byte* send_ring::inline_bytes(std::uint64_t index) noexcept {
-  return &inline_[(index & (places_ - 1)) * inline_max_];
+      place_lines_{(sizeof(send_request) +
+                    std::max(list_max * sizeof(ibv_sge), std::size_t{inline_max}) +
+                    sizeof(cache_line) - 1) /
+                   sizeof(cache_line)},
+      lines_{std::make_unique_for_overwrite<cache_line[]>(places_ * place_lines_)} {
+  for (std::uint64_t i = 0; i < places_; ++i) {
+    new (place(i)) send_request;
+    std::uninitialized_default_construct_n(sges(i), list_max);
+  }
 }
 
 namespace {
@@ -128,7 +125,7 @@ int set_datagram(queue_pair& qp, const ibv_ah* ah, std::uint32_t remote_qpn,
   const auto& address = *reinterpret_cast<const address_handle*>(ah);
   qp.sends.at(qp.sends.built - 1).datagram = {.gid = address.gid,
                                               .source_gid = address.source_gid,
-                                              .to = {address.host, slot_of(remote_qpn)},
+                                              .host = address.host,
                                               .qpn = remote_qpn,
                                               .qkey = remote_qkey};
   return 0;
@@ -158,16 +155,12 @@ int set_operation(queue_pair& qp, const ibv_send_wr& wr) noexcept {
     case IBV_WR_BIND_MW: set_bind(qp, *wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info); break;
     case IBV_WR_RDMA_WRITE_WITH_IMM: request.immediate = wr.imm_data; [[fallthrough]];
     case IBV_WR_RDMA_WRITE:
-    case IBV_WR_RDMA_READ:
-      request.remote_address = wr.wr.rdma.remote_addr;
-      request.rkey = wr.wr.rdma.rkey;
-      break;
+    case IBV_WR_RDMA_READ: request.remote = {wr.wr.rdma.remote_addr, {}, wr.wr.rdma.rkey}; break;
     case IBV_WR_ATOMIC_CMP_AND_SWP:
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
-      request.remote_address = wr.wr.atomic.remote_addr;
-      request.rkey = wr.wr.atomic.rkey;
-      request.operand[0] = wr.wr.atomic.compare_add;
-      request.operand[1] = wr.wr.atomic.swap;
+      request.remote = {wr.wr.atomic.remote_addr,
+                        {wr.wr.atomic.compare_add, wr.wr.atomic.swap},
+                        wr.wr.atomic.rkey};
       break;
     default: break;
   }

@@ -32,8 +32,7 @@ void begin_remote(ibv_qp_ex* handle, ibv_wr_opcode opcode, std::uint64_t operati
                   std::uint32_t rkey, std::uint64_t address, std::uint32_t immediate) noexcept {
   send_request* request = begin(handle, opcode, operation);
   if (request == nullptr) return;
-  request->remote_address = address;
-  request->rkey = rkey;
+  request->remote = {address, {}, rkey};
   request->immediate = immediate;
 }
 
@@ -42,10 +41,7 @@ void begin_atomic(ibv_qp_ex* handle, ibv_wr_opcode opcode, std::uint64_t operati
                   std::uint64_t swap) noexcept {
   send_request* request = begin(handle, opcode, operation);
   if (request == nullptr) return;
-  request->remote_address = address;
-  request->rkey = rkey;
-  request->operand[0] = compare_add;
-  request->operand[1] = swap;
+  request->remote = {address, {compare_add, swap}, rkey};
 }
 
 void begin_send(ibv_qp_ex* handle, ibv_wr_opcode opcode, std::uint64_t operation,

@@ -59,13 +59,13 @@ TEST_CASE("a batch is queued as it was built", "[qp]") {
   CHECK(b.at(0).wr_id == 1);
   CHECK(b.at(0).opcode == IBV_WR_RDMA_WRITE_WITH_IMM);
   CHECK(b.at(0).flags == IBV_SEND_SIGNALED);
-  CHECK(b.at(0).rkey == 0x77);
-  CHECK(b.at(0).remote_address == 0x8800);
+  CHECK(b.at(0).remote.rkey == 0x77);
+  CHECK(b.at(0).remote.address == 0x8800);
   CHECK(b.at(0).immediate == 99);
   CHECK(b.at(0).length == 12);
   CHECK(b.at(1).flags == IBV_SEND_FENCE);
-  CHECK(b.at(1).operand[0] == 3);
-  CHECK(b.at(1).operand[1] == 4);
+  CHECK(b.at(1).remote.operand[0] == 3);
+  CHECK(b.at(1).remote.operand[1] == 4);
   CHECK(b.at(1).sge_count == 2);
   CHECK(b.ring().sges(b.ring().completed + 1)[1].lkey == 7);
   CHECK(b.at(2).opcode == IBV_WR_LOCAL_INV);
