@@ -208,7 +208,7 @@ class raw_crowd {
   }
 
  private:
-  static constexpr cordma::verbs::queue_pair_capabilities capabilities{.send_wr_max = depth};
+  static constexpr cordma::verbs::queue_pair_capabilities capabilities{};  // As a connection has.
   raw_loopback loop_;
   ibv_sge sge_;
   ibv_send_wr wr_;

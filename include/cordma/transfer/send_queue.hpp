@@ -181,6 +181,7 @@ class send_queue {
   std::uint32_t inline_max_;
   std::size_t message_max_bytes_;
   std::uint64_t wr_id_base_ = 0;
+  std::optional<request_outcome> refusal_;
 
   // Change with each request.
   std::uint32_t head_ = sequence_first;  // The oldest in flight.
@@ -191,7 +192,6 @@ class send_queue {
   std::vector<std::uint64_t> atomic_values_;  // One a slot: where the device puts the value before.
   std::unique_ptr<verbs::memory_region> atomic_mr_;  // After the values: goes before them.
   intrusive_list<submission> waiting_;
-  std::optional<request_outcome> refusal_;
 };
 
 inline submission::submission(send_queue& queue, std::uint32_t count) noexcept
