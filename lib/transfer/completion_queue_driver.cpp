@@ -40,7 +40,7 @@ completion_queue_driver::completion_queue_driver(executor& home, verbs::context&
 
 completion_queue_driver::~completion_queue_driver() {
   CORDMA_ASSERT(reserved_ == leaving_, "completion queue destroyed before its queue pairs");
-  if (channel_) read_events();
+  if (channel_) read_event();
 }
 
 inline void completion_queue_driver::dispatch(const ibv_wc& wc) noexcept {
@@ -125,25 +125,24 @@ bool completion_queue_driver::prepare_wait() noexcept {
 void completion_queue_driver::on_channel(fd_watch& watch) noexcept {
   completion_queue_driver& driver = static_cast<channel_watch&>(watch).driver;
   driver.counters_.wake_ups.add();
-  driver.read_events();
+  driver.read_event();
   if (!watch.is_watching()) {
     driver.fail({.code = errc::device_failed, .call = "poll completion channel"});
   }
   driver.reap();
 }
 
-/// All of them: the descriptor's readiness is edge-triggered. Acknowledged together, since each
-/// acknowledgement takes a mutex.
-void completion_queue_driver::read_events() noexcept {
+/// One arming raises one event, and nobody else arms: a second look would find none. Were there one
+/// all the same, the next event's edge would bring it, and until then nothing waits for it.
+void completion_queue_driver::read_event() noexcept {
   try {
-    while (channel_->get_event()) {
-      counters_.events.add();
-      armed_ = false;
-    }
+    if (!channel_->get_event()) return;
   } catch (const error& e) {
-    fail({.code = e.code(), .call = "ibv_get_cq_event"});
+    return fail({.code = e.code(), .call = "ibv_get_cq_event"});
   }
-  if (cq_.unacknowledged_events() > 0) cq_.ack_events();
+  counters_.events.add();
+  armed_ = false;
+  cq_.ack_events();
 }
 
 void completion_queue_driver::fail(const request_outcome& how) noexcept { fail_port(0, how); }

@@ -63,7 +63,7 @@ struct completion_counters {
 /// a task itself: what ended goes to the executor's ready list, a batch at a time, but for what
 /// asked to be told at once.
 ///
-/// Before the executor sleeps: the channel's events were all read and the queue polled empty; arm;
+/// Before the executor sleeps: the channel's event was read and the queue polled empty; arm;
 /// poll again, for what came in between; sleep only if that found nothing. A completion after the
 /// arming raises an event, so none is ever waited for in vain, and no timer looks after it.
 /// Thread: the executor's. Must outlive its queue pairs.
@@ -145,7 +145,7 @@ class completion_queue_driver final : private poller {
   bool poll() noexcept override { return reap() > 0; }
   bool prepare_wait() noexcept override;
   static void on_channel(fd_watch& watch) noexcept;
-  void read_events() noexcept;
+  void read_event() noexcept;
   void dispatch(const ibv_wc& wc) noexcept;
   void dispatch_shared(const ibv_wc& wc) noexcept;
   void race_point() const noexcept {
