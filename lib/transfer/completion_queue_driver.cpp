@@ -133,7 +133,7 @@ void completion_queue_driver::on_channel(fd_watch& watch) noexcept {
 }
 
 /// One arming raises one event, and nobody else arms: a second look would find none. Were there one
-/// all the same, the next event's edge would bring it, and until then nothing waits for it.
+/// all the same, each further event would still have its edge, and each one read says: arm again.
 void completion_queue_driver::read_event() noexcept {
   try {
     if (!channel_->get_event()) return;

@@ -80,8 +80,9 @@ void receive_queue::end_all(const request_outcome& how) noexcept {
 
 void receive_queue::refuse_all(const request_outcome& how) noexcept {
   end_all(how);
-  slots_ = {};
-  slices_ = {};
+  if (tail_ != sequence_first) return;
+  std::vector<slot>{}.swap(slots_);
+  std::vector<local_mr_slice>{}.swap(slices_);
 }
 
 void receive_queue::release_slots() noexcept {

@@ -3,6 +3,7 @@
 #include "support/loopback.hpp"
 #include "support/soak.hpp"
 
+#include <cordma/coro/when_all.hpp>
 #include <cordma/coro/when_any.hpp>
 #include <cordma/coro/with_timeout.hpp>
 
@@ -140,6 +141,49 @@ TEST_CASE("a message granted to who is destroyed before taking it is not lost",
     CHECK(link.a->receives().pending_messages() == 1);
   }
   CHECK(link.run(link.a->next_message()).size_bytes == 16);
+}
+
+TEST_CASE("a receive of no slices is posted, too, for who writes with immediate",
+          "[transfer][device]") {
+  loopback link;
+  local_mr to = link.memory(64);
+  const local_mr from = link.pattern(16);
+  const auto taken = [](loopback& on) -> task<message> {
+    co_return co_await on.a->recv(std::array<local_mr_slice, 0>{});
+  };
+  const auto written = [](loopback& on, const const_local_mr_slice& source,
+                          const remote_mr_slice& target) -> task<> {
+    co_await on.b->write_with_imm(source, target, 7);
+  };
+  auto [got, nothing] =
+      link.run(when_all(taken(link), written(link, from, to.remote_slice().first(16))));
+  CHECK(got.is_write);
+  CHECK(got.immediate == 7);
+  CHECK(got.slice_count == 0);
+  CHECK(test::same_bytes(to.bytes().first(16), from.bytes()));
+}
+
+TEST_CASE("a message that nobody took before a handler came can still be taken",
+          "[transfer][device]") {
+  struct : message_handler {
+    void on_receive(std::uint32_t, const ibv_wc&) noexcept override {}
+    void on_room() noexcept override {}
+    void on_idle_awaited() noexcept override {}
+    void on_failure() noexcept override {}
+    void on_gone() noexcept override {}
+  } handler;
+  loopback link;
+  local_mr mr = link.memory(64);
+  memory_block& block = *mr.slice().block();
+  const local_mr from = link.pattern(16);
+  for (int n = 0; n < 2; ++n) link.a->post_recv(mr);
+  for (int n = 0; n < 2; ++n) link.run(link.b->send(from));
+  link.run_until([&] { return link.a->receives().pending_messages() == 2; });
+  link.a->hand_messages_to(handler);
+  CHECK(link.run(link.a->next_message()).size_bytes == 16);
+  CHECK(block.holders() == 2);
+  link.a.reset();  // The other one goes with its queue pair.
+  CHECK(block.holders() == 1);
 }
 
 TEST_CASE("messages that came before a failure can still be taken", "[transfer][device][C7]") {

@@ -82,7 +82,7 @@ class queue_pair final : public queue_pair_base {
 
   void post_recv(const local_mr_slice& buffer) { receives_.post({&buffer, 1}); }
   void post_recv(std::span<const local_mr_slice> buffer) { receives_.post(buffer); }
-  receive_op<0> next_message() noexcept { return {receives_, {}}; }
+  next_message_op next_message() noexcept { return {receives_, {}}; }
   receive_op<1> recv(const local_mr_slice& buffer) noexcept { return {receives_, {buffer}}; }
   template <std::size_t N>
   receive_op<N> recv(const std::array<local_mr_slice, N>& buffer) noexcept {

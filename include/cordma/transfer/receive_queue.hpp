@@ -56,7 +56,7 @@ class receive_queue {
   bool complete(std::uint32_t sequence, const ibv_wc& wc) noexcept;
   void end_all(const request_outcome& how) noexcept;
   void release_slots() noexcept;
-  /// The same as `end_all` of one that was never used, and will not be.
+  /// The same as `end_all` of one that will not be used; if it never was, its ring is freed.
   void refuse_all(const request_outcome& how) noexcept;
 
   [[nodiscard]] std::uint32_t depth() const noexcept { return depth_; }
@@ -142,8 +142,8 @@ class receive_queue::taker : public list_hook<receive_queue::taker>, private sus
     if (state_ == state::promised) queue_->take_back(*this);
   }
 
-  /// Without a buffer it posts none.
-  bool start(std::span<const local_mr_slice> buffer, waiter& w, const environment& env) noexcept;
+  bool start(bool posts, std::span<const local_mr_slice> buffer, waiter& w,
+             const environment& env) noexcept;
   [[nodiscard]] bool failed() const noexcept { return state_ != state::promised; }
   message take() {
     if (failed()) [[unlikely]]
@@ -175,12 +175,12 @@ class receive_queue::taker : public list_hook<receive_queue::taker>, private sus
   std::optional<request_outcome> outcome_;    // Of one that failed.
 };
 
-/// `next_message` (N = 0) and `recv`, which posts a buffer of N slices first, once the queue has
-/// room for it (a message that nobody has taken yet takes up some). Gives the next message; which
-/// buffer it is in, `message::slices` says. Messages come in the order the peer sent them.
-/// A stop loses nothing: the message goes to the next who asks, a buffer that was posted stays so.
-template <std::size_t N>
-class [[nodiscard]] receive_op final : public operation_base<receive_op<N>>,
+/// `recv`, which posts a buffer of N slices, once the queue has room for it (a message that nobody
+/// has taken yet takes up some), and `next_message`, which posts none. Gives the next message;
+/// which buffer it is in, `message::slices` says. Messages come in the order the peer sent them. A
+/// stop loses nothing: the message goes to the next who asks, a buffer that was posted stays so.
+template <std::size_t N, bool Posts = true>
+class [[nodiscard]] receive_op final : public operation_base<receive_op<N, Posts>>,
                                        private receive_queue::taker {
  public:
   using value_type = message;
@@ -190,7 +190,9 @@ class [[nodiscard]] receive_op final : public operation_base<receive_op<N>>,
     static_assert(N <= receive_slices_max,
                   "a receive buffer has at most receive_slices_max slices");
   }
-  bool start(waiter& w, const environment& env) noexcept { return taker::start(buffer_, w, env); }
+  bool start(waiter& w, const environment& env) noexcept {
+    return taker::start(Posts, buffer_, w, env);
+  }
   using taker::failed;
   using taker::take;
   using taker::take_result;
@@ -198,6 +200,7 @@ class [[nodiscard]] receive_op final : public operation_base<receive_op<N>>,
  private:
   std::array<local_mr_slice, N> buffer_;
 };
+using next_message_op = receive_op<0, false>;
 
 [[gnu::always_inline]] inline errc receive_queue::hold(
     std::span<const local_mr_slice> buffer) const noexcept {
@@ -297,12 +300,13 @@ inline message receive_queue::take(taker& t) noexcept {
 }
 
 [[gnu::always_inline]] inline bool receive_queue::taker::start(
-    std::span<const local_mr_slice> buffer, waiter& w, const environment& env) noexcept {
+    bool posts, std::span<const local_mr_slice> buffer, waiter& w,
+    const environment& env) noexcept {
   // Who is stopped before it begins posts nothing.
   if (env.stop.stop_requested()) [[unlikely]]
     return stopped();
   // What came before a failure can still be taken; nothing more will come.
-  if (!buffer.empty() && !queue_->closed_) {
+  if (posts && !queue_->closed_) {
     if (!queue_->has_room()) [[unlikely]] {
       wait_for_room(buffer, w, env);
       return false;

@@ -23,7 +23,8 @@ class completion_channel {
   explicit completion_channel(context& ctx);
 
   [[nodiscard]] ibv_comp_channel* native_handle() const noexcept { return channel_.get(); }
-  /// O_NONBLOCK. Readiness may be edge-triggered: after each wake-up, `get_event` until empty.
+  /// O_NONBLOCK. Readiness may be edge-triggered: after each wake-up, `get_event` until empty, or
+  /// until no queue on it is armed any more.
   [[nodiscard]] int fd() const noexcept { return channel_->fd; }
 
   /// Reads one event; empty when there is none now. The completion queue it names counts it as

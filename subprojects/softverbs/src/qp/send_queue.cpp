@@ -82,6 +82,7 @@ int open_request(queue_pair& qp, ibv_wr_opcode opcode, std::uint64_t wr_id,
     return ENOMEM;
   send_request& request = ring.at(ring.built++);
   request = {};
+  if (qp.init.qp_type == IBV_QPT_UD) request.datagram = {};
   request.wr_id = wr_id;
   request.opcode = opcode;
   request.flags = flags;
@@ -121,6 +122,7 @@ int append_inline(queue_pair& qp, const void* bytes, std::size_t size) noexcept 
 
 int set_datagram(queue_pair& qp, const ibv_ah* ah, std::uint32_t remote_qpn,
                  std::uint32_t remote_qkey) noexcept {
+  if (qp.init.qp_type != IBV_QPT_UD) return EINVAL;  // It has a peer.
   if (ah == nullptr || ah->pd != qp.handle.qp_base.pd || remote_qpn > qpn_max) return EINVAL;
   const auto& address = *reinterpret_cast<const address_handle*>(ah);
   qp.sends.at(qp.sends.built - 1).datagram = {.gid = address.gid,

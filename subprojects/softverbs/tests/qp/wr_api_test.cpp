@@ -110,7 +110,8 @@ TEST_CASE("an error anywhere in a batch takes all of it back", "[qp]") {
   ibv_sge list[list_max + 1]{};
   CHECK(refused([&] { ibv_wr_set_inline_data(b.ex, bytes, sizeof bytes); }) == EINVAL);
   CHECK(refused([&] { ibv_wr_set_sge_list(b.ex, list_max + 1, list); }) == EINVAL);
-  CHECK(refused([&] { ibv_wr_set_ud_addr(b.ex, nullptr, 1, 1); }) == EINVAL);
+  address_handle ah = dev.address();
+  CHECK(refused([&] { ibv_wr_set_ud_addr(b.ex, &ah.handle, 1, 1); }) == EINVAL);  // It has a peer.
   CHECK(refused([&] { ibv_wr_atomic_write(b.ex, 1, 8, bytes); }) == EOPNOTSUPP);
   CHECK(refused([&] { ibv_wr_send_tso(b.ex, bytes, 1, 1); }) == EOPNOTSUPP);
   CHECK(refused([&] {
@@ -232,10 +233,23 @@ TEST_CASE("a datagram of a batch goes where its address says", "[qp]") {
     address_handle ah = dev.address();
     ibv_wr_set_ud_addr(b.ex, &ah.handle, b.qp->qp_num, 3);
   }
+  ibv_wr_send(b.ex);
+  ibv_wr_set_ud_addr(b.ex, nullptr, 1, 1);
+  CHECK(ibv_wr_complete(b.ex) == EINVAL);
+  CHECK(b.queued() == 0);
+  ibv_wr_start(b.ex);
+  ibv_wr_send(b.ex);
+  {
+    address_handle ah = dev.address();
+    ibv_wr_set_ud_addr(b.ex, &ah.handle, b.qp->qp_num, 3);
+  }
+  ibv_wr_send(b.ex);  // Without one, in whatever the place held before: to nobody.
   CHECK(ibv_wr_complete(b.ex) == 0);
-  REQUIRE(b.queued() == 1);
+  REQUIRE(b.queued() == 2);
   CHECK(b.at(0).datagram.qpn == b.qp->qp_num);
   CHECK(b.at(0).datagram.qkey == 3);
+  CHECK(b.at(1).datagram.qpn == 0);
+  CHECK(b.at(1).datagram.qkey == 0);
 }
 
 TEST_CASE("a batch binds windows of type 2 only", "[qp]") {
