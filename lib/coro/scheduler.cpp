@@ -1,7 +1,6 @@
 #include <cordma/coro/scheduler.hpp>
 
 #include <cordma/base/assert.hpp>
-#include <cordma/base/probe.hpp>
 
 namespace cordma {
 namespace {
@@ -10,11 +9,6 @@ class monotonic_clock final : public time_source {
  public:
   time_point now() const noexcept override { return std::chrono::steady_clock::now(); }
 };
-
-inline void resume(waiter& w) {
-  CORDMA_PROBE1(resume, &w);
-  w.done().resume();
-}
 
 }  // namespace
 
@@ -37,10 +31,6 @@ scheduler::~scheduler() {
 }
 
 std::size_t scheduler::run(intrusive_list<waiter>& ready) noexcept {
-  if (ready.has_one()) {
-    resume(ready.pop_front());
-    return 1;
-  }
   intrusive_list<waiter> batch;
   batch.splice_back(ready);
   std::size_t resumed = 0;

@@ -42,36 +42,50 @@ executor::occupation::occupation(executor& home) : home_{home} {
 }
 
 inline bool executor::poll_all() noexcept {
-  if (pollers_.has_one()) return pollers_.front().poll();
+  if (pollers_.has_one()) return pollers_.front().poll() > 0;
   bool progress = false;
   intrusive_list<poller> round;
   // Each goes back before it is asked, so that any may be added or destroyed meanwhile.
   for (round.splice_back(pollers_); !round.empty();) {
     poller& next = round.pop_front();
     pollers_.push_back(next);
-    progress |= next.poll();
+    progress |= next.poll() > 0;
   }
   return progress;
+}
+
+/// A poller that spins is asked at once again, some times, since all the rest of a turn takes
+/// longer than asking it.
+bool executor::spin() noexcept {
+  for (unsigned i = 1; i < polls_per_turn_max && !has_ready(); ++i)
+    if (poll_all()) return true;
+  return false;
 }
 
 inline bool executor::turn() noexcept {
   counters_.turns.add();
   if (const std::size_t calls = mailbox_.run_all(); calls > 0) counters_.posted.add(calls);
-  bool progress = poll_all();
-  // A poller that spins is asked at once again, some times, since all the rest of a turn takes
-  // longer than asking it.
-  for (unsigned i = 1; spins_ && !progress && !has_ready() && i < polls_per_turn_max; ++i)
-    progress = poll_all();
+  const bool progress = poll_all() || (spins_ && spin());
   // At once, so that all the rest of a turn is done while the peer works on what this sends.
   if (const std::size_t resumed = run_ready(); resumed > 0) counters_.ready_resumed.add(resumed);
   return progress || has_ready();
 }
 
 void executor::serve(const bool* ended) noexcept {
-  const auto is_over = [&] { return ended != nullptr ? *ended : closer_.running() == 0; };
+  if (ended != nullptr) {
+    serve_until([ended] { return *ended; });
+  } else {
+    serve_until([this] { return closer_.running() == 0; });
+  }
+}
+
+template <class IsOver>
+inline void executor::serve_until(IsOver is_over) noexcept {
   while (!is_over()) {
-    bool more_to_do = turn();
-    for (unsigned n = 1; more_to_do && n < turns_per_look && !is_over(); ++n) more_to_do = turn();
+    unsigned turns = 0;
+    bool more_to_do;
+    do more_to_do = turn();
+    while (more_to_do && ++turns < turns_per_look && !is_over());
     if (is_over()) break;
     fire_timers();
     if (takes_alarm_) set_alarm();

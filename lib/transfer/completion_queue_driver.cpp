@@ -69,7 +69,7 @@ std::size_t completion_queue_driver::reap() noexcept {
     if (unsigned(n) < poll_batch_) break;
   }
   // The queue was empty: of queue pairs that are gone nothing is left in it.
-  if (reaped < completions_per_turn_max) reserved_ -= std::exchange(leaving_, 0);
+  if (leaving_ != 0 && reaped < completions_per_turn_max) reserved_ -= std::exchange(leaving_, 0);
   if (reaped == 0) return 0;
   counters_.completions.add(reaped);
   if (!spin_.found()) [[unlikely]]

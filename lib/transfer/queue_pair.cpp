@@ -41,6 +41,14 @@ queue_pair::~queue_pair() {
 }
 
 void queue_pair::complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept {
+  if (is_receive || is_watched_ || wc.status != IBV_WC_SUCCESS)
+    return complete_watched(is_receive, sequence, wc);
+  sends_.succeeded(sequence);
+  sends_.pump();
+}
+
+void queue_pair::complete_watched(bool is_receive, std::uint32_t sequence,
+                                  const ibv_wc& wc) noexcept {
   if (is_receive) {
     if (complete_receive(sequence, wc)) fail(why_failed(wc, driver().tally()));
   } else if (wc.status == IBV_WC_SUCCESS) {
@@ -109,6 +117,7 @@ void queue_pair::hand_messages_to(message_handler& handler) noexcept {
   CORDMA_ASSERT(handler_ == nullptr && receives_.posted() == 0,
                 "a queue pair's messages have one taker");
   handler_ = &handler;
+  is_watched_ = true;
   receives_.refuse_all({.code = errc::refused, .call = "message_stream"});
   if (has_failed()) handler.on_failure();
 }
@@ -138,6 +147,7 @@ bool queue_pair::send_alone(ibv_send_wr& wr, memory_block* memory) noexcept {
 event::wait_op queue_pair::sends_idle() noexcept {
   if (handler_ != nullptr && !has_failed() && !sends_.will_end_all()) handler_->on_idle_awaited();
   idle_is_awaited_ = !sends_.is_idle() && !has_failed();
+  is_watched_ |= idle_is_awaited_;
   if (idle_is_awaited_) {
     sends_idle_.reset();
   } else {
@@ -148,6 +158,7 @@ event::wait_op queue_pair::sends_idle() noexcept {
 
 /// What never reached the device is flushed here.
 void queue_pair::on_failure() noexcept {
+  is_watched_ = true;
   sends_.refuse({.code = errc::disconnected, .call = "post_send"});
   if (handler_ != nullptr) handler_->on_failure();  // First: those who wait may turn to it.
   sends_.end_waiting({.code = wc_errc::flushed, .call = "post_send"});

@@ -37,15 +37,18 @@ send_queue::send_queue(scheduler& home, verbs::protection_domain& pd, verbs::que
       num_{qp.num()},
       pd_{pd.native_handle()},
       tally_{tally},
-      depth_{qp.capabilities().send_wr_max},
+      depth_max_{qp.capabilities().send_wr_max},
+      depth_{depth_max_},
+      unsignaled_max_{unsignaled_max_of(depth_)},
       mask_{std::bit_ceil(depth_) - 1},
-      sge_max_{qp.capabilities().send_sge_max},
+      sge_max_{std::max(qp.capabilities().send_sge_max, 1u)},
       read_sge_max_{pd.limits().sge_rd_max == 0 ? sge_max_
                                                 : std::min(sge_max_, pd.limits().sge_rd_max)},
       inline_max_{qp.capabilities().inline_max},
       message_max_bytes_{message_max_bytes},
+      at_once_max_{depth_},
       slots_(mask_ + 1),
-      holds_((mask_ + 1) * sge_max_),
+      more_held_(slots_.size() * (sge_max_ - 1)),
       atomic_values_(mask_ + 1),
       atomic_mr_{std::make_unique<verbs::memory_region>(
           pd, atomic_values_.data(), atomic_values_.size() * sizeof(std::uint64_t),
@@ -132,7 +135,7 @@ void send_queue::count_refused(const submission& s, std::uint32_t from) noexcept
 }
 
 bool send_queue::has_room(const submission& s) const noexcept {
-  return in_flight() + s.count_ <= (s.is_urgent_ ? depth_ : depth());
+  return in_flight() + s.count_ <= (s.is_urgent_ ? depth_max_ : depth_);
 }
 
 void send_queue::post_waiting() noexcept {
@@ -151,7 +154,8 @@ errc send_queue::refused_by_lease(const remote_mr_slice& remote,
 
 int send_queue::post_alone(ibv_send_wr& wr, memory_block* memory) noexcept {
   const std::uint32_t signaled_before = last_signaled_;
-  number(tail_, wr);
+  wr.wr_id = wr_id_base_ | tail_;
+  wr.send_flags |= entry_flag(tail_, (wr.send_flags & IBV_SEND_SIGNALED) != 0);
   ibv_send_wr* bad = nullptr;
   if (const int rc = qp_.post_send(&wr, &bad); rc != 0) {
     last_signaled_ = signaled_before;
@@ -163,21 +167,23 @@ int send_queue::post_alone(ibv_send_wr& wr, memory_block* memory) noexcept {
   CORDMA_PROBE3(post, num_, unsigned(request_kind::send), tail_);
   if (memory != nullptr) {
     memory->hold();
-    holds_of(tail_)[taken.holds++] = memory;
+    taken.held = memory;
   }
   ++tail_;
   return 0;
 }
 
+void send_queue::post_refused(submission& s, errc refusal, std::uint32_t index,
+                              std::span<const request_shape> requests) noexcept {
+  for (const request_shape& request : requests) let_go(request);
+  request_outcome how = refused(refusal, 0, 0);
+  how.index = index;
+  end_unposted(s, how);
+}
+
 void send_queue::post_failed(submission& s, const post_failure& why,
                              std::span<const ibv_send_wr> wrs,
                              std::span<const request_shape> requests) noexcept {
-  if (why.refused != errc{}) {
-    for (const request_shape& request : requests) let_go(request);
-    request_outcome how = refused(why.refused, 0, 0);
-    how.index = why.index;
-    return end_unposted(s, how);
-  }
   // Some devices have queued them all when their doorbell fails, and name none: then the device
   // keeps slots and memory until it is destroyed.
   const bool names_one = why.bad >= wrs.data() && why.bad < wrs.data() + wrs.size();
@@ -186,7 +192,8 @@ void send_queue::post_failed(submission& s, const post_failure& why,
     if (i >= posted || (wrs[i].send_flags & IBV_SEND_INLINE) != 0) let_go(requests[i]);
     if (i < posted) continue;
     slot& unused = at(s.first_ + i);
-    unused.holds = 0;
+    unused.held = nullptr;
+    unused.more_held = 0;
     if (lease_block* const lease = std::exchange(unused.lease, nullptr)) lease->let_go();
   }
   tail_ = s.first_ + posted;
@@ -210,7 +217,7 @@ bool send_queue::failed(std::uint32_t sequence, const request_outcome& why) noex
 }
 
 void send_queue::flush_all() noexcept {
-  if (will_end_all() || in_flight() == depth_) return;
+  if (will_end_all() || in_flight() == depth_max_) return;
   ibv_send_wr last{};
   last.opcode = IBV_WR_SEND;
   last.send_flags = IBV_SEND_SIGNALED;

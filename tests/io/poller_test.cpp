@@ -17,9 +17,9 @@ namespace {
 
 class spinner final : public poller {
  public:
-  bool poll() noexcept override {
+  std::size_t poll() noexcept override {
     ++polls;
-    return false;
+    return 0;
   }
   bool prepare_wait() noexcept override { return false; }
   std::size_t polls = 0;
@@ -28,9 +28,9 @@ class spinner final : public poller {
 class self_destroyer final : public poller {
  public:
   explicit self_destroyer(std::unique_ptr<self_destroyer>& self) : self_{self} {}
-  bool poll() noexcept override {
+  std::size_t poll() noexcept override {
     self_.reset();
-    return true;
+    return 1;
   }
   bool prepare_wait() noexcept override { return true; }
 
@@ -42,10 +42,10 @@ class self_destroyer final : public poller {
 class racer final : public poller {
  public:
   racer(event& e, int races) : event_{e}, races_{races} {}
-  bool poll() noexcept override {
-    if (!std::exchange(came_, false)) return false;
+  std::size_t poll() noexcept override {
+    if (!std::exchange(came_, false)) return 0;
     if (--races_ == 0) event_.set();
-    return true;
+    return 1;
   }
   bool prepare_wait() noexcept override { return !(came_ = true); }
 

@@ -35,10 +35,10 @@ class [[nodiscard]] until_op : public operation_base<until_op<Condition>>,
   }
 
  private:
-  bool poll() noexcept override {
-    if (!condition_()) return false;
+  std::size_t poll() noexcept override {
+    if (!condition_()) return 0;
     leave();
-    return true;
+    return 1;
   }
   bool prepare_wait() noexcept override { return !condition_(); }
   static void on_stop(stop_callback& self) noexcept {

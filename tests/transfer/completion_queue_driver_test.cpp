@@ -157,7 +157,7 @@ namespace {
 /// the executor fall asleep when all have arrived.
 struct late_sender final : poller {
   late_sender(one_way& w, local_mr& f, local_mr& t) : way{w}, from{f}, to{t} {}
-  bool poll() noexcept override { return false; }
+  std::size_t poll() noexcept override { return 0; }
   bool prepare_wait() noexcept override {
     if (std::exchange(has_sent, true)) return true;
     for (std::size_t i = 0; i < from.size_bytes(); i += 8) way.send(from.slice(i, 8));

@@ -28,7 +28,7 @@ class list_hook {
     if (!is_linked()) return;
     prev_->next_ = next_;
     next_->prev_ = prev_;
-    prev_ = next_ = nullptr;
+    next_ = nullptr;
   }
 
  private:
@@ -45,7 +45,7 @@ class list_hook {
     position.prev_ = this;
   }
 
-  list_hook* prev_ = nullptr;
+  list_hook* prev_;  // Only while it is linked: operations have several hooks, and most link none.
   list_hook* next_ = nullptr;
 };
 
@@ -58,7 +58,7 @@ class intrusive_list {
   intrusive_list& operator=(const intrusive_list&) = delete;
   ~intrusive_list() {
     while (!empty()) ends_.next_->unlink();
-    ends_.prev_ = ends_.next_ = nullptr;
+    ends_.next_ = nullptr;
   }
 
   [[nodiscard]] bool empty() const noexcept { return ends_.next_ == &ends_; }
@@ -74,7 +74,10 @@ class intrusive_list {
   }
   T& pop_front() noexcept {
     T& item = front();
-    static_cast<list_hook<T>&>(item).unlink();
+    list_hook<T>& hook = item;
+    ends_.next_ = hook.next_;
+    hook.next_->prev_ = &ends_;
+    hook.next_ = nullptr;
     return item;
   }
   /// The first that `is_wanted`; null: none.

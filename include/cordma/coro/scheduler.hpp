@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/base/intrusive_list.hpp>
+#include <cordma/base/probe.hpp>
 #include <cordma/coro/waiter.hpp>
 
 #include <chrono>
@@ -80,7 +81,13 @@ class scheduler {
   /// Resumes what is ready now; what that makes ready waits for the next call, so that one call is
   /// bounded and I/O gets its turn. Returns how many it resumed.
   std::size_t run_ready() noexcept {
-    const std::size_t resumed = ready_.empty() ? 0 : run(ready_);
+    std::size_t resumed = 0;
+    if (ready_.has_one()) {
+      resume(ready_.pop_front());
+      resumed = 1;
+    } else if (!ready_.empty()) {
+      resumed = run(ready_);
+    }
     return last_.empty() ? resumed : resumed + run_last();
   }
   /// Of those, only the ones of `schedule_last`.
@@ -103,6 +110,10 @@ class scheduler {
 
  private:
   friend class timer;
+  static void resume(waiter& w) noexcept {
+    CORDMA_PROBE1(resume, &w);
+    w.done().resume();
+  }
   static std::size_t run(intrusive_list<waiter>& ready) noexcept;
   void place(timer& t, std::size_t position) noexcept;
   void sift_up(timer& t, std::size_t position) noexcept;

@@ -96,7 +96,10 @@ class executor : public scheduler {
 
   /// Turns until `*ended`, or, when that is null, until the closer is empty.
   void serve(const bool* ended) noexcept;
+  template <class IsOver>
+  void serve_until(IsOver is_over) noexcept;
   bool turn() noexcept;
+  bool spin() noexcept;
   void fire_timers() noexcept;
   bool poll_all() noexcept;
   void block() noexcept;

@@ -2,6 +2,8 @@
 
 #include <cordma/base/intrusive_list.hpp>
 
+#include <cstddef>
+
 namespace cordma {
 
 /// Something that an executor asks in each of its turns: a completion queue. Registered with
@@ -11,9 +13,9 @@ class poller : public list_hook<poller> {
  public:
   virtual ~poller() = default;
 
-  /// Takes what is there, without a system call. True when it made progress: the executor then
-  /// asks again before it thinks of blocking.
-  virtual bool poll() noexcept = 0;
+  /// Takes what is there, without a system call. How many it took: unless none, the executor asks
+  /// again before it thinks of blocking.
+  virtual std::size_t poll() noexcept = 0;
   /// Before the executor blocks: arm, and look again, because something may have come between the
   /// last look and the arming. False: do not block now (something came, or this one spins).
   virtual bool prepare_wait() noexcept = 0;

@@ -76,7 +76,7 @@ class alignas(64) memory_block {
   }
   /// One more holder, of memory that somebody holds.
   void hold() noexcept { word_.fetch_add(1, std::memory_order_relaxed); }
-  void let_go() noexcept {
+  [[gnu::always_inline]] void let_go() noexcept {
     // Release: our use of the memory comes before its end. Acquire, in the last: so does theirs.
     if (std::uint32_t(word_.fetch_sub(1, std::memory_order_acq_rel)) == 1) end_life();
   }

@@ -142,7 +142,7 @@ class completion_queue_driver final : private poller {
     completion_queue_driver& driver;
   };
 
-  bool poll() noexcept override { return reap() > 0; }
+  std::size_t poll() noexcept override { return reap(); }
   bool prepare_wait() noexcept override;
   static void on_channel(fd_watch& watch) noexcept;
   void read_event() noexcept;

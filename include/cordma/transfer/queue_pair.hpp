@@ -121,6 +121,8 @@ class queue_pair final : public queue_pair_base {
   void complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept override;
   void complete_shared(std::uint32_t number, const ibv_wc& wc) noexcept override;
   void shrink_wanted() noexcept override;
+  [[gnu::noinline]] void complete_watched(bool is_receive, std::uint32_t sequence,
+                                          const ibv_wc& wc) noexcept;
   bool complete_receive(std::uint32_t sequence, const ibv_wc& wc) noexcept;
   [[gnu::noinline]] bool complete_handled(std::uint32_t sequence, const ibv_wc& wc) noexcept;
   void count_receive(std::uint32_t number, const ibv_wc& wc) noexcept;
@@ -134,6 +136,9 @@ class queue_pair final : public queue_pair_base {
   event drained_;
   event sends_idle_;
   bool idle_is_awaited_ = false;
+  /// Whether more may follow from a completion than the slots' end: it was awaited that all are
+  /// idle, there is a handler, or it has failed.
+  bool is_watched_ = false;
 };
 
 }  // namespace cordma

@@ -3,6 +3,7 @@
 #include <cordma/coro/frame_cache.hpp>
 #include <cordma/transfer/send_queue.hpp>
 
+#include <algorithm>
 #include <array>
 #include <new>
 #include <tuple>
@@ -29,6 +30,16 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   static constexpr std::size_t count = sizeof...(Requests);
   static constexpr bool is_batch = count > 1;
   static constexpr std::array<request_kind, count> kinds{Requests::kind...};
+  template <class Request>
+  static constexpr std::size_t sge_count() noexcept {
+    if constexpr (requires(Request r) { r.local; }) {
+      return std::tuple_size_v<decltype(Request::local.slices)>;
+    } else {
+      return 1;
+    }
+  }
+  static constexpr std::size_t sges_max = std::max({std::size_t{1}, sge_count<Requests>()...});
+  static constexpr bool is_atomic = ((Requests::kind == request_kind::atomic) || ...);
 
  public:
   using value_type =
@@ -42,11 +53,8 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   }
   request_op(request_op&&) noexcept = default;
   ~request_op() override {
-    if (state_ != state::queued || owns_itself_) return;
-    forget_waiter();
-    if (is_handle_ && go_on_alone()) return;
-    list_hook<submission>::unlink();
-    let_go();
+    if (state_ >= state::queued) [[unlikely]]
+      leave();
   }
 
   /// Posts it now, or queues it behind those that wait for room.
@@ -69,7 +77,15 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   // As an operation.
   bool start(waiter& w, const environment& env) noexcept {
     was_stopped_ = false;
-    return has_ended() || start_unended(w, env);
+    if (state_ != state::idle) return start_handle(w, env);
+    if (env.stop.stop_requested()) [[unlikely]]
+      return stopped();
+    ask_for_entry();
+    submit_or_post();
+    if (has_ended()) [[unlikely]]
+      return true;
+    wait(w, env);
+    return false;
   }
   [[nodiscard]] bool failed() const noexcept { return was_stopped_ || failure_; }
   value_type take() {
@@ -84,14 +100,27 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   }
 
  private:
-  bool start_unended(waiter& w, const environment& env) noexcept {
+  /// Of one that was posted before it was awaited, or awaited before.
+  bool start_handle(waiter& w, const environment& env) noexcept {
+    if (has_ended()) return true;
     if (env.stop.stop_requested()) [[unlikely]]
       return stopped();
-    if (state_ != state::in_flight) {
-      std::get<count - 1>(requests_).flags.signaled = true;  // Somebody waits for it.
-      if (state_ == state::idle) submit_or_post();
-    }
-    return has_ended() || wait(w, env);
+    if (state_ == state::queued) ask_for_entry();
+    if (!will_end()) return true;
+    forget_waiter();  // Of a wait that was abandoned.
+    wait(w, env);
+    return false;
+  }
+  /// Somebody waits for it.
+  void ask_for_entry() noexcept { std::get<count - 1>(requests_).flags.signaled = true; }
+  /// Nobody holds it any more, and it has not ended.
+  [[gnu::noinline]] void leave() noexcept {
+    if (state_ == state::in_flight) return detach();
+    if (owns_itself_) return;
+    forget_waiter();
+    if (is_handle_ && go_on_alone()) return;
+    list_hook<submission>::unlink();
+    let_go();
   }
   template <std::size_t... I>
   void leave_unsignaled(std::index_sequence<I...>) noexcept {
@@ -132,7 +161,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   [[gnu::noinline]] void submit_or_post() noexcept {
     constexpr auto all = std::make_index_sequence<count>{};
     if (queue_->has_room_for(count) && try_hold(all)) [[likely]]
-      return post_each(all);
+      return post_each<true>(all);
     submit();
   }
   template <std::size_t... I>
@@ -156,38 +185,36 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   void let_go() noexcept override {
     for (const request_shape& request : shapes()) queue_->let_go(request);
   }
-  void post_now() noexcept override { post_each(std::make_index_sequence<count>{}); }
-  template <std::size_t... I>
+  void post_now() noexcept override { post_each<false>(std::make_index_sequence<count>{}); }
+  /// `IsLikeMost`: `try_hold` took hold of them, no slice is empty.
+  template <bool IsLikeMost, std::size_t... I>
   [[gnu::always_inline]] void post_each(std::index_sequence<I...>) noexcept {
-    std::array<ibv_send_wr, count> wrs{};  // Some devices look at what an opcode does not use.
-    std::tuple<std::array<ibv_sge, sge_count<Requests>()>...> sges;
-    send_queue::post_failure why;
-    if (!(queue_->allowed(shape<I>(), I, why) && ...)) return post_failed(why, {});
-    queue_->begin_post(*this, why);
-    ((std::get<I>(requests_).fill(wrs[I]),
-      queue_->prepare(shape<I>(), wrs[I], std::get<I>(sges).data()),
-      wrs[I].next = I + 1 < count ? &wrs[I + 1] : nullptr,
-      queue_->occupy(*this, I, wrs[I], shape<I>())),
+    errc refusal{};
+    std::uint32_t refused = 0;
+    if (!((refused = I, (refusal = queue_->lease_refusal(shape<I>())) == errc{}) && ...))
+      return post_refused(refusal, refused);
+    std::array<ibv_send_wr, count> wrs;
+    std::array<std::array<ibv_sge, sges_max>, count> sges;
+    const std::uint32_t signaled_before = queue_->begin_post(*this, count);
+    send_queue::clear(wrs);
+    ((std::get<I>(requests_).fill(wrs[I]), wrs[I].next = I + 1 < count ? &wrs[I + 1] : nullptr,
+      queue_->template occupy<IsLikeMost>(*this, I, shape<I>(), wrs[I], sges[I].data())),
      ...);
-    if (!queue_->ring(*this, wrs[0], why)) [[unlikely]]
-      return post_failed(why, wrs);
+    ibv_send_wr* bad = nullptr;
+    if (const int rc = queue_->ring(count, wrs[0], bad); rc != 0) [[unlikely]]
+      return post_failed({signaled_before, rc, bad}, wrs);
     (queue_->let_go_of_inline(wrs[I], shape<I>()), ...);
     (queue_->count_posted(kinds[I], first_ + std::uint32_t(I)), ...);
+  }
+  [[gnu::noinline]] void post_refused(errc refusal, std::uint32_t index) noexcept {
+    queue_->post_refused(*this, refusal, index, shapes());
   }
   [[gnu::noinline]] void post_failed(const send_queue::post_failure& why,
                                      std::span<const ibv_send_wr> wrs) noexcept {
     queue_->post_failed(*this, why, wrs, shapes());
   }
-  template <class Request>
-  static constexpr std::size_t sge_count() noexcept {
-    if constexpr (requires(Request r) { r.local; }) {
-      return std::tuple_size_v<decltype(Request::local.slices)>;
-    } else {
-      return 1;
-    }
-  }
   void store(std::uint32_t index, std::uint64_t value) noexcept override {
-    atomic_values_[index] = value;
+    if constexpr (is_atomic) atomic_values_[index] = value;
   }
 
   [[nodiscard]] request_kind kind_of(std::uint32_t index) const noexcept override {
@@ -207,7 +234,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   }
 
   std::tuple<Requests...> requests_;
-  std::array<std::uint64_t, count> atomic_values_{};
+  [[no_unique_address]] std::array<std::uint64_t, is_atomic ? count : 0> atomic_values_;
 };
 
 }  // namespace cordma

@@ -7,6 +7,9 @@
 #include <cordma/verbs/memory_region.hpp>
 #include <cordma/verbs/queue_pair.hpp>
 
+#include <array>
+#include <cstddef>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <vector>
@@ -30,7 +33,10 @@ class send_queue {
   /// The device says that this request has succeeded, and with it all before it: `pump` may find
   /// room for others. One of a life before has ended long ago.
   void succeeded(std::uint32_t sequence) noexcept {
-    while (sequence - head_ < in_flight()) retire(nullptr);
+    std::uint32_t others = sequence - head_;
+    if (others >= in_flight()) return;
+    do retire(nullptr);
+    while (others-- > 0);
   }
   /// The same of one that failed. False: of a life before.
   bool failed(std::uint32_t sequence, const request_outcome& why) noexcept;
@@ -48,17 +54,22 @@ class send_queue {
   /// The device is done with this queue: `ibv_destroy_qp` has returned.
   void release_slots() noexcept;
   /// From now on every request is refused with `how`.
-  void refuse(const request_outcome& how) noexcept { refusal_ = how; }
+  void refuse(const request_outcome& how) noexcept {
+    refusal_ = how;
+    at_once_max_ = 0;
+  }
 
   /// The last `slots` of the queue are for urgent requests only: of those, as many find room at
   /// once, however many others wait. Before anything is posted; less than the depth.
   void reserve(std::uint32_t slots) noexcept {
-    CORDMA_ASSERT(in_flight() == 0 && slots < depth_, "slots are reserved before they are used");
-    reserved_ = slots;
+    CORDMA_ASSERT(in_flight() == 0 && slots < depth_max_,
+                  "slots are reserved before they are used");
+    depth_ = at_once_max_ = depth_max_ - slots;
+    unsignaled_max_ = unsignaled_max_of(depth_);
   }
 
   /// Requests, but for urgent ones, that it takes.
-  [[nodiscard]] std::uint32_t depth() const noexcept { return depth_ - reserved_; }
+  [[nodiscard]] std::uint32_t depth() const noexcept { return depth_; }
   /// Requests that can be posted together. A run of unsignaled ones that nothing ends can be half
   /// the queue long; a batch that needs more than the rest of it would wait for ever.
   [[nodiscard]] std::uint32_t batch_max() const noexcept { return depth() / 2 + 1; }
@@ -83,7 +94,8 @@ class send_queue {
   // is compiled is asked then.
   /// Whether that many can be posted now, ahead of nobody.
   [[nodiscard]] bool has_room_for(std::uint32_t count) const noexcept {
-    return waiting_.empty() && !refusal_ && in_flight() + count <= depth() && count <= batch_max();
+    return waiting_.empty() && in_flight() + count <= at_once_max_ &&
+           (count == 1 || count <= batch_max());
   }
   /// Takes hold of the memory of a request like most. False: it holds nothing, and `hold` may find
   /// nothing wrong.
@@ -93,26 +105,30 @@ class send_queue {
     for (const const_local_mr_slice& slice : request.local)
       if (slice.is_held()) slice.block()->let_go();
   }
-  /// Fills what is common to all kinds: slices, flags.
-  void prepare(const request_shape& request, ibv_send_wr& wr, ibv_sge* sges) noexcept;
-  /// How posting went wrong.
-  struct post_failure {
-    errc refused{};           ///< By the lease of …
-    std::uint32_t index = 0;  ///< … this one.
-    int rc = 0;               ///< Of the device, …
-    ibv_send_wr* bad = nullptr;
-    std::uint32_t signaled_before = 0;
-  };
-  // What is held is posted so: all are `allowed`, `begin_post`, `occupy` each, `ring`, and
-  // `let_go_of_inline` and `count_posted` each. What says no leaves in `why` what `post_failed`
-  // ends it with.
-  [[nodiscard]] bool allowed(const request_shape& request, std::uint32_t index,
-                             post_failure& why) const noexcept;
-  void begin_post(submission& s, post_failure& why) noexcept;
-  /// Gives a slot to the request of that index.
-  void occupy(submission& s, std::uint32_t index, ibv_send_wr& wr,
-              const request_shape& request) noexcept;
-  [[nodiscard]] bool ring(submission& s, ibv_send_wr& first, post_failure& why) noexcept;
+  // What is held is posted so: none has a `lease_refusal`, `begin_post`, `clear` and `occupy` each,
+  // `ring`, and `let_go_of_inline` and `count_posted` each.
+  [[nodiscard]] errc lease_refusal(const request_shape& request) const noexcept;
+  /// It never reaches the device, for `refusal` of the request of that index.
+  void post_refused(submission& s, errc refusal, std::uint32_t index,
+                    std::span<const request_shape> requests) noexcept;
+  /// Gives the last that has an entry of its own so far.
+  [[nodiscard]] std::uint32_t begin_post(submission& s, std::uint32_t count) noexcept;
+  /// Some devices look at what an opcode does not use.
+  template <std::size_t Count>
+  [[gnu::always_inline]] static void clear(std::array<ibv_send_wr, Count>& wrs) noexcept {
+    // g++ makes one instruction of what is longer than 96 bytes: it takes 10 ns to begin.
+    constexpr std::size_t part = Count == 1 ? sizeof wrs / 2 : sizeof wrs;
+    auto* const bytes = reinterpret_cast<std::byte*>(wrs.data());
+    std::memset(bytes, 0, part);
+    std::memset(bytes + part, 0, sizeof wrs - part);
+  }
+  /// Fills what is common to all kinds, of the request of that index, and gives it a slot. None of
+  /// its slices is empty, if it `IsLikeMost`.
+  template <bool IsLikeMost>
+  void occupy(submission& s, std::uint32_t index, const request_shape& request, ibv_send_wr& wr,
+              ibv_sge* sges) noexcept;
+  /// Returns 0, or what ibv_post_send(3) does.
+  [[nodiscard]] int ring(std::uint32_t count, ibv_send_wr& first, ibv_send_wr*& bad) noexcept;
   static void let_go_of_inline(const ibv_send_wr& wr, const request_shape& request) noexcept;
   /// The kind is a constant: a `request_shape`, which mostly is nowhere in memory, would have to be
   /// there.
@@ -120,6 +136,12 @@ class send_queue {
     tally_.posted(kind);
     CORDMA_PROBE3(post, num_, unsigned(kind), sequence);
   }
+  struct post_failure {
+    std::uint32_t signaled_before;
+    int rc;
+    ibv_send_wr* bad;
+  };
+  /// The device did not take all of them.
   void post_failed(submission& s, const post_failure& why, std::span<const ibv_send_wr> wrs,
                    std::span<const request_shape> requests) noexcept;
 
@@ -133,9 +155,18 @@ class send_queue {
   struct slot {
     submission* owner = nullptr;
     lease_block* lease = nullptr;
-    std::uint32_t index = 0;  // Within its submission.
-    std::uint16_t holds = 0;  // Memory blocks held.
+    memory_block* held = nullptr;  // The first, …
+    std::uint16_t more_held = 0;   // … and how many others.
     request_kind kind{};
+    std::uint32_t index = 0;  // Within its submission.
+
+    void hold(memory_block& block, memory_block** more) noexcept {
+      if (held == nullptr) {
+        held = &block;
+      } else {
+        more[more_held++] = &block;
+      }
+    }
   };
 
   [[nodiscard]] bool has_room(const submission& s) const noexcept;
@@ -145,8 +176,17 @@ class send_queue {
   [[nodiscard]] errc refused_by_lease(const remote_mr_slice& remote,
                                       verbs::access wanted) const noexcept;
   slot& at(std::uint32_t sequence) noexcept { return slots_[sequence & mask_]; }
-  memory_block** holds_of(std::uint32_t sequence) noexcept {
-    return &holds_[std::size_t{sequence & mask_} * sge_max_];
+  memory_block** more_held_by(std::uint32_t sequence) noexcept {
+    return more_held_.data() + std::size_t{sequence & mask_} * (sge_max_ - 1);
+  }
+  /// Of the oldest, which holds some.
+  void let_go_of_held(slot& oldest) noexcept {
+    std::exchange(oldest.held, nullptr)->let_go();
+    for (; oldest.more_held > 0; --oldest.more_held)
+      more_held_by(head_)[oldest.more_held - 1]->let_go();
+  }
+  static constexpr std::uint32_t unsignaled_max_of(std::uint32_t depth) noexcept {
+    return (depth + 1) / 2;
   }
   void enqueue(submission& s) noexcept;
   /// The oldest has ended; `failure` is null when it succeeded.
@@ -161,7 +201,8 @@ class send_queue {
   [[nodiscard]] bool will_complete(std::uint32_t sequence) const noexcept {
     return std::int32_t(last_signaled_ - sequence) >= 0;
   }
-  void number(std::uint32_t sequence, ibv_send_wr& wr) noexcept;
+  /// What to add to the flags of the request that is posted next.
+  unsigned entry_flag(std::uint32_t sequence, bool is_asked_for) noexcept;
   request_outcome refused(errc code, std::uint64_t value, std::uint64_t limit) const noexcept;
   /// It never reaches the device.
   void end_unposted(submission& s, const request_outcome& how) noexcept;
@@ -173,8 +214,9 @@ class send_queue {
   const std::uint32_t num_;
   const ibv_pd* pd_;
   transfer_tally& tally_;
-  std::uint32_t depth_;
-  std::uint32_t reserved_ = 0;
+  std::uint32_t depth_max_;  // For urgent ones, …
+  std::uint32_t depth_;      // … and for all others.
+  std::uint32_t unsignaled_max_;
   std::uint32_t mask_;  // Of the ring, the power of two at or above the depth.
   std::uint32_t sge_max_;
   std::uint32_t read_sge_max_;  // Some devices gather more than they scatter.
@@ -183,12 +225,14 @@ class send_queue {
   std::uint64_t wr_id_base_ = 0;
   std::optional<request_outcome> refusal_;
 
+  std::uint32_t at_once_max_;  // The depth; 0 once it refuses all.
+
   // Change with each request.
   std::uint32_t head_ = sequence_first;  // The oldest in flight.
   std::uint32_t tail_ = sequence_first;  // The next to be posted.
   std::uint32_t last_signaled_ = sequence_first - 1;
   std::vector<slot> slots_;
-  std::vector<memory_block*> holds_;          // `sge_max_` a slot.
+  std::vector<memory_block*> more_held_;      // One less than `sge_max_` a slot.
   std::vector<std::uint64_t> atomic_values_;  // One a slot: where the device puts the value before.
   std::unique_ptr<verbs::memory_region> atomic_mr_;  // After the values: goes before them.
   intrusive_list<submission> waiting_;
@@ -197,17 +241,17 @@ class send_queue {
 inline submission::submission(send_queue& queue, std::uint32_t count) noexcept
     : stop_callback{&on_stop}, queue_{&queue}, qp_num_{queue.num_}, count_{count} {}
 
-inline bool submission::wait(waiter& w, const environment& env) noexcept {
-  if (state_ == state::in_flight && !queue_->will_complete(first_ + count_ - 1)) [[unlikely]] {
-    cannot_end();
-    return true;
-  }
+inline bool submission::will_end() noexcept {
   CORDMA_ASSERT(waiter_.empty(), "a handle is awaited by one at a time");
+  if (state_ != state::in_flight || queue_->will_complete(first_ + count_ - 1)) return true;
+  cannot_end();
+  return false;
+}
+
+inline void submission::wait(waiter& w, const environment& env) noexcept {
   waiter_.set(w);
   scheduler_ = env.scheduler != nullptr ? env.scheduler : &queue_->home_;
-  stop_callback::unlink();  // From the token of a wait that was abandoned.
   env.stop.register_callback(*this);
-  return false;
 }
 
 [[gnu::always_inline]] inline bool send_queue::try_hold(const request_shape& request) noexcept {
@@ -218,7 +262,8 @@ inline bool submission::wait(waiter& w, const environment& env) noexcept {
     if (local[i].empty()) return false;
     bytes += local[i].size_bytes();
   }
-  if (local.size() > (request.is_read() ? read_sge_max_ : sge_max_)) return false;
+  if (local.size() > 1 && local.size() > (request.is_read() ? read_sge_max_ : sge_max_))
+    return false;
   if ((request.is_read() || request.is_atomic()) && qp_.rd_atomic_max() == 0) return false;
   if (bytes > message_max_bytes_) return false;
   if (const remote_mr_slice* const remote = request.remote) {
@@ -240,87 +285,78 @@ inline bool submission::wait(waiter& w, const environment& env) noexcept {
   return true;
 }
 
-[[gnu::always_inline]] inline void send_queue::prepare(const request_shape& request,
-                                                       ibv_send_wr& wr, ibv_sge* sges) noexcept {
+[[gnu::always_inline]] inline unsigned send_queue::entry_flag(std::uint32_t sequence,
+                                                              bool is_asked_for) noexcept {
+  // A long run without an entry would keep its slots: nothing could end them.
+  if (!is_asked_for && sequence - last_signaled_ < unsignaled_max_) return 0;
+  last_signaled_ = sequence;
+  return IBV_SEND_SIGNALED;
+}
+
+[[gnu::always_inline]] inline errc send_queue::lease_refusal(
+    const request_shape& request) const noexcept {
+  if (request.remote == nullptr || request.remote->lease() == nullptr) return {};
+  return refused_by_lease(*request.remote, request.is_atomic() ? verbs::access::remote_atomic
+                                           : request.is_read() ? verbs::access::remote_read
+                                                               : verbs::access::remote_write);
+}
+
+[[gnu::always_inline]] inline std::uint32_t send_queue::begin_post(submission& s,
+                                                                   std::uint32_t count) noexcept {
+  s.first_ = tail_;
+  s.pending_ = count;
+  s.state_ = submission::state::in_flight;
+  return last_signaled_;
+}
+
+template <bool IsLikeMost>
+[[gnu::always_inline]] inline void send_queue::occupy(submission& s, std::uint32_t index,
+                                                      const request_shape& request, ibv_send_wr& wr,
+                                                      ibv_sge* sges) noexcept {
+  const std::uint32_t sequence = s.first_ + index;
+  slot& taken = at(sequence);
+  taken = {.owner = &s, .kind = request.kind, .index = index};
   std::size_t bytes = 0;
-  wr.sg_list = sges;
-  wr.num_sge = 0;
-  if (request.window == nullptr) {
+  int used = 0;
+  if (request.is_atomic()) {
+    std::uint64_t& value = atomic_values_[sequence & mask_];
+    sges[used++] = {.addr = reinterpret_cast<std::uint64_t>(&value),
+                    .length = sizeof value,
+                    .lkey = atomic_mr_->lkey()};
+  } else if (request.window == nullptr) {
     for (std::size_t i = 0; i < request.local.size(); ++i) {
       const const_local_mr_slice& slice = request.local[i];
-      if (slice.empty()) continue;  // Some devices read a length of 0 as 2 GiB.
-      sges[wr.num_sge++] = {.addr = reinterpret_cast<std::uint64_t>(slice.bytes().data()),
-                            .length = std::uint32_t(slice.size_bytes()),
-                            .lkey = slice.lkey()};
+      if (!IsLikeMost && slice.empty()) continue;  // Some devices read a length of 0 as 2 GiB.
+      sges[used++] = {.addr = reinterpret_cast<std::uint64_t>(slice.bytes().data()),
+                      .length = std::uint32_t(slice.size_bytes()),
+                      .lkey = slice.lkey()};
       bytes += slice.size_bytes();
     }
   }
-  const request_flags& flags = request.flags;
-  unsigned bits = flags.signaled ? unsigned{IBV_SEND_SIGNALED} : 0u;
-  if (flags.fence) bits |= IBV_SEND_FENCE;
-  if (flags.solicited) bits |= IBV_SEND_SOLICITED;
-  if (request.can_be_inline && bytes > 0 && bytes <= inline_max_) bits |= IBV_SEND_INLINE;
-  wr.send_flags = bits;
-}
-
-[[gnu::always_inline]] inline void send_queue::number(std::uint32_t sequence,
-                                                      ibv_send_wr& wr) noexcept {
-  wr.wr_id = wr_id_base_ | sequence;
-  // A long run without an entry would keep its slots: nothing could end them.
-  if (sequence - last_signaled_ >= (depth() + 1) / 2) wr.send_flags |= IBV_SEND_SIGNALED;
-  if ((wr.send_flags & IBV_SEND_SIGNALED) != 0) last_signaled_ = sequence;
-}
-
-[[gnu::always_inline]] inline bool send_queue::allowed(const request_shape& request,
-                                                       std::uint32_t index,
-                                                       post_failure& why) const noexcept {
-  if (request.remote == nullptr || request.remote->lease() == nullptr) return true;
-  why.index = index;
-  why.refused =
-      refused_by_lease(*request.remote, request.is_atomic() ? verbs::access::remote_atomic
-                                        : request.is_read() ? verbs::access::remote_read
-                                                            : verbs::access::remote_write);
-  return why.refused == errc{};
-}
-
-[[gnu::always_inline]] inline void send_queue::begin_post(submission& s,
-                                                          post_failure& why) noexcept {
-  s.first_ = tail_;
-  s.pending_ = s.count_;
-  s.state_ = submission::state::in_flight;
-  why.signaled_before = last_signaled_;
-}
-
-[[gnu::always_inline]] inline void send_queue::occupy(submission& s, std::uint32_t index,
-                                                      ibv_send_wr& wr,
-                                                      const request_shape& request) noexcept {
-  const std::uint32_t sequence = s.first_ + index;
-  slot& taken = at(sequence);
-  taken = {.owner = &s, .index = index, .kind = request.kind};
-  number(sequence, wr);
-  if (request.is_atomic()) {
-    std::uint64_t& value = atomic_values_[sequence & mask_];
-    *wr.sg_list = {.addr = reinterpret_cast<std::uint64_t>(&value),
-                   .length = sizeof value,
-                   .lkey = atomic_mr_->lkey()};
-    wr.num_sge = 1;
-  }
+  unsigned flags = entry_flag(sequence, request.flags.signaled) +
+                   unsigned{request.flags.fence} * IBV_SEND_FENCE +
+                   unsigned{request.flags.solicited} * IBV_SEND_SOLICITED;
   // What goes inline the device copies while it is posted.
-  if ((wr.send_flags & IBV_SEND_INLINE) == 0) {
+  if (request.can_be_inline && (IsLikeMost || bytes > 0) && bytes <= inline_max_) {
+    flags |= IBV_SEND_INLINE;
+  } else {
     for (std::size_t i = 0; i < request.local.size(); ++i)
-      if (request.local[i].is_held()) holds_of(sequence)[taken.holds++] = request.local[i].block();
+      if (request.local[i].is_held()) taken.hold(*request.local[i].block(), more_held_by(sequence));
   }
+  wr.wr_id = wr_id_base_ | sequence;
+  wr.sg_list = sges;
+  wr.num_sge = used;
+  wr.send_flags = flags;
   if (request.remote != nullptr && request.remote->lease() != nullptr) {
     taken.lease = request.remote->lease();
     taken.lease->used();
   }
 }
 
-[[gnu::always_inline]] inline bool send_queue::ring(submission& s, ibv_send_wr& first,
-                                                    post_failure& why) noexcept {
-  tail_ += s.count_;
-  why.rc = qp_.post_send(&first, &why.bad);
-  return why.rc == 0;
+[[gnu::always_inline]] inline int send_queue::ring(std::uint32_t count, ibv_send_wr& first,
+                                                   ibv_send_wr*& bad) noexcept {
+  tail_ += count;
+  return qp_.post_send(&first, &bad);
 }
 
 [[gnu::always_inline]] inline void send_queue::let_go_of_inline(
@@ -339,11 +375,7 @@ inline void send_queue::retire(const request_outcome* failure) noexcept {
   }
   CORDMA_PROBE5(complete, num_, oldest.kind, head_, failure == nullptr ? 0 : failure->code.value(),
                 0);
-  if (oldest.holds != 0) {
-    memory_block** const holds = holds_of(head_);
-    for (std::uint16_t i = 0; i < oldest.holds; ++i) holds[i]->let_go();
-    oldest.holds = 0;
-  }
+  if (oldest.held != nullptr) let_go_of_held(oldest);
   if (oldest.lease != nullptr) std::exchange(oldest.lease, nullptr)->let_go();
   submission* const owner = std::exchange(oldest.owner, nullptr);
   if (owner != nullptr) {

@@ -36,17 +36,18 @@ class submission : public list_hook<submission>, private stop_callback {
   [[nodiscard]] bool has_ended() const noexcept { return state_ == state::ended; }
 
  protected:
-  enum class state : unsigned char { idle, queued, in_flight, ended };
+  enum class state : unsigned char { idle, ended, queued, in_flight };
 
   inline submission(send_queue& queue, std::uint32_t count) noexcept;
   submission(submission&& other) noexcept;
-  virtual ~submission() {
-    if (state_ == state::in_flight) detach();
-  }
+  /// Who derives from it has left the queue.
+  virtual ~submission() = default;
 
   /// Gives it to the queue: afterwards it is queued, in flight, or has ended.
   void submit() noexcept;
-  inline bool wait(waiter& w, const environment& env) noexcept;
+  /// Whether the device will tell its end, or the queue; else it has ended.
+  [[nodiscard]] inline bool will_end() noexcept;
+  inline void wait(waiter& w, const environment& env) noexcept;
   /// Who waits is not told: it is what destroys this.
   void forget_waiter() noexcept;
 
@@ -59,6 +60,7 @@ class submission : public list_hook<submission>, private stop_callback {
   [[nodiscard]] virtual request_kind kind_of(std::uint32_t index) const noexcept = 0;
   /// A stop ends this wait. True.
   [[gnu::cold]] bool stopped() noexcept;
+  void detach() noexcept;
 
   send_queue* queue_;
   std::uint32_t qp_num_;     // Kept here: the queue pair may be gone when the outcome is asked for.
@@ -100,12 +102,11 @@ class submission : public list_hook<submission>, private stop_callback {
     wake();
   }
   void cannot_end() noexcept;
-  void detach() noexcept;
 
   // Who waits. A handle outlives those who await it: a coroutine that is destroyed meanwhile takes
   // itself out.
   waiter_ref waiter_;
-  scheduler* scheduler_ = nullptr;
+  scheduler* scheduler_;
 };
 
 }  // namespace cordma

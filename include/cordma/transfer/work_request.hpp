@@ -72,7 +72,7 @@ struct send_request {
     return {.local = local.slices, .kind = kind, .can_be_inline = true, .flags = flags};
   }
 
-  void fill(ibv_send_wr& wr) const noexcept {
+  [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
     wr.opcode = immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
     if (immediate) wr.imm_data = htobe32(*immediate);
   }
@@ -96,7 +96,7 @@ struct write_request {
             .flags = flags};
   }
 
-  void fill(ibv_send_wr& wr) const noexcept {
+  [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
     wr.opcode = immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
     if (immediate) wr.imm_data = htobe32(*immediate);
     wr.wr.rdma.remote_addr = remote.address();
@@ -121,7 +121,7 @@ struct read_request {
             .flags = flags};
   }
 
-  void fill(ibv_send_wr& wr) const noexcept {
+  [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
     wr.opcode = IBV_WR_RDMA_READ;
     wr.wr.rdma.remote_addr = remote.address();
     wr.wr.rdma.rkey = remote.rkey();
@@ -142,7 +142,7 @@ struct atomic_request {
     return {.remote = &remote, .kind = kind, .flags = flags};
   }
 
-  void fill(ibv_send_wr& wr) const noexcept {
+  [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
     wr.opcode = opcode;
     wr.wr.atomic = {.remote_addr = remote.address(),
                     .compare_add = compare_or_add,
@@ -166,7 +166,7 @@ struct bind_request {
   [[nodiscard]] request_shape shape() const noexcept {
     return {.local = local.slices, .window = this, .kind = kind, .flags = flags};
   }
-  void fill(ibv_send_wr& wr) const noexcept {
+  [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
     const std::span<const std::byte> bytes = local.slices[0].bytes();
     wr.opcode = IBV_WR_BIND_MW;
     wr.bind_mw = {.mw = window,
@@ -187,7 +187,7 @@ struct invalidate_request {
   request_flags flags{};
 
   [[nodiscard]] request_shape shape() const noexcept { return {.kind = kind, .flags = flags}; }
-  void fill(ibv_send_wr& wr) const noexcept {
+  [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
     wr.opcode = IBV_WR_LOCAL_INV;
     wr.invalidate_rkey = rkey;
   }
