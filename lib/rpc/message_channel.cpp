@@ -253,7 +253,6 @@ bool message_channel::refuse(outgoing& o, const failure& why) noexcept {
 
 /// \errors what the allocator throws, of a message that is too long to go inline.
 bool message_channel::post(outgoing& o, unsigned flags) {
-  if (!qp_->can_send_alone()) return false;  // Before a copy is made in vain.
   o.frame.taken = taken_;
   std::size_t head_bytes = header_bytes + o.head_bytes;
   if (message_protocol::size_of(o.frame.kind) == header_bytes) {
@@ -275,6 +274,7 @@ bool message_channel::post(outgoing& o, unsigned flags) {
     wr_.num_sge = o.bytes.empty() ? 1 : 2;
     if (!qp_->send_alone(wr_)) return false;
   } else {
+    if (!qp_->can_send_alone()) return false;  // Before a copy is made in vain.
     const local_mr copy = copy_of(o, head_bytes);
     pieces[0] = piece(copy.bytes().data(), copy.size_bytes(), copy.slice().lkey());
     wr_.num_sge = 1;

@@ -41,8 +41,8 @@ queue_pair::~queue_pair() {
 }
 
 void queue_pair::complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept {
-  if (is_receive || is_watched_ || wc.status != IBV_WC_SUCCESS)
-    return complete_watched(is_receive, sequence, wc);
+  if (is_watched_ || wc.status != IBV_WC_SUCCESS) return complete_watched(is_receive, sequence, wc);
+  if (is_receive) return static_cast<void>(receives_.complete(sequence, wc));
   sends_.succeeded(sequence);
   sends_.pump();
 }
@@ -69,18 +69,16 @@ void queue_pair::complete_watched(bool is_receive, std::uint32_t sequence,
     sends_idle_.set();
 }
 
-bool queue_pair::complete_receive(std::uint32_t sequence, const ibv_wc& wc) noexcept {
-  return handler_ == nullptr ? receives_.complete(sequence, wc) : complete_handled(sequence, wc);
-}
-
-bool queue_pair::complete_handled(std::uint32_t sequence, const ibv_wc& wc) noexcept {
+/// Whether it failed.
+inline bool queue_pair::complete_receive(std::uint32_t sequence, const ibv_wc& wc) noexcept {
+  if (handler_ == nullptr) return receives_.complete(sequence, wc);
   --handled_receives_;
   count_receive(sequence, wc);
   handler_->on_receive(sequence, wc);
   return wc.status != IBV_WC_SUCCESS;
 }
 
-void queue_pair::count_receive(std::uint32_t number, const ibv_wc& wc) noexcept {
+inline void queue_pair::count_receive(std::uint32_t number, const ibv_wc& wc) noexcept {
   CORDMA_PROBE5(complete, wc.qp_num, unsigned(request_kind::receive), number, wc.status,
                 wc.byte_len);
   if (wc.status == IBV_WC_SUCCESS) {

@@ -124,7 +124,6 @@ class queue_pair final : public queue_pair_base {
   [[gnu::noinline]] void complete_watched(bool is_receive, std::uint32_t sequence,
                                           const ibv_wc& wc) noexcept;
   bool complete_receive(std::uint32_t sequence, const ibv_wc& wc) noexcept;
-  [[gnu::noinline]] bool complete_handled(std::uint32_t sequence, const ibv_wc& wc) noexcept;
   void count_receive(std::uint32_t number, const ibv_wc& wc) noexcept;
   void on_failure() noexcept override;
   void end_all(const request_outcome& why) noexcept override { sends_.end_all(why); }
