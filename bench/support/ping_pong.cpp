@@ -84,7 +84,7 @@ task<> play(link_end& end, ball what, noticing how, std::uint64_t n, latencies* 
     } else {
       const message came = co_await side.qp.next_message();
       if (!begins) hit(end, side, what);
-      side.qp.post_recv(came.slices[0]);
+      side.qp.post_recv(came.slices);
     }
     if (begins) to->lap();
   }
@@ -95,7 +95,7 @@ task<> play_window(link_end& end, noticing how, std::uint64_t n, std::uint64_t w
   for (std::uint64_t i = 0; i < std::min(n, window); ++i) hit(end, side, ball::send);
   for (; n > 0; --n) {
     const message came = co_await side.qp.next_message();
-    side.qp.post_recv(came.slices[0]);
+    side.qp.post_recv(came.slices);
     if (n > window) hit(end, side, ball::send);
   }
 }

@@ -115,7 +115,7 @@ struct siege : stopped_clock, test::connected_pair {
   void hear(const message& m) {
     ++taken;
     heard.push_back(message_protocol::decode(m.payload().bytes()));
-    if (client.is_open()) client.post_recv(m.slices[0]);
+    if (client.is_open()) client.post_recv(m.slices);
   }
   /// The first frame of that kind that the victim says from now on.
   frame answer(message_kind k) {

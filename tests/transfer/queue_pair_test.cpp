@@ -241,7 +241,7 @@ TEST_CASE("slices are gathered and scattered in order", "[transfer][device][D8]"
   const auto parts = gather(from.slice(0, 100), from.slice(100, 0), from.slice(100, 200));
   CHECK(link.run(link.b->send(parts)) == 300);
   const message got = link.run(link.a->next_message());
-  CHECK(got.slice_count == 4);
+  CHECK(got.slices.size() == 4);
   CHECK(got.size_bytes == 300);
   CHECK(same_bytes(to.bytes().subspan(100, 50), from.bytes().subspan(0, 50)));
   CHECK(same_bytes(to.bytes().subspan(0, 100), from.bytes().subspan(50, 100)));

@@ -159,7 +159,7 @@ TEST_CASE("a receive of no slices is posted, too, for who writes with immediate"
       link.run(when_all(taken(link), written(link, from, to.remote_slice().first(16))));
   CHECK(got.is_write);
   CHECK(got.immediate == 7);
-  CHECK(got.slice_count == 0);
+  CHECK(got.slices.empty());
   CHECK(test::same_bytes(to.bytes().first(16), from.bytes()));
 }
 

@@ -120,7 +120,7 @@ cordma::task<> link::send_each(meter& m, std::uint32_t worker) {
 cordma::task<> link::take_credits() {
   for (;;) {
     const cordma::message m = co_await conn_.next_message();
-    conn_.post_recv(m.slices[0]);
+    conn_.post_recv(m.slices);
     credits_.release(m.immediate.value_or(0));
   }
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/base/assert.hpp>
 #include <cordma/base/probe.hpp>
 #include <cordma/coro/operation.hpp>
 #include <cordma/memory/slice.hpp>
@@ -9,6 +10,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -19,18 +22,48 @@ namespace cordma {
 /// Slices that one receive buffer can consist of.
 inline constexpr std::size_t receive_slices_max = 4;
 
+/// The slices of one receive buffer, in order: `receive_slices_max` at most. Can be posted again as
+/// they are.
+class buffer_slices {
+ public:
+  buffer_slices() noexcept {}  // Clears nothing: that would take as long as all else of a receive.
+  explicit buffer_slices(std::span<const local_mr_slice> all) noexcept
+      : size_{std::uint32_t(all.size())} {
+    if (all.empty()) return;
+    std::construct_at(at(0), all[0]);  // Mostly there is no other, and a loop takes long to begin.
+    for (std::size_t i = 1; i < all.size(); ++i) std::construct_at(at(i), all[i]);
+  }
+
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+  [[nodiscard]] const local_mr_slice* begin() const noexcept {
+    return reinterpret_cast<const local_mr_slice*>(bytes_.data());
+  }
+  [[nodiscard]] const local_mr_slice* end() const noexcept { return begin() + size_; }
+  [[nodiscard]] const local_mr_slice& operator[](std::size_t i) const noexcept {
+    CORDMA_ASSERT(i < size_, "a receive buffer has no slice of that number");
+    return begin()[i];
+  }
+
+ private:
+  [[nodiscard]] local_mr_slice* at(std::size_t i) noexcept {
+    return reinterpret_cast<local_mr_slice*>(bytes_.data()) + i;
+  }
+
+  std::uint32_t size_ = 0;
+  alignas(local_mr_slice) std::array<std::byte, receive_slices_max * sizeof(local_mr_slice)> bytes_;
+};
+
 /// A completed receive.
 struct message {
-  /// The buffer that was posted, as it was posted; the first `slice_count` count.
-  std::array<local_mr_slice, receive_slices_max> slices{};
-  std::uint32_t slice_count = 0;
+  buffer_slices slices{};      ///< The buffer that was posted, as it was posted.
   std::size_t size_bytes = 0;  ///< Bytes that arrived; for a WRITE with immediate: that it wrote.
   std::optional<std::uint32_t> immediate{};
   bool is_write = false;  ///< A WRITE with immediate: the bytes are where the peer wrote them.
 
   /// What arrived in the first (mostly: the only) slice; empty for a WRITE.
   [[nodiscard]] local_mr_slice payload() const {
-    if (is_write || slice_count == 0) return {};
+    if (is_write || slices.empty()) return {};
     return slices[0].first(std::min(size_bytes, slices[0].size_bytes()));
   }
 };
@@ -287,12 +320,10 @@ inline message receive_queue::take(taker& t) noexcept {
   t.state_ = taker::state::taken;
   --promised_count_;
   const slot& s = at(head_);
-  message taken;
-  taken.slice_count = s.slice_count;
-  taken.size_bytes = s.size_bytes;
+  message taken{.slices = buffer_slices{{slices_of(head_), s.slice_count}},
+                .size_bytes = s.size_bytes,
+                .is_write = s.is_write};
   if (s.has_immediate) taken.immediate = s.immediate;
-  taken.is_write = s.is_write;
-  std::copy_n(slices_of(head_), s.slice_count, taken.slices.begin());
   let_go_of(head_);
   ++head_;
   if (!want_room_.empty()) [[unlikely]]
