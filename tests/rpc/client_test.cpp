@@ -22,6 +22,7 @@ namespace {
 using std::size_t;
 using support::started;
 using test::echo;
+using test::reconnecting;
 using test::rpc_server;
 using test::view;
 using test::wait_again;
@@ -508,27 +509,6 @@ TEST_CASE("options out of range are refused by name", "[rpc]") {
 }
 
 // ---- connections of its own
-
-namespace {
-
-/// A client that connects by itself, and whose connections the test can lose.
-struct reconnecting {
-  explicit reconnecting(rpc_server& s, const rpc::client_options& options = {})
-      : answering{s}, calling{s.rt.executor(), [this] { return next(); }, options} {}
-  task<connection> next() {
-    ++attempts;
-    if (is_unreachable) throw error{errno_failure(ECONNREFUSED, "connect")};
-    connection conn = co_await answering.join();
-    co_return conn;
-  }
-  void lose() { calling.connection()->qp().abort({.code = errc::disconnected, .call = "test"}); }
-  rpc_server& answering;
-  unsigned attempts = 0;
-  bool is_unreachable = false;
-  rpc::client calling;
-};
-
-}  // namespace
 
 TEST_CASE("a client with a connector connects when there is a call, and again when it was lost",
           "[rpc][device]") {

@@ -100,4 +100,24 @@ struct rpc_server {
   scope work;
 };
 
+/// A client that connects by itself, and whose connections the test can lose.
+struct reconnecting {
+  explicit reconnecting(rpc_server& s, const rpc::client_options& options = {})
+      : answering{s}, calling{s.rt.executor(), [this] { return next(); }, options} {}
+  task<connection> next() {
+    ++attempts;
+    if (is_unreachable) throw error{errno_failure(ECONNREFUSED, "connect")};
+    connection conn = co_await answering.join();
+    co_return conn;
+  }
+  static void lose(connection& conn) {
+    conn.qp().abort({.code = errc::disconnected, .call = "test"});
+  }
+  void lose() { lose(*calling.connection()); }
+  rpc_server& answering;
+  unsigned attempts = 0;
+  bool is_unreachable = false;
+  rpc::client calling;
+};
+
 }  // namespace cordma::test

@@ -247,6 +247,13 @@ TEST_CASE("slices are gathered and scattered in order", "[transfer][device][D8]"
   CHECK(same_bytes(to.bytes().subspan(0, 100), from.bytes().subspan(50, 100)));
   CHECK(same_bytes(to.bytes().subspan(150), from.bytes().subspan(150)));
 
+  // The buffer as it is, for the next one.
+  link.a->post_recv(got.slices);
+  CHECK(link.run(link.b->send(from.slice(0, 60))) == 60);
+  CHECK(link.run(link.a->next_message()).slices.size() == 4);
+  CHECK(same_bytes(to.bytes().subspan(100, 50), from.bytes().subspan(0, 50)));
+  CHECK(same_bytes(to.bytes().subspan(0, 10), from.bytes().subspan(50, 10)));
+
   CHECK(link.run(link.b->write(parts, remote.remote_slice())) == 300);
   CHECK(same_bytes(remote.bytes(), from.bytes()));
   std::ranges::fill(to.bytes(), std::byte{0});

@@ -106,6 +106,32 @@ TEST_CASE("abandoned memory stays registered until the completion", "[transfer][
   CHECK(mr.released);
 }
 
+TEST_CASE("each slice of a request keeps its memory until the completion",
+          "[transfer][device][M10]") {
+  loopback link;
+  const std::size_t size = link.a->verbs().capabilities().inline_max + 1;
+  local_mr peer = link.memory(3 * size);
+  std::array<std::optional<watched_memory>, 3> parts;
+  for (auto& part : parts) part.emplace(link, size);
+  const bool is_destroyed = GENERATE(false, true);
+  {
+    const auto handle = link.a->post(
+        write(gather(parts[0]->owner.slice(), parts[1]->owner.slice(), parts[2]->owner.slice()),
+              peer.remote_slice()));
+    for (auto& part : parts) {
+      CHECK(part->block.holders() == 2);
+      part->owner.reset();
+      CHECK_FALSE(part->released);
+    }
+  }
+  if (is_destroyed) {
+    link.a.reset();
+  } else {
+    link.run_until([&] { return link.a->slots_in_use() == 0; });
+  }
+  for (const auto& part : parts) CHECK(part->released);
+}
+
 namespace {
 
 /// Requests and messages that each hold their memory: at most so many holders can be missed.
