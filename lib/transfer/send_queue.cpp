@@ -41,7 +41,7 @@ send_queue::send_queue(scheduler& home, verbs::protection_domain& pd, verbs::que
       depth_{depth_max_},
       unsignaled_max_{unsignaled_max_of(depth_)},
       mask_{std::bit_ceil(depth_) - 1},
-      sge_max_{std::max(qp.capabilities().send_sge_max, 1u)},
+      sge_max_{qp.capabilities().send_sge_max},  // At least 1: `verbs::queue_pair` sees to it.
       read_sge_max_{pd.limits().sge_rd_max == 0 ? sge_max_
                                                 : std::min(sge_max_, pd.limits().sge_rd_max)},
       inline_max_{qp.capabilities().inline_max},
