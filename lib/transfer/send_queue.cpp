@@ -173,10 +173,15 @@ int send_queue::post_alone(ibv_send_wr& wr, memory_block* memory) noexcept {
   return 0;
 }
 
-void send_queue::post_refused(submission& s, errc refusal, std::uint32_t index,
-                              std::span<const request_shape> requests) noexcept {
+void send_queue::post_refused(submission& s, std::span<const request_shape> requests) noexcept {
+  std::uint32_t index = 0;
+  errc why{};
+  for (std::uint32_t i = 0; i < requests.size() && why == errc{}; ++i) {
+    index = i;
+    why = lease_refusal(requests[i]);  // Once more: no lease comes back.
+  }
   for (const request_shape& request : requests) let_go(request);
-  request_outcome how = refused(refusal, 0, 0);
+  request_outcome how = refused(why, 0, 0);
   how.index = index;
   end_unposted(s, how);
 }

@@ -189,10 +189,8 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   /// `IsLikeMost`: `try_hold` took hold of them, no slice is empty.
   template <bool IsLikeMost, std::size_t... I>
   [[gnu::always_inline]] void post_each(std::index_sequence<I...>) noexcept {
-    errc refusal{};
-    std::uint32_t refused = 0;
-    if (!((refused = I, (refusal = queue_->lease_refusal(shape<I>())) == errc{}) && ...))
-      return post_refused(refusal, refused);
+    if (((queue_->lease_refusal(shape<I>()) != errc{}) || ...)) [[unlikely]]
+      return refuse();
     std::array<ibv_send_wr, count> wrs;
     std::array<std::array<ibv_sge, sges_max>, count> sges;
     const std::uint32_t signaled_before = queue_->begin_post(*this, count);
@@ -206,9 +204,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     (queue_->let_go_of_inline(wrs[I], shape<I>()), ...);
     (queue_->count_posted(kinds[I], first_ + std::uint32_t(I)), ...);
   }
-  [[gnu::noinline]] void post_refused(errc refusal, std::uint32_t index) noexcept {
-    queue_->post_refused(*this, refusal, index, shapes());
-  }
+  [[gnu::noinline]] void refuse() noexcept { queue_->post_refused(*this, shapes()); }
   [[gnu::noinline]] void post_failed(const send_queue::post_failure& why,
                                      std::span<const ibv_send_wr> wrs) noexcept {
     queue_->post_failed(*this, why, wrs, shapes());

@@ -108,9 +108,8 @@ class send_queue {
   // What is held is posted so: none has a `lease_refusal`, `begin_post`, `clear` and `occupy` each,
   // `ring`, and `let_go_of_inline` and `count_posted` each.
   [[nodiscard]] errc lease_refusal(const request_shape& request) const noexcept;
-  /// It never reaches the device, for `refusal` of the request of that index.
-  void post_refused(submission& s, errc refusal, std::uint32_t index,
-                    std::span<const request_shape> requests) noexcept;
+  /// They never reach the device: one of them has.
+  void post_refused(submission& s, std::span<const request_shape> requests) noexcept;
   /// Gives the last that has an entry of its own so far.
   [[nodiscard]] std::uint32_t begin_post(submission& s, std::uint32_t count) noexcept;
   /// Some devices look at what an opcode does not use.
