@@ -230,7 +230,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   }
 
   std::tuple<Requests...> requests_;
-  [[no_unique_address]] std::array<std::uint64_t, is_atomic ? count : 0> atomic_values_;
+  [[no_unique_address]] std::array<std::uint64_t, is_atomic ? count : 0> atomic_values_{};
 };
 
 }  // namespace cordma

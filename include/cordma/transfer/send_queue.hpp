@@ -64,7 +64,8 @@ class send_queue {
   void reserve(std::uint32_t slots) noexcept {
     CORDMA_ASSERT(in_flight() == 0 && slots < depth_max_,
                   "slots are reserved before they are used");
-    depth_ = at_once_max_ = depth_max_ - slots;
+    depth_ = depth_max_ - slots;
+    at_once_max_ = refusal_ ? 0 : depth_;
     unsignaled_max_ = unsignaled_max_of(depth_);
   }
 
@@ -224,9 +225,8 @@ class send_queue {
   std::uint64_t wr_id_base_ = 0;
   std::optional<request_outcome> refusal_;
 
-  std::uint32_t at_once_max_;  // The depth; 0 once it refuses all.
-
-  // Change with each request.
+  // Looked at, or changed, with each request.
+  std::uint32_t at_once_max_;            // The depth; 0 once it refuses all.
   std::uint32_t head_ = sequence_first;  // The oldest in flight.
   std::uint32_t tail_ = sequence_first;  // The next to be posted.
   std::uint32_t last_signaled_ = sequence_first - 1;
@@ -335,8 +335,9 @@ template <bool IsLikeMost>
   unsigned flags = entry_flag(sequence, request.flags.signaled) +
                    unsigned{request.flags.fence} * IBV_SEND_FENCE +
                    unsigned{request.flags.solicited} * IBV_SEND_SOLICITED;
+  const bool is_empty = IsLikeMost ? request.local.empty() : bytes == 0;
   // What goes inline the device copies while it is posted.
-  if (request.can_be_inline && (IsLikeMost || bytes > 0) && bytes <= inline_max_) {
+  if (request.can_be_inline && !is_empty && bytes <= inline_max_) {
     flags |= IBV_SEND_INLINE;
   } else {
     for (std::size_t i = 0; i < request.local.size(); ++i)

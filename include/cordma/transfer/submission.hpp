@@ -36,6 +36,7 @@ class submission : public list_hook<submission>, private stop_callback {
   [[nodiscard]] bool has_ended() const noexcept { return state_ == state::ended; }
 
  protected:
+  /// From `queued` on the queue knows it.
   enum class state : unsigned char { idle, ended, queued, in_flight };
 
   inline submission(send_queue& queue, std::uint32_t count) noexcept;
