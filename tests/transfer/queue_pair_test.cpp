@@ -263,6 +263,18 @@ TEST_CASE("slices are gathered and scattered in order", "[transfer][device][D8]"
   CHECK(same_bytes(to.bytes().first(200), from.bytes().subspan(100)));
 }
 
+TEST_CASE("what has no slices, or empty ones, is a message without bytes",
+          "[transfer][device][D8]") {
+  loopback link;
+  local_mr to = link.memory(8);
+  const auto came = [&] { return link.run(link.a->next_message()).size_bytes; };
+  for (int n = 0; n < 2; ++n) link.a->post_recv(to);
+  CHECK(link.run(link.b->send(std::array<const_local_mr_slice, 0>{})) == 0);
+  CHECK(came() == 0);
+  CHECK(link.run(link.b->send(gather(to.slice(0, 0), const_local_mr_slice{}))) == 0);
+  CHECK(came() == 0);
+}
+
 TEST_CASE("a message longer than the buffer is an error on both sides",
           "[transfer][device][D9][C6]") {
   loopback link;
