@@ -58,13 +58,17 @@ struct header {
   std::uint64_t method = 0;      ///< request
 };
 
+/// `header_bytes`, straight to where they are sent from, in whole words: what was written in parts
+/// stalls whoever copies it soon.
+[[gnu::always_inline]] inline void encode(const header& h, std::byte* out) noexcept {
+  little_endian::put(out + at::version, std::uint64_t{h.value} << 32 | std::uint32_t{h.bulk} << 16 |
+                                            std::uint32_t(h.kind) << 8 | h.version);
+  little_endian::put(out + at::call, h.call);
+  little_endian::put(out + at::method, h.method);
+}
 inline std::array<std::byte, header_bytes> encode(const header& h) noexcept {
   std::array<std::byte, header_bytes> out;
-  // Whole words: what is written in parts stalls whoever copies it soon.
-  little_endian::put(&out[at::version], std::uint64_t{h.value} << 32 | std::uint32_t{h.bulk} << 16 |
-                                            std::uint32_t(h.kind) << 8 | h.version);
-  little_endian::put(&out[at::call], h.call);
-  little_endian::put(&out[at::method], h.method);
+  encode(h, out.data());
   return out;
 }
 /// Of a message, or, `is_control`, of a control frame. A version that is not ours is no error.

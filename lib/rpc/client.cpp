@@ -22,13 +22,13 @@ call_handle::~call_handle() {
   if (slot_ != nullptr) core_->let_go(*slot_);
 }
 
-bool call_handle::begin(waiter& w, const environment& env, const encodable_ref& request) noexcept {
+bool call_handle::begin(waiter& w, const environment& env) noexcept {
   try {
-    slot_ = &core_->begin(target_, options_);
+    slot_ = &core_->begin(target_);
   } catch (...) {
     return fail_to_encode(std::current_exception());
   }
-  return core_->start(*slot_, request, w, env);
+  return core_->start(*slot_, options_, encoded_, w, env);
 }
 
 bool call_handle::fail_to_encode(std::exception_ptr why) noexcept {

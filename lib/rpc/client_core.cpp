@@ -23,7 +23,7 @@ constexpr std::chrono::milliseconds return_grace{20};
 struct cancel_note : message_channel::outgoing, frame_cache::recycled {
   explicit cancel_note(std::uint64_t call) noexcept {
     frame.kind = message_protocol::kind::control;
-    put_head(call_protocol::encode({.kind = kind::cancel, .call = call}));
+    call_protocol::encode({.kind = kind::cancel, .call = call}, open_head());
     on_posted = [](outgoing& self, const failure*) noexcept {
       delete static_cast<cancel_note*>(&self);
     };
@@ -62,7 +62,7 @@ errc code_of(status s) noexcept {
 /// What the server says of it.
 failure refusal(const call_slot& s, const header& h, std::span<const std::byte> text) noexcept {
   const std::string_view said{reinterpret_cast<const char*>(text.data()), text.size()};
-  failure f{.code = code_of(status{h.value}), .call = s.target.name};
+  failure f{.code = code_of(status{h.value}), .call = s.target->name};
   f.detail = said;
   return f;
 }
@@ -144,7 +144,7 @@ void client_core::on_link_closed(const failure& why) noexcept {
   while (!lost.empty()) {
     call_slot& s = lost.front();
     const bool is_to_be_repeated =
-        connector_ && !s.is_ending && !s.has_lent && (!s.may_have_run || s.target.is_idempotent);
+        connector_ && !s.is_ending && !s.has_lent && (!s.may_have_run || s.target->is_idempotent);
     if (!is_to_be_repeated) {
       fail(s, *why_lost_);
       continue;
@@ -226,7 +226,7 @@ task<> client_core::close() {
 
 // ---- a call
 
-call_slot& client_core::begin(const call_target& target, const call_options& options) {
+call_slot& client_core::begin(const call_target& target) {
   if (free_.empty()) {
     const std::size_t index = slots_.size();
     if (index > UINT16_MAX)
@@ -238,23 +238,23 @@ call_slot& client_core::begin(const call_target& target, const call_options& opt
   }
   call_slot& s = free_.pop_front();
   s.number = ((s.number >> index_bits) + 1) << index_bits | s.index;
-  s.target = target;
-  s.options = options;
+  s.target = &target;
   s.is_under_way = s.may_have_run = s.has_lent = s.is_ending = s.has_ended = s.is_abandoned = false;
   s.how = call_end::answered;
   return s;
 }
 
-bool client_core::start(call_slot& s, const encodable_ref& request, waiter& w,
-                        const environment& env) noexcept {
+bool client_core::start(call_slot& s, const call_options& options, const encodable_ref& request,
+                        waiter& w, const environment& env) noexcept {
   ++counters_.calls;
-  s.request = request;
+  s.options = &options;
+  s.request = &request;
   if (env.stop.stop_requested()) {
     s.how = call_end::stopped;
     ++counters_.stopped;
     return s.has_ended = true;
   }
-  const auto limit = s.options.deadline.count() != 0 ? s.options.deadline : options_.deadline;
+  const auto limit = s.options->deadline.count() != 0 ? s.options->deadline : options_.deadline;
   const bool goes_now = waiting_.empty() && may_send();
   // First, so that the server works on it while its deadline is kept here.
   if (goes_now) send(s, limit);
@@ -264,7 +264,7 @@ bool client_core::start(call_slot& s, const encodable_ref& request, waiter& w,
     home_.arm(s, s.deadline);
   } catch (const std::bad_alloc&) {
     s.how = call_end::failed;
-    s.why = errno_failure(ENOMEM, s.target.name);
+    s.why = errno_failure(ENOMEM, s.target->name);
     ++counters_.refused;
     give_up(s);
   }
@@ -326,13 +326,13 @@ void client_core::send(call_slot& s, duration limit) noexcept {
   under_way_.push_back(s);
   ++under_way_count_;
   s.is_under_way = true;
-  header h{.call = s.number, .method = s.target.id};
-  if (s.options.source.size_bytes() != 0) h.bulk |= call_protocol::source;
-  if (s.options.sink.size_bytes() != 0) h.bulk |= call_protocol::sink;
+  header h{.call = s.number, .method = s.target->id};
+  if (s.options->source.size_bytes() != 0) h.bulk |= call_protocol::source;
+  if (s.options->sink.size_bytes() != 0) h.bulk |= call_protocol::sink;
   const auto left = std::chrono::ceil<std::chrono::microseconds>(limit).count();
   h.value = std::uint32_t(std::clamp<std::int64_t>(left, 0, call_protocol::no_deadline));
   try {
-    static_cast<encoded_message&>(s).send(*link_, h, s.request);
+    static_cast<encoded_message&>(s).send(*link_, h, *s.request);
     // A large one is read before it is known here that it was.
     if (s.is_under_way && !s.is_queued()) s.may_have_run = true;
   } catch (...) {
@@ -356,7 +356,7 @@ void client_core::on_deadline(timer& self) noexcept {
   if (s.is_ending) return s.revoking.set();
   s.how = call_end::failed;
   s.why = failure{.code = errc::timed_out,
-                  .call = s.target.name,
+                  .call = s.target->name,
                   .detail = s.may_have_run ? "the server did not answer before the deadline"
                                            : "not sent before the deadline"};
   ++s.core.counters_.timed_out;
@@ -383,7 +383,7 @@ void client_core::fail(call_slot& s, const failure& why) noexcept {
   if (!s.is_ending) {
     s.how = call_end::failed;
     s.why = why;
-    s.why->call = s.target.name;
+    s.why->call = s.target->name;
     ++(s.may_have_run || link_ == nullptr ? counters_.lost : counters_.refused);
   }
   end(s);
@@ -440,7 +440,7 @@ void client_core::on_answer(client_link& from) {
   }
   if (h.version != call_protocol::version) {
     fail(*s, {.code = errc::incompatible_peer,
-              .call = s->target.name,
+              .call = s->target->name,
               .detail = "the server answers in another version of the protocol"});
     return static_cast<void>(from.deliver());
   }
@@ -473,7 +473,7 @@ void client_core::on_want(const header& h) {
   const bool is_source = h.bulk == call_protocol::source;
   call_slot::lending& l = is_source ? s->source : s->sink;
   const std::size_t size =
-      is_source ? s->options.source.size_bytes() : s->options.sink.size_bytes();
+      is_source ? s->options->source.size_bytes() : s->options->sink.size_bytes();
   if (size == 0 || l.work) throw error{bad_answer("asks for memory that there is not, or twice")};
   s->has_lent = l.is_running = true;
   l.work.emplace(lend(*s, bulk(h.bulk)));
@@ -482,7 +482,7 @@ void client_core::on_want(const header& h) {
 
 task<> client_core::lend(call_slot& s, bulk which) {
   const bool is_source = which == call_protocol::source;
-  const const_local_mr_slice part = is_source ? s.options.source : s.options.sink;
+  const const_local_mr_slice part = is_source ? s.options->source : s.options->sink;
   const loan_options terms{
       .access = is_source ? verbs::access::remote_read : verbs::access::remote_write,
       .lease = options_.bulk_lease};
@@ -503,7 +503,7 @@ std::coroutine_handle<> client_core::on_lending_ended(waiter& self) noexcept {
     const auto* const ours = dynamic_cast<const error*>(&e);
     if (!s.is_ending && core.link_ != nullptr) {  // Else that is why it ends.
       s.how = call_end::failed;
-      s.why = ours != nullptr ? ours->failure() : errno_failure(ENOMEM, s.target.name);
+      s.why = ours != nullptr ? ours->failure() : errno_failure(ENOMEM, s.target->name);
       ++core.counters_.refused;
       core.give_up(s);
       return std::noop_coroutine();

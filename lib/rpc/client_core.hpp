@@ -35,9 +35,10 @@ struct call_slot final : list_hook<call_slot>,
   client_core& core;
   const std::uint16_t index;
   std::uint64_t number = 0;  ///< on the wire, never used again
-  call_target target{};
-  encodable_ref request;
-  call_options options;
+  const call_target* target = nullptr;
+  // Whoever waits has them: not for one that is ending.
+  const encodable_ref* request = nullptr;
+  const call_options* options = nullptr;
   time_point deadline{};
   bool is_under_way = false;
   bool may_have_run = false;
@@ -69,9 +70,9 @@ class client_core final {
   void shut() noexcept;
   task<> close();
 
-  call_slot& begin(const call_target& target, const call_options& options);
-  /// As an operation's.
-  bool start(call_slot& s, const encodable_ref& request, waiter& w,
+  call_slot& begin(const call_target& target);
+  /// As an operation's. `options` and `request` are there until the call has ended.
+  bool start(call_slot& s, const call_options& options, const encodable_ref& request, waiter& w,
              const environment& env) noexcept;
   stream_message take(call_slot& s);
   /// Nobody waits for it any more, or has taken what came.

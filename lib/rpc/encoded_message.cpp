@@ -20,11 +20,9 @@ encoded_message::encoded_message(function on_sent) noexcept : on_sent_{on_sent} 
   outgoing::on_posted = &on_posted;
 }
 
-void encoded_message::send(message_channel& channel, const header& h, const encodable_ref& value) {
+void encoded_message::send(message_channel& channel, const encodable_ref& value) {
   const std::size_t size = call_protocol::header_bytes + value.size_bytes;
-  const auto header = call_protocol::encode(h);
   if (size <= channel.peer().buffer_bytes) {
-    put_head(header);
     bytes = {value.lies_at, value.size_bytes};
     if (value.lies_at == nullptr && value.size_bytes != 0) {
       encoded_ = channel.memory().allocate_uninitialized(value.size_bytes);
@@ -35,8 +33,8 @@ void encoded_message::send(message_channel& channel, const header& h, const enco
   }
   channel.check_length(size);
   local_mr whole = channel.memory().allocate_uninitialized(size);
-  std::ranges::copy(header, whole.bytes().begin());
-  encode(value, whole.bytes().subspan(header.size()));
+  std::copy_n(open_head(), call_protocol::header_bytes, whole.bytes().begin());
+  encode(value, whole.bytes().subspan(call_protocol::header_bytes));
   large_.work.emplace(message_channel::send_large(channel_ref{channel}, std::move(whole), {}));
   if (large_.work->start(large_, {&channel.home(), {}})) sending::on_ended(large_);
 }

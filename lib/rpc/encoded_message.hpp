@@ -24,7 +24,10 @@ class encoded_message : private message_channel::outgoing {
 
   /// May tell `on_sent` before it returns. `value` is there until then. \errors errc::wrong_length:
   ///   longer than the peer takes; what the codec and the allocator throw.
-  void send(message_channel& channel, const header& h, const encodable_ref& value);
+  void send(message_channel& channel, const header& h, const encodable_ref& value) {
+    call_protocol::encode(h, open_head());
+    send(channel, value);
+  }
   /// Whether the peer knows nothing of it yet.
   [[nodiscard]] bool is_queued() const noexcept { return list_hook<outgoing>::is_linked(); }
   void take_back() noexcept;
@@ -37,6 +40,7 @@ class encoded_message : private message_channel::outgoing {
     encoded_message& message;
     std::optional<task<>> work;
   };
+  void send(message_channel& channel, const encodable_ref& value);
   static void on_posted(outgoing& self, const failure* why) noexcept;
 
   function on_sent_;

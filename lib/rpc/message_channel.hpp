@@ -41,9 +41,10 @@ class message_channel : public counted_channel, public message_handler, private 
     /// Room for the frame; behind its `header_bytes`, `head_bytes` of what comes before `bytes`.
     std::array<std::byte, message_protocol::header_bytes + head_max> head;
     std::uint32_t head_bytes = 0;
-    void put_head(const std::array<std::byte, head_max>& bytes_of_head) noexcept {
-      std::memcpy(&head[message_protocol::header_bytes], bytes_of_head.data(), head_max);
+    /// Where `head_max` bytes of it are to be put.
+    [[nodiscard]] std::byte* open_head() noexcept {
       head_bytes = head_max;
+      return &head[message_protocol::header_bytes];
     }
     std::span<const std::byte> bytes{};
     std::optional<std::uint32_t> immediate{};

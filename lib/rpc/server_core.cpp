@@ -34,7 +34,7 @@ struct wanted : expected_loan, message_channel::outgoing {
       w.arrived.set();
     };
     frame.kind = message_protocol::kind::control;
-    put_head(call_protocol::encode({.kind = kind::want, .bulk = which, .call = call}));
+    call_protocol::encode({.kind = kind::want, .bulk = which, .call = call}, open_head());
     on_posted = [](outgoing&, const failure*) noexcept {};
   }
   remote_mr lent;
@@ -355,7 +355,7 @@ void server_link::finish(incoming_call& c) noexcept {
     return refuse(c, status::handler_failed, no_exception);
   }
   try {
-    answer(c, {.kind = kind::reply, .call = c.asked.call}, *reply);
+    answer(c, kind::reply, 0, *reply);
   } catch (const error& e) {
     const bool is_long = e.failure().code == errc::wrong_length;
     refuse(c, is_long ? status::reply_too_large : status::handler_failed, e.what());
@@ -382,16 +382,15 @@ void server_link::refuse(incoming_call& c, status why, std::string_view text) no
   }
   c.is_counted = true;
   c.text = text.substr(0, peer().buffer_bytes - header_bytes);
-  const header h{.kind = kind::failure, .value = std::uint32_t(why), .call = c.asked.call};
-  answer(c, h, encodable_ref{c.text.view()});
+  answer(c, kind::failure, std::uint32_t(why), encodable_ref{c.text.view()});
 }
 
 /// Mostly the call is gone when this returns.
-void server_link::answer(incoming_call& c, const header& h, const encodable_ref& what) {
+void server_link::answer(incoming_call& c, kind k, std::uint32_t value, const encodable_ref& what) {
   c.is_answering = true;
   bool is_gone = false;
   c.is_gone = &is_gone;
-  c.send(*this, h, what);
+  c.send(*this, {.kind = k, .value = value, .call = c.asked.call}, what);
   if (is_gone) return;
   c.is_gone = nullptr;
   if (is_stopping_) return drop_answers();

@@ -96,18 +96,22 @@ class call_handle {
   [[nodiscard]] bool failed() const noexcept;
 
  protected:
-  call_handle(client_core& core, const call_target& target, const call_options& options) noexcept
-      : core_{core}, target_{target}, options_{options} {}
-  /// `request` is there until the call has ended.
-  bool begin(waiter& w, const environment& env, const encodable_ref& request) noexcept;
+  /// `options`: none, or `call_options`. A default of them would be made to be copied.
+  template <class... Options>
+  call_handle(client_core& core, const call_target& target, const Options&... options) noexcept
+      : core_{core}, target_{target}, options_{options...} {}
+  /// What `encoded_` refers to is there until the call has ended.
+  bool begin(waiter& w, const environment& env) noexcept;
   bool fail_to_encode(std::exception_ptr why) noexcept;
   /// The message with the reply. Throws.
   stream_message end();
   static std::span<const std::byte> reply_in(const stream_message& m) noexcept;
 
+  encodable_ref encoded_;
+
  private:
   client_ref core_;
-  call_target target_;
+  const call_target& target_;
   call_options options_;
   call_slot* slot_ = nullptr;
   std::exception_ptr why_not_encoded_;
@@ -138,18 +142,17 @@ class [[nodiscard]] call_op final : public operation_base<call_op<M>>, public de
  public:
   using value_type = std::conditional_t<detail::is_view<reply>, viewed<reply>, reply>;
 
-  call_op(detail::client_core& core, typename M::request request, const call_options& options)
-      : call_handle{core, {M::id, M::name.data(), M::is_idempotent}, options},
-        request_{std::move(request)} {}
+  template <class... Options>
+  call_op(detail::client_core& core, typename M::request request, const Options&... options)
+      : call_handle{core, target, options...}, request_{std::move(request)} {}
 
   bool start(waiter& w, const environment& env) noexcept {
-    detail::encodable_ref bytes;
     try {
-      bytes = detail::encodable_ref{request_};
+      encoded_ = detail::encodable_ref{request_};
     } catch (...) {
       return fail_to_encode(std::current_exception());
     }
-    return begin(w, env, bytes);
+    return begin(w, env);
   }
   value_type take() {
     stream_message message = end();
@@ -163,6 +166,7 @@ class [[nodiscard]] call_op final : public operation_base<call_op<M>>, public de
   result<value_type> take_result() { return cordma::detail::taken<value_type>(*this); }
 
  private:
+  static constexpr detail::call_target target{M::id, M::name.data(), M::is_idempotent};
   typename M::request request_;
 };
 
@@ -201,8 +205,12 @@ class client {
   ///   the allocator throw.
   /// \cost  no allocation once warm for bytes and plain types; one SEND.
   template <any_method M>
-  call_op<M> call(typename M::request request = {}, const call_options& options = {}) {
+  call_op<M> call(typename M::request request, const call_options& options) {
     return call_op<M>{core(), std::move(request), options};
+  }
+  template <any_method M>
+  call_op<M> call(typename M::request request = {}) {
+    return call_op<M>{core(), std::move(request)};
   }
 
   /// Ends the calls with errc::closed, and closes the connection (`connection::close`).
