@@ -12,6 +12,13 @@
 namespace cordma {
 
 namespace detail {
+/// A word that is copied by itself. Mostly a slice was just made, word by word, and a wider load,
+/// as compilers use to copy, would wait until all of it has gone to the cache.
+template <class T>
+[[gnu::always_inline]] inline T by_itself(T word) noexcept {
+  asm("" : "+r"(word));
+  return word;
+}
 [[noreturn]] void throw_out_of_range(std::size_t offset, std::size_t length, std::size_t size);
 /// Throws errc::out_of_range when [offset, offset + length) does not lie in [0, size).
 inline void check_range(std::size_t offset, std::size_t length, std::size_t size) {
@@ -32,6 +39,13 @@ void check_view(const std::byte* address, std::size_t length, std::size_t size,
 class const_local_mr_slice {
  public:
   const_local_mr_slice() noexcept = default;
+  const_local_mr_slice(const const_local_mr_slice& other) noexcept
+      : address_{detail::by_itself(other.address_)},
+        length_{detail::by_itself(other.length_)},
+        block_{detail::by_itself(other.block_)},
+        lkey_{detail::by_itself(other.lkey_)},
+        generation_{detail::by_itself(other.generation_)} {}
+  const_local_mr_slice& operator=(const const_local_mr_slice&) noexcept = default;
   /// `block` stands behind the registration of `lkey`, which covers these bytes.
   const_local_mr_slice(const std::byte* address, std::size_t length, std::uint32_t lkey,
                        memory_block& block) noexcept
@@ -129,6 +143,13 @@ class remote_mr_slice {
   static constexpr std::size_t encoded_bytes = 20;
 
   remote_mr_slice() noexcept = default;
+  remote_mr_slice(const remote_mr_slice& other) noexcept
+      : address_{detail::by_itself(other.address_)},
+        length_{detail::by_itself(other.length_)},
+        rkey_{detail::by_itself(other.rkey_)},
+        generation_{detail::by_itself(other.generation_)},
+        lease_{detail::by_itself(other.lease_)} {}
+  remote_mr_slice& operator=(const remote_mr_slice&) noexcept = default;
   remote_mr_slice(std::uint64_t address, std::size_t length, std::uint32_t rkey) noexcept
       : address_{address}, length_{length}, rkey_{rkey} {}
   /// Of borrowed memory.
