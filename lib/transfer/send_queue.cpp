@@ -96,14 +96,14 @@ std::optional<request_outcome> send_queue::hold(const request_shape& request) no
   errc why{};
   for (const const_local_mr_slice& slice : request.local) {
     if (slice.is_held()) {
-      if (!slice.block()->try_hold(slice.generation())) {
+      if (!held_.try_hold(*slice.block(), slice.generation())) {
         why = errc::stale_slice;
         break;
       }
       if (slice.block()->pd() != pd_) why = errc::wrong_protection_domain;
       if (!verbs::allows(slice.block()->access(), request.local_access)) why = errc::access_denied;
       if (why != errc{}) {
-        slice.block()->let_go();
+        held_.let_go(*slice.block());
         break;
       }
     }
@@ -166,7 +166,7 @@ int send_queue::post_alone(ibv_send_wr& wr, memory_block* memory) noexcept {
   tally_.posted(request_kind::send);
   CORDMA_PROBE3(post, num_, unsigned(request_kind::send), tail_);
   if (memory != nullptr) {
-    memory->hold();
+    held_.hold(*memory);
     taken.held = memory;
   }
   ++tail_;
@@ -194,8 +194,8 @@ void send_queue::post_failed(submission& s, const post_failure& why,
   const bool names_one = why.bad >= wrs.data() && why.bad < wrs.data() + wrs.size();
   const auto posted = names_one ? std::uint32_t(why.bad - wrs.data()) : s.count_;
   for (std::uint32_t i = 0; i < s.count_; ++i) {
-    if (i >= posted || (wrs[i].send_flags & IBV_SEND_INLINE) != 0) let_go(requests[i]);
     if (i < posted) continue;
+    let_go(requests[i]);
     slot& unused = at(s.first_ + i);
     unused.held = nullptr;
     unused.more_held = 0;

@@ -4,6 +4,7 @@
 #include <cordma/base/probe.hpp>
 #include <cordma/coro/operation.hpp>
 #include <cordma/memory/slice.hpp>
+#include <cordma/transfer/held_memory.hpp>
 #include <cordma/transfer/submission.hpp>
 #include <cordma/transfer/transfer_counters.hpp>
 #include <cordma/verbs/queue_pair.hpp>
@@ -119,10 +120,10 @@ class receive_queue {
   /// False, and why: it is not posted. There is room.
   bool try_post(std::span<const local_mr_slice> buffer,
                 std::optional<request_outcome>& why) noexcept;
-  [[nodiscard]] errc hold(std::span<const local_mr_slice> buffer) const noexcept;
-  static void let_go(std::span<const local_mr_slice> buffer) noexcept {
+  [[nodiscard]] errc hold(std::span<const local_mr_slice> buffer) noexcept;
+  void let_go(std::span<const local_mr_slice> buffer) noexcept {
     for (const local_mr_slice& slice : buffer)
-      if (slice.is_held()) slice.block()->let_go();
+      if (slice.is_held()) held_.let_go(*slice.block());
   }
   void let_go_of(std::uint32_t sequence) noexcept {
     if (std::exchange(at(sequence).holds_memory, false))
@@ -156,6 +157,7 @@ class receive_queue {
   std::uint32_t flushed_ = 0;
   std::uint32_t tail_ = sequence_first;
   std::uint32_t promised_count_ = 0;  // Of the messages.
+  held_memory held_;
   std::vector<slot> slots_;
   std::vector<local_mr_slice> slices_;  // `slices_max_` a slot.
   // Whoever waits for a message finds none that is not promised.
@@ -237,17 +239,17 @@ class [[nodiscard]] receive_op final : public operation_base<receive_op<N, Posts
 using next_message_op = receive_op<0, false>;
 
 [[gnu::always_inline]] inline errc receive_queue::hold(
-    std::span<const local_mr_slice> buffer) const noexcept {
+    std::span<const local_mr_slice> buffer) noexcept {
   for (std::size_t i = 0; i < buffer.size(); ++i) {
     if (!buffer[i].is_held()) continue;
     memory_block& block = *buffer[i].block();
     errc why = errc::stale_slice;
-    if (block.try_hold(buffer[i].generation())) [[likely]] {
+    if (held_.try_hold(block, buffer[i].generation())) [[likely]] {
       const bool is_writable = verbs::allows(block.access(), verbs::access::local_write);
       if (is_writable && block.pd() == pd_) [[likely]]
         continue;
       why = is_writable ? errc::wrong_protection_domain : errc::access_denied;
-      block.let_go();
+      held_.let_go(block);
     }
     let_go(buffer.first(i));
     return why;

@@ -201,7 +201,6 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     ibv_send_wr* bad = nullptr;
     if (const int rc = queue_->ring(count, wrs[0], bad); rc != 0) [[unlikely]]
       return post_failed({signaled_before, rc, bad}, wrs);
-    (queue_->let_go_of_inline(wrs[I], shape<I>()), ...);
     (queue_->count_posted(kinds[I], first_ + std::uint32_t(I)), ...);
   }
   [[gnu::noinline]] void refuse() noexcept { queue_->post_refused(*this, shapes()); }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/base/probe.hpp>
+#include <cordma/transfer/held_memory.hpp>
 #include <cordma/transfer/submission.hpp>
 #include <cordma/transfer/transfer_counters.hpp>
 #include <cordma/transfer/work_request.hpp>
@@ -102,12 +103,12 @@ class send_queue {
   /// nothing wrong.
   [[nodiscard]] bool try_hold(const request_shape& request) noexcept;
   std::optional<request_outcome> hold(const request_shape& request) noexcept;
-  static void let_go(const request_shape& request) noexcept {
+  void let_go(const request_shape& request) noexcept {
     for (const const_local_mr_slice& slice : request.local)
-      if (slice.is_held()) slice.block()->let_go();
+      if (slice.is_held()) held_.let_go(*slice.block());
   }
   // What is held is posted so: none has a `lease_refusal`, `begin_post`, `clear` and `occupy` each,
-  // `ring`, and `let_go_of_inline` and `count_posted` each.
+  // `ring`, and `count_posted` each.
   [[nodiscard]] errc lease_refusal(const request_shape& request) const noexcept;
   /// They never reach the device: one of them has.
   void post_refused(submission& s, std::span<const request_shape> requests) noexcept;
@@ -129,7 +130,6 @@ class send_queue {
               ibv_sge* sges) noexcept;
   /// Returns 0, or what ibv_post_send(3) does.
   [[nodiscard]] int ring(std::uint32_t count, ibv_send_wr& first, ibv_send_wr*& bad) noexcept;
-  static void let_go_of_inline(const ibv_send_wr& wr, const request_shape& request) noexcept;
   /// The kind is a constant: a `request_shape`, which mostly is nowhere in memory, would have to be
   /// there.
   [[gnu::always_inline]] void count_posted(request_kind kind, std::uint32_t sequence) noexcept {
@@ -181,9 +181,9 @@ class send_queue {
   }
   /// Of the oldest, which holds some.
   void let_go_of_held(slot& oldest) noexcept {
-    std::exchange(oldest.held, nullptr)->let_go();
+    held_.let_go(*std::exchange(oldest.held, nullptr));
     for (; oldest.more_held > 0; --oldest.more_held)
-      more_held_by(head_)[oldest.more_held - 1]->let_go();
+      held_.let_go(*more_held_by(head_)[oldest.more_held - 1]);
   }
   static constexpr std::uint32_t unsignaled_max_of(std::uint32_t depth) noexcept {
     return (depth + 1) / 2;
@@ -230,6 +230,7 @@ class send_queue {
   std::uint32_t head_ = sequence_first;  // The oldest in flight.
   std::uint32_t tail_ = sequence_first;  // The next to be posted.
   std::uint32_t last_signaled_ = sequence_first - 1;
+  held_memory held_;
   std::vector<slot> slots_;
   std::vector<memory_block*> more_held_;      // One less than `sge_max_` a slot.
   std::vector<std::uint64_t> atomic_values_;  // One a slot: where the device puts the value before.
@@ -273,12 +274,12 @@ inline void submission::wait(waiter& w, const environment& env) noexcept {
   for (std::size_t i = 0; i < local.size(); ++i) {
     memory_block* const block = local[i].block();
     if (block == nullptr) continue;
-    if (block->try_hold(local[i].generation())) [[likely]] {
+    if (held_.try_hold(*block, local[i].generation())) [[likely]] {
       if (block->pd() == pd_ && verbs::allows(block->access(), request.local_access)) continue;
-      block->let_go();
+      held_.let_go(*block);
     }
     for (std::size_t held = 0; held < i; ++held)
-      if (local[held].block() != nullptr) local[held].block()->let_go();
+      if (local[held].block() != nullptr) held_.let_go(*local[held].block());
     return false;
   }
   return true;
@@ -336,13 +337,9 @@ template <bool IsLikeMost>
                    unsigned{request.flags.fence} * IBV_SEND_FENCE +
                    unsigned{request.flags.solicited} * IBV_SEND_SOLICITED;
   const bool is_empty = IsLikeMost ? request.local.empty() : bytes == 0;
-  // What goes inline the device copies while it is posted.
-  if (request.can_be_inline && !is_empty && bytes <= inline_max_) {
-    flags |= IBV_SEND_INLINE;
-  } else {
-    for (std::size_t i = 0; i < request.local.size(); ++i)
-      if (request.local[i].is_held()) taken.hold(*request.local[i].block(), more_held_by(sequence));
-  }
+  if (request.can_be_inline && !is_empty && bytes <= inline_max_) flags |= IBV_SEND_INLINE;
+  for (std::size_t i = 0; i < request.local.size(); ++i)
+    if (request.local[i].is_held()) taken.hold(*request.local[i].block(), more_held_by(sequence));
   wr.wr_id = wr_id_base_ | sequence;
   wr.sg_list = sges;
   wr.num_sge = used;
@@ -357,13 +354,6 @@ template <bool IsLikeMost>
                                                    ibv_send_wr*& bad) noexcept {
   tail_ += count;
   return qp_.post_send(&first, &bad);
-}
-
-[[gnu::always_inline]] inline void send_queue::let_go_of_inline(
-    const ibv_send_wr& wr, const request_shape& request) noexcept {
-  if ((wr.send_flags & IBV_SEND_INLINE) == 0) return;
-  for (std::size_t i = 0; i < request.local.size(); ++i)
-    if (request.local[i].is_held()) request.local[i].block()->let_go();
 }
 
 inline void send_queue::retire(const request_outcome* failure) noexcept {
