@@ -32,22 +32,22 @@ errc refusal_of(const bind_request& bind, const ibv_pd* pd) noexcept {
 
 send_queue::send_queue(scheduler& home, verbs::protection_domain& pd, verbs::queue_pair& qp,
                        std::size_t message_max_bytes, transfer_tally& tally)
-    : home_{home},
+    : at_once_max_{qp.capabilities().send_wr_max},
+      unsignaled_max_{unsignaled_max_of(at_once_max_)},
+      mask_{std::bit_ceil(at_once_max_) - 1},
+      slots_(mask_ + 1),
       qp_{qp},
-      num_{qp.num()},
       pd_{pd.native_handle()},
       tally_{tally},
-      depth_max_{qp.capabilities().send_wr_max},
-      depth_{depth_max_},
-      unsignaled_max_{unsignaled_max_of(depth_)},
-      mask_{std::bit_ceil(depth_) - 1},
+      message_max_bytes_{message_max_bytes},
+      inline_max_{qp.capabilities().inline_max},
+      num_{qp.num()},
+      home_{home},
+      depth_max_{at_once_max_},
+      depth_{at_once_max_},
       sge_max_{qp.capabilities().send_sge_max},  // At least 1: `verbs::queue_pair` sees to it.
       read_sge_max_{pd.limits().sge_rd_max == 0 ? sge_max_
                                                 : std::min(sge_max_, pd.limits().sge_rd_max)},
-      inline_max_{qp.capabilities().inline_max},
-      message_max_bytes_{message_max_bytes},
-      at_once_max_{depth_},
-      slots_(mask_ + 1),
       more_held_(slots_.size() * (sge_max_ - 1)),
       atomic_values_(mask_ + 1),
       atomic_mr_{std::make_unique<verbs::memory_region>(

@@ -135,9 +135,6 @@ class queue_pair final : public queue_pair_base {
   event drained_;
   event sends_idle_;
   bool idle_is_awaited_ = false;
-  /// Whether more may follow from a completion than the slots' end: it was awaited that all are
-  /// idle, there is a handler, or it has failed.
-  bool is_watched_ = false;
 };
 
 }  // namespace cordma

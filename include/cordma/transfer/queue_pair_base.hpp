@@ -45,6 +45,11 @@ class queue_pair_base {
                   const verbs::queue_pair_capabilities& wanted, shared_receives* pool = nullptr);
   ~queue_pair_base();
 
+  // With what else each request looks at.
+  /// Whether more may follow from a completion than the slots' end: it was awaited that all are
+  /// idle, there is a handler, or it has failed.
+  bool is_watched_ = false;
+
   /// A request's `wr_id` is one of these with a sequence number, 32 bits, that `complete` gets.
   [[nodiscard]] std::uint64_t send_id_base() const noexcept { return wr_id_base_; }
   [[nodiscard]] std::uint64_t receive_id_base() const noexcept;
