@@ -110,6 +110,8 @@ bool completion_queue_driver::prepare_wait() noexcept {
   if (mode_ == completion_mode::busy) return false;
   // The clock is read once the queue ran empty, and then while it stays so.
   if (mode_ == completion_mode::adaptive && spin_.looks_on(home_.now())) return false;
+  // Only now: a system call that what has completed need not wait for.
+  for (; unread_events_ > 0; --unread_events_) read_event();
   if (armed_) return true;
   race_point();
   if (const int rc = cq_.arm(); rc != 0) {
@@ -125,7 +127,7 @@ bool completion_queue_driver::prepare_wait() noexcept {
 void completion_queue_driver::on_channel(fd_watch& watch) noexcept {
   completion_queue_driver& driver = static_cast<channel_watch&>(watch).driver;
   driver.counters_.wake_ups.add();
-  driver.read_event();
+  ++driver.unread_events_;
   if (!watch.is_watching()) {
     driver.fail({.code = errc::device_failed, .call = "poll completion channel"});
   }

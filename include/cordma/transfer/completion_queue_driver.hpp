@@ -63,9 +63,9 @@ struct completion_counters {
 /// a task itself: what ended goes to the executor's ready list, a batch at a time, but for what
 /// asked to be told at once.
 ///
-/// Before the executor sleeps: the channel's event was read and the queue polled empty; arm;
-/// poll again, for what came in between; sleep only if that found nothing. A completion after the
-/// arming raises an event, so none is ever waited for in vain, and no timer looks after it.
+/// Before the executor sleeps: the queue was polled empty; read the channel's event, if one came;
+/// arm; poll again, for what came in between; sleep only if that found nothing. A completion after
+/// the arming raises an event, so none is ever waited for in vain, and no timer looks after it.
 /// Thread: the executor's. Must outlive its queue pairs.
 class completion_queue_driver final : private poller {
  public:
@@ -124,6 +124,8 @@ class completion_queue_driver final : private poller {
     at_race_point_ = at_race_point;
     race_context_ = context;
   }
+  /// Whether the next completion raises an event: for them, too.
+  [[nodiscard]] bool is_armed() const noexcept { return armed_ && unread_events_ == 0; }
 
  private:
   friend class queue_pair_base;
@@ -170,6 +172,7 @@ class completion_queue_driver final : private poller {
   unsigned reserved_ = 0;
   unsigned leaving_ = 0;  // Of those: of queue pairs that are gone, until the queue is seen empty.
   bool armed_ = false;
+  unsigned unread_events_ = 0;  // One a wake-up, to be read before it is armed again.
   std::vector<entry> queue_pairs_;
   std::vector<std::uint16_t> free_entries_;
   std::unordered_map<std::uint32_t, queue_pair_base*> shared_;  // Of pools, by number.
