@@ -36,7 +36,7 @@ struct call_slot final : list_hook<call_slot>,
   const std::uint16_t index;
   std::uint64_t number = 0;  ///< on the wire, never used again
   const call_target* target = nullptr;
-  // Whoever waits has them: not for one that is ending.
+  // Of the operation that waits: not to be looked at of a call that is ending.
   const encodable_ref* request = nullptr;
   const call_options* options = nullptr;
   time_point deadline{};

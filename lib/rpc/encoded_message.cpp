@@ -33,7 +33,8 @@ void encoded_message::send(message_channel& channel, const encodable_ref& value)
   }
   channel.check_length(size);
   local_mr whole = channel.memory().allocate_uninitialized(size);
-  std::copy_n(open_head(), call_protocol::header_bytes, whole.bytes().begin());
+  std::copy_n(&head[message_protocol::header_bytes], call_protocol::header_bytes,
+              whole.bytes().begin());
   encode(value, whole.bytes().subspan(call_protocol::header_bytes));
   large_.work.emplace(message_channel::send_large(channel_ref{channel}, std::move(whole), {}));
   if (large_.work->start(large_, {&channel.home(), {}})) sending::on_ended(large_);

@@ -40,6 +40,7 @@ class encoded_message : private message_channel::outgoing {
     encoded_message& message;
     std::optional<task<>> work;
   };
+  /// Behind the header that was put before it.
   void send(message_channel& channel, const encodable_ref& value);
   static void on_posted(outgoing& self, const failure* why) noexcept;
 

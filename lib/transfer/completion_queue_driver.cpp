@@ -40,7 +40,7 @@ completion_queue_driver::completion_queue_driver(executor& home, verbs::context&
 
 completion_queue_driver::~completion_queue_driver() {
   CORDMA_ASSERT(reserved_ == leaving_, "completion queue destroyed before its queue pairs");
-  if (channel_) read_event();
+  if (channel_) static_cast<void>(read_event());
 }
 
 inline void completion_queue_driver::dispatch(const ibv_wc& wc) noexcept {
@@ -111,7 +111,10 @@ bool completion_queue_driver::prepare_wait() noexcept {
   // The clock is read once the queue ran empty, and then while it stays so.
   if (mode_ == completion_mode::adaptive && spin_.looks_on(home_.now())) return false;
   // Only now: a system call that what has completed need not wait for.
-  for (; unread_events_ > 0; --unread_events_) read_event();
+  while (unread_wake_ups_ > 0) {
+    --unread_wake_ups_;
+    if (!read_event()) return false;
+  }
   if (armed_) return true;
   race_point();
   if (const int rc = cq_.arm(); rc != 0) {
@@ -127,7 +130,7 @@ bool completion_queue_driver::prepare_wait() noexcept {
 void completion_queue_driver::on_channel(fd_watch& watch) noexcept {
   completion_queue_driver& driver = static_cast<channel_watch&>(watch).driver;
   driver.counters_.wake_ups.add();
-  ++driver.unread_events_;
+  ++driver.unread_wake_ups_;
   if (!watch.is_watching()) {
     driver.fail({.code = errc::device_failed, .call = "poll completion channel"});
   }
@@ -136,15 +139,18 @@ void completion_queue_driver::on_channel(fd_watch& watch) noexcept {
 
 /// One arming raises one event, and nobody else arms: a second look would find none. Were there one
 /// all the same, each further event would still have its edge, and each one read says: arm again.
-void completion_queue_driver::read_event() noexcept {
+/// False: it cannot be read, and all has failed.
+bool completion_queue_driver::read_event() noexcept {
   try {
-    if (!channel_->get_event()) return;
+    if (!channel_->get_event()) return true;
   } catch (const error& e) {
-    return fail({.code = e.code(), .call = "ibv_get_cq_event"});
+    fail({.code = e.code(), .call = "ibv_get_cq_event"});
+    return false;
   }
   counters_.events.add();
   armed_ = false;
   cq_.ack_events();
+  return true;
 }
 
 void completion_queue_driver::fail(const request_outcome& how) noexcept { fail_port(0, how); }

@@ -45,6 +45,8 @@ class const_local_mr_slice {
         block_{detail::by_itself(other.block_)},
         lkey_{detail::by_itself(other.lkey_)},
         generation_{detail::by_itself(other.generation_)} {}
+  /// Trivial, so that a copy of its bytes is one of it: `buffer_slices` are copied so.
+  const_local_mr_slice(const_local_mr_slice&&) noexcept = default;
   const_local_mr_slice& operator=(const const_local_mr_slice&) noexcept = default;
   /// `block` stands behind the registration of `lkey`, which covers these bytes.
   const_local_mr_slice(const std::byte* address, std::size_t length, std::uint32_t lkey,
@@ -104,7 +106,7 @@ class local_mr_slice : public const_local_mr_slice {
       : const_local_mr_slice{address, length, lkey, block} {}
 
   /// The same part of memory that outlasts every queue pair it is posted on, and all their
-  /// requests: these do not hold it, which saves two locked instructions each. For those who own
+  /// requests: these do not hold it, which saves up to two locked instructions. For those who own
   /// both.
   [[nodiscard]] local_mr_slice standing() const noexcept {
     return {address_, length_, nullptr, lkey_, generation_};

@@ -124,8 +124,9 @@ class completion_queue_driver final : private poller {
     at_race_point_ = at_race_point;
     race_context_ = context;
   }
-  /// Whether the next completion raises an event: for them, too.
-  [[nodiscard]] bool is_armed() const noexcept { return armed_ && unread_events_ == 0; }
+  /// Whether the next completion raises an event; false also after a wake-up without one. For
+  /// tests.
+  [[nodiscard]] bool is_armed() const noexcept { return armed_ && unread_wake_ups_ == 0; }
 
  private:
   friend class queue_pair_base;
@@ -147,7 +148,7 @@ class completion_queue_driver final : private poller {
   std::size_t poll() noexcept override { return reap(); }
   bool prepare_wait() noexcept override;
   static void on_channel(fd_watch& watch) noexcept;
-  void read_event() noexcept;
+  bool read_event() noexcept;
   void dispatch(const ibv_wc& wc) noexcept;
   void dispatch_shared(const ibv_wc& wc) noexcept;
   void race_point() const noexcept {
@@ -172,7 +173,7 @@ class completion_queue_driver final : private poller {
   unsigned reserved_ = 0;
   unsigned leaving_ = 0;  // Of those: of queue pairs that are gone, until the queue is seen empty.
   bool armed_ = false;
-  unsigned unread_events_ = 0;  // One a wake-up, to be read before it is armed again.
+  unsigned unread_wake_ups_ = 0;  // Whose events, if any, are read before it is armed again.
   std::vector<entry> queue_pairs_;
   std::vector<std::uint16_t> free_entries_;
   std::unordered_map<std::uint32_t, queue_pair_base*> shared_;  // Of pools, by number.

@@ -30,7 +30,8 @@ class held_memory {
       remember(block);
     }
   }
-  /// Which of the holds of one block it is does not matter.
+  /// It does not matter which hold of a block it is: there may be others beside those counted here,
+  /// and as many as there were are let go.
   [[gnu::always_inline]] void let_go(memory_block& block) noexcept {
     if (&block == block_) {
       if (--holds_ > 0) return;
@@ -46,9 +47,8 @@ class held_memory {
     holds_ = 1;
   }
 
-  memory_block* block_ =
-      nullptr;  // Its `holds_` holds are one of the block's. Null: there are none.
-  std::uint32_t holds_ = 0;
+  memory_block* block_ = nullptr;  // Null while nobody needs it.
+  std::uint32_t holds_ = 0;        // Of which the block knows one.
 };
 
 }  // namespace cordma

@@ -45,9 +45,9 @@ class queue_pair_base {
                   const verbs::queue_pair_capabilities& wanted, shared_receives* pool = nullptr);
   ~queue_pair_base();
 
-  // With what else each request looks at.
-  /// Whether more may follow from a completion than the slots' end: it was awaited that all are
-  /// idle, there is a handler, or it has failed.
+  /// Of a `queue_pair`: whether more may follow from a completion than the slots' end, since it was
+  /// awaited that all are idle, there is a handler, or it has failed. Here it is in the cache line
+  /// that finds `complete`.
   bool is_watched_ = false;
 
   /// A request's `wr_id` is one of these with a sequence number, 32 bits, that `complete` gets.

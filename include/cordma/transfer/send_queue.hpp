@@ -21,7 +21,7 @@ namespace cordma {
 /// in that order, so a slot's sequence number is both its index and its generation, and one
 /// completion ends every unsignaled request before it.
 /// Thread: the executor's. Cost: no allocation and no system call of its own per request.
-class alignas(64) send_queue {
+class send_queue {
  public:
   /// `qp` may be in any state; `message_max_bytes` is the port's. Counts in `tally`, which outlives
   /// it.
@@ -208,7 +208,8 @@ class alignas(64) send_queue {
   void end_unposted(submission& s, const request_outcome& how) noexcept;
   void count_refused(const submission& s, std::uint32_t from) noexcept;
 
-  // Two cache lines, which each request looks at: of a thousand connections none is in a cache.
+  // Two cache lines' worth that each request looks at: of a thousand connections none is in a
+  // cache.
   intrusive_list<submission> waiting_;
   std::uint32_t at_once_max_;            // The depth; 0 once it refuses all.
   std::uint32_t head_ = sequence_first;  // The oldest in flight.
