@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <utility>
 
 namespace cordma::rpc {
 
@@ -89,7 +90,7 @@ class call_handle {
   call_handle(call_handle&& other) noexcept  // Only before it starts.
       : core_{std::move(other.core_)},
         target_{other.target_},
-        options_{other.options_},
+        options_{std::move(other.options_)},
         slot_{std::exchange(other.slot_, nullptr)} {}
   call_handle& operator=(call_handle&&) = delete;
   ~call_handle();
