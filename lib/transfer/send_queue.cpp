@@ -193,8 +193,7 @@ void send_queue::post_failed(submission& s, const post_failure& why,
   // keeps slots and memory until it is destroyed.
   const bool names_one = why.bad >= wrs.data() && why.bad < wrs.data() + wrs.size();
   const auto posted = names_one ? std::uint32_t(why.bad - wrs.data()) : s.count_;
-  for (std::uint32_t i = 0; i < s.count_; ++i) {
-    if (i < posted) continue;
+  for (std::uint32_t i = posted; i < s.count_; ++i) {
     let_go(requests[i]);
     slot& unused = at(s.first_ + i);
     unused.held = nullptr;

@@ -164,8 +164,10 @@ TEST_CASE("a batch that the device takes in part names the first it refused, and
           "[transfer][device][C6]") {
   loopback link;
   local_mr mr = link.memory(256);
-  memory_block& block = *mr.slice().block();
-  const auto one = write(mr.slice(0, 128), mr.remote_slice());
+  local_mr of_batch = link.memory(128);
+  // Not the block that the queue holds once: each slot shows.
+  memory_block& block = *of_batch.slice().block();
+  const auto one = write(of_batch, mr.remote_slice());
   auto before = link.a->post(write(mr.slice(0, 128), mr.remote_slice(), {.signaled = false}));
   auto& post_send = link.ctx.native_handle()->ops.post_send;
   real_post_send = std::exchange(post_send, &post_first_only);
@@ -182,6 +184,7 @@ TEST_CASE("a batch that the device takes in part names the first it refused, and
   CHECK(link.run(link.a->write(mr, mr.remote_slice())) == 256);
   CHECK(link.a->slots_in_use() == 0);
   CHECK(block.holders() == 1);
+  CHECK(mr.slice().block()->holders() == 1);
   const request_counters counted = link.driver.requests().of(request_kind::write);
   CHECK(counted.posted == 3);
   CHECK(counted.completed == 3);
