@@ -89,7 +89,7 @@ void compare_all(bench::recorder& recorder, two_processes& both, noticing how) {
                           const std::string& options) {
     beside_perftest(recorder, here, name_of(what, how), ns, {program, options + events});
   };
-  const std::string small = "-s " + std::to_string(link_end::message_bytes);
+  const std::string small = "-s " + std::to_string(here.message_bytes());
   const double send = there_and_back(recorder, both, "SEND there and back", ball::send, how);
   beside("half of SEND", send / 2, "ib_send_lat", small);
   there_and_back(recorder, both, "WRITE_WITH_IMM there and back", ball::write_with_imm, how);

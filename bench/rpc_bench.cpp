@@ -3,15 +3,9 @@
 #include "support/bench.hpp"
 #include "support/raw_messages.hpp"
 #include "support/raw_threads.hpp"
+#include "support/rpc_echo.hpp"
 
-#include <support/device.hpp>
-#include <support/until.hpp>
-
-#include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_all.hpp>
-#include <cordma/rpc/client.hpp>
-#include <cordma/rpc/server.hpp>
-#include <cordma/runtime/runtime.hpp>
 
 #include <malloc.h>
 #include <netinet/in.h>
@@ -32,36 +26,9 @@ namespace {
 using cordma::task;
 namespace rpc = cordma::rpc;
 
-using view = std::span<const std::byte>;
-struct echo : rpc::method<"bench.echo", view, view> {};
-
-task<view> echo_back(view request) { co_return request; }
-
-cordma::runtime_options busy() {
-  return {.device = cordma::test::device_name(), .mode = cordma::completion_mode::busy};
-}
-
-constexpr cordma::stream_options streams{.depth = 128};
-constexpr rpc::client_options of_client{.stream = streams};
-
-/// A server of one connection.
-struct serving {
-  serving() { answering.handle<echo>(echo_back); }
-  ~serving() {
-    work.request_stop();
-    rt.run(work.join());
-  }
-  void begin() { work.spawn(answering.serve(rt.run(door.accept()))); }
-  void until_replied(std::uint64_t count) {
-    rt.run(
-        cordma::test::until(rt.executor(), [&] { return answering.counters().replied == count; }));
-  }
-
-  cordma::runtime rt{busy()};
-  cordma::listener door{rt.listen()};
-  rpc::server answering{{.stream = streams}};
-  cordma::scope work{rt.executor()};
-};
+using bench::echo;
+using bench::echo_bytes;
+using bench::view;
 
 task<> call_each(rpc::client& c, view request, std::uint64_t n) {
   for (; n > 0; --n) static_cast<void>(co_await c.call<echo>(request));
@@ -89,12 +56,13 @@ class one_thread {
  private:
   task<> open() {
     cordma::runtime& rt = server_.rt;
+    cordma::listener door = rt.listen();
     auto [there, here] =
-        co_await cordma::when_all(rt.connect(server_.door.local_endpoint()), server_.door.accept());
+        co_await cordma::when_all(rt.connect(door.local_endpoint()), door.accept());
     server_.work.spawn(server_.answering.serve(std::move(here)));
-    calling_ = rpc::client{std::move(there), of_client};
+    calling_ = rpc::client{std::move(there), bench::of_client};
   }
-  serving server_;
+  bench::serving server_;
   rpc::client calling_;
 };
 
@@ -103,37 +71,32 @@ class one_thread {
 class two_threads {
  public:
   explicit two_threads(bench::second_thread& other) : other_{other} {
-    there([this] { server_.emplace(); });
-    const cordma::endpoint address = server_->door.local_endpoint();
-    const std::function<void()> accept = [this] { server_->begin(); };
-    other_.start(&accept);
-    calling_ = rpc::client{rt_.run(rt_.connect(address)), of_client};
+    cordma::listener door = rt_.listen();
+    const std::function<void()> begin = [&] { server_.emplace().begin(door.local_endpoint()); };
+    other_.start(&begin);
+    calling_ = rpc::client{rt_.run(door.accept()), bench::of_client};
     other_.wait();
   }
   ~two_threads() {
     calling_ = {};
-    there([this] { server_.reset(); });
+    const std::function<void()> end = [this] { server_.reset(); };
+    other_.start(&end);
+    other_.wait();
   }
   void calls(view request, std::uint64_t n, unsigned depth) {
-    const std::uint64_t all = server_->answering.counters().replied + n;
-    const std::function<void()> serve = [this, all] { server_->until_replied(all); };
+    const std::function<void()> serve = [this, n] { server_->reply(n); };
     other_.start(&serve);
     rt_.run(call_many(rt_, calling_, request, n, depth));
     other_.wait();
   }
 
  private:
-  void there(const std::function<void()>& work) {
-    other_.start(&work);
-    other_.wait();
-  }
   bench::second_thread& other_;
-  std::optional<serving> server_;
-  cordma::runtime rt_{busy()};
+  std::optional<bench::serving> server_;
+  cordma::runtime rt_{bench::busy()};
   rpc::client calling_;
 };
 
-constexpr std::size_t echo_bytes = 32;
 constexpr unsigned calls_at_once = 64;
 constexpr std::size_t bulk_bytes = std::size_t{1} << 20;
 
@@ -270,7 +233,7 @@ class idle_connections {
   explicit idle_connections(bool is_shared)
       : pool_{is_shared ? &rt_.share_receives({.buffers = 16 * count}) : nullptr},
         door_{rt_.listen({}, {}, options())} {
-    answering_.handle<echo>(echo_back);
+    answering_.handle<echo>(&bench::echo_back);
     for (unsigned n = 0; n < count; ++n) rt_.run(join());
     if (is_shared) registered_ += pool_->memory_bytes() / pool_->buffers() * pool_->promised();
   }
@@ -314,7 +277,7 @@ class idle_connections {
   }
 
   static constexpr unsigned count = 64;
-  cordma::runtime rt_{busy()};
+  cordma::runtime rt_{bench::busy()};
   cordma::shared_receives* pool_;
   cordma::listener door_;
   rpc::server answering_;

@@ -149,9 +149,10 @@ our_side::our_side(verbs::context& ctx, verbs::protection_domain& pd, noticing h
     : driver{home, ctx, {.depth = cq_depth, .mode = mode_of(how)}},
       qp{driver, pd, capabilities, message_max_bytes} {}
 
-link_end::link_end()
+link_end::link_end(std::size_t message_bytes)
     : ctx{test::device_name()},
       port{ctx.active_port()},
+      message_bytes_{message_bytes},
       pd_{ctx},
       memory_{pd_, {.access = test::all_access}},
       buffer_{memory_.allocate_zeroed(std::size_t{64} << 10)} {
@@ -162,8 +163,10 @@ link_end::link_end()
     ours_[i] = std::make_unique<our_side>(ctx, pd_, noticing(i), port.message_max_bytes);
   }
   const auto start = reinterpret_cast<std::uint64_t>(buffer_.bytes().data());
-  out_ = {.addr = start, .length = message_bytes, .lkey = buffer_.slice().lkey()};
-  in_ = {.addr = start + receive_offset, .length = message_bytes, .lkey = buffer_.slice().lkey()};
+  out_ = {.addr = start, .length = std::uint32_t(message_bytes), .lkey = buffer_.slice().lkey()};
+  in_ = {.addr = start + receive_offset,
+         .length = std::uint32_t(message_bytes),
+         .lkey = buffer_.slice().lkey()};
   receive_ = {.wr_id = 0, .next = nullptr, .sg_list = &in_, .num_sge = 1};
 }
 
@@ -198,19 +201,19 @@ void link_end::connect(const address& other) {
   });
   for (unsigned i = 0; i < queue_depth; ++i) {
     for (auto& raw : raw_) raw->post_receive(receive_);
-    for (auto& our : ours_) our->qp.post_recv(buffer_.slice(receive_offset, message_bytes));
+    for (auto& our : ours_) our->qp.post_recv(buffer_.slice(receive_offset, message_bytes_));
   }
-  there_ = remote_mr_slice{other.memory + inbox_offset, message_bytes, other.rkey};
+  there_ = remote_mr_slice{other.memory + inbox_offset, message_bytes_, other.rkey};
 }
 
 std::uint8_t link_end::arrived() noexcept {
   // The device writes it, a thread of which may be another. Nothing is read on its word.
-  std::byte* const last = buffer_.bytes().data() + inbox_offset + message_bytes - 1;
+  std::byte* const last = buffer_.bytes().data() + inbox_offset + message_bytes_ - 1;
   return std::uint8_t(std::atomic_ref<std::byte>{*last}.load(std::memory_order_acquire));
 }
 
 void link_end::number_outbox(std::uint8_t number) noexcept {
-  buffer_.bytes()[message_bytes - 1] = std::byte{number};
+  buffer_.bytes()[message_bytes_ - 1] = std::byte{number};
 }
 
 ibv_send_wr& link_end::raw_request(ibv_wr_opcode opcode) {
@@ -220,7 +223,7 @@ ibv_send_wr& link_end::raw_request(ibv_wr_opcode opcode) {
   request_.opcode = opcode;
   request_.send_flags = IBV_SEND_SIGNALED;
   const bool carries = opcode != IBV_WR_RDMA_READ && opcode < IBV_WR_ATOMIC_CMP_AND_SWP;
-  if (carries && message_bytes <= raw_[0]->qp().capabilities().inline_max) {
+  if (carries && message_bytes_ <= raw_[0]->qp().capabilities().inline_max) {
     request_.send_flags |= IBV_SEND_INLINE;
   }
   if (opcode >= IBV_WR_ATOMIC_CMP_AND_SWP && opcode <= IBV_WR_ATOMIC_FETCH_AND_ADD) {
@@ -231,8 +234,8 @@ ibv_send_wr& link_end::raw_request(ibv_wr_opcode opcode) {
   return request_;
 }
 
-std::unique_ptr<link_end> two_processes::meet(int socket) {
-  auto end = std::make_unique<link_end>();
+std::unique_ptr<link_end> two_processes::meet(int socket, std::size_t message_bytes) {
+  auto end = std::make_unique<link_end>(message_bytes);
   const link_end::address mine = end->own_address();
   send_all(socket, &mine, sizeof mine);
   link_end::address theirs{};
@@ -247,7 +250,7 @@ std::unique_ptr<link_end> two_processes::meet(int socket) {
   return end;
 }
 
-two_processes::two_processes(servant serve) {
+two_processes::two_processes(servant serve, std::size_t message_bytes) {
   std::array<int, 2> sockets{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()) != 0) {
     check(errno, "socketpair");
@@ -256,17 +259,17 @@ two_processes::two_processes(servant serve) {
   if (other_ < 0) check(errno, "fork");
   socket_ = sockets[other_ == 0 ? 1 : 0];
   ::close(sockets[other_ == 0 ? 0 : 1]);
-  if (other_ == 0) live(serve);
+  if (other_ == 0) live(serve, message_bytes);
   place_ = std::make_unique<pinned>(this_processor);
-  here_ = meet(socket_);
+  here_ = meet(socket_, message_bytes);
 }
 
 /// The other process's life.
-void two_processes::live(servant serve) const {
+void two_processes::live(servant serve, std::size_t message_bytes) const {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   try {
     const pinned here{other_processor};
-    const std::unique_ptr<link_end> end = meet(socket_);
+    const std::unique_ptr<link_end> end = meet(socket_, message_bytes);
     for (order_of_work order; receive_all(socket_, &order, sizeof order);) {
       serve(*end, order.what, order.n);
     }

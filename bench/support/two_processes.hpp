@@ -65,11 +65,9 @@ struct our_side {
 };
 
 /// What each of two processes has: a queue pair of every kind, connected to the other's, and memory
-/// that the other may reach. Eight bytes go there and back.
+/// that the other may reach.
 class link_end {
  public:
-  static constexpr std::size_t message_bytes = 8;
-
   /// What the other end must know.
   struct address {
     ibv_gid gid;
@@ -79,15 +77,17 @@ class link_end {
     std::array<std::uint32_t, 5> queue_pairs;
   };
 
-  link_end();
+  /// \param message_bytes  that go there and back, at most a kibibyte.
+  explicit link_end(std::size_t message_bytes);
   [[nodiscard]] address own_address();
   void connect(const address& other);
 
   raw_side& raw(noticing how) { return *raw_[how == noticing::busy ? 0 : 1]; }
   our_side& ours(noticing how) { return *ours_[std::size_t(how)]; }
 
+  [[nodiscard]] std::size_t message_bytes() const noexcept { return message_bytes_; }
   /// To send or write from, and to read to.
-  [[nodiscard]] cordma::local_mr_slice outbox() { return buffer_.slice(0, message_bytes); }
+  [[nodiscard]] cordma::local_mr_slice outbox() { return buffer_.slice(0, message_bytes_); }
   /// Where the other's `there` is.
   [[nodiscard]] cordma::remote_mr_slice there() const noexcept { return there_; }
   /// The last byte of what the other wrote `there`.
@@ -112,6 +112,7 @@ class link_end {
   template <class Body>
   void each_queue_pair(Body body);
 
+  const std::size_t message_bytes_;
   cordma::verbs::protection_domain pd_;
   cordma::mr_allocator memory_;
   cordma::local_mr buffer_;
@@ -128,7 +129,7 @@ class link_end {
 class two_processes {
  public:
   using servant = void (*)(link_end& there, unsigned what, std::uint64_t n);
-  explicit two_processes(servant serve);
+  explicit two_processes(servant serve, std::size_t message_bytes = 8);
   two_processes(const two_processes&) = delete;
   two_processes& operator=(const two_processes&) = delete;
   ~two_processes();
@@ -139,8 +140,8 @@ class two_processes {
   [[nodiscard]] pid_t other() const noexcept { return other_; }
 
  private:
-  [[noreturn]] void live(servant serve) const;
-  static std::unique_ptr<link_end> meet(int socket);
+  [[noreturn]] void live(servant serve, std::size_t message_bytes) const;
+  static std::unique_ptr<link_end> meet(int socket, std::size_t message_bytes);
 
   std::unique_ptr<pinned> place_;
   int socket_ = -1;
