@@ -21,10 +21,6 @@ timer::timer(timer&& other) noexcept : on_fire_{other.on_fire_} {
   CORDMA_ASSERT(!other.is_armed(), "an armed timer cannot be moved");
 }
 
-void timer::disarm() noexcept {
-  if (home_ != nullptr) home_->remove(*this);
-}
-
 scheduler::~scheduler() {
   // A timer that outlives its scheduler must not reach back into it.
   for (timer* t : timers_) t->home_ = nullptr;

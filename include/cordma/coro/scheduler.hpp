@@ -50,7 +50,7 @@ class timer {
   ~timer() { disarm(); }
 
   [[nodiscard]] bool is_armed() const noexcept { return home_ != nullptr; }
-  void disarm() noexcept;
+  inline void disarm() noexcept;
 
  private:
   friend class scheduler;
@@ -126,5 +126,9 @@ class scheduler {
   std::vector<timer*> timers_;  // A binary heap, the earliest first.
   std::uint64_t order_ = 0;
 };
+
+inline void timer::disarm() noexcept {
+  if (home_ != nullptr) home_->remove(*this);
+}
 
 }  // namespace cordma

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/base/assert.hpp>
+#include <cordma/base/by_itself.hpp>
 #include <cordma/coro/frame_cache.hpp>
 #include <cordma/coro/operation.hpp>
 
@@ -38,6 +39,10 @@ class task_promise_base : public frame_cache::recycled {
 
   void rethrow() {
     if (exception_) std::rethrow_exception(std::exchange(exception_, nullptr));
+  }
+
+  void inherit(const cordma::environment& env) noexcept {
+    environment_ = {.scheduler = by_itself(env.scheduler), .stop = env.stop};
   }
 
   cordma::environment environment_;
@@ -106,7 +111,7 @@ class [[nodiscard]] task {
   // As an `operation`, for the combinators.
   bool start(waiter& w, const environment& env) noexcept {
     mark_awaited();
-    frame_.promise().environment_ = env;
+    frame_.promise().inherit(env);
     frame_.resume();
     // The waiter comes second: a task that ends at once must not resume its parent on top of this
     // call, or a loop of such tasks would grow the stack.
@@ -141,7 +146,7 @@ class [[nodiscard]] task<T>::awaiter {
   [[nodiscard]] bool await_ready() const noexcept { return false; }
   template <class Promise>
   std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> parent) noexcept {
-    frame_.promise().environment_ = environment_of(parent);
+    frame_.promise().inherit(environment_of(parent));
     frame_.promise().continuation_ = parent;
     return frame_;
   }

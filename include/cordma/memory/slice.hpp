@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/base/by_itself.hpp>
 #include <cordma/memory/lease_block.hpp>
 #include <cordma/memory/memory_block.hpp>
 
@@ -12,13 +13,6 @@
 namespace cordma {
 
 namespace detail {
-/// A word that is copied by itself. Mostly a slice was just made, word by word, and a wider load,
-/// as compilers use to copy, would wait until all of it has gone to the cache.
-template <class T>
-[[gnu::always_inline]] inline T by_itself(T word) noexcept {
-  asm("" : "+r"(word));
-  return word;
-}
 [[noreturn]] void throw_out_of_range(std::size_t offset, std::size_t length, std::size_t size);
 /// Throws errc::out_of_range when [offset, offset + length) does not lie in [0, size).
 inline void check_range(std::size_t offset, std::size_t length, std::size_t size) {
