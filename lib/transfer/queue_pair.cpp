@@ -40,8 +40,32 @@ queue_pair::~queue_pair() {
   sends_idle_.set();
 }
 
+inline void queue_pair::count_receive(std::uint32_t number, const ibv_wc& wc) noexcept {
+  CORDMA_PROBE5(complete, wc.qp_num, unsigned(request_kind::receive), number, wc.status,
+                wc.byte_len);
+  if (wc.status == IBV_WC_SUCCESS) {
+    driver().tally().completed(request_kind::receive);
+  } else {
+    driver().tally().failed(request_kind::receive);
+  }
+}
+
+/// Whether it failed.
+inline bool queue_pair::complete_receive(std::uint32_t sequence, const ibv_wc& wc) noexcept {
+  if (handler_ == nullptr) return receives_.complete(sequence, wc);
+  --handled_receives_;
+  count_receive(sequence, wc);
+  handler_->on_receive(sequence, wc);
+  return wc.status != IBV_WC_SUCCESS;
+}
+
 void queue_pair::complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept {
-  if (is_watched_ || wc.status != IBV_WC_SUCCESS) return complete_watched(is_receive, sequence, wc);
+  if (is_watched_ || wc.status != IBV_WC_SUCCESS) {
+    // From a message nothing follows but what its taker makes of it.
+    if (is_receive && wc.status == IBV_WC_SUCCESS && !has_failed())
+      return static_cast<void>(complete_receive(sequence, wc));
+    return complete_watched(is_receive, sequence, wc);
+  }
   if (is_receive) return static_cast<void>(receives_.complete(sequence, wc));
   sends_.succeeded(sequence);
   sends_.pump();
@@ -67,25 +91,6 @@ void queue_pair::complete_watched(bool is_receive, std::uint32_t sequence,
   }
   if (idle_is_awaited_ && sends_.is_idle()) [[unlikely]]
     sends_idle_.set();
-}
-
-/// Whether it failed.
-inline bool queue_pair::complete_receive(std::uint32_t sequence, const ibv_wc& wc) noexcept {
-  if (handler_ == nullptr) return receives_.complete(sequence, wc);
-  --handled_receives_;
-  count_receive(sequence, wc);
-  handler_->on_receive(sequence, wc);
-  return wc.status != IBV_WC_SUCCESS;
-}
-
-inline void queue_pair::count_receive(std::uint32_t number, const ibv_wc& wc) noexcept {
-  CORDMA_PROBE5(complete, wc.qp_num, unsigned(request_kind::receive), number, wc.status,
-                wc.byte_len);
-  if (wc.status == IBV_WC_SUCCESS) {
-    driver().tally().completed(request_kind::receive);
-  } else {
-    driver().tally().failed(request_kind::receive);
-  }
 }
 
 /// A message's buffer is the handler's until it gives it back; all others are the pool's at once.
@@ -133,13 +138,6 @@ void queue_pair::post_recvs(std::span<ibv_recv_wr> wrs) noexcept {
   handled_receives_ += std::uint32_t(posted);
   driver().tally().posted(request_kind::receive, posted);
   if (rc != 0) fail({.code = {std::abs(rc), std::system_category()}, .call = "ibv_post_recv"});
-}
-
-bool queue_pair::send_alone(ibv_send_wr& wr, memory_block* memory) noexcept {
-  if (!can_send_alone()) return false;
-  const int rc = sends_.post_alone(wr, memory);
-  if (rc != 0) fail({.code = {rc, std::system_category()}, .call = "ibv_post_send"});
-  return rc == 0;
 }
 
 event::wait_op queue_pair::sends_idle() noexcept {

@@ -101,7 +101,13 @@ class queue_pair final : public queue_pair_base {
   }
   /// Whether it was posted, ahead of all that waits for room: not when there is none. Nobody awaits
   /// it; what the device refuses breaks the queue pair. As `send_queue::post_alone`.
-  [[nodiscard]] bool send_alone(ibv_send_wr& wr, memory_block* memory = nullptr) noexcept;
+  [[nodiscard]] bool send_alone(ibv_send_wr& wr, memory_block* memory = nullptr) noexcept {
+    if (!can_send_alone()) return false;
+    const int rc = sends_.post_alone(wr, memory);
+    if (rc != 0) [[unlikely]]
+      fail({.code = {rc, std::system_category()}, .call = "ibv_post_send"});
+    return rc == 0;
+  }
 
   /// Set once it no longer works and the device has none of its requests. That is never, when the
   /// completion queue lost entries: wait with a deadline.
