@@ -71,14 +71,41 @@ inline std::array<std::byte, header_bytes> encode(const header& h) noexcept {
   encode(h, out.data());
   return out;
 }
-/// Of a message, or, `is_control`, of a control frame. A version that is not ours is no error.
-/// \errors errc::bad_frame: shorter than a header, or a field that its kind cannot have; the detail
-///   names it and its value.
-header decode(std::span<const std::byte> bytes, bool is_control);
-
 /// Of what has a header's length.
 inline std::uint64_t call_in(std::span<const std::byte> bytes) noexcept {
   return little_endian::get<std::uint64_t>(&bytes[at::call]);
+}
+
+/// Throws what `decode` does.
+void check(std::span<const std::byte> bytes, bool is_control);
+
+/// What is in `header_bytes`.
+inline header read(const std::byte* in) noexcept {
+  const auto first = little_endian::get<std::uint64_t>(in);
+  return {.version = std::uint8_t(first),
+          .kind = kind{std::uint8_t(first >> 8)},
+          .bulk = std::uint16_t(first >> 16),
+          .value = std::uint32_t(first >> 32),
+          .call = little_endian::get<std::uint64_t>(in + at::call),
+          .method = little_endian::get<std::uint64_t>(in + at::method)};
+}
+
+/// Whether it is what most messages are: a request that lends nothing, or a reply.
+inline bool is_plain(std::span<const std::byte> bytes) noexcept {
+  if (bytes.size() < header_bytes || call_in(bytes) >= call_limit) return false;
+  constexpr std::uint32_t request = version | unsigned(kind::request) << 8;
+  constexpr std::uint64_t reply = version | unsigned(kind::reply) << 8;
+  const auto first = little_endian::get<std::uint64_t>(bytes.data());
+  return std::uint32_t(first) == request ||
+         (first == reply && little_endian::get<std::uint64_t>(&bytes[at::method]) == 0);
+}
+
+/// Of a message, or, `is_control`, of a control frame. A version that is not ours is no error.
+/// \errors errc::bad_frame: shorter than a header, or a field that its kind cannot have; the detail
+///   names it and its value.
+inline header decode(std::span<const std::byte> bytes, bool is_control) {
+  if (is_control || !is_plain(bytes)) check(bytes, is_control);
+  return read(bytes.data());
 }
 
 /// Under which the client lends what a server wants. With the highest bit, which no message's tag
