@@ -409,7 +409,7 @@ void client_core::end(call_slot& s) noexcept {
   } else if (s.is_waiting()) {
     s.suspension::end();
   }
-  pump();
+  if (!waiting_.empty()) pump();
 }
 
 void client_core::cancel(std::uint64_t number) noexcept {

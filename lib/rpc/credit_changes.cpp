@@ -6,14 +6,11 @@ using message_protocol::credits_max;
 using message_protocol::credits_min;
 using message_protocol::credits_reserved;
 using message_protocol::kind;
+using message_protocol::throw_bad_frame;
 
 namespace {
 
 constexpr std::uint32_t never = ~std::uint32_t{0};
-
-[[noreturn]] void fail_frame(const char* what) {
-  throw error{{.code = errc::bad_frame, .call = "message_stream", .detail = what}};
-}
 
 }  // namespace
 
@@ -40,9 +37,9 @@ void message_channel::credit_change::on_posted(outgoing& self, const failure* wh
 
 /// Messages keep to it at once; the rest, and so the peer's buffers, when that is confirmed.
 void message_channel::on_shrink(const frame& f) {
-  if (is_shrinking()) fail_frame("shrinks what is to shrink already");
+  if (is_shrinking()) throw_bad_frame("shrinks what is to shrink already");
   if (f.messages < credits_min || f.messages >= peer_credit_)
-    fail_frame("shrinks to what is too little, or no less");
+    throw_bad_frame("shrinks to what is too little, or no less");
   message_credit_ = shrunk_.frame.messages = f.messages;
 }
 
@@ -52,10 +49,10 @@ bool message_channel::may_confirm() const noexcept {
 }
 
 void message_channel::on_grant(const frame& f) {
-  if (!opened_.is_set()) fail_frame("grants more before it has told its terms");
-  if (is_shrinking()) fail_frame("grants more of what is to shrink");
+  if (!opened_.is_set()) throw_bad_frame("grants more before it has told its terms");
+  if (is_shrinking()) throw_bad_frame("grants more of what is to shrink");
   if (f.messages <= peer_credit_ || f.messages > credits_max)
-    fail_frame("grants what is no more, or too much");
+    throw_bad_frame("grants what is no more, or too much");
   peer_credit_ = message_credit_ = f.messages;
 }
 
@@ -83,8 +80,8 @@ void message_channel::on_shrink_wanted() noexcept {
 }
 
 void message_channel::on_shrunk(const frame& f) {
-  if (asked_ == 0 || f.messages != asked_) fail_frame("shrinks to what it was not asked");
-  if (!buffers_.try_shrink_to(f.messages)) fail_frame("says that it shrinks, and does not");
+  if (asked_ == 0 || f.messages != asked_) throw_bad_frame("shrinks to what it was not asked");
+  if (!buffers_.try_shrink_to(f.messages)) throw_bad_frame("says that it shrinks, and does not");
   asked_ = 0;
   keep_peer_to(f.messages);
 }

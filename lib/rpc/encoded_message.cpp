@@ -15,11 +15,6 @@ void encode(const encodable_ref& value, std::span<std::byte> out) {
 
 }  // namespace
 
-encoded_message::encoded_message(function on_sent) noexcept : on_sent_{on_sent} {
-  frame.kind = message_protocol::kind::data;
-  outgoing::on_posted = &on_posted;
-}
-
 void encoded_message::send(message_channel& channel, const encodable_ref& value) {
   const std::size_t size = call_protocol::header_bytes + value.size_bytes;
   if (size <= channel.peer().buffer_bytes) {
@@ -38,12 +33,6 @@ void encoded_message::send(message_channel& channel, const encodable_ref& value)
   encode(value, whole.bytes().subspan(call_protocol::header_bytes));
   large_.work.emplace(message_channel::send_large(channel_ref{channel}, std::move(whole), {}));
   if (large_.work->start(large_, {&channel.home(), {}})) sending::on_ended(large_);
-}
-
-void encoded_message::take_back() noexcept {
-  list_hook<outgoing>::unlink();
-  large_.work.reset();
-  encoded_.reset();
 }
 
 void encoded_message::on_posted(outgoing& self, const failure* why) noexcept {

@@ -20,7 +20,10 @@ class encoded_message : private message_channel::outgoing {
  public:
   /// It is on its way, and the value may go; or, with a reason, will never be. May destroy it.
   using function = void (*)(encoded_message& self, const failure* why) noexcept;
-  explicit encoded_message(function on_sent) noexcept;
+  explicit encoded_message(function on_sent) noexcept : on_sent_{on_sent} {
+    frame.kind = message_protocol::kind::data;
+    outgoing::on_posted = &on_posted;
+  }
 
   /// May tell `on_sent` before it returns. `value` is there until then. \errors errc::wrong_length:
   ///   longer than the peer takes; what the codec and the allocator throw.
@@ -30,7 +33,11 @@ class encoded_message : private message_channel::outgoing {
   }
   /// Whether the peer knows nothing of it yet.
   [[nodiscard]] bool is_queued() const noexcept { return list_hook<outgoing>::is_linked(); }
-  void take_back() noexcept;
+  void take_back() noexcept {
+    list_hook<outgoing>::unlink();
+    large_.work.reset();
+    encoded_.reset();
+  }
 
  private:
   /// What a large one is sent by.

@@ -14,9 +14,11 @@
 
 namespace cordma::detail {
 
+using message_protocol::bad_frame;
 using message_protocol::credits_reserved;
 using message_protocol::header_bytes;
 using message_protocol::kind;
+using message_protocol::throw_bad_frame;
 
 namespace {
 
@@ -74,10 +76,6 @@ std::size_t readable(const connection& conn) noexcept {
   constexpr std::uint64_t least = 64 << 10;
   return std::size_t(std::min(conn.local_hello().message_max_bytes,
                               std::max(conn.peer_hello().message_max_bytes, least)));
-}
-
-failure bad_frame(const char* what) noexcept {
-  return {.code = errc::bad_frame, .call = "message_stream", .detail = what};
 }
 
 /// What a side can take; the agent has seen to it that its messages are no shorter than its
@@ -180,6 +178,54 @@ std::coroutine_handle<> message_channel::on_opened(waiter& self) noexcept {
   return std::noop_coroutine();
 }
 
+inline bool message_channel::post_inline(const outgoing& o, std::size_t head_bytes) noexcept {
+  std::array<ibv_sge, 2> pieces;
+  pieces[0] = piece(o.head.data(), head_bytes, 0);
+  pieces[1] = piece(o.bytes.data(), o.bytes.size(), 0);
+  wr_.send_flags |= IBV_SEND_INLINE;
+  wr_.sg_list = pieces.data();
+  wr_.num_sge = o.bytes.empty() ? 1 : 2;
+  return qp_->send_alone(wr_);
+}
+
+/// \errors what the allocator throws, of a message that is too long to go inline.
+[[gnu::always_inline]] inline bool message_channel::post(outgoing& o, unsigned flags) {
+  o.frame.taken = taken_;
+  std::size_t head_bytes = header_bytes + o.head_bytes;
+  if (message_protocol::size_of(o.frame.kind) == header_bytes) {
+    message_protocol::encode_header(o.frame, o.head.data());
+  } else {
+    std::ranges::copy(message_protocol::encode(o.frame), o.head.begin());
+    head_bytes = message_protocol::size_of(o.frame.kind);
+  }
+  if (unsignaled_ + 1 == signal_interval) flags |= IBV_SEND_SIGNALED;
+  wr_.opcode = o.immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
+  wr_.imm_data = htobe32(o.immediate.value_or(0));
+  wr_.send_flags = flags;
+  const bool is_short = head_bytes + o.bytes.size() <= inline_max_;
+  if (!(is_short ? post_inline(o, head_bytes) : post_copy(o, head_bytes))) return false;
+  unsignaled_ = (flags & IBV_SEND_SIGNALED) != 0 ? 0 : unsignaled_ + 1;
+  ++sent_;
+  told_ = taken_;
+  untold_credit_frames_ = 0;
+  return true;
+}
+
+/// There is credit for it. False: there is no room; it is where it was.
+[[gnu::always_inline]] inline bool message_channel::try_post(outgoing& o) noexcept {
+  try {
+    if (!post(o)) return false;
+  } catch (const error& e) {
+    return refuse(o, e.failure());
+  } catch (const std::bad_alloc&) {
+    return refuse(o, errno_failure(ENOMEM, "message_stream"));
+  }
+  o.unlink();
+  if (is_of_user(o)) ++counters_.sent;
+  o.on_posted(o, nullptr);
+  return true;
+}
+
 void message_channel::send(outgoing& o) noexcept {
   if (failed_) return o.on_posted(o, &*failed_);
   const channel_ref stay{*this};
@@ -189,7 +235,7 @@ void message_channel::send(outgoing& o) noexcept {
   }
   const std::uint64_t posted = counters_.sent;
   // Mostly nothing waits. In its place all the same: what ends the connection meanwhile tells it.
-  const bool is_next = opened_.is_set() && !has_waiting() && may_send_message();
+  const bool is_next = !has_waiting() && may_send_message();
   outbox_.push_back(o);
   if (is_next && try_post(o)) return;
   pump();
@@ -230,70 +276,23 @@ bool message_channel::post_next() noexcept {
   return o != nullptr && try_post(*o);
 }
 
-/// There is credit for it. False: there is no room; it is where it was.
-bool message_channel::try_post(outgoing& o) noexcept {
-  try {
-    if (!post(o)) return false;
-  } catch (const error& e) {
-    return refuse(o, e.failure());
-  } catch (const std::bad_alloc&) {
-    return refuse(o, errno_failure(ENOMEM, "message_stream"));
-  }
-  o.unlink();
-  if (is_of_user(o)) ++counters_.sent;
-  o.on_posted(o, nullptr);
-  return true;
+bool message_channel::post_copy(const outgoing& o, std::size_t head_bytes) {
+  if (!qp_->can_send_alone()) return false;  // Before a copy is made in vain.
+  local_mr copy = memory_->allocate_uninitialized(head_bytes + o.bytes.size());
+  std::byte* const to = copy.bytes().data();
+  std::memcpy(to, o.head.data(), head_bytes);
+  std::memcpy(to + head_bytes, o.bytes.data(), o.bytes.size());
+  ibv_sge whole = piece(to, copy.size_bytes(), copy.slice().lkey());
+  wr_.sg_list = &whole;
+  wr_.num_sge = 1;
+  // The request holds it until it has ended.
+  return qp_->send_alone(wr_, copy.slice().block());
 }
 
 bool message_channel::refuse(outgoing& o, const failure& why) noexcept {
   o.unlink();
   o.on_posted(o, &why);
   return true;
-}
-
-/// \errors what the allocator throws, of a message that is too long to go inline.
-bool message_channel::post(outgoing& o, unsigned flags) {
-  o.frame.taken = taken_;
-  std::size_t head_bytes = header_bytes + o.head_bytes;
-  if (message_protocol::size_of(o.frame.kind) == header_bytes) {
-    message_protocol::encode_header(o.frame, o.head.data());
-  } else {
-    std::ranges::copy(message_protocol::encode(o.frame), o.head.begin());
-    head_bytes = message_protocol::size_of(o.frame.kind);
-  }
-  if (unsignaled_ + 1 == signal_interval) flags |= IBV_SEND_SIGNALED;
-  std::array<ibv_sge, 2> pieces;
-  wr_.sg_list = pieces.data();
-  wr_.opcode = o.immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
-  wr_.imm_data = htobe32(o.immediate.value_or(0));
-  wr_.send_flags = flags;
-  if (head_bytes + o.bytes.size() <= inline_max_) {
-    wr_.send_flags |= IBV_SEND_INLINE;
-    pieces[0] = piece(o.head.data(), head_bytes, 0);
-    pieces[1] = piece(o.bytes.data(), o.bytes.size(), 0);
-    wr_.num_sge = o.bytes.empty() ? 1 : 2;
-    if (!qp_->send_alone(wr_)) return false;
-  } else {
-    if (!qp_->can_send_alone()) return false;  // Before a copy is made in vain.
-    const local_mr copy = copy_of(o, head_bytes);
-    pieces[0] = piece(copy.bytes().data(), copy.size_bytes(), copy.slice().lkey());
-    wr_.num_sge = 1;
-    // The request holds it until it has ended.
-    if (!qp_->send_alone(wr_, copy.slice().block())) return false;
-  }
-  unsignaled_ = (flags & IBV_SEND_SIGNALED) != 0 ? 0 : unsignaled_ + 1;
-  ++sent_;
-  told_ = taken_;
-  untold_credit_frames_ = 0;
-  return true;
-}
-
-local_mr message_channel::copy_of(const outgoing& o, std::size_t head_bytes) {
-  local_mr copy = memory_->allocate_uninitialized(head_bytes + o.bytes.size());
-  std::byte* const to = copy.bytes().data();
-  std::memcpy(to, o.head.data(), head_bytes);
-  std::memcpy(to + head_bytes, o.bytes.data(), o.bytes.size());
-  return copy;
 }
 
 /// As the peer sees it, so many of its credits for messages are left: the fewer, the sooner it is
@@ -306,13 +305,30 @@ bool message_channel::are_credits_low() const noexcept {
   return owed >= std::max(left / 2, owed == untold_credit_frames_ ? 2u : 1u);
 }
 
-void message_channel::take_credits(const frame& f) {
-  if (f.taken - taken_by_peer_ > under_way()) throw error{bad_frame("took what was not sent")};
-  taken_by_peer_ = f.taken;
+inline void message_channel::take_credits(std::uint32_t taken) {
+  if (failed_) return;
+  if (taken - taken_by_peer_ > under_way()) throw_bad_frame("took what was not sent");
+  taken_by_peer_ = taken;
 }
 
 // ---- receiving
 // -----------------------------------------------------------------------------------
+
+[[gnu::always_inline]] inline void message_channel::take(arrived_message& a, const ibv_wc& wc) {
+  if (wc.opcode != IBV_WC_RECV) throw_bad_frame("a WRITE with immediate data");
+  const std::span<const std::byte> bytes = buffers_.bytes(a, wc.byte_len);
+  const bool has_immediate = (wc.wc_flags & IBV_WC_WITH_IMM) != 0;
+  a.immediate = has_immediate ? std::optional{be32toh(wc.imm_data)} : std::nullopt;
+  if (!message_protocol::is_data(bytes)) return take_other(a, bytes);
+  take_credits(message_protocol::taken_in(bytes));
+  a.bytes = bytes.subspan(header_bytes);
+  if (!behind_.empty()) {
+    behind_.push_back(a);
+    return tell_whole();
+  }
+  inbox_.push_back(a);
+  on_message();
+}
 
 void message_channel::on_receive(std::uint32_t number, const ibv_wc& wc) noexcept {
   if (wc.status != IBV_WC_SUCCESS) return;
@@ -320,7 +336,7 @@ void message_channel::on_receive(std::uint32_t number, const ibv_wc& wc) noexcep
   arrived_message& a = buffers_.take(number);
   const std::uint32_t used = ++received_ - told_;
   try {
-    if (used > buffers_.credit()) throw error{bad_frame("has no credit")};
+    if (used > buffers_.credit()) throw_bad_frame("has no credit");
     take(a, wc);
   } catch (const error& e) {
     buffers_.let_go(a);
@@ -333,21 +349,18 @@ void message_channel::on_receive(std::uint32_t number, const ibv_wc& wc) noexcep
   pump();
 }
 
-void message_channel::take(arrived_message& a, const ibv_wc& wc) {
-  if (wc.opcode != IBV_WC_RECV) throw error{bad_frame("a WRITE with immediate data")};
-  const std::span<const std::byte> bytes = buffers_.bytes(a, wc.byte_len);
+/// What is no message.
+void message_channel::take_other(arrived_message& a, std::span<const std::byte> bytes) {
   const frame f = message_protocol::decode(bytes);
-  // What had arrived by then is still a message.
-  if (failed_ && f.kind != kind::data) return buffers_.let_go(a);
-  if (!failed_) take_credits(f);
-  const bool has_immediate = (wc.wc_flags & IBV_WC_WITH_IMM) != 0;
-  a.immediate = has_immediate ? std::optional{be32toh(wc.imm_data)} : std::nullopt;
+  take_credits(f.taken);
+  // What had arrived by then is still a message, but not this.
+  if (failed_) return buffers_.let_go(a);
   switch (f.kind) {
-    case kind::data: a.bytes = bytes.subspan(header_bytes); return arrive(a);
     case kind::announce: return on_announce(a, f);
     case kind::clear: on_clear(f); break;
     case kind::taken: on_taken(f); break;
     case kind::withdraw: on_withdraw(f); break;
+    case kind::data: break;
     case kind::credit: ++untold_credit_frames_; break;
     case kind::control: on_control(bytes.subspan(header_bytes)); break;
     case kind::grant: on_grant(f); break;
@@ -358,20 +371,11 @@ void message_channel::take(arrived_message& a, const ibv_wc& wc) {
 }
 
 void message_channel::on_control(std::span<const std::byte> /*bytes*/) {
-  throw error{bad_frame("control, which a stream has none of")};
-}
-
-void message_channel::arrive(arrived_message& a) noexcept {
-  if (behind_.empty() && a.large == nullptr) {
-    inbox_.push_back(a);
-    return on_message();
-  }
-  behind_.push_back(a);
-  tell_whole();
+  throw_bad_frame("control, which a stream has none of");
 }
 
 void message_channel::tell_whole() noexcept {
-  constexpr auto is_whole = [](const arrived_message& a) { return a.large == nullptr; };
+  constexpr auto is_whole = [](const arrived_message& a) { return a.awaited == nullptr; };
   for (;;) {
     if (behind_.empty()) return;
     arrived_message* next = &behind_.front();
@@ -401,25 +405,15 @@ const_local_mr_slice message_channel::slice_of(const arrived_message& a) const n
 stream_message message_channel::deliver(arrived_message& a) noexcept {
   a.list_hook<arrived_message>::unlink();
   ++counters_.received;
-  stream_message m;
-  m.immediate_ = a.immediate;
-  if (!a.is_large()) {
-    m.channel_ = channel_ref{*this};
-    m.arrived_ = &a;
-    m.bytes_ = a.bytes;
-    return m;
-  }
-  m.large_ = std::move(a.memory);
-  m.bytes_ = m.large_->bytes();
+  if (a.large == nullptr) return {channel_ref{*this}, a};
+  large_message& whole = *a.large.release();
+  whole.immediate = a.immediate;
   // Of those that handlers have, no more than of those that wait for them.
-  if (order_ == order::any) {
-    m.channel_ = channel_ref{*this};
-  } else {
-    --fetched_;
-  }
+  const bool is_counted = order_ == order::any;
+  if (!is_counted) --fetched_;
   give_back(a);
   fetch_next();
-  return m;
+  return {is_counted ? channel_ref{*this} : channel_ref{}, whole};
 }
 
 void message_channel::drop_large() noexcept {

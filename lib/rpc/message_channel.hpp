@@ -116,7 +116,7 @@ class message_channel : public counted_channel, public message_handler, private 
   /// One of them.
   stream_message deliver(arrived_message& a) noexcept;
   [[nodiscard]] static std::span<const std::byte> bytes_of(const arrived_message& a) noexcept {
-    return a.is_large() ? a.memory->bytes() : a.bytes;
+    return a.large != nullptr ? a.large->bytes : a.bytes;
   }
   /// Whether the peer has announced large messages that are not here yet.
   [[nodiscard]] bool awaits_large() const noexcept {
@@ -140,8 +140,8 @@ class message_channel : public counted_channel, public message_handler, private 
 
   static std::coroutine_handle<> on_opened(waiter& self) noexcept;
   void take(arrived_message& a, const ibv_wc& wc);
-  void take_credits(const frame& f);
-  void arrive(arrived_message& a) noexcept;
+  void take_other(arrived_message& a, std::span<const std::byte> bytes);
+  void take_credits(std::uint32_t taken);
   void consume(arrived_message& a) noexcept;
   void tell_whole() noexcept;
 
@@ -169,7 +169,8 @@ class message_channel : public counted_channel, public message_handler, private 
   bool try_post(outgoing& o) noexcept;
   bool refuse(outgoing& o, const failure& why) noexcept;
   bool post(outgoing& o, unsigned flags = 0);
-  local_mr copy_of(const outgoing& o, std::size_t head_bytes);
+  bool post_inline(const outgoing& o, std::size_t head_bytes) noexcept;
+  bool post_copy(const outgoing& o, std::size_t head_bytes);
   void post_credit(unsigned flags = 0) noexcept;
   [[nodiscard]] bool needs_telling() const noexcept { return taken_ != told_ && are_credits_low(); }
   [[nodiscard]] bool are_credits_low() const noexcept;

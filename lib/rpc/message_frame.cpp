@@ -1,7 +1,5 @@
 #include "message_frame.hpp"
 
-#include <cordma/base/error.hpp>
-
 #include <cinttypes>
 #include <concepts>
 #include <cstdio>
@@ -35,6 +33,12 @@ void check_reserved(bytes in, std::size_t offset) {
 
 }  // namespace
 
+failure bad_frame(const char* what) noexcept {
+  return {.code = errc::bad_frame, .call = "message_stream", .detail = what};
+}
+
+void throw_bad_frame(const char* what) { throw error{bad_frame(what)}; }
+
 std::array<std::byte, frame_bytes_max> encode(const frame& f) noexcept {
   std::array<std::byte, frame_bytes_max> out{};
   encode_header(f, out.data());
@@ -50,7 +54,7 @@ std::array<std::byte, frame_bytes_max> encode(const frame& f) noexcept {
   return out;
 }
 
-frame decode_any(bytes in) {
+frame decode(bytes in) {
   if (in.size() < header_bytes) fail("a frame is shorter than its header:", in.size());
   const auto number = std::uint8_t(in[at::kind]);
   if (number < unsigned(kind::data) || number > unsigned(kind::shrunk)) fail("kind", number);

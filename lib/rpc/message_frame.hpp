@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/base/error.hpp>
 #include <cordma/base/little_endian.hpp>
 
 #include <array>
@@ -49,6 +50,10 @@ struct frame {
   std::uint32_t messages = 0;
 };
 
+/// Of a peer that does not keep to this: errc::bad_frame.
+failure bad_frame(const char* what) noexcept;
+[[noreturn]] void throw_bad_frame(const char* what);
+
 /// Whether it says how many frames may be under way.
 constexpr bool is_of_credit(kind k) noexcept { return k >= kind::grant; }
 
@@ -76,16 +81,16 @@ inline void encode_header(const frame& f, std::byte* out) noexcept {
 /// `size_of(f.kind)` bytes of what it gives.
 std::array<std::byte, frame_bytes_max> encode(const frame& f) noexcept;
 
-frame decode_any(std::span<const std::byte> bytes);
 /// What follows the header of data and control is not looked at. \errors errc::bad_frame: not a
 ///   frame, or a field that its kind cannot have; the detail names it and its value.
-inline frame decode(std::span<const std::byte> bytes) {
-  // Mostly it is this.
-  if (bytes.size() >= header_bytes &&
-      little_endian::get<std::uint32_t>(bytes.data()) == std::uint32_t(kind::data)) {
-    return {.kind = kind::data, .taken = little_endian::get<std::uint32_t>(bytes.data() + 4)};
-  }
-  return decode_any(bytes);
+frame decode(std::span<const std::byte> bytes);
+/// Whether it is what most frames are: then its `taken` is all that there is to decode.
+inline bool is_data(std::span<const std::byte> bytes) noexcept {
+  return bytes.size() >= header_bytes &&
+         little_endian::get<std::uint32_t>(bytes.data()) == std::uint32_t(kind::data);
+}
+inline std::uint32_t taken_in(std::span<const std::byte> bytes) noexcept {
+  return little_endian::get<std::uint32_t>(bytes.data() + 4);
 }
 
 }  // namespace cordma::message_protocol

@@ -53,17 +53,18 @@ result<stream_message> message_stream::receive_op::take_result() noexcept {
 }
 
 const_local_mr_slice stream_message::slice() const noexcept {
-  if (arrived_ != nullptr) return channel_->slice_of(*arrived_);
-  return large_ != nullptr ? large_->slice() : const_local_mr_slice{};
+  if (content_ == nullptr) return {};
+  if (content_->is_large) return static_cast<detail::large_message&>(*content_).memory.slice();
+  return channel_->slice_of(static_cast<detail::arrived_message&>(*content_));
 }
 
 void stream_message::give_back() noexcept {
   const detail::channel_ref channel = std::move(channel_);
-  if (detail::arrived_message* const a = std::exchange(arrived_, nullptr)) {
-    channel->give_back(*a);
-  } else {
-    channel->drop_large();
-  }
+  detail::message_content* const content = std::exchange(content_, nullptr);
+  if (!content->is_large)
+    return channel->give_back(static_cast<detail::arrived_message&>(*content));
+  delete static_cast<detail::large_message*>(content);
+  if (channel) channel->drop_large();
 }
 
 }  // namespace cordma

@@ -11,13 +11,10 @@ namespace cordma::detail {
 struct large_receive;
 
 /// A message that has arrived, or, a large one, is announced: one receive buffer.
-struct arrived_message : list_hook<arrived_message> {
-  std::uint32_t number = 0;  ///< of its buffer
-  std::optional<std::uint32_t> immediate;
-  std::span<const std::byte> bytes;
-  large_receive* large = nullptr;        ///< that is not here yet
-  std::unique_ptr<large_memory> memory;  ///< of a large one that is
-  [[nodiscard]] bool is_large() const noexcept { return memory != nullptr; }
+struct arrived_message : list_hook<arrived_message>, message_content {
+  std::uint32_t number = 0;              ///< of its buffer
+  large_receive* awaited = nullptr;      ///< a large one, that is not here yet
+  std::unique_ptr<large_message> large;  ///< one that is
 };
 
 /// Where a channel's frames arrive: in buffers of its own, or in those of the pool that its queue

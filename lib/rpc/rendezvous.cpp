@@ -9,12 +9,10 @@
 namespace cordma::detail {
 
 using message_protocol::kind;
+using message_protocol::throw_bad_frame;
 
 namespace {
 
-[[noreturn]] void fail_frame(const char* what) {
-  throw error{{.code = errc::bad_frame, .call = "message_stream", .detail = what}};
-}
 [[noreturn]] void fail_send(errc why, const char* what) {
   throw error{{.code = why, .call = "send", .detail = what}};
 }
@@ -124,13 +122,13 @@ task<> message_channel::send_large(channel_ref self, local_mr memory,
 large_send* message_channel::find_send(std::uint64_t tag) {
   large_send* const found =
       sends_.find([tag](const large_send& s) { return s.is_announced && s.tag() == tag; });
-  if (found == nullptr) fail_frame("answers a message that was not announced");
+  if (found == nullptr) throw_bad_frame("answers a message that was not announced");
   return found;
 }
 
 void message_channel::on_clear(const frame& f) {
   large_send* const s = find_send(f.tag);
-  if (s->cleared.is_set()) fail_frame("clears a message twice");
+  if (s->cleared.is_set()) throw_bad_frame("clears a message twice");
   s->cleared.set();
 }
 
@@ -141,13 +139,13 @@ void message_channel::on_taken(const frame& f) { find_send(f.tag)->end(f.status)
 
 void message_channel::on_announce(arrived_message& a, const frame& f) {
   if (f.length <= options_.buffer_bytes || f.length > options_.message_bytes_max)
-    fail_frame("announces a message that is too short or too long");
+    throw_bad_frame("announces a message that is too short or too long");
   const auto has_tag = [&](const large_receive& l) { return l.tag() == f.tag; };
   if (announced_.find(has_tag) != nullptr || fetching_.find(has_tag) != nullptr)
-    fail_frame("announces a message twice");
-  a.large = new large_receive{*this, a, f};
-  announced_.push_back(*a.large);
-  arrive(a);
+    throw_bad_frame("announces a message twice");
+  a.awaited = new large_receive{*this, a, f};
+  announced_.push_back(*a.awaited);
+  behind_.push_back(a);
   fetch_next();
 }
 
@@ -160,7 +158,7 @@ void message_channel::fetch_next() noexcept {
     l.is_cleared = true;
     ++fetched_;
     try {
-      l.memory.reset(new large_memory{memory_->allocate_uninitialized(l.length)});
+      l.message.reset(new large_message{memory_->allocate_uninitialized(l.length)});
     } catch (const std::exception&) {
       give_up(l, errc::refused);
       continue;
@@ -183,8 +181,7 @@ void message_channel::on_late(timer& self) noexcept {
 void message_channel::on_lent(expected_loan& self, remote_mr lent) noexcept {
   auto& l = static_cast<large_receive&>(self);
   if (lent.size_bytes() != l.length || !verbs::allows(lent.access(), verbs::access::remote_read)) {
-    return l.channel->break_connection(
-        {.code = errc::bad_frame, .call = "message_stream", .detail = "lends something else"});
+    return l.channel->break_connection(message_protocol::bad_frame("lends something else"));
   }
   l.disarm();
   l.lent = std::move(lent);
@@ -195,7 +192,7 @@ void message_channel::on_lent(expected_loan& self, remote_mr lent) noexcept {
 void message_channel::read(large_receive& l) noexcept {
   const std::size_t size = std::min(l.length - l.done, read_bytes_max_);
   l.reading.emplace(
-      qp_->post(cordma::read(l.memory->slice(l.done, size), l.lent.slice(l.done, size))));
+      qp_->post(cordma::read(l.message->memory.slice(l.done, size), l.lent.slice(l.done, size))));
   l.reading->tell_at_once();
   if (l.reading->start(l, {})) on_read(l);
 }
@@ -210,7 +207,7 @@ std::coroutine_handle<> message_channel::on_read(waiter& self) noexcept {
   } else if (l.done += *bytes; l.done < l.length) {
     channel.read(l);
   } else {
-    l.slot->memory = std::move(l.memory);
+    l.slot->large = std::move(l.message);
     ++channel.counters_.large_received;
     channel.answer(l, 0);
   }
@@ -237,10 +234,10 @@ void message_channel::give_up(large_receive& l, errc why) noexcept {
 
 /// It is over here; the last of it goes with the peer's answer.
 void message_channel::answer(large_receive& l, std::uint32_t status) noexcept {
-  l.slot->large = nullptr;
+  l.slot->awaited = nullptr;
   l.slot = nullptr;
   l.lent = {};
-  l.memory.reset();
+  l.message.reset();
   l.disarm();
   l.list_hook<expected_loan>::unlink();
   l.list_hook<outgoing>::unlink();
@@ -260,7 +257,7 @@ void message_channel::end_large() noexcept {
     large_receive& l = fetching_.front();
     if (l.slot != nullptr) {
       l.slot->list_hook<arrived_message>::unlink();
-      l.slot->large = nullptr;
+      l.slot->awaited = nullptr;
       buffers_.let_go(*l.slot);
     }
     delete &l;

@@ -38,7 +38,7 @@ struct large_receive : list_hook<large_receive>,
   arrived_message* slot;  ///< null once it is over
   std::size_t length;
   bool is_cleared = false;
-  std::unique_ptr<large_memory> memory;
+  std::unique_ptr<large_message> message;
   remote_mr lent;
   std::size_t done = 0;  ///< bytes
   std::optional<request_op<read_request<1>>> reading;

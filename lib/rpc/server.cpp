@@ -13,12 +13,12 @@ void check(const server_options& o) {
   check_option(name, "drain_timeout", o.drain_timeout.count(), 0, 24 * 3600 * 1000);
 }
 
-connection& server_call::connection() noexcept { return call_.link.conn(); }
+connection& server_call::connection() noexcept { return call_.link->conn(); }
 
 duration server_call::remaining() const noexcept {
   const time_point until = call_.deadline();
   if (until == time_point::max()) return duration::max();
-  return std::max(until - call_.link.home().now(), duration{});
+  return std::max(until - call_.link->home().now(), duration{});
 }
 
 bool server_call::has_source() const noexcept {
@@ -27,11 +27,11 @@ bool server_call::has_source() const noexcept {
 bool server_call::has_sink() const noexcept {
   return (call_.asked.bulk & call_protocol::sink) != 0;
 }
-task<remote_mr> server_call::source() { return call_.link.borrow(call_, call_protocol::source); }
+task<remote_mr> server_call::source() { return call_.link->borrow(call_, call_protocol::source); }
 task<local_mr> server_call::fetch_source(std::size_t bytes_max) {
-  return call_.link.fetch(call_, bytes_max);
+  return call_.link->fetch(call_, bytes_max);
 }
-task<remote_mr> server_call::sink() { return call_.link.borrow(call_, call_protocol::sink); }
+task<remote_mr> server_call::sink() { return call_.link->borrow(call_, call_protocol::sink); }
 
 server::server(const server_options& options)
     : core_{std::make_unique<detail::server_core>(options)} {}

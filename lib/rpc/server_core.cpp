@@ -56,13 +56,16 @@ void add(stream_counters& sum, const stream_counters& c) noexcept {
 
 // ---- a call
 
-incoming_call::incoming_call(server_link& l, arrived_message& a, const header& h) noexcept
+incoming_call::incoming_call() noexcept
     : encoded_message{&server_link::on_sent},
       waiter{&server_link::on_step},
-      timer{&server_link::on_deadline},
-      link{l},
-      request{l.deliver(a)},
-      asked{h} {}
+      timer{&server_link::on_deadline} {}
+
+void incoming_call::open(server_link& l, arrived_message& a) noexcept {
+  link = &l;
+  asked = call_protocol::read(server_link::bytes_of(a).data());
+  request = l.deliver(a);
+}
 
 incoming_call::~incoming_call() {
   if (is_gone != nullptr) *is_gone = true;
@@ -72,7 +75,7 @@ time_point incoming_call::deadline() noexcept {
   if (!until) {
     until = asked.value == call_protocol::no_deadline
                 ? time_point::max()
-                : link.home().after(std::chrono::microseconds{asked.value});
+                : link->home().after(std::chrono::microseconds{asked.value});
   }
   return *until;
 }
@@ -166,7 +169,20 @@ task<> server_core::drain() {
   co_await empty_.wait();
 }
 
+incoming_call& server_core::begin() {
+  incoming_call& c = spare_ != nullptr ? *spare_.release() : *new incoming_call;
+  ++counters.running;
+  ++counters.calls;
+  return c;
+}
+
 void server_core::one_ended() noexcept {
+  --counters.running;
+  try {
+    if (spare_ == nullptr) spare_.reset(new incoming_call);
+  } catch (const std::bad_alloc&) {
+    // The next call tries again.
+  }
   while (!starved_.empty() && !is_full()) starved_.pop_front().link.accept();
 }
 
@@ -278,11 +294,10 @@ void server_link::begin(arrived_message& a) {
   const header h = call_protocol::decode(bytes_of(a), false);
   const bool is_ours = h.version == call_protocol::version;
   if (is_ours && h.kind != kind::request) throw error{bad_request("answers a server")};
-  auto& c = *new incoming_call{*this, a, h};
+  incoming_call& c = core_->begin();
+  c.open(*this, a);
   calls_.push_back(c);
   ++running_;
-  ++core_->counters.running;
-  ++core_->counters.calls;
   if (!is_ours) return refuse(c, status::unknown_version, "this server speaks version 1");
   if (is_ending_) return refuse(c, status::shutting_down, "the server takes no more calls");
   if (c.request.is_large() && was_cancelled(h.call))
@@ -309,9 +324,9 @@ bool server_link::was_cancelled(std::uint64_t call) const noexcept {
 std::coroutine_handle<> server_link::on_step(cordma::waiter& self) noexcept {
   auto& c = static_cast<incoming_call&>(self);
   if (c.is_started) {
-    c.link.finish(c);
+    c.link->finish(c);
   } else {
-    c.link.run(c);
+    c.link->run(c);
   }
   return std::noop_coroutine();
 }
@@ -336,9 +351,9 @@ void server_link::run(incoming_call& c) noexcept {
 void server_link::on_deadline(timer& self) noexcept {
   auto& c = static_cast<incoming_call&>(self);
   if (!c.is_answering) return c.stop.request_stop();
-  c.link.break_connection({.code = errc::timed_out,
-                           .call = "rpc",
-                           .detail = "the client did not take an answer within answer_timeout"});
+  c.link->break_connection({.code = errc::timed_out,
+                            .call = "rpc",
+                            .detail = "the client did not take an answer within answer_timeout"});
 }
 
 void server_link::finish(incoming_call& c) noexcept {
@@ -400,8 +415,8 @@ void server_link::answer(incoming_call& c, kind k, std::uint32_t value, const en
 /// Of an answer; a large one that the client does not take is no answer any more.
 void server_link::on_sent(encoded_message& self, const failure* why) noexcept {
   auto& c = static_cast<incoming_call&>(self);
-  if (why == nullptr && !std::exchange(c.is_counted, true)) ++c.link.core_->counters.replied;
-  c.link.end(c);
+  if (why == nullptr && !std::exchange(c.is_counted, true)) ++c.link->core_->counters.replied;
+  c.link->end(c);
 }
 
 void server_link::end(incoming_call& c) noexcept {
@@ -412,7 +427,6 @@ void server_link::end(incoming_call& c) noexcept {
   c.list_hook<incoming_call>::unlink();
   delete &c;
   --running_;
-  --core_->counters.running;
   core_->one_ended();
   accept();
   tell_if_finished();

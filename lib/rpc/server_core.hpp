@@ -20,17 +20,19 @@ struct incoming_call final : list_hook<incoming_call>,
                              public waiter,
                              public timer,
                              public frame_cache::recycled {
-  incoming_call(server_link& l, arrived_message& a, const header& h) noexcept;
-
+  incoming_call() noexcept;
   incoming_call(incoming_call&&) = delete;
   ~incoming_call();
+
+  /// Once, with the message, which has a header.
+  void open(server_link& l, arrived_message& a) noexcept;
 
   /// Its clock starts when it is first looked at, which is when the handler first waits.
   [[nodiscard]] time_point deadline() noexcept;
 
-  server_link& link;
+  server_link* link = nullptr;
+  header asked;
   stream_message request;
-  const header asked;
   std::uint16_t borrowed = 0;  ///< of the caller's memory
   std::optional<time_point> until;
   bool is_started = false;
@@ -71,11 +73,14 @@ class server_core final {
 
   task<> serve_and_count(connection conn);
   [[nodiscard]] bool is_full() const noexcept { return counters.running >= options_.calls_max; }
+  incoming_call& begin();
   /// A call has ended: others may begin.
   void one_ended() noexcept;
 
   const server_options options_;
   std::vector<std::unique_ptr<served_method>> methods_;  ///< by their ids
+  /// For the next call: made while the last one's answer is on its way, since nobody waits then.
+  std::unique_ptr<incoming_call> spare_;
   event draining_;
   event empty_;  ///< no connections
   intrusive_list<server_link> links_;

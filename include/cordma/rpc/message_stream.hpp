@@ -18,9 +18,18 @@ class message_channel;
 class stream_channel;
 struct arrived_message;
 
-/// What a large message lies in; by itself, for most messages have none.
-struct large_memory : local_mr, frame_cache::recycled {
-  explicit large_memory(local_mr&& mr) noexcept : local_mr{std::move(mr)} {}
+/// What a message says, wherever it lies.
+struct message_content {
+  std::span<const std::byte> bytes{};
+  std::optional<std::uint32_t> immediate{};
+  bool is_large = false;
+};
+
+/// A message in memory of its own.
+struct large_message : message_content, frame_cache::recycled {
+  explicit large_message(local_mr&& mr) noexcept
+      : message_content{.bytes = mr.bytes(), .is_large = true}, memory{std::move(mr)} {}
+  local_mr memory;
 };
 
 /// Goes with its last reference.
@@ -100,47 +109,39 @@ class stream_message {
  public:
   stream_message() noexcept = default;
   stream_message(stream_message&& other) noexcept
-      : channel_{std::move(other.channel_)},
-        arrived_{std::exchange(other.arrived_, nullptr)},
-        large_{std::move(other.large_)},
-        immediate_{other.immediate_},
-        bytes_{std::exchange(other.bytes_, {})} {}
+      : channel_{std::move(other.channel_)}, content_{std::exchange(other.content_, nullptr)} {}
   stream_message& operator=(stream_message&& other) noexcept {
     if (this == &other) return *this;
     reset();
     channel_ = std::move(other.channel_);
-    arrived_ = std::exchange(other.arrived_, nullptr);
-    large_ = std::move(other.large_);
-    immediate_ = other.immediate_;
-    bytes_ = std::exchange(other.bytes_, {});
+    content_ = std::exchange(other.content_, nullptr);
     return *this;
   }
   ~stream_message() { reset(); }
 
-  [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
-  [[nodiscard]] std::size_t size_bytes() const noexcept { return bytes_.size(); }
+  [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
+    return content_ != nullptr ? content_->bytes : std::span<const std::byte>{};
+  }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return bytes().size(); }
   /// The same as registered memory, to be sent on or written elsewhere without a copy.
   [[nodiscard]] const_local_mr_slice slice() const noexcept;
-  [[nodiscard]] const std::optional<std::uint32_t>& immediate() const noexcept {
-    return immediate_;
+  [[nodiscard]] std::optional<std::uint32_t> immediate() const noexcept {
+    return content_ != nullptr ? content_->immediate : std::nullopt;
   }
   /// Whether it came by rendezvous.
-  [[nodiscard]] bool is_large() const noexcept { return large_ != nullptr; }
+  [[nodiscard]] bool is_large() const noexcept { return content_ != nullptr && content_->is_large; }
   void reset() noexcept {
-    bytes_ = {};
-    large_.reset();
-    if (channel_) give_back();
+    if (content_ != nullptr) give_back();
   }
 
  private:
   friend class detail::message_channel;
+  stream_message(detail::channel_ref channel, detail::message_content& content) noexcept
+      : channel_{std::move(channel)}, content_{&content} {}
   void give_back() noexcept;
 
-  detail::channel_ref channel_;
-  detail::arrived_message* arrived_ = nullptr;  // Null: a large one, or none.
-  std::unique_ptr<detail::large_memory> large_;
-  std::optional<std::uint32_t> immediate_;
-  std::span<const std::byte> bytes_;
+  detail::channel_ref channel_;  // Null: nobody wants it back.
+  detail::message_content* content_ = nullptr;
 };
 
 /// Messages over a connection, in order, each arriving once and whole. Both ends make one; neither
