@@ -53,37 +53,24 @@ inline void completion_queue_driver::dispatch(const ibv_wc& wc) noexcept {
   e.qp->complete(id.is_receive(), id.sequence(), wc);
 }
 
-inline int completion_queue_driver::look(batch& entries) noexcept {
-  const int n = cq_.poll({entries.data(), poll_batch_});
-  counters_.polls.add();
-  if (n <= 0) counters_.empty_polls.add();
-  if (n < 0) [[unlikely]]
-    fail({.code = errc::device_failed, .call = "ibv_poll_cq"});
-  return n;
-}
-
-/// The queue was empty: of queue pairs that are gone nothing is left in it.
-inline void completion_queue_driver::was_emptied() noexcept {
-  if (leaving_ != 0) [[unlikely]]
-    reserved_ -= std::exchange(leaving_, 0);
-}
-
-/// Mostly there is nothing, and whoever waits looks again at once.
 std::size_t completion_queue_driver::reap() noexcept {
-  batch entries;
-  if (const int n = look(entries); n > 0) return reap(entries, n);
-  was_emptied();
-  return 0;
-}
-
-std::size_t completion_queue_driver::reap(batch& entries, int n) noexcept {
+  std::array<ibv_wc, poll_batch_max> entries;
   std::size_t reaped = 0;
-  do {
+  while (reaped < completions_per_turn_max) {
+    const int n = cq_.poll({entries.data(), poll_batch_});
+    counters_.polls.add();
+    if (n < 0) fail({.code = errc::device_failed, .call = "ibv_poll_cq"});
+    if (n <= 0) {
+      counters_.empty_polls.add();
+      break;
+    }
     for (const ibv_wc& wc : std::span{entries.data(), std::size_t(n)}) dispatch(wc);
     reaped += std::size_t(n);
     if (unsigned(n) < poll_batch_) break;
-  } while (reaped < completions_per_turn_max && (n = look(entries)) > 0);
-  if (reaped < completions_per_turn_max) was_emptied();
+  }
+  // The queue was empty: of queue pairs that are gone nothing is left in it.
+  if (leaving_ != 0 && reaped < completions_per_turn_max) reserved_ -= std::exchange(leaving_, 0);
+  if (reaped == 0) return 0;
   counters_.completions.add(reaped);
   if (!spin_.found()) [[unlikely]]
     spin_.woke(home_.now());

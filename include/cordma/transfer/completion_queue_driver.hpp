@@ -145,11 +145,7 @@ class completion_queue_driver final : private poller {
     completion_queue_driver& driver;
   };
 
-  using batch = std::array<ibv_wc, poll_batch_max>;
   std::size_t poll() noexcept override { return reap(); }
-  int look(batch& entries) noexcept;
-  [[gnu::noinline]] std::size_t reap(batch& entries, int n) noexcept;
-  void was_emptied() noexcept;
   bool prepare_wait() noexcept override;
   static void on_channel(fd_watch& watch) noexcept;
   bool read_event() noexcept;
