@@ -318,11 +318,11 @@ void client_core::pump() noexcept {
   is_pumping_ = false;
 }
 
-bool client_core::may_send() const noexcept {
+inline bool client_core::may_send() const noexcept {
   return link_ != nullptr && link_->is_open() && under_way_count_ < options_.calls_max;
 }
 
-void client_core::send(call_slot& s, duration limit) noexcept {
+inline void client_core::send(call_slot& s, duration limit) noexcept {
   under_way_.push_back(s);
   ++under_way_count_;
   s.is_under_way = true;
@@ -421,14 +421,14 @@ void client_core::cancel(std::uint64_t number) noexcept {
   }
 }
 
-call_slot* client_core::find(std::uint64_t number) noexcept {
+inline call_slot* client_core::find(std::uint64_t number) noexcept {
   const std::size_t index = number & ((1u << index_bits) - 1);
   if (index >= slots_.size()) return nullptr;
   call_slot& s = *slots_[index];
   return s.number == number && s.is_under_way ? &s : nullptr;
 }
 
-void client_core::on_answer(client_link& from) {
+inline void client_core::on_answer(client_link& from) {
   arrived_message& a = from.inbox().front();
   const std::span<const std::byte> bytes = client_link::bytes_of(a);
   const header h = call_protocol::decode(bytes, false);

@@ -95,7 +95,7 @@ void server_core::add(std::unique_ptr<served_method> m) {
   methods_.insert(std::ranges::lower_bound(methods_, m->id, {}, &id_of), std::move(m));
 }
 
-served_method* server_core::find(std::uint64_t id) const noexcept {
+inline served_method* server_core::find(std::uint64_t id) const noexcept {
   const auto found = std::ranges::lower_bound(methods_, id, {}, &id_of);
   return found != methods_.end() && (*found)->id == id ? found->get() : nullptr;
 }
@@ -169,14 +169,14 @@ task<> server_core::drain() {
   co_await empty_.wait();
 }
 
-incoming_call& server_core::begin() {
+inline incoming_call& server_core::begin() {
   incoming_call& c = spare_ != nullptr ? *spare_.release() : *new incoming_call;
   ++counters.running;
   ++counters.calls;
   return c;
 }
 
-void server_core::one_ended() noexcept {
+inline void server_core::one_ended() noexcept {
   --counters.running;
   try {
     if (spare_ == nullptr) spare_.reset(new incoming_call);
@@ -290,7 +290,7 @@ void server_link::accept() noexcept {
   is_accepting_ = false;
 }
 
-void server_link::begin(arrived_message& a) {
+inline void server_link::begin(arrived_message& a) {
   const header h = call_protocol::decode(bytes_of(a), false);
   const bool is_ours = h.version == call_protocol::version;
   if (is_ours && h.kind != kind::request) throw error{bad_request("answers a server")};
@@ -331,7 +331,7 @@ std::coroutine_handle<> server_link::on_step(cordma::waiter& self) noexcept {
   return std::noop_coroutine();
 }
 
-void server_link::run(incoming_call& c) noexcept {
+inline void server_link::run(incoming_call& c) noexcept {
   c.is_started = true;
   if (c.stop.stop_requested()) return refuse(c, status::stopped, "stopped before it began");
   status why = status::bad_request;
@@ -356,7 +356,7 @@ void server_link::on_deadline(timer& self) noexcept {
                             .detail = "the client did not take an answer within answer_timeout"});
 }
 
-void server_link::finish(incoming_call& c) noexcept {
+inline void server_link::finish(incoming_call& c) noexcept {
   c.disarm();
   if (failed()) return end(c);
   const encodable_ref* reply = nullptr;
@@ -401,7 +401,8 @@ void server_link::refuse(incoming_call& c, status why, std::string_view text) no
 }
 
 /// Mostly the call is gone when this returns.
-void server_link::answer(incoming_call& c, kind k, std::uint32_t value, const encodable_ref& what) {
+inline void server_link::answer(incoming_call& c, kind k, std::uint32_t value,
+                                const encodable_ref& what) {
   c.is_answering = true;
   bool is_gone = false;
   c.is_gone = &is_gone;
