@@ -28,7 +28,8 @@ bool call_handle::begin(waiter& w, const environment& env) noexcept {
   } catch (...) {
     return fail_to_encode(std::current_exception());
   }
-  return core_->start(*slot_, options_, encoded_, w, env);
+  static constexpr call_options none;
+  return core_->start(*slot_, options_ ? *options_ : none, *encoded_, w, env);
 }
 
 bool call_handle::fail_to_encode(std::exception_ptr why) noexcept {

@@ -334,17 +334,17 @@ std::coroutine_handle<> server_link::on_step(cordma::waiter& self) noexcept {
 inline void server_link::run(incoming_call& c) noexcept {
   c.is_started = true;
   if (c.stop.stop_requested()) return refuse(c, status::stopped, "stopped before it began");
-  status why = status::bad_request;
+  bool is_decoded = false;
+  const auto why = [&] { return is_decoded ? status::handler_failed : status::bad_request; };
   try {
-    c.body->decode(c.request.bytes().subspan(header_bytes));
-    why = status::handler_failed;
-    if (c.body->start(c.context, c, {&home(), c.stop})) return finish(c);
+    const auto request = c.request.bytes().subspan(header_bytes);
+    if (c.body->start(request, c.context, c, {&home(), c.stop}, is_decoded)) return finish(c);
     if (c.deadline() != time_point::max()) home().arm(c, c.deadline());
     return;
   } catch (const std::exception& e) {
-    return refuse(c, why, e.what());
+    return refuse(c, why(), e.what());
   } catch (...) {
-    return refuse(c, why, no_exception);
+    return refuse(c, why(), no_exception);
   }
 }
 

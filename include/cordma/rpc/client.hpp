@@ -97,7 +97,7 @@ class call_handle {
   [[nodiscard]] bool failed() const noexcept;
 
  protected:
-  /// `options`: none, or `call_options`. A default of them would be made to be copied.
+  /// `options`: none, or `call_options`.
   template <class... Options>
   call_handle(client_core& core, const call_target& target, const Options&... options) noexcept
       : core_{core}, target_{target}, options_{options...} {}
@@ -108,12 +108,12 @@ class call_handle {
   stream_message end();
   static std::span<const std::byte> reply_in(const stream_message& m) noexcept;
 
-  encodable_ref encoded_;
+  std::optional<encodable_ref> encoded_;
 
  private:
   client_ref core_;
   const call_target& target_;
-  call_options options_;
+  std::optional<call_options> options_;  // Mostly none: ten words less to be made.
   call_slot* slot_ = nullptr;
   std::exception_ptr why_not_encoded_;
 };
@@ -149,7 +149,7 @@ class [[nodiscard]] call_op final : public operation_base<call_op<M>>, public de
 
   bool start(waiter& w, const environment& env) noexcept {
     try {
-      encoded_ = detail::encodable_ref{request_};
+      encoded_.emplace(request_);
     } catch (...) {
       return fail_to_encode(std::current_exception());
     }

@@ -81,10 +81,9 @@ namespace detail {
 class call_body : public frame_cache::recycled {
  public:
   virtual ~call_body() = default;
-  /// Throws what decoding does.
-  virtual void decode(std::span<const std::byte> request) = 0;
-  /// As an operation's.
-  virtual bool start(server_call& call, waiter& w, const environment& env) = 0;
+  /// As an operation's. Throws what decoding does, and, `is_decoded`, the handler.
+  virtual bool start(std::span<const std::byte> request, server_call& call, waiter& w,
+                     const environment& env, bool& is_decoded) = 0;
   /// What the handler gave; lies in this. Throws what the handler threw.
   virtual const encodable_ref& end() = 0;
 };
@@ -134,10 +133,10 @@ class typed_method final : public served_method {
   class body final : public call_body {
    public:
     explicit body(Handler& handler) noexcept : handler_{handler} {}
-    void decode(std::span<const std::byte> request) override {
+    bool start(std::span<const std::byte> request, server_call& call, waiter& w,
+               const environment& env, bool& is_decoded) override {
       request_.emplace(codec<typename M::request>::decode(request));
-    }
-    bool start(server_call& call, waiter& w, const environment& env) override {
+      is_decoded = true;
       if constexpr (std::invocable<Handler&, typename M::request, server_call&>) {
         running_.emplace(handler_(std::move(*request_), call));
       } else {
