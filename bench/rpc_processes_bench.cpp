@@ -1,8 +1,11 @@
-// What a call costs between two processes, beside messages by raw verbs.
+// What a call costs between two processes, beside messages by raw verbs. Linked first: it forks.
 
 #include "support/ping_pong.hpp"
 #include "support/rpc_echo.hpp"
 
+#include <cordma/coro/with_timeout.hpp>
+
+#include <chrono>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -40,7 +43,8 @@ BENCH_ON_DEVICE("rpc/processes", "What does a call cost, its server in another p
   cordma::runtime rt{bench::busy()};
   cordma::listener door{rt.listen()};
   both.order(be_server, door.local_endpoint().port);
-  cordma::rpc::client calling{rt.run(door.accept()), bench::of_client};
+  cordma::rpc::client calling{rt.run(cordma::with_timeout(door.accept(), std::chrono::seconds{10})),
+                              bench::of_client};
   const std::vector<std::byte> request(bench::echo_bytes);
   bench::compare_latencies(
       recorder, "32 B, depth 1", {500, 100, 20},

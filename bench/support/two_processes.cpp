@@ -162,6 +162,7 @@ link_end::link_end(std::size_t message_bytes)
   for (std::size_t i = 0; i < ours_.size(); ++i) {
     ours_[i] = std::make_unique<our_side>(ctx, pd_, noticing(i), port.message_max_bytes);
   }
+  if (message_bytes > inbox_offset) throw std::runtime_error{"such long messages have no room"};
   const auto start = reinterpret_cast<std::uint64_t>(buffer_.bytes().data());
   out_ = {.addr = start, .length = std::uint32_t(message_bytes), .lkey = buffer_.slice().lkey()};
   in_ = {.addr = start + receive_offset,

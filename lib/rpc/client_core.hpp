@@ -88,14 +88,14 @@ class client_core final {
 
   ~client_core();
   // From the link, in the middle of a reap.
-  void on_answer(client_link& from);
+  inline void on_answer(client_link& from);
   void on_want(const header& h);
   void on_link_closed(const failure& why) noexcept;
 
-  [[nodiscard]] call_slot* find(std::uint64_t number) noexcept;
+  [[nodiscard]] inline call_slot* find(std::uint64_t number) noexcept;
   void pump() noexcept;
-  [[nodiscard]] bool may_send() const noexcept;
-  void send(call_slot& s, duration limit) noexcept;
+  [[nodiscard]] inline bool may_send() const noexcept;
+  inline void send(call_slot& s, duration limit) noexcept;
   static void on_sent(encoded_message& self, const failure* why) noexcept;
   static void on_deadline(timer& self) noexcept;
   static void on_stop(stop_callback& self) noexcept;

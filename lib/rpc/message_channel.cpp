@@ -306,7 +306,6 @@ bool message_channel::are_credits_low() const noexcept {
 }
 
 inline void message_channel::take_credits(std::uint32_t taken) {
-  if (failed_) return;
   if (taken - taken_by_peer_ > under_way()) throw_bad_frame("took what was not sent");
   taken_by_peer_ = taken;
 }
@@ -320,7 +319,7 @@ inline void message_channel::take_credits(std::uint32_t taken) {
   const bool has_immediate = (wc.wc_flags & IBV_WC_WITH_IMM) != 0;
   a.immediate = has_immediate ? std::optional{be32toh(wc.imm_data)} : std::nullopt;
   if (!message_protocol::is_data(bytes)) return take_other(a, bytes);
-  take_credits(message_protocol::taken_in(bytes));
+  if (!failed_) take_credits(message_protocol::taken_in(bytes));
   a.bytes = bytes.subspan(header_bytes);
   if (!behind_.empty()) {
     behind_.push_back(a);
@@ -349,18 +348,18 @@ void message_channel::on_receive(std::uint32_t number, const ibv_wc& wc) noexcep
   pump();
 }
 
-/// What is no message.
+/// Any frame but data.
 void message_channel::take_other(arrived_message& a, std::span<const std::byte> bytes) {
   const frame f = message_protocol::decode(bytes);
-  take_credits(f.taken);
-  // What had arrived by then is still a message, but not this.
+  // After a failure only messages are of use, those that had arrived.
   if (failed_) return buffers_.let_go(a);
+  take_credits(f.taken);
   switch (f.kind) {
     case kind::announce: return on_announce(a, f);
     case kind::clear: on_clear(f); break;
     case kind::taken: on_taken(f); break;
     case kind::withdraw: on_withdraw(f); break;
-    case kind::data: break;
+    case kind::data: CORDMA_ASSERT(false, "data is taken as it comes"); break;
     case kind::credit: ++untold_credit_frames_; break;
     case kind::control: on_control(bytes.subspan(header_bytes)); break;
     case kind::grant: on_grant(f); break;
@@ -408,12 +407,14 @@ stream_message message_channel::deliver(arrived_message& a) noexcept {
   if (a.large == nullptr) return {channel_ref{*this}, a};
   large_message& whole = *a.large.release();
   whole.immediate = a.immediate;
-  // Of those that handlers have, no more than of those that wait for them.
-  const bool is_counted = order_ == order::any;
-  if (!is_counted) --fetched_;
   give_back(a);
+  if (order_ == order::as_sent) {
+    drop_large();
+    return {channel_ref{}, whole};
+  }
+  // Of those that handlers have, no more than of those that wait for them.
   fetch_next();
-  return {is_counted ? channel_ref{*this} : channel_ref{}, whole};
+  return {channel_ref{*this}, whole};
 }
 
 void message_channel::drop_large() noexcept {

@@ -116,7 +116,7 @@ class message_channel : public counted_channel, public message_handler, private 
   /// One of them.
   stream_message deliver(arrived_message& a) noexcept;
   [[nodiscard]] static std::span<const std::byte> bytes_of(const arrived_message& a) noexcept {
-    return a.large != nullptr ? a.large->bytes : a.bytes;
+    return a.bytes;
   }
   /// Whether the peer has announced large messages that are not here yet.
   [[nodiscard]] bool awaits_large() const noexcept {
@@ -139,9 +139,9 @@ class message_channel : public counted_channel, public message_handler, private 
   void on_gone() noexcept override;
 
   static std::coroutine_handle<> on_opened(waiter& self) noexcept;
-  void take(arrived_message& a, const ibv_wc& wc);
+  inline void take(arrived_message& a, const ibv_wc& wc);
   void take_other(arrived_message& a, std::span<const std::byte> bytes);
-  void take_credits(std::uint32_t taken);
+  inline void take_credits(std::uint32_t taken);
   void consume(arrived_message& a) noexcept;
   void tell_whole() noexcept;
 
@@ -166,10 +166,10 @@ class message_channel : public counted_channel, public message_handler, private 
   void pump_all() noexcept;
   [[nodiscard]] outgoing* next() noexcept;
   bool post_next() noexcept;
-  bool try_post(outgoing& o) noexcept;
+  inline bool try_post(outgoing& o) noexcept;
   bool refuse(outgoing& o, const failure& why) noexcept;
-  bool post(outgoing& o, unsigned flags = 0);
-  bool post_inline(const outgoing& o, std::size_t head_bytes) noexcept;
+  inline bool post(outgoing& o, unsigned flags = 0);
+  inline bool post_inline(const outgoing& o, std::size_t head_bytes) noexcept;
   bool post_copy(const outgoing& o, std::size_t head_bytes);
   void post_credit(unsigned flags = 0) noexcept;
   [[nodiscard]] bool needs_telling() const noexcept { return taken_ != told_ && are_credits_low(); }
@@ -234,6 +234,7 @@ class message_channel : public counted_channel, public message_handler, private 
   std::uint32_t credit_frame_ = message_protocol::count_first - 1;  ///< the last that was sent
   std::uint32_t untold_credit_frames_ = 0;
   std::uint32_t unsignaled_ = 0;
+  // Both are 0 until the peer has told its terms, so that nothing is sent before.
   std::uint32_t peer_credit_ = 0;     ///< frames that may be under way to the peer
   std::uint32_t message_credit_ = 0;  ///< the same for messages: less while it is shrinking
   std::uint32_t kept_to_;             ///< what the peer's messages are kept to

@@ -207,6 +207,7 @@ std::coroutine_handle<> message_channel::on_read(waiter& self) noexcept {
   } else if (l.done += *bytes; l.done < l.length) {
     channel.read(l);
   } else {
+    l.slot->bytes = l.message->bytes;
     l.slot->large = std::move(l.message);
     ++channel.counters_.large_received;
     channel.answer(l, 0);

@@ -178,12 +178,16 @@ inline incoming_call& server_core::begin() {
 
 inline void server_core::one_ended() noexcept {
   --counters.running;
+  while (!starved_.empty() && !is_full()) starved_.pop_front().link.accept();
+}
+
+inline void server_core::make_spare() noexcept {
+  if (spare_ != nullptr) return;
   try {
-    if (spare_ == nullptr) spare_.reset(new incoming_call);
+    spare_.reset(new incoming_call);
   } catch (const std::bad_alloc&) {
     // The next call tries again.
   }
-  while (!starved_.empty() && !is_full()) starved_.pop_front().link.accept();
 }
 
 stream_counters server_core::streams() noexcept {
@@ -334,11 +338,12 @@ std::coroutine_handle<> server_link::on_step(cordma::waiter& self) noexcept {
 inline void server_link::run(incoming_call& c) noexcept {
   c.is_started = true;
   if (c.stop.stop_requested()) return refuse(c, status::stopped, "stopped before it began");
-  bool is_decoded = false;
-  const auto why = [&] { return is_decoded ? status::handler_failed : status::bad_request; };
+  const auto why = [&] {
+    return c.body->is_decoded ? status::handler_failed : status::bad_request;
+  };
   try {
     const auto request = c.request.bytes().subspan(header_bytes);
-    if (c.body->start(request, c.context, c, {&home(), c.stop}, is_decoded)) return finish(c);
+    if (c.body->start(request, c.context, c, {&home(), c.stop})) return finish(c);
     if (c.deadline() != time_point::max()) home().arm(c, c.deadline());
     return;
   } catch (const std::exception& e) {
@@ -430,6 +435,7 @@ void server_link::end(incoming_call& c) noexcept {
   --running_;
   core_->one_ended();
   accept();
+  core_->make_spare();
   tell_if_finished();
 }
 

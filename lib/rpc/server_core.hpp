@@ -13,8 +13,8 @@ namespace cordma::rpc::detail {
 
 class server_link;
 
-/// A call, from when its request is taken until its answer is on its way. It keeps the request's
-/// receive buffer.
+/// A call, from when its request is taken, by `open`, until its answer is on its way. It keeps the
+/// request's receive buffer.
 struct incoming_call final : list_hook<incoming_call>,
                              public encoded_message,
                              public waiter,
@@ -52,7 +52,7 @@ class server_core final {
   explicit server_core(const server_options& options);
 
   void add(std::unique_ptr<served_method> m);
-  [[nodiscard]] served_method* find(std::uint64_t id) const noexcept;
+  [[nodiscard]] inline served_method* find(std::uint64_t id) const noexcept;
   task<> serve(connection conn);
   /// Of that connection, or, in tests, of what stands for one: null.
   task<> serve(server_link& link, connection* conn);
@@ -73,13 +73,15 @@ class server_core final {
 
   task<> serve_and_count(connection conn);
   [[nodiscard]] bool is_full() const noexcept { return counters.running >= options_.calls_max; }
-  incoming_call& begin();
+  inline incoming_call& begin();
   /// A call has ended: others may begin.
-  void one_ended() noexcept;
+  inline void one_ended() noexcept;
+  inline void make_spare() noexcept;
 
   const server_options options_;
   std::vector<std::unique_ptr<served_method>> methods_;  ///< by their ids
-  /// For the next call: made while the last one's answer is on its way, since nobody waits then.
+  /// For the next call: made when the answer before it is on its way, for then, if calls come one
+  /// by one, nobody waits.
   std::unique_ptr<incoming_call> spare_;
   event draining_;
   event empty_;  ///< no connections
@@ -121,15 +123,15 @@ class server_link final : public message_channel, public list_hook<server_link> 
   void on_open() noexcept override { accept(); }
   void on_closed() noexcept override;
 
-  void begin(arrived_message& a);
+  inline void begin(arrived_message& a);
   [[nodiscard]] bool was_cancelled(std::uint64_t call) const noexcept;
   static std::coroutine_handle<> on_step(cordma::waiter& self) noexcept;
-  void run(incoming_call& c) noexcept;
+  inline void run(incoming_call& c) noexcept;
   static void on_deadline(timer& self) noexcept;
-  void finish(incoming_call& c) noexcept;
+  inline void finish(incoming_call& c) noexcept;
   void refuse(incoming_call& c, call_protocol::status why, std::string_view text) noexcept;
-  void answer(incoming_call& c, call_protocol::kind k, std::uint32_t value,
-              const encodable_ref& what);
+  inline void answer(incoming_call& c, call_protocol::kind k, std::uint32_t value,
+                     const encodable_ref& what);
   static void on_sent(encoded_message& self, const failure* why) noexcept;
   void drop_answers() noexcept;
   void end(incoming_call& c) noexcept;

@@ -36,7 +36,9 @@ bool is_message_frame(bytes in) {
   namespace protocol = message_protocol;
   using protocol::kind;
   const auto f = decoded(in, protocol::decode);
+  must(decoded(in, protocol::is_data) == (f && f->kind == kind::data), "data is seen at a look");
   if (!f) return false;
+  must(protocol::taken_in(in) == f->taken, "so are its credits");
   const std::size_t size = protocol::size_of(f->kind);
   const bool is_followed = f->kind == kind::data || f->kind == kind::control;
   must(is_followed ? in.size() >= size : in.size() == size, "a frame has its kind's length");

@@ -67,6 +67,20 @@ TEST_CASE("each kind of frame comes back as it was", "[rpc]") {
   }
 }
 
+TEST_CASE("data is told from all else by its header, and says what was taken", "[rpc]") {
+  std::vector<std::byte> data = encoded({.kind = kind::data, .taken = 0xfffffffe});
+  CHECK(is_data(data));
+  CHECK(taken_in(data) == 0xfffffffe);
+  data.push_back(std::byte{200});
+  CHECK(is_data(data));
+  CHECK(decode(data).kind == kind::data);
+  data[1] = std::byte{2};
+  CHECK_FALSE(is_data(data));
+  CHECK_FALSE(is_data(std::span{data}.first(7)));
+  CHECK_FALSE(is_data(encoded({.kind = kind::credit})));
+  CHECK_FALSE(is_data({}));
+}
+
 TEST_CASE("what is no frame is refused by what is wrong with it", "[rpc]") {
   CHECK(refusal_of({}) == "a frame is shorter than its header: 0x0");
   CHECK(refusal_of(bytes_of({1, 0, 0, 0, 0, 0, 0})) == "a frame is shorter than its header: 0x7");

@@ -125,6 +125,7 @@ class stream_message {
   [[nodiscard]] std::size_t size_bytes() const noexcept { return bytes().size(); }
   /// The same as registered memory, to be sent on or written elsewhere without a copy.
   [[nodiscard]] const_local_mr_slice slice() const noexcept;
+  /// None of a message that was dropped or moved away.
   [[nodiscard]] std::optional<std::uint32_t> immediate() const noexcept {
     return content_ != nullptr ? content_->immediate : std::nullopt;
   }

@@ -81,11 +81,13 @@ namespace detail {
 class call_body : public frame_cache::recycled {
  public:
   virtual ~call_body() = default;
-  /// As an operation's. Throws what decoding does, and, `is_decoded`, the handler.
+  /// Decodes the request and starts its handler, as an operation. Throws what either does.
   virtual bool start(std::span<const std::byte> request, server_call& call, waiter& w,
-                     const environment& env, bool& is_decoded) = 0;
+                     const environment& env) = 0;
   /// What the handler gave; lies in this. Throws what the handler threw.
   virtual const encodable_ref& end() = 0;
+
+  bool is_decoded = false;  ///< what it throws is the handler's
 };
 
 /// In a call; enough for bytes and small structs.
@@ -134,7 +136,7 @@ class typed_method final : public served_method {
    public:
     explicit body(Handler& handler) noexcept : handler_{handler} {}
     bool start(std::span<const std::byte> request, server_call& call, waiter& w,
-               const environment& env, bool& is_decoded) override {
+               const environment& env) override {
       request_.emplace(codec<typename M::request>::decode(request));
       is_decoded = true;
       if constexpr (std::invocable<Handler&, typename M::request, server_call&>) {
