@@ -47,7 +47,7 @@ BENCH_ON_DEVICE("rpc/processes", "What does a call cost, its server in another p
                               bench::of_client};
   const std::vector<std::byte> request(bench::echo_bytes);
   bench::compare_latencies(
-      recorder, "32 B, depth 1", {500, 100, 20},
+      recorder, "32 B, depth 1", {500, 1000, 20},
       [&](latencies& to) {
         bench::ping_pong::raw(both, bench::ball::send, bench::noticing::busy, to);
       },

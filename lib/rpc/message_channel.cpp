@@ -387,7 +387,7 @@ void message_channel::tell_whole() noexcept {
 }
 
 /// Its buffer is for the next frame.
-void message_channel::consume(arrived_message& a) noexcept {
+inline void message_channel::consume(arrived_message& a) noexcept {
   if (failed_) return buffers_.let_go(a);
   taken_ += buffers_.put_back(a);
 }
