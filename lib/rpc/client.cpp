@@ -16,42 +16,6 @@ void check(const client_options& o) {
                o.reconnect.delay.count(), day_ms);
 }
 
-namespace detail {
-
-call_handle::~call_handle() {
-  if (slot_ != nullptr) core_->let_go(*slot_);
-}
-
-bool call_handle::begin(waiter& w, const environment& env) noexcept {
-  try {
-    slot_ = &core_->begin(target_);
-  } catch (...) {
-    return fail_to_encode(std::current_exception());
-  }
-  static constexpr call_options none;
-  return core_->start(*slot_, options_ ? *options_ : none, *encoded_, w, env);
-}
-
-bool call_handle::fail_to_encode(std::exception_ptr why) noexcept {
-  why_not_encoded_ = std::move(why);
-  return true;
-}
-
-bool call_handle::failed() const noexcept {
-  return why_not_encoded_ != nullptr || slot_->how != call_end::answered;
-}
-
-stream_message call_handle::end() {
-  if (why_not_encoded_) std::rethrow_exception(why_not_encoded_);
-  return core_->take(*slot_);
-}
-
-std::span<const std::byte> call_handle::reply_in(const stream_message& m) noexcept {
-  return m.bytes().subspan(call_protocol::header_bytes);
-}
-
-}  // namespace detail
-
 client::client(cordma::connection conn, const client_options& options) {
   executor& home = conn.qp().driver().home();
   core_ = detail::client_ref{*new detail::client_core{home, options, nullptr}};

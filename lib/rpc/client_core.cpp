@@ -226,7 +226,7 @@ task<> client_core::close() {
 
 // ---- a call
 
-call_slot& client_core::begin(const call_target& target) {
+inline call_slot& client_core::begin(const call_target& target) {
   if (free_.empty()) {
     const std::size_t index = slots_.size();
     if (index > UINT16_MAX)
@@ -244,8 +244,9 @@ call_slot& client_core::begin(const call_target& target) {
   return s;
 }
 
-bool client_core::start(call_slot& s, const call_options& options, const encodable_ref& request,
-                        waiter& w, const environment& env) noexcept {
+inline bool client_core::start(call_slot& s, const call_options& options,
+                               const encodable_ref& request, waiter& w,
+                               const environment& env) noexcept {
   ++counters_.calls;
   s.options = &options;
   s.request = &request;
@@ -277,7 +278,7 @@ bool client_core::start(call_slot& s, const call_options& options, const encodab
   return false;
 }
 
-stream_message client_core::take(call_slot& s) {
+inline stream_message client_core::take(call_slot& s) {
   if (s.how == call_end::stopped) throw cancelled{};
   if (s.how == call_end::failed) throw error{*s.why};
   return std::move(s.reply);
@@ -511,6 +512,40 @@ std::coroutine_handle<> client_core::on_lending_ended(waiter& self) noexcept {
   }
   if (s.is_ending && !s.is_lending() && !s.has_ended) core.end(s);
   return std::noop_coroutine();
+}
+
+// ---- what a caller has of a call
+
+call_handle::~call_handle() {
+  if (slot_ != nullptr) core_->let_go(*slot_);
+}
+
+bool call_handle::begin(waiter& w, const environment& env) noexcept {
+  try {
+    slot_ = &core_->begin(target_);
+  } catch (...) {
+    return fail_to_encode(std::current_exception());
+  }
+  static constexpr call_options none;
+  return core_->start(*slot_, options_ ? *options_ : none, *encoded_, w, env);
+}
+
+bool call_handle::fail_to_encode(std::exception_ptr why) noexcept {
+  why_not_encoded_ = std::move(why);
+  return true;
+}
+
+bool call_handle::failed() const noexcept {
+  return why_not_encoded_ != nullptr || slot_->how != call_end::answered;
+}
+
+stream_message call_handle::end() {
+  if (why_not_encoded_) std::rethrow_exception(why_not_encoded_);
+  return core_->take(*slot_);
+}
+
+std::span<const std::byte> call_handle::reply_in(const stream_message& m) noexcept {
+  return m.bytes().subspan(call_protocol::header_bytes);
 }
 
 // ---- the link

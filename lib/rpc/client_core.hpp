@@ -70,11 +70,11 @@ class client_core final {
   void shut() noexcept;
   task<> close();
 
-  call_slot& begin(const call_target& target);
+  inline call_slot& begin(const call_target& target);
   /// As an operation's. `options` and `request` are there until the call has ended.
-  bool start(call_slot& s, const call_options& options, const encodable_ref& request, waiter& w,
-             const environment& env) noexcept;
-  stream_message take(call_slot& s);
+  inline bool start(call_slot& s, const call_options& options, const encodable_ref& request,
+                    waiter& w, const environment& env) noexcept;
+  inline stream_message take(call_slot& s);
   /// Nobody waits for it any more, or has taken what came.
   void let_go(call_slot& s) noexcept;
 

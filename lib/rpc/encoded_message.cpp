@@ -15,15 +15,12 @@ void encode(const encodable_ref& value, std::span<std::byte> out) {
 
 }  // namespace
 
-void encoded_message::send(message_channel& channel, const encodable_ref& value) {
+void encoded_message::send_made(message_channel& channel, const encodable_ref& value) {
   const std::size_t size = call_protocol::header_bytes + value.size_bytes;
   if (size <= channel.peer().buffer_bytes) {
-    bytes = {value.lies_at, value.size_bytes};
-    if (value.lies_at == nullptr && value.size_bytes != 0) {
-      encoded_ = channel.memory().allocate_uninitialized(value.size_bytes);
-      encode(value, encoded_.bytes());
-      bytes = encoded_.bytes();
-    }
+    encoded_ = channel.memory().allocate_uninitialized(value.size_bytes);
+    encode(value, encoded_.bytes());
+    bytes = encoded_.bytes();
     return channel.send(*this);
   }
   channel.check_length(size);

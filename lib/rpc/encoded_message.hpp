@@ -29,7 +29,11 @@ class encoded_message : private message_channel::outgoing {
   ///   longer than the peer takes; what the codec and the allocator throw.
   void send(message_channel& channel, const header& h, const encodable_ref& value) {
     call_protocol::encode(h, open_head());
-    send(channel, value);
+    const bool lies = value.lies_at != nullptr || value.size_bytes == 0;
+    if (!lies || call_protocol::header_bytes + value.size_bytes > channel.peer().buffer_bytes)
+      return send_made(channel, value);
+    bytes = {value.lies_at, value.size_bytes};
+    channel.send(*this);
   }
   /// Whether the peer knows nothing of it yet.
   [[nodiscard]] bool is_queued() const noexcept { return list_hook<outgoing>::is_linked(); }
@@ -47,8 +51,8 @@ class encoded_message : private message_channel::outgoing {
     encoded_message& message;
     std::optional<task<>> work;
   };
-  /// Behind the header that was put before it.
-  void send(message_channel& channel, const encodable_ref& value);
+  /// From memory that is made for it.
+  void send_made(message_channel& channel, const encodable_ref& value);
   static void on_posted(outgoing& self, const failure* why) noexcept;
 
   function on_sent_;

@@ -166,6 +166,7 @@ std::coroutine_handle<> message_channel::on_opened(waiter& self) noexcept {
   auto& channel = static_cast<message_channel&>(self);
   channel.opening_.reset();
   if (channel.failed_) return std::noop_coroutine();
+  channel.peer_ = channel.agent_->peer_stream();
   if (!is_possible(channel.peer())) {
     channel.break_connection(bad_frame("a stream's terms"));
     return std::noop_coroutine();
@@ -178,13 +179,19 @@ std::coroutine_handle<> message_channel::on_opened(waiter& self) noexcept {
   return std::noop_coroutine();
 }
 
-inline bool message_channel::post_inline(const outgoing& o, std::size_t head_bytes) noexcept {
+inline bool message_channel::post_inline(outgoing& o, std::size_t head_bytes) noexcept {
+  const bool is_together = o.bytes.size() <= o.head.size() - head_bytes;
   std::array<ibv_sge, 2> pieces;
   pieces[0] = piece(o.head.data(), head_bytes, 0);
-  pieces[1] = piece(o.bytes.data(), o.bytes.size(), 0);
+  if (is_together) {
+    if (!o.bytes.empty()) std::memcpy(&o.head[head_bytes], o.bytes.data(), o.bytes.size());
+    pieces[0].length += std::uint32_t(o.bytes.size());
+  } else {
+    pieces[1] = piece(o.bytes.data(), o.bytes.size(), 0);
+  }
   wr_.send_flags |= IBV_SEND_INLINE;
   wr_.sg_list = pieces.data();
-  wr_.num_sge = o.bytes.empty() ? 1 : 2;
+  wr_.num_sge = is_together ? 1 : 2;
   return qp_->send_alone(wr_);
 }
 
@@ -401,10 +408,7 @@ const_local_mr_slice message_channel::slice_of(const arrived_message& a) const n
   return buffers_.slice(a, header_bytes, a.bytes.size());
 }
 
-stream_message message_channel::deliver(arrived_message& a) noexcept {
-  a.list_hook<arrived_message>::unlink();
-  ++counters_.received;
-  if (a.large == nullptr) return {channel_ref{*this}, a};
+stream_message message_channel::deliver_large(arrived_message& a) noexcept {
   large_message& whole = *a.large.release();
   whole.immediate = a.immediate;
   give_back(a);

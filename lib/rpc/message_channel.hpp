@@ -34,12 +34,14 @@ class message_channel : public counted_channel, public message_handler, private 
   /// Whether a message waits for those before it: else large ones are overtaken.
   enum class order { as_sent, any };
   static constexpr std::size_t head_max = 24;
+  /// What is no longer is put behind its head: one piece costs a device less than two.
+  static constexpr std::size_t together_max = 32;
 
   /// What is sent when there is credit and room for it. Destroying it takes it back.
   struct outgoing : list_hook<outgoing> {
     message_protocol::frame frame;
     /// Room for the frame; behind its `header_bytes`, `head_bytes` of what comes before `bytes`.
-    std::array<std::byte, message_protocol::header_bytes + head_max> head;
+    std::array<std::byte, message_protocol::header_bytes + head_max + together_max> head;
     std::uint32_t head_bytes = 0;
     /// Where `head_max` bytes of it are to be put.
     [[nodiscard]] std::byte* open_head() noexcept {
@@ -90,7 +92,7 @@ class message_channel : public counted_channel, public message_handler, private 
   /// Once the peer has told what it takes.
   [[nodiscard]] bool is_open() const noexcept { return opened_.is_set() && !failed_; }
   /// What it takes.
-  [[nodiscard]] const stream_terms& peer() const noexcept { return agent_->peer_stream(); }
+  [[nodiscard]] const stream_terms& peer() const noexcept { return peer_; }
   [[nodiscard]] mr_allocator& memory() noexcept { return *memory_; }
   [[nodiscard]] const std::optional<failure>& failed() const noexcept { return failed_; }
   [[nodiscard]] const stream_counters& counters() const noexcept { return counters_; }
@@ -114,7 +116,12 @@ class message_channel : public counted_channel, public message_handler, private 
   /// Those that `on_message` told of.
   [[nodiscard]] intrusive_list<arrived_message>& inbox() noexcept { return inbox_; }
   /// One of them.
-  stream_message deliver(arrived_message& a) noexcept;
+  stream_message deliver(arrived_message& a) noexcept {
+    a.list_hook<arrived_message>::unlink();
+    ++counters_.received;
+    if (a.large != nullptr) return deliver_large(a);
+    return {channel_ref{*this}, a};
+  }
   [[nodiscard]] static std::span<const std::byte> bytes_of(const arrived_message& a) noexcept {
     return a.bytes;
   }
@@ -169,7 +176,7 @@ class message_channel : public counted_channel, public message_handler, private 
   inline bool try_post(outgoing& o) noexcept;
   bool refuse(outgoing& o, const failure& why) noexcept;
   inline bool post(outgoing& o, unsigned flags = 0);
-  inline bool post_inline(const outgoing& o, std::size_t head_bytes) noexcept;
+  inline bool post_inline(outgoing& o, std::size_t head_bytes) noexcept;
   bool post_copy(const outgoing& o, std::size_t head_bytes);
   void post_credit(unsigned flags = 0) noexcept;
   [[nodiscard]] bool needs_telling() const noexcept { return taken_ != told_ && are_credits_low(); }
@@ -198,6 +205,7 @@ class message_channel : public counted_channel, public message_handler, private 
   void on_taken(const frame& f);
   void on_announce(arrived_message& a, const frame& f);
   void on_withdraw(const frame& f) noexcept;
+  stream_message deliver_large(arrived_message& a) noexcept;
   void fetch_next() noexcept;
   static void on_lent(expected_loan& self, remote_mr lent) noexcept;
   void read(large_receive& l) noexcept;
@@ -218,6 +226,7 @@ class message_channel : public counted_channel, public message_handler, private 
   const std::size_t read_bytes_max_;
   receive_buffers buffers_;
 
+  stream_terms peer_;
   std::optional<failure> failed_;
   std::optional<failure> bad_frame_;       ///< why we broke it
   std::optional<event::wait_op> opening_;  ///< until the peer has told its terms

@@ -74,7 +74,9 @@ class local_mr {
   }
 
   void reset() noexcept {
-    if (memory_block* const block = whole_.block()) is_owner_ ? block->give_up() : block->let_go();
+    memory_block* const block = whole_.block();
+    if (block == nullptr) return;
+    is_owner_ ? block->give_up() : block->let_go();
     whole_ = {};
     rkey_ = 0;
     is_owner_ = true;
