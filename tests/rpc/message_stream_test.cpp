@@ -11,6 +11,8 @@
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_any.hpp>
 
+#include <unistd.h>
+
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -107,6 +109,25 @@ TEST_CASE("a message of any size arrives intact", "[rpc][device]") {
     std::ranges::copy(bytes, memory.bytes().begin());
     p.rt.run(pass_memory(p.a, p.b, memory.first(size)));
   }
+}
+
+TEST_CASE("a message of 1 GiB arrives whole", "[rpc][device]") {
+  constexpr size_t most = size_t{1} << 30, segment = size_t{32} << 10;
+  if (!support::counts_allocations()) {
+    WARN("a sanitizer would take minutes over it");
+    return;
+  }
+  if (size_t(::sysconf(_SC_PHYS_PAGES)) * size_t(::sysconf(_SC_PAGESIZE)) < 4 * most) {
+    WARN("less than 4 GiB of memory");
+    return;
+  }
+  stream_pair p{{}, {.message_bytes_max = most}};
+  local_mr memory = p.rt.memory().allocate_uninitialized(most);
+  // No two of soft0's segments are alike; few pages are touched.
+  for (size_t at = 0; at < most; at += segment)
+    std::memcpy(&memory.bytes()[at + at / segment % segment / 8 * 8], &at, sizeof at);
+  p.rt.run(pass_memory(p.a, p.b, memory.slice()));
+  CHECK(p.b.counters().large_received == 1);
 }
 
 TEST_CASE("who sends before the peer has a stream waits for it, and finds it ready",
