@@ -3,7 +3,7 @@
 #include "support/bench.hpp"
 #include "support/raw_messages.hpp"
 #include "support/raw_threads.hpp"
-#include "support/rpc_echo.hpp"
+#include "support/rpc_serving.hpp"
 
 #include <cordma/coro/when_all.hpp>
 
@@ -26,6 +26,7 @@ namespace {
 using cordma::task;
 namespace rpc = cordma::rpc;
 
+using bench::bulk_bytes;
 using bench::echo;
 using bench::echo_bytes;
 using bench::view;
@@ -47,7 +48,7 @@ class one_thread {
  public:
   one_thread() { server_.rt.run(open()); }
   [[nodiscard]] cordma::runtime& rt() noexcept { return server_.rt; }
-  [[nodiscard]] rpc::server& answering() noexcept { return server_.answering; }
+  [[nodiscard]] bench::serving& server() noexcept { return server_; }
   [[nodiscard]] rpc::client& calling() noexcept { return calling_; }
   void calls(view request, std::uint64_t n, unsigned depth) {
     server_.rt.run(call_many(server_.rt, calling_, request, n, depth));
@@ -98,47 +99,8 @@ class two_threads {
 };
 
 constexpr unsigned calls_at_once = 64;
-constexpr std::size_t bulk_bytes = std::size_t{1} << 20;
 
-/// Pages that nobody ever wrote are all one and the same, which is in every cache.
-void fill(cordma::local_mr& memory) { std::ranges::fill(memory.bytes(), std::byte{0x5a}); }
-
-/// Reads its source into memory that there is.
-struct put : rpc::method<"bench.put", std::uint32_t> {};
-
-/// Both ends in one thread, with memory on each side for as many as are under way.
-class bulk : public one_thread {
- public:
-  explicit bulk(unsigned depth) : depth_{depth} {
-    for (unsigned n = 0; n < depth; ++n) {
-      from_.push_back(rt().memory().allocate_zeroed(bulk_bytes));
-      to_.push_back(rt().memory().allocate_zeroed(bulk_bytes));
-      fill(from_.back());
-    }
-    answering().handle<put>(
-        [this](std::uint32_t n, rpc::server_call& call) { return read(n, call); });
-  }
-  task<> put_all(std::uint64_t n) {
-    cordma::scope callers{rt().executor()};
-    for (unsigned i = 0; i < depth_; ++i)
-      callers.spawn(put_each(i, n / depth_ + (i < n % depth_ ? 1 : 0)));
-    co_await callers.join();
-  }
-
- private:
-  task<rpc::nothing> read(std::uint32_t n, rpc::server_call& call) {
-    const cordma::remote_mr source = co_await call.source();
-    co_await call.connection().read(to_[n].slice(), source.slice());
-    co_return {};
-  }
-  task<> put_each(std::uint32_t which, std::uint64_t n) {
-    for (; n > 0; --n) co_await calling().call<put>(which, {.source = from_[which].slice()});
-  }
-  const unsigned depth_;
-  std::vector<cordma::local_mr> from_, to_;
-};
-
-/// The same by raw WRITEs, each between memory of its own.
+/// WRITEs by raw verbs, each between memory of its own.
 class raw_writes {
  public:
   explicit raw_writes(unsigned depth) : pieces_(depth), writes_(depth) {
@@ -146,7 +108,7 @@ class raw_writes {
     for (unsigned n = 0; n < depth; ++n) {
       memory_.push_back(loop_.memory(bulk_bytes));
       const cordma::local_mr& from = memory_.emplace_back(loop_.memory(bulk_bytes));
-      fill(memory_.back());
+      std::ranges::fill(memory_.back().bytes(), std::byte{0x5a});
       const cordma::remote_mr_slice to = memory_[2 * n].remote_slice();
       pieces_[n] = {.addr = reinterpret_cast<std::uint64_t>(from.bytes().data()),
                     .length = std::uint32_t(bulk_bytes),
@@ -349,20 +311,19 @@ BENCH_ON_DEVICE("rpc/threads", "Does a second server thread, with clients of its
   other.wait();
 }
 
-BENCH_ON_DEVICE("rpc/bulk/1MiB", "How near to a WRITE does a call with a source come?") {
+BENCH_ON_DEVICE("rpc/bulk/thread", "The same, both ends in one thread?") {
   // Of two at once all is in the processor's cache, of sixteen nothing.
   for (const unsigned depth : {2u, 16u}) {
     raw_writes raw{depth};
-    bulk ours{depth};
+    one_thread ours;
+    ours.server().to = bench::bulk_memory(ours.rt(), depth);
+    bench::putting puts{ours.rt(), ours.calling(), depth};
     const std::string which = "1 MiB, depth " + std::to_string(depth);
     const std::size_t first = recorder.figures().size();
-    ours.rt().run(ours.put_all(4 * depth));
+    puts.put(4 * depth);
     recorder.compare(
-        which, [&](std::uint64_t n) { raw.write_all(n); },
-        [&](std::uint64_t n) { ours.rt().run(ours.put_all(n)); });
-    const bench::figure& time = recorder.figures()[first];
-    constexpr double mib = double(bulk_bytes) / (1 << 20);
-    recorder.count(which, "bandwidth", "MiB/s", mib * 1e9 / time.value, mib * 1e9 / time.baseline);
+        which, [&](std::uint64_t n) { raw.write_all(n); }, [&](std::uint64_t n) { puts.put(n); });
+    bench::count_bandwidth(recorder, which, first);
   }
 }
 
