@@ -111,6 +111,20 @@ TEST_CASE("a message of any size arrives intact", "[rpc][device]") {
   }
 }
 
+TEST_CASE("a message arrives intact, be it inline in one piece, in two, or copied",
+          "[rpc][device]") {
+  connection_options wide = never_not_ready();
+  wide.capabilities.inline_max = 128;
+  test::connected_pair made{{}, wide, wide};
+  message_stream a{std::move(made.client)}, b{std::move(made.server)};
+  REQUIRE(a.connection().qp().verbs().capabilities().inline_max >= 128);
+  for (const size_t size : {size_t{56}, size_t{57}, size_t{120}, size_t{121}, size_t{1000}}) {
+    const auto bytes = pattern(size, unsigned(size));
+    INFO(size);
+    made.rt.run(pass(a, b, bytes));
+  }
+}
+
 TEST_CASE("a message of 1 GiB arrives whole", "[rpc][device]") {
   constexpr size_t most = size_t{1} << 30, segment = size_t{32} << 10;
   if (!support::counts_allocations()) {
