@@ -311,7 +311,8 @@ BENCH_ON_DEVICE("rpc/threads", "Does a second server thread, with clients of its
   other.wait();
 }
 
-BENCH_ON_DEVICE("rpc/bulk/thread", "The same, both ends in one thread?") {
+BENCH_ON_DEVICE("rpc/bulk/thread",
+                "How near to a WRITE does a call with a source come in one thread?") {
   // Of two at once all is in the processor's cache, of sixteen nothing.
   for (const unsigned depth : {2u, 16u}) {
     raw_writes raw{depth};

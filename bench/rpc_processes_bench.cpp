@@ -82,7 +82,9 @@ void write_each(bench::two_processes& both, std::uint64_t n, unsigned depth) {
 
 BENCH_ON_DEVICE("rpc/processes", "What does a call cost, its server in another process?") {
   if (std::thread::hardware_concurrency() < 2) return;
-  bench::two_processes both{&serve, bench::echo_bytes};
+  constexpr unsigned depth_max = 16;
+  bench::two_processes both{&serve, bench::echo_bytes, depth_max * bulk_bytes};
+  std::ranges::fill(both.here().window().bytes(), std::byte{0x5a});
   joined with{both};
   const std::vector<std::byte> request(bench::echo_bytes);
   bench::compare_latencies(
@@ -94,14 +96,7 @@ BENCH_ON_DEVICE("rpc/processes", "What does a call cost, its server in another p
         both.order(answer, to.round());
         with.rt.run(call_each(with.calling, request, to));
       });
-}
-
-BENCH_ON_DEVICE("rpc/bulk", "How near to a WRITE does a call with a source come?") {
-  if (std::thread::hardware_concurrency() < 2) return;
-  constexpr unsigned depth_max = 16;
-  bench::two_processes both{&serve, bench::echo_bytes, depth_max * bulk_bytes};
-  std::ranges::fill(both.here().window().bytes(), std::byte{0x5a});
-  joined with{both};
+  // A call with a source, beside a WRITE.
   for (const unsigned depth : {2u, depth_max}) {
     both.order(make_room, depth);
     bench::putting puts{with.rt, with.calling, depth};

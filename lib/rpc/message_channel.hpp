@@ -34,7 +34,8 @@ class message_channel : public counted_channel, public message_handler, private 
   /// Whether a message waits for those before it: else large ones are overtaken.
   enum class order { as_sent, any };
   static constexpr std::size_t head_max = 24;
-  /// What is no longer is put behind its head: one piece costs a device less than two.
+  /// For bytes behind a head of full length. What fits there goes with it: one piece costs a device
+  /// less than two.
   static constexpr std::size_t together_max = 32;
 
   /// What is sent when there is credit and room for it. Destroying it takes it back.
