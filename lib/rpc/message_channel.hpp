@@ -227,7 +227,7 @@ class message_channel : public counted_channel, public message_handler, private 
   const std::size_t read_bytes_max_;
   receive_buffers buffers_;
 
-  stream_terms peer_;
+  stream_terms peer_;  ///< once it is open
   std::optional<failure> failed_;
   std::optional<failure> bad_frame_;       ///< why we broke it
   std::optional<event::wait_op> opening_;  ///< until the peer has told its terms
