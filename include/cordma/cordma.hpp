@@ -4,6 +4,7 @@
 
 #include <cordma/agent/agent.hpp>
 #include <cordma/agent/agent_options.hpp>
+#include <cordma/agent/carried_loan.hpp>
 #include <cordma/agent/expected_loan.hpp>
 #include <cordma/agent/lending.hpp>
 #include <cordma/agent/loan.hpp>

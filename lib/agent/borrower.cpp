@@ -41,6 +41,10 @@ constexpr std::size_t alignment_max = mr_allocator::alignment_max;
   throw error{{.code = why, .call = call}};
 }
 
+[[noreturn]] void fail_carried(const char* call) {
+  fail_request(errc::not_supported, "what a message lends ends with its answer", call);
+}
+
 /// What a refusal may say: anything else would let a peer pass off an error of ours.
 failure failure_of(const agent_protocol::frame& refused) noexcept {
   const errc said{int(refused.status)};
@@ -222,6 +226,7 @@ task<> borrower::renew(holding& h, milliseconds lease) {
   if (lease > std::chrono::hours{24} || lease <= margin_of(lease))
     fail_request(errc::out_of_range, "a lease is longer than operation_margin, and at most 24 h",
                  "renew");
+  if (h.is_carried) fail_carried("renew");
   const duration limit = context_.options.request_timeout;
   while (h.is_asking) co_await with_timeout(h.answered.wait(), limit);
   if (h.home == nullptr) fail_ended(h, "renew");  // And we may be gone.
@@ -325,6 +330,33 @@ void borrower::revoke(holding& h) noexcept {
   if (h.state == holding::stage::open) give_back(h);
 }
 
+// ---- what a message carries
+// ---------------------------------------------------------------------
+
+/// There until `end_along`, also when it was dropped before.
+remote_mr borrower::borrow_along(const loan_terms& terms, verbs::access access, time_point until,
+                                 std::uint64_t& number) {
+  if (failed_) throw error{*failed_};
+  holding& h = make();
+  h.has_handle = h.is_carried = true;
+  h.state = holding::stage::open;
+  h.isolation = terms.isolation;
+  h.block->grant(access, until);
+  h.remote = {terms.address, std::size_t(terms.length), terms.rkey, *h.block};
+  ++context_.counters.borrowed;
+  holdings_.push_back(h);
+  number = h.tag;
+  return remote_mr{h};
+}
+
+bool borrower::end_along(std::uint64_t number) noexcept {
+  holding* const h = tags_.find(number);
+  if (h == nullptr) return false;
+  const bool is_in_use = h->block->is_in_use();
+  forget(*h);
+  return is_in_use;
+}
+
 // ---- giving back
 // ---------------------------------------------------------------------------------
 
@@ -335,7 +367,9 @@ void borrower::drop(holding& h) noexcept {
       // When the frame is gone, its answer comes, and what it grants goes back.
       if (h.question.is_linked()) forget(h);
       return;
-    case holding::stage::open: return give_back(h);
+    case holding::stage::open:
+      if (h.is_carried) return h.block->refuse(errc::lease_ended);
+      return give_back(h);
     case holding::stage::flushing: h.is_for_hand_over = false; return;
     case holding::stage::flushed:
       if (!h.question.is_linked()) return;
@@ -421,6 +455,7 @@ void borrower::on_returned(control_channel::outgoing& notice) noexcept {
 
 task<> borrower::hand_over(remote_mr memory) {
   holding& h = *memory.holding_;
+  if (h.is_carried) fail_carried("send_remote_mr");
   while (h.is_asking) co_await h.answered.wait();
   if (h.home == nullptr) fail_ended(h, "send_remote_mr");  // And we may be gone.
   if (const errc why = h.block->refusal(h.block->generation(), &context_.data.sends(),
@@ -446,7 +481,7 @@ void borrower::forget(holding& h) noexcept {
   h.disarm();
   h.list_hook<holding>::unlink();
   tags_.erase(h.tag);
-  if (h.lease != 0) --context_.counters.borrowed;
+  if (h.lease != 0 || h.is_carried) --context_.counters.borrowed;
   if (h.is_offer) --offer_count_;
   h.block->refuse(errc::lease_ended);
   // A renewal may wait while what has expired is flushed.
@@ -481,7 +516,7 @@ void borrower::fail(const failure& why) noexcept {
 
 void borrower::list(std::vector<lease_info>& into) const {
   tags_.for_each([&](const holding& h) {
-    if (h.lease == 0) return;
+    if (h.lease == 0 && !h.is_carried) return;
     into.push_back({.peer = {},
                     .is_borrowed = true,
                     .size_bytes = h.remote.size_bytes(),

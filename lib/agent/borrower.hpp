@@ -3,6 +3,7 @@
 #include "agent_context.hpp"
 #include "id_table.hpp"
 
+#include <cordma/agent/carried_loan.hpp>
 #include <cordma/agent/expected_loan.hpp>
 #include <cordma/coro/frame_cache.hpp>
 
@@ -39,7 +40,8 @@ struct holding : waiter, timer, list_hook<holding>, frame_cache::recycled {
   remote_mr_slice remote;
   cordma::isolation isolation = isolation::exact;
   bool has_handle = false;
-  bool is_offer = false;  ///< not taken, and counted until its return is on its way
+  bool is_carried = false;  ///< by a message, with which it ends: there is nothing to return
+  bool is_offer = false;    ///< not taken, and counted until its return is on its way
   bool owes_acceptance = false;
   bool is_for_hand_over = false;
   bool has_expired = false;
@@ -95,6 +97,9 @@ class borrower {
   task<> hand_over(remote_mr memory);
   task<> renew(holding& h, std::chrono::milliseconds lease);
   void drop(holding& h) noexcept;
+  remote_mr borrow_along(const loan_terms& terms, verbs::access access, time_point until,
+                         std::uint64_t& number);
+  bool end_along(std::uint64_t number) noexcept;
 
   void fail(const failure& why) noexcept;
   void list(std::vector<lease_info>& into) const;

@@ -264,6 +264,7 @@ void lender::on_bound(grant& g) noexcept {
 
 void lender::open(grant& g) noexcept {
   g.state = grant::stage::open;
+  if (g.is_carried) return open_carried(g);
   if (g.end_is_wanted) return close(g);
   g.expires = context_.home.now() + g.lease;
   context_.home.rearm(g, g.expires);
@@ -306,11 +307,16 @@ void lender::on_renew(const frame& f, unsigned slot) noexcept {
 
 void lender::on_give_back(const frame& f) noexcept {
   grant* const g = ids_.find(f.lease);
-  if (g == nullptr || (g->state != grant::stage::open && g->state != grant::stage::asked)) return;
+  if (g == nullptr) return;
   if (g->state == grant::stage::open && f.status == std::uint32_t(errc::lease_expired))
     g->reason = loan_end_reason::expired;
-  g->is_given_back = true;
-  close(*g);
+  give_back(*g);
+}
+
+void lender::give_back(grant& g) noexcept {
+  if (g.state != grant::stage::open && g.state != grant::stage::asked) return;
+  g.is_given_back = true;
+  close(g);
 }
 
 void lender::on_hand_over(const frame& f, unsigned slot) noexcept {
@@ -343,8 +349,10 @@ void lender::end(grant& g, loan_end_reason why) noexcept {
     return close(g);
   }
   g.state = grant::stage::asked;
-  g.notice.frame = {.kind = kind::revoke, .tag = g.tag, .lease = g.id};
-  context_.channel.send(g.notice);
+  if (!g.is_carried) {
+    g.notice.frame = {.kind = kind::revoke, .tag = g.tag, .lease = g.id};
+    context_.channel.send(g.notice);
+  }
   context_.home.rearm(g, context_.home.now() + context_.options.lending.grace);
 }
 
@@ -459,7 +467,9 @@ void lender::forget(grant& g) noexcept {
   g.state = grant::stage::ended;
   g.home = nullptr;
   if (!g.has_loan) {
+    carried_loan* const carried = g.carried;
     delete &g;
+    if (carried != nullptr) carried->end();
     return;
   }
   // One of them has somebody waiting, who may destroy it all when it is set.
@@ -531,6 +541,65 @@ void lender::list(std::vector<lease_info>& into) const {
                     .remaining = std::chrono::ceil<std::chrono::milliseconds>(
                         std::max(g.expires - now, duration{}))});
   });
+}
+
+// ---- what a message carries
+// ---------------------------------------------------------------------
+
+/// The message may be sent when this returns: the window's bind is before it on the queue pair.
+void lender::lend_along(carried_loan& l, local_mr memory, verbs::access access, time_point until) {
+  check_loan(memory, {.access = access});
+  grant& g = make(memory.size_bytes(), memory.size_bytes());
+  g.is_carried = g.has_loan = true;
+  g.expires = until;
+  g.lent.memory = std::move(memory);
+  try {
+    lend_out(g, access, {});
+  } catch (...) {
+    g.has_loan = false;
+    forget(g);
+    throw;
+  }
+  g.has_loan = false;
+  if (g.state == grant::stage::ended) {  // Its bind was not posted.
+    const std::unique_ptr<grant> gone{&g};
+    throw error{*gone->bind_failure};
+  }
+  g.carried = &l;
+  l.grant_ = &g;
+}
+
+void lender::open_carried(grant& g) noexcept {
+  ++context_.counters.offered;
+  if (g.is_given_back) return close(g);
+  if (g.end_is_wanted) end(g, g.reason);
+}
+
+loan_terms carried_loan::terms() const noexcept {
+  return {.address = grant_->remote.address(),
+          .length = grant_->size_bytes,
+          .rkey = grant_->remote.rkey(),
+          .isolation = grant_->isolation};
+}
+
+void carried_loan::give_back() noexcept {
+  if (grant_ == nullptr) return;
+  if (grant_->state == grant::stage::binding) grant_->is_given_back = true;
+  grant_->home->give_back(*grant_);
+}
+
+void carried_loan::revoke() noexcept {
+  if (grant_ != nullptr) grant_->home->end(*grant_, loan_end_reason::revoked);
+}
+
+void carried_loan::drop(bool is_known) noexcept {
+  if (grant_ == nullptr) return;
+  grant_->carried = nullptr;
+  if (is_known)
+    revoke();
+  else
+    give_back();
+  grant_ = nullptr;
 }
 
 // ---- loan

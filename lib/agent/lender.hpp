@@ -4,6 +4,7 @@
 #include "id_table.hpp"
 #include "loan_stock.hpp"
 
+#include <cordma/agent/carried_loan.hpp>
 #include <cordma/agent/loan.hpp>
 #include <cordma/coro/frame_cache.hpp>
 
@@ -45,6 +46,8 @@ struct grant : waiter, timer, list_hook<grant>, frame_cache::recycled {
   std::size_t cost = 0;        ///< what it takes of the policy's bytes
   bool was_asked_for = false;  ///< by the peer; else we offered it
   bool has_loan = false;
+  bool is_carried = false;          ///< by a message: the agents say nothing of it, …
+  carried_loan* carried = nullptr;  ///< … but that it has ended, to whoever sent it
   bool is_given_back = false;
   bool is_handed_over = false;
   bool is_kept = false;  ///< its memory, for the next request
@@ -85,6 +88,8 @@ class lender {
   task<loan> lend(local_mr memory, loan_options options, std::uint64_t purpose);
   task<local_mr> receive();
   void end(grant& g, loan_end_reason why) noexcept;
+  void lend_along(carried_loan& l, local_mr memory, verbs::access access, time_point until);
+  void give_back(grant& g) noexcept;
 
   /// The connection has failed, and its queue pairs are in ERROR: all ends now.
   void fail(const failure& why) noexcept;
@@ -105,6 +110,7 @@ class lender {
   static void on_timer(timer& self) noexcept;
   void on_bound(grant& g) noexcept;
   void open(grant& g) noexcept;
+  void open_carried(grant& g) noexcept;
   void close(grant& g) noexcept;
   [[nodiscard]] bool can_invalidate() const noexcept;
   void start_invalidation(grant& g) noexcept;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/agent/carried_loan.hpp>
 #include <cordma/base/little_endian.hpp>
 
 #include <array>
@@ -12,22 +13,24 @@ namespace cordma::call_protocol {
 /// What the two ends of RPC tell each other: docs/rpc-protocol.md has the bytes. Pure functions.
 
 inline constexpr std::size_t header_bytes = 24;
+/// Of memory that a request lends: behind the header, the source's before the sink's.
+inline constexpr std::size_t terms_bytes = 24;
 inline constexpr std::uint8_t version = 1;
 /// Of a failure's text; what is longer is cut off.
 inline constexpr std::size_t text_bytes_max = 240;
-/// Calls have numbers below this, so that a purpose is made of one (`purpose_of`).
+/// Calls have numbers below this.
 inline constexpr std::uint64_t call_limit = std::uint64_t{1} << 62;
 /// In microseconds; also what stands for none, and for more than it can say: 71 minutes.
 inline constexpr std::uint32_t no_deadline = UINT32_MAX;
 
 enum class kind : std::uint8_t {
   // Messages.
-  request = 1,  ///< client: method, deadline, what it lends if asked; the request follows
+  request = 1,  ///< client: method, deadline, what it lends; its terms and the request follow
   reply = 2,    ///< server: the reply follows
   failure = 3,  ///< server: status; a text follows
   // Control.
-  cancel = 4,  ///< client: nobody waits for the call any more
-  want = 5,    ///< server: the client is to lend what the flag says
+  cancel = 4,    ///< client: nobody waits for the call any more, and what it lent is wanted back
+  returned = 5,  ///< server: that is not used any more; the answer says the same
 };
 
 enum class status : std::uint32_t {
@@ -41,7 +44,7 @@ enum class status : std::uint32_t {
   out_of_memory = 8,
 };
 
-/// Memory of the client's that a call can ask for.
+/// Memory of the client's that a call lends.
 enum bulk : std::uint16_t { no_bulk = 0, source = 1, sink = 2 };
 
 // Where the fields are.
@@ -52,7 +55,7 @@ inline constexpr std::size_t version = 0, kind = 1, bulk = 2, value = 4, call = 
 struct header {
   std::uint8_t version = call_protocol::version;
   call_protocol::kind kind = kind::request;
-  std::uint16_t bulk = no_bulk;  ///< request: what there is; want: which
+  std::uint16_t bulk = no_bulk;  ///< request: what it lends
   std::uint32_t value = 0;       ///< request: deadline; failure: status
   std::uint64_t call = 0;        ///< The client's number for it.
   std::uint64_t method = 0;      ///< request
@@ -71,6 +74,20 @@ inline std::array<std::byte, header_bytes> encode(const header& h) noexcept {
   encode(h, out.data());
   return out;
 }
+/// Bytes before the request itself.
+constexpr std::size_t head_bytes(std::uint16_t lent) noexcept {
+  return header_bytes + terms_bytes * ((lent & source) + (lent & sink) / sink);
+}
+
+/// `terms_bytes`.
+inline void encode(const loan_terms& t, std::byte* out) noexcept {
+  little_endian::put(out, t.address);
+  little_endian::put(out + 8, t.length);
+  little_endian::put(out + 16, std::uint64_t(t.isolation) << 32 | t.rkey);
+}
+/// Of a request that was checked, and lends it.
+loan_terms terms_of(std::span<const std::byte> request, bulk which) noexcept;
+
 /// Of what has a header's length.
 inline std::uint64_t call_in(std::span<const std::byte> bytes) noexcept {
   return little_endian::get<std::uint64_t>(&bytes[at::call]);
@@ -101,17 +118,12 @@ inline bool is_plain(std::span<const std::byte> bytes) noexcept {
 }
 
 /// Of a message, or, `is_control`, of a control frame. A version that is not ours is no error.
-/// \errors errc::bad_frame: shorter than a header, or a field that its kind cannot have; the detail
-///   names it and its value.
+/// \errors errc::bad_frame: shorter than what it must have, or a field that its kind cannot have;
+/// the
+///   detail names it and its value.
 inline header decode(std::span<const std::byte> bytes, bool is_control) {
   if (is_control || !is_plain(bytes)) check(bytes, is_control);
   return read(bytes.data());
-}
-
-/// Under which the client lends what a server wants. With the highest bit, which no message's tag
-/// has.
-constexpr std::uint64_t purpose_of(std::uint64_t call, bulk which) noexcept {
-  return std::uint64_t{1} << 63 | call << 1 | (which == sink ? 1 : 0);
 }
 
 }  // namespace cordma::call_protocol

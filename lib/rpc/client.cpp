@@ -10,7 +10,6 @@ void check(const client_options& o) {
   cordma::check(o.stream);
   check_option(name, "deadline", o.deadline.count(), 1, day_ms * 1'000'000);
   check_option(name, "calls_max", o.calls_max, 1, UINT16_MAX);
-  check_option(name, "bulk_lease", o.bulk_lease.count(), 100, day_ms);
   check_option(name, "reconnect.delay", o.reconnect.delay.count(), 1, day_ms);
   check_option(name, "reconnect.delay_max", o.reconnect.delay_max.count(),
                o.reconnect.delay.count(), day_ms);

@@ -1,7 +1,5 @@
 #include "client_core.hpp"
 
-#include <cordma/coro/when_any.hpp>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -9,26 +7,12 @@
 
 namespace cordma::rpc::detail {
 
-using call_protocol::bulk;
 using call_protocol::kind;
 using call_protocol::status;
 
 namespace {
 
 constexpr unsigned index_bits = 16;
-/// What was lent is asked for when it is not back so long after the answer.
-constexpr std::chrono::milliseconds return_grace{20};
-
-/// That the server is told of a call that nobody waits for.
-struct cancel_note : message_channel::outgoing, frame_cache::recycled {
-  explicit cancel_note(std::uint64_t call) noexcept {
-    frame.kind = message_protocol::kind::control;
-    call_protocol::encode({.kind = kind::cancel, .call = call}, open_head());
-    on_posted = [](outgoing& self, const failure*) noexcept {
-      delete static_cast<cancel_note*>(&self);
-    };
-  }
-};
 
 /// Of what is being caught.
 failure why_not_sent() noexcept {
@@ -83,11 +67,10 @@ call_slot::call_slot(client_core& c, std::uint16_t i) noexcept
       timer{&client_core::on_deadline},
       suspension{&client_core::on_stop},
       core{c},
-      index{i},
-      revoking{c.home_} {}
+      index{i} {}
 
 call_slot::lending::lending(call_slot& s) noexcept
-    : waiter{&client_core::on_lending_ended}, slot{s} {}
+    : carried_loan{&client_core::on_loan_ended}, slot{s} {}
 
 client_core::connecting::connecting(client_core& c) noexcept
     : waiter{[](waiter& self) noexcept -> std::coroutine_handle<> {
@@ -144,13 +127,15 @@ void client_core::on_link_closed(const failure& why) noexcept {
   while (!lost.empty()) {
     call_slot& s = lost.front();
     const bool is_to_be_repeated =
-        connector_ && !s.is_ending && !s.has_lent && (!s.may_have_run || s.target->is_idempotent);
+        connector_ && !s.is_ending && (!s.may_have_run || s.target->is_idempotent);
     if (!is_to_be_repeated) {
       fail(s, *why_lost_);
       continue;
     }
     s.list_hook<call_slot>::unlink();
     s.take_back();
+    s.source.drop();
+    s.sink.drop();
     s.is_under_way = false;
     --under_way_count_;
     counters_.repeated += s.may_have_run ? 1 : 0;
@@ -288,7 +273,7 @@ void client_core::let_go(call_slot& s) noexcept {
   if (!s.has_ended) {
     s.suspension::forget();
     s.is_abandoned = true;
-    if (s.is_ending) return s.revoking.set();
+    if (s.is_ending) return;
     s.how = call_end::stopped;
     ++counters_.stopped;
     return give_up(s);
@@ -333,7 +318,9 @@ inline void client_core::send(call_slot& s, duration limit) noexcept {
   const auto left = std::chrono::ceil<std::chrono::microseconds>(limit).count();
   h.value = std::uint32_t(std::clamp<std::int64_t>(left, 0, call_protocol::no_deadline));
   try {
-    static_cast<encoded_message&>(s).send(*link_, h, *s.request);
+    s.encoded_message::begin(h);
+    if (h.bulk != call_protocol::no_bulk) lend(s, limit);
+    s.encoded_message::send(*link_, *s.request);
     // A large one is read before it is known here that it was.
     if (s.is_under_way && !s.is_queued()) s.may_have_run = true;
   } catch (...) {
@@ -354,7 +341,7 @@ void client_core::on_sent(encoded_message& self, const failure* why) noexcept {
 
 void client_core::on_deadline(timer& self) noexcept {
   auto& s = static_cast<call_slot&>(self);
-  if (s.is_ending) return s.revoking.set();
+  if (s.is_ending) return;
   s.how = call_end::failed;
   s.why = failure{.code = errc::timed_out,
                   .call = s.target->name,
@@ -366,7 +353,7 @@ void client_core::on_deadline(timer& self) noexcept {
 
 void client_core::on_stop(stop_callback& self) noexcept {
   auto& s = static_cast<call_slot&>(static_cast<suspension&>(self));
-  if (s.is_ending) return s.revoking.set();
+  if (s.is_ending) return;
   s.how = call_end::stopped;
   ++s.core.counters_.stopped;
   s.core.give_up(s);
@@ -374,10 +361,14 @@ void client_core::on_stop(stop_callback& self) noexcept {
 
 /// The server is told, if it knows of it; how it ends is set.
 void client_core::give_up(call_slot& s) noexcept {
-  if (s.is_under_way && s.may_have_run) cancel(s.number);
   s.is_ending = true;
-  s.revoking.set();
-  if (!s.is_lending()) end(s);
+  if (s.is_under_way && s.may_have_run) {
+    cancel(s.number);
+    s.source.revoke();
+    s.sink.revoke();
+    if (s.is_lending()) return;
+  }
+  if (!s.has_ended) end(s);
 }
 
 void client_core::fail(call_slot& s, const failure& why) noexcept {
@@ -397,13 +388,8 @@ void client_core::end(call_slot& s) noexcept {
   if (std::exchange(s.is_under_way, false)) --under_way_count_;
   s.disarm();
   s.take_back();
-  s.revoking.reset();
-  if (s.has_lent) {
-    for (call_slot::lending* l : {&s.source, &s.sink}) {
-      l->work.reset();
-      l->is_running = false;
-    }
-  }
+  s.source.drop(s.may_have_run);
+  s.sink.drop(s.may_have_run);
   s.has_ended = true;
   if (s.is_abandoned) {
     let_go(s);
@@ -416,7 +402,7 @@ void client_core::end(call_slot& s) noexcept {
 void client_core::cancel(std::uint64_t number) noexcept {
   if (link_ == nullptr) return;
   try {
-    link_->send(*new cancel_note{number});
+    link_->send(*new call_note{{.kind = kind::cancel, .call = number}});
   } catch (const std::bad_alloc&) {
     // The server finds out by the deadline that it was told.
   }
@@ -437,7 +423,9 @@ inline void client_core::on_answer(client_link& from) {
   call_slot* const s = find(h.call);
   if (s == nullptr || s->is_ending) {
     ++counters_.late;
-    return static_cast<void>(from.deliver());
+    const stream_message late = from.deliver();
+    if (s != nullptr) give_back(*s);
+    return;
   }
   if (h.version != call_protocol::version) {
     fail(*s, {.code = errc::incompatible_peer,
@@ -460,58 +448,41 @@ inline void client_core::on_answer(client_link& from) {
   }
   if (s->has_ended) return;
   if (!s->is_lending()) return end(*s);
-  // The server returned it before it answered, on another queue pair.
-  home_.rearm(*s, home_.now() + return_grace);
+  give_back(*s);
 }
 
 // ---- bulk
 
-void client_core::on_want(const header& h) {
+/// Ahead of the request, which carries the terms.
+void client_core::lend(call_slot& s, duration limit) {
+  const time_point until = home_.after(limit);
+  const auto lend_part = [&](call_slot::lending& l, const const_local_mr_slice& part,
+                             verbs::access access) {
+    if (part.size_bytes() == 0) return;
+    link_->lender().lend_along(l, local_mr::keep(part), access, until);
+    s.add(l.terms());
+  };
+  lend_part(s.source, s.options->source, verbs::access::remote_read);
+  lend_part(s.sink, s.options->sink, verbs::access::remote_write);
+  s.has_lent = true;
+}
+
+/// The server uses it no more. The call ends when that is sure.
+void client_core::give_back(call_slot& s) noexcept {
+  s.source.give_back();
+  s.sink.give_back();
+}
+
+void client_core::on_returned(const header& h) {
   call_slot* const s = find(h.call);
-  if (s == nullptr || s->is_ending) return;  // It has ended meanwhile.
-  // Its request lies where whoever waits has it, who may go before what is lent is back.
-  if (!s->may_have_run) throw error{bad_answer("asks for memory of a call that was not sent")};
-  const bool is_source = h.bulk == call_protocol::source;
-  call_slot::lending& l = is_source ? s->source : s->sink;
-  const std::size_t size =
-      is_source ? s->options->source.size_bytes() : s->options->sink.size_bytes();
-  if (size == 0 || l.work) throw error{bad_answer("asks for memory that there is not, or twice")};
-  s->has_lent = l.is_running = true;
-  l.work.emplace(lend(*s, bulk(h.bulk)));
-  if (l.work->start(l, {&home_, {}})) on_lending_ended(l);
+  if (s == nullptr) return;  // It has ended meanwhile.
+  if (!s->may_have_run || !s->has_lent) throw error{bad_answer("returns what was not lent")};
+  give_back(*s);
 }
 
-task<> client_core::lend(call_slot& s, bulk which) {
-  const bool is_source = which == call_protocol::source;
-  const const_local_mr_slice part = is_source ? s.options->source : s.options->sink;
-  const loan_options terms{
-      .access = is_source ? verbs::access::remote_read : verbs::access::remote_write,
-      .lease = options_.bulk_lease};
-  loan lent = co_await link_->lender().lend_for(call_protocol::purpose_of(s.number, which),
-                                                local_mr::keep(part), terms);
-  co_await when_any(lent.ended(), s.revoking.wait());
-  if (!lent.has_ended()) co_await lent.revoke();
-}
-
-std::coroutine_handle<> client_core::on_lending_ended(waiter& self) noexcept {
-  auto& l = static_cast<call_slot::lending&>(self);
-  call_slot& s = l.slot;
-  client_core& core = s.core;
-  l.is_running = false;
-  try {
-    l.work->take();
-  } catch (const std::exception& e) {
-    const auto* const ours = dynamic_cast<const error*>(&e);
-    if (!s.is_ending && core.link_ != nullptr) {  // Else that is why it ends.
-      s.how = call_end::failed;
-      s.why = ours != nullptr ? ours->failure() : errno_failure(ENOMEM, s.target->name);
-      ++core.counters_.refused;
-      core.give_up(s);
-      return std::noop_coroutine();
-    }
-  }
-  if (s.is_ending && !s.is_lending() && !s.has_ended) core.end(s);
-  return std::noop_coroutine();
+void client_core::on_loan_ended(carried_loan& self) noexcept {
+  call_slot& s = static_cast<call_slot::lending&>(self).slot;
+  if (s.is_ending && !s.is_lending() && !s.has_ended) s.core.end(s);
 }
 
 // ---- what a caller has of a call
@@ -562,8 +533,8 @@ void client_link::on_message() noexcept {
 void client_link::on_control(std::span<const std::byte> bytes) {
   const header h = call_protocol::decode(bytes, true);
   if (h.version != call_protocol::version || core_ == nullptr) return;
-  if (h.kind != kind::want) throw error{bad_answer("cancels a call of ours")};
-  core_->on_want(h);
+  if (h.kind != kind::returned) throw error{bad_answer("cancels a call of ours")};
+  core_->on_returned(h);
 }
 
 void client_link::on_open() noexcept {

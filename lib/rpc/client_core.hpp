@@ -23,14 +23,11 @@ struct call_slot final : list_hook<call_slot>,
                          public suspension {
   call_slot(client_core& c, std::uint16_t i) noexcept;
 
-  /// Memory that the server asked for.
-  struct lending : waiter {
+  struct lending : carried_loan {
     explicit lending(call_slot& s) noexcept;
     call_slot& slot;
-    std::optional<task<>> work;
-    bool is_running = false;
   };
-  [[nodiscard]] bool is_lending() const noexcept { return source.is_running || sink.is_running; }
+  [[nodiscard]] bool is_lending() const noexcept { return bool(source) || bool(sink); }
 
   client_core& core;
   const std::uint16_t index;
@@ -42,14 +39,13 @@ struct call_slot final : list_hook<call_slot>,
   time_point deadline{};
   bool is_under_way = false;
   bool may_have_run = false;
-  bool has_lent = false;
+  bool has_lent = false;   ///< its request says so
   bool is_ending = false;  ///< as soon as nothing is lent any more
   bool has_ended = false;
   bool is_abandoned = false;
   call_end how = call_end::answered;
   stream_message reply;
   std::optional<failure> why;
-  event revoking;  ///< set: what was lent is wanted back
   lending source{*this}, sink{*this};
 };
 
@@ -89,13 +85,15 @@ class client_core final {
   ~client_core();
   // From the link, in the middle of a reap.
   inline void on_answer(client_link& from);
-  void on_want(const header& h);
+  void on_returned(const header& h);
   void on_link_closed(const failure& why) noexcept;
 
   [[nodiscard]] inline call_slot* find(std::uint64_t number) noexcept;
   void pump() noexcept;
   [[nodiscard]] inline bool may_send() const noexcept;
   inline void send(call_slot& s, duration limit) noexcept;
+  void lend(call_slot& s, duration limit);
+  void give_back(call_slot& s) noexcept;
   static void on_sent(encoded_message& self, const failure* why) noexcept;
   static void on_deadline(timer& self) noexcept;
   static void on_stop(stop_callback& self) noexcept;
@@ -103,8 +101,7 @@ class client_core final {
   void fail(call_slot& s, const failure& why) noexcept;
   void end(call_slot& s) noexcept;
   void cancel(std::uint64_t number) noexcept;
-  task<> lend(call_slot& s, call_protocol::bulk which);
-  static std::coroutine_handle<> on_lending_ended(waiter& self) noexcept;
+  static void on_loan_ended(carried_loan& self) noexcept;
 
   // Connecting.
   struct connecting : waiter {

@@ -16,7 +16,7 @@ void encode(const encodable_ref& value, std::span<std::byte> out) {
 }  // namespace
 
 void encoded_message::send_made(message_channel& channel, const encodable_ref& value) {
-  const std::size_t size = call_protocol::header_bytes + value.size_bytes;
+  const std::size_t size = head_bytes + value.size_bytes;
   if (size <= channel.peer().buffer_bytes) {
     encoded_ = channel.memory().allocate_uninitialized(value.size_bytes);
     encode(value, encoded_.bytes());
@@ -25,9 +25,8 @@ void encoded_message::send_made(message_channel& channel, const encodable_ref& v
   }
   channel.check_length(size);
   local_mr whole = channel.memory().allocate_uninitialized(size);
-  std::copy_n(&head[message_protocol::header_bytes], call_protocol::header_bytes,
-              whole.bytes().begin());
-  encode(value, whole.bytes().subspan(call_protocol::header_bytes));
+  std::copy_n(&head[message_protocol::header_bytes], head_bytes, whole.bytes().begin());
+  encode(value, whole.bytes().subspan(head_bytes));
   large_.work.emplace(message_channel::send_large(channel_ref{channel}, std::move(whole), {}));
   if (large_.work->start(large_, {&channel.home(), {}})) sending::on_ended(large_);
 }

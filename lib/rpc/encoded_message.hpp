@@ -13,6 +13,17 @@ using cordma::detail::channel_ref;
 using cordma::detail::channel_resources;
 using cordma::detail::message_channel;
 
+/// A header that is said beside the messages. Made by `new`, goes with what it was sent by.
+struct call_note final : message_channel::outgoing, frame_cache::recycled {
+  explicit call_note(const header& h) noexcept {
+    frame.kind = message_protocol::kind::control;
+    call_protocol::encode(h, open_head(call_protocol::header_bytes));
+    on_posted = [](outgoing& self, const failure*) noexcept {
+      delete static_cast<call_note*>(&self);
+    };
+  }
+};
+
 /// A header and a value, sent as one message: from where the value lies, or from memory that it is
 /// encoded into, or, when it is longer than the peer's buffers, by rendezvous. Destroying it takes
 /// it back.
@@ -25,12 +36,20 @@ class encoded_message : private message_channel::outgoing {
     outgoing::on_posted = &on_posted;
   }
 
+  /// What it begins with, first a header.
+  void begin(const header& h) noexcept {
+    call_protocol::encode(h, open_head(call_protocol::header_bytes));
+  }
+  void add(const loan_terms& lent) noexcept {
+    call_protocol::encode(lent, extend_head(call_protocol::terms_bytes));
+  }
+  /// It goes when the READs posted before it have ended.
+  void fence() noexcept { is_fenced = true; }
   /// May tell `on_sent` before it returns. `value` is there until then. \errors errc::wrong_length:
   ///   longer than the peer takes; what the codec and the allocator throw.
-  void send(message_channel& channel, const header& h, const encodable_ref& value) {
-    call_protocol::encode(h, open_head());
+  void send(message_channel& channel, const encodable_ref& value) {
     const bool lies = value.lies_at != nullptr || value.size_bytes == 0;
-    if (!lies || call_protocol::header_bytes + value.size_bytes > channel.peer().buffer_bytes)
+    if (!lies || head_bytes + value.size_bytes > channel.peer().buffer_bytes)
       return send_made(channel, value);
     bytes = {value.lies_at, value.size_bytes};
     channel.send(*this);

@@ -206,6 +206,7 @@ inline bool message_channel::post_inline(outgoing& o, std::size_t head_bytes) no
     head_bytes = message_protocol::size_of(o.frame.kind);
   }
   if (unsignaled_ + 1 == signal_interval) flags |= IBV_SEND_SIGNALED;
+  if (o.is_fenced) flags |= IBV_SEND_FENCE;
   wr_.opcode = o.immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
   wr_.imm_data = htobe32(o.immediate.value_or(0));
   wr_.send_flags = flags;

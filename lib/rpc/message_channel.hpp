@@ -33,7 +33,7 @@ class message_channel : public counted_channel, public message_handler, private 
   using frame = message_protocol::frame;
   /// Whether a message waits for those before it: else large ones are overtaken.
   enum class order { as_sent, any };
-  static constexpr std::size_t head_max = 24;
+  static constexpr std::size_t head_max = 72;
   /// For bytes behind a head of full length. What fits there goes with it: one piece costs a device
   /// less than two.
   static constexpr std::size_t together_max = 32;
@@ -44,13 +44,18 @@ class message_channel : public counted_channel, public message_handler, private 
     /// Room for the frame; behind its `header_bytes`, `head_bytes` of what comes before `bytes`.
     std::array<std::byte, message_protocol::header_bytes + head_max + together_max> head;
     std::uint32_t head_bytes = 0;
-    /// Where `head_max` bytes of it are to be put.
-    [[nodiscard]] std::byte* open_head() noexcept {
-      head_bytes = head_max;
-      return &head[message_protocol::header_bytes];
+    /// Where so many bytes more of it are to be put: `head_max` at most.
+    [[nodiscard]] std::byte* extend_head(std::uint32_t size_bytes) noexcept {
+      head_bytes += size_bytes;
+      return &head[message_protocol::header_bytes + head_bytes - size_bytes];
+    }
+    [[nodiscard]] std::byte* open_head(std::uint32_t size_bytes) noexcept {
+      head_bytes = 0;
+      return extend_head(size_bytes);
     }
     std::span<const std::byte> bytes{};
     std::optional<std::uint32_t> immediate{};
+    bool is_fenced = false;  ///< goes when the READs posted before it have ended
     /// It is on its way, or, with a reason, will never be. May destroy it. Perhaps in the middle of
     /// a reap.
     void (*on_posted)(outgoing& self, const failure* why) noexcept = nullptr;

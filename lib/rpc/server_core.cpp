@@ -24,23 +24,6 @@ failure bad_request(const char* what) noexcept {
   return {.code = errc::bad_frame, .call = "rpc", .detail = what};
 }
 
-/// Memory of a caller's, asked for and awaited. Destroying it forgets both.
-struct wanted : expected_loan, message_channel::outgoing {
-  wanted(executor& home, std::uint64_t call, bulk which) noexcept : arrived{home} {
-    purpose = call_protocol::purpose_of(call, which);
-    on_lent = [](expected_loan& self, remote_mr memory) noexcept {
-      auto& w = static_cast<wanted&>(self);
-      w.lent = std::move(memory);
-      w.arrived.set();
-    };
-    frame.kind = message_protocol::kind::control;
-    call_protocol::encode({.kind = kind::want, .bulk = which, .call = call}, open_head());
-    on_posted = [](outgoing&, const failure*) noexcept {};
-  }
-  remote_mr lent;
-  event arrived;
-};
-
 std::uint64_t id_of(const std::unique_ptr<served_method>& m) noexcept { return m->id; }
 
 void add(stream_counters& sum, const stream_counters& c) noexcept {
@@ -256,21 +239,31 @@ void server_link::on_closed() noexcept {
 void server_link::on_control(std::span<const std::byte> bytes) {
   const header h = call_protocol::decode(bytes, true);
   if (h.version != call_protocol::version || core_ == nullptr) return;
-  if (h.kind != kind::cancel) throw error{bad_request("wants memory of a server")};
+  if (h.kind != kind::cancel) throw error{bad_request("returns what it was not lent")};
   const auto is_it = [&](const incoming_call& c) { return c.asked.call == h.call; };
-  if (incoming_call* const c = calls_.find(is_it)) return c->stop.request_stop();
+  if (incoming_call* const c = calls_.find(is_it)) return cancel(*c);
   // It may not have begun. What is no request shows when its turn comes.
   const auto asks_for_it = [&](const arrived_message& a) {
     const auto request = bytes_of(a);
     return request.size() >= header_bytes && call_protocol::call_in(request) == h.call;
   };
   if (arrived_message* const a = inbox().find(asks_for_it)) {
+    const bool has_lent = call_protocol::read(bytes_of(*a).data()).bulk != 0;
     static_cast<void>(deliver(*a));
     ++core_->counters.calls;
     ++core_->counters.stopped;
+    // Last: an answer that goes with it lets others begin.
+    if (has_lent) tell_returned(h.call, false);
   } else if (awaits_large()) {
     cancelled_[cancelled_count_++ % cancelled_.size()] = h.call;
   }
+}
+
+/// Whether or not its handler hears of it, it uses no more of the caller's memory.
+void server_link::cancel(incoming_call& c) noexcept {
+  c.stop.request_stop();
+  if (c.asked.bulk == 0 || c.is_answering || std::exchange(c.is_over, true)) return;
+  tell_returned(c.asked.call, stop_using(c));
 }
 
 void server_link::accept() noexcept {
@@ -342,7 +335,7 @@ inline void server_link::run(incoming_call& c) noexcept {
     return c.body->is_decoded ? status::handler_failed : status::bad_request;
   };
   try {
-    const auto request = c.request.bytes().subspan(header_bytes);
+    const auto request = c.request.bytes().subspan(call_protocol::head_bytes(c.asked.bulk));
     if (c.body->start(request, c.context, c, {&home(), c.stop})) return finish(c);
     if (c.deadline() != time_point::max()) home().arm(c, c.deadline());
     return;
@@ -411,7 +404,9 @@ inline void server_link::answer(incoming_call& c, kind k, std::uint32_t value,
   c.is_answering = true;
   bool is_gone = false;
   c.is_gone = &is_gone;
-  c.send(*this, {.kind = k, .value = value, .call = c.asked.call}, what);
+  c.encoded_message::begin({.kind = k, .value = value, .call = c.asked.call});
+  if (c.asked.bulk != 0 && stop_using(c)) c.fence();
+  c.send(*this, what);
   if (is_gone) return;
   c.is_gone = nullptr;
   if (is_stopping_) return drop_answers();
@@ -430,6 +425,7 @@ void server_link::end(incoming_call& c) noexcept {
   // Goes last: for its buffer the peer sends, and is sent, more.
   const stream_message request = std::move(c.request);
   if (!c.is_counted) ++core_->counters.stopped;
+  if (c.asked.bulk != 0) stop_using(c);
   c.list_hook<incoming_call>::unlink();
   delete &c;
   --running_;
@@ -463,12 +459,32 @@ task<remote_mr> server_link::borrow(incoming_call& c, bulk which) {
     fail(is_source ? "the caller has no source" : "the caller has no sink");
   if ((c.borrowed & which) != 0) fail("the memory was asked for before");
   if (failed()) throw error{*failed()};
+  if (c.is_over) fail("the caller waits no longer");
   c.borrowed |= which;
-  wanted w{home(), c.asked.call, which};
-  agent()->expect(w);
-  send(w);
-  co_await w.arrived.wait();
-  co_return std::move(w.lent);
+  co_return agent()->borrow_along(
+      call_protocol::terms_of(c.request.bytes(), which),
+      is_source ? verbs::access::remote_read : verbs::access::remote_write, c.deadline(),
+      c.borrowings[is_source ? 0 : 1]);
+}
+
+/// True: requests on the caller's memory are under way.
+bool server_link::stop_using(incoming_call& c) noexcept {
+  bool is_in_use = false;
+  for (std::uint64_t& number : c.borrowings)
+    if (number != 0 && agent() != nullptr)
+      is_in_use |= agent()->end_along(std::exchange(number, 0));
+  return is_in_use;
+}
+
+/// Ahead of the answer, or in its place.
+void server_link::tell_returned(std::uint64_t call, bool is_fenced) noexcept {
+  try {
+    auto* const note = new call_note{{.kind = kind::returned, .call = call}};
+    note->is_fenced = is_fenced;
+    send(*note);
+  } catch (const std::bad_alloc&) {
+    // The client takes it back itself.
+  }
 }
 
 }  // namespace cordma::rpc::detail

@@ -33,7 +33,9 @@ struct incoming_call final : list_hook<incoming_call>,
   server_link* link = nullptr;
   header asked;
   stream_message request;
-  std::uint16_t borrowed = 0;  ///< of the caller's memory
+  std::uint16_t borrowed = 0;                 ///< of the caller's memory: what was asked for, …
+  std::array<std::uint64_t, 2> borrowings{};  ///< … and what is there; 0: none
+  bool is_over = false;                       ///< for the caller, who has its memory back
   std::optional<time_point> until;
   bool is_started = false;
   bool is_counted = false;  ///< what became of it
@@ -112,6 +114,8 @@ class server_link final : public message_channel, public list_hook<server_link> 
 
   [[nodiscard]] connection& conn() noexcept { return *conn_; }
   task<remote_mr> borrow(incoming_call& c, call_protocol::bulk which);
+  bool stop_using(incoming_call& c) noexcept;
+  void tell_returned(std::uint64_t call, bool is_fenced) noexcept;
   task<local_mr> fetch(incoming_call& c, std::size_t bytes_max);
 
  private:
@@ -124,6 +128,7 @@ class server_link final : public message_channel, public list_hook<server_link> 
   void on_closed() noexcept override;
 
   inline void begin(arrived_message& a);
+  void cancel(incoming_call& c) noexcept;
   [[nodiscard]] bool was_cancelled(std::uint64_t call) const noexcept;
   static std::coroutine_handle<> on_step(cordma::waiter& self) noexcept;
   inline void run(incoming_call& c) noexcept;

@@ -56,12 +56,21 @@ bool is_call_frame(bytes in, bool is_control) {
   must(h->call == protocol::call_in(in) && h->call < protocol::call_limit, "so is its number");
   if (h->version != protocol::version) return true;
   using protocol::kind;
-  must(is_control == (h->kind == kind::cancel || h->kind == kind::want),
+  must(is_control == (h->kind == kind::cancel || h->kind == kind::returned),
        "control is not a message");
+  std::size_t at = protocol::header_bytes;
+  for (const protocol::bulk one : {protocol::source, protocol::sink}) {
+    if ((h->bulk & one) == 0) continue;
+    std::array<std::byte, protocol::terms_bytes> again;
+    protocol::encode(protocol::terms_of(in, one), again.data());
+    must(std::ranges::equal(again, in.subspan(at, again.size())), "what is lent is what was said");
+    at += again.size();
+  }
+  must(at == protocol::head_bytes(h->bulk), "the request follows");
   return true;
 }
 
-constexpr std::size_t size_max = 64;
+constexpr std::size_t size_max = 96;
 constexpr std::array<std::uint64_t, 16> edges{0,
                                               1,
                                               2,
@@ -81,9 +90,9 @@ constexpr std::array<std::uint64_t, 16> edges{0,
 
 /// Bytes that were made of something, and then changed.
 struct made {
-  void begin_with(bytes b) {
-    std::ranges::copy(b, all.begin());
-    size = b.size();
+  void add(bytes b) {
+    std::ranges::copy(b, all.begin() + std::ptrdiff_t(size));
+    size += b.size();
   }
   /// Whether nothing was.
   bool change(script& in) {
@@ -112,7 +121,7 @@ void try_message_frame(script& in) {
                           .status = std::uint32_t(in.of(edges)),
                           .messages = std::uint32_t(in.of(edges))};
   made m;
-  m.begin_with(bytes{protocol::encode(f)}.first(protocol::size_of(f.kind)));
+  m.add(bytes{protocol::encode(f)}.first(protocol::size_of(f.kind)));
   const bool is_whole = m.change(in);
   const bool is_frame = is_message_frame(m.get());
   if (!is_whole) return;
@@ -133,23 +142,36 @@ void try_call_frame(script& in, bool is_control) {
                            .call = in.of(edges),
                            .method = in.of(edges)};
   made m;
-  m.begin_with(protocol::encode(h));
+  m.add(protocol::encode(h));
+  bool can_lend = h.bulk <= (protocol::source | protocol::sink);
+  const std::size_t loans = can_lend ? (h.bulk + 1u) / 2 : 0;
+  for (std::size_t n = 0; n < loans; ++n) {
+    const loan_terms t{.address = in.of(edges),
+                       .length = in.of(edges),
+                       .rkey = std::uint32_t(in.of(edges)),
+                       .isolation = isolation(in.byte() % 5)};
+    std::array<std::byte, protocol::terms_bytes> said;
+    protocol::encode(t, said.data());
+    m.add(said);
+    can_lend = can_lend && t.length != 0 && t.length - 1 <= ~std::uint64_t{0} - t.address &&
+               t.isolation >= isolation::shared_key && t.isolation <= isolation::exact;
+  }
   const bool is_whole = m.change(in);
   const bool is_frame = is_call_frame(m.get(), is_control);
   if (!is_whole) return;
   const bool is_possible = [&] {
     switch (h.kind) {
-      case kind::request: return !is_control && h.bulk <= 3;
+      case kind::request: return !is_control && can_lend;
       case kind::reply: return !is_control && h.bulk == 0 && h.value == 0 && h.method == 0;
       case kind::failure: return !is_control && h.bulk == 0 && h.method == 0;
-      case kind::cancel: return is_control && h.bulk == 0 && h.value == 0 && h.method == 0;
-      case kind::want:
-        return is_control && (h.bulk == 1 || h.bulk == 2) && h.value == 0 && h.method == 0;
+      case kind::cancel:
+      case kind::returned: return is_control && h.bulk == 0 && h.value == 0 && h.method == 0;
     }
     return false;
   }();
-  must(is_frame ==
-           (h.call < protocol::call_limit && (h.version != protocol::version || is_possible)),
+  const bool has_size = !is_control || m.get().size() == protocol::header_bytes;
+  must(is_frame == (h.call < protocol::call_limit && has_size &&
+                    (h.version != protocol::version || is_possible)),
        "what can be said is taken, and nothing else");
 }
 

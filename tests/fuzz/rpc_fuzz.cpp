@@ -15,6 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using call_protocol::bulk;
+using call_protocol::head_bytes;
 using call_protocol::header;
 using call_protocol::header_bytes;
 using call_kind = call_protocol::kind;
@@ -27,6 +28,7 @@ using view = std::span<const std::byte>;
 
 constexpr std::size_t payload_max = buffer_bytes - header_bytes;
 constexpr std::size_t bulk_bytes = 256;
+constexpr std::size_t said_max = head_bytes(call_protocol::source | call_protocol::sink) + 16;
 
 struct point {
   std::uint32_t x, y;
@@ -45,21 +47,43 @@ struct mark : method<"fuzz.mark", nothing, std::uint32_t> {};
 
 class rpc_siege : public message_siege {
  protected:
-  /// A header, and up to `payload_max` bytes of which the first few are the script's.
+  /// A header, what it lends, and bytes of which the first few are the script's.
   struct said {
-    std::array<std::byte, buffer_bytes> bytes{};
+    std::array<std::byte, said_max> bytes{};
     std::size_t size_bytes = header_bytes;
     [[nodiscard]] view all() const noexcept { return view{bytes}.first(size_bytes); }
   };
-  said compose(header h, script& in) {
+  said compose(header h, script& in, std::size_t most = buffer_bytes) {
+    if (h.bulk == (call_protocol::source | call_protocol::sink) && head_bytes(h.bulk) > most)
+      h.bulk = call_protocol::sink;
+    const std::size_t lent = h.bulk;
     if (!is_gentle_) spoil(h, in);
     said s;
     std::ranges::copy(call_protocol::encode(h), s.bytes.begin());
+    for (std::size_t n = (lent + 1) / 2; n > 0; --n) {
+      call_protocol::encode(some_terms(in), &s.bytes[s.size_bytes]);
+      s.size_bytes += call_protocol::terms_bytes;
+    }
+    const std::size_t head = s.size_bytes;
     const std::uint8_t how = in.byte();
-    s.size_bytes += how % 4 == 0 ? how / 4 % (payload_max + 1) : how / 4 % 9;
-    for (std::size_t n = header_bytes; n < s.size_bytes && n < header_bytes + 4; ++n)
+    s.size_bytes += how % 4 == 0 ? how / 4 % (most - head + 1) : how / 4 % 9;
+    for (std::size_t n = head; n < s.size_bytes && n < head + 4; ++n)
       s.bytes[n] = std::byte{in.byte()};
     return s;
+  }
+  /// Of some of the peer's landing, but for lies.
+  loan_terms some_terms(script& in) {
+    const std::uint8_t how = in.byte();
+    loan_terms t{.address = peer_->address(), .length = how + 1u, .rkey = peer_->rkey()};
+    if (is_gentle_) return t;
+    switch (how % 32) {
+      case 1: t.rkey = ~t.rkey; break;
+      case 2: t.length = 0; break;
+      case 3: t.address = ~std::uint64_t{0} - 3; break;
+      case 4: t.isolation = isolation(in.byte()); break;
+      case 5: t.length = std::uint64_t{1} << 40; break;
+    }
+    return t;
   }
   void say_message(const header& h, script& in) {
     last_ = compose(h, in);
@@ -72,7 +96,7 @@ class rpc_siege : public message_siege {
     say({.kind = kind::control}, in, s.all());
   }
   void fill_with(std::span<std::byte> landing, const header& h, script& in) {
-    const said s = compose(h, in);
+    const said s = compose(h, in, said_max);
     std::ranges::fill(landing, std::byte{0});
     std::ranges::copy(s.all(), landing.begin());
   }
@@ -169,7 +193,6 @@ class server_siege final : public rpc_siege {
     add_methods();
     auto& link = message_channel::make<rpc::detail::server_link>(*core_, resources, nullptr);
     serving_.emplace(world_.home, core_->serve(link, nullptr));
-    wants_.clear();
     last_number_ = 0;
   }
   void collect() override {
@@ -224,22 +247,9 @@ class server_siege final : public rpc_siege {
     if (f.kind != kind::data && f.kind != kind::control) return;
     const header h = call_protocol::decode(f.payload(), f.kind == kind::control);
     must(h.version == call_protocol::version, "the server speaks its version");
-    must(f.kind == kind::control ? h.kind == call_kind::want
+    must(f.kind == kind::control ? h.kind == call_kind::returned
                                  : h.kind == call_kind::reply || h.kind == call_kind::failure,
-         "a server answers, and asks for memory");
-    if (h.kind == call_kind::want) wants_.push_back(h);
-  }
-  void lend_what_is_wanted(script& in) {
-    drive();
-    if (wants_.empty() || victim_->is_cut_off()) return;
-    const header h = wants_.back();
-    wants_.pop_back();
-    const std::uint8_t how = in.byte();
-    const bool is_swapped = how % 16 == 0;
-    offer(call_protocol::purpose_of(h.call, bulk(h.bulk)), how + 1u,
-          (h.bulk == call_protocol::source) != is_swapped ? verbs::access::remote_read
-                                                          : verbs::access::remote_write,
-          in);
+         "a server answers, and returns what was lent");
   }
   void perform(script& in) override {
     const unsigned what = in.byte();
@@ -248,11 +258,11 @@ class server_siege final : public rpc_siege {
       case 1:
       case 2:
       case 3:
-      case 4: return say_message(request(in), in);
-      case 5:
-      case 6: return say_control({.kind = call_kind::cancel, .call = number(in)}, in);
+      case 4:
+      case 5: return say_message(request(in), in);
+      case 6:
       case 7:
-      case 8: return lend_what_is_wanted(in);
+      case 8: return say_control({.kind = call_kind::cancel, .call = number(in)}, in);
       case 9: return say_again(in);
       case 10: return perform_rarely(what / 16, in);
       default: return act(in.byte(), in);
@@ -271,8 +281,7 @@ class server_siege final : public rpc_siege {
       }
       case 3:
         if (is_gentle_) return;
-        return say_control(
-            {.kind = call_kind::want, .bulk = std::uint16_t(1 + what % 2), .call = number(in)}, in);
+        return say_control({.kind = call_kind::returned, .call = number(in)}, in);
       case 4:
         if (is_gentle_) return;
         return say_message({.kind = call_kind::reply, .call = number(in)}, in);
@@ -284,7 +293,6 @@ class server_siege final : public rpc_siege {
   std::optional<started<task<>>> serving_;
   std::optional<started<task<>>> draining_;
   unsigned running_ = 0;
-  std::vector<header> wants_;
   std::uint64_t last_number_ = 0;
 };
 
@@ -296,11 +304,12 @@ class client_siege final : public rpc_siege {
   using core = rpc::detail::client_core;
 
   void open(const detail::channel_resources& resources) override {
-    constexpr rpc::client_options few{.stream = options, .calls_max = 5, .bulk_lease = 400ms};
+    constexpr rpc::client_options few{.stream = options, .calls_max = 5};
     core_ = rpc::detail::client_ref{*new core{world_.home, few, nullptr}};
     memory_ = world_.memory.allocate_zeroed(bulk_bytes);
     source_.assign(large_max + 512, std::byte{0x77});
     requests_.clear();
+    lent_.clear();
     core_->attach(resources);
   }
   void collect() override {
@@ -381,7 +390,10 @@ class client_siege final : public rpc_siege {
     must(h.version == call_protocol::version, "the client speaks its version");
     must(h.kind == (f.kind == kind::control ? call_kind::cancel : call_kind::request),
          "a client asks, and asks no more");
-    if (h.kind == call_kind::request) requests_.push_back(h);
+    if (h.kind != call_kind::request) return;
+    requests_.push_back(h);
+    for (const bulk one : {call_protocol::source, call_protocol::sink})
+      if ((h.bulk & one) != 0) lent_.emplace_back(call_protocol::terms_of(f.payload(), one), one);
   }
   /// Of a call that waits for its answer, or, now and then, any.
   std::uint64_t answered(script& in) {
@@ -392,15 +404,23 @@ class client_siege final : public rpc_siege {
     if (which < 0xc0) requests_.erase(at);
     return call;
   }
-  void say_want(script& in) {
+  /// Says that it uses no more of what some call lent.
+  void say_returned(script& in) {
     drive();
     const std::uint8_t which = in.byte();
     if (requests_.empty()) return;
-    header& asked = requests_[which / 4 % requests_.size()];
-    std::uint16_t of = 1 + which % 2;
-    if (is_gentle_ && (asked.bulk & of) == 0) return;
-    asked.bulk &= std::uint16_t(~of);
-    say_control({.kind = call_kind::want, .bulk = of, .call = asked.call}, in);
+    const header& asked = requests_[which % requests_.size()];
+    if (is_gentle_ && asked.bulk == 0) return;
+    say_control({.kind = call_kind::returned, .call = asked.call}, in);
+  }
+  /// Reaches what some call lent, whether or not it still may.
+  void reach(script& in) {
+    drive();
+    const std::uint8_t which = in.byte();
+    if (is_gentle_ || lent_.empty() || victim_->is_cut_off()) return;
+    const auto& [terms, one] = lent_[which % lent_.size()];
+    peer_->reach(one == call_protocol::source ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, terms.address,
+                 std::uint32_t(terms.length) + (which == 0xff ? 1 : 0), terms.rkey);
   }
   header reply(script& in) {
     const std::uint8_t how = in.byte();
@@ -420,8 +440,8 @@ class client_siege final : public rpc_siege {
       case 4:
       case 5:
       case 6: drive(); return say_message(reply(in), in);
-      case 7:
-      case 8: return say_want(in);
+      case 7: return say_returned(in);
+      case 8: return reach(in);
       case 9: return say_again(in);
       case 10: return perform_rarely(what / 16, in);
       default: return act(in.byte(), in);
@@ -449,7 +469,8 @@ class client_siege final : public rpc_siege {
   local_mr memory_;
   std::vector<std::byte> source_;
   std::array<std::optional<started<task<>>>, 8> calls_;
-  std::vector<header> requests_;  ///< that were heard, but for large ones
+  std::vector<header> requests_;                   ///< that were heard, but for large ones
+  std::vector<std::pair<loan_terms, bulk>> lent_;  ///< by those
   bool is_patient_ = true;
 };
 

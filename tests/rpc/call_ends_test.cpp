@@ -37,13 +37,16 @@ struct raw_client {
     conn.agent()->open_stream({.messages = 8, .buffer_bytes = 64, .message_bytes_max = 64});
   }
   void request(std::uint64_t call, std::uint64_t method) {
-    const auto frame = message_protocol::encode(
-        {.kind = message_protocol::kind::data, .taken = message_protocol::count_first});
-    const auto header =
-        call_protocol::encode({.kind = call_kind::request, .call = call, .method = method});
-    local_mr from = rt.memory().allocate_zeroed(message_protocol::header_bytes + header.size());
+    say(message_protocol::kind::data,
+        call_protocol::encode({.kind = call_kind::request, .call = call, .method = method}));
+  }
+  /// A frame, by which it has taken so many of the server's.
+  void say(message_protocol::kind kind, std::span<const std::byte> bytes, std::uint32_t taken = 0) {
+    const auto frame =
+        message_protocol::encode({.kind = kind, .taken = message_protocol::count_first + taken});
+    local_mr from = rt.memory().allocate_zeroed(message_protocol::header_bytes + bytes.size());
     std::copy_n(frame.begin(), message_protocol::header_bytes, from.bytes().begin());
-    std::ranges::copy(header, from.bytes().begin() + message_protocol::header_bytes);
+    std::ranges::copy(bytes, from.bytes().begin() + message_protocol::header_bytes);
     rt.run(conn.send(from.slice()));
   }
   /// The next message, if it is one.
@@ -77,6 +80,33 @@ TEST_CASE("a request that comes before its client's terms is answered after them
   CHECK(first.call == 1);
   CHECK(second.kind == call_kind::reply);
   CHECK(second.call == 2);
+}
+
+TEST_CASE("a call that is cancelled while an answer makes room for it does not begin",
+          "[rpc][device][P7]") {
+  rpc_server s{{.calls_per_connection_max = 1}};
+  raw_client c{s};
+  c.tell_terms();
+  // Of eight credits four are for answers: the fifth waits, and behind it the next request.
+  constexpr std::uint64_t answers = 5;
+  for (std::uint64_t call = 1; call <= answers; ++call) c.request(call, echo::id);
+  std::vector<std::byte> last(call_protocol::head_bytes(call_protocol::source));
+  call_protocol::encode({.bulk = call_protocol::source, .call = answers + 1, .method = echo::id},
+                        last.data());
+  call_protocol::encode(loan_terms{.length = 1}, &last[call_protocol::header_bytes]);
+  c.say(message_protocol::kind::data, last);
+  s.rt.run(c.conn.write(const_local_mr_slice{}, {}));  // By now it has come.
+  s.rt.run(test::until(s.rt.executor(), [&] { return s.server.counters().calls == answers; }));
+  CHECK(s.server.counters().running == 1);
+  // The credits come with the cancel.
+  c.say(message_protocol::kind::control,
+        call_protocol::encode({.kind = call_kind::cancel, .call = answers + 1}), answers - 1);
+  for (std::uint64_t call = 1; call <= answers; ++call) CHECK(c.answer().call == call);
+  const rpc::server_counters& n = s.server.counters();
+  CHECK(n.calls == answers + 1);
+  CHECK(n.replied == answers);
+  CHECK(n.stopped == 1);
+  CHECK(n.running == 0);
 }
 
 TEST_CASE("a server that is stopped waits for no client to take its answers", "[rpc][device]") {

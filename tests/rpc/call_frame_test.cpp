@@ -49,13 +49,13 @@ TEST_CASE("a call's header is these bytes", "[rpc]") {
 
 TEST_CASE("each header that may be is read as it was written", "[rpc]") {
   for (const header& h : {header{.kind = kind::request, .call = 1, .method = 2},
-                          header{.kind = kind::request, .bulk = sink, .value = no_deadline},
+                          header{.kind = kind::request, .value = no_deadline},
                           header{.kind = kind::reply, .call = call_limit - 1},
                           header{.kind = kind::failure, .value = 99, .call = 3}}) {
     CHECK(bytes_of(decode(bytes_of(h), false)) == bytes_of(h));
   }
-  for (const header& h : {header{.kind = kind::cancel, .call = 1},
-                          header{.kind = kind::want, .bulk = source, .call = 1}}) {
+  for (const header& h :
+       {header{.kind = kind::cancel, .call = 1}, header{.kind = kind::returned, .call = 1}}) {
     CHECK(bytes_of(decode(bytes_of(h), true)) == bytes_of(h));
   }
 }
@@ -74,12 +74,11 @@ TEST_CASE("a header that its kind cannot have is refused by the field", "[rpc]")
   CHECK(refusal_of({.call = call_limit}) == "call 0x4000000000000000");
   CHECK(refusal_of({.bulk = 4}) == "bulk 0x4");
   CHECK(refusal_of({.kind = kind::reply, .bulk = source}) == "bulk 0x1");
-  CHECK(refusal_of({.kind = kind::want}, true) == "bulk 0x0");
-  CHECK(refusal_of({.kind = kind::want, .bulk = 3}, true) == "bulk 0x3");
+  CHECK(refusal_of({.kind = kind::returned, .bulk = sink}, true) == "bulk 0x2");
   CHECK(refusal_of({.kind = kind::reply, .value = 1}) == "value 0x1");
   CHECK(refusal_of({.kind = kind::cancel, .value = 1}, true) == "value 0x1");
   CHECK(refusal_of({.kind = kind::reply, .method = 1}) == "method 0x1");
-  CHECK(refusal_of({.kind = kind::want, .bulk = sink, .method = 1}, true) == "method 0x1");
+  CHECK(refusal_of({.kind = kind::returned, .method = 1}, true) == "method 0x1");
 }
 
 TEST_CASE("of another version only the call's number is looked at", "[rpc]") {
@@ -91,11 +90,61 @@ TEST_CASE("of another version only the call's number is looked at", "[rpc]") {
   CHECK(refusal_of({.version = 2, .call = call_limit}) == "call 0x4000000000000000");
 }
 
-TEST_CASE("no two calls lend for the same purpose, nor for a message's", "[rpc]") {
-  CHECK(purpose_of(0, source) == 0x8000000000000000);
-  CHECK(purpose_of(0, sink) == 0x8000000000000001);
-  CHECK(purpose_of(1, source) == 0x8000000000000002);
-  CHECK(purpose_of(call_limit - 1, sink) == 0xffffffffffffffff);
+namespace {
+
+std::vector<std::byte> lending(std::uint16_t bulk, std::initializer_list<loan_terms> all) {
+  std::vector<std::byte> request = bytes_of({.bulk = bulk, .call = 1});
+  for (const loan_terms& t : all) {
+    request.resize(request.size() + terms_bytes);
+    encode(t, &request[request.size() - terms_bytes]);
+  }
+  return request;
+}
+
+}  // namespace
+
+TEST_CASE("what a request lends follows its header, the source first", "[rpc]") {
+  const loan_terms first{.address = 0x1000, .length = 1, .rkey = 0xffffffff};
+  const loan_terms second{
+      .address = ~std::uint64_t{0}, .length = 1, .isolation = isolation::shared_key};
+  const auto is = [](const loan_terms& a, const loan_terms& b) {
+    return a.address == b.address && a.length == b.length && a.rkey == b.rkey &&
+           a.isolation == b.isolation;
+  };
+  const auto both = lending(source | sink, {first, second});
+  CHECK(both.size() == head_bytes(source | sink));
+  CHECK(refusal_of(both, false).empty());
+  CHECK(is(terms_of(both, source), first));
+  CHECK(is(terms_of(both, sink), second));
+  for (const bulk one : {source, sink}) {
+    const auto alone = lending(one, {second});
+    CHECK(alone.size() == head_bytes(one));
+    CHECK(refusal_of(alone, false).empty());
+    CHECK(is(terms_of(alone, one), second));
+  }
+  std::vector<unsigned> numbers;
+  const auto alone = lending(sink, {first});
+  for (const std::byte b : std::span{alone}.subspan(header_bytes)) numbers.push_back(unsigned(b));
+  CHECK(numbers == std::vector<unsigned>{0, 0x10, 0, 0, 0,   0,   0,   0,   1, 0, 0, 0,
+                                         0, 0,    0, 0, 255, 255, 255, 255, 3, 0, 0, 0});
+}
+
+TEST_CASE("loans that cannot be are refused by what is wrong with them", "[rpc]") {
+  const loan_terms good{.address = 8, .length = 8};
+  const auto all = lending(source | sink, {good, good});
+  CHECK(refusal_of(std::span{all}.first(all.size() - 1), false) ==
+        "a request that lends is not as short as 0x47");
+  CHECK(refusal_of(lending(sink, {{.address = 8, .length = 0}}), false) ==
+        "the length of a loan 0x0");
+  CHECK(refusal_of(lending(source | sink, {good, {.address = 2, .length = ~std::uint64_t{0}}}),
+                   false) == "the length of a loan 0xffffffffffffffff");
+  for (const unsigned level : {0u, 4u}) {
+    const auto wrong = lending(source, {{.length = 1, .isolation = isolation(level)}});
+    CHECK(refusal_of(wrong, false) == "the isolation of a loan 0x" + std::to_string(level));
+  }
+  auto reserved = lending(source, {good});
+  reserved.back() = std::byte{1};
+  CHECK(refusal_of(reserved, false) == "the isolation of a loan 0x1000003");
 }
 
 }  // namespace cordma::call_protocol

@@ -15,6 +15,7 @@
 
 using namespace cordma;
 using namespace std::chrono_literals;
+using test::check_echo;
 using test::code_of;
 
 namespace {
@@ -22,11 +23,13 @@ namespace {
 using std::size_t;
 using support::started;
 using test::echo;
+using test::pattern;
 using test::reconnecting;
 using test::rpc_server;
 using test::view;
 using test::wait_again;
 using test::wait_for;
+using test::why_it_fails;
 
 struct point {
   std::uint64_t x, y;
@@ -44,27 +47,6 @@ task<std::string> shouted(std::string text) {
   co_return text;
 }
 task<point> mirrored(point p) { co_return point{p.y, p.x}; }
-
-/// Different at every offset.
-std::vector<std::byte> pattern(size_t size) {
-  std::vector<std::byte> all(size);
-  for (size_t i = 0; i < size; ++i) all[i] = std::byte((i * 7 + (i >> 8)) & 0xff);
-  return all;
-}
-
-/// What a call ended with, and its text.
-template <class M>
-task<failure> why_it_fails(rpc::client& c, typename M::request request,
-                           rpc::call_options options = {}) {
-  const auto outcome = co_await as_result(c.call<M>(std::move(request), options));
-  if (outcome.has_failure()) co_return outcome.failure();
-  co_return failure{};
-}
-
-task<> check_echo(rpc::client& c, view bytes) {
-  const auto back = co_await c.call<echo>(bytes);
-  CHECK(std::ranges::equal(*back, bytes));
-}
 
 }  // namespace
 
@@ -575,115 +557,4 @@ TEST_CASE("a client tries again after longer and longer, and gives up after so m
     client.is_unreachable = false;
     co_await check_echo(client.calling, pattern(10));
   }(s, r, clock));
-}
-
-// ---- bulk
-
-namespace {
-
-/// Reads the source into memory of its own, writes that to the sink, and says how much.
-struct copy : rpc::method<"test.copy", rpc::nothing, std::uint64_t> {};
-
-task<std::uint64_t> copy_bulk(rpc::server_call& call) {
-  const local_mr between = co_await call.fetch_source(1 << 20);
-  const remote_mr to = co_await call.sink();
-  co_await call.connection().write(between.slice(), to.first(between.size_bytes()));
-  co_return between.size_bytes();
-}
-
-struct copying_server : rpc_server {
-  copying_server() {
-    server.handle<copy>([](rpc::nothing, rpc::server_call& call) { return copy_bulk(call); });
-  }
-};
-
-}  // namespace
-
-TEST_CASE("a handler reads the caller's source and writes its sink, without a copy",
-          "[rpc][device]") {
-  copying_server s;
-  rpc::client c = s.make_client();
-  const size_t size = 1 << 20;
-  local_mr source = s.rt.memory().allocate_uninitialized(size);
-  local_mr sink = s.rt.memory().allocate_zeroed(2 * size);
-  std::ranges::copy(pattern(size), source.bytes().begin());
-  s.rt.run([](rpc::client& calling, local_mr& from, local_mr& to) -> task<> {
-    for (int n = 0; n < 3; ++n) {
-      std::ranges::fill(to.bytes(), std::byte{0});
-      const std::uint64_t copied = co_await calling.call<copy>(
-          {}, {.source = from.slice(), .sink = to.slice(100, from.size_bytes())});
-      CHECK(copied == from.size_bytes());
-      CHECK(std::ranges::equal(to.slice(100, from.size_bytes()).bytes(), from.bytes()));
-      CHECK(to.bytes()[99] == std::byte{0});
-      CHECK(to.bytes()[100 + from.size_bytes()] == std::byte{0});
-      // Nobody reaches it any more.
-      CHECK(calling.connection()->lending().open == 0);
-    }
-  }(c, source, sink));
-}
-
-TEST_CASE("a handler that asks for memory which its caller does not lend is told so",
-          "[rpc][device]") {
-  struct ask_twice : rpc::method<"test.ask_twice"> {};
-  copying_server s;
-  s.server.handle<ask_twice>([](rpc::nothing, rpc::server_call& call) -> task<rpc::nothing> {
-    CHECK(call.has_source());
-    CHECK(!call.has_sink());
-    static_cast<void>(co_await call.source());
-    static_cast<void>(co_await call.source());
-    co_return {};
-  });
-  rpc::client c = s.make_client();
-  local_mr source = s.rt.memory().allocate_zeroed(4096);
-  s.rt.run([](rpc::client& calling, local_mr& from) -> task<> {
-    failure f = co_await why_it_fails<copy>(calling, {});
-    CHECK(f.code == errc::handler_failed);
-    CHECK(f.detail.view().find("the caller has no source") != std::string_view::npos);
-    local_mr large = calling.connection()->memory().allocate_uninitialized((1 << 20) + 1);
-    f = co_await why_it_fails<copy>(calling, {}, {.source = large.slice()});
-    CHECK(f.detail.view().find("1048577 bytes, the handler takes 1048576") !=
-          std::string_view::npos);
-    f = co_await why_it_fails<ask_twice>(calling, {}, {.source = from.slice()});
-    CHECK(f.detail.view().find("asked for before") != std::string_view::npos);
-    CHECK(calling.connection()->lending().open == 0);
-    co_await check_echo(calling, pattern(10));
-  }(c, source));
-}
-
-TEST_CASE("a stopped call ends when the server's access to its memory has", "[rpc][device]") {
-  struct hold : rpc::method<"test.hold", std::uint32_t, std::uint32_t> {};
-  rpc_server s;
-  s.stubborn = true;
-  s.server.handle<hold>([&s](std::uint32_t n, rpc::server_call& call) -> task<std::uint32_t> {
-    const remote_mr to = co_await call.sink();
-    const std::uint32_t answer = co_await s.wait(n);
-    co_return answer;
-  });
-  rpc::client c = s.make_client();
-  local_mr sink = s.rt.memory().allocate_zeroed(4096);
-  s.rt.run([](rpc_server& answering, rpc::client& calling, local_mr& to) -> task<> {
-    executor& home = answering.rt.executor();
-    started call{home, calling.call<hold>(1, {.sink = to.slice()})};
-    co_await test::until(home, [&] { return answering.running == 1; });
-    CHECK(calling.connection()->lending().open == 1);
-    call.request_stop();
-    co_await test::until(home, [&] { return call.has_ended(); });
-    CHECK((*call).take_result().is_cancelled());
-    CHECK(calling.connection()->lending().open == 0);
-    answering.open(1);
-    co_await test::until(home, [&] { return calling.counters().late == 1; });
-  }(s, c, sink));
-}
-
-TEST_CASE("memory that cannot be lent fails the call, and stops its handler", "[rpc][device]") {
-  copying_server s;
-  rpc::client c = s.make_client();
-  const const_local_mr_slice stale = s.rt.memory().allocate_zeroed(4096).slice();
-  s.rt.run([](rpc_server& answering, rpc::client& calling, const_local_mr_slice from) -> task<> {
-    const failure f = co_await why_it_fails<copy>(calling, {}, {.source = from});
-    CHECK(f.code == errc::stale_slice);
-    co_await test::until(answering.rt.executor(),
-                         [&] { return answering.server.counters().running == 0; });
-    co_await check_echo(calling, pattern(10));
-  }(s, c, stale));
 }

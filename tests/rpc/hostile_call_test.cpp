@@ -86,7 +86,7 @@ struct hostile_client : test::rpc_server {
 
 /// A client whose server is not honest.
 struct hostile_server : test::rpc_server {
-  hostile_server() {
+  explicit hostile_server(runtime_options of_runtime = {}) : rpc_server{{}, std::move(of_runtime)} {
     rt.run([](hostile_server& self) -> task<> {
       auto [there, here] = co_await when_all(
           self.rt.connect(self.door.local_endpoint(), test::never_not_ready()), self.door.accept());
@@ -142,9 +142,8 @@ TEST_CASE("a client that sends no call is cut off, and harms no other", "[rpc][d
 }
 
 TEST_CASE("a client whose control is none is cut off", "[rpc][device][hostile]") {
-  for (const bytes& message :
-       {bytes(3), with_header({.kind = kind::want, .bulk = call_protocol::source, .call = 1}),
-        with_header({.kind = kind::cancel, .call = 1}, "more")}) {
+  for (const bytes& message : {bytes(3), with_header({.kind = kind::returned, .call = 1}),
+                               with_header({.kind = kind::cancel, .call = 1}, "more")}) {
     hostile_client s;
     s.rt.run([](hostile_client& siege, const bytes& m) -> task<> {
       co_await siege.peer.say(with_header({.call = 4, .method = echo::id}));
@@ -223,42 +222,76 @@ TEST_CASE("a server's answer that is none ends the connection, and every call wi
            [](std::uint64_t) { return bytes(5); },
            [](std::uint64_t n) { return with_header({.call = n, .method = 1}); },
            [](std::uint64_t n) { return with_header({.kind = kind::reply, .bulk = 1, .call = n}); },
-           [](std::uint64_t n) {
-             return with_header({.kind = kind::want, .bulk = 1, .call = n});
-           }}) {
+           [](std::uint64_t n) { return with_header({.kind = kind::returned, .call = n}); }}) {
     hostile_server s;
     const failure f = s.rt.run(failure_after(s, make));
     CHECK(f.code == errc::bad_frame);
   }
 }
 
-TEST_CASE("a server that wants what is not there, or twice, is cut off", "[rpc][device][hostile]") {
-  hostile_server none;
-  none.rt.run([](hostile_server& s) -> task<> {
+TEST_CASE("a server that returns what it was not lent is cut off", "[rpc][device][hostile]") {
+  hostile_server siege;
+  siege.rt.run([](hostile_server& s) -> task<> {
     executor& home = s.rt.executor();
     started call{home, s.calling.call<wait_for>(1)};
     const std::uint64_t number = co_await s.call_number();
-    s.peer->say_control(
-        with_header({.kind = kind::want, .bulk = call_protocol::sink, .call = number + 1}));
-    s.peer->say_control(
-        with_header({.kind = kind::want, .bulk = call_protocol::sink, .call = number}));
+    // Of a call that there is not, any more or yet, that says nothing.
+    s.peer->say_control(with_header({.kind = kind::returned, .call = number + 1}));
+    s.peer->say_control(with_header({.kind = kind::returned, .call = number}));
     co_await test::until(home, [&] { return call.has_ended(); });
     CHECK(code_of((*call).take_result()) == errc::bad_frame);
-  }(none));
-  hostile_server twice;
-  local_mr sink = twice.rt.memory().allocate_zeroed(4096);
-  twice.rt.run([](hostile_server& s, local_mr& to) -> task<> {
+  }(siege));
+}
+
+TEST_CASE("a server may return what it was lent before it answers, and often",
+          "[rpc][device][hostile]") {
+  hostile_server siege;
+  local_mr sink = siege.rt.memory().allocate_zeroed(4096);
+  siege.rt.run([](hostile_server& s, local_mr& to) -> task<> {
     executor& home = s.rt.executor();
     started call{home, s.calling.call<wait_for>(1, {.sink = to.slice()})};
     const std::uint64_t number = co_await s.call_number();
-    const bytes want =
-        with_header({.kind = kind::want, .bulk = call_protocol::sink, .call = number});
-    s.peer->say_control(want);
-    co_await test::until(home, [&] { return s.calling.connection()->lending().open == 1; });
-    s.peer->say_control(want);
+    CHECK(s.calling.connection()->lending().open == 1);
+    for (int n = 0; n < 3; ++n) {
+      s.peer->say_control(with_header({.kind = kind::returned, .call = number}));
+      co_await test::until(home, [&] { return s.calling.connection()->lending().open == 0; });
+    }
+    CHECK_FALSE(call.has_ended());
+    co_await s.peer->say(with_header({.kind = kind::reply, .call = number}, "1234"));
     co_await test::until(home, [&] { return call.has_ended(); });
-    CHECK(code_of((*call).take_result()) == errc::bad_frame);
-  }(twice, sink));
+    CHECK((*call).take() == 0x34333231);
+  }(siege, sink));
+}
+
+TEST_CASE("a server that keeps what a call lent costs the call the grace, and no more",
+          "[rpc][device][hostile][R7]") {
+  manual_clock clock;
+  runtime_options options;
+  options.executor.clock = &clock;
+  hostile_server siege{std::move(options)};
+  local_mr sink = siege.rt.memory().allocate_zeroed(4096);
+  siege.rt.run([](hostile_server& s, manual_clock& time, local_mr& to) -> task<> {
+    executor& home = s.rt.executor();
+    const lending_policy policy;
+    started call{home, s.calling.call<wait_for>(1, {.deadline = 50ms, .sink = to.slice()})};
+    const std::uint64_t number = co_await s.call_number();
+    time.advance(50ms);
+    co_await test::until(home, [&] { return s.peer->controls.size() == 1; });  // The cancel.
+    time.advance(policy.grace - 1ms);
+    co_await test::due_timers_fired();
+    CHECK_FALSE(call.has_ended());
+    time.advance(2ms);
+    co_await test::until(home, [&] { return call.has_ended(); });
+    CHECK(code_of((*call).take_result()) == errc::timed_out);
+    const lending_counters& lent = s.calling.connection()->lending();
+    CHECK(lent.forced == 1);
+    CHECK(lent.open == 0);
+    // What it says of that now is late, and harms nothing.
+    s.peer->say_control(with_header({.kind = kind::returned, .call = number}));
+    co_await s.peer->say(with_header({.kind = kind::reply, .call = number}, "1234"));
+    co_await test::until(home, [&] { return s.calling.counters().late == 1; });
+    CHECK(s.calling.connection() != nullptr);
+  }(siege, clock, sink));
 }
 
 TEST_CASE("strange answers are that call's errors, and the connection lives",

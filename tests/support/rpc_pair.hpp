@@ -7,6 +7,9 @@
 #include <cordma/rpc/client.hpp>
 #include <cordma/rpc/server.hpp>
 
+#include <catch2/catch.hpp>
+
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
@@ -119,5 +122,26 @@ struct reconnecting {
   bool is_unreachable = false;
   rpc::client calling;
 };
+
+/// Different at every offset.
+inline std::vector<std::byte> pattern(std::size_t size) {
+  std::vector<std::byte> all(size);
+  for (std::size_t i = 0; i < size; ++i) all[i] = std::byte((i * 7 + (i >> 8)) & 0xff);
+  return all;
+}
+
+/// What a call ended with, and its text.
+template <class M>
+task<failure> why_it_fails(rpc::client& c, typename M::request request,
+                           rpc::call_options options = {}) {
+  const auto outcome = co_await as_result(c.call<M>(std::move(request), options));
+  if (outcome.has_failure()) co_return outcome.failure();
+  co_return failure{};
+}
+
+inline task<> check_echo(rpc::client& c, view bytes) {
+  const auto back = co_await c.call<echo>(bytes);
+  CHECK(std::ranges::equal(*back, bytes));
+}
 
 }  // namespace cordma::test

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/agent/agent_options.hpp>
+#include <cordma/agent/carried_loan.hpp>
 #include <cordma/agent/expected_loan.hpp>
 #include <cordma/agent/lending.hpp>
 #include <cordma/agent/loan.hpp>
@@ -64,6 +65,17 @@ class agent {
   /// As `send_local_mr`, to a peer that expects it for this purpose.
   task<loan> lend_for(std::uint64_t purpose, local_mr memory, loan_options options);
   void expect(expected_loan& e) noexcept;
+  /// Lends memory by a message that the caller sends next on the data queue pair, with
+  /// `l.terms()`. `until` is for `leases()`. \errors as `send_local_mr`.
+  void lend_along(carried_loan& l, local_mr memory, verbs::access access,
+                  std::chrono::steady_clock::time_point until);
+  /// What a message of the peer's lends: to be used until then, or until `end_along(number)`.
+  /// \errors bad_alloc; errc::limit_exceeded; why the connection ended.
+  remote_mr borrow_along(const loan_terms& terms, verbs::access access,
+                         std::chrono::steady_clock::time_point until, std::uint64_t& number);
+  /// What is sent now tells the peer that it is not used any more. True: with a fence, for requests
+  /// on it are under way.
+  bool end_along(std::uint64_t number) noexcept;
   task<local_mr> receive_local_mr();
   task<remote_mr> receive_remote_mr();
 

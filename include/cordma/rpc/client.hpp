@@ -34,8 +34,6 @@ struct client_options {
   std::chrono::nanoseconds deadline = std::chrono::seconds{10};
   /// Calls under way; further ones wait. 1 to 65,535.
   unsigned calls_max = 1024;
-  /// How long a server may keep a `source` or `sink` that it asked for.
-  std::chrono::milliseconds bulk_lease{60'000};
   reconnect_options reconnect{};
 };
 /// \errors errc::limit_exceeded: the first value out of range, with its name and limits.
@@ -177,7 +175,7 @@ class [[nodiscard]] call_op final : public operation_base<call_op<M>>, public de
 ///
 /// With a `connector` it makes its connections itself, when there is a call and none is there. A
 /// call that was not sent when the connection went is sent on the next one; one that may have run
-/// is repeated only when its method is idempotent, and it had lent nothing; others fail.
+/// is repeated only when its method is idempotent; others fail.
 class client {
  public:
   using connector = std::function<task<cordma::connection>()>;

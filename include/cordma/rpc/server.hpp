@@ -60,9 +60,11 @@ class server_call {
   [[nodiscard]] duration remaining() const noexcept;
   [[nodiscard]] bool has_source() const noexcept;
   [[nodiscard]] bool has_sink() const noexcept;
-  /// Asks for the caller's memory: to be read, or to be written. One round trip; once for each. It
-  /// goes back when it is dropped, or with the call.
-  /// \errors errc::refused: the caller has none, or it was asked for before; errc::disconnected.
+  /// The caller's memory: to be read, or to be written. Once for each. Nothing is sent for it. It
+  /// goes back with the answer, or when the caller waits no longer: from then on its slices are
+  /// refused (errc::lease_ended).
+  /// \errors errc::refused: the caller has none, or waits no longer, or it was asked for before;
+  ///   why the connection ended.
   task<remote_mr> source();
   task<remote_mr> sink();
   /// The source, read into memory of the connection's. \errors as `source`; errc::wrong_length: it

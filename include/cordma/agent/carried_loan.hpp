@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cordma/agent/agent_options.hpp>
+
+#include <cstdint>
+#include <utility>
+
+namespace cordma {
+
+namespace detail {
+struct grant;
+}
+
+/// What whoever borrows memory has to know of it.
+struct loan_terms {
+  std::uint64_t address = 0;
+  std::uint64_t length = 0;  ///< bytes
+  std::uint32_t rkey = 0;
+  cordma::isolation isolation = isolation::exact;
+};
+
+/// Memory that a message of ours on the data queue pair lends: its terms travel in that message,
+/// and what the peer sends there gives it back. It has no lease at this end: whoever sent the
+/// message says when it is over. Must stay where it is. Thread: the executor's.
+class carried_loan {
+ public:
+  /// Nobody reaches the memory any more. Mostly in the middle of a reap.
+  using function = void (*)(carried_loan& self) noexcept;
+  explicit carried_loan(function on_ended) noexcept : on_ended_{on_ended} {}
+  carried_loan(carried_loan&&) = delete;
+  ~carried_loan() { drop(); }
+
+  [[nodiscard]] explicit operator bool() const noexcept { return grant_ != nullptr; }
+  [[nodiscard]] loan_terms terms() const noexcept;
+
+  /// The peer has said that it uses it no more. `on_ended` is called once its access is taken away,
+  /// perhaps at once.
+  void give_back() noexcept;
+  /// The peer has been asked to say so. After the policy's `grace` its access ends all the same.
+  void revoke() noexcept;
+  /// The same in the background, without `on_ended`; at once, if the peer never heard of it.
+  void drop(bool is_known = true) noexcept;
+
+ private:
+  friend class lender;
+  void end() noexcept {
+    grant_ = nullptr;
+    on_ended_(*this);
+  }
+  const function on_ended_;
+  detail::grant* grant_ = nullptr;
+};
+
+}  // namespace cordma

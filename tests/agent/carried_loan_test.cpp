@@ -1,0 +1,174 @@
+#include <cordma/agent/carried_loan.hpp>
+
+#include "support/connected_pair.hpp"
+#include "support/outcome.hpp"
+#include "support/until.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+using test::code_of;
+using verbs::access;
+
+namespace {
+
+constexpr std::size_t size_bytes = 4096;
+
+struct counted_loan : carried_loan {
+  counted_loan() noexcept
+      : carried_loan{
+            [](carried_loan& self) noexcept { ++static_cast<counted_loan&>(self).ended; }} {}
+  unsigned ended = 0;
+};
+
+struct standing_time {
+  manual_clock clock;
+};
+
+/// A server that lends, and a client that hears of it from the test. Time stands still, but for
+/// what a test lets pass.
+struct carrying : standing_time, test::connected_pair {
+  carrying() : connected_pair{with(clock)} {}
+  static runtime_options with(const manual_clock& c) {
+    runtime_options options = test::on_test_device();
+    options.executor.clock = &c;
+    return options;
+  }
+  void lend(verbs::access granted) {
+    server.agent()->lend_along(lent, local_mr::keep(memory.slice()), granted,
+                               rt.executor().after(1h));
+    terms = lent.terms();
+  }
+  remote_mr borrow(verbs::access granted) {
+    return client.agent()->borrow_along(terms, granted, rt.executor().after(1h), number);
+  }
+  void wait_for(auto condition) { rt.run(test::until(rt.executor(), condition)); }
+  void await_bind() {
+    wait_for([&] { return server.lending().offered == 1; });
+  }
+  template <class Op>
+  std::error_code outcome_of(Op&& op) {
+    return code_of(rt.run(as_result(std::forward<Op>(op))));
+  }
+
+  local_mr memory{server.memory().allocate_zeroed(size_bytes)};
+  counted_loan lent;
+  loan_terms terms;
+  std::uint64_t number = 0;
+};
+
+}  // namespace
+
+TEST_CASE("what a message lends is used, and given back without a word of the agents",
+          "[agent][device][R1]") {
+  carrying p;
+  local_mr here = p.client.memory().allocate_zeroed(size_bytes);
+  std::ranges::fill(here.bytes(), std::byte{7});
+  p.lend(access::remote_write);
+  CHECK(p.lent);
+  CHECK(p.terms.length == size_bytes);
+  CHECK(p.server.leases().at(0).remaining == 1h);
+  p.await_bind();
+  {
+    const remote_mr remote = p.borrow(access::remote_write);
+    CHECK(remote.access() == access::remote_write);
+    CHECK(remote.isolation() == p.terms.isolation);
+    CHECK(p.client.leases().at(0).is_borrowed);
+    p.rt.run(p.client.write(here.slice(), remote.slice()));
+    CHECK(p.outcome_of(p.client.read(here.slice(), remote.slice())) == errc::access_denied);
+  }
+  // What is dropped is there until the answer: only this side uses it no more.
+  CHECK(p.client.lending().borrowed == 1);
+  CHECK(p.server.lending().open == 1);
+  CHECK_FALSE(p.client.agent()->end_along(p.number));
+  CHECK_FALSE(p.client.agent()->end_along(p.number));
+  CHECK(p.client.lending().borrowed == 0);
+  p.lent.give_back();
+  p.wait_for([&] { return p.lent.ended == 1; });
+  CHECK_FALSE(p.lent);
+  CHECK(p.server.lending().open == 0);
+  CHECK(p.server.lending().returned == 1);
+  CHECK(p.memory.bytes()[size_bytes - 1] == std::byte{7});
+}
+
+TEST_CASE("a loan that is given back before its bind has ended comes back", "[agent][device]") {
+  carrying p;
+  p.lend(access::remote_read);
+  p.lent.give_back();
+  p.lent.give_back();
+  p.wait_for([&] { return p.lent.ended == 1; });
+  CHECK(p.server.lending().returned == 1);
+  CHECK(p.server.lending().forced == 0);
+}
+
+TEST_CASE("a peer that keeps what a message lent loses it after the grace", "[agent][device][R7]") {
+  for (const bool is_bound : {true, false}) {
+    carrying p;
+    const duration grace = lending_policy{}.grace;
+    p.lend(access::remote_read);
+    if (is_bound) p.await_bind();
+    p.lent.revoke();
+    p.await_bind();
+    p.clock.advance(grace - 1ms);
+    p.rt.run(test::due_timers_fired());
+    CHECK(p.lent.ended == 0);
+    p.clock.advance(1ms);
+    p.wait_for([&] { return p.lent.ended == 1; });
+    CHECK(p.server.lending().forced == 1);
+    CHECK(p.server.lending().revoked == 1);
+    // Its key reaches nothing.
+    local_mr here = p.client.memory().allocate_zeroed(8);
+    const remote_mr_slice old{p.terms.address, 8, p.terms.rkey};
+    CHECK(p.outcome_of(p.client.read(here.slice(), old)) == wc_errc::remote_access);
+  }
+}
+
+TEST_CASE("a loan whose sender forgets it comes back in the background", "[agent][device]") {
+  for (const bool is_known : {true, false}) {
+    carrying p;
+    p.lend(access::remote_read);
+    p.lent.drop(is_known);
+    CHECK_FALSE(p.lent);
+    p.await_bind();
+    if (is_known) p.clock.advance(lending_policy{}.grace);
+    p.wait_for([&] { return p.server.lending().open == 0; });
+    CHECK(p.server.lending().forced == (is_known ? 1 : 0));
+    CHECK(p.lent.ended == 0);
+  }
+}
+
+TEST_CASE("the end of the connection ends what messages lent, at both ends",
+          "[agent][device][R6]") {
+  carrying p;
+  p.lend(access::remote_read);
+  p.await_bind();
+  const remote_mr remote = p.borrow(access::remote_read);
+  p.server.qp().abort({.code = errc::disconnected, .call = "test"});
+  p.wait_for([&] { return p.lent.ended == 1 && p.client.lending().borrowed == 0; });
+  CHECK(p.server.lending().disconnected == 1);
+  CHECK_FALSE(p.client.agent()->end_along(p.number));
+  local_mr here = p.rt.memory().allocate_zeroed(size_bytes);
+  CHECK(p.outcome_of(p.client.read(here.slice(), remote.slice())) == errc::disconnected);
+  CHECK_THROWS_AS(p.borrow(access::remote_read), error);
+  CHECK_THROWS_AS(p.lend(access::remote_read), error);
+}
+
+TEST_CASE("requests on what a message lent that are under way when it ends are told of",
+          "[agent][device]") {
+  carrying p;
+  p.lend(access::remote_read);
+  p.await_bind();
+  const remote_mr remote = p.borrow(access::remote_read);
+  local_mr here = p.client.memory().allocate_zeroed(size_bytes);
+  auto reading = p.client.post(read(here.slice(), remote.slice()));
+  CHECK(p.client.agent()->end_along(p.number));  // Nobody has reaped its completion.
+  CHECK(p.outcome_of(p.client.read(here.slice(), remote.slice())) == errc::lease_ended);
+  CHECK(p.rt.run(std::move(reading)) == size_bytes);
+  p.lent.give_back();
+  p.wait_for([&] { return p.lent.ended == 1; });
+}

@@ -1,0 +1,284 @@
+// Memory that a call lends to its handler.
+#include <support/manual_home.hpp>
+#include <support/outcome.hpp>
+#include <support/rpc_pair.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <stdexcept>
+#include <vector>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+using support::started;
+using test::check_echo;
+using test::code_of;
+using test::echo;
+using test::pattern;
+using test::reconnecting;
+using test::rpc_server;
+using test::view;
+using test::wait_for;
+using test::why_it_fails;
+
+namespace {
+
+using std::size_t;
+
+/// Reads the source into memory of its own, writes that to the sink, and says how much.
+struct copy : rpc::method<"test.copy", rpc::nothing, std::uint64_t> {};
+
+task<std::uint64_t> copy_bulk(rpc::server_call& call) {
+  const local_mr between = co_await call.fetch_source(1 << 20);
+  const remote_mr to = co_await call.sink();
+  co_await call.connection().write(between.slice(), to.first(between.size_bytes()));
+  co_return between.size_bytes();
+}
+
+struct copying_server : rpc_server {
+  copying_server() {
+    server.handle<copy>([](rpc::nothing, rpc::server_call& call) { return copy_bulk(call); });
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a handler reads the caller's source and writes its sink, without a copy",
+          "[rpc][device]") {
+  copying_server s;
+  rpc::client c = s.make_client();
+  const size_t size = 1 << 20;
+  local_mr source = s.rt.memory().allocate_uninitialized(size);
+  local_mr sink = s.rt.memory().allocate_zeroed(2 * size);
+  std::ranges::copy(pattern(size), source.bytes().begin());
+  s.rt.run([](rpc::client& calling, local_mr& from, local_mr& to) -> task<> {
+    for (int n = 0; n < 3; ++n) {
+      std::ranges::fill(to.bytes(), std::byte{0});
+      const std::uint64_t copied = co_await calling.call<copy>(
+          {}, {.source = from.slice(), .sink = to.slice(100, from.size_bytes())});
+      CHECK(copied == from.size_bytes());
+      CHECK(std::ranges::equal(to.slice(100, from.size_bytes()).bytes(), from.bytes()));
+      CHECK(to.bytes()[99] == std::byte{0});
+      CHECK(to.bytes()[100 + from.size_bytes()] == std::byte{0});
+      // Nobody reaches it any more.
+      CHECK(calling.connection()->lending().open == 0);
+    }
+  }(c, source, sink));
+}
+
+TEST_CASE("a handler that asks for memory which its caller does not lend is told so",
+          "[rpc][device]") {
+  struct ask_twice : rpc::method<"test.ask_twice"> {};
+  copying_server s;
+  s.server.handle<ask_twice>([](rpc::nothing, rpc::server_call& call) -> task<rpc::nothing> {
+    CHECK(call.has_source());
+    CHECK(!call.has_sink());
+    static_cast<void>(co_await call.source());
+    static_cast<void>(co_await call.source());
+    co_return {};
+  });
+  rpc::client c = s.make_client();
+  local_mr source = s.rt.memory().allocate_zeroed(4096);
+  s.rt.run([](rpc::client& calling, local_mr& from) -> task<> {
+    failure f = co_await why_it_fails<copy>(calling, {}, {});
+    CHECK(f.code == errc::handler_failed);
+    CHECK(f.detail.view().find("the caller has no source") != std::string_view::npos);
+    local_mr large = calling.connection()->memory().allocate_uninitialized((1 << 20) + 1);
+    f = co_await why_it_fails<copy>(calling, {}, {.source = large.slice()});
+    CHECK(f.detail.view().find("1048577 bytes, the handler takes 1048576") !=
+          std::string_view::npos);
+    f = co_await why_it_fails<ask_twice>(calling, {}, {.source = from.slice()});
+    CHECK(f.detail.view().find("asked for before") != std::string_view::npos);
+    CHECK(calling.connection()->lending().open == 0);
+    co_await check_echo(calling, pattern(10));
+  }(c, source));
+}
+
+TEST_CASE("a stopped call ends when the server's access to its memory has", "[rpc][device]") {
+  struct hold : rpc::method<"test.hold", std::uint32_t, std::uint32_t> {};
+  rpc_server s;
+  s.stubborn = true;
+  s.server.handle<hold>([&s](std::uint32_t n, rpc::server_call& call) -> task<std::uint32_t> {
+    const remote_mr to = co_await call.sink();
+    const std::uint32_t answer = co_await s.wait(n);
+    co_return answer;
+  });
+  rpc::client c = s.make_client();
+  local_mr sink = s.rt.memory().allocate_zeroed(4096);
+  s.rt.run([](rpc_server& answering, rpc::client& calling, local_mr& to) -> task<> {
+    executor& home = answering.rt.executor();
+    started call{home, calling.call<hold>(1, {.sink = to.slice()})};
+    co_await test::until(home, [&] { return answering.running == 1; });
+    CHECK(calling.connection()->lending().open == 1);
+    call.request_stop();
+    co_await test::until(home, [&] { return call.has_ended(); });
+    CHECK((*call).take_result().is_cancelled());
+    CHECK(calling.connection()->lending().open == 0);
+    answering.open(1);
+    co_await test::until(home, [&] { return calling.counters().late == 1; });
+  }(s, c, sink));
+}
+
+TEST_CASE("a call whose memory cannot be lent fails, and is not sent", "[rpc][device]") {
+  copying_server s;
+  rpc::client c = s.make_client();
+  const const_local_mr_slice stale = s.rt.memory().allocate_zeroed(4096).slice();
+  local_mr good = s.rt.memory().allocate_zeroed(4096);
+  s.rt.run([](rpc::client& calling, const_local_mr_slice from, local_mr& to) -> task<> {
+    failure f = co_await why_it_fails<copy>(calling, {}, {.source = from});
+    CHECK(f.code == errc::stale_slice);
+    // What was lent before it, nobody heard of.
+    f = co_await why_it_fails<copy>(calling, {},
+                                    {.source = to.slice(), .sink = to.slice().standing()});
+    CHECK(f.code == errc::stale_slice);
+    co_await check_echo(calling, pattern(10));
+    CHECK(calling.connection()->lending().open == 0);
+  }(c, stale, good));
+  CHECK(s.server.counters().calls == 1);
+}
+
+TEST_CASE("what a call lends ends with it, whoever keeps it", "[rpc][device][R7]") {
+  struct keep : rpc::method<"test.keep", std::uint32_t> {};
+  rpc_server s;
+  remote_mr kept;
+  connection* at_server = nullptr;
+  s.server.handle<keep>([&](std::uint32_t n, rpc::server_call& call) -> task<rpc::nothing> {
+    at_server = &call.connection();
+    kept = co_await call.source();
+    CHECK(kept.size_bytes() == 4096);
+    CHECK(kept.access() == verbs::access::remote_read);
+    CHECK(kept.remaining() > 0ms);
+    CHECK(kept.remaining() <= 10s);
+    CHECK(at_server->leases().size() == 1);
+    const auto renewed = co_await as_result(kept.renew(1s));
+    CHECK(code_of(renewed) == errc::not_supported);
+    if (n == 1) throw std::runtime_error{"enough"};
+    if (n == 2) {
+      const auto handed_over = co_await as_result(at_server->send_remote_mr(std::move(kept)));
+      CHECK(code_of(handed_over) == errc::not_supported);
+    }
+    co_return {};
+  });
+  rpc::client c = s.make_client();
+  local_mr source = s.rt.memory().allocate_zeroed(4096);
+  s.rt.run(
+      [](rpc::client& calling, local_mr& from, remote_mr& theirs, connection*& server) -> task<> {
+        const rpc::call_options lent{.source = from.slice()};
+        for (const std::uint32_t n : {0u, 1u, 2u, 3u}) {
+          const auto outcome = co_await as_result(calling.call<keep>(n, lent));
+          CHECK(outcome.has_value() == (n != 1));
+          CHECK(calling.connection()->lending().open == 0);
+          CHECK(calling.connection()->lending().forced == 0);
+          CHECK(server->lending().borrowed == 0);
+          if (!theirs) continue;
+          CHECK(theirs.remaining() == 0ms);
+          local_mr to = server->memory().allocate_zeroed(4096);
+          const auto read = co_await as_result(server->read(to.slice(), theirs.slice()));
+          REQUIRE(read.has_failure());
+          CHECK(read.failure().code == errc::lease_ended);
+        }
+        co_await check_echo(calling, pattern(10));
+      }(c, source, kept, at_server));
+}
+
+TEST_CASE("an answer waits for what its handler reads and has not awaited", "[rpc][device]") {
+  struct read_on : rpc::method<"test.read_on"> {};
+  rpc_server s;
+  local_mr to = s.rt.memory().allocate_zeroed(1 << 20);
+  s.server.handle<read_on>([&to](rpc::nothing, rpc::server_call& call) -> task<rpc::nothing> {
+    const remote_mr from = co_await call.source();
+    // Nobody awaits them: they go on.
+    for (std::size_t n = 0; n < 4; ++n) {
+      const std::size_t size = to.size_bytes() / 4;
+      static_cast<void>(
+          call.connection().post(read(to.slice(n * size, size), from.slice(n * size, size))));
+    }
+    co_return {};
+  });
+  rpc::client c = s.make_client();
+  local_mr source = s.rt.memory().allocate_uninitialized(1 << 20);
+  std::ranges::copy(pattern(source.size_bytes()), source.bytes().begin());
+  s.rt.run([](rpc::client& calling, local_mr& from, local_mr& landing) -> task<> {
+    for (int n = 0; n < 10; ++n) {
+      std::ranges::fill(landing.bytes(), std::byte{0});
+      co_await calling.call<read_on>({}, {.source = from.slice()});
+      CHECK(std::ranges::equal(landing.bytes(), from.bytes()));
+    }
+    co_await check_echo(calling, pattern(10));
+  }(c, source, to));
+}
+
+TEST_CASE("a call that lends and is stopped before it runs has its memory back at once",
+          "[rpc][device][P7]") {
+  manual_clock clock;  // Which stands: nothing comes back by a deadline.
+  runtime_options options;
+  options.executor.clock = &clock;
+  rpc_server s{{.calls_per_connection_max = 1}, std::move(options)};
+  rpc::client c = s.make_client();
+  local_mr source = s.rt.memory().allocate_zeroed(4096);
+  const std::vector<std::byte> large(100'000);
+  s.rt.run([](rpc_server& answering, rpc::client& calling, local_mr& from, view text) -> task<> {
+    executor& home = answering.rt.executor();
+    const rpc::call_options lent{.source = from.slice()};
+    started first{home, calling.call<wait_for>(1)};
+    co_await test::until(home, [&] { return answering.running == 1; });
+    started waiting{home, calling.call<wait_for>(2, lent)};
+    started announced{home, calling.call<echo>(text, lent)};
+    CHECK(calling.connection()->lending().open == 2);
+    co_await test::until(home, [&] { return answering.server.streams().received >= 1; });
+    waiting.request_stop();
+    announced.request_stop();
+    co_await test::until(home, [&] { return waiting.has_ended(); });
+    answering.gate(1).set();
+    co_await test::until(home, [&] { return announced.has_ended() && first.has_ended(); });
+    CHECK((*waiting).take_result().is_cancelled());
+    CHECK((*announced).take_result().is_cancelled());
+    CHECK((*first).take() == 1);
+    CHECK(calling.connection()->lending().open == 0);
+    CHECK(calling.connection()->lending().forced == 0);
+    CHECK(answering.begun == 1);
+    co_await check_echo(calling, pattern(10));
+  }(s, c, source, large));
+}
+
+TEST_CASE("a call that waits to be sent lends nothing yet", "[rpc][device]") {
+  rpc_server s;
+  rpc::client c = s.make_client({.calls_max = 1});
+  local_mr source = s.rt.memory().allocate_zeroed(4096);
+  s.rt.run([](rpc_server& answering, rpc::client& calling, local_mr& from) -> task<> {
+    executor& home = answering.rt.executor();
+    const rpc::call_options lent{.source = from.slice()};
+    started first{home, calling.call<wait_for>(1, lent)};
+    started second{home, calling.call<wait_for>(2, lent)};
+    co_await test::until(home, [&] { return answering.running == 1; });
+    CHECK(calling.connection()->lending().open == 1);
+    second.request_stop();
+    CHECK((*second).take_result().is_cancelled());
+    answering.gate(1).set();
+    co_await test::until(home, [&] { return first.has_ended(); });
+    CHECK((*first).take() == 1);
+  }(s, c, source));
+}
+
+TEST_CASE("an idempotent call that lends is repeated on another connection", "[rpc][device]") {
+  rpc_server s;
+  reconnecting r{s};
+  local_mr source = s.rt.memory().allocate_zeroed(4096);
+  s.rt.run([](rpc_server& answering, reconnecting& client, local_mr& from) -> task<> {
+    executor& home = answering.rt.executor();
+    const rpc::call_options lent{.source = from.slice()};
+    started again{home, client.calling.call<test::wait_again>(1, lent)};
+    started once{home, client.calling.call<wait_for>(2, lent)};
+    co_await test::until(home, [&] { return answering.running == 2; });
+    client.lose();
+    co_await test::until(home, [&] { return answering.begun == 3; });
+    CHECK(code_of((*once).take_result()) == errc::disconnected);
+    CHECK(client.calling.connection()->lending().open == 1);
+    answering.gate(1).set();
+    co_await test::until(home, [&] { return again.has_ended(); });
+    CHECK((*again).take() == 1);
+    CHECK(client.calling.connection()->lending().open == 0);
+  }(s, r, source));
+  CHECK(r.calling.counters().repeated == 1);
+}
