@@ -82,7 +82,7 @@ void write_each(bench::two_processes& both, std::uint64_t n, unsigned depth) {
 
 BENCH_ON_DEVICE("rpc/processes", "What does a call cost, its server in another process?") {
   if (std::thread::hardware_concurrency() < 2) return;
-  constexpr unsigned depth_max = 16, warm_up = 64;
+  constexpr unsigned depth_max = 16, warm_up = 256;
   bench::two_processes both{&serve, bench::echo_bytes, depth_max * bulk_bytes};
   std::ranges::fill(both.here().window().bytes(), std::byte{0x5a});
   joined with{both};
@@ -98,13 +98,14 @@ BENCH_ON_DEVICE("rpc/processes", "What does a call cost, its server in another p
       });
   // A call with a source, beside a WRITE.
   for (const unsigned depth : {2u, depth_max}) {
+    // Each side keeps what it once needed.
+    both.order(make_room, 2 * depth);
+    both.order(answer, warm_up);
+    bench::putting{with.rt, with.calling, 2 * depth}.put(warm_up);
     both.order(make_room, depth);
     bench::putting puts{with.rt, with.calling, depth};
     const std::string which = "1 MiB, depth " + std::to_string(depth);
     const std::size_t first = recorder.figures().size();
-    // More windows than are bound at once take turns.
-    both.order(answer, warm_up);
-    puts.put(warm_up);
     recorder.compare(
         which, [&](std::uint64_t n) { write_each(both, n, depth); },
         [&](std::uint64_t n) {

@@ -13,7 +13,8 @@ struct at_thread_end {
   ~at_thread_end() {
     state = thread_state::ended;
     for (free_list& list : lists) {
-      while (list.head != nullptr) ::operator delete(std::exchange(list.head, list.head->next));
+      while (list.head != nullptr)
+        ::operator delete(std::exchange(list.head, list.head->next), alignment);
     }
   }
 };
@@ -22,7 +23,7 @@ struct at_thread_end {
 
 /// The first that a thread frees, or one too many.
 void give_up(void* block, std::size_t index) noexcept {
-  if (state != thread_state::fresh) return ::operator delete(block);
+  if (state != thread_state::fresh) return ::operator delete(block, alignment);
   thread_local at_thread_end registered;
   static_cast<void>(registered);
   state = thread_state::keeping;

@@ -22,6 +22,8 @@ namespace cordma::frame_cache {
 inline constexpr std::size_t bytes_per_class_max = 4 * 1024 * 1024;
 /// Frames above this go to malloc and back each time.
 inline constexpr std::size_t block_bytes_max = 64 * 1024;
+/// A frame begins a cache line, so that what it takes does not depend on what malloc gave before.
+inline constexpr std::align_val_t alignment{64};
 
 namespace detail {
 
@@ -60,21 +62,21 @@ void give_up(void* block, std::size_t index) noexcept;
 /// that one. Throws `std::bad_alloc`. Under AddressSanitizer nothing is recycled, so that a use
 /// after free is seen. Inline, since mostly the size is known when it is compiled.
 inline void* allocate(std::size_t size_bytes) {
-  if (size_bytes > block_bytes_max) return ::operator new(size_bytes);
+  if (size_bytes > block_bytes_max) return ::operator new(size_bytes, alignment);
   const std::size_t index = detail::class_of(size_bytes);
   const std::size_t block_bytes = detail::block_bytes_min << index;
-  if (!detail::is_recycling) return ::operator new(block_bytes);
+  if (!detail::is_recycling) return ::operator new(block_bytes, alignment);
   detail::free_list& list = detail::lists[index];
   detail::free_block* const first = list.head;
   if (first == nullptr) [[unlikely]]
-    return ::operator new(block_bytes);
+    return ::operator new(block_bytes, alignment);
   list.bytes -= block_bytes;
   list.head = first->next;
   return first;
 }
 
 inline void deallocate(void* block, std::size_t size_bytes) noexcept {
-  if (!detail::is_recycling || size_bytes > block_bytes_max) return ::operator delete(block);
+  if (!detail::is_recycling || size_bytes > block_bytes_max) return ::operator delete(block, alignment);
   const std::size_t index = detail::class_of(size_bytes);
   detail::free_list& list = detail::lists[index];
   const std::size_t bytes = list.bytes + (detail::block_bytes_min << index);
