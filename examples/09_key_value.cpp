@@ -36,7 +36,7 @@ struct put : cordma::rpc::method<"key_value.put", std::string> {};
 cordma::task<nothing> store(key_value::table& table, std::string key,
                             cordma::rpc::server_call& call) {
   cordma::local_mr value = call.connection().memory().allocate_uninitialized(slot::value_max);
-  const cordma::remote_mr source = co_await call.source();
+  const cordma::remote_mr source = call.source();
   const cordma::local_mr_slice part = value.first(source.size_bytes());  // Throws if it is longer.
   co_await call.connection().read(part, source);
   table.put(key, part.bytes());

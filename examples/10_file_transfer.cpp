@@ -59,7 +59,7 @@ struct receiver {
     co_return nothing{};
   }
   cordma::task<nothing> take_piece(std::uint64_t offset, cordma::rpc::server_call& call) {
-    const cordma::remote_mr source = co_await call.source();
+    const cordma::remote_mr source = call.source();
     if (source.size_bytes() > piece_max) throw std::length_error{"a piece is too large"};
     cordma::local_mr bytes = call.connection().memory().allocate_uninitialized(source.size_bytes());
     co_await call.connection().read(bytes, source);

@@ -75,7 +75,7 @@ struct serving {
 
  private:
   cordma::task<cordma::rpc::nothing> read(std::uint32_t n, cordma::rpc::server_call& call) {
-    const cordma::remote_mr source = co_await call.source();
+    const cordma::remote_mr source = call.source();
     co_await call.connection().read(to[n].slice(), source.slice());
     co_return {};
   }

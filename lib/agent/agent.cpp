@@ -108,8 +108,8 @@ task<loan> agent::lend_for(std::uint64_t purpose, local_mr memory, loan_options 
   return parts_->lends.lend(std::move(memory), options, purpose);
 }
 void agent::expect(expected_loan& e) noexcept { parts_->borrows->expect(e); }
-void agent::lend_along(carried_loan& l, local_mr memory, verbs::access access, time_point until) {
-  parts_->lends.lend_along(l, std::move(memory), access, until);
+void agent::lend_along(carried_loan& l, local_mr memory, verbs::access access) {
+  parts_->lends.lend_along(l, std::move(memory), access);
 }
 remote_mr agent::borrow_along(const loan_terms& terms, verbs::access access, time_point until,
                               std::uint64_t& number) {

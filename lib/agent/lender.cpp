@@ -547,11 +547,11 @@ void lender::list(std::vector<lease_info>& into) const {
 // ---------------------------------------------------------------------
 
 /// The message may be sent when this returns: the window's bind is before it on the queue pair.
-void lender::lend_along(carried_loan& l, local_mr memory, verbs::access access, time_point until) {
+void lender::lend_along(carried_loan& l, local_mr memory, verbs::access access) {
   check_loan(memory, {.access = access});
   grant& g = make(memory.size_bytes(), memory.size_bytes());
   g.is_carried = g.has_loan = true;
-  g.expires = until;
+  g.expires = time_point::max();
   g.lent.memory = std::move(memory);
   try {
     lend_out(g, access, {});

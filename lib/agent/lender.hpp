@@ -88,7 +88,7 @@ class lender {
   task<loan> lend(local_mr memory, loan_options options, std::uint64_t purpose);
   task<local_mr> receive();
   void end(grant& g, loan_end_reason why) noexcept;
-  void lend_along(carried_loan& l, local_mr memory, verbs::access access, time_point until);
+  void lend_along(carried_loan& l, local_mr memory, verbs::access access);
   void give_back(grant& g) noexcept;
 
   /// The connection has failed, and its queue pairs are in ERROR: all ends now.

@@ -319,7 +319,7 @@ inline void client_core::send(call_slot& s, duration limit) noexcept {
   h.value = std::uint32_t(std::clamp<std::int64_t>(left, 0, call_protocol::no_deadline));
   try {
     s.encoded_message::begin(h);
-    if (h.bulk != call_protocol::no_bulk) lend(s, limit);
+    if (h.bulk != call_protocol::no_bulk) lend(s);
     s.encoded_message::send(*link_, *s.request);
     // A large one is read before it is known here that it was.
     if (s.is_under_way && !s.is_queued()) s.may_have_run = true;
@@ -454,12 +454,11 @@ inline void client_core::on_answer(client_link& from) {
 // ---- bulk
 
 /// Ahead of the request, which carries the terms.
-void client_core::lend(call_slot& s, duration limit) {
-  const time_point until = home_.after(limit);
+void client_core::lend(call_slot& s) {
   const auto lend_part = [&](call_slot::lending& l, const const_local_mr_slice& part,
                              verbs::access access) {
     if (part.size_bytes() == 0) return;
-    link_->lender().lend_along(l, local_mr::keep(part), access, until);
+    link_->lender().lend_along(l, local_mr::keep(part), access);
     s.add(l.terms());
   };
   lend_part(s.source, s.options->source, verbs::access::remote_read);

@@ -92,7 +92,7 @@ class client_core final {
   void pump() noexcept;
   [[nodiscard]] inline bool may_send() const noexcept;
   inline void send(call_slot& s, duration limit) noexcept;
-  void lend(call_slot& s, duration limit);
+  void lend(call_slot& s);
   void give_back(call_slot& s) noexcept;
   static void on_sent(encoded_message& self, const failure* why) noexcept;
   static void on_deadline(timer& self) noexcept;

@@ -27,11 +27,11 @@ bool server_call::has_source() const noexcept {
 bool server_call::has_sink() const noexcept {
   return (call_.asked.bulk & call_protocol::sink) != 0;
 }
-task<remote_mr> server_call::source() { return call_.link->borrow(call_, call_protocol::source); }
+remote_mr server_call::source() { return call_.link->borrow(call_, call_protocol::source); }
 task<local_mr> server_call::fetch_source(std::size_t bytes_max) {
   return call_.link->fetch(call_, bytes_max);
 }
-task<remote_mr> server_call::sink() { return call_.link->borrow(call_, call_protocol::sink); }
+remote_mr server_call::sink() { return call_.link->borrow(call_, call_protocol::sink); }
 
 server::server(const server_options& options)
     : core_{std::make_unique<detail::server_core>(options)} {}

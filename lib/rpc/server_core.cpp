@@ -438,7 +438,7 @@ void server_link::end(incoming_call& c) noexcept {
 // ---- memory of the caller's
 
 task<local_mr> server_link::fetch(incoming_call& c, std::size_t bytes_max) {
-  const remote_mr from = co_await borrow(c, call_protocol::source);
+  const remote_mr from = borrow(c, call_protocol::source);
   if (from.size_bytes() > bytes_max) {
     char text[100];
     std::snprintf(text, sizeof text, "a source of %zu bytes, the handler takes %zu",
@@ -450,7 +450,7 @@ task<local_mr> server_link::fetch(incoming_call& c, std::size_t bytes_max) {
   co_return here;
 }
 
-task<remote_mr> server_link::borrow(incoming_call& c, bulk which) {
+remote_mr server_link::borrow(incoming_call& c, bulk which) {
   const bool is_source = which == call_protocol::source;
   const auto fail = [](const char* what) {
     throw error{{.code = errc::refused, .call = "rpc::server_call", .detail = what}};
@@ -461,10 +461,9 @@ task<remote_mr> server_link::borrow(incoming_call& c, bulk which) {
   if (failed()) throw error{*failed()};
   if (c.is_over) fail("the caller waits no longer");
   c.borrowed |= which;
-  co_return agent()->borrow_along(
-      call_protocol::terms_of(c.request.bytes(), which),
-      is_source ? verbs::access::remote_read : verbs::access::remote_write, c.deadline(),
-      c.borrowings[is_source ? 0 : 1]);
+  return agent()->borrow_along(call_protocol::terms_of(c.request.bytes(), which),
+                               is_source ? verbs::access::remote_read : verbs::access::remote_write,
+                               c.deadline(), c.borrowings[is_source ? 0 : 1]);
 }
 
 /// True: requests on the caller's memory are under way.

@@ -113,7 +113,7 @@ class server_link final : public message_channel, public list_hook<server_link> 
   void accept() noexcept;
 
   [[nodiscard]] connection& conn() noexcept { return *conn_; }
-  task<remote_mr> borrow(incoming_call& c, call_protocol::bulk which);
+  remote_mr borrow(incoming_call& c, call_protocol::bulk which);
   bool stop_using(incoming_call& c) noexcept;
   void tell_returned(std::uint64_t call, bool is_fenced) noexcept;
   task<local_mr> fetch(incoming_call& c, std::size_t bytes_max);

@@ -6,30 +6,6 @@
 #include <utility>
 
 namespace cordma {
-namespace {
-
-/// Why a device would refuse this bind; nothing: it would not.
-errc refusal_of(const bind_request& bind, const ibv_pd* pd) noexcept {
-  using verbs::access;
-  constexpr access grantable =
-      access::remote_read | access::remote_write | access::remote_atomic | access::zero_based;
-  if (bind.region->pd != pd || bind.window->pd != pd) return errc::wrong_protection_domain;
-  const std::span<const std::byte> bytes = bind.local.slices[0].bytes();
-  // Before the region: larger than any length.
-  const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(bytes.data()) -
-                                reinterpret_cast<std::uintptr_t>(bind.region->addr);
-  if (bytes.empty() || offset > bind.region->length || bytes.size() > bind.region->length - offset)
-    return errc::out_of_range;
-  const bool writes =
-      (bind.granted & (access::remote_write | access::remote_atomic)) != access::none;
-  const access needed = access::mw_bind | (writes ? access::local_write : access::none);
-  if (!allows(bind.region_access, needed) || !allows(grantable, bind.granted))
-    return errc::access_denied;
-  return {};
-}
-
-}  // namespace
-
 send_queue::send_queue(scheduler& home, verbs::protection_domain& pd, verbs::queue_pair& qp,
                        std::size_t message_max_bytes, transfer_tally& tally)
     : at_once_max_{qp.capabilities().send_wr_max},
@@ -59,6 +35,25 @@ send_queue::~send_queue() {
   CORDMA_ASSERT(waiting_.empty(), "send queue destroyed with requests that wait for room");
 }
 
+errc send_queue::refusal_of(const bind_request& bind) const noexcept {
+  using verbs::access;
+  constexpr access grantable =
+      access::remote_read | access::remote_write | access::remote_atomic | access::zero_based;
+  if (bind.region->pd != pd_ || bind.window->pd != pd_) return errc::wrong_protection_domain;
+  const std::span<const std::byte> bytes = bind.local.slices[0].bytes();
+  // Before the region: larger than any length.
+  const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(bytes.data()) -
+                                reinterpret_cast<std::uintptr_t>(bind.region->addr);
+  if (bytes.empty() || offset > bind.region->length || bytes.size() > bind.region->length - offset)
+    return errc::out_of_range;
+  const bool writes =
+      (bind.granted & (access::remote_write | access::remote_atomic)) != access::none;
+  const access needed = access::mw_bind | (writes ? access::local_write : access::none);
+  if (!allows(bind.region_access, needed) || !allows(grantable, bind.granted))
+    return errc::access_denied;
+  return {};
+}
+
 request_outcome send_queue::refused(errc code, std::uint64_t value,
                                     std::uint64_t limit) const noexcept {
   return {.code = code, .call = "post_send", .value = value, .limit = limit};
@@ -68,7 +63,7 @@ std::optional<request_outcome> send_queue::hold(const request_shape& request) no
   std::size_t bytes = request.is_atomic() ? sizeof(std::uint64_t) : 0;
   std::size_t used = 0;
   if (request.window != nullptr) {
-    if (const errc why = refusal_of(*request.window, pd_); why != errc{}) return refused(why, 0, 0);
+    if (const errc why = refusal_of(*request.window); why != errc{}) return refused(why, 0, 0);
   } else {
     for (const const_local_mr_slice& slice : request.local) {
       bytes += slice.size_bytes();

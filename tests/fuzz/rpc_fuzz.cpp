@@ -173,7 +173,7 @@ class server_siege final : public rpc_siege {
   task<std::uint32_t> reach(server_call& call, bulk which) {
     const presence here{running_};
     const bool is_source = which == call_protocol::source;
-    remote_mr theirs = co_await (is_source ? call.source() : call.sink());
+    const remote_mr theirs = is_source ? call.source() : call.sink();
     const std::size_t size = std::min(theirs.size_bytes(), bulk_bytes);
     local_mr ours = world_.memory.allocate_zeroed(size);
     if (is_source) {
@@ -181,8 +181,11 @@ class server_siege final : public rpc_siege {
     } else {
       co_await victim_->data().post(write(ours.slice(), theirs.slice(0, size)));
     }
-    const auto again = co_await as_result(is_source ? call.source() : call.sink());
-    must(again.has_failure(), "memory is asked for once");
+    try {
+      static_cast<void>(is_source ? call.source() : call.sink());
+      must(false, "memory is asked for once");
+    } catch (const error&) {
+    }
     co_return std::uint32_t(size);
   }
 

@@ -31,7 +31,7 @@ struct copy : rpc::method<"test.copy", rpc::nothing, std::uint64_t> {};
 
 task<std::uint64_t> copy_bulk(rpc::server_call& call) {
   const local_mr between = co_await call.fetch_source(1 << 20);
-  const remote_mr to = co_await call.sink();
+  const remote_mr to = call.sink();
   co_await call.connection().write(between.slice(), to.first(between.size_bytes()));
   co_return between.size_bytes();
 }
@@ -74,8 +74,8 @@ TEST_CASE("a handler that asks for memory which its caller does not lend is told
   s.server.handle<ask_twice>([](rpc::nothing, rpc::server_call& call) -> task<rpc::nothing> {
     CHECK(call.has_source());
     CHECK(!call.has_sink());
-    static_cast<void>(co_await call.source());
-    static_cast<void>(co_await call.source());
+    static_cast<void>(call.source());
+    static_cast<void>(call.source());
     co_return {};
   });
   rpc::client c = s.make_client();
@@ -100,7 +100,7 @@ TEST_CASE("a stopped call ends when the server's access to its memory has", "[rp
   rpc_server s;
   s.stubborn = true;
   s.server.handle<hold>([&s](std::uint32_t n, rpc::server_call& call) -> task<std::uint32_t> {
-    const remote_mr to = co_await call.sink();
+    const remote_mr to = call.sink();
     const std::uint32_t answer = co_await s.wait(n);
     co_return answer;
   });
@@ -145,7 +145,7 @@ TEST_CASE("what a call lends ends with it, whoever keeps it", "[rpc][device][R7]
   connection* at_server = nullptr;
   s.server.handle<keep>([&](std::uint32_t n, rpc::server_call& call) -> task<rpc::nothing> {
     at_server = &call.connection();
-    kept = co_await call.source();
+    kept = call.source();
     CHECK(kept.size_bytes() == 4096);
     CHECK(kept.access() == verbs::access::remote_read);
     CHECK(kept.remaining() > 0ms);
@@ -187,7 +187,7 @@ TEST_CASE("an answer waits for what its handler reads and has not awaited", "[rp
   rpc_server s;
   local_mr to = s.rt.memory().allocate_zeroed(1 << 20);
   s.server.handle<read_on>([&to](rpc::nothing, rpc::server_call& call) -> task<rpc::nothing> {
-    const remote_mr from = co_await call.source();
+    const remote_mr from = call.source();
     // Nobody awaits them: they go on.
     for (std::size_t n = 0; n < 4; ++n) {
       const std::size_t size = to.size_bytes() / 4;
@@ -281,4 +281,26 @@ TEST_CASE("an idempotent call that lends is repeated on another connection", "[r
     CHECK(client.calling.connection()->lending().open == 0);
   }(s, r, source));
   CHECK(r.calling.counters().repeated == 1);
+}
+
+TEST_CASE("a call that lends both is five requests of its caller's", "[rpc][device]") {
+  copying_server s;
+  rpc::client c = s.make_client();
+  local_mr source = s.rt.memory().allocate_zeroed(4096);
+  local_mr sink = s.rt.memory().allocate_zeroed(4096);
+  s.rt.run([](rpc::client& calling, local_mr& from, local_mr& to) -> task<> {
+    const send_queue& sends = calling.connection()->qp().sends();
+    const std::uint32_t before = sends.posted_total();
+    constexpr std::uint32_t calls = 100;
+    for (std::uint32_t n = 0; n < calls; ++n) {
+      const std::uint64_t copied =
+          co_await calling.call<copy>({}, {.source = from.slice(), .sink = to.slice()});
+      CHECK(copied == 4096);
+      CHECK(calling.connection()->lending().open == 0);
+    }
+    // Two binds, the request, two invalidations, and now and then credits. The agents say nothing.
+    const std::uint64_t credits = calling.stream().credit_frames;
+    CHECK(sends.posted_total() - before == 5 * calls + credits);
+    CHECK(calling.connection()->lending().returned == 2 * calls);
+  }(c, source, sink));
 }

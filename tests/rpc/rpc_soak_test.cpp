@@ -187,14 +187,14 @@ class desk {
     if ((a.has_run.at(o.number / 8).fetch_or(bit) & bit) != 0) ++all_.ran_twice;
   }
   task<> read_source(rpc::server_call& call, const order& o) {
-    remote_mr theirs = co_await call.source();
+    remote_mr theirs = call.source();
     local_mr ours = call.connection().memory().allocate_uninitialized(theirs.size_bytes());
     co_await call.connection().read(ours.slice(), theirs);
     if (!is_filled(ours.bytes(), o.key() + 1)) ++all_.garbled;
     keep(std::move(theirs), o);
   }
   task<> write_sink(rpc::server_call& call, const order& o) {
-    remote_mr theirs = co_await call.sink();
+    remote_mr theirs = call.sink();
     local_mr ours = call.connection().memory().allocate_uninitialized(theirs.size_bytes());
     fill(ours.bytes(), o.key() + 2);
     co_await call.connection().write(ours.slice(), theirs);

@@ -66,9 +66,8 @@ class agent {
   task<loan> lend_for(std::uint64_t purpose, local_mr memory, loan_options options);
   void expect(expected_loan& e) noexcept;
   /// Lends memory by a message that the caller sends next on the data queue pair, with
-  /// `l.terms()`. `until` is for `leases()`. \errors as `send_local_mr`.
-  void lend_along(carried_loan& l, local_mr memory, verbs::access access,
-                  std::chrono::steady_clock::time_point until);
+  /// `l.terms()`. \errors as `send_local_mr`.
+  void lend_along(carried_loan& l, local_mr memory, verbs::access access);
   /// What a message of the peer's lends: to be used until then, or until `end_along(number)`.
   /// \errors bad_alloc; errc::limit_exceeded; why the connection ended.
   remote_mr borrow_along(const loan_terms& terms, verbs::access access,

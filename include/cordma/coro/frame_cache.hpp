@@ -76,7 +76,8 @@ inline void* allocate(std::size_t size_bytes) {
 }
 
 inline void deallocate(void* block, std::size_t size_bytes) noexcept {
-  if (!detail::is_recycling || size_bytes > block_bytes_max) return ::operator delete(block, alignment);
+  if (!detail::is_recycling || size_bytes > block_bytes_max)
+    return ::operator delete(block, alignment);
   const std::size_t index = detail::class_of(size_bytes);
   detail::free_list& list = detail::lists[index];
   const std::size_t bytes = list.bytes + (detail::block_bytes_min << index);

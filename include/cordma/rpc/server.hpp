@@ -65,8 +65,8 @@ class server_call {
   /// refused (errc::lease_ended).
   /// \errors errc::refused: the caller has none, or waits no longer, or it was asked for before;
   ///   why the connection ended.
-  task<remote_mr> source();
-  task<remote_mr> sink();
+  remote_mr source();
+  remote_mr sink();
   /// The source, read into memory of the connection's. \errors as `source`; errc::wrong_length: it
   ///   is longer than `bytes_max`; those of `read` and of the allocator.
   task<local_mr> fetch_source(std::size_t bytes_max);

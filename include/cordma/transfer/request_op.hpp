@@ -67,7 +67,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   void post_urgent() noexcept {
     is_urgent_ = true;
     is_handle_ = true;
-    submit();
+    submit_or_post();
   }
 
   /// Its waiter is told in the middle of a reap, or of the queue pair's failure, rather than in a

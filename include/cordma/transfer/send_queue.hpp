@@ -169,6 +169,8 @@ class send_queue {
     }
   };
 
+  /// Why a device would refuse this bind; nothing: it would not.
+  [[nodiscard]] errc refusal_of(const bind_request& bind) const noexcept;
   [[nodiscard]] bool has_room(const submission& s) const noexcept;
   void post_waiting() noexcept;
   /// Why a lease that a request names does not allow it now. Asked when it is posted: it may have
@@ -256,11 +258,11 @@ inline void submission::wait(waiter& w, const environment& env) noexcept {
 
 [[gnu::always_inline]] inline bool send_queue::try_hold(const request_shape& request) noexcept {
   const std::span<const const_local_mr_slice> local = request.local;
-  if (request.window != nullptr) return false;
+  if (request.window != nullptr && refusal_of(*request.window) != errc{}) return false;
   std::size_t bytes = request.is_atomic() ? sizeof(std::uint64_t) : 0;
   for (std::size_t i = 0; i < local.size(); ++i) {
     if (local[i].empty()) return false;
-    bytes += local[i].size_bytes();
+    if (request.window == nullptr) bytes += local[i].size_bytes();
   }
   if (local.size() > 1 && local.size() > (request.is_read() ? read_sge_max_ : sge_max_))
     return false;
