@@ -374,7 +374,7 @@ void message_channel::take_other(arrived_message& a, std::span<const std::byte> 
     case kind::shrink: on_shrink(f); break;
     case kind::shrunk: on_shrunk(f); break;
   }
-  consume(a);
+  static_cast<void>(consume(a));  // `on_receive` looks what there is to tell.
 }
 
 void message_channel::on_control(std::span<const std::byte> /*bytes*/) {
@@ -394,15 +394,19 @@ void message_channel::tell_whole() noexcept {
   }
 }
 
-/// Its buffer is for the next frame.
-inline void message_channel::consume(arrived_message& a) noexcept {
-  if (failed_) return buffers_.let_go(a);
-  taken_ += buffers_.put_back(a);
+/// Its buffer is for the next frame. Whether there is more to tell the peer.
+inline bool message_channel::consume(arrived_message& a) noexcept {
+  if (failed_) {
+    buffers_.let_go(a);
+    return false;
+  }
+  const std::uint32_t taken = buffers_.put_back(a);
+  taken_ += taken;
+  return taken != 0;
 }
 
 void message_channel::give_back(arrived_message& a) noexcept {
-  consume(a);
-  pump();
+  if (consume(a)) pump();
 }
 
 const_local_mr_slice message_channel::slice_of(const arrived_message& a) const noexcept {

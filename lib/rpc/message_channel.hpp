@@ -155,7 +155,7 @@ class message_channel : public counted_channel, public message_handler, private 
   inline void take(arrived_message& a, const ibv_wc& wc);
   void take_other(arrived_message& a, std::span<const std::byte> bytes);
   inline void take_credits(std::uint32_t taken);
-  inline void consume(arrived_message& a) noexcept;
+  inline bool consume(arrived_message& a) noexcept;
   void tell_whole() noexcept;
 
   [[nodiscard]] std::uint32_t under_way() const noexcept { return sent_ - taken_by_peer_; }
