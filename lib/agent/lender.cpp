@@ -164,15 +164,18 @@ void lender::check_loan(const local_mr& memory, const loan_options& options) con
 }
 
 /// Counted everywhere, with nothing to count yet.
-grant& lender::make(std::size_t bytes, std::size_t cost) {
+grant& lender::make(std::size_t bytes, std::size_t cost, bool is_carried) {
   std::unique_ptr<grant> made{new grant{*this}};
-  if (ids_.size() == context_.options.lending.leases_max) refuse_to_lend(errc::limit_exceeded);
+  made->is_carried = is_carried;
+  // No frame names what is carried.
+  if (!is_carried && ids_.size() == context_.options.lending.leases_max)
+    refuse_to_lend(errc::limit_exceeded);
   while (!context_.lending.reserve(cost, context_.options.lending)) {
     if (stock_.is_empty()) refuse_to_lend(errc::limit_exceeded);
     drop_kept();
   }
   try {
-    made->id = ids_.insert(*made);
+    if (!is_carried) made->id = ids_.insert(*made);
   } catch (...) {
     context_.lending.release(cost);
     throw;
@@ -459,7 +462,7 @@ std::uint64_t& lender::counter_of(loan_end_reason why) noexcept {
 void lender::forget(grant& g) noexcept {
   g.disarm();
   g.list_hook<grant>::unlink();
-  ids_.erase(g.id);
+  if (!g.is_carried) ids_.erase(g.id);
   if (g.was_asked_for) asked_bytes_ -= g.cost;
   if (!g.is_kept) context_.lending.release(g.cost);
   --context_.counters.open;
@@ -530,9 +533,9 @@ task<local_mr> lender::receive() {
   co_return memory;
 }
 
-void lender::list(std::vector<lease_info>& into) const {
+void lender::list(std::vector<lease_info>& into) {
   const time_point now = context_.home.now();
-  ids_.for_each([&](const grant& g) {
+  const auto add = [&](const grant& g) {
     into.push_back({.peer = {},
                     .is_borrowed = false,
                     .size_bytes = g.size_bytes,
@@ -540,6 +543,10 @@ void lender::list(std::vector<lease_info>& into) const {
                     .isolation = g.isolation,
                     .remaining = std::chrono::ceil<std::chrono::milliseconds>(
                         std::max(g.expires - now, duration{}))});
+  };
+  ids_.for_each(add);
+  grants_.for_each([&](const grant& g) {
+    if (g.is_carried) add(g);
   });
 }
 
@@ -549,8 +556,8 @@ void lender::list(std::vector<lease_info>& into) const {
 /// The message may be sent when this returns: the window's bind is before it on the queue pair.
 void lender::lend_along(carried_loan& l, local_mr memory, verbs::access access) {
   check_loan(memory, {.access = access});
-  grant& g = make(memory.size_bytes(), memory.size_bytes());
-  g.is_carried = g.has_loan = true;
+  grant& g = make(memory.size_bytes(), memory.size_bytes(), true);
+  g.has_loan = true;
   g.expires = time_point::max();
   g.lent.memory = std::move(memory);
   try {
@@ -566,14 +573,19 @@ void lender::lend_along(carried_loan& l, local_mr memory, verbs::access access) 
     throw error{*gone->bind_failure};
   }
   g.carried = &l;
+  g.is_awaited = g.bind && g.bind->is_queued();
   l.grant_ = &g;
 }
 
 void lender::open_carried(grant& g) noexcept {
   ++context_.counters.offered;
+  const bool was_awaited = std::exchange(g.is_awaited, false);
   if (g.is_given_back) return close(g);
-  if (g.end_is_wanted) end(g, g.reason);
+  if (g.end_is_wanted) return end(g, g.reason);
+  if (was_awaited && g.carried != nullptr) g.carried->on_changed_(*g.carried);
 }
+
+bool carried_loan::is_posted() const noexcept { return grant_ != nullptr && !grant_->is_awaited; }
 
 loan_terms carried_loan::terms() const noexcept {
   return {.address = grant_->remote.address(),

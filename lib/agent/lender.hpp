@@ -49,6 +49,7 @@ struct grant : waiter, timer, list_hook<grant>, frame_cache::recycled {
   bool is_carried = false;          ///< by a message: the agents say nothing of it, …
   carried_loan* carried = nullptr;  ///< … but that it has ended, to whoever sent it
   bool is_given_back = false;
+  bool is_awaited = false;  ///< its message waits for the bind
   bool is_handed_over = false;
   bool is_kept = false;  ///< its memory, for the next request
 
@@ -93,13 +94,13 @@ class lender {
 
   /// The connection has failed, and its queue pairs are in ERROR: all ends now.
   void fail(const failure& why) noexcept;
-  void list(std::vector<lease_info>& into) const;
+  void list(std::vector<lease_info>& into);
 
  private:
   void refuse(const frame& question, unsigned slot, errc why, std::uint64_t limit = 0) noexcept;
   void check_request(const frame& request) const;
   void check_loan(const local_mr& memory, const loan_options& options) const;
-  grant& make(std::size_t bytes, std::size_t cost);
+  grant& make(std::size_t bytes, std::size_t cost, bool is_carried = false);
   [[nodiscard]] lent_memory memory_for(const frame& request);
   [[nodiscard]] bool keep(grant& g) noexcept;
   void drop_kept() noexcept;

@@ -70,7 +70,7 @@ call_slot::call_slot(client_core& c, std::uint16_t i) noexcept
       index{i} {}
 
 call_slot::lending::lending(call_slot& s) noexcept
-    : carried_loan{&client_core::on_loan_ended}, slot{s} {}
+    : carried_loan{&client_core::on_loan_changed}, slot{s} {}
 
 client_core::connecting::connecting(client_core& c) noexcept
     : waiter{[](waiter& self) noexcept -> std::coroutine_handle<> {
@@ -196,14 +196,33 @@ void client_core::shut() noexcept {
   const client_ref stay{*this};
   shut_ = failure{.code = errc::closed, .call = "rpc::client"};
   fail_waiting(*shut_);
+  // First: with the connection goes what calls lent.
+  if (link_ != nullptr) std::exchange(link_, nullptr)->leave();
   while (!under_way_.empty()) fail(under_way_.front(), *shut_);
   connecting_.work.reset();
   connecting_.is_running = false;
-  if (link_ != nullptr) std::exchange(link_, nullptr)->leave();
   conn_ = {};
 }
 
 task<> client_core::close() {
+  const client_ref stay{*this};
+  // A connection that closes in peace lives on for a while: what calls lent comes back before.
+  shut_ = failure{.code = errc::closed, .call = "rpc::client"};
+  fail_waiting(*shut_);
+  intrusive_list<call_slot> all;
+  all.splice_back(under_way_);
+  while (!all.empty()) {
+    call_slot& s = all.pop_front();
+    under_way_.push_back(s);
+    if (s.is_ending) continue;
+    s.how = call_end::failed;
+    s.why = *shut_;
+    s.why->call = s.target->name;
+    ++counters_.lost;
+    give_up(s);
+  }
+  none_under_way_.reset();
+  if (under_way_count_ != 0) co_await none_under_way_.wait();
   cordma::connection conn = std::move(conn_);
   shut();
   if (conn) co_await conn.close();
@@ -320,12 +339,16 @@ inline void client_core::send(call_slot& s, duration limit) noexcept {
   try {
     s.encoded_message::begin(h);
     if (h.bulk != call_protocol::no_bulk) lend(s);
-    s.encoded_message::send(*link_, *s.request);
-    // A large one is read before it is known here that it was.
-    if (s.is_under_way && !s.is_queued()) s.may_have_run = true;
+    if (s.is_bound()) post(s);
   } catch (...) {
     fail(s, why_not_sent());
   }
+}
+
+inline void client_core::post(call_slot& s) {
+  s.encoded_message::send(*link_, *s.request);
+  // A large one is read before it is known here that it was.
+  if (s.is_under_way && !s.is_queued()) s.may_have_run = true;
 }
 
 void client_core::on_sent(encoded_message& self, const failure* why) noexcept {
@@ -378,14 +401,22 @@ void client_core::fail(call_slot& s, const failure& why) noexcept {
     s.why->call = s.target->name;
     ++(s.may_have_run || link_ == nullptr ? counters_.lost : counters_.refused);
   }
-  end(s);
+  // The server may still use what it was lent, while there is a connection.
+  if (link_ != nullptr && s.may_have_run && s.is_lending()) {
+    s.is_ending = true;
+    s.source.revoke();
+    s.sink.revoke();
+    if (s.is_lending()) return;
+  }
+  if (!s.has_ended) end(s);
 }
 
 /// Whoever waits is told.
 void client_core::end(call_slot& s) noexcept {
   const client_ref stay{*this};
   s.list_hook<call_slot>::unlink();
-  if (std::exchange(s.is_under_way, false)) --under_way_count_;
+  if (std::exchange(s.is_under_way, false) && --under_way_count_ == 0 && shut_)
+    none_under_way_.set();
   s.disarm();
   s.take_back();
   s.source.drop(s.may_have_run);
@@ -428,10 +459,11 @@ inline void client_core::on_answer(client_link& from) {
     return;
   }
   if (h.version != call_protocol::version) {
-    fail(*s, {.code = errc::incompatible_peer,
-              .call = s->target->name,
-              .detail = "the server answers in another version of the protocol"});
-    return static_cast<void>(from.deliver());
+    const stream_message unknown = from.deliver();
+    give_back(*s);
+    return fail(*s, {.code = errc::incompatible_peer,
+                     .call = s->target->name,
+                     .detail = "the server answers in another version of the protocol"});
   }
   if (!s->may_have_run || h.kind == kind::request)
     throw error{bad_answer("answers what was not asked")};
@@ -479,9 +511,23 @@ void client_core::on_returned(const header& h) {
   give_back(*s);
 }
 
-void client_core::on_loan_ended(carried_loan& self) noexcept {
+void client_core::on_loan_changed(carried_loan& self) noexcept {
   call_slot& s = static_cast<call_slot::lending&>(self).slot;
-  if (s.is_ending && !s.is_lending() && !s.has_ended) s.core.end(s);
+  client_core& core = s.core;
+  if (s.is_ending) {
+    if (!s.is_lending() && !s.has_ended) core.end(s);
+    return;
+  }
+  // Else its request waits for the binds; what ends with the connection, that tells.
+  if (s.has_ended || s.may_have_run || s.is_queued() || core.link_ == nullptr) return;
+  if (core.link_->failed()) return;
+  if (!self) return core.fail(s, {.code = errc::refused, .call = "", .detail = "not lent"});
+  if (!s.is_bound()) return;
+  try {
+    core.post(s);
+  } catch (...) {
+    core.fail(s, why_not_sent());
+  }
 }
 
 // ---- what a caller has of a call

@@ -28,6 +28,10 @@ struct call_slot final : list_hook<call_slot>,
     call_slot& slot;
   };
   [[nodiscard]] bool is_lending() const noexcept { return bool(source) || bool(sink); }
+  /// Whether all that it lends is bound ahead of what is sent now.
+  [[nodiscard]] bool is_bound() const noexcept {
+    return (!source || source.is_posted()) && (!sink || sink.is_posted());
+  }
 
   client_core& core;
   const std::uint16_t index;
@@ -92,6 +96,7 @@ class client_core final {
   void pump() noexcept;
   [[nodiscard]] inline bool may_send() const noexcept;
   inline void send(call_slot& s, duration limit) noexcept;
+  inline void post(call_slot& s);
   void lend(call_slot& s);
   void give_back(call_slot& s) noexcept;
   static void on_sent(encoded_message& self, const failure* why) noexcept;
@@ -101,7 +106,7 @@ class client_core final {
   void fail(call_slot& s, const failure& why) noexcept;
   void end(call_slot& s) noexcept;
   void cancel(std::uint64_t number) noexcept;
-  static void on_loan_ended(carried_loan& self) noexcept;
+  static void on_loan_changed(carried_loan& self) noexcept;
 
   // Connecting.
   struct connecting : waiter {
@@ -134,6 +139,7 @@ class client_core final {
   intrusive_list<call_slot> under_way_;
   unsigned under_way_count_ = 0;
   bool is_pumping_ = false;
+  event none_under_way_{home_};
   client_counters counters_;
 };
 

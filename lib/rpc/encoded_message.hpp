@@ -22,6 +22,7 @@ struct call_note final : message_channel::outgoing, frame_cache::recycled {
       delete static_cast<call_note*>(&self);
     };
   }
+  stream_message kept;  ///< until it is sent
 };
 
 /// A header and a value, sent as one message: from where the value lies, or from memory that it is

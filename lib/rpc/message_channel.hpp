@@ -80,7 +80,7 @@ class message_channel : public counted_channel, public message_handler, private 
                             std::optional<std::uint32_t> immediate);
   /// A message that does not fit the peer's buffers: by rendezvous.
   static task<> send_large(channel_ref self, local_mr memory,
-                           std::optional<std::uint32_t> immediate);
+                           std::optional<std::uint32_t> immediate, bool is_fenced = false);
 
   /// \errors errc::wrong_length: longer than the peer takes.
   void check_length(std::size_t length) const;
@@ -130,10 +130,6 @@ class message_channel : public counted_channel, public message_handler, private 
   }
   [[nodiscard]] static std::span<const std::byte> bytes_of(const arrived_message& a) noexcept {
     return a.bytes;
-  }
-  /// Whether the peer has announced large messages that are not here yet.
-  [[nodiscard]] bool awaits_large() const noexcept {
-    return !announced_.empty() || !fetching_.empty();
   }
   [[nodiscard]] cordma::agent* agent() noexcept { return agent_; }
 

@@ -71,8 +71,10 @@ large_receive::large_receive(message_channel& c, arrived_message& a,
 /// A task's part in a large message.
 class message_channel::large_handle {
  public:
-  large_handle(message_channel& c, std::size_t length, std::optional<std::uint32_t> imm)
+  large_handle(message_channel& c, std::size_t length, std::optional<std::uint32_t> imm,
+               bool is_fenced)
       : send_{new large_send{c, ++c.last_tag_, length, imm}} {
+    send_->is_fenced = is_fenced;
     c.sends_.push_back(*send_);
     c.send(*send_);
   }
@@ -96,10 +98,10 @@ class message_channel::large_handle {
 };
 
 task<> message_channel::send_large(channel_ref self, local_mr memory,
-                                   std::optional<std::uint32_t> immediate) {
+                                   std::optional<std::uint32_t> immediate, bool is_fenced) {
   message_channel& channel = *self.get();
   const std::chrono::milliseconds limit = channel.options_.large_lease;
-  large_handle message{channel, memory.size_bytes(), immediate};
+  large_handle message{channel, memory.size_bytes(), immediate, is_fenced};
   co_await message->cleared.wait();
   if (message->refused) throw error{*message->refused};
   if (!message->ended.is_set()) {

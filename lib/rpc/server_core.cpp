@@ -249,12 +249,13 @@ void server_link::on_control(std::span<const std::byte> bytes) {
   };
   if (arrived_message* const a = inbox().find(asks_for_it)) {
     const bool has_lent = call_protocol::read(bytes_of(*a).data()).bulk != 0;
-    static_cast<void>(deliver(*a));
+    stream_message request = deliver(*a);
     ++core_->counters.calls;
     ++core_->counters.stopped;
-    // Last: an answer that goes with it lets others begin.
-    if (has_lent) tell_returned(h.call, false);
-  } else if (awaits_large()) {
+    // Last: an answer that goes with it lets others begin. The buffer stays until it is sent, so
+    // that there are never more of these than buffers.
+    if (has_lent) tell_returned(h.call, false, std::move(request));
+  } else {
     cancelled_[cancelled_count_++ % cancelled_.size()] = h.call;
   }
 }
@@ -460,10 +461,11 @@ remote_mr server_link::borrow(incoming_call& c, bulk which) {
   if ((c.borrowed & which) != 0) fail("the memory was asked for before");
   if (failed()) throw error{*failed()};
   if (c.is_over) fail("the caller waits no longer");
+  const auto access = is_source ? verbs::access::remote_read : verbs::access::remote_write;
+  remote_mr lent = agent()->borrow_along(call_protocol::terms_of(c.request.bytes(), which), access,
+                                         c.deadline(), c.borrowings[is_source ? 0 : 1]);
   c.borrowed |= which;
-  return agent()->borrow_along(call_protocol::terms_of(c.request.bytes(), which),
-                               is_source ? verbs::access::remote_read : verbs::access::remote_write,
-                               c.deadline(), c.borrowings[is_source ? 0 : 1]);
+  return lent;
 }
 
 /// True: requests on the caller's memory are under way.
@@ -476,10 +478,11 @@ bool server_link::stop_using(incoming_call& c) noexcept {
 }
 
 /// Ahead of the answer, or in its place.
-void server_link::tell_returned(std::uint64_t call, bool is_fenced) noexcept {
+void server_link::tell_returned(std::uint64_t call, bool is_fenced, stream_message kept) noexcept {
   try {
     auto* const note = new call_note{{.kind = kind::returned, .call = call}};
     note->is_fenced = is_fenced;
+    note->kept = std::move(kept);
     send(*note);
   } catch (const std::bad_alloc&) {
     // The client takes it back itself.

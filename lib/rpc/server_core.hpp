@@ -115,7 +115,7 @@ class server_link final : public message_channel, public list_hook<server_link> 
   [[nodiscard]] connection& conn() noexcept { return *conn_; }
   remote_mr borrow(incoming_call& c, call_protocol::bulk which);
   bool stop_using(incoming_call& c) noexcept;
-  void tell_returned(std::uint64_t call, bool is_fenced) noexcept;
+  void tell_returned(std::uint64_t call, bool is_fenced, stream_message kept = {}) noexcept;
   task<local_mr> fetch(incoming_call& c, std::size_t bytes_max);
 
  private:
@@ -151,8 +151,8 @@ class server_link final : public message_channel, public list_hook<server_link> 
   bool is_ending_ = false;    ///< takes no more calls
   bool is_stopping_ = false;  ///< and waits for none of the client's credits
   server_core::turn turn_{*this};
-  /// The last calls that were cancelled before their requests, large ones, were here.
-  std::array<std::uint64_t, 16> cancelled_{};
+  /// The last calls that were cancelled and not here: large ones may come yet.
+  std::array<std::uint64_t, 64> cancelled_{};
   std::size_t cancelled_count_ = 0;
   finished_op* waiting_ = nullptr;
 };

@@ -304,3 +304,112 @@ TEST_CASE("a call that lends both is five requests of its caller's", "[rpc][devi
     CHECK(calling.connection()->lending().returned == 2 * calls);
   }(c, source, sink));
 }
+
+TEST_CASE("a request goes behind the binds of what it lends, however full the send queue is",
+          "[rpc][device][E6]") {
+  copying_server s;
+  rpc::client c = s.make_client();
+  local_mr source = s.rt.memory().allocate_uninitialized(4096);
+  local_mr sink = s.rt.memory().allocate_zeroed(4096);
+  std::ranges::copy(pattern(4096), source.bytes().begin());
+  s.rt.run([](rpc_server& answering, rpc::client& calling, local_mr& from, local_mr& to) -> task<> {
+    executor& home = answering.rt.executor();
+    queue_pair& qp = calling.connection()->qp();
+    const rpc::call_options lent{.source = from.slice(), .sink = to.slice()};
+    const auto write_nothing = [] { return write(const_local_mr_slice{}, remote_mr_slice{}); };
+    // All of it is taken; one place is free, for one of the binds; a batch waits for what is free.
+    const std::uint32_t depth = qp.sends().depth();
+    for (const std::uint32_t taken : {depth, depth - 1, depth - 2}) {
+      std::ranges::fill(to.bytes(), std::byte{0});
+      for (std::uint32_t n = 0; n < taken; ++n) static_cast<void>(qp.post(write_nothing()));
+      if (taken == depth - 2)
+        static_cast<void>(qp.post_all(write_nothing(), write_nothing(), write_nothing()));
+      const std::uint32_t before = qp.sends().posted_total();
+      started call{home, calling.call<copy>({}, lent)};
+      // A bind at most, and not the request, which would find room ahead of the batch.
+      CHECK(qp.sends().posted_total() - before == (taken == depth - 1 ? 1 : 0));
+      co_await test::until(home, [&] { return call.has_ended(); });
+      CHECK((*call).take() == 4096);
+      CHECK(std::ranges::equal(to.bytes(), from.bytes()));
+    }
+    // One that is stopped before it was sent lends nothing any more.
+    for (std::uint32_t n = 0; n < depth; ++n) static_cast<void>(qp.post(write_nothing()));
+    started stopped{home, calling.call<copy>({}, lent)};
+    stopped.request_stop();
+    CHECK((*stopped).take_result().is_cancelled());
+    co_await test::until(home, [&] { return calling.connection()->lending().open == 0; });
+    co_await check_echo(calling, pattern(10));
+  }(s, c, source, sink));
+  CHECK(s.server.counters().calls == 4);
+}
+
+TEST_CASE("calls lend beyond the leases that a peer may have", "[rpc][device]") {
+  copying_server s;
+  connection_options few = test::never_not_ready();
+  few.agent.lending.leases_max = 1;
+  rpc::client c = s.rt.run([](rpc_server& to, connection_options with) -> task<rpc::client> {
+    auto [there, here] =
+        co_await when_all(to.rt.connect(to.door.local_endpoint(), with), to.door.accept());
+    to.work.spawn(to.serve(std::move(here)));
+    co_return rpc::client{std::move(there)};
+  }(s, few));
+  local_mr source = s.rt.memory().allocate_zeroed(4096);
+  s.rt.run([](rpc_server& answering, rpc::client& calling, local_mr& from) -> task<> {
+    executor& home = answering.rt.executor();
+    const rpc::call_options lent{.source = from.slice()};
+    const auto one = [&](std::uint32_t n) { return calling.call<wait_for>(n, lent); };
+    started first{home, one(1)};
+    started second{home, one(2)};
+    started third{home, one(3)};
+    co_await test::until(home, [&] { return answering.running == 3; });
+    CHECK(calling.connection()->lending().open == 3);
+    CHECK(calling.connection()->leases().size() == 3);
+    for (const std::uint32_t n : {1u, 2u, 3u}) answering.gate(n).set();
+    co_await test::until(
+        home, [&] { return first.has_ended() && second.has_ended() && third.has_ended(); });
+    CHECK((*first).take() + (*second).take() + (*third).take() == 6);
+  }(s, c, source));
+}
+
+TEST_CASE("a client that closes has what its calls lent back before", "[rpc][device]") {
+  rpc_server s;
+  rpc::client c = s.make_client();
+  local_mr sink = s.rt.memory().allocate_zeroed(4096);
+  s.rt.run([](rpc_server& answering, rpc::client& calling, local_mr& to) -> task<> {
+    executor& home = answering.rt.executor();
+    started lending{home, calling.call<wait_for>(1, {.sink = to.slice()})};
+    started other{home, calling.call<wait_for>(2)};
+    co_await test::until(home, [&] { return answering.running == 2; });
+    started closing{home, calling.close()};
+    co_await test::until(home, [&] { return other.has_ended(); });
+    CHECK_FALSE(lending.has_ended());
+    CHECK(calling.connection()->lending().open == 1);
+    co_await test::until(home, [&] { return closing.has_ended(); });
+    (*closing).take();
+    CHECK(code_of((*lending).take_result()) == errc::closed);
+    CHECK(code_of((*other).take_result()) == errc::closed);
+    const auto late = co_await as_result(calling.call<echo>({}));
+    CHECK(code_of(late) == errc::closed);
+  }(s, c, sink));
+  CHECK(s.stopped == 2);
+}
+
+TEST_CASE("a large answer waits for what its handler reads, too", "[rpc][device]") {
+  struct read_on : rpc::method<"test.read_on_large", rpc::nothing, std::vector<std::byte>> {};
+  rpc_server s;
+  local_mr to = s.rt.memory().allocate_zeroed(1 << 20);
+  s.server.handle<read_on>(
+      [&to](rpc::nothing, rpc::server_call& call) -> task<std::vector<std::byte>> {
+        static_cast<void>(call.connection().post(read(to.slice(), call.source().slice())));
+        co_return pattern(100'000);
+      });
+  rpc::client c = s.make_client();
+  local_mr source = s.rt.memory().allocate_uninitialized(1 << 20);
+  std::ranges::copy(pattern(source.size_bytes()), source.bytes().begin());
+  s.rt.run([](rpc::client& calling, local_mr& from, local_mr& landing) -> task<> {
+    const auto answer = co_await calling.call<read_on>({}, {.source = from.slice()});
+    CHECK(answer == pattern(100'000));
+    CHECK(std::ranges::equal(landing.bytes(), from.bytes()));
+    co_await check_echo(calling, pattern(10));
+  }(c, source, to));
+}

@@ -193,6 +193,34 @@ TEST_CASE("a call that is cancelled while its request is on its way does not run
   CHECK(s.server.counters().stopped == 1);
 }
 
+TEST_CASE("a cancel that overtakes its large request stops it", "[rpc][device][hostile][P7]") {
+  hostile_client s;
+  s.rt.run([](hostile_client& siege) -> task<> {
+    const std::string text(100'000, 'x');
+    co_await siege.peer.say(with_header({.call = 4, .method = echo::id}));
+    siege.peer.say_control(with_header({.kind = kind::cancel, .call = 5}));
+    co_await siege.peer.say(with_header({.call = 5, .method = echo::id}, text));
+    co_await test::until(siege.rt.executor(), [&] { return siege.peer.heard.size() == 2; });
+    CHECK(siege.answer(1).kind == kind::failure);
+    CHECK(status{siege.answer(1).value} == status::stopped);
+  }(s));
+}
+
+TEST_CASE("an answer of another version ends a call when its memory is back",
+          "[rpc][device][hostile][R7]") {
+  hostile_server siege;
+  local_mr sink = siege.rt.memory().allocate_zeroed(4096);
+  siege.rt.run([](hostile_server& s, local_mr& to) -> task<> {
+    executor& home = s.rt.executor();
+    started call{home, s.calling.call<wait_for>(1, {.sink = to.slice()})};
+    const std::uint64_t number = co_await s.call_number();
+    co_await s.peer->say(with_header({.version = 2, .kind = kind::reply, .call = number}));
+    co_await test::until(home, [&] { return call.has_ended(); });
+    CHECK(code_of((*call).take_result()) == errc::incompatible_peer);
+    CHECK(s.calling.connection()->lending().open == 0);
+  }(siege, sink));
+}
+
 TEST_CASE("cancels of what is over, and numbers that are used twice, harm nobody",
           "[rpc][device][hostile]") {
   hostile_client s;

@@ -31,7 +31,8 @@ inline constexpr verbs::access lendable_access =
 struct lending_policy {
   /// That the peer has at once by asking. A lease counts as its alignment when that is more.
   std::size_t bytes_max = 0;
-  unsigned leases_max = 1024;  ///< Open at once with this peer, by asking or by our offers.
+  /// Open at once with this peer, by asking or by our offers; what calls lend counts by itself.
+  unsigned leases_max = 1024;
   /// The same for all connections of the runtime.
   std::size_t total_bytes_max = std::numeric_limits<std::size_t>::max();
   unsigned total_leases_max = 65536;

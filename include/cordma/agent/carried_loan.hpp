@@ -24,30 +24,34 @@ struct loan_terms {
 /// message says when it is over. Must stay where it is. Thread: the executor's.
 class carried_loan {
  public:
-  /// Nobody reaches the memory any more. Mostly in the middle of a reap.
+  /// It is bound, when it was not `is_posted` before; or it has ended: nobody reaches the memory
+  /// any more, or ever did. Mostly in the middle of a reap.
   using function = void (*)(carried_loan& self) noexcept;
-  explicit carried_loan(function on_ended) noexcept : on_ended_{on_ended} {}
+  explicit carried_loan(function on_changed) noexcept : on_changed_{on_changed} {}
   carried_loan(carried_loan&&) = delete;
   ~carried_loan() { drop(); }
 
   [[nodiscard]] explicit operator bool() const noexcept { return grant_ != nullptr; }
   [[nodiscard]] loan_terms terms() const noexcept;
+  /// Whether its bind is ahead of all that is sent now. Else the send queue was full, and the
+  /// message waits until `on_changed`.
+  [[nodiscard]] bool is_posted() const noexcept;
 
-  /// The peer has said that it uses it no more. `on_ended` is called once its access is taken away,
-  /// perhaps at once.
+  /// The peer has said that it uses it no more. It ends once its access is taken away, perhaps at
+  /// once.
   void give_back() noexcept;
   /// The peer has been asked to say so. After the policy's `grace` its access ends all the same.
   void revoke() noexcept;
-  /// The same in the background, without `on_ended`; at once, if the peer never heard of it.
+  /// The same in the background, without `on_changed`; at once, if the peer never heard of it.
   void drop(bool is_known = true) noexcept;
 
  private:
   friend class lender;
   void end() noexcept {
     grant_ = nullptr;
-    on_ended_(*this);
+    on_changed_(*this);
   }
-  const function on_ended_;
+  const function on_changed_;
   detail::grant* grant_ = nullptr;
 };
 

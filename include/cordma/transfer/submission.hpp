@@ -34,6 +34,8 @@ struct request_outcome {
 class submission : public list_hook<submission>, private stop_callback {
  public:
   [[nodiscard]] bool has_ended() const noexcept { return state_ == state::ended; }
+  /// Whether it waits for room.
+  [[nodiscard]] bool is_queued() const noexcept { return state_ == state::queued; }
 
  protected:
   /// From `queued` on the queue knows it.
