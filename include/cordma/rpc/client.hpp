@@ -200,8 +200,9 @@ class client {
   ///   errc::unknown_method, errc::handler_failed (its text is the detail), errc::shutting_down (it
   ///   has not run); errc::wrong_length: the request or the reply is longer than the other side
   ///   takes; errc::bad_message: either is not what its type says; errc::incompatible_peer: another
-  ///   version of the protocol; errc::closed: the client was dropped or closed. What the codec and
-  ///   the allocator throw.
+  ///   version of the protocol; errc::closed: the client was dropped or closed. errc::stale_slice
+  ///   and others of `connection::send_local_mr`: the source or sink cannot be lent. What the codec
+  ///   and the allocator throw.
   /// \cost  no allocation once warm for bytes and plain types; one SEND.
   template <any_method M>
   call_op<M> call(typename M::request request, const call_options& options) {
@@ -212,7 +213,8 @@ class client {
     return call_op<M>{core(), std::move(request)};
   }
 
-  /// Ends the calls with errc::closed, and closes the connection (`connection::close`).
+  /// Ends the calls with errc::closed, when what they lent is back, and closes the connection
+  /// (`connection::close`).
   task<> close();
   [[nodiscard]] const client_counters& counters() const noexcept;
   /// Of the connection that there is, or was last.
