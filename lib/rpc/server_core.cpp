@@ -386,6 +386,8 @@ inline void server_link::finish(incoming_call& c) noexcept {
 void server_link::refuse(incoming_call& c, status why, std::string_view text) noexcept {
   c.is_gone = nullptr;
   if (failed()) return end(c);
+  // Of its time, too, is what it was lent, though nobody has stopped it yet.
+  if (why == status::handler_failed && c.until && home().now() >= *c.until) why = status::stopped;
   server_counters& n = core_->counters;
   switch (why) {
     case status::handler_failed:

@@ -413,3 +413,30 @@ TEST_CASE("a large answer waits for what its handler reads, too", "[rpc][device]
     co_await check_echo(calling, pattern(10));
   }(c, source, to));
 }
+
+TEST_CASE("a handler that uses what was lent after its deadline has been stopped by that",
+          "[rpc][device][P2]") {
+  struct late : rpc::method<"test.late"> {};
+  manual_clock clock;
+  runtime_options options;
+  options.executor.clock = &clock;
+  rpc_server s{{}, std::move(options)};
+  s.server.handle<late>([&clock](rpc::nothing, rpc::server_call& call) -> task<rpc::nothing> {
+    const remote_mr from = call.source();
+    clock.advance(60ms);
+    local_mr to = call.connection().memory().allocate_zeroed(64);
+    co_await call.connection().read(to.slice(), from.slice());
+    co_return {};
+  });
+  rpc::client c = s.make_client();
+  local_mr source = s.rt.memory().allocate_zeroed(64);
+  s.rt.run([](rpc_server& answering, rpc::client& calling, local_mr& from) -> task<> {
+    const failure f =
+        co_await why_it_fails<late>(calling, {}, {.deadline = 50ms, .source = from.slice()});
+    CHECK(f.code == errc::timed_out);
+    co_await test::until(answering.rt.executor(),
+                         [&] { return answering.server.counters().stopped == 1; });
+    co_await check_echo(calling, pattern(10));
+  }(s, c, source));
+  CHECK(s.server.counters().failed == 0);
+}
