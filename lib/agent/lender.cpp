@@ -553,7 +553,7 @@ void lender::list(std::vector<lease_info>& into) {
 // ---- what a message carries
 // ---------------------------------------------------------------------
 
-/// The message may be sent when this returns: the window's bind is before it on the queue pair.
+/// Its message may be sent once it `is_posted`: the bind is before it on the queue pair then.
 void lender::lend_along(carried_loan& l, local_mr memory, verbs::access access) {
   check_loan(memory, {.access = access});
   grant& g = make(memory.size_bytes(), memory.size_bytes(), true);

@@ -308,7 +308,7 @@ void client_core::pump() noexcept {
   const client_ref stay{*this};
   is_pumping_ = true;
   while (!waiting_.empty()) {
-    if (link_ == nullptr) {
+    if (link_ == nullptr || shut_) {
       if (!shut_ && connector_) {
         connect();
         break;
@@ -324,7 +324,7 @@ void client_core::pump() noexcept {
 }
 
 inline bool client_core::may_send() const noexcept {
-  return link_ != nullptr && link_->is_open() && under_way_count_ < options_.calls_max;
+  return link_ != nullptr && !shut_ && link_->is_open() && under_way_count_ < options_.calls_max;
 }
 
 inline void client_core::send(call_slot& s, duration limit) noexcept {
@@ -387,9 +387,7 @@ void client_core::give_up(call_slot& s) noexcept {
   s.is_ending = true;
   if (s.is_under_way && s.may_have_run) {
     cancel(s.number);
-    s.source.revoke();
-    s.sink.revoke();
-    if (s.is_lending()) return;
+    if (awaits_return(s)) return;
   }
   if (!s.has_ended) end(s);
 }
@@ -404,9 +402,7 @@ void client_core::fail(call_slot& s, const failure& why) noexcept {
   // The server may still use what it was lent, while there is a connection.
   if (link_ != nullptr && s.may_have_run && s.is_lending()) {
     s.is_ending = true;
-    s.source.revoke();
-    s.sink.revoke();
-    if (s.is_lending()) return;
+    if (awaits_return(s)) return;
   }
   if (!s.has_ended) end(s);
 }
@@ -461,6 +457,7 @@ inline void client_core::on_answer(client_link& from) {
   if (h.version != call_protocol::version) {
     const stream_message unknown = from.deliver();
     give_back(*s);
+    if (s->has_ended) return;  // With the link.
     return fail(*s, {.code = errc::incompatible_peer,
                      .call = s->target->name,
                      .detail = "the server answers in another version of the protocol"});
@@ -504,6 +501,13 @@ void client_core::give_back(call_slot& s) noexcept {
   s.sink.give_back();
 }
 
+/// The server has been told, or has had its say: the call ends when what it lent is back.
+bool client_core::awaits_return(call_slot& s) noexcept {
+  s.source.revoke();
+  s.sink.revoke();
+  return s.is_lending();
+}
+
 void client_core::on_returned(const header& h) {
   call_slot* const s = find(h.call);
   if (s == nullptr) return;  // It has ended meanwhile.
@@ -521,7 +525,9 @@ void client_core::on_loan_changed(carried_loan& self) noexcept {
   // Else its request waits for the binds; what ends with the connection, that tells.
   if (s.has_ended || s.may_have_run || s.is_queued() || core.link_ == nullptr) return;
   if (core.link_->failed()) return;
-  if (!self) return core.fail(s, {.code = errc::refused, .call = "", .detail = "not lent"});
+  if (!self)
+    return core.fail(s,
+                     {.code = errc::refused, .call = "rpc", .detail = "its memory was not bound"});
   if (!s.is_bound()) return;
   try {
     core.post(s);

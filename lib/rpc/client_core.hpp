@@ -99,6 +99,7 @@ class client_core final {
   inline void post(call_slot& s);
   void lend(call_slot& s);
   void give_back(call_slot& s) noexcept;
+  [[nodiscard]] bool awaits_return(call_slot& s) noexcept;
   static void on_sent(encoded_message& self, const failure* why) noexcept;
   static void on_deadline(timer& self) noexcept;
   static void on_stop(stop_callback& self) noexcept;

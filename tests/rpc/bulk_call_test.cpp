@@ -384,6 +384,8 @@ TEST_CASE("a client that closes has what its calls lent back before", "[rpc][dev
     co_await test::until(home, [&] { return other.has_ended(); });
     CHECK_FALSE(lending.has_ended());
     CHECK(calling.connection()->lending().open == 1);
+    const auto meanwhile = co_await as_result(calling.call<echo>({}));
+    CHECK(code_of(meanwhile) == errc::closed);
     co_await test::until(home, [&] { return closing.has_ended(); });
     (*closing).take();
     CHECK(code_of((*lending).take_result()) == errc::closed);

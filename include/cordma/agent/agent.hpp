@@ -65,8 +65,8 @@ class agent {
   /// As `send_local_mr`, to a peer that expects it for this purpose.
   task<loan> lend_for(std::uint64_t purpose, local_mr memory, loan_options options);
   void expect(expected_loan& e) noexcept;
-  /// Lends memory by a message that the caller sends next on the data queue pair, with
-  /// `l.terms()`. \errors as `send_local_mr`.
+  /// Lends memory by a message with `l.terms()` that the caller sends on the data queue pair, once
+  /// `l.is_posted()`. \errors as `send_local_mr`.
   void lend_along(carried_loan& l, local_mr memory, verbs::access access);
   /// What a message of the peer's lends: to be used until then, or until `end_along(number)`.
   /// \errors bad_alloc; errc::limit_exceeded; why the connection ended.
