@@ -94,6 +94,7 @@ class putting {
   putting(cordma::runtime& rt, cordma::rpc::client& to, unsigned depth)
       : rt_{rt}, client_{to}, from_{bulk_memory(rt, depth)} {}
   void put(std::uint64_t n) { rt_.run(put_all(n)); }
+  [[nodiscard]] std::span<cordma::local_mr> from() noexcept { return from_; }
 
  private:
   cordma::task<> put_all(std::uint64_t n) {
