@@ -37,7 +37,7 @@ constexpr std::size_t alignment_max = mr_allocator::alignment_max;
 
 /// What is on its way back, or is back, says why.
 [[noreturn]] void fail_ended(const holding& h, const char* call) {
-  const errc why = h.block->refusal(h.block->generation(), nullptr, verbs::access::none, {});
+  const errc why = h.block->refusal(h.block->generation(), nullptr, verbs::access::none, false);
   throw error{{.code = why, .call = call}};
 }
 
@@ -231,7 +231,7 @@ task<> borrower::renew(holding& h, milliseconds lease) {
   while (h.is_asking) co_await with_timeout(h.answered.wait(), limit);
   if (h.home == nullptr) fail_ended(h, "renew");  // And we may be gone.
   if (const errc why = h.block->refusal(h.block->generation(), &context_.data.sends(),
-                                        verbs::access::none, now());
+                                        verbs::access::none, has_expired(h));
       why != errc{})
     throw error{{.code = why, .call = "renew"}};
   tell_accepted(h);
@@ -459,7 +459,7 @@ task<> borrower::hand_over(remote_mr memory) {
   while (h.is_asking) co_await h.answered.wait();
   if (h.home == nullptr) fail_ended(h, "send_remote_mr");  // And we may be gone.
   if (const errc why = h.block->refusal(h.block->generation(), &context_.data.sends(),
-                                        verbs::access::none, now());
+                                        verbs::access::none, has_expired(h));
       why != errc{})
     throw error{{.code = why, .call = "send_remote_mr"}};
   tell_accepted(h);

@@ -85,6 +85,9 @@ class borrower {
   void on_handed_over(const frame& f);
   void on_revoke(const frame& f) noexcept;
 
+  [[nodiscard]] bool has_expired(const holding& h) const noexcept {
+    return context_.home.is_past(h.block->usable_until());
+  }
   [[nodiscard]] time_point now() const noexcept { return context_.home.now(); }
 
   // From our program.

@@ -229,10 +229,17 @@ void lender::lend_out(grant& g, verbs::access access, duration lease) {
     return open(g);
   }
   context_.lending.take_window(g.lent.window);
-  const verbs::memory_window& window = g.lent.window.front();
+  verbs::memory_window& window = g.lent.window.front();
   g.remote = {address, g.size_bytes, window.next_rkey()};
-  g.bind.emplace(context_.data.post(
-      cordma::bind(window, *region, memory, from_zero ? access | zero_based : access)));
+  const bind_request bind =
+      cordma::bind(window, *region, memory, from_zero ? access | zero_based : access);
+  // Its message comes behind it: if that arrives, this has ended well.
+  if (g.is_carried && context_.data.bind_alone(bind)) {
+    window.bound(bind.rkey);
+    return open(g);
+  }
+  if (g.home == nullptr) return;  // The device took none, and all is over.
+  g.bind.emplace(context_.data.post(bind));
   g.bind->tell_at_once();
   if (g.bind->start(g, {})) on_bound(g);
 }
@@ -356,7 +363,7 @@ void lender::end(grant& g, loan_end_reason why) noexcept {
     g.notice.frame = {.kind = kind::revoke, .tag = g.tag, .lease = g.id};
     context_.channel.send(g.notice);
   }
-  context_.home.rearm(g, context_.home.now() + context_.options.lending.grace);
+  context_.home.rearm(g, context_.home.after(context_.options.lending.grace));
 }
 
 void lender::on_timer(timer& self) noexcept {
@@ -390,9 +397,8 @@ bool lender::can_invalidate() const noexcept {
 void lender::start_invalidation(grant& g) noexcept {
   g.state = grant::stage::invalidating;
   ++invalidating_;
-  context_.home.rearm(g, context_.home.now() + context_.options.lending.revoke_deadline);
-  g.invalidation.emplace(
-      context_.data.post_urgent(cordma::invalidate(g.lent.window.front().rkey())));
+  context_.home.rearm(g, context_.home.after(context_.options.lending.revoke_deadline));
+  context_.data.post_urgent(g.invalidation, cordma::invalidate(g.lent.window.front().rkey()));
   g.invalidation->tell_at_once();
   if (g.invalidation->start(g, {})) on_invalidated(g);
 }

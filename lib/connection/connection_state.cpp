@@ -174,7 +174,7 @@ void connection_state::watch_over(tcp_stream stream) {
     if (agent_watch_->wait.start(*agent_watch_, {&home_, {}})) on_agent_failure(*agent_watch_);
   }
   if (options_.heartbeat.enabled && peer_hello_.allows_writes && !qp_.has_failed()) {
-    home_.arm(*this, home_.now() + options_.heartbeat.interval);
+    home_.arm(*this, home_.after(options_.heartbeat.interval));
   }
   socket_watch_.emplace(*this, stream_->fd());  // May fire from now on.
 }
@@ -219,7 +219,7 @@ void connection_state::peer_hung_up() noexcept {
   if (!owed) return abort(errc::disconnected, "hang_up");
   const bool is_idle = qp_.sends().is_idle();
   if (!is_idle && peer_hello_.allows_writes && (!beat_ || beat_->has_ended())) beat();
-  late_acks_until_ = home_.now() + options_.close_deadline;
+  late_acks_until_ = home_.after(options_.close_deadline);
   disarm();  // The heartbeat's: from now on the timer looks for acknowledgements.
   // Not in this turn: who was told of something just now may have to say something, too.
   home_.arm(*this, home_.now());
@@ -230,7 +230,7 @@ void connection_state::await_late_acks() noexcept {
   if (qp_.sends().is_idle() || home_.now() >= *late_acks_until_) {
     return abort(errc::disconnected, "hang_up");
   }
-  home_.arm(*this, home_.now() + late_ack_interval);
+  home_.arm(*this, home_.after(late_ack_interval));
 }
 
 /// Into a socket that nothing else was written to: there is room.
@@ -272,7 +272,7 @@ void connection_state::tick() noexcept {
     if (posted == posted_before_ && !qp_.sends().awaits_completion()) beat();
   }
   posted_before_ = qp_.sends().posted_total();
-  home_.arm(*this, home_.now() + options_.heartbeat.interval);
+  home_.arm(*this, home_.after(options_.heartbeat.interval));
 }
 
 /// A WRITE of nothing names no memory and wakes nobody; its acknowledgement says that the peer's

@@ -2,12 +2,31 @@
 
 #include <cordma/base/assert.hpp>
 
+#include <time.h>
+
 namespace cordma {
 namespace {
 
+time_point to_time_point(const timespec& t) noexcept {
+  return time_point{std::chrono::seconds{t.tv_sec} + std::chrono::nanoseconds{t.tv_nsec}};
+}
+
 class monotonic_clock final : public time_source {
  public:
+  monotonic_clock() noexcept {
+    timespec tick{};
+    ::clock_getres(CLOCK_MONOTONIC_COARSE, &tick);
+    tick_ = to_time_point(tick).time_since_epoch();
+  }
   time_point now() const noexcept override { return std::chrono::steady_clock::now(); }
+  time_point about_now() const noexcept override {
+    timespec last_tick{};
+    ::clock_gettime(CLOCK_MONOTONIC_COARSE, &last_tick);
+    return to_time_point(last_tick) + tick_;
+  }
+
+ private:
+  duration tick_;
 };
 
 }  // namespace

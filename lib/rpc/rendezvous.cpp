@@ -166,7 +166,7 @@ void message_channel::fetch_next() noexcept {
       continue;
     }
     agent_->expect(l);
-    home_.arm(l, home_.now() + options_.large_lease);
+    home_.arm(l, home_.after(options_.large_lease));
     l.frame = {.kind = kind::clear, .tag = l.tag()};
     send(l);
   }

@@ -413,7 +413,7 @@ inline void server_link::answer(incoming_call& c, kind k, std::uint32_t value,
   if (is_gone) return;
   c.is_gone = nullptr;
   if (is_stopping_) return drop_answers();
-  home().rearm(c, home().now() + core_->options_.answer_timeout);
+  home().rearm(c, home().after(core_->options_.answer_timeout));
 }
 
 /// Of an answer; a large one that the client does not take is no answer any more.

@@ -144,10 +144,11 @@ void send_queue::post_waiting() noexcept {
 
 errc send_queue::refused_by_lease(const remote_mr_slice& remote,
                                   verbs::access wanted) const noexcept {
-  return remote.lease()->refusal(remote.generation(), this, wanted, home_.now());
+  const lease_block& lease = *remote.lease();
+  return lease.refusal(remote.generation(), this, wanted, home_.is_past(lease.usable_until()));
 }
 
-int send_queue::post_alone(ibv_send_wr& wr, memory_block* memory) noexcept {
+int send_queue::post_alone(request_kind kind, ibv_send_wr& wr, memory_block* memory) noexcept {
   const std::uint32_t signaled_before = last_signaled_;
   wr.wr_id = wr_id_base_ | tail_;
   wr.send_flags |= entry_flag(tail_, (wr.send_flags & IBV_SEND_SIGNALED) != 0);
@@ -157,9 +158,9 @@ int send_queue::post_alone(ibv_send_wr& wr, memory_block* memory) noexcept {
     return std::abs(rc);
   }
   slot& taken = at(tail_);
-  taken = {};  // Of kind `send`.
-  tally_.posted(request_kind::send);
-  CORDMA_PROBE3(post, num_, unsigned(request_kind::send), tail_);
+  taken = {.kind = kind};
+  tally_.posted(kind);
+  CORDMA_PROBE3(post, num_, unsigned(kind), tail_);
   if (memory != nullptr) {
     held_.hold(*memory);
     taken.held = memory;
@@ -220,7 +221,8 @@ void send_queue::flush_all() noexcept {
   ibv_send_wr last{};
   last.opcode = IBV_WR_SEND;
   last.send_flags = IBV_SEND_SIGNALED;
-  static_cast<void>(post_alone(last, nullptr));  // Refused, destroying the queue pair remains.
+  // Refused, destroying the queue pair remains.
+  static_cast<void>(post_alone(request_kind::send, last, nullptr));
 }
 
 void send_queue::end_all(const request_outcome& how) noexcept {

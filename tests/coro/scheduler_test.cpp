@@ -124,6 +124,36 @@ TEST_CASE("a deadline beyond what the clock can count is the end of time", "[cor
   CHECK(home.after(-1ns) == home.now() - 1ns);
 }
 
+TEST_CASE("the exact time is asked for only when it matters", "[coro]") {
+  struct dear_clock final : time_source {
+    [[nodiscard]] time_point now() const noexcept override {
+      ++asked;
+      return time_point{1h};
+    }
+    [[nodiscard]] time_point about_now() const noexcept override { return time_point{1h + 4ms}; }
+    mutable unsigned asked = 0;
+  } clock;
+  const scheduler home{clock};
+  CHECK(home.after(1s) == time_point{1h + 1s + 4ms});
+  CHECK_FALSE(home.is_past(time_point{1h + 2s}));
+  CHECK_FALSE(home.is_past(time_point::max()));
+  CHECK(clock.asked == 0);
+  CHECK(home.after(1s - 1ns) == time_point{1h + 1s - 1ns});
+  CHECK_FALSE(home.is_past(time_point{1h + 1ns}));
+  CHECK(home.is_past(time_point{1h}));
+  CHECK(home.is_past(time_point{}));
+  CHECK(clock.asked == 4);
+}
+
+TEST_CASE("the kernel's last tick is no more than that away", "[coro]") {
+  const time_source& clock = time_source::monotonic();
+  const time_point before = clock.now();
+  const time_point about = clock.about_now();
+  // Ticks can be late on a machine that is shared, but time does not run backwards.
+  CHECK(clock.now() >= before);
+  CHECK(about - before <= 10ms + (clock.now() - before));
+}
+
 TEST_CASE("timers outlive their scheduler without reaching back, and disarm when destroyed",
           "[coro]") {
   std::vector<int> fired;

@@ -290,14 +290,13 @@ TEST_CASE("reserved slots take urgent requests however many others wait",
   for (std::uint32_t i = 0; i < depth + 3; ++i) others.push_back(link.a->post(one()));
   CHECK(link.a->sends().in_flight() == depth);
   CHECK_FALSE(link.a->sends().has_room());
-  auto first = link.a->post_urgent(one());
-  auto second = link.a->post_urgent(one());
+  std::array<std::optional<request_op<write_request<1>>>, 3> urgent;
+  link.a->post_urgent(urgent[0], one());
+  link.a->post_urgent(urgent[1], one());
   CHECK(link.a->sends().in_flight() == depth + 2);
-  auto third = link.a->post_urgent(one());  // One too many: it waits like others.
+  link.a->post_urgent(urgent[2], one());  // One too many: it waits like others.
   CHECK(link.a->sends().in_flight() == depth + 2);
-  CHECK(link.run(first) == 8);
-  CHECK(link.run(second) == 8);
-  CHECK(link.run(third) == 8);
+  for (auto& one_of : urgent) CHECK(link.run(*one_of) == 8);
   for (auto& other : others) CHECK(link.run(other) == 8);
   CHECK(link.a->sends().has_room());
 }

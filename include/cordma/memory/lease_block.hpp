@@ -42,14 +42,15 @@ class alignas(64) lease_block {
     if (refusal_ == errc{}) refusal_ = why;
   }
 
-  /// Why a request of a slice of `generation` may not be posted on `queue` now; none: it may.
+  /// Why a request of a slice of `generation` may not be posted on `queue`; none: it may.
+  /// `has_expired`: `usable_until` has come.
   [[nodiscard]] errc refusal(std::uint32_t generation, const void* queue, verbs::access wanted,
-                             time_point now) const noexcept {
+                             bool has_expired) const noexcept {
     if (generation != generation_) return errc::lease_ended;
     if (refusal_ != errc{}) return refusal_;
     if (queue != queue_) return errc::wrong_connection;
     if (!verbs::allows(access_, wanted)) return errc::access_denied;
-    return now < usable_until_ ? errc{} : errc::lease_expired;
+    return has_expired ? errc::lease_expired : errc{};
   }
   /// A request was posted, which holds the block until it completes.
   void used() noexcept {

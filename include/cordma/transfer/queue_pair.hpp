@@ -72,12 +72,10 @@ class queue_pair final : public queue_pair_base {
 
   /// The last `slots` of the send queue are for `post_urgent`. Before anything is posted.
   void reserve_sends(std::uint32_t slots) noexcept { sends_.reserve(slots); }
-  /// Posts it ahead of all that waits for room.
+  /// Posts it, as the handle `into`, ahead of all that waits for room.
   template <class Request>
-  request_op<Request> post_urgent(const Request& request) noexcept {
-    request_op<Request> handle{sends_, request};
-    handle.post_urgent();
-    return handle;
+  void post_urgent(std::optional<request_op<Request>>& into, const Request& request) noexcept {
+    into.emplace(sends_, request).post_urgent();
   }
 
   void post_recv(const local_mr_slice& buffer) { receives_.post({&buffer, 1}); }
@@ -102,12 +100,11 @@ class queue_pair final : public queue_pair_base {
   /// Whether it was posted, ahead of all that waits for room: not when there is none. Nobody awaits
   /// it; what the device refuses breaks the queue pair. As `send_queue::post_alone`.
   [[nodiscard]] bool send_alone(ibv_send_wr& wr, memory_block* memory = nullptr) noexcept {
-    if (!can_send_alone()) return false;
-    const int rc = sends_.post_alone(wr, memory);
-    if (rc != 0) [[unlikely]]
-      fail({.code = {rc, std::system_category()}, .call = "ibv_post_send"});
-    return rc == 0;
+    return can_send_alone() && post_alone(request_kind::send, wr, memory);
   }
+  /// The same of a bind that nothing is wrong with, behind all that waits for room: whatever is
+  /// posted from now on can count on it. Else `post` says what is wrong.
+  [[nodiscard]] bool bind_alone(const bind_request& request) noexcept;
 
   /// Set once it no longer works and the device has none of its requests. That is never, when the
   /// completion queue lost entries: wait with a deadline.
@@ -131,6 +128,12 @@ class queue_pair final : public queue_pair_base {
                                           const ibv_wc& wc) noexcept;
   bool complete_receive(std::uint32_t sequence, const ibv_wc& wc) noexcept;
   void count_receive(std::uint32_t number, const ibv_wc& wc) noexcept;
+  bool post_alone(request_kind kind, ibv_send_wr& wr, memory_block* memory) noexcept {
+    const int rc = sends_.post_alone(kind, wr, memory);
+    if (rc != 0) [[unlikely]]
+      fail({.code = {rc, std::system_category()}, .call = "ibv_post_send"});
+    return rc == 0;
+  }
   void on_failure() noexcept override;
   void end_all(const request_outcome& why) noexcept override { sends_.end_all(why); }
 

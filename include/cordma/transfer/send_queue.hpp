@@ -145,10 +145,10 @@ class send_queue {
   void post_failed(submission& s, const post_failure& why, std::span<const ibv_send_wr> wrs,
                    std::span<const request_shape> requests) noexcept;
 
-  /// A SEND that nobody awaits, with slices and flags filled in; there is room. It has a
-  /// completion entry when it asks for one, and as often as the queue needs one. `memory`, if any,
-  /// is held until it has ended. Returns 0 or an errno.
-  [[nodiscard]] int post_alone(ibv_send_wr& wr, memory_block* memory) noexcept;
+  /// One that nobody awaits, with all but its number filled in; there is room. It has a completion
+  /// entry when it asks for one, and as often as the queue needs one. `memory`, if any, is held
+  /// until it has ended. Returns 0 or an errno.
+  [[nodiscard]] int post_alone(request_kind kind, ibv_send_wr& wr, memory_block* memory) noexcept;
 
  private:
   friend class submission;
