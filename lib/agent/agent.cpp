@@ -111,6 +111,10 @@ void agent::expect(expected_loan& e) noexcept { parts_->borrows->expect(e); }
 void agent::lend_along(carried_loan& l, local_mr memory, verbs::access access) {
   parts_->lends.lend_along(l, std::move(memory), access);
 }
+bool agent::can_invalidate(const loan_terms& terms) const noexcept {
+  return terms.isolation == isolation::exact &&
+         parts_->context.lending.domain().limits().send_with_invalidate;
+}
 remote_mr agent::borrow_along(const loan_terms& terms, verbs::access access, time_point until,
                               std::uint64_t& number) {
   return parts_->borrows->borrow_along(terms, access, until, number);

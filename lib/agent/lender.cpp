@@ -383,6 +383,10 @@ void lender::close(grant& g) noexcept {
   g.notice.unlink();
   if (!g.is_given_back) ++context_.counters.forced;
   if (g.isolation == isolation::shared_key) return cut(g);
+  if (g.is_invalid) {
+    context_.lending.give_back(g.lent.window);
+    return cut(g);
+  }
   if (can_invalidate()) return start_invalidation(g);
   g.state = grant::stage::waiting;
   g.list_hook<grant>::unlink();
@@ -600,8 +604,9 @@ loan_terms carried_loan::terms() const noexcept {
           .isolation = grant_->isolation};
 }
 
-void carried_loan::give_back() noexcept {
+void carried_loan::give_back(std::optional<std::uint32_t> invalidated) noexcept {
   if (grant_ == nullptr) return;
+  grant_->is_invalid = invalidated == grant_->remote.rkey();
   if (grant_->state == grant::stage::binding) grant_->is_given_back = true;
   grant_->home->give_back(*grant_);
 }

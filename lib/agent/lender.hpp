@@ -49,6 +49,7 @@ struct grant : waiter, timer, list_hook<grant>, frame_cache::recycled {
   bool is_carried = false;          ///< by a message: the agents say nothing of it, …
   carried_loan* carried = nullptr;  ///< … but that it has ended, to whoever sent it
   bool is_given_back = false;
+  bool is_invalid = false;  ///< its window, by the message that gave it back
   bool is_awaited = false;  ///< its message waits for the bind
   bool is_handed_over = false;
   bool is_kept = false;  ///< its memory, for the next request

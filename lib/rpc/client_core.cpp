@@ -447,16 +447,17 @@ inline void client_core::on_answer(client_link& from) {
   const std::span<const std::byte> bytes = client_link::bytes_of(a);
   const header h = call_protocol::decode(bytes, false);
   failed_attempts_ = 0;
+  const std::optional<std::uint32_t> invalidated = a.invalidated;
   call_slot* const s = find(h.call);
   if (s == nullptr || s->is_ending) {
     ++counters_.late;
     const stream_message late = from.deliver();
-    if (s != nullptr) give_back(*s);
+    if (s != nullptr) give_back(*s, invalidated);
     return;
   }
   if (h.version != call_protocol::version) {
     const stream_message unknown = from.deliver();
-    give_back(*s);
+    give_back(*s, invalidated);
     if (s->has_ended) return;  // With the link.
     return fail(*s, {.code = errc::incompatible_peer,
                      .call = s->target->name,
@@ -477,7 +478,7 @@ inline void client_core::on_answer(client_link& from) {
   }
   if (s->has_ended) return;
   if (!s->is_lending()) return end(*s);
-  give_back(*s);
+  give_back(*s, invalidated);
 }
 
 // ---- bulk
@@ -496,9 +497,9 @@ void client_core::lend(call_slot& s) {
 }
 
 /// The server uses it no more. The call ends when that is sure.
-void client_core::give_back(call_slot& s) noexcept {
-  s.source.give_back();
-  s.sink.give_back();
+void client_core::give_back(call_slot& s, std::optional<std::uint32_t> invalidated) noexcept {
+  s.source.give_back(invalidated);
+  s.sink.give_back(invalidated);
 }
 
 /// The server has been told, or has had its say: the call ends when what it lent is back.

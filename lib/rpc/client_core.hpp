@@ -98,7 +98,7 @@ class client_core final {
   inline void send(call_slot& s, duration limit) noexcept;
   inline void post(call_slot& s);
   void lend(call_slot& s);
-  void give_back(call_slot& s) noexcept;
+  void give_back(call_slot& s, std::optional<std::uint32_t> invalidated = {}) noexcept;
   [[nodiscard]] bool awaits_return(call_slot& s) noexcept;
   static void on_sent(encoded_message& self, const failure* why) noexcept;
   static void on_deadline(timer& self) noexcept;

@@ -46,6 +46,12 @@ class encoded_message : private message_channel::outgoing {
   }
   /// It goes when the READs posted before it have ended.
   void fence() noexcept { is_fenced = true; }
+  /// With it the peer's window of that key ends: only what fits a buffer can do that.
+  void invalidate(std::uint32_t rkey) noexcept {
+    immediate = rkey;
+    is_invalidation = true;
+  }
+  void invalidate_nothing() noexcept { immediate.reset(); }
   /// May tell `on_sent` before it returns. `value` is there until then. \errors errc::wrong_length:
   ///   longer than the peer takes; what the codec and the allocator throw.
   void send(message_channel& channel, const encodable_ref& value) {

@@ -207,8 +207,11 @@ inline bool message_channel::post_inline(outgoing& o, std::size_t head_bytes) no
   }
   if (unsignaled_ + 1 == signal_interval) flags |= IBV_SEND_SIGNALED;
   if (o.is_fenced) flags |= IBV_SEND_FENCE;
-  wr_.opcode = o.immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
-  wr_.imm_data = htobe32(o.immediate.value_or(0));
+  wr_.opcode = IBV_WR_SEND;
+  if (o.immediate) {
+    wr_.opcode = o.is_invalidation ? IBV_WR_SEND_WITH_INV : IBV_WR_SEND_WITH_IMM;
+    wr_.imm_data = o.is_invalidation ? *o.immediate : htobe32(*o.immediate);
+  }
   wr_.send_flags = flags;
   const bool is_short = head_bytes + o.bytes.size() <= inline_max_;
   if (!(is_short ? post_inline(o, head_bytes) : post_copy(o, head_bytes))) return false;
@@ -324,8 +327,12 @@ inline void message_channel::take_credits(std::uint32_t taken) {
 [[gnu::always_inline]] inline void message_channel::take(arrived_message& a, const ibv_wc& wc) {
   if (wc.opcode != IBV_WC_RECV) throw_bad_frame("a WRITE with immediate data");
   const std::span<const std::byte> bytes = buffers_.bytes(a, wc.byte_len);
-  const bool has_immediate = (wc.wc_flags & IBV_WC_WITH_IMM) != 0;
-  a.immediate = has_immediate ? std::optional{be32toh(wc.imm_data)} : std::nullopt;
+  a.immediate.reset();
+  a.invalidated.reset();
+  if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0)
+    a.immediate = be32toh(wc.imm_data);
+  else if ((wc.wc_flags & IBV_WC_WITH_INV) != 0)
+    a.invalidated = wc.invalidated_rkey;
   if (!message_protocol::is_data(bytes)) return take_other(a, bytes);
   if (!failed_) take_credits(message_protocol::taken_in(bytes));
   a.bytes = bytes.subspan(header_bytes);

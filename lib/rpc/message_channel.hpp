@@ -55,6 +55,8 @@ class message_channel : public counted_channel, public message_handler, private 
     }
     std::span<const std::byte> bytes{};
     std::optional<std::uint32_t> immediate{};
+    /// In place of immediate data it has the key of a window of the peer's, which ends with it.
+    bool is_invalidation = false;
     bool is_fenced = false;  ///< goes when the READs posted before it have ended
     /// It is on its way, or, with a reason, will never be. May destroy it. Perhaps in the middle of
     /// a reap.

@@ -12,9 +12,10 @@ struct large_receive;
 
 /// A message that has arrived, or, a large one, is announced: one receive buffer.
 struct arrived_message : list_hook<arrived_message>, message_content {
-  std::uint32_t number = 0;              ///< of its buffer
-  large_receive* awaited = nullptr;      ///< a large one, that is not here yet
-  std::unique_ptr<large_message> large;  ///< one that is
+  std::uint32_t number = 0;                  ///< of its buffer
+  std::optional<std::uint32_t> invalidated;  ///< the key of our window that ended with it
+  large_receive* awaited = nullptr;          ///< a large one, that is not here yet
+  std::unique_ptr<large_message> large;      ///< one that is
 };
 
 /// Where a channel's frames arrive: in buffers of its own, or in those of the pool that its queue

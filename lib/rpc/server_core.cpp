@@ -263,7 +263,9 @@ void server_link::on_control(std::span<const std::byte> bytes) {
 /// Whether or not its handler hears of it, it uses no more of the caller's memory.
 void server_link::cancel(incoming_call& c) noexcept {
   c.stop.request_stop();
-  if (c.asked.bulk == 0 || c.is_answering || std::exchange(c.is_over, true)) return;
+  // An answer that waits may come after the client has taken its memory by force.
+  if (c.is_answering) return c.invalidate_nothing();
+  if (c.asked.bulk == 0 || std::exchange(c.is_over, true)) return;
   tell_returned(c.asked.call, stop_using(c));
 }
 
@@ -296,7 +298,10 @@ inline void server_link::begin(arrived_message& a) {
   c.open(*this, a);
   calls_.push_back(c);
   ++running_;
-  if (!is_ours) return refuse(c, status::unknown_version, "this server speaks version 1");
+  if (!is_ours) {
+    c.asked.bulk = call_protocol::no_bulk;  // Whatever may be behind the header.
+    return refuse(c, status::unknown_version, "this server speaks version 1");
+  }
   if (is_ending_) return refuse(c, status::shutting_down, "the server takes no more calls");
   if (c.request.is_large() && was_cancelled(h.call))
     return refuse(c, status::stopped, "stopped before it was read");
@@ -408,7 +413,7 @@ inline void server_link::answer(incoming_call& c, kind k, std::uint32_t value,
   bool is_gone = false;
   c.is_gone = &is_gone;
   c.encoded_message::begin({.kind = k, .value = value, .call = c.asked.call});
-  if (c.asked.bulk != 0 && stop_using(c)) c.fence();
+  if (c.asked.bulk != 0) end_loans(c);
   c.send(*this, what);
   if (is_gone) return;
   c.is_gone = nullptr;
@@ -477,6 +482,16 @@ bool server_link::stop_using(incoming_call& c) noexcept {
     if (number != 0 && agent() != nullptr)
       is_in_use |= agent()->end_along(std::exchange(number, 0));
   return is_in_use;
+}
+
+/// By the answer, which is about to be sent. That can spare the caller an invalidation.
+void server_link::end_loans(incoming_call& c) noexcept {
+  if (stop_using(c)) c.fence();
+  if (c.is_over || agent() == nullptr) return;
+  const bulk first =
+      (c.asked.bulk & call_protocol::source) != 0 ? call_protocol::source : call_protocol::sink;
+  const loan_terms lent = call_protocol::terms_of(c.request.bytes(), first);
+  if (agent()->can_invalidate(lent)) c.invalidate(lent.rkey);
 }
 
 /// Ahead of the answer, or in its place.

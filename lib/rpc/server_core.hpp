@@ -115,6 +115,7 @@ class server_link final : public message_channel, public list_hook<server_link> 
   [[nodiscard]] connection& conn() noexcept { return *conn_; }
   remote_mr borrow(incoming_call& c, call_protocol::bulk which);
   bool stop_using(incoming_call& c) noexcept;
+  void end_loans(incoming_call& c) noexcept;
   void tell_returned(std::uint64_t call, bool is_fenced, stream_message kept = {}) noexcept;
   task<local_mr> fetch(incoming_call& c, std::size_t bytes_max);
 

@@ -47,12 +47,27 @@ class hostile final : public detail::message_channel {
     note_.on_posted = [](outgoing&, const failure*) noexcept {};
     send(note_);
   }
+  /// A message with which a window of the peer's ends.
+  void say_invalidating(const bytes& message, std::uint32_t rkey) {
+    control_ = message;
+    note_.frame.kind = message_protocol::kind::data;
+    note_.bytes = control_;
+    note_.immediate = rkey;
+    note_.is_invalidation = true;
+    note_.on_posted = [](outgoing&, const failure*) noexcept {};
+    send(note_);
+  }
   std::vector<bytes> heard, controls;
+  std::vector<std::optional<std::uint32_t>> invalidated;  ///< by what was heard
+  bool takes = true;                                      ///< else it keeps the buffers
+  std::vector<stream_message> kept;
 
  private:
   void on_message() noexcept override {
-    const stream_message m = deliver();
+    invalidated.push_back(inbox().front().invalidated);
+    stream_message m = deliver();
     heard.emplace_back(m.bytes().begin(), m.bytes().end());
+    if (!takes) kept.push_back(std::move(m));
   }
   void on_control(std::span<const std::byte> b) override {
     controls.emplace_back(b.begin(), b.end());
@@ -289,6 +304,70 @@ TEST_CASE("a server may return what it was lent before it answers, and often",
     co_await test::until(home, [&] { return call.has_ended(); });
     CHECK((*call).take() == 0x34333231);
   }(siege, sink));
+}
+
+TEST_CASE("an answer that invalidates another call's memory costs the server its connection",
+          "[rpc][device][hostile][R7]") {
+  hostile_server siege;
+  local_mr sink = siege.rt.memory().allocate_zeroed(4096);
+  siege.rt.run([](hostile_server& s, local_mr& to) -> task<> {
+    executor& home = s.rt.executor();
+    started honest{home, s.calling.call<wait_for>(1, {.sink = to.slice(0, 8)})};
+    started other{home, s.calling.call<wait_for>(2, {.sink = to.slice(8, 8)})};
+    const std::uint64_t number = co_await s.call_number();
+    const std::uint64_t other_number = co_await s.call_number();
+    const loan_terms mine = call_protocol::terms_of(s.peer->heard[0], call_protocol::sink);
+    const loan_terms others = call_protocol::terms_of(s.peer->heard[1], call_protocol::sink);
+    if (mine.isolation != isolation::exact) co_return;  // There a kernel may panic.
+    s.peer->say_invalidating(with_header({.kind = kind::reply, .call = number}, "1234"), mine.rkey);
+    co_await test::until(home, [&] { return honest.has_ended(); });
+    CHECK((*honest).take() == 0x34333231);
+    CHECK(s.calling.connection()->lending().open == 1);
+    CHECK(s.calling.connection()->lending().returned == 1);
+    // It says that it has ended what it has not, which it is not believed.
+    started third{home, s.calling.call<wait_for>(3, {.sink = to.slice(0, 8)})};
+    const std::uint64_t third_number = co_await s.call_number();
+    s.peer->say_invalidating(with_header({.kind = kind::reply, .call = third_number}, "1234"),
+                             others.rkey);
+    co_await test::until(home, [&] { return third.has_ended(); });
+    CHECK((*third).take() == 0x34333231);
+    CHECK(s.calling.connection()->lending().open == 1);
+    // Now there is nothing to invalidate, and the device says so.
+    co_await s.peer->say(with_header({.kind = kind::reply, .call = other_number}, "1234"));
+    co_await test::until(home, [&] { return other.has_ended(); });
+    CHECK(s.calling.connection() == nullptr);
+  }(siege, sink));
+}
+
+TEST_CASE("an answer that waits invalidates nothing once its call was cancelled",
+          "[rpc][device][hostile][P7]") {
+  hostile_client s;
+  s.rt.run([](hostile_client& siege) -> task<> {
+    executor& home = siege.rt.executor();
+    const loan_terms lent{.address = 4096, .length = 8, .rkey = 7, .isolation = isolation::exact};
+    bytes bulk = with_header({.bulk = call_protocol::source, .call = 1000, .method = echo::id});
+    bulk.resize(call_protocol::head_bytes(call_protocol::source));
+    call_protocol::encode(lent, &bulk[call_protocol::header_bytes]);
+    // It takes no answer, until there is no credit for another.
+    siege.peer.takes = false;
+    co_await siege.peer.say(with_header({.call = 1, .method = echo::id}));
+    for (std::uint64_t n = 2; siege.server.streams().credit_waits == 0; ++n) {
+      started call{home, siege.peer.say(with_header({.call = n, .method = echo::id}))};
+      co_await test::until(home, [&] {
+        return siege.peer.heard.size() == n || siege.server.streams().credit_waits > 0;
+      });
+    }
+    const std::size_t before = siege.peer.heard.size();
+    co_await siege.peer.say(bulk);
+    co_await test::until(home, [&] { return siege.server.streams().credit_waits == 2; });
+    siege.peer.say_control(with_header({.kind = kind::cancel, .call = 1000}));
+    co_await siege.peer.say(with_header({.call = 1001, .method = echo::id}));
+    co_await test::until(home, [&] { return siege.server.streams().credit_waits == 3; });
+    siege.peer.takes = true;
+    siege.peer.kept.clear();
+    co_await test::until(home, [&] { return siege.peer.heard.size() == before + 3; });
+    for (const auto& key : siege.peer.invalidated) CHECK_FALSE(key.has_value());
+  }(s));
 }
 
 TEST_CASE("a server that keeps what a call lent costs the call the grace, and no more",

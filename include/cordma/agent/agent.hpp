@@ -68,6 +68,9 @@ class agent {
   /// Lends memory by a message with `l.terms()` that the caller sends on the data queue pair, once
   /// `l.is_posted()`. \errors as `send_local_mr`.
   void lend_along(carried_loan& l, local_mr memory, verbs::access access);
+  /// Whether a message of ours can end such a loan (IBV_WR_SEND_WITH_INV). Only where windows are
+  /// known to be as the specification says: docs/devices.md.
+  [[nodiscard]] bool can_invalidate(const loan_terms& terms) const noexcept;
   /// What a message of the peer's lends: to be used until then, or until `end_along(number)`.
   /// \errors bad_alloc; errc::limit_exceeded; why the connection ended.
   remote_mr borrow_along(const loan_terms& terms, verbs::access access,

@@ -3,6 +3,7 @@
 #include <cordma/agent/agent_options.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 namespace cordma {
@@ -38,8 +39,8 @@ class carried_loan {
   [[nodiscard]] bool is_posted() const noexcept;
 
   /// The peer has said that it uses it no more. It ends once its access is taken away, perhaps at
-  /// once.
-  void give_back() noexcept;
+  /// once: surely if the message that said so has `invalidated` the key in its terms.
+  void give_back(std::optional<std::uint32_t> invalidated = {}) noexcept;
   /// The peer has been asked to say so. After the policy's `grace` its access ends all the same.
   void revoke() noexcept;
   /// The same in the background, without `on_changed`; at once, if the peer never heard of it.

@@ -48,6 +48,7 @@ struct device_limits {
   std::uint32_t port_count = 0;
   ibv_atomic_cap atomic = IBV_ATOMIC_NONE;
   bool memory_window_type_2 = false;  ///< 2A or 2B.
+  bool send_with_invalidate = false;  ///< Base memory management extensions.
 };
 
 device_limits limits_of(const ibv_device_attr& attributes) noexcept;
