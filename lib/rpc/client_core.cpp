@@ -299,7 +299,7 @@ void client_core::let_go(call_slot& s) noexcept {
   }
   s.reply.reset();
   s.why.reset();
-  free_.push_back(s);
+  free_.push_front(s);
 }
 
 /// Sends what may be sent. Each that ends comes back here.

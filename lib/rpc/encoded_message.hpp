@@ -39,6 +39,8 @@ class encoded_message : private message_channel::outgoing {
 
   /// What it begins with, first a header.
   void begin(const header& h) noexcept {
+    immediate.reset();
+    is_invalidation = is_fenced = false;
     call_protocol::encode(h, open_head(call_protocol::header_bytes));
   }
   void add(const loan_terms& lent) noexcept {

@@ -45,13 +45,20 @@ incoming_call::incoming_call() noexcept
       timer{&server_link::on_deadline} {}
 
 void incoming_call::open(server_link& l, arrived_message& a) noexcept {
+  static_cast<call_state&>(*this) = {};
   link = &l;
+  stop.emplace();
   asked = call_protocol::read(server_link::bytes_of(a).data());
   request = l.deliver(a);
 }
 
-incoming_call::~incoming_call() {
+/// Whatever it waits for.
+void incoming_call::close() noexcept {
   if (is_gone != nullptr) *is_gone = true;
+  disarm();
+  list_hook<waiter>::unlink();
+  take_back();
+  body.reset();
 }
 
 time_point incoming_call::deadline() noexcept {
@@ -66,6 +73,9 @@ time_point incoming_call::deadline() noexcept {
 // ---- the server
 
 server_core::server_core(const server_options& options) : options_{options} { check(options); }
+server_core::~server_core() {
+  while (!free_.empty()) delete &free_.pop_front();
+}
 
 void server_core::add(std::unique_ptr<served_method> m) {
   if (const served_method* const other = find(m->id)) {
@@ -153,24 +163,16 @@ task<> server_core::drain() {
 }
 
 inline incoming_call& server_core::begin() {
-  incoming_call& c = spare_ != nullptr ? *spare_.release() : *new incoming_call;
+  incoming_call& c = free_.empty() ? *new incoming_call : free_.pop_front();
   ++counters.running;
   ++counters.calls;
   return c;
 }
 
-inline void server_core::one_ended() noexcept {
+inline void server_core::end(incoming_call& c) noexcept {
+  free_.push_front(c);
   --counters.running;
   while (!starved_.empty() && !is_full()) starved_.pop_front().link.accept();
-}
-
-inline void server_core::make_spare() noexcept {
-  if (spare_ != nullptr) return;
-  try {
-    spare_.reset(new incoming_call);
-  } catch (const std::bad_alloc&) {
-    // The next call tries again.
-  }
 }
 
 stream_counters server_core::streams() noexcept {
@@ -214,7 +216,7 @@ void server_link::drain() noexcept {
 
 void server_link::stop_calls() noexcept {
   is_stopping_ = true;
-  calls_.for_each([](incoming_call& c) { c.stop.request_stop(); });
+  calls_.for_each([](incoming_call& c) { c.stop->request_stop(); });
   drop_answers();
 }
 
@@ -262,7 +264,7 @@ void server_link::on_control(std::span<const std::byte> bytes) {
 
 /// Whether or not its handler hears of it, it uses no more of the caller's memory.
 void server_link::cancel(incoming_call& c) noexcept {
-  c.stop.request_stop();
+  c.stop->request_stop();
   // An answer that waits may come after the client has taken its memory by force.
   if (c.is_answering) return c.invalidate_nothing();
   if (c.asked.bulk == 0 || std::exchange(c.is_over, true)) return;
@@ -336,13 +338,13 @@ std::coroutine_handle<> server_link::on_step(cordma::waiter& self) noexcept {
 
 inline void server_link::run(incoming_call& c) noexcept {
   c.is_started = true;
-  if (c.stop.stop_requested()) return refuse(c, status::stopped, "stopped before it began");
+  if (c.stop->stop_requested()) return refuse(c, status::stopped, "stopped before it began");
   const auto why = [&] {
     return c.body->is_decoded ? status::handler_failed : status::bad_request;
   };
   try {
     const auto request = c.request.bytes().subspan(call_protocol::head_bytes(c.asked.bulk));
-    if (c.body->start(request, c.context, c, {&home(), c.stop})) return finish(c);
+    if (c.body->start(request, c.context, c, {&home(), *c.stop})) return finish(c);
     if (c.deadline() != time_point::max()) home().arm(c, c.deadline());
     return;
   } catch (const std::exception& e) {
@@ -354,7 +356,7 @@ inline void server_link::run(incoming_call& c) noexcept {
 
 void server_link::on_deadline(timer& self) noexcept {
   auto& c = static_cast<incoming_call&>(self);
-  if (!c.is_answering) return c.stop.request_stop();
+  if (!c.is_answering) return c.stop->request_stop();
   c.link->break_connection({.code = errc::timed_out,
                             .call = "rpc",
                             .detail = "the client did not take an answer within answer_timeout"});
@@ -435,11 +437,10 @@ void server_link::end(incoming_call& c) noexcept {
   if (!c.is_counted) ++core_->counters.stopped;
   if (c.asked.bulk != 0) stop_using(c);
   c.list_hook<incoming_call>::unlink();
-  delete &c;
+  c.close();
   --running_;
-  core_->one_ended();
+  core_->end(c);
   accept();
-  core_->make_spare();
   tell_if_finished();
 }
 

@@ -13,35 +13,40 @@ namespace cordma::rpc::detail {
 
 class server_link;
 
-/// A call, from when its request is taken, by `open`, until its answer is on its way. It keeps the
-/// request's receive buffer.
+/// What is known of a call.
+struct call_state {
+  server_link* link = nullptr;
+  header asked;
+  std::uint16_t borrowed = 0;                 ///< of the caller's memory: what was asked for, …
+  std::array<std::uint64_t, 2> borrowings{};  ///< … and what is there; 0: none
+  bool is_over = false;                       ///< for the caller, who has its memory back
+  bool is_started = false;
+  bool is_counted = false;  ///< what became of it
+  bool is_answering = false;
+  bool* is_gone = nullptr;  ///< where to say so
+  std::optional<time_point> until;
+};
+
+/// A call, from when its request is taken, by `open`, until its answer is on its way and it is
+/// closed. It keeps the request's receive buffer. Then it is one of its server's for another.
 struct incoming_call final : list_hook<incoming_call>,
+                             call_state,
                              public encoded_message,
                              public waiter,
                              public timer,
                              public frame_cache::recycled {
   incoming_call() noexcept;
   incoming_call(incoming_call&&) = delete;
-  ~incoming_call();
 
-  /// Once, with the message, which has a header.
+  /// With the message, which has a header.
   void open(server_link& l, arrived_message& a) noexcept;
+  void close() noexcept;
 
   /// Its clock starts when it is first looked at, which is when the handler first waits.
   [[nodiscard]] time_point deadline() noexcept;
 
-  server_link* link = nullptr;
-  header asked;
   stream_message request;
-  std::uint16_t borrowed = 0;                 ///< of the caller's memory: what was asked for, …
-  std::array<std::uint64_t, 2> borrowings{};  ///< … and what is there; 0: none
-  bool is_over = false;                       ///< for the caller, who has its memory back
-  std::optional<time_point> until;
-  bool is_started = false;
-  bool is_counted = false;  ///< what became of it
-  bool is_answering = false;
-  bool* is_gone = nullptr;  ///< where to say so
-  stop_source stop;
+  std::optional<stop_source> stop;
   server_call context{*this};
   call_body_room room;
   call_body_ptr body;
@@ -52,6 +57,9 @@ struct incoming_call final : list_hook<incoming_call>,
 class server_core final {
  public:
   explicit server_core(const server_options& options);
+  server_core(const server_core&) = delete;
+  server_core& operator=(const server_core&) = delete;
+  ~server_core();
 
   void add(std::unique_ptr<served_method> m);
   [[nodiscard]] inline served_method* find(std::uint64_t id) const noexcept;
@@ -76,15 +84,12 @@ class server_core final {
   task<> serve_and_count(connection conn);
   [[nodiscard]] bool is_full() const noexcept { return counters.running >= options_.calls_max; }
   inline incoming_call& begin();
-  /// A call has ended: others may begin.
-  inline void one_ended() noexcept;
-  inline void make_spare() noexcept;
+  /// It is closed: others may begin.
+  inline void end(incoming_call& c) noexcept;
 
   const server_options options_;
   std::vector<std::unique_ptr<served_method>> methods_;  ///< by their ids
-  /// For the next call: made when the answer before it is on its way, for then, if calls come one
-  /// by one, nobody waits.
-  std::unique_ptr<incoming_call> spare_;
+  intrusive_list<incoming_call> free_;  ///< As many as were there at once, the last one first.
   event draining_;
   event empty_;  ///< no connections
   intrusive_list<server_link> links_;

@@ -109,9 +109,12 @@ TEST_CASE("a list behaves like std::list through 10^5 random steps", "[base]") {
     if (one.is_linked()) {
       one.unlink();
       model.remove(one.number);
-    } else {
+    } else if (random() % 2 == 0) {
       list.push_back(one);
       model.push_back(one.number);
+    } else {
+      list.push_front(one);
+      model.push_front(one.number);
     }
     REQUIRE(list.empty() == model.empty());
     if (!model.empty()) REQUIRE(list.front().number == model.front());

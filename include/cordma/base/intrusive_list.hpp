@@ -49,7 +49,7 @@ class list_hook {
   list_hook* next_ = nullptr;
 };
 
-/// A FIFO of objects that derive from `list_hook<T>`; owns none of them and never allocates.
+/// A list of objects that derive from `list_hook<T>`; owns none of them and never allocates.
 template <class T>
 class intrusive_list {
  public:
@@ -67,11 +67,8 @@ class intrusive_list {
     CORDMA_ASSERT(!empty(), "front of an empty list");
     return static_cast<T&>(*ends_.next_);
   }
-  void push_back(T& item) noexcept {
-    list_hook<T>& hook = item;
-    CORDMA_ASSERT(!hook.is_linked(), "already in a list");
-    hook.insert_before(ends_);
-  }
+  void push_back(T& item) noexcept { push_before(ends_, item); }
+  void push_front(T& item) noexcept { push_before(*ends_.next_, item); }
   T& pop_front() noexcept {
     T& item = front();
     list_hook<T>& hook = item;
@@ -105,6 +102,11 @@ class intrusive_list {
   }
 
  private:
+  void push_before(list_hook<T>& position, T& item) noexcept {
+    list_hook<T>& hook = item;
+    CORDMA_ASSERT(!hook.is_linked(), "already in a list");
+    hook.insert_before(position);
+  }
   list_hook<T> ends_;
 };
 
