@@ -90,10 +90,15 @@ borrower::borrower(agent_context& context, remote_mr_slice flush_word)
       tags_{holdings_max},
       arrival_{context.home} {}
 
-borrower::~borrower() { fail({.code = errc::closed, .call = "close"}); }
+borrower::~borrower() {
+  fail({.code = errc::closed, .call = "close"});
+  while (!free_.empty()) delete &free_.pop_front();
+}
 
-holding& borrower::make() {
-  std::unique_ptr<holding> made{new holding{*this}};
+holding& borrower::make(bool is_carried) {
+  const bool is_again = is_carried && !free_.empty();
+  std::unique_ptr<holding> made{is_again ? &free_.pop_front() : new holding{*this}};
+  made->is_carried = is_carried;
   made->block = &lease_block::make(&context_.data.sends());
   made->tag = tags_.insert(*made);
   if (made->tag == 0) fail_request(errc::limit_exceeded, "65536 leases are open with this peer");
@@ -337,8 +342,8 @@ void borrower::revoke(holding& h) noexcept {
 remote_mr borrower::borrow_along(const loan_terms& terms, verbs::access access, time_point until,
                                  std::uint64_t& number) {
   if (failed_) throw error{*failed_};
-  holding& h = make();
-  h.has_handle = h.is_carried = true;
+  holding& h = make(true);
+  h.has_handle = true;
   h.state = holding::stage::open;
   h.isolation = terms.isolation;
   h.block->grant(access, until);
@@ -488,12 +493,20 @@ void borrower::forget(holding& h) noexcept {
   const bool awaits_flush = h.state == holding::stage::flushing && h.is_for_hand_over;
   h.state = holding::stage::ended;
   h.home = nullptr;
-  if (!h.has_handle) {
+  if (!h.has_handle) return recycle(h);
+  // Whoever waits may destroy it all.
+  (awaits_flush ? h.flush_ended : h.answered).set();
+}
+
+/// What messages carry comes and goes with each, and leaves most of it as it was.
+void borrower::recycle(holding& h) noexcept {
+  if (!h.is_carried || failed_) {
     delete &h;
     return;
   }
-  // Whoever waits may destroy it all.
-  (awaits_flush ? h.flush_ended : h.answered).set();
+  std::exchange(h.block, nullptr)->let_go();
+  h.home = this;
+  free_.push_front(h);
 }
 
 void borrower::fail(const failure& why) noexcept {

@@ -108,7 +108,7 @@ class borrower {
   void list(std::vector<lease_info>& into) const;
 
  private:
-  holding& make();
+  holding& make(bool is_carried = false);
   void ask(holding& h, const frame& f) noexcept;
   holding& answered(const frame& f, agent_protocol::kind question);
   void check_terms(const frame& asked, const frame& granted) const;
@@ -130,6 +130,7 @@ class borrower {
   void end_flush(holding& h) noexcept;
   void send_return(holding& h) noexcept;
   void forget(holding& h) noexcept;
+  void recycle(holding& h) noexcept;
 
   friend struct detail::holding;
   agent_context& context_;
@@ -138,6 +139,7 @@ class borrower {
   id_table<holding> tags_;
   intrusive_list<holding> holdings_;
   intrusive_list<holding> offers_;  ///< not yet taken
+  intrusive_list<holding> free_;    ///< carried ones that are over
   intrusive_list<expected_loan> expected_;
   std::size_t offer_count_ = 0;  ///< those, and those that were revoked and are not yet returned
   event arrival_;

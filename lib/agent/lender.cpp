@@ -61,6 +61,7 @@ lender::lender(agent_context& context)
 lender::~lender() {
   fail({.code = errc::closed, .call = "close"});
   while (!received_.empty()) forget(received_.front());
+  while (!free_.empty()) delete &free_.pop_front();
 }
 
 // ---- granting
@@ -165,7 +166,8 @@ void lender::check_loan(const local_mr& memory, const loan_options& options) con
 
 /// Counted everywhere, with nothing to count yet.
 grant& lender::make(std::size_t bytes, std::size_t cost, bool is_carried) {
-  std::unique_ptr<grant> made{new grant{*this}};
+  const bool is_again = is_carried && !free_.empty();
+  std::unique_ptr<grant> made{is_again ? &free_.pop_front() : new grant{*this}};
   made->is_carried = is_carried;
   // No frame names what is carried.
   if (!is_carried && ids_.size() == context_.options.lending.leases_max)
@@ -481,7 +483,7 @@ void lender::forget(grant& g) noexcept {
   g.home = nullptr;
   if (!g.has_loan) {
     carried_loan* const carried = g.carried;
-    delete &g;
+    recycle(g);
     if (carried != nullptr) carried->end();
     return;
   }
@@ -489,6 +491,23 @@ void lender::forget(grant& g) noexcept {
   event& awaited = g.bound.is_set() ? g.ended : g.bound;
   (&awaited == &g.bound ? g.ended : g.bound).set();
   awaited.set();
+}
+
+/// What messages carry comes and goes with each, and leaves most of it as it was.
+void lender::recycle(grant& g) noexcept {
+  if (!g.is_carried || failed_) {
+    delete &g;
+    return;
+  }
+  g.home = this;
+  g.lent.registration.reset();
+  g.lent.memory = {};
+  g.carried = nullptr;
+  g.is_given_back = g.is_invalid = g.is_awaited = g.end_is_wanted = false;
+  g.state = grant::stage::binding;
+  g.reason = loan_end_reason::returned;
+  g.bind_failure.reset();
+  free_.push_front(g);
 }
 
 void lender::fail(const failure& why) noexcept {
@@ -606,7 +625,7 @@ loan_terms carried_loan::terms() const noexcept {
 
 void carried_loan::give_back(std::optional<std::uint32_t> invalidated) noexcept {
   if (grant_ == nullptr) return;
-  grant_->is_invalid = invalidated == grant_->remote.rkey();
+  if (invalidated == grant_->remote.rkey()) grant_->is_invalid = true;
   if (grant_->state == grant::stage::binding) grant_->is_given_back = true;
   grant_->home->give_back(*grant_);
 }

@@ -120,6 +120,7 @@ class lender {
   void cut(grant& g) noexcept;
   void finish(grant& g) noexcept;
   void forget(grant& g) noexcept;
+  void recycle(grant& g) noexcept;
   [[nodiscard]] std::uint64_t& counter_of(loan_end_reason why) noexcept;
 
   friend struct detail::grant;
@@ -128,6 +129,7 @@ class lender {
   intrusive_list<grant> grants_;    ///< open, or on their way there or back
   intrusive_list<grant> waiting_;   ///< for a slot
   intrusive_list<grant> received_;  ///< handed over to us
+  intrusive_list<grant> free_;      ///< carried ones that are over
   loan_stock stock_;
   unsigned invalidating_ = 0;
   std::size_t asked_bytes_ = 0;  ///< that the peer has by asking
