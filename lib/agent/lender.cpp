@@ -403,7 +403,7 @@ bool lender::can_invalidate() const noexcept {
 void lender::start_invalidation(grant& g) noexcept {
   g.state = grant::stage::invalidating;
   ++invalidating_;
-  context_.home.rearm(g, context_.home.after(context_.options.lending.revoke_deadline));
+  context_.home.rearm(g, context_.home.about_after(context_.options.lending.revoke_deadline));
   context_.data.post_urgent(g.invalidation, cordma::invalidate(g.lent.window.front().rkey()));
   g.invalidation->tell_at_once();
   if (g.invalidation->start(g, {})) on_invalidated(g);

@@ -264,7 +264,7 @@ inline bool client_core::start(call_slot& s, const call_options& options,
   // First, so that the server works on it while its deadline is kept here.
   if (goes_now) send(s, limit);
   if (s.has_ended) return true;
-  s.deadline = home_.after(limit);
+  s.deadline = home_.about_after(limit);
   try {
     home_.arm(s, s.deadline);
   } catch (const std::bad_alloc&) {

@@ -65,7 +65,7 @@ time_point incoming_call::deadline() noexcept {
   if (!until) {
     until = asked.value == call_protocol::no_deadline
                 ? time_point::max()
-                : link->home().after(std::chrono::microseconds{asked.value});
+                : link->home().about_after(std::chrono::microseconds{asked.value});
   }
   return *until;
 }
