@@ -37,7 +37,7 @@ constexpr std::size_t alignment_max = mr_allocator::alignment_max;
 
 /// What is on its way back, or is back, says why.
 [[noreturn]] void fail_ended(const holding& h, const char* call) {
-  const errc why = h.block->refusal(h.block->generation(), nullptr, verbs::access::none, false);
+  const errc why = h.block->refusal(h.block->generation(), nullptr, verbs::access::none);
   throw error{{.code = why, .call = call}};
 }
 
@@ -235,10 +235,7 @@ task<> borrower::renew(holding& h, milliseconds lease) {
   const duration limit = context_.options.request_timeout;
   while (h.is_asking) co_await with_timeout(h.answered.wait(), limit);
   if (h.home == nullptr) fail_ended(h, "renew");  // And we may be gone.
-  if (const errc why = h.block->refusal(h.block->generation(), &context_.data.sends(),
-                                        verbs::access::none, has_expired(h));
-      why != errc{})
-    throw error{{.code = why, .call = "renew"}};
+  if (const errc why = refusal_of(h); why != errc{}) throw error{{.code = why, .call = "renew"}};
   tell_accepted(h);
   ask(h, {.kind = kind::renew,
           .tag = h.tag,
@@ -463,9 +460,7 @@ task<> borrower::hand_over(remote_mr memory) {
   if (h.is_carried) fail_carried("send_remote_mr");
   while (h.is_asking) co_await h.answered.wait();
   if (h.home == nullptr) fail_ended(h, "send_remote_mr");  // And we may be gone.
-  if (const errc why = h.block->refusal(h.block->generation(), &context_.data.sends(),
-                                        verbs::access::none, has_expired(h));
-      why != errc{})
+  if (const errc why = refusal_of(h); why != errc{})
     throw error{{.code = why, .call = "send_remote_mr"}};
   tell_accepted(h);
   h.disarm();
@@ -500,7 +495,7 @@ void borrower::forget(holding& h) noexcept {
 
 /// What messages carry comes and goes with each, and leaves most of it as it was.
 void borrower::recycle(holding& h) noexcept {
-  if (!h.is_carried || failed_) {
+  if (!h.is_carried || failed_ || !frame_cache::is_recycling) {
     delete &h;
     return;
   }

@@ -85,8 +85,11 @@ class borrower {
   void on_handed_over(const frame& f);
   void on_revoke(const frame& f) noexcept;
 
-  [[nodiscard]] bool has_expired(const holding& h) const noexcept {
-    return context_.home.is_past(h.block->usable_until());
+  [[nodiscard]] errc refusal_of(const holding& h) const noexcept {
+    const errc why =
+        h.block->refusal(h.block->generation(), &context_.data.sends(), verbs::access::none);
+    const bool has_expired = why == errc{} && context_.home.is_past(h.block->usable_until());
+    return has_expired ? errc::lease_expired : why;
   }
   [[nodiscard]] time_point now() const noexcept { return context_.home.now(); }
 

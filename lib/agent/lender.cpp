@@ -326,7 +326,8 @@ void lender::on_give_back(const frame& f) noexcept {
 }
 
 void lender::give_back(grant& g) noexcept {
-  if (g.state != grant::stage::open && g.state != grant::stage::asked) return;
+  const bool needs_no_slot = g.state == grant::stage::waiting && g.is_invalid;
+  if (g.state != grant::stage::open && g.state != grant::stage::asked && !needs_no_slot) return;
   g.is_given_back = true;
   close(g);
 }
@@ -495,7 +496,7 @@ void lender::forget(grant& g) noexcept {
 
 /// What messages carry comes and goes with each, and leaves most of it as it was.
 void lender::recycle(grant& g) noexcept {
-  if (!g.is_carried || failed_) {
+  if (!g.is_carried || failed_ || !frame_cache::is_recycling) {
     delete &g;
     return;
   }

@@ -22,7 +22,7 @@ namespace detail {
 struct grant : waiter, timer, list_hook<grant>, frame_cache::recycled {
   enum class stage : unsigned char {
     binding,       ///< the window's bind is on the data queue pair
-    open,          ///< the peer may use it
+    open,          ///< the peer may use it; if carried, once its message comes, behind the bind
     asked,         ///< to return it; it has `grace`
     waiting,       ///< for a slot of the send queue
     invalidating,  ///< the window's end is on the data queue pair; it has `revoke_deadline`

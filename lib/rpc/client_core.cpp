@@ -341,7 +341,7 @@ inline void client_core::send(call_slot& s, duration limit) noexcept {
     if (h.bulk != call_protocol::no_bulk) lend(s);
     if (s.is_bound()) post(s);
   } catch (...) {
-    fail(s, why_not_sent());
+    if (s.is_under_way) fail(s, why_not_sent());  // Else the link has failed, and it was told.
   }
 }
 

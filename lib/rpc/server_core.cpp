@@ -170,7 +170,11 @@ inline incoming_call& server_core::begin() {
 }
 
 inline void server_core::end(incoming_call& c) noexcept {
-  free_.push_front(c);
+  if (frame_cache::is_recycling && counters.running <= kept_max) {
+    free_.push_front(c);
+  } else {
+    delete &c;
+  }
   --counters.running;
   while (!starved_.empty() && !is_full()) starved_.pop_front().link.accept();
 }
@@ -305,8 +309,10 @@ inline void server_link::begin(arrived_message& a) {
     return refuse(c, status::unknown_version, "this server speaks version 1");
   }
   if (is_ending_) return refuse(c, status::shutting_down, "the server takes no more calls");
-  if (c.request.is_large() && was_cancelled(h.call))
+  if (c.request.is_large() && was_cancelled(h.call)) {
+    c.is_over = true;
     return refuse(c, status::stopped, "stopped before it was read");
+  }
   served_method* const method = core_->find(h.method);
   if (method == nullptr) {
     char text[80];
@@ -487,7 +493,8 @@ bool server_link::stop_using(incoming_call& c) noexcept {
 
 /// By the answer, which is about to be sent. That can spare the caller an invalidation.
 void server_link::end_loans(incoming_call& c) noexcept {
-  if (stop_using(c)) c.fence();
+  c.is_in_use |= stop_using(c);
+  if (c.is_in_use) return c.fence();  // It may be long until it goes.
   if (c.is_over || agent() == nullptr) return;
   const bulk first =
       (c.asked.bulk & call_protocol::source) != 0 ? call_protocol::source : call_protocol::sink;

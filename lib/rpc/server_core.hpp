@@ -20,6 +20,7 @@ struct call_state {
   std::uint16_t borrowed = 0;                 ///< of the caller's memory: what was asked for, …
   std::array<std::uint64_t, 2> borrowings{};  ///< … and what is there; 0: none
   bool is_over = false;                       ///< for the caller, who has its memory back
+  bool is_in_use = false;                     ///< READs of it were under way when that ended
   bool is_started = false;
   bool is_counted = false;  ///< what became of it
   bool is_answering = false;
@@ -89,6 +90,7 @@ class server_core final {
 
   const server_options options_;
   std::vector<std::unique_ptr<served_method>> methods_;  ///< by their ids
+  static constexpr std::size_t kept_max = 1024;
   intrusive_list<incoming_call> free_;  ///< As many as were there at once, the last one first.
   event draining_;
   event empty_;  ///< no connections

@@ -131,9 +131,8 @@ bool queue_pair::bind_alone(const bind_request& request) noexcept {
   std::array<ibv_send_wr, 1> wr;
   send_queue::clear(wr);
   request.fill(wr[0]);
-  const bool is_posted = post_alone(request.kind, wr[0], shape.local[0].block());
-  sends_.let_go(shape);  // The request has its own hold.
-  return is_posted;
+  sends_.let_go(shape);
+  return post_alone(request.kind, wr[0], nullptr);
 }
 
 void queue_pair::post_recvs(std::span<ibv_recv_wr> wrs) noexcept {

@@ -145,7 +145,9 @@ void send_queue::post_waiting() noexcept {
 errc send_queue::refused_by_lease(const remote_mr_slice& remote,
                                   verbs::access wanted) const noexcept {
   const lease_block& lease = *remote.lease();
-  return lease.refusal(remote.generation(), this, wanted, home_.is_past(lease.usable_until()));
+  const errc why = lease.refusal(remote.generation(), this, wanted);
+  // Only now: of a lease that is gone the block may be another thread's.
+  return why == errc{} && home_.is_past(lease.usable_until()) ? errc::lease_expired : why;
 }
 
 int send_queue::post_alone(request_kind kind, ibv_send_wr& wr, memory_block* memory) noexcept {

@@ -21,18 +21,16 @@ TEST_CASE("a lease says why a request may not be posted", "[memory][R2]") {
   lease_block& lease = lease_block::make(&queue);
   const std::uint32_t generation = lease.generation();
   lease.grant(verbs::access::remote_read, now + 10s);
-  const auto refusal = [&](const int& on, verbs::access wanted, bool has_expired = false) {
-    return lease.refusal(generation, &on, wanted, has_expired);
+  const auto refusal = [&](const int& on, verbs::access wanted) {
+    return lease.refusal(generation, &on, wanted);
   };
   CHECK(lease.usable_until() == now + 10s);
   CHECK(refusal(queue, verbs::access::remote_read) == errc{});
   CHECK(refusal(other_queue, verbs::access::remote_read) == errc::wrong_connection);
   CHECK(refusal(queue, verbs::access::remote_write) == errc::access_denied);
-  CHECK(refusal(queue, verbs::access::remote_read, true) == errc::lease_expired);
   lease.refuse(errc::lease_ended);
   lease.refuse(errc::disconnected);
   CHECK(refusal(queue, verbs::access::remote_read) == errc::lease_ended);
-  CHECK(refusal(queue, verbs::access::remote_read, true) == errc::lease_ended);
   lease.let_go();
 }
 
@@ -47,15 +45,13 @@ TEST_CASE("a slice of a lease that is gone is refused, whatever became of its bl
   CHECK(part.address() == 4128);
   lease.used();
   lease.let_go();
-  CHECK(lease.refusal(slice.generation(), &queue, verbs::access::remote_read, false) == errc{});
+  CHECK(lease.refusal(slice.generation(), &queue, verbs::access::remote_read) == errc{});
   lease.let_go();  // The request's.
-  CHECK(lease.refusal(slice.generation(), &queue, verbs::access::remote_read, false) ==
-        errc::lease_ended);
+  CHECK(lease.refusal(slice.generation(), &queue, verbs::access::remote_read) == errc::lease_ended);
   lease_block& next = lease_block::make(&queue);
   next.grant(verbs::access::remote_read, now + 10s);
   CHECK(&next == &lease);
-  CHECK(next.refusal(slice.generation(), &queue, verbs::access::remote_read, false) ==
-        errc::lease_ended);
+  CHECK(next.refusal(slice.generation(), &queue, verbs::access::remote_read) == errc::lease_ended);
   next.let_go();
 }
 

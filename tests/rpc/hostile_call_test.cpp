@@ -34,6 +34,16 @@ bytes with_header(header h, std::string_view text = {}) {
   return all;
 }
 
+/// A call that lends what there is not, of the isolation that lets its answer invalidate it.
+bytes lending_call(std::uint64_t call) {
+  bytes all = with_header({.bulk = call_protocol::source, .call = call, .method = echo::id});
+  all.resize(call_protocol::head_bytes(call_protocol::source));
+  call_protocol::encode(
+      loan_terms{.address = 4096, .length = 8, .rkey = 7, .isolation = isolation::exact},
+      &all[call_protocol::header_bytes]);
+  return all;
+}
+
 /// An end of a connection that says what a test wants, and keeps what it hears.
 class hostile final : public detail::message_channel {
  public:
@@ -214,10 +224,14 @@ TEST_CASE("a cancel that overtakes its large request stops it", "[rpc][device][h
     const std::string text(100'000, 'x');
     co_await siege.peer.say(with_header({.call = 4, .method = echo::id}));
     siege.peer.say_control(with_header({.kind = kind::cancel, .call = 5}));
-    co_await siege.peer.say(with_header({.call = 5, .method = echo::id}, text));
+    bytes large = lending_call(5);
+    large.resize(large.size() + text.size());
+    co_await siege.peer.say(large);
     co_await test::until(siege.rt.executor(), [&] { return siege.peer.heard.size() == 2; });
     CHECK(siege.answer(1).kind == kind::failure);
     CHECK(status{siege.answer(1).value} == status::stopped);
+    // What it lent may have been taken back meanwhile.
+    CHECK_FALSE(siege.peer.invalidated[1].has_value());
   }(s));
 }
 
@@ -344,10 +358,6 @@ TEST_CASE("an answer that waits invalidates nothing once its call was cancelled"
   hostile_client s;
   s.rt.run([](hostile_client& siege) -> task<> {
     executor& home = siege.rt.executor();
-    const loan_terms lent{.address = 4096, .length = 8, .rkey = 7, .isolation = isolation::exact};
-    bytes bulk = with_header({.bulk = call_protocol::source, .call = 1000, .method = echo::id});
-    bulk.resize(call_protocol::head_bytes(call_protocol::source));
-    call_protocol::encode(lent, &bulk[call_protocol::header_bytes]);
     // It takes no answer, until there is no credit for another.
     siege.peer.takes = false;
     co_await siege.peer.say(with_header({.call = 1, .method = echo::id}));
@@ -358,7 +368,7 @@ TEST_CASE("an answer that waits invalidates nothing once its call was cancelled"
       });
     }
     const std::size_t before = siege.peer.heard.size();
-    co_await siege.peer.say(bulk);
+    co_await siege.peer.say(lending_call(1000));
     co_await test::until(home, [&] { return siege.server.streams().credit_waits == 2; });
     siege.peer.say_control(with_header({.kind = kind::cancel, .call = 1000}));
     co_await siege.peer.say(with_header({.call = 1001, .method = echo::id}));

@@ -25,11 +25,14 @@ inline constexpr std::size_t block_bytes_max = 64 * 1024;
 /// A frame begins a cache line, so that what it takes does not depend on what malloc gave before.
 inline constexpr std::align_val_t alignment{64};
 
+/// Not under AddressSanitizer, so that a use after free is seen. What is kept for reuse elsewhere
+/// goes by this, too.
+inline constexpr bool is_recycling = CORDMA_RECYCLES_FRAMES != 0;
+
 namespace detail {
 
 inline constexpr std::size_t block_bytes_min = 64;
 inline constexpr std::size_t classes = std::countr_zero(block_bytes_max / block_bytes_min) + 1;
-inline constexpr bool is_recycling = CORDMA_RECYCLES_FRAMES != 0;
 
 struct free_block {
   free_block* next;
@@ -65,7 +68,7 @@ inline void* allocate(std::size_t size_bytes) {
   if (size_bytes > block_bytes_max) return ::operator new(size_bytes, alignment);
   const std::size_t index = detail::class_of(size_bytes);
   const std::size_t block_bytes = detail::block_bytes_min << index;
-  if (!detail::is_recycling) return ::operator new(block_bytes, alignment);
+  if (!is_recycling) return ::operator new(block_bytes, alignment);
   detail::free_list& list = detail::lists[index];
   detail::free_block* const first = list.head;
   if (first == nullptr) [[unlikely]]
@@ -76,8 +79,7 @@ inline void* allocate(std::size_t size_bytes) {
 }
 
 inline void deallocate(void* block, std::size_t size_bytes) noexcept {
-  if (!detail::is_recycling || size_bytes > block_bytes_max)
-    return ::operator delete(block, alignment);
+  if (!is_recycling || size_bytes > block_bytes_max) return ::operator delete(block, alignment);
   const std::size_t index = detail::class_of(size_bytes);
   detail::free_list& list = detail::lists[index];
   const std::size_t bytes = list.bytes + (detail::block_bytes_min << index);

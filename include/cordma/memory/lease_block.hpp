@@ -42,15 +42,14 @@ class alignas(64) lease_block {
     if (refusal_ == errc{}) refusal_ = why;
   }
 
-  /// Why a request of a slice of `generation` may not be posted on `queue`; none: it may.
-  /// `has_expired`: `usable_until` has come.
-  [[nodiscard]] errc refusal(std::uint32_t generation, const void* queue, verbs::access wanted,
-                             bool has_expired) const noexcept {
+  /// Why a request of a slice of `generation` may not be posted on `queue`; none: it may, until
+  /// `usable_until`.
+  [[nodiscard]] errc refusal(std::uint32_t generation, const void* queue,
+                             verbs::access wanted) const noexcept {
     if (generation != generation_) return errc::lease_ended;
     if (refusal_ != errc{}) return refusal_;
     if (queue != queue_) return errc::wrong_connection;
-    if (!verbs::allows(access_, wanted)) return errc::access_denied;
-    return has_expired ? errc::lease_expired : errc{};
+    return verbs::allows(access_, wanted) ? errc{} : errc::access_denied;
   }
   /// A request was posted, which holds the block until it completes.
   void used() noexcept {

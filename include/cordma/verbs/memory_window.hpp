@@ -11,7 +11,8 @@ namespace cordma::verbs {
 
 /// Owns one type-2 memory window (ibv_alloc_mw(3)): a range of a registration that the peer of one
 /// queue pair may reach by a key of its own, from the completion of a bind request on that queue
-/// pair until a local invalidate, or this object's end. Move-only. Thread: any, one at a time.
+/// pair until a local invalidate, one by a SEND of the peer's, or this object's end. Move-only.
+/// Thread: any, one at a time.
 class memory_window {
  public:
   /// \errors  errc::not_supported: the device has no type-2 windows. ENOMEM: it has none left
@@ -23,7 +24,8 @@ class memory_window {
   [[nodiscard]] std::uint32_t rkey() const noexcept { return mw_->rkey; }
   /// A key for the next bind: each must differ from the one before. They recur after 256.
   [[nodiscard]] std::uint32_t next_rkey() const noexcept { return ibv_inc_rkey(mw_->rkey); }
-  /// A bind to this key has completed: providers go by that at the next one.
+  /// A bind to this key has completed, or is sure to before the next one: providers go by that
+  /// then.
   void bound(std::uint32_t rkey) noexcept { mw_->rkey = rkey; }
 
   /// Ends the window, bound or not: accesses through it stop at once. 0, or the errno of
