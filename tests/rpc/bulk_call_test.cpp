@@ -185,11 +185,13 @@ TEST_CASE("what a call lends ends with it, whoever keeps it", "[rpc][device][R7]
       }(c, source, kept, at_server));
 }
 
-TEST_CASE("an answer waits for what its handler reads and has not awaited", "[rpc][device]") {
-  struct read_on : rpc::method<"test.read_on"> {};
+TEST_CASE("an answer waits for what its handler reads and has not awaited, and so does a refusal",
+          "[rpc][device]") {
+  struct read_on : rpc::method<"test.read_on", std::uint32_t, view> {};
   rpc_server s;
   local_mr to = s.rt.memory().allocate_zeroed(1 << 20);
-  s.server.handle<read_on>([&to](rpc::nothing, rpc::server_call& call) -> task<rpc::nothing> {
+  const std::vector<std::byte> long_reply(8192);
+  s.server.handle<read_on>([&](std::uint32_t reply_bytes, rpc::server_call& call) -> task<view> {
     const remote_mr from = call.source();
     // Nobody awaits them: they go on.
     for (std::size_t n = 0; n < 4; ++n) {
@@ -197,15 +199,19 @@ TEST_CASE("an answer waits for what its handler reads and has not awaited", "[rp
       static_cast<void>(
           call.connection().post(read(to.slice(n * size, size), from.slice(n * size, size))));
     }
-    co_return {};
+    co_return view{long_reply}.first(reply_bytes);
   });
-  rpc::client c = s.make_client();
+  rpc::client c = s.make_client({.stream = {.message_bytes_max = 4096}});
   local_mr source = s.rt.memory().allocate_uninitialized(1 << 20);
   std::ranges::copy(pattern(source.size_bytes()), source.bytes().begin());
   s.rt.run([](rpc::client& calling, local_mr& from, local_mr& landing) -> task<> {
     for (int n = 0; n < 10; ++n) {
       std::ranges::fill(landing.bytes(), std::byte{0});
-      co_await calling.call<read_on>({}, {.source = from.slice()});
+      const bool is_too_long = n % 2 == 1;
+      const auto outcome = co_await as_result(
+          calling.call<read_on>(is_too_long ? 8192 : 0, {.source = from.slice()}));
+      CHECK(code_of(outcome) ==
+            (is_too_long ? make_error_code(errc::wrong_length) : std::error_code{}));
       CHECK(std::ranges::equal(landing.bytes(), from.bytes()));
     }
     co_await check_echo(calling, pattern(10));
