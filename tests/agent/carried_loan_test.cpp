@@ -7,8 +7,10 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <utility>
+#include <vector>
 
 using namespace cordma;
 using namespace std::chrono_literals;
@@ -170,4 +172,35 @@ TEST_CASE("requests on what a message lent that are under way when it ends are t
   CHECK(p.rt.run(std::move(reading)) == size_bytes);
   p.lent.give_back();
   p.wait_for([&] { return p.lent.ended == 1; });
+}
+
+TEST_CASE("a loan that waits for a slot, and whose window a message has ended, needs none",
+          "[agent][device]") {
+  carrying p;
+  local_mr heard = p.server.memory().allocate_zeroed(8);
+  p.lend(access::remote_read);
+  if (p.terms.isolation != isolation::exact) return;  // There a kernel may panic.
+  p.server.post_recv(heard.slice());
+  ibv_send_wr ends{};
+  ends.opcode = IBV_WR_SEND_WITH_INV;
+  ends.invalidate_rkey = p.terms.rkey;
+  REQUIRE(p.client.qp().send_alone(ends));
+  p.rt.run(p.server.next_message());
+  // Others take every slot, and nothing is reaped meanwhile.
+  std::array<counted_loan, agent::reserved_slots> others;
+  for (counted_loan& other : others)
+    p.server.agent()->lend_along(other, local_mr::keep(p.memory.slice()), access::remote_read);
+  std::vector<request_op<send_request<1>>> sends;
+  while (p.server.qp().sends().has_room()) {
+    p.client.post_recv(heard.slice());
+    sends.push_back(p.server.post(send(heard.slice())));
+  }
+  for (counted_loan& other : others) other.give_back();
+  p.lent.give_back();
+  CHECK(p.lent.ended == 0);
+  p.lent.give_back(p.terms.rkey);
+  CHECK(p.lent.ended == 1);
+  p.wait_for([&] { return p.server.lending().open == 0; });
+  CHECK(p.server.lending().returned == 1 + others.size());
+  CHECK_FALSE(p.server.qp().has_failed());
 }
