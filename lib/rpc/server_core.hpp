@@ -91,7 +91,7 @@ class server_core final {
   const server_options options_;
   std::vector<std::unique_ptr<served_method>> methods_;  ///< by their ids
   static constexpr std::size_t kept_max = 1024;
-  intrusive_list<incoming_call> free_;  ///< As many as were there at once, the last one first.
+  intrusive_list<incoming_call> free_;  ///< As many as there were at once, the last one first.
   event draining_;
   event empty_;  ///< no connections
   intrusive_list<server_link> links_;
