@@ -62,7 +62,7 @@ class one_thread {
     auto [there, here] =
         co_await cordma::when_all(rt.connect(door.local_endpoint()), door.accept());
     server_.work.spawn(server_.answering.serve(std::move(here)));
-    calling_ = rpc::client{std::move(there), bench::of_client};
+    calling_ = rpc::client{std::move(there)};
   }
   bench::serving server_;
   rpc::client calling_;
@@ -76,7 +76,7 @@ class two_threads {
     cordma::listener door = rt_.listen();
     const std::function<void()> begin = [&] { server_.emplace().begin(door.local_endpoint()); };
     other_.start(&begin);
-    calling_ = rpc::client{rt_.run(door.accept()), bench::of_client};
+    calling_ = rpc::client{rt_.run(door.accept())};
     other_.wait();
   }
   ~two_threads() {

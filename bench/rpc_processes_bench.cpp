@@ -41,8 +41,8 @@ struct joined {
   explicit joined(bench::two_processes& both) {
     cordma::listener door{rt.listen()};
     both.order(be_server, door.local_endpoint().port);
-    calling = cordma::rpc::client{
-        rt.run(cordma::with_timeout(door.accept(), std::chrono::seconds{10})), bench::of_client};
+    calling =
+        cordma::rpc::client{rt.run(cordma::with_timeout(door.accept(), std::chrono::seconds{10}))};
   }
   cordma::runtime rt{bench::busy()};
   cordma::rpc::client calling;

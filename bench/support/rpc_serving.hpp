@@ -42,9 +42,6 @@ inline cordma::runtime_options busy() {
   return {.device = cordma::test::device_name(), .mode = cordma::completion_mode::busy};
 }
 
-constexpr cordma::stream_options streams{.depth = 128};
-constexpr cordma::rpc::client_options of_client{.stream = streams};
-
 /// A server of one connection, with a runtime of its own.
 struct serving {
   serving() {
@@ -68,7 +65,7 @@ struct serving {
   }
 
   cordma::runtime rt{busy()};
-  cordma::rpc::server answering{{.stream = streams}};
+  cordma::rpc::server answering;
   cordma::scope work{rt.executor()};
   std::uint64_t due = 0;
   std::vector<cordma::local_mr> to;  ///< what `put` reads into

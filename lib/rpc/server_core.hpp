@@ -16,7 +16,6 @@ class server_link;
 /// What is known of a call.
 struct call_state {
   server_link* link = nullptr;
-  header asked;
   std::uint16_t borrowed = 0;                 ///< of the caller's memory: what was asked for, …
   std::array<std::uint64_t, 2> borrowings{};  ///< … and what is there; 0: none
   bool is_over = false;                       ///< for the caller, who has its memory back
@@ -46,6 +45,7 @@ struct incoming_call final : list_hook<incoming_call>,
   /// Its clock starts when it is first looked at, which is when the handler first waits.
   [[nodiscard]] time_point deadline() noexcept;
 
+  header asked;
   stream_message request;
   std::optional<stop_source> stop;
   server_call context{*this};

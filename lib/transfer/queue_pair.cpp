@@ -126,12 +126,10 @@ void queue_pair::hand_messages_to(message_handler& handler) noexcept {
 }
 
 bool queue_pair::bind_alone(const bind_request& request) noexcept {
-  const request_shape shape = request.shape();
-  if (!sends_.has_room_for(1) || !sends_.try_hold(shape)) return false;
+  if (!sends_.has_room_for(1) || sends_.refusal_of(request) != errc{}) return false;
   std::array<ibv_send_wr, 1> wr;
   send_queue::clear(wr);
   request.fill(wr[0]);
-  sends_.let_go(shape);
   return post_alone(request.kind, wr[0], nullptr);
 }
 

@@ -103,8 +103,8 @@ class queue_pair final : public queue_pair_base {
     return can_send_alone() && post_alone(request_kind::send, wr, memory);
   }
   /// The same of a bind that nothing is wrong with, behind all that waits for room: whatever is
-  /// posted from now on can count on it. Else `post` says what is wrong. It holds no memory: that
-  /// must be there until the window has ended.
+  /// posted from now on can count on it. Else `post` says what is wrong. It holds no memory:
+  /// whoever asks for it does, until the window has ended.
   [[nodiscard]] bool bind_alone(const bind_request& request) noexcept;
 
   /// Set once it no longer works and the device has none of its requests. That is never, when the

@@ -107,6 +107,8 @@ class send_queue {
     for (const const_local_mr_slice& slice : request.local)
       if (slice.is_held()) held_.let_go(*slice.block());
   }
+  /// Why a device would refuse this bind; nothing: it would not.
+  [[nodiscard]] errc refusal_of(const bind_request& bind) const noexcept;
   // What is held is posted so: none has a `lease_refusal`, `begin_post`, `clear` and `occupy` each,
   // `ring`, and `count_posted` each.
   [[nodiscard]] errc lease_refusal(const request_shape& request) const noexcept;
@@ -169,8 +171,6 @@ class send_queue {
     }
   };
 
-  /// Why a device would refuse this bind; nothing: it would not.
-  [[nodiscard]] errc refusal_of(const bind_request& bind) const noexcept;
   [[nodiscard]] bool has_room(const submission& s) const noexcept;
   void post_waiting() noexcept;
   /// Why a lease that a request names does not allow it now. Asked when it is posted: it may have
@@ -257,20 +257,29 @@ inline void submission::wait(waiter& w, const environment& env) noexcept {
 }
 
 [[gnu::always_inline]] inline bool send_queue::try_hold(const request_shape& request) noexcept {
+  // Each is unlikely: g++ multiplies what it guesses, and what is seldom then is made short, not
+  // quick.
   const std::span<const const_local_mr_slice> local = request.local;
-  if (request.window != nullptr && refusal_of(*request.window) != errc{}) return false;
+  if (request.window != nullptr && refusal_of(*request.window) != errc{}) [[unlikely]]
+    return false;
   std::size_t bytes = request.is_atomic() ? sizeof(std::uint64_t) : 0;
   for (std::size_t i = 0; i < local.size(); ++i) {
-    if (local[i].empty()) return false;
+    if (local[i].empty()) [[unlikely]]
+      return false;
     if (request.window == nullptr) bytes += local[i].size_bytes();
   }
   if (local.size() > 1 && local.size() > (request.is_read() ? read_sge_max_ : sge_max_))
+      [[unlikely]]
     return false;
-  if ((request.is_read() || request.is_atomic()) && qp_.rd_atomic_max() == 0) return false;
-  if (bytes > message_max_bytes_) return false;
+  if ((request.is_read() || request.is_atomic()) && qp_.rd_atomic_max() == 0) [[unlikely]]
+    return false;
+  if (bytes > message_max_bytes_) [[unlikely]]
+    return false;
   if (const remote_mr_slice* const remote = request.remote) {
-    if (bytes > remote->size_bytes()) return false;
+    if (bytes > remote->size_bytes()) [[unlikely]]
+      return false;
     if (request.is_atomic() && (remote->size_bytes() != bytes || remote->address() % bytes != 0))
+        [[unlikely]]
       return false;
   }
   for (std::size_t i = 0; i < local.size(); ++i) {
