@@ -160,7 +160,7 @@ int send_queue::post_alone(request_kind kind, ibv_send_wr& wr, memory_block* mem
     return std::abs(rc);
   }
   slot& taken = at(tail_);
-  taken = {.kind = kind};
+  taken.kind = kind;
   tally_.posted(kind);
   CORDMA_PROBE3(post, num_, unsigned(kind), tail_);
   if (memory != nullptr) {

@@ -154,6 +154,7 @@ class send_queue {
 
  private:
   friend class submission;
+  /// A free one has no owner, no lease and no memory.
   struct slot {
     submission* owner = nullptr;
     lease_block* lease = nullptr;
@@ -161,14 +162,6 @@ class send_queue {
     std::uint16_t more_held = 0;   // … and how many others.
     request_kind kind{};
     std::uint32_t index = 0;  // Within its submission.
-
-    void hold(memory_block& block, memory_block** more) noexcept {
-      if (held == nullptr) {
-        held = &block;
-      } else {
-        more[more_held++] = &block;
-      }
-    }
   };
 
   [[nodiscard]] bool has_room(const submission& s) const noexcept;
@@ -326,7 +319,9 @@ template <bool IsLikeMost>
                                                       ibv_sge* sges) noexcept {
   const std::uint32_t sequence = s.first_ + index;
   slot& taken = at(sequence);
-  taken = {.owner = &s, .kind = request.kind, .index = index};
+  taken.owner = &s;
+  taken.kind = request.kind;
+  taken.index = index;
   std::size_t bytes = 0;
   int used = 0;
   if (request.is_atomic()) {
@@ -349,8 +344,16 @@ template <bool IsLikeMost>
                    unsigned{request.flags.solicited} * IBV_SEND_SOLICITED;
   const bool is_empty = IsLikeMost ? request.local.empty() : bytes == 0;
   if (request.can_be_inline && !is_empty && bytes <= inline_max_) flags |= IBV_SEND_INLINE;
-  for (std::size_t i = 0; i < request.local.size(); ++i)
-    if (request.local[i].is_held()) taken.hold(*request.local[i].block(), more_held_by(sequence));
+  memory_block* first_held = nullptr;
+  for (std::size_t i = 0; i < request.local.size(); ++i) {
+    if (!request.local[i].is_held()) continue;
+    memory_block* const block = request.local[i].block();
+    if (first_held == nullptr) {
+      taken.held = first_held = block;
+    } else {
+      more_held_by(sequence)[taken.more_held++] = block;
+    }
+  }
   wr.wr_id = wr_id_base_ | sequence;
   wr.sg_list = sges;
   wr.num_sge = used;
