@@ -205,11 +205,10 @@ isolation lender::isolation_for(const verbs::memory_region* arena) const {
   refuse_to_lend(errc::not_supported, text);
 }
 
-/// May end `g` at once.
-void lender::lend_out(grant& g, verbs::access access, duration lease) {
+/// Gives the bind that opens it; nothing: it is open to whoever has its key.
+std::optional<bind_request> lender::prepare(grant& g, verbs::access access) {
   using enum verbs::access;
   g.access = access;
-  g.lease = lease;
   // Of now: whoever owns memory that we only keep may have freed it.
   const local_mr_slice whole = g.lent.memory.slice();
   const local_mr_slice memory{whole.bytes().data(), whole.size_bytes(), whole.lkey(),
@@ -228,20 +227,20 @@ void lender::lend_out(grant& g, verbs::access access, duration lease) {
   const auto address = from_zero ? 0 : reinterpret_cast<std::uint64_t>(memory.bytes().data());
   if (g.isolation == isolation::shared_key) {
     g.remote = {address, g.size_bytes, region->rkey()};
-    return open(g);
+    return std::nullopt;
   }
   context_.lending.take_window(g.lent.window);
-  verbs::memory_window& window = g.lent.window.front();
+  const verbs::memory_window& window = g.lent.window.front();
   g.remote = {address, g.size_bytes, window.next_rkey()};
-  const bind_request bind =
-      cordma::bind(window, *region, memory, from_zero ? access | zero_based : access);
-  // Its message comes behind it: if that arrives, this has ended well.
-  if (g.is_carried && context_.data.bind_alone(bind)) {
-    window.bound(bind.rkey);
-    return open(g);
-  }
-  if (g.home == nullptr) return;  // The device took none, and all is over.
-  g.bind.emplace(context_.data.post(bind));
+  return cordma::bind(window, *region, memory, from_zero ? access | zero_based : access);
+}
+
+/// May end `g` at once.
+void lender::lend_out(grant& g, verbs::access access, duration lease) {
+  const std::optional<bind_request> bind = prepare(g, access);
+  g.lease = lease;
+  if (!bind) return open(g);
+  g.bind.emplace(context_.data.post(*bind));
   g.bind->tell_at_once();
   if (g.bind->start(g, {})) on_bound(g);
 }
@@ -276,7 +275,6 @@ void lender::on_bound(grant& g) noexcept {
 
 void lender::open(grant& g) noexcept {
   g.state = grant::stage::open;
-  if (g.is_carried) return open_carried(g);
   if (g.end_is_wanted) return close(g);
   g.expires = context_.home.now() + g.lease;
   context_.home.rearm(g, g.expires);
@@ -327,7 +325,10 @@ void lender::on_give_back(const frame& f) noexcept {
 
 void lender::give_back(grant& g) noexcept {
   const bool needs_no_slot = g.state == grant::stage::waiting && g.is_invalid;
-  if (g.state != grant::stage::open && g.state != grant::stage::asked && !needs_no_slot) return;
+  const bool is_unheard = g.state == grant::stage::binding && g.is_carried;
+  if (g.state != grant::stage::open && g.state != grant::stage::asked && !needs_no_slot &&
+      !is_unheard)
+    return;
   g.is_given_back = true;
   close(g);
 }
@@ -351,6 +352,7 @@ void lender::on_hand_over(const frame& f, unsigned slot) noexcept {
 // --------------------------------------------------------------------------------------
 
 void lender::end(grant& g, loan_end_reason why) noexcept {
+  if (g.is_carried && g.state == grant::stage::binding) return give_back(g);
   if (g.state == grant::stage::binding && !g.end_is_wanted) {
     g.end_is_wanted = true;
     g.reason = why;
@@ -386,7 +388,7 @@ void lender::close(grant& g) noexcept {
   g.notice.unlink();
   if (!g.is_given_back) ++context_.counters.forced;
   if (g.isolation == isolation::shared_key) return cut(g);
-  if (g.is_invalid) {
+  if (g.is_invalid || g.state == grant::stage::binding) {  // Or nobody ever heard of it.
     context_.lending.give_back(g.lent.window);
     return cut(g);
   }
@@ -449,7 +451,8 @@ void lender::cut(grant& g) noexcept {
 
 /// The peer reaches it no more.
 void lender::finish(grant& g) noexcept {
-  if (!g.bind_failure) ++counter_of(g.reason);
+  const bool was_lent = !g.bind_failure && g.state != grant::stage::binding;
+  if (was_lent) ++counter_of(g.reason);
   if (g.question) {
     context_.channel.reply(*std::exchange(g.question, std::nullopt),
                            {.kind = kind::handed_over, .tag = g.tag});
@@ -504,7 +507,7 @@ void lender::recycle(grant& g) noexcept {
   g.lent.registration.reset();
   g.lent.memory = {};
   g.carried = nullptr;
-  g.is_given_back = g.is_invalid = g.is_awaited = g.end_is_wanted = false;
+  g.is_given_back = g.is_invalid = g.end_is_wanted = false;
   g.state = grant::stage::binding;
   g.reason = loan_end_reason::returned;
   g.bind_failure.reset();
@@ -583,39 +586,37 @@ void lender::list(std::vector<lease_info>& into) {
 // ---- what a message carries
 // ---------------------------------------------------------------------
 
-/// Its message may be sent once it `is_posted`: the bind is before it on the queue pair then.
 void lender::lend_along(carried_loan& l, local_mr memory, verbs::access access) {
   check_loan(memory, {.access = access});
+  if (context_.data.sends().batch_max() <= carried_loan::per_message_max)
+    refuse_to_lend(errc::limit_exceeded, "beside a message: send_wr_max of 4 or more");
   grant& g = make(memory.size_bytes(), memory.size_bytes(), true);
-  g.has_loan = true;
   g.expires = time_point::max();
   g.lent.memory = std::move(memory);
   try {
-    lend_out(g, access, {});
+    if (const std::optional<bind_request> bind = prepare(g, access)) {
+      send_queue::clear(g.carried_bind);
+      bind->fill(g.carried_bind[0]);
+    }
   } catch (...) {
-    g.has_loan = false;
     forget(g);
     throw;
   }
-  g.has_loan = false;
-  if (g.state == grant::stage::ended) {  // Its bind was not posted.
-    const std::unique_ptr<grant> gone{&g};
-    throw error{*gone->bind_failure};
-  }
   g.carried = &l;
-  g.is_awaited = g.bind && g.bind->is_queued();
   l.grant_ = &g;
 }
 
 void lender::open_carried(grant& g) noexcept {
+  g.state = grant::stage::open;
+  if (!g.lent.window.empty()) g.lent.window.front().bound(g.remote.rkey());
   ++context_.counters.offered;
-  const bool was_awaited = std::exchange(g.is_awaited, false);
-  if (g.is_given_back) return close(g);
-  if (g.end_is_wanted) return end(g, g.reason);
-  if (was_awaited && g.carried != nullptr) g.carried->on_changed_(*g.carried);
 }
 
-bool carried_loan::is_posted() const noexcept { return grant_ != nullptr && !grant_->is_awaited; }
+ibv_send_wr* carried_loan::bind() const noexcept {
+  return grant_->lent.window.empty() ? nullptr : grant_->carried_bind.data();
+}
+
+void carried_loan::posted() noexcept { grant_->home->open_carried(*grant_); }
 
 loan_terms carried_loan::terms() const noexcept {
   return {.address = grant_->remote.address(),
@@ -627,7 +628,6 @@ loan_terms carried_loan::terms() const noexcept {
 void carried_loan::give_back(std::optional<std::uint32_t> invalidated) noexcept {
   if (grant_ == nullptr) return;
   if (invalidated == grant_->remote.rkey()) grant_->is_invalid = true;
-  if (grant_->state == grant::stage::binding) grant_->is_given_back = true;
   grant_->home->give_back(*grant_);
 }
 

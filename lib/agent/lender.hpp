@@ -8,6 +8,7 @@
 #include <cordma/agent/loan.hpp>
 #include <cordma/coro/frame_cache.hpp>
 
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -21,7 +22,7 @@ namespace detail {
 /// Owned by its lender; when that is done with it, by the loan, if there is one.
 struct grant : waiter, timer, list_hook<grant>, frame_cache::recycled {
   enum class stage : unsigned char {
-    binding,       ///< the window's bind is on the data queue pair
+    binding,       ///< the window's bind is on the data queue pair; if carried, not yet
     open,          ///< the peer may use it; if carried, once its message comes, behind the bind
     asked,         ///< to return it; it has `grace`
     waiting,       ///< for a slot of the send queue
@@ -50,7 +51,6 @@ struct grant : waiter, timer, list_hook<grant>, frame_cache::recycled {
   carried_loan* carried = nullptr;  ///< … but that it has ended, to whoever sent it
   bool is_given_back = false;
   bool is_invalid = false;  ///< its window, by the message that gave it back
-  bool is_awaited = false;  ///< its message waits for the bind
   bool is_handed_over = false;
   bool is_kept = false;  ///< its memory, for the next request
 
@@ -59,6 +59,7 @@ struct grant : waiter, timer, list_hook<grant>, frame_cache::recycled {
   bool end_is_wanted = false;        ///< since before it was bound
   std::optional<unsigned> question;  ///< that waits for its answer: the request, the handing over
   std::optional<request_op<bind_request>> bind;
+  std::array<ibv_send_wr, 1> carried_bind;  ///< of a carried one
   std::optional<request_op<invalidate_request>> invalidation;
   control_channel::outgoing notice;  ///< an offer, then a revocation
   std::optional<failure> bind_failure;
@@ -91,6 +92,7 @@ class lender {
   task<local_mr> receive();
   void end(grant& g, loan_end_reason why) noexcept;
   void lend_along(carried_loan& l, local_mr memory, verbs::access access);
+  void open_carried(grant& g) noexcept;
   void give_back(grant& g) noexcept;
 
   /// The connection has failed, and its queue pairs are in ERROR: all ends now.
@@ -105,6 +107,7 @@ class lender {
   [[nodiscard]] lent_memory memory_for(const frame& request);
   [[nodiscard]] bool keep(grant& g) noexcept;
   void drop_kept() noexcept;
+  [[nodiscard]] std::optional<bind_request> prepare(grant& g, verbs::access access);
   void lend_out(grant& g, verbs::access access, duration lease);
   [[nodiscard]] isolation isolation_for(const verbs::memory_region* arena) const;
 
@@ -112,7 +115,6 @@ class lender {
   static void on_timer(timer& self) noexcept;
   void on_bound(grant& g) noexcept;
   void open(grant& g) noexcept;
-  void open_carried(grant& g) noexcept;
   void close(grant& g) noexcept;
   [[nodiscard]] bool can_invalidate() const noexcept;
   void start_invalidation(grant& g) noexcept;

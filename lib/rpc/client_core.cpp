@@ -70,7 +70,7 @@ call_slot::call_slot(client_core& c, std::uint16_t i) noexcept
       index{i} {}
 
 call_slot::lending::lending(call_slot& s) noexcept
-    : carried_loan{&client_core::on_loan_changed}, slot{s} {}
+    : carried_loan{&client_core::on_loan_ended}, slot{s} {}
 
 client_core::connecting::connecting(client_core& c) noexcept
     : waiter{[](waiter& self) noexcept -> std::coroutine_handle<> {
@@ -339,7 +339,7 @@ inline void client_core::send(call_slot& s, duration limit) noexcept {
   try {
     s.encoded_message::begin(h);
     if (h.bulk != call_protocol::no_bulk) lend(s);
-    if (s.is_bound()) post(s);
+    post(s);
   } catch (...) {
     if (s.is_under_way) fail(s, why_not_sent());  // Else the link has failed, and it was told.
   }
@@ -483,13 +483,13 @@ inline void client_core::on_answer(client_link& from) {
 
 // ---- bulk
 
-/// Ahead of the request, which carries the terms.
+/// By the request, which carries the terms.
 void client_core::lend(call_slot& s) {
   const auto lend_part = [&](call_slot::lending& l, const const_local_mr_slice& part,
                              verbs::access access) {
     if (part.size_bytes() == 0) return;
     link_->lender().lend_along(l, local_mr::keep(part), access);
-    s.add(l.terms());
+    s.add(l);
   };
   lend_part(s.source, s.options->source, verbs::access::remote_read);
   lend_part(s.sink, s.options->sink, verbs::access::remote_write);
@@ -516,25 +516,10 @@ void client_core::on_returned(const header& h) {
   give_back(*s);
 }
 
-void client_core::on_loan_changed(carried_loan& self) noexcept {
+void client_core::on_loan_ended(carried_loan& self) noexcept {
   call_slot& s = static_cast<call_slot::lending&>(self).slot;
-  client_core& core = s.core;
-  if (s.is_ending) {
-    if (!s.is_lending() && !s.has_ended) core.end(s);
-    return;
-  }
-  // Else its request waits for the binds; what ends with the connection, that tells.
-  if (s.has_ended || s.may_have_run || s.is_queued() || core.link_ == nullptr) return;
-  if (core.link_->failed()) return;
-  if (!self)
-    return core.fail(s,
-                     {.code = errc::refused, .call = "rpc", .detail = "its memory was not bound"});
-  if (!s.is_bound()) return;
-  try {
-    core.post(s);
-  } catch (...) {
-    core.fail(s, why_not_sent());
-  }
+  // Else it ends with the connection, which tells.
+  if (s.is_ending && !s.is_lending() && !s.has_ended) s.core.end(s);
 }
 
 // ---- what a caller has of a call

@@ -28,10 +28,6 @@ struct call_slot final : list_hook<call_slot>,
     call_slot& slot;
   };
   [[nodiscard]] bool is_lending() const noexcept { return bool(source) || bool(sink); }
-  /// Whether all that it lends is bound ahead of what is sent now.
-  [[nodiscard]] bool is_bound() const noexcept {
-    return (!source || source.is_posted()) && (!sink || sink.is_posted());
-  }
 
   client_core& core;
   const std::uint16_t index;
@@ -107,7 +103,7 @@ class client_core final {
   void fail(call_slot& s, const failure& why) noexcept;
   void end(call_slot& s) noexcept;
   void cancel(std::uint64_t number) noexcept;
-  static void on_loan_changed(carried_loan& self) noexcept;
+  static void on_loan_ended(carried_loan& self) noexcept;
 
   // Connecting.
   struct connecting : waiter {

@@ -28,7 +28,7 @@ void encoded_message::send_made(message_channel& channel, const encodable_ref& v
   std::copy_n(&head[message_protocol::header_bytes], head_bytes, whole.bytes().begin());
   encode(value, whole.bytes().subspan(head_bytes));
   large_.work.emplace(
-      message_channel::send_large(channel_ref{channel}, std::move(whole), {}, is_fenced));
+      message_channel::send_large(channel_ref{channel}, std::move(whole), {}, is_fenced, lent));
   if (large_.work->start(large_, {&channel.home(), {}})) sending::on_ended(large_);
 }
 

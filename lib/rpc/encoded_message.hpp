@@ -41,10 +41,13 @@ class encoded_message : private message_channel::outgoing {
   void begin(const header& h) noexcept {
     immediate.reset();
     is_invalidation = is_fenced = false;
+    lent.count = 0;
     call_protocol::encode(h, open_head(call_protocol::header_bytes));
   }
-  void add(const loan_terms& lent) noexcept {
-    call_protocol::encode(lent, extend_head(call_protocol::terms_bytes));
+  /// It goes behind the bind of what it lends.
+  void add(carried_loan& loan) noexcept {
+    call_protocol::encode(loan.terms(), extend_head(call_protocol::terms_bytes));
+    lent.all[lent.count++] = &loan;
   }
   /// It goes when the READs posted before it have ended.
   void fence() noexcept { is_fenced = true; }

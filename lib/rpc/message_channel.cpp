@@ -179,6 +179,17 @@ std::coroutine_handle<> message_channel::on_opened(waiter& self) noexcept {
   return std::noop_coroutine();
 }
 
+inline bool message_channel::post_behind_binds(const outgoing& o, memory_block* memory) noexcept {
+  ibv_send_wr* first = &wr_;
+  for (unsigned n = o.lent.count; n > 0; --n) {
+    ibv_send_wr* const bind = o.lent.all[n - 1]->bind();
+    if (bind == nullptr) continue;
+    bind->send_flags = 0;
+    bind->next = std::exchange(first, bind);
+  }
+  return qp_->send_alone(*first, memory);
+}
+
 inline bool message_channel::post_inline(outgoing& o, std::size_t head_bytes) noexcept {
   const bool is_together = o.bytes.size() <= o.head.size() - head_bytes;
   std::array<ibv_sge, 2> pieces;
@@ -192,7 +203,7 @@ inline bool message_channel::post_inline(outgoing& o, std::size_t head_bytes) no
   wr_.send_flags |= IBV_SEND_INLINE;
   wr_.sg_list = pieces.data();
   wr_.num_sge = is_together ? 1 : 2;
-  return qp_->send_alone(wr_);
+  return post_behind_binds(o);
 }
 
 /// \errors what the allocator throws, of a message that is too long to go inline.
@@ -215,6 +226,7 @@ inline bool message_channel::post_inline(outgoing& o, std::size_t head_bytes) no
   wr_.send_flags = flags;
   const bool is_short = head_bytes + o.bytes.size() <= inline_max_;
   if (!(is_short ? post_inline(o, head_bytes) : post_copy(o, head_bytes))) return false;
+  for (; o.lent.count > 0; --o.lent.count) o.lent.all[o.lent.count - 1]->posted();
   unsignaled_ = (flags & IBV_SEND_SIGNALED) != 0 ? 0 : unsignaled_ + 1;
   ++sent_;
   told_ = taken_;
@@ -297,7 +309,7 @@ bool message_channel::post_copy(const outgoing& o, std::size_t head_bytes) {
   wr_.sg_list = &whole;
   wr_.num_sge = 1;
   // The request holds it until it has ended.
-  return qp_->send_alone(wr_, copy.slice().block());
+  return post_behind_binds(o, copy.slice().block());
 }
 
 bool message_channel::refuse(outgoing& o, const failure& why) noexcept {

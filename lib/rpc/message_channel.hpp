@@ -14,6 +14,12 @@ namespace cordma::detail {
 
 struct large_send;
 
+/// What a message lends: it goes behind their binds, with the same doorbell.
+struct message_loans {
+  std::array<carried_loan*, carried_loan::per_message_max> all{};
+  unsigned count = 0;
+};
+
 /// What a channel works with: of a connection, or, in tests, of what stands for one. All but `data`
 /// and its agent outlives it.
 struct channel_resources {
@@ -58,6 +64,7 @@ class message_channel : public counted_channel, public message_handler, private 
     /// In place of immediate data it has the key of a window of the peer's, which ends with it.
     bool is_invalidation = false;
     bool is_fenced = false;  ///< goes when the READs posted before it have ended
+    message_loans lent{};
     /// It is on its way, or, with a reason, will never be. May destroy it. Perhaps in the middle of
     /// a reap.
     void (*on_posted)(outgoing& self, const failure* why) noexcept = nullptr;
@@ -82,7 +89,8 @@ class message_channel : public counted_channel, public message_handler, private 
                             std::optional<std::uint32_t> immediate);
   /// A message that does not fit the peer's buffers: by rendezvous.
   static task<> send_large(channel_ref self, local_mr memory,
-                           std::optional<std::uint32_t> immediate, bool is_fenced = false);
+                           std::optional<std::uint32_t> immediate, bool is_fenced = false,
+                           message_loans loans = {});
 
   /// \errors errc::wrong_length: longer than the peer takes.
   void check_length(std::size_t length) const;
@@ -182,6 +190,7 @@ class message_channel : public counted_channel, public message_handler, private 
   inline bool post(outgoing& o, unsigned flags = 0);
   inline bool post_inline(outgoing& o, std::size_t head_bytes) noexcept;
   bool post_copy(const outgoing& o, std::size_t head_bytes);
+  inline bool post_behind_binds(const outgoing& o, memory_block* memory = nullptr) noexcept;
   void post_credit(unsigned flags = 0) noexcept;
   [[nodiscard]] bool needs_telling() const noexcept { return taken_ != told_ && are_credits_low(); }
   [[nodiscard]] bool are_credits_low() const noexcept;

@@ -72,9 +72,10 @@ large_receive::large_receive(message_channel& c, arrived_message& a,
 class message_channel::large_handle {
  public:
   large_handle(message_channel& c, std::size_t length, std::optional<std::uint32_t> imm,
-               bool is_fenced)
+               bool is_fenced, const message_loans& lent)
       : send_{new large_send{c, ++c.last_tag_, length, imm}} {
     send_->is_fenced = is_fenced;
+    send_->lent = lent;
     c.sends_.push_back(*send_);
     c.send(*send_);
   }
@@ -98,10 +99,11 @@ class message_channel::large_handle {
 };
 
 task<> message_channel::send_large(channel_ref self, local_mr memory,
-                                   std::optional<std::uint32_t> immediate, bool is_fenced) {
+                                   std::optional<std::uint32_t> immediate, bool is_fenced,
+                                   message_loans loans) {
   message_channel& channel = *self.get();
   const std::chrono::milliseconds limit = channel.options_.large_lease;
-  large_handle message{channel, memory.size_bytes(), immediate, is_fenced};
+  large_handle message{channel, memory.size_bytes(), immediate, is_fenced, loans};
   co_await message->cleared.wait();
   if (message->refused) throw error{*message->refused};
   if (!message->ended.is_set()) {

@@ -125,14 +125,6 @@ void queue_pair::hand_messages_to(message_handler& handler) noexcept {
   if (has_failed()) handler.on_failure();
 }
 
-bool queue_pair::bind_alone(const bind_request& request) noexcept {
-  if (!sends_.has_room_for(1) || sends_.refusal_of(request) != errc{}) return false;
-  std::array<ibv_send_wr, 1> wr;
-  send_queue::clear(wr);
-  request.fill(wr[0]);
-  return post_alone(request.kind, wr[0], nullptr);
-}
-
 void queue_pair::post_recvs(std::span<ibv_recv_wr> wrs) noexcept {
   for (ibv_recv_wr& wr : wrs) {
     CORDMA_PROBE3(post, verbs().num(), unsigned(request_kind::receive), std::uint32_t(wr.wr_id));

@@ -150,25 +150,33 @@ errc send_queue::refused_by_lease(const remote_mr_slice& remote,
   return why == errc{} && home_.is_past(lease.usable_until()) ? errc::lease_expired : why;
 }
 
-int send_queue::post_alone(request_kind kind, ibv_send_wr& wr, memory_block* memory) noexcept {
+int send_queue::post_alone(ibv_send_wr& first, memory_block* memory) noexcept {
   const std::uint32_t signaled_before = last_signaled_;
-  wr.wr_id = wr_id_base_ | tail_;
-  wr.send_flags |= entry_flag(tail_, (wr.send_flags & IBV_SEND_SIGNALED) != 0);
-  ibv_send_wr* bad = nullptr;
-  if (const int rc = qp_.post_send(&wr, &bad); rc != 0) {
-    last_signaled_ = signaled_before;
-    return std::abs(rc);
+  std::uint32_t sequence = tail_;
+  for (ibv_send_wr* wr = &first; wr != nullptr; wr = wr->next, ++sequence) {
+    wr->wr_id = wr_id_base_ | sequence;
+    wr->send_flags |= entry_flag(sequence, (wr->send_flags & IBV_SEND_SIGNALED) != 0);
   }
-  slot& taken = at(tail_);
-  taken.kind = kind;
-  tally_.posted(kind);
-  CORDMA_PROBE3(post, num_, unsigned(kind), tail_);
-  if (memory != nullptr) {
+  ibv_send_wr* bad = nullptr;
+  const int rc = qp_.post_send(&first, &bad);
+  if (rc == 0) {
+    bad = nullptr;
+  } else {
+    last_signaled_ = signaled_before;
+  }
+  for (const ibv_send_wr* wr = &first; wr != nullptr && wr != bad; wr = wr->next, ++tail_) {
+    const bool is_bind = wr->opcode == IBV_WR_BIND_MW;
+    const request_kind kind = is_bind ? request_kind::bind : request_kind::send;
+    slot& taken = at(tail_);
+    taken.kind = kind;
+    tally_.posted(kind);
+    CORDMA_PROBE3(post, num_, unsigned(kind), tail_);
+    if (rc != 0 && (wr->send_flags & IBV_SEND_SIGNALED) != 0) last_signaled_ = tail_;
+    if (memory == nullptr || wr->next != nullptr) continue;
     held_.hold(*memory);
     taken.held = memory;
   }
-  ++tail_;
-  return 0;
+  return std::abs(rc);
 }
 
 void send_queue::post_refused(submission& s, std::span<const request_shape> requests) noexcept {
@@ -224,7 +232,7 @@ void send_queue::flush_all() noexcept {
   last.opcode = IBV_WR_SEND;
   last.send_flags = IBV_SEND_SIGNALED;
   // Refused, destroying the queue pair remains.
-  static_cast<void>(post_alone(request_kind::send, last, nullptr));
+  static_cast<void>(post_alone(last, nullptr));
 }
 
 void send_queue::end_all(const request_outcome& how) noexcept {

@@ -41,17 +41,26 @@ struct carrying : standing_time, test::connected_pair {
     options.executor.clock = &c;
     return options;
   }
+  /// As for a message that is not sent yet.
+  void prepare(counted_loan& loan, verbs::access granted) {
+    server.agent()->lend_along(loan, local_mr::keep(memory.slice()), granted);
+  }
+  void post(counted_loan& loan) {
+    ibv_send_wr* const bind = loan.bind();
+    REQUIRE((bind != nullptr) == (loan.terms().isolation != isolation::shared_key));
+    if (bind != nullptr) REQUIRE(server.qp().send_alone(*bind));
+    loan.posted();
+  }
   void lend(verbs::access granted) {
-    server.agent()->lend_along(lent, local_mr::keep(memory.slice()), granted);
+    prepare(lent, granted);
     terms = lent.terms();
+    post(lent);
+    CHECK(server.lending().offered == 1);
   }
   remote_mr borrow(verbs::access granted) {
     return client.agent()->borrow_along(terms, granted, rt.executor().after(1h), number);
   }
   void wait_for(auto condition) { rt.run(test::until(rt.executor(), condition)); }
-  void await_bind() {
-    wait_for([&] { return server.lending().offered == 1; });
-  }
   template <class Op>
   std::error_code outcome_of(Op&& op) {
     return code_of(rt.run(as_result(std::forward<Op>(op))));
@@ -74,7 +83,6 @@ TEST_CASE("what a message lends is used, and given back without a word of the ag
   CHECK(p.lent);
   CHECK(p.terms.length == size_bytes);
   CHECK(p.server.leases().at(0).remaining > 24h);  // It has no end of its own.
-  p.await_bind();
   {
     const remote_mr remote = p.borrow(access::remote_write);
     CHECK(remote.access() == access::remote_write);
@@ -97,6 +105,53 @@ TEST_CASE("what a message lends is used, and given back without a word of the ag
   CHECK(p.memory.bytes()[size_bytes - 1] == std::byte{7});
 }
 
+TEST_CASE("what a message that was not sent would have lent is back at once", "[agent][device]") {
+  carrying p;
+  const auto no_more = [&] {
+    CHECK_FALSE(p.lent);
+    CHECK(p.server.lending().open == 0);
+    CHECK(p.memory.slice().block()->holders() == 1);
+  };
+  p.prepare(p.lent, access::remote_read);
+  CHECK(p.memory.slice().block()->holders() == 2);
+  p.lent.give_back();
+  CHECK(p.lent.ended == 1);
+  no_more();
+  p.prepare(p.lent, access::remote_read);
+  p.lent.revoke();
+  CHECK(p.lent.ended == 2);
+  no_more();
+  p.prepare(p.lent, access::remote_read);
+  p.lent.drop();
+  CHECK(p.lent.ended == 2);
+  no_more();
+  CHECK(p.server.lending().offered == 0);
+  CHECK(p.server.lending().returned + p.server.lending().revoked == 0);
+  CHECK(p.server.qp().driver().requests().of(request_kind::bind).posted == 0);
+  // Its window is there for the next.
+  p.lend(access::remote_read);
+  p.lent.give_back();
+  p.wait_for([&] { return p.lent.ended == 3; });
+  CHECK(p.server.lending().returned == 1);
+}
+
+TEST_CASE("a send queue that has no room for a message and what it lends is told of when lending",
+          "[agent][device]") {
+  connection_options few = test::never_not_ready();
+  few.capabilities.send_wr_max = 3;
+  test::connected_pair p{test::on_test_device(), few, few};
+  local_mr memory = p.server.memory().allocate_zeroed(size_bytes);
+  counted_loan lent;
+  try {
+    p.server.agent()->lend_along(lent, local_mr::keep(memory.slice()), access::remote_read);
+    FAIL("was lent");
+  } catch (const error& e) {
+    CHECK(e.failure().code == errc::limit_exceeded);
+    CHECK(e.failure().detail.view().find("send_wr_max") != std::string_view::npos);
+  }
+  CHECK(p.server.lending().open == 0);
+}
+
 TEST_CASE("a loan that is given back before its bind has ended comes back", "[agent][device]") {
   carrying p;
   p.lend(access::remote_read);
@@ -108,25 +163,21 @@ TEST_CASE("a loan that is given back before its bind has ended comes back", "[ag
 }
 
 TEST_CASE("a peer that keeps what a message lent loses it after the grace", "[agent][device][R7]") {
-  for (const bool is_bound : {true, false}) {
-    carrying p;
-    const duration grace = lending_policy{}.grace;
-    p.lend(access::remote_read);
-    if (is_bound) p.await_bind();
-    p.lent.revoke();
-    p.await_bind();
-    p.clock.advance(grace - 1ms);
-    p.rt.run(test::due_timers_fired());
-    CHECK(p.lent.ended == 0);
-    p.clock.advance(1ms);
-    p.wait_for([&] { return p.lent.ended == 1; });
-    CHECK(p.server.lending().forced == 1);
-    CHECK(p.server.lending().revoked == 1);
-    // Its key reaches nothing.
-    local_mr here = p.client.memory().allocate_zeroed(8);
-    const remote_mr_slice old{p.terms.address, 8, p.terms.rkey};
-    CHECK(p.outcome_of(p.client.read(here.slice(), old)) == wc_errc::remote_access);
-  }
+  carrying p;
+  const duration grace = lending_policy{}.grace;
+  p.lend(access::remote_read);
+  p.lent.revoke();
+  p.clock.advance(grace - 1ms);
+  p.rt.run(test::due_timers_fired());
+  CHECK(p.lent.ended == 0);
+  p.clock.advance(1ms);
+  p.wait_for([&] { return p.lent.ended == 1; });
+  CHECK(p.server.lending().forced == 1);
+  CHECK(p.server.lending().revoked == 1);
+  // Its key reaches nothing.
+  local_mr here = p.client.memory().allocate_zeroed(8);
+  const remote_mr_slice old{p.terms.address, 8, p.terms.rkey};
+  CHECK(p.outcome_of(p.client.read(here.slice(), old)) == wc_errc::remote_access);
 }
 
 TEST_CASE("a loan whose sender forgets it comes back in the background", "[agent][device]") {
@@ -135,7 +186,6 @@ TEST_CASE("a loan whose sender forgets it comes back in the background", "[agent
     p.lend(access::remote_read);
     p.lent.drop(is_known);
     CHECK_FALSE(p.lent);
-    p.await_bind();
     if (is_known) p.clock.advance(lending_policy{}.grace);
     p.wait_for([&] { return p.server.lending().open == 0; });
     CHECK(p.server.lending().forced == (is_known ? 1 : 0));
@@ -147,7 +197,6 @@ TEST_CASE("the end of the connection ends what messages lent, at both ends",
           "[agent][device][R6]") {
   carrying p;
   p.lend(access::remote_read);
-  p.await_bind();
   const remote_mr remote = p.borrow(access::remote_read);
   p.server.qp().abort({.code = errc::disconnected, .call = "test"});
   p.wait_for([&] { return p.lent.ended == 1 && p.client.lending().borrowed == 0; });
@@ -163,7 +212,6 @@ TEST_CASE("requests on what a message lent that are under way when it ends are t
           "[agent][device]") {
   carrying p;
   p.lend(access::remote_read);
-  p.await_bind();
   const remote_mr remote = p.borrow(access::remote_read);
   local_mr here = p.client.memory().allocate_zeroed(size_bytes);
   auto reading = p.client.post(read(here.slice(), remote.slice()));
@@ -188,8 +236,10 @@ TEST_CASE("a loan that waits for a slot, and whose window a message has ended, n
   p.rt.run(p.server.next_message());
   // Others take every slot, and nothing is reaped meanwhile.
   std::array<counted_loan, agent::reserved_slots> others;
-  for (counted_loan& other : others)
-    p.server.agent()->lend_along(other, local_mr::keep(p.memory.slice()), access::remote_read);
+  for (counted_loan& other : others) {
+    p.prepare(other, access::remote_read);
+    p.post(other);
+  }
   std::vector<request_op<send_request<1>>> sends;
   while (p.server.qp().sends().has_room()) {
     p.client.post_recv(heard.slice());

@@ -157,35 +157,68 @@ TEST_CASE("a bound window lets the peer reach just that memory, until it is inva
 
 TEST_CASE("what is sent behind a bind that nobody awaits finds the window bound",
           "[transfer][device]") {
-  loopback link{{.capabilities = {.send_wr_max = 4, .recv_wr_max = 4}}};
+  loopback link{{.capabilities = {.send_wr_max = 8, .recv_wr_max = 4}}};
   lent memory{link};
   local_mr mine = link.pattern(64);
   local_mr told = link.memory(64);
   const auto request =
       bind(memory.window, memory.region, memory.owner.slice(64, 64), read_and_write);
+  ibv_send_wr first{};
+  request.fill(first);
+  ibv_send_wr message{};
+  message.opcode = IBV_WR_SEND;
+  ibv_sge bytes{reinterpret_cast<std::uint64_t>(mine.bytes().data()), 64, mine.slice().lkey()};
+  message.sg_list = &bytes;
+  message.num_sge = 1;
+  first.next = &message;
   link.b->post_recv(told);
-  REQUIRE(link.a->bind_alone(request));
+  REQUIRE(link.a->send_alone(first, mine.slice().block()));
   memory.window.bound(request.rkey);
   CHECK(memory.owner.slice().block()->holders() == 1);
+  CHECK(mine.slice().block()->holders() == 2);
+  CHECK(link.a->sends().in_flight() == 2);
   CHECK_FALSE(link.a->sends().awaits_completion());
-  auto message = link.a->post(send(mine));
   link.run(link.b->next_message());
   link.run(link.b->write(mine, memory.remote(64, 64, request.rkey)));
   CHECK(test::same_bytes({memory.bytes.data() + 64, 64}, mine.bytes()));
-  // It ends with what was sent behind it.
+  // They end with what was sent behind them.
   auto done = link.a->post(invalidate(request.rkey, {.signaled = true}));
   CHECK(link.run(done) == request.rkey);
   CHECK(link.driver.requests().of(request_kind::bind).completed == 1);
-  // What is wrong with one, or that there is no room, is for `post` to say.
-  lent read_only{link, verbs::access::mw_bind};
-  CHECK_FALSE(link.a->bind_alone(
-      bind(read_only.window, read_only.region, read_only.owner, read_and_write)));
-  CHECK(read_only.owner.slice().block()->holders() == 1);
+  CHECK(link.driver.requests().of(request_kind::send).completed == 1);
+  CHECK(mine.slice().block()->holders() == 1);
+  // Without room for both, neither is posted.
   std::vector<request_op<send_request<1>>> waiting;
-  while (link.a->sends().has_room()) waiting.push_back(link.a->post(send(mine)));
-  CHECK_FALSE(
-      link.a->bind_alone(bind(memory.window, memory.region, memory.owner.slice(), read_and_write)));
-  CHECK(memory.owner.slice().block()->holders() == 1);
+  while (link.a->sends().in_flight() + 1 < link.a->sends().depth())
+    waiting.push_back(link.a->post(send(mine)));
+  CHECK(link.a->can_send_alone(1));
+  CHECK_FALSE(link.a->can_send_alone(2));
+  CHECK_FALSE(link.a->send_alone(first, mine.slice().block()));
+  CHECK(link.a->sends().in_flight() + 1 == link.a->sends().depth());
+}
+
+TEST_CASE("of a chain that the device breaks off, what it took ends with the connection",
+          "[transfer][soft0]") {
+  loopback link;
+  lent memory{link};
+  local_mr mine = link.pattern(64);
+  ibv_send_wr first{};
+  bind(memory.window, memory.region, memory.owner.slice(), read_and_write).fill(first);
+  ibv_send_wr message{};
+  message.opcode = IBV_WR_SEND;
+  ibv_sge unknown{reinterpret_cast<std::uint64_t>(mine.bytes().data()), 64, mine.slice().lkey()};
+  std::array<ibv_sge, 64> too_many;
+  too_many.fill(unknown);
+  message.sg_list = too_many.data();
+  message.num_sge = int(too_many.size());
+  first.next = &message;
+  CHECK_FALSE(link.a->send_alone(first, mine.slice().block()));
+  CHECK(link.a->has_failed());
+  CHECK(mine.slice().block()->holders() == 1);
+  CHECK(link.driver.requests().of(request_kind::bind).posted == 1);
+  CHECK(link.driver.requests().of(request_kind::send).posted <= 1);  // The one that flushes.
+  link.run(link.a->drained_event().wait());
+  CHECK(link.a->slots_in_use() == 0);
 }
 
 TEST_CASE("a window is bound again under another key", "[transfer][device]") {

@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+struct ibv_send_wr;
+
 namespace cordma {
 
 namespace detail {
@@ -25,34 +27,37 @@ struct loan_terms {
 /// message says when it is over. Must stay where it is. Thread: the executor's.
 class carried_loan {
  public:
-  /// It is bound, when it was not `is_posted` before; or it has ended: nobody reaches the memory
-  /// any more, or ever did. Mostly in the middle of a reap.
+  /// It has ended: nobody reaches the memory any more, or ever did. Mostly in the middle of a reap.
   using function = void (*)(carried_loan& self) noexcept;
-  explicit carried_loan(function on_changed) noexcept : on_changed_{on_changed} {}
+  /// Of one message.
+  static constexpr unsigned per_message_max = 2;
+  explicit carried_loan(function on_ended) noexcept : on_ended_{on_ended} {}
   carried_loan(carried_loan&&) = delete;
   ~carried_loan() { drop(); }
 
   [[nodiscard]] explicit operator bool() const noexcept { return grant_ != nullptr; }
   [[nodiscard]] loan_terms terms() const noexcept;
-  /// Whether its bind is ahead of all that is sent now. Else the send queue was full, and the
-  /// message waits until `on_changed`.
-  [[nodiscard]] bool is_posted() const noexcept;
+  /// The bind to be posted ahead of its message, with the same doorbell, unsignaled. Null: none is
+  /// needed.
+  [[nodiscard]] ibv_send_wr* bind() const noexcept;
+  /// The message is on its way, and the bind ahead of it. Until then nobody could reach the memory.
+  void posted() noexcept;
 
   /// The peer has said that it uses it no more. It ends once its access is taken away, perhaps at
   /// once: surely if the message that said so has `invalidated` the key in its terms.
   void give_back(std::optional<std::uint32_t> invalidated = {}) noexcept;
   /// The peer has been asked to say so. After the policy's `grace` its access ends all the same.
   void revoke() noexcept;
-  /// The same in the background, without `on_changed`; at once, if the peer never heard of it.
+  /// The same in the background, without `on_ended`; at once, if the peer never heard of it.
   void drop(bool is_known = true) noexcept;
 
  private:
   friend class lender;
   void end() noexcept {
     grant_ = nullptr;
-    on_changed_(*this);
+    on_ended_(*this);
   }
-  const function on_changed_;
+  const function on_ended_;
   detail::grant* grant_ = nullptr;
 };
 

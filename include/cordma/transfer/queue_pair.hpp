@@ -93,19 +93,20 @@ class queue_pair final : public queue_pair_base {
   /// Receives of the handler's, at least one, with one doorbell: it has chosen their numbers, which
   /// are in `wr_id`. In INIT or later. Not with a pool.
   void post_recvs(std::span<ibv_recv_wr> wrs) noexcept;
-  /// Whether there is room for `send_alone`.
-  [[nodiscard]] bool can_send_alone() const noexcept {
-    return !has_failed() && sends_.in_flight() < sends_.depth();
+  /// Whether there is room for so many requests of `send_alone`.
+  [[nodiscard]] bool can_send_alone(std::uint32_t count = 1) const noexcept {
+    return !has_failed() && sends_.in_flight() + count <= sends_.depth();
   }
   /// Whether it was posted, ahead of all that waits for room: not when there is none. Nobody awaits
-  /// it; what the device refuses breaks the queue pair. As `send_queue::post_alone`.
-  [[nodiscard]] bool send_alone(ibv_send_wr& wr, memory_block* memory = nullptr) noexcept {
-    return can_send_alone() && post_alone(request_kind::send, wr, memory);
+  /// it; what the device refuses breaks the queue pair. As `send_queue::post_alone`: it may be the
+  /// last of a chain with one doorbell, of which the others are binds that nothing is wrong with
+  /// (`send_queue::refusal_of`). Those hold no memory: whoever made them does, until the windows
+  /// have ended.
+  [[nodiscard]] bool send_alone(ibv_send_wr& first, memory_block* memory = nullptr) noexcept {
+    std::uint32_t count = 1;
+    for (const ibv_send_wr* wr = &first; wr->next != nullptr; wr = wr->next) ++count;
+    return can_send_alone(count) && post_alone(first, memory);
   }
-  /// The same of a bind that nothing is wrong with, behind all that waits for room: whatever is
-  /// posted from now on can count on it. Else `post` says what is wrong. It holds no memory:
-  /// whoever asks for it does, until the window has ended.
-  [[nodiscard]] bool bind_alone(const bind_request& request) noexcept;
 
   /// Set once it no longer works and the device has none of its requests. That is never, when the
   /// completion queue lost entries: wait with a deadline.
@@ -129,8 +130,8 @@ class queue_pair final : public queue_pair_base {
                                           const ibv_wc& wc) noexcept;
   bool complete_receive(std::uint32_t sequence, const ibv_wc& wc) noexcept;
   void count_receive(std::uint32_t number, const ibv_wc& wc) noexcept;
-  bool post_alone(request_kind kind, ibv_send_wr& wr, memory_block* memory) noexcept {
-    const int rc = sends_.post_alone(kind, wr, memory);
+  bool post_alone(ibv_send_wr& first, memory_block* memory) noexcept {
+    const int rc = sends_.post_alone(first, memory);
     if (rc != 0) [[unlikely]]
       fail({.code = {rc, std::system_category()}, .call = "ibv_post_send"});
     return rc == 0;

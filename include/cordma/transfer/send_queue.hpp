@@ -147,10 +147,10 @@ class send_queue {
   void post_failed(submission& s, const post_failure& why, std::span<const ibv_send_wr> wrs,
                    std::span<const request_shape> requests) noexcept;
 
-  /// One that nobody awaits, with all but its number filled in; there is room. It has a completion
-  /// entry when it asks for one, and as often as the queue needs one. `memory`, if any, is held
-  /// until it has ended. Returns 0 or an errno.
-  [[nodiscard]] int post_alone(request_kind kind, ibv_send_wr& wr, memory_block* memory) noexcept;
+  /// SENDs and binds that nobody awaits, chained, with all but their numbers filled in; there is
+  /// room. They have completion entries when they ask for them, and as often as the queue needs
+  /// one. `memory`, if any, is held until the last has ended. Returns 0 or an errno.
+  [[nodiscard]] int post_alone(ibv_send_wr& first, memory_block* memory) noexcept;
 
  private:
   friend class submission;
