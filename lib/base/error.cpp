@@ -15,7 +15,7 @@ const char* text_of(errc e) noexcept {
     case errc::out_of_range: return "out of range";
     case errc::stale_slice: return "slice of memory that was freed";
     case errc::wrong_protection_domain: return "memory of another protection domain";
-    case errc::access_denied: return "memory not registered for this access";
+    case errc::access_denied: return "memory not registered, or not lent, for this access";
     case errc::misaligned: return "not aligned to 8 bytes";
     case errc::wrong_length: return "wrong length";
     case errc::too_many_slices: return "too many slices";
@@ -31,11 +31,11 @@ const char* text_of(errc e) noexcept {
     case errc::not_signaled: return "unsignaled, and nothing signaled was posted after it";
     case errc::no_scheduler: return "no scheduler here";
     case errc::not_supported: return "not supported";
-    case errc::refused: return "refused by the peer";
+    case errc::refused: return "refused";
     case errc::wrong_connection: return "memory that another connection's peer lent";
     case errc::lease_expired: return "too little is left of the lease";
     case errc::lease_ended: return "the lease has ended";
-    case errc::bad_frame: return "the peer's agent broke the protocol";
+    case errc::bad_frame: return "the peer broke the protocol";
     case errc::bad_message: return "not what its type says";
     case errc::unknown_method: return "the server has no such method";
     case errc::handler_failed: return "the call's handler failed";

@@ -73,6 +73,8 @@ def as_subproject(cordma, scratch, source):
         (project / "program.cpp").symlink_to(source)
         run("meson", "setup", "--buildtype=plain", "--unity=on", "build", cwd=project)
     run("ninja", "-C", project / "build", "program", "program_on_soft0")
+    targets = run("ninja", "-C", project / "build", "-t", "targets", "all")
+    assert "subprojects/cordma/tests/test_" not in targets, "its tests are built, too"
     assert "soft0" not in check_program(project / "build" / "program")
     assert "soft0" in check_program(project / "build" / "program_on_soft0")
 

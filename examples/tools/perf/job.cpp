@@ -11,7 +11,8 @@ namespace {
 
 using cordma::completion_mode;
 
-/// Operations go round in so much memory, so that small ones have a place each.
+/// So much memory a connection has on each side, so that workers of small operations have a place
+/// each.
 constexpr std::uint64_t memory_wanted = std::uint64_t{64} << 20;
 constexpr std::uint32_t receives_min = 64;
 /// Beyond the operations themselves: credits, heartbeats, what a stream keeps for itself.

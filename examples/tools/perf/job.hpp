@@ -59,7 +59,7 @@ void check(const job& j);
   return op == operation::rpc || op == operation::stream;
 }
 
-/// Places for `size_bytes` that a connection has on each side: operations take them in turn.
+/// Places for `size_bytes` that a connection has on each side: one for each worker, while they fit.
 [[nodiscard]] std::size_t slots(const job& j) noexcept;
 /// Receives that the server keeps posted on a connection: the client has as many credits, and gets
 /// half of them back with each message of the server's.

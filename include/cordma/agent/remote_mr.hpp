@@ -50,7 +50,9 @@ class remote_mr {
   operator remote_mr_slice() const noexcept { return slice(); }
 
   /// Asks the owner for `lease` from now on; it may grant less.
-  /// \errors errc::lease_ended, errc::disconnected; errc::timed_out after `request_timeout`.
+  /// \errors errc::lease_expired, errc::lease_ended, errc::disconnected; errc::timed_out after
+  ///   `request_timeout`; errc::out_of_range: a lease of no more than the margin, or of over 24 h;
+  ///   errc::not_supported: memory that a call lends, which ends with the call.
   task<> renew(std::chrono::milliseconds lease);
   [[nodiscard]] explicit operator bool() const noexcept { return holding_ != nullptr; }
 

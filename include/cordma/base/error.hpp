@@ -18,7 +18,7 @@ enum class errc : int {
   out_of_range = 4,             ///< A slice, offset or length lies outside its memory.
   stale_slice = 5,              ///< A slice of memory that has been freed since.
   wrong_protection_domain = 6,  ///< Memory of one PD used on a queue pair of another.
-  access_denied = 7,            ///< The local memory was not registered for this use.
+  access_denied = 7,            ///< Memory that was not registered, or not lent, for this use.
   misaligned = 8,               ///< An atomic's remote address is not a multiple of 8.
   wrong_length = 9,             ///< An atomic of other than 8 bytes; a message above the limit.
   too_many_slices = 10,         ///< More slices than the queue pair's max_send_sge or max_recv_sge.
@@ -34,11 +34,11 @@ enum class errc : int {
   not_signaled = 20,            ///< Nothing that was posted later will complete this request.
   no_scheduler = 21,            ///< Awaited where nothing can run a timer or resume the waiter.
   not_supported = 22,           ///< The device or kernel lacks what this needs.
-  refused = 23,                 ///< The peer refused, and said why.
+  refused = 23,                 ///< The peer refused, and said why; or another has what was asked.
   wrong_connection = 24,        ///< Memory that another connection's peer lent.
   lease_expired = 25,           ///< Too little is left of the lease, or nothing.
   lease_ended = 26,             ///< Borrowed memory that was returned, handed over or revoked.
-  bad_frame = 27,               ///< The peer's agent does not keep to the protocol.
+  bad_frame = 27,               ///< The peer's agent, stream or RPC does not keep to the protocol.
   bad_message = 28,             ///< A message that is not what its type says.
   unknown_method = 29,          ///< The server does not have it.
   handler_failed = 30,          ///< The call's handler threw; the detail is what it said.

@@ -74,7 +74,7 @@ class mr_allocator {
   /// \errors  errc::out_of_range: size or alignment. errc::limit_exceeded: `limit_bytes`. Those of
   ///   `verbs::memory_region`, when a chunk has to be registered: ENOMEM names RLIMIT_MEMLOCK. The
   ///   allocator stays as it was.
-  /// \cost  about 10 ns with its freeing, up to 4 KiB, 30 beyond; now and then a lock; seldom a
+  /// \cost  about 10 ns with its freeing, up to 4 KiB, 15 beyond; now and then a lock; seldom a
   /// registration.
   [[nodiscard]] local_mr allocate_uninitialized(std::size_t size_bytes,
                                                 std::size_t alignment = alignment_default);

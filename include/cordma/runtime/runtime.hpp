@@ -14,7 +14,7 @@
 namespace cordma {
 
 struct runtime_options {
-  std::string device{};   ///< As `cordma-info` or `verbs::list_devices` names it; empty: the first
+  std::string device{};   ///< As `verbs::list_devices` names it; empty: the first
                           ///< that has an ACTIVE port.
   std::uint8_t port = 0;  ///< 0: the first ACTIVE one.
   std::optional<std::uint32_t> gid_index{};

@@ -21,7 +21,9 @@ namespace cordma {
 /// Gives the request's value; several: a tuple of them. Errors: `wc_errc::*` of the request that
 /// failed (`failure::index` says which), and before posting `errc::stale_slice`,
 /// `wrong_protection_domain`, `access_denied`, `too_many_slices`, `out_of_range`, `wrong_length`,
-/// `misaligned`, `limit_exceeded`, `disconnected`.
+/// `misaligned`, `limit_exceeded`, `disconnected`, `not_supported` (the peer serves no READs); of
+/// borrowed memory `lease_expired`, `lease_ended`, `wrong_connection`; of a handle that was posted
+/// unsignaled `not_signaled`.
 /// Thread: the executor's. Cost: one slot and one doorbell; no allocation, no system call of ours.
 template <class... Requests>
 class [[nodiscard]] request_op final : public operation_base<request_op<Requests...>>,
