@@ -201,7 +201,8 @@ class client {
   ///   has not run); errc::wrong_length: the request or the reply is longer than the other side
   ///   takes; errc::bad_message: either is not what its type says; errc::incompatible_peer: another
   ///   version of the protocol; errc::closed: the client was dropped or closed;
-  ///   errc::limit_exceeded: it has 65,536 calls, waiting ones included. errc::stale_slice
+  ///   errc::limit_exceeded: it has 65,536 calls, waiting ones included, or lends by a connection
+  ///   whose `send_wr_max` is below 4. errc::stale_slice
   ///   and others of `connection::send_local_mr`: the source or sink cannot be lent. What the codec
   ///   and the allocator throw.
   /// \cost  no allocation once warm for bytes and plain types; one SEND.

@@ -78,7 +78,6 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
 
   // As an operation.
   bool start(waiter& w, const environment& env) noexcept {
-    was_stopped_ = false;
     if (state_ != state::idle) return start_handle(w, env);
     if (env.stop.stop_requested()) [[unlikely]]
       return stopped();
@@ -104,6 +103,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
  private:
   /// Of one that was posted before it was awaited, or awaited before.
   bool start_handle(waiter& w, const environment& env) noexcept {
+    was_stopped_ = false;
     if (has_ended()) return true;
     if (env.stop.stop_requested()) [[unlikely]]
       return stopped();
