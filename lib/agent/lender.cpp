@@ -275,7 +275,10 @@ void lender::on_bound(grant& g) noexcept {
 
 void lender::open(grant& g) noexcept {
   g.state = grant::stage::open;
-  if (g.end_is_wanted) return close(g);
+  if (g.end_is_wanted) {
+    g.is_given_back = true;  // The peer has not heard of it.
+    return close(g);
+  }
   g.expires = context_.home.now() + g.lease;
   context_.home.rearm(g, g.expires);
   if (g.question) {
@@ -388,8 +391,11 @@ void lender::close(grant& g) noexcept {
   g.notice.unlink();
   if (!g.is_given_back) ++context_.counters.forced;
   if (g.isolation == isolation::shared_key) return cut(g);
-  if (g.is_invalid || g.state == grant::stage::binding) {  // Or nobody ever heard of it.
-    context_.lending.give_back(g.lent.window);
+  // By a message; or nobody ever heard of it. When its bind may be what broke the queue pair, the
+  // window goes with that.
+  const bool is_unheard = g.state == grant::stage::binding;
+  if (g.is_invalid || is_unheard) {
+    if (!is_unheard || !context_.data.has_failed()) context_.lending.give_back(g.lent.window);
     return cut(g);
   }
   if (can_invalidate()) return start_invalidation(g);
@@ -413,14 +419,17 @@ void lender::start_invalidation(grant& g) noexcept {
 }
 
 void lender::on_invalidated(grant& g) noexcept {
-  const bool is_done = g.invalidation->take_result().has_value();
+  const result<std::uint32_t> outcome = g.invalidation->take_result();
+  const bool is_done = outcome.has_value();
+  // What the device says broke the queue pair, or will when this has returned.
+  const bool is_told = !is_done && outcome.failure().code.category() == wc_category();
   g.invalidation.reset();
   g.disarm();
   --invalidating_;
   if (is_done)
     context_.lending.give_back(g.lent.window);
-  else
-    context_.break_connection(errc::disconnected, "invalidate");  // If it is not yet broken.
+  else if (!is_told && !context_.data.has_failed())
+    context_.break_connection(errc::disconnected, "invalidate");
   cut(g);
   // When the queue pair has failed they all end at once, soon: not here, each in the one before.
   while (!failed_ && !context_.data.has_failed() && !waiting_.empty() && can_invalidate()) {

@@ -127,7 +127,7 @@ void client_core::on_link_closed(const failure& why) noexcept {
   while (!lost.empty()) {
     call_slot& s = lost.front();
     const bool is_to_be_repeated =
-        connector_ && !s.is_ending && (!s.may_have_run || s.target->is_idempotent);
+        connector_ && !s.is_ending && (!s.may_have_run() || s.target->is_idempotent);
     if (!is_to_be_repeated) {
       fail(s, *why_lost_);
       continue;
@@ -138,8 +138,8 @@ void client_core::on_link_closed(const failure& why) noexcept {
     s.sink.drop();
     s.is_under_way = false;
     --under_way_count_;
-    counters_.repeated += s.may_have_run ? 1 : 0;
-    s.may_have_run = false;
+    counters_.repeated += s.may_have_run() ? 1 : 0;
+    s.begin_anew();
     waiting_.push_back(s);
   }
   pump();
@@ -243,7 +243,8 @@ inline call_slot& client_core::begin(const call_target& target) {
   call_slot& s = free_.pop_front();
   s.number = ((s.number >> index_bits) + 1) << index_bits | s.index;
   s.target = &target;
-  s.is_under_way = s.may_have_run = s.has_lent = s.is_ending = s.has_ended = s.is_abandoned = false;
+  s.begin_anew();
+  s.is_under_way = s.has_lent = s.is_ending = s.has_ended = s.is_abandoned = false;
   s.how = call_end::answered;
   return s;
 }
@@ -339,25 +340,16 @@ inline void client_core::send(call_slot& s, duration limit) noexcept {
   try {
     s.encoded_message::begin(h);
     if (h.bulk != call_protocol::no_bulk) lend(s);
-    post(s);
+    s.encoded_message::send(*link_, *s.request);
   } catch (...) {
     if (s.is_under_way) fail(s, why_not_sent());  // Else the link has failed, and it was told.
   }
 }
 
-inline void client_core::post(call_slot& s) {
-  s.encoded_message::send(*link_, *s.request);
-  // A large one is read before it is known here that it was.
-  if (s.is_under_way && !s.is_queued()) s.may_have_run = true;
-}
-
 void client_core::on_sent(encoded_message& self, const failure* why) noexcept {
   auto& s = static_cast<call_slot&>(self);
-  if (why == nullptr) {
-    s.may_have_run = true;
-  } else if (s.core.link_ != nullptr && !s.core.link_->failed()) {
-    s.core.fail(s, *why);
-  }  // Else the link is about to tell.
+  // When the link has failed it is about to tell.
+  if (why != nullptr && s.core.link_ != nullptr && !s.core.link_->failed()) s.core.fail(s, *why);
 }
 
 // ---- its end
@@ -368,8 +360,8 @@ void client_core::on_deadline(timer& self) noexcept {
   s.how = call_end::failed;
   s.why = failure{.code = errc::timed_out,
                   .call = s.target->name,
-                  .detail = s.may_have_run ? "the server did not answer before the deadline"
-                                           : "not sent before the deadline"};
+                  .detail = s.may_have_run() ? "the server did not answer before the deadline"
+                                             : "not sent before the deadline"};
   ++s.core.counters_.timed_out;
   s.core.give_up(s);
 }
@@ -385,7 +377,7 @@ void client_core::on_stop(stop_callback& self) noexcept {
 /// The server is told, if it knows of it; how it ends is set.
 void client_core::give_up(call_slot& s) noexcept {
   s.is_ending = true;
-  if (s.is_under_way && s.may_have_run) {
+  if (s.is_under_way && s.may_have_run()) {
     cancel(s.number);
     if (awaits_return(s)) return;
   }
@@ -397,10 +389,10 @@ void client_core::fail(call_slot& s, const failure& why) noexcept {
     s.how = call_end::failed;
     s.why = why;
     s.why->call = s.target->name;
-    ++(s.may_have_run || link_ == nullptr ? counters_.lost : counters_.refused);
+    ++(s.may_have_run() || link_ == nullptr ? counters_.lost : counters_.refused);
   }
   // The server may still use what it was lent, while there is a connection.
-  if (link_ != nullptr && s.may_have_run && s.is_lending()) {
+  if (link_ != nullptr && s.may_have_run() && s.is_lending()) {
     s.is_ending = true;
     if (awaits_return(s)) return;
   }
@@ -415,8 +407,8 @@ void client_core::end(call_slot& s) noexcept {
     none_under_way_.set();
   s.disarm();
   s.take_back();
-  s.source.drop(s.may_have_run);
-  s.sink.drop(s.may_have_run);
+  s.source.drop(s.may_have_run());
+  s.sink.drop(s.may_have_run());
   s.has_ended = true;
   if (s.is_abandoned) {
     let_go(s);
@@ -455,6 +447,7 @@ inline void client_core::on_answer(client_link& from) {
     if (s != nullptr) give_back(*s, invalidated);
     return;
   }
+  if (!s->may_have_run()) throw error{bad_answer("answers what was not asked")};
   if (h.version != call_protocol::version) {
     const stream_message unknown = from.deliver();
     give_back(*s, invalidated);
@@ -463,8 +456,7 @@ inline void client_core::on_answer(client_link& from) {
                      .call = s->target->name,
                      .detail = "the server answers in another version of the protocol"});
   }
-  if (!s->may_have_run || h.kind == kind::request)
-    throw error{bad_answer("answers what was not asked")};
+  if (h.kind == kind::request) throw error{bad_answer("answers what was not asked")};
   // First, for with the buffer given back the link may break, which ends what has not ended.
   s->is_ending = true;
   if (h.kind == kind::failure) {
@@ -512,7 +504,7 @@ bool client_core::awaits_return(call_slot& s) noexcept {
 void client_core::on_returned(const header& h) {
   call_slot* const s = find(h.call);
   if (s == nullptr) return;  // It has ended meanwhile.
-  if (!s->may_have_run || !s->has_lent) throw error{bad_answer("returns what was not lent")};
+  if (!s->may_have_run() || !s->has_lent) throw error{bad_answer("returns what was not lent")};
   give_back(*s);
 }
 

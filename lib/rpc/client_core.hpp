@@ -27,6 +27,7 @@ struct call_slot final : list_hook<call_slot>,
     explicit lending(call_slot& s) noexcept;
     call_slot& slot;
   };
+  [[nodiscard]] bool may_have_run() const noexcept { return is_known(); }
   [[nodiscard]] bool is_lending() const noexcept { return bool(source) || bool(sink); }
 
   client_core& core;
@@ -38,7 +39,6 @@ struct call_slot final : list_hook<call_slot>,
   const call_options* options = nullptr;
   time_point deadline{};
   bool is_under_way = false;
-  bool may_have_run = false;
   bool has_lent = false;   ///< its request says so
   bool is_ending = false;  ///< as soon as nothing is lent any more
   bool has_ended = false;
@@ -92,7 +92,6 @@ class client_core final {
   void pump() noexcept;
   [[nodiscard]] inline bool may_send() const noexcept;
   inline void send(call_slot& s, duration limit) noexcept;
-  inline void post(call_slot& s);
   void lend(call_slot& s);
   void give_back(call_slot& s, std::optional<std::uint32_t> invalidated = {}) noexcept;
   [[nodiscard]] bool awaits_return(call_slot& s) noexcept;

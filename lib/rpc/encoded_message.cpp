@@ -27,30 +27,48 @@ void encoded_message::send_made(message_channel& channel, const encodable_ref& v
   local_mr whole = channel.memory().allocate_uninitialized(size);
   std::copy_n(&head[message_protocol::header_bytes], head_bytes, whole.bytes().begin());
   encode(value, whole.bytes().subspan(head_bytes));
-  large_.work.emplace(
-      message_channel::send_large(channel_ref{channel}, std::move(whole), {}, is_fenced, lent));
-  if (large_.work->start(large_, {&channel.home(), {}})) sending::on_ended(large_);
+  auto& large = *new sending{*this, channel, std::move(whole)};
+  large_ = &large;
+  large.is_starting = true;
+  const bool has_ended = large.work.start(large, {&channel.home(), {}});
+  large.is_starting = false;
+  if (has_ended || large.message == nullptr) sending::on_ended(large);
 }
 
 void encoded_message::on_posted(outgoing& self, const failure* why) noexcept {
   auto& m = static_cast<encoded_message&>(self);
+  m.is_known_ = why == nullptr;
   m.encoded_.reset();  // The request holds its own.
   m.on_sent_(m, why);
 }
 
-std::coroutine_handle<> encoded_message::sending::on_ended(waiter& self) noexcept {
-  auto& large = static_cast<sending&>(self);
-  std::optional<failure> why;
-  try {
-    large.work->take();
-  } catch (const error& e) {
-    why = e.failure();
-  } catch (const std::bad_alloc&) {
-    why.emplace(errno_failure(ENOMEM, "rpc"));
+void encoded_message::sending::leave() noexcept {
+  message = nullptr;
+  if (is_starting) return;
+  if (channel->failed() && channel->home().is_running()) {
+    list_hook<waiter>::unlink();
+    channel->home().schedule_last(*this);
+  } else {
+    delete this;
   }
-  encoded_message& m = large.message;
-  large.work.reset();
-  m.on_sent_(m, why ? &*why : nullptr);
+}
+
+std::coroutine_handle<> encoded_message::sending::on_ended(waiter& self) noexcept {
+  auto* const large = &static_cast<sending&>(self);
+  encoded_message* const m = large->message;
+  std::optional<failure> why;
+  if (m != nullptr) {
+    m->large_ = nullptr;
+    try {
+      large->work.take();
+    } catch (const error& e) {
+      why = e.failure();
+    } catch (const std::bad_alloc&) {
+      why.emplace(errno_failure(ENOMEM, "rpc"));
+    }
+  }
+  delete large;
+  if (m != nullptr) m->on_sent_(*m, why ? &*why : nullptr);
   return std::noop_coroutine();
 }
 

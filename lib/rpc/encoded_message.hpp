@@ -36,7 +36,11 @@ class encoded_message : private message_channel::outgoing {
     frame.kind = message_protocol::kind::data;
     outgoing::on_posted = &on_posted;
   }
+  encoded_message(encoded_message&&) = delete;
+  ~encoded_message() { take_back(); }
 
+  /// The peer knows nothing of it.
+  void begin_anew() noexcept { is_known_ = false; }
   /// What it begins with, first a header.
   void begin(const header& h) noexcept {
     immediate.reset();
@@ -66,29 +70,45 @@ class encoded_message : private message_channel::outgoing {
     bytes = {value.lies_at, value.size_bytes};
     channel.send(*this);
   }
-  /// Whether the peer knows nothing of it yet.
-  [[nodiscard]] bool is_queued() const noexcept { return list_hook<outgoing>::is_linked(); }
-  void take_back() noexcept {
-    list_hook<outgoing>::unlink();
-    large_.work.reset();
-    encoded_.reset();
-  }
+  /// Whether the peer may know of it.
+  [[nodiscard]] bool is_known() const noexcept { return is_known_; }
+  void take_back() noexcept;
 
  private:
-  /// What a large one is sent by.
-  struct sending : waiter {
-    explicit sending(encoded_message& m) noexcept : waiter{&on_ended}, message{m} {}
-    static std::coroutine_handle<> on_ended(waiter& self) noexcept;
-    encoded_message& message;
-    std::optional<task<>> work;
-  };
+  struct sending;
   /// From memory that is made for it.
   void send_made(message_channel& channel, const encodable_ref& value);
   static void on_posted(outgoing& self, const failure* why) noexcept;
 
   function on_sent_;
   local_mr encoded_;
-  sending large_{*this};
+  bool is_known_ = false;
+  sending* large_ = nullptr;
 };
+
+/// What a large one is sent by. The end of the channel may come while its task runs, and take the
+/// message back: then it goes when that has returned.
+struct encoded_message::sending final : waiter, frame_cache::recycled {
+  sending(encoded_message& m, message_channel& c, local_mr whole)
+      : waiter{&on_ended},
+        message{&m},
+        channel{c},
+        work{message_channel::send_large(
+            channel_ref{c}, std::move(whole), {},
+            {.is_fenced = m.is_fenced, .lent = m.lent, .is_announced = &m.is_known_})} {}
+  void leave() noexcept;
+  static std::coroutine_handle<> on_ended(waiter& self) noexcept;
+
+  encoded_message* message;  ///< null: nobody is told
+  channel_ref channel;
+  task<> work;
+  bool is_starting = false;
+};
+
+inline void encoded_message::take_back() noexcept {
+  list_hook<outgoing>::unlink();
+  if (large_ != nullptr) std::exchange(large_, nullptr)->leave();
+  encoded_.reset();
+}
 
 }  // namespace cordma::rpc::detail

@@ -294,13 +294,20 @@ message_channel::outgoing* message_channel::next() noexcept {
   return nullptr;
 }
 
+/// There is credit for it, and it is more than one request.
+bool message_channel::lacks_room() noexcept {
+  if (!opened_.is_set() || failed_) return false;
+  const outgoing* const o = next();
+  return o != nullptr && o->lent.count != 0;
+}
+
 bool message_channel::post_next() noexcept {
   outgoing* const o = next();
   return o != nullptr && try_post(*o);
 }
 
 bool message_channel::post_copy(const outgoing& o, std::size_t head_bytes) {
-  if (!qp_->can_send_alone()) return false;  // Before a copy is made in vain.
+  if (!qp_->can_send_alone(1 + o.lent.count)) return false;  // Before a copy is made in vain.
   local_mr copy = memory_->allocate_uninitialized(head_bytes + o.bytes.size());
   std::byte* const to = copy.bytes().data();
   std::memcpy(to, o.head.data(), head_bytes);
@@ -346,7 +353,11 @@ inline void message_channel::take_credits(std::uint32_t taken) {
   else if ((wc.wc_flags & IBV_WC_WITH_INV) != 0)
     a.invalidated = wc.invalidated_rkey;
   if (!message_protocol::is_data(bytes)) return take_other(a, bytes);
-  if (!failed_) take_credits(message_protocol::taken_in(bytes));
+  if (!failed_) {
+    take_credits(message_protocol::taken_in(bytes));
+  } else if (has_gap_) {
+    return buffers_.let_go(a);
+  }
   a.bytes = bytes.subspan(header_bytes);
   if (!behind_.empty()) {
     behind_.push_back(a);
@@ -379,7 +390,10 @@ void message_channel::on_receive(std::uint32_t number, const ibv_wc& wc) noexcep
 void message_channel::take_other(arrived_message& a, std::span<const std::byte> bytes) {
   const frame f = message_protocol::decode(bytes);
   // After a failure only messages are of use, those that had arrived.
-  if (failed_) return buffers_.let_go(a);
+  if (failed_) {
+    has_gap_ |= f.kind == kind::announce && order_ == order::as_sent;
+    return buffers_.let_go(a);
+  }
   take_credits(f.taken);
   switch (f.kind) {
     case kind::announce: return on_announce(a, f);

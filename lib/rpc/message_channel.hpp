@@ -20,6 +20,13 @@ struct message_loans {
   unsigned count = 0;
 };
 
+struct large_options {
+  bool is_fenced = false;
+  message_loans lent{};
+  /// Where to say that the peer may know of it.
+  bool* is_announced = nullptr;
+};
+
 /// What a channel works with: of a connection, or, in tests, of what stands for one. All but `data`
 /// and its agent outlives it.
 struct channel_resources {
@@ -89,8 +96,7 @@ class message_channel : public counted_channel, public message_handler, private 
                             std::optional<std::uint32_t> immediate);
   /// A message that does not fit the peer's buffers: by rendezvous.
   static task<> send_large(channel_ref self, local_mr memory,
-                           std::optional<std::uint32_t> immediate, bool is_fenced = false,
-                           message_loans loans = {});
+                           std::optional<std::uint32_t> immediate, large_options how = {});
 
   /// \errors errc::wrong_length: longer than the peer takes.
   void check_length(std::size_t length) const;
@@ -151,7 +157,10 @@ class message_channel : public counted_channel, public message_handler, private 
   void begin();
   // message_handler.
   void on_receive(std::uint32_t number, const ibv_wc& wc) noexcept override;
-  void on_room() noexcept override { pump(); }
+  bool on_room() noexcept override {
+    pump();
+    return has_waiting() && lacks_room();
+  }
   void on_idle_awaited() noexcept override;
   void on_shrink_wanted() noexcept override;
   void on_failure() noexcept override;
@@ -184,6 +193,7 @@ class message_channel : public counted_channel, public message_handler, private 
   }
   void pump_all() noexcept;
   [[nodiscard]] outgoing* next() noexcept;
+  [[nodiscard]] bool lacks_room() noexcept;
   bool post_next() noexcept;
   inline bool try_post(outgoing& o) noexcept;
   bool refuse(outgoing& o, const failure& why) noexcept;
@@ -276,6 +286,7 @@ class message_channel : public counted_channel, public message_handler, private 
   intrusive_list<large_receive> announced_;  ///< not yet cleared
   intrusive_list<large_receive> fetching_;
   bool is_fetching_ = false;
+  bool has_gap_ = false;  ///< a message is lost: none of those behind it is delivered
   unsigned fetched_ = 0;  ///< large messages that are being fetched, or that nobody has taken
 
   stream_counters counters_;

@@ -20,7 +20,10 @@ namespace {
 void on_announced(message_channel::outgoing& self, const failure* why) noexcept {
   auto& s = static_cast<large_send&>(self);
   s.is_announced = why == nullptr;
-  if (why == nullptr) return;
+  if (s.is_announced) {
+    if (s.tell_announced != nullptr) *s.tell_announced = true;
+    return;
+  }
   s.refused = *why;
   s.end(std::uint32_t(errc::refused));
 }
@@ -72,10 +75,11 @@ large_receive::large_receive(message_channel& c, arrived_message& a,
 class message_channel::large_handle {
  public:
   large_handle(message_channel& c, std::size_t length, std::optional<std::uint32_t> imm,
-               bool is_fenced, const message_loans& lent)
+               const large_options& how)
       : send_{new large_send{c, ++c.last_tag_, length, imm}} {
-    send_->is_fenced = is_fenced;
-    send_->lent = lent;
+    send_->is_fenced = how.is_fenced;
+    send_->lent = how.lent;
+    send_->tell_announced = how.is_announced;
     c.sends_.push_back(*send_);
     c.send(*send_);
   }
@@ -99,11 +103,10 @@ class message_channel::large_handle {
 };
 
 task<> message_channel::send_large(channel_ref self, local_mr memory,
-                                   std::optional<std::uint32_t> immediate, bool is_fenced,
-                                   message_loans loans) {
+                                   std::optional<std::uint32_t> immediate, large_options how) {
   message_channel& channel = *self.get();
   const std::chrono::milliseconds limit = channel.options_.large_lease;
-  large_handle message{channel, memory.size_bytes(), immediate, is_fenced, loans};
+  large_handle message{channel, memory.size_bytes(), immediate, how};
   co_await message->cleared.wait();
   if (message->refused) throw error{*message->refused};
   if (!message->ended.is_set()) {
@@ -261,12 +264,14 @@ void message_channel::end_large() noexcept {
   while (!fetching_.empty()) {
     large_receive& l = fetching_.front();
     if (l.slot != nullptr) {
+      has_gap_ |= order_ == order::as_sent;
       l.slot->list_hook<arrived_message>::unlink();
       l.slot->awaited = nullptr;
       buffers_.let_go(*l.slot);
     }
     delete &l;
   }
+  while (has_gap_ && !behind_.empty()) buffers_.let_go(behind_.pop_front());
 }
 
 }  // namespace cordma::detail

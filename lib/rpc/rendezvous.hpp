@@ -16,7 +16,8 @@ struct large_send : list_hook<large_send>, message_channel::outgoing, frame_cach
 
   message_channel* channel;
   bool is_announced = false;
-  bool is_abandoned = false;  ///< nobody waits for it
+  bool* tell_announced = nullptr;  ///< until it is
+  bool is_abandoned = false;       ///< nobody waits for it
   std::optional<failure> refused;
   event cleared;
   event ended;

@@ -176,7 +176,10 @@ inline void server_core::end(incoming_call& c) noexcept {
     delete &c;
   }
   --counters.running;
+  // Those that are refused end here, too.
+  if (std::exchange(is_feeding_, true)) return;
   while (!starved_.empty() && !is_full()) starved_.pop_front().link.accept();
+  is_feeding_ = false;
 }
 
 stream_counters server_core::streams() noexcept {

@@ -96,6 +96,7 @@ class server_core final {
   event empty_;  ///< no connections
   intrusive_list<server_link> links_;
   intrusive_list<turn> starved_;
+  bool is_feeding_ = false;
   stream_counters gone_;  ///< of connections that have ended
 };
 

@@ -78,7 +78,7 @@ void queue_pair::complete_watched(bool is_receive, std::uint32_t sequence,
   } else if (wc.status == IBV_WC_SUCCESS) {
     sends_.succeeded(sequence);
     if (!has_failed()) {
-      if (handler_ != nullptr) handler_->on_room();
+      if (handler_ != nullptr) sends_.keep_room(handler_->on_room());
       sends_.pump();
     }
   } else if (const request_outcome why = why_failed(wc, driver().tally());

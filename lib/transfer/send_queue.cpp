@@ -114,7 +114,7 @@ void send_queue::enqueue(submission& s) noexcept {
   if (s.count_ > batch_max())
     return end_unposted(s, refused(errc::limit_exceeded, s.count_, batch_max()));
   if (const std::optional<request_outcome> why = s.hold()) return end_unposted(s, *why);
-  if ((waiting_.empty() || s.is_urgent_) && has_room(s)) return s.post_now();
+  if (((waiting_.empty() && !is_room_kept_) || s.is_urgent_) && has_room(s)) return s.post_now();
   s.state_ = submission::state::queued;
   waiting_.push_back(s);
   tally_.stalled(s.count_);

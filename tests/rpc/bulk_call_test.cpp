@@ -457,3 +457,26 @@ TEST_CASE("a handler that uses what was lent after its deadline has been stopped
   }(s, c, source));
   CHECK(s.server.counters().failed == 0);
 }
+
+TEST_CASE("a call that lends gets its turn however many requests wait for room", "[rpc][device]") {
+  copying_server s;
+  rpc::client c = s.make_client();
+  local_mr source = s.rt.memory().allocate_zeroed(4096);
+  local_mr sink = s.rt.memory().allocate_zeroed(4096);
+  s.rt.run([](rpc_server& answering, rpc::client& calling, local_mr& from, local_mr& to) -> task<> {
+    queue_pair& qp = calling.connection()->qp();
+    bool is_over = false;
+    const auto write_on = [&]() -> task<> {
+      while (!is_over) co_await qp.write(const_local_mr_slice{}, remote_mr_slice{});
+    };
+    scope writers{answering.rt.executor()};
+    // More than are reaped at once, so that the queue is always full and others wait.
+    for (std::uint32_t n = 0; n < 16 * qp.sends().depth(); ++n) writers.spawn(write_on());
+    const std::uint64_t copied =
+        co_await calling.call<copy>({}, {.source = from.slice(), .sink = to.slice()});
+    CHECK(copied == 4096);
+    co_await check_echo(calling, pattern(10));
+    is_over = true;
+    co_await writers.join();
+  }(s, c, source, sink));
+}

@@ -442,3 +442,29 @@ TEST_CASE("strange answers are that call's errors, and the connection lives",
   }(s));
   CHECK(s.calling.connection() != nullptr);
 }
+
+TEST_CASE("memory is not returned to a client before its request has gone", "[rpc][device][E3]") {
+  hostile_server siege;
+  local_mr source = siege.rt.memory().allocate_zeroed(4096);
+  siege.rt.run([](hostile_server& s, local_mr& from) -> task<> {
+    executor& home = s.rt.executor();
+    // Without credit what is asked next waits at the client.
+    s.peer->takes = false;
+    std::vector<std::unique_ptr<started<rpc::call_op<wait_for>>>> calls;
+    unsigned n = 0;
+    while (s.calling.stream().credit_waits == 0) {
+      calls.push_back(
+          std::make_unique<started<rpc::call_op<wait_for>>>(home, s.calling.call<wait_for>(n++)));
+      co_await home.sleep_for(0ms);
+    }
+    const bytes large(20000);
+    started call{home, s.calling.call<echo>(large, {.source = from.slice()})};
+    CHECK(s.calling.connection()->lending().offered == 0);
+    const std::uint64_t number = (std::uint64_t{1} << 16) | n;
+    s.peer->say_control(with_header({.kind = kind::returned, .call = number}));
+    co_await test::until(home, [&] { return call.has_ended(); });
+    CHECK((*call).take_result().failure().code == errc::bad_frame);
+    CHECK(s.calling.connection() == nullptr);
+    s.peer->kept.clear();
+  }(siege, source));
+}

@@ -158,7 +158,7 @@ namespace {
 /// Keeps what comes to one connection in buffers of the runtime's.
 struct keeper final : message_handler {
   void on_receive(std::uint32_t number, const ibv_wc&) noexcept override { kept.push_back(number); }
-  void on_room() noexcept override {}
+  bool on_room() noexcept override { return false; }
   void on_idle_awaited() noexcept override {}
   void on_failure() noexcept override {}
   void on_gone() noexcept override {}

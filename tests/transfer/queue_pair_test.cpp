@@ -519,7 +519,10 @@ class noting_handler final : public message_handler {
     else
       ++flushed;
   }
-  void on_room() noexcept override { ++rooms; }
+  bool on_room() noexcept override {
+    ++rooms;
+    return false;
+  }
   void on_idle_awaited() noexcept override { ++idles; }
   void on_failure() noexcept override { ++failures; }
   void on_gone() noexcept override { ++gone; }

@@ -171,7 +171,7 @@ TEST_CASE("a message that nobody took before a handler came can still be taken",
           "[transfer][device]") {
   struct : message_handler {
     void on_receive(std::uint32_t, const ibv_wc&) noexcept override {}
-    void on_room() noexcept override {}
+    bool on_room() noexcept override { return false; }
     void on_idle_awaited() noexcept override {}
     void on_failure() noexcept override {}
     void on_gone() noexcept override {}

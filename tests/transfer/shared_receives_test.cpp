@@ -69,7 +69,7 @@ class shared_pair final : public message_handler {
     CHECK(wc.status == IBV_WC_SUCCESS);
     kept.push_back(number);
   }
-  void on_room() noexcept override {}
+  bool on_room() noexcept override { return false; }
   void on_idle_awaited() noexcept override {}
   void on_failure() noexcept override { ++failures; }
   void on_gone() noexcept override { ++gone; }

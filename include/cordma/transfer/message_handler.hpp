@@ -16,8 +16,9 @@ class message_handler {
   /// handler's until `shared_receives::give_back`; of failed receives only the end is told.
   virtual void on_receive(std::uint32_t number, const ibv_wc& wc) noexcept = 0;
   /// The send queue may have room again. The handler is asked before those who wait for it: it has
-  /// a bound of its own, and the peer may wait for what it has to say.
-  virtual void on_room() noexcept = 0;
+  /// a bound of its own, and the peer may wait for what it has to say. True: it has something that
+  /// needs more than there is, and nobody else gets any until it has had that.
+  virtual bool on_room() noexcept = 0;
   /// Somebody waits until all that was sent has ended: something with a completion entry should
   /// follow what has none.
   virtual void on_idle_awaited() noexcept = 0;

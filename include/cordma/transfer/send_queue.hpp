@@ -43,7 +43,7 @@ class send_queue {
   bool failed(std::uint32_t sequence, const request_outcome& why) noexcept;
   /// Posts what waits for room, as far as there is any.
   void pump() noexcept {
-    if (!waiting_.empty()) post_waiting();
+    if (!waiting_.empty() && !is_room_kept_) post_waiting();
   }
   /// The queue pair is in ERROR, where a request has a completion entry when it failed or asked for
   /// one: posts one that asks, if the last that is in flight did not, so that all of them end.
@@ -59,11 +59,16 @@ class send_queue {
     refusal_ = how;
     at_once_max_ = 0;
   }
+  /// While it is kept, all but urgent requests wait: what frees becomes room for several.
+  void keep_room(bool is_kept) noexcept {
+    is_room_kept_ = is_kept;
+    at_once_max_ = is_kept || refusal_ ? 0 : depth_;
+  }
 
   /// The last `slots` of the queue are for urgent requests only: of those, as many find room at
   /// once, however many others wait. Before anything is posted; less than the depth.
   void reserve(std::uint32_t slots) noexcept {
-    CORDMA_ASSERT(in_flight() == 0 && slots < depth_max_,
+    CORDMA_ASSERT(in_flight() == 0 && slots < depth_max_ && !is_room_kept_,
                   "slots are reserved before they are used");
     depth_ = depth_max_ - slots;
     at_once_max_ = refusal_ ? 0 : depth_;
@@ -227,6 +232,7 @@ class send_queue {
   std::uint32_t depth_;            // … and for all others.
   const std::uint32_t sge_max_;
   const std::uint32_t read_sge_max_;  // Some devices gather more than they scatter.
+  bool is_room_kept_ = false;
   std::optional<request_outcome> refusal_;
   std::vector<memory_block*> more_held_;      // One less than `sge_max_` a slot.
   std::vector<std::uint64_t> atomic_values_;  // One a slot: where the device puts the value before.
