@@ -660,3 +660,28 @@ TEST_CASE("a stream needs room for its frames inline, in two pieces", "[rpc][dev
   }
   CHECK_THROWS_WITH((message_stream{std::move(made.client)}), Catch::Contains("send_sge_max"));
 }
+
+TEST_CASE("behind a message that was lost with the connection none is delivered", "[rpc][device]") {
+  stream_pair pair{smallest, smallest};
+  pair.rt.run([](stream_pair& p) -> task<> {
+    executor& home = p.rt.executor();
+    const auto large = pattern(large_bytes, 9);
+    scope sends{home};
+    const auto send = [&p](std::span<const std::byte> bytes) -> task<> {
+      static_cast<void>(co_await as_result(p.a.send(bytes)));
+    };
+    co_await p.a.send(bytes_of("zero"));
+    static_cast<void>(co_await p.b.receive());
+    sends.spawn(send(bytes_of("one")));
+    sends.spawn(send(large));
+    sends.spawn(send(bytes_of("two")));
+    // Nothing of it has been reaped there.
+    p.b.connection().qp().abort({.code = errc::device_failed, .call = "test"});
+    co_await sends.join();
+    co_await p.b.connection().qp().drained_event().wait();
+    for (int n = 0; n < 4; ++n) {
+      auto m = co_await as_result(p.b.receive());
+      if (m.has_value()) CHECK(text_of(m->bytes()) == "one");
+    }
+  }(pair));
+}
