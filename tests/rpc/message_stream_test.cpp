@@ -672,11 +672,11 @@ TEST_CASE("behind a message that was lost with the connection none is delivered"
     };
     co_await p.a.send(bytes_of("zero"));
     static_cast<void>(co_await p.b.receive());
-    const std::string one = "one";
-    const std::string two = "two";
-    sends.spawn(send(bytes_of(one)));
+    const auto one = bytes_of("one");
+    const auto two = bytes_of("two");
+    sends.spawn(send(one));
     sends.spawn(send(large));
-    sends.spawn(send(bytes_of(two)));
+    sends.spawn(send(two));
     // Nothing of it has been reaped there.
     p.b.connection().qp().abort({.code = errc::device_failed, .call = "test"});
     co_await sends.join();
