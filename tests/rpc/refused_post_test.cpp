@@ -27,16 +27,16 @@ namespace {
 /// first.
 class refusal {
  public:
-  explicit refusal(queue_pair& qp) : handle_{*qp.verbs().native_handle()} {
-    victim = &handle_;
-    real = std::exchange(handle_.context->ops.post_send, &post);
+  explicit refusal(queue_pair& qp) : context_{*qp.verbs().native_handle()->context} {
+    victim = qp.verbs().num();
+    real = std::exchange(context_.ops.post_send, &post);
   }
   refusal(const refusal&) = delete;
-  ~refusal() { handle_.context->ops.post_send = real; }
+  ~refusal() { context_.ops.post_send = real; }
 
  private:
   static int post(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
-    if (qp != victim) return real(qp, wr, bad);
+    if (qp->qp_num != victim) return real(qp, wr, bad);
     *bad = wr;
     if (ibv_send_wr* const rest = std::exchange(wr->next, nullptr)) {
       if (real(qp, wr, bad) == 0) *bad = rest;
@@ -44,9 +44,9 @@ class refusal {
     }
     return EIO;
   }
-  static inline const ibv_qp* victim = nullptr;
+  static inline std::uint32_t victim = 0;
   static inline decltype(ibv_context_ops::post_send) real = nullptr;
-  ibv_qp& handle_;
+  ibv_context& context_;  // Outlives the queue pair.
 };
 
 constexpr std::size_t long_bytes = 20'000;
