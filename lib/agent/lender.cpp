@@ -171,9 +171,11 @@ grant& lender::make(std::size_t bytes, std::size_t cost, bool is_carried) {
   made->is_carried = is_carried;
   // No frame names what is carried.
   if (!is_carried && ids_.size() == context_.options.lending.leases_max)
-    refuse_to_lend(errc::limit_exceeded);
+    refuse_to_lend(errc::limit_exceeded, "as many as lending_policy::leases_max are open");
   while (!context_.lending.reserve(cost, context_.options.lending)) {
-    if (stock_.is_empty()) refuse_to_lend(errc::limit_exceeded);
+    if (stock_.is_empty())
+      refuse_to_lend(errc::limit_exceeded,
+                     "more than lending_policy::total_bytes_max or total_leases_max");
     drop_kept();
   }
   try {

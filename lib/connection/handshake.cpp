@@ -262,6 +262,11 @@ agreement negotiate(const hello& local, const hello& remote, std::uint32_t gid_i
   a.rts.rd_atomic_max = std::min(local.rd_atomic_initiator, remote.rd_atomic_responder);
   const agent_address& theirs = remote.agent;
   if (local.agent.qpn != 0 && theirs.qpn != 0 && local.agent.version == theirs.version) {
+    if (a.rts.rd_atomic_max == 0 || a.rtr.dest_rd_atomic_max == 0) {
+      fail(errc::incompatible_peer,
+           "%u READs at once from here, %u from there: beside agents each way needs one",
+           a.rts.rd_atomic_max, a.rtr.dest_rd_atomic_max);
+    }
     a.control = {.rtr = a.rtr, .rts = a.rts};
     a.control->rtr.dest_qpn = theirs.qpn;
     a.control->rtr.rq_psn = theirs.psn;

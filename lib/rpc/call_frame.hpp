@@ -61,6 +61,9 @@ struct header {
   std::uint64_t method = 0;      ///< request
 };
 
+/// Else only its version and its call mean something.
+inline bool is_ours(const header& h) noexcept { return h.version == version; }
+
 /// `header_bytes`, straight to where they are sent from, in whole words: what was written in parts
 /// stalls whoever copies it soon.
 [[gnu::always_inline]] inline void encode(const header& h, std::byte* out) noexcept {

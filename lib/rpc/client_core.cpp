@@ -439,6 +439,7 @@ inline void client_core::on_answer(client_link& from) {
   const std::span<const std::byte> bytes = client_link::bytes_of(a);
   const header h = call_protocol::decode(bytes, false);
   failed_attempts_ = 0;
+  if (is_ours(h) && h.kind == kind::request) throw error{bad_answer("calls a client")};
   const std::optional<std::uint32_t> invalidated = a.invalidated;
   call_slot* const s = find(h.call);
   if (s == nullptr || s->is_ending) {
@@ -448,7 +449,7 @@ inline void client_core::on_answer(client_link& from) {
     return;
   }
   if (!s->may_have_run()) throw error{bad_answer("answers what was not asked")};
-  if (h.version != call_protocol::version) {
+  if (!is_ours(h)) {
     const stream_message unknown = from.deliver();
     give_back(*s, invalidated);
     if (s->has_ended) return;  // With the link.
@@ -456,7 +457,6 @@ inline void client_core::on_answer(client_link& from) {
                      .call = s->target->name,
                      .detail = "the server answers in another version of the protocol"});
   }
-  if (h.kind == kind::request) throw error{bad_answer("answers what was not asked")};
   // First, for with the buffer given back the link may break, which ends what has not ended.
   s->is_ending = true;
   if (h.kind == kind::failure) {
@@ -561,7 +561,7 @@ void client_link::on_message() noexcept {
 
 void client_link::on_control(std::span<const std::byte> bytes) {
   const header h = call_protocol::decode(bytes, true);
-  if (h.version != call_protocol::version || core_ == nullptr) return;
+  if (!is_ours(h) || core_ == nullptr) return;
   if (h.kind != kind::returned) throw error{bad_answer("cancels a call of ours")};
   core_->on_returned(h);
 }

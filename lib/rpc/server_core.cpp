@@ -247,17 +247,18 @@ void server_link::on_closed() noexcept {
 
 void server_link::on_control(std::span<const std::byte> bytes) {
   const header h = call_protocol::decode(bytes, true);
-  if (h.version != call_protocol::version || core_ == nullptr) return;
+  if (!is_ours(h) || core_ == nullptr) return;
   if (h.kind != kind::cancel) throw error{bad_request("returns what it was not lent")};
   const auto is_it = [&](const incoming_call& c) { return c.asked.call == h.call; };
   if (incoming_call* const c = calls_.find(is_it)) return cancel(*c);
-  // It may not have begun. What is no request shows when its turn comes.
+  // It may not have begun.
   const auto asks_for_it = [&](const arrived_message& a) {
     const auto request = bytes_of(a);
     return request.size() >= header_bytes && call_protocol::call_in(request) == h.call;
   };
   if (arrived_message* const a = inbox().find(asks_for_it)) {
-    const bool has_lent = call_protocol::read(bytes_of(*a).data()).bulk != 0;
+    const header asked = request_in(*a);
+    const bool has_lent = is_ours(asked) && asked.bulk != 0;
     stream_message request = deliver(*a);
     ++core_->counters.calls;
     ++core_->counters.stopped;
@@ -273,9 +274,10 @@ void server_link::on_control(std::span<const std::byte> bytes) {
 void server_link::cancel(incoming_call& c) noexcept {
   c.stop->request_stop();
   // An answer that waits may come after the client has taken its memory by force.
-  if (c.is_answering) return c.invalidate_nothing();
+  if (c.is_answering) c.invalidate_nothing();
   if (c.asked.bulk == 0 || std::exchange(c.is_over, true)) return;
-  tell_returned(c.asked.call, stop_using(c));
+  c.is_in_use |= stop_using(c);
+  tell_returned(c.asked.call, c.is_in_use);
 }
 
 void server_link::accept() noexcept {
@@ -299,15 +301,20 @@ void server_link::accept() noexcept {
   is_accepting_ = false;
 }
 
-inline void server_link::begin(arrived_message& a) {
+/// \errors errc::bad_frame
+inline header server_link::request_in(const arrived_message& a) {
   const header h = call_protocol::decode(bytes_of(a), false);
-  const bool is_ours = h.version == call_protocol::version;
-  if (is_ours && h.kind != kind::request) throw error{bad_request("answers a server")};
+  if (is_ours(h) && h.kind != kind::request) throw error{bad_request("answers a server")};
+  return h;
+}
+
+inline void server_link::begin(arrived_message& a) {
+  const header h = request_in(a);
   incoming_call& c = core_->begin();
   c.open(*this, a);
   calls_.push_back(c);
   ++running_;
-  if (!is_ours) {
+  if (!is_ours(h)) {
     c.asked.bulk = call_protocol::no_bulk;  // Whatever may be behind the header.
     return refuse(c, status::unknown_version, "this server speaks version 1");
   }
@@ -337,7 +344,9 @@ bool server_link::was_cancelled(std::uint64_t call) const noexcept {
 
 std::coroutine_handle<> server_link::on_step(cordma::waiter& self) noexcept {
   auto& c = static_cast<incoming_call&>(self);
-  if (c.is_started) {
+  if (c.is_answering) {
+    c.link->refuse(c, status::handler_failed, c.text.view());
+  } else if (c.is_started) {
     c.link->finish(c);
   } else {
     c.link->run(c);
@@ -432,10 +441,18 @@ inline void server_link::answer(incoming_call& c, kind k, std::uint32_t value,
   home().rearm(c, home().after(core_->options_.answer_timeout));
 }
 
-/// Of an answer; a large one that the client does not take is no answer any more.
+/// Of an answer. A reply that cannot be sent, or that the client does not take, is answered by why.
 void server_link::on_sent(encoded_message& self, const failure* why) noexcept {
   auto& c = static_cast<incoming_call&>(self);
-  if (why == nullptr && !std::exchange(c.is_counted, true)) ++c.link->core_->counters.replied;
+  const bool is_reply = !c.is_counted;
+  if (why != nullptr && is_reply && !c.link->failed()) {
+    c.text = why->detail.empty() ? "the server has no memory for the reply" : why->detail.view();
+    return c.link->home().schedule(c);  // `answer` still looks at it.
+  }
+  if (is_reply && why == nullptr) {
+    c.is_counted = true;
+    ++c.link->core_->counters.replied;
+  }
   c.link->end(c);
 }
 

@@ -136,6 +136,7 @@ class server_link final : public message_channel, public list_hook<server_link> 
   void on_open() noexcept override { accept(); }
   void on_closed() noexcept override;
 
+  static inline header request_in(const arrived_message& a);
   inline void begin(arrived_message& a);
   void cancel(incoming_call& c) noexcept;
   [[nodiscard]] bool was_cancelled(std::uint64_t call) const noexcept;

@@ -212,6 +212,10 @@ TEST_CASE("sides that do not fit are told apart by name, both values given", "[c
     b.transport_kind = hs::transport::iwarp;
     says = "transport InfiniBand here, iWARP there";
   }
+  SECTION("agents, and no READs") {
+    b.rd_atomic_responder = 0;
+    says = "0 READs at once from here, 16 from there";
+  }
   CHECK_THROWS_WITH(hs::negotiate(a, b, 0), Catch::Contains(says));
   CHECK(code_of([&] { static_cast<void>(hs::negotiate(a, b, 0)); }) ==
         make_error_code(errc::incompatible_peer));

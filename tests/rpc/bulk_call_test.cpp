@@ -480,3 +480,29 @@ TEST_CASE("a call that lends gets its turn however many requests wait for room",
     co_await writers.join();
   }(s, c, source, sink));
 }
+
+TEST_CASE("a reply that may not be lent is answered by why", "[rpc][device]") {
+  struct text : rpc::method<"test.text", std::uint32_t, std::string> {};
+  rpc_server s;
+  s.server.handle<text>([](std::uint32_t n) -> task<std::string> {
+    const std::string reply(n, 'x');
+    co_return reply;
+  });
+  connection_options one_lease = test::never_not_ready();
+  one_lease.agent.lending.total_leases_max = 1;
+  listener door = s.rt.listen({}, {}, one_lease);
+  s.rt.run([](rpc_server& answering, listener& at) -> task<> {
+    auto [there, here] = co_await when_all(
+        answering.rt.connect(at.local_endpoint(), test::never_not_ready()), at.accept());
+    const loan taken = co_await here.send_local_mr(here.memory().allocate_zeroed(64));
+    answering.work.spawn(answering.serve(std::move(here)));
+    rpc::client calling{std::move(there)};
+    const failure why = co_await why_it_fails<text>(calling, 100'000);
+    CHECK(why.code == errc::handler_failed);
+    CHECK(why.detail.view().find("total_leases_max") != std::string_view::npos);
+    CHECK(answering.server.counters().failed == 1);
+    CHECK(answering.server.counters().replied == 0);
+    CHECK((co_await calling.call<text>(10)).size() == 10);
+    co_await calling.close();
+  }(s, door));
+}

@@ -89,8 +89,9 @@ class hostile final : public detail::message_channel {
 
 /// A server, an honest client, and one that is not.
 struct hostile_client : test::rpc_server {
-  hostile_client()
-      : conn{rt.run(join())},
+  explicit hostile_client(const rpc::server_options& options = {})
+      : rpc_server{options},
+        conn{rt.run(join())},
         peer{detail::message_channel::make<hostile>(conn)},
         stay{peer},
         honest{make_client()} {}
@@ -196,6 +197,19 @@ TEST_CASE("a client of another version is told so, and may go on", "[rpc][device
   }(s));
 }
 
+TEST_CASE("what is cancelled before its turn, and is no call, costs the client its connection",
+          "[rpc][device][hostile]") {
+  hostile_client s{{.calls_per_connection_max = 1}};
+  s.rt.run([](hostile_client& siege) -> task<> {
+    const std::string two{"\2\0\0\0", 4};
+    co_await siege.peer.say(with_header({.call = 1, .method = wait_for::id}, two));
+    co_await siege.peer.say(with_header({.kind = kind::reply, .call = 2}));
+    co_await test::until(siege.rt.executor(), [&] { return siege.running == 1; });
+    siege.peer.say_control(with_header({.kind = kind::cancel, .call = 2}));
+    co_await siege.is_cut_off();
+  }(s));
+}
+
 TEST_CASE("a call that is cancelled while its request is on its way does not run",
           "[rpc][device][hostile][P7]") {
   hostile_client s;
@@ -278,6 +292,7 @@ TEST_CASE("a server's answer that is none ends the connection, and every call wi
   for (const auto& make : std::vector<bytes (*)(std::uint64_t)>{
            [](std::uint64_t) { return bytes(5); },
            [](std::uint64_t n) { return with_header({.call = n, .method = 1}); },
+           [](std::uint64_t n) { return with_header({.call = n + 1, .method = 1}); },
            [](std::uint64_t n) { return with_header({.kind = kind::reply, .bulk = 1, .call = n}); },
            [](std::uint64_t n) { return with_header({.kind = kind::returned, .call = n}); }}) {
     hostile_server s;
@@ -373,6 +388,11 @@ TEST_CASE("an answer that waits invalidates nothing once its call was cancelled"
     siege.peer.say_control(with_header({.kind = kind::cancel, .call = 1000}));
     co_await siege.peer.say(with_header({.call = 1001, .method = echo::id}));
     co_await test::until(home, [&] { return siege.server.streams().credit_waits == 3; });
+    // Nor need the client wait for it.
+    co_await test::until(home, [&] { return siege.peer.controls.size() == 1; });
+    const header returned = call_protocol::decode(siege.peer.controls.front(), true);
+    CHECK(returned.kind == kind::returned);
+    CHECK(returned.call == 1000);
     siege.peer.takes = true;
     siege.peer.kept.clear();
     co_await test::until(home, [&] { return siege.peer.heard.size() == before + 3; });

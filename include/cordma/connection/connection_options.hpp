@@ -43,7 +43,7 @@ struct connection_options {
   verbs::access remote_access =
       verbs::access::remote_write | verbs::access::remote_read | verbs::access::remote_atomic;
   /// READs and atomics at once, in each direction; none: the device's best. The connection gets the
-  /// smaller of both sides' numbers.
+  /// smaller of both sides' numbers. An agent needs one.
   std::optional<std::uint32_t> rd_atomic_max{};
 
   // How a lost peer shows while something is in flight (docs/errors.md has the formula):
