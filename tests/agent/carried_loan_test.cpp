@@ -2,6 +2,7 @@
 
 #include "support/connected_pair.hpp"
 #include "support/outcome.hpp"
+#include "support/stack_span.hpp"
 #include "support/until.hpp"
 
 #include <catch2/catch.hpp>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -42,10 +44,10 @@ struct carrying : standing_time, test::connected_pair {
     return options;
   }
   /// As for a message that is not sent yet.
-  void prepare(counted_loan& loan, verbs::access granted) {
+  void prepare(carried_loan& loan, verbs::access granted) {
     server.agent()->lend_along(loan, local_mr::keep(memory.slice()), granted);
   }
-  void post(counted_loan& loan) {
+  void post(carried_loan& loan) {
     ibv_send_wr* const bind = loan.bind();
     REQUIRE((bind != nullptr) == (loan.terms().isolation != isolation::shared_key));
     if (bind != nullptr) REQUIRE(server.qp().send_alone(*bind));
@@ -253,4 +255,31 @@ TEST_CASE("a loan that waits for a slot, and whose window a message has ended, n
   p.wait_for([&] { return p.server.lending().open == 0; });
   CHECK(p.server.lending().returned == 1 + others.size());
   CHECK_FALSE(p.server.qp().has_failed());
+}
+
+TEST_CASE("loans whose invalidations end with the connection end one after another",
+          "[agent][device][R6]") {
+  struct marking_loan : carried_loan {
+    explicit marking_loan(support::stack_span& s) noexcept
+        : carried_loan{[](carried_loan& self) noexcept {
+            auto& me = static_cast<marking_loan&>(self);
+            me.span.mark();
+            me.has_ended = true;
+          }},
+          span{s} {}
+    support::stack_span& span;
+    bool has_ended = false;
+  };
+  carrying p;
+  support::stack_span span;
+  std::deque<marking_loan> loans;
+  for (int n = 0; n < 200; ++n) {
+    p.prepare(loans.emplace_back(span), access::remote_read);
+    p.post(loans.back());
+    if (!p.server.qp().sends().has_room()) p.rt.run(p.server.write(const_local_mr_slice{}, {}));
+  }
+  for (marking_loan& l : loans) l.give_back();
+  p.server.qp().abort({.code = errc::disconnected, .call = "test"});
+  p.wait_for([&] { return std::ranges::all_of(loans, &marking_loan::has_ended); });
+  CHECK(span.bytes() < support::stack_span_max);
 }

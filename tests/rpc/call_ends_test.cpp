@@ -4,6 +4,7 @@
 
 #include <support/manual_home.hpp>
 #include <support/rpc_pair.hpp>
+#include <support/stack_span.hpp>
 
 #include <catch2/catch.hpp>
 
@@ -30,15 +31,19 @@ struct raw_client {
         landing{rt.memory().allocate_zeroed(receives * frame_bytes)} {
     for (size_t n = 0; n < receives; ++n)
       conn.post_recv(landing.slice(n * frame_bytes, frame_bytes));
-    // Its receives are there.
-    rt.run(test::until(rt.executor(), [&] { return s.server.counters().connections == 1; }));
+    rt.run(conn.agent()->stream_opened().wait());  // The server's receives are there.
   }
   void tell_terms() {
     conn.agent()->open_stream({.messages = 8, .buffer_bytes = 64, .message_bytes_max = 64});
   }
-  void request(std::uint64_t call, std::uint64_t method) {
-    say(message_protocol::kind::data,
-        call_protocol::encode({.kind = call_kind::request, .call = call, .method = method}));
+  void request(std::uint64_t call, std::uint64_t method, std::span<const std::byte> value = {}) {
+    const auto header = call_protocol::encode({.kind = call_kind::request,
+                                               .value = call_protocol::no_deadline,
+                                               .call = call,
+                                               .method = method});
+    std::vector<std::byte> bytes{header.begin(), header.end()};
+    bytes.insert(bytes.end(), value.begin(), value.end());
+    say(message_protocol::kind::data, bytes);
   }
   /// A frame, by which it has taken so many of the server's.
   void say(message_protocol::kind kind, std::span<const std::byte> bytes, std::uint32_t taken = 0) {
@@ -149,4 +154,36 @@ TEST_CASE("a call that was dropped is told nothing of the next one", "[rpc][devi
   const auto outcome = s.rt.run(as_result(c.call<echo>(too_long)));  // Ends as it starts.
   CHECK(outcome.has_failure());
   CHECK_FALSE(told.is_set());
+}
+
+TEST_CASE("connections that wait for a busy server are served one after another", "[rpc][device]") {
+  // What the server says is posted in the middle of whatever made it say that.
+  static support::stack_span span;
+  static decltype(ibv_context_ops::post_send) really_post;
+  span = {};
+  constexpr auto marking_post = [](ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+    span.mark();
+    return really_post(qp, wr, bad);
+  };
+  rpc_server s{{.calls_max = 1}};
+  raw_client first{s};
+  first.tell_terms();
+  const std::uint32_t gate = 1;
+  first.request(1, test::wait_for::id, std::as_bytes(std::span{&gate, 1}));
+  std::vector<std::unique_ptr<raw_client>> others;
+  for (int n = 0; n < 30; ++n) {
+    others.push_back(std::make_unique<raw_client>(s));
+    others.back()->tell_terms();
+    others.back()->request(1, 0);
+    s.rt.run(others.back()->conn.write(const_local_mr_slice{}, {}));  // By now it has come.
+  }
+  REQUIRE(s.running == 1);
+  REQUIRE(s.server.counters().calls == 1);
+  auto& post_send = s.rt.context().native_handle()->ops.post_send;
+  really_post = std::exchange(post_send, marking_post);
+  s.gate(1).set();
+  s.rt.run(test::until(s.rt.executor(), [&] { return s.server.counters().running == 0; }));
+  post_send = really_post;
+  CHECK(s.server.counters().refused == others.size());
+  CHECK(span.bytes() < support::stack_span_max);
 }
