@@ -646,8 +646,7 @@ void carried_loan::revoke() noexcept {
   if (grant_ != nullptr) grant_->home->end(*grant_, loan_end_reason::revoked);
 }
 
-void carried_loan::drop(bool is_known) noexcept {
-  if (grant_ == nullptr) return;
+void carried_loan::leave(bool is_known) noexcept {
   grant_->carried = nullptr;
   if (is_known)
     revoke();

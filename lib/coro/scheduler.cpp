@@ -4,6 +4,8 @@
 
 #include <time.h>
 
+#include <utility>
+
 namespace cordma {
 namespace {
 
@@ -42,7 +44,7 @@ timer::timer(timer&& other) noexcept : on_fire_{other.on_fire_} {
 
 scheduler::~scheduler() {
   // A timer that outlives its scheduler must not reach back into it.
-  for (timer* t : timers_) t->home_ = nullptr;
+  while (earliest_ != nullptr) remove(*earliest_);
 }
 
 std::size_t scheduler::run(intrusive_list<waiter>& ready) noexcept {
@@ -54,82 +56,75 @@ std::size_t scheduler::run(intrusive_list<waiter>& ready) noexcept {
 }
 
 std::size_t scheduler::fire_due() noexcept {
-  if (timers_.empty()) return 0;
+  if (earliest_ == nullptr) return 0;
   std::size_t fired = 0;
-  for (const time_point now = clock_.now(); !timers_.empty() && timers_.front()->deadline_ <= now;
+  for (const time_point now = clock_.now(); earliest_ != nullptr && earliest_->deadline_ <= now;
        ++fired) {
-    timer& due = *timers_.front();
+    timer& due = *earliest_;
     remove(due);
     due.on_fire_(due);
   }
   return fired;
 }
 
-void scheduler::arm(timer& t, time_point deadline) {
+void scheduler::arm(timer& t, time_point deadline) noexcept {
   CORDMA_ASSERT(!t.is_armed(), "timer armed twice");
-  timers_.push_back(&t);
   t.home_ = this;
   t.deadline_ = deadline;
   t.order_ = order_++;
-  sift_up(t, timers_.size() - 1);
+  earliest_ = earliest_ == nullptr ? &t : &meld(*earliest_, t);
 }
 
-void scheduler::rearm(timer& t, time_point deadline) {
-  if (!t.is_armed()) return arm(t, deadline);
-  CORDMA_ASSERT(t.home_ == this, "a timer is armed elsewhere");
-  t.deadline_ = deadline;
-  t.order_ = order_++;
-  sift_up(t, t.position_);
-  sift_down(t, t.position_);
+void scheduler::rearm(timer& t, time_point deadline) noexcept {
+  CORDMA_ASSERT(!t.is_armed() || t.home_ == this, "a timer is armed elsewhere");
+  t.disarm();
+  arm(t, deadline);
+}
+
+/// Of two that have none before them, the earlier, with the other below it.
+timer& scheduler::meld(timer& a, timer& b) noexcept {
+  const bool is_b_first = b.is_before(a);
+  timer& first = is_b_first ? b : a;
+  timer& later = is_b_first ? a : b;
+  later.before_ = &first;
+  later.beside_ = first.below_;
+  if (first.below_ != nullptr) first.below_->before_ = &later;
+  first.below_ = &later;
+  return first;
+}
+
+/// Those that are beside each other: first in pairs, then all, the last pair first, which leaves
+/// few below the earliest.
+timer* scheduler::meld_all(timer* first) noexcept {
+  timer* pairs = nullptr;
+  while (first != nullptr) {
+    timer* pair = first;
+    timer* const other = pair->beside_;
+    first = other != nullptr ? other->beside_ : nullptr;
+    if (other != nullptr) pair = &meld(*pair, *other);
+    pair->beside_ = pairs;
+    pairs = pair;
+  }
+  if (pairs == nullptr) return nullptr;
+  timer* earliest = pairs;
+  for (timer* next = pairs->beside_; next != nullptr;)
+    earliest = &meld(*earliest, *std::exchange(next, next->beside_));
+  earliest->beside_ = nullptr;
+  return earliest;
 }
 
 void scheduler::remove(timer& t) noexcept {
-  const std::size_t hole = t.position_;
+  timer* const later = meld_all(t.below_);
+  if (&t == earliest_) {
+    earliest_ = later;
+  } else {
+    timer& before = *t.before_;
+    (before.below_ == &t ? before.below_ : before.beside_) = t.beside_;
+    if (t.beside_ != nullptr) t.beside_->before_ = &before;
+    if (later != nullptr) earliest_ = &meld(*earliest_, *later);
+  }
   t.home_ = nullptr;
-  timer& last = *timers_.back();
-  timers_.pop_back();
-  if (&last == &t) return;
-  sift_up(last, hole);
-  sift_down(last, last.position_);
-}
-
-void scheduler::place(timer& t, std::size_t position) noexcept {
-  timers_[position] = &t;
-  t.position_ = position;
-}
-
-namespace {
-
-bool earlier(time_point a, std::uint64_t a_order, time_point b, std::uint64_t b_order) noexcept {
-  return a != b ? a < b : a_order < b_order;
-}
-
-}  // namespace
-
-void scheduler::sift_up(timer& t, std::size_t position) noexcept {
-  while (position > 0) {
-    timer& parent = *timers_[(position - 1) / 2];
-    if (!earlier(t.deadline_, t.order_, parent.deadline_, parent.order_)) break;
-    place(parent, position);
-    position = (position - 1) / 2;
-  }
-  place(t, position);
-}
-
-void scheduler::sift_down(timer& t, std::size_t position) noexcept {
-  for (;;) {
-    std::size_t child = 2 * position + 1;
-    if (child >= timers_.size()) break;
-    if (child + 1 < timers_.size()) {
-      const timer &left = *timers_[child], &right = *timers_[child + 1];
-      if (earlier(right.deadline_, right.order_, left.deadline_, left.order_)) ++child;
-    }
-    timer& lesser = *timers_[child];
-    if (!earlier(lesser.deadline_, lesser.order_, t.deadline_, t.order_)) break;
-    place(lesser, position);
-    position = child;
-  }
-  place(t, position);
+  t.below_ = t.beside_ = nullptr;
 }
 
 }  // namespace cordma

@@ -42,7 +42,8 @@ executor::occupation::occupation(executor& home) : home_{home} {
 }
 
 inline bool executor::poll_all() noexcept {
-  if (pollers_.has_one()) return pollers_.front().poll() > 0;
+  if (pollers_.has_one()) [[likely]]
+    return pollers_.front().poll() > 0;
   bool progress = false;
   intrusive_list<poller> round;
   // Each goes back before it is asked, so that any may be added or destroyed meanwhile.

@@ -125,7 +125,8 @@ inline bool is_plain(std::span<const std::byte> bytes) noexcept {
 /// the
 ///   detail names it and its value.
 inline header decode(std::span<const std::byte> bytes, bool is_control) {
-  if (is_control || !is_plain(bytes)) check(bytes, is_control);
+  if (is_control || !is_plain(bytes)) [[unlikely]]
+    check(bytes, is_control);
   return read(bytes.data());
 }
 

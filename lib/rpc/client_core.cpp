@@ -266,15 +266,8 @@ inline bool client_core::start(call_slot& s, const call_options& options,
   if (goes_now) send(s, limit);
   if (s.has_ended) return true;
   s.deadline = home_.about_after(limit);
-  try {
-    home_.arm(s, s.deadline);
-  } catch (const std::bad_alloc&) {
-    s.how = call_end::failed;
-    s.why = errno_failure(ENOMEM, s.target->name);
-    ++counters_.refused;
-    give_up(s);
-  }
-  if (!goes_now && !s.is_ending) {
+  home_.arm(s, s.deadline);
+  if (!goes_now) {
     waiting_.push_back(s);
     pump();
   }
@@ -339,7 +332,8 @@ inline void client_core::send(call_slot& s, duration limit) noexcept {
   h.value = std::uint32_t(std::clamp<std::int64_t>(left, 0, call_protocol::no_deadline));
   try {
     s.encoded_message::begin(h);
-    if (h.bulk != call_protocol::no_bulk) lend(s);
+    if (h.bulk != call_protocol::no_bulk) [[unlikely]]
+      lend(s);
     s.encoded_message::send(*link_, *s.request);
   } catch (...) {
     if (s.is_under_way) fail(s, why_not_sent());  // Else the link has failed, and it was told.
@@ -439,17 +433,19 @@ inline void client_core::on_answer(client_link& from) {
   const std::span<const std::byte> bytes = client_link::bytes_of(a);
   const header h = call_protocol::decode(bytes, false);
   failed_attempts_ = 0;
-  if (is_ours(h) && h.kind == kind::request) throw error{bad_answer("calls a client")};
+  if (is_ours(h) && h.kind == kind::request) [[unlikely]]
+    throw error{bad_answer("calls a client")};
   const std::optional<std::uint32_t> invalidated = a.invalidated;
   call_slot* const s = find(h.call);
-  if (s == nullptr || s->is_ending) {
+  if (s == nullptr || s->is_ending) [[unlikely]] {
     ++counters_.late;
     const stream_message late = from.deliver();
     if (s != nullptr) give_back(*s, invalidated);
     return;
   }
-  if (!s->may_have_run()) throw error{bad_answer("answers what was not asked")};
-  if (!is_ours(h)) {
+  if (!s->may_have_run()) [[unlikely]]
+    throw error{bad_answer("answers what was not asked")};
+  if (!is_ours(h)) [[unlikely]] {
     const stream_message unknown = from.deliver();
     give_back(*s, invalidated);
     if (s->has_ended) return;  // With the link.
@@ -459,7 +455,7 @@ inline void client_core::on_answer(client_link& from) {
   }
   // First, for with the buffer given back the link may break, which ends what has not ended.
   s->is_ending = true;
-  if (h.kind == kind::failure) {
+  if (h.kind == kind::failure) [[unlikely]] {
     s->how = call_end::failed;
     s->why = refusal(*s, h, bytes.subspan(call_protocol::header_bytes));
     ++counters_.refused;
@@ -469,7 +465,8 @@ inline void client_core::on_answer(client_link& from) {
     s->reply = from.deliver();
   }
   if (s->has_ended) return;
-  if (!s->is_lending()) return end(*s);
+  if (!s->is_lending()) [[likely]]
+    return end(*s);
   give_back(*s, invalidated);
 }
 
@@ -551,7 +548,8 @@ std::span<const std::byte> call_handle::reply_in(const stream_message& m) noexce
 // ---- the link
 
 void client_link::on_message() noexcept {
-  if (core_ == nullptr || failed()) return static_cast<void>(deliver());
+  if (core_ == nullptr || failed()) [[unlikely]]
+    return static_cast<void>(deliver());
   try {
     core_->on_answer(*this);
   } catch (const error& e) {

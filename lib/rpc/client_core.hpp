@@ -55,7 +55,8 @@ class client_core final {
   client_core(executor& home, const client_options& options, client::connector connect);
   void retain() noexcept { ++references_; }
   void release() noexcept {
-    if (--references_ == 0) delete this;
+    if (--references_ == 0) [[unlikely]]
+      delete this;
   }
 
   /// \errors as `client`.

@@ -65,7 +65,7 @@ class encoded_message : private message_channel::outgoing {
   ///   longer than the peer takes; what the codec and the allocator throw.
   void send(message_channel& channel, const encodable_ref& value) {
     const bool lies = value.lies_at != nullptr || value.size_bytes == 0;
-    if (!lies || head_bytes + value.size_bytes > channel.peer().buffer_bytes)
+    if (!lies || head_bytes + value.size_bytes > channel.peer().buffer_bytes) [[unlikely]]
       return send_made(channel, value);
     bytes = {value.lies_at, value.size_bytes};
     channel.send(*this);
@@ -107,7 +107,8 @@ struct encoded_message::sending final : waiter, frame_cache::recycled {
 
 inline void encoded_message::take_back() noexcept {
   list_hook<outgoing>::unlink();
-  if (large_ != nullptr) std::exchange(large_, nullptr)->leave();
+  if (large_ != nullptr) [[unlikely]]
+    std::exchange(large_, nullptr)->leave();
   encoded_.reset();
 }
 

@@ -180,6 +180,8 @@ std::coroutine_handle<> message_channel::on_opened(waiter& self) noexcept {
 }
 
 inline bool message_channel::post_behind_binds(const outgoing& o, memory_block* memory) noexcept {
+  if (o.lent.count == 0) [[likely]]
+    return qp_->send_alone(wr_, memory);
   ibv_send_wr* first = &wr_;
   for (unsigned n = o.lent.count; n > 0; --n) {
     ibv_send_wr* const bind = o.lent.all[n - 1]->bind();
@@ -194,8 +196,9 @@ inline bool message_channel::post_inline(outgoing& o, std::size_t head_bytes) no
   const bool is_together = o.bytes.size() <= o.head.size() - head_bytes;
   std::array<ibv_sge, 2> pieces;
   pieces[0] = piece(o.head.data(), head_bytes, 0);
-  if (is_together) {
-    if (!o.bytes.empty()) std::memcpy(&o.head[head_bytes], o.bytes.data(), o.bytes.size());
+  if (is_together) [[likely]] {
+    if (!o.bytes.empty()) [[likely]]
+      std::memcpy(&o.head[head_bytes], o.bytes.data(), o.bytes.size());
     pieces[0].length += std::uint32_t(o.bytes.size());
   } else {
     pieces[1] = piece(o.bytes.data(), o.bytes.size(), 0);
@@ -210,22 +213,27 @@ inline bool message_channel::post_inline(outgoing& o, std::size_t head_bytes) no
 [[gnu::always_inline]] inline bool message_channel::post(outgoing& o, unsigned flags) {
   o.frame.taken = taken_;
   std::size_t head_bytes = header_bytes + o.head_bytes;
-  if (message_protocol::size_of(o.frame.kind) == header_bytes) {
+  if (message_protocol::size_of(o.frame.kind) == header_bytes) [[likely]] {
     message_protocol::encode_header(o.frame, o.head.data());
   } else {
     std::ranges::copy(message_protocol::encode(o.frame), o.head.begin());
     head_bytes = message_protocol::size_of(o.frame.kind);
   }
   if (unsignaled_ + 1 == signal_interval) flags |= IBV_SEND_SIGNALED;
-  if (o.is_fenced) flags |= IBV_SEND_FENCE;
+  if (o.is_fenced) [[unlikely]]
+    flags |= IBV_SEND_FENCE;
   wr_.opcode = IBV_WR_SEND;
-  if (o.immediate) {
+  if (o.immediate) [[unlikely]] {
     wr_.opcode = o.is_invalidation ? IBV_WR_SEND_WITH_INV : IBV_WR_SEND_WITH_IMM;
     wr_.imm_data = o.is_invalidation ? *o.immediate : htobe32(*o.immediate);
   }
   wr_.send_flags = flags;
-  const bool is_short = head_bytes + o.bytes.size() <= inline_max_;
-  if (!(is_short ? post_inline(o, head_bytes) : post_copy(o, head_bytes))) return false;
+  if (head_bytes + o.bytes.size() <= inline_max_) [[likely]] {
+    if (!post_inline(o, head_bytes)) [[unlikely]]
+      return false;
+  } else if (!post_copy(o, head_bytes)) {
+    return false;
+  }
   for (; o.lent.count > 0; --o.lent.count) o.lent.all[o.lent.count - 1]->posted();
   unsignaled_ = (flags & IBV_SEND_SIGNALED) != 0 ? 0 : unsignaled_ + 1;
   ++sent_;
@@ -237,7 +245,8 @@ inline bool message_channel::post_inline(outgoing& o, std::size_t head_bytes) no
 /// There is credit for it. False: there is no room; it is where it was.
 [[gnu::always_inline]] inline bool message_channel::try_post(outgoing& o) noexcept {
   try {
-    if (!post(o)) return false;
+    if (!post(o)) [[unlikely]]
+      return false;
   } catch (const error& e) {
     return refuse(o, e.failure());
   } catch (const std::bad_alloc&) {
@@ -250,9 +259,10 @@ inline bool message_channel::post_inline(outgoing& o, std::size_t head_bytes) no
 }
 
 void message_channel::send(outgoing& o) noexcept {
-  if (failed_) return o.on_posted(o, &*failed_);
+  if (failed_) [[unlikely]]
+    return o.on_posted(o, &*failed_);
   const channel_ref stay{*this};
-  if (!is_of_user(o)) {
+  if (!is_of_user(o)) [[unlikely]] {
     control_.push_back(o);
     return pump();
   }
@@ -260,7 +270,8 @@ void message_channel::send(outgoing& o) noexcept {
   // Mostly nothing waits. In its place all the same: what ends the connection meanwhile tells it.
   const bool is_next = !has_waiting() && may_send_message();
   outbox_.push_back(o);
-  if (is_next && try_post(o)) return;
+  if (is_next && try_post(o)) [[likely]]
+    return;
   pump();
   if (counters_.sent != posted) return;
   ++counters_.credit_waits;
@@ -336,7 +347,8 @@ bool message_channel::are_credits_low() const noexcept {
 }
 
 inline void message_channel::take_credits(std::uint32_t taken) {
-  if (taken - taken_by_peer_ > under_way()) throw_bad_frame("took what was not sent");
+  if (taken - taken_by_peer_ > under_way()) [[unlikely]]
+    throw_bad_frame("took what was not sent");
   taken_by_peer_ = taken;
 }
 
@@ -344,22 +356,24 @@ inline void message_channel::take_credits(std::uint32_t taken) {
 // -----------------------------------------------------------------------------------
 
 [[gnu::always_inline]] inline void message_channel::take(arrived_message& a, const ibv_wc& wc) {
-  if (wc.opcode != IBV_WC_RECV) throw_bad_frame("a WRITE with immediate data");
+  if (wc.opcode != IBV_WC_RECV) [[unlikely]]
+    throw_bad_frame("a WRITE with immediate data");
   const std::span<const std::byte> bytes = buffers_.bytes(a, wc.byte_len);
   a.immediate.reset();
   a.invalidated.reset();
-  if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0)
+  if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) [[unlikely]]
     a.immediate = be32toh(wc.imm_data);
-  else if ((wc.wc_flags & IBV_WC_WITH_INV) != 0)
+  else if ((wc.wc_flags & IBV_WC_WITH_INV) != 0) [[unlikely]]
     a.invalidated = wc.invalidated_rkey;
-  if (!message_protocol::is_data(bytes)) return take_other(a, bytes);
-  if (!failed_) {
+  if (!message_protocol::is_data(bytes)) [[unlikely]]
+    return take_other(a, bytes);
+  if (!failed_) [[likely]] {
     take_credits(message_protocol::taken_in(bytes));
   } else if (has_gap_) {
     return buffers_.let_go(a);
   }
   a.bytes = bytes.subspan(header_bytes);
-  if (!behind_.empty()) {
+  if (!behind_.empty()) [[unlikely]] {
     behind_.push_back(a);
     return tell_whole();
   }
@@ -373,7 +387,8 @@ void message_channel::on_receive(std::uint32_t number, const ibv_wc& wc) noexcep
   arrived_message& a = buffers_.take(number);
   const std::uint32_t used = ++received_ - told_;
   try {
-    if (used > buffers_.credit()) throw_bad_frame("has no credit");
+    if (used > buffers_.credit()) [[unlikely]]
+      throw_bad_frame("has no credit");
     take(a, wc);
   } catch (const error& e) {
     buffers_.let_go(a);
@@ -382,7 +397,8 @@ void message_channel::on_receive(std::uint32_t number, const ibv_wc& wc) noexcep
     buffers_.let_go(a);
     return break_connection(errno_failure(ENOMEM, "message_stream"));
   }
-  if (used >= grow_at_) grow();
+  if (used >= grow_at_) [[unlikely]]
+    grow();
   pump();
 }
 

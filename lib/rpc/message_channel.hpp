@@ -141,7 +141,8 @@ class message_channel : public counted_channel, public message_handler, private 
   stream_message deliver(arrived_message& a) noexcept {
     a.list_hook<arrived_message>::unlink();
     ++counters_.received;
-    if (a.large != nullptr) return deliver_large(a);
+    if (a.large != nullptr) [[unlikely]]
+      return deliver_large(a);
     return {channel_ref{*this}, a};
   }
   [[nodiscard]] static std::span<const std::byte> bytes_of(const arrived_message& a) noexcept {
@@ -186,7 +187,8 @@ class message_channel : public counted_channel, public message_handler, private 
     return not_taken() + message_protocol::credits_reserved < message_credit_;
   }
   void pump() noexcept {
-    if (opened_.is_set() && (has_waiting() || needs_telling())) pump_all();
+    if (opened_.is_set() && (has_waiting() || needs_telling())) [[unlikely]]
+      pump_all();
   }
   [[nodiscard]] bool has_waiting() const noexcept {
     return !outbox_.empty() || !control_.empty() || is_shrinking();

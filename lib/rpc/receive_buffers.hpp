@@ -37,7 +37,8 @@ class receive_buffers {
 
   /// What has arrived in the buffer of that number: one of `credit` at most.
   [[nodiscard]] arrived_message& take(std::uint32_t number) noexcept {
-    if (pool_ == nullptr) return nodes_[number];
+    if (pool_ == nullptr) [[likely]]
+      return nodes_[number];
     CORDMA_ASSERT(!free_.empty(), "a message beyond its credit");
     arrived_message& a = *free_.back();
     free_.pop_back();

@@ -170,7 +170,7 @@ inline incoming_call& server_core::begin() {
 }
 
 inline void server_core::end(incoming_call& c) noexcept {
-  if (frame_cache::is_recycling && counters.running <= kept_max) {
+  if (frame_cache::is_recycling && counters.running <= kept_max) [[likely]] {
     free_.push_front(c);
   } else {
     delete &c;
@@ -304,7 +304,8 @@ void server_link::accept() noexcept {
 /// \errors errc::bad_frame
 inline header server_link::request_in(const arrived_message& a) {
   const header h = call_protocol::decode(bytes_of(a), false);
-  if (is_ours(h) && h.kind != kind::request) throw error{bad_request("answers a server")};
+  if (is_ours(h) && h.kind != kind::request) [[unlikely]]
+    throw error{bad_request("answers a server")};
   return h;
 }
 
@@ -314,17 +315,18 @@ inline void server_link::begin(arrived_message& a) {
   c.open(*this, a);
   calls_.push_back(c);
   ++running_;
-  if (!is_ours(h)) {
+  if (!is_ours(h)) [[unlikely]] {
     c.asked.bulk = call_protocol::no_bulk;  // Whatever may be behind the header.
     return refuse(c, status::unknown_version, "this server speaks version 1");
   }
-  if (is_ending_) return refuse(c, status::shutting_down, "the server takes no more calls");
-  if (c.request.is_large() && was_cancelled(h.call)) {
+  if (is_ending_) [[unlikely]]
+    return refuse(c, status::shutting_down, "the server takes no more calls");
+  if (c.request.is_large() && was_cancelled(h.call)) [[unlikely]] {
     c.is_over = true;
     return refuse(c, status::stopped, "stopped before it was read");
   }
   served_method* const method = core_->find(h.method);
-  if (method == nullptr) {
+  if (method == nullptr) [[unlikely]] {
     char text[80];
     std::snprintf(text, sizeof text, "the server has no method 0x%016" PRIx64, h.method);
     return refuse(c, status::unknown_method, text);
@@ -344,7 +346,7 @@ bool server_link::was_cancelled(std::uint64_t call) const noexcept {
 
 std::coroutine_handle<> server_link::on_step(cordma::waiter& self) noexcept {
   auto& c = static_cast<incoming_call&>(self);
-  if (c.is_answering) {
+  if (c.is_answering) [[unlikely]] {
     c.link->refuse(c, status::handler_failed, c.text.view());
   } else if (c.is_started) {
     c.link->finish(c);
@@ -433,9 +435,11 @@ inline void server_link::answer(incoming_call& c, kind k, std::uint32_t value,
   bool is_gone = false;
   c.is_gone = &is_gone;
   c.encoded_message::begin({.kind = k, .value = value, .call = c.asked.call});
-  if (c.asked.bulk != 0) end_loans(c);
+  if (c.asked.bulk != 0) [[unlikely]]
+    end_loans(c);
   c.send(*this, what);
-  if (is_gone) return;
+  if (is_gone) [[likely]]
+    return;
   c.is_gone = nullptr;
   if (is_stopping_) return drop_answers();
   home().rearm(c, home().after(core_->options_.answer_timeout));
@@ -445,7 +449,7 @@ inline void server_link::answer(incoming_call& c, kind k, std::uint32_t value,
 void server_link::on_sent(encoded_message& self, const failure* why) noexcept {
   auto& c = static_cast<incoming_call&>(self);
   const bool is_reply = !c.is_counted;
-  if (why != nullptr && is_reply && !c.link->failed()) {
+  if (why != nullptr && is_reply && !c.link->failed()) [[unlikely]] {
     c.text = why->detail.empty() ? "the server has no memory for the reply" : why->detail.view();
     return c.link->home().schedule(c);  // `answer` still looks at it.
   }

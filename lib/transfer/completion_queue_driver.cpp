@@ -59,7 +59,8 @@ std::size_t completion_queue_driver::reap() noexcept {
   while (reaped < completions_per_turn_max) {
     const int n = cq_.poll({entries.data(), poll_batch_});
     counters_.polls.add();
-    if (n < 0) fail({.code = errc::device_failed, .call = "ibv_poll_cq"});
+    if (n < 0) [[unlikely]]
+      fail({.code = errc::device_failed, .call = "ibv_poll_cq"});
     if (n <= 0) {
       counters_.empty_polls.add();
       break;

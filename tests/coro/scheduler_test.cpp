@@ -1,6 +1,7 @@
 #include <cordma/coro/scheduler.hpp>
 
 #include "support/aborts.hpp"
+#include "support/allocations.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -212,6 +213,28 @@ TEST_CASE("the timer heap agrees with a sorted list through 10^5 random steps", 
     REQUIRE(std::equal(fired.begin(), fired.end(), due.begin(), due.end(),
                        [](int number, const entry& e) { return number == e.number; }));
   }
+}
+
+TEST_CASE("ten thousand timers are armed when no memory is left, and fire in order", "[coro]") {
+  if (!support::counts_allocations()) {
+    WARN("allocations are not counted here");
+    return;
+  }
+  constexpr int count = 10'000;
+  manual_clock clock;
+  scheduler home{clock};
+  std::vector<int> fired;
+  fired.reserve(count);
+  std::deque<test_timer> alarms;
+  for (int n = 0; n < count; ++n) alarms.emplace_back(n, fired);
+  {
+    const support::no_memory none;
+    for (test_timer& one : alarms) home.arm(one, home.after(duration{one.number}));
+    clock.advance(duration{count});
+    home.fire_due();
+  }
+  CHECK(fired.size() == count);
+  CHECK(std::ranges::is_sorted(fired));
 }
 
 TEST_CASE("arming a timer twice is a broken contract", "[coro]") {

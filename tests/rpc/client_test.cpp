@@ -170,50 +170,6 @@ TEST_CASE("a call that waits for its turn ends by its deadline too, and is never
   CHECK(s.begun == 1);
 }
 
-TEST_CASE("a call whose deadline no memory is left to keep ends so, and the next is served",
-          "[rpc][device][P3]") {
-  if (!support::counts_allocations()) {
-    WARN("allocations are not counted here");
-    return;
-  }
-  rpc_server s;
-  rpc::client c = s.make_client();
-  s.rt.run([](rpc_server& answering, rpc::client& calling) -> task<> {
-    executor& home = answering.rt.executor();
-    co_await check_echo(calling, pattern(10));
-    struct alarm : timer {
-      alarm() : timer{[](timer&) noexcept {}} {}
-    };
-    std::vector<alarm> alarms(10'000);
-    struct nobody : waiter {
-      nobody()
-          : waiter{[](waiter&) noexcept -> std::coroutine_handle<> {
-              return std::noop_coroutine();
-            }} {}
-    } parent;
-    auto call = calling.call<wait_for>(1);
-    bool has_ended = false;
-    {
-      const support::no_memory none;
-      try {
-        for (alarm& one : alarms) home.arm(one, home.after(std::chrono::hours{1}));
-      } catch (const std::bad_alloc&) {
-        has_ended = call.start(parent, {&home, {}});
-      }
-    }
-    REQUIRE(has_ended);
-    CHECK(code_of(call.take_result()) == std::errc::not_enough_memory);
-    alarms.clear();
-    CHECK(calling.counters().refused == 1);
-    // It went before its deadline was to be kept. The server may hear that it was given up; else
-    // its answer comes too late.
-    co_await check_echo(calling, pattern(20));
-    answering.open(1);
-    co_await test::until(home, [&] { return answering.running == 0; });
-    CHECK(calling.counters().answered == 2);
-  }(s, c));
-}
-
 TEST_CASE("a lost connection ends every call at once", "[rpc][device][P3]") {
   rpc_server s;
   rpc::client c = s.make_client({.calls_max = 2});

@@ -49,10 +49,13 @@ class carried_loan {
   /// The peer has been asked to say so. After the policy's `grace` its access ends all the same.
   void revoke() noexcept;
   /// The same in the background, without `on_ended`; at once, if the peer never heard of it.
-  void drop(bool is_known = true) noexcept;
+  void drop(bool is_known = true) noexcept {
+    if (grant_ != nullptr) leave(is_known);
+  }
 
  private:
   friend class lender;
+  void leave(bool is_known) noexcept;
   void end() noexcept {
     grant_ = nullptr;
     on_ended_(*this);

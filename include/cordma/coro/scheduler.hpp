@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 namespace cordma {
 
@@ -57,16 +56,24 @@ class timer {
 
  private:
   friend class scheduler;
+  [[nodiscard]] bool is_before(const timer& other) const noexcept {
+    return deadline_ != other.deadline_ ? deadline_ < other.deadline_ : order_ < other.order_;
+  }
+
   scheduler* home_ = nullptr;  // Null: not armed.
-  std::size_t position_ = 0;   // In the home's heap.
+  // Its place in the home's heap.
+  timer* before_ = nullptr;  // Whose `below_` or `beside_` it is.
+  timer* below_ = nullptr;   // The first of those that come later.
+  timer* beside_ = nullptr;
   time_point deadline_{};
   std::uint64_t order_ = 0;  // Equal deadlines fire in the order they were set.
   function on_fire_;
 };
 
 /// One thread's list of coroutines that can go on, and its timers. Knows no file descriptor; the
-/// executor adds those. Thread: one. Cost: `schedule` is four stores; arming a timer is
-/// O(log timers), and allocates only while the heap grows. Must outlive what waits through it.
+/// executor adds those. Thread: one. Cost: `schedule` is four stores; arming a timer is as little,
+/// and what ends the earliest is O(log timers), in the mean. Neither allocates. Must outlive what
+/// waits through it.
 class scheduler {
  public:
   explicit scheduler(const time_source& clock = time_source::monotonic()) noexcept
@@ -96,12 +103,12 @@ class scheduler {
   /// Of those, only the ones of `schedule_last`.
   std::size_t run_last() noexcept { return run(last_); }
 
-  void arm(timer& t, time_point deadline);
+  void arm(timer& t, time_point deadline) noexcept;
   /// The same for one that may be armed here already.
-  void rearm(timer& t, time_point deadline);
+  void rearm(timer& t, time_point deadline) noexcept;
   /// Of its timers; the end of time: it has none.
   [[nodiscard]] time_point next_deadline() const noexcept {
-    return timers_.empty() ? time_point::max() : timers_.front()->deadline_;
+    return earliest_ == nullptr ? time_point::max() : earliest_->deadline_;
   }
   /// Fires the timers whose deadline has come. Returns how many.
   std::size_t fire_due() noexcept;
@@ -128,15 +135,14 @@ class scheduler {
     w.done().resume();
   }
   static std::size_t run(intrusive_list<waiter>& ready) noexcept;
-  void place(timer& t, std::size_t position) noexcept;
-  void sift_up(timer& t, std::size_t position) noexcept;
-  void sift_down(timer& t, std::size_t position) noexcept;
+  static timer& meld(timer& a, timer& b) noexcept;
+  static timer* meld_all(timer* first) noexcept;
   void remove(timer& t) noexcept;
 
   const time_source& clock_;
   intrusive_list<waiter> ready_;
   intrusive_list<waiter> last_;
-  std::vector<timer*> timers_;  // A binary heap, the earliest first.
+  timer* earliest_ = nullptr;  // Of a pairing heap; null: it is empty.
   std::uint64_t order_ = 0;
 };
 

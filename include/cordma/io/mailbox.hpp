@@ -44,7 +44,8 @@ class mailbox {
   }
   /// Runs all there is; returns how many.
   std::size_t run_all() noexcept {
-    if (newest_.load(std::memory_order_relaxed) == nullptr) return 0;
+    if (newest_.load(std::memory_order_relaxed) == nullptr) [[likely]]
+      return 0;
     std::size_t count = 0;
     for (call* c = take(); c != nullptr; ++count) std::exchange(c, c->next_)->finish(true);
     return count;

@@ -39,7 +39,8 @@ class counted_channel {
   counted_channel& operator=(const counted_channel&) = delete;
   void retain() noexcept { ++references_; }
   void release() noexcept {
-    if (--references_ == 0) delete this;
+    if (--references_ == 0) [[unlikely]]
+      delete this;
   }
 
  protected:
