@@ -46,6 +46,7 @@ incoming_call::incoming_call() noexcept
 
 void incoming_call::open(server_link& l, arrived_message& a) noexcept {
   static_cast<call_state&>(*this) = {};
+  begin_anew();
   link = &l;
   stop.emplace();
   asked = call_protocol::read(server_link::bytes_of(a).data());
@@ -450,7 +451,9 @@ void server_link::on_sent(encoded_message& self, const failure* why) noexcept {
   auto& c = static_cast<incoming_call&>(self);
   const bool is_reply = !c.is_counted;
   if (why != nullptr && is_reply && !c.link->failed()) [[unlikely]] {
-    c.text = why->detail.empty() ? "the server has no memory for the reply" : why->detail.view();
+    c.disarm();
+    // Short enough to need no memory itself.
+    c.text = why->detail.empty() ? "the reply cannot be sent" : why->detail.view();
     return c.link->home().schedule(c);  // `answer` still looks at it.
   }
   if (is_reply && why == nullptr) {
@@ -519,7 +522,8 @@ bool server_link::stop_using(incoming_call& c) noexcept {
 void server_link::end_loans(incoming_call& c) noexcept {
   c.is_in_use |= stop_using(c);
   if (c.is_in_use) return c.fence();  // It may be long until it goes.
-  if (c.is_over || agent() == nullptr) return;
+  // What was announced may have been read: the caller has taken its memory back.
+  if (c.is_over || c.is_known() || agent() == nullptr) return;
   const bulk first =
       (c.asked.bulk & call_protocol::source) != 0 ? call_protocol::source : call_protocol::sink;
   const loan_terms lent = call_protocol::terms_of(c.request.bytes(), first);

@@ -71,8 +71,8 @@ class timer {
 };
 
 /// One thread's list of coroutines that can go on, and its timers. Knows no file descriptor; the
-/// executor adds those. Thread: one. Cost: `schedule` is four stores; arming a timer is as little,
-/// and what ends the earliest is O(log timers), in the mean. Neither allocates. Must outlive what
+/// executor adds those. Thread: one. Cost: `schedule` is four stores; arming a timer is a compare
+/// and twice as many, and its end O(log timers) over many. Neither allocates. Must outlive what
 /// waits through it.
 class scheduler {
  public:
