@@ -37,7 +37,7 @@ enum class status : std::uint32_t {
   unknown_method = 1,
   unknown_version = 2,
   bad_request = 3,      ///< not what its type says
-  handler_failed = 4,   ///< it threw; the text says what
+  handler_failed = 4,   ///< it threw, or its reply could not be sent; the text says what
   reply_too_large = 5,  ///< for the client
   shutting_down = 6,    ///< the call has not run
   stopped = 7,          ///< by its deadline, or by the client

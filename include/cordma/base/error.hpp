@@ -41,7 +41,7 @@ enum class errc : int {
   bad_frame = 27,               ///< The peer's agent, stream or RPC does not keep to the protocol.
   bad_message = 28,             ///< A message that is not what its type says.
   unknown_method = 29,          ///< The server does not have it.
-  handler_failed = 30,          ///< The call's handler threw; the detail is what it said.
+  handler_failed = 30,          ///< The call's handler threw, or its reply could not be sent.
   shutting_down = 31,           ///< The server takes no more calls; this one has not run.
 };
 

@@ -22,7 +22,8 @@ struct server_options {
   unsigned calls_per_connection_max = 1024;
   /// Of all connections; they take turns. 1 to 16 Mi.
   unsigned calls_max = 64 * 1024;
-  /// How long an answer may wait for the client to have room for it: then the client is cut off.
+  /// How long an answer may wait for the client to have room for it, and a large one to be read:
+  /// then the client is cut off.
   std::chrono::milliseconds answer_timeout{10'000};
   /// How long calls that run may take once the server drains.
   std::chrono::milliseconds drain_timeout{10'000};
@@ -33,7 +34,7 @@ void check(const server_options& options);
 struct server_counters {
   std::uint64_t calls = 0;             ///< That came.
   std::uint64_t replied = 0;           ///< Handlers that gave a reply, which was sent.
-  std::uint64_t failed = 0;            ///< Handlers that threw.
+  std::uint64_t failed = 0;            ///< Handlers that threw, or whose reply could not be sent.
   std::uint64_t stopped = 0;           ///< By deadline, by the client, or with the connection.
   std::uint64_t refused = 0;           ///< Unknown methods and versions, what could not be decoded.
   std::uint64_t too_large = 0;         ///< Replies that the client does not take.
