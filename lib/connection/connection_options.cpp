@@ -38,9 +38,9 @@ void check(const connection_options& o, const verbs::device_limits& limits,
                 std::min(255LL, static_cast<long long>(port.gid_count) - 1));
   }
   if (o.rd_atomic_max) {
-    check_range(o.agent.enabled ? "rd_atomic_max beside an agent" : "rd_atomic_max",
-                *o.rd_atomic_max, o.agent.enabled ? 1 : 0,
-                std::min(limits.qp_rd_atom_max, limits.qp_init_rd_atom_max));
+    const auto most = std::min(limits.qp_rd_atom_max, limits.qp_init_rd_atom_max);
+    check_range("rd_atomic_max", *o.rd_atomic_max, 0, most);
+    if (o.agent.enabled) check_range("rd_atomic_max beside an agent", *o.rd_atomic_max, 1, most);
   }
   check_range("heartbeat.interval (ms)", o.heartbeat.interval.count(), 1, ms_max);
   check_range("heartbeat.misses", o.heartbeat.misses, 1, 1000);

@@ -56,7 +56,7 @@ TEST_CASE("an option above its limit is refused, both numbers named", "[connecti
   }
   SECTION("rd_atomic") {
     o.rd_atomic_max = 9;
-    says = "rd_atomic_max beside an agent 9 is not between 1 and 8";
+    says = "rd_atomic_max 9 is not between 0 and 8";
   }
   SECTION("no READs, which an agent needs") {
     o.rd_atomic_max = 0;
