@@ -1,6 +1,7 @@
 // A peer that does not keep to RPC's protocol gets errors, and nothing else.
 #include "../../lib/rpc/call_frame.hpp"
 #include "../../lib/rpc/message_channel.hpp"
+#include "../../lib/rpc/message_frame.hpp"
 
 #include <support/manual_home.hpp>
 #include <support/outcome.hpp>
@@ -35,8 +36,8 @@ bytes with_header(header h, std::string_view text = {}) {
 }
 
 /// A call that lends what there is not, of the isolation that lets its answer invalidate it.
-bytes lending_call(std::uint64_t call) {
-  bytes all = with_header({.bulk = call_protocol::source, .call = call, .method = echo::id});
+bytes lending_call(std::uint64_t call, std::uint64_t method = echo::id) {
+  bytes all = with_header({.bulk = call_protocol::source, .call = call, .method = method});
   all.resize(call_protocol::head_bytes(call_protocol::source));
   call_protocol::encode(
       loan_terms{.address = 4096, .length = 8, .rkey = 7, .isolation = isolation::exact},
@@ -397,6 +398,51 @@ TEST_CASE("an answer that waits invalidates nothing once its call was cancelled"
     siege.peer.kept.clear();
     co_await test::until(home, [&] { return siege.peer.heard.size() == before + 3; });
     for (const auto& key : siege.peer.invalidated) CHECK_FALSE(key.has_value());
+  }(s));
+}
+
+TEST_CASE("a failure behind a large reply that was announced invalidates nothing",
+          "[rpc][device][hostile][R7]") {
+  using message_protocol::frame;
+  using frame_kind = message_protocol::kind;
+  static constexpr std::size_t frame_bytes = 512;
+  struct zeros : rpc::method<"test.zeros", rpc::nothing, std::string> {};
+  test::rpc_server s;
+  s.server.handle<zeros>(
+      [](rpc::nothing) -> task<std::string> { co_return std::string(100'000, '0'); });
+  s.rt.run([](test::rpc_server& answering) -> task<> {
+    connection conn = co_await answering.join();  // Its frames the test makes itself.
+    co_await test::until(answering.rt.executor(),
+                         [&] { return answering.server.counters().connections == 1; });
+    local_mr memory = conn.memory().allocate_zeroed(8 * frame_bytes);
+    for (std::size_t n = 0; n < 8; ++n) conn.post_recv(memory.slice(n * frame_bytes, frame_bytes));
+    conn.agent()->open_stream(
+        {.messages = 8, .buffer_bytes = frame_bytes, .message_bytes_max = 1 << 20});
+    std::uint32_t taken = message_protocol::count_first;
+    const auto say = [&](frame f, const bytes& behind) -> task<> {
+      f.taken = taken;
+      const auto head = message_protocol::encode(f);
+      bytes all{head.begin(), head.begin() + std::ptrdiff_t(message_protocol::size_of(f.kind))};
+      all.insert(all.end(), behind.begin(), behind.end());
+      local_mr from = conn.memory().allocate_zeroed(all.size());
+      std::ranges::copy(all, from.bytes().begin());
+      co_await conn.send(from.slice());
+    };
+    const auto hear = [&](frame_kind k) -> task<message> {
+      for (;;) {
+        message m = co_await conn.next_message();
+        ++taken;
+        if (message_protocol::decode(m.payload().bytes()).kind == k) co_return m;
+      }
+    };
+    co_await say({.kind = frame_kind::data}, lending_call(1, zeros::id));
+    const message announced = co_await hear(frame_kind::announce);
+    const std::uint64_t tag = message_protocol::decode(announced.payload().bytes()).tag;
+    co_await say({.kind = frame_kind::taken, .tag = tag, .status = 1}, {});
+    // The window that the call names is none: an invalidation would end the connection here.
+    const message answer = co_await hear(frame_kind::data);
+    const auto content = answer.payload().bytes().subspan(message_protocol::header_bytes);
+    CHECK(call_protocol::decode(content, false).kind == kind::failure);
   }(s));
 }
 
