@@ -452,7 +452,7 @@ void server_link::on_sent(encoded_message& self, const failure* why) noexcept {
   const bool is_reply = !c.is_counted;
   if (why != nullptr && is_reply && !c.link->failed()) [[unlikely]] {
     c.disarm();
-    // Short enough to need no memory itself.
+    // When it was memory that was missing, the text is short enough to need none.
     c.text = why->detail.empty() ? "the reply cannot be sent" : why->detail.view();
     return c.link->home().schedule(c);  // `answer` still looks at it.
   }
