@@ -292,7 +292,12 @@ BENCH_ON_DEVICE("rpc/threads", "Does a second server thread, with clients of its
   const std::vector<std::byte> request(echo_bytes);
   one_thread first;
   std::optional<one_thread> second;
-  const std::function<void()> make = [&] { second.emplace(); };
+  // Each keeps what it once needed.
+  const auto warm_up = [&](one_thread& ends) {
+    ends.calls(request, std::uint64_t{64} * calls_at_once, 2 * calls_at_once);
+  };
+  warm_up(first);
+  const std::function<void()> make = [&] { warm_up(second.emplace()); };
   const std::function<void()> drop = [&] { second.reset(); };
   other.start(&make);
   other.wait();
