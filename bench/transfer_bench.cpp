@@ -127,6 +127,14 @@ task<> receive_each(raw_loopback& l, std::uint64_t n) {
   for (std::uint64_t i = 0; i < n; ++i) co_await l.b->recv(l.remote.slice(0, size_bytes));
 }
 
+/// What one task takes of many.
+task<> take_each(raw_loopback& l, std::uint64_t n) {
+  for (std::uint64_t i = 0; i < n; ++i) {
+    static_cast<void>(co_await l.b->next_message());
+    l.b->post_recv(l.remote.slice(0, size_bytes));
+  }
+}
+
 }  // namespace
 
 BENCH_ON_DEVICE("transfer/write/64B", "What does co_await add to a small WRITE?") {
@@ -171,4 +179,15 @@ BENCH_ON_DEVICE("transfer/send/64B", "What does co_await add to a small SEND and
   recorder.compare(
       "depth 1", [&](std::uint64_t n) { l.run_raw_receiving(raw.wr, receive, n, 1); },
       [&](std::uint64_t n) { l.home.run(cordma::when_all(receive_each(l, n), send_each(l, n))); });
+  for (std::uint32_t i = 0; i < raw_loopback::depth; ++i)
+    l.b->post_recv(l.remote.slice(0, size_bytes));
+  constexpr auto make_send = [](raw_loopback& of) {
+    return cordma::send(of.local.slice(0, size_bytes));
+  };
+  recorder.compare(
+      "depth 64",
+      [&](std::uint64_t n) { l.run_raw_receiving(raw.wr, receive, n, raw_loopback::depth); },
+      [&](std::uint64_t n) {
+        l.home.run(cordma::when_all(take_each(l, n), by_tasks(l, n, make_send)));
+      });
 }

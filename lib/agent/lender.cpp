@@ -606,7 +606,7 @@ void lender::lend_along(carried_loan& l, local_mr memory, verbs::access access) 
   g.lent.memory = std::move(memory);
   try {
     if (const std::optional<bind_request> bind = prepare(g, access)) {
-      send_queue::clear(g.carried_bind);
+      send_queue::clear(std::span{g.carried_bind});
       bind->fill(g.carried_bind[0]);
     }
   } catch (...) {

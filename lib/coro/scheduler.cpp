@@ -51,7 +51,13 @@ std::size_t scheduler::run(intrusive_list<waiter>& ready) noexcept {
   intrusive_list<waiter> batch;
   batch.splice_back(ready);
   std::size_t resumed = 0;
-  for (; !batch.empty(); ++resumed) resume(batch.pop_front());
+  for (; !batch.empty(); ++resumed) {
+    waiter& next = batch.pop_front();
+    others_follow_ = !batch.empty();
+    resume(next);
+  }
+  others_follow_ = false;  // The last may have been taken out.
+  while (!ends_.empty()) ends_.pop_front().on_turn_end();
   return resumed;
 }
 

@@ -33,7 +33,8 @@ completion_queue_driver::completion_queue_driver(executor& home, verbs::context&
       spin_{options.spin_max},
       channel_{uses_channel(mode_) ? std::make_optional<verbs::completion_channel>(ctx)
                                    : std::nullopt},
-      cq_{ctx, options.depth, channel_ ? &*channel_ : nullptr, this} {
+      cq_{ctx, options.depth, channel_ ? &*channel_ : nullptr, this},
+      doorbells_{home, options.doorbell_batching && mode_ != completion_mode::manual} {
   if (channel_) watch_.emplace(*this);
   if (mode_ != completion_mode::manual) home_.add(*this);
 }

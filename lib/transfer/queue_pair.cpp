@@ -19,7 +19,7 @@ queue_pair::queue_pair(completion_queue_driver& driver, verbs::protection_domain
                        const verbs::queue_pair_capabilities& wanted, std::size_t message_max_bytes,
                        shared_receives* pool)
     : queue_pair_base{driver, pd, wanted, pool},
-      sends_{driver.home(), pd, verbs(), message_max_bytes, driver.tally()},
+      sends_{driver.doorbells(), pd, verbs(), message_max_bytes, driver.tally()},
       receives_{driver.home(), pd, verbs(), driver.tally()} {
   sends_.set_wr_id_base(send_id_base());
   receives_.set_wr_id_base(receive_id_base());
@@ -155,6 +155,7 @@ event::wait_op queue_pair::sends_idle() noexcept {
 /// What never reached the device is flushed here.
 void queue_pair::on_failure() noexcept {
   is_watched_ = true;
+  sends_.ring_now();
   sends_.refuse({.code = errc::disconnected, .call = "post_send"});
   if (handler_ != nullptr) handler_->on_failure();  // First: those who wait may turn to it.
   sends_.end_waiting({.code = wc_errc::flushed, .call = "post_send"});

@@ -6,7 +6,7 @@
 #include <utility>
 
 namespace cordma {
-send_queue::send_queue(scheduler& home, verbs::protection_domain& pd, verbs::queue_pair& qp,
+send_queue::send_queue(doorbell_batch& batch, verbs::protection_domain& pd, verbs::queue_pair& qp,
                        std::size_t message_max_bytes, transfer_tally& tally)
     : at_once_max_{qp.capabilities().send_wr_max},
       unsignaled_max_{unsignaled_max_of(at_once_max_)},
@@ -15,10 +15,10 @@ send_queue::send_queue(scheduler& home, verbs::protection_domain& pd, verbs::que
       qp_{qp},
       pd_{pd.native_handle()},
       tally_{tally},
+      batch_{batch},
       message_max_bytes_{message_max_bytes},
       inline_max_{qp.capabilities().inline_max},
       num_{qp.num()},
-      home_{home},
       depth_max_{at_once_max_},
       depth_{at_once_max_},
       sge_max_{qp.capabilities().send_sge_max},  // At least 1: `verbs::queue_pair` sees to it.
@@ -147,10 +147,11 @@ errc send_queue::refused_by_lease(const remote_mr_slice& remote,
   const lease_block& lease = *remote.lease();
   const errc why = lease.refusal(remote.generation(), this, wanted);
   // Only now: of a lease that is gone the block may be another thread's.
-  return why == errc{} && home_.is_past(lease.usable_until()) ? errc::lease_expired : why;
+  return why == errc{} && batch_.home().is_past(lease.usable_until()) ? errc::lease_expired : why;
 }
 
 int send_queue::post_alone(ibv_send_wr& first, memory_block* memory) noexcept {
+  batch_.passes(*this);
   const std::uint32_t signaled_before = last_signaled_;
   std::uint32_t sequence = tail_;
   for (ibv_send_wr* wr = &first; wr != nullptr; wr = wr->next, ++sequence) {
@@ -192,32 +193,57 @@ void send_queue::post_refused(submission& s, std::span<const request_shape> requ
   end_unposted(s, how);
 }
 
-void send_queue::post_failed(submission& s, const post_failure& why,
-                             std::span<const ibv_send_wr> wrs,
-                             std::span<const request_shape> requests) noexcept {
+std::uint32_t send_queue::take_back(const post_failure& why,
+                                    std::span<const ibv_send_wr> wrs) noexcept {
   // Some devices have queued them all when their doorbell fails, and name none: then the device
   // keeps slots and memory until it is destroyed.
   const bool names_one = why.bad >= wrs.data() && why.bad < wrs.data() + wrs.size();
-  const auto posted = names_one ? std::uint32_t(why.bad - wrs.data()) : s.count_;
-  for (std::uint32_t i = posted; i < s.count_; ++i) {
-    let_go(requests[i]);
-    slot& unused = at(s.first_ + i);
-    unused.held = nullptr;
-    unused.more_held = 0;
-    if (lease_block* const lease = std::exchange(unused.lease, nullptr)) lease->let_go();
-  }
-  tail_ = s.first_ + posted;
+  const auto posted = std::uint32_t(names_one ? why.bad - wrs.data() : std::ptrdiff_t(wrs.size()));
+  const std::uint32_t first = tail_ - std::uint32_t(wrs.size());
   last_signaled_ = why.signaled_before;
-  count_refused(s, posted);
   for (std::uint32_t i = 0; i < posted; ++i) {
-    tally_.posted(requests[i].kind);
-    if ((wrs[i].send_flags & IBV_SEND_SIGNALED) != 0) last_signaled_ = s.first_ + i;
+    tally_.posted(at(first + i).kind);
+    if ((wrs[i].send_flags & IBV_SEND_SIGNALED) != 0) last_signaled_ = first + i;
   }
+  for (std::uint32_t unused = first + posted; unused != tail_; ++unused) {
+    tally_.refused(at(unused).kind);
+    let_go_of_used(at(unused), unused);
+  }
+  return posted;
+}
+
+void send_queue::post_failed(submission& s, const post_failure& why,
+                             std::span<const ibv_send_wr> wrs) noexcept {
+  const std::uint32_t posted = take_back(why, wrs);
   adopt(s, nullptr);
+  tail_ = s.first_ + posted;
   s.end({.code = {std::abs(why.rc), std::system_category()},
          .call = "ibv_post_send",
-         .index = names_one ? posted : 0});
+         .index = posted < s.count_ ? posted : 0});
 }
+
+void send_queue::ring_batch() noexcept {
+  const std::span<ibv_send_wr> wrs = batch_.take();
+  const std::uint32_t first = tail_ - std::uint32_t(wrs.size());
+  ibv_send_wr* bad = nullptr;
+  const int rc = qp_.post_send(wrs.data(), &bad);
+  if (rc == 0) [[likely]] {
+    for (std::uint32_t sequence = first; sequence != tail_; ++sequence)
+      count_posted(at(sequence).kind, sequence);
+    return;
+  }
+  const std::uint32_t end = first + take_back({batch_.signaled_before_, rc, bad}, wrs);
+  for (std::uint32_t sequence = first; sequence != tail_; ++sequence) {
+    // What it took for certain, and will tell of, ends as any other.
+    const bool was_taken = end != tail_ && std::int32_t(sequence - end) < 0;
+    if (was_taken && will_complete(sequence)) continue;
+    if (submission* const owner = std::exchange(at(sequence).owner, nullptr))
+      owner->end({.code = {std::abs(rc), std::system_category()}, .call = "ibv_post_send"});
+  }
+  tail_ = end;
+}
+
+void doorbell_batch::ring() noexcept { last_->ring_batch(); }
 
 bool send_queue::failed(std::uint32_t sequence, const request_outcome& why) noexcept {
   if (sequence - head_ >= in_flight()) return false;
@@ -236,6 +262,7 @@ void send_queue::flush_all() noexcept {
 }
 
 void send_queue::end_all(const request_outcome& how) noexcept {
+  ring_now();
   for (std::uint32_t sequence = head_; sequence != tail_; ++sequence) {
     if (submission* const owner = std::exchange(at(sequence).owner, nullptr)) {
       owner->slot_ended(at(sequence).index, &how);

@@ -37,7 +37,10 @@ submission::submission(submission&& other) noexcept
 
 void submission::submit() noexcept { queue_->enqueue(*this); }
 
-void submission::detach() noexcept { queue_->adopt(*this, nullptr); }
+void submission::detach() noexcept {
+  queue_->ring_now();  // As it would have: what went inline may change now.
+  queue_->adopt(*this, nullptr);
+}
 
 /// It is in flight, and the device will not tell its end.
 void submission::cannot_end() noexcept {
@@ -58,6 +61,8 @@ bool submission::stopped() noexcept {
 
 void submission::on_stop(stop_callback& self) noexcept {
   auto& s = static_cast<submission&>(self);
+  s.queue_->ring_now();  // As in `detach`.
+  if (s.has_ended()) return;
   s.stopped();
   if (s.state_ == state::queued && !s.is_handle_) {
     // Nobody else wants it, and the device has not seen it.

@@ -44,6 +44,52 @@ struct counter : waiter {
 
 }  // namespace
 
+namespace {
+
+/// Asks to be told of the turn's end while others follow.
+struct turn_watch : waiter, turn_end {
+  turn_watch(scheduler& s, std::vector<char>& l) noexcept : waiter{&go_on}, home{s}, log{l} {}
+  static std::coroutine_handle<> go_on(waiter& self) noexcept {
+    auto& w = static_cast<turn_watch&>(self);
+    w.log.push_back(w.home.others_follow() ? 'f' : 'l');
+    if (w.home.others_follow()) w.home.at_turn_end(w);
+    if (w.takes_out != nullptr) w.takes_out->list_hook<waiter>::unlink();
+    return std::noop_coroutine();
+  }
+  void on_turn_end() noexcept override { log.push_back('e'); }
+  scheduler& home;
+  std::vector<char>& log;
+  waiter* takes_out = nullptr;
+};
+
+}  // namespace
+
+TEST_CASE("who runs knows whether others follow in the turn, and can be told of its end",
+          "[coro]") {
+  scheduler home;
+  std::vector<char> log;
+  turn_watch first{home, log}, second{home, log}, last{home, log};
+  for (turn_watch* each : {&first, &second, &last}) home.schedule(*each);
+  CHECK(home.run_ready() == 3);
+  CHECK(log == std::vector{'f', 'f', 'l', 'e', 'e'});
+  CHECK_FALSE(home.others_follow());
+
+  // The last is taken out by the one before it.
+  log.clear();
+  second.takes_out = &last;
+  home.schedule(second);
+  home.schedule(last);
+  CHECK(home.run_ready() == 1);
+  CHECK(log == std::vector{'f', 'e'});
+  CHECK_FALSE(home.others_follow());
+
+  // One alone, and no longer asking, hears nothing more.
+  log.clear();
+  home.schedule(first);
+  CHECK(home.run_ready() == 1);
+  CHECK(log == std::vector{'l'});
+}
+
 TEST_CASE("what becomes ready while others run waits for the next turn", "[coro]") {
   scheduler home;
   int calls = 0;

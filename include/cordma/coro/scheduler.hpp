@@ -70,6 +70,17 @@ class timer {
   function on_fire_;
 };
 
+/// Told when all that one call of `run_ready` resumes has gone on. In place.
+class turn_end : public list_hook<turn_end> {
+ protected:
+  turn_end() noexcept = default;
+  ~turn_end() = default;
+
+ private:
+  friend class scheduler;
+  virtual void on_turn_end() noexcept = 0;
+};
+
 /// One thread's list of coroutines that can go on, and its timers. Knows no file descriptor; the
 /// executor adds those. Thread: one. Cost: `schedule` is four stores; arming a timer is a compare
 /// and twice as many, and its end O(log timers) over many. Neither allocates. Must outlive what
@@ -87,6 +98,10 @@ class scheduler {
   /// Puts `w` behind all that the next call of `run_ready` resumes, or this one: for what nobody
   /// waits for.
   void schedule_last(waiter& w) noexcept { last_.push_back(w); }
+  /// Of those that this call of `run_ready` resumes, whether any come after the one that runs.
+  [[nodiscard]] bool others_follow() const noexcept { return others_follow_; }
+  /// Tells `t` once, when they have: only while others follow.
+  void at_turn_end(turn_end& t) noexcept { ends_.push_back(t); }
   [[nodiscard]] bool has_ready() const noexcept { return !ready_.empty() || !last_.empty(); }
   /// Resumes what is ready now; what that makes ready waits for the next call, so that one call is
   /// bounded and I/O gets its turn. Returns how many it resumed.
@@ -134,7 +149,7 @@ class scheduler {
     CORDMA_PROBE1(resume, &w);
     w.done().resume();
   }
-  static std::size_t run(intrusive_list<waiter>& ready) noexcept;
+  std::size_t run(intrusive_list<waiter>& ready) noexcept;
   static timer& meld(timer& a, timer& b) noexcept;
   static timer* meld_all(timer* first) noexcept;
   void remove(timer& t) noexcept;
@@ -142,6 +157,8 @@ class scheduler {
   const time_source& clock_;
   intrusive_list<waiter> ready_;
   intrusive_list<waiter> last_;
+  intrusive_list<turn_end> ends_;
+  bool others_follow_ = false;
   timer* earliest_ = nullptr;  // Of a pairing heap; null: it is empty.
   std::uint64_t order_ = 0;
 };

@@ -24,6 +24,7 @@ struct runtime_options {
   unsigned poll_batch = 32;
   duration spin_max =
       completion_queue_options{}.spin_max;  ///< Of the adaptive mode: the longest look.
+  bool doorbell_batching = true;            ///< As in `completion_queue_options`.
   executor_options executor{};
   mr_allocator_options memory{};
   /// Defaults of `connect` and `listen`; `port` and `gid_index` above take their place here when

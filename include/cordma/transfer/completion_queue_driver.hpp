@@ -3,6 +3,7 @@
 #include <cordma/io/executor.hpp>
 #include <cordma/io/fd_watch.hpp>
 #include <cordma/io/poller.hpp>
+#include <cordma/transfer/doorbell_batch.hpp>
 #include <cordma/transfer/spin_window.hpp>
 #include <cordma/transfer/submission.hpp>
 #include <cordma/transfer/transfer_counters.hpp>
@@ -34,6 +35,12 @@ struct completion_queue_options {
   /// Adaptive: the longest look. More than twice what a wake-up takes, or two ends that both sleep
   /// never find out that they need not.
   duration spin_max = std::chrono::microseconds{200};
+  /// What tasks await in one turn of one queue pair, 4 KiB each at most, goes with one doorbell,
+  /// and WRITEs, READs and atomics with one completion entry: when sixteen wait, the last task of
+  /// the turn has gone on, or the queue pair, or another, posts something else. So one waits for
+  /// those that go on after it. False: each goes at once, as handles do, and as all do in manual
+  /// mode.
+  bool doorbell_batching = true;
 };
 
 struct completion_counters {
@@ -108,6 +115,7 @@ class completion_queue_driver final : private poller {
   [[nodiscard]] transfer_counters requests() const noexcept { return tally_.read(); }
   /// For its queue pairs.
   [[nodiscard]] transfer_tally& tally() noexcept { return tally_; }
+  [[nodiscard]] doorbell_batch& doorbells() noexcept { return doorbells_; }
   /// Entries not yet promised to a queue pair. In manual mode those of a queue pair that is gone
   /// come back when a reap finds the queue empty.
   [[nodiscard]] unsigned room() const noexcept { return cq_.capacity() - reserved_; }
@@ -187,6 +195,7 @@ class completion_queue_driver final : private poller {
     counter arms;
   } counters_;
   transfer_tally tally_;
+  doorbell_batch doorbells_;
   void (*at_race_point_)(void*) = nullptr;
   void* race_context_ = nullptr;
 };

@@ -40,7 +40,13 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
       return 1;
     }
   }
+  template <class Request>
+  static constexpr bool may_wait_for_others() noexcept {
+    return requires(const Request& r) { r.takes_receive(); };
+  }
   static constexpr std::size_t sges_max = std::max({std::size_t{1}, sge_count<Requests>()...});
+  static constexpr bool can_wait_for_others =
+      !is_batch && sges_max == 1 && (may_wait_for_others<Requests>() && ...);
   static constexpr bool is_atomic = ((Requests::kind == request_kind::atomic) || ...);
 
  public:
@@ -193,10 +199,14 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   [[gnu::always_inline]] void post_each(std::index_sequence<I...>) noexcept {
     if (((queue_->lease_refusal(shape<I>()) != errc{}) || ...)) [[unlikely]]
       return refuse();
+    if constexpr (IsLikeMost && can_wait_for_others) {
+      if (!is_handle_ && queue_->batches(shape<0>()))
+        return queue_->batch(*this, std::get<0>(requests_));
+    }
     std::array<ibv_send_wr, count> wrs;
     std::array<std::array<ibv_sge, sges_max>, count> sges;
     const std::uint32_t signaled_before = queue_->begin_post(*this, count);
-    send_queue::clear(wrs);
+    send_queue::clear(std::span{wrs});
     ((std::get<I>(requests_).fill(wrs[I]), wrs[I].next = I + 1 < count ? &wrs[I + 1] : nullptr,
       queue_->template occupy<IsLikeMost>(*this, I, shape<I>(), wrs[I], sges[I].data())),
      ...);
@@ -208,7 +218,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   [[gnu::noinline]] void refuse() noexcept { queue_->post_refused(*this, shapes()); }
   [[gnu::noinline]] void post_failed(const send_queue::post_failure& why,
                                      std::span<const ibv_send_wr> wrs) noexcept {
-    queue_->post_failed(*this, why, wrs, shapes());
+    queue_->post_failed(*this, why, wrs);
   }
   void store(std::uint32_t index, std::uint64_t value) noexcept override {
     if constexpr (is_atomic) atomic_values_[index] = value;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/base/probe.hpp>
+#include <cordma/transfer/doorbell_batch.hpp>
 #include <cordma/transfer/held_memory.hpp>
 #include <cordma/transfer/submission.hpp>
 #include <cordma/transfer/transfer_counters.hpp>
@@ -23,9 +24,9 @@ namespace cordma {
 /// Thread: the executor's. Cost: no allocation and no system call of its own per request.
 class send_queue {
  public:
-  /// `qp` may be in any state; `message_max_bytes` is the port's. Counts in `tally`, which outlives
-  /// it.
-  send_queue(scheduler& home, verbs::protection_domain& pd, verbs::queue_pair& qp,
+  /// `qp` may be in any state; `message_max_bytes` is the port's. `batch`, its completion queue's,
+  /// and `tally`, where it counts, outlive it.
+  send_queue(doorbell_batch& batch, verbs::protection_domain& pd, verbs::queue_pair& qp,
              std::size_t message_max_bytes, transfer_tally& tally);
   send_queue(const send_queue&) = delete;
   send_queue& operator=(const send_queue&) = delete;
@@ -44,6 +45,10 @@ class send_queue {
   /// Posts what waits for room, as far as there is any.
   void pump() noexcept {
     if (!waiting_.empty() && !is_room_kept_) post_waiting();
+  }
+  /// What waits for one doorbell with others goes to the device now.
+  void ring_now() noexcept {
+    if (batch_.is_of(*this)) ring_batch();
   }
   /// The queue pair is in ERROR, where a request has a completion entry when it failed or asked for
   /// one: posts one that asks, if the last that is in flight did not, so that all of them end.
@@ -115,20 +120,29 @@ class send_queue {
   /// Why a device would refuse this bind; nothing: it would not.
   [[nodiscard]] errc refusal_of(const bind_request& bind) const noexcept;
   // What is held is posted so: none has a `lease_refusal`, `begin_post`, `clear` and `occupy` each,
-  // `ring`, and `count_posted` each.
+  // `ring`, and `count_posted` each; or one, if the queue `batches`, by `batch`.
   [[nodiscard]] errc lease_refusal(const request_shape& request) const noexcept;
   /// They never reach the device: one of them has.
   void post_refused(submission& s, std::span<const request_shape> requests) noexcept;
+  /// Whether one that is awaited may go with those that the tasks after this one await.
+  [[nodiscard]] bool batches(const request_shape& request) const noexcept {
+    return batch_.takes(*this) && (request.local.empty() || request.local[0].size_bytes() <=
+                                                                doorbell_batch::request_bytes_max);
+  }
+  /// Of one slice at most, and no bind.
+  template <class Request>
+  void batch(submission& s, const Request& request) noexcept;
   /// Gives the last that has an entry of its own so far.
   [[nodiscard]] std::uint32_t begin_post(submission& s, std::uint32_t count) noexcept;
   /// Some devices look at what an opcode does not use.
   template <std::size_t Count>
-  [[gnu::always_inline]] static void clear(std::array<ibv_send_wr, Count>& wrs) noexcept {
+  [[gnu::always_inline]] static void clear(std::span<ibv_send_wr, Count> wrs) noexcept {
     // g++ makes one instruction of what is longer than 96 bytes: it takes 10 ns to begin.
-    constexpr std::size_t part = Count == 1 ? sizeof wrs / 2 : sizeof wrs;
+    constexpr std::size_t whole = Count * sizeof(ibv_send_wr);
+    constexpr std::size_t part = Count == 1 ? whole / 2 : whole;
     auto* const bytes = reinterpret_cast<std::byte*>(wrs.data());
     std::memset(bytes, 0, part);
-    std::memset(bytes + part, 0, sizeof wrs - part);
+    std::memset(bytes + part, 0, whole - part);
   }
   /// Fills what is common to all kinds, of the request of that index, and gives it a slot. None of
   /// its slices is empty, if it `IsLikeMost`.
@@ -149,8 +163,8 @@ class send_queue {
     ibv_send_wr* bad;
   };
   /// The device did not take all of them.
-  void post_failed(submission& s, const post_failure& why, std::span<const ibv_send_wr> wrs,
-                   std::span<const request_shape> requests) noexcept;
+  void post_failed(submission& s, const post_failure& why,
+                   std::span<const ibv_send_wr> wrs) noexcept;
 
   /// SENDs and binds that nobody awaits, chained, with all but their numbers filled in; there is
   /// room. They have completion entries when they ask for them, and as often as the queue needs
@@ -159,6 +173,7 @@ class send_queue {
 
  private:
   friend class submission;
+  friend class doorbell_batch;
   /// A free one has no owner, no lease and no memory.
   struct slot {
     submission* owner = nullptr;
@@ -179,12 +194,20 @@ class send_queue {
   memory_block** more_held_by(std::uint32_t sequence) noexcept {
     return more_held_.data() + std::size_t{sequence & mask_} * (sge_max_ - 1);
   }
-  /// Of the oldest, which holds some.
-  void let_go_of_held(slot& oldest) noexcept {
-    held_.let_go(*std::exchange(oldest.held, nullptr));
-    for (; oldest.more_held > 0; --oldest.more_held)
-      held_.let_go(*more_held_by(head_)[oldest.more_held - 1]);
+  /// The memory and the lease, if any, of a request that used them.
+  [[gnu::always_inline]] void let_go_of_used(slot& by, std::uint32_t sequence) noexcept {
+    if (by.held != nullptr) {
+      held_.let_go(*std::exchange(by.held, nullptr));
+      for (; by.more_held > 0; --by.more_held)
+        held_.let_go(*more_held_by(sequence)[by.more_held - 1]);
+    }
+    if (by.lease != nullptr) std::exchange(by.lease, nullptr)->let_go();
   }
+  void begin(submission& s, std::uint32_t count) noexcept;
+  void ring_batch() noexcept;
+  /// Of the last ones, chained, the device took those before the one that it names, if it does.
+  /// Gives its index.
+  std::uint32_t take_back(const post_failure& why, std::span<const ibv_send_wr> wrs) noexcept;
   static constexpr std::uint32_t unsignaled_max_of(std::uint32_t depth) noexcept {
     return (depth + 1) / 2;
   }
@@ -222,12 +245,12 @@ class send_queue {
   verbs::queue_pair& qp_;
   const ibv_pd* const pd_;
   transfer_tally& tally_;
+  doorbell_batch& batch_;
   std::uint64_t wr_id_base_ = 0;
   const std::size_t message_max_bytes_;
   const std::uint32_t inline_max_;
   const std::uint32_t num_;
 
-  scheduler& home_;
   const std::uint32_t depth_max_;  // For urgent ones, …
   std::uint32_t depth_;            // … and for all others.
   const std::uint32_t sge_max_;
@@ -251,7 +274,7 @@ inline bool submission::will_end() noexcept {
 
 inline void submission::wait(waiter& w, const environment& env) noexcept {
   waiter_.set(w);
-  scheduler_ = env.scheduler != nullptr ? env.scheduler : &queue_->home_;
+  scheduler_ = env.scheduler != nullptr ? env.scheduler : &queue_->batch_.home();
   env.stop.register_callback(*this);
 }
 
@@ -313,10 +336,15 @@ inline void submission::wait(waiter& w, const environment& env) noexcept {
 
 [[gnu::always_inline]] inline std::uint32_t send_queue::begin_post(submission& s,
                                                                    std::uint32_t count) noexcept {
+  batch_.passes(*this);
+  begin(s, count);
+  return last_signaled_;
+}
+
+[[gnu::always_inline]] inline void send_queue::begin(submission& s, std::uint32_t count) noexcept {
   s.first_ = tail_;
   s.pending_ = count;
   s.state_ = submission::state::in_flight;
-  return last_signaled_;
 }
 
 template <bool IsLikeMost>
@@ -370,6 +398,20 @@ template <bool IsLikeMost>
   }
 }
 
+template <class Request>
+[[gnu::always_inline]] inline void send_queue::batch(submission& s,
+                                                     const Request& request) noexcept {
+  if (batch_.count_ == 0) batch_.begin(last_signaled_);
+  ibv_send_wr& wr = batch_.wrs_[batch_.count_];
+  clear(std::span<ibv_send_wr, 1>{&wr, 1});
+  request.fill(wr);
+  begin(s, 1);
+  occupy<true>(s, 0, request.shape(), wr, &batch_.sges_[batch_.count_]);
+  ++tail_;
+  batch_.add(!request.takes_receive());
+  if (batch_.is_complete()) ring_batch();
+}
+
 [[gnu::always_inline]] inline int send_queue::ring(std::uint32_t count, ibv_send_wr& first,
                                                    ibv_send_wr*& bad) noexcept {
   tail_ += count;
@@ -385,8 +427,7 @@ inline void send_queue::retire(const request_outcome* failure) noexcept {
   }
   CORDMA_PROBE5(complete, num_, oldest.kind, head_, failure == nullptr ? 0 : failure->code.value(),
                 0);
-  if (oldest.held != nullptr) let_go_of_held(oldest);
-  if (oldest.lease != nullptr) std::exchange(oldest.lease, nullptr)->let_go();
+  let_go_of_used(oldest, head_);
   submission* const owner = std::exchange(oldest.owner, nullptr);
   if (owner != nullptr) {
     if (oldest.kind == request_kind::atomic && failure == nullptr)

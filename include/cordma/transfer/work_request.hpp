@@ -71,6 +71,8 @@ struct send_request {
   [[nodiscard]] request_shape shape() const noexcept {
     return {.local = local.slices, .kind = kind, .can_be_inline = true, .flags = flags};
   }
+  /// Of the peer: it may wait for one.
+  [[nodiscard]] static bool takes_receive() noexcept { return true; }
 
   [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
     wr.opcode = immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
@@ -95,6 +97,7 @@ struct write_request {
             .can_be_inline = true,
             .flags = flags};
   }
+  [[nodiscard]] bool takes_receive() const noexcept { return immediate.has_value(); }
 
   [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
     wr.opcode = immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
@@ -120,6 +123,7 @@ struct read_request {
             .kind = kind,
             .flags = flags};
   }
+  [[nodiscard]] static bool takes_receive() noexcept { return false; }
 
   [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
     wr.opcode = IBV_WR_RDMA_READ;
@@ -141,6 +145,7 @@ struct atomic_request {
   [[nodiscard]] request_shape shape() const noexcept {
     return {.remote = &remote, .kind = kind, .flags = flags};
   }
+  [[nodiscard]] static bool takes_receive() noexcept { return false; }
 
   [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
     wr.opcode = opcode;

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cordma/coro/scheduler.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+namespace cordma {
+
+class send_queue;
+
+/// What the tasks of one turn await of one queue pair: it goes to the device with one doorbell,
+/// when the last of them has gone on, the batch is full, or something else is posted. Only the
+/// queue pair that posted last begins one: those that take turns batch nothing, and pay nothing.
+/// Thread: the executor's. docs/decisions/0011-one-doorbell.md says why.
+class doorbell_batch final : private turn_end {
+ public:
+  static constexpr std::uint32_t requests_max = 16;
+  /// What is longer goes at once: its copy takes so long that a doorbell is nothing beside it.
+  static constexpr std::size_t request_bytes_max = 4096;
+
+  /// Not `enabled` it takes nothing.
+  doorbell_batch(scheduler& home, bool enabled) noexcept : home_{home}, enabled_{enabled} {}
+
+  [[nodiscard]] scheduler& home() const noexcept { return home_; }
+
+ private:
+  friend class send_queue;
+
+  /// Whether a request of `q` waits here for others.
+  [[nodiscard]] bool takes(const send_queue& q) const noexcept {
+    return last_ == &q && (count_ != 0 || home_.others_follow());
+  }
+  [[nodiscard]] bool is_complete() const noexcept {
+    return count_ == requests_max || !home_.others_follow();
+  }
+  /// `q` posts, at once.
+  void passes(send_queue& q) noexcept {
+    if (count_ != 0) [[unlikely]]
+      ring();
+    last_ = enabled_ ? &q : nullptr;
+  }
+  [[nodiscard]] bool is_of(const send_queue& q) const noexcept {
+    return count_ != 0 && last_ == &q;
+  }
+  void begin(std::uint32_t signaled_before) noexcept {
+    signaled_before_ = signaled_before;
+    home_.at_turn_end(*this);
+  }
+  /// The next, which is filled, goes with those before. One entry tells of both when it `ends` what
+  /// is before it no later than that would end alone.
+  void add(bool ends) noexcept {
+    if (count_ != 0) {
+      ibv_send_wr& before = wrs_[count_ - 1];
+      before.next = &wrs_[count_];
+      if (ends) before.send_flags &= ~unsigned{IBV_SEND_SIGNALED};
+    }
+    ++count_;
+  }
+  [[nodiscard]] std::span<ibv_send_wr> take() noexcept {
+    turn_end::unlink();
+    return {wrs_.data(), std::exchange(count_, 0)};
+  }
+  void ring() noexcept;
+  void on_turn_end() noexcept override { ring(); }
+
+  scheduler& home_;
+  const bool enabled_;
+  std::uint32_t count_ = 0;
+  std::uint32_t signaled_before_ = 0;  // The last before them that has a completion entry.
+  send_queue* last_ = nullptr;         // It posted last; of those that wait here, the queue.
+  std::array<ibv_send_wr, requests_max> wrs_;
+  std::array<ibv_sge, requests_max> sges_;
+};
+
+}  // namespace cordma
