@@ -52,13 +52,13 @@ class doorbell_batch final : private turn_end {
     signaled_before_ = signaled_before;
     home_.at_turn_end(*this);
   }
-  /// The next, which is filled, goes with those before. One entry tells of both when it `ends` what
-  /// is before it no later than that would end alone.
-  void add(bool ends) noexcept {
+  /// The next, which is filled, goes behind those before. Its completion entry tells of them, too,
+  /// unless it `takes_receive`: then they do not wait for the peer with it.
+  void add(bool takes_receive) noexcept {
     if (count_ != 0) {
       ibv_send_wr& before = wrs_[count_ - 1];
       before.next = &wrs_[count_];
-      if (ends) before.send_flags &= ~unsigned{IBV_SEND_SIGNALED};
+      if (!takes_receive) before.send_flags &= ~unsigned{IBV_SEND_SIGNALED};
     }
     ++count_;
   }

@@ -408,7 +408,7 @@ template <class Request>
   begin(s, 1);
   occupy<true>(s, 0, request.shape(), wr, &batch_.sges_[batch_.count_]);
   ++tail_;
-  batch_.add(!request.takes_receive());
+  batch_.add(request.takes_receive());
   if (batch_.is_complete()) ring_batch();
 }
 
