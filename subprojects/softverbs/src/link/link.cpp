@@ -95,7 +95,7 @@ bool link::serve(node& home, bool wait) noexcept {
     return false;
   if (!up()) return false;
   if (is_tcp()) fill_from_socket();
-  bool did = drain(home, batch_frames_max);
+  bool did = drain(home);
   did = answer(home) || did;
   if (ended_ && !in_.has_frames()) fail();
   return did;
@@ -103,20 +103,22 @@ bool link::serve(node& home, bool wait) noexcept {
 
 /// On a wire the answers to our requests come before what the peer did after it sent them: programs
 /// rely on it. So they are taken first, all that came before the requests that are taken then.
-bool link::drain(node& home, std::size_t frames_max) noexcept {
+bool link::drain(node& home) noexcept {
   if (in_.seen_all() && in_.look() == ring_answer::broken) fail();
   if (link* answers = answers_.load(); answers != nullptr && !in_.seen_all())
     answers->take_answers(home);
-  std::size_t taken = 0;
-  for (; taken < frames_max && !in_.seen_all(); ++taken) {
+  const std::uint64_t begin = in_.popped();
+  const auto taken = [&] { return in_.popped() - begin; };
+  for (std::size_t frames = 0; frames < batch_frames_max && taken() < batch_bytes_max; ++frames) {
+    if (in_.seen_all()) break;
     const frame_fate fate = take_frame(home);
     if (fate == frame_fate::waits) break;
     if (fate == frame_fate::taken) continue;
     fail();
     return true;
   }
-  if (taken != 0 && in_.take_space_wish() && !is_tcp()) ring_doorbell();
-  return taken != 0;
+  if (taken() != 0 && in_.take_space_wish() && !is_tcp()) ring_doorbell();
+  return taken() != 0;
 }
 
 /// Broken: what is there is no frame for us. A frame waits for room on the way back; whoever makes
@@ -136,6 +138,8 @@ link::frame_fate link::take_frame(node& home) noexcept {
   return frame_fate::taken;
 }
 
+/// But for a long READ's data, and what is behind them: while those stream, a wire carries the
+/// requests of the other direction, too.
 void link::take_answers(node& home) noexcept {
   if (!is_tcp() && !in_.has_frames()) return;
   const std::lock_guard rx{rx_};
@@ -143,7 +147,16 @@ void link::take_answers(node& home) noexcept {
   if (is_tcp()) fill_from_socket();
   // Also what has come since the look of a batch that left some.
   if (in_.look() == ring_answer::broken) return fail();
-  drain(home, ring_bytes / frame_align);
+  while (!in_.seen_all() && !long_read_is_next())
+    if (take_frame(home) != frame_fate::taken) return fail();
+  if (in_.take_space_wish() && !is_tcp()) ring_doorbell();
+}
+
+bool link::long_read_is_next() noexcept {
+  frame_header header;
+  const std::byte* payload = nullptr;
+  return in_.peek(header, payload) == ring_answer::yes &&
+         header.kind == frame_kind::read_response && header.message_bytes > segment_bytes_max;
 }
 
 void link::answer_later(std::uint32_t local_qpn) noexcept { due_.insert(local_qpn & index_part); }

@@ -14,7 +14,8 @@ namespace softverbs {
 namespace {
 
 /// A dead peer's ring holds at most this many batches; one that still writes gets no more.
-constexpr std::size_t last_batches_max = ring_bytes / frame_align / batch_frames_max + 1;
+constexpr std::size_t last_batches_max =
+    ring_bytes / frame_align / batch_frames_max + ring_bytes / batch_bytes_max + 1;
 
 ibv_gid gid_of(const in6_addr& host) noexcept {
   ibv_gid gid;

@@ -235,9 +235,15 @@ void node::on_empty_poll(completion_queue& cq) noexcept {
 
 void node::on_arm(completion_queue& cq) noexcept {
   cq.empty_polls.store(0, std::memory_order_relaxed);
-  const bool was_ours = polled_.load();
-  if (was_ours) give_back();
-  work(was_ours);
+  if (!polled_.load()) {
+    work(false);
+    return;
+  }
+  give_back();
+  // Of what came before the doorbells were on, nobody else tells the engine.
+  constexpr int turns_max = 16;
+  for (int turns = 0; work(true); ++turns)
+    if (turns == turns_max) return wake_engine();
 }
 
 }  // namespace softverbs

@@ -63,7 +63,7 @@ void answer_with_nak(responder_state& state, std::uint32_t psn, nak_code why) no
 
 /// Segments that a QP answers with in one turn: a requester that takes them as fast as they come
 /// must not keep whoever serves it from all others.
-constexpr std::uint32_t segments_per_turn = 64;
+constexpr std::uint32_t segments_per_turn = batch_bytes_max / segment_bytes_max;
 
 enum class progress : std::uint8_t { done, later, failed };
 

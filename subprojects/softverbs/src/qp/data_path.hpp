@@ -17,20 +17,24 @@ namespace softverbs {
 inline constexpr std::uint32_t piece_bytes_max = 256 * 1024;
 
 /// What a QP executes in one turn before others have theirs: small requests take about as long as
-/// this many bytes, some 100 us.
+/// this many bytes, some 100 us. What is posted together has as many bytes as if it were posted one
+/// by one.
 inline constexpr std::uint32_t requests_per_turn = 256;
 inline constexpr std::uint32_t bytes_per_turn = 1024 * 1024;
 
 /// What is left of a turn.
 class turn {
  public:
+  explicit turn(std::uint64_t posts) noexcept : bytes_left_{posts * bytes_per_turn} {}
   [[nodiscard]] bool over() const noexcept { return requests_left_ == 0 || bytes_left_ == 0; }
   void spend_request() noexcept { --requests_left_; }
-  void spend_bytes(std::uint32_t bytes) noexcept { bytes_left_ -= std::min(bytes, bytes_left_); }
+  void spend_bytes(std::uint32_t bytes) noexcept {
+    bytes_left_ -= std::min<std::uint64_t>(bytes, bytes_left_);
+  }
 
  private:
   std::uint32_t requests_left_ = requests_per_turn;
-  std::uint32_t bytes_left_ = bytes_per_turn;
+  std::uint64_t bytes_left_;
 };
 
 [[nodiscard]] inline std::uint32_t number_of(const queue_pair& qp) noexcept {

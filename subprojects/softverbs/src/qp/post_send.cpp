@@ -46,7 +46,7 @@ int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
     if (bad_wr != nullptr) *bad_wr = wr;
     break;
   }
-  if (qp.sends.posted != start) execute(qp);
+  if (qp.sends.posted != start) execute(qp, qp.sends.posted - start);
   return error;
 }
 

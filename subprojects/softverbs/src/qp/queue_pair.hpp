@@ -223,7 +223,8 @@ int enqueue(queue_pair& qp, const ibv_send_wr& wr) noexcept;
 void release_all(queue_pair& qp) noexcept;
 
 /// requester.cpp. Executes what can be executed, flushes in ERR and SQE; under slot->send.
-void execute(queue_pair& qp) noexcept;
+/// `posts` requests were just posted: for each, a turn is so much longer.
+void execute(queue_pair& qp, std::uint64_t posts = 1) noexcept;
 /// Completes request `index` and all before it that are still open (those succeeded).
 void complete_to(queue_pair& qp, std::uint64_t index, ibv_wc_status status) noexcept;
 

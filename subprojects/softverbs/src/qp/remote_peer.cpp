@@ -188,8 +188,10 @@ bool on_answer(node& home, link& from, const frame_header& header,
     return true;
   const ibv_qp_state state = qp->state.load(std::memory_order_acquire);
   if (state != IBV_QPS_RTS && state != IBV_QPS_SQD) return true;
+  const std::uint64_t completed = qp->sends.completed;
   const bool honest = take_answer(*qp, header, payload);
-  execute(*qp);
+  // Part of a READ's data lets nothing go on.
+  if (header.kind != frame_kind::read_response || qp->sends.completed != completed) execute(*qp);
   return honest;
 }
 

@@ -182,9 +182,9 @@ void tell_drained(queue_pair& qp) noexcept {
 
 }  // namespace
 
-void execute(queue_pair& qp) noexcept {
+void execute(queue_pair& qp, std::uint64_t posts) noexcept {
   if (qp.disturbed.load(std::memory_order_relaxed)) stamp_delays(qp);
-  turn now;
+  turn now{posts};
   next_step next = next_step::go_on;
   while (next == next_step::go_on) next = look_at_head(qp, now);
   // Behind all others that wait; when nobody polls, this wakes the engine.

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <mutex>
+#include <utility>
 
 // The functions behind ibv_wr_*: ibv_wr_start(3). A batch is built behind the posted requests, and
 // posted as a whole by wr_complete; its first error takes all of it back. Meanwhile the send queue
@@ -160,8 +161,8 @@ int finish(ibv_qp_ex* handle, bool commit) noexcept {
     if (error == 0 && ring.built != ring.posted && !accepts_sends(qp.state.load())) error = EINVAL;
     qp.in_batch = false;
     if (error == 0 && commit) {
-      ring.posted = ring.built;
-      execute(qp);
+      const std::uint64_t posts = ring.built - std::exchange(ring.posted, ring.built);
+      execute(qp, posts);
     } else {
       ring.built = ring.posted;
     }

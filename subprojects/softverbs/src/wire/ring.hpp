@@ -115,6 +115,10 @@ class ring_consumer {
   /// The next frame: its header copied out, its payload still in the ring.
   [[nodiscard]] ring_answer peek(frame_header& header, const std::byte*& payload) noexcept;
   void pop() noexcept;  ///< the frame that peek() showed
+  /// All bytes so far.
+  [[nodiscard]] std::uint64_t popped() const noexcept {
+    return head_.load(std::memory_order_relaxed);
+  }
   /// The producer sleeps until there is room, and there is: true once for each wish. Call after the
   /// pops of a batch.
   [[nodiscard]] bool take_space_wish() noexcept;

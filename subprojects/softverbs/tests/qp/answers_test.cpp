@@ -1,7 +1,5 @@
-#include "link/link.hpp"
+#include "link/far_link.hpp"
 #include "pair.hpp"
-
-#include <sys/socket.h>
 
 #include <deque>
 
@@ -12,41 +10,20 @@ namespace {
 
 constexpr std::uint32_t psn = 5;
 
-/// A process that opened a link to us, as this one plays it: what it asks is served when it says
-/// so, by no other thread, and it takes no answers before it looks.
+/// A process that opened a link to us, as this one plays it.
 class far_end {
  public:
   explicit far_end(node& home, int nth)
-      : home_{home}, slot_{static_cast<std::uint16_t>((home.slot() + nth) % int{process_slots})} {
-    // Never freed, as the node's are not: whoever owes an answer refers to its link.
-    static std::deque<softverbs::link> links;
-    static const std::atomic<bool> polled{true};
-    int ends[2];
-    REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
-    socket_.reset(ends[0]);
-    const int file = ring_memory::create_file();
-    REQUIRE(file >= 0);
-    REQUIRE(memory_.reserve());
-    REQUIRE(memory_.map(file, true));
-    requests_.attach(memory_.out());
-    answers_.attach(memory_.in());
-    softverbs::link::setup how{
-        {{}, slot_}, unique_fd{ends[1]}, unique_fd{file}, false, home.slot()};
-    ours_ = &links.emplace_back(polled);
-    REQUIRE(ours_->start(how));
-  }
-  ~far_end() {
-    std::mutex directory;
-    index_set waiters;
-    ours_->stop(directory, waiters);
-  }
+      : home_{home},
+        slot_{static_cast<std::uint16_t>((home.slot() + nth) % int{process_slots})},
+        link_{home, slot_, false} {}
 
   [[nodiscard]] std::uint32_t requester(std::uint32_t nth) const {
     return std::uint32_t{slot_} << index_bits | (100 + nth);
   }
   /// No answer has room any more.
   void fill() {
-    while (ours_->reserve({}, 0).result == sent::yes) ours_->commit();
+    while (link_.ours().reserve({}, 0).result == sent::yes) link_.ours().commit();
   }
   void ask(std::uint32_t from, std::uint32_t to) {
     frame_header header{};
@@ -55,21 +32,18 @@ class far_end {
     header.source_qpn = from;
     header.destination_qpn = to;
     header.psn = psn;
-    std::byte* place = nullptr;
-    REQUIRE(requests_.reserve(sizeof header, place) == ring_answer::yes);
-    std::memcpy(place, &header, sizeof header);
-    requests_.publish(sizeof header);
+    link_.send(header);
   }
-  void serve() { ours_->serve(home_, true); }
+  void serve() { link_.ours().serve(home_, true); }
   /// What came since the last look and is no part of fill(); it makes room.
   std::vector<frame_header> take() {
     std::vector<frame_header> all;
-    while (answers_.look() == ring_answer::yes && !answers_.seen_all()) {
+    while (link_.from_us.look() == ring_answer::yes && !link_.from_us.seen_all()) {
       frame_header header;
       const std::byte* payload = nullptr;
-      REQUIRE(answers_.peek(header, payload) == ring_answer::yes);
+      REQUIRE(link_.from_us.peek(header, payload) == ring_answer::yes);
       if (header.kind != frame_kind{}) all.push_back(header);
-      answers_.pop();
+      link_.from_us.pop();
     }
     return all;
   }
@@ -77,11 +51,7 @@ class far_end {
  private:
   node& home_;
   std::uint16_t slot_;
-  unique_fd socket_;
-  ring_memory memory_;
-  ring_producer requests_;
-  ring_consumer answers_;
-  softverbs::link* ours_ = nullptr;
+  far_link link_;
 };
 
 }  // namespace

@@ -112,6 +112,23 @@ TEST_CASE("a long message goes on in the next turn", "[qp]") {
   CHECK(ends.b.memory == ends.a.memory);
 }
 
+TEST_CASE("what is posted together has as long a turn as if it were posted one by one", "[qp]") {
+  constexpr std::uint32_t count = 3;
+  pair ends{deep(count, bytes_per_turn)};
+  const std::lock_guard lock{ends.a.inner().slot->send};
+  for (std::uint32_t id = 0; id < count; ++id) enqueue_write(ends, id, bytes_per_turn);
+  SECTION("together") {
+    execute(ends.a.inner(), count);
+    CHECK(left_of(ends.a) == 0);
+  }
+  SECTION("one by one") {
+    for (std::uint32_t left = count; left-- > 0;) {
+      execute(ends.a.inner());
+      CHECK(left_of(ends.a) == left);
+    }
+  }
+}
+
 TEST_CASE("a change of a queue pair waits for one turn, not for the queue", "[qp]") {
   constexpr std::uint32_t count = 3 * requests_per_turn;
   pair ends{deep(count)};

@@ -1,0 +1,81 @@
+#include "link/far_link.hpp"
+#include "node/doubles.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <cstdint>
+
+using namespace softverbs;
+using namespace softverbs::test;
+
+namespace {
+
+constexpr std::uint32_t long_bytes = 1u << 20;
+
+frame_header frame(frame_kind kind, std::uint32_t payload_bytes = 0,
+                   std::uint32_t message_bytes = 0) {
+  frame_header header{};
+  header.kind = kind;
+  header.payload_bytes = payload_bytes;
+  header.message_bytes = message_bytes;
+  return header;
+}
+
+frame_header read_data(std::uint32_t message_bytes) {
+  return frame(frame_kind::read_response, std::min(message_bytes, std::uint32_t{segment_bytes_max}),
+               message_bytes);
+}
+
+/// A peer that we talk to both ways.
+struct both_ways {
+  both_ways() {
+    upcalls().reset();
+    requests.ours().set_answers(&answers.ours());
+  }
+  ~both_ways() { node::release(home); }
+
+  node& home = node::acquire();
+  const std::uint16_t slot = static_cast<std::uint16_t>((home.slot() + 1) % process_slots);
+  far_link requests{home, slot, false}, answers{home, slot, true};
+};
+
+}  // namespace
+
+TEST_CASE("a request is taken after the answers that came before it", "[link]") {
+  both_ways peer;
+  peer.answers.send(frame(frame_kind::ack));
+  peer.answers.send(read_data(segment_bytes_max));
+  peer.answers.send(frame(frame_kind::ack));
+  peer.requests.send(frame(frame_kind::send));
+  REQUIRE(peer.requests.ours().serve(peer.home, true));
+  CHECK(upcalls().answers.size() == 3);
+  CHECK(upcalls().requests.size() == 1);
+}
+
+TEST_CASE("the data of a long READ, and what is behind them, keep no request waiting", "[link]") {
+  both_ways peer;
+  peer.answers.send(frame(frame_kind::ack));
+  peer.answers.send(read_data(long_bytes));
+  peer.answers.send(frame(frame_kind::ack));
+  peer.requests.send(frame(frame_kind::send));
+  REQUIRE(peer.requests.ours().serve(peer.home, true));
+  CHECK(upcalls().answers.size() == 1);
+  CHECK(upcalls().requests.size() == 1);
+  // They are there still.
+  REQUIRE(peer.answers.ours().serve(peer.home, true));
+  CHECK(upcalls().answers.size() == 3);
+}
+
+TEST_CASE("whoever serves a link is kept by so many bytes, not by all that are there", "[link]") {
+  both_ways peer;
+  upcalls().keep_payloads = false;
+  constexpr std::size_t at_once = batch_bytes_max / segment_bytes_max;
+  for (std::size_t n = 0; n < 2 * at_once; ++n)
+    peer.requests.send(frame(frame_kind::write, segment_bytes_max, long_bytes));
+  REQUIRE(peer.requests.ours().serve(peer.home, true));
+  CHECK(upcalls().requests.size() == at_once);
+  CHECK(peer.requests.ours().has_work());
+  REQUIRE(peer.requests.ours().serve(peer.home, true));
+  CHECK(upcalls().requests.size() == 2 * at_once);
+  CHECK_FALSE(peer.requests.ours().has_work());
+}
