@@ -16,13 +16,14 @@ class send_queue;
 
 /// What the tasks of one turn await of one queue pair: it goes to the device with one doorbell,
 /// when the last of them has gone on, the batch is full, or something else is posted. Only the
-/// queue pair that posted last begins one: those that take turns batch nothing, and pay nothing.
+/// queue pair that posted last begins one, or a long request, beside which that costs nothing:
+/// those that take turns with short ones batch nothing, and pay nothing.
 /// Thread: the executor's. docs/decisions/0011-one-doorbell.md says why.
 class doorbell_batch final : private turn_end {
  public:
   static constexpr std::uint32_t requests_max = 16;
-  /// What is longer goes at once: its copy takes so long that a doorbell is nothing beside it.
-  static constexpr std::size_t request_bytes_max = 4096;
+  /// What is longer is long.
+  static constexpr std::size_t short_bytes_max = 4096;
 
   /// Not `enabled` it takes nothing.
   doorbell_batch(scheduler& home, bool enabled) noexcept : home_{home}, enabled_{enabled} {}
@@ -33,8 +34,9 @@ class doorbell_batch final : private turn_end {
   friend class send_queue;
 
   /// Whether a request of `q` waits here for others.
-  [[nodiscard]] bool takes(const send_queue& q) const noexcept {
-    return last_ == &q && (count_ != 0 || home_.others_follow());
+  [[nodiscard]] bool takes(const send_queue& q, bool is_long) const noexcept {
+    return (last_ == &q || (is_long && enabled_ && count_ == 0)) &&
+           (count_ != 0 || home_.others_follow());
   }
   [[nodiscard]] bool is_complete() const noexcept {
     return count_ == requests_max || !home_.others_follow();
@@ -48,17 +50,18 @@ class doorbell_batch final : private turn_end {
   [[nodiscard]] bool is_of(const send_queue& q) const noexcept {
     return count_ != 0 && last_ == &q;
   }
-  void begin(std::uint32_t signaled_before) noexcept {
+  void begin(send_queue& q, std::uint32_t signaled_before) noexcept {
+    last_ = &q;
     signaled_before_ = signaled_before;
     home_.at_turn_end(*this);
   }
   /// The next, which is filled, goes behind those before. Its completion entry tells of them, too,
-  /// unless it `takes_receive`: then they do not wait for the peer with it.
-  void add(bool takes_receive) noexcept {
+  /// unless it `is_slow`, as it is long, or waits for the peer.
+  void add(bool is_slow) noexcept {
     if (count_ != 0) {
       ibv_send_wr& before = wrs_[count_ - 1];
       before.next = &wrs_[count_];
-      if (!takes_receive) before.send_flags &= ~unsigned{IBV_SEND_SIGNALED};
+      if (!is_slow) before.send_flags &= ~unsigned{IBV_SEND_SIGNALED};
     }
     ++count_;
   }

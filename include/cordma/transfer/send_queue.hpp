@@ -126,8 +126,7 @@ class send_queue {
   void post_refused(submission& s, std::span<const request_shape> requests) noexcept;
   /// Whether one that is awaited may go with those that the tasks after this one await.
   [[nodiscard]] bool batches(const request_shape& request) const noexcept {
-    return batch_.takes(*this) && (request.local.empty() || request.local[0].size_bytes() <=
-                                                                doorbell_batch::request_bytes_max);
+    return batch_.takes(*this, is_long(request));
   }
   /// Of one slice at most, and no bind.
   template <class Request>
@@ -184,6 +183,11 @@ class send_queue {
     std::uint32_t index = 0;  // Within its submission.
   };
 
+  /// Of one slice at most.
+  [[nodiscard]] static bool is_long(const request_shape& request) noexcept {
+    return !request.local.empty() &&
+           request.local[0].size_bytes() > doorbell_batch::short_bytes_max;
+  }
   [[nodiscard]] bool has_room(const submission& s) const noexcept;
   void post_waiting() noexcept;
   /// Why a lease that a request names does not allow it now. Asked when it is posted: it may have
@@ -401,14 +405,14 @@ template <bool IsLikeMost>
 template <class Request>
 [[gnu::always_inline]] inline void send_queue::batch(submission& s,
                                                      const Request& request) noexcept {
-  if (batch_.count_ == 0) batch_.begin(last_signaled_);
+  if (batch_.count_ == 0) batch_.begin(*this, last_signaled_);
   ibv_send_wr& wr = batch_.wrs_[batch_.count_];
   clear(std::span<ibv_send_wr, 1>{&wr, 1});
   request.fill(wr);
   begin(s, 1);
   occupy<true>(s, 0, request.shape(), wr, &batch_.sges_[batch_.count_]);
   ++tail_;
-  batch_.add(request.takes_receive());
+  batch_.add(request.takes_receive() || is_long(request.shape()));
   if (batch_.is_complete()) ring_batch();
 }
 
