@@ -149,14 +149,13 @@ our_side::our_side(verbs::context& ctx, verbs::protection_domain& pd, noticing h
     : driver{home, ctx, {.depth = cq_depth, .mode = mode_of(how)}},
       qp{driver, pd, capabilities, message_max_bytes} {}
 
-link_end::link_end(std::size_t message_bytes, std::size_t window_bytes)
+link_end::link_end(std::size_t message_bytes)
     : ctx{test::device_name()},
       port{ctx.active_port()},
       message_bytes_{message_bytes},
-      window_bytes_{window_bytes},
       pd_{ctx},
       memory_{pd_, {.access = test::all_access}},
-      buffer_{memory_.allocate_zeroed(window_offset + window_bytes)} {
+      buffer_{memory_.allocate_zeroed(buffer_bytes)} {
   for (std::size_t i = 0; i < raw_.size(); ++i) {
     raw_[i] = std::make_unique<raw_side>(ctx, pd_, noticing(i));
   }
@@ -236,9 +235,8 @@ ibv_send_wr& link_end::raw_request(ibv_wr_opcode opcode) {
   return request_;
 }
 
-std::unique_ptr<link_end> two_processes::meet(int socket, std::size_t message_bytes,
-                                              std::size_t window_bytes) {
-  auto end = std::make_unique<link_end>(message_bytes, window_bytes);
+std::unique_ptr<link_end> two_processes::meet(int socket, std::size_t message_bytes) {
+  auto end = std::make_unique<link_end>(message_bytes);
   const link_end::address mine = end->own_address();
   send_all(socket, &mine, sizeof mine);
   link_end::address theirs{};
@@ -253,7 +251,7 @@ std::unique_ptr<link_end> two_processes::meet(int socket, std::size_t message_by
   return end;
 }
 
-two_processes::two_processes(servant serve, std::size_t message_bytes, std::size_t window_bytes) {
+two_processes::two_processes(servant serve, std::size_t message_bytes) {
   std::array<int, 2> sockets{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()) != 0) {
     check(errno, "socketpair");
@@ -262,17 +260,17 @@ two_processes::two_processes(servant serve, std::size_t message_bytes, std::size
   if (other_ < 0) check(errno, "fork");
   socket_ = sockets[other_ == 0 ? 1 : 0];
   ::close(sockets[other_ == 0 ? 0 : 1]);
-  if (other_ == 0) live(serve, message_bytes, window_bytes);
+  if (other_ == 0) live(serve, message_bytes);
   place_ = std::make_unique<pinned>(this_processor);
-  here_ = meet(socket_, message_bytes, window_bytes);
+  here_ = meet(socket_, message_bytes);
 }
 
 /// The other process's life.
-void two_processes::live(servant serve, std::size_t message_bytes, std::size_t window_bytes) const {
+void two_processes::live(servant serve, std::size_t message_bytes) const {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   try {
     const pinned here{other_processor};
-    const std::unique_ptr<link_end> end = meet(socket_, message_bytes, window_bytes);
+    const std::unique_ptr<link_end> end = meet(socket_, message_bytes);
     for (order_of_work order; receive_all(socket_, &order, sizeof order);) {
       serve(*end, order.what, order.n);
     }

@@ -78,8 +78,7 @@ class link_end {
   };
 
   /// \param message_bytes  that go there and back, at most a kibibyte.
-  /// \param window_bytes  of `window`.
-  link_end(std::size_t message_bytes, std::size_t window_bytes);
+  explicit link_end(std::size_t message_bytes);
   [[nodiscard]] address own_address();
   void connect(const address& other);
 
@@ -91,13 +90,8 @@ class link_end {
   [[nodiscard]] cordma::local_mr_slice outbox() { return buffer_.slice(0, message_bytes_); }
   /// Where the other's `there` is.
   [[nodiscard]] cordma::remote_mr_slice there() const noexcept { return there_; }
-  /// More memory, that the other may reach, and where the other's is.
-  [[nodiscard]] cordma::local_mr_slice window() {
-    return buffer_.slice(window_offset, window_bytes_);
-  }
-  [[nodiscard]] std::uint64_t window_there() const noexcept {
-    return there_.address() - inbox_offset + window_offset;
-  }
+  /// Of the raw queue pairs.
+  [[nodiscard]] cordma::verbs::protection_domain& domain() noexcept { return pd_; }
   /// The last byte of what the other wrote `there`.
   [[nodiscard]] std::uint8_t arrived() noexcept;
   /// The next byte to write there; it differs from the last.
@@ -116,12 +110,12 @@ class link_end {
  private:
   static constexpr std::size_t inbox_offset = 1024;
   static constexpr std::size_t receive_offset = 2048;
-  static constexpr std::size_t window_offset = std::size_t{64} << 10;
+  static constexpr std::size_t buffer_bytes = std::size_t{64} << 10;
 
   template <class Body>
   void each_queue_pair(Body body);
 
-  const std::size_t message_bytes_, window_bytes_;
+  const std::size_t message_bytes_;
   cordma::verbs::protection_domain pd_;
   cordma::mr_allocator memory_;
   cordma::local_mr buffer_;
@@ -138,8 +132,7 @@ class link_end {
 class two_processes {
  public:
   using servant = void (*)(link_end& there, unsigned what, std::uint64_t n);
-  explicit two_processes(servant serve, std::size_t message_bytes = 8,
-                         std::size_t window_bytes = 0);
+  explicit two_processes(servant serve, std::size_t message_bytes = 8);
   two_processes(const two_processes&) = delete;
   two_processes& operator=(const two_processes&) = delete;
   ~two_processes();
@@ -150,9 +143,8 @@ class two_processes {
   [[nodiscard]] pid_t other() const noexcept { return other_; }
 
  private:
-  [[noreturn]] void live(servant serve, std::size_t message_bytes, std::size_t window_bytes) const;
-  static std::unique_ptr<link_end> meet(int socket, std::size_t message_bytes,
-                                        std::size_t window_bytes);
+  [[noreturn]] void live(servant serve, std::size_t message_bytes) const;
+  static std::unique_ptr<link_end> meet(int socket, std::size_t message_bytes);
 
   std::unique_ptr<pinned> place_;
   int socket_ = -1;
