@@ -15,7 +15,6 @@
 
 #include <algorithm>
 #include <array>
-#include <deque>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -119,30 +118,25 @@ class two_threads {
 
 constexpr unsigned calls_at_once = 64;
 
-/// WRITEs by raw verbs, to each of some memory from another: between the very bytes that calls
-/// move, since where pages lie changes a copy by five parts in a hundred.
+/// WRITEs by raw verbs, to each of some memory from another.
 class raw_writes {
  public:
   raw_writes(std::span<cordma::local_mr> to, std::span<cordma::local_mr> from)
-      : pieces_(to.size()), writes_(to.size()) {
-    const auto add = [this](cordma::local_mr& m) -> const cordma::verbs::memory_region& {
-      using enum cordma::verbs::access;
-      return regions_.emplace_back(loop_.pd, m.bytes().data(), m.size_bytes(),
-                                   local_write | remote_write);
-    };
+      : to_{bench::register_for_raw(loop_.pd, to)},
+        from_{bench::register_for_raw(loop_.pd, from)},
+        pieces_(to.size()),
+        writes_(to.size()) {
     for (std::size_t n = 0; n < to.size(); ++n) {
-      const cordma::verbs::memory_region& source = add(from[n]);
-      pieces_[n] = {.addr = reinterpret_cast<std::uint64_t>(source.address()),
+      pieces_[n] = {.addr = reinterpret_cast<std::uint64_t>(from_[n].address()),
                     .length = std::uint32_t(bulk_bytes),
-                    .lkey = source.lkey()};
-      const cordma::verbs::memory_region& target = add(to[n]);
+                    .lkey = from_[n].lkey()};
       ibv_send_wr& wr = writes_[n];
       wr.sg_list = &pieces_[n];
       wr.num_sge = 1;
       wr.opcode = IBV_WR_RDMA_WRITE;
       wr.send_flags = IBV_SEND_SIGNALED;
-      wr.wr.rdma.remote_addr = reinterpret_cast<std::uint64_t>(target.address());
-      wr.wr.rdma.rkey = target.rkey();
+      wr.wr.rdma.remote_addr = reinterpret_cast<std::uint64_t>(to_[n].address());
+      wr.wr.rdma.rkey = to_[n].rkey();
     }
   }
   /// As many at once as there is memory for.
@@ -160,7 +154,7 @@ class raw_writes {
 
  private:
   bench::raw_loopback loop_;
-  std::deque<cordma::verbs::memory_region> regions_;
+  bench::raw_regions to_, from_;
   std::vector<ibv_sge> pieces_;
   std::vector<ibv_send_wr> writes_;
 };

@@ -10,9 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <deque>
 #include <optional>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -30,19 +28,6 @@ constexpr unsigned be_server = 1u << 16, answer = 2u << 16, make_room = 3u << 16
 
 constexpr unsigned depth_max = 16;
 
-using raw_regions = std::deque<cordma::verbs::memory_region>;
-
-/// The memory of calls, for raw verbs, too: where pages lie changes a copy by five parts in a
-/// hundred.
-raw_regions register_for_raw(bench::link_end& end, std::span<cordma::local_mr> memory) {
-  using enum cordma::verbs::access;
-  raw_regions all;
-  for (cordma::local_mr& each : memory)
-    all.emplace_back(end.domain(), each.bytes().data(), each.size_bytes(),
-                     local_write | remote_write);
-  return all;
-}
-
 /// Where the server's memory is. It writes them before it answers the first call.
 struct place {
   std::uint64_t address;
@@ -57,10 +42,10 @@ places* shared_places() {
 }
 
 void make_memory(bench::link_end& there, bench::serving& server, unsigned count) {
-  static raw_regions regions;
+  static bench::raw_regions regions;
   regions.clear();
   server.to = bench::bulk_memory(server.rt, count);
-  regions = register_for_raw(there, server.to);
+  regions = bench::register_for_raw(there.domain(), server.to);
   std::ranges::transform(regions, shared_places()->begin(), [](const auto& region) {
     return place{reinterpret_cast<std::uint64_t>(region.address()), region.rkey()};
   });
@@ -101,7 +86,7 @@ task<> call_each(cordma::rpc::client& c, bench::view request, latencies& to) {
 }
 
 /// So many WRITEs by raw verbs, and a message, so that the other knows that it was the last.
-void write_each(bench::two_processes& both, const raw_regions& from, std::uint64_t n) {
+void write_each(bench::two_processes& both, const bench::raw_regions& from, std::uint64_t n) {
   both.order(await_last, 1);
   bench::link_end& here = both.here();
   bench::raw_side& side = here.raw(bench::noticing::busy);
@@ -151,7 +136,7 @@ BENCH_ON_DEVICE("rpc/processes", "What does a call cost, its server in another p
     bench::putting puts{with.rt, with.calling, depth};
     both.order(answer, depth);
     puts.put(depth);
-    const raw_regions from = register_for_raw(both.here(), puts.from());
+    const bench::raw_regions from = bench::register_for_raw(both.here().domain(), puts.from());
     const std::string which = "1 MiB, depth " + std::to_string(depth);
     const std::size_t first = recorder.figures().size();
     recorder.compare(

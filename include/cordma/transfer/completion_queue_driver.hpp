@@ -35,11 +35,11 @@ struct completion_queue_options {
   /// Adaptive: the longest look. More than twice what a wake-up takes, or two ends that both sleep
   /// never find out that they need not.
   duration spin_max = std::chrono::microseconds{200};
-  /// What tasks await in one turn of one queue pair, 4 KiB each at most, goes with one doorbell,
-  /// and WRITEs, READs and atomics with one completion entry: when sixteen wait, the last task of
-  /// the turn has gone on, or the queue pair, or another, posts something else. So one waits for
-  /// those that go on after it. False: each goes at once, as handles do, and as all do in manual
-  /// mode.
+  /// What tasks await in one turn of one queue pair goes with one doorbell, and WRITEs, READs and
+  /// atomics with one completion entry, but for those before one of more than 4 KiB: when sixteen
+  /// wait, the last task of the turn has gone on, or the queue pair, or another, posts something
+  /// else. So one waits for those that go on after it. False: each goes at once, as handles do, and
+  /// as all do in manual mode.
   bool doorbell_batching = true;
 };
 

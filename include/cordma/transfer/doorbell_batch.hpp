@@ -22,7 +22,7 @@ class send_queue;
 class doorbell_batch final : private turn_end {
  public:
   static constexpr std::uint32_t requests_max = 16;
-  /// What is longer is long.
+  /// A longer request begins a batch itself, and what is before it keeps its completion entry.
   static constexpr std::size_t short_bytes_max = 4096;
 
   /// Not `enabled` it takes nothing.

@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <cstdint>
 
 using namespace softverbs;
@@ -33,6 +34,15 @@ struct both_ways {
     requests.ours().set_answers(&answers.ours());
   }
   ~both_ways() { node::release(home); }
+  /// A request, which is taken, after an ack, a READ's first data, and another ack.
+  void ask_behind_data_of(std::uint32_t message_bytes) {
+    answers.send(frame(frame_kind::ack));
+    answers.send(read_data(message_bytes));
+    answers.send(frame(frame_kind::ack));
+    requests.send(frame(frame_kind::send));
+    REQUIRE(requests.ours().serve(home, true));
+    CHECK(upcalls().requests.size() == 1);
+  }
 
   node& home = node::acquire();
   const std::uint16_t slot = static_cast<std::uint16_t>((home.slot() + 1) % process_slots);
@@ -43,24 +53,14 @@ struct both_ways {
 
 TEST_CASE("a request is taken after the answers that came before it", "[link]") {
   both_ways peer;
-  peer.answers.send(frame(frame_kind::ack));
-  peer.answers.send(read_data(segment_bytes_max));
-  peer.answers.send(frame(frame_kind::ack));
-  peer.requests.send(frame(frame_kind::send));
-  REQUIRE(peer.requests.ours().serve(peer.home, true));
+  peer.ask_behind_data_of(segment_bytes_max);
   CHECK(upcalls().answers.size() == 3);
-  CHECK(upcalls().requests.size() == 1);
 }
 
 TEST_CASE("the data of a long READ, and what is behind them, keep no request waiting", "[link]") {
   both_ways peer;
-  peer.answers.send(frame(frame_kind::ack));
-  peer.answers.send(read_data(long_bytes));
-  peer.answers.send(frame(frame_kind::ack));
-  peer.requests.send(frame(frame_kind::send));
-  REQUIRE(peer.requests.ours().serve(peer.home, true));
+  peer.ask_behind_data_of(long_bytes);
   CHECK(upcalls().answers.size() == 1);
-  CHECK(upcalls().requests.size() == 1);
   // They are there still.
   REQUIRE(peer.answers.ours().serve(peer.home, true));
   CHECK(upcalls().answers.size() == 3);
