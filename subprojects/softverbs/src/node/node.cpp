@@ -219,11 +219,12 @@ bool node::run_due() noexcept {
 void node::on_empty_poll(completion_queue& cq) noexcept {
   if (polled_.load(std::memory_order_relaxed)) {
     if (!polls_seen_.load(std::memory_order_relaxed)) polls_seen_.store(true);
-  } else if (const std::uint32_t polls = cq.empty_polls.load(std::memory_order_relaxed) + 1;
-             polls < busy_polls) {
-    cq.empty_polls.store(polls, std::memory_order_relaxed);
-  } else {
-    take_over();
+  } else if (has_work_to_take()) {
+    const std::uint32_t polls = cq.empty_polls.load(std::memory_order_relaxed) + 1;
+    if (polls < busy_polls)
+      cq.empty_polls.store(polls, std::memory_order_relaxed);
+    else
+      take_over();
   }
   const bool did = work(false);
   if (!polled_.load(std::memory_order_relaxed)) return;

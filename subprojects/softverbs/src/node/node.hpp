@@ -136,6 +136,11 @@ class node {
   bool run_kicked() noexcept;
   bool run_due() noexcept;
   bool visit(link& one, bool wait) noexcept;
+  /// Else posts do all the work themselves, and to watch pollers would be in vain.
+  [[nodiscard]] bool has_work_to_take() const noexcept {
+    return live_count_.load(std::memory_order_relaxed) != 0 ||
+           kicked_count_.load(std::memory_order_relaxed) != 0;
+  }
 
   // engine.cpp
   void engine() noexcept;

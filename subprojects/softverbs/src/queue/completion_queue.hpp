@@ -42,7 +42,7 @@ struct completion_queue {
   armed arm = armed::no;
   bool overrun = false;          ///< for good: no entry comes any more, those in it may be polled
   bool ignores_overrun = false;  ///< IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN: what does not fit is lost
-  std::atomic<std::uint32_t> empty_polls{0};  ///< in a row, since the last arm
+  std::atomic<std::uint32_t> empty_polls{0};  ///< with work to do, since the last arm
 
   // Of the channel, under its mutex:
   std::uint32_t events_queued = 0;

@@ -144,7 +144,24 @@ TEST_CASE("a poller takes over, and the engine takes the work back when polls st
   test::seen& all = test::upcalls();
   const auto cq = a_queue();
   const std::uint32_t qpn = user.home.allocate_qpn();
-  for (std::uint32_t n = 0; n <= busy_polls; ++n) user.home.on_empty_poll(*cq);
+  const std::uint32_t endless = user.home.allocate_qpn();
+  const auto work_without_end = [&](bool is_wanted) {
+    const std::lock_guard lock{all.mutex};
+    if (is_wanted)
+      all.on_run = [&](std::uint32_t which) {
+        if (which == endless) user.home.kick(endless);
+      };
+    else
+      all.on_run = nullptr;
+  };
+  const auto poll_until_taken_over = [&] {
+    work_without_end(true);
+    user.home.kick(endless);
+    while (cq->empty_polls.load() < busy_polls - 1) user.home.on_empty_poll(*cq);
+    while (cq->empty_polls.load() == busy_polls - 1) user.home.on_empty_poll(*cq);
+    work_without_end(false);
+  };
+  poll_until_taken_over();
   user.home.kick(qpn);
   user.home.on_empty_poll(*cq);
   CHECK(all.wait([&] { return all.runs[qpn] == 1; }));
@@ -152,11 +169,19 @@ TEST_CASE("a poller takes over, and the engine takes the work back when polls st
   user.home.kick(qpn);
   CHECK(all.wait([&] { return all.runs[qpn] == 2; }));
   CHECK(all.locked([&] { return all.ran_by != std::this_thread::get_id(); }));
-  for (std::uint32_t n = 0; n <= busy_polls; ++n) user.home.on_empty_poll(*cq);
+  poll_until_taken_over();
   user.home.on_arm(*cq);
   user.home.kick(qpn);
   CHECK(all.wait([&] { return all.runs[qpn] == 3; }));
   user.home.free_qpn(qpn);
+  user.home.free_qpn(endless);
+}
+
+TEST_CASE("polls take nothing from the engine while there is nothing to do", "[node]") {
+  node_user user;
+  const auto cq = a_queue();
+  for (std::uint32_t n = 0; n <= busy_polls; ++n) user.home.on_empty_poll(*cq);
+  CHECK(cq->empty_polls.load() == 0);
 }
 
 TEST_CASE("a forked child's node is abandoned, and the child gets one of its own", "[node]") {
