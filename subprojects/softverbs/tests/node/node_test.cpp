@@ -145,21 +145,16 @@ TEST_CASE("a poller takes over, and the engine takes the work back when polls st
   const auto cq = a_queue();
   const std::uint32_t qpn = user.home.allocate_qpn();
   const std::uint32_t endless = user.home.allocate_qpn();
-  const auto work_without_end = [&](bool is_wanted) {
-    const std::lock_guard lock{all.mutex};
-    if (is_wanted)
-      all.on_run = [&](std::uint32_t which) {
-        if (which == endless) user.home.kick(endless);
-      };
-    else
-      all.on_run = nullptr;
-  };
   const auto poll_until_taken_over = [&] {
-    work_without_end(true);
+    all.locked([&] {
+      all.on_run = [&home = user.home, endless](std::uint32_t which) {
+        if (which == endless) home.kick(endless);
+      };
+    });
     user.home.kick(endless);
     while (cq->empty_polls.load() < busy_polls - 1) user.home.on_empty_poll(*cq);
     while (cq->empty_polls.load() == busy_polls - 1) user.home.on_empty_poll(*cq);
-    work_without_end(false);
+    all.locked([&] { all.on_run = nullptr; });
   };
   poll_until_taken_over();
   user.home.kick(qpn);
