@@ -18,7 +18,7 @@ namespace detail {
 
 /// One lease of the peer's memory, from the request to the frame that returns it. Owned by its
 /// borrower; when that is done with it, by the `remote_mr`, if there is one.
-struct holding : waiter, timer, list_hook<holding>, frame_cache::recycled {
+struct holding : waiter, list_hook<holding>, timer, frame_cache::recycled {
   enum class stage : unsigned char {
     asking,     ///< the owner has not answered
     offered,    ///< nobody has taken it yet

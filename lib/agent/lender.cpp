@@ -122,7 +122,7 @@ lent_memory lender::memory_for(const frame& request) {
 /// took besides is not kept, nor what would be more than the peer may have.
 bool lender::keep(grant& g) noexcept {
   if (g.isolation != isolation::exact_registered || !g.was_asked_for || g.is_handed_over ||
-      failed_ || !g.lent.registration || !g.lent.window.empty() || g.cost != g.size_bytes ||
+      failed_ || !g.lent.registration || g.lent.window || g.cost != g.size_bytes ||
       stock_.bytes() > context_.options.lending.bytes_max - asked_bytes_)
     return false;
   if (stock_.is_full()) drop_kept();
@@ -207,8 +207,8 @@ isolation lender::isolation_for(const verbs::memory_region* arena) const {
   refuse_to_lend(errc::not_supported, text);
 }
 
-/// Gives the bind that opens it; nothing: it is open to whoever has its key.
-std::optional<bind_request> lender::prepare(grant& g, verbs::access access) {
+/// False: it is open to whoever has its key, and needs no bind.
+bool lender::prepare(grant& g, verbs::access access) {
   using enum verbs::access;
   g.access = access;
   // Of now: whoever owns memory that we only keep may have freed it.
@@ -229,20 +229,35 @@ std::optional<bind_request> lender::prepare(grant& g, verbs::access access) {
   const auto address = from_zero ? 0 : reinterpret_cast<std::uint64_t>(memory.bytes().data());
   if (g.isolation == isolation::shared_key) {
     g.remote = {address, g.size_bytes, region->rkey()};
-    return std::nullopt;
+    return false;
   }
-  context_.lending.take_window(g.lent.window);
-  const verbs::memory_window& window = g.lent.window.front();
-  g.remote = {address, g.size_bytes, window.next_rkey()};
-  return cordma::bind(window, *region, memory, from_zero ? access | zero_based : access);
+  g.lent.window.emplace(context_.lending.take_window());
+  g.remote = {address, g.size_bytes, g.lent.window->next_rkey()};
+  return true;
+}
+
+/// The bind that opens it, to its `remote` key.
+bind_request lender::bind_of(const grant& g) const noexcept {
+  const const_local_mr_slice memory = g.lent.memory.slice();
+  const verbs::memory_region& region =
+      g.lent.registration ? *g.lent.registration : *memory.block()->registration();
+  const bool from_zero = context_.options.lending.zero_based;
+  return cordma::bind(*g.lent.window, region, memory,
+                      from_zero ? g.access | verbs::access::zero_based : g.access);
+}
+
+void lender::return_window(grant& g) noexcept {
+  if (!g.lent.window) return;
+  context_.lending.give_back(std::move(*g.lent.window));
+  g.lent.window.reset();
 }
 
 /// May end `g` at once.
 void lender::lend_out(grant& g, verbs::access access, duration lease) {
-  const std::optional<bind_request> bind = prepare(g, access);
+  const bool needs_bind = prepare(g, access);
   g.lease = lease;
-  if (!bind) return open(g);
-  g.bind.emplace(context_.data.post(*bind));
+  if (!needs_bind) return open(g);
+  g.bind.emplace(context_.data.post(bind_of(g)));
   g.bind->tell_at_once();
   if (g.bind->start(g, {})) on_bound(g);
 }
@@ -260,7 +275,7 @@ void lender::on_bound(grant& g) noexcept {
   const result<std::uint32_t> bound = g.bind->take_result();
   g.bind.reset();
   if (bound.has_value()) {
-    g.lent.window.front().bound(*bound);
+    g.lent.window->bound(*bound);
     return open(g);
   }
   // Refused before it was posted; or by the device, which has broken the queue pair.
@@ -397,7 +412,7 @@ void lender::close(grant& g) noexcept {
   // window goes with that.
   const bool is_unheard = g.state == grant::stage::binding;
   if (g.is_invalid || is_unheard) {
-    if (!is_unheard || !context_.data.has_failed()) context_.lending.give_back(g.lent.window);
+    if (!is_unheard || !context_.data.has_failed()) return_window(g);
     return cut(g);
   }
   if (can_invalidate()) return start_invalidation(g);
@@ -415,7 +430,7 @@ void lender::start_invalidation(grant& g) noexcept {
   g.state = grant::stage::invalidating;
   ++invalidating_;
   context_.home.rearm(g, context_.home.about_after(context_.options.lending.revoke_deadline));
-  context_.data.post_urgent(g.invalidation, cordma::invalidate(g.lent.window.front().rkey()));
+  context_.data.post_urgent(g.invalidation, cordma::invalidate(g.lent.window->rkey()));
   g.invalidation->tell_at_once();
   if (g.invalidation->start(g, {})) on_invalidated(g);
 }
@@ -429,7 +444,7 @@ void lender::on_invalidated(grant& g) noexcept {
   g.disarm();
   --invalidating_;
   if (is_done)
-    context_.lending.give_back(g.lent.window);
+    return_window(g);
   else if (!is_told && !context_.data.has_failed())
     context_.break_connection(errc::disconnected, "invalidate");
   cut(g);
@@ -445,9 +460,9 @@ void lender::on_invalidated(grant& g) noexcept {
 /// ERROR.
 void lender::cut(grant& g) noexcept {
   int rc = 0;
-  if (!g.lent.window.empty()) {
-    rc = g.lent.window.front().deallocate();
-    if (rc == 0) g.lent.window.clear();
+  if (g.lent.window) {
+    rc = g.lent.window->deallocate();
+    if (rc == 0) g.lent.window.reset();
   }
   if (rc == 0 && g.lent.registration && !keep(g)) {
     rc = g.lent.registration->deregister();
@@ -462,8 +477,7 @@ void lender::cut(grant& g) noexcept {
 
 /// The peer reaches it no more.
 void lender::finish(grant& g) noexcept {
-  const bool was_lent = !g.bind_failure && g.state != grant::stage::binding;
-  if (was_lent) ++counter_of(g.reason);
+  if (g.state != grant::stage::binding) ++counter_of(g.reason);
   if (g.question) {
     context_.channel.reply(*std::exchange(g.question, std::nullopt),
                            {.kind = kind::handed_over, .tag = g.tag});
@@ -521,7 +535,6 @@ void lender::recycle(grant& g) noexcept {
   g.is_given_back = g.is_invalid = g.end_is_wanted = false;
   g.state = grant::stage::binding;
   g.reason = loan_end_reason::returned;
-  g.bind_failure.reset();
   free_.push_front(g);
 }
 
@@ -605,10 +618,7 @@ void lender::lend_along(carried_loan& l, local_mr memory, verbs::access access) 
   g.expires = time_point::max();
   g.lent.memory = std::move(memory);
   try {
-    if (const std::optional<bind_request> bind = prepare(g, access)) {
-      send_queue::clear(std::span{g.carried_bind});
-      bind->fill(g.carried_bind[0]);
-    }
+    static_cast<void>(prepare(g, access));
   } catch (...) {
     forget(g);
     throw;
@@ -619,12 +629,13 @@ void lender::lend_along(carried_loan& l, local_mr memory, verbs::access access) 
 
 void lender::open_carried(grant& g) noexcept {
   g.state = grant::stage::open;
-  if (!g.lent.window.empty()) g.lent.window.front().bound(g.remote.rkey());
+  if (g.lent.window) g.lent.window->bound(g.remote.rkey());
   ++context_.counters.offered;
 }
 
-ibv_send_wr* carried_loan::bind() const noexcept {
-  return grant_->lent.window.empty() ? nullptr : grant_->carried_bind.data();
+bool carried_loan::needs_bind() const noexcept { return grant_->lent.window.has_value(); }
+void carried_loan::fill_bind(ibv_send_wr& wr) const noexcept {
+  grant_->home->bind_of(*grant_).fill(wr);
 }
 
 void carried_loan::posted() noexcept { grant_->home->open_carried(*grant_); }

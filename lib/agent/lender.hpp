@@ -8,7 +8,6 @@
 #include <cordma/agent/loan.hpp>
 #include <cordma/coro/frame_cache.hpp>
 
-#include <array>
 #include <optional>
 #include <vector>
 
@@ -20,7 +19,7 @@ namespace detail {
 
 /// One lease that we granted, from the allocation of its memory to the end of the peer's access.
 /// Owned by its lender; when that is done with it, by the loan, if there is one.
-struct grant : waiter, timer, list_hook<grant>, frame_cache::recycled {
+struct grant : waiter, list_hook<grant>, timer, frame_cache::recycled {
   enum class stage : unsigned char {
     binding,       ///< the window's bind is on the data queue pair; if carried, not yet
     open,          ///< the peer may use it; if carried, once its message comes, behind the bind
@@ -33,35 +32,36 @@ struct grant : waiter, timer, list_hook<grant>, frame_cache::recycled {
 
   explicit grant(lender& l) noexcept;
 
+  // All that one has which a message carries, together: with bulk memory its cache lines are cold
+  // whenever it is met.
   lender* home;
-  std::uint64_t id = 0;
-  std::uint64_t tag = 0;  ///< the holder's, once known
-  std::uint64_t purpose = 0;
-  lent_memory lent;
-  remote_mr_slice remote;
+  carried_loan* carried = nullptr;  ///< who sent it and is told that it has ended
+  std::size_t size_bytes = 0;
+  std::size_t cost = 0;  ///< what it takes of the policy's bytes
+  time_point expires{};
+  stage state = stage::binding;
+  loan_end_reason reason = loan_end_reason::returned;
   verbs::access access = verbs::access::none;
   cordma::isolation isolation = isolation::exact;
-  duration lease{};
-  time_point expires{};
-  std::size_t size_bytes = 0;
-  std::size_t cost = 0;        ///< what it takes of the policy's bytes
+  bool is_carried = false;     ///< by a message: the agents say nothing of it
   bool was_asked_for = false;  ///< by the peer; else we offered it
   bool has_loan = false;
-  bool is_carried = false;          ///< by a message: the agents say nothing of it, …
-  carried_loan* carried = nullptr;  ///< … but that it has ended, to whoever sent it
   bool is_given_back = false;
   bool is_invalid = false;  ///< its window, by the message that gave it back
   bool is_handed_over = false;
-  bool is_kept = false;  ///< its memory, for the next request
-
-  stage state = stage::binding;
-  loan_end_reason reason = loan_end_reason::returned;
+  bool is_kept = false;              ///< its memory, for the next request
   bool end_is_wanted = false;        ///< since before it was bound
   std::optional<unsigned> question;  ///< that waits for its answer: the request, the handing over
-  std::optional<request_op<bind_request>> bind;
-  std::array<ibv_send_wr, 1> carried_bind;  ///< of a carried one
-  std::optional<request_op<invalidate_request>> invalidation;
+  remote_mr_slice remote;
+  lent_memory lent;
   control_channel::outgoing notice;  ///< an offer, then a revocation
+
+  std::uint64_t id = 0;
+  std::uint64_t tag = 0;  ///< the holder's, once known
+  std::uint64_t purpose = 0;
+  duration lease{};
+  std::optional<request_op<bind_request>> bind;
+  std::optional<request_op<invalidate_request>> invalidation;
   std::optional<failure> bind_failure;
   event bound;
   event ended;
@@ -107,7 +107,9 @@ class lender {
   [[nodiscard]] lent_memory memory_for(const frame& request);
   [[nodiscard]] bool keep(grant& g) noexcept;
   void drop_kept() noexcept;
-  [[nodiscard]] std::optional<bind_request> prepare(grant& g, verbs::access access);
+  [[nodiscard]] bool prepare(grant& g, verbs::access access);
+  [[nodiscard]] bind_request bind_of(const grant& g) const noexcept;
+  void return_window(grant& g) noexcept;
   void lend_out(grant& g, verbs::access access, duration lease);
   [[nodiscard]] isolation isolation_for(const verbs::memory_region* arena) const;
 
@@ -126,6 +128,7 @@ class lender {
   [[nodiscard]] std::uint64_t& counter_of(loan_end_reason why) noexcept;
 
   friend struct detail::grant;
+  friend class carried_loan;
   agent_context& context_;
   id_table<grant> ids_;
   intrusive_list<grant> grants_;    ///< open, or on their way there or back

@@ -2,6 +2,8 @@
 
 #include "window_probe.hpp"
 
+#include <bit>
+
 namespace cordma {
 
 lending::lending(verbs::context& ctx, verbs::protection_domain& pd)
@@ -12,7 +14,7 @@ lending::lending(const lending& other, verbs::protection_domain& pd)
 lending::~lending() {
   for (lent_memory& kept : stranded_) {
     // Its queue pair is gone, and nobody reaches it any more. Once more, for the device's sake.
-    for (verbs::memory_window& window : kept.window) static_cast<void>(window.deallocate());
+    if (kept.window) static_cast<void>(kept.window->deallocate());
     if (kept.registration) static_cast<void>(kept.registration->deregister());
   }
 }
@@ -31,11 +33,26 @@ isolation lending::strongest(const verbs::port_info& port, const verbs::gid_entr
   return *facts_->strongest;
 }
 
-void lending::take_window(window_list& into) {
-  if (windows_.size() < rotation)
-    into.emplace_back(pd_);
-  else
-    into.splice(into.end(), windows_, windows_.begin());
+verbs::memory_window lending::take_window() {
+  if (given_ - taken_ < rotation) {
+    make_room_for_windows();
+    return verbs::memory_window{pd_};
+  }
+  std::optional<verbs::memory_window>& oldest = idle_[taken_++ & (idle_.size() - 1)];
+  verbs::memory_window taken = std::move(*oldest);
+  oldest.reset();
+  return taken;
+}
+
+void lending::make_room_for_windows() {
+  const std::size_t idle = given_ - taken_;
+  if (idle + lent_ <= idle_.size()) return;
+  std::vector<std::optional<verbs::memory_window>> larger(std::bit_ceil(2 * (idle + lent_)));
+  for (std::size_t i = 0; i < idle; ++i)
+    larger[i] = std::move(idle_[(taken_ + i) & (idle_.size() - 1)]);
+  idle_ = std::move(larger);
+  taken_ = 0;
+  given_ = idle;
 }
 
 bool lending::reserve(std::size_t bytes, const lending_policy& policy) {

@@ -45,8 +45,8 @@ struct call_slot final : list_hook<call_slot>,
   bool is_abandoned = false;
   call_end how = call_end::answered;
   stream_message reply;
-  std::optional<failure> why;
   lending source{*this}, sink{*this};
+  std::optional<failure> why;
 };
 
 /// What a client is, for as long as it, its calls or its connection need it.

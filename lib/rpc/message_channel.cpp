@@ -182,12 +182,15 @@ std::coroutine_handle<> message_channel::on_opened(waiter& self) noexcept {
 inline bool message_channel::post_behind_binds(const outgoing& o, memory_block* memory) noexcept {
   if (o.lent.count == 0) [[likely]]
     return qp_->send_alone(wr_, memory);
+  std::array<ibv_send_wr, carried_loan::per_message_max> binds;
   ibv_send_wr* first = &wr_;
   for (unsigned n = o.lent.count; n > 0; --n) {
-    ibv_send_wr* const bind = o.lent.all[n - 1]->bind();
-    if (bind == nullptr) continue;
-    bind->send_flags = 0;
-    bind->next = std::exchange(first, bind);
+    const carried_loan& lent = *o.lent.all[n - 1];
+    if (!lent.needs_bind()) continue;
+    ibv_send_wr& bind = binds[n - 1];
+    send_queue::clear(std::span<ibv_send_wr, 1>{&bind, 1});
+    lent.fill_bind(bind);
+    bind.next = std::exchange(first, &bind);
   }
   return qp_->send_alone(*first, memory);
 }

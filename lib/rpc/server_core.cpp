@@ -24,6 +24,10 @@ failure bad_request(const char* what) noexcept {
   return {.code = errc::bad_frame, .call = "rpc", .detail = what};
 }
 
+bulk first_of(const header& h) noexcept {
+  return (h.bulk & call_protocol::source) != 0 ? call_protocol::source : call_protocol::sink;
+}
+
 std::uint64_t id_of(const std::unique_ptr<served_method>& m) noexcept { return m->id; }
 
 void add(stream_counters& sum, const stream_counters& c) noexcept {
@@ -49,7 +53,12 @@ void incoming_call::open(server_link& l, arrived_message& a) noexcept {
   begin_anew();
   link = &l;
   stop.emplace();
-  asked = call_protocol::read(server_link::bytes_of(a).data());
+  const std::span<const std::byte> bytes = server_link::bytes_of(a);
+  asked = call_protocol::read(bytes.data());
+  if (!is_ours(asked)) [[unlikely]]
+    asked.bulk = call_protocol::no_bulk;  // Whatever may be behind the header.
+  if (asked.bulk != call_protocol::no_bulk)
+    first_lent = call_protocol::terms_of(bytes, first_of(asked));
   request = l.deliver(a);
 }
 
@@ -316,10 +325,8 @@ inline void server_link::begin(arrived_message& a) {
   c.open(*this, a);
   calls_.push_back(c);
   ++running_;
-  if (!is_ours(h)) [[unlikely]] {
-    c.asked.bulk = call_protocol::no_bulk;  // Whatever may be behind the header.
+  if (!is_ours(h)) [[unlikely]]
     return refuse(c, status::unknown_version, "this server speaks version 1");
-  }
   if (is_ending_) [[unlikely]]
     return refuse(c, status::shutting_down, "the server takes no more calls");
   if (c.request.is_large() && was_cancelled(h.call)) [[unlikely]] {
@@ -524,10 +531,7 @@ void server_link::end_loans(incoming_call& c) noexcept {
   if (c.is_in_use) return c.fence();  // It may be long until it goes.
   // What was announced may have been read: the caller has taken its memory back.
   if (c.is_over || c.is_known() || agent() == nullptr) return;
-  const bulk first =
-      (c.asked.bulk & call_protocol::source) != 0 ? call_protocol::source : call_protocol::sink;
-  const loan_terms lent = call_protocol::terms_of(c.request.bytes(), first);
-  if (agent()->can_invalidate(lent)) c.invalidate(lent.rkey);
+  if (agent()->can_invalidate(c.first_lent)) c.invalidate(c.first_lent.rkey);
 }
 
 /// Ahead of the answer, or in its place.

@@ -46,6 +46,7 @@ struct incoming_call final : list_hook<incoming_call>,
   [[nodiscard]] time_point deadline() noexcept;
 
   header asked;
+  loan_terms first_lent;  ///< by the request, if it lends: the answer can end that
   stream_message request;
   std::optional<stop_source> stop;
   server_call context{*this};

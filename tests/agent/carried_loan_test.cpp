@@ -48,9 +48,12 @@ struct carrying : standing_time, test::connected_pair {
     server.agent()->lend_along(loan, local_mr::keep(memory.slice()), granted);
   }
   void post(carried_loan& loan) {
-    ibv_send_wr* const bind = loan.bind();
-    REQUIRE((bind != nullptr) == (loan.terms().isolation != isolation::shared_key));
-    if (bind != nullptr) REQUIRE(server.qp().send_alone(*bind));
+    REQUIRE(loan.needs_bind() == (loan.terms().isolation != isolation::shared_key));
+    if (loan.needs_bind()) {
+      ibv_send_wr bind{};
+      loan.fill_bind(bind);
+      REQUIRE(server.qp().send_alone(bind));
+    }
     loan.posted();
   }
   void lend(verbs::access granted) {

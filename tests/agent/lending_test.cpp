@@ -14,17 +14,39 @@ using namespace cordma;
 TEST_CASE("windows come in rotation, so that their keys recur late", "[agent][device]") {
   test::loopback link;
   lending office{link.ctx, link.pd};
+  REQUIRE(office.reserve(0, {}));
   std::vector<const ibv_mw*> order;
   for (int n = 0; n < 48; ++n) {
-    window_list window;
-    office.take_window(window);
-    REQUIRE(window.size() == 1);
-    order.push_back(window.front().native_handle());
-    office.give_back(window);
-    CHECK(window.empty());
+    verbs::memory_window window = office.take_window();
+    order.push_back(window.native_handle());
+    office.give_back(std::move(window));
   }
   CHECK(std::set(order.begin(), order.begin() + 16).size() == 16);
   for (std::size_t n = 16; n < order.size(); ++n) CHECK(order[n] == order[n - 16]);
+  office.release(0);
+}
+
+TEST_CASE("of many windows that are out, the first that comes back is the next to go out again",
+          "[agent][device]") {
+  test::loopback link;
+  lending office{link.ctx, link.pd};
+  constexpr std::size_t leases = 100;
+  std::vector<verbs::memory_window> out;
+  for (std::size_t n = 0; n < leases; ++n) {
+    REQUIRE(office.reserve(0, {}));
+    out.push_back(office.take_window());
+  }
+  std::vector<const ibv_mw*> back;
+  for (; !out.empty(); out.pop_back()) {
+    back.push_back(out.back().native_handle());
+    office.give_back(std::move(out.back()));
+  }
+  for (std::size_t n = 0; n < 3 * leases; ++n) {
+    verbs::memory_window window = office.take_window();
+    CHECK(window.native_handle() == back[n % leases]);
+    office.give_back(std::move(window));
+  }
+  for (std::size_t n = 0; n < leases; ++n) office.release(0);
 }
 
 TEST_CASE("totals count for every domain of a device", "[agent][device]") {

@@ -66,8 +66,9 @@ class agent {
   task<loan> lend_for(std::uint64_t purpose, local_mr memory, loan_options options);
   void expect(expected_loan& e) noexcept;
   /// Lends memory by a message with `l.terms()` that the caller posts on the data queue pair,
-  /// behind `l.bind()`. \errors as `send_local_mr`; errc::limit_exceeded: the queue has no room for
-  /// a message and what it lends, of which there may be `carried_loan::per_message_max`.
+  /// behind the bind that `l` may need. \errors as `send_local_mr`; errc::limit_exceeded: the queue
+  /// has no room for a message and what it lends, of which there may be
+  /// `carried_loan::per_message_max`.
   void lend_along(carried_loan& l, local_mr memory, verbs::access access);
   /// Whether a message of ours can end such a loan (IBV_WR_SEND_WITH_INV). Only where windows are
   /// known to be as the specification says: docs/devices.md.

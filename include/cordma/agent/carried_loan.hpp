@@ -37,9 +37,10 @@ class carried_loan {
 
   [[nodiscard]] explicit operator bool() const noexcept { return grant_ != nullptr; }
   [[nodiscard]] loan_terms terms() const noexcept;
-  /// The bind to be posted ahead of its message, with the same doorbell, unsignaled. Null: none is
-  /// needed.
-  [[nodiscard]] ibv_send_wr* bind() const noexcept;
+  /// Whether a bind is to be posted ahead of its message, with the same doorbell, unsignaled.
+  [[nodiscard]] bool needs_bind() const noexcept;
+  /// Makes it of what is all zeros.
+  void fill_bind(ibv_send_wr& wr) const noexcept;
   /// The message is on its way, and the bind ahead of it. Until then nobody could reach the memory.
   void posted() noexcept;
 

@@ -15,14 +15,11 @@
 
 namespace cordma {
 
-/// Moved by splicing, which needs no memory.
-using window_list = std::list<verbs::memory_window>;
-
 /// Memory that a peer can or could reach, and by what.
 struct lent_memory {
   local_mr memory{};
   std::optional<verbs::memory_region> registration{};
-  window_list window{};  ///< One or none, bound to one of the two: goes first.
+  std::optional<verbs::memory_window> window{};  ///< Bound to one of the two: goes first.
 };
 
 struct lending_domain;
@@ -48,9 +45,11 @@ class lending {
   [[nodiscard]] bool has_windows() const noexcept;
 
   /// One that is not bound, and of those the one that was bound longest ago: keys recur late.
-  /// \errors those of `verbs::memory_window`.
-  void take_window(window_list& into);
-  void give_back(window_list& from) noexcept { windows_.splice(windows_.end(), from); }
+  /// One at most for each that `reserve` has counted. \errors those of `verbs::memory_window`.
+  [[nodiscard]] verbs::memory_window take_window();
+  void give_back(verbs::memory_window&& window) noexcept {
+    idle_[given_++ & (idle_.size() - 1)].emplace(std::move(window));
+  }
 
   /// Counts a lease in the totals of the policy; false: there is no room for it. \errors bad_alloc.
   [[nodiscard]] bool reserve(std::size_t bytes, const lending_policy& policy);
@@ -83,7 +82,12 @@ class lending {
   verbs::protection_domain& pd_;
   alignas(64) std::array<std::byte, flush_bytes> zeros_{};
   std::optional<verbs::memory_region> flush_registration_;
-  window_list windows_;
+  void make_room_for_windows();
+
+  /// A ring, a power of two, with room for all windows that there are: [taken_, given_) are idle.
+  std::vector<std::optional<verbs::memory_window>> idle_;
+  std::uint64_t taken_ = 0;
+  std::uint64_t given_ = 0;
   std::vector<lent_memory> stranded_;  // With room for all that is lent.
   std::size_t lent_ = 0;
   std::list<lending_domain> domains_;
