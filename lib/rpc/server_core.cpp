@@ -53,12 +53,12 @@ void incoming_call::open(server_link& l, arrived_message& a) noexcept {
   begin_anew();
   link = &l;
   stop.emplace();
-  const std::span<const std::byte> bytes = server_link::bytes_of(a);
-  asked = call_protocol::read(bytes.data());
+  const std::span<const std::byte> message = server_link::bytes_of(a);
+  asked = call_protocol::read(message.data());
   if (!is_ours(asked)) [[unlikely]]
     asked.bulk = call_protocol::no_bulk;  // Whatever may be behind the header.
   if (asked.bulk != call_protocol::no_bulk)
-    first_lent = call_protocol::terms_of(bytes, first_of(asked));
+    first_lent = call_protocol::terms_of(message, first_of(asked));
   request = l.deliver(a);
 }
 

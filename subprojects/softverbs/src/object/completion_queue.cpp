@@ -24,8 +24,6 @@ void count_channel_user(completion_channel& channel, int change) {
   channel.handle.refcnt += change;
 }
 
-std::size_t ring_size(int cqe) { return std::bit_ceil(static_cast<std::size_t>(cqe)); }
-
 int check(const ibv_context* ctx, std::uint32_t cqe, std::uint32_t vector,
           const ibv_comp_channel* channel) {
   if (cqe == 0 || cqe > static_cast<std::uint32_t>(limits().max_cqe)) return EINVAL;
@@ -57,13 +55,15 @@ void raise_cq_error(completion_queue& cq) noexcept {
 }
 
 completion_queue* make_completion_queue(ibv_context* ctx, std::uint32_t cqe, void* cq_context,
-                                        ibv_comp_channel* channel, std::uint32_t vector) {
+                                        ibv_comp_channel* channel, std::uint32_t vector,
+                                        bool timestamps) {
   if (const int error = check(ctx, cqe, vector, channel)) {
     errno = error;
     return nullptr;
   }
   auto cq = std::make_unique<completion_queue>();
-  cq->ring.resize(ring_size(static_cast<int>(cqe)));
+  resize(*cq, static_cast<int>(cqe));
+  if (timestamps) cq->timestamps.resize(cq->ring.size());
   if (!queues.add(limits().max_cq)) {
     errno = ENOMEM;
     return nullptr;
@@ -73,7 +73,6 @@ completion_queue* make_completion_queue(ibv_context* ctx, std::uint32_t cqe, voi
   cq->handle.context = ctx;
   cq->handle.channel = channel;
   cq->handle.cq_context = cq_context;
-  cq->handle.cqe = static_cast<int>(cqe);
   ::pthread_mutex_init(&cq->handle.mutex, nullptr);
   ::pthread_cond_init(&cq->handle.cond, nullptr);
   if (cq->channel != nullptr) count_channel_user(*cq->channel, 1);
@@ -93,17 +92,7 @@ ibv_cq* create_cq(ibv_context* ctx, int cqe, void* cq_context, ibv_comp_channel*
 int resize_cq(ibv_cq* handle, int cqe) {
   if (!limits().resize_cq) return EOPNOTSUPP;
   if (cqe <= 0 || cqe > limits().max_cqe) return EINVAL;
-  completion_queue& cq = behind(handle);
-  std::vector<completion> ring(ring_size(cqe));
-  const std::lock_guard lock{cq.mutex};
-  const std::uint64_t entries = cq.count.load() + cq.hidden;
-  if (entries > static_cast<std::uint64_t>(cqe)) return EINVAL;
-  for (std::uint64_t i = 0; i != entries; ++i)
-    ring[i] = cq.ring[(cq.tail - entries + i) & (cq.ring.size() - 1)];
-  cq.ring = std::move(ring);
-  cq.tail = entries;
-  cq.handle.cqe = cqe;
-  return 0;
+  return resize(behind(handle), cqe) ? 0 : EINVAL;
 }
 
 int destroy_cq(ibv_cq* handle) {

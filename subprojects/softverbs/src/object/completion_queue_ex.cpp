@@ -28,7 +28,7 @@ void show(completion_queue& cq) noexcept {
 
 int next_poll(ibv_cq_ex* handle) {
   completion_queue& cq = soft(handle);
-  if (!take_one(cq, cq.polled)) return ENOENT;
+  if (!take_one(cq)) return ENOENT;
   show(cq);
   return 0;
 }
@@ -58,11 +58,11 @@ ibv_cq_ex* create_cq_ex(ibv_context* ctx, ibv_cq_init_attr_ex* attr) {
     errno = EOPNOTSUPP;
     return nullptr;
   }
-  completion_queue* cq =
-      make_completion_queue(ctx, attr->cqe, attr->cq_context, attr->channel, attr->comp_vector);
+  const bool timestamps = (attr->wc_flags & (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+                                             IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)) != 0;
+  completion_queue* cq = make_completion_queue(ctx, attr->cqe, attr->cq_context, attr->channel,
+                                               attr->comp_vector, timestamps);
   if (cq == nullptr) return nullptr;
-  cq->timestamps = (attr->wc_flags & (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
-                                      IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)) != 0;
   cq->ignores_overrun = flagged && (attr->flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0;
   ibv_cq_ex& handle = cq->handle;
   handle.start_poll = verb::start_poll;
@@ -79,7 +79,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* ctx, ibv_cq_init_attr_ex* attr) {
   handle.read_sl = [](ibv_cq_ex* from) { return current(from).wc.sl; };
   handle.read_dlid_path_bits = [](ibv_cq_ex* from) { return current(from).wc.dlid_path_bits; };
   // The device's clock is the wall clock: query_rt_values says so.
-  handle.read_completion_ts = [](ibv_cq_ex* from) { return current(from).timestamp_ns; };
+  handle.read_completion_ts = [](ibv_cq_ex* from) { return soft(from).polled_timestamp; };
   handle.read_completion_wallclock_ns = handle.read_completion_ts;
   return &handle;
 }

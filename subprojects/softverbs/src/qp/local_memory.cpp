@@ -12,7 +12,7 @@ bool local_memory_good(queue_pair& qp, std::uint64_t index) noexcept {
   const send_request& request = qp.sends.at(index);
   const unsigned access =
       is_answered_with_data(request.opcode) ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u;
-  sge_walk walk{qp.sends.sges(index), request.sge_count, 0};
+  sge_walk walk{request.sges(), request.sge_count, 0};
   for (;;) {
     const local_part part = walk.next(message_bytes_max);
     if (part.bytes == 0) return true;
@@ -25,10 +25,10 @@ bool gather(queue_pair& qp, std::uint64_t index, std::uint32_t offset, std::byte
             std::uint32_t bytes) noexcept {
   const send_request& request = qp.sends.at(index);
   if (request.inlined) {
-    std::copy_n(qp.sends.inline_bytes(index) + offset, bytes, to);
+    std::copy_n(request.data() + offset, bytes, to);
     return true;
   }
-  sge_walk walk{qp.sends.sges(index), request.sge_count, offset};
+  sge_walk walk{request.sges(), request.sge_count, offset};
   while (bytes != 0) {
     const local_part part = walk.next(bytes);
     pinned pin;
@@ -58,7 +58,8 @@ scattered scatter(node& home, const ibv_pd* pd, sge_walk& walk, const std::byte*
 
 bool scatter_answer(queue_pair& qp, std::uint64_t index, std::uint32_t offset,
                     const std::byte* from, std::uint32_t bytes) noexcept {
-  sge_walk walk{qp.sends.sges(index), qp.sends.at(index).sge_count, offset};
+  const send_request& request = qp.sends.at(index);
+  sge_walk walk{request.sges(), request.sge_count, offset};
   return scatter(*qp.home, qp.handle.qp_base.pd, walk, from, bytes) == scattered::all;
 }
 

@@ -26,7 +26,7 @@ reply exchange(queue_pair& qp, const send_request& request, frame_header& header
   std::byte* at = nullptr;
   std::uint32_t bytes = left;
   if (request.inlined) {
-    at = qp.sends.inline_bytes(qp.sends.next) + offset;
+    at = request.data() + offset;
   } else if (left != 0) {
     const local_part part = walk.next(std::min(left, piece_bytes_max));
     bytes = part.bytes;
@@ -51,7 +51,7 @@ next_step datagram_here(queue_pair& qp, send_request& request, turn& now) noexce
   frame_header header = header_for(qp, request);
   header.flags |= frame_flag::first | frame_flag::last;
   header.payload_bytes = request.length;
-  const std::byte* from = qp.sends.inline_bytes(qp.sends.next);
+  const std::byte* from = request.data();
   if (!request.inlined) {
     if (!gather(qp, qp.sends.next, 0, gathered, request.length))
       return fail(qp, IBV_WC_LOC_PROT_ERR);
@@ -72,7 +72,7 @@ next_step execute_here(queue_pair& qp, send_request& request, turn& now) noexcep
   if (in_pieces && request.offset == 0 && !request.inlined && !local_memory_good(qp, qp.sends.next))
     return fail(qp, IBV_WC_LOC_PROT_ERR);
   frame_header header = header_for(qp, request);
-  sge_walk walk{qp.sends.sges(qp.sends.next), request.sge_count, request.offset};
+  sge_walk walk{request.sges(), request.sge_count, request.offset};
   for (;;) {
     const reply answer = exchange(qp, request, header, walk);
     if (answer.source_fault) return fail(qp, IBV_WC_LOC_PROT_ERR);

@@ -17,7 +17,7 @@ bool region_allows(const key_grant& region, unsigned access) noexcept {
 
 /// Fills `grant` and counts the window on its region. False: the region will not have it.
 bool open_window(queue_pair& qp, const send_request& request, key_grant& grant) noexcept {
-  const auto& bind = request.bind;
+  const auto& bind = request.bind();
   if (bind.bytes == 0 || (bind.access & ~window_access_flags) != 0) return false;
   key_table& keys = qp.home->keys();
   key_slot* region = keys.slot_of(bind.region);
@@ -64,17 +64,18 @@ next_step bind_type_1(queue_pair& qp, const send_request& request) noexcept {
   key_grant grant;
   grant.kind = key_kind::window_type_1;
   // A window of no length opens nothing: that is how type 1 is unbound.
-  const bool opens = request.bind.bytes != 0;
+  const bool opens = request.bind().bytes != 0;
   if (opens && !open_window(qp, request, grant)) return failed(qp);
-  if (const key_slot* window = keys.slot_of(request.bind.new_rkey))
+  if (const key_slot* window = keys.slot_of(request.bind().new_rkey))
     keys.revoke(window->key.load(std::memory_order_acquire));
-  return !opens || grant_window(keys, request.bind.new_rkey, grant) ? succeed(qp) : failed(qp);
+  return !opens || grant_window(keys, request.bind().new_rkey, grant) ? succeed(qp) : failed(qp);
 }
 
 next_step bind_type_2(queue_pair& qp, const send_request& request) noexcept {
   key_table& keys = qp.home->keys();
-  const std::uint32_t old_key = request.bind.old_rkey;
-  const std::uint32_t new_key = (old_key & ~variant_mask) | (request.bind.new_rkey & variant_mask);
+  const std::uint32_t old_key = request.bind().old_rkey;
+  const std::uint32_t new_key =
+      (old_key & ~variant_mask) | (request.bind().new_rkey & variant_mask);
   const key_slot* window = keys.slot_of(old_key);
   key_grant grant;
   grant.kind = key_kind::window_type_2;
@@ -87,8 +88,8 @@ next_step bind_type_2(queue_pair& qp, const send_request& request) noexcept {
 }  // namespace
 
 next_step bind_window(queue_pair& qp, send_request& request) noexcept {
-  if (request.bind.pd != qp.handle.qp_base.pd) return failed(qp);
-  return request.bind.type == IBV_MW_TYPE_1 ? bind_type_1(qp, request) : bind_type_2(qp, request);
+  if (request.bind().pd != qp.handle.qp_base.pd) return failed(qp);
+  return request.bind().type == IBV_MW_TYPE_1 ? bind_type_1(qp, request) : bind_type_2(qp, request);
 }
 
 bool invalidate_key(queue_pair& qp, std::uint32_t rkey) noexcept {

@@ -17,13 +17,13 @@
 
 namespace softverbs {
 
-/// A posted send request; `send_ring` keeps its scatter list or inline bytes behind it. What most
-/// requests do not need lies in one place: a request takes three cache lines with 64 bytes inline.
+/// A posted send request. Behind it in its place of the `send_ring` lies what its opcode needs, and
+/// then its scatter list or inline bytes: most requests lie in one or two cache lines.
 struct send_request {
   struct remote_memory {
     std::uint64_t address;
-    std::uint64_t operand[2];  ///< atomics: compare or add, swap
     std::uint32_t rkey;
+    std::uint64_t operand[2];  ///< atomics alone have them: compare or add, swap
   };
   struct destination {
     union ibv_gid gid;  ///< copied from the AH, which may be destroyed after the post
@@ -35,34 +35,45 @@ struct send_request {
   };
   struct window {
     const ibv_pd* pd;
-    ibv_mw_type type;
     std::uint32_t old_rkey;
     std::uint32_t new_rkey;
     std::uint32_t region;  ///< its lkey; 0: none
+    ibv_mw_type type;
     std::uint64_t address;
     std::uint64_t bytes;
     unsigned access;
   };
 
   std::uint64_t wr_id = 0;
-  ibv_wr_opcode opcode{};
-  unsigned flags = 0;           ///< IBV_SEND_*
   std::uint32_t immediate = 0;  ///< as the user gave it, or the rkey to invalidate
   std::uint32_t length = 0;     ///< of the message, all pieces
-  std::uint32_t sge_count = 0;  ///< 0 when inline
+  std::uint32_t psn = 0;        ///< while it executes: of its first packet
+  std::uint32_t offset = 0;     ///< while it executes: bytes sent, or of an answer received
+  ibv_wr_opcode opcode : 8 {};
+  std::uint8_t flags = 0;      ///< IBV_SEND_*
+  std::uint8_t sge_count = 0;  ///< 0 when inline
+  std::uint8_t data_at = 0;    ///< bytes from here
   bool inlined = false;
-  // While it executes:
-  bool sent = false;               ///< its last frame is on the link: it waits for its answer
-  std::uint32_t psn = 0;           ///< of its first packet
-  std::uint32_t offset = 0;        ///< bytes sent, or of an answer received
-  clock::time_point not_before{};  ///< a delayed link
-  union {
-    remote_memory remote{};  ///< WRITE, READ, atomics
-    destination datagram;    ///< UD
-    window bind;  ///< copied, too: window and region may be destroyed before it executes, and it
-                  ///< fails then
-  };
+  bool sent = false;  ///< its last frame is on the link: it waits for its answer
+
+  // One of them, and none for a SEND that is no datagram.
+  [[nodiscard]] remote_memory& remote() const noexcept { return behind<remote_memory>(); }
+  [[nodiscard]] destination& datagram() const noexcept { return behind<destination>(); }
+  /// Copied, too: window and region may be destroyed before it executes, and it fails then.
+  [[nodiscard]] window& bind() const noexcept { return behind<window>(); }
+  /// A request has one or the other.
+  [[nodiscard]] ibv_sge* sges() const noexcept { return reinterpret_cast<ibv_sge*>(data()); }
+  [[nodiscard]] std::byte* data() const noexcept {
+    return const_cast<std::byte*>(reinterpret_cast<const std::byte*>(this)) + data_at;
+  }
+
+ private:
+  template <class T>
+  [[nodiscard]] T& behind() const noexcept {
+    return *reinterpret_cast<T*>(const_cast<send_request*>(this + 1));
+  }
 };
+static_assert(sizeof(send_request) == 32);
 
 /// The ring of a QP's send requests. Indices only grow. posted - released <= capacity, as on
 /// hardware: a place is free again when a completion at or after it was polled (qp_slot::released).
@@ -72,16 +83,12 @@ class send_ring {
             std::uint64_t start);
 
   [[nodiscard]] send_request& at(std::uint64_t index) noexcept {
-    return *reinterpret_cast<send_request*>(place(index));
-  }
-  /// A request has one or the other.
-  [[nodiscard]] ibv_sge* sges(std::uint64_t index) noexcept {
-    return reinterpret_cast<ibv_sge*>(inline_bytes(index));
-  }
-  [[nodiscard]] std::byte* inline_bytes(std::uint64_t index) noexcept {
-    return place(index) + sizeof(send_request);
+    return *reinterpret_cast<send_request*>(
+        lines_[((index - first_) & (places_ - 1)) * place_lines_].bytes);
   }
   [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
+  /// The next request has the first place again, which the cache may still have: of an empty ring.
+  void begin_anew() noexcept { first_ = built; }
 
   // completed <= next <= posted <= built
   std::uint64_t built = 0;   ///< one past the newest of an open batch, which only its thread sees
@@ -90,18 +97,30 @@ class send_ring {
   std::uint64_t next = 0;    ///< the first that was not sent entirely, or must be sent again
   std::uint64_t completed = 0;  ///< the first without its completion
 
+  /// Before which a delayed link does not start a request: of that index, in its place.
+  struct delay {
+    std::uint64_t index = 0;
+    clock::time_point over{};
+  };
+  void make_delays() {
+    if (delays_ == nullptr) delays_ = std::make_unique<delay[]>(places_);
+  }
+  [[nodiscard]] bool has_delays() const noexcept { return delays_ != nullptr; }
+  [[nodiscard]] delay& delay_of(std::uint64_t index) noexcept {
+    return delays_[index & (places_ - 1)];
+  }
+
  private:
   struct alignas(64) cache_line {
     std::byte bytes[64];
   };
-  [[nodiscard]] std::byte* place(std::uint64_t index) noexcept {
-    return lines_[(index & (places_ - 1)) * place_lines_].bytes;
-  }
 
   std::uint32_t capacity_;
   std::uint64_t places_;  ///< capacity_ rounded up to a power of two
   std::uint64_t place_lines_;
+  std::uint64_t first_;  ///< a request that has or had the first place
   std::unique_ptr<cache_line[]> lines_;
+  std::unique_ptr<delay[]> delays_;  ///< null: the link never was delayed
 };
 
 /// What the requester keeps; under qp_slot::send.
@@ -251,6 +270,9 @@ void leave_answers(queue_pair& qp) noexcept;
 
 /// flush.cpp: to ERR from either side. Callable under `send` or `receive`, or both.
 void enter_error(queue_pair& qp) noexcept;
+/// A fault: so many nanoseconds pass before a request starts that is posted from now on. What
+/// `disturbed` says must follow. \errors bad_alloc.
+void delay(queue_pair& qp, std::uint64_t ns);
 /// Under both locks: completes everything left with WR_FLUSH_ERR.
 void flush(queue_pair& qp) noexcept;
 

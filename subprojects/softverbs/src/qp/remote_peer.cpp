@@ -6,7 +6,7 @@ namespace {
 
 /// The link to the peer, opened when nothing is in flight; null: nobody is there.
 link* way_to(queue_pair& qp, const send_request& request) noexcept {
-  if (qp.init.qp_type == IBV_QPT_UD) return qp.home->link_to(request.datagram.to());
+  if (qp.init.qp_type == IBV_QPT_UD) return qp.home->link_to(request.datagram().to());
   requester_state& state = qp.requester;
   if (state.way == nullptr) {
     state.way = qp.home->link_to(qp.peer);

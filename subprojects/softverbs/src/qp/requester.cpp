@@ -65,9 +65,9 @@ void stamp_delays(queue_pair& qp) noexcept {
   if (delay == 0) return;
   const auto when = clock::now() + std::chrono::nanoseconds{delay};
   for (std::uint64_t i = qp.sends.posted; i > qp.sends.next; --i) {
-    auto& not_before = qp.sends.at(i - 1).not_before;
-    if (not_before != clock::time_point{}) break;
-    not_before = when;
+    send_ring::delay& is = qp.sends.delay_of(i - 1);
+    if (is.over != clock::time_point{} && is.index == i - 1) break;
+    is = {i - 1, when};
   }
 }
 
@@ -87,7 +87,9 @@ bool must_wait(queue_pair& qp, const send_request& request) noexcept {
       state.reads_in_flight >= qp.attr.max_rd_atomic)
     return true;
   if (psns_run_out(qp, request)) return true;
-  return request.not_before != clock::time_point{} && wait_until(qp, request.not_before);
+  if (!qp.sends.has_delays()) return false;
+  const send_ring::delay& is = qp.sends.delay_of(qp.sends.next);
+  return is.index == qp.sends.next && wait_until(qp, is.over);
 }
 
 /// The head request's errors that need no look at memory.
@@ -135,7 +137,7 @@ next_step start_or_continue(queue_pair& qp, send_request& request, turn& now) no
     qp.sends.begun = std::max(qp.sends.begun, qp.sends.next + 1);
     request.psn = qp.requester.psn;
   }
-  const node_address to = qp.init.qp_type == IBV_QPT_UD ? request.datagram.to() : qp.peer;
+  const node_address to = qp.init.qp_type == IBV_QPT_UD ? request.datagram().to() : qp.peer;
   return qp.home->is_here(to) ? execute_here(qp, request, now) : execute_there(qp, request, now);
 }
 
@@ -181,6 +183,12 @@ void tell_drained(queue_pair& qp) noexcept {
 }
 
 }  // namespace
+
+void delay(queue_pair& qp, std::uint64_t ns) {
+  const std::lock_guard send{qp.slot->send};
+  qp.sends.make_delays();
+  qp.delay_ns = ns;
+}
 
 void execute(queue_pair& qp, std::uint64_t posts) noexcept {
   if (qp.disturbed.load(std::memory_order_relaxed)) stamp_delays(qp);
@@ -279,20 +287,20 @@ frame_header header_for(const queue_pair& qp, const send_request& request) noexc
   if (request.opcode == IBV_WR_SEND || request.opcode == IBV_WR_SEND_WITH_IMM ||
       request.opcode == IBV_WR_SEND_WITH_INV) {
     if (header.transport == service::ud) {
-      header.destination_qpn = request.datagram.qpn;
+      header.destination_qpn = request.datagram().qpn;
       // A Q_Key with its high bit set asks for the QP's own (IBTA vol. 1, 10.2.5).
-      const bool own_qkey = (request.datagram.qkey & qkey_controlled) != 0;
-      header.qkey = own_qkey ? qp.attr.qkey : request.datagram.qkey;
-      std::copy_n(request.datagram.source_gid.raw, sizeof header.source_gid, header.source_gid);
+      const bool own_qkey = (request.datagram().qkey & qkey_controlled) != 0;
+      header.qkey = own_qkey ? qp.attr.qkey : request.datagram().qkey;
+      std::copy_n(request.datagram().source_gid.raw, sizeof header.source_gid, header.source_gid);
       // The half of the destination's GID by which the receiver finds which of its own it is.
-      header.remote_address = request.datagram.gid.global.interface_id;
+      header.remote_address = request.datagram().gid.global.interface_id;
     }
     return header;
   }
-  header.rkey = request.remote.rkey;
-  header.remote_address = request.remote.address;
-  header.operand[0] = request.remote.operand[0];
-  header.operand[1] = request.remote.operand[1];
+  const send_request::remote_memory& remote = request.remote();
+  header.rkey = remote.rkey;
+  header.remote_address = remote.address;
+  if (is_atomic(request.opcode)) std::copy_n(remote.operand, 2, header.operand);
   switch (request.opcode) {
     case IBV_WR_RDMA_READ: header.kind = frame_kind::read; break;
     case IBV_WR_ATOMIC_CMP_AND_SWP: header.kind = frame_kind::compare_swap; break;

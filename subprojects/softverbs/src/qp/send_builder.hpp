@@ -23,6 +23,8 @@ int set_gather_list(queue_pair& qp, std::span<const ibv_sge> list) noexcept;
 /// Then append_inline() for each piece.
 int begin_inline(queue_pair& qp) noexcept;
 int append_inline(queue_pair& qp, const void* bytes, std::size_t size) noexcept;
+/// Of a READ or a WRITE: what has data where atomics have their operands.
+void set_remote(queue_pair& qp, std::uint64_t address, std::uint32_t rkey) noexcept;
 /// UD: the address is copied, the handle may be destroyed after the post.
 int set_datagram(queue_pair& qp, const ibv_ah* ah, std::uint32_t remote_qpn,
                  std::uint32_t remote_qkey) noexcept;

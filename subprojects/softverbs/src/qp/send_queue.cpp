@@ -12,6 +12,26 @@
 
 namespace softverbs {
 
+namespace {
+
+/// Where a request's data lie: behind what else its opcode needs.
+constexpr std::size_t data_at(ibv_wr_opcode opcode, ibv_qp_type type) {
+  using remote = send_request::remote_memory;
+  if (type == IBV_QPT_UD) return sizeof(send_request) + sizeof(send_request::destination);
+  switch (opcode) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+    case IBV_WR_RDMA_READ: return sizeof(send_request) + offsetof(remote, operand);
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD: return sizeof(send_request) + sizeof(remote);
+    case IBV_WR_BIND_MW: return sizeof(send_request) + sizeof(send_request::window);
+    default: return sizeof(send_request);
+  }
+}
+constexpr std::size_t data_at_max = data_at(IBV_WR_SEND, IBV_QPT_UD);
+
+}  // namespace
+
 send_ring::send_ring(std::uint32_t requests_max, std::uint32_t list_max, std::uint32_t inline_max,
                      std::uint64_t start)
     : built{start},
@@ -20,16 +40,11 @@ send_ring::send_ring(std::uint32_t requests_max, std::uint32_t list_max, std::ui
       completed{start},
       capacity_{requests_max},
       places_{std::bit_ceil(std::uint64_t{requests_max})},
-      place_lines_{(sizeof(send_request) +
-                    std::max(list_max * sizeof(ibv_sge), std::size_t{inline_max}) +
+      place_lines_{(data_at_max + std::max(list_max * sizeof(ibv_sge), std::size_t{inline_max}) +
                     sizeof(cache_line) - 1) /
                    sizeof(cache_line)},
-      lines_{std::make_unique_for_overwrite<cache_line[]>(places_ * place_lines_)} {
-  for (std::uint64_t i = 0; i < places_; ++i) {
-    new (place(i)) send_request;
-    std::uninitialized_default_construct_n(sges(i), list_max);
-  }
-}
+      first_{start},
+      lines_{std::make_unique_for_overwrite<cache_line[]>(places_ * place_lines_)} {}
 
 namespace {
 
@@ -78,25 +93,25 @@ int open_request(queue_pair& qp, ibv_wr_opcode opcode, std::uint64_t wr_id,
   if ((flags & ~known_flags) != 0) return EINVAL;
   if ((flags & IBV_SEND_INLINE) != 0 && !has(inline_opcodes, opcode)) return EINVAL;
   send_ring& ring = qp.sends;
-  if (ring.built - qp.slot->released.load(std::memory_order_acquire) >= ring.capacity())
-    return ENOMEM;
+  const std::uint64_t held = ring.built - qp.slot->released.load(std::memory_order_acquire);
+  if (held >= ring.capacity()) return ENOMEM;
+  if (held == 0) ring.begin_anew();
   send_request& request = ring.at(ring.built++);
-  request = {};
-  if (qp.init.qp_type == IBV_QPT_UD) request.datagram = {};
-  request.wr_id = wr_id;
-  request.opcode = opcode;
-  request.flags = flags;
+  request = {.wr_id = wr_id,
+             .opcode = opcode,
+             .flags = static_cast<std::uint8_t>(flags),
+             .data_at = static_cast<std::uint8_t>(data_at(opcode, qp.init.qp_type))};
+  if (qp.init.qp_type == IBV_QPT_UD) request.datagram() = {};
   return 0;
 }
 
 int set_gather_list(queue_pair& qp, std::span<const ibv_sge> list) noexcept {
   if (list.size() > qp.init.cap.max_send_sge) return EINVAL;
-  const std::uint64_t index = qp.sends.built - 1;
-  send_request& request = qp.sends.at(index);
+  send_request& request = qp.sends.at(qp.sends.built - 1);
   std::uint64_t length = 0;
   for (const ibv_sge& sge : list) length += sge.length;
-  std::copy(list.begin(), list.end(), qp.sends.sges(index));
-  request.sge_count = static_cast<std::uint32_t>(list.size());
+  std::copy(list.begin(), list.end(), request.sges());
+  request.sge_count = static_cast<std::uint8_t>(list.size());
   request.length = saturated(length);
   request.inlined = false;
   return 0;
@@ -112,12 +127,17 @@ int begin_inline(queue_pair& qp) noexcept {
 }
 
 int append_inline(queue_pair& qp, const void* bytes, std::size_t size) noexcept {
-  const std::uint64_t index = qp.sends.built - 1;
-  send_request& request = qp.sends.at(index);
+  send_request& request = qp.sends.at(qp.sends.built - 1);
   if (size > qp.init.cap.max_inline_data - request.length) return EINVAL;
-  if (size != 0) std::memcpy(qp.sends.inline_bytes(index) + request.length, bytes, size);
+  if (size != 0) std::memcpy(request.data() + request.length, bytes, size);
   request.length += static_cast<std::uint32_t>(size);
   return 0;
+}
+
+void set_remote(queue_pair& qp, std::uint64_t address, std::uint32_t rkey) noexcept {
+  send_request::remote_memory& remote = qp.sends.at(qp.sends.built - 1).remote();
+  remote.address = address;
+  remote.rkey = rkey;
 }
 
 int set_datagram(queue_pair& qp, const ibv_ah* ah, std::uint32_t remote_qpn,
@@ -125,24 +145,24 @@ int set_datagram(queue_pair& qp, const ibv_ah* ah, std::uint32_t remote_qpn,
   if (qp.init.qp_type != IBV_QPT_UD) return EINVAL;  // It has a peer.
   if (ah == nullptr || ah->pd != qp.handle.qp_base.pd || remote_qpn > qpn_max) return EINVAL;
   const auto& address = *reinterpret_cast<const address_handle*>(ah);
-  qp.sends.at(qp.sends.built - 1).datagram = {.gid = address.gid,
-                                              .source_gid = address.source_gid,
-                                              .host = address.host,
-                                              .qpn = remote_qpn,
-                                              .qkey = remote_qkey};
+  qp.sends.at(qp.sends.built - 1).datagram() = {.gid = address.gid,
+                                                .source_gid = address.source_gid,
+                                                .host = address.host,
+                                                .qpn = remote_qpn,
+                                                .qkey = remote_qkey};
   return 0;
 }
 
 void set_bind(queue_pair& qp, const ibv_mw& window, std::uint32_t rkey,
               const ibv_mw_bind_info& info) noexcept {
-  qp.sends.at(qp.sends.built - 1).bind = {.pd = window.pd,
-                                          .type = window.type,
-                                          .old_rkey = window.rkey,
-                                          .new_rkey = rkey,
-                                          .region = info.mr != nullptr ? info.mr->lkey : 0,
-                                          .address = info.addr,
-                                          .bytes = info.length,
-                                          .access = info.mw_access_flags};
+  qp.sends.at(qp.sends.built - 1).bind() = {.pd = window.pd,
+                                            .old_rkey = window.rkey,
+                                            .new_rkey = rkey,
+                                            .region = info.mr != nullptr ? info.mr->lkey : 0,
+                                            .type = window.type,
+                                            .address = info.addr,
+                                            .bytes = info.length,
+                                            .access = info.mw_access_flags};
 }
 
 namespace {
@@ -157,12 +177,12 @@ int set_operation(queue_pair& qp, const ibv_send_wr& wr) noexcept {
     case IBV_WR_BIND_MW: set_bind(qp, *wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info); break;
     case IBV_WR_RDMA_WRITE_WITH_IMM: request.immediate = wr.imm_data; [[fallthrough]];
     case IBV_WR_RDMA_WRITE:
-    case IBV_WR_RDMA_READ: request.remote = {wr.wr.rdma.remote_addr, {}, wr.wr.rdma.rkey}; break;
+    case IBV_WR_RDMA_READ: set_remote(qp, wr.wr.rdma.remote_addr, wr.wr.rdma.rkey); break;
     case IBV_WR_ATOMIC_CMP_AND_SWP:
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
-      request.remote = {wr.wr.atomic.remote_addr,
-                        {wr.wr.atomic.compare_add, wr.wr.atomic.swap},
-                        wr.wr.atomic.rkey};
+      request.remote() = {wr.wr.atomic.remote_addr,
+                          wr.wr.atomic.rkey,
+                          {wr.wr.atomic.compare_add, wr.wr.atomic.swap}};
       break;
     default: break;
   }

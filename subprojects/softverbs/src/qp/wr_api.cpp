@@ -33,7 +33,7 @@ void begin_remote(ibv_qp_ex* handle, ibv_wr_opcode opcode, std::uint64_t operati
                   std::uint32_t rkey, std::uint64_t address, std::uint32_t immediate) noexcept {
   send_request* request = begin(handle, opcode, operation);
   if (request == nullptr) return;
-  request->remote = {address, {}, rkey};
+  set_remote(of(handle), address, rkey);
   request->immediate = immediate;
 }
 
@@ -42,7 +42,7 @@ void begin_atomic(ibv_qp_ex* handle, ibv_wr_opcode opcode, std::uint64_t operati
                   std::uint64_t swap) noexcept {
   send_request* request = begin(handle, opcode, operation);
   if (request == nullptr) return;
-  request->remote = {address, {compare_add, swap}, rkey};
+  request->remote() = {address, rkey, {compare_add, swap}};
 }
 
 void begin_send(ibv_qp_ex* handle, ibv_wr_opcode opcode, std::uint64_t operation,

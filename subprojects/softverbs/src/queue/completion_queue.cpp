@@ -3,13 +3,19 @@
 #include "queue/completion_channel.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
+#include <utility>
 
 namespace softverbs {
 namespace {
 
+std::size_t place(const completion_queue& cq, std::uint64_t index) noexcept {
+  return index & (cq.ring.size() - 1);
+}
+
 completion& at(completion_queue& cq, std::uint64_t index) noexcept {
-  return cq.ring[index & (cq.ring.size() - 1)];
+  return cq.ring[place(cq, index)];
 }
 
 std::uint64_t now_ns() noexcept {
@@ -18,10 +24,9 @@ std::uint64_t now_ns() noexcept {
       std::chrono::duration_cast<std::chrono::nanoseconds>(since).count());
 }
 
-/// ibv_req_notify_cq(3): an error counts as solicited. One event for each arm.
-void notify_if_armed(completion_queue& cq, const completion& entry) noexcept {
-  const bool due = cq.arm == armed::any || (cq.arm == armed::solicited &&
-                                            (entry.solicited || entry.wc.status != IBV_WC_SUCCESS));
+/// One event for each arm.
+void notify_if_armed(completion_queue& cq, bool solicited) noexcept {
+  const bool due = cq.arm == armed::any || (cq.arm == armed::solicited && solicited);
   if (!due) return;
   cq.arm = armed::no;
   if (cq.channel != nullptr) notify(*cq.channel, cq);
@@ -36,31 +41,34 @@ void release(const completion& entry) noexcept {
   }
 }
 
-/// Hands out the oldest entry; under the mutex, with one there.
-completion& pop(completion_queue& cq) noexcept {
+/// Hands out the oldest entry, and gives its index; under the mutex, with one there.
+std::uint64_t pop(completion_queue& cq) noexcept {
   const std::uint64_t count = cq.count.load(std::memory_order_relaxed);
-  completion& entry = at(cq, cq.tail - cq.hidden - count);
+  const std::uint64_t oldest = cq.tail - cq.hidden - count;
   cq.count.store(count - 1, std::memory_order_relaxed);
-  release(entry);
-  return entry;
+  release(at(cq, oldest));
+  return oldest;
 }
 
 }  // namespace
 
-bool push(completion_queue& cq, completion entry, bool solicited) noexcept {
+bool push(completion_queue& cq, const completion& entry, bool solicited) noexcept {
   bool first_loss = false;
   {
     const std::lock_guard lock{cq.mutex};
     const std::uint64_t count = cq.count.load(std::memory_order_relaxed);
     if (!cq.overrun && count + cq.hidden < static_cast<std::uint64_t>(cq.handle.cqe)) {
-      entry.solicited = solicited;
-      if (cq.timestamps) entry.timestamp_ns = now_ns();
+      if (entry.wc.status != IBV_WC_SUCCESS) solicited = true;  // ibv_req_notify_cq(3)
+      // An empty ring begins anew, where the cache may still have it.
+      if (count + cq.hidden == 0) cq.tail = 0;
+      if (!cq.timestamps.empty()) cq.timestamps[place(cq, cq.tail)] = now_ns();
       at(cq, cq.tail++) = entry;
       if (cq.withheld) {
         ++cq.hidden;
+        cq.hidden_solicited |= solicited;
       } else {
         cq.count.store(count + 1, std::memory_order_release);
-        notify_if_armed(cq, entry);
+        notify_if_armed(cq, solicited);
       }
       return true;
     }
@@ -77,15 +85,35 @@ int take(completion_queue& cq, int entries_max, ibv_wc* entries) {
   const std::lock_guard lock{cq.mutex};
   int taken = 0;
   while (taken < entries_max && cq.count.load(std::memory_order_relaxed) != 0)
-    entries[taken++] = pop(cq).wc;
+    entries[taken++] = at(cq, pop(cq)).wc;
   return taken;
 }
 
-bool take_one(completion_queue& cq, completion& entry) {
+bool take_one(completion_queue& cq) {
   if (cq.count.load(std::memory_order_acquire) == 0) return false;
   const std::lock_guard lock{cq.mutex};
   if (cq.count.load(std::memory_order_relaxed) == 0) return false;
-  entry = pop(cq);
+  const std::uint64_t index = pop(cq);
+  cq.polled = at(cq, index);
+  if (!cq.timestamps.empty()) cq.polled_timestamp = cq.timestamps[place(cq, index)];
+  return true;
+}
+
+bool resize(completion_queue& cq, int cqe) {
+  std::vector<completion> ring(std::bit_ceil(static_cast<std::size_t>(cqe)));
+  std::vector<std::uint64_t> timestamps(cq.timestamps.empty() ? 0 : ring.size());
+  const std::lock_guard lock{cq.mutex};
+  const std::uint64_t entries = cq.count.load(std::memory_order_relaxed) + cq.hidden;
+  if (entries > static_cast<std::uint64_t>(cqe)) return false;
+  for (std::uint64_t i = 0; i != entries; ++i) {
+    const std::size_t from = place(cq, cq.tail - entries + i);
+    ring[i] = cq.ring[from];
+    if (!timestamps.empty()) timestamps[i] = cq.timestamps[from];
+  }
+  cq.ring = std::move(ring);
+  cq.timestamps = std::move(timestamps);
+  cq.tail = entries;
+  cq.handle.cqe = cqe;
   return true;
 }
 
@@ -96,9 +124,11 @@ void forget(completion_queue& cq, std::uint32_t qp_num) {
   std::uint64_t left_visible = visible;
   cq.tail -= visible + cq.hidden;
   for (std::uint64_t from = cq.tail, end_visible = end - cq.hidden; from != end; ++from) {
-    if (at(cq, from).wc.qp_num != qp_num)
+    if (at(cq, from).wc.qp_num != qp_num) {
+      if (!cq.timestamps.empty())
+        cq.timestamps[place(cq, cq.tail)] = cq.timestamps[place(cq, from)];
       at(cq, cq.tail++) = at(cq, from);
-    else if (from < end_visible)
+    } else if (from < end_visible)
       --left_visible;
     else
       --cq.hidden;
@@ -114,10 +144,11 @@ void withhold(completion_queue& cq) {
 void release_withheld(completion_queue& cq) {
   const std::lock_guard lock{cq.mutex};
   cq.withheld = false;
-  for (; cq.hidden != 0; --cq.hidden) {
-    cq.count.fetch_add(1, std::memory_order_release);
-    notify_if_armed(cq, at(cq, cq.tail - cq.hidden));
-  }
+  const bool solicited = std::exchange(cq.hidden_solicited, false);
+  const std::uint64_t shown = std::exchange(cq.hidden, 0);
+  if (shown == 0) return;
+  cq.count.fetch_add(shown, std::memory_order_release);
+  notify_if_armed(cq, solicited);
 }
 
 }  // namespace softverbs

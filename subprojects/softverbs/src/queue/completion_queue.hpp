@@ -12,15 +12,14 @@ namespace softverbs {
 struct completion_channel;
 struct context;
 
-/// What a completion queue keeps: the entry, when it came, and which place of a send queue polling
-/// it frees.
-struct completion {
+/// What a completion queue keeps: the entry, and which place of a send queue polling it frees. A
+/// cache line.
+struct alignas(64) completion {
   ibv_wc wc{};
-  std::uint64_t timestamp_ns = 0;  ///< CLOCK_REALTIME, filled by push() when the CQ asked for it
   std::atomic<std::uint64_t>* released = nullptr;  ///< polling stores `release_to` there
   std::uint64_t release_to = 0;
-  bool solicited = false;  ///< filled by push()
 };
+static_assert(sizeof(completion) == 64);
 
 enum class armed : std::uint8_t { no, solicited, any };
 
@@ -30,15 +29,17 @@ struct completion_queue {
   context* owner = nullptr;
   completion_channel* channel = nullptr;
   std::atomic<std::uint32_t> users{0};  ///< QPs attached; destroy answers EBUSY
-  bool timestamps = false;
 
   std::mutex mutex;
   std::vector<completion> ring;  ///< a power of two of entries
-  std::uint64_t tail = 0;        ///< next to fill; under mutex
+  /// When they came, in ns of CLOCK_REALTIME; empty: nobody asked for that.
+  std::vector<std::uint64_t> timestamps;
+  std::uint64_t tail = 0;  ///< next to fill; under mutex
   /// Entries that polls may see. Written under mutex, read without: a poll's quick look.
   std::atomic<std::uint64_t> count{0};
-  std::uint64_t hidden = 0;  ///< entries behind those: they came while `withheld`
-  bool withheld = false;     ///< a fault (softverbs.h)
+  std::uint64_t hidden = 0;       ///< entries behind those: they came while `withheld`
+  bool hidden_solicited = false;  ///< one of them was
+  bool withheld = false;          ///< a fault (softverbs.h)
   armed arm = armed::no;
   bool overrun = false;          ///< for good: no entry comes any more, those in it may be polled
   bool ignores_overrun = false;  ///< IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN: what does not fit is lost
@@ -52,14 +53,18 @@ struct completion_queue {
   // ibv_cq_ex: from a start_poll that found an entry to its end_poll.
   std::mutex polling;
   completion polled;
+  std::uint64_t polled_timestamp = 0;
 };
 
 /// Adds an entry, and an event when the queue is armed for it. False: the queue was full, now or
 /// before; it raises IBV_EVENT_CQ_ERR once, and the QP whose entry this was must go to ERR.
-bool push(completion_queue& cq, completion entry, bool solicited) noexcept;
+bool push(completion_queue& cq, const completion& entry, bool solicited) noexcept;
 /// Takes up to `entries_max`; makes no progress (verb::poll_cq does that around it).
 int take(completion_queue& cq, int entries_max, ibv_wc* entries);
-bool take_one(completion_queue& cq, completion& entry);
+/// Into `polled`.
+bool take_one(completion_queue& cq);
+/// Makes room for `cqe` entries. False: more are there.
+bool resize(completion_queue& cq, int cqe);
 /// Drops the entries of a queue pair that was reset.
 void forget(completion_queue& cq, std::uint32_t qp_num);
 

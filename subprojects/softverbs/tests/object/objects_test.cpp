@@ -189,6 +189,22 @@ TEST_CASE("entries come out in order and free their places when they are polled"
   CHECK(verb::destroy_cq(cq) == 0);
 }
 
+TEST_CASE("a queue that was emptied begins with its first place again", "[object]") {
+  device soft0;
+  ibv_cq* cq = verb::create_cq(soft0.ctx, 4, nullptr, nullptr, 0);
+  const completion_queue& inner = *reinterpret_cast<completion_queue*>(cq);
+  ibv_wc taken{};
+  for (std::uint64_t round = 0; round < 3; ++round) {
+    for (std::uint64_t i = 0; i < 2; ++i) REQUIRE(put(cq, 2 * round + i));
+    CHECK(inner.ring[1].wc.wr_id == 2 * round + 1);
+    for (std::uint64_t i = 0; i < 2; ++i) {
+      REQUIRE(verb::poll_cq(cq, 1, &taken) == 1);
+      CHECK(taken.wr_id == 2 * round + i);
+    }
+  }
+  CHECK(verb::destroy_cq(cq) == 0);
+}
+
 TEST_CASE("a queue does not shrink below its entries, and its overrun is told once", "[object]") {
   device soft0;
   ibv_cq* cq = verb::create_cq(soft0.ctx, 3, nullptr, nullptr, 0);

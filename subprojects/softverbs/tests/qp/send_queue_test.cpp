@@ -26,18 +26,18 @@ TEST_CASE("a ring keeps a request, and its list or its bytes, in one place, for 
   CHECK(ring.posted == 1000);
   CHECK(ring.completed == 1000);
   for (std::uint64_t index = 1000; index < 1003; ++index) {
-    ring.at(index).wr_id = index;
+    ring.at(index) = {.wr_id = index, .data_at = sizeof(send_request)};
     if (index % 2 == 0)
-      ring.sges(index)[1].length = static_cast<std::uint32_t>(index);
+      ring.at(index).sges()[1].length = static_cast<std::uint32_t>(index);
     else
-      std::memset(ring.inline_bytes(index), static_cast<int>(index & 0x7f), 8);
+      std::memset(ring.at(index).data(), static_cast<int>(index & 0x7f), 8);
   }
   for (std::uint64_t index = 1000; index < 1003; ++index) {
     CHECK(ring.at(index).wr_id == index);
     if (index % 2 == 0)
-      CHECK(ring.sges(index)[1].length == index);
+      CHECK(ring.at(index).sges()[1].length == index);
     else
-      CHECK(ring.inline_bytes(index)[7] == std::byte(index & 0x7f));
+      CHECK(ring.at(index).data()[7] == std::byte(index & 0x7f));
   }
   const send_ring none{0, 0, 0, 0};
   CHECK(none.capacity() == 0);
@@ -132,8 +132,7 @@ TEST_CASE("inline bytes are taken at the post, up to the limit", "[qp]") {
   CHECK(newest(qp).inlined);
   CHECK(newest(qp).sge_count == 0);
   CHECK(newest(qp).length == inline_max);
-  const auto* kept =
-      reinterpret_cast<const char*>(inside(qp).sends.inline_bytes(inside(qp).sends.posted - 1));
+  const auto* kept = reinterpret_cast<const char*>(newest(qp).data());
   CHECK(std::string_view{kept, inline_max} == "abcdefghijklmnop");
   list[1].length = 9;
   CHECK(verb::post_send(qp, &wr, nullptr) == EINVAL);
@@ -153,7 +152,7 @@ TEST_CASE("a request's length is the sum of its list, even where that is too lon
   wr.num_sge = 2;
   REQUIRE(verb::post_send(qp, &wr, nullptr) == 0);
   CHECK(newest(qp).length == 11);
-  CHECK(inside(qp).sends.sges(inside(qp).sends.posted - 1)[1].lkey == 8);
+  CHECK(newest(qp).sges()[1].lkey == 8);
   list[0].length = list[1].length = huge;
   REQUIRE(verb::post_send(qp, &wr, nullptr) == 0);
   CHECK(newest(qp).length == huge);
@@ -189,7 +188,7 @@ TEST_CASE("a datagram keeps its address after the handle is gone", "[qp]") {
     wr.wr.ud = {&ah.handle, qp->qp_num, 77};
     REQUIRE(verb::post_send(qp, &wr, nullptr) == 0);
   }
-  const auto& datagram = newest(qp).datagram;
+  const auto& datagram = newest(qp).datagram();
   CHECK(datagram.qpn == qp->qp_num);
   CHECK(datagram.qkey == 77);
   const auto gid = gid_at(0);
@@ -212,8 +211,8 @@ TEST_CASE("a window is bound by the call that is for its type", "[qp]") {
   bind.wr_id = 5;
   REQUIRE(verb::bind_mw(qp, &window, &bind) == 0);
   CHECK(window.rkey == 0x1200);
-  CHECK(newest(qp).bind.new_rkey == 0x1200);
-  CHECK(newest(qp).bind.old_rkey == 0x12ff);
+  CHECK(newest(qp).bind().new_rkey == 0x1200);
+  CHECK(newest(qp).bind().old_rkey == 0x12ff);
   CHECK(newest(qp).wr_id == 5);
   bind.bind_info.length = 1;  // Of no region.
   CHECK(verb::bind_mw(qp, &window, &bind) == EINVAL);
@@ -223,7 +222,7 @@ TEST_CASE("a window is bound by the call that is for its type", "[qp]") {
   CHECK(verb::bind_mw(qp, &window, &bind) == EINVAL);
   wr.bind_mw.rkey = 0x1201;
   REQUIRE(verb::post_send(qp, &wr, nullptr) == 0);
-  CHECK(newest(qp).bind.new_rkey == 0x1201);
+  CHECK(newest(qp).bind().new_rkey == 0x1201);
   CHECK(window.rkey == 0x1200);
   REQUIRE(move_to(qp, IBV_QPS_RESET) == 0);
   CHECK(verb::destroy_qp(qp) == 0);

@@ -164,6 +164,25 @@ TEST_CASE("unsignaled requests complete silently, and a later entry frees their 
   }
 }
 
+TEST_CASE("a send queue whose places are all free begins with the first again", "[qp]") {
+  pair ends;
+  send_ring& ring = ends.a.inner().sends;
+  const auto write = [&](unsigned flags) {
+    ibv_send_wr wr = one_sided(IBV_WR_RDMA_WRITE, ends.b, 0, 1);
+    wr.send_flags = flags;
+    REQUIRE(ends.a.send(wr, {ends.a.piece(0, 8)}) == 0);
+    return &ring.at(ring.posted - 1);
+  };
+  const send_request* const first = write(IBV_SEND_SIGNALED);
+  const send_request* const second = write(0);
+  CHECK(second != first);
+  ends.a.await();
+  CHECK(write(IBV_SEND_SIGNALED) != first);  // The second's was not polled, and is not free.
+  ends.a.await();
+  CHECK(write(IBV_SEND_SIGNALED) == first);
+  ends.a.await();
+}
+
 TEST_CASE("a queue pair that signals all does so unasked", "[qp]") {
   pair ends{{.signal_all = true}};
   REQUIRE(ends.a.send(one_sided(IBV_WR_RDMA_WRITE, ends.b, 0, 4, 0), {ends.a.piece(0, 8)}) == 0);

@@ -59,15 +59,15 @@ TEST_CASE("a batch is queued as it was built", "[qp]") {
   CHECK(b.at(0).wr_id == 1);
   CHECK(b.at(0).opcode == IBV_WR_RDMA_WRITE_WITH_IMM);
   CHECK(b.at(0).flags == IBV_SEND_SIGNALED);
-  CHECK(b.at(0).remote.rkey == 0x77);
-  CHECK(b.at(0).remote.address == 0x8800);
+  CHECK(b.at(0).remote().rkey == 0x77);
+  CHECK(b.at(0).remote().address == 0x8800);
   CHECK(b.at(0).immediate == 99);
   CHECK(b.at(0).length == 12);
   CHECK(b.at(1).flags == IBV_SEND_FENCE);
-  CHECK(b.at(1).remote.operand[0] == 3);
-  CHECK(b.at(1).remote.operand[1] == 4);
+  CHECK(b.at(1).remote().operand[0] == 3);
+  CHECK(b.at(1).remote().operand[1] == 4);
   CHECK(b.at(1).sge_count == 2);
-  CHECK(b.ring().sges(b.ring().completed + 1)[1].lkey == 7);
+  CHECK(b.ring().at(b.ring().completed + 1).sges()[1].lkey == 7);
   CHECK(b.at(2).opcode == IBV_WR_LOCAL_INV);
   CHECK(b.at(2).immediate == 0x79);
 }
@@ -86,7 +86,7 @@ TEST_CASE("inline data of a batch is copied, whatever the flags say", "[qp]") {
   REQUIRE(b.queued() == 2);
   CHECK(b.at(0).inlined);
   CHECK(b.at(0).length == 8);
-  const auto* kept = reinterpret_cast<const char*>(b.ring().inline_bytes(b.ring().completed));
+  const auto* kept = reinterpret_cast<const char*>(b.ring().at(b.ring().completed).data());
   CHECK(std::string_view{kept, 8} == "abcdefgh");
   CHECK_FALSE(b.at(1).inlined);
   CHECK(b.at(1).length == 0);
@@ -246,10 +246,10 @@ TEST_CASE("a datagram of a batch goes where its address says", "[qp]") {
   ibv_wr_send(b.ex);  // Without one, in whatever the place held before: to nobody.
   CHECK(ibv_wr_complete(b.ex) == 0);
   REQUIRE(b.queued() == 2);
-  CHECK(b.at(0).datagram.qpn == b.qp->qp_num);
-  CHECK(b.at(0).datagram.qkey == 3);
-  CHECK(b.at(1).datagram.qpn == 0);
-  CHECK(b.at(1).datagram.qkey == 0);
+  CHECK(b.at(0).datagram().qpn == b.qp->qp_num);
+  CHECK(b.at(0).datagram().qkey == 3);
+  CHECK(b.at(1).datagram().qpn == 0);
+  CHECK(b.at(1).datagram().qkey == 0);
 }
 
 TEST_CASE("a batch binds windows of type 2 only", "[qp]") {
@@ -265,7 +265,7 @@ TEST_CASE("a batch binds windows of type 2 only", "[qp]") {
   ibv_wr_bind_mw(b.ex, &window, 0x1201, &nothing);
   CHECK(ibv_wr_complete(b.ex) == 0);
   REQUIRE(b.queued() == 1);
-  CHECK(b.at(0).bind.old_rkey == 0x1200);
-  CHECK(b.at(0).bind.new_rkey == 0x1201);
+  CHECK(b.at(0).bind().old_rkey == 0x1200);
+  CHECK(b.at(0).bind().new_rkey == 0x1201);
   REQUIRE(move_to(b.qp, IBV_QPS_RESET) == 0);
 }
