@@ -47,7 +47,6 @@ int disturb(ibv_qp* handle, Change&& change) noexcept {
     {
       const std::lock_guard lock{mutex};
       disturbed_qps.insert(&qp);
-      note_listed();  // Now, for the change may throw.
       change(qp);
       const bool disturbed = qp.cut || qp.delay_ns != 0 || qp.next_status >= 0;
       qp.disturbed = disturbed;
@@ -200,7 +199,7 @@ int softverbs_cut_link(ibv_qp* qp, int cut) {
 
 int softverbs_delay_link(ibv_qp* qp, std::uint64_t nanoseconds) {
   if (nanoseconds > delay_ns_max) return EINVAL;
-  return disturb(qp, [&](queue_pair& to) { delay(to, nanoseconds); });
+  return disturb(qp, [&](queue_pair& to) { to.delay_ns = nanoseconds; });
 }
 
 int softverbs_complete_next_with(ibv_qp* qp, ibv_wc_status status) {

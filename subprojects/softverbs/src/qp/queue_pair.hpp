@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 
 namespace softverbs {
@@ -102,8 +103,10 @@ class send_ring {
     std::uint64_t index = 0;
     clock::time_point over{};
   };
-  void make_delays() {
-    if (delays_ == nullptr) delays_ = std::make_unique<delay[]>(places_);
+  /// False: there is no memory.
+  [[nodiscard]] bool make_delays() noexcept {
+    if (delays_ == nullptr) delays_.reset(new (std::nothrow) delay[places_]);
+    return delays_ != nullptr;
   }
   [[nodiscard]] bool has_delays() const noexcept { return delays_ != nullptr; }
   [[nodiscard]] delay& delay_of(std::uint64_t index) noexcept {
@@ -270,9 +273,6 @@ void leave_answers(queue_pair& qp) noexcept;
 
 /// flush.cpp: to ERR from either side. Callable under `send` or `receive`, or both.
 void enter_error(queue_pair& qp) noexcept;
-/// A fault: so many nanoseconds pass before a request starts that is posted from now on. What
-/// `disturbed` says must follow. \errors bad_alloc.
-void delay(queue_pair& qp, std::uint64_t ns);
 /// Under both locks: completes everything left with WR_FLUSH_ERR.
 void flush(queue_pair& qp) noexcept;
 

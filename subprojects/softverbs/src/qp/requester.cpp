@@ -62,7 +62,7 @@ void report(queue_pair& qp, std::uint64_t index, ibv_wc_status status) noexcept 
 /// Requests since the last look get the time before which they must not start.
 void stamp_delays(queue_pair& qp) noexcept {
   const auto delay = qp.delay_ns.load(std::memory_order_relaxed);
-  if (delay == 0) return;
+  if (delay == 0 || !qp.sends.make_delays()) return;
   const auto when = clock::now() + std::chrono::nanoseconds{delay};
   for (std::uint64_t i = qp.sends.posted; i > qp.sends.next; --i) {
     send_ring::delay& is = qp.sends.delay_of(i - 1);
@@ -183,12 +183,6 @@ void tell_drained(queue_pair& qp) noexcept {
 }
 
 }  // namespace
-
-void delay(queue_pair& qp, std::uint64_t ns) {
-  const std::lock_guard send{qp.slot->send};
-  qp.sends.make_delays();
-  qp.delay_ns = ns;
-}
 
 void execute(queue_pair& qp, std::uint64_t posts) noexcept {
   if (qp.disturbed.load(std::memory_order_relaxed)) stamp_delays(qp);

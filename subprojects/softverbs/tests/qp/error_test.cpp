@@ -292,7 +292,7 @@ TEST_CASE("a delayed link keeps each request back, in order", "[qp]") {
   pair ends;
   const auto begin = clock::now();
   ends.a.inner().disturbed = true;
-  delay(ends.a.inner(), 3'000'000);
+  ends.a.inner().delay_ns = 3'000'000;
   for (std::uint64_t id : {1u, 2u})
     REQUIRE(ends.a.send(one_sided(IBV_WR_RDMA_WRITE, ends.b, 0, id), {ends.a.piece(0, 8)}) == 0);
   CHECK(ends.a.await().wr_id == 1);
