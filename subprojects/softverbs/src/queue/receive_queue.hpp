@@ -34,16 +34,18 @@ class receive_ring {
   void pop() noexcept;
 
  private:
+  /// A request lies in one place with its list: behind an entry whose address is the wr_id and
+  /// whose length counts the list's.
+  [[nodiscard]] std::size_t place(std::uint64_t index) const noexcept {
+    return (index & (places_ - 1)) * (1 + std::size_t{sges_max_});
+  }
+
   std::uint32_t capacity_;
   std::uint32_t sges_max_;
   std::uint64_t head_ = 0;
   std::uint64_t tail_ = 0;
-  struct entry {
-    std::uint64_t wr_id;
-    std::uint32_t sge_count;
-  };
-  std::vector<entry> entries_;
-  std::vector<ibv_sge> sges_;
+  std::uint64_t places_;  ///< capacity_ rounded up to a power of two
+  std::vector<ibv_sge> entries_;
 };
 
 /// `handle` is what the program holds.
