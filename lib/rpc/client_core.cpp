@@ -435,7 +435,7 @@ inline void client_core::on_answer(client_link& from) {
   failed_attempts_ = 0;
   if (is_ours(h) && h.kind == kind::request) [[unlikely]]
     throw error{bad_answer("calls a client")};
-  const std::optional<std::uint32_t> invalidated = a.invalidated;
+  const std::optional<std::uint32_t> invalidated = a.invalidated();
   call_slot* const s = find(h.call);
   if (s == nullptr || s->is_ending) [[unlikely]] {
     ++counters_.late;

@@ -362,12 +362,14 @@ inline void message_channel::take_credits(std::uint32_t taken) {
   if (wc.opcode != IBV_WC_RECV) [[unlikely]]
     throw_bad_frame("a WRITE with immediate data");
   const std::span<const std::byte> bytes = buffers_.bytes(a, wc.byte_len);
-  a.immediate.reset();
-  a.invalidated.reset();
-  if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) [[unlikely]]
-    a.immediate = be32toh(wc.imm_data);
-  else if ((wc.wc_flags & IBV_WC_WITH_INV) != 0) [[unlikely]]
-    a.invalidated = wc.invalidated_rkey;
+  a.word_is = message_content::word_kind::none;
+  if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) [[unlikely]] {
+    a.word = be32toh(wc.imm_data);
+    a.word_is = message_content::word_kind::immediate;
+  } else if ((wc.wc_flags & IBV_WC_WITH_INV) != 0) [[unlikely]] {
+    a.word = wc.invalidated_rkey;
+    a.word_is = message_content::word_kind::invalidated;
+  }
   if (!message_protocol::is_data(bytes)) [[unlikely]]
     return take_other(a, bytes);
   if (!failed_) [[likely]] {
@@ -467,7 +469,8 @@ const_local_mr_slice message_channel::slice_of(const arrived_message& a) const n
 
 stream_message message_channel::deliver_large(arrived_message& a) noexcept {
   large_message& whole = *a.large.release();
-  whole.immediate = a.immediate;
+  whole.word = a.word;
+  whole.word_is = a.word_is;
   give_back(a);
   if (order_ == order::as_sent) {
     drop_large();

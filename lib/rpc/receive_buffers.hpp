@@ -10,13 +10,13 @@ namespace cordma::detail {
 
 struct large_receive;
 
-/// A message that has arrived, or, a large one, is announced: one receive buffer.
-struct arrived_message : list_hook<arrived_message>, message_content {
-  std::uint32_t number = 0;                  ///< of its buffer
-  std::optional<std::uint32_t> invalidated;  ///< the key of our window that ended with it
-  large_receive* awaited = nullptr;          ///< a large one, that is not here yet
-  std::unique_ptr<large_message> large;      ///< one that is
+/// A message that has arrived, or, a large one, is announced: one receive buffer. A cache line.
+struct alignas(64) arrived_message : list_hook<arrived_message>, message_content {
+  std::uint32_t number = 0;              ///< of its buffer
+  large_receive* awaited = nullptr;      ///< a large one, that is not here yet
+  std::unique_ptr<large_message> large;  ///< one that is
 };
+static_assert(sizeof(arrived_message) == 64);
 
 /// Where a channel's frames arrive: in buffers of its own, or in those of the pool that its queue
 /// pair takes receives from. Of the pool's it has as many at once as its credit, each of which is

@@ -75,7 +75,7 @@ class hostile final : public detail::message_channel {
 
  private:
   void on_message() noexcept override {
-    invalidated.push_back(inbox().front().invalidated);
+    invalidated.push_back(inbox().front().invalidated());
     stream_message m = deliver();
     heard.emplace_back(m.bytes().begin(), m.bytes().end());
     if (!takes) kept.push_back(std::move(m));

@@ -20,9 +20,20 @@ struct arrived_message;
 
 /// What a message says, wherever it lies.
 struct message_content {
+  /// What came beside its bytes: immediate data, or the key of a window of ours that it has ended.
+  enum class word_kind : std::uint8_t { none, immediate, invalidated };
+
   std::span<const std::byte> bytes{};
-  std::optional<std::uint32_t> immediate{};
+  std::uint32_t word = 0;
+  word_kind word_is = word_kind::none;
   bool is_large = false;
+
+  [[nodiscard]] std::optional<std::uint32_t> immediate() const noexcept {
+    return word_is == word_kind::immediate ? std::optional{word} : std::nullopt;
+  }
+  [[nodiscard]] std::optional<std::uint32_t> invalidated() const noexcept {
+    return word_is == word_kind::invalidated ? std::optional{word} : std::nullopt;
+  }
 };
 
 /// A message in memory of its own.
@@ -128,7 +139,7 @@ class stream_message {
   [[nodiscard]] const_local_mr_slice slice() const noexcept;
   /// None of a message that was dropped or moved away.
   [[nodiscard]] std::optional<std::uint32_t> immediate() const noexcept {
-    return content_ != nullptr ? content_->immediate : std::nullopt;
+    return content_ != nullptr ? content_->immediate() : std::nullopt;
   }
   /// Whether it came by rendezvous.
   [[nodiscard]] bool is_large() const noexcept { return content_ != nullptr && content_->is_large; }
