@@ -470,7 +470,7 @@ void lender::cut(grant& g) noexcept {
   }
   if (rc != 0) {
     ++context_.counters.stranded;
-    context_.lending.strand(std::move(g.lent));
+    context_.lending.strand(std::exchange(g.lent, {}));
   }
   finish(g);
 }
