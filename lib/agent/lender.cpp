@@ -207,8 +207,8 @@ isolation lender::isolation_for(const verbs::memory_region* arena) const {
   refuse_to_lend(errc::not_supported, text);
 }
 
-/// False: it is open to whoever has its key, and needs no bind.
-bool lender::prepare(grant& g, verbs::access access) {
+/// Without a window then, it needs no bind: it is open to whoever has its key.
+void lender::prepare(grant& g, verbs::access access) {
   using enum verbs::access;
   g.access = access;
   // Of now: whoever owns memory that we only keep may have freed it.
@@ -229,11 +229,10 @@ bool lender::prepare(grant& g, verbs::access access) {
   const auto address = from_zero ? 0 : reinterpret_cast<std::uint64_t>(memory.bytes().data());
   if (g.isolation == isolation::shared_key) {
     g.remote = {address, g.size_bytes, region->rkey()};
-    return false;
+    return;
   }
   g.lent.window.emplace(context_.lending.take_window());
   g.remote = {address, g.size_bytes, g.lent.window->next_rkey()};
-  return true;
 }
 
 /// The bind that opens it, to its `remote` key.
@@ -254,9 +253,9 @@ void lender::return_window(grant& g) noexcept {
 
 /// May end `g` at once.
 void lender::lend_out(grant& g, verbs::access access, duration lease) {
-  const bool needs_bind = prepare(g, access);
+  prepare(g, access);
   g.lease = lease;
-  if (!needs_bind) return open(g);
+  if (!g.lent.window) return open(g);
   g.bind.emplace(context_.data.post(bind_of(g)));
   g.bind->tell_at_once();
   if (g.bind->start(g, {})) on_bound(g);
@@ -618,7 +617,7 @@ void lender::lend_along(carried_loan& l, local_mr memory, verbs::access access) 
   g.expires = time_point::max();
   g.lent.memory = std::move(memory);
   try {
-    static_cast<void>(prepare(g, access));
+    prepare(g, access);
   } catch (...) {
     forget(g);
     throw;

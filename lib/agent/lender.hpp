@@ -107,7 +107,7 @@ class lender {
   [[nodiscard]] lent_memory memory_for(const frame& request);
   [[nodiscard]] bool keep(grant& g) noexcept;
   void drop_kept() noexcept;
-  [[nodiscard]] bool prepare(grant& g, verbs::access access);
+  void prepare(grant& g, verbs::access access);
   [[nodiscard]] bind_request bind_of(const grant& g) const noexcept;
   void return_window(grant& g) noexcept;
   void lend_out(grant& g, verbs::access access, duration lease);

@@ -134,6 +134,7 @@ void forget(completion_queue& cq, std::uint32_t qp_num) {
       --cq.hidden;
   }
   cq.count.store(left_visible, std::memory_order_relaxed);
+  if (cq.hidden == 0) cq.hidden_solicited = false;
 }
 
 void withhold(completion_queue& cq) {
