@@ -297,6 +297,35 @@ TEST_CASE("an extended queue is read entry by entry", "[object]") {
   CHECK(errno == EOPNOTSUPP);
 }
 
+TEST_CASE("the time at which an entry came stays with it, whatever becomes of its queue",
+          "[object]") {
+  device soft0;
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = 4;
+  attr.wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+  ibv_cq_ex* cq = verb::create_cq_ex(soft0.ctx, &attr);
+  REQUIRE(cq != nullptr);
+  auto& inner = *reinterpret_cast<completion_queue*>(cq);
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    put(ibv_cq_ex_to_cq(cq), i);
+    inner.timestamps[i] = 100 + i;
+  }
+  constexpr std::uint32_t gone = 7;
+  inner.ring[1].wc.qp_num = gone;
+  REQUIRE(verb::resize_cq(ibv_cq_ex_to_cq(cq), 40) == 0);
+  forget(inner, gone);
+  ibv_poll_cq_attr none{};
+  REQUIRE(ibv_start_poll(cq, &none) == 0);
+  CHECK(cq->wr_id == 0);
+  CHECK(ibv_wc_read_completion_ts(cq) == 100);
+  REQUIRE(ibv_next_poll(cq) == 0);
+  CHECK(cq->wr_id == 2);
+  CHECK(ibv_wc_read_completion_ts(cq) == 102);
+  CHECK(ibv_next_poll(cq) == ENOENT);
+  ibv_end_poll(cq);
+  CHECK(verb::destroy_cq(ibv_cq_ex_to_cq(cq)) == 0);
+}
+
 TEST_CASE("an SRQ takes what fits and names the request that does not", "[object]") {
   device soft0;
   ibv_srq_init_attr attr{};
