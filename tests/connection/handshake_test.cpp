@@ -221,6 +221,18 @@ TEST_CASE("sides that do not fit are told apart by name, both values given", "[c
         make_error_code(errc::incompatible_peer));
 }
 
+TEST_CASE("an agent that nothing can be read of is refused, unless it speaks another version",
+          "[connection][N2]") {
+  const hs::hello a = typical();
+  hs::hello b = typical();
+  b.agent.flush_word = {0x0123456789abcdef, 0, 0x5a5a5a5a};
+  CHECK_THROWS_WITH(hs::negotiate(a, b, 0), Catch::Contains("flush word of 0 bytes"));
+  CHECK(code_of([&] { static_cast<void>(hs::negotiate(a, b, 0)); }) ==
+        make_error_code(errc::bad_handshake));
+  ++b.agent.version;
+  CHECK_FALSE(hs::negotiate(a, b, 0).control.has_value());
+}
+
 TEST_CASE("within an InfiniBand subnet the peer is reached by LID, across by GID",
           "[connection][N3]") {
   hs::hello a = typical();
