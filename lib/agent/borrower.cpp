@@ -141,7 +141,8 @@ void borrower::check_request(std::size_t size_bytes, const remote_mr_request& o)
   if (o.access == verbs::access::none || !verbs::allows(lendable_access, o.access))
     fail_request(errc::access_denied, "ask for remote_read, remote_write, remote_atomic");
   if (o.lease > std::chrono::hours{24} || o.lease <= margin_of(o.lease))
-    fail_request(errc::out_of_range, "a lease is longer than operation_margin, and at most 24 h");
+    fail_request(errc::out_of_range,
+                 "a lease is longer than its operation margin, and at most 24 h");
 }
 
 task<remote_mr> borrower::request(std::size_t size_bytes, remote_mr_request options) {
@@ -229,8 +230,8 @@ void borrower::on_renewed(const frame& f) {
 
 task<> borrower::renew(holding& h, milliseconds lease) {
   if (lease > std::chrono::hours{24} || lease <= margin_of(lease))
-    fail_request(errc::out_of_range, "a lease is longer than operation_margin, and at most 24 h",
-                 "renew");
+    fail_request(errc::out_of_range,
+                 "a lease is longer than its operation margin, and at most 24 h", "renew");
   if (h.is_carried) fail_carried("renew");
   const duration limit = context_.options.request_timeout;
   while (h.is_asking) co_await with_timeout(h.answered.wait(), limit);
@@ -301,6 +302,8 @@ task<remote_mr> borrower::receive() {
     arrival_.reset();
     co_await arrival_.wait();
   }
+  const environment env = co_await current_environment();
+  if (env.stop.stop_requested()) throw cancelled{};  // As in `lender::receive`.
   holding& h = offers_.pop_front();
   h.is_offer = false;
   --offer_count_;

@@ -211,10 +211,7 @@ isolation lender::isolation_for(const verbs::memory_region* arena) const {
 void lender::prepare(grant& g, verbs::access access) {
   using enum verbs::access;
   g.access = access;
-  // Of now: whoever owns memory that we only keep may have freed it.
-  const local_mr_slice whole = g.lent.memory.slice();
-  const local_mr_slice memory{whole.bytes().data(), whole.size_bytes(), whole.lkey(),
-                              *whole.block()};
+  const local_mr_slice memory = g.lent.memory.slice();
   const verbs::memory_region* region = memory.block()->registration();
   g.isolation = isolation_for(region);
   if (g.lent.registration) {
@@ -237,7 +234,10 @@ void lender::prepare(grant& g, verbs::access access) {
 
 /// The bind that opens it, to its `remote` key.
 bind_request lender::bind_of(const grant& g) const noexcept {
-  const const_local_mr_slice memory = g.lent.memory.slice();
+  const const_local_mr_slice kept = g.lent.memory.slice();
+  // Of now: whoever owns memory that we only keep may have freed it.
+  const const_local_mr_slice memory{kept.bytes().data(), kept.size_bytes(), kept.lkey(),
+                                    *kept.block()};
   const verbs::memory_region& region =
       g.lent.registration ? *g.lent.registration : *memory.block()->registration();
   const bool from_zero = context_.options.lending.zero_based;
@@ -583,6 +583,8 @@ task<local_mr> lender::receive() {
     arrival_.reset();
     co_await arrival_.wait();
   }
+  const environment env = co_await current_environment();
+  if (env.stop.stop_requested()) throw cancelled{};  // Nobody takes what it would give.
   grant& g = received_.front();
   local_mr memory = std::move(g.lent.memory);
   forget(g);

@@ -4,6 +4,8 @@
 #include "support/kept_loan.hpp"
 #include "support/until.hpp"
 
+#include <cordma/coro/when_any.hpp>
+
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -520,6 +522,26 @@ TEST_CASE("a wait for memory that is stopped loses none", "[agent][device][R3]")
   CHECK(p.server.lending().open == 1);  // It still counts for the peer.
   CHECK(p.rt.run(p.server.receive_local_mr()).size_bytes() == 100);
   CHECK(p.server.lending().open == 0);
+}
+
+TEST_CASE(
+    "memory that is there already stays for the next when its receive loses to something else",
+    "[agent][device][R3]") {
+  pair p{lends(strengths().back())};
+  event happened{p.rt.executor()};
+  happened.set();
+  const auto lose = [](event& first, auto receive) -> task<> {
+    const auto outcome = co_await when_any(first.wait(), std::move(receive));
+    CHECK(outcome.index() == 0);
+  };
+  p.rt.run(p.client.send_remote_mr(p.borrow(100)));
+  p.rt.run(lose(happened, p.server.receive_local_mr()));
+  CHECK(p.rt.run(p.server.receive_local_mr(10s)).size_bytes() == 100);
+
+  const loan lent = p.rt.run(p.server.send_local_mr(p.rt.memory().allocate_zeroed(200)));
+  p.wait_for([&] { return p.client.leases().size() == 1; });
+  p.rt.run(lose(happened, p.client.receive_remote_mr()));
+  CHECK(p.rt.run(p.client.receive_remote_mr(10s)).size_bytes() == 200);
 }
 
 TEST_CASE("memory that was handed over is still there when its connection is not",

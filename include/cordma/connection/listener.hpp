@@ -27,7 +27,8 @@ class listener {
   listener& operator=(listener&& other) noexcept;
   ~listener();
 
-  /// The next connection, in the order in which handshakes ended. \errors errc::closed.
+  /// The next connection, in the order in which handshakes ended. A stop that comes just when there
+  /// is one hangs up on it. \errors errc::closed.
   task<connection> accept();
   void close() noexcept;
 
