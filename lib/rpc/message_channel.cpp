@@ -276,17 +276,29 @@ void message_channel::send(outgoing& o) noexcept {
   if (is_next && try_post(o)) [[likely]]
     return;
   pump();
-  if (counters_.sent != posted) return;
+  if (counters_.sent != posted || is_pumping_) return;
   ++counters_.credit_waits;
   if (qp_ != nullptr) qp_->driver().tally().waited_for_credit();
 }
 
 /// What they are told may have anything destroyed, but us.
 void message_channel::pump_all() noexcept {
+  if (is_pumping_) return;  // By one that we told: we go on when it returns.
   const channel_ref stay{*this};
+  is_pumping_ = true;
   while (!failed_ && post_next()) {
   }
+  is_pumping_ = false;
   if (!failed_ && needs_telling()) post_credit();
+}
+
+std::coroutine_handle<> message_channel::on_spare(waiter& self) noexcept {
+  message_channel& c = static_cast<spare_poster&>(self).channel;
+  if (c.failed_) return std::noop_coroutine();
+  const channel_ref stay{c};
+  c.taken_ += c.buffers_.post_spare();
+  c.pump();
+  return std::noop_coroutine();
 }
 
 void message_channel::post_credit(unsigned flags) noexcept {
@@ -404,6 +416,7 @@ void message_channel::on_receive(std::uint32_t number, const ibv_wc& wc) noexcep
   }
   if (used >= grow_at_) [[unlikely]]
     grow();
+  post_spare_soon();
   pump();
 }
 
@@ -456,6 +469,7 @@ inline bool message_channel::consume(arrived_message& a) noexcept {
   }
   const std::uint32_t taken = buffers_.put_back(a);
   taken_ += taken;
+  post_spare_soon();
   return taken != 0;
 }
 

@@ -172,6 +172,14 @@ class message_channel : public counted_channel, public message_handler, private 
   void take_other(arrived_message& a, std::span<const std::byte> bytes);
   inline void take_credits(std::uint32_t taken);
   inline bool consume(arrived_message& a) noexcept;
+  /// Buffers are put back several at once. Those that wait for others are not to be waited for by
+  /// the peer: what the program has may be long until it gives it back.
+  void post_spare_soon() noexcept {
+    const bool may_peer_send = received_ - told_ + message_protocol::credits_reserved < kept_to_;
+    if (!may_peer_send && buffers_.has_spare() && !spare_poster_.is_linked()) [[unlikely]]
+      home_.schedule_last(spare_poster_);
+  }
+  static std::coroutine_handle<> on_spare(waiter& self) noexcept;
   void tell_whole() noexcept;
 
   [[nodiscard]] std::uint32_t under_way() const noexcept { return sent_ - taken_by_peer_; }
@@ -277,6 +285,13 @@ class message_channel : public counted_channel, public message_handler, private 
   credit_change grant_{*this, message_protocol::kind::grant};
   credit_change shrink_{*this, message_protocol::kind::shrink};
   credit_change shrunk_{*this, message_protocol::kind::shrunk};
+  struct spare_poster : waiter {
+    explicit spare_poster(message_channel& c) noexcept : waiter{&on_spare}, channel{c} {}
+    using list_hook<waiter>::is_linked;
+    message_channel& channel;
+  };
+  spare_poster spare_poster_{*this};
+  bool is_pumping_ = false;
   intrusive_list<outgoing> control_;
   intrusive_list<outgoing> outbox_;
 

@@ -49,10 +49,11 @@ void receive_buffers::add_nodes(std::uint32_t count) {
 void receive_buffers::post_all() noexcept {
   if (pool_ != nullptr) return;  // They are.
   for (std::uint32_t n = 0; n < credit_; ++n) static_cast<void>(put_back(nodes_[n]));
-  if (spare_count_ > 0) post_spare();
+  post_spare();
 }
 
 std::uint32_t receive_buffers::post_spare() noexcept {
+  if (spare_count_ == 0) return 0;
   std::array<ibv_sge, batch_max> buffers;
   std::array<ibv_recv_wr, batch_max> wrs;
   for (std::uint32_t i = 0; i < spare_count_; ++i) {

@@ -62,6 +62,10 @@ class receive_buffers {
     spare_[spare_count_++] = a.number;
     return spare_count_ == batch_ ? post_spare() : 0;
   }
+  /// Of those that were put back, whether some wait for others, …
+  [[nodiscard]] bool has_spare() const noexcept { return spare_count_ > 0; }
+  /// … which they do no longer. Gives how many there were.
+  std::uint32_t post_spare() noexcept;
   /// The same once the connection has ended: only a pool has a use for it.
   void let_go(arrived_message& a) noexcept;
 
@@ -78,7 +82,6 @@ class receive_buffers {
 
  private:
   static constexpr std::uint32_t batch_max = 16;
-  std::uint32_t post_spare() noexcept;
   void add_nodes(std::uint32_t count);
 
   queue_pair* qp_;
