@@ -286,16 +286,17 @@ task<> connection_state::close() {
   if (!qp_.has_failed()) {
     // Ends unsignaled requests before it, which nothing else might.
     if (peer_hello_.allows_writes && !qp_.sends().is_idle()) beat();
-    const auto idle = co_await as_result(with_timeout(qp_.sends_idle(), options_.close_deadline));
+    const auto idle =
+        co_await as_result(with_timeout(qp_.sends_idle(), options_.close_deadline, &home_));
     if (idle.is_cancelled()) throw cancelled{};
     if (agent_) {
       const auto told =
-          co_await as_result(with_timeout(agent_->settled(), options_.close_deadline));
+          co_await as_result(with_timeout(agent_->settled(), options_.close_deadline, &home_));
       if (told.is_cancelled()) throw cancelled{};
     }
     say_goodbye();
     const auto answer =
-        co_await as_result(with_timeout(peer_gone_.wait(), options_.close_deadline));
+        co_await as_result(with_timeout(peer_gone_.wait(), options_.close_deadline, &home_));
     if (answer.is_cancelled()) throw cancelled{};
     abort(errc::disconnected, "close");
   }
@@ -304,13 +305,14 @@ task<> connection_state::close() {
 
 task<> connection_state::drain() {
   if (qp_.share() != nullptr) {  // In manual mode, too: that comes as an event.
-    const auto told = co_await as_result(with_timeout(
-        qp_.last_receive_event().wait(), std::min(options_.close_deadline, last_receive_wait)));
+    const auto told = co_await as_result(
+        with_timeout(qp_.last_receive_event().wait(),
+                     std::min(options_.close_deadline, last_receive_wait), &home_));
     if (told.is_cancelled()) throw cancelled{};
   }
   if (is_manual()) co_return;
   const auto drained =
-      co_await as_result(with_timeout(qp_.drained_event().wait(), options_.close_deadline));
+      co_await as_result(with_timeout(qp_.drained_event().wait(), options_.close_deadline, &home_));
   if (drained.is_cancelled()) throw cancelled{};
 }
 

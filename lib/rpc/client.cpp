@@ -25,7 +25,8 @@ client::client(executor& home, connector connect, const client_options& options)
     : core_{*new detail::client_core{home, options, std::move(connect)}} {}
 
 client& client::operator=(client&& other) noexcept {
-  if (core_.get() != nullptr && this != &other) core_->shut();
+  if (this == &other) return *this;
+  if (core_.get() != nullptr) core_->shut();
   core_ = std::move(other.core_);
   return *this;
 }

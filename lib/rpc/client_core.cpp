@@ -111,15 +111,21 @@ const stream_counters& client_core::stream() const noexcept {
 
 connection* client_core::conn() noexcept { return link_ != nullptr ? &conn_ : nullptr; }
 
+void client_core::say_where(failure& lost) const noexcept {
+  try {
+    char text[200];
+    std::snprintf(text, sizeof text, "%s: the connection to %s was lost", lost.call,
+                  conn_.peer().to_string().c_str());
+    lost.detail = text;
+  } catch (const std::bad_alloc&) {
+    // Then it says less.
+  }
+}
+
 /// What is lost may be repeated on another connection, or is told so. In the middle of a reap.
 void client_core::on_link_closed(const failure& why) noexcept {
   why_lost_ = why;
-  if (why.detail.empty() && conn_) {
-    char text[200];
-    std::snprintf(text, sizeof text, "%s: the connection to %s was lost", why.call,
-                  conn_.peer().to_string().c_str());
-    why_lost_->detail = text;
-  }
+  if (why.detail.empty() && conn_) say_where(*why_lost_);
   link_ = nullptr;  // Already so when it was lost before it was made.
   const client_ref stay{*this};
   intrusive_list<call_slot> lost;
@@ -147,8 +153,12 @@ void client_core::on_link_closed(const failure& why) noexcept {
 
 void client_core::connect() noexcept {
   if (connecting_.is_running) return;
+  try {
+    connecting_.work.emplace(connect_until_done());
+  } catch (const std::bad_alloc&) {
+    return fail_waiting(errno_failure(ENOMEM, "connect"));
+  }
   connecting_.is_running = true;
-  connecting_.work.emplace(connect_until_done());
   // At the next turn: this may be the middle of a reap.
   if (connecting_.work->start(connecting_, {&home_, {}})) connecting_.is_running = false;
 }
@@ -182,7 +192,7 @@ duration client_core::delay() noexcept {
   if (failed_attempts_ == 0) return {};
   const reconnect_options& r = options_.reconnect;
   const auto doublings = std::min(failed_attempts_ - 1, 20u);
-  const duration longest = std::min<duration>(r.delay * (1u << doublings), r.delay_max);
+  const duration longest = std::min(r.delay * (1u << doublings), r.delay_max);
   return longest - longest * (jitter_() % 1024) / 2048;
 }
 

@@ -88,6 +88,7 @@ class client_core final {
   inline void on_answer(client_link& from);
   void on_returned(const header& h);
   void on_link_closed(const failure& why) noexcept;
+  void say_where(failure& lost) const noexcept;
 
   [[nodiscard]] inline call_slot* find(std::uint64_t number) noexcept;
   void pump() noexcept;

@@ -116,7 +116,8 @@ task<> message_channel::send_large(channel_ref self, local_mr memory,
     if (end.reason == loan_end_reason::expired && !message->ended.is_set())
       fail_send(errc::timed_out, "the peer did not read it within stream_options::large_lease");
     if (!message->ended.is_set()) {
-      const auto told = co_await as_result(with_timeout(message->ended.wait(), limit));
+      const auto told =
+          co_await as_result(with_timeout(message->ended.wait(), limit, &channel.home_));
       if (told.is_cancelled()) throw cancelled{};
       if (told.has_failure()) fail_send(errc::timed_out, "the peer did not say that it has it");
     }

@@ -165,7 +165,8 @@ task<> server_core::drain() {
   links_.for_each([](server_link& l) { l.drain(); });
   if (links_.empty()) co_return;
   empty_.reset();
-  const auto ended = co_await as_result(with_timeout(empty_.wait(), options_.drain_timeout));
+  const auto ended = co_await as_result(
+      with_timeout(empty_.wait(), options_.drain_timeout, &links_.front().home()));
   if (ended.has_value()) co_return;
   links_.for_each([](server_link& l) { l.stop_calls(); });
   if (ended.is_cancelled()) throw cancelled{};
@@ -228,6 +229,7 @@ void server_link::tell_if_finished() noexcept {
 
 void server_link::drain() noexcept {
   is_ending_ = true;
+  accept();  // What waits for others' calls to end is told that it has not run.
   tell_if_finished();
 }
 
@@ -295,8 +297,8 @@ void server_link::accept() noexcept {
   const channel_ref stay{*this};
   is_accepting_ = true;
   while (core_ != nullptr && is_open() && !inbox().empty() &&
-         running_ < core_->options_.calls_per_connection_max) {
-    if (core_->is_full()) {
+         (is_ending_ || running_ < core_->options_.calls_per_connection_max)) {
+    if (!is_ending_ && core_->is_full()) {
       if (!turn_.is_linked()) core_->starved_.push_back(turn_);
       break;
     }

@@ -1,5 +1,6 @@
 #include <cordma/rpc/server.hpp>
 
+#include <support/foreign_task.hpp>
 #include <support/manual_home.hpp>
 #include <support/outcome.hpp>
 #include <support/rpc_pair.hpp>
@@ -84,6 +85,37 @@ TEST_CASE("a server runs no more calls of a connection than it may, and no more 
   }(s, a, b));
   CHECK(s.most == 4);
   CHECK(s.server.counters().replied == 20);
+}
+
+TEST_CASE("beside calls that run for long others are answered, as long as there is credit",
+          "[rpc][device][P5]") {
+  rpc_server s;
+  rpc::client c = s.make_client();
+  s.rt.run([](rpc_server& answering, rpc::client& calling) -> task<> {
+    executor& home = answering.rt.executor();
+    calls long_ones{answering, calling, 0, 59};
+    co_await test::until(home, [&] { return answering.running == 59; });
+    const std::vector<std::byte> bytes(32);
+    for (unsigned n = 0; n < 50; ++n) {
+      const auto back = co_await calling.call<test::echo>(bytes);
+      CHECK(back->size() == bytes.size());
+    }
+    for (std::uint32_t n = 0; n < 59; ++n) answering.gate(n).set();
+    co_await test::until(home, [&] { return long_ones.have_ended(); });
+  }(s, c));
+}
+
+TEST_CASE("a server hears that its calls are cancelled, though every buffer is taken by one",
+          "[rpc][device][P7]") {
+  rpc_server s;
+  rpc::client c = s.make_client();
+  s.rt.run([](rpc_server& answering, rpc::client& calling) -> task<> {
+    executor& home = answering.rt.executor();
+    calls all{answering, calling, 0, 60};
+    co_await test::until(home, [&] { return answering.running == 60; });
+    for (const auto& call : all.all) call->request_stop();
+    co_await test::until(home, [&] { return answering.stopped == 60 && all.have_ended(); });
+  }(s, c));
 }
 
 TEST_CASE("large requests that calls still have are no more than large_ahead", "[rpc][device]") {
@@ -206,6 +238,49 @@ TEST_CASE("a server that drains finishes what runs, refuses the rest, and closes
     CHECK(code_of(later) == errc::disconnected);
   }(s, c));
   CHECK(s.begun == 1);
+}
+
+TEST_CASE("a call that waits for others' when its server drains is told that it has not run",
+          "[rpc][device]") {
+  rpc_server s{{.calls_max = 1}};
+  rpc::client a = s.make_client(), b = s.make_client();
+  s.rt.run([](rpc_server& answering, rpc::client& first, rpc::client& second) -> task<> {
+    executor& home = answering.rt.executor();
+    calls runs{answering, first, 1, 1};
+    co_await test::until(home, [&] { return answering.running == 1; });
+    calls waits{answering, second, 2, 1};
+    // Behind it, so that it has come.
+    co_await second.connection()->write(const_local_mr_slice{}, {});
+    started draining{home, answering.server.drain()};
+    co_await test::until(home, [&] { return waits.have_ended(); });
+    CHECK(code_of((**waits.all[0]).take_result()) == errc::shutting_down);
+    answering.gate(1).set();
+    co_await test::until(home, [&] { return draining.has_ended() && runs.have_ended(); });
+    CHECK((**runs.all[0]).take() == 1);
+  }(s, a, b));
+  CHECK(s.begun == 1);
+}
+
+TEST_CASE("a server drains as patiently for a coroutine that has no scheduler", "[rpc][device]") {
+  rpc_server s;
+  rpc::client c = s.make_client();
+  bool has_drained = false;
+  const auto drain = [](rpc_server& answering, bool& done) -> support::foreign_task {
+    co_await answering.server.drain();
+    done = true;
+  };
+  s.rt.run([](rpc_server& answering, rpc::client& calling, auto begin, bool& done) -> task<> {
+    executor& home = answering.rt.executor();
+    calls all{answering, calling, 1, 1};
+    co_await test::until(home, [&] { return answering.running == 1; });
+    const support::foreign_task draining = begin(answering, done);
+    CHECK_FALSE(done);
+    CHECK(answering.stopped == 0);
+    answering.gate(1).set();
+    co_await test::until(home, [&] { return done && all.have_ended(); });
+    draining.rethrow();
+    CHECK((**all.all[0]).take() == 1);
+  }(s, c, drain, has_drained));
 }
 
 TEST_CASE("what still runs when a server has drained for too long is stopped", "[rpc][device]") {
