@@ -73,7 +73,7 @@ class control_channel final : public queue_pair_base, private waiter {
   static void on_answer_sent(outgoing& o) noexcept;
   static std::coroutine_handle<> on_turn(waiter& self) noexcept;
   void complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept override;
-  void on_failure() noexcept override { settled_.set(); }
+  void on_failure(const request_outcome&) noexcept override { settled_.set(); }
   void end_all(const request_outcome& why) noexcept override { static_cast<void>(why); }
   void post_receive(unsigned slot) noexcept;
   void take(unsigned slot, std::size_t size_bytes) noexcept;

@@ -152,13 +152,12 @@ event::wait_op queue_pair::sends_idle() noexcept {
   return sends_idle_.wait();
 }
 
-/// What never reached the device is flushed here.
-void queue_pair::on_failure() noexcept {
+void queue_pair::on_failure(const request_outcome& unposted) noexcept {
   is_watched_ = true;
   sends_.ring_now();
   sends_.refuse({.code = errc::disconnected, .call = "post_send"});
   if (handler_ != nullptr) handler_->on_failure();  // First: those who wait may turn to it.
-  sends_.end_waiting({.code = wc_errc::flushed, .call = "post_send"});
+  sends_.end_waiting(unposted);
   receives_.end_all(failure_reason());
   sends_.flush_all();
   if (slots_in_use() == 0) drained_.set();

@@ -46,6 +46,10 @@ std::uint64_t queue_pair_base::receive_id_base() const noexcept {
 /// The request that failed has ended with its own status, those behind it will be flushed one by
 /// one.
 void queue_pair_base::fail(const request_outcome& why) noexcept {
+  fail(why, {.code = wc_errc::flushed, .call = "post_send"});
+}
+
+void queue_pair_base::fail(const request_outcome& why, const request_outcome& unposted) noexcept {
   if (has_failed()) return;
   reason_ = why;
   try {
@@ -53,7 +57,7 @@ void queue_pair_base::fail(const request_outcome& why) noexcept {
   } catch (const error&) {
     // It is gone, then: destroying the queue pair is what remains, and its owner will.
   }
-  on_failure();
+  on_failure(unposted);
   failed_.set();
 }
 
@@ -77,7 +81,7 @@ void queue_pair_base::destroy_verbs() noexcept {
 }
 
 void queue_pair_base::abort(const request_outcome& why) noexcept {
-  fail(why);
+  fail(why, why);
   end_all(why);
 }
 

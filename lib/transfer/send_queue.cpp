@@ -243,7 +243,20 @@ void send_queue::ring_batch() noexcept {
   tail_ = end;
 }
 
-void doorbell_batch::ring() noexcept { last_->ring_batch(); }
+void send_queue::ring_and_pump() noexcept {
+  ring_batch();
+  pump();
+}
+
+/// A queue that posts is about to look for room, or has looked.
+void doorbell_batch::ring_before(send_queue& posts) noexcept {
+  if (last_ == &posts)
+    last_->ring_batch();
+  else
+    last_->ring_and_pump();
+}
+
+void doorbell_batch::on_turn_end() noexcept { last_->ring_and_pump(); }
 
 bool send_queue::failed(std::uint32_t sequence, const request_outcome& why) noexcept {
   if (sequence - head_ >= in_flight()) return false;

@@ -39,6 +39,7 @@ void submission::submit() noexcept { queue_->enqueue(*this); }
 
 void submission::detach() noexcept {
   queue_->ring_now();  // As it would have: what went inline may change now.
+  queue_->pump();      // A doorbell that fails leaves room.
   queue_->adopt(*this, nullptr);
 }
 
@@ -62,6 +63,7 @@ bool submission::stopped() noexcept {
 void submission::on_stop(stop_callback& self) noexcept {
   auto& s = static_cast<submission&>(self);
   s.queue_->ring_now();  // As in `detach`.
+  s.queue_->pump();
   if (s.has_ended()) return;
   s.stopped();
   if (s.state_ == state::queued && !s.is_handle_) {

@@ -322,6 +322,29 @@ TEST_CASE("of a doorbell that the device refuses in part, what it will tell of e
   CHECK(block.holders() == 1);
 }
 
+TEST_CASE("what waits for room goes on when the device refuses a doorbell",
+          "[transfer][device][E6]") {
+  loopback link{{.capabilities = {.send_wr_max = 4, .recv_wr_max = 8}}};
+  memory mr{link};
+  mr.begin();
+  const std::uint32_t room = link.a->sends().depth();
+  std::size_t refused = 0, written = 0;
+  const auto writes = [&]() -> task<> {
+    const auto end = co_await as_result(mr.write_word());
+    ++(end.has_value() ? written : refused);
+  };
+  {
+    const doorbells heard{link};
+    doorbells::refused_from = 1;
+    doorbells::names_it = true;
+    link.run(in_one_turn(link, std::vector<std::function<task<>()>>(room + 2, writes)));
+  }
+  CHECK(refused >= 1);
+  CHECK(refused + written == room + 2);
+  CHECK(written >= 2);
+  CHECK(link.a->slots_in_use() == 0);
+}
+
 TEST_CASE("a queue pair that ends takes with it what waits for its doorbell",
           "[transfer][device][C6]") {
   loopback link;

@@ -44,7 +44,7 @@ class doorbell_batch final : private turn_end {
   /// `q` posts, at once.
   void passes(send_queue& q) noexcept {
     if (count_ != 0) [[unlikely]]
-      ring();
+      ring_before(q);
     last_ = enabled_ ? &q : nullptr;
   }
   [[nodiscard]] bool is_of(const send_queue& q) const noexcept {
@@ -69,8 +69,8 @@ class doorbell_batch final : private turn_end {
     turn_end::unlink();
     return {wrs_.data(), std::exchange(count_, 0)};
   }
-  void ring() noexcept;
-  void on_turn_end() noexcept override { ring(); }
+  void ring_before(send_queue& posts) noexcept;
+  void on_turn_end() noexcept override;
 
   scheduler& home_;
   const bool enabled_;

@@ -136,7 +136,7 @@ class queue_pair final : public queue_pair_base {
       fail({.code = {rc, std::system_category()}, .call = "ibv_post_send"});
     return rc == 0;
   }
-  void on_failure() noexcept override;
+  void on_failure(const request_outcome& unposted) noexcept override;
   void end_all(const request_outcome& why) noexcept override { sends_.end_all(why); }
 
   send_queue sends_;

@@ -60,6 +60,7 @@ class queue_pair_base {
 
  private:
   friend class completion_queue_driver;
+  void fail(const request_outcome& why, const request_outcome& unposted) noexcept;
   friend class shared_receives;
   /// A completion entry. In the middle of a reap.
   virtual void complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept = 0;
@@ -67,8 +68,8 @@ class queue_pair_base {
   virtual void complete_shared(std::uint32_t, const ibv_wc&) noexcept {}
   /// Its share is to shrink: others lack buffers. Perhaps outside a reap.
   virtual void shrink_wanted() noexcept {}
-  /// It no longer works, and is in ERROR: what never reached the device ends.
-  virtual void on_failure() noexcept = 0;
+  /// It no longer works, and is in ERROR: what never reached the device ends, with `unposted`.
+  virtual void on_failure(const request_outcome& unposted) noexcept = 0;
   /// Nothing that the device has will be heard of.
   virtual void end_all(const request_outcome& why) noexcept = 0;
 

@@ -209,6 +209,8 @@ class send_queue {
   }
   void begin(submission& s, std::uint32_t count) noexcept;
   void ring_batch() noexcept;
+  /// A doorbell that fails may leave room, and no entry to come that would tell of it.
+  void ring_and_pump() noexcept;
   /// Of the last ones, chained, the device took those before the one that it names, if it does.
   /// Gives its index.
   std::uint32_t take_back(const post_failure& why, std::span<const ibv_send_wr> wrs) noexcept;
@@ -413,7 +415,7 @@ template <class Request>
   occupy<true>(s, 0, request.shape(), wr, &batch_.sges_[batch_.count_]);
   ++tail_;
   batch_.add(request.takes_receive() || is_long(request.shape()));
-  if (batch_.is_complete()) ring_batch();
+  if (batch_.is_complete()) ring_and_pump();
 }
 
 [[gnu::always_inline]] inline int send_queue::ring(std::uint32_t count, ibv_send_wr& first,
