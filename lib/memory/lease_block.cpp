@@ -43,7 +43,7 @@ lease_block& lease_block::make(const void* queue) {
 }
 
 void lease_block::end_life() noexcept {
-  ++generation_;
+  generation_.store(generation() + 1, std::memory_order_relaxed);
   kept.give_back(*this);
 }
 

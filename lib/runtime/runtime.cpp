@@ -136,11 +136,11 @@ completion_queue_driver& runtime::driver_for(unsigned entries, const shared_rece
 completion_queue_driver& runtime::add_driver(unsigned depth) {
   completion_queue_options options = completions_;
   options.depth = depth;
-  auto made = std::make_unique<completion_queue_driver>(executor_, context_, options);
-  drivers_.reserve(drivers_.size() + 1);
-  events_.add(*made);
-  counted_drivers_.add(*made);
-  return *drivers_.emplace_back(std::move(made));
+  completion_queue_driver& made = *drivers_.emplace_back(
+      std::make_unique<completion_queue_driver>(executor_, context_, options));
+  events_.add(made);
+  counted_drivers_.add(made);
+  return made;
 }
 
 }  // namespace cordma

@@ -185,6 +185,7 @@ runtime_group::state::state(const runtime_group_options& options)
 runtime_group::state::state(const runtime_group_options& options, unsigned count)
     : idle{count}, left{count} {
   try {
+    members.reserve(count);  // One that has no place would be waited for before it is told to stop.
     for (unsigned i = 0; i < count; ++i) {
       const auto cpu = options.pin.empty() ? std::nullopt : std::optional{options.pin[i]};
       runtime_options of_one;

@@ -3,6 +3,7 @@
 #include <cordma/base/error.hpp>
 #include <cordma/verbs/access.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <utility>
@@ -33,7 +34,9 @@ class alignas(64) lease_block {
     if (--holders_ == 0) end_life();
   }
 
-  [[nodiscard]] std::uint32_t generation() const noexcept { return generation_; }
+  [[nodiscard]] std::uint32_t generation() const noexcept {
+    return generation_.load(std::memory_order_relaxed);
+  }
   [[nodiscard]] verbs::access access() const noexcept { return access_; }
   [[nodiscard]] time_point usable_until() const noexcept { return usable_until_; }
   void set_usable_until(time_point until) noexcept { usable_until_ = until; }
@@ -46,7 +49,7 @@ class alignas(64) lease_block {
   /// `usable_until`.
   [[nodiscard]] errc refusal(std::uint32_t generation, const void* queue,
                              verbs::access wanted) const noexcept {
-    if (generation != generation_) return errc::lease_ended;
+    if (generation != this->generation()) return errc::lease_ended;
     if (refusal_ != errc{}) return refusal_;
     if (queue != queue_) return errc::wrong_connection;
     return verbs::allows(access_, wanted) ? errc{} : errc::access_denied;
@@ -65,7 +68,8 @@ class alignas(64) lease_block {
   friend class block_list<lease_block>;
   void end_life() noexcept;
 
-  std::uint32_t generation_ = 0;
+  /// Asked of an old slice, too, when the block is another thread's by now.
+  std::atomic<std::uint32_t> generation_ = 0;
   std::uint32_t holders_ = 0;
   const void* queue_ = nullptr;
   time_point usable_until_{};
