@@ -174,7 +174,8 @@ bool link::answer(node& home) noexcept {
       turn_ended_.store(some);
       did = did || some;
       due_.insert(index);
-      due_cursor_ = index;
+      // Whoever had a turn is behind all others that wait; who found no room is still the first.
+      due_cursor_ = some ? index + 1 : index;
       answers_stalled_.store(true);
       return did;
     }

@@ -87,7 +87,7 @@ bool must_wait(queue_pair& qp, const send_request& request) noexcept {
       state.reads_in_flight >= qp.attr.max_rd_atomic)
     return true;
   if (psns_run_out(qp, request)) return true;
-  if (!qp.sends.has_delays()) return false;
+  if (!qp.sends.has_delays() || qp.delay_ns.load(std::memory_order_relaxed) == 0) return false;
   const send_ring::delay& is = qp.sends.delay_of(qp.sends.next);
   return is.index == qp.sends.next && wait_until(qp, is.over);
 }
@@ -254,6 +254,9 @@ void rewind(queue_pair& qp) noexcept {
   }
   ring.next = ring.completed;
   qp.requester.reads_in_flight = 0;
+  // What is still to come of answers is to what was sent before, and says nothing of what is sent
+  // again.
+  qp.requester.life = qp.home->next_life();
 }
 
 frame_header header_for(const queue_pair& qp, const send_request& request) noexcept {

@@ -21,6 +21,7 @@ bool is_of_our_life(responder_state& state, const frame_header& header) noexcept
   state.waits_for_resend = false;
   state.in_message = false;
   state.ack_due = false;
+  state.nak_due = nak_code::none;
   state.answers_head = state.answers_tail;
   return true;
 }

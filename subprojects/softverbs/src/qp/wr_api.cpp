@@ -143,9 +143,12 @@ void set_sge(ibv_qp_ex* handle, std::uint32_t lkey, std::uint64_t address, std::
 /// In a forked child the locks may be held by a thread that does not exist there.
 void start(ibv_qp_ex* handle) {
   queue_pair& qp = of(handle);
-  qp.batch_error = qp.home->abandoned() ? EIO : 0;
-  if (qp.batch_error != 0) return;
+  if (qp.home->abandoned()) {
+    qp.batch_error = EIO;
+    return;
+  }
   qp.batch.lock();
+  qp.batch_error = 0;  // Of the batch of whoever held it.
   const std::lock_guard send{qp.slot->send};
   qp.in_batch = true;
 }

@@ -101,8 +101,8 @@ bool take_one(completion_queue& cq) {
 
 bool resize(completion_queue& cq, int cqe) {
   std::vector<completion> ring(std::bit_ceil(static_cast<std::size_t>(cqe)));
-  std::vector<std::uint64_t> timestamps(cq.timestamps.empty() ? 0 : ring.size());
   const std::lock_guard lock{cq.mutex};
+  std::vector<std::uint64_t> timestamps(cq.timestamps.empty() ? 0 : ring.size());
   const std::uint64_t entries = cq.count.load(std::memory_order_relaxed) + cq.hidden;
   if (entries > static_cast<std::uint64_t>(cqe)) return false;
   for (std::uint64_t i = 0; i != entries; ++i) {

@@ -158,6 +158,18 @@ TEST_CASE("a delayed link keeps a request for that long", "[abi]") {
   CHECK(std::chrono::steady_clock::now() >= start + delay);
 }
 
+TEST_CASE("a delay that is ended keeps nothing any longer, whatever was posted before", "[abi]") {
+  writer w;
+  const bool resets = GENERATE(false, true);
+  REQUIRE(softverbs_delay_link(w.qp(), std::chrono::nanoseconds{std::chrono::hours{1}}.count()) ==
+          0);
+  w.post(1);
+  ibv_wc wc{};
+  CHECK_FALSE(w.poll(wc));
+  REQUIRE((resets ? softverbs_reset() : softverbs_delay_link(w.qp(), 0)) == 0);
+  CHECK(w.await().status == IBV_WC_SUCCESS);
+}
+
 TEST_CASE("the next request completes as it was told, without effect", "[abi]") {
   writer w;
   CHECK(softverbs_complete_next_with(

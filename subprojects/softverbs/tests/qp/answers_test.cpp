@@ -34,6 +34,19 @@ class far_end {
     header.psn = psn;
     link_.send(header);
   }
+  /// As many bytes of it as there are in the region, from its start.
+  void read(std::uint32_t from, const side& to, std::uint32_t bytes) {
+    frame_header header{};
+    header.kind = frame_kind::read;
+    header.flags = frame_flag::first | frame_flag::last;
+    header.source_qpn = from;
+    header.destination_qpn = to.qp->qp_num;
+    header.psn = psn;
+    header.rkey = to.mr->rkey;
+    header.remote_address = to.address();
+    header.message_bytes = bytes;
+    link_.send(header);
+  }
   void serve() { link_.ours().serve(home_, true); }
   /// What came since the last look and is no part of fill(); it makes room.
   std::vector<frame_header> take() {
@@ -84,6 +97,23 @@ TEST_CASE("all who ask a number that nobody has are told, once there is room for
       CHECK(told[n].destination_qpn == other.requester(n));
     }
   }
+}
+
+TEST_CASE("a queue pair that answers at length keeps no other from its answer", "[qp]") {
+  side reads{wish{}}, writes{wish{}};
+  far_end other{*reads.inner().home, 1};
+  for (side* one : {&reads, &writes}) {
+    one->to_init();
+    one->to_rtr(other.requester(one == &reads ? 0 : 1), psn);
+  }
+  other.read(other.requester(0), reads, 1 << 20);
+  other.serve();
+  other.ask(other.requester(1), writes.qp->qp_num);
+  other.serve();
+  std::vector<frame_kind> to_writer;
+  for (const frame_header& answer : other.take())
+    if (answer.destination_qpn == other.requester(1)) to_writer.push_back(answer.kind);
+  CHECK(to_writer == std::vector{frame_kind::ack});
 }
 
 TEST_CASE("a queue pair that is reset leaves no peer without its answer", "[qp]") {

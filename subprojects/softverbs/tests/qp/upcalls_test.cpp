@@ -386,6 +386,40 @@ TEST_CASE("an answer that no request in flight waits for completes nothing", "[q
   CHECK(a.memory[message_bytes] == std::byte{0x11});
 }
 
+TEST_CASE("an answer to what was sent before it was sent again does not count for that", "[qp]") {
+  elsewhere peer{an_address, a_slot, true};
+  pair ends{{.retry_cnt = 7}};
+  side& a = ends.a;
+  node& home = *a.inner().home;
+  connect_to(a, peer);
+  for (int n = 0; n < 2; ++n)
+    REQUIRE(a.send(one_sided(IBV_WR_RDMA_WRITE, ends.b), {a.piece(0, message_bytes)}) == 0);
+  const auto next = [&] {
+    std::optional<frame_header> frame;
+    for (const auto end = clock::now() + std::chrono::seconds{60};
+         !(frame = peer.next()) && clock::now() < end;)
+      home.progress();
+    REQUIRE(frame.has_value());
+    return *frame;
+  };
+  const auto answer = [&](const frame_header& to, frame_kind kind) {
+    frame_header header = answer_to(a, kind, to.psn);
+    header.life = to.life;
+    if (kind == frame_kind::nak) header.nak = nak_code::dropped;
+    REQUIRE(on_answer(home, peer.way, header, nullptr));
+  };
+  const frame_header first = next(), second = next();
+  answer(first, frame_kind::nak);  // Nobody was there yet.
+  const frame_header first_again = next(), second_again = next();
+  CHECK(first_again.psn == first.psn);
+  CHECK(second_again.psn == second.psn);
+  // Now somebody is, and takes them; what the second met before comes only now.
+  answer(second, frame_kind::nak);
+  answer(second_again, frame_kind::ack);
+  CHECK(a.await().status == IBV_WC_SUCCESS);
+  CHECK(a.await().status == IBV_WC_SUCCESS);
+}
+
 TEST_CASE("PSNs in flight stay comparable: a request waits that would take more than half of them",
           "[qp]") {
   constexpr std::uint32_t half = psn_mask / 2;

@@ -191,6 +191,27 @@ TEST_CASE("an open batch holds up nobody but who posts to the same queue pair", 
   CHECK(b.queued() == 1);
 }
 
+TEST_CASE("whoever waits to open a batch leaves the errors of the one that is open", "[qp]") {
+  const device dev;
+  const batch_of b{dev};
+  const std::vector<std::byte> too_much(4096);
+  ibv_wr_start(b.ex);
+  ibv_wr_send(b.ex);
+  ibv_wr_set_inline_data(b.ex, const_cast<std::byte*>(too_much.data()), too_much.size());
+  std::promise<void> about_to_open;
+  auto other = std::async(std::launch::async, [&] {
+    about_to_open.set_value();
+    ibv_wr_start(b.ex);
+    ibv_wr_send(b.ex);
+    return ibv_wr_complete(b.ex);
+  });
+  about_to_open.get_future().wait();
+  for (int n = 0; n < 1000; ++n) std::this_thread::yield();  // It waits by now, or soon.
+  CHECK(ibv_wr_complete(b.ex) == EINVAL);
+  CHECK(other.get() == 0);
+  CHECK(b.queued() == 1);
+}
+
 TEST_CASE("a batch of a queue pair that was reset meanwhile is refused", "[qp]") {
   const device dev;
   const batch_of b{dev};
