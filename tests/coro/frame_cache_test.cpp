@@ -1,6 +1,7 @@
 #include <cordma/coro/frame_cache.hpp>
 
 #include "support/allocations.hpp"
+#include "support/skip.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -22,10 +23,7 @@ TEST_CASE("blocks of every size can be written from end to end", "[coro]") {
 }
 
 TEST_CASE("a block that is freed serves the next of its size class", "[coro]") {
-  if (!support::counts_allocations()) {
-    WARN("allocations are not counted under a sanitizer");
-    return;
-  }
+  if (!support::counts_allocations()) CORDMA_SKIP("allocations are not counted under a sanitizer");
   frame_cache::deallocate(frame_cache::allocate(200), 200);
   const auto before = support::allocation_count();
   void* const block = frame_cache::allocate(256);  // 129 to 256 bytes are one class.
@@ -34,10 +32,7 @@ TEST_CASE("a block that is freed serves the next of its size class", "[coro]") {
 }
 
 TEST_CASE("no more is kept than the limit says", "[coro]") {
-  if (!support::counts_allocations()) {
-    WARN("allocations are not counted under a sanitizer");
-    return;
-  }
+  if (!support::counts_allocations()) CORDMA_SKIP("allocations are not counted under a sanitizer");
   constexpr std::size_t size = frame_cache::block_bytes_max;
   constexpr std::size_t kept_max = frame_cache::bytes_per_class_max / size;
   std::vector<void*> blocks(kept_max + 10);

@@ -3,7 +3,7 @@
 # shellcheck disable=SC2154
 
 # Debian's names. The guest's come from `tests/vm/guest packages`.
-packages_build=(g++ meson ninja-build pkg-config python3 libibverbs-dev librdmacm-dev liburing-dev
+packages_build=(g++ meson ninja-build pkg-config python3 libibverbs-dev liburing-dev
   libjemalloc-dev catch2 libcli11-dev ibverbs-providers
   # Messages of another kind than ours, for tests/rpc.
   libprotobuf-dev protobuf-compiler
@@ -44,9 +44,10 @@ missing_elsewhere() {
   for command in g++ meson ninja pkg-config python3 protoc; do
     command -v "$command" >/dev/null || echo "the command $command"
   done
-  for module in libibverbs librdmacm liburing jemalloc catch2 CLI11 protobuf-lite; do
+  for module in libibverbs liburing jemalloc catch2 CLI11 protobuf-lite; do
     pkg-config --exists "$module" 2>/dev/null || echo "the library $module, with its headers"
   done
+  echo "#include <valgrind/callgrind.h>" | g++ -E -x c++ - >/dev/null 2>&1 || echo "valgrind, with its headers"
 }
 
 setup() {  # [--check] GROUP...

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Counts test cases from the logs that test programs leave, and checks skips against a list.
 
-    tally.py --skips tests/skips.txt [--meson build/meson-logs/testlog.json] LOG_FOLDER
+    tally.py --skips tests/skips.txt [--sanitized] [--meson build/meson-logs/testlog.json] LOG_FOLDER
 
 Prints what failed or was skipped, then `N passed, N failed, N skipped` as the last line. Exits with
 1 when a case failed or a skip is not listed.
@@ -20,7 +20,8 @@ CATCH2_SUMMARY = re.compile(r"^(?:All tests passed \(.* in (?P<all>\d+) test cas
 
 
 def read_skips(path):
-    """tests/skips.txt: `device | test name | reason` a line; device `*` is any."""
+    """tests/skips.txt: `device | test name | reason` a line; device `*` is any, `sanitizer` any
+    when the programs were built with one."""
     allowed = set()
     for line in path.read_text().splitlines():
         if line.strip() and not line.startswith("#"):
@@ -32,8 +33,9 @@ def read_skips(path):
 
 
 class Tally:
-    def __init__(self, allowed_skips):
+    def __init__(self, allowed_skips, sanitized=False):
         self.allowed_skips = allowed_skips
+        self.any_device = {"*", "sanitizer"} if sanitized else {"*"}
         self.passed, self.failed, self.skipped = 0, [], []
         self.unlisted = []
         self.failed_programs = set()
@@ -44,7 +46,7 @@ class Tally:
 
     def skip(self, device, name, reason):
         self.skipped.append(f"{device}: {name}: {reason}")
-        if not {(device, name), ("*", name)} & self.allowed_skips:
+        if not any((where, name) in self.allowed_skips for where in {device} | self.any_device):
             self.unlisted.append(f"{device} | {name} | {reason}")
 
     def add_log(self, path):
@@ -123,11 +125,12 @@ def add_meson(tally, tests, logged):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--skips", type=pathlib.Path, required=True)
+    parser.add_argument("--sanitized", action="store_true")
     parser.add_argument("--meson", type=pathlib.Path)
     parser.add_argument("folder", type=pathlib.Path)
     options = parser.parse_args()
 
-    tally = Tally(read_skips(options.skips))
+    tally = Tally(read_skips(options.skips), options.sanitized)
     logged = {tally.add_log(path) for path in sorted(options.folder.glob("*.tsv"))}
     if options.meson and options.meson.exists():  # Not when Meson ran nothing.
         add_meson(tally, meson_results(options.meson), logged)

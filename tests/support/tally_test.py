@@ -12,7 +12,7 @@ import cases
 TALLY = pathlib.Path(__file__).with_name("tally.py")
 
 
-def tally(logs, skips="", meson=None):
+def tally(logs, skips="", meson=None, sanitized=False):
     """Runs tally.py on `logs` (file name: text); returns (exit status, its lines)."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -21,6 +21,8 @@ def tally(logs, skips="", meson=None):
         for file, text in logs.items():
             (folder / "logs" / file).write_text(text)
         command = [sys.executable, TALLY, "--skips", folder / "skips.txt", folder / "logs"]
+        if sanitized:
+            command.append("--sanitized")
         if meson is not None:
             log = folder / "testlog.json"
             log.write_text("".join(json.dumps(test) + "\n" for test in meson))
@@ -50,6 +52,11 @@ def main():
         skipped = "started\ta\nskipped\ta\tno atomics\n"
         status, said = tally({"rxe0.test_io.7.tsv": skipped}, "# x\nrxe0 | a | no atomics\n")
         assert (status, said[-1]) == (0, "0 passed, 0 failed, 1 skipped"), said
+    with run.case("what only a sanitizer may skip fails without one"):
+        listed = "sanitizer | a | it counts\n"
+        for sanitized, wanted in ((True, 0), (False, 1)):
+            status, said = tally({"rxe0.test_io.7.tsv": skipped}, listed, sanitized=sanitized)
+            assert (status, said[-1]) == (wanted, "0 passed, 0 failed, 1 skipped"), said
     with run.case("a skip that is not listed for its device fails"):
         status, said = tally({"rxe0.test_io.7.tsv": skipped}, "mlx5_0 | a | no atomics\n")
         assert (status, said[-1]) == (1, "0 passed, 0 failed, 1 skipped"), said
