@@ -13,12 +13,14 @@
 namespace perf {
 namespace {
 
+/// So that what disturbs the machine disturbs both sides alike.
+constexpr std::chrono::milliseconds round_time{10};
 /// Odd, so that the median is one of them.
-constexpr std::uint64_t rounds_max = 41;
+constexpr std::uint64_t rounds_min = 41, rounds_max = 1001;
 
 /// How many operations each round has.
 struct plan {
-  std::uint64_t rounds = rounds_max;
+  std::uint64_t rounds = 0;
   std::uint64_t operations = 0;
   std::uint64_t in_first = 0;  ///< Besides: what does not divide.
 };
@@ -62,16 +64,19 @@ cordma::task<> accept_one(both_ends& b) {
 
 /// A fixed number, or as many as fit into the time: both sides half of it.
 plan make_plan(const job& what, double ns_per_operation) {
+  using nanoseconds = std::chrono::duration<double, std::nano>;
+  const double each = std::max(ns_per_operation, 1.0);
+  const bool is_fixed = what.operations != 0;
+  const double all =
+      is_fixed ? double(what.operations) : nanoseconds(what.duration).count() / 2 / each;
   plan p;
-  if (what.operations != 0) {
-    p.rounds = std::min(rounds_max, what.operations);
-    p.operations = what.operations / p.rounds;
+  p.rounds = std::clamp(std::uint64_t(all * each / nanoseconds(round_time).count()) | 1, rounds_min,
+                        rounds_max);
+  if (is_fixed) {
+    p.rounds = std::min(p.rounds, what.operations);
     p.in_first = what.operations % p.rounds;
-  } else {
-    const double ns = std::chrono::duration<double, std::nano>(what.duration).count() / 2;
-    p.operations = std::max<std::uint64_t>(
-        std::uint64_t(ns / double(p.rounds) / std::max(ns_per_operation, 1.0)), 1);
   }
+  p.operations = std::max<std::uint64_t>(std::uint64_t(all / double(p.rounds)), 1);
   return p;
 }
 
@@ -84,6 +89,12 @@ comparison compared(const side& ours, const side& raw) {
   c.ratio_high = quantile(ratios, 0.75);
   c.raw_latencies.add(raw.latencies);
   return c;
+}
+
+void run_raw(both_ends& b, side& raw, std::uint64_t operations) {
+  raw.m.begin(operations);
+  b.raw.run(raw.m);
+  raw.note_round();
 }
 
 cordma::task<result> run_rounds(both_ends& b, link& l) {
@@ -107,14 +118,14 @@ cordma::task<result> run_rounds(both_ends& b, link& l) {
     line.show(to_string(b.what) + ": round " + std::to_string(i + 1) + " of " +
               std::to_string(p.rounds));
     const std::uint64_t n = p.operations + (i == 0 ? p.in_first : 0);
-    raw.m.begin(n);
-    b.raw.run(raw.m);
-    raw.note_round();
+    const bool is_raw_first = i % 2 == 0;
+    if (is_raw_first) run_raw(b, raw, n);
     const counters before = read_counters(b.rt, drivers);
     ours.m.begin(n);
     co_await l.run(ours.m);
     r.ours.cost += read_counters(b.rt, drivers) - before;
     ours.note_round();
+    if (!is_raw_first) run_raw(b, raw, n);
   }
   r.ours.latencies.add(ours.latencies);
   r.ours.seconds = ours.seconds;

@@ -47,6 +47,7 @@ counters read_counters(cordma::runtime& rt, const driver_list& drivers) {
     now.completions += driver->counters().completions;
     now.wake_ups += driver->counters().wake_ups;
     now.arms += driver->counters().arms;
+    now.system_calls += driver->counters().events;
   }
   return now;
 }

@@ -13,7 +13,7 @@ struct counters {
   std::uint64_t completions = 0;
   std::uint64_t wake_ups = 0;      ///< Times that a completion channel became readable.
   std::uint64_t arms = 0;          ///< ibv_req_notify_cq.
-  std::uint64_t system_calls = 0;  ///< io_uring_enter.
+  std::uint64_t system_calls = 0;  ///< io_uring_enter, and reads of a channel's events.
   std::uint64_t allocations = 0;   ///< malloc and its kin, and mmap; libraries included.
   std::chrono::nanoseconds cpu{0};
 

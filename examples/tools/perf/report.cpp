@@ -41,7 +41,7 @@ void append_speeds(std::string& out, const std::vector<result>& results) {
 }
 
 void append_costs(std::string& out, const std::vector<result>& results) {
-  append(out, "\n%s %8s %8s %8s %9s %7s %8s %8s\n", job_columns, "wakes/op", "arms/op", "enter/op",
+  append(out, "\n%s %8s %8s %8s %9s %7s %8s %8s\n", job_columns, "wakes/op", "arms/op", "sys/op",
          "done/wake", "alloc", "cpu us", "srv us");
   for (const result& r : results) {
     const counters& c = r.ours.cost;
