@@ -167,7 +167,7 @@ class connection {
 };
 
 /// Connects to a listener. The server's program may not have accepted yet: a SEND meets no receive
-/// until it has posted one, and breaks the connection after `rnr_retry` tries (docs/errors.md).
+/// until it has posted one, and breaks the connection after `rnr_retry` more tries (docs/errors.md).
 /// `server.host` may be a name: the resolver then blocks the thread.
 /// \errors  errc::timed_out after `connect_timeout`; ECONNREFUSED and others of connect(2): the
 ///   detail names the server; errc::bad_handshake, errc::incompatible_peer, errc::refused; what
