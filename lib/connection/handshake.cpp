@@ -268,7 +268,8 @@ agreement negotiate(const hello& local, const hello& remote, std::uint32_t gid_i
            a.rts.rd_atomic_max, a.rtr.dest_rd_atomic_max);
     }
     // Only now: another version of the agents' protocol may have none.
-    if (theirs.flush_word.size_bytes() == 0) fail(errc::bad_handshake, "an agent's flush word of 0 bytes");
+    if (theirs.flush_word.size_bytes() == 0)
+      fail(errc::bad_handshake, "an agent's flush word of 0 bytes");
     a.control = {.rtr = a.rtr, .rts = a.rts};
     a.control->rtr.dest_qpn = theirs.qpn;
     a.control->rtr.rq_psn = theirs.psn;

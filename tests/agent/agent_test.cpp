@@ -396,6 +396,8 @@ TEST_CASE("an access that was not granted breaks this connection alone", "[agent
     CHECK(code_of(p.rt, p.client.write(mine.slice(), raw)) ==
           make_error_code(wc_errc::remote_access));
     p.wait_for([&] { return !p.client.is_open() && !p.server.is_open(); });
+    CHECK(p.client.why_lost().value().code == make_error_code(wc_errc::remote_access));
+    CHECK(p.server.why_lost().has_value());
     CHECK(p.server.lending().open == 0);
     CHECK(p.server.lending().disconnected == 1);
     CHECK(other_client.is_open());
@@ -443,6 +445,8 @@ TEST_CASE("after revocation the old key reaches nothing, though the memory is us
     const remote_mr_slice raw = remote_mr_slice::decode(remote.slice().encode());
     remote = {};
     p.settle();
+    const remote_mr next = p.borrow(64);
+    CHECK(next.slice().address() == raw.address());
     local_mr again = p.server.memory().allocate_zeroed(64);
     local_mr mine = p.client.memory().allocate_zeroed(64);
     std::ranges::fill(mine.bytes(), std::byte{0xee});

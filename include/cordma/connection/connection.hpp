@@ -167,8 +167,8 @@ class connection {
 };
 
 /// Connects to a listener. The server's program may not have accepted yet: a SEND meets no receive
-/// until it has posted one, and breaks the connection after `rnr_retry` more tries (docs/errors.md).
-/// `server.host` may be a name: the resolver then blocks the thread.
+/// until it has posted one, and breaks the connection after `rnr_retry` tries more
+/// (docs/errors.md). `server.host` may be a name: the resolver then blocks the thread.
 /// \errors  errc::timed_out after `connect_timeout`; ECONNREFUSED and others of connect(2): the
 ///   detail names the server; errc::bad_handshake, errc::incompatible_peer, errc::refused; what
 ///   `check(connection_options)` and the verbs throw. All that was made is unwound.
