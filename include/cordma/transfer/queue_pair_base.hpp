@@ -60,8 +60,8 @@ class queue_pair_base {
 
  private:
   friend class completion_queue_driver;
-  void fail(const request_outcome& why, const request_outcome& unposted) noexcept;
   friend class shared_receives;
+  void fail(const request_outcome& why, const request_outcome& unposted) noexcept;
   /// A completion entry. In the middle of a reap.
   virtual void complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept = 0;
   /// The same of its share, with the buffer's number.
