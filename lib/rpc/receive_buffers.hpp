@@ -62,12 +62,12 @@ class receive_buffers {
     spare_[spare_count_++] = a.number;
     return spare_count_ == batch_ ? post_spare() : 0;
   }
+  /// The same once the connection has ended: only a pool has a use for it.
+  void let_go(arrived_message& a) noexcept;
   /// Of those that were put back, whether some wait for others, …
   [[nodiscard]] bool has_spare() const noexcept { return spare_count_ > 0; }
   /// … which they do no longer. Gives how many there were.
   std::uint32_t post_spare() noexcept;
-  /// The same once the connection has ended: only a pool has a use for it.
-  void let_go(arrived_message& a) noexcept;
 
   /// Frames that may be under way, or not put back.
   [[nodiscard]] std::uint32_t credit() const noexcept { return credit_; }

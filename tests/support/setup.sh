@@ -47,7 +47,9 @@ missing_elsewhere() {
   for module in libibverbs liburing jemalloc catch2 CLI11 protobuf-lite; do
     pkg-config --exists "$module" 2>/dev/null || echo "the library $module, with its headers"
   done
-  echo "#include <valgrind/callgrind.h>" | g++ -E -x c++ - >/dev/null 2>&1 || echo "valgrind, with its headers"
+  if ! echo '#include <valgrind/callgrind.h>' | g++ -E -x c++ - >/dev/null 2>&1; then
+    echo "valgrind, with its headers"
+  fi
 }
 
 setup() {  # [--check] GROUP...

@@ -194,10 +194,10 @@ TEST_CASE("an open batch holds up nobody but who posts to the same queue pair", 
 TEST_CASE("whoever waits to open a batch leaves the errors of the one that is open", "[qp]") {
   const device dev;
   const batch_of b{dev};
-  const std::vector<std::byte> too_much(4096);
+  std::vector<std::byte> too_much(4096);
   ibv_wr_start(b.ex);
   ibv_wr_send(b.ex);
-  ibv_wr_set_inline_data(b.ex, const_cast<std::byte*>(too_much.data()), too_much.size());
+  ibv_wr_set_inline_data(b.ex, too_much.data(), too_much.size());
   std::promise<void> about_to_open;
   auto other = std::async(std::launch::async, [&] {
     about_to_open.set_value();
