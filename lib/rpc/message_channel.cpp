@@ -171,7 +171,7 @@ std::coroutine_handle<> message_channel::on_opened(waiter& self) noexcept {
     channel.break_connection(bad_frame("a stream's terms"));
     return std::noop_coroutine();
   }
-  channel.peer_credit_ = channel.message_credit_ = channel.peer().messages;
+  channel.peer_credit_ = channel.peer().messages;
   channel.opened_.set();
   channel_ref stay{channel};
   channel.on_open();
@@ -314,7 +314,7 @@ void message_channel::on_idle_awaited() noexcept {
 }
 
 message_channel::outgoing* message_channel::next() noexcept {
-  if (is_shrinking() && may_confirm()) return &shrunk_;
+  if (is_to_shrink() && may_send(1)) return &shrunk();
   if (!control_.empty() && may_send(1)) return &control_.front();
   if (!outbox_.empty() && may_send_message()) return &outbox_.front();
   return nullptr;

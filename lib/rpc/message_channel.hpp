@@ -164,6 +164,7 @@ class message_channel : public counted_channel, public message_handler, private 
   }
   void on_idle_awaited() noexcept override;
   void on_shrink_wanted() noexcept override;
+  void on_growth_possible() noexcept override;
   void on_failure() noexcept override;
   void on_gone() noexcept override;
 
@@ -192,14 +193,14 @@ class message_channel : public counted_channel, public message_handler, private 
     return under_way() - (sent_ - credit_frame_ <= under_way() ? 1 : 0);
   }
   [[nodiscard]] bool may_send_message() const noexcept {
-    return not_taken() + message_protocol::credits_reserved < message_credit_;
+    return not_taken() + message_protocol::credits_reserved < peer_credit_;
   }
   void pump() noexcept {
     if (opened_.is_set() && (has_waiting() || needs_telling())) [[unlikely]]
       pump_all();
   }
   [[nodiscard]] bool has_waiting() const noexcept {
-    return !outbox_.empty() || !control_.empty() || is_shrinking();
+    return !outbox_.empty() || !control_.empty() || is_to_shrink();
   }
   void pump_all() noexcept;
   [[nodiscard]] outgoing* next() noexcept;
@@ -227,10 +228,11 @@ class message_channel : public counted_channel, public message_handler, private 
   void on_shrink(const frame& f);
   void on_shrunk(const frame& f);
   void grow() noexcept;
-  void keep_peer_to(std::uint32_t credit) noexcept;
-  /// We are asked to keep to less, and the peer does not know that we do.
-  [[nodiscard]] bool is_shrinking() const noexcept { return message_credit_ != peer_credit_; }
-  [[nodiscard]] bool may_confirm() const noexcept;
+  void keep_peer_to(std::uint32_t credit, std::uint32_t kept = 0) noexcept;
+  /// We are asked to keep to less, and have not said to how much.
+  [[nodiscard]] bool is_to_shrink() const noexcept { return least_ != 0; }
+  /// That we do.
+  [[nodiscard]] outgoing& shrunk() noexcept;
 
   // Large messages (rendezvous.cpp).
   [[nodiscard]] large_send* find_send(std::uint64_t tag);
@@ -276,12 +278,13 @@ class message_channel : public counted_channel, public message_handler, private 
   std::uint32_t credit_frame_ = message_protocol::count_first - 1;  ///< the last that was sent
   std::uint32_t untold_credit_frames_ = 0;
   std::uint32_t unsignaled_ = 0;
-  // Both are 0 until the peer has told its terms, so that nothing is sent before.
-  std::uint32_t peer_credit_ = 0;     ///< frames that may be under way to the peer
-  std::uint32_t message_credit_ = 0;  ///< the same for messages: less while it is shrinking
-  std::uint32_t kept_to_;             ///< what the peer's messages are kept to
-  std::uint32_t grow_at_;             ///< so many of its frames that it is told nothing of
-  std::uint32_t asked_ = 0;           ///< what the peer has been asked to shrink to; 0: nothing
+  /// Frames that may be under way to the peer. 0 until it has told its terms: nothing is sent
+  /// before.
+  std::uint32_t peer_credit_ = 0;
+  std::uint32_t least_ = 0;  ///< what the peer asks us to shrink to; 0: it does not
+  std::uint32_t kept_to_;    ///< what the peer's messages are kept to
+  std::uint32_t grow_at_;    ///< so many of its frames that it is told nothing of
+  std::uint32_t asked_ = 0;  ///< what the peer has been asked to shrink to; 0: nothing
   credit_change grant_{*this, message_protocol::kind::grant};
   credit_change shrink_{*this, message_protocol::kind::shrink};
   credit_change shrunk_{*this, message_protocol::kind::shrunk};

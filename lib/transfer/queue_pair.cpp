@@ -116,6 +116,10 @@ void queue_pair::shrink_wanted() noexcept {
   if (handler_ != nullptr) handler_->on_shrink_wanted();
 }
 
+void queue_pair::growth_possible() noexcept {
+  if (handler_ != nullptr) handler_->on_growth_possible();
+}
+
 void queue_pair::hand_messages_to(message_handler& handler) noexcept {
   CORDMA_ASSERT(handler_ == nullptr && receives_.posted() == 0,
                 "a queue pair's messages have one taker");

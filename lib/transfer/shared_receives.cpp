@@ -55,7 +55,7 @@ receive_share::~receive_share() {
       if (h == this) h = &pool_.orphans_;
   }
   pool_.orphans_.held += receive_holder::held;
-  pool_.promised_ -= credit_ - receive_holder::held;
+  pool_.freed(credit_ - receive_holder::held);
   --pool_.shares_;
   if (!is_all_known_) pool_.may_lack_some_ = true;
 }
@@ -64,22 +64,39 @@ bool receive_share::try_grow(std::uint32_t by) noexcept {
   if (by > pool_.buffers() || pool_.promised_ + by > pool_.buffers()) return false;
   credit_ += by;
   pool_.promised_ += by;
+  pool_.is_worth_asking_ = true;
   return true;
 }
 
+void receive_share::belongs_to(queue_pair_base& of) noexcept {
+  qp = &of;
+  pool_.home_ = &of.driver().home();
+}
+
 bool receive_share::want(std::uint32_t by) noexcept {
-  if (by <= pool_.buffers() && pool_.promised_ + by <= pool_.grown_max()) return try_grow(by);
-  pool_.reclaim(this);
+  const bool fits = by <= pool_.buffers() && pool_.promised_ + by <= pool_.grown_max();
+  const bool is_next =
+      pool_.is_retrying_ || pool_.wishes_.empty() || &pool_.wishes_.front() == &wish_;
+  if (fits && is_next) {
+    wish_.unlink();
+    return try_grow(by);
+  }
+  if (qp != nullptr && !wish_.is_linked()) pool_.wishes_.push_back(wish_);
+  if (fits)
+    pool_.retry_at({});  // Behind those that wait.
+  else
+    pool_.reclaim(this);
   return false;
 }
 
 bool receive_share::try_shrink_to(std::uint32_t credit) noexcept {
   CORDMA_ASSERT(credit >= pool_.share_min(), "a share is never smaller than share_min");
-  CORDMA_ASSERT(credit <= credit_, "a share shrinks to less than it has");
+  CORDMA_ASSERT(credit <= credit_, "a share shrinks to what it has at most");
   if (receive_holder::held > credit) return false;
-  pool_.promised_ -= credit_ - credit;
-  credit_ = credit;
-  if (std::exchange(is_asked_, false)) pool_.ask_next_ = {};
+  is_asked_ = false;
+  if (credit == credit_) return true;
+  pool_.ask_next_ = {};
+  pool_.freed(std::exchange(credit_, credit) - credit);
   return true;
 }
 
@@ -95,7 +112,8 @@ bool receive_share::take(std::uint32_t number) noexcept {
 
 shared_receives::shared_receives(verbs::protection_domain& pd, mr_allocator& memory,
                                  const shared_receives_options& options)
-    : pd_{pd},
+    : timer{&on_retry},
+      pd_{pd},
       options_{checked(options, pd.limits())},
       stride_{(options.buffer_bytes + line - 1) & ~(line - 1)},
       memory_{memory.allocate_uninitialized(options.buffers * stride_, line)},
@@ -149,24 +167,42 @@ void shared_receives::renew() noexcept {
   }
 }
 
-/// One at a time, and each once until it has answered. Those who lack some come back with their
-/// next message: when nobody is found, that costs one look at all shares in each `ask_interval`.
+/// One at a time, and each once until it has answered; of what is held nothing can be given back.
+/// That costs one look at all shares in each `ask_interval`, if something has changed since.
 void shared_receives::reclaim(const receive_share* wanting) noexcept {
-  const receive_share* const clock =
-      all_.find([](const receive_share& s) { return s.qp != nullptr; });
-  if (clock == nullptr) return;
-  const time_point now = clock->qp->driver().home().now();
-  if (now < ask_next_) return;
+  if (home_ == nullptr || !is_worth_asking_) return;
+  const time_point now = home_->now();
+  if (now < ask_next_) return retry_at(ask_next_);
   ask_next_ = after(now, ask_interval);
   receive_share* idle = nullptr;
+  is_worth_asking_ = false;
   all_.for_each([&](receive_share& s) {
-    const bool has_some = s.credit_ > share_min() && !s.is_asked_ && !s.qp->has_failed();
+    const bool has_some = s.credit_ > share_min() + s.held() && !s.is_asked_ && s.qp != nullptr &&
+                          !s.qp->has_failed();
+    is_worth_asking_ |= has_some;
     if (!has_some || &s == wanting) return;
     if (idle == nullptr || s.last_used_ < idle->last_used_) idle = &s;
   });
   if (idle == nullptr) return;
+  retry_at(ask_next_);  // Should it not answer.
   idle->is_asked_ = true;
   idle->qp->shrink_wanted();
+}
+
+void shared_receives::retry_at(time_point when) noexcept {
+  if (wishes_.empty() || (is_armed() && retry_at_ <= when)) return;
+  retry_at_ = when;
+  home_->rearm(*this, when);
+}
+
+/// Each once, in the order in which they wanted some.
+void shared_receives::on_retry(timer& self) noexcept {
+  auto& pool = static_cast<shared_receives&>(self);
+  intrusive_list<receive_share::wish> now;
+  now.splice_back(pool.wishes_);
+  pool.is_retrying_ = true;
+  while (!now.empty()) now.pop_front().of.qp->growth_possible();
+  pool.is_retrying_ = false;
 }
 
 void shared_receives::give_back(std::uint32_t number) noexcept {
@@ -174,7 +210,10 @@ void shared_receives::give_back(std::uint32_t number) noexcept {
   if (const int rc = post(queue_, number); rc != 0) return lose(number, rc);
   holder& h = *std::exchange(holders_[number], nullptr);
   --h.held;
-  if (&h == &orphans_) --promised_;
+  if (&h == &orphans_) return freed(1);
+  is_worth_asking_ = true;
+  if (!wishes_.empty()) [[unlikely]]
+    retry_at(ask_next_);
 }
 
 void shared_receives::put_back(std::uint32_t number) noexcept {

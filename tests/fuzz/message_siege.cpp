@@ -130,6 +130,7 @@ void message_siege::hear(const test::heard_frame& f) {
   if (f.kind == kind::shrink) asked_ = f.messages;
   if (f.kind != kind::shrunk) return;
   must(std::exchange(is_shrinking_, false) || !is_gentle_, "only what is asked for is confirmed");
+  must(f.messages <= granted_ || !is_gentle_, "nobody shrinks to more");
   granted_ = f.messages;
 }
 
@@ -201,8 +202,11 @@ void message_siege::change_credit(script& in) {
       is_shrinking_ = true;
       return say({.kind = kind::shrink, .messages = is_gentle_ ? depth : number}, in);
     case 2:
-      if (is_gentle_ && (asked_ == 0 || share->held() >= asked_)) return;
-      return say({.kind = kind::shrunk, .messages = is_gentle_ ? std::exchange(asked_, 0) : number},
+      if (!is_gentle_) return say({.kind = kind::shrunk, .messages = number}, in);
+      if (asked_ == 0) return;
+      // What is not taken, and so many more.
+      return say({.kind = kind::shrunk,
+                  .messages = std::min(std::exchange(asked_, 0) + share->held(), share->credit())},
                  in);
     case 3: {
       if (share == nullptr) return;

@@ -543,23 +543,24 @@ TEST_CASE("credit that cannot be granted, or be taken back, ends the connection"
 
 namespace {
 
-/// A victim that keeps to a smaller number, and cannot confirm it: six of its messages are not
-/// taken, says the peer.
-struct shrinking_siege : siege {
-  shrinking_siege() {
+/// A victim that may have 16 frames under way, and has sent so many messages.
+struct granted_siege : siege {
+  explicit granted_siege(unsigned messages) {
     const auto text = bytes_of("ours");
-    for (unsigned n = 0; n < untaken; ++n) {
+    for (unsigned n = 0; n < messages; ++n) {
       if (n == 1) say({.kind = message_kind::grant, .messages = 16});  // Now it knows the terms.
       rt.run(victim.send(text));
       static_cast<void>(answer(message_kind::data));
     }
-    say({.kind = message_kind::shrink, .messages = 8}, -untaken);
-    // It has heard that once it answers what was said behind it.
-    say({.kind = message_kind::announce, .tag = 1, .length = announced_bytes}, -untaken);
-    static_cast<void>(answer(message_kind::clear));
-    CHECK(std::ranges::count(heard, message_kind::shrunk, &frame::kind) == 0);
   }
-  static constexpr std::uint32_t untaken = 6;
+  [[nodiscard]] std::uint32_t sent() const noexcept {
+    return taken - message_protocol::count_first;
+  }
+  task<> send_more(unsigned messages) {
+    for (; messages > 0; --messages) co_await victim.send(bytes_of("more"));
+  }
+  /// A frame, and that nothing has been taken.
+  void say(const frame& f) { siege::say(f, -sent()); }
 };
 
 }  // namespace
@@ -568,25 +569,50 @@ TEST_CASE("who shrinks what is to shrink, or grants more of it, is cut off", "[r
   for (const frame& f : {frame{.kind = message_kind::shrink, .messages = 8},
                          frame{.kind = message_kind::shrink, .messages = 9},
                          frame{.kind = message_kind::grant, .messages = 32}}) {
-    shrinking_siege s;
-    s.say(f, -shrinking_siege::untaken - 1);
+    granted_siege s{12};
+    // What it has to say takes all places but one: it cannot confirm.
+    for (std::uint64_t tag = 1; tag <= 3; ++tag) {
+      s.say({.kind = message_kind::announce, .tag = tag, .length = announced_bytes});
+      s.say({.kind = message_kind::withdraw, .tag = tag});
+    }
+    s.wait_for([&] { return s.sent() >= 15; });
+    s.say({.kind = message_kind::shrink, .messages = 8});
+    s.say(f);
     s.ends_as(errc::bad_frame);
+    CHECK(std::ranges::count(s.heard, message_kind::shrunk, &frame::kind) == 0);
   }
 }
 
-TEST_CASE("a victim that is asked to shrink sends no message beyond it, and confirms when it can",
+TEST_CASE("a victim that is asked to shrink keeps what is under way, and so much beyond it",
           "[rpc][device][R4]") {
-  shrinking_siege s;
-  const auto text = bytes_of("more");
-  started<task<>> sending{s.rt.executor(), s.victim.send(text)};
-  s.rt.run(test::due_timers_fired());
-  CHECK_FALSE(sending.has_ended());
-  s.say({.kind = message_kind::credit});
-  CHECK(s.answer(message_kind::shrunk).messages == 8);
-  s.wait_for([&] { return sending.has_ended(); });
-  // And may be given more again.
-  s.say({.kind = message_kind::grant, .messages = 9});
-  s.say({.kind = message_kind::withdraw, .tag = 1});
+  for (const unsigned messages : {1u, 2u, 6u}) {
+    granted_siege s{messages};
+    if (messages == 1) s.say({.kind = message_kind::grant, .messages = 16});
+    s.say({.kind = message_kind::shrink, .messages = 8});
+    const std::uint32_t kept_to = s.answer(message_kind::shrunk).messages;
+    CHECK(kept_to == std::min(s.sent() - 1 + 8, 16u));
+    // It goes on though nothing is taken; of its places four are no messages'.
+    started<task<>> sending{s.rt.executor(), s.send_more(16)};
+    s.rt.run(test::due_timers_fired());
+    CHECK(s.victim.counters().sent > messages);
+    CHECK(s.victim.counters().sent <= kept_to - 4);
+    CHECK_FALSE(sending.has_ended());
+    while (!sending.has_ended()) {
+      const std::uint32_t before = s.sent();
+      s.siege::say({.kind = message_kind::credit});
+      s.wait_for([&] { return s.sent() != before || sending.has_ended(); });
+    }
+    // And may be given more again.
+    if (kept_to < 16) s.siege::say({.kind = message_kind::grant, .messages = 16});
+    s.goes_on();
+  }
+}
+
+TEST_CASE("a victim that needs all it has is asked to shrink in vain", "[rpc][device][R4]") {
+  granted_siege s{11};
+  s.say({.kind = message_kind::shrink, .messages = 8});
+  CHECK(s.answer(message_kind::shrunk).messages == 16);
+  s.siege::say({.kind = message_kind::grant, .messages = 17});
   s.goes_on();
 }
 
@@ -612,7 +638,7 @@ struct asking_siege : siege {
 
 TEST_CASE("who does not confirm as it was asked is cut off, and costs the pool nothing",
           "[rpc][device][R4]") {
-  for (const std::uint32_t wrong : {0u, 7u, 9u, 16u, ~0u}) {
+  for (const std::uint32_t wrong : {0u, 7u, 17u, ~0u}) {
     INFO(wrong);
     asking_siege s;
     s.ask();
@@ -654,6 +680,17 @@ TEST_CASE("bad frames in a pool's buffers give them back", "[rpc][device][R4]") 
   s.say_data("behind");
   s.say({.kind = message_kind::announce, .tag = 1, .length = announced_bytes});
   s.ends_as(errc::bad_frame);
+}
+
+TEST_CASE("a peer may say that it needs more than it is asked to shrink to, and keeps to that",
+          "[rpc][device][R4]") {
+  for (const std::uint32_t needed : {9u, 16u}) {
+    asking_siege s;
+    s.ask();
+    s.say({.kind = message_kind::shrunk, .messages = needed});
+    s.wait_for([&] { return s.victim.connection().qp().share()->credit() == needed; });
+    s.goes_on();
+  }
 }
 
 TEST_CASE("a peer that does as it is asked gets its credit back when there is some",

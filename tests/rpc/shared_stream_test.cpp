@@ -228,52 +228,54 @@ TEST_CASE("what one stream does not use is for another that needs it", "[rpc][de
   CHECK(s.pool.promised() <= s.pool.buffers());
 }
 
-TEST_CASE("who keeps messages is asked to shrink, does not, and holds up nobody", "[rpc][device]") {
+TEST_CASE("who keeps messages gives back what it does not need, and goes on", "[rpc][device]") {
   shared_streams s{pool_of(96)};
   shared_streams::link& keeper = s.add({.depth = 32});
   shared_streams::link& idle = s.add({.depth = 32});
   shared_streams::link& busy = s.add({.depth = 32});
   s.grow(keeper, 32);
-  std::vector<stream_message> kept;
+  std::vector<stream_message> kept, of_busy;
   s.rt.run(when_all(send_small(keeper.client, 20), keep(keeper.server, 20, kept)));
   s.grow(idle, 32);
   s.grow(busy, 16);
-  const auto ask = [&] {
-    std::vector<stream_message> all;
-    s.rt.run(when_all(send_small(busy.client, 6), keep(busy.server, 6, all)));
-    all.clear();
-    s.rt.run(busy.client.connection().write(const_local_mr_slice{}, {}));
-  };
   // Of 84, 80 are promised. The keeper's are not used for longest.
-  ask();
-  ask();
-  s.rt.run(keeper.server.connection().write(const_local_mr_slice{}, {}));
-  CHECK(keeper.share().credit() == 32);
-  CHECK(idle.share().credit() == 32);
-  CHECK(busy.share().credit() == 16);
-  s.clock.advance(shared_receives::ask_interval);
-  s.grow(busy, 32);
+  s.rt.run(when_all(send_small(busy.client, 6), keep(busy.server, 6, of_busy)));
+  s.run_until([&] { return busy.share().credit() == 32; });
+  CHECK(keeper.share().credit() == 20 + share_min);
   CHECK(idle.share().credit() == share_min);
-  CHECK(keeper.share().credit() == 32);
-  CHECK(kept.size() == 20);
-
-  // It sends no more of its own until there is room by the smaller number; then it has shrunk.
-  s.rt.run([](shared_streams& all, shared_streams::link& k,
-              std::vector<stream_message>& messages) -> task<> {
-    scope sending{all.rt.executor()};
-    const std::uint64_t before = k.client.counters().sent;
-    sending.spawn(send_small(k.client, 1));
-    co_await k.client.connection().write(const_local_mr_slice{}, {});
-    CHECK(k.client.counters().sent == before);
-    while (messages.size() > of_messages) messages.pop_back();
-    co_await test::until(all.rt.executor(), [&] { return k.share().credit() < 32; });
-    messages.clear();
-    co_await sending.join();
-    messages.push_back(co_await k.server.receive());
-  }(s, keeper, kept));
-  CHECK(text_of(kept.front().bytes()) == "small");
+  // Though it gives nothing back.
+  s.rt.run(when_all(send_small(keeper.client, 2), keep(keeper.server, 22, kept)));
+  CHECK(keeper.share().held() == 22);
   kept.clear();
   s.rt.run(both_ways(keeper, 1, 0, 30));
+}
+
+TEST_CASE("a stream grows without a message of its own, once others do not need what they have",
+          "[rpc][device]") {
+  shared_streams s{pool_of(48)};
+  shared_streams::link& slow = s.add({.depth = 16});
+  shared_streams::link& other = s.add({.depth = 32});
+  s.grow(other, 32);
+  std::vector<stream_message> of_slow, of_other;
+  s.rt.run(when_all(send_small(other.client, 26), keep(other.server, 26, of_other)));
+  // Of 42, 40 are promised, and the other has none to give.
+  s.rt.run(when_all(send_small(slow.client, of_messages), keep(slow.server, of_messages, of_slow)));
+  s.rt.run([](shared_streams& all, shared_streams::link& l, shared_streams::link& from,
+              std::vector<stream_message>& kept, std::vector<stream_message>& freed) -> task<> {
+    scope sending{all.rt.executor()};
+    sending.spawn(send_small(l.client, 1));
+    co_await l.client.connection().write(const_local_mr_slice{}, {});
+    CHECK(l.client.counters().sent == of_messages);
+    CHECK(l.share().credit() == share_min);
+    SECTION("they give messages back") {
+      freed.clear();
+      all.clock.advance(shared_receives::ask_interval);
+    }
+    SECTION("they close") { from.server = {}; }
+    co_await sending.join();
+    co_await keep(l.server, of_messages + 1, kept);
+  }(s, slow, other, of_slow, of_other));
+  CHECK(slow.share().credit() == 16);
 }
 
 TEST_CASE(

@@ -71,6 +71,11 @@ class shared_pair final : public message_handler {
   }
   bool on_room() noexcept override { return false; }
   void on_idle_awaited() noexcept override {}
+  void on_shrink_wanted() noexcept override { ++asked; }
+  void on_growth_possible() noexcept override {
+    ++told;
+    if (wanted != 0 && receiver->share()->want(wanted)) wanted = 0;
+  }
   void on_failure() noexcept override { ++failures; }
   void on_gone() noexcept override { ++gone; }
 
@@ -79,6 +84,9 @@ class shared_pair final : public message_handler {
 
  public:
   std::vector<std::uint32_t> kept;  ///< numbers of buffers
+  std::uint32_t wanted = 0;         ///< more credit, whenever it is told that there may be some
+  unsigned asked = 0;               ///< to shrink
+  unsigned told = 0;
   unsigned failures = 0;
   unsigned gone = 0;
   std::unique_ptr<queue_pair> receiver;
@@ -187,6 +195,60 @@ TEST_CASE("a share grows as far as there are buffers, and shrinks to what is hel
   CHECK(s.pool.promised() == 5);
   p.give_back_all();
   CHECK(share.try_shrink_to(2));
+  s.pairs.clear();
+  s.check_whole();
+}
+
+TEST_CASE("who wants more credit in vain is told when there may be some, each in its turn",
+          "[transfer][device]") {
+  shared_link s{{.buffers = 32, .buffer_bytes = size, .share_min = 4}};
+  shared_pair& idle = s.add();
+  shared_pair& first = s.add();
+  shared_pair& second = s.add();
+  const auto want = [](shared_pair& p, std::uint32_t by) {
+    p.wanted = by;
+    if (p.receiver->share()->want(by)) p.wanted = 0;
+    return p.wanted == 0;
+  };
+  // Of 28, the rest is for newcomers.
+  REQUIRE(idle.receiver->share()->try_grow(16));
+  CHECK_FALSE(want(first, 12));
+  CHECK_FALSE(want(second, 4));
+  CHECK(idle.asked == 1);
+  SECTION("it shrinks to what it needs, which is not enough for all") {
+    CHECK(idle.receiver->share()->try_shrink_to(12));
+    s.link.run_until([&] { return second.wanted == 0; });
+    CHECK(first.told == 1);
+    CHECK(first.wanted == 12);
+  }
+  SECTION("it shrinks to the least, which is") {
+    CHECK(idle.receiver->share()->try_shrink_to(4));
+    s.link.run_until([&] { return second.wanted == 0; });
+    CHECK(first.wanted == 0);
+    CHECK(s.pool.promised() == 28);
+  }
+  SECTION("it goes") {
+    s.pairs.erase(s.pairs.begin());
+    s.link.run_until([&] { return second.wanted == 0; });
+    CHECK(first.wanted == 0);
+  }
+  SECTION("it does not answer, and the next is asked in its place") {
+    REQUIRE(second.receiver->share()->try_grow(1));
+    s.link.run_until([&] { return second.asked == 1; });
+    CHECK(idle.asked == 1);
+    CHECK(first.asked == 0);
+  }
+  SECTION("all it has is in messages that are kept, until they are given back") {
+    // Asked, it says so.
+    const bool sent = idle.send(18, 1);
+    REQUIRE(sent);
+    CHECK(idle.receiver->share()->try_shrink_to(20));
+    s.link.run_until([&] { return first.told > 0; });
+    CHECK(idle.asked == 1);
+    idle.give_back_all();
+    s.link.run_until([&] { return idle.asked == 2; });
+  }
+  CHECK(s.pool.promised() <= 32);
   s.pairs.clear();
   s.check_whole();
 }

@@ -22,9 +22,12 @@ class message_handler {
   /// Somebody waits until all that was sent has ended: something with a completion entry should
   /// follow what has none.
   virtual void on_idle_awaited() noexcept = 0;
-  /// With a pool, others lack buffers: the share should shrink, when the peer agrees
-  /// (`receive_share::try_shrink_to`). Not again before it has. Perhaps outside a reap.
+  /// With a pool, others lack buffers: the share should shrink to what it needs, when the peer
+  /// agrees (`receive_share::try_shrink_to`). Not again before it has. Perhaps outside a reap.
   virtual void on_shrink_wanted() noexcept {}
+  /// With a pool, it wanted more in vain (`receive_share::want`), and may try again if it still
+  /// does. Outside a reap.
+  virtual void on_growth_possible() noexcept {}
   /// The queue pair no longer works, and is in ERROR; the device may still have the receives.
   virtual void on_failure() noexcept = 0;
   /// The queue pair is gone, and the device touches its memory no more: the handler's last call.

@@ -126,6 +126,7 @@ class queue_pair final : public queue_pair_base {
   void complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept override;
   void complete_shared(std::uint32_t number, const ibv_wc& wc) noexcept override;
   void shrink_wanted() noexcept override;
+  void growth_possible() noexcept override;
   [[gnu::noinline]] void complete_watched(bool is_receive, std::uint32_t sequence,
                                           const ibv_wc& wc) noexcept;
   bool complete_receive(std::uint32_t sequence, const ibv_wc& wc) noexcept;

@@ -68,6 +68,8 @@ class queue_pair_base {
   virtual void complete_shared(std::uint32_t, const ibv_wc&) noexcept {}
   /// Its share is to shrink: others lack buffers. Perhaps outside a reap.
   virtual void shrink_wanted() noexcept {}
+  /// Its share wanted to grow, and perhaps can.
+  virtual void growth_possible() noexcept {}
   /// It no longer works, and is in ERROR: what never reached the device ends, with `unposted`.
   virtual void on_failure(const request_outcome& unposted) noexcept = 0;
   /// Nothing that the device has will be heard of.

@@ -54,16 +54,18 @@ class receive_share : private detail::receive_holder, public list_hook<receive_s
   [[nodiscard]] std::uint32_t held() const noexcept { return receive_holder::held; }
   /// More credit, to be told to the peer; all of it or, false, none.
   [[nodiscard]] bool try_grow(std::uint32_t by) noexcept;
-  /// The same while an eighth of the pool stays free for queue pairs that are yet to come; else it
-  /// asks the share that was not used for longest to shrink, and is worth trying again later.
+  /// The same while an eighth of the pool stays free for queue pairs that are yet to come. Else the
+  /// share that was not used for longest is asked for what it does not use, and the queue pair is
+  /// told when to try again.
   [[nodiscard]] bool want(std::uint32_t by) noexcept;
-  /// The peer has confirmed that it keeps to so little, at least `share_min`. False: it does not,
-  /// and more is held; the credit stays.
+  /// The peer has confirmed that it keeps to so much, from `share_min` to what it has: asked for
+  /// more than it can spare, it says how little it needs. False: it does not keep to that, and more
+  /// is held; the credit stays.
   [[nodiscard]] bool try_shrink_to(std::uint32_t credit) noexcept;
   [[nodiscard]] shared_receives& pool() const noexcept { return pool_; }
 
   // For the queue pair.
-  void belongs_to(queue_pair_base& of) noexcept { qp = &of; }
+  void belongs_to(queue_pair_base& of) noexcept;
   /// A message came in that buffer. False: there is no credit for it.
   [[nodiscard]] bool take(std::uint32_t number) noexcept;
   /// All the receives that the device took for it have completed, or are in a completion queue that
@@ -72,8 +74,15 @@ class receive_share : private detail::receive_holder, public list_hook<receive_s
 
  private:
   friend class shared_receives;
+  /// Wanted more in vain, and is to be told.
+  struct wish : list_hook<wish> {
+    explicit wish(receive_share& s) noexcept : of{s} {}
+    receive_share& of;
+  };
+
   shared_receives& pool_;
   std::uint32_t credit_;
+  wish wish_{*this};
   bool is_asked_ = false;        ///< to shrink, and has not
   std::uint64_t last_used_ = 0;  ///< as the pool counts
   bool is_all_known_ = false;
@@ -85,12 +94,12 @@ class receive_share : private detail::receive_holder, public list_hook<receive_s
 /// whose buffer is free again at once, but may make others' peers try again.
 /// Outlives its queue pairs, and what their messages are kept by. Thread: the executor's.
 /// Cost of a message: none beyond a queue pair's own receives but finding the queue pair by number.
-class shared_receives {
+class shared_receives : private timer {
  public:
   static constexpr std::uint32_t buffers_max = 1u << 20;
   static constexpr std::size_t buffer_bytes_max = std::size_t{1} << 30;
-  /// How long one that was asked to shrink may take before the next is asked: whoever keeps its
-  /// messages does not hold up all others.
+  /// How long one that was asked to shrink may take before the next is asked: whoever does not
+  /// answer does not hold up all others.
   static constexpr std::chrono::milliseconds ask_interval{10};
 
   /// \errors  errc::not_supported: the device has no shared receive queues. errc::limit_exceeded:
@@ -143,8 +152,17 @@ class shared_receives {
   [[nodiscard]] verbs::shared_receive_queue filled_queue();
   [[nodiscard]] int post(verbs::shared_receive_queue& queue, std::uint32_t number) noexcept;
   void renew() noexcept;
-  /// Others than `wanting` are asked for what they do not use.
+  /// Another than `wanting` is asked for what it does not use.
   void reclaim(const receive_share* wanting) noexcept;
+  /// Those who wanted more try again, not before `when`.
+  void retry_at(time_point when) noexcept;
+  static void on_retry(timer& self) noexcept;
+  /// There are more buffers that nobody was promised.
+  void freed(std::uint32_t count) noexcept {
+    promised_ -= count;
+    if (!wishes_.empty()) [[unlikely]]
+      retry_at({});
+  }
   /// Promises that leave enough for newcomers.
   [[nodiscard]] std::uint32_t grown_max() const noexcept {
     constexpr std::uint32_t kept_free = 8;
@@ -166,10 +184,15 @@ class shared_receives {
   std::uint32_t promised_ = 0;
   std::uint32_t shares_ = 0;
   intrusive_list<receive_share> all_;
-  std::uint64_t uses_ = 0;      ///< messages so far
-  time_point ask_next_{};       ///< not before: somebody has been asked, or nobody was found
-  std::uint32_t lost_ = 0;      ///< of the held: the device would not have them back
-  bool may_lack_some_ = false;  ///< a queue pair ended before the device told what it took
+  std::uint64_t uses_ = 0;  ///< messages so far
+  intrusive_list<receive_share::wish> wishes_;
+  scheduler* home_ = nullptr;  ///< of its queue pairs
+  time_point ask_next_{};      ///< not before: somebody has been asked, or nobody was found
+  time_point retry_at_{};      ///< while it is armed
+  bool is_retrying_ = false;
+  bool is_worth_asking_ = true;  ///< somebody may have more than it needs
+  std::uint32_t lost_ = 0;       ///< of the held: the device would not have them back
+  bool may_lack_some_ = false;   ///< a queue pair ended before the device told what it took
 };
 
 }  // namespace cordma
