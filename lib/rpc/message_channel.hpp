@@ -302,6 +302,7 @@ class message_channel : public counted_channel, public message_handler, private 
   intrusive_list<arrived_message> behind_;  ///< … and, in order, those from the first that is not
 
   std::uint64_t last_tag_ = 0;
+  std::uint32_t withdrawn_ = 0;  ///< of `sends_`, what the peer has not answered
   intrusive_list<large_send> sends_;
   intrusive_list<large_receive> announced_;  ///< not yet cleared
   intrusive_list<large_receive> fetching_;

@@ -13,6 +13,9 @@ using message_protocol::throw_bad_frame;
 
 namespace {
 
+/// Of large messages, beyond the peer's receives: no peer that answers leaves so many unanswered.
+constexpr std::uint32_t withdrawn_max = 1024;
+
 [[noreturn]] void fail_send(errc why, const char* what) {
   throw error{{.code = why, .call = "send", .detail = what}};
 }
@@ -49,6 +52,7 @@ void large_send::end(std::uint32_t with_status) noexcept {
   list_hook<large_send>::unlink();
   list_hook<outgoing>::unlink();
   if (is_abandoned) {
+    --channel->withdrawn_;
     delete this;
     return;
   }
@@ -90,11 +94,15 @@ class message_channel::large_handle {
       delete send_;
       return;
     }
+    message_channel& c = *send_->channel;
     send_->is_abandoned = true;
+    ++c.withdrawn_;
     send_->frame = {.kind = kind::withdraw, .tag = send_->tag()};
     send_->immediate.reset();
     send_->on_posted = &ignore;
-    send_->channel->send(*send_);
+    c.send(*send_);
+    if (c.withdrawn_ > c.peer_credit_ + withdrawn_max) [[unlikely]]
+      c.break_connection(message_protocol::bad_frame("does not answer what is withdrawn"));
   }
   large_send* operator->() const noexcept { return send_; }
 

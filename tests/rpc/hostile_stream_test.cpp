@@ -413,6 +413,28 @@ TEST_CASE("a peer that returns what it was lent and does not say whether it has 
   s.goes_on();
 }
 
+TEST_CASE("a peer that answers no withdrawal is cut off before that costs much",
+          "[rpc][device][R4]") {
+  siege s;
+  const std::vector<std::byte> bytes(announced_bytes);
+  unsigned withdrawn = 0;
+  for (; s.victim.connection().is_open() && withdrawn < 2000; ++withdrawn) {
+    {
+      const started<task<>> sending{s.rt.executor(), s.victim.send(bytes)};
+      static_cast<void>(s.answer(message_kind::announce));
+    }
+    s.say({.kind = message_kind::credit});
+    s.wait_for([&] {
+      return std::ranges::count(s.heard, message_kind::withdraw, &frame::kind) > 0 ||
+             !s.victim.connection().is_open();
+    });
+    s.heard.clear();
+  }
+  CHECK(withdrawn > 1000);
+  CHECK(withdrawn < 1100);
+  s.ends_as(errc::bad_frame);
+}
+
 TEST_CASE("a peer that refuses a large message, early or late, ends its send and nothing else",
           "[rpc][device][R4]") {
   for (const std::uint32_t status : {std::uint32_t(errc::refused), 1u, 0xffff'ffffu}) {
