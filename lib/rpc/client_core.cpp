@@ -144,7 +144,10 @@ void client_core::on_link_closed(const failure& why) noexcept {
     s.sink.drop();
     s.is_under_way = false;
     --under_way_count_;
-    counters_.repeated += s.may_have_run() ? 1 : 0;
+    if (s.may_have_run()) {
+      s.is_repeated = true;
+      ++counters_.repeated;
+    }
     s.begin_anew();
     waiting_.push_back(s);
   }
@@ -254,7 +257,7 @@ inline call_slot& client_core::begin(const call_target& target) {
   s.number = ((s.number >> index_bits) + 1) << index_bits | s.index;
   s.target = &target;
   s.begin_anew();
-  s.is_under_way = s.has_lent = s.is_ending = s.has_ended = s.is_abandoned = false;
+  s.is_under_way = s.has_lent = s.is_ending = s.has_ended = s.is_abandoned = s.is_repeated = false;
   s.how = call_end::answered;
   return s;
 }
@@ -365,6 +368,7 @@ void client_core::on_deadline(timer& self) noexcept {
   s.why = failure{.code = errc::timed_out,
                   .call = s.target->name,
                   .detail = s.may_have_run() ? "the server did not answer before the deadline"
+                            : s.is_repeated  ? "lost, and not sent again before the deadline"
                                              : "not sent before the deadline"};
   ++s.core.counters_.timed_out;
   s.core.give_up(s);

@@ -43,6 +43,7 @@ struct call_slot final : list_hook<call_slot>,
   bool is_ending = false;  ///< as soon as nothing is lent any more
   bool has_ended = false;
   bool is_abandoned = false;
+  bool is_repeated = false;  ///< it may have run on a connection that was lost
   call_end how = call_end::answered;
   stream_message reply;
   lending source{*this}, sink{*this};

@@ -486,6 +486,27 @@ TEST_CASE("only a call that may run twice is repeated", "[rpc][device]") {
   CHECK(s.begun == 4);
 }
 
+TEST_CASE("a lost call that meets its deadline does not say that it was never sent",
+          "[rpc][device]") {
+  manual_clock clock;
+  runtime_options options;
+  options.executor.clock = &clock;
+  rpc_server s{{}, std::move(options)};
+  reconnecting r{s};
+  s.rt.run([](rpc_server& answering, reconnecting& client, manual_clock& time) -> task<> {
+    executor& home = answering.rt.executor();
+    started call{home, client.calling.call<wait_again>(1, {.deadline = 50ms})};
+    co_await test::until(home, [&] { return answering.running == 1; });
+    client.is_unreachable = true;
+    client.lose();
+    time.advance(50ms);
+    co_await test::until(home, [&] { return call.has_ended(); });
+    const auto outcome = (*call).take_result();
+    CHECK(code_of(outcome) == errc::timed_out);
+    CHECK(outcome.failure().detail.view() == "lost, and not sent again before the deadline");
+  }(s, r, clock));
+}
+
 TEST_CASE("a client tries again after longer and longer, and gives up after so many attempts",
           "[rpc][device]") {
   manual_clock clock;
