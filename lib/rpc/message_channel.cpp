@@ -82,6 +82,7 @@ std::size_t readable(const connection& conn) noexcept {
 /// buffers.
 bool is_possible(const stream_terms& t) noexcept {
   return t.messages >= message_protocol::credits_min &&
+         t.messages <= message_protocol::credits_max &&
          t.buffer_bytes >= message_protocol::buffer_bytes_min &&
          t.buffer_bytes <= message_protocol::buffer_bytes_max &&
          t.message_bytes_max <= message_protocol::message_bytes_max;

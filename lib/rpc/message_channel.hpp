@@ -248,6 +248,7 @@ class message_channel : public counted_channel, public message_handler, private 
   static void on_late(timer& self) noexcept;
   void give_up(large_receive& l, errc why) noexcept;
   void answer(large_receive& l, std::uint32_t status) noexcept;
+  static void on_answered(outgoing& self, const failure* why) noexcept;
   void end_large() noexcept;
 
   // Do not change once made.

@@ -82,8 +82,8 @@ void receive_buffers::let_go(arrived_message& a) noexcept {
 bool receive_buffers::try_grow(std::uint32_t most) noexcept {
   if (qp_ == nullptr || credit_ >= most) return false;
   receive_share& share = *qp_->share();
-  const std::uint32_t more = std::min(credit_, most - credit_);
-  if (!share.want(more)) return false;
+  const std::uint32_t more = share.want(std::min(credit_, most - credit_));
+  if (more == 0) return false;
   try {
     if (credit_ + more > node_count_) add_nodes(credit_ + more - node_count_);
   } catch (const std::bad_alloc&) {

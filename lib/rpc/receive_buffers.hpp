@@ -71,7 +71,7 @@ class receive_buffers {
 
   /// Frames that may be under way, or not put back.
   [[nodiscard]] std::uint32_t credit() const noexcept { return credit_; }
-  /// Only a pool's changes. Doubles it as far as `most`, if there is enough for all.
+  /// Only a pool's changes. Doubles it as far as `most`, or less, as there is enough for all.
   [[nodiscard]] bool try_grow(std::uint32_t most) noexcept;
   /// As `receive_share`.
   [[nodiscard]] bool try_shrink_to(std::uint32_t credit) noexcept;

@@ -13,9 +13,6 @@ using message_protocol::throw_bad_frame;
 
 namespace {
 
-/// Of large messages, beyond the peer's receives: no peer that answers leaves so many unanswered.
-constexpr std::uint32_t withdrawn_max = 1024;
-
 [[noreturn]] void fail_send(errc why, const char* what) {
   throw error{{.code = why, .call = "send", .detail = what}};
 }
@@ -32,10 +29,6 @@ void on_announced(message_channel::outgoing& self, const failure* why) noexcept 
 }
 
 void ignore(message_channel::outgoing&, const failure*) noexcept {}
-
-void on_answered(message_channel::outgoing& self, const failure*) noexcept {
-  delete static_cast<large_receive*>(&self);
-}
 
 }  // namespace
 
@@ -65,7 +58,7 @@ large_receive::large_receive(message_channel& c, arrived_message& a,
     : waiter{&message_channel::on_read},
       timer{&message_channel::on_late},
       channel{&c},
-      slot{&a},
+      slot{a},
       length{f.length} {
   purpose = f.tag;
   on_lent = &message_channel::on_lent;
@@ -101,8 +94,9 @@ class message_channel::large_handle {
     send_->immediate.reset();
     send_->on_posted = &ignore;
     c.send(*send_);
-    if (c.withdrawn_ > c.peer_credit_ + withdrawn_max) [[unlikely]]
-      c.break_connection(message_protocol::bad_frame("does not answer what is withdrawn"));
+    // Of what is not answered, each has its place among what is not taken.
+    if (c.withdrawn_ > c.peer_credit_) [[unlikely]]
+      c.break_connection(message_protocol::bad_frame("takes a message and does not answer it"));
   }
   large_send* operator->() const noexcept { return send_; }
 
@@ -223,8 +217,8 @@ std::coroutine_handle<> message_channel::on_read(waiter& self) noexcept {
   } else if (l.done += *bytes; l.done < l.length) {
     channel.read(l);
   } else {
-    l.slot->bytes = l.message->bytes;
-    l.slot->large = std::move(l.message);
+    l.slot.bytes = l.message->bytes;
+    l.slot.large = std::move(l.message);
     ++channel.counters_.large_received;
     channel.answer(l, 0);
   }
@@ -236,23 +230,21 @@ void message_channel::on_withdraw(const frame& f) noexcept {
   large_receive* l = announced_.find(has_tag);
   if (l == nullptr) l = fetching_.find(has_tag);
   // What is being read, or was, is answered by how that ends.
-  if (l != nullptr && l->slot != nullptr && !l->lent) give_up(*l, errc::refused);
+  if (l != nullptr && !l->is_over && !l->lent) give_up(*l, errc::refused);
 }
 
 /// Nobody gets it.
 void message_channel::give_up(large_receive& l, errc why) noexcept {
-  arrived_message& a = *l.slot;
-  a.list_hook<arrived_message>::unlink();
+  const channel_ref stay{*this};
   if (l.is_cleared) --fetched_;
   answer(l, std::uint32_t(why));
-  give_back(a);
   fetch_next();
 }
 
-/// It is over here; the last of it goes with the peer's answer.
+/// It is over; its place is free, or its message there, once the peer is told so. A peer that lets
+/// us tell little gets no more places than it has.
 void message_channel::answer(large_receive& l, std::uint32_t status) noexcept {
-  l.slot->awaited = nullptr;
-  l.slot = nullptr;
+  l.is_over = true;
   l.lent = {};
   l.message.reset();
   l.disarm();
@@ -262,9 +254,21 @@ void message_channel::answer(large_receive& l, std::uint32_t status) noexcept {
   fetching_.push_back(l);
   l.frame = {.kind = kind::taken, .tag = l.tag(), .status = status};
   l.on_posted = &on_answered;
-  channel_ref stay{*this};
   send(l);
-  tell_whole();
+}
+
+void message_channel::on_answered(outgoing& self, const failure* /*why*/) noexcept {
+  auto& l = static_cast<large_receive&>(self);
+  message_channel& channel = *l.channel;
+  arrived_message& a = l.slot;
+  const channel_ref stay{channel};
+  delete &l;
+  a.awaited = nullptr;
+  if (a.large == nullptr) {
+    a.list_hook<arrived_message>::unlink();
+    channel.give_back(a);
+  }
+  channel.tell_whole();
 }
 
 void message_channel::end_large() noexcept {
@@ -272,12 +276,10 @@ void message_channel::end_large() noexcept {
   fetching_.splice_back(announced_);
   while (!fetching_.empty()) {
     large_receive& l = fetching_.front();
-    if (l.slot != nullptr) {
-      has_gap_ |= order_ == order::as_sent;
-      l.slot->list_hook<arrived_message>::unlink();
-      l.slot->awaited = nullptr;
-      buffers_.let_go(*l.slot);
-    }
+    has_gap_ |= order_ == order::as_sent;
+    l.slot.list_hook<arrived_message>::unlink();
+    l.slot.awaited = nullptr;
+    buffers_.let_go(l.slot);
     delete &l;
   }
   while (has_gap_ && !behind_.empty()) buffers_.let_go(behind_.pop_front());

@@ -24,7 +24,7 @@ struct large_send : list_hook<large_send>, message_channel::outgoing, frame_cach
   std::uint32_t status = 0;
 };
 
-/// A large message of the peer's, until it is here or given up, and the peer was told so.
+/// A large message of the peer's, until it is here or given up, and the peer is told so.
 struct large_receive : list_hook<large_receive>,
                        expected_loan,
                        message_channel::outgoing,
@@ -36,9 +36,10 @@ struct large_receive : list_hook<large_receive>,
   [[nodiscard]] std::uint64_t tag() const noexcept { return purpose; }
 
   message_channel* channel;
-  arrived_message* slot;  ///< null once it is over
+  arrived_message& slot;
   std::size_t length;
   bool is_cleared = false;
+  bool is_over = false;  ///< and the peer is to be told
   std::unique_ptr<large_message> message;
   remote_mr lent;
   std::size_t done = 0;  ///< bytes

@@ -34,7 +34,7 @@ shared_receives_options checked(const shared_receives_options& o,
 
 receive_share::receive_share(shared_receives& pool) : pool_{pool}, credit_{pool.share_min()} {
   if (pool.promised_ + credit_ > pool.buffers()) {
-    pool.reclaim(nullptr);  // For the next one.
+    pool.reclaim();  // For the next one.
     char text[200];
     std::snprintf(text, sizeof text,
                   "%u of %u shared buffers are promised to %u queue pairs or kept, and each needs "
@@ -46,7 +46,7 @@ receive_share::receive_share(shared_receives& pool) : pool_{pool}, credit_{pool.
   pool.promised_ += credit_;
   ++pool.shares_;
   pool.all_.push_back(*this);
-  if (pool.promised_ > pool.grown_max()) pool.reclaim(this);
+  if (pool.promised_ > pool.grown_max()) pool.reclaim();
 }
 
 receive_share::~receive_share() {
@@ -73,20 +73,22 @@ void receive_share::belongs_to(queue_pair_base& of) noexcept {
   pool_.home_ = &of.driver().home();
 }
 
-bool receive_share::want(std::uint32_t by) noexcept {
-  const bool fits = by <= pool_.buffers() && pool_.promised_ + by <= pool_.grown_max();
+std::uint32_t receive_share::want(std::uint32_t most) noexcept {
+  const std::uint32_t room = pool_.grown_max() - std::min(pool_.promised_, pool_.grown_max());
+  const std::uint32_t more = std::min(most, room);
+  const bool is_enough = more == most || more >= pool_.share_min();
   const bool is_next =
       pool_.is_retrying_ || pool_.wishes_.empty() || &pool_.wishes_.front() == &wish_;
-  if (fits && is_next) {
+  if (is_enough && is_next) {
     wish_.unlink();
-    return try_grow(by);
+    return try_grow(more) ? more : 0;
   }
   if (qp != nullptr && !wish_.is_linked()) pool_.wishes_.push_back(wish_);
-  if (fits)
+  if (is_enough)
     pool_.retry_at({});  // Behind those that wait.
-  else
-    pool_.reclaim(this);
-  return false;
+  else if (!pool_.is_retrying_)
+    pool_.reclaim();
+  return 0;
 }
 
 bool receive_share::try_shrink_to(std::uint32_t credit) noexcept {
@@ -169,11 +171,12 @@ void shared_receives::renew() noexcept {
 
 /// One at a time, and each once until it has answered; of what is held nothing can be given back.
 /// That costs one look at all shares in each `ask_interval`, if something has changed since.
-void shared_receives::reclaim(const receive_share* wanting) noexcept {
+void shared_receives::reclaim() noexcept {
   if (home_ == nullptr || !is_worth_asking_) return;
   const time_point now = home_->now();
   if (now < ask_next_) return retry_at(ask_next_);
   ask_next_ = after(now, ask_interval);
+  const receive_share* const wanting = wishes_.has_one() ? &wishes_.front().of : nullptr;
   receive_share* idle = nullptr;
   is_worth_asking_ = false;
   all_.for_each([&](receive_share& s) {
@@ -203,6 +206,7 @@ void shared_receives::on_retry(timer& self) noexcept {
   pool.is_retrying_ = true;
   while (!now.empty()) now.pop_front().of.qp->growth_possible();
   pool.is_retrying_ = false;
+  if (!pool.wishes_.empty()) pool.reclaim();
 }
 
 void shared_receives::give_back(std::uint32_t number) noexcept {

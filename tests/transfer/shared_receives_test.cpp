@@ -74,7 +74,7 @@ class shared_pair final : public message_handler {
   void on_shrink_wanted() noexcept override { ++asked; }
   void on_growth_possible() noexcept override {
     ++told;
-    if (wanted != 0 && receiver->share()->want(wanted)) wanted = 0;
+    if (wanted != 0) wanted -= receiver->share()->want(wanted);
   }
   void on_failure() noexcept override { ++failures; }
   void on_gone() noexcept override { ++gone; }
@@ -205,27 +205,32 @@ TEST_CASE("who wants more credit in vain is told when there may be some, each in
   shared_pair& idle = s.add();
   shared_pair& first = s.add();
   shared_pair& second = s.add();
-  const auto want = [](shared_pair& p, std::uint32_t by) {
-    p.wanted = by;
-    if (p.receiver->share()->want(by)) p.wanted = 0;
-    return p.wanted == 0;
+  const auto want = [](shared_pair& p, std::uint32_t most) {
+    p.wanted = most;
+    CHECK(p.receiver->share()->want(most) == 0);
   };
   // Of 28, the rest is for newcomers.
   REQUIRE(idle.receiver->share()->try_grow(16));
-  CHECK_FALSE(want(first, 12));
-  CHECK_FALSE(want(second, 4));
+  want(first, 12);
+  want(second, 2);
   CHECK(idle.asked == 1);
-  SECTION("it shrinks to what it needs, which is not enough for all") {
-    CHECK(idle.receiver->share()->try_shrink_to(12));
+  SECTION("it shrinks to what it needs, and what is free is too little for the first") {
+    CHECK(idle.receiver->share()->try_shrink_to(18));
     s.link.run_until([&] { return second.wanted == 0; });
     CHECK(first.told == 1);
     CHECK(first.wanted == 12);
+  }
+  SECTION("it shrinks to what it needs, and the first gets a part") {
+    CHECK(idle.receiver->share()->try_shrink_to(16));
+    s.link.run_until([&] { return first.told == 1 && second.told == 1; });
+    CHECK(first.wanted == 8);
+    CHECK(second.wanted == 2);
   }
   SECTION("it shrinks to the least, which is") {
     CHECK(idle.receiver->share()->try_shrink_to(4));
     s.link.run_until([&] { return second.wanted == 0; });
     CHECK(first.wanted == 0);
-    CHECK(s.pool.promised() == 28);
+    CHECK(s.pool.promised() == 26);
   }
   SECTION("it goes") {
     s.pairs.erase(s.pairs.begin());
@@ -249,6 +254,23 @@ TEST_CASE("who wants more credit in vain is told when there may be some, each in
     s.link.run_until([&] { return idle.asked == 2; });
   }
   CHECK(s.pool.promised() <= 32);
+  s.pairs.clear();
+  s.check_whole();
+}
+
+TEST_CASE("of two who want more, one that does not need what it has gives it to the other",
+          "[transfer][device]") {
+  shared_link s{{.buffers = 32, .buffer_bytes = size, .share_min = 4}};
+  shared_pair& first = s.add();
+  shared_pair& second = s.add();
+  REQUIRE(first.receiver->share()->try_grow(20));
+  first.wanted = 24;
+  CHECK(first.receiver->share()->want(24) == 0);
+  CHECK(first.asked == 0);
+  second.wanted = 4;
+  CHECK(second.receiver->share()->want(4) == 0);
+  s.link.run_until([&] { return first.asked == 1; });
+  CHECK(second.asked == 0);
   s.pairs.clear();
   s.check_whole();
 }

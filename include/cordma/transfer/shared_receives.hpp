@@ -54,10 +54,11 @@ class receive_share : private detail::receive_holder, public list_hook<receive_s
   [[nodiscard]] std::uint32_t held() const noexcept { return receive_holder::held; }
   /// More credit, to be told to the peer; all of it or, false, none.
   [[nodiscard]] bool try_grow(std::uint32_t by) noexcept;
-  /// The same while an eighth of the pool stays free for queue pairs that are yet to come. Else the
-  /// share that was not used for longest is asked for what it does not use, and the queue pair is
-  /// told when to try again.
-  [[nodiscard]] bool want(std::uint32_t by) noexcept;
+  /// As much, up to `most`, as leaves an eighth of the pool free for queue pairs that are yet to
+  /// come; less than both `most` and `share_min` is not worth it. 0: there is none. Then the share
+  /// that was not used for longest is asked for what it does not use, and the queue pair is told
+  /// when to try again.
+  [[nodiscard]] std::uint32_t want(std::uint32_t most) noexcept;
   /// The peer has confirmed that it keeps to so much, from `share_min` to what it has: asked for
   /// more than it can spare, it says how little it needs. False: it does not keep to that, and more
   /// is held; the credit stays.
@@ -152,8 +153,8 @@ class shared_receives : private timer {
   [[nodiscard]] verbs::shared_receive_queue filled_queue();
   [[nodiscard]] int post(verbs::shared_receive_queue& queue, std::uint32_t number) noexcept;
   void renew() noexcept;
-  /// Another than `wanting` is asked for what it does not use.
-  void reclaim(const receive_share* wanting) noexcept;
+  /// Somebody, but the only one who wants more, is asked for what it does not use.
+  void reclaim() noexcept;
   /// Those who wanted more try again, not before `when`.
   void retry_at(time_point when) noexcept;
   static void on_retry(timer& self) noexcept;
