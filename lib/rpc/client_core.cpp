@@ -135,7 +135,7 @@ void client_core::on_link_closed(const failure& why) noexcept {
     const bool is_to_be_repeated =
         connector_ && !s.is_ending && (!s.may_have_run() || s.target->is_idempotent);
     if (!is_to_be_repeated) {
-      fail(s, *why_lost_);
+      fail(s, *why_lost_, counters_.lost);
       continue;
     }
     s.list_hook<call_slot>::unlink();
@@ -168,8 +168,8 @@ void client_core::connect() noexcept {
 
 task<> client_core::connect_until_done() {
   co_await home_.sleep_for(delay());
-  conn_ = {};
   while (!shut_ && link_ == nullptr && !waiting_.empty()) {
+    conn_ = {};  // Of the attempt before, too.
     failure why{.code = errc::disconnected, .call = "connect"};
     try {
       attach(co_await connector_());
@@ -179,6 +179,8 @@ task<> client_core::connect_until_done() {
       why = e.failure();
     } catch (const std::exception& e) {
       why.detail = e.what();
+    } catch (...) {
+      why.detail = "the client's connector threw what is no exception";
     }
     ++failed_attempts_;
     const unsigned most = options_.reconnect.attempts_max;
@@ -202,7 +204,7 @@ duration client_core::delay() noexcept {
 void client_core::fail_waiting(const failure& why) noexcept {
   intrusive_list<call_slot> all;
   all.splice_back(waiting_);
-  while (!all.empty()) fail(all.front(), why);
+  while (!all.empty()) fail(all.front(), why, counters_.lost);
 }
 
 void client_core::shut() noexcept {
@@ -211,7 +213,7 @@ void client_core::shut() noexcept {
   fail_waiting(*shut_);
   // First: with the connection goes what calls lent.
   if (link_ != nullptr) std::exchange(link_, nullptr)->leave();
-  while (!under_way_.empty()) fail(under_way_.front(), *shut_);
+  while (!under_way_.empty()) fail(under_way_.front(), *shut_, counters_.lost);
   connecting_.work.reset();
   connecting_.is_running = false;
   conn_ = {};
@@ -320,7 +322,7 @@ void client_core::pump() noexcept {
         connect();
         break;
       }
-      fail(waiting_.front(), shut_ ? *shut_ : *why_lost_);
+      fail(waiting_.front(), shut_ ? *shut_ : *why_lost_, counters_.lost);
     } else {
       if (!may_send()) break;
       call_slot& next = waiting_.pop_front();
@@ -349,14 +351,16 @@ inline void client_core::send(call_slot& s, duration limit) noexcept {
       lend(s);
     s.encoded_message::send(*link_, *s.request);
   } catch (...) {
-    if (s.is_under_way) fail(s, why_not_sent());  // Else the link has failed, and it was told.
+    // Else the link has failed, and it was told.
+    if (s.is_under_way) fail(s, why_not_sent(), counters_.refused);
   }
 }
 
 void client_core::on_sent(encoded_message& self, const failure* why) noexcept {
   auto& s = static_cast<call_slot&>(self);
   // When the link has failed it is about to tell.
-  if (why != nullptr && s.core.link_ != nullptr && !s.core.link_->failed()) s.core.fail(s, *why);
+  if (why != nullptr && s.core.link_ != nullptr && !s.core.link_->failed())
+    s.core.fail(s, *why, s.core.counters_.refused);
 }
 
 // ---- its end
@@ -392,12 +396,12 @@ void client_core::give_up(call_slot& s) noexcept {
   if (!s.has_ended) end(s);
 }
 
-void client_core::fail(call_slot& s, const failure& why) noexcept {
+void client_core::fail(call_slot& s, const failure& why, std::uint64_t& counted_in) noexcept {
   if (!s.is_ending) {
     s.how = call_end::failed;
     s.why = why;
     s.why->call = s.target->name;
-    ++(s.may_have_run() || link_ == nullptr ? counters_.lost : counters_.refused);
+    ++counted_in;
   }
   // The server may still use what it was lent, while there is a connection.
   if (link_ != nullptr && s.may_have_run() && s.is_lending()) {
@@ -446,7 +450,6 @@ inline void client_core::on_answer(client_link& from) {
   arrived_message& a = from.inbox().front();
   const std::span<const std::byte> bytes = client_link::bytes_of(a);
   const header h = call_protocol::decode(bytes, false);
-  failed_attempts_ = 0;
   if (is_ours(h) && h.kind == kind::request) [[unlikely]]
     throw error{bad_answer("calls a client")};
   const std::optional<std::uint32_t> invalidated = a.invalidated();
@@ -463,10 +466,13 @@ inline void client_core::on_answer(client_link& from) {
     const stream_message unknown = from.deliver();
     give_back(*s, invalidated);
     if (s->has_ended) return;  // With the link.
-    return fail(*s, {.code = errc::incompatible_peer,
-                     .call = s->target->name,
-                     .detail = "the server answers in another version of the protocol"});
+    return fail(*s,
+                {.code = errc::incompatible_peer,
+                 .call = s->target->name,
+                 .detail = "the server answers in another version of the protocol"},
+                counters_.refused);
   }
+  failed_attempts_ = 0;
   // First, for with the buffer given back the link may break, which ends what has not ended.
   s->is_ending = true;
   if (h.kind == kind::failure) [[unlikely]] {
@@ -568,6 +574,8 @@ void client_link::on_message() noexcept {
     core_->on_answer(*this);
   } catch (const error& e) {
     break_connection(e.failure());
+  } catch (const std::bad_alloc&) {
+    break_connection(errno_failure(ENOMEM, "rpc"));
   }
 }
 

@@ -102,7 +102,7 @@ class client_core final {
   static void on_deadline(timer& self) noexcept;
   static void on_stop(stop_callback& self) noexcept;
   void give_up(call_slot& s) noexcept;
-  void fail(call_slot& s, const failure& why) noexcept;
+  void fail(call_slot& s, const failure& why, std::uint64_t& counted_in) noexcept;
   void end(call_slot& s) noexcept;
   void cancel(std::uint64_t number) noexcept;
   static void on_loan_ended(carried_loan& self) noexcept;

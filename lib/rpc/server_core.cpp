@@ -109,6 +109,7 @@ class server_core::visit {
   visit(server_core& core, server_link& link) noexcept : core_{core}, link_{link}, ref_{link} {
     core_.links_.push_back(link);
     ++core_.counters.connections;
+    core_.awaited_ += is_awaited_ ? 1 : 0;
   }
   visit(const visit&) = delete;
   visit& operator=(const visit&) = delete;
@@ -116,13 +117,16 @@ class server_core::visit {
     link_.leave();
     link_.list_hook<server_link>::unlink();
     rpc::detail::add(core_.gone_, link_.counters());
-    if (--core_.counters.connections == 0) core_.empty_.set();
+    --core_.counters.connections;
+    if (is_awaited_ && --core_.awaited_ == 0) core_.empty_.set();
   }
 
  private:
   server_core& core_;
   server_link& link_;
   channel_ref ref_;
+  /// By a drain: else those that come and do not go would hold it up.
+  const bool is_awaited_ = !core_.draining_.is_set();
 };
 
 task<> server_core::serve(connection conn) {
@@ -146,6 +150,8 @@ task<> server_core::serve_and_count(connection conn) {
     co_await serve(std::move(conn));
   } catch (const error&) {
     ++counters.connections_lost;
+  } catch (const std::bad_alloc&) {
+    ++counters.connections_lost;
   }
 }
 
@@ -154,7 +160,11 @@ task<> server_core::serve(listener& door) {
     for (;;) {
       auto next = co_await when_any(door.accept(), draining_.wait());
       if (next.index() == 1) co_return;
-      connections.spawn(serve_and_count(std::get<0>(std::move(next))));
+      try {
+        connections.spawn(serve_and_count(std::get<0>(std::move(next))));
+      } catch (const std::bad_alloc&) {
+        ++counters.connections_lost;
+      }
     }
   };
   co_await with_scope(accept_all);
@@ -163,7 +173,7 @@ task<> server_core::serve(listener& door) {
 task<> server_core::drain() {
   draining_.set();
   links_.for_each([](server_link& l) { l.drain(); });
-  if (links_.empty()) co_return;
+  if (awaited_ == 0) co_return;
   empty_.reset();
   const auto ended = co_await as_result(
       with_timeout(empty_.wait(), options_.drain_timeout, &links_.front().home()));
@@ -277,8 +287,10 @@ void server_link::on_control(std::span<const std::byte> bytes) {
     // Last: an answer that goes with it lets others begin. The buffer stays until it is sent, so
     // that there are never more of these than buffers.
     if (has_lent) tell_returned(h.call, false, std::move(request));
+  } else if (cancelled_.size() < core_->options_.stream.depth) {
+    cancelled_.push_back(h.call);
   } else {
-    cancelled_[cancelled_count_++ % cancelled_.size()] = h.call;
+    cancelled_[cancelled_oldest_++ % cancelled_.size()] = h.call;
   }
 }
 
@@ -350,8 +362,7 @@ inline void server_link::begin(arrived_message& a) {
 }
 
 bool server_link::was_cancelled(std::uint64_t call) const noexcept {
-  const auto known = std::span{cancelled_}.first(std::min(cancelled_count_, cancelled_.size()));
-  return std::ranges::find(known, call) != known.end();
+  return std::ranges::find(cancelled_, call) != cancelled_.end();
 }
 
 std::coroutine_handle<> server_link::on_step(cordma::waiter& self) noexcept {
@@ -377,6 +388,8 @@ inline void server_link::run(incoming_call& c) noexcept {
     if (c.body->start(request, c.context, c, {&home(), *c.stop})) return finish(c);
     if (c.deadline() != time_point::max()) home().arm(c, c.deadline());
     return;
+  } catch (const std::bad_alloc&) {
+    return refuse(c, status::out_of_memory, "the server has no memory for the call");
   } catch (const std::exception& e) {
     return refuse(c, why(), e.what());
   } catch (...) {

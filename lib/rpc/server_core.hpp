@@ -94,7 +94,8 @@ class server_core final {
   static constexpr std::size_t kept_max = 1024;
   intrusive_list<incoming_call> free_;  ///< As many as there were at once, the last one first.
   event draining_;
-  event empty_;  ///< no connections
+  unsigned awaited_ = 0;  ///< connections, but for those that came during a drain
+  event empty_;           ///< there are none
   intrusive_list<server_link> links_;
   intrusive_list<turn> starved_;
   bool is_feeding_ = false;
@@ -162,9 +163,10 @@ class server_link final : public message_channel, public list_hook<server_link> 
   bool is_ending_ = false;    ///< takes no more calls
   bool is_stopping_ = false;  ///< and waits for none of the client's credits
   server_core::turn turn_{*this};
-  /// The last calls that were cancelled and not here: large ones may come yet.
-  std::array<std::uint64_t, 64> cancelled_{};
-  std::size_t cancelled_count_ = 0;
+  /// The last calls that were cancelled and not here, as many as can be announced: large ones may
+  /// come yet.
+  std::vector<std::uint64_t> cancelled_;
+  std::size_t cancelled_oldest_ = 0;
   finished_op* waiting_ = nullptr;
 };
 

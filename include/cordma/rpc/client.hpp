@@ -42,10 +42,10 @@ void check(const client_options& options);
 struct client_counters {
   std::uint64_t calls = 0;      ///< That were begun.
   std::uint64_t answered = 0;   ///< By a reply.
-  std::uint64_t refused = 0;    ///< By the server, or by its handler.
+  std::uint64_t refused = 0;    ///< By the server, its handler, or here, before they were sent.
   std::uint64_t timed_out = 0;  ///< Their deadline came first.
   std::uint64_t stopped = 0;    ///< By whoever waited.
-  std::uint64_t lost = 0;       ///< The connection ended, or could not be made.
+  std::uint64_t lost = 0;       ///< The connection or the client ended, or none could be made.
   std::uint64_t repeated = 0;   ///< On another connection.
   std::uint64_t late = 0;       ///< Answers that nobody waited for any more.
   std::uint64_t connects = 0;   ///< Connections that were made.
@@ -184,7 +184,7 @@ class client {
   /// On this connection only, on which nothing was sent or received.
   /// \errors what `message_stream` throws; errc::limit_exceeded: an option.
   explicit client(cordma::connection conn, const client_options& options = {});
-  /// `connect` is called in `home`, and may throw.
+  /// `connect` is called in `home`, and may throw. It must not close or destroy this client.
   client(executor& home, connector connect, const client_options& options = {});
   client(client&&) noexcept = default;
   client& operator=(client&& other) noexcept;
