@@ -24,6 +24,7 @@ using us = std::chrono::duration<double, std::micro>;
 using clock = std::chrono::steady_clock;
 
 constexpr unsigned calls_to_warm_up = 1000;
+constexpr unsigned depth_max = 60;  // The server has receive buffers for no more, by default.
 constexpr std::size_t bar_columns = 50;
 
 /// What both sides know of a method: its name, what is sent and what comes back. These two are
@@ -112,7 +113,7 @@ int main(int argc, char** argv) try {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // Line by line, also into a pipe.
   const std::string_view role = argc > 1 ? argv[1] : "";
   const unsigned calls = number(argc, argv, 4, 20'000, 10'000'000);
-  const unsigned depth = number(argc, argv, 5, 1, 1024);
+  const unsigned depth = number(argc, argv, 5, 1, depth_max);
   // Adaptive: looks for completions for a moment before it sleeps, for a short latency.
   const auto mode = cordma::completion_mode::adaptive;
   if (role == "server") {
@@ -126,7 +127,7 @@ int main(int argc, char** argv) try {
   } else {
     std::fprintf(stderr,
                  "usage: %s server [DEVICE] | client HOST:PORT [DEVICE [CALLS [DEPTH]]]\n"
-                 "CALLS from 1 to 10 million, DEPTH from 1 to 1024\n",
+                 "CALLS from 1 to 10 million, DEPTH from 1 to 60\n",
                  argv[0]);
     return 2;
   }

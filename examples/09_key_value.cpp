@@ -35,12 +35,18 @@ struct put : cordma::rpc::method<"key_value.put", std::string> {};
 /// before. It is put in its place without a co_await, so no two writers meet.
 cordma::task<nothing> store(key_value::table& table, std::string key,
                             cordma::rpc::server_call& call) {
-  cordma::local_mr value = call.connection().memory().allocate_uninitialized(slot::value_max);
-  const cordma::remote_mr source = call.source();
-  const cordma::local_mr_slice part = value.first(source.size_bytes());  // Throws if it is longer.
-  co_await call.connection().read(part, source);
-  table.put(key, part.bytes());
+  const cordma::local_mr value = co_await call.fetch_source(slot::value_max);
+  table.put(key, value.bytes());
   co_return nothing{};
+}
+
+/// A client that is lost is no matter of the others'.
+cordma::task<> serve_one(cordma::rpc::server& server, cordma::connection client) {
+  try {
+    co_await server.serve(std::move(client));
+  } catch (const cordma::error& e) {
+    std::fprintf(stderr, "server: %s\n", e.what());
+  }
 }
 
 cordma::task<> serve(cordma::runtime& rt, cordma::listener& listener) {
@@ -54,24 +60,25 @@ cordma::task<> serve(cordma::runtime& rt, cordma::listener& listener) {
   co_await cordma::with_scope([&](cordma::scope& all) -> cordma::task<> {
     for (unsigned i = 0; i < clients; ++i) {
       cordma::connection conn = co_await listener.accept();
-      all.spawn(server.serve(std::move(conn)));
+      all.spawn(serve_one(server, std::move(conn)));
     }
   });
   std::printf("server: answered %ju calls\n", std::uintmax_t{server.counters().replied});
 }
 
-cordma::task<> put_text(cordma::rpc::client& server, std::string key, std::string_view text) {
-  cordma::local_mr value = server.connection()->memory().allocate_uninitialized(text.size());
+cordma::task<> put_text(cordma::runtime& rt, cordma::rpc::client& server, std::string key,
+                        std::string_view text) {
+  cordma::local_mr value = rt.memory().allocate_uninitialized(text.size());
   std::ranges::copy(std::as_bytes(std::span{text}), value.bytes().begin());
   const cordma::rpc::call_options lent{.source = value};
   co_await server.call<put>(std::move(key), lent);
 }
 
 /// Values of many lengths, each of one letter only, until it is stopped.
-cordma::task<> put_often(cordma::rpc::client& server, unsigned& puts) {
+cordma::task<> put_often(cordma::runtime& rt, cordma::rpc::client& server, unsigned& puts) {
   for (;; ++puts) {
     const std::string text(1 + puts * 997 % slot::value_max, char('a' + puts % 26));
-    co_await put_text(server, "busy", text);
+    co_await put_text(rt, server, "busy", text);
   }
 }
 
@@ -88,16 +95,17 @@ cordma::task<> client(cordma::runtime& rt, cordma::endpoint to) {
   cordma::connection conn = co_await rt.connect(to);
   cordma::rpc::client server{std::move(conn)};
   const auto name = co_await server.call<open>();
+  if (server.connection() == nullptr) throw std::runtime_error{"client: the server is gone"};
   key_value::reader table{*server.connection(), cordma::remote_mr_slice::decode(name)};
 
-  co_await put_text(server, "greeting", "hello");
+  co_await put_text(rt, server, "greeting", "hello");
   const auto greeting = co_await table.get("greeting");
   const auto farewell = co_await table.get("farewell");
   std::printf("client: greeting is '%s', farewell %s\n", greeting.value_or("not there").c_str(),
               farewell ? "is there" : "is not there");
 
   unsigned puts = 0;
-  co_await cordma::when_any(get_often(table), put_often(server, puts));
+  co_await cordma::when_any(get_often(table), put_often(rt, server, puts));
   std::printf("client: %u gets beside %u puts: all whole; %u READs were torn, and read again\n",
               gets, puts, table.torn());
   co_await server.close();

@@ -30,7 +30,7 @@ using cordma::rpc::nothing;
 
 constexpr std::size_t piece_max = std::size_t{1} << 20;
 constexpr unsigned pieces_at_once = 4;
-constexpr std::chrono::minutes deadline{10};  // Of a call: to read a large file back takes a while.
+constexpr std::uint64_t bytes_a_second = 50'000'000;  // At least, to read a file back.
 constexpr int bar_columns = 50;
 
 struct offer {
@@ -47,6 +47,7 @@ struct end : cordma::rpc::method<"file.end", std::uint64_t> {};
 struct receiver {
   const std::string folder;
   std::unique_ptr<incoming_file> file{};
+  unsigned begun = 0, kept = 0;
 
   incoming_file& open_file() {
     if (!file) throw std::runtime_error{"no file was begun"};
@@ -54,15 +55,13 @@ struct receiver {
   }
   cordma::task<nothing> begin_file(offer o) {
     if (file) throw std::runtime_error{"the file before has not ended"};
+    ++begun;
     const std::string_view name{o.name.begin(), std::ranges::find(o.name, '\0')};
     file = std::make_unique<incoming_file>(folder, name, o.size_bytes);
     co_return nothing{};
   }
   cordma::task<nothing> take_piece(std::uint64_t offset, cordma::rpc::server_call& call) {
-    const cordma::remote_mr source = call.source();
-    if (source.size_bytes() > piece_max) throw std::length_error{"a piece is too large"};
-    cordma::local_mr bytes = call.connection().memory().allocate_uninitialized(source.size_bytes());
-    co_await call.connection().read(bytes, source);
+    const cordma::local_mr bytes = co_await call.fetch_source(piece_max);
     open_file().write(offset, bytes.bytes());  // Only now: it may have ended meanwhile.
     co_return nothing{};
   }
@@ -70,8 +69,14 @@ struct receiver {
     open_file();
     const auto whole = std::move(file);  // From here on no piece changes it.
     const std::uint64_t found = co_await whole->checksum();
-    if (found != told) throw std::runtime_error{"the file has another checksum here"};
+    if (found != told) {
+      char text[80];
+      std::snprintf(text, sizeof text, "its checksum is %016jx here, and %016jx was told",
+                    std::uintmax_t{found}, std::uintmax_t{told});
+      throw std::runtime_error{text};
+    }
     whole->keep();
+    ++kept;
     co_return nothing{};
   }
 };
@@ -87,6 +92,7 @@ cordma::task<> serve(cordma::listener& listener, std::string folder) {
   server.handle<end>([&](std::uint64_t sum) { return files.end_file(sum); });
   co_await server.serve(std::move(conn));
   if (files.file) throw std::runtime_error{"server: the client left in the middle of a file"};
+  if (files.kept < files.begun) throw std::runtime_error{"server: what was sent is not kept"};
 }
 
 /// On a terminal only.
@@ -101,25 +107,37 @@ void show_progress(std::uint64_t done, std::uint64_t all) {
 
 /// A file that is being sent.
 struct outgoing_file {
-  explicit outgoing_file(const std::string& path) : fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC)} {
-    struct stat status{};
-    check(fd.is_open() && ::fstat(fd.get(), &status) == 0, path);
+  /// Not blocking: else a pipe would be waited for.
+  explicit outgoing_file(const std::string& file)
+      : path{file}, fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)} {
+    const struct stat status = now();
     if (!S_ISREG(status.st_mode)) throw std::runtime_error{path + ": not a regular file"};
     size_bytes = std::uint64_t(status.st_size);
   }
+  /// What is sent is cut at the length that was told.
+  void check_unchanged() const {
+    if (std::uint64_t(now().st_size) != size_bytes) throw std::runtime_error{path + ": has grown"};
+  }
+  [[nodiscard]] struct stat now() const {
+    struct stat status{};
+    check(fd.is_open() && ::fstat(fd.get(), &status) == 0, path);
+    return status;
+  }
+  const std::string path;
   cordma::unique_fd fd;
   std::uint64_t size_bytes = 0, begun = 0, sent = 0;
   crc64 sum;
 };
 
 /// One of those that run side by side: a piece after another, while any are left.
-cordma::task<> send_pieces(cordma::rpc::client& server, outgoing_file& file) {
-  cordma::local_mr memory = server.connection()->memory().allocate_uninitialized(piece_max);
+cordma::task<> send_pieces(cordma::runtime& rt, cordma::rpc::client& server, outgoing_file& file) {
+  cordma::local_mr memory = rt.memory().allocate_uninitialized(piece_max);
   while (file.begun < file.size_bytes) {
     const std::uint64_t offset = file.begun;
     const auto part = memory.first(std::min<std::uint64_t>(piece_max, file.size_bytes - offset));
     const auto bytes = read_at(file.fd.get(), offset, part.bytes());
-    if (bytes.size() < part.size_bytes()) throw std::runtime_error{"the file has become shorter"};
+    if (bytes.size() < part.size_bytes())
+      throw std::runtime_error{file.path + ": has become shorter"};
     file.sum.add(bytes);  // In order: there was no co_await since we saw what is next.
     file.begun += bytes.size();
     const cordma::rpc::call_options lent{.source = part};
@@ -133,18 +151,20 @@ cordma::task<> client(cordma::runtime& rt, cordma::endpoint to, std::string path
                       std::string name) {
   outgoing_file file{path};
   offer o{.size_bytes = file.size_bytes};
-  if (name.size() > o.name.size()) throw std::length_error{name + ": too long"};
+  if (name.size() > o.name.size()) throw std::length_error{name + ": longer than 256 bytes"};
   std::ranges::copy(name, o.name.begin());
   cordma::connection conn = co_await rt.connect(to);
-  cordma::rpc::client server{std::move(conn), {.deadline = deadline}};
+  cordma::rpc::client server{std::move(conn)};
 
   const auto start = std::chrono::steady_clock::now();
   co_await server.call<begin>(o);
   co_await cordma::with_scope([&](cordma::scope& senders) -> cordma::task<> {
-    for (unsigned i = 0; i < pieces_at_once; ++i) senders.spawn(send_pieces(server, file));
+    for (unsigned i = 0; i < pieces_at_once; ++i) senders.spawn(send_pieces(rt, server, file));
     co_return;
   });
-  co_await server.call<end>(file.sum.value());
+  file.check_unchanged();
+  const std::chrono::seconds deadline{10 + file.size_bytes / bytes_a_second};
+  co_await server.call<end>(file.sum.value(), {.deadline = deadline});
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   std::printf("client: sent %ju bytes as '%s' in %.3f s, %.0f MB/s; both sides' checksum: %016jx\n",
               std::uintmax_t{file.size_bytes}, name.c_str(), took.count(),

@@ -34,7 +34,7 @@ inline std::span<std::byte> read_at(int fd, std::uint64_t offset, std::span<std:
   std::size_t done = 0;
   while (done < into.size()) {
     const ssize_t n = ::pread(fd, &into[done], into.size() - done, off_t(offset + done));
-    check(n >= 0, "pread");
+    check(n >= 0, "read");
     if (n == 0) break;
     done += std::size_t(n);
   }
@@ -52,7 +52,7 @@ inline std::string checked_name(std::string_view name) {
   return std::string{name};
 }
 
-/// Has a temporary name until it is kept, and is gone if it never is.
+/// Has a temporary name until it is kept, and is gone if it never is, unless its program is killed.
 class incoming_file {
  public:
   /// Says now if there is no space, and not when the last piece comes.
@@ -71,7 +71,7 @@ class incoming_file {
     }
     while (!bytes.empty()) {
       const ssize_t n = ::pwrite(temporary_.fd(), bytes.data(), bytes.size(), off_t(offset));
-      check(n >= 0, "pwrite");
+      check(n >= 0, path_);
       offset += std::uint64_t(n);
       bytes = bytes.subspan(std::size_t(n));
     }

@@ -100,8 +100,8 @@ class table {
   [[nodiscard]] cordma::remote_mr_slice name() const { return memory_.remote_slice(); }
 
   void put(std::string_view key, std::span<const std::byte> value) {
-    if (key.size() > slot::key_max) throw std::length_error{"a key is too long"};
-    if (value.size() > slot::value_max) throw std::length_error{"a value is too long"};
+    check_length("a key", key.size(), slot::key_max);
+    check_length("a value", value.size(), slot::value_max);
     for (std::size_t probe = 0; probe < probes_max; ++probe) {
       slot& s = slots_[place_of(key, probe, slots_.size())];
       if (s.before == 0 || s.key() == key) return s.write(key, value);
@@ -110,6 +110,11 @@ class table {
   }
 
  private:
+  static void check_length(const std::string& of, std::size_t length, std::size_t most) {
+    if (length > most)
+      throw std::length_error{of + " of " + std::to_string(length) + " bytes, where " +
+                              std::to_string(most) + " is the most"};
+  }
   std::vector<slot> slots_;
   cordma::local_mr memory_;
 };
