@@ -334,6 +334,7 @@ BENCH_ON_DEVICE("rpc/threads", "Does a second server thread, with clients of its
 
 BENCH_ON_DEVICE("rpc/bulk/thread",
                 "How near to a WRITE does a call with a source come in one thread?") {
+  recorder.set_round_length(bench::bulk_round);
   // Of two at once all is in the processor's cache, of sixteen nothing.
   for (const unsigned depth : {2u, 16u}) {
     one_thread ours;

@@ -127,6 +127,7 @@ BENCH_ON_DEVICE("rpc/processes", "What does a call cost, its server in another p
         with.rt.run(call_each(with.calling, request, to));
       });
   // A call with a source, beside a WRITE.
+  recorder.set_round_length(bench::bulk_round);
   for (const unsigned depth : {2u, depth_max}) {
     // Each side keeps what it once needed.
     both.order(make_room, 2 * depth);

@@ -21,7 +21,6 @@ namespace bench {
 namespace {
 
 constexpr int rounds = 41;  // Of each side; odd, so that the median is one of them.
-constexpr std::chrono::milliseconds round_length{5};
 
 struct entry {
   const char* name;
@@ -67,13 +66,13 @@ double ns_per_op(const work& w, std::uint64_t n) {
   return took.count() / double(n);
 }
 
-std::uint64_t ops_per_round(const work& w) {
+std::uint64_t ops_per_round(const work& w, std::chrono::nanoseconds round_length) {
   std::uint64_t n = 1;
   w(n);  // Warm.
   for (;;) {
     // The quickest: what others took from one would make all rounds too short.
     const double ns = std::min({ns_per_op(w, n), ns_per_op(w, n), ns_per_op(w, n)});
-    const double wanted = double(std::chrono::nanoseconds{round_length}.count()) / ns;
+    const double wanted = double(round_length.count()) / ns;
     if (wanted < 2.0 * double(n)) return n;
     n = std::min(std::uint64_t(wanted), n * 10);
   }
@@ -111,7 +110,8 @@ class callgrind_counter {
 std::optional<callgrind_counter> callgrind;
 
 struct side {
-  explicit side(const work& w) : does{w}, n{ops_per_round(w)} {}
+  side(const work& w, std::chrono::nanoseconds round_length)
+      : does{w}, n{ops_per_round(w, round_length)} {}
   const work& does;
   std::uint64_t n;
   std::vector<double> ns;
@@ -180,9 +180,9 @@ void recorder::record(std::string_view which, const work* baseline, const work& 
     return count(which, "instructions", "1/op", callgrind->per_op(ours), raw);
   }
   const instruction_counter counter;
-  side us{ours};
+  side us{ours, round_length_};
   std::vector<side> raw;
-  if (baseline != nullptr) raw.emplace_back(*baseline);
+  if (baseline != nullptr) raw.emplace_back(*baseline, round_length_);
   for (int i = 0; i < rounds; ++i) {
     for (side& r : raw) r.round(counter);
     us.round(counter);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -29,6 +30,9 @@ class recorder {
   /// allocations and, where the machine counts them, the instructions an operation. An allocation
   /// on our side fails the run.
   void compare(std::string_view which, const work& baseline, const work& ours);
+  /// Of each side's rounds from now on: longer ones for what moves so much that each finds nothing
+  /// of its own in the caches when its turn comes.
+  void set_round_length(std::chrono::milliseconds length) noexcept { round_length_ = length; }
   /// The same without anything beside it.
   void measure(std::string_view which, const work& ours);
   /// Allocations of an operation on our side that do not fail the run from now on: those of the
@@ -46,6 +50,7 @@ class recorder {
 
   std::string name_;
   std::vector<figure> figures_;
+  std::chrono::milliseconds round_length_{5};
   double allowed_ = 0;
   bool allocated_ = false;
 };

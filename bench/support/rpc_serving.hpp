@@ -12,6 +12,7 @@
 #include <cordma/verbs/memory_region.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -28,6 +29,9 @@ inline cordma::task<view> echo_back(view request) { co_return request; }
 /// Reads its source into the memory of that number.
 struct put : cordma::rpc::method<"bench.put", std::uint32_t> {};
 constexpr std::size_t bulk_bytes = std::size_t{1} << 20;
+/// Bandwidth is that of a transfer that goes on, and not of its begin, with nothing in the caches
+/// but what the other side has moved.
+constexpr std::chrono::milliseconds bulk_round{50};
 
 /// Memory for so many at once. Pages that nobody ever wrote would be all one and the same, which is
 /// in every cache.
