@@ -275,7 +275,10 @@ TEST_CASE("a stream grows without a message of its own, once others do not need 
       freed.clear();
       all.clock.advance(shared_receives::ask_interval);
     }
-    SECTION("they close") { from.server = {}; }
+    SECTION("they close") {
+      from.server = {};
+      co_await test::all_closed(all.rt.executor(), all.clock);
+    }
     co_await sending.join();
     co_await keep(l.server, of_messages + 1, kept);
   }(s, slow, other, of_slow, of_other));
