@@ -30,7 +30,8 @@ using cordma::rpc::nothing;
 
 constexpr std::size_t piece_max = std::size_t{1} << 20;
 constexpr unsigned pieces_at_once = 4;
-constexpr std::uint64_t bytes_a_second = 50'000'000;  // At least, to read a file back.
+constexpr std::chrono::minutes deadline{10};          // Of a call, and for the last one …
+constexpr std::uint64_t bytes_a_second = 50'000'000;  // … what it takes to read a file back.
 constexpr int bar_columns = 50;
 
 struct offer {
@@ -154,7 +155,7 @@ cordma::task<> client(cordma::runtime& rt, cordma::endpoint to, std::string path
   if (name.size() > o.name.size()) throw std::length_error{name + ": longer than 256 bytes"};
   std::ranges::copy(name, o.name.begin());
   cordma::connection conn = co_await rt.connect(to);
-  cordma::rpc::client server{std::move(conn)};
+  cordma::rpc::client server{std::move(conn), {.deadline = deadline}};
 
   const auto start = std::chrono::steady_clock::now();
   co_await server.call<begin>(o);
@@ -163,8 +164,8 @@ cordma::task<> client(cordma::runtime& rt, cordma::endpoint to, std::string path
     co_return;
   });
   file.check_unchanged();
-  const std::chrono::seconds deadline{10 + file.size_bytes / bytes_a_second};
-  co_await server.call<end>(file.sum.value(), {.deadline = deadline});
+  const std::chrono::seconds to_read{file.size_bytes / bytes_a_second};
+  co_await server.call<end>(file.sum.value(), {.deadline = deadline + to_read});
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   std::printf("client: sent %ju bytes as '%s' in %.3f s, %.0f MB/s; both sides' checksum: %016jx\n",
               std::uintmax_t{file.size_bytes}, name.c_str(), took.count(),
