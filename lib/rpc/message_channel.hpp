@@ -55,9 +55,8 @@ class message_channel : public counted_channel, public message_handler, private 
   /// What is sent when there is credit and room for it. Destroying it takes it back.
   struct outgoing : list_hook<outgoing> {
     message_protocol::frame frame;
-    /// Room for the frame; behind its `header_bytes`, `head_bytes` of what comes before `bytes`. On
-    /// cache lines of its own, as what the device reads as soon as it is written should be.
-    alignas(64) std::array<std::byte, head_room> head;
+    /// Room for the frame; behind its `header_bytes`, `head_bytes` of what comes before `bytes`.
+    std::array<std::byte, head_room> head;
     std::uint32_t head_bytes = 0;
     /// Where so many bytes more of it are to be put: `head_max` at most.
     [[nodiscard]] std::byte* extend_head(std::uint32_t size_bytes) noexcept {
@@ -270,7 +269,9 @@ class message_channel : public counted_channel, public message_handler, private 
   std::optional<event::wait_op> opening_;  ///< until the peer has told its terms
   event opened_;
 
-  alignas(64) ibv_send_wr wr_{};  ///< of a SEND: most of it is always the same
+  /// Of a SEND: most of it is always the same. On cache lines of its own, as what the device reads
+  /// as soon as it is written should be.
+  alignas(64) ibv_send_wr wr_{};
 
   // Credits.
   std::uint32_t sent_ = message_protocol::count_first;
