@@ -55,8 +55,9 @@ receive_share::~receive_share() {
       if (h == this) h = &pool_.orphans_;
   }
   pool_.orphans_.held += receive_holder::held;
+  wish_.unlink();
   pool_.freed(credit_ - receive_holder::held);
-  --pool_.shares_;
+  if (--pool_.shares_ == 0) pool_.leave_home();
   if (!is_all_known_) pool_.may_lack_some_ = true;
 }
 

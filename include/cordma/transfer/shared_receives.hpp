@@ -158,6 +158,11 @@ class shared_receives : private timer {
   /// Those who wanted more try again, not before `when`.
   void retry_at(time_point when) noexcept;
   static void on_retry(timer& self) noexcept;
+  /// It may be gone before the next queue pair comes.
+  void leave_home() noexcept {
+    disarm();
+    home_ = nullptr;
+  }
   /// There are more buffers that nobody was promised.
   void freed(std::uint32_t count) noexcept {
     promised_ -= count;
@@ -187,7 +192,7 @@ class shared_receives : private timer {
   intrusive_list<receive_share> all_;
   std::uint64_t uses_ = 0;  ///< messages so far
   intrusive_list<receive_share::wish> wishes_;
-  scheduler* home_ = nullptr;  ///< of its queue pairs
+  scheduler* home_ = nullptr;  ///< of its queue pairs, while there are any
   time_point ask_next_{};      ///< not before: somebody has been asked, or nobody was found
   time_point retry_at_{};      ///< while it is armed
   bool is_retrying_ = false;
