@@ -1,6 +1,7 @@
 #pragma once
 
 #include "link/unique_fd.hpp"
+#include "queue/brief_mutex.hpp"
 #include "wire/frame.hpp"
 #include "wire/index_set.hpp"
 #include "wire/ring.hpp"
@@ -147,7 +148,7 @@ class link {
   index_set due_;  ///< QPs with answers to send
 
   // Under `tx`.
-  alignas(64) std::mutex tx_;
+  alignas(64) brief_mutex tx_;
   ring_producer out_;
   stream_reader to_socket_;
   std::size_t reserved_bytes_ = 0;

@@ -4,6 +4,7 @@
 #include "link/link.hpp"
 #include "memory/key_table.hpp"
 #include "node/deadline_heap.hpp"
+#include "queue/brief_mutex.hpp"
 
 #include <infiniband/verbs.h>
 
@@ -62,8 +63,8 @@ struct stray_answer {
 
 /// A QP number's place. Type-stable: its locks outlive the queue pairs that come and go in it.
 struct alignas(64) qp_slot {
-  std::mutex send;                        ///< the send queue and its requester
-  std::mutex receive;                     ///< the responder and the receive queue
+  brief_mutex send;                       ///< the send queue and its requester
+  brief_mutex receive;                    ///< the responder and the receive queue
   std::atomic<std::uint32_t> changes{0};  ///< of the QP, that wait for `send` or have it
   queue_pair* qp = nullptr;               ///< changes only under both
   std::vector<stray_answer> strays;       ///< under `receive`
@@ -183,7 +184,7 @@ class node {
   std::atomic<clock::rep> next_deadline_{clock::time_point::max().time_since_epoch().count()};
 
   // Kicks and timers.
-  alignas(64) std::mutex list_;
+  alignas(64) brief_mutex list_;
   std::vector<std::uint16_t> kicked_;  ///< a ring of indices_max
   std::uint32_t kicked_first_ = 0;
   deadline_heap deadlines_;

@@ -1,10 +1,9 @@
 #pragma once
 
+#include "queue/brief_mutex.hpp"
 #include "queue/event_tokens.hpp"
 
 #include <infiniband/verbs.h>
-
-#include <mutex>
 
 namespace softverbs {
 
@@ -17,7 +16,7 @@ struct completion_channel {
 
   ibv_comp_channel handle{};  // First: pointers to it are cast back.
   event_tokens tokens;
-  std::mutex mutex;
+  brief_mutex mutex;
   completion_queue* first = nullptr;
   completion_queue* last = nullptr;
 };

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "queue/brief_mutex.hpp"
+
 #include <infiniband/verbs.h>
 
 #include <atomic>
@@ -30,7 +32,7 @@ struct completion_queue {
   completion_channel* channel = nullptr;
   std::atomic<std::uint32_t> users{0};  ///< QPs attached; destroy answers EBUSY
 
-  std::mutex mutex;
+  brief_mutex mutex;
   std::vector<completion> ring;  ///< a power of two of entries
   /// When they came, in ns of CLOCK_REALTIME; empty: nobody asked for that.
   std::vector<std::uint64_t> timestamps;

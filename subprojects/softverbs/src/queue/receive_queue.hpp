@@ -1,5 +1,7 @@
 #pragma once
 
+#include "queue/brief_mutex.hpp"
+
 #include <infiniband/verbs.h>
 
 #include <atomic>
@@ -56,7 +58,7 @@ struct shared_receive_queue {
   ibv_srq handle{};  // First: pointers to it are cast back.
   std::uint32_t number = 0;
   std::atomic<std::uint32_t> users{0};
-  std::mutex mutex;
+  brief_mutex mutex;
   receive_ring ring;
   std::uint32_t limit = 0;  ///< below this many: one IBV_EVENT_SRQ_LIMIT_REACHED, then 0
 };
