@@ -8,7 +8,8 @@ namespace {
 /// So often, while there is work, the kernel and the clock are looked at: a turn is short, or its
 /// work is long.
 constexpr unsigned turns_per_look = 8;
-constexpr unsigned polls_per_turn_max = 8;
+/// As many as mostly come while a message is on its way there and back.
+constexpr unsigned polls_per_turn_max = 64;
 
 bool is_foreign(const time_source* clock) noexcept {
   return clock != nullptr && clock != &time_source::monotonic();
