@@ -277,11 +277,12 @@ inline bool client_core::start(call_slot& s, const call_options& options,
   }
   const auto limit = s.options->deadline.count() != 0 ? s.options->deadline : options_.deadline;
   const bool goes_now = waiting_.empty() && may_send();
-  // First, so that the server works on it while its deadline is kept here.
+  // First, so that the server works on it while its deadline is kept here. The timer may be armed
+  // still for the call that had the slot before: who ends lets it be, since the next request goes.
   if (goes_now) send(s, limit);
   if (s.has_ended) return true;
   s.deadline = home_.about_after(limit);
-  home_.arm(s, s.deadline);
+  home_.rearm(s, s.deadline);
   if (!goes_now) {
     waiting_.push_back(s);
     pump();
@@ -367,7 +368,7 @@ void client_core::on_sent(encoded_message& self, const failure* why) noexcept {
 
 void client_core::on_deadline(timer& self) noexcept {
   auto& s = static_cast<call_slot&>(self);
-  if (s.is_ending) return;
+  if (s.is_ending || s.has_ended) return;
   s.how = call_end::failed;
   s.why = failure{.code = errc::timed_out,
                   .call = s.target->name,
@@ -413,11 +414,9 @@ void client_core::fail(call_slot& s, const failure& why, std::uint64_t& counted_
 
 /// Whoever waits is told.
 void client_core::end(call_slot& s) noexcept {
-  const client_ref stay{*this};
   s.list_hook<call_slot>::unlink();
   if (std::exchange(s.is_under_way, false) && --under_way_count_ == 0 && shut_)
     none_under_way_.set();
-  s.disarm();
   s.take_back();
   s.source.drop(s.may_have_run());
   s.sink.drop(s.may_have_run());

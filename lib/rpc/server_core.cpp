@@ -49,10 +49,7 @@ incoming_call::incoming_call() noexcept
       timer{&server_link::on_deadline} {}
 
 void incoming_call::open(server_link& l, arrived_message& a) noexcept {
-  static_cast<call_state&>(*this) = {};
-  begin_anew();
   link = &l;
-  stop.emplace();
   const std::span<const std::byte> message = server_link::bytes_of(a);
   asked = call_protocol::read(message.data());
   if (!is_ours(asked)) [[unlikely]]
@@ -62,13 +59,17 @@ void incoming_call::open(server_link& l, arrived_message& a) noexcept {
   request = l.deliver(a);
 }
 
-/// Whatever it waits for.
+/// Whatever it waits for. What the next one begins with is set now, while its caller waits for
+/// nothing.
 void incoming_call::close() noexcept {
   if (is_gone != nullptr) *is_gone = true;
   disarm();
   list_hook<waiter>::unlink();
   take_back();
   body.reset();
+  static_cast<call_state&>(*this) = {};
+  begin_anew();
+  stop.emplace();
 }
 
 time_point incoming_call::deadline() noexcept {

@@ -48,7 +48,7 @@ struct incoming_call final : list_hook<incoming_call>,
   header asked;
   loan_terms first_lent;  ///< by the request, if it lends: the answer can end that
   stream_message request;
-  std::optional<stop_source> stop;
+  std::optional<stop_source> stop{std::in_place};
   server_call context{*this};
   call_body_room room;
   call_body_ptr body;

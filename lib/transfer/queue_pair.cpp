@@ -50,20 +50,24 @@ inline void queue_pair::count_receive(std::uint32_t number, const ibv_wc& wc) no
   }
 }
 
+void queue_pair::hand_over(std::uint32_t number, const ibv_wc& wc) noexcept {
+  --handled_receives_;
+  count_receive(number, wc);
+  handler_->on_receive(number, wc);
+}
+
 /// Whether it failed.
 inline bool queue_pair::complete_receive(std::uint32_t sequence, const ibv_wc& wc) noexcept {
   if (handler_ == nullptr) return receives_.complete(sequence, wc);
-  --handled_receives_;
-  count_receive(sequence, wc);
-  handler_->on_receive(sequence, wc);
+  hand_over(sequence, wc);
   return wc.status != IBV_WC_SUCCESS;
 }
 
 void queue_pair::complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept {
   if (is_watched_ || wc.status != IBV_WC_SUCCESS) {
     // From a message nothing follows but what its taker makes of it.
-    if (is_receive && wc.status == IBV_WC_SUCCESS && !has_failed())
-      return static_cast<void>(complete_receive(sequence, wc));
+    if (is_receive && wc.status == IBV_WC_SUCCESS && handler_ != nullptr && !has_failed())
+      return hand_over(sequence, wc);
     return complete_watched(is_receive, sequence, wc);
   }
   if (is_receive) return static_cast<void>(receives_.complete(sequence, wc));
