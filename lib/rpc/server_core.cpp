@@ -48,14 +48,13 @@ incoming_call::incoming_call() noexcept
       waiter{&server_link::on_step},
       timer{&server_link::on_deadline} {}
 
-void incoming_call::open(server_link& l, arrived_message& a) noexcept {
+void incoming_call::open(server_link& l, arrived_message& a, const header& h) noexcept {
   link = &l;
-  const std::span<const std::byte> message = server_link::bytes_of(a);
-  asked = call_protocol::read(message.data());
+  asked = h;
   if (!is_ours(asked)) [[unlikely]]
     asked.bulk = call_protocol::no_bulk;  // Whatever may be behind the header.
-  if (asked.bulk != call_protocol::no_bulk)
-    first_lent = call_protocol::terms_of(message, first_of(asked));
+  if (asked.bulk != call_protocol::no_bulk) [[unlikely]]
+    first_lent = call_protocol::terms_of(server_link::bytes_of(a), first_of(asked));
   request = l.deliver(a);
 }
 
@@ -337,7 +336,7 @@ inline header server_link::request_in(const arrived_message& a) {
 inline void server_link::begin(arrived_message& a) {
   const header h = request_in(a);
   incoming_call& c = core_->begin();
-  c.open(*this, a);
+  c.open(*this, a, h);
   calls_.push_back(c);
   ++running_;
   if (!is_ours(h)) [[unlikely]]

@@ -38,8 +38,8 @@ struct incoming_call final : list_hook<incoming_call>,
   incoming_call() noexcept;
   incoming_call(incoming_call&&) = delete;
 
-  /// With the message, which has a header.
-  void open(server_link& l, arrived_message& a) noexcept;
+  /// With the message and its header.
+  void open(server_link& l, arrived_message& a, const header& h) noexcept;
   void close() noexcept;
 
   /// Its clock starts when it is first looked at, which is when the handler first waits.
