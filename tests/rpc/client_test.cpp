@@ -8,6 +8,7 @@
 #include <catch2/catch.hpp>
 
 #include <cordma/coro/when_any.hpp>
+#include <cordma/coro/with_timeout.hpp>
 
 #include <cctype>
 #include <string>
@@ -144,6 +145,36 @@ TEST_CASE("a deadline ends a call and frees its slot; the late reply is ignored"
     co_await check_echo(calling, pattern(10));
   }(s, c, clock));
   CHECK(s.server.counters().running == 0);
+}
+
+TEST_CASE("the deadline of a call that was answered ends nothing", "[rpc][device][P2]") {
+  manual_clock clock;
+  runtime_options options;
+  options.executor.clock = &clock;
+  rpc_server s{{}, std::move(options)};
+  rpc::client c = s.make_client({.calls_max = 1});
+  s.rt.run([](rpc_server& answering, rpc::client& calling, manual_clock& time) -> task<> {
+    executor& home = answering.rt.executor();
+    event never{home};
+    const auto pass = [&](duration length) -> task<> {
+      started passing{home, with_timeout(never.wait(), length, &home)};
+      time.advance(length);
+      co_await test::until(home, [&] { return passing.has_ended(); });
+    };
+    const auto bytes = pattern(10);
+    static_cast<void>(co_await calling.call<echo>(bytes, {.deadline = 50ms}));
+    co_await pass(50ms);
+    static_cast<void>(co_await calling.call<echo>(bytes, {.deadline = 50ms}));
+    co_await pass(40ms);
+    started next{home, calling.call<wait_for>(1, {.deadline = 50ms})};
+    co_await test::until(home, [&] { return answering.running == 1; });
+    co_await pass(40ms);
+    CHECK(!next.has_ended());
+    CHECK(calling.counters().timed_out == 0);
+    co_await pass(10ms);
+    CHECK(next.has_ended());
+    CHECK(code_of((*next).take_result()) == errc::timed_out);
+  }(s, c, clock));
 }
 
 TEST_CASE("a call that waits for its turn ends by its deadline too, and is never sent",
