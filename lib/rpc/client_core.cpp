@@ -277,8 +277,8 @@ inline bool client_core::start(call_slot& s, const call_options& options,
   }
   const auto limit = s.options->deadline.count() != 0 ? s.options->deadline : options_.deadline;
   const bool goes_now = waiting_.empty() && may_send();
-  // First, so that the server works on it while its deadline is kept here. The timer may be armed
-  // still for the call that had the slot before: who ends lets it be, since the next request goes.
+  // First, so that the server works on it while its deadline is kept here. A call that ends leaves
+  // its timer armed for the same reason: the next one of its slot has its request to send.
   if (goes_now) send(s, limit);
   if (s.has_ended) return true;
   s.deadline = home_.about_after(limit);
