@@ -221,9 +221,7 @@ TEST_CASE("an answer waits for what its handler reads and has not awaited, and s
 TEST_CASE("a call that lends and is stopped before it runs has its memory back at once",
           "[rpc][device][P7]") {
   manual_clock clock;  // Which stands: nothing comes back by a deadline.
-  runtime_options options;
-  options.executor.clock = &clock;
-  rpc_server s{{.calls_per_connection_max = 1}, std::move(options)};
+  rpc_server s{{.calls_per_connection_max = 1}, test::by_hand(clock)};
   rpc::client c = s.make_client();
   local_mr source = s.rt.memory().allocate_zeroed(4096);
   const std::vector<std::byte> large(100'000);
@@ -435,9 +433,7 @@ TEST_CASE("a handler that uses what was lent after its deadline has been stopped
           "[rpc][device][P2]") {
   struct late : rpc::method<"test.late"> {};
   manual_clock clock;
-  runtime_options options;
-  options.executor.clock = &clock;
-  rpc_server s{{}, std::move(options)};
+  rpc_server s{{}, test::by_hand(clock)};
   s.server.handle<late>([&clock](rpc::nothing, rpc::server_call& call) -> task<rpc::nothing> {
     const remote_mr from = call.source();
     clock.advance(60ms);

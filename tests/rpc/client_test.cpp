@@ -123,9 +123,7 @@ TEST_CASE("small calls overtake one whose request is still read", "[rpc][device]
 TEST_CASE("a deadline ends a call and frees its slot; the late reply is ignored",
           "[rpc][device][P2]") {
   manual_clock clock;
-  runtime_options options;
-  options.executor.clock = &clock;
-  rpc_server s{{}, std::move(options)};
+  rpc_server s{{}, test::by_hand(clock)};
   s.stubborn = true;
   rpc::client c = s.make_client({.calls_max = 1});
   s.rt.run([](rpc_server& answering, rpc::client& calling, manual_clock& time) -> task<> {
@@ -149,9 +147,7 @@ TEST_CASE("a deadline ends a call and frees its slot; the late reply is ignored"
 
 TEST_CASE("the deadline of a call that was answered ends nothing", "[rpc][device][P2]") {
   manual_clock clock;
-  runtime_options options;
-  options.executor.clock = &clock;
-  rpc_server s{{}, std::move(options)};
+  rpc_server s{{}, test::by_hand(clock)};
   rpc::client c = s.make_client({.calls_max = 1});
   s.rt.run([](rpc_server& answering, rpc::client& calling, manual_clock& time) -> task<> {
     executor& home = answering.rt.executor();
@@ -180,9 +176,7 @@ TEST_CASE("the deadline of a call that was answered ends nothing", "[rpc][device
 TEST_CASE("a call that waits for its turn ends by its deadline too, and is never sent",
           "[rpc][device][P2]") {
   manual_clock clock;
-  runtime_options options;
-  options.executor.clock = &clock;
-  rpc_server s{{}, std::move(options)};
+  rpc_server s{{}, test::by_hand(clock)};
   rpc::client c = s.make_client({.calls_max = 1});
   s.rt.run([](rpc_server& answering, rpc::client& calling, manual_clock& time) -> task<> {
     executor& home = answering.rt.executor();
@@ -520,9 +514,7 @@ TEST_CASE("only a call that may run twice is repeated", "[rpc][device]") {
 TEST_CASE("a lost call that meets its deadline does not say that it was never sent",
           "[rpc][device]") {
   manual_clock clock;
-  runtime_options options;
-  options.executor.clock = &clock;
-  rpc_server s{{}, std::move(options)};
+  rpc_server s{{}, test::by_hand(clock)};
   reconnecting r{s};
   s.rt.run([](rpc_server& answering, reconnecting& client, manual_clock& time) -> task<> {
     executor& home = answering.rt.executor();
@@ -541,9 +533,7 @@ TEST_CASE("a lost call that meets its deadline does not say that it was never se
 TEST_CASE("a client tries again after longer and longer, and gives up after so many attempts",
           "[rpc][device]") {
   manual_clock clock;
-  runtime_options options;
-  options.executor.clock = &clock;
-  rpc_server s{{}, std::move(options)};
+  rpc_server s{{}, test::by_hand(clock)};
   reconnecting r{s, {.reconnect = {.delay = 100ms, .delay_max = 400ms, .attempts_max = 5}}};
   r.is_unreachable = true;
   s.rt.run([](rpc_server& answering, reconnecting& client, manual_clock& time) -> task<> {

@@ -449,9 +449,7 @@ TEST_CASE("a failure behind a large reply that was announced invalidates nothing
 TEST_CASE("a server that keeps what a call lent costs the call the grace, and no more",
           "[rpc][device][hostile][R7]") {
   manual_clock clock;
-  runtime_options options;
-  options.executor.clock = &clock;
-  hostile_server siege{std::move(options)};
+  hostile_server siege{test::by_hand(clock)};
   local_mr sink = siege.rt.memory().allocate_zeroed(4096);
   siege.rt.run([](hostile_server& s, manual_clock& time, local_mr& to) -> task<> {
     executor& home = s.rt.executor();

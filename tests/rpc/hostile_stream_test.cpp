@@ -42,11 +42,6 @@ constexpr stream_terms honest{.messages = 8, .buffer_bytes = 64, .message_bytes_
 /// Its clock stands still, and it is not tried again to deliver what meets no receive.
 struct stopped_clock {
   manual_clock clock;
-  [[nodiscard]] runtime_options runtime() const {
-    runtime_options o;
-    o.executor.clock = &clock;
-    return o;
-  }
   static connection_options connections() {
     connection_options o;
     o.heartbeat.enabled = false;
@@ -58,7 +53,7 @@ struct stopped_clock {
 /// A victim, and a peer that makes its frames itself.
 struct siege : stopped_clock, test::connected_pair {
   explicit siege(const stream_terms& terms = honest, const stream_options& options = of_victim)
-      : connected_pair{runtime(), connections(), connections()} {
+      : connected_pair{test::by_hand(clock), connections(), connections()} {
     begin(terms, options);
   }
   void begin(const stream_terms& terms, const stream_options& options) {

@@ -153,9 +153,7 @@ TEST_CASE("large requests that calls still have are no more than large_ahead", "
 
 TEST_CASE("a client that does not take an answer in time is cut off", "[rpc][device]") {
   manual_clock clock;
-  runtime_options options;
-  options.executor.clock = &clock;
-  rpc_server s{{.answer_timeout = 50ms}, std::move(options)};
+  rpc_server s{{.answer_timeout = 50ms}, test::by_hand(clock)};
   rpc::client c = s.make_client({.stream = {.depth = 8}});
   s.rt.run([](rpc_server& answering, rpc::client& calling, manual_clock& time) -> task<> {
     executor& home = answering.rt.executor();
@@ -195,10 +193,8 @@ TEST_CASE("a call that is given up before it has begun never runs", "[rpc][devic
 
 TEST_CASE("a call's deadline stops its handler", "[rpc][device][P2]") {
   manual_clock clock;
-  runtime_options options;
-  options.executor.clock = &clock;
   struct look : rpc::method<"test.look", rpc::nothing, std::uint64_t> {};
-  rpc_server s{{}, std::move(options)};
+  rpc_server s{{}, test::by_hand(clock)};
   s.server.handle<look>([](rpc::nothing, rpc::server_call& call) -> task<std::uint64_t> {
     co_return std::uint64_t(call.remaining() / 1ms);
   });
@@ -289,9 +285,7 @@ TEST_CASE("a server drains as patiently for a coroutine that has no scheduler", 
 
 TEST_CASE("what still runs when a server has drained for too long is stopped", "[rpc][device]") {
   manual_clock clock;
-  runtime_options options;
-  options.executor.clock = &clock;
-  rpc_server s{{.drain_timeout = 50ms}, std::move(options)};
+  rpc_server s{{.drain_timeout = 50ms}, test::by_hand(clock)};
   rpc::client c = s.make_client();
   s.rt.run([](rpc_server& answering, rpc::client& calling, manual_clock& time) -> task<> {
     executor& home = answering.rt.executor();

@@ -63,7 +63,7 @@ task<> keep(message_stream& s, unsigned count, std::vector<stream_message>& kept
 /// stands still.
 struct shared_streams {
   explicit shared_streams(const shared_receives_options& of_pool)
-      : rt{test::on_test_device(by_hand(clock))},
+      : rt{test::on_test_device(test::by_hand(clock))},
         pool{rt.share_receives(of_pool)},
         door{rt.listen({}, {}, with_pool())} {}
   ~shared_streams() {
@@ -75,11 +75,6 @@ struct shared_streams {
   shared_streams(const shared_streams&) = delete;
   shared_streams& operator=(const shared_streams&) = delete;
 
-  static runtime_options by_hand(manual_clock& clock) {
-    runtime_options o;
-    o.executor.clock = &clock;
-    return o;
-  }
   static connection_options without_pool() {
     connection_options o = test::never_not_ready();
     o.heartbeat.enabled = false;

@@ -14,6 +14,12 @@ inline runtime_options on_test_device(runtime_options options = {}) {
   options.device = device_name();
   return options;
 }
+/// Time passes when the test says so.
+inline runtime_options by_hand(const manual_clock& clock) {
+  runtime_options options;
+  options.executor.clock = &clock;
+  return options;
+}
 
 /// A peer that is found not ready breaks the connection at once.
 inline connection_options never_not_ready() {

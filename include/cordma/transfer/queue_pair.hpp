@@ -127,7 +127,7 @@ class queue_pair final : public queue_pair_base {
   void complete_shared(std::uint32_t number, const ibv_wc& wc) noexcept override;
   void shrink_wanted() noexcept override;
   void growth_possible() noexcept override;
-  /// Apart, so that a message costs no more than that.
+  /// A receive, to the handler. Apart, so that a message pays for no other completion's registers.
   [[gnu::noinline]] void hand_over(std::uint32_t number, const ibv_wc& wc) noexcept;
   [[gnu::noinline]] void complete_watched(bool is_receive, std::uint32_t sequence,
                                           const ibv_wc& wc) noexcept;
