@@ -61,16 +61,19 @@ struct stray_answer {
   nak_code nak = nak_code::none;
 };
 
-/// A QP number's place. Type-stable: its locks outlive the queue pairs that come and go in it.
+/// A QP number's place. Type-stable: its locks outlive the queue pairs that come and go in it. Who
+/// sends needs its first cache line, who receives its second: those may be two threads.
 struct alignas(64) qp_slot {
-  brief_mutex send;                       ///< the send queue and its requester
-  brief_mutex receive;                    ///< the responder and the receive queue
-  std::atomic<std::uint32_t> changes{0};  ///< of the QP, that wait for `send` or have it
-  queue_pair* qp = nullptr;               ///< changes only under both
-  std::vector<stray_answer> strays;       ///< under `receive`
+  brief_mutex send;  ///< the send queue and its requester
   /// How far completions of this slot's send queue were polled; grows for ever, across queue pairs.
   std::atomic<std::uint64_t> released{0};
-  bool kicked = false;  ///< is on the node's list; under its lock
+  std::atomic<std::uint32_t> changes{0};  ///< of the QP, that wait for `send` or have it
+  bool kicked = false;                    ///< is on the node's list; under its lock
+
+  alignas(64) brief_mutex receive;  ///< the responder and the receive queue
+  queue_pair* qp = nullptr;         ///< changes only under both
+
+  alignas(64) std::vector<stray_answer> strays;  ///< under `receive`
 };
 
 /// This process as an adapter: at work from the first open of soft0 to the last close. The object

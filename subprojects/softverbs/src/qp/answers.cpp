@@ -69,7 +69,7 @@ enum class progress : std::uint8_t { done, later, failed };
 
 progress send_read_response(queue_pair& qp, link& to, pending_answer& answer,
                             std::uint32_t& segments_left) noexcept {
-  frame_header header = answer_header(frame_kind::read_response, number_of(qp), qp.attr.dest_qp_num,
+  frame_header header = answer_header(frame_kind::read_response, number_of(qp), qp.terms.peer_qpn,
                                       qp.responder.life, answer.psn);
   header.message_bytes = answer.bytes;
   do {
@@ -95,8 +95,8 @@ progress send_read_response(queue_pair& qp, link& to, pending_answer& answer,
 }
 
 progress send_atomic_response(queue_pair& qp, link& to, const pending_answer& answer) noexcept {
-  frame_header header = answer_header(frame_kind::atomic_response, number_of(qp),
-                                      qp.attr.dest_qp_num, qp.responder.life, answer.psn);
+  frame_header header = answer_header(frame_kind::atomic_response, number_of(qp), qp.terms.peer_qpn,
+                                      qp.responder.life, answer.psn);
   header.message_bytes = answer.bytes;
   header.operand[0] = answer.previous;
   return send_bare(to, header) ? progress::done : progress::later;
@@ -132,7 +132,7 @@ bool send_data(queue_pair& qp, link& to) noexcept {
 bool send_all_due(queue_pair& qp, link& to) noexcept {
   responder_state& state = qp.responder;
   if (!send_data(qp, to)) return false;
-  const std::uint32_t requester = qp.attr.dest_qp_num;
+  const std::uint32_t requester = qp.terms.peer_qpn;
   if (state.ack_due) {
     if (!send_bare(to, answer_header(frame_kind::ack, number_of(qp), requester, state.life,
                                      state.ack_psn)))
@@ -227,7 +227,7 @@ void leave_answers(queue_pair& qp) noexcept {
   if (state.way == nullptr) return;
   stray_answer left{.to = state.way,
                     .generation = state.way_generation,
-                    .requester = qp.attr.dest_qp_num,
+                    .requester = qp.terms.peer_qpn,
                     .life = state.life,
                     .psn = 0,
                     .nak = nak_code::none};

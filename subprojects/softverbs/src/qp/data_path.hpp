@@ -42,7 +42,7 @@ class turn {
 }
 
 [[nodiscard]] inline service service_of(const queue_pair& qp) noexcept {
-  switch (qp.init.qp_type) {
+  switch (qp.type()) {
     case IBV_QPT_RC: return service::rc;
     case IBV_QPT_UC: return service::uc;
     default: return service::ud;
@@ -51,10 +51,8 @@ class turn {
 
 /// PSNs that a message takes: one for each packet of the path's MTU, at least one.
 [[nodiscard]] inline std::uint32_t packets_of(const queue_pair& qp, std::uint32_t bytes) noexcept {
-  constexpr unsigned shift_of_mtu_zero = 7;  // IBV_MTU_256 is 1.
-  const unsigned shift = shift_of_mtu_zero + static_cast<unsigned>(qp.attr.path_mtu);
-  const std::uint64_t mtu = std::uint64_t{1} << shift;
-  return std::max(1u, static_cast<std::uint32_t>((bytes + mtu - 1) >> shift));
+  const std::uint64_t mtu = std::uint64_t{1} << qp.terms.mtu_shift;
+  return std::max(1u, static_cast<std::uint32_t>((bytes + mtu - 1) >> qp.terms.mtu_shift));
 }
 
 /// How far `psn` is past `reference`, in 24 bits: negative when it is before it.

@@ -57,7 +57,7 @@ void flush_receives(queue_pair& qp) noexcept {
   responder_state& state = qp.responder;
   const frame_header nothing{};
   if (state.has_request) complete_receive(qp, nothing, IBV_WC_WR_FLUSH_ERR);
-  for (; qp.srq == nullptr && !qp.receives.empty(); qp.receives.pop()) {
+  for (; qp.srq() == nullptr && !qp.receives.empty(); qp.receives.pop()) {
     state.request.wr_id = qp.receives.front().wr_id;
     complete_receive(qp, nothing, IBV_WC_WR_FLUSH_ERR);
   }
@@ -68,7 +68,7 @@ void flush(queue_pair& qp) noexcept {
   flush_sends(qp);
   flush_receives(qp);
   // It takes no more from the SRQ: the program may now forget which requests it took.
-  if (qp.flush_due.exchange(false, std::memory_order_acq_rel) && qp.srq != nullptr)
+  if (qp.flush_due.exchange(false, std::memory_order_acq_rel) && qp.srq() != nullptr)
     raise(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 

@@ -66,7 +66,7 @@ next_step datagram_here(queue_pair& qp, send_request& request, turn& now) noexce
 
 next_step execute_here(queue_pair& qp, send_request& request, turn& now) noexcept {
   if (is_atomic(request.opcode)) return atomic_here(qp, request);
-  if (qp.init.qp_type == IBV_QPT_UD) return datagram_here(qp, request, now);
+  if (qp.type() == IBV_QPT_UD) return datagram_here(qp, request, now);
   // So that what is bad at its end fails before its beginning has gone.
   const bool in_pieces = request.sge_count > 1 || request.length > piece_bytes_max;
   if (in_pieces && request.offset == 0 && !request.inlined && !local_memory_good(qp, qp.sends.next))

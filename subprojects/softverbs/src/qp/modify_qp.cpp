@@ -93,6 +93,17 @@ void store(ibv_qp_attr& kept, const ibv_qp_attr& attr, int mask) {
   take(IBV_QP_DEST_QPN, &ibv_qp_attr::dest_qp_num);
 }
 
+connection_terms terms_of(const ibv_qp_attr& attr) {
+  constexpr unsigned shift_of_mtu_zero = 7;  // IBV_MTU_256 is 1.
+  return {.peer_qpn = attr.dest_qp_num,
+          .mtu_shift = static_cast<std::uint8_t>(shift_of_mtu_zero + attr.path_mtu),
+          .rd_atomic_max = attr.max_rd_atomic,
+          .dest_rd_atomic_max = attr.max_dest_rd_atomic,
+          .retries = attr.retry_cnt,
+          .rnr_retries = attr.rnr_retry,
+          .access = static_cast<std::uint8_t>(attr.qp_access_flags)};
+}
+
 /// Finds the peer of an RC or UC queue pair, and opens the way to it before the first request.
 void find_peer(queue_pair& qp) {
   qp.peer = qp.home->resolve(qp.attr.ah_attr.grh.dgid, qp.attr.dest_qp_num);
@@ -107,12 +118,14 @@ void reset(queue_pair& qp) {
   qp.flush_due = false;
   leave_answers(qp);
   release_all(qp);
-  forget(*qp.send_cq, qp.handle.qp_base.qp_num);
-  forget(*qp.receive_cq, qp.handle.qp_base.qp_num);
+  forget(qp.send_cq(), qp.handle.qp_base.qp_num);
+  forget(qp.receive_cq(), qp.handle.qp_base.qp_num);
   while (!qp.receives.empty()) qp.receives.pop();
   qp.requester = {};
   qp.responder = {};
   qp.attr = {};
+  qp.terms = {};
+  qp.is_draining = false;
   qp.peer = {};
   qp.home->wake_at(qp.handle.qp_base.qp_num, clock::time_point::max());
 }
@@ -122,9 +135,9 @@ void get_ready_to_send(queue_pair& qp, ibv_qp_state from) {
     qp.requester.psn = qp.attr.sq_psn & psn_mask;
     qp.requester.life = qp.home->next_life();
   }
-  qp.requester.retries_left = qp.attr.retry_cnt;
-  qp.requester.rnr_retries_left = qp.attr.rnr_retry;
-  qp.attr.sq_draining = 0;
+  qp.requester.retries_left = qp.terms.retries;
+  qp.requester.rnr_retries_left = qp.terms.rnr_retries;
+  qp.is_draining = false;
   qp.attr.en_sqd_async_notify = 0;  // Asked for anew by each move to SQD.
   // Requests that were posted in SQD go on: change_lock kicks.
   qp.state = IBV_QPS_RTS;
@@ -139,7 +152,7 @@ void enter(queue_pair& qp, ibv_qp_state from, ibv_qp_state to) {
     case IBV_QPS_SQD:
       qp.state = to;
       // What change_lock kicks raises IBV_EVENT_SQ_DRAINED once nothing is in flight.
-      if (from != to) qp.attr.sq_draining = 1;
+      if (from != to) qp.is_draining = true;
       break;
     default: enter_error(qp); flush(qp);
   }
@@ -165,12 +178,13 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
   const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr->qp_state : from;
   if (!is_current(*attr, mask, from)) return EINVAL;
   if (is_unsupported(*attr, mask)) return EOPNOTSUPP;
-  if (int error = check_transition(qp.init.qp_type, from, to, mask)) return error;
+  if (int error = check_transition(qp.type(), from, to, mask)) return error;
   if (!is_valid(*attr, mask)) return EINVAL;
   // What is in flight would miss its answers.
   if (from == IBV_QPS_SQD && (mask & IBV_QP_AV) != 0 && qp.sends.completed < qp.sends.begun)
     return EINVAL;
   store(qp.attr, *attr, mask);
+  qp.terms = terms_of(qp.attr);
   if ((mask & IBV_QP_AV) != 0) find_peer(qp);
   enter(qp, from, to);
   return 0;

@@ -4,7 +4,7 @@ namespace softverbs {
 namespace {
 
 bool allows(const queue_pair& qp, unsigned access) noexcept {
-  return (static_cast<unsigned>(qp.attr.qp_access_flags) & access) != 0;
+  return (unsigned{qp.terms.access} & access) != 0;
 }
 
 constexpr reply nothing_done{};
@@ -46,7 +46,7 @@ reply take_read(queue_pair& qp, const incoming& piece) noexcept {
   const frame_header& header = piece.header;
   const responder_state& state = qp.responder;
   if (!allows(qp, IBV_ACCESS_REMOTE_READ) ||
-      state.answers_tail - state.answers_head >= qp.attr.max_dest_rd_atomic)
+      state.answers_tail - state.answers_head >= qp.terms.dest_rd_atomic_max)
     return {.nak = nak_code::invalid_request};
   pinned pin;
   if (header.message_bytes != 0 &&
@@ -66,7 +66,7 @@ reply take_atomic(queue_pair& qp, const incoming& piece) noexcept {
   constexpr std::uint64_t word = sizeof(std::uint64_t);
   if (!allows(qp, IBV_ACCESS_REMOTE_ATOMIC) || header.message_bytes != word ||
       header.remote_address % word != 0 ||
-      state.answers_tail - state.answers_head >= qp.attr.max_dest_rd_atomic)
+      state.answers_tail - state.answers_head >= qp.terms.dest_rd_atomic_max)
     return {.nak = nak_code::invalid_request};
   pinned pin;
   if (pin_remote(qp, header.rkey, header.remote_address, word, IBV_ACCESS_REMOTE_ATOMIC, pin) !=

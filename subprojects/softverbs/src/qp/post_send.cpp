@@ -58,7 +58,7 @@ int post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
     const std::lock_guard receive{qp.slot->receive};
     const ibv_qp_state state = qp.state.load();
     for (; wr != nullptr; wr = wr->next) {
-      error = qp.srq != nullptr || state == IBV_QPS_RESET ? EINVAL : qp.receives.push(*wr);
+      error = qp.srq() != nullptr || state == IBV_QPS_RESET ? EINVAL : qp.receives.push(*wr);
       if (error == 0) continue;
       if (bad_wr != nullptr) *bad_wr = wr;
       break;

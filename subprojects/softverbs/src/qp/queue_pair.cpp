@@ -59,15 +59,14 @@ std::unique_ptr<queue_pair> make(ibv_pd& pd, const ibv_qp_init_attr& attr) {
       .handle = {},
       .home = soft(pd.context).home,
       .slot = nullptr,
-      .send_cq = reinterpret_cast<completion_queue*>(attr.send_cq),
-      .receive_cq = reinterpret_cast<completion_queue*>(attr.recv_cq),
-      .srq = reinterpret_cast<shared_receive_queue*>(attr.srq),
+      .terms = {},
       .peer = {},
+      .signals_all = attr.sq_sig_all != 0,
       .sends = {cap.max_send_wr, cap.max_send_sge, cap.max_inline_data, 0},
       .requester = {},
-      .init = attr,
-      .receives = {cap.max_recv_wr, cap.max_recv_sge},
       .responder = {},
+      .receives = {cap.max_recv_wr, cap.max_recv_sge},
+      .init = attr,
   }};
   ibv_qp& handle = qp->handle.qp_base;
   handle.context = pd.context;
@@ -100,9 +99,9 @@ std::uint32_t settle(queue_pair& qp) {
 
 void count_users(queue_pair& qp, bool attach) {
   const auto change = attach ? 1u : ~0u;
-  qp.send_cq->users.fetch_add(change);
-  qp.receive_cq->users.fetch_add(change);
-  if (qp.srq != nullptr) qp.srq->users.fetch_add(change);
+  qp.send_cq().users.fetch_add(change);
+  qp.receive_cq().users.fetch_add(change);
+  if (qp.srq() != nullptr) qp.srq()->users.fetch_add(change);
   soft(qp.handle.qp_base.pd).users.fetch_add(change);
 }
 
@@ -204,6 +203,7 @@ int query_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init
   attr->qp_state = attr->cur_qp_state = qp.state.load();
   attr->sq_psn = qp.requester.psn;
   attr->rq_psn = qp.responder.psn;
+  attr->sq_draining = qp.is_draining ? 1 : 0;
   attr->cap = qp.init.cap;
   *init_attr = qp.init;
   if ((mask & IBV_QP_STATE) != 0) handle->state = attr->qp_state;

@@ -88,6 +88,8 @@ class send_ring {
         lines_[((index - first_) & (places_ - 1)) * place_lines_].bytes);
   }
   [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
+  [[nodiscard]] std::uint32_t sges_max() const noexcept { return sges_max_; }
+  [[nodiscard]] std::uint32_t inline_max() const noexcept { return inline_max_; }
   /// The next request has the first place again, which the cache may still have: of an empty ring.
   void begin_anew() noexcept { first_ = built; }
 
@@ -118,11 +120,14 @@ class send_ring {
     std::byte bytes[64];
   };
 
-  std::uint32_t capacity_;
-  std::uint64_t places_;  ///< capacity_ rounded up to a power of two
-  std::uint64_t place_lines_;
+  std::uint32_t places_;  ///< capacity_ rounded up to a power of two
+  std::uint32_t place_lines_;
   std::uint64_t first_;  ///< a request that has or had the first place
   std::unique_ptr<cache_line[]> lines_;
+  // The second cache line of the queue pair's.
+  std::uint32_t capacity_;
+  std::uint32_t sges_max_;
+  std::uint32_t inline_max_;
   std::unique_ptr<delay[]> delays_;  ///< null: the link never was delayed
 };
 
@@ -131,10 +136,10 @@ struct requester_state {
   std::uint32_t psn = 0;              ///< of the next message
   std::uint32_t life = 0;             ///< no other connection of this process has had it
   std::uint32_t reads_in_flight = 0;  ///< READs and atomics; max_rd_atomic bounds it
-  std::uint32_t retries_left = 0;
-  std::uint32_t rnr_retries_left = 0;
-  clock::time_point wait_until{};  ///< RNR or retry: nothing is sent before
+  std::uint8_t retries_left = 0;
+  std::uint8_t rnr_retries_left = 0;
   bool unanswered = false;         ///< it is silence that is waited out: then one retry is spent
+  clock::time_point wait_until{};  ///< RNR or retry: nothing is sent before
   link* way = nullptr;             ///< null for a peer in this process
   std::uint32_t way_generation = 0;
 };
@@ -155,51 +160,67 @@ struct responder_state {
   std::uint32_t psn = 0;     ///< expected
   std::uint32_t life = 0;    ///< RC: of the requests that were taken
   std::uint32_t offset = 0;  ///< bytes taken of the message in progress
-  bool in_message = false;
-  frame_kind message_kind{};  ///< of the message in progress, as its first segment said
   std::uint32_t message_bytes = 0;
+  bool in_message = false;
+  frame_kind message_kind{};      ///< of the message in progress, as its first segment said
   bool waits_for_resend = false;  ///< after a NAK: what follows `nak_psn` is dropped silently
-  receive_request request{};      ///< of the SEND in progress (its sges are copied to request_sges)
+  bool established = false;       ///< IBV_EVENT_COMM_EST was raised
   bool has_request = false;
-  std::uint64_t answers_head = 0;
-  std::uint64_t answers_tail = 0;
   bool ack_due = false;
-  std::uint32_t ack_psn = 0;
   nak_code nak_due = nak_code::none;  ///< sent after the answers and the ack before it
   /// Of the refusal that ended the connection: raised when the NAK is on its way, so that a program
   /// that hangs up by other means because of it does not overtake the answer.
   std::optional<ibv_event_type> event_due{};
+  receive_request request{};  ///< of the SEND in progress (its sges are copied to request_sges)
+  std::uint32_t ack_psn = 0;
   std::uint32_t nak_psn = 0;
+  std::uint64_t answers_head = 0;
+  std::uint64_t answers_tail = 0;
   link* way = nullptr;  ///< where the last request came from: answers go there
   std::uint32_t way_generation = 0;
-  bool established = false;  ///< IBV_EVENT_COMM_EST was raised
   std::array<ibv_sge, request_sges_max> request_sges{};
   std::array<pending_answer, rd_atomic_max> answers{};  ///< a ring of max_dest_rd_atomic
 };
 
-/// `handle` is what the program holds, as ibv_qp or ibv_qp_ex.
-struct queue_pair {
+/// What requests ask of what modify_qp set.
+struct connection_terms {
+  std::uint32_t peer_qpn = 0;
+  std::uint8_t mtu_shift = 0;
+  std::uint8_t rd_atomic_max = 0;       ///< in flight, from here
+  std::uint8_t dest_rd_atomic_max = 0;  ///< and from there
+  std::uint8_t retries = 0;
+  std::uint8_t rnr_retries = 0;
+  std::uint8_t access = 0;  ///< IBV_ACCESS_REMOTE_*
+};
+
+/// `handle` is what the program holds, as ibv_qp or ibv_qp_ex. What every request meets lies in few
+/// cache lines, since of a thousand queue pairs none is in a near cache: the first of the handle
+/// and the next group, and then for who sends those of `sends` and the requester, for who receives
+/// the first of the responder.
+struct alignas(64) queue_pair {
   ibv_qp_ex handle;  // First: pointers to it are cast back.
 
-  // What every request meets is together, in as few cache lines as can be.
-  node* home;
+  alignas(64) node* home;
   qp_slot* slot;
-  completion_queue* send_cq;
-  completion_queue* receive_cq;
-  shared_receive_queue* srq;  ///< null: `receives` is its own
   /// Written under both locks of the slot, except: an error found under one lock stores IBV_QPS_ERR
   /// (or SQE under `send`) and kicks; run() then flushes under both.
   std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
+  connection_terms terms;
+  node_address peer;  ///< RC, UC: from RTR on
   std::atomic<bool> flush_due{false};
   std::atomic<bool> disturbed{false};  ///< look at the faults
   bool in_batch = false;               ///< changes under `batch` and slot->send
-  node_address peer;                   ///< RC, UC: from RTR on
-  send_ring sends;
+  bool signals_all = false;            ///< each request has a completion entry
+  bool is_draining = false;            ///< under slot->send
+
+  alignas(64) send_ring sends;
   requester_state requester;
+
+  alignas(64) responder_state responder;
+  receive_ring receives;
+
   ibv_qp_init_attr init;  ///< capabilities as granted
   ibv_qp_attr attr{};     ///< what modify_qp set; the state in it is `state`
-  receive_ring receives;
-  responder_state responder;
 
   // Faults (softverbs.h), looked at behind `disturbed`.
   std::atomic<bool> cut{false};
@@ -210,6 +231,18 @@ struct queue_pair {
   std::uint64_t send_ops = 0;  ///< IBV_QP_EX_WITH_*; 0: not made for ibv_wr_*
   std::mutex batch{};          ///< held from wr_start to wr_complete
   int batch_error = 0;         ///< under `batch`
+
+  [[nodiscard]] ibv_qp_type type() const noexcept { return handle.qp_base.qp_type; }
+  [[nodiscard]] completion_queue& send_cq() const noexcept {
+    return *reinterpret_cast<completion_queue*>(handle.qp_base.send_cq);
+  }
+  [[nodiscard]] completion_queue& receive_cq() const noexcept {
+    return *reinterpret_cast<completion_queue*>(handle.qp_base.recv_cq);
+  }
+  /// Null: `receives` is its own.
+  [[nodiscard]] shared_receive_queue* srq() const noexcept {
+    return reinterpret_cast<shared_receive_queue*>(handle.qp_base.srq);
+  }
 };
 
 /// Holds qp_slot::send for a change of the QP. The mutex is not fair: turns of a queue that never

@@ -6,7 +6,7 @@ namespace {
 
 /// The link to the peer, opened when nothing is in flight; null: nobody is there.
 link* way_to(queue_pair& qp, const send_request& request) noexcept {
-  if (qp.init.qp_type == IBV_QPT_UD) return qp.home->link_to(request.datagram().to());
+  if (qp.type() == IBV_QPT_UD) return qp.home->link_to(request.datagram().to());
   requester_state& state = qp.requester;
   if (state.way == nullptr) {
     state.way = qp.home->link_to(qp.peer);
@@ -18,7 +18,7 @@ link* way_to(queue_pair& qp, const send_request& request) noexcept {
 /// What is in flight goes down with the link.
 next_step lose_way(queue_pair& qp) noexcept {
   qp.requester.way = nullptr;
-  if (qp.init.qp_type == IBV_QPT_RC) rewind(qp);
+  if (qp.type() == IBV_QPT_RC) rewind(qp);
   qp.sends.at(qp.sends.next).offset = 0;
   return refused(qp, nak_code::dropped, 0);
 }
@@ -52,7 +52,7 @@ segment send_segment(queue_pair& qp, send_request& request, link& way,
 next_step now_in_flight(queue_pair& qp, send_request& request) noexcept {
   qp.requester.psn = (request.psn + packets_of(qp, request.length)) & psn_mask;
   request.offset = 0;
-  if (qp.init.qp_type != IBV_QPT_RC) return succeed(qp);
+  if (qp.type() != IBV_QPT_RC) return succeed(qp);
   if (is_answered_with_data(request.opcode)) ++qp.requester.reads_in_flight;
   ++qp.sends.next;
   return next_step::go_on;
@@ -157,7 +157,7 @@ bool take_answer(queue_pair& qp, const frame_header& header, const std::byte* pa
 }  // namespace
 
 next_step execute_there(queue_pair& qp, send_request& request, turn& now) noexcept {
-  if (request.offset == 0 && qp.init.qp_type == IBV_QPT_RC) answer_before_request(qp);
+  if (request.offset == 0 && qp.type() == IBV_QPT_RC) answer_before_request(qp);
   if (request.offset == 0 && !request.inlined && !local_memory_good(qp, qp.sends.next))
     return fail(qp, IBV_WC_LOC_PROT_ERR);
   link* way = way_to(qp, request);
@@ -184,7 +184,7 @@ bool on_answer(node& home, link& from, const frame_header& header,
   // What was in flight may have been forgotten since: by an error, a reset, a new connection.
   if (qp == nullptr || qp->requester.way != &from ||
       qp->requester.way_generation != from.generation() ||
-      header.source_qpn != qp->attr.dest_qp_num || header.life != qp->requester.life)
+      header.source_qpn != qp->terms.peer_qpn || header.life != qp->requester.life)
     return true;
   const ibv_qp_state state = qp->state.load(std::memory_order_acquire);
   if (state != IBV_QPS_RTS && state != IBV_QPS_SQD) return true;
@@ -207,7 +207,7 @@ void on_link_down(node& home, const link& dead, std::uint32_t generation,
   const bool idle = qp->sends.completed == qp->sends.posted;
   const ibv_qp_state state = qp->state.load(std::memory_order_acquire);
   if (idle || (state != IBV_QPS_RTS && state != IBV_QPS_SQD)) return;
-  if (qp->init.qp_type != IBV_QPT_RC) {
+  if (qp->type() != IBV_QPT_RC) {
     if (qp->sends.next != qp->sends.posted) qp->sends.at(qp->sends.next).offset = 0;
   } else {
     rewind(*qp);

@@ -25,8 +25,8 @@ bool wait_until(queue_pair& qp, clock::time_point when) noexcept {
 }
 
 void refill_retries(queue_pair& qp) noexcept {
-  qp.requester.retries_left = qp.attr.retry_cnt;
-  qp.requester.rnr_retries_left = qp.attr.rnr_retry;
+  qp.requester.retries_left = qp.terms.retries;
+  qp.requester.rnr_retries_left = qp.terms.rnr_retries;
 }
 
 ibv_wc_opcode completed_opcode(ibv_wr_opcode opcode) noexcept {
@@ -45,7 +45,7 @@ ibv_wc_opcode completed_opcode(ibv_wr_opcode opcode) noexcept {
 /// Pushes the entry of a request that asked for one, or failed.
 void report(queue_pair& qp, std::uint64_t index, ibv_wc_status status) noexcept {
   const send_request& request = qp.sends.at(index);
-  const bool wanted = qp.init.sq_sig_all != 0 || (request.flags & IBV_SEND_SIGNALED) != 0;
+  const bool wanted = qp.signals_all || (request.flags & IBV_SEND_SIGNALED) != 0;
   if (!wanted && status == IBV_WC_SUCCESS) return;
   completion entry{};
   entry.wc.wr_id = request.wr_id;
@@ -56,7 +56,7 @@ void report(queue_pair& qp, std::uint64_t index, ibv_wc_status status) noexcept 
   entry.wc.qp_num = number_of(qp);
   entry.released = &qp.slot->released;
   entry.release_to = index + 1;
-  if (!push(*qp.send_cq, entry, false)) raise_queue_error(qp);
+  if (!push(qp.send_cq(), entry, false)) raise_queue_error(qp);
 }
 
 /// Requests since the last look get the time before which they must not start.
@@ -84,7 +84,7 @@ bool must_wait(queue_pair& qp, const send_request& request) noexcept {
   const requester_state& state = qp.requester;
   if ((request.flags & IBV_SEND_FENCE) != 0 && state.reads_in_flight != 0) return true;
   if (is_answered_with_data(request.opcode) && state.reads_in_flight != 0 &&
-      state.reads_in_flight >= qp.attr.max_rd_atomic)
+      state.reads_in_flight >= qp.terms.rd_atomic_max)
     return true;
   if (psns_run_out(qp, request)) return true;
   if (!qp.sends.has_delays() || qp.delay_ns.load(std::memory_order_relaxed) == 0) return false;
@@ -95,12 +95,11 @@ bool must_wait(queue_pair& qp, const send_request& request) noexcept {
 /// The head request's errors that need no look at memory.
 ibv_wc_status check(const queue_pair& qp, const send_request& request) noexcept {
   const device_limits& device = limits();
-  const auto limit =
-      qp.init.qp_type == IBV_QPT_UD ? std::uint32_t{port_mtu_bytes} : device.message_bytes;
+  const auto limit = qp.type() == IBV_QPT_UD ? std::uint32_t{port_mtu_bytes} : device.message_bytes;
   if (request.length > limit) return IBV_WC_LOC_LEN_ERR;
   if (is_atomic(request.opcode) && device.atomic_cap == IBV_ATOMIC_NONE)
     return IBV_WC_LOC_QP_OP_ERR;
-  if (is_answered_with_data(request.opcode) && qp.attr.max_rd_atomic == 0)
+  if (is_answered_with_data(request.opcode) && qp.terms.rd_atomic_max == 0)
     return IBV_WC_LOC_QP_OP_ERR;
   if (is_atomic(request.opcode) && request.length != sizeof(std::uint64_t))
     return IBV_WC_LOC_LEN_ERR;
@@ -137,7 +136,7 @@ next_step start_or_continue(queue_pair& qp, send_request& request, turn& now) no
     qp.sends.begun = std::max(qp.sends.begun, qp.sends.next + 1);
     request.psn = qp.requester.psn;
   }
-  const node_address to = qp.init.qp_type == IBV_QPT_UD ? request.datagram().to() : qp.peer;
+  const node_address to = qp.type() == IBV_QPT_UD ? request.datagram().to() : qp.peer;
   return qp.home->is_here(to) ? execute_here(qp, request, now) : execute_there(qp, request, now);
 }
 
@@ -176,9 +175,9 @@ next_step look_at_head(queue_pair& qp, turn& now) noexcept {
 /// A QP that drains its send queue tells when it has.
 void tell_drained(queue_pair& qp) noexcept {
   const send_ring& ring = qp.sends;
-  if (qp.attr.sq_draining == 0 || qp.state.load(std::memory_order_acquire) != IBV_QPS_SQD) return;
+  if (!qp.is_draining || qp.state.load(std::memory_order_acquire) != IBV_QPS_SQD) return;
   if (ring.completed < ring.begun) return;
-  qp.attr.sq_draining = 0;
+  qp.is_draining = false;
   if (qp.attr.en_sqd_async_notify != 0) raise(qp, IBV_EVENT_SQ_DRAINED);
 }
 
@@ -210,7 +209,7 @@ next_step succeed(queue_pair& qp) noexcept {
 next_step fail(queue_pair& qp, ibv_wc_status status) noexcept {
   if (qp.sends.completed != qp.sends.next) return next_step::wait;
   complete_to(qp, qp.sends.next, status);
-  if (qp.init.qp_type == IBV_QPT_RC) {
+  if (qp.type() == IBV_QPT_RC) {
     enter_error(qp);
     return next_step::go_on;
   }
@@ -222,14 +221,14 @@ next_step fail(queue_pair& qp, ibv_wc_status status) noexcept {
 
 next_step refused(queue_pair& qp, nak_code why, std::uint32_t rnr_timer) noexcept {
   // Nobody tells an unreliable requester anything: what was lost is done.
-  if (qp.init.qp_type != IBV_QPT_RC) return succeed(qp);
+  if (qp.type() != IBV_QPT_RC) return succeed(qp);
   requester_state& state = qp.requester;
   switch (why) {
     case nak_code::invalid_request: return fail(qp, IBV_WC_REM_INV_REQ_ERR);
     case nak_code::remote_access: return fail(qp, IBV_WC_REM_ACCESS_ERR);
     case nak_code::remote_operation: return fail(qp, IBV_WC_REM_OP_ERR);
     case nak_code::rnr:
-      if (qp.attr.rnr_retry != rnr_retry_for_ever) {
+      if (qp.terms.rnr_retries != rnr_retry_for_ever) {
         if (state.rnr_retries_left == 0) return fail(qp, IBV_WC_RNR_RETRY_EXC_ERR);
         --state.rnr_retries_left;
       }
@@ -264,7 +263,7 @@ frame_header header_for(const queue_pair& qp, const send_request& request) noexc
   header.kind = frame_kind::send;
   header.transport = service_of(qp);
   header.source_qpn = number_of(qp);
-  header.destination_qpn = qp.attr.dest_qp_num;
+  header.destination_qpn = qp.terms.peer_qpn;
   header.psn = request.psn;
   header.message_bytes = request.length;
   header.life = qp.requester.life;

@@ -11,7 +11,7 @@ bool is_set(const frame_header& header, std::uint8_t flag) noexcept {
 void note_established(queue_pair& qp) noexcept {
   if (qp.responder.established) return;
   qp.responder.established = true;
-  if (qp.init.qp_type != IBV_QPT_UD && qp.state.load(std::memory_order_acquire) == IBV_QPS_RTR)
+  if (qp.type() != IBV_QPT_UD && qp.state.load(std::memory_order_acquire) == IBV_QPS_RTR)
     raise(qp, IBV_EVENT_COMM_EST);
 }
 
@@ -115,8 +115,8 @@ reply respond(node& home, const local_piece& piece) noexcept {
   std::lock_guard lock{slot->receive};
   queue_pair* qp = slot->qp;
   if (qp == nullptr || !listens_to(*qp, piece.header)) return {.nak = nak_code::dropped};
-  if (qp->init.qp_type != IBV_QPT_UD &&
-      (piece.header.source_qpn != qp->attr.dest_qp_num || !home.is_here(qp->peer)))
+  if (qp->type() != IBV_QPT_UD &&
+      (piece.header.source_qpn != qp->terms.peer_qpn || !home.is_here(qp->peer)))
     return {.nak = nak_code::dropped};
   const reply answer = take(*qp, {.header = piece.header,
                                   .bytes = piece.bytes.data(),

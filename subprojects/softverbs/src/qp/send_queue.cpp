@@ -30,6 +30,13 @@ constexpr std::size_t data_at(ibv_wr_opcode opcode, ibv_qp_type type) {
 }
 constexpr std::size_t data_at_max = data_at(IBV_WR_SEND, IBV_QPT_UD);
 
+constexpr std::uint32_t lines_for(std::uint32_t sges_max, std::uint32_t inline_max) {
+  constexpr std::size_t line = 64;
+  const std::size_t bytes =
+      data_at_max + std::max(sges_max * sizeof(ibv_sge), std::size_t{inline_max});
+  return static_cast<std::uint32_t>((bytes + line - 1) / line);
+}
+
 }  // namespace
 
 send_ring::send_ring(std::uint32_t requests_max, std::uint32_t list_max, std::uint32_t inline_max,
@@ -38,13 +45,13 @@ send_ring::send_ring(std::uint32_t requests_max, std::uint32_t list_max, std::ui
       posted{start},
       next{start},
       completed{start},
-      capacity_{requests_max},
-      places_{std::bit_ceil(std::uint64_t{requests_max})},
-      place_lines_{(data_at_max + std::max(list_max * sizeof(ibv_sge), std::size_t{inline_max}) +
-                    sizeof(cache_line) - 1) /
-                   sizeof(cache_line)},
+      places_{std::bit_ceil(requests_max)},
+      place_lines_{lines_for(list_max, inline_max)},
       first_{start},
-      lines_{std::make_unique_for_overwrite<cache_line[]>(places_ * place_lines_)} {}
+      lines_{std::make_unique_for_overwrite<cache_line[]>(std::size_t{places_} * place_lines_)},
+      capacity_{requests_max},
+      sges_max_{list_max},
+      inline_max_{inline_max} {}
 
 namespace {
 
@@ -89,7 +96,7 @@ bool accepts_sends(ibv_qp_state state) noexcept {
 int open_request(queue_pair& qp, ibv_wr_opcode opcode, std::uint64_t wr_id,
                  unsigned flags) noexcept {
   if (!accepts_sends(qp.state.load(std::memory_order_relaxed))) return EINVAL;
-  if (!has(opcodes_of(qp.init.qp_type), opcode)) return EINVAL;
+  if (!has(opcodes_of(qp.type()), opcode)) return EINVAL;
   if ((flags & ~known_flags) != 0) return EINVAL;
   if ((flags & IBV_SEND_INLINE) != 0 && !has(inline_opcodes, opcode)) return EINVAL;
   send_ring& ring = qp.sends;
@@ -100,13 +107,13 @@ int open_request(queue_pair& qp, ibv_wr_opcode opcode, std::uint64_t wr_id,
   request = {.wr_id = wr_id,
              .opcode = opcode,
              .flags = static_cast<std::uint8_t>(flags),
-             .data_at = static_cast<std::uint8_t>(data_at(opcode, qp.init.qp_type))};
-  if (qp.init.qp_type == IBV_QPT_UD) request.datagram() = {};
+             .data_at = static_cast<std::uint8_t>(data_at(opcode, qp.type()))};
+  if (qp.type() == IBV_QPT_UD) request.datagram() = {};
   return 0;
 }
 
 int set_gather_list(queue_pair& qp, std::span<const ibv_sge> list) noexcept {
-  if (list.size() > qp.init.cap.max_send_sge) return EINVAL;
+  if (list.size() > qp.sends.sges_max()) return EINVAL;
   send_request& request = qp.sends.at(qp.sends.built - 1);
   std::uint64_t length = 0;
   for (const ibv_sge& sge : list) length += sge.length;
@@ -128,7 +135,7 @@ int begin_inline(queue_pair& qp) noexcept {
 
 int append_inline(queue_pair& qp, const void* bytes, std::size_t size) noexcept {
   send_request& request = qp.sends.at(qp.sends.built - 1);
-  if (size > qp.init.cap.max_inline_data - request.length) return EINVAL;
+  if (size > qp.sends.inline_max() - request.length) return EINVAL;
   if (size != 0) std::memcpy(request.data() + request.length, bytes, size);
   request.length += static_cast<std::uint32_t>(size);
   return 0;
@@ -142,7 +149,7 @@ void set_remote(queue_pair& qp, std::uint64_t address, std::uint32_t rkey) noexc
 
 int set_datagram(queue_pair& qp, const ibv_ah* ah, std::uint32_t remote_qpn,
                  std::uint32_t remote_qkey) noexcept {
-  if (qp.init.qp_type != IBV_QPT_UD) return EINVAL;  // It has a peer.
+  if (qp.type() != IBV_QPT_UD) return EINVAL;  // It has a peer.
   if (ah == nullptr || ah->pd != qp.handle.qp_base.pd || remote_qpn > qpn_max) return EINVAL;
   const auto& address = *reinterpret_cast<const address_handle*>(ah);
   qp.sends.at(qp.sends.built - 1).datagram() = {.gid = address.gid,
@@ -186,7 +193,7 @@ int set_operation(queue_pair& qp, const ibv_send_wr& wr) noexcept {
       break;
     default: break;
   }
-  if (qp.init.qp_type != IBV_QPT_UD) return 0;
+  if (qp.type() != IBV_QPT_UD) return 0;
   return set_datagram(qp, wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey);
 }
 
@@ -196,7 +203,7 @@ int set_data(queue_pair& qp, const ibv_send_wr& wr) noexcept {
   const std::span<const ibv_sge> list{wr.sg_list, static_cast<std::size_t>(wr.num_sge)};
   if ((wr.send_flags & IBV_SEND_INLINE) == 0) return set_gather_list(qp, list);
   // Inline bytes are gathered now, so the length of the list is bounded by the QP's as well.
-  if (list.size() > qp.init.cap.max_send_sge) return EINVAL;
+  if (list.size() > qp.sends.sges_max()) return EINVAL;
   if (int error = begin_inline(qp)) return error;
   for (const ibv_sge& sge : list)
     if (int error = append_inline(qp, reinterpret_cast<const void*>(sge.addr), sge.length))

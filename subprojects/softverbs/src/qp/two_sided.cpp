@@ -4,7 +4,7 @@ namespace softverbs {
 namespace {
 
 const ibv_pd* receive_pd(const queue_pair& qp) noexcept {
-  return qp.srq != nullptr ? qp.srq->handle.pd : qp.handle.qp_base.pd;
+  return qp.srq() != nullptr ? qp.srq()->handle.pd : qp.handle.qp_base.pd;
 }
 
 void hold(responder_state& state, receive_ring& ring) noexcept {
@@ -41,19 +41,19 @@ reply fail_receive(queue_pair& qp, const frame_header& header, ibv_wc_status sta
 bool fetch_receive(queue_pair& qp) noexcept {
   responder_state& state = qp.responder;
   if (state.has_request) return true;
-  if (qp.srq == nullptr) {
+  if (qp.srq() == nullptr) {
     if (qp.receives.empty()) return false;
     hold(state, qp.receives);
     return true;
   }
   bool tell = false;
   {
-    std::lock_guard lock{qp.srq->mutex};
-    if (qp.srq->ring.empty()) return false;
-    hold(state, qp.srq->ring);
-    tell = fell_below_limit(*qp.srq);
+    std::lock_guard lock{qp.srq()->mutex};
+    if (qp.srq()->ring.empty()) return false;
+    hold(state, qp.srq()->ring);
+    tell = fell_below_limit(*qp.srq());
   }
-  if (tell) raise_limit(*qp.srq);
+  if (tell) raise_limit(*qp.srq());
   return true;
 }
 
@@ -84,7 +84,7 @@ void complete_receive(queue_pair& qp, const frame_header& header, ibv_wc_status 
     wc.vendor_err = static_cast<std::uint32_t>(header.kind);
   }
   const bool solicited = (header.flags & frame_flag::solicited) != 0;
-  if (!push(*qp.receive_cq, entry, solicited)) raise_queue_error(qp);
+  if (!push(qp.receive_cq(), entry, solicited)) raise_queue_error(qp);
 }
 
 reply take_send(queue_pair& qp, const incoming& piece) noexcept {

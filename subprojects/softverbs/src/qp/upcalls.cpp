@@ -8,7 +8,7 @@ namespace {
 
 /// Whether the request comes from where this QP is, or was, connected to.
 bool is_peer(const queue_pair& qp, const frame_header& header, const link& from) noexcept {
-  return header.transport == service_of(qp) && header.source_qpn == qp.attr.dest_qp_num &&
+  return header.transport == service_of(qp) && header.source_qpn == qp.terms.peer_qpn &&
          qp.peer == from.peer();
 }
 

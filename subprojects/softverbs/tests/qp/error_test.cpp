@@ -266,7 +266,7 @@ TEST_CASE("a peer that does not listen ends a request with RETRY_EXC", "[qp]") {
   SECTION("it is in the error state") { ends.b.to(IBV_QPS_ERR); }
   SECTION("it was reset") { ends.b.to(IBV_QPS_RESET); }
   SECTION("it is gone") { ends.b.destroy_qp(); }
-  SECTION("its number was never given out") { ends.a.inner().attr.dest_qp_num ^= 1u << 13; }
+  SECTION("its number was never given out") { ends.a.inner().terms.peer_qpn ^= 1u << 13; }
   SECTION("its link is cut") { ends.b.inner().disturbed = ends.b.inner().cut = true; }
   SECTION("our link is cut") { ends.a.inner().disturbed = ends.a.inner().cut = true; }
   // Not a later one: then it has taken this one, as far as anybody can tell.
@@ -274,7 +274,7 @@ TEST_CASE("a peer that does not listen ends a request with RETRY_EXC", "[qp]") {
     std::uint32_t& expected = ends.b.inner().responder.psn;
     expected = (expected - 1) & psn_mask;
   }
-  SECTION("it is connected to another") { ends.b.inner().attr.dest_qp_num ^= 1; }
+  SECTION("it is connected to another") { ends.b.inner().terms.peer_qpn ^= 1; }
   expect_failure(ends, one_sided(IBV_WR_RDMA_WRITE, ends.b), {ends.a.piece(0, 8)},
                  IBV_WC_RETRY_EXC_ERR);
 }

@@ -159,7 +159,7 @@ TEST_CASE("a send queue that is drained between two turns of a message ends with
   await_writes(ends.a, 1);
   lock.lock();
   CHECK(left_of(ends.a) == 1);
-  CHECK(ends.a.inner().attr.sq_draining == 0);
+  CHECK_FALSE(ends.a.inner().is_draining);
   lock.unlock();
   ends.a.to(IBV_QPS_RTS);
   CHECK(ends.a.await().wr_id == 1);

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <bit>
 #include <optional>
 
 namespace softverbs::test {
@@ -56,7 +57,7 @@ constexpr std::uint32_t a_number = std::uint32_t{a_slot} << index_bits | 77;
 /// `one` becomes connected to the queue pair `a_number` there.
 void connect_to(side& one, elsewhere& there) {
   one.inner().peer = there.host;
-  one.inner().attr.dest_qp_num = a_number;
+  one.inner().terms.peer_qpn = one.inner().attr.dest_qp_num = a_number;
   if (!there.way.opened()) return;
   one.inner().requester.way = &there.way;
   one.inner().requester.way_generation = there.way.generation();
@@ -433,7 +434,7 @@ TEST_CASE("PSNs in flight stay comparable: a request waits that would take more 
   pair ends;
   side& a = ends.a;
   connect_to(a, peer);
-  a.inner().attr.path_mtu = IBV_MTU_256;
+  a.inner().terms.mtu_shift = std::countr_zero(mtu);
   void* wide = ::mmap(nullptr, message_bytes_max, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   REQUIRE(wide != MAP_FAILED);
