@@ -70,8 +70,8 @@ struct alignas(64) qp_slot {
   std::atomic<std::uint32_t> changes{0};  ///< of the QP, that wait for `send` or have it
   bool kicked = false;                    ///< is on the node's list; under its lock
 
-  alignas(64) brief_mutex receive;  ///< the responder and the receive queue
-  queue_pair* qp = nullptr;         ///< changes only under both
+  alignas(64) brief_mutex receive;       ///< the responder and the receive queue
+  std::atomic<queue_pair*> qp{nullptr};  ///< changes only under both
 
   alignas(64) std::vector<stray_answer> strays;  ///< under `receive`
 };

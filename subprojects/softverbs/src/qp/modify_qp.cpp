@@ -107,7 +107,9 @@ connection_terms terms_of(const ibv_qp_attr& attr) {
 /// Finds the peer of an RC or UC queue pair, and opens the way to it before the first request.
 void find_peer(queue_pair& qp) {
   qp.peer = qp.home->resolve(qp.attr.ah_attr.grh.dgid, qp.attr.dest_qp_num);
-  qp.requester.way = qp.home->is_here(qp.peer) ? nullptr : qp.home->link_to(qp.peer);
+  qp.is_peer_here = qp.home->is_here(qp.peer);
+  qp.peer_slot = qp.is_peer_here ? qp.home->find(qp.attr.dest_qp_num) : nullptr;
+  qp.requester.way = qp.is_peer_here ? nullptr : qp.home->link_to(qp.peer);
   if (qp.requester.way != nullptr) qp.requester.way_generation = qp.requester.way->generation();
 }
 
@@ -127,6 +129,8 @@ void reset(queue_pair& qp) {
   qp.terms = {};
   qp.is_draining = false;
   qp.peer = {};
+  qp.peer_slot = nullptr;
+  qp.is_peer_here = false;
   qp.home->wake_at(qp.handle.qp_base.qp_num, clock::time_point::max());
 }
 

@@ -1,5 +1,6 @@
 #include "qp/queue_pair.hpp"
 
+#include "memory/queue_memory.hpp"
 #include "object/context.hpp"
 #include "object/counted.hpp"
 #include "object/protection_domain.hpp"
@@ -8,7 +9,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 #include <mutex>
+#include <utility>
 
 namespace softverbs {
 namespace {
@@ -53,19 +56,24 @@ int check(const ibv_pd* pd, const ibv_qp_init_attr& attr) {
 }
 
 /// All but its number and its place in the slot.
-std::unique_ptr<queue_pair> make(ibv_pd& pd, const ibv_qp_init_attr& attr) {
+owned_queue_pair make(ibv_pd& pd, const ibv_qp_init_attr& attr) {
   const ibv_qp_cap& cap = attr.cap;
-  std::unique_ptr<queue_pair> qp{new queue_pair{
+  receive_ring receives{cap.max_recv_wr, cap.max_recv_sge};
+  const std::size_t sends_bytes = send_ring::bytes_for(cap);
+  void* const block = queue_memory::of_process().allocate(sends_bytes + sizeof(queue_pair));
+  void* const place = static_cast<std::byte*>(block) + sends_bytes;
+  owned_queue_pair qp{new (place) queue_pair{
+      // From here on nothing throws.
       .handle = {},
       .home = soft(pd.context).home,
       .slot = nullptr,
       .terms = {},
-      .peer = {},
       .signals_all = attr.sq_sig_all != 0,
-      .sends = {cap.max_send_wr, cap.max_send_sge, cap.max_inline_data, 0},
+      .sends = {cap, place},
       .requester = {},
       .responder = {},
-      .receives = {cap.max_recv_wr, cap.max_recv_sge},
+      .receives = std::move(receives),
+      .peer = {},
       .init = attr,
   }};
   ibv_qp& handle = qp->handle.qp_base;
@@ -117,7 +125,7 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr attr, ibv_qp_cap& granted, bool exte
   if (attr.srq != nullptr) attr.cap.max_recv_wr = attr.cap.max_recv_sge = 0;
   if (int error = check(pd, attr)) return fail(error);
   if ((operations & ~operations_of(attr.qp_type)) != 0) return fail(EOPNOTSUPP);
-  std::unique_ptr<queue_pair> qp = make(*pd, attr);
+  owned_queue_pair qp = make(*pd, attr);
   if (!queue_pairs.add(limits().max_qp)) return fail(ENOMEM);
   if (settle(*qp) == 0) {
     queue_pairs.remove();
@@ -157,6 +165,13 @@ void await_acknowledgements(ibv_qp& handle) {
 
 }  // namespace
 
+void queue_pair_deleter::operator()(queue_pair* qp) const noexcept {
+  void* const block = qp->sends.begin();
+  const std::size_t sends_bytes = send_ring::bytes_for(qp->init.cap);
+  std::destroy_at(qp);
+  queue_memory::of_process().free(block, sends_bytes + sizeof(queue_pair));
+}
+
 void release_all(queue_pair& qp) noexcept {
   // Polling raises `released` only, so the completions that are left change nothing.
   qp.sends.next = qp.sends.completed = qp.sends.posted;
@@ -187,7 +202,7 @@ ibv_qp* create_qp_ex(ibv_context* ctx, ibv_qp_init_attr_ex* attr) {
 }
 
 int destroy_qp(ibv_qp* handle) {
-  const std::unique_ptr<queue_pair> qp{reinterpret_cast<queue_pair*>(handle)};
+  const owned_queue_pair qp{reinterpret_cast<queue_pair*>(handle)};
   unsettle(*qp);
   await_acknowledgements(*handle);
   count_users(*qp, false);

@@ -80,12 +80,16 @@ static_assert(sizeof(send_request) == 32);
 /// hardware: a place is free again when a completion at or after it was polled (qp_slot::released).
 class send_ring {
  public:
-  send_ring(std::uint32_t requests_max, std::uint32_t sges_max, std::uint32_t inline_max,
-            std::uint64_t start);
+  /// The first request has the last place, which ends there: beside the queue pair.
+  send_ring(const ibv_qp_cap& capabilities, void* end) noexcept;
+  static std::size_t bytes_for(const ibv_qp_cap& capabilities) noexcept;
+
+  /// Where its memory begins.
+  [[nodiscard]] void* begin() const noexcept { return end_ - std::size_t{places_} * place_lines_; }
 
   [[nodiscard]] send_request& at(std::uint64_t index) noexcept {
-    return *reinterpret_cast<send_request*>(
-        lines_[((index - first_) & (places_ - 1)) * place_lines_].bytes);
+    const std::uint64_t place = (index - first_) & (places_ - 1);
+    return *reinterpret_cast<send_request*>((end_ - (place + 1) * place_lines_)->bytes);
   }
   [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] std::uint32_t sges_max() const noexcept { return sges_max_; }
@@ -122,8 +126,8 @@ class send_ring {
 
   std::uint32_t places_;  ///< capacity_ rounded up to a power of two
   std::uint32_t place_lines_;
-  std::uint64_t first_;  ///< a request that has or had the first place
-  std::unique_ptr<cache_line[]> lines_;
+  std::uint64_t first_ = 0;  ///< a request that has or had the first place
+  cache_line* end_;
   // The second cache line of the queue pair's.
   std::uint32_t capacity_;
   std::uint32_t sges_max_;
@@ -202,14 +206,15 @@ struct alignas(64) queue_pair {
 
   alignas(64) node* home;
   qp_slot* slot;
+  qp_slot* peer_slot = nullptr;  ///< RC, UC: of a peer in this process, whose number it may be
   /// Written under both locks of the slot, except: an error found under one lock stores IBV_QPS_ERR
   /// (or SQE under `send`) and kicks; run() then flushes under both.
   std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
   connection_terms terms;
-  node_address peer;  ///< RC, UC: from RTR on
   std::atomic<bool> flush_due{false};
   std::atomic<bool> disturbed{false};  ///< look at the faults
   bool in_batch = false;               ///< changes under `batch` and slot->send
+  bool is_peer_here = false;           ///< RC, UC: in this process
   bool signals_all = false;            ///< each request has a completion entry
   bool is_draining = false;            ///< under slot->send
 
@@ -219,6 +224,7 @@ struct alignas(64) queue_pair {
   alignas(64) responder_state responder;
   receive_ring receives;
 
+  node_address peer;      ///< RC, UC: from RTR on
   ibv_qp_init_attr init;  ///< capabilities as granted
   ibv_qp_attr attr{};     ///< what modify_qp set; the state in it is `state`
 
@@ -244,6 +250,12 @@ struct alignas(64) queue_pair {
     return reinterpret_cast<shared_receive_queue*>(handle.qp_base.srq);
   }
 };
+
+/// A queue pair lies in one block of `queue_memory`, behind its send ring.
+struct queue_pair_deleter {
+  void operator()(queue_pair* qp) const noexcept;
+};
+using owned_queue_pair = std::unique_ptr<queue_pair, queue_pair_deleter>;
 
 /// Holds qp_slot::send for a change of the QP. The mutex is not fair: turns of a queue that never
 /// is empty would keep it, so run() lets a change go first, which makes up for it with a kick.

@@ -136,8 +136,9 @@ next_step start_or_continue(queue_pair& qp, send_request& request, turn& now) no
     qp.sends.begun = std::max(qp.sends.begun, qp.sends.next + 1);
     request.psn = qp.requester.psn;
   }
-  const node_address to = qp.type() == IBV_QPT_UD ? request.datagram().to() : qp.peer;
-  return qp.home->is_here(to) ? execute_here(qp, request, now) : execute_there(qp, request, now);
+  const bool is_here =
+      qp.type() == IBV_QPT_UD ? qp.home->is_here(request.datagram().to()) : qp.is_peer_here;
+  return is_here ? execute_here(qp, request, now) : execute_there(qp, request, now);
 }
 
 /// The wait of an RNR NAK or of silence; when silence is over, one retry is spent.

@@ -116,7 +116,7 @@ reply respond(node& home, const local_piece& piece) noexcept {
   queue_pair* qp = slot->qp;
   if (qp == nullptr || !listens_to(*qp, piece.header)) return {.nak = nak_code::dropped};
   if (qp->type() != IBV_QPT_UD &&
-      (piece.header.source_qpn != qp->terms.peer_qpn || !home.is_here(qp->peer)))
+      (piece.header.source_qpn != qp->terms.peer_qpn || !qp->is_peer_here))
     return {.nak = nak_code::dropped};
   const reply answer = take(*qp, {.header = piece.header,
                                   .bytes = piece.bytes.data(),

@@ -7,8 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
-#include <memory>
-#include <new>
 
 namespace softverbs {
 
@@ -30,28 +28,26 @@ constexpr std::size_t data_at(ibv_wr_opcode opcode, ibv_qp_type type) {
 }
 constexpr std::size_t data_at_max = data_at(IBV_WR_SEND, IBV_QPT_UD);
 
-constexpr std::uint32_t lines_for(std::uint32_t sges_max, std::uint32_t inline_max) {
+std::uint32_t lines_for(const ibv_qp_cap& cap) {
   constexpr std::size_t line = 64;
   const std::size_t bytes =
-      data_at_max + std::max(sges_max * sizeof(ibv_sge), std::size_t{inline_max});
+      data_at_max + std::max(cap.max_send_sge * sizeof(ibv_sge), std::size_t{cap.max_inline_data});
   return static_cast<std::uint32_t>((bytes + line - 1) / line);
 }
 
 }  // namespace
 
-send_ring::send_ring(std::uint32_t requests_max, std::uint32_t list_max, std::uint32_t inline_max,
-                     std::uint64_t start)
-    : built{start},
-      posted{start},
-      next{start},
-      completed{start},
-      places_{std::bit_ceil(requests_max)},
-      place_lines_{lines_for(list_max, inline_max)},
-      first_{start},
-      lines_{std::make_unique_for_overwrite<cache_line[]>(std::size_t{places_} * place_lines_)},
-      capacity_{requests_max},
-      sges_max_{list_max},
-      inline_max_{inline_max} {}
+std::size_t send_ring::bytes_for(const ibv_qp_cap& cap) noexcept {
+  return std::size_t{std::bit_ceil(cap.max_send_wr)} * lines_for(cap) * sizeof(cache_line);
+}
+
+send_ring::send_ring(const ibv_qp_cap& cap, void* end) noexcept
+    : places_{std::bit_ceil(cap.max_send_wr)},
+      place_lines_{lines_for(cap)},
+      end_{static_cast<cache_line*>(end)},
+      capacity_{cap.max_send_wr},
+      sges_max_{cap.max_send_sge},
+      inline_max_{cap.max_inline_data} {}
 
 namespace {
 

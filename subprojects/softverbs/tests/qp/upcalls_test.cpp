@@ -57,6 +57,7 @@ constexpr std::uint32_t a_number = std::uint32_t{a_slot} << index_bits | 77;
 /// `one` becomes connected to the queue pair `a_number` there.
 void connect_to(side& one, elsewhere& there) {
   one.inner().peer = there.host;
+  one.inner().is_peer_here = false;
   one.inner().terms.peer_qpn = one.inner().attr.dest_qp_num = a_number;
   if (!there.way.opened()) return;
   one.inner().requester.way = &there.way;
