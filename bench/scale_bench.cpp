@@ -7,11 +7,12 @@
 
 #include <support/connected_pair.hpp>
 
-#include <malloc.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -139,7 +140,7 @@ class crowd {
     const usage before = now();
     for (unsigned n = 1; n < count; ++n) join();
     const usage after = now();
-    heap_each_ = double(after.heap - before.heap) / (2.0 * (count - 1));
+    resident_each_ = double(after.resident - before.resident) / (2.0 * (count - 1));
     registered_each_ = double(after.registered - before.registered) / (2.0 * (count - 1));
   }
   void writes(std::uint64_t n, unsigned connections) {
@@ -147,13 +148,13 @@ class crowd {
       return clients_[i % connections].post(cordma::write(local_.slice(), remote_.remote_slice()));
     }));
   }
-  [[nodiscard]] double heap_each() const { return heap_each_; }
+  [[nodiscard]] double resident_each() const { return resident_each_; }
   [[nodiscard]] double registered_each() const { return registered_each_; }
   [[nodiscard]] std::size_t queues() const { return rt_.completion_queue_count(); }
 
  private:
   struct usage {
-    std::size_t heap, registered;
+    std::size_t resident, registered;
   };
   static cordma::runtime_options options() {
     cordma::runtime_options o;
@@ -161,7 +162,13 @@ class crowd {
     o.cq_depth = 1u << 20;
     return cordma::test::on_test_device(std::move(o));
   }
-  usage now() { return {::mallinfo2().uordblks, rt_.memory().statistics().in_use_bytes}; }
+  usage now() { return {resident_bytes(), rt_.memory().statistics().in_use_bytes}; }
+  /// All of the process's memory that is there (proc_pid_statm(5)).
+  static std::size_t resident_bytes() {
+    std::size_t pages_mapped = 0, pages_there = 0;
+    std::ifstream{"/proc/self/statm"} >> pages_mapped >> pages_there;
+    return pages_there * std::size_t(::sysconf(_SC_PAGESIZE));
+  }
   task<> open() {
     auto [c, s] = co_await cordma::when_all(rt_.connect(door_.local_endpoint()), door_.accept());
     clients_.push_back(std::move(c));
@@ -173,7 +180,7 @@ class crowd {
   cordma::listener door_;
   cordma::local_mr local_, remote_;
   std::deque<cordma::connection> clients_, servers_;
-  double heap_each_ = 0, registered_each_ = 0;
+  double resident_each_ = 0, registered_each_ = 0;
 };
 
 class raw_crowd {
@@ -256,5 +263,5 @@ BENCH_ON_DEVICE("scale/connections", "Are a thousand connections as quick as one
       [&](std::uint64_t n) { ours.writes(n, crowd::count); });
   recorder.count("1000 connections", "completion queues", "", double(ours.queues()));
   recorder.count("an end of a connection", "registered", "B", ours.registered_each());
-  recorder.count("an end of a connection", "malloc", "B", ours.heap_each());
+  recorder.count("an end of a connection", "resident", "B", ours.resident_each());
 }

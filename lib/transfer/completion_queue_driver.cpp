@@ -2,7 +2,7 @@
 
 #include "wr_id.hpp"
 
-#include <cordma/transfer/queue_pair_base.hpp>
+#include <cordma/transfer/queue_pair.hpp>
 #include <cordma/transfer/shared_receives.hpp>
 
 #include <algorithm>
@@ -49,9 +49,10 @@ inline void completion_queue_driver::dispatch(const ibv_wc& wc) noexcept {
   if (id.queue_pair() >= queue_pairs_.size()) [[unlikely]]
     return dispatch_shared(wc);
   const entry& e = queue_pairs_[id.queue_pair()];
-  // A late entry, of a queue pair that is gone.
-  if (e.qp == nullptr || e.generation != id.generation()) return;
-  e.qp->complete(id.is_receive(), id.sequence(), wc);
+  if (e.generation != id.generation()) return;  // A late one, of a queue pair that is gone.
+  if (!e.is_watched && wc.status == IBV_WC_SUCCESS) [[likely]]
+    return static_cast<queue_pair*>(e.qp)->succeeded(id.is_receive(), id.sequence(), wc);
+  if (e.qp != nullptr) e.qp->complete(id.is_receive(), id.sequence(), wc);
 }
 
 std::size_t completion_queue_driver::reap() noexcept {
@@ -231,14 +232,18 @@ void completion_queue_driver::detach_shared(std::uint32_t qp_num,
 }
 
 void completion_queue_driver::ignore_requests(std::uint64_t wr_id_base) noexcept {
+  watch(wr_id_base, true);
   queue_pairs_[wr_id{wr_id_base}.queue_pair()].qp = nullptr;
+}
+
+void completion_queue_driver::watch(std::uint64_t wr_id_base, bool is_watched) noexcept {
+  queue_pairs_[wr_id{wr_id_base}.queue_pair()].is_watched = is_watched;
 }
 
 void completion_queue_driver::detach(std::uint64_t wr_id_base, unsigned entries) noexcept {
   const wr_id id{wr_id_base};
   entry& e = queue_pairs_[id.queue_pair()];
-  e.qp = nullptr;
-  e.generation = wr_id::next_generation(e.generation);
+  e = {.qp = nullptr, .generation = wr_id::next_generation(e.generation)};
   free_entries_.push_back(id.queue_pair());
   if (mode_ == completion_mode::manual) {
     leaving_ += entries;  // Nobody may have reaped what it left in the queue.

@@ -23,6 +23,7 @@ queue_pair::queue_pair(completion_queue_driver& driver, verbs::protection_domain
       receives_{driver.home(), pd, verbs(), driver.tally()} {
   sends_.set_wr_id_base(send_id_base());
   receives_.set_wr_id_base(receive_id_base());
+  watch(false);
   // Its messages are for a handler only.
   if (pool != nullptr) receives_.refuse_all({.code = errc::refused, .call = "shared_receives"});
 }
@@ -64,15 +65,10 @@ inline bool queue_pair::complete_receive(std::uint32_t sequence, const ibv_wc& w
 }
 
 void queue_pair::complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept {
-  if (is_watched_ || wc.status != IBV_WC_SUCCESS) {
-    // From a message nothing follows but what its taker makes of it.
-    if (is_receive && wc.status == IBV_WC_SUCCESS && handler_ != nullptr && !has_failed())
-      return hand_over(sequence, wc);
-    return complete_watched(is_receive, sequence, wc);
-  }
-  if (is_receive) return static_cast<void>(receives_.complete(sequence, wc));
-  sends_.succeeded(sequence);
-  sends_.pump();
+  // From a message nothing follows but what its taker makes of it.
+  if (is_receive && wc.status == IBV_WC_SUCCESS && handler_ != nullptr && !has_failed())
+    return hand_over(sequence, wc);
+  complete_watched(is_receive, sequence, wc);
 }
 
 void queue_pair::complete_watched(bool is_receive, std::uint32_t sequence,
@@ -128,7 +124,7 @@ void queue_pair::hand_messages_to(message_handler& handler) noexcept {
   CORDMA_ASSERT(handler_ == nullptr && receives_.posted() == 0,
                 "a queue pair's messages have one taker");
   handler_ = &handler;
-  is_watched_ = true;
+  watch(true);
   receives_.refuse_all({.code = errc::refused, .call = "message_stream"});
   if (has_failed()) handler.on_failure();
 }
@@ -151,8 +147,8 @@ void queue_pair::post_recvs(std::span<ibv_recv_wr> wrs) noexcept {
 event::wait_op queue_pair::sends_idle() noexcept {
   if (handler_ != nullptr && !has_failed() && !sends_.will_end_all()) handler_->on_idle_awaited();
   idle_is_awaited_ = !sends_.is_idle() && !has_failed();
-  is_watched_ |= idle_is_awaited_;
   if (idle_is_awaited_) {
+    watch(true);
     sends_idle_.reset();
   } else {
     sends_idle_.set();
@@ -161,7 +157,7 @@ event::wait_op queue_pair::sends_idle() noexcept {
 }
 
 void queue_pair::on_failure(const request_outcome& unposted) noexcept {
-  is_watched_ = true;
+  watch(true);
   sends_.ring_now();
   sends_.refuse({.code = errc::disconnected, .call = "post_send"});
   if (handler_ != nullptr) handler_->on_failure();  // First: those who wait may turn to it.

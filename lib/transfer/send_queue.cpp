@@ -8,24 +8,26 @@
 namespace cordma {
 send_queue::send_queue(doorbell_batch& batch, verbs::protection_domain& pd, verbs::queue_pair& qp,
                        std::size_t message_max_bytes, transfer_tally& tally)
-    : at_once_max_{qp.capabilities().send_wr_max},
-      unsignaled_max_{unsignaled_max_of(at_once_max_)},
-      mask_{std::bit_ceil(at_once_max_) - 1},
-      slots_(mask_ + 1),
-      qp_{qp},
-      pd_{pd.native_handle()},
+    : mask_{std::bit_ceil(qp.capabilities().send_wr_max) - 1},
+      slots_{places() <= near_slots ? near_slots_.data() : new slot[places()]},
       tally_{tally},
+      native_{qp.native_handle()},
       batch_{batch},
-      message_max_bytes_{message_max_bytes},
+      pd_{pd.native_handle()},
+      at_once_max_{qp.capabilities().send_wr_max},
+      unsignaled_max_{unsignaled_max_of(at_once_max_)},
+      message_max_bytes_{std::uint32_t(message_max_bytes)},
       inline_max_{qp.capabilities().inline_max},
       num_{qp.num()},
+      far_slots_{slots_ == near_slots_.data() ? nullptr : slots_},
+      qp_{qp},
       depth_max_{at_once_max_},
       depth_{at_once_max_},
       sge_max_{qp.capabilities().send_sge_max},  // At least 1: `verbs::queue_pair` sees to it.
       read_sge_max_{pd.limits().sge_rd_max == 0 ? sge_max_
                                                 : std::min(sge_max_, pd.limits().sge_rd_max)},
-      more_held_(slots_.size() * (sge_max_ - 1)),
-      atomic_values_(mask_ + 1),
+      more_held_(places() * (sge_max_ - 1)),
+      atomic_values_(places()),
       atomic_mr_{std::make_unique<verbs::memory_region>(
           pd, atomic_values_.data(), atomic_values_.size() * sizeof(std::uint64_t),
           verbs::access::local_write)} {}
@@ -152,6 +154,7 @@ errc send_queue::refused_by_lease(const remote_mr_slice& remote,
 
 int send_queue::post_alone(ibv_send_wr& first, memory_block* memory) noexcept {
   batch_.passes(*this);
+  begin_anew_if_empty();
   const std::uint32_t signaled_before = last_signaled_;
   std::uint32_t sequence = tail_;
   for (ibv_send_wr* wr = &first; wr != nullptr; wr = wr->next, ++sequence) {

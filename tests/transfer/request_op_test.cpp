@@ -80,6 +80,21 @@ TEST_CASE("who is told at once is told by the reap, and may destroy the handle a
   CHECK(link.a->slots_in_use() == 0);
 }
 
+TEST_CASE("each request has an end of its own, however deep its queue, and however full",
+          "[transfer][device]") {
+  const std::uint32_t depth = GENERATE(1u, 8u, 300u);
+  loopback link{{.capabilities = {.send_wr_max = depth, .recv_wr_max = 8}}};
+  local_mr word = link.memory(8);
+  std::uint64_t before = 0;
+  for (const std::uint32_t n : {1u, depth / 2 + 1, depth, depth / 3 + 1, depth}) {
+    std::vector<request_op<atomic_request>> handles;
+    for (std::uint32_t i = 0; i < n; ++i)
+      handles.push_back(link.a->post(fetch_add(word.remote_slice(), 1)));
+    for (auto& handle : handles) CHECK(link.run(handle) == before++);
+    CHECK(link.a->sends().is_idle());
+  }
+}
+
 TEST_CASE("who is told at once that a handle never had room may destroy it", "[transfer][device]") {
   loopback link{{.capabilities = {.send_wr_max = 8, .recv_wr_max = 8}}};
   const local_mr from = link.pattern(64);

@@ -141,6 +141,8 @@ class completion_queue_driver final : private poller {
   struct entry {
     queue_pair_base* qp = nullptr;
     std::uint16_t generation = 0;
+    /// More may follow from a completion than the end of its slot. Else `qp` is a `queue_pair`.
+    bool is_watched = true;
   };
   struct pool_entry {
     const shared_receives* pool;
@@ -167,6 +169,7 @@ class completion_queue_driver final : private poller {
   void attach_shared(queue_pair_base& qp, const shared_receives& pool);
   /// Of a queue pair that is about to be detached, only shared receives are heard of.
   void ignore_requests(std::uint64_t wr_id_base) noexcept;
+  void watch(std::uint64_t wr_id_base, bool is_watched) noexcept;
   void detach(std::uint64_t wr_id_base, unsigned entries) noexcept;
   void detach_shared(std::uint32_t qp_num, const shared_receives& pool) noexcept;
 

@@ -46,9 +46,8 @@ class queue_pair_base {
   ~queue_pair_base();
 
   /// Of a `queue_pair`: whether more may follow from a completion than the slots' end, since it was
-  /// awaited that all are idle, there is a handler, or it has failed. Here it is in the cache line
-  /// that finds `complete`.
-  bool is_watched_ = false;
+  /// awaited that all are idle, there is a handler, or it has failed. All others always are.
+  void watch(bool is_watched) noexcept { driver_.watch(wr_id_base_, is_watched); }
 
   /// A request's `wr_id` is one of these with a sequence number, 32 bits, that `complete` gets.
   [[nodiscard]] std::uint64_t send_id_base() const noexcept { return wr_id_base_; }
@@ -62,7 +61,7 @@ class queue_pair_base {
   friend class completion_queue_driver;
   friend class shared_receives;
   void fail(const request_outcome& why, const request_outcome& unposted) noexcept;
-  /// A completion entry. In the middle of a reap.
+  /// A completion entry, of one that is watched or a failed one. In the middle of a reap.
   virtual void complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept = 0;
   /// The same of its share, with the buffer's number.
   virtual void complete_shared(std::uint32_t, const ibv_wc&) noexcept {}

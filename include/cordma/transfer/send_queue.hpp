@@ -22,7 +22,7 @@ namespace cordma {
 /// in that order, so a slot's sequence number is both its index and its generation, and one
 /// completion ends every unsignaled request before it.
 /// Thread: the executor's. Cost: no allocation and no system call of its own per request.
-class send_queue {
+class alignas(64) send_queue {
  public:
   /// `qp` may be in any state; `message_max_bytes` is the port's. `batch`, its completion queue's,
   /// and `tally`, where it counts, outlive it.
@@ -194,10 +194,18 @@ class send_queue {
   /// waited for room until then.
   [[nodiscard]] errc refused_by_lease(const remote_mr_slice& remote,
                                       verbs::access wanted) const noexcept;
-  slot& at(std::uint32_t sequence) noexcept { return slots_[sequence & mask_]; }
-  memory_block** more_held_by(std::uint32_t sequence) noexcept {
-    return more_held_.data() + std::size_t{sequence & mask_} * (sge_max_ - 1);
+  /// As many as a connection has, with its agent's, that asks for nothing else.
+  static constexpr std::size_t near_slots = 256;
+  [[nodiscard]] std::size_t places() const noexcept { return std::size_t{mask_} + 1; }
+  [[nodiscard]] std::size_t place(std::uint32_t sequence) const noexcept {
+    return (sequence - origin_) & mask_;
   }
+  slot& at(std::uint32_t sequence) noexcept { return slots_[place(sequence)]; }
+  memory_block** more_held_by(std::uint32_t sequence) noexcept {
+    return more_held_.data() + place(sequence) * (sge_max_ - 1);
+  }
+  /// An empty ring begins anew, in the cache lines that were used last.
+  void begin_anew_if_empty() noexcept { origin_ = head_ == tail_ ? tail_ : origin_; }
   /// The memory and the lease, if any, of a request that used them.
   [[gnu::always_inline]] void let_go_of_used(slot& by, std::uint32_t sequence) noexcept {
     if (by.held != nullptr) {
@@ -237,26 +245,31 @@ class send_queue {
   void end_unposted(submission& s, const request_outcome& how) noexcept;
   void count_refused(const submission& s, std::uint32_t from) noexcept;
 
-  // Two cache lines' worth that each request looks at: of a thousand connections none is in a
-  // cache.
+  // Two cache lines that each request looks at, and its end only at the first, and then the slots:
+  // of a thousand connections none is in a near cache, nor its page table.
   intrusive_list<submission> waiting_;
-  std::uint32_t at_once_max_;            // The depth; 0 once it refuses all.
-  std::uint32_t head_ = sequence_first;  // The oldest in flight.
-  std::uint32_t tail_ = sequence_first;  // The next to be posted.
+  std::uint32_t head_ = sequence_first;    // The oldest in flight.
+  std::uint32_t tail_ = sequence_first;    // The next to be posted.
+  std::uint32_t origin_ = sequence_first;  // It has, or had, the first place of the ring.
+  const std::uint32_t mask_;               // Of the ring, the power of two at or above the depth.
+  slot* const slots_;                      // The near ones, or the others.
+  transfer_tally& tally_;
+  held_memory held_;
+
+  ibv_qp* const native_;
+  doorbell_batch& batch_;
+  const ibv_pd* const pd_;
+  std::uint64_t wr_id_base_ = 0;
+  std::uint32_t at_once_max_;  // The depth; 0 once it refuses all.
   std::uint32_t last_signaled_ = sequence_first - 1;
   std::uint32_t unsignaled_max_;
-  const std::uint32_t mask_;  // Of the ring, the power of two at or above the depth.
-  std::vector<slot> slots_;
-  held_memory held_;
-  verbs::queue_pair& qp_;
-  const ibv_pd* const pd_;
-  transfer_tally& tally_;
-  doorbell_batch& batch_;
-  std::uint64_t wr_id_base_ = 0;
-  const std::size_t message_max_bytes_;
+  const std::uint32_t message_max_bytes_;
   const std::uint32_t inline_max_;
   const std::uint32_t num_;
 
+  std::array<slot, near_slots> near_slots_;
+  const std::unique_ptr<slot[]> far_slots_;
+  verbs::queue_pair& qp_;
   const std::uint32_t depth_max_;  // For urgent ones, …
   std::uint32_t depth_;            // … and for all others.
   const std::uint32_t sge_max_;
@@ -269,7 +282,9 @@ class send_queue {
 };
 
 inline submission::submission(send_queue& queue, std::uint32_t count) noexcept
-    : stop_callback{&on_stop}, queue_{&queue}, qp_num_{queue.num_}, count_{count} {}
+    : stop_callback{&on_stop}, queue_{&queue}, qp_num_{queue.num_}, count_{count} {
+  __builtin_prefetch(queue.native_);  // Posting begins there, behind the locked holding of memory.
+}
 
 inline bool submission::will_end() noexcept {
   CORDMA_ASSERT(waiter_.empty(), "a handle is awaited by one at a time");
@@ -348,6 +363,7 @@ inline void submission::wait(waiter& w, const environment& env) noexcept {
 }
 
 [[gnu::always_inline]] inline void send_queue::begin(submission& s, std::uint32_t count) noexcept {
+  begin_anew_if_empty();
   s.first_ = tail_;
   s.pending_ = count;
   s.state_ = submission::state::in_flight;
@@ -365,7 +381,7 @@ template <bool IsLikeMost>
   std::size_t bytes = 0;
   int used = 0;
   if (request.is_atomic()) {
-    std::uint64_t& value = atomic_values_[sequence & mask_];
+    std::uint64_t& value = atomic_values_[place(sequence)];
     sges[used++] = {.addr = reinterpret_cast<std::uint64_t>(&value),
                     .length = sizeof value,
                     .lkey = atomic_mr_->lkey()};
@@ -421,7 +437,7 @@ template <class Request>
 [[gnu::always_inline]] inline int send_queue::ring(std::uint32_t count, ibv_send_wr& first,
                                                    ibv_send_wr*& bad) noexcept {
   tail_ += count;
-  return qp_.post_send(&first, &bad);
+  return ibv_post_send(native_, &first, &bad);
 }
 
 inline void send_queue::retire(const request_outcome* failure) noexcept {
@@ -437,7 +453,7 @@ inline void send_queue::retire(const request_outcome* failure) noexcept {
   submission* const owner = std::exchange(oldest.owner, nullptr);
   if (owner != nullptr) {
     if (oldest.kind == request_kind::atomic && failure == nullptr)
-      owner->store(oldest.index, atomic_values_[head_ & mask_]);
+      owner->store(oldest.index, atomic_values_[place(head_)]);
     owner->slot_ended(oldest.index, failure);
   }
   ++head_;
