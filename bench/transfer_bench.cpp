@@ -46,7 +46,7 @@ struct raw_request {
 /// What one task does at depth 1, and each of `depth` at that depth.
 template <class Make>
 task<> one_by_one(raw_loopback& l, std::uint64_t n, Make make) {
-  for (std::uint64_t i = 0; i < n; ++i) co_await l.a->await(make(l));
+  for (std::uint64_t i = 0; i < n; ++i) co_await make(l);
 }
 
 template <class Make>
@@ -58,34 +58,37 @@ task<> by_tasks(raw_loopback& l, std::uint64_t n, Make make) {
   co_await tasks.join();
 }
 
+// What is asked for, as a program would write it after `co_await`: not functions, which would hand
+// it on in memory.
+constexpr auto a_write = [](raw_loopback& l) {
+  return cordma::write(l.local.slice(0, size_bytes), l.remote.remote_slice());
+};
+
 /// The same by one task, which holds `depth` handles.
-template <class Make>
-task<> by_handles(raw_loopback& l, std::uint64_t n, Make make) {
-  using handle = decltype(l.a->post(make(l)));
+task<> by_handles(raw_loopback& l, std::uint64_t n) {
+  using handle = decltype(l.a->post(a_write(l)));
   std::array<std::optional<handle>, raw_loopback::depth> handles;
   for (std::uint64_t i = 0; i < n; ++i) {
     auto& h = handles[i % raw_loopback::depth];
     if (h) co_await *h;
-    h.emplace(l.a->post(make(l)));
+    h.emplace(l.a->post(a_write(l)));
   }
   for (auto& h : handles) {
     if (h) co_await *h;
   }
 }
 
-// What is asked for, as a program would write it after `co_await`: not functions, which would hand
-// it on in memory.
 constexpr auto make_write = [](raw_loopback& l) {
-  return cordma::write(l.local.slice(0, size_bytes), l.remote.remote_slice());
+  return l.a->write(l.local.slice(0, size_bytes), l.remote.remote_slice());
 };
 constexpr auto make_read = [](raw_loopback& l) {
-  return cordma::read(l.local.slice(0, size_bytes), l.remote.remote_slice());
+  return l.a->read(l.local.slice(0, size_bytes), l.remote.remote_slice());
 };
 constexpr auto make_add = [](raw_loopback& l) {
-  return cordma::fetch_add(l.remote.remote_slice().first(8), 1);
+  return l.a->fetch_add(l.remote.remote_slice().first(8), 1);
 };
 constexpr auto make_swap = [](raw_loopback& l) {
-  return cordma::compare_swap(l.remote.remote_slice().first(8), 0, 0);
+  return l.a->compare_swap(l.remote.remote_slice().first(8), 0, 0);
 };
 
 template <class Make>
@@ -104,7 +107,7 @@ constexpr std::size_t batch = 16;
 
 template <std::size_t... I>
 task<> write_batches(raw_loopback& l, std::uint64_t n, std::index_sequence<I...>) {
-  for (; n > 0; --n) co_await l.a->post_all((static_cast<void>(I), make_write(l))...);
+  for (; n > 0; --n) co_await l.a->post_all((static_cast<void>(I), a_write(l))...);
 }
 
 /// As many requests with one doorbell, of which the last has a completion entry.
@@ -143,7 +146,7 @@ BENCH_ON_DEVICE("transfer/write/64B", "What does co_await add to a small WRITE?"
   raw_request raw{l, IBV_WR_RDMA_WRITE};
   recorder.compare(
       "depth 64, handles", [&](std::uint64_t n) { l.run_raw(raw.wr, n, raw_loopback::depth); },
-      [&](std::uint64_t n) { l.home.run(by_handles(l, n, make_write)); });
+      [&](std::uint64_t n) { l.home.run(by_handles(l, n)); });
 }
 
 BENCH_ON_DEVICE("transfer/write/64B/batch", "And to sixteen with one doorbell?") {
@@ -182,7 +185,7 @@ BENCH_ON_DEVICE("transfer/send/64B", "What does co_await add to a small SEND and
   for (std::uint32_t i = 0; i < raw_loopback::depth; ++i)
     l.b->post_recv(l.remote.slice(0, size_bytes));
   constexpr auto make_send = [](raw_loopback& of) {
-    return cordma::send(of.local.slice(0, size_bytes));
+    return of.a->send(of.local.slice(0, size_bytes));
   };
   recorder.compare(
       "depth 64",

@@ -140,7 +140,7 @@ void send_queue::post_waiting() noexcept {
     submission& next = waiting_.pop_front();
     const bool owns_itself = next.owns_itself_;  // Who is told at once may have destroyed it.
     next.post_now();
-    if (owns_itself) delete &next;
+    if (owns_itself) next.destroy();
   }
 }
 
@@ -261,10 +261,24 @@ void doorbell_batch::ring_before(send_queue& posts) noexcept {
 
 void doorbell_batch::on_turn_end() noexcept { last_->ring_and_pump(); }
 
+void send_queue::retire_before(std::uint32_t sequence) noexcept {
+  while (head_ != sequence) retire();
+}
+
+void send_queue::retire(const request_outcome& failure) noexcept {
+  slot& oldest = at(head_);
+  tally_.failed(oldest.kind);
+  CORDMA_PROBE5(complete, num_, oldest.kind, head_, failure.code.value(), 0);
+  let_go_of_used(oldest, head_);
+  submission* const owner = std::exchange(oldest.owner, nullptr);
+  ++head_;
+  if (owner != nullptr) owner->slot_failed(oldest.index, failure);
+}
+
 bool send_queue::failed(std::uint32_t sequence, const request_outcome& why) noexcept {
   if (sequence - head_ >= in_flight()) return false;
-  while (head_ != sequence) retire(nullptr);
-  retire(&why);
+  retire_before(sequence);
+  retire(why);
   return true;
 }
 
@@ -281,7 +295,7 @@ void send_queue::end_all(const request_outcome& how) noexcept {
   ring_now();
   for (std::uint32_t sequence = head_; sequence != tail_; ++sequence) {
     if (submission* const owner = std::exchange(at(sequence).owner, nullptr)) {
-      owner->slot_ended(at(sequence).index, &how);
+      owner->slot_failed(at(sequence).index, how);
     }
   }
   end_waiting(how);
@@ -293,13 +307,13 @@ void send_queue::end_waiting(const request_outcome& how) noexcept {
     const bool owns_itself = next.owns_itself_;
     next.let_go();
     end_unposted(next, how);
-    if (owns_itself) delete &next;
+    if (owns_itself) next.destroy();
   }
 }
 
 void send_queue::release_slots() noexcept {
   const request_outcome closed{.code = errc::closed, .call = "close"};
-  while (in_flight() > 0) retire(&closed);
+  while (in_flight() > 0) retire(closed);
 }
 
 }  // namespace cordma

@@ -15,3 +15,13 @@ namespace cordma::detail {
   (static_cast<bool>(condition)       \
        ? void(0)                      \
        : ::cordma::detail::contract_broken(#condition, why, __FILE__, __LINE__))
+
+namespace cordma::detail {
+
+/// What the compiler cannot see: for what it would else look at each time. Checked by
+/// UndefinedBehaviorSanitizer.
+[[gnu::always_inline]] inline void assume(bool holds) noexcept {
+  if (!holds) __builtin_unreachable();
+}
+
+}  // namespace cordma::detail

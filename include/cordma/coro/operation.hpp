@@ -45,7 +45,10 @@ class [[nodiscard]] operation_awaiter : private waiter {
     handle_ = handle;
     return !op_.start(*this, environment_of(handle));
   }
-  value_of<Op> await_resume() { return op_.take(); }
+  value_of<Op> await_resume() {
+    nobody_tells();
+    return op_.take();
+  }
 
  private:
   static std::coroutine_handle<> resume(waiter& self) noexcept {

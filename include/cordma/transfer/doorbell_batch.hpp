@@ -33,10 +33,13 @@ class doorbell_batch final : private turn_end {
  private:
   friend class send_queue;
 
-  /// Whether a request of `q` waits here for others.
+  /// Whether others are there to wait with, or to wait for.
+  [[nodiscard]] bool is_worth_while() const noexcept {
+    return count_ != 0 || home_.others_follow();
+  }
+  /// Whether a request of `q` waits here, if that is worth while.
   [[nodiscard]] bool takes(const send_queue& q, bool is_long) const noexcept {
-    return (last_ == &q || (is_long && enabled_ && count_ == 0)) &&
-           (count_ != 0 || home_.others_follow());
+    return last_ == &q || (is_long && enabled_ && count_ == 0);
   }
   [[nodiscard]] bool is_complete() const noexcept {
     return count_ == requests_max || !home_.others_follow();

@@ -60,7 +60,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     leave_unsignaled(std::make_index_sequence<count>{});
   }
   request_op(request_op&&) noexcept = default;
-  ~request_op() override {
+  ~request_op() {
     if (state_ >= state::queued) [[unlikely]]
       leave();
   }
@@ -123,9 +123,8 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   void ask_for_entry() noexcept { std::get<count - 1>(requests_).flags.signaled = true; }
   /// Nobody holds it any more, and it has not ended.
   [[gnu::noinline]] void leave() noexcept {
-    if (state_ == state::in_flight) return detach();
-    if (owns_itself_) return;
     forget_waiter();
+    if (state_ == state::in_flight) return detach();
     if (is_handle_ && go_on_alone()) return;
     list_hook<submission>::unlink();
     let_go();
@@ -193,6 +192,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   void let_go() noexcept override {
     for (const request_shape& request : shapes()) queue_->let_go(request);
   }
+  void destroy() noexcept override { delete this; }
   void post_now() noexcept override { post_each<false>(std::make_index_sequence<count>{}); }
   /// `IsLikeMost`: `try_hold` took hold of them, no slice is empty.
   template <bool IsLikeMost, std::size_t... I>

@@ -35,10 +35,11 @@ class alignas(64) send_queue {
   /// The device says that this request has succeeded, and with it all before it: `pump` may find
   /// room for others. One of a life before has ended long ago.
   void succeeded(std::uint32_t sequence) noexcept {
-    std::uint32_t others = sequence - head_;
-    if (others >= in_flight()) return;
-    do retire(nullptr);
-    while (others-- > 0);
+    const std::uint32_t others = sequence - head_;
+    if (others >= in_flight()) [[unlikely]]
+      return;
+    if (others != 0) retire_before(sequence);
+    retire();
   }
   /// The same of one that failed. False: of a life before.
   bool failed(std::uint32_t sequence, const request_outcome& why) noexcept;
@@ -125,8 +126,8 @@ class alignas(64) send_queue {
   /// They never reach the device: one of them has.
   void post_refused(submission& s, std::span<const request_shape> requests) noexcept;
   /// Whether one that is awaited may go with those that the tasks after this one await.
-  [[nodiscard]] bool batches(const request_shape& request) const noexcept {
-    return batch_.takes(*this, is_long(request));
+  [[nodiscard, gnu::always_inline]] bool batches(const request_shape& request) const noexcept {
+    return batch_.is_worth_while() && batch_.takes(*this, is_long(request));
   }
   /// Of one slice at most, and no bind.
   template <class Request>
@@ -208,12 +209,14 @@ class alignas(64) send_queue {
   void begin_anew_if_empty() noexcept { origin_ = head_ == tail_ ? tail_ : origin_; }
   /// The memory and the lease, if any, of a request that used them.
   [[gnu::always_inline]] void let_go_of_used(slot& by, std::uint32_t sequence) noexcept {
-    if (by.held != nullptr) {
-      held_.let_go(*std::exchange(by.held, nullptr));
-      for (; by.more_held > 0; --by.more_held)
-        held_.let_go(*more_held_by(sequence)[by.more_held - 1]);
-    }
+    if (by.held != nullptr) held_.let_go(*std::exchange(by.held, nullptr));
+    if (by.more_held != 0) [[unlikely]]
+      let_go_of_more(by, sequence);
     if (by.lease != nullptr) std::exchange(by.lease, nullptr)->let_go();
+  }
+  [[gnu::noinline]] void let_go_of_more(slot& by, std::uint32_t sequence) noexcept {
+    for (; by.more_held > 0; --by.more_held)
+      held_.let_go(*more_held_by(sequence)[by.more_held - 1]);
   }
   void begin(submission& s, std::uint32_t count) noexcept;
   void ring_batch() noexcept;
@@ -226,8 +229,12 @@ class alignas(64) send_queue {
     return (depth + 1) / 2;
   }
   void enqueue(submission& s) noexcept;
-  /// The oldest has ended; `failure` is null when it succeeded.
-  void retire(const request_outcome* failure) noexcept;
+  /// The oldest has succeeded.
+  void retire() noexcept;
+  /// All before `sequence` have, which is in flight.
+  [[gnu::noinline]] void retire_before(std::uint32_t sequence) noexcept;
+  /// The oldest has failed.
+  void retire(const request_outcome& failure) noexcept;
   /// Those of its slots that have not ended belong to `to`.
   void adopt(const submission& from, submission* to) noexcept {
     const std::uint32_t end = from.first_ + from.count_;
@@ -440,23 +447,17 @@ template <class Request>
   return ibv_post_send(native_, &first, &bad);
 }
 
-inline void send_queue::retire(const request_outcome* failure) noexcept {
+[[gnu::always_inline]] inline void send_queue::retire() noexcept {
   slot& oldest = at(head_);
-  if (failure == nullptr) {
-    tally_.completed(oldest.kind);
-  } else {
-    tally_.failed(oldest.kind);
-  }
-  CORDMA_PROBE5(complete, num_, oldest.kind, head_, failure == nullptr ? 0 : failure->code.value(),
-                0);
+  tally_.completed(oldest.kind);
+  CORDMA_PROBE5(complete, num_, oldest.kind, head_, 0, 0);
   let_go_of_used(oldest, head_);
   submission* const owner = std::exchange(oldest.owner, nullptr);
-  if (owner != nullptr) {
-    if (oldest.kind == request_kind::atomic && failure == nullptr)
-      owner->store(oldest.index, atomic_values_[place(head_)]);
-    owner->slot_ended(oldest.index, failure);
-  }
-  ++head_;
+  const std::uint32_t sequence = head_++;
+  if (owner == nullptr) return;
+  if (oldest.kind == request_kind::atomic)
+    owner->store(oldest.index, atomic_values_[place(sequence)]);
+  owner->slot_succeeded();
 }
 
 }  // namespace cordma

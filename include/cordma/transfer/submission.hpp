@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/base/assert.hpp>
 #include <cordma/base/probe.hpp>
 #include <cordma/coro/operation.hpp>
 #include <cordma/transfer/transfer_counters.hpp>
@@ -43,8 +44,12 @@ class submission : public list_hook<submission>, private stop_callback {
 
   inline submission(send_queue& queue, std::uint32_t count) noexcept;
   submission(submission&& other) noexcept;
-  /// Who derives from it has left the queue.
-  virtual ~submission() = default;
+  /// Who derives from it has left the queue, and nobody waits.
+  ~submission() {
+    detail::assume(!list_hook<submission>::is_linked());
+    detail::assume(!stop_callback::is_linked());
+    detail::assume(waiter_.empty());
+  }
 
   /// Gives it to the queue: afterwards it is queued, in flight, or has ended.
   void submit() noexcept;
@@ -57,6 +62,8 @@ class submission : public list_hook<submission>, private stop_callback {
   /// Checks every request and takes hold of its memory; when one is refused, of none.
   virtual std::optional<request_outcome> hold() noexcept = 0;
   virtual void let_go() noexcept = 0;
+  /// Of one that owns itself.
+  virtual void destroy() noexcept = 0;
   /// Builds the work requests and hands them to `send_queue::post`.
   virtual void post_now() noexcept = 0;
   virtual void store(std::uint32_t index, std::uint64_t atomic_value) noexcept = 0;
@@ -91,13 +98,15 @@ class submission : public list_hook<submission>, private stop_callback {
       scheduler_->schedule(*told);
   }
   static void on_stop(stop_callback& self) noexcept;
-  /// `failure`: null when it succeeded.
-  void slot_ended(std::uint32_t index, const request_outcome* failure) noexcept {
-    if (failure != nullptr && !failure_) {
-      failure_ = *failure;
+  void slot_succeeded() noexcept {
+    if (--pending_ == 0) finish();
+  }
+  void slot_failed(std::uint32_t index, const request_outcome& failure) noexcept {
+    if (!failure_) {
+      failure_ = failure;
       failure_->index = index;
     }
-    if (--pending_ == 0) finish();
+    slot_succeeded();
   }
   void end(const request_outcome& failure) noexcept;
   void finish() noexcept {
