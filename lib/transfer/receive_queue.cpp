@@ -14,9 +14,9 @@ receive_queue::receive_queue(scheduler& home, verbs::protection_domain& pd, verb
       tally_{tally},
       depth_{qp.capabilities().recv_wr_max},
       mask_{std::bit_ceil(depth_) - 1},
-      slices_max_{std::min<std::uint32_t>(qp.capabilities().recv_sge_max, receive_slices_max)},
+      slices_max_{std::clamp<std::uint32_t>(qp.capabilities().recv_sge_max, 1, receive_slices_max)},
       slots_(mask_ + 1),
-      slices_(slots_.size() * slices_max_) {}
+      more_slices_(slots_.size() * (slices_max_ - 1)) {}
 
 receive_queue::~receive_queue() {
   CORDMA_ASSERT(posted() == 0, "receive queue destroyed before its queue pair");
@@ -25,28 +25,39 @@ receive_queue::~receive_queue() {
   while (head_ != completed_) let_go_of(head_++);
 }
 
-void receive_queue::refuse(std::optional<request_outcome>& why, errc code, std::uint64_t value,
-                           std::uint64_t limit) noexcept {
+request_outcome receive_queue::refusal(std::error_code why, std::size_t slices) noexcept {
   tally_.refused(request_kind::receive);
-  why = {.code = code, .call = "post_recv", .value = value, .limit = limit};
+  request_outcome how{.code = why, .call = "post_recv"};
+  if (why == errc::too_many_slices) {
+    how.value = slices;
+    how.limit = slices_max_;
+  } else if (why.category() == std::system_category()) {
+    how.call = "ibv_post_recv";
+  }
+  return how;
+}
+
+std::error_code receive_queue::try_post_any(std::span<const local_mr_slice> buffer) noexcept {
+  return try_post(buffer);
 }
 
 void receive_queue::post(std::span<const local_mr_slice> buffer) {
-  std::optional<request_outcome> why;
-  if (closed_) {
-    refuse(why, errc::disconnected);
-  } else if (!has_room()) {
-    refuse(why, errc::receive_queue_full);
-    failure full = why->to_failure(num_);
+  if (!closed_ && has_room()) [[likely]] {
+    const std::error_code why =
+        buffer.size() == 1 ? try_post(buffer.first<1>()) : try_post_any(buffer);
+    if (!why) [[likely]]
+      return;
+    throw error{refusal(why, buffer.size()).to_failure(num_)};
+  }
+  failure f = refusal(closed_ ? errc::disconnected : errc::receive_queue_full, buffer.size())
+                  .to_failure(num_);
+  if (!closed_) {
     char text[100];
     std::snprintf(text, sizeof text,
                   "%u buffers are posted or hold messages nobody took; take those first", depth_);
-    full.detail = text;
-    throw error{full};
-  } else if (try_post(buffer, why)) {
-    return;
+    f.detail = text;
   }
-  throw error{why->to_failure(num_)};
+  throw error{f};
 }
 
 void receive_queue::take_back(taker& t) noexcept {
@@ -61,7 +72,8 @@ void receive_queue::take_back(taker& t) noexcept {
 void receive_queue::give_room() noexcept {
   while (!want_room_.empty() && tail_ - head_ < depth_) {
     taker& next = want_room_.pop_front();
-    if (!try_post(next.buffer_, next.outcome_)) next.state_ = taker::state::failed;
+    if (const std::error_code why = try_post_any(next.buffer_))
+      next.fail(refusal(why, next.buffer_.size()));
     if (next.state_ == taker::state::failed || serve(next)) next.end();
   }
 }
@@ -82,7 +94,7 @@ void receive_queue::refuse_all(const request_outcome& how) noexcept {
   end_all(how);
   if (tail_ != sequence_first) return;
   std::vector<slot>{}.swap(slots_);
-  std::vector<local_mr_slice>{}.swap(slices_);
+  std::vector<local_mr_slice>{}.swap(more_slices_);
 }
 
 void receive_queue::release_slots() noexcept {
@@ -97,6 +109,15 @@ void receive_queue::taker::wait_for_room(std::span<const local_mr_slice> buffer,
   buffer_ = buffer;
   queue_->want_room_.push_back(*this);
   wait(w, env);
+}
+
+void receive_queue::taker::leave() noexcept {
+  if (state_ == state::promised) {
+    queue_->take_back(*this);
+  } else {
+    list_hook<taker>::unlink();
+  }
+  forget();
 }
 
 bool receive_queue::taker::stopped() noexcept {

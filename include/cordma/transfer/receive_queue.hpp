@@ -28,11 +28,10 @@ inline constexpr std::size_t receive_slices_max = 4;
 class buffer_slices {
  public:
   buffer_slices() noexcept {}  // Clears nothing: that would take as long as all else of a receive.
-  explicit buffer_slices(std::span<const local_mr_slice> all) noexcept
-      : size_{std::uint32_t(all.size())} {
-    if (all.empty()) return;
-    std::construct_at(at(0), all[0]);  // Mostly there is no other, and a loop takes long to begin.
-    for (std::size_t i = 1; i < all.size(); ++i) std::construct_at(at(i), all[i]);
+  buffer_slices(const local_mr_slice& first, std::span<const local_mr_slice> more) noexcept
+      : size_{std::uint32_t(1 + more.size())} {
+    std::construct_at(at(0), first);
+    for (std::size_t i = 0; i < more.size(); ++i) std::construct_at(at(1 + i), more[i]);
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
@@ -102,6 +101,7 @@ class receive_queue {
 
  private:
   struct slot {
+    local_mr_slice slice;  // The first, mostly the only one.
     std::uint32_t size_bytes;
     std::uint32_t immediate;
     std::uint8_t slice_count = 0;
@@ -111,26 +111,33 @@ class receive_queue {
   };
 
   slot& at(std::uint32_t sequence) noexcept { return slots_[sequence & mask_]; }
-  local_mr_slice* slices_of(std::uint32_t sequence) noexcept {
-    return &slices_[std::size_t{sequence & mask_} * slices_max_];
+  local_mr_slice* more_of(std::uint32_t sequence) noexcept {
+    return more_slices_.data() + std::size_t{sequence & mask_} * (slices_max_ - 1);
   }
   [[nodiscard]] bool has_room() const noexcept {
     return tail_ - head_ < depth_ && want_room_.empty();
   }
-  /// False, and why: it is not posted. There is room.
-  bool try_post(std::span<const local_mr_slice> buffer,
-                std::optional<request_outcome>& why) noexcept;
-  [[nodiscard]] errc hold(std::span<const local_mr_slice> buffer) noexcept;
-  void let_go(std::span<const local_mr_slice> buffer) noexcept {
-    for (const local_mr_slice& slice : buffer)
-      if (slice.is_held()) held_.let_go(*slice.block());
+  /// Why it is not posted; none: it is. There is room.
+  template <std::size_t N>
+  std::error_code try_post(std::span<const local_mr_slice, N> buffer) noexcept;
+  std::error_code try_post_any(std::span<const local_mr_slice> buffer) noexcept;
+  template <std::size_t N>
+  [[nodiscard]] errc hold(std::span<const local_mr_slice, N> buffer) noexcept;
+  void let_go(const local_mr_slice& slice) noexcept {
+    if (slice.is_held()) held_.let_go(*slice.block());
+  }
+  void let_go(std::span<const local_mr_slice> slices) noexcept {
+    for (const local_mr_slice& slice : slices) let_go(slice);
   }
   void let_go_of(std::uint32_t sequence) noexcept {
-    if (std::exchange(at(sequence).holds_memory, false))
-      let_go({slices_of(sequence), at(sequence).slice_count});
+    slot& s = at(sequence);
+    if (!std::exchange(s.holds_memory, false)) return;
+    let_go(s.slice);
+    if (s.slice_count > 1) [[unlikely]]
+      let_go({more_of(sequence), s.slice_count - std::size_t{1}});
   }
-  void refuse(std::optional<request_outcome>& why, errc code, std::uint64_t value = 0,
-              std::uint64_t limit = 0) noexcept;
+  /// Of a buffer of so many slices.
+  [[gnu::cold]] request_outcome refusal(std::error_code why, std::size_t slices) noexcept;
 
   void promise(taker& to) noexcept;
   /// Promises it a message, or ends it without one. False: it waits for one.
@@ -159,7 +166,7 @@ class receive_queue {
   std::uint32_t promised_count_ = 0;  // Of the messages.
   held_memory held_;
   std::vector<slot> slots_;
-  std::vector<local_mr_slice> slices_;  // `slices_max_` a slot.
+  std::vector<local_mr_slice> more_slices_;  // One less than `slices_max_` a slot.
   // Whoever waits for a message finds none that is not promised.
   intrusive_list<taker> want_room_;
   intrusive_list<taker> want_message_;
@@ -175,10 +182,13 @@ class receive_queue::taker : public list_hook<receive_queue::taker>, private sus
       : suspension{&on_stop}, queue_{&queue}, qp_num_{queue.num_} {}
   taker(taker&&) noexcept = default;  // Only before it starts.
   ~taker() {
-    if (state_ == state::promised) queue_->take_back(*this);
+    if (state_ <= state::promised) leave();
+    detail::assume(!list_hook<taker>::is_linked());
+    nobody_waits();
   }
 
-  bool start(bool posts, std::span<const local_mr_slice> buffer, waiter& w,
+  template <std::size_t N>
+  bool start(bool posts, std::span<const local_mr_slice, N> buffer, waiter& w,
              const environment& env) noexcept;
   [[nodiscard]] bool failed() const noexcept { return state_ != state::promised; }
   message take() {
@@ -193,6 +203,8 @@ class receive_queue::taker : public list_hook<receive_queue::taker>, private sus
   enum class state : unsigned char { waits, promised, taken, stopped, failed };
 
   static void on_stop(stop_callback& self) noexcept;
+  /// It has not ended, or not been taken.
+  void leave() noexcept;
   [[gnu::cold]] bool stopped() noexcept;
   [[gnu::cold]] void wait_for_room(std::span<const local_mr_slice> buffer, waiter& w,
                                    const environment& env) noexcept;
@@ -227,7 +239,7 @@ class [[nodiscard]] receive_op final : public operation_base<receive_op<N, Posts
                   "a receive buffer has at most receive_slices_max slices");
   }
   bool start(waiter& w, const environment& env) noexcept {
-    return taker::start(Posts, buffer_, w, env);
+    return taker::start(Posts, std::span<const local_mr_slice, N>{buffer_}, w, env);
   }
   using taker::failed;
   using taker::take;
@@ -238,8 +250,9 @@ class [[nodiscard]] receive_op final : public operation_base<receive_op<N, Posts
 };
 using next_message_op = receive_op<0, false>;
 
+template <std::size_t N>
 [[gnu::always_inline]] inline errc receive_queue::hold(
-    std::span<const local_mr_slice> buffer) noexcept {
+    std::span<const local_mr_slice, N> buffer) noexcept {
   for (std::size_t i = 0; i < buffer.size(); ++i) {
     if (!buffer[i].is_held()) continue;
     memory_block& block = *buffer[i].block();
@@ -257,45 +270,39 @@ using next_message_op = receive_op<0, false>;
   return {};
 }
 
-[[gnu::always_inline]] inline bool receive_queue::try_post(
-    std::span<const local_mr_slice> buffer, std::optional<request_outcome>& why) noexcept {
+template <std::size_t N>
+[[gnu::always_inline]] inline std::error_code receive_queue::try_post(
+    std::span<const local_mr_slice, N> buffer) noexcept {
   // No message is longer (IBTA 9.2): what a buffer has beyond it the device need not know.
   constexpr std::size_t message_bytes_max = std::size_t{1} << 31;
-  if (buffer.size() > slices_max_) [[unlikely]] {
-    refuse(why, errc::too_many_slices, buffer.size(), slices_max_);
-    return false;
-  }
-  if (const errc refused = hold(buffer); refused != errc{}) [[unlikely]] {
-    refuse(why, refused);
-    return false;
-  }
-  std::array<ibv_sge, receive_slices_max> sges;
-  ibv_recv_wr wr{
-      .wr_id = wr_id_base_ | tail_, .next = nullptr, .sg_list = sges.data(), .num_sge = 0};
-  local_mr_slice* const slices = slices_of(tail_);
+  if (buffer.size() > slices_max_) [[unlikely]]
+    return errc::too_many_slices;
+  if (const errc refused = hold(buffer); refused != errc{}) [[unlikely]]
+    return refused;
+  slot& s = at(tail_);
+  std::array<ibv_sge, std::min(N, receive_slices_max)> sges;
+  int used = 0;
   for (std::size_t i = 0; i < buffer.size(); ++i) {
-    slices[i] = buffer[i];
+    std::construct_at(i == 0 ? &s.slice : more_of(tail_) + (i - 1), buffer[i]);
     if (buffer[i].empty()) continue;  // Some devices read a length of 0 as 2 GiB.
-    sges[std::size_t(wr.num_sge++)] = {
+    sges[std::size_t(used++)] = {
         .addr = reinterpret_cast<std::uint64_t>(buffer[i].bytes().data()),
         .length = std::uint32_t(std::min(buffer[i].size_bytes(), message_bytes_max)),
         .lkey = buffer[i].lkey()};
   }
+  ibv_recv_wr wr{
+      .wr_id = wr_id_base_ | tail_, .next = nullptr, .sg_list = sges.data(), .num_sge = used};
   ibv_recv_wr* bad = nullptr;
   if (const int rc = qp_.post_recv(&wr, &bad); rc != 0) [[unlikely]] {
     let_go(buffer);
-    refuse(why, {});
-    why->code = {rc, std::system_category()};
-    why->call = "ibv_post_recv";
-    return false;
+    return {rc, std::system_category()};
   }
-  slot& s = at(tail_);
   s.slice_count = std::uint8_t(buffer.size());
-  s.holds_memory = true;
+  s.holds_memory = !buffer.empty();
   tally_.posted(request_kind::receive);
   CORDMA_PROBE3(post, num_, unsigned(request_kind::receive), tail_);
   ++tail_;
-  return true;
+  return {};
 }
 
 inline void receive_queue::promise(taker& to) noexcept {
@@ -322,7 +329,9 @@ inline message receive_queue::take(taker& t) noexcept {
   t.state_ = taker::state::taken;
   --promised_count_;
   const slot& s = at(head_);
-  message taken{.slices = buffer_slices{{slices_of(head_), s.slice_count}},
+  message taken{.slices = s.slice_count == 0
+                              ? buffer_slices{}
+                              : buffer_slices{s.slice, {more_of(head_), s.slice_count - 1u}},
                 .size_bytes = s.size_bytes,
                 .is_write = s.is_write};
   if (s.has_immediate) taken.immediate = s.immediate;
@@ -333,8 +342,9 @@ inline message receive_queue::take(taker& t) noexcept {
   return taken;
 }
 
+template <std::size_t N>
 [[gnu::always_inline]] inline bool receive_queue::taker::start(
-    bool posts, std::span<const local_mr_slice> buffer, waiter& w,
+    bool posts, std::span<const local_mr_slice, N> buffer, waiter& w,
     const environment& env) noexcept {
   // Who is stopped before it begins posts nothing.
   if (env.stop.stop_requested()) [[unlikely]]
@@ -345,8 +355,8 @@ inline message receive_queue::take(taker& t) noexcept {
       wait_for_room(buffer, w, env);
       return false;
     }
-    if (!queue_->try_post(buffer, outcome_)) [[unlikely]] {
-      state_ = state::failed;
+    if (const std::error_code why = queue_->try_post(buffer)) [[unlikely]] {
+      fail(queue_->refusal(why, buffer.size()));
       return true;
     }
   }
