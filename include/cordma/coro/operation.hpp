@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/base/assert.hpp>
 #include <cordma/base/result.hpp>
 #include <cordma/coro/scheduler.hpp>
 #include <cordma/coro/waiter.hpp>
@@ -45,10 +46,7 @@ class [[nodiscard]] operation_awaiter : private waiter {
     handle_ = handle;
     return !op_.start(*this, environment_of(handle));
   }
-  value_of<Op> await_resume() {
-    nobody_tells();
-    return op_.take();
-  }
+  value_of<Op> await_resume() { return op_.take(); }
 
  private:
   static std::coroutine_handle<> resume(waiter& self) noexcept {

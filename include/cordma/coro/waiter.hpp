@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cordma/base/assert.hpp>
 #include <cordma/base/intrusive_list.hpp>
 #include <cordma/coro/stop.hpp>
 
@@ -25,13 +24,6 @@ class waiter : public list_hook<waiter> {
   inline ~waiter();
 
   std::coroutine_handle<> done() noexcept { return on_done_(*this); }
-
- protected:
-  /// It was told, or never will be: so that its destructor need not look.
-  void nobody_tells() const noexcept {
-    detail::assume(!is_linked());
-    detail::assume(told_by_ == nullptr);
-  }
 
  private:
   friend class waiter_ref;
