@@ -32,6 +32,7 @@ submission::submission(submission&& other) noexcept
       tells_at_once_{other.tells_at_once_},
       failure_{other.failure_} {
   CORDMA_ASSERT(other.waiter_.empty(), "an operation is not moved while it is awaited");
+  other.stop_callback::unlink();  // Of a wait that was abandoned.
   if (state_ == state::in_flight) queue_->adopt(*this, this);
 }
 

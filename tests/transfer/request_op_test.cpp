@@ -9,6 +9,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -174,7 +175,7 @@ TEST_CASE("a handle outlives the coroutine that awaits it", "[transfer][device][
   loopback link;
   const local_mr from = link.pattern(64);
   local_mr to = link.memory(64);
-  auto handle = link.a->post(send(from));
+  auto handle = std::make_unique<request_op<send_request<1>>>(link.a->post(send(from)));
   struct nobody : waiter {
     nobody()
         : waiter{
@@ -183,12 +184,17 @@ TEST_CASE("a handle outlives the coroutine that awaits it", "[transfer][device][
   stop_source stop;
   {
     auto await = [](auto& h) -> task<> { static_cast<void>(co_await h); };
-    task<> abandoned = await(handle);
+    task<> abandoned = await(*handle);
     abandoned.start(parent, {&link.home, stop});
+  }
+  SECTION("where it is") {}
+  SECTION("moved elsewhere") {
+    auto elsewhere = std::make_unique<request_op<send_request<1>>>(std::move(*handle));
+    handle = std::move(elsewhere);  // The one it was moved from is gone before the stop.
   }
   stop.request_stop();
   link.b->post_recv(to);
-  CHECK(link.run(handle) == 64);
+  CHECK(link.run(*handle) == 64);
 }
 
 TEST_CASE("a handle dropped while it waits for room is posted all the same", "[transfer][device]") {

@@ -31,9 +31,8 @@ std::unique_lock<brief_mutex> lock_to_post(queue_pair& qp) {
 
 /// What a request will meet at a peer in this process, while it is put into the ring: of a thousand
 /// queue pairs in turn it is far away.
-void prefetch_peer(const queue_pair& qp) noexcept {
-  if (qp.peer_slot == nullptr) return;
-  const queue_pair* const peer = qp.peer_slot->qp.load(std::memory_order_relaxed);
+void prefetch_peer(const qp_slot& slot) noexcept {
+  const queue_pair* const peer = slot.qp.load(std::memory_order_relaxed);
   if (peer == nullptr) return;
   __builtin_prefetch(&peer->handle);
   __builtin_prefetch(&peer->home);
@@ -46,9 +45,10 @@ namespace verb {
 
 int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   auto& qp = *reinterpret_cast<queue_pair*>(handle);
-  if (qp.peer_slot != nullptr) __builtin_prefetch(&qp.peer_slot->receive, 1);
+  const qp_slot* const peer = qp.peer_slot.load(std::memory_order_relaxed);
+  if (peer != nullptr) __builtin_prefetch(&peer->receive, 1);
   const auto send = lock_to_post(qp);
-  prefetch_peer(qp);
+  if (peer != nullptr) prefetch_peer(*peer);
   const std::uint64_t start = qp.sends.posted;
   int error = 0;
   for (; wr != nullptr; wr = wr->next) {

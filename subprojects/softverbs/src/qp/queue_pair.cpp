@@ -1,10 +1,10 @@
 #include "qp/queue_pair.hpp"
 
-#include "memory/queue_memory.hpp"
 #include "object/context.hpp"
 #include "object/counted.hpp"
 #include "object/protection_domain.hpp"
 #include "object/soft_verbs.hpp"
+#include "qp/queue_memory.hpp"
 #include "qp/send_builder.hpp"
 
 #include <algorithm>
@@ -60,7 +60,7 @@ owned_queue_pair make(ibv_pd& pd, const ibv_qp_init_attr& attr) {
   const ibv_qp_cap& cap = attr.cap;
   receive_ring receives{cap.max_recv_wr, cap.max_recv_sge};
   const std::size_t sends_bytes = send_ring::bytes_for(cap);
-  void* const block = queue_memory::of_process().allocate(sends_bytes + sizeof(queue_pair));
+  void* const block = allocate_queue(sends_bytes + sizeof(queue_pair));
   void* const place = static_cast<std::byte*>(block) + sends_bytes;
   owned_queue_pair qp{new (place) queue_pair{
       // From here on nothing throws.
@@ -169,7 +169,7 @@ void queue_pair_deleter::operator()(queue_pair* qp) const noexcept {
   void* const block = qp->sends.begin();
   const std::size_t sends_bytes = send_ring::bytes_for(qp->init.cap);
   std::destroy_at(qp);
-  queue_memory::of_process().free(block, sends_bytes + sizeof(queue_pair));
+  free_queue(block, sends_bytes + sizeof(queue_pair));
 }
 
 void release_all(queue_pair& qp) noexcept {

@@ -206,7 +206,8 @@ struct alignas(64) queue_pair {
 
   alignas(64) node* home;
   qp_slot* slot;
-  qp_slot* peer_slot = nullptr;  ///< RC, UC: of a peer in this process, whose number it may be
+  std::atomic<qp_slot*> peer_slot{
+      nullptr};  ///< RC, UC: of a peer in this process, whose number it may be
   /// Written under both locks of the slot, except: an error found under one lock stores IBV_QPS_ERR
   /// (or SQE under `send`) and kicks; run() then flushes under both.
   std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
@@ -251,7 +252,7 @@ struct alignas(64) queue_pair {
   }
 };
 
-/// A queue pair lies in one block of `queue_memory`, behind its send ring.
+/// A queue pair lies in one block (queue_memory.hpp), behind its send ring.
 struct queue_pair_deleter {
   void operator()(queue_pair* qp) const noexcept;
 };

@@ -1,8 +1,12 @@
-#include "memory/queue_memory.hpp"
+#include "qp/queue_memory.hpp"
+
+#include "node/fork_mutex.hpp"
 
 #include <sys/mman.h>
 
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <new>
 #include <utility>
 
@@ -39,49 +43,65 @@ std::byte* map(std::size_t bytes) {
   return first + in_front;
 }
 
-}  // namespace
+#if !defined(SOFTVERBS_ADDRESS_SANITIZER)
 
-queue_memory& queue_memory::of_process() {
-  static auto& instance = *new queue_memory;
-  return instance;
-}
+/// From here on a block has pages of its own, which go back to the system.
+constexpr std::size_t large_bytes = std::size_t{1} << 20;
 
-std::byte* queue_memory::take(std::size_t bytes) {
-  if (bytes > rest_bytes_) {
-    const std::size_t mapped = rounded_up(bytes, huge_bytes);
-    rest_ = map(mapped);
-    rest_bytes_ = mapped;
+struct free_block {
+  free_block* next;
+};
+
+fork_mutex mutex;
+// Under it.
+constinit std::byte* rest = nullptr;  ///< of the huge page that was mapped last
+constinit std::size_t rest_bytes = 0;
+/// By size; every size ever allocated is there. Never destroyed: queue pairs may be after all else.
+constinit std::map<std::size_t, free_block*>* freed = nullptr;
+
+std::byte* take(std::size_t bytes) {
+  if (bytes > rest_bytes) {
+    rest = map(huge_bytes);
+    rest_bytes = huge_bytes;
   }
-  std::byte* const block = rest_;
-  rest_ += bytes;
-  rest_bytes_ -= bytes;
-  return block;
+  rest_bytes -= bytes;
+  return std::exchange(rest, rest + bytes);
 }
+
+#endif
+
+}  // namespace
 
 #if defined(SOFTVERBS_ADDRESS_SANITIZER)
 
 // So that it watches each of them.
-void* queue_memory::allocate(std::size_t bytes) {
+void* allocate_queue(std::size_t bytes) {
   return ::operator new(bytes, std::align_val_t{line_bytes});
 }
 
-void queue_memory::free(void* block, std::size_t) noexcept {
+void free_queue(void* block, std::size_t) noexcept {
   ::operator delete(block, std::align_val_t{line_bytes});
 }
 
 #else
 
-void* queue_memory::allocate(std::size_t bytes) {
+void* allocate_queue(std::size_t bytes) {
+  if (bytes >= large_bytes) return map(rounded_up(bytes, huge_bytes));
   bytes = rounded_up(bytes, line_bytes);
-  const std::lock_guard lock{mutex_};
-  free_block*& last = free_[bytes];
+  const std::lock_guard lock{mutex};
+  if (freed == nullptr) freed = new std::map<std::size_t, free_block*>;
+  free_block*& last = (*freed)[bytes];
   if (last == nullptr) return take(bytes);
   return std::exchange(last, last->next);
 }
 
-void queue_memory::free(void* block, std::size_t bytes) noexcept {
-  const std::lock_guard lock{mutex_};
-  free_block*& last = free_.find(rounded_up(bytes, line_bytes))->second;
+void free_queue(void* block, std::size_t bytes) noexcept {
+  if (bytes >= large_bytes) {
+    ::munmap(block, rounded_up(bytes, huge_bytes));
+    return;
+  }
+  const std::lock_guard lock{mutex};
+  free_block*& last = freed->find(rounded_up(bytes, line_bytes))->second;
   last = new (block) free_block{last};
 }
 

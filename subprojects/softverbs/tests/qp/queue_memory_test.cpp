@@ -1,4 +1,4 @@
-#include "memory/queue_memory.hpp"
+#include "qp/queue_memory.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -16,9 +16,8 @@ namespace {
 /// Filled with a byte of its own.
 class block {
  public:
-  block(queue_memory& from, std::size_t bytes, unsigned number)
-      : from_{&from},
-        bytes_{static_cast<std::byte*>(from.allocate(bytes)), bytes},
+  block(std::size_t bytes, unsigned number)
+      : bytes_{static_cast<std::byte*>(allocate_queue(bytes)), bytes},
         is_{static_cast<std::byte>(number)} {
     std::fill(bytes_.begin(), bytes_.end(), is_);
   }
@@ -26,22 +25,20 @@ class block {
   [[nodiscard]] bool is_whole() const {
     return std::all_of(bytes_.begin(), bytes_.end(), [this](std::byte b) { return b == is_; });
   }
-  void give_back() { from_->free(bytes_.data(), bytes_.size()); }
+  void give_back() { free_queue(bytes_.data(), bytes_.size()); }
 
  private:
-  queue_memory* from_;
   std::span<std::byte> bytes_;
   std::byte is_;
 };
 
 }  // namespace
 
-TEST_CASE("blocks of any size lie apart from each other, on cache lines of their own", "[memory]") {
-  queue_memory memory;
+TEST_CASE("blocks of any size lie apart from each other, on cache lines of their own", "[qp]") {
   const std::size_t sizes[]{1, 64, 100, 30'000, 300'000};
-  std::vector<block> all{{memory, 3 << 20, 1}};
+  std::vector<block> all{{3 << 20, 1}};
   for (unsigned turn = 0; turn < 3; ++turn) {
-    for (unsigned i = 0; i < 200; ++i) all.emplace_back(memory, sizes[i % std::size(sizes)], i);
+    for (unsigned i = 0; i < 200; ++i) all.emplace_back(sizes[i % std::size(sizes)], i);
     for (const block& one : all) {
       CHECK(reinterpret_cast<std::uintptr_t>(one.address()) % 64 == 0);
       CHECK(one.is_whole());
