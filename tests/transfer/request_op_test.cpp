@@ -96,6 +96,27 @@ TEST_CASE("each request has an end of its own, however deep its queue, and howev
   }
 }
 
+TEST_CASE("who is told at once of the first of several that ended may break the queue pair",
+          "[transfer][device]") {
+  loopback link;
+  const local_mr from = link.pattern(64);
+  local_mr to = link.memory(64);
+  struct breaker : waiter {
+    explicit breaker(queue_pair& qp) : waiter{&told}, broken{qp} {}
+    static std::coroutine_handle<> told(waiter& self) noexcept {
+      static_cast<breaker&>(self).broken.abort({.code = errc::closed, .call = "test"});
+      return std::noop_coroutine();
+    }
+    queue_pair& broken;
+  } first{*link.a};
+  auto handle = link.a->post(write(from, to.remote_slice(), {.signaled = false}));
+  const auto last = link.a->post(write(from, to.remote_slice()));
+  handle.tell_at_once();
+  REQUIRE_FALSE(handle.start(first, {}));
+  link.run_until([&] { return link.a->slots_in_use() == 0; });
+  CHECK(link.a->drained_event().is_set());
+}
+
 TEST_CASE("who is told at once that a handle never had room may destroy it", "[transfer][device]") {
   loopback link{{.capabilities = {.send_wr_max = 8, .recv_wr_max = 8}}};
   const local_mr from = link.pattern(64);

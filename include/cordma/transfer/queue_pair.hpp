@@ -128,9 +128,11 @@ class queue_pair final : public queue_pair_base {
   [[gnu::always_inline]] void succeeded(bool is_receive, std::uint32_t sequence,
                                         const ibv_wc& wc) noexcept {
     if (is_receive) return static_cast<void>(receives_.complete(sequence, wc));
-    sends_.succeeded(sequence);
+    if (sends_.succeeded(sequence)) several_ended();
     sends_.pump();
   }
+  /// Who was told at once that the first had ended may have broken it before the last had.
+  [[gnu::noinline]] void several_ended() noexcept;
   void complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept override;
   void complete_shared(std::uint32_t number, const ibv_wc& wc) noexcept override;
   void shrink_wanted() noexcept override;

@@ -33,13 +33,14 @@ class alignas(64) send_queue {
   ~send_queue();
 
   /// The device says that this request has succeeded, and with it all before it: `pump` may find
-  /// room for others. One of a life before has ended long ago.
-  void succeeded(std::uint32_t sequence) noexcept {
+  /// room for others. One of a life before has ended long ago. Whether others ended with it.
+  bool succeeded(std::uint32_t sequence) noexcept {
     const std::uint32_t others = sequence - head_;
     if (others >= in_flight()) [[unlikely]]
-      return;
+      return false;
     if (others != 0) retire_before(sequence);
     retire();
+    return others != 0;
   }
   /// The same of one that failed. False: of a life before.
   bool failed(std::uint32_t sequence, const request_outcome& why) noexcept;
