@@ -9,7 +9,6 @@ namespace cordma {
 send_queue::send_queue(doorbell_batch& batch, verbs::protection_domain& pd, verbs::queue_pair& qp,
                        std::size_t message_max_bytes, transfer_tally& tally)
     : mask_{std::bit_ceil(qp.capabilities().send_wr_max) - 1},
-      slots_{places() <= near_slots ? near_slots_.data() : new slot[places()]},
       tally_{tally},
       native_{qp.native_handle()},
       batch_{batch},
@@ -19,7 +18,7 @@ send_queue::send_queue(doorbell_batch& batch, verbs::protection_domain& pd, verb
       message_max_bytes_{std::uint32_t(message_max_bytes)},
       inline_max_{qp.capabilities().inline_max},
       num_{qp.num()},
-      far_slots_{slots_ == near_slots_.data() ? nullptr : slots_},
+      far_slots_{places() > near_slots ? std::make_unique<slot[]>(places()) : nullptr},
       qp_{qp},
       depth_max_{at_once_max_},
       depth_{at_once_max_},
@@ -30,7 +29,9 @@ send_queue::send_queue(doorbell_batch& batch, verbs::protection_domain& pd, verb
       atomic_values_(places()),
       atomic_mr_{std::make_unique<verbs::memory_region>(
           pd, atomic_values_.data(), atomic_values_.size() * sizeof(std::uint64_t),
-          verbs::access::local_write)} {}
+          verbs::access::local_write)} {
+  slots_ = far_slots_ ? far_slots_.get() : near_slots_.data();
+}
 
 send_queue::~send_queue() {
   CORDMA_ASSERT(in_flight() == 0, "send queue destroyed before its queue pair");

@@ -260,7 +260,7 @@ class alignas(64) send_queue {
   std::uint32_t tail_ = sequence_first;    // The next to be posted.
   std::uint32_t origin_ = sequence_first;  // It has, or had, the first place of the ring.
   const std::uint32_t mask_;               // Of the ring, the power of two at or above the depth.
-  slot* const slots_;                      // The near ones, or the others.
+  slot* slots_ = nullptr;                  // The near ones, or the far ones.
   transfer_tally& tally_;
   held_memory held_;
 

@@ -22,6 +22,24 @@ namespace softverbs {
 namespace {
 
 constexpr std::size_t line_bytes = 64;
+
+}  // namespace
+
+#if defined(SOFTVERBS_ADDRESS_SANITIZER)
+
+// So that it watches each of them.
+void* allocate_queue(std::size_t bytes) {
+  return ::operator new(bytes, std::align_val_t{line_bytes});
+}
+
+void free_queue(void* block, std::size_t) noexcept {
+  ::operator delete(block, std::align_val_t{line_bytes});
+}
+
+#else
+
+namespace {
+
 constexpr std::size_t huge_bytes = std::size_t{2} << 20;
 
 constexpr std::size_t rounded_up(std::size_t bytes, std::size_t to) {
@@ -42,8 +60,6 @@ std::byte* map(std::size_t bytes) {
   ::madvise(first + in_front, bytes, MADV_HUGEPAGE);  // Refused, it has small ones.
   return first + in_front;
 }
-
-#if !defined(SOFTVERBS_ADDRESS_SANITIZER)
 
 /// From here on a block has pages of its own, which go back to the system.
 constexpr std::size_t large_bytes = std::size_t{1} << 20;
@@ -68,22 +84,7 @@ std::byte* take(std::size_t bytes) {
   return std::exchange(rest, rest + bytes);
 }
 
-#endif
-
 }  // namespace
-
-#if defined(SOFTVERBS_ADDRESS_SANITIZER)
-
-// So that it watches each of them.
-void* allocate_queue(std::size_t bytes) {
-  return ::operator new(bytes, std::align_val_t{line_bytes});
-}
-
-void free_queue(void* block, std::size_t) noexcept {
-  ::operator delete(block, std::align_val_t{line_bytes});
-}
-
-#else
 
 void* allocate_queue(std::size_t bytes) {
   if (bytes >= large_bytes) return map(rounded_up(bytes, huge_bytes));

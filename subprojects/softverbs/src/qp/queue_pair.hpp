@@ -206,8 +206,7 @@ struct alignas(64) queue_pair {
 
   alignas(64) node* home;
   qp_slot* slot;
-  std::atomic<qp_slot*> peer_slot{
-      nullptr};  ///< RC, UC: of a peer in this process, whose number it may be
+  std::atomic<qp_slot*> peer_slot{nullptr};  ///< RC, UC: of a peer in this process
   /// Written under both locks of the slot, except: an error found under one lock stores IBV_QPS_ERR
   /// (or SQE under `send`) and kicks; run() then flushes under both.
   std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
