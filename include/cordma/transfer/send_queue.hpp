@@ -458,7 +458,7 @@ template <class Request>
   if (owner == nullptr) return;
   if (oldest.kind == request_kind::atomic)
     owner->store(oldest.index, atomic_values_[place(sequence)]);
-  owner->slot_succeeded();
+  owner->slot_ended();
 }
 
 }  // namespace cordma

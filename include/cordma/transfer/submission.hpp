@@ -98,7 +98,7 @@ class submission : public list_hook<submission>, private stop_callback {
       scheduler_->schedule(*told);
   }
   static void on_stop(stop_callback& self) noexcept;
-  void slot_succeeded() noexcept {
+  void slot_ended() noexcept {
     if (--pending_ == 0) finish();
   }
   void slot_failed(std::uint32_t index, const request_outcome& failure) noexcept {
@@ -106,7 +106,7 @@ class submission : public list_hook<submission>, private stop_callback {
       failure_ = failure;
       failure_->index = index;
     }
-    slot_succeeded();
+    slot_ended();
   }
   void end(const request_outcome& failure) noexcept;
   void finish() noexcept {

@@ -72,10 +72,10 @@ class queue_pair {
   void modify(queue_pair_state to, ibv_qp_attr& attributes, int mask);
 
   std::unique_ptr<ibv_qp, destroyer> qp_;
-  std::uint32_t rd_atomic_max_ = 1;  // Beside `qp_`: READs ask for both.
-  std::uint8_t port_ = 0;            // Set by to_init; RTR needs it again.
   queue_pair_capabilities caps_;
   device_limits limits_;
+  std::uint8_t port_ = 0;  // Set by to_init; RTR needs it again.
+  std::uint32_t rd_atomic_max_ = 1;
 };
 
 }  // namespace cordma::verbs

@@ -128,7 +128,7 @@ class send_ring {
   std::uint32_t place_lines_;
   std::uint64_t first_ = 0;  ///< a request that has or had the first place
   cache_line* end_;
-  // The second cache line of the queue pair's.
+  // In the next cache line, with the requester.
   std::uint32_t capacity_;
   std::uint32_t sges_max_;
   std::uint32_t inline_max_;
