@@ -69,8 +69,10 @@ inline bool executor::turn() noexcept {
   if (const std::size_t calls = mailbox_.run_all(); calls > 0) counters_.posted.add(calls);
   const bool progress = poll_all() || (spins_ && spin());
   // At once, so that all the rest of a turn is done while the peer works on what this sends.
-  if (const std::size_t resumed = run_ready(); resumed > 0) counters_.ready_resumed.add(resumed);
-  return progress || has_ready();
+  const std::size_t resumed = run_ready();
+  if (resumed > 0) counters_.ready_resumed.add(resumed);
+  // What they posted may have completed: it is looked for before anything is armed.
+  return progress || resumed > 0 || has_ready();
 }
 
 void executor::serve(const bool* ended) noexcept {

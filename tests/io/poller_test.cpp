@@ -55,6 +55,23 @@ class racer final : public poller {
   bool came_ = false;
 };
 
+/// A device whose requests have ended by the next look.
+class quick_device final : public poller {
+ public:
+  std::size_t poll() noexcept override {
+    if (!std::exchange(has_request, false)) return 0;
+    ended.set();
+    return 1;
+  }
+  bool prepare_wait() noexcept override {
+    if (has_request) ++arms_in_vain;
+    return !has_request;
+  }
+  bool has_request = false;
+  event ended;
+  int arms_in_vain = 0;
+};
+
 }  // namespace
 
 TEST_CASE("a busy executor sees timers, descriptors and posts, and never blocks", "[io]") {
@@ -100,6 +117,18 @@ TEST_CASE("what comes while a poller arms is seen without a wait", "[io][E1]") {
   exec.add(races);
   exec.run(all.wait());
   CHECK(exec.counters().waits == 0);
+}
+
+TEST_CASE("what a task that has gone on asks for is looked for before a poller arms", "[io][E1]") {
+  executor exec;
+  quick_device device;
+  exec.add(device);
+  exec.run([](executor& home, quick_device& asked) -> task<> {
+    co_await home.sleep_for(1us);  // Goes on in a turn in which nothing was found.
+    asked.has_request = true;
+    co_await asked.ended.wait();
+  }(exec, device));
+  CHECK(device.arms_in_vain == 0);
 }
 
 TEST_CASE("a poller may be destroyed in its own poll, and the others are still asked", "[io]") {
