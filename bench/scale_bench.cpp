@@ -7,6 +7,7 @@
 
 #include <support/connected_pair.hpp>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -156,7 +157,15 @@ class crowd {
   struct usage {
     std::size_t resident, registered;
   };
+  /// Each end has a socket: more than some systems let a process have, unless it asks.
+  static void raise_descriptors_max() {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    limit.rlim_cur = limit.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  }
   static cordma::runtime_options options() {
+    raise_descriptors_max();
     cordma::runtime_options o;
     o.mode = cordma::completion_mode::busy;
     const cordma::verbs::context ctx{cordma::test::device_name()};

@@ -15,11 +15,21 @@
 namespace cordma {
 namespace {
 
+using namespace std::string_literals;
+
+constexpr const char* more_descriptors = "close descriptors, or raise RLIMIT_NOFILE (ulimit -n)";
+bool lacks_descriptors(int errno_value) noexcept {
+  return errno_value == EMFILE || errno_value == ENFILE;
+}
+
 object_id name_of(int fd) noexcept { return {"fd", std::uint64_t(fd)}; }
 
 unique_fd make_socket(const socket_address& address) {
   unique_fd fd{::socket(address.data()->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
-  if (!fd.is_open()) throw error{errno_failure(errno, "socket")};
+  if (!fd.is_open()) {
+    throw error{
+        errno_failure(errno, "socket", {}, lacks_descriptors(errno) ? more_descriptors : "")};
+  }
   return fd;
 }
 
@@ -236,10 +246,9 @@ bool tcp_listener::accept_op::attempt(fd_operation& self) noexcept {
 
 result<tcp_stream> tcp_listener::accept_op::take_result() {
   if (was_stopped()) return cancelled_result;
-  if (errno_ == EMFILE || errno_ == ENFILE) {
-    return errno_failure(errno_, "accept4", name_of(fd()),
-                         "the connection stays in the backlog; close descriptors, or raise "
-                         "RLIMIT_NOFILE (ulimit -n)");
+  if (lacks_descriptors(errno_)) {
+    const std::string detail = "the connection stays in the backlog; "s + more_descriptors;
+    return errno_failure(errno_, "accept4", name_of(fd()), std::string_view{detail});
   }
   if (errno_ != 0) return errno_failure(errno_, "accept4", name_of(fd()));
   try {

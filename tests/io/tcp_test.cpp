@@ -255,7 +255,8 @@ TEST_CASE("a write that waits on a half-closed peer sleeps instead of spinning",
   exec.run(when_all(server.write_all(sent), drain(client, into, sent.size())));
 }
 
-TEST_CASE("accept without a free descriptor is an error, and the listener stays good", "[io]") {
+TEST_CASE("without a free descriptor, accept and connect are errors, and the listener stays good",
+          "[io]") {
   executor exec;
   tcp_listener listener{exec, socket_address::loopback(0)};
   const tcp_stream client = exec.run(tcp_stream::connect(exec, listener.local_address()));
@@ -263,11 +264,14 @@ TEST_CASE("accept without a free descriptor is an error, and the listener stays 
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &old) == 0);
   const rlimit none{.rlim_cur = 0, .rlim_max = old.rlim_max};
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
-  const auto outcome = exec.run(as_result(listener.accept()));
+  const auto accepted = exec.run(as_result(listener.accept()));
+  const auto connected = exec.run(as_result(tcp_stream::connect(exec, listener.local_address())));
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &old) == 0);
-  REQUIRE(outcome.has_failure());
-  CHECK(outcome.failure().code == std::errc::too_many_files_open);
-  CHECK_THAT(outcome.failure().to_string(), Catch::Contains("ulimit -n"));
+  for (const auto* outcome : {&accepted, &connected}) {
+    REQUIRE(outcome->has_failure());
+    CHECK(outcome->failure().code == std::errc::too_many_files_open);
+    CHECK_THAT(outcome->failure().to_string(), Catch::Contains("ulimit -n"));
+  }
   const tcp_stream server = exec.run(listener.accept());
   CHECK(server.peer_address() == client.local_address());
 }
