@@ -50,6 +50,7 @@ scheduler::~scheduler() {
 std::size_t scheduler::run(intrusive_list<waiter>& ready) noexcept {
   intrusive_list<waiter> batch;
   batch.splice_back(ready);
+  is_in_turn_ = true;
   std::size_t resumed = 0;
   for (; !batch.empty(); ++resumed) {
     waiter& next = batch.pop_front();
@@ -57,7 +58,7 @@ std::size_t scheduler::run(intrusive_list<waiter>& ready) noexcept {
     resume(next);
   }
   others_follow_ = false;  // The last may have been taken out.
-  while (!ends_.empty()) ends_.pop_front().on_turn_end();
+  end_turn();
   return resumed;
 }
 

@@ -35,6 +35,7 @@ completion_queue_driver::completion_queue_driver(executor& home, verbs::context&
                                    : std::nullopt},
       cq_{ctx, options.depth, channel_ ? &*channel_ : nullptr, this},
       doorbells_{home, options.doorbell_batching && mode_ != completion_mode::manual} {
+  add_entries();
   if (channel_) watch_.emplace(*this);
   if (mode_ != completion_mode::manual) home_.add(*this);
 }
@@ -46,10 +47,9 @@ completion_queue_driver::~completion_queue_driver() {
 
 inline void completion_queue_driver::dispatch(const ibv_wc& wc) noexcept {
   const wr_id id{wc.wr_id};
-  if (id.queue_pair() >= queue_pairs_.size()) [[unlikely]]
+  const entry& e = queue_pairs_[id.queue_pair() & mask_];
+  if (e.key != id.key()) [[unlikely]]
     return dispatch_shared(wc);
-  const entry& e = queue_pairs_[id.queue_pair()];
-  if (e.generation != id.generation()) return;  // A late one, of a queue pair that is gone.
   if (!e.is_watched && wc.status == IBV_WC_SUCCESS) [[likely]]
     return static_cast<queue_pair*>(e.qp)->succeeded(id.is_receive(), id.sequence(), wc);
   if (e.qp != nullptr) e.qp->complete(id.is_receive(), id.sequence(), wc);
@@ -101,7 +101,8 @@ void completion_queue_driver::reap_to_the_end() noexcept {
   }
 }
 
-/// Of a failed entry `qp_num` can be trusted, too.
+/// Else it is a late one, of a queue pair that is gone. Of a failed entry `qp_num` can be trusted,
+/// too.
 void completion_queue_driver::dispatch_shared(const ibv_wc& wc) noexcept {
   const wr_id id{wc.wr_id};
   if (id.queue_pair() != wr_id::shared) return;
@@ -191,22 +192,31 @@ std::uint64_t completion_queue_driver::attach(queue_pair_base& qp, unsigned entr
         needed, cq_.capacity(), room(), room() + leaving_);
     throw error{{.code = errc::limit_exceeded, .call = "queue_pair", .detail = text}};
   }
-  if (free_entries_.empty()) {
-    if (queue_pairs_.size() == queue_pairs_max) {
-      throw error{{.code = errc::limit_exceeded,
-                   .call = "queue_pair",
-                   .detail = "65535 queue pairs on one completion queue: make another"}};
-    }
-    free_entries_.reserve(queue_pairs_.size() + 1);  // So that `detach` cannot fail.
-    queue_pairs_.emplace_back();
-    free_entries_.push_back(std::uint16_t(queue_pairs_.size() - 1));
-  }
+  if (free_entries_.empty()) add_entries();
   if (pool != nullptr) attach_shared(qp, *pool);
   const std::uint16_t index = free_entries_.back();
   free_entries_.pop_back();
   queue_pairs_[index].qp = &qp;
   reserved_ += entries;
-  return wr_id::base(index, queue_pairs_[index].generation);
+  return wr_id::base(queue_pairs_[index].key);
+}
+
+/// As many as there are, but for the one that stands for what is shared.
+void completion_queue_driver::add_entries() {
+  const std::size_t before = queue_pairs_.size();
+  const std::size_t after = std::max<std::size_t>(2 * before, 1);
+  if (before > queue_pairs_max) {
+    throw error{{.code = errc::limit_exceeded,
+                 .call = "queue_pair",
+                 .detail = "65535 queue pairs on one completion queue: make another"}};
+  }
+  free_entries_.reserve(after);  // So that `detach` cannot fail.
+  queue_pairs_.resize(after);
+  mask_ = after - 1;
+  for (std::size_t i = after; i-- > before;) {
+    queue_pairs_[i].key = wr_id::first_key(std::uint16_t(i));
+    if (i != wr_id::shared) free_entries_.push_back(std::uint16_t(i));
+  }
 }
 
 void completion_queue_driver::attach_shared(queue_pair_base& qp, const shared_receives& pool) {
@@ -242,8 +252,7 @@ void completion_queue_driver::watch(std::uint64_t wr_id_base, bool is_watched) n
 
 void completion_queue_driver::detach(std::uint64_t wr_id_base, unsigned entries) noexcept {
   const wr_id id{wr_id_base};
-  entry& e = queue_pairs_[id.queue_pair()];
-  e = {.qp = nullptr, .generation = wr_id::next_generation(e.generation)};
+  queue_pairs_[id.queue_pair()] = {.qp = nullptr, .key = wr_id::next_key(id.key())};
   free_entries_.push_back(id.queue_pair());
   if (mode_ == completion_mode::manual) {
     leaving_ += entries;  // Nobody may have reaped what it left in the queue.

@@ -1,28 +1,31 @@
-#include <cordma/transfer/receive_queue.hpp>
+#include <cordma/transfer/queue_pair.hpp>
 
 #include <bit>
 #include <cstdio>
 
 namespace cordma {
 
-receive_queue::receive_queue(scheduler& home, verbs::protection_domain& pd, verbs::queue_pair& qp,
-                             transfer_tally& tally)
-    : home_{home},
-      qp_{qp},
-      num_{qp.num()},
+receive_queue::receive_queue(queue_pair& owner, scheduler& home, receive_batch& batch,
+                             verbs::protection_domain& pd, transfer_tally& tally)
+    : owner_{owner},
+      home_{home},
+      batch_{batch},
+      native_{owner.verbs().native_handle()},
+      num_{owner.verbs().num()},
       pd_{pd.native_handle()},
       tally_{tally},
-      depth_{qp.capabilities().recv_wr_max},
+      depth_{owner.verbs().capabilities().recv_wr_max},
       mask_{std::bit_ceil(depth_) - 1},
-      slices_max_{std::clamp<std::uint32_t>(qp.capabilities().recv_sge_max, 1, receive_slices_max)},
+      slices_max_{std::clamp<std::uint32_t>(owner.verbs().capabilities().recv_sge_max, 1,
+                                            receive_slices_max)},
       slots_(mask_ + 1),
       more_slices_(slots_.size() * (slices_max_ - 1)) {}
 
 receive_queue::~receive_queue() {
   CORDMA_ASSERT(posted() == 0, "receive queue destroyed before its queue pair");
-  CORDMA_ASSERT(want_room_.empty() && want_message_.empty(), "receive queue destroyed unended");
-  while (!promised_.empty()) promised_.pop_front().fail({.code = errc::closed, .call = "close"});
-  while (head_ != completed_) let_go_of(head_++);
+  CORDMA_ASSERT(want_room_.empty() && first_waiting_ == nullptr, "receive queue destroyed unended");
+  while (!takers_.empty()) takers_.pop_front().fail({.code = errc::closed, .call = "close"});
+  for (; head_ != completed_; ++head_) let_go_of(at(head_), head_);
 }
 
 request_outcome receive_queue::refusal(std::error_code why, std::size_t slices) noexcept {
@@ -41,17 +44,23 @@ std::error_code receive_queue::try_post_any(std::span<const local_mr_slice> buff
   return try_post(buffer);
 }
 
+void receive_queue::post(const local_mr_slice& buffer) {
+  if (closed_ || !has_room()) [[unlikely]]
+    throw_refused(errc::receive_queue_full, 1);
+  if (const auto why = try_post(std::span<const local_mr_slice, 1>{&buffer, 1})) [[unlikely]]
+    throw_refused(why, 1);
+}
+
 void receive_queue::post(std::span<const local_mr_slice> buffer) {
-  if (!closed_ && has_room()) [[likely]] {
-    const std::error_code why =
-        buffer.size() == 1 ? try_post(buffer.first<1>()) : try_post_any(buffer);
-    if (!why) [[likely]]
-      return;
-    throw error{refusal(why, buffer.size()).to_failure(num_)};
-  }
-  failure f = refusal(closed_ ? errc::disconnected : errc::receive_queue_full, buffer.size())
-                  .to_failure(num_);
-  if (!closed_) {
+  if (buffer.size() == 1) return post(buffer[0]);
+  if (closed_ || !has_room()) throw_refused(errc::receive_queue_full, buffer.size());
+  if (const auto why = try_post_any(buffer)) throw_refused(why, buffer.size());
+}
+
+void receive_queue::throw_refused(std::error_code why, std::size_t slices) {
+  const bool is_full = why == errc::receive_queue_full;
+  failure f = refusal(is_full && closed_ ? errc::disconnected : why, slices).to_failure(num_);
+  if (is_full && !closed_) {
     char text[100];
     std::snprintf(text, sizeof text,
                   "%u buffers are posted or hold messages nobody took; take those first", depth_);
@@ -60,13 +69,53 @@ void receive_queue::post(std::span<const local_mr_slice> buffer) {
   throw error{f};
 }
 
+buffer_slices receive_queue::slices_of(const slot& s, std::uint32_t sequence) noexcept {
+  buffer_slices all;
+  for (std::size_t i = 0; i < s.slice_count; ++i)
+    all.push_back(i == 0 ? s.slice : more_of(sequence)[i - 1]);
+  return all;
+}
+
+void receive_batch::ring_for(receive_queue& q) noexcept {
+  turn_end::unlink();
+  q.post_waiting();
+}
+
+void receive_queue::post_waiting() noexcept {
+  std::array<ibv_recv_wr, receive_batch::receives_max> wrs;
+  std::array<ibv_sge, wrs.size() * receive_slices_max> sges;
+  const std::uint32_t count = std::exchange(waiting_, 0);
+  const std::uint32_t first = tail_ - count;
+  ibv_sge* free = sges.data();
+  for (std::uint32_t i = 0; i < count; ++i) {
+    free = fill(wrs[i], first + i, free);
+    wrs[i].next = &wrs[i] + 1;
+  }
+  wrs[count - 1].next = nullptr;
+  ibv_recv_wr* bad = wrs.data();
+  const int rc = ibv_post_recv(native_, wrs.data(), &bad);
+  const std::uint32_t end = rc == 0 ? tail_ : first + std::uint32_t(bad - wrs.data());
+  for (std::uint32_t taken = first; taken != end; ++taken) count_posted(taken);
+  if (rc == 0) [[likely]]
+    return;
+  // They were given to the queue before, and nobody is there to be told.
+  while (tail_ != end) {
+    tally_.refused(request_kind::receive);
+    --tail_;
+    let_go_of(at(tail_), tail_);
+  }
+  owner_.fail_for_receives(rc);
+}
+
 void receive_queue::take_back(taker& t) noexcept {
   t.list_hook<taker>::unlink();
   --promised_count_;
-  if (want_message_.empty()) return;
-  taker& next = want_message_.pop_front();
-  promise(next);
-  next.end();
+  promise_to_next();
+}
+
+void receive_queue::leave(taker& t) noexcept {
+  if (&t == first_waiting_) first_waiting_ = takers_.after(t);
+  t.list_hook<taker>::unlink();
 }
 
 void receive_queue::give_room() noexcept {
@@ -81,12 +130,11 @@ void receive_queue::give_room() noexcept {
 void receive_queue::end_all(const request_outcome& how) noexcept {
   if (closed_) return;
   closed_ = how;
-  for (intrusive_list<taker>* waiting : {&want_room_, &want_message_}) {
-    while (!waiting->empty()) {
-      taker& next = waiting->pop_front();
-      next.fail(how);
-      next.end();
-    }
+  while (!want_room_.empty() || first_waiting_ != nullptr) {
+    taker& next = want_room_.empty() ? *first_waiting_ : want_room_.front();
+    leave(next);
+    next.fail(how);
+    next.end();
   }
 }
 
@@ -100,7 +148,7 @@ void receive_queue::refuse_all(const request_outcome& how) noexcept {
 void receive_queue::release_slots() noexcept {
   for (; posted() > 0; ++flushed_) {
     tally_.failed(request_kind::receive);
-    let_go_of(completed_ + flushed_);
+    let_go_of(at(completed_ + flushed_), completed_ + flushed_);
   }
 }
 
@@ -114,8 +162,8 @@ void receive_queue::taker::wait_for_room(std::span<const local_mr_slice> buffer,
 void receive_queue::taker::leave() noexcept {
   if (state_ == state::promised) {
     queue_->take_back(*this);
-  } else {
-    list_hook<taker>::unlink();
+  } else if (list_hook<taker>::is_linked()) {
+    queue_->leave(*this);
   }
   forget();
 }
@@ -128,7 +176,7 @@ bool receive_queue::taker::stopped() noexcept {
 
 void receive_queue::taker::on_stop(stop_callback& self) noexcept {
   auto& t = static_cast<taker&>(self);
-  t.list_hook<taker>::unlink();
+  t.queue_->leave(t);
   t.stopped();
   t.end();
 }

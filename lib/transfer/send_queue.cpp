@@ -227,6 +227,7 @@ void send_queue::post_failed(submission& s, const post_failure& why,
 }
 
 void send_queue::ring_batch() noexcept {
+  batch_.receives_.ring();  // Before the peer hears of anything.
   const std::span<ibv_send_wr> wrs = batch_.take();
   const std::uint32_t first = tail_ - std::uint32_t(wrs.size());
   ibv_send_wr* bad = nullptr;
@@ -254,6 +255,8 @@ void send_queue::ring_and_pump() noexcept {
 
 /// A queue that posts is about to look for room, or has looked.
 void doorbell_batch::ring_before(send_queue& posts) noexcept {
+  receives_.ring();
+  if (count_ == 0) return;
   if (last_ == &posts)
     last_->ring_batch();
   else
@@ -273,7 +276,7 @@ void send_queue::retire(const request_outcome& failure) noexcept {
   let_go_of_used(oldest, head_);
   submission* const owner = std::exchange(oldest.owner, nullptr);
   ++head_;
-  if (owner != nullptr) owner->slot_failed(oldest.index, failure);
+  if (owner != nullptr) owner->slot_failed(failure, oldest.index);
 }
 
 bool send_queue::failed(std::uint32_t sequence, const request_outcome& why) noexcept {
@@ -296,7 +299,7 @@ void send_queue::end_all(const request_outcome& how) noexcept {
   ring_now();
   for (std::uint32_t sequence = head_; sequence != tail_; ++sequence) {
     if (submission* const owner = std::exchange(at(sequence).owner, nullptr)) {
-      owner->slot_failed(at(sequence).index, how);
+      owner->slot_failed(how, at(sequence).index);
     }
   }
   end_waiting(how);

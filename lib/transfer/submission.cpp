@@ -77,8 +77,20 @@ void submission::on_stop(stop_callback& self) noexcept {
   s.wake();
 }
 
+void submission::slot_failed(request_outcome failure, std::uint32_t index) noexcept {
+  failure.index = index;
+  note(failure);
+  slot_ended();
+}
+
+void submission::note(const request_outcome& failure) noexcept {
+  if (failure_) return;
+  failure_ = failure;
+  qp_num_ = queue_->num_;
+}
+
 void submission::end(const request_outcome& failure) noexcept {
-  if (!failure_) failure_ = failure;
+  note(failure);
   finish();
 }
 

@@ -12,12 +12,14 @@ class wr_id {
   explicit constexpr wr_id(std::uint64_t value) noexcept : value_{value} {}
   static constexpr std::uint64_t receive_bit = std::uint64_t{1} << 32;
 
-  static constexpr std::uint64_t base(std::uint16_t queue_pair, std::uint16_t generation) noexcept {
-    return std::uint64_t{queue_pair} << 48 | std::uint64_t{generation} << 33;
+  /// The upper bits, 31 of them: the place, and its generation.
+  static constexpr std::uint32_t first_key(std::uint16_t queue_pair) noexcept {
+    return std::uint32_t{queue_pair} << 15;
   }
-  static constexpr std::uint16_t next_generation(std::uint16_t generation) noexcept {
-    return std::uint16_t((generation + 1) & 0x7fff);
+  static constexpr std::uint32_t next_key(std::uint32_t key) noexcept {
+    return (key & ~0x7fffu) | ((key + 1) & 0x7fffu);
   }
+  static constexpr std::uint64_t base(std::uint32_t key) noexcept { return std::uint64_t{key} << 33; }
 
   /// In place of a queue pair's: a receive that several share, whose completion names the queue
   /// pair elsewhere. No driver has so many.
@@ -29,9 +31,7 @@ class wr_id {
   [[nodiscard]] constexpr std::uint16_t queue_pair() const noexcept {
     return std::uint16_t(value_ >> 48);
   }
-  [[nodiscard]] constexpr std::uint16_t generation() const noexcept {
-    return std::uint16_t(value_ >> 33 & 0x7fff);
-  }
+  [[nodiscard]] constexpr std::uint32_t key() const noexcept { return std::uint32_t(value_ >> 33); }
   [[nodiscard]] constexpr bool is_receive() const noexcept { return (value_ & receive_bit) != 0; }
   [[nodiscard]] constexpr std::uint32_t sequence() const noexcept { return std::uint32_t(value_); }
 

@@ -77,6 +77,11 @@ class intrusive_list {
     hook.next_ = nullptr;
     return item;
   }
+  /// Behind `item`, which is in this list; null: it is the last.
+  [[nodiscard]] T* after(T& item) noexcept {
+    list_hook<T>* const next = static_cast<list_hook<T>&>(item).next_;
+    return next != &ends_ ? static_cast<T*>(next) : nullptr;
+  }
   /// The first that `is_wanted`; null: none.
   template <class Predicate>
   [[nodiscard]] T* find(Predicate is_wanted) noexcept {

@@ -70,7 +70,7 @@ class timer {
   function on_fire_;
 };
 
-/// Told when all that one call of `run_ready` resumes has gone on. In place.
+/// Told when all that one call of `run_ready` resumes has gone on: a turn. In place.
 class turn_end : public list_hook<turn_end> {
  protected:
   turn_end() noexcept = default;
@@ -100,7 +100,9 @@ class scheduler {
   void schedule_last(waiter& w) noexcept { last_.push_back(w); }
   /// Of those that this call of `run_ready` resumes, whether any come after the one that runs.
   [[nodiscard]] bool others_follow() const noexcept { return others_follow_; }
-  /// Tells `t` once, when they have: only while others follow.
+  /// Whether a call of `run_ready` resumes something now.
+  [[nodiscard]] bool is_in_turn() const noexcept { return is_in_turn_; }
+  /// Tells `t` once, when that is over: only in a turn.
   void at_turn_end(turn_end& t) noexcept { ends_.push_back(t); }
   [[nodiscard]] bool has_ready() const noexcept { return !ready_.empty() || !last_.empty(); }
   /// Resumes what is ready now; what that makes ready waits for the next call, so that one call is
@@ -108,7 +110,9 @@ class scheduler {
   std::size_t run_ready() noexcept {
     std::size_t resumed = 0;
     if (ready_.has_one()) {
+      is_in_turn_ = true;
       resume(ready_.pop_front());
+      end_turn();
       resumed = 1;
     } else if (!ready_.empty()) {
       resumed = run(ready_);
@@ -150,6 +154,10 @@ class scheduler {
     w.done().resume();
   }
   std::size_t run(intrusive_list<waiter>& ready) noexcept;
+  void end_turn() noexcept {
+    is_in_turn_ = false;
+    while (!ends_.empty()) ends_.pop_front().on_turn_end();
+  }
   static timer& meld(timer& a, timer& b) noexcept;
   static timer* meld_all(timer* first) noexcept;
   void remove(timer& t) noexcept;
@@ -159,6 +167,7 @@ class scheduler {
   intrusive_list<waiter> last_;
   intrusive_list<turn_end> ends_;
   bool others_follow_ = false;
+  bool is_in_turn_ = false;
   timer* earliest_ = nullptr;  // Of a pairing heap; null: it is empty.
   std::uint64_t order_ = 0;
 };

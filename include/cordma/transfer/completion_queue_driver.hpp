@@ -140,7 +140,7 @@ class completion_queue_driver final : private poller {
   friend class queue_pair_base;
   struct entry {
     queue_pair_base* qp = nullptr;
-    std::uint16_t generation = 0;
+    std::uint32_t key = 0;  // What the `wr_id`s of its queue pair begin with.
     /// More may follow from a completion than the end of its slot. Else `qp` is a `queue_pair`.
     bool is_watched = true;
   };
@@ -161,6 +161,7 @@ class completion_queue_driver final : private poller {
   bool read_event() noexcept;
   void dispatch(const ibv_wc& wc) noexcept;
   void dispatch_shared(const ibv_wc& wc) noexcept;
+  void add_entries();
   void race_point() const noexcept {
     if (at_race_point_ != nullptr) at_race_point_(race_context_);
   }
@@ -185,7 +186,9 @@ class completion_queue_driver final : private poller {
   unsigned leaving_ = 0;  // Of those: of queue pairs that are gone, until the queue is seen empty.
   bool armed_ = false;
   unsigned unread_wake_ups_ = 0;  // Whose events, if any, are read before it is armed again.
+  // A power of two of them, so that one look at the key says whether an entry's is in the table.
   std::vector<entry> queue_pairs_;
+  std::size_t mask_ = 0;
   std::vector<std::uint16_t> free_entries_;
   std::unordered_map<std::uint32_t, queue_pair_base*> shared_;  // Of pools, by number.
   std::vector<pool_entry> pools_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/coro/scheduler.hpp>
+#include <cordma/transfer/receive_batch.hpp>
 
 #include <infiniband/verbs.h>
 
@@ -26,9 +27,12 @@ class doorbell_batch final : private turn_end {
   static constexpr std::size_t short_bytes_max = 4096;
 
   /// Not `enabled` it takes nothing.
-  doorbell_batch(scheduler& home, bool enabled) noexcept : home_{home}, enabled_{enabled} {}
+  doorbell_batch(scheduler& home, bool enabled) noexcept
+      : home_{home}, enabled_{enabled}, receives_{home, enabled} {}
 
   [[nodiscard]] scheduler& home() const noexcept { return home_; }
+  /// Those of the same queue pairs, which go before anything that is posted to send.
+  [[nodiscard]] receive_batch& receives() noexcept { return receives_; }
 
  private:
   friend class send_queue;
@@ -46,7 +50,7 @@ class doorbell_batch final : private turn_end {
   }
   /// `q` posts, at once.
   void passes(send_queue& q) noexcept {
-    if (count_ != 0) [[unlikely]]
+    if (count_ != 0 || !receives_.is_empty()) [[unlikely]]
       ring_before(q);
     last_ = enabled_ ? &q : nullptr;
   }
@@ -80,6 +84,7 @@ class doorbell_batch final : private turn_end {
   std::uint32_t count_ = 0;
   std::uint32_t signaled_before_ = 0;  // The last before them that has a completion entry.
   send_queue* last_ = nullptr;         // It posted last; of those that wait here, the queue.
+  receive_batch receives_;
   std::array<ibv_send_wr, requests_max> wrs_;
   std::array<ibv_sge, requests_max> sges_;
 };

@@ -78,7 +78,7 @@ class queue_pair final : public queue_pair_base {
     into.emplace(sends_, request).post_urgent();
   }
 
-  void post_recv(const local_mr_slice& buffer) { receives_.post({&buffer, 1}); }
+  void post_recv(const local_mr_slice& buffer) { receives_.post(buffer); }
   void post_recv(std::span<const local_mr_slice> buffer) { receives_.post(buffer); }
   next_message_op next_message() noexcept { return {receives_, {}}; }
   receive_op<1> recv(const local_mr_slice& buffer) noexcept { return {receives_, {buffer}}; }
@@ -124,6 +124,7 @@ class queue_pair final : public queue_pair_base {
 
  private:
   friend class completion_queue_driver;
+  friend class receive_queue;
   /// While nobody watches.
   [[gnu::always_inline]] void succeeded(bool is_receive, std::uint32_t sequence,
                                         const ibv_wc& wc) noexcept {
@@ -141,6 +142,8 @@ class queue_pair final : public queue_pair_base {
   [[gnu::noinline]] void hand_over(std::uint32_t number, const ibv_wc& wc) noexcept;
   [[gnu::noinline]] void complete_watched(bool is_receive, std::uint32_t sequence,
                                           const ibv_wc& wc) noexcept;
+  /// What ibv_post_recv(3) returned for those that nobody can be told of.
+  void fail_for_receives(int rc) noexcept;
   bool complete_receive(std::uint32_t sequence, const ibv_wc& wc) noexcept;
   void count_receive(std::uint32_t number, const ibv_wc& wc) noexcept;
   bool post_alone(ibv_send_wr& first, memory_block* memory) noexcept {

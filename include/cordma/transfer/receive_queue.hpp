@@ -5,6 +5,7 @@
 #include <cordma/coro/operation.hpp>
 #include <cordma/memory/slice.hpp>
 #include <cordma/transfer/held_memory.hpp>
+#include <cordma/transfer/receive_batch.hpp>
 #include <cordma/transfer/submission.hpp>
 #include <cordma/transfer/transfer_counters.hpp>
 #include <cordma/verbs/queue_pair.hpp>
@@ -20,6 +21,8 @@
 
 namespace cordma {
 
+class queue_pair;
+
 /// Slices that one receive buffer can consist of.
 inline constexpr std::size_t receive_slices_max = 4;
 
@@ -28,10 +31,12 @@ inline constexpr std::size_t receive_slices_max = 4;
 class buffer_slices {
  public:
   buffer_slices() noexcept {}  // Clears nothing: that would take as long as all else of a receive.
-  buffer_slices(const local_mr_slice& first, std::span<const local_mr_slice> more) noexcept
-      : size_{std::uint32_t(1 + more.size())} {
+  buffer_slices(const local_mr_slice& first) noexcept : size_{1} {  // NOLINT: one is a buffer.
     std::construct_at(at(0), first);
-    for (std::size_t i = 0; i < more.size(); ++i) std::construct_at(at(1 + i), more[i]);
+  }
+  void push_back(const local_mr_slice& next) noexcept {
+    CORDMA_ASSERT(size_ < receive_slices_max, "a receive buffer has no room for another slice");
+    std::construct_at(at(size_++), next);
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
@@ -74,9 +79,10 @@ class receive_queue {
  public:
   class taker;
 
-  /// Counts in `tally`, which outlives it.
-  receive_queue(scheduler& home, verbs::protection_domain& pd, verbs::queue_pair& qp,
-                transfer_tally& tally);
+  /// Of `owner`, which fails when the device refuses what waited in `batch`. That, its completion
+  /// queue's, and `tally`, where it counts, outlive it.
+  receive_queue(queue_pair& owner, scheduler& home, receive_batch& batch,
+                verbs::protection_domain& pd, transfer_tally& tally);
   receive_queue(const receive_queue&) = delete;
   receive_queue& operator=(const receive_queue&) = delete;
   ~receive_queue();
@@ -84,7 +90,13 @@ class receive_queue {
   /// Gives a buffer to the queue; a later message lands in it.
   /// \errors  errc::receive_queue_full, stale_slice, access_denied, too_many_slices,
   ///   wrong_protection_domain, disconnected; an errno of ibv_post_recv(3).
+  void post(const local_mr_slice& buffer);
   void post(std::span<const local_mr_slice> buffer);
+
+  /// What waits for one doorbell with others goes to the device now.
+  void ring_now() noexcept {
+    if (waiting_ != 0) batch_.ring();
+  }
 
   // As in `send_queue`.
   bool complete(std::uint32_t sequence, const ibv_wc& wc) noexcept;
@@ -100,6 +112,7 @@ class receive_queue {
   void set_wr_id_base(std::uint64_t base) noexcept { wr_id_base_ = base; }
 
  private:
+  friend class receive_batch;
   struct slot {
     local_mr_slice slice;  // The first, mostly the only one.
     std::uint32_t size_bytes;
@@ -107,7 +120,7 @@ class receive_queue {
     std::uint8_t slice_count = 0;
     bool has_immediate = false;
     bool is_write = false;
-    bool holds_memory = false;
+    bool holds_memory = false;  // Of one of its slices.
   };
 
   slot& at(std::uint32_t sequence) noexcept { return slots_[sequence & mask_]; }
@@ -116,6 +129,20 @@ class receive_queue {
   }
   [[nodiscard]] bool has_room() const noexcept {
     return tail_ - head_ < depth_ && want_room_.empty();
+  }
+  /// Whether the next may wait for others: more messages are there to be taken, after which others
+  /// will be posted, and the device has as many as wait.
+  [[nodiscard]] bool may_wait() const noexcept {
+    return pending_messages() > promised_count_ && 2 * waiting_ < posted() && batch_.is_open();
+  }
+  /// Of that slot's buffer, with its slices from `sges` on. Gives the next that is free of these.
+  [[gnu::always_inline]] ibv_sge* fill(ibv_recv_wr& wr, std::uint32_t sequence,
+                                       ibv_sge* sges) noexcept;
+  /// Gives the device those that wait.
+  void post_waiting() noexcept;
+  void count_posted(std::uint32_t sequence) noexcept {
+    tally_.posted(request_kind::receive);
+    CORDMA_PROBE3(post, num_, unsigned(request_kind::receive), sequence);
   }
   /// Why it is not posted; none: it is. There is room.
   template <std::size_t N>
@@ -129,26 +156,33 @@ class receive_queue {
   void let_go(std::span<const local_mr_slice> slices) noexcept {
     for (const local_mr_slice& slice : slices) let_go(slice);
   }
-  void let_go_of(std::uint32_t sequence) noexcept {
-    slot& s = at(sequence);
+  void let_go_of(slot& s, std::uint32_t sequence) noexcept {
     if (!std::exchange(s.holds_memory, false)) return;
     let_go(s.slice);
     if (s.slice_count > 1) [[unlikely]]
       let_go({more_of(sequence), s.slice_count - std::size_t{1}});
   }
+  [[noreturn, gnu::cold]] void throw_refused(std::error_code why, std::size_t slices);
   /// Of a buffer of so many slices.
   [[gnu::cold]] request_outcome refusal(std::error_code why, std::size_t slices) noexcept;
 
   void promise(taker& to) noexcept;
+  /// To the first who waits, if any.
+  void promise_to_next() noexcept;
   /// Promises it a message, or ends it without one. False: it waits for one.
   bool serve(taker& t) noexcept;
   message take(taker& t) noexcept;
+  [[gnu::cold]] buffer_slices slices_of(const slot& s, std::uint32_t sequence) noexcept;
   void take_back(taker& t) noexcept;
+  /// It no longer waits.
+  void leave(taker& t) noexcept;
   void give_room() noexcept;
 
   // Do not change once made.
+  queue_pair& owner_;
   scheduler& home_;
-  verbs::queue_pair& qp_;
+  receive_batch& batch_;
+  ibv_qp* const native_;
   const std::uint32_t num_;
   const ibv_pd* pd_;
   transfer_tally& tally_;
@@ -158,19 +192,20 @@ class receive_queue {
   std::uint64_t wr_id_base_ = 0;
 
   // Sequence numbers: [head, completed) hold messages; of [completed, tail) the first `flushed`
-  // came back without one, the rest are with the device.
+  // came back without one, the last `waiting` wait in the batch, the rest are with the device.
   std::uint32_t head_ = sequence_first;
   std::uint32_t completed_ = sequence_first;
   std::uint32_t flushed_ = 0;
+  std::uint32_t waiting_ = 0;
   std::uint32_t tail_ = sequence_first;
   std::uint32_t promised_count_ = 0;  // Of the messages.
   held_memory held_;
   std::vector<slot> slots_;
   std::vector<local_mr_slice> more_slices_;  // One less than `slices_max_` a slot.
-  // Whoever waits for a message finds none that is not promised.
   intrusive_list<taker> want_room_;
-  intrusive_list<taker> want_message_;
-  intrusive_list<taker> promised_;
+  // Whoever waits for a message finds none that is not promised: first those who have a promise.
+  intrusive_list<taker> takers_;
+  taker* first_waiting_ = nullptr;  // Of those. Null: nobody waits.
   std::optional<request_outcome> closed_;
 };
 
@@ -179,7 +214,7 @@ class receive_queue {
 class receive_queue::taker : public list_hook<receive_queue::taker>, private suspension {
  protected:
   explicit taker(receive_queue& queue) noexcept
-      : suspension{&on_stop}, queue_{&queue}, qp_num_{queue.num_} {}
+      : suspension{&on_stop}, queue_{&queue} {}
   taker(taker&&) noexcept = default;  // Only before it starts.
   ~taker() {
     if (state_ <= state::promised) leave();
@@ -213,11 +248,12 @@ class receive_queue::taker : public list_hook<receive_queue::taker>, private sus
   }
   void fail(const request_outcome& how) noexcept {
     outcome_ = how;
+    qp_num_ = queue_->num_;
     state_ = state::failed;
   }
 
   receive_queue* queue_;
-  std::uint32_t qp_num_;  // Kept here: the queue pair may be gone when the outcome is asked for.
+  std::uint32_t qp_num_;  // Once it failed: the queue pair may be gone when it is asked for.
   state state_ = state::waits;
   std::span<const local_mr_slice> buffer_{};  // Of one that waits for room.
   std::optional<request_outcome> outcome_;    // Of one that failed.
@@ -270,57 +306,83 @@ template <std::size_t N>
   return {};
 }
 
+inline ibv_sge* receive_queue::fill(ibv_recv_wr& wr, std::uint32_t sequence,
+                                    ibv_sge* sges) noexcept {
+  // No message is longer (IBTA 9.2): what a buffer has beyond it the device need not know.
+  static constexpr std::size_t message_bytes_max = std::size_t{1} << 31;
+  const slot& s = at(sequence);
+  ibv_sge* const first = sges;
+  const auto add = [&sges](const local_mr_slice& slice) {
+    if (slice.empty()) return;  // Some devices read a length of 0 as 2 GiB.
+    *sges++ = {.addr = reinterpret_cast<std::uint64_t>(slice.bytes().data()),
+               .length = std::uint32_t(std::min(slice.size_bytes(), message_bytes_max)),
+               .lkey = slice.lkey()};
+  };
+  if (s.slice_count != 0) [[likely]]
+    add(s.slice);
+  for (std::size_t i = 1; i < s.slice_count; ++i) add(more_of(sequence)[i - 1]);
+  wr = {.wr_id = wr_id_base_ | sequence,
+        .next = nullptr,
+        .sg_list = first,
+        .num_sge = int(sges - first)};
+  return sges;
+}
+
 template <std::size_t N>
 [[gnu::always_inline]] inline std::error_code receive_queue::try_post(
     std::span<const local_mr_slice, N> buffer) noexcept {
-  // No message is longer (IBTA 9.2): what a buffer has beyond it the device need not know.
-  constexpr std::size_t message_bytes_max = std::size_t{1} << 31;
   if (buffer.size() > slices_max_) [[unlikely]]
     return errc::too_many_slices;
   if (const errc refused = hold(buffer); refused != errc{}) [[unlikely]]
     return refused;
   slot& s = at(tail_);
-  std::array<ibv_sge, std::min(N, receive_slices_max)> sges;
-  int used = 0;
-  for (std::size_t i = 0; i < buffer.size(); ++i) {
-    std::construct_at(i == 0 ? &s.slice : more_of(tail_) + (i - 1), buffer[i]);
-    if (buffer[i].empty()) continue;  // Some devices read a length of 0 as 2 GiB.
-    sges[std::size_t(used++)] = {
-        .addr = reinterpret_cast<std::uint64_t>(buffer[i].bytes().data()),
-        .length = std::uint32_t(std::min(buffer[i].size_bytes(), message_bytes_max)),
-        .lkey = buffer[i].lkey()};
-  }
-  ibv_recv_wr wr{
-      .wr_id = wr_id_base_ | tail_, .next = nullptr, .sg_list = sges.data(), .num_sge = used};
-  ibv_recv_wr* bad = nullptr;
-  if (const int rc = qp_.post_recv(&wr, &bad); rc != 0) [[unlikely]] {
-    let_go(buffer);
-    return {rc, std::system_category()};
-  }
   s.slice_count = std::uint8_t(buffer.size());
   s.holds_memory = !buffer.empty();
-  tally_.posted(request_kind::receive);
-  CORDMA_PROBE3(post, num_, unsigned(request_kind::receive), tail_);
-  ++tail_;
+  for (std::size_t i = 0; i < buffer.size(); ++i)
+    std::construct_at(i == 0 ? &s.slice : more_of(tail_) + (i - 1), buffer[i]);
+  const bool waits = may_wait();
+  if (waits || waiting_ != 0) {
+    ++tail_;
+    if (waiting_++ == 0) batch_.begin(*this);
+    if (!waits || waiting_ == receive_batch::receives_max) batch_.ring();
+    return {};
+  }
+  ibv_recv_wr wr;
+  std::array<ibv_sge, std::min(N, receive_slices_max)> sges;
+  fill(wr, tail_, sges.data());
+  ibv_recv_wr* bad = nullptr;
+  if (const int rc = ibv_post_recv(native_, &wr, &bad); rc != 0) [[unlikely]] {
+    let_go_of(s, tail_);
+    return {rc, std::system_category()};
+  }
+  count_posted(tail_++);
   return {};
 }
 
 inline void receive_queue::promise(taker& to) noexcept {
   to.state_ = taker::state::promised;
-  promised_.push_back(to);
   ++promised_count_;
+}
+
+inline void receive_queue::promise_to_next() noexcept {
+  if (first_waiting_ == nullptr) return;
+  taker& next = *std::exchange(first_waiting_, takers_.after(*first_waiting_));
+  promise(next);
+  next.end();
 }
 
 inline bool receive_queue::serve(taker& t) noexcept {
   if (pending_messages() > promised_count_) {
     promise(t);
+    takers_.push_back(t);
     return true;
   }
   if (closed_) [[unlikely]] {
     t.fail(*closed_);
     return true;
   }
-  want_message_.push_back(t);
+  takers_.push_back(t);
+  if (first_waiting_ == nullptr) first_waiting_ = &t;
   return false;
 }
 
@@ -328,15 +390,12 @@ inline message receive_queue::take(taker& t) noexcept {
   t.list_hook<taker>::unlink();
   t.state_ = taker::state::taken;
   --promised_count_;
-  const slot& s = at(head_);
-  message taken{.slices = s.slice_count == 0
-                              ? buffer_slices{}
-                              : buffer_slices{s.slice, {more_of(head_), s.slice_count - 1u}},
-                .size_bytes = s.size_bytes,
-                .is_write = s.is_write};
+  slot& s = at(head_);
+  message taken{.slices = s.slice, .size_bytes = s.size_bytes, .is_write = s.is_write};
+  if (s.slice_count != 1) [[unlikely]]
+    taken.slices = slices_of(s, head_);
   if (s.has_immediate) taken.immediate = s.immediate;
-  let_go_of(head_);
-  ++head_;
+  let_go_of(s, head_++);
   if (!want_room_.empty()) [[unlikely]]
     give_room();
   return taken;
@@ -370,7 +429,7 @@ inline bool receive_queue::complete(std::uint32_t sequence, const ibv_wc& wc) no
   CORDMA_PROBE5(complete, num_, unsigned(request_kind::receive), sequence, wc.status, wc.byte_len);
   if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
     tally_.failed(request_kind::receive);
-    let_go_of(sequence);
+    let_go_of(at(sequence), sequence);
     ++flushed_;
     return true;
   }
@@ -382,11 +441,7 @@ inline bool receive_queue::complete(std::uint32_t sequence, const ibv_wc& wc) no
   if (s.has_immediate) s.immediate = be32toh(wc.imm_data);
   ++completed_;
   tally_.completed(request_kind::receive);
-  if (!want_message_.empty()) {
-    taker& next = want_message_.pop_front();
-    promise(next);
-    next.end();
-  }
+  promise_to_next();
   return false;
 }
 

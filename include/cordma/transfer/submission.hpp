@@ -73,7 +73,7 @@ class submission : public list_hook<submission>, private stop_callback {
   void detach() noexcept;
 
   send_queue* queue_;
-  std::uint32_t qp_num_;     // Kept here: the queue pair may be gone when the outcome is asked for.
+  std::uint32_t qp_num_;     // Once it failed: the queue pair may be gone when it is asked for.
   std::uint32_t first_ = 0;  // Sequence number of its first slot.
   std::uint32_t count_;
   std::uint32_t pending_ = 0;  // Slots that have not ended.
@@ -87,32 +87,13 @@ class submission : public list_hook<submission>, private stop_callback {
 
  private:
   friend class send_queue;
-  void wake() noexcept {
-    stop_callback::unlink();
-    waiter* const told = waiter_.take();
-    if (told == nullptr) return;
-    CORDMA_PROBE3(wake, qp_num_, first_, told);
-    if (tells_at_once_)
-      told->done().resume();
-    else
-      scheduler_->schedule(*told);
-  }
+  inline void wake() noexcept;
   static void on_stop(stop_callback& self) noexcept;
-  void slot_ended() noexcept {
-    if (--pending_ == 0) finish();
-  }
-  void slot_failed(std::uint32_t index, const request_outcome& failure) noexcept {
-    if (!failure_) {
-      failure_ = failure;
-      failure_->index = index;
-    }
-    slot_ended();
-  }
+  inline void slot_ended() noexcept;
+  void slot_failed(request_outcome failure, std::uint32_t index) noexcept;
+  void note(const request_outcome& failure) noexcept;
   void end(const request_outcome& failure) noexcept;
-  void finish() noexcept {
-    state_ = state::ended;
-    wake();
-  }
+  inline void finish() noexcept;
   void cannot_end() noexcept;
 
   // Who waits. A handle outlives those who await it: a coroutine that is destroyed meanwhile takes
