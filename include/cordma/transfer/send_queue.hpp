@@ -211,7 +211,7 @@ class alignas(64) send_queue {
   [[nodiscard]] std::size_t place(std::uint32_t sequence) const noexcept {
     return (sequence - origin_) & mask_;
   }
-  slot& at(std::uint32_t sequence) noexcept { return slots_[place(sequence)]; }
+  [[gnu::always_inline]] slot& at(std::uint32_t sequence) noexcept { return slots_[place(sequence)]; }
   memory_block** more_held_by(std::uint32_t sequence) noexcept {
     return more_held_.data() + place(sequence) * (sge_max_ - 1);
   }
