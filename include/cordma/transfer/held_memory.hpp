@@ -12,7 +12,7 @@ namespace cordma {
 class held_memory {
  public:
   /// As `memory_block`'s.
-  [[nodiscard, gnu::always_inline]] bool try_hold(memory_block& block, std::uint32_t generation) noexcept {
+  [[nodiscard]] bool try_hold(memory_block& block, std::uint32_t generation) noexcept {
     if (&block == block_) {
       if (block.generation() != generation) return false;
       ++holds_;
