@@ -1,3 +1,5 @@
+#include <cordma/transfer/receive_queue.hpp>
+
 #include <cordma/transfer/queue_pair.hpp>
 
 #include <bit>

@@ -19,7 +19,9 @@ class wr_id {
   static constexpr std::uint32_t next_key(std::uint32_t key) noexcept {
     return (key & ~0x7fffu) | ((key + 1) & 0x7fffu);
   }
-  static constexpr std::uint64_t base(std::uint32_t key) noexcept { return std::uint64_t{key} << 33; }
+  static constexpr std::uint64_t base(std::uint32_t key) noexcept {
+    return std::uint64_t{key} << 33;
+  }
 
   /// In place of a queue pair's: a receive that several share, whose completion names the queue
   /// pair elsewhere. No driver has so many.

@@ -76,7 +76,9 @@ class const_local_mr_slice {
   /// Null for the default slice, and for one that stands.
   [[nodiscard]] memory_block* block() const noexcept { return block_; }
   /// Whether a request has to hold its memory.
-  [[nodiscard, gnu::always_inline]] bool is_held() const noexcept { return length_ != 0 && block_ != nullptr; }
+  [[nodiscard, gnu::always_inline]] bool is_held() const noexcept {
+    return length_ != 0 && block_ != nullptr;
+  }
   [[nodiscard]] std::uint32_t generation() const noexcept { return generation_; }
 
  protected:

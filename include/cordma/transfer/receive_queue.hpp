@@ -87,7 +87,9 @@ class receive_queue {
   receive_queue& operator=(const receive_queue&) = delete;
   ~receive_queue();
 
-  /// Gives a buffer to the queue; a later message lands in it.
+  /// Gives a buffer to the queue; a later message lands in it. While others are there to be taken,
+  /// it may go to the device with those that are posted in this turn
+  /// (`completion_queue_options::doorbell_batching`); what that refuses breaks the queue pair.
   /// \errors  errc::receive_queue_full, stale_slice, access_denied, too_many_slices,
   ///   wrong_protection_domain, disconnected; an errno of ibv_post_recv(3).
   void post(const local_mr_slice& buffer);
@@ -213,8 +215,7 @@ class receive_queue {
 /// take it: the queue knows what it has promised.
 class receive_queue::taker : public list_hook<receive_queue::taker>, private suspension {
  protected:
-  explicit taker(receive_queue& queue) noexcept
-      : suspension{&on_stop}, queue_{&queue} {}
+  explicit taker(receive_queue& queue) noexcept : suspension{&on_stop}, queue_{&queue} {}
   taker(taker&&) noexcept = default;  // Only before it starts.
   ~taker() {
     if (state_ <= state::promised) leave();

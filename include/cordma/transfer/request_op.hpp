@@ -206,8 +206,8 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     std::array<ibv_send_wr, count> wrs;
     std::array<std::array<ibv_sge, sges_max>, count> sges;
     const std::uint32_t signaled_before = queue_->begin_post(*this, count);
-    send_queue::clear(std::span{wrs});
-    ((std::get<I>(requests_).fill(wrs[I]), wrs[I].next = I + 1 < count ? &wrs[I + 1] : nullptr,
+    ((send_queue::clear(wrs[I]), std::get<I>(requests_).fill(wrs[I]),
+      wrs[I].next = I + 1 < count ? &wrs[I + 1] : nullptr,
       queue_->template occupy<IsLikeMost>(*this, I, shape<I>(), wrs[I], sges[I].data())),
      ...);
     ibv_send_wr* bad = nullptr;

@@ -11,9 +11,9 @@
 
 #include <array>
 #include <cstddef>
-#include <cstring>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace cordma {
@@ -136,13 +136,8 @@ class alignas(64) send_queue {
   /// Gives the last that has an entry of its own so far.
   [[nodiscard]] std::uint32_t begin_post(submission& s, std::uint32_t count) noexcept;
   /// Some devices look at what an opcode does not use.
-  template <std::size_t Count>
-  [[gnu::always_inline]] static void clear(std::span<ibv_send_wr, Count> wrs) noexcept {
-    if constexpr (Count == 1) {
-      clear(wrs[0], std::make_index_sequence<sizeof(ibv_send_wr) / sizeof(some_bytes)>{});
-    } else {
-      std::memset(wrs.data(), 0, wrs.size_bytes());
-    }
+  [[gnu::always_inline]] static void clear(ibv_send_wr& wr) noexcept {
+    clear(wr, std::make_index_sequence<sizeof(ibv_send_wr) / sizeof(some_bytes)>{});
   }
   /// Fills what is common to all kinds, of the request of that index, and gives it a slot. None of
   /// its slices is empty, if it `IsLikeMost`.
@@ -211,7 +206,9 @@ class alignas(64) send_queue {
   [[nodiscard]] std::size_t place(std::uint32_t sequence) const noexcept {
     return (sequence - origin_) & mask_;
   }
-  [[gnu::always_inline]] slot& at(std::uint32_t sequence) noexcept { return slots_[place(sequence)]; }
+  [[gnu::always_inline]] slot& at(std::uint32_t sequence) noexcept {
+    return slots_[place(sequence)];
+  }
   memory_block** more_held_by(std::uint32_t sequence) noexcept {
     return more_held_.data() + place(sequence) * (sge_max_ - 1);
   }
@@ -462,7 +459,7 @@ template <class Request>
                                                      const Request& request) noexcept {
   if (batch_.count_ == 0) batch_.begin(*this, last_signaled_);
   ibv_send_wr& wr = batch_.wrs_[batch_.count_];
-  clear(std::span<ibv_send_wr, 1>{&wr, 1});
+  clear(wr);
   request.fill(wr);
   begin(s, 1);
   occupy<true>(s, 0, request.shape(), wr, &batch_.sges_[batch_.count_]);
