@@ -42,6 +42,11 @@ request_outcome receive_queue::refusal(std::error_code why, std::size_t slices) 
   return how;
 }
 
+errc receive_queue::refusal_of(const memory_block& block) const noexcept {
+  return verbs::allows(block.access(), writable) ? errc::wrong_protection_domain
+                                                 : errc::access_denied;
+}
+
 std::error_code receive_queue::try_post_any(std::span<const local_mr_slice> buffer) noexcept {
   return try_post(buffer);
 }
@@ -97,7 +102,8 @@ void receive_queue::post_waiting() noexcept {
   ibv_recv_wr* bad = wrs.data();
   const int rc = ibv_post_recv(native_, wrs.data(), &bad);
   const std::uint32_t end = rc == 0 ? tail_ : first + std::uint32_t(bad - wrs.data());
-  for (std::uint32_t taken = first; taken != end; ++taken) count_posted(taken);
+  tally_.posted(request_kind::receive, end - first);
+  for (std::uint32_t taken = first; taken != end; ++taken) probe_posted(taken);
   if (rc == 0) [[likely]]
     return;
   // They were given to the queue before, and nobody is there to be told.

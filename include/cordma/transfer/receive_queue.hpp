@@ -142,8 +142,7 @@ class receive_queue {
                                        ibv_sge* sges) noexcept;
   /// Gives the device those that wait.
   void post_waiting() noexcept;
-  void count_posted(std::uint32_t sequence) noexcept {
-    tally_.posted(request_kind::receive);
+  void probe_posted(std::uint32_t sequence) const noexcept {
     CORDMA_PROBE3(post, num_, unsigned(request_kind::receive), sequence);
   }
   /// Why it is not posted; none: it is. There is room.
@@ -152,6 +151,8 @@ class receive_queue {
   std::error_code try_post_any(std::span<const local_mr_slice> buffer) noexcept;
   template <std::size_t N>
   [[nodiscard]] errc hold(std::span<const local_mr_slice, N> buffer) noexcept;
+  static constexpr verbs::access writable = verbs::access::local_write;
+  [[nodiscard, gnu::cold]] errc refusal_of(const memory_block& block) const noexcept;
   void let_go(const local_mr_slice& slice) noexcept {
     if (slice.is_held()) held_.let_go(*slice.block());
   }
@@ -256,8 +257,8 @@ class receive_queue::taker : public list_hook<receive_queue::taker>, private sus
   receive_queue* queue_;
   std::uint32_t qp_num_;  // Once it failed: the queue pair may be gone when it is asked for.
   state state_ = state::waits;
-  std::span<const local_mr_slice> buffer_{};  // Of one that waits for room.
-  std::optional<request_outcome> outcome_;    // Of one that failed.
+  std::span<const local_mr_slice> buffer_;  // Of one that waits for room.
+  std::optional<request_outcome> outcome_;  // Of one that failed.
 };
 
 /// `recv`, which posts a buffer of N slices, once the queue has room for it (a message that nobody
@@ -293,15 +294,11 @@ template <std::size_t N>
   for (std::size_t i = 0; i < buffer.size(); ++i) {
     if (!buffer[i].is_held()) continue;
     memory_block& block = *buffer[i].block();
-    errc why = errc::stale_slice;
-    if (held_.try_hold(block, buffer[i].generation())) [[likely]] {
-      const bool is_writable = verbs::allows(block.access(), verbs::access::local_write);
-      if (is_writable && block.pd() == pd_) [[likely]]
-        continue;
-      why = is_writable ? errc::wrong_protection_domain : errc::access_denied;
-      held_.let_go(block);
-    }
-    let_go(buffer.first(i));
+    const bool is_held = held_.try_hold(block, buffer[i].generation());
+    if (is_held && block.pd() == pd_ && verbs::allows(block.access(), writable)) [[likely]]
+      continue;
+    const errc why = is_held ? refusal_of(block) : errc::stale_slice;
+    let_go(buffer.first(is_held ? i + 1 : i));
     return why;
   }
   return {};
@@ -356,7 +353,8 @@ template <std::size_t N>
     let_go_of(s, tail_);
     return {rc, std::system_category()};
   }
-  count_posted(tail_++);
+  tally_.posted(request_kind::receive);
+  probe_posted(tail_++);
   return {};
 }
 
