@@ -191,7 +191,8 @@ void receive_queue::taker::on_stop(stop_callback& self) noexcept {
 
 result<message> receive_queue::taker::take_result() noexcept {
   switch (state_) {
-    case state::promised: return queue_->take(*this);
+    case state::promised:
+    case state::granted: return queue_->take(*this);
     case state::failed: return outcome_->to_failure(qp_num_);
     default: return cancelled_result;
   }

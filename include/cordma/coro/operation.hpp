@@ -19,6 +19,9 @@ namespace cordma {
 /// - `failed()`: once ended, whether `take` would throw.
 /// - `take()`: once ended and at most once: the value, or throws `error` or `cancelled`.
 /// - `take_result()`: the same without throwing (a task passes on exceptions that are not ours).
+/// - If it has one, `start_and_end(env)`: whether it has started and ended at once, for who takes
+/// it
+///   at once. False: it has not started.
 /// - Movable until started. Destroying it at any time only detaches: nothing is told any more.
 template <class Op>
 concept operation = requires(std::remove_reference_t<Op>& op, waiter& w, const environment& env) {
@@ -43,8 +46,11 @@ class [[nodiscard]] operation_awaiter : private waiter {
   [[nodiscard]] bool await_ready() const noexcept { return false; }
   template <class Promise>
   bool await_suspend(std::coroutine_handle<Promise> handle) {
+    const environment& env = environment_of(handle);
+    if constexpr (requires { op_.start_and_end(env); })
+      if (op_.start_and_end(env)) return false;
     handle_ = handle;
-    return !op_.start(*this, environment_of(handle));
+    return !op_.start(*this, env);
   }
   value_of<Op> await_resume() { return op_.take(); }
 

@@ -132,10 +132,12 @@ class receive_queue {
   [[nodiscard]] bool has_room() const noexcept {
     return tail_ - head_ < depth_ && want_room_.empty();
   }
+  /// Whether one is there that nobody was promised.
+  [[nodiscard]] bool has_message() const noexcept { return pending_messages() > promised_count_; }
   /// Whether the next may wait for others: more messages are there to be taken, after which others
   /// will be posted, and the device has as many as wait.
   [[nodiscard]] bool may_wait() const noexcept {
-    return pending_messages() > promised_count_ && 2 * waiting_ < posted() && batch_.is_open();
+    return has_message() && 2 * waiting_ < posted() && batch_.is_open();
   }
   /// Of that slot's buffer, with its slices from `sges` on. Gives the next that is free of these.
   [[gnu::always_inline]] ibv_sge* fill(ibv_recv_wr& wr, std::uint32_t sequence,
@@ -227,7 +229,12 @@ class receive_queue::taker : public list_hook<receive_queue::taker>, private sus
   template <std::size_t N>
   bool start(bool posts, std::span<const local_mr_slice, N> buffer, waiter& w,
              const environment& env) noexcept;
-  [[nodiscard]] bool failed() const noexcept { return state_ != state::promised; }
+  bool start_and_end(const environment& env) noexcept {
+    if (!queue_->has_message() || env.stop.stop_requested()) return false;
+    state_ = state::granted;
+    return true;
+  }
+  [[nodiscard]] bool failed() const noexcept { return state_ > state::granted; }
   message take() {
     if (failed()) [[unlikely]]
       return take_result().value();
@@ -237,7 +244,7 @@ class receive_queue::taker : public list_hook<receive_queue::taker>, private sus
 
  private:
   friend class receive_queue;
-  enum class state : unsigned char { waits, promised, taken, stopped, failed };
+  enum class state : unsigned char { waits, promised, granted, taken, stopped, failed };
 
   static void on_stop(stop_callback& self) noexcept;
   /// It has not ended, or not been taken.
@@ -278,6 +285,11 @@ class [[nodiscard]] receive_op final : public operation_base<receive_op<N, Posts
   }
   bool start(waiter& w, const environment& env) noexcept {
     return taker::start(Posts, std::span<const local_mr_slice, N>{buffer_}, w, env);
+  }
+  bool start_and_end(const environment& env) noexcept
+    requires(!Posts)
+  {
+    return taker::start_and_end(env);
   }
   using taker::failed;
   using taker::take;
@@ -371,7 +383,7 @@ inline void receive_queue::promise_to_next() noexcept {
 }
 
 inline bool receive_queue::serve(taker& t) noexcept {
-  if (pending_messages() > promised_count_) {
+  if (has_message()) {
     promise(t);
     takers_.push_back(t);
     return true;
@@ -386,9 +398,11 @@ inline bool receive_queue::serve(taker& t) noexcept {
 }
 
 inline message receive_queue::take(taker& t) noexcept {
-  t.list_hook<taker>::unlink();
+  if (t.state_ == taker::state::promised) {
+    t.list_hook<taker>::unlink();
+    --promised_count_;
+  }
   t.state_ = taker::state::taken;
-  --promised_count_;
   slot& s = at(head_);
   message taken{.slices = s.slice, .size_bytes = s.size_bytes, .is_write = s.is_write};
   if (s.slice_count != 1) [[unlikely]]
