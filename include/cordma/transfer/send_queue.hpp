@@ -179,8 +179,10 @@ class alignas(64) send_queue {
     std::uint32_t index = 0;  // Within its submission.
   };
 
-  using some_bytes [[gnu::vector_size(16), gnu::aligned(alignof(ibv_send_wr)), gnu::may_alias]] =
-      std::uint64_t;
+  /// Of any alignment: requests lie where they lie.
+  struct [[gnu::packed, gnu::may_alias]] some_bytes {
+    std::uint64_t words [[gnu::vector_size(16)]];
+  };
   static_assert(sizeof(ibv_send_wr) % sizeof(some_bytes) == 0);
   /// Store by store: g++ makes one instruction of a memset that it takes for long, or for seldom,
   /// and that takes 10 ns to begin.
