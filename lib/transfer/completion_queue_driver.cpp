@@ -214,8 +214,9 @@ void completion_queue_driver::add_entries() {
   queue_pairs_.resize(after);
   mask_ = after - 1;
   for (std::size_t i = after; i-- > before;) {
+    if (i == wr_id::shared) continue;  // It keeps a key that no entry has.
     queue_pairs_[i].key = wr_id::first_key(std::uint16_t(i));
-    if (i != wr_id::shared) free_entries_.push_back(std::uint16_t(i));
+    free_entries_.push_back(std::uint16_t(i));
   }
 }
 

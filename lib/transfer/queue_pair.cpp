@@ -31,7 +31,7 @@ queue_pair::queue_pair(completion_queue_driver& driver, verbs::protection_domain
 queue_pair::~queue_pair() {
   const request_outcome closed{.code = errc::closed, .call = "close"};
   sends_.end_all(closed);
-  receives_.ring_now();
+  receives_.drop_waiting();
   receives_.end_all(closed);
   destroy_verbs();
   sends_.release_slots();
@@ -172,7 +172,7 @@ void queue_pair::on_failure(const request_outcome& unposted) noexcept {
   sends_.refuse({.code = errc::disconnected, .call = "post_send"});
   if (handler_ != nullptr) handler_->on_failure();  // First: those who wait may turn to it.
   sends_.end_waiting(unposted);
-  receives_.ring_now();
+  receives_.drop_waiting();
   receives_.end_all(failure_reason());
   sends_.flush_all();
   if (slots_in_use() == 0) drained_.set();

@@ -83,11 +83,6 @@ buffer_slices receive_queue::slices_of(const slot& s, std::uint32_t sequence) no
   return all;
 }
 
-void receive_batch::ring_for(receive_queue& q) noexcept {
-  turn_end::unlink();
-  q.post_waiting();
-}
-
 void receive_queue::post_waiting() noexcept {
   std::array<ibv_recv_wr, receive_batch::receives_max> wrs;
   std::array<ibv_sge, wrs.size() * receive_slices_max> sges;
@@ -99,20 +94,44 @@ void receive_queue::post_waiting() noexcept {
     wrs[i].next = &wrs[i] + 1;
   }
   wrs[count - 1].next = nullptr;
-  ibv_recv_wr* bad = wrs.data();
+  ibv_recv_wr* bad = nullptr;
   const int rc = ibv_post_recv(native_, wrs.data(), &bad);
-  const std::uint32_t end = rc == 0 ? tail_ : first + std::uint32_t(bad - wrs.data());
+  if (rc != 0) refusal_ = rc;
+  // A device that names none may have them all.
+  const bool names_one = rc != 0 && bad >= wrs.data() && bad < wrs.data() + count;
+  const std::uint32_t end = names_one ? first + std::uint32_t(bad - wrs.data()) : tail_;
   tally_.posted(request_kind::receive, end - first);
   for (std::uint32_t taken = first; taken != end; ++taken) probe_posted(taken);
-  if (rc == 0) [[likely]]
-    return;
-  // They were given to the queue before, and nobody is there to be told.
+  take_back(end);
+}
+
+void receive_queue::take_back(std::uint32_t end) noexcept {
   while (tail_ != end) {
     tally_.refused(request_kind::receive);
     --tail_;
     let_go_of(at(tail_), tail_);
   }
-  owner_.fail_for_receives(rc);
+}
+
+void receive_queue::drop_waiting() noexcept {
+  batch_.forget(*this);
+  take_back(tail_ - std::exchange(waiting_, 0));
+}
+
+void receive_queue::on_turn_end() noexcept {
+  if (waiting_ != 0) batch_.ring();
+  if (refusal_ != 0) [[unlikely]]
+    owner_.fail_for_receives(std::exchange(refusal_, 0));
+}
+
+void receive_batch::begin(receive_queue& q) noexcept {
+  ring();
+  queue_ = &q;
+  if (!q.turn_end::is_linked()) home_.at_turn_end(q);
+}
+
+void receive_batch::ring() noexcept {
+  if (queue_ != nullptr) std::exchange(queue_, nullptr)->post_waiting();
 }
 
 void receive_queue::take_back(taker& t) noexcept {

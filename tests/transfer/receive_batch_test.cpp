@@ -7,6 +7,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <functional>
 #include <optional>
@@ -229,6 +230,41 @@ TEST_CASE("a queue pair whose waiting receives the device refuses has failed, an
   CHECK(box.link.run(as_result(box.link.b->next_message())).has_value());  // It came before.
   CHECK(box.link.run(as_result(box.link.b->recv(own))).failure().code == refusal);
   CHECK(block.holders() == 1);
+}
+
+TEST_CASE("what waits to be sent goes once, whatever becomes of the receives before it",
+          "[transfer][device][C6]") {
+  inbox box;
+  box.receive(4, 8);
+  queue_pair& a = *box.link.a;
+  queue_pair& b = *box.link.b;
+  const local_mr_slice from = box.from.slice(0, 8);
+  event told{box.link.home};
+  scope tasks{box.link.home};
+  std::size_t written = 0;
+  const bells heard{box.link};
+  tasks.spawn(once_told(
+      told, [&]() -> task<> { written = co_await a.write(from, box.to.remote_slice()); }));
+  tasks.spawn(once_told(told, [&]() -> task<> {
+    // One that nobody is told of, so that B, when it fails, posts another that tells.
+    static_cast<void>(b.post(send(from, {.signaled = false})));
+    bells::refused_from = 1;
+    co_await box.take_and_post(2);
+  }));
+  tasks.spawn(once_told(told, [&]() -> task<> {
+    CHECK_FALSE(b.has_failed());  // Others are in the middle of something.
+    co_return;
+  }));
+  told.set();
+  box.link.run(tasks.join());
+  CHECK(b.has_failed());
+  CHECK_FALSE(a.has_failed());
+  CHECK(written == 8);
+  const auto is_of_a = [&](const bells::rung& each) {
+    return each.qp == a.verbs().native_handle();
+  };
+  CHECK(std::ranges::count_if(bells::all, is_of_a) == 1);
+  box.link.run_until([&] { return b.slots_in_use() == 0; });
 }
 
 TEST_CASE("a queue pair that ends takes its waiting receives with it", "[transfer][device][C6]") {

@@ -38,9 +38,10 @@ struct completion_queue_options {
   /// What tasks await in one turn of one queue pair goes with one doorbell, and WRITEs, READs and
   /// atomics with one completion entry, but for those before one of more than 4 KiB: when sixteen
   /// wait, the last task of the turn has gone on, or the queue pair, or another, posts something
-  /// else. So one waits for those that go on after it. So do receives, while the messages that came
-  /// before are taken, never more than the device has, sixteen at most, and before anything is
-  /// sent. False: each goes at once, as handles do, and as all do in manual mode.
+  /// else. So one waits for those that go on after it. Receives wait while more messages are there
+  /// to be taken, never more of them than the device has; they go before anything that queue pairs
+  /// of this completion queue send. False: each goes at once, as handles do, and as all do in
+  /// manual mode.
   bool doorbell_batching = true;
 };
 
@@ -141,7 +142,7 @@ class completion_queue_driver final : private poller {
   friend class queue_pair_base;
   struct entry {
     queue_pair_base* qp = nullptr;
-    std::uint32_t key = 0;  // What the `wr_id`s of its queue pair begin with.
+    std::uint32_t key = ~0u;  // What the `wr_id`s of its queue pair begin with: 31 bits.
     /// More may follow from a completion than the end of its slot. Else `qp` is a `queue_pair`.
     bool is_watched = true;
   };
@@ -187,7 +188,8 @@ class completion_queue_driver final : private poller {
   unsigned leaving_ = 0;  // Of those: of queue pairs that are gone, until the queue is seen empty.
   bool armed_ = false;
   unsigned unread_wake_ups_ = 0;  // Whose events, if any, are read before it is armed again.
-  // A power of two of them, so that one look at the key says whether an entry's is in the table.
+  // A power of two of them: any key has a place there, and the key in it says whether it is its
+  // own.
   std::vector<entry> queue_pairs_;
   std::size_t mask_ = 0;
   std::vector<std::uint16_t> free_entries_;

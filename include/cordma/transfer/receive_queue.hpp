@@ -75,7 +75,7 @@ struct message {
 
 /// The receive side of a queue pair: a ring of buffers in posting order, in which messages wait
 /// until somebody takes them. Thread: the executor's. Cost: no allocation per receive.
-class receive_queue {
+class receive_queue final : private turn_end {
  public:
   class taker;
 
@@ -89,16 +89,15 @@ class receive_queue {
 
   /// Gives a buffer to the queue; a later message lands in it. While others are there to be taken,
   /// it may go to the device with those that are posted in this turn
-  /// (`completion_queue_options::doorbell_batching`); what that refuses breaks the queue pair.
+  /// (`completion_queue_options::doorbell_batching`); what that refuses then breaks the queue
+  /// pair.
   /// \errors  errc::receive_queue_full, stale_slice, access_denied, too_many_slices,
-  ///   wrong_protection_domain, disconnected; an errno of ibv_post_recv(3).
+  ///   wrong_protection_domain, disconnected; an errno of ibv_post_recv(3), if it goes at once.
   void post(const local_mr_slice& buffer);
   void post(std::span<const local_mr_slice> buffer);
 
-  /// What waits for one doorbell with others goes to the device now.
-  void ring_now() noexcept {
-    if (waiting_ != 0) batch_.ring();
-  }
+  /// What waits for one doorbell never reaches the device, which takes no more.
+  void drop_waiting() noexcept;
 
   // As in `send_queue`.
   bool complete(std::uint32_t sequence, const ibv_wc& wc) noexcept;
@@ -108,6 +107,7 @@ class receive_queue {
   void refuse_all(const request_outcome& how) noexcept;
 
   [[nodiscard]] std::uint32_t depth() const noexcept { return depth_; }
+  /// With those that wait for a doorbell.
   [[nodiscard]] std::uint32_t posted() const noexcept { return tail_ - completed_ - flushed_; }
   /// Messages that nobody has taken yet.
   [[nodiscard]] std::uint32_t pending_messages() const noexcept { return completed_ - head_; }
@@ -142,8 +142,13 @@ class receive_queue {
   /// Of that slot's buffer, with its slices from `sges` on. Gives the next that is free of these.
   [[gnu::always_inline]] ibv_sge* fill(ibv_recv_wr& wr, std::uint32_t sequence,
                                        ibv_sge* sges) noexcept;
-  /// Gives the device those that wait.
+  /// Gives the device those that wait. What it refuses was given to the queue before, and nobody is
+  /// there to be told: at the end of the turn, when nobody else is in the middle of something, the
+  /// owner fails.
   void post_waiting() noexcept;
+  void on_turn_end() noexcept override;
+  /// From that number on, none is posted.
+  void take_back(std::uint32_t end) noexcept;
   void probe_posted(std::uint32_t sequence) const noexcept {
     CORDMA_PROBE3(post, num_, unsigned(request_kind::receive), sequence);
   }
@@ -202,6 +207,7 @@ class receive_queue {
   std::uint32_t completed_ = sequence_first;
   std::uint32_t flushed_ = 0;
   std::uint32_t waiting_ = 0;
+  int refusal_ = 0;  // Of those that waited: what ibv_post_recv(3) returned.
   std::uint32_t tail_ = sequence_first;
   std::uint32_t promised_count_ = 0;  // Of the messages.
   held_memory held_;
@@ -262,7 +268,7 @@ class receive_queue::taker : public list_hook<receive_queue::taker>, private sus
   }
 
   receive_queue* queue_;
-  std::uint32_t qp_num_;  // Once it failed: the queue pair may be gone when it is asked for.
+  std::uint32_t qp_num_ = 0;  // Once it failed: the queue pair may be gone when it is asked for.
   state state_ = state::waits;
   std::span<const local_mr_slice> buffer_;  // Of one that waits for room.
   std::optional<request_outcome> outcome_;  // Of one that failed.
