@@ -19,9 +19,8 @@ namespace cordma {
 /// - `failed()`: once ended, whether `take` would throw.
 /// - `take()`: once ended and at most once: the value, or throws `error` or `cancelled`.
 /// - `take_result()`: the same without throwing (a task passes on exceptions that are not ours).
-/// - If it has one, `start_and_end(env)`: whether it has started and ended at once, for who takes
-/// it
-///   at once. False: it has not started.
+/// - `start_and_end(env)`, if it has one, for who takes the outcome at once: whether it has started
+///   and ended. False: it has not started.
 /// - Movable until started. Destroying it at any time only detaches: nothing is told any more.
 template <class Op>
 concept operation = requires(std::remove_reference_t<Op>& op, waiter& w, const environment& env) {

@@ -117,7 +117,7 @@ class queue_pair final : public queue_pair_base {
 
   [[nodiscard]] const send_queue& sends() const noexcept { return sends_; }
   [[nodiscard]] const receive_queue& receives() const noexcept { return receives_; }
-  /// Requests that the device has.
+  /// Requests that the device has, or that wait for their doorbell.
   [[nodiscard]] std::uint32_t slots_in_use() const noexcept {
     return sends_.in_flight() + receives_.posted() + handled_receives_;
   }
