@@ -102,11 +102,11 @@ void receive_queue::post_waiting() noexcept {
   const std::uint32_t end = names_one ? first + std::uint32_t(bad - wrs.data()) : tail_;
   tally_.posted(request_kind::receive, end - first);
   for (std::uint32_t taken = first; taken != end; ++taken) probe_posted(taken);
-  take_back(end);
+  unpost_from(end);
 }
 
-void receive_queue::take_back(std::uint32_t end) noexcept {
-  while (tail_ != end) {
+void receive_queue::unpost_from(std::uint32_t first) noexcept {
+  while (tail_ != first) {
     tally_.refused(request_kind::receive);
     --tail_;
     let_go_of(at(tail_), tail_);
@@ -115,7 +115,7 @@ void receive_queue::take_back(std::uint32_t end) noexcept {
 
 void receive_queue::drop_waiting() noexcept {
   batch_.forget(*this);
-  take_back(tail_ - std::exchange(waiting_, 0));
+  unpost_from(tail_ - std::exchange(waiting_, 0));
 }
 
 void receive_queue::on_turn_end() noexcept {

@@ -147,8 +147,8 @@ class receive_queue final : private turn_end {
   /// owner fails.
   void post_waiting() noexcept;
   void on_turn_end() noexcept override;
-  /// From that number on, none is posted.
-  void take_back(std::uint32_t end) noexcept;
+  /// Those from that number on are not posted after all.
+  void unpost_from(std::uint32_t first) noexcept;
   void probe_posted(std::uint32_t sequence) const noexcept {
     CORDMA_PROBE3(post, num_, unsigned(request_kind::receive), sequence);
   }
