@@ -3,15 +3,6 @@
 #include <cordma/base/error.hpp>
 
 namespace cordma {
-namespace {
-
-void check_range(const char* name, long long value, long long low, long long high) {
-  check_option("agent_options", name, value, low, high);
-}
-
-constexpr long long ms_max = 24LL * 3600 * 1000;
-
-}  // namespace
 
 const char* to_string(isolation level) noexcept {
   switch (level) {
@@ -23,6 +14,10 @@ const char* to_string(isolation level) noexcept {
 }
 
 void check(const agent_options& o) {
+  const auto check_range = [](const char* name, long long value, long long low, long long high) {
+    check_option("agent_options", name, value, low, high);
+  };
+  constexpr long long ms_max = 24LL * 3600 * 1000;
   const lending_policy& p = o.lending;
   check_range("lending.leases_max", p.leases_max, 1, 1 << 20);
   check_range("lending.lease_max (ms)", p.lease_max.count(), 1, ms_max);

@@ -6,18 +6,13 @@
 #include <algorithm>
 
 namespace cordma {
-namespace {
-
-void check_range(const char* name, long long value, long long low, long long high) {
-  check_option("connection_options", name, value, low, high);
-}
-
-constexpr long long ms_max = 24LL * 3600 * 1000;
-
-}  // namespace
 
 void check(const connection_options& o, const verbs::device_limits& limits,
            const verbs::port_info& port) {
+  const auto check_range = [](const char* name, long long value, long long low, long long high) {
+    check_option("connection_options", name, value, low, high);
+  };
+  constexpr long long ms_max = 24LL * 3600 * 1000;
   verbs::queue_pair_capabilities wanted = o.capabilities;
   if (o.receives_from != nullptr) wanted.recv_wr_max = wanted.recv_sge_max = 1;
   verbs::check(wanted, limits);

@@ -3,15 +3,11 @@
 #include <cordma/base/error.hpp>
 
 namespace cordma {
-namespace {
-
-void check_range(const char* name, long long value, long long low, long long high) {
-  check_option("listener_options", name, value, low, high);
-}
-
-}  // namespace
 
 void check(const listener_options& o) {
+  const auto check_range = [](const char* name, long long value, long long low, long long high) {
+    check_option("listener_options", name, value, low, high);
+  };
   check_range("handshakes_max", o.handshakes_max, 1, listener_options::handshakes_limit);
   check_range("ready_max", o.ready_max, 1, listener_options::ready_limit);
   check_range("handshake_timeout (ms)", o.handshake_timeout.count(), 1, 24LL * 3600 * 1000);
