@@ -204,6 +204,7 @@ std::uint32_t send_queue::take_back(const post_failure& why,
   const bool names_one = why.bad >= wrs.data() && why.bad < wrs.data() + wrs.size();
   const auto posted = std::uint32_t(names_one ? why.bad - wrs.data() : std::ptrdiff_t(wrs.size()));
   const std::uint32_t first = tail_ - std::uint32_t(wrs.size());
+  for (std::uint32_t sequence = first; sequence != tail_; ++sequence) split(sequence);
   last_signaled_ = why.signaled_before;
   for (std::uint32_t i = 0; i < posted; ++i) {
     tally_.posted(at(first + i).kind);
@@ -265,11 +266,44 @@ void doorbell_batch::ring_before(send_queue& posts) noexcept {
 
 void doorbell_batch::on_turn_end() noexcept { last_->ring_and_pump(); }
 
-void send_queue::retire_before(std::uint32_t sequence) noexcept {
-  while (head_ != sequence) retire();
+void send_queue::split(std::uint32_t sequence) noexcept {
+  slot& run = at(sequence);
+  const std::uint16_t followers = std::exchange(run.followers, 0);
+  for (std::uint16_t i = 1; i <= followers; ++i) {
+    slot& its = at(sequence + i) = run;
+    its.index = std::uint16_t(run.index + i);
+    if (its.held != nullptr) held_.hold(*its.held);
+    if (its.lease != nullptr) its.lease->hold();
+  }
+}
+
+void send_queue::retire_to(std::uint32_t end) noexcept {
+  while (head_ != end) {
+    if (at(head_).followers == 0) {
+      retire();
+    } else {
+      retire_run(end);
+    }
+  }
+}
+
+inline void send_queue::retire_run(std::uint32_t end) noexcept {
+  slot& oldest = at(head_);
+  const std::uint32_t count = std::uint32_t{oldest.followers} + 1;
+  if (count > end - head_) [[unlikely]]  // No entry was asked for in between.
+    return split(head_);
+  tally_.completed(oldest.kind, count);
+  for (std::uint32_t i = 0; i < count; ++i)
+    CORDMA_PROBE5(complete, num_, oldest.kind, head_ + i, 0, 0);
+  oldest.followers = 0;
+  let_go_of_used(oldest, head_);
+  submission* const owner = std::exchange(oldest.owner, nullptr);
+  head_ += count;
+  if (owner != nullptr) owner->slots_ended(count);
 }
 
 void send_queue::retire(const request_outcome& failure) noexcept {
+  split(head_);
   slot& oldest = at(head_);
   tally_.failed(oldest.kind);
   CORDMA_PROBE5(complete, num_, oldest.kind, head_, failure.code.value(), 0);
@@ -281,7 +315,7 @@ void send_queue::retire(const request_outcome& failure) noexcept {
 
 bool send_queue::failed(std::uint32_t sequence, const request_outcome& why) noexcept {
   if (sequence - head_ >= in_flight()) return false;
-  retire_before(sequence);
+  retire_to(sequence);
   retire(why);
   return true;
 }
@@ -298,6 +332,7 @@ void send_queue::flush_all() noexcept {
 void send_queue::end_all(const request_outcome& how) noexcept {
   ring_now();
   for (std::uint32_t sequence = head_; sequence != tail_; ++sequence) {
+    split(sequence);
     if (submission* const owner = std::exchange(at(sequence).owner, nullptr)) {
       owner->slot_failed(how, at(sequence).index);
     }

@@ -20,12 +20,12 @@ failure request_outcome::to_failure(std::uint32_t qp_num) const noexcept {
 submission::submission(submission&& other) noexcept
     : list_hook<submission>{static_cast<list_hook<submission>&&>(other)},
       stop_callback{&on_stop},
-      queue_{other.queue_},
+      queue_{std::exchange(other.queue_, nullptr)},
       qp_num_{other.qp_num_},
       first_{other.first_},
       count_{other.count_},
       pending_{other.pending_},
-      state_{std::exchange(other.state_, state::idle)},
+      state_{std::exchange(other.state_, state::ended)},
       is_handle_{other.is_handle_},
       was_stopped_{other.was_stopped_},
       is_urgent_{other.is_urgent_},
@@ -80,7 +80,7 @@ void submission::on_stop(stop_callback& self) noexcept {
 void submission::slot_failed(request_outcome failure, std::uint32_t index) noexcept {
   failure.index = index;
   note(failure);
-  slot_ended();
+  slots_ended(1);
 }
 
 void submission::note(const request_outcome& failure) noexcept {

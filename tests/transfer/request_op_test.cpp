@@ -309,6 +309,58 @@ TEST_CASE("a batch names the first request that failed", "[transfer][device][C6]
   CHECK(from.slice().block()->holders() == 1);
 }
 
+TEST_CASE("a batch about the same memory ends as its requests do, whatever becomes of it",
+          "[transfer][device][C6]") {
+  loopback link{{.cq = {.mode = completion_mode::manual}}};
+  const local_mr from = link.pattern(64);
+  local_mr to = link.memory(64);
+  const remote_mr_slice raw = to.remote_slice();
+  lease_block& lease = lease_block::make(&link.a->sends());
+  lease.grant(test::all_access, link.home.now() + 1h);
+  const remote_mr_slice good{raw.address(), 64, raw.rkey(), lease};
+  const remote_mr_slice bad{raw.address(), 64, raw.rkey() ^ 0x5555, lease};
+  const bool fails = GENERATE(false, true);
+  using batch = decltype(link.a->post_all(write(from, good), write(from, good), write(from, good)));
+  std::optional<batch> posted;
+  posted.emplace(
+      link.a->post_all(write(from, good), write(from, fails ? bad : good), write(from, good)));
+  CHECK(from.slice().block()->holders() == 2);
+  CHECK(lease.is_in_use());
+  const auto reap_all = [&link] {
+    const time_point deadline = link.home.now() + 20s;
+    while (link.a->slots_in_use() > 0 && link.home.now() < deadline) link.driver.reap();
+    CHECK(link.a->slots_in_use() == 0);
+  };
+
+  SECTION("awaited, where it was moved to") {
+    batch elsewhere{std::move(*posted)};
+    posted.reset();
+    reap_all();
+    auto outcome = link.outcome(elsewhere);
+    REQUIRE(outcome.has_failure() == fails);
+    if (fails) {
+      CHECK(outcome.failure().index == 1);
+    } else {
+      CHECK(std::move(outcome).value() == std::tuple{64u, 64u, 64u});
+    }
+  }
+  SECTION("dropped") {
+    posted.reset();
+    CHECK(lease.is_in_use());
+    reap_all();
+  }
+  SECTION("when its queue pair goes") {
+    link.a.reset();
+    CHECK(link.outcome(*posted).failure().code == errc::closed);
+  }
+  CHECK(from.slice().block()->holders() == 1);
+  CHECK_FALSE(lease.is_in_use());
+  const request_counters writes = link.driver.requests().of(request_kind::write);
+  CHECK(writes.posted == 3);
+  CHECK(writes.completed + writes.failed == 3);
+  lease.let_go();
+}
+
 TEST_CASE("an unsignaled request ends with a later signaled one", "[transfer][device]") {
   loopback link;
   const local_mr from = link.pattern(256);

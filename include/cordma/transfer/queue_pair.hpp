@@ -65,8 +65,8 @@ class queue_pair final : public queue_pair_base {
   /// `send_queue::batch_max`.
   template <class... Requests>
   request_op<Requests...> post_all(const Requests&... requests) noexcept {
-    request_op<Requests...> handle{sends_, requests...};
-    handle.post();
+    request_op<Requests...> handle{sends_};
+    handle.post(requests...);
     return handle;
   }
 
@@ -75,7 +75,7 @@ class queue_pair final : public queue_pair_base {
   /// Posts it, as the handle `into`, ahead of all that waits for room.
   template <class Request>
   void post_urgent(std::optional<request_op<Request>>& into, const Request& request) noexcept {
-    into.emplace(sends_, request).post_urgent();
+    into.emplace(sends_).post_urgent(request);
   }
 
   void post_recv(const local_mr_slice& buffer) { receives_.post(buffer); }

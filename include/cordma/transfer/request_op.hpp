@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <memory>
 #include <new>
 #include <tuple>
+#include <type_traits>
 
 namespace cordma {
 
@@ -44,38 +47,48 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   static constexpr bool may_wait_for_others() noexcept {
     return requires(const Request& r) { r.takes_receive(); };
   }
+  static_assert(count <= std::numeric_limits<std::uint16_t>::max(), "that many with one doorbell");
+  static_assert((std::is_trivially_destructible_v<Requests> && ...));
   static constexpr std::size_t sges_max = std::max({std::size_t{1}, sge_count<Requests>()...});
   static constexpr bool can_wait_for_others =
       !is_batch && sges_max == 1 && (may_wait_for_others<Requests>() && ...);
-  static constexpr bool is_atomic = ((Requests::kind == request_kind::atomic) || ...);
+  static constexpr auto each = std::make_index_sequence<count>{};
+  using references = std::tuple<const Requests&...>;
 
  public:
   using value_type =
       std::conditional_t<is_batch, std::tuple<typename Requests::value_type...>,
                          std::tuple_element_t<0, std::tuple<typename Requests::value_type...>>>;
 
-  request_op(send_queue& queue, const Requests&... requests) noexcept
-      : submission{queue, count}, requests_{requests...} {
-    // Only the last of a batch needs an entry of its own; who awaits needs one.
-    leave_unsignaled(std::make_index_sequence<count>{});
+  /// To be awaited.
+  request_op(send_queue& queue, const Requests&... requests) noexcept : submission{queue, count} {
+    keep(requests...);
   }
-  request_op(request_op&&) noexcept = default;
+  /// To be posted.
+  explicit request_op(send_queue& queue) noexcept : submission{queue, count} {}
+  request_op(request_op&& other) noexcept
+      : submission{static_cast<submission&&>(other)}, values_{other.values_} {
+    if (state_ == state::queued || (state_ == state::idle && !is_handle_))
+      std::construct_at(&requests_, other.requests_);
+  }
   ~request_op() {
     if (state_ >= state::queued) [[unlikely]]
       leave();
   }
 
-  /// Posts it now, or queues it behind those that wait for room.
-  void post() noexcept {
+  /// Posts them now, or queues them behind those that wait for room.
+  void post(const Requests&... requests) noexcept {
     is_handle_ = true;
-    submit_or_post();
+    if (post_at_once(requests...)) [[likely]]
+      return;
+    keep(requests...);
+    submit();
   }
 
   /// The same, and a reserved slot will do (`send_queue::reserve`).
-  void post_urgent() noexcept {
+  void post_urgent(const Requests&... requests) noexcept {
     is_urgent_ = true;
-    is_handle_ = true;
-    submit_or_post();
+    post(requests...);
   }
 
   /// Its waiter is told in the middle of a reap, or of the queue pair's failure, rather than in a
@@ -88,27 +101,33 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     if (env.stop.stop_requested()) [[unlikely]]
       return stopped();
     ask_for_entry();
-    submit_or_post();
+    if (!std::apply([this](const auto&... all) { return post_at_once(all...); }, requests_))
+        [[unlikely]]
+      submit();
     if (has_ended()) [[unlikely]]
       return true;
     wait(w, env);
     return false;
   }
   [[nodiscard]] bool failed() const noexcept { return was_stopped_ || failure_; }
-  value_type take() {
+  [[gnu::always_inline]] value_type take() {
     if (failed()) [[unlikely]]
-      return take_result().value();
-    return values(std::make_index_sequence<count>{});
+      return take_failed();
+    return values(each);
   }
   result<value_type> take_result() noexcept {
     if (was_stopped_) return cancelled_result;
     if (failure_) return failure_->to_failure(qp_num_);
-    return values(std::make_index_sequence<count>{});
+    return values(each);
   }
 
  private:
+  [[gnu::noinline, gnu::cold]] value_type take_failed() { return take_result().value(); }
+  /// What is not posted at once is.
+  void keep(const Requests&... requests) noexcept { std::construct_at(&requests_, requests...); }
   /// Of one that was posted before it was awaited, or awaited before.
   bool start_handle(waiter& w, const environment& env) noexcept {
+    CORDMA_ASSERT(queue_ != nullptr, "the operation was moved away");
     was_stopped_ = false;
     if (has_ended()) return true;
     if (env.stop.stop_requested()) [[unlikely]]
@@ -120,7 +139,9 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     return false;
   }
   /// Somebody waits for it.
-  void ask_for_entry() noexcept { std::get<count - 1>(requests_).flags.signaled = true; }
+  void ask_for_entry() noexcept {
+    if constexpr (!is_batch) std::get<0>(requests_).flags.signaled = true;
+  }
   /// Nobody holds it any more, and it has not ended.
   [[gnu::noinline]] void leave() noexcept {
     forget_waiter();
@@ -130,20 +151,14 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     let_go();
   }
   template <std::size_t... I>
-  void leave_unsignaled(std::index_sequence<I...>) noexcept {
-    if constexpr (is_batch) {
-      ((std::get<I>(requests_).flags.signaled = I + 1 == count), ...);
-    }
-  }
-  template <std::size_t... I>
   value_type values(std::index_sequence<I...>) const noexcept {
-    return value_type{value_of_request<I>()...};
+    return value_type{typename Requests::value_type(values_[I])...};
   }
-  template <std::size_t I>
-  auto value_of_request() const noexcept {
-    const auto& request = std::get<I>(requests_);
+  /// What a request gives when it has succeeded, but for an atomic.
+  template <class Request>
+  [[gnu::always_inline]] static std::uint64_t value_to_be(const Request& request) noexcept {
     if constexpr (requires { request.compare_or_add; }) {
-      return atomic_values_[I];
+      return 0;
     } else if constexpr (requires { request.result(); }) {
       return request.result();
     } else {
@@ -152,31 +167,60 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
       return bytes;
     }
   }
+  /// Of a batch only the last needs an entry of its own.
   template <std::size_t I>
-  [[nodiscard, gnu::always_inline]] request_shape shape() const noexcept {
-    return std::get<I>(requests_).shape();
+  [[nodiscard, gnu::always_inline]] static request_shape shape(const references& all) noexcept {
+    request_shape its = std::get<I>(all).shape();
+    if constexpr (is_batch) its.flags.signaled = I + 1 == count;
+    return its;
   }
   template <std::size_t... I>
   std::array<request_shape, count> shapes(std::index_sequence<I...>) const noexcept {
-    return {shape<I>()...};
+    return {shape<I>(requests_)...};
   }
-  [[nodiscard]] std::array<request_shape, count> shapes() const noexcept {
-    return shapes(std::make_index_sequence<count>{});
+  [[nodiscard]] std::array<request_shape, count> shapes() const noexcept { return shapes(each); }
+  /// Of each, whether it shares the slot of the one before it.
+  using sharing = std::array<bool, count>;
+  template <std::size_t I>
+  [[nodiscard, gnu::always_inline]] static bool is_in_run(const references& all) noexcept {
+    if constexpr (I == 0) {
+      return false;
+    } else {
+      return send_queue::is_one_run(shape<I - 1>(all), shape<I>(all));
+    }
   }
 
-  /// Once for each kind of request, not for each `co_await`.
-  [[gnu::noinline]] void submit_or_post() noexcept {
-    constexpr auto all = std::make_index_sequence<count>{};
-    if (queue_->has_room_for(count) && try_hold(all)) [[likely]]
-      return post_each<true>(all);
-    submit();
+  /// False: nothing has happened, somebody waits, or they are not like most. Once for each kind of
+  /// request, not for each `co_await`.
+  [[gnu::noinline]] bool post_at_once(const Requests&... requests) noexcept {
+    const references all{requests...};
+    sharing runs;
+    if (!queue_->has_room_for(count) || !try_hold(all, runs, each)) [[unlikely]]
+      return false;
+    post_each<true>(all, runs, each);
+    return true;
   }
   template <std::size_t... I>
-  [[gnu::always_inline]] bool try_hold(std::index_sequence<I...>) noexcept {
+  [[gnu::always_inline]] bool try_hold(const references& all, sharing& runs,
+                                       std::index_sequence<I...>) noexcept {
     std::size_t held = 0;
-    const bool all = ((queue_->try_hold(shape<I>()) && ++held > 0) && ...);
-    if (!all) ((I < held ? queue_->let_go(shape<I>()) : void()), ...);
-    return all;
+    const bool is_done = ((try_hold<I>(all, runs[I] = is_in_run<I>(all)) && ++held > 0) && ...);
+    if constexpr (is_batch) {
+      if (!is_done) [[unlikely]]
+        let_go_of_first(held, all, each);
+    }
+    return is_done;
+  }
+  template <std::size_t I>
+  [[gnu::always_inline]] bool try_hold(const references& all, bool is_in_run) noexcept {
+    const request_shape its = shape<I>(all);
+    return queue_->is_like_most(its) &&
+           (is_in_run || (queue_->lease_refusal(its) == errc{} && queue_->try_hold(its)));
+  }
+  template <std::size_t... I>
+  [[gnu::noinline]] void let_go_of_first(std::size_t held, const references& all,
+                                         std::index_sequence<I...>) noexcept {
+    ((I < held && !is_in_run<I>(all) ? queue_->let_go(shape<I>(all)) : void()), ...);
   }
   std::optional<request_outcome> hold() noexcept override {
     const auto all = shapes();
@@ -193,26 +237,30 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     for (const request_shape& request : shapes()) queue_->let_go(request);
   }
   void destroy() noexcept override { delete this; }
-  void post_now() noexcept override { post_each<false>(std::make_index_sequence<count>{}); }
-  /// `IsLikeMost`: `try_hold` took hold of them, no slice is empty.
+  void post_now() noexcept override { post_each<false>(references{requests_}, {}, each); }
+  /// `IsLikeMost`: `try_hold` took hold of them.
   template <bool IsLikeMost, std::size_t... I>
-  [[gnu::always_inline]] void post_each(std::index_sequence<I...>) noexcept {
-    if (((queue_->lease_refusal(shape<I>()) != errc{}) || ...)) [[unlikely]]
-      return refuse();
+  [[gnu::always_inline]] void post_each(const references& all, const sharing& runs,
+                                        std::index_sequence<I...>) noexcept {
+    if constexpr (!IsLikeMost) {
+      if (((queue_->lease_refusal(shape<I>(all)) != errc{}) || ...)) return refuse();
+    }
+    ((values_[I] = value_to_be(std::get<I>(all))), ...);
     if constexpr (IsLikeMost && can_wait_for_others) {
-      if (!is_handle_ && queue_->batches(shape<0>()))
-        return queue_->batch(*this, std::get<0>(requests_));
+      if (!is_handle_ && queue_->batches(shape<0>(all)))
+        return queue_->batch(*this, std::get<0>(all));
     }
     std::array<ibv_send_wr, count> wrs;
     std::array<std::array<ibv_sge, sges_max>, count> sges;
-    const std::uint32_t signaled_before = queue_->begin_post(*this, count);
-    ((send_queue::clear(wrs[I]), std::get<I>(requests_).fill(wrs[I]),
+    send_queue::posting posting = queue_->begin_post(*this, count);
+    ((send_queue::clear(wrs[I]), std::get<I>(all).fill(wrs[I]),
       wrs[I].next = I + 1 < count ? &wrs[I + 1] : nullptr,
-      queue_->template occupy<IsLikeMost>(*this, I, shape<I>(), wrs[I], sges[I].data())),
+      queue_->template place<IsLikeMost>(posting, shape<I>(all), wrs[I], sges[I].data(),
+                                         !IsLikeMost || I + 1 == count, runs[I])),
      ...);
     ibv_send_wr* bad = nullptr;
     if (const int rc = queue_->ring(count, wrs[0], bad); rc != 0) [[unlikely]]
-      return post_failed({signaled_before, rc, bad}, wrs);
+      return post_failed({posting.signaled_before, rc, bad}, wrs);
     (queue_->count_posted(kinds[I], first_ + std::uint32_t(I)), ...);
   }
   [[gnu::noinline]] void refuse() noexcept { queue_->post_refused(*this, shapes()); }
@@ -220,9 +268,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
                                      std::span<const ibv_send_wr> wrs) noexcept {
     queue_->post_failed(*this, why, wrs);
   }
-  void store(std::uint32_t index, std::uint64_t value) noexcept override {
-    if constexpr (is_atomic) atomic_values_[index] = value;
-  }
+  void store(std::uint32_t index, std::uint64_t value) noexcept override { values_[index] = value; }
 
   [[nodiscard]] request_kind kind_of(std::uint32_t index) const noexcept override {
     return kinds[index];
@@ -240,8 +286,10 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     }
   }
 
-  std::tuple<Requests...> requests_;
-  [[no_unique_address]] std::array<std::uint64_t, is_atomic ? count : 0> atomic_values_{};
+  union {
+    std::tuple<Requests...> requests_;  // Unless they were posted at once.
+  };
+  std::array<std::uint64_t, count> values_;  // Once they are posted.
 };
 
 }  // namespace cordma

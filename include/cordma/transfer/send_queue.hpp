@@ -38,8 +38,11 @@ class alignas(64) send_queue {
     const std::uint32_t others = sequence - head_;
     if (others >= in_flight()) [[unlikely]]
       return false;
-    if (others != 0) retire_before(sequence);
-    retire();
+    if (others != 0) {
+      retire_to(sequence + 1);
+    } else {
+      retire();
+    }
     return others != 0;
   }
   /// The same of one that failed. False: of a life before.
@@ -106,14 +109,20 @@ class alignas(64) send_queue {
 
   // For `submission` and what derives from it. Inline, so that what is known of a request when it
   // is compiled is asked then.
-  /// Whether that many can be posted now, ahead of nobody.
+  /// Whether that many can be posted now, ahead of nobody, and only the last needs an entry.
   [[nodiscard]] bool has_room_for(std::uint32_t count) const noexcept {
     return waiting_.empty() && in_flight() + count <= at_once_max_ &&
-           (count == 1 || count <= batch_max());
+           (count == 1 || tail_ + count - 2 - last_signaled_ < unsignaled_max_);
   }
-  /// Takes hold of the memory of a request like most. False: it holds nothing, and `hold` may find
-  /// nothing wrong.
+  /// Whether a request is like most, and nothing is wrong with it but, perhaps, its memory. False:
+  /// `hold` may find nothing wrong.
+  [[nodiscard]] bool is_like_most(const request_shape& request) const noexcept;
+  /// Takes hold of the memory of one that is like most. False: it holds nothing.
   [[nodiscard]] bool try_hold(const request_shape& request) noexcept;
+  /// Whether `next`, posted behind `before`, needs no slot of its own, nor holds: of one
+  /// submission, a run of requests about the same memory has one of each.
+  [[nodiscard]] static bool is_one_run(const request_shape& before,
+                                       const request_shape& next) noexcept;
   std::optional<request_outcome> hold(const request_shape& request) noexcept;
   void let_go(const request_shape& request) noexcept {
     for (const const_local_mr_slice& slice : request.local)
@@ -121,7 +130,7 @@ class alignas(64) send_queue {
   }
   /// Why a device would refuse this bind; nothing: it would not.
   [[nodiscard]] errc refusal_of(const bind_request& bind) const noexcept;
-  // What is held is posted so: none has a `lease_refusal`, `begin_post`, `clear` and `occupy` each,
+  // What is held is posted so: none has a `lease_refusal`, `begin_post`, `clear` and `place` each,
   // `ring`, and `count_posted` each; or one, if the queue `batches`, by `batch`.
   [[nodiscard]] errc lease_refusal(const request_shape& request) const noexcept;
   /// They never reach the device: one of them has.
@@ -133,17 +142,18 @@ class alignas(64) send_queue {
   /// Of one slice at most, and no bind.
   template <class Request>
   void batch(submission& s, const Request& request) noexcept;
-  /// Gives the last that has an entry of its own so far.
-  [[nodiscard]] std::uint32_t begin_post(submission& s, std::uint32_t count) noexcept;
+  struct posting;
+  [[nodiscard]] posting begin_post(submission& s, std::uint32_t count) noexcept;
   /// Some devices look at what an opcode does not use.
   [[gnu::always_inline]] static void clear(ibv_send_wr& wr) noexcept {
     clear(wr, std::make_index_sequence<sizeof(ibv_send_wr) / sizeof(some_bytes)>{});
   }
-  /// Fills what is common to all kinds, of the request of that index, and gives it a slot. None of
-  /// its slices is empty, if it `IsLikeMost`.
+  /// Fills what is common to all kinds, of the next request, and gives it a slot, or the one before
+  /// it, with which it `is_one_run`. None of its slices is empty, if it `IsLikeMost`; then it has
+  /// an entry if it `may_have_one`.
   template <bool IsLikeMost>
-  void occupy(submission& s, std::uint32_t index, const request_shape& request, ibv_send_wr& wr,
-              ibv_sge* sges) noexcept;
+  void place(posting& p, const request_shape& request, ibv_send_wr& wr, ibv_sge* sges,
+             bool may_have_entry, bool is_in_run) noexcept;
   /// Returns 0, or what ibv_post_send(3) does.
   [[nodiscard]] int ring(std::uint32_t count, ibv_send_wr& first, ibv_send_wr*& bad) noexcept;
   /// The kind is a constant: a `request_shape`, which mostly is nowhere in memory, would have to be
@@ -169,14 +179,15 @@ class alignas(64) send_queue {
  private:
   friend class submission;
   friend class doorbell_batch;
-  /// A free one has no owner, no lease and no memory.
+  /// A free one has no owner, no lease, no memory and no followers.
   struct slot {
     submission* owner = nullptr;
     lease_block* lease = nullptr;
     memory_block* held = nullptr;  // The first, …
     std::uint16_t more_held = 0;   // … and how many others.
+    std::uint16_t followers = 0;   // Requests behind it that it stands for, too.
+    std::uint16_t index = 0;       // Within its submission.
     request_kind kind{};
-    std::uint32_t index = 0;  // Within its submission.
   };
 
   /// Of any alignment: requests lie where they lie.
@@ -205,15 +216,17 @@ class alignas(64) send_queue {
   /// As many as a connection has, with its agent's, that asks for nothing else.
   static constexpr std::size_t near_slots = 256;
   [[nodiscard]] std::size_t places() const noexcept { return std::size_t{mask_} + 1; }
-  [[nodiscard]] std::size_t place(std::uint32_t sequence) const noexcept {
+  [[nodiscard]] std::size_t index_of(std::uint32_t sequence) const noexcept {
     return (sequence - origin_) & mask_;
   }
   [[gnu::always_inline]] slot& at(std::uint32_t sequence) noexcept {
-    return slots_[place(sequence)];
+    return slots_[index_of(sequence)];
   }
   memory_block** more_held_by(std::uint32_t sequence) noexcept {
-    return more_held_.data() + place(sequence) * (sge_max_ - 1);
+    return more_held_.data() + index_of(sequence) * (sge_max_ - 1);
   }
+  /// Gives each of those that the slot stands for one of its own.
+  [[gnu::cold]] void split(std::uint32_t sequence) noexcept;
   /// An empty ring begins anew, in the cache lines that were used last.
   void begin_anew_if_empty() noexcept { origin_ = head_ == tail_ ? tail_ : origin_; }
   /// The memory and the lease, if any, of a request that used them.
@@ -240,15 +253,20 @@ class alignas(64) send_queue {
   void enqueue(submission& s) noexcept;
   /// The oldest has succeeded.
   void retire() noexcept;
-  /// All before `sequence` have, which is in flight.
-  [[gnu::noinline]] void retire_before(std::uint32_t sequence) noexcept;
+  /// The same of all that are in its slot, if they are before `end`.
+  void retire_run(std::uint32_t end) noexcept;
+  /// All before `end` have, of which the last is in flight.
+  [[gnu::noinline]] void retire_to(std::uint32_t end) noexcept;
   /// The oldest has failed.
   void retire(const request_outcome& failure) noexcept;
   /// Those of its slots that have not ended belong to `to`.
   void adopt(const submission& from, submission* to) noexcept {
     const std::uint32_t end = from.first_ + from.count_;
-    for (std::uint32_t sequence = end - from.pending_; sequence != end; ++sequence)
-      at(sequence).owner = to;
+    for (std::uint32_t sequence = end - from.pending_; sequence != end;) {
+      slot& its = at(sequence);
+      its.owner = to;
+      sequence += std::uint32_t{its.followers} + 1;
+    }
   }
   /// Whether a signaled request at or after `sequence` is in flight.
   [[nodiscard]] bool will_complete(std::uint32_t sequence) const noexcept {
@@ -325,8 +343,9 @@ inline bool submission::will_end() noexcept {
   wake();
 }
 
-[[gnu::always_inline]] inline void submission::slot_ended() noexcept {
-  if (--pending_ == 0) finish();
+[[gnu::always_inline]] inline void submission::slots_ended(std::uint32_t count) noexcept {
+  pending_ -= count;
+  if (pending_ == 0) finish();
 }
 
 inline void submission::wait(waiter& w, const environment& env) noexcept {
@@ -335,7 +354,8 @@ inline void submission::wait(waiter& w, const environment& env) noexcept {
   env.stop.register_callback(*this);
 }
 
-[[gnu::always_inline]] inline bool send_queue::try_hold(const request_shape& request) noexcept {
+[[gnu::always_inline]] inline bool send_queue::is_like_most(
+    const request_shape& request) const noexcept {
   // Each is unlikely: g++ multiplies what it guesses, and what is seldom then is made short, not
   // quick.
   const std::span<const const_local_mr_slice> local = request.local;
@@ -361,6 +381,11 @@ inline void submission::wait(waiter& w, const environment& env) noexcept {
         [[unlikely]]
       return false;
   }
+  return true;
+}
+
+[[gnu::always_inline]] inline bool send_queue::try_hold(const request_shape& request) noexcept {
+  const std::span<const const_local_mr_slice> local = request.local;
   for (std::size_t i = 0; i < local.size(); ++i) {
     memory_block* const block = local[i].block();
     if (block == nullptr) continue;
@@ -373,6 +398,18 @@ inline void submission::wait(waiter& w, const environment& env) noexcept {
     return false;
   }
   return true;
+}
+
+[[gnu::always_inline]] inline bool send_queue::is_one_run(const request_shape& before,
+                                                          const request_shape& next) noexcept {
+  if (before.kind != next.kind || before.local.size() != 1 || next.local.size() != 1 ||
+      next.window != nullptr)
+    return false;
+  const const_local_mr_slice& a = before.local[0];
+  const const_local_mr_slice& b = next.local[0];
+  if (a.block() != b.block() || a.generation() != b.generation()) return false;
+  return next.remote == nullptr || (before.remote->lease() == next.remote->lease() &&
+                                    before.remote->generation() == next.remote->generation());
 }
 
 [[gnu::always_inline]] inline unsigned send_queue::entry_flag(std::uint32_t sequence,
@@ -391,11 +428,19 @@ inline void submission::wait(waiter& w, const environment& env) noexcept {
                                                                : verbs::access::remote_write);
 }
 
-[[gnu::always_inline]] inline std::uint32_t send_queue::begin_post(submission& s,
-                                                                   std::uint32_t count) noexcept {
+/// How far it has come.
+struct send_queue::posting {
+  submission& owner;
+  std::uint32_t signaled_before;  // The last that had an entry of its own.
+  std::uint32_t sequence;         // Of the next.
+  slot* run = nullptr;            // Of the last.
+};
+
+[[gnu::always_inline]] inline send_queue::posting send_queue::begin_post(
+    submission& s, std::uint32_t count) noexcept {
   batch_.passes(*this);
   begin(s, count);
-  return last_signaled_;
+  return {s, last_signaled_, tail_};
 }
 
 [[gnu::always_inline]] inline void send_queue::begin(submission& s, std::uint32_t count) noexcept {
@@ -406,18 +451,23 @@ inline void submission::wait(waiter& w, const environment& env) noexcept {
 }
 
 template <bool IsLikeMost>
-[[gnu::always_inline]] inline void send_queue::occupy(submission& s, std::uint32_t index,
-                                                      const request_shape& request, ibv_send_wr& wr,
-                                                      ibv_sge* sges) noexcept {
-  const std::uint32_t sequence = s.first_ + index;
-  slot& taken = at(sequence);
-  taken.owner = &s;
-  taken.kind = request.kind;
-  taken.index = index;
+[[gnu::always_inline]] inline void send_queue::place(posting& p, const request_shape& request,
+                                                     ibv_send_wr& wr, ibv_sge* sges,
+                                                     bool may_have_entry, bool is_in_run) noexcept {
+  const std::uint32_t sequence = p.sequence++;
+  if (is_in_run) {
+    ++p.run->followers;
+  } else {
+    p.run = &at(sequence);
+    p.run->owner = &p.owner;
+    p.run->kind = request.kind;
+    p.run->index = std::uint16_t(sequence - p.owner.first_);
+  }
+  slot& taken = *p.run;
   std::size_t bytes = 0;
   int used = 0;
   if (request.is_atomic()) {
-    std::uint64_t& value = atomic_values_[place(sequence)];
+    std::uint64_t& value = atomic_values_[index_of(sequence)];
     sges[used++] = {.addr = reinterpret_cast<std::uint64_t>(&value),
                     .length = sizeof value,
                     .lkey = atomic_mr_->lkey()};
@@ -431,13 +481,13 @@ template <bool IsLikeMost>
       bytes += slice.size_bytes();
     }
   }
-  unsigned flags = entry_flag(sequence, request.flags.signaled) +
-                   unsigned{request.flags.fence} * IBV_SEND_FENCE +
+  unsigned flags = unsigned{request.flags.fence} * IBV_SEND_FENCE +
                    unsigned{request.flags.solicited} * IBV_SEND_SOLICITED;
+  if (may_have_entry) flags += entry_flag(sequence, request.flags.signaled);
   const bool is_empty = IsLikeMost ? request.local.empty() : bytes == 0;
   if (request.can_be_inline && !is_empty && bytes <= inline_max_) flags |= IBV_SEND_INLINE;
   memory_block* first_held = nullptr;
-  for (std::size_t i = 0; i < request.local.size(); ++i) {
+  for (std::size_t i = 0; i < request.local.size() && !is_in_run; ++i) {
     if (!request.local[i].is_held()) continue;
     memory_block* const block = request.local[i].block();
     if (first_held == nullptr) {
@@ -450,7 +500,7 @@ template <bool IsLikeMost>
   wr.sg_list = sges;
   wr.num_sge = used;
   wr.send_flags = flags;
-  if (request.remote != nullptr && request.remote->lease() != nullptr) {
+  if (!is_in_run && request.remote != nullptr && request.remote->lease() != nullptr) {
     taken.lease = request.remote->lease();
     taken.lease->used();
   }
@@ -464,7 +514,8 @@ template <class Request>
   clear(wr);
   request.fill(wr);
   begin(s, 1);
-  occupy<true>(s, 0, request.shape(), wr, &batch_.sges_[batch_.count_]);
+  posting p{s, last_signaled_, tail_};
+  place<true>(p, request.shape(), wr, &batch_.sges_[batch_.count_], true, false);
   ++tail_;
   batch_.add(request.takes_receive() || is_long(request.shape()));
   if (batch_.is_complete()) ring_and_pump();
@@ -478,6 +529,8 @@ template <class Request>
 
 [[gnu::always_inline]] inline void send_queue::retire() noexcept {
   slot& oldest = at(head_);
+  if (oldest.followers != 0) [[unlikely]]  // No entry was asked for in between.
+    split(head_);
   tally_.completed(oldest.kind);
   CORDMA_PROBE5(complete, num_, oldest.kind, head_, 0, 0);
   let_go_of_used(oldest, head_);
@@ -485,8 +538,8 @@ template <class Request>
   const std::uint32_t sequence = head_++;
   if (owner == nullptr) return;
   if (oldest.kind == request_kind::atomic)
-    owner->store(oldest.index, atomic_values_[place(sequence)]);
-  owner->slot_ended();
+    owner->store(oldest.index, atomic_values_[index_of(sequence)]);
+  owner->slots_ended(1);
 }
 
 }  // namespace cordma

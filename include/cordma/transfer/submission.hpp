@@ -89,7 +89,7 @@ class submission : public list_hook<submission>, private stop_callback {
   friend class send_queue;
   inline void wake() noexcept;
   static void on_stop(stop_callback& self) noexcept;
-  inline void slot_ended() noexcept;
+  inline void slots_ended(std::uint32_t count) noexcept;
   void slot_failed(request_outcome failure, std::uint32_t index) noexcept;
   void note(const request_outcome& failure) noexcept;
   void end(const request_outcome& failure) noexcept;
