@@ -41,7 +41,7 @@ void submission::submit() noexcept { queue_->enqueue(*this); }
 void submission::detach() noexcept {
   queue_->ring_now();  // As it would have: what went inline may change now.
   queue_->pump();      // A doorbell that fails leaves room.
-  queue_->adopt(*this, nullptr);
+  if (state_ == state::in_flight) queue_->adopt(*this, nullptr);  // Its doorbell was taken.
 }
 
 /// It is in flight, and the device will not tell its end.

@@ -345,6 +345,45 @@ TEST_CASE("what waits for room goes on when the device refuses a doorbell",
   CHECK(link.a->slots_in_use() == 0);
 }
 
+TEST_CASE("whose doorbell is refused as it is dropped leaves its place to who waits for room",
+          "[transfer][device][C2]") {
+  loopback link{{.capabilities = {.send_wr_max = 4, .recv_wr_max = 8}}};
+  memory mr{link};
+  mr.begin();
+  struct nobody : waiter {
+    nobody()
+        : waiter{
+              [](waiter&) noexcept -> std::coroutine_handle<> { return std::noop_coroutine(); }} {}
+  };
+  nobody parent;
+  std::optional<decltype(mr.write_word())> dropped;
+  std::size_t written = 0;
+  const auto writes = [&]() -> task<> {
+    const auto end = co_await as_result(mr.write_word());
+    if (end.has_value()) ++written;
+  };
+  std::vector<std::function<task<>()>> steps{writes, [&]() -> task<> {
+                                               dropped.emplace(mr.write_word());
+                                               dropped->start(parent, {&link.home, {}});
+                                               co_return;
+                                             }};
+  while (steps.size() < link.a->sends().depth()) steps.emplace_back(writes);
+  steps.emplace_back(writes);  // It waits for room.
+  steps.emplace_back([&]() -> task<> {
+    doorbells::refused_from = 1;  // The device takes the first.
+    doorbells::names_it = true;
+    dropped.reset();
+    co_return;
+  });
+  steps.emplace_back([]() -> task<> { co_return; });
+  {
+    const doorbells heard{link};
+    link.run(in_one_turn(link, std::move(steps)));
+  }
+  CHECK(written == 1);
+  CHECK(link.a->slots_in_use() == 0);
+}
+
 TEST_CASE("a queue pair that ends takes with it what waits for its doorbell",
           "[transfer][device][C6]") {
   loopback link;
