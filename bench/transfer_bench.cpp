@@ -49,6 +49,13 @@ task<> one_by_one(raw_loopback& l, std::uint64_t n, Make make) {
   for (std::uint64_t i = 0; i < n; ++i) co_await make(l);
 }
 
+/// The same request each time, made once, as raw's is.
+template <class Make>
+task<> one_prepared(raw_loopback& l, std::uint64_t n, Make make) {
+  auto prepared = l.a->prepare(make(l));
+  for (std::uint64_t i = 0; i < n; ++i) co_await prepared;
+}
+
 template <class Make>
 task<> by_tasks(raw_loopback& l, std::uint64_t n, Make make) {
   constexpr std::uint64_t depth = raw_loopback::depth;
@@ -78,6 +85,16 @@ task<> by_handles(raw_loopback& l, std::uint64_t n) {
   }
 }
 
+constexpr auto a_read = [](raw_loopback& l) {
+  return cordma::read(l.local.slice(0, size_bytes), l.remote.remote_slice());
+};
+constexpr auto an_add = [](raw_loopback& l) {
+  return cordma::fetch_add(l.remote.remote_slice().first(8), 1);
+};
+constexpr auto a_swap = [](raw_loopback& l) {
+  return cordma::compare_swap(l.remote.remote_slice().first(8), 0, 0);
+};
+
 constexpr auto make_write = [](raw_loopback& l) {
   return l.a->write(l.local.slice(0, size_bytes), l.remote.remote_slice());
 };
@@ -91,13 +108,16 @@ constexpr auto make_swap = [](raw_loopback& l) {
   return l.a->compare_swap(l.remote.remote_slice().first(8), 0, 0);
 };
 
-template <class Make>
-void compare_each_depth(bench::recorder& recorder, raw_loopback& l, ibv_wr_opcode opcode,
-                        Make make) {
+template <class Make, class MakeRequest>
+void compare_each_depth(bench::recorder& recorder, raw_loopback& l, ibv_wr_opcode opcode, Make make,
+                        MakeRequest make_request) {
   raw_request raw{l, opcode};
   recorder.compare(
       "depth 1", [&](std::uint64_t n) { l.run_raw(raw.wr, n, 1); },
       [&](std::uint64_t n) { l.home.run(one_by_one(l, n, make)); });
+  recorder.compare(
+      "depth 1, prepared", [&](std::uint64_t n) { l.run_raw(raw.wr, n, 1); },
+      [&](std::uint64_t n) { l.home.run(one_prepared(l, n, make_request)); });
   recorder.compare(
       "depth 64", [&](std::uint64_t n) { l.run_raw(raw.wr, n, raw_loopback::depth); },
       [&](std::uint64_t n) { l.home.run(by_tasks(l, n, make)); });
@@ -109,6 +129,12 @@ template <std::size_t... I>
 task<> write_batches(raw_loopback& l, std::uint64_t n, std::index_sequence<I...>) {
   const std::array requests{(static_cast<void>(I), a_write(l))...};  // Made once, as raw's.
   for (; n > 0; --n) co_await l.a->post_all(requests[I]...);
+}
+
+template <std::size_t... I>
+task<> write_prepared(raw_loopback& l, std::uint64_t n, std::index_sequence<I...>) {
+  auto writes = l.a->prepare((static_cast<void>(I), a_write(l))...);
+  for (; n > 0; --n) co_await writes;
 }
 
 /// As many requests with one doorbell, of which the last has a completion entry.
@@ -143,7 +169,7 @@ task<> take_each(raw_loopback& l, std::uint64_t n) {
 
 BENCH_ON_DEVICE("transfer/write/64B", "What does co_await add to a small WRITE?") {
   raw_loopback l;
-  compare_each_depth(recorder, l, IBV_WR_RDMA_WRITE, make_write);
+  compare_each_depth(recorder, l, IBV_WR_RDMA_WRITE, make_write, a_write);
   raw_request raw{l, IBV_WR_RDMA_WRITE};
   recorder.compare(
       "depth 64, handles", [&](std::uint64_t n) { l.run_raw(raw.wr, n, raw_loopback::depth); },
@@ -156,21 +182,26 @@ BENCH_ON_DEVICE("transfer/write/64B/batch", "And to sixteen with one doorbell?")
   recorder.compare(
       "16 at once", [&](std::uint64_t n) { l.run_raw(raw.wrs[0], n, 1); },
       [&](std::uint64_t n) { l.home.run(write_batches(l, n, std::make_index_sequence<batch>{})); });
+  recorder.compare(
+      "16 at once, prepared", [&](std::uint64_t n) { l.run_raw(raw.wrs[0], n, 1); },
+      [&](std::uint64_t n) {
+        l.home.run(write_prepared(l, n, std::make_index_sequence<batch>{}));
+      });
 }
 
 BENCH_ON_DEVICE("transfer/read/64B", "What does co_await add to a small READ?") {
   raw_loopback l;
-  compare_each_depth(recorder, l, IBV_WR_RDMA_READ, make_read);
+  compare_each_depth(recorder, l, IBV_WR_RDMA_READ, make_read, a_read);
 }
 
 BENCH_ON_DEVICE("transfer/compare_swap", "What does co_await add to an atomic?") {
   raw_loopback l;
-  compare_each_depth(recorder, l, IBV_WR_ATOMIC_CMP_AND_SWP, make_swap);
+  compare_each_depth(recorder, l, IBV_WR_ATOMIC_CMP_AND_SWP, make_swap, a_swap);
 }
 
 BENCH_ON_DEVICE("transfer/fetch_add", "What does co_await add to the other atomic?") {
   raw_loopback l;
-  compare_each_depth(recorder, l, IBV_WR_ATOMIC_FETCH_AND_ADD, make_add);
+  compare_each_depth(recorder, l, IBV_WR_ATOMIC_FETCH_AND_ADD, make_add, an_add);
 }
 
 BENCH_ON_DEVICE("transfer/send/64B", "What does co_await add to a small SEND and its receive?") {

@@ -65,9 +65,11 @@
 #include <cordma/runtime/runtime.hpp>
 #include <cordma/runtime/runtime_group.hpp>
 #include <cordma/transfer/completion_queue_driver.hpp>
+#include <cordma/transfer/prepared_op.hpp>
 #include <cordma/transfer/queue_pair.hpp>
 #include <cordma/transfer/receive_queue.hpp>
 #include <cordma/transfer/request_op.hpp>
+#include <cordma/transfer/request_pack.hpp>
 #include <cordma/transfer/send_queue.hpp>
 #include <cordma/transfer/shared_receives.hpp>
 #include <cordma/transfer/submission.hpp>

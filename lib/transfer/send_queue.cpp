@@ -1,5 +1,7 @@
 #include <cordma/transfer/send_queue.hpp>
 
+#include <cordma/transfer/prepared_op.hpp>
+
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -112,11 +114,25 @@ std::optional<request_outcome> send_queue::hold(const request_shape& request) no
   return refused(why, 0, 0);
 }
 
+std::optional<request_outcome> send_queue::hold(std::span<const request_shape> requests) noexcept {
+  for (std::uint32_t i = 0; i < requests.size(); ++i) {
+    std::optional<request_outcome> why = hold(requests[i]);
+    if (!why) continue;
+    let_go(requests.first(i));
+    why->index = i;
+    return why;
+  }
+  return std::nullopt;
+}
+
+std::optional<request_outcome> send_queue::admit(submission& s) noexcept {
+  if (refusal_) return refusal_;
+  if (s.count_ > batch_max()) return refused(errc::limit_exceeded, s.count_, batch_max());
+  return s.hold();
+}
+
 void send_queue::enqueue(submission& s) noexcept {
-  if (refusal_) return end_unposted(s, *refusal_);
-  if (s.count_ > batch_max())
-    return end_unposted(s, refused(errc::limit_exceeded, s.count_, batch_max()));
-  if (const std::optional<request_outcome> why = s.hold()) return end_unposted(s, *why);
+  if (const std::optional<request_outcome> why = admit(s)) return end_unposted(s, *why);
   if (((waiting_.empty() && !is_room_kept_) || s.is_urgent_) && has_room(s)) return s.post_now();
   s.state_ = submission::state::queued;
   waiting_.push_back(s);
@@ -191,7 +207,7 @@ void send_queue::post_refused(submission& s, std::span<const request_shape> requ
     index = i;
     why = lease_refusal(requests[i]);  // Once more: no lease comes back.
   }
-  for (const request_shape& request : requests) let_go(request);
+  let_go(requests);
   request_outcome how = refused(why, 0, 0);
   how.index = index;
   end_unposted(s, how);
@@ -234,8 +250,10 @@ void send_queue::ring_batch() noexcept {
   ibv_send_wr* bad = nullptr;
   const int rc = qp_.post_send(wrs.data(), &bad);
   if (rc == 0) [[likely]] {
-    for (std::uint32_t sequence = first; sequence != tail_; ++sequence)
-      count_posted(at(sequence).kind, sequence);
+    for (std::uint32_t sequence = first; sequence != tail_; ++sequence) {
+      tally_.posted(at(sequence).kind);
+      probe_posted(at(sequence).kind, sequence);
+    }
     return;
   }
   const std::uint32_t end = first + take_back({batch_.signaled_before_, rc, bad}, wrs);
@@ -353,6 +371,7 @@ void send_queue::end_waiting(const request_outcome& how) noexcept {
 void send_queue::release_slots() noexcept {
   const request_outcome closed{.code = errc::closed, .call = "close"};
   while (in_flight() > 0) retire(closed);
+  while (!prepared_.empty()) prepared_.pop_front().leave_queue();
 }
 
 }  // namespace cordma

@@ -20,10 +20,10 @@ failure request_outcome::to_failure(std::uint32_t qp_num) const noexcept {
 submission::submission(submission&& other) noexcept
     : list_hook<submission>{static_cast<list_hook<submission>&&>(other)},
       stop_callback{&on_stop},
-      queue_{std::exchange(other.queue_, nullptr)},
+      queue_{other.queue_},
       qp_num_{other.qp_num_},
       first_{other.first_},
-      count_{other.count_},
+      count_{std::exchange(other.count_, 0)},
       pending_{other.pending_},
       state_{std::exchange(other.state_, state::ended)},
       is_handle_{other.is_handle_},
@@ -71,8 +71,8 @@ void submission::on_stop(stop_callback& self) noexcept {
     // Nobody else wants it, and the device has not seen it.
     s.list_hook<submission>::unlink();
     s.let_go();
-    s.state_ = state::ended;
-    s.queue_->pump();  // It may have been the one that asked for too much room.
+    s.state_ = state::idle;  // It can be awaited anew.
+    s.queue_->pump();        // It may have been the one that asked for too much room.
   }
   s.wake();
 }

@@ -417,6 +417,40 @@ TEST_CASE("a stop before the start means that it never happens", "[transfer][dev
   });
 }
 
+TEST_CASE("a request that was stopped while it waited for room is posted when it is awaited anew",
+          "[transfer][device][E6]") {
+  loopback link{{.cq = {.mode = completion_mode::manual},
+                 .capabilities = {.send_wr_max = 1, .recv_wr_max = 1}}};
+  const local_mr from = link.pattern(64);
+  local_mr to = link.memory(64);
+  for (std::uint32_t i = 0; i < link.a->sends().depth(); ++i)
+    static_cast<void>(link.a->post(write(from, to.remote_slice())));
+  const auto stop_and_await = [&link](auto& late) {
+    CHECK(link.outcome(with_timeout(late, 0ms)).failure().code == errc::timed_out);
+    CHECK_FALSE(late.is_queued());
+    while (link.a->slots_in_use() > 0) link.driver.reap();
+
+    std::size_t moved = 0;
+    scope waiting{link.home};
+    waiting.spawn(
+        [](auto& request, std::size_t& bytes) -> task<> { bytes = co_await request; }(late, moved));
+    static_cast<void>(link.home.run_ready());
+    CHECK(link.a->slots_in_use() == 1);
+    while (link.a->slots_in_use() > 0) link.driver.reap();
+    link.run(waiting.join());
+    CHECK(moved == 64);
+  };
+  SECTION("one that is made for it") {
+    auto late = link.a->write(from, to.remote_slice());
+    stop_and_await(late);
+  }
+  SECTION("one that is prepared") {
+    auto late = link.a->prepare(write(from, to.remote_slice()));
+    stop_and_await(late);
+  }
+  CHECK(from.slice().block()->holders() == 1);
+}
+
 TEST_CASE("operations and handles combine without a frame", "[transfer][device]") {
   loopback link;
   const local_mr from = link.pattern(64);

@@ -85,6 +85,8 @@ class connection {
   /// `auto h = conn.post(write(…)); … co_await h`.
   auto post(const auto& request) noexcept { return qp().post(request); }
   auto post_all(const auto&... requests) noexcept { return qp().post_all(requests...); }
+  /// `auto p = conn.prepare(write(…)); for (;;) co_await p`.
+  auto prepare(const auto&... requests) { return qp().prepare(requests...); }
 
   void post_recv(const local_mr_slice& buffer) { qp().post_recv(buffer); }
   void post_recv(std::span<const local_mr_slice> buffer) { qp().post_recv(buffer); }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/transfer/message_handler.hpp>
+#include <cordma/transfer/prepared_op.hpp>
 #include <cordma/transfer/queue_pair_base.hpp>
 #include <cordma/transfer/receive_queue.hpp>
 #include <cordma/transfer/request_op.hpp>
@@ -68,6 +69,12 @@ class queue_pair final : public queue_pair_base {
     request_op<Requests...> handle{sends_};
     handle.post(requests...);
     return handle;
+  }
+
+  /// Checks them once, to be awaited time and again. \errors as of `request_op`, before posting.
+  template <class... Requests>
+  prepared_op<Requests...> prepare(const Requests&... requests) {
+    return {sends_, requests...};
   }
 
   /// The last `slots` of the send queue are for `post_urgent`. Before anything is posted.

@@ -1,15 +1,14 @@
 #pragma once
 
 #include <cordma/coro/frame_cache.hpp>
+#include <cordma/transfer/request_pack.hpp>
 #include <cordma/transfer/send_queue.hpp>
 
-#include <algorithm>
 #include <array>
-#include <limits>
 #include <memory>
 #include <new>
 #include <tuple>
-#include <type_traits>
+#include <utility>
 
 namespace cordma {
 
@@ -32,33 +31,14 @@ template <class... Requests>
 class [[nodiscard]] request_op final : public operation_base<request_op<Requests...>>,
                                        public submission,
                                        public frame_cache::recycled {
-  static constexpr std::size_t count = sizeof...(Requests);
-  static constexpr bool is_batch = count > 1;
-  static constexpr std::array<request_kind, count> kinds{Requests::kind...};
-  template <class Request>
-  static constexpr std::size_t sge_count() noexcept {
-    if constexpr (requires(Request r) { r.local; }) {
-      return std::tuple_size_v<decltype(Request::local.slices)>;
-    } else {
-      return 1;
-    }
-  }
-  template <class Request>
-  static constexpr bool may_wait_for_others() noexcept {
-    return requires(const Request& r) { r.takes_receive(); };
-  }
-  static_assert(count <= std::numeric_limits<std::uint16_t>::max(), "that many with one doorbell");
-  static_assert((std::is_trivially_destructible_v<Requests> && ...));
-  static constexpr std::size_t sges_max = std::max({std::size_t{1}, sge_count<Requests>()...});
-  static constexpr bool can_wait_for_others =
-      !is_batch && sges_max == 1 && (may_wait_for_others<Requests>() && ...);
-  static constexpr auto each = std::make_index_sequence<count>{};
-  using references = std::tuple<const Requests&...>;
+  using pack = request_pack<Requests...>;
+  static constexpr std::size_t count = pack::count;
+  static constexpr auto each = pack::each;
+  using references = typename pack::references;
+  using sharing = typename pack::sharing;
 
  public:
-  using value_type =
-      std::conditional_t<is_batch, std::tuple<typename Requests::value_type...>,
-                         std::tuple_element_t<0, std::tuple<typename Requests::value_type...>>>;
+  using value_type = typename pack::value_type;
 
   /// To be awaited.
   request_op(send_queue& queue, const Requests&... requests) noexcept : submission{queue, count} {
@@ -66,10 +46,12 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   }
   /// To be posted.
   explicit request_op(send_queue& queue) noexcept : submission{queue, count} {}
-  request_op(request_op&& other) noexcept
-      : submission{static_cast<submission&&>(other)}, values_{other.values_} {
-    if (state_ == state::queued || (state_ == state::idle && !is_handle_))
+  request_op(request_op&& other) noexcept : submission{static_cast<submission&&>(other)} {
+    if (state_ == state::ended || state_ == state::in_flight) {
+      values_ = other.values_;
+    } else {
       std::construct_at(&requests_, other.requests_);
+    }
   }
   ~request_op() {
     if (state_ >= state::queued) [[unlikely]]
@@ -98,6 +80,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   // As an operation.
   bool start(waiter& w, const environment& env) noexcept {
     if (state_ != state::idle) return start_handle(w, env);
+    was_stopped_ = false;
     if (env.stop.stop_requested()) [[unlikely]]
       return stopped();
     ask_for_entry();
@@ -113,34 +96,20 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   [[gnu::always_inline]] value_type take() {
     if (failed()) [[unlikely]]
       return take_failed();
-    return values(each);
+    return pack::values(values_);
   }
   result<value_type> take_result() noexcept {
     if (was_stopped_) return cancelled_result;
     if (failure_) return failure_->to_failure(qp_num_);
-    return values(each);
+    return pack::values(values_);
   }
 
  private:
   [[gnu::noinline, gnu::cold]] value_type take_failed() { return take_result().value(); }
   /// What is not posted at once is.
   void keep(const Requests&... requests) noexcept { std::construct_at(&requests_, requests...); }
-  /// Of one that was posted before it was awaited, or awaited before.
-  bool start_handle(waiter& w, const environment& env) noexcept {
-    CORDMA_ASSERT(queue_ != nullptr, "the operation was moved away");
-    was_stopped_ = false;
-    if (has_ended()) return true;
-    if (env.stop.stop_requested()) [[unlikely]]
-      return stopped();
-    if (state_ == state::queued) ask_for_entry();
-    if (!will_end()) return true;
-    forget_waiter();  // Of a wait that was abandoned.
-    wait(w, env);
-    return false;
-  }
-  /// Somebody waits for it.
-  void ask_for_entry() noexcept {
-    if constexpr (!is_batch) std::get<0>(requests_).flags.signaled = true;
+  void ask_for_entry() noexcept override {
+    if constexpr (!pack::is_batch) std::get<0>(requests_).flags.signaled = true;
   }
   /// Nobody holds it any more, and it has not ended.
   [[gnu::noinline]] void leave() noexcept {
@@ -150,37 +119,11 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     list_hook<submission>::unlink();
     let_go();
   }
-  template <std::size_t... I>
-  value_type values(std::index_sequence<I...>) const noexcept {
-    return value_type{typename Requests::value_type(values_[I])...};
-  }
-  /// What a request gives when it has succeeded, but for an atomic.
-  template <class Request>
-  [[gnu::always_inline]] static std::uint64_t value_to_be(const Request& request) noexcept {
-    if constexpr (requires { request.compare_or_add; }) {
-      return 0;
-    } else if constexpr (requires { request.result(); }) {
-      return request.result();
-    } else {
-      std::size_t bytes = 0;
-      for (const const_local_mr_slice& slice : request.local.slices) bytes += slice.size_bytes();
-      return bytes;
-    }
-  }
-  /// Of a batch only the last needs an entry of its own.
   template <std::size_t I>
   [[nodiscard, gnu::always_inline]] static request_shape shape(const references& all) noexcept {
-    request_shape its = std::get<I>(all).shape();
-    if constexpr (is_batch) its.flags.signaled = I + 1 == count;
-    return its;
+    return pack::template shape<I>(all);
   }
-  template <std::size_t... I>
-  std::array<request_shape, count> shapes(std::index_sequence<I...>) const noexcept {
-    return {shape<I>(requests_)...};
-  }
-  [[nodiscard]] std::array<request_shape, count> shapes() const noexcept { return shapes(each); }
-  /// Of each, whether it shares the slot of the one before it.
-  using sharing = std::array<bool, count>;
+  [[nodiscard]] typename pack::shapes shapes() const noexcept { return pack::shapes_of(requests_); }
   template <std::size_t I>
   [[nodiscard, gnu::always_inline]] static bool is_in_run(const references& all) noexcept {
     if constexpr (I == 0) {
@@ -205,7 +148,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
                                        std::index_sequence<I...>) noexcept {
     std::size_t held = 0;
     const bool is_done = ((try_hold<I>(all, runs[I] = is_in_run<I>(all)) && ++held > 0) && ...);
-    if constexpr (is_batch) {
+    if constexpr (pack::is_batch) {
       if (!is_done) [[unlikely]]
         let_go_of_first(held, all, each);
     }
@@ -222,20 +165,8 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
                                          std::index_sequence<I...>) noexcept {
     ((I < held && !is_in_run<I>(all) ? queue_->let_go(shape<I>(all)) : void()), ...);
   }
-  std::optional<request_outcome> hold() noexcept override {
-    const auto all = shapes();
-    for (std::uint32_t i = 0; i < count; ++i) {
-      std::optional<request_outcome> why = queue_->hold(all[i]);
-      if (!why) continue;
-      for (std::uint32_t held = 0; held < i; ++held) queue_->let_go(all[held]);
-      why->index = i;
-      return why;
-    }
-    return std::nullopt;
-  }
-  void let_go() noexcept override {
-    for (const request_shape& request : shapes()) queue_->let_go(request);
-  }
+  std::optional<request_outcome> hold() noexcept override { return queue_->hold(shapes()); }
+  void let_go() noexcept override { queue_->let_go(shapes()); }
   void destroy() noexcept override { delete this; }
   void post_now() noexcept override { post_each<false>(references{requests_}, {}, each); }
   /// `IsLikeMost`: `try_hold` took hold of them.
@@ -245,13 +176,13 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     if constexpr (!IsLikeMost) {
       if (((queue_->lease_refusal(shape<I>(all)) != errc{}) || ...)) return refuse();
     }
-    ((values_[I] = value_to_be(std::get<I>(all))), ...);
-    if constexpr (IsLikeMost && can_wait_for_others) {
+    ((values_[I] = pack::value_to_be(std::get<I>(all))), ...);
+    if constexpr (IsLikeMost && pack::can_wait_for_others) {
       if (!is_handle_ && queue_->batches(shape<0>(all)))
         return queue_->batch(*this, std::get<0>(all));
     }
     std::array<ibv_send_wr, count> wrs;
-    std::array<std::array<ibv_sge, sges_max>, count> sges;
+    std::array<std::array<ibv_sge, pack::sges_max>, count> sges;
     send_queue::posting posting = queue_->begin_post(*this, count);
     ((send_queue::clear(wrs[I]), std::get<I>(all).fill(wrs[I]),
       wrs[I].next = I + 1 < count ? &wrs[I + 1] : nullptr,
@@ -261,7 +192,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     ibv_send_wr* bad = nullptr;
     if (const int rc = queue_->ring(count, wrs[0], bad); rc != 0) [[unlikely]]
       return post_failed({posting.signaled_before, rc, bad}, wrs);
-    (queue_->count_posted(kinds[I], first_ + std::uint32_t(I)), ...);
+    queue_->template count_posted<pack::kinds>(first_);
   }
   [[gnu::noinline]] void refuse() noexcept { queue_->post_refused(*this, shapes()); }
   [[gnu::noinline]] void post_failed(const send_queue::post_failure& why,
@@ -271,7 +202,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   void store(std::uint32_t index, std::uint64_t value) noexcept override { values_[index] = value; }
 
   [[nodiscard]] request_kind kind_of(std::uint32_t index) const noexcept override {
-    return kinds[index];
+    return pack::kinds[index];
   }
 
   /// Dropped while it waits for room: moves to a block of its own, to be posted in its turn.
@@ -289,7 +220,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   union {
     std::tuple<Requests...> requests_;  // Unless they were posted at once.
   };
-  std::array<std::uint64_t, count> values_;  // Once they are posted.
+  typename pack::words values_;  // Once they are posted.
 };
 
 }  // namespace cordma

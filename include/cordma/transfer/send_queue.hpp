@@ -9,6 +9,7 @@
 #include <cordma/verbs/memory_region.hpp>
 #include <cordma/verbs/queue_pair.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <memory>
@@ -17,6 +18,8 @@
 #include <vector>
 
 namespace cordma {
+
+class prepared_submission;
 
 /// The send side of a queue pair: a ring of slots in posting order. A reliable connection completes
 /// in that order, so a slot's sequence number is both its index and its generation, and one
@@ -123,10 +126,19 @@ class alignas(64) send_queue {
   /// submission, a run of requests about the same memory has one of each.
   [[nodiscard]] static bool is_one_run(const request_shape& before,
                                        const request_shape& next) noexcept;
-  std::optional<request_outcome> hold(const request_shape& request) noexcept;
+  /// Checks each, and takes hold of their memory; of none if one is refused.
+  std::optional<request_outcome> hold(std::span<const request_shape> requests) noexcept;
+  /// Once more what is held.
+  void hold_again(const request_shape& request) noexcept {
+    for (const const_local_mr_slice& slice : request.local)
+      if (slice.is_held()) held_.hold(*slice.block());
+  }
   void let_go(const request_shape& request) noexcept {
     for (const const_local_mr_slice& slice : request.local)
       if (slice.is_held()) held_.let_go(*slice.block());
+  }
+  void let_go(std::span<const request_shape> requests) noexcept {
+    for (const request_shape& request : requests) let_go(request);
   }
   /// Why a device would refuse this bind; nothing: it would not.
   [[nodiscard]] errc refusal_of(const bind_request& bind) const noexcept;
@@ -148,19 +160,33 @@ class alignas(64) send_queue {
   [[gnu::always_inline]] static void clear(ibv_send_wr& wr) noexcept {
     clear(wr, std::make_index_sequence<sizeof(ibv_send_wr) / sizeof(some_bytes)>{});
   }
-  /// Fills what is common to all kinds, of the next request, and gives it a slot, or the one before
-  /// it, with which it `is_one_run`. None of its slices is empty, if it `IsLikeMost`; then it has
-  /// an entry if it `may_have_one`.
+  /// Fills what is common to all kinds, but for numbers and where an atomic's value goes.
+  template <bool IsLikeMost>
+  void describe(const request_shape& request, ibv_send_wr& wr, ibv_sge* sges) noexcept;
+  /// The next request gets a slot, and the slot its memory and its lease.
+  void give_slot(posting& p, const request_shape& request) noexcept;
+  /// What to add to the flags of the request of that number, which is posted next.
+  unsigned entry_flag(std::uint32_t sequence, bool is_asked_for) noexcept;
+  /// It has asked for one.
+  void has_entry(std::uint32_t sequence) noexcept { last_signaled_ = sequence; }
+  /// Sets what is different each time.
+  void number(std::uint32_t sequence, request_kind kind, ibv_send_wr& wr) noexcept;
+  /// All of it, and a slot, or the one before it, with which it `is_one_run`. None of its slices is
+  /// empty, if it `IsLikeMost`; then it has an entry if it `may_have_one`.
   template <bool IsLikeMost>
   void place(posting& p, const request_shape& request, ibv_send_wr& wr, ibv_sge* sges,
              bool may_have_entry, bool is_in_run) noexcept;
   /// Returns 0, or what ibv_post_send(3) does.
   [[nodiscard]] int ring(std::uint32_t count, ibv_send_wr& first, ibv_send_wr*& bad) noexcept;
-  /// The kind is a constant: a `request_shape`, which mostly is nowhere in memory, would have to be
-  /// there.
-  [[gnu::always_inline]] void count_posted(request_kind kind, std::uint32_t sequence) noexcept {
-    tally_.posted(kind);
-    CORDMA_PROBE3(post, num_, unsigned(kind), sequence);
+  /// Of requests of these kinds, the number of the first.
+  template <auto Kinds>
+  [[gnu::always_inline]] void count_posted(std::uint32_t first) noexcept {
+    constexpr bool are_alike = std::ranges::count(Kinds, Kinds[0]) == std::ssize(Kinds);
+    if constexpr (are_alike) tally_.posted(Kinds[0], Kinds.size());
+    for (std::uint32_t i = 0; i < Kinds.size(); ++i) {
+      if constexpr (!are_alike) tally_.posted(Kinds[i]);
+      probe_posted(Kinds[i], first + i);
+    }
   }
   struct post_failure {
     std::uint32_t signaled_before;
@@ -179,6 +205,7 @@ class alignas(64) send_queue {
  private:
   friend class submission;
   friend class doorbell_batch;
+  friend class prepared_submission;
   /// A free one has no owner, no lease, no memory and no followers.
   struct slot {
     submission* owner = nullptr;
@@ -206,6 +233,10 @@ class alignas(64) send_queue {
   [[nodiscard]] static bool is_long(const request_shape& request) noexcept {
     return !request.local.empty() &&
            request.local[0].size_bytes() > doorbell_batch::short_bytes_max;
+  }
+  [[gnu::always_inline]] void probe_posted(request_kind kind,
+                                           std::uint32_t sequence) const noexcept {
+    CORDMA_PROBE3(post, num_, unsigned(kind), sequence);
   }
   [[nodiscard]] bool has_room(const submission& s) const noexcept;
   void post_waiting() noexcept;
@@ -251,6 +282,9 @@ class alignas(64) send_queue {
     return (depth + 1) / 2;
   }
   void enqueue(submission& s) noexcept;
+  std::optional<request_outcome> hold(const request_shape& request) noexcept;
+  /// Holds what it needs. Why it is not taken; nothing: it is.
+  std::optional<request_outcome> admit(submission& s) noexcept;
   /// The oldest has succeeded.
   void retire() noexcept;
   /// The same of all that are in its slot, if they are before `end`.
@@ -272,8 +306,6 @@ class alignas(64) send_queue {
   [[nodiscard]] bool will_complete(std::uint32_t sequence) const noexcept {
     return std::int32_t(last_signaled_ - sequence) >= 0;
   }
-  /// What to add to the flags of the request that is posted next.
-  unsigned entry_flag(std::uint32_t sequence, bool is_asked_for) noexcept;
   request_outcome refused(errc code, std::uint64_t value, std::uint64_t limit) const noexcept;
   /// It never reaches the device.
   void end_unposted(submission& s, const request_outcome& how) noexcept;
@@ -310,6 +342,7 @@ class alignas(64) send_queue {
   const std::uint32_t read_sge_max_;  // Some devices gather more than they scatter.
   bool is_room_kept_ = false;
   std::optional<request_outcome> refusal_;
+  intrusive_list<prepared_submission> prepared_;
   std::vector<memory_block*> more_held_;      // One less than `sge_max_` a slot.
   std::vector<std::uint64_t> atomic_values_;  // One a slot: where the device puts the value before.
   std::unique_ptr<verbs::memory_region> atomic_mr_;  // After the values: goes before them.
@@ -320,10 +353,20 @@ inline submission::submission(send_queue& queue, std::uint32_t count) noexcept
   __builtin_prefetch(queue.native_);  // Posting begins there, behind the locked holding of memory.
 }
 
-inline bool submission::will_end() noexcept {
+inline bool submission::start_handle(waiter& w, const environment& env) noexcept {
+  CORDMA_ASSERT(count_ != 0, "the operation was moved away");
+  was_stopped_ = false;
+  if (has_ended()) return true;
+  if (env.stop.stop_requested()) [[unlikely]]
+    return stopped();
+  if (state_ == state::queued) ask_for_entry();
   CORDMA_ASSERT(waiter_.empty(), "a handle is awaited by one at a time");
-  if (state_ != state::in_flight || queue_->will_complete(first_ + count_ - 1)) return true;
-  cannot_end();
+  if (state_ == state::in_flight && !queue_->will_complete(first_ + count_ - 1)) {
+    cannot_end();
+    return true;
+  }
+  forget_waiter();  // Of a wait that was abandoned.
+  wait(w, env);
   return false;
 }
 
@@ -451,26 +494,12 @@ struct send_queue::posting {
 }
 
 template <bool IsLikeMost>
-[[gnu::always_inline]] inline void send_queue::place(posting& p, const request_shape& request,
-                                                     ibv_send_wr& wr, ibv_sge* sges,
-                                                     bool may_have_entry, bool is_in_run) noexcept {
-  const std::uint32_t sequence = p.sequence++;
-  if (is_in_run) {
-    ++p.run->followers;
-  } else {
-    p.run = &at(sequence);
-    p.run->owner = &p.owner;
-    p.run->kind = request.kind;
-    p.run->index = std::uint16_t(sequence - p.owner.first_);
-  }
-  slot& taken = *p.run;
+[[gnu::always_inline]] inline void send_queue::describe(const request_shape& request,
+                                                        ibv_send_wr& wr, ibv_sge* sges) noexcept {
   std::size_t bytes = 0;
   int used = 0;
   if (request.is_atomic()) {
-    std::uint64_t& value = atomic_values_[index_of(sequence)];
-    sges[used++] = {.addr = reinterpret_cast<std::uint64_t>(&value),
-                    .length = sizeof value,
-                    .lkey = atomic_mr_->lkey()};
+    sges[used++] = {.addr = 0, .length = sizeof(std::uint64_t), .lkey = atomic_mr_->lkey()};
   } else if (request.window == nullptr) {
     for (std::size_t i = 0; i < request.local.size(); ++i) {
       const const_local_mr_slice& slice = request.local[i];
@@ -483,27 +512,54 @@ template <bool IsLikeMost>
   }
   unsigned flags = unsigned{request.flags.fence} * IBV_SEND_FENCE +
                    unsigned{request.flags.solicited} * IBV_SEND_SOLICITED;
-  if (may_have_entry) flags += entry_flag(sequence, request.flags.signaled);
   const bool is_empty = IsLikeMost ? request.local.empty() : bytes == 0;
   if (request.can_be_inline && !is_empty && bytes <= inline_max_) flags |= IBV_SEND_INLINE;
-  memory_block* first_held = nullptr;
-  for (std::size_t i = 0; i < request.local.size() && !is_in_run; ++i) {
-    if (!request.local[i].is_held()) continue;
-    memory_block* const block = request.local[i].block();
-    if (first_held == nullptr) {
-      taken.held = first_held = block;
-    } else {
-      more_held_by(sequence)[taken.more_held++] = block;
-    }
-  }
-  wr.wr_id = wr_id_base_ | sequence;
   wr.sg_list = sges;
   wr.num_sge = used;
   wr.send_flags = flags;
-  if (!is_in_run && request.remote != nullptr && request.remote->lease() != nullptr) {
-    taken.lease = request.remote->lease();
-    taken.lease->used();
+}
+
+[[gnu::always_inline]] inline void send_queue::give_slot(posting& p,
+                                                         const request_shape& request) noexcept {
+  slot& its = *(p.run = &at(p.sequence));
+  its.owner = &p.owner;
+  its.kind = request.kind;
+  its.index = std::uint16_t(p.sequence - p.owner.first_);
+  memory_block* first_held = nullptr;
+  for (std::size_t i = 0; i < request.local.size(); ++i) {
+    if (!request.local[i].is_held()) continue;
+    memory_block* const block = request.local[i].block();
+    if (first_held == nullptr) {
+      its.held = first_held = block;
+    } else {
+      more_held_by(p.sequence)[its.more_held++] = block;
+    }
   }
+  if (request.remote != nullptr && request.remote->lease() != nullptr) {
+    its.lease = request.remote->lease();
+    its.lease->used();
+  }
+}
+
+[[gnu::always_inline]] inline void send_queue::number(std::uint32_t sequence, request_kind kind,
+                                                      ibv_send_wr& wr) noexcept {
+  if (kind == request_kind::atomic)
+    wr.sg_list->addr = reinterpret_cast<std::uint64_t>(&atomic_values_[index_of(sequence)]);
+  wr.wr_id = wr_id_base_ | sequence;
+}
+
+template <bool IsLikeMost>
+[[gnu::always_inline]] inline void send_queue::place(posting& p, const request_shape& request,
+                                                     ibv_send_wr& wr, ibv_sge* sges,
+                                                     bool may_have_entry, bool is_in_run) noexcept {
+  if (is_in_run) {
+    ++p.run->followers;
+  } else {
+    give_slot(p, request);
+  }
+  describe<IsLikeMost>(request, wr, sges);
+  if (may_have_entry) wr.send_flags |= entry_flag(p.sequence, request.flags.signaled);
+  number(p.sequence++, request.kind, wr);
 }
 
 template <class Request>

@@ -53,12 +53,15 @@ class submission : public list_hook<submission>, private stop_callback {
 
   /// Gives it to the queue: afterwards it is queued, in flight, or has ended.
   void submit() noexcept;
-  /// Whether the device will tell its end, or the queue; else it has ended.
-  [[nodiscard]] inline bool will_end() noexcept;
+  /// Starts to wait for one that was posted before it was awaited, or awaited before. As an
+  /// operation's `start`.
+  inline bool start_handle(waiter& w, const environment& env) noexcept;
   inline void wait(waiter& w, const environment& env) noexcept;
   /// Who waits is not told: it is what destroys this.
   void forget_waiter() noexcept;
 
+  /// Somebody waits for it.
+  virtual void ask_for_entry() noexcept {}
   /// Checks every request and takes hold of its memory; when one is refused, of none.
   virtual std::optional<request_outcome> hold() noexcept = 0;
   virtual void let_go() noexcept = 0;
@@ -78,7 +81,7 @@ class submission : public list_hook<submission>, private stop_callback {
   std::uint32_t count_;
   std::uint32_t pending_ = 0;  // Slots that have not ended.
   state state_ = state::idle;
-  bool is_handle_ = false;                  // Posted: it goes on when nobody waits.
+  bool is_handle_ = false;                  // Posted: it goes on when its wait is stopped.
   bool was_stopped_ = false;                // This wait was; a handle can be awaited again.
   bool is_urgent_ = false;                  // It may have a reserved slot.
   bool tells_at_once_ = false;              // In the middle of a reap.

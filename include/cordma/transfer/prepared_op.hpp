@@ -1,0 +1,223 @@
+#pragma once
+
+#include <cordma/transfer/request_pack.hpp>
+#include <cordma/transfer/send_queue.hpp>
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <tuple>
+#include <utility>
+
+namespace cordma {
+
+/// What all `prepared_op`s have in common. Thread: the executor's.
+class prepared_submission : public submission, public list_hook<prepared_submission> {
+ public:
+  prepared_submission(prepared_submission&&) = delete;
+
+  [[nodiscard]] bool failed() const noexcept { return was_stopped_ || failure_; }
+
+ protected:
+  prepared_submission(send_queue& queue, std::span<const request_shape> requests) noexcept
+      : submission{queue, std::uint32_t(requests.size())}, requests_{requests} {}
+  ~prepared_submission();
+  /// Takes hold of their memory. \errors  what is wrong with one of them, or their queue.
+  void prepare();
+  /// Whether a lease that one of them names does not allow it now.
+  [[nodiscard]] bool is_refused_by_lease() const noexcept;
+  /// The outcome is being taken: it can be posted again.
+  [[gnu::always_inline]] void begin_anew() noexcept {
+    CORDMA_ASSERT(state_ == state::ended, "what was prepared is awaited by one at a time");
+    state_ = state::idle;
+  }
+  [[nodiscard, gnu::cold]] failure take_failure() noexcept;
+
+  /// The first time, when they are prepared, they are checked.
+  std::optional<request_outcome> hold() noexcept override;
+  void let_go() noexcept override { queue_->let_go(requests_); }
+  void destroy() noexcept override {}  // It never owns itself.
+
+  const std::span<const request_shape> requests_;
+  bool has_leases_ = false;
+
+ private:
+  friend class send_queue;
+  /// The device is done with all that was posted.
+  void leave_queue() noexcept;
+};
+
+namespace detail {
+
+/// What a `prepared_submission` is given, and therefore before it.
+template <class... Requests>
+struct prepared_parts {
+  using pack = request_pack<Requests...>;
+
+  explicit prepared_parts(const Requests&... all) noexcept : requests{all...} {
+    std::get<pack::count - 1>(requests).flags.signaled = true;
+    shapes = pack::shapes_of(requests);
+  }
+
+  std::tuple<Requests...> requests;
+  typename pack::shapes shapes;
+};
+
+}  // namespace detail
+
+/// Requests that are posted together, time and again, as an operation that can be awaited as often
+/// as one likes. They are checked, and made into what the device reads, once, and hold their local
+/// memory as long as this lives.
+///
+///     auto publish = conn.prepare(write(record, slot), write(head, pointer));
+///     for (;;) co_await publish;
+///
+/// Awaiting posts them, with one doorbell and one completion entry, and waits; after `post`, or a
+/// wait whose outcome nobody took, it gives the outcome of what was posted last. One coroutine
+/// awaits it at a time. Values and errors are those of `request_op`. What is wrong with them from
+/// the start is thrown where they are prepared; leases are asked each time. Destroying it recalls
+/// nothing that is under way, and withdraws what waits for room. Contract: its queue pair is there
+/// when it is awaited. Thread: the executor's. Cost: what is not the same each time of
+/// `request_op`'s.
+template <class... Requests>
+class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Requests...>>,
+                                        private detail::prepared_parts<Requests...>,
+                                        public prepared_submission {
+  using pack = request_pack<Requests...>;
+  using kept = detail::prepared_parts<Requests...>;
+
+ public:
+  using value_type = typename pack::value_type;
+
+  prepared_op(send_queue& queue, const Requests&... requests)
+      : kept{requests...},
+        prepared_submission{queue, kept::shapes},
+        values_{pack::value_to_be(requests)...} {
+    fill(pack::each);
+    prepare();
+  }
+
+  /// Posts them now, or queues them behind those that wait for room; awaiting it waits for these.
+  /// Contract: the outcome of those before has been taken.
+  void post() noexcept {
+    CORDMA_ASSERT(state_ == state::idle, "what was posted before was awaited");
+    was_stopped_ = false;
+    is_handle_ = true;
+    if (!post_at_once()) submit();
+  }
+
+  // As an operation.
+  bool start(waiter& w, const environment& env) noexcept {
+    if (state_ != state::idle) return start_handle(w, env);
+    was_stopped_ = false;
+    if (env.stop.stop_requested()) [[unlikely]]
+      return stopped();
+    is_handle_ = false;
+    if (!post_at_once()) [[unlikely]]
+      submit();
+    if (has_ended()) [[unlikely]]
+      return true;
+    wait(w, env);
+    return false;
+  }
+  [[gnu::always_inline]] value_type take() {
+    if (failed()) [[unlikely]]
+      return take_failed();
+    begin_anew();
+    return pack::values(values_);
+  }
+  result<value_type> take_result() noexcept {
+    if (was_stopped_) return cancelled_result;
+    if (failure_) return take_failure();
+    begin_anew();
+    return pack::values(values_);
+  }
+
+ private:
+  [[gnu::noinline, gnu::cold]] value_type take_failed() { return take_result().value(); }
+  template <std::size_t... I>
+  void fill(std::index_sequence<I...>) noexcept {
+    ((wrs_[I] = {}, std::get<I>(kept::requests).fill(wrs_[I]),
+      wrs_[I].next = I + 1 < count ? &wrs_[I + 1] : nullptr,
+      queue_->template describe<false>(kept::shapes[I], wrs_[I], sges_[I].data())),
+     ...);
+    wrs_.back().send_flags |= IBV_SEND_SIGNALED;
+    for (std::uint32_t i = 1, head = 0; i < count; ++i) {
+      // Of an empty one the slot would hold nothing.
+      if (queue_->is_like_most(kept::shapes[i - 1]) &&
+          send_queue::is_one_run(kept::shapes[i - 1], kept::shapes[i]))
+        ++followers_[head];
+      else
+        head = i;
+    }
+  }
+
+  [[nodiscard, gnu::always_inline]] decltype(auto) shape(std::uint32_t i) const noexcept {
+    if constexpr (pack::is_batch) {
+      return static_cast<const request_shape&>(kept::shapes[i]);
+    } else {
+      return pack::template shape<0>(kept::requests);
+    }
+  }
+  [[gnu::noinline]] bool post_at_once() noexcept {
+    CORDMA_ASSERT(queue_ != nullptr, "the queue pair of what was prepared is there");
+    if (!queue_->has_room_for(count) || (has_leases_ && is_refused_by_lease())) [[unlikely]]
+      return false;
+    if constexpr (pack::can_wait_for_others) {
+      if (!is_handle_ && queue_->batches(shape(0)) && queue_->is_like_most(shape(0))) {
+        queue_->hold_again(shape(0));
+        queue_->batch(*this, std::get<0>(kept::requests));
+        return true;
+      }
+    }
+    send_queue::posting posting = queue_->begin_post(*this, count);
+    for (std::uint32_t i = 0; i < count; i += posting.run->followers + 1u) {
+      posting.sequence = first_ + i;
+      queue_->hold_again(shape(i));
+      queue_->give_slot(posting, shape(i));
+      if constexpr (pack::is_batch) posting.run->followers = followers_[i];
+    }
+    queue_->has_entry(first_ + count - 1);
+    ring(posting, pack::each);
+    return true;
+  }
+  /// Each has a slot of its own, and an entry if the queue needs one.
+  void post_now() noexcept override {
+    if (is_refused_by_lease()) return queue_->post_refused(*this, requests_);
+    send_queue::posting posting = queue_->begin_post(*this, count);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      posting.sequence = first_ + i;
+      queue_->give_slot(posting, shape(i));
+      wrs_[i].send_flags |= queue_->entry_flag(posting.sequence, i + 1 == count);
+    }
+    ring(posting, pack::each);
+    for (std::size_t i = 0; i + 1 < count; ++i) wrs_[i].send_flags &= ~unsigned{IBV_SEND_SIGNALED};
+  }
+  template <std::size_t... I>
+  [[gnu::always_inline]] void ring(const send_queue::posting& posting,
+                                   std::index_sequence<I...>) noexcept {
+    (queue_->number(first_ + std::uint32_t(I), pack::kinds[I], wrs_[I]), ...);
+    ibv_send_wr* bad = nullptr;
+    if (const int rc = queue_->ring(count, wrs_[0], bad); rc != 0) [[unlikely]]
+      return post_failed({posting.signaled_before, rc, bad});
+    queue_->template count_posted<pack::kinds>(first_);
+  }
+  [[gnu::noinline]] void post_failed(const send_queue::post_failure& why) noexcept {
+    queue_->post_failed(*this, why, wrs_);
+  }
+  void store(std::uint32_t index, std::uint64_t value) noexcept override { values_[index] = value; }
+  [[nodiscard]] request_kind kind_of(std::uint32_t index) const noexcept override {
+    return pack::kinds[index];
+  }
+
+  static constexpr std::uint32_t count = pack::count;
+  static_assert(
+      ((Requests::kind != request_kind::bind && Requests::kind != request_kind::invalidate) && ...),
+      "a window's key is good for one bind and one end");
+  typename pack::words values_;
+  std::array<ibv_send_wr, count> wrs_;  // As the device reads them.
+  std::array<std::array<ibv_sge, pack::sges_max>, count> sges_;
+  std::array<std::uint16_t, count> followers_{};  // Of each, how many behind it share its slot.
+};
+
+}  // namespace cordma

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cordma/transfer/work_request.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace cordma {
+
+/// What is known when it is compiled of requests that are posted together.
+template <class... Requests>
+struct request_pack {
+  static constexpr std::size_t count = sizeof...(Requests);
+  static_assert(count <= std::numeric_limits<std::uint16_t>::max(), "too many for one doorbell");
+  static_assert((std::is_trivially_destructible_v<Requests> && ...));
+  static constexpr bool is_batch = count > 1;
+  static constexpr auto each = std::make_index_sequence<count>{};
+  static constexpr std::array<request_kind, count> kinds{Requests::kind...};
+  template <class Request>
+  static constexpr std::size_t sge_count() noexcept {
+    if constexpr (requires(Request r) { r.local; }) {
+      return std::tuple_size_v<decltype(Request::local.slices)>;
+    } else {
+      return 1;
+    }
+  }
+  static constexpr std::size_t sges_max = std::max({std::size_t{1}, sge_count<Requests>()...});
+  template <class Request>
+  static constexpr bool may_wait_for_others() noexcept {
+    return requires(const Request& r) { r.takes_receive(); };
+  }
+  static constexpr bool can_wait_for_others =
+      !is_batch && sges_max == 1 && (may_wait_for_others<Requests>() && ...);
+
+  using references = std::tuple<const Requests&...>;
+  /// Of each, whether it shares the slot of the one before it.
+  using sharing = std::array<bool, count>;
+  using shapes = std::array<request_shape, count>;
+  /// Of one its value; of several a tuple of them.
+  using value_type =
+      std::conditional_t<is_batch, std::tuple<typename Requests::value_type...>,
+                         std::tuple_element_t<0, std::tuple<typename Requests::value_type...>>>;
+  /// The same, a word each, as they become known.
+  using words = std::array<std::uint64_t, count>;
+
+  /// Of a batch only the last needs an entry of its own.
+  template <std::size_t I>
+  [[nodiscard, gnu::always_inline]] static request_shape shape(const references& all) noexcept {
+    request_shape its = std::get<I>(all).shape();
+    if constexpr (is_batch) its.flags.signaled = I + 1 == count;
+    return its;
+  }
+  [[nodiscard]] static shapes shapes_of(const references& all) noexcept {
+    return [&all]<std::size_t... I>(std::index_sequence<I...>) {
+      return shapes{shape<I>(all)...};
+    }(each);
+  }
+  /// What a request gives when it has succeeded, but for an atomic.
+  template <class Request>
+  [[nodiscard, gnu::always_inline]] static std::uint64_t value_to_be(
+      const Request& request) noexcept {
+    if constexpr (requires { request.compare_or_add; }) {
+      return 0;
+    } else if constexpr (requires { request.result(); }) {
+      return request.result();
+    } else {
+      std::size_t bytes = 0;
+      for (const const_local_mr_slice& slice : request.local.slices) bytes += slice.size_bytes();
+      return bytes;
+    }
+  }
+  [[nodiscard, gnu::always_inline]] static value_type values(const words& of) noexcept {
+    return [&of]<std::size_t... I>(std::index_sequence<I...>) {
+      return value_type{typename Requests::value_type(of[I])...};
+    }(each);
+  }
+};
+
+}  // namespace cordma

@@ -1,0 +1,54 @@
+#include <cordma/transfer/prepared_op.hpp>
+
+#include <algorithm>
+
+namespace cordma {
+
+void prepared_submission::prepare() {
+  if (const auto why = queue_->admit(*this)) {
+    queue_->count_refused(*this, 0);
+    throw error{why->to_failure(queue_->num_)};
+  }
+  queue_->prepared_.push_back(*this);
+  has_leases_ = std::ranges::any_of(requests_, [](const request_shape& request) {
+    return request.remote != nullptr && request.remote->lease() != nullptr;
+  });
+}
+
+std::optional<request_outcome> prepared_submission::hold() noexcept {
+  if (!list_hook<prepared_submission>::is_linked()) return queue_->hold(requests_);
+  for (const request_shape& request : requests_) queue_->hold_again(request);
+  return std::nullopt;
+}
+
+prepared_submission::~prepared_submission() {
+  forget_waiter();
+  if (queue_ == nullptr || !list_hook<prepared_submission>::is_linked()) return;
+  if (state_ == state::in_flight) detach();
+  if (state_ == state::queued) {
+    list_hook<submission>::unlink();
+    queue_->let_go(requests_);
+    queue_->pump();  // It may have been the one that asked for too much room.
+  }
+  list_hook<prepared_submission>::unlink();
+  leave_queue();
+}
+
+void prepared_submission::leave_queue() noexcept {
+  std::exchange(queue_, nullptr)->let_go(requests_);
+}
+
+bool prepared_submission::is_refused_by_lease() const noexcept {
+  return std::ranges::any_of(requests_, [this](const request_shape& request) {
+    return queue_->lease_refusal(request) != errc{};
+  });
+}
+
+failure prepared_submission::take_failure() noexcept {
+  failure why = failure_->to_failure(qp_num_);
+  failure_.reset();
+  begin_anew();
+  return why;
+}
+
+}  // namespace cordma
