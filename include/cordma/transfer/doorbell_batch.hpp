@@ -45,8 +45,8 @@ class doorbell_batch final : private turn_end {
   [[nodiscard]] bool takes(const send_queue& q, bool is_long) const noexcept {
     return last_ == &q || (is_long && enabled_ && count_ == 0);
   }
-  [[nodiscard]] bool is_complete() const noexcept {
-    return count_ == requests_max || !home_.others_follow();
+  [[nodiscard]] bool is_complete(std::uint32_t count) const noexcept {
+    return count == requests_max || !home_.others_follow();
   }
   /// `q` posts, at once.
   void passes(send_queue& q) noexcept {
@@ -62,15 +62,15 @@ class doorbell_batch final : private turn_end {
     signaled_before_ = signaled_before;
     home_.at_turn_end(*this);
   }
-  /// The next, which is filled, goes behind those before. Its completion entry tells of them, too,
-  /// unless it `is_slow`, as it is long, or waits for the peer.
-  void add(bool is_slow) noexcept {
-    if (count_ != 0) {
-      ibv_send_wr& before = wrs_[count_ - 1];
-      before.next = &wrs_[count_];
+  /// The next, which is filled, goes behind the `count` before it. Its completion entry tells of
+  /// them, too, unless it `is_slow`, as it is long, or waits for the peer.
+  void add_to(std::uint32_t count, bool is_slow) noexcept {
+    if (count != 0) {
+      ibv_send_wr& before = wrs_[count - 1];
+      before.next = &wrs_[count];
       if (!is_slow) before.send_flags &= ~unsigned{IBV_SEND_SIGNALED};
     }
-    ++count_;
+    count_ = count + 1;
   }
   [[nodiscard]] std::span<ibv_send_wr> take() noexcept {
     turn_end::unlink();

@@ -174,7 +174,7 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
     for (std::uint32_t i = 0; i < count; i += posting.run->followers + 1u) {
       posting.sequence = first_ + i;
       queue_->hold_again(shape(i));
-      queue_->give_slot(posting, shape(i));
+      queue_->template give_slot<false>(posting, shape(i));
       if constexpr (pack::is_batch) posting.run->followers = followers_[i];
     }
     queue_->has_entry(first_ + count - 1);
@@ -187,7 +187,7 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
     send_queue::posting posting = queue_->begin_post(*this, count);
     for (std::uint32_t i = 0; i < count; ++i) {
       posting.sequence = first_ + i;
-      queue_->give_slot(posting, shape(i));
+      queue_->template give_slot<false>(posting, shape(i));
       wrs_[i].send_flags |= queue_->entry_flag(posting.sequence, i + 1 == count);
     }
     ring(posting, pack::each);

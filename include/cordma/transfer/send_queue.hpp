@@ -164,6 +164,7 @@ class alignas(64) send_queue {
   template <bool IsLikeMost>
   void describe(const request_shape& request, ibv_send_wr& wr, ibv_sge* sges) noexcept;
   /// The next request gets a slot, and the slot its memory and its lease.
+  template <bool IsLikeMost>
   void give_slot(posting& p, const request_shape& request) noexcept;
   /// What to add to the flags of the request of that number, which is posted next.
   unsigned entry_flag(std::uint32_t sequence, bool is_asked_for) noexcept;
@@ -519,6 +520,7 @@ template <bool IsLikeMost>
   wr.send_flags = flags;
 }
 
+template <bool IsLikeMost>
 [[gnu::always_inline]] inline void send_queue::give_slot(posting& p,
                                                          const request_shape& request) noexcept {
   slot& its = *(p.run = &at(p.sequence));
@@ -527,8 +529,9 @@ template <bool IsLikeMost>
   its.index = std::uint16_t(p.sequence - p.owner.first_);
   memory_block* first_held = nullptr;
   for (std::size_t i = 0; i < request.local.size(); ++i) {
-    if (!request.local[i].is_held()) continue;
-    memory_block* const block = request.local[i].block();
+    const const_local_mr_slice& slice = request.local[i];
+    if (IsLikeMost ? slice.block() == nullptr : !slice.is_held()) continue;
+    memory_block* const block = slice.block();
     if (first_held == nullptr) {
       its.held = first_held = block;
     } else {
@@ -555,7 +558,7 @@ template <bool IsLikeMost>
   if (is_in_run) {
     ++p.run->followers;
   } else {
-    give_slot(p, request);
+    give_slot<IsLikeMost>(p, request);
   }
   describe<IsLikeMost>(request, wr, sges);
   if (may_have_entry) wr.send_flags |= entry_flag(p.sequence, request.flags.signaled);
@@ -565,16 +568,18 @@ template <bool IsLikeMost>
 template <class Request>
 [[gnu::always_inline]] inline void send_queue::batch(submission& s,
                                                      const Request& request) noexcept {
-  if (batch_.count_ == 0) batch_.begin(*this, last_signaled_);
-  ibv_send_wr& wr = batch_.wrs_[batch_.count_];
+  doorbell_batch& others = batch_;
+  const std::uint32_t before = others.count_;
+  if (before == 0) others.begin(*this, last_signaled_);
+  ibv_send_wr& wr = others.wrs_[before];
   clear(wr);
   request.fill(wr);
   begin(s, 1);
   posting p{s, last_signaled_, tail_};
-  place<true>(p, request.shape(), wr, &batch_.sges_[batch_.count_], true, false);
-  ++tail_;
-  batch_.add(request.takes_receive() || is_long(request.shape()));
-  if (batch_.is_complete()) ring_and_pump();
+  place<true>(p, request.shape(), wr, &others.sges_[before], true, false);
+  tail_ = p.sequence;
+  others.add_to(before, request.takes_receive() || is_long(request.shape()));
+  if (others.is_complete(before + 1)) ring_and_pump();
 }
 
 [[gnu::always_inline]] inline int send_queue::ring(std::uint32_t count, ibv_send_wr& first,
