@@ -77,14 +77,19 @@ struct prepared_parts {
 /// awaits it at a time. Values and errors are those of `request_op`. What is wrong with them from
 /// the start is thrown where they are prepared; leases are asked each time. Destroying it recalls
 /// nothing that is under way, and withdraws what waits for room. Contract: its queue pair is there
-/// when it is awaited. Thread: the executor's. Cost: what is not the same each time of
-/// `request_op`'s.
+/// when it is awaited.
+///
+/// Thread: the executor's. Cost: of `request_op`'s what is not the same each time.
 template <class... Requests>
 class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Requests...>>,
                                         private detail::prepared_parts<Requests...>,
                                         public prepared_submission {
   using pack = request_pack<Requests...>;
   using kept = detail::prepared_parts<Requests...>;
+  static constexpr std::uint32_t count = pack::count;
+  static_assert(
+      ((Requests::kind != request_kind::bind && Requests::kind != request_kind::invalidate) && ...),
+      "a window's key is good for one bind and one end");
 
  public:
   using value_type = typename pack::value_type;
@@ -210,10 +215,6 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
     return pack::kinds[index];
   }
 
-  static constexpr std::uint32_t count = pack::count;
-  static_assert(
-      ((Requests::kind != request_kind::bind && Requests::kind != request_kind::invalidate) && ...),
-      "a window's key is good for one bind and one end");
   typename pack::words values_;
   std::array<ibv_send_wr, count> wrs_;  // As the device reads them.
   std::array<std::array<ibv_sge, pack::sges_max>, count> sges_;

@@ -172,8 +172,9 @@ class alignas(64) send_queue {
   void has_entry(std::uint32_t sequence) noexcept { last_signaled_ = sequence; }
   /// Sets what is different each time.
   void number(std::uint32_t sequence, request_kind kind, ibv_send_wr& wr) noexcept;
-  /// All of it, and a slot, or the one before it, with which it `is_one_run`. None of its slices is
-  /// empty, if it `IsLikeMost`; then it has an entry if it `may_have_one`.
+  /// All of it, of the next request, with a slot, or that of the one before it, with which it
+  /// `is_one_run`. If it `IsLikeMost` none of its slices is empty. It `may_have_entry` but where
+  /// the last of a batch has one for it.
   template <bool IsLikeMost>
   void place(posting& p, const request_shape& request, ibv_send_wr& wr, ibv_sge* sges,
              bool may_have_entry, bool is_in_run) noexcept;
