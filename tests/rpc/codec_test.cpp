@@ -1,6 +1,7 @@
 #include <cordma/rpc/codec.hpp>
 
 #include "support/aborts.hpp"
+#include "support/outcome.hpp"
 #include "support/text.hpp"
 
 #include <cordma/base/error.hpp>
@@ -23,6 +24,7 @@ using rpc::codec;
 using rpc::encodable;
 using rpc::is_plain;
 using test::bytes_of;
+using test::failure_of;
 
 namespace {
 
@@ -129,17 +131,6 @@ std::vector<std::byte> encoded(const T& value) {
 template <class T>
 T back_and_forth(const T& value) {
   return codec<T>::decode(encoded(value));
-}
-
-template <class Body>
-failure failure_of(Body body) {
-  try {
-    body();
-  } catch (const error& e) {
-    return e.failure();
-  }
-  FAIL("nothing was thrown");
-  return {};
 }
 
 bool says(const failure& f, std::string_view what) {

@@ -1,6 +1,8 @@
 // Streams and calls over connections that take their receives from one pool.
 #include <cordma/rpc/message_stream.hpp>
 
+#include "support/outcome.hpp"
+
 #include <support/allocations.hpp>
 #include <support/rpc_pair.hpp>
 #include <support/skip.hpp>
@@ -16,6 +18,7 @@
 #include <vector>
 
 using namespace cordma;
+using test::failure_of;
 using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
 using test::text_of;
@@ -135,16 +138,6 @@ struct shared_streams {
   listener door;
   std::vector<std::unique_ptr<link>> links;
 };
-
-failure failure_of(auto action) {
-  try {
-    action();
-  } catch (const error& e) {
-    return e.failure();
-  }
-  FAIL("nothing failed");
-  return {};
-}
 
 task<> both_ways(shared_streams::link& l, unsigned from, unsigned first, unsigned end) {
   co_await when_all(

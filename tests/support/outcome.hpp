@@ -1,5 +1,9 @@
 #pragma once
 
+#include <cordma/base/error.hpp>
+
+#include <catch2/catch.hpp>
+
 #include <system_error>
 
 namespace cordma::test {
@@ -7,6 +11,17 @@ namespace cordma::test {
 /// Why an operation's result is none; no error for a success.
 std::error_code code_of(const auto& outcome) {
   return outcome.has_failure() ? outcome.failure().code : std::error_code{};
+}
+
+/// What `action` throws, which must be an `error`.
+failure failure_of(auto action) {
+  try {
+    action();
+  } catch (const error& e) {
+    return e.failure();
+  }
+  FAIL("nothing failed");
+  return {};
 }
 
 }  // namespace cordma::test

@@ -1,6 +1,7 @@
 #include <cordma/transfer/prepared_op.hpp>
 
 #include "support/loopback.hpp"
+#include "support/outcome.hpp"
 
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
@@ -13,6 +14,7 @@
 
 using namespace cordma;
 using namespace std::chrono_literals;
+using test::failure_of;
 using test::loopback;
 using test::same_bytes;
 
@@ -34,17 +36,6 @@ void reap_all(loopback& link) {
   const time_point deadline = link.home.now() + 20s;
   while (link.a->slots_in_use() > 0 && link.home.now() < deadline) link.driver.reap();
   CHECK(link.a->slots_in_use() == 0);
-}
-
-template <class Prepare>
-failure why_refused(Prepare prepare) {
-  try {
-    static_cast<void>(prepare());
-  } catch (const error& e) {
-    return e.failure();
-  }
-  FAIL("it was not refused");
-  return {};
 }
 
 }  // namespace
@@ -143,15 +134,15 @@ TEST_CASE("what is wrong with requests is said where they are prepared",
   const auto stale = write(gone->mr, to.mr.remote_slice());
   gone.reset();
   const failure why =
-      why_refused([&] { return on_heap([&] { return link.a->prepare(good, stale); }); });
+      failure_of([&] { return on_heap([&] { return link.a->prepare(good, stale); }); });
   CHECK(why.code == errc::stale_slice);
   CHECK(why.index == 1);
   CHECK(why.object.number == link.a->verbs().num());
-  const failure too_long = why_refused([&] {
+  const failure too_long = failure_of([&] {
     return on_heap([&] { return link.a->prepare(write(from.mr, to.mr.remote_slice().first(8))); });
   });
   CHECK(too_long.code == errc::out_of_range);
-  const failure too_many = why_refused([&] {
+  const failure too_many = failure_of([&] {
     return on_heap([&] { return link.a->prepare(good, good, good, good, good, good, good, good); });
   });
   CHECK(too_many.code == errc::limit_exceeded);
@@ -159,7 +150,7 @@ TEST_CASE("what is wrong with requests is said where they are prepared",
   CHECK(link.driver.requests().of(request_kind::write).refused == 11);
 
   link.a->abort({.code = errc::refused, .call = "test"});
-  CHECK(why_refused([&] { return on_heap([&] { return link.a->prepare(good); }); }).code ==
+  CHECK(failure_of([&] { return on_heap([&] { return link.a->prepare(good); }); }).code ==
         errc::disconnected);
 }
 

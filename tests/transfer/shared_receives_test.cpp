@@ -4,6 +4,7 @@
 #include "support/allocations.hpp"
 #include "support/device.hpp"
 #include "support/loopback.hpp"
+#include "support/outcome.hpp"
 #include "support/skip.hpp"
 
 #include <catch2/catch.hpp>
@@ -17,6 +18,7 @@
 
 using namespace cordma;
 using Catch::Matchers::Contains;
+using test::failure_of;
 using test::loopback;
 using test::loopback_options;
 using test::same_bytes;
@@ -123,16 +125,6 @@ struct shared_link {
   shared_receives pool;
   std::vector<std::unique_ptr<shared_pair>> pairs;
 };
-
-failure failure_of(auto action) {
-  try {
-    action();
-  } catch (const error& e) {
-    return e.failure();
-  }
-  FAIL("nothing failed");
-  return {};
-}
 
 }  // namespace
 

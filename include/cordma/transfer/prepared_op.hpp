@@ -16,8 +16,6 @@ class prepared_submission : public submission, public list_hook<prepared_submiss
  public:
   prepared_submission(prepared_submission&&) = delete;
 
-  [[nodiscard]] bool failed() const noexcept { return was_stopped_ || failure_; }
-
  protected:
   prepared_submission(send_queue& queue, std::span<const request_shape> requests) noexcept
       : submission{queue, std::uint32_t(requests.size())}, requests_{requests} {}
@@ -113,17 +111,10 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
 
   // As an operation.
   bool start(waiter& w, const environment& env) noexcept {
-    if (state_ != state::idle) return start_handle(w, env);
-    was_stopped_ = false;
-    if (env.stop.stop_requested()) [[unlikely]]
-      return stopped();
-    is_handle_ = false;
-    if (!post_at_once()) [[unlikely]]
-      submit();
-    if (has_ended()) [[unlikely]]
-      return true;
-    wait(w, env);
-    return false;
+    return submission::start(w, env, [this] {
+      is_handle_ = false;
+      return post_at_once();
+    });
   }
   [[gnu::always_inline]] value_type take() {
     if (failed()) [[unlikely]]

@@ -79,20 +79,11 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
 
   // As an operation.
   bool start(waiter& w, const environment& env) noexcept {
-    if (state_ != state::idle) return start_handle(w, env);
-    was_stopped_ = false;
-    if (env.stop.stop_requested()) [[unlikely]]
-      return stopped();
-    ask_for_entry();
-    if (!std::apply([this](const auto&... all) { return post_at_once(all...); }, requests_))
-        [[unlikely]]
-      submit();
-    if (has_ended()) [[unlikely]]
-      return true;
-    wait(w, env);
-    return false;
+    return submission::start(w, env, [this] {
+      ask_for_entry();
+      return std::apply([this](const auto&... all) { return post_at_once(all...); }, requests_);
+    });
   }
-  [[nodiscard]] bool failed() const noexcept { return was_stopped_ || failure_; }
   [[gnu::always_inline]] value_type take() {
     if (failed()) [[unlikely]]
       return take_failed();
@@ -106,7 +97,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
 
  private:
   [[gnu::noinline, gnu::cold]] value_type take_failed() { return take_result().value(); }
-  /// What is not posted at once is.
+  /// What is not posted at once: it is awaited, or waits for room.
   void keep(const Requests&... requests) noexcept { std::construct_at(&requests_, requests...); }
   void ask_for_entry() noexcept override {
     if constexpr (!pack::is_batch) std::get<0>(requests_).flags.signaled = true;

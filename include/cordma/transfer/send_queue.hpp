@@ -355,6 +355,21 @@ inline submission::submission(send_queue& queue, std::uint32_t count) noexcept
   __builtin_prefetch(queue.native_);  // Posting begins there, behind the locked holding of memory.
 }
 
+template <class PostAtOnce>
+[[gnu::always_inline]] inline bool submission::start(waiter& w, const environment& env,
+                                                     PostAtOnce post_at_once) noexcept {
+  if (state_ != state::idle) return start_handle(w, env);
+  was_stopped_ = false;
+  if (env.stop.stop_requested()) [[unlikely]]
+    return stopped();
+  if (!post_at_once()) [[unlikely]]
+    submit();
+  if (has_ended()) [[unlikely]]
+    return true;
+  wait(w, env);
+  return false;
+}
+
 inline bool submission::start_handle(waiter& w, const environment& env) noexcept {
   CORDMA_ASSERT(count_ != 0, "the operation was moved away");
   was_stopped_ = false;

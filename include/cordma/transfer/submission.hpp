@@ -37,6 +37,7 @@ class submission : public list_hook<submission>, private stop_callback {
   [[nodiscard]] bool has_ended() const noexcept { return state_ == state::ended; }
   /// Whether it waits for room.
   [[nodiscard]] bool is_queued() const noexcept { return state_ == state::queued; }
+  [[nodiscard]] bool failed() const noexcept { return was_stopped_ || failure_; }
 
  protected:
   /// From `queued` on the queue knows it.
@@ -53,8 +54,11 @@ class submission : public list_hook<submission>, private stop_callback {
 
   /// Gives it to the queue: afterwards it is queued, in flight, or has ended.
   void submit() noexcept;
-  /// Starts to wait for one that was posted before it was awaited, or awaited before. As an
-  /// operation's `start`.
+  /// An operation's `start`: `post_at_once` says whether it was posted, or has ended, and else
+  /// nothing has happened.
+  template <class PostAtOnce>
+  bool start(waiter& w, const environment& env, PostAtOnce post_at_once) noexcept;
+  /// The same of one that was posted before it was awaited, or awaited before.
   inline bool start_handle(waiter& w, const environment& env) noexcept;
   inline void wait(waiter& w, const environment& env) noexcept;
   /// Who waits is not told: it is what destroys this.
