@@ -26,6 +26,7 @@ void connect(verbs::context& ctx, const verbs::port_info& port, verbs::queue_pai
 loopback::loopback(const loopback_options& options)
     : ctx{device_name()},
       port{ctx.active_port()},
+      home{{.clock = options.clock}},
       pd{ctx},
       capabilities{options.capabilities},
       min_rnr_timer{options.min_rnr_timer},

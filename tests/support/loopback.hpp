@@ -25,6 +25,8 @@ struct loopback_options {
   verbs::queue_pair_capabilities capabilities{};
   bool connected = true;
   std::uint8_t min_rnr_timer = 12;  ///< As in `connect`: more where sends wait for receives.
+  /// Null: CLOCK_MONOTONIC. With one that is turned by hand, `run_until` waits for ever.
+  const time_source* clock = nullptr;
 };
 
 /// Two connected queue pairs, `a` and `b`, on one completion queue of the device that the

@@ -6,6 +6,7 @@
 #include "support/loopback.hpp"
 #include "support/outcome.hpp"
 #include "support/skip.hpp"
+#include "support/until.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -191,44 +192,76 @@ TEST_CASE("a share grows as far as there are buffers, and shrinks to what is hel
   s.check_whole();
 }
 
-TEST_CASE("who wants more credit in vain is told when there may be some, each in its turn",
-          "[transfer][device]") {
-  shared_link s{{.buffers = 32, .buffer_bytes = size, .share_min = 4}};
+namespace {
+
+/// One that has more than it uses, and two who want more than is left.
+struct three_shares {
+  explicit three_shares(loopback_options of_link = {})
+      : s{{.buffers = 32, .buffer_bytes = size, .share_min = 4}, of_link} {
+    // Of 28, the rest is for newcomers.
+    REQUIRE(idle.receiver->share()->try_grow(16));
+    want(first, 12);
+    want(second, 2);
+    CHECK(idle.asked == 1);
+  }
+  static void want(shared_pair& p, std::uint32_t most) {
+    p.wanted = most;
+    CHECK(p.receiver->share()->want(most) == 0);
+  }
+  void check_whole() {
+    CHECK(s.pool.promised() <= 32);
+    s.pairs.clear();
+    s.check_whole();
+  }
+
+  shared_link s;
   shared_pair& idle = s.add();
   shared_pair& first = s.add();
   shared_pair& second = s.add();
-  const auto want = [](shared_pair& p, std::uint32_t most) {
-    p.wanted = most;
-    CHECK(p.receiver->share()->want(most) == 0);
-  };
-  // Of 28, the rest is for newcomers.
-  REQUIRE(idle.receiver->share()->try_grow(16));
-  want(first, 12);
-  want(second, 2);
-  CHECK(idle.asked == 1);
+};
+
+}  // namespace
+
+TEST_CASE("who wants more credit in vain is told once that there may be some, each in its turn",
+          "[transfer][device]") {
+  manual_clock clock;  // It stands still: nobody is told because time has passed.
+  three_shares all{{.clock = &clock}};
+  auto& [s, idle, first, second] = all;
   SECTION("it shrinks to what it needs, and what is free is too little for the first") {
     CHECK(idle.receiver->share()->try_shrink_to(18));
-    s.link.run_until([&] { return second.wanted == 0; });
+    s.link.run(test::due_timers_fired());
+    CHECK(second.wanted == 0);
     CHECK(first.told == 1);
     CHECK(first.wanted == 12);
   }
   SECTION("it shrinks to what it needs, and the first gets a part") {
     CHECK(idle.receiver->share()->try_shrink_to(16));
-    s.link.run_until([&] { return first.told == 1 && second.told == 1; });
+    s.link.run(test::due_timers_fired());
+    CHECK(first.told == 1);
+    CHECK(second.told == 1);
     CHECK(first.wanted == 8);
     CHECK(second.wanted == 2);
   }
-  SECTION("it shrinks to the least, which is") {
+  SECTION("it shrinks to the least, which is enough") {
     CHECK(idle.receiver->share()->try_shrink_to(4));
-    s.link.run_until([&] { return second.wanted == 0; });
+    s.link.run(test::due_timers_fired());
+    CHECK(second.wanted == 0);
     CHECK(first.wanted == 0);
     CHECK(s.pool.promised() == 26);
   }
   SECTION("it goes") {
     s.pairs.erase(s.pairs.begin());
-    s.link.run_until([&] { return second.wanted == 0; });
+    s.link.run(test::due_timers_fired());
+    CHECK(second.wanted == 0);
     CHECK(first.wanted == 0);
   }
+}
+
+TEST_CASE("who has more than it uses is asked for it, and the next in its place",
+          "[transfer][device]") {
+  three_shares all;
+  shared_link& s = all.s;
+  shared_pair &idle = all.idle, &first = all.first, &second = all.second;
   SECTION("it does not answer, and the next is asked in its place") {
     REQUIRE(second.receiver->share()->try_grow(1));
     s.link.run_until([&] { return second.asked == 1; });
@@ -245,9 +278,7 @@ TEST_CASE("who wants more credit in vain is told when there may be some, each in
     idle.give_back_all();
     s.link.run_until([&] { return idle.asked == 2; });
   }
-  CHECK(s.pool.promised() <= 32);
-  s.pairs.clear();
-  s.check_whole();
+  all.check_whole();
 }
 
 TEST_CASE("of two who want more, one that does not need what it has gives it to the other",
