@@ -10,8 +10,6 @@ namespace {
 using cordma::message;
 using cordma::task;
 
-constexpr cordma::request_flags seldom_signaled{.signaled = false};
-
 // An order says who, what and how.
 constexpr unsigned code(bool is_ours, ball what, noticing how) {
   return unsigned(is_ours) << 8 | unsigned(what) << 4 | unsigned(how);
@@ -56,47 +54,56 @@ void raw_play(link_end& end, ball what, noticing how, std::uint64_t n, latencies
   }
 }
 
-void hit(link_end& end, our_side& side, ball what) {
-  switch (what) {
-    case ball::send:
-      static_cast<void>(side.qp.post(cordma::send(end.outbox(), seldom_signaled)));
-      return;
-    case ball::write_with_imm:
-      static_cast<void>(
-          side.qp.post(cordma::write_with_imm(end.outbox(), end.there(), 0, seldom_signaled)));
-      return;
-    case ball::write:
-      end.number_outbox(next(end));
-      static_cast<void>(side.qp.post(cordma::write(end.outbox(), end.there(), seldom_signaled)));
-      return;
+// Requests are made once, as raw's are.
+template <class Request>
+task<> play_messages(link_end& end, noticing how, std::uint64_t n, latencies* to, Request request) {
+  our_side& side = end.ours(how);
+  auto hit = side.qp.prepare(request);
+  for (; n > 0; --n) {
+    if (to != nullptr && !hit.try_post()) co_await hit;
+    const message came = co_await side.qp.next_message();
+    if (to == nullptr && !hit.try_post()) co_await hit;
+    side.qp.post_recv(came.slices);
+    if (to != nullptr) to->lap();
   }
 }
 
-task<> play(link_end& end, ball what, noticing how, std::uint64_t n, latencies* to) {
-  const bool begins = to != nullptr;
+task<> play_writes(link_end& end, noticing how, std::uint64_t n, latencies* to) {
   our_side& side = end.ours(how);
-  for (; n > 0; --n) {
-    if (begins) hit(end, side, what);
-    if (what == ball::write) {
+  auto hit = side.qp.prepare(cordma::write(end.outbox(), end.there()));
+  for (bool begins = to != nullptr; n > 0; --n) {
+    for (const bool hits : {begins, !begins}) {
+      if (hits) {
+        end.number_outbox(next(end));
+        if (!hit.try_post()) co_await hit;
+        continue;
+      }
       const std::uint8_t number = begins ? end.written : std::uint8_t(end.written + 1);
       co_await cordma::test::until(side.home, [&end, number] { return end.arrived() == number; });
-      if (!begins) hit(end, side, what);
-    } else {
-      const message came = co_await side.qp.next_message();
-      if (!begins) hit(end, side, what);
-      side.qp.post_recv(came.slices);
     }
     if (begins) to->lap();
   }
 }
 
+task<> play(link_end& end, ball what, noticing how, std::uint64_t n, latencies* to) {
+  switch (what) {
+    case ball::send: return play_messages(end, how, n, to, cordma::send(end.outbox()));
+    case ball::write_with_imm:
+      return play_messages(end, how, n, to, cordma::write_with_imm(end.outbox(), end.there(), 0));
+    default: return play_writes(end, how, n, to);
+  }
+}
+
 task<> play_window(link_end& end, noticing how, std::uint64_t n, std::uint64_t window) {
   our_side& side = end.ours(how);
-  for (std::uint64_t i = 0; i < std::min(n, window); ++i) hit(end, side, ball::send);
+  const auto hit = [&] {
+    static_cast<void>(side.qp.post(cordma::send(end.outbox(), {.signaled = false})));
+  };
+  for (std::uint64_t i = 0; i < std::min(n, window); ++i) hit();
   for (; n > 0; --n) {
     const message came = co_await side.qp.next_message();
     side.qp.post_recv(came.slices);
-    if (n > window) hit(end, side, ball::send);
+    if (n > window) hit();
   }
 }
 

@@ -10,6 +10,7 @@ namespace {
 constexpr unsigned turns_per_look = 8;
 /// As many as mostly come while a message is on its way there and back.
 constexpr unsigned polls_per_turn_max = 64;
+constexpr int looks_max = turns_per_look * polls_per_turn_max;
 
 bool is_foreign(const time_source* clock) noexcept {
   return clock != nullptr && clock != &time_source::monotonic();
@@ -88,8 +89,9 @@ inline void executor::serve_until(IsOver is_over) noexcept {
   while (!is_over()) {
     unsigned turns = 0;
     bool more_to_do;
+    allow_looks(looks_max, pollers_.has_one() ? &pollers_.front() : nullptr);
     do more_to_do = turn();
-    while (more_to_do && ++turns < turns_per_look && !is_over());
+    while (more_to_do && ++turns < turns_per_look && has_looks_left() && !is_over());
     if (is_over()) break;
     fire_timers();
     if (takes_alarm_) set_alarm();

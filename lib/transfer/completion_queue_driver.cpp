@@ -34,7 +34,7 @@ completion_queue_driver::completion_queue_driver(executor& home, verbs::context&
       channel_{uses_channel(mode_) ? std::make_optional<verbs::completion_channel>(ctx)
                                    : std::nullopt},
       cq_{ctx, options.depth, channel_ ? &*channel_ : nullptr, this},
-      doorbells_{home, options.doorbell_batching && mode_ != completion_mode::manual} {
+      doorbells_{*this, home, options.doorbell_batching && mode_ != completion_mode::manual} {
   add_entries();
   if (channel_) watch_.emplace(*this);
   if (mode_ != completion_mode::manual) home_.add(*this);
@@ -45,28 +45,37 @@ completion_queue_driver::~completion_queue_driver() {
   if (channel_) static_cast<void>(read_event());
 }
 
-inline void completion_queue_driver::dispatch(const ibv_wc& wc) noexcept {
-  const wr_id id{wc.wr_id};
+[[gnu::always_inline]] inline void completion_queue_driver::dispatch(const ibv_wc& wc) noexcept {
+  const wr_id id{wc.wr_id};  // Of 31 bits: never that of one that is watched.
   const entry& e = queue_pairs_[id.queue_pair() & mask_];
-  if (e.key != id.key()) [[unlikely]]
-    return dispatch_shared(wc);
-  if (!e.is_watched && wc.status == IBV_WC_SUCCESS) [[likely]]
+  if (e.key == id.key() && wc.status == IBV_WC_SUCCESS) [[likely]]
     return static_cast<queue_pair*>(e.qp)->succeeded(id.is_receive(), id.sequence(), wc);
+  if ((e.key & ~watched) != id.key()) return dispatch_shared(wc);
   if (e.qp != nullptr) e.qp->complete(id.is_receive(), id.sequence(), wc);
+}
+
+inline int completion_queue_driver::poll_into(
+    std::array<ibv_wc, poll_batch_max>& entries) noexcept {
+  const int n = cq_.poll({entries.data(), poll_batch_});
+  counters_.polls.add();
+  if (n <= 0) counters_.empty_polls.add();
+  return n;
+}
+
+inline void completion_queue_driver::found(std::size_t completions) noexcept {
+  counters_.completions.add(completions);
+  if (!spin_.found()) [[unlikely]]
+    spin_.woke(home_.now());
 }
 
 std::size_t completion_queue_driver::reap() noexcept {
   std::array<ibv_wc, poll_batch_max> entries;
   std::size_t reaped = 0;
   while (reaped < completions_per_turn_max) {
-    const int n = cq_.poll({entries.data(), poll_batch_});
-    counters_.polls.add();
+    const int n = poll_into(entries);
     if (n < 0) [[unlikely]]
       fail({.code = errc::device_failed, .call = "ibv_poll_cq"});
-    if (n <= 0) {
-      counters_.empty_polls.add();
-      break;
-    }
+    if (n <= 0) break;
     for (const ibv_wc& wc : std::span{entries.data(), std::size_t(n)}) dispatch(wc);
     reaped += std::size_t(n);
     if (unsigned(n) < poll_batch_) break;
@@ -74,10 +83,38 @@ std::size_t completion_queue_driver::reap() noexcept {
   // The queue was empty: of queue pairs that are gone nothing is left in it.
   if (leaving_ != 0 && reaped < completions_per_turn_max) reserved_ -= std::exchange(leaving_, 0);
   if (reaped == 0) return 0;
-  counters_.completions.add(reaped);
-  if (!spin_.found()) [[unlikely]]
-    spin_.woke(home_.now());
+  found(reaped);
   return reaped;
+}
+
+void completion_queue_driver::dispatch_all(std::span<const ibv_wc> entries) noexcept {
+  for (const ibv_wc& wc : entries) dispatch(wc);
+}
+
+bool completion_queue_driver::look() noexcept {
+  constexpr int looks_of_a_turn = 8;
+  std::array<ibv_wc, poll_batch_max> entries;
+  home_.has_looked(looks_of_a_turn);
+  int n = cq_.poll({entries.data(), poll_batch_});
+  counters_.polls.add();
+  if (n <= 0 && (n = look_on(entries)) <= 0) return false;
+  if (n == 1) [[likely]]
+    dispatch(entries[0]);
+  else
+    dispatch_all({entries.data(), std::size_t(n)});
+  found(std::size_t(n));
+  return home_.may_look_at(*this);
+}
+
+/// Of a device that has failed the next reap will tell.
+int completion_queue_driver::look_on(std::array<ibv_wc, poll_batch_max>& entries) noexcept {
+  counters_.empty_polls.add();
+  int n = 0;
+  while (n == 0 && home_.spins() && home_.may_look_at(*this)) {
+    home_.has_looked(1);
+    n = poll_into(entries);
+  }
+  return n;
 }
 
 completion_counters completion_queue_driver::counters() const noexcept {
@@ -198,7 +235,7 @@ std::uint64_t completion_queue_driver::attach(queue_pair_base& qp, unsigned entr
   free_entries_.pop_back();
   queue_pairs_[index].qp = &qp;
   reserved_ += entries;
-  return wr_id::base(queue_pairs_[index].key);
+  return wr_id::base(queue_pairs_[index].key & ~watched);
 }
 
 /// As many as there are, but for the one that stands for what is shared.
@@ -215,7 +252,7 @@ void completion_queue_driver::add_entries() {
   mask_ = after - 1;
   for (std::size_t i = after; i-- > before;) {
     if (i == wr_id::shared) continue;  // It keeps a key that no entry has.
-    queue_pairs_[i].key = wr_id::first_key(std::uint16_t(i));
+    queue_pairs_[i].key = wr_id::first_key(std::uint16_t(i)) | watched;
     free_entries_.push_back(std::uint16_t(i));
   }
 }
@@ -248,12 +285,13 @@ void completion_queue_driver::ignore_requests(std::uint64_t wr_id_base) noexcept
 }
 
 void completion_queue_driver::watch(std::uint64_t wr_id_base, bool is_watched) noexcept {
-  queue_pairs_[wr_id{wr_id_base}.queue_pair()].is_watched = is_watched;
+  std::uint32_t& key = queue_pairs_[wr_id{wr_id_base}.queue_pair()].key;
+  key = is_watched ? key | watched : key & ~watched;
 }
 
 void completion_queue_driver::detach(std::uint64_t wr_id_base, unsigned entries) noexcept {
   const wr_id id{wr_id_base};
-  queue_pairs_[id.queue_pair()] = {.qp = nullptr, .key = wr_id::next_key(id.key())};
+  queue_pairs_[id.queue_pair()] = {.qp = nullptr, .key = wr_id::next_key(id.key()) | watched};
   free_entries_.push_back(id.queue_pair());
   if (mode_ == completion_mode::manual) {
     leaving_ += entries;  // Nobody may have reaped what it left in the queue.

@@ -35,6 +35,7 @@ prepared_submission::~prepared_submission() {
 }
 
 void prepared_submission::leave_queue() noexcept {
+  if (state_ == state::idle) state_ = state::gone;
   std::exchange(queue_, nullptr)->let_go(requests_);
 }
 

@@ -20,7 +20,7 @@ queue_pair::queue_pair(completion_queue_driver& driver, verbs::protection_domain
                        shared_receives* pool)
     : queue_pair_base{driver, pd, wanted, pool},
       sends_{driver.doorbells(), pd, verbs(), message_max_bytes, driver.tally()},
-      receives_{*this, driver.home(), driver.doorbells().receives(), pd, driver.tally()} {
+      receives_{*this, driver, pd} {
   sends_.set_wr_id_base(send_id_base());
   receives_.set_wr_id_base(receive_id_base());
   watch(false);

@@ -7,15 +7,16 @@
 
 namespace cordma {
 
-receive_queue::receive_queue(queue_pair& owner, scheduler& home, receive_batch& batch,
-                             verbs::protection_domain& pd, transfer_tally& tally)
+receive_queue::receive_queue(queue_pair& owner, completion_queue_driver& driver,
+                             verbs::protection_domain& pd)
     : owner_{owner},
-      home_{home},
-      batch_{batch},
+      driver_{driver},
+      home_{driver.home()},
+      batch_{driver.doorbells().receives()},
       native_{owner.verbs().native_handle()},
       num_{owner.verbs().num()},
       pd_{pd.native_handle()},
-      tally_{tally},
+      tally_{driver.tally()},
       depth_{owner.verbs().capabilities().recv_wr_max},
       mask_{std::bit_ceil(depth_) - 1},
       slices_max_{std::clamp<std::uint32_t>(owner.verbs().capabilities().recv_sge_max, 1,
@@ -179,11 +180,25 @@ void receive_queue::release_slots() noexcept {
   }
 }
 
-void receive_queue::taker::wait_for_room(std::span<const local_mr_slice> buffer, waiter& w,
-                                         const environment& env) noexcept {
-  buffer_ = buffer;
-  queue_->want_room_.push_back(*this);
-  wait(w, env);
+bool receive_queue::taker::look(const environment& env) noexcept {
+  completion_queue_driver& driver = queue_->driver_;
+  if (!driver.may_look(env.scheduler)) return false;
+  while (driver.look())
+    if (takes_message()) return true;
+  return false;
+}
+
+bool receive_queue::taker::wait(waiter& w, const environment& env) noexcept {
+  if (env.stop.stop_requested()) [[unlikely]]
+    return stopped();
+  const bool waits_for_room = buffer_.data() != nullptr;
+  const bool is_served = !waits_for_room && queue_->serve(*this);
+  if (waits_for_room) [[unlikely]]
+    queue_->want_room_.push_back(*this);
+  begin(w, {env.scheduler != nullptr ? env.scheduler : &queue_->home_, env.stop});
+  if (is_served) [[unlikely]]  // Amid a look, but others come first; or with a failure.
+    end();
+  return false;
 }
 
 void receive_queue::taker::leave() noexcept {

@@ -20,6 +20,7 @@ send_queue::send_queue(doorbell_batch& batch, verbs::protection_domain& pd, verb
       message_max_bytes_{std::uint32_t(message_max_bytes)},
       inline_max_{qp.capabilities().inline_max},
       num_{qp.num()},
+      driver_{batch.driver()},
       far_slots_{places() > near_slots ? std::make_unique<slot[]>(places()) : nullptr},
       qp_{qp},
       depth_max_{at_once_max_},
@@ -233,10 +234,32 @@ std::uint32_t send_queue::take_back(const post_failure& why,
   return posted;
 }
 
+void send_queue::adopt(const submission& from, submission* to) noexcept {
+  const std::uint32_t end = from.first_ + from.count_;
+  for (std::uint32_t sequence = end - from.pending_; sequence != end;
+       sequence += std::uint32_t{at(sequence).followers} + 1) {
+    if (to != nullptr)
+      at(sequence).owner = to;
+    else
+      disown(sequence);
+  }
+}
+
+submission* send_queue::disown(std::uint32_t sequence) noexcept {
+  slot& its = at(sequence);
+  submission* const owner = std::exchange(its.owner, nullptr);
+  if (owner == nullptr || its.held != nullptr) return owner;
+  if (const std::span<const request_shape> kept = owner->kept(); !kept.empty()) {
+    hold_again(kept[its.index]);
+    keep_memory<false>(its, sequence, kept[its.index]);
+  }
+  return owner;
+}
+
 void send_queue::post_failed(submission& s, const post_failure& why,
                              std::span<const ibv_send_wr> wrs) noexcept {
-  const std::uint32_t posted = take_back(why, wrs);
   adopt(s, nullptr);
+  const std::uint32_t posted = take_back(why, wrs);
   tail_ = s.first_ + posted;
   s.end({.code = {std::abs(why.rc), std::system_category()},
          .call = "ibv_post_send",
@@ -351,9 +374,7 @@ void send_queue::end_all(const request_outcome& how) noexcept {
   ring_now();
   for (std::uint32_t sequence = head_; sequence != tail_; ++sequence) {
     split(sequence);
-    if (submission* const owner = std::exchange(at(sequence).owner, nullptr)) {
-      owner->slot_failed(how, at(sequence).index);
-    }
+    if (submission* const owner = disown(sequence)) owner->slot_failed(how, at(sequence).index);
   }
   end_waiting(how);
 }

@@ -51,6 +51,7 @@ void submission::cannot_end() noexcept {
 }
 
 void submission::forget_waiter() noexcept {
+  is_awaited_ = false;
   stop_callback::unlink();
   static_cast<void>(waiter_.take());
 }

@@ -16,6 +16,7 @@
 #include <ctime>
 #include <mutex>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -297,6 +298,122 @@ TEST_CASE("every mode that the executor drives completes what is awaited", "[tra
   if (mode == completion_mode::adaptive && spin_max == 1h) CHECK(seen.arms == 0);
   if (mode == completion_mode::event) CHECK(seen.arms > 0);
   if (mode == completion_mode::adaptive && spin_max == 0s) CHECK(seen.arms > 0);
+}
+
+namespace {
+
+/// In a turn of its own.
+task<> alone(loopback& link, auto body) {
+  co_await link.home.sleep_for(1ns);
+  co_await body(link);
+}
+
+}  // namespace
+
+TEST_CASE("a task that is alone finds what it awaits without another turn", "[transfer]") {
+  loopback link;
+  static constexpr std::uint64_t count = 2'000;
+  link.run(alone(link, [](loopback& l) -> task<> {
+    local_mr mr = l.memory(64);
+    auto prepared = l.a->prepare(read(mr, mr.remote_slice()));
+    for (std::uint64_t i = 0; i < count / 4; ++i) {
+      co_await l.a->write(mr, mr.remote_slice());
+      co_await prepared;
+      l.b->post_recv(mr);
+      co_await l.a->send(mr.slice(0, 8));
+      const message came = co_await l.b->next_message();
+      CHECK(came.size_bytes == 8);
+    }
+  }));
+  CHECK(link.home.counters().ready_resumed < count / 32);
+}
+
+TEST_CASE("who looks for what it awaits overtakes nobody", "[transfer][device]") {
+  loopback link;
+  local_mr mr = link.memory(64);
+  std::string order;
+  const auto receive = [](loopback& l, local_mr_slice to, std::string& log) -> task<> {
+    co_await l.b->recv(to);
+    log += 'r';
+  };
+  const auto send_alone = [&](loopback& l) -> task<> {
+    co_await l.a->send(mr.slice(0, 8));
+    order += 's';
+  };
+  link.run(when_all(receive(link, mr, order), alone(link, send_alone)));
+  CHECK(order == "rs");
+}
+
+TEST_CASE("what starts side by side is all under way before anyone looks", "[transfer][device]") {
+  loopback link;
+  local_mr mr = link.memory(64);
+  std::string order;
+  const auto copy = [](loopback& l, const local_mr& within, std::string& log) -> task<> {
+    log += 'b';
+    co_await l.a->write(within, within.remote_slice());
+    log += 'e';
+  };
+  link.run(alone(link, [&](loopback& l) -> task<> {
+    co_await when_all(copy(l, mr, order), copy(l, mr, order), l.a->write(mr, mr.remote_slice()));
+  }));
+  CHECK(order == "bbee");
+}
+
+TEST_CASE("a task that need never wait keeps neither timers nor other threads waiting",
+          "[transfer][device]") {
+  manual_clock clock;
+  loopback link{{.clock = &clock}};
+  local_mr mr = link.memory(64);
+  constexpr int late = 1'000;
+  int n = 0;
+  int called_at = 0;
+  const auto copies = [&](loopback& l) -> task<> {
+    for (;;) {
+      co_await l.a->write(mr, mr.remote_slice());
+      if (++n % late != 0) continue;
+      l.home.post([&] { called_at = n; });
+      if (n == 2 * late) clock.advance(1h);
+    }
+  };
+  CHECK(link.outcome(with_timeout(copies(link), 1h)).failure().code == errc::timed_out);
+  CHECK(n < 3 * late);
+  CHECK(called_at < 3 * late);
+  CHECK(called_at >= 2 * late);
+}
+
+namespace {
+
+/// Told at once of a handle's end, amid a reap.
+struct stops : waiter {
+  explicit stops(scope& s) noexcept : waiter{&stop}, all{s} {}
+  static std::coroutine_handle<> stop(waiter& self) noexcept {
+    static_cast<stops&>(self).all.request_stop();
+    return std::noop_coroutine();
+  }
+  scope& all;
+};
+
+}  // namespace
+
+TEST_CASE("who is asked to stop amid its look stops", "[transfer][device]") {
+  loopback link{{.min_rnr_timer = 28}};
+  local_mr mr = link.memory(64);
+  const bool receives = GENERATE(true, false);
+  scope tasks{link.home};
+  bool was_cancelled = false;
+  stops last{tasks};
+  tasks.spawn(
+      [](loopback& l, const local_mr& bytes, bool recv, waiter& w, bool& cancelled) -> task<> {
+        co_await l.home.sleep_for(1ns);
+        auto first = l.a->post(write(bytes, bytes.remote_slice()));
+        first.tell_at_once();
+        CHECK_FALSE(first.start(w, {&l.home, {}}));
+        // Neither ends: nobody sends, and nobody receives.
+        cancelled = recv ? (co_await as_result(l.b->next_message())).is_cancelled()
+                         : (co_await as_result(l.a->send(bytes.slice(0, 8)))).is_cancelled();
+      }(link, mr, receives, last, was_cancelled));
+  link.run(tasks.join());
+  CHECK(was_cancelled);
 }
 
 TEST_CASE("an idle executor burns no CPU", "[transfer][device][E8]") {

@@ -276,3 +276,90 @@ TEST_CASE("what is prepared and awaited by the tasks of a turn shares a doorbell
   CHECK(link.driver.counters().completions == before + 1);
   CHECK(link.driver.requests().of(request_kind::write).completed == 3);
 }
+
+TEST_CASE("what is prepared and nobody waits for is posted time and again, and keeps its memory",
+          "[transfer][device][C1]") {
+  loopback link{{.cq = {.mode = completion_mode::manual},
+                 .capabilities = {.send_wr_max = 8, .recv_wr_max = 4}}};
+  place to{link};
+  std::optional<place> from{link};
+  memory_block& block = *from->mr.slice().block();
+  const auto one = write(from->mr, to.mr.remote_slice());
+  auto copies = on_heap([&] { return link.a->prepare(one, one); });
+  from.reset();
+  for (int i = 0; i < 300; ++i) {  // Passes the wrap of the sequence numbers.
+    while (!copies->try_post()) link.driver.reap();
+  }
+  const auto await_last = [&] {
+    copies->post();
+    while (!copies->has_ended()) link.driver.reap();
+    CHECK(link.run(*copies) == std::tuple{64u, 64u});
+  };
+  await_last();
+  CHECK(link.driver.requests().of(request_kind::write).posted == 602);
+  CHECK(link.driver.requests().of(request_kind::write).completed == 602);
+  CHECK(link.driver.counters().completions < 200);
+  CHECK(block.holders() == 1);
+
+  SECTION("all of it taken") {}
+  SECTION("dropped in flight") {
+    REQUIRE(copies->try_post());
+    copies.reset();
+    CHECK(block.holders() == 1);
+    // Their end is told with a later one's.
+    auto last = link.a->post(write(to.mr, to.mr.remote_slice()));
+    while (!last.has_ended()) link.driver.reap();
+  }
+  copies.reset();
+  CHECK(block.holders() == 0);
+}
+
+TEST_CASE("what cannot be posted at once is not, and awaiting it tells why",
+          "[transfer][device][R2]") {
+  loopback link{{.cq = {.mode = completion_mode::manual},
+                 .capabilities = {.send_wr_max = 4, .recv_wr_max = 4}}};
+  place from{link}, to{link};
+  lease_block& lease = lease_block::make(&link.a->sends());
+  lease.grant(test::all_access, link.home.now() + 1h);
+  const remote_mr_slice raw = to.mr.remote_slice();
+  const remote_mr_slice borrowed{raw.address(), raw.size_bytes(), raw.rkey(), lease};
+  auto copy = link.a->prepare(write(from.mr, borrowed));
+  std::vector<request_op<write_request<1>>> ahead;
+  for (std::uint32_t i = 0; i < link.a->sends().depth(); ++i)
+    ahead.push_back(link.a->post(write(from.mr, raw)));
+  CHECK_FALSE(copy.try_post());
+  const auto posted = [&] { return link.driver.requests().of(request_kind::write).posted; };
+  CHECK(posted() == ahead.size());
+  reap_all(link);
+  CHECK(copy.try_post());
+  CHECK(lease.is_in_use());
+  auto last = link.a->post(write(from.mr, raw));
+  while (!last.has_ended()) link.driver.reap();
+  CHECK_FALSE(lease.is_in_use());
+  lease.refuse(errc::lease_ended);
+  CHECK_FALSE(copy.try_post());
+  CHECK(posted() == ahead.size() + 2);
+  CHECK(link.outcome(copy).failure().code == errc::lease_ended);
+  link.a->abort({.code = errc::refused, .call = "test"});
+  CHECK_FALSE(copy.try_post());
+  CHECK(link.outcome(copy).failure().code == errc::disconnected);
+  lease.let_go();
+}
+
+TEST_CASE("what is prepared is kept by a device that is lost until its queue pair is gone",
+          "[transfer][device][C1]") {
+  loopback link;
+  place to{link};
+  std::optional<place> from{link};
+  memory_block& block = *from->mr.slice().block();
+  // Nobody receives it: it stays in flight.
+  auto message = on_heap([&] { return link.a->prepare(send(from->mr)); });
+  from.reset();
+  message->post();
+  link.driver.fail({.code = errc::device_failed, .call = "test"});
+  CHECK(link.outcome(*message).failure().code == errc::device_failed);
+  message.reset();
+  CHECK(block.holders() == 1);
+  link.a.reset();
+  CHECK(block.holders() == 0);
+}

@@ -6,6 +6,7 @@
 #include <cordma/coro/waiter.hpp>
 
 #include <concepts>
+#include <memory>
 #include <type_traits>
 #include <utility>
 
@@ -19,8 +20,9 @@ namespace cordma {
 /// - `failed()`: once ended, whether `take` would throw.
 /// - `take()`: once ended and at most once: the value, or throws `error` or `cancelled`.
 /// - `take_result()`: the same without throwing (a task passes on exceptions that are not ours).
-/// - `start_and_end(env)`, if it has one, for who takes the outcome at once: whether it has started
-///   and ended. False: it has not started.
+/// - `begin(env)` and `wait(w, env)`, if it has them (`begun_apart`), for who does nothing else
+///   meanwhile and takes the outcome at once: both together are `start`, but `begin` may also look
+///   for the end itself (`scheduler::may_look_at`). `wait` follows only when it says false.
 /// - Movable until started. Destroying it at any time only detaches: nothing is told any more.
 template <class Op>
 concept operation = requires(std::remove_reference_t<Op>& op, waiter& w, const environment& env) {
@@ -32,34 +34,56 @@ concept operation = requires(std::remove_reference_t<Op>& op, waiter& w, const e
 };
 
 template <class Op>
+concept begun_apart = requires(std::remove_reference_t<Op>& op, waiter& w, const environment& env) {
+  { op.begin(env) } -> std::same_as<bool>;
+  { op.wait(w, env) } -> std::same_as<bool>;
+};
+
+template <class Op>
 using value_of = typename std::remove_reference_t<Op>::value_type;
 
 /// Awaits an operation. Holds a reference: the operation is a temporary of the awaiting expression,
 /// or a handle that outlives it.
 template <class Op>
-class [[nodiscard]] operation_awaiter : private waiter {
+class [[nodiscard]] operation_awaiter {
  public:
-  explicit operation_awaiter(Op& op) noexcept : waiter{&resume}, op_{op} {}
+  explicit operation_awaiter(Op& op) noexcept : op_{op} {}
   operation_awaiter(operation_awaiter&&) = delete;
+  ~operation_awaiter() {
+    if (waits_) std::destroy_at(&resumer_);
+  }
 
   [[nodiscard]] bool await_ready() const noexcept { return false; }
   template <class Promise>
   bool await_suspend(std::coroutine_handle<Promise> handle) {
     const environment& env = environment_of(handle);
-    if constexpr (requires { op_.start_and_end(env); })
-      if (op_.start_and_end(env)) return false;
-    handle_ = handle;
-    return !op_.start(*this, env);
+    if constexpr (begun_apart<Op>) {
+      return !op_.begin(env) && !op_.wait(resumer_of(handle), env);
+    } else {
+      return !op_.start(resumer_of(handle), env);
+    }
   }
   value_of<Op> await_resume() { return op_.take(); }
 
  private:
-  static std::coroutine_handle<> resume(waiter& self) noexcept {
-    return static_cast<operation_awaiter&>(self).handle_;
+  struct resumer : waiter {
+    explicit resumer(std::coroutine_handle<> coroutine) noexcept
+        : waiter{&resume}, handle{coroutine} {}
+    static std::coroutine_handle<> resume(waiter& self) noexcept {
+      return static_cast<resumer&>(self).handle;
+    }
+    std::coroutine_handle<> handle;
+  };
+  waiter& resumer_of(std::coroutine_handle<> handle) noexcept {
+    waits_ = true;
+    return *std::construct_at(&resumer_, handle);
   }
 
   Op& op_;
-  std::coroutine_handle<> handle_;
+  bool waits_ = false;
+  union {
+    resumer resumer_;
+  };
 };
 
 /// Gives `Op` its `co_await`.
@@ -146,6 +170,16 @@ class [[nodiscard]] as_result_op : public operation_base<as_result_op<Op>> {
   using value_type = result<value_of<Op>>;
   explicit as_result_op(Op&& op) : op_{std::forward<Op>(op)} {}
 
+  bool begin(const environment& env) noexcept
+    requires begun_apart<Op>
+  {
+    return op_.begin(env);
+  }
+  bool wait(waiter& w, const environment& env) noexcept
+    requires begun_apart<Op>
+  {
+    return op_.wait(w, env);
+  }
   bool start(waiter& w, const environment& env) { return op_.start(w, env); }
   [[nodiscard]] bool failed() const noexcept { return false; }
   value_type take() { return op_.take_result(); }

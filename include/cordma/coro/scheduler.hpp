@@ -11,6 +11,8 @@
 
 namespace cordma {
 
+class poller;  // An executor's.
+
 using duration = std::chrono::steady_clock::duration;
 using time_point = std::chrono::steady_clock::time_point;
 
@@ -94,16 +96,34 @@ class scheduler {
   ~scheduler();
 
   /// Puts `w` at the end of the ready list; it is resumed from `run_ready`, never from here.
-  void schedule(waiter& w) noexcept { ready_.push_back(w); }
+  void schedule(waiter& w) noexcept {
+    look_no_more();
+    ready_.push_back(w);
+  }
   /// Puts `w` behind all that the next call of `run_ready` resumes, or this one: for what nobody
   /// waits for.
-  void schedule_last(waiter& w) noexcept { last_.push_back(w); }
+  void schedule_last(waiter& w) noexcept {
+    look_no_more();
+    last_.push_back(w);
+  }
   /// Of those that this call of `run_ready` resumes, whether any come after the one that runs.
   [[nodiscard]] bool others_follow() const noexcept { return others_follow_; }
   /// Whether a call of `run_ready` resumes something now.
   [[nodiscard]] bool is_in_turn() const noexcept { return is_in_turn_; }
+  /// Whether whoever runs, and is about to wait, may look at `p` for the end of that, as would be
+  /// done next: it alone is resumed in this turn, and nothing else is to be done at its end.
+  [[nodiscard]] bool may_look_at(const poller& p) const noexcept { return looked_at_ == &p; }
+  /// It took as long as that many looks.
+  void has_looked(int looks) noexcept {
+    if ((looks_left_ -= looks) < 0) look_no_more();
+  }
+  /// Others are to go on first.
+  void look_no_more() noexcept { looked_at_ = nullptr; }
   /// Tells `t` once, when that is over: only in a turn.
-  void at_turn_end(turn_end& t) noexcept { ends_.push_back(t); }
+  void at_turn_end(turn_end& t) noexcept {
+    look_no_more();
+    ends_.push_back(t);
+  }
   [[nodiscard]] bool has_ready() const noexcept { return !ready_.empty() || !last_.empty(); }
   /// Resumes what is ready now; what that makes ready waits for the next call, so that one call is
   /// bounded and I/O gets its turn. Returns how many it resumed.
@@ -111,7 +131,9 @@ class scheduler {
     std::size_t resumed = 0;
     if (ready_.has_one()) {
       is_in_turn_ = true;
+      if (has_looks_left() && last_.empty()) looked_at_ = poller_;
       resume(ready_.pop_front());
+      look_no_more();
       end_turn();
       resumed = 1;
     } else if (!ready_.empty()) {
@@ -147,6 +169,15 @@ class scheduler {
   }
   static constexpr duration exact_below = std::chrono::seconds{1};
 
+ protected:
+  [[nodiscard]] bool has_looks_left() const noexcept { return looks_left_ >= 0; }
+  /// So many until the next call, at the only poller that there is; null: there are none, or
+  /// several.
+  void allow_looks(int looks, const poller* at) noexcept {
+    looks_left_ = looks;
+    poller_ = at;
+  }
+
  private:
   friend class timer;
   static void resume(waiter& w) noexcept {
@@ -168,7 +199,10 @@ class scheduler {
   intrusive_list<turn_end> ends_;
   bool others_follow_ = false;
   bool is_in_turn_ = false;
-  timer* earliest_ = nullptr;  // Of a pairing heap; null: it is empty.
+  int looks_left_ = 0;
+  const poller* poller_ = nullptr;
+  const poller* looked_at_ = nullptr;  // By who runs. Null: it may not.
+  timer* earliest_ = nullptr;          // Of a pairing heap; null: it is empty.
   std::uint64_t order_ = 0;
 };
 

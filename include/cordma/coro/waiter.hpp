@@ -79,13 +79,14 @@ struct environment {
 };
 
 template <class Promise>
-environment environment_of(std::coroutine_handle<Promise> coroutine) noexcept {
+const environment& environment_of(std::coroutine_handle<Promise> coroutine) noexcept {
+  static constexpr environment nothing{};
   if constexpr (requires {
                   { coroutine.promise().environment() } -> std::same_as<const environment&>;
                 }) {
     return coroutine.promise().environment();
   } else {
-    return {};
+    return nothing;
   }
 }
 

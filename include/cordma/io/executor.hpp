@@ -78,6 +78,8 @@ class executor : public scheduler {
 
   /// Asks `p` in every turn, until it is destroyed or unlinked.
   void add(poller& p) noexcept { pollers_.push_back(p); }
+  /// Whether it looks on, where it could sleep.
+  [[nodiscard]] bool spins() const noexcept { return spins_; }
   [[nodiscard]] cordma::reactor& reactor() noexcept { return *reactor_; }
   /// Now. Thread: any.
   [[nodiscard]] executor_counters counters() const noexcept;

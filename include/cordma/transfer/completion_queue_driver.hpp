@@ -93,6 +93,14 @@ class completion_queue_driver final : private poller {
   /// Reaps what is there. In manual mode the only thing that does. Returns how many completions.
   std::size_t reap() noexcept;
 
+  /// Whether a task on `where`, that is about to wait for what this tells of, may `look`.
+  [[nodiscard]] bool may_look(const scheduler* where) const noexcept {
+    return where != nullptr && where->may_look_at(*this);
+  }
+  /// For such a task: reaps, as would be done next, once, or, where nobody sleeps, until there is
+  /// something. False: it found nothing, or others are to go on first.
+  bool look() noexcept;
+
   /// The same until the queue is empty, or has given all that it can hold at once: what comes
   /// meanwhile waits for the next turn. In manual mode it does nothing.
   void reap_all() noexcept;
@@ -140,11 +148,11 @@ class completion_queue_driver final : private poller {
 
  private:
   friend class queue_pair_base;
+  /// More may follow from a completion than the end of its slot. Else `qp` is a `queue_pair`.
+  static constexpr std::uint32_t watched = std::uint32_t{1} << 31;
   struct entry {
     queue_pair_base* qp = nullptr;
-    std::uint32_t key = ~0u;  // What the `wr_id`s of its queue pair begin with: 31 bits.
-    /// More may follow from a completion than the end of its slot. Else `qp` is a `queue_pair`.
-    bool is_watched = true;
+    std::uint32_t key = ~0u;  // What the `wr_id`s of its queue pair begin with, and `watched`.
   };
   struct pool_entry {
     const shared_receives* pool;
@@ -161,7 +169,12 @@ class completion_queue_driver final : private poller {
   bool prepare_wait() noexcept override;
   static void on_channel(fd_watch& watch) noexcept;
   bool read_event() noexcept;
+  /// As `ibv_poll_cq`.
+  int poll_into(std::array<ibv_wc, poll_batch_max>& entries) noexcept;
+  [[gnu::noinline]] int look_on(std::array<ibv_wc, poll_batch_max>& entries) noexcept;
+  void found(std::size_t completions) noexcept;
   void dispatch(const ibv_wc& wc) noexcept;
+  [[gnu::noinline]] void dispatch_all(std::span<const ibv_wc> entries) noexcept;
   void dispatch_shared(const ibv_wc& wc) noexcept;
   void add_entries();
   void race_point() const noexcept {

@@ -13,6 +13,7 @@
 
 namespace cordma {
 
+class completion_queue_driver;
 class send_queue;
 
 /// What the tasks of one turn await of one queue pair: it goes to the device with one doorbell,
@@ -27,10 +28,11 @@ class doorbell_batch final : private turn_end {
   static constexpr std::size_t short_bytes_max = 4096;
 
   /// Not `enabled` it takes nothing.
-  doorbell_batch(scheduler& home, bool enabled) noexcept
-      : home_{home}, enabled_{enabled}, receives_{home, enabled} {}
+  doorbell_batch(completion_queue_driver& driver, scheduler& home, bool enabled) noexcept
+      : home_{home}, driver_{driver}, enabled_{enabled}, receives_{home, enabled} {}
 
   [[nodiscard]] scheduler& home() const noexcept { return home_; }
+  [[nodiscard]] completion_queue_driver& driver() const noexcept { return driver_; }
   /// Those of the same queue pairs, which go before anything that is posted to send.
   [[nodiscard]] receive_batch& receives() noexcept { return receives_; }
 
@@ -39,11 +41,11 @@ class doorbell_batch final : private turn_end {
 
   /// Whether others are there to wait with, or to wait for.
   [[nodiscard]] bool is_worth_while() const noexcept {
-    return count_ != 0 || home_.others_follow();
+    return count_ != 0 || (enabled_ && home_.others_follow());
   }
   /// Whether a request of `q` waits here, if that is worth while.
   [[nodiscard]] bool takes(const send_queue& q, bool is_long) const noexcept {
-    return last_ == &q || (is_long && enabled_ && count_ == 0);
+    return last_ == &q || (is_long && count_ == 0);
   }
   [[nodiscard]] bool is_complete(std::uint32_t count) const noexcept {
     return count == requests_max || !home_.others_follow();
@@ -52,8 +54,10 @@ class doorbell_batch final : private turn_end {
   void passes(send_queue& q) noexcept {
     if (count_ != 0 || !receives_.is_empty()) [[unlikely]]
       ring_before(q);
-    last_ = enabled_ ? &q : nullptr;
+    passes_alone(q);
   }
+  /// The same while nothing waits.
+  void passes_alone(send_queue& q) noexcept { last_ = &q; }
   [[nodiscard]] bool is_of(const send_queue& q) const noexcept {
     return count_ != 0 && last_ == &q;
   }
@@ -80,6 +84,7 @@ class doorbell_batch final : private turn_end {
   void on_turn_end() noexcept override;
 
   scheduler& home_;
+  completion_queue_driver& driver_;
   const bool enabled_;
   std::uint32_t count_ = 0;
   std::uint32_t signaled_before_ = 0;  // The last before them that has a completion entry.

@@ -34,6 +34,7 @@ class prepared_submission : public submission, public list_hook<prepared_submiss
   /// The first time, when they are prepared, they are checked.
   std::optional<request_outcome> hold() noexcept override;
   void let_go() noexcept override { queue_->let_go(requests_); }
+  [[nodiscard]] std::span<const request_shape> kept() const noexcept override { return requests_; }
   void destroy() noexcept override {}  // It never owns itself.
 
   const std::span<const request_shape> requests_;
@@ -96,6 +97,7 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
       : kept{requests...},
         prepared_submission{queue, kept::shapes},
         values_{pack::value_to_be(requests)...} {
+    if constexpr (pack::has_atomic) values_before_ = values_.data();
     fill(pack::each);
     prepare();
   }
@@ -109,13 +111,39 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
     if (!post_at_once()) submit();
   }
 
-  // As an operation.
-  bool start(waiter& w, const environment& env) noexcept {
-    return submission::start(w, env, [this] {
-      is_handle_ = false;
-      return post_at_once();
-    });
+  /// Posts them, and is done with them: nobody is told what becomes of them, and the last has a
+  /// completion entry only when the queue needs one. False: they were not posted, and awaiting this
+  /// tells why, or waits for room.
+  /// Contract: the outcome of those before has been taken.
+  [[nodiscard]] bool try_post() noexcept {
+    CORDMA_ASSERT(state_ == state::idle, "what was posted before was awaited");
+    was_stopped_ = false;
+    if (!queue_->has_room_for(count) || (has_leases_ && is_refused_by_lease())) [[unlikely]]
+      return false;
+    send_queue::posting posting = queue_->begin_post(*this, count);
+    for (std::uint32_t i = 0; i < count; i += posting.run->followers + 1u) {
+      posting.sequence = first_ + i;
+      queue_->hold_again(shape(i));
+      queue_->template give_slot<false>(posting, shape(i));
+      posting.run->owner = nullptr;
+      if constexpr (pack::is_batch) posting.run->followers = followers_[i];
+    }
+    wrs_.back().send_flags &= ~unsigned{IBV_SEND_SIGNALED};
+    wrs_.back().send_flags |= queue_->entry_flag(first_ + count - 1, false);
+    ring(posting, pack::each);
+    wrs_.back().send_flags |= IBV_SEND_SIGNALED;
+    if (has_ended()) [[unlikely]]
+      return false;
+    state_ = state::idle;
+    return true;
   }
+
+  // As an operation.
+  [[gnu::noinline]] bool begin(const environment& env) noexcept {
+    return submission::begin(env, [this] { return post_alone(); }, [&] { return post(env); });
+  }
+  using submission::wait;
+  bool start(waiter& w, const environment& env) noexcept { return post(env) || wait(w, env); }
   [[gnu::always_inline]] value_type take() {
     if (failed()) [[unlikely]]
       return take_failed();
@@ -130,6 +158,12 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
   }
 
  private:
+  [[gnu::noinline]] bool post(const environment& env) noexcept {
+    return submission::post(env, [this] {
+      is_handle_ = false;
+      return post_at_once();
+    });
+  }
   [[gnu::noinline, gnu::cold]] value_type take_failed() { return take_result().value(); }
   template <std::size_t... I>
   void fill(std::index_sequence<I...>) noexcept {
@@ -155,10 +189,8 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
       return pack::template shape<0>(kept::requests);
     }
   }
-  [[gnu::noinline]] bool post_at_once() noexcept {
-    CORDMA_ASSERT(queue_ != nullptr, "the queue pair of what was prepared is there");
-    if (!queue_->has_room_for(count) || (has_leases_ && is_refused_by_lease())) [[unlikely]]
-      return false;
+  [[gnu::always_inline]] bool post_at_once() noexcept {
+    if (!queue_->has_room_for(count) || (has_leases_ && is_refused_by_lease())) return false;
     if constexpr (pack::can_wait_for_others) {
       if (!is_handle_ && queue_->batches(shape(0)) && queue_->is_like_most(shape(0))) {
         queue_->hold_again(shape(0));
@@ -166,16 +198,26 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
         return true;
       }
     }
-    send_queue::posting posting = queue_->begin_post(*this, count);
+    post_each(queue_->begin_post(*this, count), has_leases_);
+    return true;
+  }
+  /// The same for a task that may look.
+  [[gnu::always_inline]] bool post_alone() noexcept {
+    if (has_leases_ || !queue_->has_room_for(count)) [[unlikely]]
+      return false;
+    is_handle_ = false;
+    post_each(queue_->begin_post_alone(*this, count), false);
+    return true;
+  }
+  [[gnu::always_inline]] void post_each(send_queue::posting posting, bool has_leases) noexcept {
     for (std::uint32_t i = 0; i < count; i += posting.run->followers + 1u) {
       posting.sequence = first_ + i;
-      queue_->hold_again(shape(i));
-      queue_->template give_slot<false>(posting, shape(i));
+      queue_->give_bare_slot(posting, pack::kinds[pack::is_batch ? i : 0]);
+      if (has_leases) queue_->use_lease(posting, shape(i));
       if constexpr (pack::is_batch) posting.run->followers = followers_[i];
     }
     queue_->has_entry(first_ + count - 1);
     ring(posting, pack::each);
-    return true;
   }
   /// Each has a slot of its own, and an entry if the queue needs one.
   void post_now() noexcept override {
@@ -201,7 +243,6 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
   [[gnu::noinline]] void post_failed(const send_queue::post_failure& why) noexcept {
     queue_->post_failed(*this, why, wrs_);
   }
-  void store(std::uint32_t index, std::uint64_t value) noexcept override { values_[index] = value; }
   [[nodiscard]] request_kind kind_of(std::uint32_t index) const noexcept override {
     return pack::kinds[index];
   }

@@ -4,6 +4,7 @@
 #include <cordma/base/probe.hpp>
 #include <cordma/coro/operation.hpp>
 #include <cordma/memory/slice.hpp>
+#include <cordma/transfer/completion_queue_driver.hpp>
 #include <cordma/transfer/held_memory.hpp>
 #include <cordma/transfer/receive_batch.hpp>
 #include <cordma/transfer/submission.hpp>
@@ -79,10 +80,8 @@ class receive_queue final : private turn_end {
  public:
   class taker;
 
-  /// Of `owner`, which fails when the device refuses what waited in `batch`. That, its completion
-  /// queue's, and `tally`, where it counts, outlive it.
-  receive_queue(queue_pair& owner, scheduler& home, receive_batch& batch,
-                verbs::protection_domain& pd, transfer_tally& tally);
+  /// Of `owner`, which fails when the device refuses what waited for a doorbell.
+  receive_queue(queue_pair& owner, completion_queue_driver& driver, verbs::protection_domain& pd);
   receive_queue(const receive_queue&) = delete;
   receive_queue& operator=(const receive_queue&) = delete;
   ~receive_queue();
@@ -190,6 +189,7 @@ class receive_queue final : private turn_end {
 
   // Do not change once made.
   queue_pair& owner_;
+  completion_queue_driver& driver_;
   scheduler& home_;
   receive_batch& batch_;
   ibv_qp* const native_;
@@ -232,14 +232,14 @@ class receive_queue::taker : public list_hook<receive_queue::taker>, private sus
     nobody_waits();
   }
 
+  /// The first half of an operation's `start`. Whether it has ended, as it has when a message is
+  /// there: for who takes that at once.
   template <std::size_t N>
-  bool start(bool posts, std::span<const local_mr_slice, N> buffer, waiter& w,
-             const environment& env) noexcept;
-  bool start_and_end(const environment& env) noexcept {
-    if (!queue_->has_message() || env.stop.stop_requested()) return false;
-    state_ = state::granted;
-    return true;
-  }
+  bool post(bool posts, std::span<const local_mr_slice, N> buffer, const environment& env) noexcept;
+  /// Whether a message comes before anything else is to be done.
+  [[nodiscard]] bool look(const environment& env) noexcept;
+  /// The second half.
+  bool wait(waiter& w, const environment& env) noexcept;
   [[nodiscard]] bool failed() const noexcept { return state_ > state::granted; }
   message take() {
     if (failed()) [[unlikely]]
@@ -256,10 +256,10 @@ class receive_queue::taker : public list_hook<receive_queue::taker>, private sus
   /// It has not ended, or not been taken.
   void leave() noexcept;
   [[gnu::cold]] bool stopped() noexcept;
-  [[gnu::cold]] void wait_for_room(std::span<const local_mr_slice> buffer, waiter& w,
-                                   const environment& env) noexcept;
-  void wait(waiter& w, const environment& env) noexcept {
-    begin(w, {env.scheduler != nullptr ? env.scheduler : &queue_->home_, env.stop});
+  [[nodiscard]] bool takes_message() noexcept {
+    if (!queue_->has_message()) return false;
+    state_ = state::granted;
+    return true;
   }
   void fail(const request_outcome& how) noexcept {
     outcome_ = how;
@@ -289,19 +289,18 @@ class [[nodiscard]] receive_op final : public operation_base<receive_op<N, Posts
     static_assert(N <= receive_slices_max,
                   "a receive buffer has at most receive_slices_max slices");
   }
-  bool start(waiter& w, const environment& env) noexcept {
-    return taker::start(Posts, std::span<const local_mr_slice, N>{buffer_}, w, env);
-  }
-  bool start_and_end(const environment& env) noexcept
-    requires(!Posts)
-  {
-    return taker::start_and_end(env);
-  }
+  bool begin(const environment& env) noexcept { return post(env) || look(env); }
+  using taker::wait;
+  bool start(waiter& w, const environment& env) noexcept { return post(env) || wait(w, env); }
   using taker::failed;
   using taker::take;
   using taker::take_result;
 
  private:
+  bool post(const environment& env) noexcept {
+    return taker::post(Posts, std::span<const local_mr_slice, N>{buffer_}, env);
+  }
+
   std::array<local_mr_slice, N> buffer_;
 };
 using next_message_op = receive_op<0, false>;
@@ -421,16 +420,15 @@ inline message receive_queue::take(taker& t) noexcept {
 }
 
 template <std::size_t N>
-[[gnu::always_inline]] inline bool receive_queue::taker::start(
-    bool posts, std::span<const local_mr_slice, N> buffer, waiter& w,
-    const environment& env) noexcept {
+[[gnu::always_inline]] inline bool receive_queue::taker::post(
+    bool posts, std::span<const local_mr_slice, N> buffer, const environment& env) noexcept {
   // Who is stopped before it begins posts nothing.
   if (env.stop.stop_requested()) [[unlikely]]
     return stopped();
   // What came before a failure can still be taken; nothing more will come.
   if (posts && !queue_->closed_) {
     if (!queue_->has_room()) [[unlikely]] {
-      wait_for_room(buffer, w, env);
+      buffer_ = buffer;
       return false;
     }
     if (const std::error_code why = queue_->try_post(buffer)) [[unlikely]] {
@@ -438,9 +436,7 @@ template <std::size_t N>
       return true;
     }
   }
-  if (queue_->serve(*this)) return true;
-  wait(w, env);
-  return false;
+  return takes_message();
 }
 
 inline bool receive_queue::complete(std::uint32_t sequence, const ibv_wc& wc) noexcept {

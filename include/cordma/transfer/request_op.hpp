@@ -49,6 +49,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   request_op(request_op&& other) noexcept : submission{static_cast<submission&&>(other)} {
     if (state_ == state::ended || state_ == state::in_flight) {
       values_ = other.values_;
+      if constexpr (pack::has_atomic) values_before_ = values_.data();
     } else {
       std::construct_at(&requests_, other.requests_);
     }
@@ -78,12 +79,11 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   void tell_at_once() noexcept { tells_at_once_ = true; }
 
   // As an operation.
-  bool start(waiter& w, const environment& env) noexcept {
-    return submission::start(w, env, [this] {
-      ask_for_entry();
-      return std::apply([this](const auto&... all) { return post_at_once(all...); }, requests_);
-    });
+  [[gnu::noinline]] bool begin(const environment& env) noexcept {
+    return submission::begin(env, [this] { return post_alone(); }, [&] { return post(env); });
   }
+  using submission::wait;
+  bool start(waiter& w, const environment& env) noexcept { return post(env) || wait(w, env); }
   [[gnu::always_inline]] value_type take() {
     if (failed()) [[unlikely]]
       return take_failed();
@@ -96,6 +96,17 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   }
 
  private:
+  [[gnu::noinline]] bool post(const environment& env) noexcept {
+    return submission::post(env, [this] {
+      ask_for_entry();
+      return std::apply([this](const auto&... all) { return post_all<false>(all...); }, requests_);
+    });
+  }
+  /// The same for a task that may look.
+  [[gnu::always_inline]] bool post_alone() noexcept {
+    ask_for_entry();
+    return std::apply([this](const auto&... all) { return post_all<true>(all...); }, requests_);
+  }
   [[gnu::noinline, gnu::cold]] value_type take_failed() { return take_result().value(); }
   /// What is not posted at once: it is awaited, or waits for room.
   void keep(const Requests&... requests) noexcept { std::construct_at(&requests_, requests...); }
@@ -127,11 +138,15 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   /// False: nothing has happened, somebody waits, or they are not like most. Once for each kind of
   /// request, not for each `co_await`.
   [[gnu::noinline]] bool post_at_once(const Requests&... requests) noexcept {
+    return post_all<false>(requests...);
+  }
+  template <bool IsAlone>
+  [[gnu::always_inline]] bool post_all(const Requests&... requests) noexcept {
     const references all{requests...};
     sharing runs;
     if (!queue_->has_room_for(count) || !try_hold(all, runs, each)) [[unlikely]]
       return false;
-    post_each<true>(all, runs, each);
+    post_each<true, IsAlone>(all, runs, each);
     return true;
   }
   template <std::size_t... I>
@@ -159,22 +174,24 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   std::optional<request_outcome> hold() noexcept override { return queue_->hold(shapes()); }
   void let_go() noexcept override { queue_->let_go(shapes()); }
   void destroy() noexcept override { delete this; }
-  void post_now() noexcept override { post_each<false>(references{requests_}, {}, each); }
+  void post_now() noexcept override { post_each<false, false>(references{requests_}, {}, each); }
   /// `IsLikeMost`: `try_hold` took hold of them.
-  template <bool IsLikeMost, std::size_t... I>
+  template <bool IsLikeMost, bool IsAlone, std::size_t... I>
   [[gnu::always_inline]] void post_each(const references& all, const sharing& runs,
                                         std::index_sequence<I...>) noexcept {
     if constexpr (!IsLikeMost) {
       if (((queue_->lease_refusal(shape<I>(all)) != errc{}) || ...)) return refuse();
     }
     ((values_[I] = pack::value_to_be(std::get<I>(all))), ...);
-    if constexpr (IsLikeMost && pack::can_wait_for_others) {
+    if constexpr (pack::has_atomic) values_before_ = values_.data();
+    if constexpr (IsLikeMost && !IsAlone && pack::can_wait_for_others) {
       if (!is_handle_ && queue_->batches(shape<0>(all)))
         return queue_->batch(*this, std::get<0>(all));
     }
     std::array<ibv_send_wr, count> wrs;
     std::array<std::array<ibv_sge, pack::sges_max>, count> sges;
-    send_queue::posting posting = queue_->begin_post(*this, count);
+    send_queue::posting posting =
+        IsAlone ? queue_->begin_post_alone(*this, count) : queue_->begin_post(*this, count);
     ((send_queue::clear(wrs[I]), std::get<I>(all).fill(wrs[I]),
       wrs[I].next = I + 1 < count ? &wrs[I + 1] : nullptr,
       queue_->template place<IsLikeMost>(posting, shape<I>(all), wrs[I], sges[I].data(),
@@ -190,8 +207,6 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
                                      std::span<const ibv_send_wr> wrs) noexcept {
     queue_->post_failed(*this, why, wrs);
   }
-  void store(std::uint32_t index, std::uint64_t value) noexcept override { values_[index] = value; }
-
   [[nodiscard]] request_kind kind_of(std::uint32_t index) const noexcept override {
     return pack::kinds[index];
   }

@@ -22,6 +22,7 @@ struct request_pack {
   static constexpr bool is_batch = count > 1;
   static constexpr auto each = std::make_index_sequence<count>{};
   static constexpr std::array<request_kind, count> kinds{Requests::kind...};
+  static constexpr bool has_atomic = std::ranges::count(kinds, request_kind::atomic) > 0;
   template <class Request>
   static constexpr std::size_t sge_count() noexcept {
     if constexpr (requires(Request r) { r.local; }) {

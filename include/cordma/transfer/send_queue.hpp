@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/base/probe.hpp>
+#include <cordma/transfer/completion_queue_driver.hpp>
 #include <cordma/transfer/doorbell_batch.hpp>
 #include <cordma/transfer/held_memory.hpp>
 #include <cordma/transfer/submission.hpp>
@@ -38,15 +39,13 @@ class alignas(64) send_queue {
   /// The device says that this request has succeeded, and with it all before it: `pump` may find
   /// room for others. One of a life before has ended long ago. Whether others ended with it.
   bool succeeded(std::uint32_t sequence) noexcept {
-    const std::uint32_t others = sequence - head_;
-    if (others >= in_flight()) [[unlikely]]
-      return false;
-    if (others != 0) {
-      retire_to(sequence + 1);
-    } else {
+    if (sequence == head_ && head_ != tail_) [[likely]] {
       retire();
+      return false;
     }
-    return others != 0;
+    if (sequence - head_ >= in_flight()) return false;
+    retire_to(sequence + 1);
+    return true;
   }
   /// The same of one that failed. False: of a life before.
   bool failed(std::uint32_t sequence, const request_outcome& why) noexcept;
@@ -156,6 +155,8 @@ class alignas(64) send_queue {
   void batch(submission& s, const Request& request) noexcept;
   struct posting;
   [[nodiscard]] posting begin_post(submission& s, std::uint32_t count) noexcept;
+  /// The same for a task that may look: nothing waits for a doorbell.
+  [[nodiscard]] posting begin_post_alone(submission& s, std::uint32_t count) noexcept;
   /// Some devices look at what an opcode does not use.
   [[gnu::always_inline]] static void clear(ibv_send_wr& wr) noexcept {
     clear(wr, std::make_index_sequence<sizeof(ibv_send_wr) / sizeof(some_bytes)>{});
@@ -166,6 +167,9 @@ class alignas(64) send_queue {
   /// The next request gets a slot, and the slot its memory and its lease.
   template <bool IsLikeMost>
   void give_slot(posting& p, const request_shape& request) noexcept;
+  /// The same, but for those.
+  void give_bare_slot(posting& p, request_kind kind) noexcept;
+  void use_lease(posting& p, const request_shape& request) noexcept;
   /// What to add to the flags of the request of that number, which is posted next.
   unsigned entry_flag(std::uint32_t sequence, bool is_asked_for) noexcept;
   /// It has asked for one.
@@ -264,9 +268,11 @@ class alignas(64) send_queue {
   void begin_anew_if_empty() noexcept { origin_ = head_ == tail_ ? tail_ : origin_; }
   /// The memory and the lease, if any, of a request that used them.
   [[gnu::always_inline]] void let_go_of_used(slot& by, std::uint32_t sequence) noexcept {
-    if (by.held != nullptr) held_.let_go(*std::exchange(by.held, nullptr));
-    if (by.more_held != 0) [[unlikely]]
-      let_go_of_more(by, sequence);
+    if (by.held != nullptr) {
+      held_.let_go(*std::exchange(by.held, nullptr));
+      if (by.more_held != 0) [[unlikely]]
+        let_go_of_more(by, sequence);
+    }
     if (by.lease != nullptr) std::exchange(by.lease, nullptr)->let_go();
   }
   [[gnu::noinline]] void let_go_of_more(slot& by, std::uint32_t sequence) noexcept {
@@ -295,15 +301,12 @@ class alignas(64) send_queue {
   [[gnu::noinline]] void retire_to(std::uint32_t end) noexcept;
   /// The oldest has failed.
   void retire(const request_outcome& failure) noexcept;
-  /// Those of its slots that have not ended belong to `to`.
-  void adopt(const submission& from, submission* to) noexcept {
-    const std::uint32_t end = from.first_ + from.count_;
-    for (std::uint32_t sequence = end - from.pending_; sequence != end;) {
-      slot& its = at(sequence);
-      its.owner = to;
-      sequence += std::uint32_t{its.followers} + 1;
-    }
-  }
+  /// Those of its slots that have not ended belong to `to`; null: to nobody.
+  void adopt(const submission& from, submission* to) noexcept;
+  /// What the device still has is nobody's any more: its slot keeps the memory. Whose it was.
+  submission* disown(std::uint32_t sequence) noexcept;
+  template <bool IsLikeMost>
+  void keep_memory(slot& its, std::uint32_t sequence, const request_shape& request) noexcept;
   /// Whether a signaled request at or after `sequence` is in flight.
   [[nodiscard]] bool will_complete(std::uint32_t sequence) const noexcept {
     return std::int32_t(last_signaled_ - sequence) >= 0;
@@ -334,6 +337,7 @@ class alignas(64) send_queue {
   const std::uint32_t message_max_bytes_;
   const std::uint32_t inline_max_;
   const std::uint32_t num_;
+  completion_queue_driver& driver_;
 
   std::array<slot, near_slots> near_slots_;
   const std::unique_ptr<slot[]> far_slots_;
@@ -356,22 +360,21 @@ inline submission::submission(send_queue& queue, std::uint32_t count) noexcept
 }
 
 template <class PostAtOnce>
-[[gnu::always_inline]] inline bool submission::start(waiter& w, const environment& env,
-                                                     PostAtOnce post_at_once) noexcept {
-  if (state_ != state::idle) return start_handle(w, env);
+[[gnu::always_inline]] inline bool submission::post(const environment& env,
+                                                    PostAtOnce post_at_once) noexcept {
+  if (state_ != state::idle) [[unlikely]]
+    return post_handle(env);
   was_stopped_ = false;
   if (env.stop.stop_requested()) [[unlikely]]
     return stopped();
   if (!post_at_once()) [[unlikely]]
     submit();
-  if (has_ended()) [[unlikely]]
-    return true;
-  wait(w, env);
-  return false;
+  return has_ended();
 }
 
-inline bool submission::start_handle(waiter& w, const environment& env) noexcept {
+inline bool submission::post_handle(const environment& env) noexcept {
   CORDMA_ASSERT(count_ != 0, "the operation was moved away");
+  CORDMA_ASSERT(state_ != state::gone, "the queue pair of what was prepared is there");
   was_stopped_ = false;
   if (has_ended()) return true;
   if (env.stop.stop_requested()) [[unlikely]]
@@ -383,19 +386,44 @@ inline bool submission::start_handle(waiter& w, const environment& env) noexcept
     return true;
   }
   forget_waiter();  // Of a wait that was abandoned.
-  wait(w, env);
   return false;
 }
 
+[[gnu::always_inline]] inline bool submission::look(completion_queue_driver& driver) noexcept {
+  while (driver.look())
+    if (has_ended()) return true;
+  return false;
+}
+
+template <class PostAlone, class Post>
+[[gnu::always_inline]] inline bool submission::begin(const environment& env, PostAlone post_alone,
+                                                     Post post) noexcept {
+  // The queue of one that has ended may be gone.
+  if (state_ != state::idle && post_handle(env)) [[unlikely]]
+    return true;
+  completion_queue_driver& driver = queue_->driver_;
+  if (!driver.may_look(env.scheduler)) return state_ == state::idle && post();
+  if (state_ == state::idle) {
+    if (env.stop.stop_requested() || !post_alone()) [[unlikely]]
+      return post() || look(driver);
+    was_stopped_ = false;
+  }
+  return look(driver);
+}
+
 [[gnu::always_inline]] inline void submission::wake() noexcept {
+  if (!is_awaited_) return;
+  is_awaited_ = false;
   stop_callback::unlink();
   waiter* const told = waiter_.take();
   if (told == nullptr) return;
   CORDMA_PROBE3(wake, queue_->num_, first_, told);
-  if (tells_at_once_)
+  if (tells_at_once_) {
+    scheduler_->look_no_more();  // In the middle of a look.
     told->done().resume();
-  else
+  } else {
     scheduler_->schedule(*told);
+  }
 }
 
 [[gnu::always_inline]] inline void submission::finish() noexcept {
@@ -408,10 +436,18 @@ inline bool submission::start_handle(waiter& w, const environment& env) noexcept
   if (pending_ == 0) finish();
 }
 
-inline void submission::wait(waiter& w, const environment& env) noexcept {
+inline bool submission::wait(waiter& w, const environment& env) noexcept {
+  if (has_ended()) [[unlikely]] {  // Amid a look, but others come first.
+    env.scheduler->schedule(w);
+    return false;
+  }
+  if (env.stop.stop_requested()) [[unlikely]]
+    return stopped();
+  is_awaited_ = true;
   waiter_.set(w);
   scheduler_ = env.scheduler != nullptr ? env.scheduler : &queue_->batch_.home();
   env.stop.register_callback(*this);
+  return false;
 }
 
 [[gnu::always_inline]] inline bool send_queue::is_like_most(
@@ -503,6 +539,13 @@ struct send_queue::posting {
   return {s, last_signaled_, tail_};
 }
 
+[[gnu::always_inline]] inline send_queue::posting send_queue::begin_post_alone(
+    submission& s, std::uint32_t count) noexcept {
+  batch_.passes_alone(*this);
+  begin(s, count);
+  return {s, last_signaled_, tail_};
+}
+
 [[gnu::always_inline]] inline void send_queue::begin(submission& s, std::uint32_t count) noexcept {
   begin_anew_if_empty();
   s.first_ = tail_;
@@ -536,13 +579,32 @@ template <bool IsLikeMost>
   wr.send_flags = flags;
 }
 
+[[gnu::always_inline]] inline void send_queue::give_bare_slot(posting& p,
+                                                              request_kind kind) noexcept {
+  slot& its = *(p.run = &at(p.sequence));
+  its.owner = &p.owner;
+  its.kind = kind;
+  its.index = std::uint16_t(p.sequence - p.owner.first_);
+}
+
+[[gnu::always_inline]] inline void send_queue::use_lease(posting& p,
+                                                         const request_shape& request) noexcept {
+  if (request.remote == nullptr || request.remote->lease() == nullptr) return;
+  p.run->lease = request.remote->lease();
+  p.run->lease->used();
+}
+
 template <bool IsLikeMost>
 [[gnu::always_inline]] inline void send_queue::give_slot(posting& p,
                                                          const request_shape& request) noexcept {
-  slot& its = *(p.run = &at(p.sequence));
-  its.owner = &p.owner;
-  its.kind = request.kind;
-  its.index = std::uint16_t(p.sequence - p.owner.first_);
+  give_bare_slot(p, request.kind);
+  use_lease(p, request);
+  keep_memory<IsLikeMost>(*p.run, p.sequence, request);
+}
+
+template <bool IsLikeMost>
+[[gnu::always_inline]] inline void send_queue::keep_memory(slot& its, std::uint32_t sequence,
+                                                           const request_shape& request) noexcept {
   memory_block* first_held = nullptr;
   for (std::size_t i = 0; i < request.local.size(); ++i) {
     const const_local_mr_slice& slice = request.local[i];
@@ -551,12 +613,8 @@ template <bool IsLikeMost>
     if (first_held == nullptr) {
       its.held = first_held = block;
     } else {
-      more_held_by(p.sequence)[its.more_held++] = block;
+      more_held_by(sequence)[its.more_held++] = block;
     }
-  }
-  if (request.remote != nullptr && request.remote->lease() != nullptr) {
-    its.lease = request.remote->lease();
-    its.lease->used();
   }
 }
 
@@ -605,17 +663,18 @@ template <class Request>
 }
 
 [[gnu::always_inline]] inline void send_queue::retire() noexcept {
-  slot& oldest = at(head_);
+  const std::size_t place = index_of(head_);
+  slot& oldest = slots_[place];
   if (oldest.followers != 0) [[unlikely]]  // No entry was asked for in between.
     split(head_);
   tally_.completed(oldest.kind);
   CORDMA_PROBE5(complete, num_, oldest.kind, head_, 0, 0);
   let_go_of_used(oldest, head_);
   submission* const owner = std::exchange(oldest.owner, nullptr);
-  const std::uint32_t sequence = head_++;
+  ++head_;
   if (owner == nullptr) return;
   if (oldest.kind == request_kind::atomic)
-    owner->store(oldest.index, atomic_values_[index_of(sequence)]);
+    owner->values_before_[oldest.index] = atomic_values_[place];
   owner->slots_ended(1);
 }
 

@@ -24,6 +24,8 @@ class spin_window {
   }
   /// Something was found. Whether that was without a sleep; else `woke` is to be called.
   bool found() noexcept {
+    if (!is_empty_) [[likely]]
+      return true;
     is_empty_ = false;
     return !has_slept_;
   }

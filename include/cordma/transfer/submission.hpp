@@ -7,10 +7,13 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 namespace cordma {
 
+class completion_queue_driver;
 class send_queue;
+struct request_shape;
 
 /// Where the sequence numbers of a queue pair's requests start: so near their wrap at 2^32 that
 /// every program of some length passes it, and no bug can hide behind it.
@@ -41,7 +44,7 @@ class submission : public list_hook<submission>, private stop_callback {
 
  protected:
   /// From `queued` on the queue knows it.
-  enum class state : unsigned char { idle, ended, queued, in_flight };
+  enum class state : unsigned char { idle, ended, queued, in_flight, gone };
 
   inline submission(send_queue& queue, std::uint32_t count) noexcept;
   submission(submission&& other) noexcept;
@@ -54,13 +57,20 @@ class submission : public list_hook<submission>, private stop_callback {
 
   /// Gives it to the queue: afterwards it is queued, in flight, or has ended.
   void submit() noexcept;
-  /// An operation's `start`: `post_at_once` says whether it was posted, or has ended, and else
-  /// nothing has happened.
+  /// The first half of an operation's `start`: `post_at_once` says whether it was posted, or has
+  /// ended, and else nothing has happened.
   template <class PostAtOnce>
-  bool start(waiter& w, const environment& env, PostAtOnce post_at_once) noexcept;
+  bool post(const environment& env, PostAtOnce post_at_once) noexcept;
+  /// As `operation_awaiter` wants it: `post_alone` does what `post_at_once` does for a task that
+  /// may look, and `post` all of it.
+  template <class PostAlone, class Post>
+  bool begin(const environment& env, PostAlone post_alone, Post post) noexcept;
+  /// Whether it has ended before anything else was to be done.
+  inline bool look(completion_queue_driver& driver) noexcept;
   /// The same of one that was posted before it was awaited, or awaited before.
-  inline bool start_handle(waiter& w, const environment& env) noexcept;
-  inline void wait(waiter& w, const environment& env) noexcept;
+  inline bool post_handle(const environment& env) noexcept;
+  /// The second half.
+  inline bool wait(waiter& w, const environment& env) noexcept;
   /// Who waits is not told: it is what destroys this.
   void forget_waiter() noexcept;
 
@@ -69,22 +79,25 @@ class submission : public list_hook<submission>, private stop_callback {
   /// Checks every request and takes hold of its memory; when one is refused, of none.
   virtual std::optional<request_outcome> hold() noexcept = 0;
   virtual void let_go() noexcept = 0;
+  /// Requests whose memory it holds as long as it lives: while it does, their slots need not.
+  [[nodiscard]] virtual std::span<const request_shape> kept() const noexcept { return {}; }
   /// Of one that owns itself.
   virtual void destroy() noexcept = 0;
   /// Builds the work requests and hands them to `send_queue::post`.
   virtual void post_now() noexcept = 0;
-  virtual void store(std::uint32_t index, std::uint64_t atomic_value) noexcept = 0;
   [[nodiscard]] virtual request_kind kind_of(std::uint32_t index) const noexcept = 0;
   /// A stop ends this wait. True.
   [[gnu::cold]] bool stopped() noexcept;
   void detach() noexcept;
 
   send_queue* queue_;
+  std::uint64_t* values_before_;  // Those of atomics, with one place for each request.
   std::uint32_t qp_num_ = 0;  // Once it failed: the queue pair may be gone when it is asked for.
   std::uint32_t first_ = 0;   // Sequence number of its first slot.
   std::uint32_t count_;
   std::uint32_t pending_ = 0;  // Slots that have not ended.
   state state_ = state::idle;
+  bool is_awaited_ = false;                 // `wait` was called, and it was not told since.
   bool is_handle_ = false;                  // Posted: it goes on when its wait is stopped.
   bool was_stopped_ = false;                // This wait was; a handle can be awaited again.
   bool is_urgent_ = false;                  // It may have a reserved slot.
