@@ -48,10 +48,9 @@ completion_queue_driver::~completion_queue_driver() {
 [[gnu::always_inline]] inline void completion_queue_driver::dispatch(const ibv_wc& wc) noexcept {
   const wr_id id{wc.wr_id};  // Of 31 bits: never that of one that is watched.
   const entry& e = queue_pairs_[id.queue_pair() & mask_];
-  if (e.key == id.key() && wc.status == IBV_WC_SUCCESS) [[likely]]
-    return static_cast<queue_pair*>(e.qp)->succeeded(id.is_receive(), id.sequence(), wc);
-  if ((e.key & ~watched) != id.key()) return dispatch_shared(wc);
-  if (e.qp != nullptr) e.qp->complete(id.is_receive(), id.sequence(), wc);
+  if (e.key != id.key() || wc.status != IBV_WC_SUCCESS) [[unlikely]]
+    return dispatch_watched(e, wc);
+  static_cast<queue_pair*>(e.qp)->succeeded(id.is_receive(), id.sequence(), wc);
 }
 
 inline int completion_queue_driver::poll_into(
@@ -66,6 +65,10 @@ inline void completion_queue_driver::found(std::size_t completions) noexcept {
   counters_.completions.add(completions);
   if (!spin_.found()) [[unlikely]]
     spin_.woke(home_.now());
+}
+
+void completion_queue_driver::dispatch_all(std::span<const ibv_wc> entries) noexcept {
+  for (const ibv_wc& wc : entries) dispatch(wc);
 }
 
 std::size_t completion_queue_driver::reap() noexcept {
@@ -85,10 +88,6 @@ std::size_t completion_queue_driver::reap() noexcept {
   if (reaped == 0) return 0;
   found(reaped);
   return reaped;
-}
-
-void completion_queue_driver::dispatch_all(std::span<const ibv_wc> entries) noexcept {
-  for (const ibv_wc& wc : entries) dispatch(wc);
 }
 
 bool completion_queue_driver::look() noexcept {
@@ -136,6 +135,12 @@ void completion_queue_driver::reap_to_the_end() noexcept {
     if (n == 0) return;
     reaped += n;
   }
+}
+
+void completion_queue_driver::dispatch_watched(const entry& e, const ibv_wc& wc) noexcept {
+  const wr_id id{wc.wr_id};
+  if ((e.key & ~watched) != id.key()) return dispatch_shared(wc);
+  if (e.qp != nullptr) e.qp->complete(id.is_receive(), id.sequence(), wc);
 }
 
 /// Else it is a late one, of a queue pair that is gone. Of a failed entry `qp_num` can be trusted,

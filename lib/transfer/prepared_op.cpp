@@ -10,6 +10,7 @@ void prepared_submission::prepare() {
     throw error{why->to_failure(queue_->num_)};
   }
   queue_->prepared_.push_back(*this);
+  holds_memory_ = true;
   has_leases_ = std::ranges::any_of(requests_, [](const request_shape& request) {
     return request.remote != nullptr && request.remote->lease() != nullptr;
   });
@@ -35,6 +36,7 @@ prepared_submission::~prepared_submission() {
 }
 
 void prepared_submission::leave_queue() noexcept {
+  queue_->keep_memory(*this, requests_);
   if (state_ == state::idle) state_ = state::gone;
   std::exchange(queue_, nullptr)->let_go(requests_);
 }
@@ -48,6 +50,7 @@ bool prepared_submission::is_refused_by_lease() const noexcept {
 failure prepared_submission::take_failure() noexcept {
   failure why = failure_->to_failure(qp_num_);
   failure_.reset();
+  trouble_ = 0;
   begin_anew();
   return why;
 }

@@ -59,8 +59,7 @@ void receive_queue::post(const local_mr_slice& buffer) {
     throw_refused(why, 1);
 }
 
-void receive_queue::post(std::span<const local_mr_slice> buffer) {
-  if (buffer.size() == 1) return post(buffer[0]);
+void receive_queue::post_several(std::span<const local_mr_slice> buffer) {
   if (closed_ || !has_room()) throw_refused(errc::receive_queue_full, buffer.size());
   if (const auto why = try_post_any(buffer)) throw_refused(why, buffer.size());
 }
@@ -178,14 +177,6 @@ void receive_queue::release_slots() noexcept {
     tally_.failed(request_kind::receive);
     let_go_of(at(completed_ + flushed_), completed_ + flushed_);
   }
-}
-
-bool receive_queue::taker::look(const environment& env) noexcept {
-  completion_queue_driver& driver = queue_->driver_;
-  if (!driver.may_look(env.scheduler)) return false;
-  while (driver.look())
-    if (takes_message()) return true;
-  return false;
 }
 
 bool receive_queue::taker::wait(waiter& w, const environment& env) noexcept {

@@ -236,31 +236,41 @@ std::uint32_t send_queue::take_back(const post_failure& why,
 
 void send_queue::adopt(const submission& from, submission* to) noexcept {
   const std::uint32_t end = from.first_ + from.count_;
-  for (std::uint32_t sequence = end - from.pending_; sequence != end;
-       sequence += std::uint32_t{at(sequence).followers} + 1) {
+  for (std::uint32_t sequence = end - from.pending_; sequence != end;) {
+    slot& its = at(sequence);
     if (to != nullptr)
-      at(sequence).owner = to;
+      its.owner = to;
     else
-      disown(sequence);
+      disown(its);
+    sequence += std::uint32_t{its.followers} + 1;
   }
 }
 
-submission* send_queue::disown(std::uint32_t sequence) noexcept {
-  slot& its = at(sequence);
-  submission* const owner = std::exchange(its.owner, nullptr);
-  if (owner == nullptr || its.held != nullptr) return owner;
-  if (const std::span<const request_shape> kept = owner->kept(); !kept.empty()) {
-    hold_again(kept[its.index]);
-    keep_memory<false>(its, sequence, kept[its.index]);
+void send_queue::disown(slot& its) noexcept {
+  if (its.owner != nullptr && its.owner->holds_memory_)
+    its.is_detached = true;
+  else
+    its.owner = nullptr;
+}
+
+void send_queue::keep_memory(const submission& owner,
+                             std::span<const request_shape> requests) noexcept {
+  for (std::uint32_t sequence = head_; sequence != tail_;
+       sequence += std::uint32_t{at(sequence).followers} + 1) {
+    slot& its = at(sequence);
+    if (its.owner != &owner) continue;
+    its.owner = nullptr;
+    if (its.held != nullptr) continue;
+    hold_again(requests[its.index]);
+    keep_memory<false>(its, sequence, requests[its.index]);
   }
-  return owner;
 }
 
 void send_queue::post_failed(submission& s, const post_failure& why,
                              std::span<const ibv_send_wr> wrs) noexcept {
-  adopt(s, nullptr);
   const std::uint32_t posted = take_back(why, wrs);
-  tail_ = s.first_ + posted;
+  adopt(s, nullptr);
+  while (tail_ != s.first_ + posted) at(--tail_).owner = nullptr;
   s.end({.code = {std::abs(why.rc), std::system_category()},
          .call = "ibv_post_send",
          .index = posted < s.count_ ? posted : 0});
@@ -340,7 +350,7 @@ inline void send_queue::retire_run(std::uint32_t end) noexcept {
   let_go_of_used(oldest, head_);
   submission* const owner = std::exchange(oldest.owner, nullptr);
   head_ += count;
-  if (owner != nullptr) owner->slots_ended(count);
+  if (owner != nullptr && !oldest.is_detached) owner->slots_ended(count);
 }
 
 void send_queue::retire(const request_outcome& failure) noexcept {
@@ -351,7 +361,7 @@ void send_queue::retire(const request_outcome& failure) noexcept {
   let_go_of_used(oldest, head_);
   submission* const owner = std::exchange(oldest.owner, nullptr);
   ++head_;
-  if (owner != nullptr) owner->slot_failed(failure, oldest.index);
+  if (owner != nullptr && !oldest.is_detached) owner->slot_failed(failure, oldest.index);
 }
 
 bool send_queue::failed(std::uint32_t sequence, const request_outcome& why) noexcept {
@@ -374,7 +384,11 @@ void send_queue::end_all(const request_outcome& how) noexcept {
   ring_now();
   for (std::uint32_t sequence = head_; sequence != tail_; ++sequence) {
     split(sequence);
-    if (submission* const owner = disown(sequence)) owner->slot_failed(how, at(sequence).index);
+    slot& its = at(sequence);
+    submission* const owner = its.owner;
+    if (owner == nullptr || its.is_detached) continue;
+    disown(its);
+    owner->slot_failed(how, its.index);
   }
   end_waiting(how);
 }

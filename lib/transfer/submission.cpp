@@ -26,8 +26,8 @@ submission::submission(submission&& other) noexcept
       count_{std::exchange(other.count_, 0)},
       pending_{other.pending_},
       state_{std::exchange(other.state_, state::ended)},
+      trouble_{other.trouble_},
       is_handle_{other.is_handle_},
-      was_stopped_{other.was_stopped_},
       is_urgent_{other.is_urgent_},
       tells_at_once_{other.tells_at_once_},
       failure_{other.failure_} {
@@ -57,7 +57,7 @@ void submission::forget_waiter() noexcept {
 }
 
 bool submission::stopped() noexcept {
-  was_stopped_ = true;
+  trouble_ |= stop_bit;
   for (std::uint32_t i = 0; i < count_; ++i) queue_->tally_.cancelled(kind_of(i));
   return true;
 }
@@ -87,6 +87,7 @@ void submission::slot_failed(request_outcome failure, std::uint32_t index) noexc
 void submission::note(const request_outcome& failure) noexcept {
   if (failure_) return;
   failure_ = failure;
+  trouble_ |= failure_bit;
   qp_num_ = queue_->num_;
 }
 

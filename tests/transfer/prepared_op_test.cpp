@@ -314,6 +314,35 @@ TEST_CASE("what is prepared and nobody waits for is posted time and again, and k
   CHECK(block.holders() == 0);
 }
 
+TEST_CASE("of what is prepared and nobody waits for, each keeps its own memory",
+          "[transfer][device][C1]") {
+  loopback link{{.cq = {.mode = completion_mode::manual}}};
+  place to{link};
+  std::optional<place> one{link}, other{link};
+  memory_block& first = *one->mr.slice().block();
+  memory_block& second = *other->mr.slice().block();
+  auto copy = on_heap([&] { return link.a->prepare(write(one->mr, to.mr.remote_slice())); });
+  auto copies = on_heap([&] {
+    return link.a->prepare(write(other->mr, to.mr.remote_slice()),
+                           read(other->mr.slice(8, 8), to.mr.remote_slice()));
+  });
+  one.reset();
+  other.reset();
+  REQUIRE(copy->try_post());
+  REQUIRE(copies->try_post());
+  REQUIRE(copy->try_post());
+  copy.reset();
+  CHECK(first.holders() == 1);
+  CHECK(second.holders() > 0);
+  copies.reset();
+  CHECK(first.holders() == 1);
+  CHECK(second.holders() > 0);
+  auto last = link.a->post(write(to.mr, to.mr.remote_slice()));
+  while (!last.has_ended()) link.driver.reap();
+  CHECK(first.holders() == 0);
+  CHECK(second.holders() == 0);
+}
+
 TEST_CASE("what cannot be posted at once is not, and awaiting it tells why",
           "[transfer][device][R2]") {
   loopback link{{.cq = {.mode = completion_mode::manual},

@@ -199,6 +199,13 @@ TEST_CASE("a batch that the device takes in part names the first it refused, and
     post_send = real_post_send;
     why = link.outcome(batch).failure();
   }
+  SECTION("prepared, for nobody") {
+    auto batch = link.a->prepare(one, one, one);
+    real_post_send = std::exchange(post_send, &post_first_only);
+    CHECK_FALSE(batch.try_post());
+    post_send = real_post_send;
+    why = link.outcome(batch).failure();
+  }
   CHECK(why.code == std::error_code{ENOMEM, std::system_category()});
   CHECK(why.index == 1);
   CHECK(link.a->slots_in_use() == 2);

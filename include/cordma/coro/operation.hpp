@@ -20,9 +20,10 @@ namespace cordma {
 /// - `failed()`: once ended, whether `take` would throw.
 /// - `take()`: once ended and at most once: the value, or throws `error` or `cancelled`.
 /// - `take_result()`: the same without throwing (a task passes on exceptions that are not ours).
-/// - `begin(env)` and `wait(w, env)`, if it has them (`begun_apart`), for who does nothing else
-///   meanwhile and takes the outcome at once: both together are `start`, but `begin` may also look
-///   for the end itself (`scheduler::may_look_at`). `wait` follows only when it says false.
+/// - `begin(env)` and `wait(w, env)`, if it has them (`begun_apart`): both together are `start`,
+/// for
+///   who takes the outcome at once. `begin_and_look` is `begin` for one who, the scheduler says,
+///   `may_look`: it may find the end itself. True: it has ended; else `wait` follows.
 /// - Movable until started. Destroying it at any time only detaches: nothing is told any more.
 template <class Op>
 concept operation = requires(std::remove_reference_t<Op>& op, waiter& w, const environment& env) {
@@ -36,6 +37,7 @@ concept operation = requires(std::remove_reference_t<Op>& op, waiter& w, const e
 template <class Op>
 concept begun_apart = requires(std::remove_reference_t<Op>& op, waiter& w, const environment& env) {
   { op.begin(env) } -> std::same_as<bool>;
+  { op.begin_and_look(env) } -> std::same_as<bool>;
   { op.wait(w, env) } -> std::same_as<bool>;
 };
 
@@ -58,7 +60,9 @@ class [[nodiscard]] operation_awaiter {
   bool await_suspend(std::coroutine_handle<Promise> handle) {
     const environment& env = environment_of(handle);
     if constexpr (begun_apart<Op>) {
-      return !op_.begin(env) && !op_.wait(resumer_of(handle), env);
+      const bool looks = env.scheduler != nullptr && env.scheduler->may_look();
+      if (looks ? op_.begin_and_look(env) : op_.begin(env)) return false;
+      return !op_.wait(resumer_of(handle), env);
     } else {
       return !op_.start(resumer_of(handle), env);
     }
@@ -174,6 +178,11 @@ class [[nodiscard]] as_result_op : public operation_base<as_result_op<Op>> {
     requires begun_apart<Op>
   {
     return op_.begin(env);
+  }
+  bool begin_and_look(const environment& env) noexcept
+    requires begun_apart<Op>
+  {
+    return op_.begin_and_look(env);
   }
   bool wait(waiter& w, const environment& env) noexcept
     requires begun_apart<Op>

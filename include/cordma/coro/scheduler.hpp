@@ -110,8 +110,10 @@ class scheduler {
   [[nodiscard]] bool others_follow() const noexcept { return others_follow_; }
   /// Whether a call of `run_ready` resumes something now.
   [[nodiscard]] bool is_in_turn() const noexcept { return is_in_turn_; }
-  /// Whether whoever runs, and is about to wait, may look at `p` for the end of that, as would be
+  /// Whether whoever runs, and is about to wait, may look for the end of that itself, as would be
   /// done next: it alone is resumed in this turn, and nothing else is to be done at its end.
+  [[nodiscard]] bool may_look() const noexcept { return looked_at_ != nullptr; }
+  /// At this one.
   [[nodiscard]] bool may_look_at(const poller& p) const noexcept { return looked_at_ == &p; }
   /// It took as long as that many looks.
   void has_looked(int looks) noexcept {

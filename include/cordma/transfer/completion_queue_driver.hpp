@@ -94,8 +94,8 @@ class completion_queue_driver final : private poller {
   std::size_t reap() noexcept;
 
   /// Whether a task on `where`, that is about to wait for what this tells of, may `look`.
-  [[nodiscard]] bool may_look(const scheduler* where) const noexcept {
-    return where != nullptr && where->may_look_at(*this);
+  [[nodiscard]] bool is_looked_at(const scheduler& where) const noexcept {
+    return where.may_look_at(*this);
   }
   /// For such a task: reaps, as would be done next, once, or, where nobody sleeps, until there is
   /// something. False: it found nothing, or others are to go on first.
@@ -175,6 +175,8 @@ class completion_queue_driver final : private poller {
   void found(std::size_t completions) noexcept;
   void dispatch(const ibv_wc& wc) noexcept;
   [[gnu::noinline]] void dispatch_all(std::span<const ibv_wc> entries) noexcept;
+  /// The same of one that is watched, or failed, or is of none that is here.
+  [[gnu::noinline]] void dispatch_watched(const entry& e, const ibv_wc& wc) noexcept;
   void dispatch_shared(const ibv_wc& wc) noexcept;
   void add_entries();
   void race_point() const noexcept {

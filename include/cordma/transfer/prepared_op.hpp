@@ -34,7 +34,6 @@ class prepared_submission : public submission, public list_hook<prepared_submiss
   /// The first time, when they are prepared, they are checked.
   std::optional<request_outcome> hold() noexcept override;
   void let_go() noexcept override { queue_->let_go(requests_); }
-  [[nodiscard]] std::span<const request_shape> kept() const noexcept override { return requests_; }
   void destroy() noexcept override {}  // It never owns itself.
 
   const std::span<const request_shape> requests_;
@@ -106,7 +105,7 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
   /// Contract: the outcome of those before has been taken.
   void post() noexcept {
     CORDMA_ASSERT(state_ == state::idle, "what was posted before was awaited");
-    was_stopped_ = false;
+    forget_stop();
     is_handle_ = true;
     if (!post_at_once()) submit();
   }
@@ -117,54 +116,48 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
   /// Contract: the outcome of those before has been taken.
   [[nodiscard]] bool try_post() noexcept {
     CORDMA_ASSERT(state_ == state::idle, "what was posted before was awaited");
-    was_stopped_ = false;
     if (!queue_->has_room_for(count) || (has_leases_ && is_refused_by_lease())) [[unlikely]]
       return false;
-    send_queue::posting posting = queue_->begin_post(*this, count);
-    for (std::uint32_t i = 0; i < count; i += posting.run->followers + 1u) {
-      posting.sequence = first_ + i;
-      queue_->hold_again(shape(i));
-      queue_->template give_slot<false>(posting, shape(i));
-      posting.run->owner = nullptr;
-      if constexpr (pack::is_batch) posting.run->followers = followers_[i];
-    }
+    send_queue::posting posting = queue_->begin_post_detached(*this);
+    give_slots(posting, has_leases_, true);
     wrs_.back().send_flags &= ~unsigned{IBV_SEND_SIGNALED};
     wrs_.back().send_flags |= queue_->entry_flag(first_ + count - 1, false);
     ring(posting, pack::each);
     wrs_.back().send_flags |= IBV_SEND_SIGNALED;
-    if (has_ended()) [[unlikely]]
-      return false;
-    state_ = state::idle;
-    return true;
+    return !has_ended();
   }
 
   // As an operation.
   [[gnu::noinline]] bool begin(const environment& env) noexcept {
-    return submission::begin(env, [this] { return post_alone(); }, [&] { return post(env); });
+    return submission::post(env, [this] {
+      is_handle_ = false;
+      return post_at_once();
+    });
+  }
+  [[gnu::noinline]] bool begin_and_look(const environment& env) noexcept {
+    return begin_and_look_as(*this, env);
   }
   using submission::wait;
-  bool start(waiter& w, const environment& env) noexcept { return post(env) || wait(w, env); }
+  bool start(waiter& w, const environment& env) noexcept { return begin(env) || wait(w, env); }
   [[gnu::always_inline]] value_type take() {
-    if (failed()) [[unlikely]]
-      return take_failed();
-    begin_anew();
+    if (state_ != state::ended || trouble_ != 0) [[unlikely]]
+      return take_seldom();
+    state_ = state::idle;
     return pack::values(values_);
   }
   result<value_type> take_result() noexcept {
-    if (was_stopped_) return cancelled_result;
+    if (was_stopped()) return cancelled_result;
     if (failure_) return take_failure();
     begin_anew();
     return pack::values(values_);
   }
 
  private:
-  [[gnu::noinline]] bool post(const environment& env) noexcept {
-    return submission::post(env, [this] {
-      is_handle_ = false;
-      return post_at_once();
-    });
+  friend class submission;
+  [[gnu::noinline]] bool begin_any_and_look(const environment& env) noexcept {
+    return begin(env) || look(env);
   }
-  [[gnu::noinline, gnu::cold]] value_type take_failed() { return take_result().value(); }
+  [[gnu::noinline, gnu::cold]] value_type take_seldom() { return take_result().value(); }
   template <std::size_t... I>
   void fill(std::index_sequence<I...>) noexcept {
     ((wrs_[I] = {}, std::get<I>(kept::requests).fill(wrs_[I]),
@@ -201,23 +194,25 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
     post_each(queue_->begin_post(*this, count), has_leases_);
     return true;
   }
-  /// The same for a task that may look.
   [[gnu::always_inline]] bool post_alone() noexcept {
     if (has_leases_ || !queue_->has_room_for(count)) [[unlikely]]
       return false;
-    is_handle_ = false;
     post_each(queue_->begin_post_alone(*this, count), false);
     return true;
   }
   [[gnu::always_inline]] void post_each(send_queue::posting posting, bool has_leases) noexcept {
+    give_slots(posting, has_leases, false);
+    queue_->has_entry(first_ + count - 1);
+    ring(posting, pack::each);
+  }
+  [[gnu::always_inline]] void give_slots(send_queue::posting& posting, bool has_leases,
+                                         bool are_detached) noexcept {
     for (std::uint32_t i = 0; i < count; i += posting.run->followers + 1u) {
       posting.sequence = first_ + i;
-      queue_->give_bare_slot(posting, pack::kinds[pack::is_batch ? i : 0]);
+      queue_->give_bare_slot(posting, pack::kinds[pack::is_batch ? i : 0], are_detached);
       if (has_leases) queue_->use_lease(posting, shape(i));
       if constexpr (pack::is_batch) posting.run->followers = followers_[i];
     }
-    queue_->has_entry(first_ + count - 1);
-    ring(posting, pack::each);
   }
   /// Each has a slot of its own, and an entry if the queue needs one.
   void post_now() noexcept override {

@@ -93,7 +93,10 @@ class receive_queue final : private turn_end {
   /// \errors  errc::receive_queue_full, stale_slice, access_denied, too_many_slices,
   ///   wrong_protection_domain, disconnected; an errno of ibv_post_recv(3), if it goes at once.
   void post(const local_mr_slice& buffer);
-  void post(std::span<const local_mr_slice> buffer);
+  void post(std::span<const local_mr_slice> buffer) {
+    if (buffer.size() == 1) return post(buffer[0]);
+    post_several(buffer);
+  }
 
   /// What waits for one doorbell never reaches the device, which takes no more.
   void drop_waiting() noexcept;
@@ -114,6 +117,7 @@ class receive_queue final : private turn_end {
 
  private:
   friend class receive_batch;
+  void post_several(std::span<const local_mr_slice> buffer);
   struct slot {
     local_mr_slice slice;  // The first, mostly the only one.
     std::uint32_t size_bytes;
@@ -121,7 +125,7 @@ class receive_queue final : private turn_end {
     std::uint8_t slice_count = 0;
     bool has_immediate = false;
     bool is_write = false;
-    bool holds_memory = false;  // Of one of its slices.
+    bool holds_memory = false;  // Perhaps, of one of its slices.
   };
 
   slot& at(std::uint32_t sequence) noexcept { return slots_[sequence & mask_]; }
@@ -168,8 +172,9 @@ class receive_queue final : private turn_end {
   void let_go_of(slot& s, std::uint32_t sequence) noexcept {
     if (!std::exchange(s.holds_memory, false)) return;
     let_go(s.slice);
-    if (s.slice_count > 1) [[unlikely]]
-      let_go({more_of(sequence), s.slice_count - std::size_t{1}});
+    if (s.slice_count == 1) [[likely]]
+      return;
+    let_go({more_of(sequence), s.slice_count - std::size_t{1}});
   }
   [[noreturn, gnu::cold]] void throw_refused(std::error_code why, std::size_t slices);
   /// Of a buffer of so many slices.
@@ -289,18 +294,17 @@ class [[nodiscard]] receive_op final : public operation_base<receive_op<N, Posts
     static_assert(N <= receive_slices_max,
                   "a receive buffer has at most receive_slices_max slices");
   }
-  bool begin(const environment& env) noexcept { return post(env) || look(env); }
+  bool begin(const environment& env) noexcept {
+    return taker::post(Posts, std::span<const local_mr_slice, N>{buffer_}, env);
+  }
+  bool begin_and_look(const environment& env) noexcept { return begin(env) || look(env); }
   using taker::wait;
-  bool start(waiter& w, const environment& env) noexcept { return post(env) || wait(w, env); }
+  bool start(waiter& w, const environment& env) noexcept { return begin(env) || wait(w, env); }
   using taker::failed;
   using taker::take;
   using taker::take_result;
 
  private:
-  bool post(const environment& env) noexcept {
-    return taker::post(Posts, std::span<const local_mr_slice, N>{buffer_}, env);
-  }
-
   std::array<local_mr_slice, N> buffer_;
 };
 using next_message_op = receive_op<0, false>;
@@ -346,13 +350,13 @@ inline ibv_sge* receive_queue::fill(ibv_recv_wr& wr, std::uint32_t sequence,
 template <std::size_t N>
 [[gnu::always_inline]] inline std::error_code receive_queue::try_post(
     std::span<const local_mr_slice, N> buffer) noexcept {
-  if (buffer.size() > slices_max_) [[unlikely]]
+  if (N != 1 && buffer.size() > slices_max_) [[unlikely]]  // At least 1.
     return errc::too_many_slices;
   if (const errc refused = hold(buffer); refused != errc{}) [[unlikely]]
     return refused;
   slot& s = at(tail_);
   s.slice_count = std::uint8_t(buffer.size());
-  s.holds_memory = !buffer.empty();
+  s.holds_memory = buffer.size() == 1 ? buffer[0].block() != nullptr : !buffer.empty();
   for (std::size_t i = 0; i < buffer.size(); ++i)
     std::construct_at(i == 0 ? &s.slice : more_of(tail_) + (i - 1), buffer[i]);
   const bool waits = may_wait();
@@ -410,9 +414,9 @@ inline message receive_queue::take(taker& t) noexcept {
   t.state_ = taker::state::taken;
   slot& s = at(head_);
   message taken{.slices = s.slice, .size_bytes = s.size_bytes, .is_write = s.is_write};
+  if (s.has_immediate) taken.immediate = s.immediate;
   if (s.slice_count != 1) [[unlikely]]
     taken.slices = slices_of(s, head_);
-  if (s.has_immediate) taken.immediate = s.immediate;
   let_go_of(s, head_++);
   if (!want_room_.empty()) [[unlikely]]
     give_room();
@@ -439,8 +443,17 @@ template <std::size_t N>
   return takes_message();
 }
 
+inline bool receive_queue::taker::look(const environment& env) noexcept {
+  completion_queue_driver& driver = queue_->driver_;
+  if (!driver.is_looked_at(*env.scheduler)) return false;
+  while (driver.look())
+    if (takes_message()) return true;
+  return false;
+}
+
 inline bool receive_queue::complete(std::uint32_t sequence, const ibv_wc& wc) noexcept {
-  if (posted() == 0 || sequence != completed_ + flushed_) return false;  // Of a life before.
+  const std::uint32_t next = completed_ + flushed_;
+  if (sequence != next || next == tail_) return false;  // Of a life before.
   CORDMA_PROBE5(complete, num_, unsigned(request_kind::receive), sequence, wc.status, wc.byte_len);
   if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
     tally_.failed(request_kind::receive);

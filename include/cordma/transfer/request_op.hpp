@@ -80,32 +80,34 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
 
   // As an operation.
   [[gnu::noinline]] bool begin(const environment& env) noexcept {
-    return submission::begin(env, [this] { return post_alone(); }, [&] { return post(env); });
+    return submission::post(env, [this] { return post_kept<false>(); });
+  }
+  [[gnu::noinline]] bool begin_and_look(const environment& env) noexcept {
+    return begin_and_look_as(*this, env);
   }
   using submission::wait;
-  bool start(waiter& w, const environment& env) noexcept { return post(env) || wait(w, env); }
+  bool start(waiter& w, const environment& env) noexcept { return begin(env) || wait(w, env); }
   [[gnu::always_inline]] value_type take() {
     if (failed()) [[unlikely]]
       return take_failed();
     return pack::values(values_);
   }
   result<value_type> take_result() noexcept {
-    if (was_stopped_) return cancelled_result;
+    if (was_stopped()) return cancelled_result;
     if (failure_) return failure_->to_failure(qp_num_);
     return pack::values(values_);
   }
 
  private:
-  [[gnu::noinline]] bool post(const environment& env) noexcept {
-    return submission::post(env, [this] {
-      ask_for_entry();
-      return std::apply([this](const auto&... all) { return post_all<false>(all...); }, requests_);
-    });
+  friend class submission;
+  [[gnu::noinline]] bool begin_any_and_look(const environment& env) noexcept {
+    return begin(env) || look(env);
   }
-  /// The same for a task that may look.
-  [[gnu::always_inline]] bool post_alone() noexcept {
+  [[gnu::always_inline]] bool post_alone() noexcept { return post_kept<true>(); }
+  template <bool IsAlone>
+  [[gnu::always_inline]] bool post_kept() noexcept {
     ask_for_entry();
-    return std::apply([this](const auto&... all) { return post_all<true>(all...); }, requests_);
+    return std::apply([this](const auto&... all) { return post_all<IsAlone>(all...); }, requests_);
   }
   [[gnu::noinline, gnu::cold]] value_type take_failed() { return take_result().value(); }
   /// What is not posted at once: it is awaited, or waits for room.

@@ -139,6 +139,8 @@ class alignas(64) send_queue {
   void let_go(std::span<const request_shape> requests) noexcept {
     for (const request_shape& request : requests) let_go(request);
   }
+  /// `owner`, which held the memory of these, goes: its slots that are in flight keep it.
+  void keep_memory(const submission& owner, std::span<const request_shape> requests) noexcept;
   /// Why a device would refuse this bind; nothing: it would not.
   [[nodiscard]] errc refusal_of(const bind_request& bind) const noexcept;
   // What is held is posted so: none has a `lease_refusal`, `begin_post`, `clear` and `place` each,
@@ -155,6 +157,8 @@ class alignas(64) send_queue {
   void batch(submission& s, const Request& request) noexcept;
   struct posting;
   [[nodiscard]] posting begin_post(submission& s, std::uint32_t count) noexcept;
+  /// The same of what has no end that anybody is told of.
+  [[nodiscard]] posting begin_post_detached(submission& s) noexcept;
   /// The same for a task that may look: nothing waits for a doorbell.
   [[nodiscard]] posting begin_post_alone(submission& s, std::uint32_t count) noexcept;
   /// Some devices look at what an opcode does not use.
@@ -168,7 +172,7 @@ class alignas(64) send_queue {
   template <bool IsLikeMost>
   void give_slot(posting& p, const request_shape& request) noexcept;
   /// The same, but for those.
-  void give_bare_slot(posting& p, request_kind kind) noexcept;
+  void give_bare_slot(posting& p, request_kind kind, bool is_detached) noexcept;
   void use_lease(posting& p, const request_shape& request) noexcept;
   /// What to add to the flags of the request of that number, which is posted next.
   unsigned entry_flag(std::uint32_t sequence, bool is_asked_for) noexcept;
@@ -221,6 +225,7 @@ class alignas(64) send_queue {
     std::uint16_t followers = 0;   // Requests behind it that it stands for, too.
     std::uint16_t index = 0;       // Within its submission.
     request_kind kind{};
+    bool is_detached = false;  // Its owner is not told of its end, and holds its memory.
   };
 
   /// Of any alignment: requests lie where they lie.
@@ -301,10 +306,9 @@ class alignas(64) send_queue {
   [[gnu::noinline]] void retire_to(std::uint32_t end) noexcept;
   /// The oldest has failed.
   void retire(const request_outcome& failure) noexcept;
-  /// Those of its slots that have not ended belong to `to`; null: to nobody.
+  /// Those of its slots that have not ended belong to `to`; null: nobody is told of their end.
   void adopt(const submission& from, submission* to) noexcept;
-  /// What the device still has is nobody's any more: its slot keeps the memory. Whose it was.
-  submission* disown(std::uint32_t sequence) noexcept;
+  static void disown(slot& its) noexcept;
   template <bool IsLikeMost>
   void keep_memory(slot& its, std::uint32_t sequence, const request_shape& request) noexcept;
   /// Whether a signaled request at or after `sequence` is in flight.
@@ -364,7 +368,7 @@ template <class PostAtOnce>
                                                     PostAtOnce post_at_once) noexcept {
   if (state_ != state::idle) [[unlikely]]
     return post_handle(env);
-  was_stopped_ = false;
+  forget_stop();
   if (env.stop.stop_requested()) [[unlikely]]
     return stopped();
   if (!post_at_once()) [[unlikely]]
@@ -375,7 +379,7 @@ template <class PostAtOnce>
 inline bool submission::post_handle(const environment& env) noexcept {
   CORDMA_ASSERT(count_ != 0, "the operation was moved away");
   CORDMA_ASSERT(state_ != state::gone, "the queue pair of what was prepared is there");
-  was_stopped_ = false;
+  forget_stop();
   if (has_ended()) return true;
   if (env.stop.stop_requested()) [[unlikely]]
     return stopped();
@@ -389,26 +393,26 @@ inline bool submission::post_handle(const environment& env) noexcept {
   return false;
 }
 
-[[gnu::always_inline]] inline bool submission::look(completion_queue_driver& driver) noexcept {
+[[gnu::always_inline]] inline bool submission::look(const environment& env) noexcept {
+  completion_queue_driver& driver = queue_->driver_;
+  return driver.is_looked_at(*env.scheduler) && look_at(driver);
+}
+
+[[gnu::always_inline]] inline bool submission::look_at(completion_queue_driver& driver) noexcept {
   while (driver.look())
     if (has_ended()) return true;
   return false;
 }
 
-template <class PostAlone, class Post>
-[[gnu::always_inline]] inline bool submission::begin(const environment& env, PostAlone post_alone,
-                                                     Post post) noexcept {
-  // The queue of one that has ended may be gone.
-  if (state_ != state::idle && post_handle(env)) [[unlikely]]
-    return true;
+template <class Op>
+[[gnu::always_inline]] inline bool submission::begin_and_look_as(Op& op,
+                                                                 const environment& env) noexcept {
+  if (state_ != state::idle || trouble_ != 0 || env.stop.stop_requested()) [[unlikely]]
+    return (has_ended() && trouble_ == 0) || op.begin_any_and_look(env);
   completion_queue_driver& driver = queue_->driver_;
-  if (!driver.may_look(env.scheduler)) return state_ == state::idle && post();
-  if (state_ == state::idle) {
-    if (env.stop.stop_requested() || !post_alone()) [[unlikely]]
-      return post() || look(driver);
-    was_stopped_ = false;
-  }
-  return look(driver);
+  if (!driver.is_looked_at(*env.scheduler) || !op.post_alone()) [[unlikely]]
+    return op.begin_any_and_look(env);
+  return look_at(driver);
 }
 
 [[gnu::always_inline]] inline void submission::wake() noexcept {
@@ -419,7 +423,7 @@ template <class PostAlone, class Post>
   if (told == nullptr) return;
   CORDMA_PROBE3(wake, queue_->num_, first_, told);
   if (tells_at_once_) {
-    scheduler_->look_no_more();  // In the middle of a look.
+    queue_->batch_.home().look_no_more();  // Perhaps amid a look.
     told->done().resume();
   } else {
     scheduler_->schedule(*told);
@@ -539,6 +543,14 @@ struct send_queue::posting {
   return {s, last_signaled_, tail_};
 }
 
+[[gnu::always_inline]] inline send_queue::posting send_queue::begin_post_detached(
+    submission& s) noexcept {
+  batch_.passes(*this);
+  begin_anew_if_empty();
+  s.first_ = tail_;
+  return {s, last_signaled_, tail_};
+}
+
 [[gnu::always_inline]] inline send_queue::posting send_queue::begin_post_alone(
     submission& s, std::uint32_t count) noexcept {
   batch_.passes_alone(*this);
@@ -579,11 +591,12 @@ template <bool IsLikeMost>
   wr.send_flags = flags;
 }
 
-[[gnu::always_inline]] inline void send_queue::give_bare_slot(posting& p,
-                                                              request_kind kind) noexcept {
+[[gnu::always_inline]] inline void send_queue::give_bare_slot(posting& p, request_kind kind,
+                                                              bool is_detached) noexcept {
   slot& its = *(p.run = &at(p.sequence));
   its.owner = &p.owner;
   its.kind = kind;
+  its.is_detached = is_detached;
   its.index = std::uint16_t(p.sequence - p.owner.first_);
 }
 
@@ -597,7 +610,7 @@ template <bool IsLikeMost>
 template <bool IsLikeMost>
 [[gnu::always_inline]] inline void send_queue::give_slot(posting& p,
                                                          const request_shape& request) noexcept {
-  give_bare_slot(p, request.kind);
+  give_bare_slot(p, request.kind, false);
   use_lease(p, request);
   keep_memory<IsLikeMost>(*p.run, p.sequence, request);
 }
@@ -672,7 +685,7 @@ template <class Request>
   let_go_of_used(oldest, head_);
   submission* const owner = std::exchange(oldest.owner, nullptr);
   ++head_;
-  if (owner == nullptr) return;
+  if (owner == nullptr || oldest.is_detached) return;
   if (oldest.kind == request_kind::atomic)
     owner->values_before_[oldest.index] = atomic_values_[place];
   owner->slots_ended(1);

@@ -7,13 +7,11 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 
 namespace cordma {
 
 class completion_queue_driver;
 class send_queue;
-struct request_shape;
 
 /// Where the sequence numbers of a queue pair's requests start: so near their wrap at 2^32 that
 /// every program of some length passes it, and no bug can hide behind it.
@@ -40,9 +38,15 @@ class submission : public list_hook<submission>, private stop_callback {
   [[nodiscard]] bool has_ended() const noexcept { return state_ == state::ended; }
   /// Whether it waits for room.
   [[nodiscard]] bool is_queued() const noexcept { return state_ == state::queued; }
-  [[nodiscard]] bool failed() const noexcept { return was_stopped_ || failure_; }
+  [[nodiscard]] bool failed() const noexcept { return trouble_ != 0; }
 
  protected:
+  /// Why `take` would throw: this wait was stopped (a handle can be awaited again), …
+  static constexpr unsigned char stop_bit = 1;
+  /// … or there is a `failure_`.
+  static constexpr unsigned char failure_bit = 2;
+  [[nodiscard]] bool was_stopped() const noexcept { return (trouble_ & stop_bit) != 0; }
+  void forget_stop() noexcept { trouble_ &= static_cast<unsigned char>(~stop_bit); }
   /// From `queued` on the queue knows it.
   enum class state : unsigned char { idle, ended, queued, in_flight, gone };
 
@@ -61,12 +65,13 @@ class submission : public list_hook<submission>, private stop_callback {
   /// ended, and else nothing has happened.
   template <class PostAtOnce>
   bool post(const environment& env, PostAtOnce post_at_once) noexcept;
-  /// As `operation_awaiter` wants it: `post_alone` does what `post_at_once` does for a task that
-  /// may look, and `post` all of it.
-  template <class PostAlone, class Post>
-  bool begin(const environment& env, PostAlone post_alone, Post post) noexcept;
-  /// Whether it has ended before anything else was to be done.
-  inline bool look(completion_queue_driver& driver) noexcept;
+  /// An operation's `begin_and_look`: `op`, this, has a `post_alone`, for a task that may look and
+  /// is not to stop, and a `begin_any_and_look`.
+  template <class Op>
+  bool begin_and_look_as(Op& op, const environment& env) noexcept;
+  /// Whether it ends before anything else is to be done.
+  inline bool look(const environment& env) noexcept;
+  inline bool look_at(completion_queue_driver& driver) noexcept;
   /// The same of one that was posted before it was awaited, or awaited before.
   inline bool post_handle(const environment& env) noexcept;
   /// The second half.
@@ -79,8 +84,6 @@ class submission : public list_hook<submission>, private stop_callback {
   /// Checks every request and takes hold of its memory; when one is refused, of none.
   virtual std::optional<request_outcome> hold() noexcept = 0;
   virtual void let_go() noexcept = 0;
-  /// Requests whose memory it holds as long as it lives: while it does, their slots need not.
-  [[nodiscard]] virtual std::span<const request_shape> kept() const noexcept { return {}; }
   /// Of one that owns itself.
   virtual void destroy() noexcept = 0;
   /// Builds the work requests and hands them to `send_queue::post`.
@@ -97,12 +100,13 @@ class submission : public list_hook<submission>, private stop_callback {
   std::uint32_t count_;
   std::uint32_t pending_ = 0;  // Slots that have not ended.
   state state_ = state::idle;
-  bool is_awaited_ = false;                 // `wait` was called, and it was not told since.
-  bool is_handle_ = false;                  // Posted: it goes on when its wait is stopped.
-  bool was_stopped_ = false;                // This wait was; a handle can be awaited again.
-  bool is_urgent_ = false;                  // It may have a reserved slot.
-  bool tells_at_once_ = false;              // In the middle of a reap.
-  bool owns_itself_ = false;                // A handle dropped while queued: deleted once posted.
+  unsigned char trouble_ = 0;   // These bits: asked for each time.
+  bool is_awaited_ = false;     // `wait` was called, and it was not told since.
+  bool is_handle_ = false;      // Posted: it goes on when its wait is stopped.
+  bool is_urgent_ = false;      // It may have a reserved slot.
+  bool holds_memory_ = false;   // As long as it lives: while it does, its slots need not.
+  bool tells_at_once_ = false;  // In the middle of a reap.
+  bool owns_itself_ = false;    // A handle dropped while queued: deleted once posted.
   std::optional<request_outcome> failure_;  // Of the first that failed.
 
  private:
