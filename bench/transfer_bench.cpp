@@ -7,6 +7,7 @@
 #include <cordma/coro/when_all.hpp>
 
 #include <array>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -157,6 +158,95 @@ task<> receive_each(raw_loopback& l, std::uint64_t n) {
   for (std::uint64_t i = 0; i < n; ++i) co_await l.b->recv(l.remote.slice(0, size_bytes));
 }
 
+/// One task does both, as raw's loop does.
+task<> send_and_receive(raw_loopback& l, std::uint64_t n) {
+  for (std::uint64_t i = 0; i < n; ++i) {
+    l.b->post_recv(l.remote.slice(0, size_bytes));
+    co_await l.a->send(l.local.slice(0, size_bytes));
+    static_cast<void>(co_await l.b->next_message());
+  }
+}
+task<> send_prepared_and_receive(raw_loopback& l, std::uint64_t n) {
+  auto prepared = l.a->prepare(cordma::send(l.local.slice(0, size_bytes)));
+  for (std::uint64_t i = 0; i < n; ++i) {
+    l.b->post_recv(l.remote.slice(0, size_bytes));
+    co_await prepared;
+    static_cast<void>(co_await l.b->next_message());
+  }
+}
+
+/// A SEND of which one end is raw verbs' in both loops: what the other adds is its own.
+class half_raw {
+ public:
+  explicit half_raw(raw_loopback& l) : l_{l}, raw_{l, IBV_WR_SEND} {
+    cordma::test::connect(l.ctx, l.port, from_, to_.num());
+    cordma::test::connect(l.ctx, l.port, to_, from_.num());
+    cordma::test::connect(l.ctx, l.port, ours_->verbs(), ours_peer_.num());
+    cordma::test::connect(l.ctx, l.port, ours_peer_, ours_->verbs().num());
+  }
+  void run_raw(std::uint64_t n) {
+    for (; n > 0; --n) {
+      receive(to_);
+      send(from_);
+      await(sends_);
+      await(receives_);
+    }
+  }
+  task<> run_send(std::uint64_t n) {
+    for (; n > 0; --n) {
+      receive(ours_peer_);
+      co_await ours_->send(l_.local.slice(0, size_bytes));
+      await(receives_);
+    }
+  }
+  task<> run_prepared_send(std::uint64_t n) {
+    auto prepared = ours_->prepare(cordma::send(l_.local.slice(0, size_bytes)));
+    for (; n > 0; --n) {
+      receive(ours_peer_);
+      co_await prepared;
+      await(receives_);
+    }
+  }
+  task<> run_receive(std::uint64_t n) {
+    for (; n > 0; --n) {
+      ours_->post_recv(l_.remote.slice(0, size_bytes));
+      send(ours_peer_);
+      await(sends_);
+      static_cast<void>(co_await ours_->next_message());
+    }
+  }
+
+ private:
+  static constexpr cordma::verbs::queue_pair_capabilities few{.send_wr_max = 16, .recv_wr_max = 16};
+  static void check(int rc) {
+    if (rc != 0) throw cordma::error{cordma::errno_failure(rc, "post")};
+  }
+  void send(cordma::verbs::queue_pair& by) {
+    ibv_send_wr* bad = nullptr;
+    check(by.post_send(&raw_.wr, &bad));
+  }
+  void receive(cordma::verbs::queue_pair& at) {
+    ibv_recv_wr* bad = nullptr;
+    check(at.post_recv(&receive_, &bad));
+  }
+  static void await(cordma::verbs::completion_queue& cq) {
+    for (raw_loopback::reaped count; count.sends + count.receives == 0;)
+      count = raw_loopback::reap(cq);
+  }
+
+  raw_loopback& l_;
+  raw_request raw_;
+  ibv_sge sge_{.addr = reinterpret_cast<std::uint64_t>(l_.remote.bytes().data()),
+               .length = size_bytes,
+               .lkey = l_.remote.slice().lkey()};
+  ibv_recv_wr receive_{.wr_id = 0, .next = nullptr, .sg_list = &sge_, .num_sge = 1};
+  cordma::verbs::completion_queue sends_{l_.ctx, 64}, receives_{l_.ctx, 64};
+  cordma::verbs::queue_pair from_{l_.pd, sends_, sends_, few},
+      to_{l_.pd, receives_, receives_, few};
+  cordma::verbs::queue_pair ours_peer_{l_.pd, sends_, receives_, few};
+  std::unique_ptr<cordma::queue_pair> ours_ = l_.make_queue_pair(few);
+};
+
 /// What one task takes of many.
 task<> take_each(raw_loopback& l, std::uint64_t n) {
   for (std::uint64_t i = 0; i < n; ++i) {
@@ -211,9 +301,14 @@ BENCH_ON_DEVICE("transfer/send/64B", "What does co_await add to a small SEND and
               .length = size_bytes,
               .lkey = l.remote.slice().lkey()};
   ibv_recv_wr receive{.wr_id = 0, .next = nullptr, .sg_list = &sge, .num_sge = 1};
-  recorder.compare(
-      "depth 1", [&](std::uint64_t n) { l.run_raw_receiving(raw.wr, receive, n, 1); },
-      [&](std::uint64_t n) { l.home.run(cordma::when_all(receive_each(l, n), send_each(l, n))); });
+  const auto run_raw = [&](std::uint64_t n) { l.run_raw_receiving(raw.wr, receive, n, 1); };
+  recorder.compare("depth 1", run_raw,
+                   [&](std::uint64_t n) { l.home.run(send_and_receive(l, n)); });
+  recorder.compare("depth 1, prepared", run_raw,
+                   [&](std::uint64_t n) { l.home.run(send_prepared_and_receive(l, n)); });
+  recorder.compare("depth 1, two tasks", run_raw, [&](std::uint64_t n) {
+    l.home.run(cordma::when_all(receive_each(l, n), send_each(l, n)));
+  });
   for (std::uint32_t i = 0; i < raw_loopback::depth; ++i)
     l.b->post_recv(l.remote.slice(0, size_bytes));
   constexpr auto make_send = [](raw_loopback& of) {
@@ -225,4 +320,16 @@ BENCH_ON_DEVICE("transfer/send/64B", "What does co_await add to a small SEND and
       [&](std::uint64_t n) {
         l.home.run(cordma::when_all(take_each(l, n), by_tasks(l, n, make_send)));
       });
+}
+
+BENCH_ON_DEVICE("transfer/send/64B/half", "And to each of them alone?") {
+  raw_loopback l;
+  half_raw half{l};
+  const auto run_raw = [&](std::uint64_t n) { half.run_raw(n); };
+  recorder.compare("SEND, depth 1", run_raw,
+                   [&](std::uint64_t n) { l.home.run(half.run_send(n)); });
+  recorder.compare("SEND, depth 1, prepared", run_raw,
+                   [&](std::uint64_t n) { l.home.run(half.run_prepared_send(n)); });
+  recorder.compare("receive, depth 1", run_raw,
+                   [&](std::uint64_t n) { l.home.run(half.run_receive(n)); });
 }

@@ -32,9 +32,9 @@ raw_loopback::raw_loopback()
   cordma::test::connect(ctx, port, raw_b, raw_a.num());
 }
 
-raw_loopback::reaped raw_loopback::reap_raw() {
+raw_loopback::reaped raw_loopback::reap(verbs::completion_queue& cq) {
   std::array<ibv_wc, 32> entries;
-  const int n = raw_cq.poll(entries);
+  const int n = cq.poll(entries);
   reaped count;
   for (int i = 0; i < n; ++i) {
     if (entries[std::size_t(i)].status != IBV_WC_SUCCESS) {
@@ -47,7 +47,7 @@ raw_loopback::reaped raw_loopback::reap_raw() {
 
 void raw_loopback::run_raw(ibv_send_wr& wr, std::uint64_t n, std::uint32_t in_flight_max) {
   std::uint64_t posted = 0;
-  for (std::uint64_t ended = 0; ended < n; ended += reap_raw().sends) {
+  for (std::uint64_t ended = 0; ended < n; ended += reap(raw_cq).sends) {
     while (posted < n && posted - ended < in_flight_max) {
       ibv_send_wr* bad = nullptr;
       check(raw_a.post_send(&wr, &bad), "ibv_post_send");
@@ -67,7 +67,7 @@ void raw_loopback::run_raw_receiving(ibv_send_wr& wr, ibv_recv_wr& receive, std:
       check(raw_a.post_send(&wr, &bad), "ibv_post_send");
       ++posted;
     }
-    const reaped count = reap_raw();
+    const reaped count = reap(raw_cq);
     sent += count.sends;
     received += count.receives;
   }
@@ -81,9 +81,9 @@ void raw_loopback::run_raw_ping_pong(ibv_send_wr& wr, ibv_recv_wr& receive, std:
     check((there ? raw_b : raw_a).post_recv(&receive, &bad_receive), "ibv_post_recv");
     ibv_send_wr* bad = nullptr;
     check((there ? raw_a : raw_b).post_send(&wr, &bad), "ibv_post_send");
-    for (reaped count; count.receives == 0; sent += count.sends) count = reap_raw();
+    for (reaped count; count.receives == 0; sent += count.sends) count = reap(raw_cq);
   }
-  while (sent < 2 * n) sent += reap_raw().sends;
+  while (sent < 2 * n) sent += reap(raw_cq).sends;
 }
 
 }  // namespace bench

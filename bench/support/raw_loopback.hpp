@@ -25,12 +25,12 @@ class raw_loopback : public cordma::test::loopback {
   /// `n` times a message there and one back, with `wr` and `receive` on both sides.
   void run_raw_ping_pong(ibv_send_wr& wr, ibv_recv_wr& receive, std::uint64_t n);
 
- private:
   struct reaped {
     std::uint32_t sends = 0;
     std::uint32_t receives = 0;
   };
-  reaped reap_raw();
+  /// What all of these do at a completion queue, once. Throws when a request failed.
+  static reaped reap(cordma::verbs::completion_queue& cq);
 };
 
 }  // namespace bench
