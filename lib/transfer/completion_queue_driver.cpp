@@ -42,6 +42,7 @@ completion_queue_driver::completion_queue_driver(executor& home, verbs::context&
 
 completion_queue_driver::~completion_queue_driver() {
   CORDMA_ASSERT(reserved_ == leaving_, "completion queue destroyed before its queue pairs");
+  home_.look_no_more_at(*this);
   if (channel_) static_cast<void>(read_event());
 }
 
@@ -96,7 +97,10 @@ bool completion_queue_driver::look() noexcept {
   home_.has_looked(looks_of_a_turn);
   int n = cq_.poll({entries.data(), poll_batch_});
   counters_.polls.add();
-  if (n <= 0 && (n = look_on(entries)) <= 0) return false;
+  if (n <= 0) {
+    n = look_on(entries);
+    if (n <= 0) return false;
+  }
   if (n == 1) [[likely]]
     dispatch(entries[0]);
   else

@@ -38,6 +38,7 @@ prepared_submission::~prepared_submission() {
 void prepared_submission::leave_queue() noexcept {
   queue_->keep_memory(*this, requests_);
   if (state_ == state::idle) state_ = state::gone;
+  trouble_ |= gone_bit;
   std::exchange(queue_, nullptr)->let_go(requests_);
 }
 
@@ -50,7 +51,7 @@ bool prepared_submission::is_refused_by_lease() const noexcept {
 failure prepared_submission::take_failure() noexcept {
   failure why = failure_->to_failure(qp_num_);
   failure_.reset();
-  trouble_ = 0;
+  trouble_ &= gone_bit;
   begin_anew();
   return why;
 }

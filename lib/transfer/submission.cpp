@@ -59,6 +59,13 @@ void submission::forget_waiter() noexcept {
 bool submission::stopped() noexcept {
   trouble_ |= stop_bit;
   for (std::uint32_t i = 0; i < count_; ++i) queue_->tally_.cancelled(kind_of(i));
+  if (state_ == state::queued && !is_handle_) {
+    // Nobody else wants it, and the device has not seen it.
+    list_hook<submission>::unlink();
+    let_go();
+    state_ = state::idle;  // It can be awaited anew.
+    queue_->pump();        // It may have been the one that asked for too much room.
+  }
   return true;
 }
 
@@ -68,13 +75,6 @@ void submission::on_stop(stop_callback& self) noexcept {
   s.queue_->pump();
   if (s.has_ended()) return;
   s.stopped();
-  if (s.state_ == state::queued && !s.is_handle_) {
-    // Nobody else wants it, and the device has not seen it.
-    s.list_hook<submission>::unlink();
-    s.let_go();
-    s.state_ = state::idle;  // It can be awaited anew.
-    s.queue_->pump();        // It may have been the one that asked for too much room.
-  }
   s.wake();
 }
 

@@ -1,5 +1,6 @@
 #include <cordma/transfer/completion_queue_driver.hpp>
 
+#include "support/aborts.hpp"
 #include "support/allocations.hpp"
 #include "support/loopback.hpp"
 #include "support/skip.hpp"
@@ -414,6 +415,43 @@ TEST_CASE("who is asked to stop amid its look stops", "[transfer][device]") {
       }(link, mr, receives, last, was_cancelled));
   link.run(tasks.join());
   CHECK(was_cancelled);
+}
+
+TEST_CASE("what waits for room and is asked to stop amid a look is withdrawn",
+          "[transfer][device][E6]") {
+  loopback link{{.capabilities = {.send_wr_max = 4, .recv_wr_max = 4}, .min_rnr_timer = 28}};
+  local_mr mr = link.memory(64);
+  scope tasks{link.home};
+  bool was_cancelled = false;
+  stops last{tasks};
+  const auto awaits = [&](loopback& l) -> task<> {
+    co_await l.home.sleep_for(1ns);
+    auto on_b = l.b->post(write(mr, mr.remote_slice()));
+    on_b.tell_at_once();
+    CHECK_FALSE(on_b.start(last, {&l.home, {}}));
+    // Nobody receives: they stay, and leave no room.
+    std::vector<request_op<send_request<1>>> ahead;
+    while (l.a->sends().has_room()) ahead.push_back(l.a->post(send(mr.slice(0, 8))));
+    auto prepared = l.a->prepare(write(mr, mr.remote_slice()));
+    was_cancelled = (co_await as_result(prepared)).is_cancelled();
+    CHECK_FALSE(prepared.is_queued());
+  };
+  tasks.spawn(awaits(link));
+  link.run(tasks.join());
+  CHECK(was_cancelled);
+  CHECK(link.driver.requests().of(request_kind::write).posted == 1);
+}
+
+TEST_CASE("a handle that was moved away asserts when it is awaited", "[transfer][device]") {
+  const support::death moved = support::run_in_child([] {
+    loopback link;
+    local_mr mr = link.memory(64);
+    auto first = link.a->post(write(mr, mr.remote_slice()));
+    auto second = std::move(first);
+    link.run(alone(link, [&](loopback&) -> task<> { co_await first; }));  // NOLINT: moved from.
+  });
+  CHECK(moved.aborted);
+  CHECK_THAT(moved.text, Catch::Contains("moved away"));
 }
 
 TEST_CASE("an idle executor burns no CPU", "[transfer][device][E8]") {

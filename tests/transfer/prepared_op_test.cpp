@@ -1,5 +1,6 @@
 #include <cordma/transfer/prepared_op.hpp>
 
+#include "support/aborts.hpp"
 #include "support/loopback.hpp"
 #include "support/outcome.hpp"
 
@@ -316,7 +317,7 @@ TEST_CASE("what is prepared and nobody waits for is posted time and again, and k
 
 TEST_CASE("of what is prepared and nobody waits for, each keeps its own memory",
           "[transfer][device][C1]") {
-  loopback link{{.cq = {.mode = completion_mode::manual}}};
+  loopback link{{.cq = {.mode = completion_mode::manual, .poll_batch = 1}}};
   place to{link};
   std::optional<place> one{link}, other{link};
   memory_block& first = *one->mr.slice().block();
@@ -330,17 +331,49 @@ TEST_CASE("of what is prepared and nobody waits for, each keeps its own memory",
   other.reset();
   REQUIRE(copy->try_post());
   REQUIRE(copies->try_post());
+  auto middle = link.a->post(write(to.mr, to.mr.remote_slice()));
+  REQUIRE(copies->try_post());
   REQUIRE(copy->try_post());
   copy.reset();
-  CHECK(first.holders() == 1);
-  CHECK(second.holders() > 0);
   copies.reset();
-  CHECK(first.holders() == 1);
-  CHECK(second.holders() > 0);
+  const auto held = [&] { return first.holders() > 0 && second.holders() > 0; };
+  CHECK(held());
+  while (!middle.has_ended()) link.driver.reap();
+  CHECK(link.a->slots_in_use() == 3);
+  CHECK(held());  // By those that were posted last.
   auto last = link.a->post(write(to.mr, to.mr.remote_slice()));
   while (!last.has_ended()) link.driver.reap();
   CHECK(first.holders() == 0);
   CHECK(second.holders() == 0);
+}
+
+TEST_CASE("batches of any length that nobody waits for find room, whatever else has no entry",
+          "[transfer][device][E6]") {
+  const std::uint32_t depth = GENERATE(as<std::uint32_t>{}, 8, 10, 16);
+  loopback link{{.cq = {.mode = completion_mode::manual},
+                 .capabilities = {.send_wr_max = depth, .recv_wr_max = 4}}};
+  place from{link}, to{link};
+  const auto one = write(from.mr, to.mr.remote_slice());
+  auto three = link.a->prepare(one, one, one);
+  auto mixed = link.a->prepare(one, read(from.mr, to.mr.remote_slice()), one);
+  std::uint64_t posted = 0;
+  const time_point deadline = link.home.now() + 20s;
+  for (int i = 0; i < 300 && link.home.now() < deadline; ++i) {
+    const bool took = i % 2 == 0 ? three.try_post() : mixed.try_post();
+    posted += took ? 3 : 0;
+    if (!took) link.driver.reap();
+    if (i % 7 == 0 && link.a->sends().has_room()) {
+      static_cast<void>(link.a->post(write(from.mr, to.mr.remote_slice(), {.signaled = false})));
+      ++posted;
+    }
+  }
+  CHECK(posted > 200);
+  auto last = link.a->post(one);
+  while (!last.has_ended()) link.driver.reap();
+  CHECK(link.a->sends().is_idle());
+  const transfer_counters counted = link.driver.requests();
+  CHECK(counted.of(request_kind::write).completed + counted.of(request_kind::read).completed ==
+        posted + 1);
 }
 
 TEST_CASE("what cannot be posted at once is not, and awaiting it tells why",
@@ -391,4 +424,23 @@ TEST_CASE("what is prepared is kept by a device that is lost until its queue pai
   CHECK(block.holders() == 1);
   link.a.reset();
   CHECK(block.holders() == 0);
+}
+
+TEST_CASE("a prepared operation whose queue pair is gone cannot be awaited, and says so",
+          "[transfer][device]") {
+  const bool has_ended = GENERATE(true, false);
+  const support::death gone = support::run_in_child([has_ended] {
+    loopback link;
+    place from{link}, to{link};
+    auto copy = on_heap([&] { return link.a->prepare(write(from.mr, to.mr.remote_slice())); });
+    if (has_ended) copy->post();
+    link.a.reset();
+    if (has_ended) static_cast<void>(link.outcome(*copy));
+    link.run([](loopback& l, auto& what) -> task<> {
+      co_await l.home.sleep_for(1ns);
+      co_await what;
+    }(link, *copy));
+  });
+  CHECK(gone.aborted);
+  CHECK_THAT(gone.text, Catch::Contains("the queue pair of what was prepared"));
 }

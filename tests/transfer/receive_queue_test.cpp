@@ -147,6 +147,49 @@ TEST_CASE("a message granted to who is destroyed before taking it is not lost",
   CHECK(link.run(link.a->next_message()).size_bytes == 16);
 }
 
+TEST_CASE("of those who start together, one gets the message that is there", "[transfer][device]") {
+  loopback link;
+  local_mr buffers = link.memory(128);
+  local_mr from = link.pattern(64);
+  link.b->post_recv(buffers.slice(0, 64));
+  link.run(link.a->send(from));
+  link.run_until([&] { return link.b->receives().pending_messages() == 1; });
+  link.b->post_recv(buffers.slice(64, 64));
+  const auto send_later = [](loopback& l, local_mr_slice bytes) -> task<> {
+    co_await l.home.sleep_for(1ns);
+    co_await l.a->send(bytes);
+  };
+  const auto [one, other, sent] = link.run(
+      when_all(link.b->next_message(), link.b->next_message(), send_later(link, from.first(8))));
+  CHECK(one.size_bytes == 64);
+  CHECK(other.size_bytes == 8);
+  CHECK(link.b->receives().pending_messages() == 0);
+}
+
+TEST_CASE("a receive that waits for room posts its buffer, though a message comes first",
+          "[transfer][device][E6]") {
+  loopback link{{.capabilities = {.send_wr_max = 4, .recv_wr_max = 2}}};
+  local_mr buffers = link.memory(64 * 8);
+  local_mr from = link.memory(8);
+  const std::uint32_t depth = link.b->receives().depth();
+  for (std::uint32_t i = 0; i < depth; ++i) link.b->post_recv(buffers.slice(64 * i, 64));
+  const auto take_all = [&](loopback& l) -> task<> {
+    co_await l.home.sleep_for(1ns);
+    for (std::uint32_t i = 0; i < 3; ++i) {
+      static_cast<void>(l.a->post(send(from)));
+      const message came = co_await l.b->recv(buffers.slice(64 * (depth + i), 64));
+      CHECK(came.size_bytes == 8);
+      CHECK(l.b->receives().posted() + 1 == depth);
+    }
+  };
+  // There is room when the first message is taken: by somebody else.
+  const auto take_one = [](loopback& l) -> task<> {
+    static_cast<void>(co_await l.b->next_message());
+  };
+  static_cast<void>(link.a->post(send(from)));
+  link.run(when_all(take_all(link), take_one(link)));
+}
+
 TEST_CASE("a receive of no slices is posted, too, for who writes with immediate",
           "[transfer][device]") {
   loopback link;

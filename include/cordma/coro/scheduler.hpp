@@ -117,10 +117,17 @@ class scheduler {
   [[nodiscard]] bool may_look_at(const poller& p) const noexcept { return looked_at_ == &p; }
   /// It took as long as that many looks.
   void has_looked(int looks) noexcept {
-    if ((looks_left_ -= looks) < 0) look_no_more();
+    looks_left_ -= looks;
+    if (looks_left_ < 0) look_no_more();
   }
   /// Others are to go on first.
   void look_no_more() noexcept { looked_at_ = nullptr; }
+  /// It is about to be destroyed.
+  void look_no_more_at(const poller& p) noexcept {
+    if (poller_ != &p) return;
+    poller_ = nullptr;
+    look_no_more();
+  }
   /// Tells `t` once, when that is over: only in a turn.
   void at_turn_end(turn_end& t) noexcept {
     look_no_more();

@@ -27,7 +27,7 @@ class prepared_submission : public submission, public list_hook<prepared_submiss
   /// The outcome is being taken: it can be posted again.
   [[gnu::always_inline]] void begin_anew() noexcept {
     CORDMA_ASSERT(state_ == state::ended, "what was prepared is awaited by one at a time");
-    state_ = state::idle;
+    state_ = queue_ != nullptr ? state::idle : state::gone;
   }
   [[nodiscard, gnu::cold]] failure take_failure() noexcept;
 
@@ -116,13 +116,17 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
   /// Contract: the outcome of those before has been taken.
   [[nodiscard]] bool try_post() noexcept {
     CORDMA_ASSERT(state_ == state::idle, "what was posted before was awaited");
-    if (!queue_->has_room_for(count) || (has_leases_ && is_refused_by_lease())) [[unlikely]]
+    if (!queue_->has_slots_for(count) || (has_leases_ && is_refused_by_lease())) [[unlikely]]
       return false;
     send_queue::posting posting = queue_->begin_post_detached(*this);
+    // Behind a long run without an entry.
+    if (pack::is_batch && !queue_->has_room_for(count)) [[unlikely]]
+      wrs_[0].send_flags |= queue_->entry_flag(first_, true);
     give_slots(posting, has_leases_, true);
     wrs_.back().send_flags &= ~unsigned{IBV_SEND_SIGNALED};
     wrs_.back().send_flags |= queue_->entry_flag(first_ + count - 1, false);
     ring(posting, pack::each);
+    if constexpr (pack::is_batch) wrs_[0].send_flags &= ~unsigned{IBV_SEND_SIGNALED};
     wrs_.back().send_flags |= IBV_SEND_SIGNALED;
     return !has_ended();
   }

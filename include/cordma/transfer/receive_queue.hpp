@@ -241,6 +241,8 @@ class receive_queue::taker : public list_hook<receive_queue::taker>, private sus
   /// there: for who takes that at once.
   template <std::size_t N>
   bool post(bool posts, std::span<const local_mr_slice, N> buffer, const environment& env) noexcept;
+  /// For who does not take its message at once: it is promised. True.
+  bool keeps() noexcept;
   /// Whether a message comes before anything else is to be done.
   [[nodiscard]] bool look(const environment& env) noexcept;
   /// The second half.
@@ -299,7 +301,9 @@ class [[nodiscard]] receive_op final : public operation_base<receive_op<N, Posts
   }
   bool begin_and_look(const environment& env) noexcept { return begin(env) || look(env); }
   using taker::wait;
-  bool start(waiter& w, const environment& env) noexcept { return begin(env) || wait(w, env); }
+  bool start(waiter& w, const environment& env) noexcept {
+    return begin(env) ? taker::keeps() : wait(w, env);
+  }
   using taker::failed;
   using taker::take;
   using taker::take_result;
@@ -440,10 +444,23 @@ template <std::size_t N>
       return true;
     }
   }
-  return takes_message();
+  if (takes_message()) return true;
+  if (!queue_->closed_) [[likely]]
+    return false;
+  fail(*queue_->closed_);
+  return true;
+}
+
+inline bool receive_queue::taker::keeps() noexcept {
+  if (state_ != state::granted) return true;
+  queue_->promise(*this);
+  queue_->takers_.push_back(*this);  // Nobody waits, or it would have that message.
+  return true;
 }
 
 inline bool receive_queue::taker::look(const environment& env) noexcept {
+  if (buffer_.data() != nullptr) [[unlikely]]  // It waits for room first.
+    return false;
   completion_queue_driver& driver = queue_->driver_;
   if (!driver.is_looked_at(*env.scheduler)) return false;
   while (driver.look())

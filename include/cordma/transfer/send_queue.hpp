@@ -113,8 +113,12 @@ class alignas(64) send_queue {
   // is compiled is asked then.
   /// Whether that many can be posted now, ahead of nobody, and only the last needs an entry.
   [[nodiscard]] bool has_room_for(std::uint32_t count) const noexcept {
-    return waiting_.empty() && in_flight() + count <= at_once_max_ &&
+    return has_slots_for(count) &&
            (count == 1 || tail_ + count - 2 - last_signaled_ < unsignaled_max_);
+  }
+  /// The same, but the first may need an entry, too.
+  [[nodiscard]] bool has_slots_for(std::uint32_t count) const noexcept {
+    return waiting_.empty() && in_flight() + count <= at_once_max_;
   }
   /// Whether a request is like most, and nothing is wrong with it but, perhaps, its memory. False:
   /// `hold` may find nothing wrong.
@@ -408,7 +412,7 @@ template <class Op>
 [[gnu::always_inline]] inline bool submission::begin_and_look_as(Op& op,
                                                                  const environment& env) noexcept {
   if (state_ != state::idle || trouble_ != 0 || env.stop.stop_requested()) [[unlikely]]
-    return (has_ended() && trouble_ == 0) || op.begin_any_and_look(env);
+    return (has_ended() && trouble_ == 0 && count_ != 0) || op.begin_any_and_look(env);
   completion_queue_driver& driver = queue_->driver_;
   if (!driver.is_looked_at(*env.scheduler) || !op.post_alone()) [[unlikely]]
     return op.begin_any_and_look(env);

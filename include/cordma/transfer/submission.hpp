@@ -38,13 +38,15 @@ class submission : public list_hook<submission>, private stop_callback {
   [[nodiscard]] bool has_ended() const noexcept { return state_ == state::ended; }
   /// Whether it waits for room.
   [[nodiscard]] bool is_queued() const noexcept { return state_ == state::queued; }
-  [[nodiscard]] bool failed() const noexcept { return trouble_ != 0; }
+  [[nodiscard]] bool failed() const noexcept { return (trouble_ & (stop_bit | failure_bit)) != 0; }
 
  protected:
   /// Why `take` would throw: this wait was stopped (a handle can be awaited again), …
   static constexpr unsigned char stop_bit = 1;
   /// … or there is a `failure_`.
   static constexpr unsigned char failure_bit = 2;
+  /// It would not, but its queue is gone.
+  static constexpr unsigned char gone_bit = 4;
   [[nodiscard]] bool was_stopped() const noexcept { return (trouble_ & stop_bit) != 0; }
   void forget_stop() noexcept { trouble_ &= static_cast<unsigned char>(~stop_bit); }
   /// From `queued` on the queue knows it.
