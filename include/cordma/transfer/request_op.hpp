@@ -107,7 +107,8 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   template <bool IsAlone>
   [[gnu::always_inline]] bool post_kept() noexcept {
     ask_for_entry();
-    return std::apply([this](const auto&... all) { return post_all<IsAlone>(all...); }, requests_);
+    return std::apply(
+        [this](const auto&... all) { return this->template post_all<IsAlone>(all...); }, requests_);
   }
   [[gnu::noinline, gnu::cold]] value_type take_failed() { return take_result().value(); }
   /// What is not posted at once: it is awaited, or waits for room.
