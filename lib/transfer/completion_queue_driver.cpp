@@ -34,7 +34,7 @@ completion_queue_driver::completion_queue_driver(executor& home, verbs::context&
       channel_{uses_channel(mode_) ? std::make_optional<verbs::completion_channel>(ctx)
                                    : std::nullopt},
       cq_{ctx, options.depth, channel_ ? &*channel_ : nullptr, this},
-      doorbells_{*this, home, options.doorbell_batching && mode_ != completion_mode::manual} {
+      doorbells_{home, options.doorbell_batching && mode_ != completion_mode::manual} {
   add_entries();
   if (channel_) watch_.emplace(*this);
   if (mode_ != completion_mode::manual) home_.add(*this);

@@ -19,7 +19,7 @@ queue_pair::queue_pair(completion_queue_driver& driver, verbs::protection_domain
                        const verbs::queue_pair_capabilities& wanted, std::size_t message_max_bytes,
                        shared_receives* pool)
     : queue_pair_base{driver, pd, wanted, pool},
-      sends_{driver.doorbells(), pd, verbs(), message_max_bytes, driver.tally()},
+      sends_{driver, pd, verbs(), message_max_bytes},
       receives_{*this, driver, pd} {
   sends_.set_wr_id_base(send_id_base());
   receives_.set_wr_id_base(receive_id_base());

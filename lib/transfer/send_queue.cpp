@@ -8,19 +8,19 @@
 #include <utility>
 
 namespace cordma {
-send_queue::send_queue(doorbell_batch& batch, verbs::protection_domain& pd, verbs::queue_pair& qp,
-                       std::size_t message_max_bytes, transfer_tally& tally)
+send_queue::send_queue(completion_queue_driver& driver, verbs::protection_domain& pd,
+                       verbs::queue_pair& qp, std::size_t message_max_bytes)
     : mask_{std::bit_ceil(qp.capabilities().send_wr_max) - 1},
-      tally_{tally},
+      tally_{driver.tally()},
       native_{qp.native_handle()},
-      batch_{batch},
+      batch_{driver.doorbells()},
       pd_{pd.native_handle()},
       at_once_max_{qp.capabilities().send_wr_max},
       unsignaled_max_{unsignaled_max_of(at_once_max_)},
       message_max_bytes_{std::uint32_t(message_max_bytes)},
       inline_max_{qp.capabilities().inline_max},
       num_{qp.num()},
-      driver_{batch.driver()},
+      driver_{driver},
       far_slots_{places() > near_slots ? std::make_unique<slot[]>(places()) : nullptr},
       qp_{qp},
       depth_max_{at_once_max_},

@@ -13,7 +13,6 @@
 
 namespace cordma {
 
-class completion_queue_driver;
 class send_queue;
 
 /// What the tasks of one turn await of one queue pair: it goes to the device with one doorbell,
@@ -28,11 +27,10 @@ class doorbell_batch final : private turn_end {
   static constexpr std::size_t short_bytes_max = 4096;
 
   /// Not `enabled` it takes nothing.
-  doorbell_batch(completion_queue_driver& driver, scheduler& home, bool enabled) noexcept
-      : home_{home}, driver_{driver}, enabled_{enabled}, receives_{home, enabled} {}
+  doorbell_batch(scheduler& home, bool enabled) noexcept
+      : home_{home}, enabled_{enabled}, receives_{home, enabled} {}
 
   [[nodiscard]] scheduler& home() const noexcept { return home_; }
-  [[nodiscard]] completion_queue_driver& driver() const noexcept { return driver_; }
   /// Those of the same queue pairs, which go before anything that is posted to send.
   [[nodiscard]] receive_batch& receives() noexcept { return receives_; }
 
@@ -84,7 +82,6 @@ class doorbell_batch final : private turn_end {
   void on_turn_end() noexcept override;
 
   scheduler& home_;
-  completion_queue_driver& driver_;
   const bool enabled_;
   std::uint32_t count_ = 0;
   std::uint32_t signaled_before_ = 0;  // The last before them that has a completion entry.

@@ -28,10 +28,10 @@ class prepared_submission;
 /// Thread: the executor's. Cost: no allocation and no system call of its own per request.
 class alignas(64) send_queue {
  public:
-  /// `qp` may be in any state; `message_max_bytes` is the port's. `batch`, its completion queue's,
-  /// and `tally`, where it counts, outlive it.
-  send_queue(doorbell_batch& batch, verbs::protection_domain& pd, verbs::queue_pair& qp,
-             std::size_t message_max_bytes, transfer_tally& tally);
+  /// `qp` may be in any state; `message_max_bytes` is the port's. `driver`, its completion queue's,
+  /// outlives it.
+  send_queue(completion_queue_driver& driver, verbs::protection_domain& pd, verbs::queue_pair& qp,
+             std::size_t message_max_bytes);
   send_queue(const send_queue&) = delete;
   send_queue& operator=(const send_queue&) = delete;
   ~send_queue();

@@ -67,6 +67,8 @@ class submission : public list_hook<submission>, private stop_callback {
   /// ended, and else nothing has happened.
   template <class PostAtOnce>
   bool post(const environment& env, PostAtOnce post_at_once) noexcept;
+  /// The same of one that was posted before it was awaited, or awaited before.
+  inline bool post_handle(const environment& env) noexcept;
   /// An operation's `begin_and_look`: `op`, this, has a `post_alone`, for a task that may look and
   /// is not to stop, and a `begin_any_and_look`.
   template <class Op>
@@ -74,8 +76,6 @@ class submission : public list_hook<submission>, private stop_callback {
   /// Whether it ends before anything else is to be done.
   inline bool look(const environment& env) noexcept;
   inline bool look_at(completion_queue_driver& driver) noexcept;
-  /// The same of one that was posted before it was awaited, or awaited before.
-  inline bool post_handle(const environment& env) noexcept;
   /// The second half.
   inline bool wait(waiter& w, const environment& env) noexcept;
   /// Who waits is not told: it is what destroys this.
