@@ -58,12 +58,16 @@ task<> one_prepared(raw_loopback& l, std::uint64_t n, Make make) {
 }
 
 template <class Make>
-task<> by_tasks(raw_loopback& l, std::uint64_t n, Make make) {
+task<> by_tasks(raw_loopback& l, std::uint64_t n, Make make, auto one) {
   constexpr std::uint64_t depth = raw_loopback::depth;
   cordma::scope tasks{l.home};
   for (std::uint64_t i = 0; i < depth; ++i)
-    tasks.spawn(one_by_one(l, n / depth + (i < n % depth ? 1 : 0), make));
+    tasks.spawn(one(l, n / depth + (i < n % depth ? 1 : 0), make));
   co_await tasks.join();
+}
+template <class Make>
+task<> by_tasks(raw_loopback& l, std::uint64_t n, Make make) {
+  return by_tasks(l, n, make, one_by_one<Make>);
 }
 
 // What is asked for, as a program would write it after `co_await`: not functions, which would hand
@@ -168,8 +172,9 @@ task<> send_and_receive(raw_loopback& l, std::uint64_t n) {
 }
 task<> send_prepared_and_receive(raw_loopback& l, std::uint64_t n) {
   auto prepared = l.a->prepare(cordma::send(l.local.slice(0, size_bytes)));
+  auto receive = l.b->prepare_recv(l.remote.slice(0, size_bytes));
   for (std::uint64_t i = 0; i < n; ++i) {
-    l.b->post_recv(l.remote.slice(0, size_bytes));
+    receive.post();
     co_await prepared;
     static_cast<void>(co_await l.b->next_message());
   }
@@ -215,6 +220,15 @@ class half_raw {
       static_cast<void>(co_await ours_->next_message());
     }
   }
+  task<> run_prepared_receive(std::uint64_t n) {
+    auto buffer = ours_->prepare_recv(l_.remote.slice(0, size_bytes));
+    for (; n > 0; --n) {
+      buffer.post();
+      send(ours_peer_);
+      await(sends_);
+      static_cast<void>(co_await ours_->next_message());
+    }
+  }
 
  private:
   static constexpr cordma::verbs::queue_pair_capabilities few{.send_wr_max = 16, .recv_wr_max = 16};
@@ -252,6 +266,13 @@ task<> take_each(raw_loopback& l, std::uint64_t n) {
   for (std::uint64_t i = 0; i < n; ++i) {
     static_cast<void>(co_await l.b->next_message());
     l.b->post_recv(l.remote.slice(0, size_bytes));
+  }
+}
+task<> take_each_prepared(raw_loopback& l, std::uint64_t n) {
+  auto receive = l.b->prepare_recv(l.remote.slice(0, size_bytes));
+  for (std::uint64_t i = 0; i < n; ++i) {
+    static_cast<void>(co_await l.b->next_message());
+    receive.post();
   }
 }
 
@@ -320,6 +341,16 @@ BENCH_ON_DEVICE("transfer/send/64B", "What does co_await add to a small SEND and
       [&](std::uint64_t n) {
         l.home.run(cordma::when_all(take_each(l, n), by_tasks(l, n, make_send)));
       });
+  constexpr auto a_send = [](raw_loopback& of) {
+    return cordma::send(of.local.slice(0, size_bytes));
+  };
+  recorder.compare(
+      "depth 64, prepared",
+      [&](std::uint64_t n) { l.run_raw_receiving(raw.wr, receive, n, raw_loopback::depth); },
+      [&](std::uint64_t n) {
+        l.home.run(cordma::when_all(take_each_prepared(l, n),
+                                    by_tasks(l, n, a_send, one_prepared<decltype(a_send)>)));
+      });
 }
 
 BENCH_ON_DEVICE("transfer/send/64B/half", "And to each of them alone?") {
@@ -332,4 +363,6 @@ BENCH_ON_DEVICE("transfer/send/64B/half", "And to each of them alone?") {
                    [&](std::uint64_t n) { l.home.run(half.run_prepared_send(n)); });
   recorder.compare("receive, depth 1", run_raw,
                    [&](std::uint64_t n) { l.home.run(half.run_receive(n)); });
+  recorder.compare("receive, depth 1, prepared", run_raw,
+                   [&](std::uint64_t n) { l.home.run(half.run_prepared_receive(n)); });
 }

@@ -202,7 +202,7 @@ void link_end::connect(const address& other) {
   });
   for (unsigned i = 0; i < queue_depth; ++i) {
     for (auto& raw : raw_) raw->post_receive(receive_);
-    for (auto& our : ours_) our->qp.post_recv(buffer_.slice(receive_offset, message_bytes_));
+    for (auto& our : ours_) our->qp.post_recv(inbox());
   }
   there_ = remote_mr_slice{other.memory + inbox_offset, message_bytes_, other.rkey};
 }

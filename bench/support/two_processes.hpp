@@ -88,6 +88,10 @@ class link_end {
   [[nodiscard]] std::size_t message_bytes() const noexcept { return message_bytes_; }
   /// To send or write from, and to read to.
   [[nodiscard]] cordma::local_mr_slice outbox() { return buffer_.slice(0, message_bytes_); }
+  /// Where messages land.
+  [[nodiscard]] cordma::local_mr_slice inbox() {
+    return buffer_.slice(receive_offset, message_bytes_);
+  }
   /// Where the other's `there` is.
   [[nodiscard]] cordma::remote_mr_slice there() const noexcept { return there_; }
   /// Of the raw queue pairs.

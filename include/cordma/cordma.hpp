@@ -65,8 +65,11 @@
 #include <cordma/runtime/runtime.hpp>
 #include <cordma/runtime/runtime_group.hpp>
 #include <cordma/transfer/completion_queue_driver.hpp>
+#include <cordma/transfer/message.hpp>
 #include <cordma/transfer/prepared_op.hpp>
+#include <cordma/transfer/prepared_receive.hpp>
 #include <cordma/transfer/queue_pair.hpp>
+#include <cordma/transfer/receive_op.hpp>
 #include <cordma/transfer/receive_queue.hpp>
 #include <cordma/transfer/request_op.hpp>
 #include <cordma/transfer/request_pack.hpp>

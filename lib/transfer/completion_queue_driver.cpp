@@ -68,10 +68,6 @@ inline void completion_queue_driver::found(std::size_t completions) noexcept {
     spin_.woke(home_.now());
 }
 
-void completion_queue_driver::dispatch_all(std::span<const ibv_wc> entries) noexcept {
-  for (const ibv_wc& wc : entries) dispatch(wc);
-}
-
 std::size_t completion_queue_driver::reap() noexcept {
   std::array<ibv_wc, poll_batch_max> entries;
   std::size_t reaped = 0;
@@ -97,27 +93,31 @@ bool completion_queue_driver::look() noexcept {
   home_.has_looked(looks_of_a_turn);
   int n = cq_.poll({entries.data(), poll_batch_});
   counters_.polls.add();
-  if (n <= 0) {
-    n = look_on(entries);
-    if (n <= 0) return false;
+  if (n != 1) [[unlikely]] {
+    if (n <= 0) n = look_on(entries, n);
+    if (n != 1) [[unlikely]]
+      return has_found({entries.data(), std::size_t(std::max(n, 0))});
   }
-  if (n == 1) [[likely]]
-    dispatch(entries[0]);
-  else
-    dispatch_all({entries.data(), std::size_t(n)});
-  found(std::size_t(n));
+  dispatch(entries[0]);
+  found(1);
   return home_.may_look_at(*this);
 }
 
 /// Of a device that has failed the next reap will tell.
-int completion_queue_driver::look_on(std::array<ibv_wc, poll_batch_max>& entries) noexcept {
+int completion_queue_driver::look_on(std::array<ibv_wc, poll_batch_max>& entries, int n) noexcept {
   counters_.empty_polls.add();
-  int n = 0;
   while (n == 0 && home_.spins() && home_.may_look_at(*this)) {
     home_.has_looked(1);
     n = poll_into(entries);
   }
   return n;
+}
+
+bool completion_queue_driver::has_found(std::span<const ibv_wc> entries) noexcept {
+  if (entries.empty()) return false;
+  for (const ibv_wc& wc : entries) dispatch(wc);
+  found(entries.size());
+  return home_.may_look_at(*this);
 }
 
 completion_counters completion_queue_driver::counters() const noexcept {

@@ -1,6 +1,8 @@
 #include <cordma/transfer/receive_queue.hpp>
 
+#include <cordma/transfer/prepared_receive.hpp>
 #include <cordma/transfer/queue_pair.hpp>
+#include <cordma/transfer/receive_op.hpp>
 
 #include <bit>
 #include <cstdio>
@@ -18,6 +20,7 @@ receive_queue::receive_queue(queue_pair& owner, completion_queue_driver& driver,
       pd_{pd.native_handle()},
       tally_{driver.tally()},
       depth_{owner.verbs().capabilities().recv_wr_max},
+      at_once_max_{depth_},
       mask_{std::bit_ceil(depth_) - 1},
       slices_max_{std::clamp<std::uint32_t>(owner.verbs().capabilities().recv_sge_max, 1,
                                             receive_slices_max)},
@@ -27,7 +30,8 @@ receive_queue::receive_queue(queue_pair& owner, completion_queue_driver& driver,
 receive_queue::~receive_queue() {
   CORDMA_ASSERT(posted() == 0, "receive queue destroyed before its queue pair");
   CORDMA_ASSERT(want_room_.empty() && first_waiting_ == nullptr, "receive queue destroyed unended");
-  while (!takers_.empty()) takers_.pop_front().fail({.code = errc::closed, .call = "close"});
+  while (!prepared_.empty()) prepared_.pop_front().leave_queue();
+  while (!takers_.empty()) takers_.pop_front().owner.fail({.code = errc::closed, .call = "close"});
   for (; head_ != completed_; ++head_) let_go_of(at(head_), head_);
 }
 
@@ -64,6 +68,37 @@ void receive_queue::post_several(std::span<const local_mr_slice> buffer) {
   if (const auto why = try_post_any(buffer)) throw_refused(why, buffer.size());
 }
 
+void receive_queue::prepare(prepared_receive& to, std::span<const local_mr_slice> buffer) {
+  errc why = closed_ ? errc::disconnected : errc{};
+  if (why == errc{}) why = buffer.size() > slices_max_ ? errc::too_many_slices : hold(buffer);
+  if (why != errc{}) throw_refused(why, buffer.size());
+  for (const local_mr_slice& slice : buffer) to.slices_.push_back(slice);
+  ibv_sge* end = to.sges_.data();
+  for (const local_mr_slice& slice : buffer) add(slice, end);
+  to.wr_ = {.wr_id = 0,
+            .next = nullptr,
+            .sg_list = to.sges_.data(),
+            .num_sge = int(end - to.sges_.data())};
+  prepared_.push_back(to);
+}
+
+void receive_queue::part_from(const prepared_receive& buffer) noexcept {
+  const buffer_slices& slices = buffer.slices_;
+  for (std::uint32_t sequence = head_; sequence != tail_; ++sequence) {
+    slot& s = at(sequence);
+    const bool is_flushed = sequence - completed_ < flushed_;
+    if (s.prepared != &slices || is_flushed) continue;
+    s.prepared = nullptr;
+    s.slice_count = std::uint8_t(slices.size());
+    for (std::size_t i = 0; i < slices.size(); ++i) {
+      std::construct_at(i == 0 ? &s.slice : more_of(sequence) + (i - 1), slices[i]);
+      if (slices[i].is_held()) held_.hold(*slices[i].block());
+      s.holds_memory = true;
+    }
+  }
+  let_go({slices.begin(), slices.size()});
+}
+
 void receive_queue::throw_refused(std::error_code why, std::size_t slices) {
   const bool is_full = why == errc::receive_queue_full;
   failure f = refusal(is_full && closed_ ? errc::disconnected : why, slices).to_failure(num_);
@@ -76,11 +111,21 @@ void receive_queue::throw_refused(std::error_code why, std::size_t slices) {
   throw error{f};
 }
 
-buffer_slices receive_queue::slices_of(const slot& s, std::uint32_t sequence) noexcept {
+buffer_slices receive_queue::take_several(slot& s) noexcept {
+  const std::uint32_t sequence = head_ - 1;
   buffer_slices all;
-  for (std::size_t i = 0; i < s.slice_count; ++i)
-    all.push_back(i == 0 ? s.slice : more_of(sequence)[i - 1]);
+  for (std::size_t i = 0; i < s.slice_count; ++i) all.push_back(slice_of(s, sequence, i));
+  let_go_of(s, sequence);
   return all;
+}
+
+bool receive_queue::join_others() noexcept {
+  const bool waits = may_wait();
+  if (!waits && waiting_ == 0) return false;
+  ++tail_;
+  if (waiting_++ == 0) batch_.begin(*this);
+  if (!waits || waiting_ == receive_batch::receives_max) batch_.ring();
+  return true;
 }
 
 void receive_queue::post_waiting() noexcept {
@@ -134,33 +179,29 @@ void receive_batch::ring() noexcept {
   if (queue_ != nullptr) std::exchange(queue_, nullptr)->post_waiting();
 }
 
-void receive_queue::take_back(taker& t) noexcept {
-  t.list_hook<taker>::unlink();
-  --promised_count_;
-  promise_to_next();
-}
-
-void receive_queue::leave(taker& t) noexcept {
-  if (&t == first_waiting_) first_waiting_ = takers_.after(t);
-  t.list_hook<taker>::unlink();
-}
-
-void receive_queue::give_room() noexcept {
-  while (!want_room_.empty() && tail_ - head_ < depth_) {
-    taker& next = want_room_.pop_front();
-    if (const std::error_code why = try_post_any(next.buffer_))
-      next.fail(refusal(why, next.buffer_.size()));
-    if (next.state_ == taker::state::failed || serve(next)) next.end();
+bool receive_queue::complete(std::uint32_t sequence, const ibv_wc& wc) noexcept {
+  if (wc.status == IBV_WC_SUCCESS) {
+    // No message comes after a failure, unless the device is confused.
+    if (flushed_ == 0) succeeded(sequence, wc);
+    return false;
   }
+  const std::uint32_t next = completed_ + flushed_;
+  if (sequence != next || next == tail_) return false;  // Of a life before.
+  CORDMA_PROBE5(complete, num_, unsigned(request_kind::receive), sequence, wc.status, wc.byte_len);
+  tally_.failed(request_kind::receive);
+  let_go_of(at(sequence), sequence);
+  ++flushed_;
+  return true;
 }
 
 void receive_queue::end_all(const request_outcome& how) noexcept {
   if (closed_) return;
   closed_ = how;
+  set_at_once_max();
   while (!want_room_.empty() || first_waiting_ != nullptr) {
-    taker& next = want_room_.empty() ? *first_waiting_ : want_room_.front();
+    place& next = want_room_.empty() ? *first_waiting_ : want_room_.front();
     leave(next);
-    next.fail(how);
+    next.owner.fail(how);
     next.end();
   }
 }
@@ -176,50 +217,6 @@ void receive_queue::release_slots() noexcept {
   for (; posted() > 0; ++flushed_) {
     tally_.failed(request_kind::receive);
     let_go_of(at(completed_ + flushed_), completed_ + flushed_);
-  }
-}
-
-bool receive_queue::taker::wait(waiter& w, const environment& env) noexcept {
-  if (env.stop.stop_requested()) [[unlikely]]
-    return stopped();
-  const bool waits_for_room = buffer_.data() != nullptr;
-  const bool is_served = !waits_for_room && queue_->serve(*this);
-  if (waits_for_room) [[unlikely]]
-    queue_->want_room_.push_back(*this);
-  begin(w, {env.scheduler != nullptr ? env.scheduler : &queue_->home_, env.stop});
-  if (is_served) [[unlikely]]  // Amid a look, but others come first; or with a failure.
-    end();
-  return false;
-}
-
-void receive_queue::taker::leave() noexcept {
-  if (state_ == state::promised) {
-    queue_->take_back(*this);
-  } else if (list_hook<taker>::is_linked()) {
-    queue_->leave(*this);
-  }
-  forget();
-}
-
-bool receive_queue::taker::stopped() noexcept {
-  state_ = state::stopped;
-  queue_->tally_.cancelled(request_kind::receive);
-  return true;
-}
-
-void receive_queue::taker::on_stop(stop_callback& self) noexcept {
-  auto& t = static_cast<taker&>(self);
-  t.queue_->leave(t);
-  t.stopped();
-  t.end();
-}
-
-result<message> receive_queue::taker::take_result() noexcept {
-  switch (state_) {
-    case state::promised:
-    case state::granted: return queue_->take(*this);
-    case state::failed: return outcome_->to_failure(qp_num_);
-    default: return cancelled_result;
   }
 }
 

@@ -229,7 +229,7 @@ std::uint32_t send_queue::take_back(const post_failure& why,
   }
   for (std::uint32_t unused = first + posted; unused != tail_; ++unused) {
     tally_.refused(at(unused).kind);
-    let_go_of_used(at(unused), unused);
+    let_go_of_used(at(unused));
   }
   return posted;
 }
@@ -262,7 +262,7 @@ void send_queue::keep_memory(const submission& owner,
     its.owner = nullptr;
     if (its.held != nullptr) continue;
     hold_again(requests[its.index]);
-    keep_memory<false>(its, sequence, requests[its.index]);
+    keep_memory<false>(its, requests[its.index]);
   }
 }
 
@@ -347,7 +347,7 @@ inline void send_queue::retire_run(std::uint32_t end) noexcept {
   for (std::uint32_t i = 0; i < count; ++i)
     CORDMA_PROBE5(complete, num_, oldest.kind, head_ + i, 0, 0);
   oldest.followers = 0;
-  let_go_of_used(oldest, head_);
+  let_go_of_used(oldest);
   submission* const owner = std::exchange(oldest.owner, nullptr);
   head_ += count;
   if (owner != nullptr && !oldest.is_detached) owner->slots_ended(count);
@@ -358,7 +358,7 @@ void send_queue::retire(const request_outcome& failure) noexcept {
   slot& oldest = at(head_);
   tally_.failed(oldest.kind);
   CORDMA_PROBE5(complete, num_, oldest.kind, head_, failure.code.value(), 0);
-  let_go_of_used(oldest, head_);
+  let_go_of_used(oldest);
   submission* const owner = std::exchange(oldest.owner, nullptr);
   ++head_;
   if (owner != nullptr && !oldest.is_detached) owner->slot_failed(failure, oldest.index);

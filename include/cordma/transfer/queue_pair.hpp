@@ -2,7 +2,9 @@
 
 #include <cordma/transfer/message_handler.hpp>
 #include <cordma/transfer/prepared_op.hpp>
+#include <cordma/transfer/prepared_receive.hpp>
 #include <cordma/transfer/queue_pair_base.hpp>
+#include <cordma/transfer/receive_op.hpp>
 #include <cordma/transfer/receive_queue.hpp>
 #include <cordma/transfer/request_op.hpp>
 
@@ -87,6 +89,11 @@ class queue_pair final : public queue_pair_base {
 
   void post_recv(const local_mr_slice& buffer) { receives_.post(buffer); }
   void post_recv(std::span<const local_mr_slice> buffer) { receives_.post(buffer); }
+  /// Checks it once, to be posted time and again. \errors as of `post_recv`.
+  prepared_receive prepare_recv(const local_mr_slice& buffer) { return {receives_, {&buffer, 1}}; }
+  prepared_receive prepare_recv(std::span<const local_mr_slice> buffer) {
+    return {receives_, buffer};
+  }
   next_message_op next_message() noexcept { return {receives_, {}}; }
   receive_op<1> recv(const local_mr_slice& buffer) noexcept { return {receives_, {buffer}}; }
   template <std::size_t N>
@@ -135,7 +142,7 @@ class queue_pair final : public queue_pair_base {
   /// While nobody watches.
   [[gnu::always_inline]] void succeeded(bool is_receive, std::uint32_t sequence,
                                         const ibv_wc& wc) noexcept {
-    if (is_receive) return static_cast<void>(receives_.complete(sequence, wc));
+    if (is_receive) return receives_.succeeded(sequence, wc);
     if (sends_.succeeded(sequence)) several_ended();
     sends_.pump();
   }

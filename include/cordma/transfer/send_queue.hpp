@@ -268,25 +268,27 @@ class alignas(64) send_queue {
   [[gnu::always_inline]] slot& at(std::uint32_t sequence) noexcept {
     return slots_[index_of(sequence)];
   }
-  memory_block** more_held_by(std::uint32_t sequence) noexcept {
-    return more_held_.data() + index_of(sequence) * (sge_max_ - 1);
+  [[nodiscard]] std::size_t index_of(const slot& its) const noexcept {
+    return std::size_t(&its - slots_);
+  }
+  memory_block** more_held_by(const slot& its) noexcept {
+    return more_held_.data() + index_of(its) * (sge_max_ - 1);
   }
   /// Gives each of those that the slot stands for one of its own.
   [[gnu::cold]] void split(std::uint32_t sequence) noexcept;
   /// An empty ring begins anew, in the cache lines that were used last.
   void begin_anew_if_empty() noexcept { origin_ = head_ == tail_ ? tail_ : origin_; }
   /// The memory and the lease, if any, of a request that used them.
-  [[gnu::always_inline]] void let_go_of_used(slot& by, std::uint32_t sequence) noexcept {
+  [[gnu::always_inline]] void let_go_of_used(slot& by) noexcept {
     if (by.held != nullptr) {
       held_.let_go(*std::exchange(by.held, nullptr));
       if (by.more_held != 0) [[unlikely]]
-        let_go_of_more(by, sequence);
+        let_go_of_more(by);
     }
     if (by.lease != nullptr) std::exchange(by.lease, nullptr)->let_go();
   }
-  [[gnu::noinline]] void let_go_of_more(slot& by, std::uint32_t sequence) noexcept {
-    for (; by.more_held > 0; --by.more_held)
-      held_.let_go(*more_held_by(sequence)[by.more_held - 1]);
+  [[gnu::noinline]] void let_go_of_more(slot& by) noexcept {
+    for (; by.more_held > 0; --by.more_held) held_.let_go(*more_held_by(by)[by.more_held - 1]);
   }
   void begin(submission& s, std::uint32_t count) noexcept;
   void ring_batch() noexcept;
@@ -314,7 +316,7 @@ class alignas(64) send_queue {
   void adopt(const submission& from, submission* to) noexcept;
   static void disown(slot& its) noexcept;
   template <bool IsLikeMost>
-  void keep_memory(slot& its, std::uint32_t sequence, const request_shape& request) noexcept;
+  void keep_memory(slot& its, const request_shape& request) noexcept;
   /// Whether a signaled request at or after `sequence` is in flight.
   [[nodiscard]] bool will_complete(std::uint32_t sequence) const noexcept {
     return std::int32_t(last_signaled_ - sequence) >= 0;
@@ -616,11 +618,11 @@ template <bool IsLikeMost>
                                                          const request_shape& request) noexcept {
   give_bare_slot(p, request.kind, false);
   use_lease(p, request);
-  keep_memory<IsLikeMost>(*p.run, p.sequence, request);
+  keep_memory<IsLikeMost>(*p.run, request);
 }
 
 template <bool IsLikeMost>
-[[gnu::always_inline]] inline void send_queue::keep_memory(slot& its, std::uint32_t sequence,
+[[gnu::always_inline]] inline void send_queue::keep_memory(slot& its,
                                                            const request_shape& request) noexcept {
   memory_block* first_held = nullptr;
   for (std::size_t i = 0; i < request.local.size(); ++i) {
@@ -630,7 +632,7 @@ template <bool IsLikeMost>
     if (first_held == nullptr) {
       its.held = first_held = block;
     } else {
-      more_held_by(sequence)[its.more_held++] = block;
+      more_held_by(its)[its.more_held++] = block;
     }
   }
 }
@@ -680,18 +682,17 @@ template <class Request>
 }
 
 [[gnu::always_inline]] inline void send_queue::retire() noexcept {
-  const std::size_t place = index_of(head_);
-  slot& oldest = slots_[place];
+  slot& oldest = at(head_);
   if (oldest.followers != 0) [[unlikely]]  // No entry was asked for in between.
     split(head_);
   tally_.completed(oldest.kind);
   CORDMA_PROBE5(complete, num_, oldest.kind, head_, 0, 0);
-  let_go_of_used(oldest, head_);
+  let_go_of_used(oldest);
   submission* const owner = std::exchange(oldest.owner, nullptr);
   ++head_;
   if (owner == nullptr || oldest.is_detached) return;
   if (oldest.kind == request_kind::atomic)
-    owner->values_before_[oldest.index] = atomic_values_[place];
+    owner->values_before_[oldest.index] = atomic_values_[index_of(oldest)];
   owner->slots_ended(1);
 }
 

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cordma/base/assert.hpp>
+#include <cordma/memory/slice.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+
+namespace cordma {
+
+/// Slices that one receive buffer can consist of.
+inline constexpr std::size_t receive_slices_max = 4;
+
+/// The slices of one receive buffer, in order: `receive_slices_max` at most. Can be posted again as
+/// they are.
+class buffer_slices {
+ public:
+  buffer_slices() noexcept {}  // Clears nothing: that would take as long as all else of a receive.
+  buffer_slices(const local_mr_slice& first) noexcept : size_{1} {  // NOLINT: one is a buffer.
+    std::construct_at(at(0), first);
+  }
+  void push_back(const local_mr_slice& next) noexcept {
+    CORDMA_ASSERT(size_ < receive_slices_max, "a receive buffer has no room for another slice");
+    std::construct_at(at(size_++), next);
+  }
+
+  /// As the other constructor, of one that was not written just now: by few loads, each of which
+  /// would else wait for the stores it is made of.
+  [[nodiscard]] static buffer_slices of_old(const local_mr_slice& only) noexcept {
+    buffer_slices one;
+    one.size_ = 1;
+    std::memcpy(one.bytes_.data(), &only, sizeof only);
+    return one;
+  }
+
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+  [[nodiscard]] const local_mr_slice* begin() const noexcept {
+    return reinterpret_cast<const local_mr_slice*>(bytes_.data());
+  }
+  [[nodiscard]] const local_mr_slice* end() const noexcept { return begin() + size_; }
+  [[nodiscard]] const local_mr_slice& operator[](std::size_t i) const noexcept {
+    CORDMA_ASSERT(i < size_, "a receive buffer has no slice of that number");
+    return begin()[i];
+  }
+
+ private:
+  [[nodiscard]] local_mr_slice* at(std::size_t i) noexcept {
+    return reinterpret_cast<local_mr_slice*>(bytes_.data()) + i;
+  }
+
+  std::uint32_t size_ = 0;
+  alignas(local_mr_slice) std::array<std::byte, receive_slices_max * sizeof(local_mr_slice)> bytes_;
+};
+
+/// A completed receive.
+struct message {
+  buffer_slices slices{};      ///< The buffer that was posted, as it was posted.
+  std::size_t size_bytes = 0;  ///< Bytes that arrived; for a WRITE with immediate: that it wrote.
+  std::optional<std::uint32_t> immediate{};
+  bool is_write = false;  ///< A WRITE with immediate: the bytes are where the peer wrote them.
+
+  /// What arrived in the first (mostly: the only) slice; empty for a WRITE.
+  [[nodiscard]] local_mr_slice payload() const {
+    if (is_write || slices.empty()) return {};
+    return slices[0].first(std::min(size_bytes, slices[0].size_bytes()));
+  }
+};
+
+}  // namespace cordma

@@ -1,0 +1,88 @@
+#include <cordma/transfer/receive_op.hpp>
+
+#include <utility>
+
+namespace cordma {
+
+void receive_queue::promise_to_next() noexcept {
+  place& next = *std::exchange(first_waiting_, takers_.after(*first_waiting_));
+  promise(next.owner);
+  next.end();
+}
+
+void receive_queue::leave(place& p) noexcept {
+  if (&p == first_waiting_) first_waiting_ = takers_.after(p);
+  p.list_hook<place>::unlink();
+  set_at_once_max();
+}
+
+void receive_queue::give_room() noexcept {
+  while (!want_room_.empty() && tail_ - head_ < depth_) {
+    place& next = want_room_.pop_front();
+    const std::error_code why = try_post_any(next.buffer);
+    if (why) next.owner.fail(refusal(why, next.buffer.size()));
+    if (why || serve(next.owner)) next.end();
+  }
+  set_at_once_max();
+}
+
+bool receive_queue::taker::wait(waiter& w, std::span<const local_mr_slice> buffer,
+                                const environment& env) noexcept {
+  if (env.stop.stop_requested()) [[unlikely]]
+    return stopped();
+  std::construct_at(&place_, *this, buffer);
+  bool is_served = false;
+  if (state_ == state::wants_room) [[unlikely]] {
+    queue_->want_room_.push_back(place_);
+    queue_->set_at_once_max();
+  } else {
+    is_served = queue_->serve(*this);
+  }
+  place_.begin(w, {env.scheduler != nullptr ? env.scheduler : &queue_->home_, env.stop});
+  if (is_served) [[unlikely]]  // Amid a look, but others come first; or with a failure.
+    place_.end();
+  return false;
+}
+
+void receive_queue::taker::leave() noexcept {
+  if (state_ == state::promised) {
+    place_.list_hook<place>::unlink();
+    ++queue_->free_count_;
+    if (queue_->first_waiting_ != nullptr) queue_->promise_to_next();
+  } else {
+    queue_->leave(place_);
+  }
+  place_.forget();
+}
+
+bool receive_queue::taker::stopped() noexcept {
+  state_ = state::stopped;
+  queue_->tally_.cancelled(request_kind::receive);
+  return true;
+}
+
+void receive_queue::taker::fail(const request_outcome& how) noexcept {
+  std::construct_at(&refusal_, how, queue_->num_);
+  state_ = state::failed;
+}
+
+void receive_queue::taker::on_stop(stop_callback& self) noexcept {
+  auto& p = static_cast<place&>(self);
+  p.owner.queue_->leave(p);
+  p.owner.stopped();
+  p.end();
+}
+
+result<message> receive_queue::taker::take_result() noexcept {
+  switch (state_) {
+    case state::promised:
+      place_.list_hook<place>::unlink();
+      state_ = state::granted;
+      return queue_->take();
+    case state::granted: return take();
+    case state::failed: return refusal_.how.to_failure(refusal_.qp_num);
+    default: return cancelled_result;
+  }
+}
+
+}  // namespace cordma
