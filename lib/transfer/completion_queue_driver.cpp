@@ -91,32 +91,25 @@ bool completion_queue_driver::look() noexcept {
   constexpr int looks_of_a_turn = 8;
   std::array<ibv_wc, poll_batch_max> entries;
   home_.has_looked(looks_of_a_turn);
-  int n = cq_.poll({entries.data(), poll_batch_});
+  const int n = cq_.poll({entries.data(), poll_batch_});
   counters_.polls.add();
-  if (n != 1) [[unlikely]] {
-    if (n <= 0) n = look_on(entries, n);
-    if (n != 1) [[unlikely]]
-      return has_found({entries.data(), std::size_t(std::max(n, 0))});
-  }
+  if (n != 1) [[unlikely]]
+    return look_on(entries, n);
   dispatch(entries[0]);
   found(1);
   return home_.may_look_at(*this);
 }
 
 /// Of a device that has failed the next reap will tell.
-int completion_queue_driver::look_on(std::array<ibv_wc, poll_batch_max>& entries, int n) noexcept {
-  counters_.empty_polls.add();
+bool completion_queue_driver::look_on(std::array<ibv_wc, poll_batch_max>& entries, int n) noexcept {
+  if (n <= 0) counters_.empty_polls.add();
   while (n == 0 && home_.spins() && home_.may_look_at(*this)) {
     home_.has_looked(1);
     n = poll_into(entries);
   }
-  return n;
-}
-
-bool completion_queue_driver::has_found(std::span<const ibv_wc> entries) noexcept {
-  if (entries.empty()) return false;
-  for (const ibv_wc& wc : entries) dispatch(wc);
-  found(entries.size());
+  if (n <= 0) return false;
+  for (const ibv_wc& wc : std::span{entries.data(), std::size_t(n)}) dispatch(wc);
+  found(std::size_t(n));
   return home_.may_look_at(*this);
 }
 

@@ -26,11 +26,7 @@ prepared_submission::~prepared_submission() {
   forget_waiter();
   if (queue_ == nullptr || !list_hook<prepared_submission>::is_linked()) return;
   if (state_ == state::in_flight) detach();
-  if (state_ == state::queued) {
-    list_hook<submission>::unlink();
-    queue_->let_go(requests_);
-    queue_->pump();  // It may have been the one that asked for too much room.
-  }
+  if (state_ == state::queued) queue_->withdraw(*this);
   list_hook<prepared_submission>::unlink();
   leave_queue();
 }

@@ -137,6 +137,7 @@ void send_queue::enqueue(submission& s) noexcept {
   if (((waiting_.empty() && !is_room_kept_) || s.is_urgent_) && has_room(s)) return s.post_now();
   s.state_ = submission::state::queued;
   waiting_.push_back(s);
+  set_at_once_max();
   tally_.stalled(s.count_);
 }
 
@@ -154,12 +155,21 @@ bool send_queue::has_room(const submission& s) const noexcept {
 }
 
 void send_queue::post_waiting() noexcept {
+  if (is_room_kept_) return;
   while (!waiting_.empty() && has_room(waiting_.front())) {
     submission& next = waiting_.pop_front();
     const bool owns_itself = next.owns_itself_;  // Who is told at once may have destroyed it.
     next.post_now();
     if (owns_itself) next.destroy();
   }
+  set_at_once_max();
+}
+
+void send_queue::withdraw(submission& s) noexcept {
+  s.list_hook<submission>::unlink();
+  s.let_go();
+  set_at_once_max();
+  pump();  // It may have been the one that asked for too much room.
 }
 
 errc send_queue::refused_by_lease(const remote_mr_slice& remote,
@@ -401,6 +411,7 @@ void send_queue::end_waiting(const request_outcome& how) noexcept {
     end_unposted(next, how);
     if (owns_itself) next.destroy();
   }
+  set_at_once_max();
 }
 
 void send_queue::release_slots() noexcept {

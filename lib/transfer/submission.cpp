@@ -61,10 +61,8 @@ bool submission::stopped() noexcept {
   for (std::uint32_t i = 0; i < count_; ++i) queue_->tally_.cancelled(kind_of(i));
   if (state_ == state::queued && !is_handle_) {
     // Nobody else wants it, and the device has not seen it.
-    list_hook<submission>::unlink();
-    let_go();
     state_ = state::idle;  // It can be awaited anew.
-    queue_->pump();        // It may have been the one that asked for too much room.
+    queue_->withdraw(*this);
   }
   return true;
 }

@@ -171,10 +171,8 @@ class completion_queue_driver final : private poller {
   bool read_event() noexcept;
   /// As `ibv_poll_cq`.
   int poll_into(std::array<ibv_wc, poll_batch_max>& entries) noexcept;
-  /// The same again and again, after one that gave `n`, which is none or a failure.
-  [[gnu::noinline]] int look_on(std::array<ibv_wc, poll_batch_max>& entries, int n) noexcept;
-  /// `look`, of none or several.
-  [[gnu::noinline]] bool has_found(std::span<const ibv_wc> entries) noexcept;
+  /// The same, after a poll that gave `n`: none, or several.
+  [[gnu::noinline]] bool look_on(std::array<ibv_wc, poll_batch_max>& entries, int n) noexcept;
   void found(std::size_t completions) noexcept;
   void dispatch(const ibv_wc& wc) noexcept;
   /// The same of one that is watched, or failed, or is of none that is here.

@@ -121,8 +121,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     forget_waiter();
     if (state_ == state::in_flight) return detach();
     if (is_handle_ && go_on_alone()) return;
-    list_hook<submission>::unlink();
-    let_go();
+    queue_->withdraw(*this);
   }
   template <std::size_t I>
   [[nodiscard, gnu::always_inline]] static request_shape shape(const references& all) noexcept {

@@ -51,7 +51,8 @@ class alignas(64) send_queue {
   bool failed(std::uint32_t sequence, const request_outcome& why) noexcept;
   /// Posts what waits for room, as far as there is any.
   void pump() noexcept {
-    if (!waiting_.empty() && !is_room_kept_) post_waiting();
+    if (at_once_max_ == 0) [[unlikely]]
+      post_waiting();
   }
   /// What waits for one doorbell with others goes to the device now.
   void ring_now() noexcept {
@@ -69,12 +70,12 @@ class alignas(64) send_queue {
   /// From now on every request is refused with `how`.
   void refuse(const request_outcome& how) noexcept {
     refusal_ = how;
-    at_once_max_ = 0;
+    set_at_once_max();
   }
   /// While it is kept, all but urgent requests wait: what frees becomes room for several.
   void keep_room(bool is_kept) noexcept {
     is_room_kept_ = is_kept;
-    at_once_max_ = is_kept || refusal_ ? 0 : depth_;
+    set_at_once_max();
   }
 
   /// The last `slots` of the queue are for urgent requests only: of those, as many find room at
@@ -83,7 +84,7 @@ class alignas(64) send_queue {
     CORDMA_ASSERT(in_flight() == 0 && slots < depth_max_ && !is_room_kept_,
                   "slots are reserved before they are used");
     depth_ = depth_max_ - slots;
-    at_once_max_ = refusal_ ? 0 : depth_;
+    set_at_once_max();
     unsignaled_max_ = unsignaled_max_of(depth_);
   }
 
@@ -118,7 +119,7 @@ class alignas(64) send_queue {
   }
   /// The same, but the first may need an entry, too.
   [[nodiscard]] bool has_slots_for(std::uint32_t count) const noexcept {
-    return waiting_.empty() && in_flight() + count <= at_once_max_;
+    return in_flight() + count <= at_once_max_;
   }
   /// Whether a request is like most, and nothing is wrong with it but, perhaps, its memory. False:
   /// `hold` may find nothing wrong.
@@ -131,6 +132,8 @@ class alignas(64) send_queue {
                                        const request_shape& next) noexcept;
   /// Checks each, and takes hold of their memory; of none if one is refused.
   std::optional<request_outcome> hold(std::span<const request_shape> requests) noexcept;
+  /// It waits for room no longer, and holds nothing.
+  void withdraw(submission& s) noexcept;
   /// Once more what is held.
   void hold_again(const request_shape& request) noexcept {
     for (const const_local_mr_slice& slice : request.local)
@@ -254,6 +257,10 @@ class alignas(64) send_queue {
     CORDMA_PROBE3(post, num_, unsigned(kind), sequence);
   }
   [[nodiscard]] bool has_room(const submission& s) const noexcept;
+  /// What that depends on has changed.
+  void set_at_once_max() noexcept {
+    at_once_max_ = is_room_kept_ || refusal_ || !waiting_.empty() ? 0 : depth_;
+  }
   void post_waiting() noexcept;
   /// Why a lease that a request names does not allow it now. Asked when it is posted: it may have
   /// waited for room until then.
@@ -341,7 +348,7 @@ class alignas(64) send_queue {
   doorbell_batch& batch_;
   const ibv_pd* const pd_;
   std::uint64_t wr_id_base_ = 0;
-  std::uint32_t at_once_max_;  // The depth; 0 once it refuses all.
+  std::uint32_t at_once_max_;  // The depth; 0 while others wait, and once it refuses all.
   std::uint32_t last_signaled_ = sequence_first - 1;
   std::uint32_t unsignaled_max_;
   const std::uint32_t message_max_bytes_;
