@@ -40,12 +40,23 @@ class latencies {
       all_.push_back(std::uint32_t(std::min<std::int64_t>(took, UINT32_MAX)));
     }
   }
-  /// In nanoseconds.
+  /// In nanoseconds. A clock may tick in steps that are longer than what is to be told apart: each
+  /// value stands for the middle of those that have it, and between these it is interpolated.
   [[nodiscard]] double quantile(double q) {
-    if (all_.empty()) return 0;
-    const auto place = all_.begin() + std::ptrdiff_t(q * double(all_.size() - 1));
-    std::nth_element(all_.begin(), place, all_.end());
-    return double(*place);
+    std::ranges::sort(all_);
+    const double rank = q * double(all_.size());
+    double middle_before = 0, before = all_.empty() ? 0 : all_.front();
+    for (auto same = all_.cbegin(); same != all_.cend();) {
+      const auto next = std::upper_bound(same, all_.cend(), *same);
+      const double value = *same;
+      const double middle = double((same - all_.cbegin()) + (next - all_.cbegin())) / 2;
+      if (middle >= rank)
+        return before + (value - before) * (rank - middle_before) / (middle - middle_before);
+      middle_before = middle;
+      before = value;
+      same = next;
+    }
+    return before;
   }
 
  private:
