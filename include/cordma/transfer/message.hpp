@@ -34,7 +34,7 @@ class buffer_slices {
   [[nodiscard]] static buffer_slices of_old(const local_mr_slice& only) noexcept {
     buffer_slices one;
     one.size_ = 1;
-    std::memcpy(one.bytes_.data(), &only, sizeof only);
+    std::memcpy(one.bytes_.data(), static_cast<const void*>(&only), sizeof only);
     return one;
   }
 
