@@ -20,19 +20,19 @@ receive_queue::receive_queue(queue_pair& owner, completion_queue_driver& driver,
       pd_{pd.native_handle()},
       tally_{driver.tally()},
       depth_{owner.verbs().capabilities().recv_wr_max},
-      at_once_max_{depth_},
       mask_{std::bit_ceil(depth_) - 1},
       slices_max_{std::clamp<std::uint32_t>(owner.verbs().capabilities().recv_sge_max, 1,
                                             receive_slices_max)},
+      at_once_max_{depth_},
       slots_(mask_ + 1),
       more_slices_(slots_.size() * (slices_max_ - 1)) {}
 
 receive_queue::~receive_queue() {
   CORDMA_ASSERT(posted() == 0, "receive queue destroyed before its queue pair");
   CORDMA_ASSERT(want_room_.empty() && first_waiting_ == nullptr, "receive queue destroyed unended");
-  while (!prepared_.empty()) prepared_.pop_front().leave_queue();
   while (!takers_.empty()) takers_.pop_front().owner.fail({.code = errc::closed, .call = "close"});
   for (; head_ != completed_; ++head_) let_go_of(at(head_), head_);
+  while (!prepared_.empty()) prepared_.pop_front().leave_queue();
 }
 
 request_outcome receive_queue::refusal(std::error_code why, std::size_t slices) noexcept {
@@ -57,14 +57,14 @@ std::error_code receive_queue::try_post_any(std::span<const local_mr_slice> buff
 }
 
 void receive_queue::post(const local_mr_slice& buffer) {
-  if (closed_ || !has_room()) [[unlikely]]
+  if (!has_room()) [[unlikely]]
     throw_refused(errc::receive_queue_full, 1);
   if (const auto why = try_post(std::span<const local_mr_slice, 1>{&buffer, 1})) [[unlikely]]
     throw_refused(why, 1);
 }
 
 void receive_queue::post_several(std::span<const local_mr_slice> buffer) {
-  if (closed_ || !has_room()) throw_refused(errc::receive_queue_full, buffer.size());
+  if (!has_room()) throw_refused(errc::receive_queue_full, buffer.size());
   if (const auto why = try_post_any(buffer)) throw_refused(why, buffer.size());
 }
 
@@ -72,7 +72,7 @@ void receive_queue::prepare(prepared_receive& to, std::span<const local_mr_slice
   errc why = closed_ ? errc::disconnected : errc{};
   if (why == errc{}) why = buffer.size() > slices_max_ ? errc::too_many_slices : hold(buffer);
   if (why != errc{}) throw_refused(why, buffer.size());
-  for (const local_mr_slice& slice : buffer) to.slices_.push_back(slice);
+  for (const local_mr_slice& slice : buffer) to.its_.slices.push_back(slice);
   ibv_sge* end = to.sges_.data();
   for (const local_mr_slice& slice : buffer) add(slice, end);
   to.wr_ = {.wr_id = 0,
@@ -82,12 +82,13 @@ void receive_queue::prepare(prepared_receive& to, std::span<const local_mr_slice
   prepared_.push_back(to);
 }
 
-void receive_queue::part_from(const prepared_receive& buffer) noexcept {
-  const buffer_slices& slices = buffer.slices_;
-  for (std::uint32_t sequence = head_; sequence != tail_; ++sequence) {
+void receive_queue::part_from(prepared_receive& buffer) noexcept {
+  const buffer_slices& slices = buffer.its_.slices;
+  // It was posted last there, or, where that was refused, before.
+  for (auto sequence = std::uint32_t(buffer.wr_.wr_id); buffer.its_.slots > 0; --sequence) {
     slot& s = at(sequence);
-    const bool is_flushed = sequence - completed_ < flushed_;
-    if (s.prepared != &slices || is_flushed) continue;
+    if (s.prepared != &buffer.its_) continue;
+    --buffer.its_.slots;
     s.prepared = nullptr;
     s.slice_count = std::uint8_t(slices.size());
     for (std::size_t i = 0; i < slices.size(); ++i) {

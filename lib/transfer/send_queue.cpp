@@ -155,7 +155,7 @@ bool send_queue::has_room(const submission& s) const noexcept {
 }
 
 void send_queue::post_waiting() noexcept {
-  if (is_room_kept_) return;
+  if (is_room_kept_ || refusal_) return;
   while (!waiting_.empty() && has_room(waiting_.front())) {
     submission& next = waiting_.pop_front();
     const bool owns_itself = next.owns_itself_;  // Who is told at once may have destroyed it.

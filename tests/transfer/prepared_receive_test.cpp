@@ -9,7 +9,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <optional>
@@ -141,6 +141,41 @@ TEST_CASE("what came back without a message holds nothing, though its prepared b
   CHECK(to.slice().block()->holders() == 1);
 }
 
+TEST_CASE("of many prepared buffers each finds what names it, in whichever order they go",
+          "[transfer][device][C1]") {
+  loopback link{{.capabilities = {.recv_wr_max = 16}}};
+  const std::uint32_t depth = link.a->receives().depth();
+  std::vector<local_mr> memory(depth);
+  std::vector<std::unique_ptr<prepared_receive>> buffers;
+  const local_mr from = link.pattern(8);
+  for (local_mr& mr : memory) {
+    mr = link.memory(64);
+    buffers.push_back(on_heap(*link.a, mr));
+  }
+  const auto post_some = [&](std::uint32_t n) {
+    for (std::uint32_t i = 0; i < n; ++i) buffers[i % 3]->post();
+  };
+  post_some(depth / 2);
+  send(link, from, depth / 2);
+  post_some(depth - depth / 2);
+  for (std::uint32_t i = 0; i < depth / 4; ++i) link.run(link.a->next_message());
+  link.a->abort({.code = errc::disconnected, .call = "test"});
+  link.run_until([&] { return link.a->slots_in_use() == 0; });
+  const std::uint32_t messages = link.a->receives().pending_messages();
+  const auto held = [&] {
+    return std::ranges::count_if(
+        memory, [](const local_mr& mr) { return mr.slice().block()->holders() > 1; });
+  };
+  const bool is_first_first = GENERATE(true, false);
+  while (!buffers.empty()) {
+    buffers.erase(is_first_first ? buffers.begin() : buffers.end() - 1);
+  }
+  CHECK(messages >= 3);
+  CHECK(held() == 3);
+  for (std::uint32_t i = 0; i < messages; ++i) link.run(link.a->next_message());
+  CHECK(held() == 0);
+}
+
 TEST_CASE("a receive buffer that cannot work is refused where it is prepared",
           "[transfer][device][M10]") {
   loopback link{{.capabilities = {.recv_wr_max = 4}}};
@@ -148,14 +183,18 @@ TEST_CASE("a receive buffer that cannot work is refused where it is prepared",
   local_mr freed = link.memory(64);
   const local_mr_slice stale = freed.slice();
   freed.reset();
-  CHECK(failure_of([&] { link.a->prepare_recv(stale); }).code == errc::stale_slice);
-  CHECK(failure_of([&] { link.a->prepare_recv(scatter(mr, stale)); }).code == errc::stale_slice);
+  CHECK(failure_of([&] { static_cast<void>(link.a->prepare_recv(stale)); }).code ==
+        errc::stale_slice);
+  CHECK(failure_of([&] { static_cast<void>(link.a->prepare_recv(scatter(mr, stale))); }).code ==
+        errc::stale_slice);
   verbs::protection_domain other_pd{link.ctx};
   mr_allocator other_memory{other_pd};
   local_mr other = other_memory.allocate_zeroed(64);
-  CHECK(failure_of([&] { link.a->prepare_recv(other); }).code == errc::wrong_protection_domain);
+  CHECK(failure_of([&] { static_cast<void>(link.a->prepare_recv(other)); }).code ==
+        errc::wrong_protection_domain);
   const std::vector<local_mr_slice> many(64, mr.slice(0, 1));
-  CHECK(failure_of([&] { link.a->prepare_recv(many); }).code == errc::too_many_slices);
+  CHECK(failure_of([&] { static_cast<void>(link.a->prepare_recv(many)); }).code ==
+        errc::too_many_slices);
   CHECK(mr.slice().block()->holders() == 1);
 
   auto buffer = link.a->prepare_recv(mr);
@@ -163,7 +202,8 @@ TEST_CASE("a receive buffer that cannot work is refused where it is prepared",
   CHECK(failure_of([&] { buffer.post(); }).code == errc::receive_queue_full);
   link.a->abort({.code = errc::disconnected, .call = "test"});
   CHECK(failure_of([&] { buffer.post(); }).code == errc::disconnected);
-  CHECK(failure_of([&] { link.a->prepare_recv(mr); }).code == errc::disconnected);
+  CHECK(failure_of([&] { static_cast<void>(link.a->prepare_recv(mr)); }).code ==
+        errc::disconnected);
 }
 
 TEST_CASE("prepared buffers wait for one doorbell with others", "[transfer][device]") {

@@ -268,6 +268,24 @@ void stop_at_random(std::uint32_t count, std::uint64_t seed) {
 
 }  // namespace
 
+TEST_CASE("a receive of no slices waits for room, too", "[transfer][device]") {
+  loopback link{{.capabilities = {.send_wr_max = 4, .recv_wr_max = 2}}};
+  local_mr buffer = link.memory(64);
+  const local_mr from = link.pattern(8);
+  const std::uint32_t depth = link.a->receives().depth();
+  for (std::uint32_t i = 0; i < depth; ++i) link.a->post_recv(buffer);
+  const auto receive_nothing = [](loopback& l) -> task<message> {
+    co_return co_await l.a->recv(std::array<local_mr_slice, 0>{});
+  };
+  const auto take_one = [&](loopback& l) -> task<> {
+    co_await l.b->send(from);
+    static_cast<void>(co_await l.a->next_message());  // There is room.
+    co_await l.b->send(from);
+  };
+  link.run(when_all(receive_nothing(link), take_one(link)));
+  CHECK(link.a->receives().posted() == depth - 1);
+}
+
 TEST_CASE("receives that are stopped at random lose no message and keep their order",
           "[transfer][device][C7]") {
   stop_at_random(1000, 1);

@@ -128,11 +128,6 @@ class suspension : public stop_callback {
       w->done().resume();
     }
   }
-  /// It has ended, or never began: so that its destructor need not look.
-  void nobody_waits() const noexcept {
-    detail::assume(!is_linked());
-    detail::assume(waiter_.empty());
-  }
   /// The waiter is told nothing: for what outlives the operation, and may be another's.
   void forget() noexcept {
     unlink();

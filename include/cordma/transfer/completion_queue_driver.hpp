@@ -171,7 +171,7 @@ class completion_queue_driver final : private poller {
   bool read_event() noexcept;
   /// As `ibv_poll_cq`.
   int poll_into(std::array<ibv_wc, poll_batch_max>& entries) noexcept;
-  /// The same, after a poll that gave `n`: none, or several.
+  /// The rest of `look`, whose poll gave `n`: several, none, or a failure.
   [[gnu::noinline]] bool look_on(std::array<ibv_wc, poll_batch_max>& entries, int n) noexcept;
   void found(std::size_t completions) noexcept;
   void dispatch(const ibv_wc& wc) noexcept;

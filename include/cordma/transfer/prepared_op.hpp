@@ -12,7 +12,7 @@
 namespace cordma {
 
 /// What all `prepared_op`s have in common. Thread: the executor's.
-class prepared_submission : public submission, public list_hook<prepared_submission> {
+class prepared_submission : public submission, private list_hook<prepared_submission> {
  public:
   prepared_submission(prepared_submission&&) = delete;
 
@@ -40,6 +40,7 @@ class prepared_submission : public submission, public list_hook<prepared_submiss
   bool has_leases_ = false;
 
  private:
+  friend class intrusive_list<prepared_submission>;
   friend class send_queue;
   /// The device is done with all that was posted.
   void leave_queue() noexcept;

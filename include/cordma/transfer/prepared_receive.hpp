@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/base/assert.hpp>
 #include <cordma/base/intrusive_list.hpp>
 #include <cordma/memory/slice.hpp>
 #include <cordma/transfer/receive_queue.hpp>
@@ -23,7 +24,7 @@ namespace cordma {
 /// immediate. Destroying it recalls nothing: what is posted, or holds a message that nobody took,
 /// keeps the memory. Contract: its queue pair is there when it is posted.
 /// Thread: the executor's. Cost: of `post_recv`'s what is not the same each time.
-class prepared_receive : public list_hook<prepared_receive> {
+class [[nodiscard]] prepared_receive : private list_hook<prepared_receive> {
  public:
   /// \errors  as `receive_queue::post`, but for receive_queue_full and what ibv_post_recv(3) says.
   prepared_receive(receive_queue& queue, std::span<const local_mr_slice> buffer);
@@ -38,6 +39,7 @@ class prepared_receive : public list_hook<prepared_receive> {
   }
 
  private:
+  friend class intrusive_list<prepared_receive>;
   friend class receive_queue;
   /// The device is done with all that was posted.
   void leave_queue() noexcept;
@@ -45,17 +47,21 @@ class prepared_receive : public list_hook<prepared_receive> {
   receive_queue* queue_;
   ibv_recv_wr wr_;  // As the device reads it.
   std::array<ibv_sge, receive_slices_max> sges_;
-  buffer_slices slices_;
+  receive_queue::prepared_slices its_;
 };
 
 inline void receive_queue::post(prepared_receive& buffer) {
   if (!has_room()) [[unlikely]]
-    throw_refused(errc::receive_queue_full, buffer.slices_.size());
-  at(tail_).prepared = &buffer.slices_;
-  if (goes_with_others()) return;
+    throw_refused(errc::receive_queue_full, buffer.its_.slices.size());
+  slot& s = at(tail_);
+  s.prepared = &buffer.its_;
+  ++buffer.its_.slots;
   buffer.wr_.wr_id = wr_id_base_ | tail_;
-  if (const int rc = post_now(buffer.wr_); rc != 0) [[unlikely]]
-    throw_refused({rc, std::system_category()}, buffer.slices_.size());
+  if (goes_with_others()) return;
+  if (const int rc = post_now(buffer.wr_); rc != 0) [[unlikely]] {
+    let_go_of(s, tail_);
+    throw_refused({rc, std::system_category()}, buffer.its_.slices.size());
+  }
 }
 
 }  // namespace cordma

@@ -89,7 +89,7 @@ class queue_pair final : public queue_pair_base {
 
   void post_recv(const local_mr_slice& buffer) { receives_.post(buffer); }
   void post_recv(std::span<const local_mr_slice> buffer) { receives_.post(buffer); }
-  /// Checks it once, to be posted time and again. \errors as of `post_recv`.
+  /// Checks it once, to be posted time and again. \errors as of `prepared_receive`.
   prepared_receive prepare_recv(const local_mr_slice& buffer) { return {receives_, {&buffer, 1}}; }
   prepared_receive prepare_recv(std::span<const local_mr_slice> buffer) {
     return {receives_, buffer};

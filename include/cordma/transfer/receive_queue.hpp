@@ -79,11 +79,15 @@ class receive_queue final : private turn_end {
   void post_several(std::span<const local_mr_slice> buffer);
   /// Checks it, holds its memory, and describes it.
   void prepare(prepared_receive& to, std::span<const local_mr_slice> buffer);
-  /// It goes, or this does: its slots that are in use hold their memory themselves.
-  void part_from(const prepared_receive& buffer) noexcept;
+  /// It goes, or this does: those of the slots that name it hold their memory themselves.
+  void part_from(prepared_receive& buffer) noexcept;
+  struct prepared_slices {
+    buffer_slices slices;
+    std::uint32_t slots = 0;  // That name it.
+  };
   struct alignas(64) slot {
-    local_mr_slice slice;                     // The first, mostly the only one, …
-    const buffer_slices* prepared = nullptr;  // … unless these are.
+    local_mr_slice slice;                 // The first, mostly the only one, …
+    prepared_slices* prepared = nullptr;  // … unless these are.
     std::uint32_t size_bytes;
     std::uint32_t immediate;
     std::uint8_t slice_count = 0;
@@ -99,7 +103,7 @@ class receive_queue final : private turn_end {
   /// The i-th of its buffer.
   [[nodiscard]] const local_mr_slice& slice_of(const slot& s, std::uint32_t sequence,
                                                std::size_t i) noexcept {
-    if (s.prepared != nullptr) return (*s.prepared)[i];
+    if (s.prepared != nullptr) return s.prepared->slices[i];
     return i == 0 ? s.slice : more_of(sequence)[i - 1];
   }
   [[nodiscard]] bool has_room() const noexcept { return tail_ - head_ < at_once_max_; }
@@ -145,7 +149,9 @@ class receive_queue final : private turn_end {
   void let_go(std::span<const local_mr_slice> slices) noexcept {
     for (const local_mr_slice& slice : slices) let_go(slice);
   }
+  /// It holds nothing any more, nor names what does.
   void let_go_of(slot& s, std::uint32_t sequence) noexcept {
+    if (s.prepared != nullptr) --std::exchange(s.prepared, nullptr)->slots;
     if (!std::exchange(s.holds_memory, false)) return;
     let_go(s.slice);
     if (s.slice_count == 1) [[likely]]
@@ -179,7 +185,6 @@ class receive_queue final : private turn_end {
   const ibv_pd* pd_;
   transfer_tally& tally_;
   std::uint32_t depth_;
-  std::uint32_t at_once_max_;  // That; 0 while others wait for room, and once it is closed.
   std::uint32_t mask_;
   std::uint32_t slices_max_;
   std::uint64_t wr_id_base_ = 0;
@@ -192,6 +197,7 @@ class receive_queue final : private turn_end {
   std::uint32_t waiting_ = 0;
   int refusal_ = 0;  // Of those that waited: what ibv_post_recv(3) returned.
   std::uint32_t tail_ = sequence_first;
+  std::uint32_t at_once_max_;     // The depth; 0 while others wait for room, and once it is closed.
   std::uint32_t free_count_ = 0;  // Of the messages, those that nobody was promised.
   held_memory held_;
   std::vector<slot> slots_;
@@ -233,7 +239,7 @@ inline ibv_sge* receive_queue::fill(ibv_recv_wr& wr, std::uint32_t sequence,
                                     ibv_sge* sges) noexcept {
   const slot& s = at(sequence);
   ibv_sge* const first = sges;
-  const std::size_t count = s.prepared != nullptr ? s.prepared->size() : s.slice_count;
+  const std::size_t count = s.prepared != nullptr ? s.prepared->slices.size() : s.slice_count;
   if (count != 0) [[likely]]
     add(slice_of(s, sequence, 0), sges);
   for (std::size_t i = 1; i < count; ++i) add(slice_of(s, sequence, i), sges);
@@ -250,12 +256,10 @@ inline bool receive_queue::goes_with_others() noexcept {
 
 inline int receive_queue::post_now(ibv_recv_wr& wr) noexcept {
   ibv_recv_wr* bad;
-  probe_posted(tail_++);
-  if (const int rc = ibv_post_recv(native_, &wr, &bad); rc != 0) [[unlikely]] {
-    --tail_;
+  if (const int rc = ibv_post_recv(native_, &wr, &bad); rc != 0) [[unlikely]]
     return rc;
-  }
   tally_.posted(request_kind::receive);
+  probe_posted(tail_++);
   return 0;
 }
 
@@ -294,9 +298,11 @@ inline message receive_queue::take() noexcept {
 
 inline buffer_slices receive_queue::take_slices(slot& s) noexcept {
   if (s.prepared != nullptr) {
-    if (s.prepared->size() == 1) [[likely]]
-      return buffer_slices::of_old(*s.prepared->begin());
-    return *s.prepared;
+    const buffer_slices& slices = s.prepared->slices;
+    --s.prepared->slots;
+    if (slices.size() == 1) [[likely]]
+      return buffer_slices::of_old(*slices.begin());
+    return slices;
   }
   if (s.slice_count != 1) [[unlikely]]
     return take_several(s);

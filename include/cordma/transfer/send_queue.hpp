@@ -348,7 +348,7 @@ class alignas(64) send_queue {
   doorbell_batch& batch_;
   const ibv_pd* const pd_;
   std::uint64_t wr_id_base_ = 0;
-  std::uint32_t at_once_max_;  // The depth; 0 while others wait, and once it refuses all.
+  std::uint32_t at_once_max_;  // The depth; 0 while others wait, room is kept, or all is refused.
   std::uint32_t last_signaled_ = sequence_first - 1;
   std::uint32_t unsignaled_max_;
   const std::uint32_t message_max_bytes_;
