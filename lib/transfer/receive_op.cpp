@@ -73,12 +73,16 @@ void receive_queue::taker::on_stop(stop_callback& self) noexcept {
   p.end();
 }
 
+void receive_queue::taker::claim() {
+  if (state_ != state::promised) return static_cast<void>(take_result().value());
+  place_.list_hook<place>::unlink();
+  ++queue_->free_count_;
+  state_ = state::granted;
+}
+
 result<message> receive_queue::taker::take_result() noexcept {
   switch (state_) {
     case state::promised:
-      place_.list_hook<place>::unlink();
-      state_ = state::granted;
-      return queue_->take();
     case state::granted: return take();
     case state::failed: return refusal_.how.to_failure(refusal_.qp_num);
     default: return cancelled_result;

@@ -47,7 +47,7 @@ class receive_queue::taker {
   }
   message take() {
     if (state_ != state::granted) [[unlikely]]
-      return take_result().value();
+      claim();
     --queue_->free_count_;
     return queue_->take();
   }
@@ -76,6 +76,8 @@ class receive_queue::taker {
   /// It has not ended, or not been taken.
   [[gnu::noinline]] void leave() noexcept;
   [[gnu::cold]] bool stopped() noexcept;
+  /// It was promised one, which it takes now. Throws why not.
+  [[gnu::noinline]] void claim();
   [[nodiscard]] bool takes_message() noexcept {
     if (!queue_->has_message()) return false;
     state_ = state::granted;
