@@ -62,7 +62,7 @@ bool receive_queue::taker::stopped() noexcept {
 }
 
 void receive_queue::taker::fail(const request_outcome& how) noexcept {
-  std::construct_at(&refusal_, how, queue_->num_);
+  std::construct_at(&refusal_, refusal{how, queue_->num_});
   state_ = state::failed;
 }
 
