@@ -90,8 +90,7 @@ class connection {
 
   void post_recv(const local_mr_slice& buffer) { qp().post_recv(buffer); }
   void post_recv(std::span<const local_mr_slice> buffer) { qp().post_recv(buffer); }
-  /// `auto b = conn.prepare_recv(buffer); for (b.post();; b.post()) … co_await
-  /// conn.next_message()`.
+  /// `auto b = conn.prepare_recv(buffer); b.post(); … co_await conn.next_message(); b.post()`.
   prepared_receive prepare_recv(const local_mr_slice& buffer) { return qp().prepare_recv(buffer); }
   prepared_receive prepare_recv(std::span<const local_mr_slice> buffer) {
     return qp().prepare_recv(buffer);

@@ -20,9 +20,8 @@ namespace cordma {
 /// - `failed()`: once ended, whether `take` would throw.
 /// - `take()`: once ended and at most once: the value, or throws `error` or `cancelled`.
 /// - `take_result()`: the same without throwing (a task passes on exceptions that are not ours).
-/// - `begin(env)` and `wait(w, env)`, if it has them (`begun_apart`): both together are `start`,
-/// for
-///   who takes the outcome at once. `begin_and_look` is `begin` for one who, the scheduler says,
+/// - `begin(env)` and `wait(w, env)`, if it has them (`begun_apart`), are `start` together, for who
+///   takes the outcome at once. `begin_and_look` is `begin` for one who, the scheduler says,
 ///   `may_look`: it may find the end itself. True: it has ended; else `wait` follows.
 /// - Movable until started. Destroying it at any time only detaches: nothing is told any more.
 template <class Op>

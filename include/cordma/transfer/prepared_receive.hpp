@@ -22,8 +22,8 @@ namespace cordma {
 /// Messages come in the order in which buffers were posted; `message::slices` says which it is in.
 /// One that is posted may be posted again: for messages without bytes, and WRITEs with immediate,
 /// one is enough. Destroying it recalls nothing: what is posted, or holds a message that nobody
-/// took, keeps the memory. Contract: its queue pair is there when it is posted. Thread: the
-/// executor's. Cost: of `post_recv`'s what is not the same each time.
+/// took, keeps the memory. Contract: its queue pair is there when it is posted.
+/// Thread: the executor's. Cost: of `post_recv`'s what is not the same each time.
 class [[nodiscard]] prepared_receive : private list_hook<prepared_receive> {
  public:
   /// \errors  as `receive_queue::post`, but for receive_queue_full and what ibv_post_recv(3) says.

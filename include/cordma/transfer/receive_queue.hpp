@@ -306,7 +306,7 @@ inline buffer_slices receive_queue::take_slices(slot& s) noexcept {
   }
   if (s.slice_count != 1) [[unlikely]]
     return take_several(s);
-  let_go_of(s, 0);
+  if (std::exchange(s.holds_memory, false)) let_go(s.slice);
   return buffer_slices::of_old(s.slice);
 }
 
