@@ -19,24 +19,25 @@ using cordma::task;
 constexpr std::size_t size_bytes = 64;
 
 /// A raw request that does what ours does, inlined or not as ours would be.
+template <ibv_wr_opcode Opcode>
 struct raw_request {
-  raw_request(raw_loopback& l, ibv_wr_opcode opcode) {
+  explicit raw_request(const raw_loopback& l) {
+    constexpr bool is_atomic = Opcode >= IBV_WR_ATOMIC_CMP_AND_SWP;
+    constexpr bool may_be_inline = Opcode == IBV_WR_RDMA_WRITE || Opcode == IBV_WR_SEND;
     sge = {.addr = reinterpret_cast<std::uint64_t>(l.local.bytes().data()),
-           .length = opcode >= IBV_WR_ATOMIC_CMP_AND_SWP ? 8u : unsigned{size_bytes},
+           .length = is_atomic ? 8u : unsigned{size_bytes},
            .lkey = l.local.slice().lkey()};
     wr.sg_list = &sge;
     wr.num_sge = 1;
-    wr.opcode = opcode;
-    const bool is_inline = opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_SEND;
+    wr.opcode = Opcode;
     wr.send_flags = IBV_SEND_SIGNALED;
-    if (is_inline && size_bytes <= l.raw_a.capabilities().inline_max) {
+    if (may_be_inline && size_bytes <= l.raw_a.capabilities().inline_max)
       wr.send_flags |= IBV_SEND_INLINE;
-    }
     const cordma::remote_mr_slice remote = l.remote.remote_slice();
-    if (opcode >= IBV_WR_ATOMIC_CMP_AND_SWP) {
-      const bool is_add = opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
-      wr.wr.atomic = {remote.address(), is_add ? 1u : 0u, 0, remote.rkey()};
-    } else {
+    if constexpr (is_atomic) {
+      wr.wr.atomic = {remote.address(), Opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? 1u : 0u, 0,
+                      remote.rkey()};
+    } else if constexpr (Opcode != IBV_WR_SEND) {
       wr.wr.rdma = {remote.address(), remote.rkey()};
     }
   }
@@ -113,12 +114,16 @@ constexpr auto make_swap = [](raw_loopback& l) {
   return l.a->compare_swap(l.remote.remote_slice().first(8), 0, 0);
 };
 
-template <class Make, class MakeRequest>
-void compare_each_depth(bench::recorder& recorder, raw_loopback& l, ibv_wr_opcode opcode, Make make,
+template <ibv_wr_opcode Opcode, class Make, class MakeRequest>
+void compare_each_depth(bench::recorder& recorder, raw_loopback& l, Make make,
                         MakeRequest make_request) {
-  raw_request raw{l, opcode};
+  raw_request<Opcode> raw{l};
   recorder.compare(
-      "depth 1", [&](std::uint64_t n) { l.run_raw(raw.wr, n, 1); },
+      "depth 1",
+      [&](std::uint64_t n) {
+        std::optional<raw_request<Opcode>> request;
+        l.run_raw_making([&] { return &request.emplace(l).wr; }, n, 1);
+      },
       [&](std::uint64_t n) { l.home.run(one_by_one(l, n, make)); });
   recorder.compare(
       "depth 1, prepared", [&](std::uint64_t n) { l.run_raw(raw.wr, n, 1); },
@@ -144,14 +149,14 @@ task<> write_prepared(raw_loopback& l, std::uint64_t n, std::index_sequence<I...
 
 /// As many requests with one doorbell, of which the last has a completion entry.
 struct raw_batch {
-  explicit raw_batch(raw_loopback& l) : one{l, IBV_WR_RDMA_WRITE} {
+  explicit raw_batch(raw_loopback& l) : one{l} {
     wrs.fill(one.wr);
     for (std::size_t i = 0; i + 1 < batch; ++i) {
       wrs[i].next = &wrs[i + 1];
       wrs[i].send_flags &= ~unsigned{IBV_SEND_SIGNALED};
     }
   }
-  raw_request one;
+  raw_request<IBV_WR_RDMA_WRITE> one;
   std::array<ibv_send_wr, batch> wrs;
 };
 
@@ -183,7 +188,7 @@ task<> send_prepared_and_receive(raw_loopback& l, std::uint64_t n) {
 /// A SEND of which one end is raw verbs' in both loops: what the other adds is its own.
 class half_raw {
  public:
-  explicit half_raw(raw_loopback& l) : l_{l}, raw_{l, IBV_WR_SEND} {
+  explicit half_raw(raw_loopback& l) : l_{l}, raw_{l} {
     cordma::test::connect(l.ctx, l.port, from_, to_.num());
     cordma::test::connect(l.ctx, l.port, to_, from_.num());
     cordma::test::connect(l.ctx, l.port, ours_->verbs(), ours_peer_.num());
@@ -249,7 +254,7 @@ class half_raw {
   }
 
   raw_loopback& l_;
-  raw_request raw_;
+  raw_request<IBV_WR_SEND> raw_;
   ibv_sge sge_{.addr = reinterpret_cast<std::uint64_t>(l_.remote.bytes().data()),
                .length = size_bytes,
                .lkey = l_.remote.slice().lkey()};
@@ -280,8 +285,8 @@ task<> take_each_prepared(raw_loopback& l, std::uint64_t n) {
 
 BENCH_ON_DEVICE("transfer/write/64B", "What does co_await add to a small WRITE?") {
   raw_loopback l;
-  compare_each_depth(recorder, l, IBV_WR_RDMA_WRITE, make_write, a_write);
-  raw_request raw{l, IBV_WR_RDMA_WRITE};
+  compare_each_depth<IBV_WR_RDMA_WRITE>(recorder, l, make_write, a_write);
+  raw_request<IBV_WR_RDMA_WRITE> raw{l};
   recorder.compare(
       "depth 64, handles", [&](std::uint64_t n) { l.run_raw(raw.wr, n, raw_loopback::depth); },
       [&](std::uint64_t n) { l.home.run(by_handles(l, n)); });
@@ -302,22 +307,22 @@ BENCH_ON_DEVICE("transfer/write/64B/batch", "And to sixteen with one doorbell?")
 
 BENCH_ON_DEVICE("transfer/read/64B", "What does co_await add to a small READ?") {
   raw_loopback l;
-  compare_each_depth(recorder, l, IBV_WR_RDMA_READ, make_read, a_read);
+  compare_each_depth<IBV_WR_RDMA_READ>(recorder, l, make_read, a_read);
 }
 
 BENCH_ON_DEVICE("transfer/compare_swap", "What does co_await add to an atomic?") {
   raw_loopback l;
-  compare_each_depth(recorder, l, IBV_WR_ATOMIC_CMP_AND_SWP, make_swap, a_swap);
+  compare_each_depth<IBV_WR_ATOMIC_CMP_AND_SWP>(recorder, l, make_swap, a_swap);
 }
 
 BENCH_ON_DEVICE("transfer/fetch_add", "What does co_await add to the other atomic?") {
   raw_loopback l;
-  compare_each_depth(recorder, l, IBV_WR_ATOMIC_FETCH_AND_ADD, make_add, an_add);
+  compare_each_depth<IBV_WR_ATOMIC_FETCH_AND_ADD>(recorder, l, make_add, an_add);
 }
 
 BENCH_ON_DEVICE("transfer/send/64B", "What does co_await add to a small SEND and its receive?") {
   raw_loopback l;
-  raw_request raw{l, IBV_WR_SEND};
+  raw_request<IBV_WR_SEND> raw{l};
   ibv_sge sge{.addr = reinterpret_cast<std::uint64_t>(l.remote.bytes().data()),
               .length = size_bytes,
               .lkey = l.remote.slice().lkey()};

@@ -14,11 +14,11 @@ constexpr verbs::queue_pair_capabilities both_capabilities{.send_wr_max = raw_lo
 // Two queue pairs, two directions, and what a device rounds up.
 constexpr unsigned cq_depth = 8 * raw_loopback::depth;
 
-void check(int rc, const char* call) {
+}  // namespace
+
+void raw_loopback::check(int rc, const char* call) {
   if (rc != 0) throw error{errno_failure(rc, call)};
 }
-
-}  // namespace
 
 raw_loopback::raw_loopback()
     : cordma::test::loopback{{.cq = {.depth = cq_depth, .mode = completion_mode::busy},
@@ -46,14 +46,7 @@ raw_loopback::reaped raw_loopback::reap(verbs::completion_queue& cq) {
 }
 
 void raw_loopback::run_raw(ibv_send_wr& wr, std::uint64_t n, std::uint32_t in_flight_max) {
-  std::uint64_t posted = 0;
-  for (std::uint64_t ended = 0; ended < n; ended += reap(raw_cq).sends) {
-    while (posted < n && posted - ended < in_flight_max) {
-      ibv_send_wr* bad = nullptr;
-      check(raw_a.post_send(&wr, &bad), "ibv_post_send");
-      ++posted;
-    }
-  }
+  run_raw_making([&wr] { return &wr; }, n, in_flight_max);
 }
 
 void raw_loopback::run_raw_receiving(ibv_send_wr& wr, ibv_recv_wr& receive, std::uint64_t n,

@@ -19,6 +19,9 @@ class raw_loopback : public cordma::test::loopback {
   /// The loop that perftest would write: requests made before, a batch of entries a poll. Posts
   /// `wr` `n` times, at most `in_flight_max` at once.
   void run_raw(ibv_send_wr& wr, std::uint64_t n, std::uint32_t in_flight_max);
+  /// The same with requests made when they are posted, by `make()`.
+  template <class Make>
+  void run_raw_making(Make make, std::uint64_t n, std::uint32_t in_flight_max);
   /// The same, with a receive posted on the other side for each.
   void run_raw_receiving(ibv_send_wr& wr, ibv_recv_wr& receive, std::uint64_t n,
                          std::uint32_t in_flight_max);
@@ -31,6 +34,20 @@ class raw_loopback : public cordma::test::loopback {
   };
   /// What all of these do at a completion queue, once. Throws when a request failed.
   static reaped reap(cordma::verbs::completion_queue& cq);
+  /// Throws what a verb returned, if it is not 0.
+  static void check(int rc, const char* call);
 };
+
+template <class Make>
+void raw_loopback::run_raw_making(Make make, std::uint64_t n, std::uint32_t in_flight_max) {
+  std::uint64_t posted = 0;
+  for (std::uint64_t ended = 0; ended < n; ended += reap(raw_cq).sends) {
+    while (posted < n && posted - ended < in_flight_max) {
+      ibv_send_wr* bad = nullptr;
+      check(raw_a.post_send(make(), &bad), "ibv_post_send");
+      ++posted;
+    }
+  }
+}
 
 }  // namespace bench

@@ -54,28 +54,17 @@ completion_queue_driver::~completion_queue_driver() {
   static_cast<queue_pair*>(e.qp)->succeeded(id.is_receive(), id.sequence(), wc);
 }
 
-inline int completion_queue_driver::poll_into(
-    std::array<ibv_wc, poll_batch_max>& entries) noexcept {
-  const int n = cq_.poll({entries.data(), poll_batch_});
-  counters_.polls.add();
-  if (n <= 0) counters_.empty_polls.add();
-  return n;
-}
-
-inline void completion_queue_driver::found(std::size_t completions) noexcept {
-  counters_.completions.add(completions);
-  if (!spin_.found()) [[unlikely]]
-    spin_.woke(home_.now());
-}
-
 std::size_t completion_queue_driver::reap() noexcept {
   std::array<ibv_wc, poll_batch_max> entries;
   std::size_t reaped = 0;
   while (reaped < completions_per_turn_max) {
-    const int n = poll_into(entries);
+    const int n = poll_into({entries.data(), poll_batch_});
     if (n < 0) [[unlikely]]
       fail({.code = errc::device_failed, .call = "ibv_poll_cq"});
-    if (n <= 0) break;
+    if (n <= 0) {
+      counters_.empty_polls.add();
+      break;
+    }
     for (const ibv_wc& wc : std::span{entries.data(), std::size_t(n)}) dispatch(wc);
     reaped += std::size_t(n);
     if (unsigned(n) < poll_batch_) break;
@@ -88,29 +77,26 @@ std::size_t completion_queue_driver::reap() noexcept {
 }
 
 bool completion_queue_driver::look() noexcept {
-  constexpr int looks_of_a_turn = 8;
   std::array<ibv_wc, poll_batch_max> entries;
-  home_.has_looked(looks_of_a_turn);
-  const int n = cq_.poll({entries.data(), poll_batch_});
-  counters_.polls.add();
-  if (n != 1) [[unlikely]]
-    return look_on(entries, n);
-  dispatch(entries[0]);
-  found(1);
+  const int n = look_for({entries.data(), poll_batch_});
+  return n > 0 && look_at({entries.data(), std::size_t(n)});
+}
+
+bool completion_queue_driver::look_at(std::span<const ibv_wc> entries) noexcept {
+  for (const ibv_wc& wc : entries) dispatch(wc);
+  found(entries.size());
   return home_.may_look_at(*this);
 }
 
 /// Of a device that has failed the next reap will tell.
-bool completion_queue_driver::look_on(std::array<ibv_wc, poll_batch_max>& entries, int n) noexcept {
-  if (n <= 0) counters_.empty_polls.add();
+int completion_queue_driver::look_on(std::span<ibv_wc> entries, int n) noexcept {
+  counters_.empty_polls.add();
   while (n == 0 && home_.spins() && home_.may_look_at(*this)) {
     home_.has_looked(1);
     n = poll_into(entries);
+    if (n <= 0) counters_.empty_polls.add();
   }
-  if (n <= 0) return false;
-  for (const ibv_wc& wc : std::span{entries.data(), std::size_t(n)}) dispatch(wc);
-  found(std::size_t(n));
-  return home_.may_look_at(*this);
+  return n;
 }
 
 completion_counters completion_queue_driver::counters() const noexcept {

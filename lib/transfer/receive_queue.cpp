@@ -17,13 +17,13 @@ receive_queue::receive_queue(queue_pair& owner, completion_queue_driver& driver,
       batch_{driver.doorbells().receives()},
       native_{owner.verbs().native_handle()},
       num_{owner.verbs().num()},
-      pd_{pd.native_handle()},
       tally_{driver.tally()},
       depth_{owner.verbs().capabilities().recv_wr_max},
       mask_{std::bit_ceil(depth_) - 1},
       slices_max_{std::clamp<std::uint32_t>(owner.verbs().capabilities().recv_sge_max, 1,
                                             receive_slices_max)},
       at_once_max_{depth_},
+      turn_hold_{held_, pd.native_handle(), home_},
       slots_(mask_ + 1),
       more_slices_(slots_.size() * (slices_max_ - 1)) {}
 
@@ -47,9 +47,9 @@ request_outcome receive_queue::refusal(std::error_code why, std::size_t slices) 
   return how;
 }
 
-errc receive_queue::refusal_of(const memory_block& block) const noexcept {
-  return verbs::allows(block.access(), writable) ? errc::wrong_protection_domain
-                                                 : errc::access_denied;
+errc receive_queue::refusal_of(const local_mr_slice& slice) noexcept {
+  const bool is_stale = slice.block()->generation() != slice.generation();
+  return is_stale ? errc::stale_slice : errc::wrong_protection_domain;
 }
 
 std::error_code receive_queue::try_post_any(std::span<const local_mr_slice> buffer) noexcept {
@@ -93,7 +93,8 @@ void receive_queue::part_from(prepared_receive& buffer) noexcept {
     s.slice_count = std::uint8_t(slices.size());
     for (std::size_t i = 0; i < slices.size(); ++i) {
       std::construct_at(i == 0 ? &s.slice : more_of(sequence) + (i - 1), slices[i]);
-      if (slices[i].is_held()) held_.hold(*slices[i].block());
+      if (!slices[i].is_held()) continue;
+      held_.hold(*slices[i].block());
       s.holds_memory = true;
     }
   }
@@ -118,6 +119,11 @@ buffer_slices receive_queue::take_several(slot& s) noexcept {
   for (std::size_t i = 0; i < s.slice_count; ++i) all.push_back(slice_of(s, sequence, i));
   let_go_of(s, sequence);
   return all;
+}
+
+std::error_code receive_queue::not_posted(int rc) noexcept {
+  let_go_of(at(tail_), tail_);
+  return {rc, std::system_category()};
 }
 
 bool receive_queue::join_others() noexcept {

@@ -28,6 +28,7 @@ send_queue::send_queue(completion_queue_driver& driver, verbs::protection_domain
       sge_max_{qp.capabilities().send_sge_max},  // At least 1: `verbs::queue_pair` sees to it.
       read_sge_max_{pd.limits().sge_rd_max == 0 ? sge_max_
                                                 : std::min(sge_max_, pd.limits().sge_rd_max)},
+      turn_hold_{held_, pd_, driver.home()},
       more_held_(places() * (sge_max_ - 1)),
       atomic_values_(places()),
       atomic_mr_{std::make_unique<verbs::memory_region>(
@@ -97,11 +98,11 @@ std::optional<request_outcome> send_queue::hold(const request_shape& request) no
   errc why{};
   for (const const_local_mr_slice& slice : request.local) {
     if (slice.is_held()) {
-      if (!held_.try_hold(*slice.block(), slice.generation())) {
-        why = errc::stale_slice;
+      if (!held_.try_hold(*slice.block(), slice.generation(), turn_hold_)) {
+        const bool is_stale = slice.block()->generation() != slice.generation();
+        why = is_stale ? errc::stale_slice : errc::wrong_protection_domain;
         break;
       }
-      if (slice.block()->pd() != pd_) why = errc::wrong_protection_domain;
       if (!verbs::allows(slice.block()->access(), request.local_access)) why = errc::access_denied;
       if (why != errc{}) {
         held_.let_go(*slice.block());

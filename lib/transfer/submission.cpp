@@ -4,6 +4,8 @@
 
 #include <cinttypes>
 #include <cstdio>
+#include <memory>
+#include <utility>
 
 namespace cordma {
 
@@ -19,7 +21,6 @@ failure request_outcome::to_failure(std::uint32_t qp_num) const noexcept {
 
 submission::submission(submission&& other) noexcept
     : list_hook<submission>{static_cast<list_hook<submission>&&>(other)},
-      stop_callback{&on_stop},
       queue_{other.queue_},
       qp_num_{other.qp_num_},
       first_{other.first_},
@@ -29,10 +30,11 @@ submission::submission(submission&& other) noexcept
       trouble_{other.trouble_},
       is_handle_{other.is_handle_},
       is_urgent_{other.is_urgent_},
-      tells_at_once_{other.tells_at_once_},
-      failure_{other.failure_} {
-  CORDMA_ASSERT(other.waiter_.empty(), "an operation is not moved while it is awaited");
-  other.stop_callback::unlink();  // Of a wait that was abandoned.
+      tells_at_once_{other.tells_at_once_} {
+  CORDMA_ASSERT(!other.is_awaited_ || other.wait_.who.empty(),
+                "an operation is not moved while it is awaited");
+  other.forget_waiter();  // Of a wait that was abandoned.
+  if ((trouble_ & failure_bit) != 0) failure_ = other.failure_;
   if (state_ == state::in_flight) queue_->adopt(*this, this);
 }
 
@@ -51,9 +53,7 @@ void submission::cannot_end() noexcept {
 }
 
 void submission::forget_waiter() noexcept {
-  is_awaited_ = false;
-  stop_callback::unlink();
-  static_cast<void>(waiter_.take());
+  if (std::exchange(is_awaited_, false)) std::destroy_at(&wait_);
 }
 
 bool submission::stopped() noexcept {
@@ -68,7 +68,7 @@ bool submission::stopped() noexcept {
 }
 
 void submission::on_stop(stop_callback& self) noexcept {
-  auto& s = static_cast<submission&>(self);
+  submission& s = static_cast<wait_place&>(self).owner;
   s.queue_->ring_now();  // As in `detach`.
   s.queue_->pump();
   if (s.has_ended()) return;
@@ -83,8 +83,8 @@ void submission::slot_failed(request_outcome failure, std::uint32_t index) noexc
 }
 
 void submission::note(const request_outcome& failure) noexcept {
-  if (failure_) return;
-  failure_ = failure;
+  if ((trouble_ & failure_bit) != 0) return;
+  std::construct_at(&failure_, failure);
   trouble_ |= failure_bit;
   qp_num_ = queue_->num_;
 }

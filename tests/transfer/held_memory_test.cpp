@@ -1,6 +1,10 @@
 #include <cordma/transfer/held_memory.hpp>
 
+#include <cordma/io/poller.hpp>
+
 #include <catch2/catch.hpp>
+
+#include <infiniband/verbs.h>
 
 #include <array>
 #include <cstddef>
@@ -12,9 +16,35 @@ using cordma::memory_block;
 
 namespace {
 
+/// Where tasks may look.
+struct looking_home : cordma::scheduler {
+  struct nothing final : cordma::poller {
+    std::size_t poll() noexcept override { return 0; }
+    bool prepare_wait() noexcept override { return true; }
+  };
+  /// As a turn of one task.
+  template <class F>
+  void turn(F f) {
+    struct task : cordma::waiter {
+      explicit task(F& g) noexcept : waiter{&run}, does{g} {}
+      static std::coroutine_handle<> run(waiter& self) noexcept {
+        static_cast<task&>(self).does();
+        return std::noop_coroutine();
+      }
+      F& does;
+    };
+    task one{f};
+    allow_looks(1, &polled);
+    schedule(one);
+    run_ready();
+  }
+  nothing polled;
+};
+
 /// Owned memory that notices its release.
 struct watched_block {
-  watched_block() = default;
+  /// Of an allocator, if it knows its size.
+  explicit watched_block(std::size_t size_bytes = 0) { block.begin(nullptr, size_bytes); }
   watched_block(const watched_block&) = delete;
   ~watched_block() {
     if (!given_up) give_up();
@@ -25,7 +55,7 @@ struct watched_block {
   }
   bool released = false;
   bool given_up = false;
-  memory_block& block = memory_block::make(
+  memory_block& block = memory_block::adopt(
       nullptr, cordma::verbs::access::none,
       [](memory_block& b, void* context) noexcept {
         *static_cast<bool*>(context) = true;
@@ -35,14 +65,25 @@ struct watched_block {
   std::uint32_t generation = block.generation();
 };
 
+/// A queue's, on a scheduler whose only task may look.
+struct holder_of_memory {
+  [[nodiscard]] bool try_hold(const watched_block& mr) {
+    return held.try_hold(mr.block, mr.generation, turn);
+  }
+  looking_home home;
+  held_memory held;
+  held_memory::turn_hold turn{held, nullptr, home};
+};
+
 }  // namespace
 
 TEST_CASE("a queue holds the block that it works on once, until nobody needs it",
           "[transfer][M10]") {
   watched_block mr;
-  held_memory held;
-  REQUIRE(held.try_hold(mr.block, mr.generation));
-  REQUIRE(held.try_hold(mr.block, mr.generation));
+  holder_of_memory holder;
+  held_memory& held = holder.held;
+  REQUIRE(holder.try_hold(mr));
+  REQUIRE(holder.try_hold(mr));
   held.hold(mr.block);
   CHECK(mr.block.holders() == 2);
   held.let_go(mr.block);
@@ -56,10 +97,11 @@ TEST_CASE("a queue holds the block that it works on once, until nobody needs it"
 
 TEST_CASE("memory that was freed is stale also while a queue still holds it", "[transfer][M10]") {
   watched_block mr;
-  held_memory held;
-  REQUIRE(held.try_hold(mr.block, mr.generation));
+  holder_of_memory holder;
+  held_memory& held = holder.held;
+  REQUIRE(holder.try_hold(mr));
   mr.give_up();
-  CHECK_FALSE(held.try_hold(mr.block, mr.generation));
+  CHECK_FALSE(holder.try_hold(mr));
   CHECK_FALSE(mr.released);
   held.let_go(mr.block);
   CHECK(mr.released);
@@ -71,7 +113,8 @@ TEST_CASE("in whatever order blocks are held and let go, each is held while it i
   for (int round = 0; round < 200; ++round) {
     std::array<watched_block, 3> memory;
     std::array<unsigned, 3> needed{};
-    held_memory held;
+    holder_of_memory holder;
+    held_memory& held = holder.held;
     const auto check = [&] {
       for (std::size_t i = 0; i < memory.size(); ++i) {
         REQUIRE(memory[i].released == (memory[i].given_up && needed[i] == 0));
@@ -85,7 +128,7 @@ TEST_CASE("in whatever order blocks are held and let go, each is held while it i
       if (random() % 30 == 0 && !mr.given_up) {
         mr.give_up();
       } else if (random() % 2 == 0) {
-        REQUIRE(held.try_hold(mr.block, mr.generation) == !mr.given_up);
+        REQUIRE(holder.try_hold(mr) == !mr.given_up);
         if (!mr.given_up) ++needed[which];
       } else if (needed[which] > 0) {
         --needed[which];
@@ -97,4 +140,80 @@ TEST_CASE("in whatever order blocks are held and let go, each is held while it i
       for (; needed[i] > 0; --needed[i]) held.let_go(memory[i].block);
     check();
   }
+}
+
+TEST_CASE("what a task that looks works on is held once, until its turn ends", "[transfer][M10]") {
+  watched_block mr{64};
+  holder_of_memory holder;
+  holder.home.turn([&] {
+    for (int i = 0; i < 3; ++i) {
+      REQUIRE(holder.try_hold(mr));
+      CHECK(mr.block.holders() == 2);
+      holder.held.let_go(mr.block);
+      CHECK(mr.block.holders() == 2);
+    }
+    mr.give_up();
+    CHECK_FALSE(holder.try_hold(mr));
+    CHECK_FALSE(mr.released);
+  });
+  CHECK(mr.released);
+}
+
+TEST_CASE("memory that is needed beyond the turn is held on", "[transfer][M10]") {
+  watched_block mr{64};
+  holder_of_memory holder;
+  holder.home.turn([&] { REQUIRE(holder.try_hold(mr)); });
+  mr.give_up();
+  CHECK_FALSE(mr.released);
+  holder.held.let_go(mr.block);
+  CHECK(mr.released);
+}
+
+TEST_CASE("memory of the program's own is let go of at once", "[transfer][M10]") {
+  watched_block mr;
+  holder_of_memory holder;
+  holder.home.turn([&] {
+    REQUIRE(holder.try_hold(mr));
+    holder.held.let_go(mr.block);
+    mr.give_up();
+    CHECK(mr.released);
+  });
+}
+
+TEST_CASE("of several blocks in a turn the first alone is held until its end", "[transfer][M10]") {
+  watched_block first{64}, second{64};
+  holder_of_memory holder;
+  holder.home.turn([&] {
+    for (watched_block* mr : {&first, &second}) {
+      REQUIRE(holder.try_hold(*mr));
+      holder.held.let_go(mr->block);
+      mr->give_up();
+    }
+    CHECK_FALSE(first.released);
+    CHECK(second.released);
+  });
+  CHECK(first.released);
+}
+
+TEST_CASE("a queue that ends amid a turn keeps no memory", "[transfer][M10]") {
+  watched_block mr{64};
+  looking_home home;
+  home.turn([&] {
+    held_memory held;
+    held_memory::turn_hold turn{held, nullptr, home};
+    REQUIRE(held.try_hold(mr.block, mr.generation, turn));
+    held.let_go(mr.block);
+    mr.give_up();
+  });
+  CHECK(mr.released);
+}
+
+TEST_CASE("memory of another protection domain is not held", "[transfer][M10]") {
+  watched_block mr;
+  looking_home home;
+  held_memory held;
+  ibv_pd other{};
+  held_memory::turn_hold turn{held, &other, home};
+  CHECK_FALSE(held.try_hold(mr.block, mr.generation, turn));
+  CHECK(mr.block.holders() == 1);
 }

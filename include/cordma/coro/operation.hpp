@@ -59,8 +59,7 @@ class [[nodiscard]] operation_awaiter {
   bool await_suspend(std::coroutine_handle<Promise> handle) {
     const environment& env = environment_of(handle);
     if constexpr (begun_apart<Op>) {
-      const bool looks = env.scheduler != nullptr && env.scheduler->may_look();
-      if (looks ? op_.begin_and_look(env) : op_.begin(env)) return false;
+      if (env.scheduler != nullptr ? op_.begin_and_look(env) : op_.begin(env)) return false;
       return !op_.wait(resumer_of(handle), env);
     } else {
       return !op_.start(resumer_of(handle), env);

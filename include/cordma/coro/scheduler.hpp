@@ -131,8 +131,10 @@ class scheduler {
   /// Tells `t` once, when that is over: only in a turn.
   void at_turn_end(turn_end& t) noexcept {
     look_no_more();
-    ends_.push_back(t);
+    also_at_turn_end(t);
   }
+  /// The same of what nobody waits for.
+  void also_at_turn_end(turn_end& t) noexcept { ends_.push_back(t); }
   [[nodiscard]] bool has_ready() const noexcept { return !ready_.empty() || !last_.empty(); }
   /// Resumes what is ready now; what that makes ready waits for the next call, so that one call is
   /// bounded and I/O gets its turn. Returns how many it resumed.

@@ -12,6 +12,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -68,6 +69,19 @@ struct completion_counters {
   }
 };
 
+/// As the device reads it, of a request of one slice: what is the same in all of its kind is set
+/// once, since to clear all that a device might look at takes as long as to set the rest.
+struct described_request {
+  described_request() noexcept {
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+  }
+  described_request(const described_request&) = delete;
+
+  ibv_sge sge{};
+  ibv_send_wr wr{};
+};
+
 /// Reaps one completion queue for all the queue pairs on it and tells their slots. It never resumes
 /// a task itself: what ended goes to the executor's ready list, a batch at a time, but for what
 /// asked to be told at once.
@@ -100,6 +114,16 @@ class completion_queue_driver final : private poller {
   /// For such a task: reaps, as would be done next, once, or, where nobody sleeps, until there is
   /// something. False: it found nothing, or others are to go on first.
   bool look() noexcept;
+  /// The first half of that: takes up to so many entries; none is there, or the device failed,
+  /// unless it gives a positive number of them.
+  [[nodiscard]] int look_for(std::span<ibv_wc> entries) noexcept;
+  /// The second.
+  bool look_at(std::span<const ibv_wc> entries) noexcept;
+  /// The same of one whose slot has been told.
+  bool has_looked_at_one() noexcept {
+    found(1);
+    return home_.may_look_at(*this);
+  }
 
   /// The same until the queue is empty, or has given all that it can hold at once: what comes
   /// meanwhile waits for the next turn. In manual mode it does nothing.
@@ -126,6 +150,10 @@ class completion_queue_driver final : private poller {
   /// For its queue pairs.
   [[nodiscard]] transfer_tally& tally() noexcept { return tally_; }
   [[nodiscard]] doorbell_batch& doorbells() noexcept { return doorbells_; }
+  /// Where a request of such a kind, one slice, and no window, is described while it is posted.
+  [[nodiscard]] described_request& describes(request_kind kind) noexcept {
+    return described_[std::size_t(kind)];
+  }
   /// Entries not yet promised to a queue pair. In manual mode those of a queue pair that is gone
   /// come back when a reap finds the queue empty.
   [[nodiscard]] unsigned room() const noexcept { return cq_.capacity() - reserved_; }
@@ -170,10 +198,14 @@ class completion_queue_driver final : private poller {
   static void on_channel(fd_watch& watch) noexcept;
   bool read_event() noexcept;
   /// As `ibv_poll_cq`.
-  int poll_into(std::array<ibv_wc, poll_batch_max>& entries) noexcept;
-  /// The rest of `look`, whose poll gave `n`: several, none, or a failure.
-  [[gnu::noinline]] bool look_on(std::array<ibv_wc, poll_batch_max>& entries, int n) noexcept;
-  void found(std::size_t completions) noexcept;
+  int poll_into(std::span<ibv_wc> entries) noexcept;
+  /// The rest of `look_for`, whose first poll gave `n`: none, or a failure.
+  [[gnu::noinline]] int look_on(std::span<ibv_wc> entries, int n) noexcept;
+  void found(std::size_t completions) noexcept {
+    counters_.completions.add(completions);
+    if (!spin_.found()) [[unlikely]]
+      spin_.woke(home_.now());
+  }
   void dispatch(const ibv_wc& wc) noexcept;
   /// The same of one that is watched, or failed, or is of none that is here.
   [[gnu::noinline]] void dispatch_watched(const entry& e, const ibv_wc& wc) noexcept;
@@ -220,8 +252,22 @@ class completion_queue_driver final : private poller {
   } counters_;
   transfer_tally tally_;
   doorbell_batch doorbells_;
+  std::array<described_request, 4> described_;  // A send, a write, a read and an atomic.
   void (*at_race_point_)(void*) = nullptr;
   void* race_context_ = nullptr;
 };
+
+inline int completion_queue_driver::poll_into(std::span<ibv_wc> entries) noexcept {
+  const int n = cq_.poll(entries);
+  counters_.polls.add();
+  return n;
+}
+
+inline int completion_queue_driver::look_for(std::span<ibv_wc> entries) noexcept {
+  constexpr int looks_of_a_turn = 8;
+  home_.has_looked(looks_of_a_turn);
+  const int n = poll_into(entries);
+  return n > 0 ? n : look_on(entries, n);
+}
 
 }  // namespace cordma

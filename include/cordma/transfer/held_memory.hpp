@@ -1,27 +1,52 @@
 #pragma once
 
+#include <cordma/coro/scheduler.hpp>
 #include <cordma/memory/memory_block.hpp>
 
 #include <cstdint>
+#include <utility>
 
 namespace cordma {
 
 /// What a queue holds of memory. Mostly its requests are about one block: that one it holds once,
 /// and counts who needs it, since a locked instruction each to hold and to let go would be a third
-/// of what a request costs. Thread: one.
+/// of what a request costs. A task that looks for the end of its requests itself mostly needs the
+/// same for the next: so what it holds first is held until its turn ends, if it is an allocator's,
+/// which nobody misses so long when it is freed. What is the program's own is let go of at once.
+/// Thread: one.
 class held_memory {
  public:
-  /// As `memory_block`'s.
-  [[nodiscard]] bool try_hold(memory_block& block, std::uint32_t generation) noexcept {
-    if (&block == block_) {
-      if (block.generation() != generation) return false;
-      ++holds_;
-      return true;
+  /// The rest of it, which is seldom looked at. `held` goes after it.
+  class turn_hold final : private turn_end {
+   public:
+    turn_hold(held_memory& held, const ibv_pd* pd, scheduler& home) noexcept
+        : held_{held}, pd_{pd}, home_{home} {}
+    ~turn_hold() { let_go(); }
+
+   private:
+    friend class held_memory;
+    bool try_hold(memory_block& block, std::uint32_t generation) noexcept;
+    void on_turn_end() noexcept override { let_go(); }
+    void let_go() noexcept {
+      if (block_ != nullptr) held_.let_go(*std::exchange(block_, nullptr));
     }
-    if (!block.try_hold(generation)) return false;
-    remember(block);
+
+    held_memory& held_;
+    const ibv_pd* const pd_;
+    scheduler& home_;
+    memory_block* block_ = nullptr;  // Null: none.
+  };
+
+  /// As `memory_block`'s. False also: it is of another protection domain.
+  [[nodiscard, gnu::always_inline]] bool try_hold(memory_block& block, std::uint32_t generation,
+                                                  turn_hold& turn) noexcept {
+    if (&block != block_) [[unlikely]]
+      return turn.try_hold(block, generation);
+    if (block.generation() != generation) return false;
+    ++holds_;
     return true;
   }
+  /// One more of what is held, or is of that protection domain.
   void hold(memory_block& block) noexcept {
     if (&block == block_) {
       ++holds_;
@@ -41,10 +66,12 @@ class held_memory {
   }
 
  private:
-  void remember(memory_block& block) noexcept {
-    if (block_ != nullptr) return;
+  /// It was held just now. Whether it is the one.
+  bool remember(memory_block& block) noexcept {
+    if (block_ != nullptr) return false;
     block_ = &block;
     holds_ = 1;
+    return true;
   }
 
   memory_block* block_ = nullptr;  // Null while nobody needs it.

@@ -54,7 +54,7 @@ struct prepared_parts {
   using pack = request_pack<Requests...>;
 
   explicit prepared_parts(const Requests&... all) noexcept : requests{all...} {
-    std::get<pack::count - 1>(requests).flags.signaled = true;
+    std::get<pack::count - 1>(requests).send_flags |= IBV_SEND_SIGNALED;
     shapes = pack::shapes_of(requests);
   }
 
@@ -86,6 +86,8 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
   using pack = request_pack<Requests...>;
   using kept = detail::prepared_parts<Requests...>;
   static constexpr std::uint32_t count = pack::count;
+  static constexpr request_kind kind = pack::kinds[0];  // Of one alone.
+  static constexpr std::size_t slices_max = pack::sges_max;
   static_assert(
       ((Requests::kind != request_kind::bind && Requests::kind != request_kind::invalidate) && ...),
       "a window's key is good for one bind and one end");
@@ -152,7 +154,7 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
   }
   result<value_type> take_result() noexcept {
     if (was_stopped()) return cancelled_result;
-    if (failure_) return take_failure();
+    if (failed()) return take_failure();
     begin_anew();
     return pack::values(values_);
   }
@@ -192,15 +194,15 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
     if constexpr (pack::can_wait_for_others) {
       if (!is_handle_ && queue_->batches(shape(0)) && queue_->is_like_most(shape(0))) {
         queue_->hold_again(shape(0));
-        queue_->batch(*this, std::get<0>(kept::requests));
+        queue_->batch(*this, std::get<0>(kept::requests), shape(0));
         return true;
       }
     }
     post_each(queue_->begin_post(*this, count), has_leases_);
     return true;
   }
-  [[gnu::always_inline]] bool post_alone() noexcept {
-    if (has_leases_ || !queue_->has_room_for(count)) [[unlikely]]
+  [[gnu::always_inline]] bool post_alone(send_queue& queue) noexcept {
+    if (has_leases_ || !queue.has_room_for(count)) [[unlikely]]
       return false;
     post_each(queue_->begin_post_alone(*this, count), false);
     return true;

@@ -168,6 +168,11 @@ class queue_pair final : public queue_pair_base {
   }
   void on_failure(const request_outcome& unposted) noexcept override;
   void end_all(const request_outcome& why) noexcept override { sends_.end_all(why); }
+  void watch(bool is_watched) noexcept {
+    queue_pair_base::watch(is_watched);
+    sends_.watch(is_watched);
+    receives_.watch(is_watched);
+  }
 
   send_queue sends_;
   receive_queue receives_;

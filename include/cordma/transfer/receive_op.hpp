@@ -189,7 +189,11 @@ inline bool receive_queue::taker::look(const environment& env) noexcept {
     return false;
   completion_queue_driver& driver = queue_->driver_;
   if (!driver.is_looked_at(*env.scheduler)) return false;
-  while (driver.look())
+  ibv_wc wc;
+  if (driver.look_for({&wc, 1}) <= 0) [[unlikely]]
+    return false;
+  bool goes_on = queue_->take_end(wc) ? driver.has_looked_at_one() : driver.look_at({&wc, 1});
+  for (; goes_on; goes_on = driver.look())
     if (takes_message()) return true;
   return false;
 }

@@ -57,6 +57,11 @@ class receive_queue final : private turn_end {
   /// The device says that the oldest buffer has a message, while none has failed. One of a life
   /// before is ignored.
   void succeeded(std::uint32_t sequence, const ibv_wc& wc) noexcept;
+  /// The same of one that was looked for, if `wc` tells of that, and more does not follow. False:
+  /// nothing has happened.
+  bool take_end(const ibv_wc& wc) noexcept;
+  /// Whether from a completion more may follow than that a message is there.
+  void watch(bool is_watched) noexcept { is_watched_ = is_watched; }
   /// The same of one that may have failed. Whether it has.
   bool complete(std::uint32_t sequence, const ibv_wc& wc) noexcept;
   // As in `send_queue`.
@@ -93,7 +98,7 @@ class receive_queue final : private turn_end {
     std::uint8_t slice_count = 0;
     bool has_immediate = false;
     bool is_write = false;
-    bool holds_memory = false;  // Perhaps, of one of its slices.
+    bool holds_memory = false;  // Of its only slice; of several, perhaps.
   };
 
   slot& at(std::uint32_t sequence) noexcept { return slots_[sequence & mask_]; }
@@ -117,6 +122,7 @@ class receive_queue final : private turn_end {
     return has_message() && 2 * waiting_ < posted() && batch_.is_open();
   }
   static void add(const local_mr_slice& slice, ibv_sge*& to) noexcept;
+  void describe(ibv_recv_wr& wr, std::uint32_t sequence, ibv_sge* from, const ibv_sge* to) noexcept;
   /// Of that slot's buffer, with its slices from `sges` on. Gives the next that is free of these.
   [[gnu::always_inline]] ibv_sge* fill(ibv_recv_wr& wr, std::uint32_t sequence,
                                        ibv_sge* sges) noexcept;
@@ -135,6 +141,8 @@ class receive_queue final : private turn_end {
   bool join_others() noexcept;
   /// Else it goes so. Returns 0, or what ibv_post_recv(3) does.
   [[gnu::always_inline]] int post_now(ibv_recv_wr& wr) noexcept;
+  /// What that was, when the slot was filled.
+  [[gnu::cold]] std::error_code not_posted(int rc) noexcept;
   /// Why it is not posted; none: it is. There is room.
   template <std::size_t N>
   std::error_code try_post(std::span<const local_mr_slice, N> buffer) noexcept;
@@ -142,7 +150,8 @@ class receive_queue final : private turn_end {
   template <std::size_t N>
   [[nodiscard]] errc hold(std::span<const local_mr_slice, N> buffer) noexcept;
   static constexpr verbs::access writable = verbs::access::local_write;
-  [[nodiscard, gnu::cold]] errc refusal_of(const memory_block& block) const noexcept;
+  /// Of a slice whose memory could not be held.
+  [[nodiscard, gnu::cold]] static errc refusal_of(const local_mr_slice& slice) noexcept;
   void let_go(const local_mr_slice& slice) noexcept {
     if (slice.is_held()) held_.let_go(*slice.block());
   }
@@ -182,7 +191,6 @@ class receive_queue final : private turn_end {
   receive_batch& batch_;
   ibv_qp* const native_;
   const std::uint32_t num_;
-  const ibv_pd* pd_;
   transfer_tally& tally_;
   std::uint32_t depth_;
   std::uint32_t mask_;
@@ -195,11 +203,13 @@ class receive_queue final : private turn_end {
   std::uint32_t completed_ = sequence_first;
   std::uint32_t flushed_ = 0;
   std::uint32_t waiting_ = 0;
+  bool is_watched_ = true;
   int refusal_ = 0;  // Of those that waited: what ibv_post_recv(3) returned.
   std::uint32_t tail_ = sequence_first;
   std::uint32_t at_once_max_;     // The depth; 0 while others wait for room, and once it is closed.
   std::uint32_t free_count_ = 0;  // Of the messages, those that nobody was promised.
   held_memory held_;
+  held_memory::turn_hold turn_hold_;
   std::vector<slot> slots_;
   std::vector<local_mr_slice> more_slices_;  // One less than `slices_max_` a slot.
   intrusive_list<prepared_receive> prepared_;
@@ -216,10 +226,10 @@ template <std::size_t N>
   for (std::size_t i = 0; i < buffer.size(); ++i) {
     if (!buffer[i].is_held()) continue;
     memory_block& block = *buffer[i].block();
-    const bool is_held = held_.try_hold(block, buffer[i].generation());
-    if (is_held && block.pd() == pd_ && verbs::allows(block.access(), writable)) [[likely]]
+    const bool is_held = held_.try_hold(block, buffer[i].generation(), turn_hold_);
+    if (is_held && verbs::allows(block.access(), writable)) [[likely]]
       continue;
-    const errc why = is_held ? refusal_of(block) : errc::stale_slice;
+    const errc why = is_held ? errc::access_denied : refusal_of(buffer[i]);
     let_go(buffer.first(is_held ? i + 1 : i));
     return why;
   }
@@ -243,15 +253,18 @@ inline ibv_sge* receive_queue::fill(ibv_recv_wr& wr, std::uint32_t sequence,
   if (count != 0) [[likely]]
     add(slice_of(s, sequence, 0), sges);
   for (std::size_t i = 1; i < count; ++i) add(slice_of(s, sequence, i), sges);
-  wr = {.wr_id = wr_id_base_ | sequence,
-        .next = nullptr,
-        .sg_list = first,
-        .num_sge = int(sges - first)};
+  describe(wr, sequence, first, sges);
   return sges;
 }
 
+inline void receive_queue::describe(ibv_recv_wr& wr, std::uint32_t sequence, ibv_sge* from,
+                                    const ibv_sge* to) noexcept {
+  wr = {
+      .wr_id = wr_id_base_ | sequence, .next = nullptr, .sg_list = from, .num_sge = int(to - from)};
+}
+
 inline bool receive_queue::goes_with_others() noexcept {
-  return (free_count_ != 0 || waiting_ != 0) && join_others();
+  return (free_count_ | waiting_) != 0 && join_others();
 }
 
 inline int receive_queue::post_now(ibv_recv_wr& wr) noexcept {
@@ -273,17 +286,17 @@ template <std::size_t N>
   slot& s = at(tail_);
   s.prepared = nullptr;
   s.slice_count = std::uint8_t(buffer.size());
-  s.holds_memory = buffer.size() == 1 ? buffer[0].block() != nullptr : !buffer.empty();
+  s.holds_memory = buffer.size() == 1 ? buffer[0].is_held() : !buffer.empty();
   for (std::size_t i = 0; i < buffer.size(); ++i)
     std::construct_at(i == 0 ? &s.slice : more_of(tail_) + (i - 1), buffer[i]);
   if (goes_with_others()) return {};
   ibv_recv_wr wr;
   std::array<ibv_sge, std::min(N, receive_slices_max)> sges;
-  fill(wr, tail_, sges.data());
-  if (const int rc = post_now(wr); rc != 0) [[unlikely]] {
-    let_go_of(s, tail_);
-    return {rc, std::system_category()};
-  }
+  ibv_sge* end = sges.data();
+  for (const local_mr_slice& slice : buffer) add(slice, end);
+  describe(wr, tail_, sges.data(), end);
+  if (const int rc = post_now(wr); rc != 0) [[unlikely]]
+    return not_posted(rc);
   return {};
 }
 
@@ -306,7 +319,7 @@ inline buffer_slices receive_queue::take_slices(slot& s) noexcept {
   }
   if (s.slice_count != 1) [[unlikely]]
     return take_several(s);
-  if (std::exchange(s.holds_memory, false)) let_go(s.slice);
+  if (std::exchange(s.holds_memory, false)) held_.let_go(*s.slice.block());
   return buffer_slices::of_old(s.slice);
 }
 
@@ -323,6 +336,14 @@ inline void receive_queue::succeeded(std::uint32_t sequence, const ibv_wc& wc) n
   ++free_count_;
   tally_.completed(request_kind::receive);
   if (first_waiting_ != nullptr) promise_to_next();
+}
+
+inline bool receive_queue::take_end(const ibv_wc& wc) noexcept {
+  if (wc.wr_id != (wr_id_base_ | completed_) || wc.status != IBV_WC_SUCCESS || is_watched_)
+      [[unlikely]]
+    return false;
+  succeeded(completed_, wc);
+  return true;
 }
 
 }  // namespace cordma

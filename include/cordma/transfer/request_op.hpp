@@ -33,6 +33,8 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
                                        public frame_cache::recycled {
   using pack = request_pack<Requests...>;
   static constexpr std::size_t count = pack::count;
+  static constexpr request_kind kind = pack::kinds[0];  // Of one alone.
+  static constexpr std::size_t slices_max = pack::sges_max;
   static constexpr auto each = pack::each;
   using references = typename pack::references;
   using sharing = typename pack::sharing;
@@ -80,7 +82,12 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
 
   // As an operation.
   [[gnu::noinline]] bool begin(const environment& env) noexcept {
-    return submission::post(env, [this] { return post_kept<false>(); });
+    return submission::post(env, [this] {
+      if (post_kept<false>(*queue_)) [[likely]]
+        return true;
+      ask_for_entry();
+      return false;
+    });
   }
   [[gnu::noinline]] bool begin_and_look(const environment& env) noexcept {
     return begin_and_look_as(*this, env);
@@ -94,7 +101,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   }
   result<value_type> take_result() noexcept {
     if (was_stopped()) return cancelled_result;
-    if (failure_) return failure_->to_failure(qp_num_);
+    if (failed()) return failure_.to_failure(qp_num_);
     return pack::values(values_);
   }
 
@@ -103,18 +110,22 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   [[gnu::noinline]] bool begin_any_and_look(const environment& env) noexcept {
     return begin(env) || look(env);
   }
-  [[gnu::always_inline]] bool post_alone() noexcept { return post_kept<true>(); }
+  [[gnu::always_inline]] bool post_alone(send_queue& queue) noexcept {
+    return post_kept<true>(queue);
+  }
   template <bool IsAlone>
-  [[gnu::always_inline]] bool post_kept() noexcept {
-    ask_for_entry();
+  [[gnu::always_inline]] bool post_kept(send_queue& queue) noexcept {
     return std::apply(
-        [this](const auto&... all) { return this->template post_all<IsAlone>(all...); }, requests_);
+        [this, &queue](const auto&... all) {
+          return this->template post_all<IsAlone, true>(queue, all...);
+        },
+        requests_);
   }
   [[gnu::noinline, gnu::cold]] value_type take_failed() { return take_result().value(); }
   /// What is not posted at once: it is awaited, or waits for room.
   void keep(const Requests&... requests) noexcept { std::construct_at(&requests_, requests...); }
   void ask_for_entry() noexcept override {
-    if constexpr (!pack::is_batch) std::get<0>(requests_).flags.signaled = true;
+    if constexpr (!pack::is_batch) std::get<0>(requests_).send_flags |= IBV_SEND_SIGNALED;
   }
   /// Nobody holds it any more, and it has not ended.
   [[gnu::noinline]] void leave() noexcept {
@@ -140,22 +151,24 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   /// False: nothing has happened, somebody waits, or they are not like most. Once for each kind of
   /// request, not for each `co_await`.
   [[gnu::noinline]] bool post_at_once(const Requests&... requests) noexcept {
-    return post_all<false>(requests...);
+    return post_all<false, false>(*queue_, requests...);
   }
-  template <bool IsAlone>
-  [[gnu::always_inline]] bool post_all(const Requests&... requests) noexcept {
+  /// `IsAwaited`: each that is not of a batch has an entry.
+  template <bool IsAlone, bool IsAwaited>
+  [[gnu::always_inline]] bool post_all(send_queue& queue, const Requests&... requests) noexcept {
     const references all{requests...};
     sharing runs;
-    if (!queue_->has_room_for(count) || !try_hold(all, runs, each)) [[unlikely]]
+    if (!queue.has_room_for(count) || !try_hold(queue, all, runs, each)) [[unlikely]]
       return false;
-    post_each<true, IsAlone>(all, runs, each);
+    post_each<true, IsAlone, IsAwaited>(queue, all, runs, each);
     return true;
   }
   template <std::size_t... I>
-  [[gnu::always_inline]] bool try_hold(const references& all, sharing& runs,
+  [[gnu::always_inline]] bool try_hold(send_queue& queue, const references& all, sharing& runs,
                                        std::index_sequence<I...>) noexcept {
     std::size_t held = 0;
-    const bool is_done = ((try_hold<I>(all, runs[I] = is_in_run<I>(all)) && ++held > 0) && ...);
+    const bool is_done =
+        ((try_hold<I>(queue, all, runs[I] = is_in_run<I>(all)) && ++held > 0) && ...);
     if constexpr (pack::is_batch) {
       if (!is_done) [[unlikely]]
         let_go_of_first(held, all, each);
@@ -163,10 +176,11 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     return is_done;
   }
   template <std::size_t I>
-  [[gnu::always_inline]] bool try_hold(const references& all, bool is_in_run) noexcept {
+  [[gnu::always_inline]] static bool try_hold(send_queue& queue, const references& all,
+                                              bool is_in_run) noexcept {
     const request_shape its = shape<I>(all);
-    return queue_->is_like_most(its) &&
-           (is_in_run || (queue_->lease_refusal(its) == errc{} && queue_->try_hold(its)));
+    return queue.is_like_most(its) &&
+           (is_in_run || (queue.lease_refusal(its) == errc{} && queue.try_hold(its)));
   }
   template <std::size_t... I>
   [[gnu::noinline]] void let_go_of_first(std::size_t held, const references& all,
@@ -176,33 +190,47 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   std::optional<request_outcome> hold() noexcept override { return queue_->hold(shapes()); }
   void let_go() noexcept override { queue_->let_go(shapes()); }
   void destroy() noexcept override { delete this; }
-  void post_now() noexcept override { post_each<false, false>(references{requests_}, {}, each); }
+  void post_now() noexcept override {
+    post_each<false, false, false>(*queue_, references{requests_}, {}, each);
+  }
   /// `IsLikeMost`: `try_hold` took hold of them.
-  template <bool IsLikeMost, bool IsAlone, std::size_t... I>
-  [[gnu::always_inline]] void post_each(const references& all, const sharing& runs,
-                                        std::index_sequence<I...>) noexcept {
+  template <bool IsLikeMost, bool IsAlone, bool IsAwaited, std::size_t... I>
+  [[gnu::always_inline]] void post_each(send_queue& queue, const references& all,
+                                        const sharing& runs, std::index_sequence<I...>) noexcept {
     if constexpr (!IsLikeMost) {
-      if (((queue_->lease_refusal(shape<I>(all)) != errc{}) || ...)) return refuse();
+      if (((queue.lease_refusal(shape<I>(all)) != errc{}) || ...)) return refuse();
     }
     ((values_[I] = pack::value_to_be(std::get<I>(all))), ...);
     if constexpr (pack::has_atomic) values_before_ = values_.data();
     if constexpr (IsLikeMost && !IsAlone && pack::can_wait_for_others) {
-      if (!is_handle_ && queue_->batches(shape<0>(all)))
-        return queue_->batch(*this, std::get<0>(all));
+      if (!is_handle_ && queue.batches(shape<0>(all)))
+        return queue.batch(*this, std::get<0>(all), pack::template shape<0, true>(all));
     }
-    std::array<ibv_send_wr, count> wrs;
-    std::array<std::array<ibv_sge, pack::sges_max>, count> sges;
     send_queue::posting posting =
-        IsAlone ? queue_->begin_post_alone(*this, count) : queue_->begin_post(*this, count);
-    ((send_queue::clear(wrs[I]), std::get<I>(all).fill(wrs[I]),
-      wrs[I].next = I + 1 < count ? &wrs[I + 1] : nullptr,
-      queue_->template place<IsLikeMost>(posting, shape<I>(all), wrs[I], sges[I].data(),
-                                         !IsLikeMost || I + 1 == count, runs[I])),
-     ...);
+        IsAlone ? queue.begin_post_alone(*this, count) : queue.begin_post(*this, count);
+    if constexpr (IsLikeMost && pack::has_one_slice) {
+      described_request& one = queue.describes(pack::kinds[0]);
+      std::get<0>(all).fill(one.wr);
+      queue.template place<true, true>(posting, pack::template shape<0, IsAwaited>(all), one.wr,
+                                       &one.sge, true, false);
+      ring(queue, posting, std::span<ibv_send_wr, 1>{&one.wr, 1});
+    } else {
+      std::array<ibv_send_wr, count> wrs;
+      std::array<std::array<ibv_sge, pack::sges_max>, count> sges;
+      ((send_queue::clear(wrs[I]), std::get<I>(all).fill(wrs[I]),
+        wrs[I].next = I + 1 < count ? &wrs[I + 1] : nullptr,
+        queue.template place<IsLikeMost>(posting, pack::template shape<I, IsAwaited>(all), wrs[I],
+                                         sges[I].data(), !IsLikeMost || I + 1 == count, runs[I])),
+       ...);
+      ring(queue, posting, wrs);
+    }
+  }
+  [[gnu::always_inline]] void ring(send_queue& queue, const send_queue::posting& posting,
+                                   std::span<ibv_send_wr, count> wrs) noexcept {
     ibv_send_wr* bad = nullptr;
-    if (const int rc = queue_->ring(count, wrs[0], bad); rc != 0) [[unlikely]]
+    if (const int rc = queue.ring(count, wrs[0], bad); rc != 0) [[unlikely]]
       return post_failed({posting.signaled_before, rc, bad}, wrs);
-    queue_->template count_posted<pack::kinds>(first_);
+    queue.template count_posted<pack::kinds>(first_);
   }
   [[gnu::noinline]] void refuse() noexcept { queue_->post_refused(*this, shapes()); }
   [[gnu::noinline]] void post_failed(const send_queue::post_failure& why,

@@ -39,6 +39,10 @@ struct request_pack {
   static constexpr bool can_wait_for_others =
       !is_batch && sges_max == 1 && (may_wait_for_others<Requests>() && ...);
 
+  /// As its kind is described once for all.
+  static constexpr bool has_one_slice =
+      !is_batch && sges_max == 1 && kinds[0] <= request_kind::atomic;
+
   using references = std::tuple<const Requests&...>;
   /// Of each, whether it shares the slot of the one before it.
   using sharing = std::array<bool, count>;
@@ -51,10 +55,10 @@ struct request_pack {
   using words = std::array<std::uint64_t, count>;
 
   /// Of a batch only the last needs an entry of its own.
-  template <std::size_t I>
+  template <std::size_t I, bool IsAwaited = false>
   [[nodiscard, gnu::always_inline]] static request_shape shape(const references& all) noexcept {
     request_shape its = std::get<I>(all).shape();
-    if constexpr (is_batch) its.flags.signaled = I + 1 == count;
+    if constexpr (is_batch || IsAwaited) its.set_signaled(I + 1 == count);
     return its;
   }
   [[nodiscard]] static shapes shapes_of(const references& all) noexcept {

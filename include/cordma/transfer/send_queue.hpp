@@ -47,6 +47,16 @@ class alignas(64) send_queue {
     retire_to(sequence + 1);
     return true;
   }
+  /// The end of a request of `owner`, the one that it has in flight, when that is the oldest: takes
+  /// it for the owner, who looked for it and is told by this alone. False: `wc` tells of another's
+  /// end, or of a failure, or more follows from it.
+  template <request_kind Kind, bool MayHoldMore>
+  bool take_end(submission& owner, const ibv_wc& wc) noexcept;
+  /// Whether from the end of a request more may follow than that its owner is told.
+  void watch(bool is_watched) noexcept {
+    is_watched_ = is_watched;
+    set_at_once_max();
+  }
   /// The same of one that failed. False: of a life before.
   bool failed(std::uint32_t sequence, const request_outcome& why) noexcept;
   /// Posts what waits for room, as far as there is any.
@@ -161,19 +171,20 @@ class alignas(64) send_queue {
   }
   /// Of one slice at most, and no bind.
   template <class Request>
-  void batch(submission& s, const Request& request) noexcept;
+  void batch(submission& s, const Request& request, const request_shape& shape) noexcept;
   struct posting;
   [[nodiscard]] posting begin_post(submission& s, std::uint32_t count) noexcept;
   /// The same of what has no end that anybody is told of.
   [[nodiscard]] posting begin_post_detached(submission& s) noexcept;
   /// The same for a task that may look: nothing waits for a doorbell.
   [[nodiscard]] posting begin_post_alone(submission& s, std::uint32_t count) noexcept;
-  /// Some devices look at what an opcode does not use.
+  /// What not every request sets: some devices look at what an opcode does not use.
   [[gnu::always_inline]] static void clear(ibv_send_wr& wr) noexcept {
-    clear(wr, std::make_index_sequence<sizeof(ibv_send_wr) / sizeof(some_bytes)>{});
+    clear(&wr.send_flags, std::make_index_sequence<(sizeof wr - offsetof(ibv_send_wr, send_flags)) /
+                                                   sizeof(some_bytes)>{});
   }
   /// Fills what is common to all kinds, but for numbers and where an atomic's value goes.
-  template <bool IsLikeMost>
+  template <bool IsLikeMost, bool HasOneSlice = false>
   void describe(const request_shape& request, ibv_send_wr& wr, ibv_sge* sges) noexcept;
   /// The next request gets a slot, and the slot its memory and its lease.
   template <bool IsLikeMost>
@@ -190,9 +201,11 @@ class alignas(64) send_queue {
   /// All of it, of the next request, with a slot, or that of the one before it, with which it
   /// `is_one_run`. If it `IsLikeMost` none of its slices is empty. It `may_have_entry` but where
   /// the last of a batch has one for it.
-  template <bool IsLikeMost>
+  template <bool IsLikeMost, bool HasOneSlice = false>
   void place(posting& p, const request_shape& request, ibv_send_wr& wr, ibv_sge* sges,
              bool may_have_entry, bool is_in_run) noexcept;
+  /// Where one that `has_one_slice` is described, alone.
+  [[nodiscard]] described_request& describes(request_kind kind) noexcept;
   /// Returns 0, or what ibv_post_send(3) does.
   [[nodiscard]] int ring(std::uint32_t count, ibv_send_wr& first, ibv_send_wr*& bad) noexcept;
   /// Of requests of these kinds, the number of the first.
@@ -239,12 +252,13 @@ class alignas(64) send_queue {
   struct [[gnu::packed, gnu::may_alias]] some_bytes {
     std::uint64_t words [[gnu::vector_size(16)]];
   };
-  static_assert(sizeof(ibv_send_wr) % sizeof(some_bytes) == 0);
+  static_assert((sizeof(ibv_send_wr) - offsetof(ibv_send_wr, send_flags)) % sizeof(some_bytes) ==
+                0);
   /// Store by store: g++ makes one instruction of a memset that it takes for long, or for seldom,
   /// and that takes 10 ns to begin.
   template <std::size_t... I>
-  [[gnu::always_inline]] static void clear(ibv_send_wr& wr, std::index_sequence<I...>) noexcept {
-    auto* const bytes = reinterpret_cast<some_bytes*>(&wr);
+  [[gnu::always_inline]] static void clear(void* from, std::index_sequence<I...>) noexcept {
+    auto* const bytes = static_cast<some_bytes*>(from);
     ((bytes[I] = some_bytes{}), ...);
   }
   /// Of one slice at most.
@@ -260,6 +274,7 @@ class alignas(64) send_queue {
   /// What that depends on has changed.
   void set_at_once_max() noexcept {
     at_once_max_ = is_room_kept_ || refusal_ || !waiting_.empty() ? 0 : depth_;
+    is_quiet_ = at_once_max_ != 0 && !is_watched_;
   }
   void post_waiting() noexcept;
   /// Why a lease that a request names does not allow it now. Asked when it is posted: it may have
@@ -286,10 +301,11 @@ class alignas(64) send_queue {
   /// An empty ring begins anew, in the cache lines that were used last.
   void begin_anew_if_empty() noexcept { origin_ = head_ == tail_ ? tail_ : origin_; }
   /// The memory and the lease, if any, of a request that used them.
+  template <bool MayHoldMore = true>
   [[gnu::always_inline]] void let_go_of_used(slot& by) noexcept {
     if (by.held != nullptr) {
       held_.let_go(*std::exchange(by.held, nullptr));
-      if (by.more_held != 0) [[unlikely]]
+      if (MayHoldMore && by.more_held != 0) [[unlikely]]
         let_go_of_more(by);
     }
     if (by.lease != nullptr) std::exchange(by.lease, nullptr)->let_go();
@@ -354,6 +370,8 @@ class alignas(64) send_queue {
   const std::uint32_t message_max_bytes_;
   const std::uint32_t inline_max_;
   const std::uint32_t num_;
+  bool is_watched_ = true;
+  bool is_quiet_ = false;  // Not so, and nobody waits for room.
   completion_queue_driver& driver_;
 
   std::array<slot, near_slots> near_slots_;
@@ -366,15 +384,14 @@ class alignas(64) send_queue {
   bool is_room_kept_ = false;
   std::optional<request_outcome> refusal_;
   intrusive_list<prepared_submission> prepared_;
+  held_memory::turn_hold turn_hold_;
   std::vector<memory_block*> more_held_;      // One less than `sge_max_` a slot.
   std::vector<std::uint64_t> atomic_values_;  // One a slot: where the device puts the value before.
   std::unique_ptr<verbs::memory_region> atomic_mr_;  // After the values: goes before them.
 };
 
 inline submission::submission(send_queue& queue, std::uint32_t count) noexcept
-    : stop_callback{&on_stop}, queue_{&queue}, count_{count} {
-  __builtin_prefetch(queue.native_);  // Posting begins there, behind the locked holding of memory.
-}
+    : queue_{&queue}, count_{count} {}
 
 template <class PostAtOnce>
 [[gnu::always_inline]] inline bool submission::post(const environment& env,
@@ -397,7 +414,7 @@ inline bool submission::post_handle(const environment& env) noexcept {
   if (env.stop.stop_requested()) [[unlikely]]
     return stopped();
   if (state_ == state::queued) ask_for_entry();
-  CORDMA_ASSERT(waiter_.empty(), "a handle is awaited by one at a time");
+  CORDMA_ASSERT(!is_awaited_ || wait_.who.empty(), "a handle is awaited by one at a time");
   if (state_ == state::in_flight && !queue_->will_complete(first_ + count_ - 1)) {
     cannot_end();
     return true;
@@ -417,29 +434,46 @@ inline bool submission::post_handle(const environment& env) noexcept {
   return false;
 }
 
+template <request_kind Kind, bool MayHoldMore>
+[[gnu::always_inline]] inline bool submission::look_for_own(
+    send_queue& queue, completion_queue_driver& driver) noexcept {
+  ibv_wc wc;
+  if (driver.look_for({&wc, 1}) <= 0) [[unlikely]]
+    return false;
+  if (queue.take_end<Kind, MayHoldMore>(*this, wc)) [[likely]]
+    return driver.has_looked_at_one();
+  return driver.look_at({&wc, 1}) && (has_ended() || look_at(driver));
+}
+
 template <class Op>
 [[gnu::always_inline]] inline bool submission::begin_and_look_as(Op& op,
                                                                  const environment& env) noexcept {
   if (state_ != state::idle || trouble_ != 0 || env.stop.stop_requested()) [[unlikely]]
     return (has_ended() && trouble_ == 0 && count_ != 0) || op.begin_any_and_look(env);
-  completion_queue_driver& driver = queue_->driver_;
-  if (!driver.is_looked_at(*env.scheduler) || !op.post_alone()) [[unlikely]]
+  send_queue& queue = *queue_;
+  completion_queue_driver& driver = queue.driver_;
+  if (!driver.is_looked_at(*env.scheduler) || !op.post_alone(queue)) [[unlikely]]
     return op.begin_any_and_look(env);
-  return look_at(driver);
+  if constexpr (Op::count == 1) {
+    return look_for_own<Op::kind, (Op::slices_max > 1)>(queue, driver);
+  } else {
+    return look_at(driver);
+  }
 }
 
 [[gnu::always_inline]] inline void submission::wake() noexcept {
   if (!is_awaited_) return;
   is_awaited_ = false;
-  stop_callback::unlink();
-  waiter* const told = waiter_.take();
+  waiter* const told = wait_.who.take();
+  scheduler* const home = wait_.home;
+  std::destroy_at(&wait_);
   if (told == nullptr) return;
   CORDMA_PROBE3(wake, queue_->num_, first_, told);
   if (tells_at_once_) {
     queue_->batch_.home().look_no_more();  // Perhaps amid a look.
     told->done().resume();
   } else {
-    scheduler_->schedule(*told);
+    home->schedule(*told);
   }
 }
 
@@ -461,9 +495,10 @@ inline bool submission::wait(waiter& w, const environment& env) noexcept {
   if (env.stop.stop_requested()) [[unlikely]]
     return stopped();
   is_awaited_ = true;
-  waiter_.set(w);
-  scheduler_ = env.scheduler != nullptr ? env.scheduler : &queue_->batch_.home();
-  env.stop.register_callback(*this);
+  std::construct_at(&wait_, *this);
+  wait_.who.set(w);
+  wait_.home = env.scheduler != nullptr ? env.scheduler : &queue_->batch_.home();
+  env.stop.register_callback(wait_);
   return false;
 }
 
@@ -476,7 +511,7 @@ inline bool submission::wait(waiter& w, const environment& env) noexcept {
     return false;
   std::size_t bytes = request.is_atomic() ? sizeof(std::uint64_t) : 0;
   for (std::size_t i = 0; i < local.size(); ++i) {
-    if (local[i].empty()) [[unlikely]]
+    if (local.size() > 1 && local[i].empty()) [[unlikely]]
       return false;
     if (request.window == nullptr) bytes += local[i].size_bytes();
   }
@@ -485,7 +520,8 @@ inline bool submission::wait(waiter& w, const environment& env) noexcept {
     return false;
   if ((request.is_read() || request.is_atomic()) && qp_.rd_atomic_max() == 0) [[unlikely]]
     return false;
-  if (bytes > message_max_bytes_) [[unlikely]]
+  // Too long, or nothing.
+  if (request.window == nullptr && !local.empty() && bytes - 1 >= message_max_bytes_) [[unlikely]]
     return false;
   if (const remote_mr_slice* const remote = request.remote) {
     if (bytes > remote->size_bytes()) [[unlikely]]
@@ -502,8 +538,9 @@ inline bool submission::wait(waiter& w, const environment& env) noexcept {
   for (std::size_t i = 0; i < local.size(); ++i) {
     memory_block* const block = local[i].block();
     if (block == nullptr) continue;
-    if (held_.try_hold(*block, local[i].generation())) [[likely]] {
-      if (block->pd() == pd_ && verbs::allows(block->access(), request.local_access)) continue;
+    if (held_.try_hold(*block, local[i].generation(), turn_hold_)) [[likely]] {
+      if (verbs::allows(block->access(), request.local_access)) [[likely]]
+        continue;
       held_.let_go(*block);
     }
     for (std::size_t held = 0; held < i; ++held)
@@ -578,7 +615,7 @@ struct send_queue::posting {
   s.state_ = submission::state::in_flight;
 }
 
-template <bool IsLikeMost>
+template <bool IsLikeMost, bool HasOneSlice>
 [[gnu::always_inline]] inline void send_queue::describe(const request_shape& request,
                                                         ibv_send_wr& wr, ibv_sge* sges) noexcept {
   std::size_t bytes = 0;
@@ -595,13 +632,18 @@ template <bool IsLikeMost>
       bytes += slice.size_bytes();
     }
   }
-  unsigned flags = unsigned{request.flags.fence} * IBV_SEND_FENCE +
-                   unsigned{request.flags.solicited} * IBV_SEND_SOLICITED;
+  unsigned flags = request.send_flags;
   const bool is_empty = IsLikeMost ? request.local.empty() : bytes == 0;
   if (request.can_be_inline && !is_empty && bytes <= inline_max_) flags |= IBV_SEND_INLINE;
-  wr.sg_list = sges;
-  wr.num_sge = used;
+  if constexpr (!HasOneSlice) {
+    wr.sg_list = sges;
+    wr.num_sge = used;
+  }
   wr.send_flags = flags;
+}
+
+[[gnu::always_inline]] inline described_request& send_queue::describes(request_kind kind) noexcept {
+  return driver_.describes(kind);
 }
 
 [[gnu::always_inline]] inline void send_queue::give_bare_slot(posting& p, request_kind kind,
@@ -651,7 +693,7 @@ template <bool IsLikeMost>
   wr.wr_id = wr_id_base_ | sequence;
 }
 
-template <bool IsLikeMost>
+template <bool IsLikeMost, bool HasOneSlice>
 [[gnu::always_inline]] inline void send_queue::place(posting& p, const request_shape& request,
                                                      ibv_send_wr& wr, ibv_sge* sges,
                                                      bool may_have_entry, bool is_in_run) noexcept {
@@ -660,25 +702,26 @@ template <bool IsLikeMost>
   } else {
     give_slot<IsLikeMost>(p, request);
   }
-  describe<IsLikeMost>(request, wr, sges);
-  if (may_have_entry) wr.send_flags |= entry_flag(p.sequence, request.flags.signaled);
+  describe<IsLikeMost, HasOneSlice>(request, wr, sges);
+  if (may_have_entry) wr.send_flags |= entry_flag(p.sequence, request.is_signaled());
   number(p.sequence++, request.kind, wr);
 }
 
 template <class Request>
-[[gnu::always_inline]] inline void send_queue::batch(submission& s,
-                                                     const Request& request) noexcept {
+[[gnu::always_inline]] inline void send_queue::batch(submission& s, const Request& request,
+                                                     const request_shape& shape) noexcept {
   doorbell_batch& others = batch_;
   const std::uint32_t before = others.count_;
   if (before == 0) others.begin(*this, last_signaled_);
   ibv_send_wr& wr = others.wrs_[before];
   clear(wr);
+  wr.next = nullptr;
   request.fill(wr);
   begin(s, 1);
   posting p{s, last_signaled_, tail_};
-  place<true>(p, request.shape(), wr, &others.sges_[before], true, false);
+  place<true>(p, shape, wr, &others.sges_[before], true, false);
   tail_ = p.sequence;
-  others.add_to(before, request.takes_receive() || is_long(request.shape()));
+  others.add_to(before, request.takes_receive() || is_long(shape));
   if (others.is_complete(before + 1)) ring_and_pump();
 }
 
@@ -701,6 +744,24 @@ template <class Request>
   if (oldest.kind == request_kind::atomic)
     owner->values_before_[oldest.index] = atomic_values_[index_of(oldest)];
   owner->slots_ended(1);
+}
+
+template <request_kind Kind, bool MayHoldMore>
+[[gnu::always_inline]] inline bool send_queue::take_end(submission& owner,
+                                                        const ibv_wc& wc) noexcept {
+  if (wc.wr_id != (wr_id_base_ | owner.first_) || wc.status != IBV_WC_SUCCESS ||
+      head_ != owner.first_ || !is_quiet_) [[unlikely]]
+    return false;
+  slot& oldest = at(head_);
+  tally_.completed(Kind);
+  CORDMA_PROBE5(complete, num_, unsigned(Kind), head_, 0, 0);
+  let_go_of_used<MayHoldMore>(oldest);
+  if constexpr (Kind == request_kind::atomic)
+    owner.values_before_[0] = atomic_values_[index_of(oldest)];
+  oldest.owner = nullptr;
+  ++head_;
+  owner.state_ = submission::state::ended;
+  return true;
 }
 
 }  // namespace cordma

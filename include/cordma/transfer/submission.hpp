@@ -33,7 +33,7 @@ struct request_outcome {
 /// is posted with one doorbell, and ends when all its slots have. The slots point here until then;
 /// moving it tells them, destroying it detaches it from them, which ends nothing: the slots keep
 /// the memory until the device is done with it.
-class submission : public list_hook<submission>, private stop_callback {
+class submission : public list_hook<submission> {
  public:
   [[nodiscard]] bool has_ended() const noexcept { return state_ == state::ended; }
   /// Whether it waits for room.
@@ -57,8 +57,7 @@ class submission : public list_hook<submission>, private stop_callback {
   /// Who derives from it has left the queue, and nobody waits.
   ~submission() {
     detail::assume(!list_hook<submission>::is_linked());
-    detail::assume(!stop_callback::is_linked());
-    detail::assume(waiter_.empty());
+    detail::assume(!is_awaited_);
   }
 
   /// Gives it to the queue: afterwards it is queued, in flight, or has ended.
@@ -76,6 +75,9 @@ class submission : public list_hook<submission>, private stop_callback {
   /// Whether it ends before anything else is to be done.
   inline bool look(const environment& env) noexcept;
   inline bool look_at(completion_queue_driver& driver) noexcept;
+  /// The same of one that has a slot, of that kind, and was posted just now.
+  template <request_kind Kind, bool MayHoldMore>
+  bool look_for_own(send_queue& queue, completion_queue_driver& driver) noexcept;
   /// The second half.
   inline bool wait(waiter& w, const environment& env) noexcept;
   /// Who waits is not told: it is what destroys this.
@@ -97,8 +99,8 @@ class submission : public list_hook<submission>, private stop_callback {
 
   send_queue* queue_;
   std::uint64_t* values_before_;  // Those of atomics, with one place for each request.
-  std::uint32_t qp_num_ = 0;  // Once it failed: the queue pair may be gone when it is asked for.
-  std::uint32_t first_ = 0;   // Sequence number of its first slot.
+  std::uint32_t qp_num_;  // Once it failed: the queue pair may be gone when it is asked for.
+  std::uint32_t first_;   // Sequence number of its first slot, once it is posted.
   std::uint32_t count_;
   std::uint32_t pending_ = 0;  // Slots that have not ended.
   state state_ = state::idle;
@@ -109,10 +111,20 @@ class submission : public list_hook<submission>, private stop_callback {
   bool holds_memory_ = false;   // As long as it lives: while it does, its slots need not.
   bool tells_at_once_ = false;  // In the middle of a reap.
   bool owns_itself_ = false;    // A handle dropped while queued: deleted once posted.
-  std::optional<request_outcome> failure_;  // Of the first that failed.
+  union {
+    request_outcome failure_;  // Of the first that failed, if one has.
+  };
 
  private:
   friend class send_queue;
+  /// Of who waits. A handle outlives those who await it: a coroutine that is destroyed meanwhile
+  /// takes itself out.
+  struct wait_place : stop_callback {
+    explicit wait_place(submission& s) noexcept : stop_callback{&on_stop}, owner{s} {}
+    submission& owner;
+    waiter_ref who;
+    scheduler* home = nullptr;
+  };
   inline void wake() noexcept;
   static void on_stop(stop_callback& self) noexcept;
   inline void slots_ended(std::uint32_t count) noexcept;
@@ -122,10 +134,9 @@ class submission : public list_hook<submission>, private stop_callback {
   inline void finish() noexcept;
   void cannot_end() noexcept;
 
-  // Who waits. A handle outlives those who await it: a coroutine that is destroyed meanwhile takes
-  // itself out.
-  waiter_ref waiter_;
-  scheduler* scheduler_;
+  union {
+    wait_place wait_;  // While it is awaited: mostly its end is found by looking.
+  };
 };
 
 }  // namespace cordma

@@ -25,6 +25,12 @@ struct request_flags {
   /// False saves the completion entry of a request that is posted (not awaited): it ends with a
   /// later signaled one on the same queue pair, and holds its slot and its memory until then.
   bool signaled = true;
+
+  /// As the device reads it.
+  [[nodiscard]] constexpr unsigned to_verbs() const noexcept {
+    return unsigned{fence} * IBV_SEND_FENCE | unsigned{solicited} * IBV_SEND_SOLICITED |
+           unsigned{signaled} * IBV_SEND_SIGNALED;
+  }
 };
 
 // What a queue pair can be asked to do, as values: not bound to a queue pair, owning nothing.
@@ -53,8 +59,13 @@ struct request_shape {
   const struct bind_request* window = nullptr;
   request_kind kind{};
   bool can_be_inline = false;
-  request_flags flags{};
+  unsigned send_flags = 0;
 
+  [[nodiscard]] bool is_signaled() const noexcept { return (send_flags & IBV_SEND_SIGNALED) != 0; }
+  void set_signaled(bool is_signaled) noexcept {
+    send_flags =
+        (send_flags & ~unsigned{IBV_SEND_SIGNALED}) | unsigned{is_signaled} * IBV_SEND_SIGNALED;
+  }
   [[nodiscard]] bool is_read() const noexcept { return kind == request_kind::read; }
   [[nodiscard]] bool is_atomic() const noexcept { return kind == request_kind::atomic; }
 };
@@ -65,18 +76,19 @@ struct send_request {
   static constexpr request_kind kind = request_kind::send;
 
   slice_list<const_local_mr_slice, N> local;
-  std::optional<std::uint32_t> immediate{};
-  request_flags flags{};
+  ibv_wr_opcode opcode;
+  std::uint32_t immediate;  // As it is sent; 0: it has none.
+  unsigned send_flags;
 
   [[nodiscard]] request_shape shape() const noexcept {
-    return {.local = local.slices, .kind = kind, .can_be_inline = true, .flags = flags};
+    return {.local = local.slices, .kind = kind, .can_be_inline = true, .send_flags = send_flags};
   }
   /// Of the peer: it may wait for one.
   [[nodiscard]] static bool takes_receive() noexcept { return true; }
 
   [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
-    wr.opcode = immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
-    if (immediate) wr.imm_data = htobe32(*immediate);
+    wr.opcode = opcode;
+    wr.imm_data = immediate;
   }
 };
 
@@ -87,21 +99,22 @@ struct write_request {
 
   slice_list<const_local_mr_slice, N> local;
   remote_mr_slice remote;
-  std::optional<std::uint32_t> immediate{};
-  request_flags flags{};
+  ibv_wr_opcode opcode;
+  std::uint32_t immediate;  // As it is sent; 0: it has none.
+  unsigned send_flags;
 
   [[nodiscard]] request_shape shape() const noexcept {
     return {.local = local.slices,
             .remote = &remote,
             .kind = kind,
             .can_be_inline = true,
-            .flags = flags};
+            .send_flags = send_flags};
   }
-  [[nodiscard]] bool takes_receive() const noexcept { return immediate.has_value(); }
+  [[nodiscard]] bool takes_receive() const noexcept { return opcode == IBV_WR_RDMA_WRITE_WITH_IMM; }
 
   [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
-    wr.opcode = immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
-    if (immediate) wr.imm_data = htobe32(*immediate);
+    wr.opcode = opcode;
+    wr.imm_data = immediate;
     wr.wr.rdma.remote_addr = remote.address();
     wr.wr.rdma.rkey = remote.rkey();
   }
@@ -114,14 +127,14 @@ struct read_request {
 
   slice_list<local_mr_slice, N> local;
   remote_mr_slice remote;
-  request_flags flags{};
+  unsigned send_flags;
 
   [[nodiscard]] request_shape shape() const noexcept {
     return {.local = local.slices,
             .remote = &remote,
             .local_access = verbs::access::local_write,
             .kind = kind,
-            .flags = flags};
+            .send_flags = send_flags};
   }
   [[nodiscard]] static bool takes_receive() noexcept { return false; }
 
@@ -140,10 +153,10 @@ struct atomic_request {
   remote_mr_slice remote;
   std::uint64_t compare_or_add;
   std::uint64_t swap = 0;
-  request_flags flags{};
+  unsigned send_flags;
 
   [[nodiscard]] request_shape shape() const noexcept {
-    return {.remote = &remote, .kind = kind, .flags = flags};
+    return {.remote = &remote, .kind = kind, .send_flags = send_flags};
   }
   [[nodiscard]] static bool takes_receive() noexcept { return false; }
 
@@ -166,10 +179,10 @@ struct bind_request {
   ibv_mw* window;
   std::uint32_t rkey;
   verbs::access granted;
-  request_flags flags{};
+  unsigned send_flags;
 
   [[nodiscard]] request_shape shape() const noexcept {
-    return {.local = local.slices, .window = this, .kind = kind, .flags = flags};
+    return {.local = local.slices, .window = this, .kind = kind, .send_flags = send_flags};
   }
   [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
     const std::span<const std::byte> bytes = local.slices[0].bytes();
@@ -189,9 +202,11 @@ struct invalidate_request {
   static constexpr request_kind kind = request_kind::invalidate;
 
   std::uint32_t rkey;
-  request_flags flags{};
+  unsigned send_flags;
 
-  [[nodiscard]] request_shape shape() const noexcept { return {.kind = kind, .flags = flags}; }
+  [[nodiscard]] request_shape shape() const noexcept {
+    return {.kind = kind, .send_flags = send_flags};
+  }
   [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
     wr.opcode = IBV_WR_LOCAL_INV;
     wr.invalidate_rkey = rkey;
@@ -201,56 +216,56 @@ struct invalidate_request {
 
 /// The next receive of the peer gets these bytes.
 inline send_request<1> send(const const_local_mr_slice& local, request_flags flags = {}) noexcept {
-  return {local, std::nullopt, flags};
+  return {local, IBV_WR_SEND, 0, flags.to_verbs()};
 }
 template <std::size_t N>
 send_request<N> send(const std::array<const_local_mr_slice, N>& local,
                      request_flags flags = {}) noexcept {
-  return {local, std::nullopt, flags};
+  return {local, IBV_WR_SEND, 0, flags.to_verbs()};
 }
 /// The same, with 32 bits that arrive beside the bytes.
 inline send_request<1> send_with_imm(const const_local_mr_slice& local, std::uint32_t immediate,
                                      request_flags flags = {}) noexcept {
-  return {local, immediate, flags};
+  return {local, IBV_WR_SEND_WITH_IMM, htobe32(immediate), flags.to_verbs()};
 }
 template <std::size_t N>
 send_request<N> send_with_imm(const std::array<const_local_mr_slice, N>& local,
                               std::uint32_t immediate, request_flags flags = {}) noexcept {
-  return {local, immediate, flags};
+  return {local, IBV_WR_SEND_WITH_IMM, htobe32(immediate), flags.to_verbs()};
 }
 
 /// Copies local bytes to the start of `remote`, which must have room for them.
 inline write_request<1> write(const const_local_mr_slice& local, const remote_mr_slice& remote,
                               request_flags flags = {}) noexcept {
-  return {local, remote, std::nullopt, flags};
+  return {local, remote, IBV_WR_RDMA_WRITE, 0, flags.to_verbs()};
 }
 template <std::size_t N>
 write_request<N> write(const std::array<const_local_mr_slice, N>& local,
                        const remote_mr_slice& remote, request_flags flags = {}) noexcept {
-  return {local, remote, std::nullopt, flags};
+  return {local, remote, IBV_WR_RDMA_WRITE, 0, flags.to_verbs()};
 }
 /// The same, and then completes one receive of the peer with 32 bits; its buffer is not written.
 inline write_request<1> write_with_imm(const const_local_mr_slice& local,
                                        const remote_mr_slice& remote, std::uint32_t immediate,
                                        request_flags flags = {}) noexcept {
-  return {local, remote, immediate, flags};
+  return {local, remote, IBV_WR_RDMA_WRITE_WITH_IMM, htobe32(immediate), flags.to_verbs()};
 }
 template <std::size_t N>
 write_request<N> write_with_imm(const std::array<const_local_mr_slice, N>& local,
                                 const remote_mr_slice& remote, std::uint32_t immediate,
                                 request_flags flags = {}) noexcept {
-  return {local, remote, immediate, flags};
+  return {local, remote, IBV_WR_RDMA_WRITE_WITH_IMM, htobe32(immediate), flags.to_verbs()};
 }
 
 /// Fills local memory from the start of `remote`.
 inline read_request<1> read(const local_mr_slice& local, const remote_mr_slice& remote,
                             request_flags flags = {}) noexcept {
-  return {local, remote, flags};
+  return {local, remote, flags.to_verbs()};
 }
 template <std::size_t N>
 read_request<N> read(const std::array<local_mr_slice, N>& local, const remote_mr_slice& remote,
                      request_flags flags = {}) noexcept {
-  return {local, remote, flags};
+  return {local, remote, flags.to_verbs()};
 }
 
 /// Swaps the 8 bytes at `remote` (8-aligned, a word in the byte order of the peer's host) for
@@ -258,12 +273,12 @@ read_request<N> read(const std::array<local_mr_slice, N>& local, const remote_mr
 /// `expected`. Atomic against other atomics of the same device (`device_limits::atomic`).
 inline atomic_request compare_swap(const remote_mr_slice& remote, std::uint64_t expected,
                                    std::uint64_t desired, request_flags flags = {}) noexcept {
-  return {IBV_WR_ATOMIC_CMP_AND_SWP, remote, expected, desired, flags};
+  return {IBV_WR_ATOMIC_CMP_AND_SWP, remote, expected, desired, flags.to_verbs()};
 }
 /// Adds to the 8 bytes at `remote`, wrapping at 2^64. Gives the value before.
 inline atomic_request fetch_add(const remote_mr_slice& remote, std::uint64_t addend,
                                 request_flags flags = {}) noexcept {
-  return {IBV_WR_ATOMIC_FETCH_AND_ADD, remote, addend, 0, flags};
+  return {IBV_WR_ATOMIC_FETCH_AND_ADD, remote, addend, 0, flags.to_verbs()};
 }
 
 /// Lets the peer of the queue pair that this is posted on reach `local`, which lies in `region`,
@@ -277,17 +292,13 @@ inline atomic_request fetch_add(const remote_mr_slice& remote, std::uint64_t add
 inline bind_request bind(const verbs::memory_window& window, const verbs::memory_region& region,
                          const const_local_mr_slice& local, verbs::access granted,
                          request_flags flags = {}) noexcept {
-  return {local,
-          region.native_handle(),
-          region.flags(),
-          window.native_handle(),
-          window.next_rkey(),
-          granted,
-          flags};
+  return {
+      local,   region.native_handle(), region.flags(), window.native_handle(), window.next_rkey(),
+      granted, flags.to_verbs()};
 }
 /// Ends a window of this queue pair: when it has completed, its key reaches nothing any more.
 inline invalidate_request invalidate(std::uint32_t rkey, request_flags flags = {}) noexcept {
-  return {rkey, flags};
+  return {rkey, flags.to_verbs()};
 }
 
 }  // namespace cordma
