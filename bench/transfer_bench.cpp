@@ -45,6 +45,15 @@ struct raw_request {
   ibv_send_wr wr{};
 };
 
+struct raw_receive {
+  explicit raw_receive(raw_loopback& l)
+      : sge{.addr = reinterpret_cast<std::uint64_t>(l.remote.bytes().data()),
+            .length = size_bytes,
+            .lkey = l.remote.slice().lkey()} {}
+  ibv_sge sge;
+  ibv_recv_wr wr{.wr_id = 0, .next = nullptr, .sg_list = &sge, .num_sge = 1};
+};
+
 /// What one task does at depth 1, and each of `depth` at that depth.
 template <class Make>
 task<> one_by_one(raw_loopback& l, std::uint64_t n, Make make) {
@@ -202,6 +211,25 @@ class half_raw {
       await(receives_);
     }
   }
+  /// The same with one of the two made each time.
+  void run_raw_making_sends(std::uint64_t n) {
+    std::optional<raw_request<IBV_WR_SEND>> request;
+    for (; n > 0; --n) {
+      receive(to_);
+      send(from_, request.emplace(l_));
+      await(sends_);
+      await(receives_);
+    }
+  }
+  void run_raw_making_receives(std::uint64_t n) {
+    std::optional<raw_receive> request;
+    for (; n > 0; --n) {
+      receive(to_, request.emplace(l_));
+      send(from_);
+      await(sends_);
+      await(receives_);
+    }
+  }
   task<> run_send(std::uint64_t n) {
     for (; n > 0; --n) {
       receive(ours_peer_);
@@ -240,13 +268,15 @@ class half_raw {
   static void check(int rc) {
     if (rc != 0) throw cordma::error{cordma::errno_failure(rc, "post")};
   }
-  void send(cordma::verbs::queue_pair& by) {
+  void send(cordma::verbs::queue_pair& by) { send(by, raw_); }
+  static void send(cordma::verbs::queue_pair& by, raw_request<IBV_WR_SEND>& request) {
     ibv_send_wr* bad = nullptr;
-    check(by.post_send(&raw_.wr, &bad));
+    check(by.post_send(&request.wr, &bad));
   }
-  void receive(cordma::verbs::queue_pair& at) {
+  void receive(cordma::verbs::queue_pair& at) { receive(at, raw_receive_); }
+  static void receive(cordma::verbs::queue_pair& at, raw_receive& request) {
     ibv_recv_wr* bad = nullptr;
-    check(at.post_recv(&receive_, &bad));
+    check(at.post_recv(&request.wr, &bad));
   }
   static void await(cordma::verbs::completion_queue& cq) {
     for (raw_loopback::reaped count; count.sends + count.receives == 0;)
@@ -255,10 +285,7 @@ class half_raw {
 
   raw_loopback& l_;
   raw_request<IBV_WR_SEND> raw_;
-  ibv_sge sge_{.addr = reinterpret_cast<std::uint64_t>(l_.remote.bytes().data()),
-               .length = size_bytes,
-               .lkey = l_.remote.slice().lkey()};
-  ibv_recv_wr receive_{.wr_id = 0, .next = nullptr, .sg_list = &sge_, .num_sge = 1};
+  raw_receive raw_receive_{l_};
   cordma::verbs::completion_queue sends_{l_.ctx, 64}, receives_{l_.ctx, 64};
   cordma::verbs::queue_pair from_{l_.pd, sends_, sends_, few},
       to_{l_.pd, receives_, receives_, few};
@@ -323,11 +350,8 @@ BENCH_ON_DEVICE("transfer/fetch_add", "What does co_await add to the other atomi
 BENCH_ON_DEVICE("transfer/send/64B", "What does co_await add to a small SEND and its receive?") {
   raw_loopback l;
   raw_request<IBV_WR_SEND> raw{l};
-  ibv_sge sge{.addr = reinterpret_cast<std::uint64_t>(l.remote.bytes().data()),
-              .length = size_bytes,
-              .lkey = l.remote.slice().lkey()};
-  ibv_recv_wr receive{.wr_id = 0, .next = nullptr, .sg_list = &sge, .num_sge = 1};
-  const auto run_raw = [&](std::uint64_t n) { l.run_raw_receiving(raw.wr, receive, n, 1); };
+  raw_receive receive{l};
+  const auto run_raw = [&](std::uint64_t n) { l.run_raw_receiving(raw.wr, receive.wr, n, 1); };
   recorder.compare("depth 1", run_raw,
                    [&](std::uint64_t n) { l.home.run(send_and_receive(l, n)); });
   recorder.compare("depth 1, prepared", run_raw,
@@ -342,7 +366,7 @@ BENCH_ON_DEVICE("transfer/send/64B", "What does co_await add to a small SEND and
   };
   recorder.compare(
       "depth 64",
-      [&](std::uint64_t n) { l.run_raw_receiving(raw.wr, receive, n, raw_loopback::depth); },
+      [&](std::uint64_t n) { l.run_raw_receiving(raw.wr, receive.wr, n, raw_loopback::depth); },
       [&](std::uint64_t n) {
         l.home.run(cordma::when_all(take_each(l, n), by_tasks(l, n, make_send)));
       });
@@ -351,7 +375,7 @@ BENCH_ON_DEVICE("transfer/send/64B", "What does co_await add to a small SEND and
   };
   recorder.compare(
       "depth 64, prepared",
-      [&](std::uint64_t n) { l.run_raw_receiving(raw.wr, receive, n, raw_loopback::depth); },
+      [&](std::uint64_t n) { l.run_raw_receiving(raw.wr, receive.wr, n, raw_loopback::depth); },
       [&](std::uint64_t n) {
         l.home.run(cordma::when_all(take_each_prepared(l, n),
                                     by_tasks(l, n, a_send, one_prepared<decltype(a_send)>)));
@@ -362,12 +386,14 @@ BENCH_ON_DEVICE("transfer/send/64B/half", "And to each of them alone?") {
   raw_loopback l;
   half_raw half{l};
   const auto run_raw = [&](std::uint64_t n) { half.run_raw(n); };
-  recorder.compare("SEND, depth 1", run_raw,
-                   [&](std::uint64_t n) { l.home.run(half.run_send(n)); });
+  recorder.compare(
+      "SEND, depth 1", [&](std::uint64_t n) { half.run_raw_making_sends(n); },
+      [&](std::uint64_t n) { l.home.run(half.run_send(n)); });
   recorder.compare("SEND, depth 1, prepared", run_raw,
                    [&](std::uint64_t n) { l.home.run(half.run_prepared_send(n)); });
-  recorder.compare("receive, depth 1", run_raw,
-                   [&](std::uint64_t n) { l.home.run(half.run_receive(n)); });
+  recorder.compare(
+      "receive, depth 1", [&](std::uint64_t n) { half.run_raw_making_receives(n); },
+      [&](std::uint64_t n) { l.home.run(half.run_receive(n)); });
   recorder.compare("receive, depth 1, prepared", run_raw,
                    [&](std::uint64_t n) { l.home.run(half.run_prepared_receive(n)); });
 }

@@ -5,13 +5,14 @@
 namespace cordma {
 
 void receive_queue::promise_to_next() noexcept {
-  place& next = *std::exchange(first_waiting_, takers_.after(*first_waiting_));
+  place& next = *first_waiting_;
+  set_first_waiting(takers_.after(next));
   promise(next.owner);
   next.end();
 }
 
 void receive_queue::leave(place& p) noexcept {
-  if (&p == first_waiting_) first_waiting_ = takers_.after(p);
+  if (&p == first_waiting_) set_first_waiting(takers_.after(p));
   p.list_hook<place>::unlink();
   set_at_once_max();
 }
@@ -28,6 +29,7 @@ void receive_queue::give_room() noexcept {
 
 bool receive_queue::taker::wait(waiter& w, std::span<const local_mr_slice> buffer,
                                 const environment& env) noexcept {
+  if (state_ == state::granted) ++queue_->free_count_;  // Amid a look, but others come first.
   if (env.stop.stop_requested()) [[unlikely]]
     return stopped();
   std::construct_at(&place_, *this, buffer);
@@ -39,7 +41,7 @@ bool receive_queue::taker::wait(waiter& w, std::span<const local_mr_slice> buffe
     is_served = queue_->serve(*this);
   }
   place_.begin(w, {env.scheduler != nullptr ? env.scheduler : &queue_->home_, env.stop});
-  if (is_served) [[unlikely]]  // Amid a look, but others come first; or with a failure.
+  if (is_served) [[unlikely]]  // Amid a look, or with a failure.
     place_.end();
   return false;
 }
@@ -76,7 +78,6 @@ void receive_queue::taker::on_stop(stop_callback& self) noexcept {
 void receive_queue::taker::claim() {
   if (state_ != state::promised) return static_cast<void>(take_result().value());
   place_.list_hook<place>::unlink();
-  ++queue_->free_count_;
   state_ = state::granted;
 }
 

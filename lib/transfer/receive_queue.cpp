@@ -53,7 +53,21 @@ errc receive_queue::refusal_of(const local_mr_slice& slice) noexcept {
 }
 
 std::error_code receive_queue::try_post_any(std::span<const local_mr_slice> buffer) noexcept {
-  return try_post(buffer);
+  if (buffer.size() > slices_max_) return errc::too_many_slices;
+  if (const errc refused = hold(buffer); refused != errc{}) return refused;
+  slot& s = begin_slot(buffer.size(), buffer.size() == 1 ? buffer[0].is_held() : !buffer.empty());
+  for (std::size_t i = 0; i < buffer.size(); ++i)
+    std::construct_at(i == 0 ? &s.slice : more_of(tail_) + (i - 1), buffer[i]);
+  return post_filled();
+}
+
+std::error_code receive_queue::post_filled() noexcept {
+  if (goes_with_others()) return {};
+  ibv_recv_wr wr;
+  std::array<ibv_sge, receive_slices_max> sges;
+  fill(wr, tail_, sges.data());
+  if (const int rc = post_now(wr); rc != 0) return not_posted(rc);
+  return {};
 }
 
 void receive_queue::post(const local_mr_slice& buffer) {
@@ -90,12 +104,12 @@ void receive_queue::part_from(prepared_receive& buffer) noexcept {
     if (s.prepared != &buffer.its_) continue;
     --buffer.its_.slots;
     s.prepared = nullptr;
-    s.slice_count = std::uint8_t(slices.size());
+    s.state.slice_count = std::uint8_t(slices.size());
     for (std::size_t i = 0; i < slices.size(); ++i) {
       std::construct_at(i == 0 ? &s.slice : more_of(sequence) + (i - 1), slices[i]);
       if (!slices[i].is_held()) continue;
       held_.hold(*slices[i].block());
-      s.holds_memory = true;
+      s.state.holds_memory = true;
     }
   }
   let_go({slices.begin(), slices.size()});
@@ -116,7 +130,7 @@ void receive_queue::throw_refused(std::error_code why, std::size_t slices) {
 buffer_slices receive_queue::take_several(slot& s) noexcept {
   const std::uint32_t sequence = head_ - 1;
   buffer_slices all;
-  for (std::size_t i = 0; i < s.slice_count; ++i) all.push_back(slice_of(s, sequence, i));
+  for (std::size_t i = 0; i < s.state.slice_count; ++i) all.push_back(slice_of(s, sequence, i));
   let_go_of(s, sequence);
   return all;
 }
@@ -124,6 +138,12 @@ buffer_slices receive_queue::take_several(slot& s) noexcept {
 std::error_code receive_queue::not_posted(int rc) noexcept {
   let_go_of(at(tail_), tail_);
   return {rc, std::system_category()};
+}
+
+message receive_queue::take_and_give_room(slot& s) noexcept {
+  const message taken = take_any(s);
+  give_room();
+  return taken;
 }
 
 bool receive_queue::join_others() noexcept {

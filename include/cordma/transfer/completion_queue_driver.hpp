@@ -82,6 +82,17 @@ struct described_request {
   ibv_send_wr wr{};
 };
 
+struct described_receive {
+  described_receive() noexcept {
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+  }
+  described_receive(const described_receive&) = delete;
+
+  ibv_sge sge{};
+  ibv_recv_wr wr{};
+};
+
 /// Reaps one completion queue for all the queue pairs on it and tells their slots. It never resumes
 /// a task itself: what ended goes to the executor's ready list, a batch at a time, but for what
 /// asked to be told at once.
@@ -154,6 +165,7 @@ class completion_queue_driver final : private poller {
   [[nodiscard]] described_request& describes(request_kind kind) noexcept {
     return described_[std::size_t(kind)];
   }
+  [[nodiscard]] described_receive& describes_receive() noexcept { return described_receive_; }
   /// Entries not yet promised to a queue pair. In manual mode those of a queue pair that is gone
   /// come back when a reap finds the queue empty.
   [[nodiscard]] unsigned room() const noexcept { return cq_.capacity() - reserved_; }
@@ -253,6 +265,7 @@ class completion_queue_driver final : private poller {
   transfer_tally tally_;
   doorbell_batch doorbells_;
   std::array<described_request, 4> described_;  // A send, a write, a read and an atomic.
+  described_receive described_receive_;
   void (*at_race_point_)(void*) = nullptr;
   void* race_context_ = nullptr;
 };

@@ -55,6 +55,7 @@ inline void receive_queue::post(prepared_receive& buffer) {
     throw_refused(errc::receive_queue_full, buffer.its_.slices.size());
   slot& s = at(tail_);
   s.prepared = &buffer.its_;
+  s.state = {};
   ++buffer.its_.slots;
   buffer.wr_.wr_id = wr_id_base_ | tail_;
   if (goes_with_others()) return;

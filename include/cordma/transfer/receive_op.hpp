@@ -48,7 +48,6 @@ class receive_queue::taker {
   message take() {
     if (state_ != state::granted) [[unlikely]]
       claim();
-    --queue_->free_count_;
     return queue_->take();
   }
   result<message> take_result() noexcept;
@@ -80,6 +79,7 @@ class receive_queue::taker {
   [[gnu::noinline]] void claim();
   [[nodiscard]] bool takes_message() noexcept {
     if (!queue_->has_message()) return false;
+    --queue_->free_count_;
     state_ = state::granted;
     return true;
   }
@@ -148,7 +148,7 @@ inline bool receive_queue::serve(taker& t) noexcept {
   }
   t.state_ = taker::state::waits;
   takers_.push_back(t.place_);
-  if (first_waiting_ == nullptr) first_waiting_ = &t.place_;
+  if (first_waiting_ == nullptr) set_first_waiting(&t.place_);
   return false;
 }
 
@@ -179,7 +179,7 @@ template <std::size_t N>
 inline bool receive_queue::taker::keeps() noexcept {
   if (state_ != state::granted) return true;
   std::construct_at(&place_, *this, std::span<const local_mr_slice>{});
-  queue_->promise(*this);
+  state_ = state::promised;
   queue_->takers_.push_back(place_);  // Nobody waits, or it would have that message.
   return true;
 }
@@ -192,8 +192,11 @@ inline bool receive_queue::taker::look(const environment& env) noexcept {
   ibv_wc wc;
   if (driver.look_for({&wc, 1}) <= 0) [[unlikely]]
     return false;
-  bool goes_on = queue_->take_end(wc) ? driver.has_looked_at_one() : driver.look_at({&wc, 1});
-  for (; goes_on; goes_on = driver.look())
+  if (queue_->take_end(wc)) [[likely]] {
+    state_ = state::granted;
+    return driver.has_looked_at_one();
+  }
+  for (bool goes_on = driver.look_at({&wc, 1}); goes_on; goes_on = driver.look())
     if (takes_message()) return true;
   return false;
 }

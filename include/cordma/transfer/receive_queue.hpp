@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -57,11 +58,14 @@ class receive_queue final : private turn_end {
   /// The device says that the oldest buffer has a message, while none has failed. One of a life
   /// before is ignored.
   void succeeded(std::uint32_t sequence, const ibv_wc& wc) noexcept;
-  /// The same of one that was looked for, if `wc` tells of that, and more does not follow. False:
-  /// nothing has happened.
+  /// The same of one that was looked for, if `wc` tells of that, and more does not follow: the
+  /// message is there for whoever looked. False: nothing has happened.
   bool take_end(const ibv_wc& wc) noexcept;
   /// Whether from a completion more may follow than that a message is there.
-  void watch(bool is_watched) noexcept { is_watched_ = is_watched; }
+  void watch(bool is_watched) noexcept {
+    is_watched_ = is_watched;
+    set_own_id_base();
+  }
   /// The same of one that may have failed. Whether it has.
   bool complete(std::uint32_t sequence, const ibv_wc& wc) noexcept;
   // As in `send_queue`.
@@ -95,10 +99,18 @@ class receive_queue final : private turn_end {
     prepared_slices* prepared = nullptr;  // … unless these are.
     std::uint32_t size_bytes;
     std::uint32_t immediate;
-    std::uint8_t slice_count = 0;
-    bool has_immediate = false;
-    bool is_write = false;
-    bool holds_memory = false;  // Of its only slice; of several, perhaps.
+    struct {
+      std::uint8_t slice_count = 0;
+      bool has_immediate = false;
+      bool is_write = false;
+      bool holds_memory = false;  // Of its only slice; of several, perhaps.
+    } state;
+    /// One slice that it holds, and bytes in it: all of that in one comparison.
+    [[nodiscard]] bool is_like_most() const noexcept {
+      constexpr decltype(state) like_most{.slice_count = 1, .holds_memory = true};
+      return prepared == nullptr &&
+             std::bit_cast<std::uint32_t>(state) == std::bit_cast<std::uint32_t>(like_most);
+    }
   };
 
   slot& at(std::uint32_t sequence) noexcept { return slots_[sequence & mask_]; }
@@ -111,9 +123,18 @@ class receive_queue final : private turn_end {
     if (s.prepared != nullptr) return s.prepared->slices[i];
     return i == 0 ? s.slice : more_of(sequence)[i - 1];
   }
+  /// The message of the oldest buffer that has none.
+  void arrived(const ibv_wc& wc) noexcept;
   [[nodiscard]] bool has_room() const noexcept { return tail_ - head_ < at_once_max_; }
   /// What that depends on has changed.
   void set_at_once_max() noexcept { at_once_max_ = closed_ || !want_room_.empty() ? 0 : depth_; }
+  void set_first_waiting(place* p) noexcept {
+    first_waiting_ = p;
+    set_own_id_base();
+  }
+  void set_own_id_base() noexcept {
+    own_id_base_ = is_watched_ || first_waiting_ != nullptr ? no_id_base : wr_id_base_;
+  }
   /// Whether one is there that nobody was promised.
   [[nodiscard]] bool has_message() const noexcept { return free_count_ != 0; }
   /// Whether the next may wait for others: more messages are there to be taken, after which others
@@ -121,8 +142,9 @@ class receive_queue final : private turn_end {
   [[nodiscard]] bool may_wait() const noexcept {
     return has_message() && 2 * waiting_ < posted() && batch_.is_open();
   }
+  /// No message is longer (IBTA 9.2): what a buffer has beyond it the device need not know.
+  static constexpr std::size_t message_bytes_max = std::size_t{1} << 31;
   static void add(const local_mr_slice& slice, ibv_sge*& to) noexcept;
-  void describe(ibv_recv_wr& wr, std::uint32_t sequence, ibv_sge* from, const ibv_sge* to) noexcept;
   /// Of that slot's buffer, with its slices from `sges` on. Gives the next that is free of these.
   [[gnu::always_inline]] ibv_sge* fill(ibv_recv_wr& wr, std::uint32_t sequence,
                                        ibv_sge* sges) noexcept;
@@ -141,12 +163,17 @@ class receive_queue final : private turn_end {
   bool join_others() noexcept;
   /// Else it goes so. Returns 0, or what ibv_post_recv(3) does.
   [[gnu::always_inline]] int post_now(ibv_recv_wr& wr) noexcept;
+  /// Either.
+  [[gnu::noinline]] std::error_code post_filled() noexcept;
   /// What that was, when the slot was filled.
   [[gnu::cold]] std::error_code not_posted(int rc) noexcept;
   /// Why it is not posted; none: it is. There is room.
   template <std::size_t N>
   std::error_code try_post(std::span<const local_mr_slice, N> buffer) noexcept;
   std::error_code try_post_any(std::span<const local_mr_slice> buffer) noexcept;
+  [[gnu::always_inline]] std::error_code try_post_one(const local_mr_slice& buffer) noexcept;
+  /// The next slot is of a buffer of so many slices, of which it may hold some.
+  [[gnu::always_inline]] slot& begin_slot(std::size_t slices, bool holds_memory) noexcept;
   template <std::size_t N>
   [[nodiscard]] errc hold(std::span<const local_mr_slice, N> buffer) noexcept;
   static constexpr verbs::access writable = verbs::access::local_write;
@@ -161,11 +188,11 @@ class receive_queue final : private turn_end {
   /// It holds nothing any more, nor names what does.
   void let_go_of(slot& s, std::uint32_t sequence) noexcept {
     if (s.prepared != nullptr) --std::exchange(s.prepared, nullptr)->slots;
-    if (!std::exchange(s.holds_memory, false)) return;
+    if (!std::exchange(s.state.holds_memory, false)) return;
     let_go(s.slice);
-    if (s.slice_count == 1) [[likely]]
+    if (s.state.slice_count == 1) [[likely]]
       return;
-    let_go({more_of(sequence), s.slice_count - std::size_t{1}});
+    let_go({more_of(sequence), s.state.slice_count - std::size_t{1}});
   }
   [[noreturn, gnu::cold]] void throw_refused(std::error_code why, std::size_t slices);
   /// Of a buffer of so many slices.
@@ -178,6 +205,9 @@ class receive_queue final : private turn_end {
   bool serve(taker& t) noexcept;
   /// The oldest, of which there is one, and not among those that nobody was promised.
   message take() noexcept;
+  [[gnu::always_inline]] message take_any(slot& s) noexcept;
+  /// Others wait for its place.
+  [[gnu::cold]] message take_and_give_room(slot& s) noexcept;
   [[gnu::always_inline]] buffer_slices take_slices(slot& s) noexcept;
   [[gnu::cold]] buffer_slices take_several(slot& s) noexcept;
   /// It no longer waits.
@@ -196,6 +226,7 @@ class receive_queue final : private turn_end {
   std::uint32_t mask_;
   std::uint32_t slices_max_;
   std::uint64_t wr_id_base_ = 0;
+  std::uint64_t own_id_base_ = no_id_base;  // The same, where nothing more follows from an end.
 
   // Sequence numbers: [head, completed) hold messages; of [completed, tail) the first `flushed`
   // came back without one, the last `waiting` wait in the batch, the rest are with the device.
@@ -203,7 +234,6 @@ class receive_queue final : private turn_end {
   std::uint32_t completed_ = sequence_first;
   std::uint32_t flushed_ = 0;
   std::uint32_t waiting_ = 0;
-  bool is_watched_ = true;
   int refusal_ = 0;  // Of those that waited: what ibv_post_recv(3) returned.
   std::uint32_t tail_ = sequence_first;
   std::uint32_t at_once_max_;     // The depth; 0 while others wait for room, and once it is closed.
@@ -217,6 +247,7 @@ class receive_queue final : private turn_end {
   // Whoever waits for a message finds none that is not promised: first those who have a promise.
   intrusive_list<place> takers_;
   place* first_waiting_ = nullptr;  // Of those. Null: nobody waits.
+  bool is_watched_ = true;
   std::optional<request_outcome> closed_;
 };
 
@@ -237,8 +268,6 @@ template <std::size_t N>
 }
 
 inline void receive_queue::add(const local_mr_slice& slice, ibv_sge*& to) noexcept {
-  // No message is longer (IBTA 9.2): what a buffer has beyond it the device need not know.
-  static constexpr std::size_t message_bytes_max = std::size_t{1} << 31;
   if (slice.empty()) return;  // Some devices read a length of 0 as 2 GiB.
   *to++ = {.addr = reinterpret_cast<std::uint64_t>(slice.bytes().data()),
            .length = std::uint32_t(std::min(slice.size_bytes(), message_bytes_max)),
@@ -249,18 +278,15 @@ inline ibv_sge* receive_queue::fill(ibv_recv_wr& wr, std::uint32_t sequence,
                                     ibv_sge* sges) noexcept {
   const slot& s = at(sequence);
   ibv_sge* const first = sges;
-  const std::size_t count = s.prepared != nullptr ? s.prepared->slices.size() : s.slice_count;
+  const std::size_t count = s.prepared != nullptr ? s.prepared->slices.size() : s.state.slice_count;
   if (count != 0) [[likely]]
     add(slice_of(s, sequence, 0), sges);
   for (std::size_t i = 1; i < count; ++i) add(slice_of(s, sequence, i), sges);
-  describe(wr, sequence, first, sges);
+  wr = {.wr_id = wr_id_base_ | sequence,
+        .next = nullptr,
+        .sg_list = first,
+        .num_sge = int(sges - first)};
   return sges;
-}
-
-inline void receive_queue::describe(ibv_recv_wr& wr, std::uint32_t sequence, ibv_sge* from,
-                                    const ibv_sge* to) noexcept {
-  wr = {
-      .wr_id = wr_id_base_ | sequence, .next = nullptr, .sg_list = from, .num_sge = int(to - from)};
 }
 
 inline bool receive_queue::goes_with_others() noexcept {
@@ -272,40 +298,67 @@ inline int receive_queue::post_now(ibv_recv_wr& wr) noexcept {
   if (const int rc = ibv_post_recv(native_, &wr, &bad); rc != 0) [[unlikely]]
     return rc;
   tally_.posted(request_kind::receive);
-  probe_posted(tail_++);
+  CORDMA_PROBE3(post, num_, unsigned(request_kind::receive), tail_);
+  ++tail_;
   return 0;
 }
 
 template <std::size_t N>
 [[gnu::always_inline]] inline std::error_code receive_queue::try_post(
     std::span<const local_mr_slice, N> buffer) noexcept {
-  if (N != 1 && buffer.size() > slices_max_) [[unlikely]]  // At least 1.
-    return errc::too_many_slices;
-  if (const errc refused = hold(buffer); refused != errc{}) [[unlikely]]
-    return refused;
+  if constexpr (N == 1) {
+    return try_post_one(buffer[0]);
+  } else {
+    return try_post_any(buffer);
+  }
+}
+
+inline receive_queue::slot& receive_queue::begin_slot(std::size_t slices,
+                                                      bool holds_memory) noexcept {
   slot& s = at(tail_);
   s.prepared = nullptr;
-  s.slice_count = std::uint8_t(buffer.size());
-  s.holds_memory = buffer.size() == 1 ? buffer[0].is_held() : !buffer.empty();
-  for (std::size_t i = 0; i < buffer.size(); ++i)
-    std::construct_at(i == 0 ? &s.slice : more_of(tail_) + (i - 1), buffer[i]);
-  if (goes_with_others()) return {};
-  ibv_recv_wr wr;
-  std::array<ibv_sge, std::min(N, receive_slices_max)> sges;
-  ibv_sge* end = sges.data();
-  for (const local_mr_slice& slice : buffer) add(slice, end);
-  describe(wr, tail_, sges.data(), end);
-  if (const int rc = post_now(wr); rc != 0) [[unlikely]]
+  s.state = {.slice_count = std::uint8_t(slices), .holds_memory = holds_memory};
+  return s;
+}
+
+inline std::error_code receive_queue::try_post_one(const local_mr_slice& buffer) noexcept {
+  if (buffer.block() == nullptr || buffer.size_bytes() - 1 >= message_bytes_max) [[unlikely]]
+    return try_post_any({&buffer, 1});
+  memory_block& block = *buffer.block();
+  if (!held_.try_hold(block, buffer.generation(), turn_hold_)) [[unlikely]]
+    return refusal_of(buffer);
+  if (!verbs::allows(block.access(), writable)) [[unlikely]] {
+    held_.let_go(block);
+    return errc::access_denied;
+  }
+  std::byte* const address = buffer.bytes().data();
+  const std::size_t length = buffer.size_bytes();
+  const std::uint32_t lkey = buffer.lkey();
+  std::construct_at(&begin_slot(1, true).slice, address, length, lkey, block);
+  if ((free_count_ | waiting_) != 0) [[unlikely]]
+    return post_filled();
+  described_receive& one = driver_.describes_receive();
+  one.sge = {.addr = reinterpret_cast<std::uint64_t>(address),
+             .length = std::uint32_t(length),
+             .lkey = lkey};
+  one.wr.wr_id = wr_id_base_ | tail_;
+  if (const int rc = post_now(one.wr); rc != 0) [[unlikely]]
     return not_posted(rc);
   return {};
 }
 
 inline message receive_queue::take() noexcept {
   slot& s = at(head_++);
-  message taken{.slices = take_slices(s), .size_bytes = s.size_bytes, .is_write = s.is_write};
-  if (s.has_immediate) taken.immediate = s.immediate;
   if (at_once_max_ == 0) [[unlikely]]
-    give_room();
+    return take_and_give_room(s);
+  if (!s.is_like_most()) return take_any(s);
+  held_.let_go(*s.slice.block());
+  return {.slices = buffer_slices::of_old(s.slice), .size_bytes = s.size_bytes};
+}
+
+inline message receive_queue::take_any(slot& s) noexcept {
+  message taken{.slices = take_slices(s), .size_bytes = s.size_bytes, .is_write = s.state.is_write};
+  if (s.state.has_immediate) taken.immediate = s.immediate;
   return taken;
 }
 
@@ -317,32 +370,39 @@ inline buffer_slices receive_queue::take_slices(slot& s) noexcept {
       return buffer_slices::of_old(*slices.begin());
     return slices;
   }
-  if (s.slice_count != 1) [[unlikely]]
+  if (s.state.slice_count != 1) [[unlikely]]
     return take_several(s);
-  if (std::exchange(s.holds_memory, false)) held_.let_go(*s.slice.block());
+  if (std::exchange(s.state.holds_memory, false)) held_.let_go(*s.slice.block());
   return buffer_slices::of_old(s.slice);
 }
 
 inline void receive_queue::succeeded(std::uint32_t sequence, const ibv_wc& wc) noexcept {
   if (sequence != completed_ || completed_ == tail_) [[unlikely]]
     return;  // Of a life before.
-  CORDMA_PROBE5(complete, num_, unsigned(request_kind::receive), sequence, wc.status, wc.byte_len);
-  slot& s = at(sequence);
-  s.size_bytes = wc.byte_len;
-  s.is_write = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
-  s.has_immediate = (wc.wc_flags & IBV_WC_WITH_IMM) != 0;
-  if (s.has_immediate) s.immediate = be32toh(wc.imm_data);
-  ++completed_;
+  arrived(wc);
   ++free_count_;
-  tally_.completed(request_kind::receive);
   if (first_waiting_ != nullptr) promise_to_next();
 }
 
+inline void receive_queue::arrived(const ibv_wc& wc) noexcept {
+  const std::uint32_t sequence = completed_;
+  CORDMA_PROBE5(complete, num_, unsigned(request_kind::receive), sequence, wc.status, wc.byte_len);
+  slot& s = at(sequence);
+  s.size_bytes = wc.byte_len;
+  if (wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) s.state.is_write = true;
+  if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) {
+    s.state.has_immediate = true;
+    s.immediate = be32toh(wc.imm_data);
+  }
+  ++completed_;
+  tally_.completed(request_kind::receive);
+}
+
 inline bool receive_queue::take_end(const ibv_wc& wc) noexcept {
-  if (wc.wr_id != (wr_id_base_ | completed_) || wc.status != IBV_WC_SUCCESS || is_watched_)
-      [[unlikely]]
+  if (wc.wr_id != (own_id_base_ | completed_) || wc.status != IBV_WC_SUCCESS ||
+      completed_ == tail_) [[unlikely]]
     return false;
-  succeeded(completed_, wc);
+  arrived(wc);
   return true;
 }
 

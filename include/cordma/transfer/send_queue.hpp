@@ -118,7 +118,10 @@ class alignas(64) send_queue {
   [[nodiscard]] bool will_end_all() const noexcept {
     return in_flight() == 0 || will_complete(tail_ - 1);
   }
-  void set_wr_id_base(std::uint64_t base) noexcept { wr_id_base_ = base; }
+  void set_wr_id_base(std::uint64_t base) noexcept {
+    wr_id_base_ = base;
+    set_at_once_max();
+  }
 
   // For `submission` and what derives from it. Inline, so that what is known of a request when it
   // is compiled is asked then.
@@ -274,7 +277,7 @@ class alignas(64) send_queue {
   /// What that depends on has changed.
   void set_at_once_max() noexcept {
     at_once_max_ = is_room_kept_ || refusal_ || !waiting_.empty() ? 0 : depth_;
-    is_quiet_ = at_once_max_ != 0 && !is_watched_;
+    own_id_base_ = at_once_max_ != 0 && !is_watched_ ? wr_id_base_ : no_id_base;
   }
   void post_waiting() noexcept;
   /// Why a lease that a request names does not allow it now. Asked when it is posted: it may have
@@ -370,8 +373,7 @@ class alignas(64) send_queue {
   const std::uint32_t message_max_bytes_;
   const std::uint32_t inline_max_;
   const std::uint32_t num_;
-  bool is_watched_ = true;
-  bool is_quiet_ = false;  // Not so, and nobody waits for room.
+  std::uint64_t own_id_base_ = no_id_base;  // The same, where nothing more follows from an end.
   completion_queue_driver& driver_;
 
   std::array<slot, near_slots> near_slots_;
@@ -382,6 +384,7 @@ class alignas(64) send_queue {
   const std::uint32_t sge_max_;
   const std::uint32_t read_sge_max_;  // Some devices gather more than they scatter.
   bool is_room_kept_ = false;
+  bool is_watched_ = true;
   std::optional<request_outcome> refusal_;
   intrusive_list<prepared_submission> prepared_;
   held_memory::turn_hold turn_hold_;
@@ -749,8 +752,8 @@ template <class Request>
 template <request_kind Kind, bool MayHoldMore>
 [[gnu::always_inline]] inline bool send_queue::take_end(submission& owner,
                                                         const ibv_wc& wc) noexcept {
-  if (wc.wr_id != (wr_id_base_ | owner.first_) || wc.status != IBV_WC_SUCCESS ||
-      head_ != owner.first_ || !is_quiet_) [[unlikely]]
+  if (wc.wr_id != (own_id_base_ | owner.first_) || wc.status != IBV_WC_SUCCESS ||
+      head_ != owner.first_) [[unlikely]]
     return false;
   slot& oldest = at(head_);
   tally_.completed(Kind);

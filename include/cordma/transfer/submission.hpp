@@ -17,6 +17,9 @@ class send_queue;
 /// every program of some length passes it, and no bug can hide behind it.
 inline constexpr std::uint32_t sequence_first = std::uint32_t(-200);
 
+/// What no `wr_id` begins with.
+inline constexpr std::uint64_t no_id_base = ~std::uint64_t{0};
+
 /// How a work request ended, in few words: operations keep this rather than a whole `failure`.
 struct request_outcome {
   std::error_code code{};  ///< None: it succeeded.
