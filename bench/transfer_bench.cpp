@@ -41,6 +41,8 @@ struct raw_request {
       wr.wr.rdma = {remote.address(), remote.rkey()};
     }
   }
+  raw_request(const raw_request&) = delete;  // It points to its slice.
+
   ibv_sge sge{};
   ibv_send_wr wr{};
 };
@@ -146,8 +148,7 @@ constexpr std::size_t batch = 16;
 
 template <std::size_t... I>
 task<> write_batches(raw_loopback& l, std::uint64_t n, std::index_sequence<I...>) {
-  const std::array requests{(static_cast<void>(I), a_write(l))...};  // Made once, as raw's.
-  for (; n > 0; --n) co_await l.a->post_all(requests[I]...);
+  for (; n > 0; --n) co_await l.a->post_all((static_cast<void>(I), a_write(l))...);
 }
 
 template <std::size_t... I>
@@ -158,15 +159,16 @@ task<> write_prepared(raw_loopback& l, std::uint64_t n, std::index_sequence<I...
 
 /// As many requests with one doorbell, of which the last has a completion entry.
 struct raw_batch {
-  explicit raw_batch(raw_loopback& l) : one{l} {
-    wrs.fill(one.wr);
+  explicit raw_batch(const raw_loopback& l) : raw_batch{l, std::make_index_sequence<batch>{}} {}
+  template <std::size_t... I>
+  raw_batch(const raw_loopback& l, std::index_sequence<I...>)
+      : requests{(static_cast<void>(I), raw_request<IBV_WR_RDMA_WRITE>{l})...} {
     for (std::size_t i = 0; i + 1 < batch; ++i) {
-      wrs[i].next = &wrs[i + 1];
-      wrs[i].send_flags &= ~unsigned{IBV_SEND_SIGNALED};
+      requests[i].wr.next = &requests[i + 1].wr;
+      requests[i].wr.send_flags &= ~unsigned{IBV_SEND_SIGNALED};
     }
   }
-  raw_request<IBV_WR_RDMA_WRITE> one;
-  std::array<ibv_send_wr, batch> wrs;
+  std::array<raw_request<IBV_WR_RDMA_WRITE>, batch> requests;
 };
 
 task<> send_each(raw_loopback& l, std::uint64_t n) {
@@ -323,10 +325,14 @@ BENCH_ON_DEVICE("transfer/write/64B/batch", "And to sixteen with one doorbell?")
   raw_loopback l;
   raw_batch raw{l};
   recorder.compare(
-      "16 at once", [&](std::uint64_t n) { l.run_raw(raw.wrs[0], n, 1); },
+      "16 at once",
+      [&](std::uint64_t n) {
+        std::optional<raw_batch> requests;
+        l.run_raw_making([&] { return &requests.emplace(l).requests[0].wr; }, n, 1);
+      },
       [&](std::uint64_t n) { l.home.run(write_batches(l, n, std::make_index_sequence<batch>{})); });
   recorder.compare(
-      "16 at once, prepared", [&](std::uint64_t n) { l.run_raw(raw.wrs[0], n, 1); },
+      "16 at once, prepared", [&](std::uint64_t n) { l.run_raw(raw.requests[0].wr, n, 1); },
       [&](std::uint64_t n) {
         l.home.run(write_prepared(l, n, std::make_index_sequence<batch>{}));
       });

@@ -55,17 +55,17 @@ completion_queue_driver::~completion_queue_driver() {
 }
 
 std::size_t completion_queue_driver::reap() noexcept {
-  std::array<ibv_wc, poll_batch_max> entries;
+  polled some;
   std::size_t reaped = 0;
   while (reaped < completions_per_turn_max) {
-    const int n = poll_into({entries.data(), poll_batch_});
+    const int n = poll_into(some);
     if (n < 0) [[unlikely]]
       fail({.code = errc::device_failed, .call = "ibv_poll_cq"});
     if (n <= 0) {
       counters_.empty_polls.add();
       break;
     }
-    for (const ibv_wc& wc : std::span{entries.data(), std::size_t(n)}) dispatch(wc);
+    for (const ibv_wc& wc : std::span{some.data(), std::size_t(n)}) dispatch(wc);
     reaped += std::size_t(n);
     if (unsigned(n) < poll_batch_) break;
   }
@@ -77,23 +77,23 @@ std::size_t completion_queue_driver::reap() noexcept {
 }
 
 bool completion_queue_driver::look() noexcept {
-  std::array<ibv_wc, poll_batch_max> entries;
-  const int n = look_for({entries.data(), poll_batch_});
-  return n > 0 && look_at({entries.data(), std::size_t(n)});
+  polled some;
+  const int n = look_into(some);
+  return n > 0 && look_at(some, n);
 }
 
-bool completion_queue_driver::look_at(std::span<const ibv_wc> entries) noexcept {
-  for (const ibv_wc& wc : entries) dispatch(wc);
-  found(entries.size());
+bool completion_queue_driver::look_at(const polled& some, int n) noexcept {
+  for (const ibv_wc& wc : std::span{some.data(), std::size_t(n)}) dispatch(wc);
+  found(std::size_t(n));
   return home_.may_look_at(*this);
 }
 
 /// Of a device that has failed the next reap will tell.
-int completion_queue_driver::look_on(std::span<ibv_wc> entries, int n) noexcept {
-  counters_.empty_polls.add();
+int completion_queue_driver::look_on(polled& to, int n) noexcept {
+  if (n <= 0) counters_.empty_polls.add();
   while (n == 0 && home_.spins() && home_.may_look_at(*this)) {
     home_.has_looked(1);
-    n = poll_into(entries);
+    n = poll_into(to);
     if (n <= 0) counters_.empty_polls.add();
   }
   return n;

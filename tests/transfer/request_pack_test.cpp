@@ -16,7 +16,7 @@ TEST_CASE("of requests that are posted together only the last has an entry, and 
   const auto bytes = write(gather(const_local_mr_slice{}, const_local_mr_slice{}), remote);
   const auto word = fetch_add(remote.first(8), 1);
   const auto key = invalidate(9, {.signaled = false});
-  const pack::shapes shapes = pack::shapes_of({bytes, word, key});
+  const pack::shapes shapes = pack::shapes_of(pack::refer(bytes, word, key));
   CHECK_FALSE(shapes[0].is_signaled());
   CHECK_FALSE(shapes[1].is_signaled());
   CHECK(shapes[2].is_signaled());
@@ -31,5 +31,5 @@ TEST_CASE("what asks for no entry has none when it is posted alone", "[transfer]
   STATIC_REQUIRE(std::is_same_v<pack::value_type, std::uint64_t>);
   STATIC_REQUIRE(pack::can_wait_for_others);
   const auto word = fetch_add({4096, 8, 7}, 1, {.signaled = false});
-  CHECK_FALSE(pack::shape<0>({word}).is_signaled());
+  CHECK_FALSE(pack::shape(word, 0).is_signaled());
 }

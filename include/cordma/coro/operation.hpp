@@ -56,7 +56,7 @@ class [[nodiscard]] operation_awaiter {
 
   [[nodiscard]] bool await_ready() const noexcept { return false; }
   template <class Promise>
-  bool await_suspend(std::coroutine_handle<Promise> handle) {
+  [[gnu::always_inline]] bool await_suspend(std::coroutine_handle<Promise> handle) {
     const environment& env = environment_of(handle);
     if constexpr (begun_apart<Op>) {
       if (env.scheduler != nullptr ? op_.begin_and_look(env) : op_.begin(env)) return false;

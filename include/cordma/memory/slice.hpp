@@ -100,6 +100,10 @@ class local_mr_slice : public const_local_mr_slice {
   local_mr_slice(std::byte* address, std::size_t length, std::uint32_t lkey,
                  memory_block& block) noexcept
       : const_local_mr_slice{address, length, lkey, block} {}
+  /// The same in the life of the block that has that generation.
+  local_mr_slice(std::byte* address, std::size_t length, memory_block* block, std::uint32_t lkey,
+                 std::uint32_t generation) noexcept
+      : const_local_mr_slice{address, length, block, lkey, generation} {}
 
   /// The same part of memory that outlasts every queue pair it is posted on, and all their
   /// requests: these do not hold it, which saves up to two locked instructions. For those who own
@@ -125,11 +129,6 @@ class local_mr_slice : public const_local_mr_slice {
     detail::check_range(0, length, length_);
     return slice(length_ - length, length);
   }
-
- private:
-  local_mr_slice(std::byte* address, std::size_t length, memory_block* block, std::uint32_t lkey,
-                 std::uint32_t generation) noexcept
-      : const_local_mr_slice{address, length, block, lkey, generation} {}
 };
 
 /// A part of a peer's memory: address, length and rkey, for one-sided operations. A value. One of a

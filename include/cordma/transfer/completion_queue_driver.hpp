@@ -125,15 +125,17 @@ class completion_queue_driver final : private poller {
   /// For such a task: reaps, as would be done next, once, or, where nobody sleeps, until there is
   /// something. False: it found nothing, or others are to go on first.
   bool look() noexcept;
-  /// The first half of that: takes up to so many entries; none is there, or the device failed,
-  /// unless it gives a positive number of them.
-  [[nodiscard]] int look_for(std::span<ibv_wc> entries) noexcept;
-  /// The second.
-  bool look_at(std::span<const ibv_wc> entries) noexcept;
+  using polled = std::array<ibv_wc, poll_batch_max>;
+  /// The first half of that: how many it took. 0 or less: none is there, or the device failed.
+  [[nodiscard]] int look_into(polled& to) noexcept;
+  /// The second, of a positive number.
+  bool look_at(const polled& some, int n) noexcept;
   /// The same of one whose slot has been told.
-  bool has_looked_at_one() noexcept {
+  [[gnu::always_inline]] bool has_looked_at_one() noexcept {
     found(1);
-    return home_.may_look_at(*this);
+    if (!home_.may_look_at(*this)) [[unlikely]]
+      return false;
+    return true;
   }
 
   /// The same until the queue is empty, or has given all that it can hold at once: what comes
@@ -210,10 +212,10 @@ class completion_queue_driver final : private poller {
   static void on_channel(fd_watch& watch) noexcept;
   bool read_event() noexcept;
   /// As `ibv_poll_cq`.
-  int poll_into(std::span<ibv_wc> entries) noexcept;
-  /// The rest of `look_for`, whose first poll gave `n`: none, or a failure.
-  [[gnu::noinline]] int look_on(std::span<ibv_wc> entries, int n) noexcept;
-  void found(std::size_t completions) noexcept {
+  int poll_into(polled& to) noexcept;
+  /// The rest of `look_into`, whose first poll gave `n`: several, none, or a failure.
+  [[gnu::noinline]] int look_on(polled& to, int n) noexcept;
+  [[gnu::always_inline]] void found(std::size_t completions) noexcept {
     counters_.completions.add(completions);
     if (!spin_.found()) [[unlikely]]
       spin_.woke(home_.now());
@@ -270,17 +272,19 @@ class completion_queue_driver final : private poller {
   void* race_context_ = nullptr;
 };
 
-inline int completion_queue_driver::poll_into(std::span<ibv_wc> entries) noexcept {
-  const int n = cq_.poll(entries);
+[[gnu::always_inline]] inline int completion_queue_driver::poll_into(polled& to) noexcept {
+  const int n = cq_.poll({to.data(), poll_batch_});
   counters_.polls.add();
   return n;
 }
 
-inline int completion_queue_driver::look_for(std::span<ibv_wc> entries) noexcept {
+[[gnu::always_inline]] inline int completion_queue_driver::look_into(polled& to) noexcept {
   constexpr int looks_of_a_turn = 8;
   home_.has_looked(looks_of_a_turn);
-  const int n = poll_into(entries);
-  return n > 0 ? n : look_on(entries, n);
+  const int n = poll_into(to);
+  if (n != 1) [[unlikely]]
+    return look_on(to, n);
+  return 1;
 }
 
 }  // namespace cordma

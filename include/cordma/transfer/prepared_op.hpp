@@ -55,7 +55,7 @@ struct prepared_parts {
 
   explicit prepared_parts(const Requests&... all) noexcept : requests{all...} {
     std::get<pack::count - 1>(requests).send_flags |= IBV_SEND_SIGNALED;
-    shapes = pack::shapes_of(requests);
+    shapes = pack::shapes_of(pack::refer(requests));
   }
 
   std::tuple<Requests...> requests;
@@ -186,7 +186,7 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
     if constexpr (pack::is_batch) {
       return static_cast<const request_shape&>(kept::shapes[i]);
     } else {
-      return pack::template shape<0>(kept::requests);
+      return pack::shape(std::get<0>(kept::requests), 0);
     }
   }
   [[gnu::always_inline]] bool post_at_once() noexcept {

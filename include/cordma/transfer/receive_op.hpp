@@ -111,10 +111,12 @@ class [[nodiscard]] receive_op final : public operation_base<receive_op<N, Posts
     static_assert(N <= receive_slices_max,
                   "a receive buffer has at most receive_slices_max slices");
   }
-  bool begin(const environment& env) noexcept {
+  [[gnu::always_inline]] bool begin(const environment& env) noexcept {
     return taker::post(Posts, std::span<const local_mr_slice, N>{buffer_}, env);
   }
-  bool begin_and_look(const environment& env) noexcept { return begin(env) || look(env); }
+  [[gnu::always_inline]] bool begin_and_look(const environment& env) noexcept {
+    return taker::post(Posts, std::span<const local_mr_slice, N>{buffer_}, env) || look(env);
+  }
   bool wait(waiter& w, const environment& env) noexcept { return taker::wait(w, buffer_, env); }
   bool start(waiter& w, const environment& env) noexcept {
     return begin(env) ? taker::keeps() : wait(w, env);
@@ -169,11 +171,7 @@ template <std::size_t N>
       return true;
     }
   }
-  if (takes_message()) return true;
-  if (!queue_->closed_) [[likely]]
-    return false;
-  fail(*queue_->closed_);
-  return true;
+  return takes_message();  // Of a queue that is closed `wait` tells.
 }
 
 inline bool receive_queue::taker::keeps() noexcept {
@@ -184,19 +182,19 @@ inline bool receive_queue::taker::keeps() noexcept {
   return true;
 }
 
-inline bool receive_queue::taker::look(const environment& env) noexcept {
+[[gnu::always_inline]] inline bool receive_queue::taker::look(const environment& env) noexcept {
   if (state_ == state::wants_room) [[unlikely]]
     return false;
-  completion_queue_driver& driver = queue_->driver_;
+  receive_queue& queue = *queue_;
+  completion_queue_driver& driver = queue.driver_;
   if (!driver.is_looked_at(*env.scheduler)) return false;
-  ibv_wc wc;
-  if (driver.look_for({&wc, 1}) <= 0) [[unlikely]]
-    return false;
-  if (queue_->take_end(wc)) [[likely]] {
+  completion_queue_driver::polled some;
+  const int n = driver.look_into(some);
+  if (n == 1 && queue.take_end(some[0])) [[likely]] {
     state_ = state::granted;
     return driver.has_looked_at_one();
   }
-  for (bool goes_on = driver.look_at({&wc, 1}); goes_on; goes_on = driver.look())
+  for (bool goes_on = n > 0 && driver.look_at(some, n); goes_on; goes_on = driver.look())
     if (takes_message()) return true;
   return false;
 }

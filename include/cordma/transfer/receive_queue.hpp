@@ -316,25 +316,24 @@ template <std::size_t N>
 inline receive_queue::slot& receive_queue::begin_slot(std::size_t slices,
                                                       bool holds_memory) noexcept {
   slot& s = at(tail_);
-  s.prepared = nullptr;
   s.state = {.slice_count = std::uint8_t(slices), .holds_memory = holds_memory};
   return s;
 }
 
 inline std::error_code receive_queue::try_post_one(const local_mr_slice& buffer) noexcept {
-  if (buffer.block() == nullptr || buffer.size_bytes() - 1 >= message_bytes_max) [[unlikely]]
+  const std::size_t length = buffer.size_bytes();
+  if (buffer.block() == nullptr || length - 1 >= message_bytes_max) [[unlikely]]
     return try_post_any({&buffer, 1});
-  memory_block& block = *buffer.block();
-  if (!held_.try_hold(block, buffer.generation(), turn_hold_)) [[unlikely]]
+  if (!held_.try_hold(*buffer.block(), buffer.generation(), turn_hold_)) [[unlikely]]
     return refusal_of(buffer);
+  memory_block& block = *buffer.block();
   if (!verbs::allows(block.access(), writable)) [[unlikely]] {
     held_.let_go(block);
     return errc::access_denied;
   }
   std::byte* const address = buffer.bytes().data();
-  const std::size_t length = buffer.size_bytes();
   const std::uint32_t lkey = buffer.lkey();
-  std::construct_at(&begin_slot(1, true).slice, address, length, lkey, block);
+  std::construct_at(&begin_slot(1, true).slice, address, length, &block, lkey, buffer.generation());
   if ((free_count_ | waiting_) != 0) [[unlikely]]
     return post_filled();
   described_receive& one = driver_.describes_receive();
@@ -347,7 +346,7 @@ inline std::error_code receive_queue::try_post_one(const local_mr_slice& buffer)
   return {};
 }
 
-inline message receive_queue::take() noexcept {
+[[gnu::always_inline]] inline message receive_queue::take() noexcept {
   slot& s = at(head_++);
   if (at_once_max_ == 0) [[unlikely]]
     return take_and_give_room(s);
@@ -365,7 +364,7 @@ inline message receive_queue::take_any(slot& s) noexcept {
 inline buffer_slices receive_queue::take_slices(slot& s) noexcept {
   if (s.prepared != nullptr) {
     const buffer_slices& slices = s.prepared->slices;
-    --s.prepared->slots;
+    --std::exchange(s.prepared, nullptr)->slots;
     if (slices.size() == 1) [[likely]]
       return buffer_slices::of_old(*slices.begin());
     return slices;
@@ -384,7 +383,7 @@ inline void receive_queue::succeeded(std::uint32_t sequence, const ibv_wc& wc) n
   if (first_waiting_ != nullptr) promise_to_next();
 }
 
-inline void receive_queue::arrived(const ibv_wc& wc) noexcept {
+[[gnu::always_inline]] inline void receive_queue::arrived(const ibv_wc& wc) noexcept {
   const std::uint32_t sequence = completed_;
   CORDMA_PROBE5(complete, num_, unsigned(request_kind::receive), sequence, wc.status, wc.byte_len);
   slot& s = at(sequence);
@@ -398,9 +397,9 @@ inline void receive_queue::arrived(const ibv_wc& wc) noexcept {
   tally_.completed(request_kind::receive);
 }
 
-inline bool receive_queue::take_end(const ibv_wc& wc) noexcept {
-  if (wc.wr_id != (own_id_base_ | completed_) || wc.status != IBV_WC_SUCCESS ||
-      completed_ == tail_) [[unlikely]]
+[[gnu::always_inline]] inline bool receive_queue::take_end(const ibv_wc& wc) noexcept {
+  if (wc.wr_id != (own_id_base_ | completed_) || wc.status != IBV_WC_SUCCESS || completed_ == tail_)
+      [[unlikely]]
     return false;
   arrived(wc);
   return true;

@@ -35,7 +35,6 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   static constexpr std::size_t count = pack::count;
   static constexpr request_kind kind = pack::kinds[0];  // Of one alone.
   static constexpr std::size_t slices_max = pack::sges_max;
-  static constexpr auto each = pack::each;
   using references = typename pack::references;
   using sharing = typename pack::sharing;
 
@@ -64,7 +63,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   /// Posts them now, or queues them behind those that wait for room.
   void post(const Requests&... requests) noexcept {
     is_handle_ = true;
-    if (post_at_once(requests...)) [[likely]]
+    if (post_at_once(pack::refer(requests...))) [[likely]]
       return;
     keep(requests...);
     submit();
@@ -115,11 +114,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   }
   template <bool IsAlone>
   [[gnu::always_inline]] bool post_kept(send_queue& queue) noexcept {
-    return std::apply(
-        [this, &queue](const auto&... all) {
-          return this->template post_all<IsAlone, true>(queue, all...);
-        },
-        requests_);
+    return post_all<IsAlone, true>(queue, pack::refer(requests_));
   }
   [[gnu::noinline, gnu::cold]] value_type take_failed() { return take_result().value(); }
   /// What is not posted at once: it is awaited, or waits for room.
@@ -134,96 +129,129 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     if (is_handle_ && go_on_alone()) return;
     queue_->withdraw(*this);
   }
-  template <std::size_t I>
-  [[nodiscard, gnu::always_inline]] static request_shape shape(const references& all) noexcept {
-    return pack::template shape<I>(all);
-  }
-  [[nodiscard]] typename pack::shapes shapes() const noexcept { return pack::shapes_of(requests_); }
-  template <std::size_t I>
-  [[nodiscard, gnu::always_inline]] static bool is_in_run(const references& all) noexcept {
-    if constexpr (I == 0) {
-      return false;
-    } else {
-      return send_queue::is_one_run(shape<I - 1>(all), shape<I>(all));
-    }
+  [[nodiscard]] typename pack::shapes shapes() const noexcept {
+    return pack::shapes_of(pack::refer(requests_));
   }
 
   /// False: nothing has happened, somebody waits, or they are not like most. Once for each kind of
   /// request, not for each `co_await`.
-  [[gnu::noinline]] bool post_at_once(const Requests&... requests) noexcept {
-    return post_all<false, false>(*queue_, requests...);
+  [[gnu::noinline]] bool post_at_once(const references& all) noexcept {
+    return post_all<false, false>(*queue_, all);
   }
   /// `IsAwaited`: each that is not of a batch has an entry.
   template <bool IsAlone, bool IsAwaited>
-  [[gnu::always_inline]] bool post_all(send_queue& queue, const Requests&... requests) noexcept {
-    const references all{requests...};
+  [[gnu::always_inline]] bool post_all(send_queue& queue, const references& all) noexcept {
     sharing runs;
-    if (!queue.has_room_for(count) || !try_hold(queue, all, runs, each)) [[unlikely]]
+    if (!queue.has_room_for(count) || !try_hold(queue, all, runs)) [[unlikely]]
       return false;
-    post_each<true, IsAlone, IsAwaited>(queue, all, runs, each);
+    post_each<true, IsAlone, IsAwaited>(queue, all, runs);
     return true;
   }
-  template <std::size_t... I>
-  [[gnu::always_inline]] bool try_hold(send_queue& queue, const references& all, sharing& runs,
-                                       std::index_sequence<I...>) noexcept {
-    std::size_t held = 0;
-    const bool is_done =
-        ((try_hold<I>(queue, all, runs[I] = is_in_run<I>(all)) && ++held > 0) && ...);
-    if constexpr (pack::is_batch) {
-      if (!is_done) [[unlikely]]
-        let_go_of_first(held, all, each);
-    }
-    return is_done;
-  }
-  template <std::size_t I>
   [[gnu::always_inline]] static bool try_hold(send_queue& queue, const references& all,
-                                              bool is_in_run) noexcept {
-    const request_shape its = shape<I>(all);
+                                              sharing& runs) noexcept {
+    runs[0] = false;
+    if (!try_hold_one(queue, pack::first_of(all).shape(), false)) [[unlikely]]
+      return false;
+    if constexpr (pack::is_batch) {
+      std::size_t held = 1;
+      const bool is_done =
+          pack::all_pairs_of(all, [&](const auto& request, std::size_t i, const auto& before)
+                                      __attribute__((always_inline)) {
+                                        const request_shape its = request.shape();
+                                        runs[i] = send_queue::is_one_run(before.shape(), its);
+                                        held += 1;
+                                        return try_hold_one(queue, its, runs[i]);
+                                      });
+      if (!is_done) [[unlikely]]
+        let_go_of_first(queue, held - 1, all, runs);
+      return is_done;
+    }
+    return true;
+  }
+  [[gnu::always_inline]] static bool try_hold_one(send_queue& queue, const request_shape& its,
+                                                  bool is_in_run) noexcept {
     return queue.is_like_most(its) &&
            (is_in_run || (queue.lease_refusal(its) == errc{} && queue.try_hold(its)));
   }
-  template <std::size_t... I>
-  [[gnu::noinline]] void let_go_of_first(std::size_t held, const references& all,
-                                         std::index_sequence<I...>) noexcept {
-    ((I < held && !is_in_run<I>(all) ? queue_->let_go(shape<I>(all)) : void()), ...);
+  [[gnu::noinline]] static void let_go_of_first(send_queue& queue, std::size_t held,
+                                                const references& all,
+                                                const sharing& runs) noexcept {
+    pack::all_of(all, [&](const auto& request, std::size_t i) {
+      if (i < held && !runs[i]) queue.let_go(request.shape());
+      return i < held;
+    });
   }
   std::optional<request_outcome> hold() noexcept override { return queue_->hold(shapes()); }
   void let_go() noexcept override { queue_->let_go(shapes()); }
   void destroy() noexcept override { delete this; }
   void post_now() noexcept override {
-    post_each<false, false, false>(*queue_, references{requests_}, {}, each);
+    const bool is_allowed =
+        pack::all_of(pack::refer(requests_), [this](const auto& request, std::size_t) {
+          return queue_->lease_refusal(request.shape()) == errc{};
+        });
+    if (!is_allowed) return queue_->post_refused(*this, shapes());
+    post_each<false, false, false>(*queue_, pack::refer(requests_), {});
   }
   /// `IsLikeMost`: `try_hold` took hold of them.
-  template <bool IsLikeMost, bool IsAlone, bool IsAwaited, std::size_t... I>
+  template <bool IsLikeMost, bool IsAlone, bool IsAwaited>
   [[gnu::always_inline]] void post_each(send_queue& queue, const references& all,
-                                        const sharing& runs, std::index_sequence<I...>) noexcept {
-    if constexpr (!IsLikeMost) {
-      if (((queue.lease_refusal(shape<I>(all)) != errc{}) || ...)) return refuse();
-    }
-    ((values_[I] = pack::value_to_be(std::get<I>(all))), ...);
+                                        const sharing& runs) noexcept {
     if constexpr (pack::has_atomic) values_before_ = values_.data();
-    if constexpr (IsLikeMost && !IsAlone && pack::can_wait_for_others) {
-      if (!is_handle_ && queue.batches(shape<0>(all)))
-        return queue.batch(*this, std::get<0>(all), pack::template shape<0, true>(all));
+    if constexpr (pack::is_batch) {
+      post_batch<IsLikeMost, IsAlone>(queue, all, runs);
+    } else {
+      post_one<IsLikeMost, IsAlone, IsAwaited>(queue, std::get<0>(all));
     }
-    send_queue::posting posting =
-        IsAlone ? queue.begin_post_alone(*this, count) : queue.begin_post(*this, count);
+  }
+  template <bool IsLikeMost, bool IsAlone, bool IsAwaited>
+  [[gnu::always_inline]] void post_one(send_queue& queue, const auto& request) noexcept {
+    request_shape its = request.shape();
+    if constexpr (IsAwaited) its.set_signaled(true);
+    values_[0] = pack::value_to_be(request);
+    if constexpr (IsLikeMost && !IsAlone && pack::can_wait_for_others) {
+      if (!is_handle_ && queue.batches(its)) return queue.batch(*this, request, its);
+    }
+    send_queue::posting posting = begin_post<IsAlone>(queue);
     if constexpr (IsLikeMost && pack::has_one_slice) {
-      described_request& one = queue.describes(pack::kinds[0]);
-      std::get<0>(all).fill(one.wr);
-      queue.template place<true, true>(posting, pack::template shape<0, IsAwaited>(all), one.wr,
-                                       &one.sge, true, false);
+      described_request& one = queue.describes(kind);
+      request.fill(one.wr);
+      queue.template place<true, true>(posting, its, one.wr, &one.sge, true, false);
       ring(queue, posting, std::span<ibv_send_wr, 1>{&one.wr, 1});
     } else {
-      std::array<ibv_send_wr, count> wrs;
-      std::array<std::array<ibv_sge, pack::sges_max>, count> sges;
-      ((send_queue::clear(wrs[I]), std::get<I>(all).fill(wrs[I]),
-        wrs[I].next = I + 1 < count ? &wrs[I + 1] : nullptr,
-        queue.template place<IsLikeMost>(posting, pack::template shape<I, IsAwaited>(all), wrs[I],
-                                         sges[I].data(), !IsLikeMost || I + 1 == count, runs[I])),
-       ...);
-      ring(queue, posting, wrs);
+      std::array<ibv_send_wr, 1> wr;
+      std::array<ibv_sge, pack::sges_max> sges;
+      fill(request, wr[0]);
+      wr[0].next = nullptr;
+      queue.template place<IsLikeMost>(posting, its, wr[0], sges.data(), true, false);
+      ring(queue, posting, wr);
     }
+  }
+  template <bool IsLikeMost, bool IsAlone>
+  [[gnu::always_inline]] void post_batch(send_queue& queue, const references& all,
+                                         const sharing& runs) noexcept {
+    std::array<ibv_send_wr, count> wrs;
+    std::array<std::array<ibv_sge, pack::sges_max>, count> sges;
+    send_queue::posting posting = begin_post<IsAlone>(queue);
+    pack::all_of(all, [&](const auto& request, std::size_t i) __attribute__((always_inline)) {
+      values_[i] = pack::value_to_be(request);
+      fill(request, wrs[i]);
+      wrs[i].next = &wrs[i] + 1;
+      request_shape its = request.shape();
+      its.set_signaled(!IsLikeMost && i + 1 == count);
+      queue.template place<IsLikeMost>(posting, its, wrs[i], sges[i].data(), !IsLikeMost, runs[i]);
+      return true;
+    });
+    wrs.back().next = nullptr;
+    if constexpr (IsLikeMost) wrs.back().send_flags |= queue.entry_flag(posting.sequence - 1, true);
+    ring(queue, posting, wrs);
+  }
+  template <bool IsAlone>
+  [[gnu::always_inline]] send_queue::posting begin_post(send_queue& queue) noexcept {
+    return IsAlone ? queue.begin_post_alone(*this, count) : queue.begin_post(*this, count);
+  }
+  [[gnu::always_inline]] static void fill(const auto& request, ibv_send_wr& wr) noexcept {
+    send_queue::clear(wr);
+    request.fill(wr);
   }
   [[gnu::always_inline]] void ring(send_queue& queue, const send_queue::posting& posting,
                                    std::span<ibv_send_wr, count> wrs) noexcept {
@@ -232,7 +260,6 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
       return post_failed({posting.signaled_before, rc, bad}, wrs);
     queue.template count_posted<pack::kinds>(first_);
   }
-  [[gnu::noinline]] void refuse() noexcept { queue_->post_refused(*this, shapes()); }
   [[gnu::noinline]] void post_failed(const send_queue::post_failure& why,
                                      std::span<const ibv_send_wr> wrs) noexcept {
     queue_->post_failed(*this, why, wrs);

@@ -43,7 +43,55 @@ struct request_pack {
   static constexpr bool has_one_slice =
       !is_batch && sges_max == 1 && kinds[0] <= request_kind::atomic;
 
-  using references = std::tuple<const Requests&...>;
+  using first = std::tuple_element_t<0, std::tuple<Requests...>>;
+  static constexpr bool is_uniform = is_batch && (std::is_same_v<Requests, first> && ...);
+  /// Of one type it is an array of pointers, to go through.
+  using references = std::conditional_t<is_uniform, std::array<const first*, count>,
+                                        std::tuple<const Requests&...>>;
+  [[nodiscard, gnu::always_inline]] static references refer(const Requests&... all) noexcept {
+    if constexpr (is_uniform) {
+      return {&all...};
+    } else {
+      return references{all...};
+    }
+  }
+  [[nodiscard, gnu::always_inline]] static references refer(
+      const std::tuple<Requests...>& all) noexcept {
+    return std::apply([](const auto&... one) { return refer(one...); }, all);
+  }
+  /// Calls `f` with each and its number, as long as it says true. Whether it always has.
+  template <class F>
+  [[gnu::always_inline]] static bool all_of(const references& all, F f) noexcept {
+    if constexpr (is_uniform) {
+      for (std::size_t i = 0; i < count; ++i)
+        if (!f(*all[i], i)) return false;
+      return true;
+    } else {
+      return [&]<std::size_t... I>(std::index_sequence<I...>) {
+        return (f(std::get<I>(all), I) && ...);
+      }(each);
+    }
+  }
+  /// Calls `f` with the second and its number, and the one before it; and so on.
+  template <class F>
+  [[gnu::always_inline]] static bool all_pairs_of(const references& all, F f) noexcept {
+    if constexpr (is_uniform) {
+      for (std::size_t i = 1; i < count; ++i)
+        if (!f(*all[i], i, *all[i - 1])) return false;
+      return true;
+    } else {
+      return [&]<std::size_t... I>(std::index_sequence<I...>) {
+        return (f(std::get<I + 1>(all), I + 1, std::get<I>(all)) && ...);
+      }(std::make_index_sequence<count - 1>{});
+    }
+  }
+  [[nodiscard, gnu::always_inline]] static const first& first_of(const references& all) noexcept {
+    if constexpr (is_uniform) {
+      return *all[0];
+    } else {
+      return std::get<0>(all);
+    }
+  }
   /// Of each, whether it shares the slot of the one before it.
   using sharing = std::array<bool, count>;
   using shapes = std::array<request_shape, count>;
@@ -55,16 +103,20 @@ struct request_pack {
   using words = std::array<std::uint64_t, count>;
 
   /// Of a batch only the last needs an entry of its own.
-  template <std::size_t I, bool IsAwaited = false>
-  [[nodiscard, gnu::always_inline]] static request_shape shape(const references& all) noexcept {
-    request_shape its = std::get<I>(all).shape();
-    if constexpr (is_batch || IsAwaited) its.set_signaled(I + 1 == count);
+  template <class Request>
+  [[nodiscard, gnu::always_inline]] static request_shape shape(const Request& request,
+                                                               std::size_t i) noexcept {
+    request_shape its = request.shape();
+    if constexpr (is_batch) its.set_signaled(i + 1 == count);
     return its;
   }
   [[nodiscard]] static shapes shapes_of(const references& all) noexcept {
-    return [&all]<std::size_t... I>(std::index_sequence<I...>) {
-      return shapes{shape<I>(all)...};
-    }(each);
+    shapes each_shape;
+    all_of(all, [&](const auto& request, std::size_t i) {
+      each_shape[i] = shape(request, i);
+      return true;
+    });
+    return each_shape;
   }
   /// What a request gives when it has succeeded, but for an atomic.
   template <class Request>

@@ -440,12 +440,11 @@ inline bool submission::post_handle(const environment& env) noexcept {
 template <request_kind Kind, bool MayHoldMore>
 [[gnu::always_inline]] inline bool submission::look_for_own(
     send_queue& queue, completion_queue_driver& driver) noexcept {
-  ibv_wc wc;
-  if (driver.look_for({&wc, 1}) <= 0) [[unlikely]]
-    return false;
-  if (queue.take_end<Kind, MayHoldMore>(*this, wc)) [[likely]]
+  completion_queue_driver::polled some;
+  const int n = driver.look_into(some);
+  if (n == 1 && queue.take_end<Kind, MayHoldMore>(*this, some[0])) [[likely]]
     return driver.has_looked_at_one();
-  return driver.look_at({&wc, 1}) && (has_ended() || look_at(driver));
+  return n > 0 && driver.look_at(some, n) && (has_ended() || look_at(driver));
 }
 
 template <class Op>
@@ -455,7 +454,8 @@ template <class Op>
     return (has_ended() && trouble_ == 0 && count_ != 0) || op.begin_any_and_look(env);
   send_queue& queue = *queue_;
   completion_queue_driver& driver = queue.driver_;
-  if (!driver.is_looked_at(*env.scheduler) || !op.post_alone(queue)) [[unlikely]]
+  if (!driver.is_looked_at(*env.scheduler)) return op.begin(env);
+  if (!op.post_alone(queue)) [[unlikely]]
     return op.begin_any_and_look(env);
   if constexpr (Op::count == 1) {
     return look_for_own<Op::kind, (Op::slices_max > 1)>(queue, driver);

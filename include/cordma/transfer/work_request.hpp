@@ -80,7 +80,7 @@ struct send_request {
   std::uint32_t immediate;  // As it is sent; 0: it has none.
   unsigned send_flags;
 
-  [[nodiscard]] request_shape shape() const noexcept {
+  [[nodiscard, gnu::always_inline]] request_shape shape() const noexcept {
     return {.local = local.slices, .kind = kind, .can_be_inline = true, .send_flags = send_flags};
   }
   /// Of the peer: it may wait for one.
@@ -103,7 +103,7 @@ struct write_request {
   std::uint32_t immediate;  // As it is sent; 0: it has none.
   unsigned send_flags;
 
-  [[nodiscard]] request_shape shape() const noexcept {
+  [[nodiscard, gnu::always_inline]] request_shape shape() const noexcept {
     return {.local = local.slices,
             .remote = &remote,
             .kind = kind,
@@ -129,7 +129,7 @@ struct read_request {
   remote_mr_slice remote;
   unsigned send_flags;
 
-  [[nodiscard]] request_shape shape() const noexcept {
+  [[nodiscard, gnu::always_inline]] request_shape shape() const noexcept {
     return {.local = local.slices,
             .remote = &remote,
             .local_access = verbs::access::local_write,
@@ -155,7 +155,7 @@ struct atomic_request {
   std::uint64_t swap = 0;
   unsigned send_flags;
 
-  [[nodiscard]] request_shape shape() const noexcept {
+  [[nodiscard, gnu::always_inline]] request_shape shape() const noexcept {
     return {.remote = &remote, .kind = kind, .send_flags = send_flags};
   }
   [[nodiscard]] static bool takes_receive() noexcept { return false; }
@@ -181,7 +181,7 @@ struct bind_request {
   verbs::access granted;
   unsigned send_flags;
 
-  [[nodiscard]] request_shape shape() const noexcept {
+  [[nodiscard, gnu::always_inline]] request_shape shape() const noexcept {
     return {.local = local.slices, .window = this, .kind = kind, .send_flags = send_flags};
   }
   [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
@@ -204,7 +204,7 @@ struct invalidate_request {
   std::uint32_t rkey;
   unsigned send_flags;
 
-  [[nodiscard]] request_shape shape() const noexcept {
+  [[nodiscard, gnu::always_inline]] request_shape shape() const noexcept {
     return {.kind = kind, .send_flags = send_flags};
   }
   [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
