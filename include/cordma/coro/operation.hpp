@@ -65,7 +65,7 @@ class [[nodiscard]] operation_awaiter {
       return !op_.start(resumer_of(handle), env);
     }
   }
-  value_of<Op> await_resume() { return op_.take(); }
+  [[gnu::always_inline]] value_of<Op> await_resume() { return op_.take(); }
 
  private:
   struct resumer : waiter {

@@ -82,6 +82,7 @@ struct described_request {
   ibv_send_wr wr{};
 };
 
+/// The same of a receive.
 struct described_receive {
   described_receive() noexcept {
     wr.sg_list = &sge;
@@ -266,7 +267,8 @@ class completion_queue_driver final : private poller {
   } counters_;
   transfer_tally tally_;
   doorbell_batch doorbells_;
-  std::array<described_request, 4> described_;  // A send, a write, a read and an atomic.
+  static_assert(request_kind::atomic == request_kind{3}, "sends, writes and reads come before");
+  std::array<described_request, 4> described_;
   described_receive described_receive_;
   void (*at_race_point_)(void*) = nullptr;
   void* race_context_ = nullptr;

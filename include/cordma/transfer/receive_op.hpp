@@ -45,7 +45,7 @@ class receive_queue::taker {
   [[nodiscard]] bool failed() const noexcept {
     return state_ == state::stopped || state_ == state::failed;
   }
-  message take() {
+  [[gnu::always_inline]] message take() {
     if (state_ != state::granted) [[unlikely]]
       claim();
     return queue_->take();

@@ -153,18 +153,17 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     if (!try_hold_one(queue, pack::first_of(all).shape(), false)) [[unlikely]]
       return false;
     if constexpr (pack::is_batch) {
-      std::size_t held = 1;
-      const bool is_done =
-          pack::all_pairs_of(all, [&](const auto& request, std::size_t i, const auto& before)
-                                      __attribute__((always_inline)) {
-                                        const request_shape its = request.shape();
-                                        runs[i] = send_queue::is_one_run(before.shape(), its);
-                                        held += 1;
-                                        return try_hold_one(queue, its, runs[i]);
-                                      });
-      if (!is_done) [[unlikely]]
-        let_go_of_first(queue, held - 1, all, runs);
-      return is_done;
+      std::size_t held = 0;
+      const auto try_next = [&](const auto& request, std::size_t i, const auto& before) {
+        held = i;
+        const request_shape its = request.shape();
+        runs[i] = send_queue::is_one_run(before.shape(), its);
+        return try_hold_one(queue, its, runs[i]);
+      };
+      if (!pack::all_pairs_of(all, try_next)) [[unlikely]] {
+        let_go_of_first(queue, held, all, runs);
+        return false;
+      }
     }
     return true;
   }
@@ -232,7 +231,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     std::array<ibv_send_wr, count> wrs;
     std::array<std::array<ibv_sge, pack::sges_max>, count> sges;
     send_queue::posting posting = begin_post<IsAlone>(queue);
-    pack::all_of(all, [&](const auto& request, std::size_t i) __attribute__((always_inline)) {
+    pack::all_of(all, [&](const auto& request, std::size_t i) {
       values_[i] = pack::value_to_be(request);
       fill(request, wrs[i]);
       wrs[i].next = &wrs[i] + 1;

@@ -102,8 +102,8 @@ class submission : public list_hook<submission> {
 
   send_queue* queue_;
   std::uint64_t* values_before_;  // Those of atomics, with one place for each request.
-  std::uint32_t qp_num_;  // Once it failed: the queue pair may be gone when it is asked for.
-  std::uint32_t first_;   // Sequence number of its first slot, once it is posted.
+  std::uint32_t qp_num_ = 0;  // Once it failed: the queue pair may be gone when it is asked for.
+  std::uint32_t first_ = 0;   // Sequence number of its first slot.
   std::uint32_t count_;
   std::uint32_t pending_ = 0;  // Slots that have not ended.
   state state_ = state::idle;
