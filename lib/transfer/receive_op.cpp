@@ -32,6 +32,10 @@ bool receive_queue::taker::wait(waiter& w, std::span<const local_mr_slice> buffe
   if (state_ == state::granted) ++queue_->free_count_;  // Amid a look, but others come first.
   if (env.stop.stop_requested()) [[unlikely]]
     return stopped();
+  if (queue_->closed_ && !queue_->has_message()) [[unlikely]] {
+    fail(*queue_->closed_);
+    return true;
+  }
   std::construct_at(&place_, *this, buffer);
   bool is_served = false;
   if (state_ == state::wants_room) [[unlikely]] {

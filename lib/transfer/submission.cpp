@@ -34,7 +34,7 @@ submission::submission(submission&& other) noexcept
   CORDMA_ASSERT(!other.is_awaited_ || other.wait_.who.empty(),
                 "an operation is not moved while it is awaited");
   other.forget_waiter();  // Of a wait that was abandoned.
-  if ((trouble_ & failure_bit) != 0) failure_ = other.failure_;
+  if ((trouble_ & failure_bit) != 0) std::construct_at(&failure_, other.failure_);
   if (state_ == state::in_flight) queue_->adopt(*this, this);
 }
 

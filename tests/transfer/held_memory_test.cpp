@@ -180,6 +180,25 @@ TEST_CASE("memory of the program's own is let go of at once", "[transfer][M10]")
   });
 }
 
+TEST_CASE("so is what an allocator would miss", "[transfer][M10]") {
+  constexpr std::size_t most = held_memory::turn_hold::turn_bytes_max;
+  watched_block small{most}, large{most + 1};
+  holder_of_memory holder, other;
+  const auto use = [](holder_of_memory& of, watched_block& mr) {
+    REQUIRE(of.try_hold(mr));
+    of.held.let_go(mr.block);
+    mr.give_up();
+  };
+  holder.home.turn([&] {
+    use(holder, small);
+    CHECK_FALSE(small.released);
+  });
+  other.home.turn([&] {
+    use(other, large);
+    CHECK(large.released);
+  });
+}
+
 TEST_CASE("of several blocks in a turn the first alone is held until its end", "[transfer][M10]") {
   watched_block first{64}, second{64};
   holder_of_memory holder;

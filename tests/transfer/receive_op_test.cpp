@@ -1,5 +1,6 @@
 #include <cordma/transfer/receive_op.hpp>
 
+#include "support/foreign_task.hpp"
 #include "support/loopback.hpp"
 #include "support/soak.hpp"
 
@@ -281,6 +282,19 @@ void stop_at_random(std::uint32_t count, std::uint64_t seed) {
 }
 
 }  // namespace
+
+TEST_CASE("who receives of a queue pair that has failed is told at once", "[transfer][device]") {
+  loopback link;
+  link.a->abort({.code = errc::closed, .call = "test"});
+  local_mr to = link.memory(64);
+  const auto receive = [](loopback& l, local_mr& mr) -> support::foreign_task {
+    co_await l.a->recv(mr);
+  };
+  const support::foreign_task foreign = receive(link, to);
+  REQUIRE(foreign.done());
+  CHECK_THROWS_AS(foreign.rethrow(), error);
+  CHECK(link.outcome(link.a->next_message()).failure().code == errc::closed);
+}
 
 TEST_CASE("a receive of no slices waits for room, too", "[transfer][device]") {
   loopback link{{.capabilities = {.send_wr_max = 4, .recv_wr_max = 2}}};

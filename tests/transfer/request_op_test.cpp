@@ -9,6 +9,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -32,6 +34,39 @@ TEST_CASE("a posted request is on its way before it is awaited, and can be moved
   auto moved_again = std::move(moved);
   CHECK(link.run(moved_again) == 4096);
   CHECK(link.run(moved_again) == 4096);  // It keeps its outcome.
+}
+
+TEST_CASE("a request of no slices moves nothing, whatever was moved before", "[transfer][device]") {
+  loopback link;
+  link.run([](loopback& l) -> task<> {
+    local_mr from = l.pattern(64), to = l.memory(64), untouched = l.memory(64);
+    const std::array<const_local_mr_slice, 0> nothing{};
+    const std::array<local_mr_slice, 0> nowhere{};
+    const auto is_untouched = [&] {
+      return std::ranges::all_of(untouched.bytes(), [](std::byte b) { return b == std::byte{}; });
+    };
+    co_await l.a->write(from, to.remote_slice());
+    const std::size_t written = co_await l.a->write(nothing, untouched.remote_slice());
+    co_await l.a->read(to, from.remote_slice());
+    const std::size_t read = co_await l.a->read(nowhere, from.remote_slice());
+    CHECK(written + read == 0);
+    CHECK(is_untouched());
+    l.b->post_recv(to);
+    co_await l.a->send(from);
+    static_cast<void>(co_await l.b->next_message());
+    for (const bool is_handle : {false, true}) {
+      l.b->post_recv(untouched);
+      if (is_handle) {
+        auto handle = l.a->post(send(nothing));
+        co_await handle;
+      } else {
+        co_await l.a->send(nothing);
+      }
+      const message empty = co_await l.b->next_message();
+      CHECK(empty.size_bytes == 0);
+      CHECK(is_untouched());
+    }
+  });
 }
 
 TEST_CASE("64 requests are in flight without 64 coroutines", "[transfer][device]") {

@@ -265,6 +265,30 @@ void storms(std::uint64_t rounds, std::uint64_t seed) {
 
 }  // namespace
 
+TEST_CASE("an abandoned wait is forgotten by one that is stopped before it begins",
+          "[transfer][device][C1][C4]") {
+  loopback link{{.cq = {.mode = completion_mode::manual}}};
+  const local_mr from = link.pattern(64);
+  local_mr to = link.memory(64);
+  std::vector<request_op<write_request<1>>> before;
+  while (link.a->sends().has_room()) before.push_back(link.a->post(write(from, to.remote_slice())));
+  stop_source first, second;
+  second.request_stop();
+  {
+    auto waits = link.a->write(from, to.remote_slice());
+    {
+      nobody abandons;
+      REQUIRE_FALSE(waits.start(abandons, {&link.home, first}));
+    }
+    nobody is_stopped, goes_on;
+    REQUIRE(waits.start(is_stopped, {&link.home, second}));
+    CHECK(waits.take_result().is_cancelled());
+    REQUIRE_FALSE(waits.start(goes_on, {&link.home, {}}));
+  }
+  first.request_stop();
+  while (link.a->slots_in_use() > 0) link.driver.reap();
+}
+
 TEST_CASE("operations are abandoned at any point", "[transfer][device][C1]") {
   CHECK(abandon_at_random(200, 1) > 50);
 }

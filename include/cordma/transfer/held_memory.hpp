@@ -3,6 +3,7 @@
 #include <cordma/coro/scheduler.hpp>
 #include <cordma/memory/memory_block.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
@@ -11,9 +12,9 @@ namespace cordma {
 /// What a queue holds of memory. Mostly its requests are about one block: that one it holds once,
 /// and counts who needs it, since a locked instruction each to hold and to let go would be a third
 /// of what a request costs. A task that looks for the end of its requests itself mostly needs the
-/// same for the next: so what it holds first is held until its turn ends, if it is an allocator's,
-/// which nobody misses so long when it is freed. What is the program's own is let go of at once.
-/// Thread: one.
+/// same for the next: so what it holds first is held until its turn ends, if it is an allocator's
+/// and small: nobody misses that so long when it is freed. What is the program's own, or large, is
+/// let go of at once. Thread: one.
 class held_memory {
  public:
   /// The rest of it, which is seldom looked at. `held` goes after it.
@@ -22,6 +23,8 @@ class held_memory {
     turn_hold(held_memory& held, const ibv_pd* pd, scheduler& home) noexcept
         : held_{held}, pd_{pd}, home_{home} {}
     ~turn_hold() { let_go(); }
+
+    static constexpr std::size_t turn_bytes_max = std::size_t{1} << 20;
 
    private:
     friend class held_memory;

@@ -249,7 +249,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     return IsAlone ? queue.begin_post_alone(*this, count) : queue.begin_post(*this, count);
   }
   [[gnu::always_inline]] static void fill(const auto& request, ibv_send_wr& wr) noexcept {
-    send_queue::clear(wr);
+    send_queue::clear_rest(wr);
     request.fill(wr);
   }
   [[gnu::always_inline]] void ring(send_queue& queue, const send_queue::posting& posting,

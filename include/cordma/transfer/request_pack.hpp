@@ -39,11 +39,11 @@ struct request_pack {
   static constexpr bool can_wait_for_others =
       !is_batch && sges_max == 1 && (may_wait_for_others<Requests>() && ...);
 
-  /// As its kind is described once for all.
-  static constexpr bool has_one_slice =
-      !is_batch && sges_max == 1 && kinds[0] <= request_kind::atomic;
-
   using first = std::tuple_element_t<0, std::tuple<Requests...>>;
+  /// As its kind is described once for all: an atomic has one of the queue's.
+  static constexpr bool has_one_slice =
+      !is_batch && kinds[0] <= request_kind::atomic && sge_count<first>() == 1;
+
   static constexpr bool is_uniform = is_batch && (std::is_same_v<Requests, first> && ...);
   /// Of one type it is an array of pointers, to go through.
   using references = std::conditional_t<is_uniform, std::array<const first*, count>,

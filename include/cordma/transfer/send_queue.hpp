@@ -181,10 +181,14 @@ class alignas(64) send_queue {
   [[nodiscard]] posting begin_post_detached(submission& s) noexcept;
   /// The same for a task that may look: nothing waits for a doorbell.
   [[nodiscard]] posting begin_post_alone(submission& s, std::uint32_t count) noexcept;
-  /// What not every request sets: some devices look at what an opcode does not use.
+  /// Some devices look at what an opcode does not use.
   [[gnu::always_inline]] static void clear(ibv_send_wr& wr) noexcept {
-    clear(&wr.send_flags, std::make_index_sequence<(sizeof wr - offsetof(ibv_send_wr, send_flags)) /
-                                                   sizeof(some_bytes)>{});
+    clear(&wr, std::make_index_sequence<sizeof(ibv_send_wr) / sizeof(some_bytes)>{});
+  }
+  /// The same, but for what `place`, who fills it, and who chains it set each time: all before the
+  /// flags.
+  [[gnu::always_inline]] static void clear_rest(ibv_send_wr& wr) noexcept {
+    clear(&wr.send_flags, std::make_index_sequence<rest_bytes / sizeof(some_bytes)>{});
   }
   /// Fills what is common to all kinds, but for numbers and where an atomic's value goes.
   template <bool IsLikeMost, bool HasOneSlice = false>
@@ -255,8 +259,9 @@ class alignas(64) send_queue {
   struct [[gnu::packed, gnu::may_alias]] some_bytes {
     std::uint64_t words [[gnu::vector_size(16)]];
   };
-  static_assert((sizeof(ibv_send_wr) - offsetof(ibv_send_wr, send_flags)) % sizeof(some_bytes) ==
-                0);
+  static constexpr std::size_t rest_bytes = sizeof(ibv_send_wr) - offsetof(ibv_send_wr, send_flags);
+  static_assert(sizeof(ibv_send_wr) % sizeof(some_bytes) == 0);
+  static_assert(rest_bytes % sizeof(some_bytes) == 0);
   /// Store by store: g++ makes one instruction of a memset that it takes for long, or for seldom,
   /// and that takes 10 ns to begin.
   template <std::size_t... I>
@@ -412,17 +417,17 @@ template <class PostAtOnce>
 inline bool submission::post_handle(const environment& env) noexcept {
   CORDMA_ASSERT(count_ != 0, "the operation was moved away");
   CORDMA_ASSERT(state_ != state::gone, "the queue pair of what was prepared is there");
+  CORDMA_ASSERT(!is_awaited_ || wait_.who.empty(), "a handle is awaited by one at a time");
+  forget_waiter();  // Of a wait that was abandoned.
   forget_stop();
   if (has_ended()) return true;
   if (env.stop.stop_requested()) [[unlikely]]
     return stopped();
   if (state_ == state::queued) ask_for_entry();
-  CORDMA_ASSERT(!is_awaited_ || wait_.who.empty(), "a handle is awaited by one at a time");
   if (state_ == state::in_flight && !queue_->will_complete(first_ + count_ - 1)) {
     cannot_end();
     return true;
   }
-  forget_waiter();  // Of a wait that was abandoned.
   return false;
 }
 
@@ -717,7 +722,7 @@ template <class Request>
   const std::uint32_t before = others.count_;
   if (before == 0) others.begin(*this, last_signaled_);
   ibv_send_wr& wr = others.wrs_[before];
-  clear(wr);
+  clear_rest(wr);
   wr.next = nullptr;
   request.fill(wr);
   begin(s, 1);

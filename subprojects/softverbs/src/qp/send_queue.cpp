@@ -194,8 +194,11 @@ int set_operation(queue_pair& qp, const ibv_send_wr& wr) noexcept {
 }
 
 int set_data(queue_pair& qp, const ibv_send_wr& wr) noexcept {
-  if (wr.opcode == IBV_WR_LOCAL_INV || wr.opcode == IBV_WR_BIND_MW) return 0;
   if (wr.num_sge < 0) return EINVAL;
+  if (wr.opcode == IBV_WR_LOCAL_INV || wr.opcode == IBV_WR_BIND_MW) {
+    // It is not looked at, but must be possible, as for other devices.
+    return static_cast<std::size_t>(wr.num_sge) > qp.sends.sges_max() ? EINVAL : 0;
+  }
   const std::span<const ibv_sge> list{wr.sg_list, static_cast<std::size_t>(wr.num_sge)};
   if ((wr.send_flags & IBV_SEND_INLINE) == 0) return set_gather_list(qp, list);
   // Inline bytes are gathered now, so the length of the list is bounded by the QP's as well.

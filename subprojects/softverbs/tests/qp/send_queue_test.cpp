@@ -119,6 +119,11 @@ TEST_CASE("a list stops at its first bad request, and the ones before it stay", 
   CHECK(inside(qp).sends.posted - inside(qp).sends.completed == 1);
   wrs[2].num_sge = -1;
   CHECK(verb::post_send(qp, &wrs[2], &bad) == EINVAL);
+  wrs[2].opcode = IBV_WR_LOCAL_INV;
+  for (const int num_sge : {-1, int{list_max} + 1}) {
+    wrs[2].num_sge = num_sge;
+    CHECK(verb::post_send(qp, &wrs[2], &bad) == EINVAL);
+  }
   CHECK(post(qp, IBV_WR_SEND, IBV_SEND_IP_CSUM) == EINVAL);
   CHECK(post(qp, IBV_WR_RDMA_READ, IBV_SEND_INLINE) == EINVAL);
   CHECK(verb::destroy_qp(qp) == 0);
