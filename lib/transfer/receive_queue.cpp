@@ -23,9 +23,9 @@ receive_queue::receive_queue(queue_pair& owner, completion_queue_driver& driver,
       slices_max_{std::clamp<std::uint32_t>(owner.verbs().capabilities().recv_sge_max, 1,
                                             receive_slices_max)},
       at_once_max_{depth_},
-      turn_hold_{held_, pd.native_handle(), home_},
       slots_(mask_ + 1),
-      more_slices_(slots_.size() * (slices_max_ - 1)) {}
+      more_slices_(slots_.size() * (slices_max_ - 1)),
+      turn_hold_{held_, pd.native_handle(), home_} {}
 
 receive_queue::~receive_queue() {
   CORDMA_ASSERT(posted() == 0, "receive queue destroyed before its queue pair");
@@ -61,8 +61,17 @@ std::error_code receive_queue::try_post_any(std::span<const local_mr_slice> buff
   return post_filled();
 }
 
+bool receive_queue::join_others() noexcept {
+  const bool waits = may_wait();
+  if (!waits && waiting_ == 0) return false;
+  ++tail_;
+  if (waiting_++ == 0) batch_.begin(*this);
+  if (!waits || waiting_ == receive_batch::receives_max) batch_.ring();
+  return true;
+}
+
 std::error_code receive_queue::post_filled() noexcept {
-  if (goes_with_others()) return {};
+  if (join_others()) return {};
   ibv_recv_wr wr;
   std::array<ibv_sge, receive_slices_max> sges;
   fill(wr, tail_, sges.data());
@@ -144,15 +153,6 @@ message receive_queue::take_and_give_room(slot& s) noexcept {
   const message taken = take_any(s);
   give_room();
   return taken;
-}
-
-bool receive_queue::join_others() noexcept {
-  const bool waits = may_wait();
-  if (!waits && waiting_ == 0) return false;
-  ++tail_;
-  if (waiting_++ == 0) batch_.begin(*this);
-  if (!waits || waiting_ == receive_batch::receives_max) batch_.ring();
-  return true;
 }
 
 void receive_queue::post_waiting() noexcept {

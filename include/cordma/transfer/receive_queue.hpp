@@ -226,7 +226,6 @@ class receive_queue final : private turn_end {
   std::uint32_t mask_;
   std::uint32_t slices_max_;
   std::uint64_t wr_id_base_ = 0;
-  std::uint64_t own_id_base_ = no_id_base;  // The same, where nothing more follows from an end.
 
   // Sequence numbers: [head, completed) hold messages; of [completed, tail) the first `flushed`
   // came back without one, the last `waiting` wait in the batch, the rest are with the device.
@@ -239,15 +238,16 @@ class receive_queue final : private turn_end {
   std::uint32_t at_once_max_;     // The depth; 0 while others wait for room, and once it is closed.
   std::uint32_t free_count_ = 0;  // Of the messages, those that nobody was promised.
   held_memory held_;
-  held_memory::turn_hold turn_hold_;
   std::vector<slot> slots_;
   std::vector<local_mr_slice> more_slices_;  // One less than `slices_max_` a slot.
   intrusive_list<prepared_receive> prepared_;
   intrusive_list<place> want_room_;
   // Whoever waits for a message finds none that is not promised: first those who have a promise.
   intrusive_list<place> takers_;
-  place* first_waiting_ = nullptr;  // Of those. Null: nobody waits.
+  place* first_waiting_ = nullptr;          // Of those. Null: nobody waits.
+  std::uint64_t own_id_base_ = no_id_base;  // Of `wr_id`s, where nothing more follows from an end.
   bool is_watched_ = true;
+  held_memory::turn_hold turn_hold_;
   std::optional<request_outcome> closed_;
 };
 

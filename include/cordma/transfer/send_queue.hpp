@@ -378,10 +378,10 @@ class alignas(64) send_queue {
   const std::uint32_t message_max_bytes_;
   const std::uint32_t inline_max_;
   const std::uint32_t num_;
-  std::uint64_t own_id_base_ = no_id_base;  // The same, where nothing more follows from an end.
   completion_queue_driver& driver_;
 
   std::array<slot, near_slots> near_slots_;
+  std::uint64_t own_id_base_ = no_id_base;  // Of `wr_id`s, where nothing more follows from an end.
   const std::unique_ptr<slot[]> far_slots_;
   verbs::queue_pair& qp_;
   const std::uint32_t depth_max_;  // For urgent ones, …
@@ -455,12 +455,12 @@ template <request_kind Kind, bool MayHoldMore>
 template <class Op>
 [[gnu::always_inline]] inline bool submission::begin_and_look_as(Op& op,
                                                                  const environment& env) noexcept {
-  if (state_ != state::idle || trouble_ != 0 || env.stop.stop_requested()) [[unlikely]]
+  if (state_ != state::idle || trouble_ != 0) [[unlikely]]
     return (has_ended() && trouble_ == 0 && count_ != 0) || op.begin_any_and_look(env);
   send_queue& queue = *queue_;
   completion_queue_driver& driver = queue.driver_;
   if (!driver.is_looked_at(*env.scheduler)) return op.begin(env);
-  if (!op.post_alone(queue)) [[unlikely]]
+  if (env.stop.stop_requested() || !op.post_alone(queue)) [[unlikely]]
     return op.begin_any_and_look(env);
   if constexpr (Op::count == 1) {
     return look_for_own<Op::kind, (Op::slices_max > 1)>(queue, driver);
