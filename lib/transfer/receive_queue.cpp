@@ -17,6 +17,7 @@ receive_queue::receive_queue(queue_pair& owner, completion_queue_driver& driver,
       batch_{driver.doorbells().receives()},
       native_{owner.verbs().native_handle()},
       num_{owner.verbs().num()},
+      pd_{pd.native_handle()},
       tally_{driver.tally()},
       depth_{owner.verbs().capabilities().recv_wr_max},
       mask_{std::bit_ceil(depth_) - 1},
@@ -25,7 +26,7 @@ receive_queue::receive_queue(queue_pair& owner, completion_queue_driver& driver,
       at_once_max_{depth_},
       slots_(mask_ + 1),
       more_slices_(slots_.size() * (slices_max_ - 1)),
-      turn_hold_{held_, pd.native_handle(), home_} {}
+      turn_hold_{held_} {}
 
 receive_queue::~receive_queue() {
   CORDMA_ASSERT(posted() == 0, "receive queue destroyed before its queue pair");
@@ -45,6 +46,10 @@ request_outcome receive_queue::refusal(std::error_code why, std::size_t slices) 
     how.call = "ibv_post_recv";
   }
   return how;
+}
+
+bool receive_queue::try_hold_other(memory_block& block, std::uint32_t generation) noexcept {
+  return held_.try_hold_other(block, generation, {pd_, home_, turn_hold_});
 }
 
 errc receive_queue::refusal_of(const local_mr_slice& slice) noexcept {

@@ -28,7 +28,7 @@ send_queue::send_queue(completion_queue_driver& driver, verbs::protection_domain
       sge_max_{qp.capabilities().send_sge_max},  // At least 1: `verbs::queue_pair` sees to it.
       read_sge_max_{pd.limits().sge_rd_max == 0 ? sge_max_
                                                 : std::min(sge_max_, pd.limits().sge_rd_max)},
-      turn_hold_{held_, pd_, driver.home()},
+      turn_hold_{held_},
       more_held_(places() * (sge_max_ - 1)),
       atomic_values_(places()),
       atomic_mr_{std::make_unique<verbs::memory_region>(
@@ -66,6 +66,10 @@ request_outcome send_queue::refused(errc code, std::uint64_t value,
   return {.code = code, .call = "post_send", .value = value, .limit = limit};
 }
 
+bool send_queue::try_hold_other(memory_block& block, std::uint32_t generation) noexcept {
+  return held_.try_hold_other(block, generation, {pd_, batch_.home(), turn_hold_});
+}
+
 std::optional<request_outcome> send_queue::hold(const request_shape& request) noexcept {
   std::size_t bytes = request.is_atomic() ? sizeof(std::uint64_t) : 0;
   std::size_t used = 0;
@@ -98,7 +102,7 @@ std::optional<request_outcome> send_queue::hold(const request_shape& request) no
   errc why{};
   for (const const_local_mr_slice& slice : request.local) {
     if (slice.is_held()) {
-      if (!held_.try_hold(*slice.block(), slice.generation(), turn_hold_)) {
+      if (!try_hold(*slice.block(), slice.generation())) {
         const bool is_stale = slice.block()->generation() != slice.generation();
         why = is_stale ? errc::stale_slice : errc::wrong_protection_domain;
         break;

@@ -68,11 +68,13 @@ struct watched_block {
 /// A queue's, on a scheduler whose only task may look.
 struct holder_of_memory {
   [[nodiscard]] bool try_hold(const watched_block& mr) {
-    return held.try_hold(mr.block, mr.generation, turn);
+    return held.try_hold(mr.block, mr.generation, [&] {
+      return held.try_hold_other(mr.block, mr.generation, {nullptr, home, turn});
+    });
   }
   looking_home home;
   held_memory held;
-  held_memory::turn_hold turn{held, nullptr, home};
+  held_memory::turn_hold turn{held};
 };
 
 }  // namespace
@@ -219,8 +221,8 @@ TEST_CASE("a queue that ends amid a turn keeps no memory", "[transfer][M10]") {
   looking_home home;
   home.turn([&] {
     held_memory held;
-    held_memory::turn_hold turn{held, nullptr, home};
-    REQUIRE(held.try_hold(mr.block, mr.generation, turn));
+    held_memory::turn_hold turn{held};
+    REQUIRE(held.try_hold_other(mr.block, mr.generation, {nullptr, home, turn}));
     held.let_go(mr.block);
     mr.give_up();
   });
@@ -232,7 +234,7 @@ TEST_CASE("memory of another protection domain is not held", "[transfer][M10]") 
   looking_home home;
   held_memory held;
   ibv_pd other{};
-  held_memory::turn_hold turn{held, &other, home};
-  CHECK_FALSE(held.try_hold(mr.block, mr.generation, turn));
+  held_memory::turn_hold turn{held};
+  CHECK_FALSE(held.try_hold_other(mr.block, mr.generation, {&other, home, turn}));
   CHECK(mr.block.holders() == 1);
 }

@@ -17,38 +17,44 @@ namespace cordma {
 /// let go of at once. Thread: one.
 class held_memory {
  public:
-  /// The rest of it, which is seldom looked at. `held` goes after it.
+  /// What it holds for a turn. `held` goes after it. Apart, since it is seldom looked at.
   class turn_hold final : private turn_end {
    public:
-    turn_hold(held_memory& held, const ibv_pd* pd, scheduler& home) noexcept
-        : held_{held}, pd_{pd}, home_{home} {}
+    explicit turn_hold(held_memory& held) noexcept : held_{held} {}
     ~turn_hold() { let_go(); }
-
     static constexpr std::size_t turn_bytes_max = std::size_t{1} << 20;
 
    private:
     friend class held_memory;
-    bool try_hold(memory_block& block, std::uint32_t generation) noexcept;
+    void take(memory_block& block, scheduler& home) noexcept;
     void on_turn_end() noexcept override { let_go(); }
     void let_go() noexcept {
       if (block_ != nullptr) held_.let_go(*std::exchange(block_, nullptr));
     }
 
     held_memory& held_;
-    const ibv_pd* const pd_;
-    scheduler& home_;
     memory_block* block_ = nullptr;  // Null: none.
   };
+  /// Of its queue.
+  struct place {
+    const ibv_pd* pd;
+    scheduler& home;
+    turn_hold& turn;
+  };
 
-  /// As `memory_block`'s. False also: it is of another protection domain.
+  /// As `memory_block`'s. `other`: mostly not needed, it calls `try_hold_other` with the same.
+  template <class Other>
   [[nodiscard, gnu::always_inline]] bool try_hold(memory_block& block, std::uint32_t generation,
-                                                  turn_hold& turn) noexcept {
+                                                  Other other) noexcept {
     if (&block != block_) [[unlikely]]
-      return turn.try_hold(block, generation);
+      return other();
     if (block.generation() != generation) return false;
     ++holds_;
     return true;
   }
+  /// False also: it is of another protection domain.
+  [[nodiscard]] bool try_hold_other(memory_block& block, std::uint32_t generation,
+                                    const place& at) noexcept;
   /// One more of what is held, or is of that protection domain.
   void hold(memory_block& block) noexcept {
     if (&block == block_) {

@@ -176,6 +176,11 @@ class receive_queue final : private turn_end {
   [[gnu::always_inline]] slot& begin_slot(std::size_t slices, bool holds_memory) noexcept;
   template <std::size_t N>
   [[nodiscard]] errc hold(std::span<const local_mr_slice, N> buffer) noexcept;
+  [[nodiscard, gnu::always_inline]] bool try_hold(memory_block& block,
+                                                  std::uint32_t generation) noexcept {
+    return held_.try_hold(block, generation, [&] { return try_hold_other(block, generation); });
+  }
+  bool try_hold_other(memory_block& block, std::uint32_t generation) noexcept;
   static constexpr verbs::access writable = verbs::access::local_write;
   /// Of a slice whose memory could not be held.
   [[nodiscard, gnu::cold]] static errc refusal_of(const local_mr_slice& slice) noexcept;
@@ -221,6 +226,7 @@ class receive_queue final : private turn_end {
   receive_batch& batch_;
   ibv_qp* const native_;
   const std::uint32_t num_;
+  const ibv_pd* const pd_;
   transfer_tally& tally_;
   std::uint32_t depth_;
   std::uint32_t mask_;
@@ -257,7 +263,7 @@ template <std::size_t N>
   for (std::size_t i = 0; i < buffer.size(); ++i) {
     if (!buffer[i].is_held()) continue;
     memory_block& block = *buffer[i].block();
-    const bool is_held = held_.try_hold(block, buffer[i].generation(), turn_hold_);
+    const bool is_held = try_hold(block, buffer[i].generation());
     if (is_held && verbs::allows(block.access(), writable)) [[likely]]
       continue;
     const errc why = is_held ? errc::access_denied : refusal_of(buffer[i]);
@@ -324,7 +330,7 @@ inline std::error_code receive_queue::try_post_one(const local_mr_slice& buffer)
   const std::size_t length = buffer.size_bytes();
   if (buffer.block() == nullptr || length - 1 >= message_bytes_max) [[unlikely]]
     return try_post_any({&buffer, 1});
-  if (!held_.try_hold(*buffer.block(), buffer.generation(), turn_hold_)) [[unlikely]]
+  if (!try_hold(*buffer.block(), buffer.generation())) [[unlikely]]
     return refusal_of(buffer);
   memory_block& block = *buffer.block();
   if (!verbs::allows(block.access(), writable)) [[unlikely]] {

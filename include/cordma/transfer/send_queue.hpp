@@ -321,6 +321,11 @@ class alignas(64) send_queue {
   [[gnu::noinline]] void let_go_of_more(slot& by) noexcept {
     for (; by.more_held > 0; --by.more_held) held_.let_go(*more_held_by(by)[by.more_held - 1]);
   }
+  [[nodiscard, gnu::always_inline]] bool try_hold(memory_block& block,
+                                                  std::uint32_t generation) noexcept {
+    return held_.try_hold(block, generation, [&] { return try_hold_other(block, generation); });
+  }
+  bool try_hold_other(memory_block& block, std::uint32_t generation) noexcept;
   void begin(submission& s, std::uint32_t count) noexcept;
   void ring_batch() noexcept;
   /// A doorbell that fails may leave room, and no entry to come that would tell of it.
@@ -546,7 +551,7 @@ inline bool submission::wait(waiter& w, const environment& env) noexcept {
   for (std::size_t i = 0; i < local.size(); ++i) {
     memory_block* const block = local[i].block();
     if (block == nullptr) continue;
-    if (held_.try_hold(*block, local[i].generation(), turn_hold_)) [[likely]] {
+    if (try_hold(*block, local[i].generation())) [[likely]] {
       if (verbs::allows(block->access(), request.local_access)) [[likely]]
         continue;
       held_.let_go(*block);
