@@ -9,7 +9,7 @@ bool held_memory::try_hold_other(memory_block& block, std::uint32_t generation,
     block.let_go();
     return false;
   }
-  if (remember(block) && at.home.may_look()) at.turn.take(block, at.home);
+  if (remember(block) && at.turn != nullptr && at.home.may_look()) at.turn->take(block, at.home);
   return true;
 }
 

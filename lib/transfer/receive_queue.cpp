@@ -49,7 +49,7 @@ request_outcome receive_queue::refusal(std::error_code why, std::size_t slices) 
 }
 
 bool receive_queue::try_hold_other(memory_block& block, std::uint32_t generation) noexcept {
-  return held_.try_hold_other(block, generation, {pd_, home_, turn_hold_});
+  return held_.try_hold_other(block, generation, {pd_, home_, &turn_hold_});
 }
 
 errc receive_queue::refusal_of(const local_mr_slice& slice) noexcept {

@@ -66,8 +66,10 @@ request_outcome send_queue::refused(errc code, std::uint64_t value,
   return {.code = code, .call = "post_send", .value = value, .limit = limit};
 }
 
-bool send_queue::try_hold_other(memory_block& block, std::uint32_t generation) noexcept {
-  return held_.try_hold_other(block, generation, {pd_, batch_.home(), turn_hold_});
+bool send_queue::try_hold_other(memory_block& block, std::uint32_t generation,
+                                bool is_alone) noexcept {
+  return held_.try_hold_other(block, generation,
+                              {pd_, batch_.home(), is_alone ? &turn_hold_ : nullptr});
 }
 
 std::optional<request_outcome> send_queue::hold(const request_shape& request) noexcept {
@@ -102,7 +104,7 @@ std::optional<request_outcome> send_queue::hold(const request_shape& request) no
   errc why{};
   for (const const_local_mr_slice& slice : request.local) {
     if (slice.is_held()) {
-      if (!try_hold(*slice.block(), slice.generation())) {
+      if (!try_hold<false>(*slice.block(), slice.generation())) {
         const bool is_stale = slice.block()->generation() != slice.generation();
         why = is_stale ? errc::stale_slice : errc::wrong_protection_domain;
         break;

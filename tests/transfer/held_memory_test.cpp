@@ -69,7 +69,7 @@ struct watched_block {
 struct holder_of_memory {
   [[nodiscard]] bool try_hold(const watched_block& mr) {
     return held.try_hold(mr.block, mr.generation, [&] {
-      return held.try_hold_other(mr.block, mr.generation, {nullptr, home, turn});
+      return held.try_hold_other(mr.block, mr.generation, {nullptr, home, &turn});
     });
   }
   looking_home home;
@@ -222,7 +222,7 @@ TEST_CASE("a queue that ends amid a turn keeps no memory", "[transfer][M10]") {
   home.turn([&] {
     held_memory held;
     held_memory::turn_hold turn{held};
-    REQUIRE(held.try_hold_other(mr.block, mr.generation, {nullptr, home, turn}));
+    REQUIRE(held.try_hold_other(mr.block, mr.generation, {nullptr, home, &turn}));
     held.let_go(mr.block);
     mr.give_up();
   });
@@ -235,6 +235,6 @@ TEST_CASE("memory of another protection domain is not held", "[transfer][M10]") 
   held_memory held;
   ibv_pd other{};
   held_memory::turn_hold turn{held};
-  CHECK_FALSE(held.try_hold_other(mr.block, mr.generation, {&other, home, turn}));
+  CHECK_FALSE(held.try_hold_other(mr.block, mr.generation, {&other, home, &turn}));
   CHECK(mr.block.holders() == 1);
 }

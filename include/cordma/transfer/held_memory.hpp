@@ -39,7 +39,7 @@ class held_memory {
   struct place {
     const ibv_pd* pd;
     scheduler& home;
-    turn_hold& turn;
+    turn_hold* turn;  ///< Null: it is needed once.
   };
 
   /// As `memory_block`'s. `other`: mostly not needed, it calls `try_hold_other` with the same.

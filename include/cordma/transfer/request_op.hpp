@@ -142,15 +142,16 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   template <bool IsAlone, bool IsAwaited>
   [[gnu::always_inline]] bool post_all(send_queue& queue, const references& all) noexcept {
     sharing runs;
-    if (!queue.has_room_for(count) || !try_hold(queue, all, runs)) [[unlikely]]
+    if (!queue.has_room_for(count) || !try_hold<IsAlone>(queue, all, runs)) [[unlikely]]
       return false;
     post_each<true, IsAlone, IsAwaited>(queue, all, runs);
     return true;
   }
+  template <bool IsAlone>
   [[gnu::always_inline]] static bool try_hold(send_queue& queue, const references& all,
                                               sharing& runs) noexcept {
     runs[0] = false;
-    if (!try_hold_one(queue, pack::first_of(all).shape(), false)) [[unlikely]]
+    if (!try_hold_one<IsAlone>(queue, pack::first_of(all).shape(), false)) [[unlikely]]
       return false;
     if constexpr (pack::is_batch) {
       std::size_t held = 0;
@@ -158,7 +159,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
         held = i;
         const request_shape its = request.shape();
         runs[i] = send_queue::is_one_run(before.shape(), its);
-        return try_hold_one(queue, its, runs[i]);
+        return try_hold_one<IsAlone>(queue, its, runs[i]);
       };
       if (!pack::all_pairs_of(all, try_next)) [[unlikely]] {
         let_go_of_first(queue, held, all, runs);
@@ -167,10 +168,11 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     }
     return true;
   }
+  template <bool IsAlone>
   [[gnu::always_inline]] static bool try_hold_one(send_queue& queue, const request_shape& its,
                                                   bool is_in_run) noexcept {
-    return queue.is_like_most(its) &&
-           (is_in_run || (queue.lease_refusal(its) == errc{} && queue.try_hold(its)));
+    return queue.is_like_most(its) && (is_in_run || (queue.lease_refusal(its) == errc{} &&
+                                                     queue.template try_hold<IsAlone>(its)));
   }
   [[gnu::noinline]] static void let_go_of_first(send_queue& queue, std::size_t held,
                                                 const references& all,

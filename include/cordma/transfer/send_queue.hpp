@@ -137,7 +137,9 @@ class alignas(64) send_queue {
   /// Whether a request is like most, and nothing is wrong with it but, perhaps, its memory. False:
   /// `hold` may find nothing wrong.
   [[nodiscard]] bool is_like_most(const request_shape& request) const noexcept;
-  /// Takes hold of the memory of one that is like most. False: it holds nothing.
+  /// Takes hold of the memory of one that is like most. False: it holds nothing. `IsAlone`: of a
+  /// task that looks, which mostly goes on with the same.
+  template <bool IsAlone>
   [[nodiscard]] bool try_hold(const request_shape& request) noexcept;
   /// Whether `next`, posted behind `before`, needs no slot of its own, nor holds: of one
   /// submission, a run of requests about the same memory has one of each.
@@ -321,11 +323,13 @@ class alignas(64) send_queue {
   [[gnu::noinline]] void let_go_of_more(slot& by) noexcept {
     for (; by.more_held > 0; --by.more_held) held_.let_go(*more_held_by(by)[by.more_held - 1]);
   }
+  template <bool IsAlone>
   [[nodiscard, gnu::always_inline]] bool try_hold(memory_block& block,
                                                   std::uint32_t generation) noexcept {
-    return held_.try_hold(block, generation, [&] { return try_hold_other(block, generation); });
+    return held_.try_hold(block, generation,
+                          [&] { return try_hold_other(block, generation, IsAlone); });
   }
-  bool try_hold_other(memory_block& block, std::uint32_t generation) noexcept;
+  bool try_hold_other(memory_block& block, std::uint32_t generation, bool is_alone) noexcept;
   void begin(submission& s, std::uint32_t count) noexcept;
   void ring_batch() noexcept;
   /// A doorbell that fails may leave room, and no entry to come that would tell of it.
@@ -546,12 +550,13 @@ inline bool submission::wait(waiter& w, const environment& env) noexcept {
   return true;
 }
 
+template <bool IsAlone>
 [[gnu::always_inline]] inline bool send_queue::try_hold(const request_shape& request) noexcept {
   const std::span<const const_local_mr_slice> local = request.local;
   for (std::size_t i = 0; i < local.size(); ++i) {
     memory_block* const block = local[i].block();
     if (block == nullptr) continue;
-    if (try_hold(*block, local[i].generation())) [[likely]] {
+    if (try_hold<IsAlone>(*block, local[i].generation())) [[likely]] {
       if (verbs::allows(block->access(), request.local_access)) [[likely]]
         continue;
       held_.let_go(*block);

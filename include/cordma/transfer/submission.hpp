@@ -114,10 +114,6 @@ class submission : public list_hook<submission> {
   bool holds_memory_ = false;   // As long as it lives: while it does, its slots need not.
   bool tells_at_once_ = false;  // In the middle of a reap.
   bool owns_itself_ = false;    // A handle dropped while queued: deleted once posted.
-  union {
-    request_outcome failure_;  // Of the first that failed, if one has.
-  };
-
  private:
   friend class send_queue;
   /// Of who waits. A handle outlives those who await it: a coroutine that is destroyed meanwhile
@@ -139,6 +135,11 @@ class submission : public list_hook<submission> {
 
   union {
     wait_place wait_;  // While it is awaited: mostly its end is found by looking.
+  };
+
+ protected:
+  union {
+    request_outcome failure_;  // Of the first that failed, if one has. Seldom looked at.
   };
 };
 
