@@ -69,30 +69,21 @@ struct completion_counters {
   }
 };
 
-/// As the device reads it, of a request of one slice: what is the same in all of its kind is set
-/// once, since to clear all that a device might look at takes as long as to set the rest.
-struct described_request {
-  described_request() noexcept {
+/// As the device reads it, a request or a receive of one slice: what is the same in all of its kind
+/// is set once, since to clear all that a device might look at takes as long as to set the rest.
+template <class WorkRequest>
+struct described {
+  described() noexcept {
     wr.sg_list = &sge;
     wr.num_sge = 1;
   }
-  described_request(const described_request&) = delete;
+  described(const described&) = delete;
 
   ibv_sge sge{};
-  ibv_send_wr wr{};
+  WorkRequest wr{};
 };
-
-/// The same of a receive.
-struct described_receive {
-  described_receive() noexcept {
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-  }
-  described_receive(const described_receive&) = delete;
-
-  ibv_sge sge{};
-  ibv_recv_wr wr{};
-};
+using described_request = described<ibv_send_wr>;
+using described_receive = described<ibv_recv_wr>;
 
 /// Reaps one completion queue for all the queue pairs on it and tells their slots. It never resumes
 /// a task itself: what ended goes to the executor's ready list, a batch at a time, but for what
