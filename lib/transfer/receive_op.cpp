@@ -45,7 +45,7 @@ bool receive_queue::taker::wait(waiter& w, std::span<const local_mr_slice> buffe
     is_served = queue_->serve(*this);
   }
   place_.begin(w, {env.scheduler != nullptr ? env.scheduler : &queue_->home_, env.stop});
-  if (is_served) [[unlikely]]  // Amid a look, or with a failure.
+  if (is_served) [[unlikely]]  // Amid a look.
     place_.end();
   return false;
 }
