@@ -1,6 +1,6 @@
 #include "ping_pong.hpp"
 
-#include <support/until.hpp>
+#include <cordma/io/wait_until.hpp>
 
 #include <algorithm>
 
@@ -79,7 +79,7 @@ task<> play_writes(link_end& end, noticing how, std::uint64_t n, latencies* to) 
         continue;
       }
       const std::uint8_t number = begins ? end.written : std::uint8_t(end.written + 1);
-      co_await cordma::test::until(side.home, [&end, number] { return end.arrived() == number; });
+      co_await cordma::wait_until(side.home, [&end, number] { return end.arrived() == number; });
     }
     if (begins) to->lap();
   }

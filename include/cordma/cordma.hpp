@@ -48,6 +48,7 @@
 #include <cordma/io/reactor.hpp>
 #include <cordma/io/socket_address.hpp>
 #include <cordma/io/tcp.hpp>
+#include <cordma/io/wait_until.hpp>
 #include <cordma/memory/lease_block.hpp>
 #include <cordma/memory/local_mr.hpp>
 #include <cordma/memory/memory_block.hpp>

@@ -43,18 +43,23 @@ executor::occupation::occupation(executor& home) : home_{home} {
   home.occupied_ = true;
 }
 
-inline bool executor::poll_all() noexcept {
-  if (pollers_.has_one()) [[likely]]
-    return pollers_.front().poll() > 0;
+bool executor::poll_each(intrusive_list<poller>& all) noexcept {
   bool progress = false;
   intrusive_list<poller> round;
   // Each goes back before it is asked, so that any may be added or destroyed meanwhile.
-  for (round.splice_back(pollers_); !round.empty();) {
+  for (round.splice_back(all); !round.empty();) {
     poller& next = round.pop_front();
-    pollers_.push_back(next);
+    all.push_back(next);
     progress |= next.poll() > 0;
   }
   return progress;
+}
+
+bool executor::poll_all() noexcept {
+  const bool progress = pollers_.has_one() ? pollers_.front().poll() > 0 : poll_each(pollers_);
+  if (restless_.empty()) [[likely]]
+    return progress;
+  return poll_each(restless_) || progress;
 }
 
 /// A poller that spins is asked at once again, some times, since all the rest of a turn takes
@@ -112,6 +117,7 @@ void executor::fire_timers() noexcept {
 }
 
 bool executor::may_block() noexcept {
+  if (!restless_.empty()) return false;
   if (pollers_.has_one()) return pollers_.front().prepare_wait() && !has_ready();
   bool quiet = true;
   intrusive_list<poller> round;

@@ -4,56 +4,27 @@
 #include <cordma/coro/sleep.hpp>
 #include <cordma/coro/task.hpp>
 #include <cordma/io/executor.hpp>
+#include <cordma/io/wait_until.hpp>
 
 #include <chrono>
 
 namespace cordma::test {
 
-/// Ends in the executor's turn in which `condition` becomes true: it is looked at once a turn, so
-/// for what only turns change it needs neither a sleep nor a spin.
+/// `wait_until`, but looked at once a turn: for what only turns change. What was ready before has
+/// gone on when it ends.
 template <class Condition>
-class [[nodiscard]] until_op : public operation_base<until_op<Condition>>,
-                               private poller,
-                               private suspension {
+class [[nodiscard]] until_op : public operation_base<until_op<Condition>> {
  public:
   using value_type = void;
-  until_op(executor& home, Condition condition)
-      : suspension{&on_stop}, home_{home}, condition_{std::move(condition)} {}
+  until_op(executor& home, Condition condition) : op_{home, std::move(condition)} {}
 
-  bool start(waiter& w, const environment& env) {
-    stopped_ = env.stop.stop_requested();
-    if (stopped_ || condition_()) return true;
-    begin(w, {&home_, env.stop});
-    home_.add(*this);
-    return false;
-  }
-  [[nodiscard]] bool failed() const noexcept { return stopped_; }
-  void take() { take_result().value(); }
-  result<void> take_result() noexcept {
-    if (stopped_) return cancelled_result;
-    return {};
-  }
+  bool start(waiter& w, const environment& env) { return op_.start(w, env); }
+  [[nodiscard]] bool failed() const noexcept { return op_.failed(); }
+  void take() { op_.take(); }
+  result<void> take_result() noexcept { return op_.take_result(); }
 
  private:
-  std::size_t poll() noexcept override {
-    if (!condition_()) return 0;
-    leave();
-    return 1;
-  }
-  bool prepare_wait() noexcept override { return !condition_(); }
-  static void on_stop(stop_callback& self) noexcept {
-    auto& op = static_cast<until_op&>(self);
-    op.stopped_ = true;
-    op.leave();
-  }
-  void leave() noexcept {
-    list_hook<poller>::unlink();
-    suspension::end();
-  }
-
-  executor& home_;
-  Condition condition_;
-  bool stopped_ = false;
+  wait_until_op<Condition> op_;
 };
 
 template <class Condition>

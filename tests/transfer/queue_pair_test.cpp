@@ -7,12 +7,15 @@
 
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
+#include <cordma/io/wait_until.hpp>
 
 #include <catch2/catch.hpp>
 
 #include <poll.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -645,4 +648,26 @@ TEST_CASE("what is sent alone neither overtakes what waits for room nor fills th
   }
   link.run_until([&] { return link.b->receives().pending_messages() >= sent; });
   link.a.reset();
+}
+
+TEST_CASE("who waits for a word of memory goes on when a WRITE has changed it",
+          "[transfer][device]") {
+  const auto there = [](loopback& link, std::uint64_t& word) -> task<> {
+    for (std::uint64_t n = 1; n <= 100; ++n) {
+      co_await wait_until(
+          link.home, [&] { return std::atomic_ref{word}.load(std::memory_order_acquire) >= n; });
+    }
+  };
+  const auto here = [](loopback& link, local_mr& from, remote_mr_slice to) -> task<> {
+    auto& word = *reinterpret_cast<std::uint64_t*>(from.bytes().data());
+    for (word = 1; word <= 100; ++word) co_await link.a->write(from, to);
+  };
+  for (const auto mode : {completion_mode::busy, completion_mode::event}) {
+    loopback link{{.cq = {.mode = mode}}};
+    local_mr from = link.memory(sizeof(std::uint64_t));
+    local_mr to = link.memory(sizeof(std::uint64_t));
+    auto& word = *reinterpret_cast<std::uint64_t*>(to.bytes().data());
+    link.run(when_all(here(link, from, to.remote_slice()), there(link, word)));
+    CHECK(word == 100);
+  }
 }

@@ -78,8 +78,17 @@ class executor : public scheduler {
 
   /// Asks `p` in every turn, until it is destroyed or unlinked.
   void add(poller& p) noexcept { pollers_.push_back(p); }
-  /// Whether it looks on, where it could sleep.
-  [[nodiscard]] bool spins() const noexcept { return spins_; }
+  /// The same, behind those, of one that nothing wakes it for: while any is there it does not
+  /// block.
+  void add_restless(poller& p) noexcept { restless_.push_back(p); }
+  /// Whether it looks on, where it could sleep, at nothing but the only poller that there is.
+  [[nodiscard]] bool spins() const noexcept { return spins_ && restless_.empty(); }
+  /// For a task that `may_look`, and waits for what no poller tells of: asks them, as would be done
+  /// next.
+  void look() noexcept {
+    has_looked(1);
+    poll_all();
+  }
   [[nodiscard]] cordma::reactor& reactor() noexcept { return *reactor_; }
   /// Now. Thread: any.
   [[nodiscard]] executor_counters counters() const noexcept;
@@ -104,6 +113,7 @@ class executor : public scheduler {
   bool spin() noexcept;
   void fire_timers() noexcept;
   bool poll_all() noexcept;
+  static bool poll_each(intrusive_list<poller>& all) noexcept;
   void block() noexcept;
   [[nodiscard]] bool may_block() noexcept;
   void set_alarm() noexcept;
@@ -126,6 +136,7 @@ class executor : public scheduler {
   } counters_;
   std::unique_ptr<cordma::reactor> reactor_;
   intrusive_list<poller> pollers_;
+  intrusive_list<poller> restless_;
   scope closer_{*this};
 };
 

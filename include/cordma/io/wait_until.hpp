@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cordma/coro/operation.hpp>
+#include <cordma/io/executor.hpp>
+#include <cordma/io/poller.hpp>
+
+#include <concepts>
+#include <utility>
+
+namespace cordma {
+
+/// What `wait_until` gives.
+template <std::predicate Condition>
+class [[nodiscard]] wait_until_op : public operation_base<wait_until_op<Condition>>,
+                                    private poller,
+                                    private suspension {
+ public:
+  using value_type = void;
+  wait_until_op(executor& home, Condition condition)
+      : suspension{&on_stop}, home_{home}, condition_{std::move(condition)} {}
+
+  bool begin(const environment& env) noexcept {
+    stopped_ = env.stop.stop_requested();
+    return stopped_ || condition_();
+  }
+  bool begin_and_look(const environment& env) noexcept {
+    if (begin(env)) return true;
+    while (env.scheduler == &home_ && home_.may_look()) {
+      home_.look();
+      if (condition_()) return true;
+    }
+    return false;
+  }
+  bool wait(waiter& w, const environment& env) noexcept {
+    if (env.stop.stop_requested()) return stopped_ = true;  // Amid a look.
+    suspension::begin(w, {&home_, env.stop});
+    home_.add_restless(*this);
+    return false;
+  }
+  bool start(waiter& w, const environment& env) noexcept { return begin(env) || wait(w, env); }
+  [[nodiscard]] bool failed() const noexcept { return stopped_; }
+  void take() { take_result().value(); }
+  result<void> take_result() noexcept {
+    if (stopped_) return cancelled_result;
+    return {};
+  }
+
+ private:
+  std::size_t poll() noexcept override {
+    if (!condition_()) return 0;
+    leave();
+    return 1;
+  }
+  bool prepare_wait() noexcept override { return false; }
+  static void on_stop(stop_callback& self) noexcept {
+    auto& op = static_cast<wait_until_op&>(self);
+    op.stopped_ = true;
+    op.leave();
+  }
+  void leave() noexcept {
+    list_hook<poller>::unlink();
+    suspension::end();
+  }
+
+  executor& home_;
+  Condition condition_;
+  bool stopped_ = false;
+};
+
+/// Ends when `condition()` is true, which `home` asks time and again and does not sleep meanwhile:
+/// for what nobody tells of, above all memory that a peer writes, as shmem_wait_until(3) does.
+///
+///     std::atomic_ref counter{*written_by_the_peer};
+///     co_await wait_until(home, [&] { return counter.load(std::memory_order_acquire) == next; });
+///
+/// Of bytes that a peer writes the condition should read one aligned word, in one load that
+/// acquires: what else the same WRITE brings may come later (IBTA 9.5), though most devices, and
+/// perftest, write upwards. A message that follows (SEND, or a WRITE with immediate) tells of all
+/// of it for certain, and lets this end sleep. Contract: `condition` does not throw, and takes no
+/// longer than a poll. \errors  only `cancelled`, when it is stopped.
+/// Thread: that of `home`. Cost: while it waits alone, between two polls of the completion queue
+/// one call of `condition`; no allocation.
+template <std::predicate Condition>
+wait_until_op<Condition> wait_until(executor& home, Condition condition) {
+  return {home, std::move(condition)};
+}
+
+}  // namespace cordma

@@ -1,0 +1,181 @@
+#include <cordma/io/wait_until.hpp>
+
+#include <cordma/coro/event.hpp>
+#include <cordma/coro/when_all.hpp>
+#include <cordma/coro/with_timeout.hpp>
+
+#include "support/allocations.hpp"
+#include "support/manual_home.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <atomic>
+#include <optional>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+using support::started;
+
+namespace {
+
+/// Becomes true when it has been asked so often.
+struct nth_time {
+  int& asked;
+  int n;
+  bool operator()() const noexcept { return ++asked >= n; }
+};
+
+struct quiet final : poller {
+  std::size_t poll() noexcept override {
+    ++polls;
+    return 0;
+  }
+  bool prepare_wait() noexcept override { return true; }
+  int polls = 0;
+};
+
+/// A task that is alone, and may look.
+task<> wait_alone(executor& home, int& asked, int n) {
+  co_await wait_until(home, nth_time{asked, n});
+}
+
+task<> set_after_turns(executor& home, bool& flag, int turns) {
+  for (; turns > 0; --turns) co_await home.sleep_for(duration{0});
+  flag = true;
+}
+
+}  // namespace
+
+TEST_CASE("what is true already is not waited for", "[io]") {
+  executor home;
+  int asked = 0;
+  home.run(wait_until(home, nth_time{asked, 1}));
+  home.run(wait_alone(home, asked = 0, 1));
+  CHECK(asked == 1);
+  CHECK(home.counters().turns == 0);
+}
+
+TEST_CASE("while a condition is waited for the executor does not sleep", "[io]") {
+  executor home;
+  int asked = 0;
+  home.run(wait_until(home, nth_time{asked, 1000}));
+  CHECK(asked == 1000);
+  CHECK(home.counters().waits == 0);
+}
+
+TEST_CASE("what a poller keeps the executor awake for is asked between two conditions", "[io]") {
+  executor home;
+  quiet device;
+  home.add(device);
+  int asked = 0;
+  home.run(wait_until(home, nth_time{asked, 100}));
+  CHECK(device.polls >= 99);
+}
+
+TEST_CASE("who waits alone for a condition looks, and goes through no turns", "[io]") {
+  executor home;
+  quiet device;
+  home.add(device);
+  int asked = 0;
+  const auto twice = [](executor& where, int& so_often) -> task<> {
+    co_await where.sleep_for(duration{0});  // In a turn of its own.
+    const std::uint64_t turns = where.counters().turns;
+    const std::uint64_t allocated = support::thread_allocation_count();
+    co_await wait_until(where, nth_time{so_often, 200});
+    CHECK(where.counters().turns == turns);
+    CHECK(support::thread_allocation_count() == allocated);
+    // As many polls as a turn makes are the most, and then others have theirs.
+    co_await wait_until(where, nth_time{so_often = 0, 2000});
+    CHECK(where.counters().turns > turns);
+  };
+  home.run(twice(home, asked));
+  CHECK(device.polls >= 2000);
+}
+
+TEST_CASE("others go on while a condition is waited for, and make it true", "[io]") {
+  executor home;
+  quiet device;
+  home.add(device);
+  bool flag = false;
+  home.run(when_all(wait_until(home, [&] { return flag; }), set_after_turns(home, flag, 20)));
+  CHECK(home.counters().waits == 0);
+  flag = false;
+  home.run(when_all(set_after_turns(home, flag, 20), wait_until(home, [&] { return flag; })));
+}
+
+TEST_CASE("who looks for one condition looks for those of others, too", "[io]") {
+  executor home;
+  quiet device;
+  home.add(device);
+  int asked = 0;
+  bool flag = false;
+  const auto first = [](executor& where, int& so_often, bool& to_set) -> task<> {
+    co_await wait_until(where, nth_time{so_often, 50});
+    to_set = true;
+  };
+  const auto alone = [](executor& where, bool& awaited) -> task<> {
+    co_await where.sleep_for(duration{0});
+    co_await wait_until(where, [&] { return awaited; });
+  };
+  home.run(when_all(first(home, asked, flag), alone(home, flag)));
+  CHECK(asked == 50);
+}
+
+TEST_CASE("several may wait for conditions, and each ends by its own", "[io]") {
+  executor home;
+  int a = 0, b = 0, c = 0;
+  home.run(when_all(wait_until(home, nth_time{a, 30}), wait_until(home, nth_time{b, 10}),
+                    wait_until(home, nth_time{c, 20})));
+  CHECK(a == 30);
+  CHECK(b == 10);
+  CHECK(c == 20);
+}
+
+TEST_CASE("timers fire while a condition is waited for: one that never comes is given up", "[io]") {
+  executor home;
+  quiet device;
+  home.add(device);
+  const auto outcome =
+      home.run(as_result(with_timeout(wait_until(home, [] { return false; }), 1ms)));
+  REQUIRE(outcome.has_failure());
+  CHECK(outcome.failure().code == errc::timed_out);
+}
+
+TEST_CASE("a wait for a condition can be stopped, before it begins and later", "[io]") {
+  executor home;
+  int asked = 0;
+  std::optional<started<wait_until_op<nth_time>>> wait{std::in_place, home,
+                                                       wait_until(home, nth_time{asked, 1 << 30})};
+  CHECK_FALSE(wait->has_ended());
+  wait->request_stop();
+  home.run(wait_until(home, [&] { return wait->has_ended(); }));
+  CHECK((**wait).failed());
+  CHECK((**wait).take_result().is_cancelled());
+  const int asked_before = asked;
+  home.run(home.sleep_for(duration{0}));
+  CHECK(asked == asked_before);
+
+  stop_source stopped;
+  stopped.request_stop();
+  detail::end_flag w;
+  wait_until_op<nth_time> never{home, nth_time{asked, 1}};
+  CHECK(never.start(w, environment{&home, stopped}));
+  CHECK(never.take_result().is_cancelled());
+  CHECK(asked == asked_before);
+}
+
+TEST_CASE("a wait for a condition that is destroyed is forgotten, and the executor sleeps again",
+          "[io]") {
+  executor home;
+  int asked = 0;
+  {
+    const started wait{home, wait_until(home, nth_time{asked, 1 << 30})};
+    home.run(home.sleep_for(duration{0}));
+    CHECK(asked > 1);
+  }
+  const int asked_before = asked;
+  const std::uint64_t waits = home.counters().waits;
+  home.run(home.sleep_for(1ms));
+  CHECK(asked == asked_before);
+  CHECK(home.counters().waits > waits);
+}
