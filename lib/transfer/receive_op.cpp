@@ -29,7 +29,6 @@ void receive_queue::give_room() noexcept {
 
 bool receive_queue::taker::wait(waiter& w, std::span<const local_mr_slice> buffer,
                                 const environment& env) noexcept {
-  if (state_ == state::granted) ++queue_->free_count_;  // Amid a look, but others come first.
   if (env.stop.stop_requested()) [[unlikely]]
     return stopped();
   if (queue_->closed_ && !queue_->has_message()) [[unlikely]] {

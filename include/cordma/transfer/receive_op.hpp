@@ -191,8 +191,9 @@ inline bool receive_queue::taker::keeps() noexcept {
   completion_queue_driver::polled some;
   const int n = driver.look_into(some);
   if (n == 1 && queue.take_end(some[0])) [[likely]] {
+    driver.has_looked_at_one();
     state_ = state::granted;
-    return driver.has_looked_at_one();
+    return true;
   }
   for (bool goes_on = n > 0 && driver.look_at(some, n); goes_on; goes_on = driver.look())
     if (takes_message()) return true;

@@ -456,8 +456,10 @@ template <request_kind Kind, bool MayHoldMore>
     send_queue& queue, completion_queue_driver& driver) noexcept {
   completion_queue_driver::polled some;
   const int n = driver.look_into(some);
-  if (n == 1 && queue.take_end<Kind, MayHoldMore>(*this, some[0])) [[likely]]
-    return driver.has_looked_at_one();
+  if (n == 1 && queue.take_end<Kind, MayHoldMore>(*this, some[0])) [[likely]] {
+    driver.has_looked_at_one();
+    return true;
+  }
   return n > 0 && driver.look_at(some, n) && (has_ended() || look_at(driver));
 }
 
