@@ -17,7 +17,7 @@ using cordma::task;
 
 /// An operation takes microseconds, or, where both ends sleep, a hundred.
 constexpr bench::laps laps_of(noticing how) {
-  return how == noticing::busy ? bench::laps{500, 100, 20} : bench::laps{100, 60, 10};
+  return how == noticing::busy ? bench::laps{500, 600, 20} : bench::laps{100, 60, 10};
 }
 
 constexpr std::string_view name_of(noticing how) {

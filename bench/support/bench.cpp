@@ -20,7 +20,7 @@
 namespace bench {
 namespace {
 
-constexpr int rounds = 41;  // Of each side; odd, so that the median is one of them.
+constexpr int rounds = 121;  // Of each side; odd, so that the median is one of them.
 
 struct entry {
   const char* name;

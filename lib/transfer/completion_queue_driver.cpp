@@ -88,17 +88,6 @@ bool completion_queue_driver::look_at(const polled& some, int n) noexcept {
   return home_.may_look_at(*this);
 }
 
-/// Of a device that has failed the next reap will tell.
-int completion_queue_driver::look_on(polled& to, int n) noexcept {
-  if (n <= 0) counters_.empty_polls.add();
-  while (n == 0 && home_.spins() && home_.may_look_at(*this)) {
-    home_.has_looked(1);
-    n = poll_into(to);
-    if (n <= 0) counters_.empty_polls.add();
-  }
-  return n;
-}
-
 completion_counters completion_queue_driver::counters() const noexcept {
   return {.polls = counters_.polls.value(),
           .empty_polls = counters_.empty_polls.value(),

@@ -19,11 +19,11 @@ class [[nodiscard]] wait_until_op : public operation_base<wait_until_op<Conditio
   wait_until_op(executor& home, Condition condition)
       : suspension{&on_stop}, home_{home}, condition_{std::move(condition)} {}
 
-  bool begin(const environment& env) noexcept {
+  [[gnu::always_inline]] bool begin(const environment& env) noexcept {
     stopped_ = env.stop.stop_requested();
     return stopped_ || condition_();
   }
-  bool begin_and_look(const environment& env) noexcept {
+  [[gnu::always_inline]] bool begin_and_look(const environment& env) noexcept {
     if (begin(env)) return true;
     while (env.scheduler == &home_ && home_.may_look()) {
       home_.look();
@@ -39,7 +39,10 @@ class [[nodiscard]] wait_until_op : public operation_base<wait_until_op<Conditio
   }
   bool start(waiter& w, const environment& env) noexcept { return begin(env) || wait(w, env); }
   [[nodiscard]] bool failed() const noexcept { return stopped_; }
-  void take() { take_result().value(); }
+  [[gnu::always_inline]] void take() {
+    if (stopped_) [[unlikely]]
+      take_result().value();
+  }
   result<void> take_result() noexcept {
     if (stopped_) return cancelled_result;
     return {};

@@ -200,8 +200,8 @@ class completion_queue_driver final : private poller {
   bool read_event() noexcept;
   /// As `ibv_poll_cq`.
   int poll_into(polled& to) noexcept;
-  /// The rest of `look_into`, whose first poll gave `n`: several, none, or a failure.
-  [[gnu::noinline]] int look_on(polled& to, int n) noexcept;
+  /// Whether who looks looks on, after a poll that gave none, or failed.
+  [[gnu::always_inline]] bool looks_on(int n) noexcept;
   [[gnu::always_inline]] void found(std::size_t completions) noexcept {
     counters_.completions.add(completions);
     if (!spin_.found()) [[unlikely]]
@@ -266,13 +266,21 @@ class completion_queue_driver final : private poller {
   return n;
 }
 
+[[gnu::always_inline]] inline bool completion_queue_driver::looks_on(int n) noexcept {
+  counters_.empty_polls.add();
+  // Of a device that has failed the next reap will tell.
+  if (n != 0 || !home_.spins() || !home_.may_look_at(*this)) return false;
+  home_.has_looked(1);
+  return true;
+}
+
 [[gnu::always_inline]] inline int completion_queue_driver::look_into(polled& to) noexcept {
   constexpr int looks_of_a_turn = 8;
   home_.has_looked(looks_of_a_turn);
-  const int n = poll_into(to);
-  if (n != 1) [[unlikely]]
-    return look_on(to, n);
-  return 1;
+  int n;
+  do n = poll_into(to);
+  while (n <= 0 && looks_on(n));
+  return n;
 }
 
 }  // namespace cordma

@@ -394,9 +394,9 @@ inline void receive_queue::succeeded(std::uint32_t sequence, const ibv_wc& wc) n
   CORDMA_PROBE5(complete, num_, unsigned(request_kind::receive), sequence, wc.status, wc.byte_len);
   slot& s = at(sequence);
   s.size_bytes = wc.byte_len;
-  if (wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) s.state.is_write = true;
   if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) {
     s.state.has_immediate = true;
+    s.state.is_write = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
     s.immediate = be32toh(wc.imm_data);
   }
   ++completed_;
