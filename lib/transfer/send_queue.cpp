@@ -189,7 +189,6 @@ errc send_queue::refused_by_lease(const remote_mr_slice& remote,
 
 int send_queue::post_alone(ibv_send_wr& first, memory_block* memory) noexcept {
   batch_.passes(*this);
-  begin_anew_if_empty();
   const std::uint32_t signaled_before = last_signaled_;
   std::uint32_t sequence = tail_;
   for (ibv_send_wr* wr = &first; wr != nullptr; wr = wr->next, ++sequence) {
@@ -366,7 +365,7 @@ inline void send_queue::retire_run(std::uint32_t end) noexcept {
   oldest.followers = 0;
   let_go_of_used(oldest);
   submission* const owner = std::exchange(oldest.owner, nullptr);
-  head_ += count;
+  advance(count);
   if (owner != nullptr && !oldest.is_detached) owner->slots_ended(count);
 }
 
@@ -377,7 +376,7 @@ void send_queue::retire(const request_outcome& failure) noexcept {
   CORDMA_PROBE5(complete, num_, oldest.kind, head_, failure.code.value(), 0);
   let_go_of_used(oldest);
   submission* const owner = std::exchange(oldest.owner, nullptr);
-  ++head_;
+  advance(1);
   if (owner != nullptr && !oldest.is_detached) owner->slot_failed(failure, oldest.index);
 }
 

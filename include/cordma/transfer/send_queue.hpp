@@ -308,8 +308,12 @@ class alignas(64) send_queue {
   }
   /// Gives each of those that the slot stands for one of its own.
   [[gnu::cold]] void split(std::uint32_t sequence) noexcept;
-  /// An empty ring begins anew, in the cache lines that were used last.
-  void begin_anew_if_empty() noexcept { origin_ = head_ == tail_ ? tail_ : origin_; }
+  /// So many have ended. An empty ring begins anew, in the cache lines that were used last: here,
+  /// where nobody waits for what is posted.
+  void advance(std::uint32_t count) noexcept {
+    head_ += count;
+    if (head_ == tail_) origin_ = tail_;
+  }
   /// The memory and the lease, if any, of a request that used them.
   template <bool MayHoldMore = true>
   [[gnu::always_inline]] void let_go_of_used(slot& by) noexcept {
@@ -616,7 +620,6 @@ struct send_queue::posting {
 [[gnu::always_inline]] inline send_queue::posting send_queue::begin_post_detached(
     submission& s) noexcept {
   batch_.passes(*this);
-  begin_anew_if_empty();
   s.first_ = tail_;
   return {s, last_signaled_, tail_};
 }
@@ -629,7 +632,6 @@ struct send_queue::posting {
 }
 
 [[gnu::always_inline]] inline void send_queue::begin(submission& s, std::uint32_t count) noexcept {
-  begin_anew_if_empty();
   s.first_ = tail_;
   s.pending_ = count;
   s.state_ = submission::state::in_flight;
@@ -759,7 +761,7 @@ template <class Request>
   CORDMA_PROBE5(complete, num_, oldest.kind, head_, 0, 0);
   let_go_of_used(oldest);
   submission* const owner = std::exchange(oldest.owner, nullptr);
-  ++head_;
+  advance(1);
   if (owner == nullptr || oldest.is_detached) return;
   if (oldest.kind == request_kind::atomic)
     owner->values_before_[oldest.index] = atomic_values_[index_of(oldest)];
@@ -779,7 +781,7 @@ template <request_kind Kind, bool MayHoldMore>
   if constexpr (Kind == request_kind::atomic)
     owner.values_before_[0] = atomic_values_[index_of(oldest)];
   oldest.owner = nullptr;
-  ++head_;
+  advance(1);
   owner.state_ = submission::state::ended;
   return true;
 }
