@@ -1,5 +1,7 @@
 #include "bench.hpp"
 
+#include "places.hpp"
+
 #include <support/allocations.hpp>
 
 #include <linux/perf_event.h>
@@ -20,7 +22,7 @@
 namespace bench {
 namespace {
 
-constexpr int rounds = 121;  // Of each side; odd, so that the median is one of them.
+constexpr int rounds = 129;  // Of each side; odd, so that the median is one of them.
 
 struct entry {
   const char* name;
@@ -184,8 +186,10 @@ void recorder::record(std::string_view which, const work* baseline, const work& 
   std::vector<side> raw;
   if (baseline != nullptr) raw.emplace_back(*baseline, round_length_);
   for (int i = 0; i < rounds; ++i) {
-    for (side& r : raw) r.round(counter);
-    us.round(counter);
+    at_place(std::uint64_t(i), [&] {
+      for (side& r : raw) r.round(counter);
+      us.round(counter);
+    });
   }
   const auto raw_quantile = [&](double q) { return raw.empty() ? 0.0 : raw[0].quantile(q); };
   count(which, "time p50", "ns/op", us.quantile(0.5), raw_quantile(0.5));

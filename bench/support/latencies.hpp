@@ -1,6 +1,8 @@
 #pragma once
 
 #include "bench.hpp"
+#include "places.hpp"
+#include "rounds.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -40,16 +42,30 @@ class latencies {
       all_.push_back(std::uint32_t(std::min<std::int64_t>(took, UINT32_MAX)));
     }
   }
-  /// In nanoseconds. A clock may tick in steps that are longer than what is to be told apart: each
-  /// value stands for the middle of those that have it, and between these it is interpolated.
-  [[nodiscard]] double quantile(double q) {
-    std::ranges::sort(all_);
-    const double rank = q * double(all_.size());
-    double middle_before = 0, before = all_.empty() ? 0 : all_.front();
-    for (auto same = all_.cbegin(); same != all_.cend();) {
-      const auto next = std::upper_bound(same, all_.cend(), *same);
+  /// In nanoseconds.
+  [[nodiscard]] double quantile(double q) { return quantile(all_, q); }
+  /// The median of each round; before `quantile`, which sorts them all.
+  [[nodiscard]] std::vector<double> medians() const {
+    const auto counted = std::ptrdiff_t(round_ - unsettled_);
+    std::vector<double> all;
+    for (auto from = all_.begin(); all_.end() - from >= counted; from += counted) {
+      std::vector<std::uint32_t> one{from, from + counted};
+      all.push_back(quantile(one, 0.5));
+    }
+    return all;
+  }
+
+ private:
+  /// A clock may tick in steps that are longer than what is to be told apart: each value stands for
+  /// the middle of those that have it, and between these it is interpolated.
+  static double quantile(std::vector<std::uint32_t>& of, double q) {
+    std::ranges::sort(of);
+    const double rank = q * double(of.size());
+    double middle_before = 0, before = of.empty() ? 0 : of.front();
+    for (auto same = of.cbegin(); same != of.cend();) {
+      const auto next = std::upper_bound(same, of.cend(), *same);
       const double value = *same;
-      const double middle = double((same - all_.cbegin()) + (next - all_.cbegin())) / 2;
+      const double middle = double((same - of.cbegin()) + (next - of.cbegin())) / 2;
       if (middle >= rank)
         return before + (value - before) * (rank - middle_before) / (middle - middle_before);
       middle_before = middle;
@@ -59,7 +75,6 @@ class latencies {
     return before;
   }
 
- private:
   std::uint64_t round_, unsettled_, left_unsettled_ = 0;
   std::chrono::steady_clock::time_point last_{};
   std::vector<std::uint32_t> all_;
@@ -70,22 +85,30 @@ struct laps {
   std::uint64_t round, rounds, unsettled;
 };
 
-/// Does `baseline(latencies)` and `ours(latencies)` in turn and records the medians of single
-/// operations, what the quickest tenth takes at most (where others use the processors too, this is
-/// what their work does not hide), and the 99th percentiles. Gives our median, in nanoseconds.
+/// Does `baseline(latencies)` and `ours(latencies)` in turn and records, of single operations, what
+/// the quickest tenth takes at most (where others use the processors too, this is what their work
+/// does not hide), the medians, and the 99th percentiles; and how many times as long as the
+/// baseline's of the same moment our median of a round is, mostly: the machine's phases change
+/// both. Gives our median, in nanoseconds.
 template <class Baseline, class Ours>
 double compare_latencies(recorder& to, std::string_view which, const laps& l, Baseline baseline,
                          Ours ours) {
   latencies theirs{l.round, l.rounds, l.unsettled}, own{l.round, l.rounds, l.unsettled};
   for (std::uint64_t i = 0; i < l.rounds; ++i) {
-    // Neither is always the first: what the other leaves behind is shared out.
-    if (i % 2 == 0) baseline(theirs);
-    ours(own);
-    if (i % 2 != 0) baseline(theirs);
+    at_place(i, [&] {
+      // Neither is always the first: what the other leaves behind is shared out.
+      if (i % 2 == 0) baseline(theirs);
+      ours(own);
+      if (i % 2 != 0) baseline(theirs);
+    });
   }
+  std::vector<double> ratios = own.medians();
+  const std::vector<double> beside = theirs.medians();
+  for (std::size_t i = 0; i < ratios.size(); ++i) ratios[i] /= beside[i];
   to.count(which, "latency p10", "ns", own.quantile(0.1), theirs.quantile(0.1));
   to.count(which, "latency p50", "ns", own.quantile(0.5), theirs.quantile(0.5));
   to.count(which, "latency p99", "ns", own.quantile(0.99), theirs.quantile(0.99));
+  to.count(which, "p50 by rounds", "", median(std::move(ratios)), 1);
   return own.quantile(0.5);
 }
 
