@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <optional>
+#include <vector>
 
 using namespace cordma;
 using namespace std::chrono_literals;
@@ -119,6 +120,37 @@ TEST_CASE("who looks for one condition looks for those of others, too", "[io]") 
   };
   home.run(when_all(first(home, asked, flag), alone(home, flag)));
   CHECK(asked == 50);
+}
+
+TEST_CASE("who looks for a condition overtakes nobody whom the same look made ready", "[io]") {
+  struct both_at_once final : poller {
+    std::size_t poll() noexcept override {
+      if (!counts || ++polls != 20) return 0;
+      flag = true;
+      told.set();
+      return 1;
+    }
+    bool prepare_wait() noexcept override { return false; }
+    bool counts = false;
+    int polls = 0;
+    bool flag = false;
+    event told;
+  } device;
+  executor home;
+  home.add(device);
+  std::vector<int> order;
+  const auto first = [](both_at_once& by, std::vector<int>& to) -> task<> {
+    co_await by.told.wait();
+    to.push_back(1);
+  };
+  const auto second = [](executor& where, both_at_once& by, std::vector<int>& to) -> task<> {
+    co_await where.sleep_for(duration{0});
+    by.counts = true;
+    co_await wait_until(where, [&] { return by.flag; });
+    to.push_back(2);
+  };
+  home.run(when_all(first(device, order), second(home, device, order)));
+  CHECK(order == std::vector{1, 2});
 }
 
 TEST_CASE("several may wait for conditions, and each ends by its own", "[io]") {

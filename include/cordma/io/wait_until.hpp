@@ -27,7 +27,8 @@ class [[nodiscard]] wait_until_op : public operation_base<wait_until_op<Conditio
     if (begin(env)) return true;
     while (env.scheduler == &home_ && home_.may_look()) {
       home_.look();
-      if (condition_()) return true;
+      // Others that this look made ready go on first.
+      if (home_.may_look() && condition_()) return true;
     }
     return false;
   }
