@@ -653,9 +653,10 @@ TEST_CASE("what is sent alone neither overtakes what waits for room nor fills th
 TEST_CASE("who waits for a word of memory goes on when a WRITE has changed it",
           "[transfer][device]") {
   const auto there = [](loopback& link, std::uint64_t& word) -> task<> {
+    const auto now = [&] { return std::atomic_ref{word}.load(std::memory_order_acquire); };
     for (std::uint64_t n = 1; n <= 100; ++n) {
-      co_await wait_until(
-          link.home, [&] { return std::atomic_ref{word}.load(std::memory_order_acquire) >= n; });
+      co_await wait_until(link.home, [&] { return now() >= n; });
+      REQUIRE(now() >= n);
     }
   };
   const auto here = [](loopback& link, local_mr& from, remote_mr_slice to) -> task<> {
