@@ -45,7 +45,7 @@ bool prepared_submission::is_refused_by_lease() const noexcept {
 }
 
 failure prepared_submission::take_failure() noexcept {
-  failure why = failure_.to_failure(qp_num_);
+  failure why = failure_.to_failure();
   trouble_ &= gone_bit;
   begin_anew();
   return why;

@@ -20,7 +20,7 @@ void receive_queue::leave(place& p) noexcept {
 void receive_queue::give_room() noexcept {
   while (!want_room_.empty() && tail_ - head_ < depth_) {
     place& next = want_room_.pop_front();
-    const std::error_code why = try_post_any(next.buffer);
+    const reason why = try_post_any(next.buffer);
     if (why) next.owner.fail(refusal(why, next.buffer.size()));
     if (why || serve(next.owner)) next.end();
   }
@@ -67,7 +67,7 @@ bool receive_queue::taker::stopped() noexcept {
 }
 
 void receive_queue::taker::fail(const request_outcome& how) noexcept {
-  std::construct_at(&refusal_, refusal{how, queue_->num_});
+  std::construct_at(&failure_, how, queue_->num_);
   state_ = state::failed;
 }
 
@@ -88,7 +88,7 @@ result<message> receive_queue::taker::take_result() noexcept {
   switch (state_) {
     case state::promised:
     case state::granted: return take();
-    case state::failed: return refusal_.how.to_failure(refusal_.qp_num);
+    case state::failed: return failure_.to_failure();
     default: return cancelled_result;
   }
 }

@@ -36,14 +36,18 @@ receive_queue::~receive_queue() {
   while (!prepared_.empty()) prepared_.pop_front().leave_queue();
 }
 
-request_outcome receive_queue::refusal(std::error_code why, std::size_t slices) noexcept {
+std::error_code receive_queue::reason::to_code() const noexcept {
+  if (device_says != 0) return {device_says, std::system_category()};
+  return code;
+}
+
+request_outcome receive_queue::refusal(reason why, std::size_t slices) noexcept {
   tally_.refused(request_kind::receive);
-  request_outcome how{.code = why, .call = "post_recv"};
-  if (why == errc::too_many_slices) {
+  request_outcome how{.code = why.to_code(),
+                      .call = why.device_says != 0 ? "ibv_post_recv" : "post_recv"};
+  if (why.code == errc::too_many_slices) {
     how.value = slices;
     how.limit = slices_max_;
-  } else if (why.category() == std::system_category()) {
-    how.call = "ibv_post_recv";
   }
   return how;
 }
@@ -57,31 +61,48 @@ errc receive_queue::refusal_of(const local_mr_slice& slice) noexcept {
   return is_stale ? errc::stale_slice : errc::wrong_protection_domain;
 }
 
-std::error_code receive_queue::try_post_any(std::span<const local_mr_slice> buffer) noexcept {
+int receive_queue::describe(std::span<const local_mr_slice> buffer, ibv_sge* to) noexcept {
+  int used = 0;
+  for (const local_mr_slice& slice : buffer) {
+    if (slice.empty()) continue;  // Some devices read a length of 0 as 2 GiB.
+    to[used++] = {.addr = reinterpret_cast<std::uint64_t>(slice.bytes().data()),
+                  .length = std::uint32_t(std::min(slice.size_bytes(), message_bytes_max)),
+                  .lkey = slice.lkey()};
+  }
+  return used;
+}
+
+receive_queue::reason receive_queue::try_post_any(std::span<const local_mr_slice> buffer) noexcept {
   if (buffer.size() > slices_max_) return errc::too_many_slices;
   if (const errc refused = hold(buffer); refused != errc{}) return refused;
   slot& s = begin_slot(buffer.size(), buffer.size() == 1 ? buffer[0].is_held() : !buffer.empty());
   for (std::size_t i = 0; i < buffer.size(); ++i)
     std::construct_at(i == 0 ? &s.slice : more_of(tail_) + (i - 1), buffer[i]);
-  return post_filled();
+  std::array<ibv_sge, receive_slices_max> sges;
+  const int used = describe(buffer, sges.data());
+  if (goes_with_others(sges.data(), used)) return {};
+  ibv_recv_wr wr{
+      .wr_id = wr_id_base_ | tail_, .next = nullptr, .sg_list = sges.data(), .num_sge = used};
+  if (const int rc = post_now(wr); rc != 0) return not_posted(rc);
+  return {};
 }
 
-bool receive_queue::join_others() noexcept {
-  const bool waits = may_wait();
-  if (!waits && waiting_ == 0) return false;
-  ++tail_;
-  if (waiting_++ == 0) batch_.begin(*this);
-  if (!waits || waiting_ == receive_batch::receives_max) batch_.ring();
+bool receive_queue::begins_to_wait() noexcept {
+  if (!may_wait() || !batch_.is_open()) return false;
+  batch_.begin(*this);
   return true;
 }
 
-std::error_code receive_queue::post_filled() noexcept {
-  if (join_others()) return {};
-  ibv_recv_wr wr;
-  std::array<ibv_sge, receive_slices_max> sges;
-  fill(wr, tail_, sges.data());
-  if (const int rc = post_now(wr); rc != 0) return not_posted(rc);
-  return {};
+void receive_queue::join_others(const ibv_sge* sges, int count) noexcept {
+  const bool waits = may_wait();
+  receive_batch::place& its = batch_.behind(waiting_);
+  its.wr.wr_id = wr_id_base_ | tail_;
+  its.wr.num_sge = count;
+  its.sges[0] = sges[0];
+  if (count > 1) [[unlikely]]
+    std::copy_n(sges, receive_slices_max, its.sges.data());
+  probe_posted(tail_++);
+  if (++waiting_ == receive_batch::receives_max || !waits) batch_.ring();
 }
 
 void receive_queue::post(const local_mr_slice& buffer) {
@@ -101,12 +122,10 @@ void receive_queue::prepare(prepared_receive& to, std::span<const local_mr_slice
   if (why == errc{}) why = buffer.size() > slices_max_ ? errc::too_many_slices : hold(buffer);
   if (why != errc{}) throw_refused(why, buffer.size());
   for (const local_mr_slice& slice : buffer) to.its_.slices.push_back(slice);
-  ibv_sge* end = to.sges_.data();
-  for (const local_mr_slice& slice : buffer) add(slice, end);
   to.wr_ = {.wr_id = 0,
             .next = nullptr,
             .sg_list = to.sges_.data(),
-            .num_sge = int(end - to.sges_.data())};
+            .num_sge = describe(buffer, to.sges_.data())};
   prepared_.push_back(to);
 }
 
@@ -129,8 +148,8 @@ void receive_queue::part_from(prepared_receive& buffer) noexcept {
   let_go({slices.begin(), slices.size()});
 }
 
-void receive_queue::throw_refused(std::error_code why, std::size_t slices) {
-  const bool is_full = why == errc::receive_queue_full;
+void receive_queue::throw_refused(reason why, std::size_t slices) {
+  const bool is_full = why.code == errc::receive_queue_full;
   failure f = refusal(is_full && closed_ ? errc::disconnected : why, slices).to_failure(num_);
   if (is_full && !closed_) {
     char text[100];
@@ -144,14 +163,15 @@ void receive_queue::throw_refused(std::error_code why, std::size_t slices) {
 buffer_slices receive_queue::take_several(slot& s) noexcept {
   const std::uint32_t sequence = head_ - 1;
   buffer_slices all;
-  for (std::size_t i = 0; i < s.state.slice_count; ++i) all.push_back(slice_of(s, sequence, i));
+  for (std::size_t i = 0; i < s.state.slice_count; ++i)
+    all.push_back(i == 0 ? s.slice : more_of(sequence)[i - 1]);
   let_go_of(s, sequence);
   return all;
 }
 
-std::error_code receive_queue::not_posted(int rc) noexcept {
+receive_queue::reason receive_queue::not_posted(int rc) noexcept {
   let_go_of(at(tail_), tail_);
-  return {rc, std::system_category()};
+  return reason{rc};
 }
 
 message receive_queue::take_and_give_room(slot& s) noexcept {
@@ -161,25 +181,11 @@ message receive_queue::take_and_give_room(slot& s) noexcept {
 }
 
 void receive_queue::post_waiting() noexcept {
-  std::array<ibv_recv_wr, receive_batch::receives_max> wrs;
-  std::array<ibv_sge, wrs.size() * receive_slices_max> sges;
   const std::uint32_t count = std::exchange(waiting_, 0);
-  const std::uint32_t first = tail_ - count;
-  ibv_sge* free = sges.data();
-  for (std::uint32_t i = 0; i < count; ++i) {
-    free = fill(wrs[i], first + i, free);
-    wrs[i].next = &wrs[i] + 1;
-  }
-  wrs[count - 1].next = nullptr;
-  ibv_recv_wr* bad = nullptr;
-  const int rc = ibv_post_recv(native_, wrs.data(), &bad);
-  if (rc != 0) refusal_ = rc;
-  // A device that names none may have them all.
-  const bool names_one = rc != 0 && bad >= wrs.data() && bad < wrs.data() + count;
-  const std::uint32_t end = names_one ? first + std::uint32_t(bad - wrs.data()) : tail_;
-  tally_.posted(request_kind::receive, end - first);
-  for (std::uint32_t taken = first; taken != end; ++taken) probe_posted(taken);
-  unpost_from(end);
+  std::uint32_t taken = 0;
+  if (const int rc = batch_.post(native_, count, taken); rc != 0) refusal_ = rc;
+  tally_.posted(request_kind::receive, taken);
+  unpost_from(tail_ - count + taken);
 }
 
 void receive_queue::unpost_from(std::uint32_t first) noexcept {
@@ -199,6 +205,27 @@ void receive_queue::on_turn_end() noexcept {
   if (waiting_ != 0) batch_.ring();
   if (refusal_ != 0) [[unlikely]]
     owner_.fail_for_receives(std::exchange(refusal_, 0));
+}
+
+receive_batch::receive_batch(scheduler& home, bool enabled) noexcept
+    : home_{home}, enabled_{enabled} {
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    places_[i].wr.sg_list = places_[i].sges.data();
+    places_[i].wr.next = i + 1 < places_.size() ? &places_[i + 1].wr : nullptr;
+  }
+}
+
+int receive_batch::post(ibv_qp* to, std::uint32_t count, std::uint32_t& taken) noexcept {
+  ibv_recv_wr& last = places_[count - 1].wr;
+  ibv_recv_wr* const behind = std::exchange(last.next, nullptr);
+  ibv_recv_wr* bad = nullptr;
+  const int rc = ibv_post_recv(to, &places_[0].wr, &bad);
+  last.next = behind;
+  taken = count;
+  // A device that names none may have them all.
+  for (std::uint32_t i = 0; rc != 0 && i < count; ++i)
+    if (bad == &places_[i].wr) taken = i;
+  return rc;
 }
 
 void receive_batch::begin(receive_queue& q) noexcept {

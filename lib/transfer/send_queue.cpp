@@ -206,7 +206,7 @@ int send_queue::post_alone(ibv_send_wr& first, memory_block* memory) noexcept {
     const bool is_bind = wr->opcode == IBV_WR_BIND_MW;
     const request_kind kind = is_bind ? request_kind::bind : request_kind::send;
     slot& taken = at(tail_);
-    taken.kind = kind;
+    taken.state.kind = kind;
     tally_.posted(kind);
     CORDMA_PROBE3(post, num_, unsigned(kind), tail_);
     if (rc != 0 && (wr->send_flags & IBV_SEND_SIGNALED) != 0) last_signaled_ = tail_;
@@ -230,22 +230,21 @@ void send_queue::post_refused(submission& s, std::span<const request_shape> requ
   end_unposted(s, how);
 }
 
-std::uint32_t send_queue::take_back(const post_failure& why,
-                                    std::span<const ibv_send_wr> wrs) noexcept {
+std::uint32_t send_queue::take_back(const post_failure& why, const ibv_send_wr& first,
+                                    std::uint32_t count) noexcept {
+  std::uint32_t sequence = tail_ - count;
+  for (std::uint32_t of_all = sequence; of_all != tail_; ++of_all) split(of_all);
+  last_signaled_ = why.signaled_before;
   // Some devices have queued them all when their doorbell fails, and name none: then the device
   // keeps slots and memory until it is destroyed.
-  const bool names_one = why.bad >= wrs.data() && why.bad < wrs.data() + wrs.size();
-  const auto posted = std::uint32_t(names_one ? why.bad - wrs.data() : std::ptrdiff_t(wrs.size()));
-  const std::uint32_t first = tail_ - std::uint32_t(wrs.size());
-  for (std::uint32_t sequence = first; sequence != tail_; ++sequence) split(sequence);
-  last_signaled_ = why.signaled_before;
-  for (std::uint32_t i = 0; i < posted; ++i) {
-    tally_.posted(at(first + i).kind);
-    if ((wrs[i].send_flags & IBV_SEND_SIGNALED) != 0) last_signaled_ = first + i;
+  for (const ibv_send_wr* wr = &first; wr != nullptr && wr != why.bad; wr = wr->next, ++sequence) {
+    tally_.posted(at(sequence).state.kind);
+    if ((wr->send_flags & IBV_SEND_SIGNALED) != 0) last_signaled_ = sequence;
   }
-  for (std::uint32_t unused = first + posted; unused != tail_; ++unused) {
-    tally_.refused(at(unused).kind);
-    let_go_of_used(at(unused));
+  const std::uint32_t posted = count - (tail_ - sequence);
+  for (; sequence != tail_; ++sequence) {
+    tally_.refused(at(sequence).state.kind);
+    let_go_of_used(at(sequence));
   }
   return posted;
 }
@@ -258,13 +257,13 @@ void send_queue::adopt(const submission& from, submission* to) noexcept {
       its.owner = to;
     else
       disown(its);
-    sequence += std::uint32_t{its.followers} + 1;
+    sequence += std::uint32_t{its.state.followers} + 1;
   }
 }
 
 void send_queue::disown(slot& its) noexcept {
   if (its.owner != nullptr && its.owner->holds_memory_)
-    its.is_detached = true;
+    its.state.special |= slot::detached;
   else
     its.owner = nullptr;
 }
@@ -272,19 +271,19 @@ void send_queue::disown(slot& its) noexcept {
 void send_queue::keep_memory(const submission& owner,
                              std::span<const request_shape> requests) noexcept {
   for (std::uint32_t sequence = head_; sequence != tail_;
-       sequence += std::uint32_t{at(sequence).followers} + 1) {
+       sequence += std::uint32_t{at(sequence).state.followers} + 1) {
     slot& its = at(sequence);
     if (its.owner != &owner) continue;
     its.owner = nullptr;
     if (its.held != nullptr) continue;
-    hold_again(requests[its.index]);
-    keep_memory<false>(its, requests[its.index]);
+    hold_again(requests[its.state.index]);
+    keep_memory<false>(its, requests[its.state.index]);
   }
 }
 
 void send_queue::post_failed(submission& s, const post_failure& why,
-                             std::span<const ibv_send_wr> wrs) noexcept {
-  const std::uint32_t posted = take_back(why, wrs);
+                             const ibv_send_wr& first) noexcept {
+  const std::uint32_t posted = take_back(why, first, s.count_);
   adopt(s, nullptr);
   while (tail_ != s.first_ + posted) at(--tail_).owner = nullptr;
   s.end({.code = {std::abs(why.rc), std::system_category()},
@@ -294,24 +293,25 @@ void send_queue::post_failed(submission& s, const post_failure& why,
 
 void send_queue::ring_batch() noexcept {
   batch_.receives_.ring();  // Before the peer hears of anything.
-  const std::span<ibv_send_wr> wrs = batch_.take();
-  const std::uint32_t first = tail_ - std::uint32_t(wrs.size());
+  const std::uint32_t count = batch_.close();
+  ibv_send_wr& first_wr = *batch_.first_wr_;
   ibv_send_wr* bad = nullptr;
-  const int rc = qp_.post_send(wrs.data(), &bad);
-  if (rc == 0) [[likely]] {
-    for (std::uint32_t sequence = first; sequence != tail_; ++sequence) {
-      tally_.posted(at(sequence).kind);
-      probe_posted(at(sequence).kind, sequence);
-    }
-    return;
-  }
-  const std::uint32_t end = first + take_back({batch_.signaled_before_, rc, bad}, wrs);
+  if (const int rc = qp_.post_send(&first_wr, &bad); rc != 0) [[unlikely]]
+    return batch_failed({batch_.signaled_before_, rc, bad}, first_wr, count);
+  batch_.count_in(tally_);
+}
+
+void send_queue::batch_failed(const post_failure& why, const ibv_send_wr& first_wr,
+                              std::uint32_t count) noexcept {
+  batch_.counts_ = {};
+  const std::uint32_t first = tail_ - count;
+  const std::uint32_t end = first + take_back(why, first_wr, count);
   for (std::uint32_t sequence = first; sequence != tail_; ++sequence) {
     // What it took for certain, and will tell of, ends as any other.
     const bool was_taken = end != tail_ && std::int32_t(sequence - end) < 0;
     if (was_taken && will_complete(sequence)) continue;
     if (submission* const owner = std::exchange(at(sequence).owner, nullptr))
-      owner->end({.code = {std::abs(rc), std::system_category()}, .call = "ibv_post_send"});
+      owner->end({.code = {std::abs(why.rc), std::system_category()}, .call = "ibv_post_send"});
   }
   tail_ = end;
 }
@@ -335,10 +335,10 @@ void doorbell_batch::on_turn_end() noexcept { last_->ring_and_pump(); }
 
 void send_queue::split(std::uint32_t sequence) noexcept {
   slot& run = at(sequence);
-  const std::uint16_t followers = std::exchange(run.followers, 0);
+  const std::uint16_t followers = std::exchange(run.state.followers, 0);
   for (std::uint16_t i = 1; i <= followers; ++i) {
     slot& its = at(sequence + i) = run;
-    its.index = std::uint16_t(run.index + i);
+    its.state.index = std::uint16_t(run.state.index + i);
     if (its.held != nullptr) held_.hold(*its.held);
     if (its.lease != nullptr) its.lease->hold();
   }
@@ -346,7 +346,7 @@ void send_queue::split(std::uint32_t sequence) noexcept {
 
 void send_queue::retire_to(std::uint32_t end) noexcept {
   while (head_ != end) {
-    if (at(head_).followers == 0) {
+    if (at(head_).state.followers == 0) {
       retire();
     } else {
       retire_run(end);
@@ -354,30 +354,44 @@ void send_queue::retire_to(std::uint32_t end) noexcept {
   }
 }
 
+void send_queue::retire_special() noexcept {
+  slot& oldest = at(head_);
+  if (oldest.state.followers != 0) split(head_);  // No entry was asked for in between.
+  tally_.completed(oldest.state.kind);
+  CORDMA_PROBE5(complete, num_, oldest.state.kind, head_, 0, 0);
+  let_go_of_used(oldest);
+  submission* const owner = std::exchange(oldest.owner, nullptr);
+  advance(1);
+  if (owner == nullptr || oldest.is_detached()) return;
+  if ((oldest.state.special & slot::atomic) != 0)
+    owner->values_before_[oldest.state.index] = atomic_values_[index_of(oldest)];
+  owner->slots_ended(1);
+}
+
 inline void send_queue::retire_run(std::uint32_t end) noexcept {
   slot& oldest = at(head_);
-  const std::uint32_t count = std::uint32_t{oldest.followers} + 1;
+  const std::uint32_t count = std::uint32_t{oldest.state.followers} + 1;
   if (count > end - head_) [[unlikely]]  // No entry was asked for in between.
     return split(head_);
-  tally_.completed(oldest.kind, count);
+  tally_.completed(oldest.state.kind, count);
   for (std::uint32_t i = 0; i < count; ++i)
-    CORDMA_PROBE5(complete, num_, oldest.kind, head_ + i, 0, 0);
-  oldest.followers = 0;
+    CORDMA_PROBE5(complete, num_, oldest.state.kind, head_ + i, 0, 0);
+  oldest.state.followers = 0;
   let_go_of_used(oldest);
   submission* const owner = std::exchange(oldest.owner, nullptr);
   advance(count);
-  if (owner != nullptr && !oldest.is_detached) owner->slots_ended(count);
+  if (owner != nullptr && !oldest.is_detached()) owner->slots_ended(count);
 }
 
 void send_queue::retire(const request_outcome& failure) noexcept {
   split(head_);
   slot& oldest = at(head_);
-  tally_.failed(oldest.kind);
-  CORDMA_PROBE5(complete, num_, oldest.kind, head_, failure.code.value(), 0);
+  tally_.failed(oldest.state.kind);
+  CORDMA_PROBE5(complete, num_, oldest.state.kind, head_, failure.code.value(), 0);
   let_go_of_used(oldest);
   submission* const owner = std::exchange(oldest.owner, nullptr);
   advance(1);
-  if (owner != nullptr && !oldest.is_detached) owner->slot_failed(failure, oldest.index);
+  if (owner != nullptr && !oldest.is_detached()) owner->slot_failed(failure, oldest.state.index);
 }
 
 bool send_queue::failed(std::uint32_t sequence, const request_outcome& why) noexcept {
@@ -402,9 +416,9 @@ void send_queue::end_all(const request_outcome& how) noexcept {
     split(sequence);
     slot& its = at(sequence);
     submission* const owner = its.owner;
-    if (owner == nullptr || its.is_detached) continue;
+    if (owner == nullptr || its.is_detached()) continue;
     disown(its);
-    owner->slot_failed(how, its.index);
+    owner->slot_failed(how, its.state.index);
   }
   end_waiting(how);
 }

@@ -22,10 +22,9 @@ failure request_outcome::to_failure(std::uint32_t qp_num) const noexcept {
 submission::submission(submission&& other) noexcept
     : list_hook<submission>{static_cast<list_hook<submission>&&>(other)},
       queue_{other.queue_},
-      qp_num_{other.qp_num_},
       first_{other.first_},
-      count_{std::exchange(other.count_, 0)},
       pending_{other.pending_},
+      count_{std::exchange(other.count_, std::uint16_t{0})},
       state_{std::exchange(other.state_, state::ended)},
       trouble_{other.trouble_},
       is_handle_{other.is_handle_},
@@ -34,7 +33,6 @@ submission::submission(submission&& other) noexcept
   CORDMA_ASSERT(!other.is_awaited_ || other.wait_.who.empty(),
                 "an operation is not moved while it is awaited");
   other.forget_waiter();  // Of a wait that was abandoned.
-  if ((trouble_ & failure_bit) != 0) std::construct_at(&failure_, other.failure_);
   if (state_ == state::in_flight) queue_->adopt(*this, this);
 }
 
@@ -83,10 +81,9 @@ void submission::slot_failed(request_outcome failure, std::uint32_t index) noexc
 }
 
 void submission::note(const request_outcome& failure) noexcept {
-  if ((trouble_ & failure_bit) != 0) return;
-  std::construct_at(&failure_, failure);
+  if (has_failure()) return;
+  std::construct_at(place_of_failure(), failure, queue_->num_);
   trouble_ |= failure_bit;
-  qp_num_ = queue_->num_;
 }
 
 void submission::end(const request_outcome& failure) noexcept {

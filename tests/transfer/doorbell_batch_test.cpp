@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -73,6 +74,11 @@ task<> in_one_turn(loopback& link, std::vector<std::function<task<>()>> steps) {
   all.set();
   co_await tasks.join();
 }
+
+struct nobody : waiter {
+  nobody()
+      : waiter{[](waiter&) noexcept -> std::coroutine_handle<> { return std::noop_coroutine(); }} {}
+};
 
 struct memory {
   explicit memory(loopback& l) : link{l} {}
@@ -322,6 +328,82 @@ TEST_CASE("of a doorbell that the device refuses in part, what it will tell of e
   CHECK(block.holders() == 1);
 }
 
+TEST_CASE("what is prepared goes with others as it is described, and afterwards alone",
+          "[transfer][device]") {
+  loopback link;
+  memory mr{link};
+  mr.begin();
+  auto first = link.a->prepare(write(mr.local.slice(0, 8), mr.remote.remote_slice()));
+  auto last = link.a->prepare(write(mr.local.slice(0, 8), mr.remote.remote_slice()));
+  std::size_t moved = 0;
+  const doorbells heard{link};
+  const auto go_together = [&] {
+    link.run(in_one_turn(link, {[&]() -> task<> { moved += co_await first; },
+                                [&]() -> task<> { moved += co_await mr.write_word(); },
+                                [&]() -> task<> { moved += co_await last; }}));
+  };
+  go_together();
+  CHECK(link.run(first) == 8);
+  go_together();
+  CHECK(first.try_post());
+  CHECK(link.run(first) == 8);
+  first.post();
+  CHECK(link.run(first) == 8);
+  CHECK(moved == 48);
+  const std::vector<doorbells::flags> together{{0, 0, signaled}}, alone{{signaled}};
+  CHECK(doorbells::rung ==
+        std::vector<doorbells::flags>{together[0], alone[0], together[0], {0}, alone[0], alone[0]});
+  CHECK(link.driver.requests().of(request_kind::write).completed == 11);
+}
+
+TEST_CASE("what was prepared and refused with others can be awaited again",
+          "[transfer][device][C6]") {
+  loopback link;
+  memory mr{link};
+  mr.begin();
+  auto prepared = link.a->prepare(write(mr.local.slice(0, 8), mr.remote.remote_slice()));
+  std::optional<result<std::size_t>> end;
+  doorbells::names_it = true;
+  {
+    const doorbells heard{link};
+    doorbells::refused_from = 1;
+    link.run(in_one_turn(link, {[&]() -> task<> { co_await as_result(mr.write_word()); },
+                                [&]() -> task<> { end = co_await as_result(prepared); },
+                                [&]() -> task<> { co_await as_result(mr.write_word()); }}));
+  }
+  REQUIRE(end.has_value());
+  CHECK(end->failure().code == no_memory);
+  CHECK(link.run(prepared) == 8);
+  CHECK(link.a->slots_in_use() == 0);
+}
+
+TEST_CASE("what is prepared and dropped while it waits for its doorbell goes all the same",
+          "[transfer][device][C2]") {
+  loopback link;
+  memory mr{link};
+  mr.begin();
+  mr.local.bytes()[8] = std::byte{7};
+  nobody parent;
+  using prepared = decltype(link.a->prepare(write(mr.local, mr.remote.remote_slice())));
+  std::unique_ptr<prepared> dropped{
+      new prepared{link.a->prepare(write(mr.local.slice(8, 8), mr.remote.remote_slice()))}};
+  const doorbells heard{link};
+  link.run(in_one_turn(link, {[&]() -> task<> {
+                                dropped->start(parent, {&link.home, {}});
+                                co_return;
+                              },
+                              [&]() -> task<> {
+                                CHECK(doorbells::rung.empty());
+                                dropped.reset();
+                                CHECK(doorbells::rung.size() == 1);
+                                co_return;
+                              },
+                              []() -> task<> { co_return; }}));
+  link.run_until([&] { return link.a->slots_in_use() == 0; });
+  CHECK(mr.remote.bytes()[0] == std::byte{7});
+  CHECK(mr.local.slice().block()->holders() == 1);
+}
+
 TEST_CASE("what waits for room goes on when the device refuses a doorbell",
           "[transfer][device][E6]") {
   loopback link{{.capabilities = {.send_wr_max = 4, .recv_wr_max = 8}}};
@@ -350,11 +432,6 @@ TEST_CASE("whose doorbell is refused as it is dropped leaves its place to who wa
   loopback link{{.capabilities = {.send_wr_max = 4, .recv_wr_max = 8}}};
   memory mr{link};
   mr.begin();
-  struct nobody : waiter {
-    nobody()
-        : waiter{
-              [](waiter&) noexcept -> std::coroutine_handle<> { return std::noop_coroutine(); }} {}
-  };
   nobody parent;
   std::optional<decltype(mr.write_word())> dropped;
   std::size_t written = 0;

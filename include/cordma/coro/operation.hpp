@@ -65,9 +65,18 @@ class [[nodiscard]] operation_awaiter {
       return !op_.start(resumer_of(handle), env);
     }
   }
-  [[gnu::always_inline]] value_of<Op> await_resume() { return op_.take(); }
+  [[gnu::always_inline]] value_of<Op> await_resume() {
+    const resumed it{waits_};
+    return op_.take();
+  }
 
  private:
+  /// What resumed it has forgotten the resumer. Said last, right before the destructor asks, so
+  /// that nothing is left of that.
+  struct resumed {
+    ~resumed() { waits = false; }
+    bool& waits;
+  };
   struct resumer : waiter {
     explicit resumer(std::coroutine_handle<> coroutine) noexcept
         : waiter{&resume}, handle{coroutine} {}

@@ -7,6 +7,7 @@
 #include <cordma/transfer/spin_window.hpp>
 #include <cordma/transfer/submission.hpp>
 #include <cordma/transfer/transfer_counters.hpp>
+#include <cordma/transfer/work_request.hpp>
 #include <cordma/verbs/completion_queue.hpp>
 
 #include <array>
@@ -68,22 +69,6 @@ struct completion_counters {
     return *this;
   }
 };
-
-/// As the device reads it, a request or a receive of one slice: what is the same in all of its kind
-/// is set once, since to clear all that a device might look at takes as long as to set the rest.
-template <class WorkRequest>
-struct described {
-  described() noexcept {
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-  }
-  described(const described&) = delete;
-
-  ibv_sge sge{};
-  WorkRequest wr{};
-};
-using described_request = described<ibv_send_wr>;
-using described_receive = described<ibv_recv_wr>;
 
 /// Reaps one completion queue for all the queue pairs on it and tells their slots. It never resumes
 /// a task itself: what ended goes to the executor's ready list, a batch at a time, but for what
@@ -253,8 +238,7 @@ class completion_queue_driver final : private poller {
   } counters_;
   transfer_tally tally_;
   doorbell_batch doorbells_;
-  static_assert(request_kind::atomic == request_kind{3}, "sends, writes and reads come before");
-  std::array<described_request, 4> described_;
+  std::array<described_request, data_kinds> described_;
   described_receive described_receive_;
   void (*at_race_point_)(void*) = nullptr;
   void* race_context_ = nullptr;

@@ -2,13 +2,14 @@
 
 #include <cordma/coro/scheduler.hpp>
 #include <cordma/transfer/receive_batch.hpp>
+#include <cordma/transfer/transfer_counters.hpp>
+#include <cordma/transfer/work_request.hpp>
 
 #include <infiniband/verbs.h>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <utility>
 
 namespace cordma {
@@ -29,6 +30,7 @@ class doorbell_batch final : private turn_end {
   /// Not `enabled` it takes nothing.
   doorbell_batch(scheduler& home, bool enabled) noexcept
       : home_{home}, enabled_{enabled}, receives_{home, enabled} {}
+  doorbell_batch(const doorbell_batch&) = delete;
 
   [[nodiscard]] scheduler& home() const noexcept { return home_; }
   /// Those of the same queue pairs, which go before anything that is posted to send.
@@ -45,8 +47,9 @@ class doorbell_batch final : private turn_end {
   [[nodiscard]] bool takes(const send_queue& q, bool is_long) const noexcept {
     return last_ == &q || (is_long && count_ == 0);
   }
-  [[nodiscard]] bool is_complete(std::uint32_t count) const noexcept {
-    return count == requests_max || !home_.others_follow();
+  [[nodiscard]] bool is_empty() const noexcept { return count_ == 0; }
+  [[nodiscard]] bool is_complete() const noexcept {
+    return count_ == requests_max || !home_.others_follow();
   }
   /// `q` posts, at once.
   void passes(send_queue& q) noexcept {
@@ -59,24 +62,37 @@ class doorbell_batch final : private turn_end {
   [[nodiscard]] bool is_of(const send_queue& q) const noexcept {
     return count_ != 0 && last_ == &q;
   }
+  /// Of `q`, whose request of that number is the last before it with a completion entry.
   void begin(send_queue& q, std::uint32_t signaled_before) noexcept {
     last_ = &q;
     signaled_before_ = signaled_before;
     home_.at_turn_end(*this);
   }
-  /// The next, which is filled, goes behind the `count` before it. Its completion entry tells of
-  /// them, too, unless it `is_slow`, as it is long, or waits for the peer.
-  void add_to(std::uint32_t count, bool is_slow) noexcept {
-    if (count != 0) {
-      ibv_send_wr& before = wrs_[count - 1];
-      before.next = &wrs_[count];
-      if (!is_slow) before.send_flags &= ~unsigned{IBV_SEND_SIGNALED};
+  /// Where the next is described, if it is not yet.
+  [[nodiscard]] described_request& next() noexcept { return described_[count_]; }
+  /// That, or another, with its flags and its number, is the last. Its completion entry tells of
+  /// the one before it, too, unless this `is_slow`, as it is long, or waits for the peer.
+  void add(ibv_send_wr& wr, request_kind kind, bool is_slow) noexcept {
+    if (count_ == 0) [[unlikely]] {
+      first_wr_ = &wr;
+    } else {
+      last_wr_->next = &wr;
+      if (!is_slow) last_wr_->send_flags &= ~unsigned{IBV_SEND_SIGNALED};
     }
-    count_ = count + 1;
+    last_wr_ = &wr;
+    ++count_;
+    ++counts_[std::size_t(kind)];
   }
-  [[nodiscard]] std::span<ibv_send_wr> take() noexcept {
+  /// They go. How many they are.
+  [[nodiscard]] std::uint32_t close() noexcept {
     turn_end::unlink();
-    return {wrs_.data(), std::exchange(count_, 0)};
+    last_wr_->next = nullptr;
+    return std::exchange(count_, 0);
+  }
+  /// They have gone.
+  void count_in(transfer_tally& tally) noexcept {
+    for (std::size_t kind = 0; kind < counts_.size(); ++kind)
+      tally.posted(request_kind(kind), std::exchange(counts_[kind], 0));
   }
   void ring_before(send_queue& posts) noexcept;
   void on_turn_end() noexcept override;
@@ -87,8 +103,10 @@ class doorbell_batch final : private turn_end {
   std::uint32_t signaled_before_ = 0;  // The last before them that has a completion entry.
   send_queue* last_ = nullptr;         // It posted last; of those that wait here, the queue.
   receive_batch receives_;
-  std::array<ibv_send_wr, requests_max> wrs_;
-  std::array<ibv_sge, requests_max> sges_;
+  ibv_send_wr* first_wr_ = nullptr;
+  ibv_send_wr* last_wr_ = nullptr;
+  std::array<std::uint32_t, data_kinds> counts_{};
+  std::array<described_request, requests_max> described_;
 };
 
 }  // namespace cordma

@@ -67,8 +67,9 @@ class held_memory {
   /// It does not matter which hold of a block it is: there may be others beside those counted here,
   /// and as many as there were are let go.
   [[gnu::always_inline]] void let_go(memory_block& block) noexcept {
-    if (&block == block_) {
-      if (--holds_ > 0) return;
+    if (&block == block_) [[likely]] {
+      if (--holds_ > 0) [[likely]]
+        return;
       block_ = nullptr;
     }
     block.let_go();

@@ -18,7 +18,7 @@ class prepared_submission : public submission, private list_hook<prepared_submis
 
  protected:
   prepared_submission(send_queue& queue, std::span<const request_shape> requests) noexcept
-      : submission{queue, std::uint32_t(requests.size())}, requests_{requests} {}
+      : submission{queue, std::uint16_t(requests.size())}, requests_{requests} {}
   ~prepared_submission();
   /// Takes hold of their memory. \errors  what is wrong with one of them, or their queue.
   void prepare();
@@ -35,6 +35,7 @@ class prepared_submission : public submission, private list_hook<prepared_submis
   std::optional<request_outcome> hold() noexcept override;
   void let_go() noexcept override { queue_->let_go(requests_); }
   void destroy() noexcept override {}  // It never owns itself.
+  [[nodiscard]] request_failure* place_of_failure() noexcept override { return &failure_; }
 
   const std::span<const request_shape> requests_;
   bool has_leases_ = false;
@@ -44,6 +45,10 @@ class prepared_submission : public submission, private list_hook<prepared_submis
   friend class send_queue;
   /// The device is done with all that was posted.
   void leave_queue() noexcept;
+
+  union {
+    request_failure failure_;
+  };
 };
 
 namespace detail {
@@ -58,8 +63,10 @@ struct prepared_parts {
     shapes = pack::shapes_of(pack::refer(requests));
   }
 
+  typename pack::shapes shapes;  // Not looked at each time, as the requests are.
   std::tuple<Requests...> requests;
-  typename pack::shapes shapes;
+  std::array<ibv_send_wr, pack::count> wrs;  // As the device reads them.
+  std::array<std::array<ibv_sge, pack::sges_max>, pack::count> sges;
 };
 
 }  // namespace detail
@@ -124,23 +131,18 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
     send_queue::posting posting = queue_->begin_post_detached(*this);
     // Behind a long run without an entry.
     if (pack::is_batch && !queue_->has_room_for(count)) [[unlikely]]
-      wrs_[0].send_flags |= queue_->entry_flag(first_, true);
+      kept::wrs[0].send_flags |= queue_->entry_flag(first_, true);
     give_slots(posting, has_leases_, true);
-    wrs_.back().send_flags &= ~unsigned{IBV_SEND_SIGNALED};
-    wrs_.back().send_flags |= queue_->entry_flag(first_ + count - 1, false);
+    kept::wrs.back().send_flags &= ~unsigned{IBV_SEND_SIGNALED};
+    kept::wrs.back().send_flags |= queue_->entry_flag(first_ + count - 1, false);
     ring(posting, pack::each);
-    if constexpr (pack::is_batch) wrs_[0].send_flags &= ~unsigned{IBV_SEND_SIGNALED};
-    wrs_.back().send_flags |= IBV_SEND_SIGNALED;
+    if constexpr (pack::is_batch) kept::wrs[0].send_flags &= ~unsigned{IBV_SEND_SIGNALED};
+    kept::wrs.back().send_flags |= IBV_SEND_SIGNALED;
     return !has_ended();
   }
 
   // As an operation.
-  [[gnu::noinline]] bool begin(const environment& env) noexcept {
-    return submission::post(env, [this] {
-      is_handle_ = false;
-      return post_at_once();
-    });
-  }
+  bool begin(const environment& env) noexcept { return begin_as(*this, env); }
   [[gnu::noinline]] bool begin_and_look(const environment& env) noexcept {
     return begin_and_look_as(*this, env);
   }
@@ -150,6 +152,7 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
     if (state_ != state::ended || trouble_ != 0) [[unlikely]]
       return take_seldom();
     state_ = state::idle;
+    trouble_ = 0;  // As it is: of two bytes one store, since they are soon loaded as one.
     return pack::values(values_);
   }
   result<value_type> take_result() noexcept {
@@ -161,17 +164,23 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
 
  private:
   friend class submission;
+  [[gnu::noinline]] bool begin_idle(const environment& env) noexcept {
+    return begin_idle_as(*this, env);
+  }
+  [[gnu::noinline]] bool begin_alone_and_look(const environment& env) noexcept {
+    return begin_alone_and_look_as(*this, env);
+  }
   [[gnu::noinline]] bool begin_any_and_look(const environment& env) noexcept {
     return begin(env) || look(env);
   }
   [[gnu::noinline, gnu::cold]] value_type take_seldom() { return take_result().value(); }
   template <std::size_t... I>
   void fill(std::index_sequence<I...>) noexcept {
-    ((wrs_[I] = {}, std::get<I>(kept::requests).fill(wrs_[I]),
-      wrs_[I].next = I + 1 < count ? &wrs_[I + 1] : nullptr,
-      queue_->template describe<false>(kept::shapes[I], wrs_[I], sges_[I].data())),
+    ((kept::wrs[I] = {}, std::get<I>(kept::requests).fill(kept::wrs[I]),
+      kept::wrs[I].next = I + 1 < count ? &kept::wrs[I + 1] : nullptr,
+      queue_->template describe<false>(kept::shapes[I], kept::wrs[I], kept::sges[I].data())),
      ...);
-    wrs_.back().send_flags |= IBV_SEND_SIGNALED;
+    kept::wrs.back().send_flags |= IBV_SEND_SIGNALED;
     for (std::uint32_t i = 1, head = 0; i < count; ++i) {
       // Of an empty one the slot would hold nothing.
       if (queue_->is_like_most(kept::shapes[i - 1]) &&
@@ -192,14 +201,18 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
   [[gnu::always_inline]] bool post_at_once() noexcept {
     if (!queue_->has_room_for(count) || (has_leases_ && is_refused_by_lease())) return false;
     if constexpr (pack::can_wait_for_others) {
-      if (!is_handle_ && queue_->batches(shape(0)) && queue_->is_like_most(shape(0))) {
-        queue_->hold_again(shape(0));
-        queue_->batch(*this, std::get<0>(kept::requests), shape(0));
+      if (!is_handle_ && queue_->batches(shape(0))) {
+        queue_->batch_described(*this, kept::wrs[0], std::get<0>(kept::requests), shape(0),
+                                has_leases_);
         return true;
       }
     }
     post_each(queue_->begin_post(*this, count), has_leases_);
     return true;
+  }
+  [[gnu::always_inline]] bool post_awaited() noexcept {
+    is_handle_ = false;
+    return post_at_once();
   }
   [[gnu::always_inline]] bool post_alone(send_queue& queue) noexcept {
     if (has_leases_ || !queue.has_room_for(count)) [[unlikely]]
@@ -209,16 +222,18 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
   }
   [[gnu::always_inline]] void post_each(send_queue::posting posting, bool has_leases) noexcept {
     give_slots(posting, has_leases, false);
+    // The last time that of another, behind which it went, may have told of it.
+    if constexpr (pack::can_wait_for_others) kept::wrs[0].send_flags |= IBV_SEND_SIGNALED;
     queue_->has_entry(first_ + count - 1);
     ring(posting, pack::each);
   }
   [[gnu::always_inline]] void give_slots(send_queue::posting& posting, bool has_leases,
                                          bool are_detached) noexcept {
-    for (std::uint32_t i = 0; i < count; i += posting.run->followers + 1u) {
+    for (std::uint32_t i = 0; i < count; i += posting.run->state.followers + 1u) {
       posting.sequence = first_ + i;
       queue_->give_bare_slot(posting, pack::kinds[pack::is_batch ? i : 0], are_detached);
       if (has_leases) queue_->use_lease(posting, shape(i));
-      if constexpr (pack::is_batch) posting.run->followers = followers_[i];
+      if constexpr (pack::is_batch) posting.run->state.followers = followers_[i];
     }
   }
   /// Each has a slot of its own, and an entry if the queue needs one.
@@ -228,30 +243,27 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
     for (std::uint32_t i = 0; i < count; ++i) {
       posting.sequence = first_ + i;
       queue_->template give_slot<false>(posting, shape(i));
-      wrs_[i].send_flags |= queue_->entry_flag(posting.sequence, i + 1 == count);
+      kept::wrs[i].send_flags |= queue_->entry_flag(posting.sequence, i + 1 == count);
     }
     ring(posting, pack::each);
-    for (std::size_t i = 0; i + 1 < count; ++i) wrs_[i].send_flags &= ~unsigned{IBV_SEND_SIGNALED};
+    for (std::size_t i = 0; i + 1 < count; ++i)
+      kept::wrs[i].send_flags &= ~unsigned{IBV_SEND_SIGNALED};
   }
   template <std::size_t... I>
   [[gnu::always_inline]] void ring(const send_queue::posting& posting,
                                    std::index_sequence<I...>) noexcept {
-    (queue_->number(first_ + std::uint32_t(I), pack::kinds[I], wrs_[I]), ...);
+    (queue_->number(first_ + std::uint32_t(I), pack::kinds[I], kept::wrs[I]), ...);
+    if constexpr (pack::can_wait_for_others) kept::wrs[0].next = nullptr;
     ibv_send_wr* bad = nullptr;
-    if (const int rc = queue_->ring(count, wrs_[0], bad); rc != 0) [[unlikely]]
-      return post_failed({posting.signaled_before, rc, bad});
+    if (const int rc = queue_->ring(count, kept::wrs[0], bad); rc != 0) [[unlikely]]
+      return queue_->post_failed(*this, {posting.signaled_before, rc, bad}, kept::wrs[0]);
     queue_->template count_posted<pack::kinds>(first_);
-  }
-  [[gnu::noinline]] void post_failed(const send_queue::post_failure& why) noexcept {
-    queue_->post_failed(*this, why, wrs_);
   }
   [[nodiscard]] request_kind kind_of(std::uint32_t index) const noexcept override {
     return pack::kinds[index];
   }
 
   typename pack::words values_;
-  std::array<ibv_send_wr, count> wrs_;  // As the device reads them.
-  std::array<std::array<ibv_sge, pack::sges_max>, count> sges_;
   std::array<std::uint16_t, count> followers_{};  // Of each, how many behind it share its slot.
 };
 

@@ -58,11 +58,9 @@ inline void receive_queue::post(prepared_receive& buffer) {
   s.state = {};
   ++buffer.its_.slots;
   buffer.wr_.wr_id = wr_id_base_ | tail_;
-  if (goes_with_others()) return;
-  if (const int rc = post_now(buffer.wr_); rc != 0) [[unlikely]] {
-    let_go_of(s, tail_);
-    throw_refused({rc, std::system_category()}, buffer.its_.slices.size());
-  }
+  if (goes_with_others(buffer.sges_.data(), buffer.wr_.num_sge)) return;
+  if (const int rc = post_now(buffer.wr_); rc != 0) [[unlikely]]
+    throw_refused(not_posted(rc), buffer.its_.slices.size());
 }
 
 }  // namespace cordma

@@ -65,12 +65,6 @@ class receive_queue::taker {
     promised,
   };
 
-  /// How it ended, and whose: the queue pair may be gone when it is asked for.
-  struct refusal {
-    request_outcome how;
-    std::uint32_t qp_num;
-  };
-
   static void on_stop(stop_callback& self) noexcept;
   /// It has not ended, or not been taken.
   [[gnu::noinline]] void leave() noexcept;
@@ -92,7 +86,7 @@ class receive_queue::taker {
     place place_;
   };
   union {
-    refusal refusal_;
+    request_failure failure_;
   };
 };
 
@@ -166,7 +160,7 @@ template <std::size_t N>
       state_ = state::wants_room;
       return false;
     }
-    if (const std::error_code why = queue_->try_post(buffer)) [[unlikely]] {
+    if (const reason why = queue_->try_post(buffer)) [[unlikely]] {
       fail(queue_->refusal(why, buffer.size()));
       return true;
     }

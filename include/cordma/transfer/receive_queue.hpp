@@ -117,12 +117,6 @@ class receive_queue final : private turn_end {
   local_mr_slice* more_of(std::uint32_t sequence) noexcept {
     return more_slices_.data() + std::size_t{sequence & mask_} * (slices_max_ - 1);
   }
-  /// The i-th of its buffer.
-  [[nodiscard]] const local_mr_slice& slice_of(const slot& s, std::uint32_t sequence,
-                                               std::size_t i) noexcept {
-    if (s.prepared != nullptr) return s.prepared->slices[i];
-    return i == 0 ? s.slice : more_of(sequence)[i - 1];
-  }
   /// The message of the oldest buffer that has none.
   void arrived(const ibv_wc& wc) noexcept;
   [[nodiscard]] bool has_room() const noexcept { return tail_ - head_ < at_once_max_; }
@@ -137,17 +131,13 @@ class receive_queue final : private turn_end {
   }
   /// Whether one is there that nobody was promised.
   [[nodiscard]] bool has_message() const noexcept { return free_count_ != 0; }
-  /// Whether the next may wait for others: more messages are there to be taken, after which others
-  /// will be posted, and the device has as many as wait.
-  [[nodiscard]] bool may_wait() const noexcept {
-    return has_message() && 2 * waiting_ < posted() && batch_.is_open();
-  }
+  /// Whether the next may wait with those that do: more messages are there to be taken, after which
+  /// others will be posted, and the device has as many as wait.
+  [[nodiscard]] bool may_wait() const noexcept { return has_message() && 2 * waiting_ < posted(); }
   /// No message is longer (IBTA 9.2): what a buffer has beyond it the device need not know.
   static constexpr std::size_t message_bytes_max = std::size_t{1} << 31;
-  static void add(const local_mr_slice& slice, ibv_sge*& to) noexcept;
-  /// Of that slot's buffer, with its slices from `sges` on. Gives the next that is free of these.
-  [[gnu::always_inline]] ibv_sge* fill(ibv_recv_wr& wr, std::uint32_t sequence,
-                                       ibv_sge* sges) noexcept;
+  /// As the device reads it. Returns how many are not empty.
+  static int describe(std::span<const local_mr_slice> buffer, ibv_sge* to) noexcept;
   /// Gives the device those that wait. What it refuses was given to the queue before, and nobody is
   /// there to be told: at the end of the turn, when nobody else is in the middle of something, the
   /// owner fails.
@@ -159,19 +149,34 @@ class receive_queue final : private turn_end {
     CORDMA_PROBE3(post, num_, unsigned(request_kind::receive), sequence);
   }
   /// Whether the next, whose slot is filled, waits for a doorbell, or went with those that did.
-  [[gnu::always_inline]] bool goes_with_others() noexcept;
-  bool join_others() noexcept;
+  [[gnu::always_inline]] bool goes_with_others(const ibv_sge* sges, int count) noexcept {
+    if ((free_count_ | waiting_) == 0 || (waiting_ == 0 && !begins_to_wait())) return false;
+    join_others(sges, count);
+    return true;
+  }
+  [[gnu::noinline]] bool begins_to_wait() noexcept;
+  /// Of several slices, `sges` has `receive_slices_max`.
+  [[gnu::noinline]] void join_others(const ibv_sge* sges, int count) noexcept;
   /// Else it goes so. Returns 0, or what ibv_post_recv(3) does.
   [[gnu::always_inline]] int post_now(ibv_recv_wr& wr) noexcept;
-  /// Either.
-  [[gnu::noinline]] std::error_code post_filled() noexcept;
-  /// What that was, when the slot was filled.
-  [[gnu::cold]] std::error_code not_posted(int rc) noexcept;
-  /// Why it is not posted; none: it is. There is room.
+  /// Why one is not posted, in a register.
+  struct reason {
+    reason() noexcept = default;
+    reason(errc why) noexcept : code{why} {}
+    explicit reason(int rc) noexcept : device_says{rc} {}
+    explicit operator bool() const noexcept { return code != errc{} || device_says != 0; }
+    [[nodiscard]] std::error_code to_code() const noexcept;
+
+    errc code{};
+    int device_says = 0;  // An errno.
+  };
+  /// What the device said, when the slot was filled.
+  [[gnu::cold]] reason not_posted(int rc) noexcept;
+  /// None: it is posted. There is room.
   template <std::size_t N>
-  std::error_code try_post(std::span<const local_mr_slice, N> buffer) noexcept;
-  std::error_code try_post_any(std::span<const local_mr_slice> buffer) noexcept;
-  [[gnu::always_inline]] std::error_code try_post_one(const local_mr_slice& buffer) noexcept;
+  reason try_post(std::span<const local_mr_slice, N> buffer) noexcept;
+  reason try_post_any(std::span<const local_mr_slice> buffer) noexcept;
+  [[gnu::always_inline]] reason try_post_one(const local_mr_slice& buffer) noexcept;
   /// The next slot is of a buffer of so many slices, of which it may hold some.
   [[gnu::always_inline]] slot& begin_slot(std::size_t slices, bool holds_memory) noexcept;
   template <std::size_t N>
@@ -199,9 +204,9 @@ class receive_queue final : private turn_end {
       return;
     let_go({more_of(sequence), s.state.slice_count - std::size_t{1}});
   }
-  [[noreturn, gnu::cold]] void throw_refused(std::error_code why, std::size_t slices);
+  [[noreturn, gnu::cold]] void throw_refused(reason why, std::size_t slices);
   /// Of a buffer of so many slices.
-  [[gnu::cold]] request_outcome refusal(std::error_code why, std::size_t slices) noexcept;
+  [[gnu::cold]] request_outcome refusal(reason why, std::size_t slices) noexcept;
 
   void promise(taker& to) noexcept;
   /// To the first who waits.
@@ -273,44 +278,17 @@ template <std::size_t N>
   return {};
 }
 
-inline void receive_queue::add(const local_mr_slice& slice, ibv_sge*& to) noexcept {
-  if (slice.empty()) return;  // Some devices read a length of 0 as 2 GiB.
-  *to++ = {.addr = reinterpret_cast<std::uint64_t>(slice.bytes().data()),
-           .length = std::uint32_t(std::min(slice.size_bytes(), message_bytes_max)),
-           .lkey = slice.lkey()};
-}
-
-inline ibv_sge* receive_queue::fill(ibv_recv_wr& wr, std::uint32_t sequence,
-                                    ibv_sge* sges) noexcept {
-  const slot& s = at(sequence);
-  ibv_sge* const first = sges;
-  const std::size_t count = s.prepared != nullptr ? s.prepared->slices.size() : s.state.slice_count;
-  if (count != 0) [[likely]]
-    add(slice_of(s, sequence, 0), sges);
-  for (std::size_t i = 1; i < count; ++i) add(slice_of(s, sequence, i), sges);
-  wr = {.wr_id = wr_id_base_ | sequence,
-        .next = nullptr,
-        .sg_list = first,
-        .num_sge = int(sges - first)};
-  return sges;
-}
-
-inline bool receive_queue::goes_with_others() noexcept {
-  return (free_count_ | waiting_) != 0 && join_others();
-}
-
 inline int receive_queue::post_now(ibv_recv_wr& wr) noexcept {
   ibv_recv_wr* bad;
   if (const int rc = ibv_post_recv(native_, &wr, &bad); rc != 0) [[unlikely]]
     return rc;
   tally_.posted(request_kind::receive);
-  CORDMA_PROBE3(post, num_, unsigned(request_kind::receive), tail_);
-  ++tail_;
+  probe_posted(tail_++);
   return 0;
 }
 
 template <std::size_t N>
-[[gnu::always_inline]] inline std::error_code receive_queue::try_post(
+[[gnu::always_inline]] inline receive_queue::reason receive_queue::try_post(
     std::span<const local_mr_slice, N> buffer) noexcept {
   if constexpr (N == 1) {
     return try_post_one(buffer[0]);
@@ -326,7 +304,7 @@ inline receive_queue::slot& receive_queue::begin_slot(std::size_t slices,
   return s;
 }
 
-inline std::error_code receive_queue::try_post_one(const local_mr_slice& buffer) noexcept {
+inline receive_queue::reason receive_queue::try_post_one(const local_mr_slice& buffer) noexcept {
   const std::size_t length = buffer.size_bytes();
   if (buffer.block() == nullptr || length - 1 >= message_bytes_max) [[unlikely]]
     return try_post_any({&buffer, 1});
@@ -340,12 +318,12 @@ inline std::error_code receive_queue::try_post_one(const local_mr_slice& buffer)
   std::byte* const address = buffer.bytes().data();
   const std::uint32_t lkey = buffer.lkey();
   std::construct_at(&begin_slot(1, true).slice, address, length, &block, lkey, buffer.generation());
-  if ((free_count_ | waiting_) != 0) [[unlikely]]
-    return post_filled();
+  const ibv_sge sge{.addr = reinterpret_cast<std::uint64_t>(address),
+                    .length = std::uint32_t(length),
+                    .lkey = lkey};
+  if (goes_with_others(&sge, 1)) return {};
   described_receive& one = driver_.describes_receive();
-  one.sge = {.addr = reinterpret_cast<std::uint64_t>(address),
-             .length = std::uint32_t(length),
-             .lkey = lkey};
+  one.sge = sge;
   one.wr.wr_id = wr_id_base_ | tail_;
   if (const int rc = post_now(one.wr); rc != 0) [[unlikely]]
     return not_posted(rc);
@@ -386,7 +364,8 @@ inline void receive_queue::succeeded(std::uint32_t sequence, const ibv_wc& wc) n
     return;  // Of a life before.
   arrived(wc);
   ++free_count_;
-  if (first_waiting_ != nullptr) promise_to_next();
+  if (first_waiting_ != nullptr) [[unlikely]]
+    promise_to_next();
 }
 
 [[gnu::always_inline]] inline void receive_queue::arrived(const ibv_wc& wc) noexcept {
@@ -394,7 +373,7 @@ inline void receive_queue::succeeded(std::uint32_t sequence, const ibv_wc& wc) n
   CORDMA_PROBE5(complete, num_, unsigned(request_kind::receive), sequence, wc.status, wc.byte_len);
   slot& s = at(sequence);
   s.size_bytes = wc.byte_len;
-  if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) {
+  if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) [[unlikely]] {
     s.state.has_immediate = true;
     s.state.is_write = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
     s.immediate = be32toh(wc.imm_data);

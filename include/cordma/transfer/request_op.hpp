@@ -48,7 +48,9 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   /// To be posted.
   explicit request_op(send_queue& queue) noexcept : submission{queue, count} {}
   request_op(request_op&& other) noexcept : submission{static_cast<submission&&>(other)} {
-    if (state_ == state::ended || state_ == state::in_flight) {
+    if (has_failure()) {
+      std::construct_at(&failure_, other.failure_);
+    } else if (state_ == state::ended || state_ == state::in_flight) {
       values_ = other.values_;
       if constexpr (pack::has_atomic) values_before_ = values_.data();
     } else {
@@ -80,14 +82,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   void tell_at_once() noexcept { tells_at_once_ = true; }
 
   // As an operation.
-  [[gnu::noinline]] bool begin(const environment& env) noexcept {
-    return submission::post(env, [this] {
-      if (post_kept<false>(*queue_)) [[likely]]
-        return true;
-      ask_for_entry();
-      return false;
-    });
-  }
+  bool begin(const environment& env) noexcept { return begin_as(*this, env); }
   [[gnu::noinline]] bool begin_and_look(const environment& env) noexcept {
     return begin_and_look_as(*this, env);
   }
@@ -100,14 +95,26 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   }
   result<value_type> take_result() noexcept {
     if (was_stopped()) return cancelled_result;
-    if (failed()) return failure_.to_failure(qp_num_);
+    if (failed()) return failure_.to_failure();
     return pack::values(values_);
   }
 
  private:
   friend class submission;
+  [[gnu::noinline]] bool begin_idle(const environment& env) noexcept {
+    return begin_idle_as(*this, env);
+  }
+  [[gnu::noinline]] bool begin_alone_and_look(const environment& env) noexcept {
+    return begin_alone_and_look_as(*this, env);
+  }
   [[gnu::noinline]] bool begin_any_and_look(const environment& env) noexcept {
     return begin(env) || look(env);
+  }
+  [[gnu::always_inline]] bool post_awaited() noexcept {
+    if (post_kept<false>(*queue_)) [[likely]]
+      return true;
+    ask_for_entry();
+    return false;
   }
   [[gnu::always_inline]] bool post_alone(send_queue& queue) noexcept {
     return post_kept<true>(queue);
@@ -258,12 +265,12 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
                                    std::span<ibv_send_wr, count> wrs) noexcept {
     ibv_send_wr* bad = nullptr;
     if (const int rc = queue.ring(count, wrs[0], bad); rc != 0) [[unlikely]]
-      return post_failed({posting.signaled_before, rc, bad}, wrs);
+      return post_failed({posting.signaled_before, rc, bad}, wrs[0]);
     queue.template count_posted<pack::kinds>(first_);
   }
   [[gnu::noinline]] void post_failed(const send_queue::post_failure& why,
-                                     std::span<const ibv_send_wr> wrs) noexcept {
-    queue_->post_failed(*this, why, wrs);
+                                     const ibv_send_wr& first) noexcept {
+    queue_->post_failed(*this, why, first);
   }
   [[nodiscard]] request_kind kind_of(std::uint32_t index) const noexcept override {
     return pack::kinds[index];
@@ -281,8 +288,11 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     }
   }
 
+  [[nodiscard]] request_failure* place_of_failure() noexcept override { return &failure_; }
+
   union {
     std::tuple<Requests...> requests_;  // Unless they were posted at once.
+    request_failure failure_;
   };
   typename pack::words values_;  // Once they are posted.
 };

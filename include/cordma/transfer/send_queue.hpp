@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -174,9 +175,13 @@ class alignas(64) send_queue {
   [[nodiscard, gnu::always_inline]] bool batches(const request_shape& request) const noexcept {
     return batch_.is_worth_while() && batch_.takes(*this, is_long(request));
   }
-  /// Of one slice at most, and no bind.
+  /// Of one slice, and no bind.
   template <class Request>
   void batch(submission& s, const Request& request, const request_shape& shape) noexcept;
+  /// The same of one that is described in `wr`, where it stays, and that holds its memory itself.
+  template <class Request>
+  void batch_described(submission& s, ibv_send_wr& wr, const Request& request,
+                       const request_shape& shape, bool has_lease) noexcept;
   struct posting;
   [[nodiscard]] posting begin_post(submission& s, std::uint32_t count) noexcept;
   /// The same of what has no end that anybody is told of.
@@ -233,8 +238,7 @@ class alignas(64) send_queue {
     ibv_send_wr* bad;
   };
   /// The device did not take all of them.
-  void post_failed(submission& s, const post_failure& why,
-                   std::span<const ibv_send_wr> wrs) noexcept;
+  void post_failed(submission& s, const post_failure& why, const ibv_send_wr& first) noexcept;
 
   /// SENDs and binds that nobody awaits, chained, with all but their numbers filled in; there is
   /// room. They have completion entries when they ask for them, and as often as the queue needs
@@ -250,11 +254,23 @@ class alignas(64) send_queue {
     submission* owner = nullptr;
     lease_block* lease = nullptr;
     memory_block* held = nullptr;  // The first, …
-    std::uint16_t more_held = 0;   // … and how many others.
-    std::uint16_t followers = 0;   // Requests behind it that it stands for, too.
-    std::uint16_t index = 0;       // Within its submission.
-    request_kind kind{};
-    bool is_detached = false;  // Its owner is not told of its end, and holds its memory.
+    struct {
+      std::uint16_t more_held = 0;  // … and how many others.
+      std::uint16_t followers = 0;  // Requests behind it that it stands for, too.
+      std::uint16_t index = 0;      // Within its submission.
+      request_kind kind{};
+      unsigned char special = 0;  // These bits.
+    } state;
+    /// Its owner is not told of its end, and holds its memory; …
+    static constexpr unsigned char detached = 1;
+    /// … it gives its owner a value.
+    static constexpr unsigned char atomic = 2;
+    [[nodiscard]] bool is_detached() const noexcept { return (state.special & detached) != 0; }
+    /// Nothing but its number and its kind is to be known: in one comparison.
+    [[nodiscard]] bool is_like_most() const noexcept {
+      constexpr decltype(state) seldom{.more_held = 0xffff, .followers = 0xffff, .special = 0xff};
+      return (std::bit_cast<std::uint64_t>(state) & std::bit_cast<std::uint64_t>(seldom)) == 0;
+    }
   };
 
   /// Of any alignment: requests lie where they lie.
@@ -319,13 +335,15 @@ class alignas(64) send_queue {
   [[gnu::always_inline]] void let_go_of_used(slot& by) noexcept {
     if (by.held != nullptr) {
       held_.let_go(*std::exchange(by.held, nullptr));
-      if (MayHoldMore && by.more_held != 0) [[unlikely]]
+      if (MayHoldMore && by.state.more_held != 0) [[unlikely]]
         let_go_of_more(by);
     }
-    if (by.lease != nullptr) std::exchange(by.lease, nullptr)->let_go();
+    if (by.lease != nullptr) [[unlikely]]
+      std::exchange(by.lease, nullptr)->let_go();
   }
   [[gnu::noinline]] void let_go_of_more(slot& by) noexcept {
-    for (; by.more_held > 0; --by.more_held) held_.let_go(*more_held_by(by)[by.more_held - 1]);
+    for (std::uint16_t& more = by.state.more_held; more > 0; --more)
+      held_.let_go(*more_held_by(by)[more - 1u]);
   }
   template <bool IsAlone>
   [[nodiscard, gnu::always_inline]] bool try_hold(memory_block& block,
@@ -335,12 +353,17 @@ class alignas(64) send_queue {
   }
   bool try_hold_other(memory_block& block, std::uint32_t generation, bool is_alone) noexcept;
   void begin(submission& s, std::uint32_t count) noexcept;
+  [[nodiscard]] posting begin_batched(submission& s) noexcept;
+  void end_batched(ibv_send_wr& wr, const request_shape& shape, bool takes_receive) noexcept;
   void ring_batch() noexcept;
+  [[gnu::cold]] void batch_failed(const post_failure& why, const ibv_send_wr& first_wr,
+                                  std::uint32_t count) noexcept;
   /// A doorbell that fails may leave room, and no entry to come that would tell of it.
   void ring_and_pump() noexcept;
-  /// Of the last ones, chained, the device took those before the one that it names, if it does.
-  /// Gives its index.
-  std::uint32_t take_back(const post_failure& why, std::span<const ibv_send_wr> wrs) noexcept;
+  /// Of the last `count`, chained from `first` on, the device took those before the one that it
+  /// names, if it does. Gives its index.
+  std::uint32_t take_back(const post_failure& why, const ibv_send_wr& first,
+                          std::uint32_t count) noexcept;
   static constexpr std::uint32_t unsignaled_max_of(std::uint32_t depth) noexcept {
     return (depth + 1) / 2;
   }
@@ -350,6 +373,7 @@ class alignas(64) send_queue {
   std::optional<request_outcome> admit(submission& s) noexcept;
   /// The oldest has succeeded.
   void retire() noexcept;
+  [[gnu::noinline]] void retire_special() noexcept;
   /// The same of all that are in its slot, if they are before `end`.
   void retire_run(std::uint32_t end) noexcept;
   /// All before `end` have, of which the last is in flight.
@@ -411,18 +435,23 @@ class alignas(64) send_queue {
   std::unique_ptr<verbs::memory_region> atomic_mr_;  // After the values: goes before them.
 };
 
-inline submission::submission(send_queue& queue, std::uint32_t count) noexcept
+inline submission::submission(send_queue& queue, std::uint16_t count) noexcept
     : queue_{&queue}, count_{count} {}
 
-template <class PostAtOnce>
-[[gnu::always_inline]] inline bool submission::post(const environment& env,
-                                                    PostAtOnce post_at_once) noexcept {
+template <class Op>
+[[gnu::always_inline]] inline bool submission::begin_as(Op& op, const environment& env) noexcept {
   if (state_ != state::idle) [[unlikely]]
     return post_handle(env);
   forget_stop();
+  return op.begin_idle(env);
+}
+
+template <class Op>
+[[gnu::always_inline]] inline bool submission::begin_idle_as(Op& op,
+                                                             const environment& env) noexcept {
   if (env.stop.stop_requested()) [[unlikely]]
     return stopped();
-  if (!post_at_once()) [[unlikely]]
+  if (!op.post_awaited()) [[unlikely]]
     submit();
   return has_ended();
 }
@@ -472,9 +501,16 @@ template <class Op>
                                                                  const environment& env) noexcept {
   if (state_ != state::idle || trouble_ != 0) [[unlikely]]
     return (has_ended() && trouble_ == 0 && count_ != 0) || op.begin_any_and_look(env);
+  // Each apart, for the registers that it takes.
+  return queue_->driver_.is_looked_at(*env.scheduler) ? op.begin_alone_and_look(env)
+                                                      : op.begin_idle(env);
+}
+
+template <class Op>
+[[gnu::always_inline]] inline bool submission::begin_alone_and_look_as(
+    Op& op, const environment& env) noexcept {
   send_queue& queue = *queue_;
   completion_queue_driver& driver = queue.driver_;
-  if (!driver.is_looked_at(*env.scheduler)) return op.begin(env);
   if (env.stop.stop_requested() || !op.post_alone(queue)) [[unlikely]]
     return op.begin_any_and_look(env);
   if constexpr (Op::count == 1) {
@@ -490,9 +526,10 @@ template <class Op>
   waiter* const told = wait_.who.take();
   scheduler* const home = wait_.home;
   std::destroy_at(&wait_);
-  if (told == nullptr) return;
+  if (told == nullptr) [[unlikely]]
+    return;
   CORDMA_PROBE3(wake, queue_->num_, first_, told);
-  if (tells_at_once_) {
+  if (tells_at_once_) [[unlikely]] {
     queue_->batch_.home().look_no_more();  // Perhaps amid a look.
     told->done().resume();
   } else {
@@ -672,9 +709,10 @@ template <bool IsLikeMost, bool HasOneSlice>
                                                               bool is_detached) noexcept {
   slot& its = *(p.run = &at(p.sequence));
   its.owner = &p.owner;
-  its.kind = kind;
-  its.is_detached = is_detached;
-  its.index = std::uint16_t(p.sequence - p.owner.first_);
+  its.state.index = std::uint16_t(p.sequence - p.owner.first_);
+  its.state.kind = kind;
+  its.state.special = static_cast<unsigned char>((is_detached ? slot::detached : 0) |
+                                                 (kind == request_kind::atomic ? slot::atomic : 0));
 }
 
 [[gnu::always_inline]] inline void send_queue::use_lease(posting& p,
@@ -703,7 +741,7 @@ template <bool IsLikeMost>
     if (first_held == nullptr) {
       its.held = first_held = block;
     } else {
-      more_held_by(its)[its.more_held++] = block;
+      more_held_by(its)[its.state.more_held++] = block;
     }
   }
 }
@@ -720,7 +758,7 @@ template <bool IsLikeMost, bool HasOneSlice>
                                                      ibv_send_wr& wr, ibv_sge* sges,
                                                      bool may_have_entry, bool is_in_run) noexcept {
   if (is_in_run) {
-    ++p.run->followers;
+    ++p.run->state.followers;
   } else {
     give_slot<IsLikeMost>(p, request);
   }
@@ -732,19 +770,42 @@ template <bool IsLikeMost, bool HasOneSlice>
 template <class Request>
 [[gnu::always_inline]] inline void send_queue::batch(submission& s, const Request& request,
                                                      const request_shape& shape) noexcept {
-  doorbell_batch& others = batch_;
-  const std::uint32_t before = others.count_;
-  if (before == 0) others.begin(*this, last_signaled_);
-  ibv_send_wr& wr = others.wrs_[before];
-  clear_rest(wr);
-  wr.next = nullptr;
-  request.fill(wr);
+  posting p = begin_batched(s);
+  described_request& one = batch_.next();
+  clear_rest(one.wr);
+  request.fill(one.wr);
+  place<true, true>(p, shape, one.wr, &one.sge, true, false);
+  end_batched(one.wr, shape, request.takes_receive());
+}
+
+template <class Request>
+[[gnu::always_inline]] inline void send_queue::batch_described(submission& s, ibv_send_wr& wr,
+                                                               const Request& request,
+                                                               const request_shape& shape,
+                                                               bool has_lease) noexcept {
+  posting p = begin_batched(s);
+  give_bare_slot(p, Request::kind, false);
+  if (has_lease) use_lease(p, shape);
+  wr.send_flags |= entry_flag(p.sequence, true);
+  number(p.sequence, Request::kind, wr);
+  end_batched(wr, shape, request.takes_receive());
+}
+
+[[gnu::always_inline]] inline send_queue::posting send_queue::begin_batched(
+    submission& s) noexcept {
+  if (batch_.is_empty()) [[unlikely]]
+    batch_.begin(*this, last_signaled_);
   begin(s, 1);
-  posting p{s, last_signaled_, tail_};
-  place<true>(p, shape, wr, &others.sges_[before], true, false);
-  tail_ = p.sequence;
-  others.add_to(before, request.takes_receive() || is_long(shape));
-  if (others.is_complete(before + 1)) ring_and_pump();
+  return {s, last_signaled_, tail_};
+}
+
+[[gnu::always_inline]] inline void send_queue::end_batched(ibv_send_wr& wr,
+                                                           const request_shape& shape,
+                                                           bool takes_receive) noexcept {
+  probe_posted(shape.kind, tail_++);
+  batch_.add(wr, shape.kind, takes_receive || is_long(shape));
+  if (batch_.is_complete()) [[unlikely]]
+    ring_and_pump();
 }
 
 [[gnu::always_inline]] inline int send_queue::ring(std::uint32_t count, ibv_send_wr& first,
@@ -755,17 +816,14 @@ template <class Request>
 
 [[gnu::always_inline]] inline void send_queue::retire() noexcept {
   slot& oldest = at(head_);
-  if (oldest.followers != 0) [[unlikely]]  // No entry was asked for in between.
-    split(head_);
-  tally_.completed(oldest.kind);
-  CORDMA_PROBE5(complete, num_, oldest.kind, head_, 0, 0);
-  let_go_of_used(oldest);
+  if (!oldest.is_like_most()) [[unlikely]]
+    return retire_special();
+  tally_.completed(oldest.state.kind);
+  CORDMA_PROBE5(complete, num_, oldest.state.kind, head_, 0, 0);
+  let_go_of_used<false>(oldest);
   submission* const owner = std::exchange(oldest.owner, nullptr);
   advance(1);
-  if (owner == nullptr || oldest.is_detached) return;
-  if (oldest.kind == request_kind::atomic)
-    owner->values_before_[oldest.index] = atomic_values_[index_of(oldest)];
-  owner->slots_ended(1);
+  if (owner != nullptr) owner->slots_ended(1);
 }
 
 template <request_kind Kind, bool MayHoldMore>

@@ -32,6 +32,14 @@ struct request_outcome {
   [[nodiscard]] failure to_failure(std::uint32_t qp_num) const noexcept;
 };
 
+/// The same, and whose it was: the queue pair may be gone when it is asked for.
+struct request_failure {
+  request_outcome how;
+  std::uint32_t qp_num;
+
+  [[nodiscard]] failure to_failure() const noexcept { return how.to_failure(qp_num); }
+};
+
 /// One or several requests for a send queue that are posted together: waits for room in FIFO order,
 /// is posted with one doorbell, and ends when all its slots have. The slots point here until then;
 /// moving it tells them, destroying it detaches it from them, which ends nothing: the slots keep
@@ -46,16 +54,17 @@ class submission : public list_hook<submission> {
  protected:
   /// Why `take` would throw: this wait was stopped (a handle can be awaited again), …
   static constexpr unsigned char stop_bit = 1;
-  /// … or there is a `failure_`.
+  /// … or one of them failed.
   static constexpr unsigned char failure_bit = 2;
   /// It would not, but its queue is gone.
   static constexpr unsigned char gone_bit = 4;
+  [[nodiscard]] bool has_failure() const noexcept { return (trouble_ & failure_bit) != 0; }
   [[nodiscard]] bool was_stopped() const noexcept { return (trouble_ & stop_bit) != 0; }
   void forget_stop() noexcept { trouble_ &= static_cast<unsigned char>(~stop_bit); }
   /// From `queued` on the queue knows it.
   enum class state : unsigned char { idle, ended, queued, in_flight, gone };
 
-  inline submission(send_queue& queue, std::uint32_t count) noexcept;
+  inline submission(send_queue& queue, std::uint16_t count) noexcept;
   submission(submission&& other) noexcept;
   /// Who derives from it has left the queue, and nobody waits.
   ~submission() {
@@ -65,16 +74,22 @@ class submission : public list_hook<submission> {
 
   /// Gives it to the queue: afterwards it is queued, in flight, or has ended.
   void submit() noexcept;
-  /// The first half of an operation's `start`: `post_at_once` says whether it was posted, or has
-  /// ended, and else nothing has happened.
-  template <class PostAtOnce>
-  bool post(const environment& env, PostAtOnce post_at_once) noexcept;
+  /// An operation's `begin`: `op`, this, has a `begin_idle`, for what can be posted.
+  template <class Op>
+  bool begin_as(Op& op, const environment& env) noexcept;
+  /// That: `op` has a `post_awaited`, which says whether it was posted, or has ended, and else
+  /// nothing has happened.
+  template <class Op>
+  bool begin_idle_as(Op& op, const environment& env) noexcept;
   /// The same of one that was posted before it was awaited, or awaited before.
   inline bool post_handle(const environment& env) noexcept;
-  /// An operation's `begin_and_look`: `op`, this, has a `post_alone`, for a task that may look and
-  /// is not to stop, and a `begin_any_and_look`.
+  /// An operation's `begin_and_look`: `op`, this, has a `begin_alone_and_look`, for a task that may
+  /// look, and a `begin_any_and_look`.
   template <class Op>
   bool begin_and_look_as(Op& op, const environment& env) noexcept;
+  /// The former: `op` has a `post_alone`, of what is not to stop.
+  template <class Op>
+  bool begin_alone_and_look_as(Op& op, const environment& env) noexcept;
   /// Whether it ends before anything else is to be done.
   inline bool look(const environment& env) noexcept;
   inline bool look_at(completion_queue_driver& driver) noexcept;
@@ -96,16 +111,17 @@ class submission : public list_hook<submission> {
   /// Builds the work requests and hands them to `send_queue::post`.
   virtual void post_now() noexcept = 0;
   [[nodiscard]] virtual request_kind kind_of(std::uint32_t index) const noexcept = 0;
+  /// Where to make it when the first of them fails: they are not posted any more.
+  [[nodiscard]] virtual request_failure* place_of_failure() noexcept = 0;
   /// A stop ends this wait. True.
   [[gnu::cold]] bool stopped() noexcept;
   void detach() noexcept;
 
   send_queue* queue_;
   std::uint64_t* values_before_;  // Those of atomics, with one place for each request.
-  std::uint32_t qp_num_ = 0;  // Once it failed: the queue pair may be gone when it is asked for.
-  std::uint32_t first_ = 0;   // Sequence number of its first slot.
-  std::uint32_t count_;
-  std::uint32_t pending_ = 0;  // Slots that have not ended.
+  std::uint32_t first_ = 0;       // Sequence number of its first slot.
+  std::uint32_t pending_ = 0;     // Slots that have not ended.
+  std::uint16_t count_;
   state state_ = state::idle;
   unsigned char trouble_ = 0;   // These bits: asked for each time.
   bool is_awaited_ = false;     // `wait` was called, and it was not told since.
@@ -114,6 +130,7 @@ class submission : public list_hook<submission> {
   bool holds_memory_ = false;   // As long as it lives: while it does, its slots need not.
   bool tells_at_once_ = false;  // In the middle of a reap.
   bool owns_itself_ = false;    // A handle dropped while queued: deleted once posted.
+
  private:
   friend class send_queue;
   /// Of who waits. A handle outlives those who await it: a coroutine that is destroyed meanwhile
@@ -135,11 +152,6 @@ class submission : public list_hook<submission> {
 
   union {
     wait_place wait_;  // While it is awaited: mostly its end is found by looking.
-  };
-
- protected:
-  union {
-    request_outcome failure_;  // Of the first that failed, if one has. Seldom looked at.
   };
 };
 

@@ -22,6 +22,8 @@ enum class request_kind : std::uint8_t {
   agent_receive,  ///< pairs of their own, and nobody awaits them.
 };
 inline constexpr std::size_t request_kinds = 9;
+/// Those that move data, which come first: send, write, read, atomic.
+inline constexpr std::size_t data_kinds = std::size_t(request_kind::atomic) + 1;
 
 /// As in metrics: "compare_swap" and "fetch_add" are "atomic".
 constexpr std::string_view name_of(request_kind kind) noexcept {

@@ -301,4 +301,20 @@ inline invalidate_request invalidate(std::uint32_t rkey, request_flags flags = {
   return {rkey, flags.to_verbs()};
 }
 
+/// As the device reads it, a request or a receive of one slice: what is the same in all of its kind
+/// is set once, since to clear all that a device might look at takes as long as to set the rest.
+template <class WorkRequest>
+struct described {
+  described() noexcept {
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+  }
+  described(const described&) = delete;
+
+  ibv_sge sge{};
+  WorkRequest wr{};
+};
+using described_request = described<ibv_send_wr>;
+using described_receive = described<ibv_recv_wr>;
+
 }  // namespace cordma
