@@ -52,6 +52,7 @@ struct raw_receive {
       : sge{.addr = reinterpret_cast<std::uint64_t>(l.remote.bytes().data()),
             .length = size_bytes,
             .lkey = l.remote.slice().lkey()} {}
+  raw_receive(const raw_receive&) = delete;
   ibv_sge sge;
   ibv_recv_wr wr{.wr_id = 0, .next = nullptr, .sg_list = &sge, .num_sge = 1};
 };
@@ -129,19 +130,24 @@ template <ibv_wr_opcode Opcode, class Make, class MakeRequest>
 void compare_each_depth(bench::recorder& recorder, raw_loopback& l, Make make,
                         MakeRequest make_request) {
   raw_request<Opcode> raw{l};
+  const auto run_raw_making = [&](std::uint64_t n, std::uint32_t depth) {
+    std::optional<raw_request<Opcode>> request;
+    l.run_raw_making([&] { return &request.emplace(l).wr; }, n, depth);
+  };
   recorder.compare(
-      "depth 1",
-      [&](std::uint64_t n) {
-        std::optional<raw_request<Opcode>> request;
-        l.run_raw_making([&] { return &request.emplace(l).wr; }, n, 1);
-      },
+      "depth 1", [&](std::uint64_t n) { run_raw_making(n, 1); },
       [&](std::uint64_t n) { l.home.run(one_by_one(l, n, make)); });
   recorder.compare(
       "depth 1, prepared", [&](std::uint64_t n) { l.run_raw(raw.wr, n, 1); },
       [&](std::uint64_t n) { l.home.run(one_prepared(l, n, make_request)); });
   recorder.compare(
-      "depth 64", [&](std::uint64_t n) { l.run_raw(raw.wr, n, raw_loopback::depth); },
+      "depth 64", [&](std::uint64_t n) { run_raw_making(n, raw_loopback::depth); },
       [&](std::uint64_t n) { l.home.run(by_tasks(l, n, make)); });
+  recorder.compare(
+      "depth 64, prepared", [&](std::uint64_t n) { l.run_raw(raw.wr, n, raw_loopback::depth); },
+      [&](std::uint64_t n) {
+        l.home.run(by_tasks(l, n, make_request, one_prepared<MakeRequest>));
+      });
 }
 
 constexpr std::size_t batch = 16;
@@ -372,7 +378,12 @@ BENCH_ON_DEVICE("transfer/send/64B", "What does co_await add to a small SEND and
   };
   recorder.compare(
       "depth 64",
-      [&](std::uint64_t n) { l.run_raw_receiving(raw.wr, receive.wr, n, raw_loopback::depth); },
+      [&](std::uint64_t n) {
+        std::optional<raw_receive> made_receive;
+        std::optional<raw_request<IBV_WR_SEND>> made;
+        l.run_raw_receiving_making([&] { return &made_receive.emplace(l).wr; },
+                                   [&] { return &made.emplace(l).wr; }, n, raw_loopback::depth);
+      },
       [&](std::uint64_t n) {
         l.home.run(cordma::when_all(take_each(l, n), by_tasks(l, n, make_send)));
       });

@@ -51,19 +51,7 @@ void raw_loopback::run_raw(ibv_send_wr& wr, std::uint64_t n, std::uint32_t in_fl
 
 void raw_loopback::run_raw_receiving(ibv_send_wr& wr, ibv_recv_wr& receive, std::uint64_t n,
                                      std::uint32_t in_flight_max) {
-  std::uint64_t posted = 0, sent = 0, received = 0;
-  while (sent < n || received < n) {
-    while (posted < n && posted - std::min(sent, received) < in_flight_max) {
-      ibv_recv_wr* bad_receive = nullptr;
-      check(raw_b.post_recv(&receive, &bad_receive), "ibv_post_recv");
-      ibv_send_wr* bad = nullptr;
-      check(raw_a.post_send(&wr, &bad), "ibv_post_send");
-      ++posted;
-    }
-    const reaped count = reap(raw_cq);
-    sent += count.sends;
-    received += count.receives;
-  }
+  run_raw_receiving_making([&] { return &receive; }, [&] { return &wr; }, n, in_flight_max);
 }
 
 void raw_loopback::run_raw_ping_pong(ibv_send_wr& wr, ibv_recv_wr& receive, std::uint64_t n) {

@@ -2,6 +2,8 @@
 
 #include <support/loopback.hpp>
 
+#include <algorithm>
+
 namespace bench {
 
 /// The loopback of the tests, polled busily, and beside it a raw pair on the same device, domain
@@ -25,6 +27,10 @@ class raw_loopback : public cordma::test::loopback {
   /// The same, with a receive posted on the other side for each.
   void run_raw_receiving(ibv_send_wr& wr, ibv_recv_wr& receive, std::uint64_t n,
                          std::uint32_t in_flight_max);
+  /// The same with both made when they are posted.
+  template <class MakeReceive, class Make>
+  void run_raw_receiving_making(MakeReceive make_receive, Make make, std::uint64_t n,
+                                std::uint32_t in_flight_max);
   /// `n` times a message there and one back, with `wr` and `receive` on both sides.
   void run_raw_ping_pong(ibv_send_wr& wr, ibv_recv_wr& receive, std::uint64_t n);
 
@@ -47,6 +53,24 @@ void raw_loopback::run_raw_making(Make make, std::uint64_t n, std::uint32_t in_f
       check(raw_a.post_send(make(), &bad), "ibv_post_send");
       ++posted;
     }
+  }
+}
+
+template <class MakeReceive, class Make>
+void raw_loopback::run_raw_receiving_making(MakeReceive make_receive, Make make, std::uint64_t n,
+                                            std::uint32_t in_flight_max) {
+  std::uint64_t posted = 0, sent = 0, received = 0;
+  while (sent < n || received < n) {
+    while (posted < n && posted - std::min(sent, received) < in_flight_max) {
+      ibv_recv_wr* bad_receive = nullptr;
+      check(raw_b.post_recv(make_receive(), &bad_receive), "ibv_post_recv");
+      ibv_send_wr* bad = nullptr;
+      check(raw_a.post_send(make(), &bad), "ibv_post_send");
+      ++posted;
+    }
+    const reaped count = reap(raw_cq);
+    sent += count.sends;
+    received += count.receives;
   }
 }
 
