@@ -189,7 +189,7 @@ inline bool message_channel::post_behind_binds(const outgoing& o, memory_block* 
     const carried_loan& lent = *o.lent.all[n - 1];
     if (!lent.needs_bind()) continue;
     ibv_send_wr& bind = binds[n - 1];
-    send_queue::clear(bind);
+    clear(bind);
     lent.fill_bind(bind);
     bind.next = std::exchange(first, &bind);
   }

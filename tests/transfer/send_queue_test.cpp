@@ -25,22 +25,6 @@ std::error_code refusal(loopback& link, Op op) {
 
 }  // namespace
 
-TEST_CASE("a work request, or its rest, is cleared wherever it lies", "[transfer]") {
-  alignas(16) std::array<std::byte, 2 * sizeof(ibv_send_wr)> bytes;
-  for (const bool is_all : {true, false}) {
-    for (std::size_t offset = 0; offset <= 16; offset += alignof(ibv_send_wr)) {
-      bytes.fill(std::byte{0xff});
-      auto& wr = *new (&bytes[offset]) ibv_send_wr;
-      is_all ? send_queue::clear(wr) : send_queue::clear_rest(wr);
-      const std::size_t from = offset + (is_all ? 0 : offsetof(ibv_send_wr, send_flags));
-      for (std::size_t i = 0; i < bytes.size(); ++i) {
-        const bool is_cleared = i >= from && i < offset + sizeof(ibv_send_wr);
-        CHECK(bytes[i] == (is_cleared ? std::byte{} : std::byte{0xff}));
-      }
-    }
-  }
-}
-
 TEST_CASE("what cannot work is refused before it is posted", "[transfer][device][M10][D9]") {
   loopback link;
   local_mr mr = link.memory(4096);

@@ -4,7 +4,10 @@
 
 #include <catch2/catch.hpp>
 
+#include <array>
+#include <cstddef>
 #include <cstring>
+#include <new>
 
 using namespace cordma;
 using test::loopback;
@@ -268,4 +271,20 @@ TEST_CASE("a bind that the device would refuse fails before it is posted", "[tra
   CHECK(refused(memory, stale, read_and_write) == errc::stale_slice);
   CHECK(link.a->sends().posted_total() == posted_before);
   CHECK_FALSE(link.a->has_failed());
+}
+
+TEST_CASE("a work request, or its rest, is cleared wherever it lies", "[transfer]") {
+  alignas(16) std::array<std::byte, 2 * sizeof(ibv_send_wr)> bytes;
+  for (const bool is_all : {true, false}) {
+    for (std::size_t offset = 0; offset <= 16; offset += alignof(ibv_send_wr)) {
+      bytes.fill(std::byte{0xff});
+      auto& wr = *new (&bytes[offset]) ibv_send_wr;
+      is_all ? clear(wr) : clear_rest(wr);
+      const std::size_t from = offset + (is_all ? 0 : offsetof(ibv_send_wr, send_flags));
+      for (std::size_t i = 0; i < bytes.size(); ++i) {
+        const bool is_cleared = i >= from && i < offset + sizeof(ibv_send_wr);
+        CHECK(bytes[i] == (is_cleared ? std::byte{} : std::byte{0xff}));
+      }
+    }
+  }
 }

@@ -184,7 +184,7 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
     for (std::uint32_t i = 1, head = 0; i < count; ++i) {
       // Of an empty one the slot would hold nothing.
       if (queue_->is_like_most(kept::shapes[i - 1]) &&
-          send_queue::is_one_run(kept::shapes[i - 1], kept::shapes[i]))
+          kept::shapes[i].is_one_run_with(kept::shapes[i - 1]))
         ++followers_[head];
       else
         head = i;

@@ -165,7 +165,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
       const auto try_next = [&](const auto& request, std::size_t i, const auto& before) {
         held = i;
         const request_shape its = request.shape();
-        runs[i] = send_queue::is_one_run(before.shape(), its);
+        runs[i] = its.is_one_run_with(before.shape());
         return try_hold_one<IsAlone>(queue, its, runs[i]);
       };
       if (!pack::all_pairs_of(all, try_next)) [[unlikely]] {
@@ -258,7 +258,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     return IsAlone ? queue.begin_post_alone(*this, count) : queue.begin_post(*this, count);
   }
   [[gnu::always_inline]] static void fill(const auto& request, ibv_send_wr& wr) noexcept {
-    send_queue::clear_rest(wr);
+    clear_rest(wr);
     request.fill(wr);
   }
   [[gnu::always_inline]] void ring(send_queue& queue, const send_queue::posting& posting,

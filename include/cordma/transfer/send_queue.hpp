@@ -28,6 +28,8 @@ class prepared_submission;
 /// completion ends every unsignaled request before it.
 /// Thread: the executor's. Cost: no allocation and no system call of its own per request.
 class alignas(64) send_queue {
+  struct slot;
+
  public:
   /// `qp` may be in any state; `message_max_bytes` is the port's. `driver`, its completion queue's,
   /// outlives it.
@@ -142,10 +144,6 @@ class alignas(64) send_queue {
   /// task that looks, which mostly goes on with the same.
   template <bool IsAlone>
   [[nodiscard]] bool try_hold(const request_shape& request) noexcept;
-  /// Whether `next`, posted behind `before`, needs no slot of its own, nor holds: of one
-  /// submission, a run of requests about the same memory has one of each.
-  [[nodiscard]] static bool is_one_run(const request_shape& before,
-                                       const request_shape& next) noexcept;
   /// Checks each, and takes hold of their memory; of none if one is refused.
   std::optional<request_outcome> hold(std::span<const request_shape> requests) noexcept;
   /// It waits for room no longer, and holds nothing.
@@ -182,20 +180,29 @@ class alignas(64) send_queue {
   template <class Request>
   void batch_described(submission& s, ibv_send_wr& wr, const Request& request,
                        const request_shape& shape, bool has_lease) noexcept;
-  struct posting;
-  [[nodiscard]] posting begin_post(submission& s, std::uint32_t count) noexcept;
-  /// The same of what has no end that anybody is told of.
-  [[nodiscard]] posting begin_post_detached(submission& s) noexcept;
-  /// The same for a task that may look: nothing waits for a doorbell.
-  [[nodiscard]] posting begin_post_alone(submission& s, std::uint32_t count) noexcept;
-  /// Some devices look at what an opcode does not use.
-  [[gnu::always_inline]] static void clear(ibv_send_wr& wr) noexcept {
-    clear(&wr, std::make_index_sequence<sizeof(ibv_send_wr) / sizeof(some_bytes)>{});
+  /// How far it has come.
+  struct posting {
+    submission& owner;
+    std::uint32_t signaled_before;  // The last that had an entry of its own.
+    std::uint32_t sequence;         // Of the next.
+    slot* run = nullptr;            // Of the last.
+  };
+  [[nodiscard, gnu::always_inline]] posting begin_post(submission& s,
+                                                       std::uint32_t count) noexcept {
+    batch_.passes(*this);
+    return begin(s, count);
   }
-  /// The same, but for what `place`, who fills it, and who chains it set each time: all before the
-  /// flags.
-  [[gnu::always_inline]] static void clear_rest(ibv_send_wr& wr) noexcept {
-    clear(&wr.send_flags, std::make_index_sequence<rest_bytes / sizeof(some_bytes)>{});
+  /// The same of what has no end that anybody is told of.
+  [[nodiscard, gnu::always_inline]] posting begin_post_detached(submission& s) noexcept {
+    batch_.passes(*this);
+    s.first_ = tail_;
+    return {s, last_signaled_, tail_};
+  }
+  /// The same for a task that may look: nothing waits for a doorbell.
+  [[nodiscard, gnu::always_inline]] posting begin_post_alone(submission& s,
+                                                             std::uint32_t count) noexcept {
+    batch_.passes_alone(*this);
+    return begin(s, count);
   }
   /// Fills what is common to all kinds, but for numbers and where an atomic's value goes.
   template <bool IsLikeMost, bool HasOneSlice = false>
@@ -273,20 +280,6 @@ class alignas(64) send_queue {
     }
   };
 
-  /// Of any alignment: requests lie where they lie.
-  struct [[gnu::packed, gnu::may_alias]] some_bytes {
-    std::uint64_t words [[gnu::vector_size(16)]];
-  };
-  static constexpr std::size_t rest_bytes = sizeof(ibv_send_wr) - offsetof(ibv_send_wr, send_flags);
-  static_assert(sizeof(ibv_send_wr) % sizeof(some_bytes) == 0);
-  static_assert(rest_bytes % sizeof(some_bytes) == 0);
-  /// Store by store: g++ makes one instruction of a memset that it takes for long, or for seldom,
-  /// and that takes 10 ns to begin.
-  template <std::size_t... I>
-  [[gnu::always_inline]] static void clear(void* from, std::index_sequence<I...>) noexcept {
-    auto* const bytes = static_cast<some_bytes*>(from);
-    ((bytes[I] = some_bytes{}), ...);
-  }
   /// Of one slice at most.
   [[nodiscard]] static bool is_long(const request_shape& request) noexcept {
     return !request.local.empty() &&
@@ -352,8 +345,17 @@ class alignas(64) send_queue {
                           [&] { return try_hold_other(block, generation, IsAlone); });
   }
   bool try_hold_other(memory_block& block, std::uint32_t generation, bool is_alone) noexcept;
-  void begin(submission& s, std::uint32_t count) noexcept;
-  [[nodiscard]] posting begin_batched(submission& s) noexcept;
+  [[nodiscard, gnu::always_inline]] posting begin(submission& s, std::uint32_t count) noexcept {
+    s.first_ = tail_;
+    s.pending_ = count;
+    s.state_ = submission::state::in_flight;
+    return {s, last_signaled_, tail_};
+  }
+  [[nodiscard, gnu::always_inline]] posting begin_batched(submission& s) noexcept {
+    if (batch_.is_empty()) [[unlikely]]
+      batch_.begin(*this, last_signaled_);
+    return begin(s, 1);
+  }
   void end_batched(ibv_send_wr& wr, const request_shape& shape, bool takes_receive) noexcept;
   void ring_batch() noexcept;
   [[gnu::cold]] void batch_failed(const post_failure& why, const ibv_send_wr& first_wr,
@@ -611,18 +613,6 @@ template <bool IsAlone>
   return true;
 }
 
-[[gnu::always_inline]] inline bool send_queue::is_one_run(const request_shape& before,
-                                                          const request_shape& next) noexcept {
-  if (before.kind != next.kind || before.local.size() != 1 || next.local.size() != 1 ||
-      next.window != nullptr)
-    return false;
-  const const_local_mr_slice& a = before.local[0];
-  const const_local_mr_slice& b = next.local[0];
-  if (a.block() != b.block() || a.generation() != b.generation()) return false;
-  return next.remote == nullptr || (before.remote->lease() == next.remote->lease() &&
-                                    before.remote->generation() == next.remote->generation());
-}
-
 [[gnu::always_inline]] inline unsigned send_queue::entry_flag(std::uint32_t sequence,
                                                               bool is_asked_for) noexcept {
   // A long run without an entry would keep its slots: nothing could end them.
@@ -637,41 +627,6 @@ template <bool IsAlone>
   return refused_by_lease(*request.remote, request.is_atomic() ? verbs::access::remote_atomic
                                            : request.is_read() ? verbs::access::remote_read
                                                                : verbs::access::remote_write);
-}
-
-/// How far it has come.
-struct send_queue::posting {
-  submission& owner;
-  std::uint32_t signaled_before;  // The last that had an entry of its own.
-  std::uint32_t sequence;         // Of the next.
-  slot* run = nullptr;            // Of the last.
-};
-
-[[gnu::always_inline]] inline send_queue::posting send_queue::begin_post(
-    submission& s, std::uint32_t count) noexcept {
-  batch_.passes(*this);
-  begin(s, count);
-  return {s, last_signaled_, tail_};
-}
-
-[[gnu::always_inline]] inline send_queue::posting send_queue::begin_post_detached(
-    submission& s) noexcept {
-  batch_.passes(*this);
-  s.first_ = tail_;
-  return {s, last_signaled_, tail_};
-}
-
-[[gnu::always_inline]] inline send_queue::posting send_queue::begin_post_alone(
-    submission& s, std::uint32_t count) noexcept {
-  batch_.passes_alone(*this);
-  begin(s, count);
-  return {s, last_signaled_, tail_};
-}
-
-[[gnu::always_inline]] inline void send_queue::begin(submission& s, std::uint32_t count) noexcept {
-  s.first_ = tail_;
-  s.pending_ = count;
-  s.state_ = submission::state::in_flight;
 }
 
 template <bool IsLikeMost, bool HasOneSlice>
@@ -789,14 +744,6 @@ template <class Request>
   wr.send_flags |= entry_flag(p.sequence, true);
   number(p.sequence, Request::kind, wr);
   end_batched(wr, shape, request.takes_receive());
-}
-
-[[gnu::always_inline]] inline send_queue::posting send_queue::begin_batched(
-    submission& s) noexcept {
-  if (batch_.is_empty()) [[unlikely]]
-    batch_.begin(*this, last_signaled_);
-  begin(s, 1);
-  return {s, last_signaled_, tail_};
 }
 
 [[gnu::always_inline]] inline void send_queue::end_batched(ibv_send_wr& wr,

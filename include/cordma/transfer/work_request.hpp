@@ -10,9 +10,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 
 namespace cordma {
 
@@ -68,6 +70,19 @@ struct request_shape {
   }
   [[nodiscard]] bool is_read() const noexcept { return kind == request_kind::read; }
   [[nodiscard]] bool is_atomic() const noexcept { return kind == request_kind::atomic; }
+
+  /// Whether this, posted behind `before`, needs no slot of its own, nor holds: of one submission,
+  /// a run of requests about the same memory has one of each.
+  [[nodiscard, gnu::always_inline]] bool is_one_run_with(
+      const request_shape& before) const noexcept {
+    if (before.kind != kind || before.local.size() != 1 || local.size() != 1 || window != nullptr)
+      return false;
+    const const_local_mr_slice& a = before.local[0];
+    const const_local_mr_slice& b = local[0];
+    if (a.block() != b.block() || a.generation() != b.generation()) return false;
+    return remote == nullptr || (before.remote->lease() == remote->lease() &&
+                                 before.remote->generation() == remote->generation());
+  }
 };
 
 template <std::size_t N>
@@ -299,6 +314,38 @@ inline bind_request bind(const verbs::memory_window& window, const verbs::memory
 /// Ends a window of this queue pair: when it has completed, its key reaches nothing any more.
 inline invalidate_request invalidate(std::uint32_t rkey, request_flags flags = {}) noexcept {
   return {rkey, flags.to_verbs()};
+}
+
+namespace detail {
+
+/// Of any alignment: requests lie where they lie.
+struct [[gnu::packed, gnu::may_alias]] some_bytes {
+  std::uint64_t words [[gnu::vector_size(16)]];
+};
+
+/// Store by store: g++ makes one instruction of a memset that it takes for long, or for seldom, and
+/// that takes 10 ns to begin.
+template <std::size_t... I>
+[[gnu::always_inline]] inline void clear_bytes(void* from, std::index_sequence<I...>) noexcept {
+  auto* const bytes = static_cast<some_bytes*>(from);
+  ((bytes[I] = some_bytes{}), ...);
+}
+
+}  // namespace detail
+
+/// Some devices look at what an opcode does not use.
+[[gnu::always_inline]] inline void clear(ibv_send_wr& wr) noexcept {
+  constexpr std::size_t bytes = sizeof wr;
+  static_assert(bytes % sizeof(detail::some_bytes) == 0);
+  detail::clear_bytes(&wr, std::make_index_sequence<bytes / sizeof(detail::some_bytes)>{});
+}
+
+/// The same, but for what is before the flags: that is set each time.
+[[gnu::always_inline]] inline void clear_rest(ibv_send_wr& wr) noexcept {
+  constexpr std::size_t bytes = sizeof wr - offsetof(ibv_send_wr, send_flags);
+  static_assert(bytes % sizeof(detail::some_bytes) == 0);
+  detail::clear_bytes(&wr.send_flags,
+                      std::make_index_sequence<bytes / sizeof(detail::some_bytes)>{});
 }
 
 /// As the device reads it, a request or a receive of one slice: what is the same in all of its kind
