@@ -11,16 +11,14 @@ namespace cordma {
 send_queue::send_queue(completion_queue_driver& driver, verbs::protection_domain& pd,
                        verbs::queue_pair& qp, std::size_t message_max_bytes)
     : mask_{std::bit_ceil(qp.capabilities().send_wr_max) - 1},
-      tally_{driver.tally()},
       native_{qp.native_handle()},
-      batch_{driver.doorbells()},
-      pd_{pd.native_handle()},
+      driver_{driver},
       at_once_max_{qp.capabilities().send_wr_max},
       unsignaled_max_{unsignaled_max_of(at_once_max_)},
       message_max_bytes_{std::uint32_t(message_max_bytes)},
       inline_max_{qp.capabilities().inline_max},
       num_{qp.num()},
-      driver_{driver},
+      pd_{pd.native_handle()},
       far_slots_{places() > near_slots ? std::make_unique<slot[]>(places()) : nullptr},
       qp_{qp},
       depth_max_{at_once_max_},
@@ -69,7 +67,7 @@ request_outcome send_queue::refused(errc code, std::uint64_t value,
 bool send_queue::try_hold_other(memory_block& block, std::uint32_t generation,
                                 bool is_alone) noexcept {
   return held_.try_hold_other(block, generation,
-                              {pd_, batch_.home(), is_alone ? &turn_hold_ : nullptr});
+                              {pd_, doorbells().home(), is_alone ? &turn_hold_ : nullptr});
 }
 
 std::optional<request_outcome> send_queue::hold(const request_shape& request) noexcept {
@@ -145,7 +143,7 @@ void send_queue::enqueue(submission& s) noexcept {
   s.state_ = submission::state::queued;
   waiting_.push_back(s);
   set_at_once_max();
-  tally_.stalled(s.count_);
+  tally().stalled(s.count_);
 }
 
 void send_queue::end_unposted(submission& s, const request_outcome& how) noexcept {
@@ -154,7 +152,7 @@ void send_queue::end_unposted(submission& s, const request_outcome& how) noexcep
 }
 
 void send_queue::count_refused(const submission& s, std::uint32_t from) noexcept {
-  for (std::uint32_t i = from; i < s.count_; ++i) tally_.refused(s.kind_of(i));
+  for (std::uint32_t i = from; i < s.count_; ++i) tally().refused(s.kind_of(i));
 }
 
 bool send_queue::has_room(const submission& s) const noexcept {
@@ -184,11 +182,12 @@ errc send_queue::refused_by_lease(const remote_mr_slice& remote,
   const lease_block& lease = *remote.lease();
   const errc why = lease.refusal(remote.generation(), this, wanted);
   // Only now: of a lease that is gone the block may be another thread's.
-  return why == errc{} && batch_.home().is_past(lease.usable_until()) ? errc::lease_expired : why;
+  return why == errc{} && doorbells().home().is_past(lease.usable_until()) ? errc::lease_expired
+                                                                           : why;
 }
 
 int send_queue::post_alone(ibv_send_wr& first, memory_block* memory) noexcept {
-  batch_.passes(*this);
+  doorbells().passes(*this);
   const std::uint32_t signaled_before = last_signaled_;
   std::uint32_t sequence = tail_;
   for (ibv_send_wr* wr = &first; wr != nullptr; wr = wr->next, ++sequence) {
@@ -207,7 +206,7 @@ int send_queue::post_alone(ibv_send_wr& first, memory_block* memory) noexcept {
     const request_kind kind = is_bind ? request_kind::bind : request_kind::send;
     slot& taken = at(tail_);
     taken.state.kind = kind;
-    tally_.posted(kind);
+    tally().posted(kind);
     CORDMA_PROBE3(post, num_, unsigned(kind), tail_);
     if (rc != 0 && (wr->send_flags & IBV_SEND_SIGNALED) != 0) last_signaled_ = tail_;
     if (memory == nullptr || wr->next != nullptr) continue;
@@ -238,12 +237,12 @@ std::uint32_t send_queue::take_back(const post_failure& why, const ibv_send_wr& 
   // Some devices have queued them all when their doorbell fails, and name none: then the device
   // keeps slots and memory until it is destroyed.
   for (const ibv_send_wr* wr = &first; wr != nullptr && wr != why.bad; wr = wr->next, ++sequence) {
-    tally_.posted(at(sequence).state.kind);
+    tally().posted(at(sequence).state.kind);
     if ((wr->send_flags & IBV_SEND_SIGNALED) != 0) last_signaled_ = sequence;
   }
   const std::uint32_t posted = count - (tail_ - sequence);
   for (; sequence != tail_; ++sequence) {
-    tally_.refused(at(sequence).state.kind);
+    tally().refused(at(sequence).state.kind);
     let_go_of_used(at(sequence));
   }
   return posted;
@@ -292,18 +291,18 @@ void send_queue::post_failed(submission& s, const post_failure& why,
 }
 
 void send_queue::ring_batch() noexcept {
-  batch_.receives_.ring();  // Before the peer hears of anything.
-  const std::uint32_t count = batch_.close();
-  ibv_send_wr& first_wr = *batch_.first_wr_;
+  doorbells().receives_.ring();  // Before the peer hears of anything.
+  const std::uint32_t count = doorbells().close();
+  ibv_send_wr& first_wr = *doorbells().first_wr_;
   ibv_send_wr* bad = nullptr;
   if (const int rc = qp_.post_send(&first_wr, &bad); rc != 0) [[unlikely]]
-    return batch_failed({batch_.signaled_before_, rc, bad}, first_wr, count);
-  batch_.count_in(tally_);
+    return batch_failed({doorbells().signaled_before_, rc, bad}, first_wr, count);
+  doorbells().count_in(tally());
 }
 
 void send_queue::batch_failed(const post_failure& why, const ibv_send_wr& first_wr,
                               std::uint32_t count) noexcept {
-  batch_.counts_ = {};
+  doorbells().counts_ = {};
   const std::uint32_t first = tail_ - count;
   const std::uint32_t end = first + take_back(why, first_wr, count);
   for (std::uint32_t sequence = first; sequence != tail_; ++sequence) {
@@ -357,7 +356,7 @@ void send_queue::retire_to(std::uint32_t end) noexcept {
 void send_queue::retire_special() noexcept {
   slot& oldest = at(head_);
   if (oldest.state.followers != 0) split(head_);  // No entry was asked for in between.
-  tally_.completed(oldest.state.kind);
+  tally().completed(oldest.state.kind);
   CORDMA_PROBE5(complete, num_, oldest.state.kind, head_, 0, 0);
   let_go_of_used(oldest);
   submission* const owner = std::exchange(oldest.owner, nullptr);
@@ -373,7 +372,7 @@ inline void send_queue::retire_run(std::uint32_t end) noexcept {
   const std::uint32_t count = std::uint32_t{oldest.state.followers} + 1;
   if (count > end - head_) [[unlikely]]  // No entry was asked for in between.
     return split(head_);
-  tally_.completed(oldest.state.kind, count);
+  tally().completed(oldest.state.kind, count);
   for (std::uint32_t i = 0; i < count; ++i)
     CORDMA_PROBE5(complete, num_, oldest.state.kind, head_ + i, 0, 0);
   oldest.state.followers = 0;
@@ -386,7 +385,7 @@ inline void send_queue::retire_run(std::uint32_t end) noexcept {
 void send_queue::retire(const request_outcome& failure) noexcept {
   split(head_);
   slot& oldest = at(head_);
-  tally_.failed(oldest.state.kind);
+  tally().failed(oldest.state.kind);
   CORDMA_PROBE5(complete, num_, oldest.state.kind, head_, failure.code.value(), 0);
   let_go_of_used(oldest);
   submission* const owner = std::exchange(oldest.owner, nullptr);

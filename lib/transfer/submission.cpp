@@ -56,7 +56,7 @@ void submission::forget_waiter() noexcept {
 
 bool submission::stopped() noexcept {
   trouble_ |= stop_bit;
-  for (std::uint32_t i = 0; i < count_; ++i) queue_->tally_.cancelled(kind_of(i));
+  for (std::uint32_t i = 0; i < count_; ++i) queue_->tally().cancelled(kind_of(i));
   if (state_ == state::queued && !is_handle_) {
     // Nobody else wants it, and the device has not seen it.
     state_ = state::idle;  // It can be awaited anew.

@@ -69,7 +69,7 @@ class alignas(64) send_queue {
   }
   /// What waits for one doorbell with others goes to the device now.
   void ring_now() noexcept {
-    if (batch_.is_of(*this)) ring_batch();
+    if (doorbells().is_of(*this)) ring_batch();
   }
   /// The queue pair is in ERROR, where a request has a completion entry when it failed or asked for
   /// one: posts one that asks, if the last that is in flight did not, so that all of them end.
@@ -171,7 +171,7 @@ class alignas(64) send_queue {
   void post_refused(submission& s, std::span<const request_shape> requests) noexcept;
   /// Whether one that is awaited may go with those that the tasks after this one await.
   [[nodiscard, gnu::always_inline]] bool batches(const request_shape& request) const noexcept {
-    return batch_.is_worth_while() && batch_.takes(*this, is_long(request));
+    return doorbells().is_worth_while() && doorbells().takes(*this, is_long(request));
   }
   /// Of one slice, and no bind.
   template <class Request>
@@ -189,19 +189,19 @@ class alignas(64) send_queue {
   };
   [[nodiscard, gnu::always_inline]] posting begin_post(submission& s,
                                                        std::uint32_t count) noexcept {
-    batch_.passes(*this);
+    doorbells().passes(*this);
     return begin(s, count);
   }
   /// The same of what has no end that anybody is told of.
   [[nodiscard, gnu::always_inline]] posting begin_post_detached(submission& s) noexcept {
-    batch_.passes(*this);
+    doorbells().passes(*this);
     s.first_ = tail_;
     return {s, last_signaled_, tail_};
   }
   /// The same for a task that may look: nothing waits for a doorbell.
   [[nodiscard, gnu::always_inline]] posting begin_post_alone(submission& s,
                                                              std::uint32_t count) noexcept {
-    batch_.passes_alone(*this);
+    doorbells().passes_alone(*this);
     return begin(s, count);
   }
   /// Fills what is common to all kinds, but for numbers and where an atomic's value goes.
@@ -233,9 +233,9 @@ class alignas(64) send_queue {
   template <auto Kinds>
   [[gnu::always_inline]] void count_posted(std::uint32_t first) noexcept {
     constexpr bool are_alike = std::ranges::count(Kinds, Kinds[0]) == std::ssize(Kinds);
-    if constexpr (are_alike) tally_.posted(Kinds[0], Kinds.size());
+    if constexpr (are_alike) tally().posted(Kinds[0], Kinds.size());
     for (std::uint32_t i = 0; i < Kinds.size(); ++i) {
-      if constexpr (!are_alike) tally_.posted(Kinds[i]);
+      if constexpr (!are_alike) tally().posted(Kinds[i]);
       probe_posted(Kinds[i], first + i);
     }
   }
@@ -302,6 +302,12 @@ class alignas(64) send_queue {
                                       verbs::access wanted) const noexcept;
   /// As many as a connection has, with its agent's, that asks for nothing else.
   static constexpr std::size_t near_slots = 256;
+  [[nodiscard, gnu::always_inline]] transfer_tally& tally() const noexcept {
+    return driver_.tally();
+  }
+  [[nodiscard, gnu::always_inline]] doorbell_batch& doorbells() const noexcept {
+    return driver_.doorbells();
+  }
   [[nodiscard]] std::size_t places() const noexcept { return std::size_t{mask_} + 1; }
   [[nodiscard]] std::size_t index_of(std::uint32_t sequence) const noexcept {
     return (sequence - origin_) & mask_;
@@ -352,8 +358,8 @@ class alignas(64) send_queue {
     return {s, last_signaled_, tail_};
   }
   [[nodiscard, gnu::always_inline]] posting begin_batched(submission& s) noexcept {
-    if (batch_.is_empty()) [[unlikely]]
-      batch_.begin(*this, last_signaled_);
+    if (doorbells().is_empty()) [[unlikely]]
+      doorbells().begin(*this, last_signaled_);
     return begin(s, 1);
   }
   void end_batched(ibv_send_wr& wr, const request_shape& shape, bool takes_receive) noexcept;
@@ -396,31 +402,30 @@ class alignas(64) send_queue {
   void end_unposted(submission& s, const request_outcome& how) noexcept;
   void count_refused(const submission& s, std::uint32_t from) noexcept;
 
-  // Two cache lines that each request looks at, and its end only at the first, and then the slots:
-  // of a thousand connections none is in a near cache, nor its page table.
-  intrusive_list<submission> waiting_;
+  // Of a thousand connections none is in a near cache, nor its page table: what each request looks
+  // at fills a cache line and a half, and the first slot, that of who posts one after another, the
+  // rest of it.
   std::uint32_t head_ = sequence_first;    // The oldest in flight.
   std::uint32_t tail_ = sequence_first;    // The next to be posted.
   std::uint32_t origin_ = sequence_first;  // It has, or had, the first place of the ring.
   const std::uint32_t mask_;               // Of the ring, the power of two at or above the depth.
   slot* slots_ = nullptr;                  // The near ones, or the far ones.
-  transfer_tally& tally_;
   held_memory held_;
-
   ibv_qp* const native_;
-  doorbell_batch& batch_;
-  const ibv_pd* const pd_;
+  completion_queue_driver& driver_;
   std::uint64_t wr_id_base_ = 0;
+
   std::uint32_t at_once_max_;  // The depth; 0 while others wait, room is kept, or all is refused.
   std::uint32_t last_signaled_ = sequence_first - 1;
   std::uint32_t unsignaled_max_;
   const std::uint32_t message_max_bytes_;
   const std::uint32_t inline_max_;
   const std::uint32_t num_;
-  completion_queue_driver& driver_;
-
-  std::array<slot, near_slots> near_slots_;
   std::uint64_t own_id_base_ = no_id_base;  // Of `wr_id`s, where nothing more follows from an end.
+  std::array<slot, near_slots> near_slots_;
+
+  intrusive_list<submission> waiting_;
+  const ibv_pd* const pd_;
   const std::unique_ptr<slot[]> far_slots_;
   verbs::queue_pair& qp_;
   const std::uint32_t depth_max_;  // For urgent ones, …
@@ -532,7 +537,7 @@ template <class Op>
     return;
   CORDMA_PROBE3(wake, queue_->num_, first_, told);
   if (tells_at_once_) [[unlikely]] {
-    queue_->batch_.home().look_no_more();  // Perhaps amid a look.
+    queue_->doorbells().home().look_no_more();  // Perhaps amid a look.
     told->done().resume();
   } else {
     home->schedule(*told);
@@ -559,7 +564,7 @@ inline bool submission::wait(waiter& w, const environment& env) noexcept {
   is_awaited_ = true;
   std::construct_at(&wait_, *this);
   wait_.who.set(w);
-  wait_.home = env.scheduler != nullptr ? env.scheduler : &queue_->batch_.home();
+  wait_.home = env.scheduler != nullptr ? env.scheduler : &queue_->doorbells().home();
   env.stop.register_callback(wait_);
   return false;
 }
@@ -726,7 +731,7 @@ template <class Request>
 [[gnu::always_inline]] inline void send_queue::batch(submission& s, const Request& request,
                                                      const request_shape& shape) noexcept {
   posting p = begin_batched(s);
-  described_request& one = batch_.next();
+  described_request& one = doorbells().next();
   clear_rest(one.wr);
   request.fill(one.wr);
   place<true, true>(p, shape, one.wr, &one.sge, true, false);
@@ -750,8 +755,8 @@ template <class Request>
                                                            const request_shape& shape,
                                                            bool takes_receive) noexcept {
   probe_posted(shape.kind, tail_++);
-  batch_.add(wr, shape.kind, takes_receive || is_long(shape));
-  if (batch_.is_complete()) [[unlikely]]
+  doorbells().add(wr, shape.kind, takes_receive || is_long(shape));
+  if (doorbells().is_complete()) [[unlikely]]
     ring_and_pump();
 }
 
@@ -765,7 +770,7 @@ template <class Request>
   slot& oldest = at(head_);
   if (!oldest.is_like_most()) [[unlikely]]
     return retire_special();
-  tally_.completed(oldest.state.kind);
+  tally().completed(oldest.state.kind);
   CORDMA_PROBE5(complete, num_, oldest.state.kind, head_, 0, 0);
   let_go_of_used<false>(oldest);
   submission* const owner = std::exchange(oldest.owner, nullptr);
@@ -780,7 +785,7 @@ template <request_kind Kind, bool MayHoldMore>
       head_ != owner.first_) [[unlikely]]
     return false;
   slot& oldest = at(head_);
-  tally_.completed(Kind);
+  tally().completed(Kind);
   CORDMA_PROBE5(complete, num_, unsigned(Kind), head_, 0, 0);
   let_go_of_used<MayHoldMore>(oldest);
   if constexpr (Kind == request_kind::atomic)
