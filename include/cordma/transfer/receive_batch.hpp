@@ -36,8 +36,8 @@ class receive_batch {
   void begin(receive_queue& q) noexcept;
   /// Where the next is described that waits behind so many.
   [[nodiscard]] place& behind(std::uint32_t count) noexcept { return places_[count]; }
-  /// Gives the first of them to the device. Returns what ibv_post_recv(3) does; `taken`: how many
-  /// it took, all if it does not say.
+  /// Gives so many to the device. Returns what ibv_post_recv(3) does; `taken`: how many it took,
+  /// all if it does not say.
   [[nodiscard]] int post(ibv_qp* to, std::uint32_t count, std::uint32_t& taken) noexcept;
   void ring() noexcept;
   /// None of `q` wait any more.
