@@ -67,7 +67,7 @@ bool receive_queue::taker::stopped() noexcept {
 }
 
 void receive_queue::taker::fail(const request_outcome& how) noexcept {
-  std::construct_at(&failure_, how, queue_->num_);
+  std::construct_at(&failure_, request_failure{how, queue_->num_});
   state_ = state::failed;
 }
 

@@ -82,7 +82,7 @@ void submission::slot_failed(request_outcome failure, std::uint32_t index) noexc
 
 void submission::note(const request_outcome& failure) noexcept {
   if (has_failure()) return;
-  std::construct_at(place_of_failure(), failure, queue_->num_);
+  std::construct_at(place_of_failure(), request_failure{failure, queue_->num_});
   trouble_ |= failure_bit;
 }
 

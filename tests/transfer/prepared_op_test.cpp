@@ -251,7 +251,6 @@ TEST_CASE("what is prepared and awaited by the tasks of a turn shares a doorbell
   auto first = link.a->prepare(write(from.mr, to.mr.remote_slice()));
   // Awaited, it has an entry all the same.
   auto second = link.a->prepare(write(from.mr, to.mr.remote_slice(), {.signaled = false}));
-  auto nothing = link.a->prepare(write(from.mr.first(0), to.mr.remote_slice()));
   CHECK(link.run(first) == 64);
   const std::uint64_t before = link.driver.counters().completions;
   event both{link.home};

@@ -152,7 +152,6 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
     if (state_ != state::ended || trouble_ != 0) [[unlikely]]
       return take_seldom();
     state_ = state::idle;
-    trouble_ = 0;  // As it is: of two bytes one store, since they are soon loaded as one.
     return pack::values(values_);
   }
   result<value_type> take_result() noexcept {
