@@ -272,6 +272,38 @@ TEST_CASE("a handle dropped while it waits for room is posted all the same", "[t
   CHECK(from.slice().block()->holders() == 1);
 }
 
+TEST_CASE("a queued handle whose wait was stopped is moved with its requests",
+          "[transfer][device][E6]") {
+  loopback link{{.capabilities = {.send_wr_max = 1, .recv_wr_max = 8}}};
+  const local_mr from = link.pattern(64);
+  local_mr to = link.memory(64);
+  for (std::size_t i = 0; i < link.a->sends().depth(); ++i)
+    static_cast<void>(link.a->post(send(from)));  // Nobody receives it yet.
+  auto queued = link.a->post(write(from, to.remote_slice()));
+  CHECK(link.outcome(with_timeout(queued, 0ms)).failure().code == errc::timed_out);
+  auto moved = std::move(queued);
+  local_mr message = link.memory(64);
+  for (std::size_t i = 0; i < link.a->sends().depth(); ++i) link.b->post_recv(message);
+  CHECK(link.run(moved) == 64);
+  CHECK(same_bytes(to.bytes(), from.bytes()));
+}
+
+TEST_CASE("a handle that failed tells why wherever it is moved, and when its queue pair is gone",
+          "[transfer][device][C6]") {
+  loopback link;
+  local_mr mr = link.memory(64);
+  const remote_mr_slice good = mr.remote_slice();
+  auto handle = link.a->post(write(mr, {good.address(), 64, good.rkey() ^ 0x5555}));
+  link.run_until([&] { return handle.has_ended(); });
+  const std::uint32_t number = link.a->verbs().num();
+  auto moved = std::move(handle);
+  link.a.reset();
+  auto moved_again = std::move(moved);
+  const auto outcome = moved_again.take_result();
+  CHECK(outcome.failure().code == wc_errc::remote_access);
+  CHECK(outcome.failure().object.number == number);
+}
+
 TEST_CASE("a queued handle whose awaiter is destroyed is posted all the same",
           "[transfer][device][C1]") {
   loopback link{{.capabilities = {.send_wr_max = 1, .recv_wr_max = 8}}};
