@@ -78,7 +78,7 @@ receive_queue::reason receive_queue::try_post_any(std::span<const local_mr_slice
   slot& s = begin_slot(buffer.size(), buffer.size() == 1 ? buffer[0].is_held() : !buffer.empty());
   for (std::size_t i = 0; i < buffer.size(); ++i)
     std::construct_at(i == 0 ? &s.slice : more_of(tail_) + (i - 1), buffer[i]);
-  std::array<ibv_sge, receive_slices_max> sges;
+  std::array<ibv_sge, receive_slices_max> sges{};
   const int used = describe(buffer, sges.data());
   if (goes_with_others(sges.data(), used)) return {};
   ibv_recv_wr wr{

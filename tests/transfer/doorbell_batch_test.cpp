@@ -7,6 +7,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <array>
 #include <cerrno>
 #include <functional>
 #include <memory>
@@ -354,6 +355,25 @@ TEST_CASE("what is prepared goes with others as it is described, and afterwards 
   CHECK(doorbells::rung ==
         std::vector<doorbells::flags>{together[0], alone[0], together[0], {0}, alone[0], alone[0]});
   CHECK(link.driver.requests().of(request_kind::write).completed == 11);
+}
+
+TEST_CASE("a request of no slices moves nothing beside others, whatever those before it moved",
+          "[transfer][device]") {
+  loopback link;
+  memory mr{link};
+  mr.begin();
+  mr.local.bytes()[0] = std::byte{7};
+  const remote_mr_slice untouched = mr.remote.remote_slice().slice(64, 8);
+  const std::array<const_local_mr_slice, 0> nothing{};
+  const auto writes = [&]() -> task<> { co_await mr.write_word(); };
+  std::size_t moved = 1;
+  link.run(in_one_turn(link, {writes, writes, writes}));
+  link.run(in_one_turn(
+      link,
+      {writes, [&]() -> task<> { moved = co_await link.a->write(nothing, untouched); }, writes}));
+  CHECK(moved == 0);
+  CHECK(mr.remote.bytes()[0] == std::byte{7});
+  CHECK(mr.remote.bytes()[64] == std::byte{0});
 }
 
 TEST_CASE("what was prepared and refused with others can be awaited again",

@@ -10,7 +10,7 @@ TEST_CASE("of requests that are posted together only the last has an entry, and 
   STATIC_REQUIRE(
       std::is_same_v<pack::value_type, std::tuple<std::size_t, std::uint64_t, std::uint32_t>>);
   STATIC_REQUIRE(pack::sges_max == 2);
-  STATIC_REQUIRE_FALSE(pack::can_wait_for_others);
+  STATIC_REQUIRE_FALSE(pack::has_one_slice);
 
   const remote_mr_slice remote{4096, 64, 7};
   const auto bytes = write(gather(const_local_mr_slice{}, const_local_mr_slice{}), remote);
@@ -29,7 +29,8 @@ TEST_CASE("of requests that are posted together only the last has an entry, and 
 TEST_CASE("what asks for no entry has none when it is posted alone", "[transfer]") {
   using pack = request_pack<atomic_request>;
   STATIC_REQUIRE(std::is_same_v<pack::value_type, std::uint64_t>);
-  STATIC_REQUIRE(pack::can_wait_for_others);
+  STATIC_REQUIRE(pack::has_one_slice);
+  STATIC_REQUIRE_FALSE(request_pack<write_request<0>>::has_one_slice);
   const auto word = fetch_add({4096, 8, 7}, 1, {.signaled = false});
   CHECK_FALSE(pack::shape(word, 0).is_signaled());
 }

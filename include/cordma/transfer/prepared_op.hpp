@@ -199,7 +199,7 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
   }
   [[gnu::always_inline]] bool post_at_once() noexcept {
     if (!queue_->has_room_for(count) || (has_leases_ && is_refused_by_lease())) return false;
-    if constexpr (pack::can_wait_for_others) {
+    if constexpr (pack::has_one_slice) {
       if (!is_handle_ && queue_->batches(shape(0))) {
         queue_->batch_described(*this, kept::wrs[0], std::get<0>(kept::requests), shape(0),
                                 has_leases_);
@@ -222,7 +222,7 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
   [[gnu::always_inline]] void post_each(send_queue::posting posting, bool has_leases) noexcept {
     give_slots(posting, has_leases, false);
     // The last time that of another, behind which it went, may have told of it.
-    if constexpr (pack::can_wait_for_others) kept::wrs[0].send_flags |= IBV_SEND_SIGNALED;
+    if constexpr (pack::has_one_slice) kept::wrs[0].send_flags |= IBV_SEND_SIGNALED;
     queue_->has_entry(first_ + count - 1);
     ring(posting, pack::each);
   }
@@ -252,7 +252,7 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
   [[gnu::always_inline]] void ring(const send_queue::posting& posting,
                                    std::index_sequence<I...>) noexcept {
     (queue_->number(first_ + std::uint32_t(I), pack::kinds[I], kept::wrs[I]), ...);
-    if constexpr (pack::can_wait_for_others) kept::wrs[0].next = nullptr;
+    if constexpr (pack::has_one_slice) kept::wrs[0].next = nullptr;
     ibv_send_wr* bad = nullptr;
     if (const int rc = queue_->ring(count, kept::wrs[0], bad); rc != 0) [[unlikely]]
       return queue_->post_failed(*this, {posting.signaled_before, rc, bad}, kept::wrs[0]);

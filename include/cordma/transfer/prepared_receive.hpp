@@ -46,7 +46,7 @@ class [[nodiscard]] prepared_receive : private list_hook<prepared_receive> {
 
   receive_queue* queue_;
   ibv_recv_wr wr_;  // As the device reads it.
-  std::array<ibv_sge, receive_slices_max> sges_;
+  std::array<ibv_sge, receive_slices_max> sges_{};
   receive_queue::prepared_slices its_;
 };
 

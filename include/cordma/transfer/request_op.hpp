@@ -216,7 +216,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     request_shape its = request.shape();
     if constexpr (IsAwaited) its.set_signaled(true);
     values_[0] = pack::value_to_be(request);
-    if constexpr (IsLikeMost && !IsAlone && pack::can_wait_for_others) {
+    if constexpr (IsLikeMost && !IsAlone && pack::has_one_slice) {
       if (!is_handle_ && queue.batches(its)) return queue.batch(*this, request, its);
     }
     send_queue::posting posting = begin_post<IsAlone>(queue);

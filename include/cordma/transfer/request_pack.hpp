@@ -32,15 +32,10 @@ struct request_pack {
     }
   }
   static constexpr std::size_t sges_max = std::max({std::size_t{1}, sge_count<Requests>()...});
-  template <class Request>
-  static constexpr bool may_wait_for_others() noexcept {
-    return requires(const Request& r) { r.takes_receive(); };
-  }
-  static constexpr bool can_wait_for_others =
-      !is_batch && sges_max == 1 && (may_wait_for_others<Requests>() && ...);
 
   using first = std::tuple_element_t<0, std::tuple<Requests...>>;
-  /// As its kind is described once for all: an atomic has one of the queue's.
+  /// As its kind is described once for all: an atomic has one of the queue's. It can go with
+  /// others.
   static constexpr bool has_one_slice =
       !is_batch && kinds[0] <= request_kind::atomic && sge_count<first>() == 1;
 
