@@ -46,7 +46,7 @@ void enter_error(queue_pair& qp) noexcept {
 
 void flush_sends(queue_pair& qp) noexcept {
   send_ring& ring = qp.sends;
-  while (ring.completed != ring.posted) complete_to(qp, ring.completed, IBV_WC_WR_FLUSH_ERR);
+  while (ring.completed != ring.posted) complete_oldest(qp, IBV_WC_WR_FLUSH_ERR);
   ring.next = ring.posted;
   qp.requester.reads_in_flight = 0;
   qp.requester.wait_until = {};

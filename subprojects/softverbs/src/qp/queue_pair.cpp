@@ -100,7 +100,7 @@ std::uint32_t settle(queue_pair& qp) {
   const std::lock_guard receive{qp.slot->receive};
   // Indices go on where the last queue pair of this slot stopped.
   qp.sends.built = qp.sends.posted = qp.slot->released.load();
-  qp.sends.next = qp.sends.completed = qp.sends.posted;
+  qp.sends.next = qp.sends.completed = qp.sends.reported = qp.sends.posted;
   qp.slot->qp = &qp;
   return qpn;
 }
@@ -174,7 +174,7 @@ void queue_pair_deleter::operator()(queue_pair* qp) const noexcept {
 
 void release_all(queue_pair& qp) noexcept {
   // Polling raises `released` only, so the completions that are left change nothing.
-  qp.sends.next = qp.sends.completed = qp.sends.posted;
+  qp.sends.next = qp.sends.completed = qp.sends.reported = qp.sends.posted;
   qp.slot->released.store(qp.sends.posted);
 }
 

@@ -97,12 +97,13 @@ class send_ring {
   /// The next request has the first place again, which the cache may still have: of an empty ring.
   void begin_anew() noexcept { first_ = built; }
 
-  // completed <= next <= posted <= built
+  // reported <= completed <= next <= posted <= built
   std::uint64_t built = 0;   ///< one past the newest of an open batch, which only its thread sees
   std::uint64_t posted = 0;  ///< one past the newest
   std::uint64_t begun = 0;   ///< one past the newest that ever was sent, if only in part
   std::uint64_t next = 0;    ///< the first that was not sent entirely, or must be sent again
-  std::uint64_t completed = 0;  ///< the first without its completion
+  std::uint64_t completed = 0;  ///< the first that has not ended
+  std::uint64_t reported = 0;   ///< the first whose end is still to be told
 
   /// Before which a delayed link does not start a request: of that index, in its place.
   struct delay {
@@ -292,8 +293,9 @@ void release_all(queue_pair& qp) noexcept;
 /// requester.cpp. Executes what can be executed, flushes in ERR and SQE; under slot->send.
 /// `posts` requests were just posted: for each, a turn is so much longer.
 void execute(queue_pair& qp, std::uint64_t posts = 1) noexcept;
-/// Completes request `index` and all before it that are still open (those succeeded).
-void complete_to(queue_pair& qp, std::uint64_t index, ibv_wc_status status) noexcept;
+/// The oldest request that is still open has ended. The entry of a success is pushed with those of
+/// the next ones, at the end of `execute` if not before.
+void complete_oldest(queue_pair& qp, ibv_wc_status status) noexcept;
 
 /// responder.cpp: one piece of a request, for the peer in this process. `read_into` is where a
 /// READ's bytes go (already checked); a write or send brings `bytes`. Takes the peer's

@@ -76,7 +76,7 @@ class in_flight {
   bool done_to(std::uint32_t psn) noexcept {
     while (!none() && psn_distance(oldest().psn, psn) >= 0) {
       if (is_answered_with_data(oldest().opcode)) return false;
-      complete_to(qp_, ring_.completed, IBV_WC_SUCCESS);
+      complete_oldest(qp_, IBV_WC_SUCCESS);
     }
     return true;
   }
@@ -135,7 +135,7 @@ bool on_data(queue_pair& qp, const frame_header& header, const std::byte* payloa
   request.offset += bytes;
   if (request.offset == request.length) {
     --qp.requester.reads_in_flight;
-    complete_to(qp, qp.sends.completed, IBV_WC_SUCCESS);
+    complete_oldest(qp, IBV_WC_SUCCESS);
   }
   return true;
 }

@@ -42,11 +42,12 @@ ibv_wc_opcode completed_opcode(ibv_wr_opcode opcode) noexcept {
   }
 }
 
-/// Pushes the entry of a request that asked for one, or failed.
-void report(queue_pair& qp, std::uint64_t index, ibv_wc_status status) noexcept {
+/// Of that many short requests the entries are pushed together.
+constexpr std::uint64_t reported_together_max = 16;
+constexpr std::uint32_t short_bytes_max = 4096;
+
+completion entry_of(queue_pair& qp, std::uint64_t index, ibv_wc_status status) noexcept {
   const send_request& request = qp.sends.at(index);
-  const bool wanted = qp.signals_all || (request.flags & IBV_SEND_SIGNALED) != 0;
-  if (!wanted && status == IBV_WC_SUCCESS) return;
   completion entry{};
   entry.wc.wr_id = request.wr_id;
   entry.wc.status = status;
@@ -56,7 +57,24 @@ void report(queue_pair& qp, std::uint64_t index, ibv_wc_status status) noexcept 
   entry.wc.qp_num = number_of(qp);
   entry.released = &qp.slot->released;
   entry.release_to = index + 1;
-  if (!push(qp.send_cq(), entry, false)) raise_queue_error(qp);
+  return entry;
+}
+
+/// Pushes the entries of those that have completed since it last did, and asked for one, or failed.
+void report(queue_pair& qp, ibv_wc_status status_of_last) noexcept {
+  send_ring& ring = qp.sends;
+  std::optional<completion_writer> entries;
+  bool all = true;
+  for (; ring.reported != ring.completed; ++ring.reported) {
+    const bool is_last = ring.reported + 1 == ring.completed;
+    const ibv_wc_status status = is_last ? status_of_last : IBV_WC_SUCCESS;
+    const bool wanted = qp.signals_all || (ring.at(ring.reported).flags & IBV_SEND_SIGNALED) != 0;
+    if (!wanted && status == IBV_WC_SUCCESS) continue;
+    if (!entries) entries.emplace(qp.send_cq());
+    all &= entries->push(entry_of(qp, ring.reported, status), false);
+  }
+  entries.reset();
+  if (!all) raise_queue_error(qp);
 }
 
 /// Requests since the last look get the time before which they must not start.
@@ -189,27 +207,29 @@ void execute(queue_pair& qp, std::uint64_t posts) noexcept {
   turn now{posts};
   next_step next = next_step::go_on;
   while (next == next_step::go_on) next = look_at_head(qp, now);
+  report(qp, IBV_WC_SUCCESS);
   // Behind all others that wait; when nobody polls, this wakes the engine.
   if (next == next_step::next_turn) qp.home->kick(number_of(qp));
   tell_drained(qp);
 }
 
-void complete_to(queue_pair& qp, std::uint64_t index, ibv_wc_status status) noexcept {
+void complete_oldest(queue_pair& qp, ibv_wc_status status) noexcept {
   send_ring& ring = qp.sends;
-  for (; ring.completed <= index; ++ring.completed)
-    report(qp, ring.completed, ring.completed == index ? status : IBV_WC_SUCCESS);
+  const bool is_long = ring.at(ring.completed++).length > short_bytes_max;
   ring.next = std::max(ring.next, ring.completed);
   refill_retries(qp);
+  const bool are_many = ring.completed - ring.reported == reported_together_max;
+  if (is_long || are_many || status != IBV_WC_SUCCESS) report(qp, status);
 }
 
 next_step succeed(queue_pair& qp) noexcept {
-  complete_to(qp, qp.sends.next, IBV_WC_SUCCESS);
+  complete_oldest(qp, IBV_WC_SUCCESS);
   return next_step::go_on;
 }
 
 next_step fail(queue_pair& qp, ibv_wc_status status) noexcept {
   if (qp.sends.completed != qp.sends.next) return next_step::wait;
-  complete_to(qp, qp.sends.next, status);
+  complete_oldest(qp, status);
   if (qp.type() == IBV_QPT_RC) {
     enter_error(qp);
     return next_step::go_on;

@@ -52,32 +52,38 @@ std::uint64_t pop(completion_queue& cq) noexcept {
 
 }  // namespace
 
-bool push(completion_queue& cq, const completion& entry, bool solicited) noexcept {
-  bool first_loss = false;
-  {
-    const std::lock_guard lock{cq.mutex};
-    const std::uint64_t count = cq.count.load(std::memory_order_relaxed);
-    if (!cq.overrun && count + cq.hidden < static_cast<std::uint64_t>(cq.handle.cqe)) {
-      if (entry.wc.status != IBV_WC_SUCCESS) solicited = true;  // ibv_req_notify_cq(3)
-      // An empty ring begins anew, where the cache may still have it.
-      if (count + cq.hidden == 0) cq.tail = 0;
-      if (!cq.timestamps.empty()) cq.timestamps[place(cq, cq.tail)] = now_ns();
-      at(cq, cq.tail++) = entry;
-      if (cq.withheld) {
-        ++cq.hidden;
-        cq.hidden_solicited |= solicited;
-      } else {
-        cq.count.store(count + 1, std::memory_order_release);
-        notify_if_armed(cq, solicited);
-      }
-      return true;
-    }
+completion_writer::completion_writer(completion_queue& cq) noexcept : cq_{cq} { cq.mutex.lock(); }
+
+completion_writer::~completion_writer() {
+  cq_.mutex.unlock();
+  if (is_first_loss_) raise_cq_error(cq_);
+}
+
+bool completion_writer::push(const completion& entry, bool solicited) noexcept {
+  completion_queue& cq = cq_;
+  const std::uint64_t count = cq.count.load(std::memory_order_relaxed);
+  if (cq.overrun || count + cq.hidden >= static_cast<std::uint64_t>(cq.handle.cqe)) {
     if (cq.ignores_overrun) return true;
-    first_loss = !cq.overrun;
-    cq.overrun = true;
+    is_first_loss_ |= !std::exchange(cq.overrun, true);
+    return false;
   }
-  if (first_loss) raise_cq_error(cq);
-  return false;
+  if (entry.wc.status != IBV_WC_SUCCESS) solicited = true;  // ibv_req_notify_cq(3)
+  // An empty ring begins anew, where the cache may still have it.
+  if (count + cq.hidden == 0) cq.tail = 0;
+  if (!cq.timestamps.empty()) cq.timestamps[place(cq, cq.tail)] = now_ns();
+  at(cq, cq.tail++) = entry;
+  if (cq.withheld) {
+    ++cq.hidden;
+    cq.hidden_solicited |= solicited;
+  } else {
+    cq.count.store(count + 1, std::memory_order_release);
+    notify_if_armed(cq, solicited);
+  }
+  return true;
+}
+
+bool push(completion_queue& cq, const completion& entry, bool solicited) noexcept {
+  return completion_writer{cq}.push(entry, solicited);
 }
 
 int take(completion_queue& cq, int entries_max, ibv_wc* entries) {

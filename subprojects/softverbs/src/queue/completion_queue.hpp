@@ -58,8 +58,23 @@ struct completion_queue {
   std::uint64_t polled_timestamp = 0;
 };
 
-/// Adds an entry, and an event when the queue is armed for it. False: the queue was full, now or
-/// before; it raises IBV_EVENT_CQ_ERR once, and the QP whose entry this was must go to ERR.
+/// Adds entries under one lock of the queue.
+class completion_writer {
+ public:
+  explicit completion_writer(completion_queue& cq) noexcept;
+  completion_writer(const completion_writer&) = delete;
+  completion_writer& operator=(const completion_writer&) = delete;
+  ~completion_writer();
+
+  /// Adds one, and an event when the queue is armed for it. False: the queue was full, now or
+  /// before; it raises IBV_EVENT_CQ_ERR once, and the QP whose entry this was must go to ERR.
+  bool push(const completion& entry, bool solicited) noexcept;
+
+ private:
+  completion_queue& cq_;
+  bool is_first_loss_ = false;
+};
+/// The same of one.
 bool push(completion_queue& cq, const completion& entry, bool solicited) noexcept;
 /// Takes up to `entries_max`; makes no progress (verb::poll_cq does that around it).
 int take(completion_queue& cq, int entries_max, ibv_wc* entries);

@@ -1,5 +1,7 @@
 #include "pair.hpp"
 
+#include <array>
+
 using namespace softverbs;
 using namespace softverbs::test;
 
@@ -181,6 +183,37 @@ TEST_CASE("a send queue whose places are all free begins with the first again", 
   ends.a.await();
   CHECK(write(IBV_SEND_SIGNALED) == first);
   ends.a.await();
+}
+
+TEST_CASE("of requests that are posted together, one that must wait keeps back no other's end",
+          "[qp]") {
+  pair ends{{.rnr_retry = 7}};
+  constexpr std::uint64_t count = 24, long_one = 5, unsignaled = 9, taken = 21;
+  std::array<ibv_send_wr, count> wrs;
+  std::array<ibv_sge, count> pieces;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    wrs[i] = request(IBV_WR_SEND, i, i == unsignaled ? 0 : IBV_SEND_SIGNALED);
+    pieces[i] = ends.a.piece(0, i == long_one ? 10'000 : 8);
+    wrs[i].sg_list = &pieces[i];
+    wrs[i].num_sge = 1;
+    wrs[i].next = i + 1 < count ? &wrs[i + 1] : nullptr;
+  }
+  const auto receive = [&] { REQUIRE(ends.b.receive(0, {ends.b.piece(0, 10'000)}) == 0); };
+  const auto ended = [&](std::uint64_t from, std::uint64_t to) {
+    for (std::uint64_t i = from; i < to; ++i) {
+      if (i == unsignaled) continue;
+      const ibv_wc wc = ends.a.await();
+      CHECK(wc.wr_id == i);
+      CHECK(wc.status == IBV_WC_SUCCESS);
+    }
+    CHECK(ends.a.is_quiet());
+  };
+  for (std::uint64_t i = 0; i < taken; ++i) receive();
+  ibv_send_wr* bad = nullptr;
+  REQUIRE(verb::post_send(ends.a.qp, wrs.data(), &bad) == 0);
+  ended(0, taken);
+  for (std::uint64_t i = taken; i < count; ++i) receive();
+  ended(taken, count);
 }
 
 TEST_CASE("a queue pair that signals all does so unasked", "[qp]") {
