@@ -37,9 +37,7 @@ class turn {
   std::uint64_t bytes_left_;
 };
 
-[[nodiscard]] inline std::uint32_t number_of(const queue_pair& qp) noexcept {
-  return qp.handle.qp_base.qp_num;
-}
+[[nodiscard]] inline std::uint32_t number_of(const queue_pair& qp) noexcept { return qp.number; }
 
 [[nodiscard]] inline service service_of(const queue_pair& qp) noexcept {
   switch (qp.type()) {

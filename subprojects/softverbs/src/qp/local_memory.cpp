@@ -17,7 +17,7 @@ bool local_memory_good(queue_pair& qp, std::uint64_t index) noexcept {
     const local_part part = walk.next(message_bytes_max);
     if (part.bytes == 0) return true;
     pinned pin;
-    if (!pin_local(*qp.home, qp.handle.qp_base.pd, part, access, pin)) return false;
+    if (!pin_local(*qp.home, qp.pd, part, access, pin)) return false;
   }
 }
 
@@ -32,7 +32,7 @@ bool gather(queue_pair& qp, std::uint64_t index, std::uint32_t offset, std::byte
   while (bytes != 0) {
     const local_part part = walk.next(bytes);
     pinned pin;
-    if (part.bytes == 0 || !pin_local(*qp.home, qp.handle.qp_base.pd, part, 0, pin) ||
+    if (part.bytes == 0 || !pin_local(*qp.home, qp.pd, part, 0, pin) ||
         !guarded_copy(to, pin.address(), part.bytes))
       return false;
     to += part.bytes;
@@ -60,7 +60,7 @@ bool scatter_answer(queue_pair& qp, std::uint64_t index, std::uint32_t offset,
                     const std::byte* from, std::uint32_t bytes) noexcept {
   const send_request& request = qp.sends.at(index);
   sge_walk walk{request.sges(), request.sge_count, offset};
-  return scatter(*qp.home, qp.handle.qp_base.pd, walk, from, bytes) == scattered::all;
+  return scatter(*qp.home, qp.pd, walk, from, bytes) == scattered::all;
 }
 
 bool readable(const std::byte* from, std::size_t bytes) noexcept {

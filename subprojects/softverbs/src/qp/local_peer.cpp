@@ -30,8 +30,7 @@ reply exchange(queue_pair& qp, const send_request& request, frame_header& header
   } else if (left != 0) {
     const local_part part = walk.next(std::min(left, piece_bytes_max));
     bytes = part.bytes;
-    if (!pin_local(*qp.home, qp.handle.qp_base.pd, part,
-                   reads ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u, pin))
+    if (!pin_local(*qp.home, qp.pd, part, reads ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u, pin))
       return {.source_fault = true};
     at = pin.address();
   }

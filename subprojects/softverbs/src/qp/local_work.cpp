@@ -25,14 +25,13 @@ bool open_window(queue_pair& qp, const send_request& request, key_grant& grant) 
   pinned pin;
   // Counted before it is pinned: deregistration revokes, and then looks whether it may.
   region->windows.fetch_add(1);
-  if (keys.pin(bind.region, qp.handle.qp_base.pd, 0, 0, bind.address, bind.bytes, pin) !=
-          key_error::none ||
+  if (keys.pin(bind.region, qp.pd, 0, 0, bind.address, bind.bytes, pin) != key_error::none ||
       !region_allows(region->grant, bind.access)) {
     region->windows.fetch_sub(1);
     return false;
   }
   const bool zero_based = (bind.access & IBV_ACCESS_ZERO_BASED) != 0;
-  grant.pd = qp.handle.qp_base.pd;
+  grant.pd = qp.pd;
   grant.access = bind.access;
   grant.iova = zero_based ? 0 : bind.address;
   grant.base = pin.address();
@@ -88,7 +87,7 @@ next_step bind_type_2(queue_pair& qp, const send_request& request) noexcept {
 }  // namespace
 
 next_step bind_window(queue_pair& qp, send_request& request) noexcept {
-  if (request.bind().pd != qp.handle.qp_base.pd) return failed(qp);
+  if (request.bind().pd != qp.pd) return failed(qp);
   return request.bind().type == IBV_MW_TYPE_1 ? bind_type_1(qp, request) : bind_type_2(qp, request);
 }
 
@@ -97,7 +96,7 @@ bool invalidate_key(queue_pair& qp, std::uint32_t rkey) noexcept {
   key_slot* window = keys.slot_of(rkey);
   key_grant grant;
   const bool ours = window != nullptr && peek(*window, rkey, grant) &&
-                    grant.kind == key_kind::window_type_2 && grant.pd == qp.handle.qp_base.pd &&
+                    grant.kind == key_kind::window_type_2 && grant.pd == qp.pd &&
                     grant.qpn == number_of(qp);
   if (ours) keys.revoke(rkey);
   return ours;

@@ -120,8 +120,8 @@ void reset(queue_pair& qp) {
   qp.flush_due = false;
   leave_answers(qp);
   release_all(qp);
-  forget(qp.send_cq(), qp.handle.qp_base.qp_num);
-  forget(qp.receive_cq(), qp.handle.qp_base.qp_num);
+  forget(qp.send_cq(), qp.number);
+  forget(qp.receive_cq(), qp.number);
   while (!qp.receives.empty()) qp.receives.pop();
   qp.requester = {};
   qp.responder = {};
@@ -131,7 +131,7 @@ void reset(queue_pair& qp) {
   qp.peer = {};
   qp.peer_slot = nullptr;
   qp.is_peer_here = false;
-  qp.home->wake_at(qp.handle.qp_base.qp_num, clock::time_point::max());
+  qp.home->wake_at(qp.number, clock::time_point::max());
 }
 
 void get_ready_to_send(queue_pair& qp, ibv_qp_state from) {

@@ -13,8 +13,7 @@ constexpr reply nothing_done{};
 
 key_error pin_remote(queue_pair& qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t bytes,
                      unsigned access, pinned& result) noexcept {
-  return qp.home->keys().pin(rkey, qp.handle.qp_base.pd, number_of(qp), access, address, bytes,
-                             result);
+  return qp.home->keys().pin(rkey, qp.pd, number_of(qp), access, address, bytes, result);
 }
 
 reply take_write(queue_pair& qp, const incoming& piece) noexcept {

@@ -69,6 +69,8 @@ owned_queue_pair make(ibv_pd& pd, const ibv_qp_init_attr& attr) {
       .slot = nullptr,
       .terms = {},
       .signals_all = attr.sq_sig_all != 0,
+      .kind = attr.qp_type,
+      .pd = &pd,
       .sends = {cap, place},
       .requester = {},
       .responder = {},
@@ -94,7 +96,7 @@ owned_queue_pair make(ibv_pd& pd, const ibv_qp_init_attr& attr) {
 std::uint32_t settle(queue_pair& qp) {
   const std::uint32_t qpn = qp.home->allocate_qpn();
   if (qpn == 0) return 0;
-  qp.handle.qp_base.qp_num = qp.handle.qp_base.handle = qpn;
+  qp.number = qp.handle.qp_base.qp_num = qp.handle.qp_base.handle = qpn;
   qp.slot = qp.home->find(qpn);
   const std::lock_guard send{qp.slot->send};
   const std::lock_guard receive{qp.slot->receive};
@@ -148,7 +150,7 @@ void unsettle(queue_pair& qp) {
     release_all(qp);
     qp.slot->qp = nullptr;
   }
-  const std::uint32_t qpn = qp.handle.qp_base.qp_num;
+  const std::uint32_t qpn = qp.number;
   qp.home->wake_at(qpn, clock::time_point::max());
   qp.home->free_qpn(qpn);
 }

@@ -218,6 +218,10 @@ struct alignas(64) queue_pair {
   bool is_peer_here = false;           ///< RC, UC: in this process
   bool signals_all = false;            ///< each request has a completion entry
   bool is_draining = false;            ///< under slot->send
+  // As in the handle, which a WRITE or a READ does not look at where it arrives.
+  std::uint32_t number = 0;
+  ibv_qp_type kind;
+  const ibv_pd* pd;
 
   alignas(64) send_ring sends;
   requester_state requester;
@@ -239,7 +243,7 @@ struct alignas(64) queue_pair {
   std::mutex batch{};          ///< held from wr_start to wr_complete
   int batch_error = 0;         ///< under `batch`
 
-  [[nodiscard]] ibv_qp_type type() const noexcept { return handle.qp_base.qp_type; }
+  [[nodiscard]] ibv_qp_type type() const noexcept { return kind; }
   [[nodiscard]] completion_queue& send_cq() const noexcept {
     return *reinterpret_cast<completion_queue*>(handle.qp_base.send_cq);
   }
@@ -263,7 +267,7 @@ using owned_queue_pair = std::unique_ptr<queue_pair, queue_pair_deleter>;
 class change_lock {
  public:
   explicit change_lock(const queue_pair& qp) noexcept
-      : home_{*qp.home}, slot_{*qp.slot}, qpn_{qp.handle.qp_base.qp_num} {
+      : home_{*qp.home}, slot_{*qp.slot}, qpn_{qp.number} {
     slot_.changes.fetch_add(1);
     slot_.send.lock();
   }

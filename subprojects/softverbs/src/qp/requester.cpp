@@ -46,34 +46,34 @@ ibv_wc_opcode completed_opcode(ibv_wr_opcode opcode) noexcept {
 constexpr std::uint64_t reported_together_max = 16;
 constexpr std::uint32_t short_bytes_max = 4096;
 
-completion entry_of(queue_pair& qp, std::uint64_t index, ibv_wc_status status) noexcept {
-  const send_request& request = qp.sends.at(index);
-  completion entry{};
-  entry.wc.wr_id = request.wr_id;
-  entry.wc.status = status;
-  entry.wc.opcode = completed_opcode(request.opcode);
-  entry.wc.vendor_err = status == IBV_WC_SUCCESS ? 0 : static_cast<std::uint32_t>(request.opcode);
-  entry.wc.byte_len = request.length;
-  entry.wc.qp_num = number_of(qp);
-  entry.released = &qp.slot->released;
-  entry.release_to = index + 1;
-  return entry;
-}
-
 /// Pushes the entries of those that have completed since it last did, and asked for one, or failed.
 void report(queue_pair& qp, ibv_wc_status status_of_last) noexcept {
   send_ring& ring = qp.sends;
-  std::optional<completion_writer> entries;
+  const std::uint64_t end = ring.completed;
+  std::uint64_t index = std::exchange(ring.reported, end);
+  const auto is_wanted = [&] {
+    return qp.signals_all || (ring.at(index).flags & IBV_SEND_SIGNALED) != 0 ||
+           (status_of_last != IBV_WC_SUCCESS && index + 1 == end);
+  };
+  while (index != end && !is_wanted()) ++index;
+  if (index == end) return;
   bool all = true;
-  for (; ring.reported != ring.completed; ++ring.reported) {
-    const bool is_last = ring.reported + 1 == ring.completed;
-    const ibv_wc_status status = is_last ? status_of_last : IBV_WC_SUCCESS;
-    const bool wanted = qp.signals_all || (ring.at(ring.reported).flags & IBV_SEND_SIGNALED) != 0;
-    if (!wanted && status == IBV_WC_SUCCESS) continue;
-    if (!entries) entries.emplace(qp.send_cq());
-    all &= entries->push(entry_of(qp, ring.reported, status), false);
+  for (completion_writer entries{qp.send_cq()}; index != end; ++index) {
+    if (!is_wanted()) continue;
+    const send_request& request = ring.at(index);
+    completion entry{};
+    entry.wc.wr_id = request.wr_id;
+    entry.wc.opcode = completed_opcode(request.opcode);
+    if (index + 1 == end && status_of_last != IBV_WC_SUCCESS) {
+      entry.wc.status = status_of_last;
+      entry.wc.vendor_err = static_cast<std::uint32_t>(request.opcode);
+    }
+    entry.wc.byte_len = request.length;
+    entry.wc.qp_num = number_of(qp);
+    entry.released = &qp.slot->released;
+    entry.release_to = index + 1;
+    all &= entries.push(entry, false);
   }
-  entries.reset();
   if (!all) raise_queue_error(qp);
 }
 
@@ -207,7 +207,7 @@ void execute(queue_pair& qp, std::uint64_t posts) noexcept {
   turn now{posts};
   next_step next = next_step::go_on;
   while (next == next_step::go_on) next = look_at_head(qp, now);
-  report(qp, IBV_WC_SUCCESS);
+  if (qp.sends.reported != qp.sends.completed) report(qp, IBV_WC_SUCCESS);
   // Behind all others that wait; when nobody polls, this wakes the engine.
   if (next == next_step::next_turn) qp.home->kick(number_of(qp));
   tell_drained(qp);

@@ -146,7 +146,7 @@ void set_remote(queue_pair& qp, std::uint64_t address, std::uint32_t rkey) noexc
 int set_datagram(queue_pair& qp, const ibv_ah* ah, std::uint32_t remote_qpn,
                  std::uint32_t remote_qkey) noexcept {
   if (qp.type() != IBV_QPT_UD) return EINVAL;  // It has a peer.
-  if (ah == nullptr || ah->pd != qp.handle.qp_base.pd || remote_qpn > qpn_max) return EINVAL;
+  if (ah == nullptr || ah->pd != qp.pd || remote_qpn > qpn_max) return EINVAL;
   const auto& address = *reinterpret_cast<const address_handle*>(ah);
   qp.sends.at(qp.sends.built - 1).datagram() = {.gid = address.gid,
                                                 .source_gid = address.source_gid,

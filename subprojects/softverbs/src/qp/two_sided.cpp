@@ -4,7 +4,7 @@ namespace softverbs {
 namespace {
 
 const ibv_pd* receive_pd(const queue_pair& qp) noexcept {
-  return qp.srq() != nullptr ? qp.srq()->handle.pd : qp.handle.qp_base.pd;
+  return qp.srq() != nullptr ? qp.srq()->handle.pd : qp.pd;
 }
 
 void hold(responder_state& state, receive_ring& ring) noexcept {

@@ -10,12 +10,31 @@
 namespace softverbs {
 namespace {
 
+constexpr std::size_t places_first = 64;
+
 std::size_t place(const completion_queue& cq, std::uint64_t index) noexcept {
-  return index & (cq.ring.size() - 1);
+  return index & (cq.places - 1);
 }
 
 completion& at(completion_queue& cq, std::uint64_t index) noexcept {
   return cq.ring[place(cq, index)];
+}
+
+/// With `entries` in it, what is pushed next has a place.
+void make_place(completion_queue& cq, std::uint64_t entries) noexcept {
+  if (entries == 0) {
+    cq.tail = 0;
+    cq.places = std::min(places_first, cq.ring.size());
+  }
+  if (entries < cq.places) return;
+  // All are taken; those of every other round move behind them.
+  for (std::uint64_t index = cq.tail - entries; index != cq.tail; ++index) {
+    if ((index & cq.places) == 0) continue;
+    const std::size_t from = place(cq, index), to = from + cq.places;
+    cq.ring[to] = cq.ring[from];
+    if (!cq.timestamps.empty()) cq.timestamps[to] = cq.timestamps[from];
+  }
+  cq.places *= 2;
 }
 
 std::uint64_t now_ns() noexcept {
@@ -52,13 +71,6 @@ std::uint64_t pop(completion_queue& cq) noexcept {
 
 }  // namespace
 
-completion_writer::completion_writer(completion_queue& cq) noexcept : cq_{cq} { cq.mutex.lock(); }
-
-completion_writer::~completion_writer() {
-  cq_.mutex.unlock();
-  if (is_first_loss_) raise_cq_error(cq_);
-}
-
 bool completion_writer::push(const completion& entry, bool solicited) noexcept {
   completion_queue& cq = cq_;
   const std::uint64_t count = cq.count.load(std::memory_order_relaxed);
@@ -68,8 +80,7 @@ bool completion_writer::push(const completion& entry, bool solicited) noexcept {
     return false;
   }
   if (entry.wc.status != IBV_WC_SUCCESS) solicited = true;  // ibv_req_notify_cq(3)
-  // An empty ring begins anew, where the cache may still have it.
-  if (count + cq.hidden == 0) cq.tail = 0;
+  make_place(cq, count + cq.hidden);
   if (!cq.timestamps.empty()) cq.timestamps[place(cq, cq.tail)] = now_ns();
   at(cq, cq.tail++) = entry;
   if (cq.withheld) {
@@ -116,6 +127,7 @@ bool resize(completion_queue& cq, int cqe) {
     ring[i] = cq.ring[from];
     if (!timestamps.empty()) timestamps[i] = cq.timestamps[from];
   }
+  cq.places = ring.size();
   cq.ring = std::move(ring);
   cq.timestamps = std::move(timestamps);
   cq.tail = entries;

@@ -36,6 +36,9 @@ struct completion_queue {
   std::vector<completion> ring;  ///< a power of two of entries
   /// When they came, in ns of CLOCK_REALTIME; empty: nobody asked for that.
   std::vector<std::uint64_t> timestamps;
+  /// The first so many, a power of two, are the ring: as many as were there at once since it was
+  /// empty. A queue made for thousands that has few at a time stays in the near caches.
+  std::size_t places = 1;  ///< under mutex
   std::uint64_t tail = 0;  ///< next to fill; under mutex
   /// Entries that polls may see. Written under mutex, read without: a poll's quick look.
   std::atomic<std::uint64_t> count{0};
@@ -58,13 +61,19 @@ struct completion_queue {
   std::uint64_t polled_timestamp = 0;
 };
 
+/// Queues IBV_EVENT_CQ_ERR; defined in object/, which knows contexts.
+void raise_cq_error(completion_queue& cq) noexcept;
+
 /// Adds entries under one lock of the queue.
 class completion_writer {
  public:
-  explicit completion_writer(completion_queue& cq) noexcept;
+  explicit completion_writer(completion_queue& cq) noexcept : cq_{cq} { cq.mutex.lock(); }
   completion_writer(const completion_writer&) = delete;
   completion_writer& operator=(const completion_writer&) = delete;
-  ~completion_writer();
+  ~completion_writer() {
+    cq_.mutex.unlock();
+    if (is_first_loss_) raise_cq_error(cq_);
+  }
 
   /// Adds one, and an event when the queue is armed for it. False: the queue was full, now or
   /// before; it raises IBV_EVENT_CQ_ERR once, and the QP whose entry this was must go to ERR.
@@ -89,8 +98,5 @@ void forget(completion_queue& cq, std::uint32_t qp_num);
 /// that they owe.
 void withhold(completion_queue& cq);
 void release_withheld(completion_queue& cq);
-
-/// Queues IBV_EVENT_CQ_ERR; defined in object/, which knows contexts.
-void raise_cq_error(completion_queue& cq) noexcept;
 
 }  // namespace softverbs

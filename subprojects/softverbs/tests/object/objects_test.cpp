@@ -205,6 +205,37 @@ TEST_CASE("a queue that was emptied begins with its first place again", "[object
   CHECK(verb::destroy_cq(cq) == 0);
 }
 
+TEST_CASE("a long queue has places for the entries that it has, which keep their order",
+          "[object]") {
+  device soft0;
+  ibv_cq* cq = verb::create_cq(soft0.ctx, 1000, nullptr, nullptr, 0);
+  const completion_queue& inner = *reinterpret_cast<completion_queue*>(cq);
+  std::uint64_t pushed = 0, polled = 0;
+  const auto push_some = [&](int count) {
+    for (int i = 0; i < count; ++i) REQUIRE(put(cq, pushed++));
+  };
+  const auto poll_some = [&](int count) {
+    ibv_wc taken{};
+    for (int i = 0; i < count; ++i) {
+      REQUIRE(verb::poll_cq(cq, 1, &taken) == 1);
+      REQUIRE(taken.wr_id == polled++);
+    }
+  };
+  for (int before = 1; before < 64; before += 7) {  // Wherever its oldest is when it grows.
+    push_some(before + 1);
+    poll_some(before);
+    push_some(60);
+    CHECK(inner.places == 64);
+    push_some(500);
+    CHECK(inner.places == 1024);
+    poll_some(561);
+  }
+  push_some(1);
+  CHECK(inner.places == 64);
+  poll_some(1);
+  CHECK(verb::destroy_cq(cq) == 0);
+}
+
 TEST_CASE("a queue does not shrink below its entries, and its overrun is told once", "[object]") {
   device soft0;
   ibv_cq* cq = verb::create_cq(soft0.ctx, 3, nullptr, nullptr, 0);
