@@ -187,6 +187,14 @@ queue_pair_base* completion_queue_driver::find(const ibv_qp* qp) const noexcept 
   return nullptr;
 }
 
+std::shared_ptr<held_by_queues> completion_queue_driver::held_of(const ibv_pd* pd) {
+  std::erase_if(held_, [](const auto& known) { return known.second.expired(); });
+  std::weak_ptr<held_by_queues>& known = held_[pd];
+  std::shared_ptr<held_by_queues> held = known.lock();
+  if (held == nullptr) known = held = std::make_shared<held_by_queues>(pd, home_);
+  return held;
+}
+
 unsigned completion_queue_driver::entries_for(const shared_receives* pool) const noexcept {
   const bool has = pool == nullptr || std::ranges::count(pools_, pool, &pool_entry::pool) > 0;
   return has ? 0 : pool->buffers();

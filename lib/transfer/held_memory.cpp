@@ -3,22 +3,58 @@
 namespace cordma {
 
 bool held_memory::try_hold_other(memory_block& block, std::uint32_t generation,
-                                 const place& at) noexcept {
+                                 bool for_turn) noexcept {
+  counted& known = other(block);
+  if (known.block == &block) {
+    if (block.generation() != generation) return false;
+    ++known.holds;
+    return true;
+  }
   if (!block.try_hold(generation)) return false;
-  if (block.pd() != at.pd) {
+  if (block.pd() != pd_) {
     block.let_go();
     return false;
   }
-  if (remember(block) && at.turn != nullptr && at.home.may_look()) at.turn->take(block, at.home);
+  if (count(block) && for_turn && home_.may_look()) hold_for_turn(block);
   return true;
 }
 
-void held_memory::turn_hold::take(memory_block& block, scheduler& home) noexcept {
+void held_memory::hold(memory_block& block) noexcept {
+  counted& known = other(block);
+  if (&block == block_) {
+    ++holds_;
+  } else if (known.block == &block) {
+    ++known.holds;
+  } else {
+    block.hold();
+    count(block);
+  }
+}
+
+bool held_memory::count(memory_block& block) noexcept {
+  if (block_ == nullptr) {
+    block_ = &block;
+    holds_ = 1;
+    return true;
+  }
+  if (counted& place = other(block); place.block == nullptr) place = {&block, 1};
+  return false;
+}
+
+void held_memory::let_go_of_other(memory_block& block) noexcept {
+  if (counted& known = other(block); known.block == &block) {
+    if (--known.holds > 0) return;
+    known.block = nullptr;
+  }
+  block.let_go();
+}
+
+void held_memory::hold_for_turn(memory_block& block) noexcept {
   const bool is_missed = block.length() - 1 >= turn_bytes_max;  // 0: it is not an allocator's.
-  if (is_missed || block_ != nullptr) return;
-  held_.hold(block);
-  block_ = &block;
-  home.also_at_turn_end(*this);
+  if (is_missed || of_turn_ != nullptr) return;
+  hold(block);
+  of_turn_ = &block;
+  home_.also_at_turn_end(*this);
 }
 
 }  // namespace cordma

@@ -19,8 +19,9 @@ queue_pair::queue_pair(completion_queue_driver& driver, verbs::protection_domain
                        const verbs::queue_pair_capabilities& wanted, std::size_t message_max_bytes,
                        shared_receives* pool)
     : queue_pair_base{driver, pd, wanted, pool},
-      sends_{driver, pd, verbs(), message_max_bytes},
-      receives_{*this, driver, pd} {
+      held_{driver.held_of(pd.native_handle())},
+      sends_{driver, held_->sends, pd, verbs(), message_max_bytes},
+      receives_{*this, driver, held_->receives} {
   sends_.set_wr_id_base(send_id_base());
   receives_.set_wr_id_base(receive_id_base());
   watch(false);

@@ -43,7 +43,7 @@ bool receive_queue::taker::wait(waiter& w, std::span<const local_mr_slice> buffe
   } else {
     is_served = queue_->serve(*this);
   }
-  place_.begin(w, {env.scheduler != nullptr ? env.scheduler : &queue_->home_, env.stop});
+  place_.begin(w, {env.scheduler != nullptr ? env.scheduler : &queue_->driver_.home(), env.stop});
   if (is_served) [[unlikely]]  // Amid a look.
     place_.end();
   return false;

@@ -9,24 +9,21 @@
 
 namespace cordma {
 
-receive_queue::receive_queue(queue_pair& owner, completion_queue_driver& driver,
-                             verbs::protection_domain& pd)
+receive_queue::receive_queue(queue_pair& owner, completion_queue_driver& driver, held_memory& held)
     : owner_{owner},
       driver_{driver},
-      home_{driver.home()},
       batch_{driver.doorbells().receives()},
       native_{owner.verbs().native_handle()},
       num_{owner.verbs().num()},
-      pd_{pd.native_handle()},
       tally_{driver.tally()},
       depth_{owner.verbs().capabilities().recv_wr_max},
       mask_{std::bit_ceil(depth_) - 1},
       slices_max_{std::clamp<std::uint32_t>(owner.verbs().capabilities().recv_sge_max, 1,
                                             receive_slices_max)},
       at_once_max_{depth_},
+      held_{held},
       slots_(mask_ + 1),
-      more_slices_(slots_.size() * (slices_max_ - 1)),
-      turn_hold_{held_} {}
+      more_slices_(slots_.size() * (slices_max_ - 1)) {}
 
 receive_queue::~receive_queue() {
   CORDMA_ASSERT(posted() == 0, "receive queue destroyed before its queue pair");
@@ -50,10 +47,6 @@ request_outcome receive_queue::refusal(reason why, std::size_t slices) noexcept 
     how.limit = slices_max_;
   }
   return how;
-}
-
-bool receive_queue::try_hold_other(memory_block& block, std::uint32_t generation) noexcept {
-  return held_.try_hold_other(block, generation, {pd_, home_, &turn_hold_});
 }
 
 errc receive_queue::refusal_of(const local_mr_slice& slice) noexcept {

@@ -8,9 +8,11 @@
 #include <utility>
 
 namespace cordma {
-send_queue::send_queue(completion_queue_driver& driver, verbs::protection_domain& pd,
-                       verbs::queue_pair& qp, std::size_t message_max_bytes)
+send_queue::send_queue(completion_queue_driver& driver, held_memory& held,
+                       verbs::protection_domain& pd, verbs::queue_pair& qp,
+                       std::size_t message_max_bytes)
     : mask_{std::bit_ceil(qp.capabilities().send_wr_max) - 1},
+      held_{held},
       native_{qp.native_handle()},
       driver_{driver},
       at_once_max_{qp.capabilities().send_wr_max},
@@ -18,7 +20,6 @@ send_queue::send_queue(completion_queue_driver& driver, verbs::protection_domain
       message_max_bytes_{std::uint32_t(message_max_bytes)},
       inline_max_{qp.capabilities().inline_max},
       num_{qp.num()},
-      pd_{pd.native_handle()},
       far_slots_{places() > near_slots ? std::make_unique<slot[]>(places()) : nullptr},
       qp_{qp},
       depth_max_{at_once_max_},
@@ -26,7 +27,6 @@ send_queue::send_queue(completion_queue_driver& driver, verbs::protection_domain
       sge_max_{qp.capabilities().send_sge_max},  // At least 1: `verbs::queue_pair` sees to it.
       read_sge_max_{pd.limits().sge_rd_max == 0 ? sge_max_
                                                 : std::min(sge_max_, pd.limits().sge_rd_max)},
-      turn_hold_{held_},
       more_held_(places() * (sge_max_ - 1)),
       atomic_values_(places()),
       atomic_mr_{std::make_unique<verbs::memory_region>(
@@ -44,7 +44,8 @@ errc send_queue::refusal_of(const bind_request& bind) const noexcept {
   using verbs::access;
   constexpr access grantable =
       access::remote_read | access::remote_write | access::remote_atomic | access::zero_based;
-  if (bind.region->pd != pd_ || bind.window->pd != pd_) return errc::wrong_protection_domain;
+  if (bind.region->pd != native_->pd || bind.window->pd != native_->pd)
+    return errc::wrong_protection_domain;
   const std::span<const std::byte> bytes = bind.local.slices[0].bytes();
   // Before the region: larger than any length.
   const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(bytes.data()) -
@@ -62,12 +63,6 @@ errc send_queue::refusal_of(const bind_request& bind) const noexcept {
 request_outcome send_queue::refused(errc code, std::uint64_t value,
                                     std::uint64_t limit) const noexcept {
   return {.code = code, .call = "post_send", .value = value, .limit = limit};
-}
-
-bool send_queue::try_hold_other(memory_block& block, std::uint32_t generation,
-                                bool is_alone) noexcept {
-  return held_.try_hold_other(block, generation,
-                              {pd_, doorbells().home(), is_alone ? &turn_hold_ : nullptr});
 }
 
 std::optional<request_outcome> send_queue::hold(const request_shape& request) noexcept {

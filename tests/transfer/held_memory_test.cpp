@@ -65,16 +65,15 @@ struct watched_block {
   std::uint32_t generation = block.generation();
 };
 
-/// A queue's, on a scheduler whose only task may look.
+/// What queues hold, on a scheduler whose only task may look.
 struct holder_of_memory {
   [[nodiscard]] bool try_hold(const watched_block& mr) {
-    return held.try_hold(mr.block, mr.generation, [&] {
-      return held.try_hold_other(mr.block, mr.generation, {nullptr, home, &turn});
-    });
+    return held.try_hold(mr.block, mr.generation, true);
   }
+  void hold(const watched_block& mr) { held.hold(mr.block); }
+  void let_go(const watched_block& mr) { held.let_go(mr.block); }
   looking_home home;
-  held_memory held;
-  held_memory::turn_hold turn{held};
+  held_memory held{nullptr, home};
 };
 
 }  // namespace
@@ -83,49 +82,65 @@ TEST_CASE("a queue holds the block that it works on once, until nobody needs it"
           "[transfer][M10]") {
   watched_block mr;
   holder_of_memory holder;
-  held_memory& held = holder.held;
   REQUIRE(holder.try_hold(mr));
   REQUIRE(holder.try_hold(mr));
-  held.hold(mr.block);
+  holder.hold(mr);
   CHECK(mr.block.holders() == 2);
-  held.let_go(mr.block);
-  held.let_go(mr.block);
+  holder.let_go(mr);
+  holder.let_go(mr);
   CHECK(mr.block.holders() == 2);
   mr.give_up();
   CHECK_FALSE(mr.released);
-  held.let_go(mr.block);
+  holder.let_go(mr);
   CHECK(mr.released);
 }
 
 TEST_CASE("memory that was freed is stale also while a queue still holds it", "[transfer][M10]") {
   watched_block mr;
   holder_of_memory holder;
-  held_memory& held = holder.held;
   REQUIRE(holder.try_hold(mr));
   mr.give_up();
   CHECK_FALSE(holder.try_hold(mr));
   CHECK_FALSE(mr.released);
-  held.let_go(mr.block);
+  holder.let_go(mr);
   CHECK(mr.released);
+}
+
+TEST_CASE("each of several blocks is held once", "[transfer][M10]") {
+  std::array<watched_block, 4> memory;
+  holder_of_memory holder;
+  for (int time = 0; time < 3; ++time)
+    for (const watched_block& mr : memory) REQUIRE(holder.try_hold(mr));
+  for (watched_block& mr : memory) {
+    CHECK(mr.block.holders() == 2);
+    mr.give_up();
+    CHECK_FALSE(holder.try_hold(mr));
+    for (int time = 0; time < 3; ++time) {
+      CHECK_FALSE(mr.released);
+      holder.let_go(mr);
+    }
+    CHECK(mr.released);
+  }
 }
 
 TEST_CASE("in whatever order blocks are held and let go, each is held while it is needed",
           "[transfer][M10]") {
   std::mt19937 random{1};
-  for (int round = 0; round < 200; ++round) {
-    std::array<watched_block, 3> memory;
-    std::array<unsigned, 3> needed{};
+  for (int round = 0; round < 50; ++round) {
+    std::array<watched_block, 24> memory;  // More than are counted.
+    std::array<unsigned, memory.size()> needed{};
     holder_of_memory holder;
-    held_memory& held = holder.held;
     const auto check = [&] {
       for (std::size_t i = 0; i < memory.size(); ++i) {
-        REQUIRE(memory[i].released == (memory[i].given_up && needed[i] == 0));
-        if (needed[i] > 0) REQUIRE(memory[i].block.holders() > (memory[i].given_up ? 0u : 1u));
-        if (needed[i] == 0 && !memory[i].given_up) REQUIRE(memory[i].block.holders() == 1);
+        const watched_block& mr = memory[i];
+        REQUIRE(mr.released == (mr.given_up && needed[i] == 0));
+        if (needed[i] > 0) REQUIRE(mr.block.holders() > (mr.given_up ? 0u : 1u));
+        if (needed[i] == 0 && !mr.given_up) REQUIRE(mr.block.holders() == 1);
       }
     };
-    for (int step = 0; step < 60; ++step) {
-      const std::size_t which = random() % memory.size();
+    const std::size_t used = round % 2 == 0 ? 3 : memory.size();
+    for (int step = 0; step < 100; ++step) {
+      const std::size_t which = random() % used;
       watched_block& mr = memory[which];
       if (random() % 30 == 0 && !mr.given_up) {
         mr.give_up();
@@ -134,12 +149,12 @@ TEST_CASE("in whatever order blocks are held and let go, each is held while it i
         if (!mr.given_up) ++needed[which];
       } else if (needed[which] > 0) {
         --needed[which];
-        held.let_go(mr.block);
+        holder.let_go(mr);
       }
       check();
     }
     for (std::size_t i = 0; i < memory.size(); ++i)
-      for (; needed[i] > 0; --needed[i]) held.let_go(memory[i].block);
+      for (; needed[i] > 0; --needed[i]) holder.let_go(memory[i]);
     check();
   }
 }
@@ -151,7 +166,7 @@ TEST_CASE("what a task that looks works on is held once, until its turn ends", "
     for (int i = 0; i < 3; ++i) {
       REQUIRE(holder.try_hold(mr));
       CHECK(mr.block.holders() == 2);
-      holder.held.let_go(mr.block);
+      holder.let_go(mr);
       CHECK(mr.block.holders() == 2);
     }
     mr.give_up();
@@ -167,7 +182,7 @@ TEST_CASE("memory that is needed beyond the turn is held on", "[transfer][M10]")
   holder.home.turn([&] { REQUIRE(holder.try_hold(mr)); });
   mr.give_up();
   CHECK_FALSE(mr.released);
-  holder.held.let_go(mr.block);
+  holder.let_go(mr);
   CHECK(mr.released);
 }
 
@@ -176,19 +191,19 @@ TEST_CASE("memory of the program's own is let go of at once", "[transfer][M10]")
   holder_of_memory holder;
   holder.home.turn([&] {
     REQUIRE(holder.try_hold(mr));
-    holder.held.let_go(mr.block);
+    holder.let_go(mr);
     mr.give_up();
     CHECK(mr.released);
   });
 }
 
 TEST_CASE("so is what an allocator would miss", "[transfer][M10]") {
-  constexpr std::size_t most = held_memory::turn_hold::turn_bytes_max;
+  constexpr std::size_t most = held_memory::turn_bytes_max;
   watched_block small{most}, large{most + 1};
   holder_of_memory holder, other;
   const auto use = [](holder_of_memory& of, watched_block& mr) {
     REQUIRE(of.try_hold(mr));
-    of.held.let_go(mr.block);
+    of.let_go(mr);
     mr.give_up();
   };
   holder.home.turn([&] {
@@ -207,7 +222,7 @@ TEST_CASE("of several blocks in a turn the first alone is held until its end", "
   holder.home.turn([&] {
     for (watched_block* mr : {&first, &second}) {
       REQUIRE(holder.try_hold(*mr));
-      holder.held.let_go(mr->block);
+      holder.let_go(*mr);
       mr->give_up();
     }
     CHECK_FALSE(first.released);
@@ -216,13 +231,12 @@ TEST_CASE("of several blocks in a turn the first alone is held until its end", "
   CHECK(first.released);
 }
 
-TEST_CASE("a queue that ends amid a turn keeps no memory", "[transfer][M10]") {
+TEST_CASE("who ends amid a turn keeps no memory", "[transfer][M10]") {
   watched_block mr{64};
   looking_home home;
   home.turn([&] {
-    held_memory held;
-    held_memory::turn_hold turn{held};
-    REQUIRE(held.try_hold_other(mr.block, mr.generation, {nullptr, home, &turn}));
+    held_memory held{nullptr, home};
+    REQUIRE(held.try_hold(mr.block, mr.generation, true));
     held.let_go(mr.block);
     mr.give_up();
   });
@@ -232,9 +246,8 @@ TEST_CASE("a queue that ends amid a turn keeps no memory", "[transfer][M10]") {
 TEST_CASE("memory of another protection domain is not held", "[transfer][M10]") {
   watched_block mr;
   looking_home home;
-  held_memory held;
   ibv_pd other{};
-  held_memory::turn_hold turn{held};
-  CHECK_FALSE(held.try_hold_other(mr.block, mr.generation, {&other, home, &turn}));
+  held_memory held{&other, home};
+  CHECK_FALSE(held.try_hold(mr.block, mr.generation, true));
   CHECK(mr.block.holders() == 1);
 }

@@ -4,6 +4,7 @@
 #include <cordma/io/fd_watch.hpp>
 #include <cordma/io/poller.hpp>
 #include <cordma/transfer/doorbell_batch.hpp>
+#include <cordma/transfer/held_memory.hpp>
 #include <cordma/transfer/spin_window.hpp>
 #include <cordma/transfer/submission.hpp>
 #include <cordma/transfer/transfer_counters.hpp>
@@ -12,6 +13,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -135,6 +137,8 @@ class completion_queue_driver final : private poller {
   /// For its queue pairs.
   [[nodiscard]] transfer_tally& tally() noexcept { return tally_; }
   [[nodiscard]] doorbell_batch& doorbells() noexcept { return doorbells_; }
+  /// What those of one protection domain hold.
+  [[nodiscard]] std::shared_ptr<held_by_queues> held_of(const ibv_pd* pd);
   /// Where a request of such a kind, one slice, and no window, is described while it is posted.
   [[nodiscard]] described_request& describes(request_kind kind) noexcept {
     return described_[std::size_t(kind)];
@@ -228,6 +232,7 @@ class completion_queue_driver final : private poller {
   std::vector<std::uint16_t> free_entries_;
   std::unordered_map<std::uint32_t, queue_pair_base*> shared_;  // Of pools, by number.
   std::vector<pool_entry> pools_;
+  std::unordered_map<const ibv_pd*, std::weak_ptr<held_by_queues>> held_;
   struct {
     counter polls;
     counter empty_polls;

@@ -174,6 +174,7 @@ class queue_pair final : public queue_pair_base {
     receives_.watch(is_watched);
   }
 
+  const std::shared_ptr<held_by_queues> held_;
   send_queue sends_;
   receive_queue receives_;
   message_handler* handler_ = nullptr;

@@ -33,7 +33,7 @@ class receive_queue final : private turn_end {
   class taker;
 
   /// Of `owner`, which fails when the device refuses what waited for a doorbell.
-  receive_queue(queue_pair& owner, completion_queue_driver& driver, verbs::protection_domain& pd);
+  receive_queue(queue_pair& owner, completion_queue_driver& driver, held_memory& held);
   receive_queue(const receive_queue&) = delete;
   receive_queue& operator=(const receive_queue&) = delete;
   ~receive_queue();
@@ -183,9 +183,8 @@ class receive_queue final : private turn_end {
   [[nodiscard]] errc hold(std::span<const local_mr_slice, N> buffer) noexcept;
   [[nodiscard, gnu::always_inline]] bool try_hold(memory_block& block,
                                                   std::uint32_t generation) noexcept {
-    return held_.try_hold(block, generation, [&] { return try_hold_other(block, generation); });
+    return held_.try_hold(block, generation, true);
   }
-  bool try_hold_other(memory_block& block, std::uint32_t generation) noexcept;
   static constexpr verbs::access writable = verbs::access::local_write;
   /// Of a slice whose memory could not be held.
   [[nodiscard, gnu::cold]] static errc refusal_of(const local_mr_slice& slice) noexcept;
@@ -227,11 +226,9 @@ class receive_queue final : private turn_end {
   // Do not change once made.
   queue_pair& owner_;
   completion_queue_driver& driver_;
-  scheduler& home_;
   receive_batch& batch_;
   ibv_qp* const native_;
   const std::uint32_t num_;
-  const ibv_pd* const pd_;
   transfer_tally& tally_;
   std::uint32_t depth_;
   std::uint32_t mask_;
@@ -248,7 +245,7 @@ class receive_queue final : private turn_end {
   std::uint32_t tail_ = sequence_first;
   std::uint32_t at_once_max_;     // The depth; 0 while others wait for room, and once it is closed.
   std::uint32_t free_count_ = 0;  // Of the messages, those that nobody was promised.
-  held_memory held_;
+  held_memory& held_;
   std::vector<slot> slots_;
   std::vector<local_mr_slice> more_slices_;  // One less than `slices_max_` a slot.
   intrusive_list<prepared_receive> prepared_;
@@ -258,7 +255,6 @@ class receive_queue final : private turn_end {
   place* first_waiting_ = nullptr;          // Of those. Null: nobody waits.
   std::uint64_t own_id_base_ = no_id_base;  // Of `wr_id`s, where nothing more follows from an end.
   bool is_watched_ = true;
-  held_memory::turn_hold turn_hold_;
   std::optional<request_outcome> closed_;
 };
 

@@ -32,9 +32,9 @@ class alignas(64) send_queue {
 
  public:
   /// `qp` may be in any state; `message_max_bytes` is the port's. `driver`, its completion queue's,
-  /// outlives it.
-  send_queue(completion_queue_driver& driver, verbs::protection_domain& pd, verbs::queue_pair& qp,
-             std::size_t message_max_bytes);
+  /// and `held`, of that and of `pd`, outlive it.
+  send_queue(completion_queue_driver& driver, held_memory& held, verbs::protection_domain& pd,
+             verbs::queue_pair& qp, std::size_t message_max_bytes);
   send_queue(const send_queue&) = delete;
   send_queue& operator=(const send_queue&) = delete;
   ~send_queue();
@@ -347,10 +347,8 @@ class alignas(64) send_queue {
   template <bool IsAlone>
   [[nodiscard, gnu::always_inline]] bool try_hold(memory_block& block,
                                                   std::uint32_t generation) noexcept {
-    return held_.try_hold(block, generation,
-                          [&] { return try_hold_other(block, generation, IsAlone); });
+    return held_.try_hold(block, generation, IsAlone);
   }
-  bool try_hold_other(memory_block& block, std::uint32_t generation, bool is_alone) noexcept;
   [[nodiscard, gnu::always_inline]] posting begin(submission& s, std::uint32_t count) noexcept {
     s.first_ = tail_;
     s.pending_ = count;
@@ -410,7 +408,7 @@ class alignas(64) send_queue {
   std::uint32_t origin_ = sequence_first;  // It has, or had, the first place of the ring.
   const std::uint32_t mask_;               // Of the ring, the power of two at or above the depth.
   slot* slots_ = nullptr;                  // The near ones, or the far ones.
-  held_memory held_;
+  held_memory& held_;
   ibv_qp* const native_;
   completion_queue_driver& driver_;
   std::uint64_t wr_id_base_ = 0;
@@ -425,7 +423,6 @@ class alignas(64) send_queue {
   std::array<slot, near_slots> near_slots_;
 
   intrusive_list<submission> waiting_;
-  const ibv_pd* const pd_;
   const std::unique_ptr<slot[]> far_slots_;
   verbs::queue_pair& qp_;
   const std::uint32_t depth_max_;  // For urgent ones, …
@@ -436,7 +433,6 @@ class alignas(64) send_queue {
   bool is_watched_ = true;
   std::optional<request_outcome> refusal_;
   intrusive_list<prepared_submission> prepared_;
-  held_memory::turn_hold turn_hold_;
   std::vector<memory_block*> more_held_;      // One less than `sge_max_` a slot.
   std::vector<std::uint64_t> atomic_values_;  // One a slot: where the device puts the value before.
   std::unique_ptr<verbs::memory_region> atomic_mr_;  // After the values: goes before them.
