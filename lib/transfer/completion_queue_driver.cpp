@@ -47,11 +47,11 @@ completion_queue_driver::~completion_queue_driver() {
 }
 
 [[gnu::always_inline]] inline void completion_queue_driver::dispatch(const ibv_wc& wc) noexcept {
-  const wr_id id{wc.wr_id};  // Of 31 bits: never that of one that is watched.
-  const entry& e = queue_pairs_[id.queue_pair() & mask_];
-  if (e.key != id.key() || wc.status != IBV_WC_SUCCESS) [[unlikely]]
-    return dispatch_watched(e, wc);
-  static_cast<queue_pair*>(e.qp)->succeeded(id.is_receive(), id.sequence(), wc);
+  const wr_id id{wc.wr_id};
+  queue_pair* const qp = unwatched_[id.queue_pair() & mask_];
+  if (qp == nullptr || wc.status != IBV_WC_SUCCESS || !qp->succeeded(id.is_receive(), wc))
+      [[unlikely]]
+    dispatch_any(wc);
 }
 
 std::size_t completion_queue_driver::reap() noexcept {
@@ -109,9 +109,10 @@ void completion_queue_driver::reap_to_the_end() noexcept {
   }
 }
 
-void completion_queue_driver::dispatch_watched(const entry& e, const ibv_wc& wc) noexcept {
+void completion_queue_driver::dispatch_any(const ibv_wc& wc) noexcept {
   const wr_id id{wc.wr_id};
-  if ((e.key & ~watched) != id.key()) return dispatch_shared(wc);
+  const entry& e = queue_pairs_[id.queue_pair() & mask_];
+  if (e.key != id.key()) return dispatch_shared(wc);
   if (e.qp != nullptr) e.qp->complete(id.is_receive(), id.sequence(), wc);
 }
 
@@ -220,7 +221,7 @@ std::uint64_t completion_queue_driver::attach(queue_pair_base& qp, unsigned entr
   free_entries_.pop_back();
   queue_pairs_[index].qp = &qp;
   reserved_ += entries;
-  return wr_id::base(queue_pairs_[index].key & ~watched);
+  return wr_id::base(queue_pairs_[index].key);
 }
 
 /// As many as there are, but for the one that stands for what is shared.
@@ -233,11 +234,12 @@ void completion_queue_driver::add_entries() {
                  .detail = "65535 queue pairs on one completion queue: make another"}};
   }
   free_entries_.reserve(after);  // So that `detach` cannot fail.
+  unwatched_.resize(after);      // Before: whatever `queue_pairs_` has is there, too.
   queue_pairs_.resize(after);
   mask_ = after - 1;
   for (std::size_t i = after; i-- > before;) {
     if (i == wr_id::shared) continue;  // It keeps a key that no entry has.
-    queue_pairs_[i].key = wr_id::first_key(std::uint16_t(i)) | watched;
+    queue_pairs_[i].key = wr_id::first_key(std::uint16_t(i));
     free_entries_.push_back(std::uint16_t(i));
   }
 }
@@ -270,13 +272,14 @@ void completion_queue_driver::ignore_requests(std::uint64_t wr_id_base) noexcept
 }
 
 void completion_queue_driver::watch(std::uint64_t wr_id_base, bool is_watched) noexcept {
-  std::uint32_t& key = queue_pairs_[wr_id{wr_id_base}.queue_pair()].key;
-  key = is_watched ? key | watched : key & ~watched;
+  const std::uint16_t index = wr_id{wr_id_base}.queue_pair();
+  unwatched_[index] = is_watched ? nullptr : static_cast<queue_pair*>(queue_pairs_[index].qp);
 }
 
 void completion_queue_driver::detach(std::uint64_t wr_id_base, unsigned entries) noexcept {
   const wr_id id{wr_id_base};
-  queue_pairs_[id.queue_pair()] = {.qp = nullptr, .key = wr_id::next_key(id.key()) | watched};
+  queue_pairs_[id.queue_pair()] = {.qp = nullptr, .key = wr_id::next_key(id.key())};
+  unwatched_[id.queue_pair()] = nullptr;
   free_entries_.push_back(id.queue_pair());
   if (mode_ == completion_mode::manual) {
     leaving_ += entries;  // Nobody may have reaped what it left in the queue.

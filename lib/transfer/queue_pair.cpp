@@ -66,11 +66,6 @@ inline bool queue_pair::complete_receive(std::uint32_t sequence, const ibv_wc& w
   return wc.status != IBV_WC_SUCCESS;
 }
 
-void queue_pair::several_ended() noexcept {
-  if (has_failed() && slots_in_use() == 0) [[unlikely]]
-    drained_.set();
-}
-
 void queue_pair::complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept {
   // From a message nothing follows but what its taker makes of it.
   if (is_receive && wc.status == IBV_WC_SUCCESS && handler_ != nullptr && !has_failed())

@@ -21,6 +21,7 @@
 
 namespace cordma {
 
+class queue_pair;
 class queue_pair_base;
 class shared_receives;
 
@@ -166,11 +167,9 @@ class completion_queue_driver final : private poller {
 
  private:
   friend class queue_pair_base;
-  /// More may follow from a completion than the end of its slot. Else `qp` is a `queue_pair`.
-  static constexpr std::uint32_t watched = std::uint32_t{1} << 31;
   struct entry {
     queue_pair_base* qp = nullptr;
-    std::uint32_t key = ~0u;  // What the `wr_id`s of its queue pair begin with, and `watched`.
+    std::uint32_t key = ~0u;  // What the `wr_id`s of its queue pair begin with.
   };
   struct pool_entry {
     const shared_receives* pool;
@@ -197,8 +196,8 @@ class completion_queue_driver final : private poller {
       spin_.woke(home_.now());
   }
   void dispatch(const ibv_wc& wc) noexcept;
-  /// The same of one that is watched, or failed, or is of none that is here.
-  [[gnu::noinline]] void dispatch_watched(const entry& e, const ibv_wc& wc) noexcept;
+  /// The same of one that is watched, or failed, or ends several, or is of none that is here.
+  [[gnu::noinline]] void dispatch_any(const ibv_wc& wc) noexcept;
   void dispatch_shared(const ibv_wc& wc) noexcept;
   void add_entries();
   void race_point() const noexcept {
@@ -228,6 +227,9 @@ class completion_queue_driver final : private poller {
   // A power of two of them: any key has a place there, and the key in it says whether it is its
   // own.
   std::vector<entry> queue_pairs_;
+  // Of those the queue pairs of which nobody watches whether more follows from a completion than
+  // the end of its slot; else null.
+  std::vector<queue_pair*> unwatched_;
   std::size_t mask_ = 0;
   std::vector<std::uint16_t> free_entries_;
   std::unordered_map<std::uint32_t, queue_pair_base*> shared_;  // Of pools, by number.

@@ -139,15 +139,13 @@ class queue_pair final : public queue_pair_base {
  private:
   friend class completion_queue_driver;
   friend class receive_queue;
-  /// While nobody watches.
-  [[gnu::always_inline]] void succeeded(bool is_receive, std::uint32_t sequence,
-                                        const ibv_wc& wc) noexcept {
-    if (is_receive) return receives_.succeeded(sequence, wc);
-    if (sends_.succeeded(sequence)) several_ended();
+  /// While nobody watches: of what is the oldest. False: nothing has happened.
+  [[gnu::always_inline]] bool succeeded(bool is_receive, const ibv_wc& wc) noexcept {
+    if (is_receive) return receives_.succeeded(wc);
+    if (!sends_.oldest_succeeded(wc.wr_id)) return false;
     sends_.pump();
+    return true;
   }
-  /// Who was told at once that the first had ended may have broken it before the last had.
-  [[gnu::noinline]] void several_ended() noexcept;
   void complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept override;
   void complete_shared(std::uint32_t number, const ibv_wc& wc) noexcept override;
   void shrink_wanted() noexcept override;

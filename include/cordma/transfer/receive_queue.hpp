@@ -55,9 +55,9 @@ class receive_queue final : private turn_end {
   /// What waits for one doorbell never reaches the device, which takes no more.
   void drop_waiting() noexcept;
 
-  /// The device says that the oldest buffer has a message, while none has failed. One of a life
-  /// before is ignored.
-  void succeeded(std::uint32_t sequence, const ibv_wc& wc) noexcept;
+  /// The device says that the oldest buffer has a message, while none has failed. False: nothing
+  /// has happened, it is of a life before.
+  bool succeeded(const ibv_wc& wc) noexcept;
   /// The same of one that was looked for, if `wc` tells of that, and more does not follow: the
   /// message is there for whoever looked. False: nothing has happened.
   bool take_end(const ibv_wc& wc) noexcept;
@@ -355,13 +355,14 @@ inline buffer_slices receive_queue::take_slices(slot& s) noexcept {
   return buffer_slices::of_old(s.slice);
 }
 
-inline void receive_queue::succeeded(std::uint32_t sequence, const ibv_wc& wc) noexcept {
-  if (sequence != completed_ || completed_ == tail_) [[unlikely]]
-    return;  // Of a life before.
+inline bool receive_queue::succeeded(const ibv_wc& wc) noexcept {
+  if (wc.wr_id != (wr_id_base_ | completed_) || completed_ == tail_) [[unlikely]]
+    return false;
   arrived(wc);
   ++free_count_;
   if (first_waiting_ != nullptr) [[unlikely]]
     promise_to_next();
+  return true;
 }
 
 [[gnu::always_inline]] inline void receive_queue::arrived(const ibv_wc& wc) noexcept {

@@ -39,16 +39,17 @@ class alignas(64) send_queue {
   send_queue& operator=(const send_queue&) = delete;
   ~send_queue();
 
-  /// The device says that this request has succeeded, and with it all before it: `pump` may find
-  /// room for others. One of a life before has ended long ago. Whether others ended with it.
-  bool succeeded(std::uint32_t sequence) noexcept {
-    if (sequence == head_ && head_ != tail_) [[likely]] {
-      retire();
-      return false;
-    }
-    if (sequence - head_ >= in_flight()) return false;
-    retire_to(sequence + 1);
+  /// The device says that the request with this `wr_id` has succeeded, if that is the oldest, and
+  /// nothing else ends with it. False: nothing has happened.
+  [[gnu::always_inline]] bool oldest_succeeded(std::uint64_t wr_id) noexcept {
+    if (wr_id != (wr_id_base_ | head_) || head_ == tail_) return false;
+    retire();
     return true;
+  }
+  /// That this request has succeeded, and with it all before it: `pump` may find room for others.
+  /// One of a life before has ended long ago.
+  void succeeded(std::uint32_t sequence) noexcept {
+    if (sequence - head_ < in_flight()) retire_to(sequence + 1);
   }
   /// The end of a request of `owner`, the one that it has in flight, when that is the oldest: takes
   /// it for the owner, who looked for it and is told by this alone. False: `wc` tells of another's
