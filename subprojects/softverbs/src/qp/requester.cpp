@@ -46,33 +46,32 @@ ibv_wc_opcode completed_opcode(ibv_wr_opcode opcode) noexcept {
 constexpr std::uint64_t reported_together_max = 16;
 constexpr std::uint32_t short_bytes_max = 4096;
 
-/// Pushes the entries of those that have completed since it last did, and asked for one, or failed.
-void report(queue_pair& qp, ibv_wc_status status_of_last) noexcept {
-  send_ring& ring = qp.sends;
-  const std::uint64_t end = ring.completed;
-  std::uint64_t index = std::exchange(ring.reported, end);
-  const auto is_wanted = [&] {
-    return qp.signals_all || (ring.at(index).flags & IBV_SEND_SIGNALED) != 0 ||
-           (status_of_last != IBV_WC_SUCCESS && index + 1 == end);
-  };
-  while (index != end && !is_wanted()) ++index;
-  if (index == end) return;
+/// Pushes the entry of a request that asked for one, or failed. False: there was no room for it.
+[[gnu::always_inline]] inline bool report(queue_pair& qp, std::uint64_t index, ibv_wc_status status,
+                                          std::optional<completion_writer>& to) noexcept {
+  const send_request& request = qp.sends.at(index);
+  const bool wanted = qp.signals_all || (request.flags & IBV_SEND_SIGNALED) != 0;
+  if (!wanted && status == IBV_WC_SUCCESS) return true;
+  completion entry{};
+  entry.wc.wr_id = request.wr_id;
+  entry.wc.status = status;
+  entry.wc.opcode = completed_opcode(request.opcode);
+  entry.wc.vendor_err = status == IBV_WC_SUCCESS ? 0 : static_cast<std::uint32_t>(request.opcode);
+  entry.wc.byte_len = request.length;
+  entry.wc.qp_num = number_of(qp);
+  entry.released = &qp.slot->released;
+  entry.release_to = index + 1;
+  if (!to) to.emplace(qp.send_cq());
+  return to->push(entry, false);
+}
+
+/// Those of all that have succeeded since, up to `end`.
+[[gnu::noinline]] void report_to(queue_pair& qp, std::uint64_t end) noexcept {
   bool all = true;
-  for (completion_writer entries{qp.send_cq()}; index != end; ++index) {
-    if (!is_wanted()) continue;
-    const send_request& request = ring.at(index);
-    completion entry{};
-    entry.wc.wr_id = request.wr_id;
-    entry.wc.opcode = completed_opcode(request.opcode);
-    if (index + 1 == end && status_of_last != IBV_WC_SUCCESS) {
-      entry.wc.status = status_of_last;
-      entry.wc.vendor_err = static_cast<std::uint32_t>(request.opcode);
-    }
-    entry.wc.byte_len = request.length;
-    entry.wc.qp_num = number_of(qp);
-    entry.released = &qp.slot->released;
-    entry.release_to = index + 1;
-    all &= entries.push(entry, false);
+  {
+    std::optional<completion_writer> entries;
+    for (std::uint64_t& next = qp.sends.reported; next != end; ++next)
+      all &= report(qp, next, IBV_WC_SUCCESS, entries);
   }
   if (!all) raise_queue_error(qp);
 }
@@ -207,7 +206,7 @@ void execute(queue_pair& qp, std::uint64_t posts) noexcept {
   turn now{posts};
   next_step next = next_step::go_on;
   while (next == next_step::go_on) next = look_at_head(qp, now);
-  if (qp.sends.reported != qp.sends.completed) report(qp, IBV_WC_SUCCESS);
+  if (qp.sends.reported != qp.sends.completed) report_to(qp, qp.sends.completed);
   // Behind all others that wait; when nobody polls, this wakes the engine.
   if (next == next_step::next_turn) qp.home->kick(number_of(qp));
   tell_drained(qp);
@@ -215,11 +214,22 @@ void execute(queue_pair& qp, std::uint64_t posts) noexcept {
 
 void complete_oldest(queue_pair& qp, ibv_wc_status status) noexcept {
   send_ring& ring = qp.sends;
-  const bool is_long = ring.at(ring.completed++).length > short_bytes_max;
+  const std::uint64_t index = ring.completed++;
   ring.next = std::max(ring.next, ring.completed);
   refill_retries(qp);
-  const bool are_many = ring.completed - ring.reported == reported_together_max;
-  if (is_long || are_many || status != IBV_WC_SUCCESS) report(qp, status);
+  // The next ones may end at once, too.
+  if (status == IBV_WC_SUCCESS && ring.completed != ring.posted &&
+      ring.completed - ring.reported < reported_together_max &&
+      ring.at(index).length <= short_bytes_max)
+    return;
+  if (ring.reported != index) report_to(qp, index);
+  ring.reported = ring.completed;
+  bool is_told = true;
+  {
+    std::optional<completion_writer> entries;
+    is_told = report(qp, index, status, entries);
+  }
+  if (!is_told) raise_queue_error(qp);
 }
 
 next_step succeed(queue_pair& qp) noexcept {
