@@ -227,8 +227,8 @@ class completion_queue_driver final : private poller {
   // A power of two of them: any key has a place there, and the key in it says whether it is its
   // own.
   std::vector<entry> queue_pairs_;
-  // Of those the queue pairs of which nobody watches whether more follows from a completion than
-  // the end of its slot; else null.
+  // Those of which nobody watches whether more follows from a completion than the end of its slot;
+  // else null.
   std::vector<queue_pair*> unwatched_;
   std::size_t mask_ = 0;
   std::vector<std::uint16_t> free_entries_;

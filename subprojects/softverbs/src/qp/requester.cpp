@@ -222,7 +222,11 @@ void complete_oldest(queue_pair& qp, ibv_wc_status status) noexcept {
       ring.completed - ring.reported < reported_together_max &&
       ring.at(index).length <= short_bytes_max)
     return;
-  if (ring.reported != index) report_to(qp, index);
+  if (ring.reported != index) {
+    const bool succeeded = status == IBV_WC_SUCCESS;
+    report_to(qp, succeeded ? ring.completed : index);
+    if (succeeded) return;
+  }
   ring.reported = ring.completed;
   bool is_told = true;
   {
