@@ -14,6 +14,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -595,11 +596,12 @@ TEST_CASE("what is sent alone holds its memory until the device has sent it",
   local_mr to = link.memory(64);
   local_mr from = link.pattern(64);
   // What is held of one block is counted together: each slot shows by one of its own.
-  const local_mr others[]{link.memory(64), link.memory(64)};
-  memory_block* const blocks[]{others[0].slice().block(), others[1].slice().block(),
-                               from.slice().block()};
+  const std::array<local_mr, 2> others{link.memory(64), link.memory(64)};
+  const std::array blocks{others[0].slice().block(), others[1].slice().block(),
+                          from.slice().block()};
   const auto are_held_by = [&](std::uint32_t holders) {
-    return std::ranges::all_of(blocks, [&](auto* block) { return block->holders() == holders; });
+    return std::ranges::all_of(
+        blocks, [&](const memory_block* block) { return block->holders() == holders; });
   };
   ibv_sge piece{.addr = reinterpret_cast<std::uint64_t>(from.bytes().data()),
                 .length = 64,
