@@ -61,6 +61,17 @@ struct stray_answer {
   nak_code nak = nak_code::none;
 };
 
+/// What a responder awaits.
+struct expected_message {
+  std::uint32_t psn = 0;
+  std::uint32_t offset = 0;  ///< bytes taken of the message in progress
+  std::uint32_t message_bytes = 0;
+  frame_kind kind{};  ///< of the message in progress, as its first segment said
+  bool in_message = false;
+  bool waits_for_resend = false;  ///< after a NAK: what follows its PSN is dropped silently
+  bool established = false;       ///< IBV_EVENT_COMM_EST was raised
+};
+
 /// A QP number's place. Type-stable: its locks outlive the queue pairs that come and go in it. Who
 /// sends needs its first cache line, who receives its second: those may be two threads.
 struct alignas(64) qp_slot {
@@ -72,6 +83,7 @@ struct alignas(64) qp_slot {
 
   alignas(64) brief_mutex receive;       ///< the responder and the receive queue
   std::atomic<queue_pair*> qp{nullptr};  ///< changes only under both
+  expected_message expected;             ///< by the queue pair; under `receive`
 
   alignas(64) std::vector<stray_answer> strays;  ///< under `receive`
 };

@@ -69,7 +69,7 @@ enum class progress : std::uint8_t { done, later, failed };
 
 progress send_read_response(queue_pair& qp, link& to, pending_answer& answer,
                             std::uint32_t& segments_left) noexcept {
-  frame_header header = answer_header(frame_kind::read_response, number_of(qp), qp.terms.peer_qpn,
+  frame_header header = answer_header(frame_kind::read_response, qp.number(), qp.terms.peer_qpn,
                                       qp.responder.life, answer.psn);
   header.message_bytes = answer.bytes;
   do {
@@ -82,8 +82,8 @@ progress send_read_response(queue_pair& qp, link& to, pending_answer& answer,
     if (room.result == sent::down) return progress::done;
     pinned pin;
     if (header.payload_bytes != 0 &&
-        (pin_remote(qp, answer.rkey, answer.remote_address, answer.bytes, IBV_ACCESS_REMOTE_READ,
-                    pin) != key_error::none ||
+        (qp.home->keys().pin(answer.rkey, qp.pd, qp.number(), IBV_ACCESS_REMOTE_READ,
+                             answer.remote_address, answer.bytes, pin) != key_error::none ||
          !guarded_copy(room.payload, pin.address() + answer.offset, header.payload_bytes))) {
       to.cancel();
       return progress::failed;
@@ -95,7 +95,7 @@ progress send_read_response(queue_pair& qp, link& to, pending_answer& answer,
 }
 
 progress send_atomic_response(queue_pair& qp, link& to, const pending_answer& answer) noexcept {
-  frame_header header = answer_header(frame_kind::atomic_response, number_of(qp), qp.terms.peer_qpn,
+  frame_header header = answer_header(frame_kind::atomic_response, qp.number(), qp.terms.peer_qpn,
                                       qp.responder.life, answer.psn);
   header.message_bytes = answer.bytes;
   header.operand[0] = answer.previous;
@@ -134,13 +134,13 @@ bool send_all_due(queue_pair& qp, link& to) noexcept {
   if (!send_data(qp, to)) return false;
   const std::uint32_t requester = qp.terms.peer_qpn;
   if (state.ack_due) {
-    if (!send_bare(to, answer_header(frame_kind::ack, number_of(qp), requester, state.life,
-                                     state.ack_psn)))
+    if (!send_bare(
+            to, answer_header(frame_kind::ack, qp.number(), requester, state.life, state.ack_psn)))
       return false;
     state.ack_due = false;
   }
   if (state.nak_due != nak_code::none) {
-    if (!send_nak(to, number_of(qp), requester, state.life, state.nak_psn, state.nak_due,
+    if (!send_nak(to, qp.number(), requester, state.life, state.nak_psn, state.nak_due,
                   qp.attr.min_rnr_timer))
       return false;
     state.nak_due = nak_code::none;
@@ -166,11 +166,12 @@ void owe_data(responder_state& state, const frame_header& header, const reply& a
 }
 
 /// What follows a refused request comes again with it, if at all. False: silence.
-bool owe_nak(responder_state& state, const frame_header& header, nak_code why) noexcept {
+bool owe_nak(queue_pair& qp, const frame_header& header, nak_code why) noexcept {
+  responder_state& state = qp.responder;
   const std::int32_t past = psn_distance(state.nak_psn, header.psn);
   const bool follows = past > 0 || (past == 0 && (header.flags & frame_flag::first) == 0);
-  if (state.waits_for_resend && follows) return false;
-  state.waits_for_resend = true;
+  if (qp.slot->expected.waits_for_resend && follows) return false;
+  qp.slot->expected.waits_for_resend = true;
   state.nak_due = why;
   state.nak_psn = header.psn;
   return true;
@@ -193,10 +194,10 @@ void owe(queue_pair& qp, const incoming& piece, const reply& answer) noexcept {
     } else {
       owe_data(state, header, answer);
     }
-  } else if (!owe_nak(state, header, why)) {
+  } else if (!owe_nak(qp, header, why)) {
     return;
   }
-  piece.from->answer_later(number_of(qp));
+  piece.from->answer_later(qp.number());
 }
 
 bool send_due_nak(queue_pair& qp, link& to) noexcept {

@@ -37,8 +37,6 @@ class turn {
   std::uint64_t bytes_left_;
 };
 
-[[nodiscard]] inline std::uint32_t number_of(const queue_pair& qp) noexcept { return qp.number; }
-
 [[nodiscard]] inline service service_of(const queue_pair& qp) noexcept {
   switch (qp.type()) {
     case IBV_QPT_RC: return service::rc;
@@ -169,9 +167,6 @@ reply take(queue_pair& qp, const incoming& piece) noexcept;
 reply take_write(queue_pair& qp, const incoming& piece) noexcept;
 reply take_read(queue_pair& qp, const incoming& piece) noexcept;
 reply take_atomic(queue_pair& qp, const incoming& piece) noexcept;
-/// Pins the memory of the whole message for its requester.
-key_error pin_remote(queue_pair& qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t bytes,
-                     unsigned access, pinned& result) noexcept;
 
 // two_sided.cpp
 reply take_send(queue_pair& qp, const incoming& piece) noexcept;

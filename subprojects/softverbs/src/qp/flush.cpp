@@ -41,7 +41,7 @@ void raise_queue_error(queue_pair& qp) noexcept {
 void enter_error(queue_pair& qp) noexcept {
   if (qp.state.exchange(IBV_QPS_ERR, std::memory_order_acq_rel) == IBV_QPS_ERR) return;
   qp.flush_due.store(true, std::memory_order_release);
-  qp.home->kick(number_of(qp));
+  qp.home->kick(qp.number());
 }
 
 void flush_sends(queue_pair& qp) noexcept {
@@ -49,7 +49,7 @@ void flush_sends(queue_pair& qp) noexcept {
   while (ring.completed != ring.posted) complete_oldest(qp, IBV_WC_WR_FLUSH_ERR);
   ring.next = ring.posted;
   qp.requester.reads_in_flight = 0;
-  qp.requester.wait_until = {};
+  qp.requester.waits = false;
   qp.requester.unanswered = false;
 }
 
@@ -61,7 +61,7 @@ void flush_receives(queue_pair& qp) noexcept {
     state.request.wr_id = qp.receives.front().wr_id;
     complete_receive(qp, nothing, IBV_WC_WR_FLUSH_ERR);
   }
-  state.in_message = false;
+  qp.slot->expected.in_message = false;
 }
 
 void flush(queue_pair& qp) noexcept {

@@ -9,7 +9,7 @@ bool pin_local(node& home, const ibv_pd* pd, const local_part& part, unsigned ac
 }
 
 bool local_memory_good(queue_pair& qp, std::uint64_t index) noexcept {
-  const send_request& request = qp.sends.at(index);
+  const send_request& request = qp.request(index);
   const unsigned access =
       is_answered_with_data(request.opcode) ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u;
   sge_walk walk{request.sges(), request.sge_count, 0};
@@ -23,7 +23,7 @@ bool local_memory_good(queue_pair& qp, std::uint64_t index) noexcept {
 
 bool gather(queue_pair& qp, std::uint64_t index, std::uint32_t offset, std::byte* to,
             std::uint32_t bytes) noexcept {
-  const send_request& request = qp.sends.at(index);
+  const send_request& request = qp.request(index);
   if (request.inlined) {
     std::copy_n(request.data() + offset, bytes, to);
     return true;
@@ -58,7 +58,7 @@ scattered scatter(node& home, const ibv_pd* pd, sge_walk& walk, const std::byte*
 
 bool scatter_answer(queue_pair& qp, std::uint64_t index, std::uint32_t offset,
                     const std::byte* from, std::uint32_t bytes) noexcept {
-  const send_request& request = qp.sends.at(index);
+  const send_request& request = qp.request(index);
   sge_walk walk{request.sges(), request.sge_count, offset};
   return scatter(*qp.home, qp.pd, walk, from, bytes) == scattered::all;
 }

@@ -78,7 +78,7 @@ next_step bind_type_2(queue_pair& qp, const send_request& request) noexcept {
   const key_slot* window = keys.slot_of(old_key);
   key_grant grant;
   grant.kind = key_kind::window_type_2;
-  grant.qpn = number_of(qp);
+  grant.qpn = qp.number();
   if (window == nullptr || window->key.load(std::memory_order_acquire) != 0) return failed(qp);
   if (!open_window(qp, request, grant)) return failed(qp);
   return grant_window(keys, new_key, grant) ? succeed(qp) : failed(qp);
@@ -97,7 +97,7 @@ bool invalidate_key(queue_pair& qp, std::uint32_t rkey) noexcept {
   key_grant grant;
   const bool ours = window != nullptr && peek(*window, rkey, grant) &&
                     grant.kind == key_kind::window_type_2 && grant.pd == qp.pd &&
-                    grant.qpn == number_of(qp);
+                    grant.qpn == qp.number();
   if (ours) keys.revoke(rkey);
   return ours;
 }

@@ -120,18 +120,19 @@ void reset(queue_pair& qp) {
   qp.flush_due = false;
   leave_answers(qp);
   release_all(qp);
-  forget(qp.send_cq(), qp.number);
-  forget(qp.receive_cq(), qp.number);
+  forget(qp.send_cq(), qp.number());
+  forget(qp.receive_cq(), qp.number());
   while (!qp.receives.empty()) qp.receives.pop();
   qp.requester = {};
   qp.responder = {};
+  qp.slot->expected = {};
   qp.attr = {};
   qp.terms = {};
   qp.is_draining = false;
   qp.peer = {};
   qp.peer_slot = nullptr;
   qp.is_peer_here = false;
-  qp.home->wake_at(qp.number, clock::time_point::max());
+  qp.home->wake_at(qp.number(), clock::time_point::max());
 }
 
 void get_ready_to_send(queue_pair& qp, ibv_qp_state from) {
@@ -150,7 +151,7 @@ void get_ready_to_send(queue_pair& qp, ibv_qp_state from) {
 void enter(queue_pair& qp, ibv_qp_state from, ibv_qp_state to) {
   switch (to) {
     case IBV_QPS_RESET: reset(qp); break;
-    case IBV_QPS_RTR: qp.responder.psn = qp.attr.rq_psn & psn_mask; [[fallthrough]];
+    case IBV_QPS_RTR: qp.slot->expected.psn = qp.attr.rq_psn & psn_mask; [[fallthrough]];
     case IBV_QPS_INIT: qp.state = to; break;
     case IBV_QPS_RTS: get_ready_to_send(qp, from); break;
     case IBV_QPS_SQD:
@@ -185,7 +186,7 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
   if (int error = check_transition(qp.type(), from, to, mask)) return error;
   if (!is_valid(*attr, mask)) return EINVAL;
   // What is in flight would miss its answers.
-  if (from == IBV_QPS_SQD && (mask & IBV_QP_AV) != 0 && qp.sends.completed < qp.sends.begun)
+  if (from == IBV_QPS_SQD && (mask & IBV_QP_AV) != 0 && qp.sends.completed < qp.begun())
     return EINVAL;
   store(qp.attr, *attr, mask);
   qp.terms = terms_of(qp.attr);

@@ -7,23 +7,24 @@ bool allows(const queue_pair& qp, unsigned access) noexcept {
   return (unsigned{qp.terms.access} & access) != 0;
 }
 
+/// Pins the memory of the whole message for its requester.
+bool pin_remote(const queue_pair& qp, const frame_header& header, unsigned access,
+                pinned& result) noexcept {
+  return qp.home->keys().pin(header.rkey, qp.pd, header.destination_qpn, access,
+                             header.remote_address, header.message_bytes,
+                             result) == key_error::none;
+}
+
 constexpr reply nothing_done{};
 
 }  // namespace
-
-key_error pin_remote(queue_pair& qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t bytes,
-                     unsigned access, pinned& result) noexcept {
-  return qp.home->keys().pin(rkey, qp.pd, number_of(qp), access, address, bytes, result);
-}
 
 reply take_write(queue_pair& qp, const incoming& piece) noexcept {
   const frame_header& header = piece.header;
   if (!allows(qp, IBV_ACCESS_REMOTE_WRITE)) return {.nak = nak_code::invalid_request};
   pinned pin;
   // All of the message's range each time: the first piece fails if the last one would.
-  if (header.message_bytes != 0 &&
-      pin_remote(qp, header.rkey, header.remote_address, header.message_bytes,
-                 IBV_ACCESS_REMOTE_WRITE, pin) != key_error::none)
+  if (header.message_bytes != 0 && !pin_remote(qp, header, IBV_ACCESS_REMOTE_WRITE, pin))
     return {.nak = nak_code::remote_access};
   // Hardware looks for the receive request when the last packet comes; earlier, nothing of the
   // message has to be sent twice.
@@ -48,9 +49,7 @@ reply take_read(queue_pair& qp, const incoming& piece) noexcept {
       state.answers_tail - state.answers_head >= qp.terms.dest_rd_atomic_max)
     return {.nak = nak_code::invalid_request};
   pinned pin;
-  if (header.message_bytes != 0 &&
-      pin_remote(qp, header.rkey, header.remote_address, header.message_bytes,
-                 IBV_ACCESS_REMOTE_READ, pin) != key_error::none)
+  if (header.message_bytes != 0 && !pin_remote(qp, header, IBV_ACCESS_REMOTE_READ, pin))
     return {.nak = nak_code::remote_access};
   if (piece.read_into == nullptr || header.payload_bytes == 0) return nothing_done;
   const std::byte* from = pin.address() + header.offset;
@@ -68,8 +67,7 @@ reply take_atomic(queue_pair& qp, const incoming& piece) noexcept {
       state.answers_tail - state.answers_head >= qp.terms.dest_rd_atomic_max)
     return {.nak = nak_code::invalid_request};
   pinned pin;
-  if (pin_remote(qp, header.rkey, header.remote_address, word, IBV_ACCESS_REMOTE_ATOMIC, pin) !=
-      key_error::none)
+  if (!pin_remote(qp, header, IBV_ACCESS_REMOTE_ATOMIC, pin))
     return {.nak = nak_code::remote_access};
   // A key may give an address that is aligned to memory that is not.
   if (reinterpret_cast<std::uintptr_t>(pin.address()) % word != 0)

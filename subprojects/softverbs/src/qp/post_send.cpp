@@ -35,7 +35,6 @@ void prefetch_peer(const qp_slot& slot) noexcept {
   const queue_pair* const peer = slot.qp.load(std::memory_order_relaxed);
   if (peer == nullptr) return;
   __builtin_prefetch(&peer->home);
-  __builtin_prefetch(&peer->responder, 1);
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ int check(const ibv_pd* pd, const ibv_qp_init_attr& attr) {
 owned_queue_pair make(ibv_pd& pd, const ibv_qp_init_attr& attr) {
   const ibv_qp_cap& cap = attr.cap;
   receive_ring receives{cap.max_recv_wr, cap.max_recv_sge};
-  const std::size_t sends_bytes = send_ring::bytes_for(cap);
+  const std::size_t sends_bytes = send_places::bytes_for(cap);
   void* const block = allocate_queue(sends_bytes + sizeof(queue_pair));
   void* const place = static_cast<std::byte*>(block) + sends_bytes;
   owned_queue_pair qp{new (place) queue_pair{
@@ -67,12 +67,14 @@ owned_queue_pair make(ibv_pd& pd, const ibv_qp_init_attr& attr) {
       .handle = {},
       .home = soft(pd.context).home,
       .slot = nullptr,
+      .pd = &pd,
       .terms = {},
+      .places = send_places{cap},
       .signals_all = attr.sq_sig_all != 0,
       .kind = attr.qp_type,
-      .pd = &pd,
-      .sends = {cap, place},
+      .sends = {},
       .requester = {},
+      .delays = nullptr,
       .responder = {},
       .receives = std::move(receives),
       .peer = {},
@@ -96,13 +98,14 @@ owned_queue_pair make(ibv_pd& pd, const ibv_qp_init_attr& attr) {
 std::uint32_t settle(queue_pair& qp) {
   const std::uint32_t qpn = qp.home->allocate_qpn();
   if (qpn == 0) return 0;
-  qp.number = qp.handle.qp_base.qp_num = qp.handle.qp_base.handle = qpn;
+  qp.handle.qp_base.qp_num = qp.handle.qp_base.handle = qpn;
   qp.slot = qp.home->find(qpn);
   const std::lock_guard send{qp.slot->send};
   const std::lock_guard receive{qp.slot->receive};
   // Indices go on where the last queue pair of this slot stopped.
   qp.sends.built = qp.sends.posted = qp.slot->released.load();
   qp.sends.next = qp.sends.completed = qp.sends.reported = qp.sends.posted;
+  qp.slot->expected = {};
   qp.slot->qp = &qp;
   return qpn;
 }
@@ -150,7 +153,7 @@ void unsettle(queue_pair& qp) {
     release_all(qp);
     qp.slot->qp = nullptr;
   }
-  const std::uint32_t qpn = qp.number;
+  const std::uint32_t qpn = qp.number();
   qp.home->wake_at(qpn, clock::time_point::max());
   qp.home->free_qpn(qpn);
 }
@@ -168,8 +171,8 @@ void await_acknowledgements(ibv_qp& handle) {
 }  // namespace
 
 void queue_pair_deleter::operator()(queue_pair* qp) const noexcept {
-  void* const block = qp->sends.begin();
-  const std::size_t sends_bytes = send_ring::bytes_for(qp->init.cap);
+  const std::size_t sends_bytes = send_places::bytes_for(qp->init.cap);
+  void* const block = reinterpret_cast<std::byte*>(qp) - sends_bytes;
   std::destroy_at(qp);
   free_queue(block, sends_bytes + sizeof(queue_pair));
 }
@@ -219,7 +222,7 @@ int query_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init
   *attr = qp.attr;
   attr->qp_state = attr->cur_qp_state = qp.state.load();
   attr->sq_psn = qp.requester.psn;
-  attr->rq_psn = qp.responder.psn;
+  attr->rq_psn = qp.slot->expected.psn;
   attr->sq_draining = qp.is_draining ? 1 : 0;
   attr->cap = qp.init.cap;
   *init_attr = qp.init;

@@ -8,8 +8,10 @@
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -76,64 +78,46 @@ struct send_request {
 };
 static_assert(sizeof(send_request) == 32);
 
-/// The ring of a QP's send requests. Indices only grow. posted - released <= capacity, as on
-/// hardware: a place is free again when a completion at or after it was polled (qp_slot::released).
-class send_ring {
+/// The ring of a QP's send requests: their indices, which only grow. posted - released <= capacity,
+/// as on hardware: a place is free again when a completion at or after it was polled
+/// (qp_slot::released).
+struct send_ring {
+  // reported <= completed <= next <= posted <= built
+  std::uint64_t built = 0;   ///< one past the newest of an open batch, which only its thread sees
+  std::uint64_t posted = 0;  ///< one past the newest
+  std::uint64_t next = 0;    ///< the first that was not sent entirely, or must be sent again
+  std::uint64_t completed = 0;  ///< the first that has not ended
+  std::uint64_t reported = 0;   ///< the first whose end is still to be told
+  std::uint64_t first = 0;      ///< one that has, or had, the first place
+};
+
+/// Its places, which lie in front of the queue pair, the first beside it.
+class send_places {
  public:
-  /// The first request has the last place, which ends there: beside the queue pair.
-  send_ring(const ibv_qp_cap& capabilities, void* end) noexcept;
+  explicit send_places(const ibv_qp_cap& capabilities) noexcept;
   static std::size_t bytes_for(const ibv_qp_cap& capabilities) noexcept;
 
-  /// Where its memory begins.
-  [[nodiscard]] void* begin() const noexcept { return end_ - std::size_t{places_} * place_lines_; }
-
-  [[nodiscard]] send_request& at(std::uint64_t index) noexcept {
-    const std::uint64_t place = (index - first_) & (places_ - 1);
-    return *reinterpret_cast<send_request*>((end_ - (place + 1) * place_lines_)->bytes);
+  /// Of the ring that ends there.
+  [[nodiscard]] send_request& at(const send_ring& ring, std::uint64_t index,
+                                 void* end) const noexcept {
+    const std::uint64_t place = (index - ring.first) & mask_;
+    return *reinterpret_cast<send_request*>(
+        (static_cast<cache_line*>(end) - (place + 1) * place_lines_)->bytes);
   }
   [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] std::uint32_t sges_max() const noexcept { return sges_max_; }
   [[nodiscard]] std::uint32_t inline_max() const noexcept { return inline_max_; }
-  /// The next request has the first place again, which the cache may still have: of an empty ring.
-  void begin_anew() noexcept { first_ = built; }
-
-  // reported <= completed <= next <= posted <= built
-  std::uint64_t built = 0;   ///< one past the newest of an open batch, which only its thread sees
-  std::uint64_t posted = 0;  ///< one past the newest
-  std::uint64_t begun = 0;   ///< one past the newest that ever was sent, if only in part
-  std::uint64_t next = 0;    ///< the first that was not sent entirely, or must be sent again
-  std::uint64_t completed = 0;  ///< the first that has not ended
-  std::uint64_t reported = 0;   ///< the first whose end is still to be told
-
-  /// Before which a delayed link does not start a request: of that index, in its place.
-  struct delay {
-    std::uint64_t index = 0;
-    clock::time_point over{};
-  };
-  /// False: there is no memory.
-  [[nodiscard]] bool make_delays() noexcept {
-    if (delays_ == nullptr) delays_.reset(new (std::nothrow) delay[places_]);
-    return delays_ != nullptr;
-  }
-  [[nodiscard]] bool has_delays() const noexcept { return delays_ != nullptr; }
-  [[nodiscard]] delay& delay_of(std::uint64_t index) noexcept {
-    return delays_[index & (places_ - 1)];
-  }
 
  private:
   struct alignas(64) cache_line {
     std::byte bytes[64];
   };
 
-  std::uint32_t places_;  ///< capacity_ rounded up to a power of two
-  std::uint32_t place_lines_;
-  std::uint64_t first_ = 0;  ///< a request that has or had the first place
-  cache_line* end_;
-  // In the next cache line, with the requester.
-  std::uint32_t capacity_;
-  std::uint32_t sges_max_;
-  std::uint32_t inline_max_;
-  std::unique_ptr<delay[]> delays_;  ///< null: the link never was delayed
+  std::uint16_t capacity_;
+  std::uint16_t mask_;  ///< of capacity_ rounded up to a power of two
+  std::uint16_t inline_max_;
+  std::uint8_t sges_max_;
+  std::uint8_t place_lines_;
 };
 
 /// What the requester keeps; under qp_slot::send.
@@ -143,10 +127,20 @@ struct requester_state {
   std::uint32_t reads_in_flight = 0;  ///< READs and atomics; max_rd_atomic bounds it
   std::uint8_t retries_left = 0;
   std::uint8_t rnr_retries_left = 0;
-  bool unanswered = false;         ///< it is silence that is waited out: then one retry is spent
-  clock::time_point wait_until{};  ///< RNR or retry: nothing is sent before
-  link* way = nullptr;             ///< null for a peer in this process
+  bool unanswered = false;  ///< it is silence that is waited out: then one retry is spent
+  bool waits = false;       ///< RNR or retry: nothing is sent before …
+  clock::time_point wait_until{};
+  std::uint64_t begun = 0;  ///< one past the newest that was sent, and goes on or again
+  link* way = nullptr;      ///< null for a peer in this process
   std::uint32_t way_generation = 0;
+};
+
+static_assert(sizeof(send_ring) + offsetof(requester_state, wait_until) == 64);
+
+/// Before which a delayed link does not start a request: of that index, in its place.
+struct start_delay {
+  std::uint64_t index = 0;
+  clock::time_point over{};
 };
 
 /// A READ or an atomic whose answer another process awaits.
@@ -160,16 +154,9 @@ struct pending_answer {
   std::uint64_t previous;  ///< atomics were executed when they came
 };
 
-/// What the responder keeps; under qp_slot::receive.
+/// What the responder keeps, besides qp_slot::expected; under qp_slot::receive.
 struct responder_state {
-  std::uint32_t psn = 0;     ///< expected
-  std::uint32_t life = 0;    ///< RC: of the requests that were taken
-  std::uint32_t offset = 0;  ///< bytes taken of the message in progress
-  std::uint32_t message_bytes = 0;
-  bool in_message = false;
-  frame_kind message_kind{};      ///< of the message in progress, as its first segment said
-  bool waits_for_resend = false;  ///< after a NAK: what follows `nak_psn` is dropped silently
-  bool established = false;       ///< IBV_EVENT_COMM_EST was raised
+  std::uint32_t life = 0;  ///< RC: of the requests that were taken
   bool has_request = false;
   bool ack_due = false;
   nak_code nak_due = nak_code::none;  ///< sent after the answers and the ack before it
@@ -199,32 +186,32 @@ struct connection_terms {
 };
 
 /// `handle` is what the program holds, as ibv_qp or ibv_qp_ex. What every request meets lies in few
-/// cache lines, since of a thousand queue pairs none is in a near cache: the first of the handle
-/// and the next group, and then for who sends those of `sends` and the requester, for who receives
-/// the first of the responder.
+/// cache lines, since of a thousand queue pairs none is in a near cache: that of `home`, and then
+/// for who sends the first of the handle, that of `sends`, and the request's; for who receives that
+/// of qp_slot::receive.
 struct alignas(64) queue_pair {
   ibv_qp_ex handle;  // First: pointers to it are cast back.
 
   alignas(64) node* home;
   qp_slot* slot;
   std::atomic<qp_slot*> peer_slot{nullptr};  ///< RC, UC: of a peer in this process
+  const ibv_pd* pd;  // As in the handle, which a WRITE or a READ does not look at where it arrives.
   /// Written under both locks of the slot, except: an error found under one lock stores IBV_QPS_ERR
   /// (or SQE under `send`) and kicks; run() then flushes under both.
   std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
   connection_terms terms;
+  send_places places;
   std::atomic<bool> flush_due{false};
   std::atomic<bool> disturbed{false};  ///< look at the faults
   bool in_batch = false;               ///< changes under `batch` and slot->send
   bool is_peer_here = false;           ///< RC, UC: in this process
   bool signals_all = false;            ///< each request has a completion entry
   bool is_draining = false;            ///< under slot->send
-  // As in the handle, which a WRITE or a READ does not look at where it arrives.
-  std::uint32_t number = 0;
-  ibv_qp_type kind;
-  const ibv_pd* pd;
+  ibv_qp_type kind : 8;
 
   alignas(64) send_ring sends;
   requester_state requester;
+  std::unique_ptr<start_delay[]> delays;  ///< null: the link never was delayed
 
   alignas(64) responder_state responder;
   receive_ring receives;
@@ -244,6 +231,14 @@ struct alignas(64) queue_pair {
   int batch_error = 0;         ///< under `batch`
 
   [[nodiscard]] ibv_qp_type type() const noexcept { return kind; }
+  [[nodiscard]] std::uint32_t number() const noexcept { return handle.qp_base.qp_num; }
+  [[nodiscard]] send_request& request(std::uint64_t index) noexcept {
+    return places.at(sends, index, this);
+  }
+  /// One past the newest request that ever was sent, if only in part.
+  [[nodiscard]] std::uint64_t begun() const noexcept {
+    return std::max(requester.begun, sends.next);
+  }
   [[nodiscard]] completion_queue& send_cq() const noexcept {
     return *reinterpret_cast<completion_queue*>(handle.qp_base.send_cq);
   }
@@ -256,6 +251,8 @@ struct alignas(64) queue_pair {
   }
 };
 
+static_assert(offsetof(queue_pair, sends) == offsetof(queue_pair, home) + 64);
+
 /// A queue pair lies in one block (queue_memory.hpp), behind its send ring.
 struct queue_pair_deleter {
   void operator()(queue_pair* qp) const noexcept;
@@ -267,7 +264,7 @@ using owned_queue_pair = std::unique_ptr<queue_pair, queue_pair_deleter>;
 class change_lock {
  public:
   explicit change_lock(const queue_pair& qp) noexcept
-      : home_{*qp.home}, slot_{*qp.slot}, qpn_{qp.number} {
+      : home_{*qp.home}, slot_{*qp.slot}, qpn_{qp.number()} {
     slot_.changes.fetch_add(1);
     slot_.send.lock();
   }

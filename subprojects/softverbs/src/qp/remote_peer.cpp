@@ -19,7 +19,7 @@ link* way_to(queue_pair& qp, const send_request& request) noexcept {
 next_step lose_way(queue_pair& qp) noexcept {
   qp.requester.way = nullptr;
   if (qp.type() == IBV_QPT_RC) rewind(qp);
-  qp.sends.at(qp.sends.next).offset = 0;
+  qp.request(qp.sends.next).offset = 0;
   return refused(qp, nak_code::dropped, 0);
 }
 
@@ -35,7 +35,7 @@ segment send_segment(queue_pair& qp, send_request& request, link& way,
   header.flags = static_cast<std::uint8_t>(header.flags & ~(frame_flag::first | frame_flag::last));
   if (request.offset == 0) header.flags |= frame_flag::first;
   if (header.payload_bytes == left) header.flags |= frame_flag::last;
-  const link::frame_room room = way.reserve(header, number_of(qp));
+  const link::frame_room room = way.reserve(header, qp.number());
   if (room.result == sent::full) return segment::no_room;
   if (room.result == sent::down) return segment::no_link;
   if (!gather(qp, qp.sends.next, request.offset, room.payload, header.payload_bytes)) {
@@ -64,7 +64,7 @@ class in_flight {
   explicit in_flight(queue_pair& qp) noexcept : qp_{qp}, ring_{qp.sends} {}
 
   [[nodiscard]] bool none() const noexcept { return ring_.completed == ring_.next; }
-  [[nodiscard]] send_request& oldest() const noexcept { return ring_.at(ring_.completed); }
+  [[nodiscard]] send_request& oldest() const noexcept { return qp_.request(ring_.completed); }
 
   /// Whether all before and with `psn` was sent, and some of it is in flight.
   [[nodiscard]] bool covers(std::uint32_t psn) const noexcept {
@@ -83,7 +83,7 @@ class in_flight {
   /// Whether this PSN is of what is in flight, the request at the head included when it was sent in
   /// part.
   [[nodiscard]] bool has(std::uint32_t psn) const noexcept {
-    const bool partly = ring_.next != ring_.posted && ring_.at(ring_.next).offset != 0;
+    const bool partly = ring_.next != ring_.posted && qp_.request(ring_.next).offset != 0;
     if (none() && !partly) return false;
     const std::int32_t left = psn_distance(psn, qp_.requester.psn);
     return psn_distance(oldest().psn, psn) >= 0 && (left > 0 || (partly && left == 0));
@@ -208,7 +208,7 @@ void on_link_down(node& home, const link& dead, std::uint32_t generation,
   const ibv_qp_state state = qp->state.load(std::memory_order_acquire);
   if (idle || (state != IBV_QPS_RTS && state != IBV_QPS_SQD)) return;
   if (qp->type() != IBV_QPT_RC) {
-    if (qp->sends.next != qp->sends.posted) qp->sends.at(qp->sends.next).offset = 0;
+    if (qp->sends.next != qp->sends.posted) qp->request(qp->sends.next).offset = 0;
   } else {
     rewind(*qp);
     refused(*qp, nak_code::dropped, 0);

@@ -20,7 +20,7 @@ clock::time_point answer_deadline(const queue_pair& qp) noexcept {
 bool wait_until(queue_pair& qp, clock::time_point when) noexcept {
   if (when == clock::time_point::max()) return true;
   if (clock::now() >= when) return false;
-  qp.home->wake_at(number_of(qp), when);
+  qp.home->wake_at(qp.number(), when);
   return true;
 }
 
@@ -49,7 +49,7 @@ constexpr std::uint32_t short_bytes_max = 4096;
 /// Pushes the entry of a request that asked for one, or failed. False: there was no room for it.
 [[gnu::always_inline]] inline bool report(queue_pair& qp, std::uint64_t index, ibv_wc_status status,
                                           std::optional<completion_writer>& to) noexcept {
-  const send_request& request = qp.sends.at(index);
+  const send_request& request = qp.request(index);
   const bool wanted = qp.signals_all || (request.flags & IBV_SEND_SIGNALED) != 0;
   if (!wanted && status == IBV_WC_SUCCESS) return true;
   completion entry{};
@@ -58,7 +58,7 @@ constexpr std::uint32_t short_bytes_max = 4096;
   entry.wc.opcode = completed_opcode(request.opcode);
   entry.wc.vendor_err = status == IBV_WC_SUCCESS ? 0 : static_cast<std::uint32_t>(request.opcode);
   entry.wc.byte_len = request.length;
-  entry.wc.qp_num = number_of(qp);
+  entry.wc.qp_num = qp.number();
   entry.released = &qp.slot->released;
   entry.release_to = index + 1;
   if (!to) to.emplace(qp.send_cq());
@@ -76,13 +76,19 @@ constexpr std::uint32_t short_bytes_max = 4096;
   if (!all) raise_queue_error(qp);
 }
 
+start_delay& delay_of(const queue_pair& qp, std::uint64_t index) noexcept {
+  return qp.delays[index % qp.places.capacity()];
+}
+
 /// Requests since the last look get the time before which they must not start.
 void stamp_delays(queue_pair& qp) noexcept {
   const auto delay = qp.delay_ns.load(std::memory_order_relaxed);
-  if (delay == 0 || !qp.sends.make_delays()) return;
+  if (delay == 0) return;
+  if (qp.delays == nullptr) qp.delays.reset(new (std::nothrow) start_delay[qp.places.capacity()]);
+  if (qp.delays == nullptr) return;
   const auto when = clock::now() + std::chrono::nanoseconds{delay};
   for (std::uint64_t i = qp.sends.posted; i > qp.sends.next; --i) {
-    send_ring::delay& is = qp.sends.delay_of(i - 1);
+    start_delay& is = delay_of(qp, i - 1);
     if (is.over != clock::time_point{} && is.index == i - 1) break;
     is = {i - 1, when};
   }
@@ -92,7 +98,7 @@ void stamp_delays(queue_pair& qp) noexcept {
 bool psns_run_out(queue_pair& qp, const send_request& request) noexcept {
   send_ring& ring = qp.sends;
   if (ring.completed == ring.next) return false;
-  const std::uint32_t in_flight = (qp.requester.psn - ring.at(ring.completed).psn) & psn_mask;
+  const std::uint32_t in_flight = (qp.requester.psn - qp.request(ring.completed).psn) & psn_mask;
   return in_flight + packets_of(qp, request.length) > psn_mask / 2;
 }
 
@@ -104,8 +110,10 @@ bool must_wait(queue_pair& qp, const send_request& request) noexcept {
       state.reads_in_flight >= qp.terms.rd_atomic_max)
     return true;
   if (psns_run_out(qp, request)) return true;
-  if (!qp.sends.has_delays() || qp.delay_ns.load(std::memory_order_relaxed) == 0) return false;
-  const send_ring::delay& is = qp.sends.delay_of(qp.sends.next);
+  if (!qp.disturbed.load(std::memory_order_relaxed) || qp.delays == nullptr ||
+      qp.delay_ns.load(std::memory_order_relaxed) == 0)
+    return false;
+  const start_delay& is = delay_of(qp, qp.sends.next);
   return is.index == qp.sends.next && wait_until(qp, is.over);
 }
 
@@ -150,20 +158,22 @@ next_step start_or_continue(queue_pair& qp, send_request& request, turn& now) no
       return request.opcode == IBV_WR_BIND_MW ? bind_window(qp, request) : invalidate(qp, request);
     }
     if (const auto status = check(qp, request); status != IBV_WC_SUCCESS) return fail(qp, status);
-    qp.sends.begun = std::max(qp.sends.begun, qp.sends.next + 1);
     request.psn = qp.requester.psn;
   }
   const bool is_here =
       qp.type() == IBV_QPT_UD ? qp.home->is_here(request.datagram().to()) : qp.is_peer_here;
-  return is_here ? execute_here(qp, request, now) : execute_there(qp, request, now);
+  const std::uint64_t head = qp.sends.next;
+  const next_step next = is_here ? execute_here(qp, request, now) : execute_there(qp, request, now);
+  if (qp.sends.next == head) qp.requester.begun = std::max(qp.requester.begun, head + 1);
+  return next;
 }
 
 /// The wait of an RNR NAK or of silence; when silence is over, one retry is spent.
 bool waits_for_timer(queue_pair& qp) noexcept {
   requester_state& state = qp.requester;
-  if (state.wait_until == clock::time_point{}) return false;
+  if (!state.waits) return false;
   if (wait_until(qp, state.wait_until)) return true;
-  state.wait_until = {};
+  state.waits = false;
   if (!std::exchange(state.unanswered, false)) return false;
   if (state.retries_left == 0)
     fail(qp, IBV_WC_RETRY_EXC_ERR);
@@ -180,8 +190,8 @@ next_step look_at_head(queue_pair& qp, turn& now) noexcept {
     return next_step::wait;
   }
   if (ring.next == ring.posted) return next_step::wait;
-  send_request& request = ring.at(ring.next);
-  const bool may = state == IBV_QPS_RTS || (state == IBV_QPS_SQD && ring.next < ring.begun);
+  send_request& request = qp.request(ring.next);
+  const bool may = state == IBV_QPS_RTS || (state == IBV_QPS_SQD && ring.next < qp.begun());
   if (!may || waits_for_timer(qp)) return next_step::wait;
   // The timer may have ended it all.
   if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR) return next_step::go_on;
@@ -192,9 +202,8 @@ next_step look_at_head(queue_pair& qp, turn& now) noexcept {
 
 /// A QP that drains its send queue tells when it has.
 void tell_drained(queue_pair& qp) noexcept {
-  const send_ring& ring = qp.sends;
   if (!qp.is_draining || qp.state.load(std::memory_order_acquire) != IBV_QPS_SQD) return;
-  if (ring.completed < ring.begun) return;
+  if (qp.sends.completed < qp.begun()) return;
   qp.is_draining = false;
   if (qp.attr.en_sqd_async_notify != 0) raise(qp, IBV_EVENT_SQ_DRAINED);
 }
@@ -208,7 +217,7 @@ void execute(queue_pair& qp, std::uint64_t posts) noexcept {
   while (next == next_step::go_on) next = look_at_head(qp, now);
   if (qp.sends.reported != qp.sends.completed) report_to(qp, qp.sends.completed);
   // Behind all others that wait; when nobody polls, this wakes the engine.
-  if (next == next_step::next_turn) qp.home->kick(number_of(qp));
+  if (next == next_step::next_turn) qp.home->kick(qp.number());
   tell_drained(qp);
 }
 
@@ -220,7 +229,7 @@ void complete_oldest(queue_pair& qp, ibv_wc_status status) noexcept {
   // The next ones may end at once, too.
   if (status == IBV_WC_SUCCESS && ring.completed != ring.posted &&
       ring.completed - ring.reported < reported_together_max &&
-      ring.at(index).length <= short_bytes_max)
+      qp.request(index).length <= short_bytes_max)
     return;
   if (ring.reported != index) {
     const bool succeeded = status == IBV_WC_SUCCESS;
@@ -268,10 +277,12 @@ next_step refused(queue_pair& qp, nak_code why, std::uint32_t rnr_timer) noexcep
         --state.rnr_retries_left;
       }
       state.unanswered = false;
+      state.waits = true;
       state.wait_until = clock::now() + std::chrono::microseconds{rnr_timer_us[rnr_timer & 31]};
       return next_step::go_on;
     default:
       state.unanswered = true;
+      state.waits = true;
       state.wait_until = answer_deadline(qp);
       return next_step::go_on;
   }
@@ -280,11 +291,12 @@ next_step refused(queue_pair& qp, nak_code why, std::uint32_t rnr_timer) noexcep
 void rewind(queue_pair& qp) noexcept {
   send_ring& ring = qp.sends;
   if (ring.completed == ring.posted) return;
-  if (ring.completed < ring.next || ring.at(ring.next).offset != 0)
-    qp.requester.psn = ring.at(ring.completed).psn;
+  qp.requester.begun = qp.begun();
+  if (ring.completed < ring.next || qp.request(ring.next).offset != 0)
+    qp.requester.psn = qp.request(ring.completed).psn;
   for (std::uint64_t i = ring.completed; i <= ring.next && i < ring.posted; ++i) {
-    ring.at(i).offset = 0;
-    ring.at(i).sent = false;
+    qp.request(i).offset = 0;
+    qp.request(i).sent = false;
   }
   ring.next = ring.completed;
   qp.requester.reads_in_flight = 0;
@@ -297,7 +309,7 @@ frame_header header_for(const queue_pair& qp, const send_request& request) noexc
   frame_header header{};
   header.kind = frame_kind::send;
   header.transport = service_of(qp);
-  header.source_qpn = number_of(qp);
+  header.source_qpn = qp.number();
   header.destination_qpn = qp.terms.peer_qpn;
   header.psn = request.psn;
   header.message_bytes = request.length;

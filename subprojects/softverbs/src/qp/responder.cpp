@@ -9,15 +9,15 @@ bool is_set(const frame_header& header, std::uint8_t flag) noexcept {
 
 /// The first packet of a peer says that it is there, before the program's own message can.
 void note_established(queue_pair& qp) noexcept {
-  if (qp.responder.established) return;
-  qp.responder.established = true;
+  if (qp.slot->expected.established) return;
+  qp.slot->expected.established = true;
   if (qp.type() != IBV_QPT_UD && qp.state.load(std::memory_order_acquire) == IBV_QPS_RTR)
     raise(qp, IBV_EVENT_COMM_EST);
 }
 
 /// Whether this piece is the one that comes now; a first piece begins its message anew.
 bool in_sequence(queue_pair& qp, const frame_header& header) noexcept {
-  responder_state& state = qp.responder;
+  expected_message& state = qp.slot->expected;
   if (is_set(header, frame_flag::first)) {
     // UC has no way to ask for what was lost: it goes on with what comes.
     if (header.transport == service::uc) state.psn = header.psn;
@@ -25,12 +25,12 @@ bool in_sequence(queue_pair& qp, const frame_header& header) noexcept {
     state.waits_for_resend = false;
     state.in_message = true;
     state.offset = 0;
-    state.message_kind = header.kind;
+    state.kind = header.kind;
     state.message_bytes = header.message_bytes;
     return true;
   }
   return state.in_message && header.psn == state.psn && header.offset == state.offset &&
-         header.kind == state.message_kind && header.message_bytes == state.message_bytes;
+         header.kind == state.kind && header.message_bytes == state.message_bytes;
 }
 
 bool well_formed(const incoming& piece) noexcept {
@@ -87,7 +87,7 @@ bool listens_to(const queue_pair& qp, const frame_header& header) noexcept {
 
 reply take(queue_pair& qp, const incoming& piece) noexcept {
   const frame_header& header = piece.header;
-  responder_state& state = qp.responder;
+  expected_message& state = qp.slot->expected;
   if (qp.disturbed.load(std::memory_order_relaxed) && qp.cut.load(std::memory_order_relaxed))
     return {.nak = nak_code::dropped};
   note_established(qp);
@@ -122,7 +122,7 @@ reply respond(node& home, const local_piece& piece) noexcept {
                                   .bytes = piece.bytes.data(),
                                   .read_into = piece.read_into,
                                   .from = nullptr});
-  raise_due(*qp);
+  if (answer.nak != nak_code::none) raise_due(*qp);
   return answer;
 }
 

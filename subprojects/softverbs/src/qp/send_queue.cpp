@@ -37,17 +37,16 @@ std::uint32_t lines_for(const ibv_qp_cap& cap) {
 
 }  // namespace
 
-std::size_t send_ring::bytes_for(const ibv_qp_cap& cap) noexcept {
+std::size_t send_places::bytes_for(const ibv_qp_cap& cap) noexcept {
   return std::size_t{std::bit_ceil(cap.max_send_wr)} * lines_for(cap) * sizeof(cache_line);
 }
 
-send_ring::send_ring(const ibv_qp_cap& cap, void* end) noexcept
-    : places_{std::bit_ceil(cap.max_send_wr)},
-      place_lines_{lines_for(cap)},
-      end_{static_cast<cache_line*>(end)},
-      capacity_{cap.max_send_wr},
-      sges_max_{cap.max_send_sge},
-      inline_max_{cap.max_inline_data} {}
+send_places::send_places(const ibv_qp_cap& cap) noexcept
+    : capacity_{static_cast<std::uint16_t>(cap.max_send_wr)},
+      mask_{static_cast<std::uint16_t>(std::bit_ceil(cap.max_send_wr) - 1)},
+      inline_max_{static_cast<std::uint16_t>(cap.max_inline_data)},
+      sges_max_{static_cast<std::uint8_t>(cap.max_send_sge)},
+      place_lines_{static_cast<std::uint8_t>(lines_for(cap))} {}
 
 namespace {
 
@@ -97,9 +96,9 @@ int open_request(queue_pair& qp, ibv_wr_opcode opcode, std::uint64_t wr_id,
   if ((flags & IBV_SEND_INLINE) != 0 && !has(inline_opcodes, opcode)) return EINVAL;
   send_ring& ring = qp.sends;
   const std::uint64_t held = ring.built - qp.slot->released.load(std::memory_order_acquire);
-  if (held >= ring.capacity()) return ENOMEM;
-  if (held == 0) ring.begin_anew();
-  send_request& request = ring.at(ring.built++);
+  if (held >= qp.places.capacity()) return ENOMEM;
+  if (held == 0) ring.first = ring.built;  // In the first place, which the cache may still have.
+  send_request& request = qp.request(ring.built++);
   request = {.wr_id = wr_id,
              .opcode = opcode,
              .flags = static_cast<std::uint8_t>(flags),
@@ -109,8 +108,8 @@ int open_request(queue_pair& qp, ibv_wr_opcode opcode, std::uint64_t wr_id,
 }
 
 int set_gather_list(queue_pair& qp, std::span<const ibv_sge> list) noexcept {
-  if (list.size() > qp.sends.sges_max()) return EINVAL;
-  send_request& request = qp.sends.at(qp.sends.built - 1);
+  if (list.size() > qp.places.sges_max()) return EINVAL;
+  send_request& request = qp.request(qp.sends.built - 1);
   std::uint64_t length = 0;
   for (const ibv_sge& sge : list) length += sge.length;
   std::copy(list.begin(), list.end(), request.sges());
@@ -121,7 +120,7 @@ int set_gather_list(queue_pair& qp, std::span<const ibv_sge> list) noexcept {
 }
 
 int begin_inline(queue_pair& qp) noexcept {
-  send_request& request = qp.sends.at(qp.sends.built - 1);
+  send_request& request = qp.request(qp.sends.built - 1);
   if (!has(inline_opcodes, request.opcode)) return EINVAL;
   request.inlined = true;
   request.sge_count = 0;
@@ -130,15 +129,15 @@ int begin_inline(queue_pair& qp) noexcept {
 }
 
 int append_inline(queue_pair& qp, const void* bytes, std::size_t size) noexcept {
-  send_request& request = qp.sends.at(qp.sends.built - 1);
-  if (size > qp.sends.inline_max() - request.length) return EINVAL;
+  send_request& request = qp.request(qp.sends.built - 1);
+  if (size > qp.places.inline_max() - request.length) return EINVAL;
   if (size != 0) std::memcpy(request.data() + request.length, bytes, size);
   request.length += static_cast<std::uint32_t>(size);
   return 0;
 }
 
 void set_remote(queue_pair& qp, std::uint64_t address, std::uint32_t rkey) noexcept {
-  send_request::remote_memory& remote = qp.sends.at(qp.sends.built - 1).remote();
+  send_request::remote_memory& remote = qp.request(qp.sends.built - 1).remote();
   remote.address = address;
   remote.rkey = rkey;
 }
@@ -148,31 +147,31 @@ int set_datagram(queue_pair& qp, const ibv_ah* ah, std::uint32_t remote_qpn,
   if (qp.type() != IBV_QPT_UD) return EINVAL;  // It has a peer.
   if (ah == nullptr || ah->pd != qp.pd || remote_qpn > qpn_max) return EINVAL;
   const auto& address = *reinterpret_cast<const address_handle*>(ah);
-  qp.sends.at(qp.sends.built - 1).datagram() = {.gid = address.gid,
-                                                .source_gid = address.source_gid,
-                                                .host = address.host,
-                                                .qpn = remote_qpn,
-                                                .qkey = remote_qkey};
+  qp.request(qp.sends.built - 1).datagram() = {.gid = address.gid,
+                                               .source_gid = address.source_gid,
+                                               .host = address.host,
+                                               .qpn = remote_qpn,
+                                               .qkey = remote_qkey};
   return 0;
 }
 
 void set_bind(queue_pair& qp, const ibv_mw& window, std::uint32_t rkey,
               const ibv_mw_bind_info& info) noexcept {
-  qp.sends.at(qp.sends.built - 1).bind() = {.pd = window.pd,
-                                            .old_rkey = window.rkey,
-                                            .new_rkey = rkey,
-                                            .region = info.mr != nullptr ? info.mr->lkey : 0,
-                                            .type = window.type,
-                                            .address = info.addr,
-                                            .bytes = info.length,
-                                            .access = info.mw_access_flags};
+  qp.request(qp.sends.built - 1).bind() = {.pd = window.pd,
+                                           .old_rkey = window.rkey,
+                                           .new_rkey = rkey,
+                                           .region = info.mr != nullptr ? info.mr->lkey : 0,
+                                           .type = window.type,
+                                           .address = info.addr,
+                                           .bytes = info.length,
+                                           .access = info.mw_access_flags};
 }
 
 namespace {
 
 /// What the work request brings besides its data; the fields depend on the opcode.
 int set_operation(queue_pair& qp, const ibv_send_wr& wr) noexcept {
-  send_request& request = qp.sends.at(qp.sends.built - 1);
+  send_request& request = qp.request(qp.sends.built - 1);
   switch (wr.opcode) {
     case IBV_WR_SEND_WITH_IMM: request.immediate = wr.imm_data; break;
     case IBV_WR_SEND_WITH_INV:
@@ -197,12 +196,12 @@ int set_data(queue_pair& qp, const ibv_send_wr& wr) noexcept {
   if (wr.num_sge < 0) return EINVAL;
   if (wr.opcode == IBV_WR_LOCAL_INV || wr.opcode == IBV_WR_BIND_MW) {
     // It is not looked at, but must be possible, as for other devices.
-    return static_cast<std::size_t>(wr.num_sge) > qp.sends.sges_max() ? EINVAL : 0;
+    return static_cast<std::size_t>(wr.num_sge) > qp.places.sges_max() ? EINVAL : 0;
   }
   const std::span<const ibv_sge> list{wr.sg_list, static_cast<std::size_t>(wr.num_sge)};
   if ((wr.send_flags & IBV_SEND_INLINE) == 0) return set_gather_list(qp, list);
   // Inline bytes are gathered now, so the length of the list is bounded by the QP's as well.
-  if (list.size() > qp.sends.sges_max()) return EINVAL;
+  if (list.size() > qp.places.sges_max()) return EINVAL;
   if (int error = begin_inline(qp)) return error;
   for (const ibv_sge& sge : list)
     if (int error = append_inline(qp, reinterpret_cast<const void*>(sge.addr), sge.length))

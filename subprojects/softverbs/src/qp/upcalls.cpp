@@ -14,12 +14,14 @@ bool is_peer(const queue_pair& qp, const frame_header& header, const link& from)
 
 /// Whether the request is of the connection that this QP serves. One of another life is only when
 /// it is just what is expected; then nobody waits any more for what is due to the life before.
-bool is_of_our_life(responder_state& state, const frame_header& header) noexcept {
+bool is_of_our_life(queue_pair& qp, const frame_header& header) noexcept {
+  responder_state& state = qp.responder;
+  expected_message& expected = qp.slot->expected;
   if (header.life == state.life) return true;
-  if ((header.flags & frame_flag::first) == 0 || header.psn != state.psn) return false;
+  if ((header.flags & frame_flag::first) == 0 || header.psn != expected.psn) return false;
   state.life = header.life;
-  state.waits_for_resend = false;
-  state.in_message = false;
+  expected.waits_for_resend = false;
+  expected.in_message = false;
   state.ack_due = false;
   state.nak_due = nak_code::none;
   state.answers_head = state.answers_tail;
@@ -27,9 +29,8 @@ bool is_of_our_life(responder_state& state, const frame_header& header) noexcept
 }
 
 /// Taken long ago, and sent again on another link, or sent to an earlier connection.
-bool is_old(const responder_state& state, const frame_header& header,
-            const reply& answer) noexcept {
-  return answer.nak == nak_code::dropped && psn_distance(state.psn, header.psn) < 0;
+bool is_old(const queue_pair& qp, const frame_header& header, const reply& answer) noexcept {
+  return answer.nak == nak_code::dropped && psn_distance(qp.slot->expected.psn, header.psn) < 0;
 }
 
 }  // namespace
@@ -59,12 +60,12 @@ bool on_request(node& home, link& from, const frame_header& header,
   const bool reliable = header.transport == service::rc;
   if (reliable) {
     if (!send_due_nak(*qp, from)) return false;
-    if (!is_of_our_life(qp->responder, header)) return turn_away(from, header);
+    if (!is_of_our_life(*qp, header)) return turn_away(from, header);
   }
   const incoming piece{.header = header, .bytes = payload, .read_into = nullptr, .from = &from};
   const reply answer = listens_to(*qp, header) ? take(*qp, piece) : reply{.nak = nak_code::dropped};
   if (reliable) {
-    if (is_old(qp->responder, header, answer)) return turn_away(from, header);
+    if (is_old(*qp, header, answer)) return turn_away(from, header);
     owe(*qp, piece, answer);
     if (qp->responder.event_due) static_cast<void>(send_due_nak(*qp, from));
   }

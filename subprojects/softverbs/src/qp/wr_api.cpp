@@ -26,7 +26,7 @@ send_request* begin(ibv_qp_ex* handle, ibv_wr_opcode opcode, std::uint64_t opera
   // Whether data is inline is what the setter says here.
   const unsigned flags = handle->wr_flags & ~static_cast<unsigned>(IBV_SEND_INLINE);
   if (qp.batch_error == 0) qp.batch_error = open_request(qp, opcode, handle->wr_id, flags);
-  return qp.batch_error == 0 ? &qp.sends.at(qp.sends.built - 1) : nullptr;
+  return qp.batch_error == 0 ? &qp.request(qp.sends.built - 1) : nullptr;
 }
 
 void begin_remote(ibv_qp_ex* handle, ibv_wr_opcode opcode, std::uint64_t operation,

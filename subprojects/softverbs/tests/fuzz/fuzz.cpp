@@ -131,19 +131,19 @@ class stage {
                         frame_header& header) noexcept {
     const queue_pair& qp = victim_.at(index);
     const std::lock_guard lock{qp.slot->receive};
-    const responder_state& state = qp.responder;
-    header.psn = state.psn;
-    if (header.transport == service::rc) header.life = state.life;
+    const expected_message& expected = qp.slot->expected;
+    header.psn = expected.psn;
+    if (header.transport == service::rc) header.life = qp.responder.life;
     const bool ahead = (extra & 0x20) != 0;
     if (ahead) header.psn = (header.psn + in.byte()) & psn_mask;
     const bool carries = header.kind == frame_kind::send || header.kind == frame_kind::write;
     const bool in_pieces = (extra & 0x40) != 0 && carries;
     std::uint32_t left = header.message_bytes;
-    if (in_pieces && state.in_message) {
-      header.kind = state.message_kind;
-      header.message_bytes = state.message_bytes;
-      header.offset = state.offset;
-      left = state.message_bytes - state.offset;
+    if (in_pieces && expected.in_message) {
+      header.kind = expected.kind;
+      header.message_bytes = expected.message_bytes;
+      header.offset = expected.offset;
+      left = expected.message_bytes - expected.offset;
     }
     header.payload_bytes = carries ? std::min(left, std::uint32_t{segment_bytes_max}) : 0;
     if (in_pieces) header.payload_bytes = std::min(header.payload_bytes, 1u + in.byte());
@@ -169,7 +169,7 @@ class stage {
       header.life = qp.requester.life;
       header.psn = (qp.requester.psn - 1) & psn_mask;
       if (sends.completed != sends.posted) {
-        const send_request& oldest = sends.at(sends.completed);
+        const send_request& oldest = qp.request(sends.completed);
         if ((which & 0x80) == 0) header.psn = oldest.psn;
         header.message_bytes = oldest.length;
         header.offset = oldest.offset;

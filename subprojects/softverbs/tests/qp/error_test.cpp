@@ -125,7 +125,7 @@ TEST_CASE("a source that goes while its request is to be sent again ends it with
   queue_pair& requester = ends.a.inner();
   ends.a.settle([&] {
     const std::lock_guard lock{requester.slot->send};
-    if (requester.requester.wait_until == clock::time_point{}) return false;
+    if (!requester.requester.waits) return false;
     REQUIRE((unmapped ? take_away(gone, bytes) : verb::dereg_mr(region)) == 0);
     REQUIRE(ends.b.receive(5, {ends.b.piece(0, bytes)}) == 0);
     return true;
@@ -271,7 +271,7 @@ TEST_CASE("a peer that does not listen ends a request with RETRY_EXC", "[qp]") {
   SECTION("our link is cut") { ends.a.inner().disturbed = ends.a.inner().cut = true; }
   // Not a later one: then it has taken this one, as far as anybody can tell.
   SECTION("it expects an earlier packet") {
-    std::uint32_t& expected = ends.b.inner().responder.psn;
+    std::uint32_t& expected = ends.b.inner().slot->expected.psn;
     expected = (expected - 1) & psn_mask;
   }
   SECTION("it is connected to another") { ends.b.inner().terms.peer_qpn ^= 1; }

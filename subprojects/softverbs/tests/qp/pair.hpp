@@ -200,7 +200,7 @@ class side {
   /// Whether the responder saw anything yet.
   [[nodiscard]] bool was_reached() const {
     const std::lock_guard lock{inner().slot->receive};
-    return inner().responder.established;
+    return inner().slot->expected.established;
   }
   /// Nothing came, after all that could be done was done.
   bool is_quiet() {

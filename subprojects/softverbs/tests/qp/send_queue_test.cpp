@@ -17,7 +17,7 @@ int post(ibv_qp* qp, ibv_wr_opcode opcode, unsigned flags = 0) {
   return verb::post_send(qp, &wr, nullptr);
 }
 
-send_request& newest(ibv_qp* qp) { return inside(qp).sends.at(inside(qp).sends.posted - 1); }
+send_request& newest(ibv_qp* qp) { return inside(qp).request(inside(qp).sends.posted - 1); }
 
 }  // namespace
 
@@ -30,26 +30,31 @@ TEST_CASE("a ring keeps a request, and its list or its bytes, in one place, for 
   struct alignas(64) line {
     std::byte bytes[64];
   };
-  std::vector<line> memory(send_ring::bytes_for(few) / sizeof(line));
-  send_ring ring{few, memory.data() + memory.size()};
-  CHECK(ring.capacity() == 3);
-  CHECK(ring.begin() == memory.data());
-  for (std::uint64_t index = 1000; index < 1003; ++index) {
-    ring.at(index) = {.wr_id = index, .data_at = sizeof(send_request)};
+  std::vector<line> memory(send_places::bytes_for(few) / sizeof(line));
+  const send_places places{few};
+  CHECK(places.capacity() == 3);
+  constexpr std::uint64_t first = 1000;
+  const auto at = [&, ring = send_ring{.first = first}](std::uint64_t index) -> send_request& {
+    return places.at(ring, index, memory.data() + memory.size());
+  };
+  for (std::uint64_t index = first; index < first + 3; ++index) {
+    at(index) = {.wr_id = index, .data_at = sizeof(send_request)};
     if (index % 2 == 0)
-      ring.at(index).sges()[1].length = static_cast<std::uint32_t>(index);
+      at(index).sges()[1].length = static_cast<std::uint32_t>(index);
     else
-      std::memset(ring.at(index).data(), static_cast<int>(index & 0x7f), 8);
+      std::memset(at(index).data(), static_cast<int>(index & 0x7f), 8);
   }
-  for (std::uint64_t index = 1000; index < 1003; ++index) {
-    CHECK(ring.at(index).wr_id == index);
+  for (std::uint64_t index = first; index < first + 3; ++index) {
+    CHECK(at(index).wr_id == index);
     if (index % 2 == 0)
-      CHECK(ring.at(index).sges()[1].length == index);
+      CHECK(at(index).sges()[1].length == index);
     else
-      CHECK(ring.at(index).data()[7] == std::byte(index & 0x7f));
+      CHECK(at(index).data()[7] == std::byte(index & 0x7f));
   }
-  const send_ring none{{}, nullptr};
-  CHECK(none.capacity() == 0);
+  // Four places: the last begins the memory.
+  CHECK(static_cast<void*>(&at(first + 3)) == memory.data());
+  CHECK(&at(first + 4) == &at(first));
+  CHECK(send_places{{}}.capacity() == 0);
 }
 
 TEST_CASE("requests are posted only where they can be sent or flushed", "[qp]") {

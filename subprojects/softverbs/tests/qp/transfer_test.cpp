@@ -168,12 +168,12 @@ TEST_CASE("unsignaled requests complete silently, and a later entry frees their 
 
 TEST_CASE("a send queue whose places are all free begins with the first again", "[qp]") {
   pair ends;
-  send_ring& ring = ends.a.inner().sends;
+  queue_pair& sender = ends.a.inner();
   const auto write = [&](unsigned flags) {
     ibv_send_wr wr = one_sided(IBV_WR_RDMA_WRITE, ends.b, 0, 1);
     wr.send_flags = flags;
     REQUIRE(ends.a.send(wr, {ends.a.piece(0, 8)}) == 0);
-    return &ring.at(ring.posted - 1);
+    return &sender.request(sender.sends.posted - 1);
   };
   const send_request* const first = write(IBV_SEND_SIGNALED);
   const send_request* const second = write(0);
@@ -275,7 +275,7 @@ TEST_CASE("a send queue drains what it has begun, though that must be sent again
   REQUIRE(a.send(request(IBV_WR_SEND), {a.piece(0, 8)}) == 0);
   a.settle([&] {
     const std::lock_guard lock{a.inner().slot->send};
-    return a.inner().requester.wait_until != clock::time_point{};
+    return a.inner().requester.waits;
   });
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_SQD;

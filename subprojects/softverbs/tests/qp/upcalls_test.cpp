@@ -75,7 +75,7 @@ frame_header write_to(const side& to) {
   header.source_qpn = a_number;
   header.destination_qpn = to.qp->qp_num;
   header.life = to.inner().responder.life;
-  header.psn = to.inner().responder.psn;
+  header.psn = to.inner().slot->expected.psn;
   header.rkey = to.mr->rkey;
   header.remote_address = to.address();
   header.message_bytes = header.payload_bytes = message_bytes;
@@ -240,7 +240,7 @@ TEST_CASE("whoever connects anew is told until its peer does, and is served then
   CHECK(again->life == refused.life);
   // Now this side begins anew, too; something of the old connection comes late.
   b.inner().responder = {};
-  b.inner().responder.psn = anew.psn;
+  b.inner().slot->expected.psn = anew.psn;
   CHECK(bring(b, peer, refused, payload.data())->nak == nak_code::dropped);
   const auto taken = bring(b, peer, anew, payload.data());
   REQUIRE(taken.has_value());
