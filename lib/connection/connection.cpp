@@ -73,13 +73,18 @@ task<T> within(task<T> t, std::chrono::milliseconds limit, const char* call) {
 
 connection::connection() noexcept = default;
 connection::connection(std::unique_ptr<detail::connection_state> state) noexcept
-    : state_{std::move(state)}, qp_{state_ ? &state_->qp() : nullptr} {}
+    : state_{std::move(state)},
+      sends_{state_ ? &state_->qp().sends() : nullptr},
+      qp_{state_ ? &state_->qp() : nullptr} {}
 connection::connection(connection&& other) noexcept
-    : state_{std::move(other.state_)}, qp_{std::exchange(other.qp_, nullptr)} {}
+    : state_{std::move(other.state_)},
+      sends_{std::exchange(other.sends_, nullptr)},
+      qp_{std::exchange(other.qp_, nullptr)} {}
 connection& connection::operator=(connection&& other) noexcept {
   if (this == &other) return *this;
   drop();
   state_ = std::move(other.state_);
+  sends_ = std::exchange(other.sends_, nullptr);
   qp_ = std::exchange(other.qp_, nullptr);
   return *this;
 }
@@ -87,6 +92,7 @@ connection::~connection() { drop(); }
 
 void connection::drop() noexcept {
   if (state_ == nullptr) return;
+  sends_ = nullptr;
   qp_ = nullptr;
   state_->abort(errc::closed, "close");
   scope& closer = state_->home().closer();

@@ -46,11 +46,22 @@ completion_queue_driver::~completion_queue_driver() {
   if (channel_) static_cast<void>(read_event());
 }
 
-[[gnu::always_inline]] inline void completion_queue_driver::dispatch(const ibv_wc& wc) noexcept {
+[[gnu::always_inline]] inline bool completion_queue_driver::has_succeeded(
+    const ibv_wc& wc) noexcept {
   const wr_id id{wc.wr_id};
-  queue_pair* const qp = unwatched_[id.queue_pair() & mask_];
-  if (qp == nullptr || wc.status != IBV_WC_SUCCESS || !qp->succeeded(id.is_receive(), wc))
-      [[unlikely]]
+  const std::size_t place = id.queue_pair() & mask_;
+  if (id.is_receive()) {
+    receive_queue* const receives = unwatched_receives_[place];
+    return receives != nullptr && receives->succeeded(wc);
+  }
+  send_queue* const sends = unwatched_sends_[place];
+  if (sends == nullptr || !sends->oldest_succeeded(wc.wr_id)) return false;
+  sends->pump();
+  return true;
+}
+
+[[gnu::always_inline]] inline void completion_queue_driver::dispatch(const ibv_wc& wc) noexcept {
+  if (wc.status != IBV_WC_SUCCESS || !has_succeeded(wc)) [[unlikely]]
     dispatch_any(wc);
 }
 
@@ -234,7 +245,9 @@ void completion_queue_driver::add_entries() {
                  .detail = "65535 queue pairs on one completion queue: make another"}};
   }
   free_entries_.reserve(after);  // So that `detach` cannot fail.
-  unwatched_.resize(after);      // Before: whatever `queue_pairs_` has is there, too.
+  // Before: whatever `queue_pairs_` has is there, too.
+  unwatched_sends_.resize(after);
+  unwatched_receives_.resize(after);
   queue_pairs_.resize(after);
   mask_ = after - 1;
   for (std::size_t i = after; i-- > before;) {
@@ -267,19 +280,21 @@ void completion_queue_driver::detach_shared(std::uint32_t qp_num,
 }
 
 void completion_queue_driver::ignore_requests(std::uint64_t wr_id_base) noexcept {
-  watch(wr_id_base, true);
+  tell_at_once(wr_id_base, nullptr, nullptr);
   queue_pairs_[wr_id{wr_id_base}.queue_pair()].qp = nullptr;
 }
 
-void completion_queue_driver::watch(std::uint64_t wr_id_base, bool is_watched) noexcept {
+void completion_queue_driver::tell_at_once(std::uint64_t wr_id_base, send_queue* sends,
+                                           receive_queue* receives) noexcept {
   const std::uint16_t index = wr_id{wr_id_base}.queue_pair();
-  unwatched_[index] = is_watched ? nullptr : static_cast<queue_pair*>(queue_pairs_[index].qp);
+  unwatched_sends_[index] = sends;
+  unwatched_receives_[index] = receives;
 }
 
 void completion_queue_driver::detach(std::uint64_t wr_id_base, unsigned entries) noexcept {
   const wr_id id{wr_id_base};
   queue_pairs_[id.queue_pair()] = {.qp = nullptr, .key = wr_id::next_key(id.key())};
-  unwatched_[id.queue_pair()] = nullptr;
+  tell_at_once(wr_id_base, nullptr, nullptr);
   free_entries_.push_back(id.queue_pair());
   if (mode_ == completion_mode::manual) {
     leaving_ += entries;  // Nobody may have reaped what it left in the queue.

@@ -9,7 +9,7 @@ void prepared_submission::prepare() {
     queue_->count_refused(*this, 0);
     throw error{why->to_failure(queue_->num_)};
   }
-  queue_->prepared_.push_back(*this);
+  queue_->seldom_->prepared.push_back(*this);
   holds_memory_ = true;
   has_leases_ = std::ranges::any_of(requests_, [](const request_shape& request) {
     return request.remote != nullptr && request.remote->lease() != nullptr;

@@ -20,9 +20,11 @@ queue_pair::queue_pair(completion_queue_driver& driver, verbs::protection_domain
                        shared_receives* pool)
     : queue_pair_base{driver, pd, wanted, pool},
       held_{driver.held_of(pd.native_handle())},
-      sends_{driver, held_->sends, pd, verbs(), message_max_bytes},
+      sends_{driver.send_queue_memory().new_object<send_queue>(driver, held_->sends, pd, verbs(),
+                                                               message_max_bytes),
+             give_back{driver.send_queue_memory().resource()}},
       receives_{*this, driver, held_->receives} {
-  sends_.set_wr_id_base(send_id_base());
+  sends_->set_wr_id_base(send_id_base());
   receives_.set_wr_id_base(receive_id_base());
   watch(false);
   // Its messages are for a handler only.
@@ -31,11 +33,11 @@ queue_pair::queue_pair(completion_queue_driver& driver, verbs::protection_domain
 
 queue_pair::~queue_pair() {
   const request_outcome closed{.code = errc::closed, .call = "close"};
-  sends_.end_all(closed);
+  sends_->end_all(closed);
   receives_.drop_waiting();
   receives_.end_all(closed);
   destroy_verbs();
-  sends_.release_slots();
+  sends_->release_slots();
   receives_.release_slots();
   driver().tally().failed(request_kind::receive, handled_receives_);
   if (handler_ != nullptr) std::exchange(handler_, nullptr)->on_gone();
@@ -78,20 +80,20 @@ void queue_pair::complete_watched(bool is_receive, std::uint32_t sequence,
   if (is_receive) {
     if (complete_receive(sequence, wc)) fail(why_failed(wc, driver().tally()));
   } else if (wc.status == IBV_WC_SUCCESS) {
-    sends_.succeeded(sequence);
+    sends_->succeeded(sequence);
     if (!has_failed()) {
-      if (handler_ != nullptr) sends_.keep_room(handler_->on_room());
-      sends_.pump();
+      if (handler_ != nullptr) sends_->keep_room(handler_->on_room());
+      sends_->pump();
     }
   } else if (const request_outcome why = why_failed(wc, driver().tally());
-             sends_.failed(sequence, why)) {
+             sends_->failed(sequence, why)) {
     fail(why);
   }
   if (has_failed()) [[unlikely]] {
-    sends_.flush_all();
+    sends_->flush_all();
     if (slots_in_use() == 0) drained_.set();
   }
-  if (idle_is_awaited_ && sends_.is_idle()) [[unlikely]]
+  if (idle_is_awaited_ && sends_->is_idle()) [[unlikely]]
     sends_idle_.set();
 }
 
@@ -151,8 +153,8 @@ void queue_pair::fail_for_receives(int rc) noexcept {
 }
 
 event::wait_op queue_pair::sends_idle() noexcept {
-  if (handler_ != nullptr && !has_failed() && !sends_.will_end_all()) handler_->on_idle_awaited();
-  idle_is_awaited_ = !sends_.is_idle() && !has_failed();
+  if (handler_ != nullptr && !has_failed() && !sends_->will_end_all()) handler_->on_idle_awaited();
+  idle_is_awaited_ = !sends_->is_idle() && !has_failed();
   if (idle_is_awaited_) {
     watch(true);
     sends_idle_.reset();
@@ -164,13 +166,13 @@ event::wait_op queue_pair::sends_idle() noexcept {
 
 void queue_pair::on_failure(const request_outcome& unposted) noexcept {
   watch(true);
-  sends_.ring_now();
-  sends_.refuse({.code = errc::disconnected, .call = "post_send"});
+  sends_->ring_now();
+  sends_->refuse({.code = errc::disconnected, .call = "post_send"});
   if (handler_ != nullptr) handler_->on_failure();  // First: those who wait may turn to it.
-  sends_.end_waiting(unposted);
+  sends_->end_waiting(unposted);
   receives_.drop_waiting();
   receives_.end_all(failure_reason());
-  sends_.flush_all();
+  sends_->flush_all();
   if (slots_in_use() == 0) drained_.set();
   sends_idle_.set();
 }

@@ -3,42 +3,67 @@
 #include <cordma/transfer/prepared_op.hpp>
 
 #include <algorithm>
-#include <bit>
+#include <cerrno>
 #include <cstdlib>
+#include <new>
 #include <utility>
 
 namespace cordma {
+
+send_queue::seldom_used::seldom_used(verbs::protection_domain& pd, verbs::queue_pair& its)
+    : qp{its},
+      depth_max{its.capabilities().send_wr_max},
+      depth{depth_max},
+      sge_max{its.capabilities().send_sge_max},  // At least 1: `verbs::queue_pair` sees to it.
+      read_sge_max{pd.limits().sge_rd_max == 0 ? sge_max
+                                               : std::min(sge_max, pd.limits().sge_rd_max)},
+      more_held(places() * (sge_max - 1)),
+      atomic_values(places()),
+      atomic_mr{pd, atomic_values.data(), atomic_values.size() * sizeof(std::uint64_t),
+                verbs::access::local_write} {}
+
 send_queue::send_queue(completion_queue_driver& driver, held_memory& held,
                        verbs::protection_domain& pd, verbs::queue_pair& qp,
                        std::size_t message_max_bytes)
-    : mask_{std::bit_ceil(qp.capabilities().send_wr_max) - 1},
-      held_{held},
+    : held_{held},
       native_{qp.native_handle()},
       driver_{driver},
-      at_once_max_{qp.capabilities().send_wr_max},
-      unsignaled_max_{unsignaled_max_of(at_once_max_)},
+      unsignaled_max_{unsignaled_max_of(qp.capabilities().send_wr_max)},
       message_max_bytes_{std::uint32_t(message_max_bytes)},
       inline_max_{qp.capabilities().inline_max},
       num_{qp.num()},
-      far_slots_{places() > near_slots ? std::make_unique<slot[]>(places()) : nullptr},
-      qp_{qp},
-      depth_max_{at_once_max_},
-      depth_{at_once_max_},
-      sge_max_{qp.capabilities().send_sge_max},  // At least 1: `verbs::queue_pair` sees to it.
-      read_sge_max_{pd.limits().sge_rd_max == 0 ? sge_max_
-                                                : std::min(sge_max_, pd.limits().sge_rd_max)},
-      more_held_(places() * (sge_max_ - 1)),
-      atomic_values_(places()),
-      atomic_mr_{std::make_unique<verbs::memory_region>(
-          pd, atomic_values_.data(), atomic_values_.size() * sizeof(std::uint64_t),
-          verbs::access::local_write)} {
-  slots_ = far_slots_ ? far_slots_.get() : near_slots_.data();
+      seldom_{std::make_unique<seldom_used>(pd, qp)} {
+  set_at_once_max();
 }
 
 send_queue::~send_queue() {
   CORDMA_ASSERT(in_flight() == 0, "send queue destroyed before its queue pair");
-  CORDMA_ASSERT(waiting_.empty(), "send queue destroyed with requests that wait for room");
+  CORDMA_ASSERT(seldom_->waiting.empty(), "send queue destroyed with requests that wait for room");
 }
+
+void send_queue::watch(bool is_watched) noexcept {
+  seldom_->is_watched = is_watched;
+  set_at_once_max();
+}
+
+void send_queue::refuse(const request_outcome& how) noexcept {
+  seldom_->refusal = how;
+  set_at_once_max();
+}
+
+void send_queue::reserve(std::uint32_t slots) noexcept {
+  CORDMA_ASSERT(in_flight() == 0 && slots < seldom_->depth_max && !seldom_->is_room_kept,
+                "slots are reserved before they are used");
+  seldom_->depth = seldom_->depth_max - slots;
+  set_at_once_max();
+  unsignaled_max_ = unsignaled_max_of(depth());
+}
+
+bool send_queue::has_room() const noexcept {
+  return seldom_->waiting.empty() && in_flight() < depth();
+}
+
+bool send_queue::is_idle() const noexcept { return in_flight() == 0 && seldom_->waiting.empty(); }
 
 errc send_queue::refusal_of(const bind_request& bind) const noexcept {
   using verbs::access;
@@ -76,9 +101,9 @@ std::optional<request_outcome> send_queue::hold(const request_shape& request) no
       used += slice.empty() ? 0 : 1;
     }
   }
-  const std::uint32_t slices_max = request.is_read() ? read_sge_max_ : sge_max_;
+  const std::uint32_t slices_max = request.is_read() ? seldom_->read_sge_max : seldom_->sge_max;
   if (used > slices_max) return refused(errc::too_many_slices, used, slices_max);
-  if ((request.is_read() || request.is_atomic()) && qp_.rd_atomic_max() == 0) {
+  if ((request.is_read() || request.is_atomic()) && seldom_->qp.rd_atomic_max() == 0) {
     // The peer serves none: the device would hold it back for ever.
     return refused(errc::not_supported, 0, 0);
   }
@@ -127,16 +152,20 @@ std::optional<request_outcome> send_queue::hold(std::span<const request_shape> r
 }
 
 std::optional<request_outcome> send_queue::admit(submission& s) noexcept {
-  if (refusal_) return refusal_;
+  if (seldom_->refusal) return seldom_->refusal;
   if (s.count_ > batch_max()) return refused(errc::limit_exceeded, s.count_, batch_max());
+  if (s.count_ > 1 && !has_long_ring())  // For one an end makes room.
+    return request_outcome{.code = std::make_error_code(std::errc::not_enough_memory),
+                           .call = "post_send"};
   return s.hold();
 }
 
 void send_queue::enqueue(submission& s) noexcept {
   if (const std::optional<request_outcome> why = admit(s)) return end_unposted(s, *why);
-  if (((waiting_.empty() && !is_room_kept_) || s.is_urgent_) && has_room(s)) return s.post_now();
+  if (((seldom_->waiting.empty() && !seldom_->is_room_kept) || s.is_urgent_) && has_room(s))
+    return s.post_now();
   s.state_ = submission::state::queued;
-  waiting_.push_back(s);
+  seldom_->waiting.push_back(s);
   set_at_once_max();
   tally().stalled(s.count_);
 }
@@ -150,14 +179,33 @@ void send_queue::count_refused(const submission& s, std::uint32_t from) noexcept
   for (std::uint32_t i = from; i < s.count_; ++i) tally().refused(s.kind_of(i));
 }
 
-bool send_queue::has_room(const submission& s) const noexcept {
-  return in_flight() + s.count_ <= (s.is_urgent_ ? depth_max_ : depth_);
+bool send_queue::has_room(const submission& s) noexcept {
+  const std::uint32_t needed = in_flight() + s.count_;
+  return needed <= (s.is_urgent_ ? seldom_->depth_max : seldom_->depth) &&
+         (needed == 1 || has_long_ring());
+}
+
+bool send_queue::gets_slots_for(std::uint32_t count) noexcept {
+  return seldom_->ring == nullptr && at_once_max_ != 0 && has_long_ring() &&
+         in_flight() + count <= at_once_max_;
+}
+
+bool send_queue::has_long_ring() noexcept {
+  if (seldom_->ring != nullptr) return true;
+  seldom_->ring.reset(new (std::nothrow) slot[seldom_->places()]);
+  if (seldom_->ring == nullptr) return false;
+  seldom_->ring[0] = std::exchange(only_slot_, {});
+  slots_ = seldom_->ring.get();
+  mask_ = std::uint32_t(seldom_->places() - 1);
+  origin_ = head_;
+  set_at_once_max();
+  return true;
 }
 
 void send_queue::post_waiting() noexcept {
-  if (is_room_kept_ || refusal_) return;
-  while (!waiting_.empty() && has_room(waiting_.front())) {
-    submission& next = waiting_.pop_front();
+  if (seldom_->is_room_kept || seldom_->refusal) return;
+  while (!seldom_->waiting.empty() && has_room(seldom_->waiting.front())) {
+    submission& next = seldom_->waiting.pop_front();
     const bool owns_itself = next.owns_itself_;  // Who is told at once may have destroyed it.
     next.post_now();
     if (owns_itself) next.destroy();
@@ -182,6 +230,7 @@ errc send_queue::refused_by_lease(const remote_mr_slice& remote,
 }
 
 int send_queue::post_alone(ibv_send_wr& first, memory_block* memory) noexcept {
+  if ((in_flight() != 0 || first.next != nullptr) && !has_long_ring()) return ENOMEM;
   doorbells().passes(*this);
   const std::uint32_t signaled_before = last_signaled_;
   std::uint32_t sequence = tail_;
@@ -190,7 +239,7 @@ int send_queue::post_alone(ibv_send_wr& first, memory_block* memory) noexcept {
     wr->send_flags |= entry_flag(sequence, (wr->send_flags & IBV_SEND_SIGNALED) != 0);
   }
   ibv_send_wr* bad = nullptr;
-  const int rc = qp_.post_send(&first, &bad);
+  const int rc = ibv_post_send(native_, &first, &bad);
   if (rc == 0) {
     bad = nullptr;
   } else {
@@ -290,7 +339,7 @@ void send_queue::ring_batch() noexcept {
   const std::uint32_t count = doorbells().close();
   ibv_send_wr& first_wr = *doorbells().first_wr_;
   ibv_send_wr* bad = nullptr;
-  if (const int rc = qp_.post_send(&first_wr, &bad); rc != 0) [[unlikely]]
+  if (const int rc = ibv_post_send(native_, &first_wr, &bad); rc != 0) [[unlikely]]
     return batch_failed({doorbells().signaled_before_, rc, bad}, first_wr, count);
   doorbells().count_in(tally());
 }
@@ -358,7 +407,7 @@ void send_queue::retire_special() noexcept {
   advance(1);
   if (owner == nullptr || oldest.is_detached()) return;
   if ((oldest.state.special & slot::atomic) != 0)
-    owner->values_before_[oldest.state.index] = atomic_values_[index_of(oldest)];
+    owner->values_before_[oldest.state.index] = seldom_->atomic_values[index_of(oldest)];
   owner->slots_ended(1);
 }
 
@@ -396,7 +445,7 @@ bool send_queue::failed(std::uint32_t sequence, const request_outcome& why) noex
 }
 
 void send_queue::flush_all() noexcept {
-  if (will_end_all() || in_flight() == depth_max_) return;
+  if (will_end_all() || in_flight() == seldom_->depth_max) return;
   ibv_send_wr last{};
   last.opcode = IBV_WR_SEND;
   last.send_flags = IBV_SEND_SIGNALED;
@@ -418,8 +467,8 @@ void send_queue::end_all(const request_outcome& how) noexcept {
 }
 
 void send_queue::end_waiting(const request_outcome& how) noexcept {
-  while (!waiting_.empty()) {
-    submission& next = waiting_.pop_front();
+  while (!seldom_->waiting.empty()) {
+    submission& next = seldom_->waiting.pop_front();
     const bool owns_itself = next.owns_itself_;
     next.let_go();
     end_unposted(next, how);
@@ -431,7 +480,7 @@ void send_queue::end_waiting(const request_outcome& how) noexcept {
 void send_queue::release_slots() noexcept {
   const request_outcome closed{.code = errc::closed, .call = "close"};
   while (in_flight() > 0) retire(closed);
-  while (!prepared_.empty()) prepared_.pop_front().leave_queue();
+  while (!seldom_->prepared.empty()) seldom_->prepared.pop_front().leave_queue();
 }
 
 }  // namespace cordma

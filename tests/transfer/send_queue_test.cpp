@@ -1,5 +1,6 @@
 #include <cordma/transfer/send_queue.hpp>
 
+#include "support/allocations.hpp"
 #include "support/device.hpp"
 #include "support/loopback.hpp"
 #include "support/skip.hpp"
@@ -318,4 +319,69 @@ TEST_CASE("reserved slots take urgent requests however many others wait",
   for (auto& one_of : urgent) CHECK(link.run(*one_of) == 8);
   for (auto& other : others) CHECK(link.run(other) == 8);
   CHECK(link.a->sends().has_room());
+}
+
+TEST_CASE("a queue has one slot until two requests are in flight, and then one for each",
+          "[transfer][device]") {
+  if (!support::counts_allocations()) CORDMA_SKIP("allocations are not counted here");
+  loopback link;
+  const local_mr from = link.pattern(64);
+  local_mr to = link.memory(64);
+  const auto post = [&] { return link.a->post(write(from, to.remote_slice())); };
+  for (int n = 0; n < 2; ++n) link.run(link.a->write(from, to.remote_slice()));
+  const std::uint64_t before = support::thread_allocation_count();
+  auto first = post();
+  const std::uint64_t with_one = support::thread_allocation_count();
+  auto second = post();
+  const std::uint64_t with_two = support::thread_allocation_count();
+  auto third = post();
+  const std::uint64_t with_three = support::thread_allocation_count();
+  CHECK(with_one == before);
+  CHECK(with_two == before + 1);
+  CHECK(with_three == with_two);
+  CHECK(link.a->sends().in_flight() == 3);
+  for (auto* each : {&first, &second, &third}) CHECK(link.run(*each) == 64);
+  CHECK(from.slice().block()->holders() == 1);
+}
+
+TEST_CASE("without memory for more slots requests go one after another, and none is lost",
+          "[transfer][device]") {
+  if (!support::counts_allocations()) CORDMA_SKIP("allocations are not counted here");
+  loopback link;
+  const local_mr from = link.pattern(64);
+  local_mr to = link.memory(64);
+  const auto one = write(from, to.remote_slice());
+  {
+    auto first = [&] {
+      const support::no_memory none;
+      return link.a->post(one);
+    }();
+    auto second = [&] {
+      const support::no_memory none;
+      return link.a->post(one);
+    }();
+    CHECK(link.a->sends().in_flight() == 1);
+    CHECK(link.run(second) == 64);
+    CHECK(first.has_ended());
+  }
+  auto both = [&] {
+    const support::no_memory none;
+    return link.a->post_all(one, one);
+  }();
+  const auto outcome = link.outcome(std::move(both));
+  REQUIRE(outcome.has_failure());
+  CHECK(outcome.failure().code == std::errc::not_enough_memory);
+  CHECK_FALSE(link.a->has_failed());
+  CHECK(from.slice().block()->holders() == 1);
+
+  ibv_send_wr alone{};
+  alone.opcode = IBV_WR_SEND;
+  const auto last = link.a->post(one);
+  bool was_posted = true;
+  {
+    const support::no_memory none;
+    was_posted = link.a->send_alone(alone);
+  }
+  CHECK_FALSE(was_posted);
+  CHECK(link.a->failure_reason().code == std::errc::not_enough_memory);
 }

@@ -50,43 +50,13 @@ struct connection_resources {
 /// ERROR, reaps its flushes until a deadline, destroys it and closes the socket: `executor::run`
 /// returns after that. An operation on an empty connection (default-made, moved from) is a broken
 /// contract. Thread: the executor's.
-class connection {
+class connection : public requester<connection> {
  public:
   connection() noexcept;
   explicit connection(std::unique_ptr<detail::connection_state> state) noexcept;
   connection(connection&& other) noexcept;
   connection& operator=(connection&& other) noexcept;
   ~connection();
-
-  // Awaited: `co_await conn.write(local, remote)`. Arguments as in
-  // <cordma/transfer/work_request.hpp>.
-  auto send(auto&& local, request_flags f = {}) noexcept { return qp().send(local, f); }
-  auto send_with_imm(auto&& local, std::uint32_t immediate, request_flags f = {}) noexcept {
-    return qp().send_with_imm(local, immediate, f);
-  }
-  auto write(auto&& local, const remote_mr_slice& remote, request_flags f = {}) noexcept {
-    return qp().write(local, remote, f);
-  }
-  auto write_with_imm(auto&& local, const remote_mr_slice& remote, std::uint32_t immediate,
-                      request_flags f = {}) noexcept {
-    return qp().write_with_imm(local, remote, immediate, f);
-  }
-  auto read(auto&& local, const remote_mr_slice& remote, request_flags f = {}) noexcept {
-    return qp().read(local, remote, f);
-  }
-  auto compare_swap(const remote_mr_slice& remote, std::uint64_t expected, std::uint64_t desired,
-                    request_flags f = {}) noexcept {
-    return qp().compare_swap(remote, expected, desired, f);
-  }
-  auto fetch_add(const remote_mr_slice& remote, std::uint64_t addend,
-                 request_flags f = {}) noexcept {
-    return qp().fetch_add(remote, addend, f);
-  }
-  /// `auto h = conn.post(write(…)); … co_await h`.
-  auto post(const auto& request) noexcept { return qp().post(request); }
-  auto post_all(const auto&... requests) noexcept { return qp().post_all(requests...); }
-  /// `auto p = conn.prepare(write(…)); for (;;) co_await p`.
-  auto prepare(const auto&... requests) { return qp().prepare(requests...); }
 
   void post_recv(const local_mr_slice& buffer) { qp().post_recv(buffer); }
   void post_recv(std::span<const local_mr_slice> buffer) { qp().post_recv(buffer); }
@@ -167,10 +137,17 @@ class connection {
   [[nodiscard]] const handshake::agreement& agreement() const noexcept;
 
  private:
+  friend class requester<connection>;
+  [[nodiscard]] send_queue& sends() noexcept {
+    CORDMA_ASSERT(sends_ != nullptr, "used an empty connection");
+    return *sends_;
+  }
   void drop() noexcept;
 
   std::unique_ptr<detail::connection_state> state_;
-  queue_pair* qp_ = nullptr;  // Into `state_`: the way of every operation, without a look there.
+  // Into that: the ways of every operation, without a look there.
+  send_queue* sends_ = nullptr;
+  queue_pair* qp_ = nullptr;
 };
 
 /// Connects to a listener. The server's program may not have accepted yet: a SEND meets no receive

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/coro/frame_cache.hpp>
 #include <cordma/io/executor.hpp>
 #include <cordma/io/fd_watch.hpp>
 #include <cordma/io/poller.hpp>
@@ -14,6 +15,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -21,8 +23,9 @@
 
 namespace cordma {
 
-class queue_pair;
 class queue_pair_base;
+class receive_queue;
+class send_queue;
 class shared_receives;
 
 /// How completions are noticed.
@@ -138,6 +141,10 @@ class completion_queue_driver final : private poller {
   /// For its queue pairs.
   [[nodiscard]] transfer_tally& tally() noexcept { return tally_; }
   [[nodiscard]] doorbell_batch& doorbells() noexcept { return doorbells_; }
+  /// Where its send queues are, beside each other.
+  [[nodiscard]] std::pmr::polymorphic_allocator<> send_queue_memory() noexcept {
+    return frame_cache::is_recycling ? &send_queue_memory_ : std::pmr::new_delete_resource();
+  }
   /// What those of one protection domain hold.
   [[nodiscard]] std::shared_ptr<held_by_queues> held_of(const ibv_pd* pd);
   /// Where a request of such a kind, one slice, and no window, is described while it is posted.
@@ -196,6 +203,8 @@ class completion_queue_driver final : private poller {
       spin_.woke(home_.now());
   }
   void dispatch(const ibv_wc& wc) noexcept;
+  /// Of an unwatched queue pair: the oldest of a queue has. False: nothing has happened.
+  bool has_succeeded(const ibv_wc& wc) noexcept;
   /// The same of one that is watched, or failed, or ends several, or is of none that is here.
   [[gnu::noinline]] void dispatch_any(const ibv_wc& wc) noexcept;
   void dispatch_shared(const ibv_wc& wc) noexcept;
@@ -208,7 +217,7 @@ class completion_queue_driver final : private poller {
   void attach_shared(queue_pair_base& qp, const shared_receives& pool);
   /// Of a queue pair that is about to be detached, only shared receives are heard of.
   void ignore_requests(std::uint64_t wr_id_base) noexcept;
-  void watch(std::uint64_t wr_id_base, bool is_watched) noexcept;
+  void tell_at_once(std::uint64_t wr_id_base, send_queue* sends, receive_queue* receives) noexcept;
   void detach(std::uint64_t wr_id_base, unsigned entries) noexcept;
   void detach_shared(std::uint32_t qp_num, const shared_receives& pool) noexcept;
 
@@ -227,14 +236,16 @@ class completion_queue_driver final : private poller {
   // A power of two of them: any key has a place there, and the key in it says whether it is its
   // own.
   std::vector<entry> queue_pairs_;
-  // Those of which nobody watches whether more follows from a completion than the end of its slot;
-  // else null.
-  std::vector<queue_pair*> unwatched_;
+  // The queues of those of which nobody watches whether more follows from a completion than the end
+  // of its slot; else null.
+  std::vector<send_queue*> unwatched_sends_;
+  std::vector<receive_queue*> unwatched_receives_;
   std::size_t mask_ = 0;
   std::vector<std::uint16_t> free_entries_;
   std::unordered_map<std::uint32_t, queue_pair_base*> shared_;  // Of pools, by number.
   std::vector<pool_entry> pools_;
   std::unordered_map<const ibv_pd*, std::weak_ptr<held_by_queues>> held_;
+  std::pmr::unsynchronized_pool_resource send_queue_memory_;
   struct {
     counter polls;
     counter empty_polls;

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cordma/transfer/message_handler.hpp>
-#include <cordma/transfer/prepared_op.hpp>
 #include <cordma/transfer/prepared_receive.hpp>
 #include <cordma/transfer/queue_pair_base.hpp>
 #include <cordma/transfer/receive_op.hpp>
 #include <cordma/transfer/receive_queue.hpp>
-#include <cordma/transfer/request_op.hpp>
+#include <cordma/transfer/requester.hpp>
+
+#include <memory>
+#include <memory_resource>
 
 namespace cordma {
 
@@ -14,7 +16,7 @@ namespace cordma {
 /// `verbs()`; everything else goes through here. Must not be gone when an operation starts; those
 /// in progress, and handles, may outlive it.
 /// Thread: the executor's.
-class queue_pair final : public queue_pair_base {
+class queue_pair final : public queue_pair_base, public requester<queue_pair> {
  public:
   /// \param message_max_bytes  the port's limit (`port_info::message_max_bytes`).
   /// \param pool  where it takes its receives from, which outlives it: its messages are for a
@@ -30,61 +32,12 @@ class queue_pair final : public queue_pair_base {
   /// `ibv_destroy_qp` has returned. One bounded system call; waits for no peer and no completion.
   ~queue_pair();
 
-  // Awaited: `co_await qp.write(local, remote)`. Arguments as in
-  // <cordma/transfer/work_request.hpp>.
-  template <class Request>
-  request_op<Request> await(const Request& request) noexcept {
-    return {sends_, request};
-  }
-  auto send(auto&& local, request_flags f = {}) noexcept { return await(cordma::send(local, f)); }
-  auto send_with_imm(auto&& local, std::uint32_t immediate, request_flags f = {}) noexcept {
-    return await(cordma::send_with_imm(local, immediate, f));
-  }
-  auto write(auto&& local, const remote_mr_slice& remote, request_flags f = {}) noexcept {
-    return await(cordma::write(local, remote, f));
-  }
-  auto write_with_imm(auto&& local, const remote_mr_slice& remote, std::uint32_t immediate,
-                      request_flags f = {}) noexcept {
-    return await(cordma::write_with_imm(local, remote, immediate, f));
-  }
-  auto read(auto&& local, const remote_mr_slice& remote, request_flags f = {}) noexcept {
-    return await(cordma::read(local, remote, f));
-  }
-  auto compare_swap(const remote_mr_slice& remote, std::uint64_t expected, std::uint64_t desired,
-                    request_flags f = {}) noexcept {
-    return await(cordma::compare_swap(remote, expected, desired, f));
-  }
-  auto fetch_add(const remote_mr_slice& remote, std::uint64_t addend,
-                 request_flags f = {}) noexcept {
-    return await(cordma::fetch_add(remote, addend, f));
-  }
-
-  /// Posts it now (or queues it for room) and gives a handle to await, move or drop.
-  template <class Request>
-  request_op<Request> post(const Request& request) noexcept {
-    return post_all(request);
-  }
-  /// The same for several, with one doorbell and one completion entry; at most
-  /// `send_queue::batch_max`.
-  template <class... Requests>
-  request_op<Requests...> post_all(const Requests&... requests) noexcept {
-    request_op<Requests...> handle{sends_};
-    handle.post(requests...);
-    return handle;
-  }
-
-  /// Checks them once, to be awaited time and again. \errors as of `request_op`, before posting.
-  template <class... Requests>
-  prepared_op<Requests...> prepare(const Requests&... requests) {
-    return {sends_, requests...};
-  }
-
   /// The last `slots` of the send queue are for `post_urgent`. Before anything is posted.
-  void reserve_sends(std::uint32_t slots) noexcept { sends_.reserve(slots); }
+  void reserve_sends(std::uint32_t slots) noexcept { sends_->reserve(slots); }
   /// Posts it, as the handle `into`, ahead of all that waits for room.
   template <class Request>
   void post_urgent(std::optional<request_op<Request>>& into, const Request& request) noexcept {
-    into.emplace(sends_).post_urgent(request);
+    into.emplace(*sends_).post_urgent(request);
   }
 
   void post_recv(const local_mr_slice& buffer) { receives_.post(buffer); }
@@ -109,7 +62,7 @@ class queue_pair final : public queue_pair_base {
   void post_recvs(std::span<ibv_recv_wr> wrs) noexcept;
   /// Whether there is room for so many requests of `send_alone`.
   [[nodiscard]] bool can_send_alone(std::uint32_t count = 1) const noexcept {
-    return !has_failed() && sends_.in_flight() + count <= sends_.depth();
+    return !has_failed() && sends_->in_flight() + count <= sends_->depth();
   }
   /// Whether it was posted, ahead of all that waits for room: not when there is none. Nobody awaits
   /// it; what the device refuses breaks the queue pair. As `send_queue::post_alone`: it may be the
@@ -129,23 +82,17 @@ class queue_pair final : public queue_pair_base {
   /// was posted unsignaled ends with a later one only.
   event::wait_op sends_idle() noexcept;
 
-  [[nodiscard]] const send_queue& sends() const noexcept { return sends_; }
+  [[nodiscard]] send_queue& sends() noexcept { return *sends_; }
+  [[nodiscard]] const send_queue& sends() const noexcept { return *sends_; }
   [[nodiscard]] const receive_queue& receives() const noexcept { return receives_; }
   /// Requests that the device has, or that wait for their doorbell.
   [[nodiscard]] std::uint32_t slots_in_use() const noexcept {
-    return sends_.in_flight() + receives_.posted() + handled_receives_;
+    return sends_->in_flight() + receives_.posted() + handled_receives_;
   }
 
  private:
   friend class completion_queue_driver;
   friend class receive_queue;
-  /// While nobody watches: of what is the oldest. False: nothing has happened.
-  [[gnu::always_inline]] bool succeeded(bool is_receive, const ibv_wc& wc) noexcept {
-    if (is_receive) return receives_.succeeded(wc);
-    if (!sends_.oldest_succeeded(wc.wr_id)) return false;
-    sends_.pump();
-    return true;
-  }
   void complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept override;
   void complete_shared(std::uint32_t number, const ibv_wc& wc) noexcept override;
   void shrink_wanted() noexcept override;
@@ -159,21 +106,32 @@ class queue_pair final : public queue_pair_base {
   bool complete_receive(std::uint32_t sequence, const ibv_wc& wc) noexcept;
   void count_receive(std::uint32_t number, const ibv_wc& wc) noexcept;
   bool post_alone(ibv_send_wr& first, memory_block* memory) noexcept {
-    const int rc = sends_.post_alone(first, memory);
+    const int rc = sends_->post_alone(first, memory);
     if (rc != 0) [[unlikely]]
       fail({.code = {rc, std::system_category()}, .call = "ibv_post_send"});
     return rc == 0;
   }
   void on_failure(const request_outcome& unposted) noexcept override;
-  void end_all(const request_outcome& why) noexcept override { sends_.end_all(why); }
+  void end_all(const request_outcome& why) noexcept override { sends_->end_all(why); }
   void watch(bool is_watched) noexcept {
-    queue_pair_base::watch(is_watched);
-    sends_.watch(is_watched);
+    if (is_watched)
+      tell_at_once(nullptr, nullptr);
+    else
+      tell_at_once(sends_.get(), &receives_);
+    sends_->watch(is_watched);
     receives_.watch(is_watched);
   }
 
+  /// Of the send queue, to its completion queue's memory.
+  struct give_back {
+    std::pmr::memory_resource* memory;
+    void operator()(send_queue* queue) const noexcept {
+      std::pmr::polymorphic_allocator<>{memory}.delete_object(queue);
+    }
+  };
+
   const std::shared_ptr<held_by_queues> held_;
-  send_queue sends_;
+  const std::unique_ptr<send_queue, give_back> sends_;
   receive_queue receives_;
   message_handler* handler_ = nullptr;
   std::uint32_t handled_receives_ = 0;  ///< of the handler's, that the device has

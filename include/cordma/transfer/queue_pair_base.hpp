@@ -45,9 +45,12 @@ class queue_pair_base {
                   const verbs::queue_pair_capabilities& wanted, shared_receives* pool = nullptr);
   ~queue_pair_base();
 
-  /// Of a `queue_pair`: whether more may follow from a completion than the slots' end, since it was
-  /// awaited that all are idle, there is a handler, or it has failed. All others always are.
-  void watch(bool is_watched) noexcept { driver_.watch(wr_id_base_, is_watched); }
+  /// Of a `queue_pair`: its queues, while nothing more follows from a completion than the end of
+  /// its slot; null, since it was awaited that all are idle, there is a handler, or it has failed.
+  /// Of all others always.
+  void tell_at_once(send_queue* sends, receive_queue* receives) noexcept {
+    driver_.tell_at_once(wr_id_base_, sends, receives);
+  }
 
   /// A request's `wr_id` is one of these with a sequence number, 32 bits, that `complete` gets.
   [[nodiscard]] std::uint64_t send_id_base() const noexcept { return wr_id_base_; }

@@ -110,12 +110,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   [[gnu::noinline]] bool begin_any_and_look(const environment& env) noexcept {
     return begin(env) || look(env);
   }
-  [[gnu::always_inline]] bool post_awaited() noexcept {
-    if (post_kept<false>(*queue_)) [[likely]]
-      return true;
-    ask_for_entry();
-    return false;
-  }
+  [[gnu::always_inline]] bool post_awaited() noexcept { return post_kept<false>(*queue_); }
   [[gnu::always_inline]] bool post_alone(send_queue& queue) noexcept {
     return post_kept<true>(queue);
   }

@@ -26,7 +26,8 @@ class prepared_submission;
 /// The send side of a queue pair: a ring of slots in posting order. A reliable connection completes
 /// in that order, so a slot's sequence number is both its index and its generation, and one
 /// completion ends every unsignaled request before it.
-/// Thread: the executor's. Cost: no allocation and no system call of its own per request.
+/// Thread: the executor's. Cost: no allocation and no system call of its own per request; one, of a
+/// longer ring, when there first are two in flight.
 class alignas(64) send_queue {
   struct slot;
 
@@ -57,10 +58,7 @@ class alignas(64) send_queue {
   template <request_kind Kind, bool MayHoldMore>
   bool take_end(submission& owner, const ibv_wc& wc) noexcept;
   /// Whether from the end of a request more may follow than that its owner is told.
-  void watch(bool is_watched) noexcept {
-    is_watched_ = is_watched;
-    set_at_once_max();
-  }
+  void watch(bool is_watched) noexcept;
   /// The same of one that failed. False: of a life before.
   bool failed(std::uint32_t sequence, const request_outcome& why) noexcept;
   /// Posts what waits for room, as far as there is any.
@@ -82,37 +80,28 @@ class alignas(64) send_queue {
   /// The device is done with this queue: `ibv_destroy_qp` has returned.
   void release_slots() noexcept;
   /// From now on every request is refused with `how`.
-  void refuse(const request_outcome& how) noexcept {
-    refusal_ = how;
-    set_at_once_max();
-  }
+  void refuse(const request_outcome& how) noexcept;
   /// While it is kept, all but urgent requests wait: what frees becomes room for several.
   void keep_room(bool is_kept) noexcept {
-    is_room_kept_ = is_kept;
+    seldom_->is_room_kept = is_kept;
     set_at_once_max();
   }
 
   /// The last `slots` of the queue are for urgent requests only: of those, as many find room at
   /// once, however many others wait. Before anything is posted; less than the depth.
-  void reserve(std::uint32_t slots) noexcept {
-    CORDMA_ASSERT(in_flight() == 0 && slots < depth_max_ && !is_room_kept_,
-                  "slots are reserved before they are used");
-    depth_ = depth_max_ - slots;
-    set_at_once_max();
-    unsignaled_max_ = unsignaled_max_of(depth_);
-  }
+  void reserve(std::uint32_t slots) noexcept;
 
   /// Requests, but for urgent ones, that it takes.
-  [[nodiscard]] std::uint32_t depth() const noexcept { return depth_; }
+  [[nodiscard]] std::uint32_t depth() const noexcept { return seldom_->depth; }
   /// Requests that can be posted together. A run of unsignaled ones that nothing ends can be half
   /// the queue long; a batch that needs more than the rest of it would wait for ever.
   [[nodiscard]] std::uint32_t batch_max() const noexcept { return depth() / 2 + 1; }
   [[nodiscard]] std::uint32_t in_flight() const noexcept { return tail_ - head_; }
   /// Whether one more, that is not urgent, would be posted at once.
-  [[nodiscard]] bool has_room() const noexcept { return waiting_.empty() && in_flight() < depth(); }
+  [[nodiscard]] bool has_room() const noexcept;
   /// Requests ever given to the device, modulo 2^32.
   [[nodiscard]] std::uint32_t posted_total() const noexcept { return tail_ - sequence_first; }
-  [[nodiscard]] bool is_idle() const noexcept { return in_flight() == 0 && waiting_.empty(); }
+  [[nodiscard]] bool is_idle() const noexcept;
   /// Whether something is in flight whose end the device will tell; else nothing is, or only
   /// requests without a completion entry of their own.
   [[nodiscard]] bool awaits_completion() const noexcept {
@@ -138,6 +127,8 @@ class alignas(64) send_queue {
   [[nodiscard]] bool has_slots_for(std::uint32_t count) const noexcept {
     return in_flight() + count <= at_once_max_;
   }
+  /// Whether there are now, in the longer ring that it gets: once.
+  [[nodiscard]] bool gets_slots_for(std::uint32_t count) noexcept;
   /// Whether a request is like most, and nothing is wrong with it but, perhaps, its memory. False:
   /// `hold` may find nothing wrong.
   [[nodiscard]] bool is_like_most(const request_shape& request) const noexcept;
@@ -290,26 +281,27 @@ class alignas(64) send_queue {
                                            std::uint32_t sequence) const noexcept {
     CORDMA_PROBE3(post, num_, unsigned(kind), sequence);
   }
-  [[nodiscard]] bool has_room(const submission& s) const noexcept;
+  [[nodiscard]] bool has_room(const submission& s) noexcept;
+  /// Makes it, if need be. False: there is no memory.
+  [[nodiscard]] bool has_long_ring() noexcept;
   /// What that depends on has changed.
   void set_at_once_max() noexcept {
-    at_once_max_ = is_room_kept_ || refusal_ || !waiting_.empty() ? 0 : depth_;
-    own_id_base_ = at_once_max_ != 0 && !is_watched_ ? wr_id_base_ : no_id_base;
+    const bool waits = seldom_->is_room_kept || seldom_->refusal || !seldom_->waiting.empty();
+    at_once_max_ = waits ? 0 : std::min(depth(), ring_size());
+    own_id_base_ = at_once_max_ != 0 && !seldom_->is_watched ? wr_id_base_ : no_id_base;
   }
   void post_waiting() noexcept;
   /// Why a lease that a request names does not allow it now. Asked when it is posted: it may have
   /// waited for room until then.
   [[nodiscard]] errc refused_by_lease(const remote_mr_slice& remote,
                                       verbs::access wanted) const noexcept;
-  /// As many as a connection has, with its agent's, that asks for nothing else.
-  static constexpr std::size_t near_slots = 256;
   [[nodiscard, gnu::always_inline]] transfer_tally& tally() const noexcept {
     return driver_.tally();
   }
   [[nodiscard, gnu::always_inline]] doorbell_batch& doorbells() const noexcept {
     return driver_.doorbells();
   }
-  [[nodiscard]] std::size_t places() const noexcept { return std::size_t{mask_} + 1; }
+  [[nodiscard]] std::uint32_t ring_size() const noexcept { return mask_ + 1; }
   [[nodiscard]] std::size_t index_of(std::uint32_t sequence) const noexcept {
     return (sequence - origin_) & mask_;
   }
@@ -320,7 +312,7 @@ class alignas(64) send_queue {
     return std::size_t(&its - slots_);
   }
   memory_block** more_held_by(const slot& its) noexcept {
-    return more_held_.data() + index_of(its) * (sge_max_ - 1);
+    return seldom_->more_held.data() + index_of(its) * (seldom_->sge_max - 1);
   }
   /// Gives each of those that the slot stands for one of its own.
   [[gnu::cold]] void split(std::uint32_t sequence) noexcept;
@@ -401,43 +393,51 @@ class alignas(64) send_queue {
   void end_unposted(submission& s, const request_outcome& how) noexcept;
   void count_refused(const submission& s, std::uint32_t from) noexcept;
 
+  struct seldom_used {
+    seldom_used(verbs::protection_domain& pd, verbs::queue_pair& qp);
+    /// A ring as long as the depth asks for.
+    [[nodiscard]] std::size_t places() const noexcept { return std::bit_ceil(depth_max); }
+
+    verbs::queue_pair& qp;
+    const std::uint32_t depth_max;  // For urgent ones, …
+    std::uint32_t depth;            // … and for all others.
+    const std::uint32_t sge_max;
+    const std::uint32_t read_sge_max;  // Some devices gather more than they scatter.
+    bool is_room_kept = false;
+    bool is_watched = true;
+    std::optional<request_outcome> refusal;
+    intrusive_list<submission> waiting;
+    intrusive_list<prepared_submission> prepared;
+    std::unique_ptr<slot[]> ring;              // Null: one slot was enough so far.
+    std::vector<memory_block*> more_held;      // One less than `sge_max` a slot.
+    std::vector<std::uint64_t> atomic_values;  // One a slot: where the device puts what was before.
+    verbs::memory_region atomic_mr;
+  };
+
   // Of a thousand connections none is in a near cache, nor its page table: what each request looks
-  // at fills a cache line and a half, and the first slot, that of who posts one after another, the
-  // rest of it.
+  // at fills two cache lines, with the one slot of who posts one after another, beside those of
+  // other queues.
   std::uint32_t head_ = sequence_first;    // The oldest in flight.
   std::uint32_t tail_ = sequence_first;    // The next to be posted.
   std::uint32_t origin_ = sequence_first;  // It has, or had, the first place of the ring.
-  const std::uint32_t mask_;               // Of the ring, the power of two at or above the depth.
-  slot* slots_ = nullptr;                  // The near ones, or the far ones.
+  std::uint32_t mask_ = 0;                 // Of the ring: of one slot, or, once there were …
+  slot* slots_ = &only_slot_;              // … two in flight, the power of two above the depth.
   held_memory& held_;
   ibv_qp* const native_;
   completion_queue_driver& driver_;
   std::uint64_t wr_id_base_ = 0;
-
-  std::uint32_t at_once_max_;  // The depth; 0 while others wait, room is kept, or all is refused.
+  std::uint32_t at_once_max_;  // 0 while others wait, room is kept, or all is refused.
   std::uint32_t last_signaled_ = sequence_first - 1;
+
   std::uint32_t unsignaled_max_;
   const std::uint32_t message_max_bytes_;
   const std::uint32_t inline_max_;
   const std::uint32_t num_;
   std::uint64_t own_id_base_ = no_id_base;  // Of `wr_id`s, where nothing more follows from an end.
-  std::array<slot, near_slots> near_slots_;
-
-  intrusive_list<submission> waiting_;
-  const std::unique_ptr<slot[]> far_slots_;
-  verbs::queue_pair& qp_;
-  const std::uint32_t depth_max_;  // For urgent ones, …
-  std::uint32_t depth_;            // … and for all others.
-  const std::uint32_t sge_max_;
-  const std::uint32_t read_sge_max_;  // Some devices gather more than they scatter.
-  bool is_room_kept_ = false;
-  bool is_watched_ = true;
-  std::optional<request_outcome> refusal_;
-  intrusive_list<prepared_submission> prepared_;
-  std::vector<memory_block*> more_held_;      // One less than `sge_max_` a slot.
-  std::vector<std::uint64_t> atomic_values_;  // One a slot: where the device puts the value before.
-  std::unique_ptr<verbs::memory_region> atomic_mr_;  // After the values: goes before them.
+  const std::unique_ptr<seldom_used> seldom_;
+  slot only_slot_;
 };
+static_assert(sizeof(send_queue) == 128);
 
 inline submission::submission(send_queue& queue, std::uint16_t count) noexcept
     : queue_{&queue}, count_{count} {}
@@ -455,8 +455,11 @@ template <class Op>
                                                              const environment& env) noexcept {
   if (env.stop.stop_requested()) [[unlikely]]
     return stopped();
-  if (!op.post_awaited()) [[unlikely]]
+  if (!op.post_awaited()) [[unlikely]] {
+    if (queue_->gets_slots_for(count_)) return op.begin_idle(env);
+    ask_for_entry();
     submit();
+  }
   return has_ended();
 }
 
@@ -579,10 +582,10 @@ inline bool submission::wait(waiter& w, const environment& env) noexcept {
       return false;
     if (request.window == nullptr) bytes += local[i].size_bytes();
   }
-  if (local.size() > 1 && local.size() > (request.is_read() ? read_sge_max_ : sge_max_))
-      [[unlikely]]
+  if (local.size() > 1 &&
+      local.size() > (request.is_read() ? seldom_->read_sge_max : seldom_->sge_max)) [[unlikely]]
     return false;
-  if ((request.is_read() || request.is_atomic()) && qp_.rd_atomic_max() == 0) [[unlikely]]
+  if ((request.is_read() || request.is_atomic()) && seldom_->qp.rd_atomic_max() == 0) [[unlikely]]
     return false;
   // Too long, or nothing.
   if (request.window == nullptr && !local.empty() && bytes - 1 >= message_max_bytes_) [[unlikely]]
@@ -637,7 +640,7 @@ template <bool IsLikeMost, bool HasOneSlice>
   std::size_t bytes = 0;
   int used = 0;
   if (request.is_atomic()) {
-    sges[used++] = {.addr = 0, .length = sizeof(std::uint64_t), .lkey = atomic_mr_->lkey()};
+    sges[used++] = {.addr = 0, .length = sizeof(std::uint64_t), .lkey = seldom_->atomic_mr.lkey()};
   } else if (request.window == nullptr) {
     for (std::size_t i = 0; i < request.local.size(); ++i) {
       const const_local_mr_slice& slice = request.local[i];
@@ -706,7 +709,7 @@ template <bool IsLikeMost>
 [[gnu::always_inline]] inline void send_queue::number(std::uint32_t sequence, request_kind kind,
                                                       ibv_send_wr& wr) noexcept {
   if (kind == request_kind::atomic)
-    wr.sg_list->addr = reinterpret_cast<std::uint64_t>(&atomic_values_[index_of(sequence)]);
+    wr.sg_list->addr = reinterpret_cast<std::uint64_t>(&seldom_->atomic_values[index_of(sequence)]);
   wr.wr_id = wr_id_base_ | sequence;
 }
 
@@ -786,7 +789,7 @@ template <request_kind Kind, bool MayHoldMore>
   CORDMA_PROBE5(complete, num_, unsigned(Kind), head_, 0, 0);
   let_go_of_used<MayHoldMore>(oldest);
   if constexpr (Kind == request_kind::atomic)
-    owner.values_before_[0] = atomic_values_[index_of(oldest)];
+    owner.values_before_[0] = seldom_->atomic_values[index_of(oldest)];
   oldest.owner = nullptr;
   advance(1);
   owner.state_ = submission::state::ended;
