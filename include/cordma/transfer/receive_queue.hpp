@@ -28,7 +28,7 @@ class queue_pair;
 
 /// The receive side of a queue pair: a ring of buffers in posting order, in which messages wait
 /// until somebody takes them. Thread: the executor's. Cost: no allocation per receive.
-class receive_queue final : private turn_end {
+class alignas(64) receive_queue final : private turn_end {
  public:
   class taker;
 

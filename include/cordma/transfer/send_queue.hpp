@@ -249,7 +249,7 @@ class alignas(64) send_queue {
   friend class doorbell_batch;
   friend class prepared_submission;
   /// A free one has no owner, no lease, no memory and no followers.
-  struct slot {
+  struct alignas(32) slot {
     submission* owner = nullptr;
     lease_block* lease = nullptr;
     memory_block* held = nullptr;  // The first, …
