@@ -62,6 +62,11 @@ task<> borrow_each(connection& c, std::uint64_t n) {
   for (; n > 0; --n) static_cast<void>(co_await c.request_remote_mr(lease_bytes));
 }
 
+task<> borrow_at_once(connection& c, std::uint64_t n) {
+  std::vector<cordma::remote_mr> open;
+  for (; n > 0; --n) open.push_back(co_await c.request_remote_mr(lease_bytes));
+}
+
 task<> one_by_one(lending_pair& p, std::uint64_t n) {
   co_await borrow_each(p.client, n);
   co_await p.all_returned();
@@ -101,23 +106,28 @@ class lending_threads {
     client_ = rt_.run(rt_.connect(address));
     other_.wait();
     leases(leases_until_warm);
+    // How many are open at once from now on is for the threads to say: more than that were.
+    lend(open_at_once, borrow_at_once(client_, open_at_once));
   }
   ~lending_threads() {
     client_ = {};
     there([&] { server_.reset(); });
   }
-  void leases(std::uint64_t n) {
+  void leases(std::uint64_t n) { lend(n, borrow_each(client_, n)); }
+
+ private:
+  static constexpr std::uint64_t open_at_once = 8;
+
+  void lend(std::uint64_t n, task<> borrows) {
     const std::uint64_t all = server_->peer.lending().returned + n;
     const auto is_done = [&] { return server_->peer.lending().returned == all; };
     const std::function<void()> serve = [&] {
       server_->rt.run(cordma::test::until(server_->rt.executor(), is_done));
     };
     other_.start(&serve);
-    rt_.run(borrow_each(client_, n));
+    rt_.run(std::move(borrows));
     other_.wait();
   }
-
- private:
   struct server_side {
     explicit server_side(isolation level) : door{rt.listen({}, {}, lends(level))} {}
     cordma::runtime rt{busy()};
