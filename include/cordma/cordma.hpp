@@ -74,6 +74,7 @@
 #include <cordma/transfer/receive_queue.hpp>
 #include <cordma/transfer/request_op.hpp>
 #include <cordma/transfer/request_pack.hpp>
+#include <cordma/transfer/requester.hpp>
 #include <cordma/transfer/send_queue.hpp>
 #include <cordma/transfer/shared_receives.hpp>
 #include <cordma/transfer/submission.hpp>

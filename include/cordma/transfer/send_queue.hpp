@@ -395,7 +395,7 @@ class alignas(64) send_queue {
 
   struct seldom_used {
     seldom_used(verbs::protection_domain& pd, verbs::queue_pair& qp);
-    /// A ring as long as the depth asks for.
+    /// Of the longer ring.
     [[nodiscard]] std::size_t places() const noexcept { return std::bit_ceil(depth_max); }
 
     verbs::queue_pair& qp;
@@ -420,8 +420,8 @@ class alignas(64) send_queue {
   std::uint32_t head_ = sequence_first;    // The oldest in flight.
   std::uint32_t tail_ = sequence_first;    // The next to be posted.
   std::uint32_t origin_ = sequence_first;  // It has, or had, the first place of the ring.
-  std::uint32_t mask_ = 0;                 // Of the ring: of one slot, or, once there were …
-  slot* slots_ = &only_slot_;              // … two in flight, the power of two above the depth.
+  std::uint32_t mask_ = 0;                 // Of the ring: of one slot, or, once two were in …
+  slot* slots_ = &only_slot_;              // … flight, of the power of two at or above the depth.
   held_memory& held_;
   ibv_qp* const native_;
   completion_queue_driver& driver_;

@@ -251,8 +251,6 @@ struct alignas(64) queue_pair {
   }
 };
 
-static_assert(offsetof(queue_pair, sends) == offsetof(queue_pair, home) + 64);
-
 /// A queue pair lies in one block (queue_memory.hpp), behind its send ring.
 struct queue_pair_deleter {
   void operator()(queue_pair* qp) const noexcept;

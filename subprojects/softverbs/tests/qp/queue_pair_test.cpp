@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 
 using namespace softverbs;
 
@@ -342,4 +343,18 @@ TEST_CASE("a drained send queue tells when it was asked to", "[qp]") {
   CHECK(query(qp).en_sqd_async_notify == 0);
   qp->events_completed = 1;  // As ibv_ack_async_event does.
   CHECK(verb::destroy_qp(qp) == 0);
+}
+
+TEST_CASE("what requests ask of a queue pair fills a cache line, and what they change the next",
+          "[qp]") {
+  const device dev;
+  const queue_pair& qp = inside(dev.create(IBV_QPT_RC));
+  const auto line_of = [&qp](const auto& member) {
+    return (reinterpret_cast<const std::byte*>(&member) - reinterpret_cast<const std::byte*>(&qp)) /
+           64;
+  };
+  CHECK(line_of(qp.places) == line_of(qp.home));
+  CHECK(line_of(qp.sends) == line_of(qp.home) + 1);
+  CHECK(line_of(qp.requester.waits) == line_of(qp.sends));
+  CHECK(sizeof(qp_slot) == std::size_t{3} * 64);
 }
