@@ -348,7 +348,8 @@ TEST_CASE("a drained send queue tells when it was asked to", "[qp]") {
 TEST_CASE("what requests ask of a queue pair fills a cache line, and what they change the next",
           "[qp]") {
   const device dev;
-  const queue_pair& qp = inside(dev.create(IBV_QPT_RC));
+  ibv_qp* handle = dev.create(IBV_QPT_RC);
+  const queue_pair& qp = inside(handle);
   const auto line_of = [&qp](const auto& member) {
     return (reinterpret_cast<const std::byte*>(&member) - reinterpret_cast<const std::byte*>(&qp)) /
            64;
@@ -357,4 +358,5 @@ TEST_CASE("what requests ask of a queue pair fills a cache line, and what they c
   CHECK(line_of(qp.sends) == line_of(qp.home) + 1);
   CHECK(line_of(qp.requester.waits) == line_of(qp.sends));
   CHECK(sizeof(qp_slot) == std::size_t{3} * 64);
+  CHECK(verb::destroy_qp(handle) == 0);
 }
