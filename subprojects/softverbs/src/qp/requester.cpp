@@ -164,7 +164,8 @@ next_step start_or_continue(queue_pair& qp, send_request& request, turn& now) no
       qp.type() == IBV_QPT_UD ? qp.home->is_here(request.datagram().to()) : qp.is_peer_here;
   const std::uint64_t head = qp.sends.next;
   const next_step next = is_here ? execute_here(qp, request, now) : execute_there(qp, request, now);
-  if (qp.sends.next == head) qp.requester.begun = std::max(qp.requester.begun, head + 1);
+  // It goes on, or, with the link down, all that is unanswered does.
+  if (qp.sends.next <= head) qp.requester.begun = std::max(qp.requester.begun, head + 1);
   return next;
 }
 

@@ -422,6 +422,25 @@ TEST_CASE("an answer to what was sent before it was sent again does not count fo
   CHECK(a.await().status == IBV_WC_SUCCESS);
 }
 
+TEST_CASE("a request that finds its link gone has begun, and so have those that wait for answers",
+          "[qp]") {
+  elsewhere peer{an_address, a_slot, true};
+  pair ends{{.retry_cnt = 7}};
+  side& a = ends.a;
+  connect_to(a, peer);
+  const auto write = [&] {
+    REQUIRE(a.send(one_sided(IBV_WR_RDMA_WRITE, ends.b), {a.piece(0, message_bytes)}) == 0);
+  };
+  write();
+  REQUIRE(peer.next().has_value());
+  std::mutex directory;
+  index_set waiters;
+  peer.way.stop(directory, waiters);
+  write();
+  const std::lock_guard lock{a.inner().slot->send};
+  CHECK(a.inner().begun() == a.inner().sends.completed + 2);
+}
+
 TEST_CASE("PSNs in flight stay comparable: a request waits that would take more than half of them",
           "[qp]") {
   constexpr std::uint32_t half = psn_mask / 2;
