@@ -280,12 +280,12 @@ void completion_queue_driver::detach_shared(std::uint32_t qp_num,
 }
 
 void completion_queue_driver::ignore_requests(std::uint64_t wr_id_base) noexcept {
-  tell_at_once(wr_id_base, nullptr, nullptr);
+  set_unwatched(wr_id_base, nullptr, nullptr);
   queue_pairs_[wr_id{wr_id_base}.queue_pair()].qp = nullptr;
 }
 
-void completion_queue_driver::tell_at_once(std::uint64_t wr_id_base, send_queue* sends,
-                                           receive_queue* receives) noexcept {
+void completion_queue_driver::set_unwatched(std::uint64_t wr_id_base, send_queue* sends,
+                                            receive_queue* receives) noexcept {
   const std::uint16_t index = wr_id{wr_id_base}.queue_pair();
   unwatched_sends_[index] = sends;
   unwatched_receives_[index] = receives;
@@ -294,7 +294,7 @@ void completion_queue_driver::tell_at_once(std::uint64_t wr_id_base, send_queue*
 void completion_queue_driver::detach(std::uint64_t wr_id_base, unsigned entries) noexcept {
   const wr_id id{wr_id_base};
   queue_pairs_[id.queue_pair()] = {.qp = nullptr, .key = wr_id::next_key(id.key())};
-  tell_at_once(wr_id_base, nullptr, nullptr);
+  set_unwatched(wr_id_base, nullptr, nullptr);
   free_entries_.push_back(id.queue_pair());
   if (mode_ == completion_mode::manual) {
     leaving_ += entries;  // Nobody may have reaped what it left in the queue.

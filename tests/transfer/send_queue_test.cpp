@@ -352,14 +352,12 @@ TEST_CASE("without memory for more slots requests go one after another, and none
   local_mr to = link.memory(64);
   const auto one = write(from, to.remote_slice());
   {
-    auto first = [&] {
+    const auto post = [&] {
       const support::no_memory none;
       return link.a->post(one);
-    }();
-    auto second = [&] {
-      const support::no_memory none;
-      return link.a->post(one);
-    }();
+    };
+    auto first = post();
+    auto second = post();
     CHECK(link.a->sends().in_flight() == 1);
     CHECK(link.run(second) == 64);
     CHECK(first.has_ended());

@@ -217,7 +217,7 @@ class completion_queue_driver final : private poller {
   void attach_shared(queue_pair_base& qp, const shared_receives& pool);
   /// Of a queue pair that is about to be detached, only shared receives are heard of.
   void ignore_requests(std::uint64_t wr_id_base) noexcept;
-  void tell_at_once(std::uint64_t wr_id_base, send_queue* sends, receive_queue* receives) noexcept;
+  void set_unwatched(std::uint64_t wr_id_base, send_queue* sends, receive_queue* receives) noexcept;
   void detach(std::uint64_t wr_id_base, unsigned entries) noexcept;
   void detach_shared(std::uint32_t qp_num, const shared_receives& pool) noexcept;
 

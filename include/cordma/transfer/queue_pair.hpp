@@ -115,9 +115,9 @@ class queue_pair final : public queue_pair_base, public requester<queue_pair> {
   void end_all(const request_outcome& why) noexcept override { sends_->end_all(why); }
   void watch(bool is_watched) noexcept {
     if (is_watched)
-      tell_at_once(nullptr, nullptr);
+      set_unwatched(nullptr, nullptr);
     else
-      tell_at_once(sends_.get(), &receives_);
+      set_unwatched(sends_.get(), &receives_);
     sends_->watch(is_watched);
     receives_.watch(is_watched);
   }

@@ -48,8 +48,8 @@ class queue_pair_base {
   /// Of a `queue_pair`: its queues, while nothing more follows from a completion than the end of
   /// its slot; null, since it was awaited that all are idle, there is a handler, or it has failed.
   /// Of all others always.
-  void tell_at_once(send_queue* sends, receive_queue* receives) noexcept {
-    driver_.tell_at_once(wr_id_base_, sends, receives);
+  void set_unwatched(send_queue* sends, receive_queue* receives) noexcept {
+    driver_.set_unwatched(wr_id_base_, sends, receives);
   }
 
   /// A request's `wr_id` is one of these with a sequence number, 32 bits, that `complete` gets.
