@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 
 // What the files of the data path share with each other, and with nobody else.
@@ -22,7 +23,40 @@ inline constexpr std::uint32_t piece_bytes_max = 256 * 1024;
 inline constexpr std::uint32_t requests_per_turn = 256;
 inline constexpr std::uint32_t bytes_per_turn = 1024 * 1024;
 
-/// What is left of a turn.
+/// The lock of the responder of a peer in this process. Of those posted together it is kept from
+/// one brief request to the next: it takes longer than what they have in it.
+class responder_lock {
+ public:
+  responder_lock() noexcept = default;
+  responder_lock(const responder_lock&) = delete;
+  responder_lock& operator=(const responder_lock&) = delete;
+  ~responder_lock() { release(); }
+
+  void take(brief_mutex& its) noexcept {
+    if (held_ == &its) return;
+    release();
+    its.lock();
+    held_ = &its;
+    left_ = requests_max;
+  }
+  /// A piece of that many bytes has been taken; perhaps another request `follows`.
+  void taken(std::uint32_t bytes, bool follows) noexcept {
+    if (!follows || bytes > brief_bytes_max || --left_ == 0) release();
+  }
+  void release() noexcept {
+    if (held_ != nullptr) std::exchange(held_, nullptr)->unlock();
+  }
+
+ private:
+  // Others wait for some 2 us at most.
+  static constexpr std::uint32_t requests_max = 16;
+  static constexpr std::uint32_t brief_bytes_max = 1024;
+
+  brief_mutex* held_ = nullptr;
+  std::uint32_t left_ = 0;
+};
+
+/// What is left of a turn, and what it keeps.
 class turn {
  public:
   explicit turn(std::uint64_t posts) noexcept : bytes_left_{posts * bytes_per_turn} {}
@@ -31,10 +65,12 @@ class turn {
   void spend_bytes(std::uint32_t bytes) noexcept {
     bytes_left_ -= std::min<std::uint64_t>(bytes, bytes_left_);
   }
+  [[nodiscard]] responder_lock& responder() noexcept { return responder_; }
 
  private:
   std::uint32_t requests_left_ = requests_per_turn;
   std::uint64_t bytes_left_;
+  responder_lock responder_;
 };
 
 [[nodiscard]] inline service service_of(const queue_pair& qp) noexcept {
@@ -149,6 +185,17 @@ next_step invalidate(queue_pair& qp, send_request& request) noexcept;   // local
 bool invalidate_key(queue_pair& qp, std::uint32_t rkey) noexcept;  // local_work.cpp
 
 // ---- responder; all under slot->receive
+
+/// One piece of a request, for a peer in this process. `read_into` is where a READ's bytes go
+/// (already checked); a write or send brings `bytes`.
+struct local_piece {
+  const frame_header&
+      header;  ///< first/last/offset/length as in a frame; payload_bytes may exceed a segment
+  std::span<const std::byte> bytes;
+  std::byte* read_into = nullptr;
+};
+/// Has `lock` take the peer's.
+reply respond(node& home, const local_piece& piece, responder_lock& lock) noexcept;
 
 /// A piece of a request, from either kind of peer.
 struct incoming {

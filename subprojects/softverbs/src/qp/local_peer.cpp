@@ -3,11 +3,18 @@
 namespace softverbs {
 namespace {
 
-next_step atomic_here(queue_pair& qp, send_request& request) noexcept {
+/// With the peer's responder, whose lock is kept for the request that follows, if any.
+reply tell_peer(queue_pair& qp, const local_piece& piece, turn& now) noexcept {
+  const reply answer = respond(*qp.home, piece, now.responder());
+  now.responder().taken(piece.header.payload_bytes, qp.sends.next + 1 != qp.sends.posted);
+  return answer;
+}
+
+next_step atomic_here(queue_pair& qp, send_request& request, turn& now) noexcept {
   frame_header header = header_for(qp, request);
   header.flags |= frame_flag::first | frame_flag::last;
   if (!local_memory_good(qp, qp.sends.next)) return fail(qp, IBV_WC_LOC_PROT_ERR);
-  const reply answer = respond(*qp.home, {.header = header, .bytes = {}});
+  const reply answer = tell_peer(qp, {.header = header, .bytes = {}}, now);
   if (answer.nak != nak_code::none) return refused(qp, answer.nak, answer.rnr_timer);
   qp.requester.psn = (request.psn + 1) & psn_mask;
   const auto* from = reinterpret_cast<const std::byte*>(&answer.previous);
@@ -17,8 +24,8 @@ next_step atomic_here(queue_pair& qp, send_request& request) noexcept {
 }
 
 /// One piece of the source or sink, with the peer's responder.
-reply exchange(queue_pair& qp, const send_request& request, frame_header& header,
-               sge_walk& walk) noexcept {
+reply exchange(queue_pair& qp, const send_request& request, frame_header& header, sge_walk& walk,
+               turn& now) noexcept {
   const std::uint32_t offset = request.offset;
   const std::uint32_t left = request.length - offset;
   const bool reads = request.opcode == IBV_WR_RDMA_READ;
@@ -39,9 +46,9 @@ reply exchange(queue_pair& qp, const send_request& request, frame_header& header
   header.flags = static_cast<std::uint8_t>(header.flags & ~(frame_flag::first | frame_flag::last));
   if (offset == 0) header.flags |= frame_flag::first;
   if (bytes == left) header.flags |= frame_flag::last;
-  return respond(
-      *qp.home,
-      {.header = header, .bytes = {at, reads ? 0 : bytes}, .read_into = reads ? at : nullptr});
+  return tell_peer(
+      qp, {.header = header, .bytes = {at, reads ? 0 : bytes}, .read_into = reads ? at : nullptr},
+      now);
 }
 
 /// A datagram is one piece, whatever its list.
@@ -56,7 +63,8 @@ next_step datagram_here(queue_pair& qp, send_request& request, turn& now) noexce
       return fail(qp, IBV_WC_LOC_PROT_ERR);
     from = gathered;
   }
-  respond(*qp.home, {.header = header, .bytes = {from, request.length}});
+  respond(*qp.home, {.header = header, .bytes = {from, request.length}}, now.responder());
+  now.responder().release();  // The next may go elsewhere.
   now.spend_bytes(request.length);
   return succeed(qp);
 }
@@ -64,7 +72,7 @@ next_step datagram_here(queue_pair& qp, send_request& request, turn& now) noexce
 }  // namespace
 
 next_step execute_here(queue_pair& qp, send_request& request, turn& now) noexcept {
-  if (is_atomic(request.opcode)) return atomic_here(qp, request);
+  if (is_atomic(request.opcode)) return atomic_here(qp, request, now);
   if (qp.type() == IBV_QPT_UD) return datagram_here(qp, request, now);
   // So that what is bad at its end fails before its beginning has gone.
   const bool in_pieces = request.sge_count > 1 || request.length > piece_bytes_max;
@@ -73,7 +81,7 @@ next_step execute_here(queue_pair& qp, send_request& request, turn& now) noexcep
   frame_header header = header_for(qp, request);
   sge_walk walk{request.sges(), request.sge_count, request.offset};
   for (;;) {
-    const reply answer = exchange(qp, request, header, walk);
+    const reply answer = exchange(qp, request, header, walk, now);
     if (answer.source_fault) return fail(qp, IBV_WC_LOC_PROT_ERR);
     if (answer.nak != nak_code::none) {
       request.offset = 0;  // If it is sent again, then from its beginning.

@@ -296,22 +296,13 @@ void execute(queue_pair& qp, std::uint64_t posts = 1) noexcept;
 /// the next ones, at the end of `execute` if not before.
 void complete_oldest(queue_pair& qp, ibv_wc_status status) noexcept;
 
-/// responder.cpp: one piece of a request, for the peer in this process. `read_into` is where a
-/// READ's bytes go (already checked); a write or send brings `bytes`. Takes the peer's
-/// slot->receive.
-struct local_piece {
-  const frame_header&
-      header;  ///< first/last/offset/length as in a frame; payload_bytes may exceed a segment
-  std::span<const std::byte> bytes;
-  std::byte* read_into = nullptr;
-};
+/// What a responder says to a piece of a request.
 struct reply {
   nak_code nak = nak_code::none;
   std::uint8_t rnr_timer = 0;
   std::uint64_t previous = 0;  ///< atomics
   bool source_fault = false;   ///< the requester's own memory was gone: its LOC_PROT_ERR
 };
-reply respond(node& home, const local_piece& piece) noexcept;
 
 /// answers.cpp: before this QP is reset or destroyed, under both locks: what it owes to a requester
 /// elsewhere becomes the slot's to send, so that nobody waits for ever.

@@ -216,6 +216,7 @@ void execute(queue_pair& qp, std::uint64_t posts) noexcept {
   turn now{posts};
   next_step next = next_step::go_on;
   while (next == next_step::go_on) next = look_at_head(qp, now);
+  now.responder().release();
   if (qp.sends.reported != qp.sends.completed) report_to(qp, qp.sends.completed);
   // Behind all others that wait; when nobody polls, this wakes the engine.
   if (next == next_step::next_turn) qp.home->kick(qp.number());

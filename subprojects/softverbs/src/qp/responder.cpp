@@ -109,10 +109,10 @@ reply take(queue_pair& qp, const incoming& piece) noexcept {
   return answer;
 }
 
-reply respond(node& home, const local_piece& piece) noexcept {
+reply respond(node& home, const local_piece& piece, responder_lock& lock) noexcept {
   qp_slot* slot = home.find(piece.header.destination_qpn);
   if (slot == nullptr) return {.nak = nak_code::dropped};
-  std::lock_guard lock{slot->receive};
+  lock.take(slot->receive);
   queue_pair* qp = slot->qp;
   if (qp == nullptr || !listens_to(*qp, piece.header)) return {.nak = nak_code::dropped};
   if (qp->type() != IBV_QPT_UD &&

@@ -1,6 +1,7 @@
 #include "pair.hpp"
 
 #include <array>
+#include <optional>
 
 using namespace softverbs;
 using namespace softverbs::test;
@@ -236,6 +237,37 @@ TEST_CASE("a queue pair connected to itself sends to itself", "[qp]") {
   CHECK(self.await().status == IBV_WC_SUCCESS);
   CHECK(same(self, 0, self, 1000, 100));
   CHECK(same(self, 0, self, 2000, 100));
+}
+
+TEST_CASE("one doorbell of a queue pair connected to itself may fail in its middle", "[qp]") {
+  side self{wish{}};
+  self.to_init();
+  self.to_rtr(self.qp->qp_num, 5);
+  self.to_rts(5);
+  REQUIRE(self.receive(9, {self.piece(1000, 8)}) == 0);
+  ibv_sge from = self.piece(0, 8);
+  std::array<ibv_send_wr, 4> wrs;
+  for (std::size_t i = 0; i < wrs.size(); ++i) {
+    wrs[i] = one_sided(IBV_WR_RDMA_WRITE, self, 2000, i);
+    wrs[i].sg_list = &from;
+    wrs[i].num_sge = 1;
+    wrs[i].next = i + 1 < wrs.size() ? &wrs[i + 1] : nullptr;
+  }
+  wrs[1].wr.rdma.rkey ^= 1;
+  ibv_send_wr* bad = nullptr;
+  REQUIRE(verb::post_send(self.qp, wrs.data(), &bad) == 0);
+  std::array<ibv_wc_status, 4> ends{};
+  std::optional<ibv_wc_status> received;
+  for (std::size_t i = 0; i < wrs.size() + 1; ++i) {
+    const ibv_wc wc = self.await();
+    if (wc.wr_id == 9)
+      received = wc.status;
+    else
+      ends.at(wc.wr_id) = wc.status;
+  }
+  CHECK(ends == std::array{IBV_WC_SUCCESS, IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR,
+                           IBV_WC_WR_FLUSH_ERR});
+  CHECK(received == IBV_WC_WR_FLUSH_ERR);
 }
 
 TEST_CASE("the first message to a QP that is ready to receive raises COMM_EST once", "[qp]") {

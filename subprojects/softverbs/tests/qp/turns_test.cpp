@@ -72,6 +72,38 @@ TEST_CASE("a request of another queue pair is done before a long queue is empty"
   await_writes(busy.a, count);
 }
 
+TEST_CASE("a responder stays locked for the brief requests that follow, but not for long", "[qp]") {
+  brief_mutex first, second;
+  const auto is_free = [](brief_mutex& m) {
+    if (!m.try_lock()) return false;
+    m.unlock();
+    return true;
+  };
+  {
+    responder_lock lock;
+    lock.take(first);
+    lock.taken(8, true);
+    CHECK_FALSE(is_free(first));
+    lock.take(first);
+    lock.taken(8, false);
+    CHECK(is_free(first));
+    lock.take(first);
+    lock.taken(piece_bytes_max, true);
+    CHECK(is_free(first));
+    int in_a_row = 0;
+    do {
+      lock.take(first);
+      lock.taken(8, true);
+    } while (++in_a_row < 100 && !is_free(first));
+    CHECK(in_a_row == 16);
+    lock.take(first);
+    lock.take(second);
+    CHECK(is_free(first));
+    CHECK_FALSE(is_free(second));
+  }
+  CHECK(is_free(second));
+}
+
 TEST_CASE("what a turn leaves is done also when nobody polls", "[qp]") {
   constexpr std::uint32_t count = 3 * requests_per_turn;
   pair ends{deep(count)};
