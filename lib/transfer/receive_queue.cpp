@@ -91,7 +91,10 @@ void receive_queue::join_others(const ibv_sge* sges, int count) noexcept {
   receive_batch::place& its = batch_.behind(waiting_);
   its.wr.wr_id = wr_id_base_ | tail_;
   its.wr.num_sge = count;
-  its.sges[0] = sges[0];
+  // As it was stored just now: a load of all would wait for the parts.
+  its.sges[0].addr = sges[0].addr;
+  its.sges[0].length = sges[0].length;
+  its.sges[0].lkey = sges[0].lkey;
   if (count > 1) [[unlikely]]
     std::copy_n(sges, receive_slices_max, its.sges.data());
   probe_posted(tail_++);

@@ -329,6 +329,7 @@ void send_queue::post_failed(submission& s, const post_failure& why,
   const std::uint32_t posted = take_back(why, first, s.count_);
   adopt(s, nullptr);
   while (tail_ != s.first_ + posted) at(--tail_).owner = nullptr;
+  s.first_ = tail_;  // What the device may tell of it all the same is not its end.
   s.end({.code = {std::abs(why.rc), std::system_category()},
          .call = "ibv_post_send",
          .index = posted < s.count_ ? posted : 0});
@@ -400,8 +401,7 @@ void send_queue::retire_to(std::uint32_t end) noexcept {
 void send_queue::retire_special() noexcept {
   slot& oldest = at(head_);
   if (oldest.state.followers != 0) split(head_);  // No entry was asked for in between.
-  tally().completed(oldest.state.kind);
-  CORDMA_PROBE5(complete, num_, oldest.state.kind, head_, 0, 0);
+  count_succeeded(oldest.state.kind);
   let_go_of_used(oldest);
   submission* const owner = std::exchange(oldest.owner, nullptr);
   advance(1);
@@ -416,9 +416,7 @@ inline void send_queue::retire_run(std::uint32_t end) noexcept {
   const std::uint32_t count = std::uint32_t{oldest.state.followers} + 1;
   if (count > end - head_) [[unlikely]]  // No entry was asked for in between.
     return split(head_);
-  tally().completed(oldest.state.kind, count);
-  for (std::uint32_t i = 0; i < count; ++i)
-    CORDMA_PROBE5(complete, num_, oldest.state.kind, head_ + i, 0, 0);
+  count_succeeded(oldest.state.kind, count);
   oldest.state.followers = 0;
   let_go_of_used(oldest);
   submission* const owner = std::exchange(oldest.owner, nullptr);

@@ -329,6 +329,29 @@ TEST_CASE("of a doorbell that the device refuses in part, what it will tell of e
   CHECK(block.holders() == 1);
 }
 
+TEST_CASE("whose doorbell failed has failed, though the device has what it was for and does it",
+          "[transfer][device][C6]") {
+  loopback link;
+  memory mr{link};
+  mr.begin();
+  auto prepared = link.a->prepare(write(mr.local.slice(0, 8), mr.remote.remote_slice()));
+  const bool is_prepared = GENERATE(true, false);
+  std::optional<result<std::size_t>> end;
+  const auto alone = [&]() -> task<> {
+    if (is_prepared) {
+      end = co_await as_result(prepared);
+    } else {
+      end = co_await as_result(mr.write_word());
+    }
+  };
+  const doorbells heard{link};
+  doorbells::refused_from = 1;
+  doorbells::names_it = false;
+  link.run(in_one_turn(link, {alone}));
+  REQUIRE_FALSE(end->has_value());
+  CHECK(end->failure().code == no_memory);
+}
+
 TEST_CASE("what is prepared goes with others as it is described, and afterwards alone",
           "[transfer][device]") {
   loopback link;

@@ -151,7 +151,7 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
   [[gnu::always_inline]] value_type take() {
     if (state_ != state::ended || trouble_ != 0) [[unlikely]]
       return take_seldom();
-    state_ = state::idle;
+    become(state::idle);
     return pack::values(values_);
   }
   result<value_type> take_result() noexcept {

@@ -52,10 +52,10 @@ class alignas(64) send_queue {
   void succeeded(std::uint32_t sequence) noexcept {
     if (sequence - head_ < in_flight()) retire_to(sequence + 1);
   }
-  /// The end of a request of `owner`, the one that it has in flight, when that is the oldest: takes
-  /// it for the owner, who looked for it and is told by this alone. False: `wc` tells of another's
-  /// end, or of a failure, or more follows from it.
-  template <request_kind Kind, bool MayHoldMore>
+  /// Takes the end of what `owner` has in flight, so many, if they are the oldest: it looked for
+  /// it, and is told by this alone. False: `wc` is of another, or of a failure, or more follows
+  /// from it.
+  template <request_kind Kind, std::uint32_t Count, bool MayHoldMore>
   bool take_end(submission& owner, const ibv_wc& wc) noexcept;
   /// Whether from the end of a request more may follow than that its owner is told.
   void watch(bool is_watched) noexcept;
@@ -218,7 +218,9 @@ class alignas(64) send_queue {
   void place(posting& p, const request_shape& request, ibv_send_wr& wr, ibv_sge* sges,
              bool may_have_entry, bool is_in_run) noexcept;
   /// Where one that `has_one_slice` is described, alone.
-  [[nodiscard]] described_request& describes(request_kind kind) noexcept;
+  [[nodiscard, gnu::always_inline]] described_request& describes(request_kind kind) noexcept {
+    return driver_.describes(kind);
+  }
   /// Returns 0, or what ibv_post_send(3) does.
   [[nodiscard]] int ring(std::uint32_t count, ibv_send_wr& first, ibv_send_wr*& bad) noexcept;
   /// Of requests of these kinds, the number of the first.
@@ -281,13 +283,19 @@ class alignas(64) send_queue {
                                            std::uint32_t sequence) const noexcept {
     CORDMA_PROBE3(post, num_, unsigned(kind), sequence);
   }
+  /// Of the oldest, so many.
+  [[gnu::always_inline]] void count_succeeded(request_kind kind, std::uint32_t n = 1) noexcept {
+    tally().completed(kind, n);
+    for (std::uint32_t i = 0; i < n; ++i)
+      CORDMA_PROBE5(complete, num_, unsigned(kind), head_ + i, 0, 0);
+  }
   [[nodiscard]] bool has_room(const submission& s) noexcept;
   /// Makes it, if need be. False: there is no memory.
   [[nodiscard]] bool has_long_ring() noexcept;
   /// What that depends on has changed.
   void set_at_once_max() noexcept {
     const bool waits = seldom_->is_room_kept || seldom_->refusal || !seldom_->waiting.empty();
-    at_once_max_ = waits ? 0 : std::min(depth(), ring_size());
+    at_once_max_ = waits ? 0 : std::min(depth(), mask_ + 1);
     own_id_base_ = at_once_max_ != 0 && !seldom_->is_watched ? wr_id_base_ : no_id_base;
   }
   void post_waiting() noexcept;
@@ -301,7 +309,6 @@ class alignas(64) send_queue {
   [[nodiscard, gnu::always_inline]] doorbell_batch& doorbells() const noexcept {
     return driver_.doorbells();
   }
-  [[nodiscard]] std::uint32_t ring_size() const noexcept { return mask_ + 1; }
   [[nodiscard]] std::size_t index_of(std::uint32_t sequence) const noexcept {
     return (sequence - origin_) & mask_;
   }
@@ -491,12 +498,12 @@ inline bool submission::post_handle(const environment& env) noexcept {
   return false;
 }
 
-template <request_kind Kind, bool MayHoldMore>
+template <request_kind Kind, std::uint32_t Count, bool MayHoldMore>
 [[gnu::always_inline]] inline bool submission::look_for_own(
     send_queue& queue, completion_queue_driver& driver) noexcept {
   completion_queue_driver::polled some;
   const int n = driver.look_into(some);
-  if (n == 1 && queue.take_end<Kind, MayHoldMore>(*this, some[0])) [[likely]] {
+  if (n == 1 && queue.take_end<Kind, Count, MayHoldMore>(*this, some[0])) [[likely]] {
     driver.has_looked_at_one();
     return true;
   }
@@ -520,11 +527,7 @@ template <class Op>
   completion_queue_driver& driver = queue.driver_;
   if (env.stop.stop_requested() || !op.post_alone(queue)) [[unlikely]]
     return op.begin_any_and_look(env);
-  if constexpr (Op::count == 1) {
-    return look_for_own<Op::kind, (Op::slices_max > 1)>(queue, driver);
-  } else {
-    return look_at(driver);
-  }
+  return look_for_own<Op::kind, Op::count, (Op::slices_max > 1)>(queue, driver);
 }
 
 [[gnu::always_inline]] inline void submission::wake() noexcept {
@@ -661,10 +664,6 @@ template <bool IsLikeMost, bool HasOneSlice>
   wr.send_flags = flags;
 }
 
-[[gnu::always_inline]] inline described_request& send_queue::describes(request_kind kind) noexcept {
-  return driver_.describes(kind);
-}
-
 [[gnu::always_inline]] inline void send_queue::give_bare_slot(posting& p, request_kind kind,
                                                               bool is_detached) noexcept {
   slot& its = *(p.run = &at(p.sequence));
@@ -770,29 +769,31 @@ template <class Request>
   slot& oldest = at(head_);
   if (!oldest.is_like_most()) [[unlikely]]
     return retire_special();
-  tally().completed(oldest.state.kind);
-  CORDMA_PROBE5(complete, num_, oldest.state.kind, head_, 0, 0);
+  count_succeeded(oldest.state.kind);
   let_go_of_used<false>(oldest);
   submission* const owner = std::exchange(oldest.owner, nullptr);
   advance(1);
   if (owner != nullptr) owner->slots_ended(1);
 }
 
-template <request_kind Kind, bool MayHoldMore>
+template <request_kind Kind, std::uint32_t Count, bool MayHoldMore>
 [[gnu::always_inline]] inline bool send_queue::take_end(submission& owner,
                                                         const ibv_wc& wc) noexcept {
-  if (wc.wr_id != (own_id_base_ | owner.first_) || wc.status != IBV_WC_SUCCESS ||
+  if (wc.wr_id != (own_id_base_ | (owner.first_ + (Count - 1))) || wc.status != IBV_WC_SUCCESS ||
       head_ != owner.first_) [[unlikely]]
     return false;
   slot& oldest = at(head_);
-  tally().completed(Kind);
-  CORDMA_PROBE5(complete, num_, unsigned(Kind), head_, 0, 0);
+  if constexpr (Count > 1) {
+    if (oldest.state.followers != Count - 1) return false;  // They have several slots.
+    oldest.state.followers = 0;
+  }
+  count_succeeded(Kind, Count);
   let_go_of_used<MayHoldMore>(oldest);
   if constexpr (Kind == request_kind::atomic)
     owner.values_before_[0] = seldom_->atomic_values[index_of(oldest)];
   oldest.owner = nullptr;
-  advance(1);
-  owner.state_ = submission::state::ended;
+  advance(Count);
+  owner.become(submission::state::ended);
   return true;
 }
 

@@ -52,6 +52,9 @@ class submission : public list_hook<submission> {
   [[nodiscard]] bool failed() const noexcept { return (trouble_ & (stop_bit | failure_bit)) != 0; }
 
  protected:
+  /// From `queued` on the queue knows it.
+  enum class state : unsigned char { idle, ended, queued, in_flight, gone };
+
   /// Why `take` would throw: this wait was stopped (a handle can be awaited again), …
   static constexpr unsigned char stop_bit = 1;
   /// … or one of them failed.
@@ -60,10 +63,13 @@ class submission : public list_hook<submission> {
   static constexpr unsigned char gone_bit = 4;
   [[nodiscard]] bool has_failure() const noexcept { return (trouble_ & failure_bit) != 0; }
   [[nodiscard]] bool was_stopped() const noexcept { return (trouble_ & stop_bit) != 0; }
+  /// Without trouble. Both are said at once, as they are asked for: a load of both that comes soon
+  /// would wait until a store of one has left the processor.
+  void become(state s) noexcept {
+    state_ = s;
+    trouble_ = 0;
+  }
   void forget_stop() noexcept { trouble_ &= static_cast<unsigned char>(~stop_bit); }
-  /// From `queued` on the queue knows it.
-  enum class state : unsigned char { idle, ended, queued, in_flight, gone };
-
   inline submission(send_queue& queue, std::uint16_t count) noexcept;
   submission(submission&& other) noexcept;
   /// Who derives from it has left the queue, and nobody waits.
@@ -93,8 +99,8 @@ class submission : public list_hook<submission> {
   /// Whether it ends before anything else is to be done.
   inline bool look(const environment& env) noexcept;
   inline bool look_at(completion_queue_driver& driver) noexcept;
-  /// The same of one that has a slot, of that kind, and was posted just now.
-  template <request_kind Kind, bool MayHoldMore>
+  /// The same of so many of that kind, posted just now.
+  template <request_kind Kind, std::uint32_t Count, bool MayHoldMore>
   bool look_for_own(send_queue& queue, completion_queue_driver& driver) noexcept;
   /// The second half.
   inline bool wait(waiter& w, const environment& env) noexcept;
