@@ -277,6 +277,39 @@ TEST_CASE("what is prepared and awaited by the tasks of a turn shares a doorbell
   CHECK(link.driver.requests().of(request_kind::write).completed == 3);
 }
 
+TEST_CASE("batches that one task awaits in its turn end with their last, whatever their slots",
+          "[transfer][device]") {
+  loopback link;
+  place from{link}, other{link}, to{link};
+  const remote_mr_slice there = to.mr.remote_slice();
+  auto in_one_slot = link.a->prepare(write(from.mr.slice(0, 8), there),
+                                     write(from.mr.slice(8, 16), there.slice(8, 16)));
+  auto in_two = link.a->prepare(write(from.mr.slice(0, 8), there),
+                                write(other.mr.slice(8, 16), there.slice(8, 16)));
+  auto of_two_kinds = link.a->prepare(write(from.mr.slice(0, 8), there),
+                                      fetch_add(there.slice(56, 8), 1, {.fence = true}));
+  constexpr std::uint64_t times = 100;  // Passes the wrap of the sequence numbers.
+  std::uint64_t as_expected = 0;
+  event turn{link.home};
+  const auto await_each = [&]() -> task<> {
+    co_await turn.wait();
+    for (std::uint64_t i = 0; i < times; ++i) {
+      const auto one = co_await in_one_slot;
+      const auto two = co_await in_two;
+      const auto kinds = co_await of_two_kinds;
+      if (one == std::tuple{8u, 16u} && two == one && kinds == std::tuple{8u, i}) ++as_expected;
+    }
+  };
+  scope tasks{link.home};
+  tasks.spawn(await_each());
+  turn.set();
+  link.run(tasks.join());
+  CHECK(as_expected == times);
+  CHECK(link.a->slots_in_use() == 0);
+  CHECK(link.driver.requests().of(request_kind::write).completed == 5 * times);
+  CHECK(link.driver.requests().of(request_kind::atomic).completed == times);
+}
+
 TEST_CASE("what is prepared and nobody waits for is posted time and again, and keeps its memory",
           "[transfer][device][C1]") {
   loopback link{{.cq = {.mode = completion_mode::manual},
