@@ -329,7 +329,8 @@ void send_queue::post_failed(submission& s, const post_failure& why,
   const std::uint32_t posted = take_back(why, first, s.count_);
   adopt(s, nullptr);
   while (tail_ != s.first_ + posted) at(--tail_).owner = nullptr;
-  s.first_ = tail_;  // What the device may tell of it all the same is not its end.
+  // Who looks next does not take for its end what the device may tell of it all the same.
+  if (!s.is_awaited_) s.first_ = tail_;
   s.end({.code = {std::abs(why.rc), std::system_category()},
          .call = "ibv_post_send",
          .index = posted < s.count_ ? posted : 0});

@@ -93,7 +93,7 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
   using pack = request_pack<Requests...>;
   using kept = detail::prepared_parts<Requests...>;
   static constexpr std::uint32_t count = pack::count;
-  static constexpr request_kind kind = pack::kinds[0];  // Of one alone.
+  static constexpr request_kind kind = pack::kinds[0];  // Of all in one slot.
   static constexpr std::size_t slices_max = pack::sges_max;
   static_assert(
       ((Requests::kind != request_kind::bind && Requests::kind != request_kind::invalidate) && ...),

@@ -33,7 +33,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
                                        public frame_cache::recycled {
   using pack = request_pack<Requests...>;
   static constexpr std::size_t count = pack::count;
-  static constexpr request_kind kind = pack::kinds[0];  // Of one alone.
+  static constexpr request_kind kind = pack::kinds[0];  // Of all in one slot.
   static constexpr std::size_t slices_max = pack::sges_max;
   using references = typename pack::references;
   using sharing = typename pack::sharing;

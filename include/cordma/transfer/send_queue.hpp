@@ -52,9 +52,9 @@ class alignas(64) send_queue {
   void succeeded(std::uint32_t sequence) noexcept {
     if (sequence - head_ < in_flight()) retire_to(sequence + 1);
   }
-  /// Takes the end of what `owner` has in flight, so many, if they are the oldest: it looked for
-  /// it, and is told by this alone. False: `wc` is of another, or of a failure, or more follows
-  /// from it.
+  /// Takes the end of what `owner` has in flight, so many in one slot, if they are the oldest: it
+  /// looked for it, and is told by this alone. False: they are not, or `wc` is of another, or of a
+  /// failure, or more follows from it.
   template <request_kind Kind, std::uint32_t Count, bool MayHoldMore>
   bool take_end(submission& owner, const ibv_wc& wc) noexcept;
   /// Whether from the end of a request more may follow than that its owner is told.
@@ -784,7 +784,7 @@ template <request_kind Kind, std::uint32_t Count, bool MayHoldMore>
     return false;
   slot& oldest = at(head_);
   if constexpr (Count > 1) {
-    if (oldest.state.followers != Count - 1) return false;  // They have several slots.
+    if (oldest.state.followers != Count - 1) return false;
     oldest.state.followers = 0;
   }
   count_succeeded(Kind, Count);

@@ -23,8 +23,8 @@ inline constexpr std::uint32_t piece_bytes_max = 256 * 1024;
 inline constexpr std::uint32_t requests_per_turn = 256;
 inline constexpr std::uint32_t bytes_per_turn = 1024 * 1024;
 
-/// The lock of the responder of a peer in this process. Of those posted together it is kept from
-/// one brief request to the next: it takes longer than what they have in it.
+/// The lock of the responder of a peer in this process. It is kept from one brief request to the
+/// next that was posted with it: locking takes longer than such a request.
 class responder_lock {
  public:
   responder_lock() noexcept = default;
@@ -37,7 +37,7 @@ class responder_lock {
     release();
     its.lock();
     held_ = &its;
-    left_ = requests_max;
+    left_ = pieces_max;
   }
   /// A piece of that many bytes has been taken; perhaps another request `follows`.
   void taken(std::uint32_t bytes, bool follows) noexcept {
@@ -48,8 +48,8 @@ class responder_lock {
   }
 
  private:
-  // Others wait for some 2 us at most.
-  static constexpr std::uint32_t requests_max = 16;
+  // It is free again after some 2 us.
+  static constexpr std::uint32_t pieces_max = 16;
   static constexpr std::uint32_t brief_bytes_max = 1024;
 
   brief_mutex* held_ = nullptr;
@@ -184,7 +184,15 @@ next_step invalidate(queue_pair& qp, send_request& request) noexcept;   // local
 /// Ends the grant of a type 2 window that this QP may use. False: there is no such.
 bool invalidate_key(queue_pair& qp, std::uint32_t rkey) noexcept;  // local_work.cpp
 
-// ---- responder; all under slot->receive
+// ---- responder.cpp, for a peer in this process
+
+/// What a responder says to a piece of a request.
+struct reply {
+  nak_code nak = nak_code::none;
+  std::uint8_t rnr_timer = 0;
+  std::uint64_t previous = 0;  ///< atomics
+  bool source_fault = false;   ///< the requester's own memory was gone: its LOC_PROT_ERR
+};
 
 /// One piece of a request, for a peer in this process. `read_into` is where a READ's bytes go
 /// (already checked); a write or send brings `bytes`.
@@ -196,6 +204,8 @@ struct local_piece {
 };
 /// Has `lock` take the peer's.
 reply respond(node& home, const local_piece& piece, responder_lock& lock) noexcept;
+
+// ---- responder; all under slot->receive
 
 /// A piece of a request, from either kind of peer.
 struct incoming {

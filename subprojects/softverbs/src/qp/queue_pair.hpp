@@ -296,14 +296,6 @@ void execute(queue_pair& qp, std::uint64_t posts = 1) noexcept;
 /// the next ones, at the end of `execute` if not before.
 void complete_oldest(queue_pair& qp, ibv_wc_status status) noexcept;
 
-/// What a responder says to a piece of a request.
-struct reply {
-  nak_code nak = nak_code::none;
-  std::uint8_t rnr_timer = 0;
-  std::uint64_t previous = 0;  ///< atomics
-  bool source_fault = false;   ///< the requester's own memory was gone: its LOC_PROT_ERR
-};
-
 /// answers.cpp: before this QP is reset or destroyed, under both locks: what it owes to a requester
 /// elsewhere becomes the slot's to send, so that nobody waits for ever.
 void leave_answers(queue_pair& qp) noexcept;

@@ -155,6 +155,7 @@ next_step start_or_continue(queue_pair& qp, send_request& request, turn& now) no
     if (local_work) {
       // After all before it, so that it has no effect when one of those fails.
       if (qp.sends.completed != qp.sends.next) return next_step::wait;
+      now.responder().release();  // It may wait for who uses the key.
       return request.opcode == IBV_WR_BIND_MW ? bind_window(qp, request) : invalidate(qp, request);
     }
     if (const auto status = check(qp, request); status != IBV_WC_SUCCESS) return fail(qp, status);
@@ -187,6 +188,7 @@ next_step look_at_head(queue_pair& qp, turn& now) noexcept {
   send_ring& ring = qp.sends;
   const ibv_qp_state state = qp.state.load(std::memory_order_acquire);
   if (state == IBV_QPS_ERR || state == IBV_QPS_SQE) {
+    now.responder().release();  // There may be many.
     flush_sends(qp);
     return next_step::wait;
   }
