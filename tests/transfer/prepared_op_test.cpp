@@ -293,8 +293,8 @@ TEST_CASE("batches that one task awaits in its turn end with their last, whateve
   event turn{link.home};
   const auto await_each = [&]() -> task<> {
     co_await turn.wait();
-    co_await link.a->write(from.mr,
-                           there);  // So that a batch begins before the wrap and ends after.
+    // So that a batch begins before the wrap of the sequence numbers and ends after it.
+    co_await link.a->write(from.mr, there);
     for (std::uint64_t i = 0; i < times; ++i) {
       const auto one = co_await in_one_slot;
       const auto two = co_await in_two;

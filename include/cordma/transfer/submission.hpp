@@ -70,6 +70,7 @@ class submission : public list_hook<submission> {
     trouble_ = 0;
   }
   void forget_stop() noexcept { trouble_ &= static_cast<unsigned char>(~stop_bit); }
+
   inline submission(send_queue& queue, std::uint16_t count) noexcept;
   submission(submission&& other) noexcept;
   /// Who derives from it has left the queue, and nobody waits.

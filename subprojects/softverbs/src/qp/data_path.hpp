@@ -14,7 +14,8 @@
 
 namespace softverbs {
 
-/// A peer in this process gets a message in pieces of this size; locks and pins last one piece.
+/// A peer in this process gets a message in pieces of this size; pins last one piece, and its lock
+/// one, or some brief ones.
 inline constexpr std::uint32_t piece_bytes_max = 256 * 1024;
 
 /// What a QP executes in one turn before others have theirs: small requests take about as long as
