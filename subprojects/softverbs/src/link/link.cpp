@@ -42,7 +42,7 @@ link::frame_room link::reserve(const frame_header& header, std::uint32_t waiter)
     stalled_.store(true);
     // The wish first, then a second look: the consumer does it the other way round. A poller needs
     // no wish, and whoever takes over from it looks at `stalled_` after it said so.
-    if (!polled_.load() && !is_tcp()) out_.want_space(true);
+    if (!protocol_.polled().load() && !is_tcp()) out_.want_space(true);
     answer = out_.reserve(reserved_bytes_, place);
   }
   if (answer == ring_answer::yes) {
@@ -77,23 +77,37 @@ bool link::relieve(index_set& waiters) noexcept {
 
 // ---- receiving
 
+bool link::has_left() const noexcept {
+  return in_.has_frames() || turn_ended_.load() || (answers_stalled_.load() && out_.roomy()) ||
+         (unread_.load() && up());
+}
+
 bool link::has_work() noexcept {
-  if (in_.has_frames() || turn_ended_.load(std::memory_order_relaxed)) return true;
-  if (answers_stalled_.load(std::memory_order_relaxed) && out_.roomy()) return true;
+  if (has_left()) return true;
   if (!is_tcp() || !up()) return false;
-  if (unread_.load()) return true;
   const std::uint32_t looks = looks_.load(std::memory_order_relaxed) + 1;
   looks_.store(looks, std::memory_order_relaxed);
   return looks % tcp_look_every == 0;
 }
 
+/// The look at what is left comes after the lock is free: a thread that found it taken has gone by,
+/// and counts on whoever had it.
 bool link::serve(node& home, bool wait) noexcept {
-  std::unique_lock rx{rx_, std::defer_lock};
-  if (wait)
-    rx.lock();
-  else if (!rx.try_lock())
-    return false;
-  if (!up()) return false;
+  bool did = false;
+  {
+    std::unique_lock rx{rx_, std::defer_lock};
+    if (wait)
+      rx.lock();
+    else if (!rx.try_lock())
+      return false;
+    if (!up()) return false;
+    did = serve_locked(home);
+  }
+  if (has_left()) protocol_.tell();
+  return did;
+}
+
+bool link::serve_locked(node& home) noexcept {
   if (is_tcp()) fill_from_socket();
   bool did = drain(home);
   did = answer(home) || did;
@@ -142,8 +156,15 @@ link::frame_fate link::take_frame(node& home) noexcept {
 /// requests of the other direction, too.
 void link::take_answers(node& home) noexcept {
   if (!is_tcp() && !in_.has_frames()) return;
-  const std::lock_guard rx{rx_};
-  if (!up()) return;
+  {
+    const std::lock_guard rx{rx_};
+    if (!up()) return;
+    take_short_answers(home);
+  }
+  if (has_left()) protocol_.tell();
+}
+
+void link::take_short_answers(node& home) noexcept {
   if (is_tcp()) fill_from_socket();
   // Also what has come since the look of a batch that left some.
   if (in_.look() == ring_answer::broken) return fail();
@@ -294,7 +315,7 @@ void link::send_first(const void* line) noexcept {
   flush_to_socket();
 }
 
-void link::stop(std::mutex& directory, index_set& waiters) noexcept {
+void link::stop(step_mutex& directory, index_set& waiters) noexcept {
   const std::lock_guard rx{rx_};
   const std::lock_guard order{directory};
   const std::lock_guard tx{tx_};

@@ -1,10 +1,12 @@
 #pragma once
 
+#include "link/engine_protocol.hpp"
 #include "link/unique_fd.hpp"
 #include "queue/brief_mutex.hpp"
 #include "wire/frame.hpp"
 #include "wire/index_set.hpp"
 #include "wire/ring.hpp"
+#include "wire/step.hpp"
 
 #include <netinet/in.h>
 
@@ -32,8 +34,8 @@ enum class sent : std::uint8_t {
 
 /// What one call of link::serve takes at most, and about as many bytes it sends of READs; then
 /// others get their turn. A poller that is kept by a long message finds a short one some 5 us late.
-inline constexpr std::size_t batch_frames_max = 64;
-inline constexpr std::size_t batch_bytes_max = std::size_t{128} * 1024;
+inline constexpr std::size_t batch_frames_max = bound(64, 4);
+inline constexpr std::size_t batch_bytes_max = bound(128 * 1024, 1024);
 /// A poller looks at a TCP socket once in so many looks: a system call costs more than a ring.
 inline constexpr std::uint32_t tcp_look_every = 16;
 
@@ -75,8 +77,7 @@ class link {
     std::uint16_t own_slot;
   };
 
-  /// `polled` is true while pollers look at all links, so that no doorbell is needed.
-  explicit link(const std::atomic<bool>& polled) noexcept : polled_{polled} {}
+  explicit link(engine_protocol& protocol) noexcept : protocol_{protocol} {}
 
   /// Makes a free link the way to a peer. False: busy, or no memory; the link stays free.
   [[nodiscard]] bool start(setup& how) noexcept;
@@ -84,7 +85,7 @@ class link {
   void send_first(const void* line) noexcept;
   /// The end of a link: `waiters` are the QPs to kick. Takes both locks; holds `directory` while
   /// the descriptor closes, since a fork may be going on.
-  void stop(std::mutex& directory, index_set& waiters) noexcept;
+  void stop(step_mutex& directory, index_set& waiters) noexcept;
   /// Of a link that was accepted: the one that we opened to the same peer. Any that is not up will
   /// do as none.
   void set_answers(link* opened) noexcept { answers_.store(opened); }
@@ -100,6 +101,7 @@ class link {
   [[nodiscard]] bool has_work() noexcept;
   /// Takes a batch of frames and sends the answers that are due. True when it did anything. With
   /// `wait` it waits for another thread that is in here; without, it leaves the work to that one.
+  /// Whoever leaves with more to do tells the engine.
   bool serve(node& home, bool wait) noexcept;
   /// Those who wait for room, once it is worth it.
   [[nodiscard]] bool stalled() const noexcept { return stalled_.load(); }
@@ -112,10 +114,14 @@ class link {
   void on_writable() noexcept;                          ///< TCP
 
  private:
+  /// Whether there is more to do that no event of this link's socket will tell of.
+  [[nodiscard]] bool has_left() const noexcept;
+  bool serve_locked(node& home) noexcept;
   bool drain(node& home) noexcept;
   enum class frame_fate : std::uint8_t { taken, waits, broken };
   frame_fate take_frame(node& home) noexcept;
   void take_answers(node& home) noexcept;
+  void take_short_answers(node& home) noexcept;
   [[nodiscard]] bool long_read_is_next() noexcept;
   bool answer(node& home) noexcept;
   void fill_from_socket() noexcept;
@@ -124,7 +130,7 @@ class link {
   void fail() noexcept;
 
   // Changed only while the link is not up, with both locks held.
-  const std::atomic<bool>& polled_;
+  engine_protocol& protocol_;
   std::atomic<state> state_{state::free};
   std::atomic<std::uint32_t> generation_{0};
   bool opened_ = false;
@@ -136,14 +142,14 @@ class link {
   std::atomic<link*> answers_{nullptr};
 
   // Under `rx`.
-  alignas(64) std::mutex rx_;
+  alignas(64) step_mutex rx_;
   ring_consumer in_;
   stream_writer from_socket_;
   bool ended_ = false;                        ///< TCP: no more bytes will come
-  std::atomic<bool> unread_{false};           ///< TCP: the socket may have bytes
+  step_atomic<bool> unread_{false};           ///< TCP: the socket may have bytes
   std::atomic<std::uint32_t> looks_{0};       ///< TCP: of pollers
-  std::atomic<bool> answers_stalled_{false};  ///< `due_` waits for room
-  std::atomic<bool> turn_ended_{false};       ///< `due_` waits for its next turn, not for room
+  step_atomic<bool> answers_stalled_{false};  ///< `due_` waits for room
+  step_atomic<bool> turn_ended_{false};       ///< `due_` waits for its next turn, not for room
   std::uint32_t due_cursor_ = 0;
   index_set due_;  ///< QPs with answers to send
 
@@ -152,7 +158,7 @@ class link {
   ring_producer out_;
   stream_reader to_socket_;
   std::size_t reserved_bytes_ = 0;
-  std::atomic<bool> stalled_{false};  ///< somebody found no room
+  step_atomic<bool> stalled_{false};  ///< somebody found no room
   index_set waiters_;
 };
 

@@ -20,13 +20,6 @@ namespace softverbs {
 namespace {
 
 constexpr int events_max = 64;
-/// Turns of work between two looks at the sockets, while there is always work.
-constexpr unsigned turns_per_look = 64;
-/// How long the engine still looks for more after its last work: a sleep and a wake take as long,
-/// and in a stream of frames the next one comes sooner.
-constexpr std::chrono::microseconds linger_time{50};
-constexpr std::chrono::milliseconds crowded_time{100};
-constexpr std::chrono::nanoseconds for_ever{-1};
 
 [[noreturn]] void refuse(const char* what) {
   throw std::system_error{errno, std::generic_category(), what};
@@ -35,7 +28,7 @@ constexpr std::chrono::nanoseconds for_ever{-1};
 int wait_for_events(int epoll, std::span<epoll_event> events,
                     std::chrono::nanoseconds timeout) noexcept {
   const auto room = static_cast<int>(events.size());
-  if (timeout == for_ever) return ::epoll_wait(epoll, events.data(), room, -1);
+  if (timeout.count() < 0) return ::epoll_wait(epoll, events.data(), room, -1);
   const timespec limit{0, timeout.count()};  // All of them are below a second.
   const int count = ::epoll_pwait2(epoll, events.data(), room, &limit, nullptr);
   if (count >= 0 || errno != ENOSYS) return count;
@@ -66,8 +59,7 @@ void node::start() {
     doors_.open(epoll_.get(), tcp_);
     slot_ = doors_.slot();
     timer_set_ = clock::time_point::max();
-    stopping_.store(false);
-    polled_.store(false);
+    protocol_.start();
     // The program's signals are its own threads'.
     sigset_t all;
     sigset_t before;
@@ -92,8 +84,7 @@ void node::start() {
 }
 
 void node::stop() noexcept {
-  stopping_.store(true);
-  wake_engine();
+  protocol_.stop();
   thread_.join();
   const std::uint32_t count = live_count_.exchange(0);
   for (std::uint32_t n = 0; n < count; ++n) {
@@ -104,7 +95,7 @@ void node::stop() noexcept {
   }
   {
     const std::lock_guard lock{list_};  // What is left is of objects that nobody destroyed.
-    for (; kicked_count_.load() != 0; kicked_count_.fetch_sub(1))
+    for (; kicked_count_.load() != 0; kicked_count_.store(kicked_count_.load() - 1))
       find(std::uint32_t{slot_} << index_bits | kicked_[kicked_first_++ % indices_max])->kicked =
           false;
     kicked_first_ = 0;
@@ -120,76 +111,38 @@ void node::stop() noexcept {
 
 void node::engine() noexcept {
   ::pthread_setname_np(::pthread_self(), "softverbs");
-  clock::time_point linger_until{};
-  clock::time_point lingers_from{};
-  for (unsigned turn = 0; !stopping_.load(); ++turn) {
-    if (polled_.load()) {
-      watch_pollers();
-      continue;
-    }
-    watch_period_ = watch_period_first;
-    if (work(true)) {
-      linger_until = {};
-      if (turn % turns_per_look == 0) handle_events({});
-    } else if (const clock::time_point now = clock::now(); linger_until == clock::time_point{}) {
-      linger_until = now < lingers_from ? now : now + linger_time;
-    } else if (now >= linger_until) {
-      sleep();
-    } else {
-      ::sched_yield();
-      // Somebody else wants this processor, and gets whole slices of it at each yield: sleepers are
-      // woken sooner.
-      if (const auto back = clock::now(); back - now > linger_time)
-        lingers_from = back + crowded_time;
-    }
-  }
+  explorer::begin_thread();
+  protocol_.run();
+  explorer::end_thread();
 }
 
-/// Pollers do the work: sockets and doors are ours still, and to see that the polls go on.
-void node::watch_pollers() noexcept {
-  watching_.store(true);
-  if (const clock::time_point now = clock::now(); now >= watch_until_) {
-    if (!polls_seen_.exchange(false)) {
-      watching_.store(false);
-      give_back();
-      return;
-    }
-    watch_until_ = now + watch_period_;
-    watch_period_ = std::min<std::chrono::nanoseconds>(2 * watch_period_, watch_period_max);
-  }
-  handle_events(watch_period_);
-  watching_.store(false);
+void node::wait(std::chrono::nanoseconds limit) noexcept {
+  if (limit.count() < 0) set_timer();
+  handle_events(explorer::wait(epoll_.get(), limit));
 }
 
-void node::sleep() noexcept {
+void node::yield() noexcept { explorer::yield(); }
+
+clock::time_point node::now() noexcept { return explorer::now(); }
+
+/// For the earliest of what nobody else tells the engine of.
+void node::set_timer() noexcept {
+  clock::time_point next{clock::duration{next_deadline_.load()}};
   {
-    const std::lock_guard lock{duty_};
-    if (polled_.load()) return;
-    want_doorbells(true);
-    asleep_.store(true);
+    const std::lock_guard lock{directory_};
+    next = std::min(next, doors_.deadline());
   }
-  // What came before the doorbells were on, or before we said that we sleep.
-  if (!work(true) && !stopping_.load()) {
-    clock::time_point next{clock::duration{next_deadline_.load()}};
-    {
-      const std::lock_guard lock{directory_};
-      next = std::min(next, doors_.deadline());
-    }
-    if (next != timer_set_) {
-      using namespace std::chrono;
-      itimerspec when{};
-      if (next != clock::time_point::max()) {
-        const auto since = next.time_since_epoch();
-        when.it_value.tv_sec = duration_cast<seconds>(since).count();
-        when.it_value.tv_nsec = (since % seconds{1}).count();
-        if (when.it_value.tv_sec == 0 && when.it_value.tv_nsec == 0) when.it_value.tv_nsec = 1;
-      }
-      ::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
-      timer_set_ = next;
-    }
-    handle_events(for_ever);
+  if (next == timer_set_) return;
+  using namespace std::chrono;
+  itimerspec when{};
+  if (next != clock::time_point::max()) {
+    const auto since = next.time_since_epoch();
+    when.it_value.tv_sec = duration_cast<seconds>(since).count();
+    when.it_value.tv_nsec = (since % seconds{1}).count();
+    if (when.it_value.tv_sec == 0 && when.it_value.tv_nsec == 0) when.it_value.tv_nsec = 1;
   }
-  asleep_.store(false);
+  ::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+  timer_set_ = next;
 }
 
 void node::handle_events(std::chrono::nanoseconds timeout) noexcept {
@@ -241,31 +194,10 @@ void node::wake_engine() noexcept {
   if (wake_) (void)!::write(wake_.get(), &once, sizeof once);
 }
 
-// ---- who does the work
-
 void node::want_doorbells(bool wanted) noexcept {
   const std::uint32_t count = live_count_.load(std::memory_order_acquire);
   for (std::uint32_t n = 0; n < count; ++n)
     live_[n].load(std::memory_order_acquire)->want_doorbells(wanted);
-}
-
-void node::take_over() noexcept {
-  const std::lock_guard lock{duty_};
-  if (polled_.load()) return;
-  polls_seen_.store(true);
-  polled_.store(true);
-  asleep_.store(false);
-  want_doorbells(false);
-  // It may sleep without an end; unless it is watching, it has to learn of us.
-  if (!watching_.load()) wake_engine();
-}
-
-void node::give_back() noexcept {
-  const std::lock_guard lock{duty_};
-  if (!polled_.load()) return;
-  polled_.store(false);
-  want_doorbells(true);
-  asleep_.store(true);  // Kicks wake the engine from now on.
 }
 
 }  // namespace softverbs

@@ -45,7 +45,7 @@ bool node::is_here(const node_address& address) const noexcept {
 link* node::link_to(const node_address& to) noexcept {
   const std::lock_guard lock{directory_};
   if (link* found = find_link(to)) return found;
-  if (!epoll_ || stopping_.load()) return nullptr;
+  if (!epoll_ || protocol_.stopping()) return nullptr;
   link::setup how{to, {}, {}, true, slot_};
   return knock(to, how) ? start_link(std::move(how)) : nullptr;
 }
@@ -74,7 +74,7 @@ link* node::start_link(link::setup how) noexcept {
   // A place stays what it is, opened or accepted: so is the order of its locks.
   const std::uint32_t first = how.opened ? 0 : links_each_max;
   for (auto n = static_cast<std::uint16_t>(first); n < first + links_each_max; ++n) {
-    if (!links_[n]) links_[n].reset(new (std::nothrow) link{polled_});
+    if (!links_[n]) links_[n].reset(new (std::nothrow) link{protocol_});
     link* one = links_[n].get();
     if (one == nullptr) return nullptr;
     if (one->current() != link::state::free) continue;

@@ -57,6 +57,10 @@ void node::release(node& one) {
   if (--one.users_ == 0 && !one.abandoned()) one.stop();
 }
 
+#ifdef SOFTVERBS_EXPLORE
+void node::begin_another() noexcept { process_node = nullptr; }
+#endif
+
 void node::before_fork() noexcept {
   process_lock.lock();
   if (process_node == nullptr) return;
@@ -138,8 +142,7 @@ void node::kick(std::uint32_t qpn) noexcept {
     kicked_[(kicked_first_ + count) % indices_max] = static_cast<std::uint16_t>(qpn & index_mask);
     kicked_count_.store(count + 1);
   }
-  // seq_cst: the engine says that it sleeps, then looks at the count.
-  if (asleep_.load()) wake_engine();
+  protocol_.tell();
 }
 
 void node::wake_at(std::uint32_t qpn, clock::time_point when) noexcept {
@@ -155,7 +158,7 @@ void node::wake_at(std::uint32_t qpn, clock::time_point when) noexcept {
     earlier = deadlines_.next() < before;
     next_deadline_.store(deadlines_.next().time_since_epoch().count());
   }
-  if (earlier && asleep_.load()) wake_engine();
+  if (earlier) protocol_.tell();
 }
 
 bool node::work(bool wait) noexcept {
@@ -217,34 +220,10 @@ bool node::run_due() noexcept {
 }
 
 void node::on_empty_poll(completion_queue& cq) noexcept {
-  if (polled_.load(std::memory_order_relaxed)) {
-    if (!polls_seen_.load(std::memory_order_relaxed)) polls_seen_.store(true);
-  } else if (has_work_to_take()) {
-    const std::uint32_t polls = cq.empty_polls.load(std::memory_order_relaxed) + 1;
-    if (polls < busy_polls)
-      cq.empty_polls.store(polls, std::memory_order_relaxed);
-    else
-      take_over();
-  }
-  const bool did = work(false);
-  if (!polled_.load(std::memory_order_relaxed)) return;
-  // Whoever waits for a peer that has no processor makes room for it.
-  const std::uint32_t polls = did ? 0 : cq.empty_polls.load(std::memory_order_relaxed) + 1;
-  cq.empty_polls.store(polls, std::memory_order_relaxed);
-  if (polls % polls_per_yield == polls_per_yield - 1) ::sched_yield();
+  protocol_.on_empty_poll(cq.empty_polls, has_work_to_take());
+  protocol_.after_empty_poll(cq.empty_polls, work(false));
 }
 
-void node::on_arm(completion_queue& cq) noexcept {
-  cq.empty_polls.store(0, std::memory_order_relaxed);
-  if (!polled_.load()) {
-    work(false);
-    return;
-  }
-  give_back();
-  // Of what came before the doorbells were on, nobody else tells the engine.
-  constexpr int turns_max = 16;
-  for (int turns = 0; work(true); ++turns)
-    if (turns == turns_max) return wake_engine();
-}
+void node::on_arm(completion_queue& cq) noexcept { protocol_.on_arm(cq.empty_polls); }
 
 }  // namespace softverbs

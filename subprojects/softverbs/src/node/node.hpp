@@ -1,6 +1,7 @@
 #pragma once
 
 #include "link/doors.hpp"
+#include "link/engine_protocol.hpp"
 #include "link/link.hpp"
 #include "memory/key_table.hpp"
 #include "node/deadline_heap.hpp"
@@ -36,20 +37,10 @@ inline constexpr std::uint32_t key_slots = 1u << 17;  ///< MRs and windows of a 
 inline constexpr std::uint32_t links_each_max = 512;  ///< of a process, opened, and accepted
 inline constexpr std::uint32_t links_max = 2 * links_each_max;
 inline constexpr std::uint32_t links_per_host_max = 256;  ///< accepted, of one host
-/// After so many empty polls of a CQ without an arm, its poller does the engine's work.
-inline constexpr std::uint32_t busy_polls = 64;
-/// After so many more in a row it yields its processor each time.
-inline constexpr std::uint32_t polls_per_yield = 256;
-/// How often the engine looks whether pollers still poll: at first often, since many poll for one
-/// completion and then wait for something else, then ever less.
-inline constexpr std::chrono::microseconds watch_period_first{25};
-inline constexpr std::chrono::microseconds watch_period_max{1000};
 
 constexpr std::uint16_t slot_of(std::uint32_t qpn) {
   return static_cast<std::uint16_t>(qpn >> index_bits);
 }
-
-using clock = std::chrono::steady_clock;
 
 /// An ack (`nak` none) or NAK that no queue pair is there to send any more.
 struct stray_answer {
@@ -90,12 +81,16 @@ struct alignas(64) qp_slot {
 
 /// This process as an adapter: at work from the first open of soft0 to the last close. The object
 /// itself stays, for the next open.
-class node {
+class node final : private engine_world {
  public:
   /// The process's node, made if need be; counted. Throws std::system_error (no slot, no
   /// descriptors).
   static node& acquire();
   static void release(node&);  ///< the last one joins the engine and closes doors and links
+#ifdef SOFTVERBS_EXPLORE
+  static void begin_another() noexcept;  ///< the next acquire() makes a node beside this one
+  void nudge() noexcept { wake_engine(); }
+#endif
 
   [[nodiscard]] std::uint16_t slot() const noexcept { return slot_; }
   [[nodiscard]] key_table& keys() noexcept { return keys_; }
@@ -148,7 +143,7 @@ class node {
   static void in_child() noexcept;
 
   // node.cpp: progress
-  bool work(bool wait) noexcept;
+  bool work(bool wait) noexcept override;
   bool run_kicked() noexcept;
   bool run_due() noexcept;
   bool visit(link& one, bool wait) noexcept;
@@ -160,14 +155,14 @@ class node {
 
   // engine.cpp
   void engine() noexcept;
-  void watch_pollers() noexcept;
-  void sleep() noexcept;
-  void handle_events(std::chrono::nanoseconds timeout) noexcept;  ///< negative: for ever
+  void wait(std::chrono::nanoseconds limit) noexcept override;
+  void yield() noexcept override;
+  clock::time_point now() noexcept override;
+  void wake_engine() noexcept override;
+  void want_doorbells(bool wanted) noexcept override;
+  void set_timer() noexcept;
+  void handle_events(std::chrono::nanoseconds timeout) noexcept;
   void handle_link(event_tag tag, std::uint32_t events) noexcept;
-  void wake_engine() noexcept;
-  void take_over() noexcept;
-  void give_back() noexcept;
-  void want_doorbells(bool wanted) noexcept;
 
   // links.cpp
   link* find_link(const node_address& to) noexcept;
@@ -193,10 +188,9 @@ class node {
   std::array<std::atomic<link*>, links_max> live_{};
 
   // What a poller looks at each time; seldom written.
-  alignas(64) std::atomic<bool> polled_{false};  ///< pollers do the work: no doorbells
-  std::atomic<bool> polls_seen_{false};          ///< since the engine last looked
-  std::atomic<std::uint32_t> kicked_count_{0};
-  std::atomic<clock::rep> next_deadline_{clock::time_point::max().time_since_epoch().count()};
+  alignas(64) step_atomic<std::uint32_t> kicked_count_{0};
+  step_atomic<clock::rep> next_deadline_{clock::time_point::max().time_since_epoch().count()};
+  engine_protocol protocol_{*this};
 
   // Kicks and timers.
   alignas(64) brief_mutex list_;
@@ -212,18 +206,12 @@ class node {
   std::uint32_t next_index_ = 0;
 
   // Links and doors.
-  std::mutex directory_;
+  step_mutex directory_;
   std::array<std::unique_ptr<link>, links_max> links_;
   doors doors_;
 
   // The engine.
-  std::mutex duty_;                    ///< changes of polled_, with the doorbells they need
-  std::atomic<bool> asleep_{false};    ///< the engine must be woken for kicks and earlier deadlines
-  std::atomic<bool> watching_{false};  ///< it will look at polled_ within watch_period_max
-  std::atomic<bool> stopping_{false};
   clock::time_point timer_set_ = clock::time_point::max();
-  clock::time_point watch_until_{};
-  std::chrono::nanoseconds watch_period_ = watch_period_first;
   unique_fd epoll_;
   unique_fd wake_;
   unique_fd timer_;

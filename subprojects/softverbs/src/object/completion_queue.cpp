@@ -115,11 +115,7 @@ int poll_cq(ibv_cq* handle, int entries_max, ibv_wc* entries) {
 
 int req_notify_cq(ibv_cq* handle, int solicited_only) {
   completion_queue& cq = behind(handle);
-  {
-    const std::lock_guard lock{cq.mutex};
-    // The wider of two requests holds.
-    if (cq.arm != armed::any) cq.arm = solicited_only != 0 ? armed::solicited : armed::any;
-  }
+  arm(cq, solicited_only != 0 ? armed::solicited : armed::any);
   cq.owner->home->on_arm(cq);
   return 0;
 }

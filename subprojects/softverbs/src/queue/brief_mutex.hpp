@@ -1,5 +1,7 @@
 #pragma once
 
+#include "wire/step.hpp"
+
 #include <pthread.h>
 
 namespace softverbs {
@@ -13,9 +15,17 @@ class brief_mutex {
   brief_mutex(const brief_mutex&) = delete;
   brief_mutex& operator=(const brief_mutex&) = delete;
 
-  void lock() noexcept { ::pthread_mutex_lock(&mutex_); }
-  bool try_lock() noexcept { return ::pthread_mutex_trylock(&mutex_) == 0; }
-  void unlock() noexcept { ::pthread_mutex_unlock(&mutex_); }
+  void lock() noexcept {
+    explorer::lock(this);
+    ::pthread_mutex_lock(&mutex_);
+  }
+  bool try_lock() noexcept {
+    return explorer::try_lock(this) && ::pthread_mutex_trylock(&mutex_) == 0;
+  }
+  void unlock() noexcept {
+    ::pthread_mutex_unlock(&mutex_);
+    explorer::unlock(this);
+  }
 
  private:
   pthread_mutex_t mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;

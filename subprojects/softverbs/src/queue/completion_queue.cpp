@@ -43,12 +43,22 @@ std::uint64_t now_ns() noexcept {
       std::chrono::duration_cast<std::chrono::nanoseconds>(since).count());
 }
 
-/// One event for each arm.
-void notify_if_armed(completion_queue& cq, bool solicited) noexcept {
-  const bool due = cq.arm == armed::any || (cq.arm == armed::solicited && solicited);
-  if (!due) return;
+/// One event for each arm. It tells of all entries that there are.
+void raise_event(completion_queue& cq) noexcept {
   cq.arm = armed::no;
+  cq.silent = unannounced::none;
   if (cq.channel != nullptr) notify(*cq.channel, cq);
+}
+
+bool is_due(armed how, unannounced what) noexcept {
+  if (how == armed::any) return what != unannounced::none;
+  return how == armed::solicited && what == unannounced::solicited;
+}
+
+/// Of entries that just came.
+void announce(completion_queue& cq, bool solicited) noexcept {
+  cq.silent = std::max(cq.silent, solicited ? unannounced::solicited : unannounced::unsolicited);
+  if (is_due(cq.arm, cq.silent)) raise_event(cq);
 }
 
 /// The places of a send queue up to this entry's are free again.
@@ -87,14 +97,21 @@ bool completion_writer::push(const completion& entry, bool solicited) noexcept {
     ++cq.hidden;
     cq.hidden_solicited |= solicited;
   } else {
+    if (count == 0) cq.silent = unannounced::none;
     cq.count.store(count + 1, std::memory_order_release);
-    notify_if_armed(cq, solicited);
+    announce(cq, solicited);
   }
   return true;
 }
 
 bool push(completion_queue& cq, const completion& entry, bool solicited) noexcept {
   return completion_writer{cq}.push(entry, solicited);
+}
+
+void arm(completion_queue& cq, armed how) {
+  const std::lock_guard lock{cq.mutex};
+  cq.arm = std::max(cq.arm, how);
+  if (cq.count.load(std::memory_order_relaxed) != 0 && is_due(cq.arm, cq.silent)) raise_event(cq);
 }
 
 int take(completion_queue& cq, int entries_max, ibv_wc* entries) {
@@ -166,8 +183,10 @@ void release_withheld(completion_queue& cq) {
   const bool solicited = std::exchange(cq.hidden_solicited, false);
   const std::uint64_t shown = std::exchange(cq.hidden, 0);
   if (shown == 0) return;
-  cq.count.fetch_add(shown, std::memory_order_release);
-  notify_if_armed(cq, solicited);
+  const std::uint64_t before = cq.count.load(std::memory_order_relaxed);
+  if (before == 0) cq.silent = unannounced::none;
+  cq.count.store(before + shown, std::memory_order_release);
+  announce(cq, solicited);
 }
 
 }  // namespace softverbs

@@ -25,6 +25,10 @@ static_assert(sizeof(completion) == 64);
 
 enum class armed : std::uint8_t { no, solicited, any };
 
+/// Of the entries that a queue holds and that raised no event since they came: none, only such as
+/// were not solicited, or a solicited one, too.
+enum class unannounced : std::uint8_t { none, unsolicited, solicited };
+
 /// `handle` is what the program holds, as ibv_cq or, when made by create_cq_ex, as ibv_cq_ex.
 struct completion_queue {
   ibv_cq_ex handle{};  // First: pointers to it are cast back.
@@ -41,11 +45,12 @@ struct completion_queue {
   std::size_t places = 1;  ///< under mutex
   std::uint64_t tail = 0;  ///< next to fill; under mutex
   /// Entries that polls may see. Written under mutex, read without: a poll's quick look.
-  std::atomic<std::uint64_t> count{0};
+  step_atomic<std::uint64_t> count{0};
   std::uint64_t hidden = 0;       ///< entries behind those: they came while `withheld`
   bool hidden_solicited = false;  ///< one of them was
   bool withheld = false;          ///< a fault (softverbs.h)
   armed arm = armed::no;
+  unannounced silent = unannounced::none;  ///< says nothing while the queue is empty
   bool overrun = false;          ///< for good: no entry comes any more, those in it may be polled
   bool ignores_overrun = false;  ///< IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN: what does not fit is lost
   std::atomic<std::uint32_t> empty_polls{0};  ///< with work to do, since the last arm
@@ -85,6 +90,10 @@ class completion_writer {
 };
 /// The same of one.
 bool push(completion_queue& cq, const completion& entry, bool solicited) noexcept;
+/// The wider of two requests holds. Entries that came since the last event, while nobody had asked
+/// for one, raise it now: else a program that arms and sleeps without another poll would miss them.
+/// Those that an event told of do not: a program that arms before it polls would be told twice.
+void arm(completion_queue& cq, armed how);
 /// Takes up to `entries_max`; makes no progress (verb::poll_cq does that around it).
 int take(completion_queue& cq, int entries_max, ibv_wc* entries);
 /// Into `polled`.

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "wire/step.hpp"
+
 #include <cstddef>
 #include <cstdint>
 
@@ -65,7 +67,7 @@ struct frame_header {
 static_assert(sizeof(frame_header) == 64);
 
 inline constexpr std::size_t frame_align = 64;
-inline constexpr std::size_t segment_bytes_max = 32 * 1024;
+inline constexpr std::size_t segment_bytes_max = bound(32 * 1024, 512);
 inline constexpr std::uint32_t psn_mask = 0xffffff;
 inline constexpr std::uint32_t qpn_max = 0xffffff;
 

@@ -39,7 +39,8 @@ void ring_producer::attach(ring_view view) noexcept {
 
 ring_answer ring_producer::reserve(std::size_t bytes, std::byte*& place) noexcept {
   const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
-  if (tail - head_seen_ + bytes > ring_bytes) {
+  // The explorer's runs look each time: what the run before saw makes none of them different.
+  if (bound(false, true) || tail - head_seen_ + bytes > ring_bytes) {
     const std::uint64_t head = view_.control->head.load();
     if (!plausible(tail - head)) return ring_answer::broken;
     head_seen_ = head;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "wire/frame.hpp"
+#include "wire/step.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -10,7 +11,7 @@
 namespace softverbs {
 
 /// Data of one direction; a power of two, a multiple of the page, and many times the largest frame.
-inline constexpr std::size_t ring_bytes = std::size_t{1} << 20;
+inline constexpr std::size_t ring_bytes = bound(std::size_t{1} << 20, std::size_t{8192});
 inline constexpr std::size_t ring_control_bytes = 4096;
 inline constexpr std::size_t ring_file_bytes = ring_control_bytes + ring_bytes;
 /// What a link's memory holds: the opener's ring to the acceptor, then the one back.
@@ -27,13 +28,13 @@ static_assert(frame_bytes(segment_bytes_max) <= ring_roomy_bytes);
 /// Shared with a process that is not trusted: each value is checked by the side that reads it.
 /// Indices only grow; they count bytes.
 struct ring_control {
-  alignas(64) std::atomic<std::uint64_t> tail;             ///< the producer's
-  alignas(64) std::atomic<std::uint64_t> head;             ///< the consumer's
-  alignas(64) std::atomic<std::uint32_t> doorbell_wanted;  ///< set by the consumer before it sleeps
-  alignas(64) std::atomic<std::uint32_t> space_wanted;     ///< set by the producer before it sleeps
+  alignas(64) step_atomic<std::uint64_t> tail;             ///< the producer's
+  alignas(64) step_atomic<std::uint64_t> head;             ///< the consumer's
+  alignas(64) step_atomic<std::uint32_t> doorbell_wanted;  ///< set by the consumer before it sleeps
+  alignas(64) step_atomic<std::uint32_t> space_wanted;     ///< set by the producer before it sleeps
 };
 static_assert(sizeof(ring_control) <= ring_control_bytes);
-static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(step_atomic<std::uint64_t>::is_always_lock_free);
 
 /// A ring's place: its data are mapped twice in a row, so that every frame is contiguous.
 struct ring_view {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "link/idle_engine.hpp"
 #include "link/link.hpp"
 #include "link/unique_fd.hpp"
 #include "node/node.hpp"
@@ -23,7 +24,6 @@ class far_link {
   far_link(const node& home, std::uint16_t slot, bool opened_by_us) {
     // Never freed, as the node's are not: whoever owes an answer refers to its link.
     static std::deque<link> links;
-    static const std::atomic<bool> polled{true};
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
     socket_.reset(ends[0]);
@@ -34,11 +34,11 @@ class far_link {
     to_us.attach(memory_.out());
     from_us.attach(memory_.in());
     link::setup how{{{}, slot}, unique_fd{ends[1]}, unique_fd{file}, opened_by_us, home.slot()};
-    ours_ = &links.emplace_back(polled);
+    ours_ = &links.emplace_back(idle_engine());
     REQUIRE(ours_->start(how));
   }
   ~far_link() {
-    std::mutex directory;
+    step_mutex directory;
     index_set waiters;
     ours_->stop(directory, waiters);
   }

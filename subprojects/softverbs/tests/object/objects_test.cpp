@@ -144,8 +144,6 @@ TEST_CASE("re-registration moves the region under its key, or leaves it as it wa
 
 TEST_CASE("one request for notification brings one event, for what it asked", "[object]") {
   channel_and_queue queue;
-  put(queue.cq, 1);
-  CHECK(queue.events() == 0);  // Not armed.
   verb::req_notify_cq(queue.cq, 0);
   CHECK_FALSE(readable(queue.channel->fd));
   put(queue.cq, 2);
@@ -164,6 +162,65 @@ TEST_CASE("one request for notification brings one event, for what it asked", "[
   verb::req_notify_cq(queue.cq, 1);  // Does not weaken the first.
   put(queue.cq, 7);                  // Its event is never read: destroying the queue takes it back.
   CHECK(verb::destroy_comp_channel(queue.channel) == EBUSY);
+}
+
+TEST_CASE("entries that came before a queue is armed raise their event then, once", "[object]") {
+  channel_and_queue queue;
+  put(queue.cq, 1);
+  CHECK(queue.events() == 0);  // Not armed.
+  verb::req_notify_cq(queue.cq, 0);
+  CHECK(queue.events() == 1);
+  // Of that one the event has told, and none is armed.
+  put(queue.cq, 2);
+  CHECK(queue.events() == 0);
+  verb::req_notify_cq(queue.cq, 0);
+  CHECK(queue.events() == 1);
+  // All that there is was told of: a program may arm before it polls.
+  verb::req_notify_cq(queue.cq, 0);
+  CHECK(queue.events() == 0);
+  put(queue.cq, 3);
+  CHECK(queue.events() == 1);
+}
+
+TEST_CASE("entries that were polled owe no event", "[object]") {
+  channel_and_queue queue;
+  ibv_wc taken{};
+  put(queue.cq, 1);
+  REQUIRE(verb::poll_cq(queue.cq, 1, &taken) == 1);
+  verb::req_notify_cq(queue.cq, 0);
+  CHECK(queue.events() == 0);
+  put(queue.cq, 2);
+  CHECK(queue.events() == 1);
+}
+
+TEST_CASE("who waits for solicited entries is told of one that came before", "[object]") {
+  channel_and_queue queue;
+  put(queue.cq, 1);
+  verb::req_notify_cq(queue.cq, 1);
+  CHECK(queue.events() == 0);
+  verb::req_notify_cq(queue.cq, 0);
+  CHECK(queue.events() == 1);
+  put(queue.cq, 2, true);
+  put(queue.cq, 3);
+  verb::req_notify_cq(queue.cq, 1);
+  CHECK(queue.events() == 1);
+}
+
+TEST_CASE("entries that a fault kept back owe the event that they would have", "[object]") {
+  channel_and_queue queue;
+  auto& inner = *reinterpret_cast<completion_queue*>(queue.cq);
+  withhold(inner);
+  put(queue.cq, 1);
+  verb::req_notify_cq(queue.cq, 0);
+  CHECK(queue.events() == 0);
+  release_withheld(inner);
+  CHECK(queue.events() == 1);
+  withhold(inner);
+  put(queue.cq, 2);
+  release_withheld(inner);
+  CHECK(queue.events() == 0);
+  verb::req_notify_cq(queue.cq, 0);
+  CHECK(queue.events() == 1);
 }
 
 TEST_CASE("entries come out in order and free their places when they are polled", "[object]") {

@@ -30,6 +30,7 @@ struct wish {
   std::size_t bytes = 1 << 20;
   bool signal_all = false;
   bool srq = false;
+  bool channel = false;
   int cqe = 64;
   std::uint32_t depth = 32;  // of the send queue
   std::uint8_t timeout = 1;  // 8 us
@@ -45,6 +46,7 @@ class side {
  public:
   std::vector<std::byte> memory;
   ibv_pd* pd = nullptr;
+  ibv_comp_channel* channel = nullptr;
   ibv_cq* cq = nullptr;
   ibv_mr* mr = nullptr;
   ibv_srq* srq = nullptr;
@@ -52,7 +54,8 @@ class side {
 
   explicit side(const wish& how) : memory(how.bytes), how_{how} {
     pd = verb::alloc_pd(ctx_);
-    cq = verb::create_cq(ctx_, how.cqe, nullptr, nullptr, 0);
+    if (how.channel) channel = verb::create_comp_channel(ctx_);
+    cq = verb::create_cq(ctx_, how.cqe, nullptr, channel, 0);
     REQUIRE(cq != nullptr);
     mr = add_region(memory.data(), memory.size(), how.mr_access);
     if (how.srq) {
@@ -79,6 +82,7 @@ class side {
     for (ibv_mw* window : windows_) verb::dealloc_mw(window);
     for (ibv_mr* region : regions_) verb::dereg_mr(region);
     verb::destroy_cq(cq);
+    if (channel != nullptr) verb::destroy_comp_channel(channel);
     verb::dealloc_pd(pd);
     close_context(ctx_);
   }
@@ -144,6 +148,7 @@ class side {
     attr.qp_state = state;
     REQUIRE(verb::modify_qp(qp, &attr, IBV_QP_STATE) == 0);
   }
+  [[nodiscard]] node& home() const { return *soft(ctx_).home; }
   [[nodiscard]] ibv_qp_state state() const { return inner().state.load(); }
   [[nodiscard]] queue_pair& inner() const { return *reinterpret_cast<queue_pair*>(qp); }
 

@@ -1,5 +1,6 @@
 #include "node/upcalls.hpp"
 
+#include "link/idle_engine.hpp"
 #include "link/link.hpp"
 #include "pair.hpp"
 #include "qp/data_path.hpp"
@@ -8,7 +9,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-#include <atomic>
 #include <bit>
 #include <optional>
 
@@ -41,8 +41,7 @@ struct elsewhere {
   }
 
   node_address host;
-  std::atomic<bool> polled{true};
-  link way{polled};
+  link way{idle_engine()};
 
  private:
   unique_fd socket;
@@ -433,7 +432,7 @@ TEST_CASE("a request that finds its link gone has begun, and so have those that 
   };
   write();
   REQUIRE(peer.next().has_value());
-  std::mutex directory;
+  step_mutex directory;
   index_set waiters;
   peer.way.stop(directory, waiters);
   write();

@@ -1,0 +1,136 @@
+#include "link/engine_protocol.hpp"
+
+#include <algorithm>
+#include <mutex>
+
+namespace softverbs {
+
+namespace {
+
+/// Turns of work between two looks at the sockets, while there is always work.
+constexpr unsigned turns_per_look = 64;
+/// How long the engine still looks for more after its last work: a sleep and a wake take as long,
+/// and in a stream of frames the next one comes sooner.
+constexpr std::chrono::microseconds linger_time{50};
+constexpr std::chrono::milliseconds crowded_time{100};
+constexpr std::chrono::nanoseconds for_ever{-1};
+
+}  // namespace
+
+// ---- pollers
+
+void engine_protocol::on_empty_poll(std::atomic<std::uint32_t>& empty_polls,
+                                    bool has_work) noexcept {
+  if (polled_.load()) {
+    if (!polls_seen_.load()) polls_seen_.store(true);
+  } else if (has_work) {
+    const std::uint32_t polls = empty_polls.load(std::memory_order_relaxed) + 1;
+    if (polls < busy_polls)
+      empty_polls.store(polls, std::memory_order_relaxed);
+    else
+      take_over();
+  }
+}
+
+void engine_protocol::after_empty_poll(std::atomic<std::uint32_t>& empty_polls,
+                                       bool did_work) noexcept {
+  if (!polled_.load()) return;
+  const std::uint32_t polls = did_work ? 0 : empty_polls.load(std::memory_order_relaxed) + 1;
+  empty_polls.store(polls, std::memory_order_relaxed);
+  if (polls % polls_per_yield == polls_per_yield - 1) world_.yield();
+}
+
+void engine_protocol::on_arm(std::atomic<std::uint32_t>& empty_polls) noexcept {
+  empty_polls.store(0, std::memory_order_relaxed);
+  give_back(true);
+  world_.work(false);
+}
+
+void engine_protocol::take_over() noexcept {
+  const std::lock_guard lock{duty_};
+  if (polled_.load()) return;
+  polls_seen_.store(true);
+  polled_.store(true);
+  asleep_.store(false);
+  world_.want_doorbells(false);
+  // It may sleep without an end; unless it is watching, it has to learn of us.
+  if (!watching_.load()) world_.wake_engine();
+}
+
+void engine_protocol::give_back(bool engine_sleeps) noexcept {
+  if (!polled_.load()) return;
+  const std::lock_guard lock{duty_};
+  if (!polled_.load()) return;
+  polled_.store(false);
+  world_.want_doorbells(true);
+  asleep_.store(engine_sleeps);
+}
+
+// ---- the engine
+
+void engine_protocol::start() noexcept {
+  stopping_.store(false);
+  polled_.store(false);
+}
+
+void engine_protocol::stop() noexcept {
+  stopping_.store(true);
+  world_.wake_engine();
+}
+
+void engine_protocol::run() noexcept {
+  clock::time_point linger_until{};
+  clock::time_point lingers_from{};
+  for (unsigned turns = 0; !stopping();) {
+    if (polled_.load()) {
+      watch_pollers();
+      continue;
+    }
+    watch_period_ = watch_period_first;
+    if (world_.work(true)) {
+      linger_until = {};
+      if (++turns % turns_per_look == 0) world_.wait({});
+    } else if (const clock::time_point now = world_.now(); linger_until == clock::time_point{}) {
+      linger_until = now < lingers_from ? now : now + linger_time;
+    } else if (now >= linger_until) {
+      sleep();
+      turns = 0;
+    } else {
+      world_.yield();
+      // Somebody else wants this processor, and gets whole slices of it at each yield: sleepers are
+      // woken sooner.
+      if (const auto back = world_.now(); back - now > linger_time)
+        lingers_from = back + crowded_time;
+    }
+  }
+}
+
+/// Pollers do the work: sockets and doors are the engine's still, and to see that the polls go on.
+void engine_protocol::watch_pollers() noexcept {
+  watching_.store(true);
+  if (const clock::time_point now = world_.now(); now >= watch_until_) {
+    if (!polls_seen_.exchange(false)) {
+      watching_.store(false);
+      give_back(false);
+      return;
+    }
+    watch_until_ = now + watch_period_;
+    watch_period_ = std::min<std::chrono::nanoseconds>(2 * watch_period_, watch_period_max);
+  }
+  world_.wait(watch_period_);
+  watching_.store(false);
+}
+
+void engine_protocol::sleep() noexcept {
+  {
+    const std::lock_guard lock{duty_};
+    if (polled_.load()) return;
+    world_.want_doorbells(true);
+    asleep_.store(true);
+  }
+  // What came before the doorbells were on, or was left behind before the engine slept.
+  if (!world_.work(true) && !stopping()) world_.wait(for_ever);
+  asleep_.store(false);
+}
+
+}  // namespace softverbs

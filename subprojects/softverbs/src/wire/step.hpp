@@ -1,0 +1,104 @@
+#pragma once
+
+#include <sched.h>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+
+namespace softverbs {
+
+// What threads and processes see of each other while they decide who does the work and who sleeps:
+// each access is a step. In the explorer's build (tests/explore) other threads may go on before
+// each step, as its scheduler says. In all others these are the plain types and empty functions.
+
+#ifdef SOFTVERBS_EXPLORE
+
+/// A bound that is small where orders are explored, so that few steps reach it.
+template <class T>
+constexpr T bound(T /*usual*/, T explored) {
+  return explored;
+}
+
+/// The explorer defines these.
+namespace explorer {
+void at_step() noexcept;
+void lock(const void* mutex) noexcept;  ///< waits, in steps, until no thread holds it
+[[nodiscard]] bool try_lock(const void* mutex) noexcept;
+void unlock(const void* mutex) noexcept;
+void begin_thread() noexcept;
+void end_thread() noexcept;
+void yield() noexcept;
+[[nodiscard]] std::chrono::steady_clock::time_point now() noexcept;
+/// Waits, in steps, until the descriptor is readable or so much time has passed (negative: for
+/// ever). Returns what is left to wait for in the kernel.
+std::chrono::nanoseconds wait(int fd, std::chrono::nanoseconds limit) noexcept;
+}  // namespace explorer
+
+template <class T>
+class step_atomic {
+ public:
+  constexpr step_atomic() noexcept = default;
+  constexpr step_atomic(T value) noexcept : value_{value} {}
+  T load(std::memory_order = std::memory_order_seq_cst) const noexcept {
+    explorer::at_step();
+    return value_.load();
+  }
+  void store(T value, std::memory_order = std::memory_order_seq_cst) noexcept {
+    explorer::at_step();
+    value_.store(value);
+  }
+  T exchange(T value) noexcept {
+    explorer::at_step();
+    return value_.exchange(value);
+  }
+  static constexpr bool is_always_lock_free = std::atomic<T>::is_always_lock_free;
+
+ private:
+  std::atomic<T> value_{};
+};
+
+class step_mutex {
+ public:
+  void lock() noexcept {
+    explorer::lock(this);
+    mutex_.lock();
+  }
+  bool try_lock() noexcept { return explorer::try_lock(this) && mutex_.try_lock(); }
+  void unlock() noexcept {
+    mutex_.unlock();
+    explorer::unlock(this);
+  }
+
+ private:
+  std::mutex mutex_;
+};
+
+#else
+
+template <class T>
+constexpr T bound(T usual, T /*explored*/) {
+  return usual;
+}
+
+template <class T>
+using step_atomic = std::atomic<T>;
+using step_mutex = std::mutex;
+
+namespace explorer {
+inline void at_step() noexcept {}
+inline void lock(const void*) noexcept {}
+inline bool try_lock(const void*) noexcept { return true; }
+inline void unlock(const void*) noexcept {}
+inline void begin_thread() noexcept {}
+inline void end_thread() noexcept {}
+inline void yield() noexcept { ::sched_yield(); }
+inline std::chrono::steady_clock::time_point now() noexcept {
+  return std::chrono::steady_clock::now();
+}
+inline std::chrono::nanoseconds wait(int, std::chrono::nanoseconds limit) noexcept { return limit; }
+}  // namespace explorer
+
+#endif
+
+}  // namespace softverbs
