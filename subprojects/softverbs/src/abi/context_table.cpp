@@ -37,8 +37,8 @@ int poll_cq(ibv_cq* cq, int entries_max, ibv_wc* entries) {
 }
 
 int req_notify_cq(ibv_cq* cq, int solicited_only) {
-  if (const int e = entry::refused("ibv_req_notify_cq", cq->context)) return e;
-  return verb::req_notify_cq(cq, solicited_only);
+  const int e = entry::refused("ibv_req_notify_cq", cq->context);
+  return with_errno(e != 0 ? e : verb::req_notify_cq(cq, solicited_only));
 }
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {

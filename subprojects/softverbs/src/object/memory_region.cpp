@@ -140,18 +140,23 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
 }
 
 /// The keys stay. All is checked before anything changes: the old region is valid after an error.
+/// The codes are those of ibv_rereg_mr(3): libibverbs answers ERR_INPUT, and a kernel ERR_CMD.
 int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access) {
-  const auto refuse = [](int error) {
+  const auto refuse = [](int error, ibv_rereg_mr_err_code code = IBV_REREG_MR_ERR_CMD) {
     errno = error;
-    return static_cast<int>(IBV_REREG_MR_ERR_INPUT);
+    return static_cast<int>(code);
   };
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
   const bool changes_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
-  if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0) return refuse(EINVAL);
+  const bool changes_access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
+  if ((flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 ||
+      (moves && (address == nullptr || length == 0)) || (access != 0 && !changes_access))
+    return refuse(EINVAL, IBV_REREG_MR_ERR_INPUT);
+  if (flags == 0) return refuse(EINVAL);
   if (changes_pd && (pd == nullptr || pd->context != mr->context)) return refuse(EINVAL);
 
   key_grant grant = soft(mr).grant;
-  if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) grant.access = static_cast<unsigned>(access);
+  if (changes_access) grant.access = static_cast<unsigned>(access);
   if (changes_pd) grant.pd = pd;
   if (moves) {
     grant.base = static_cast<std::byte*>(address);

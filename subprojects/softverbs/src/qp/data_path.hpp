@@ -235,6 +235,9 @@ void complete_receive(queue_pair& qp, const frame_header& header, ibv_wc_status 
 
 // grh.cpp
 inline constexpr std::uint32_t grh_bytes = 40;
+/// The kind of packet that a datagram was: a receive's `ibv_wc::sl` tells it, as on mlx5, since
+/// RoCE has no other use for that field and the GRH does not say where its header starts.
+[[nodiscard]] std::uint8_t packet_type(const frame_header& header) noexcept;
 /// What a RoCEv2 device puts before a datagram's payload.
 void write_grh(const frame_header& header, std::byte (&grh)[grh_bytes]) noexcept;
 

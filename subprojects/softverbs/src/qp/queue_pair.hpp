@@ -34,6 +34,8 @@ struct send_request {
     in6_addr host;
     std::uint32_t qpn;
     std::uint32_t qkey;
+    std::uint32_t class_and_flow;
+    std::uint8_t hop_limit;
     [[nodiscard]] node_address to() const noexcept { return {host, slot_of(qpn)}; }
   };
   struct window {
