@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -28,7 +29,15 @@ bool hidden() noexcept {
   return setting != nullptr && std::strcmp(setting, "off") == 0;
 }
 
-ibv_context* open_soft(ibv_device*) { return open_context(context_table()); }
+/// Says why not, as libibverbs does: errno alone names neither a variable nor who is in the way.
+ibv_context* open_soft(ibv_device*) {
+  try {
+    return open_context(context_table());
+  } catch (const std::system_error& error) {
+    std::fprintf(stderr, "soft0 cannot be opened: %s\n", error.what());
+    throw;
+  }
+}
 
 int close_soft(ibv_context* ctx) {
   close_context(ctx);
