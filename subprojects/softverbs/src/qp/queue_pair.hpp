@@ -135,6 +135,7 @@ struct requester_state {
   std::uint64_t begun = 0;  ///< one past the newest that was sent, and goes on or again
   link* way = nullptr;      ///< null for a peer in this process
   std::uint32_t way_generation = 0;
+  clock::time_point watch_at{};  ///< a look at a TCP way's silence is due; epoch: none
 };
 
 static_assert(sizeof(send_ring) + offsetof(requester_state, wait_until) == 64);
