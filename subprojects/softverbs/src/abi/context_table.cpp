@@ -110,11 +110,10 @@ verbs_context make_table() noexcept {
   return table;
 }
 
+const verbs_context table = make_table();
+
 }  // namespace
 
-const verbs_context& context_table() noexcept {
-  static const verbs_context table = make_table();
-  return table;
-}
+const verbs_context& context_table() noexcept { return table; }
 
 }  // namespace softverbs

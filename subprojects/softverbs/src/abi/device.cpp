@@ -1,6 +1,7 @@
 #include "abi/attributes.hpp"
 #include "abi/device_list.hpp"
 #include "abi/dispatch.hpp"
+#include "node/fork_mutex.hpp"
 
 #include <sys/stat.h>
 
@@ -9,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <mutex>
 
 // The list of devices; opening and closing; what a device says about itself.
 
@@ -27,6 +29,11 @@ ibv_device**& real_list_of(ibv_device** entries) noexcept {
 bool hidden() noexcept {
   const char* const setting = std::getenv("SOFTVERBS");
   return setting != nullptr && std::strcmp(setting, "off") == 0;
+}
+
+ibv_device** list_real(int* count) {
+  const std::lock_guard lock{real::listing};
+  return real::call<"ibv_get_device_list">(ibv_get_device_list, count);
 }
 
 /// Says why not, as libibverbs does: errno alone names neither a variable nor who is in the way.
@@ -84,8 +91,7 @@ extern "C" {
 
 ibv_device** ibv_get_device_list(int* count) {
   int real_count = 0;
-  ibv_device** const real_list =
-      real::call<"ibv_get_device_list">(ibv_get_device_list, &real_count);
+  ibv_device** const real_list = list_real(&real_count);
   const bool with_soft = !soft_hidden_here && !hidden();
   if (real_list == nullptr && !with_soft) {
     if (count != nullptr) *count = 0;

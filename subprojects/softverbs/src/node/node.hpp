@@ -24,6 +24,7 @@ namespace entry {
 extern std::atomic<bool> attention;
 }
 
+class fork_mutex;
 struct queue_pair;
 struct completion_queue;
 
@@ -143,6 +144,8 @@ class node {
 
   [[nodiscard]] bool make_chunk(std::uint32_t index) noexcept;
 
+  static const fork_mutex leaf;
+  static const int fork_handlers;  ///< 0, or why there are none
   static void before_fork() noexcept;
   static void after_fork() noexcept;
   static void in_child() noexcept;
