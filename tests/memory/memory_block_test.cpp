@@ -1,5 +1,7 @@
 #include <cordma/memory/memory_block.hpp>
 
+#include "support/thread_sanitizer.hpp"
+
 #include <cordma/memory/lease_block.hpp>
 
 #include <sys/wait.h>
@@ -114,6 +116,7 @@ TEST_CASE("threads hold and let go while the owner gives up", "[memory][M10][M6]
   CHECK(released == rounds);
 }
 
+#if !CORDMA_TEST_THREAD_SANITIZER
 TEST_CASE("blocks are there in the child of a fork, whatever other threads were at",
           "[memory][fork]") {
   std::atomic<bool> over{false};
@@ -147,3 +150,4 @@ TEST_CASE("blocks are there in the child of a fork, whatever other threads were 
   for (std::thread& t : threads) t.join();
   CHECK(well);
 }
+#endif

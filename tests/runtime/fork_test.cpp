@@ -2,6 +2,7 @@
 
 #include "support/aborts.hpp"
 #include "support/connected_pair.hpp"
+#include "support/thread_sanitizer.hpp"
 
 #include <cordma/coro/when_all.hpp>
 
@@ -16,13 +17,7 @@
 #include <thread>
 #include <vector>
 
-// ThreadSanitizer starts no thread in the child of a fork.
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define CORDMA_NO_THREADS_AFTER_FORK
-#endif
-#endif
-#if !defined(__SANITIZE_THREAD__) && !defined(CORDMA_NO_THREADS_AFTER_FORK)
+#if !CORDMA_TEST_THREAD_SANITIZER
 
 using namespace cordma;
 using test::connected_pair;
