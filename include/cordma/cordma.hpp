@@ -13,6 +13,7 @@
 #include <cordma/base/counter.hpp>
 #include <cordma/base/error.hpp>
 #include <cordma/base/fixed_text.hpp>
+#include <cordma/base/fork.hpp>
 #include <cordma/base/intrusive_list.hpp>
 #include <cordma/base/little_endian.hpp>
 #include <cordma/base/probe.hpp>

@@ -138,6 +138,14 @@ const std::error_category& wc_category() noexcept {
   return instance;
 }
 
+namespace {
+
+// Made while the library is loaded: a fork beside the first call would leave the child none.
+[[maybe_unused]] const auto& errc_category_at_load = errc_category();
+[[maybe_unused]] const auto& wc_category_at_load = wc_category();
+
+}  // namespace
+
 failure errno_failure(int errno_value, const char* call, object_id object,
                       fixed_text<240> detail) noexcept {
   return {.code = {errno_value, std::system_category()},

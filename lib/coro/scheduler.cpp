@@ -38,6 +38,13 @@ const time_source& time_source::monotonic() noexcept {
   return instance;
 }
 
+namespace {
+
+// Made while the library is loaded: a fork beside the first call would leave the child none.
+[[maybe_unused]] const auto& clock_at_load = time_source::monotonic();
+
+}  // namespace
+
 timer::timer(timer&& other) noexcept : on_fire_{other.on_fire_} {
   CORDMA_ASSERT(!other.is_armed(), "an armed timer cannot be moved");
 }

@@ -2,6 +2,8 @@
 
 #include "uring_reactor.hpp"
 
+#include <cordma/base/fork.hpp>
+
 namespace cordma {
 namespace {
 
@@ -16,12 +18,19 @@ bool is_foreign(const time_source* clock) noexcept {
   return clock != nullptr && clock != &time_source::monotonic();
 }
 
+/// The kernel's side of the ring, which both processes would write, is the parent's.
+void check_process(std::uint32_t made_in) noexcept {
+  CORDMA_ASSERT(made_in == detail::process_epoch(),
+                "a runtime does not survive fork: the child makes one of its own, or calls exec");
+}
+
 }  // namespace
 
 executor::executor(executor_options options)
     : scheduler{options.clock != nullptr ? *options.clock : time_source::monotonic()},
       own_clock_{is_foreign(options.clock)},
       takes_alarm_{!own_clock_ || options.reactor != nullptr},
+      process_{detail::process_epoch()},
       reactor_{std::move(options.reactor)} {
   if (reactor_ == nullptr) reactor_ = std::make_unique<uring_reactor>(options.ring_entries);
 }
@@ -33,6 +42,7 @@ executor::~executor() {
 
 executor::occupation::occupation(executor& home) : home_{home} {
   CORDMA_ASSERT(!home.occupied_, "executor::run called while it runs: await instead");
+  check_process(home.process_);
   if (!home.enabled_) {
     home.reactor_->enable();
     home.enabled_ = true;
@@ -71,6 +81,7 @@ bool executor::spin() noexcept {
 }
 
 inline bool executor::turn() noexcept {
+  check_process(process_);  // What was resumed in the last one may have forked.
   counters_.turns.add();
   if (const std::size_t calls = mailbox_.run_all(); calls > 0) counters_.posted.add(calls);
   const bool progress = poll_all() || (spins_ && spin());
@@ -98,6 +109,7 @@ inline void executor::serve_until(IsOver is_over) noexcept {
     do more_to_do = turn();
     while (more_to_do && ++turns < turns_per_look && has_looks_left() && !is_over());
     if (is_over()) break;
+    check_process(process_);
     fire_timers();
     if (takes_alarm_) set_alarm();
     if (more_to_do || has_ready()) {

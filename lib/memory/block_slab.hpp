@@ -2,6 +2,8 @@
 
 #include "block_list.hpp"
 
+#include <cordma/base/fork.hpp>
+
 #include <array>
 #include <cstddef>
 #include <memory>
@@ -25,6 +27,7 @@ class block_slab {
     free_.push(block);
   }
   /// Reached through a pointer that nobody frees: slices may be asked about until the very end.
+  /// Call it while the library is loaded: a fork beside the first call would leave the child none.
   static block_slab& instance() {
     static auto* const slab = new block_slab;
     return *slab;
@@ -44,7 +47,7 @@ class block_slab {
     std::array<Block, blocks_per_chunk> blocks;
     std::unique_ptr<chunk> next;
   };
-  std::mutex mutex_;
+  detail::fork_mutex mutex_;
   block_list<Block> free_;
   std::unique_ptr<chunk> chunks_;  // So that leak checkers see them reachable.
 };

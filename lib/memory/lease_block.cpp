@@ -7,6 +7,8 @@ namespace {
 
 using slab = block_slab<lease_block>;
 
+[[maybe_unused]] const auto& lease_blocks_at_load = slab::instance();
+
 /// A lease begins and ends on one thread: it keeps some blocks, and needs no lock for those.
 class kept_blocks {
  public:

@@ -3,6 +3,11 @@
 #include "block_slab.hpp"
 
 namespace cordma {
+namespace {
+
+[[maybe_unused]] const auto& memory_blocks_at_load = block_slab<memory_block>::instance();
+
+}  // namespace
 
 memory_block& memory_block::adopt(ibv_pd* pd, verbs::access access, release_function on_release,
                                   void* context, registration_function registration) {

@@ -2,6 +2,9 @@
 
 #include "jemalloc.hpp"
 
+#include <cordma/base/assert.hpp>
+#include <cordma/base/fork.hpp>
+
 #include <algorithm>
 #include <mutex>
 #include <utility>
@@ -19,9 +22,19 @@ struct thread_cache::pool {
   pool(int arena, bool is_enabled, const block_kind& of) noexcept
       : kind{of}, arena_flags{arena}, enabled{is_enabled} {}
 
+  /// False in the child of a fork: another thread may have held the lock, and never lets go.
+  [[nodiscard]] bool is_of_this_process() const noexcept {
+    return epoch == detail::process_epoch();
+  }
+  [[nodiscard]] std::unique_lock<std::mutex> hold() const noexcept {
+    CORDMA_ASSERT(is_of_this_process(),
+                  "an allocator does not survive fork: the child makes a runtime of its own, and "
+                  "ends by _exit or exec");
+    return std::unique_lock{mutex};
+  }
   /// Null: jemalloc has no more of them, or there is no memory.
   thread_cache* take() noexcept {
-    const std::lock_guard lock{mutex};
+    const auto lock = hold();
     if (!idle.empty()) {
       thread_cache* const cache = idle.back();
       idle.pop_back();
@@ -41,14 +54,15 @@ struct thread_cache::pool {
   }
   /// A thread ends. What it kept must not wait for the next one.
   void give_back(thread_cache& cache) noexcept {
-    const std::lock_guard lock{mutex};
+    if (!is_of_this_process()) return;
+    const auto lock = hold();
     if (ended) return;
     cache.flush();
     cache.blocks_.move_to(blocks, 0);
     idle.push_back(&cache);
   }
   void end() noexcept {
-    const std::lock_guard lock{mutex};
+    const auto lock = hold();
     ended = true;
     for (const auto& one : all) {
       act("tcache.destroy", *one);
@@ -64,6 +78,7 @@ struct thread_cache::pool {
   const block_kind kind;
   const int arena_flags;
   const bool enabled;
+  const std::uint32_t epoch = detail::process_epoch();
   thread_cache shared{*this, arena_flags | MALLOCX_TCACHE_NONE, true};
 
   mutable std::mutex mutex;
@@ -74,7 +89,7 @@ struct thread_cache::pool {
 };
 
 memory_block& thread_cache::refill() {
-  const std::lock_guard lock{pool_.mutex};
+  const auto lock = pool_.hold();
   if (!shared_) {
     while (blocks_.size() < trip && !pool_.blocks.empty()) blocks_.push(pool_.blocks.pop());
     if (!blocks_.empty()) return blocks_.pop();
@@ -87,7 +102,7 @@ memory_block& thread_cache::refill() {
 }
 
 void thread_cache::spill(memory_block& block) noexcept {
-  const std::lock_guard lock{pool_.mutex};
+  const auto lock = pool_.hold();
   pool_.blocks.push(block);
   blocks_.move_to(pool_.blocks, kept_blocks_ / 2);
 }
@@ -137,9 +152,10 @@ thread_cache& thread_caches::find() noexcept {
   const auto is_ours = [this](const thread_table::entry& one) { return one.serial == serial_; };
   auto found = std::find_if(table.entries.begin(), table.entries.end(), is_ours);
   if (found == table.entries.end()) {
-    // Those of allocators that are gone.
+    // Those of allocators that are gone, or a parent's.
     std::erase_if(table.entries, [](const thread_table::entry& one) {
-      const std::lock_guard lock{one.pool->mutex};
+      if (!one.pool->is_of_this_process()) return true;
+      const auto lock = one.pool->hold();
       return one.pool->ended;
     });
     try {
@@ -161,7 +177,7 @@ void thread_caches::flush() noexcept {
 }
 
 std::size_t thread_caches::in_use_bytes() const noexcept {
-  const std::lock_guard lock{pool_->mutex};
+  const auto lock = pool_->hold();
   std::ptrdiff_t sum = pool_->shared.in_use_.load(std::memory_order_acquire);
   for (const auto& one : pool_->all) sum += one->in_use_.load(std::memory_order_acquire);
   return std::size_t(std::max(sum, std::ptrdiff_t{0}));  // Others go on while we add up.

@@ -1,5 +1,8 @@
 #include <cordma/runtime/runtime.hpp>
 
+#include <cordma/base/assert.hpp>
+#include <cordma/base/fork.hpp>
+
 #include <algorithm>
 
 namespace cordma {
@@ -34,6 +37,7 @@ runtime::runtime(runtime_options options)
                    .spin_max = options.spin_max,
                    .doorbell_batching = options.doorbell_batching},
       connection_defaults_{defaults(options)},
+      process_{detail::process_epoch()},
       executor_{std::move(options.executor)},
       context_{options.device},
       pd_{context_},
@@ -46,6 +50,9 @@ runtime::runtime(runtime_options options)
 }
 
 runtime::~runtime() {
+  CORDMA_ASSERT(process_ == detail::process_epoch(),
+                "a runtime is not destroyed in the child of a fork, where its devices are the "
+                "parent's: leave it by _exit or exec");
   executor_.discard_posted();
   // What was dropped after the last `run` ends here without waiting for its flushes: destroying a
   // queue pair takes its memory from the device as well.

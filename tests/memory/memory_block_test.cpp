@@ -1,5 +1,12 @@
 #include <cordma/memory/memory_block.hpp>
 
+#include "support/thread_sanitizer.hpp"
+
+#include <cordma/memory/lease_block.hpp>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 
 #include <array>
@@ -108,3 +115,39 @@ TEST_CASE("threads hold and let go while the owner gives up", "[memory][M10][M6]
   for (std::thread& thread : threads) thread.join();
   CHECK(released == rounds);
 }
+
+#if !CORDMA_TEST_THREAD_SANITIZER
+TEST_CASE("blocks are there in the child of a fork, whatever other threads were at",
+          "[memory][fork]") {
+  std::atomic<bool> over{false};
+  const auto use_blocks = [] {
+    int released = 0;
+    make(released).give_up();
+    constexpr std::size_t more_than_a_thread_keeps = 80;
+    std::vector<cordma::lease_block*> leases(more_than_a_thread_keeps);
+    for (cordma::lease_block*& one : leases) one = &cordma::lease_block::make(nullptr);
+    for (cordma::lease_block* one : leases) one->let_go();
+  };
+  std::vector<std::thread> threads(3);
+  for (std::thread& t : threads) {
+    t = std::thread{[&] {
+      while (!over.load()) use_blocks();
+    }};
+  }
+  bool well = true;
+  for (int forks = 0; forks < 100 && well; ++forks) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      constexpr unsigned seconds_max = 20;  // A hang is a failure.
+      ::alarm(seconds_max);
+      use_blocks();
+      ::_exit(0);
+    }
+    int status = -1;
+    well = ::waitpid(child, &status, 0) == child && status == 0;
+  }
+  over.store(true);
+  for (std::thread& t : threads) t.join();
+  CHECK(well);
+}
+#endif

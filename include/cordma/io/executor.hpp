@@ -45,8 +45,8 @@ class executor : public scheduler {
   ~executor();
 
   /// Runs an operation or task to its end, then goes on until the closer is empty too. Gives the
-  /// operation's value or throws what it threw. Asserts in a nested call, and on any thread but the
-  /// first that called it.
+  /// operation's value or throws what it threw. Asserts in a nested call, on any thread but the
+  /// first that called it, and in the child of a fork (docs/lifetime.md).
   template <operation Op>
   value_of<Op> run(Op&& op) {
     const occupation here{*this};
@@ -127,6 +127,7 @@ class executor : public scheduler {
   bool occupied_ = false;
   bool spins_ = false;  // The last time that nothing was to do, a poller would not let it block.
   std::thread::id owner_;
+  std::uint32_t process_;  // The one that made it: a fork's child has no ring of its own.
   time_point alarm_ = time_point::max();  // What the reactor was told last, until it fires.
   struct {
     counter turns;

@@ -96,6 +96,7 @@ class runtime final : private driver_supplier {
 
   completion_queue_options completions_;
   connection_options connection_defaults_;
+  const std::uint32_t process_;  ///< the one that made it
   // In the order in which they are made; the last goes first.
   cordma::executor executor_;
   verbs::context context_;

@@ -46,8 +46,8 @@ bool checksum_holds(const std::byte* header) noexcept {
   return sum == 0xffff;
 }
 
-/// Which kind of header it is must be guessed, as hardware's completions do not say it either: an
-/// IPv4 header has a version, a length and a checksum to be right.
+/// Which kind of header it is must be guessed, since not every program passes a completion whose
+/// `sl` says it: an IPv4 header has a version, a length and a checksum to be right.
 route read_route(const ibv_grh& grh) noexcept {
   const auto* const v4_bytes = reinterpret_cast<const std::byte*>(&grh) + ip_header_offset;
   iphdr v4;

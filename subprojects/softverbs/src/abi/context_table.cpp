@@ -37,8 +37,8 @@ int poll_cq(ibv_cq* cq, int entries_max, ibv_wc* entries) {
 }
 
 int req_notify_cq(ibv_cq* cq, int solicited_only) {
-  if (const int e = entry::refused("ibv_req_notify_cq", cq->context)) return e;
-  return verb::req_notify_cq(cq, solicited_only);
+  const int e = entry::refused("ibv_req_notify_cq", cq->context);
+  return with_errno(e != 0 ? e : verb::req_notify_cq(cq, solicited_only));
 }
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
@@ -110,11 +110,10 @@ verbs_context make_table() noexcept {
   return table;
 }
 
+const verbs_context table = make_table();
+
 }  // namespace
 
-const verbs_context& context_table() noexcept {
-  static const verbs_context table = make_table();
-  return table;
-}
+const verbs_context& context_table() noexcept { return table; }
 
 }  // namespace softverbs

@@ -1,13 +1,16 @@
 #include "abi/attributes.hpp"
 #include "abi/device_list.hpp"
 #include "abi/dispatch.hpp"
+#include "node/fork_mutex.hpp"
 
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <mutex>
 
 // The list of devices; opening and closing; what a device says about itself.
 
@@ -28,7 +31,20 @@ bool hidden() noexcept {
   return setting != nullptr && std::strcmp(setting, "off") == 0;
 }
 
-ibv_context* open_soft(ibv_device*) { return open_context(context_table()); }
+ibv_device** list_real(int* count) {
+  const std::lock_guard lock{real::listing};
+  return real::call<"ibv_get_device_list">(ibv_get_device_list, count);
+}
+
+/// Says why not, as libibverbs does: errno alone names neither a variable nor who is in the way.
+ibv_context* open_soft(ibv_device*) {
+  try {
+    return open_context(context_table());
+  } catch (const std::system_error& error) {
+    std::fprintf(stderr, "soft0 cannot be opened: %s\n", error.what());
+    throw;
+  }
+}
 
 int close_soft(ibv_context* ctx) {
   close_context(ctx);
@@ -75,8 +91,7 @@ extern "C" {
 
 ibv_device** ibv_get_device_list(int* count) {
   int real_count = 0;
-  ibv_device** const real_list =
-      real::call<"ibv_get_device_list">(ibv_get_device_list, &real_count);
+  ibv_device** const real_list = list_real(&real_count);
   const bool with_soft = !soft_hidden_here && !hidden();
   if (real_list == nullptr && !with_soft) {
     if (count != nullptr) *count = 0;

@@ -6,6 +6,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cerrno>
 #include <new>
 #include <system_error>
 #include <type_traits>
@@ -29,12 +30,21 @@ Result guarded(Call&& call) noexcept {
   }
 }
 
+/// What a verb returns, after errno was set as libibverbs sets it: also where the result is the
+/// error. The verbs that serve() and serve_end() run have no positive result but an errno value.
+template <class Result>
+Result with_errno(Result result) noexcept {
+  if constexpr (std::is_same_v<Result, int>)
+    if (result > 0) errno = result;
+  return result;
+}
+
 /// A verb that soft0 serves unless it is told to fail.
 template <class Result, class... Parameters>
 Result serve(entry::verb_name name, ibv_context* ctx, Result (*verb)(Parameters...),
              std::type_identity_t<Parameters>... arguments) noexcept {
-  if (const int error = entry::refused(name, ctx)) return real::failure<Result>(error);
-  return guarded<Result>([&] { return verb(arguments...); });
+  if (const int error = entry::refused(name, ctx)) return with_errno(real::failure<Result>(error));
+  return with_errno(guarded<Result>([&] { return verb(arguments...); }));
 }
 
 /// Serves soft0's objects, and hands those of other devices to the real library's verb of this name
@@ -51,8 +61,9 @@ Result dispatch(ibv_context* ctx, Result (*verb)(Parameters...),
 template <class Object>
 int serve_end(entry::verb_name name, ibv_context* ctx, int (*verb)(Object*),
               Object* object) noexcept {
-  if (const int error = entry::refused(name, ctx)) return entry::orphaned(ctx) ? 0 : error;
-  return guarded<int>([&] { return verb(object); });
+  if (const int error = entry::refused(name, ctx))
+    return entry::orphaned(ctx) ? 0 : with_errno(error);
+  return with_errno(guarded<int>([&] { return verb(object); }));
 }
 
 template <real::name Name, real::name Version = "IBVERBS_1.1", class Object>

@@ -148,8 +148,8 @@ int query_pkey_soft(ibv_context*, std::uint8_t port, int index, __be16* pkey) {
 }  // namespace
 
 int query_port(ibv_context* ctx, std::uint8_t port, ibv_port_attr* attr, std::size_t attr_bytes) {
-  if (const int error = entry::refused("ibv_query_port", ctx)) return error;
-  if (port != only_port) return EINVAL;
+  if (const int error = entry::refused("ibv_query_port", ctx)) return with_errno(error);
+  if (port != only_port) return with_errno(EINVAL);
   const ibv_port_attr is = describe_port();
   std::memset(attr, 0, attr_bytes);
   std::memcpy(attr, &is, std::min(attr_bytes, sizeof is));

@@ -1,6 +1,9 @@
 #pragma once
 
+#include "node/fork_mutex.hpp"
+
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <type_traits>
@@ -8,6 +11,10 @@
 // The libibverbs of this host, which serves all devices but soft0.
 
 namespace softverbs::real {
+
+/// Held while the real library lists its devices, under a mutex that nobody frees in the child of a
+/// fork: no thread is in there when the process forks.
+extern fork_mutex listing;
 
 /// That name and version of the real library, opened at the first call; null when there is none.
 /// When we are preloaded, calls inside the real library come to our names first: they carry objects
@@ -33,8 +40,14 @@ template <class Result>
 
 template <name Name, name Version, class Function>
 [[nodiscard]] Function* function() noexcept {
-  static Function* const found = reinterpret_cast<Function*>(symbol(Name.text, Version.text));
-  return found;
+  // No guard, which a fork could leave taken in the child: all who look find the same.
+  static constinit std::atomic<void*> found{nullptr};
+  static constinit std::atomic<bool> looked{false};
+  if (!looked.load(std::memory_order_acquire)) {
+    found.store(symbol(Name.text, Version.text), std::memory_order_relaxed);
+    looked.store(true, std::memory_order_release);
+  }
+  return reinterpret_cast<Function*>(found.load(std::memory_order_relaxed));
 }
 
 /// Calls the real library's function; without one, nothing but EOPNOTSUPP.

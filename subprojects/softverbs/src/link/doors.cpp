@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string>
 #include <system_error>
 
 namespace softverbs {
@@ -36,8 +37,8 @@ bool watch(int epoll, int fd, std::uint32_t events, event_tag tag) noexcept {
          (errno == EEXIST && ::epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &event) == 0);
 }
 
-bool doors::claim(std::uint16_t slot, const tcp_settings& tcp) {
-  local_ = open_local_door(slot);
+bool doors::claim(std::uint16_t slot, const tcp_settings& tcp, door_name name, bool needs_port) {
+  local_ = open_local_door(slot, name);
   if (!local_) {
     if (errno == EADDRINUSE) return false;
     throw std::system_error{errno, std::generic_category(), "softverbs: the local door"};
@@ -45,25 +46,42 @@ bool doors::claim(std::uint16_t slot, const tcp_settings& tcp) {
   tcp_ = open_tcp_door(tcp.listen, static_cast<std::uint16_t>(tcp.port + slot));
   if (tcp_) return true;
   const int error = errno;
+  // Without a port this host's processes still reach each other through the local doors.
+  if (!tcp.listen_set && (error != EADDRINUSE || !needs_port)) return true;
   local_.reset();
   if (error == EADDRINUSE) return false;
-  if (tcp.listen_set)
-    throw std::system_error{error, std::generic_category(), "softverbs: SOFTVERBS_LISTEN"};
-  // No loopback here: this host's processes still reach each other through the local doors.
-  local_ = open_local_door(slot);
-  return static_cast<bool>(local_);
+  throw std::system_error{error, std::generic_category(), "softverbs: SOFTVERBS_LISTEN"};
+}
+
+/// The best slot that can be had: other users cannot keep us out, though they take every port and
+/// every plain name.
+bool doors::claim_any(const tcp_settings& tcp) {
+  struct way {
+    door_name name;
+    bool needs_port;
+  };
+  constexpr way ways[]{
+      {door_name::plain, true}, {door_name::plain, false}, {door_name::random, false}};
+  const std::uint16_t first = random_slot();
+  for (const way& by : ways) {
+    for (std::uint16_t tried = 0; tried < process_slots; ++tried) {
+      slot_ = static_cast<std::uint16_t>((first + tried) % process_slots);
+      if (claim(slot_, tcp, by.name, by.needs_port)) return true;
+    }
+  }
+  return false;
 }
 
 void doors::open(int epoll, const tcp_settings& tcp) {
   epoll_ = epoll;
-  const std::uint16_t first = random_slot();
-  std::uint16_t tried = 0;
-  for (; tried < process_slots; ++tried) {
-    slot_ = static_cast<std::uint16_t>((first + tried) % process_slots);
-    if (claim(slot_, tcp)) break;
+  if (!claim_any(tcp)) {
+    const std::string ports =
+        std::to_string(tcp.port) + " to " + std::to_string(tcp.port + process_slots - 1);
+    throw std::system_error{
+        EAGAIN, std::generic_category(),
+        "softverbs: all process slots are taken: " + holders_of_slots() +
+            (tcp.listen_set ? "; or the TCP ports " + ports + " are (SOFTVERBS_PORT)" : "")};
   }
-  if (tried == process_slots)
-    throw std::system_error{EAGAIN, std::generic_category(), "softverbs: all process slots taken"};
   paused_until_ = time::max();
   if (!watch(epoll_, local_.get(), EPOLLIN, {source::local_door}) ||
       (tcp_ && !watch(epoll_, tcp_.get(), EPOLLIN, {source::tcp_door})))

@@ -49,6 +49,10 @@ struct event_tag {
 /// EPOLL_CTL_ADD, or MOD when it is there already.
 bool watch(int epoll, int fd, std::uint32_t events, event_tag tag) noexcept;
 
+/// What a door of a slot is called: `softverbs.<slot>`, or that and a random number behind it. Any
+/// user may bind all of the first, and none of the second before its owner does.
+enum class door_name : std::uint8_t { plain, random };
+
 /// A process that said a sound hello. `from.host` is all zero when it came through the local door.
 struct visitor {
   node_address from;
@@ -66,7 +70,7 @@ struct tcp_settings {
 tcp_settings tcp_settings_of_environment();
 
 /// Opens the way to `slot` of this host: the door's owner is one of our uid, and gets a hello and a
-/// new ring file. False: nobody is there. Never blocks.
+/// new ring file. False: nobody of that kind is there. Never blocks.
 bool knock_local(std::uint16_t slot, std::uint16_t own_slot, unique_fd& socket,
                  unique_fd& memory) noexcept;
 /// Starts a TCP connection; its hello goes through the link. Never blocks.
@@ -77,8 +81,8 @@ class doors {
  public:
   using time = std::chrono::steady_clock::time_point;
 
-  /// Claims a free slot by binding `softverbs.<slot>`, from a random one on, and the TCP port that
-  /// belongs to it. Throws std::system_error.
+  /// Claims a free slot by binding a name of it, from a random one on, and the TCP port that
+  /// belongs to it. Throws std::system_error, which says who has all slots.
   void open(int epoll, const tcp_settings& tcp);
   void close() noexcept;
   [[nodiscard]] std::uint16_t slot() const noexcept { return slot_; }
@@ -98,7 +102,8 @@ class doors {
     std::size_t received = 0;
     hello words;
   };
-  bool claim(std::uint16_t slot, const tcp_settings& tcp);
+  bool claim_any(const tcp_settings& tcp);
+  bool claim(std::uint16_t slot, const tcp_settings& tcp, door_name name, bool needs_port);
   std::optional<visitor> hear_local(pending& from) noexcept;
   std::optional<visitor> hear_tcp(pending& from) noexcept;
 

@@ -1,9 +1,11 @@
 #include "link/link.hpp"
 
+#include "link/tcp_door.hpp"
 #include "node/upcalls.hpp"
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -272,6 +274,15 @@ void link::want_doorbells(bool wanted) noexcept {
 
 // ---- beginning and end
 
+std::chrono::milliseconds link::silence() noexcept {
+  using namespace std::chrono;
+  const std::lock_guard tx{tx_};
+  if (!up() || !is_tcp()) return {};
+  // One that does not connect has never heard anything.
+  return std::min(silence_of(socket_.get()),
+                  duration_cast<milliseconds>(steady_clock::now() - started_));
+}
+
 void link::fail() noexcept {
   state expected = state::up;
   if (state_.compare_exchange_strong(expected, state::dying))
@@ -301,6 +312,7 @@ bool link::start(setup& how) noexcept {
   ended_ = false;
   unread_.store(is_tcp());
   if (!tcp_) in_.want_doorbell(true);
+  started_ = std::chrono::steady_clock::now();
   generation_.fetch_add(1, std::memory_order_release);
   state_.store(state::up, std::memory_order_release);
   return true;

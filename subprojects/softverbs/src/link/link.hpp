@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -94,6 +95,8 @@ class link {
   [[nodiscard]] state current() const noexcept { return state_.load(std::memory_order_acquire); }
   [[nodiscard]] bool opened() const noexcept { return opened_; }
   [[nodiscard]] bool is_tcp() const noexcept { return tcp_.load(std::memory_order_relaxed); }
+  /// TCP: for how long the peer's host has owed us an acknowledgement; zero when it owes none.
+  [[nodiscard]] std::chrono::milliseconds silence() noexcept;
   [[nodiscard]] int socket() const noexcept { return socket_.get(); }
   void abandon() noexcept { socket_.reset(); }  ///< in the child of a fork
 
@@ -158,6 +161,7 @@ class link {
   ring_producer out_;
   stream_reader to_socket_;
   std::size_t reserved_bytes_ = 0;
+  std::chrono::steady_clock::time_point started_{};
   step_atomic<bool> stalled_{false};  ///< somebody found no room
   index_set waiters_;
 };

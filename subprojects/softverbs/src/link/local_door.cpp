@@ -1,14 +1,19 @@
 #include "link/local_door.hpp"
 
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 #include <atomic>
 #include <cerrno>
+#include <cinttypes>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <memory>
+#include <string_view>
 
 namespace softverbs {
 
@@ -16,14 +21,59 @@ namespace {
 
 constexpr int door_type = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
-socklen_t name_of(std::uint16_t slot, sockaddr_un& name) noexcept {
-  name = {};
-  name.sun_family = AF_UNIX;
-  // Abstract: the first byte is zero; the kernel forgets the name with its last socket.
-  const int length =
-      std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "softverbs.%u", unsigned{slot});
-  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
-                                static_cast<std::size_t>(length));
+/// Abstract: the first byte is zero; the kernel forgets the name with its last socket.
+struct socket_name {
+  sockaddr_un address{};
+  socklen_t length = 0;
+
+  explicit socket_name(std::uint16_t slot) noexcept {
+    set(std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "softverbs.%u",
+                      unsigned{slot}));
+  }
+  socket_name(std::uint16_t slot, std::uint64_t random) noexcept {
+    set(std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "softverbs.%u.%016" PRIx64,
+                      unsigned{slot}, random));
+  }
+  explicit socket_name(std::string_view text) noexcept {
+    text = text.substr(0, sizeof address.sun_path - 1);
+    set(static_cast<int>(text.copy(address.sun_path + 1, text.size())));
+  }
+  [[nodiscard]] const sockaddr* get() const noexcept {
+    return reinterpret_cast<const sockaddr*>(&address);
+  }
+  [[nodiscard]] bool operator==(const socket_name& other) const noexcept {
+    return length == other.length && std::memcmp(&address, &other.address, length) == 0;
+  }
+
+ private:
+  void set(int bytes) noexcept {
+    address.sun_family = AF_UNIX;
+    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
+                                    static_cast<std::size_t>(bytes));
+  }
+};
+
+/// Asks `look` about each name that may be a door of `slot`, until it says true. Anybody may have
+/// bound any of them.
+template <class Look>
+bool any_name(std::uint16_t slot, Look look) noexcept {
+  if (look(socket_name{slot})) return true;
+  // This thread's, as its network namespace is.
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> all{
+      std::fopen("/proc/thread-self/net/unix", "re"), [](std::FILE* f) { return std::fclose(f); }};
+  if (!all) return false;
+  constexpr const char* listens = " 00010000 ";  // Others have the name, too: those it accepted.
+  char start[32];
+  std::snprintf(start, sizeof start, " @softverbs.%u.", unsigned{slot});
+  char line[256];
+  while (std::fgets(line, sizeof line, all.get()) != nullptr) {
+    const char* found = std::strstr(line, start);
+    if (found == nullptr || std::strstr(line, listens) == nullptr) continue;
+    std::string_view name{found + 2};  // After the blank, and what stands for the zero.
+    if (name.ends_with('\n')) name.remove_suffix(1);
+    if (look(socket_name{name})) return true;
+  }
+  return false;
 }
 
 /// SOFTVERBS_ANY_UID, as it was when our door opened: another thread may change the environment.
@@ -36,12 +86,23 @@ bool owner_of(int socket, ucred& owner) noexcept {
          (owner.uid == ::geteuid() || any_uid.load(std::memory_order_relaxed));
 }
 
-unique_fd connect_to(std::uint16_t slot) noexcept {
+unique_fd connect_to(const socket_name& name) noexcept {
   unique_fd socket{::socket(AF_UNIX, door_type, 0)};
-  sockaddr_un name;
-  const socklen_t length = name_of(slot, name);
-  if (socket && ::connect(socket.get(), reinterpret_cast<sockaddr*>(&name), length) != 0)
+  if (socket && ::connect(socket.get(), name.get(), name.length) != 0) socket.reset();
+  return socket;
+}
+
+/// A connection to the door of `slot` whose owner `is_right`; none: there is no such door.
+template <class Right>
+unique_fd connect_to_owner(std::uint16_t slot, Right is_right) noexcept {
+  unique_fd socket;
+  any_name(slot, [&](const socket_name& name) {
+    ucred owner{};
+    socket = connect_to(name);
+    if (socket && owner_of(socket.get(), owner) && is_right(owner)) return true;
     socket.reset();
+    return false;
+  });
   return socket;
 }
 
@@ -64,20 +125,58 @@ bool send_hello(int socket, const hello& words, int memory) noexcept {
 
 }  // namespace
 
-unique_fd open_local_door(std::uint16_t slot) noexcept {
+unique_fd open_local_door(std::uint16_t slot, door_name kind) noexcept {
   const char* said = std::getenv("SOFTVERBS_ANY_UID");
   any_uid.store(said != nullptr && std::strcmp(said, "1") == 0, std::memory_order_relaxed);
+  std::uint64_t random = 0;
+  if (kind == door_name::random && ::getrandom(&random, sizeof random, 0) != sizeof random)
+    return unique_fd{};
+  const socket_name own = kind == door_name::random ? socket_name{slot, random} : socket_name{slot};
   unique_fd door{::socket(AF_UNIX, door_type, 0)};
-  sockaddr_un name;
-  const socklen_t length = name_of(slot, name);
   if (!door) return door;
-  if (::bind(door.get(), reinterpret_cast<sockaddr*>(&name), length) == 0 &&
-      ::listen(door.get(), SOMAXCONN) == 0)
+  if (::bind(door.get(), own.get(), own.length) != 0 || ::listen(door.get(), SOMAXCONN) != 0) {
+    const int error = errno;
+    door.reset();
+    errno = error;
     return door;
-  const int error = errno;
+  }
+  bool is_found = false;  // A random name is of use where others can find it.
+  const bool is_taken = any_name(slot, [&](const socket_name& name) {
+    if (name == own) {
+      is_found = true;
+      return false;
+    }
+    ucred owner{};
+    const unique_fd other = connect_to(name);
+    return other && owner_of(other.get(), owner);
+  });
+  if (is_found && !is_taken) return door;
   door.reset();
-  errno = error;
+  errno = EADDRINUSE;  // Two that claim a slot at once see each other, and both give it up.
   return door;
+}
+
+std::string holders_of_slots() {
+  struct holder {
+    unsigned count = 0;
+    pid_t process = 0;
+  };
+  std::map<uid_t, holder> holders;
+  for (std::uint16_t slot = 0; slot < process_slots; ++slot) {
+    ucred owner{};
+    socklen_t length = sizeof owner;
+    const unique_fd door = connect_to(socket_name{slot});
+    if (!door || ::getsockopt(door.get(), SOL_SOCKET, SO_PEERCRED, &owner, &length) != 0) continue;
+    holder& one = holders[owner.uid];
+    ++one.count;
+    one.process = owner.pid;
+  }
+  std::string text;
+  for (const auto& [user, is] : holders)
+    text += (text.empty() ? "" : ", ") + std::to_string(is.count) + " by user " +
+            std::to_string(user) + " (process " + std::to_string(is.process) +
+            (is.count > 1 ? " and others)" : ")");
+  return text;
 }
 
 bool receive_hello(int socket, hello& words, unique_fd& memory) noexcept {
@@ -106,18 +205,16 @@ bool receive_hello(int socket, hello& words, unique_fd& memory) noexcept {
 
 bool is_owner_of(int socket, std::uint16_t slot) noexcept {
   ucred peer{};
-  ucred owner{};
-  const unique_fd door = connect_to(slot);
   // A process in a PID namespace that we do not see has pid 0 in both answers: the uid must do
   // then.
-  return door && owner_of(socket, peer) && owner_of(door.get(), owner) && peer.pid == owner.pid;
+  return owner_of(socket, peer) &&
+         connect_to_owner(slot, [&](const ucred& owner) { return owner.pid == peer.pid; });
 }
 
 bool knock_local(std::uint16_t slot, std::uint16_t own_slot, unique_fd& socket,
                  unique_fd& memory) noexcept {
-  socket = connect_to(slot);
-  ucred owner{};
-  if (!socket || !owner_of(socket.get(), owner)) return false;
+  socket = connect_to_owner(slot, [](const ucred&) { return true; });
+  if (!socket) return false;
   memory.reset(ring_memory::create_file());
   hello words;
   words.slot = own_slot;

@@ -5,8 +5,9 @@
 namespace softverbs {
 
 /// A mutex of the whole process that a fork takes, too: it waits for whoever holds it, so that the
-/// child finds it free, and what it guards whole. A leaf: under it nothing is taken that a fork
-/// takes. Never destroyed before the process ends.
+/// child finds it free, and what it guards whole. Under it nothing is taken that a fork takes, but
+/// for one that was made before it: newer ones are taken first. Never destroyed before the process
+/// ends.
 class fork_mutex {
  public:
   fork_mutex() noexcept;

@@ -1,6 +1,7 @@
 #include "node/node.hpp"
 
 #include "memory/guarded_copy.hpp"
+#include "node/fork_mutex.hpp"
 #include "node/gid_table.hpp"
 #include "node/upcalls.hpp"
 #include "queue/completion_queue.hpp"
@@ -38,13 +39,17 @@ node::node() : keys_{key_slots}, kicked_(indices_max), next_index_{random_index(
   for (std::uint32_t index = 2; index < indices_max; ++index) free_indices_.insert(index);
 }
 
+// Registered while the library is loaded: also a fork beside the first open waits for it. They take
+// their locks before the fork_mutexes, which are leaves: so one of those was made before.
+const fork_mutex node::leaf;
+const int node::fork_handlers = ::pthread_atfork(&before_fork, &after_fork, &in_child);
+
 node& node::acquire() {
   const std::lock_guard lock{process_lock};
   install_fault_guard();  // Anew each time: the program may have put its own handler in its place.
   if (process_node == nullptr) {
-    static const int registered = ::pthread_atfork(&before_fork, &after_fork, &in_child);
-    if (registered != 0)
-      throw std::system_error{registered, std::generic_category(), "softverbs: pthread_atfork"};
+    if (fork_handlers != 0)
+      throw std::system_error{fork_handlers, std::generic_category(), "softverbs: pthread_atfork"};
     process_node = new node;
   }
   if (process_node->users_ == 0) process_node->start();

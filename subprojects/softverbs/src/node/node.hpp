@@ -25,6 +25,7 @@ namespace entry {
 extern std::atomic<bool> attention;
 }
 
+class fork_mutex;
 struct queue_pair;
 struct completion_queue;
 
@@ -138,6 +139,8 @@ class node final : private engine_world {
 
   [[nodiscard]] bool make_chunk(std::uint32_t index) noexcept;
 
+  static const fork_mutex leaf;
+  static const int fork_handlers;  ///< 0, or why there are none
   static void before_fork() noexcept;
   static void after_fork() noexcept;
   static void in_child() noexcept;

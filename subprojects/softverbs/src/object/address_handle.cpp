@@ -14,6 +14,9 @@ namespace softverbs {
 namespace {
 
 object_count handles;
+/// Of an address handle that names none.
+constexpr std::uint8_t default_hop_limit = 64;
+constexpr std::uint32_t flow_label_mask = 0xfffff;
 
 ibv_ah* fail(int error) {
   errno = error;
@@ -34,6 +37,9 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   ah->gid = attr->grh.dgid;
   ah->host = softverbs::soft(pd->context).home->resolve(attr->grh.dgid, 0).host;
   ah->source_gid = gid_at(attr->grh.sgid_index);
+  ah->class_and_flow =
+      std::uint32_t{attr->grh.traffic_class} << 20 | (attr->grh.flow_label & flow_label_mask);
+  ah->hop_limit = attr->grh.hop_limit != 0 ? attr->grh.hop_limit : default_hop_limit;
   softverbs::soft(pd).users.fetch_add(1);
   return &ah.release()->handle;
 }

@@ -3,14 +3,19 @@
 #include <infiniband/verbs.h>
 #include <netinet/in.h>
 
+#include <cstdint>
+
 namespace softverbs {
 
 /// `handle` is what the program holds.
 struct address_handle {
   ibv_ah handle;
-  union ibv_gid gid;         ///< of the destination
-  in6_addr host;             ///< where it leads: see node::resolve
-  union ibv_gid source_gid;  ///< what the receiver finds in the GRH
+  union ibv_gid gid;  ///< of the destination
+  in6_addr host;      ///< where it leads: see node::resolve
+  // What the receiver finds in the GRH.
+  union ibv_gid source_gid;
+  std::uint32_t class_and_flow;  ///< as in a frame's header
+  std::uint8_t hop_limit;
 };
 
 }  // namespace softverbs

@@ -115,6 +115,7 @@ int poll_cq(ibv_cq* handle, int entries_max, ibv_wc* entries) {
 
 int req_notify_cq(ibv_cq* handle, int solicited_only) {
   completion_queue& cq = behind(handle);
+  if (cq.channel == nullptr) return EINVAL;  // Nobody would hear the event.
   arm(cq, solicited_only != 0 ? armed::solicited : armed::any);
   cq.owner->home->on_arm(cq);
   return 0;

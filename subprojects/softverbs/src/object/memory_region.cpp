@@ -42,20 +42,20 @@ int check_access(unsigned access) noexcept {
   return 0;
 }
 
+// While the library is loaded: a fork could leave the guard of a later one taken in the child.
+
 /// Whether the kernel tells if pages can be had (since 5.14).
-bool can_ask() noexcept {
-  static const bool can = [] {
-    void* own = ::mmap(nullptr, 1, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (own == MAP_FAILED) return false;
-    const bool known = ::madvise(own, 1, MADV_POPULATE_READ) == 0;
-    ::munmap(own, 1);
-    return known;
-  }();
-  return can;
-}
+const bool can_ask = [] {
+  void* own = ::mmap(nullptr, 1, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (own == MAP_FAILED) return false;
+  const bool known = ::madvise(own, 1, MADV_POPULATE_READ) == 0;
+  ::munmap(own, 1);
+  return known;
+}();
+const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
 
 /// Whether the page of `at` can be had for `advice`.
-bool can_have(std::uintptr_t at, std::uintptr_t page, int advice) noexcept {
+bool can_have(std::uintptr_t at, int advice) noexcept {
   return ::madvise(reinterpret_cast<void*>(at - at % page), page, advice) == 0;
 }
 
@@ -63,17 +63,16 @@ bool can_have(std::uintptr_t at, std::uintptr_t page, int advice) noexcept {
 /// whether all of it is mapped; protection is looked at in the first and the last page. What this
 /// misses becomes an error completion when it is used. Within a page that one look tells it all.
 int check_memory(std::byte* base, std::uint64_t length, unsigned access) noexcept {
-  static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto first = reinterpret_cast<std::uintptr_t>(base);
   const auto last = first + length - 1;
-  const bool is_within_one = first / page == last / page && can_ask();
+  const bool is_within_one = first / page == last / page && can_ask;
   // MS_ASYNC starts nothing; it only fails with ENOMEM where nothing is mapped.
   if (!is_within_one && ::msync(base - first % page, length + first % page, MS_ASYNC) != 0)
     return EFAULT;
-  if (!can_ask()) return 0;
+  if (!can_ask) return 0;
   const int use = (access & IBV_ACCESS_LOCAL_WRITE) != 0 ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
-  if (!can_have(first, page, use)) return EFAULT;
-  return is_within_one || can_have(last, page, use) ? 0 : EFAULT;
+  if (!can_have(first, use)) return EFAULT;
+  return is_within_one || can_have(last, use) ? 0 : EFAULT;
 }
 
 int check_grant(const key_grant& grant) noexcept {
@@ -140,18 +139,23 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
 }
 
 /// The keys stay. All is checked before anything changes: the old region is valid after an error.
+/// The codes are those of ibv_rereg_mr(3): libibverbs answers ERR_INPUT, and a kernel ERR_CMD.
 int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access) {
-  const auto refuse = [](int error) {
+  const auto refuse = [](int error, ibv_rereg_mr_err_code code = IBV_REREG_MR_ERR_CMD) {
     errno = error;
-    return static_cast<int>(IBV_REREG_MR_ERR_INPUT);
+    return static_cast<int>(code);
   };
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
   const bool changes_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
-  if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0) return refuse(EINVAL);
+  const bool changes_access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
+  if ((flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 ||
+      (moves && (address == nullptr || length == 0)) || (access != 0 && !changes_access))
+    return refuse(EINVAL, IBV_REREG_MR_ERR_INPUT);
+  if (flags == 0) return refuse(EINVAL);
   if (changes_pd && (pd == nullptr || pd->context != mr->context)) return refuse(EINVAL);
 
   key_grant grant = soft(mr).grant;
-  if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) grant.access = static_cast<unsigned>(access);
+  if (changes_access) grant.access = static_cast<unsigned>(access);
   if (changes_pd) grant.pd = pd;
   if (moves) {
     grant.base = static_cast<std::byte*>(address);

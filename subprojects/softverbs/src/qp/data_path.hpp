@@ -163,6 +163,11 @@ next_step fail(queue_pair& qp, ibv_wc_status status) noexcept;
 next_step succeed(queue_pair& qp) noexcept;
 /// The responder did not take the head request, or refused it.
 next_step refused(queue_pair& qp, nak_code why, std::uint32_t rnr_timer) noexcept;
+/// A way to another host may be cut: whoever sends on it looks in time whether it is silent.
+void watch_way(queue_pair& qp, const link& way) noexcept;
+/// The timer of watch_way(): on a way that was silent as long as all tries take, the oldest request
+/// ends with RETRY_EXC. Under slot->send.
+void look_at_way(queue_pair& qp) noexcept;
 /// Everything unanswered will be sent again.
 void rewind(queue_pair& qp) noexcept;
 /// A frame for this request, without its place in the message.
@@ -235,6 +240,9 @@ void complete_receive(queue_pair& qp, const frame_header& header, ibv_wc_status 
 
 // grh.cpp
 inline constexpr std::uint32_t grh_bytes = 40;
+/// The kind of packet that a datagram was: a receive's `ibv_wc::sl` tells it, as on mlx5, since
+/// RoCE has no other use for that field and the GRH does not say where its header starts.
+[[nodiscard]] std::uint8_t packet_type(const frame_header& header) noexcept;
 /// What a RoCEv2 device puts before a datagram's payload.
 void write_grh(const frame_header& header, std::byte (&grh)[grh_bytes]) noexcept;
 

@@ -10,7 +10,9 @@ namespace {
 
 constexpr std::uint32_t ip4_bytes = 20;
 constexpr std::uint8_t protocol_udp = 17;
-constexpr std::uint8_t hops = 64;
+/// RoCE's kinds of packet as mlx5's completions number them: RoCEv1 is 0.
+constexpr std::uint8_t packet_type_ip6 = 1;
+constexpr std::uint8_t packet_type_ip4 = 2;
 constexpr std::uint32_t bth_deth_bytes =
     8 + 12 + 8;  // UDP, BTH and DETH: what a packet has beside.
 
@@ -42,14 +44,19 @@ void put_16(std::uint8_t* at, std::uint32_t value) noexcept {
 
 }  // namespace
 
+std::uint8_t packet_type(const frame_header& header) noexcept {
+  return is_ip4(header.source_gid) ? packet_type_ip4 : packet_type_ip6;
+}
+
 void write_grh(const frame_header& header, std::byte (&grh)[grh_bytes]) noexcept {
   const ibv_gid to = destination_gid(header);
   std::memset(grh, 0, grh_bytes);
   if (is_ip4(header.source_gid)) {
     std::uint8_t ip[ip4_bytes]{};
     ip[0] = 0x45;
+    ip[1] = static_cast<std::uint8_t>(header.class_and_flow >> 20);  // The type of service.
     put_16(&ip[2], ip4_bytes + bth_deth_bytes + header.message_bytes);
-    ip[8] = hops;
+    ip[8] = header.hop_limit;
     ip[9] = protocol_udp;
     std::memcpy(&ip[12], &header.source_gid[12], 4);
     std::memcpy(&ip[16], &to.raw[12], 4);
@@ -58,10 +65,10 @@ void write_grh(const frame_header& header, std::byte (&grh)[grh_bytes]) noexcept
     return;
   }
   ibv_grh ip{};
-  ip.version_tclass_flow = htonl(6u << 28);
+  ip.version_tclass_flow = htonl(6u << 28 | (header.class_and_flow & 0xfffffff));
   ip.paylen = htons(static_cast<std::uint16_t>(bth_deth_bytes + header.message_bytes));
   ip.next_hdr = protocol_udp;
-  ip.hop_limit = hops;
+  ip.hop_limit = header.hop_limit;
   std::memcpy(ip.sgid.raw, header.source_gid, sizeof ip.sgid.raw);
   ip.dgid = to;
   static_assert(sizeof ip == grh_bytes);

@@ -50,8 +50,7 @@ int check(const ibv_pd* pd, const ibv_qp_init_attr& attr) {
   if (operations_of(attr.qp_type) == 0) return EOPNOTSUPP;
   if (pd == nullptr || attr.send_cq == nullptr || attr.recv_cq == nullptr) return EINVAL;
   if (attr.send_cq->context != pd->context || attr.recv_cq->context != pd->context) return EINVAL;
-  if (attr.srq != nullptr && (attr.srq->context != pd->context || attr.qp_type == IBV_QPT_UC))
-    return EINVAL;
+  if (attr.srq != nullptr && attr.srq->context != pd->context) return EINVAL;
   return check_capabilities(attr.cap);
 }
 

@@ -34,6 +34,8 @@ struct send_request {
     in6_addr host;
     std::uint32_t qpn;
     std::uint32_t qkey;
+    std::uint32_t class_and_flow;
+    std::uint8_t hop_limit;
     [[nodiscard]] node_address to() const noexcept { return {host, slot_of(qpn)}; }
   };
   struct window {
@@ -133,6 +135,7 @@ struct requester_state {
   std::uint64_t begun = 0;  ///< one past the newest that was sent, and goes on or again
   link* way = nullptr;      ///< null for a peer in this process
   std::uint32_t way_generation = 0;
+  clock::time_point watch_at{};  ///< a look at a TCP way's silence is due; epoch: none
 };
 
 static_assert(sizeof(send_ring) + offsetof(requester_state, wait_until) == 64);

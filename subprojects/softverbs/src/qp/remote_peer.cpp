@@ -162,6 +162,7 @@ next_step execute_there(queue_pair& qp, send_request& request, turn& now) noexce
     return fail(qp, IBV_WC_LOC_PROT_ERR);
   link* way = way_to(qp, request);
   if (way == nullptr) return lose_way(qp);
+  watch_way(qp, *way);
   frame_header header = header_for(qp, request);
   while (!request.sent) {
     if (now.over()) return next_step::next_turn;

@@ -338,6 +338,8 @@ frame_header header_for(const queue_pair& qp, const send_request& request) noexc
       // A Q_Key with its high bit set asks for the QP's own (IBTA vol. 1, 10.2.5).
       const bool own_qkey = (request.datagram().qkey & qkey_controlled) != 0;
       header.qkey = own_qkey ? qp.attr.qkey : request.datagram().qkey;
+      header.class_and_flow = request.datagram().class_and_flow;
+      header.hop_limit = request.datagram().hop_limit;
       std::copy_n(request.datagram().source_gid.raw, sizeof header.source_gid, header.source_gid);
       // The half of the destination's GID by which the receiver finds which of its own it is.
       header.remote_address = request.datagram().gid.global.interface_id;

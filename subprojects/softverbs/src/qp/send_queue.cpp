@@ -151,7 +151,9 @@ int set_datagram(queue_pair& qp, const ibv_ah* ah, std::uint32_t remote_qpn,
                                                .source_gid = address.source_gid,
                                                .host = address.host,
                                                .qpn = remote_qpn,
-                                               .qkey = remote_qkey};
+                                               .qkey = remote_qkey,
+                                               .class_and_flow = address.class_and_flow,
+                                               .hop_limit = address.hop_limit};
   return 0;
 }
 

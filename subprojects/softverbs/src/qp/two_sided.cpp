@@ -72,6 +72,7 @@ void complete_receive(queue_pair& qp, const frame_header& header, ibv_wc_status 
     if (header.transport == service::ud) {
       wc.byte_len += grh_bytes;
       wc.wc_flags |= IBV_WC_GRH;
+      wc.sl = packet_type(header);
     }
     if ((header.flags & frame_flag::immediate) != 0) {
       wc.wc_flags |= IBV_WC_WITH_IMM;

@@ -41,6 +41,7 @@ void run(node& home, std::uint32_t qpn) noexcept {
   std::lock_guard send{slot->send};
   queue_pair* qp = slot->qp;
   if (qp == nullptr || slot->changes.load() != 0) return;
+  if (qp->requester.watch_at != clock::time_point{}) look_at_way(*qp);
   if (qp->state.load(std::memory_order_acquire) != IBV_QPS_ERR) execute(*qp);
   if (qp->state.load(std::memory_order_acquire) == IBV_QPS_ERR) {
     std::lock_guard receive{slot->receive};

@@ -45,13 +45,19 @@ struct frame_header {
   frame_kind kind;
   std::uint8_t flags;  ///< frame_flag
   service transport;
-  nak_code nak;
+  union {
+    nak_code nak;            ///< answers
+    std::uint8_t hop_limit;  ///< UD: for the GRH
+  };
   std::uint32_t source_qpn;
   std::uint32_t destination_qpn;
   std::uint32_t psn;  ///< of the message's first packet
   std::uint32_t
       immediate;  ///< immediate data, or the rkey to invalidate; in an RNR NAK the timer code
-  std::uint32_t rkey;
+  union {
+    std::uint32_t rkey;
+    std::uint32_t class_and_flow;  ///< UD: for the GRH; 8 bits of traffic class, 20 of flow label
+  };
   union {
     std::uint32_t qkey;  ///< UD
     std::uint32_t life;  ///< RC: of the requester's connection; its answers repeat it

@@ -1,17 +1,31 @@
 #include "process.hpp"
 #include "rig.hpp"
+#include "soak.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <thread>
+#include <vector>
+
+#if defined(__SANITIZE_THREAD__)
+#define SOFTVERBS_HAS_TSAN 1
+#elif defined(__has_feature)
+#define SOFTVERBS_HAS_TSAN __has_feature(thread_sanitizer)
+#else
+#define SOFTVERBS_HAS_TSAN 0
+#endif
 
 // A role of its own process forks: the test program itself may have any threads.
 
 namespace {
+
+constexpr bool has_thread_sanitizer = SOFTVERBS_HAS_TSAN != 0;
 
 /// A queue pair with one receive posted, and what it needs.
 struct speaker {
@@ -93,10 +107,54 @@ int parent_of_fork(const std::vector<std::string>&) {
 }
 const rig::role forking_role{"forking", parent_of_fork};
 
+/// Threads in what is the whole process's, as often as they can be, while it forks.
+int busy_parent_of_fork(const std::vector<std::string>&) {
+  std::atomic<bool> over{false};
+  std::vector<std::thread> threads;
+  for (int n = 0; n < 2; ++n) {
+    threads.emplace_back([&over] {
+      while (!over.load()) ibv_free_device_list(ibv_get_device_list(nullptr));
+    });
+    threads.emplace_back([&over] {
+      while (!over.load()) const rig::device opened;
+    });
+  }
+  bool well = true;
+  for (int n = 0; n < 50 && well; ++n) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      constexpr unsigned seconds_max = 60;  // A hang is a failure, too.
+      ::alarm(seconds_max);
+      int status = 1;
+      try {
+        speaker self;
+        rig::connect(self.qp.get(), self.device, self.mine());
+        self.say(7);
+        status = self.hear() == 7 ? 0 : 1;
+      } catch (const std::exception& error) {
+        ::dprintf(2, "child of a busy fork: %s\n", error.what());
+      }
+      ::_exit(status);
+    }
+    int status = 0;
+    well = ::waitpid(pid, &status, 0) == pid && status == 0;
+  }
+  over.store(true);
+  for (std::thread& one : threads) one.join();
+  return well ? 0 : 1;
+}
+const rig::role busy_forking_role{"forking-busy", busy_parent_of_fork};
+
 }  // namespace
 
 TEST_CASE(
     "a child of fork talks to its parent through its own device, not through inherited objects",
     "[campaign]") {
   CHECK(rig::child{"forking", {}}.wait() == 0);
+}
+
+TEST_CASE("a child of fork opens a device of its own, whatever its parent's threads were at",
+          "[campaign]") {
+  if (has_thread_sanitizer) return soak::skip("a child may inherit ThreadSanitizer's own locks");
+  CHECK(rig::child{"forking-busy", {}}.wait() == 0);
 }

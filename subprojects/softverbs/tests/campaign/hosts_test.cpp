@@ -54,8 +54,8 @@ struct answer {
 
 /// One side's queue pair of a kind, with memory for all that is asked of it.
 struct side {
-  side(const rig::device& dev, ibv_qp_type type)
-      : device{dev}, options{.type = type, .timeout = 10, .retries = 3} {
+  side(const rig::device& dev, ibv_qp_type type, std::uint8_t timeout = 10)
+      : device{dev}, options{.type = type, .timeout = timeout, .retries = 3} {
     qp = rig::make_qp(dev, send_cq.get(), receive_cq.get(), options);
     rig::to_init(qp.get(), options);
     for (std::uint64_t i = 0; i < buffer_count; ++i) listen(i);
@@ -130,8 +130,8 @@ using ask_type = std::function<answer(const order&)>;
 class conversation {
  public:
   /// The peer is told that we are at `said`.
-  conversation(const rig::device& dev, ask_type ask, const ibv_gid& said)
-      : here_{dev, IBV_QPT_RC}, ask_{std::move(ask)} {
+  conversation(const rig::device& dev, ask_type ask, const ibv_gid& said, std::uint8_t timeout = 10)
+      : here_{dev, IBV_QPT_RC, timeout}, ask_{std::move(ask)} {
     rig::card mine = here_.mine();
     mine.gid = said;
     const answer there = ask_({deed::connect_rc, mine});
@@ -213,6 +213,23 @@ void shell(const std::string& command) {
   if (std::system(command.c_str()) != 0) throw std::runtime_error{command + " failed"};
 }
 
+/// Frames go to a neighbour who is not there, in both directions: no host is told of it. One queue
+/// pair that has no timeout goes on when the cable is whole again.
+void cut_and_heal(conversation& hasty, const rig::device& device, const std::string& other_host) {
+  constexpr std::uint8_t never = 0;
+  conversation patient{device, hasty.ask(), device.gid, never};
+  patient.post(1);
+  patient.check();
+  const std::string astray = " lladdr 02:00:00:00:00:99 dev veth0 nud permanent";
+  shell("ip neigh replace 10.99.0.2" + astray);
+  shell("ip -n " + other_host + " neigh replace 10.99.0.1" + astray);
+  patient.post(2);
+  hasty.expect_retries_exceeded();
+  shell("ip neigh del 10.99.0.2 dev veth0");
+  shell("ip -n " + other_host + " neigh del 10.99.0.1 dev veth0");
+  patient.check();
+}
+
 /// Its descriptors lead to the peers, in this order; `end` says what becomes of the last of them.
 int driver(const std::vector<std::string>& arguments) {
   enter_host(arguments.at(0));
@@ -249,6 +266,8 @@ int driver(const std::vector<std::string>& arguments) {
     ibv_gid another = device.gid;
     another.raw[15] = 99;  // Nobody's.
     conversation{device, last.ask(), another}.expect_retries_exceeded();
+  } else if (end == "cut") {
+    cut_and_heal(last, device, arguments.at(4));
   }
   return 0;
 }
@@ -297,8 +316,10 @@ int two_host_run(const std::string& end) {
   const rig::child near_peer{"hosts-peer", {near.theirs.get()}, {hosts.a, "10.99.0.1"}, {ours}};
   far.theirs.close();
   near.theirs.close();
-  return rig::child{
-      "hosts-driver", {near.ours.get(), far.ours.get()}, {hosts.a, "10.99.0.1", "2", end}, {ours}}
+  return rig::child{"hosts-driver",
+                    {near.ours.get(), far.ours.get()},
+                    {hosts.a, "10.99.0.1", "2", end, hosts.b},
+                    {ours}}
       .wait();
 }
 
@@ -319,6 +340,13 @@ TEST_CASE("a process killed on another host ends its peer's requests with RETRY_
 TEST_CASE("a cable that is pulled ends requests to the other host with RETRY_EXC", "[campaign]") {
   if (!can_make_hosts()) return;
   CHECK(two_host_run("down") == 0);
+}
+
+TEST_CASE(
+    "a cable that is cut ends a queue pair by its own timers, and nobody who has more patience",
+    "[campaign]") {
+  if (!can_make_hosts()) return;
+  CHECK(two_host_run("cut") == 0);
 }
 
 TEST_CASE("a host cannot speak for a queue pair that its peer knows at another address",

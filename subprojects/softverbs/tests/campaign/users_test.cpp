@@ -4,9 +4,18 @@
 
 #include <catch2/catch.hpp>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
 
 // Two processes of one host: an `owner`, of root, and a `visitor`, who is another user.
 
@@ -82,7 +91,90 @@ void visit(const std::string& to_owner, const std::string& to_visitor, const std
   CHECK(owner.wait() == 0);
 }
 
+constexpr int slots = 1024;
+constexpr int first_port = 47000;
+
+template <class Name>
+rig::descriptor hold(int family, int type, const Name& name, socklen_t length) {
+  rig::descriptor held{::socket(family, type | SOCK_CLOEXEC, 0)};
+  rig::check(::bind(held.get(), reinterpret_cast<const sockaddr*>(&name), length), "bind");
+  rig::check(::listen(held.get(), SOMAXCONN), "listen");
+  return held;
+}
+
+/// Another user, who takes every name and port that a door could have.
+int squatter(const std::vector<std::string>&) {
+  rlimit files{};
+  rig::check(::getrlimit(RLIMIT_NOFILE, &files), "getrlimit");
+  files.rlim_cur = files.rlim_max;
+  rig::check(::setrlimit(RLIMIT_NOFILE, &files), "setrlimit");
+  rig::check(::setuid(another_uid), "setuid");
+  std::vector<rig::descriptor> held;
+  for (int slot = 0; slot < slots; ++slot) {
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    const std::string text = "softverbs." + std::to_string(slot);
+    std::memcpy(name.sun_path + 1, text.data(), text.size());
+    held.push_back(hold(AF_UNIX, SOCK_SEQPACKET, name,
+                        static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size())));
+    sockaddr_in port{};
+    port.sin_family = AF_INET;
+    port.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    port.sin_port = htons(static_cast<std::uint16_t>(first_port + slot));
+    held.push_back(hold(AF_INET, SOCK_STREAM, port, sizeof port));
+  }
+  rig::put(rig::first_inherited_fd, 'r');
+  for (;;) ::pause();
+}
+const rig::role squatter_role{"users-squatter", squatter};
+
+int writer(const std::vector<std::string>&) {
+  const int control = rig::first_inherited_fd;
+  side self{control};
+  expect(self.write(secret) == IBV_WC_SUCCESS, "the write to a process of the same user");
+  rig::put(control, 'd');
+  return 0;
+}
+const rig::role writer_role{"users-writer", writer};
+
+/// Tells what soft0 says when it cannot be opened.
+int refused(const std::vector<std::string>&) {
+  int count = 0;
+  ibv_device** const list = ibv_get_device_list(&count);
+  expect(list != nullptr && ibv_open_device(list[count - 1]) == nullptr, "soft0 can be opened");
+  ibv_free_device_list(list);
+  return errno == EAGAIN ? 0 : errno;
+}
+const rig::role refused_role{"users-refused", refused};
+
+/// On a host of its own: others run beside this.
+int squatted_host(const std::vector<std::string>&) {
+  rig::check(::unshare(CLONE_NEWNET), "unshare");
+  expect(std::system("ip link set lo up") == 0, "ip link set lo up");
+  rig::socket_pair ready;
+  const rig::child squatting{"users-squatter", {ready.theirs.get()}};
+  ready.theirs.close();
+  rig::get<char>(ready.ours.get());
+  rig::socket_pair control;
+  rig::child owner{"users-owner", {control.ours.get()}, {"let in"}};
+  rig::child writer{"users-writer", {control.theirs.get()}};
+  control.ours.close();
+  control.theirs.close();
+  expect(writer.wait() == 0 && owner.wait() == 0, "two processes of one user do not talk");
+  // Who would talk to the squatter cannot tell that he is one, but is told who he is.
+  rig::child open_to_all{"users-refused", {}, {}, {"SOFTVERBS_ANY_UID=1"}};
+  return open_to_all.wait();
+}
+const rig::role squatted_role{"users-squatted-host", squatted_host};
+
 }  // namespace
+
+TEST_CASE("a user who holds all names and ports keeps nobody else from soft0", "[campaign]") {
+  if (::geteuid() != 0) return soak::skip("only root can become another user");
+  if (std::system("unshare --net true 2>/dev/null") != 0)
+    return soak::skip("no network namespaces here");
+  CHECK(rig::child{"users-squatted-host", {}}.wait() == 0);
+}
 
 TEST_CASE("the local door lets nobody of another user in, whatever he says himself", "[campaign]") {
   visit("0", "1", "kept out");

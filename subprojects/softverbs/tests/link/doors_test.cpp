@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 
@@ -388,6 +389,31 @@ TEST_CASE("a visitor that says nothing is sent away when its time is over", "[li
   CHECK(doors.deadline() == doors::time::max());
   CHECK(hears_the_end(silent));
   doors.close();
+}
+
+TEST_CASE("a slot has one owner of a user, whichever of its names he has", "[link]") {
+  host h;
+  std::uint16_t slot = 0;
+  unique_fd door;
+  for (; !door; ++slot) door = open_local_door(slot, door_name::random);
+  --slot;
+  CHECK_FALSE(open_local_door(slot));
+  CHECK(errno == EADDRINUSE);
+  CHECK_FALSE(open_local_door(slot, door_name::random));
+  door.reset();
+  door = open_local_door(slot);
+  CHECK(door);
+  CHECK_FALSE(open_local_door(slot, door_name::random));
+}
+
+TEST_CASE("the error for a host without free slots says who has them", "[link]") {
+  const unique_fd door = [] {
+    unique_fd made;
+    for (std::uint16_t slot = 0; !made; ++slot) made = open_local_door(slot);
+    return made;
+  }();
+  const std::string mine = " by user " + std::to_string(::geteuid()) + " (process ";
+  CHECK(holders_of_slots().find(mine) != std::string::npos);
 }
 
 TEST_CASE("slots differ, and what the environment says is checked", "[link]") {

@@ -127,10 +127,16 @@ TEST_CASE("re-registration moves the region under its key, or leaves it as it wa
   const auto rereg = [&](int flags, ibv_pd* pd, std::size_t length, unsigned access) {
     return verb::rereg_mr(mr, flags, pd, bytes.data() + 8, length, static_cast<int>(access));
   };
-  CHECK(rereg(0, nullptr, 0, 0) == IBV_REREG_MR_ERR_INPUT);
-  CHECK(rereg(IBV_REREG_MR_CHANGE_PD, other.pd, 0, 0) == IBV_REREG_MR_ERR_INPUT);
-  CHECK(rereg(IBV_REREG_MR_CHANGE_ACCESS, nullptr, 0, IBV_ACCESS_REMOTE_WRITE) ==
+  // What libibverbs looks at itself, then what a kernel would.
+  CHECK(rereg(1 << 3, nullptr, 0, 0) == IBV_REREG_MR_ERR_INPUT);
+  CHECK(rereg(IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, 0, 0) == IBV_REREG_MR_ERR_INPUT);
+  CHECK(rereg(IBV_REREG_MR_CHANGE_PD, soft0.pd, 0, IBV_ACCESS_LOCAL_WRITE) ==
         IBV_REREG_MR_ERR_INPUT);
+  CHECK(errno == EINVAL);
+  CHECK(rereg(0, nullptr, 0, 0) == IBV_REREG_MR_ERR_CMD);
+  CHECK(rereg(IBV_REREG_MR_CHANGE_PD, other.pd, 0, 0) == IBV_REREG_MR_ERR_CMD);
+  CHECK(rereg(IBV_REREG_MR_CHANGE_ACCESS, nullptr, 0, IBV_ACCESS_REMOTE_WRITE) ==
+        IBV_REREG_MR_ERR_CMD);
   CHECK(mr->length == 32);
   ibv_pd* pd = verb::alloc_pd(soft0.ctx);
   REQUIRE(rereg(IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD, pd, 40, 0) == 0);
@@ -221,6 +227,14 @@ TEST_CASE("entries that a fault kept back owe the event that they would have", "
   CHECK(queue.events() == 0);
   verb::req_notify_cq(queue.cq, 0);
   CHECK(queue.events() == 1);
+}
+
+TEST_CASE("a queue without a channel cannot be armed, since nobody would hear its event",
+          "[object]") {
+  device soft0;
+  ibv_cq* cq = verb::create_cq(soft0.ctx, 1, nullptr, nullptr, 0);
+  CHECK(verb::req_notify_cq(cq, 0) == EINVAL);
+  CHECK(verb::destroy_cq(cq) == 0);
 }
 
 TEST_CASE("entries come out in order and free their places when they are polled", "[object]") {

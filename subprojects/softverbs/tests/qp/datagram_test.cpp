@@ -1,4 +1,5 @@
 #include "pair.hpp"
+#include "qp/data_path.hpp"
 
 #include <utility>
 
@@ -12,8 +13,8 @@ constexpr std::uint32_t grh_size = 40;
 /// Two UD ends, and the way from the first to the second.
 class datagrams : public pair {
  public:
-  datagrams() : pair{{.type = IBV_QPT_UD}} {
-    ibv_ah_attr attr = side::path();
+  explicit datagrams(const ibv_ah_attr& path = side::path()) : pair{{.type = IBV_QPT_UD}} {
+    ibv_ah_attr attr = path;
     ah_ = verb::create_ah(a.pd, &attr);
     REQUIRE(ah_ != nullptr);
   }
@@ -60,6 +61,31 @@ TEST_CASE("a datagram arrives behind an IPv4 header that names both ends", "[qp]
     sum += std::to_integer<std::uint32_t>(ends.b.memory[i]) << 8 |
            std::to_integer<std::uint32_t>(ends.b.memory[i + 1]);
   CHECK((sum & 0xffff) + (sum >> 16) == 0xffff);
+}
+
+TEST_CASE("a datagram arrives with the traffic class and hop limit of its address handle", "[qp]") {
+  ibv_ah_attr path = side::path();
+  path.grh.traffic_class = 0xb8;
+  path.grh.hop_limit = 7;
+  datagrams ends{path};
+  REQUIRE(ends.b.receive(1, {ends.b.piece(0, 100)}) == 0);
+  REQUIRE(ends.a.send(ends.to_b(), {ends.a.piece(0, 8)}) == 0);
+  CHECK(ends.b.await().sl == 2);  // RoCE's packet type: IPv4.
+  CHECK(ends.b.memory[21] == std::byte{0xb8});
+  CHECK(ends.b.memory[28] == std::byte{7});
+}
+
+TEST_CASE("a datagram from an IPv6 address has its whole class and flow in its header", "[qp]") {
+  frame_header header{};
+  header.source_gid[0] = 0xfe;
+  header.class_and_flow = 0xb8u << 20 | 0x12345;
+  header.hop_limit = 7;
+  std::byte grh[grh_bytes];
+  write_grh(header, grh);
+  CHECK(packet_type(header) == 1);
+  const std::byte expected[]{std::byte{0x6b}, std::byte{0x81}, std::byte{0x23}, std::byte{0x45}};
+  CHECK(std::memcmp(grh, expected, sizeof expected) == 0);
+  CHECK(grh[7] == std::byte{7});
 }
 
 TEST_CASE("a datagram that nobody may take is lost without a word", "[qp]") {

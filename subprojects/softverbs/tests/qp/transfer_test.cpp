@@ -330,7 +330,8 @@ TEST_CASE("a send queue drains what it has begun, though that must be sent again
 }
 
 TEST_CASE("UC sends and writes, and loses what nobody takes", "[qp]") {
-  pair ends{{.type = IBV_QPT_UC}};
+  const bool shared = GENERATE(false, true);  // An SRQ serves as well as the queue pair's own.
+  pair ends{{.type = IBV_QPT_UC, .srq = shared}};
   ends.a.fill(0, 300'000, 4);
   REQUIRE(ends.a.send(request(IBV_WR_SEND), {ends.a.piece(0, 64)}) == 0);
   CHECK(ends.a.await().status == IBV_WC_SUCCESS);

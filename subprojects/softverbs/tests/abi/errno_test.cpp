@@ -1,0 +1,115 @@
+#include <infiniband/verbs.h>
+
+#include <catch2/catch.hpp>
+
+#include <cerrno>
+#include <cstdint>
+
+// Programs that were written for hardware read errno, also where a verb returns the error itself:
+// the kernel's commands set it.
+
+namespace {
+
+ibv_context* open_soft0() {
+  int count = 0;
+  ibv_device** const list = ibv_get_device_list(&count);
+  REQUIRE(list != nullptr);
+  ibv_context* const opened = ibv_open_device(list[count - 1]);
+  ibv_free_device_list(list);
+  REQUIRE(opened != nullptr);
+  return opened;
+}
+
+/// A verb's result, when errno says the same.
+template <class Verb>
+int told_twice(Verb verb) {
+  errno = 0;
+  const int result = verb();
+  CHECK(errno == result);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("an object in use is not destroyed, and errno says EBUSY, too", "[abi]") {
+  ibv_context* const device = open_soft0();
+  ibv_pd* const pd = ibv_alloc_pd(device);
+  ibv_comp_channel* const channel = ibv_create_comp_channel(device);
+  ibv_cq* const cq = ibv_create_cq(device, 4, nullptr, channel, 0);
+  ibv_srq_init_attr srq_attr{};
+  srq_attr.attr = {.max_wr = 1, .max_sge = 1, .srq_limit = 0};
+  ibv_srq* const srq = ibv_create_srq(pd, &srq_attr);
+  ibv_qp_init_attr attr{};
+  attr.send_cq = attr.recv_cq = cq;
+  attr.srq = srq;
+  attr.qp_type = IBV_QPT_RC;
+  ibv_qp* const qp = ibv_create_qp(pd, &attr);
+  REQUIRE(qp != nullptr);
+  CHECK(told_twice([&] { return ibv_dealloc_pd(pd); }) == EBUSY);
+  CHECK(told_twice([&] { return ibv_destroy_comp_channel(channel); }) == EBUSY);
+  CHECK(told_twice([&] { return ibv_destroy_cq(cq); }) == EBUSY);
+  CHECK(told_twice([&] { return ibv_destroy_srq(srq); }) == EBUSY);
+  CHECK(ibv_destroy_qp(qp) == 0);
+  CHECK(ibv_destroy_srq(srq) == 0);
+  CHECK(ibv_destroy_cq(cq) == 0);
+  CHECK(ibv_destroy_comp_channel(channel) == 0);
+  CHECK(ibv_dealloc_pd(pd) == 0);
+  CHECK(ibv_close_device(device) == 0);
+}
+
+TEST_CASE("a region below a window is not deregistered, and errno says EBUSY, too", "[abi]") {
+  ibv_context* const device = open_soft0();
+  ibv_pd* const pd = ibv_alloc_pd(device);
+  ibv_cq* const cq = ibv_create_cq(device, 4, nullptr, nullptr, 0);
+  std::uint64_t word = 0;
+  ibv_mr* const mr = ibv_reg_mr(pd, &word, sizeof word, IBV_ACCESS_MW_BIND);
+  ibv_mw* const mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = cq;
+  init.cap.max_send_wr = 1;
+  init.qp_type = IBV_QPT_RC;
+  ibv_qp* const qp = ibv_create_qp(pd, &init);
+  REQUIRE(qp != nullptr);
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  REQUIRE(ibv_modify_qp(qp, &attr,
+                        IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
+  attr.qp_state = IBV_QPS_RTR;
+  attr.path_mtu = IBV_MTU_1024;
+  attr.dest_qp_num = qp->qp_num;
+  attr.ah_attr.is_global = 1;
+  attr.ah_attr.port_num = 1;
+  REQUIRE(ibv_query_gid(device, 1, 0, &attr.ah_attr.grh.dgid) == 0);
+  REQUIRE(ibv_modify_qp(qp, &attr,
+                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                            IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
+  attr.qp_state = IBV_QPS_RTS;
+  REQUIRE(ibv_modify_qp(qp, &attr,
+                        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                            IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+  ibv_mw_bind bind{};
+  bind.bind_info = {.mr = mr,
+                    .addr = reinterpret_cast<std::uintptr_t>(&word),
+                    .length = sizeof word,
+                    .mw_access_flags = IBV_ACCESS_REMOTE_READ};
+  REQUIRE(ibv_bind_mw(qp, mw, &bind) == 0);
+  CHECK(told_twice([&] { return ibv_dereg_mr(mr); }) == EBUSY);
+  CHECK(ibv_dealloc_mw(mw) == 0);
+  CHECK(ibv_dereg_mr(mr) == 0);
+  CHECK(ibv_destroy_qp(qp) == 0);
+  CHECK(ibv_destroy_cq(cq) == 0);
+  CHECK(ibv_dealloc_pd(pd) == 0);
+  CHECK(ibv_close_device(device) == 0);
+}
+
+TEST_CASE("a verb that refuses what it was asked says so by errno, too", "[abi]") {
+  ibv_context* const device = open_soft0();
+  ibv_cq* const cq = ibv_create_cq(device, 4, nullptr, nullptr, 0);
+  ibv_port_attr port{};
+  CHECK(told_twice([&] { return ibv_query_port(device, 9, &port); }) == EINVAL);
+  CHECK(told_twice([&] { return ibv_resize_cq(cq, -1); }) == EINVAL);
+  CHECK(told_twice([&] { return ibv_req_notify_cq(cq, 0); }) == EINVAL);
+  CHECK(ibv_destroy_cq(cq) == 0);
+  CHECK(ibv_close_device(device) == 0);
+}
