@@ -232,7 +232,7 @@ void compare(const snapshot& before, const snapshot& after, std::uint64_t made, 
   compare("address bytes", before.process.address_bytes, after.process.address_bytes,
           made * 256 + 128 * mib);
   compare("resident bytes", before.process.resident_bytes, after.process.resident_bytes,
-          made * 128 + 8 * mib);
+          made * 128 + 24 * mib);
 }
 
 }  // namespace
