@@ -85,9 +85,10 @@ class place {
   void live(std::uint64_t connections, std::uint64_t kept = 0) {
     rt_.run(live_all(connections, kept));
   }
-  /// Until nothing is left that ends by itself.
+  /// Until nothing is left that ends by itself. The kernel frees some of it a little later.
   void settle() {
     rt_.run(test::until(rt_.executor(), [this] { return server_.counters().connections == 0; }));
+    rt_.run(rt_.executor().sleep_for(300ms));
   }
 
   std::uint64_t calls = 0, leases = 0, odd = 0;
