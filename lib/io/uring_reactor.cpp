@@ -35,6 +35,15 @@ unsigned poll_mask(fd_events events) noexcept {
   return mask;
 }
 
+/// What was not submitted stays in the queue, and goes with the next entry.
+void check_entry(int outcome) noexcept {
+  CORDMA_ASSERT(outcome != -EBADR, "io_uring lost a completion: the kernel was out of memory");
+  // EAGAIN and EBUSY: the kernel is short of memory, or wants its completions taken first.
+  CORDMA_ASSERT(outcome >= 0 || outcome == -EINTR || outcome == -EAGAIN || outcome == -EBUSY,
+                "io_uring_enter failed: was the executor run, or a watch destroyed, on another "
+                "thread?");
+}
+
 }  // namespace
 
 uring_reactor::uring_reactor(unsigned entries)
@@ -90,7 +99,11 @@ void uring_reactor::unwatch(fd_watch& w) noexcept {
   change(w.key, state::to_cancel);
   // Now, not with the next batch: until then the kernel holds the file, and a close would not
   // close it: no FIN to the peer, a port still bound.
-  if (tell_kernel()) enter();
+  if (!tell_kernel()) return;
+  enter();
+  // An entry works off some events only (20 on Linux 6.18), and those that came before ours come
+  // first. No slot has more than one.
+  for (std::size_t left = slots_.size(); left > 0 && is_kernel_waiting(); --left) enter();
 }
 
 void uring_reactor::change(std::uint32_t index, state to) noexcept {
@@ -110,7 +123,7 @@ io_uring_sqe* uring_reactor::next_sqe() noexcept {
   io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
   if (sqe != nullptr) return sqe;
   enters_.add();
-  io_uring_submit(&ring_);
+  check_entry(io_uring_submit(&ring_));
   return io_uring_get_sqe(&ring_);
 }
 
@@ -134,8 +147,9 @@ bool uring_reactor::tell_kernel(std::uint32_t index) noexcept {
   io_uring_sqe* const sqe = next_sqe();
   if (sqe == nullptr) return false;
   if (s.now == state::to_cancel) {
-    io_uring_prep_poll_remove(sqe, name_of(index));
-    io_uring_sqe_set_data64(sqe, ignored);
+    // POLL_REMOVE would not remove a poll that has an event pending (EALREADY).
+    io_uring_prep_cancel64(sqe, name_of(index), 0);
+    io_uring_sqe_set_data64(sqe, name_of(index) | of_cancel);
     s.now = state::cancelling;
     return true;
   }
@@ -153,9 +167,8 @@ bool uring_reactor::tell_alarm() noexcept {
   io_uring_sqe* const sqe = next_sqe();
   if (sqe == nullptr) return false;
   if (alarm_armed_) {
-    // Fails when it fires at this moment; the executor then sets it again.
     io_uring_prep_timeout_update(sqe, &alarm_at_, alarm, IORING_TIMEOUT_ABS);
-    io_uring_sqe_set_data64(sqe, ignored);
+    io_uring_sqe_set_data64(sqe, alarm_update);
   } else {
     io_uring_prep_timeout(sqe, &alarm_at_, 0, IORING_TIMEOUT_ABS);
     io_uring_sqe_set_data64(sqe, alarm);
@@ -174,9 +187,13 @@ void uring_reactor::set_alarm(time_point at) noexcept {
   alarm_changed_ = true;
 }
 
+bool uring_reactor::is_kernel_waiting() const noexcept {
+  return (IO_URING_READ_ONCE(*ring_.sq.kflags) & IORING_SQ_TASKRUN) != 0;
+}
+
 void uring_reactor::enter() noexcept {
   enters_.add();
-  io_uring_submit_and_get_events(&ring_);
+  check_entry(io_uring_submit_and_get_events(&ring_));
 }
 
 void uring_reactor::poll() noexcept {
@@ -192,10 +209,7 @@ void uring_reactor::poll() noexcept {
 void uring_reactor::wait() noexcept {
   if (!tell_kernel()) return poll();
   enters_.add();
-  const int outcome = io_uring_submit_and_wait(&ring_, 1);
-  // EAGAIN and EBUSY: the kernel is short of memory, or wants its completions taken first.
-  CORDMA_ASSERT(outcome >= 0 || outcome == -EINTR || outcome == -EAGAIN || outcome == -EBUSY,
-                "io_uring_enter failed: was the executor run on two threads?");
+  check_entry(io_uring_submit_and_wait(&ring_, 1));
   reap();
 }
 
@@ -215,9 +229,25 @@ void uring_reactor::dispatch(std::uint64_t name, int outcome, bool more) noexcep
   if (name == alarm) {
     alarm_armed_ = false;
     alarm_fired_ = true;
+  } else if (name == alarm_update) {
+    // It fired at this moment, or stays as it was: the executor looks, and sets it again.
+    if (outcome < 0) alarm_fired_ = true;
+  } else if ((name & of_cancel) != 0) {
+    dispatch_cancel(name & ~std::uint64_t{of_cancel}, outcome);
+  } else {
+    dispatch_poll(name, outcome, more);
   }
+}
+
+void uring_reactor::dispatch_cancel(std::uint64_t name, int outcome) noexcept {
   const auto index = std::uint32_t(name);
-  if (index == nobody) return;
+  // ENOENT: its last completion is there, or on its way.
+  if (name != name_of(index) || outcome == 0 || outcome == -ENOENT) return;
+  if (slots_[index].now == state::cancelling) change(index, state::to_cancel);
+}
+
+void uring_reactor::dispatch_poll(std::uint64_t name, int outcome, bool more) noexcept {
+  const auto index = std::uint32_t(name);
   slot& s = slots_[index];
   if (name != name_of(index)) return;
   fd_watch* const w = s.watch;
@@ -229,11 +259,11 @@ void uring_reactor::dispatch(std::uint64_t name, int outcome, bool more) noexcep
   }
   if (w->kind() == watch_kind::once) {
     release(index);
+  } else if (outcome == -ENOMEM || (outcome >= 0 && !more)) {
+    change(index, state::to_arm);
   } else if (outcome < 0) {
     release(index);
     w->abandoned();
-  } else if (!more) {
-    change(index, state::to_arm);
   }
   w->fired();
 }

@@ -11,7 +11,8 @@ namespace cordma {
 
 /// The reactor on io_uring: POLL_ADD for readiness, one TIMEOUT for the alarm, an eventfd for
 /// `wake`. A request names a slot and its generation, and the slot is free again only when the
-/// kernel has said its last word about it, so a watch may go at any time.
+/// kernel has said its last word about it, so a watch may go at any time. Every answer of the
+/// kernel has a name, and is read.
 class uring_reactor final : public reactor {
  public:
   /// Throws `error`, see `diagnose_uring`.
@@ -42,9 +43,11 @@ class uring_reactor final : public reactor {
     state now = state::unused;
   };
   static constexpr std::uint32_t nobody = UINT32_MAX;
+  /// In a name: the answer to the slot's cancel, not to its poll.
+  static constexpr std::uint32_t of_cancel = std::uint32_t{1} << 31;
   // Names that no slot has.
-  static constexpr std::uint64_t ignored = nobody;
-  static constexpr std::uint64_t alarm = ignored | std::uint64_t{1} << 32;
+  static constexpr std::uint64_t alarm = nobody;
+  static constexpr std::uint64_t alarm_update = alarm | std::uint64_t{1} << 32;
 
   [[nodiscard]] std::uint64_t name_of(std::uint32_t index) const noexcept {
     return std::uint64_t{slots_[index].generation} << 32 | index;
@@ -56,8 +59,12 @@ class uring_reactor final : public reactor {
   [[nodiscard]] bool tell_kernel(std::uint32_t index) noexcept;
   [[nodiscard]] bool tell_alarm() noexcept;
   void enter() noexcept;
+  /// The kernel has work that it does on our thread, when we enter.
+  [[nodiscard]] bool is_kernel_waiting() const noexcept;
   void reap() noexcept;
   void dispatch(std::uint64_t name, int outcome, bool more) noexcept;
+  void dispatch_cancel(std::uint64_t name, int outcome) noexcept;
+  void dispatch_poll(std::uint64_t name, int outcome, bool more) noexcept;
   static void on_wake(fd_watch& self) noexcept;
 
   unique_fd wake_fd_;

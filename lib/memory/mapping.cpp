@@ -1,6 +1,5 @@
 #include "mapping.hpp"
 
-#include <cordma/base/assert.hpp>
 #include <cordma/base/error.hpp>
 
 #include <sys/mman.h>
@@ -73,11 +72,13 @@ mapping::mapping(std::size_t bytes, std::size_t alignment)
 }
 
 mapping::~mapping() {
+  // Refused between two neighbours when vm.max_map_count is reached: addresses without memory stay.
   if (whole_ != nullptr) ::munmap(whole_, whole_bytes_);
 }
 
 void mapping::commit(std::byte* at, std::size_t bytes, const page_wish& wish) {
   const char* call = "mprotect";
+  const char* way_out = "this process may have no more mappings: raise vm.max_map_count (sysctl)";
   bool done = (wish.huge && map_huge(at, bytes)) || ::mprotect(at, bytes, read_write) == 0;
   if (done && wish.huge) ::madvise(at, bytes, MADV_HUGEPAGE);  // Where there are transparent ones.
   if (done && wish.numa_node) {
@@ -86,17 +87,22 @@ void mapping::commit(std::byte* at, std::size_t bytes, const page_wish& wish) {
   }
   if (done && wish.prefault) {
     call = "madvise(MADV_POPULATE_WRITE)";
+    way_out = "";
     done = prefault(at, bytes);
   }
   if (done) return;
   const int error = errno;
   decommit(at, bytes);
-  throw cordma::error{errno_failure(error, call, {"bytes", bytes})};
+  throw cordma::error{errno_failure(error, call, {"bytes", bytes}, error == ENOMEM ? way_out : "")};
 }
 
 void mapping::decommit(std::byte* at, std::size_t bytes) noexcept {
-  void* const empty = ::mmap(at, bytes, PROT_NONE, reserved | MAP_FIXED, -1, 0);
-  CORDMA_ASSERT(empty == at, "pages of our own could not be given back");
+  // As at first, with nothing left of huge pages and nodes.
+  if (::mmap(at, bytes, PROT_NONE, reserved | MAP_FIXED, -1, 0) == at) return;
+  // RLIMIT_AS was lowered, or vm.max_map_count is reached. Neither forbids what makes no mapping,
+  // and commit() takes the range as it finds it.
+  ::madvise(at, bytes, MADV_DONTNEED);
+  ::mprotect(at, bytes, PROT_NONE);
 }
 
 void check_numa_node(unsigned node) {

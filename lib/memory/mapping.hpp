@@ -29,7 +29,7 @@ class mapping {
 
   /// Backs a part with zeroed memory. \errors those of mprotect(2), mbind(2), madvise(2).
   void commit(std::byte* at, std::size_t bytes, const page_wish& wish);
-  /// Gives the memory of a part back to the system, not its addresses.
+  /// Gives the memory of a part back to the system, not its addresses. Works at any limit.
   void decommit(std::byte* at, std::size_t bytes) noexcept;
   /// From now on the addresses stay what they are, also after the destruction.
   void keep() noexcept { whole_ = nullptr; }

@@ -105,6 +105,7 @@ class mr_allocator::state {
   };
 
   memory_block& divide(thread_cache& cache, std::size_t size, std::size_t alignment);
+  [[nodiscard]] bool can_make_room(std::size_t size) const noexcept;
   static void release(memory_block& block, void* context) noexcept;
   static const verbs::memory_region& registration(const memory_block& block,
                                                   void* context) noexcept {
@@ -158,7 +159,14 @@ memory_block& mr_allocator::state::divide(thread_cache& cache, std::size_t size,
   const int align =
       alignment <= thread_cache::line ? 0 : MALLOCX_LG_ALIGN(std::countr_zero(alignment));
   // Whole lines: jemalloc aligns them to a line unasked.
-  void* const at = jemalloc::mallocx(thread_cache::room(size), align | cache.flags());
+  const auto ask = [&] {
+    return jemalloc::mallocx(thread_cache::room(size), align | cache.flags());
+  };
+  void* at = ask();
+  if (at == nullptr && can_make_room(size)) [[unlikely]] {
+    trim(0);
+    at = ask();
+  }
   if (at == nullptr) [[unlikely]]
     throw_refused(size);
   try {
@@ -169,6 +177,11 @@ memory_block& mr_allocator::state::divide(thread_cache& cache, std::size_t size,
     jemalloc::dallocx(at, cache.flags());
     throw;
   }
+}
+
+/// What is free may be kept for other sizes: in a cache, in pieces, in chunks that are too small.
+bool mr_allocator::state::can_make_room(std::size_t size) const noexcept {
+  return chunks_.count().chunks > 0 && in_use_bytes() <= options.limit_bytes - size;
 }
 
 void mr_allocator::state::release(memory_block& block, void* context) noexcept {

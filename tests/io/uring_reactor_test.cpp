@@ -2,11 +2,14 @@
 
 #include <cordma/coro/with_timeout.hpp>
 
+#include "support/kernel_counts.hpp"
 #include "wires.hpp"
 
 #include <fcntl.h>
 #include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -81,4 +84,40 @@ TEST_CASE("each time that the kernel is entered is counted, and looking around i
   exec.reactor().wake();
   exec.reactor().wait();
   CHECK(exec.reactor().enters() == before + 2);
+}
+
+TEST_CASE("a close closes whatever was on its way when the watch went", "[io]") {
+  executor exec{{.ring_entries = 4}};
+  std::array<wires, 64> all;
+  std::vector<std::unique_ptr<counting_watch>> watches;
+  for (const wires& w : all) {
+    watches.push_back(std::make_unique<counting_watch>(exec, w.near.get()));
+  }
+  settle(exec);
+  for (std::size_t left = all.size(); left-- > 0;) {
+    // Of all that are left: more than the kernel works off when it is entered once.
+    for (std::size_t n = 0; n <= left; ++n) all[n].say();
+    watches.pop_back();
+    all[left].near.reset();
+    // The executor does not run meanwhile. What was not read ends the other side with an error.
+    char byte;
+    CHECK(::read(all[left].far.get(), &byte, 1) == -1);
+    CHECK(errno == ECONNRESET);
+    if (left % 8 == 0) settle(exec);
+  }
+}
+
+TEST_CASE("watches that end while an event is pending leave nothing in the kernel", "[io]") {
+  executor exec;
+  constexpr std::size_t rounds = 2000;
+  settle(exec);
+  const std::uint64_t before = counts_of_machine().sockets;
+  for (std::size_t n = 0; n < rounds; ++n) {
+    const wires w;
+    const counting_watch watch{exec, w.near.get()};
+    exec.reactor().poll();
+    w.say();
+  }
+  // Other programs open and close sockets meanwhile.
+  CHECK(counts_of_machine().sockets < before + rounds / 4);
 }

@@ -33,7 +33,7 @@ enum class watch_kind : unsigned char {
 /// without cause. For a bad descriptor it fires once and watches no longer; a regular file is
 /// always ready, and must not be watched for edges.
 /// Thread: the executor's. Cost: to begin, nothing until the executor's next kernel entry, of which
-/// it becomes part; to end, one system call.
+/// it becomes part; to end, one system call, and one more for each 20 events that are pending.
 class fd_watch {
  public:
   using function = void (*)(fd_watch&) noexcept;

@@ -72,8 +72,8 @@ class mr_allocator {
   /// Memory with arbitrary contents.
   /// \param size_bytes  at least 1.  \param alignment  a power of two, up to `alignment_max`.
   /// \errors  errc::out_of_range: size or alignment. errc::limit_exceeded: `limit_bytes`. Those of
-  ///   `verbs::memory_region`, when a chunk has to be registered: ENOMEM names RLIMIT_MEMLOCK. The
-  ///   allocator stays as it was.
+  ///   `verbs::memory_region`, when a chunk has to be registered: ENOMEM names RLIMIT_MEMLOCK.
+  ///   Before it refuses it trims; what is in use stays as it was.
   /// \cost  about 10 ns with its freeing, up to 4 KiB, 15 beyond; now and then a lock; seldom a
   /// registration.
   [[nodiscard]] local_mr allocate_uninitialized(std::size_t size_bytes,

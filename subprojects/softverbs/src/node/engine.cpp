@@ -99,7 +99,8 @@ void node::stop() noexcept {
       find(std::uint32_t{slot_} << index_bits | kicked_[kicked_first_++ % indices_max])->kicked =
           false;
     kicked_first_ = 0;
-    deadlines_ = deadline_heap{};
+    // Not a new one: closing a device needs no memory.
+    while (deadlines_.take_due(clock::time_point::max()) != index_set::none) continue;
     next_deadline_.store(clock::time_point::max().time_since_epoch().count());
   }
   const std::lock_guard lock{directory_};
