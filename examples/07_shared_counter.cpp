@@ -65,7 +65,7 @@ cordma::task<> add(cordma::runtime& rt, cordma::endpoint owner) {
 }
 
 /// Tells one client where the words are, and its number; waits until it is done.
-cordma::task<> serve(cordma::runtime& rt, cordma::connection conn, cordma::remote_mr_slice words,
+cordma::task<> guide(cordma::runtime& rt, cordma::connection conn, cordma::remote_mr_slice words,
                      std::uint32_t number) {
   cordma::local_mr note = rt.memory().allocate_zeroed(64);
   conn.post_recv(note.last(8));
@@ -80,12 +80,20 @@ cordma::task<> own(cordma::runtime& rt, cordma::listener& listener) {
   const cordma::local_mr shared = rt.memory(access::local_write | access::remote_read |
                                             access::remote_write | access::remote_atomic)
                                       .register_external(std::as_writable_bytes(std::span{words}));
-  co_await cordma::with_scope([&](cordma::scope& all) -> cordma::task<> {
-    for (std::uint32_t number = 1; number <= clients; ++number) {
-      cordma::connection conn = co_await listener.accept();
-      all.spawn(serve(rt, std::move(conn), shared.remote_slice(), number));
-    }
-  });
+  std::uint32_t come = 0;
+  std::uint32_t gone = 0;
+  const auto one_is_gone = [&] {
+    if (++gone == clients) listener.close();
+  };
+  const auto serve_one = [&](cordma::connection conn) -> cordma::task<> {
+    co_await guide(rt, std::move(conn), shared.remote_slice(), ++come);
+    one_is_gone();
+  };
+  const auto note_lost = [&](const cordma::handler_failure& lost) {
+    std::fprintf(stderr, "owner: %s\n", lost.to_string().c_str());
+    one_is_gone();
+  };
+  co_await cordma::serve(listener, serve_one, note_lost);
 
   // Only now: what is atomic among requests to one device need not be so for the processor.
   std::printf("owner: %" PRIu64 " under the lock, %" PRIu64 " by fetch_add\n", words[1], words[2]);

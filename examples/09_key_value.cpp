@@ -40,15 +40,6 @@ cordma::task<nothing> store(key_value::table& table, std::string key,
   co_return nothing{};
 }
 
-/// A client that is lost is no matter of the others'.
-cordma::task<> serve_one(cordma::rpc::server& server, cordma::connection client) {
-  try {
-    co_await server.serve(std::move(client));
-  } catch (const cordma::error& e) {
-    std::fprintf(stderr, "server: %s\n", e.what());
-  }
-}
-
 cordma::task<> serve(cordma::runtime& rt, cordma::listener& listener) {
   key_value::table table{rt, slots};
   cordma::rpc::server server;
@@ -57,12 +48,20 @@ cordma::task<> serve(cordma::runtime& rt, cordma::listener& listener) {
   server.handle<put>([&](std::string key, cordma::rpc::server_call& call) {
     return store(table, std::move(key), call);
   });
-  co_await cordma::with_scope([&](cordma::scope& all) -> cordma::task<> {
-    for (unsigned i = 0; i < clients; ++i) {
-      cordma::connection conn = co_await listener.accept();
-      all.spawn(serve_one(server, std::move(conn)));
-    }
-  });
+  unsigned left = clients;
+  const auto one_is_done = [&] {
+    if (--left == 0) listener.close();
+  };
+  const auto serve_one = [&](cordma::connection client) -> cordma::task<> {
+    co_await server.serve(std::move(client));
+    one_is_done();
+  };
+  // A client that is lost is no matter of the others'.
+  const auto note_lost = [&](const cordma::handler_failure& lost) {
+    std::fprintf(stderr, "server: %s\n", lost.to_string().c_str());
+    one_is_done();
+  };
+  co_await cordma::serve(listener, serve_one, note_lost);
   std::printf("server: answered %ju calls\n", std::uintmax_t{server.counters().replied});
 }
 

@@ -27,6 +27,7 @@
 #include <cordma/connection/handshake.hpp>
 #include <cordma/connection/handshake_server.hpp>
 #include <cordma/connection/listener.hpp>
+#include <cordma/connection/serve.hpp>
 #include <cordma/coro/channel.hpp>
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/frame_cache.hpp>

@@ -220,7 +220,7 @@ void borrower::on_renewed(const frame& f) {
   if (f.duration > h.asked.duration) fail_frame("grants a longer lease than was asked");
   if (h.state == holding::stage::returned) return forget(h);
   const duration lease = f.duration;
-  const time_point until = h.asked_at + lease - margin_of(lease);
+  const time_point until = after(h.asked_at, lease - margin_of(lease));
   if (h.state == holding::stage::open && until > h.block->usable_until()) {
     h.block->grant(h.block->access(), until);
     context_.home.rearm(h, until);
@@ -234,7 +234,8 @@ task<> borrower::renew(holding& h, milliseconds lease) {
                  "a lease is longer than its operation margin, and at most 24 h", "renew");
   if (h.is_carried) fail_carried("renew");
   const duration limit = context_.options.request_timeout;
-  while (h.is_asking) co_await with_timeout(h.answered.wait(), limit);
+  scheduler* const home = &context_.home;
+  while (h.is_asking) co_await with_timeout(h.answered.wait(), limit, home);
   if (h.home == nullptr) fail_ended(h, "renew");  // And we may be gone.
   if (const errc why = refusal_of(h); why != errc{}) throw error{{.code = why, .call = "renew"}};
   tell_accepted(h);
@@ -242,7 +243,7 @@ task<> borrower::renew(holding& h, milliseconds lease) {
           .tag = h.tag,
           .lease = h.lease,
           .duration = duration_cast<microseconds>(lease)});
-  co_await with_timeout(h.answered.wait(), limit);
+  co_await with_timeout(h.answered.wait(), limit, home);
   if (h.refusal) throw error{*h.refusal};
   if (h.state != holding::stage::open) fail_ended(h, "renew");
 }

@@ -295,7 +295,7 @@ void lender::open(grant& g) noexcept {
     g.is_given_back = true;  // The peer has not heard of it.
     return close(g);
   }
-  g.expires = context_.home.now() + g.lease;
+  g.expires = context_.home.after(g.lease);
   context_.home.rearm(g, g.expires);
   if (g.question) {
     ++context_.counters.granted;
@@ -317,7 +317,7 @@ void lender::on_accept(const frame& f) noexcept {
   if (g == nullptr || g->tag != 0 || g->state == grant::stage::binding) return;  // Not yet offered.
   g->tag = f.tag;
   if (g->state != grant::stage::open) return;
-  g->expires = context_.home.now() + g->lease;
+  g->expires = context_.home.after(g->lease);
   context_.home.rearm(*g, g->expires);
 }
 
@@ -326,7 +326,7 @@ void lender::on_renew(const frame& f, unsigned slot) noexcept {
   if (g == nullptr || g->tag != f.tag || g->state != grant::stage::open)
     return refuse(f, slot, errc::lease_ended);
   const duration lease = std::min<duration>(f.duration, context_.options.lending.lease_max);
-  g->expires = std::max(g->expires, context_.home.now() + lease);
+  g->expires = std::max(g->expires, context_.home.after(lease));
   context_.home.rearm(*g, g->expires);
   context_.channel.reply(
       slot, {.kind = kind::renewed,

@@ -71,19 +71,20 @@ task<> read_acceptance(tcp_stream& stream) {
 
 task<> refuse(tcp_stream& stream, failure why) {
   // That the peer does not listen changes nothing: it is refused.
-  const auto outcome = co_await as_result(with_timeout(send_last_words(stream, why), linger_max));
+  const auto outcome =
+      co_await as_result(with_timeout(send_last_words(stream, why), linger_max, &stream.home()));
   if (outcome.is_cancelled()) throw cancelled{};
 }
 
-failure name_deadline(const failure& f, const char* call, duration limit) noexcept {
+failure name_deadline(const failure& f, const char* call,
+                      std::chrono::milliseconds limit) noexcept {
   // Not the peer's, which may have timed out too and said so.
   if (f.code != make_error_code(errc::timed_out) || f.call != std::string_view{"with_timeout"}) {
     return f;
   }
   char text[80];
-  std::snprintf(
-      text, sizeof text, "it took longer than %lld ms",
-      static_cast<long long>(std::chrono::duration_cast<std::chrono::milliseconds>(limit).count()));
+  std::snprintf(text, sizeof text, "it took longer than %lld ms",
+                static_cast<long long>(limit.count()));
   return {.code = f.code, .call = call, .detail = text};
 }
 

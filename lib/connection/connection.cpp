@@ -63,8 +63,8 @@ task<T> refuse_without_agent() {
 
 /// The task's outcome, or a failure that names the call and the deadline.
 template <class T>
-task<T> within(task<T> t, std::chrono::milliseconds limit, const char* call) {
-  result<T> outcome = co_await as_result(with_timeout(std::move(t), limit));
+task<T> within(task<T> t, std::chrono::milliseconds limit, const char* call, executor& home) {
+  result<T> outcome = co_await as_result(with_timeout(std::move(t), limit, &home));
   if (outcome.has_failure()) throw error{bootstrap::name_deadline(outcome.failure(), call, limit)};
   co_return std::move(outcome).value();
 }
@@ -134,21 +134,21 @@ task<> connection::send_remote_mr(remote_mr memory) {
   cordma::agent* const a = state_->agent();
   if (a == nullptr) return refuse_without_agent<void>();
   return within(a->send_remote_mr(std::move(memory)), a->options().request_timeout,
-                "send_remote_mr");
+                "send_remote_mr", state_->home());
 }
 task<local_mr> connection::receive_local_mr() {
   cordma::agent* const a = state_->agent();
   return a == nullptr ? refuse_without_agent<local_mr>() : a->receive_local_mr();
 }
 task<local_mr> connection::receive_local_mr(std::chrono::milliseconds timeout) {
-  return within(receive_local_mr(), timeout, "receive_local_mr");
+  return within(receive_local_mr(), timeout, "receive_local_mr", state_->home());
 }
 task<remote_mr> connection::receive_remote_mr() {
   cordma::agent* const a = state_->agent();
   return a == nullptr ? refuse_without_agent<remote_mr>() : a->receive_remote_mr();
 }
 task<remote_mr> connection::receive_remote_mr(std::chrono::milliseconds timeout) {
-  return within(receive_remote_mr(), timeout, "receive_remote_mr");
+  return within(receive_remote_mr(), timeout, "receive_remote_mr", state_->home());
 }
 bool connection::has_agent() const noexcept { return state_->agent() != nullptr; }
 cordma::agent* connection::agent() noexcept { return state_->agent(); }
@@ -173,8 +173,8 @@ const handshake::agreement& connection::agreement() const noexcept { return stat
 task<connection> connect(connection_resources resources, endpoint server,
                          connection_options options) {
   const std::chrono::milliseconds limit = options.connect_timeout;
-  result<connection> made =
-      co_await as_result(with_timeout(shake_hands(resources, server, options), limit));
+  result<connection> made = co_await as_result(
+      with_timeout(shake_hands(resources, server, options), limit, &resources.home));
   if (!made.has_failure()) co_return std::move(made).value();
   failure why = bootstrap::name_deadline(made.failure(), "connect", limit);
   std::string detail = "to " + server.to_string();

@@ -6,6 +6,43 @@
 #include <algorithm>
 
 namespace cordma {
+namespace {
+
+/// Calls `with(field of options, field of changes)` for each: a new one has its line here.
+void each_field(auto& o, auto& c, auto with) {
+  with(o.port, c.port);
+  with(o.gid_index, c.gid_index);
+  with(o.pkey_index, c.pkey_index);
+  with(o.capabilities, c.capabilities);
+  with(o.receives_from, c.receives_from);
+  with(o.remote_access, c.remote_access);
+  with(o.rd_atomic_max, c.rd_atomic_max);
+  with(o.timeout, c.timeout);
+  with(o.retry_cnt, c.retry_cnt);
+  with(o.rnr_retry, c.rnr_retry);
+  with(o.min_rnr_timer, c.min_rnr_timer);
+  with(o.heartbeat, c.heartbeat);
+  with(o.agent, c.agent);
+  with(o.connect_timeout, c.connect_timeout);
+  with(o.close_deadline, c.close_deadline);
+}
+
+}  // namespace
+
+connection_options::operator connection_changes() const noexcept {
+  connection_changes all;
+  each_field(*this, all, [](const auto& ours, auto& change) { change = ours; });
+  if (port == 0) all.port.reset();
+  return all;
+}
+
+connection_options changed(connection_options defaults,
+                           const connection_changes& changes) noexcept {
+  each_field(defaults, changes, [](auto& ours, const auto& change) {
+    if (change) ours = *change;
+  });
+  return defaults;
+}
 
 void check(const connection_options& o, const verbs::device_limits& limits,
            const verbs::port_info& port) {

@@ -30,14 +30,44 @@ class listener_state final : public handshake_server<connection> {
       : handshake_server{resources.home, local, limits}, resources_{resources}, options_{options} {}
 
   [[nodiscard]] executor& home() const noexcept { return resources_.home; }
+  void close() noexcept {
+    handshake_server::close();
+    if (std::exchange(is_closing_, true)) return;
+    try {
+      resources_.home.closer().spawn(finish());
+    } catch (const std::bad_alloc&) {
+      // Without memory to wait for its handshakes it stays where it is: they still use it.
+      all_ended_.set();
+    }
+  }
+  /// After `close`: nobody holds it any more.
+  void drop() noexcept {
+    if (is_finished_) return delete this;
+    is_dropped_ = true;
+  }
+  [[nodiscard]] event& all_ended() noexcept { return all_ended_; }
 
  private:
+  task<> finish() {
+    try {
+      co_await join();
+    } catch (const std::exception&) {
+      // A handshake without memory: nobody is left to be told.
+    }
+    all_ended_.set();
+    is_finished_ = true;
+    if (is_dropped_) delete this;
+  }
   task<connection> shake_hands(tcp_stream& stream) override {
     return cordma::shake_hands(resources_, options_, stream);
   }
 
   connection_resources resources_;
   connection_options options_;
+  event all_ended_{resources_.home};
+  bool is_closing_ = false;
+  bool is_finished_ = false;  // Nothing of it runs any more.
+  bool is_dropped_ = false;
 };
 
 socket_address listening_address(const endpoint& local) {
@@ -55,15 +85,6 @@ endpoint endpoint_of(const socket_address& address) {
 }  // namespace detail
 
 namespace {
-
-task<> finish(detail::listener_state* dropped) {
-  const std::unique_ptr<detail::listener_state> state{dropped};
-  try {
-    co_await state->join();
-  } catch (const std::exception&) {
-    // A handshake without memory: nobody is left to be told.
-  }
-}
 
 task<connection> next_of(detail::listener_state& state) {
   for (;;) {
@@ -101,12 +122,7 @@ listener::~listener() { drop(); }
 void listener::drop() noexcept {
   if (state_ == nullptr) return;
   state_->close();
-  detail::listener_state* const dropped = state_.release();
-  try {
-    dropped->home().closer().spawn(finish(dropped));
-  } catch (const std::bad_alloc&) {
-    // Without memory to wait for its handshakes it stays where it is: they still use it.
-  }
+  state_.release()->drop();
 }
 
 task<connection> listener::accept() {
@@ -114,10 +130,13 @@ task<connection> listener::accept() {
   return next_of(*state_);
 }
 
-void listener::close() noexcept {
-  if (state_ != nullptr) state_->close();
+listener::close_op listener::close() noexcept {
+  CORDMA_ASSERT(state_ != nullptr, "used a listener that was moved from");
+  state_->close();
+  return close_op{state_->all_ended()};
 }
 
+executor& listener::home() const noexcept { return state_->home(); }
 endpoint listener::local_endpoint() const { return detail::endpoint_of(state_->local_address()); }
 
 const listener_counters& listener::counters() const noexcept { return state_->counters(); }
@@ -127,8 +146,8 @@ const std::optional<failure>& listener::last_rejection() const noexcept {
 
 task<connection> accept(connection_resources resources, tcp_stream stream,
                         connection_options options, std::chrono::milliseconds handshake_timeout) {
-  result<connection> made =
-      co_await as_result(with_timeout(shake_hands(resources, options, stream), handshake_timeout));
+  result<connection> made = co_await as_result(
+      with_timeout(shake_hands(resources, options, stream), handshake_timeout, &resources.home));
   if (!made.has_failure()) co_return std::move(made).value();
   const failure why = bootstrap::name_deadline(made.failure(), "handshake", handshake_timeout);
   co_await bootstrap::refuse(stream, why);

@@ -218,6 +218,14 @@ tcp_listener::tcp_listener(executor& home, const socket_address& local, int back
   }
 }
 
+void tcp_listener::close() noexcept {
+  if (!fd_.is_open()) return;
+  // A descriptor that a child process inherited, or a poll in the kernel, keeps the socket open;
+  // it listens no longer all the same.
+  ::shutdown(fd_.get(), SHUT_RD);
+  fd_.reset();
+}
+
 socket_address tcp_listener::local_address() const {
   return address_of(fd_.get(), &::getsockname, "getsockname");
 }

@@ -8,7 +8,7 @@ void check(const client_options& o) {
   constexpr const char* name = "client_options";
   constexpr long long day_ms = 24 * 3600 * 1000;
   cordma::check(o.stream);
-  check_option(name, "deadline", o.deadline.count(), 1, day_ms * 1'000'000);
+  check_option(name, "deadline", duration{o.deadline}.count(), 1, day_ms * 1'000'000);
   check_option(name, "calls_max", o.calls_max, 1, UINT16_MAX);
   check_option(name, "reconnect.delay", o.reconnect.delay.count(), 1, day_ms);
   check_option(name, "reconnect.delay_max", o.reconnect.delay_max.count(),
@@ -21,8 +21,13 @@ client::client(cordma::connection conn, const client_options& options) {
   core_->attach(std::move(conn));
 }
 
-client::client(executor& home, connector connect, const client_options& options)
-    : core_{*new detail::client_core{home, options, std::move(connect)}} {}
+client::client(executor& home, connector connect, const client_options& options) {
+  if (connect == nullptr)
+    throw error{{.code = errc::refused,
+                 .call = "rpc::client",
+                 .detail = "the connector is empty: give a function that connects"}};
+  core_ = detail::client_ref{*new detail::client_core{home, options, std::move(connect)}};
+}
 
 client& client::operator=(client&& other) noexcept {
   if (this == &other) return *this;

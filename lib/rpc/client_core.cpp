@@ -122,6 +122,17 @@ void client_core::say_where(failure& lost) const noexcept {
   }
 }
 
+/// A call that waited for a connection in vain says what kept it from getting one.
+void client_core::say_why_unconnected(failure& late) const noexcept {
+  if (!why_unconnected_ || link_ != nullptr) return;
+  try {
+    std::string text{late.detail.view()};
+    late.detail = std::string_view{text.append(": ").append(why_unconnected_->to_string())};
+  } catch (const std::bad_alloc&) {
+    // Then it says less.
+  }
+}
+
 /// What is lost may be repeated on another connection, or is told so. In the middle of a reap.
 void client_core::on_link_closed(const failure& why) noexcept {
   why_lost_ = why;
@@ -173,6 +184,7 @@ task<> client_core::connect_until_done() {
     failure why{.code = errc::disconnected, .call = "connect"};
     try {
       attach(co_await connector_());
+      why_unconnected_.reset();
       ++failed_attempts_;  // Until there is an answer.
       co_return;
     } catch (const error& e) {
@@ -182,6 +194,7 @@ task<> client_core::connect_until_done() {
     } catch (...) {
       why.detail = "the client's connector threw what is no exception";
     }
+    why_unconnected_ = why;
     ++failed_attempts_;
     const unsigned most = options_.reconnect.attempts_max;
     if (most != 0 && failed_attempts_ >= most) {
@@ -275,7 +288,8 @@ inline bool client_core::start(call_slot& s, const call_options& options,
     ++counters_.stopped;
     return s.has_ended = true;
   }
-  const auto limit = s.options->deadline.count() != 0 ? s.options->deadline : options_.deadline;
+  const duration own = s.options->deadline;
+  const duration limit = own.count() != 0 ? own : duration{options_.deadline};
   const bool goes_now = waiting_.empty() && may_send();
   // First, so that the server works on it while its deadline is kept here. A call that ends leaves
   // its timer armed for the same reason: the next one of its slot has its request to send.
@@ -375,6 +389,7 @@ void client_core::on_deadline(timer& self) noexcept {
                   .detail = s.may_have_run() ? "the server did not answer before the deadline"
                             : s.is_repeated  ? "lost, and not sent again before the deadline"
                                              : "not sent before the deadline"};
+  if (!s.may_have_run()) s.core.say_why_unconnected(*s.why);
   ++s.core.counters_.timed_out;
   s.core.give_up(s);
 }
@@ -550,6 +565,8 @@ bool call_handle::fail_to_encode(std::exception_ptr why) noexcept {
   why_not_encoded_ = std::move(why);
   return true;
 }
+
+scheduler* call_handle::own_scheduler() const noexcept { return &core_->home(); }
 
 bool call_handle::failed() const noexcept {
   return why_not_encoded_ != nullptr || slot_->how != call_end::answered;

@@ -79,6 +79,7 @@ class client_core final {
   [[nodiscard]] const client_counters& counters() const noexcept { return counters_; }
   [[nodiscard]] const stream_counters& stream() const noexcept;
   [[nodiscard]] connection* conn() noexcept;
+  [[nodiscard]] executor& home() const noexcept { return home_; }
 
  private:
   friend class client_link;
@@ -90,6 +91,7 @@ class client_core final {
   void on_returned(const header& h);
   void on_link_closed(const failure& why) noexcept;
   void say_where(failure& lost) const noexcept;
+  void say_why_unconnected(failure& late) const noexcept;
 
   [[nodiscard]] inline call_slot* find(std::uint64_t number) noexcept;
   void pump() noexcept;
@@ -125,6 +127,7 @@ class client_core final {
   unsigned references_ = 0;
   std::optional<failure> shut_;
   std::optional<failure> why_lost_;
+  std::optional<failure> why_unconnected_;  ///< of the last attempt
   cordma::connection conn_;
   channel_ref channel_;          ///< the last
   client_link* link_ = nullptr;  ///< that works

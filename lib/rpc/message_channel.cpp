@@ -2,6 +2,8 @@
 
 #include "rendezvous.hpp"
 
+#include <cordma/coro/with_timeout.hpp>
+
 #include <endian.h>
 
 #include <algorithm>
@@ -529,8 +531,15 @@ void message_channel::send_op::on_stop(stop_callback& self) noexcept {
 
 /// Until the peer has told what it takes.
 task<> message_channel::opened() {
-  co_await opened_.wait();
+  const auto outcome =
+      co_await as_result(with_timeout(opened_.wait(), options_.open_timeout, &home_));
+  if (outcome.is_cancelled()) throw cancelled{};
   if (failed_) throw error{*failed_};
+  if (outcome.has_value()) co_return;
+  char text[120];
+  std::snprintf(text, sizeof text, "the peer made no message stream of this connection in %lld ms",
+                static_cast<long long>(options_.open_timeout.count()));
+  throw error{{.code = errc::timed_out, .call = "send", .detail = text}};
 }
 
 void message_channel::check_length(std::size_t length) const {

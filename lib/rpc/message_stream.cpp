@@ -16,6 +16,7 @@ void check(const stream_options& o) {
                most(limits::message_bytes_max));
   check_option(name, "large_ahead", o.large_ahead, 1, 64);
   check_option(name, "large_lease", o.large_lease.count(), 100, 24 * 3600 * 1000);
+  check_option(name, "open_timeout", o.open_timeout.count(), 1, 24 * 3600 * 1000);
 }
 
 message_stream::message_stream(cordma::connection conn, const stream_options& options)
@@ -44,6 +45,8 @@ bool message_stream::receive_op::start(waiter& w, const environment& env) noexce
   return acquire_.start(w,
                         {env.scheduler != nullptr ? env.scheduler : &channel_->home(), env.stop});
 }
+
+scheduler* message_stream::receive_op::own_scheduler() const noexcept { return &channel_->home(); }
 
 result<stream_message> message_stream::receive_op::take_result() noexcept {
   const result<void> outcome = acquire_.take_result();

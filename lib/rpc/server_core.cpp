@@ -135,8 +135,16 @@ task<> server_core::serve(connection conn) {
 
 task<> server_core::serve(server_link& link, connection* conn) {
   const visit here{*this, link};
-  if (draining_.is_set()) link.drain();
-  co_await link.finished();
+  server_link::finished_op finished = link.finished();
+  if (draining_.is_set()) {
+    link.turn_away();
+    // Whoever has no call to be refused is not waited for any longer.
+    const auto ended =
+        co_await as_result(with_timeout(finished, options_.drain_timeout, &link.home()));
+    if (ended.is_cancelled()) throw cancelled{};
+  } else {
+    co_await finished;
+  }
   if (!link.failed()) {
     if (conn != nullptr) co_await conn->close();
   } else if (link.failed()->code != errc::closed &&
@@ -157,17 +165,27 @@ task<> server_core::serve_and_count(connection conn) {
 
 task<> server_core::serve(listener& door) {
   const auto accept_all = [this, &door](scope& connections) -> task<> {
-    for (;;) {
-      auto next = co_await when_any(door.accept(), draining_.wait());
-      if (next.index() == 1) co_return;
+    const auto begin = [&](connection conn) {
       try {
-        connections.spawn(serve_and_count(std::get<0>(std::move(next))));
+        connections.spawn(serve_and_count(std::move(conn)));
       } catch (const std::bad_alloc&) {
         ++counters.connections_lost;
       }
+    };
+    for (;;) {
+      auto next = co_await when_any(door.accept(), draining_.wait());
+      if (next.index() == 1) break;
+      begin(std::get<0>(std::move(next)));
+    }
+    // Whoever connects now goes elsewhere; whoever has connected is told.
+    door.close();
+    for (;;) {
+      result<connection> last = co_await as_result(door.accept());
+      if (!last.has_value()) co_return;
+      begin(std::move(*last));
     }
   };
-  co_await with_scope(accept_all);
+  co_await with_scope(accept_all, &door.home());
 }
 
 task<> server_core::drain() {
@@ -229,6 +247,7 @@ void server_link::finished_op::on_stop(stop_callback& self) noexcept {
   auto& op = static_cast<finished_op&>(self);
   op.was_stopped_ = true;
   op.link_.is_ending_ = true;
+  op.link_.is_turning_away_ = false;
   op.link_.stop_calls();
   op.link_.tell_if_finished();
 }
@@ -241,6 +260,11 @@ void server_link::drain() noexcept {
   is_ending_ = true;
   accept();  // What waits for others' calls to end is told that it has not run.
   tell_if_finished();
+}
+
+void server_link::turn_away() noexcept {
+  is_turning_away_ = true;
+  drain();
 }
 
 void server_link::stop_calls() noexcept {
@@ -262,6 +286,7 @@ void server_link::leave() noexcept {
 
 void server_link::on_closed() noexcept {
   is_ending_ = true;
+  is_turning_away_ = false;
   if (core_ == nullptr) return;
   stop_calls();
   tell_if_finished();
@@ -412,7 +437,8 @@ inline void server_link::finish(incoming_call& c) noexcept {
   try {
     reply = &c.body->end();
   } catch (const cancelled&) {
-    return refuse(c, status::stopped, "the handler was stopped");
+    if (c.stop->stop_requested()) return refuse(c, status::stopped, "the handler was stopped");
+    return refuse(c, status::handler_failed, "it threw cancelled, and nobody had stopped it");
   } catch (const std::exception& e) {
     return refuse(c, status::handler_failed, e.what());
   } catch (...) {
@@ -494,6 +520,7 @@ void server_link::end(incoming_call& c) noexcept {
   c.list_hook<incoming_call>::unlink();
   c.close();
   --running_;
+  is_turning_away_ = false;
   core_->end(c);
   accept();
   tell_if_finished();

@@ -114,6 +114,8 @@ class server_link final : public message_channel, public list_hook<server_link> 
   /// but the calls.
   finished_op finished() noexcept;
   void drain() noexcept;
+  /// The same, of one that came too late: it is finished once a call has been told so.
+  void turn_away() noexcept;
   /// Those that run are to end, and their answers go only if they can at once: the client need not
   /// take any more.
   void stop_calls() noexcept;
@@ -152,7 +154,9 @@ class server_link final : public message_channel, public list_hook<server_link> 
   static void on_sent(encoded_message& self, const failure* why) noexcept;
   void drop_answers() noexcept;
   void end(incoming_call& c) noexcept;
-  [[nodiscard]] bool is_finished() const noexcept { return is_ending_ && running_ == 0; }
+  [[nodiscard]] bool is_finished() const noexcept {
+    return is_ending_ && !is_turning_away_ && running_ == 0;
+  }
   void tell_if_finished() noexcept;
 
   server_core* core_;  ///< null: it has left
@@ -160,8 +164,9 @@ class server_link final : public message_channel, public list_hook<server_link> 
   intrusive_list<incoming_call> calls_;
   unsigned running_ = 0;
   bool is_accepting_ = false;
-  bool is_ending_ = false;    ///< takes no more calls
-  bool is_stopping_ = false;  ///< and waits for none of the client's credits
+  bool is_ending_ = false;        ///< takes no more calls
+  bool is_turning_away_ = false;  ///< and has refused none yet
+  bool is_stopping_ = false;      ///< and waits for none of the client's credits
   server_core::turn turn_{*this};
   /// The last calls that were cancelled and not here, as many as can be announced: large ones may
   /// come yet.

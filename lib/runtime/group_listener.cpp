@@ -20,11 +20,11 @@ void check_connections(const verbs::context& ctx, const connection_options& opti
 
 /// One thread's share, on lines of the cache of its own.
 struct alignas(64) group_listener::seat {
-  seat(const place& where, unsigned place_index, const std::optional<connection_options>& wished)
+  seat(const place& where, unsigned place_index, const connection_changes& wished)
       : rt{where.rt},
         work{where.work},
         index{place_index},
-        options{wished.value_or(where.rt.connection_defaults())} {}
+        options{changed(where.rt.connection_defaults(), wished)} {}
 
   runtime& rt;
   scope& work;

@@ -64,19 +64,13 @@ runtime::~runtime() {
   for (const auto& driver : drivers_) events_.remove(*driver);
 }
 
-task<connection> runtime::connect(endpoint server) {
-  return connect(std::move(server), connection_defaults_);
-}
-task<connection> runtime::connect(endpoint server, connection_options options) {
-  return cordma::connect(resources(), std::move(server), options);
+task<connection> runtime::connect(endpoint server, const connection_changes& changes) {
+  return cordma::connect(resources(), std::move(server), changed(connection_defaults_, changes));
 }
 
-listener runtime::listen(const endpoint& local, const listener_options& limits) {
-  return listen(local, limits, connection_defaults_);
-}
 listener runtime::listen(const endpoint& local, const listener_options& limits,
-                         const connection_options& options) {
-  return listener{resources(), local, options, limits};
+                         const connection_changes& changes) {
+  return listener{resources(), local, changed(connection_defaults_, changes), limits};
 }
 
 mr_allocator& runtime::memory(verbs::access access) {

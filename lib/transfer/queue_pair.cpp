@@ -130,6 +130,7 @@ void queue_pair::hand_messages_to(message_handler& handler) noexcept {
   handler_ = &handler;
   watch(true);
   receives_.refuse_all({.code = errc::refused, .call = "message_stream"});
+  sends_->keep_receives();
   if (has_failed()) handler.on_failure();
 }
 

@@ -93,4 +93,6 @@ result<message> receive_queue::taker::take_result() noexcept {
   }
 }
 
+scheduler* receive_queue::taker::own_scheduler() const noexcept { return &queue_->driver_.home(); }
+
 }  // namespace cordma

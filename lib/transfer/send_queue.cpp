@@ -30,7 +30,7 @@ send_queue::send_queue(completion_queue_driver& driver, held_memory& held,
       driver_{driver},
       unsignaled_max_{unsignaled_max_of(qp.capabilities().send_wr_max)},
       message_max_bytes_{std::uint32_t(message_max_bytes)},
-      inline_max_{qp.capabilities().inline_max},
+      inline_max_(qp.capabilities().inline_max & 0x7fff'ffffu),
       num_{qp.num()},
       seldom_{std::make_unique<seldom_used>(pd, qp)} {
   set_at_once_max();
@@ -91,6 +91,8 @@ request_outcome send_queue::refused(errc code, std::uint64_t value,
 }
 
 std::optional<request_outcome> send_queue::hold(const request_shape& request) noexcept {
+  if (request.takes_receive && keeps_receives_)
+    return request_outcome{.code = errc::refused, .call = "message_stream"};
   std::size_t bytes = request.is_atomic() ? sizeof(std::uint64_t) : 0;
   std::size_t used = 0;
   if (request.window != nullptr) {

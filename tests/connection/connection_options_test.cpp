@@ -100,3 +100,39 @@ TEST_CASE("an option above its limit is refused, both numbers named", "[connecti
   }
   CHECK_THROWS_WITH(check(o, limits, port), Catch::Contains(says));
 }
+
+TEST_CASE("changes take the place of what they name, and of nothing else", "[connection]") {
+  connection_options base;
+  base.port = 2;
+  base.gid_index = 3;
+  base.rnr_retry = 1;
+  base.heartbeat.enabled = false;
+  base.agent.enabled = false;
+  const connection_options same = changed(base, {});
+  CHECK(same.port == 2);
+  CHECK(same.gid_index == 3);
+  CHECK(same.rnr_retry == 1);
+  CHECK_FALSE(same.heartbeat.enabled);
+  const connection_options other =
+      changed(base, {.timeout = 12, .heartbeat = {{.misses = 7}}, .connect_timeout = 1s});
+  CHECK(other.timeout == 12);
+  CHECK(other.heartbeat.enabled);
+  CHECK(other.heartbeat.misses == 7);
+  CHECK(other.connect_timeout == 1s);
+  CHECK(other.rnr_retry == 1);
+  CHECK_FALSE(other.agent.enabled);
+}
+
+TEST_CASE("whole options take the place of all but a port and a GID that they do not name",
+          "[connection]") {
+  connection_options base;
+  base.port = 2;
+  base.gid_index = 3;
+  base.rnr_retry = 1;
+  const connection_options whole{.retry_cnt = 2};
+  const connection_options mixed = changed(base, whole);
+  CHECK(mixed.port == 2);
+  CHECK(mixed.gid_index == 3);
+  CHECK(mixed.retry_cnt == 2);
+  CHECK(mixed.rnr_retry == connection_options{}.rnr_retry);
+}

@@ -1,11 +1,14 @@
 #include <cordma/connection/connection.hpp>
 
 #include "support/connected_pair.hpp"
+#include "support/foreign_task.hpp"
 #include "support/leaks.hpp"
+#include "support/until.hpp"
 #include "support/verbs_faults.hpp"
 
 #include <cordma/connection/bootstrap.hpp>
 #include <cordma/coro/when_all.hpp>
+#include <cordma/coro/when_any.hpp>
 #include <cordma/coro/with_timeout.hpp>
 
 #include <catch2/catch.hpp>
@@ -318,4 +321,47 @@ TEST_CASE("a connect that is stopped or times out at any moment is unwound",
   while (p.rt.run(as_result(with_timeout(p.door.accept(), 50ms))).has_value()) continue;
   p.rt.run(p.open({}));
   p.rt.run(exchange(p));
+}
+
+TEST_CASE("a time-out that no clock can count is for ever", "[connection][device]") {
+  constexpr auto for_ever = std::chrono::milliseconds::max();
+  connected_pair p;
+  auto [local, remote, closed] =
+      p.rt.run(when_all(as_result(p.client.receive_local_mr(for_ever)),
+                        as_result(p.client.receive_remote_mr(for_ever)), p.server.close()));
+  REQUIRE(local.has_failure());
+  CHECK(local.failure().code == make_error_code(errc::disconnected));
+  REQUIRE(remote.has_failure());
+  CHECK(remote.failure().code == make_error_code(errc::disconnected));
+}
+
+TEST_CASE("a coroutine that names no scheduler connects, waits with time-outs, and closes",
+          "[connection][device]") {
+  runtime rt{test::on_test_device()};
+  listener door = rt.listen();
+  const auto foreign = [](runtime& at, listener& from) -> support::foreign_task {
+    connection conn = co_await at.connect(from.local_endpoint());
+    const auto late = [](const auto& outcome) {
+      return outcome.has_failure() && outcome.failure().code == make_error_code(errc::timed_out);
+    };
+    const auto message = co_await as_result(with_timeout(conn.next_message(), 1ms));
+    CHECK(late(message));
+    const auto lent = co_await as_result(conn.receive_local_mr(1ms));
+    CHECK(late(lent));
+    const auto first = co_await when_any(conn.next_message(), sleep_for(1ms));
+    CHECK(first.index() == 1);
+    local_mr memory = at.memory().allocate_zeroed(8);
+    const auto unheard = co_await as_result(with_timeout(conn.send(memory.slice()), 1ms));
+    CHECK(late(unheard));
+    std::array<std::byte, 1> bytes;
+    tcp_stream tcp = co_await tcp_stream::connect(
+        at.executor(), socket_address::loopback(from.local_endpoint().port));
+    const auto read = co_await as_result(with_timeout(tcp.read_some(bytes), 1ms));
+    CHECK(late(read));
+    co_await from.close();
+    co_await conn.close();
+  };
+  const support::foreign_task f = foreign(rt, door);
+  rt.run(test::until(rt.executor(), [&] { return f.done(); }));
+  f.rethrow();
 }

@@ -190,6 +190,15 @@ TEST_CASE("closing ends those who accept and those who shake hands", "[connectio
   CHECK_FALSE(f.home.run(f.server.accept()));
 }
 
+TEST_CASE("a server that is closed refuses clients, and another may have its port at once",
+          "[connection][N4]") {
+  fixture f;
+  f.home.run(current_environment());  // It waits in the kernel.
+  f.server.close();
+  CHECK_THROWS_WITH(f.dial(), Catch::Contains("nobody listens there"));
+  CHECK_NOTHROW(polite_server{f.home, f.server.local_address(), {}});
+}
+
 TEST_CASE("listener options out of range are refused, both numbers named", "[connection][N9]") {
   CHECK_THROWS_WITH(check(listener_options{.handshakes_max = 0}),
                     Catch::Contains("handshakes_max 0 is not between 1 and 4096"));

@@ -10,6 +10,11 @@
 
 #include <catch2/catch.hpp>
 
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <optional>
+
 using namespace cordma;
 using namespace std::chrono_literals;
 using test::connected_pair;
@@ -185,6 +190,45 @@ TEST_CASE("closing or dropping a listener ends who accepts, and no connection",
   CHECK(code == make_error_code(errc::closed));
   CHECK(p.client.is_open());
   CHECK(p.server.is_open());
+}
+
+TEST_CASE("a listener that is closed refuses the next client, and its port is free at once",
+          "[connection][device][N4]") {
+  runtime rt{test::on_test_device()};
+  listener door = rt.listen();
+  const endpoint where = door.local_endpoint();
+  rt.run(current_environment());  // It waits in the kernel.
+  door.close();
+  CHECK(code_of_connect(rt, where).value() == ECONNREFUSED);
+  CHECK(door.local_endpoint().port == where.port);
+  listener next = rt.listen(where);
+  auto [c, s] = rt.run(when_all(rt.connect(where), next.accept()));
+  CHECK(c.is_open());
+}
+
+TEST_CASE("awaiting a listener's close waits for the handshakes under way",
+          "[connection][device][N4][C5]") {
+  const bool is_dropped = GENERATE(false, true);
+  connected_pair p;
+  std::optional<listener> door{std::move(p.door)};
+  const socket_address where = socket_address::loopback(door->local_endpoint().port);
+  tcp_stream halfway = p.rt.run(tcp_stream::connect(p.rt.executor(), where));
+  p.rt.run(bootstrap::send_hello(halfway, p.client.local_hello()));
+  static_cast<void>(p.rt.run(bootstrap::read_hello(halfway)));
+  std::byte word{};
+  auto closed = [&]() -> task<std::size_t> {
+    co_await door->close();
+    // At its end now: nothing is left to wait for.
+    const ssize_t n = ::recv(halfway.fd(), &word, 1, MSG_DONTWAIT);
+    co_return std::size_t(n);
+  };
+  auto drop = [&]() -> task<> {
+    if (is_dropped) door.reset();
+    co_return;
+  };
+  auto [left, dropped] = p.rt.run(when_all(closed(), drop()));
+  CHECK(left == 0);
+  if (!is_dropped) p.rt.run(door->close());  // Once more: there is nothing to wait for.
 }
 
 TEST_CASE("connections that nobody accepted end with their listener", "[connection][device][C3]") {

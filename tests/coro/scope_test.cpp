@@ -12,7 +12,11 @@
 
 #include <catch2/catch.hpp>
 
+#include <functional>
+#include <memory>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 using namespace cordma;
 using namespace std::chrono_literals;
@@ -25,6 +29,10 @@ namespace {
 
 task<> add(int& sum, int value) {
   sum += value;
+  co_return;
+}
+task<> note_size(std::vector<std::string>& to, const std::vector<std::string>& of) {
+  to.push_back(std::to_string(of.size()));
   co_return;
 }
 task<> fail() {
@@ -270,6 +278,52 @@ TEST_CASE("a stop of with_scope reaches the body and the tasks, and ends in canc
   REQUIRE(running.has_ended());
   CHECK(stops == 2);
   CHECK_THROWS_AS((*running).take(), cancelled);
+}
+
+TEST_CASE("a scope keeps the callable that it is given, and its arguments", "[coro]") {
+  manual_home home;
+  scope s{home.scheduler};
+  std::vector<std::string> seen;
+  {
+    const std::string captured(64, 'c');
+    const auto note = [captured, &seen](std::unique_ptr<std::string> own,
+                                        const std::string& kept) -> task<> {
+      co_await sleep_for(1ms);
+      seen.push_back(captured + *own + kept);
+    };
+    s.spawn(note, std::make_unique<std::string>("own"), std::string(64, 'k'));
+    s.spawn(note, std::make_unique<std::string>("two"), "literal");
+  }
+  s.spawn([&seen](std::vector<std::string>& to) { return note_size(to, seen); }, std::ref(seen));
+  home.run(s.join());
+  REQUIRE(seen.size() == 3);
+  CHECK(seen[1] == std::string(64, 'c') + "own" + std::string(64, 'k'));
+  CHECK(seen[2] == std::string(64, 'c') + "twoliteral");
+}
+
+TEST_CASE("what a spawned callable throws before its first await is the scope's error", "[coro]") {
+  manual_home home;
+  scope s{home.scheduler};
+  s.spawn([]() -> task<> { throw std::runtime_error{"no task"}; });
+  CHECK_THROWS_WITH(home.run(s.join()), "no task");
+}
+
+TEST_CASE("with_scope runs in a foreign coroutine that names a scheduler", "[coro]") {
+  manual_home home;
+  int sum = 0;
+  const auto foreign = [&]() -> support::foreign_task {
+    co_await with_scope(
+        [&](scope& s) -> task<> {
+          s.spawn(add(sum, 1));
+          co_await sleep_for(1ms);
+        },
+        &home.scheduler);
+  };
+  const support::foreign_task f = foreign();
+  home.advance(1ms);
+  CHECK(f.done());
+  f.rethrow();
+  CHECK(sum == 1);
 }
 
 TEST_CASE("with_scope in a foreign coroutine says that it needs a scheduler", "[coro]") {

@@ -7,6 +7,8 @@
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/sleep.hpp>
 #include <cordma/coro/task.hpp>
+#include <cordma/coro/when_all.hpp>
+#include <cordma/coro/when_any.hpp>
 
 #include <catch2/catch.hpp>
 
@@ -133,6 +135,38 @@ TEST_CASE("a foreign coroutine names the scheduler of its time-outs", "[coro]") 
   home.advance(1ms);
   CHECK(f.done());
   f.rethrow();
+}
+
+TEST_CASE("a foreign coroutine has time-outs of what knows its scheduler", "[coro]") {
+  manual_home home;
+  event never{home.scheduler};
+  const auto foreign = [&]() -> support::foreign_task {
+    const result<void> late = co_await as_result(with_timeout(never.wait(), 1ms));
+    CHECK(late.failure().code == errc::timed_out);
+    const auto first = co_await when_any(never.wait(), sleep_for(1ms));
+    CHECK(first.index() == 1);
+    const auto both =
+        co_await as_result(with_timeout(when_all(as_result(never.wait()), sleep_for(1h)), 1ms));
+    CHECK(both.failure().code == errc::timed_out);
+  };
+  const support::foreign_task f = foreign();
+  for (int i = 0; i < 3; ++i) home.advance(1ms);
+  CHECK(f.done());
+  f.rethrow();
+}
+
+TEST_CASE("a limit that no clock can count is for ever", "[coro]") {
+  manual_home home;
+  event never;
+  support::started waits{home.scheduler,
+                         with_timeout(never.wait(), std::chrono::milliseconds::max())};
+  support::started sleeps{home.scheduler, sleep_for(std::chrono::hours::max())};
+  home.advance(24h * 365 * 100);
+  CHECK_FALSE(waits.has_ended());
+  CHECK_FALSE(sleeps.has_ended());
+  never.set();
+  home.settle();
+  CHECK((*waits).take_result().has_value());
 }
 
 TEST_CASE("time-outs of tasks that end at once do not grow the stack", "[coro]") {

@@ -141,6 +141,17 @@ TEST_CASE("a port is free again as soon as its listener is destroyed", "[io]") {
   }
 }
 
+TEST_CASE("a closed listener listens no more, whoever else holds its socket", "[io]") {
+  executor exec;
+  tcp_listener listener{exec, socket_address::loopback(0)};
+  const socket_address where = listener.local_address();
+  const unique_fd of_a_child{::dup(listener.fd())};
+  listener.close();
+  CHECK(code_of(exec, tcp_stream::connect(exec, where)) == std::errc::connection_refused);
+  CHECK_NOTHROW(tcp_listener{exec, where});
+  listener.close();
+}
+
 TEST_CASE("a reset by the peer is an error to who reads and who writes", "[io]") {
   executor exec;
   auto [client, server] = exec.run(connected(exec));

@@ -270,3 +270,18 @@ TEST_CASE("completion queues have room for a pool's receives besides the connect
   CHECK(p.rt.completion_queue_count() > 1);
   CHECK(p.rt.completion_queue_count() <= 8);
 }
+
+TEST_CASE("what a connect or a listen says of its options leaves the runtime's others",
+          "[runtime][device]") {
+  runtime_options options;
+  options.connections.rd_atomic_max = 1;
+  options.connections.agent.enabled = false;
+  runtime rt{test::on_test_device(std::move(options))};
+  listener door = rt.listen({}, {}, {.close_deadline = 1s});
+  const endpoint where = door.local_endpoint();
+  auto [c, s] = rt.run(when_all(rt.connect(where, {.connect_timeout = 4s}), door.accept()));
+  CHECK_FALSE(c.has_agent());
+  CHECK_FALSE(s.has_agent());
+  CHECK(c.agreement().rts.rd_atomic_max == 1);
+  CHECK(c.agreement().rtr.dest_rd_atomic_max == 1);
+}

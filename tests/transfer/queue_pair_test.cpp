@@ -577,6 +577,10 @@ TEST_CASE("a handler gets the receives that it posts, by its numbers", "[transfe
   const auto taken = link.outcome(link.a->next_message());
   REQUIRE(taken.has_failure());
   CHECK(taken.failure().code == errc::refused);
+  // Nor sends any: the peer's receives are counted.
+  const auto sent = link.outcome(link.a->send(from.slice()));
+  REQUIRE(sent.has_failure());
+  CHECK(sent.failure().code == errc::refused);
 
   link.a->abort({.code = errc::closed, .call = "test"});
   CHECK(handler.failures == 1);
@@ -629,6 +633,7 @@ TEST_CASE("what is sent alone neither overtakes what waits for room nor fills th
   noting_handler handler{link, 1};
   link.a->hand_messages_to(handler);
   local_mr to = link.memory(8);
+  const local_mr theirs = link.memory(8);
   for (int n = 0; n < 128; ++n) link.b->post_recv(to);
   std::array<std::byte, 8> bytes{};
   ibv_sge piece{
@@ -643,11 +648,10 @@ TEST_CASE("what is sent alone neither overtakes what waits for room nor fills th
     // Full: none asked for a completion entry, and there is one all the same.
     CHECK(link.a->sends().awaits_completion());
     const unsigned before = handler.rooms;
-    auto waits = link.a->post(send(to.slice()));
+    auto waits = link.a->post(write(to.slice(), theirs.remote_slice()));
     ibv_send_wr behind = send_of(piece, IBV_SEND_INLINE);
     CHECK_FALSE(link.a->send_alone(behind));
     link.run_until([&] { return handler.rooms > before && waits.has_ended(); });
-    ++sent;
   }
   link.run_until([&] { return link.b->receives().pending_messages() >= sent; });
   link.a.reset();

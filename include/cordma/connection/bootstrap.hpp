@@ -3,6 +3,8 @@
 #include <cordma/connection/handshake.hpp>
 #include <cordma/io/tcp.hpp>
 
+#include <chrono>
+
 namespace cordma {
 
 /// The handshake over a TCP stream, without a device. Who connects: sends a hello, reads a hello,
@@ -21,7 +23,7 @@ task<> read_acceptance(tcp_stream& stream);
 /// socket with unread bytes would discard what was just sent. Throws nothing but `cancelled`.
 task<> refuse(tcp_stream& stream, failure why);
 /// The same failure, or for one of `with_timeout`: what took longer than how long.
-failure name_deadline(const failure& f, const char* call, duration limit) noexcept;
+failure name_deadline(const failure& f, const char* call, std::chrono::milliseconds limit) noexcept;
 
 }  // namespace bootstrap
 }  // namespace cordma

@@ -25,8 +25,13 @@ struct heartbeat_options {
   unsigned misses = 3;                       ///< At least 1.
 };
 
+struct connection_changes;
+
 /// What each connection is made with, on either side. Checked against the device when it is used.
 struct connection_options {
+  /// All of it, but for `port`, `gid_index` and `rd_atomic_max` that say nothing.
+  operator connection_changes() const noexcept;  // NOLINT: given in its place.
+
   std::uint8_t port = 0;  ///< Of the device; 0: the first that is ACTIVE.
   /// A row of the port's GID table. None: the best for the bootstrap socket's address.
   std::optional<std::uint32_t> gid_index{};
@@ -64,6 +69,34 @@ struct connection_options {
   /// dropped connection waits for its flushes.
   std::chrono::milliseconds close_deadline{2000};
 };
+
+/// What some connections have otherwise than the others of their runtime, whose defaults stay for
+/// what is not named:
+///
+///     rt.connect(server, {.connect_timeout = 1s, .heartbeat = {{.interval = 100ms}}});
+///
+/// A group, as the heartbeat is, is given whole. A `connection_options` in its place gives
+/// everything: start from `runtime::connection_defaults()` to keep some of them.
+struct connection_changes {
+  std::optional<std::uint8_t> port{};
+  std::optional<std::uint32_t> gid_index{};
+  std::optional<std::uint16_t> pkey_index{};
+  std::optional<verbs::queue_pair_capabilities> capabilities{};
+  std::optional<shared_receives*> receives_from{};
+  std::optional<verbs::access> remote_access{};
+  std::optional<std::uint32_t> rd_atomic_max{};
+  std::optional<std::uint8_t> timeout{};
+  std::optional<std::uint8_t> retry_cnt{};
+  std::optional<std::uint8_t> rnr_retry{};
+  std::optional<std::uint8_t> min_rnr_timer{};
+  std::optional<heartbeat_options> heartbeat{};
+  std::optional<agent_options> agent{};
+  std::optional<std::chrono::milliseconds> connect_timeout{};
+  std::optional<std::chrono::milliseconds> close_deadline{};
+};
+
+/// `defaults`, but for what `changes` names.
+connection_options changed(connection_options defaults, const connection_changes& changes) noexcept;
 
 /// \errors  errc::limit_exceeded: the first value out of range; the detail names it and its limit.
 void check(const connection_options& options, const verbs::device_limits& limits,

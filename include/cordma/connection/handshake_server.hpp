@@ -46,6 +46,7 @@ class handshake_server {
 
   handshake_server(executor& home, const socket_address& local, const listener_options& options)
       : tcp_{(check(options), home), local, options.tcp_backlog},
+        local_{tcp_.local_address()},
         handshake_timeout_{options.handshake_timeout},
         slots_{options.handshakes_max},
         ready_{options.ready_max},
@@ -55,10 +56,12 @@ class handshake_server {
   virtual ~handshake_server() = default;
 
   void start() { tasks_.spawn(accept_loop()); }
-  /// Whoever waits for a connection gets none; no further client is served. Idempotent.
+  /// Whoever waits for a connection gets none; the port is given up, so that clients are refused;
+  /// the handshakes under way are stopped. Idempotent.
   void close() noexcept {
     ready_.close();
     tasks_.request_stop();
+    tcp_.close();
   }
   /// After `close`, and before it is destroyed: waits until nothing runs.
   scope::join_op join() noexcept { return tasks_.join(); }
@@ -66,7 +69,7 @@ class handshake_server {
   /// The next one that is ready; nothing once closed and all are taken.
   auto accept() noexcept { return ready_.receive(); }
 
-  [[nodiscard]] socket_address local_address() const { return tcp_.local_address(); }
+  [[nodiscard]] const socket_address& local_address() const noexcept { return local_; }
   [[nodiscard]] const listener_counters& counters() const noexcept { return counters_; }
   /// Why the last client that was rejected was.
   [[nodiscard]] const std::optional<failure>& last_rejection() const noexcept {
@@ -124,6 +127,7 @@ class handshake_server {
   }
 
   tcp_listener tcp_;
+  const socket_address local_;
   std::chrono::milliseconds handshake_timeout_;
   semaphore slots_;
   listener_counters counters_;

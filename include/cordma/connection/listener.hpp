@@ -2,6 +2,7 @@
 
 #include <cordma/connection/connection.hpp>
 #include <cordma/connection/handshake_server.hpp>
+#include <cordma/coro/event.hpp>
 
 #include <chrono>
 #include <memory>
@@ -14,10 +15,12 @@ class listener_state;
 
 /// Listens for connections. Handshakes go on in the background, side by side, whether or not
 /// somebody accepts; the bounds are in `listener_options`. Move-only. Dropping or closing it ends
-/// those who wait with `errc::closed`, and the handshakes under way; connections that were accepted
-/// live on. Thread: the executor's.
+/// those who wait with `errc::closed`, and the handshakes under way, and gives up the port at once;
+/// connections that were accepted live on. Thread: the executor's.
 class listener {
  public:
+  class close_op;
+
   /// `local.host` is a numeric address or a name; empty: loopback. Port 0: the kernel chooses.
   /// \errors  EADDRINUSE, EADDRNOTAVAIL, EACCES: the detail names the address and the way out;
   ///   errc::limit_exceeded; what `check(connection_options)` throws.
@@ -30,8 +33,11 @@ class listener {
   /// The next connection, in the order in which handshakes ended. A stop that comes just when there
   /// is one hangs up on it. \errors errc::closed.
   task<connection> accept();
-  void close() noexcept;
+  /// Closes it now: the next client is refused, and the next `listen` may take the port. Whoever
+  /// wants to know when the handshakes under way have ended awaits what it returns. Idempotent.
+  close_op close() noexcept;
 
+  [[nodiscard]] executor& home() const noexcept;
   [[nodiscard]] endpoint local_endpoint() const;
   [[nodiscard]] const listener_counters& counters() const noexcept;
   [[nodiscard]] const std::optional<failure>& last_rejection() const noexcept;
@@ -40,6 +46,14 @@ class listener {
   void drop() noexcept;
 
   std::unique_ptr<detail::listener_state> state_;
+};
+
+/// Ends when a closed listener's handshakes have ended. It need not be awaited. Once somebody
+/// awaits it the listener may be dropped.
+class listener::close_op : public event::wait_op {
+ private:
+  friend class listener;
+  explicit close_op(event& all_ended) noexcept : wait_op{all_ended.wait()} {}
 };
 
 /// The server's side of `connect`, on a TCP socket that was accepted elsewhere: by another thread,

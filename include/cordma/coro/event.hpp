@@ -43,6 +43,7 @@ class [[nodiscard]] event::wait_op : public operation_base<wait_op>,
     begin(w, {env.scheduler != nullptr ? env.scheduler : event_.home_, env.stop});
     return false;
   }
+  [[nodiscard]] scheduler* own_scheduler() const noexcept { return event_.home_; }
   [[nodiscard]] bool failed() const noexcept { return stopped_; }
   void take() { take_result().value(); }
   result<void> take_result() noexcept {

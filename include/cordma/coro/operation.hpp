@@ -23,6 +23,8 @@ namespace cordma {
 /// - `begin(env)` and `wait(w, env)`, if it has them (`begun_apart`), are `start` together, for who
 ///   takes the outcome at once. `begin_and_look` is `begin` for one who, the scheduler says,
 ///   `may_look`: it may find the end itself. True: it has ended; else `wait` follows.
+/// - `own_scheduler()`, if it has it: the one that it ends on, which may be null. A timeout of it
+///   needs no other.
 /// - Movable until started. Destroying it at any time only detaches: nothing is told any more.
 template <class Op>
 concept operation = requires(std::remove_reference_t<Op>& op, waiter& w, const environment& env) {
@@ -42,6 +44,18 @@ concept begun_apart = requires(std::remove_reference_t<Op>& op, waiter& w, const
 
 template <class Op>
 using value_of = typename std::remove_reference_t<Op>::value_type;
+
+/// The one that `op` knows; null: it knows none.
+template <class Op>
+scheduler* own_scheduler_of([[maybe_unused]] const Op& op) noexcept {
+  if constexpr (requires {
+                  { op.own_scheduler() } noexcept -> std::same_as<scheduler*>;
+                }) {
+    return op.own_scheduler();
+  } else {
+    return nullptr;
+  }
+}
 
 /// Awaits an operation. Holds a reference: the operation is a temporary of the awaiting expression,
 /// or a handle that outlives it.
@@ -192,6 +206,7 @@ class [[nodiscard]] as_result_op : public operation_base<as_result_op<Op>> {
     return op_.wait(w, env);
   }
   bool start(waiter& w, const environment& env) { return op_.start(w, env); }
+  [[nodiscard]] scheduler* own_scheduler() const noexcept { return own_scheduler_of(op_); }
   [[nodiscard]] bool failed() const noexcept { return false; }
   value_type take() { return op_.take_result(); }
   result<value_type> take_result() { return take(); }

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <type_traits>
 
 namespace cordma {
 
@@ -16,8 +17,34 @@ class poller;  // An executor's.
 using duration = std::chrono::steady_clock::duration;
 using time_point = std::chrono::steady_clock::time_point;
 
+/// A length of time in any unit. What is longer than the clock can count is as long as it can:
+/// `std::chrono::milliseconds::max()` is for ever, not an overflow.
+class time_span {
+ public:
+  constexpr time_span() noexcept = default;
+  template <class Rep, class Period>
+  constexpr time_span(std::chrono::duration<Rep, Period> length) noexcept  // NOLINT: the same.
+      : length_{saturated(length)} {}
+  constexpr operator duration() const noexcept { return length_; }  // NOLINT
+
+ private:
+  template <class Rep, class Period>
+  static constexpr duration saturated(std::chrono::duration<Rep, Period> length) noexcept {
+    constexpr double limit = 9.2e18;  // Of nanoseconds in 64 bits, and 292 years.
+    static_assert(std::is_same_v<duration, std::chrono::nanoseconds>);
+    const double about = std::chrono::duration<double, std::nano>{length}.count();
+    if (about >= limit) return duration::max();
+    if (about <= -limit) return duration::min();
+    return std::chrono::duration_cast<duration>(length);
+  }
+  static constexpr duration saturated(duration length) noexcept { return length; }
+
+  duration length_{};
+};
+
 /// `length` later; the end of time when the clock cannot count that far.
-constexpr time_point after(time_point start, duration length) noexcept {
+constexpr time_point after(time_point start, time_span span) noexcept {
+  const duration length = span;
   return length > time_point::max() - start ? time_point::max() : start + length;
 }
 
@@ -166,12 +193,13 @@ class scheduler {
   std::size_t fire_due() noexcept;
   [[nodiscard]] time_point now() const noexcept { return clock_.now(); }
   /// `length` from now; the end of time when the clock cannot count that far.
-  [[nodiscard]] time_point after(duration length) const noexcept {
+  [[nodiscard]] time_point after(time_span length) const noexcept {
     return cordma::after(now(), length);
   }
   /// The same for what only has to end some time: to a tick of the kernel's when it is
   /// `exact_below` or longer. \cost then 5 ns instead of 25.
-  [[nodiscard]] time_point about_after(duration length) const noexcept {
+  [[nodiscard]] time_point about_after(time_span span) const noexcept {
+    const duration length = span;
     return length < exact_below ? after(length) : cordma::after(clock_.about_now(), length);
   }
   /// Whether `when` has come. \cost 25 ns only when it is nearer than `exact_below`.

@@ -3,6 +3,7 @@
 #include <cordma/coro/task.hpp>
 
 #include <exception>
+#include <type_traits>
 
 namespace cordma {
 
@@ -24,6 +25,16 @@ class scope {
   void spawn(Op op) {
     run(*this, std::move(op)).begin();
   }
+  /// Calls `f(arguments…)` at the scheduler's next turn and runs what that gives. `f` and copies of
+  /// the arguments are kept until its end: `f` may be a coroutine lambda with captures, which
+  /// `spawn(f())` would leave dangling. As in std::thread, references are passed by `std::ref`.
+  template <class F, class... Arguments>
+    requires(!operation<F>) && requires(F& f, Arguments... arguments) {
+      { f(std::move(arguments)...) } -> operation;
+    }
+  void spawn(F f, Arguments... arguments) {
+    call(*this, std::move(f), std::move(arguments)...).begin();
+  }
   /// Asks all that run, and all that will be spawned, to stop.
   void request_stop() noexcept { stop_.request_stop(); }
   [[nodiscard]] stop_token token() noexcept { return stop_; }
@@ -38,8 +49,8 @@ class scope {
    public:
     class promise_type : public frame_cache::recycled, public waiter {
      public:
-      template <class Op>
-      promise_type(scope& home, Op&) noexcept : waiter{&enter}, scope_{home} {
+      template <class... Kept>
+      promise_type(scope& home, Kept&...) noexcept : waiter{&enter}, scope_{home} {
         ++scope_.running_;
       }
       spawned get_return_object() noexcept { return spawned{*this}; }
@@ -71,6 +82,12 @@ class scope {
   template <class Op>
   static spawned run(scope&, Op op) {
     static_cast<void>(co_await std::move(op));
+  }
+
+  template <class F, class... Arguments>
+  static spawned call(scope&, F f, Arguments... arguments) {
+    // In one expression: what an argument is converted to lives as long.
+    static_cast<void>(co_await f(std::move(arguments)...));
   }
 
   void one_failed() noexcept {
@@ -111,6 +128,7 @@ class [[nodiscard]] scope::join_op : public operation_base<join_op>, private sus
     begin(w, {scope_.environment_.scheduler, stopped ? stop_token{} : env.stop});
     return false;
   }
+  [[nodiscard]] scheduler* own_scheduler() const noexcept { return scope_.environment_.scheduler; }
   [[nodiscard]] bool failed() const noexcept { return scope_.first_error_ != nullptr; }
   void take() {
     if (failed()) std::rethrow_exception(std::exchange(scope_.first_error_, nullptr));
@@ -136,12 +154,16 @@ inline scope::join_op scope::join() noexcept { return join_op{*this}; }
 /// Runs `co_await body(scope)` as the first task of a new scope and joins it. The first error, of
 /// the body or of a task, stops all the others and comes out when they have ended; `cancelled`
 /// comes out when the caller was stopped. The body may be a lambda with captures: it lives until
-/// the end.
+/// the end. `home`: where the tasks run; null takes the awaiting coroutine's.
 template <class Body>
-task<> with_scope(Body body) {
+task<> with_scope(Body body, scheduler* home = nullptr) {
   const environment env = co_await current_environment();
-  if (env.scheduler == nullptr) throw error{{.code = errc::no_scheduler, .call = "with_scope"}};
-  scope inner{*env.scheduler};
+  if (home == nullptr) home = env.scheduler;
+  if (home == nullptr)
+    throw error{{.code = errc::no_scheduler,
+                 .call = "with_scope",
+                 .detail = "this coroutine's promise names none: with_scope(body, &executor)"}};
+  scope inner{*home};
   inner.spawn(body(inner));
   co_await inner.join();
   if (env.stop.stop_requested()) throw cancelled{};

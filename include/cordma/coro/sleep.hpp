@@ -5,13 +5,13 @@
 namespace cordma {
 
 /// Waits until a time. Throws `cancelled` when a stop came first, and `errc::no_scheduler` when
-/// neither the awaiting coroutine nor the caller names a scheduler.
+/// neither the awaiting coroutine (`environment`) nor the caller names a scheduler.
 /// Thread: the scheduler's. Cost: O(log timers), no system call of its own.
 class [[nodiscard]] sleep_op : public operation_base<sleep_op>, private timer, private suspension {
  public:
   using value_type = void;
   /// `home`: whose clock; null takes the awaiting coroutine's.
-  sleep_op(duration length, scheduler* home) noexcept
+  sleep_op(time_span length, scheduler* home) noexcept
       : timer{&on_fire}, suspension{&on_stop}, length_{length}, home_{home} {}
   sleep_op(time_point deadline, scheduler* home) noexcept
       : timer{&on_fire}, suspension{&on_stop}, deadline_{deadline}, home_{home} {}
@@ -24,12 +24,15 @@ class [[nodiscard]] sleep_op : public operation_base<sleep_op>, private timer, p
     begin(w, {home_, env.stop});
     return false;
   }
+  [[nodiscard]] scheduler* own_scheduler() const noexcept { return home_; }
   [[nodiscard]] bool failed() const noexcept { return outcome_ != outcome::slept; }
   void take() { take_result().value(); }
   result<void> take_result() noexcept {
     if (outcome_ == outcome::stopped) return cancelled_result;
     if (outcome_ == outcome::no_scheduler) {
-      return failure{.code = errc::no_scheduler, .call = "sleep"};
+      return failure{.code = errc::no_scheduler,
+                     .call = "sleep",
+                     .detail = "this coroutine's promise names none: use executor::sleep_for"};
     }
     return {};
   }
@@ -56,7 +59,7 @@ class [[nodiscard]] sleep_op : public operation_base<sleep_op>, private timer, p
 };
 
 /// `co_await sleep_for(10ms)` in a task; `executor::sleep_for` works in any coroutine.
-inline sleep_op sleep_for(duration length) noexcept { return {length, nullptr}; }
+inline sleep_op sleep_for(time_span length) noexcept { return {length, nullptr}; }
 inline sleep_op sleep_until(time_point deadline) noexcept { return {deadline, nullptr}; }
 
 }  // namespace cordma

@@ -68,11 +68,15 @@ inline waiter::~waiter() {
   if (told_by_ != nullptr) told_by_->waiter_ = nullptr;
 }
 
-/// What an awaited thing inherits from the coroutine that awaits it. It lives in a task's promise;
-/// a foreign coroutine's is empty unless its promise has an `environment()` too: nothing stops it,
-/// and it is resumed inside the call that ends its operation (`event::set`, `semaphore::release`,
-/// …). It may then destroy anything, the object it awaited included, but whoever made that call;
-/// and a chain of such resumes is as deep as there are coroutines in it.
+/// What an awaited thing inherits from the coroutine that awaits it. It lives in a task's promise.
+/// Another library's promise names a scheduler, and a stop, by a member of this signature:
+///
+///     const cordma::environment& environment() const noexcept;
+///
+/// Without it the environment is empty: nothing stops the coroutine, and what knows no scheduler of
+/// its own (`own_scheduler_of`) resumes it inside the call that ends its operation (`event::set`,
+/// `semaphore::release`, …). It may then destroy anything, the object it awaited included, but
+/// whoever made that call; and a chain of such resumes is as deep as there are coroutines in it.
 struct environment {
   cordma::scheduler* scheduler = nullptr;
   stop_token stop{};

@@ -40,10 +40,21 @@ class combinator : public operation_base<Derived>, private stop_callback {
     } else {
       env.stop.register_callback(*this);
     }
-    start_children({env.scheduler, stop_token{stop_}}, std::index_sequence_for<Ops...>{});
+    scheduler* const home = env.scheduler != nullptr ? env.scheduler : own_scheduler();
+    start_children({home, stop_token{stop_}}, std::index_sequence_for<Ops...>{});
     if (--pending_ > 0) return false;
     unlink();
     return true;
+  }
+
+  /// Of the first child that knows one: the others run on it, too.
+  [[nodiscard]] scheduler* own_scheduler() const noexcept {
+    scheduler* found = nullptr;
+    const auto ask = [&](const auto& op) {
+      if (found == nullptr) found = own_scheduler_of(op);
+    };
+    std::apply([&](const auto&... op) { (ask(op), ...); }, ops_);
+    return found;
   }
 
   combinator(combinator&& other) noexcept : stop_callback{&pass_on}, ops_{std::move(other.ops_)} {}

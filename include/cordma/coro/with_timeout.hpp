@@ -14,7 +14,7 @@ class [[nodiscard]] with_timeout_op : public operation_base<with_timeout_op<Op>>
                                       private stop_callback {
  public:
   using value_type = value_of<Op>;
-  with_timeout_op(Op&& op, duration limit, scheduler* home)
+  with_timeout_op(Op&& op, time_span limit, scheduler* home)
       : waiter{&on_end},
         timer{&on_fire},
         stop_callback{&on_parent_stop},
@@ -26,6 +26,7 @@ class [[nodiscard]] with_timeout_op : public operation_base<with_timeout_op<Op>>
 
   bool start(waiter& w, const environment& env) {
     if (home_ == nullptr) home_ = env.scheduler;
+    if (home_ == nullptr) home_ = own_scheduler_of(op_);
     if (home_ == nullptr) return true;
     parent_.set(w);
     if (env.stop.stop_requested()) {
@@ -37,6 +38,9 @@ class [[nodiscard]] with_timeout_op : public operation_base<with_timeout_op<Op>>
     if (!op_.start(*this, {home_, stop_token{stop_}})) return false;
     leave();
     return true;
+  }
+  [[nodiscard]] scheduler* own_scheduler() const noexcept {
+    return home_ != nullptr ? home_ : own_scheduler_of(op_);
   }
   [[nodiscard]] bool failed() const noexcept { return home_ == nullptr || op_.failed(); }
   value_type take() {
@@ -57,7 +61,11 @@ class [[nodiscard]] with_timeout_op : public operation_base<with_timeout_op<Op>>
 
  private:
   static failure no_scheduler() noexcept {
-    return {.code = errc::no_scheduler, .call = "with_timeout"};
+    return {.code = errc::no_scheduler,
+            .call = "with_timeout",
+            .detail =
+                "neither this coroutine's promise nor the operation names one: "
+                "with_timeout(op, limit, &executor)"};
   }
   static failure timed_out() noexcept { return {.code = errc::timed_out, .call = "with_timeout"}; }
 
@@ -90,9 +98,10 @@ class [[nodiscard]] with_timeout_op : public operation_base<with_timeout_op<Op>>
 };
 
 /// `co_await with_timeout(conn.read(…), 50ms)`. `home`: whose clock; null takes the awaiting
-/// coroutine's (a foreign coroutine has none and gives `errc::no_scheduler`).
+/// coroutine's. One of another library may have none; the operation's own is taken then, and when
+/// it knows none either, as a task does not, that is `errc::no_scheduler`.
 template <operation Op>
-with_timeout_op<Op> with_timeout(Op&& op, duration limit, scheduler* home = nullptr) {
+with_timeout_op<Op> with_timeout(Op&& op, time_span limit, scheduler* home = nullptr) {
   return {std::forward<Op>(op), limit, home};
 }
 

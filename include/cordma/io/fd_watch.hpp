@@ -1,13 +1,12 @@
 #pragma once
 
 #include <cordma/coro/operation.hpp>
+#include <cordma/io/executor.hpp>
 #include <cordma/io/reactor.hpp>
 
 #include <cstdint>
 
 namespace cordma {
-
-class executor;
 
 /// What to wait for on a descriptor; combine with `|`. An error on it counts as each of them.
 enum class fd_events : unsigned char {
@@ -84,6 +83,7 @@ class fd_watch {
 class fd_operation : private fd_watch, private suspension {
  public:
   bool start(waiter& w, const environment& env);
+  [[nodiscard]] scheduler* own_scheduler() const noexcept { return executor_; }
 
  protected:
   /// True: it ended. Called at the start and at each readiness.

@@ -158,6 +158,9 @@ class tcp_listener {
   /// now; it stays in the backlog, the listener is as good as before, and who asks again at once
   /// gets the same answer: close something or sleep first.
   [[nodiscard]] accept_op accept() noexcept;
+  /// Gives up the port now: the kernel refuses who connects, and resets who was not accepted yet.
+  /// Nobody may wait in `accept`. Idempotent.
+  void close() noexcept;
   [[nodiscard]] socket_address local_address() const;
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
 

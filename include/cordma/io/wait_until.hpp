@@ -39,6 +39,7 @@ class [[nodiscard]] wait_until_op : public operation_base<wait_until_op<Conditio
     return false;
   }
   bool start(waiter& w, const environment& env) noexcept { return begin(env) || wait(w, env); }
+  [[nodiscard]] scheduler* own_scheduler() const noexcept { return &home_; }
   [[nodiscard]] bool failed() const noexcept { return stopped_; }
   [[gnu::always_inline]] void take() {
     if (stopped_) [[unlikely]]

@@ -11,7 +11,7 @@ namespace cordma::rpc {
 
 struct call_options {
   /// From now on; 0: the client's.
-  std::chrono::nanoseconds deadline{0};
+  time_span deadline{};
   /// Memory that the handler may read one-sidedly, without a copy, while the call runs. It must
   /// not change meanwhile.
   const_local_mr_slice source{};
@@ -31,7 +31,7 @@ struct reconnect_options {
 struct client_options {
   stream_options stream{};
   /// Of calls that name none. Each has one.
-  std::chrono::nanoseconds deadline = std::chrono::seconds{10};
+  time_span deadline = std::chrono::seconds{10};
   /// Calls under way; further ones wait. 1 to 65,535.
   unsigned calls_max = 1024;
   reconnect_options reconnect{};
@@ -92,6 +92,7 @@ class call_handle {
         slot_{std::exchange(other.slot_, nullptr)} {}
   call_handle& operator=(call_handle&&) = delete;
   ~call_handle();
+  [[nodiscard]] scheduler* own_scheduler() const noexcept;
   [[nodiscard]] bool failed() const noexcept;
 
  protected:
@@ -185,6 +186,7 @@ class client {
   /// \errors what `message_stream` throws; errc::limit_exceeded: an option.
   explicit client(cordma::connection conn, const client_options& options = {});
   /// `connect` is called in `home`, and may throw. It must not close or destroy this client.
+  /// \errors errc::refused: `connect` is empty. errc::limit_exceeded: an option.
   client(executor& home, connector connect, const client_options& options = {});
   client(client&&) noexcept = default;
   client& operator=(client&& other) noexcept;

@@ -100,6 +100,8 @@ struct stream_options {
   /// How long the peer may take to read a large message, once it has memory for it; and to lend
   /// one, once we have.
   std::chrono::milliseconds large_lease{60'000};
+  /// How long `send` waits for the peer to make its end of the stream. A call has its own deadline.
+  std::chrono::milliseconds open_timeout{10'000};
 };
 /// \errors errc::limit_exceeded: the first value out of range, with its name and limits.
 void check(const stream_options& options);
@@ -160,7 +162,8 @@ class stream_message {
 /// Messages over a connection, in order, each arriving once and whole. Both ends make one; neither
 /// sends before the other has posted its receives, nor more than it has room for: what goes beyond
 /// waits in `send`, so that no receiver is ever found not ready. The connection's own send, recv
-/// and immediates are the stream's from then on; its one-sided operations and its agent are free.
+/// and immediates are the stream's from then on, and refused to others (errc::refused); its
+/// one-sided operations and its agent are free.
 ///
 /// A message that is longer than the peer's buffers is announced; when it is its turn the sender
 /// lends it for reading (docs/remote-memory.md) and the receiver reads it into memory of its own,
@@ -180,10 +183,10 @@ class message_stream {
   /// the peer's buffers is copied into registered memory, and ends when the peer has it.
   /// Stopped, it was sent or it was not; a large one may even arrive.
   /// \errors  errc::wrong_length: longer than the peer takes; both numbers are named.
-  ///   errc::disconnected and others of a lost connection; what the allocator throws.
-  ///   Of a large one: errc::refused when the peer has no memory for it; errc::timed_out when it
-  ///   did not read it within `large_lease`; errc::not_supported, errc::limit_exceeded of
-  ///   `send_local_mr`.
+  ///   errc::timed_out: the peer made no stream within `open_timeout`. errc::disconnected and
+  ///   others of a lost connection; what the allocator throws. Of a large one: errc::refused when
+  ///   the peer has no memory for it; errc::timed_out when it did not read it within `large_lease`;
+  ///   errc::not_supported, errc::limit_exceeded of `send_local_mr`.
   /// \cost  no allocation once warm; one SEND.
   task<> send(std::span<const std::byte> bytes, std::optional<std::uint32_t> immediate = {});
   /// The same for registered memory, of `connection::memory()`: a large message is not copied. It
@@ -217,6 +220,7 @@ class [[nodiscard]] message_stream::receive_op final
   using value_type = stream_message;
 
   bool start(waiter& w, const environment& env) noexcept;
+  [[nodiscard]] scheduler* own_scheduler() const noexcept;
   [[nodiscard]] bool failed() const noexcept { return acquire_.failed(); }
   stream_message take() { return take_result().value(); }
   result<stream_message> take_result() noexcept;

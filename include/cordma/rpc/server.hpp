@@ -208,13 +208,14 @@ class server {
   /// \errors of a connection that was not closed by the client: why it was lost. What
   ///   `message_stream` throws.
   task<> serve(connection conn);
-  /// Accepts and serves connections until it is stopped, or the server drains. Those that are lost
-  /// are counted, and end nothing. \errors what `listener::accept` throws.
+  /// Accepts and serves connections until it is stopped, or the server drains, which closes `door`.
+  /// Those that are lost are counted, and end nothing. \errors what `listener::accept` throws.
   task<> serve(listener& door);
 
-  /// Takes no more calls: they fail with errc::shutting_down. Those that run may end, within
-  /// `drain_timeout`; then they are stopped. Each connection is closed when it has none left; ends
-  /// when all are.
+  /// Takes no more calls: they fail with errc::shutting_down, also on connections that are served
+  /// later, each of which is closed after that, or after `drain_timeout`. Listeners that are served
+  /// are closed. Calls that run may end, within `drain_timeout`; then they are stopped. Each
+  /// connection is closed when it has none left; ends when all are.
   task<> drain();
 
   [[nodiscard]] const server_counters& counters() const noexcept;

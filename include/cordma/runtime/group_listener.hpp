@@ -25,8 +25,8 @@ struct serve_options {
   /// For one handshake; a client that is slower is refused.
   std::chrono::milliseconds handshake_timeout{5000};
   int tcp_backlog = 128;
-  /// None: the defaults of the runtime that the connection is made on.
-  std::optional<connection_options> connections{};
+  /// Otherwise than the defaults of the runtime that the connection is made on.
+  connection_changes connections{};
   /// In place of `connections`, for what is not the same on all threads, as `receives_from` is not:
   /// called once on each, by `serve`, which throws what it throws.
   std::function<connection_options(runtime& rt, unsigned index)> connections_of{};

@@ -22,7 +22,7 @@ struct runtime_options {
   /// Entries of one completion queue. Another queue is made when one is full of queue pairs.
   unsigned cq_depth = 4096;
   unsigned poll_batch = 32;
-  duration spin_max =
+  time_span spin_max =
       completion_queue_options{}.spin_max;  ///< Of the adaptive mode: the longest look.
   bool doorbell_batching = true;            ///< As in `completion_queue_options`.
   executor_options executor{};
@@ -52,11 +52,10 @@ class runtime final : private driver_supplier {
     return executor_.run(std::forward<Op>(op));
   }
 
-  [[nodiscard]] task<connection> connect(endpoint server);
-  [[nodiscard]] task<connection> connect(endpoint server, connection_options options);
-  [[nodiscard]] listener listen(const endpoint& local = {}, const listener_options& limits = {});
-  [[nodiscard]] listener listen(const endpoint& local, const listener_options& limits,
-                                const connection_options& options);
+  /// `changes`: what is to be otherwise than `connection_defaults()`.
+  [[nodiscard]] task<connection> connect(endpoint server, const connection_changes& changes = {});
+  [[nodiscard]] listener listen(const endpoint& local = {}, const listener_options& limits = {},
+                                const connection_changes& changes = {});
 
   /// Memory for this device: of the `memory` options, without remote access unless they say so.
   /// Thread: any. What it allocated must be gone before the runtime.

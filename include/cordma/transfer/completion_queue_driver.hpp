@@ -42,7 +42,7 @@ struct completion_queue_options {
   unsigned poll_batch = 32;  ///< Entries a poll takes; 1 to `poll_batch_max`.
   /// Adaptive: the longest look. More than twice what a wake-up takes, or two ends that both sleep
   /// never find out that they need not.
-  duration spin_max = std::chrono::microseconds{200};
+  time_span spin_max = std::chrono::microseconds{200};
   /// What tasks await in one turn of one queue pair goes with one doorbell, and WRITEs, READs and
   /// atomics with one completion entry, but for those before one of more than 4 KiB: when sixteen
   /// wait, the last task of the turn has gone on, or the queue pair, or another, posts something

@@ -201,8 +201,7 @@ class [[nodiscard]] prepared_op final : public operation_base<prepared_op<Reques
     if (!queue_->has_room_for(count) || (has_leases_ && is_refused_by_lease())) return false;
     if constexpr (pack::has_one_slice) {
       if (!is_handle_ && queue_->batches(shape(0))) {
-        queue_->batch_described(*this, kept::wrs[0], std::get<0>(kept::requests), shape(0),
-                                has_leases_);
+        queue_->batch_described(*this, kept::wrs[0], shape(0), has_leases_);
         return true;
       }
     }

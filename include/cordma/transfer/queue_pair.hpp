@@ -55,7 +55,8 @@ class queue_pair final : public queue_pair_base, public requester<queue_pair> {
   }
 
   /// Gives all of its receives to `handler`, before any is posted: operations that want a message
-  /// end with errc::refused from then on. `send_alone` is for the handler, too.
+  /// end with errc::refused from then on, and so do those that would take a receive of the peer's:
+  /// SENDs, and WRITEs with immediate data. `send_alone` is the handler's.
   void hand_messages_to(message_handler& handler) noexcept;
   /// Receives of the handler's, at least one, with one doorbell: it has chosen their numbers, which
   /// are in `wr_id`. In INIT or later. Not with a pool.

@@ -42,6 +42,7 @@ class receive_queue::taker {
   [[nodiscard]] bool look(const environment& env) noexcept;
   /// The second half. The buffer stays where it is: it may wait for room.
   bool wait(waiter& w, std::span<const local_mr_slice> buffer, const environment& env) noexcept;
+  [[nodiscard]] scheduler* own_scheduler() const noexcept;
   [[nodiscard]] bool failed() const noexcept {
     return state_ == state::stopped || state_ == state::failed;
   }
@@ -116,6 +117,7 @@ class [[nodiscard]] receive_op final : public operation_base<receive_op<N, Posts
     return begin(env) ? taker::keeps() : wait(w, env);
   }
   using taker::failed;
+  using taker::own_scheduler;
   using taker::take;
   using taker::take_result;
 

@@ -79,6 +79,8 @@ class alignas(64) send_queue {
   void end_all(const request_outcome& how) noexcept;
   /// The device is done with this queue: `ibv_destroy_qp` has returned.
   void release_slots() noexcept;
+  /// From now on what takes a receive of the peer's is refused, but for the owner's `post_alone`.
+  void keep_receives() noexcept { keeps_receives_ = 1; }
   /// From now on every request is refused with `how`.
   void refuse(const request_outcome& how) noexcept;
   /// While it is kept, all but urgent requests wait: what frees becomes room for several.
@@ -169,9 +171,8 @@ class alignas(64) send_queue {
   template <class Request>
   void batch(submission& s, const Request& request, const request_shape& shape) noexcept;
   /// The same of one that is described in `wr`, where it stays, and that holds its memory itself.
-  template <class Request>
-  void batch_described(submission& s, ibv_send_wr& wr, const Request& request,
-                       const request_shape& shape, bool has_lease) noexcept;
+  void batch_described(submission& s, ibv_send_wr& wr, const request_shape& shape,
+                       bool has_lease) noexcept;
   /// How far it has come.
   struct posting {
     submission& owner;
@@ -360,7 +361,7 @@ class alignas(64) send_queue {
       doorbells().begin(*this, last_signaled_);
     return begin(s, 1);
   }
-  void end_batched(ibv_send_wr& wr, const request_shape& shape, bool takes_receive) noexcept;
+  void end_batched(ibv_send_wr& wr, const request_shape& shape) noexcept;
   void ring_batch() noexcept;
   [[gnu::cold]] void batch_failed(const post_failure& why, const ibv_send_wr& first_wr,
                                   std::uint32_t count) noexcept;
@@ -438,7 +439,8 @@ class alignas(64) send_queue {
 
   std::uint32_t unsignaled_max_;
   const std::uint32_t message_max_bytes_;
-  const std::uint32_t inline_max_;
+  const std::uint32_t inline_max_ : 31;
+  std::uint32_t keeps_receives_ : 1 = 0;  // The peer's, for `send_alone`.
   const std::uint32_t num_;
   std::uint64_t own_id_base_ = no_id_base;  // Of `wr_id`s, where nothing more follows from an end.
   const std::unique_ptr<seldom_used> seldom_;
@@ -574,8 +576,9 @@ inline bool submission::wait(waiter& w, const environment& env) noexcept {
 
 [[gnu::always_inline]] inline bool send_queue::is_like_most(
     const request_shape& request) const noexcept {
-  // Each is unlikely: g++ multiplies what it guesses, and what is seldom then is made short, not
-  // quick.
+  // Each is unlikely: g++ multiplies what it guesses, and makes short, not quick, what is seldom.
+  if (request.takes_receive && keeps_receives_) [[unlikely]]
+    return false;
   const std::span<const const_local_mr_slice> local = request.local;
   if (request.window != nullptr && refusal_of(*request.window) != errc{}) [[unlikely]]
     return false;
@@ -734,27 +737,24 @@ template <class Request>
   clear_rest(one.wr);
   request.fill(one.wr);
   place<true, true>(p, shape, one.wr, &one.sge, true, false);
-  end_batched(one.wr, shape, request.takes_receive());
+  end_batched(one.wr, shape);
 }
 
-template <class Request>
 [[gnu::always_inline]] inline void send_queue::batch_described(submission& s, ibv_send_wr& wr,
-                                                               const Request& request,
                                                                const request_shape& shape,
                                                                bool has_lease) noexcept {
   posting p = begin_batched(s);
-  give_bare_slot(p, Request::kind, false);
+  give_bare_slot(p, shape.kind, false);
   if (has_lease) use_lease(p, shape);
   wr.send_flags |= entry_flag(p.sequence, true);
-  number(p.sequence, Request::kind, wr);
-  end_batched(wr, shape, request.takes_receive());
+  number(p.sequence, shape.kind, wr);
+  end_batched(wr, shape);
 }
 
 [[gnu::always_inline]] inline void send_queue::end_batched(ibv_send_wr& wr,
-                                                           const request_shape& shape,
-                                                           bool takes_receive) noexcept {
+                                                           const request_shape& shape) noexcept {
   probe_posted(shape.kind, tail_++);
-  doorbells().add(wr, shape.kind, takes_receive || is_long(shape));
+  doorbells().add(wr, shape.kind, shape.takes_receive || is_long(shape));
   if (doorbells().is_complete()) [[unlikely]]
     ring_and_pump();
 }

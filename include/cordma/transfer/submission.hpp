@@ -50,6 +50,7 @@ class submission : public list_hook<submission> {
   /// Whether it waits for room.
   [[nodiscard]] bool is_queued() const noexcept { return state_ == state::queued; }
   [[nodiscard]] bool failed() const noexcept { return (trouble_ & (stop_bit | failure_bit)) != 0; }
+  [[nodiscard]] scheduler* own_scheduler() const noexcept;
 
  protected:
   /// From `queued` on the queue knows it.

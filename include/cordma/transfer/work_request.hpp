@@ -61,6 +61,7 @@ struct request_shape {
   const struct bind_request* window = nullptr;
   request_kind kind{};
   bool can_be_inline = false;
+  bool takes_receive = false;  ///< Of the peer, which may wait for one.
   unsigned send_flags = 0;
 
   [[nodiscard]] bool is_signaled() const noexcept { return (send_flags & IBV_SEND_SIGNALED) != 0; }
@@ -96,10 +97,12 @@ struct send_request {
   unsigned send_flags;
 
   [[nodiscard, gnu::always_inline]] request_shape shape() const noexcept {
-    return {.local = local.slices, .kind = kind, .can_be_inline = true, .send_flags = send_flags};
+    return {.local = local.slices,
+            .kind = kind,
+            .can_be_inline = true,
+            .takes_receive = true,
+            .send_flags = send_flags};
   }
-  /// Of the peer: it may wait for one.
-  [[nodiscard]] static bool takes_receive() noexcept { return true; }
 
   [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
     wr.opcode = opcode;
@@ -123,9 +126,9 @@ struct write_request {
             .remote = &remote,
             .kind = kind,
             .can_be_inline = true,
+            .takes_receive = opcode == IBV_WR_RDMA_WRITE_WITH_IMM,
             .send_flags = send_flags};
   }
-  [[nodiscard]] bool takes_receive() const noexcept { return opcode == IBV_WR_RDMA_WRITE_WITH_IMM; }
 
   [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
     wr.opcode = opcode;
@@ -151,7 +154,6 @@ struct read_request {
             .kind = kind,
             .send_flags = send_flags};
   }
-  [[nodiscard]] static bool takes_receive() noexcept { return false; }
 
   [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
     wr.opcode = IBV_WR_RDMA_READ;
@@ -173,7 +175,6 @@ struct atomic_request {
   [[nodiscard, gnu::always_inline]] request_shape shape() const noexcept {
     return {.remote = &remote, .kind = kind, .send_flags = send_flags};
   }
-  [[nodiscard]] static bool takes_receive() noexcept { return false; }
 
   [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
     wr.opcode = opcode;

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cordma/connection/listener.hpp>
+
+#include <exception>
+#include <functional>
+#include <string>
+
+namespace cordma {
+
+/// What becomes of a connection: one call for each, side by side. It may be a coroutine lambda with
+/// captures: `serve` keeps it.
+using connection_task = std::function<task<>(connection conn)>;
+
+/// What ended one connection's handler.
+struct handler_failure {
+  socket_address peer;
+  std::exception_ptr why;
+
+  /// Names the peer: "127.0.0.1:4711: ibv_poll_cq(qp 0x1a2): …".
+  [[nodiscard]] std::string to_string() const;
+};
+
+/// Told of each handler that threw, `cancelled` excepted. It must not throw.
+using failure_hook = std::function<void(const handler_failure& failed)>;
+
+/// Accepts and handles connections until it is stopped, or `door` is closed, and until their
+/// handlers have ended. A stop is passed on to them; a closed listener lets them end. A handler
+/// that throws ends its own connection, and no other; `on_failure` is told, if there is one.
+///
+///     const auto handle = [&](connection conn) -> task<> { … };
+///     co_await serve(listener, handle, [](const handler_failure& f) {
+///       std::cerr << f.to_string() << '\n';
+///     });
+///
+/// \param connections_max  handlers at once, 1 to 2^20; others wait to be accepted.
+/// On several cores: `runtime_group::serve`. Thread: that of `door`, which outlives it.
+/// \errors errc::limit_exceeded: `connections_max`. What `listener::accept` throws, but `closed`.
+task<> serve(listener& door, connection_task handler, failure_hook on_failure = {},
+             unsigned connections_max = 1024);
+
+}  // namespace cordma
