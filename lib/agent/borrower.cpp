@@ -528,13 +528,13 @@ void borrower::fail(const failure& why) noexcept {
 void borrower::list(std::vector<lease_info>& into) const {
   tags_.for_each([&](const holding& h) {
     if (h.lease == 0 && !h.is_carried) return;
-    into.push_back({.peer = {},
-                    .is_borrowed = true,
-                    .size_bytes = h.remote.size_bytes(),
-                    .access = h.block->access(),
-                    .isolation = h.isolation,
-                    .remaining = std::chrono::ceil<milliseconds>(
-                        std::max(h.block->usable_until() - now(), duration{}))});
+    lease_info& one = into.emplace_back();
+    one.is_borrowed = true;
+    one.size_bytes = h.remote.size_bytes();
+    one.access = h.block->access();
+    one.isolation = h.isolation;
+    one.remaining =
+        std::chrono::ceil<milliseconds>(std::max(h.block->usable_until() - now(), duration{}));
   });
 }
 

@@ -594,13 +594,12 @@ task<local_mr> lender::receive() {
 void lender::list(std::vector<lease_info>& into) {
   const time_point now = context_.home.now();
   const auto add = [&](const grant& g) {
-    into.push_back({.peer = {},
-                    .is_borrowed = false,
-                    .size_bytes = g.size_bytes,
-                    .access = g.access,
-                    .isolation = g.isolation,
-                    .remaining = std::chrono::ceil<std::chrono::milliseconds>(
-                        std::max(g.expires - now, duration{}))});
+    lease_info& one = into.emplace_back();
+    one.size_bytes = g.size_bytes;
+    one.access = g.access;
+    one.isolation = g.isolation;
+    one.remaining =
+        std::chrono::ceil<std::chrono::milliseconds>(std::max(g.expires - now, duration{}));
   };
   ids_.for_each(add);
   grants_.for_each([&](const grant& g) {

@@ -35,7 +35,7 @@ runtime::runtime(runtime_options options)
                    .doorbell_batching = options.doorbell_batching},
       connection_defaults_{defaults(options)},
       executor_{std::move(options.executor)},
-      context_{options.device},
+      context_{options.device.view()},
       pd_{context_},
       lending_{context_, pd_},
       events_{executor_, context_},

@@ -7,15 +7,16 @@
 #include <cordma/runtime/metrics.hpp>
 #include <cordma/transfer/async_events.hpp>
 
+#include <concepts>
 #include <memory>
-#include <string>
+#include <string_view>
 #include <vector>
 
 namespace cordma {
 
 struct runtime_options {
-  std::string device{};   ///< As `verbs::list_devices` names it; empty: the first
-                          ///< that has an ACTIVE port.
+  /// As `verbs::list_devices` names it; empty: the first that has an ACTIVE port.
+  fixed_text<64> device{};
   std::uint8_t port = 0;  ///< 0: the first ACTIVE one.
   std::optional<std::uint32_t> gid_index{};
   completion_mode mode = completion_mode::event;
@@ -54,6 +55,10 @@ class runtime final : private driver_supplier {
 
   [[nodiscard]] task<connection> connect(endpoint server);
   [[nodiscard]] task<connection> connect(endpoint server, connection_options options);
+  /// \errors  EINVAL, here and now: no number of a port.
+  [[nodiscard]] task<connection> connect(std::string_view host, std::integral auto port) {
+    return connect(endpoint::of(host, port));
+  }
   [[nodiscard]] listener listen(const endpoint& local = {}, const listener_options& limits = {});
   [[nodiscard]] listener listen(const endpoint& local, const listener_options& limits,
                                 const connection_options& options);
