@@ -10,6 +10,9 @@
 
 #include <catch2/catch.hpp>
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -190,6 +193,37 @@ TEST_CASE("memory beyond the memlock limit is an error that names it, and the co
   });
   CHECK_THAT(text, Catch::Contains("KiB: RLIMIT_MEMLOCK is 4096 KiB") &&
                        Catch::Contains("; and it goes on"));
+}
+
+namespace {
+
+/// Makes a runtime with so many descriptors left, and says why it could not be made.
+std::string runtime_with(rlim_t descriptors_left) {
+  return test::text_of_child([descriptors_left]() -> std::string {
+    const int next = ::dup(0);
+    ::close(next);
+    const rlimit limit{rlim_t(next) + descriptors_left, rlim_t(next) + descriptors_left};
+    if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return "no limit";
+    try {
+      runtime rt{test::on_test_device()};
+      return "made";
+    } catch (const error& e) {
+      return e.what();
+    }
+  });
+}
+
+}  // namespace
+
+TEST_CASE("a runtime that finds no descriptor left says so, whichever it is that lacks",
+          "[runtime][device][N9]") {
+  std::string said;
+  for (rlim_t left = 0; left < 40 && said != "made"; ++left) {
+    said = runtime_with(left);
+    INFO(left << " left: " << said);
+    CHECK((said == "made" || said.find("ulimit -n") != said.npos));
+  }
+  CHECK(said == "made");
 }
 
 namespace {
