@@ -1,7 +1,10 @@
 #include "link/local_door.hpp"
 
+#include "link/hints.hpp"
+
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -32,8 +35,13 @@ constinit std::atomic<bool> any_uid{false};
 /// Who bound, or opened, the other end.
 bool owner_of(int socket, ucred& owner) noexcept {
   socklen_t length = sizeof owner;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &owner, &length) == 0 &&
-         (owner.uid == ::geteuid() || any_uid.load(std::memory_order_relaxed));
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &owner, &length) != 0) return false;
+  if (owner.uid == ::geteuid() || any_uid.load(std::memory_order_relaxed)) return true;
+  tell_once(hint::other_user,
+            "softverbs: process %d belongs to user %u, and this one to user %u: set "
+            "SOFTVERBS_ANY_UID=1 in both for them to talk\n",
+            owner.pid, owner.uid, ::geteuid());
+  return false;
 }
 
 unique_fd connect_to(std::uint16_t slot) noexcept {
