@@ -27,7 +27,7 @@ unsigned port_of(const verbs::context& ctx, const runtime_options& options) noex
 
 }  // namespace
 
-runtime::runtime(runtime_options options)
+runtime::runtime(runtime_options&& options)
     : completions_{.depth = options.cq_depth,
                    .mode = options.mode,
                    .poll_batch = options.poll_batch,

@@ -42,7 +42,13 @@ class runtime final : private driver_supplier {
   /// \errors  errc::no_device (lists what there is); EACCES and others of opening the device;
   ///   errc::limit_exceeded: an option above the device's limit names both; where io_uring is
   ///   forbidden, which setting forbids it.
-  explicit runtime(runtime_options options = {});
+  explicit runtime(runtime_options&& options = {});
+  /// Says in one line what is wanted.
+  template <std::same_as<runtime_options> Options>
+  explicit runtime(const Options&) : runtime{runtime_options{}} {
+    static_assert(sizeof(Options) == 0,
+                  "options own a reactor and are not copied: runtime rt{std::move(options)}");
+  }
   runtime(const runtime&) = delete;
   runtime& operator=(const runtime&) = delete;
   ~runtime();
