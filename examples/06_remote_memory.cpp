@@ -38,7 +38,10 @@ cordma::task<> client(cordma::runtime& rt, cordma::endpoint server) {
 
 cordma::task<> server(cordma::listener& listener) {
   cordma::connection conn = co_await listener.accept();
-  cordma::local_mr memory = co_await conn.receive_local_mr();  // Out of the client's reach by now.
+  auto given = co_await as_result(conn.receive_local_mr());
+  if (const auto refused = conn.last_refusal())  // For a server's log: who asked for what.
+    std::fprintf(stderr, "server: refused %s\n", refused->to_string().c_str());
+  const cordma::local_mr memory = std::move(given).value();  // Out of the client's reach by now.
   const std::uint64_t word = memory.first(8).as<std::uint64_t>()[0];
   std::printf("server: was given %zu bytes, the first word is %" PRIu64 "\n", memory.size_bytes(),
               word);

@@ -1,5 +1,9 @@
 #pragma once
 
+#if __cplusplus < 202002L
+#error "cordma needs C++20 or later: compile with -std=c++20"
+#endif
+
 // All of cordma, for programs. Libraries better include what they use.
 
 #include <cordma/agent/agent.hpp>

@@ -138,6 +138,9 @@ task<remote_mr> agent::receive_remote_mr() { return parts_->borrows->receive(); 
 const agent_options& agent::options() const noexcept { return parts_->context.options; }
 const lending_counters& agent::counters() const noexcept { return parts_->context.counters; }
 const std::optional<failure>& agent::bad_frame() const noexcept { return parts_->bad_frame; }
+const std::optional<failure>& agent::last_refusal() const noexcept {
+  return parts_->context.last_refusal;
+}
 std::vector<lease_info> agent::leases() const {
   std::vector<lease_info> all;
   parts_->lends.list(all);

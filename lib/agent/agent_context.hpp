@@ -5,6 +5,8 @@
 #include <cordma/agent/lending.hpp>
 #include <cordma/transfer/queue_pair.hpp>
 
+#include <optional>
+
 namespace cordma {
 
 /// What the two sides of an agent, the lender and the borrower, share.
@@ -20,6 +22,7 @@ struct agent_context {
   /// The protection domain is this connection's alone.
   const bool has_own_domain;
   lending_counters counters{};
+  std::optional<failure> last_refusal{};  ///< Of a request of the peer's.
 
   /// Ends the connection; its owner hears of it by the queue pair's failure.
   void break_connection(errc why, const char* call) const noexcept {

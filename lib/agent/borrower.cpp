@@ -50,12 +50,17 @@ failure failure_of(const agent_protocol::frame& refused) noexcept {
   const errc said{int(refused.status)};
   failure f{.code = errc::refused, .call = "agent", .detail = "the peer could not"};
   switch (said) {
-    case errc::access_denied: f.detail = "the peer's lending_policy grants nothing of that"; break;
+    case errc::access_denied:
+      f.detail = refused.length == 0
+                     ? "the peer lends nothing: set bytes_max of its lending_policy "
+                       "(connection_options::agent.lending), which is 0 by default"
+                     : "the peer's lending_policy::access_max leaves nothing of the access";
+      break;
     case errc::limit_exceeded: {
       char text[120];
       std::snprintf(text, sizeof text,
-                    "the peer's lending_policy: at most %" PRIu64
-                    " bytes at once, and so many leases",
+                    "the peer's lending_policy: bytes_max, %" PRIu64
+                    " at once, or one of its numbers of leases",
                     refused.length);
       f.detail = text;
       break;
@@ -529,13 +534,13 @@ void borrower::fail(const failure& why) noexcept {
 void borrower::list(std::vector<lease_info>& into) const {
   tags_.for_each([&](const holding& h) {
     if (h.lease == 0 && !h.is_carried) return;
-    into.push_back({.peer = {},
-                    .is_borrowed = true,
-                    .size_bytes = h.remote.size_bytes(),
-                    .access = h.block->access(),
-                    .isolation = h.isolation,
-                    .remaining = std::chrono::ceil<milliseconds>(
-                        std::max(h.block->usable_until() - now(), duration{}))});
+    lease_info& one = into.emplace_back();
+    one.is_borrowed = true;
+    one.size_bytes = h.remote.size_bytes();
+    one.access = h.block->access();
+    one.isolation = h.isolation;
+    one.remaining =
+        std::chrono::ceil<milliseconds>(std::max(h.block->usable_until() - now(), duration{}));
   });
 }
 

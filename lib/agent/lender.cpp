@@ -90,11 +90,21 @@ void lender::on_request(const frame& f, unsigned slot) noexcept {
   } catch (const error& e) {
     // Which of our limits memory ran into is no business of a peer's.
     if (e.failure().call == std::string_view{"lend"}) why = errc(e.failure().code.value());
+    note_refusal(f, why, e.failure().detail.view());
   } catch (const std::bad_alloc&) {
+    note_refusal(f, why, "no memory");
   }
   if (g != nullptr) forget(*g);
   ++context_.counters.refused;
-  refuse(f, slot, why, why == errc::limit_exceeded ? policy.bytes_max : 0);
+  const bool tells_limit = why == errc::limit_exceeded || why == errc::access_denied;
+  refuse(f, slot, why, tells_limit ? policy.bytes_max : 0);
+}
+
+void lender::note_refusal(const frame& request, errc why, std::string_view because) noexcept {
+  char text[240];
+  std::snprintf(text, sizeof text, "asked for %" PRIu64 " bytes of %s: %.*s", request.length,
+                to_string(request.access).c_str(), int(because.size()), because.data());
+  context_.last_refusal = {.code = why, .call = "lend", .detail = text};
 }
 
 lent_memory lender::memory_for(const frame& request) {
@@ -144,9 +154,12 @@ void lender::drop_kept() noexcept {
 
 void lender::check_request(const frame& request) const {
   const lending_policy& policy = context_.options.lending;
-  if (policy.bytes_max == 0 || (request.access & policy.access_max) == verbs::access::none)
-    refuse_to_lend(errc::access_denied);
-  if (cost_of(request) > policy.bytes_max - asked_bytes_) refuse_to_lend(errc::limit_exceeded);
+  if (policy.bytes_max == 0)
+    refuse_to_lend(errc::access_denied, "lending_policy::bytes_max is 0, which grants nothing");
+  if ((request.access & policy.access_max) == verbs::access::none)
+    refuse_to_lend(errc::access_denied, "lending_policy::access_max leaves nothing of that");
+  if (cost_of(request) > policy.bytes_max - asked_bytes_)
+    refuse_to_lend(errc::limit_exceeded, "more than is left of lending_policy::bytes_max");
 }
 
 void lender::check_loan(const local_mr& memory, const loan_options& options) const {
@@ -594,13 +607,12 @@ task<local_mr> lender::receive() {
 void lender::list(std::vector<lease_info>& into) {
   const time_point now = context_.home.now();
   const auto add = [&](const grant& g) {
-    into.push_back({.peer = {},
-                    .is_borrowed = false,
-                    .size_bytes = g.size_bytes,
-                    .access = g.access,
-                    .isolation = g.isolation,
-                    .remaining = std::chrono::ceil<std::chrono::milliseconds>(
-                        std::max(g.expires - now, duration{}))});
+    lease_info& one = into.emplace_back();
+    one.size_bytes = g.size_bytes;
+    one.access = g.access;
+    one.isolation = g.isolation;
+    one.remaining =
+        std::chrono::ceil<std::chrono::milliseconds>(std::max(g.expires - now, duration{}));
   };
   ids_.for_each(add);
   grants_.for_each([&](const grant& g) {

@@ -9,6 +9,7 @@
 #include <cordma/coro/frame_cache.hpp>
 
 #include <optional>
+#include <string_view>
 #include <vector>
 
 namespace cordma {
@@ -101,6 +102,7 @@ class lender {
 
  private:
   void refuse(const frame& question, unsigned slot, errc why, std::uint64_t limit = 0) noexcept;
+  void note_refusal(const frame& request, errc why, std::string_view because) noexcept;
   void check_request(const frame& request) const;
   void check_loan(const local_mr& memory, const loan_options& options) const;
   grant& make(std::size_t bytes, std::size_t cost, bool is_carried = false);

@@ -40,6 +40,7 @@ const char* text_of(errc e) noexcept {
     case errc::unknown_method: return "the server has no such method";
     case errc::handler_failed: return "the call's handler failed";
     case errc::shutting_down: return "the server takes no more calls";
+    case errc::unknown_host: return "no such host";
   }
   return "unknown cordma error";
 }

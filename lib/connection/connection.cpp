@@ -110,6 +110,7 @@ std::optional<failure> connection::why_lost() const noexcept {
   if (is_open()) return std::nullopt;
   failure f = qp().failure_reason().to_failure(local_hello().qpn);
   std::string detail = "peer " + peer().to_string();
+  if (!f.detail.empty()) detail.append(": ").append(f.detail.view());
   if (const cordma::agent* const a = state_->agent(); a != nullptr && a->bad_frame())
     detail.append(": ").append(a->bad_frame()->detail.view());
   f.detail = std::string_view{detail};
@@ -156,6 +157,13 @@ const lending_counters& connection::lending() const noexcept {
   static constexpr lending_counters none{};
   return has_agent() ? state_->agent()->counters() : none;
 }
+std::optional<failure> connection::last_refusal() const {
+  if (!has_agent() || !state_->agent()->last_refusal()) return std::nullopt;
+  failure f = *state_->agent()->last_refusal();
+  const std::string detail = "peer " + peer().to_string() + ' ' + std::string{f.detail.view()};
+  f.detail = std::string_view{detail};
+  return f;
+}
 std::vector<lease_info> connection::leases() const {
   if (!has_agent()) return {};
   std::vector<lease_info> all = state_->agent()->leases();
@@ -177,8 +185,12 @@ task<connection> connect(connection_resources resources, endpoint server,
       with_timeout(shake_hands(resources, server, options), limit, &resources.home));
   if (!made.has_failure()) co_return std::move(made).value();
   failure why = bootstrap::name_deadline(made.failure(), "connect", limit);
-  std::string detail = "to " + server.to_string();
-  if (!why.detail.empty()) detail.append(": ").append(why.detail.view());
+  const std::string where = server.to_string();
+  std::string detail{why.detail.view()};
+  // A call that says which it was begins with it: an address of the host's, or the host.
+  const bool is_named = detail.starts_with(where) || detail.starts_with('"' + server.host + '"');
+  if (!is_named) detail = detail.empty() ? where : where + ": " + detail;
+  detail.insert(0, "to ");
   why.detail = std::string_view{detail};
   throw error{why};
 }

@@ -43,6 +43,14 @@ endpoint endpoint::parse(std::string_view text) {
   return {std::string{host}, port};
 }
 
+endpoint endpoint::of(std::string_view host, std::int64_t port) {
+  if (port < 0 || port > UINT16_MAX) {
+    throw_malformed(std::string{host} + ':' + std::to_string(port),
+                    "the port is not a number from 0 to 65535");
+  }
+  return {std::string{host}, static_cast<std::uint16_t>(port)};
+}
+
 std::string endpoint::to_string() const {
   const bool is_ipv6 = host.find(':') != host.npos;
   return (is_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);

@@ -21,9 +21,15 @@ struct freer {
 };
 using address_list = std::unique_ptr<addrinfo, freer>;
 
+/// In quotation marks; a NUL would end an error's text.
+std::string quoted(std::string_view text) {
+  std::string made{"\""};
+  for (const char c : text.substr(0, 80)) c == '\0' ? made += "\\0" : made += c;
+  return made += '"';
+}
+
 [[noreturn]] void throw_malformed(std::string_view text, const char* expected) {
-  std::string detail{"\""};
-  detail.append(text.substr(0, 80)).append("\" is not ").append(expected);
+  const std::string detail = quoted(text) + " is not " + expected;
   throw error{errno_failure(EINVAL, "socket_address::parse", {}, std::string_view{detail})};
 }
 
@@ -38,14 +44,27 @@ int look_up(const std::string& host, int flags, address_list& found) {
   return outcome;
 }
 
+[[noreturn]] void throw_unresolved(std::error_code code, std::string_view host,
+                                   std::string_view why) {
+  const std::string detail = quoted(host).append(": ").append(why);
+  throw error{{.code = code, .call = "getaddrinfo", .detail = std::string_view{detail}}};
+}
+
 // getaddrinfo(3) has error codes of its own.
-int errno_of_lookup(int outcome) noexcept {
+std::error_code code_of_lookup(int outcome) noexcept {
   switch (outcome) {
-    case EAI_SYSTEM: return errno;
-    case EAI_AGAIN: return EAGAIN;
-    case EAI_MEMORY: return ENOMEM;
-    default: return EADDRNOTAVAIL;
+    case EAI_SYSTEM: return {errno, std::system_category()};
+    case EAI_AGAIN: return {EAGAIN, std::system_category()};
+    case EAI_MEMORY: return {ENOMEM, std::system_category()};
+    default: return errc::unknown_host;
   }
+}
+
+/// Of several interfaces that have such a network, nothing says which is meant.
+bool lacks_interface(const sockaddr* address) noexcept {
+  if (address->sa_family != AF_INET6) return false;
+  const auto& in = *reinterpret_cast<const sockaddr_in6*>(address);
+  return IN6_IS_ADDR_LINKLOCAL(&in.sin6_addr) && in.sin6_scope_id == 0;
 }
 
 socket_address ipv4(std::uint32_t address, std::uint16_t port) noexcept {
@@ -69,7 +88,8 @@ socket_address::socket_address(const sockaddr* address, socklen_t size_bytes) no
 
 socket_address socket_address::parse(std::string_view host, std::uint16_t port) {
   address_list found;
-  if (look_up(std::string{host}, AI_NUMERICHOST, found) != 0) {
+  const bool is_text = host.find('\0') == host.npos;  // getaddrinfo reads as far as there.
+  if (!is_text || look_up(std::string{host}, AI_NUMERICHOST, found) != 0) {
     throw_malformed(host, "a numeric IPv4 or IPv6 address, such as 127.0.0.1 or ::1");
   }
   socket_address address{found->ai_addr, found->ai_addrlen};
@@ -97,16 +117,22 @@ socket_address socket_address::parse(std::string_view host_and_port) {
 }
 
 std::vector<socket_address> socket_address::resolve(const std::string& host, std::uint16_t port) {
+  const std::error_code invalid{EINVAL, std::system_category()};
+  if (host.empty()) throw_unresolved(invalid, host, "no host is given; a name or an address");
+  if (host.find('\0') != host.npos) throw_unresolved(invalid, host, "a host has no NUL in it");
   address_list found;
   if (const int outcome = look_up(host, AI_ADDRCONFIG, found); outcome != 0) {
-    const int value = errno_of_lookup(outcome);
-    const std::string detail = host.substr(0, 80) + ": " + ::gai_strerror(outcome) +
-                               "; check the name, or give a numeric address";
-    throw error{errno_failure(value, "getaddrinfo", {}, std::string_view{detail})};
+    const std::string said = ::gai_strerror(outcome);
+    throw_unresolved(code_of_lookup(outcome), host,
+                     said + "; check the name, or give a numeric address");
   }
   std::vector<socket_address> addresses;
   for (const addrinfo* each = found.get(); each != nullptr; each = each->ai_next) {
-    addresses.emplace_back(each->ai_addr, each->ai_addrlen).set_port(port);
+    if (!lacks_interface(each->ai_addr))
+      addresses.emplace_back(each->ai_addr, each->ai_addrlen).set_port(port);
+  }
+  if (addresses.empty()) {
+    throw_unresolved(invalid, host, "a link-local address names its interface: fe80::1%eth0");
   }
   return addresses;
 }

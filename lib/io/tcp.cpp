@@ -1,5 +1,7 @@
 #include <cordma/io/tcp.hpp>
 
+#include "base/descriptors.hpp"
+
 #include <cordma/io/executor.hpp>
 
 #include <fcntl.h>
@@ -17,18 +19,12 @@ namespace {
 
 using namespace std::string_literals;
 
-constexpr const char* more_descriptors = "close descriptors, or raise RLIMIT_NOFILE (ulimit -n)";
-bool lacks_descriptors(int errno_value) noexcept {
-  return errno_value == EMFILE || errno_value == ENFILE;
-}
-
 object_id name_of(int fd) noexcept { return {"fd", std::uint64_t(fd)}; }
 
 unique_fd make_socket(const socket_address& address) {
   unique_fd fd{::socket(address.data()->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
   if (!fd.is_open()) {
-    throw error{
-        errno_failure(errno, "socket", {}, lacks_descriptors(errno) ? more_descriptors : "")};
+    throw error{errno_failure(errno, "socket", {}, way_out_of_descriptors(errno))};
   }
   return fd;
 }

@@ -1,9 +1,14 @@
 #include "uring_diagnosis.hpp"
 
+#include "base/descriptors.hpp"
+
 #include <fcntl.h>
+#include <liburing.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
@@ -40,10 +45,38 @@ const char* cause_of_eperm(int disabled) noexcept {
          "(docker: --security-opt seccomp=PROFILE)";
 }
 
+/// What a ring takes: its requests, and twice as many completions with an index for each request.
+std::uint64_t ring_bytes(unsigned entries) noexcept {
+  constexpr std::uint64_t page = 4096;
+  constexpr std::uint64_t head = 320;
+  const std::uint64_t n = std::bit_ceil(std::clamp(entries, 1u, 32768u));
+  const auto pages = [](std::uint64_t bytes) { return (bytes + page - 1) / page * page; };
+  return pages(n * sizeof(io_uring_sqe)) +
+         pages(head + 2 * n * sizeof(io_uring_cqe) + n * sizeof(std::uint32_t));
+}
+
+fixed_text<240> lack(const uring_surroundings& here, unsigned entries) noexcept {
+  const std::uint64_t needed = ring_bytes(entries) / 1024;
+  char text[240];
+  if (here.memlock_bytes == RLIM_INFINITY) {
+    std::snprintf(text, sizeof text,
+                  "no memory for a ring of %" PRIu64
+                  " KiB (RLIMIT_MEMLOCK is unlimited); ask for fewer ring_entries",
+                  needed);
+  } else {
+    std::snprintf(text, sizeof text,
+                  "each runtime's ring takes %" PRIu64
+                  " KiB, which many kernels count as locked memory, of all processes of a user "
+                  "together; RLIMIT_MEMLOCK is %" PRIu64
+                  " KiB: raise it (ulimit -l unlimited), or ask for fewer ring_entries",
+                  needed, here.memlock_bytes / 1024);
+  }
+  return text;
+}
+
 }  // namespace
 
-failure diagnose_uring(int errno_value, const uring_surroundings& here) noexcept {
-  char text[240] = "";
+failure diagnose_uring(int errno_value, const uring_surroundings& here, unsigned entries) noexcept {
   switch (errno_value) {
     case EPERM:
     case EACCES:
@@ -52,19 +85,12 @@ failure diagnose_uring(int errno_value, const uring_surroundings& here) noexcept
       return errno_failure(errno_value, "io_uring_setup", {},
                            "this kernel is without io_uring, or a seccomp filter hides it; "
                            "use Linux 5.13 or later, or allow io_uring_setup in the filter");
-    case ENOMEM:
-      std::snprintf(text, sizeof text,
-                    "before Linux 5.12 a ring counts as locked memory, and RLIMIT_MEMLOCK is "
-                    "%" PRIu64 " KiB; raise it (ulimit -l unlimited) or ask for fewer ring_entries",
-                    here.memlock_bytes / 1024);
-      return errno_failure(errno_value, "io_uring_setup", {}, text);
+    case ENOMEM: return errno_failure(errno_value, "io_uring_setup", {}, lack(here, entries));
     case EINVAL:
       return errno_failure(errno_value, "io_uring_setup", {},
                            "ring_entries is 0, or this kernel is older than Linux 5.13");
-    case EMFILE:
-      return errno_failure(errno_value, "io_uring_setup", {},
-                           "no file descriptor is left; raise RLIMIT_NOFILE (ulimit -n)");
-    default: return errno_failure(errno_value, "io_uring_setup");
+    default:
+      return errno_failure(errno_value, "io_uring_setup", {}, way_out_of_descriptors(errno_value));
   }
 }
 

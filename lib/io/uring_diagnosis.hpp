@@ -15,7 +15,7 @@ struct uring_surroundings {
 /// Reads them of this process.
 uring_surroundings look_around() noexcept;
 
-/// Why `io_uring_setup` failed with `errno_value`, and the way out.
-failure diagnose_uring(int errno_value, const uring_surroundings& here) noexcept;
+/// Why `io_uring_setup` of that many entries failed with `errno_value`, and the way out.
+failure diagnose_uring(int errno_value, const uring_surroundings& here, unsigned entries) noexcept;
 
 }  // namespace cordma

@@ -1,5 +1,6 @@
 #include "uring_reactor.hpp"
 
+#include "base/descriptors.hpp"
 #include "uring_diagnosis.hpp"
 
 #include <cordma/base/assert.hpp>
@@ -23,7 +24,8 @@ constexpr unsigned setup_flags[] = {
 
 unique_fd make_eventfd() {
   unique_fd fd{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
-  if (!fd.is_open()) throw error{errno_failure(errno, "eventfd")};
+  if (!fd.is_open())
+    throw error{errno_failure(errno, "eventfd", {}, way_out_of_descriptors(errno))};
   return fd;
 }
 
@@ -62,7 +64,7 @@ uring_reactor::uring_reactor(unsigned entries)
     }
     if (outcome != -EINVAL) break;
   }
-  if (outcome < 0) throw error{diagnose_uring(-outcome, look_around())};
+  if (outcome < 0) throw error{diagnose_uring(-outcome, look_around(), entries)};
 }
 
 uring_reactor::~uring_reactor() {

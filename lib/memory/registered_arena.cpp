@@ -3,6 +3,7 @@
 #include <cordma/base/assert.hpp>
 #include <cordma/base/error.hpp>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 
@@ -58,6 +59,12 @@ registered_arena::registered_arena(chunk_store& chunks) : hooks_{table, &chunks}
   std::size_t bytes = sizeof index_;
   const char* const create = "experimental.arenas_create_ext";
   if (const int error = jemalloc::mallctl(create, &index_, &bytes, &config, sizeof config)) {
+    if (error == EAGAIN) {
+      throw cordma::error{{.code = errc::limit_exceeded,
+                           .call = create,
+                           .detail = "jemalloc has 4094 arenas in a process, and each mr_allocator "
+                                     "takes one: share allocators, or destroy some"}};
+    }
     throw cordma::error{{.code = errc::not_supported,
                          .call = create,
                          .object = {"errno", std::uint64_t(error)},

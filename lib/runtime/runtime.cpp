@@ -30,7 +30,7 @@ unsigned port_of(const verbs::context& ctx, const runtime_options& options) noex
 
 }  // namespace
 
-runtime::runtime(runtime_options options)
+runtime::runtime(runtime_options&& options)
     : completions_{.depth = options.cq_depth,
                    .mode = options.mode,
                    .poll_batch = options.poll_batch,
@@ -39,7 +39,7 @@ runtime::runtime(runtime_options options)
       connection_defaults_{defaults(options)},
       process_{detail::process_epoch()},
       executor_{std::move(options.executor)},
-      context_{options.device},
+      context_{options.device.view()},
       pd_{context_},
       lending_{context_, pd_},
       events_{executor_, context_},

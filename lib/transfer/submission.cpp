@@ -9,12 +9,39 @@
 
 namespace cordma {
 
+namespace {
+
+const char* way_out_of(std::error_code code) noexcept {
+  if (code == wc_errc::rnr_retry_exceeded) {
+    return "the peer had posted no receive in time: post receives before they are needed, or be "
+           "more "
+           "patient (the sender's rnr_retry, the receiver's min_rnr_timer)";
+  }
+  if (code == wc_errc::local_length) {
+    return "the message was longer than the receive that it met: post longer ones, or send by "
+           "message_stream, which takes any length";
+  }
+  if (code == wc_errc::remote_invalid_request) {
+    return "the peer's device takes no such request; most often a message is longer than the "
+           "receive that it meets: agree on a length, or send by message_stream";
+  }
+  if (code == wc_errc::retry_exceeded) {
+    return "the peer's device does not answer: is its host up, and does the device's own network, "
+           "not the bootstrap's, lead there? docs/devices.md says what soft0 needs";
+  }
+  return "";
+}
+
+}  // namespace
+
 failure request_outcome::to_failure(std::uint32_t qp_num) const noexcept {
   failure f{.code = code, .call = call, .object = {"qp", qp_num}, .vendor = vendor, .index = index};
   if (value != 0 || limit != 0) {
     char text[96];
     std::snprintf(text, sizeof text, "%" PRIu64 ", where %" PRIu64 " is the most", value, limit);
     f.detail = text;
+  } else {
+    f.detail = way_out_of(code);
   }
   return f;
 }

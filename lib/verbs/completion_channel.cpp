@@ -1,5 +1,6 @@
 #include <cordma/verbs/completion_channel.hpp>
 
+#include "base/descriptors.hpp"
 #include "failures.hpp"
 
 #include <cordma/base/assert.hpp>
@@ -19,8 +20,7 @@ void completion_channel::destroyer::operator()(ibv_comp_channel* channel) const 
 completion_channel::completion_channel(context& ctx)
     : channel_{ibv_create_comp_channel(ctx.native_handle())} {
   if (channel_ == nullptr) {
-    detail::throw_errno(errno, "ibv_create_comp_channel",
-                        errno == EMFILE ? "raise the limit on open files (ulimit -n)" : "");
+    detail::throw_errno(errno, "ibv_create_comp_channel", way_out_of_descriptors(errno));
   }
   const int flags = ::fcntl(fd(), F_GETFL);
   if (flags < 0 || ::fcntl(fd(), F_SETFL, flags | O_NONBLOCK) != 0) {

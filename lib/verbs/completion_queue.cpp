@@ -13,11 +13,15 @@ namespace {
 
 constexpr const char* call = "ibv_create_cq";
 
-[[noreturn]] void throw_cannot_create(int error, unsigned depth) {
+[[noreturn]] void throw_cannot_create(int error, unsigned depth, const device_limits& limits) {
+  constexpr std::uint64_t entry_bytes = 64;
   char subject[64];
   std::snprintf(subject, sizeof subject, "%u entries", depth);
   detail::throw_errno(error, call,
-                      detail::may_be_memlock(error) ? detail::memlock_text(subject) : subject);
+                      detail::may_be_memlock(error)
+                          ? detail::lack_text(error, subject, entry_bytes * depth, limits.cq_max,
+                                              "completion queues")
+                          : subject);
 }
 
 }  // namespace
@@ -39,7 +43,7 @@ completion_queue::completion_queue(context& ctx, unsigned depth, completion_chan
   }
   cq_.reset(ibv_create_cq(ctx.native_handle(), static_cast<int>(depth), events_.get(),
                           channel != nullptr ? channel->native_handle() : nullptr, comp_vector));
-  if (cq_ == nullptr) throw_cannot_create(errno, depth);
+  if (cq_ == nullptr) throw_cannot_create(errno, depth, ctx.limits());
 }
 
 completion_queue& completion_queue::operator=(completion_queue&& other) noexcept {

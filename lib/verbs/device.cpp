@@ -53,10 +53,12 @@ class device_list {
 };
 
 device_info info_of(ibv_device* device) {
-  return {.name = ibv_get_device_name(device),
-          .guid = be64toh(ibv_get_device_guid(device)),
-          .node_type = device->node_type,
-          .transport = device->transport_type};
+  device_info info;
+  info.name = ibv_get_device_name(device);
+  info.guid = be64toh(ibv_get_device_guid(device));
+  info.node_type = device->node_type;
+  info.transport = device->transport_type;
+  return info;
 }
 
 std::uint32_t count_of(int value) noexcept {

@@ -1,5 +1,6 @@
 #include "device_files.hpp"
 
+#include "base/descriptors.hpp"
 #include "failures.hpp"
 
 #include <cordma/base/unique_fd.hpp>
@@ -72,6 +73,8 @@ failure cannot_open(const char* call, std::string_view device, std::string_view 
           "%.*s is there, but %.*s is missing: load ib_uverbs (udev makes the file); in a "
           "container: --device %.*s --device /dev/infiniband/rdma_cm";
       break;
+    case EMFILE:
+    case ENFILE: return errno_failure(errno_value, call, {}, more_descriptors);
     default: break;
   }
   char text[240];

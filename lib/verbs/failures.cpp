@@ -5,6 +5,8 @@
 #include <cinttypes>
 #include <cstdarg>
 #include <cstdio>
+#include <fstream>
+#include <string>
 
 namespace cordma::verbs::detail {
 
@@ -23,6 +25,35 @@ void throw_failure(errc code, const char* call, fixed_text<240> detail, object_i
 
 void throw_errno(int errno_value, const char* call, fixed_text<240> detail, object_id object) {
   throw error{errno_failure(errno_value, call, object, detail)};
+}
+
+namespace {
+
+/// What the kernel has pinned for this process's devices (proc_pid_status(5): VmPin).
+std::uint64_t pinned_bytes() {
+  std::ifstream status{"/proc/self/status"};
+  std::uint64_t kib = 0;
+  for (std::string word; status >> word;)
+    if (word == "VmPin:" && status >> kib) break;
+  return kib * 1024;
+}
+
+/// Drivers pin some memory besides what is asked for.
+constexpr std::uint64_t memlock_slack = std::uint64_t{1} << 20;
+
+}  // namespace
+
+fixed_text<240> lack_text(int errno_value, const char* subject, std::uint64_t needed_bytes,
+                          std::uint64_t most, const char* objects) {
+  rlimit limit{};
+  if (errno_value == EPERM || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 ||
+      needed_bytes + pinned_bytes() + memlock_slack > limit.rlim_cur) {
+    return memlock_text(subject);
+  }
+  return detail_text("%s: the device's %" PRIu64
+                     " %s are used up, by all processes together (close some), or the system has "
+                     "no memory left",
+                     subject, most, objects);
 }
 
 fixed_text<240> memlock_text(const char* subject) noexcept {

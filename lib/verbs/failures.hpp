@@ -20,6 +20,11 @@ namespace cordma::verbs::detail {
 /// fail with ENOMEM or EPERM because they may not lock as much memory as they need.
 fixed_text<240> memlock_text(const char* subject) noexcept;
 
+/// Why an object could not be made, after `subject`: too little memory that may be locked, where
+/// `needed_bytes` would exceed the limit, else `most` objects that are all in use.
+fixed_text<240> lack_text(int errno_value, const char* subject, std::uint64_t needed_bytes,
+                          std::uint64_t most, const char* objects);
+
 /// Whether the failure can come from the limit on locked memory. EPERM: the limit is zero.
 constexpr bool may_be_memlock(int errno_value) noexcept {
   return errno_value == ENOMEM || errno_value == EPERM;

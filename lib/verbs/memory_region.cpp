@@ -22,11 +22,13 @@ void check_flags(access flags) {
   }
 }
 
-[[noreturn]] void throw_cannot_register(int error, std::size_t length, access flags) {
+[[noreturn]] void throw_cannot_register(int error, std::size_t length, access flags,
+                                        const device_limits& limits) {
   if (detail::may_be_memlock(error)) {
     char subject[64];
     std::snprintf(subject, sizeof subject, "%zu KiB", (length + 1023) / 1024);
-    detail::throw_errno(error, call, detail::memlock_text(subject));
+    detail::throw_errno(error, call,
+                        detail::lack_text(error, subject, length, limits.mr_max, "memory regions"));
   }
   if (error == EFAULT) {
     detail::throw_errno(
@@ -51,7 +53,7 @@ memory_region::memory_region(protection_domain& pd, void* address, std::size_t l
   check_flags(flags);
   detail::check_range(call, "length", length, 0, pd.limits().mr_size_max_bytes, "the device's");
   mr_.reset(ibv_reg_mr(pd.native_handle(), address, length, unsigned(flags)));
-  if (mr_ == nullptr) throw_cannot_register(errno, length, flags);
+  if (mr_ == nullptr) throw_cannot_register(errno, length, flags, pd.limits());
 }
 
 int memory_region::deregister() noexcept {

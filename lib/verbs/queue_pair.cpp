@@ -33,12 +33,22 @@ void check_inline_max(ibv_pd* pd, const ibv_qp_init_attr& refused) {
                       "what the device gives with the other capabilities,");
 }
 
-[[noreturn]] void throw_cannot_create(int error, const queue_pair_capabilities& wanted) {
+/// Of a queue pair's queues, about: drivers round up.
+std::uint64_t queue_bytes(const queue_pair_capabilities& wanted) noexcept {
+  constexpr std::uint64_t head = 64;
+  const std::uint64_t send = head + sizeof(ibv_sge) * wanted.send_sge_max + wanted.inline_max;
+  return send * wanted.send_wr_max + sizeof(ibv_sge) * wanted.recv_sge_max * wanted.recv_wr_max;
+}
+
+[[noreturn]] void throw_cannot_create(int error, const queue_pair_capabilities& wanted,
+                                      const device_limits& limits) {
   char subject[128];
   std::snprintf(subject, sizeof subject, "%u sends, %u receives", wanted.send_wr_max,
                 wanted.recv_wr_max);
   if (detail::may_be_memlock(error)) {
-    detail::throw_errno(error, "ibv_create_qp", detail::memlock_text(subject));
+    detail::throw_errno(
+        error, "ibv_create_qp",
+        detail::lack_text(error, subject, queue_bytes(wanted), limits.qp_max, "queue pairs"));
   }
   detail::throw_errno(
       error, "ibv_create_qp",
@@ -155,7 +165,7 @@ queue_pair::queue_pair(protection_domain& pd, completion_queue& send_cq, complet
   if (qp_ == nullptr) {
     const int error_number = errno;
     if (error_number == EINVAL) check_inline_max(pd.native_handle(), attributes);
-    throw_cannot_create(error_number, wanted);
+    throw_cannot_create(error_number, wanted, limits_);
   }
   const bool has_own = srq == nullptr;
   caps_ = {.send_wr_max = attributes.cap.max_send_wr,

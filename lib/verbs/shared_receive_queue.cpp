@@ -5,7 +5,7 @@
 #include <cordma/base/assert.hpp>
 
 #include <cerrno>
-#include <string>
+#include <cstdio>
 
 namespace cordma::verbs {
 namespace {
@@ -21,13 +21,14 @@ constexpr const char* call = "ibv_create_srq";
 [[noreturn]] void throw_cannot_create(int error, const shared_receive_queue_capabilities& wanted,
                                       const device_limits& limits) {
   if (error == ENOSYS || error == EOPNOTSUPP) throw_not_supported();
-  const auto subject =
-      detail::detail_text("%u receives of %u slices, in one of the device's %u queues",
-                          wanted.wr_max, wanted.sge_max, limits.srq_max);
-  detail::throw_errno(error, call,
-                      detail::may_be_memlock(error)
-                          ? detail::memlock_text(std::string{subject.view()}.c_str())
-                          : subject);
+  char subject[64];
+  std::snprintf(subject, sizeof subject, "%u receives of %u slices", wanted.wr_max, wanted.sge_max);
+  const std::uint64_t bytes = sizeof(ibv_sge) * (wanted.sge_max + 1ull) * wanted.wr_max;
+  detail::throw_errno(
+      error, call,
+      detail::may_be_memlock(error)
+          ? detail::lack_text(error, subject, bytes, limits.srq_max, "shared receive queues")
+          : subject);
 }
 
 }  // namespace

@@ -182,7 +182,7 @@ task<connection> meet(runtime& rt, const part& role, bool listens, std::uint16_t
     tell(door.local_endpoint().port);
     co_return co_await door.accept();
   }
-  const endpoint server{"127.0.0.1", port};  // g++ 12 destroys a braced temporary twice.
+  const endpoint server{"127.0.0.1", port};
   co_return co_await rt.connect(server, terms_of(role));
 }
 

@@ -39,7 +39,7 @@ task<> send_for_ever(runtime& rt, std::uint16_t port, const peer_process::port_t
   // Before the connection, so that a dying process gives it back after the queue pair: what is in
   // flight then is not refused, it is not answered.
   local_mr memory = rt.memory(test::all_access).allocate_zeroed(64);
-  const endpoint server{"127.0.0.1", port};  // g++ 12 destroys a braced temporary twice.
+  const endpoint server{"127.0.0.1", port};
   connection c = co_await rt.connect(server, deaf());
   const auto where = memory.remote_slice().encode();
   std::memcpy(memory.bytes().data(), where.data(), where.size());
@@ -48,7 +48,7 @@ task<> send_for_ever(runtime& rt, std::uint16_t port, const peer_process::port_t
 }
 
 task<> be_idle(runtime& rt, std::uint16_t port, const peer_process::port_teller&) {
-  const endpoint server{"127.0.0.1", port};  // g++ 12 destroys a braced temporary twice.
+  const endpoint server{"127.0.0.1", port};
   connection c = co_await rt.connect(server, deaf());
   static_cast<void>(co_await c.next_message());
 }

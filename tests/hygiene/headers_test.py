@@ -30,8 +30,8 @@ def complaints(header, include, stamp, compiler):
         return None
     stamp.unlink(missing_ok=True)
     done = subprocess.run(
-        [*compiler, "-x", "c++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsyntax-only",
-         f"-I{include}", "-MD", "-MF", stamp, "-"],
+        [*compiler, "-x", "c++", "-std=c++20", "-Wall", "-Wextra", "-Wnon-virtual-dtor", "-Werror",
+         "-fsyntax-only", f"-I{include}", "-MD", "-MF", stamp, "-"],
         input=f"#include <{header}>\n", text=True, capture_output=True, check=False)
     if done.returncode == 0:
         return None

@@ -46,7 +46,17 @@ BAD_TREES = [
     ("words", {"lib/io/a.cpp": "// FIX" "ME\n"}, "leave it out"),
     ("words", {"docs/a.md": "see /ho" "me/me/x\n"}, "path of one machine"),
     ("miscompiled_awaits", {"tests/io/a_test.cpp": "  CHECK(co_await f() == 1);\n"}, "g++ 12"),
-    ("miscompiled_awaits", {"tests/io/a_test.cpp": "co_await go({\"h\", 1});\n"}, "g++ 12"),
+    ("miscompiled_awaits", {"tests/io/a_test.cpp": "co_await go({\"h\", 1});\n"}, "a_test.cpp:1"),
+    ("miscompiled_awaits", {"tests/io/a_test.cpp": "co_await go(\n    named{1, \"h\"});\n"},
+     "a_test.cpp:2: g++ 12 destroys"),
+    ("miscompiled_awaits", {"lib/io/a.cpp": "co_await go({.one = {2}, .host = \"h\"});\n"},
+     "destroys"),
+    ("miscompiled_awaits", {"lib/io/a.cpp": "co_await late(go(b ? c : a{\"h\"}), 1s);\n"},
+     "destroys what is in"),
+    ("miscompiled_awaits", {"lib/io/a.cpp": "co_await go(b ? c : endpoint(\"h\"));\n"},
+     "destroys what this ?:"),
+    ("miscompiled_awaits", {"lib/io/a.cpp": "co_await go(std::vector<std::string>{\"h\"});\n"},
+     "destroys"),
     ("miscompiled_awaits", {"lib/io/a.cpp": "  if ((co_await f()).ok()) {}\n"}, "g++ 12"),
     ("sleeps", {"tests/io/a_test.cpp": "std::this_thread::sleep_for(1s);\n"}, "waits for an event"),
     ("sleeps", {"tests/io/a_test.cpp": "  ::usleep(5);\n"}, "waits for an event"),
@@ -73,6 +83,12 @@ GOOD_TREE = {
     "lib/io/clock.hpp": HEADER,
     "lib/io/meson.build": "cordma_sources += files('ring.cpp')\n",
     "tests/io/ring_test.cpp": "int main() { executor.sleep_for(1s); }\n",
+    "examples/meson.build": "'safe.cpp'",
+    "examples/safe.cpp": """co_await rt.connect({"host", 1});
+co_await f(cordma::endpoint{"host:1"}, [] { return "text"; }, std::string{"text"});
+const request named{"text"};
+co_await f(named, "text");
+""",
     "tests/io/meson.build": "room_tests += {'io': files('ring_test.cpp')}\n",
     "tests/hygiene/untested.txt": "# room/stem | reason\nio/clock | an interface\n",
 }

@@ -52,12 +52,34 @@ def by_pkg_config(build, outside, source, compiler):
     # The pc file names the prefix it was built for; the files lie below DESTDIR.
     (prefix,) = (line[len("prefix="):] for line in pc.read_text().splitlines()
                  if line.startswith("prefix="))
-    flags = run("pkg-config", f"--define-variable=prefix={destdir}{prefix}", "--cflags", "--libs",
-                "cordma", env={**os.environ, "PKG_CONFIG_PATH": str(pc.parent)}).split()
-    assert not [flag for flag in flags if str(build) in flag], f"points into the build: {flags}"
+    def flags_of(*packages):
+        flags = run("pkg-config", f"--define-variable=prefix={destdir}{prefix}", "--cflags", "--libs",
+                    *packages, env={**os.environ, "PKG_CONFIG_PATH": str(pc.parent)}).split()
+        assert not [flag for flag in flags if str(build) in flag], f"points into the build: {flags}"
+        return flags
+
     program = outside / "program"
-    run(*compiler, source, "-o", program, *flags, cwd=outside)
+    run(*compiler, "-std=c++20", source, "-o", program, *flags_of("cordma"), cwd=outside)
     check_program(program)
+    # A later standard is the program's choice: the last -std on the command line is what counts.
+    assert not [flag for flag in flags_of("cordma") if flag.startswith("-std")]
+    run(*compiler, "-std=c++2b", "-fsyntax-only", source, *flags_of("cordma"), cwd=outside)
+    if list(destdir.rglob("softverbs.pc")):
+        on_soft0(outside, source, compiler, flags_of, destdir)
+
+
+def on_soft0(outside, source, compiler, flags_of, destdir):
+    """softverbs is searched ahead of libibverbs, in whatever order the two are named."""
+    (library,) = (path.parent for path in destdir.rglob("libsoftverbs.so"))
+    objects = outside / "program.o"
+    run(*compiler, "-std=c++20", "-c", source, "-o", objects, *flags_of("cordma"), cwd=outside)
+    for packages in (("cordma", "softverbs"), ("softverbs", "cordma")):
+        flags = flags_of(*packages)
+        libraries = [flag for flag in flags if flag in ("-lsoftverbs", "-libverbs")]
+        assert libraries == ["-lsoftverbs", "-libverbs"], flags
+        program = outside / "program_on_soft0"
+        run(*compiler, objects, "-o", program, *flags, f"-Wl,-rpath,{library}", cwd=outside)
+        assert "soft0" in check_program(program), packages
 
 
 def as_subproject(cordma, scratch, source):
@@ -91,7 +113,7 @@ def main():
     cordma, build, scratch, source = (pathlib.Path(path).resolve() for path in sys.argv[1:5])
     scratch.mkdir(parents=True, exist_ok=True)
     all_cases = cases.Cases("install")
-    with all_cases.case("a program outside the tree builds and runs with pkg-config alone"):
+    with all_cases.case("a program outside the tree builds and runs with pkg-config alone, on soft0, too"):
         with tempfile.TemporaryDirectory() as outside:
             by_pkg_config(build, pathlib.Path(outside), source, sys.argv[5:])
     with all_cases.case("a program that has cordma as a Meson subproject builds and runs"):

@@ -4,6 +4,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <cerrno>
+
 using namespace cordma;
 
 TEST_CASE("an address prints as it is written", "[io]") {
@@ -41,7 +43,37 @@ TEST_CASE("a numeric host resolves to itself, an unknown one is an error that na
   const auto found = socket_address::resolve("127.0.0.1", 7471);
   REQUIRE(found.size() == 1);
   CHECK(found.front() == socket_address::loopback(7471));
-  // RFC 6761 reserves .invalid: it never resolves.
-  CHECK_THROWS_WITH(socket_address::resolve("nobody.invalid", 1),
-                    Catch::Contains("nobody.invalid"));
+}
+
+TEST_CASE("a host that cannot be meant is refused with the reason", "[io]") {
+  const auto refusal_of = [](const std::string& host) {
+    try {
+      socket_address::resolve(host, 7471);
+    } catch (const error& e) {
+      return e.failure();
+    }
+    return failure{};
+  };
+  const auto is_invalid = [](const failure& f) { return f.code == std::errc::invalid_argument; };
+  // RFC 6761 reserves .invalid: it never resolves. Without a name server that answers, EAGAIN.
+  const failure unknown = refusal_of("nobody.invalid");
+  CHECK((unknown.code == errc::unknown_host || unknown.code.value() == EAGAIN));
+  CHECK_THAT(unknown.to_string(),
+             Catch::Contains("\"nobody.invalid\"") && !Catch::Contains("Cannot assign"));
+  // Never asked of a name server.
+  const failure no_address = refusal_of("::1::2");
+  CHECK(no_address.code == errc::unknown_host);
+  CHECK_THAT(no_address.to_string(), Catch::Contains("no such host: \"::1::2\""));
+  const failure empty = refusal_of("");
+  CHECK(is_invalid(empty));
+  CHECK_THAT(empty.to_string(), Catch::Contains("no host is given"));
+  const failure cut = refusal_of(std::string{"127.0.0.1\0.example", 18});
+  CHECK(is_invalid(cut));
+  CHECK_THAT(cut.to_string(), Catch::Contains("\"127.0.0.1\\0.example\": a host has no NUL"));
+  const failure link_local = refusal_of("fe80::1");
+  CHECK(is_invalid(link_local));
+  CHECK_THAT(link_local.to_string(), Catch::Contains("\"fe80::1\"") && Catch::Contains("%eth0"));
+  CHECK(socket_address::resolve("fe80::1%lo", 1).size() == 1);
+  CHECK_THROWS_WITH(socket_address::parse(std::string_view{"127.0.0.1\0", 10}, 1),
+                    Catch::Contains("is not a numeric"));
 }

@@ -7,11 +7,13 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstddef>
 
 using namespace cordma;
@@ -19,7 +21,8 @@ using Catch::Matchers::Contains;
 
 TEST_CASE("a refused ring is explained by what refused it, with the way out", "[io]") {
   const auto text = [](int errno_value, int disabled) {
-    return diagnose_uring(errno_value, {.disabled = disabled, .memlock_bytes = 65536}).to_string();
+    return diagnose_uring(errno_value, {.disabled = disabled, .memlock_bytes = 65536}, 256)
+        .to_string();
   };
   CHECK_THAT(text(EPERM, 2), Contains("io_uring_disabled is 2") && Contains("sysctl"));
   CHECK_THAT(text(EPERM, 1), Contains("io_uring_disabled is 1") && Contains("io_uring_group"));
@@ -27,17 +30,31 @@ TEST_CASE("a refused ring is explained by what refused it, with the way out", "[
   CHECK_THAT(text(EPERM, -1), Contains("seccomp"));
   CHECK_THAT(text(EACCES, 0), Contains("seccomp"));
   CHECK_THAT(text(ENOSYS, -1), Contains("Linux 5.13") && Contains("seccomp"));
-  CHECK_THAT(text(ENOMEM, 0), Contains("64 KiB") && Contains("ulimit -l"));
+  CHECK_THAT(text(ENOMEM, 0), Contains("takes 28 KiB") && Contains("RLIMIT_MEMLOCK is 64 KiB") &&
+                                  Contains("ulimit -l"));
+  CHECK_THAT(text(ENFILE, 0), Contains("ulimit -n"));
   CHECK_THAT(text(EINVAL, 0), Contains("ring_entries"));
   CHECK_THAT(text(EMFILE, 0), Contains("ulimit -n"));
   CHECK_THAT(text(EIO, 0), Contains("io_uring_setup"));
 }
 
+TEST_CASE(
+    "what a ring takes is what the kernel counts, where that is not the limit's fault it says so",
+    "[io]") {
+  const auto text = [](unsigned entries, std::uint64_t limit) {
+    return diagnose_uring(ENOMEM, {.disabled = 0, .memlock_bytes = limit}, entries).to_string();
+  };
+  CHECK_THAT(text(1, 0), Contains("takes 8 KiB"));
+  CHECK_THAT(text(200, 0), Contains("takes 28 KiB"));
+  CHECK_THAT(text(4096, 0), Contains("takes 404 KiB"));
+  CHECK_THAT(text(256, RLIM_INFINITY), Contains("no memory for a ring of 28 KiB"));
+}
+
 TEST_CASE("no explanation is cut off", "[io]") {
   for (const int errno_value : {EPERM, ENOSYS, ENOMEM, EINVAL, EMFILE}) {
     for (const int disabled : {-1, 0, 1, 2}) {
-      const uring_surroundings here{.disabled = disabled, .memlock_bytes = UINT64_MAX};
-      const failure f = diagnose_uring(errno_value, here);
+      const uring_surroundings here{.disabled = disabled, .memlock_bytes = UINT64_MAX - 1};
+      const failure f = diagnose_uring(errno_value, here, UINT_MAX);
       CHECK_FALSE(f.detail.view().ends_with("..."));
     }
   }

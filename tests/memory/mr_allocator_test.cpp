@@ -174,13 +174,26 @@ TEST_CASE("ten thousand allocations cost one registration a chunk, and none is l
   CHECK(registrations_left() == before);
 }
 
+TEST_CASE("one allocator too many is told how many there may be", "[memory][device][private]") {
+  device d;
+  const mr_allocator_options small{.limit_bytes = mr_allocator::chunk_bytes_min};
+  std::vector<std::unique_ptr<mr_allocator>> all;
+  const std::string why = what_of([&] {
+    while (all.size() < 5000) all.push_back(std::make_unique<mr_allocator>(d.pd, small));
+  });
+  CHECK(all.size() > 4000);
+  CHECK_THAT(why, Catch::Contains("limit exceeded") && Catch::Contains("4094 arenas"));
+  all.pop_back();
+  CHECK_NOTHROW(mr_allocator{d.pd, small});
+}
+
 TEST_CASE("a registration that fails is told with its reason, and the allocator goes on",
           "[memory][device][M5][private]") {
   device d;
   mr_allocator memory{d.pd};
   verbs_faults::fail_call(1, ENOMEM);
   CHECK_THAT(what_of([&] { static_cast<void>(memory.allocate_uninitialized(64)); }),
-             Catch::Contains("ibv_reg_mr: Cannot allocate memory: 2048 KiB: RLIMIT_MEMLOCK is"));
+             Catch::Contains("ibv_reg_mr: Cannot allocate memory: 2048 KiB: "));
   CHECK(memory.statistics().registrations_failed == 1);
   CHECK(memory.statistics().registered_bytes == 0);
   constexpr std::size_t most_of_a_chunk = std::size_t{1792} << 10;

@@ -219,7 +219,7 @@ class caller {
 
   task<> live(std::uint16_t port) {
     try {
-      const endpoint server{"127.0.0.1", port};  // g++ 12 destroys a braced temporary twice.
+      const endpoint server{"127.0.0.1", port};
       client_ = rpc::client{co_await rt_.connect(server, deaf_and_ready()), {.deadline = 300s}};
       scope all{rt_.executor()};
       for (unsigned n = 0; n < workers; ++n) all.spawn(work());

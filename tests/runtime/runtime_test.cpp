@@ -10,6 +10,9 @@
 
 #include <catch2/catch.hpp>
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -28,6 +31,45 @@ TEST_CASE("a device that is not there is an error that lists what is", "[runtime
       CHECK(std::string{e.what()}.find(d.name) != std::string::npos);
     }
   }
+}
+
+namespace {
+
+task<std::string> device_of(runtime_options options) {
+  co_return std::string{options.device.view()};
+}
+
+task<> await_options_in_braces() {
+  const std::string named = "a_device_whose_name_would_not_lie_in_a_string_itself";
+  std::string name = co_await device_of({.device = named});
+  CHECK(name == named);
+  name = co_await device_of(runtime_options{.device = named, .cq_depth = 8});
+  CHECK(name == named);
+}
+
+/// Both ends of a connection, named as users name a server.
+task<> connect_by_text(runtime& rt, listener& door) {
+  const std::uint16_t port = door.local_endpoint().port;
+  connection one = co_await rt.connect({"127.0.0.1", port});
+  connection other = co_await rt.connect("127.0.0.1", port);
+  connection last = co_await rt.connect("127.0.0.1:" + std::to_string(port));
+  CHECK((one.is_open() && other.is_open() && last.is_open()));
+}
+
+}  // namespace
+
+TEST_CASE("options that name a device own nothing, and so are safe in braces in a co_await",
+          "[runtime]") {
+  executor home;
+  home.run(await_options_in_braces());
+  CHECK(std::is_trivially_destructible_v<decltype(runtime_options::device)>);
+}
+
+TEST_CASE("a server is named by host and port, together or apart", "[runtime][device]") {
+  runtime rt{test::on_test_device()};
+  listener door = rt.listen();
+  rt.run(connect_by_text(rt, door));
+  CHECK_THROWS_WITH(rt.connect("127.0.0.1", 65536), Catch::Contains("127.0.0.1:65536"));
 }
 
 TEST_CASE("a runtime opens the device it was told, and allocates for it", "[runtime][device]") {
@@ -151,6 +193,37 @@ TEST_CASE("memory beyond the memlock limit is an error that names it, and the co
   });
   CHECK_THAT(text, Catch::Contains("KiB: RLIMIT_MEMLOCK is 4096 KiB") &&
                        Catch::Contains("; and it goes on"));
+}
+
+namespace {
+
+/// Makes a runtime with so many descriptors left, and says why it could not be made.
+std::string runtime_with(rlim_t descriptors_left) {
+  return test::text_of_child([descriptors_left]() -> std::string {
+    const int next = ::dup(0);
+    ::close(next);
+    const rlimit limit{rlim_t(next) + descriptors_left, rlim_t(next) + descriptors_left};
+    if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return "no limit";
+    try {
+      runtime rt{test::on_test_device()};
+      return "made";
+    } catch (const error& e) {
+      return e.what();
+    }
+  });
+}
+
+}  // namespace
+
+TEST_CASE("a runtime that finds no descriptor left says so, whichever it is that lacks",
+          "[runtime][device][N9]") {
+  std::string said;
+  for (rlim_t left = 0; left < 40 && said != "made"; ++left) {
+    said = runtime_with(left);
+    INFO(left << " left: " << said);
+    CHECK((said == "made" || said.find("ulimit -n") != said.npos));
+  }
+  CHECK(said == "made");
 }
 
 namespace {

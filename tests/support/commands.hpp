@@ -101,10 +101,15 @@ class background {
     ::kill(pid_, SIGKILL);
     ::waitpid(std::exchange(pid_, 0), nullptr, 0);
   }
+  /// What it still says, or said before it was killed.
+  std::string rest() {
+    std::string all;
+    for (std::string line; next(line);) all += line + '\n';
+    return all;
+  }
   /// Waits for its end.
   outcome end() {
-    outcome result;
-    for (std::string line; next(line);) result.output += line + '\n';
+    outcome result{.output = rest()};
     int status = 0;
     REQUIRE(::waitpid(std::exchange(pid_, 0), &status, 0) > 0);
     result.exit_status = exit_status_of(status);

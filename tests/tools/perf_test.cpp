@@ -164,7 +164,21 @@ TEST_CASE("cordma-perf draws latency against load", "[tools][device]") {
   CHECK(r.parse(file).exit_status == 0);
   std::ifstream drawing{file};
   const std::string svg{std::istreambuf_iterator<char>{drawing}, {}};
-  CHECK_THAT(svg, Contains("write 64 p50") && Contains("write 64 p99") && Contains(device_name()));
+  CHECK_THAT(svg,
+             Contains("write 64") && Contains("p50") && Contains("p99") && Contains(device_name()));
+}
+
+TEST_CASE("cordma-perf prints each line of a sweep when it is measured, into a pipe, too",
+          "[tools][device]") {
+  background running{
+      {CORDMA_PERF, "--local", "--device", device_name(), "--size", "8:64", "--duration", "0.7"}};
+  const std::string first = running.line_after("write ");
+  running.kill();
+  INFO(first);
+  CHECK_THAT(first, Contains(" 8 "));
+  const std::string rest = running.rest();
+  INFO(rest);
+  CHECK(std::ranges::count(rest, '\n') < 3);
 }
 
 TEST_CASE("cordma-perf says how far it is, on a terminal only", "[tools][device]") {
@@ -202,6 +216,7 @@ TEST_CASE("cordma-perf says in one line what it does not understand", "[tools]")
                          {"--local --operations -1", "--operations"},
                          {"--local --baseline --mode event", "--mode event"},
                          {"--local --baseline --connections 2", "--connections 2"},
+                         {"--local --baseline --threads 2", "--threads 2: the raw loop"},
                          {"--local --nonsense", "--nonsense"},
                          {"client", "HOST"},
                          {"client --baseline 127.0.0.1", "--baseline"},
@@ -224,6 +239,11 @@ TEST_CASE("cordma-perf says in one line what it cannot do", "[tools][device]") {
   for (const failing& f : {failing{"--local --device no_such_device", "no_such_device"},
                            failing{"--local --baseline --device no_such_device", "no_such_device"},
                            failing{"--local --size 1G --connections 4" + on, "takes 4096 MiB"},
+                           // Before anything is measured: nothing else is printed.
+                           failing{"--local --operations 9 --json /nowhere/a" + on,
+                                   "/nowhere/a: cannot be written: No such file"},
+                           failing{"--local --operations 9 --plot /nowhere/b" + on,
+                                   "/nowhere/b: cannot be written: No such file"},
                            // Port 1 is privileged, and nothing listens there.
                            failing{"client 127.0.0.1:1" + on, "nobody listens there"},
                            failing{"client no.such.host.invalid" + on, "no.such.host.invalid"},

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -46,6 +48,20 @@ std::string fault_in(const std::string& xml) {
     if (!is_known) return "an ampersand: " + rest;
   }
   return open.empty() ? "" : "not closed: " + open.back();
+}
+
+/// What an attribute of each such tag is, of those that have it.
+std::vector<std::string> values_of(const std::string& svg, const std::string& tag,
+                                   const std::string& attribute) {
+  std::vector<std::string> all;
+  for (std::size_t at = 0; (at = svg.find(tag, at)) != std::string::npos; ++at) {
+    const std::string text = svg.substr(at, svg.find('>', at) - at);
+    const std::size_t value = text.find(attribute);
+    if (value == std::string::npos) continue;
+    const std::size_t first = value + attribute.size();
+    all.push_back(text.substr(first, text.find('"', first) - first));
+  }
+  return all;
 }
 
 result measured_at(std::uint32_t depth, std::uint64_t count, double seconds) {
@@ -99,12 +115,35 @@ TEST_CASE("a size has a line for its p50 and one for its p99, with a point for e
   const std::vector<plot_line> lines =
       lines_of({measured_at(1, 100, 1), measured_at(2, 100, 0.5), measured_at(4, 100, 0.25)});
   REQUIRE(lines.size() == 2);
-  CHECK(lines[0].name == "write 64 p50");
-  CHECK(lines[1].name == "write 64 p99");
+  CHECK(lines[0].name == "write 64");
+  CHECK(lines[1].name == "write 64");
+  CHECK_FALSE(lines[0].is_dashed);
+  CHECK(lines[1].is_dashed);
   for (const plot_line& line : lines) {
     REQUIRE(line.points.size() == 3);
     CHECK(line.points[1].label == "2");
     CHECK(line.points[1].x == 200);
   }
   CHECK(lines[0].points[0].y < lines[1].points[0].y);
+}
+
+TEST_CASE("a sweep of all sizes has a colour for each, and a legend that is all on the drawing",
+          "[tools]") {
+  std::vector<result> sweep;
+  for (std::uint64_t bytes = 8; bytes <= (std::uint64_t{1} << 30); bytes *= 2) {
+    for (const std::uint32_t depth : {1, 8}) {
+      sweep.push_back(measured_at(depth, 100, 1));
+      sweep.back().what.size_bytes = bytes;
+    }
+  }
+  const std::string svg = draw_svg("title", lines_of(sweep));
+  CHECK(fault_in(svg) == "");
+  const std::vector<std::string> curves = values_of(svg, "<polyline", "stroke=\"");
+  REQUIRE(curves.size() == 56);
+  CHECK(std::set<std::string>{curves.begin(), curves.end()}.size() == 28);
+  const double height = std::stod(values_of(svg, "<svg", "height=\"").front());
+  for (const std::string& y : values_of(svg, "<text", " y=\"")) CHECK(std::stod(y) < height);
+  // p50 and p99 of a size are told apart by the dashes.
+  CHECK(values_of(svg, "<polyline", "stroke-dasharray=\"").size() == 28);
+  CHECK_THAT(svg, Contains("write 1G</text>") && Contains("p99</text>"));
 }

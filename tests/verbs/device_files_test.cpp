@@ -40,6 +40,11 @@ TEST_CASE("a device whose file cannot be opened is told apart from none, with th
   const auto otherwise = why_unusable(with(EIO, 0), "");
   REQUIRE(otherwise);
   CHECK_THAT(otherwise->to_string(), Contains("uverbs0 cannot be opened"));
+  for (const int error : {EMFILE, ENFILE}) {
+    const auto used_up = why_unusable(with(error, 0), "");
+    REQUIRE(used_up);
+    CHECK_THAT(used_up->to_string(), Contains("ulimit -n") && !Contains("uverbs0"));
+  }
 }
 
 TEST_CASE("a device that is not there, or can be opened, is not explained away", "[verbs][N9]") {

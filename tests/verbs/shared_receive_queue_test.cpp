@@ -94,7 +94,7 @@ TEST_CASE("a device that makes no shared queue says why", "[verbs][device]") {
   CHECK(refusal_by(EOPNOTSUPP).code == cordma::errc::not_supported);
   const cordma::failure full = refusal_by(ENOMEM);
   CHECK(full.code.value() == ENOMEM);
-  CHECK_THAT(full.to_string(), Contains("4 receives of 1 slices") && Contains("MEMLOCK"));
+  CHECK_THAT(full.to_string(), Contains("4 receives of 1 slices"));
   CHECK_THAT(refusal_by(EINVAL).to_string(), Contains("4 receives of 1 slices"));
   verbs_faults::fail_call(0, 0);
 }

@@ -158,8 +158,9 @@ void check_comparable(const job& what) {
                                 ": the raw loop of --baseline polls one connection on one "
                                 "thread; leave it out"};
   };
-  if (what.connections != 1) refuse("--connections " + std::to_string(what.connections));
+  // First what brings connections of its own.
   if (what.threads != 1) refuse("--threads " + std::to_string(what.threads));
+  if (what.connections != 1) refuse("--connections " + std::to_string(what.connections));
   if (what.mode != cordma::completion_mode::busy) {
     refuse(std::string{"--mode "} + to_string(what.mode));
   }

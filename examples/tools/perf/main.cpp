@@ -8,20 +8,34 @@
 #include "plot.hpp"
 #include "report.hpp"
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <stdexcept>
+#include <utility>
 
 namespace {
 
 using namespace perf;
 
+[[noreturn]] void throw_unwritable(const std::string& path) {
+  throw std::runtime_error{path + ": cannot be written: " + std::strerror(errno)};
+}
+
 void write_file(const std::string& path, const std::string& text) {
   std::ofstream file{path};
   file << text;
   file.close();
-  if (!file) throw std::runtime_error{path + ": cannot be written"};
+  if (!file) throw_unwritable(path);
+}
+
+/// Before hours of measuring, not after. What is in the file stays until then.
+void check_writable(const std::string& path) {
+  if (path.empty()) return;
+  std::ofstream file{path, std::ios::app};
+  if (!file) throw_unwritable(path);
 }
 
 void serve(const options& o) {
@@ -32,11 +46,24 @@ void serve(const options& o) {
   control.run(here.serve());
 }
 
+using on_result = std::function<void(const result&)>;
+
+/// With the head of the table before the first: a run that fails at once says just why.
+on_result begun(const options& o, const std::string& device, const on_result& each) {
+  return [&o, device, each, has_begun = false](const result& r) mutable {
+    if (!std::exchange(has_begun, true)) {
+      std::printf("device %s, mode %s\n%s", device.c_str(), to_string(o.jobs.front().mode),
+                  speeds_head().c_str());
+    }
+    each(r);
+  };
+}
+
 /// Gives the name of the device.
-std::string measure(const options& o, const std::function<void(const result&)>& each) {
+std::string measure(const options& o, const on_result& each) {
   if (o.role == role::local && o.has_baseline) {
     const std::string device{cordma::runtime{{.device = o.device}}.device_name()};
-    compare_with_raw(device, o.jobs, each);
+    compare_with_raw(device, o.jobs, begun(o, device, each));
     return device;
   }
   std::optional<local_server> beside;
@@ -50,18 +77,19 @@ std::string measure(const options& o, const std::function<void(const result&)>& 
     to = {"127.0.0.1", beside->port()};
   }
   cordma::runtime control{{.device = o.device}};
-  control.run(run_with_server(control, o.device, to, o.jobs, each));
-  return std::string{control.device_name()};
+  const std::string device{control.device_name()};
+  control.run(run_with_server(control, o.device, to, o.jobs, begun(o, device, each)));
+  return device;
 }
 
 void report(const options& o, const std::string& device, const std::vector<result>& results) {
-  std::printf("device %s, mode %s\n%s", device.c_str(), to_string(results.front().what.mode),
-              tables(results).c_str());
+  std::printf("%s", other_tables(results).c_str());
   if (!o.json_file.empty()) write_file(o.json_file, json(device, results));
   if (o.plot_file.empty()) return;
-  const std::string title = "cordma-perf on " + device + ", " +
-                            to_string(results.front().what.mode) + "; beside the points: depth";
-  write_file(o.plot_file, draw_svg(title, lines_of(results)));
+  const std::vector<plot_line> lines = lines_of(results);
+  std::string title = "cordma-perf on " + device + ", " + to_string(results.front().what.mode);
+  if (labels_points(lines)) title += "; beside the points: depth";
+  write_file(o.plot_file, draw_svg(title, lines));
 }
 
 }  // namespace
@@ -75,8 +103,13 @@ int main(int argc, char** argv) try {
   } else if (o.role == role::server) {
     serve(o);
   } else {
+    check_writable(o.json_file);
+    check_writable(o.plot_file);
     std::vector<result> results;
-    const std::string device = measure(o, [&results](const result& r) { results.push_back(r); });
+    const std::string device = measure(o, [&results](const result& r) {
+      std::printf("%s", speeds_row(r).c_str());
+      results.push_back(r);
+    });
     report(o, device, results);
   }
 } catch (const std::invalid_argument& e) {

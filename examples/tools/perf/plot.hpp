@@ -14,15 +14,20 @@ struct plot_point {
   std::string label{};  ///< Beside the point.
 };
 struct plot_line {
-  std::string name;
+  std::string name;  ///< In the legend; lines of one name have one colour.
   std::vector<plot_point> points;
+  bool is_dashed = false;
 };
 
 /// The p50 and the p99 of each size over the loads that its depths made.
 std::vector<plot_line> lines_of(const std::vector<result>& results);
 
-/// A drawing of its own: an SVG with axes, ticks at round numbers and a legend. The latency's axis
-/// is logarithmic. Without points: the axes.
+/// Whether there are so few lines that their points can be labelled.
+bool labels_points(const std::vector<plot_line>& lines);
+
+/// A drawing of its own: an SVG with axes, ticks at round numbers and a legend, which makes it as
+/// high as that needs. The latency's axis is logarithmic. Without points: the axes. Few names have
+/// colours that are told apart at sight, many the shades of a scale, and names where lines end.
 std::string draw_svg(const std::string& title, const std::vector<plot_line>& lines);
 
 }  // namespace perf

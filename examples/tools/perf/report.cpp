@@ -28,18 +28,6 @@ void append_job(std::string& out, const job& j) {
 }
 constexpr const char* job_columns = "op         size depth conn thr";
 
-void append_speeds(std::string& out, const std::vector<result>& results) {
-  append(out, "%s %11s %8s %8s %8s %8s %8s %9s\n", job_columns, "ops/s", "GB/s", "p50 us", "p90 us",
-         "p99 us", "p99.9", "max us");
-  for (const result& r : results) {
-    const histogram& h = r.ours.latencies;
-    append_job(out, r.what);
-    append(out, " %11.0f %8.3f %8.2f %8.2f %8.2f %8.2f %9.1f\n", r.per_second(),
-           r.gigabytes_per_second(), us(h.at(0.5)), us(h.at(0.9)), us(h.at(0.99)), us(h.at(0.999)),
-           us(h.max()));
-  }
-}
-
 void append_costs(std::string& out, const std::vector<result>& results) {
   append(out, "\n%s %8s %8s %8s %9s %7s %8s %8s\n", job_columns, "wakes/op", "arms/op", "sys/op",
          "done/wake", "alloc", "cpu us", "srv us");
@@ -144,9 +132,25 @@ void append_result(std::string& out, const result& r) {
 
 }  // namespace
 
-std::string tables(const std::vector<result>& results) {
+std::string speeds_head() {
   std::string out;
-  append_speeds(out, results);
+  append(out, "%s %11s %8s %8s %8s %8s %8s %9s\n", job_columns, "ops/s", "GB/s", "p50 us", "p90 us",
+         "p99 us", "p99.9", "max us");
+  return out;
+}
+
+std::string speeds_row(const result& r) {
+  std::string out;
+  const histogram& h = r.ours.latencies;
+  append_job(out, r.what);
+  append(out, " %11.0f %8.3f %8.2f %8.2f %8.2f %8.2f %9.1f\n", r.per_second(),
+         r.gigabytes_per_second(), us(h.at(0.5)), us(h.at(0.9)), us(h.at(0.99)), us(h.at(0.999)),
+         us(h.max()));
+  return out;
+}
+
+std::string other_tables(const std::vector<result>& results) {
+  std::string out;
   append_costs(out, results);
   for (const result& r : results) {
     if (!r.baseline) continue;

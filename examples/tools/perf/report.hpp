@@ -8,9 +8,13 @@
 
 namespace perf {
 
-/// The results as three tables, each below 100 columns: how fast, what an operation cost, and, when
-/// there are any, how it compares with raw verbs. Rows are in the same order in each.
-std::string tables(const std::vector<result>& results);
+/// The results as three tables, each below 100 columns. The first, how fast, comes row by row while
+/// the rest is measured.
+std::string speeds_head();
+std::string speeds_row(const result& r);
+/// Then what an operation cost, and, when there are any, how it compares with raw verbs. Rows are
+/// in the same order in each.
+std::string other_tables(const std::vector<result>& results);
 
 /// The same as one JSON object (docs/cordma-perf.md has its keys). What was not counted is null.
 std::string json(std::string_view device, const std::vector<result>& results);

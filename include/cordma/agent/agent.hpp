@@ -91,6 +91,7 @@ class agent {
 
   [[nodiscard]] const agent_options& options() const noexcept;
   [[nodiscard]] const lending_counters& counters() const noexcept;
+  [[nodiscard]] const std::optional<failure>& last_refusal() const noexcept;
   [[nodiscard]] std::vector<lease_info> leases() const;
   /// What the peer said that broke the connection.
   [[nodiscard]] const std::optional<failure>& bad_frame() const noexcept;

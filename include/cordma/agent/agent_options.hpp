@@ -111,6 +111,8 @@ struct lease_info {
   verbs::access access = verbs::access::none;
   cordma::isolation isolation = isolation::exact;
   std::chrono::milliseconds remaining{};
+
+  lease_info() noexcept = default;
 };
 
 }  // namespace cordma

@@ -43,6 +43,7 @@ enum class errc : int {
   unknown_method = 29,          ///< The server does not have it.
   handler_failed = 30,          ///< The call's handler threw, or its reply could not be sent.
   shutting_down = 31,           ///< The server takes no more calls; this one has not run.
+  unknown_host = 32,            ///< A host name that does not resolve.
 };
 
 /// The status of a failed work completion: the values of `ibv_wc_status` (ibv_poll_cq(3)), so that

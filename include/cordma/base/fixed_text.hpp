@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace cordma {
@@ -22,6 +23,7 @@ class fixed_text {
     if (text.size() > Capacity) std::fill_n(bytes_.data() + Capacity - 3, 3, '.');
   }
   constexpr fixed_text(const char* text) noexcept : fixed_text{std::string_view{text}} {}
+  constexpr fixed_text(const std::string& text) noexcept : fixed_text{std::string_view{text}} {}
 
   [[nodiscard]] constexpr std::string_view view() const noexcept { return {bytes_.data(), size_}; }
   [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }

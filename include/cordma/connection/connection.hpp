@@ -99,6 +99,9 @@ class connection : public requester<connection> {
   /// For what is built on connections. Null: one of the two sides has none.
   [[nodiscard]] cordma::agent* agent() noexcept;
   [[nodiscard]] const lending_counters& lending() const noexcept;
+  /// The last request for memory that the peer was refused, for a server's log: what it asked for,
+  /// and which part of our policy says no.
+  [[nodiscard]] std::optional<failure> last_refusal() const;
   /// Leases that are open now, in both directions.
   [[nodiscard]] std::vector<lease_info> leases() const;
 

@@ -3,17 +3,29 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace cordma {
 
 /// Where a server listens for the TCP bootstrap: a host name or a numeric address, and a port.
-/// A value; `{"127.0.0.1", 7471}`.
+/// A value; `{"127.0.0.1", 7471}` or `"127.0.0.1:7471"`. With constructors, for g++ 12 destroys an
+/// aggregate that owns something twice when it is made in braces within a `co_await`.
 struct endpoint {
-  std::string host;
+  std::string host{};
   std::uint16_t port = 0;
+
+  endpoint() noexcept = default;
+  endpoint(std::string of_host, std::uint16_t at_port) noexcept
+      : host{std::move(of_host)}, port{at_port} {}
+  /// As `parse`.
+  endpoint(std::string_view text) : endpoint{parse(text)} {}    // NOLINT: text is what it is.
+  endpoint(const std::string& text) : endpoint{parse(text)} {}  // NOLINT
+  endpoint(const char* text) : endpoint{parse(text)} {}         // NOLINT
 
   /// Reads "host:port" or "[v6]:port". \errors EINVAL: the detail says what is missing.
   static endpoint parse(std::string_view text);
+  /// \errors EINVAL: `port` is not from 0 to 65535.
+  static endpoint of(std::string_view host, std::int64_t port);
   [[nodiscard]] std::string to_string() const;  ///< What `parse` reads.
   friend bool operator==(const endpoint&, const endpoint&) = default;
 };

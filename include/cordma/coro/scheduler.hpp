@@ -103,7 +103,7 @@ class timer {
 class turn_end : public list_hook<turn_end> {
  protected:
   turn_end() noexcept = default;
-  ~turn_end() = default;
+  virtual ~turn_end() = default;
 
  private:
   friend class scheduler;

@@ -197,9 +197,13 @@ class server {
   /// \errors errc::limit_exceeded: another method of the same name, or whose name has the same id;
   ///   both are named.
   template <any_method M, class Handler>
-    requires detail::handles<Handler, M>
   void handle(Handler handler) {
-    add(std::make_unique<detail::typed_method<M, Handler>>(std::move(handler)));
+    constexpr bool gives_task = detail::handles<Handler, M>;
+    static_assert(gives_task,
+                  "a handler of M gives a cordma::task<M::reply> from an M::request, and takes a "
+                  "server_call& besides if it likes");
+    if constexpr (gives_task)
+      add(std::make_unique<detail::typed_method<M, Handler>>(std::move(handler)));
   }
 
   /// Answers calls of this connection, on which nothing was sent or received, until it ends, or the

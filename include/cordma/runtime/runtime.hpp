@@ -7,15 +7,16 @@
 #include <cordma/runtime/metrics.hpp>
 #include <cordma/transfer/async_events.hpp>
 
+#include <concepts>
 #include <memory>
-#include <string>
+#include <string_view>
 #include <vector>
 
 namespace cordma {
 
 struct runtime_options {
-  std::string device{};   ///< As `verbs::list_devices` names it; empty: the first
-                          ///< that has an ACTIVE port.
+  /// As `verbs::list_devices` names it; empty: the first that has an ACTIVE port.
+  fixed_text<64> device{};
   std::uint8_t port = 0;  ///< 0: the first ACTIVE one.
   std::optional<std::uint32_t> gid_index{};
   completion_mode mode = completion_mode::event;
@@ -41,7 +42,13 @@ class runtime final : private driver_supplier {
   /// \errors  errc::no_device (lists what there is); EACCES and others of opening the device;
   ///   errc::limit_exceeded: an option above the device's limit names both; where io_uring is
   ///   forbidden, which setting forbids it.
-  explicit runtime(runtime_options options = {});
+  explicit runtime(runtime_options&& options = {});
+  /// Says in one line what is wanted.
+  template <std::same_as<runtime_options> Options>
+  explicit runtime(const Options&) : runtime{runtime_options{}} {
+    static_assert(sizeof(Options) == 0,
+                  "options own a reactor and are not copied: runtime rt{std::move(options)}");
+  }
   runtime(const runtime&) = delete;
   runtime& operator=(const runtime&) = delete;
   ~runtime();
@@ -54,6 +61,11 @@ class runtime final : private driver_supplier {
 
   /// `changes`: what is to be otherwise than `connection_defaults()`.
   [[nodiscard]] task<connection> connect(endpoint server, const connection_changes& changes = {});
+  /// \errors  EINVAL, here and now: no number of a port.
+  [[nodiscard]] task<connection> connect(std::string_view host, std::integral auto port,
+                                         const connection_changes& changes = {}) {
+    return connect(endpoint::of(host, port), changes);
+  }
   [[nodiscard]] listener listen(const endpoint& local = {}, const listener_options& limits = {},
                                 const connection_changes& changes = {});
 

@@ -19,7 +19,7 @@ class prepared_submission : public submission, private list_hook<prepared_submis
  protected:
   prepared_submission(send_queue& queue, std::span<const request_shape> requests) noexcept
       : submission{queue, std::uint16_t(requests.size())}, requests_{requests} {}
-  ~prepared_submission();
+  ~prepared_submission() override;
   /// Takes hold of their memory. \errors  what is wrong with one of them, or their queue.
   void prepare();
   /// Whether a lease that one of them names does not allow it now.

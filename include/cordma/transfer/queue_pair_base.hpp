@@ -43,7 +43,7 @@ class queue_pair_base {
   ///   errc::wrong_protection_domain: the pool's is not `pd`.
   queue_pair_base(completion_queue_driver& driver, verbs::protection_domain& pd,
                   const verbs::queue_pair_capabilities& wanted, shared_receives* pool = nullptr);
-  ~queue_pair_base();
+  virtual ~queue_pair_base();
 
   /// Of a `queue_pair`: its queues, while nothing more follows from a completion than the end of
   /// its slot; null, since it was awaited that all are idle, there is a handler, or it has failed.

@@ -75,7 +75,7 @@ class submission : public list_hook<submission> {
   inline submission(send_queue& queue, std::uint16_t count) noexcept;
   submission(submission&& other) noexcept;
   /// Who derives from it has left the queue, and nobody waits.
-  ~submission() {
+  virtual ~submission() {
     detail::assume(!list_hook<submission>::is_linked());
     detail::assume(!is_awaited_);
   }

@@ -17,6 +17,8 @@ struct device_info {
   std::uint64_t guid = 0;  ///< Host byte order; 0 when the device has none.
   ibv_node_type node_type = IBV_NODE_UNKNOWN;
   ibv_transport_type transport = IBV_TRANSPORT_UNKNOWN;
+
+  device_info() noexcept = default;
 };
 
 /// The RDMA devices of this machine; empty when there is none or the kernel has no RDMA support.

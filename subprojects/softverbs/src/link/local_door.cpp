@@ -1,8 +1,11 @@
 #include "link/local_door.hpp"
 
+#include "link/hints.hpp"
+
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -79,11 +82,20 @@ bool any_name(std::uint16_t slot, Look look) noexcept {
 /// SOFTVERBS_ANY_UID, as it was when our door opened: another thread may change the environment.
 constinit std::atomic<bool> any_uid{false};
 
-/// Who bound, or opened, the other end.
+/// Who bound, or opened, the other end. False: nobody whom we would talk to.
 bool owner_of(int socket, ucred& owner) noexcept {
   socklen_t length = sizeof owner;
   return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &owner, &length) == 0 &&
          (owner.uid == ::geteuid() || any_uid.load(std::memory_order_relaxed));
+}
+
+/// No owner has pid 0 here: it was not asked for, or is in a PID namespace that we do not see.
+void tell_of_stranger(const ucred& owner) noexcept {
+  if (owner.pid == 0) return;
+  tell_once(hint::other_user,
+            "softverbs: process %d belongs to user %u, and this one to user %u: set "
+            "SOFTVERBS_ANY_UID=1 in both for them to talk\n",
+            owner.pid, owner.uid, ::geteuid());
 }
 
 unique_fd connect_to(const socket_name& name) noexcept {
@@ -92,12 +104,12 @@ unique_fd connect_to(const socket_name& name) noexcept {
   return socket;
 }
 
-/// A connection to the door of `slot` whose owner `is_right`; none: there is no such door.
+/// A connection to the door of `slot` whose owner `is_right`; none: there is no such door, and
+/// `owner` is another user's process that has one, if any has.
 template <class Right>
-unique_fd connect_to_owner(std::uint16_t slot, Right is_right) noexcept {
+unique_fd connect_to_owner(std::uint16_t slot, ucred& owner, Right is_right) noexcept {
   unique_fd socket;
   any_name(slot, [&](const socket_name& name) {
-    ucred owner{};
     socket = connect_to(name);
     if (socket && owner_of(socket.get(), owner) && is_right(owner)) return true;
     socket.reset();
@@ -204,17 +216,25 @@ bool receive_hello(int socket, hello& words, unique_fd& memory) noexcept {
 }
 
 bool is_owner_of(int socket, std::uint16_t slot) noexcept {
-  ucred peer{};
+  ucred peer{}, owner{};
+  if (!owner_of(socket, peer)) {
+    tell_of_stranger(peer);
+    return false;
+  }
   // A process in a PID namespace that we do not see has pid 0 in both answers: the uid must do
   // then.
-  return owner_of(socket, peer) &&
-         connect_to_owner(slot, [&](const ucred& owner) { return owner.pid == peer.pid; });
+  const auto is_peer = [&](const ucred& one) { return one.pid == peer.pid; };
+  return static_cast<bool>(connect_to_owner(slot, owner, is_peer));
 }
 
 bool knock_local(std::uint16_t slot, std::uint16_t own_slot, unique_fd& socket,
                  unique_fd& memory) noexcept {
-  socket = connect_to_owner(slot, [](const ucred&) { return true; });
-  if (!socket) return false;
+  ucred owner{};
+  socket = connect_to_owner(slot, owner, [](const ucred&) { return true; });
+  if (!socket) {
+    tell_of_stranger(owner);
+    return false;
+  }
   memory.reset(ring_memory::create_file());
   hello words;
   words.slot = own_slot;

@@ -1,5 +1,7 @@
 #include "link/tcp_door.hpp"
 
+#include "link/hints.hpp"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -61,6 +63,22 @@ unique_fd tcp_socket(int family) noexcept {
 void set(int socket, int level, int option, int value) noexcept {
   // Tuning: a kernel without one of them has its own default.
   (void)::setsockopt(socket, level, option, &value, sizeof value);
+}
+
+void tell_refused(const in6_addr& host, std::uint16_t port) noexcept {
+  if (IN6_IS_ADDR_UNSPECIFIED(&host)) return;  // A process of this host's, which has ended.
+  const int saved = errno;
+  char text[INET6_ADDRSTRLEN] = "?";
+  if (is_mapped(host))
+    ::inet_ntop(AF_INET, host.s6_addr + sizeof mapped_prefix, text, sizeof text);
+  else
+    ::inet_ntop(AF_INET6, &host, text, sizeof text);
+  tell_once(
+      hint::nobody_listens,
+      "softverbs: nobody listens at %s, port %u: does the process there still run, and was it "
+      "started with SOFTVERBS_LISTEN=%s (and SOFTVERBS_PORT as here)?\n",
+      text, unsigned{port}, text);
+  errno = saved;
 }
 
 }  // namespace
@@ -138,8 +156,16 @@ bool knock_tcp(const in6_addr& host, std::uint16_t port, unique_fd& socket) noex
   if (!socket) return false;
   tune(socket.get());
   set(socket.get(), IPPROTO_TCP, TCP_SYNCNT, connect_attempts_max);
-  return ::connect(socket.get(), reinterpret_cast<sockaddr*>(&name), length) == 0 ||
-         errno == EINPROGRESS;
+  if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&name), length) == 0) return true;
+  if (errno == ECONNREFUSED) tell_refused(host, port);
+  return errno == EINPROGRESS;
+}
+
+void hear_refusal(int socket, const in6_addr& host, std::uint16_t port) noexcept {
+  int error = 0;
+  socklen_t length = sizeof error;
+  if (::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == ECONNREFUSED)
+    tell_refused(host, port);
 }
 
 }  // namespace softverbs

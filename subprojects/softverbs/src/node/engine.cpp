@@ -1,5 +1,7 @@
 #include "node/node.hpp"
 
+#include "link/tcp_door.hpp"
+
 #include <pthread.h>
 #include <sched.h>
 #include <sys/epoll.h>
@@ -182,6 +184,10 @@ void node::handle_link(event_tag tag, std::uint32_t events) noexcept {
   if (one.generation() != tag.generation || one.current() == link::state::free) return;
   bool gone = (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) != 0;
   if (one.is_tcp()) {
+    if ((events & EPOLLERR) != 0) {
+      const auto port = static_cast<std::uint16_t>(tcp_.port + one.peer().slot);
+      hear_refusal(one.socket(), one.peer().host, port);
+    }
     if ((events & EPOLLIN) != 0) one.on_readable();
     if ((events & EPOLLOUT) != 0) one.on_writable();
   } else if ((events & EPOLLIN) != 0) {

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -372,6 +373,62 @@ TEST_CASE("the TCP door is on 127.0.0.1 alone, or where SOFTVERBS_LISTEN says", 
   CHECK(listening() ==
         std::vector{expected + ':' + std::to_string(tcp_port_default + doors.slot())});
   doors.close();
+}
+
+namespace {
+
+/// What a child says on stderr that knocks at a port twice.
+std::string said_of_knocking_at(const char* address, std::uint16_t port) {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::dup2(ends[1], STDERR_FILENO);
+    in6_addr host{};
+    ::inet_pton(AF_INET6, address, &host);
+    for (int n = 0; n < 2; ++n) {
+      unique_fd socket;
+      if (!knock_tcp(host, port, socket)) continue;
+      pollfd one{socket.get(), POLLOUT, 0};
+      ::poll(&one, 1, wait_ms_max);
+      hear_refusal(socket.get(), host, port);
+    }
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  std::string said;
+  char bytes[256];
+  for (ssize_t n; (n = ::read(ends[0], bytes, sizeof bytes)) > 0;)
+    said.append(bytes, std::size_t(n));
+  ::close(ends[0]);
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  return said;
+}
+
+/// One that nobody listens at, as long as the socket lives.
+std::uint16_t bind_free_port(const unique_fd& socket) {
+  sockaddr_in name{};
+  name.sin_family = AF_INET;
+  ::inet_pton(AF_INET, "127.0.0.2", &name.sin_addr);
+  socklen_t length = sizeof name;
+  REQUIRE(::bind(socket.get(), reinterpret_cast<sockaddr*>(&name), length) == 0);
+  REQUIRE(::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&name), &length) == 0);
+  return ntohs(name.sin_port);
+}
+
+}  // namespace
+
+TEST_CASE("a host where nobody listens is named once, with what it was to be started with",
+          "[link]") {
+  const unique_fd held{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  const std::uint16_t port = bind_free_port(held);
+  const std::string said = said_of_knocking_at("::ffff:127.0.0.2", port);
+  const std::string what = "nobody listens at 127.0.0.2, port " + std::to_string(port);
+  CHECK_THAT(said, Catch::Contains(what) && Catch::Contains("SOFTVERBS_LISTEN=127.0.0.2"));
+  CHECK(said.find(what) == said.rfind(what));
 }
 
 TEST_CASE("a visitor that says nothing is sent away when its time is over", "[link]") {

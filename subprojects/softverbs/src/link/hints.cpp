@@ -1,0 +1,25 @@
+#include "link/hints.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdarg>
+#include <cstdio>
+
+namespace softverbs {
+
+void tell_once(hint what, const char* format, ...) noexcept {
+  static constinit std::atomic<unsigned> told{0};
+  const unsigned bit = 1u << static_cast<unsigned>(what);
+  if ((told.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) return;
+  char text[320];
+  va_list arguments;
+  va_start(arguments, format);
+  const int length = std::vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  // In one piece, and not by stdio, whose locks a program that forks may hold.
+  if (length > 0 && static_cast<unsigned>(length) < sizeof text)
+    (void)!::write(STDERR_FILENO, text, static_cast<unsigned>(length));
+}
+
+}  // namespace softverbs
