@@ -94,7 +94,7 @@ std::vector<cell> draw(const world& from, std::uint64_t count, std::uint64_t see
     c.where = from.places[corner / mode_names.size()];
     c.mode = completion_mode(corner % mode_names.size());
     c.what = deed(deeds.deal());
-    c.depth = depths.at(random() % depths.size());
+    c.depth = std::min(depths.at(random() % depths.size()), from.depth_max);
     c.has_heartbeats = random() % 4 == 0;
     if (is_atomic(c.what)) {
       c.size_bytes = sizeof(std::uint64_t);

@@ -58,6 +58,7 @@ struct world {
   std::vector<place> places;
   std::size_t size_max = (std::size_t{64} << 20) + 1;
   std::size_t walk_bytes_max = std::size_t{64} << 20;  ///< Or one operation's, if that is more.
+  unsigned depth_max = 64;
 };
 /// Bounds inside cordma and softverbs that fit into `size_max`, each with the sizes beside it.
 std::vector<std::size_t> size_classes(const world& from);

@@ -24,6 +24,7 @@ world world_here() {
   if (!cordma::test::is_soft()) {
     here.size_max = std::size_t{8} << 20;
     here.walk_bytes_max = here.size_max;
+    here.depth_max = 16;
     return here;
   }
   here.places.push_back(place::tcp_link);

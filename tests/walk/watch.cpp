@@ -58,7 +58,7 @@ walker::walker(const std::function<void()>& life) {
       ::_exit(1);
     }
   }
-  fd_ = unique_fd{int(::syscall(SYS_pidfd_open, pid_, 0))};
+  fd_ = cordma::unique_fd{int(::syscall(SYS_pidfd_open, pid_, 0))};
   check(fd_.is_open(), "pidfd_open");
 }
 
