@@ -26,17 +26,17 @@ constexpr std::array depths{1u, 16u, 64u};
 constexpr std::size_t bounds[] = {
     0,
     8,             // An atomic's operand.
-    32,            // Of a message, what is copied behind its head; and a doorbell's frame.
-    64,            // What cordma sends inline.
-    1 * KiB,       // What softverbs takes inline, and copies at once.
+    32,            // The part of a message that is copied behind its head.
+    64,            // Inline data of cordma.
+    1 * KiB,       // Inline data of softverbs, and the bytes that it copies at once.
     4 * KiB - 24,  // A call in one receive buffer.
     4 * KiB,       // The MTU; a message in one receive buffer; requests that share a doorbell.
     32 * KiB,      // softverbs' segment.
-    64 * KiB,      // What an agent lends from its stock.
+    64 * KiB,      // The longest loan from an agent's stock.
     128 * KiB,     // softverbs' batch of frames.
-    256 * KiB,     // softverbs' piece of a READ; a quarter of its ring.
-    512 * KiB,     // Half of its ring.
-    1 * MiB,       // Its ring, and what it moves in a turn; memory that cordma holds for a turn.
+    256 * KiB,     // softverbs' piece of a READ, a quarter of its ring.
+    512 * KiB,     // Half of softverbs' ring.
+    1 * MiB,       // softverbs' ring, its turn; memory that cordma holds for a turn.
     2 * MiB,       // A huge page.
     4 * MiB,       // Sixteen of softverbs' pieces.
     8 * MiB,       // The longest message on Soft-RoCE.
@@ -70,7 +70,8 @@ std::string to_string(const cell& c) {
                      deed_names.at(std::size_t(c.what)) + ", " + std::to_string(c.size_bytes) +
                      " bytes, ";
   text += std::to_string(c.operations) + " times, depth " + std::to_string(c.depth) + ", ";
-  text += mode_names.at(std::size_t(c.mode)) + std::string{", "};
+  text += mode_names.at(std::size_t(c.mode)) + std::string{" asks "};
+  text += mode_names.at(std::size_t(c.answering_mode)) + std::string{", "};
   text += place_names.at(std::size_t(c.where)) + std::string{", heartbeats "};
   return text + (c.has_heartbeats ? "on" : "off");
 }
@@ -93,6 +94,8 @@ std::vector<cell> draw(const world& from, std::uint64_t count, std::uint64_t see
     c.number = std::uint32_t(&c - all.data());
     c.where = from.places[corner / mode_names.size()];
     c.mode = completion_mode(corner % mode_names.size());
+    const bool has_two_modes = c.where != place::one_thread && random() % 3 == 0;
+    c.answering_mode = has_two_modes ? completion_mode(random() % mode_names.size()) : c.mode;
     c.what = deed(deeds.deal());
     c.depth = std::min(depths.at(random() % depths.size()), from.depth_max);
     c.has_heartbeats = random() % 4 == 0;
@@ -106,7 +109,8 @@ std::vector<cell> draw(const world& from, std::uint64_t count, std::uint64_t see
     const std::size_t room = std::max<std::size_t>(from.walk_bytes_max / c.stride(), 1);
     c.operations = unsigned(std::min<std::size_t>(std::max(2 * c.depth, 32u), room));
   }
-  std::ranges::stable_sort(all, {}, [](const cell& c) { return std::tuple{c.where, c.mode}; });
+  std::ranges::stable_sort(
+      all, {}, [](const cell& c) { return std::tuple{c.where, c.mode, c.answering_mode}; });
   return all;
 }
 

@@ -12,7 +12,7 @@ namespace walk {
 /// Where the two ends of a connection are.
 enum class place : std::uint8_t { one_thread, two_threads, two_processes, tcp_link, two_hosts };
 
-/// What the asking end does, and the answering end helps with.
+/// The asking end does it, and the answering end helps.
 enum class deed : std::uint8_t {
   send,
   send_slices,  ///< Gathered from three slices, scattered into three others.
@@ -37,34 +37,39 @@ constexpr bool is_call(deed d) { return d >= deed::call; }
 struct cell {
   std::uint32_t number = 0;
   place where{};
-  cordma::completion_mode mode{};
+  cordma::completion_mode mode{};            ///< The asking end's.
+  cordma::completion_mode answering_mode{};  ///< The other end's.
   deed what{};
   unsigned depth = 1;  ///< Operations at once.
   bool has_heartbeats = false;
   std::size_t size_bytes = 0;
   unsigned operations = 1;
 
-  /// What the bytes of operation `k` are filled with.
+  /// Whether one pair can take both walks.
+  [[nodiscard]] bool goes_with(const cell& other) const noexcept {
+    return where == other.where && mode == other.mode && answering_mode == other.answering_mode;
+  }
+  /// Operation `k` fills its bytes with this.
   [[nodiscard]] std::uint64_t key(unsigned k) const noexcept {
-    return (std::uint64_t{number} << 32 | k) * 0x1'0001 + 1;
+    return (std::uint64_t{number} << 32 | (k + 1)) * 0xd1b5'4a32'd192'ed03;
   }
   /// From one operation's memory to the next one's.
   [[nodiscard]] std::size_t stride() const noexcept { return size_bytes / 64 * 64 + 64; }
 };
 std::string to_string(const cell& c);
 
-/// What walks are drawn from.
+/// The bounds of what `draw` draws.
 struct world {
   std::vector<place> places;
   std::size_t size_max = (std::size_t{64} << 20) + 1;
-  std::size_t walk_bytes_max = std::size_t{64} << 20;  ///< Or one operation's, if that is more.
+  std::size_t walk_bytes_max = std::size_t{64} << 20;  ///< One operation may have more.
   unsigned depth_max = 64;
 };
 /// Bounds inside cordma and softverbs that fit into `size_max`, each with the sizes beside it.
 std::vector<std::size_t> size_classes(const world& from);
 
-/// So many walks, those of one place and mode together. Each mode in each place, each size class
-/// and each deed is met as often as any other, or once less.
+/// Draws `count` walks; those of one pair stand together. Each mode in each place, each size class
+/// and each deed comes as often as any other, or once less. Mostly both ends have the same mode.
 std::vector<cell> draw(const world& from, std::uint64_t count, std::uint64_t seed);
 
 }  // namespace walk

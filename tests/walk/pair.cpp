@@ -58,7 +58,7 @@ class two_hosts {
   std::array<unique_fd, 2> hosts_;
 };
 
-/// What a program in manual mode does besides.
+/// Polls as a program in manual mode has to.
 class hand final : public poller {
  public:
   explicit hand(runtime& rt) : rt_{rt} { rt.executor().add_restless(*this); }
@@ -145,7 +145,7 @@ class pair {
   // A life each. The process ends with what it throws.
   void answer() const noexcept {
     try {
-      home here{walks_.front().mode};
+      home here{walks_.front().answering_mode};
       answering_end end{here.rt, board_.answering, walks_, host()};
       tell(end.listens_at());
       here.rt.run(live_or_end(board_.answering, end.live()));
@@ -191,11 +191,9 @@ std::string why_no_hosts() {
 std::vector<std::string> walk_all(std::span<const cell> walks, std::chrono::milliseconds patience) {
   std::vector<std::string> failures;
   while (!walks.empty() && failures.size() < failures_max) {
-    const auto is_other = [&first = walks.front()](const cell& c) {
-      return c.where != first.where || c.mode != first.mode;
-    };
-    const auto together =
-        walks.first(std::size_t(std::ranges::find_if(walks, is_other) - walks.begin()));
+    const auto other = std::ranges::find_if(
+        walks, [&first = walks.front()](const cell& c) { return !c.goes_with(first); });
+    const auto together = walks.first(std::size_t(other - walks.begin()));
     const std::shared_ptr<board> b = make_board();
     const pair both{together, *b};
     const auto failure = watch(*b, both.start(), patience);

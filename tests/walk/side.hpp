@@ -18,11 +18,11 @@ namespace walk {
 /// One end's, in memory that it shares with whoever watches it.
 struct side {
   std::atomic<std::uint64_t> steps{0};       ///< Grows with all that gets on.
-  std::atomic<std::uint32_t> walk{0};        ///< Its place among those of the pair.
-  std::atomic<std::uint32_t> operations{0};  ///< That have ended, of this walk.
+  std::atomic<std::uint32_t> walk{0};        ///< The place of the walk in the pair's list.
+  std::atomic<std::uint32_t> operations{0};  ///< Ended operations of this walk.
   std::atomic<const char*> doing{"starts"};  ///< A literal: it lies there in every fork.
   std::atomic<bool> has_failed{false};
-  std::array<char, 400> failure{};  ///< Why it has.
+  std::array<char, 400> failure{};  ///< The reason, when it has failed.
 
   void does(const char* what) noexcept {
     doing = what;
@@ -41,10 +41,10 @@ struct side {
 /// The ports where the answering end listens: without heartbeats, and with.
 using doors = std::array<std::uint16_t, 2>;
 
-// What both ends agree upon.
+// Both ends agree upon the following.
 struct echo
     : cordma::rpc::method<"walk.echo", std::span<const std::byte>, std::span<const std::byte>> {};
-/// Which operation of the walk it is.
+/// Tells the handler which operation of the walk it is.
 struct order {
   std::uint64_t key = 0;
   std::uint64_t size_bytes = 0;
@@ -61,7 +61,7 @@ cordma::connection_options options_of(bool has_heartbeats);
 cordma::stream_options stream_options_of();
 /// Enough for the operations of any walk.
 cordma::local_mr walk_memory(cordma::mr_allocator& from, std::span<const cell> walks);
-/// What is not as it should be, in operation `k`.
+/// Throws. `what` is wrong with operation `k`.
 [[noreturn]] void complain(unsigned k, const std::string& what);
 void check_filled(std::span<const std::byte> bytes, const cell& c, unsigned k);
 

@@ -52,13 +52,13 @@ TEST_CASE("walks are drawn so that each mode in each place, each size and each d
   std::map<deed, unsigned> deeds;
   std::set<std::size_t> sizes;
   std::set<std::uint32_t> numbers;
-  std::set<std::tuple<unsigned, bool>> rest;
+  std::set<std::tuple<unsigned, bool, bool>> rest;
   for (const cell& c : walks) {
     ++corners[{c.where, c.mode}];
     ++deeds[c.what];
     sizes.insert(c.size_bytes);
     numbers.insert(c.number);
-    rest.insert({c.depth, c.has_heartbeats});
+    rest.insert({c.depth, c.has_heartbeats, c.answering_mode == c.mode});
     CHECK(c.operations * c.stride() <= all.walk_bytes_max + c.stride());
   }
   CHECK(corners.size() == 20);
@@ -70,7 +70,7 @@ TEST_CASE("walks are drawn so that each mode in each place, each size and each d
   }
   CHECK(sizes.contains(0));
   CHECK(numbers.size() == walks.size());
-  CHECK(rest.size() == 6);
+  CHECK(rest.size() == 12);
 }
 
 TEST_CASE("a pair that stands still is told of, with what both ends were doing", "[walk]") {
