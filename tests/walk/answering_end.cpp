@@ -62,8 +62,7 @@ task<std::vector<std::byte>> make(order o) {
 
 answering_end::answering_end(runtime& rt, side& me, std::span<const cell> walks,
                              const std::string& host)
-    : rt_{rt},
-      me_{me},
+    : me_{me},
       walks_{walks},
       memory_{walk_memory(rt.memory(access::local_write | access::remote_write |
                                     access::remote_read | access::remote_atomic),

@@ -119,7 +119,6 @@ class answering_end {
     return memory_.slice(k * c.stride(), sizeof(std::uint64_t)).as<std::uint64_t>()[0];
   }
 
-  cordma::runtime& rt_;
   side& me_;
   std::span<const cell> walks_;
   cordma::local_mr memory_;
