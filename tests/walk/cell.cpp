@@ -109,8 +109,9 @@ std::vector<cell> draw(const world& from, std::uint64_t count, std::uint64_t see
     const std::size_t room = std::max<std::size_t>(from.walk_bytes_max / c.stride(), 1);
     c.operations = unsigned(std::min<std::size_t>(std::max(2 * c.depth, 32u), room));
   }
-  std::ranges::stable_sort(
-      all, {}, [](const cell& c) { return std::tuple{c.where, c.mode, c.answering_mode}; });
+  std::ranges::sort(all, {}, [](const cell& c) {
+    return std::tuple{c.where, c.mode, c.answering_mode, c.number};
+  });
   return all;
 }
 
