@@ -1,6 +1,7 @@
 // Many clients of one server, in processes of their own, some of which are killed.
 #include <cordma/rpc/client.hpp>
 
+#include <support/filled.hpp>
 #include <support/manual_home.hpp>
 #include <support/peer_process.hpp>
 #include <support/soak.hpp>
@@ -29,6 +30,8 @@
 using namespace cordma;
 using namespace std::chrono_literals;
 using support::started;
+using test::fill;
+using test::is_filled;
 using test::peer_process;
 
 namespace {
@@ -114,21 +117,6 @@ struct job : rpc::method<"soak.job", view, bytes> {};
 struct probe : rpc::method<"soak.probe", view, view> {};
 /// How much of the caller's memory its connection has.
 struct audit : rpc::method<"soak.audit", rpc::nothing, std::uint64_t> {};
-
-/// Bytes that tell whose and where they are.
-void fill(std::span<std::byte> out, std::uint64_t key) {
-  for (size_t at = 0; at < out.size(); at += sizeof key) {
-    const std::uint64_t word = (key + at) * 0x9e37'79b9'7f4a'7c15;
-    std::memcpy(&out[at], &word, std::min(sizeof word, out.size() - at));
-  }
-}
-bool is_filled(view in, std::uint64_t key) {
-  for (size_t at = 0; at < in.size(); at += sizeof key) {
-    const std::uint64_t word = (key + at) * 0x9e37'79b9'7f4a'7c15;
-    if (std::memcmp(&in[at], &word, std::min(sizeof word, in.size() - at)) != 0) return false;
-  }
-  return true;
-}
 
 connection_options deaf_and_ready() {
   connection_options o = test::deaf();

@@ -1,0 +1,212 @@
+#include "pair.hpp"
+
+#include "watch.hpp"
+
+#include <support/connected_pair.hpp>
+
+#include <cordma/coro/when_all.hpp>
+
+#include <fcntl.h>
+#include <sched.h>
+#include <stdlib.h>  // NOLINT(modernize-deprecated-headers): setenv is POSIX's.
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+namespace walk {
+
+using namespace cordma;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::size_t failures_max = 10;
+
+void shell(const std::string& command) {
+  if (std::system(command.c_str()) != 0) throw std::runtime_error{command + " failed"};
+}
+
+/// Two network namespaces and a cable between them. They have no names, and so go with those who
+/// use them.
+class two_hosts {
+ public:
+  static constexpr std::array addresses{"10.99.0.1", "10.99.0.2"};
+
+  two_hosts() {
+    const std::array names{name("a"), name("b")};
+    shell("ip netns add " + names[0] + " && ip netns add " + names[1] + " && ip -n " + names[0] +
+          " link add veth0 type veth peer name veth0 netns " + names[1]);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      shell("ip -n " + names[i] + " addr add " + addresses[i] + "/24 dev veth0 && ip -n " +
+            names[i] + " link set veth0 up && ip -n " + names[i] + " link set lo up");
+      hosts_[i] = unique_fd{::open(("/run/netns/" + names[i]).c_str(), O_RDONLY | O_CLOEXEC)};
+      check(hosts_[i].is_open(), "open a network namespace");
+    }
+    shell("ip netns del " + names[0] + " && ip netns del " + names[1]);
+  }
+  static std::string name(const char* which) {
+    return std::string{"walk-"} + which + '-' + std::to_string(::getpid());
+  }
+  /// This thread is there from now on.
+  void enter(std::size_t which) const {
+    check(::setns(hosts_.at(which).get(), CLONE_NEWNET) == 0, "setns");
+    ::setenv("SOFTVERBS_LISTEN", addresses.at(which), 1);  // NOLINT(concurrency-mt-unsafe)
+  }
+
+ private:
+  std::array<unique_fd, 2> hosts_;
+};
+
+/// Polls as a program in manual mode has to.
+class hand final : public poller {
+ public:
+  explicit hand(runtime& rt) : rt_{rt} { rt.executor().add_restless(*this); }
+
+ private:
+  std::size_t poll() noexcept override { return rt_.poll(); }
+  bool prepare_wait() noexcept override { return false; }
+  runtime& rt_;
+};
+
+/// A runtime in the mode of the walks.
+struct home {
+  explicit home(completion_mode mode) : rt{test::on_test_device({.mode = mode})} {
+    if (mode == completion_mode::manual) polls.emplace(rt);
+  }
+  runtime rt;
+  std::optional<hand> polls;
+};
+
+[[noreturn]] void end_badly(side& me, const std::exception& why) {
+  me.fails(why.what());
+  ::_exit(1);
+}
+/// At once: before what it leaves open is closed.
+task<> live_or_end(side& me, task<> life) {
+  try {
+    co_await std::move(life);
+  } catch (const std::exception& e) {
+    end_badly(me, e);
+  }
+}
+
+/// Walks of one place and mode, and what both ends have from their parent.
+class pair {
+ public:
+  pair(std::span<const cell> walks, board& b) : walks_{walks}, board_{b} {
+    std::array<int, 2> ends{};
+    check(::pipe2(ends.data(), O_CLOEXEC) == 0, "pipe2");
+    from_answering_ = unique_fd{ends[0]}, to_asking_ = unique_fd{ends[1]};
+    if (where() == place::two_hosts) hosts_.emplace();
+  }
+  [[nodiscard]] walkers start() const {
+    walkers all;
+    if (where() == place::one_thread) {
+      all.push_back(std::make_unique<walker>([this] { be_both(); }));
+    } else if (where() == place::two_threads) {
+      all.push_back(std::make_unique<walker>([this] {
+        const std::jthread other{[this] { answer(); }};
+        ask();
+      }));
+    } else {
+      all.push_back(std::make_unique<walker>([this] {
+        settle(0);
+        answer();
+      }));
+      all.push_back(std::make_unique<walker>([this] {
+        settle(1);
+        ask();
+      }));
+    }
+    return all;
+  }
+
+ private:
+  [[nodiscard]] place where() const { return walks_.front().where; }
+  [[nodiscard]] std::string host() const {
+    return hosts_.has_value() ? two_hosts::addresses[0] : "127.0.0.1";
+  }
+  /// In a process of its own.
+  void settle(std::size_t which) const {
+    if (hosts_.has_value()) hosts_->enter(which);
+    if (where() == place::tcp_link)
+      ::setenv("SOFTVERBS_LINK", "tcp", 1);  // NOLINT(concurrency-mt-unsafe)
+  }
+  void tell(const doors& d) const {
+    check(::write(to_asking_.get(), &d, sizeof d) == sizeof d, "write");
+  }
+  [[nodiscard]] doors hear() const {
+    doors d{};
+    check(::read(from_answering_.get(), &d, sizeof d) == sizeof d, "read");
+    return d;
+  }
+
+  // A life each. The process ends with what it throws.
+  void answer() const noexcept {
+    try {
+      home here{walks_.front().answering_mode};
+      answering_end end{here.rt, board_.answering, walks_, host()};
+      tell(end.listens_at());
+      here.rt.run(live_or_end(board_.answering, end.live()));
+    } catch (const std::exception& e) {
+      end_badly(board_.answering, e);
+    }
+  }
+  void ask() const noexcept {
+    try {
+      home here{walks_.front().mode};
+      asking_end end{here.rt, board_.asking, walks_};
+      here.rt.run(live_or_end(board_.asking, end.live(host(), hear())));
+    } catch (const std::exception& e) {
+      end_badly(board_.asking, e);
+    }
+  }
+  void be_both() const {
+    home here{walks_.front().mode};
+    answering_end answering{here.rt, board_.answering, walks_, host()};
+    asking_end asking{here.rt, board_.asking, walks_};
+    here.rt.run(when_all(live_or_end(board_.answering, answering.live()),
+                         live_or_end(board_.asking, asking.live(host(), answering.listens_at()))));
+  }
+
+  std::span<const cell> walks_;
+  board& board_;
+  unique_fd from_answering_, to_asking_;
+  std::optional<two_hosts> hosts_;
+};
+
+}  // namespace
+
+std::string why_no_hosts() {
+  if (::geteuid() != 0) return "network namespaces are root's";
+  try {
+    const two_hosts tried;
+    return "";
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
+std::vector<std::string> walk_all(std::span<const cell> walks, std::chrono::milliseconds patience) {
+  std::vector<std::string> failures;
+  while (!walks.empty() && failures.size() < failures_max) {
+    const auto other = std::ranges::find_if(
+        walks, [&first = walks.front()](const cell& c) { return !c.goes_with(first); });
+    const auto together = walks.first(std::size_t(other - walks.begin()));
+    const std::shared_ptr<board> b = make_board();
+    const pair both{together, *b};
+    const auto failure = watch(*b, both.start(), patience);
+    if (!failure.has_value()) {
+      walks = walks.subspan(together.size());
+      continue;
+    }
+    const cell& at = together[std::min(b->asking.walk, b->answering.walk)];
+    failures.push_back(to_string(at) + ": " + *failure);
+    std::fprintf(stderr, "%s\n", failures.back().c_str());
+    walks = walks.subspan(std::size_t(&at - walks.data()) + 1);
+  }
+  return failures;
+}
+
+}  // namespace walk
