@@ -2,6 +2,7 @@
 
 #include <cordma/base/error.hpp>
 #include "support/child.hpp"
+#include "support/skip.hpp"
 #include "support/verbs_faults.hpp"
 #include "verbs/loopback.hpp"
 
@@ -72,7 +73,7 @@ std::string lacking_with(int error, rlim_t limit_bytes) {
 }  // namespace
 
 TEST_CASE("a call that may lack locked memory names the limit", "[verbs][device][M5]") {
-  if (!cordma::test::is_soft()) return;  // Whose loopback needs none.
+  if (!cordma::test::is_soft()) CORDMA_SKIP("the device itself needs locked memory");
   for (const std::string& said : {lacking_with(ENOMEM, 64u << 10), lacking_with(EPERM, 4u << 20)}) {
     for (const auto& c : lacking_calls) {
       INFO(said);
@@ -83,7 +84,7 @@ TEST_CASE("a call that may lack locked memory names the limit", "[verbs][device]
 }
 
 TEST_CASE("objects that are used up are not taken for locked memory", "[verbs][device][M5]") {
-  if (!cordma::test::is_soft()) return;
+  if (!cordma::test::is_soft()) CORDMA_SKIP("the device itself needs locked memory");
   const std::string said = lacking_with(ENOMEM, 4u << 20);
   CHECK_THAT(said, !Contains("MEMLOCK"));
   for (const auto& c : lacking_calls)
