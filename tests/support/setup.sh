@@ -5,6 +5,8 @@
 # Debian's names. The guest's come from `tests/vm/guest packages`.
 packages_build=(g++ meson ninja-build pkg-config python3 libibverbs-dev liburing-dev
   libjemalloc-dev catch2 libcli11-dev ibverbs-providers
+  # Meson finds it: what was compiled once, in whatever build folder or clone, is not again.
+  ccache
   # Messages of another kind than ours, for tests/rpc.
   libprotobuf-dev protobuf-compiler
   # Programs that softverbs must run; and what makes hosts out of network namespaces.

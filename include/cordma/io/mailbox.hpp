@@ -1,6 +1,7 @@
 #pragma once
 
-#include <atomic>
+#include <cordma/base/step.hpp>
+
 #include <type_traits>
 #include <utility>
 
@@ -54,7 +55,8 @@ class mailbox {
   [[nodiscard]] bool fall_asleep() noexcept {
     call* expected = nullptr;
     // Relaxed: nothing is published by sleeping, and on failure `take` will acquire.
-    return newest_.compare_exchange_strong(expected, &asleep_, std::memory_order_relaxed);
+    return newest_.compare_exchange_strong(expected, &asleep_, std::memory_order_relaxed,
+                                           std::memory_order_relaxed);
   }
 
  private:
@@ -96,7 +98,7 @@ class mailbox {
   }
 
   call asleep_{nullptr};
-  std::atomic<call*> newest_{nullptr};
+  step_atomic<call*> newest_{nullptr};
 };
 
 }  // namespace cordma

@@ -77,6 +77,8 @@ class scheduler {
  private:
   void freeze_engines();
   void thaw_engines();
+  void start_threads(const scenario& what);
+  void end_threads();
   void run_once(const scenario& what);
   [[nodiscard]] bool next_order();
   [[nodiscard]] bool can_go_on(const fiber& one) const;
@@ -92,7 +94,10 @@ class scheduler {
 
   std::mutex mutex_;  // Between runs: of fibers_.
   std::condition_variable changed_;
-  std::vector<std::unique_ptr<fiber>> fibers_;
+  std::vector<std::unique_ptr<fiber>> fibers_;  // Engines first.
+  std::vector<std::thread> threads_;
+  unsigned engines_ = 0;
+  bool ending_ = false;
   std::map<const void*, unsigned> held_;
   std::atomic<bool> running_{false};
   std::atomic<bool> freezing_{false};
@@ -132,10 +137,6 @@ void scheduler::begin(bool is_engine) {
 }
 
 void scheduler::end() {
-  if (is_mine()) {
-    self->now = fiber::state::over;
-    return choose(true);
-  }
   const std::lock_guard guard{mutex_};
   std::erase_if(fibers_, [](const auto& one) { return one.get() == self; });
 }
@@ -317,23 +318,12 @@ void scheduler::run_once(const scenario& what) {
   trace_.clear();
   clock_ += std::chrono::seconds{1};  // What an engine remembers of the run before is long ago.
   what.before();
-  std::vector<std::thread> threads;
-  const std::size_t engines = fibers_.size();
-  for (const auto& body : what.threads) {
-    threads.emplace_back([this, &body] {
-      begin(false);
-      body();
-      end();
-    });
-    std::unique_lock guard{mutex_};
-    changed_.wait(guard, [&] { return fibers_.size() == engines + threads.size(); });
-  }
+  for (const auto& one : fibers_)
+    if (!one->is_engine) one->now = fiber::state::ready;
   running_ = true;
-  hand_over(static_cast<unsigned>(engines));
+  hand_over(engines_);
   all_over_.acquire();
   running_ = false;
-  for (std::thread& one : threads) one.join();
-  fibers_.resize(engines);
   ++result_.runs;
   result_.steps += steps_;
   result_.longest = std::max(result_.longest, steps_);
@@ -351,6 +341,32 @@ void scheduler::freeze_engines() {
   for (unsigned n = 0; n < fibers_.size(); ++n) fibers_[n]->id = n;
 }
 
+/// Each does its part in every run: what it makes in the first one may belong to it.
+void scheduler::start_threads(const scenario& what) {
+  engines_ = static_cast<unsigned>(fibers_.size());
+  ending_ = false;
+  for (const auto& body : what.threads) {
+    threads_.emplace_back([this, &body] {
+      begin(false);
+      for (; !ending_; self->turn.acquire()) {
+        body();
+        self->now = fiber::state::over;
+        choose(true);
+      }
+    });
+    std::unique_lock guard{mutex_};
+    changed_.wait(guard, [&] { return fibers_.size() == engines_ + threads_.size(); });
+  }
+}
+
+void scheduler::end_threads() {
+  ending_ = true;
+  for (std::size_t n = engines_; n < fibers_.size(); ++n) fibers_[n]->turn.release();
+  for (std::thread& one : threads_) one.join();
+  threads_.clear();
+  fibers_.resize(engines_);
+}
+
 void scheduler::thaw_engines() {
   freezing_ = false;
   for (const auto& one : fibers_) one->turn.release();
@@ -362,11 +378,13 @@ outcome scheduler::explore(const scenario& what, const limits& how) {
   result_ = {};
   order_.clear();
   freeze_engines();
+  start_threads(what);
   clock_ = std::chrono::steady_clock::now();
   do {
     run_once(what);
     if (result_.stuck != 0 && how.stop_when_stuck) break;
   } while (result_.runs < how.runs_max && next_order());
+  end_threads();
   thaw_engines();
   return result_;
 }
