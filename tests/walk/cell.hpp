@@ -62,7 +62,7 @@ std::string to_string(const cell& c);
 struct world {
   std::vector<place> places;
   std::size_t size_max = (std::size_t{64} << 20) + 1;
-  std::size_t walk_bytes_max = std::size_t{64} << 20;  ///< One operation may have more.
+  std::size_t walk_bytes_max = std::size_t{32} << 20;  ///< One operation may have more.
   unsigned depth_max = 64;
 };
 /// Bounds inside cordma and softverbs that fit into `size_max`, each with the sizes beside it.

@@ -41,6 +41,19 @@ std::string text_of(const walker& w) {
   return text;
 }
 
+/// Whether each of its threads sleeps, rather than runs or waits for a processor.
+bool is_asleep(const walker& w) {
+  std::error_code gone;
+  const std::string tasks = "/proc/" + std::to_string(w.pid()) + "/task";
+  for (const auto& task : std::filesystem::directory_iterator{tasks, gone}) {
+    std::string stat;
+    std::getline(std::ifstream{task.path() / "stat"}, stat);
+    const std::size_t name_end = stat.rfind(')');
+    if (name_end != std::string::npos && stat.substr(name_end).starts_with(") R")) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 walker::walker(const std::function<void()>& life) {
@@ -82,9 +95,10 @@ std::shared_ptr<board> make_board() {
 }
 
 std::optional<std::string> watch(board& b, const walkers& all, std::chrono::milliseconds patience) {
-  // Counted rather than timed: where this process gets no processor, the pair gets none.
+  // Counted rather than timed: where this process gets no processor, the pair gets none. A pair
+  // that wants to run may lack a processor, and has ten times the patience.
   constexpr std::chrono::milliseconds glance = 50ms;
-  long quiet = 0;
+  std::chrono::milliseconds quiet{};
   std::uint64_t seen = 0;
   std::string found;
   std::vector<pollfd> alive;
@@ -98,11 +112,16 @@ std::optional<std::string> watch(board& b, const walkers& all, std::chrono::mill
       if (!all[i]->has_ended_well()) found = "a process ended badly";
     }
     if (b.asking.has_failed || b.answering.has_failed) found = "it failed";
-    const std::uint64_t steps = b.asking.steps + b.answering.steps;
-    quiet = steps == seen ? quiet + 1 : 0;
-    seen = steps;
-    if (quiet * glance > patience)
-      found = "nothing got on for " + std::to_string(patience.count()) + " ms";
+    const auto sleeps = [&](const pollfd& p) {
+      return has_ended(p) || is_asleep(*all[std::size_t(&p - alive.data())]);
+    };
+    if (const std::uint64_t steps = b.asking.steps + b.answering.steps; steps != seen) {
+      seen = steps;
+      quiet = {};
+    } else {
+      quiet += std::ranges::all_of(alive, sleeps) ? glance : glance / 10;
+    }
+    if (quiet > patience) found = "nothing got on for " + std::to_string(patience.count()) + " ms";
     if (found.empty()) continue;
     found += text_of("asking", b.asking) + text_of("answering", b.answering);
     for (std::size_t i = 0; i < all.size(); ++i)

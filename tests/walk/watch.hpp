@@ -46,8 +46,8 @@ struct board {
 /// A board in memory that forks share. Lives as long as `walkers` do.
 std::shared_ptr<board> make_board();
 
-/// Waits until all have ended. What has failed, or stood still for longer than `patience`, and what
-/// both ends were doing then; nothing if all is well.
+/// Waits until all have ended. Gives what has failed, or slept for longer than `patience` (or spun
+/// ten times that) without a step, and what both ends were doing then; nothing if all is well.
 std::optional<std::string> watch(board& b, const walkers& all, std::chrono::milliseconds patience);
 
 }  // namespace walk
