@@ -181,7 +181,8 @@ memory_block& mr_allocator::state::divide(thread_cache& cache, std::size_t size,
 
 /// What is free may be kept for other sizes: in a cache, in pieces, in chunks that are too small.
 bool mr_allocator::state::can_make_room(std::size_t size) const noexcept {
-  return chunks_.count().chunks > 0 && in_use_bytes() <= options.limit_bytes - size;
+  return chunks_.count().chunks > 0 && size <= options.limit_bytes &&
+         in_use_bytes() <= options.limit_bytes - size;
 }
 
 void mr_allocator::state::release(memory_block& block, void* context) noexcept {

@@ -19,6 +19,7 @@ namespace {
 // Atomic, because runtimes of several threads call; they order nothing else.
 std::atomic<unsigned> calls = 0;
 std::atomic<unsigned> failing_call = 0;
+std::atomic<unsigned> failing_calls = 0;
 std::atomic<int> failing_errno = 0;
 std::atomic<unsigned> refusals = 0;
 std::atomic<const char*> failed = "";
@@ -37,7 +38,9 @@ Function* real(const char* name, const char* version) {
 }
 
 bool must_fail(const char* name) noexcept {
-  if (++calls != failing_call) return false;
+  const unsigned call = ++calls;
+  if (failing_call == 0 || call < failing_call || call - failing_call >= failing_calls)
+    return false;
   failed = name;
   errno = failing_errno;
   return true;
@@ -56,8 +59,9 @@ int destroyed(kind k, int rc) noexcept {
 
 }  // namespace
 
-void fail_call(unsigned k, int errno_value) noexcept {
+void fail_call(unsigned k, int errno_value, unsigned times) noexcept {
   calls = 0;
+  failing_calls = times;
   failing_call = k;
   failing_errno = errno_value;
   failed = "";

@@ -13,8 +13,8 @@ enum class kind : std::size_t { device, pd, mr, channel, cq, qp, srq };
 inline constexpr std::size_t kind_count = 7;
 
 /// From now on the k-th call (from 1) that makes an object or modifies a queue pair fails with
-/// `errno_value`, once. 0: none fails.
-void fail_call(unsigned k, int errno_value) noexcept;
+/// `errno_value`, and so many in all with those after it. 0: none fails.
+void fail_call(unsigned k, int errno_value, unsigned times = 1) noexcept;
 /// The next `count` calls of ibv_dereg_mr fail with EBUSY, as under a bound memory window.
 void refuse_deregistrations(unsigned count) noexcept;
 /// Calls counted since `fail_call`.

@@ -134,9 +134,9 @@ void race_completions(std::uint64_t count, std::uint64_t seed) {
   CHECK(r.injected >= count);
   const completion_counters& seen = driver.counters();
   CHECK(seen.completions == r.taken);
-  // Some came before the last look, others woke it.
+  // Some came before the last look, others woke it; a device may raise an event for each.
   CHECK(seen.wake_ups > 0);
-  CHECK(seen.wake_ups < r.taken);
+  CHECK(seen.wake_ups <= r.taken);
   CHECK(seen.events <= seen.arms);
   CHECK(driver.verbs().unacknowledged_events() == 0);
 }

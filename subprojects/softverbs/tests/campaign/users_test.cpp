@@ -83,7 +83,10 @@ bool says_how_to_talk(const std::string& said) {
          said.find("user 0") != said.npos && said.find("SOFTVERBS_ANY_UID=1") != said.npos;
 }
 
-bool keeps_others_out() { return std::string_view{::getenv("SOFTVERBS_ANY_UID")} == "0"; }
+bool keeps_others_out() {
+  const char* const said = ::getenv("SOFTVERBS_ANY_UID");
+  return said != nullptr && std::string_view{said} == "0";
+}
 
 void expect(bool holds, const char* what) {
   if (!holds) throw std::runtime_error{what};
