@@ -83,7 +83,7 @@ class scheduler {
   [[nodiscard]] bool next_order();
   [[nodiscard]] bool can_go_on(const fiber& one) const;
   [[nodiscard]] bool all_done() const;
-  /// Who goes on: `self`, unless the order says otherwise. `is_free`: it waits, or yields.
+  /// Who goes on: `self`, unless the order says otherwise. `is_free`: it waits.
   void choose(bool is_free);
   static unsigned next_of(const std::vector<unsigned>& ready, unsigned current);
   unsigned decide(const std::vector<unsigned>& ready, unsigned by_itself);
@@ -380,6 +380,10 @@ outcome scheduler::explore(const scenario& what, const limits& how) {
   freeze_engines();
   start_threads(what);
   clock_ = std::chrono::steady_clock::now();
+  // The first one finds what was before all runs, the others what one leaves.
+  run_once(what);
+  result_ = {};
+  order_.clear();
   do {
     run_once(what);
     if (result_.stuck != 0 && how.stop_when_stuck) break;
