@@ -27,6 +27,16 @@ void each_field(auto& o, auto& c, auto with) {
   with(o.close_deadline, c.close_deadline);
 }
 
+template <class T>
+void change_to(T& ours, const std::optional<T>& change) {
+  if (change) ours = *change;
+}
+/// Of what may say nothing by itself.
+template <class T>
+void change_to(std::optional<T>& ours, const std::optional<T>& change) {
+  if (change) ours = change;
+}
+
 }  // namespace
 
 connection_options::operator connection_changes() const noexcept {
@@ -38,9 +48,7 @@ connection_options::operator connection_changes() const noexcept {
 
 connection_options changed(connection_options defaults,
                            const connection_changes& changes) noexcept {
-  each_field(defaults, changes, [](auto& ours, const auto& change) {
-    if (change) ours = *change;
-  });
+  each_field(defaults, changes, [](auto& ours, const auto& change) { change_to(ours, change); });
   return defaults;
 }
 

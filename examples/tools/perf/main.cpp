@@ -11,9 +11,9 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 namespace {
@@ -21,7 +21,7 @@ namespace {
 using namespace perf;
 
 [[noreturn]] void throw_unwritable(const std::string& path) {
-  throw std::runtime_error{path + ": cannot be written: " + std::strerror(errno)};
+  throw std::runtime_error{path + ": cannot be written: " + std::generic_category().message(errno)};
 }
 
 void write_file(const std::string& path, const std::string& text) {
