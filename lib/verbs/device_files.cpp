@@ -8,6 +8,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -21,6 +22,19 @@ namespace fs = std::filesystem;
 int errno_of_opening(const std::string& path) {
   const unique_fd fd{::open(path.c_str(), O_RDWR | O_CLOEXEC)};
   return fd.is_open() ? 0 : errno;
+}
+
+/// libibverbs has some files open at once while it lists devices, and leaves out those for which it
+/// lacks a descriptor, without a word.
+std::optional<failure> why_unlisted() noexcept {
+  constexpr std::size_t needed = 8;
+  std::array<unique_fd, needed> some;
+  for (unique_fd& one : some) {
+    one = unique_fd{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
+    if (!one.is_open() && lacks_descriptors(errno))
+      return errno_failure(errno, "ibv_get_device_list", {}, more_descriptors);
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -41,6 +55,7 @@ device_files device_files::look(const std::string& sys, const std::string& dev) 
 }
 
 std::optional<failure> why_unusable(const device_files& found, std::string_view device) {
+  if (auto why = why_unlisted()) return why;
   const auto is_unusable = [&](const device_file& file) {
     return (device.empty() || file.device == device) && file.open_error != 0;
   };
