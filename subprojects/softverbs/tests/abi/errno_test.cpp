@@ -62,7 +62,7 @@ TEST_CASE("a region below a window is not deregistered, and errno says EBUSY, to
   ibv_pd* const pd = ibv_alloc_pd(device);
   ibv_cq* const cq = ibv_create_cq(device, 4, nullptr, nullptr, 0);
   std::uint64_t word = 0;
-  ibv_mr* const mr = ibv_reg_mr(pd, &word, sizeof word, IBV_ACCESS_MW_BIND);
+  ibv_mr* const mr = ibv_reg_mr(pd, &word, sizeof word, int{IBV_ACCESS_MW_BIND});
   ibv_mw* const mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
   ibv_qp_init_attr init{};
   init.send_cq = init.recv_cq = cq;
