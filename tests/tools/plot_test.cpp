@@ -131,7 +131,7 @@ TEST_CASE("a sweep of all sizes has a colour for each, and a legend that is all 
           "[tools]") {
   std::vector<result> sweep;
   for (std::uint64_t bytes = 8; bytes <= (std::uint64_t{1} << 30); bytes *= 2) {
-    for (const std::uint32_t depth : {1, 8}) {
+    for (const std::uint32_t depth : {1u, 8u}) {
       sweep.push_back(measured_at(depth, 100, 1));
       sweep.back().what.size_bytes = bytes;
     }
