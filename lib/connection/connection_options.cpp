@@ -31,7 +31,7 @@ template <class T>
 void change_to(T& ours, const std::optional<T>& change) {
   if (change) ours = *change;
 }
-/// Of what may say nothing by itself.
+/// An option that may be empty has no second level of emptiness in its change.
 template <class T>
 void change_to(std::optional<T>& ours, const std::optional<T>& change) {
   if (change) ours = change;

@@ -60,7 +60,7 @@ std::error_code code_of_lookup(int outcome) noexcept {
   }
 }
 
-/// Of several interfaces that have such a network, nothing says which is meant.
+/// True for a link-local IPv6 address without a scope: several interfaces may have such a network.
 bool lacks_interface(const sockaddr* address) noexcept {
   if (address->sa_family != AF_INET6) return false;
   const auto& in = *reinterpret_cast<const sockaddr_in6*>(address);

@@ -97,7 +97,7 @@ void mapping::commit(std::byte* at, std::size_t bytes, const page_wish& wish) {
 }
 
 void mapping::decommit(std::byte* at, std::size_t bytes) noexcept {
-  // As at first, with nothing left of huge pages and nodes.
+  // A new mapping keeps nothing of huge pages and nodes.
   if (::mmap(at, bytes, PROT_NONE, reserved | MAP_FIXED, -1, 0) == at) return;
   // RLIMIT_AS was lowered, or vm.max_map_count is reached. Neither forbids what makes no mapping,
   // and commit() takes the range as it finds it.

@@ -33,7 +33,7 @@ void check_inline_max(ibv_pd* pd, const ibv_qp_init_attr& refused) {
                       "what the device gives with the other capabilities,");
 }
 
-/// Of a queue pair's queues, about: drivers round up.
+/// The approximate size of a queue pair's queues; drivers round up.
 std::uint64_t queue_bytes(const queue_pair_capabilities& wanted) noexcept {
   constexpr std::uint64_t head = 64;
   const std::uint64_t send = head + sizeof(ibv_sge) * wanted.send_sge_max + wanted.inline_max;

@@ -47,7 +47,7 @@ class combinator : public operation_base<Derived>, private stop_callback {
     return true;
   }
 
-  /// Of the first child that knows one: the others run on it, too.
+  /// The scheduler of the first child that names one. All children run on it.
   [[nodiscard]] scheduler* own_scheduler() const noexcept {
     scheduler* found = nullptr;
     const auto ask = [&](const auto& op) {

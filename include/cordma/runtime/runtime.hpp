@@ -15,7 +15,7 @@
 namespace cordma {
 
 struct runtime_options {
-  /// As `verbs::list_devices` names it; empty: the first that has an ACTIVE port.
+  /// The name of a device in `verbs::list_devices`; empty: the first with an ACTIVE port.
   fixed_text<64> device{};
   std::uint8_t port = 0;  ///< 0: the first ACTIVE one.
   std::optional<std::uint32_t> gid_index{};

@@ -53,7 +53,7 @@ void engine_protocol::take_over() noexcept {
   polled_.store(true);
   asleep_.store(false);
   world_.want_doorbells(false);
-  // It may sleep without an end; unless it is watching, it has to learn of us.
+  // An engine that is not watching may sleep for ever: it has to learn of the poller.
   if (!watching_.load()) world_.wake_engine();
 }
 

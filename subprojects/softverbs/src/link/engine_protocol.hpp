@@ -39,7 +39,7 @@ class engine_world {
 };
 
 /// Who does a node's work, its engine or the program's pollers, and who is told when there is some.
-/// It knows no descriptor and no thread.
+/// The class knows no descriptor and no thread.
 ///
 /// | state   | polled | asleep | doorbells | who does the work                            |
 /// | ------- | ------ | ------ | --------- | -------------------------------------------- |

@@ -14,7 +14,7 @@ namespace softverbs {
 namespace {
 
 object_count handles;
-/// Of an address handle that names none.
+/// The hop limit of an address handle that names none.
 constexpr std::uint8_t default_hop_limit = 64;
 constexpr std::uint32_t flow_label_mask = 0xfffff;
 

@@ -43,7 +43,7 @@ std::uint64_t now_ns() noexcept {
       std::chrono::duration_cast<std::chrono::nanoseconds>(since).count());
 }
 
-/// One event for each arm. It tells of all entries that there are.
+/// Queues the one event of an arm, which tells of all entries in the queue.
 void raise_event(completion_queue& cq) noexcept {
   cq.arm = armed::no;
   cq.silent = unannounced::none;
@@ -55,7 +55,7 @@ bool is_due(armed how, unannounced what) noexcept {
   return how == armed::solicited && what == unannounced::solicited;
 }
 
-/// Of entries that just came.
+/// Raises the event of entries that just came, if the queue is armed for them.
 void announce(completion_queue& cq, bool solicited) noexcept {
   cq.silent = std::max(cq.silent, solicited ? unannounced::solicited : unannounced::unsolicited);
   if (is_due(cq.arm, cq.silent)) raise_event(cq);

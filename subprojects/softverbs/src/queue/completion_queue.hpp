@@ -25,8 +25,8 @@ static_assert(sizeof(completion) == 64);
 
 enum class armed : std::uint8_t { no, solicited, any };
 
-/// Of the entries that a queue holds and that raised no event since they came: none, only such as
-/// were not solicited, or a solicited one, too.
+/// Which entries a queue holds that raised no event since they came: none, unsolicited ones only,
+/// or at least one that was solicited.
 enum class unannounced : std::uint8_t { none, unsolicited, solicited };
 
 /// `handle` is what the program holds, as ibv_cq or, when made by create_cq_ex, as ibv_cq_ex.
