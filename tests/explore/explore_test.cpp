@@ -134,6 +134,7 @@ TEST_CASE("an executor hears of completions and of calls in every order", "[expl
   event called;
   scenario hears;
   hears.name = "completions and a call";
+  hears.engines = 1;
   hears.before = [&] {
     called.reset();
     for (int n = 0; n < 2; ++n) both.ours.post_recv(both.memory.slice(8, 8));

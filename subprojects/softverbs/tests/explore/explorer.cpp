@@ -336,7 +336,8 @@ void scheduler::freeze_engines() {
   scenario_->rescue();
   std::unique_lock guard{mutex_};
   changed_.wait(guard, [&] {
-    return std::ranges::all_of(fibers_, [](const auto& one) { return one->is_parked; });
+    return fibers_.size() == scenario_->engines &&
+           std::ranges::all_of(fibers_, [](const auto& one) { return one->is_parked; });
   });
   for (unsigned n = 0; n < fibers_.size(); ++n) fibers_[n]->id = n;
 }
