@@ -15,7 +15,7 @@ namespace softverbs::explorer {
 
 struct scenario {
   std::string name;
-  unsigned engines = 2;  ///< One of each node.
+  unsigned engines = 2;          ///< One of each node.
   std::function<void()> before;  ///< makes all runs begin alike
   /// What each thread of the program does, once in each run. Engines are threads, too.
   std::vector<std::function<void()>> threads;
