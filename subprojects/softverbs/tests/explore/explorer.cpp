@@ -3,8 +3,10 @@
 #include "wire/step.hpp"
 
 #include <poll.h>
+#include <sys/eventfd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdio>
@@ -101,6 +103,7 @@ class scheduler {
   std::map<const void*, unsigned> held_;
   std::atomic<bool> running_{false};
   std::atomic<bool> freezing_{false};
+  const int freeze_fd_ = ::eventfd(0, EFD_CLOEXEC);  ///< Readable while they freeze.
   time clock_{};
   std::binary_semaphore all_over_{0};
 
@@ -278,7 +281,14 @@ void scheduler::yield() {
 
 nanoseconds scheduler::wait(int fd, nanoseconds limit) {
   if (self == nullptr) return limit;
-  if (!is_mine() && (!freezing_ || limit.count() >= 0)) return limit;
+  if (!is_mine()) {
+    if (limit.count() >= 0) return limit;
+    std::array<pollfd, 2> either{{{fd, POLLIN, 0}, {freeze_fd_, POLLIN, 0}}};
+    while (!freezing_) {
+      ::poll(either.data(), either.size(), -1);
+      if (either[0].revents != 0) return nanoseconds{0};
+    }
+  }
   self->now = fiber::state::waits_for_fd;
   self->fd = fd;
   self->until = limit.count() < 0 ? time::max() : clock_ + limit;
@@ -333,7 +343,7 @@ void scheduler::run_once(const scenario& what) {
 /// From here on they wait where the scheduler sees it.
 void scheduler::freeze_engines() {
   freezing_ = true;
-  scenario_->rescue();
+  ::eventfd_write(freeze_fd_, 1);
   std::unique_lock guard{mutex_};
   changed_.wait(guard, [&] {
     return fibers_.size() == scenario_->engines &&
@@ -370,6 +380,8 @@ void scheduler::end_threads() {
 
 void scheduler::thaw_engines() {
   freezing_ = false;
+  eventfd_t told = 0;
+  ::eventfd_read(freeze_fd_, &told);
   for (const auto& one : fibers_) one->turn.release();
 }
 
