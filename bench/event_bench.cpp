@@ -1,8 +1,9 @@
-// What sleeping for completions costs when many requests are under way, in counts that hold on any
-// machine: how many completions one wake-up brings, how many system calls and arms an operation
-// takes.
+// What sleeping for completions costs: when many requests are under way, in counts that hold on any
+// machine (how many completions one wake-up brings, how many system calls and arms an operation
+// takes); one at a time, beside the loops that programs have, and beside perftest's.
 
 #include "support/bench.hpp"
+#include "support/perftest.hpp"
 #include "support/ping_pong.hpp"
 #include "support/rounds.hpp"
 
@@ -110,7 +111,29 @@ void from_here(bench::recorder& recorder, link_end& here, const std::string& whi
       [&](std::uint64_t n) { here.ours(noticing::event).home.run(many(here, n, make)); });
 }
 
+double there_and_back(bench::recorder& recorder, two_processes& both, const std::string& which,
+                      noticing raw) {
+  return bench::compare_latencies(
+      recorder, which, bench::laps{100, 60, 10},
+      [&](bench::latencies& to) { bench::ping_pong::raw(both, bench::ball::send, raw, to); },
+      [&](bench::latencies& to) {
+        bench::ping_pong::ours(both, bench::ball::send, noticing::event, to);
+      });
+}
+
 }  // namespace
+
+BENCH_ON_DEVICE("event/there and back", "64 bytes, where both ends sleep: how long do they take?") {
+  if (std::thread::hardware_concurrency() < 2) return;
+  constexpr std::size_t message_bytes = 64;
+  two_processes both{&bench::ping_pong::serve, message_bytes};
+  there_and_back(recorder, both, "beside get event, acknowledge, arm, poll",
+                 noticing::by_the_manual);
+  const double ns =
+      there_and_back(recorder, both, "beside poll, arm, poll, get event", noticing::event);
+  bench::beside_perftest(recorder, both.here().ctx, both.here().port, "half of it", ns / 2,
+                         {"ib_send_lat", "-e -s " + std::to_string(message_bytes)});
+}
 
 BENCH_ON_DEVICE("event/depth 64",
                 "How often does an end that sleeps wake, enter the kernel, arm?") {

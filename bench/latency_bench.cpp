@@ -55,14 +55,6 @@ auto make_write(link_end& here) { return cordma::write(here.outbox(), here.there
 auto make_add(link_end& here) { return cordma::fetch_add(here.there(), 0); }
 auto make_swap(link_end& here) { return cordma::compare_swap(here.there(), 0, 0); }
 
-/// Beside a program of perftest's, which counts half of what goes there and back.
-void beside_perftest(bench::recorder& recorder, const link_end& here, std::string_view which,
-                     double ns, const bench::perftest_program& program) {
-  if (!bench::has_perftest(here.ctx.name())) return;
-  const double theirs = 1000 * bench::perftest_latency_us(here.ctx, here.port, program);
-  recorder.count(std::string{which} + ", beside " + program.name, "latency p50", "ns", ns, theirs);
-}
-
 double there_and_back(bench::recorder& recorder, two_processes& both, std::string_view name,
                       ball what, noticing how) {
   return bench::compare_latencies(
@@ -80,14 +72,16 @@ double from_here(bench::recorder& recorder, link_end& here, std::string_view nam
       [&](latencies& to) { here.ours(how).home.run(one_by_one(here, how, to, make)); });
 }
 
-/// Each beside perftest's at once, so that both meet the same machine.
+/// Each beside perftest's at once, so that both meet the same machine. Those count half of what
+/// goes there and back.
 void compare_all(bench::recorder& recorder, two_processes& both, noticing how) {
   link_end& here = both.here();
   const bool is_busy = how == noticing::busy;
   const std::string events = is_busy ? "" : " -e";
   const auto beside = [&](std::string_view what, double ns, const char* program,
                           const std::string& options) {
-    beside_perftest(recorder, here, name_of(what, how), ns, {program, options + events});
+    bench::beside_perftest(recorder, here.ctx, here.port, name_of(what, how), ns,
+                           {program, options + events});
   };
   const std::string small = "-s " + std::to_string(here.message_bytes());
   const double send = there_and_back(recorder, both, "SEND there and back", ball::send, how);

@@ -54,4 +54,12 @@ double perftest_latency_us(const cordma::verbs::context& ctx, const cordma::verb
   return all[runs / 2];
 }
 
+void beside_perftest(recorder& to, const cordma::verbs::context& ctx,
+                     const cordma::verbs::port_info& port, std::string_view which, double ns,
+                     const perftest_program& program) {
+  if (!has_perftest(ctx.name())) return;
+  const double theirs = 1000 * perftest_latency_us(ctx, port, program);
+  to.count(std::string{which} + ", beside " + program.name, "latency p50", "ns", ns, theirs);
+}
+
 }  // namespace bench

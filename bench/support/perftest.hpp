@@ -1,5 +1,7 @@
 #pragma once
 
+#include "bench.hpp"
+
 #include <cordma/verbs/device.hpp>
 
 #include <string>
@@ -25,5 +27,9 @@ struct perftest_program {
 [[nodiscard]] double perftest_latency_us(const cordma::verbs::context& ctx,
                                          const cordma::verbs::port_info& port,
                                          const perftest_program& program);
+/// Records a latency of ours beside the program's, where it can be run.
+void beside_perftest(recorder& to, const cordma::verbs::context& ctx,
+                     const cordma::verbs::port_info& port, std::string_view which, double ns,
+                     const perftest_program& program);
 
 }  // namespace bench

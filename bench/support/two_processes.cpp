@@ -68,9 +68,28 @@ bool receive_all(int socket, void* bytes, std::size_t size) {
 }  // namespace
 
 raw_side::raw_side(verbs::context& ctx, verbs::protection_domain& pd, noticing how)
-    : channel_{how == noticing::busy ? nullptr : blocking_channel(ctx)},
+    : how_{how},
+      channel_{how == noticing::busy ? nullptr : blocking_channel(ctx)},
       cq_{ctx, cq_depth, channel_.get()},
-      qp_{pd, cq_, cq_, capabilities} {}
+      qp_{pd, cq_, cq_, capabilities} {
+  if (how == noticing::by_the_manual) arm();
+}
+
+void raw_side::arm() {
+  check(cq_.arm(), "ibv_req_notify_cq");
+  ++arms;
+  is_armed_ = true;
+}
+
+void raw_side::get_event() {
+  ibv_cq* cq = nullptr;
+  void* context = nullptr;
+  if (::ibv_get_cq_event(channel_->native_handle(), &cq, &context) != 0)
+    check(errno, "ibv_get_cq_event");
+  ++blocked;
+  ::ibv_ack_cq_events(cq, 1);
+  is_armed_ = false;
+}
 
 void raw_side::give(ibv_send_wr& wr) {
   ibv_send_wr* bad = nullptr;
@@ -115,24 +134,24 @@ void raw_side::poll() {
 }
 
 void raw_side::reap() {
-  const std::uint64_t before = completions;
+  std::uint64_t before = completions;
+  if (how_ == noticing::by_the_manual) {
+    get_event();
+    arm();
+    do {
+      before = completions;
+      poll();
+    } while (completions != before);
+    return;
+  }
   poll();
   if (channel_ == nullptr || completions != before) return;
   if (!is_armed_) {
-    check(cq_.arm(), "ibv_req_notify_cq");
-    ++arms;
-    is_armed_ = true;
+    arm();
     poll();  // What came in between raises no event.
     if (completions != before) return;
   }
-  ibv_cq* cq = nullptr;
-  void* context = nullptr;
-  if (::ibv_get_cq_event(channel_->native_handle(), &cq, &context) != 0) {
-    check(errno, "ibv_get_cq_event");
-  }
-  ++blocked;
-  ::ibv_ack_cq_events(cq, 1);
-  is_armed_ = false;
+  get_event();
   poll();
 }
 
@@ -158,9 +177,9 @@ link_end::link_end(std::size_t message_bytes)
       pd_{ctx},
       memory_{pd_, {.access = test::all_access}},
       buffer_{memory_.allocate_zeroed(buffer_bytes)} {
-  for (std::size_t i = 0; i < raw_.size(); ++i) {
-    raw_[i] = std::make_unique<raw_side>(ctx, pd_, noticing(i));
-  }
+  raw_ = {std::make_unique<raw_side>(ctx, pd_, noticing::busy),
+          std::make_unique<raw_side>(ctx, pd_, noticing::event),
+          std::make_unique<raw_side>(ctx, pd_, noticing::by_the_manual)};
   for (std::size_t i = 0; i < ours_.size(); ++i) {
     ours_[i] = std::make_unique<our_side>(ctx, pd_, noticing(i), port.message_max_bytes);
   }

@@ -14,8 +14,8 @@
 
 namespace bench {
 
-/// How an end notices that something completed.
-enum class noticing : unsigned char { busy, event, adaptive };
+/// How an end notices that something completed. Only raw verbs do it by the manual.
+enum class noticing : unsigned char { busy, event, adaptive, by_the_manual };
 
 /// The most that is under way at once.
 constexpr std::uint32_t link_depth = 64;
@@ -24,7 +24,8 @@ constexpr std::uint32_t link_depth = 64;
 constexpr std::uint32_t queue_depth = 2 * link_depth;
 
 /// A queue pair of raw verbs and the loop that a program without a library would write: it polls,
-/// or arms, polls once more and blocks in ibv_get_cq_event.
+/// or arms, polls once more and blocks in ibv_get_cq_event; or, as ibv_get_cq_event(3) has it, gets
+/// an event, acknowledges it, arms, and polls until there is nothing.
 class raw_side {
  public:
   raw_side(cordma::verbs::context& ctx, cordma::verbs::protection_domain& pd, noticing how);
@@ -47,7 +48,10 @@ class raw_side {
 
  private:
   void give(ibv_send_wr& wr);
+  void arm();
+  void get_event();
 
+  const noticing how_;
   std::unique_ptr<cordma::verbs::completion_channel> channel_;
   cordma::verbs::completion_queue cq_;
   cordma::verbs::queue_pair qp_;
@@ -74,7 +78,7 @@ class link_end {
     std::uint16_t lid;
     std::uint64_t memory;
     std::uint32_t rkey;
-    std::array<std::uint32_t, 5> queue_pairs;
+    std::array<std::uint32_t, 6> queue_pairs;
   };
 
   /// \param message_bytes  that go there and back, at most a kibibyte.
@@ -82,7 +86,9 @@ class link_end {
   [[nodiscard]] address own_address();
   void connect(const address& other);
 
-  raw_side& raw(noticing how) { return *raw_[how == noticing::busy ? 0 : 1]; }
+  raw_side& raw(noticing how) {
+    return *raw_[how == noticing::busy ? 0 : how == noticing::by_the_manual ? 2 : 1];
+  }
   our_side& ours(noticing how) { return *ours_[std::size_t(how)]; }
 
   [[nodiscard]] std::size_t message_bytes() const noexcept { return message_bytes_; }
@@ -123,7 +129,7 @@ class link_end {
   cordma::verbs::protection_domain pd_;
   cordma::mr_allocator memory_;
   cordma::local_mr buffer_;
-  std::array<std::unique_ptr<raw_side>, 2> raw_;
+  std::array<std::unique_ptr<raw_side>, 3> raw_;
   std::array<std::unique_ptr<our_side>, 3> ours_;
   cordma::remote_mr_slice there_;
   ibv_sge out_{}, in_{};
