@@ -155,23 +155,24 @@ void group_listener::begin(seat& here, unique_fd socket) noexcept {
 
 task<> group_listener::serve(seat& here, unique_fd socket) {
   bool is_connected = false;
-  std::exception_ptr why;
+  handler_failure failed;
   try {
-    co_await connect_and_handle(here, std::move(socket), is_connected);
+    tcp_stream stream{here.rt.executor(), std::move(socket)};
+    failed.peer = stream.peer_address();
+    co_await connect_and_handle(here, std::move(stream), is_connected);
   } catch (const cancelled&) {
     // The group is being stopped.
   } catch (...) {
-    why = std::current_exception();
+    failed.why = std::current_exception();
   }
-  if (why != nullptr) {
+  if (failed.why != nullptr) {
     (is_connected ? here.handlers_failed : here.rejected).add();
-    if (options_.on_failure) options_.on_failure(here.index, why);
+    if (options_.on_failure) options_.on_failure(here.index, failed);
   }
   give_back(here);
 }
 
-task<> group_listener::connect_and_handle(seat& here, unique_fd socket, bool& is_connected) {
-  tcp_stream stream{here.rt.executor(), std::move(socket)};
+task<> group_listener::connect_and_handle(seat& here, tcp_stream stream, bool& is_connected) {
   task<connection> handshake =
       accept(here.rt.resources(), std::move(stream), here.options, options_.handshake_timeout);
   connection conn = co_await std::move(handshake);

@@ -22,14 +22,6 @@ constexpr std::chrono::minutes time_besides{5};
 /// What a client may say: names of `job::connections_max` connections are the most that comes back.
 constexpr std::size_t control_message_bytes = 16 * 1024;
 
-std::string text_of(const std::exception_ptr& why) {
-  try {
-    std::rethrow_exception(why);
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-}
-
 cordma::rpc::server_options control_options() {
   cordma::rpc::server_options o;
   o.stream.message_bytes_max = control_message_bytes;
@@ -192,9 +184,9 @@ opened server::open(const session& by, const job_frame& frame) {
   cordma::serve_options limits;
   limits.connections_max = what.connections;
   limits.connections = connection_options(what);
-  limits.on_failure = [this, number](unsigned, const std::exception_ptr& why) {
+  limits.on_failure = [this, number](unsigned, const cordma::handler_failure& f) {
     control_.executor().post(
-        [this, number, text = text_of(why)]() noexcept { failed(number, text); });
+        [this, number, text = f.to_string()]() noexcept { failed(number, text); });
   };
   const teller tell = [this, number](const place& where) {
     control_.executor().post([this, number, where]() noexcept { ready(number, where); });

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/connection/serve.hpp>
 #include <cordma/runtime/runtime.hpp>
 
 #include <chrono>
@@ -32,7 +33,7 @@ struct serve_options {
   std::function<connection_options(runtime& rt, unsigned index)> connections_of{};
   /// Told of what ended a handshake or a handler, `cancelled` excepted: on the thread where that
   /// was. It must not throw.
-  std::function<void(unsigned index, const std::exception_ptr& why)> on_failure{};
+  std::function<void(unsigned index, const handler_failure& failed)> on_failure{};
 
   static constexpr unsigned connections_limit = 1u << 20;
 };
@@ -83,7 +84,7 @@ class group_listener {
   seat& next_seat() noexcept;
   void begin(seat& here, unique_fd socket) noexcept;
   task<> serve(seat& here, unique_fd socket);
-  task<> connect_and_handle(seat& here, unique_fd socket, bool& is_connected);
+  task<> connect_and_handle(seat& here, tcp_stream stream, bool& is_connected);
   void give_back(seat& here) noexcept;
 
   const serve_options options_;
