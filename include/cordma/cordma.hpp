@@ -9,7 +9,6 @@
 #include <cordma/agent/agent.hpp>
 #include <cordma/agent/agent_options.hpp>
 #include <cordma/agent/carried_loan.hpp>
-#include <cordma/agent/expected_loan.hpp>
 #include <cordma/agent/lending.hpp>
 #include <cordma/agent/loan.hpp>
 #include <cordma/agent/remote_mr.hpp>

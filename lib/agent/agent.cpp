@@ -102,12 +102,8 @@ task<remote_mr> agent::request_remote_mr(std::size_t size_bytes, remote_mr_reque
   return parts_->borrows->request(size_bytes, request);
 }
 task<loan> agent::send_local_mr(local_mr memory, loan_options options) {
-  return parts_->lends.lend(std::move(memory), options, 0);
+  return parts_->lends.lend(std::move(memory), options);
 }
-task<loan> agent::lend_for(std::uint64_t purpose, local_mr memory, loan_options options) {
-  return parts_->lends.lend(std::move(memory), options, purpose);
-}
-void agent::expect(expected_loan& e) noexcept { parts_->borrows->expect(e); }
 void agent::lend_along(carried_loan& l, local_mr memory, verbs::access access) {
   parts_->lends.lend_along(l, std::move(memory), access);
 }

@@ -243,7 +243,6 @@ task<> borrower::renew(holding& h, milliseconds lease) {
   while (h.is_asking) co_await with_timeout(h.answered.wait(), limit, home);
   if (h.home == nullptr) fail_ended(h, "renew");  // And we may be gone.
   if (const errc why = refusal_of(h); why != errc{}) throw error{{.code = why, .call = "renew"}};
-  tell_accepted(h);
   ask(h, {.kind = kind::renew,
           .tag = h.tag,
           .lease = h.lease,
@@ -256,39 +255,15 @@ task<> borrower::renew(holding& h, milliseconds lease) {
 // ---- what is offered
 // -----------------------------------------------------------------------------
 
-/// Of a loan for a purpose: whoever expects it has it at once; nobody else is asked.
-void borrower::take_expected(const frame& f, unsigned slot) {
-  expected_loan* const expected =
-      expected_.find([&](const expected_loan& e) { return e.purpose == f.tag; });
-  if (expected == nullptr)
-    return context_.channel.reply(slot, {.kind = kind::give_back, .lease = f.lease});
-  holding& h = make();
-  take_terms(h, f);
-  h.asked.duration = f.duration;
-  holdings_.push_back(h);
-  context_.channel.release(slot);
-  h.has_handle = h.owes_acceptance = true;
-  open(h, expected->since);
-  expected->unlink();
-  expected->on_lent(*expected, remote_mr{h});
-}
-
 /// Its lease runs.
 void borrower::accept(holding& h) noexcept {
-  h.has_handle = h.owes_acceptance = true;
+  h.has_handle = true;
   open(h, now());
-  tell_accepted(h);
-}
-
-/// Of what was asked for, and so expected, the owner need not know until it is asked for more.
-void borrower::tell_accepted(holding& h) noexcept {
-  if (!std::exchange(h.owes_acceptance, false)) return;
   h.notice.frame = {.kind = kind::accept, .tag = h.tag, .lease = h.lease};
   context_.channel.send(h.notice);
 }
 
 void borrower::on_offer(const frame& f, unsigned slot) {
-  if (f.tag != 0) return take_expected(f, slot);
   if (offer_count_ == context_.options.offers_max)
     return context_.channel.reply(slot, {.kind = kind::give_back, .lease = f.lease});
   holding& h = make();
@@ -471,7 +446,6 @@ task<> borrower::hand_over(remote_mr memory) {
   if (h.home == nullptr) fail_ended(h, "send_remote_mr");  // And we may be gone.
   if (const errc why = refusal_of(h); why != errc{})
     throw error{{.code = why, .call = "send_remote_mr"}};
-  tell_accepted(h);
   h.disarm();
   h.block->refuse(errc::lease_ended);
   h.is_for_hand_over = true;
@@ -516,7 +490,6 @@ void borrower::recycle(holding& h) noexcept {
 void borrower::fail(const failure& why) noexcept {
   if (failed_) return;
   failed_ = why;
-  while (!expected_.empty()) expected_.pop_front();
   holdings_.splice_back(offers_);
   while (!holdings_.empty()) {
     holding& h = holdings_.front();

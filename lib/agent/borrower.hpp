@@ -4,7 +4,7 @@
 #include "id_table.hpp"
 
 #include <cordma/agent/carried_loan.hpp>
-#include <cordma/agent/expected_loan.hpp>
+#include <cordma/agent/remote_mr.hpp>
 #include <cordma/coro/frame_cache.hpp>
 
 #include <optional>
@@ -42,7 +42,6 @@ struct holding : waiter, list_hook<holding>, timer, frame_cache::recycled {
   bool has_handle = false;
   bool is_carried = false;  ///< by a message, with which it ends: there is nothing to return
   bool is_offer = false;    ///< not taken, and counted until its return is on its way
-  bool owes_acceptance = false;
   bool is_for_hand_over = false;
   bool has_expired = false;
 
@@ -96,10 +95,6 @@ class borrower {
   // From our program.
   task<remote_mr> request(std::size_t size_bytes, remote_mr_request options);
   task<remote_mr> receive();
-  void expect(expected_loan& e) noexcept {
-    e.since = now();
-    expected_.push_back(e);
-  }
   task<> hand_over(remote_mr memory);
   task<> renew(holding& h, std::chrono::milliseconds lease);
   void drop(holding& h) noexcept;
@@ -117,8 +112,6 @@ class borrower {
   void check_terms(const frame& asked, const frame& granted) const;
   void take_terms(holding& h, const frame& f) noexcept;
   void accept(holding& h) noexcept;
-  void tell_accepted(holding& h) noexcept;
-  void take_expected(const frame& f, unsigned slot);
   void open(holding& h, time_point since) noexcept;
   [[nodiscard]] duration margin_of(duration lease) const noexcept;
   void check_request(std::size_t size_bytes, const remote_mr_request& options) const;
@@ -143,8 +136,7 @@ class borrower {
   intrusive_list<holding> holdings_;
   intrusive_list<holding> offers_;  ///< not yet taken
   intrusive_list<holding> free_;    ///< carried ones that are over
-  intrusive_list<expected_loan> expected_;
-  std::size_t offer_count_ = 0;  ///< those, and those that were revoked and are not yet returned
+  std::size_t offer_count_ = 0;     ///< those, and those that were revoked and are not yet returned
   event arrival_;
   std::optional<failure> failed_;
 };

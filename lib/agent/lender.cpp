@@ -316,7 +316,6 @@ void lender::open(grant& g) noexcept {
   } else {
     ++context_.counters.offered;
     g.notice.frame = terms_of(g, kind::offer);
-    g.notice.frame.tag = g.purpose;
     context_.channel.send(g.notice);
   }
   g.bound.set();
@@ -572,11 +571,10 @@ void lender::fail(const failure& why) noexcept {
 // ---- our program's side
 // --------------------------------------------------------------------------
 
-task<loan> lender::lend(local_mr memory, loan_options options, std::uint64_t purpose) {
+task<loan> lender::lend(local_mr memory, loan_options options) {
   check_loan(memory, options);
   grant& g = make(memory.size_bytes(), memory.size_bytes());
   g.has_loan = true;
-  g.purpose = purpose;
   loan made{g};
   g.lent.memory = std::move(memory);
   try {
@@ -626,7 +624,7 @@ void lender::list(std::vector<lease_info>& into) {
 void lender::lend_along(carried_loan& l, local_mr memory, verbs::access access) {
   check_loan(memory, {.access = access});
   if (context_.data.sends().batch_max() <= carried_loan::per_message_max)
-    refuse_to_lend(errc::limit_exceeded, "beside a message: send_wr_max of 4 or more");
+    refuse_to_lend(errc::limit_exceeded, "beside a message: send_wr_max of 5 or more");
   grant& g = make(memory.size_bytes(), memory.size_bytes(), true);
   g.expires = time_point::max();
   g.lent.memory = std::move(memory);

@@ -59,7 +59,6 @@ struct grant : waiter, list_hook<grant>, timer, frame_cache::recycled {
 
   std::uint64_t id = 0;
   std::uint64_t tag = 0;  ///< the holder's, once known
-  std::uint64_t purpose = 0;
   duration lease{};
   std::optional<request_op<bind_request>> bind;
   std::optional<request_op<invalidate_request>> invalidation;
@@ -89,7 +88,7 @@ class lender {
   void on_hand_over(const frame& f, unsigned slot) noexcept;
 
   // From our program.
-  task<loan> lend(local_mr memory, loan_options options, std::uint64_t purpose);
+  task<loan> lend(local_mr memory, loan_options options);
   task<local_mr> receive();
   void end(grant& g, loan_end_reason why) noexcept;
   void lend_along(carried_loan& l, local_mr memory, verbs::access access);

@@ -40,7 +40,7 @@ constexpr unsigned fields_of[] = {
     tag | length | access | duration | alignment,  // request
     tag | terms,                                   // granted
     tag | status | length,                         // refused
-    tag | terms,                                   // offer
+    terms,                                         // offer
     tag | lease,                                   // accept
     tag | lease | duration,                        // renew
     tag | duration,                                // renewed
@@ -128,8 +128,7 @@ frame decode(bytes in) {
 
   const reader r{in, kind{number}};
   frame f{.kind = kind{number}, .taken = get<std::uint32_t>(in, at::taken)};
-  const bool may_lack_tag = f.kind == kind::revoke || f.kind == kind::offer;
-  f.tag = r.read<std::uint64_t>(tag, at::tag, "tag", may_lack_tag ? 0 : 1, any);
+  f.tag = r.read<std::uint64_t>(tag, at::tag, "tag", f.kind == kind::revoke ? 0 : 1, any);
   f.lease = r.read<std::uint64_t>(lease, at::lease, "lease", 1, any);
   f.length =
       r.read<std::uint64_t>(length, at::length, "length", f.kind == kind::refused ? 0 : 1, any);

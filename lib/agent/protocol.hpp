@@ -12,7 +12,7 @@ namespace cordma::agent_protocol {
 
 /// What two agents tell each other: docs/agent-protocol.md has the bytes. Pure functions.
 
-inline constexpr std::uint8_t version = 1;
+inline constexpr std::uint8_t version = 2;
 inline constexpr std::size_t frame_bytes = 64;
 /// Receives that each side keeps posted: as many frames may be under way to it.
 inline constexpr std::uint32_t credits = 32;
@@ -25,7 +25,7 @@ enum class kind : std::uint8_t {
   request = 2,    ///< holder asks: tag, length, access, duration, alignment
   granted = 3,    ///< owner answers: tag, lease, length, address, rkey, access, duration, isolation
   refused = 4,    ///< answer to any question: tag, status, and a limit as length
-  offer = 5,      ///< owner: as granted; the tag is a purpose, of a stream's, or 0
+  offer = 5,      ///< owner: as granted, but for the tag
   accept = 6,     ///< holder, to an offer: tag, lease
   renew = 7,      ///< holder asks: tag, lease, duration
   renewed = 8,    ///< owner answers: tag, duration

@@ -14,16 +14,6 @@ namespace {
   throw error{{.code = errc::bad_frame, .call = "rpc", .detail = text}};
 }
 
-void check_terms(std::span<const std::byte> terms) {
-  const auto address = little_endian::get<std::uint64_t>(terms.data());
-  const auto length = little_endian::get<std::uint64_t>(&terms[8]);
-  const auto last = little_endian::get<std::uint64_t>(&terms[16]);
-  if (length == 0 || length - 1 > UINT64_MAX - address) fail("the length of a loan", length);
-  const std::uint64_t level = last >> 32;
-  if (level < std::uint64_t(isolation::shared_key) || level > std::uint64_t(isolation::exact))
-    fail("the isolation of a loan", level);
-}
-
 }  // namespace
 
 void check(std::span<const std::byte> bytes, bool is_control) {
@@ -41,19 +31,15 @@ void check(std::span<const std::byte> bytes, bool is_control) {
   if (!is_request && h.method != 0) fail("method", h.method);
   if (bytes.size() < head_bytes(h.bulk))
     fail("a request that lends is not as short as", bytes.size());
-  for (std::size_t at = header_bytes; at < head_bytes(h.bulk); at += terms_bytes)
-    check_terms(bytes.subspan(at, terms_bytes));
+  for (std::size_t at = header_bytes; at < head_bytes(h.bulk); at += loan_protocol::terms_bytes)
+    if (const auto wrong = loan_protocol::check(&bytes[at])) fail(wrong->name, wrong->value);
 }
 
 loan_terms terms_of(std::span<const std::byte> request, bulk which) noexcept {
   const header h = read(request.data());
   const bool is_second = which == sink && (h.bulk & source) != 0;
-  const std::byte* const at = &request[header_bytes + (is_second ? terms_bytes : 0)];
-  const auto last = little_endian::get<std::uint64_t>(at + 16);
-  return {.address = little_endian::get<std::uint64_t>(at),
-          .length = little_endian::get<std::uint64_t>(at + 8),
-          .rkey = std::uint32_t(last),
-          .isolation = isolation(last >> 32)};
+  return loan_protocol::decode(
+      &request[header_bytes + (is_second ? loan_protocol::terms_bytes : 0)]);
 }
 
 }  // namespace cordma::call_protocol

@@ -1,6 +1,7 @@
 #pragma once
 
-#include <cordma/agent/carried_loan.hpp>
+#include "loan_frame.hpp"
+
 #include <cordma/base/little_endian.hpp>
 
 #include <array>
@@ -13,8 +14,6 @@ namespace cordma::call_protocol {
 /// What the two ends of RPC tell each other: docs/rpc-protocol.md has the bytes. Pure functions.
 
 inline constexpr std::size_t header_bytes = 24;
-/// Of memory that a request lends: behind the header, the source's before the sink's.
-inline constexpr std::size_t terms_bytes = 24;
 inline constexpr std::uint8_t version = 1;
 /// Of a failure's text; what is longer is cut off.
 inline constexpr std::size_t text_bytes_max = 240;
@@ -77,17 +76,12 @@ inline std::array<std::byte, header_bytes> encode(const header& h) noexcept {
   encode(h, out.data());
   return out;
 }
-/// Bytes before the request itself.
+/// Bytes before the request itself: what it lends, the source's terms before the sink's, is behind
+/// the header.
 constexpr std::size_t head_bytes(std::uint16_t lent) noexcept {
-  return header_bytes + terms_bytes * ((lent & source) + (lent & sink) / sink);
+  return header_bytes + loan_protocol::terms_bytes * ((lent & source) + (lent & sink) / sink);
 }
 
-/// `terms_bytes`.
-inline void encode(const loan_terms& t, std::byte* out) noexcept {
-  little_endian::put(out, t.address);
-  little_endian::put(out + 8, t.length);
-  little_endian::put(out + 16, std::uint64_t(t.isolation) << 32 | t.rkey);
-}
 /// Of a request that was checked, and lends it.
 loan_terms terms_of(std::span<const std::byte> request, bulk which) noexcept;
 

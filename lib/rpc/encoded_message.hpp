@@ -50,7 +50,7 @@ class encoded_message : private message_channel::outgoing {
   }
   /// It goes behind the bind of what it lends.
   void add(carried_loan& loan) noexcept {
-    call_protocol::encode(loan.terms(), extend_head(call_protocol::terms_bytes));
+    loan_protocol::encode(loan.terms(), extend_head(loan_protocol::terms_bytes));
     lent.all[lent.count++] = &loan;
   }
   /// It goes when the READs posted before it have ended.

@@ -434,8 +434,7 @@ void message_channel::take_other(arrived_message& a, std::span<const std::byte> 
   take_credits(f.taken);
   switch (f.kind) {
     case kind::announce: return on_announce(a, f);
-    case kind::clear: on_clear(f); break;
-    case kind::taken: on_taken(f); break;
+    case kind::taken: on_taken(f, a.invalidated()); break;
     case kind::withdraw: on_withdraw(f); break;
     case kind::data: CORDMA_ASSERT(false, "data is taken as it comes"); break;
     case kind::credit: ++untold_credit_frames_; break;

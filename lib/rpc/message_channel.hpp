@@ -236,17 +236,13 @@ class message_channel : public counted_channel, public message_handler, private 
   [[nodiscard]] outgoing& shrunk() noexcept;
 
   // Large messages (rendezvous.cpp).
-  [[nodiscard]] large_send* find_send(std::uint64_t tag);
-  void on_clear(const frame& f);
-  void on_taken(const frame& f);
+  void on_taken(const frame& f, std::optional<std::uint32_t> invalidated);
   void on_announce(arrived_message& a, const frame& f);
   void on_withdraw(const frame& f) noexcept;
   stream_message deliver_large(arrived_message& a) noexcept;
   void fetch_next() noexcept;
-  static void on_lent(expected_loan& self, remote_mr lent) noexcept;
   void read(large_receive& l) noexcept;
   static std::coroutine_handle<> on_read(waiter& self) noexcept;
-  static void on_late(timer& self) noexcept;
   void give_up(large_receive& l, errc why) noexcept;
   void answer(large_receive& l, std::uint32_t status) noexcept;
   static void on_answered(outgoing& self, const failure* why) noexcept;
@@ -308,7 +304,7 @@ class message_channel : public counted_channel, public message_handler, private 
   std::uint64_t last_tag_ = 0;
   std::uint32_t withdrawn_ = 0;  ///< of `sends_`, what the peer has not answered
   intrusive_list<large_send> sends_;
-  intrusive_list<large_receive> announced_;  ///< not yet cleared
+  intrusive_list<large_receive> announced_;  ///< not fetched yet
   intrusive_list<large_receive> fetching_;
   bool is_fetching_ = false;
   bool has_gap_ = false;  ///< a message is lost: none of those behind it is delivered

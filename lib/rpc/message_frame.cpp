@@ -9,7 +9,7 @@ namespace {
 
 // Where the fields are.
 namespace at {
-constexpr std::size_t kind = 0, taken = 4, tag = 8, length = 16, status = 16;
+constexpr std::size_t kind = 0, taken = 4, tag = 8, loan = 16, status = 16;
 constexpr std::size_t messages = 8, after_messages = 12, after_status = 20;
 }  // namespace at
 
@@ -47,10 +47,8 @@ std::array<std::byte, frame_bytes_max> encode(const frame& f) noexcept {
     return out;
   }
   put(&out[at::tag], f.tag);
-  if (f.kind == kind::taken)
-    put(&out[at::status], f.status);
-  else
-    put(&out[at::length], f.length);
+  if (f.kind == kind::taken) put(&out[at::status], f.status);
+  if (f.kind == kind::announce) loan_protocol::encode(f.loan, &out[at::loan]);
   return out;
 }
 
@@ -71,7 +69,10 @@ frame decode(bytes in) {
   }
   f.tag = get<std::uint64_t>(in, at::tag);
   if (f.tag == 0) fail("tag", f.tag);
-  if (f.kind == kind::announce) f.length = get<std::uint64_t>(in, at::length);
+  if (f.kind == kind::announce) {
+    if (const auto wrong = loan_protocol::check(&in[at::loan])) fail(wrong->name, wrong->value);
+    f.loan = loan_protocol::decode(&in[at::loan]);
+  }
   if (f.kind == kind::taken) {
     f.status = get<std::uint32_t>(in, at::status);
     check_reserved(in, at::after_status);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "loan_frame.hpp"
+
 #include <cordma/base/error.hpp>
 #include <cordma/base/little_endian.hpp>
 
@@ -14,7 +16,7 @@ namespace cordma::message_protocol {
 /// docs/rpc-protocol.md has the bytes. Pure functions.
 
 inline constexpr std::size_t header_bytes = 8;
-inline constexpr std::size_t frame_bytes_max = 24;  ///< Of all but data and control.
+inline constexpr std::size_t frame_bytes_max = 40;  ///< Of all but data and control.
 /// Receives that are kept for frames which are not data: else two sides whose programs take no
 /// messages could not even tell credits.
 inline constexpr std::uint32_t credits_reserved = 4;
@@ -31,21 +33,20 @@ inline constexpr std::size_t message_bytes_max = std::size_t{1} << 30;
 enum class kind : std::uint8_t {
   data = 1,      ///< a message: its bytes follow the header
   credit = 2,    ///< nothing but the credits that every frame carries
-  announce = 3,  ///< sender: tag, length of a message that is larger than a buffer
-  clear = 4,     ///< receiver: tag; it has memory for it, and expects it to be lent
-  taken = 5,     ///< receiver: tag, status: it is over, and 0: the receiver has it. Once for each
-  withdraw = 6,  ///< sender: tag; answered by `taken`
-  control = 7,   ///< what RPC says beside its messages: its bytes follow the header
-  grant = 8,     ///< receiver: messages; that many frames may be under way from now on
-  shrink = 9,    ///< receiver: messages; the sender is asked to keep to so many
-  shrunk = 10,   ///< sender: messages; it does
+  announce = 3,  ///< sender: tag, loan: a message that is larger than a buffer, lent for reading
+  taken = 4,     ///< receiver: tag, status: it is over, and 0: the receiver has it. Once for each
+  withdraw = 5,  ///< sender: tag; answered by `taken`
+  control = 6,   ///< what RPC says beside its messages: its bytes follow the header
+  grant = 7,     ///< receiver: messages; that many frames may be under way from now on
+  shrink = 8,    ///< receiver: messages; the sender is asked to keep to so many
+  shrunk = 9,    ///< sender: messages; it does
 };
 
 struct frame {
   message_protocol::kind kind = kind::credit;
   std::uint32_t taken = 0;  ///< Frames of the receiver's that the sender has taken, modulo 2^32.
   std::uint64_t tag = 0;
-  std::uint64_t length = 0;
+  loan_terms loan{};
   std::uint32_t status = 0;  ///< an `errc`
   std::uint32_t messages = 0;
 };
@@ -59,9 +60,8 @@ constexpr bool is_of_credit(kind k) noexcept { return k >= kind::grant; }
 
 constexpr std::size_t size_of(kind k) noexcept {
   switch (k) {
-    case kind::announce:
+    case kind::announce: return 40;
     case kind::taken: return 24;
-    case kind::clear:
     case kind::withdraw:
     case kind::grant:
     case kind::shrink:

@@ -15,7 +15,6 @@ void check(const stream_options& o) {
   check_option(name, "message_bytes_max", most(o.message_bytes_max), most(o.buffer_bytes),
                most(limits::message_bytes_max));
   check_option(name, "large_ahead", o.large_ahead, 1, 64);
-  check_option(name, "large_lease", o.large_lease.count(), 100, 24 * 3600 * 1000);
   check_option(name, "open_timeout", o.open_timeout.count(), 1, 24 * 3600 * 1000);
 }
 

@@ -1,7 +1,5 @@
 #include "rendezvous.hpp"
 
-#include <cordma/coro/with_timeout.hpp>
-
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -13,10 +11,6 @@ using message_protocol::throw_bad_frame;
 
 namespace {
 
-[[noreturn]] void fail_send(errc why, const char* what) {
-  throw error{{.code = why, .call = "send", .detail = what}};
-}
-
 void on_announced(message_channel::outgoing& self, const failure* why) noexcept {
   auto& s = static_cast<large_send&>(self);
   s.is_announced = why == nullptr;
@@ -25,44 +19,47 @@ void on_announced(message_channel::outgoing& self, const failure* why) noexcept 
     return;
   }
   s.refused = *why;
-  s.end(std::uint32_t(errc::refused));
+  s.is_answered = true;
+  s.end();
+}
+
+/// The peer reaches it no more. Before the peer has answered, that is told with the answer.
+void on_loan_ended(carried_loan& self) noexcept {
+  auto& s = static_cast<large_send&>(self);
+  if (s.is_answered) s.end();
 }
 
 void ignore(message_channel::outgoing&, const failure*) noexcept {}
 
 }  // namespace
 
-large_send::large_send(message_channel& c, std::uint64_t number, std::size_t length,
-                       std::optional<std::uint32_t> imm) noexcept
-    : channel{&c}, cleared{c.home_}, ended{c.home_} {
-  frame = {.kind = kind::announce, .tag = number, .length = length};
+large_send::large_send(message_channel& c, std::uint64_t number, local_mr memory,
+                       std::optional<std::uint32_t> imm, const large_options& how)
+    : carried_loan{&on_loan_ended}, channel{&c}, tell_announced{how.is_announced}, ended{c.home_} {
+  c.agent_->lend_along(*this, std::move(memory), verbs::access::remote_read);
+  frame = {.kind = kind::announce, .tag = number, .loan = terms()};
   immediate = imm;
+  is_fenced = how.is_fenced;
+  lent = how.lent;
+  lent.all[lent.count++] = this;
   on_posted = &on_announced;
 }
 
-void large_send::end(std::uint32_t with_status) noexcept {
-  status = with_status;
+/// Answered, and nothing is lent.
+void large_send::end() noexcept {
   list_hook<large_send>::unlink();
   list_hook<outgoing>::unlink();
-  if (is_abandoned) {
-    --channel->withdrawn_;
+  if (is_abandoned)
     delete this;
-    return;
-  }
-  ended.set();
-  cleared.set();
+  else
+    ended.set();
 }
 
 large_receive::large_receive(message_channel& c, arrived_message& a,
                              const message_protocol::frame& f) noexcept
-    : waiter{&message_channel::on_read},
-      timer{&message_channel::on_late},
-      channel{&c},
-      slot{a},
-      length{f.length} {
-  purpose = f.tag;
-  on_lent = &message_channel::on_lent;
-  on_posted = &ignore;
+    : waiter{&message_channel::on_read}, channel{&c}, slot{a}, terms{f.loan} {
+  frame = {.kind = kind::taken, .tag = f.tag};
+  on_posted = &message_channel::on_answered;
 }
 
 // ---- sending
@@ -71,19 +68,16 @@ large_receive::large_receive(message_channel& c, arrived_message& a,
 /// A task's part in a large message.
 class message_channel::large_handle {
  public:
-  large_handle(message_channel& c, std::size_t length, std::optional<std::uint32_t> imm,
+  large_handle(message_channel& c, local_mr memory, std::optional<std::uint32_t> imm,
                const large_options& how)
-      : send_{new large_send{c, ++c.last_tag_, length, imm}} {
-    send_->is_fenced = how.is_fenced;
-    send_->lent = how.lent;
-    send_->tell_announced = how.is_announced;
+      : send_{new large_send{c, ++c.last_tag_, std::move(memory), imm, how}} {
     c.sends_.push_back(*send_);
     c.send(*send_);
   }
   large_handle(const large_handle&) = delete;
   large_handle& operator=(const large_handle&) = delete;
   ~large_handle() {
-    if (!send_->is_announced || send_->ended.is_set()) {
+    if (!send_->is_announced || send_->is_answered) {
       delete send_;
       return;
     }
@@ -94,6 +88,7 @@ class message_channel::large_handle {
     send_->immediate.reset();
     send_->on_posted = &ignore;
     c.send(*send_);
+    send_->revoke();
     // Of what is not answered, each has its place among what is not taken.
     if (c.withdrawn_ > c.peer_credit_) [[unlikely]]
       c.break_connection(message_protocol::bad_frame("takes a message and does not answer it"));
@@ -107,48 +102,37 @@ class message_channel::large_handle {
 task<> message_channel::send_large(channel_ref self, local_mr memory,
                                    std::optional<std::uint32_t> immediate, large_options how) {
   message_channel& channel = *self.get();
-  const std::chrono::milliseconds limit = channel.options_.large_lease;
-  large_handle message{channel, memory.size_bytes(), immediate, how};
-  co_await message->cleared.wait();
-  if (message->refused) throw error{*message->refused};
-  if (!message->ended.is_set()) {
-    const loan_options terms{.access = verbs::access::remote_read, .lease = limit};
-    loan lent = co_await channel.agent_->lend_for(message->tag(), std::move(memory), terms);
-    const loan_end end = co_await lent.ended();
-    if (end.reason == loan_end_reason::expired && !message->ended.is_set())
-      fail_send(errc::timed_out, "the peer did not read it within stream_options::large_lease");
-    if (!message->ended.is_set()) {
-      const auto told =
-          co_await as_result(with_timeout(message->ended.wait(), limit, &channel.home_));
-      if (told.is_cancelled()) throw cancelled{};
-      if (told.has_failure()) fail_send(errc::timed_out, "the peer did not say that it has it");
-    }
-  }
   if (channel.failed_) throw error{*channel.failed_};
-  if (message->status != 0) fail_send(errc::refused, "the peer did not take the message");
+  large_handle message{channel, std::move(memory), immediate, how};
+  co_await message->ended.wait();
+  if (message->refused) throw error{*message->refused};
+  if (channel.failed_) throw error{*channel.failed_};
+  if (message->status != 0) {
+    throw error{
+        {.code = errc::refused, .call = "send", .detail = "the peer did not take the message"}};
+  }
   ++channel.counters_.large_sent;
 }
 
-large_send* message_channel::find_send(std::uint64_t tag) {
-  large_send* const found =
-      sends_.find([tag](const large_send& s) { return s.is_announced && s.tag() == tag; });
-  if (found == nullptr) throw_bad_frame("answers a message that was not announced");
-  return found;
+void message_channel::on_taken(const frame& f, std::optional<std::uint32_t> invalidated) {
+  large_send* const s = sends_.find([&](const large_send& one) {
+    return one.is_announced && !one.is_answered && one.tag() == f.tag;
+  });
+  if (s == nullptr) throw_bad_frame("answers a message that was not announced");
+  s->status = f.status;
+  s->is_answered = true;
+  if (s->is_abandoned) --withdrawn_;
+  if (*s)
+    s->give_back(invalidated);
+  else
+    s->end();
 }
-
-void message_channel::on_clear(const frame& f) {
-  large_send* const s = find_send(f.tag);
-  if (s->cleared.is_set()) throw_bad_frame("clears a message twice");
-  s->cleared.set();
-}
-
-void message_channel::on_taken(const frame& f) { find_send(f.tag)->end(f.status); }
 
 // ---- receiving
 // -----------------------------------------------------------------------------------
 
 void message_channel::on_announce(arrived_message& a, const frame& f) {
-  if (f.length <= options_.buffer_bytes || f.length > options_.message_bytes_max)
+  if (f.loan.length <= options_.buffer_bytes || f.loan.length > options_.message_bytes_max)
     throw_bad_frame("announces a message that is too short or too long");
   const auto has_tag = [&](const large_receive& l) { return l.tag() == f.tag; };
   if (announced_.find(has_tag) != nullptr || fetching_.find(has_tag) != nullptr)
@@ -159,48 +143,31 @@ void message_channel::on_announce(arrived_message& a, const frame& f) {
   fetch_next();
 }
 
-/// Asks the peer to lend the next large messages, as far as there may be memory for them.
+/// Reads the next large messages, as far as there may be memory for them.
 void message_channel::fetch_next() noexcept {
-  if (std::exchange(is_fetching_, true)) return;  // Giving up one of these comes back here.
+  if (std::exchange(is_fetching_, true)) return;  // The end of one of these comes back here.
+  const channel_ref stay{*this};
   while (!failed_ && fetched_ < options_.large_ahead && !announced_.empty()) {
     large_receive& l = announced_.pop_front();
     fetching_.push_back(l);
-    l.is_cleared = true;
+    l.is_fetched = true;
     ++fetched_;
     try {
-      l.message.reset(new large_message{memory_->allocate_uninitialized(l.length)});
+      l.message.reset(new large_message{memory_->allocate_uninitialized(l.length())});
+      l.lent =
+          agent_->borrow_along(l.terms, verbs::access::remote_read, time_point::max(), l.borrowing);
     } catch (const std::exception&) {
       give_up(l, errc::refused);
       continue;
     }
-    agent_->expect(l);
-    home_.arm(l, home_.after(options_.large_lease));
-    l.frame = {.kind = kind::clear, .tag = l.tag()};
-    send(l);
+    read(l);
   }
   is_fetching_ = false;
 }
 
-/// The peer has not lent it: others wait behind it.
-void message_channel::on_late(timer& self) noexcept {
-  auto& l = static_cast<large_receive&>(self);
-  l.channel->give_up(l, errc::timed_out);
-}
-
-/// In the middle of a reap.
-void message_channel::on_lent(expected_loan& self, remote_mr lent) noexcept {
-  auto& l = static_cast<large_receive&>(self);
-  if (lent.size_bytes() != l.length || !verbs::allows(lent.access(), verbs::access::remote_read)) {
-    return l.channel->break_connection(message_protocol::bad_frame("lends something else"));
-  }
-  l.disarm();
-  l.lent = std::move(lent);
-  l.channel->read(l);
-}
-
 /// In pieces that the device takes.
 void message_channel::read(large_receive& l) noexcept {
-  const std::size_t size = std::min(l.length - l.done, read_bytes_max_);
+  const std::size_t size = std::min(l.length() - l.done, read_bytes_max_);
   l.reading.emplace(
       qp_->post(cordma::read(l.message->memory.slice(l.done, size), l.lent.slice(l.done, size))));
   l.reading->tell_at_once();
@@ -213,9 +180,12 @@ std::coroutine_handle<> message_channel::on_read(waiter& self) noexcept {
   const result<std::size_t> bytes = l.reading->take_result();
   l.reading.reset();
   if (!bytes.has_value()) {
-    channel.give_up(l, errc::lease_ended);  // Or the connection is about to break.
-  } else if (l.done += *bytes; l.done < l.length) {
-    channel.read(l);
+    channel.give_up(l, errc::lease_ended);  // The connection is about to break.
+  } else if (l.done += *bytes; l.done < l.length()) {
+    if (l.is_withdrawn)
+      channel.give_up(l, errc::refused);
+    else
+      channel.read(l);
   } else {
     l.slot.bytes = l.message->bytes;
     l.slot.large = std::move(l.message);
@@ -227,33 +197,38 @@ std::coroutine_handle<> message_channel::on_read(waiter& self) noexcept {
 
 void message_channel::on_withdraw(const frame& f) noexcept {
   const auto has_tag = [&](const large_receive& l) { return l.tag() == f.tag; };
-  large_receive* l = announced_.find(has_tag);
-  if (l == nullptr) l = fetching_.find(has_tag);
-  // What is being read, or was, is answered by how that ends.
-  if (l != nullptr && !l->is_over && !l->lent) give_up(*l, errc::refused);
+  if (large_receive* const reading = fetching_.find(has_tag)) {
+    reading->is_withdrawn = true;
+    reading->immediate.reset();
+  }
+  large_receive* const waiting = announced_.find(has_tag);
+  if (waiting == nullptr) return;
+  waiting->is_withdrawn = true;
+  give_up(*waiting, errc::refused);
 }
 
 /// Nobody gets it.
 void message_channel::give_up(large_receive& l, errc why) noexcept {
   const channel_ref stay{*this};
-  if (l.is_cleared) --fetched_;
+  if (l.is_fetched) --fetched_;
   answer(l, std::uint32_t(why));
   fetch_next();
 }
 
 /// It is over; its place is free, or its message there, once the peer is told so. A peer that lets
-/// us tell little gets no more places than it has.
+/// us tell little gets no more places than it has. Telling it spares it an invalidation, unless it
+/// may have taken its memory back by force.
 void message_channel::answer(large_receive& l, std::uint32_t status) noexcept {
-  l.is_over = true;
   l.lent = {};
+  if (l.borrowing != 0 && agent_ != nullptr) agent_->end_along(l.borrowing);
   l.message.reset();
-  l.disarm();
-  l.list_hook<expected_loan>::unlink();
-  l.list_hook<outgoing>::unlink();
   l.list_hook<large_receive>::unlink();
   fetching_.push_back(l);
-  l.frame = {.kind = kind::taken, .tag = l.tag(), .status = status};
-  l.on_posted = &on_answered;
+  l.frame.status = status;
+  if (!l.is_withdrawn && agent_ != nullptr && agent_->can_invalidate(l.terms)) {
+    l.immediate = l.terms.rkey;
+    l.is_invalidation = true;
+  }
   send(l);
 }
 
@@ -272,7 +247,12 @@ void message_channel::on_answered(outgoing& self, const failure* /*why*/) noexce
 }
 
 void message_channel::end_large() noexcept {
-  while (!sends_.empty()) sends_.front().end(std::uint32_t(errc::disconnected));
+  while (!sends_.empty()) {
+    large_send& s = sends_.front();
+    s.is_answered = true;
+    s.drop();
+    s.end();
+  }
   fetching_.splice_back(announced_);
   while (!fetching_.empty()) {
     large_receive& l = fetching_.front();

@@ -1,7 +1,6 @@
 #include <cordma/agent/agent.hpp>
 
 #include "support/connected_pair.hpp"
-#include "support/kept_loan.hpp"
 #include "support/until.hpp"
 
 #include <cordma/coro/when_any.hpp>
@@ -699,48 +698,6 @@ TEST_CASE("leases are listed, in both directions", "[agent][device]") {
   CHECK(lent[0].access == access::remote_read);
   CHECK(lent[0].isolation == borrowed[0].isolation);
   CHECK(lent[0].remaining > borrowed[0].remaining);
-}
-
-TEST_CASE("a loan for a purpose goes to who expects that, and to nobody else", "[agent][device]") {
-  pair p{connection_options{}};
-  test::kept_loan wanted{7}, other{8};
-  p.client.agent()->expect(wanted);
-  p.client.agent()->expect(other);
-  const auto lend_for = [&](std::uint64_t purpose) {
-    return p.rt.run(p.server.agent()->lend_for(purpose, p.server.memory().allocate_zeroed(64),
-                                               {.access = access::remote_read}));
-  };
-  loan lent = lend_for(7);
-  p.wait_for([&] { return bool(wanted.memory); });
-  CHECK(wanted.memory.size_bytes() == 64);
-  CHECK(wanted.memory.access() == access::remote_read);
-  CHECK_FALSE(other.memory);
-  // What nobody expects, or no longer, comes back.
-  loan unexpected = lend_for(7);
-  CHECK(p.rt.run(unexpected.ended()).reason == loan_end_reason::returned);
-  CHECK(p.client.lending().borrowed == 1);
-  wanted.memory = {};
-  CHECK(p.rt.run(lent.ended()).reason == loan_end_reason::returned);
-  {
-    const test::kept_loan gone{9};
-  }
-  loan too_late = lend_for(9);
-  CHECK(p.rt.run(too_late.ended()).reason == loan_end_reason::returned);
-}
-
-TEST_CASE("a loan for a purpose is renewed and handed back as any other", "[agent][device]") {
-  pair p{connection_options{}};
-  test::kept_loan wanted{7};
-  p.client.agent()->expect(wanted);
-  loan lent = p.rt.run(p.server.agent()->lend_for(7, p.server.memory().allocate_zeroed(64),
-                                                  {.access = access::remote_read, .lease = 10s}));
-  p.wait_for([&] { return bool(wanted.memory); });
-  CHECK(wanted.memory.remaining() < 10s);
-  p.rt.run(wanted.memory.renew(20s));
-  CHECK(wanted.memory.remaining() > 10s);
-  CHECK(p.server.leases().at(0).remaining > 10s);
-  p.rt.run(p.client.send_remote_mr(std::move(wanted.memory)));
-  CHECK(p.rt.run(lent.ended()).reason == loan_end_reason::returned);
 }
 
 TEST_CASE("what was only read goes back without another READ, what may be written with one",

@@ -2,7 +2,6 @@
 #include "support/hostile_peer.hpp"
 
 #include "support/device.hpp"
-#include "support/kept_loan.hpp"
 #include "support/manual_home.hpp"
 #include "support/skip.hpp"
 
@@ -494,28 +493,6 @@ TEST_CASE("what was not granted is not reached, and neither is what was given ba
       CHECK(std::ranges::count(s.peer->landing(), std::byte{0x3c}) == 4096);
     }
   }
-}
-
-TEST_CASE("the lease of what was asked for runs from then on, and is not accepted",
-          "[agent][device][R2]") {
-  siege s;
-  test::kept_loan wanted{7};
-  s.v->self().expect(wanted);
-  s.pass(4s);
-  s.peer->say({.kind = kind::offer,
-               .tag = 7,
-               .lease = 1,
-               .length = 64,
-               .address = 4096,
-               .access = access::remote_read,
-               .duration = 10s,
-               .isolation = 3});
-  s.wait_for([&] { return bool(wanted.memory); });
-  CHECK(wanted.memory.remaining() <= 6s);
-  s.pass(6s);
-  CHECK(wanted.memory.remaining() <= 0s);
-  CHECK(s.answer(kind::give_back).status == std::uint32_t(errc::lease_expired));
-  CHECK(s.peer->heard.empty());
 }
 
 TEST_CASE("an acceptance of what is not offered yet changes nothing", "[agent][device][R4]") {

@@ -52,7 +52,7 @@ TEST_CASE("a frame arrives as it was sent", "[agent]") {
 
 TEST_CASE("a frame has the bytes that docs/agent-protocol.md gives", "[agent]") {
   const unsigned char wanted[ap::frame_bytes] = {
-      0xad, 0xc0, 1,    3,    0x04, 0x03, 0x02, 0x01,  // magic, version, kind, taken
+      0xad, 0xc0, 2,    3,    0x04, 0x03, 0x02, 0x01,  // magic, version, kind, taken
       0x22, 0x22, 0x22, 0x22, 0x11, 0x11, 0x11, 0x11,  // tag
       0x44, 0x44, 0x44, 0x44, 0x33, 0x33, 0x33, 0x33,  // lease
       0,    0x10, 0,    0,    0,    0,    0,    0,     // length
@@ -82,7 +82,7 @@ TEST_CASE("what is no frame is refused, and the error says what was wrong", "[ag
   };
   const row rows[] = {
       {"magic 0x0", with(0, {0, 0})},
-      {"version 0x2", with(2, {2})},
+      {"version 0x1", with(2, {1})},
       {"kind 0x0", with(3, {0})},
       {"kind 0xe", with(3, {14})},
       {"tag 0x0", with(8, {0, 0, 0, 0, 0, 0, 0, 0})},

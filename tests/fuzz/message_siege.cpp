@@ -36,11 +36,9 @@ void message_siege::come(shared_receives* pool) {
         .agent = victim_->self(),
         .memory = world_.memory,
         .read_bytes_max = 1024});
-  tags_.clear();
-  cleared_.clear();
-  loans_.clear();
-  lengths_.clear();
-  next_tag_ = told_ = granted_ = asked_ = 0;
+  announced_.clear();
+  next_tag_ = answered_ = 0;
+  told_ = granted_ = asked_ = 0;
   has_terms_ = has_time_passed_ = is_shrinking_ = false;
   drive();
 }
@@ -125,8 +123,8 @@ bool message_siege::can_say_data() {
 }
 
 void message_siege::hear(const test::heard_frame& f) {
-  if (f.kind == kind::announce) tags_.push_back(f.tag);
-  if (f.kind == kind::clear) cleared_.push_back(f.tag);
+  if (f.kind == kind::announce) announced_.push_back(f);
+  if (f.kind == kind::taken) ++answered_;
   if (f.kind == kind::shrink) asked_ = f.messages;
   if (f.kind != kind::shrunk) return;
   must(std::exchange(is_shrinking_, false) || !is_gentle_, "only what is asked for is confirmed");
@@ -137,8 +135,6 @@ void message_siege::hear(const test::heard_frame& f) {
 void message_siege::hear_all() {
   for (const test::heard_frame& f : peer_->heard_data) hear(f);
   peer_->heard_data.clear();
-  for (const agent_frame& f : peer_->heard)
-    if (f.kind == agent_kind::offer) loans_.push_back(f);
   peer_->heard.clear();
 }
 
@@ -155,18 +151,15 @@ void message_siege::act(unsigned what, script& in) {
   switch (what % acts) {
     case 0:
     case 1: return announce(in);
-    case 2: return say({.kind = kind::clear, .tag = tag_of(tags_, in)}, in);
+    case 2: return read(in);
     case 3:
-      return say({.kind = kind::taken, .tag = tag_of(tags_, in), .status = in.byte() % 4u}, in);
-    case 4: return say({.kind = kind::withdraw, .tag = 1 + in.byte() % (next_tag_ + 1)}, in);
-    case 5: return say({.kind = kind::credit}, in);
-    case 6:
-    case 7: return lend(in);
-    case 8: return end_loan(in);
-    case 9: return drive();
-    case 10: return pass_time(in);
-    case 11: return babble(in);
-    case 12: return change_credit(in);
+    case 4: return answer(in);
+    case 5: return say({.kind = kind::withdraw, .tag = 1 + in.byte() % (next_tag_ + 1)}, in);
+    case 6: return say({.kind = kind::credit}, in);
+    case 7: return drive();
+    case 8: return pass_time(in);
+    case 9: return babble(in);
+    case 10: return change_credit(in);
   }
 }
 
@@ -218,30 +211,59 @@ void message_siege::change_credit(script& in) {
   }
 }
 
-std::uint64_t message_siege::tag_of(std::vector<std::uint64_t>& tags, script& in) {
-  const std::uint8_t which = in.byte();
-  if (tags.empty() || (!is_gentle_ && which % 16 == 15)) return 1 + which;
-  return tags[which % tags.size()];
-}
-
+/// What is read of its landing is what the last one put there: who is gentle has the one before
+/// answered.
 void message_siege::announce(script& in) {
   constexpr std::array<std::uint64_t, 4> lies{0, 64, large_max + 1, ~std::uint64_t{0}};
   const std::uint8_t how = is_gentle_ ? 0 : in.byte();
-  std::uint64_t length = in.of(large_lengths);
-  if (how % 16 == 1) length = lies[how / 16 % 4];
-  const std::uint64_t tag = how % 16 == 2 ? 1 : ++next_tag_;
-  say({.kind = kind::announce, .tag = tag, .length = length}, in);
-  if (lengths_.size() <= tag) lengths_.resize(tag + 1);
-  lengths_[tag] = length;
+  drive();
+  if (!can_say_data() || (is_gentle_ && answered_ < next_tag_)) return;
+  fill(peer_->landing(), in);
+  loan_terms loan{
+      .address = peer_->address(), .length = in.of(large_lengths), .rkey = peer_->rkey()};
+  switch (how % 16) {
+    case 1: loan.length = lies[how / 16 % 4]; break;
+    case 2: loan.rkey = ~loan.rkey; break;
+    case 3: loan.isolation = isolation(how / 16); break;
+    case 4: loan.address = ~std::uint64_t{0} - how; break;
+  }
+  const std::uint64_t tag = how % 16 == 5 ? 1 : ++next_tag_;
+  say({.kind = kind::announce, .tag = tag, .loan = loan}, in);
 }
 
-void message_siege::say(frame f, script& in, std::span<const std::byte> payload) {
-  if (is_gentle_ && (f.kind == kind::clear || f.kind == kind::taken)) {
-    // Once each, but for what is said of both.
-    const auto found = std::ranges::find(tags_, f.tag);
-    if (found == tags_.end()) return;
-    if (f.kind == kind::taken) tags_.erase(found);
+message_siege::frame message_siege::one_announced(script& in) const {
+  const std::uint8_t which = in.byte();
+  if (announced_.empty() || (!is_gentle_ && which % 16 == 15)) return {.tag = 1u + which};
+  return announced_[which % announced_.size()];
+}
+
+/// What the victim lends.
+void message_siege::read(script& in) {
+  drive();
+  if (victim_->is_cut_off() || announced_.empty()) return;
+  const frame f = one_announced(in);
+  const bool is_lent = victim_->self().counters().open > 0 && !has_time_passed_;
+  if (is_gentle_ && (!is_lent || answered_ < next_tag_)) return;
+  peer_->reach(IBV_WR_RDMA_READ, f.loan.address,
+               std::uint32_t(std::min<std::uint64_t>(f.loan.length, large_max)), f.loan.rkey);
+}
+
+/// That it has one, or does not want it; the victim's window may end with that.
+void message_siege::answer(script& in) {
+  const frame f = one_announced(in);
+  const std::uint8_t how = in.byte();
+  std::optional<std::uint32_t> key;
+  if (how % 2 == 1 && (!is_gentle_ || !has_time_passed_)) key = f.loan.rkey;
+  if (!is_gentle_ && how % 16 == 3) key = how;
+  if (is_gentle_) {  // Once each.
+    const auto same = [&](const frame& one) { return one.tag == f.tag; };
+    if (std::erase_if(announced_, same) == 0) return;
   }
+  say({.kind = kind::taken, .tag = f.tag, .status = how / 16 % 4u}, in, {}, key);
+}
+
+void message_siege::say(frame f, script& in, std::span<const std::byte> payload,
+                        std::optional<std::uint32_t> invalidated) {
   if (!can_say_data()) drive();
   if (!can_say_data()) return;
   const std::uint8_t how = in.byte();
@@ -255,66 +277,13 @@ void message_siege::say(frame f, script& in, std::span<const std::byte> payload)
   size += payload.size();
   if (!is_gentle_ && how >= 0xe0 && how < 0xe8) message[in.byte() % size] ^= std::byte{in.byte()};
   if (!is_gentle_ && how >= 0xe8 && how < 0xf0) size = in.byte() % 100;
-  put(std::span{message}.first(size));
+  put(std::span{message}.first(size), invalidated ? IBV_WR_SEND_WITH_INV : IBV_WR_SEND,
+      invalidated.value_or(0));
 }
 
-void message_siege::put(std::span<const std::byte> message, ibv_wr_opcode how) {
+void message_siege::put(std::span<const std::byte> message, ibv_wr_opcode how, std::uint32_t rkey) {
   ++data_under_way_;
-  peer_->say_data(message, how);
-}
-
-/// What it was asked for, or not quite.
-void message_siege::lend(script& in) {
-  drive();
-  if (victim_->is_cut_off() || (is_gentle_ && cleared_.empty())) return;
-  const std::uint64_t purpose = tag_of(cleared_, in);
-  const std::uint64_t length = purpose < lengths_.size() ? lengths_[purpose] : 64;
-  fill(peer_->landing(), in);
-  offer(purpose, std::clamp<std::uint64_t>(length, 1, large_max), verbs::access::remote_read, in);
-  std::erase(cleared_, purpose);
-}
-
-void message_siege::offer(std::uint64_t purpose, std::uint64_t length, verbs::access access,
-                          script& in) {
-  const std::uint8_t how = in.byte();
-  if (!is_gentle_ && how % 16 == 1) length = in.byte() + 1u;
-  if (!is_gentle_ && how % 16 == 2) access = verbs::access::remote_write;
-  constexpr std::array<std::chrono::microseconds, 4> leases{10s, 300ms, 1us, 24h};
-  tell({.kind = agent_kind::offer,
-        .tag = purpose,
-        .lease = ++next_lease_,
-        .length = length,
-        .address = peer_->address(),
-        .rkey = !is_gentle_ && how % 16 == 3 ? 0xffffffff : peer_->rkey(),
-        .access = access,
-        .duration = leases[how / 64],
-        .isolation = std::uint8_t(isolation::exact)});
-  if (how % 8 == 7) tell({.kind = agent_kind::revoke, .lease = next_lease_});
-}
-
-/// Reads what the victim lends, says that it did, and gives it back: some of it.
-void message_siege::end_loan(script& in) {
-  drive();
-  if (victim_->is_cut_off() || loans_.empty()) return;
-  const agent_frame f = loans_.back();
-  loans_.pop_back();
-  const std::uint8_t how = in.byte();
-  if (how % 4 == 0) return tell({.kind = agent_kind::revoke, .lease = f.lease});
-  tell({.kind = agent_kind::accept, .tag = 100 + f.tag, .lease = f.lease});
-  const auto length = std::uint32_t(std::min<std::uint64_t>(f.length, large_max));
-  if (how % 4 == 1 && victim_->self().counters().open > 0 && !has_time_passed_) {
-    peer_->reach(
-        verbs::allows(f.access, verbs::access::remote_read) ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
-        f.address, length, f.rkey);
-  }
-  if (how >= 0x40) tell({.kind = agent_kind::give_back, .lease = f.lease});
-  if (how < 0xc0) return;
-  if (std::erase(tags_, f.tag) == 0 && is_gentle_) return;
-  if (can_say_data()) {
-    const auto message =
-        message_protocol::encode({.kind = kind::taken, .taken = peer_->data_taken, .tag = f.tag});
-    put(message);
-  }
+  peer_->say_data(message, how, rkey);
 }
 
 void message_siege::pass_time(script& in) {

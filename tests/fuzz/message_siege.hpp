@@ -18,10 +18,8 @@ namespace cordma::fuzz {
 constexpr unsigned depth = 8;
 constexpr std::size_t buffer_bytes = 64;
 constexpr std::size_t large_max = 4096;
-constexpr stream_options options{.depth = depth,
-                                 .buffer_bytes = buffer_bytes,
-                                 .message_bytes_max = large_max,
-                                 .large_lease = std::chrono::milliseconds{400}};
+constexpr stream_options options{
+    .depth = depth, .buffer_bytes = buffer_bytes, .message_bytes_max = large_max};
 constexpr std::array<std::size_t, 8> large_lengths{65,  100,       1000, large_max,
                                                    256, large_max, 65,   512};
 
@@ -65,15 +63,16 @@ class message_siege {
   virtual void fill(std::span<std::byte> /*landing*/, script& /*in*/) {}
 
   /// What any peer of a channel can do.
-  static constexpr unsigned acts = 13;
+  static constexpr unsigned acts = 11;
   void act(unsigned what, script& in);
   /// As it is, but for what it has taken, or a few bytes of it, now and then.
-  void say(frame f, script& in, std::span<const std::byte> payload = {});
-  void put(std::span<const std::byte> message, ibv_wr_opcode how = IBV_WR_SEND);
+  void say(frame f, script& in, std::span<const std::byte> payload = {},
+           std::optional<std::uint32_t> invalidated = {});
+  void put(std::span<const std::byte> message, ibv_wr_opcode how = IBV_WR_SEND,
+           std::uint32_t rkey = 0);
   void tell(const agent_frame& f);
+  /// A large message, which is in its landing.
   void announce(script& in);
-  /// Lends some of its landing, but for lies.
-  void offer(std::uint64_t purpose, std::uint64_t length, verbs::access access, script& in);
   /// Turns until nothing moves.
   void drive();
   [[nodiscard]] bool can_say_data();
@@ -99,20 +98,17 @@ class message_siege {
   void tell_credit() { tell({.kind = agent_kind::credit}); }
   void tell_terms(script& in);
   void change_credit(script& in);
-  std::uint64_t tag_of(std::vector<std::uint64_t>& tags, script& in);
-  void lend(script& in);
-  void end_loan(script& in);
+  [[nodiscard]] frame one_announced(script& in) const;
+  void read(script& in);
+  void answer(script& in);
   void pass_time(script& in);
   void babble(script& in);
 
   std::size_t in_use_at_first_ = 0;
   // What the peer knows.
-  std::vector<std::uint64_t> tags_;     ///< of messages of the victim's
-  std::vector<std::uint64_t> cleared_;  ///< of its own, that the victim has memory for
-  std::vector<std::uint64_t> lengths_;  ///< of its own
-  std::vector<agent_frame> loans_;      ///< that it was offered
+  std::vector<frame> announced_;  ///< by the victim
   std::uint64_t next_tag_ = 0;
-  std::uint64_t next_lease_ = 100;
+  std::uint64_t answered_ = 0;  ///< of its own, by the victim
   std::uint32_t told_ = 0;
   std::uint32_t granted_ = 0;  ///< to the victim
   std::uint32_t asked_ = 0;    ///< by the victim

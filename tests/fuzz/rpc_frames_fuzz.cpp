@@ -61,13 +61,18 @@ bool is_call_frame(bytes in, bool is_control) {
   std::size_t at = protocol::header_bytes;
   for (const protocol::bulk one : {protocol::source, protocol::sink}) {
     if ((h->bulk & one) == 0) continue;
-    std::array<std::byte, protocol::terms_bytes> again;
-    protocol::encode(protocol::terms_of(in, one), again.data());
+    std::array<std::byte, loan_protocol::terms_bytes> again;
+    loan_protocol::encode(protocol::terms_of(in, one), again.data());
     must(std::ranges::equal(again, in.subspan(at, again.size())), "what is lent is what was said");
     at += again.size();
   }
   must(at == protocol::head_bytes(h->bulk), "the request follows");
   return true;
+}
+
+bool can_be_lent(const loan_terms& t) {
+  return t.length != 0 && t.length - 1 <= ~std::uint64_t{0} - t.address &&
+         t.isolation >= isolation::shared_key && t.isolation <= isolation::exact;
 }
 
 constexpr std::size_t size_max = 96;
@@ -111,13 +116,20 @@ struct made {
   std::size_t size = 0;
 };
 
+loan_terms some_terms(script& in) {
+  return {.address = in.of(edges),
+          .length = in.of(edges),
+          .rkey = std::uint32_t(in.of(edges)),
+          .isolation = isolation(in.byte() % 5)};
+}
+
 void try_message_frame(script& in) {
   namespace protocol = message_protocol;
   using protocol::kind;
   const protocol::frame f{.kind = kind{std::uint8_t(in.byte() % 12)},
                           .taken = std::uint32_t(in.of(edges)),
                           .tag = in.of(edges),
-                          .length = in.of(edges),
+                          .loan = some_terms(in),
                           .status = std::uint32_t(in.of(edges)),
                           .messages = std::uint32_t(in.of(edges))};
   made m;
@@ -127,7 +139,8 @@ void try_message_frame(script& in) {
   if (!is_whole) return;
   const bool has_kind = f.kind >= kind::data && f.kind <= kind::shrunk;
   const bool has_tag = protocol::size_of(f.kind) > 8 && f.kind < kind::control;
-  must(is_frame == (has_kind && (!has_tag || f.tag != 0)),
+  const bool can_lend = f.kind != kind::announce || can_be_lent(f.loan);
+  must(is_frame == (has_kind && (!has_tag || f.tag != 0) && can_lend),
        "what can be said is taken, and nothing else");
 }
 
@@ -146,15 +159,11 @@ void try_call_frame(script& in, bool is_control) {
   bool can_lend = h.bulk <= (protocol::source | protocol::sink);
   const std::size_t loans = can_lend ? (h.bulk + 1u) / 2 : 0;
   for (std::size_t n = 0; n < loans; ++n) {
-    const loan_terms t{.address = in.of(edges),
-                       .length = in.of(edges),
-                       .rkey = std::uint32_t(in.of(edges)),
-                       .isolation = isolation(in.byte() % 5)};
-    std::array<std::byte, protocol::terms_bytes> said;
-    protocol::encode(t, said.data());
+    const loan_terms t = some_terms(in);
+    std::array<std::byte, loan_protocol::terms_bytes> said;
+    loan_protocol::encode(t, said.data());
     m.add(said);
-    can_lend = can_lend && t.length != 0 && t.length - 1 <= ~std::uint64_t{0} - t.address &&
-               t.isolation >= isolation::shared_key && t.isolation <= isolation::exact;
+    can_lend = can_lend && can_be_lent(t);
   }
   const bool is_whole = m.change(in);
   const bool is_frame = is_call_frame(m.get(), is_control);

@@ -39,7 +39,7 @@ bytes with_header(header h, std::string_view text = {}) {
 bytes lending_call(std::uint64_t call, std::uint64_t method = echo::id) {
   bytes all = with_header({.bulk = call_protocol::source, .call = call, .method = method});
   all.resize(call_protocol::head_bytes(call_protocol::source));
-  call_protocol::encode(
+  loan_protocol::encode(
       loan_terms{.address = 4096, .length = 8, .rkey = 7, .isolation = isolation::exact},
       &all[call_protocol::header_bytes]);
   return all;

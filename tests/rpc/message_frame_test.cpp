@@ -39,19 +39,28 @@ std::string refusal_of(const std::vector<std::byte>& bytes) {
 TEST_CASE("a frame is what docs/rpc-protocol.md says, byte by byte", "[rpc]") {
   CHECK(encoded({.kind = kind::data, .taken = 0x01020304}) ==
         bytes_of({1, 0, 0, 0, 0x04, 0x03, 0x02, 0x01}));
-  CHECK(encoded({.kind = kind::announce, .taken = 1, .tag = 0x0a0b, .length = 0x10000}) ==
-        bytes_of({3, 0, 0, 0, 1, 0, 0, 0, 0x0b, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}));
+  CHECK(encoded({.kind = kind::announce,
+                 .taken = 1,
+                 .tag = 0x0a0b,
+                 .loan = {.address = 0x2000, .length = 0x10000, .rkey = 0x01020304}}) ==
+        bytes_of({3, 0, 0, 0, 1, 0, 0, 0, 0x0b, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 0,
+                  0, 0, 0, 0, 0, 0, 1, 0, 0,    0,    0, 0, 4, 3, 2, 1, 3, 0,    0, 0}));
   CHECK(encoded({.kind = kind::taken, .tag = 7, .status = 23}) ==
-        bytes_of({5, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 23, 0, 0, 0, 0, 0, 0, 0}));
+        bytes_of({4, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 23, 0, 0, 0, 0, 0, 0, 0}));
   CHECK(encoded({.kind = kind::withdraw, .tag = 7}).size() == 16);
   CHECK(encoded({.kind = kind::grant, .taken = 2, .messages = 0x10203}) ==
-        bytes_of({8, 0, 0, 0, 2, 0, 0, 0, 3, 2, 1, 0, 0, 0, 0, 0}));
+        bytes_of({7, 0, 0, 0, 2, 0, 0, 0, 3, 2, 1, 0, 0, 0, 0, 0}));
 }
 
 TEST_CASE("each kind of frame comes back as it was", "[rpc]") {
   for (const frame& f : {frame{.kind = kind::credit, .taken = 5},
-                         frame{.kind = kind::announce, .taken = 6, .tag = 1, .length = 1 << 30},
-                         frame{.kind = kind::clear, .taken = 7, .tag = ~std::uint64_t{0}},
+                         frame{.kind = kind::announce,
+                               .taken = 6,
+                               .tag = ~std::uint64_t{0},
+                               .loan = {.address = 1,
+                                        .length = 1 << 30,
+                                        .rkey = ~0u,
+                                        .isolation = isolation::shared_key}},
                          frame{.kind = kind::taken, .taken = 8, .tag = 3, .status = 26},
                          frame{.kind = kind::withdraw, .taken = 9, .tag = 4},
                          frame{.kind = kind::grant, .taken = 10, .messages = 1 << 20},
@@ -61,7 +70,10 @@ TEST_CASE("each kind of frame comes back as it was", "[rpc]") {
     CHECK(back.kind == f.kind);
     CHECK(back.taken == f.taken);
     CHECK(back.tag == f.tag);
-    CHECK(back.length == f.length);
+    CHECK(back.loan.address == f.loan.address);
+    CHECK(back.loan.length == f.loan.length);
+    CHECK(back.loan.rkey == f.loan.rkey);
+    CHECK(back.loan.isolation == f.loan.isolation);
     CHECK(back.status == f.status);
     CHECK(back.messages == f.messages);
   }
@@ -89,8 +101,14 @@ TEST_CASE("what is no frame is refused by what is wrong with it", "[rpc]") {
   CHECK(refusal_of(bytes_of({1, 2, 0, 0, 0, 0, 0, 0})) == "reserved 0x2");
   CHECK(refusal_of(bytes_of({2, 0, 0, 0, 0, 0, 0, 0, 0})) ==
         "the size of a frame of that kind is not 0x9");
-  std::vector<std::byte> no_tag = encoded({.kind = kind::clear});
-  CHECK(refusal_of(no_tag) == "tag 0x0");
+  CHECK(refusal_of(encoded({.kind = kind::withdraw})) == "tag 0x0");
+  const auto refusal_of_loan = [](const loan_terms& loan) {
+    return refusal_of(encoded({.kind = kind::announce, .tag = 1, .loan = loan}));
+  };
+  CHECK(refusal_of_loan({.length = 0}) == "the length of a loan 0x0");
+  CHECK(refusal_of_loan({.address = ~std::uint64_t{0}, .length = 2}) == "the length of a loan 0x2");
+  CHECK(refusal_of_loan({.length = 1, .isolation = isolation{0}}) == "the isolation of a loan 0x0");
+  CHECK(refusal_of_loan({.length = 1, .isolation = isolation{4}}) == "the isolation of a loan 0x4");
   std::vector<std::byte> more = encoded({.kind = kind::taken, .tag = 1});
   more.back() = std::byte{1};
   CHECK(refusal_of(more) == "reserved 0x1000000");

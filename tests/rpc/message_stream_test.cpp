@@ -356,6 +356,37 @@ TEST_CASE("no more large messages are fetched ahead than the options say", "[rpc
   }(pair, all));
 }
 
+TEST_CASE("a large message takes three completions, four where no message can end a loan",
+          "[rpc][device]") {
+  constexpr stream_options roomy{.buffer_bytes = 64};
+  stream_pair pair{roomy, roomy};
+  const auto all = pattern(large_bytes, 1);
+  pair.rt.run([](stream_pair& p, const std::vector<std::byte>& bytes) -> task<> {
+    const completion_queue_driver& driver = p.a.connection().qp().driver();
+    const auto invalidated = [&] {
+      return driver.requests().of(request_kind::invalidate).completed;
+    };
+    isolation isolated = isolation::shared_key;
+    {
+      scope sending{p.rt.executor()};
+      sending.spawn(p.a.send(bytes));
+      const connection& lending = p.a.connection();
+      co_await test::until(p.rt.executor(), [&] { return !lending.leases().empty(); });
+      isolated = lending.leases().front().isolation;
+      static_cast<void>(co_await p.b.receive());
+      co_await sending.join();
+    }
+    const auto invalidated_before = invalidated();
+    const auto before = driver.counters().completions;
+    constexpr unsigned messages = 8;
+    for (unsigned n = 0; n < messages; ++n) co_await pass(p.a, p.b, bytes);
+    const auto by_itself = invalidated() - invalidated_before;
+    CHECK(by_itself == (isolated == isolation::exact ? 0 : messages));
+    // The announcement, the READ, that it is taken; of sixteen frames of a side one ends them all.
+    CHECK(driver.counters().completions - before <= 3 * messages + by_itself + 2);
+  }(pair, all));
+}
+
 TEST_CASE("a message that is kept outlives its stream and its connection", "[rpc][device]") {
   stream_pair pair{smallest, smallest};
   const auto all = pattern(large_bytes, 1);

@@ -200,13 +200,14 @@ void hostile_peer::say(std::span<const std::byte> message, ibv_wr_opcode how) {
   send(control_, message, how, memory_.get() + at::said + said_++ % sends * message_bytes_max);
 }
 
-void hostile_peer::say_data(std::span<const std::byte> message, ibv_wr_opcode how) {
+void hostile_peer::say_data(std::span<const std::byte> message, ibv_wr_opcode how,
+                            std::uint32_t rkey) {
   send(data_, message, how,
-       memory_.get() + at::said_data + said_data_++ % sends * message_bytes_max);
+       memory_.get() + at::said_data + said_data_++ % sends * message_bytes_max, rkey);
 }
 
 void hostile_peer::send(verbs::queue_pair& qp, std::span<const std::byte> message,
-                        ibv_wr_opcode how, std::byte* from) {
+                        ibv_wr_opcode how, std::byte* from, std::uint32_t rkey) {
   std::ranges::copy(message.first(std::min(message.size(), message_bytes_max)), from);
   ibv_sge sge{reinterpret_cast<std::uint64_t>(from), std::uint32_t(message.size()),
               registration_.lkey()};
@@ -215,6 +216,7 @@ void hostile_peer::send(verbs::queue_pair& qp, std::span<const std::byte> messag
   wr.sg_list = &sge;
   wr.num_sge = message.empty() ? 0 : 1;
   wr.opcode = how;
+  wr.invalidate_rkey = rkey;
   wr.send_flags = IBV_SEND_SIGNALED;
   ibv_send_wr* bad = nullptr;
   static_cast<void>(qp.post_send(&wr, &bad));

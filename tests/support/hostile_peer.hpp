@@ -100,8 +100,9 @@ class hostile_peer {
   void say(frame f, std::uint32_t lie = 0);
   /// Any bytes, up to `message_bytes_max` of them.
   void say(std::span<const std::byte> message, ibv_wr_opcode how = IBV_WR_SEND);
-  /// The same on the data queue pair.
-  void say_data(std::span<const std::byte> message, ibv_wr_opcode how = IBV_WR_SEND);
+  /// The same on the data queue pair, with a key to invalidate if that is `how`.
+  void say_data(std::span<const std::byte> message, ibv_wr_opcode how = IBV_WR_SEND,
+                std::uint32_t rkey = 0);
   /// Takes what came, into `heard`. Returns how many completions.
   std::size_t listen();
   /// From now on what comes on the data queue pair, too, into `heard_data`: the frames of a stream.
@@ -142,7 +143,7 @@ class hostile_peer {
   void post_data_receive(std::uint32_t index);
   void hear_data(std::span<const std::byte> message);
   void send(verbs::queue_pair& qp, std::span<const std::byte> message, ibv_wr_opcode how,
-            std::byte* from);
+            std::byte* from, std::uint32_t rkey = 0);
 
   verbs::protection_domain pd_;
   std::unique_ptr<std::byte, page_deleter> memory_;

@@ -21,9 +21,7 @@ connection_options options_of(bool has_heartbeats) {
   return o;
 }
 
-stream_options stream_options_of() {
-  return {.message_bytes_max = (std::size_t{64} << 20) + 4096, .large_lease = 120s};
-}
+stream_options stream_options_of() { return {.message_bytes_max = (std::size_t{64} << 20) + 4096}; }
 
 local_mr walk_memory(mr_allocator& from, std::span<const cell> walks) {
   std::size_t most = 0;

@@ -2,7 +2,6 @@
 
 #include <cordma/agent/agent_options.hpp>
 #include <cordma/agent/carried_loan.hpp>
-#include <cordma/agent/expected_loan.hpp>
 #include <cordma/agent/lending.hpp>
 #include <cordma/agent/loan.hpp>
 #include <cordma/agent/remote_mr.hpp>
@@ -62,9 +61,6 @@ class agent {
   task<remote_mr> request_remote_mr(std::size_t size_bytes, remote_mr_request request);
   task<loan> send_local_mr(local_mr memory, loan_options options);
   task<> send_remote_mr(remote_mr memory);
-  /// As `send_local_mr`, to a peer that expects it for this purpose.
-  task<loan> lend_for(std::uint64_t purpose, local_mr memory, loan_options options);
-  void expect(expected_loan& e) noexcept;
   /// Lends memory by a message with `l.terms()` that the caller posts on the data queue pair,
   /// behind the bind that `l` may need. \errors as `send_local_mr`; errc::limit_exceeded: the queue
   /// has no room for a message and what it lends, of which there may be

@@ -30,7 +30,7 @@ class carried_loan {
   /// It has ended: nobody reaches the memory any more, or ever did. Mostly in the middle of a reap.
   using function = void (*)(carried_loan& self) noexcept;
   /// Of one message.
-  static constexpr unsigned per_message_max = 2;
+  static constexpr unsigned per_message_max = 3;
   explicit carried_loan(function on_ended) noexcept : on_ended_{on_ended} {}
   carried_loan(carried_loan&&) = delete;
   ~carried_loan() { drop(); }

@@ -97,9 +97,6 @@ struct stream_options {
   /// Large messages that are fetched before anybody asks for them: 1 to 64. So many times
   /// `message_bytes_max` is all the memory that a peer can make this side allocate.
   unsigned large_ahead = 2;
-  /// How long the peer may take to read a large message, once it has memory for it; and to lend
-  /// one, once we have.
-  std::chrono::milliseconds large_lease{60'000};
   /// How long `send` waits for the peer to make its end of the stream. A call has its own deadline.
   std::chrono::milliseconds open_timeout{10'000};
 };
@@ -165,9 +162,9 @@ class stream_message {
 /// and immediates are the stream's from then on, and refused to others (errc::refused); its
 /// one-sided operations and its agent are free.
 ///
-/// A message that is longer than the peer's buffers is announced; when it is its turn the sender
-/// lends it for reading (docs/remote-memory.md) and the receiver reads it into memory of its own,
-/// all without a copy. docs/rpc-protocol.md has the bytes. Thread: the executor's.
+/// A message that is longer than the peer's buffers is announced, and lent for reading
+/// (docs/remote-memory.md); in its turn the receiver reads it into memory of its own, all without
+/// a copy. docs/rpc-protocol.md has the bytes. Thread: the executor's.
 class message_stream {
  public:
   class receive_op;
@@ -175,18 +172,18 @@ class message_stream {
   message_stream() noexcept = default;
   /// Takes the connection, on which nothing was sent or received. Tells the peer at once.
   /// \errors  errc::not_supported: one of the two sides has no agent. errc::limit_exceeded: an
-  ///   option; the connection's `inline_max` is below 24, or its `send_sge_max` below 2. What the
+  ///   option; the connection's `inline_max` is below 40, or its `send_sge_max` below 2. What the
   ///   allocator throws.
   explicit message_stream(cordma::connection conn, const stream_options& options = {});
 
   /// Ends when the bytes have been taken over: at once while the peer has room. What is longer than
-  /// the peer's buffers is copied into registered memory, and ends when the peer has it.
+  /// the peer's buffers is copied into registered memory, and ends when the peer has it: a program
+  /// that takes no messages keeps it waiting, as it does all others (`with_timeout`).
   /// Stopped, it was sent or it was not; a large one may even arrive.
   /// \errors  errc::wrong_length: longer than the peer takes; both numbers are named.
   ///   errc::timed_out: the peer made no stream within `open_timeout`. errc::disconnected and
   ///   others of a lost connection; what the allocator throws. Of a large one: errc::refused when
-  ///   the peer has no memory for it; errc::timed_out when it did not read it within `large_lease`;
-  ///   errc::not_supported, errc::limit_exceeded of `send_local_mr`.
+  ///   the peer has no memory for it; errc::not_supported, errc::limit_exceeded of `send_local_mr`.
   /// \cost  no allocation once warm; one SEND.
   task<> send(std::span<const std::byte> bytes, std::optional<std::uint32_t> immediate = {});
   /// The same for registered memory, of `connection::memory()`: a large message is not copied. It
