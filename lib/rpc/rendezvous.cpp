@@ -87,8 +87,8 @@ class message_channel::large_handle {
     send_->frame = {.kind = kind::withdraw, .tag = send_->tag()};
     send_->immediate.reset();
     send_->on_posted = &ignore;
-    c.send(*send_);
     send_->revoke();
+    c.send(*send_);  // With the connection, should that end, goes what is abandoned.
     // Of what is not answered, each has its place among what is not taken.
     if (c.withdrawn_ > c.peer_credit_) [[unlikely]]
       c.break_connection(message_protocol::bad_frame("takes a message and does not answer it"));
