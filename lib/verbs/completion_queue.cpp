@@ -11,13 +11,13 @@
 namespace cordma::verbs {
 namespace {
 
-constexpr const char* call = "ibv_create_cq";
+constexpr const char* create_cq = "ibv_create_cq";
 
 [[noreturn]] void throw_cannot_create(int error, unsigned depth, const device_limits& limits) {
   constexpr std::uint64_t entry_bytes = 64;
   char subject[64];
   std::snprintf(subject, sizeof subject, "%u entries", depth);
-  detail::throw_errno(error, call,
+  detail::throw_errno(error, create_cq,
                       detail::may_be_memlock(error)
                           ? detail::lack_text(error, subject, entry_bytes * depth, limits.cq_max,
                                               "completion queues")
@@ -35,9 +35,9 @@ completion_queue::completion_queue(context& ctx, unsigned depth, completion_chan
                                    void* cq_context, int comp_vector)
     : events_{std::make_unique<detail::cq_events>()} {
   events_->user_context = cq_context;
-  detail::check_range(call, "depth", depth, 1, ctx.limits().cqe_max, "the device's");
+  detail::check_range(create_cq, "depth", depth, 1, ctx.limits().cqe_max, "the device's");
   if (comp_vector < 0 || comp_vector >= ctx.comp_vector_count()) {
-    detail::throw_failure(errc::limit_exceeded, call,
+    detail::throw_failure(errc::limit_exceeded, create_cq,
                           detail::detail_text("comp_vector %d; the device has 0 to %d", comp_vector,
                                               ctx.comp_vector_count() - 1));
   }

@@ -10,14 +10,14 @@
 namespace cordma::verbs {
 namespace {
 
-constexpr const char* call = "ibv_reg_mr";
+constexpr const char* reg_mr = "ibv_reg_mr";
 
 void check_flags(access flags) {
   const bool writes_remotely =
       (flags & (access::remote_write | access::remote_atomic)) != access::none;
   if (writes_remotely && !allows(flags, access::local_write)) {
     detail::throw_errno(
-        EINVAL, call,
+        EINVAL, reg_mr,
         detail::detail_text("%s needs local_write as well", to_string(flags).c_str()));
   }
 }
@@ -27,17 +27,17 @@ void check_flags(access flags) {
   if (detail::may_be_memlock(error)) {
     char subject[64];
     std::snprintf(subject, sizeof subject, "%zu KiB", (length + 1023) / 1024);
-    detail::throw_errno(error, call,
+    detail::throw_errno(error, reg_mr,
                         detail::lack_text(error, subject, length, limits.mr_max, "memory regions"));
   }
   if (error == EFAULT) {
     detail::throw_errno(
-        error, call,
+        error, reg_mr,
         detail::detail_text("%zu bytes: not all of them mapped, or mapped read-only "
                             "and registered for %s",
                             length, to_string(flags).c_str()));
   }
-  detail::throw_errno(error, call,
+  detail::throw_errno(error, reg_mr,
                       detail::detail_text("%zu bytes for %s", length, to_string(flags).c_str()));
 }
 
@@ -51,7 +51,7 @@ void memory_region::deregisterer::operator()(ibv_mr* mr) const noexcept {
 memory_region::memory_region(protection_domain& pd, void* address, std::size_t length, access flags)
     : flags_{flags} {
   check_flags(flags);
-  detail::check_range(call, "length", length, 0, pd.limits().mr_size_max_bytes, "the device's");
+  detail::check_range(reg_mr, "length", length, 0, pd.limits().mr_size_max_bytes, "the device's");
   mr_.reset(ibv_reg_mr(pd.native_handle(), address, length, unsigned(flags)));
   if (mr_ == nullptr) throw_cannot_register(errno, length, flags, pd.limits());
 }

@@ -10,10 +10,10 @@
 namespace cordma::verbs {
 namespace {
 
-constexpr const char* call = "ibv_create_srq";
+constexpr const char* create_srq = "ibv_create_srq";
 
 [[noreturn]] void throw_not_supported() {
-  detail::throw_failure(errc::not_supported, call,
+  detail::throw_failure(errc::not_supported, create_srq,
                         "the device has no shared receive queues: give each queue pair receives "
                         "of its own");
 }
@@ -25,7 +25,7 @@ constexpr const char* call = "ibv_create_srq";
   std::snprintf(subject, sizeof subject, "%u receives of %u slices", wanted.wr_max, wanted.sge_max);
   const std::uint64_t bytes = sizeof(ibv_sge) * (wanted.sge_max + 1ull) * wanted.wr_max;
   detail::throw_errno(
-      error, call,
+      error, create_srq,
       detail::may_be_memlock(error)
           ? detail::lack_text(error, subject, bytes, limits.srq_max, "shared receive queues")
           : subject);
@@ -35,8 +35,8 @@ constexpr const char* call = "ibv_create_srq";
 
 void check(const shared_receive_queue_capabilities& wanted, const device_limits& limits) {
   if (limits.srq_max == 0) throw_not_supported();
-  detail::check_range(call, "wr_max", wanted.wr_max, 1, limits.srq_wr_max, "the device's");
-  detail::check_range(call, "sge_max", wanted.sge_max, 1, limits.srq_sge_max, "the device's");
+  detail::check_range(create_srq, "wr_max", wanted.wr_max, 1, limits.srq_wr_max, "the device's");
+  detail::check_range(create_srq, "sge_max", wanted.sge_max, 1, limits.srq_sge_max, "the device's");
 }
 
 void shared_receive_queue::destroyer::operator()(ibv_srq* srq) const noexcept {

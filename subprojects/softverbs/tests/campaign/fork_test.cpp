@@ -53,22 +53,18 @@ struct speaker {
   }
 };
 
-void expect(bool holds, const char* what) {
-  if (!holds) throw std::runtime_error{what};
-}
-
 int child_of_fork(speaker& inherited, int control) {
-  expect(inherited.post() == EIO, "an inherited QP does not answer EIO to a post");
+  rig::expect(inherited.post() == EIO, "an inherited QP does not answer EIO to a post");
   ibv_wc wc{};
-  expect(ibv_poll_cq(inherited.cq.get(), 1, &wc) < 0, "an inherited CQ answers a poll");
+  rig::expect(ibv_poll_cq(inherited.cq.get(), 1, &wc) < 0, "an inherited CQ answers a poll");
   errno = 0;
-  expect(ibv_alloc_pd(inherited.device.context.get()) == nullptr && errno == EIO,
+  rig::expect(ibv_alloc_pd(inherited.device.context.get()) == nullptr && errno == EIO,
          "an inherited context does not answer EIO");
   speaker own;
   rig::put(control, own.mine());
   rig::connect(own.qp.get(), own.device, rig::get<rig::card>(control));
   rig::put(control, 'r');
-  expect(own.hear() == 41, "the parent's word");
+  rig::expect(own.hear() == 41, "the parent's word");
   own.say(42);
   rig::get<char>(control);  // The parent has it.
   return 0;
@@ -78,7 +74,7 @@ int parent_of_fork(const std::vector<std::string>&) {
   speaker self;  // Connected with itself.
   rig::connect(self.qp.get(), self.device, self.mine());
   self.say(1);
-  expect(self.hear() == 1, "a word to itself, before the fork");
+  rig::expect(self.hear() == 1, "a word to itself, before the fork");
   speaker other;
   rig::socket_pair control;
   const pid_t pid = ::fork();
@@ -96,13 +92,13 @@ int parent_of_fork(const std::vector<std::string>&) {
   rig::put(control.ours.get(), other.mine());
   rig::get<char>(control.ours.get());
   other.say(41);
-  expect(other.hear() == 42, "the child's word");
+  rig::expect(other.hear() == 42, "the child's word");
   rig::put(control.ours.get(), 'd');
   int status = 0;
-  expect(::waitpid(pid, &status, 0) == pid && status == 0, "the child failed");
+  rig::expect(::waitpid(pid, &status, 0) == pid && status == 0, "the child failed");
   self.listen();
   self.say(2);
-  expect(self.hear() == 2, "a word to itself, after the child's end");
+  rig::expect(self.hear() == 2, "a word to itself, after the child's end");
   return 0;
 }
 const rig::role forking_role{"forking", parent_of_fork};

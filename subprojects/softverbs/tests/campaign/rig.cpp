@@ -145,6 +145,10 @@ ibv_wc wait_one(ibv_cq* cq) {
   }
 }
 
+void expect(bool holds, const char* what) {
+  if (!holds) throw std::runtime_error{what};
+}
+
 ibv_wc wait_success(ibv_cq* cq) {
   const ibv_wc wc = wait_one(cq);
   if (wc.status != IBV_WC_SUCCESS) {

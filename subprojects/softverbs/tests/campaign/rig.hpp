@@ -85,6 +85,9 @@ void to_init(ibv_qp* qp, const qp_options& options = {});
 /// INIT to RTS, connected with `peer` unless it is UD.
 void connect(ibv_qp* qp, const device& dev, const card& peer, const qp_options& options = {});
 
+/// Else this process fails, and says what does not hold.
+void expect(bool holds, const char* what);
+
 /// One entry, within `patience`.
 ibv_wc wait_one(ibv_cq* cq);
 /// One entry, which must be a success.

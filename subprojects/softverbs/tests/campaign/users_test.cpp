@@ -28,7 +28,7 @@ constexpr uid_t another_uid = 65534;
 constexpr std::uint64_t secret = 42;
 
 /// A queue pair, and a word that its peer may write.
-struct side {
+struct user {
   rig::device device;
   rig::qp_options options{.timeout = 10, .retries = 3};
   std::uint64_t word = 0;
@@ -37,7 +37,7 @@ struct side {
   rig::qp_ptr qp = rig::make_qp(device, cq.get(), cq.get(), options);
   rig::card peer;
 
-  explicit side(int control) {
+  explicit user(int control) {
     rig::to_init(qp.get(), options);
     rig::put(control, rig::card{qp->qp_num, mr->rkey, reinterpret_cast<std::uintptr_t>(&word),
                                 device.gid, 0});
@@ -88,18 +88,14 @@ bool keeps_others_out() {
   return said != nullptr && std::string_view{said} == "0";
 }
 
-void expect(bool holds, const char* what) {
-  if (!holds) throw std::runtime_error{what};
-}
-
 int owner(const std::vector<std::string>& arguments) {
   const int control = rig::first_inherited_fd;
   const overheard ears;
-  side self{control};
+  user self{control};
   rig::get<char>(control);  // The visitor has tried.
-  expect(says_how_to_talk(ears.text()) == keeps_others_out(), "what the owner says");
+  rig::expect(says_how_to_talk(ears.text()) == keeps_others_out(), "what the owner says");
   const bool let_in = arguments.at(0) == "let in";
-  expect(self.word == (let_in ? secret : 0), "the owner's word");
+  rig::expect(self.word == (let_in ? secret : 0), "the owner's word");
   return 0;
 }
 const rig::role owner_role{"users-owner", owner};
@@ -109,11 +105,11 @@ int visitor(const std::vector<std::string>& arguments) {
   rig::check(::setuid(another_uid), "setuid");
   const int control = rig::first_inherited_fd;
   const overheard ears;
-  side self{control};
+  user self{control};
   const ibv_wc_status status = self.write(secret);
   const bool let_in = arguments.at(0) == "let in";
-  expect(status == (let_in ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR), ibv_wc_status_str(status));
-  expect(says_how_to_talk(ears.text()) == keeps_others_out(), "what the visitor says");
+  rig::expect(status == (let_in ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR), ibv_wc_status_str(status));
+  rig::expect(says_how_to_talk(ears.text()) == keeps_others_out(), "what the visitor says");
   rig::put(control, 'd');
   return 0;
 }
@@ -171,8 +167,8 @@ const rig::role squatter_role{"users-squatter", squatter};
 
 int writer(const std::vector<std::string>&) {
   const int control = rig::first_inherited_fd;
-  side self{control};
-  expect(self.write(secret) == IBV_WC_SUCCESS, "the write to a process of the same user");
+  user self{control};
+  rig::expect(self.write(secret) == IBV_WC_SUCCESS, "the write to a process of the same user");
   rig::put(control, 'd');
   return 0;
 }
@@ -182,7 +178,7 @@ const rig::role writer_role{"users-writer", writer};
 int refused(const std::vector<std::string>&) {
   int count = 0;
   ibv_device** const list = ibv_get_device_list(&count);
-  expect(list != nullptr && ibv_open_device(list[count - 1]) == nullptr, "soft0 can be opened");
+  rig::expect(list != nullptr && ibv_open_device(list[count - 1]) == nullptr, "soft0 can be opened");
   ibv_free_device_list(list);
   return errno == EAGAIN ? 0 : errno;
 }
@@ -191,7 +187,7 @@ const rig::role refused_role{"users-refused", refused};
 /// On a host of its own: others run beside this.
 int squatted_host(const std::vector<std::string>&) {
   rig::check(::unshare(CLONE_NEWNET), "unshare");
-  expect(std::system("ip link set lo up") == 0, "ip link set lo up");
+  rig::expect(std::system("ip link set lo up") == 0, "ip link set lo up");
   rig::socket_pair ready;
   const rig::child squatting{"users-squatter", {ready.theirs.get()}};
   ready.theirs.close();
@@ -201,7 +197,7 @@ int squatted_host(const std::vector<std::string>&) {
   rig::child writer{"users-writer", {control.theirs.get()}};
   control.ours.close();
   control.theirs.close();
-  expect(writer.wait() == 0 && owner.wait() == 0, "two processes of one user do not talk");
+  rig::expect(writer.wait() == 0 && owner.wait() == 0, "two processes of one user do not talk");
   // Who would talk to the squatter cannot tell that he is one, but is told who he is.
   rig::child open_to_all{"users-refused", {}, {}, {"SOFTVERBS_ANY_UID=1"}};
   return open_to_all.wait();
