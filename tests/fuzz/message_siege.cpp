@@ -151,9 +151,9 @@ void message_siege::act(unsigned what, script& in) {
   switch (what % acts) {
     case 0:
     case 1: return announce(in);
-    case 2: return read(in);
+    case 2: return read_announced(in);
     case 3:
-    case 4: return answer(in);
+    case 4: return answer_announced(in);
     case 5: return say({.kind = kind::withdraw, .tag = 1 + in.byte() % (next_tag_ + 1)}, in);
     case 6: return say({.kind = kind::credit}, in);
     case 7: return drive();
@@ -238,7 +238,7 @@ message_siege::frame message_siege::one_announced(script& in) const {
 }
 
 /// What the victim lends.
-void message_siege::read(script& in) {
+void message_siege::read_announced(script& in) {
   drive();
   if (victim_->is_cut_off() || announced_.empty()) return;
   const frame f = one_announced(in);
@@ -249,7 +249,7 @@ void message_siege::read(script& in) {
 }
 
 /// That it has one, or does not want it; the victim's window may end with that.
-void message_siege::answer(script& in) {
+void message_siege::answer_announced(script& in) {
   const frame f = one_announced(in);
   const std::uint8_t how = in.byte();
   std::optional<std::uint32_t> key;

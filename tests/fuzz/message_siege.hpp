@@ -99,8 +99,8 @@ class message_siege {
   void tell_terms(script& in);
   void change_credit(script& in);
   [[nodiscard]] frame one_announced(script& in) const;
-  void read(script& in);
-  void answer(script& in);
+  void read_announced(script& in);
+  void answer_announced(script& in);
   void pass_time(script& in);
   void babble(script& in);
 
