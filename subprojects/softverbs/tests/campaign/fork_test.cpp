@@ -59,7 +59,7 @@ int child_of_fork(speaker& inherited, int control) {
   rig::expect(ibv_poll_cq(inherited.cq.get(), 1, &wc) < 0, "an inherited CQ answers a poll");
   errno = 0;
   rig::expect(ibv_alloc_pd(inherited.device.context.get()) == nullptr && errno == EIO,
-         "an inherited context does not answer EIO");
+              "an inherited context does not answer EIO");
   speaker own;
   rig::put(control, own.mine());
   rig::connect(own.qp.get(), own.device, rig::get<rig::card>(control));

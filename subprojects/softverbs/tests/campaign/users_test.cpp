@@ -108,7 +108,8 @@ int visitor(const std::vector<std::string>& arguments) {
   user self{control};
   const ibv_wc_status status = self.write(secret);
   const bool let_in = arguments.at(0) == "let in";
-  rig::expect(status == (let_in ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR), ibv_wc_status_str(status));
+  rig::expect(status == (let_in ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR),
+              ibv_wc_status_str(status));
   rig::expect(says_how_to_talk(ears.text()) == keeps_others_out(), "what the visitor says");
   rig::put(control, 'd');
   return 0;
@@ -178,7 +179,8 @@ const rig::role writer_role{"users-writer", writer};
 int refused(const std::vector<std::string>&) {
   int count = 0;
   ibv_device** const list = ibv_get_device_list(&count);
-  rig::expect(list != nullptr && ibv_open_device(list[count - 1]) == nullptr, "soft0 can be opened");
+  rig::expect(list != nullptr && ibv_open_device(list[count - 1]) == nullptr,
+              "soft0 can be opened");
   ibv_free_device_list(list);
   return errno == EAGAIN ? 0 : errno;
 }
