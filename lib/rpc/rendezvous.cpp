@@ -111,7 +111,6 @@ task<> message_channel::send_large(channel_ref self, local_mr memory,
     throw error{
         {.code = errc::refused, .call = "send", .detail = "the peer did not take the message"}};
   }
-  ++channel.counters_.large_sent;
 }
 
 void message_channel::on_taken(const frame& f, std::optional<std::uint32_t> invalidated) {
@@ -121,6 +120,7 @@ void message_channel::on_taken(const frame& f, std::optional<std::uint32_t> inva
   if (s == nullptr) throw_bad_frame("answers a message that was not announced");
   s->status = f.status;
   s->is_answered = true;
+  if (f.status == 0) ++counters_.large_sent;  // Who waited may have gone: a call, by its reply.
   if (s->is_abandoned) --withdrawn_;
   if (*s)
     s->give_back(invalidated);
