@@ -12,7 +12,7 @@ namespace perf {
 namespace {
 
 /// Of what the server is told and asked; longer than it waits for a client that died.
-constexpr std::chrono::seconds deadline{30};
+constexpr std::chrono::seconds control_deadline{30};
 
 std::vector<place> decode_places(const std::vector<std::byte>& bytes, const job& what) {
   if (bytes.size() != what.connections * sizeof(place)) {
@@ -64,7 +64,7 @@ cordma::task<> run_with_server(cordma::runtime& control, std::string device,
                                cordma::endpoint server, std::vector<job> jobs,
                                std::function<void(const result&)> each) {
   cordma::connection conn = co_await control.connect(server);
-  cordma::rpc::client calls{std::move(conn), {.deadline = deadline}};
+  cordma::rpc::client calls{std::move(conn), {.deadline = control_deadline}};
   std::exception_ptr why;
   try {
     for (const job& what : jobs) {

@@ -13,7 +13,7 @@ namespace {
 /// are for.
 constexpr unsigned credit_receives = 4;
 /// Of a call; the longest take seconds where memory is slow.
-constexpr std::chrono::minutes deadline{1};
+constexpr std::chrono::minutes call_deadline{1};
 
 /// One operation after another, each made by `make`.
 template <class Make>
@@ -47,7 +47,7 @@ link::link(cordma::runtime& rt, const job& what, cordma::connection conn)
       credits_{receives(what)} {
   if (what.op == operation::rpc) {
     caller_ = cordma::rpc::client{std::move(conn),
-                                  {.stream = stream_options(what), .deadline = deadline}};
+                                  {.stream = stream_options(what), .deadline = call_deadline}};
   } else if (what.op == operation::stream) {
     stream_ = cordma::message_stream{std::move(conn), stream_options(what)};
   } else {

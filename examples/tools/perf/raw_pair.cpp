@@ -15,7 +15,7 @@ using verbs::access;
 constexpr std::uint64_t receive_bit = 1;
 constexpr std::uint64_t far_bit = 2;
 constexpr std::size_t poll_batch = 32;
-constexpr std::uint32_t requests_besides = 16;
+constexpr std::uint32_t spare_requests = 16;
 
 void check(int rc, const char* call) {
   if (rc != 0) throw error{errno_failure(rc, call)};
@@ -28,7 +28,7 @@ std::uint32_t receive_count(const job& what) {
 
 verbs::queue_pair_capabilities capabilities(const job& what) {
   verbs::queue_pair_capabilities wanted;
-  wanted.send_wr_max = std::max(wanted.send_wr_max, 2 * what.depth + requests_besides);
+  wanted.send_wr_max = std::max(wanted.send_wr_max, 2 * what.depth + spare_requests);
   wanted.recv_wr_max = std::max(wanted.recv_wr_max, receive_count(what));
   return wanted;
 }
