@@ -83,7 +83,7 @@ TEST_CASE("a child of fork makes a runtime of its own, whatever its parent's thr
           "[runtime][device][fork]") {
   runtime rt{test::on_test_device()};
   const busy_threads busy{rt.memory()};
-  constexpr int forks = 10;
+  constexpr int forks = 30;
   for (int n = 0; n < forks; ++n) {
     const pid_t child = ::fork();
     REQUIRE(child >= 0);

@@ -27,6 +27,8 @@ namespace {
 constinit std::atomic<std::uint64_t> process_count{0};
 constinit thread_local std::uint64_t thread_count = 0;
 constinit thread_local bool memory_is_out = false;
+using mmap_hook = void (*)(std::size_t);
+constinit thread_local mmap_hook before_mmap = nullptr;
 
 }  // namespace
 
@@ -38,6 +40,8 @@ std::uint64_t thread_allocation_count() noexcept { return thread_count; }
 
 no_memory::no_memory() noexcept { memory_is_out = true; }
 no_memory::~no_memory() { memory_is_out = false; }
+
+void call_before_mmap(void (*what)(std::size_t)) noexcept { before_mmap = what; }
 
 }  // namespace support
 
@@ -89,6 +93,7 @@ int posix_memalign(void** block, std::size_t alignment, std::size_t size) {
 // Both names: which one a caller gets depends on _FILE_OFFSET_BITS.
 void* mmap64(void* at, std::size_t size, int protection, int flags, int fd, off_t offset) {
   count();
+  if (before_mmap != nullptr) before_mmap(size);
   const long mapped = ::syscall(SYS_mmap, at, size, protection, flags, fd, offset);
   return reinterpret_cast<void*>(mapped);  // NOLINT(performance-no-int-to-ptr)
 }

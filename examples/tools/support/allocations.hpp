@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace support {
@@ -22,5 +23,8 @@ class no_memory {
   no_memory& operator=(const no_memory&) = delete;
   ~no_memory();
 };
+
+/// From now on each mmap of this thread first calls that with its number of bytes; null: none does.
+void call_before_mmap(void (*what)(std::size_t size_bytes)) noexcept;
 
 }  // namespace support
