@@ -25,17 +25,33 @@ std::atomic<unsigned> refusals = 0;
 std::atomic<const char*> failed = "";
 std::array<std::atomic<long>, kind_count> live{};
 
-/// The library's own function. By version, because libibverbs also keeps functions of the same name
-/// with an older ABI, and dlsym may find those.
+/// The library's own function, looked up at the first call. By version, because libibverbs also
+/// keeps functions of the same name with an older ABI, and dlsym may find those. No guard, which a
+/// fork could leave taken in the child: all who look find the same.
 template <class Function>
-Function* real(const char* name, const char* version) {
-  void* const symbol = dlvsym(RTLD_NEXT, name, version);
-  if (symbol == nullptr) {
-    std::fprintf(stderr, "verbs_faults: %s@%s: %s\n", name, version, dlerror());
-    std::abort();
+class real {
+ public:
+  constexpr real(const char* name, const char* version) : name_{name}, version_{version} {}
+  Function& operator*() {
+    Function* known = function_.load();
+    if (known == nullptr) function_ = known = look();
+    return *known;
   }
-  return reinterpret_cast<Function*>(symbol);
-}
+
+ private:
+  [[nodiscard]] Function* look() const {
+    void* const symbol = dlvsym(RTLD_NEXT, name_, version_);
+    if (symbol == nullptr) {
+      std::fprintf(stderr, "verbs_faults: %s@%s: %s\n", name_, version_, dlerror());
+      std::abort();
+    }
+    return reinterpret_cast<Function*>(symbol);
+  }
+
+  const char* name_;
+  const char* version_;
+  std::atomic<Function*> function_{nullptr};
+};
 
 bool must_fail(const char* name) noexcept {
   const unsigned call = ++calls;
@@ -97,105 +113,104 @@ using verbs_faults::real;
 extern "C" {
 
 ibv_context* ibv_open_device(ibv_device* device) {
-  static auto* const next = real<ibv_context*(ibv_device*)>("ibv_open_device", "IBVERBS_1.1");
+  static constinit real<ibv_context*(ibv_device*)> next{"ibv_open_device", "IBVERBS_1.1"};
   if (must_fail("ibv_open_device")) return nullptr;
-  return made(kind::device, next(device));
+  return made(kind::device, (*next)(device));
 }
 
 int ibv_close_device(ibv_context* ctx) {
-  static auto* const next = real<int(ibv_context*)>("ibv_close_device", "IBVERBS_1.1");
-  return destroyed(kind::device, next(ctx));
+  static constinit real<int(ibv_context*)> next{"ibv_close_device", "IBVERBS_1.1"};
+  return destroyed(kind::device, (*next)(ctx));
 }
 
 ibv_pd* ibv_alloc_pd(ibv_context* ctx) {
-  static auto* const next = real<ibv_pd*(ibv_context*)>("ibv_alloc_pd", "IBVERBS_1.1");
+  static constinit real<ibv_pd*(ibv_context*)> next{"ibv_alloc_pd", "IBVERBS_1.1"};
   if (must_fail("ibv_alloc_pd")) return nullptr;
-  return made(kind::pd, next(ctx));
+  return made(kind::pd, (*next)(ctx));
 }
 
 int ibv_dealloc_pd(ibv_pd* pd) {
-  static auto* const next = real<int(ibv_pd*)>("ibv_dealloc_pd", "IBVERBS_1.1");
-  return destroyed(kind::pd, next(pd));
+  static constinit real<int(ibv_pd*)> next{"ibv_dealloc_pd", "IBVERBS_1.1"};
+  return destroyed(kind::pd, (*next)(pd));
 }
 
 ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, std::size_t length, int access) {
-  static auto* const next =
-      real<ibv_mr*(ibv_pd*, void*, std::size_t, int)>("ibv_reg_mr", "IBVERBS_1.1");
+  static constinit real<ibv_mr*(ibv_pd*, void*, std::size_t, int)> next{"ibv_reg_mr",
+                                                                        "IBVERBS_1.1"};
   if (must_fail("ibv_reg_mr")) return nullptr;
-  return made(kind::mr, next(pd, address, length, access));
+  return made(kind::mr, (*next)(pd, address, length, access));
 }
 
 // What ibv_reg_mr is when the compiler cannot tell that no optional access flag is set.
 ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
                          unsigned access) {
-  static auto* const next = real<ibv_mr*(ibv_pd*, void*, std::size_t, std::uint64_t, unsigned)>(
-      "ibv_reg_mr_iova2", "IBVERBS_1.8");
+  static constinit real<ibv_mr*(ibv_pd*, void*, std::size_t, std::uint64_t, unsigned)> next{
+      "ibv_reg_mr_iova2", "IBVERBS_1.8"};
   if (must_fail("ibv_reg_mr")) return nullptr;
-  return made(kind::mr, next(pd, address, length, iova, access));
+  return made(kind::mr, (*next)(pd, address, length, iova, access));
 }
 
 int ibv_dereg_mr(ibv_mr* mr) {
-  static auto* const next = real<int(ibv_mr*)>("ibv_dereg_mr", "IBVERBS_1.1");
+  static constinit real<int(ibv_mr*)> next{"ibv_dereg_mr", "IBVERBS_1.1"};
   if (verbs_faults::refusals > 0) {
     --verbs_faults::refusals;
     return EBUSY;
   }
-  return destroyed(kind::mr, next(mr));
+  return destroyed(kind::mr, (*next)(mr));
 }
 
 ibv_comp_channel* ibv_create_comp_channel(ibv_context* ctx) {
-  static auto* const next =
-      real<ibv_comp_channel*(ibv_context*)>("ibv_create_comp_channel", "IBVERBS_1.0");
+  static constinit real<ibv_comp_channel*(ibv_context*)> next{"ibv_create_comp_channel",
+                                                              "IBVERBS_1.0"};
   if (must_fail("ibv_create_comp_channel")) return nullptr;
-  return made(kind::channel, next(ctx));
+  return made(kind::channel, (*next)(ctx));
 }
 
 int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
-  static auto* const next = real<int(ibv_comp_channel*)>("ibv_destroy_comp_channel", "IBVERBS_1.0");
-  return destroyed(kind::channel, next(channel));
+  static constinit real<int(ibv_comp_channel*)> next{"ibv_destroy_comp_channel", "IBVERBS_1.0"};
+  return destroyed(kind::channel, (*next)(channel));
 }
 
 ibv_cq* ibv_create_cq(ibv_context* ctx, int depth, void* cq_context, ibv_comp_channel* channel,
                       int comp_vector) {
-  static auto* const next = real<ibv_cq*(ibv_context*, int, void*, ibv_comp_channel*, int)>(
-      "ibv_create_cq", "IBVERBS_1.1");
+  static constinit real<ibv_cq*(ibv_context*, int, void*, ibv_comp_channel*, int)> next{
+      "ibv_create_cq", "IBVERBS_1.1"};
   if (must_fail("ibv_create_cq")) return nullptr;
-  return made(kind::cq, next(ctx, depth, cq_context, channel, comp_vector));
+  return made(kind::cq, (*next)(ctx, depth, cq_context, channel, comp_vector));
 }
 
 int ibv_destroy_cq(ibv_cq* cq) {
-  static auto* const next = real<int(ibv_cq*)>("ibv_destroy_cq", "IBVERBS_1.1");
-  return destroyed(kind::cq, next(cq));
+  static constinit real<int(ibv_cq*)> next{"ibv_destroy_cq", "IBVERBS_1.1"};
+  return destroyed(kind::cq, (*next)(cq));
 }
 
 ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
-  static auto* const next =
-      real<ibv_srq*(ibv_pd*, ibv_srq_init_attr*)>("ibv_create_srq", "IBVERBS_1.1");
+  static constinit real<ibv_srq*(ibv_pd*, ibv_srq_init_attr*)> next{"ibv_create_srq",
+                                                                    "IBVERBS_1.1"};
   if (must_fail("ibv_create_srq")) return nullptr;
-  return made(kind::srq, next(pd, attributes));
+  return made(kind::srq, (*next)(pd, attributes));
 }
 
 int ibv_destroy_srq(ibv_srq* srq) {
-  static auto* const next = real<int(ibv_srq*)>("ibv_destroy_srq", "IBVERBS_1.1");
-  return destroyed(kind::srq, next(srq));
+  static constinit real<int(ibv_srq*)> next{"ibv_destroy_srq", "IBVERBS_1.1"};
+  return destroyed(kind::srq, (*next)(srq));
 }
 
 ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
-  static auto* const next =
-      real<ibv_qp*(ibv_pd*, ibv_qp_init_attr*)>("ibv_create_qp", "IBVERBS_1.1");
+  static constinit real<ibv_qp*(ibv_pd*, ibv_qp_init_attr*)> next{"ibv_create_qp", "IBVERBS_1.1"};
   if (must_fail("ibv_create_qp")) return nullptr;
-  return made(kind::qp, next(pd, attributes));
+  return made(kind::qp, (*next)(pd, attributes));
 }
 
 int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
-  static auto* const next = real<int(ibv_qp*, ibv_qp_attr*, int)>("ibv_modify_qp", "IBVERBS_1.1");
+  static constinit real<int(ibv_qp*, ibv_qp_attr*, int)> next{"ibv_modify_qp", "IBVERBS_1.1"};
   if (must_fail("ibv_modify_qp")) return errno;
-  return next(qp, attributes, mask);
+  return (*next)(qp, attributes, mask);
 }
 
 int ibv_destroy_qp(ibv_qp* qp) {
-  static auto* const next = real<int(ibv_qp*)>("ibv_destroy_qp", "IBVERBS_1.1");
-  return destroyed(kind::qp, next(qp));
+  static constinit real<int(ibv_qp*)> next{"ibv_destroy_qp", "IBVERBS_1.1"};
+  return destroyed(kind::qp, (*next)(qp));
 }
 
 }  // extern "C"
