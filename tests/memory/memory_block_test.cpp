@@ -1,6 +1,5 @@
 #include <cordma/memory/memory_block.hpp>
 
-#include "support/thread_sanitizer.hpp"
 
 #include <cordma/memory/lease_block.hpp>
 
@@ -116,7 +115,6 @@ TEST_CASE("threads hold and let go while the owner gives up", "[memory][M10][M6]
   CHECK(released == rounds);
 }
 
-#if !CORDMA_TEST_THREAD_SANITIZER
 TEST_CASE("blocks are there in the child of a fork, whatever other threads were at",
           "[memory][fork]") {
   std::atomic<bool> over{false};
@@ -150,4 +148,3 @@ TEST_CASE("blocks are there in the child of a fork, whatever other threads were 
   for (std::thread& t : threads) t.join();
   CHECK(well);
 }
-#endif

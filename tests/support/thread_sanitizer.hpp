@@ -1,7 +1,7 @@
 #pragma once
 
-// ThreadSanitizer starts no thread in the child of a fork, and a fork takes the locks of every
-// arena that there was, for which it has no room.
+// A fork takes none of jemalloc's locks under ThreadSanitizer, which has no room for those of all
+// arenas: a child may inherit one that another thread held.
 #if defined(__SANITIZE_THREAD__)
 #define CORDMA_TEST_THREAD_SANITIZER 1
 #elif defined(__has_feature)
