@@ -111,10 +111,12 @@ void from_here(bench::recorder& recorder, link_end& here, const std::string& whi
       [&](std::uint64_t n) { here.ours(noticing::event).home.run(many(here, n, make)); });
 }
 
+/// As many in a round as perftest does: a host of virtual machines learns for hundreds of them that
+/// a processor sleeps briefly.
 double there_and_back(bench::recorder& recorder, two_processes& both, const std::string& which,
                       noticing raw) {
   return bench::compare_latencies(
-      recorder, which, bench::laps{100, 60, 10},
+      recorder, which, bench::laps{1000, 20, 100},
       [&](bench::latencies& to) { bench::ping_pong::raw(both, bench::ball::send, raw, to); },
       [&](bench::latencies& to) {
         bench::ping_pong::ours(both, bench::ball::send, noticing::event, to);
