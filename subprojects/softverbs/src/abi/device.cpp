@@ -51,13 +51,8 @@ int close_soft(ibv_context* ctx) {
   return 0;
 }
 
-}  // namespace
-
-thread_local bool soft_hidden_here = false;
-
-int query_device_ex(ibv_context* ctx, const ibv_query_device_ex_input* input,
-                    ibv_device_attr_ex* attr, std::size_t attr_bytes) {
-  if (const int error = entry::refused("ibv_query_device", ctx)) return error;
+int describe(const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
+             std::size_t attr_bytes) {
   if ((input != nullptr && input->comp_mask != 0) || attr_bytes < sizeof attr->orig_attr)
     return EINVAL;
   ibv_device_attr_ex is{};
@@ -73,14 +68,26 @@ int query_device_ex(ibv_context* ctx, const ibv_query_device_ex_input* input,
 
 /// The clock of completion timestamps, as one count of nanoseconds: programs written for hardware
 /// look at tv_nsec alone.
-int query_rt_values(ibv_context* ctx, ibv_values_ex* values) {
-  if (const int error = entry::refused("ibv_query_rt_values", ctx)) return error;
+int tell_time(ibv_values_ex* values) {
   if ((values->comp_mask & ~std::uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EOPNOTSUPP;
   if (values->comp_mask == 0) return 0;
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
   values->raw_clock = {.tv_sec = 0, .tv_nsec = now.tv_sec * 1'000'000'000 + now.tv_nsec};
   return 0;
+}
+
+}  // namespace
+
+thread_local bool soft_hidden_here = false;
+
+int query_device_ex(ibv_context* ctx, const ibv_query_device_ex_input* input,
+                    ibv_device_attr_ex* attr, std::size_t attr_bytes) {
+  return serve("ibv_query_device", ctx, describe, input, attr, attr_bytes);
+}
+
+int query_rt_values(ibv_context* ctx, ibv_values_ex* values) {
+  return serve("ibv_query_rt_values", ctx, tell_time, values);
 }
 
 }  // namespace softverbs

@@ -1,3 +1,5 @@
+#include <softverbs/softverbs.h>
+
 #include <infiniband/verbs.h>
 
 #include <catch2/catch.hpp>
@@ -111,5 +113,16 @@ TEST_CASE("a verb that refuses what it was asked says so by errno, too", "[abi]"
   CHECK(told_twice([&] { return ibv_resize_cq(cq, -1); }) == EINVAL);
   CHECK(told_twice([&] { return ibv_req_notify_cq(cq, 0); }) == EINVAL);
   CHECK(ibv_destroy_cq(cq) == 0);
+  CHECK(ibv_close_device(device) == 0);
+}
+
+TEST_CASE("what a device does not tell is an error, and errno says which, too", "[abi]") {
+  ibv_context* const device = open_soft0();
+  ibv_device_attr_ex attr{};
+  REQUIRE(softverbs_fail_call("ibv_query_device", 1, EIO) == 0);
+  CHECK(told_twice([&] { return ibv_query_device_ex(device, nullptr, &attr); }) == EIO);
+  ibv_values_ex values{};
+  values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK << 1;
+  CHECK(told_twice([&] { return ibv_query_rt_values_ex(device, &values); }) == EOPNOTSUPP);
   CHECK(ibv_close_device(device) == 0);
 }
