@@ -89,9 +89,10 @@ struct side {
   rig::qp_ptr qp;
 };
 
-void enter_host(const std::string& name) {
-  if (name.empty()) return;
-  const rig::descriptor at{::open(("/run/netns/" + name).c_str(), O_RDONLY | O_CLOEXEC)};
+/// `host`: the path of a network namespace; empty: stays where it is.
+void enter_host(const std::string& host) {
+  if (host.empty()) return;
+  const rig::descriptor at{::open(host.c_str(), O_RDONLY | O_CLOEXEC)};
   rig::check(::setns(at.get(), CLONE_NEWNET), "setns");
 }
 
@@ -222,11 +223,12 @@ void cut_and_heal(conversation& hasty, const rig::device& device, const std::str
   patient.check();
   const std::string astray = " lladdr 02:00:00:00:00:99 dev veth0 nud permanent";
   shell("ip neigh replace 10.99.0.2" + astray);
-  shell("ip -n " + other_host + " neigh replace 10.99.0.1" + astray);
+  const std::string over_there = "nsenter --net=" + other_host + " ip neigh ";
+  shell(over_there + "replace 10.99.0.1" + astray);
   patient.post(2);
   hasty.expect_retries_exceeded();
   shell("ip neigh del 10.99.0.2 dev veth0");
-  shell("ip -n " + other_host + " neigh del 10.99.0.1 dev veth0");
+  shell(over_there + "del 10.99.0.1 dev veth0");
   patient.check();
 }
 
@@ -273,24 +275,33 @@ int driver(const std::vector<std::string>& arguments) {
 }
 const rig::role driver_role{"hosts-driver", driver};
 
-/// Two namespaces and a cable.
+/// Two network namespaces and a cable. They have no names, and so go with those who use them, also
+/// when this process is killed.
 class two_hosts {
  public:
   two_hosts() {
-    const std::string script = "ip netns add " + a + " && ip netns add " + b + " && ip -n " + a +
-                               " link add veth0 type veth peer name veth0 netns " + b +
-                               " && ip -n " + a + " addr add 10.99.0.1/24 dev veth0 && ip -n " + b +
-                               " addr add 10.99.0.2/24 dev veth0 && ip -n " + a +
-                               " link set veth0 up && ip -n " + b + " link set veth0 up && ip -n " +
-                               a + " link set lo up && ip -n " + b + " link set lo up";
-    shell(script);
+    const std::string a = "sv-a-" + std::to_string(::getpid());
+    const std::string b = "sv-b-" + std::to_string(::getpid());
+    shell("ip netns add " + a + " && ip netns add " + b + " && ip -n " + a +
+          " link add veth0 type veth peer name veth0 netns " + b);
+    at_a_ = made(a, "10.99.0.1");
+    at_b_ = made(b, "10.99.0.2");
   }
-  ~two_hosts() {
-    static_cast<void>(std::system(("ip netns del " + a + "; ip netns del " + b).c_str()));
+  [[nodiscard]] std::string a() const { return path(at_a_); }
+  [[nodiscard]] std::string b() const { return path(at_b_); }
+
+ private:
+  static rig::descriptor made(const std::string& name, const std::string& address) {
+    shell("ip -n " + name + " addr add " + address + "/24 dev veth0 && ip -n " + name +
+          " link set veth0 up && ip -n " + name + " link set lo up");
+    rig::descriptor opened{::open(("/run/netns/" + name).c_str(), O_RDONLY | O_CLOEXEC)};
+    shell("ip netns del " + name);
+    return opened;
   }
-  two_hosts(const two_hosts&) = delete;
-  const std::string a = "sv-a-" + std::to_string(::getpid());
-  const std::string b = "sv-b-" + std::to_string(::getpid());
+  static std::string path(const rig::descriptor& at) {
+    return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(at.get());
+  }
+  rig::descriptor at_a_, at_b_;
 };
 
 bool can_make_hosts() {
@@ -312,13 +323,13 @@ int two_host_run(const std::string& end) {
   rig::socket_pair far, near;
   const std::string ours = "SOFTVERBS_LISTEN=10.99.0.1";
   const rig::child far_peer{
-      "hosts-peer", {far.theirs.get()}, {hosts.b, "10.99.0.2"}, {"SOFTVERBS_LISTEN=10.99.0.2"}};
-  const rig::child near_peer{"hosts-peer", {near.theirs.get()}, {hosts.a, "10.99.0.1"}, {ours}};
+      "hosts-peer", {far.theirs.get()}, {hosts.b(), "10.99.0.2"}, {"SOFTVERBS_LISTEN=10.99.0.2"}};
+  const rig::child near_peer{"hosts-peer", {near.theirs.get()}, {hosts.a(), "10.99.0.1"}, {ours}};
   far.theirs.close();
   near.theirs.close();
   return rig::child{"hosts-driver",
                     {near.ours.get(), far.ours.get()},
-                    {hosts.a, "10.99.0.1", "2", end, hosts.b},
+                    {hosts.a(), "10.99.0.1", "2", end, hosts.b()},
                     {ours}}
       .wait();
 }
