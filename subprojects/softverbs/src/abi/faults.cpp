@@ -27,7 +27,7 @@ namespace {
 constexpr std::uint64_t delay_ns_max = std::uint64_t{1} << 62;
 
 /// The queue pairs and completion queues that were asked to misbehave.
-fork_mutex mutex;
+fork_mutex faults_mutex;
 std::unordered_set<queue_pair*> disturbed_qps;
 std::unordered_set<completion_queue*> withholding_cqs;
 /// Whether anything is in the sets: destroying looks here before it takes the mutex.
@@ -45,7 +45,7 @@ int disturb(ibv_qp* handle, Change&& change) noexcept {
   return guarded<int>([&] {
     auto& qp = *reinterpret_cast<queue_pair*>(handle);
     {
-      const std::lock_guard lock{mutex};
+      const std::lock_guard lock{faults_mutex};
       disturbed_qps.insert(&qp);
       change(qp);
       const bool disturbed = qp.cut || qp.delay_ns != 0 || qp.next_status >= 0;
@@ -68,7 +68,7 @@ void heal(queue_pair& qp) noexcept {
 /// Of all queue pairs and completion queues. What the child of a fork inherited stays as it is: its
 /// locks may be held by threads that are not there.
 void heal_all(std::vector<std::pair<node*, std::uint32_t>>& to_kick) {
-  const std::lock_guard lock{mutex};
+  const std::lock_guard lock{faults_mutex};
   to_kick.reserve(disturbed_qps.size());
   for (queue_pair* qp : disturbed_qps) {
     heal(*qp);
@@ -122,12 +122,12 @@ int take_away(device_limits& now, softverbs_capability capability) noexcept {
   return EINVAL;
 }
 
-/// Changes what the device says, under `mutex`: changes add up.
+/// Changes what the device says, under `faults_mutex`: changes add up.
 template <class Change>
 int pretend_changed(Change&& change) noexcept {
   return guarded<int>([&] {
     (void)true_limits();  // Measured before the mutex is taken, which is a leaf.
-    const std::lock_guard lock{mutex};
+    const std::lock_guard lock{faults_mutex};
     device_limits now = limits();
     const int error = change(now);
     if (error == 0) pretend(now);
@@ -170,7 +170,7 @@ namespace faults {
 
 leaving::leaving(void* object) noexcept {
   if (!any_listed.load()) return;
-  const std::lock_guard lock{mutex};
+  const std::lock_guard lock{faults_mutex};
   qp_ = disturbed_qps.extract(static_cast<queue_pair*>(object));
   cq_ = withholding_cqs.extract(static_cast<completion_queue*>(object));
   note_listed();
@@ -178,7 +178,7 @@ leaving::leaving(void* object) noexcept {
 
 int leaving::ended(int error) noexcept {
   if (error == 0 || (qp_.empty() && cq_.empty())) return error;
-  const std::lock_guard lock{mutex};
+  const std::lock_guard lock{faults_mutex};
   disturbed_qps.insert(std::move(qp_));
   withholding_cqs.insert(std::move(cq_));
   note_listed();
@@ -220,7 +220,7 @@ int softverbs_withhold_completions(ibv_cq* handle) {
   if (entry::orphaned(handle->context)) return EIO;
   return guarded<int>([&] {
     auto& cq = *reinterpret_cast<completion_queue*>(handle);
-    const std::lock_guard lock{mutex};
+    const std::lock_guard lock{faults_mutex};
     withholding_cqs.insert(&cq);
     note_listed();
     withhold(cq);
@@ -233,7 +233,7 @@ int softverbs_release_completions(ibv_cq* handle) {
   if (entry::orphaned(handle->context)) return EIO;
   return guarded<int>([&] {
     auto& cq = *reinterpret_cast<completion_queue*>(handle);
-    const std::lock_guard lock{mutex};
+    const std::lock_guard lock{faults_mutex};
     release_withheld(cq);
     withholding_cqs.erase(&cq);
     note_listed();

@@ -21,10 +21,10 @@ namespace softverbs {
 
 namespace {
 
-constexpr std::uint8_t mapped_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+constexpr std::uint8_t mapped_gid_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
 bool is_mapped(const ibv_gid& gid) noexcept {
-  return std::memcmp(gid.raw, mapped_prefix, sizeof mapped_prefix) == 0;
+  return std::memcmp(gid.raw, mapped_gid_prefix, sizeof mapped_gid_prefix) == 0;
 }
 bool is_link_local(const ibv_gid& gid) noexcept {
   return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80;
@@ -36,8 +36,8 @@ bool is_loopback(const ibv_gid& gid) noexcept {
 
 ibv_gid mapped(std::uint32_t network_order) noexcept {
   ibv_gid gid{};
-  std::memcpy(gid.raw, mapped_prefix, sizeof mapped_prefix);
-  std::memcpy(gid.raw + sizeof mapped_prefix, &network_order, sizeof network_order);
+  std::memcpy(gid.raw, mapped_gid_prefix, sizeof mapped_gid_prefix);
+  std::memcpy(gid.raw + sizeof mapped_gid_prefix, &network_order, sizeof network_order);
   return gid;
 }
 
@@ -45,14 +45,14 @@ bool same(const ibv_gid& a, const ibv_gid& b) noexcept {
   return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
-struct entry {
+struct host_address {
   int rank;  ///< IPv4, IPv6, link-local
   unsigned interface;
   std::size_t order;  ///< among those that the system told us
   ibv_gid gid;
 };
 
-bool read_address(const ifaddrs& one, entry& result) noexcept {
+bool read_address(const ifaddrs& one, host_address& result) noexcept {
   if (one.ifa_addr == nullptr || (one.ifa_flags & IFF_UP) == 0) return false;
   if (one.ifa_addr->sa_family == AF_INET) {
     result.gid = mapped(reinterpret_cast<const sockaddr_in*>(one.ifa_addr)->sin_addr.s_addr);
@@ -69,17 +69,17 @@ bool read_address(const ifaddrs& one, entry& result) noexcept {
 }
 
 /// Throws std::bad_alloc. A host that says nothing has no addresses but loopback.
-std::vector<entry> host_addresses() {
+std::vector<host_address> host_addresses() {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return {};
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner{list, &::freeifaddrs};
-  std::vector<entry> entries;
+  std::vector<host_address> entries;
   for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next)
-    if (entry found{}; read_address(*one, found)) {
+    if (host_address found{}; read_address(*one, found)) {
       found.order = entries.size();
       entries.push_back(found);
     }
-  std::sort(entries.begin(), entries.end(), [](const entry& a, const entry& b) {
+  std::sort(entries.begin(), entries.end(), [](const host_address& a, const host_address& b) {
     return std::tie(a.rank, a.interface, a.order) < std::tie(b.rank, b.interface, b.order);
   });
   return entries;
@@ -96,7 +96,7 @@ struct table {
 
   void read() noexcept {
     try {
-      for (const entry& one : host_addresses())
+      for (const host_address& one : host_addresses())
         if (count < gids_max - 1 && !has(one.gid))  // VLANs share their link-local address.
           gids[static_cast<std::size_t>(count++)] = one.gid;
     } catch (const std::bad_alloc&) {
@@ -135,9 +135,9 @@ bool is_own_address(const ibv_gid& gid) noexcept {
   if (same(gid, ibv_gid{}) || is_loopback(gid)) return true;
   if (host_table().has(gid)) return true;
   try {
-    const std::vector<entry> now = host_addresses();
+    const std::vector<host_address> now = host_addresses();
     return std::any_of(now.begin(), now.end(),
-                       [&](const entry& one) { return same(one.gid, gid); });
+                       [&](const host_address& one) { return same(one.gid, gid); });
   } catch (const std::bad_alloc&) {
     return false;
   }

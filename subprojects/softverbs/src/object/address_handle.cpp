@@ -18,11 +18,6 @@ object_count handles;
 constexpr std::uint8_t default_hop_limit = 64;
 constexpr std::uint32_t flow_label_mask = 0xfffff;
 
-ibv_ah* fail(int error) {
-  errno = error;
-  return nullptr;
-}
-
 }  // namespace
 
 namespace verb {

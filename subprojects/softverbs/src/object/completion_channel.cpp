@@ -5,14 +5,16 @@
 
 #include <cerrno>
 
-namespace softverbs::verb {
+namespace softverbs {
 namespace {
 
-completion_channel& soft(ibv_comp_channel* channel) noexcept {
+completion_channel& behind(ibv_comp_channel* channel) noexcept {
   return *reinterpret_cast<completion_channel*>(channel);
 }
 
 }  // namespace
+
+namespace verb {
 
 ibv_comp_channel* create_comp_channel(ibv_context* ctx) {
   return &(new completion_channel{ctx})->handle;
@@ -20,19 +22,20 @@ ibv_comp_channel* create_comp_channel(ibv_context* ctx) {
 
 int destroy_comp_channel(ibv_comp_channel* channel) {
   {
-    const std::lock_guard lock{soft(channel).mutex};
+    const std::lock_guard lock{behind(channel).mutex};
     if (channel->refcnt != 0) return EBUSY;
   }
-  delete &soft(channel);
+  delete &behind(channel);
   return 0;
 }
 
 int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
   completion_queue* from = nullptr;
-  if (take_event(soft(channel), from) != 0) return -1;
+  if (take_event(behind(channel), from) != 0) return -1;
   *cq = reinterpret_cast<ibv_cq*>(&from->handle);
   *cq_context = (*cq)->cq_context;
   return 0;
 }
 
-}  // namespace softverbs::verb
+}  // namespace verb
+}  // namespace softverbs

@@ -17,9 +17,11 @@ constexpr std::uint64_t served_fields = std::uint64_t{IBV_WC_STANDARD_FLAGS} |
 constexpr std::uint32_t served_flags =
     IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
 
-completion_queue& soft(ibv_cq_ex* cq) noexcept { return *reinterpret_cast<completion_queue*>(cq); }
+completion_queue& behind(ibv_cq_ex* cq) noexcept {
+  return *reinterpret_cast<completion_queue*>(cq);
+}
 
-const completion& current(ibv_cq_ex* cq) noexcept { return soft(cq).polled; }
+const completion& current(ibv_cq_ex* cq) noexcept { return behind(cq).polled; }
 
 void show(completion_queue& cq) noexcept {
   cq.handle.status = cq.polled.wc.status;
@@ -27,13 +29,13 @@ void show(completion_queue& cq) noexcept {
 }
 
 int next_poll(ibv_cq_ex* handle) {
-  completion_queue& cq = soft(handle);
+  completion_queue& cq = behind(handle);
   if (!take_one(cq)) return ENOENT;
   show(cq);
   return 0;
 }
 
-void end_poll(ibv_cq_ex* handle) { soft(handle).polling.unlock(); }
+void end_poll(ibv_cq_ex* handle) { behind(handle).polling.unlock(); }
 
 }  // namespace
 
@@ -41,7 +43,7 @@ namespace verb {
 
 /// Until end_poll no other thread reads this queue's entries.
 int start_poll(ibv_cq_ex* handle, ibv_poll_cq_attr* attr) {
-  completion_queue& cq = soft(handle);
+  completion_queue& cq = behind(handle);
   if (attr->comp_mask != 0) return EINVAL;
   cq.polling.lock();
   if (next_poll(handle) == 0) return 0;
@@ -79,7 +81,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* ctx, ibv_cq_init_attr_ex* attr) {
   handle.read_sl = [](ibv_cq_ex* from) { return current(from).wc.sl; };
   handle.read_dlid_path_bits = [](ibv_cq_ex* from) { return current(from).wc.dlid_path_bits; };
   // The device's clock is the wall clock: query_rt_values says so.
-  handle.read_completion_ts = [](ibv_cq_ex* from) { return soft(from).polled_timestamp; };
+  handle.read_completion_ts = [](ibv_cq_ex* from) { return behind(from).polled_timestamp; };
   handle.read_completion_wallclock_ns = handle.read_completion_ts;
   return &handle;
 }

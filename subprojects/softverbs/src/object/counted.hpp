@@ -1,6 +1,8 @@
 #pragma once
 
 #include <atomic>
+#include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -20,5 +22,11 @@ class object_count {
  private:
   std::atomic<int> count_{0};
 };
+
+/// What a verb returns that has made no object.
+inline std::nullptr_t fail(int error) noexcept {
+  errno = error;
+  return nullptr;
+}
 
 }  // namespace softverbs

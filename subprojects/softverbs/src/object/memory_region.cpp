@@ -23,7 +23,7 @@ struct memory_region {
   key_grant grant;
 };
 
-memory_region& soft(ibv_mr* mr) noexcept { return *reinterpret_cast<memory_region*>(mr); }
+memory_region& behind(ibv_mr* mr) noexcept { return *reinterpret_cast<memory_region*>(mr); }
 
 /// A promise about the pages, of which soft0 needs none, is accepted.
 constexpr unsigned known_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
@@ -85,11 +85,6 @@ int check_grant(const key_grant& grant) noexcept {
 
 std::uint64_t iova_of(unsigned access, std::uint64_t wished) noexcept {
   return (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : wished;
-}
-
-decltype(nullptr) fail(int error) noexcept {
-  errno = error;
-  return nullptr;
 }
 
 }  // namespace
@@ -154,7 +149,7 @@ int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t lengt
   if (flags == 0) return refuse(EINVAL);
   if (changes_pd && (pd == nullptr || pd->context != mr->context)) return refuse(EINVAL);
 
-  key_grant grant = soft(mr).grant;
+  key_grant grant = behind(mr).grant;
   if (changes_access) grant.access = static_cast<unsigned>(access);
   if (changes_pd) grant.pd = pd;
   if (moves) {
@@ -170,10 +165,10 @@ int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t lengt
   if (slot.windows.load() != 0) return refuse(EBUSY);
   keys.revoke(mr->lkey);
   if (slot.windows.load() != 0) {  // One was bound meanwhile.
-    keys.grant(mr->lkey, soft(mr).grant);
+    keys.grant(mr->lkey, behind(mr).grant);
     return refuse(EBUSY);
   }
-  soft(mr).grant = grant;
+  behind(mr).grant = grant;
   keys.grant(mr->lkey, grant);
   if (changes_pd) {
     softverbs::soft(mr->pd).users.fetch_sub(1);
@@ -193,12 +188,12 @@ int dereg_mr(ibv_mr* mr) {
   if (slot.windows.load() != 0) return EBUSY;
   keys.revoke(mr->lkey);
   if (slot.windows.load() != 0) {  // One was bound meanwhile.
-    keys.grant(mr->lkey, soft(mr).grant);
+    keys.grant(mr->lkey, behind(mr).grant);
     return EBUSY;
   }
   keys.free(mr->lkey);
   softverbs::soft(mr->pd).users.fetch_sub(1);
-  delete &soft(mr);
+  delete &behind(mr);
   regions.remove();
   return 0;
 }

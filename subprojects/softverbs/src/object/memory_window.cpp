@@ -13,11 +13,6 @@ namespace {
 
 object_count windows;
 
-ibv_mw* fail(int error) {
-  errno = error;
-  return nullptr;
-}
-
 }  // namespace
 
 namespace verb {

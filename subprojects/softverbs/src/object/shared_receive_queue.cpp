@@ -17,11 +17,6 @@ shared_receive_queue& behind(ibv_srq* srq) noexcept {
   return *reinterpret_cast<shared_receive_queue*>(srq);
 }
 
-ibv_srq* fail(int error) {
-  errno = error;
-  return nullptr;
-}
-
 ibv_srq* create(ibv_pd* pd, void* srq_context, ibv_srq_attr& attr) {
   if (limits().max_srq == 0) return fail(EOPNOTSUPP);
   if (attr.max_wr == 0 || attr.max_wr > static_cast<std::uint32_t>(limits().max_srq_wr) ||

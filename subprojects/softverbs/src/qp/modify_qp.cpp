@@ -12,7 +12,7 @@
 namespace softverbs {
 namespace {
 
-constexpr std::uint8_t only_port = 1;
+constexpr std::uint8_t sole_port = 1;
 constexpr unsigned timer_code_max = 31;  ///< `timeout` and `min_rnr_timer` have five bits
 constexpr unsigned retry_max = 7;        ///< three bits
 constexpr unsigned access_known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
@@ -34,7 +34,7 @@ bool is_unicast(const union ibv_gid& gid) {
 
 /// RoCE addresses by GID alone: a GRH is required.
 bool is_good(const ibv_ah_attr& path) {
-  return path.is_global != 0 && path.port_num == only_port && path.grh.sgid_index < gid_count() &&
+  return path.is_global != 0 && path.port_num == sole_port && path.grh.sgid_index < gid_count() &&
          is_unicast(path.grh.dgid);
 }
 
@@ -47,7 +47,7 @@ bool is_unsupported(const ibv_qp_attr& attr, int mask) {
 bool is_valid(const ibv_qp_attr& attr, int mask) {
   const auto bad = [mask](int attribute, bool wrong) { return (mask & attribute) != 0 && wrong; };
   const auto& device = limits();
-  return !(bad(IBV_QP_PORT, attr.port_num != only_port) ||
+  return !(bad(IBV_QP_PORT, attr.port_num != sole_port) ||
            bad(IBV_QP_PKEY_INDEX, attr.pkey_index != 0) ||
            bad(IBV_QP_ACCESS_FLAGS, (attr.qp_access_flags & ~access_known) != 0) ||
            bad(IBV_QP_AV, !is_good(attr.ah_attr)) ||

@@ -117,11 +117,6 @@ void count_users(queue_pair& qp, bool attach) {
   soft(qp.handle.qp_base.pd).users.fetch_add(change);
 }
 
-ibv_qp* fail(int error) {
-  errno = error;
-  return nullptr;
-}
-
 /// `operations` are what ibv_wr_* may do; `extended`: whether the program asked for them.
 ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr attr, ibv_qp_cap& granted, bool extended,
                std::uint64_t operations) {

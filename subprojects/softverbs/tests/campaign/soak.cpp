@@ -1,11 +1,12 @@
 #include "soak.hpp"
 
 #include "process.hpp"
+#include "run_cases.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
 
-#define CATCH_CONFIG_RUNNER
+#define CATCH_CONFIG_EXTERNAL_INTERFACES
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -92,5 +93,5 @@ void skip(std::string_view reason) {
 
 int main(int argc, char** argv) {
   const int status = rig::play_role(argc, argv);
-  return status >= 0 ? status : Catch::Session().run(argc, argv);
+  return status >= 0 ? status : run_cases(argc, argv);
 }
