@@ -1,6 +1,7 @@
 #include <cordma/agent/agent.hpp>
 
 #include "support/connected_pair.hpp"
+#include "support/sizes.hpp"
 #include "support/until.hpp"
 
 #include <cordma/coro/when_any.hpp>
@@ -14,11 +15,10 @@
 
 using namespace cordma;
 using namespace std::chrono_literals;
+using test::mib;
 using verbs::access;
 
 namespace {
-
-constexpr std::size_t mib = std::size_t{1} << 20;
 
 /// A policy under which a peer may ask, of one strength.
 connection_options lends(isolation level, std::size_t bytes_max = 64 * mib) {
@@ -56,7 +56,7 @@ struct pair : test::connected_pair {
 };
 
 template <class Op>
-std::error_code code_of(runtime& rt, Op&& op) {
+std::error_code outcome_of(runtime& rt, Op&& op) {
   const auto outcome = rt.run(as_result(std::forward<Op>(op)));
   return outcome.has_failure() ? outcome.failure().code : std::error_code{};
 }
@@ -149,7 +149,7 @@ TEST_CASE("what has a registration of its own is kept for the next request, and 
   CHECK(remote.slice().rkey() != old_key);
   p.rt.run(p.client.read(mine.slice(), remote));
   CHECK(std::ranges::count(mine.bytes(), std::byte{0}) == 64);
-  CHECK(code_of(p.rt, p.client.read(mine.slice(), remote_mr_slice{address, 64, old_key})) ==
+  CHECK(outcome_of(p.rt, p.client.read(mine.slice(), remote_mr_slice{address, 64, old_key})) ==
         make_error_code(wc_errc::remote_access));
 }
 
@@ -211,10 +211,10 @@ TEST_CASE("the owner caps access and lease", "[agent][device][R1]") {
   CHECK(remote.access() == access::remote_read);
   CHECK(remote.remaining() <= 4500ms);
   local_mr mine = p.client.memory().allocate_zeroed(64);
-  CHECK(code_of(p.rt, p.client.write(mine.slice(), remote)) ==
+  CHECK(outcome_of(p.rt, p.client.write(mine.slice(), remote)) ==
         make_error_code(errc::access_denied));
   p.rt.run(p.client.read(mine.slice(), remote));
-  CHECK(code_of(p.rt, p.client.request_remote_mr(64, {.access = access::remote_write})) ==
+  CHECK(outcome_of(p.rt, p.client.request_remote_mr(64, {.access = access::remote_write})) ==
         make_error_code(errc::access_denied));
   CHECK(p.client.is_open());
 }
@@ -222,7 +222,7 @@ TEST_CASE("the owner caps access and lease", "[agent][device][R1]") {
 TEST_CASE("nobody may ask unless the policy says so, and not for more than it says",
           "[agent][device][R8]") {
   pair nobody{connection_options{}};
-  CHECK(code_of(nobody.rt, nobody.client.request_remote_mr(1)) ==
+  CHECK(outcome_of(nobody.rt, nobody.client.request_remote_mr(1)) ==
         make_error_code(errc::access_denied));
   CHECK(nobody.server.lending().refused == 1);
 
@@ -230,12 +230,13 @@ TEST_CASE("nobody may ask unless the policy says so, and not for more than it sa
   o.agent.lending.leases_max = 3;
   pair p{o};
   const remote_mr half = p.borrow(4096);
-  CHECK(code_of(p.rt, p.client.request_remote_mr(4097)) == make_error_code(errc::limit_exceeded));
-  CHECK(code_of(p.rt, p.client.request_remote_mr(~std::size_t{0})) ==
+  CHECK(outcome_of(p.rt, p.client.request_remote_mr(4097)) ==
+        make_error_code(errc::limit_exceeded));
+  CHECK(outcome_of(p.rt, p.client.request_remote_mr(~std::size_t{0})) ==
         make_error_code(errc::limit_exceeded));
   const remote_mr one = p.borrow(1);
   remote_mr other = p.borrow(1);
-  CHECK(code_of(p.rt, p.client.request_remote_mr(1)) == make_error_code(errc::limit_exceeded));
+  CHECK(outcome_of(p.rt, p.client.request_remote_mr(1)) == make_error_code(errc::limit_exceeded));
   other = {};
   p.wait_for([&] { return p.server.lending().open == 2; });
   other = p.borrow(1);
@@ -248,7 +249,7 @@ TEST_CASE("an alignment counts as what it costs, in the totals too", "[agent][de
   pair p{o};
   const remote_mr_request aligned{.alignment = 2 * mib};
   remote_mr one = p.borrow(1, aligned);
-  CHECK(code_of(p.rt, p.client.request_remote_mr(1, aligned)) ==
+  CHECK(outcome_of(p.rt, p.client.request_remote_mr(1, aligned)) ==
         make_error_code(errc::limit_exceeded));
   const remote_mr other = p.borrow(1);
   one = {};
@@ -259,7 +260,7 @@ TEST_CASE("an alignment counts as what it costs, in the totals too", "[agent][de
 TEST_CASE("what makes no sense is refused before it is asked", "[agent][device][R1]") {
   pair p{lends(strengths().back())};
   const auto refused = [&](std::size_t bytes, const remote_mr_request& request) {
-    return code_of(p.rt, p.client.request_remote_mr(bytes, request));
+    return outcome_of(p.rt, p.client.request_remote_mr(bytes, request));
   };
   CHECK(refused(0, {}) == make_error_code(errc::out_of_range));
   CHECK(refused(1, {.alignment = 3}) == make_error_code(errc::out_of_range));
@@ -280,9 +281,9 @@ TEST_CASE("a lease that is over is refused locally, and its owner has the memory
     p.settle();
     CHECK(remote.remaining() == 0ms);
     const std::uint32_t posted = p.client.qp().sends().posted_total();
-    CHECK(code_of(p.rt, p.client.write(mine.slice(), remote)) ==
+    CHECK(outcome_of(p.rt, p.client.write(mine.slice(), remote)) ==
           make_error_code(errc::lease_expired));
-    CHECK(code_of(p.rt, p.client.send_remote_mr(std::move(remote))) ==
+    CHECK(outcome_of(p.rt, p.client.send_remote_mr(std::move(remote))) ==
           make_error_code(errc::lease_expired));
     CHECK(p.client.qp().sends().posted_total() == posted);
     CHECK(p.server.lending().expired == 1);
@@ -347,7 +348,7 @@ TEST_CASE("a loan is revoked: the holder is refused from then on", "[agent][devi
     loan_end end = p.rt.run(lent.revoke());
     CHECK(end.reason == loan_end_reason::revoked);
     CHECK(end.memory.size_bytes() == 64);
-    CHECK(code_of(p.rt, p.client.write(mine.slice(), remote)) ==
+    CHECK(outcome_of(p.rt, p.client.write(mine.slice(), remote)) ==
           make_error_code(errc::lease_ended));
     CHECK(p.server.lending().forced == 0);
     CHECK(p.client.is_open());
@@ -364,7 +365,7 @@ TEST_CASE("a loan that is dropped is revoked in the background, accepted or not"
   p.settle();
   CHECK(p.server.lending().revoked == 2);
   CHECK(p.server.memory().statistics().in_use_bytes == p.client.memory().statistics().in_use_bytes);
-  CHECK(code_of(p.rt, p.client.receive_remote_mr(1ms)) == make_error_code(errc::timed_out));
+  CHECK(outcome_of(p.rt, p.client.receive_remote_mr(1ms)) == make_error_code(errc::timed_out));
   CHECK(p.client.is_open());
 }
 
@@ -392,7 +393,7 @@ TEST_CASE("an access that was not granted breaks this connection alone", "[agent
     local_mr mine = p.client.memory().allocate_zeroed(64);
     // By hand: our own side would refuse.
     const remote_mr_slice raw = remote_mr_slice::decode(remote.slice().encode());
-    CHECK(code_of(p.rt, p.client.write(mine.slice(), raw)) ==
+    CHECK(outcome_of(p.rt, p.client.write(mine.slice(), raw)) ==
           make_error_code(wc_errc::remote_access));
     p.wait_for([&] { return !p.client.is_open() && !p.server.is_open(); });
     CHECK(p.client.why_lost().value().code == make_error_code(wc_errc::remote_access));
@@ -424,8 +425,8 @@ TEST_CASE("one byte beyond a loan, one before it, and elsewhere in the arena fai
         std::ranges::fill(mine.bytes(), std::byte{0xee});
         const remote_mr_slice raw{remote.slice().address() + std::uint64_t(r.from), 64,
                                   remote.slice().rkey()};
-        const std::error_code code = writes ? code_of(p.rt, p.client.write(mine.slice(), raw))
-                                            : code_of(p.rt, p.client.read(mine.slice(), raw));
+        const std::error_code code = writes ? outcome_of(p.rt, p.client.write(mine.slice(), raw))
+                                            : outcome_of(p.rt, p.client.read(mine.slice(), raw));
         CHECK(code == make_error_code(wc_errc::remote_access));
         for (const local_mr& one : around) {
           REQUIRE(std::ranges::all_of(one.bytes(), [](std::byte b) { return b == std::byte{0}; }));
@@ -449,7 +450,7 @@ TEST_CASE("after revocation the old key reaches nothing, though the memory is us
     local_mr again = p.server.memory().allocate_zeroed(64);
     local_mr mine = p.client.memory().allocate_zeroed(64);
     std::ranges::fill(mine.bytes(), std::byte{0xee});
-    CHECK(code_of(p.rt, p.client.write(mine.slice(), raw)) ==
+    CHECK(outcome_of(p.rt, p.client.write(mine.slice(), raw)) ==
           make_error_code(wc_errc::remote_access));
     CHECK(std::ranges::all_of(again.bytes(), [](std::byte b) { return b == std::byte{0}; }));
   }
@@ -463,10 +464,10 @@ TEST_CASE("another connection's peer does not reach a loan by its key", "[agent]
         p.rt.run(when_all(p.rt.connect(p.door.local_endpoint()), p.door.accept()));
     const remote_mr remote = p.borrow(64);
     local_mr mine = other_client.memory().allocate_zeroed(64);
-    CHECK(code_of(p.rt, other_client.write(mine.slice(), remote)) ==
+    CHECK(outcome_of(p.rt, other_client.write(mine.slice(), remote)) ==
           make_error_code(errc::wrong_connection));
     const remote_mr_slice raw = remote_mr_slice::decode(remote.slice().encode());
-    CHECK(code_of(p.rt, other_client.write(mine.slice(), raw)) ==
+    CHECK(outcome_of(p.rt, other_client.write(mine.slice(), raw)) ==
           make_error_code(wc_errc::remote_access));
     p.wait_for([&peers = other_server] { return !peers.is_open(); });
     CHECK(p.client.is_open());
@@ -484,12 +485,12 @@ TEST_CASE("after the connection's end every use is refused as disconnected",
     loan lent = p.rt.run(p.server.send_local_mr(p.server.memory().allocate_zeroed(64)));
     local_mr mine = p.client.memory().allocate_zeroed(64);
     p.rt.run(p.client.close());
-    CHECK(code_of(p.rt, p.client.write(mine.slice(), borrowed)) ==
+    CHECK(outcome_of(p.rt, p.client.write(mine.slice(), borrowed)) ==
           make_error_code(errc::disconnected));
-    CHECK(code_of(p.rt, borrowed.renew(10s)) == make_error_code(errc::disconnected));
+    CHECK(outcome_of(p.rt, borrowed.renew(10s)) == make_error_code(errc::disconnected));
     CHECK(borrowed.remaining() == 0ms);
-    CHECK(code_of(p.rt, p.client.receive_local_mr()) == make_error_code(errc::disconnected));
-    CHECK(code_of(p.rt, p.client.request_remote_mr(64)) == make_error_code(errc::disconnected));
+    CHECK(outcome_of(p.rt, p.client.receive_local_mr()) == make_error_code(errc::disconnected));
+    CHECK(outcome_of(p.rt, p.client.request_remote_mr(64)) == make_error_code(errc::disconnected));
     p.settle();
     CHECK(p.server.lending().disconnected == 3);
     loan_end end = p.rt.run(lent.ended());
@@ -507,7 +508,7 @@ TEST_CASE("after the connection's end every use is refused as disconnected",
 TEST_CASE("an answer that comes too late gives the memory back", "[agent][device][R5]") {
   for (const isolation level : strengths()) {
     pair p{level};
-    CHECK(code_of(p.rt, p.client.request_remote_mr(64, {.timeout = 0ms})) ==
+    CHECK(outcome_of(p.rt, p.client.request_remote_mr(64, {.timeout = 0ms})) ==
           make_error_code(errc::timed_out));
     p.wait_for([&] { return p.server.lending().granted == 1; });
     p.settle();
@@ -519,8 +520,8 @@ TEST_CASE("an answer that comes too late gives the memory back", "[agent][device
 
 TEST_CASE("a wait for memory that is stopped loses none", "[agent][device][R3]") {
   pair p{lends(strengths().back())};
-  CHECK(code_of(p.rt, p.server.receive_local_mr(0ms)) == make_error_code(errc::timed_out));
-  CHECK(code_of(p.rt, p.client.receive_remote_mr(0ms)) == make_error_code(errc::timed_out));
+  CHECK(outcome_of(p.rt, p.server.receive_local_mr(0ms)) == make_error_code(errc::timed_out));
+  CHECK(outcome_of(p.rt, p.client.receive_remote_mr(0ms)) == make_error_code(errc::timed_out));
   p.rt.run(p.client.send_remote_mr(p.borrow(100)));
   CHECK(p.server.lending().open == 1);  // It still counts for the peer.
   CHECK(p.rt.run(p.server.receive_local_mr()).size_bytes() == 100);
@@ -554,7 +555,7 @@ TEST_CASE("memory that was handed over is still there when its connection is not
   p.rt.run(p.client.close());
   p.wait_for([&] { return !p.server.is_open(); });
   CHECK(p.rt.run(p.server.receive_local_mr()).size_bytes() == 100);
-  CHECK(code_of(p.rt, p.server.receive_local_mr()) == make_error_code(errc::disconnected));
+  CHECK(outcome_of(p.rt, p.server.receive_local_mr()) == make_error_code(errc::disconnected));
 }
 
 TEST_CASE("an owner that closes once it has the memory lets its peer know that it has",
@@ -620,7 +621,7 @@ TEST_CASE("a peer that addresses loans from zero learns no address", "[agent][de
 TEST_CASE("memory of the runtime is no use to a connection with a domain of its own",
           "[agent][device]") {
   pair p{isolation::shared_key};
-  CHECK(code_of(p.rt, p.server.send_local_mr(p.rt.memory().allocate_zeroed(8))) ==
+  CHECK(outcome_of(p.rt, p.server.send_local_mr(p.rt.memory().allocate_zeroed(8))) ==
         make_error_code(errc::wrong_protection_domain));
   CHECK(&p.server.memory() != &p.rt.memory());
   CHECK(&p.client.memory() == &p.rt.memory());

@@ -3,6 +3,7 @@
 
 #include "support/device.hpp"
 #include "support/manual_home.hpp"
+#include "support/sizes.hpp"
 #include "support/skip.hpp"
 
 #include <catch2/catch.hpp>
@@ -18,11 +19,11 @@ using namespace std::chrono_literals;
 using agent_protocol::frame;
 using agent_protocol::kind;
 using support::started;
+using test::mib;
 using verbs::access;
 
 namespace {
 
-constexpr std::size_t mib = std::size_t{1} << 20;
 constexpr std::uint64_t huge = ~std::uint64_t{0};
 
 agent_options lends() {

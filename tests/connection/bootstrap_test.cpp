@@ -1,5 +1,7 @@
 #include <cordma/connection/bootstrap.hpp>
 
+#include "support/some_hello.hpp"
+
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
 #include <cordma/io/executor.hpp>
@@ -10,6 +12,7 @@
 
 using namespace cordma;
 using namespace std::chrono_literals;
+using test::some_hello;
 
 namespace {
 
@@ -26,12 +29,6 @@ struct stream_pair {
   std::optional<tcp_stream> client;
   std::optional<tcp_stream> server;
 };
-
-handshake::hello some_hello(std::uint32_t qpn) {
-  handshake::hello h{.qpn = qpn, .recv_wr_max = 1, .message_max_bytes = 1};
-  h.gid.raw[15] = 1;
-  return h;
-}
 
 task<> connect_side(tcp_stream& s, std::uint32_t& peer_qpn) {
   co_await bootstrap::send_hello(s, some_hello(11));

@@ -3,6 +3,7 @@
 #include "support/connected_pair.hpp"
 #include "support/foreign_task.hpp"
 #include "support/leaks.hpp"
+#include "support/peer_process.hpp"
 #include "support/until.hpp"
 #include "support/verbs_faults.hpp"
 
@@ -19,6 +20,7 @@
 using namespace cordma;
 using namespace std::chrono_literals;
 using test::connected_pair;
+using test::deaf;
 
 namespace {
 
@@ -99,16 +101,6 @@ ends ends_of_all(connected_pair& p, task<> trigger, local_mr& memory) {
 connection_options patient() {
   connection_options o;
   o.close_deadline = 300ms;
-  return o;
-}
-
-/// The device alone would find a lost peer in 30 s, a missing receive in 3.4 s, and then with a
-/// reason of its own: what ends sooner, and as hung up, was ended by the bootstrap socket.
-connection_options deaf() {
-  connection_options o = patient();
-  o.timeout = 20;
-  o.min_rnr_timer = 31;
-  o.heartbeat.enabled = false;
   return o;
 }
 

@@ -1,5 +1,6 @@
 #include <cordma/connection/handshake_server.hpp>
 
+#include "support/some_hello.hpp"
 #include "support/until.hpp"
 
 #include <cordma/coro/when_all.hpp>
@@ -10,14 +11,9 @@
 
 using namespace cordma;
 using namespace std::chrono_literals;
+using test::some_hello;
 
 namespace {
-
-handshake::hello some_hello(std::uint32_t qpn) {
-  handshake::hello h{.qpn = qpn, .recv_wr_max = 1, .message_max_bytes = 1};
-  h.gid.raw[15] = 1;
-  return h;
-}
 
 /// Accepts whoever says hello properly; needs no device.
 class polite_server final : public handshake_server<handshake::hello> {

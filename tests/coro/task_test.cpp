@@ -24,10 +24,10 @@ static_assert(operation<task<>> && operation<task<int>> && operation<task<int>&>
 
 namespace {
 
-struct counted {
-  explicit counted(int& alive) noexcept : alive_{&alive} { ++*alive_; }
-  counted(const counted&) = delete;
-  ~counted() { --*alive_; }
+struct counted_local {
+  explicit counted_local(int& alive) noexcept : alive_{&alive} { ++*alive_; }
+  counted_local(const counted_local&) = delete;
+  ~counted_local() { --*alive_; }
   int* alive_;
 };
 
@@ -39,11 +39,11 @@ task<> fail_with(std::exception_ptr what) {
   co_return;
 }
 task<> hold(int& alive, event& until) {
-  const counted local{alive};
+  const counted_local local{alive};
   co_await until.wait();
 }
 task<> hold_deep(int depth, int& alive, event& until) {
-  const counted local{alive};
+  const counted_local local{alive};
   if (depth == 0) {
     co_await until.wait();
   } else {

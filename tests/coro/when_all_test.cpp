@@ -33,7 +33,7 @@ task<> fail_after(duration length, errc code) {
   co_await sleep_for(length);
   throw error{{.code = code}};
 }
-task<> note_stop(event& never, int& stops) {
+task<> count_stop(event& never, int& stops) {
   const result<void> outcome = co_await as_result(never.wait());
   if (outcome.is_cancelled()) ++stops;
 }
@@ -56,8 +56,8 @@ TEST_CASE("the first failure stops the rest, and is thrown when all have ended",
   manual_home home;
   event never;
   int stops = 0;
-  auto all = when_all(note_stop(never, stops), fail_after(1ms, errc::refused),
-                      note_stop(never, stops), fail_after(2ms, errc::closed));
+  auto all = when_all(count_stop(never, stops), fail_after(1ms, errc::refused),
+                      count_stop(never, stops), fail_after(2ms, errc::closed));
   const auto outcome = home.run(as_result(all));
   REQUIRE(outcome.has_failure());
   CHECK(outcome.failure().code == errc::refused);
@@ -87,7 +87,7 @@ TEST_CASE("a stop of when_all reaches every operation", "[coro]") {
   manual_home home;
   event never;
   int stops = 0;
-  support::started all{home.scheduler, when_all(note_stop(never, stops), when_all(never.wait()))};
+  support::started all{home.scheduler, when_all(count_stop(never, stops), when_all(never.wait()))};
   all.request_stop();
   home.settle();
   REQUIRE(all.has_ended());

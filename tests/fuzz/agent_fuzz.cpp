@@ -6,6 +6,7 @@
 
 #include "support/hostile_peer.hpp"
 #include "support/manual_home.hpp"
+#include "support/sizes.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -20,9 +21,9 @@ using agent_protocol::frame;
 using agent_protocol::kind;
 using std::chrono::microseconds;
 using support::started;
+using test::mib;
 using verbs::access;
 
-constexpr std::size_t mib = std::size_t{1} << 20;
 constexpr std::size_t bytes_max = mib;
 constexpr unsigned leases_max = 12;
 constexpr unsigned offers_max = 8;

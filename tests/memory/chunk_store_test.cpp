@@ -1,6 +1,7 @@
 #include "../../lib/memory/chunk_store.hpp"
 
 #include "support/device.hpp"
+#include "support/sizes.hpp"
 #include "support/verbs_faults.hpp"
 
 #include <sys/mman.h>
@@ -17,10 +18,9 @@
 #include <linux/mempolicy.h>
 
 using namespace cordma;
+using test::mib;
 
 namespace {
-
-constexpr std::size_t mib = std::size_t{1} << 20;
 
 struct fixture {
   verbs::context ctx{test::device_name()};

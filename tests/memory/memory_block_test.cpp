@@ -1,6 +1,5 @@
 #include <cordma/memory/memory_block.hpp>
 
-
 #include <cordma/memory/lease_block.hpp>
 
 #include <sys/wait.h>

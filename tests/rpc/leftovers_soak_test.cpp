@@ -32,7 +32,7 @@ namespace {
 using std::size_t;
 using view = std::span<const std::byte>;
 
-struct echo : rpc::method<"leftovers.echo", view, view> {};
+struct echo_back : rpc::method<"leftovers.echo", view, view> {};
 /// Reads what the call lends.
 struct fetch : rpc::method<"leftovers.fetch", rpc::nothing, std::uint64_t> {};
 /// Ends its connection instead of answering.
@@ -60,7 +60,7 @@ bool enter_own_network() {
 class place {
  public:
   explicit place(std::uint64_t seed) : random_{seed} {
-    server_.handle<echo>([](view request) -> task<view> { co_return request; });
+    server_.handle<echo_back>([](view request) -> task<view> { co_return request; });
     server_.handle<fetch>([](rpc::nothing, rpc::server_call& call) -> task<std::uint64_t> {
       const local_mr read = co_await call.fetch_source(source_bytes);
       co_return read.size_bytes();
@@ -156,7 +156,7 @@ class place {
       ++leases;
     } else {
       const std::vector<std::byte> bytes(below(8) == 0 ? 100'000 : below(200));
-      const auto back = co_await client.call<echo>(bytes);
+      const auto back = co_await client.call<echo_back>(bytes);
       if (back->size() != bytes.size()) ++odd;
     }
   }

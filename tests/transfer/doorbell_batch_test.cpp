@@ -1,6 +1,7 @@
 #include <cordma/transfer/doorbell_batch.hpp>
 
 #include "support/loopback.hpp"
+#include "support/nobody.hpp"
 
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/scope.hpp>
@@ -18,6 +19,7 @@
 
 using namespace cordma;
 using test::loopback;
+using test::nobody;
 
 namespace {
 
@@ -75,11 +77,6 @@ task<> in_one_turn(loopback& link, std::vector<std::function<task<>()>> steps) {
   all.set();
   co_await tasks.join();
 }
-
-struct nobody : waiter {
-  nobody()
-      : waiter{[](waiter&) noexcept -> std::coroutine_handle<> { return std::noop_coroutine(); }} {}
-};
 
 struct memory {
   explicit memory(loopback& l) : link{l} {}

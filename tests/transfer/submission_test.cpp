@@ -1,6 +1,7 @@
 #include <cordma/transfer/submission.hpp>
 
 #include "support/loopback.hpp"
+#include "support/nobody.hpp"
 #include "support/soak.hpp"
 
 #include <cordma/coro/when_all.hpp>
@@ -17,14 +18,9 @@
 using namespace cordma;
 using namespace std::chrono_literals;
 using test::loopback;
+using test::nobody;
 
 namespace {
-
-/// A parent that is never told: the tests destroy the frames themselves.
-struct nobody : waiter {
-  nobody()
-      : waiter{[](waiter&) noexcept -> std::coroutine_handle<> { return std::noop_coroutine(); }} {}
-};
 
 /// Registered memory that says when it is released, and that then takes no access any more.
 struct watched_memory {
@@ -50,19 +46,19 @@ struct watched_memory {
   memory_block& block;
 };
 
-enum class kind { send, write, write_with_imm, read, fetch_add, recv, next_message, batch };
-constexpr int kinds = 8;
+enum class op_kind { send, write, write_with_imm, read, fetch_add, recv, next_message, batch };
+constexpr int op_kinds = 8;
 
-task<> operate(queue_pair& qp, kind what, local_mr_slice mr, remote_mr_slice remote) {
+task<> operate(queue_pair& qp, op_kind what, local_mr_slice mr, remote_mr_slice remote) {
   switch (what) {
-    case kind::send: co_await qp.send(mr); break;
-    case kind::write: co_await qp.write(mr, remote); break;
-    case kind::write_with_imm: co_await qp.write_with_imm(mr, remote, 1); break;
-    case kind::read: co_await qp.read(mr, remote); break;
-    case kind::fetch_add: co_await qp.fetch_add(remote.first(8), 1); break;
-    case kind::recv: co_await qp.recv(mr); break;
-    case kind::next_message: co_await qp.next_message(); break;
-    case kind::batch: {
+    case op_kind::send: co_await qp.send(mr); break;
+    case op_kind::write: co_await qp.write(mr, remote); break;
+    case op_kind::write_with_imm: co_await qp.write_with_imm(mr, remote, 1); break;
+    case op_kind::read: co_await qp.read(mr, remote); break;
+    case op_kind::fetch_add: co_await qp.fetch_add(remote.first(8), 1); break;
+    case op_kind::recv: co_await qp.recv(mr); break;
+    case op_kind::next_message: co_await qp.next_message(); break;
+    case op_kind::batch: {
       auto handle = qp.post_all(write(mr, remote), read(mr, remote));
       co_await handle;
       break;
@@ -75,7 +71,8 @@ task<> operate(queue_pair& qp, kind what, local_mr_slice mr, remote_mr_slice rem
 TEST_CASE("abandoned memory stays registered until the completion", "[transfer][device][C1][M10]") {
   loopback link;
   local_mr peer = link.memory(1 << 16);
-  const kind what = GENERATE(kind::send, kind::write, kind::read, kind::recv, kind::batch);
+  const op_kind what =
+      GENERATE(op_kind::send, op_kind::write, op_kind::read, op_kind::recv, op_kind::batch);
   CAPTURE(int(what));
   watched_memory mr{link, 1 << 16};
   {
@@ -97,12 +94,12 @@ TEST_CASE("abandoned memory stays registered until the completion", "[transfer][
     CHECK(mr.released);
     return;
   }
-  if (what == kind::send) link.b->post_recv(peer);
-  if (what == kind::recv) static_cast<void>(link.b->post(send(peer.slice(0, 8))));
+  if (what == op_kind::send) link.b->post_recv(peer);
+  if (what == op_kind::recv) static_cast<void>(link.b->post(send(peer.slice(0, 8))));
   link.run_until([&] { return link.a->slots_in_use() == 0; });
   CHECK_FALSE(link.a->has_failed());
   // A message keeps its buffer until it is taken.
-  if (what == kind::recv) link.run(link.a->next_message());
+  if (what == op_kind::recv) link.run(link.a->next_message());
   CHECK(mr.released);
 }
 
@@ -157,11 +154,11 @@ struct abandoned_tasks {
   void start(loopback& link, watched_memory& mr, local_mr& peer, bool countable,
              std::mt19937_64& random) {
     for (nobody& parent : parents) {
-      auto what = kind(random() % kinds);
-      if (countable && what == kind::fetch_add) what = kind::write;
+      auto what = op_kind(random() % op_kinds);
+      if (countable && what == op_kind::fetch_add) what = op_kind::write;
       queue_pair& qp = random() % 2 == 0 ? *link.a : *link.b;
       std::size_t size = std::size_t{8} << (random() % 10);
-      if (what == kind::recv) size = mr.owner.size_bytes();
+      if (what == op_kind::recv) size = mr.owner.size_bytes();
       tasks.push_back(operate(qp, what, mr.owner.slice(0, size), peer.remote_slice().first(size)));
       static_cast<void>(tasks.back().start(parent, {&link.home, {}}));
     }
@@ -213,15 +210,15 @@ task<> work(queue_pair& qp, queue_pair& peer, std::uint64_t seed, local_mr_slice
             remote_mr_slice remote) {
   std::mt19937_64 random{seed};
   for (;;) {
-    const auto what = kind(random() % kinds);
+    const auto what = op_kind(random() % op_kinds);
     const std::size_t size = std::size_t{8} << (random() % 10);
-    if (what == kind::send || what == kind::write_with_imm) {
+    if (what == op_kind::send || what == op_kind::write_with_imm) {
       // With a buffer of the peer for each: who sends to none fails the queue pair after a while.
-      co_await when_all(operate(peer, kind::recv, mr, remote),
+      co_await when_all(operate(peer, op_kind::recv, mr, remote),
                         operate(qp, what, mr.first(size), remote.first(size)));
     } else {
       // Any message must fit in any buffer.
-      co_await operate(qp, what, what == kind::recv ? mr : mr.first(size), remote.first(size));
+      co_await operate(qp, what, what == op_kind::recv ? mr : mr.first(size), remote.first(size));
     }
   }
 }
@@ -317,8 +314,8 @@ TEST_CASE("all operations in flight end when their queue pair goes to ERROR",
     const auto outcome = co_await as_result(std::move(body));
     to.push_back(outcome.has_failure() ? outcome.failure().code : std::error_code{});
   };
-  for (const kind what : {kind::recv, kind::next_message, kind::write, kind::read, kind::send,
-                          kind::batch, kind::write_with_imm}) {
+  for (const op_kind what : {op_kind::recv, op_kind::next_message, op_kind::write, op_kind::read,
+                             op_kind::send, op_kind::batch, op_kind::write_with_imm}) {
     waiting.spawn(wait_for(operate(*link.a, what, mr, mr.remote_slice()), ends));
   }
   static_cast<void>(link.home.run_ready());
