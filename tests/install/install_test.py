@@ -93,7 +93,7 @@ def as_subproject(cordma, scratch, source):
         (project / "subprojects" / "cordma").symlink_to(cordma)
         # Links, not a copy: an edit of the program is then built.
         (project / "program.cpp").symlink_to(source)
-        run("meson", "setup", "--buildtype=plain", "--unity=on", "build", cwd=project)
+        run("meson", "setup", "--buildtype=plain", "--unity=on", "--unity-size=40", "build", cwd=project)
     run("ninja", "-C", project / "build", "program", "program_on_soft0")
     targets = run("ninja", "-C", project / "build", "-t", "targets", "all")
     assert "subprojects/cordma/tests/test_" not in targets, "its tests are built, too"

@@ -41,7 +41,7 @@ def run(*command, status=0, **environment):
 
 def other_build(cordma, scratch, library, compiler):
     if not (scratch / "build.ninja").exists():
-        run("meson", "setup", "--buildtype=plain", "--unity=on", f"-Ddefault_library={library}",
+        run("meson", "setup", "--buildtype=plain", "--unity=on", "--unity-size=40", f"-Ddefault_library={library}",
             "-Dtests=false", "-Dbench=false", "-Dsoftverbs=enabled", scratch, cordma, CXX=" ".join(compiler))
     run("ninja", "-C", scratch)
 
