@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """A program outside the tree uses cordma as installed, by pkg-config alone, and as a subproject.
 
-    install_test.py SOURCE_ROOT BUILD_ROOT SCRATCH PROGRAM.CPP COMPILER...
+    install_test.py SOURCE_ROOT BUILD_ROOT SCRATCH PROGRAM.CPP static|shared COMPILER...
 
-SCRATCH holds the subproject's user and is kept between runs, so that the library is not built anew
-each time.
+BUILD_ROOT is built with the one, the subproject with the other. SCRATCH holds the subproject's user
+and is kept between runs, so that the library is not built anew each time.
 """
 
 import os
@@ -17,8 +17,10 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
 import cases  # noqa: E402
+import link_order  # noqa: E402
 
-SUBPROJECT_USER = """project('user', 'cpp', default_options: ['cpp_std=c++20'])
+SUBPROJECT_USER = """project('user', 'cpp',
+  default_options: ['cpp_std=c++20', 'cordma:default_library=LIBRARY'])
 cordma = dependency('cordma', fallback: 'cordma')
 executable('program', 'program.cpp', dependencies: cordma)
 # softverbs is found where cordma has it.
@@ -82,14 +84,15 @@ def on_soft0(outside, source, compiler, flags_of, destdir):
         assert "soft0" in check_program(program), packages
 
 
-def as_subproject(cordma, scratch, source):
+def as_subproject(cordma, scratch, source, library):
     project = scratch / "subproject_user"
     definition = project / "meson.build"
+    wanted = SUBPROJECT_USER.replace("LIBRARY", library)
     is_set_up = (project / "build" / "build.ninja").exists()
-    if not is_set_up or definition.read_text() != SUBPROJECT_USER:
+    if not is_set_up or definition.read_text() != wanted:
         shutil.rmtree(project, ignore_errors=True)
         (project / "subprojects").mkdir(parents=True)
-        definition.write_text(SUBPROJECT_USER)
+        definition.write_text(wanted)
         (project / "subprojects" / "cordma").symlink_to(cordma)
         # Links, not a copy: an edit of the program is then built.
         (project / "program.cpp").symlink_to(source)
@@ -98,28 +101,22 @@ def as_subproject(cordma, scratch, source):
     targets = run("ninja", "-C", project / "build", "-t", "targets", "all")
     assert "subprojects/cordma/tests/test_" not in targets, "its tests are built, too"
     assert "soft0" not in check_program(project / "build" / "program")
-    assert "soft0" in check_program(project / "build" / "program_on_soft0")
-
-
-def readme_compiles(cordma, compiler):
-    program = (cordma / "README.md").read_text().split("```cpp\n", 1)[1].split("```", 1)[0]
-    with tempfile.TemporaryDirectory() as outside:
-        source = pathlib.Path(outside) / "readme.cpp"
-        source.write_text(program)
-        run(*compiler, "-std=c++20", "-fsyntax-only", f"-I{cordma / 'include'}", source)
+    on_soft0 = project / "build" / "program_on_soft0"
+    assert "soft0" in check_program(on_soft0)
+    link_order.softverbs_comes_first(on_soft0)
 
 
 def main():
     cordma, build, scratch, source = (pathlib.Path(path).resolve() for path in sys.argv[1:5])
+    built, compiler = sys.argv[5], sys.argv[6:]
+    other = "shared" if built == "static" else "static"
     scratch.mkdir(parents=True, exist_ok=True)
     all_cases = cases.Cases("install")
     with all_cases.case("a program outside the tree builds and runs with pkg-config alone, on soft0, too"):
         with tempfile.TemporaryDirectory() as outside:
-            by_pkg_config(build, pathlib.Path(outside), source, sys.argv[5:])
-    with all_cases.case("a program that has cordma as a Meson subproject builds and runs"):
-        as_subproject(cordma, scratch, source)
-    with all_cases.case("the program in the README compiles"):
-        readme_compiles(cordma, sys.argv[5:])
+            by_pkg_config(build, pathlib.Path(outside), source, compiler)
+    with all_cases.case(f"a program that has cordma as a Meson subproject, {other}, builds and runs"):
+        as_subproject(cordma, scratch, source, other)
     return all_cases.status()
 
 
