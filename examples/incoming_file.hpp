@@ -4,9 +4,9 @@
 
 #include "crc64.hpp"
 
-#include <cordma/base/unique_fd.hpp>
 #include <cordma/coro/sleep.hpp>
 #include <cordma/coro/task.hpp>
+#include <cordma/detail/base/unique_fd.hpp>
 
 #include <fcntl.h>
 #include <unistd.h>

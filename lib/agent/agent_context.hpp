@@ -2,8 +2,8 @@
 
 #include "control_channel.hpp"
 
-#include <cordma/agent/lending.hpp>
-#include <cordma/transfer/queue_pair.hpp>
+#include <cordma/detail/agent/lending.hpp>
+#include <cordma/detail/transfer/queue_pair.hpp>
 
 #include <optional>
 

@@ -3,9 +3,9 @@
 #include "agent_context.hpp"
 #include "id_table.hpp"
 
-#include <cordma/agent/carried_loan.hpp>
 #include <cordma/agent/remote_mr.hpp>
-#include <cordma/coro/frame_cache.hpp>
+#include <cordma/detail/agent/carried_loan.hpp>
+#include <cordma/detail/coro/frame_cache.hpp>
 
 #include <optional>
 #include <vector>

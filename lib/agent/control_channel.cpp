@@ -1,6 +1,6 @@
 #include "control_channel.hpp"
 
-#include <cordma/agent/agent.hpp>
+#include <cordma/detail/agent/agent.hpp>
 
 #include <cstdlib>
 #include <span>

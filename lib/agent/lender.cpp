@@ -1,6 +1,6 @@
 #include "lender.hpp"
 
-#include <cordma/agent/agent.hpp>
+#include <cordma/detail/agent/agent.hpp>
 
 #include <algorithm>
 #include <cinttypes>

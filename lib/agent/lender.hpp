@@ -4,9 +4,9 @@
 #include "id_table.hpp"
 #include "loan_stock.hpp"
 
-#include <cordma/agent/carried_loan.hpp>
 #include <cordma/agent/loan.hpp>
-#include <cordma/coro/frame_cache.hpp>
+#include <cordma/detail/agent/carried_loan.hpp>
+#include <cordma/detail/coro/frame_cache.hpp>
 
 #include <optional>
 #include <string_view>

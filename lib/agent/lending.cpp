@@ -1,4 +1,4 @@
-#include <cordma/agent/lending.hpp>
+#include <cordma/detail/agent/lending.hpp>
 
 #include "window_probe.hpp"
 

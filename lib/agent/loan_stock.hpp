@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cordma/agent/lending.hpp>
+#include <cordma/detail/agent/lending.hpp>
 
 #include <algorithm>
 #include <cstdint>

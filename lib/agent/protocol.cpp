@@ -1,7 +1,7 @@
 #include "protocol.hpp"
 
 #include <cordma/base/error.hpp>
-#include <cordma/base/little_endian.hpp>
+#include "base/little_endian.hpp"
 
 #include <algorithm>
 #include <cinttypes>

@@ -1,4 +1,4 @@
-#include <cordma/base/assert.hpp>
+#include <cordma/detail/base/assert.hpp>
 
 #include <cstdio>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include <cordma/base/fork.hpp>
+#include "base/fork.hpp"
 
 #include <pthread.h>
 

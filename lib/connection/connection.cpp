@@ -2,8 +2,8 @@
 
 #include "connection_state.hpp"
 
-#include <cordma/connection/bootstrap.hpp>
 #include <cordma/coro/with_timeout.hpp>
+#include <cordma/detail/connection/bootstrap.hpp>
 
 #include <new>
 

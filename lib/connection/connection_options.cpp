@@ -1,7 +1,7 @@
 #include <cordma/connection/connection_options.hpp>
 
-#include <cordma/agent/agent.hpp>
 #include <cordma/base/error.hpp>
+#include <cordma/detail/agent/agent.hpp>
 
 #include <algorithm>
 

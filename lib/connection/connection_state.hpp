@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cordma/connection/connection.hpp>
-#include <cordma/io/tcp.hpp>
+#include <cordma/detail/io/tcp.hpp>
 
 #include <optional>
 

@@ -1,4 +1,4 @@
-#include <cordma/connection/handshake.hpp>
+#include <cordma/detail/connection/handshake.hpp>
 
 #include <cordma/version.hpp>
 

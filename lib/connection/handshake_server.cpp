@@ -1,4 +1,4 @@
-#include <cordma/connection/handshake_server.hpp>
+#include <cordma/detail/connection/handshake_server.hpp>
 
 #include <cordma/base/error.hpp>
 

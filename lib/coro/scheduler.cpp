@@ -1,6 +1,6 @@
 #include <cordma/coro/scheduler.hpp>
 
-#include <cordma/base/assert.hpp>
+#include <cordma/detail/base/assert.hpp>
 
 #include <time.h>
 

@@ -2,7 +2,7 @@
 
 #include "uring_reactor.hpp"
 
-#include <cordma/base/fork.hpp>
+#include "base/fork.hpp"
 
 namespace cordma {
 namespace {

@@ -1,4 +1,4 @@
-#include <cordma/io/fd_watch.hpp>
+#include <cordma/detail/io/fd_watch.hpp>
 
 #include <cordma/io/executor.hpp>
 

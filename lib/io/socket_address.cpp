@@ -1,7 +1,7 @@
 #include <cordma/io/socket_address.hpp>
 
-#include <cordma/base/assert.hpp>
 #include <cordma/base/error.hpp>
+#include <cordma/detail/base/assert.hpp>
 
 #include <arpa/inet.h>
 #include <net/if.h>

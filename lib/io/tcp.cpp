@@ -1,4 +1,4 @@
-#include <cordma/io/tcp.hpp>
+#include <cordma/detail/io/tcp.hpp>
 
 #include "base/descriptors.hpp"
 

@@ -3,7 +3,7 @@
 #include "base/descriptors.hpp"
 #include "uring_diagnosis.hpp"
 
-#include <cordma/base/assert.hpp>
+#include <cordma/detail/base/assert.hpp>
 
 #include <poll.h>
 #include <sys/eventfd.h>

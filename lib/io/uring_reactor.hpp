@@ -1,7 +1,7 @@
 #pragma once
 
-#include <cordma/base/unique_fd.hpp>
-#include <cordma/io/fd_watch.hpp>
+#include <cordma/detail/base/unique_fd.hpp>
+#include <cordma/detail/io/fd_watch.hpp>
 
 #include <liburing.h>
 

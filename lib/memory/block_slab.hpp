@@ -2,7 +2,7 @@
 
 #include "block_list.hpp"
 
-#include <cordma/base/fork.hpp>
+#include "base/fork.hpp"
 
 #include <array>
 #include <cstddef>

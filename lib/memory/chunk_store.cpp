@@ -2,7 +2,7 @@
 
 #include "annotations.hpp"
 
-#include <cordma/base/assert.hpp>
+#include <cordma/detail/base/assert.hpp>
 
 #include <algorithm>
 #include <bit>

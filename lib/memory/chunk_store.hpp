@@ -3,8 +3,8 @@
 #include "mapping.hpp"
 #include "page_bitmap.hpp"
 
-#include <cordma/base/counter.hpp>
 #include <cordma/base/error.hpp>
+#include <cordma/detail/base/counter.hpp>
 #include <cordma/verbs/memory_region.hpp>
 
 #include <atomic>

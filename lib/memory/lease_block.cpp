@@ -1,4 +1,4 @@
-#include <cordma/memory/lease_block.hpp>
+#include <cordma/detail/memory/lease_block.hpp>
 
 #include "block_slab.hpp"
 

@@ -1,4 +1,4 @@
-#include <cordma/memory/memory_block.hpp>
+#include <cordma/detail/memory/memory_block.hpp>
 
 #include "block_slab.hpp"
 

@@ -5,8 +5,8 @@
 #include "registered_arena.hpp"
 #include "thread_caches.hpp"
 
-#include <cordma/base/assert.hpp>
 #include <cordma/base/error.hpp>
+#include <cordma/detail/base/assert.hpp>
 
 #include <unistd.h>
 

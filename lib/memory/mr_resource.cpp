@@ -1,7 +1,7 @@
 #include <cordma/memory/mr_resource.hpp>
 
-#include <cordma/base/assert.hpp>
 #include <cordma/base/error.hpp>
+#include <cordma/detail/base/assert.hpp>
 
 #include <algorithm>
 #include <cstdio>

@@ -1,6 +1,6 @@
 #include "page_bitmap.hpp"
 
-#include <cordma/base/assert.hpp>
+#include <cordma/detail/base/assert.hpp>
 
 #include <algorithm>
 #include <bit>

@@ -1,7 +1,7 @@
 #include "registered_arena.hpp"
 
-#include <cordma/base/assert.hpp>
 #include <cordma/base/error.hpp>
+#include <cordma/detail/base/assert.hpp>
 
 #include <cerrno>
 #include <cstdio>

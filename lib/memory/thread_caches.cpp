@@ -2,8 +2,8 @@
 
 #include "jemalloc.hpp"
 
-#include <cordma/base/assert.hpp>
-#include <cordma/base/fork.hpp>
+#include <cordma/detail/base/assert.hpp>
+#include "base/fork.hpp"
 
 #include <algorithm>
 #include <mutex>

@@ -2,7 +2,7 @@
 
 #include "block_list.hpp"
 
-#include <cordma/memory/memory_block.hpp>
+#include <cordma/detail/memory/memory_block.hpp>
 
 #include <array>
 #include <atomic>

@@ -2,7 +2,7 @@
 
 #include "loan_frame.hpp"
 
-#include <cordma/base/little_endian.hpp>
+#include "base/little_endian.hpp"
 
 #include <array>
 #include <cstddef>

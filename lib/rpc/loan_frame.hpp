@@ -1,7 +1,7 @@
 #pragma once
 
-#include <cordma/agent/carried_loan.hpp>
-#include <cordma/base/little_endian.hpp>
+#include <cordma/detail/agent/carried_loan.hpp>
+#include "base/little_endian.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -3,8 +3,8 @@
 #include "message_frame.hpp"
 #include "receive_buffers.hpp"
 
-#include <cordma/agent/agent.hpp>
-#include <cordma/coro/frame_cache.hpp>
+#include <cordma/detail/agent/agent.hpp>
+#include <cordma/detail/coro/frame_cache.hpp>
 #include <cordma/rpc/message_stream.hpp>
 
 #include <array>

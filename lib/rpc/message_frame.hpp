@@ -3,7 +3,7 @@
 #include "loan_frame.hpp"
 
 #include <cordma/base/error.hpp>
-#include <cordma/base/little_endian.hpp>
+#include "base/little_endian.hpp"
 
 #include <array>
 #include <cstddef>

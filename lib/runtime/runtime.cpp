@@ -1,7 +1,7 @@
 #include <cordma/runtime/runtime.hpp>
 
-#include <cordma/base/assert.hpp>
-#include <cordma/base/fork.hpp>
+#include <cordma/detail/base/assert.hpp>
+#include "base/fork.hpp"
 
 #include <algorithm>
 

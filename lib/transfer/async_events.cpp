@@ -1,6 +1,6 @@
-#include <cordma/transfer/async_events.hpp>
+#include <cordma/detail/transfer/async_events.hpp>
 
-#include <cordma/transfer/queue_pair_base.hpp>
+#include <cordma/detail/transfer/queue_pair_base.hpp>
 
 namespace cordma {
 namespace {

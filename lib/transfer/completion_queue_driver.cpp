@@ -1,8 +1,8 @@
-#include <cordma/transfer/completion_queue_driver.hpp>
+#include <cordma/detail/transfer/completion_queue_driver.hpp>
 
 #include "wr_id.hpp"
 
-#include <cordma/transfer/queue_pair.hpp>
+#include <cordma/detail/transfer/queue_pair.hpp>
 #include <cordma/transfer/shared_receives.hpp>
 
 #include <algorithm>

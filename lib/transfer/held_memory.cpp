@@ -1,4 +1,4 @@
-#include <cordma/transfer/held_memory.hpp>
+#include <cordma/detail/transfer/held_memory.hpp>
 
 namespace cordma {
 

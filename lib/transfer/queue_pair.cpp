@@ -1,6 +1,6 @@
-#include <cordma/transfer/queue_pair.hpp>
+#include <cordma/detail/transfer/queue_pair.hpp>
 
-#include <cordma/base/probe.hpp>
+#include <cordma/detail/base/probe.hpp>
 
 #include <cstdlib>
 #include <utility>

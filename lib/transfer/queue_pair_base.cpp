@@ -1,4 +1,4 @@
-#include <cordma/transfer/queue_pair_base.hpp>
+#include <cordma/detail/transfer/queue_pair_base.hpp>
 
 #include "wr_id.hpp"
 

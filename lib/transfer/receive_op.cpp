@@ -1,4 +1,4 @@
-#include <cordma/transfer/receive_op.hpp>
+#include <cordma/detail/transfer/receive_op.hpp>
 
 #include <utility>
 

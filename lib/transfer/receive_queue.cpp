@@ -1,8 +1,8 @@
-#include <cordma/transfer/receive_queue.hpp>
+#include <cordma/detail/transfer/receive_queue.hpp>
 
-#include <cordma/transfer/prepared_receive.hpp>
-#include <cordma/transfer/queue_pair.hpp>
-#include <cordma/transfer/receive_op.hpp>
+#include <cordma/detail/transfer/prepared_receive.hpp>
+#include <cordma/detail/transfer/queue_pair.hpp>
+#include <cordma/detail/transfer/receive_op.hpp>
 
 #include <bit>
 #include <cstdio>

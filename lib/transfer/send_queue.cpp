@@ -1,6 +1,6 @@
-#include <cordma/transfer/send_queue.hpp>
+#include <cordma/detail/transfer/send_queue.hpp>
 
-#include <cordma/transfer/prepared_op.hpp>
+#include <cordma/detail/transfer/prepared_op.hpp>
 
 #include <algorithm>
 #include <cerrno>

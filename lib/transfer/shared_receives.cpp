@@ -2,9 +2,9 @@
 
 #include "wr_id.hpp"
 
-#include <cordma/base/assert.hpp>
 #include <cordma/base/error.hpp>
-#include <cordma/transfer/queue_pair_base.hpp>
+#include <cordma/detail/base/assert.hpp>
+#include <cordma/detail/transfer/queue_pair_base.hpp>
 
 #include <algorithm>
 #include <cstdio>

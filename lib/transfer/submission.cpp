@@ -1,6 +1,6 @@
-#include <cordma/transfer/submission.hpp>
+#include <cordma/detail/transfer/submission.hpp>
 
-#include <cordma/transfer/send_queue.hpp>
+#include <cordma/detail/transfer/send_queue.hpp>
 
 #include <cinttypes>
 #include <cstdio>

@@ -3,7 +3,7 @@
 #include "base/descriptors.hpp"
 #include "failures.hpp"
 
-#include <cordma/base/assert.hpp>
+#include <cordma/detail/base/assert.hpp>
 #include <cordma/verbs/completion_queue.hpp>
 
 #include <fcntl.h>

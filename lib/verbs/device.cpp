@@ -3,7 +3,7 @@
 #include "device_files.hpp"
 #include "failures.hpp"
 
-#include <cordma/base/assert.hpp>
+#include <cordma/detail/base/assert.hpp>
 
 #include <endian.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cordma/base/error.hpp>
-#include <cordma/base/fixed_text.hpp>
+#include <cordma/detail/base/fixed_text.hpp>
 
 #include <cerrno>
 #include <cstdint>

@@ -2,7 +2,7 @@
 
 #include "failures.hpp"
 
-#include <cordma/base/assert.hpp>
+#include <cordma/detail/base/assert.hpp>
 
 #include <cerrno>
 

@@ -1,5 +1,5 @@
 // Two processes that borrow from each other, and one is killed.
-#include <cordma/agent/agent.hpp>
+#include <cordma/detail/agent/agent.hpp>
 
 #include "support/leaks.hpp"
 #include "support/peer_process.hpp"

@@ -1,4 +1,4 @@
-#include <cordma/agent/agent.hpp>
+#include <cordma/detail/agent/agent.hpp>
 
 #include "support/connected_pair.hpp"
 #include "support/sizes.hpp"

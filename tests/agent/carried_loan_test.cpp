@@ -1,4 +1,4 @@
-#include <cordma/agent/carried_loan.hpp>
+#include <cordma/detail/agent/carried_loan.hpp>
 
 #include "support/connected_pair.hpp"
 #include "support/outcome.hpp"

@@ -5,8 +5,8 @@
 #include "support/until.hpp"
 #include "support/verbs_faults.hpp"
 
-#include <cordma/agent/agent.hpp>
 #include <cordma/coro/with_timeout.hpp>
+#include <cordma/detail/agent/agent.hpp>
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include <cordma/base/counter.hpp>
+#include <cordma/detail/base/counter.hpp>
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include <cordma/base/fixed_text.hpp>
+#include <cordma/detail/base/fixed_text.hpp>
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include <cordma/base/fork.hpp>
+#include "../../lib/base/fork.hpp"
 
 #include <pthread.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-#include <cordma/base/intrusive_list.hpp>
+#include <cordma/detail/base/intrusive_list.hpp>
 
 #include "support/aborts.hpp"
 

@@ -1,4 +1,4 @@
-#include <cordma/base/little_endian.hpp>
+#include "../../lib/base/little_endian.hpp"
 
 #include <catch2/catch.hpp>
 

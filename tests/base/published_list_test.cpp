@@ -1,4 +1,4 @@
-#include <cordma/base/published_list.hpp>
+#include <cordma/detail/base/published_list.hpp>
 
 #include <catch2/catch.hpp>
 

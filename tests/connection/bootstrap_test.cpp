@@ -1,4 +1,4 @@
-#include <cordma/connection/bootstrap.hpp>
+#include <cordma/detail/connection/bootstrap.hpp>
 
 #include "support/some_hello.hpp"
 

@@ -7,10 +7,10 @@
 #include "support/until.hpp"
 #include "support/verbs_faults.hpp"
 
-#include <cordma/connection/bootstrap.hpp>
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/when_any.hpp>
 #include <cordma/coro/with_timeout.hpp>
+#include <cordma/detail/connection/bootstrap.hpp>
 
 #include <catch2/catch.hpp>
 

@@ -3,10 +3,10 @@
 #include "support/connected_pair.hpp"
 #include "support/leaks.hpp"
 
-#include <cordma/connection/bootstrap.hpp>
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
+#include <cordma/detail/connection/bootstrap.hpp>
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include <cordma/coro/frame_cache.hpp>
+#include <cordma/detail/coro/frame_cache.hpp>
 
 #include "support/allocations.hpp"
 #include "support/skip.hpp"

@@ -82,7 +82,7 @@ class Tree:
 
 def room_of(name):
     """The room a file under include/cordma/ or lib/ lies in; None elsewhere (the umbrella, say)."""
-    parts = name.split("/")
+    parts = name.replace("/detail/", "/").split("/")
     if parts[0] == "lib" and len(parts) > 2:
         return parts[1]
     if parts[:2] == ["include", "cordma"] and len(parts) > 3:
@@ -90,11 +90,16 @@ def room_of(name):
     return None
 
 
+def public_names(stem):
+    """Where the header of `room/file` may lie among the installed ones."""
+    return f"cordma/{stem}.hpp", f"cordma/detail/{stem}.hpp"
+
+
 def layers(tree):
     for name, _ in tree.cpp("include", "lib"):
         room = room_of(name)
         for number, quote, path in tree.includes(name):
-            parts = path.split("/")
+            parts = path.replace("cordma/detail/", "cordma/").split("/")
             if quote == '"' and name.startswith("include/"):
                 yield name, number, f'a public header includes only by <>, never private "{path}"'
             target = None
@@ -169,9 +174,10 @@ def own_header_first(tree):
             continue
         root = SOFTVERBS + "src/" if name.startswith(SOFTVERBS) else "lib/"
         stem = name[len(root):-len(".cpp")]
-        public, private = f"include/cordma/{stem}.hpp", f"{root}{stem}.hpp"
-        if public in tree.files:
-            expected = {f"cordma/{stem}.hpp"}
+        public = {path for path in public_names(stem) if f"include/{path}" in tree.files}
+        private = f"{root}{stem}.hpp"
+        if public:
+            expected = public
         elif private in tree.files:
             expected = {f"{stem}.hpp", f"{stem.split('/')[-1]}.hpp", private}
         else:
@@ -273,8 +279,23 @@ def changelog(tree):
             yield "CHANGELOG.md", number, "an entry belongs to a version"
 
 
+def installed(tree):
+    """include/meson.build names each header, and the umbrella each that is public."""
+    listing = "include/meson.build"
+    named = set(re.findall(r"'([\w/]+\.hpp)'", "\n".join(tree.files.get(listing, []))))
+    there = {name.removeprefix("include/cordma/") for name in tree.files
+             if name.startswith("include/cordma/")}
+    for header in sorted(named ^ there):
+        yield listing, 1, (f"there is no {header}" if header in named else f"does not name {header}")
+    umbrella = "include/cordma/cordma.hpp"
+    wanted = {f"cordma/{header}" for header in there - {"cordma.hpp"} if "detail/" not in header}
+    included = {path for _, _, path in tree.includes(umbrella)} if umbrella in tree.files else wanted
+    for header in sorted(wanted ^ included):
+        yield umbrella, 1, f"includes the public headers, and no others: {header}"
+
+
 RULES = (layers, softverbs_layers, sizes, functions, guards, own_header_first, words, sleeps,
-         miscompiled_awaits, dead_files, mirrored_tests, changelog)
+         miscompiled_awaits, dead_files, mirrored_tests, changelog, installed)
 
 
 def findings(root, rules=RULES):

@@ -74,11 +74,21 @@ BAD_TREES = [
     ("changelog", {"CHANGELOG.md": "# News\n"}, "first line"),
     ("changelog", {"CHANGELOG.md": "# Changelog\n## yesterday\n"}, "write '## Unreleased'"),
     ("changelog", {"CHANGELOG.md": "# Changelog\n## Unreleased\n### Fixed\n"}, "sections are"),
+    ("installed", {"include/cordma/io/a.hpp": HEADER}, "does not name io/a.hpp"),
+    ("installed", {"include/meson.build": "'io/a.hpp'"}, "there is no io/a.hpp"),
+    ("installed", {"include/cordma/io/a.hpp": HEADER, "include/cordma/cordma.hpp": HEADER},
+     "includes the public headers, and no others: cordma/io/a.hpp"),
+    ("installed", {"include/cordma/detail/io/a.hpp": HEADER,
+                   "include/cordma/cordma.hpp": "#include <cordma/detail/io/a.hpp>\n"},
+     "includes the public headers, and no others: cordma/detail/io/a.hpp"),
 ]
 
 GOOD_TREE = {
     "CHANGELOG.md": "# Changelog\n\n## Unreleased\n\n### Safety\n- Nothing leaks.\n",
-    "include/cordma/io/ring.hpp": HEADER + "#include <cordma/coro/task.hpp>\n",
+    "include/meson.build": "'io/ring.hpp', 'detail/io/alarm.hpp', 'cordma.hpp'\n",
+    "include/cordma/cordma.hpp": HEADER + "#include <cordma/io/ring.hpp>\n",
+    "include/cordma/io/ring.hpp": HEADER + "#include <cordma/detail/coro/task.hpp>\n",
+    "include/cordma/detail/io/alarm.hpp": HEADER,
     "lib/io/ring.cpp": "#include <cordma/io/ring.hpp>\n#include \"io/clock.hpp\"\n",
     "lib/io/clock.hpp": HEADER,
     "lib/io/meson.build": "cordma_sources += files('ring.cpp')\n",
@@ -90,7 +100,7 @@ const request named{"text"};
 co_await f(named, "text");
 """,
     "tests/io/meson.build": "room_tests += {'io': files('ring_test.cpp')}\n",
-    "tests/hygiene/untested.txt": "# room/stem | reason\nio/clock | an interface\n",
+    "tests/hygiene/untested.txt": "# room/stem | reason\nio/clock | an interface\nio/alarm | another\n",
 }
 
 

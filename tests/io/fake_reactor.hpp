@@ -1,7 +1,7 @@
 #pragma once
 
+#include <cordma/detail/io/fd_watch.hpp>
 #include <cordma/io/executor.hpp>
-#include <cordma/io/fd_watch.hpp>
 
 #include <optional>
 

@@ -1,4 +1,4 @@
-#include <cordma/io/mailbox.hpp>
+#include <cordma/detail/io/mailbox.hpp>
 
 #include <cordma/coro/event.hpp>
 #include <cordma/io/executor.hpp>

@@ -1,9 +1,9 @@
-#include <cordma/io/poller.hpp>
+#include <cordma/detail/io/poller.hpp>
 
-#include <cordma/base/unique_fd.hpp>
 #include <cordma/coro/event.hpp>
+#include <cordma/detail/base/unique_fd.hpp>
+#include <cordma/detail/io/fd_watch.hpp>
 #include <cordma/io/executor.hpp>
-#include <cordma/io/fd_watch.hpp>
 
 #include <sys/eventfd.h>
 #include <catch2/catch.hpp>

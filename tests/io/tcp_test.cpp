@@ -1,4 +1,4 @@
-#include <cordma/io/tcp.hpp>
+#include <cordma/detail/io/tcp.hpp>
 
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/when_any.hpp>

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <cordma/base/unique_fd.hpp>
+#include <cordma/detail/base/unique_fd.hpp>
+#include <cordma/detail/io/fd_watch.hpp>
 #include <cordma/io/executor.hpp>
-#include <cordma/io/fd_watch.hpp>
 
 #include <sys/socket.h>
 #include <array>

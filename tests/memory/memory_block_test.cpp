@@ -1,6 +1,6 @@
-#include <cordma/memory/memory_block.hpp>
+#include <cordma/detail/memory/memory_block.hpp>
 
-#include <cordma/memory/lease_block.hpp>
+#include <cordma/detail/memory/lease_block.hpp>
 
 #include <sys/wait.h>
 #include <unistd.h>

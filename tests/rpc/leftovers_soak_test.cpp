@@ -8,7 +8,7 @@
 
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/with_timeout.hpp>
-#include <cordma/io/tcp.hpp>
+#include <cordma/detail/io/tcp.hpp>
 #include <cordma/rpc/server.hpp>
 
 #include <catch2/catch.hpp>

@@ -4,9 +4,9 @@
 #include "support/runtime_group.hpp"
 #include "support/verbs_faults.hpp"
 
-#include <cordma/connection/bootstrap.hpp>
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/when_all.hpp>
+#include <cordma/detail/connection/bootstrap.hpp>
 
 #include <catch2/catch.hpp>
 

@@ -3,8 +3,8 @@
 #include "../../lib/agent/control_channel.hpp"
 #include "../../lib/rpc/message_frame.hpp"
 
-#include <cordma/agent/agent.hpp>
-#include <cordma/transfer/completion_queue_driver.hpp>
+#include <cordma/detail/agent/agent.hpp>
+#include <cordma/detail/transfer/completion_queue_driver.hpp>
 #include <cordma/verbs/gid.hpp>
 
 #include <array>

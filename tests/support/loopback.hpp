@@ -2,9 +2,9 @@
 
 #include "support/access.hpp"
 
+#include <cordma/detail/transfer/async_events.hpp>
+#include <cordma/detail/transfer/queue_pair.hpp>
 #include <cordma/memory/mr_allocator.hpp>
-#include <cordma/transfer/async_events.hpp>
-#include <cordma/transfer/queue_pair.hpp>
 #include <cordma/verbs/device.hpp>
 
 #include <memory>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cordma/coro/waiter.hpp>
+#include <cordma/detail/coro/waiter.hpp>
 
 #include <coroutine>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cordma/connection/handshake.hpp>
+#include <cordma/detail/connection/handshake.hpp>
 
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-#include <cordma/transfer/async_events.hpp>
+#include <cordma/detail/transfer/async_events.hpp>
 
 #include "support/loopback.hpp"
 

@@ -1,4 +1,4 @@
-#include <cordma/transfer/completion_queue_driver.hpp>
+#include <cordma/detail/transfer/completion_queue_driver.hpp>
 
 #include "support/aborts.hpp"
 #include "support/allocations.hpp"

@@ -1,6 +1,6 @@
-#include <cordma/transfer/held_memory.hpp>
+#include <cordma/detail/transfer/held_memory.hpp>
 
-#include <cordma/io/poller.hpp>
+#include <cordma/detail/io/poller.hpp>
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include <cordma/transfer/prepared_op.hpp>
+#include <cordma/detail/transfer/prepared_op.hpp>
 
 #include "support/aborts.hpp"
 #include "support/loopback.hpp"

@@ -1,4 +1,4 @@
-#include <cordma/transfer/prepared_receive.hpp>
+#include <cordma/detail/transfer/prepared_receive.hpp>
 
 #include "support/aborts.hpp"
 #include "support/loopback.hpp"

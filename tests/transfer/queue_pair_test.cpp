@@ -1,4 +1,4 @@
-#include <cordma/transfer/queue_pair.hpp>
+#include <cordma/detail/transfer/queue_pair.hpp>
 
 #include "support/allocations.hpp"
 #include "support/device.hpp"

@@ -1,4 +1,4 @@
-#include <cordma/transfer/receive_batch.hpp>
+#include <cordma/detail/transfer/receive_batch.hpp>
 
 #include "support/loopback.hpp"
 

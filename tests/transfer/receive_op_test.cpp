@@ -1,4 +1,4 @@
-#include <cordma/transfer/receive_op.hpp>
+#include <cordma/detail/transfer/receive_op.hpp>
 
 #include "support/foreign_task.hpp"
 #include "support/loopback.hpp"
@@ -6,7 +6,7 @@
 
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
-#include <cordma/transfer/prepared_receive.hpp>
+#include <cordma/detail/transfer/prepared_receive.hpp>
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include <cordma/transfer/request_op.hpp>
+#include <cordma/detail/transfer/request_op.hpp>
 
 #include "support/foreign_task.hpp"
 #include "support/loopback.hpp"

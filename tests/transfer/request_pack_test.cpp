@@ -1,4 +1,4 @@
-#include <cordma/transfer/request_pack.hpp>
+#include <cordma/detail/transfer/request_pack.hpp>
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include <cordma/transfer/requester.hpp>
+#include <cordma/detail/transfer/requester.hpp>
 
 #include "support/loopback.hpp"
 

@@ -1,4 +1,4 @@
-#include <cordma/transfer/send_queue.hpp>
+#include <cordma/detail/transfer/send_queue.hpp>
 
 #include "support/allocations.hpp"
 #include "support/device.hpp"

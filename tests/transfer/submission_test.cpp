@@ -1,4 +1,4 @@
-#include <cordma/transfer/submission.hpp>
+#include <cordma/detail/transfer/submission.hpp>
 
 #include "support/loopback.hpp"
 #include "support/nobody.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cordma/transfer/completion_queue_driver.hpp>
+#include <cordma/detail/transfer/completion_queue_driver.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cordma/base/fixed_text.hpp>
+#include <cordma/detail/base/fixed_text.hpp>
 
 #include <cstdint>
 #include <exception>

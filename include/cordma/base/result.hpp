@@ -1,7 +1,7 @@
 #pragma once
 
-#include <cordma/base/assert.hpp>
 #include <cordma/base/error.hpp>
+#include <cordma/detail/base/assert.hpp>
 
 #include <utility>
 #include <variant>

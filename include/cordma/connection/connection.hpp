@@ -1,12 +1,12 @@
 #pragma once
 
-#include <cordma/agent/agent.hpp>
 #include <cordma/connection/connection_options.hpp>
 #include <cordma/connection/endpoint.hpp>
-#include <cordma/connection/handshake.hpp>
+#include <cordma/detail/agent/agent.hpp>
+#include <cordma/detail/connection/handshake.hpp>
+#include <cordma/detail/transfer/queue_pair.hpp>
 #include <cordma/io/executor.hpp>
 #include <cordma/io/socket_address.hpp>
-#include <cordma/transfer/queue_pair.hpp>
 
 #include <memory>
 

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cordma/connection/connection.hpp>
-#include <cordma/connection/handshake_server.hpp>
 #include <cordma/coro/event.hpp>
+#include <cordma/detail/connection/handshake_server.hpp>
 
 #include <chrono>
 #include <memory>

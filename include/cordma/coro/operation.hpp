@@ -1,9 +1,9 @@
 #pragma once
 
-#include <cordma/base/assert.hpp>
 #include <cordma/base/result.hpp>
 #include <cordma/coro/scheduler.hpp>
-#include <cordma/coro/waiter.hpp>
+#include <cordma/detail/base/assert.hpp>
+#include <cordma/detail/coro/waiter.hpp>
 
 #include <concepts>
 #include <memory>

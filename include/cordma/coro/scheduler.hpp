@@ -1,8 +1,8 @@
 #pragma once
 
-#include <cordma/base/intrusive_list.hpp>
-#include <cordma/base/probe.hpp>
-#include <cordma/coro/waiter.hpp>
+#include <cordma/detail/base/intrusive_list.hpp>
+#include <cordma/detail/base/probe.hpp>
+#include <cordma/detail/coro/waiter.hpp>
 
 #include <chrono>
 #include <cstddef>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cordma/base/intrusive_list.hpp>
+#include <cordma/detail/base/intrusive_list.hpp>
 
 namespace cordma {
 

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <cordma/base/assert.hpp>
-#include <cordma/base/by_itself.hpp>
-#include <cordma/coro/frame_cache.hpp>
 #include <cordma/coro/operation.hpp>
+#include <cordma/detail/base/assert.hpp>
+#include <cordma/detail/base/by_itself.hpp>
+#include <cordma/detail/coro/frame_cache.hpp>
 
 #include <exception>
 #include <optional>

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <cordma/base/counter.hpp>
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/sleep.hpp>
 #include <cordma/coro/sync_wait.hpp>
-#include <cordma/io/mailbox.hpp>
-#include <cordma/io/poller.hpp>
+#include <cordma/detail/base/counter.hpp>
+#include <cordma/detail/io/mailbox.hpp>
+#include <cordma/detail/io/poller.hpp>
 #include <cordma/io/reactor.hpp>
 
 #include <memory>

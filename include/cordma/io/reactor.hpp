@@ -1,7 +1,7 @@
 #pragma once
 
-#include <cordma/base/counter.hpp>
 #include <cordma/coro/scheduler.hpp>
+#include <cordma/detail/base/counter.hpp>
 
 #include <cstdint>
 #include <utility>

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cordma/coro/operation.hpp>
+#include <cordma/detail/io/poller.hpp>
 #include <cordma/io/executor.hpp>
-#include <cordma/io/poller.hpp>
 
 #include <concepts>
 #include <utility>

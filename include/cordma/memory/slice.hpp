@@ -1,8 +1,8 @@
 #pragma once
 
-#include <cordma/base/by_itself.hpp>
-#include <cordma/memory/lease_block.hpp>
-#include <cordma/memory/memory_block.hpp>
+#include <cordma/detail/base/by_itself.hpp>
+#include <cordma/detail/memory/lease_block.hpp>
+#include <cordma/detail/memory/memory_block.hpp>
 
 #include <array>
 #include <cstddef>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cordma/base/assert.hpp>
+#include <cordma/detail/base/assert.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cordma/connection/connection.hpp>
-#include <cordma/coro/frame_cache.hpp>
 #include <cordma/coro/semaphore.hpp>
+#include <cordma/detail/coro/frame_cache.hpp>
 
 #include <chrono>
 #include <cstddef>

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <cordma/base/published_list.hpp>
 #include <cordma/connection/connection.hpp>
 #include <cordma/connection/listener.hpp>
+#include <cordma/detail/base/published_list.hpp>
+#include <cordma/detail/transfer/async_events.hpp>
 #include <cordma/memory/mr_allocator.hpp>
 #include <cordma/runtime/metrics.hpp>
-#include <cordma/transfer/async_events.hpp>
 
 #include <concepts>
 #include <memory>

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <cordma/base/counter.hpp>
-#include <cordma/base/intrusive_list.hpp>
 #include <cordma/coro/scheduler.hpp>
+#include <cordma/detail/base/counter.hpp>
+#include <cordma/detail/base/intrusive_list.hpp>
 #include <cordma/memory/mr_allocator.hpp>
 #include <cordma/verbs/shared_receive_queue.hpp>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cordma/base/counter.hpp>
+#include <cordma/detail/base/counter.hpp>
 
 #include <array>
 #include <cstddef>

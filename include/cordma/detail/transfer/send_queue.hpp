@@ -1,10 +1,10 @@
 #pragma once
 
-#include <cordma/base/probe.hpp>
-#include <cordma/transfer/completion_queue_driver.hpp>
-#include <cordma/transfer/doorbell_batch.hpp>
-#include <cordma/transfer/held_memory.hpp>
-#include <cordma/transfer/submission.hpp>
+#include <cordma/detail/base/probe.hpp>
+#include <cordma/detail/transfer/completion_queue_driver.hpp>
+#include <cordma/detail/transfer/doorbell_batch.hpp>
+#include <cordma/detail/transfer/held_memory.hpp>
+#include <cordma/detail/transfer/submission.hpp>
 #include <cordma/transfer/transfer_counters.hpp>
 #include <cordma/transfer/work_request.hpp>
 #include <cordma/verbs/memory_region.hpp>

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <cordma/transfer/prepared_op.hpp>
-#include <cordma/transfer/request_op.hpp>
-#include <cordma/transfer/send_queue.hpp>
+#include <cordma/detail/transfer/prepared_op.hpp>
+#include <cordma/detail/transfer/request_op.hpp>
+#include <cordma/detail/transfer/send_queue.hpp>
 
 #include <coroutine>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <cordma/connection/handshake.hpp>
-#include <cordma/io/tcp.hpp>
+#include <cordma/detail/connection/handshake.hpp>
+#include <cordma/detail/io/tcp.hpp>
 
 #include <chrono>
 

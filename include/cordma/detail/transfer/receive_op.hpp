@@ -1,9 +1,9 @@
 #pragma once
 
 #include <cordma/coro/operation.hpp>
+#include <cordma/detail/transfer/receive_queue.hpp>
+#include <cordma/detail/transfer/submission.hpp>
 #include <cordma/transfer/message.hpp>
-#include <cordma/transfer/receive_queue.hpp>
-#include <cordma/transfer/submission.hpp>
 
 #include <array>
 #include <cstddef>

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <cordma/transfer/message_handler.hpp>
-#include <cordma/transfer/prepared_receive.hpp>
-#include <cordma/transfer/queue_pair_base.hpp>
-#include <cordma/transfer/receive_op.hpp>
-#include <cordma/transfer/receive_queue.hpp>
-#include <cordma/transfer/requester.hpp>
+#include <cordma/detail/transfer/message_handler.hpp>
+#include <cordma/detail/transfer/prepared_receive.hpp>
+#include <cordma/detail/transfer/queue_pair_base.hpp>
+#include <cordma/detail/transfer/receive_op.hpp>
+#include <cordma/detail/transfer/receive_queue.hpp>
+#include <cordma/detail/transfer/requester.hpp>
 
 #include <memory>
 #include <memory_resource>

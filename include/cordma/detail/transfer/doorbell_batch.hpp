@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cordma/coro/scheduler.hpp>
-#include <cordma/transfer/receive_batch.hpp>
+#include <cordma/detail/transfer/receive_batch.hpp>
 #include <cordma/transfer/transfer_counters.hpp>
 #include <cordma/transfer/work_request.hpp>
 

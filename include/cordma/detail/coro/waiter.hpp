@@ -1,7 +1,7 @@
 #pragma once
 
-#include <cordma/base/intrusive_list.hpp>
 #include <cordma/coro/stop.hpp>
+#include <cordma/detail/base/intrusive_list.hpp>
 
 #include <concepts>
 #include <coroutine>

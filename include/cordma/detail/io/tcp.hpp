@@ -1,8 +1,8 @@
 #pragma once
 
-#include <cordma/base/unique_fd.hpp>
 #include <cordma/coro/task.hpp>
-#include <cordma/io/fd_watch.hpp>
+#include <cordma/detail/base/unique_fd.hpp>
+#include <cordma/detail/io/fd_watch.hpp>
 #include <cordma/io/socket_address.hpp>
 
 #include <chrono>

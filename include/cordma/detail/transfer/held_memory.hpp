@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cordma/coro/scheduler.hpp>
-#include <cordma/memory/memory_block.hpp>
+#include <cordma/detail/memory/memory_block.hpp>
 
 #include <array>
 #include <cstddef>

@@ -1,13 +1,13 @@
 #pragma once
 
-#include <cordma/base/intrusive_list.hpp>
-#include <cordma/base/probe.hpp>
+#include <cordma/detail/base/intrusive_list.hpp>
+#include <cordma/detail/base/probe.hpp>
+#include <cordma/detail/transfer/completion_queue_driver.hpp>
+#include <cordma/detail/transfer/held_memory.hpp>
+#include <cordma/detail/transfer/receive_batch.hpp>
+#include <cordma/detail/transfer/submission.hpp>
 #include <cordma/memory/slice.hpp>
-#include <cordma/transfer/completion_queue_driver.hpp>
-#include <cordma/transfer/held_memory.hpp>
 #include <cordma/transfer/message.hpp>
-#include <cordma/transfer/receive_batch.hpp>
-#include <cordma/transfer/submission.hpp>
 #include <cordma/transfer/transfer_counters.hpp>
 #include <cordma/verbs/queue_pair.hpp>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cordma/base/step.hpp>
+#include <cordma/detail/base/step.hpp>
 
 #include <type_traits>
 #include <utility>

@@ -1,13 +1,13 @@
 #pragma once
 
-#include <cordma/coro/frame_cache.hpp>
+#include <cordma/detail/coro/frame_cache.hpp>
+#include <cordma/detail/io/fd_watch.hpp>
+#include <cordma/detail/io/poller.hpp>
+#include <cordma/detail/transfer/doorbell_batch.hpp>
+#include <cordma/detail/transfer/held_memory.hpp>
+#include <cordma/detail/transfer/spin_window.hpp>
+#include <cordma/detail/transfer/submission.hpp>
 #include <cordma/io/executor.hpp>
-#include <cordma/io/fd_watch.hpp>
-#include <cordma/io/poller.hpp>
-#include <cordma/transfer/doorbell_batch.hpp>
-#include <cordma/transfer/held_memory.hpp>
-#include <cordma/transfer/spin_window.hpp>
-#include <cordma/transfer/submission.hpp>
 #include <cordma/transfer/transfer_counters.hpp>
 #include <cordma/transfer/work_request.hpp>
 #include <cordma/verbs/completion_queue.hpp>

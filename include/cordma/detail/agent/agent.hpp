@@ -1,12 +1,12 @@
 #pragma once
 
 #include <cordma/agent/agent_options.hpp>
-#include <cordma/agent/carried_loan.hpp>
-#include <cordma/agent/lending.hpp>
 #include <cordma/agent/loan.hpp>
 #include <cordma/agent/remote_mr.hpp>
+#include <cordma/detail/agent/carried_loan.hpp>
+#include <cordma/detail/agent/lending.hpp>
+#include <cordma/detail/transfer/queue_pair.hpp>
 #include <cordma/memory/mr_allocator.hpp>
-#include <cordma/transfer/queue_pair.hpp>
 
 #include <memory>
 #include <optional>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <cordma/transfer/request_pack.hpp>
-#include <cordma/transfer/send_queue.hpp>
+#include <cordma/detail/transfer/request_pack.hpp>
+#include <cordma/detail/transfer/send_queue.hpp>
 
 #include <array>
 #include <cstdint>

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <cordma/connection/bootstrap.hpp>
 #include <cordma/coro/channel.hpp>
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/sleep.hpp>
 #include <cordma/coro/with_timeout.hpp>
+#include <cordma/detail/connection/bootstrap.hpp>
 #include <cordma/io/executor.hpp>
 
 #include <chrono>

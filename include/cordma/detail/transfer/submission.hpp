@@ -1,8 +1,8 @@
 #pragma once
 
-#include <cordma/base/assert.hpp>
-#include <cordma/base/probe.hpp>
 #include <cordma/coro/operation.hpp>
+#include <cordma/detail/base/assert.hpp>
+#include <cordma/detail/base/probe.hpp>
 #include <cordma/transfer/transfer_counters.hpp>
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <cordma/coro/channel.hpp>
+#include <cordma/detail/io/fd_watch.hpp>
+#include <cordma/detail/transfer/completion_queue_driver.hpp>
 #include <cordma/io/executor.hpp>
-#include <cordma/io/fd_watch.hpp>
-#include <cordma/transfer/completion_queue_driver.hpp>
 #include <cordma/verbs/async_event.hpp>
 
 namespace cordma {

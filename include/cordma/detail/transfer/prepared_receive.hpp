@@ -1,9 +1,9 @@
 #pragma once
 
-#include <cordma/base/assert.hpp>
-#include <cordma/base/intrusive_list.hpp>
+#include <cordma/detail/base/assert.hpp>
+#include <cordma/detail/base/intrusive_list.hpp>
+#include <cordma/detail/transfer/receive_queue.hpp>
 #include <cordma/memory/slice.hpp>
-#include <cordma/transfer/receive_queue.hpp>
 
 #include <infiniband/verbs.h>
 

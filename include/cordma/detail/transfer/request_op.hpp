@@ -1,8 +1,8 @@
 #pragma once
 
-#include <cordma/coro/frame_cache.hpp>
-#include <cordma/transfer/request_pack.hpp>
-#include <cordma/transfer/send_queue.hpp>
+#include <cordma/detail/coro/frame_cache.hpp>
+#include <cordma/detail/transfer/request_pack.hpp>
+#include <cordma/detail/transfer/send_queue.hpp>
 
 #include <array>
 #include <memory>

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <cordma/coro/event.hpp>
-#include <cordma/transfer/completion_queue_driver.hpp>
+#include <cordma/detail/transfer/completion_queue_driver.hpp>
+#include <cordma/detail/transfer/submission.hpp>
 #include <cordma/transfer/shared_receives.hpp>
-#include <cordma/transfer/submission.hpp>
 #include <cordma/verbs/queue_pair.hpp>
 
 #include <memory>
