@@ -33,7 +33,7 @@ LINES_MAX = 800
 COLUMNS_MAX = 100
 FUNCTION_LINES_MAX = 70
 
-CODE_FOLDERS = ("include", "lib", "src", "tests", "fuzz", "examples", "bench")
+CODE_FOLDERS = ("include", "lib", "src", "tests", "fuzz", "examples", "bench", "tools")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 # Spelled in two parts, so that this file obeys its own rule.
 BANNED = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b")
@@ -145,7 +145,7 @@ def sizes(tree):
 
 def functions(tree):
     """clang-format puts a namespace-level function's closing brace in column 0 or, in a class, 2."""
-    for name, lines in tree.cpp("include", "lib", "src", "examples", "bench"):
+    for name, lines in tree.cpp("include", "lib", "src", "examples", "bench", "tools"):
         start = {}
         for number, line in enumerate(lines, 1):
             indent = len(line) - len(line.lstrip())
@@ -206,7 +206,7 @@ def sleeps(tree):
 
 
 def miscompiled_awaits(tree):
-    for name, lines in tree.cpp("include", "lib", "tests", "examples", "bench"):
+    for name, lines in tree.cpp("include", "lib", "tests", "examples", "bench", "tools"):
         for number, line in enumerate(lines, 1):
             if TESTED_AWAIT.search(line):
                 yield name, number, "g++ 12 miscompiles this co_await: name its result"
@@ -224,7 +224,7 @@ def miscompiled_awaits(tree):
 
 
 def dead_files(tree):
-    for name, _ in tree.cpp("lib", "src", "tests", "fuzz", "examples", "bench"):
+    for name, _ in tree.cpp("lib", "src", "tests", "fuzz", "examples", "bench", "tools"):
         if not name.endswith(".cpp"):
             continue
         path = pathlib.PurePosixPath(name)
