@@ -2,7 +2,7 @@
 
 #include "link/engine_protocol.hpp"
 #include "link/unique_fd.hpp"
-#include "queue/brief_mutex.hpp"
+#include "queue/adaptive_mutex.hpp"
 #include "wire/frame.hpp"
 #include "wire/index_set.hpp"
 #include "wire/ring.hpp"
@@ -157,7 +157,7 @@ class link {
   index_set due_;  ///< QPs with answers to send
 
   // Under `tx`.
-  alignas(64) brief_mutex tx_;
+  alignas(64) adaptive_mutex tx_;
   ring_producer out_;
   stream_reader to_socket_;
   std::size_t reserved_bytes_ = 0;

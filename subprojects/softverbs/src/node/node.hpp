@@ -5,7 +5,7 @@
 #include "link/link.hpp"
 #include "memory/key_table.hpp"
 #include "node/deadline_heap.hpp"
-#include "queue/brief_mutex.hpp"
+#include "queue/adaptive_mutex.hpp"
 
 #include <infiniband/verbs.h>
 
@@ -67,13 +67,13 @@ struct expected_message {
 /// A QP number's place. Type-stable: its locks outlive the queue pairs that come and go in it. Who
 /// sends needs its first cache line, who receives its second: those may be two threads.
 struct alignas(64) qp_slot {
-  brief_mutex send;  ///< the send queue and its requester
+  adaptive_mutex send;  ///< the send queue and its requester
   /// How far completions of this slot's send queue were polled; grows for ever, across queue pairs.
   std::atomic<std::uint64_t> released{0};
   std::atomic<std::uint32_t> changes{0};  ///< of the QP, that wait for `send` or have it
   bool kicked = false;                    ///< is on the node's list; under its lock
 
-  alignas(64) brief_mutex receive;       ///< the responder and the receive queue
+  alignas(64) adaptive_mutex receive;    ///< the responder and the receive queue
   std::atomic<queue_pair*> qp{nullptr};  ///< changes only under both
   expected_message expected;             ///< by the queue pair; under `receive`
 
@@ -196,7 +196,7 @@ class node final : private engine_world {
   engine_protocol protocol_{*this};
 
   // Kicks and timers.
-  alignas(64) brief_mutex list_;
+  alignas(64) adaptive_mutex list_;
   std::vector<std::uint16_t> kicked_;  ///< a ring of indices_max
   std::uint32_t kicked_first_ = 0;
   deadline_heap deadlines_;

@@ -33,7 +33,7 @@ class responder_lock {
   responder_lock& operator=(const responder_lock&) = delete;
   ~responder_lock() { release(); }
 
-  void take(brief_mutex& its) noexcept {
+  void take(adaptive_mutex& its) noexcept {
     if (held_ == &its) return;
     release();
     its.lock();
@@ -53,7 +53,7 @@ class responder_lock {
   static constexpr std::uint32_t pieces_max = 16;
   static constexpr std::uint32_t brief_bytes_max = 1024;
 
-  brief_mutex* held_ = nullptr;
+  adaptive_mutex* held_ = nullptr;
   std::uint32_t left_ = 0;
 };
 

@@ -17,7 +17,7 @@ int check_bind(const queue_pair& qp, const ibv_mw* window, ibv_mw_type type,
 namespace {
 
 /// Requests of an open batch come before ours: wr_start was first.
-std::unique_lock<brief_mutex> lock_to_post(queue_pair& qp) {
+std::unique_lock<adaptive_mutex> lock_to_post(queue_pair& qp) {
   std::unique_lock send{qp.slot->send};
   while (qp.in_batch) {
     send.unlock();

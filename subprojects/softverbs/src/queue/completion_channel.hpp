@@ -1,6 +1,6 @@
 #pragma once
 
-#include "queue/brief_mutex.hpp"
+#include "queue/adaptive_mutex.hpp"
 #include "queue/event_tokens.hpp"
 
 #include <infiniband/verbs.h>
@@ -16,7 +16,7 @@ struct completion_channel {
 
   ibv_comp_channel handle{};  // First: pointers to it are cast back.
   event_tokens tokens;
-  brief_mutex mutex;
+  adaptive_mutex mutex;
   completion_queue* first = nullptr;
   completion_queue* last = nullptr;
 };

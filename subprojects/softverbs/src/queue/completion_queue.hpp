@@ -1,6 +1,6 @@
 #pragma once
 
-#include "queue/brief_mutex.hpp"
+#include "queue/adaptive_mutex.hpp"
 
 #include <infiniband/verbs.h>
 
@@ -36,7 +36,7 @@ struct completion_queue {
   completion_channel* channel = nullptr;
   std::atomic<std::uint32_t> users{0};  ///< QPs attached; destroy answers EBUSY
 
-  brief_mutex mutex;
+  adaptive_mutex mutex;
   std::vector<completion> ring;  ///< a power of two of entries
   /// When they came, in ns of CLOCK_REALTIME; empty: nobody asked for that.
   std::vector<std::uint64_t> timestamps;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "queue/brief_mutex.hpp"
+#include "queue/adaptive_mutex.hpp"
 
 #include <infiniband/verbs.h>
 
@@ -57,7 +57,7 @@ struct shared_receive_queue {
   ibv_srq handle{};  // First: pointers to it are cast back.
   std::uint32_t number = 0;
   std::atomic<std::uint32_t> users{0};
-  brief_mutex mutex;
+  adaptive_mutex mutex;
   receive_ring ring;
   std::uint32_t limit = 0;  ///< below this many: one IBV_EVENT_SRQ_LIMIT_REACHED, then 0
 };

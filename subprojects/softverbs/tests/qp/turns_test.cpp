@@ -73,8 +73,8 @@ TEST_CASE("a request of another queue pair is done before a long queue is empty"
 }
 
 TEST_CASE("a responder stays locked for the brief requests that follow, but not for long", "[qp]") {
-  brief_mutex first, second;
-  const auto is_free = [](brief_mutex& m) {
+  adaptive_mutex first, second;
+  const auto is_free = [](adaptive_mutex& m) {
     if (!m.try_lock()) return false;
     m.unlock();
     return true;

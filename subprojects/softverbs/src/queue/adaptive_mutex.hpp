@@ -9,11 +9,11 @@ namespace softverbs {
 /// For what is held for less time than a sleep and a wake take, by threads that mostly run: who
 /// finds it taken looks some more times before it sleeps (glibc's adaptive mutex). Two threads that
 /// send to each other's queue pairs would else sleep in turn.
-class brief_mutex {
+class adaptive_mutex {
  public:
-  brief_mutex() noexcept = default;
-  brief_mutex(const brief_mutex&) = delete;
-  brief_mutex& operator=(const brief_mutex&) = delete;
+  adaptive_mutex() noexcept = default;
+  adaptive_mutex(const adaptive_mutex&) = delete;
+  adaptive_mutex& operator=(const adaptive_mutex&) = delete;
 
   void lock() noexcept {
     explorer::lock(this);

@@ -1,14 +1,14 @@
-#include "queue/brief_mutex.hpp"
+#include "queue/adaptive_mutex.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <mutex>
 #include <thread>
 
-using softverbs::brief_mutex;
+using softverbs::adaptive_mutex;
 
 TEST_CASE("a brief mutex that is held is not taken by another thread", "[queue]") {
-  brief_mutex mutex;
+  adaptive_mutex mutex;
   const std::lock_guard held{mutex};
   bool taken = true;
   std::thread{[&] { taken = mutex.try_lock(); }}.join();
@@ -17,7 +17,7 @@ TEST_CASE("a brief mutex that is held is not taken by another thread", "[queue]"
 
 TEST_CASE("two threads that want a brief mutex time and again have it one at a time", "[queue]") {
   constexpr unsigned each = 100'000;
-  brief_mutex mutex;
+  adaptive_mutex mutex;
   unsigned count = 0;
   const auto add = [&] {
     for (unsigned n = 0; n < each; ++n) {
