@@ -48,7 +48,7 @@ struct stray_answer {
   link* to = nullptr;
   std::uint32_t generation = 0;
   std::uint32_t requester = 0;
-  std::uint32_t life = 0;
+  std::uint32_t epoch = 0;
   std::uint32_t psn = 0;
   nak_code nak = nak_code::none;
 };
@@ -105,7 +105,7 @@ class node final : private engine_world {
   void free_qpn(std::uint32_t qpn) noexcept;
   /// A number for a connection of an RC queue pair, which tells its frames from those of an earlier
   /// one of the same two queue pairs, whatever their PSNs.
-  [[nodiscard]] std::uint32_t next_life() noexcept { return lives_.fetch_add(1) + 1; }
+  [[nodiscard]] std::uint32_t next_epoch() noexcept { return epochs_.fetch_add(1) + 1; }
   /// Null when the number is not of this node.
   [[nodiscard]] qp_slot* find(std::uint32_t qpn) noexcept;
 
@@ -201,7 +201,7 @@ class node final : private engine_world {
   std::uint32_t kicked_first_ = 0;
   deadline_heap deadlines_;
 
-  std::atomic<std::uint32_t> lives_{0};
+  std::atomic<std::uint32_t> epochs_{0};
 
   // QP numbers.
   std::mutex numbers_;

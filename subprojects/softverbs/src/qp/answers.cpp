@@ -8,13 +8,13 @@ namespace {
 constexpr std::uint32_t nobody = 0;
 
 frame_header answer_header(frame_kind kind, std::uint32_t from_qpn, std::uint32_t to_qpn,
-                           std::uint32_t life, std::uint32_t psn) noexcept {
+                           std::uint32_t epoch, std::uint32_t psn) noexcept {
   frame_header header{};
   header.kind = kind;
   header.transport = service::rc;
   header.source_qpn = from_qpn;
   header.destination_qpn = to_qpn;
-  header.life = life;
+  header.epoch = epoch;
   header.psn = psn;
   return header;
 }
@@ -26,9 +26,9 @@ bool send_bare(link& to, const frame_header& header) noexcept {
   return result != sent::full;
 }
 
-bool send_nak(link& to, std::uint32_t from_qpn, std::uint32_t to_qpn, std::uint32_t life,
+bool send_nak(link& to, std::uint32_t from_qpn, std::uint32_t to_qpn, std::uint32_t epoch,
               std::uint32_t psn, nak_code why, std::uint32_t rnr_timer) noexcept {
-  frame_header header = answer_header(frame_kind::nak, from_qpn, to_qpn, life, psn);
+  frame_header header = answer_header(frame_kind::nak, from_qpn, to_qpn, epoch, psn);
   header.nak = why;
   header.immediate = rnr_timer;
   return send_bare(to, header);
@@ -38,8 +38,8 @@ bool send_stray(link& to, std::uint32_t local_qpn, const stray_answer& stray) no
   if (stray.generation != to.generation()) return true;
   if (stray.nak == nak_code::none)
     return send_bare(
-        to, answer_header(frame_kind::ack, local_qpn, stray.requester, stray.life, stray.psn));
-  return send_nak(to, local_qpn, stray.requester, stray.life, stray.psn, stray.nak, 0);
+        to, answer_header(frame_kind::ack, local_qpn, stray.requester, stray.epoch, stray.psn));
+  return send_nak(to, local_qpn, stray.requester, stray.epoch, stray.psn, stray.nak, 0);
 }
 
 /// At most two of each link: on_request takes no more from it before they went.
@@ -70,7 +70,7 @@ enum class progress : std::uint8_t { done, later, failed };
 progress send_read_response(queue_pair& qp, link& to, pending_answer& answer,
                             std::uint32_t& segments_left) noexcept {
   frame_header header = answer_header(frame_kind::read_response, qp.number(), qp.terms.peer_qpn,
-                                      qp.responder.life, answer.psn);
+                                      qp.responder.epoch, answer.psn);
   header.message_bytes = answer.bytes;
   do {
     if (segments_left-- == 0) return progress::later;
@@ -96,7 +96,7 @@ progress send_read_response(queue_pair& qp, link& to, pending_answer& answer,
 
 progress send_atomic_response(queue_pair& qp, link& to, const pending_answer& answer) noexcept {
   frame_header header = answer_header(frame_kind::atomic_response, qp.number(), qp.terms.peer_qpn,
-                                      qp.responder.life, answer.psn);
+                                      qp.responder.epoch, answer.psn);
   header.message_bytes = answer.bytes;
   header.operand[0] = answer.previous;
   return send_bare(to, header) ? progress::done : progress::later;
@@ -135,12 +135,12 @@ bool send_all_due(queue_pair& qp, link& to) noexcept {
   const std::uint32_t requester = qp.terms.peer_qpn;
   if (state.ack_due) {
     if (!send_bare(
-            to, answer_header(frame_kind::ack, qp.number(), requester, state.life, state.ack_psn)))
+            to, answer_header(frame_kind::ack, qp.number(), requester, state.epoch, state.ack_psn)))
       return false;
     state.ack_due = false;
   }
   if (state.nak_due != nak_code::none) {
-    if (!send_nak(to, qp.number(), requester, state.life, state.nak_psn, state.nak_due,
+    if (!send_nak(to, qp.number(), requester, state.epoch, state.nak_psn, state.nak_due,
                   qp.attr.min_rnr_timer))
       return false;
     state.nak_due = nak_code::none;
@@ -209,7 +209,7 @@ bool send_due_nak(queue_pair& qp, link& to) noexcept {
 bool turn_away(link& from, const frame_header& header) noexcept {
   constexpr std::uint8_t ends = frame_flag::first | frame_flag::last;
   if (header.transport != service::rc || (header.flags & ends) == 0) return true;
-  return send_nak(from, header.destination_qpn, header.source_qpn, header.life, header.psn,
+  return send_nak(from, header.destination_qpn, header.source_qpn, header.epoch, header.psn,
                   nak_code::dropped, 0);
 }
 
@@ -229,7 +229,7 @@ void leave_answers(queue_pair& qp) noexcept {
   stray_answer left{.to = state.way,
                     .generation = state.way_generation,
                     .requester = qp.terms.peer_qpn,
-                    .life = state.life,
+                    .epoch = state.epoch,
                     .psn = 0,
                     .nak = nak_code::none};
   if (state.answers_head != state.answers_tail) {

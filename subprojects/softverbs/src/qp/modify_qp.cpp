@@ -114,7 +114,7 @@ void find_peer(queue_pair& qp) {
 }
 
 /// As it was created: nothing that was queued completes, and what has completed but was not polled
-/// is gone, as on hardware. What a program then polls is of the new life.
+/// is gone, as on hardware. What a program then polls is of the new connection.
 void reset(queue_pair& qp) {
   qp.state = IBV_QPS_RESET;
   qp.flush_due = false;
@@ -138,7 +138,7 @@ void reset(queue_pair& qp) {
 void get_ready_to_send(queue_pair& qp, ibv_qp_state from) {
   if (from == IBV_QPS_RTR) {
     qp.requester.psn = qp.attr.sq_psn & psn_mask;
-    qp.requester.life = qp.home->next_life();
+    qp.requester.epoch = qp.home->next_epoch();
   }
   qp.requester.retries_left = qp.terms.retries;
   qp.requester.rnr_retries_left = qp.terms.rnr_retries;

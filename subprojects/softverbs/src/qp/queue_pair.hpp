@@ -125,7 +125,7 @@ class send_places {
 /// What the requester keeps; under qp_slot::send.
 struct requester_state {
   std::uint32_t psn = 0;              ///< of the next message
-  std::uint32_t life = 0;             ///< no other connection of this process has had it
+  std::uint32_t epoch = 0;            ///< no other connection of this process has had it
   std::uint32_t reads_in_flight = 0;  ///< READs and atomics; max_rd_atomic bounds it
   std::uint8_t retries_left = 0;
   std::uint8_t rnr_retries_left = 0;
@@ -135,7 +135,8 @@ struct requester_state {
   std::uint64_t begun = 0;  ///< one past the newest that was sent, and goes on or again
   link* way = nullptr;      ///< null for a peer in this process
   std::uint32_t way_generation = 0;
-  clock::time_point watch_at{};  ///< a look at a TCP way's silence is due; epoch: none
+  clock::time_point
+      watch_at{};  ///< when to look whether a TCP route is silent; the clock's zero: never
 };
 
 static_assert(sizeof(send_ring) + offsetof(requester_state, wait_until) == 64);
@@ -159,7 +160,7 @@ struct pending_answer {
 
 /// What the responder keeps, besides qp_slot::expected; under qp_slot::receive.
 struct responder_state {
-  std::uint32_t life = 0;  ///< RC: of the requests that were taken
+  std::uint32_t epoch = 0;  ///< RC: of the requests that were taken
   bool has_request = false;
   bool ack_due = false;
   nak_code nak_due = nak_code::none;  ///< sent after the answers and the ack before it

@@ -185,7 +185,7 @@ bool on_answer(node& home, link& from, const frame_header& header,
   // What was in flight may have been forgotten since: by an error, a reset, a new connection.
   if (qp == nullptr || qp->requester.way != &from ||
       qp->requester.way_generation != from.generation() ||
-      header.source_qpn != qp->terms.peer_qpn || header.life != qp->requester.life)
+      header.source_qpn != qp->terms.peer_qpn || header.epoch != qp->requester.epoch)
     return true;
   const ibv_qp_state state = qp->state.load(std::memory_order_acquire);
   if (state != IBV_QPS_RTS && state != IBV_QPS_SQD) return true;

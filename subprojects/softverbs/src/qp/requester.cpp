@@ -306,7 +306,7 @@ void rewind(queue_pair& qp) noexcept {
   qp.requester.reads_in_flight = 0;
   // What is still to come of answers is to what was sent before, and says nothing of what is sent
   // again.
-  qp.requester.life = qp.home->next_life();
+  qp.requester.epoch = qp.home->next_epoch();
 }
 
 frame_header header_for(const queue_pair& qp, const send_request& request) noexcept {
@@ -317,7 +317,7 @@ frame_header header_for(const queue_pair& qp, const send_request& request) noexc
   header.destination_qpn = qp.terms.peer_qpn;
   header.psn = request.psn;
   header.message_bytes = request.length;
-  header.life = qp.requester.life;
+  header.epoch = qp.requester.epoch;
   if ((request.flags & IBV_SEND_SOLICITED) != 0) header.flags |= frame_flag::solicited;
   switch (request.opcode) {
     case IBV_WR_SEND_WITH_INV:

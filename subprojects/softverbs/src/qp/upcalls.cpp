@@ -12,14 +12,14 @@ bool is_peer(const queue_pair& qp, const frame_header& header, const link& from)
          qp.peer == from.peer();
 }
 
-/// Whether the request is of the connection that this QP serves. One of another life is only when
-/// it is just what is expected; then nobody waits any more for what is due to the life before.
+/// Whether the request is of the connection that this QP serves. One of another epoch is only when
+/// it is just what is expected; then nobody waits any more for what is due to the epoch before.
 bool is_of_our_life(queue_pair& qp, const frame_header& header) noexcept {
   responder_state& state = qp.responder;
   expected_message& expected = qp.slot->expected;
-  if (header.life == state.life) return true;
+  if (header.epoch == state.epoch) return true;
   if ((header.flags & frame_flag::first) == 0 || header.psn != expected.psn) return false;
-  state.life = header.life;
+  state.epoch = header.epoch;
   expected.waits_for_resend = false;
   expected.in_message = false;
   state.ack_due = false;

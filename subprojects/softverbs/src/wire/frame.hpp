@@ -59,8 +59,8 @@ struct frame_header {
     std::uint32_t class_and_flow;  ///< UD: for the GRH; 8 bits of traffic class, 20 of flow label
   };
   union {
-    std::uint32_t qkey;  ///< UD
-    std::uint32_t life;  ///< RC: of the requester's connection; its answers repeat it
+    std::uint32_t qkey;   ///< UD
+    std::uint32_t epoch;  ///< RC: of the requester's connection; its answers repeat it
   };
   std::uint64_t remote_address;  ///< where the *message* starts in the responder's memory
   std::uint32_t message_bytes;   ///< of the whole message

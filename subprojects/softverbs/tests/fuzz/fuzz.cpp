@@ -133,7 +133,7 @@ class stage {
     const std::lock_guard lock{qp.slot->receive};
     const expected_message& expected = qp.slot->expected;
     header.psn = expected.psn;
-    if (header.transport == service::rc) header.life = qp.responder.life;
+    if (header.transport == service::rc) header.epoch = qp.responder.epoch;
     const bool ahead = (extra & 0x20) != 0;
     if (ahead) header.psn = (header.psn + in.byte()) & psn_mask;
     const bool carries = header.kind == frame_kind::send || header.kind == frame_kind::write;
@@ -166,7 +166,7 @@ class stage {
       queue_pair& qp = victim_.at(index);
       const std::lock_guard lock{qp.slot->send};
       send_ring& sends = qp.sends;
-      header.life = qp.requester.life;
+      header.epoch = qp.requester.epoch;
       header.psn = (qp.requester.psn - 1) & psn_mask;
       if (sends.completed != sends.posted) {
         const send_request& oldest = qp.request(sends.completed);

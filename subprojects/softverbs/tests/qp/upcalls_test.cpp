@@ -73,7 +73,7 @@ frame_header write_to(const side& to) {
   header.transport = service_of(to.inner());
   header.source_qpn = a_number;
   header.destination_qpn = to.qp->qp_num;
-  header.life = to.inner().responder.life;
+  header.epoch = to.inner().responder.epoch;
   header.psn = to.inner().slot->expected.psn;
   header.rkey = to.mr->rkey;
   header.remote_address = to.address();
@@ -96,7 +96,7 @@ frame_header answer_to(const side& requester, frame_kind kind, std::uint32_t psn
   header.transport = service::rc;
   header.source_qpn = a_number;
   header.destination_qpn = requester.qp->qp_num;
-  header.life = requester.inner().requester.life;
+  header.epoch = requester.inner().requester.epoch;
   header.psn = psn;
   return header;
 }
@@ -223,20 +223,20 @@ TEST_CASE("whoever connects anew is told until its peer does, and is served then
   REQUIRE(bring(b, peer, refused, payload.data())->nak == nak_code::rnr);
   // The peer's next connection, while this side is still in the one before.
   frame_header anew = first;
-  anew.life = first.life + 1;
+  anew.epoch = first.epoch + 1;
   anew.psn = (refused.psn + GENERATE(psn_mask - 6, 7u)) & psn_mask;
   for (int n = 0; n < 2; ++n) {
     const auto answer = bring(b, peer, anew, payload.data());
     REQUIRE(answer.has_value());
     CHECK(answer->nak == nak_code::dropped);
-    CHECK(answer->life == anew.life);
+    CHECK(answer->epoch == anew.epoch);
     CHECK(answer->psn == anew.psn);
   }
   // The old one was not disturbed.
   const auto again = bring(b, peer, refused, payload.data());
   REQUIRE(again.has_value());
   CHECK(again->nak == nak_code::rnr);
-  CHECK(again->life == refused.life);
+  CHECK(again->epoch == refused.epoch);
   // Now this side begins anew, too; something of the old connection comes late.
   b.inner().responder = {};
   b.inner().slot->expected.psn = anew.psn;
@@ -244,7 +244,7 @@ TEST_CASE("whoever connects anew is told until its peer does, and is served then
   const auto taken = bring(b, peer, anew, payload.data());
   REQUIRE(taken.has_value());
   CHECK(taken->kind == frame_kind::ack);
-  CHECK(taken->life == anew.life);
+  CHECK(taken->epoch == anew.epoch);
 }
 
 TEST_CASE("what comes late on a link of before does not take the answers along", "[qp]") {
@@ -360,7 +360,7 @@ TEST_CASE("an answer that no request in flight waits for completes nothing", "[q
     is_let_pass([](auto& header) { header.source_qpn ^= 1; });
   }
   SECTION("another connection's of the same queue pairs") {
-    is_let_pass([](auto& header) { ++header.life; });
+    is_let_pass([](auto& header) { ++header.epoch; });
   }
   SECTION("another link's") { CHECK(hear(other, good)); }
   // Lies, which end the link.
@@ -405,7 +405,7 @@ TEST_CASE("an answer to what was sent before it was sent again does not count fo
   };
   const auto answer = [&](const frame_header& to, frame_kind kind) {
     frame_header header = answer_to(a, kind, to.psn);
-    header.life = to.life;
+    header.epoch = to.epoch;
     if (kind == frame_kind::nak) header.nak = nak_code::dropped;
     REQUIRE(on_answer(home, peer.way, header, nullptr));
   };

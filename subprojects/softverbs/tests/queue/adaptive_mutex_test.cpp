@@ -7,7 +7,7 @@
 
 using softverbs::adaptive_mutex;
 
-TEST_CASE("a brief mutex that is held is not taken by another thread", "[queue]") {
+TEST_CASE("an adaptive mutex that is held is not taken by another thread", "[queue]") {
   adaptive_mutex mutex;
   const std::lock_guard held{mutex};
   bool taken = true;
@@ -15,7 +15,8 @@ TEST_CASE("a brief mutex that is held is not taken by another thread", "[queue]"
   CHECK_FALSE(taken);
 }
 
-TEST_CASE("two threads that want a brief mutex time and again have it one at a time", "[queue]") {
+TEST_CASE("two threads that want an adaptive mutex time and again have it one at a time",
+          "[queue]") {
   constexpr unsigned each = 100'000;
   adaptive_mutex mutex;
   unsigned count = 0;
