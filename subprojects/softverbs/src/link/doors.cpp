@@ -94,7 +94,7 @@ void doors::close() noexcept {
   for (pending& one : pending_) one.socket.reset();
 }
 
-void doors::on_knock(source door, time now) noexcept {
+void doors::on_connect(source door, time now) noexcept {
   const int fd = door == source::local_door ? local_.get() : tcp_.get();
   for (int n = 0; n < visitors_at_once_max; ++n) {
     unique_fd socket{::accept4(fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};

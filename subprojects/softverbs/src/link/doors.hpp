@@ -69,12 +69,12 @@ struct tcp_settings {
 /// nonsense.
 tcp_settings tcp_settings_of_environment();
 
-/// Opens the way to `slot` of this host: the door's owner is one of our uid, and gets a hello and a
+/// Opens a route to `slot` of this host: the door's owner is one of our uid, and gets a hello and a
 /// new ring file. False: nobody of that kind is there. Never blocks.
-bool knock_local(std::uint16_t slot, std::uint16_t own_slot, unique_fd& socket,
-                 unique_fd& memory) noexcept;
+bool connect_local(std::uint16_t slot, std::uint16_t own_slot, unique_fd& socket,
+                   unique_fd& memory) noexcept;
 /// Starts a TCP connection; its hello goes through the link. Never blocks.
-bool knock_tcp(const in6_addr& host, std::uint16_t port, unique_fd& socket) noexcept;
+bool connect_tcp(const in6_addr& host, std::uint16_t port, unique_fd& socket) noexcept;
 
 /// Both doors of a node, and the visitors in them. Thread: callers lock.
 class doors {
@@ -87,7 +87,7 @@ class doors {
   void close() noexcept;
   [[nodiscard]] std::uint16_t slot() const noexcept { return slot_; }
 
-  void on_knock(source door, time now) noexcept;
+  void on_connect(source door, time now) noexcept;
   /// A visitor's socket has something. Its visitor, when the hello is whole and sound.
   std::optional<visitor> on_visitor(unsigned index) noexcept;
   /// Sends away who said nothing for too long; opens a door again that had no descriptors left.

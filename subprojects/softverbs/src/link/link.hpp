@@ -40,9 +40,9 @@ inline constexpr std::size_t batch_bytes_max = bound(128 * 1024, 1024);
 /// A poller looks at a TCP socket once in so many looks: a system call costs more than a ring.
 inline constexpr std::uint32_t tcp_look_every = 16;
 
-/// The way to one other process. One that we opened carries our requests out and their answers in;
-/// one that we accepted, the reverse: a pair of processes that talk both ways has two. Type-stable:
-/// a link that died is used again for another peer, under a new `generation`.
+/// The route to one other process. One that we opened carries our requests out and their answers
+/// in; one that we accepted, the reverse: a pair of processes that talk both ways has two.
+/// Type-stable: a link that died is used again for another peer, under a new `generation`.
 class link {
  public:
   /// Reserves room for one frame, so that its payload can be copied straight into the ring; the
@@ -80,7 +80,7 @@ class link {
 
   explicit link(engine_protocol& protocol) noexcept : protocol_{protocol} {}
 
-  /// Makes a free link the way to a peer. False: busy, or no memory; the link stays free.
+  /// Makes a free link the route to a peer. False: busy, or no memory; the link stays free.
   [[nodiscard]] bool start(setup& how) noexcept;
   /// Puts these bytes (a hello, frame_align long) ahead of all frames. TCP, right after start().
   void send_first(const void* line) noexcept;

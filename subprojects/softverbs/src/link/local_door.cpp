@@ -227,8 +227,8 @@ bool is_owner_of(int socket, std::uint16_t slot) noexcept {
   return static_cast<bool>(connect_to_owner(slot, owner, is_peer));
 }
 
-bool knock_local(std::uint16_t slot, std::uint16_t own_slot, unique_fd& socket,
-                 unique_fd& memory) noexcept {
+bool connect_local(std::uint16_t slot, std::uint16_t own_slot, unique_fd& socket,
+                   unique_fd& memory) noexcept {
   ucred owner{};
   socket = connect_to_owner(slot, owner, [](const ucred&) { return true; });
   if (!socket) {

@@ -149,7 +149,7 @@ bool address_of_peer(int socket, in6_addr& host) noexcept {
   return true;
 }
 
-bool knock_tcp(const in6_addr& host, std::uint16_t port, unique_fd& socket) noexcept {
+bool connect_tcp(const in6_addr& host, std::uint16_t port, unique_fd& socket) noexcept {
   sockaddr_storage name;
   const socklen_t length = to_socket_address(host, port, name);
   socket = tcp_socket(name.ss_family);

@@ -15,7 +15,7 @@ void tune(int socket) noexcept;
 std::chrono::milliseconds silence_of(int socket) noexcept;
 /// The address of the other end, IPv4 as mapped.
 bool address_of_peer(int socket, in6_addr& host) noexcept;
-/// After an error of a socket by which we knocked: says so on stderr when nobody listened there.
+/// After an error of a socket by which we connected: says so on stderr when nobody listened there.
 void hear_refusal(int socket, const in6_addr& host, std::uint16_t port) noexcept;
 
 }  // namespace softverbs

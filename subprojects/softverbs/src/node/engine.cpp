@@ -162,7 +162,7 @@ void node::handle_events(std::chrono::nanoseconds timeout) noexcept {
       case source::local_door:
       case source::tcp_door: {
         const std::lock_guard lock{directory_};
-        doors_.on_knock(tag.from, clock::now());
+        doors_.on_connect(tag.from, clock::now());
         break;
       }
       case source::visitor: {

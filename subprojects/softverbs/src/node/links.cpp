@@ -47,7 +47,7 @@ link* node::link_to(const node_address& to) noexcept {
   if (link* found = find_link(to)) return found;
   if (!epoll_ || protocol_.stopping()) return nullptr;
   link::setup how{to, {}, {}, true, slot_};
-  return knock(to, how) ? start_link(std::move(how)) : nullptr;
+  return connect(to, how) ? start_link(std::move(how)) : nullptr;
 }
 
 link* node::find_link(const node_address& to) noexcept {
@@ -59,11 +59,11 @@ link* node::find_link(const node_address& to) noexcept {
   return nullptr;
 }
 
-bool node::knock(const node_address& to, link::setup& how) noexcept {
+bool node::connect(const node_address& to, link::setup& how) noexcept {
   const auto port = static_cast<std::uint16_t>(tcp_.port + to.slot);
-  if (!is_this_host(to.host)) return knock_tcp(to.host, port, how.socket);
-  if (!tcp_forced_) return knock_local(to.slot, slot_, how.socket, how.memory);
-  return knock_tcp(tcp_.listen, port, how.socket);
+  if (!is_this_host(to.host)) return connect_tcp(to.host, port, how.socket);
+  if (!tcp_forced_) return connect_local(to.slot, slot_, how.socket, how.memory);
+  return connect_tcp(tcp_.listen, port, how.socket);
 }
 
 /// Under `directory_`.
@@ -135,10 +135,10 @@ void node::admit(visitor&& guest) noexcept {
 void node::finish(link& one) noexcept {
   for (std::size_t n = 0; n < last_batches_max && one.up(); ++n)
     if (!one.serve(*this, true)) break;
-  bury(one);
+  close(one);
 }
 
-void node::bury(link& one) noexcept {
+void node::close(link& one) noexcept {
   index_set waiters;
   one.stop(directory_, waiters);
   {

@@ -171,11 +171,11 @@ class node final : private engine_world {
   link* find_link(const node_address& to) noexcept;
   link* start_link(link::setup how) noexcept;
   void pair_up(link& one, std::uint32_t count) noexcept;
-  bool knock(const node_address& to, link::setup& how) noexcept;
+  bool connect(const node_address& to, link::setup& how) noexcept;
   void admit(visitor&& guest) noexcept;
   bool has_room_for(const node_address& peer) noexcept;
   void finish(link& one) noexcept;
-  void bury(link& one) noexcept;
+  void close(link& one) noexcept;
   void kick_all(const index_set& waiters) noexcept;
 
   // Set by start(), read by all.

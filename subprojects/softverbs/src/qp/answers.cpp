@@ -182,8 +182,8 @@ bool owe_nak(queue_pair& qp, const frame_header& header, nak_code why) noexcept 
 void owe(queue_pair& qp, const incoming& piece, const reply& answer) noexcept {
   const frame_header& header = piece.header;
   responder_state& state = qp.responder;
-  state.way = piece.from;
-  state.way_generation = piece.from->generation();
+  state.route = piece.from;
+  state.route_generation = piece.from->generation();
   // Bytes that could not be read were not taken: they may come again.
   const nak_code why = answer.source_fault ? nak_code::dropped : answer.nak;
   if (why == nak_code::none) {
@@ -202,8 +202,8 @@ void owe(queue_pair& qp, const incoming& piece, const reply& answer) noexcept {
 
 bool send_due_nak(queue_pair& qp, link& to) noexcept {
   const responder_state& state = qp.responder;
-  return state.nak_due == nak_code::none || state.way != &to ||
-         state.way_generation != to.generation() || send_due(qp, to);
+  return state.nak_due == nak_code::none || state.route != &to ||
+         state.route_generation != to.generation() || send_due(qp, to);
 }
 
 bool turn_away(link& from, const frame_header& header) noexcept {
@@ -225,9 +225,9 @@ bool send_strays(qp_slot& slot, link& to, std::uint32_t local_qpn) noexcept {
 
 void leave_answers(queue_pair& qp) noexcept {
   responder_state& state = qp.responder;
-  if (state.way == nullptr) return;
-  stray_answer left{.to = state.way,
-                    .generation = state.way_generation,
+  if (state.route == nullptr) return;
+  stray_answer left{.to = state.route,
+                    .generation = state.route_generation,
                     .requester = qp.terms.peer_qpn,
                     .epoch = state.epoch,
                     .psn = 0,
@@ -252,8 +252,8 @@ void leave_answers(queue_pair& qp) noexcept {
 void answer_before_request(queue_pair& qp) noexcept {
   const std::lock_guard lock{qp.slot->receive};
   const responder_state& state = qp.responder;
-  if (state.way != nullptr && state.way_generation == state.way->generation())
-    send_due(qp, *state.way);
+  if (state.route != nullptr && state.route_generation == state.route->generation())
+    send_due(qp, *state.route);
 }
 
 bool send_answers(node& home, link& to, std::uint32_t local_qpn) noexcept {
@@ -262,7 +262,8 @@ bool send_answers(node& home, link& to, std::uint32_t local_qpn) noexcept {
   std::lock_guard lock{slot->receive};
   if (!send_strays(*slot, to, local_qpn)) return false;
   queue_pair* qp = slot->qp;
-  if (qp == nullptr || qp->responder.way != &to || qp->responder.way_generation != to.generation())
+  if (qp == nullptr || qp->responder.route != &to ||
+      qp->responder.route_generation != to.generation())
     return true;
   return send_due(*qp, to);
 }

@@ -163,10 +163,10 @@ next_step fail(queue_pair& qp, ibv_wc_status status) noexcept;
 next_step succeed(queue_pair& qp) noexcept;
 /// The responder did not take the head request, or refused it.
 next_step refused(queue_pair& qp, nak_code why, std::uint32_t rnr_timer) noexcept;
-/// A way to another host may be cut: whoever sends on it looks in time whether it is silent.
-void watch_way(queue_pair& qp, const link& way) noexcept;
-/// The timer of watch_way(): on a way that was silent as long as all tries take, the oldest request
-/// ends with RETRY_EXC. Under slot->send.
+/// A route to another host may be cut: whoever sends on it looks in time whether it is silent.
+void watch_route(queue_pair& qp, const link& route) noexcept;
+/// The timer of watch_route(): on a route that was silent as long as all tries take, the oldest
+/// request ends with RETRY_EXC. Under slot->send.
 void look_at_way(queue_pair& qp) noexcept;
 /// Everything unanswered will be sent again.
 void rewind(queue_pair& qp) noexcept;

@@ -104,13 +104,14 @@ connection_terms terms_of(const ibv_qp_attr& attr) {
           .access = static_cast<std::uint8_t>(attr.qp_access_flags)};
 }
 
-/// Finds the peer of an RC or UC queue pair, and opens the way to it before the first request.
+/// Finds the peer of an RC or UC queue pair, and opens the route to it before the first request.
 void find_peer(queue_pair& qp) {
   qp.peer = qp.home->resolve(qp.attr.ah_attr.grh.dgid, qp.attr.dest_qp_num);
   qp.is_peer_here = qp.home->is_here(qp.peer);
   qp.peer_slot = qp.is_peer_here ? qp.home->find(qp.attr.dest_qp_num) : nullptr;
-  qp.requester.way = qp.is_peer_here ? nullptr : qp.home->link_to(qp.peer);
-  if (qp.requester.way != nullptr) qp.requester.way_generation = qp.requester.way->generation();
+  qp.requester.route = qp.is_peer_here ? nullptr : qp.home->link_to(qp.peer);
+  if (qp.requester.route != nullptr)
+    qp.requester.route_generation = qp.requester.route->generation();
 }
 
 /// As it was created: nothing that was queued completes, and what has completed but was not polled

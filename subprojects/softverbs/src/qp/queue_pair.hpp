@@ -133,8 +133,8 @@ struct requester_state {
   bool waits = false;       ///< RNR or retry: nothing is sent before …
   clock::time_point wait_until{};
   std::uint64_t begun = 0;  ///< one past the newest that was sent, and goes on or again
-  link* way = nullptr;      ///< null for a peer in this process
-  std::uint32_t way_generation = 0;
+  link* route = nullptr;    ///< null for a peer in this process
+  std::uint32_t route_generation = 0;
   clock::time_point
       watch_at{};  ///< when to look whether a TCP route is silent; the clock's zero: never
 };
@@ -172,8 +172,8 @@ struct responder_state {
   std::uint32_t nak_psn = 0;
   std::uint64_t answers_head = 0;
   std::uint64_t answers_tail = 0;
-  link* way = nullptr;  ///< where the last request came from: answers go there
-  std::uint32_t way_generation = 0;
+  link* route = nullptr;  ///< where the last request came from: answers go there
+  std::uint32_t route_generation = 0;
   std::array<ibv_sge, request_sges_max> request_sges{};
   std::array<pending_answer, rd_atomic_max> answers{};  ///< a ring of max_dest_rd_atomic
 };

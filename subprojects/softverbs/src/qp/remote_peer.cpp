@@ -5,19 +5,19 @@ namespace softverbs {
 namespace {
 
 /// The link to the peer, opened when nothing is in flight; null: nobody is there.
-link* way_to(queue_pair& qp, const send_request& request) noexcept {
+link* route_to(queue_pair& qp, const send_request& request) noexcept {
   if (qp.type() == IBV_QPT_UD) return qp.home->link_to(request.datagram().to());
   requester_state& state = qp.requester;
-  if (state.way == nullptr) {
-    state.way = qp.home->link_to(qp.peer);
-    if (state.way != nullptr) state.way_generation = state.way->generation();
+  if (state.route == nullptr) {
+    state.route = qp.home->link_to(qp.peer);
+    if (state.route != nullptr) state.route_generation = state.route->generation();
   }
-  return state.way;
+  return state.route;
 }
 
 /// What is in flight goes down with the link.
-next_step lose_way(queue_pair& qp) noexcept {
-  qp.requester.way = nullptr;
+next_step lose_route(queue_pair& qp) noexcept {
+  qp.requester.route = nullptr;
   if (qp.type() == IBV_QPT_RC) rewind(qp);
   qp.request(qp.sends.next).offset = 0;
   return refused(qp, nak_code::dropped, 0);
@@ -26,7 +26,7 @@ next_step lose_way(queue_pair& qp) noexcept {
 enum class segment : std::uint8_t { gone, no_room, no_link, bad_memory };
 
 /// The next segment of the request, its bytes copied straight into the ring.
-segment send_segment(queue_pair& qp, send_request& request, link& way,
+segment send_segment(queue_pair& qp, send_request& request, link& route,
                      frame_header& header) noexcept {
   const bool carries = !is_answered_with_data(request.opcode);
   const std::uint32_t left = carries ? request.length - request.offset : 0;
@@ -35,14 +35,14 @@ segment send_segment(queue_pair& qp, send_request& request, link& way,
   header.flags = static_cast<std::uint8_t>(header.flags & ~(frame_flag::first | frame_flag::last));
   if (request.offset == 0) header.flags |= frame_flag::first;
   if (header.payload_bytes == left) header.flags |= frame_flag::last;
-  const link::frame_room room = way.reserve(header, qp.number());
+  const link::frame_room room = route.reserve(header, qp.number());
   if (room.result == sent::full) return segment::no_room;
   if (room.result == sent::down) return segment::no_link;
   if (!gather(qp, qp.sends.next, request.offset, room.payload, header.payload_bytes)) {
-    way.cancel();
+    route.cancel();
     return segment::bad_memory;
   }
-  way.commit();
+  route.commit();
   request.offset += header.payload_bytes;
   request.sent = (header.flags & frame_flag::last) != 0;
   return segment::gone;
@@ -160,16 +160,16 @@ next_step execute_there(queue_pair& qp, send_request& request, turn& now) noexce
   if (request.offset == 0 && qp.type() == IBV_QPT_RC) answer_before_request(qp);
   if (request.offset == 0 && !request.inlined && !local_memory_good(qp, qp.sends.next))
     return fail(qp, IBV_WC_LOC_PROT_ERR);
-  link* way = way_to(qp, request);
-  if (way == nullptr) return lose_way(qp);
-  watch_way(qp, *way);
+  link* route = route_to(qp, request);
+  if (route == nullptr) return lose_route(qp);
+  watch_route(qp, *route);
   frame_header header = header_for(qp, request);
   while (!request.sent) {
     if (now.over()) return next_step::next_turn;
-    switch (send_segment(qp, request, *way, header)) {
+    switch (send_segment(qp, request, *route, header)) {
       case segment::gone: now.spend_bytes(header.payload_bytes); break;
       case segment::no_room: return next_step::wait;
-      case segment::no_link: return lose_way(qp);
+      case segment::no_link: return lose_route(qp);
       case segment::bad_memory: return fail(qp, IBV_WC_LOC_PROT_ERR);
     }
   }
@@ -183,8 +183,8 @@ bool on_answer(node& home, link& from, const frame_header& header,
   std::lock_guard lock{slot->send};
   queue_pair* qp = slot->qp;
   // What was in flight may have been forgotten since: by an error, a reset, a new connection.
-  if (qp == nullptr || qp->requester.way != &from ||
-      qp->requester.way_generation != from.generation() ||
+  if (qp == nullptr || qp->requester.route != &from ||
+      qp->requester.route_generation != from.generation() ||
       header.source_qpn != qp->terms.peer_qpn || header.epoch != qp->requester.epoch)
     return true;
   const ibv_qp_state state = qp->state.load(std::memory_order_acquire);
@@ -202,9 +202,9 @@ void on_link_down(node& home, const link& dead, std::uint32_t generation,
   if (slot == nullptr) return;
   std::lock_guard lock{slot->send};
   queue_pair* qp = slot->qp;
-  if (qp == nullptr || qp->requester.way != &dead || qp->requester.way_generation != generation)
+  if (qp == nullptr || qp->requester.route != &dead || qp->requester.route_generation != generation)
     return;
-  qp->requester.way = nullptr;
+  qp->requester.route = nullptr;
   const bool idle = qp->sends.completed == qp->sends.posted;
   const ibv_qp_state state = qp->state.load(std::memory_order_acquire);
   if (idle || (state != IBV_QPS_RTS && state != IBV_QPS_SQD)) return;

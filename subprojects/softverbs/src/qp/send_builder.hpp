@@ -15,7 +15,7 @@ namespace softverbs {
 
 inline constexpr std::uint32_t qkey_controlled = 0x80000000;
 
-/// Posting needs a way to the peer, or a state in which the request will be flushed.
+/// Posting needs a route to the peer, or a state in which the request will be flushed.
 bool accepts_sends(ibv_qp_state state) noexcept;
 int open_request(queue_pair& qp, ibv_wr_opcode opcode, std::uint64_t wr_id,
                  unsigned flags) noexcept;

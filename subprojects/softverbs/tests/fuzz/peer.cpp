@@ -102,7 +102,7 @@ peer::peer(std::uint16_t target) : target_{target} {
   while (!(door_ = open_local_door(slot_))) must(++slot_ < process_slots, "a slot for the peer");
 }
 
-unique_fd peer::knock() const noexcept {
+unique_fd peer::connect() const noexcept {
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
   const int length =
@@ -110,14 +110,14 @@ unique_fd peer::knock() const noexcept {
   unique_fd socket{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
   const auto size =
       static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1) + static_cast<socklen_t>(length);
-  must(::connect(socket.get(), reinterpret_cast<sockaddr*>(&name), size) == 0, "a knock");
+  must(::connect(socket.get(), reinterpret_cast<sockaddr*>(&name), size) == 0, "connect");
   return socket;
 }
 
 void peer::come() noexcept {
   constexpr int waits_max = 1 << 22;
   const unique_fd file{ring_memory::create_file()};
-  unique_fd socket = knock();
+  unique_fd socket = connect();
   hello words;
   words.slot = slot_;
   say(socket.get(), &words, sizeof words, file.get());
@@ -125,7 +125,7 @@ void peer::come() noexcept {
   // The victim's first wish says that the link is up there.
   for (int n = 0; in.out().doorbell_wanted.load() == 0; ++n) {
     must(n < waits_max, "the victim lets a sound visitor in");
-    // Before that it knocks here, to see whose door this is.
+    // Before that it connects here, to see whose door this is.
     pollfd one{door_.get(), POLLIN, 0};
     ::poll(&one, 1, n < 2 ? 1 : 0);
     answer_door();
@@ -147,7 +147,7 @@ void peer::answer_door() noexcept {
 
 void peer::mumble(const void* words, std::size_t bytes, bool with_file) const noexcept {
   const unique_fd file{with_file ? ring_memory::create_file() : -1};
-  say(knock().get(), words, bytes, file.get());
+  say(connect().get(), words, bytes, file.get());
 }
 
 }  // namespace softverbs::fuzz

@@ -43,8 +43,8 @@ class hostile_link {
   std::uint64_t head_ = 0;
 };
 
-/// Another adapter in this process, made by hand. `in`: it knocked, and sends requests; `back`: the
-/// victim knocked, and gets answers.
+/// Another adapter in this process, made by hand. `in`: it connected, and sends requests; `back`:
+/// the victim connected, and gets answers.
 class peer {
  public:
   explicit peer(std::uint16_t target);
@@ -52,7 +52,7 @@ class peer {
   [[nodiscard]] std::uint16_t slot() const noexcept { return slot_; }
   /// Knocks, and waits until the victim's engine has let it in.
   void come() noexcept;
-  /// Who knocked at our door is served, or sent away.
+  /// Who connected to our door is served, or sent away.
   void answer_door() noexcept;
   /// Says this at the victim's door, with or without a descriptor, and leaves.
   void mumble(const void* words, std::size_t bytes, bool with_file) const noexcept;
@@ -61,7 +61,7 @@ class peer {
   hostile_link back;
 
  private:
-  [[nodiscard]] unique_fd knock() const noexcept;
+  [[nodiscard]] unique_fd connect() const noexcept;
   std::uint16_t target_;
   std::uint16_t slot_ = 0;
   unique_fd door_;

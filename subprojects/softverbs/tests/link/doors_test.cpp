@@ -144,7 +144,7 @@ unique_fd connect_tcp(std::uint16_t port) {
   in6_addr loopback{};
   REQUIRE(::inet_pton(AF_INET6, "::ffff:127.0.0.1", &loopback) == 1);
   unique_fd socket;
-  REQUIRE(knock_tcp(loopback, port, socket));
+  REQUIRE(connect_tcp(loopback, port, socket));
   pollfd one{socket.get(), POLLOUT, 0};
   REQUIRE(::poll(&one, 1, wait_ms_max) == 1);
   return socket;
@@ -377,8 +377,8 @@ TEST_CASE("the TCP door is on 127.0.0.1 alone, or where SOFTVERBS_LISTEN says", 
 
 namespace {
 
-/// What a child says on stderr that knocks at a port twice.
-std::string said_of_knocking_at(const char* address, std::uint16_t port) {
+/// What a child says on stderr that connects to a port twice.
+std::string said_of_connecting_to(const char* address, std::uint16_t port) {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
   const pid_t child = ::fork();
@@ -389,7 +389,7 @@ std::string said_of_knocking_at(const char* address, std::uint16_t port) {
     ::inet_pton(AF_INET6, address, &host);
     for (int n = 0; n < 2; ++n) {
       unique_fd socket;
-      if (!knock_tcp(host, port, socket)) continue;
+      if (!connect_tcp(host, port, socket)) continue;
       pollfd one{socket.get(), POLLOUT, 0};
       ::poll(&one, 1, wait_ms_max);
       hear_refusal(socket.get(), host, port);
@@ -425,7 +425,7 @@ TEST_CASE("a host where nobody listens is named once, with what it was to be sta
           "[link]") {
   const unique_fd held{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   const std::uint16_t port = bind_free_port(held);
-  const std::string said = said_of_knocking_at("::ffff:127.0.0.2", port);
+  const std::string said = said_of_connecting_to("::ffff:127.0.0.2", port);
   const std::string what = "nobody listens at 127.0.0.2, port " + std::to_string(port);
   CHECK_THAT(said, Catch::Contains(what) && Catch::Contains("SOFTVERBS_LISTEN=127.0.0.2"));
   CHECK(said.find(what) == said.rfind(what));
@@ -438,7 +438,7 @@ TEST_CASE("a visitor that says nothing is sent away when its time is over", "[li
   CHECK(doors.deadline() == doors::time::max());
   const unique_fd silent = connect_local(doors.slot());
   const auto now = std::chrono::steady_clock::now();
-  doors.on_knock(source::local_door, now);
+  doors.on_connect(source::local_door, now);
   REQUIRE(doors.deadline() == now + hello_time_max);
   doors.on_time(now + hello_time_max - 1ms);
   CHECK(doors.deadline() == now + hello_time_max);

@@ -49,7 +49,7 @@ struct here {
   bool tcp_;
 };
 
-sent send_one(link& way, std::uint32_t psn, std::uint32_t bytes, std::uint32_t from,
+sent send_one(link& route, std::uint32_t psn, std::uint32_t bytes, std::uint32_t from,
               std::uint32_t to) {
   frame_header header{};
   header.kind = frame_kind::send;
@@ -57,10 +57,10 @@ sent send_one(link& way, std::uint32_t psn, std::uint32_t bytes, std::uint32_t f
   header.payload_bytes = bytes;
   header.source_qpn = from;
   header.destination_qpn = to;
-  const link::frame_room room = way.reserve(header, from);
+  const link::frame_room room = route.reserve(header, from);
   if (room.result == sent::yes) {
     std::memset(room.payload, static_cast<int>(psn), bytes);
-    way.commit();
+    route.commit();
   }
   return room.result;
 }
@@ -79,12 +79,12 @@ TEST_CASE("requests reach another process, and its answers come back", "[link]")
   here here{tcp};
   test::seen& all = test::upcalls();
   const peer_process peer{job, here.environment()};
-  link* way = here.link_to(peer);
-  REQUIRE(way != nullptr);
-  CHECK(here.link_to(peer) == way);
+  link* route = here.link_to(peer);
+  REQUIRE(route != nullptr);
+  CHECK(here.link_to(peer) == route);
   constexpr std::uint32_t frames = 2000;
   for (std::uint32_t psn = 0; psn < frames;) {
-    const sent result = send_one(*way, psn, psn * 37 % segment_bytes_max, here.qpn, peer.qpn());
+    const sent result = send_one(*route, psn, psn * 37 % segment_bytes_max, here.qpn, peer.qpn());
     REQUIRE(result != sent::down);
     if (result == sent::yes) {
       ++psn;
@@ -106,11 +106,11 @@ TEST_CASE("a poller alone carries a ping-pong", "[link]") {
   here here{tcp};
   test::seen& all = test::upcalls();
   const peer_process peer{"poll", here.environment()};
-  link* way = here.link_to(peer);
-  REQUIRE(way != nullptr);
+  link* route = here.link_to(peer);
+  REQUIRE(route != nullptr);
   const auto cq = std::make_unique<completion_queue>();
   for (std::uint32_t psn = 0; psn < 200; ++psn) {
-    REQUIRE(send_one(*way, psn, 8, here.qpn, peer.qpn()) == sent::yes);
+    REQUIRE(send_one(*route, psn, 8, here.qpn, peer.qpn()) == sent::yes);
     for (bool answered = false; !answered;) {
       here.home->on_empty_poll(*cq);
       const std::lock_guard lock{all.mutex};
@@ -131,10 +131,10 @@ TEST_CASE("a TCP link to a closed port goes down by itself", "[link]") {
   test::seen& all = test::upcalls();
   node_address to;
   to.slot = static_cast<std::uint16_t>(here.home->slot() ^ 1);
-  link* way = here.home->link_to(to);
-  if (way != nullptr) {
+  link* route = here.home->link_to(to);
+  if (route != nullptr) {
     CHECK(all.wait([&] { return !all.downs.empty(); }));
-    CHECK(send_one(*way, 0, 8, here.qpn, 2) == sent::down);
+    CHECK(send_one(*route, 0, 8, here.qpn, 2) == sent::down);
   }
 }
 
@@ -142,14 +142,14 @@ TEST_CASE("a stopped peer fills the ring; once it goes on, the waiter is kicked"
   here here;
   test::seen& all = test::upcalls();
   const peer_process peer{"echo"};
-  link* way = here.link_to(peer);
-  REQUIRE(way != nullptr);
+  link* route = here.link_to(peer);
+  REQUIRE(route != nullptr);
   peer.signal(SIGSTOP);
   std::uint32_t psn = 0;
   sent result = sent::yes;
-  while ((result = send_one(*way, psn, 10'000, here.qpn, peer.qpn())) == sent::yes) ++psn;
+  while ((result = send_one(*route, psn, 10'000, here.qpn, peer.qpn())) == sent::yes) ++psn;
   REQUIRE(result == sent::full);
-  CHECK(way->up());
+  CHECK(route->up());
   peer.signal(SIGCONT);
   CHECK(all.wait([&] { return all.runs[here.qpn] != 0 && all.answers.size() == psn; }));
 }
@@ -161,14 +161,14 @@ TEST_CASE("when a peer is killed its link goes down for every QP, and another ca
   const std::uint32_t second = here.home->allocate_qpn();
   for (int round = 0; round < 5; ++round) {
     peer_process peer{"echo", here.environment()};
-    link* way = here.link_to(peer);
-    REQUIRE(way != nullptr);
-    REQUIRE(send_one(*way, 1, 8, here.qpn, peer.qpn()) == sent::yes);
+    link* route = here.link_to(peer);
+    REQUIRE(route != nullptr);
+    REQUIRE(send_one(*route, 1, 8, here.qpn, peer.qpn()) == sent::yes);
     REQUIRE(all.wait([&] { return all.answers.size() == 1; }));
     peer.kill();
     REQUIRE(all.wait([&] { return all.downs.size() == 2; }));
-    CHECK_FALSE(way->up());
-    CHECK(send_one(*way, 2, 8, here.qpn, peer.qpn()) == sent::down);
+    CHECK_FALSE(route->up());
+    CHECK(send_one(*route, 2, 8, here.qpn, peer.qpn()) == sent::down);
     if (!tcp) CHECK(here.link_to(peer) == nullptr);
     const std::lock_guard lock{all.mutex};
     CHECK(std::count(all.downs.begin(), all.downs.end(), second) == 1);
@@ -192,16 +192,16 @@ TEST_CASE("processes killed in the middle of their frames leave nothing behind",
     const std::lock_guard lock{all.mutex};
     all.requests.clear();
   }
-  // A link is buried after its peer: a last peer's answer shows that the engine has come so far.
+  // A link is closed after its peer: a last peer's answer shows that the engine has come so far.
   {
     const peer_process last{"echo", here.environment()};
-    link* way = here.link_to(last);
-    REQUIRE(way != nullptr);
-    REQUIRE(send_one(*way, 1, 8, here.qpn, last.qpn()) == sent::yes);
+    link* route = here.link_to(last);
+    REQUIRE(route != nullptr);
+    REQUIRE(send_one(*route, 1, 8, here.qpn, last.qpn()) == sent::yes);
     REQUIRE(all.wait([&] { return all.answers.size() == 1; }));
   }
   REQUIRE(all.wait([&] { return !all.downs.empty(); }));
-  // Links that the dead opened are buried by and by: no call tells of those.
+  // Links that the dead opened are closed by and by: no call tells of those.
   const auto patience = clock::now() + std::chrono::seconds{30};
   while (descriptors() > before && clock::now() < patience) std::this_thread::yield();
   CHECK(descriptors() <= before);

@@ -66,14 +66,14 @@ void flood(node& home, std::uint32_t qpn, std::uint16_t slot) {
   for (std::uint32_t psn = 0; parent_lives(); ++psn) {
     node_address to;
     to.slot = slot;
-    link* way = home.link_to(to);
-    if (way == nullptr) continue;
+    link* route = home.link_to(to);
+    if (route == nullptr) continue;
     frame_header header{};
     header.kind = frame_kind::write;
     header.psn = psn;
     header.source_qpn = qpn;
     header.payload_bytes = psn * 977 % segment_bytes_max;
-    if (way->reserve(header, qpn).result == sent::yes) way->commit();
+    if (route->reserve(header, qpn).result == sent::yes) route->commit();
   }
 }
 

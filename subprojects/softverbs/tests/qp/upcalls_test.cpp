@@ -29,7 +29,7 @@ struct elsewhere {
     REQUIRE((memory.reserve() && memory.map(file.get(), !we_opened)));
     from_us.attach(memory.in());
     link::setup how{host, unique_fd{sockets[0]}, std::move(file), we_opened, 0};
-    REQUIRE(way.start(how));
+    REQUIRE(route.start(how));
   }
   /// The next frame that went there.
   std::optional<frame_header> next() {
@@ -41,7 +41,7 @@ struct elsewhere {
   }
 
   node_address host;
-  link way{idle_engine()};
+  link route{idle_engine()};
 
  private:
   unique_fd socket;
@@ -58,9 +58,9 @@ void connect_to(side& one, elsewhere& there) {
   one.inner().peer = there.host;
   one.inner().is_peer_here = false;
   one.inner().terms.peer_qpn = one.inner().attr.dest_qp_num = a_number;
-  if (!there.way.opened()) return;
-  one.inner().requester.way = &there.way;
-  one.inner().requester.way_generation = there.way.generation();
+  if (!there.route.opened()) return;
+  one.inner().requester.route = &there.route;
+  one.inner().requester.route_generation = there.route.generation();
 }
 
 constexpr std::uint32_t message_bytes = 8;
@@ -85,8 +85,8 @@ frame_header write_to(const side& to) {
 std::optional<frame_header> bring(side& to, elsewhere& from, const frame_header& header,
                                   const std::byte* payload) {
   node& home = *to.inner().home;
-  REQUIRE(on_request(home, from.way, header, payload));
-  REQUIRE(send_answers(home, from.way, header.destination_qpn));
+  REQUIRE(on_request(home, from.route, header, payload));
+  REQUIRE(send_answers(home, from.route, header.destination_qpn));
   return from.next();
 }
 
@@ -186,12 +186,12 @@ TEST_CASE("each refusal is told, whatever was refused just before", "[qp]") {
   frame_header old = expected;  // A frame of an earlier connection of the same two numbers.
   old.psn = (expected.psn + GENERATE(psn_mask - 6, 7u)) & psn_mask;
   node& home = *b.inner().home;
-  REQUIRE(on_request(home, peer.way, old, payload.data()));
+  REQUIRE(on_request(home, peer.route, old, payload.data()));
   SECTION("then one that may not") {
     frame_header forbidden = expected;
     forbidden.rkey ^= 1;
-    REQUIRE(on_request(home, peer.way, forbidden, payload.data()));
-    REQUIRE(send_answers(home, peer.way, b.qp->qp_num));
+    REQUIRE(on_request(home, peer.route, forbidden, payload.data()));
+    REQUIRE(send_answers(home, peer.route, b.qp->qp_num));
     refused(old, nak_code::dropped);
     refused(forbidden, nak_code::remote_access);
     CHECK(b.state() == IBV_QPS_ERR);
@@ -202,8 +202,8 @@ TEST_CASE("each refusal is told, whatever was refused just before", "[qp]") {
   }
   SECTION("then one that nobody takes any more") {
     b.to(IBV_QPS_ERR);
-    REQUIRE(on_request(home, peer.way, expected, payload.data()));
-    REQUIRE(send_answers(home, peer.way, b.qp->qp_num));
+    REQUIRE(on_request(home, peer.route, expected, payload.data()));
+    REQUIRE(send_answers(home, peer.route, b.qp->qp_num));
     refused(old, nak_code::dropped);
     refused(expected, nak_code::dropped);
   }
@@ -256,9 +256,9 @@ TEST_CASE("what comes late on a link of before does not take the answers along",
   const std::vector<std::byte> payload(message_bytes);
   const frame_header header = write_to(b);
   node& home = *b.inner().home;
-  REQUIRE(on_request(home, now.way, header, payload.data()));
-  REQUIRE(on_request(home, before.way, header, payload.data()));  // Sent there first, taken here.
-  REQUIRE(send_answers(home, now.way, b.qp->qp_num));
+  REQUIRE(on_request(home, now.route, header, payload.data()));
+  REQUIRE(on_request(home, before.route, header, payload.data()));  // Sent there first, taken here.
+  REQUIRE(send_answers(home, now.route, b.qp->qp_num));
   const auto answer = now.next();
   REQUIRE(answer.has_value());
   CHECK(answer->kind == frame_kind::ack);
@@ -278,7 +278,7 @@ TEST_CASE("a refusal says that all requests before it are done; one that skips a
   REQUIRE(second.has_value());
   frame_header refusal = answer_to(a, frame_kind::nak, second->psn);
   refusal.nak = nak_code::remote_access;
-  const bool honest = on_answer(*a.inner().home, peer.way, refusal, nullptr);
+  const bool honest = on_answer(*a.inner().home, peer.route, refusal, nullptr);
   CHECK(honest == (first == IBV_WR_RDMA_WRITE));
   if (!honest) {
     CHECK(a.is_quiet());
@@ -304,10 +304,10 @@ TEST_CASE("a READ whose region goes before its answer is refused, and the WRITE 
   read.rkey = region->rkey;
   read.payload_bytes = 0;
   node& home = *b.inner().home;
-  REQUIRE(on_request(home, peer.way, write, payload.data()));
-  REQUIRE(on_request(home, peer.way, read, nullptr));
+  REQUIRE(on_request(home, peer.route, write, payload.data()));
+  REQUIRE(on_request(home, peer.route, read, nullptr));
   REQUIRE(verb::dereg_mr(region) == 0);
-  REQUIRE(send_answers(home, peer.way, b.qp->qp_num));
+  REQUIRE(send_answers(home, peer.route, b.qp->qp_num));
   const auto answer = peer.next();
   REQUIRE(answer.has_value());
   CHECK(answer->kind == frame_kind::nak);
@@ -327,7 +327,7 @@ TEST_CASE("an answer that no request in flight waits for completes nothing", "[q
   std::fill_n(a.memory.begin(), 2 * message_bytes, std::byte{0x11});
   const std::vector<std::byte> payload(segment_bytes_max, std::byte{0x55});
   const auto hear = [&](elsewhere& from, const frame_header& header) {
-    return on_answer(home, from.way, header, payload.data());
+    return on_answer(home, from.route, header, payload.data());
   };
   const bool reads = GENERATE(false, true);
   REQUIRE(a.send(one_sided(reads ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, ends.b),
@@ -407,7 +407,7 @@ TEST_CASE("an answer to what was sent before it was sent again does not count fo
     frame_header header = answer_to(a, kind, to.psn);
     header.epoch = to.epoch;
     if (kind == frame_kind::nak) header.nak = nak_code::dropped;
-    REQUIRE(on_answer(home, peer.way, header, nullptr));
+    REQUIRE(on_answer(home, peer.route, header, nullptr));
   };
   const frame_header first = next(), second = next();
   answer(first, frame_kind::nak);  // Nobody was there yet.
@@ -434,7 +434,7 @@ TEST_CASE("a request that finds its link gone has begun, and so have those that 
   REQUIRE(peer.next().has_value());
   step_mutex directory;
   index_set waiters;
-  peer.way.stop(directory, waiters);
+  peer.route.stop(directory, waiters);
   write();
   const std::lock_guard lock{a.inner().slot->send};
   CHECK(a.inner().begun() == a.inner().sends.completed + 2);
@@ -476,7 +476,7 @@ TEST_CASE("PSNs in flight stay comparable: a request waits that would take more 
 
   CHECK_FALSE(write().has_value());
   REQUIRE(
-      on_answer(*a.inner().home, peer.way, answer_to(a, frame_kind::ack, oldest->psn), nullptr));
+      on_answer(*a.inner().home, peer.route, answer_to(a, frame_kind::ack, oldest->psn), nullptr));
   CHECK(a.await().status == IBV_WC_SUCCESS);
   const auto next = peer.next();
   REQUIRE(next.has_value());
