@@ -104,16 +104,16 @@ task<remote_mr> agent::request_remote_mr(std::size_t size_bytes, remote_mr_reque
 task<loan> agent::send_local_mr(local_mr memory, loan_options options) {
   return parts_->lends.lend(std::move(memory), options);
 }
-void agent::lend_along(carried_loan& l, local_mr memory, verbs::access access) {
-  parts_->lends.lend_along(l, std::move(memory), access);
+void agent::lend_inline(inline_grant& l, local_mr memory, verbs::access access) {
+  parts_->lends.lend_inline(l, std::move(memory), access);
 }
 bool agent::can_invalidate(const loan_terms& terms) const noexcept {
   return terms.isolation == isolation::exact &&
          parts_->context.lending.domain().limits().send_with_invalidate;
 }
-remote_mr agent::borrow_along(const loan_terms& terms, verbs::access access, time_point until,
-                              std::uint64_t& number) {
-  return parts_->borrows->borrow_along(terms, access, until, number);
+remote_mr agent::borrow_inline(const loan_terms& terms, verbs::access access, time_point until,
+                               std::uint64_t& number) {
+  return parts_->borrows->borrow_inline(terms, access, until, number);
 }
 bool agent::end_along(std::uint64_t number) noexcept { return parts_->borrows->end_along(number); }
 void agent::open_stream(const stream_terms& ours) noexcept {

@@ -41,7 +41,7 @@ constexpr std::size_t alignment_max = mr_allocator::alignment_max;
   throw error{{.code = why, .call = call}};
 }
 
-[[noreturn]] void fail_carried(const char* call) {
+[[noreturn]] void fail_inline(const char* call) {
   fail_request(errc::not_supported, "what a message lends ends with its answer", call);
 }
 
@@ -100,10 +100,10 @@ borrower::~borrower() {
   while (!free_.empty()) delete &free_.pop_front();
 }
 
-holding& borrower::make(bool is_carried) {
-  const bool is_again = is_carried && !free_.empty();
+holding& borrower::make(bool is_inline) {
+  const bool is_again = is_inline && !free_.empty();
   std::unique_ptr<holding> made{is_again ? &free_.pop_front() : new holding{*this}};
-  made->is_carried = is_carried;
+  made->is_inline = is_inline;
   made->block = &lease_block::make(&context_.data.sends());
   made->tag = tags_.insert(*made);
   if (made->tag == 0) fail_request(errc::limit_exceeded, "65536 leases are open with this peer");
@@ -237,7 +237,7 @@ task<> borrower::renew(holding& h, milliseconds lease) {
   if (lease > std::chrono::hours{24} || lease <= margin_of(lease))
     fail_request(errc::out_of_range,
                  "a lease is longer than its operation margin, and at most 24 h", "renew");
-  if (h.is_carried) fail_carried("renew");
+  if (h.is_inline) fail_inline("renew");
   const duration limit = context_.options.request_timeout;
   scheduler* const home = &context_.home;
   while (h.is_asking) co_await with_timeout(h.answered.wait(), limit, home);
@@ -320,8 +320,8 @@ void borrower::revoke(holding& h) noexcept {
 // ---------------------------------------------------------------------
 
 /// There until `end_along`, also when it was dropped before.
-remote_mr borrower::borrow_along(const loan_terms& terms, verbs::access access, time_point until,
-                                 std::uint64_t& number) {
+remote_mr borrower::borrow_inline(const loan_terms& terms, verbs::access access, time_point until,
+                                  std::uint64_t& number) {
   if (failed_) throw error{*failed_};
   holding& h = make(true);
   h.has_handle = true;
@@ -354,7 +354,7 @@ void borrower::drop(holding& h) noexcept {
       if (h.question.is_linked()) forget(h);
       return;
     case holding::stage::open:
-      if (h.is_carried) return h.block->refuse(errc::lease_ended);
+      if (h.is_inline) return h.block->refuse(errc::lease_ended);
       return give_back(h);
     case holding::stage::flushing: h.is_for_hand_over = false; return;
     case holding::stage::flushed:
@@ -441,7 +441,7 @@ void borrower::on_returned(control_channel::outgoing& notice) noexcept {
 
 task<> borrower::hand_over(remote_mr memory) {
   holding& h = *memory.holding_;
-  if (h.is_carried) fail_carried("send_remote_mr");
+  if (h.is_inline) fail_inline("send_remote_mr");
   while (h.is_asking) co_await h.answered.wait();
   if (h.home == nullptr) fail_ended(h, "send_remote_mr");  // And we may be gone.
   if (const errc why = refusal_of(h); why != errc{})
@@ -464,7 +464,7 @@ void borrower::forget(holding& h) noexcept {
   h.disarm();
   h.list_hook<holding>::unlink();
   tags_.erase(h.tag);
-  if (h.lease != 0 || h.is_carried) --context_.counters.borrowed;
+  if (h.lease != 0 || h.is_inline) --context_.counters.borrowed;
   if (h.is_offer) --offer_count_;
   h.block->refuse(errc::lease_ended);
   // A renewal may wait while what has expired is flushed.
@@ -478,7 +478,7 @@ void borrower::forget(holding& h) noexcept {
 
 /// What messages carry comes and goes with each, and leaves most of it as it was.
 void borrower::recycle(holding& h) noexcept {
-  if (!h.is_carried || failed_ || !frame_cache::is_recycling) {
+  if (!h.is_inline || failed_ || !frame_cache::is_recycling) {
     delete &h;
     return;
   }
@@ -506,7 +506,7 @@ void borrower::fail(const failure& why) noexcept {
 
 void borrower::list(std::vector<lease_info>& into) const {
   tags_.for_each([&](const holding& h) {
-    if (h.lease == 0 && !h.is_carried) return;
+    if (h.lease == 0 && !h.is_inline) return;
     lease_info& one = into.emplace_back();
     one.is_borrowed = true;
     one.size_bytes = h.remote.size_bytes();

@@ -4,7 +4,7 @@
 #include "id_table.hpp"
 
 #include <cordma/agent/remote_mr.hpp>
-#include <cordma/detail/agent/carried_loan.hpp>
+#include <cordma/detail/agent/inline_grant.hpp>
 #include <cordma/detail/coro/frame_cache.hpp>
 
 #include <optional>
@@ -40,8 +40,8 @@ struct holding : waiter, list_hook<holding>, timer, frame_cache::recycled {
   remote_mr_slice remote;
   cordma::isolation isolation = isolation::exact;
   bool has_handle = false;
-  bool is_carried = false;  ///< by a message, with which it ends: there is nothing to return
-  bool is_offer = false;    ///< not taken, and counted until its return is on its way
+  bool is_inline = false;  ///< by a message, with which it ends: there is nothing to return
+  bool is_offer = false;   ///< not taken, and counted until its return is on its way
   bool is_for_hand_over = false;
   bool has_expired = false;
 
@@ -98,15 +98,15 @@ class borrower {
   task<> hand_over(remote_mr memory);
   task<> renew(holding& h, std::chrono::milliseconds lease);
   void drop(holding& h) noexcept;
-  remote_mr borrow_along(const loan_terms& terms, verbs::access access, time_point until,
-                         std::uint64_t& number);
+  remote_mr borrow_inline(const loan_terms& terms, verbs::access access, time_point until,
+                          std::uint64_t& number);
   bool end_along(std::uint64_t number) noexcept;
 
   void fail(const failure& why) noexcept;
   void list(std::vector<lease_info>& into) const;
 
  private:
-  holding& make(bool is_carried = false);
+  holding& make(bool is_inline = false);
   void ask(holding& h, const frame& f) noexcept;
   holding& answered(const frame& f, agent_protocol::kind question);
   void check_terms(const frame& asked, const frame& granted) const;
@@ -135,7 +135,7 @@ class borrower {
   id_table<holding> tags_;
   intrusive_list<holding> holdings_;
   intrusive_list<holding> offers_;  ///< not yet taken
-  intrusive_list<holding> free_;    ///< carried ones that are over
+  intrusive_list<holding> free_;    ///< inline ones that are over
   std::size_t offer_count_ = 0;     ///< those, and those that were revoked and are not yet returned
   event arrival_;
   std::optional<failure> failed_;

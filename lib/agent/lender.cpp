@@ -178,12 +178,12 @@ void lender::check_loan(const local_mr& memory, const loan_options& options) con
 }
 
 /// Counted everywhere, with nothing to count yet.
-grant& lender::make(std::size_t bytes, std::size_t cost, bool is_carried) {
-  const bool is_again = is_carried && !free_.empty();
+grant& lender::make(std::size_t bytes, std::size_t cost, bool is_inline) {
+  const bool is_again = is_inline && !free_.empty();
   std::unique_ptr<grant> made{is_again ? &free_.pop_front() : new grant{*this}};
-  made->is_carried = is_carried;
-  // No frame names what is carried.
-  if (!is_carried && ids_.size() == context_.options.lending.leases_max)
+  made->is_inline = is_inline;
+  // No frame names an inline grant.
+  if (!is_inline && ids_.size() == context_.options.lending.leases_max)
     refuse_to_lend(errc::limit_exceeded, "as many as lending_policy::leases_max are open");
   while (!context_.lending.reserve(cost, context_.options.lending)) {
     if (stock_.is_empty())
@@ -192,7 +192,7 @@ grant& lender::make(std::size_t bytes, std::size_t cost, bool is_carried) {
     drop_kept();
   }
   try {
-    if (!is_carried) made->id = ids_.insert(*made);
+    if (!is_inline) made->id = ids_.insert(*made);
   } catch (...) {
     context_.lending.release(cost);
     throw;
@@ -356,7 +356,7 @@ void lender::on_give_back(const frame& f) noexcept {
 
 void lender::give_back(grant& g) noexcept {
   const bool needs_no_slot = g.state == grant::stage::waiting && g.is_invalid;
-  const bool is_unheard = g.state == grant::stage::binding && g.is_carried;
+  const bool is_unheard = g.state == grant::stage::binding && g.is_inline;
   if (g.state != grant::stage::open && g.state != grant::stage::asked && !needs_no_slot &&
       !is_unheard)
     return;
@@ -383,7 +383,7 @@ void lender::on_hand_over(const frame& f, unsigned slot) noexcept {
 // --------------------------------------------------------------------------------------
 
 void lender::end(grant& g, loan_end_reason why) noexcept {
-  if (g.is_carried && g.state == grant::stage::binding) return give_back(g);
+  if (g.is_inline && g.state == grant::stage::binding) return give_back(g);
   if (g.state == grant::stage::binding && !g.end_is_wanted) {
     g.end_is_wanted = true;
     g.reason = why;
@@ -395,7 +395,7 @@ void lender::end(grant& g, loan_end_reason why) noexcept {
     return close(g);
   }
   g.state = grant::stage::asked;
-  if (!g.is_carried) {
+  if (!g.is_inline) {
     g.notice.frame = {.kind = kind::revoke, .tag = g.tag, .lease = g.id};
     context_.channel.send(g.notice);
   }
@@ -514,7 +514,7 @@ std::uint64_t& lender::counter_of(loan_end_reason why) noexcept {
 void lender::forget(grant& g) noexcept {
   g.disarm();
   g.list_hook<grant>::unlink();
-  if (!g.is_carried) ids_.erase(g.id);
+  if (!g.is_inline) ids_.erase(g.id);
   if (g.was_asked_for) asked_bytes_ -= g.cost;
   if (!g.is_kept) context_.lending.release(g.cost);
   --context_.counters.open;
@@ -522,9 +522,9 @@ void lender::forget(grant& g) noexcept {
   g.state = grant::stage::ended;
   g.home = nullptr;
   if (!g.has_loan) {
-    carried_loan* const carried = g.carried;
+    inline_grant* const owner = g.owner;
     recycle(g);
-    if (carried != nullptr) carried->end();
+    if (owner != nullptr) owner->end();
     return;
   }
   // One of them has somebody waiting, who may destroy it all when it is set.
@@ -535,14 +535,14 @@ void lender::forget(grant& g) noexcept {
 
 /// What messages carry comes and goes with each, and leaves most of it as it was.
 void lender::recycle(grant& g) noexcept {
-  if (!g.is_carried || failed_ || !frame_cache::is_recycling) {
+  if (!g.is_inline || failed_ || !frame_cache::is_recycling) {
     delete &g;
     return;
   }
   g.home = this;
   g.lent.registration.reset();
   g.lent.memory = {};
-  g.carried = nullptr;
+  g.owner = nullptr;
   g.is_given_back = g.is_invalid = g.end_is_wanted = false;
   g.state = grant::stage::binding;
   g.reason = loan_end_reason::returned;
@@ -614,16 +614,16 @@ void lender::list(std::vector<lease_info>& into) {
   };
   ids_.for_each(add);
   grants_.for_each([&](const grant& g) {
-    if (g.is_carried) add(g);
+    if (g.is_inline) add(g);
   });
 }
 
 // ---- what a message carries
 // ---------------------------------------------------------------------
 
-void lender::lend_along(carried_loan& l, local_mr memory, verbs::access access) {
+void lender::lend_inline(inline_grant& l, local_mr memory, verbs::access access) {
   check_loan(memory, {.access = access});
-  if (context_.data.sends().batch_max() <= carried_loan::per_message_max)
+  if (context_.data.sends().batch_max() <= inline_grant::per_message_max)
     refuse_to_lend(errc::limit_exceeded, "beside a message: send_wr_max of 5 or more");
   grant& g = make(memory.size_bytes(), memory.size_bytes(), true);
   g.expires = time_point::max();
@@ -634,42 +634,42 @@ void lender::lend_along(carried_loan& l, local_mr memory, verbs::access access) 
     forget(g);
     throw;
   }
-  g.carried = &l;
+  g.owner = &l;
   l.grant_ = &g;
 }
 
-void lender::open_carried(grant& g) noexcept {
+void lender::open_inline(grant& g) noexcept {
   g.state = grant::stage::open;
   if (g.lent.window) g.lent.window->bound(g.remote.rkey());
   ++context_.counters.offered;
 }
 
-bool carried_loan::needs_bind() const noexcept { return grant_->lent.window.has_value(); }
-void carried_loan::fill_bind(ibv_send_wr& wr) const noexcept {
+bool inline_grant::needs_bind() const noexcept { return grant_->lent.window.has_value(); }
+void inline_grant::fill_bind(ibv_send_wr& wr) const noexcept {
   grant_->home->bind_of(*grant_).fill(wr);
 }
 
-void carried_loan::posted() noexcept { grant_->home->open_carried(*grant_); }
+void inline_grant::posted() noexcept { grant_->home->open_inline(*grant_); }
 
-loan_terms carried_loan::terms() const noexcept {
+loan_terms inline_grant::terms() const noexcept {
   return {.address = grant_->remote.address(),
           .length = grant_->size_bytes,
           .rkey = grant_->remote.rkey(),
           .isolation = grant_->isolation};
 }
 
-void carried_loan::give_back(std::optional<std::uint32_t> invalidated) noexcept {
+void inline_grant::give_back(std::optional<std::uint32_t> invalidated) noexcept {
   if (grant_ == nullptr) return;
   if (invalidated == grant_->remote.rkey()) grant_->is_invalid = true;
   grant_->home->give_back(*grant_);
 }
 
-void carried_loan::revoke() noexcept {
+void inline_grant::revoke() noexcept {
   if (grant_ != nullptr) grant_->home->end(*grant_, loan_end_reason::revoked);
 }
 
-void carried_loan::leave(bool is_known) noexcept {
-  grant_->carried = nullptr;
+void inline_grant::leave(bool is_known) noexcept {
+  grant_->owner = nullptr;
   if (is_known)
     revoke();
   else

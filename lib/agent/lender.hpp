@@ -5,7 +5,7 @@
 #include "loan_stock.hpp"
 
 #include <cordma/agent/loan.hpp>
-#include <cordma/detail/agent/carried_loan.hpp>
+#include <cordma/detail/agent/inline_grant.hpp>
 #include <cordma/detail/coro/frame_cache.hpp>
 
 #include <optional>
@@ -22,8 +22,8 @@ namespace detail {
 /// Owned by its lender; when that is done with it, by the loan, if there is one.
 struct grant : waiter, list_hook<grant>, timer, frame_cache::recycled {
   enum class stage : unsigned char {
-    binding,       ///< the window's bind is on the data queue pair; if carried, not yet
-    open,          ///< the peer may use it; if carried, once its message comes, behind the bind
+    binding,       ///< the window's bind is on the data queue pair; if inline, not yet
+    open,          ///< the peer may use it; if inline, once its message comes, behind the bind
     asked,         ///< to return it; it has `grace`
     waiting,       ///< for a slot of the send queue
     invalidating,  ///< the window's end is on the data queue pair; it has `revoke_deadline`
@@ -36,7 +36,7 @@ struct grant : waiter, list_hook<grant>, timer, frame_cache::recycled {
   // All that one has which a message carries, together: with bulk memory its cache lines are cold
   // whenever it is met.
   lender* home;
-  carried_loan* carried = nullptr;  ///< who sent it and is told that it has ended
+  inline_grant* owner = nullptr;  ///< who sent it and is told that it has ended
   std::size_t size_bytes = 0;
   std::size_t cost = 0;  ///< what it takes of the policy's bytes
   time_point expires{};
@@ -44,7 +44,7 @@ struct grant : waiter, list_hook<grant>, timer, frame_cache::recycled {
   loan_end_reason reason = loan_end_reason::returned;
   verbs::access access = verbs::access::none;
   cordma::isolation isolation = isolation::exact;
-  bool is_carried = false;     ///< by a message: the agents say nothing of it
+  bool is_inline = false;      ///< by a message: the agents say nothing of it
   bool was_asked_for = false;  ///< by the peer; else we offered it
   bool has_loan = false;
   bool is_given_back = false;
@@ -91,8 +91,8 @@ class lender {
   task<loan> lend(local_mr memory, loan_options options);
   task<local_mr> receive();
   void end(grant& g, loan_end_reason why) noexcept;
-  void lend_along(carried_loan& l, local_mr memory, verbs::access access);
-  void open_carried(grant& g) noexcept;
+  void lend_inline(inline_grant& l, local_mr memory, verbs::access access);
+  void open_inline(grant& g) noexcept;
   void give_back(grant& g) noexcept;
 
   /// The connection has failed, and its queue pairs are in ERROR: all ends now.
@@ -104,7 +104,7 @@ class lender {
   void note_refusal(const frame& request, errc why, std::string_view because) noexcept;
   void check_request(const frame& request) const;
   void check_loan(const local_mr& memory, const loan_options& options) const;
-  grant& make(std::size_t bytes, std::size_t cost, bool is_carried = false);
+  grant& make(std::size_t bytes, std::size_t cost, bool is_inline = false);
   [[nodiscard]] lent_memory memory_for(const frame& request);
   [[nodiscard]] bool keep(grant& g) noexcept;
   void drop_kept() noexcept;
@@ -129,13 +129,13 @@ class lender {
   [[nodiscard]] std::uint64_t& counter_of(loan_end_reason why) noexcept;
 
   friend struct detail::grant;
-  friend class carried_loan;
+  friend class inline_grant;
   agent_context& context_;
   id_table<grant> ids_;
   intrusive_list<grant> grants_;    ///< open, or on their way there or back
   intrusive_list<grant> waiting_;   ///< for a slot
   intrusive_list<grant> received_;  ///< handed over to us
-  intrusive_list<grant> free_;      ///< carried ones that are over
+  intrusive_list<grant> free_;      ///< inline ones that are over
   loan_stock stock_;
   unsigned invalidating_ = 0;
   std::size_t asked_bytes_ = 0;  ///< that the peer has by asking

@@ -70,7 +70,7 @@ call_slot::call_slot(client_core& c, std::uint16_t i) noexcept
       index{i} {}
 
 call_slot::lending::lending(call_slot& s) noexcept
-    : carried_loan{&client_core::on_loan_ended}, slot{s} {}
+    : inline_grant{&client_core::on_loan_ended}, slot{s} {}
 
 client_core::connecting::connecting(client_core& c) noexcept
     : waiter{[](waiter& self) noexcept -> std::coroutine_handle<> {
@@ -511,7 +511,7 @@ void client_core::lend(call_slot& s) {
   const auto lend_part = [&](call_slot::lending& l, const const_local_mr_slice& part,
                              verbs::access access) {
     if (part.size_bytes() == 0) return;
-    link_->lender().lend_along(l, local_mr::keep(part), access);
+    link_->lender().lend_inline(l, local_mr::keep(part), access);
     s.add(l);
   };
   lend_part(s.source, s.options->source, verbs::access::remote_read);
@@ -539,7 +539,7 @@ void client_core::on_returned(const header& h) {
   give_back(*s);
 }
 
-void client_core::on_loan_ended(carried_loan& self) noexcept {
+void client_core::on_loan_ended(inline_grant& self) noexcept {
   call_slot& s = static_cast<call_slot::lending&>(self).slot;
   // Else it ends with the connection, which tells.
   if (s.is_ending && !s.is_lending() && !s.has_ended) s.core.end(s);

@@ -23,7 +23,7 @@ struct call_slot final : list_hook<call_slot>,
                          public suspension {
   call_slot(client_core& c, std::uint16_t i) noexcept;
 
-  struct lending : carried_loan {
+  struct lending : inline_grant {
     explicit lending(call_slot& s) noexcept;
     call_slot& slot;
   };
@@ -107,7 +107,7 @@ class client_core final {
   void fail(call_slot& s, const failure& why, std::uint64_t& counted_in) noexcept;
   void end(call_slot& s) noexcept;
   void cancel(std::uint64_t number) noexcept;
-  static void on_loan_ended(carried_loan& self) noexcept;
+  static void on_loan_ended(inline_grant& self) noexcept;
 
   // Connecting.
   struct connecting : waiter {

@@ -49,7 +49,7 @@ class encoded_message : private message_channel::outgoing {
     call_protocol::encode(h, open_head(call_protocol::header_bytes));
   }
   /// It goes behind the bind of what it lends.
-  void add(carried_loan& loan) noexcept {
+  void add(inline_grant& loan) noexcept {
     loan_protocol::encode(loan.terms(), extend_head(loan_protocol::terms_bytes));
     lent.all[lent.count++] = &loan;
   }

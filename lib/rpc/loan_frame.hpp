@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cordma/detail/agent/carried_loan.hpp>
+#include <cordma/detail/agent/inline_grant.hpp>
 #include "base/little_endian.hpp"
 
 #include <cstddef>

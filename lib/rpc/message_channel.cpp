@@ -185,10 +185,10 @@ std::coroutine_handle<> message_channel::on_opened(waiter& self) noexcept {
 inline bool message_channel::post_behind_binds(const outgoing& o, memory_block* memory) noexcept {
   if (o.lent.count == 0) [[likely]]
     return qp_->send_alone(wr_, memory);
-  std::array<ibv_send_wr, carried_loan::per_message_max> binds;
+  std::array<ibv_send_wr, inline_grant::per_message_max> binds;
   ibv_send_wr* first = &wr_;
   for (unsigned n = o.lent.count; n > 0; --n) {
-    const carried_loan& lent = *o.lent.all[n - 1];
+    const inline_grant& lent = *o.lent.all[n - 1];
     if (!lent.needs_bind()) continue;
     ibv_send_wr& bind = binds[n - 1];
     clear(bind);

@@ -16,7 +16,7 @@ struct large_send;
 
 /// What a message lends: it goes behind their binds, with the same doorbell.
 struct message_loans {
-  std::array<carried_loan*, carried_loan::per_message_max> all{};
+  std::array<inline_grant*, inline_grant::per_message_max> all{};
   unsigned count = 0;
 };
 

@@ -24,7 +24,7 @@ void on_announced(message_channel::outgoing& self, const failure* why) noexcept 
 }
 
 /// The peer reaches it no more. Before the peer has answered, that is told with the answer.
-void on_loan_ended(carried_loan& self) noexcept {
+void on_loan_ended(inline_grant& self) noexcept {
   auto& s = static_cast<large_send&>(self);
   if (s.is_answered) s.end();
 }
@@ -35,8 +35,8 @@ void ignore(message_channel::outgoing&, const failure*) noexcept {}
 
 large_send::large_send(message_channel& c, std::uint64_t number, local_mr memory,
                        std::optional<std::uint32_t> imm, const large_options& how)
-    : carried_loan{&on_loan_ended}, channel{&c}, tell_announced{how.is_announced}, ended{c.home_} {
-  c.agent_->lend_along(*this, std::move(memory), verbs::access::remote_read);
+    : inline_grant{&on_loan_ended}, channel{&c}, tell_announced{how.is_announced}, ended{c.home_} {
+  c.agent_->lend_inline(*this, std::move(memory), verbs::access::remote_read);
   frame = {.kind = kind::announce, .tag = number, .loan = terms()};
   immediate = imm;
   is_fenced = how.is_fenced;
@@ -154,8 +154,8 @@ void message_channel::fetch_next() noexcept {
     ++fetched_;
     try {
       l.message.reset(new large_message{memory_->allocate_uninitialized(l.length())});
-      l.lent =
-          agent_->borrow_along(l.terms, verbs::access::remote_read, time_point::max(), l.borrowing);
+      l.lent = agent_->borrow_inline(l.terms, verbs::access::remote_read, time_point::max(),
+                                     l.borrowing);
     } catch (const std::exception&) {
       give_up(l, errc::refused);
       continue;

@@ -8,9 +8,9 @@ namespace cordma::detail {
 /// its task; when that goes before, by its channel.
 struct large_send : list_hook<large_send>,
                     message_channel::outgoing,
-                    carried_loan,
+                    inline_grant,
                     frame_cache::recycled {
-  /// \errors as `agent::lend_along`.
+  /// \errors as `agent::lend_inline`.
   large_send(message_channel& c, std::uint64_t number, local_mr memory,
              std::optional<std::uint32_t> imm, const large_options& how);
 

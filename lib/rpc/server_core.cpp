@@ -552,8 +552,8 @@ remote_mr server_link::borrow(incoming_call& c, bulk which) {
   if (failed()) throw error{*failed()};
   if (c.is_over) fail("the caller waits no longer");
   const auto access = is_source ? verbs::access::remote_read : verbs::access::remote_write;
-  remote_mr lent = agent()->borrow_along(call_protocol::terms_of(c.request.bytes(), which), access,
-                                         c.deadline(), c.borrowings[is_source ? 0 : 1]);
+  remote_mr lent = agent()->borrow_inline(call_protocol::terms_of(c.request.bytes(), which), access,
+                                          c.deadline(), c.borrowings[is_source ? 0 : 1]);
   c.borrowed |= which;
   return lent;
 }

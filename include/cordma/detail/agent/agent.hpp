@@ -3,7 +3,7 @@
 #include <cordma/agent/agent_options.hpp>
 #include <cordma/agent/loan.hpp>
 #include <cordma/agent/remote_mr.hpp>
-#include <cordma/detail/agent/carried_loan.hpp>
+#include <cordma/detail/agent/inline_grant.hpp>
 #include <cordma/detail/agent/lending.hpp>
 #include <cordma/detail/transfer/queue_pair.hpp>
 #include <cordma/memory/mr_allocator.hpp>
@@ -64,15 +64,15 @@ class agent {
   /// Lends memory by a message with `l.terms()` that the caller posts on the data queue pair,
   /// behind the bind that `l` may need. \errors as `send_local_mr`; errc::limit_exceeded: the queue
   /// has no room for a message and what it lends, of which there may be
-  /// `carried_loan::per_message_max`.
-  void lend_along(carried_loan& l, local_mr memory, verbs::access access);
+  /// `inline_grant::per_message_max`.
+  void lend_inline(inline_grant& l, local_mr memory, verbs::access access);
   /// Whether a message of ours can end such a loan (IBV_WR_SEND_WITH_INV). Only where windows are
   /// known to be as the specification says: docs/devices.md.
   [[nodiscard]] bool can_invalidate(const loan_terms& terms) const noexcept;
   /// What a message of the peer's lends: to be used until then, or until `end_along(number)`.
   /// \errors bad_alloc; errc::limit_exceeded; why the connection ended.
-  remote_mr borrow_along(const loan_terms& terms, verbs::access access,
-                         std::chrono::steady_clock::time_point until, std::uint64_t& number);
+  remote_mr borrow_inline(const loan_terms& terms, verbs::access access,
+                          std::chrono::steady_clock::time_point until, std::uint64_t& number);
   /// What is sent now tells the peer that it is not used any more. True: with a fence, for requests
   /// on it are under way.
   bool end_along(std::uint64_t number) noexcept;

@@ -1,4 +1,4 @@
-#include <cordma/detail/agent/carried_loan.hpp>
+#include <cordma/detail/agent/inline_grant.hpp>
 
 #include "support/connected_pair.hpp"
 #include "support/outcome.hpp"
@@ -24,10 +24,10 @@ namespace {
 
 constexpr std::size_t size_bytes = 4096;
 
-struct counted_loan : carried_loan {
+struct counted_loan : inline_grant {
   counted_loan() noexcept
-      : carried_loan{
-            [](carried_loan& self) noexcept { ++static_cast<counted_loan&>(self).ended; }} {}
+      : inline_grant{
+            [](inline_grant& self) noexcept { ++static_cast<counted_loan&>(self).ended; }} {}
   unsigned ended = 0;
 };
 
@@ -45,10 +45,10 @@ struct carrying : standing_time, test::connected_pair {
     return options;
   }
   /// As for a message that is not sent yet.
-  void prepare(carried_loan& loan, verbs::access granted) {
-    server.agent()->lend_along(loan, local_mr::keep(memory.slice()), granted);
+  void prepare(inline_grant& loan, verbs::access granted) {
+    server.agent()->lend_inline(loan, local_mr::keep(memory.slice()), granted);
   }
-  void post(carried_loan& loan) {
+  void post(inline_grant& loan) {
     REQUIRE(loan.needs_bind() == (loan.terms().isolation != isolation::shared_key));
     if (loan.needs_bind()) {
       ibv_send_wr bind{};
@@ -64,7 +64,7 @@ struct carrying : standing_time, test::connected_pair {
     CHECK(server.lending().offered == 1);
   }
   remote_mr borrow(verbs::access granted) {
-    return client.agent()->borrow_along(terms, granted, rt.executor().after(1h), number);
+    return client.agent()->borrow_inline(terms, granted, rt.executor().after(1h), number);
   }
   void wait_for(auto condition) { rt.run(test::until(rt.executor(), condition)); }
   template <class Op>
@@ -149,7 +149,7 @@ TEST_CASE("a send queue that has no room for a message and what it lends is told
   local_mr memory = p.server.memory().allocate_zeroed(size_bytes);
   counted_loan lent;
   try {
-    p.server.agent()->lend_along(lent, local_mr::keep(memory.slice()), access::remote_read);
+    p.server.agent()->lend_inline(lent, local_mr::keep(memory.slice()), access::remote_read);
     FAIL("was lent");
   } catch (const error& e) {
     CHECK(e.failure().code == errc::limit_exceeded);
@@ -263,9 +263,9 @@ TEST_CASE("a loan that waits for a slot, and whose window a message has ended, n
 
 TEST_CASE("loans whose invalidations end with the connection end one after another",
           "[agent][device][R6]") {
-  struct marking_loan : carried_loan {
+  struct marking_loan : inline_grant {
     explicit marking_loan(support::stack_span& s) noexcept
-        : carried_loan{[](carried_loan& self) noexcept {
+        : inline_grant{[](inline_grant& self) noexcept {
             auto& me = static_cast<marking_loan&>(self);
             me.span.mark();
             me.has_ended = true;

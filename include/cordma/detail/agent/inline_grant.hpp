@@ -23,17 +23,17 @@ struct loan_terms {
 };
 
 /// Memory that a message of ours on the data queue pair lends: its terms travel in that message,
-/// and what the peer sends there gives it back. It has no lease at this end: whoever sent the
+/// and what the peer sends there gives it back. There is no lease at this end: whoever sent the
 /// message says when it is over. Must stay where it is. Thread: the executor's.
-class carried_loan {
+class inline_grant {
  public:
   /// It has ended: nobody reaches the memory any more, or ever did. Mostly in the middle of a reap.
-  using function = void (*)(carried_loan& self) noexcept;
+  using function = void (*)(inline_grant& self) noexcept;
   /// Of one message.
   static constexpr unsigned per_message_max = 3;
-  explicit carried_loan(function on_ended) noexcept : on_ended_{on_ended} {}
-  carried_loan(carried_loan&&) = delete;
-  ~carried_loan() { drop(); }
+  explicit inline_grant(function on_ended) noexcept : on_ended_{on_ended} {}
+  inline_grant(inline_grant&&) = delete;
+  ~inline_grant() { drop(); }
 
   [[nodiscard]] explicit operator bool() const noexcept { return grant_ != nullptr; }
   [[nodiscard]] loan_terms terms() const noexcept;
