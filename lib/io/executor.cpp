@@ -14,6 +14,12 @@ constexpr unsigned turns_per_look = 8;
 constexpr unsigned polls_per_turn_max = 64;
 constexpr int looks_max = turns_per_look * polls_per_turn_max;
 
+/// An address that no other thread has, as long as this one lives.
+const void* this_thread() noexcept {
+  thread_local const char own{};
+  return &own;
+}
+
 bool is_foreign(const time_source* clock) noexcept {
   return clock != nullptr && clock != &time_source::monotonic();
 }
@@ -46,9 +52,9 @@ executor::occupation::occupation(executor& home) : home_{home} {
   if (!home.enabled_) {
     home.reactor_->enable();
     home.enabled_ = true;
-    home.owner_ = std::this_thread::get_id();
+    home.owner_ = this_thread();
   }
-  CORDMA_ASSERT(home.owner_ == std::this_thread::get_id(),
+  CORDMA_ASSERT(home.owner_ == this_thread(),
                 "an executor belongs to the thread that ran it first");
   home.occupied_ = true;
 }

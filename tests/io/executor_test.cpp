@@ -17,6 +17,7 @@
 #include <sys/eventfd.h>
 
 #include <ctime>
+#include <thread>
 
 using namespace cordma;
 using namespace cordma::test;

@@ -9,7 +9,6 @@
 #include <cordma/io/reactor.hpp>
 
 #include <memory>
-#include <thread>
 
 namespace cordma {
 
@@ -126,8 +125,8 @@ class executor : public scheduler {
   bool enabled_ = false;
   bool occupied_ = false;
   bool spins_ = false;  // The last time that nothing was to do, a poller would not let it block.
-  std::thread::id owner_;
-  std::uint32_t process_;  // The one that made it: a fork's child has no ring of its own.
+  const void* owner_ = nullptr;  // An address in the storage of its thread; null: none has run it.
+  std::uint32_t process_;        // The one that made it: a fork's child has no ring of its own.
   time_point alarm_ = time_point::max();  // What the reactor was told last, until it fires.
   struct {
     counter turns;
