@@ -63,26 +63,14 @@ task<> one_by_one(raw_loopback& l, std::uint64_t n, Make make) {
   for (std::uint64_t i = 0; i < n; ++i) co_await make(l);
 }
 
-/// The same request each time, made once, as raw's is.
 template <class Make>
-task<> one_prepared(raw_loopback& l, std::uint64_t n, Make make) {
-  auto prepared = l.a->prepare(make(l));
-  for (std::uint64_t i = 0; i < n; ++i) co_await prepared;
-}
-
-template <class Make>
-task<> by_tasks(raw_loopback& l, std::uint64_t n, Make make, auto one) {
+task<> by_tasks(raw_loopback& l, std::uint64_t n, Make make) {
   constexpr std::uint64_t depth = raw_loopback::depth;
   cordma::scope tasks{l.home};
   for (std::uint64_t i = 0; i < depth; ++i)
-    tasks.spawn(one(l, n / depth + (i < n % depth ? 1 : 0), make));
+    tasks.spawn(one_by_one(l, n / depth + (i < n % depth ? 1 : 0), make));
   co_await tasks.join();
 }
-template <class Make>
-task<> by_tasks(raw_loopback& l, std::uint64_t n, Make make) {
-  return by_tasks(l, n, make, one_by_one<Make>);
-}
-
 // What is asked for, as a program would write it after `co_await`: not functions, which would hand
 // it on in memory.
 constexpr auto a_write = [](raw_loopback& l) {
@@ -103,16 +91,6 @@ task<> by_handles(raw_loopback& l, std::uint64_t n) {
   }
 }
 
-constexpr auto a_read = [](raw_loopback& l) {
-  return cordma::read(l.local.slice(0, size_bytes), l.remote.remote_slice());
-};
-constexpr auto an_add = [](raw_loopback& l) {
-  return cordma::fetch_add(l.remote.remote_slice().first(8), 1);
-};
-constexpr auto a_swap = [](raw_loopback& l) {
-  return cordma::compare_swap(l.remote.remote_slice().first(8), 0, 0);
-};
-
 constexpr auto make_write = [](raw_loopback& l) {
   return l.a->write(l.local.slice(0, size_bytes), l.remote.remote_slice());
 };
@@ -126,10 +104,8 @@ constexpr auto make_swap = [](raw_loopback& l) {
   return l.a->compare_swap(l.remote.remote_slice().first(8), 0, 0);
 };
 
-template <ibv_wr_opcode Opcode, class Make, class MakeRequest>
-void compare_each_depth(bench::recorder& recorder, raw_loopback& l, Make make,
-                        MakeRequest make_request) {
-  raw_request<Opcode> raw{l};
+template <ibv_wr_opcode Opcode, class Make>
+void compare_each_depth(bench::recorder& recorder, raw_loopback& l, Make make) {
   const auto run_raw_making = [&](std::uint64_t n, std::uint32_t depth) {
     std::optional<raw_request<Opcode>> request;
     l.run_raw_making([&] { return &request.emplace(l).wr; }, n, depth);
@@ -138,16 +114,8 @@ void compare_each_depth(bench::recorder& recorder, raw_loopback& l, Make make,
       "depth 1", [&](std::uint64_t n) { run_raw_making(n, 1); },
       [&](std::uint64_t n) { l.home.run(one_by_one(l, n, make)); });
   recorder.compare(
-      "depth 1, prepared", [&](std::uint64_t n) { l.run_raw(raw.wr, n, 1); },
-      [&](std::uint64_t n) { l.home.run(one_prepared(l, n, make_request)); });
-  recorder.compare(
       "depth 64", [&](std::uint64_t n) { run_raw_making(n, raw_loopback::depth); },
       [&](std::uint64_t n) { l.home.run(by_tasks(l, n, make)); });
-  recorder.compare(
-      "depth 64, prepared", [&](std::uint64_t n) { l.run_raw(raw.wr, n, raw_loopback::depth); },
-      [&](std::uint64_t n) {
-        l.home.run(by_tasks(l, n, make_request, one_prepared<MakeRequest>));
-      });
 }
 
 constexpr std::size_t batch = 16;
@@ -155,12 +123,6 @@ constexpr std::size_t batch = 16;
 template <std::size_t... I>
 task<> write_batches(raw_loopback& l, std::uint64_t n, std::index_sequence<I...>) {
   for (; n > 0; --n) co_await l.a->post_all((static_cast<void>(I), a_write(l))...);
-}
-
-template <std::size_t... I>
-task<> write_prepared(raw_loopback& l, std::uint64_t n, std::index_sequence<I...>) {
-  auto writes = l.a->prepare((static_cast<void>(I), a_write(l))...);
-  for (; n > 0; --n) co_await writes;
 }
 
 /// As many requests with one doorbell, of which the last has a completion entry.
@@ -192,15 +154,6 @@ task<> send_and_receive(raw_loopback& l, std::uint64_t n) {
     static_cast<void>(co_await l.b->next_message());
   }
 }
-task<> send_prepared_and_receive(raw_loopback& l, std::uint64_t n) {
-  auto prepared = l.a->prepare(cordma::send(l.local.slice(0, size_bytes)));
-  auto receive = l.b->prepare_recv(l.remote.slice(0, size_bytes));
-  for (std::uint64_t i = 0; i < n; ++i) {
-    receive.post();
-    co_await prepared;
-    static_cast<void>(co_await l.b->next_message());
-  }
-}
 
 /// A SEND of which one end is raw verbs' in both loops: what the other adds is its own.
 class half_raw {
@@ -211,15 +164,7 @@ class half_raw {
     cordma::test::connect(l.ctx, l.port, ours_->verbs(), ours_peer_.num());
     cordma::test::connect(l.ctx, l.port, ours_peer_, ours_->verbs().num());
   }
-  void run_raw(std::uint64_t n) {
-    for (; n > 0; --n) {
-      receive(to_);
-      send(from_);
-      await(sends_);
-      await(receives_);
-    }
-  }
-  /// The same with one of the two made each time.
+  /// One of the two is made each time.
   void run_raw_making_sends(std::uint64_t n) {
     std::optional<raw_request<IBV_WR_SEND>> request;
     for (; n > 0; --n) {
@@ -245,26 +190,9 @@ class half_raw {
       await(receives_);
     }
   }
-  task<> run_prepared_send(std::uint64_t n) {
-    auto prepared = ours_->prepare(cordma::send(l_.local.slice(0, size_bytes)));
-    for (; n > 0; --n) {
-      receive(ours_peer_);
-      co_await prepared;
-      await(receives_);
-    }
-  }
   task<> run_receive(std::uint64_t n) {
     for (; n > 0; --n) {
       ours_->post_recv(l_.remote.slice(0, size_bytes));
-      send(ours_peer_);
-      await(sends_);
-      static_cast<void>(co_await ours_->next_message());
-    }
-  }
-  task<> run_prepared_receive(std::uint64_t n) {
-    auto buffer = ours_->prepare_recv(l_.remote.slice(0, size_bytes));
-    for (; n > 0; --n) {
-      buffer.post();
       send(ours_peer_);
       await(sends_);
       static_cast<void>(co_await ours_->next_message());
@@ -308,19 +236,12 @@ task<> take_each(raw_loopback& l, std::uint64_t n) {
     l.b->post_recv(l.remote.slice(0, size_bytes));
   }
 }
-task<> take_each_prepared(raw_loopback& l, std::uint64_t n) {
-  auto receive = l.b->prepare_recv(l.remote.slice(0, size_bytes));
-  for (std::uint64_t i = 0; i < n; ++i) {
-    static_cast<void>(co_await l.b->next_message());
-    receive.post();
-  }
-}
 
 }  // namespace
 
 BENCH_ON_DEVICE("transfer/write/64B", "What does co_await add to a small WRITE?") {
   raw_loopback l;
-  compare_each_depth<IBV_WR_RDMA_WRITE>(recorder, l, make_write, a_write);
+  compare_each_depth<IBV_WR_RDMA_WRITE>(recorder, l, make_write);
   raw_request<IBV_WR_RDMA_WRITE> raw{l};
   recorder.compare(
       "depth 64, handles", [&](std::uint64_t n) { l.run_raw(raw.wr, n, raw_loopback::depth); },
@@ -329,7 +250,6 @@ BENCH_ON_DEVICE("transfer/write/64B", "What does co_await add to a small WRITE?"
 
 BENCH_ON_DEVICE("transfer/write/64B/batch", "And to sixteen with one doorbell?") {
   raw_loopback l;
-  raw_batch raw{l};
   recorder.compare(
       "16 at once",
       [&](std::uint64_t n) {
@@ -337,80 +257,56 @@ BENCH_ON_DEVICE("transfer/write/64B/batch", "And to sixteen with one doorbell?")
         l.run_raw_making([&] { return &requests.emplace(l).requests[0].wr; }, n, 1);
       },
       [&](std::uint64_t n) { l.home.run(write_batches(l, n, std::make_index_sequence<batch>{})); });
-  recorder.compare(
-      "16 at once, prepared", [&](std::uint64_t n) { l.run_raw(raw.requests[0].wr, n, 1); },
-      [&](std::uint64_t n) {
-        l.home.run(write_prepared(l, n, std::make_index_sequence<batch>{}));
-      });
 }
 
 BENCH_ON_DEVICE("transfer/read/64B", "What does co_await add to a small READ?") {
   raw_loopback l;
-  compare_each_depth<IBV_WR_RDMA_READ>(recorder, l, make_read, a_read);
+  compare_each_depth<IBV_WR_RDMA_READ>(recorder, l, make_read);
 }
 
 BENCH_ON_DEVICE("transfer/compare_swap", "What does co_await add to an atomic?") {
   raw_loopback l;
-  compare_each_depth<IBV_WR_ATOMIC_CMP_AND_SWP>(recorder, l, make_swap, a_swap);
+  compare_each_depth<IBV_WR_ATOMIC_CMP_AND_SWP>(recorder, l, make_swap);
 }
 
 BENCH_ON_DEVICE("transfer/fetch_add", "What does co_await add to the other atomic?") {
   raw_loopback l;
-  compare_each_depth<IBV_WR_ATOMIC_FETCH_AND_ADD>(recorder, l, make_add, an_add);
+  compare_each_depth<IBV_WR_ATOMIC_FETCH_AND_ADD>(recorder, l, make_add);
 }
 
 BENCH_ON_DEVICE("transfer/send/64B", "What does co_await add to a small SEND and its receive?") {
   raw_loopback l;
-  raw_request<IBV_WR_SEND> raw{l};
-  raw_receive receive{l};
-  const auto run_raw = [&](std::uint64_t n) { l.run_raw_receiving(raw.wr, receive.wr, n, 1); };
-  recorder.compare("depth 1", run_raw,
-                   [&](std::uint64_t n) { l.home.run(send_and_receive(l, n)); });
-  recorder.compare("depth 1, prepared", run_raw,
-                   [&](std::uint64_t n) { l.home.run(send_prepared_and_receive(l, n)); });
-  recorder.compare("depth 1, two tasks", run_raw, [&](std::uint64_t n) {
-    l.home.run(cordma::when_all(receive_each(l, n), send_each(l, n)));
-  });
+  const auto run_raw = [&](std::uint64_t n, std::uint32_t depth) {
+    std::optional<raw_receive> receive;
+    std::optional<raw_request<IBV_WR_SEND>> send;
+    l.run_raw_receiving_making([&] { return &receive.emplace(l).wr; },
+                               [&] { return &send.emplace(l).wr; }, n, depth);
+  };
+  recorder.compare(
+      "depth 1", [&](std::uint64_t n) { run_raw(n, 1); },
+      [&](std::uint64_t n) { l.home.run(send_and_receive(l, n)); });
+  recorder.compare(
+      "depth 1, two tasks", [&](std::uint64_t n) { run_raw(n, 1); },
+      [&](std::uint64_t n) { l.home.run(cordma::when_all(receive_each(l, n), send_each(l, n))); });
   for (std::uint32_t i = 0; i < raw_loopback::depth; ++i)
     l.b->post_recv(l.remote.slice(0, size_bytes));
   constexpr auto make_send = [](raw_loopback& of) {
     return of.a->send(of.local.slice(0, size_bytes));
   };
   recorder.compare(
-      "depth 64",
-      [&](std::uint64_t n) {
-        std::optional<raw_receive> made_receive;
-        std::optional<raw_request<IBV_WR_SEND>> made;
-        l.run_raw_receiving_making([&] { return &made_receive.emplace(l).wr; },
-                                   [&] { return &made.emplace(l).wr; }, n, raw_loopback::depth);
-      },
+      "depth 64", [&](std::uint64_t n) { run_raw(n, raw_loopback::depth); },
       [&](std::uint64_t n) {
         l.home.run(cordma::when_all(take_each(l, n), by_tasks(l, n, make_send)));
-      });
-  constexpr auto a_send = [](raw_loopback& of) {
-    return cordma::send(of.local.slice(0, size_bytes));
-  };
-  recorder.compare(
-      "depth 64, prepared",
-      [&](std::uint64_t n) { l.run_raw_receiving(raw.wr, receive.wr, n, raw_loopback::depth); },
-      [&](std::uint64_t n) {
-        l.home.run(cordma::when_all(take_each_prepared(l, n),
-                                    by_tasks(l, n, a_send, one_prepared<decltype(a_send)>)));
       });
 }
 
 BENCH_ON_DEVICE("transfer/send/64B/half", "And to each of them alone?") {
   raw_loopback l;
   half_raw half{l};
-  const auto run_raw = [&](std::uint64_t n) { half.run_raw(n); };
   recorder.compare(
       "SEND, depth 1", [&](std::uint64_t n) { half.run_raw_making_sends(n); },
       [&](std::uint64_t n) { l.home.run(half.run_send(n)); });
-  recorder.compare("SEND, depth 1, prepared", run_raw,
-                   [&](std::uint64_t n) { l.home.run(half.run_prepared_send(n)); });
   recorder.compare(
       "receive, depth 1", [&](std::uint64_t n) { half.run_raw_making_receives(n); },
       [&](std::uint64_t n) { l.home.run(half.run_receive(n)); });
-  recorder.compare("receive, depth 1, prepared", run_raw,
-                   [&](std::uint64_t n) { l.home.run(half.run_prepared_receive(n)); });
 }

@@ -53,29 +53,28 @@ void raw_play(link_end& end, ball what, noticing how, std::uint64_t n, latencies
   }
 }
 
-// Requests and receives are made once, as raw's are.
+/// Nobody waits for the end of a hit: the answer tells of it.
+constexpr cordma::request_flags unsignaled{.signaled = false};
+
 template <class Request>
 task<> play_messages(link_end& end, noticing how, std::uint64_t n, latencies* to, Request request) {
   our_side& side = end.ours(how);
-  auto hit = side.qp.prepare(request);
-  auto receive = side.qp.prepare_recv(end.inbox());
   for (; n > 0; --n) {
-    if (to != nullptr && !hit.try_post()) co_await hit;
+    if (to != nullptr) static_cast<void>(side.qp.post(request));
     static_cast<void>(co_await side.qp.next_message());
-    if (to == nullptr && !hit.try_post()) co_await hit;
-    receive.post();
+    if (to == nullptr) static_cast<void>(side.qp.post(request));
+    side.qp.post_recv(end.inbox());
     if (to != nullptr) to->lap();
   }
 }
 
 task<> play_writes(link_end& end, noticing how, std::uint64_t n, latencies* to) {
   our_side& side = end.ours(how);
-  auto hit = side.qp.prepare(cordma::write(end.outbox(), end.there()));
   for (bool begins = to != nullptr; n > 0; --n) {
     for (const bool hits : {begins, !begins}) {
       if (hits) {
         end.number_outbox(next(end));
-        if (!hit.try_post()) co_await hit;
+        static_cast<void>(side.qp.post(cordma::write(end.outbox(), end.there(), unsignaled)));
         continue;
       }
       const std::uint8_t number = begins ? end.written : std::uint8_t(end.written + 1);
@@ -87,23 +86,21 @@ task<> play_writes(link_end& end, noticing how, std::uint64_t n, latencies* to) 
 
 task<> play(link_end& end, ball what, noticing how, std::uint64_t n, latencies* to) {
   switch (what) {
-    case ball::send: return play_messages(end, how, n, to, cordma::send(end.outbox()));
+    case ball::send: return play_messages(end, how, n, to, cordma::send(end.outbox(), unsignaled));
     case ball::write_with_imm:
-      return play_messages(end, how, n, to, cordma::write_with_imm(end.outbox(), end.there(), 0));
+      return play_messages(end, how, n, to,
+                           cordma::write_with_imm(end.outbox(), end.there(), 0, unsignaled));
     default: return play_writes(end, how, n, to);
   }
 }
 
 task<> play_window(link_end& end, noticing how, std::uint64_t n, std::uint64_t window) {
   our_side& side = end.ours(how);
-  auto receive = side.qp.prepare_recv(end.inbox());
-  const auto hit = [&] {
-    static_cast<void>(side.qp.post(cordma::send(end.outbox(), {.signaled = false})));
-  };
+  const auto hit = [&] { static_cast<void>(side.qp.post(cordma::send(end.outbox(), unsignaled))); };
   for (std::uint64_t i = 0; i < std::min(n, window); ++i) hit();
   for (; n > 0; --n) {
     static_cast<void>(co_await side.qp.next_message());
-    receive.post();
+    side.qp.post_recv(end.inbox());
     if (n > window) hit();
   }
 }

@@ -1,6 +1,5 @@
 #include <cordma/detail/transfer/receive_queue.hpp>
 
-#include <cordma/detail/transfer/prepared_receive.hpp>
 #include <cordma/detail/transfer/queue_pair.hpp>
 #include <cordma/detail/transfer/receive_op.hpp>
 
@@ -30,7 +29,6 @@ receive_queue::~receive_queue() {
   CORDMA_ASSERT(want_room_.empty() && first_waiting_ == nullptr, "receive queue destroyed unended");
   while (!takers_.empty()) takers_.pop_front().owner.fail({.code = errc::closed, .call = "close"});
   for (; head_ != completed_; ++head_) let_go_of(at(head_), head_);
-  while (!prepared_.empty()) prepared_.pop_front().leave_queue();
 }
 
 std::error_code receive_queue::reason::to_code() const noexcept {
@@ -111,37 +109,6 @@ void receive_queue::post(const local_mr_slice& buffer) {
 void receive_queue::post_several(std::span<const local_mr_slice> buffer) {
   if (!has_room()) throw_refused(errc::receive_queue_full, buffer.size());
   if (const auto why = try_post_any(buffer)) throw_refused(why, buffer.size());
-}
-
-void receive_queue::prepare(prepared_receive& to, std::span<const local_mr_slice> buffer) {
-  errc why = closed_ ? errc::disconnected : errc{};
-  if (why == errc{}) why = buffer.size() > slices_max_ ? errc::too_many_slices : hold(buffer);
-  if (why != errc{}) throw_refused(why, buffer.size());
-  for (const local_mr_slice& slice : buffer) to.its_.slices.push_back(slice);
-  to.wr_ = {.wr_id = 0,
-            .next = nullptr,
-            .sg_list = to.sges_.data(),
-            .num_sge = describe(buffer, to.sges_.data())};
-  prepared_.push_back(to);
-}
-
-void receive_queue::part_from(prepared_receive& buffer) noexcept {
-  const buffer_slices& slices = buffer.its_.slices;
-  // It was posted last there, or, where that was refused, before.
-  for (auto sequence = std::uint32_t(buffer.wr_.wr_id); buffer.its_.slots > 0; --sequence) {
-    slot& s = at(sequence);
-    if (s.prepared != &buffer.its_) continue;
-    --buffer.its_.slots;
-    s.prepared = nullptr;
-    s.state.slice_count = std::uint8_t(slices.size());
-    for (std::size_t i = 0; i < slices.size(); ++i) {
-      std::construct_at(i == 0 ? &s.slice : more_of(sequence) + (i - 1), slices[i]);
-      if (!slices[i].is_held()) continue;
-      held_.hold(*slices[i].block());
-      s.state.holds_memory = true;
-    }
-  }
-  let_go({slices.begin(), slices.size()});
 }
 
 void receive_queue::throw_refused(reason why, std::size_t slices) {

@@ -1,7 +1,5 @@
 #include <cordma/detail/transfer/send_queue.hpp>
 
-#include <cordma/detail/transfer/prepared_op.hpp>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -298,31 +296,8 @@ void send_queue::adopt(const submission& from, submission* to) noexcept {
   const std::uint32_t end = from.first_ + from.count_;
   for (std::uint32_t sequence = end - from.pending_; sequence != end;) {
     slot& its = at(sequence);
-    if (to != nullptr)
-      its.owner = to;
-    else
-      disown(its);
+    its.owner = to;
     sequence += std::uint32_t{its.state.followers} + 1;
-  }
-}
-
-void send_queue::disown(slot& its) noexcept {
-  if (its.owner != nullptr && its.owner->holds_memory_)
-    its.state.special |= slot::detached;
-  else
-    its.owner = nullptr;
-}
-
-void send_queue::keep_memory(const submission& owner,
-                             std::span<const request_shape> requests) noexcept {
-  for (std::uint32_t sequence = head_; sequence != tail_;
-       sequence += std::uint32_t{at(sequence).state.followers} + 1) {
-    slot& its = at(sequence);
-    if (its.owner != &owner) continue;
-    its.owner = nullptr;
-    if (its.held != nullptr) continue;
-    hold_again(requests[its.state.index]);
-    keep_memory<false>(its, requests[its.state.index]);
   }
 }
 
@@ -408,7 +383,7 @@ void send_queue::retire_special() noexcept {
   let_go_of_used(oldest);
   submission* const owner = std::exchange(oldest.owner, nullptr);
   advance(1);
-  if (owner == nullptr || oldest.is_detached()) return;
+  if (owner == nullptr) return;
   if ((oldest.state.special & slot::atomic) != 0)
     owner->values_before_[oldest.state.index] = seldom_->atomic_values[index_of(oldest)];
   owner->slots_ended(1);
@@ -424,7 +399,7 @@ inline void send_queue::retire_run(std::uint32_t end) noexcept {
   let_go_of_used(oldest);
   submission* const owner = std::exchange(oldest.owner, nullptr);
   advance(count);
-  if (owner != nullptr && !oldest.is_detached()) owner->slots_ended(count);
+  if (owner != nullptr) owner->slots_ended(count);
 }
 
 void send_queue::retire(const request_outcome& failure) noexcept {
@@ -435,7 +410,7 @@ void send_queue::retire(const request_outcome& failure) noexcept {
   let_go_of_used(oldest);
   submission* const owner = std::exchange(oldest.owner, nullptr);
   advance(1);
-  if (owner != nullptr && !oldest.is_detached()) owner->slot_failed(failure, oldest.state.index);
+  if (owner != nullptr) owner->slot_failed(failure, oldest.state.index);
 }
 
 bool send_queue::failed(std::uint32_t sequence, const request_outcome& why) noexcept {
@@ -459,9 +434,8 @@ void send_queue::end_all(const request_outcome& how) noexcept {
   for (std::uint32_t sequence = head_; sequence != tail_; ++sequence) {
     split(sequence);
     slot& its = at(sequence);
-    submission* const owner = its.owner;
-    if (owner == nullptr || its.is_detached()) continue;
-    disown(its);
+    submission* const owner = std::exchange(its.owner, nullptr);
+    if (owner == nullptr) continue;
     owner->slot_failed(how, its.state.index);
   }
   end_waiting(how);
@@ -481,7 +455,6 @@ void send_queue::end_waiting(const request_outcome& how) noexcept {
 void send_queue::release_slots() noexcept {
   const request_outcome closed{.code = errc::closed, .call = "close"};
   while (in_flight() > 0) retire(closed);
-  while (!seldom_->prepared.empty()) seldom_->prepared.pop_front().leave_queue();
 }
 
 }  // namespace cordma

@@ -120,8 +120,7 @@ void submission::end(const request_outcome& failure) noexcept {
 
 /// Once it has ended its queue may be gone.
 scheduler* submission::own_scheduler() const noexcept {
-  const bool may_be_gone = state_ == state::ended || state_ == state::gone;
-  return may_be_gone ? nullptr : &queue_->doorbells().home();
+  return state_ == state::ended ? nullptr : &queue_->doorbells().home();
 }
 
 }  // namespace cordma

@@ -85,14 +85,14 @@ ends ends_of_all(connected_pair& p, task<> trigger, local_mr& memory) {
   auto handle = p.client.post(send(memory.slice(0, 8)));
   auto batch =
       p.client.post_all(write(memory.slice(0, 8), remote.slice(16, 8)), send(memory.slice(0, 8)));
-  auto prepared = p.client.prepare(write(memory.slice(0, 8), remote.slice(16, 8)));
+  auto write_handle = p.client.post(write(memory.slice(0, 8), remote.slice(16, 8)));
   auto [a, b, c, d, e, f, g, h, i, j, triggered] = p.rt.run(when_all(
       end_of(p.client.next_message()), end_of(p.client.recv(memory.slice(8, 8))),
       end_of(p.client.send(memory.slice(0, 8))), end_of(std::move(handle)),
       end_of(std::move(batch)), end_of(p.client.write(memory.slice(0, 8), remote.slice(16, 8))),
       end_of(p.client.read(memory.slice(24, 8), remote.slice(16, 8))),
       end_of(p.client.compare_swap(remote.slice(32, 8), 0, 1)),
-      end_of(p.client.fetch_add(remote.slice(40, 8), 1)), end_of<decltype(prepared)&>(prepared),
+      end_of(p.client.fetch_add(remote.slice(40, 8), 1)), end_of(std::move(write_handle)),
       std::move(trigger)));
   static_cast<void>(triggered);
   return {a, b, c, d, e, f, g, h, i, j};

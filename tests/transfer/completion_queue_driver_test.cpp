@@ -316,10 +316,9 @@ TEST_CASE("a task that is alone finds what it awaits without another turn", "[tr
   static constexpr std::uint64_t count = 2'000;
   link.run(alone(link, [](loopback& l) -> task<> {
     local_mr mr = l.memory(64);
-    auto prepared = l.a->prepare(read(mr, mr.remote_slice()));
     for (std::uint64_t i = 0; i < count / 4; ++i) {
       co_await l.a->write(mr, mr.remote_slice());
-      co_await prepared;
+      co_await l.a->read(mr, mr.remote_slice());
       l.b->post_recv(mr);
       co_await l.a->send(mr.slice(0, 8));
       const message came = co_await l.b->next_message();
@@ -432,9 +431,9 @@ TEST_CASE("what waits for room and is asked to stop amid a look is withdrawn",
     // Nobody receives: they stay, and leave no room.
     std::vector<request_op<send_request<1>>> ahead;
     while (l.a->sends().has_room()) ahead.push_back(l.a->post(send(mr.slice(0, 8))));
-    auto prepared = l.a->prepare(write(mr, mr.remote_slice()));
-    was_cancelled = (co_await as_result(prepared)).is_cancelled();
-    CHECK_FALSE(prepared.is_queued());
+    auto waiting = l.a->write(mr, mr.remote_slice());
+    was_cancelled = (co_await as_result(waiting)).is_cancelled();
+    CHECK_FALSE(waiting.is_queued());
   };
   tasks.spawn(awaits(link));
   link.run(tasks.join());

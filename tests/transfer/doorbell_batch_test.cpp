@@ -331,50 +331,14 @@ TEST_CASE("whose doorbell failed has failed, though the device has what it was f
   loopback link;
   memory mr{link};
   mr.begin();
-  auto prepared = link.a->prepare(write(mr.local.slice(0, 8), mr.remote.remote_slice()));
-  const bool is_prepared = GENERATE(true, false);
   std::optional<result<std::size_t>> end;
-  const auto alone = [&]() -> task<> {
-    if (is_prepared) {
-      end = co_await as_result(prepared);
-    } else {
-      end = co_await as_result(mr.write_word());
-    }
-  };
+  const auto alone = [&]() -> task<> { end = co_await as_result(mr.write_word()); };
   const doorbells heard{link};
   doorbells::refused_from = 1;
   doorbells::names_it = false;
   link.run(in_one_turn(link, {alone}));
   REQUIRE_FALSE(end->has_value());
   CHECK(end->failure().code == no_memory);
-}
-
-TEST_CASE("what is prepared goes with others as it is described, and afterwards alone",
-          "[transfer][device]") {
-  loopback link;
-  memory mr{link};
-  mr.begin();
-  auto first = link.a->prepare(write(mr.local.slice(0, 8), mr.remote.remote_slice()));
-  auto last = link.a->prepare(write(mr.local.slice(0, 8), mr.remote.remote_slice()));
-  std::size_t moved = 0;
-  const doorbells heard{link};
-  const auto go_together = [&] {
-    link.run(in_one_turn(link, {[&]() -> task<> { moved += co_await first; },
-                                [&]() -> task<> { moved += co_await mr.write_word(); },
-                                [&]() -> task<> { moved += co_await last; }}));
-  };
-  go_together();
-  CHECK(link.run(first) == 8);
-  go_together();
-  CHECK(first.try_post());
-  CHECK(link.run(first) == 8);
-  first.post();
-  CHECK(link.run(first) == 8);
-  CHECK(moved == 48);
-  const std::vector<doorbells::flags> together{{0, 0, signaled}}, alone{{signaled}};
-  CHECK(doorbells::rung ==
-        std::vector<doorbells::flags>{together[0], alone[0], together[0], {0}, alone[0], alone[0]});
-  CHECK(link.driver.requests().of(request_kind::write).completed == 11);
 }
 
 TEST_CASE("a request of no slices moves nothing beside others, whatever those before it moved",
@@ -396,38 +360,15 @@ TEST_CASE("a request of no slices moves nothing beside others, whatever those be
   CHECK(mr.remote.bytes()[64] == std::byte{0});
 }
 
-TEST_CASE("what was prepared and refused with others can be awaited again",
-          "[transfer][device][C6]") {
-  loopback link;
-  memory mr{link};
-  mr.begin();
-  auto prepared = link.a->prepare(write(mr.local.slice(0, 8), mr.remote.remote_slice()));
-  std::optional<result<std::size_t>> end;
-  doorbells::names_it = true;
-  {
-    const doorbells heard{link};
-    doorbells::refused_from = 1;
-    link.run(in_one_turn(
-        link, {[&]() -> task<> { static_cast<void>(co_await as_result(mr.write_word())); },
-               [&]() -> task<> { end = co_await as_result(prepared); },
-               [&]() -> task<> { static_cast<void>(co_await as_result(mr.write_word())); }}));
-  }
-  REQUIRE(end.has_value());
-  CHECK(end->failure().code == no_memory);
-  CHECK(link.run(prepared) == 8);
-  CHECK(link.a->slots_in_use() == 0);
-}
-
-TEST_CASE("what is prepared and dropped while it waits for its doorbell goes all the same",
+TEST_CASE("what is dropped while it waits for its doorbell goes all the same",
           "[transfer][device][C2]") {
   loopback link;
   memory mr{link};
   mr.begin();
   mr.local.bytes()[8] = std::byte{7};
   nobody parent;
-  using prepared = decltype(link.a->prepare(write(mr.local, mr.remote.remote_slice())));
-  std::unique_ptr<prepared> dropped{
-      new prepared{link.a->prepare(write(mr.local.slice(8, 8), mr.remote.remote_slice()))}};
+  auto dropped = std::make_unique<request_op<write_request<1>>>(
+      link.a->write(mr.local.slice(8, 8), mr.remote.remote_slice()));
   const doorbells heard{link};
   link.run(in_one_turn(link, {[&]() -> task<> {
                                 dropped->start(parent, {&link.home, {}});

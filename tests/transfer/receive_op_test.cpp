@@ -6,7 +6,6 @@
 
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
-#include <cordma/detail/transfer/prepared_receive.hpp>
 
 #include <catch2/catch.hpp>
 
@@ -179,13 +178,11 @@ struct fickle_receiver {
   task<> take_with(unsigned way, duration patience, std::optional<local_mr_slice> buffer,
                    result<message>& got);
   local_mr_slice nth(std::uint32_t n) { return to.slice(n * message_bytes, message_bytes); }
-  void post(std::uint32_t n);
 
   std::uint32_t count;
   std::mt19937_64 random;
   loopback link{{.capabilities = {.send_wr_max = 16, .recv_wr_max = depth}}};
   local_mr to;
-  std::vector<std::unique_ptr<prepared_receive>> prepared;
   std::uint32_t next = 0;
   std::uint32_t ahead = 0;               // Often 0: stops happen, however slow the machine is.
   std::array<std::uint32_t, 3> stops{};  // By a timeout, by a token, by destruction.
@@ -202,14 +199,6 @@ task<> fickle_receiver::send_all(std::uint64_t seed) {
     static_cast<void>(link.b->post(send_with_imm(part, i)));
   }
   co_await link.b->sends_idle();
-}
-
-/// As it is, or prepared: then it may go before its message comes, or is taken.
-void fickle_receiver::post(std::uint32_t n) {
-  if (random() % 2 == 0) return link.a->post_recv(nth(n));
-  prepared.emplace_back(new auto(link.a->prepare_recv(nth(n))))->post();
-  while (prepared.size() > random() % depth)
-    prepared.erase(prepared.begin() + std::ptrdiff_t(random() % prepared.size()));
 }
 
 task<> fickle_receiver::take_one(queue_pair& qp, std::optional<local_mr_slice> buffer,
@@ -243,7 +232,7 @@ task<> fickle_receiver::take_all() {
   std::uint32_t posted = 0;
   while (next < count) {
     // More than the sender sends: it never finds no buffer.
-    for (; posted < std::min(count, next + 2 * ahead_max); ++posted) post(posted);
+    for (; posted < std::min(count, next + 2 * ahead_max); ++posted) link.a->post_recv(nth(posted));
     std::optional<local_mr_slice> buffer;
     if (random() % 2 == 0 && posted < count) buffer = nth(posted);
     ahead = std::array{0u, 0u, 0u, 1u, 1u, ahead_max}[random() % 6];
@@ -276,7 +265,6 @@ void stop_at_random(std::uint32_t count, std::uint64_t seed) {
   all.spawn(receiver.take_all());
   receiver.link.run(all.join());
   CHECK(receiver.next == count);
-  receiver.prepared.clear();
   CHECK(receiver.to.slice().block()->holders() == 1);
   for (const std::uint32_t stops : receiver.stops) CHECK(stops > count / 10);
 }

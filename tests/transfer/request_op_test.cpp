@@ -507,14 +507,8 @@ TEST_CASE("a request that was stopped while it waited for room is posted when it
     link.run(waiting.join());
     CHECK(moved == 64);
   };
-  SECTION("one that is made for it") {
-    auto late = link.a->write(from, to.remote_slice());
-    stop_and_await(late);
-  }
-  SECTION("one that is prepared") {
-    auto late = link.a->prepare(write(from, to.remote_slice()));
-    stop_and_await(late);
-  }
+  auto late = link.a->write(from, to.remote_slice());
+  stop_and_await(late);
   CHECK(from.slice().block()->holders() == 1);
 }
 

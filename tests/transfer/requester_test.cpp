@@ -42,7 +42,4 @@ TEST_CASE("whatever has a send queue makes each kind of request in it", "[transf
   link.run(user.compare_swap(word, 0, 1));
   link.run(user.fetch_add(word, 1));
   CHECK(posted(request_kind::atomic) == 2);
-  auto prepared = user.prepare(write(mine, remote));
-  for (int n = 0; n < 2; ++n) link.run(prepared);
-  CHECK(posted(request_kind::write) == 6);
 }

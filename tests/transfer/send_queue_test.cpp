@@ -174,27 +174,10 @@ TEST_CASE("a batch that the device takes in part names the first it refused, and
   const auto one = write(of_batch, mr.remote_slice());
   auto before = link.a->post(write(mr.slice(0, 128), mr.remote_slice(), {.signaled = false}));
   auto& post_send = link.ctx.native_handle()->ops.post_send;
-  failure why;
-  SECTION("made for it") {
-    real_post_send = std::exchange(post_send, &post_first_only);
-    auto batch = link.a->post_all(one, one, one);
-    post_send = real_post_send;
-    why = link.outcome(batch).failure();
-  }
-  SECTION("prepared") {
-    auto batch = link.a->prepare(one, one, one);
-    real_post_send = std::exchange(post_send, &post_first_only);
-    batch.post();
-    post_send = real_post_send;
-    why = link.outcome(batch).failure();
-  }
-  SECTION("prepared, for nobody") {
-    auto batch = link.a->prepare(one, one, one);
-    real_post_send = std::exchange(post_send, &post_first_only);
-    CHECK_FALSE(batch.try_post());
-    post_send = real_post_send;
-    why = link.outcome(batch).failure();
-  }
+  real_post_send = std::exchange(post_send, &post_first_only);
+  auto batch = link.a->post_all(one, one, one);
+  post_send = real_post_send;
+  const failure why = link.outcome(batch).failure();
   CHECK(why.code == std::error_code{ENOMEM, std::system_category()});
   CHECK(why.index == 1);
   CHECK(link.a->slots_in_use() == 2);

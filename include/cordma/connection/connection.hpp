@@ -60,11 +60,6 @@ class connection : public requester<connection> {
 
   void post_recv(const local_mr_slice& buffer) { qp().post_recv(buffer); }
   void post_recv(std::span<const local_mr_slice> buffer) { qp().post_recv(buffer); }
-  /// `auto b = conn.prepare_recv(buffer); b.post(); … co_await conn.next_message(); b.post()`.
-  prepared_receive prepare_recv(const local_mr_slice& buffer) { return qp().prepare_recv(buffer); }
-  prepared_receive prepare_recv(std::span<const local_mr_slice> buffer) {
-    return qp().prepare_recv(buffer);
-  }
   auto next_message() noexcept { return qp().next_message(); }
   auto recv(auto&& buffer) noexcept { return qp().recv(buffer); }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cordma/detail/transfer/message_handler.hpp>
-#include <cordma/detail/transfer/prepared_receive.hpp>
 #include <cordma/detail/transfer/queue_pair_base.hpp>
 #include <cordma/detail/transfer/receive_op.hpp>
 #include <cordma/detail/transfer/receive_queue.hpp>
@@ -42,11 +41,6 @@ class queue_pair final : public queue_pair_base, public requester<queue_pair> {
 
   void post_recv(const local_mr_slice& buffer) { receives_.post(buffer); }
   void post_recv(std::span<const local_mr_slice> buffer) { receives_.post(buffer); }
-  /// Checks it once, to be posted time and again. \errors as of `prepared_receive`.
-  prepared_receive prepare_recv(const local_mr_slice& buffer) { return {receives_, {&buffer, 1}}; }
-  prepared_receive prepare_recv(std::span<const local_mr_slice> buffer) {
-    return {receives_, buffer};
-  }
   next_message_op next_message() noexcept { return {receives_, {}}; }
   receive_op<1> recv(const local_mr_slice& buffer) noexcept { return {receives_, {buffer}}; }
   template <std::size_t N>

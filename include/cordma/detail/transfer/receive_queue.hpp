@@ -23,7 +23,6 @@
 
 namespace cordma {
 
-class prepared_receive;
 class queue_pair;
 
 /// The receive side of a queue pair: a ring of buffers in posting order, in which messages wait
@@ -49,8 +48,6 @@ class alignas(64) receive_queue final : private turn_end {
     if (buffer.size() == 1) return post(buffer[0]);
     post_several(buffer);
   }
-  /// The same of one that was checked before.
-  void post(prepared_receive& buffer);
 
   /// What waits for one doorbell never reaches the device, which takes no more.
   void drop_waiting() noexcept;
@@ -82,21 +79,11 @@ class alignas(64) receive_queue final : private turn_end {
   void set_wr_id_base(std::uint64_t base) noexcept { wr_id_base_ = base; }
 
  private:
-  friend class prepared_receive;
   friend class receive_batch;
   struct place;
   void post_several(std::span<const local_mr_slice> buffer);
-  /// Checks it, holds its memory, and describes it.
-  void prepare(prepared_receive& to, std::span<const local_mr_slice> buffer);
-  /// It goes, or this does: those of the slots that name it hold their memory themselves.
-  void part_from(prepared_receive& buffer) noexcept;
-  struct prepared_slices {
-    buffer_slices slices;
-    std::uint32_t slots = 0;  // That name it.
-  };
   struct alignas(64) slot {
-    local_mr_slice slice;                 // The first, mostly the only one, …
-    prepared_slices* prepared = nullptr;  // … unless these are.
+    local_mr_slice slice;  // The first, mostly the only one.
     std::uint32_t size_bytes;
     std::uint32_t immediate;
     struct {
@@ -108,8 +95,7 @@ class alignas(64) receive_queue final : private turn_end {
     /// One slice that it holds, and bytes in it: all of that in one comparison.
     [[nodiscard]] bool is_like_most() const noexcept {
       constexpr decltype(state) like_most{.slice_count = 1, .holds_memory = true};
-      return prepared == nullptr &&
-             std::bit_cast<std::uint32_t>(state) == std::bit_cast<std::uint32_t>(like_most);
+      return std::bit_cast<std::uint32_t>(state) == std::bit_cast<std::uint32_t>(like_most);
     }
   };
 
@@ -194,9 +180,8 @@ class alignas(64) receive_queue final : private turn_end {
   void let_go(std::span<const local_mr_slice> slices) noexcept {
     for (const local_mr_slice& slice : slices) let_go(slice);
   }
-  /// It holds nothing any more, nor names what does.
+  /// It holds nothing any more.
   void let_go_of(slot& s, std::uint32_t sequence) noexcept {
-    if (s.prepared != nullptr) --std::exchange(s.prepared, nullptr)->slots;
     if (!std::exchange(s.state.holds_memory, false)) return;
     let_go(s.slice);
     if (s.state.slice_count == 1) [[likely]]
@@ -248,7 +233,6 @@ class alignas(64) receive_queue final : private turn_end {
   held_memory& held_;
   std::vector<slot> slots_;
   std::vector<local_mr_slice> more_slices_;  // One less than `slices_max_` a slot.
-  intrusive_list<prepared_receive> prepared_;
   intrusive_list<place> want_room_;
   // Whoever waits for a message finds none that is not promised: first those who have a promise.
   intrusive_list<place> takers_;
@@ -342,13 +326,6 @@ inline message receive_queue::take_any(slot& s) noexcept {
 }
 
 inline buffer_slices receive_queue::take_slices(slot& s) noexcept {
-  if (s.prepared != nullptr) {
-    const buffer_slices& slices = s.prepared->slices;
-    --std::exchange(s.prepared, nullptr)->slots;
-    if (slices.size() == 1) [[likely]]
-      return buffer_slices::of_old(*slices.begin());
-    return slices;
-  }
   if (s.state.slice_count != 1) [[unlikely]]
     return take_several(s);
   if (std::exchange(s.state.holds_memory, false)) held_.let_go(*s.slice.block());

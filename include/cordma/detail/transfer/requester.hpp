@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cordma/detail/transfer/prepared_op.hpp>
 #include <cordma/detail/transfer/request_op.hpp>
 #include <cordma/detail/transfer/send_queue.hpp>
 
@@ -90,13 +89,6 @@ class requester {
     request_op<Requests...> handle{queue()};
     handle.post(requests...);
     return handle;
-  }
-
-  /// Checks them once, to be awaited time and again: `auto p = conn.prepare(write(…)); for (;;)
-  /// co_await p`. \errors as of `request_op`, before posting.
-  template <class... Requests>
-  prepared_op<Requests...> prepare(const Requests&... requests) {
-    return {queue(), requests...};
   }
 
  protected:

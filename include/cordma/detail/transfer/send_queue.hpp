@@ -21,8 +21,6 @@
 
 namespace cordma {
 
-class prepared_submission;
-
 /// The send side of a queue pair: a ring of slots in posting order. A reliable connection completes
 /// in that order, so a slot's sequence number is both its index and its generation, and one
 /// completion ends every unsignaled request before it.
@@ -122,14 +120,10 @@ class alignas(64) send_queue {
   // is compiled is asked then.
   /// Whether that many can be posted now, ahead of nobody, and only the last needs an entry.
   [[nodiscard]] bool has_room_for(std::uint32_t count) const noexcept {
-    return has_slots_for(count) &&
+    return in_flight() + count <= at_once_max_ &&
            (count == 1 || tail_ + count - 2 - last_signaled_ < unsignaled_max_);
   }
-  /// The same, but the first may need an entry, too.
-  [[nodiscard]] bool has_slots_for(std::uint32_t count) const noexcept {
-    return in_flight() + count <= at_once_max_;
-  }
-  /// Whether there are now, in the longer ring that it gets: once.
+  /// Whether there is room for that many now, in the longer ring that it gets: once.
   [[nodiscard]] bool gets_slots_for(std::uint32_t count) noexcept;
   /// Whether a request is like most, and nothing is wrong with it but, perhaps, its memory. False:
   /// `hold` may find nothing wrong.
@@ -142,11 +136,6 @@ class alignas(64) send_queue {
   std::optional<request_outcome> hold(std::span<const request_shape> requests) noexcept;
   /// It waits for room no longer, and holds nothing.
   void withdraw(submission& s) noexcept;
-  /// Once more what is held.
-  void hold_again(const request_shape& request) noexcept {
-    for (const const_local_mr_slice& slice : request.local)
-      if (slice.is_held()) held_.hold(*slice.block());
-  }
   void let_go(const request_shape& request) noexcept {
     for (const const_local_mr_slice& slice : request.local)
       if (slice.is_held()) held_.let_go(*slice.block());
@@ -154,8 +143,6 @@ class alignas(64) send_queue {
   void let_go(std::span<const request_shape> requests) noexcept {
     for (const request_shape& request : requests) let_go(request);
   }
-  /// `owner`, which held the memory of these, goes: its slots that are in flight keep it.
-  void keep_memory(const submission& owner, std::span<const request_shape> requests) noexcept;
   /// Why a device would refuse this bind; nothing: it would not.
   [[nodiscard]] errc refusal_of(const bind_request& bind) const noexcept;
   // What is held is posted so: none has a `lease_refusal`, `begin_post`, `clear` and `place` each,
@@ -170,9 +157,6 @@ class alignas(64) send_queue {
   /// Of one slice, and no bind.
   template <class Request>
   void batch(submission& s, const Request& request, const request_shape& shape) noexcept;
-  /// The same of one that is described in `wr`, where it stays, and that holds its memory itself.
-  void batch_described(submission& s, ibv_send_wr& wr, const request_shape& shape,
-                       bool has_lease) noexcept;
   /// How far it has come.
   struct posting {
     submission& owner;
@@ -184,12 +168,6 @@ class alignas(64) send_queue {
                                                        std::uint32_t count) noexcept {
     doorbells().passes(*this);
     return begin(s, count);
-  }
-  /// The same of what has no end that anybody is told of.
-  [[nodiscard, gnu::always_inline]] posting begin_post_detached(submission& s) noexcept {
-    doorbells().passes(*this);
-    s.first_ = tail_;
-    return {s, last_signaled_, tail_};
   }
   /// The same for a task that may look: nothing waits for a doorbell.
   [[nodiscard, gnu::always_inline]] posting begin_post_alone(submission& s,
@@ -203,13 +181,9 @@ class alignas(64) send_queue {
   /// The next request gets a slot, and the slot its memory and its lease.
   template <bool IsLikeMost>
   void give_slot(posting& p, const request_shape& request) noexcept;
-  /// The same, but for those.
-  void give_bare_slot(posting& p, request_kind kind, bool is_detached) noexcept;
   void use_lease(posting& p, const request_shape& request) noexcept;
   /// What to add to the flags of the request of that number, which is posted next.
   unsigned entry_flag(std::uint32_t sequence, bool is_asked_for) noexcept;
-  /// It has asked for one.
-  void has_entry(std::uint32_t sequence) noexcept { last_signaled_ = sequence; }
   /// Sets what is different each time.
   void number(std::uint32_t sequence, request_kind kind, ibv_send_wr& wr) noexcept;
   /// All of it, of the next request, with a slot, or that of the one before it, with which it
@@ -250,7 +224,6 @@ class alignas(64) send_queue {
  private:
   friend class submission;
   friend class doorbell_batch;
-  friend class prepared_submission;
   /// A free one has no owner, no lease, no memory and no followers.
   struct alignas(32) slot {
     submission* owner = nullptr;
@@ -263,11 +236,8 @@ class alignas(64) send_queue {
       request_kind kind{};
       unsigned char special = 0;  // These bits.
     } state;
-    /// Its owner is not told of its end, and holds its memory; …
-    static constexpr unsigned char detached = 1;
-    /// … it gives its owner a value.
-    static constexpr unsigned char atomic = 2;
-    [[nodiscard]] bool is_detached() const noexcept { return (state.special & detached) != 0; }
+    /// It gives its owner a value.
+    static constexpr unsigned char atomic = 1;
     /// Nothing but its number and its kind is to be known: in one comparison.
     [[nodiscard]] bool is_like_most() const noexcept {
       constexpr decltype(state) seldom{.more_held = 0xffff, .followers = 0xffff, .special = 0xff};
@@ -389,7 +359,6 @@ class alignas(64) send_queue {
   void retire(const request_outcome& failure) noexcept;
   /// Those of its slots that have not ended belong to `to`; null: nobody is told of their end.
   void adopt(const submission& from, submission* to) noexcept;
-  static void disown(slot& its) noexcept;
   template <bool IsLikeMost>
   void keep_memory(slot& its, const request_shape& request) noexcept;
   /// Whether a signaled request at or after `sequence` is in flight.
@@ -415,7 +384,6 @@ class alignas(64) send_queue {
     bool is_watched = true;
     std::optional<request_outcome> refusal;
     intrusive_list<submission> waiting;
-    intrusive_list<prepared_submission> prepared;
     std::unique_ptr<slot[]> ring;              // Null: one slot was enough so far.
     std::vector<memory_block*> more_held;      // One less than `sge_max` a slot.
     std::vector<std::uint64_t> atomic_values;  // One a slot: where the device puts what was before.
@@ -474,7 +442,6 @@ template <class Op>
 
 inline bool submission::post_handle(const environment& env) noexcept {
   CORDMA_ASSERT(count_ != 0, "the operation was moved away");
-  CORDMA_ASSERT(state_ != state::gone, "the queue pair of what was prepared is there");
   CORDMA_ASSERT(!is_awaited_ || wait_.who.empty(), "a handle is awaited by one at a time");
   forget_waiter();  // Of a wait that was abandoned.
   forget_stop();
@@ -667,16 +634,6 @@ template <bool IsLikeMost, bool HasOneSlice>
   wr.send_flags = flags;
 }
 
-[[gnu::always_inline]] inline void send_queue::give_bare_slot(posting& p, request_kind kind,
-                                                              bool is_detached) noexcept {
-  slot& its = *(p.run = &at(p.sequence));
-  its.owner = &p.owner;
-  its.state.index = std::uint16_t(p.sequence - p.owner.first_);
-  its.state.kind = kind;
-  its.state.special = static_cast<unsigned char>((is_detached ? slot::detached : 0) |
-                                                 (kind == request_kind::atomic ? slot::atomic : 0));
-}
-
 [[gnu::always_inline]] inline void send_queue::use_lease(posting& p,
                                                          const request_shape& request) noexcept {
   if (request.remote == nullptr || request.remote->lease() == nullptr) return;
@@ -687,9 +644,13 @@ template <bool IsLikeMost, bool HasOneSlice>
 template <bool IsLikeMost>
 [[gnu::always_inline]] inline void send_queue::give_slot(posting& p,
                                                          const request_shape& request) noexcept {
-  give_bare_slot(p, request.kind, false);
+  slot& its = *(p.run = &at(p.sequence));
+  its.owner = &p.owner;
+  its.state.index = std::uint16_t(p.sequence - p.owner.first_);
+  its.state.kind = request.kind;
+  its.state.special = request.is_atomic() ? slot::atomic : 0;
   use_lease(p, request);
-  keep_memory<IsLikeMost>(*p.run, request);
+  keep_memory<IsLikeMost>(its, request);
 }
 
 template <bool IsLikeMost>
@@ -738,17 +699,6 @@ template <class Request>
   request.fill(one.wr);
   place<true, true>(p, shape, one.wr, &one.sge, true, false);
   end_batched(one.wr, shape);
-}
-
-[[gnu::always_inline]] inline void send_queue::batch_described(submission& s, ibv_send_wr& wr,
-                                                               const request_shape& shape,
-                                                               bool has_lease) noexcept {
-  posting p = begin_batched(s);
-  give_bare_slot(p, shape.kind, false);
-  if (has_lease) use_lease(p, shape);
-  wr.send_flags |= entry_flag(p.sequence, true);
-  number(p.sequence, shape.kind, wr);
-  end_batched(wr, shape);
 }
 
 [[gnu::always_inline]] inline void send_queue::end_batched(ibv_send_wr& wr,

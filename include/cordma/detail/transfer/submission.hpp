@@ -49,19 +49,17 @@ class submission : public list_hook<submission> {
   [[nodiscard]] bool has_ended() const noexcept { return state_ == state::ended; }
   /// Whether it waits for room.
   [[nodiscard]] bool is_queued() const noexcept { return state_ == state::queued; }
-  [[nodiscard]] bool failed() const noexcept { return (trouble_ & (stop_bit | failure_bit)) != 0; }
+  [[nodiscard]] bool failed() const noexcept { return trouble_ != 0; }
   [[nodiscard]] scheduler* own_scheduler() const noexcept;
 
  protected:
   /// From `queued` on the queue knows it.
-  enum class state : unsigned char { idle, ended, queued, in_flight, gone };
+  enum class state : unsigned char { idle, ended, queued, in_flight };
 
   /// Why `take` would throw: this wait was stopped (a handle can be awaited again), …
   static constexpr unsigned char stop_bit = 1;
   /// … or one of them failed.
   static constexpr unsigned char failure_bit = 2;
-  /// It would not, but its queue is gone.
-  static constexpr unsigned char gone_bit = 4;
   [[nodiscard]] bool has_failure() const noexcept { return (trouble_ & failure_bit) != 0; }
   [[nodiscard]] bool was_stopped() const noexcept { return (trouble_ & stop_bit) != 0; }
   /// Without trouble. Both are said at once, as they are asked for: a load of both that comes soon
@@ -135,7 +133,6 @@ class submission : public list_hook<submission> {
   bool is_awaited_ = false;     // `wait` was called, and it was not told since.
   bool is_handle_ = false;      // Posted: it goes on when its wait is stopped.
   bool is_urgent_ = false;      // It may have a reserved slot.
-  bool holds_memory_ = false;   // As long as it lives: while it does, its slots need not.
   bool tells_at_once_ = false;  // In the middle of a reap.
   bool owns_itself_ = false;    // A handle dropped while queued: deleted once posted.
 
