@@ -50,9 +50,9 @@ class peer {
   explicit peer(std::uint16_t target);
 
   [[nodiscard]] std::uint16_t slot() const noexcept { return slot_; }
-  /// Knocks, and waits until the victim's engine has let it in.
+  /// Connects, and waits until the victim's engine has let it in.
   void come() noexcept;
-  /// Who connected to our door is served, or sent away.
+  /// Serves the processes that have connected to our door, or sends them away.
   void answer_door() noexcept;
   /// Says this at the victim's door, with or without a descriptor, and leaves.
   void mumble(const void* words, std::size_t bytes, bool with_file) const noexcept;
