@@ -276,7 +276,6 @@ void send_queue::post_refused(submission& s, std::span<const request_shape> requ
 std::uint32_t send_queue::take_back(const post_failure& why, const ibv_send_wr& first,
                                     std::uint32_t count) noexcept {
   std::uint32_t sequence = tail_ - count;
-  for (std::uint32_t of_all = sequence; of_all != tail_; ++of_all) split(of_all);
   last_signaled_ = why.signaled_before;
   // Some devices have queued them all when their doorbell fails, and name none: then the device
   // keeps slots and memory until it is destroyed.
@@ -294,11 +293,8 @@ std::uint32_t send_queue::take_back(const post_failure& why, const ibv_send_wr& 
 
 void send_queue::adopt(const submission& from, submission* to) noexcept {
   const std::uint32_t end = from.first_ + from.count_;
-  for (std::uint32_t sequence = end - from.pending_; sequence != end;) {
-    slot& its = at(sequence);
-    its.owner = to;
-    sequence += std::uint32_t{its.state.followers} + 1;
-  }
+  for (std::uint32_t sequence = end - from.pending_; sequence != end; ++sequence)
+    at(sequence).owner = to;
 }
 
 void send_queue::post_failed(submission& s, const post_failure& why,
@@ -355,30 +351,12 @@ void doorbell_batch::ring_before(send_queue& posts) noexcept {
 
 void doorbell_batch::on_turn_end() noexcept { last_->ring_and_pump(); }
 
-void send_queue::split(std::uint32_t sequence) noexcept {
-  slot& run = at(sequence);
-  const std::uint16_t followers = std::exchange(run.state.followers, 0);
-  for (std::uint16_t i = 1; i <= followers; ++i) {
-    slot& its = at(sequence + i) = run;
-    its.state.index = std::uint16_t(run.state.index + i);
-    if (its.held != nullptr) held_.hold(*its.held);
-    if (its.lease != nullptr) its.lease->hold();
-  }
-}
-
 void send_queue::retire_to(std::uint32_t end) noexcept {
-  while (head_ != end) {
-    if (at(head_).state.followers == 0) {
-      retire();
-    } else {
-      retire_run(end);
-    }
-  }
+  while (head_ != end) retire();
 }
 
 void send_queue::retire_special() noexcept {
   slot& oldest = at(head_);
-  if (oldest.state.followers != 0) split(head_);  // No entry was asked for in between.
   count_succeeded(oldest.state.kind);
   let_go_of_used(oldest);
   submission* const owner = std::exchange(oldest.owner, nullptr);
@@ -389,21 +367,7 @@ void send_queue::retire_special() noexcept {
   owner->slots_ended(1);
 }
 
-inline void send_queue::retire_run(std::uint32_t end) noexcept {
-  slot& oldest = at(head_);
-  const std::uint32_t count = std::uint32_t{oldest.state.followers} + 1;
-  if (count > end - head_) [[unlikely]]  // No entry was asked for in between.
-    return split(head_);
-  count_succeeded(oldest.state.kind, count);
-  oldest.state.followers = 0;
-  let_go_of_used(oldest);
-  submission* const owner = std::exchange(oldest.owner, nullptr);
-  advance(count);
-  if (owner != nullptr) owner->slots_ended(count);
-}
-
 void send_queue::retire(const request_outcome& failure) noexcept {
-  split(head_);
   slot& oldest = at(head_);
   tally().failed(oldest.state.kind);
   CORDMA_PROBE5(complete, num_, oldest.state.kind, head_, failure.code.value(), 0);
@@ -432,7 +396,6 @@ void send_queue::flush_all() noexcept {
 void send_queue::end_all(const request_outcome& how) noexcept {
   ring_now();
   for (std::uint32_t sequence = head_; sequence != tail_; ++sequence) {
-    split(sequence);
     slot& its = at(sequence);
     submission* const owner = std::exchange(its.owner, nullptr);
     if (owner == nullptr) continue;

@@ -71,19 +71,6 @@ struct request_shape {
   }
   [[nodiscard]] bool is_read() const noexcept { return kind == request_kind::read; }
   [[nodiscard]] bool is_atomic() const noexcept { return kind == request_kind::atomic; }
-
-  /// Whether this, posted behind `before`, needs no slot of its own, nor holds: of one submission,
-  /// a run of requests about the same memory has one of each.
-  [[nodiscard, gnu::always_inline]] bool is_one_run_with(
-      const request_shape& before) const noexcept {
-    if (before.kind != kind || before.local.size() != 1 || local.size() != 1 || window != nullptr)
-      return false;
-    const const_local_mr_slice& a = before.local[0];
-    const const_local_mr_slice& b = local[0];
-    if (a.block() != b.block() || a.generation() != b.generation()) return false;
-    return remote == nullptr || (before.remote->lease() == remote->lease() &&
-                                 before.remote->generation() == remote->generation());
-  }
 };
 
 template <std::size_t N>

@@ -36,7 +36,6 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   static constexpr request_kind kind = pack::kinds[0];  // Of all in one slot.
   static constexpr std::size_t slices_max = pack::sges_max;
   using references = typename pack::references;
-  using sharing = typename pack::sharing;
 
  public:
   using value_type = typename pack::value_type;
@@ -143,44 +142,28 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   /// `IsAwaited`: each that is not of a batch has an entry.
   template <bool IsAlone, bool IsAwaited>
   [[gnu::always_inline]] bool post_all(send_queue& queue, const references& all) noexcept {
-    sharing runs;
-    if (!queue.has_room_for(count) || !try_hold<IsAlone>(queue, all, runs)) [[unlikely]]
+    if (!queue.has_room_for(count) || !try_hold<IsAlone>(queue, all)) [[unlikely]]
       return false;
-    post_each<true, IsAlone, IsAwaited>(queue, all, runs);
+    post_each<true, IsAlone, IsAwaited>(queue, all);
     return true;
   }
   template <bool IsAlone>
-  [[gnu::always_inline]] static bool try_hold(send_queue& queue, const references& all,
-                                              sharing& runs) noexcept {
-    runs[0] = false;
-    if (!try_hold_one<IsAlone>(queue, pack::first_of(all).shape(), false)) [[unlikely]]
-      return false;
-    if constexpr (pack::is_batch) {
-      std::size_t held = 0;
-      const auto try_next = [&](const auto& request, std::size_t i, const auto& before) {
-        held = i;
-        const request_shape its = request.shape();
-        runs[i] = its.is_one_run_with(before.shape());
-        return try_hold_one<IsAlone>(queue, its, runs[i]);
-      };
-      if (!pack::all_pairs_of(all, try_next)) [[unlikely]] {
-        let_go_of_first(queue, held, all, runs);
-        return false;
-      }
-    }
-    return true;
-  }
-  template <bool IsAlone>
-  [[gnu::always_inline]] static bool try_hold_one(send_queue& queue, const request_shape& its,
-                                                  bool is_in_run) noexcept {
-    return queue.is_like_most(its) && (is_in_run || (queue.lease_refusal(its) == errc{} &&
-                                                     queue.template try_hold<IsAlone>(its)));
+  [[gnu::always_inline]] static bool try_hold(send_queue& queue, const references& all) noexcept {
+    std::size_t held = 0;
+    const bool are_all = pack::all_of(all, [&](const auto& request, std::size_t i) {
+      held = i;
+      const request_shape its = request.shape();
+      return queue.is_like_most(its) && queue.lease_refusal(its) == errc{} &&
+             queue.template try_hold<IsAlone>(its);
+    });
+    if (!are_all) [[unlikely]]
+      let_go_of_first(queue, held, all);
+    return are_all;
   }
   [[gnu::noinline]] static void let_go_of_first(send_queue& queue, std::size_t held,
-                                                const references& all,
-                                                const sharing& runs) noexcept {
+                                                const references& all) noexcept {
     pack::all_of(all, [&](const auto& request, std::size_t i) {
-      if (i < held && !runs[i]) queue.let_go(request.shape());
+      if (i < held) queue.let_go(request.shape());
       return i < held;
     });
   }
@@ -193,15 +176,14 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
           return queue_->lease_refusal(request.shape()) == errc{};
         });
     if (!is_allowed) return queue_->post_refused(*this, shapes());
-    post_each<false, false, false>(*queue_, pack::refer(requests_), {});
+    post_each<false, false, false>(*queue_, pack::refer(requests_));
   }
   /// `IsLikeMost`: `try_hold` took hold of them.
   template <bool IsLikeMost, bool IsAlone, bool IsAwaited>
-  [[gnu::always_inline]] void post_each(send_queue& queue, const references& all,
-                                        const sharing& runs) noexcept {
+  [[gnu::always_inline]] void post_each(send_queue& queue, const references& all) noexcept {
     if constexpr (pack::has_atomic) values_before_ = values_.data();
     if constexpr (pack::is_batch) {
-      post_batch<IsLikeMost, IsAlone>(queue, all, runs);
+      post_batch<IsLikeMost, IsAlone>(queue, all);
     } else {
       post_one<IsLikeMost, IsAlone, IsAwaited>(queue, std::get<0>(all));
     }
@@ -218,20 +200,19 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     if constexpr (IsLikeMost && pack::has_one_slice) {
       described_request& one = queue.describes(kind);
       request.fill(one.wr);
-      queue.template place<true, true>(posting, its, one.wr, &one.sge, true, false);
+      queue.template place<true, true>(posting, its, one.wr, &one.sge, true);
       ring(queue, posting, std::span<ibv_send_wr, 1>{&one.wr, 1});
     } else {
       std::array<ibv_send_wr, 1> wr;
       std::array<ibv_sge, pack::sges_max> sges;
       fill(request, wr[0]);
       wr[0].next = nullptr;
-      queue.template place<IsLikeMost>(posting, its, wr[0], sges.data(), true, false);
+      queue.template place<IsLikeMost>(posting, its, wr[0], sges.data(), true);
       ring(queue, posting, wr);
     }
   }
   template <bool IsLikeMost, bool IsAlone>
-  [[gnu::always_inline]] void post_batch(send_queue& queue, const references& all,
-                                         const sharing& runs) noexcept {
+  [[gnu::always_inline]] void post_batch(send_queue& queue, const references& all) noexcept {
     std::array<ibv_send_wr, count> wrs;
     std::array<std::array<ibv_sge, pack::sges_max>, count> sges;
     send_queue::posting posting = begin_post<IsAlone>(queue);
@@ -241,7 +222,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
       wrs[i].next = &wrs[i] + 1;
       request_shape its = request.shape();
       its.set_signaled(!IsLikeMost && i + 1 == count);
-      queue.template place<IsLikeMost>(posting, its, wrs[i], sges[i].data(), !IsLikeMost, runs[i]);
+      queue.template place<IsLikeMost>(posting, its, wrs[i], sges[i].data(), !IsLikeMost);
       return true;
     });
     wrs.back().next = nullptr;

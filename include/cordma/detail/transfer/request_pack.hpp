@@ -67,28 +67,6 @@ struct request_pack {
       }(each);
     }
   }
-  /// Calls `f` with the second and its number, and the one before it; and so on.
-  template <class F>
-  [[gnu::always_inline]] static bool all_pairs_of(const references& all, F f) noexcept {
-    if constexpr (is_uniform) {
-      for (std::size_t i = 1; i < count; ++i)
-        if (!f(*all[i], i, *all[i - 1])) return false;
-      return true;
-    } else {
-      return [&]<std::size_t... I>(std::index_sequence<I...>) {
-        return (f(std::get<I + 1>(all), I + 1, std::get<I>(all)) && ...);
-      }(std::make_index_sequence<count - 1>{});
-    }
-  }
-  [[nodiscard, gnu::always_inline]] static const first& first_of(const references& all) noexcept {
-    if constexpr (is_uniform) {
-      return *all[0];
-    } else {
-      return std::get<0>(all);
-    }
-  }
-  /// Of each, whether it shares the slot of the one before it.
-  using sharing = std::array<bool, count>;
   using shapes = std::array<request_shape, count>;
   /// Of one its value; of several a tuple of them.
   using value_type =

@@ -50,10 +50,10 @@ class alignas(64) send_queue {
   void succeeded(std::uint32_t sequence) noexcept {
     if (sequence - head_ < in_flight()) retire_to(sequence + 1);
   }
-  /// Takes the end of what `owner` has in flight, so many in one slot, if they are the oldest: it
-  /// looked for it, and is told by this alone. False: they are not, or `wc` is of another, or of a
-  /// failure, or more follows from it.
-  template <request_kind Kind, std::uint32_t Count, bool MayHoldMore>
+  /// If `wc` completes the one request that `owner` has in flight, and it is the oldest, retires it
+  /// and returns true. The owner polls, so it is not notified again. False: nothing has happened,
+  /// `wc` is another's, or a failure's, or more follows from it.
+  template <request_kind Kind, bool MayHoldMore>
   bool take_end(submission& owner, const ibv_wc& wc) noexcept;
   /// Whether from the end of a request more may follow than that its owner is told.
   void watch(bool is_watched) noexcept;
@@ -162,7 +162,6 @@ class alignas(64) send_queue {
     submission& owner;
     std::uint32_t signaled_before;  // The last that had an entry of its own.
     std::uint32_t sequence;         // Of the next.
-    slot* run = nullptr;            // Of the last.
   };
   [[nodiscard, gnu::always_inline]] posting begin_post(submission& s,
                                                        std::uint32_t count) noexcept {
@@ -181,17 +180,15 @@ class alignas(64) send_queue {
   /// The next request gets a slot, and the slot its memory and its lease.
   template <bool IsLikeMost>
   void give_slot(posting& p, const request_shape& request) noexcept;
-  void use_lease(posting& p, const request_shape& request) noexcept;
   /// What to add to the flags of the request of that number, which is posted next.
   unsigned entry_flag(std::uint32_t sequence, bool is_asked_for) noexcept;
   /// Sets what is different each time.
   void number(std::uint32_t sequence, request_kind kind, ibv_send_wr& wr) noexcept;
-  /// All of it, of the next request, with a slot, or that of the one before it, with which it
-  /// `is_one_run`. If it `IsLikeMost` none of its slices is empty. It `may_have_entry` but where
-  /// the last of a batch has one for it.
+  /// All of it, of the next request, with a slot. If it `IsLikeMost` none of its slices is empty.
+  /// It `may_have_entry` but where the last of a batch has one for it.
   template <bool IsLikeMost, bool HasOneSlice = false>
   void place(posting& p, const request_shape& request, ibv_send_wr& wr, ibv_sge* sges,
-             bool may_have_entry, bool is_in_run) noexcept;
+             bool may_have_entry) noexcept;
   /// Where one that `has_one_slice` is described, alone.
   [[nodiscard, gnu::always_inline]] described_request& describes(request_kind kind) noexcept {
     return driver_.describes(kind);
@@ -224,24 +221,22 @@ class alignas(64) send_queue {
  private:
   friend class submission;
   friend class doorbell_batch;
-  /// A free one has no owner, no lease, no memory and no followers.
+  /// A free one has no owner, no lease and no memory.
   struct alignas(32) slot {
     submission* owner = nullptr;
     lease_block* lease = nullptr;
     memory_block* held = nullptr;  // The first, …
     struct {
       std::uint16_t more_held = 0;  // … and how many others.
-      std::uint16_t followers = 0;  // Requests behind it that it stands for, too.
       std::uint16_t index = 0;      // Within its submission.
       request_kind kind{};
       unsigned char special = 0;  // These bits.
     } state;
     /// It gives its owner a value.
     static constexpr unsigned char atomic = 1;
-    /// Nothing but its number and its kind is to be known: in one comparison.
+    /// Nothing but its number and its kind is to be known.
     [[nodiscard]] bool is_like_most() const noexcept {
-      constexpr decltype(state) seldom{.more_held = 0xffff, .followers = 0xffff, .special = 0xff};
-      return (std::bit_cast<std::uint64_t>(state) & std::bit_cast<std::uint64_t>(seldom)) == 0;
+      return state.more_held == 0 && state.special == 0;
     }
   };
 
@@ -254,11 +249,10 @@ class alignas(64) send_queue {
                                            std::uint32_t sequence) const noexcept {
     CORDMA_PROBE3(post, num_, unsigned(kind), sequence);
   }
-  /// Of the oldest, so many.
-  [[gnu::always_inline]] void count_succeeded(request_kind kind, std::uint32_t n = 1) noexcept {
-    tally().completed(kind, n);
-    for (std::uint32_t i = 0; i < n; ++i)
-      CORDMA_PROBE5(complete, num_, unsigned(kind), head_ + i, 0, 0);
+  /// The oldest.
+  [[gnu::always_inline]] void count_succeeded(request_kind kind) noexcept {
+    tally().completed(kind);
+    CORDMA_PROBE5(complete, num_, unsigned(kind), head_, 0, 0);
   }
   [[nodiscard]] bool has_room(const submission& s) noexcept;
   /// Makes it, if need be. False: there is no memory.
@@ -292,8 +286,6 @@ class alignas(64) send_queue {
   memory_block** more_held_by(const slot& its) noexcept {
     return seldom_->more_held.data() + index_of(its) * (seldom_->sge_max - 1);
   }
-  /// Gives each of those that the slot stands for one of its own.
-  [[gnu::cold]] void split(std::uint32_t sequence) noexcept;
   /// So many have ended. An empty ring begins anew, in the cache lines that were used last: here,
   /// where nobody waits for what is posted.
   void advance(std::uint32_t count) noexcept {
@@ -351,8 +343,6 @@ class alignas(64) send_queue {
   /// The oldest has succeeded.
   void retire() noexcept;
   [[gnu::noinline]] void retire_special() noexcept;
-  /// The same of all that are in its slot, if they are before `end`.
-  void retire_run(std::uint32_t end) noexcept;
   /// All before `end` have, of which the last is in flight.
   [[gnu::noinline]] void retire_to(std::uint32_t end) noexcept;
   /// The oldest has failed.
@@ -467,12 +457,12 @@ inline bool submission::post_handle(const environment& env) noexcept {
   return false;
 }
 
-template <request_kind Kind, std::uint32_t Count, bool MayHoldMore>
+template <request_kind Kind, bool MayHoldMore>
 [[gnu::always_inline]] inline bool submission::look_for_own(
     send_queue& queue, completion_queue_driver& driver) noexcept {
   completion_queue_driver::polled some;
   const int n = driver.look_into(some);
-  if (n == 1 && queue.take_end<Kind, Count, MayHoldMore>(*this, some[0])) [[likely]] {
+  if (n == 1 && queue.take_end<Kind, MayHoldMore>(*this, some[0])) [[likely]] {
     driver.has_looked_at_one();
     return true;
   }
@@ -496,7 +486,10 @@ template <class Op>
   completion_queue_driver& driver = queue.driver_;
   if (env.stop.stop_requested() || !op.post_alone(queue)) [[unlikely]]
     return op.begin_any_and_look(env);
-  return look_for_own<Op::kind, Op::count, (Op::slices_max > 1)>(queue, driver);
+  if constexpr (Op::count == 1)
+    return look_for_own<Op::kind, (Op::slices_max > 1)>(queue, driver);
+  else
+    return look_at(driver);
 }
 
 [[gnu::always_inline]] inline void submission::wake() noexcept {
@@ -634,22 +627,18 @@ template <bool IsLikeMost, bool HasOneSlice>
   wr.send_flags = flags;
 }
 
-[[gnu::always_inline]] inline void send_queue::use_lease(posting& p,
-                                                         const request_shape& request) noexcept {
-  if (request.remote == nullptr || request.remote->lease() == nullptr) return;
-  p.run->lease = request.remote->lease();
-  p.run->lease->used();
-}
-
 template <bool IsLikeMost>
 [[gnu::always_inline]] inline void send_queue::give_slot(posting& p,
                                                          const request_shape& request) noexcept {
-  slot& its = *(p.run = &at(p.sequence));
+  slot& its = at(p.sequence);
   its.owner = &p.owner;
   its.state.index = std::uint16_t(p.sequence - p.owner.first_);
   its.state.kind = request.kind;
   its.state.special = request.is_atomic() ? slot::atomic : 0;
-  use_lease(p, request);
+  if (request.remote != nullptr && request.remote->lease() != nullptr) {
+    its.lease = request.remote->lease();
+    its.lease->used();
+  }
   keep_memory<IsLikeMost>(its, request);
 }
 
@@ -679,12 +668,8 @@ template <bool IsLikeMost>
 template <bool IsLikeMost, bool HasOneSlice>
 [[gnu::always_inline]] inline void send_queue::place(posting& p, const request_shape& request,
                                                      ibv_send_wr& wr, ibv_sge* sges,
-                                                     bool may_have_entry, bool is_in_run) noexcept {
-  if (is_in_run) {
-    ++p.run->state.followers;
-  } else {
-    give_slot<IsLikeMost>(p, request);
-  }
+                                                     bool may_have_entry) noexcept {
+  give_slot<IsLikeMost>(p, request);
   describe<IsLikeMost, HasOneSlice>(request, wr, sges);
   if (may_have_entry) wr.send_flags |= entry_flag(p.sequence, request.is_signaled());
   number(p.sequence++, request.kind, wr);
@@ -697,7 +682,7 @@ template <class Request>
   described_request& one = doorbells().next();
   clear_rest(one.wr);
   request.fill(one.wr);
-  place<true, true>(p, shape, one.wr, &one.sge, true, false);
+  place<true, true>(p, shape, one.wr, &one.sge, true);
   end_batched(one.wr, shape);
 }
 
@@ -726,23 +711,19 @@ template <class Request>
   if (owner != nullptr) owner->slots_ended(1);
 }
 
-template <request_kind Kind, std::uint32_t Count, bool MayHoldMore>
+template <request_kind Kind, bool MayHoldMore>
 [[gnu::always_inline]] inline bool send_queue::take_end(submission& owner,
                                                         const ibv_wc& wc) noexcept {
-  if (wc.wr_id != (own_id_base_ | (owner.first_ + (Count - 1))) || wc.status != IBV_WC_SUCCESS ||
+  if (wc.wr_id != (own_id_base_ | owner.first_) || wc.status != IBV_WC_SUCCESS ||
       head_ != owner.first_) [[unlikely]]
     return false;
   slot& oldest = at(head_);
-  if constexpr (Count > 1) {
-    if (oldest.state.followers != Count - 1) return false;
-    oldest.state.followers = 0;
-  }
-  count_succeeded(Kind, Count);
+  count_succeeded(Kind);
   let_go_of_used<MayHoldMore>(oldest);
   if constexpr (Kind == request_kind::atomic)
     owner.values_before_[0] = seldom_->atomic_values[index_of(oldest)];
   oldest.owner = nullptr;
-  advance(Count);
+  advance(1);
   owner.become(submission::state::ended);
   return true;
 }

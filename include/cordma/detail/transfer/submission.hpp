@@ -99,8 +99,8 @@ class submission : public list_hook<submission> {
   /// Whether it ends before anything else is to be done.
   inline bool look(const environment& env) noexcept;
   inline bool look_at(completion_queue_driver& driver) noexcept;
-  /// The same of so many of that kind, posted just now.
-  template <request_kind Kind, std::uint32_t Count, bool MayHoldMore>
+  /// The same of one of that kind, posted just now.
+  template <request_kind Kind, bool MayHoldMore>
   bool look_for_own(send_queue& queue, completion_queue_driver& driver) noexcept;
   /// The second half.
   inline bool wait(waiter& w, const environment& env) noexcept;
