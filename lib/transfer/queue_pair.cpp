@@ -23,7 +23,7 @@ queue_pair::queue_pair(completion_queue_driver& driver, verbs::protection_domain
       sends_{driver.send_queue_memory().new_object<send_queue>(driver, held_->sends, pd, verbs(),
                                                                message_max_bytes),
              give_back{driver.send_queue_memory().resource()}},
-      receives_{*this, driver, held_->receives} {
+      receives_{verbs(), driver, held_->receives} {
   sends_->set_wr_id_base(send_id_base());
   receives_.set_wr_id_base(receive_id_base());
   watch(false);
@@ -34,7 +34,6 @@ queue_pair::queue_pair(completion_queue_driver& driver, verbs::protection_domain
 queue_pair::~queue_pair() {
   const request_outcome closed{.code = errc::closed, .call = "close"};
   sends_->end_all(closed);
-  receives_.drop_waiting();
   receives_.end_all(closed);
   destroy_verbs();
   sends_->release_slots();
@@ -146,11 +145,7 @@ void queue_pair::post_recvs(std::span<ibv_recv_wr> wrs) noexcept {
   const std::size_t posted = rc == 0 ? wrs.size() : std::size_t(bad - wrs.data());
   handled_receives_ += std::uint32_t(posted);
   driver().tally().posted(request_kind::receive, posted);
-  if (rc != 0) fail_for_receives(rc);
-}
-
-void queue_pair::fail_for_receives(int rc) noexcept {
-  fail({.code = {std::abs(rc), std::system_category()}, .call = "ibv_post_recv"});
+  if (rc != 0) fail({.code = {std::abs(rc), std::system_category()}, .call = "ibv_post_recv"});
 }
 
 event::wait_op queue_pair::sends_idle() noexcept {
@@ -171,7 +166,6 @@ void queue_pair::on_failure(const request_outcome& unposted) noexcept {
   sends_->refuse({.code = errc::disconnected, .call = "post_send"});
   if (handler_ != nullptr) handler_->on_failure();  // First: those who wait may turn to it.
   sends_->end_waiting(unposted);
-  receives_.drop_waiting();
   receives_.end_all(failure_reason());
   sends_->flush_all();
   if (slots_in_use() == 0) drained_.set();

@@ -8,17 +8,15 @@
 
 namespace cordma {
 
-receive_queue::receive_queue(queue_pair& owner, completion_queue_driver& driver, held_memory& held)
-    : owner_{owner},
-      driver_{driver},
-      batch_{driver.doorbells().receives()},
-      native_{owner.verbs().native_handle()},
-      num_{owner.verbs().num()},
+receive_queue::receive_queue(verbs::queue_pair& qp, completion_queue_driver& driver,
+                             held_memory& held)
+    : driver_{driver},
+      native_{qp.native_handle()},
+      num_{qp.num()},
       tally_{driver.tally()},
-      depth_{owner.verbs().capabilities().recv_wr_max},
+      depth_{qp.capabilities().recv_wr_max},
       mask_{std::bit_ceil(depth_) - 1},
-      slices_max_{std::clamp<std::uint32_t>(owner.verbs().capabilities().recv_sge_max, 1,
-                                            receive_slices_max)},
+      slices_max_{std::clamp<std::uint32_t>(qp.capabilities().recv_sge_max, 1, receive_slices_max)},
       at_once_max_{depth_},
       held_{held},
       slots_(mask_ + 1),
@@ -71,32 +69,10 @@ receive_queue::reason receive_queue::try_post_any(std::span<const local_mr_slice
     std::construct_at(i == 0 ? &s.slice : more_of(tail_) + (i - 1), buffer[i]);
   std::array<ibv_sge, receive_slices_max> sges{};
   const int used = describe(buffer, sges.data());
-  if (goes_with_others(sges.data(), used)) return {};
   ibv_recv_wr wr{
       .wr_id = wr_id_base_ | tail_, .next = nullptr, .sg_list = sges.data(), .num_sge = used};
   if (const int rc = post_now(wr); rc != 0) return not_posted(rc);
   return {};
-}
-
-bool receive_queue::begins_to_wait() noexcept {
-  if (!may_wait() || !batch_.is_open()) return false;
-  batch_.begin(*this);
-  return true;
-}
-
-void receive_queue::join_others(const ibv_sge* sges, int count) noexcept {
-  const bool waits = may_wait();
-  receive_batch::place& its = batch_.behind(waiting_);
-  its.wr.wr_id = wr_id_base_ | tail_;
-  its.wr.num_sge = count;
-  // As it was stored just now: a load of all would wait for the parts.
-  its.sges[0].addr = sges[0].addr;
-  its.sges[0].length = sges[0].length;
-  its.sges[0].lkey = sges[0].lkey;
-  if (count > 1) [[unlikely]]
-    std::copy_n(sges, receive_slices_max, its.sges.data());
-  probe_posted(tail_++);
-  if (++waiting_ == receive_batch::receives_max || !waits) batch_.ring();
 }
 
 void receive_queue::post(const local_mr_slice& buffer) {
@@ -141,64 +117,6 @@ message receive_queue::take_and_give_room(slot& s) noexcept {
   const message taken = take_any(s);
   give_room();
   return taken;
-}
-
-void receive_queue::post_waiting() noexcept {
-  const std::uint32_t count = std::exchange(waiting_, 0);
-  std::uint32_t taken = 0;
-  if (const int rc = batch_.post(native_, count, taken); rc != 0) refusal_ = rc;
-  tally_.posted(request_kind::receive, taken);
-  unpost_from(tail_ - count + taken);
-}
-
-void receive_queue::unpost_from(std::uint32_t first) noexcept {
-  while (tail_ != first) {
-    tally_.refused(request_kind::receive);
-    --tail_;
-    let_go_of(at(tail_), tail_);
-  }
-}
-
-void receive_queue::drop_waiting() noexcept {
-  batch_.forget(*this);
-  unpost_from(tail_ - std::exchange(waiting_, 0));
-}
-
-void receive_queue::on_turn_end() noexcept {
-  if (waiting_ != 0) batch_.ring();
-  if (refusal_ != 0) [[unlikely]]
-    owner_.fail_for_receives(std::exchange(refusal_, 0));
-}
-
-receive_batch::receive_batch(scheduler& home, bool enabled) noexcept
-    : home_{home}, enabled_{enabled} {
-  for (std::size_t i = 0; i < places_.size(); ++i) {
-    places_[i].wr.sg_list = places_[i].sges.data();
-    places_[i].wr.next = i + 1 < places_.size() ? &places_[i + 1].wr : nullptr;
-  }
-}
-
-int receive_batch::post(ibv_qp* to, std::uint32_t count, std::uint32_t& taken) noexcept {
-  ibv_recv_wr& last = places_[count - 1].wr;
-  ibv_recv_wr* const behind = std::exchange(last.next, nullptr);
-  ibv_recv_wr* bad = nullptr;
-  const int rc = ibv_post_recv(to, &places_[0].wr, &bad);
-  last.next = behind;
-  taken = count;
-  // A device that names none may have them all.
-  for (std::uint32_t i = 0; rc != 0 && i < count; ++i)
-    if (bad == &places_[i].wr) taken = i;
-  return rc;
-}
-
-void receive_batch::begin(receive_queue& q) noexcept {
-  ring();
-  queue_ = &q;
-  if (!q.turn_end::is_linked()) home_.at_turn_end(q);
-}
-
-void receive_batch::ring() noexcept {
-  if (queue_ != nullptr) std::exchange(queue_, nullptr)->post_waiting();
 }
 
 bool receive_queue::complete(std::uint32_t sequence, const ibv_wc& wc) noexcept {

@@ -310,7 +310,6 @@ void send_queue::post_failed(submission& s, const post_failure& why,
 }
 
 void send_queue::ring_batch() noexcept {
-  doorbells().receives_.ring();  // Before the peer hears of anything.
   const std::uint32_t count = doorbells().close();
   ibv_send_wr& first_wr = *doorbells().first_wr_;
   ibv_send_wr* bad = nullptr;
@@ -341,8 +340,6 @@ void send_queue::ring_and_pump() noexcept {
 
 /// A queue that posts is about to look for room, or has looked.
 void doorbell_batch::ring_before(send_queue& posts) noexcept {
-  receives_.ring();
-  if (count_ == 0) return;
   if (last_ == &posts)
     last_->ring_batch();
   else

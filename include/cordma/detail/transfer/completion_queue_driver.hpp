@@ -46,10 +46,8 @@ struct completion_queue_options {
   /// What tasks await in one turn of one queue pair goes with one doorbell, and WRITEs, READs and
   /// atomics with one completion entry, but for those before one of more than 4 KiB: when sixteen
   /// wait, the last task of the turn has gone on, or the queue pair, or another, posts something
-  /// else. So one waits for those that go on after it. Receives wait while more messages are there
-  /// to be taken, never more of them than the device has; they go before anything that queue pairs
-  /// of this completion queue send. False: each goes at once, as handles do, and as all do in
-  /// manual mode.
+  /// else. So one waits for those that go on after it. False: each goes at once, as handles and
+  /// receives do, and as all do in manual mode.
   bool doorbell_batching = true;
 };
 

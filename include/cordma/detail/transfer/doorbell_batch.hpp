@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cordma/coro/scheduler.hpp>
-#include <cordma/detail/transfer/receive_batch.hpp>
 #include <cordma/transfer/transfer_counters.hpp>
 #include <cordma/transfer/work_request.hpp>
 
@@ -28,13 +27,10 @@ class doorbell_batch final : private turn_end {
   static constexpr std::size_t short_bytes_max = 4096;
 
   /// Not `enabled` it takes nothing.
-  doorbell_batch(scheduler& home, bool enabled) noexcept
-      : home_{home}, enabled_{enabled}, receives_{home, enabled} {}
+  doorbell_batch(scheduler& home, bool enabled) noexcept : home_{home}, enabled_{enabled} {}
   doorbell_batch(const doorbell_batch&) = delete;
 
   [[nodiscard]] scheduler& home() const noexcept { return home_; }
-  /// Those of the same queue pairs, which go before anything that is posted to send.
-  [[nodiscard]] receive_batch& receives() noexcept { return receives_; }
 
  private:
   friend class send_queue;
@@ -53,7 +49,7 @@ class doorbell_batch final : private turn_end {
   }
   /// `q` posts, at once.
   void passes(send_queue& q) noexcept {
-    if (count_ != 0 || !receives_.is_empty()) [[unlikely]]
+    if (count_ != 0) [[unlikely]]
       ring_before(q);
     passes_alone(q);
   }
@@ -102,7 +98,6 @@ class doorbell_batch final : private turn_end {
   std::uint32_t count_ = 0;
   std::uint32_t signaled_before_ = 0;  // The last before them that has a completion entry.
   send_queue* last_ = nullptr;         // It posted last; of those that wait here, the queue.
-  receive_batch receives_;
   ibv_send_wr* first_wr_ = nullptr;
   ibv_send_wr* last_wr_ = nullptr;
   std::array<std::uint32_t, data_kinds> counts_{};

@@ -87,7 +87,6 @@ class queue_pair final : public queue_pair_base, public requester<queue_pair> {
 
  private:
   friend class completion_queue_driver;
-  friend class receive_queue;
   void complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept override;
   void complete_shared(std::uint32_t number, const ibv_wc& wc) noexcept override;
   void shrink_wanted() noexcept override;
@@ -96,8 +95,6 @@ class queue_pair final : public queue_pair_base, public requester<queue_pair> {
   [[gnu::noinline]] void hand_over(std::uint32_t number, const ibv_wc& wc) noexcept;
   [[gnu::noinline]] void complete_watched(bool is_receive, std::uint32_t sequence,
                                           const ibv_wc& wc) noexcept;
-  /// What ibv_post_recv(3) returned for those that nobody can be told of.
-  void fail_for_receives(int rc) noexcept;
   bool complete_receive(std::uint32_t sequence, const ibv_wc& wc) noexcept;
   void count_receive(std::uint32_t number, const ibv_wc& wc) noexcept;
   bool post_alone(ibv_send_wr& first, memory_block* memory) noexcept {

@@ -4,7 +4,6 @@
 #include <cordma/detail/base/probe.hpp>
 #include <cordma/detail/transfer/completion_queue_driver.hpp>
 #include <cordma/detail/transfer/held_memory.hpp>
-#include <cordma/detail/transfer/receive_batch.hpp>
 #include <cordma/detail/transfer/submission.hpp>
 #include <cordma/memory/slice.hpp>
 #include <cordma/transfer/message.hpp>
@@ -23,34 +22,26 @@
 
 namespace cordma {
 
-class queue_pair;
-
 /// The receive side of a queue pair: a ring of buffers in posting order, in which messages wait
 /// until somebody takes them. Thread: the executor's. Cost: no allocation per receive.
-class alignas(64) receive_queue final : private turn_end {
+class alignas(64) receive_queue {
  public:
   class taker;
 
-  /// Of `owner`, which fails when the device refuses what waited for a doorbell.
-  receive_queue(queue_pair& owner, completion_queue_driver& driver, held_memory& held);
+  /// `qp`, on the queue of `driver`, and `held`, of that and of its protection domain, outlive it.
+  receive_queue(verbs::queue_pair& qp, completion_queue_driver& driver, held_memory& held);
   receive_queue(const receive_queue&) = delete;
   receive_queue& operator=(const receive_queue&) = delete;
   ~receive_queue();
 
-  /// Gives a buffer to the queue; a later message lands in it. While others are there to be taken,
-  /// it may go to the device with those that are posted in this turn
-  /// (`completion_queue_options::doorbell_batching`); what that refuses then breaks the queue
-  /// pair.
+  /// Gives a buffer to the device; a later message lands in it.
   /// \errors  errc::receive_queue_full, stale_slice, access_denied, too_many_slices,
-  ///   wrong_protection_domain, disconnected; an errno of ibv_post_recv(3), if it goes at once.
+  ///   wrong_protection_domain, disconnected; an errno of ibv_post_recv(3).
   void post(const local_mr_slice& buffer);
   void post(std::span<const local_mr_slice> buffer) {
     if (buffer.size() == 1) return post(buffer[0]);
     post_several(buffer);
   }
-
-  /// What waits for one doorbell never reaches the device, which takes no more.
-  void drop_waiting() noexcept;
 
   /// The device says that the oldest buffer has a message, while none has failed. False: nothing
   /// has happened, it is of a life before.
@@ -72,14 +63,12 @@ class alignas(64) receive_queue final : private turn_end {
   void refuse_all(const request_outcome& how) noexcept;
 
   [[nodiscard]] std::uint32_t depth() const noexcept { return depth_; }
-  /// With those that wait for a doorbell.
   [[nodiscard]] std::uint32_t posted() const noexcept { return tail_ - completed_ - flushed_; }
   /// Messages that nobody has taken yet.
   [[nodiscard]] std::uint32_t pending_messages() const noexcept { return completed_ - head_; }
   void set_wr_id_base(std::uint64_t base) noexcept { wr_id_base_ = base; }
 
  private:
-  friend class receive_batch;
   struct place;
   void post_several(std::span<const local_mr_slice> buffer);
   struct alignas(64) slot {
@@ -117,33 +106,14 @@ class alignas(64) receive_queue final : private turn_end {
   }
   /// Whether one is there that nobody was promised.
   [[nodiscard]] bool has_message() const noexcept { return free_count_ != 0; }
-  /// Whether the next may wait with those that do: more messages are there to be taken, after which
-  /// others will be posted, and the device has as many as wait.
-  [[nodiscard]] bool may_wait() const noexcept { return has_message() && 2 * waiting_ < posted(); }
   /// No message is longer (IBTA 9.2): what a buffer has beyond it the device need not know.
   static constexpr std::size_t message_bytes_max = std::size_t{1} << 31;
   /// As the device reads it. Returns how many are not empty.
   static int describe(std::span<const local_mr_slice> buffer, ibv_sge* to) noexcept;
-  /// Gives the device those that wait. What it refuses was given to the queue before, and nobody is
-  /// there to be told: at the end of the turn, when nobody else is in the middle of something, the
-  /// owner fails.
-  void post_waiting() noexcept;
-  void on_turn_end() noexcept override;
-  /// Those from that number on are not posted after all.
-  void unpost_from(std::uint32_t first) noexcept;
   void probe_posted(std::uint32_t sequence) const noexcept {
     CORDMA_PROBE3(post, num_, unsigned(request_kind::receive), sequence);
   }
-  /// Whether the next, whose slot is filled, waits for a doorbell, or went with those that did.
-  [[gnu::always_inline]] bool goes_with_others(const ibv_sge* sges, int count) noexcept {
-    if ((free_count_ | waiting_) == 0 || (waiting_ == 0 && !begins_to_wait())) return false;
-    join_others(sges, count);
-    return true;
-  }
-  [[gnu::noinline]] bool begins_to_wait() noexcept;
-  /// Of several slices, `sges` has `receive_slices_max`.
-  [[gnu::noinline]] void join_others(const ibv_sge* sges, int count) noexcept;
-  /// Else it goes so. Returns 0, or what ibv_post_recv(3) does.
+  /// The next, whose slot is filled. Returns 0, or what ibv_post_recv(3) does.
   [[gnu::always_inline]] int post_now(ibv_recv_wr& wr) noexcept;
   /// Why one is not posted, in a register.
   struct reason {
@@ -209,9 +179,7 @@ class alignas(64) receive_queue final : private turn_end {
   void give_room() noexcept;
 
   // Do not change once made.
-  queue_pair& owner_;
   completion_queue_driver& driver_;
-  receive_batch& batch_;
   ibv_qp* const native_;
   const std::uint32_t num_;
   transfer_tally& tally_;
@@ -221,12 +189,10 @@ class alignas(64) receive_queue final : private turn_end {
   std::uint64_t wr_id_base_ = 0;
 
   // Sequence numbers: [head, completed) hold messages; of [completed, tail) the first `flushed`
-  // came back without one, the last `waiting` wait in the batch, the rest are with the device.
+  // came back without one, the rest are with the device.
   std::uint32_t head_ = sequence_first;
   std::uint32_t completed_ = sequence_first;
   std::uint32_t flushed_ = 0;
-  std::uint32_t waiting_ = 0;
-  int refusal_ = 0;  // Of those that waited: what ibv_post_recv(3) returned.
   std::uint32_t tail_ = sequence_first;
   std::uint32_t at_once_max_;     // The depth; 0 while others wait for room, and once it is closed.
   std::uint32_t free_count_ = 0;  // Of the messages, those that nobody was promised.
@@ -301,7 +267,6 @@ inline receive_queue::reason receive_queue::try_post_one(const local_mr_slice& b
   const ibv_sge sge{.addr = reinterpret_cast<std::uint64_t>(address),
                     .length = std::uint32_t(length),
                     .lkey = lkey};
-  if (goes_with_others(&sge, 1)) return {};
   described_receive& one = driver_.describes_receive();
   one.sge = sge;
   one.wr.wr_id = wr_id_base_ | tail_;
