@@ -12,7 +12,7 @@ namespace {
 constexpr unsigned turns_per_look = 8;
 /// As many as mostly come while a message is on its way there and back.
 constexpr unsigned polls_per_turn_max = 64;
-constexpr int looks_max = turns_per_look * polls_per_turn_max;
+constexpr int inline_polls_max = turns_per_look * polls_per_turn_max;
 
 /// An address that no other thread has, as long as this one lives.
 const void* this_thread() noexcept {
@@ -78,6 +78,8 @@ bool executor::poll_all() noexcept {
   return poll_each(restless_) || progress;
 }
 
+bool executor::poll_inline() noexcept { return poll_all() || spins_ || !restless_.empty(); }
+
 /// A poller that spins is asked at once again, some times, since all the rest of a turn takes
 /// longer than asking it.
 bool executor::spin() noexcept {
@@ -111,9 +113,9 @@ inline void executor::serve_until(IsOver is_over) noexcept {
   while (!is_over()) {
     unsigned turns = 0;
     bool more_to_do;
-    allow_looks(looks_max, pollers_.has_one() ? &pollers_.front() : nullptr);
+    allow_inline_polls(inline_polls_max);
     do more_to_do = turn();
-    while (more_to_do && ++turns < turns_per_look && has_looks_left() && !is_over());
+    while (more_to_do && ++turns < turns_per_look && has_inline_polls_left() && !is_over());
     if (is_over()) break;
     check_process(process_);
     fire_timers();

@@ -42,7 +42,6 @@ completion_queue_driver::completion_queue_driver(executor& home, verbs::context&
 
 completion_queue_driver::~completion_queue_driver() {
   CORDMA_ASSERT(reserved_ == leaving_, "completion queue destroyed before its queue pairs");
-  home_.look_no_more_at(*this);
   if (channel_) static_cast<void>(read_event());
 }
 
@@ -65,6 +64,12 @@ completion_queue_driver::~completion_queue_driver() {
     dispatch_any(wc);
 }
 
+inline int completion_queue_driver::poll_into(polled& to) noexcept {
+  const int n = cq_.poll({to.data(), poll_batch_});
+  counters_.polls.add();
+  return n;
+}
+
 std::size_t completion_queue_driver::reap() noexcept {
   polled some;
   std::size_t reaped = 0;
@@ -85,18 +90,6 @@ std::size_t completion_queue_driver::reap() noexcept {
   if (reaped == 0) return 0;
   found(reaped);
   return reaped;
-}
-
-bool completion_queue_driver::look() noexcept {
-  polled some;
-  const int n = look_into(some);
-  return n > 0 && look_at(some, n);
-}
-
-bool completion_queue_driver::look_at(const polled& some, int n) noexcept {
-  for (const ibv_wc& wc : std::span{some.data(), std::size_t(n)}) dispatch(wc);
-  found(std::size_t(n));
-  return home_.may_look_at(*this);
 }
 
 completion_counters completion_queue_driver::counters() const noexcept {
@@ -203,7 +196,7 @@ std::shared_ptr<held_by_queues> completion_queue_driver::held_of(const ibv_pd* p
   std::erase_if(held_, [](const auto& known) { return known.second.expired(); });
   std::weak_ptr<held_by_queues>& known = held_[pd];
   std::shared_ptr<held_by_queues> held = known.lock();
-  if (held == nullptr) known = held = std::make_shared<held_by_queues>(pd, home_);
+  if (held == nullptr) known = held = std::make_shared<held_by_queues>(pd);
   return held;
 }
 

@@ -2,8 +2,7 @@
 
 namespace cordma {
 
-bool held_memory::try_hold_other(memory_block& block, std::uint32_t generation,
-                                 bool for_turn) noexcept {
+bool held_memory::try_hold_other(memory_block& block, std::uint32_t generation) noexcept {
   counted& known = other(block);
   if (known.block == &block) {
     if (block.generation() != generation) return false;
@@ -15,7 +14,7 @@ bool held_memory::try_hold_other(memory_block& block, std::uint32_t generation,
     block.let_go();
     return false;
   }
-  if (count(block) && for_turn && home_.may_look()) hold_for_turn(block);
+  count(block);
   return true;
 }
 
@@ -31,14 +30,13 @@ void held_memory::hold(memory_block& block) noexcept {
   }
 }
 
-bool held_memory::count(memory_block& block) noexcept {
+void held_memory::count(memory_block& block) noexcept {
   if (block_ == nullptr) {
     block_ = &block;
     holds_ = 1;
-    return true;
+  } else if (counted& place = other(block); place.block == nullptr) {
+    place = {&block, 1};
   }
-  if (counted& place = other(block); place.block == nullptr) place = {&block, 1};
-  return false;
 }
 
 void held_memory::let_go_of_other(memory_block& block) noexcept {
@@ -47,14 +45,6 @@ void held_memory::let_go_of_other(memory_block& block) noexcept {
     known.block = nullptr;
   }
   block.let_go();
-}
-
-void held_memory::hold_for_turn(memory_block& block) noexcept {
-  const bool is_missed = block.length() - 1 >= turn_bytes_max;  // 0: it is not an allocator's.
-  if (is_missed || of_turn_ != nullptr) return;
-  hold(block);
-  of_turn_ = &block;
-  home_.also_at_turn_end(*this);
 }
 
 }  // namespace cordma

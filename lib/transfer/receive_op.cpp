@@ -6,13 +6,13 @@ namespace cordma {
 
 void receive_queue::promise_to_next() noexcept {
   place& next = *first_waiting_;
-  set_first_waiting(takers_.after(next));
+  first_waiting_ = takers_.after(next);
   promise(next.owner);
   next.end();
 }
 
 void receive_queue::leave(place& p) noexcept {
-  if (&p == first_waiting_) set_first_waiting(takers_.after(p));
+  if (&p == first_waiting_) first_waiting_ = takers_.after(p);
   p.list_hook<place>::unlink();
   set_at_once_max();
 }
@@ -36,16 +36,13 @@ bool receive_queue::taker::wait(waiter& w, std::span<const local_mr_slice> buffe
     return true;
   }
   std::construct_at(&place_, *this, buffer);
-  bool is_served = false;
   if (state_ == state::wants_room) [[unlikely]] {
     queue_->want_room_.push_back(place_);
     queue_->set_at_once_max();
   } else {
-    is_served = queue_->serve(*this);
+    queue_->serve(*this);
   }
   place_.begin(w, {env.scheduler != nullptr ? env.scheduler : &queue_->driver_.home(), env.stop});
-  if (is_served) [[unlikely]]  // Amid a look.
-    place_.end();
   return false;
 }
 

@@ -39,11 +39,6 @@ send_queue::~send_queue() {
   CORDMA_ASSERT(seldom_->waiting.empty(), "send queue destroyed with requests that wait for room");
 }
 
-void send_queue::watch(bool is_watched) noexcept {
-  seldom_->is_watched = is_watched;
-  set_at_once_max();
-}
-
 void send_queue::refuse(const request_outcome& how) noexcept {
   seldom_->refusal = how;
   set_at_once_max();
@@ -122,7 +117,7 @@ std::optional<request_outcome> send_queue::hold(const request_shape& request) no
   errc why{};
   for (const const_local_mr_slice& slice : request.local) {
     if (slice.is_held()) {
-      if (!try_hold<false>(*slice.block(), slice.generation())) {
+      if (!try_hold(*slice.block(), slice.generation())) {
         const bool is_stale = slice.block()->generation() != slice.generation();
         why = is_stale ? errc::stale_slice : errc::wrong_protection_domain;
         break;

@@ -63,6 +63,30 @@ submission::submission(submission&& other) noexcept
   if (state_ == state::in_flight) queue_->adopt(*this, this);
 }
 
+bool submission::start_posted(waiter& w, const environment& env) noexcept {
+  CORDMA_ASSERT(count_ != 0, "the operation was moved away");
+  CORDMA_ASSERT(!is_awaited_ || wait_.who.empty(), "a handle is awaited by one at a time");
+  forget_waiter();  // Of a wait that was abandoned.
+  forget_stop();
+  if (has_ended()) return true;
+  if (env.stop.stop_requested()) return stopped();
+  if (state_ == state::queued) ask_for_entry();
+  if (state_ == state::in_flight && !queue_->will_complete(first_ + count_ - 1)) {
+    cannot_end();
+    return true;
+  }
+  return wait(w, env);
+}
+
+bool submission::wait(waiter& w, const environment& env) noexcept {
+  is_awaited_ = true;
+  std::construct_at(&wait_, *this);
+  wait_.who.set(w);
+  wait_.home = env.scheduler != nullptr ? env.scheduler : &queue_->doorbells().home();
+  env.stop.register_callback(wait_);
+  return false;
+}
+
 void submission::submit() noexcept { queue_->enqueue(*this); }
 
 void submission::detach() noexcept {

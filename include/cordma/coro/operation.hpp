@@ -20,9 +20,6 @@ namespace cordma {
 /// - `failed()`: once ended, whether `take` would throw.
 /// - `take()`: once ended and at most once: the value, or throws `error` or `cancelled`.
 /// - `take_result()`: the same without throwing (a task passes on exceptions that are not ours).
-/// - `begin(env)` and `wait(w, env)`, if it has them (`begun_apart`), are `start` together, for who
-///   takes the outcome at once. `begin_and_look` is `begin` for one who, the scheduler says,
-///   `may_look`: it may find the end itself. True: it has ended; else `wait` follows.
 /// - `own_scheduler()`, if it has it: the one that it ends on, which may be null. A timeout of it
 ///   needs no other.
 /// - Movable until started. Destroying it at any time only detaches: nothing is told any more.
@@ -33,13 +30,6 @@ concept operation = requires(std::remove_reference_t<Op>& op, waiter& w, const e
   { op.failed() } noexcept -> std::same_as<bool>;
   { op.take() } -> std::same_as<typename std::remove_reference_t<Op>::value_type>;
   { op.take_result() };
-};
-
-template <class Op>
-concept begun_apart = requires(std::remove_reference_t<Op>& op, waiter& w, const environment& env) {
-  { op.begin(env) } -> std::same_as<bool>;
-  { op.begin_and_look(env) } -> std::same_as<bool>;
-  { op.wait(w, env) } -> std::same_as<bool>;
 };
 
 template <class Op>
@@ -72,12 +62,9 @@ class [[nodiscard]] operation_awaiter {
   template <class Promise>
   [[gnu::always_inline]] bool await_suspend(std::coroutine_handle<Promise> handle) {
     const environment& env = environment_of(handle);
-    if constexpr (begun_apart<Op>) {
-      if (env.scheduler != nullptr ? op_.begin_and_look(env) : op_.begin(env)) return false;
-      return !op_.wait(resumer_of(handle), env);
-    } else {
-      return !op_.start(resumer_of(handle), env);
-    }
+    waiter& w = resumer_of(handle);
+    if (op_.start(w, env)) return false;
+    return env.scheduler == nullptr || !env.scheduler->try_complete_inline(w);
   }
   [[gnu::always_inline]] value_of<Op> await_resume() {
     const resumed it{waits_};
@@ -190,21 +177,6 @@ class [[nodiscard]] as_result_op : public operation_base<as_result_op<Op>> {
   using value_type = result<value_of<Op>>;
   explicit as_result_op(Op&& op) : op_{std::forward<Op>(op)} {}
 
-  bool begin(const environment& env) noexcept
-    requires begun_apart<Op>
-  {
-    return op_.begin(env);
-  }
-  bool begin_and_look(const environment& env) noexcept
-    requires begun_apart<Op>
-  {
-    return op_.begin_and_look(env);
-  }
-  bool wait(waiter& w, const environment& env) noexcept
-    requires begun_apart<Op>
-  {
-    return op_.wait(w, env);
-  }
   bool start(waiter& w, const environment& env) { return op_.start(w, env); }
   [[nodiscard]] scheduler* own_scheduler() const noexcept { return own_scheduler_of(op_); }
   [[nodiscard]] bool failed() const noexcept { return false; }

@@ -12,8 +12,6 @@
 
 namespace cordma {
 
-class poller;  // An executor's.
-
 using duration = std::chrono::steady_clock::duration;
 using time_point = std::chrono::steady_clock::time_point;
 
@@ -120,48 +118,40 @@ class scheduler {
       : clock_{clock} {}
   scheduler(const scheduler&) = delete;
   scheduler& operator=(const scheduler&) = delete;
-  ~scheduler();
+  virtual ~scheduler();
 
   /// Puts `w` at the end of the ready list; it is resumed from `run_ready`, never from here.
-  void schedule(waiter& w) noexcept {
-    look_no_more();
-    ready_.push_back(w);
-  }
+  void schedule(waiter& w) noexcept { ready_.push_back(w); }
   /// Puts `w` behind all that the next call of `run_ready` resumes, or this one: for what nobody
   /// waits for.
-  void schedule_last(waiter& w) noexcept {
-    look_no_more();
-    last_.push_back(w);
-  }
+  void schedule_last(waiter& w) noexcept { last_.push_back(w); }
   /// Of those that this call of `run_ready` resumes, whether any come after the one that runs.
   [[nodiscard]] bool others_follow() const noexcept { return others_follow_; }
   /// Whether a call of `run_ready` resumes something now.
   [[nodiscard]] bool is_in_turn() const noexcept { return is_in_turn_; }
-  /// Whether whoever runs, and is about to wait, may look for the end of that itself, as would be
-  /// done next: it alone is resumed in this turn, and nothing else is to be done at its end.
-  [[nodiscard]] bool may_look() const noexcept { return looked_at_ != nullptr; }
-  /// At this one.
-  [[nodiscard]] bool may_look_at(const poller& p) const noexcept { return looked_at_ == &p; }
-  /// It took as long as that many looks.
-  void has_looked(int looks) noexcept {
-    looks_left_ -= looks;
-    if (looks_left_ < 0) look_no_more();
+  /// For the coroutine that runs, and that is about to suspend until `w` is told: polls inline what
+  /// would be polled next, if nothing else is to be done in this call of `run_ready`. True: `w` was
+  /// told meanwhile and waits for no turn, so the coroutine goes on without suspending.
+  [[nodiscard]] bool try_complete_inline(waiter& w) noexcept {
+    if (!is_alone_) return false;
+    for (inline_polls_left_ -= polls_of_a_turn; inline_polls_left_ >= 0; --inline_polls_left_) {
+      const bool goes_on = poll_inline();
+      if (!ready_.empty()) {
+        if (!w.list_hook<waiter>::is_linked() || !ready_.has_one()) return false;
+        w.list_hook<waiter>::unlink();
+        return true;
+      }
+      if (!goes_on || !is_alone_ || !last_.empty()) return false;
+    }
+    return false;
   }
-  /// Others are to go on first.
-  void look_no_more() noexcept { looked_at_ = nullptr; }
-  /// It is about to be destroyed.
-  void look_no_more_at(const poller& p) noexcept {
-    if (poller_ != &p) return;
-    poller_ = nullptr;
-    look_no_more();
-  }
+  /// Others are to go on before the coroutine that runs polls inline.
+  void forbid_inline_polls() noexcept { is_alone_ = false; }
   /// Tells `t` once, when that is over: only in a turn.
   void at_turn_end(turn_end& t) noexcept {
-    look_no_more();
-    also_at_turn_end(t);
+    forbid_inline_polls();
+    ends_.push_back(t);
   }
-  /// The same of what nobody waits for.
-  void also_at_turn_end(turn_end& t) noexcept { ends_.push_back(t); }
   [[nodiscard]] bool has_ready() const noexcept { return !ready_.empty() || !last_.empty(); }
   /// Resumes what is ready now; what that makes ready waits for the next call, so that one call is
   /// bounded and I/O gets its turn. Returns how many it resumed.
@@ -169,9 +159,9 @@ class scheduler {
     std::size_t resumed = 0;
     if (ready_.has_one()) {
       is_in_turn_ = true;
-      if (has_looks_left() && last_.empty()) looked_at_ = poller_;
+      is_alone_ = inline_polls_left_ >= 0 && last_.empty();
       resume(ready_.pop_front());
-      look_no_more();
+      is_alone_ = false;
       end_turn();
       resumed = 1;
     } else if (!ready_.empty()) {
@@ -209,13 +199,11 @@ class scheduler {
   static constexpr duration exact_below = std::chrono::seconds{1};
 
  protected:
-  [[nodiscard]] bool has_looks_left() const noexcept { return looks_left_ >= 0; }
-  /// So many until the next call, at the only poller that there is; null: there are none, or
-  /// several.
-  void allow_looks(int looks, const poller* at) noexcept {
-    looks_left_ = looks;
-    poller_ = at;
-  }
+  /// What `try_complete_inline` polls by. Whether to go on: it found something, or nobody sleeps.
+  virtual bool poll_inline() noexcept { return false; }
+  [[nodiscard]] bool has_inline_polls_left() const noexcept { return inline_polls_left_ >= 0; }
+  /// So many until the next call.
+  void allow_inline_polls(int polls) noexcept { inline_polls_left_ = polls; }
 
  private:
   friend class timer;
@@ -238,10 +226,11 @@ class scheduler {
   intrusive_list<turn_end> ends_;
   bool others_follow_ = false;
   bool is_in_turn_ = false;
-  int looks_left_ = 0;
-  const poller* poller_ = nullptr;
-  const poller* looked_at_ = nullptr;  // By who runs. Null: it may not.
-  timer* earliest_ = nullptr;          // Of a pairing heap; null: it is empty.
+  /// A turn takes as long as so many polls.
+  static constexpr int polls_of_a_turn = 8;
+  bool is_alone_ = false;  // The coroutine that runs may poll inline.
+  int inline_polls_left_ = -1;
+  timer* earliest_ = nullptr;  // Of a pairing heap; null: it is empty.
   std::uint64_t order_ = 0;
 };
 

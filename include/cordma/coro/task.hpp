@@ -112,7 +112,7 @@ class [[nodiscard]] task {
   bool start(waiter& w, const environment& env) noexcept {
     mark_awaited();
     frame_.promise().inherit(env);
-    if (env.scheduler != nullptr) env.scheduler->look_no_more();
+    if (env.scheduler != nullptr) env.scheduler->forbid_inline_polls();
     frame_.resume();
     // The waiter comes second: a task that ends at once must not resume its parent on top of this
     // call, or a loop of such tasks would grow the stack.

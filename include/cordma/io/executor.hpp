@@ -41,7 +41,7 @@ class executor : public scheduler {
   explicit executor(executor_options options = {});
   /// Whether it is in a call of `run`: else nothing that it has scheduled happens.
   [[nodiscard]] bool is_running() const noexcept { return occupied_; }
-  ~executor();
+  ~executor() override;
 
   /// Runs an operation or task to its end, then goes on until the closer is empty too. Gives the
   /// operation's value or throws what it threw. Asserts in a nested call, on any thread but the
@@ -80,14 +80,6 @@ class executor : public scheduler {
   /// The same, behind those, of one that nothing wakes it for: while any is there it does not
   /// block.
   void add_restless(poller& p) noexcept { restless_.push_back(p); }
-  /// Whether it looks on, where it could sleep, at nothing but the only poller that there is.
-  [[nodiscard]] bool spins() const noexcept { return spins_ && restless_.empty(); }
-  /// For a task that `may_look`, and waits for what no poller tells of: asks them, as would be done
-  /// next.
-  void look() noexcept {
-    has_looked(1);
-    poll_all();
-  }
   [[nodiscard]] cordma::reactor& reactor() noexcept { return *reactor_; }
   /// Now. Thread: any.
   [[nodiscard]] executor_counters counters() const noexcept;
@@ -112,6 +104,7 @@ class executor : public scheduler {
   bool spin() noexcept;
   void fire_timers() noexcept;
   bool poll_all() noexcept;
+  bool poll_inline() noexcept override;
   static bool poll_each(intrusive_list<poller>& all) noexcept;
   void block() noexcept;
   [[nodiscard]] bool may_block() noexcept;

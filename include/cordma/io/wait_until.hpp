@@ -19,26 +19,13 @@ class [[nodiscard]] wait_until_op : public operation_base<wait_until_op<Conditio
   wait_until_op(executor& home, Condition condition)
       : suspension{&on_stop}, home_{home}, condition_{std::move(condition)} {}
 
-  [[gnu::always_inline]] bool begin(const environment& env) noexcept {
+  bool start(waiter& w, const environment& env) noexcept {
     stopped_ = env.stop.stop_requested();
-    return stopped_ || condition_();
-  }
-  [[gnu::always_inline]] bool begin_and_look(const environment& env) noexcept {
-    if (begin(env)) return true;
-    while (env.scheduler == &home_ && home_.may_look()) {
-      home_.look();
-      // Others that this look made ready go on first.
-      if (home_.may_look() && condition_()) return true;
-    }
-    return false;
-  }
-  bool wait(waiter& w, const environment& env) noexcept {
-    if (env.stop.stop_requested()) return stopped_ = true;  // Amid a look.
+    if (stopped_ || condition_()) return true;
     suspension::begin(w, {&home_, env.stop});
     home_.add_restless(*this);
     return false;
   }
-  bool start(waiter& w, const environment& env) noexcept { return begin(env) || wait(w, env); }
   [[nodiscard]] scheduler* own_scheduler() const noexcept { return &home_; }
   [[nodiscard]] bool failed() const noexcept { return stopped_; }
   [[gnu::always_inline]] void take() {

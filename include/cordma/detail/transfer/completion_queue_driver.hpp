@@ -99,21 +99,6 @@ class completion_queue_driver final : private poller {
   /// Reaps what is there. In manual mode the only thing that does. Returns how many completions.
   std::size_t reap() noexcept;
 
-  /// Whether a task on `where`, that is about to wait for what this tells of, may `look`.
-  [[nodiscard]] bool is_looked_at(const scheduler& where) const noexcept {
-    return where.may_look_at(*this);
-  }
-  /// For such a task: reaps, as would be done next, once, or, where nobody sleeps, until there is
-  /// something. False: it found nothing, or others are to go on first.
-  bool look() noexcept;
-  using polled = std::array<ibv_wc, poll_batch_max>;
-  /// The first half of that: how many it took. 0 or less: none is there, or the device failed.
-  [[nodiscard]] int look_into(polled& to) noexcept;
-  /// The second, of a positive number.
-  bool look_at(const polled& some, int n) noexcept;
-  /// The same of one whose slot has been told, and from which nothing more follows.
-  [[gnu::always_inline]] void has_looked_at_one() noexcept { found(1); }
-
   /// The same until the queue is empty, or has given all that it can hold at once: what comes
   /// meanwhile waits for the next turn. In manual mode it does nothing.
   void reap_all() noexcept;
@@ -191,10 +176,9 @@ class completion_queue_driver final : private poller {
   bool prepare_wait() noexcept override;
   static void on_channel(fd_watch& watch) noexcept;
   bool read_event() noexcept;
+  using polled = std::array<ibv_wc, poll_batch_max>;
   /// As `ibv_poll_cq`.
   int poll_into(polled& to) noexcept;
-  /// Whether who looks looks on, after a poll that gave none, or failed.
-  [[gnu::always_inline]] bool looks_on(int n) noexcept;
   [[gnu::always_inline]] void found(std::size_t completions) noexcept {
     counters_.completions.add(completions);
     if (!spin_.found()) [[unlikely]]
@@ -259,28 +243,5 @@ class completion_queue_driver final : private poller {
   void (*at_race_point_)(void*) = nullptr;
   void* race_context_ = nullptr;
 };
-
-[[gnu::always_inline]] inline int completion_queue_driver::poll_into(polled& to) noexcept {
-  const int n = cq_.poll({to.data(), poll_batch_});
-  counters_.polls.add();
-  return n;
-}
-
-[[gnu::always_inline]] inline bool completion_queue_driver::looks_on(int n) noexcept {
-  counters_.empty_polls.add();
-  // Of a device that has failed the next reap will tell.
-  if (n != 0 || !home_.spins() || !home_.may_look_at(*this)) return false;
-  home_.has_looked(1);
-  return true;
-}
-
-[[gnu::always_inline]] inline int completion_queue_driver::look_into(polled& to) noexcept {
-  constexpr int looks_of_a_turn = 8;
-  home_.has_looked(looks_of_a_turn);
-  int n;
-  do n = poll_into(to);
-  while (n <= 0 && looks_on(n));
-  return n;
-}
 
 }  // namespace cordma

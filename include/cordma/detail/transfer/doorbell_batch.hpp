@@ -51,10 +51,8 @@ class doorbell_batch final : private turn_end {
   void passes(send_queue& q) noexcept {
     if (count_ != 0) [[unlikely]]
       ring_before(q);
-    passes_alone(q);
+    last_ = &q;
   }
-  /// The same while nothing waits.
-  void passes_alone(send_queue& q) noexcept { last_ = &q; }
   [[nodiscard]] bool is_of(const send_queue& q) const noexcept {
     return count_ != 0 && last_ == &q;
   }

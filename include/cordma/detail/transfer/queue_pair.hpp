@@ -110,8 +110,6 @@ class queue_pair final : public queue_pair_base, public requester<queue_pair> {
       set_unwatched(nullptr, nullptr);
     else
       set_unwatched(sends_.get(), &receives_);
-    sends_->watch(is_watched);
-    receives_.watch(is_watched);
   }
 
   /// Of the send queue, to its completion queue's memory.

@@ -38,8 +38,6 @@ class receive_queue::taker {
   bool post(bool posts, std::span<const local_mr_slice, N> buffer, const environment& env) noexcept;
   /// For who does not take its message at once: it is promised. True.
   bool keeps() noexcept;
-  /// Whether a message comes before anything else is to be done.
-  [[nodiscard]] bool look(const environment& env) noexcept;
   /// The second half. The buffer stays where it is: it may wait for room.
   bool wait(waiter& w, std::span<const local_mr_slice> buffer, const environment& env) noexcept;
   [[nodiscard]] scheduler* own_scheduler() const noexcept;
@@ -82,7 +80,7 @@ class receive_queue::taker {
 
   receive_queue* queue_;
   state state_ = state::idle;
-  // Made when they are needed: a message is mostly there, or is found by looking.
+  // Made when they are needed: a message is mostly there.
   union {
     place place_;
   };
@@ -106,15 +104,9 @@ class [[nodiscard]] receive_op final : public operation_base<receive_op<N, Posts
     static_assert(N <= receive_slices_max,
                   "a receive buffer has at most receive_slices_max slices");
   }
-  [[gnu::always_inline]] bool begin(const environment& env) noexcept {
-    return taker::post(Posts, std::span<const local_mr_slice, N>{buffer_}, env);
-  }
-  [[gnu::always_inline]] bool begin_and_look(const environment& env) noexcept {
-    return taker::post(Posts, std::span<const local_mr_slice, N>{buffer_}, env) || look(env);
-  }
-  bool wait(waiter& w, const environment& env) noexcept { return taker::wait(w, buffer_, env); }
   bool start(waiter& w, const environment& env) noexcept {
-    return begin(env) ? taker::keeps() : wait(w, env);
+    const std::span<const local_mr_slice, N> buffer{buffer_};
+    return taker::post(Posts, buffer, env) ? taker::keeps() : taker::wait(w, buffer, env);
   }
   using taker::failed;
   using taker::own_scheduler;
@@ -146,7 +138,7 @@ inline bool receive_queue::serve(taker& t) noexcept {
   }
   t.state_ = taker::state::waits;
   takers_.push_back(t.place_);
-  if (first_waiting_ == nullptr) set_first_waiting(&t.place_);
+  if (first_waiting_ == nullptr) first_waiting_ = &t.place_;
   return false;
 }
 
@@ -176,24 +168,6 @@ inline bool receive_queue::taker::keeps() noexcept {
   state_ = state::promised;
   queue_->takers_.push_back(place_);  // Nobody waits, or it would have that message.
   return true;
-}
-
-[[gnu::always_inline]] inline bool receive_queue::taker::look(const environment& env) noexcept {
-  if (state_ == state::wants_room) [[unlikely]]
-    return false;
-  receive_queue& queue = *queue_;
-  completion_queue_driver& driver = queue.driver_;
-  if (!driver.is_looked_at(*env.scheduler)) return false;
-  completion_queue_driver::polled some;
-  const int n = driver.look_into(some);
-  if (n == 1 && queue.take_end(some[0])) [[likely]] {
-    driver.has_looked_at_one();
-    state_ = state::granted;
-    return true;
-  }
-  for (bool goes_on = n > 0 && driver.look_at(some, n); goes_on; goes_on = driver.look())
-    if (takes_message()) return true;
-  return false;
 }
 
 }  // namespace cordma

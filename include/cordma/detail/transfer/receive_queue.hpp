@@ -46,14 +46,6 @@ class alignas(64) receive_queue {
   /// The device says that the oldest buffer has a message, while none has failed. False: nothing
   /// has happened, it is of a life before.
   bool succeeded(const ibv_wc& wc) noexcept;
-  /// The same of one that was looked for, if `wc` tells of that, and more does not follow: the
-  /// message is there for whoever looked. False: nothing has happened.
-  bool take_end(const ibv_wc& wc) noexcept;
-  /// Whether from a completion more may follow than that a message is there.
-  void watch(bool is_watched) noexcept {
-    is_watched_ = is_watched;
-    set_own_id_base();
-  }
   /// The same of one that may have failed. Whether it has.
   bool complete(std::uint32_t sequence, const ibv_wc& wc) noexcept;
   // As in `send_queue`.
@@ -97,13 +89,6 @@ class alignas(64) receive_queue {
   [[nodiscard]] bool has_room() const noexcept { return tail_ - head_ < at_once_max_; }
   /// What that depends on has changed.
   void set_at_once_max() noexcept { at_once_max_ = closed_ || !want_room_.empty() ? 0 : depth_; }
-  void set_first_waiting(place* p) noexcept {
-    first_waiting_ = p;
-    set_own_id_base();
-  }
-  void set_own_id_base() noexcept {
-    own_id_base_ = is_watched_ || first_waiting_ != nullptr ? no_id_base : wr_id_base_;
-  }
   /// Whether one is there that nobody was promised.
   [[nodiscard]] bool has_message() const noexcept { return free_count_ != 0; }
   /// No message is longer (IBTA 9.2): what a buffer has beyond it the device need not know.
@@ -139,7 +124,7 @@ class alignas(64) receive_queue {
   [[nodiscard]] errc hold(std::span<const local_mr_slice, N> buffer) noexcept;
   [[nodiscard, gnu::always_inline]] bool try_hold(memory_block& block,
                                                   std::uint32_t generation) noexcept {
-    return held_.try_hold(block, generation, true);
+    return held_.try_hold(block, generation);
   }
   static constexpr verbs::access writable = verbs::access::local_write;
   /// Of a slice whose memory could not be held.
@@ -202,9 +187,7 @@ class alignas(64) receive_queue {
   intrusive_list<place> want_room_;
   // Whoever waits for a message finds none that is not promised: first those who have a promise.
   intrusive_list<place> takers_;
-  place* first_waiting_ = nullptr;          // Of those. Null: nobody waits.
-  std::uint64_t own_id_base_ = no_id_base;  // Of `wr_id`s, where nothing more follows from an end.
-  bool is_watched_ = true;
+  place* first_waiting_ = nullptr;  // Of those. Null: nobody waits.
   std::optional<request_outcome> closed_;
 };
 
@@ -319,14 +302,6 @@ inline bool receive_queue::succeeded(const ibv_wc& wc) noexcept {
   }
   ++completed_;
   tally_.completed(request_kind::receive);
-}
-
-[[gnu::always_inline]] inline bool receive_queue::take_end(const ibv_wc& wc) noexcept {
-  if (wc.wr_id != (own_id_base_ | completed_) || wc.status != IBV_WC_SUCCESS || completed_ == tail_)
-      [[unlikely]]
-    return false;
-  arrived(wc);
-  return true;
 }
 
 }  // namespace cordma

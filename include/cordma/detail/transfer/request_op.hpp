@@ -81,12 +81,18 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   void tell_at_once() noexcept { tells_at_once_ = true; }
 
   // As an operation.
-  bool begin(const environment& env) noexcept { return begin_as(*this, env); }
-  [[gnu::noinline]] bool begin_and_look(const environment& env) noexcept {
-    return begin_and_look_as(*this, env);
+  bool start(waiter& w, const environment& env) noexcept {
+    if (state_ != state::idle) [[unlikely]]
+      return start_posted(w, env);
+    forget_stop();
+    if (env.stop.stop_requested()) [[unlikely]]
+      return stopped();
+    if (!post_kept() && !(queue_->gets_slots_for(count) && post_kept())) [[unlikely]] {
+      ask_for_entry();
+      submit();
+    }
+    return has_ended() || wait(w, env);
   }
-  using submission::wait;
-  bool start(waiter& w, const environment& env) noexcept { return begin(env) || wait(w, env); }
   [[gnu::always_inline]] value_type take() {
     if (failed()) [[unlikely]]
       return take_failed();
@@ -99,24 +105,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   }
 
  private:
-  friend class submission;
-  [[gnu::noinline]] bool begin_idle(const environment& env) noexcept {
-    return begin_idle_as(*this, env);
-  }
-  [[gnu::noinline]] bool begin_alone_and_look(const environment& env) noexcept {
-    return begin_alone_and_look_as(*this, env);
-  }
-  [[gnu::noinline]] bool begin_any_and_look(const environment& env) noexcept {
-    return begin(env) || look(env);
-  }
-  [[gnu::always_inline]] bool post_awaited() noexcept { return post_kept<false>(*queue_); }
-  [[gnu::always_inline]] bool post_alone(send_queue& queue) noexcept {
-    return post_kept<true>(queue);
-  }
-  template <bool IsAlone>
-  [[gnu::always_inline]] bool post_kept(send_queue& queue) noexcept {
-    return post_all<IsAlone, true>(queue, pack::refer(requests_));
-  }
+  bool post_kept() noexcept { return post_all<true>(*queue_, pack::refer(requests_)); }
   [[gnu::noinline, gnu::cold]] value_type take_failed() { return take_result().value(); }
   /// What is not posted at once: it is awaited, or waits for room.
   void keep(const Requests&... requests) noexcept { std::construct_at(&requests_, requests...); }
@@ -137,24 +126,22 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
   /// False: nothing has happened, somebody waits, or they are not like most. Once for each kind of
   /// request, not for each `co_await`.
   [[gnu::noinline]] bool post_at_once(const references& all) noexcept {
-    return post_all<false, false>(*queue_, all);
+    return post_all<false>(*queue_, all);
   }
   /// `IsAwaited`: each that is not of a batch has an entry.
-  template <bool IsAlone, bool IsAwaited>
+  template <bool IsAwaited>
   [[gnu::always_inline]] bool post_all(send_queue& queue, const references& all) noexcept {
-    if (!queue.has_room_for(count) || !try_hold<IsAlone>(queue, all)) [[unlikely]]
+    if (!queue.has_room_for(count) || !try_hold(queue, all)) [[unlikely]]
       return false;
-    post_each<true, IsAlone, IsAwaited>(queue, all);
+    post_each<true, IsAwaited>(queue, all);
     return true;
   }
-  template <bool IsAlone>
   [[gnu::always_inline]] static bool try_hold(send_queue& queue, const references& all) noexcept {
     std::size_t held = 0;
     const bool are_all = pack::all_of(all, [&](const auto& request, std::size_t i) {
       held = i;
       const request_shape its = request.shape();
-      return queue.is_like_most(its) && queue.lease_refusal(its) == errc{} &&
-             queue.template try_hold<IsAlone>(its);
+      return queue.is_like_most(its) && queue.lease_refusal(its) == errc{} && queue.try_hold(its);
     });
     if (!are_all) [[unlikely]]
       let_go_of_first(queue, held, all);
@@ -176,27 +163,27 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
           return queue_->lease_refusal(request.shape()) == errc{};
         });
     if (!is_allowed) return queue_->post_refused(*this, shapes());
-    post_each<false, false, false>(*queue_, pack::refer(requests_));
+    post_each<false, false>(*queue_, pack::refer(requests_));
   }
   /// `IsLikeMost`: `try_hold` took hold of them.
-  template <bool IsLikeMost, bool IsAlone, bool IsAwaited>
+  template <bool IsLikeMost, bool IsAwaited>
   [[gnu::always_inline]] void post_each(send_queue& queue, const references& all) noexcept {
     if constexpr (pack::has_atomic) values_before_ = values_.data();
     if constexpr (pack::is_batch) {
-      post_batch<IsLikeMost, IsAlone>(queue, all);
+      post_batch<IsLikeMost>(queue, all);
     } else {
-      post_one<IsLikeMost, IsAlone, IsAwaited>(queue, std::get<0>(all));
+      post_one<IsLikeMost, IsAwaited>(queue, std::get<0>(all));
     }
   }
-  template <bool IsLikeMost, bool IsAlone, bool IsAwaited>
+  template <bool IsLikeMost, bool IsAwaited>
   [[gnu::always_inline]] void post_one(send_queue& queue, const auto& request) noexcept {
     request_shape its = request.shape();
     if constexpr (IsAwaited) its.set_signaled(true);
     values_[0] = pack::value_to_be(request);
-    if constexpr (IsLikeMost && !IsAlone && pack::has_one_slice) {
+    if constexpr (IsLikeMost && pack::has_one_slice) {
       if (!is_handle_ && queue.batches(its)) return queue.batch(*this, request, its);
     }
-    send_queue::posting posting = begin_post<IsAlone>(queue);
+    send_queue::posting posting = queue.begin_post(*this, count);
     if constexpr (IsLikeMost && pack::has_one_slice) {
       described_request& one = queue.describes(kind);
       request.fill(one.wr);
@@ -211,11 +198,11 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
       ring(queue, posting, wr);
     }
   }
-  template <bool IsLikeMost, bool IsAlone>
+  template <bool IsLikeMost>
   [[gnu::always_inline]] void post_batch(send_queue& queue, const references& all) noexcept {
     std::array<ibv_send_wr, count> wrs;
     std::array<std::array<ibv_sge, pack::sges_max>, count> sges;
-    send_queue::posting posting = begin_post<IsAlone>(queue);
+    send_queue::posting posting = queue.begin_post(*this, count);
     pack::all_of(all, [&](const auto& request, std::size_t i) {
       values_[i] = pack::value_to_be(request);
       fill(request, wrs[i]);
@@ -228,10 +215,6 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     wrs.back().next = nullptr;
     if constexpr (IsLikeMost) wrs.back().send_flags |= queue.entry_flag(posting.sequence - 1, true);
     ring(queue, posting, wrs);
-  }
-  template <bool IsAlone>
-  [[gnu::always_inline]] send_queue::posting begin_post(send_queue& queue) noexcept {
-    return IsAlone ? queue.begin_post_alone(*this, count) : queue.begin_post(*this, count);
   }
   [[gnu::always_inline]] static void fill(const auto& request, ibv_send_wr& wr) noexcept {
     clear_rest(wr);

@@ -50,13 +50,6 @@ class alignas(64) send_queue {
   void succeeded(std::uint32_t sequence) noexcept {
     if (sequence - head_ < in_flight()) retire_to(sequence + 1);
   }
-  /// If `wc` completes the one request that `owner` has in flight, and it is the oldest, retires it
-  /// and returns true. The owner polls, so it is not notified again. False: nothing has happened,
-  /// `wc` is another's, or a failure's, or more follows from it.
-  template <request_kind Kind, bool MayHoldMore>
-  bool take_end(submission& owner, const ibv_wc& wc) noexcept;
-  /// Whether from the end of a request more may follow than that its owner is told.
-  void watch(bool is_watched) noexcept;
   /// The same of one that failed. False: of a life before.
   bool failed(std::uint32_t sequence, const request_outcome& why) noexcept;
   /// Posts what waits for room, as far as there is any.
@@ -111,10 +104,7 @@ class alignas(64) send_queue {
   [[nodiscard]] bool will_end_all() const noexcept {
     return in_flight() == 0 || will_complete(tail_ - 1);
   }
-  void set_wr_id_base(std::uint64_t base) noexcept {
-    wr_id_base_ = base;
-    set_at_once_max();
-  }
+  void set_wr_id_base(std::uint64_t base) noexcept { wr_id_base_ = base; }
 
   // For `submission` and what derives from it. Inline, so that what is known of a request when it
   // is compiled is asked then.
@@ -128,9 +118,7 @@ class alignas(64) send_queue {
   /// Whether a request is like most, and nothing is wrong with it but, perhaps, its memory. False:
   /// `hold` may find nothing wrong.
   [[nodiscard]] bool is_like_most(const request_shape& request) const noexcept;
-  /// Takes hold of the memory of one that is like most. False: it holds nothing. `IsAlone`: of a
-  /// task that looks, which mostly goes on with the same.
-  template <bool IsAlone>
+  /// Takes hold of the memory of one that is like most. False: it holds nothing.
   [[nodiscard]] bool try_hold(const request_shape& request) noexcept;
   /// Checks each, and takes hold of their memory; of none if one is refused.
   std::optional<request_outcome> hold(std::span<const request_shape> requests) noexcept;
@@ -166,12 +154,6 @@ class alignas(64) send_queue {
   [[nodiscard, gnu::always_inline]] posting begin_post(submission& s,
                                                        std::uint32_t count) noexcept {
     doorbells().passes(*this);
-    return begin(s, count);
-  }
-  /// The same for a task that may look: nothing waits for a doorbell.
-  [[nodiscard, gnu::always_inline]] posting begin_post_alone(submission& s,
-                                                             std::uint32_t count) noexcept {
-    doorbells().passes_alone(*this);
     return begin(s, count);
   }
   /// Fills what is common to all kinds, but for numbers and where an atomic's value goes.
@@ -261,7 +243,6 @@ class alignas(64) send_queue {
   void set_at_once_max() noexcept {
     const bool waits = seldom_->is_room_kept || seldom_->refusal || !seldom_->waiting.empty();
     at_once_max_ = waits ? 0 : std::min(depth(), mask_ + 1);
-    own_id_base_ = at_once_max_ != 0 && !seldom_->is_watched ? wr_id_base_ : no_id_base;
   }
   void post_waiting() noexcept;
   /// Why a lease that a request names does not allow it now. Asked when it is posted: it may have
@@ -293,11 +274,10 @@ class alignas(64) send_queue {
     if (head_ == tail_) origin_ = tail_;
   }
   /// The memory and the lease, if any, of a request that used them.
-  template <bool MayHoldMore = true>
   [[gnu::always_inline]] void let_go_of_used(slot& by) noexcept {
     if (by.held != nullptr) {
       held_.let_go(*std::exchange(by.held, nullptr));
-      if (MayHoldMore && by.state.more_held != 0) [[unlikely]]
+      if (by.state.more_held != 0) [[unlikely]]
         let_go_of_more(by);
     }
     if (by.lease != nullptr) [[unlikely]]
@@ -307,10 +287,9 @@ class alignas(64) send_queue {
     for (std::uint16_t& more = by.state.more_held; more > 0; --more)
       held_.let_go(*more_held_by(by)[more - 1u]);
   }
-  template <bool IsAlone>
   [[nodiscard, gnu::always_inline]] bool try_hold(memory_block& block,
                                                   std::uint32_t generation) noexcept {
-    return held_.try_hold(block, generation, IsAlone);
+    return held_.try_hold(block, generation);
   }
   [[nodiscard, gnu::always_inline]] posting begin(submission& s, std::uint32_t count) noexcept {
     s.first_ = tail_;
@@ -371,7 +350,6 @@ class alignas(64) send_queue {
     const std::uint32_t sge_max;
     const std::uint32_t read_sge_max;  // Some devices gather more than they scatter.
     bool is_room_kept = false;
-    bool is_watched = true;
     std::optional<request_outcome> refusal;
     intrusive_list<submission> waiting;
     std::unique_ptr<slot[]> ring;              // Null: one slot was enough so far.
@@ -400,7 +378,6 @@ class alignas(64) send_queue {
   const std::uint32_t inline_max_ : 31;
   std::uint32_t keeps_receives_ : 1 = 0;  // The peer's, for `send_alone`.
   const std::uint32_t num_;
-  std::uint64_t own_id_base_ = no_id_base;  // Of `wr_id`s, where nothing more follows from an end.
   const std::unique_ptr<seldom_used> seldom_;
   slot only_slot_;
 };
@@ -408,89 +385,6 @@ static_assert(sizeof(send_queue) == 128);
 
 inline submission::submission(send_queue& queue, std::uint16_t count) noexcept
     : queue_{&queue}, count_{count} {}
-
-template <class Op>
-[[gnu::always_inline]] inline bool submission::begin_as(Op& op, const environment& env) noexcept {
-  if (state_ != state::idle) [[unlikely]]
-    return post_handle(env);
-  forget_stop();
-  return op.begin_idle(env);
-}
-
-template <class Op>
-[[gnu::always_inline]] inline bool submission::begin_idle_as(Op& op,
-                                                             const environment& env) noexcept {
-  if (env.stop.stop_requested()) [[unlikely]]
-    return stopped();
-  if (!op.post_awaited()) [[unlikely]] {
-    if (queue_->gets_slots_for(count_)) return op.begin_idle(env);
-    ask_for_entry();
-    submit();
-  }
-  return has_ended();
-}
-
-inline bool submission::post_handle(const environment& env) noexcept {
-  CORDMA_ASSERT(count_ != 0, "the operation was moved away");
-  CORDMA_ASSERT(!is_awaited_ || wait_.who.empty(), "a handle is awaited by one at a time");
-  forget_waiter();  // Of a wait that was abandoned.
-  forget_stop();
-  if (has_ended()) return true;
-  if (env.stop.stop_requested()) [[unlikely]]
-    return stopped();
-  if (state_ == state::queued) ask_for_entry();
-  if (state_ == state::in_flight && !queue_->will_complete(first_ + count_ - 1)) {
-    cannot_end();
-    return true;
-  }
-  return false;
-}
-
-[[gnu::always_inline]] inline bool submission::look(const environment& env) noexcept {
-  completion_queue_driver& driver = queue_->driver_;
-  return driver.is_looked_at(*env.scheduler) && look_at(driver);
-}
-
-[[gnu::always_inline]] inline bool submission::look_at(completion_queue_driver& driver) noexcept {
-  while (driver.look())
-    if (has_ended()) return true;
-  return false;
-}
-
-template <request_kind Kind, bool MayHoldMore>
-[[gnu::always_inline]] inline bool submission::look_for_own(
-    send_queue& queue, completion_queue_driver& driver) noexcept {
-  completion_queue_driver::polled some;
-  const int n = driver.look_into(some);
-  if (n == 1 && queue.take_end<Kind, MayHoldMore>(*this, some[0])) [[likely]] {
-    driver.has_looked_at_one();
-    return true;
-  }
-  return n > 0 && driver.look_at(some, n) && (has_ended() || look_at(driver));
-}
-
-template <class Op>
-[[gnu::always_inline]] inline bool submission::begin_and_look_as(Op& op,
-                                                                 const environment& env) noexcept {
-  if (state_ != state::idle || trouble_ != 0) [[unlikely]]
-    return (has_ended() && trouble_ == 0 && count_ != 0) || op.begin_any_and_look(env);
-  // Each apart, for the registers that it takes.
-  return queue_->driver_.is_looked_at(*env.scheduler) ? op.begin_alone_and_look(env)
-                                                      : op.begin_idle(env);
-}
-
-template <class Op>
-[[gnu::always_inline]] inline bool submission::begin_alone_and_look_as(
-    Op& op, const environment& env) noexcept {
-  send_queue& queue = *queue_;
-  completion_queue_driver& driver = queue.driver_;
-  if (env.stop.stop_requested() || !op.post_alone(queue)) [[unlikely]]
-    return op.begin_any_and_look(env);
-  if constexpr (Op::count == 1)
-    return look_for_own<Op::kind, (Op::slices_max > 1)>(queue, driver);
-  else
-    return look_at(driver);
-}
 
 [[gnu::always_inline]] inline void submission::wake() noexcept {
   if (!is_awaited_) return;
@@ -502,7 +396,7 @@ template <class Op>
     return;
   CORDMA_PROBE3(wake, queue_->num_, first_, told);
   if (tells_at_once_) [[unlikely]] {
-    queue_->doorbells().home().look_no_more();  // Perhaps amid a look.
+    queue_->doorbells().home().forbid_inline_polls();  // Perhaps amid one.
     told->done().resume();
   } else {
     home->schedule(*told);
@@ -517,21 +411,6 @@ template <class Op>
 [[gnu::always_inline]] inline void submission::slots_ended(std::uint32_t count) noexcept {
   pending_ -= count;
   if (pending_ == 0) finish();
-}
-
-inline bool submission::wait(waiter& w, const environment& env) noexcept {
-  if (has_ended()) [[unlikely]] {  // Amid a look, but others come first.
-    env.scheduler->schedule(w);
-    return false;
-  }
-  if (env.stop.stop_requested()) [[unlikely]]
-    return stopped();
-  is_awaited_ = true;
-  std::construct_at(&wait_, *this);
-  wait_.who.set(w);
-  wait_.home = env.scheduler != nullptr ? env.scheduler : &queue_->doorbells().home();
-  env.stop.register_callback(wait_);
-  return false;
 }
 
 [[gnu::always_inline]] inline bool send_queue::is_like_most(
@@ -566,13 +445,12 @@ inline bool submission::wait(waiter& w, const environment& env) noexcept {
   return true;
 }
 
-template <bool IsAlone>
 [[gnu::always_inline]] inline bool send_queue::try_hold(const request_shape& request) noexcept {
   const std::span<const const_local_mr_slice> local = request.local;
   for (std::size_t i = 0; i < local.size(); ++i) {
     memory_block* const block = local[i].block();
     if (block == nullptr) continue;
-    if (try_hold<IsAlone>(*block, local[i].generation())) [[likely]] {
+    if (try_hold(*block, local[i].generation())) [[likely]] {
       if (verbs::allows(block->access(), request.local_access)) [[likely]]
         continue;
       held_.let_go(*block);
@@ -705,27 +583,10 @@ template <class Request>
   if (!oldest.is_like_most()) [[unlikely]]
     return retire_special();
   count_succeeded(oldest.state.kind);
-  let_go_of_used<false>(oldest);
+  let_go_of_used(oldest);
   submission* const owner = std::exchange(oldest.owner, nullptr);
   advance(1);
   if (owner != nullptr) owner->slots_ended(1);
-}
-
-template <request_kind Kind, bool MayHoldMore>
-[[gnu::always_inline]] inline bool send_queue::take_end(submission& owner,
-                                                        const ibv_wc& wc) noexcept {
-  if (wc.wr_id != (own_id_base_ | owner.first_) || wc.status != IBV_WC_SUCCESS ||
-      head_ != owner.first_) [[unlikely]]
-    return false;
-  slot& oldest = at(head_);
-  count_succeeded(Kind);
-  let_go_of_used<MayHoldMore>(oldest);
-  if constexpr (Kind == request_kind::atomic)
-    owner.values_before_[0] = seldom_->atomic_values[index_of(oldest)];
-  oldest.owner = nullptr;
-  advance(1);
-  owner.become(submission::state::ended);
-  return true;
 }
 
 }  // namespace cordma

@@ -80,30 +80,10 @@ class submission : public list_hook<submission> {
 
   /// Gives it to the queue: afterwards it is queued, in flight, or has ended.
   void submit() noexcept;
-  /// An operation's `begin`: `op`, this, has a `begin_idle`, for what can be posted.
-  template <class Op>
-  bool begin_as(Op& op, const environment& env) noexcept;
-  /// That: `op` has a `post_awaited`, which says whether it was posted, or has ended, and else
-  /// nothing has happened.
-  template <class Op>
-  bool begin_idle_as(Op& op, const environment& env) noexcept;
-  /// The same of one that was posted before it was awaited, or awaited before.
-  inline bool post_handle(const environment& env) noexcept;
-  /// An operation's `begin_and_look`: `op`, this, has a `begin_alone_and_look`, for a task that may
-  /// look, and a `begin_any_and_look`.
-  template <class Op>
-  bool begin_and_look_as(Op& op, const environment& env) noexcept;
-  /// The former: `op` has a `post_alone`, of what is not to stop.
-  template <class Op>
-  bool begin_alone_and_look_as(Op& op, const environment& env) noexcept;
-  /// Whether it ends before anything else is to be done.
-  inline bool look(const environment& env) noexcept;
-  inline bool look_at(completion_queue_driver& driver) noexcept;
-  /// The same of one of that kind, posted just now.
-  template <request_kind Kind, bool MayHoldMore>
-  bool look_for_own(send_queue& queue, completion_queue_driver& driver) noexcept;
-  /// The second half.
-  inline bool wait(waiter& w, const environment& env) noexcept;
+  /// An operation's `start` of what was posted before it was awaited, or awaited before.
+  bool start_posted(waiter& w, const environment& env) noexcept;
+  /// The end of an operation's `start`: it is queued or in flight, or has ended.
+  bool wait(waiter& w, const environment& env) noexcept;
   /// Who waits is not told: it is what destroys this.
   void forget_waiter() noexcept;
 
