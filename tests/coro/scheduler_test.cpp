@@ -4,12 +4,16 @@
 #include "support/allocations.hpp"
 #include "support/skip.hpp"
 
+#include <cordma/coro/event.hpp>
+#include <cordma/coro/task.hpp>
+
 #include <catch2/catch.hpp>
 
 #include <time.h>
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
@@ -304,4 +308,102 @@ TEST_CASE("a length of time in any unit is as long as the clock can count, at mo
   CHECK(after(now, c::seconds::max()) == time_point::max());
   CHECK(after(now, 1s) == now + 1s);
   CHECK(after(now, -1s) == now - 1s);
+}
+
+namespace {
+
+/// A scheduler whose inline polls do what the test says.
+struct polled_scheduler : scheduler {
+  using scheduler::allow_inline_polls;
+  bool poll_inline() noexcept override {
+    ++polls;
+    return at_poll();
+  }
+  std::function<bool()> at_poll = [] { return false; };
+  int polls = 0;
+};
+
+/// Goes on when `first` is set, as the only one of its turn, and then awaits `second`.
+task<> awaits_both(event& first, event& second, int& passed) {
+  co_await first.wait();
+  ++passed;
+  co_await second.wait();
+  ++passed;
+}
+
+struct two_waits {
+  two_waits() {
+    CHECK_FALSE(waits.start(parent, {&home, {}}));
+    home.allow_inline_polls(100);
+    first.set();
+  }
+  polled_scheduler home;
+  event first{home}, second{home};
+  int passed = 0, ended = 0;
+  counter parent{home, ended};
+  task<> waits = awaits_both(first, second, passed);
+};
+
+}  // namespace
+
+TEST_CASE("a coroutine that is alone in its turn goes on when an inline poll ends what it awaits",
+          "[coro]") {
+  two_waits w;
+  w.home.at_poll = [&] {
+    if (w.home.polls == 3) w.second.set();
+    return true;
+  };
+  CHECK(w.home.run_ready() == 1);
+  CHECK(w.passed == 2);
+  CHECK(w.ended == 1);
+  CHECK(w.home.polls == 3);
+  CHECK_FALSE(w.home.has_ready());
+}
+
+TEST_CASE("an inline poll that finds nothing is the last, where the scheduler may sleep",
+          "[coro]") {
+  two_waits w;
+  CHECK(w.home.run_ready() == 1);
+  CHECK(w.home.polls == 1);
+  CHECK(w.passed == 1);
+  w.second.set();
+  w.home.run_ready();
+  CHECK(w.passed == 2);
+}
+
+TEST_CASE("who polls inline overtakes nobody, and polls no more than is allowed", "[coro]") {
+  two_waits w;
+  int others = 0;
+  counter other{w.home, others};
+  SECTION("another is made ready by the same poll") {
+    w.home.at_poll = [&] {
+      w.home.schedule(other);
+      w.second.set();
+      return true;
+    };
+  }
+  SECTION("another is ready in the same turn") {
+    w.home.schedule(other);
+    w.second.set();
+    w.home.run_ready();
+    CHECK(w.home.polls == 0);
+    CHECK(others == 1);
+    CHECK(w.passed == 2);
+    return;
+  }
+  SECTION("nothing comes") {
+    w.home.at_poll = [] { return true; };
+    w.home.run_ready();
+    CHECK(w.home.polls == 93);  // Of the hundred, an await takes as many as a turn does.
+    CHECK(w.passed == 1);
+    w.second.set();
+    w.home.run_ready();
+    CHECK(w.passed == 2);
+    return;
+  }
+  w.home.run_ready();
+  CHECK(w.passed == 1);
+  CHECK(w.home.run_ready() == 2);
+  CHECK(others == 1);
+  CHECK(w.passed == 2);
 }
