@@ -134,16 +134,12 @@ class scheduler {
   /// told meanwhile and waits for no turn, so the coroutine goes on without suspending.
   [[nodiscard]] bool try_complete_inline(waiter& w) noexcept {
     if (!is_alone_) return false;
-    for (inline_polls_left_ -= polls_of_a_turn; inline_polls_left_ >= 0; --inline_polls_left_) {
-      const bool goes_on = poll_inline();
-      if (!ready_.empty()) {
-        if (!w.list_hook<waiter>::is_linked() || !ready_.has_one()) return false;
-        w.list_hook<waiter>::unlink();
-        return true;
-      }
-      if (!goes_on || !is_alone_ || !last_.empty()) return false;
-    }
-    return false;
+    inline_polls_left_ -= polls_of_a_turn;
+    for (bool goes_on = true; ready_.empty(); goes_on = poll_inline(), --inline_polls_left_)
+      if (!goes_on || !is_alone_ || !last_.empty() || inline_polls_left_ < 0) return false;
+    if (!w.list_hook<waiter>::is_linked() || !ready_.has_one()) return false;
+    w.list_hook<waiter>::unlink();
+    return true;
   }
   /// Others are to go on before the coroutine that runs polls inline.
   void forbid_inline_polls() noexcept { is_alone_ = false; }
