@@ -399,7 +399,7 @@ bool borrower::needs_flush(holding& h) const noexcept {
 void borrower::start_flush(holding& h) noexcept {
   h.state = holding::stage::flushing;
   h.flush.emplace(context_.data.post(cordma::read(landing_.slice(), flush_word_.first(1))));
-  h.flush->tell_at_once();
+  h.flush->notify_inline();
   if (h.flush->start(h, {})) end_flush(h);
 }
 

@@ -270,7 +270,7 @@ void lender::lend_out(grant& g, verbs::access access, duration lease) {
   g.lease = lease;
   if (!g.lent.window) return open(g);
   g.bind.emplace(context_.data.post(bind_of(g)));
-  g.bind->tell_at_once();
+  g.bind->notify_inline();
   if (g.bind->start(g, {})) on_bound(g);
 }
 
@@ -442,7 +442,7 @@ void lender::start_invalidation(grant& g) noexcept {
   ++invalidating_;
   context_.home.rearm(g, context_.home.about_after(context_.options.lending.revoke_deadline));
   context_.data.post_urgent(g.invalidation, cordma::invalidate(g.lent.window->rkey()));
-  g.invalidation->tell_at_once();
+  g.invalidation->notify_inline();
   if (g.invalidation->start(g, {})) on_invalidated(g);
 }
 
@@ -645,8 +645,10 @@ void lender::open_inline(grant& g) noexcept {
 }
 
 bool inline_grant::needs_bind() const noexcept { return grant_->lent.window.has_value(); }
-void inline_grant::fill_bind(ibv_send_wr& wr) const noexcept {
-  grant_->home->bind_of(*grant_).fill(wr);
+bind_request inline_grant::bind() const noexcept {
+  bind_request bind = grant_->home->bind_of(*grant_);
+  bind.send_flags = 0;
+  return bind;
 }
 
 void inline_grant::posted() noexcept { grant_->home->open_inline(*grant_); }

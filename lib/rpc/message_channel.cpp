@@ -69,8 +69,12 @@ bool is_of_user(const message_channel::outgoing& o) noexcept {
   return o.frame.kind == kind::data || o.frame.kind == kind::announce;
 }
 
-ibv_sge piece(const std::byte* at, std::size_t size, std::uint32_t lkey) noexcept {
-  return {.addr = reinterpret_cast<std::uint64_t>(at), .length = std::uint32_t(size), .lkey = lkey};
+/// The head, and what follows it elsewhere.
+constexpr std::size_t slices_per_message = 2;
+
+/// Bytes for a request that goes inline: no device reads them later.
+const_local_mr_slice unregistered(const std::byte* at, std::size_t size) noexcept {
+  return local_mr_slice{const_cast<std::byte*>(at), size, nullptr, 0, 0};
 }
 
 /// In one READ. What the peer says must not make us do any number of them.
@@ -182,37 +186,34 @@ std::coroutine_handle<> message_channel::on_opened(waiter& self) noexcept {
   return std::noop_coroutine();
 }
 
-inline bool message_channel::post_behind_binds(const outgoing& o, memory_block* memory) noexcept {
-  if (o.lent.count == 0) [[likely]]
-    return qp_->send_alone(wr_, memory);
-  std::array<ibv_send_wr, inline_grant::per_message_max> binds;
-  ibv_send_wr* first = &wr_;
-  for (unsigned n = o.lent.count; n > 0; --n) {
-    const inline_grant& lent = *o.lent.all[n - 1];
+inline bool message_channel::post_behind_binds(const outgoing& o,
+                                               const wr_summary& message) noexcept {
+  constexpr std::size_t requests_max = inline_grant::per_message_max + 1;
+  std::array<std::optional<bind_request>, inline_grant::per_message_max> binds;
+  std::array<wr_summary, requests_max> requests;
+  std::array<ibv_send_wr, requests_max> wrs;
+  std::array<ibv_sge, slices_per_message + inline_grant::per_message_max> sges;
+  std::size_t count = 0;
+  for (unsigned n = 0; n < o.lent.count; ++n) {
+    const inline_grant& lent = *o.lent.all[n];
     if (!lent.needs_bind()) continue;
-    ibv_send_wr& bind = binds[n - 1];
-    clear(bind);
-    lent.fill_bind(bind);
-    bind.next = std::exchange(first, &bind);
+    requests[count] = binds[count].emplace(lent.bind()).summary();
+    ++count;
   }
-  return qp_->send_alone(*first, memory);
+  requests[count++] = message;
+  return qp_->post_detached({{requests.data(), count}, wrs.data(), sges.data()});
 }
 
-inline bool message_channel::post_inline(outgoing& o, std::size_t head_bytes) noexcept {
+inline bool message_channel::post_inline(outgoing& o, wr_summary& message,
+                                         std::size_t head_bytes) noexcept {
   const bool is_together = o.bytes.size() <= o.head.size() - head_bytes;
-  std::array<ibv_sge, 2> pieces;
-  pieces[0] = piece(o.head.data(), head_bytes, 0);
-  if (is_together) [[likely]] {
-    if (!o.bytes.empty()) [[likely]]
-      std::memcpy(&o.head[head_bytes], o.bytes.data(), o.bytes.size());
-    pieces[0].length += std::uint32_t(o.bytes.size());
-  } else {
-    pieces[1] = piece(o.bytes.data(), o.bytes.size(), 0);
-  }
-  wr_.send_flags |= IBV_SEND_INLINE;
-  wr_.sg_list = pieces.data();
-  wr_.num_sge = is_together ? 1 : 2;
-  return post_behind_binds(o);
+  if (is_together && !o.bytes.empty())
+    std::memcpy(&o.head[head_bytes], o.bytes.data(), o.bytes.size());
+  const std::array<const_local_mr_slice, slices_per_message> pieces{
+      unregistered(o.head.data(), head_bytes + (is_together ? o.bytes.size() : 0)),
+      unregistered(o.bytes.data(), is_together ? 0 : o.bytes.size())};
+  message.local = pieces;
+  return post_behind_binds(o, message);
 }
 
 /// \errors what the allocator throws, of a message that is too long to go inline.
@@ -228,16 +229,15 @@ inline bool message_channel::post_inline(outgoing& o, std::size_t head_bytes) no
   if (unsignaled_ + 1 == signal_interval) flags |= IBV_SEND_SIGNALED;
   if (o.is_fenced) [[unlikely]]
     flags |= IBV_SEND_FENCE;
-  wr_.opcode = IBV_WR_SEND;
-  if (o.immediate) [[unlikely]] {
-    wr_.opcode = o.is_invalidation ? IBV_WR_SEND_WITH_INV : IBV_WR_SEND_WITH_IMM;
-    wr_.imm_data = o.is_invalidation ? *o.immediate : htobe32(*o.immediate);
+  wr_summary message{.kind = request_kind::send, .opcode = IBV_WR_SEND, .send_flags = flags};
+  if (o.immediate) {
+    message.opcode = o.is_invalidation ? IBV_WR_SEND_WITH_INV : IBV_WR_SEND_WITH_IMM;
+    message.immediate = o.is_invalidation ? *o.immediate : htobe32(*o.immediate);
   }
-  wr_.send_flags = flags;
   if (head_bytes + o.bytes.size() <= inline_max_) [[likely]] {
-    if (!post_inline(o, head_bytes)) [[unlikely]]
+    if (!post_inline(o, message, head_bytes)) [[unlikely]]
       return false;
-  } else if (!post_copy(o, head_bytes)) {
+  } else if (!post_copy(o, message, head_bytes)) {
     return false;
   }
   for (; o.lent.count > 0; --o.lent.count) o.lent.all[o.lent.count - 1]->posted();
@@ -335,17 +335,16 @@ bool message_channel::post_next() noexcept {
   return o != nullptr && try_post(*o);
 }
 
-bool message_channel::post_copy(const outgoing& o, std::size_t head_bytes) {
-  if (!qp_->can_send_alone(1 + o.lent.count)) return false;  // Before a copy is made in vain.
+bool message_channel::post_copy(const outgoing& o, wr_summary& message, std::size_t head_bytes) {
+  if (!qp_->can_post_detached(1 + o.lent.count)) return false;  // Before a copy is made in vain.
   local_mr copy = memory_->allocate_uninitialized(head_bytes + o.bytes.size());
   std::byte* const to = copy.bytes().data();
   std::memcpy(to, o.head.data(), head_bytes);
   std::memcpy(to + head_bytes, o.bytes.data(), o.bytes.size());
-  ibv_sge whole = piece(to, copy.size_bytes(), copy.slice().lkey());
-  wr_.sg_list = &whole;
-  wr_.num_sge = 1;
   // The request holds it until it has ended.
-  return post_behind_binds(o, copy.slice().block());
+  const const_local_mr_slice whole = copy.slice();
+  message.local = {&whole, 1};
+  return post_behind_binds(o, message);
 }
 
 bool message_channel::refuse(outgoing& o, const failure& why) noexcept {

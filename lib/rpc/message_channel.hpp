@@ -210,9 +210,10 @@ class message_channel : public counted_channel, public message_handler, private 
   inline bool try_post(outgoing& o) noexcept;
   bool refuse(outgoing& o, const failure& why) noexcept;
   inline bool post(outgoing& o, unsigned flags = 0);
-  inline bool post_inline(outgoing& o, std::size_t head_bytes) noexcept;
-  bool post_copy(const outgoing& o, std::size_t head_bytes);
-  inline bool post_behind_binds(const outgoing& o, memory_block* memory = nullptr) noexcept;
+  inline bool post_inline(outgoing& o, wr_summary& message, std::size_t head_bytes) noexcept;
+  bool post_copy(const outgoing& o, wr_summary& message, std::size_t head_bytes);
+  /// Posts `message`, and ahead of it the binds of what it lends.
+  inline bool post_behind_binds(const outgoing& o, const wr_summary& message) noexcept;
   void post_credit(unsigned flags = 0) noexcept;
   [[nodiscard]] bool needs_telling() const noexcept { return taken_ != told_ && are_credits_low(); }
   [[nodiscard]] bool are_credits_low() const noexcept;
@@ -264,10 +265,6 @@ class message_channel : public counted_channel, public message_handler, private 
   std::optional<failure> bad_frame_;       ///< why we broke it
   std::optional<event::wait_op> opening_;  ///< until the peer has told its terms
   event opened_;
-
-  /// Of a SEND: most of it is always the same. On cache lines of its own, as what the device reads
-  /// as soon as it is written should be.
-  alignas(64) ibv_send_wr wr_{};
 
   // Credits.
   std::uint32_t sent_ = message_protocol::count_first;

@@ -170,7 +170,7 @@ void message_channel::read(large_receive& l) noexcept {
   const std::size_t size = std::min(l.length() - l.done, read_bytes_max_);
   l.reading.emplace(
       qp_->post(cordma::read(l.message->memory.slice(l.done, size), l.lent.slice(l.done, size))));
-  l.reading->tell_at_once();
+  l.reading->notify_inline();
   if (l.reading->start(l, {})) on_read(l);
 }
 

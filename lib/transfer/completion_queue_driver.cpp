@@ -1,5 +1,6 @@
 #include <cordma/detail/transfer/completion_queue_driver.hpp>
 
+#include "send_queue.hpp"
 #include "wr_id.hpp"
 
 #include <cordma/detail/transfer/queue_pair.hpp>

@@ -1,5 +1,7 @@
 #include <cordma/detail/transfer/queue_pair.hpp>
 
+#include "send_queue.hpp"
+
 #include <cordma/detail/base/probe.hpp>
 
 #include <cstdlib>
@@ -147,6 +149,29 @@ void queue_pair::post_recvs(std::span<ibv_recv_wr> wrs) noexcept {
   driver().tally().posted(request_kind::receive, posted);
   if (rc != 0) fail({.code = {std::abs(rc), std::system_category()}, .call = "ibv_post_recv"});
 }
+
+void queue_pair::give_back::operator()(send_queue* queue) const noexcept {
+  std::pmr::polymorphic_allocator<>{memory}.delete_object(queue);
+}
+
+void queue_pair::reserve_sends(std::uint32_t slots) noexcept { sends_->reserve(slots); }
+
+bool queue_pair::can_post_detached(std::size_t count) const noexcept {
+  return !has_failed() && sends_->in_flight() + count <= sends_->depth();
+}
+
+bool queue_pair::post_detached(const wr_list& list) noexcept {
+  if (!can_post_detached(list.requests.size())) return false;
+  const int rc = sends_->post_detached(list);
+  if (rc != 0) fail({.code = {rc, std::system_category()}, .call = "ibv_post_send"});
+  return rc == 0;
+}
+
+std::uint32_t queue_pair::slots_in_use() const noexcept {
+  return sends_->in_flight() + receives_.posted() + handled_receives_;
+}
+
+void queue_pair::end_all(const request_outcome& why) noexcept { sends_->end_all(why); }
 
 event::wait_op queue_pair::sends_idle() noexcept {
   if (handler_ != nullptr && !has_failed() && !sends_->will_end_all()) handler_->on_idle_awaited();

@@ -3,6 +3,7 @@
 #include "support/connected_pair.hpp"
 #include "support/sizes.hpp"
 #include "support/until.hpp"
+#include "transfer/send_queue.hpp"
 
 #include <cordma/coro/when_any.hpp>
 

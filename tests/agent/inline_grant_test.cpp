@@ -1,10 +1,12 @@
 #include <cordma/detail/agent/inline_grant.hpp>
 
 #include "support/connected_pair.hpp"
+#include "support/detached.hpp"
 #include "support/outcome.hpp"
 #include "support/skip.hpp"
 #include "support/stack_span.hpp"
 #include "support/until.hpp"
+#include "transfer/send_queue.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -50,11 +52,7 @@ struct carrying : standing_time, test::connected_pair {
   }
   void post(inline_grant& loan) {
     REQUIRE(loan.needs_bind() == (loan.terms().isolation != isolation::shared_key));
-    if (loan.needs_bind()) {
-      ibv_send_wr bind{};
-      loan.fill_bind(bind);
-      REQUIRE(server.qp().send_alone(bind));
-    }
+    if (loan.needs_bind()) REQUIRE(test::post_detached(server.qp(), loan.bind()));
     loan.posted();
   }
   void lend(verbs::access granted) {
@@ -235,10 +233,8 @@ TEST_CASE("a loan that waits for a slot, and whose window a message has ended, n
   p.lend(access::remote_read);
   if (p.terms.isolation != isolation::exact) CORDMA_SKIP("there a kernel may panic");
   p.server.post_recv(heard.slice());
-  ibv_send_wr ends{};
-  ends.opcode = IBV_WR_SEND_WITH_INV;
-  ends.invalidate_rkey = p.terms.rkey;
-  REQUIRE(p.client.qp().send_alone(ends));
+  const send_request<1> ends{const_local_mr_slice{}, IBV_WR_SEND_WITH_INV, p.terms.rkey, 0};
+  REQUIRE(test::post_detached(p.client.qp(), ends));
   p.rt.run(p.server.next_message());
   // Others take every slot, and nothing is reaped meanwhile.
   std::array<counted_loan, agent::reserved_slots> others;

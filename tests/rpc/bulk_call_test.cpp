@@ -3,6 +3,8 @@
 #include <support/outcome.hpp>
 #include <support/rpc_pair.hpp>
 
+#include "transfer/send_queue.hpp"
+
 #include <catch2/catch.hpp>
 
 #include <algorithm>

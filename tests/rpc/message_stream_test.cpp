@@ -1,5 +1,7 @@
 #include <cordma/rpc/message_stream.hpp>
 
+#include "transfer/send_queue.hpp"
+
 #include <support/allocations.hpp>
 #include <support/connected_pair.hpp>
 #include <support/outcome.hpp>

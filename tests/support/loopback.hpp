@@ -1,6 +1,7 @@
 #pragma once
 
 #include "support/access.hpp"
+#include "transfer/send_queue.hpp"
 
 #include <cordma/detail/transfer/async_events.hpp>
 #include <cordma/detail/transfer/queue_pair.hpp>

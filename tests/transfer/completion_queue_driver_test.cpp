@@ -406,7 +406,7 @@ TEST_CASE("who is asked to stop amid its look stops", "[transfer][device]") {
       [](loopback& l, const local_mr& bytes, bool recv, waiter& w, bool& cancelled) -> task<> {
         co_await l.home.sleep_for(1ns);
         auto first = l.a->post(write(bytes, bytes.remote_slice()));
-        first.tell_at_once();
+        first.notify_inline();
         CHECK_FALSE(first.start(w, {&l.home, {}}));
         // Neither ends: nobody sends, and nobody receives.
         cancelled = recv ? (co_await as_result(l.b->next_message())).is_cancelled()
@@ -426,7 +426,7 @@ TEST_CASE("what waits for room and is asked to stop amid a look is withdrawn",
   const auto awaits = [&](loopback& l) -> task<> {
     co_await l.home.sleep_for(1ns);
     auto on_b = l.b->post(write(mr, mr.remote_slice()));
-    on_b.tell_at_once();
+    on_b.notify_inline();
     CHECK_FALSE(on_b.start(last, {&l.home, {}}));
     // Nobody receives: they stay, and leave no room.
     std::vector<request_op<send_request<1>>> ahead;

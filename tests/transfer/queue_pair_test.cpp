@@ -1,6 +1,7 @@
 #include <cordma/detail/transfer/queue_pair.hpp>
 
 #include "support/allocations.hpp"
+#include "support/detached.hpp"
 #include "support/device.hpp"
 #include "support/loopback.hpp"
 #include "support/skip.hpp"
@@ -23,6 +24,7 @@
 using namespace cordma;
 using namespace std::chrono_literals;
 using test::loopback;
+using test::post_detached;
 using test::same_bytes;
 
 namespace {
@@ -550,15 +552,6 @@ class noting_handler final : public message_handler {
   queue_pair& qp_;
 };
 
-ibv_send_wr send_of(ibv_sge& piece, unsigned flags = 0) {
-  ibv_send_wr wr{};
-  wr.sg_list = &piece;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_SEND;
-  wr.send_flags = flags;
-  return wr;
-}
-
 }  // namespace
 
 TEST_CASE("a handler gets the receives that it posts, by its numbers", "[transfer][device]") {
@@ -607,16 +600,11 @@ TEST_CASE("what is sent alone holds its memory until the device has sent it",
     return std::ranges::all_of(
         blocks, [&](const memory_block* block) { return block->holders() == holders; });
   };
-  ibv_sge piece{.addr = reinterpret_cast<std::uint64_t>(from.bytes().data()),
-                .length = 64,
-                .lkey = from.slice().lkey()};
   for (int n = 0; n < 3; ++n) link.b->post_recv(to);
-  ibv_send_wr first = send_of(piece);
-  REQUIRE(link.a->send_alone(first, blocks[0]));
-  ibv_send_wr unsignaled = send_of(piece);
-  REQUIRE(link.a->send_alone(unsignaled, blocks[1]));
-  ibv_send_wr signaled = send_of(piece, IBV_SEND_SIGNALED);
-  REQUIRE(link.a->send_alone(signaled, blocks[2]));
+  constexpr request_flags unsignaled{.signaled = false};
+  REQUIRE(post_detached(*link.a, send(others[0], unsignaled)));
+  REQUIRE(post_detached(*link.a, send(others[1], unsignaled)));
+  REQUIRE(post_detached(*link.a, send(from)));
   CHECK(are_held_by(2));
   CHECK(link.a->sends().awaits_completion());
   link.run_until([&] { return handler.rooms > 0; });
@@ -636,12 +624,10 @@ TEST_CASE("what is sent alone neither overtakes what waits for room nor fills th
   const local_mr theirs = link.memory(8);
   for (int n = 0; n < 128; ++n) link.b->post_recv(to);
   std::array<std::byte, 8> bytes{};
-  ibv_sge piece{
-      .addr = reinterpret_cast<std::uint64_t>(bytes.data()), .length = sizeof bytes, .lkey = 0};
+  const auto request = send(test::unregistered(bytes), {.signaled = false});
   unsigned sent = 0;
   while (sent < 100) {
-    ibv_send_wr wr = send_of(piece, IBV_SEND_INLINE);
-    if (link.a->send_alone(wr)) {
+    if (post_detached(*link.a, request)) {
       ++sent;
       continue;
     }
@@ -649,8 +635,7 @@ TEST_CASE("what is sent alone neither overtakes what waits for room nor fills th
     CHECK(link.a->sends().awaits_completion());
     const unsigned before = handler.rooms;
     auto waits = link.a->post(write(to.slice(), theirs.remote_slice()));
-    ibv_send_wr behind = send_of(piece, IBV_SEND_INLINE);
-    CHECK_FALSE(link.a->send_alone(behind));
+    CHECK_FALSE(post_detached(*link.a, request));
     link.run_until([&] { return handler.rooms > before && waits.has_ended(); });
   }
   link.run_until([&] { return link.b->receives().pending_messages() >= sent; });

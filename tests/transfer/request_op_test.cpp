@@ -94,7 +94,7 @@ TEST_CASE("who is told at once is told by the reap, and may destroy the handle a
     again(loopback& on, const local_mr& f, local_mr& t) : waiter{&told}, link{on}, from{f}, to{t} {}
     void post() {
       handle.emplace(link.a->post(write(from, to.remote_slice())));
-      handle->tell_at_once();
+      handle->notify_inline();
       REQUIRE_FALSE(handle->start(*this, {}));
     }
     static std::coroutine_handle<> told(waiter& self) noexcept {
@@ -146,7 +146,7 @@ TEST_CASE("who is told at once of the first of several that ended may break the 
   } first{*link.a};
   auto handle = link.a->post(write(from, to.remote_slice(), {.signaled = false}));
   const auto last = link.a->post(write(from, to.remote_slice()));
-  handle.tell_at_once();
+  handle.notify_inline();
   REQUIRE_FALSE(handle.start(first, {}));
   link.run_until([&] { return link.a->slots_in_use() == 0; });
   CHECK(link.a->drained_event().is_set());
@@ -171,7 +171,7 @@ TEST_CASE("who is told at once that a handle never had room may destroy it", "[t
   } last;
   while (link.a->sends().has_room()) static_cast<void>(link.a->post(one()));
   last.handle->emplace(link.a->post(one()));
-  (*last.handle)->tell_at_once();
+  (*last.handle)->notify_inline();
   REQUIRE_FALSE((*last.handle)->start(last, {}));
   link.a->abort({.code = errc::closed, .call = "test"});
   CHECK(last.had_failed);

@@ -1,6 +1,7 @@
-#include <cordma/detail/transfer/send_queue.hpp>
+#include "transfer/send_queue.hpp"
 
 #include "support/allocations.hpp"
+#include "support/detached.hpp"
 #include "support/device.hpp"
 #include "support/loopback.hpp"
 #include "support/skip.hpp"
@@ -355,13 +356,11 @@ TEST_CASE("without memory for more slots requests go one after another, and none
   CHECK_FALSE(link.a->has_failed());
   CHECK(from.slice().block()->holders() == 1);
 
-  ibv_send_wr alone{};
-  alone.opcode = IBV_WR_SEND;
   const auto last = link.a->post(one);
   bool was_posted = true;
   {
     const support::no_memory none;
-    was_posted = link.a->send_alone(alone);
+    was_posted = test::post_detached(*link.a, send(const_local_mr_slice{}));
   }
   CHECK_FALSE(was_posted);
   CHECK(link.a->failure_reason().code == std::errc::not_enough_memory);

@@ -2,6 +2,7 @@
 
 #include "support/aborts.hpp"
 #include "support/allocations.hpp"
+#include "support/detached.hpp"
 #include "support/device.hpp"
 #include "support/loopback.hpp"
 #include "support/outcome.hpp"
@@ -501,16 +502,9 @@ TEST_CASE("a message in a shared buffer costs no allocation", "[transfer][device
   s.add();
   p.kept.reserve(16);
   std::array<std::byte, 8> bytes{};
-  ibv_sge piece{
-      .addr = reinterpret_cast<std::uint64_t>(bytes.data()), .length = sizeof bytes, .lkey = 0};
   const auto pass = [&](unsigned count) {
     for (unsigned n = 0; n < count; ++n) {
-      ibv_send_wr wr{};
-      wr.sg_list = &piece;
-      wr.num_sge = 1;
-      wr.opcode = IBV_WR_SEND;
-      wr.send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED;
-      REQUIRE(p.sender->send_alone(wr));
+      REQUIRE(test::post_detached(*p.sender, send(test::unregistered(bytes))));
       const time_point deadline = s.link.home.now() + std::chrono::seconds{20};
       while (p.kept.empty() || !p.sender->sends().is_idle()) {
         s.link.driver.reap();

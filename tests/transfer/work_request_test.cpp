@@ -1,5 +1,6 @@
 #include <cordma/transfer/work_request.hpp>
 
+#include "support/detached.hpp"
 #include "support/loopback.hpp"
 
 #include <catch2/catch.hpp>
@@ -82,34 +83,44 @@ TEST_CASE("a misaligned atomic, or one of other than 8 bytes, fails before it is
   CHECK(word(mr) == 0);
 }
 
-TEST_CASE("requests become the work requests of ibv_post_send", "[transfer]") {
+TEST_CASE("each request says what it is in one summary", "[transfer]") {
   memory_block& block = memory_block::make(
       nullptr, verbs::access::local_write,
       [](memory_block& done, void*) noexcept { memory_block::recycle(done); }, nullptr);
   std::array<std::byte, 64> bytes{};
   const local_mr_slice local{bytes.data(), bytes.size(), 7, block};
-  const remote_mr_slice remote{0x1000, 64, 9};
-  const auto filled = [](const auto& request) {
-    ibv_send_wr wr{};
-    request.fill(wr);
-    return wr;
-  };
-  CHECK(filled(send(local)).opcode == IBV_WR_SEND);
-  CHECK(filled(send_with_imm(local, 0x01020304)).opcode == IBV_WR_SEND_WITH_IMM);
-  CHECK(filled(send_with_imm(local, 0x01020304)).imm_data == htobe32(0x01020304));
-  CHECK(filled(write(local, remote)).opcode == IBV_WR_RDMA_WRITE);
-  CHECK(filled(write(local, remote)).wr.rdma.remote_addr == 0x1000);
-  CHECK(filled(write_with_imm(local, remote, 1)).opcode == IBV_WR_RDMA_WRITE_WITH_IMM);
-  CHECK(filled(read(local, remote)).opcode == IBV_WR_RDMA_READ);
-  CHECK(filled(read(local, remote)).wr.rdma.rkey == 9);
-  const ibv_send_wr swap = filled(compare_swap(remote.first(8), 3, 4));
-  CHECK(swap.opcode == IBV_WR_ATOMIC_CMP_AND_SWP);
-  CHECK(swap.wr.atomic.compare_add == 3);
-  CHECK(swap.wr.atomic.swap == 4);
-  CHECK(filled(fetch_add(remote.first(8), 3)).opcode == IBV_WR_ATOMIC_FETCH_AND_ADD);
-  CHECK(read(local, remote).shape().local_access == verbs::access::local_write);
-  CHECK_FALSE(read(local, remote).shape().can_be_inline);
-  CHECK(send(gather(local, local.first(1))).shape().local.size() == 2);
+  const remote_mr_slice remote{0x1000, 64, 9}, word = remote.first(8);
+  const auto a_send = send(local);
+  CHECK(a_send.summary().opcode == IBV_WR_SEND);
+  CHECK(a_send.summary().takes_receive());
+  CHECK(a_send.value() == 64);
+  const auto with_imm = send_with_imm(local, 0x01020304);
+  CHECK(with_imm.summary().opcode == IBV_WR_SEND_WITH_IMM);
+  CHECK(with_imm.summary().immediate == htobe32(0x01020304));
+  const auto a_write = write(local, remote);
+  CHECK(a_write.summary().opcode == IBV_WR_RDMA_WRITE);
+  CHECK(a_write.summary().remote == &a_write.remote);
+  CHECK_FALSE(a_write.summary().takes_receive());
+  const auto write_imm = write_with_imm(local, remote, 1);
+  CHECK(write_imm.summary().opcode == IBV_WR_RDMA_WRITE_WITH_IMM);
+  CHECK(write_imm.summary().takes_receive());
+  const auto a_read = read(local, remote, {.signaled = false});
+  CHECK(a_read.summary().opcode == IBV_WR_RDMA_READ);
+  CHECK(a_read.summary().is_read());
+  CHECK_FALSE(a_read.summary().is_signaled());
+  const auto swap = compare_swap(word, 3, 4);
+  CHECK(swap.summary().opcode == IBV_WR_ATOMIC_CMP_AND_SWP);
+  CHECK(swap.summary().compare_or_add == 3);
+  CHECK(swap.summary().swap == 4);
+  const auto add = fetch_add(word, 3);
+  CHECK(add.summary().opcode == IBV_WR_ATOMIC_FETCH_AND_ADD);
+  CHECK(add.summary().is_atomic());
+  const auto two = send(gather(local, local.first(1)));
+  CHECK(two.summary().local.size() == 2);
+  CHECK(two.value() == 65);
+  const auto key = invalidate(9);
+  CHECK(key.summary().immediate == 9);
+  CHECK(key.value() == 9);
   block.give_up();
 }
 
@@ -164,20 +175,13 @@ TEST_CASE("what is sent behind a bind that nobody awaits finds the window bound"
   lent memory{link};
   local_mr mine = link.pattern(64);
   local_mr told = link.memory(64);
-  const auto request =
-      bind(memory.window, memory.region, memory.owner.slice(64, 64), read_and_write);
-  ibv_send_wr first{};
-  request.fill(first);
-  ibv_send_wr message{};
-  message.opcode = IBV_WR_SEND;
-  ibv_sge bytes{reinterpret_cast<std::uint64_t>(mine.bytes().data()), 64, mine.slice().lkey()};
-  message.sg_list = &bytes;
-  message.num_sge = 1;
-  first.next = &message;
+  const auto request = bind(memory.window, memory.region, memory.owner.slice(64, 64),
+                            read_and_write, {.signaled = false});
+  const auto message = send(mine, {.signaled = false});
   link.b->post_recv(told);
-  REQUIRE(link.a->send_alone(first, mine.slice().block()));
+  REQUIRE(test::post_detached(*link.a, request, message));
   memory.window.bound(request.rkey);
-  CHECK(memory.owner.slice().block()->holders() == 1);
+  CHECK(memory.owner.slice().block()->holders() == 2);
   CHECK(mine.slice().block()->holders() == 2);
   CHECK(link.a->sends().in_flight() == 2);
   CHECK_FALSE(link.a->sends().awaits_completion());
@@ -194,9 +198,9 @@ TEST_CASE("what is sent behind a bind that nobody awaits finds the window bound"
   std::vector<request_op<send_request<1>>> waiting;
   while (link.a->sends().in_flight() + 1 < link.a->sends().depth())
     waiting.push_back(link.a->post(send(mine)));
-  CHECK(link.a->can_send_alone(1));
-  CHECK_FALSE(link.a->can_send_alone(2));
-  CHECK_FALSE(link.a->send_alone(first, mine.slice().block()));
+  CHECK(link.a->can_post_detached(1));
+  CHECK_FALSE(link.a->can_post_detached(2));
+  CHECK_FALSE(test::post_detached(*link.a, request, message));
   CHECK(link.a->sends().in_flight() + 1 == link.a->sends().depth());
 }
 
@@ -205,17 +209,11 @@ TEST_CASE("of a chain that the device breaks off, what it took ends with the con
   loopback link;
   lent memory{link};
   local_mr mine = link.pattern(64);
-  ibv_send_wr first{};
-  bind(memory.window, memory.region, memory.owner.slice(), read_and_write).fill(first);
-  ibv_send_wr message{};
-  message.opcode = IBV_WR_SEND;
-  ibv_sge unknown{reinterpret_cast<std::uint64_t>(mine.bytes().data()), 64, mine.slice().lkey()};
-  std::array<ibv_sge, 64> too_many;
-  too_many.fill(unknown);
-  message.sg_list = too_many.data();
-  message.num_sge = int(too_many.size());
-  first.next = &message;
-  CHECK_FALSE(link.a->send_alone(first, mine.slice().block()));
+  const auto first =
+      bind(memory.window, memory.region, memory.owner.slice(), read_and_write, {.signaled = false});
+  std::array<const_local_mr_slice, 64> too_many;
+  too_many.fill(mine.slice());
+  CHECK_FALSE(test::post_detached(*link.a, first, send(too_many)));
   CHECK(link.a->has_failed());
   CHECK(mine.slice().block()->holders() == 1);
   CHECK(link.driver.requests().of(request_kind::bind).posted == 1);
@@ -271,20 +269,4 @@ TEST_CASE("a bind that the device would refuse fails before it is posted", "[tra
   CHECK(refused(memory, stale, read_and_write) == errc::stale_slice);
   CHECK(link.a->sends().posted_total() == posted_before);
   CHECK_FALSE(link.a->has_failed());
-}
-
-TEST_CASE("a work request, or its rest, is cleared wherever it lies", "[transfer]") {
-  alignas(16) std::array<std::byte, 2 * sizeof(ibv_send_wr)> bytes;
-  for (const bool is_all : {true, false}) {
-    for (std::size_t offset = 0; offset <= 16; offset += alignof(ibv_send_wr)) {
-      bytes.fill(std::byte{0xff});
-      auto& wr = *new (&bytes[offset]) ibv_send_wr;
-      is_all ? clear(wr) : clear_rest(wr);
-      const std::size_t from = offset + (is_all ? 0 : offsetof(ibv_send_wr, send_flags));
-      for (std::size_t i = 0; i < bytes.size(); ++i) {
-        const bool is_cleared = i >= from && i < offset + sizeof(ibv_send_wr);
-        CHECK(bytes[i] == (is_cleared ? std::byte{} : std::byte{0xff}));
-      }
-    }
-  }
 }

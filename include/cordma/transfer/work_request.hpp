@@ -52,55 +52,64 @@ struct slice_list {
   std::array<const_local_mr_slice, N> slices;
 };
 
-/// The parts of a request that every kind has, for the checks before it is posted.
-struct request_shape {
+/// One work request as the send queue reads it, whatever its kind. Names what its owner keeps.
+struct wr_summary {
+  request_kind kind{};
+  ibv_wr_opcode opcode{};
+  unsigned send_flags = 0;
+  std::uint32_t immediate = 0;  ///< As it is sent; the key that is invalidated.
   std::span<const const_local_mr_slice> local{};
   const remote_mr_slice* remote = nullptr;  ///< Null: no one-sided operation.
-  verbs::access local_access = verbs::access::none;
-  /// Set by a bind, whose slice is held while it is in flight, and carries nothing.
-  const struct bind_request* window = nullptr;
-  request_kind kind{};
-  bool can_be_inline = false;
-  bool takes_receive = false;  ///< Of the peer, which may wait for one.
-  unsigned send_flags = 0;
+  std::uint64_t compare_or_add = 0;
+  std::uint64_t swap = 0;
+  const struct bind_request* window = nullptr;  ///< Of a bind, whose slice is only held.
 
   [[nodiscard]] bool is_signaled() const noexcept { return (send_flags & IBV_SEND_SIGNALED) != 0; }
-  void set_signaled(bool is_signaled) noexcept {
-    send_flags =
-        (send_flags & ~unsigned{IBV_SEND_SIGNALED}) | unsigned{is_signaled} * IBV_SEND_SIGNALED;
-  }
   [[nodiscard]] bool is_read() const noexcept { return kind == request_kind::read; }
   [[nodiscard]] bool is_atomic() const noexcept { return kind == request_kind::atomic; }
+  /// Whether it completes a receive of the peer's, which may keep it waiting.
+  [[nodiscard]] bool takes_receive() const noexcept {
+    return kind == request_kind::send || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+  }
 };
+
+namespace detail {
+
+template <std::size_t N>
+std::size_t bytes_of(const std::array<const_local_mr_slice, N>& slices) noexcept {
+  std::size_t bytes = 0;
+  for (const const_local_mr_slice& slice : slices) bytes += slice.size_bytes();
+  return bytes;
+}
+
+}  // namespace detail
 
 template <std::size_t N>
 struct send_request {
   using value_type = std::size_t;
   static constexpr request_kind kind = request_kind::send;
+  static constexpr std::size_t sge_count = N;
 
   slice_list<const_local_mr_slice, N> local;
   ibv_wr_opcode opcode;
   std::uint32_t immediate;  // As it is sent; 0: it has none.
   unsigned send_flags;
 
-  [[nodiscard, gnu::always_inline]] request_shape shape() const noexcept {
-    return {.local = local.slices,
-            .kind = kind,
-            .can_be_inline = true,
-            .takes_receive = true,
-            .send_flags = send_flags};
+  [[nodiscard]] wr_summary summary() const noexcept {
+    return {.kind = kind,
+            .opcode = opcode,
+            .send_flags = send_flags,
+            .immediate = immediate,
+            .local = local.slices};
   }
-
-  [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
-    wr.opcode = opcode;
-    wr.imm_data = immediate;
-  }
+  [[nodiscard]] value_type value() const noexcept { return detail::bytes_of(local.slices); }
 };
 
 template <std::size_t N>
 struct write_request {
   using value_type = std::size_t;
   static constexpr request_kind kind = request_kind::write;
+  static constexpr std::size_t sge_count = N;
 
   slice_list<const_local_mr_slice, N> local;
   remote_mr_slice remote;
@@ -108,50 +117,41 @@ struct write_request {
   std::uint32_t immediate;  // As it is sent; 0: it has none.
   unsigned send_flags;
 
-  [[nodiscard, gnu::always_inline]] request_shape shape() const noexcept {
-    return {.local = local.slices,
-            .remote = &remote,
-            .kind = kind,
-            .can_be_inline = true,
-            .takes_receive = opcode == IBV_WR_RDMA_WRITE_WITH_IMM,
-            .send_flags = send_flags};
+  [[nodiscard]] wr_summary summary() const noexcept {
+    return {.kind = kind,
+            .opcode = opcode,
+            .send_flags = send_flags,
+            .immediate = immediate,
+            .local = local.slices,
+            .remote = &remote};
   }
-
-  [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
-    wr.opcode = opcode;
-    wr.imm_data = immediate;
-    wr.wr.rdma.remote_addr = remote.address();
-    wr.wr.rdma.rkey = remote.rkey();
-  }
+  [[nodiscard]] value_type value() const noexcept { return detail::bytes_of(local.slices); }
 };
 
 template <std::size_t N>
 struct read_request {
   using value_type = std::size_t;
   static constexpr request_kind kind = request_kind::read;
+  static constexpr std::size_t sge_count = N;
 
   slice_list<local_mr_slice, N> local;
   remote_mr_slice remote;
   unsigned send_flags;
 
-  [[nodiscard, gnu::always_inline]] request_shape shape() const noexcept {
-    return {.local = local.slices,
-            .remote = &remote,
-            .local_access = verbs::access::local_write,
-            .kind = kind,
-            .send_flags = send_flags};
+  [[nodiscard]] wr_summary summary() const noexcept {
+    return {.kind = kind,
+            .opcode = IBV_WR_RDMA_READ,
+            .send_flags = send_flags,
+            .local = local.slices,
+            .remote = &remote};
   }
-
-  [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
-    wr.opcode = IBV_WR_RDMA_READ;
-    wr.wr.rdma.remote_addr = remote.address();
-    wr.wr.rdma.rkey = remote.rkey();
-  }
+  [[nodiscard]] value_type value() const noexcept { return detail::bytes_of(local.slices); }
 };
 
 struct atomic_request {
   using value_type = std::uint64_t;
   static constexpr request_kind kind = request_kind::atomic;
+  static constexpr std::size_t sge_count = 1;
 
   ibv_wr_opcode opcode;
   remote_mr_slice remote;
@@ -159,22 +159,20 @@ struct atomic_request {
   std::uint64_t swap = 0;
   unsigned send_flags;
 
-  [[nodiscard, gnu::always_inline]] request_shape shape() const noexcept {
-    return {.remote = &remote, .kind = kind, .send_flags = send_flags};
-  }
-
-  [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
-    wr.opcode = opcode;
-    wr.wr.atomic = {.remote_addr = remote.address(),
-                    .compare_add = compare_or_add,
-                    .swap = swap,
-                    .rkey = remote.rkey()};
+  [[nodiscard]] wr_summary summary() const noexcept {
+    return {.kind = kind,
+            .opcode = opcode,
+            .send_flags = send_flags,
+            .remote = &remote,
+            .compare_or_add = compare_or_add,
+            .swap = swap};
   }
 };
 
 struct bind_request {
   using value_type = std::uint32_t;
   static constexpr request_kind kind = request_kind::bind;
+  static constexpr std::size_t sge_count = 1;
 
   slice_list<const_local_mr_slice, 1> local;
   ibv_mr* region;
@@ -184,37 +182,28 @@ struct bind_request {
   verbs::access granted;
   unsigned send_flags;
 
-  [[nodiscard, gnu::always_inline]] request_shape shape() const noexcept {
-    return {.local = local.slices, .window = this, .kind = kind, .send_flags = send_flags};
+  [[nodiscard]] wr_summary summary() const noexcept {
+    return {.kind = kind,
+            .opcode = IBV_WR_BIND_MW,
+            .send_flags = send_flags,
+            .local = local.slices,
+            .window = this};
   }
-  [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
-    const std::span<const std::byte> bytes = local.slices[0].bytes();
-    wr.opcode = IBV_WR_BIND_MW;
-    wr.bind_mw = {.mw = window,
-                  .rkey = rkey,
-                  .bind_info = {.mr = region,
-                                .addr = reinterpret_cast<std::uint64_t>(bytes.data()),
-                                .length = bytes.size(),
-                                .mw_access_flags = unsigned(granted)}};
-  }
-  [[nodiscard]] value_type result() const noexcept { return rkey; }
+  [[nodiscard]] value_type value() const noexcept { return rkey; }
 };
 
 struct invalidate_request {
   using value_type = std::uint32_t;
   static constexpr request_kind kind = request_kind::invalidate;
+  static constexpr std::size_t sge_count = 1;
 
   std::uint32_t rkey;
   unsigned send_flags;
 
-  [[nodiscard, gnu::always_inline]] request_shape shape() const noexcept {
-    return {.kind = kind, .send_flags = send_flags};
+  [[nodiscard]] wr_summary summary() const noexcept {
+    return {.kind = kind, .opcode = IBV_WR_LOCAL_INV, .send_flags = send_flags, .immediate = rkey};
   }
-  [[gnu::always_inline]] void fill(ibv_send_wr& wr) const noexcept {
-    wr.opcode = IBV_WR_LOCAL_INV;
-    wr.invalidate_rkey = rkey;
-  }
-  [[nodiscard]] value_type result() const noexcept { return rkey; }
+  [[nodiscard]] value_type value() const noexcept { return rkey; }
 };
 
 /// The next receive of the peer gets these bytes.
@@ -303,53 +292,5 @@ inline bind_request bind(const verbs::memory_window& window, const verbs::memory
 inline invalidate_request invalidate(std::uint32_t rkey, request_flags flags = {}) noexcept {
   return {rkey, flags.to_verbs()};
 }
-
-namespace detail {
-
-/// Of any alignment: requests lie where they lie.
-struct [[gnu::packed, gnu::may_alias]] some_bytes {
-  std::uint64_t words [[gnu::vector_size(16)]];
-};
-
-/// Store by store: g++ makes one instruction of a memset that it takes for long, or for seldom, and
-/// that takes 10 ns to begin.
-template <std::size_t... I>
-[[gnu::always_inline]] inline void clear_bytes(void* from, std::index_sequence<I...>) noexcept {
-  auto* const bytes = static_cast<some_bytes*>(from);
-  ((bytes[I] = some_bytes{}), ...);
-}
-
-}  // namespace detail
-
-/// Some devices look at what an opcode does not use.
-[[gnu::always_inline]] inline void clear(ibv_send_wr& wr) noexcept {
-  constexpr std::size_t bytes = sizeof wr;
-  static_assert(bytes % sizeof(detail::some_bytes) == 0);
-  detail::clear_bytes(&wr, std::make_index_sequence<bytes / sizeof(detail::some_bytes)>{});
-}
-
-/// The same, but for what is before the flags: that is set each time.
-[[gnu::always_inline]] inline void clear_rest(ibv_send_wr& wr) noexcept {
-  constexpr std::size_t bytes = sizeof wr - offsetof(ibv_send_wr, send_flags);
-  static_assert(bytes % sizeof(detail::some_bytes) == 0);
-  detail::clear_bytes(&wr.send_flags,
-                      std::make_index_sequence<bytes / sizeof(detail::some_bytes)>{});
-}
-
-/// As the device reads it, a request or a receive of one slice: what is the same in all of its kind
-/// is set once, since to clear all that a device might look at takes as long as to set the rest.
-template <class WorkRequest>
-struct described {
-  described() noexcept {
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-  }
-  described(const described&) = delete;
-
-  ibv_sge sge{};
-  WorkRequest wr{};
-};
-using described_request = described<ibv_send_wr>;
-using described_receive = described<ibv_recv_wr>;
 
 }  // namespace cordma

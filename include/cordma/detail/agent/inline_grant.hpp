@@ -6,9 +6,9 @@
 #include <optional>
 #include <utility>
 
-struct ibv_send_wr;
-
 namespace cordma {
+
+struct bind_request;
 
 namespace detail {
 struct grant;
@@ -37,10 +37,10 @@ class inline_grant {
 
   [[nodiscard]] explicit operator bool() const noexcept { return grant_ != nullptr; }
   [[nodiscard]] loan_terms terms() const noexcept;
-  /// Whether a bind is to be posted ahead of its message, with the same doorbell, unsignaled.
+  /// Whether a bind is to be posted ahead of its message, with the same doorbell.
   [[nodiscard]] bool needs_bind() const noexcept;
-  /// Makes it of what is all zeros.
-  void fill_bind(ibv_send_wr& wr) const noexcept;
+  /// Unsignaled.
+  [[nodiscard]] bind_request bind() const noexcept;
   /// The message is on its way, and the bind ahead of it. Until then nobody could reach the memory.
   void posted() noexcept;
 

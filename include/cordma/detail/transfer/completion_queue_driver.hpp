@@ -5,8 +5,8 @@
 #include <cordma/detail/io/poller.hpp>
 #include <cordma/detail/transfer/doorbell_batch.hpp>
 #include <cordma/detail/transfer/held_memory.hpp>
+#include <cordma/detail/transfer/send_operation.hpp>
 #include <cordma/detail/transfer/spin_window.hpp>
-#include <cordma/detail/transfer/submission.hpp>
 #include <cordma/io/executor.hpp>
 #include <cordma/transfer/transfer_counters.hpp>
 #include <cordma/transfer/work_request.hpp>
@@ -27,6 +27,10 @@ class queue_pair_base;
 class receive_queue;
 class send_queue;
 class shared_receives;
+
+/// Where the sequence numbers of a queue pair's requests start: so near their wrap at 2^32 that
+/// every program of some length passes it, and no bug can hide behind it.
+inline constexpr std::uint32_t sequence_first = std::uint32_t(-200);
 
 /// How completions are noticed.
 enum class completion_mode {
@@ -130,11 +134,6 @@ class completion_queue_driver final : private poller {
   }
   /// What those of one protection domain hold.
   [[nodiscard]] std::shared_ptr<held_by_queues> held_of(const ibv_pd* pd);
-  /// Where a request of such a kind, one slice, and no window, is described while it is posted.
-  [[nodiscard]] described_request& describes(request_kind kind) noexcept {
-    return described_[std::size_t(kind)];
-  }
-  [[nodiscard]] described_receive& describes_receive() noexcept { return described_receive_; }
   /// Entries not yet promised to a queue pair. In manual mode those of a queue pair that is gone
   /// come back when a reap finds the queue empty.
   [[nodiscard]] unsigned room() const noexcept { return cq_.capacity() - reserved_; }
@@ -238,8 +237,6 @@ class completion_queue_driver final : private poller {
   } counters_;
   transfer_tally tally_;
   doorbell_batch doorbells_;
-  std::array<described_request, data_kinds> described_;
-  described_receive described_receive_;
   void (*at_race_point_)(void*) = nullptr;
   void* race_context_ = nullptr;
 };

@@ -34,6 +34,10 @@ class doorbell_batch final : private turn_end {
 
  private:
   friend class send_queue;
+  struct entry {
+    ibv_send_wr wr;
+    ibv_sge sge;
+  };
 
   /// Whether others are there to wait with, or to wait for.
   [[nodiscard]] bool is_worth_while() const noexcept {
@@ -62,8 +66,8 @@ class doorbell_batch final : private turn_end {
     signaled_before_ = signaled_before;
     home_.at_turn_end(*this);
   }
-  /// Where the next is described, if it is not yet.
-  [[nodiscard]] described_request& next() noexcept { return described_[count_]; }
+  /// Storage of the next.
+  [[nodiscard]] entry& next() noexcept { return entries_[count_]; }
   /// That, or another, with its flags and its number, is the last. Its completion entry tells of
   /// the one before it, too, unless this `is_slow`, as it is long, or waits for the peer.
   void add(ibv_send_wr& wr, request_kind kind, bool is_slow) noexcept {
@@ -99,7 +103,7 @@ class doorbell_batch final : private turn_end {
   ibv_send_wr* first_wr_ = nullptr;
   ibv_send_wr* last_wr_ = nullptr;
   std::array<std::uint32_t, data_kinds> counts_{};
-  std::array<described_request, requests_max> described_;
+  std::array<entry, requests_max> entries_;
 };
 
 }  // namespace cordma

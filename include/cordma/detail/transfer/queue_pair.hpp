@@ -32,11 +32,11 @@ class queue_pair final : public queue_pair_base, public requester<queue_pair> {
   ~queue_pair();
 
   /// The last `slots` of the send queue are for `post_urgent`. Before anything is posted.
-  void reserve_sends(std::uint32_t slots) noexcept { sends_->reserve(slots); }
+  void reserve_sends(std::uint32_t slots) noexcept;
   /// Posts it, as the handle `into`, ahead of all that waits for room.
   template <class Request>
   void post_urgent(std::optional<request_op<Request>>& into, const Request& request) noexcept {
-    into.emplace(*sends_).post_urgent(request);
+    into.emplace(*sends_, request).post_urgent();
   }
 
   void post_recv(const local_mr_slice& buffer) { receives_.post(buffer); }
@@ -50,25 +50,16 @@ class queue_pair final : public queue_pair_base, public requester<queue_pair> {
 
   /// Gives all of its receives to `handler`, before any is posted: operations that want a message
   /// end with errc::refused from then on, and so do those that would take a receive of the peer's:
-  /// SENDs, and WRITEs with immediate data. `send_alone` is the handler's.
+  /// SENDs, and WRITEs with immediate data. `post_detached` is the handler's.
   void hand_messages_to(message_handler& handler) noexcept;
   /// Receives of the handler's, at least one, with one doorbell: it has chosen their numbers, which
   /// are in `wr_id`. In INIT or later. Not with a pool.
   void post_recvs(std::span<ibv_recv_wr> wrs) noexcept;
-  /// Whether there is room for so many requests of `send_alone`.
-  [[nodiscard]] bool can_send_alone(std::uint32_t count = 1) const noexcept {
-    return !has_failed() && sends_->in_flight() + count <= sends_->depth();
-  }
-  /// Whether it was posted, ahead of all that waits for room: not when there is none. Nobody awaits
-  /// it; what the device refuses breaks the queue pair. As `send_queue::post_alone`: it may be the
-  /// last of a chain with one doorbell, of which the others are binds that nothing is wrong with
-  /// (`send_queue::refusal_of`). Those hold no memory: whoever made them does, until the windows
-  /// have ended.
-  [[nodiscard]] bool send_alone(ibv_send_wr& first, memory_block* memory = nullptr) noexcept {
-    std::uint32_t count = 1;
-    for (const ibv_send_wr* wr = &first; wr->next != nullptr; wr = wr->next) ++count;
-    return can_send_alone(count) && post_alone(first, memory);
-  }
+  /// Whether there is room for so many requests of `post_detached`.
+  [[nodiscard]] bool can_post_detached(std::size_t count = 1) const noexcept;
+  /// Posts requests that nobody awaits, ahead of all that waits for room. False: there is no room
+  /// for them. What the device refuses breaks the queue pair.
+  [[nodiscard]] bool post_detached(const wr_list& list) noexcept;
 
   /// Set once it no longer works and the device has none of its requests. That is never, when the
   /// completion queue lost entries: wait with a deadline.
@@ -81,9 +72,7 @@ class queue_pair final : public queue_pair_base, public requester<queue_pair> {
   [[nodiscard]] const send_queue& sends() const noexcept { return *sends_; }
   [[nodiscard]] const receive_queue& receives() const noexcept { return receives_; }
   /// Requests that the device has, or that wait for their doorbell.
-  [[nodiscard]] std::uint32_t slots_in_use() const noexcept {
-    return sends_->in_flight() + receives_.posted() + handled_receives_;
-  }
+  [[nodiscard]] std::uint32_t slots_in_use() const noexcept;
 
  private:
   friend class completion_queue_driver;
@@ -97,14 +86,8 @@ class queue_pair final : public queue_pair_base, public requester<queue_pair> {
                                           const ibv_wc& wc) noexcept;
   bool complete_receive(std::uint32_t sequence, const ibv_wc& wc) noexcept;
   void count_receive(std::uint32_t number, const ibv_wc& wc) noexcept;
-  bool post_alone(ibv_send_wr& first, memory_block* memory) noexcept {
-    const int rc = sends_->post_alone(first, memory);
-    if (rc != 0) [[unlikely]]
-      fail({.code = {rc, std::system_category()}, .call = "ibv_post_send"});
-    return rc == 0;
-  }
   void on_failure(const request_outcome& unposted) noexcept override;
-  void end_all(const request_outcome& why) noexcept override { sends_->end_all(why); }
+  void end_all(const request_outcome& why) noexcept override;
   void watch(bool is_watched) noexcept {
     if (is_watched)
       set_unwatched(nullptr, nullptr);
@@ -115,9 +98,7 @@ class queue_pair final : public queue_pair_base, public requester<queue_pair> {
   /// Of the send queue, to its completion queue's memory.
   struct give_back {
     std::pmr::memory_resource* memory;
-    void operator()(send_queue* queue) const noexcept {
-      std::pmr::polymorphic_allocator<>{memory}.delete_object(queue);
-    }
+    void operator()(send_queue* queue) const noexcept;
   };
 
   const std::shared_ptr<held_by_queues> held_;

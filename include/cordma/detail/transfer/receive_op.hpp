@@ -2,7 +2,7 @@
 
 #include <cordma/coro/operation.hpp>
 #include <cordma/detail/transfer/receive_queue.hpp>
-#include <cordma/detail/transfer/submission.hpp>
+#include <cordma/detail/transfer/send_operation.hpp>
 #include <cordma/transfer/message.hpp>
 
 #include <array>

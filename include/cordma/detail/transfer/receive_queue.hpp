@@ -4,7 +4,7 @@
 #include <cordma/detail/base/probe.hpp>
 #include <cordma/detail/transfer/completion_queue_driver.hpp>
 #include <cordma/detail/transfer/held_memory.hpp>
-#include <cordma/detail/transfer/submission.hpp>
+#include <cordma/detail/transfer/send_operation.hpp>
 #include <cordma/memory/slice.hpp>
 #include <cordma/transfer/message.hpp>
 #include <cordma/transfer/transfer_counters.hpp>
@@ -247,13 +247,11 @@ inline receive_queue::reason receive_queue::try_post_one(const local_mr_slice& b
   std::byte* const address = buffer.bytes().data();
   const std::uint32_t lkey = buffer.lkey();
   std::construct_at(&begin_slot(1, true).slice, address, length, &block, lkey, buffer.generation());
-  const ibv_sge sge{.addr = reinterpret_cast<std::uint64_t>(address),
-                    .length = std::uint32_t(length),
-                    .lkey = lkey};
-  described_receive& one = driver_.describes_receive();
-  one.sge = sge;
-  one.wr.wr_id = wr_id_base_ | tail_;
-  if (const int rc = post_now(one.wr); rc != 0) [[unlikely]]
+  ibv_sge sge{.addr = reinterpret_cast<std::uint64_t>(address),
+              .length = std::uint32_t(length),
+              .lkey = lkey};
+  ibv_recv_wr wr{.wr_id = wr_id_base_ | tail_, .next = nullptr, .sg_list = &sge, .num_sge = 1};
+  if (const int rc = post_now(wr); rc != 0) [[unlikely]]
     return not_posted(rc);
   return {};
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cordma/detail/transfer/request_op.hpp>
-#include <cordma/detail/transfer/send_queue.hpp>
 
 #include <coroutine>
 
@@ -34,7 +33,7 @@ class requester {
   // Awaited: `co_await conn.write(local, remote)`.
   template <class Request>
   request_op<Request> await(const Request& request) noexcept {
-    return {queue(), request};
+    return request_op<Request>{queue(), request};
   }
   auto send(auto&& local, request_flags f = {}) noexcept {
     if constexpr (detail::readable_memory<decltype(local)>)
@@ -86,8 +85,8 @@ class requester {
   /// `send_queue::batch_max`.
   template <class... Requests>
   request_op<Requests...> post_all(const Requests&... requests) noexcept {
-    request_op<Requests...> handle{queue()};
-    handle.post(requests...);
+    request_op<Requests...> handle{queue(), requests...};
+    handle.post();
     return handle;
   }
 

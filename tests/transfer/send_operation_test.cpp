@@ -1,4 +1,4 @@
-#include <cordma/detail/transfer/submission.hpp>
+#include <cordma/detail/transfer/send_operation.hpp>
 
 #include "support/loopback.hpp"
 #include "support/nobody.hpp"

@@ -1,6 +1,6 @@
-#include <cordma/detail/transfer/submission.hpp>
+#include <cordma/detail/transfer/send_operation.hpp>
 
-#include <cordma/detail/transfer/send_queue.hpp>
+#include "send_queue.hpp"
 
 #include <cinttypes>
 #include <cstdio>
@@ -46,31 +46,48 @@ failure request_outcome::to_failure(std::uint32_t qp_num) const noexcept {
   return f;
 }
 
-submission::submission(submission&& other) noexcept
-    : list_hook<submission>{static_cast<list_hook<submission>&&>(other)},
+send_operation::send_operation(send_operation&& other, std::uint64_t* values_before) noexcept
+    : list_hook<send_operation>{static_cast<list_hook<send_operation>&&>(other)},
       queue_{other.queue_},
+      values_before_{values_before},
       first_{other.first_},
       pending_{other.pending_},
       count_{std::exchange(other.count_, std::uint16_t{0})},
       state_{std::exchange(other.state_, state::ended)},
-      trouble_{other.trouble_},
+      error_bits_{other.error_bits_},
       is_handle_{other.is_handle_},
       is_urgent_{other.is_urgent_},
-      tells_at_once_{other.tells_at_once_} {
+      is_signaled_{other.is_signaled_},
+      notifies_inline_{other.notifies_inline_} {
   CORDMA_ASSERT(!other.is_awaited_ || other.wait_.who.empty(),
                 "an operation is not moved while it is awaited");
   other.forget_waiter();  // Of a wait that was abandoned.
+  if (has_failure()) std::construct_at(&failure_, other.failure_);
   if (state_ == state::in_flight) queue_->adopt(*this, this);
 }
 
-bool submission::start_posted(waiter& w, const environment& env) noexcept {
+send_operation::~send_operation() {
+  detail::assume(!list_hook<send_operation>::is_linked());
+  forget_waiter();
+}
+
+bool send_operation::start(waiter& w, const environment& env) noexcept {
+  if (state_ != state::idle) return start_posted(w, env);
+  forget_stop();
+  if (env.stop.stop_requested()) return stopped();
+  is_signaled_ = true;
+  list_requests(&send_queue::post);
+  return has_ended() || wait(w, env);
+}
+
+bool send_operation::start_posted(waiter& w, const environment& env) noexcept {
   CORDMA_ASSERT(count_ != 0, "the operation was moved away");
   CORDMA_ASSERT(!is_awaited_ || wait_.who.empty(), "a handle is awaited by one at a time");
   forget_waiter();  // Of a wait that was abandoned.
   forget_stop();
   if (has_ended()) return true;
   if (env.stop.stop_requested()) return stopped();
-  if (state_ == state::queued) ask_for_entry();
+  is_signaled_ = true;  // If it is still queued.
   if (state_ == state::in_flight && !queue_->will_complete(first_ + count_ - 1)) {
     cannot_end();
     return true;
@@ -78,36 +95,52 @@ bool submission::start_posted(waiter& w, const environment& env) noexcept {
   return wait(w, env);
 }
 
-bool submission::wait(waiter& w, const environment& env) noexcept {
+bool send_operation::wait(waiter& w, const environment& env) noexcept {
   is_awaited_ = true;
   std::construct_at(&wait_, *this);
   wait_.who.set(w);
-  wait_.home = env.scheduler != nullptr ? env.scheduler : &queue_->doorbells().home();
+  wait_.resumes_on = env.scheduler != nullptr ? env.scheduler : &queue_->home();
   env.stop.register_callback(wait_);
   return false;
 }
 
-void submission::submit() noexcept { queue_->enqueue(*this); }
+void send_operation::post() noexcept {
+  is_handle_ = true;
+  list_requests(&send_queue::post);
+}
 
-void submission::detach() noexcept {
+void send_operation::leave() noexcept {
+  forget_waiter();
+  if (state_ == state::in_flight) return detach();
+  queue_->withdraw(*this);
+  state_ = state::ended;
+}
+
+void send_operation::detach() noexcept {
   queue_->ring_now();  // As it would have: what went inline may change now.
   queue_->pump();      // A doorbell that fails leaves room.
   if (state_ == state::in_flight) queue_->adopt(*this, nullptr);  // Its doorbell was taken.
+  state_ = state::ended;
 }
 
-/// It is in flight, and the device will not tell its end.
-void submission::cannot_end() noexcept {
+void send_operation::cannot_end() noexcept {
   queue_->adopt(*this, nullptr);
   end({.code = errc::not_signaled, .call = "await"});
 }
 
-void submission::forget_waiter() noexcept {
+void send_operation::forget_waiter() noexcept {
   if (std::exchange(is_awaited_, false)) std::destroy_at(&wait_);
 }
 
-bool submission::stopped() noexcept {
-  trouble_ |= stop_bit;
-  for (std::uint32_t i = 0; i < count_; ++i) queue_->tally().cancelled(kind_of(i));
+void send_operation::count_cancelled() noexcept {
+  list_requests([](send_operation& o, const wr_list& list) noexcept {
+    for (const wr_summary& request : list.requests) o.queue_->tally().cancelled(request.kind);
+  });
+}
+
+bool send_operation::stopped() noexcept {
+  error_bits_ |= stop_bit;
+  count_cancelled();
   if (state_ == state::queued && !is_handle_) {
     // Nobody else wants it, and the device has not seen it.
     state_ = state::idle;  // It can be awaited anew.
@@ -116,35 +149,55 @@ bool submission::stopped() noexcept {
   return true;
 }
 
-void submission::on_stop(stop_callback& self) noexcept {
-  submission& s = static_cast<wait_place&>(self).owner;
-  s.queue_->ring_now();  // As in `detach`.
-  s.queue_->pump();
-  if (s.has_ended()) return;
-  s.stopped();
-  s.wake();
+void send_operation::on_stop(stop_callback& self) noexcept {
+  send_operation& o = static_cast<wait_state&>(self).owner;
+  o.queue_->ring_now();  // As in `detach`.
+  o.queue_->pump();
+  if (o.has_ended()) return;
+  o.stopped();
+  o.wake();
 }
 
-void submission::slot_failed(request_outcome failure, std::uint32_t index) noexcept {
+void send_operation::wake() noexcept {
+  if (!is_awaited_) return;
+  waiter* const told = wait_.who.take();
+  scheduler* const resumes_on = wait_.resumes_on;
+  forget_waiter();
+  if (told == nullptr) return;
+  CORDMA_PROBE3(wake, queue_->num(), first_, told);
+  if (notifies_inline_) {
+    queue_->home().forbid_inline_polls();  // Perhaps amid one.
+    told->done().resume();
+  } else {
+    resumes_on->schedule(*told);
+  }
+}
+
+void send_operation::finish() noexcept {
+  state_ = state::ended;
+  wake();
+}
+
+void send_operation::slot_failed(request_outcome failure, std::uint32_t index) noexcept {
   failure.index = index;
   note(failure);
-  slots_ended(1);
+  slot_ended();
 }
 
-void submission::note(const request_outcome& failure) noexcept {
+void send_operation::note(const request_outcome& failure) noexcept {
   if (has_failure()) return;
-  std::construct_at(place_of_failure(), request_failure{failure, queue_->num_});
-  trouble_ |= failure_bit;
+  std::construct_at(&failure_, request_failure{failure, queue_->num()});
+  error_bits_ |= failure_bit;
 }
 
-void submission::end(const request_outcome& failure) noexcept {
+void send_operation::end(const request_outcome& failure) noexcept {
   note(failure);
   finish();
 }
 
 /// Once it has ended its queue may be gone.
-scheduler* submission::own_scheduler() const noexcept {
-  return state_ == state::ended ? nullptr : &queue_->doorbells().home();
+scheduler* send_operation::own_scheduler() const noexcept {
+  return state_ == state::ended ? nullptr : &queue_->home();
 }
 
 }  // namespace cordma
