@@ -173,10 +173,18 @@ class alignas(64) send_queue {
     at_once_max_ = waits ? 0 : std::min(depth(), mask_ + 1);
   }
   void post_waiting() noexcept;
-  [[nodiscard]] request_outcome refused(errc code, std::uint64_t value = 0,
-                                        std::uint64_t limit = 0) const noexcept;
-  /// Why a request that no memory is held for yet is not taken; none: it is.
-  [[nodiscard]] request_outcome check(const wr_summary& request) const noexcept;
+  /// Why a request is not taken; none: it is.
+  struct refusal {
+    errc code{};
+    std::uint64_t value = 0;
+    std::uint64_t limit = 0;
+    const char* call = "post_send";
+    [[nodiscard]] request_outcome to_outcome(std::uint32_t index = 0) const noexcept {
+      return {.code = code, .call = call, .value = value, .limit = limit, .index = index};
+    }
+  };
+  /// Before its memory is acquired.
+  [[nodiscard]] refusal check(const wr_summary& request) const noexcept;
   /// Why a device would refuse this bind; none: it would not.
   [[nodiscard]] errc refusal_of(const bind_request& bind) const noexcept;
   /// Why the lease of a request, if any, does not allow it now. Asked when it is posted: it may

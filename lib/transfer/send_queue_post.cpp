@@ -1,0 +1,295 @@
+#include "send_queue.hpp"
+
+#include <cerrno>
+#include <cstdlib>
+#include <utility>
+
+// How a request goes to the device: it is checked, its memory is acquired, it gets a slot, and its
+// work request is filled in.
+
+namespace cordma {
+
+namespace {
+
+bool is_long(const wr_summary& request) noexcept {
+  return !request.local.empty() && request.local[0].size_bytes() > doorbell_batch::short_bytes_max;
+}
+
+}  // namespace
+
+errc send_queue::refusal_of(const bind_request& bind) const noexcept {
+  using verbs::access;
+  constexpr access grantable =
+      access::remote_read | access::remote_write | access::remote_atomic | access::zero_based;
+  if (bind.region->pd != native_->pd || bind.window->pd != native_->pd)
+    return errc::wrong_protection_domain;
+  const std::span<const std::byte> bytes = bind.local.slices[0].bytes();
+  // Before the region: larger than any length.
+  const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(bytes.data()) -
+                                reinterpret_cast<std::uintptr_t>(bind.region->addr);
+  if (bytes.empty() || offset > bind.region->length || bytes.size() > bind.region->length - offset)
+    return errc::out_of_range;
+  const bool writes =
+      (bind.granted & (access::remote_write | access::remote_atomic)) != access::none;
+  const access needed = access::mw_bind | (writes ? access::local_write : access::none);
+  if (!allows(bind.region_access, needed) || !allows(grantable, bind.granted))
+    return errc::access_denied;
+  return {};
+}
+
+inline send_queue::refusal send_queue::check(const wr_summary& request) const noexcept {
+  if (keeps_receives_ && request.takes_receive())
+    return {.code = errc::refused, .call = "message_stream"};
+  if (request.window != nullptr) return {.code = refusal_of(*request.window)};
+  // The peer serves none: the device would hold it back for ever.
+  if ((request.is_read() || request.is_atomic()) && seldom_->qp.rd_atomic_max() == 0)
+    return {.code = errc::not_supported};
+  std::size_t bytes = request.is_atomic() ? sizeof(std::uint64_t) : 0;
+  std::size_t used = 0;
+  for (const const_local_mr_slice& slice : request.local) {
+    bytes += slice.size_bytes();
+    used += slice.empty() ? 0 : 1;
+  }
+  if (used > 1) {
+    const std::uint32_t used_max = request.is_read() ? seldom_->read_sge_max : seldom_->sge_max;
+    if (used > used_max) return {.code = errc::too_many_slices, .value = used, .limit = used_max};
+  }
+  if (bytes > message_max_bytes_)
+    return {.code = errc::wrong_length, .value = bytes, .limit = message_max_bytes_};
+  if (request.remote == nullptr) return {};
+  const remote_mr_slice& remote = *request.remote;
+  if (request.is_atomic() && remote.size_bytes() != bytes)
+    return {.code = errc::wrong_length, .value = remote.size_bytes(), .limit = bytes};
+  if (request.is_atomic() && remote.address() % bytes != 0) return {.code = errc::misaligned};
+  if (bytes > remote.size_bytes())
+    return {.code = errc::out_of_range, .value = bytes, .limit = remote.size_bytes()};
+  return {};
+}
+
+inline errc send_queue::acquire(const wr_summary& request) noexcept {
+  const verbs::access needed = request.is_read() ? verbs::access::local_write : verbs::access::none;
+  for (std::size_t i = 0; i < request.local.size(); ++i) {
+    const const_local_mr_slice& slice = request.local[i];
+    if (!slice.is_held()) continue;
+    memory_block& block = *slice.block();
+    const bool is_acquired = held_.try_hold(block, slice.generation());
+    if (is_acquired && verbs::allows(block.access(), needed)) [[likely]]
+      continue;
+    release(request.local.first(is_acquired ? i + 1 : i));
+    if (is_acquired) return errc::access_denied;
+    return block.generation() != slice.generation() ? errc::stale_slice
+                                                    : errc::wrong_protection_domain;
+  }
+  return {};
+}
+
+inline errc send_queue::lease_refusal(const wr_summary& request) const noexcept {
+  if (request.remote == nullptr || request.remote->lease() == nullptr) return {};
+  const lease_block& lease = *request.remote->lease();
+  const verbs::access wanted = request.is_atomic() ? verbs::access::remote_atomic
+                               : request.is_read() ? verbs::access::remote_read
+                                                   : verbs::access::remote_write;
+  const errc why = lease.refusal(request.remote->generation(), this, wanted);
+  // Only now: of a lease that is gone the block may be another thread's.
+  return why == errc{} && home().is_past(lease.usable_until()) ? errc::lease_expired : why;
+}
+
+inline int send_queue::fill_wr(const wr_summary& request, ibv_send_wr& wr, ibv_sge* sges) noexcept {
+  // Some devices look at what an opcode does not use. Cleared as a whole, g++ makes one instruction
+  // of it that is slow to begin.
+  wr.wr.atomic = {};
+  wr.qp_type = {};
+  wr.bind_mw = {};
+  wr.num_sge = 0;
+  wr.wr_id = wr_id_base_ | tail_;
+  wr.opcode = request.opcode;
+  wr.imm_data = request.immediate;
+  wr.sg_list = sges;
+  wr.send_flags = request.send_flags & ~unsigned{IBV_SEND_SIGNALED};
+  if (request.window != nullptr) {
+    const bind_request& bind = *request.window;
+    const std::span<const std::byte> bytes = bind.local.slices[0].bytes();
+    wr.bind_mw = {.mw = bind.window,
+                  .rkey = bind.rkey,
+                  .bind_info = {.mr = bind.region,
+                                .addr = reinterpret_cast<std::uint64_t>(bytes.data()),
+                                .length = bytes.size(),
+                                .mw_access_flags = unsigned(bind.granted)}};
+    return 0;
+  }
+  if (request.is_atomic()) {
+    wr.wr.atomic = {.remote_addr = request.remote->address(),
+                    .compare_add = request.compare_or_add,
+                    .swap = request.swap,
+                    .rkey = request.remote->rkey()};
+    *sges = {.addr = reinterpret_cast<std::uint64_t>(&seldom_->atomic_values[index_of(tail_)]),
+             .length = sizeof(std::uint64_t),
+             .lkey = seldom_->atomic_mr.lkey()};
+    return wr.num_sge = 1;
+  }
+  std::size_t bytes = 0;
+  for (const const_local_mr_slice& slice : request.local) {
+    if (slice.empty()) continue;  // Some devices read a length of 0 as 2 GiB.
+    sges[wr.num_sge++] = {.addr = reinterpret_cast<std::uint64_t>(slice.bytes().data()),
+                          .length = std::uint32_t(slice.size_bytes()),
+                          .lkey = slice.lkey()};
+    bytes += slice.size_bytes();
+  }
+  if (bytes != 0 && bytes <= inline_max_ && !request.is_read()) wr.send_flags |= IBV_SEND_INLINE;
+  if (request.remote != nullptr) {
+    wr.wr.rdma.remote_addr = request.remote->address();
+    wr.wr.rdma.rkey = request.remote->rkey();
+  }
+  return wr.num_sge;
+}
+
+inline unsigned send_queue::entry_flag(std::uint32_t sequence, bool is_asked_for) noexcept {
+  // A long run without an entry would keep its slots: nothing could end them.
+  if (!is_asked_for && sequence - last_signaled_ < unsignaled_max_) return 0;
+  last_signaled_ = sequence;
+  return IBV_SEND_SIGNALED;
+}
+
+inline void send_queue::give_slot(send_operation* owner, std::uint32_t index,
+                                  const wr_summary& request) noexcept {
+  slot& s = at(tail_++);
+  s.owner = owner;
+  s.state.index = std::uint16_t(index);
+  s.state.kind = request.kind;
+  s.state.special = request.is_atomic() ? slot::atomic : 0;
+  if (request.remote != nullptr && request.remote->lease() != nullptr) {
+    s.lease = request.remote->lease();
+    s.lease->used();
+  }
+  for (const const_local_mr_slice& slice : request.local) {
+    if (!slice.is_held()) continue;
+    if (s.held == nullptr) {
+      s.held = slice.block();
+    } else {
+      more_held_by(s)[s.state.more_held++] = slice.block();
+    }
+  }
+}
+
+inline void send_queue::fill(send_operation* owner, const wr_list& list,
+                             bool ends_signaled) noexcept {
+  const std::size_t count = list.requests.size();
+  ibv_sge* sges = list.sges;
+  for (std::size_t i = 0; i < count; ++i) {
+    const wr_summary& request = list.requests[i];
+    const bool is_last = i + 1 == count;
+    ibv_send_wr& wr = list.wrs[i];
+    sges += fill_wr(request, wr, sges);
+    wr.next = is_last ? nullptr : &wr + 1;
+    const bool asks = ends_signaled ? is_last : request.is_signaled();
+    wr.send_flags |= entry_flag(tail_, asks);
+    give_slot(owner, std::uint32_t(i), request);
+  }
+}
+
+inline int send_queue::ring(const wr_list& list, ibv_send_wr*& bad) noexcept {
+  if (const int rc = ibv_post_send(native_, list.wrs, &bad); rc != 0) return rc;
+  std::uint32_t sequence = tail_ - std::uint32_t(list.requests.size());
+  for (const wr_summary& request : list.requests) {
+    tally().posted(request.kind);
+    probe_posted(request.kind, sequence++);
+  }
+  return 0;
+}
+
+inline bool send_queue::batches(const wr_summary& request) const noexcept {
+  return doorbells().is_worth_while() && request.kind <= request_kind::atomic &&
+         request.local.size() <= 1 && doorbells().takes(*this, is_long(request));
+}
+
+inline void send_queue::begin(send_operation& o) noexcept {
+  o.first_ = tail_;
+  o.pending_ = o.count_;
+  o.state_ = send_operation::state::in_flight;
+}
+
+void send_queue::post_batched(send_operation& o, const wr_summary& request) noexcept {
+  if (doorbells().is_empty()) doorbells().begin(*this, last_signaled_);
+  begin(o);
+  doorbell_batch::entry& e = doorbells().next();
+  fill(&o, {{&request, 1}, &e.wr, &e.sge}, true);
+  probe_posted(request.kind, tail_ - 1);
+  doorbells().add(e.wr, request.kind, request.takes_receive() || is_long(request));
+  if (doorbells().is_complete()) ring_and_pump();
+}
+
+inline void send_queue::post_now(send_operation& o, const wr_list& list) noexcept {
+  for (std::uint32_t i = 0; i < o.count_; ++i) {
+    const errc why = lease_refusal(list.requests[i]);
+    if (why == errc{}) [[likely]]
+      continue;
+    release(list.requests);
+    return end_unposted(o, list.requests, refusal{.code = why}.to_outcome(i));
+  }
+  if (!o.is_handle_ && o.count_ == 1 && batches(list.requests[0]))
+    return post_batched(o, list.requests[0]);
+  doorbells().passes(*this);
+  begin(o);
+  const std::uint32_t signaled_before = last_signaled_;
+  fill(&o, list, o.count_ > 1 || o.is_signaled_);
+  ibv_send_wr* bad = nullptr;
+  if (const int rc = ring(list, bad); rc != 0) [[unlikely]]
+    post_failed(o, {signaled_before, rc, bad}, list.wrs[0]);
+}
+
+void send_queue::admit(send_operation& o, const wr_list& list) noexcept {
+  if (at_once_max_ == 0 && seldom_->refusal)
+    return end_unposted(o, list.requests, *seldom_->refusal);
+  if (o.count_ > 1) {
+    if (o.count_ > batch_max())
+      return end_unposted(o, list.requests,
+                          {.code = errc::limit_exceeded,
+                           .call = "post_send",
+                           .value = o.count_,
+                           .limit = batch_max()});
+    const std::error_code none_left = std::make_error_code(std::errc::not_enough_memory);
+    if (!has_long_ring())  // For one an end makes room.
+      return end_unposted(o, list.requests, {.code = none_left, .call = "post_send"});
+  }
+  for (std::uint32_t i = 0; i < o.count_; ++i) {
+    refusal why = check(list.requests[i]);
+    if (why.code == errc{}) [[likely]]
+      why.code = acquire(list.requests[i]);
+    if (why.code == errc{}) [[likely]]
+      continue;
+    release(list.requests.first(i));
+    return end_unposted(o, list.requests, why.to_outcome(i));
+  }
+  if (in_flight() + o.count_ <= at_once_max_) [[likely]]
+    return post_now(o, list);
+  if ((at_once_max_ != 0 || o.is_urgent_) && has_room(o)) return post_now(o, list);
+  o.state_ = send_operation::state::queued;
+  seldom_->waiting.push_back(o);
+  set_at_once_max();
+  tally().stalled(o.count_);
+}
+
+void send_queue::post_admitted(send_operation& o, const wr_list& list) noexcept {
+  o.queue_->post_now(o, list);
+}
+
+int send_queue::post_detached(const wr_list& list) noexcept {
+  const std::size_t count = list.requests.size();
+  if ((in_flight() != 0 || count > 1) && !has_long_ring()) return ENOMEM;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (acquire(list.requests[i]) == errc{}) continue;
+    release(list.requests.first(i));
+    return EINVAL;
+  }
+  doorbells().passes(*this);
+  const std::uint32_t signaled_before = last_signaled_;
+  fill(nullptr, list, false);
+  ibv_send_wr* bad = nullptr;
+  const int rc = ring(list, bad);
+  if (rc != 0)
+    tail_ -= std::uint32_t(count) -
+             take_back({signaled_before, rc, bad}, list.wrs[0], std::uint32_t(count));
+  return std::abs(rc);
+}
+
+}  // namespace cordma
