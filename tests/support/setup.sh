@@ -1,6 +1,23 @@
-# shellcheck shell=bash
-# Part of ./dev: what must be installed, and how. Its caller defines `guest` and `die`.
-# shellcheck disable=SC2154
+#!/bin/bash
+# What must be installed for ./dev, and how; with nothing but bash and Debian's apt-get:
+#     setup.sh [--check] GROUP...      build, check, guest
+#     setup.sh everything [--check]    all groups: `./dev setup`
+set -euo pipefail
+shopt -s inherit_errexit
+
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+guest=tests/vm/guest
+
+die() {
+  echo "dev: $*" >&2
+  exit 1
+}
+
+usage() {
+  echo "dev: $*" >&2
+  echo "dev: './dev help' lists the commands." >&2
+  exit 2
+}
 
 # Debian's names. The guest's come from `tests/vm/guest packages`.
 packages_build=(g++ meson ninja-build pkg-config python3 libibverbs-dev liburing-dev
@@ -84,3 +101,14 @@ setup() {  # [--check] GROUP...
   # shellcheck disable=SC2086
   "${apt[@]}" install --no-install-recommends $missing >/dev/null
 }
+
+everything() {  # [--check]
+  case ${1-} in
+    '' | --check) (($# <= 1)) || usage "setup takes no argument '$2'" ;;
+    *) usage "setup has no option '$1'" ;;
+  esac
+  setup ${1:+"$1"} build guest check
+  echo "All packages are there."
+}
+
+if [[ ${1-} == everything ]]; then everything "${@:2}"; else setup "$@"; fi

@@ -1,0 +1,62 @@
+"""The commands that are no more than a few calls, messages, and exit statuses."""
+
+import unittest
+
+import fakes
+
+
+class Commands(fakes.ProjectCase):
+    def test_an_unknown_command_is_a_usage_error(self):
+        self.assertEqual(self.dev("frobnicate"), (2, "", (
+            "dev: no command 'frobnicate'\ndev: './dev help' lists the commands.\n")))
+
+    def test_a_missing_device_is_a_failure(self):
+        self.assertEqual(self.dev("demo", "--device", "x"),
+                         (1, "", "dev: no device 'x' here; there is: soft0\n"))
+
+    def test_setup_that_fails_passes_its_exit_status_on(self):
+        self.processes.answers = {"setup.sh": (100, "")}
+        for command in (["demo"], ["test"], ["bench"], ["soak"], ["check"]):
+            self.assertEqual(self.dev(*command), (100, "", ""))
+
+    def test_the_demo_takes_the_place_of_dev(self):
+        self.configured("build")
+        self.dev("demo")
+        self.assertEqual(self.processes.lines(), [
+            "tests/support/setup.sh build", "ninja -C build --quiet demo",
+            f"{self.root}/examples/demo {self.root}/build soft0"])
+        self.assertEqual(self.processes.calls[-1].how, f"replace in {self.root}")
+
+    def test_the_demo_on_rxe0_runs_in_the_guest(self):
+        self.with_guest()
+        self.dev("demo", "--device", "rxe0")
+        self.assertEqual(self.processes.lines()[-1], (
+            f"{self.root}/tests/vm/guest run -- {self.root}/examples/demo {self.root}/build rxe0"))
+
+    def test_vm_runs_a_command_where_dev_was_started(self):
+        self.with_guest()
+        self.dev("vm", "--", "ls", "-l")
+        self.assertEqual(self.processes.lines(), [
+            "tests/support/setup.sh build guest", f"{self.root}/tests/vm/guest run -- ls -l"])
+        self.assertEqual(self.processes.calls[-1].how, "replace in /started/in")
+
+    def test_vm_needs_a_guest(self):
+        self.assertEqual(self.dev("vm", "--", "ls"), (1, "", "dev: no tests/vm/guest here\n"))
+
+    def test_check_hands_its_arguments_on_and_its_exit_status_back(self):
+        self.configured("build-check")
+        self.processes.answers = {"support/check": (1, "")}
+        self.assertEqual(self.dev("check", "--fix")[0], 1)
+        self.assertEqual([line.split(" tests/rpc")[0] for line in self.processes.lines()], [
+            "tests/support/setup.sh build check", "ninja -C build-check --quiet",
+            "tests/support/check --fix"])
+
+    def test_builds_in_several_folders_share_a_cache(self):
+        environment = self.made().environment
+        self.assertEqual(environment["CCACHE_BASEDIR"], str(self.root))
+        self.assertEqual(environment["CCACHE_NOHASHDIR"], "1")
+        self.assertEqual(self.made(CCACHE_BASEDIR="").environment["CCACHE_BASEDIR"], "")
+
+
+if __name__ == "__main__":
+    unittest.main()

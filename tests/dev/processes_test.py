@@ -1,0 +1,106 @@
+"""Real processes: exit statuses, outputs, and signals."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import fakes
+from dev import processes
+
+# Runs a command of bash as ./dev would, and says that no more came.
+DEV = """import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A background job ignores SIGINT.
+sys.path.insert(0, sys.argv[1])
+from dev import commands
+def run(project, given):
+    status = project.run(["bash", "-c", given[0]])
+    print("status", status)
+    return status
+commands.run = run
+sys.exit(commands.main("/", sys.argv[2:], dict(os.environ)))
+"""
+
+
+class Processes(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()  # pylint: disable=consider-using-with
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.processes = processes.Processes(self.folder)
+
+    def bash(self, script, function="run", **options):
+        given = ["bash", "-c", script]
+        return getattr(self.processes, function)(given, dict(os.environ), **options)
+
+    def test_exit_statuses_are_those_of_a_shell(self):
+        self.assertEqual(self.bash("exit 3"), 3)
+        self.assertEqual(self.bash("kill -TERM $$"), 128 + signal.SIGTERM)
+        self.assertEqual(self.bash("kill -SEGV $$", "output")[0], 128 + signal.SIGSEGV)
+
+    def test_a_command_runs_in_the_folder_with_its_environment(self):
+        status, said = self.processes.output(["bash", "-c", "echo $PWD $A"],
+                                             {**os.environ, "A": "b"})
+        self.assertEqual((status, said), (0, f"{self.folder} b\n"))
+
+    def test_a_command_may_read_text_and_be_quiet(self):
+        said = self.bash("cat; echo bad >&2", "output", stdin="good", is_quiet=True)
+        self.assertEqual(said, (0, "good"))
+
+    def test_a_command_that_is_not_there_has_the_exit_status_of_a_shell(self):
+        self.assertEqual(self.processes.output(["./none"], {}, is_quiet=True), (127, ""))
+        (self.folder / "text").write_text("")
+        self.assertEqual(self.processes.output(["./text"], {}, is_quiet=True), (126, ""))
+
+    def other_process(self, function, *arguments):
+        """What a call prints, which here would go past unittest: (status, stdout, stderr)."""
+        program = ("import os, sys\nsys.path.insert(0, sys.argv[1])\nfrom dev import processes\n"
+                   f"sys.exit(processes.Processes('/').{function}"
+                   f"({', '.join(map(repr, arguments))}, dict(os.environ)))")
+        done = subprocess.run([sys.executable, "-c", program, fakes.ROOT / "tools"], text=True,
+                              capture_output=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_lines_that_say_nothing_are_dropped_and_the_rest_goes_to_stderr(self):
+        script = "echo none; echo some; echo none more; exit 4"
+        self.assertEqual(self.other_process("run_without", {"none"}, ["bash", "-c", script]),
+                         (4, "", "some\nnone more\n"))
+
+    def test_a_missing_command_is_named(self):
+        self.assertEqual(self.other_process("run", ["./none"]),
+                         (127, "", "dev: ./none: No such file or directory\n"))
+
+    def dev(self, script, number):
+        """Sends a signal to a process group of ./dev and a child, once the child is up."""
+        with subprocess.Popen([sys.executable, "-c", DEV, fakes.ROOT / "tools", script], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              start_new_session=True) as child:
+            up = child.stdout.readline()
+            os.killpg(child.pid, number)
+            out, err = child.communicate()
+        self.assertEqual((up, err), ("up\n", ""))
+        return child.returncode, out
+
+    def test_ctrl_c_ends_all_quietly_by_that_signal(self):
+        script = "echo up; read -r < <(sleep 60)"
+        self.assertEqual(self.dev(script, signal.SIGINT), (-signal.SIGINT, ""))
+
+    def test_a_child_that_handles_ctrl_c_is_waited_for(self):
+        script = "trap 'echo down; kill %1; exit 5' INT; sleep 60 & echo up; wait"
+        self.assertEqual(self.dev(script, signal.SIGINT), (5, "down\nstatus 5\n"))
+
+    def test_sigterm_ends_the_child_too(self):
+        script = "trap 'echo down; kill %1; exit' TERM; sleep 60 & echo up; wait"
+        with subprocess.Popen([sys.executable, "-c", DEV, fakes.ROOT / "tools", script], text=True,
+                              stdout=subprocess.PIPE) as child:
+            self.assertEqual(child.stdout.readline(), "up\n")
+            child.terminate()
+            out, _ = child.communicate()
+        self.assertEqual((child.returncode, out), (128 + signal.SIGTERM, "down\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()

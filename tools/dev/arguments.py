@@ -1,0 +1,87 @@
+"""Arguments of each command. Parsing them does not look at the machine."""
+
+import dataclasses
+
+from .errors import UsageError
+
+
+@dataclasses.dataclass
+class TestArguments:
+    device: str  # Empty when the command line names none, here and below.
+    sanitizer: str
+    meson: list  # For `meson test`.
+
+
+@dataclasses.dataclass
+class BenchArguments:
+    device: str
+    name: str  # A pattern; empty for all benchmarks.
+    json: str
+    is_counted: bool  # Instructions, not times.
+
+
+@dataclasses.dataclass
+class SoakArguments:
+    device: str
+    name: str | None
+
+
+def take(option, arguments):
+    """Returns the last value of `option` (empty when there is none) and all other arguments."""
+    value, rest, left = "", [], iter(arguments)
+    for argument in left:
+        if argument == option:
+            value = next(left, None)
+            if value is None:
+                raise UsageError(f"{option} needs a value")
+        elif argument.startswith(option + "="):
+            value = argument.removeprefix(option + "=")
+        else:
+            rest.append(argument)
+    return value, rest
+
+
+def demo(arguments):
+    """Returns the device."""
+    device, rest = take("--device", arguments)
+    if rest:
+        raise UsageError(f"demo takes only --device: '{rest[0]}'")
+    return device
+
+
+def test(arguments):
+    sanitizer, rest = take("--sanitize", arguments)
+    device, rest = take("--device", rest)
+    return TestArguments(device, sanitizer, rest)
+
+
+def bench(arguments):
+    device, rest = take("--device", arguments)
+    parsed = BenchArguments(device, "", "", False)
+    left = iter(rest)
+    for argument in left:
+        if argument == "--json":
+            parsed.json = next(left, None)
+            if parsed.json is None:
+                raise UsageError("--json needs a file")
+        elif argument == "--callgrind":
+            parsed.is_counted = True
+        elif argument.startswith("-"):
+            raise UsageError(f"bench has no option '{argument}'")
+        else:
+            parsed.name = argument
+    return parsed
+
+
+def soak(arguments):
+    device, rest = take("--device", arguments)
+    if len(rest) > 1:
+        raise UsageError(f"soak takes one campaign: '{rest[1]}'")
+    return SoakArguments(device, rest[0] if rest else None)
+
+
+def vm(arguments):
+    """Returns the command for the guest."""
+    if len(arguments) < 2 or arguments[0] != "--":
+        raise UsageError("write: ./dev vm -- CMD")
+    return arguments[1:]

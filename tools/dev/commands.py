@@ -1,0 +1,89 @@
+"""The commands of ./dev by name. ./dev itself has `help` and `setup`, which need no Python."""
+
+import signal
+import sys
+
+from . import arguments, benches, builds, campaigns, devices, processes, tests
+from .errors import CommandFailed, Failure, UsageError
+from .project import Project
+
+
+def demo(project, given):
+    device = arguments.demo(given) or devices.best(project)
+    devices.setup_for(project, device)
+    builds.build_plain(project, ["demo"])
+    command = [str(project.root / "examples/demo"), str(project.root / "build"), device]
+    if not devices.is_here(project, device):
+        command = [str(project.guest), "run", "--", *command]
+    return project.replace(command)
+
+
+def test(project, given):
+    return tests.test(project, arguments.test(given))
+
+
+def bench(project, given):
+    return benches.bench(project, arguments.bench(given))
+
+
+def check(project, given):
+    project.setup("build", "check")
+    builds.build_for_check(project)
+    return project.run(["tests/support/check", *given])
+
+
+def soak(project, given):
+    return campaigns.soak(project, arguments.soak(given))
+
+
+def vm(project, given):
+    command = arguments.vm(given)
+    if not project.has_guest():
+        raise Failure("no tests/vm/guest here")
+    project.setup("build", "guest")
+    return project.replace([str(project.guest), "run", "--", *command], project.started_in)
+
+
+COMMANDS = {"demo": demo, "test": test, "bench": bench, "check": check, "soak": soak, "vm": vm}
+
+
+def run(project, given):
+    """Runs a command. Returns the exit status. Messages start with `dev: `."""
+    try:
+        name = given[0] if given else ""
+        if name not in COMMANDS:
+            raise UsageError(f"no command '{name}'")
+        return COMMANDS[name](project, given[1:])
+    except UsageError as error:
+        print(f"dev: {error}\ndev: './dev help' lists the commands.", file=sys.stderr)
+        return 2
+    except Failure as error:
+        print(f"dev: {error}", file=sys.stderr)
+        return 1
+    except CommandFailed as error:
+        return error.status
+
+
+def end(number, _):
+    raise SystemExit(128 + number)
+
+
+def handle_signals():
+    # A pipe that nobody reads any more ends the program quietly, as it ends a shell.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP.
+            signal.signal(number, end)
+
+
+def main(root, given, environment):
+    """Returns the exit status. Ctrl-C ends the program by SIGINT, so that its caller stops, too."""
+    handle_signals()
+    sys.stdout.reconfigure(line_buffering=True)
+    try:
+        return run(Project(root, environment, processes.Processes(root)), given)
+    except KeyboardInterrupt:
+        sys.stdout.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
+        return 128 + signal.SIGINT
