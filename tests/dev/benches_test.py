@@ -27,6 +27,10 @@ class Benches(fakes.ProjectCase):
         if "gather.py" in command[0]:
             self.figures = [pathlib.Path(path).name for path in command if "/bench_" in path]
         elif "--json" in command:
+            if "--callgrind" in command:
+                out = pathlib.Path(command[command.index("--callgrind") + 1])
+                self.assertFalse(out.exists(), "left by the program before")
+                out.write_text("")
             pathlib.Path(command[command.index("--json") + 1]).write_text("[]")
         return answered
 

@@ -11,17 +11,27 @@ import unittest
 import fakes
 from dev import processes
 
-# Runs a command of bash as ./dev would, and says that no more came.
+# ./dev with one command, which runs a program and tells its exit status.
 DEV = """import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # A background job ignores SIGINT.
 sys.path.insert(0, sys.argv[1])
 from dev import commands
 def run(project, given):
-    status = project.run(["bash", "-c", given[0]])
+    status = project.run(given)
     print("status", status)
     return status
 commands.run = run
 sys.exit(commands.main("/", sys.argv[2:], dict(os.environ)))
+"""
+# A program that waits for a signal; HANDLER may take it.
+WAITING = """import signal, sys
+def end(*_):
+    print("down", flush=True)
+    sys.exit(5)
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+HANDLER
+print("up", flush=True)
+signal.pause()
 """
 
 
@@ -73,33 +83,28 @@ class Processes(unittest.TestCase):
         self.assertEqual(self.other_process("run", ["./none"]),
                          (127, "", "dev: ./none: No such file or directory\n"))
 
-    def dev(self, script, number):
-        """Sends a signal to a process group of ./dev and a child, once the child is up."""
-        with subprocess.Popen([sys.executable, "-c", DEV, fakes.ROOT / "tools", script], text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    def dev(self, handled, number, to_all):
+        """Signals ./dev, `to_all` with its child, once the child waits: (status, output)."""
+        handler = f"signal.signal({int(handled)}, end)" if handled else ""
+        with subprocess.Popen([sys.executable, "-c", DEV, fakes.ROOT / "tools",
+                               sys.executable, "-c", WAITING.replace("HANDLER", handler)],
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               start_new_session=True) as child:
             up = child.stdout.readline()
-            os.killpg(child.pid, number)
+            (os.killpg if to_all else os.kill)(child.pid, number)
             out, err = child.communicate()
         self.assertEqual((up, err), ("up\n", ""))
         return child.returncode, out
 
     def test_ctrl_c_ends_all_quietly_by_that_signal(self):
-        script = "echo up; read -r < <(sleep 60)"
-        self.assertEqual(self.dev(script, signal.SIGINT), (-signal.SIGINT, ""))
+        self.assertEqual(self.dev(None, signal.SIGINT, True), (-signal.SIGINT, ""))
 
     def test_a_child_that_handles_ctrl_c_is_waited_for(self):
-        script = "trap 'echo down; kill %1; exit 5' INT; sleep 60 & echo up; wait"
-        self.assertEqual(self.dev(script, signal.SIGINT), (5, "down\nstatus 5\n"))
+        self.assertEqual(self.dev(signal.SIGINT, signal.SIGINT, True), (5, "down\nstatus 5\n"))
 
     def test_sigterm_ends_the_child_too(self):
-        script = "trap 'echo down; kill %1; exit' TERM; sleep 60 & echo up; wait"
-        with subprocess.Popen([sys.executable, "-c", DEV, fakes.ROOT / "tools", script], text=True,
-                              stdout=subprocess.PIPE) as child:
-            self.assertEqual(child.stdout.readline(), "up\n")
-            child.terminate()
-            out, _ = child.communicate()
-        self.assertEqual((child.returncode, out), (128 + signal.SIGTERM, "down\n"))
+        self.assertEqual(self.dev(signal.SIGTERM, signal.SIGTERM, False),
+                         (128 + signal.SIGTERM, "down\n"))
 
 
 if __name__ == "__main__":

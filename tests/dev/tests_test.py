@@ -66,8 +66,10 @@ class Tests(fakes.ProjectCase):
                          [self.run_device, "[device]~[.]", self.rpc,
                           str(self.root / "tests/support/preloaded")])
 
-    def test_a_run_of_one_room_or_on_soft0_takes_none_of_them(self):
+    def test_a_run_of_one_room_or_on_soft0_or_with_a_sanitizer_takes_none_of_them(self):
         self.file("infiniband/mlx5_0/")
+        self.configured("build-asan")
+        self.dev("test", "--device", "mlx5_0", "--sanitize", "address")
         self.dev("test", "--device", "mlx5_0", "rpc")
         self.dev("test", "--device", "soft0")
         self.assertNotIn("preloaded", " ".join(self.processes.lines()))
