@@ -28,7 +28,7 @@ class Sanitizer:
     compilers: tuple  # In the order of choice.
 
 
-# `address` takes the newest clang, `thread` the oldest supported one: each builds everything so.
+# `address` takes the newest clang, `thread` the oldest supported one: CI then builds with both.
 SANITIZERS = {
     "address": Sanitizer("build-asan", "address,undefined",
                          ("clang++-19", "clang++-14", "clang++")),
