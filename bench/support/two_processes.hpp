@@ -2,9 +2,9 @@
 
 #include "second_thread.hpp"
 
-#include <cordma/detail/transfer/queue_pair.hpp>
 #include <cordma/io/executor.hpp>
 #include <cordma/memory/mr_allocator.hpp>
+#include "transfer/queue_pair.hpp"
 
 #include <sys/types.h>
 

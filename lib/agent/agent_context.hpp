@@ -3,7 +3,7 @@
 #include "control_channel.hpp"
 
 #include <cordma/detail/agent/lending.hpp>
-#include <cordma/detail/transfer/queue_pair.hpp>
+#include "transfer/queue_pair.hpp"
 
 #include <optional>
 

@@ -2,8 +2,8 @@
 
 #include "protocol.hpp"
 
-#include <cordma/detail/transfer/queue_pair_base.hpp>
 #include <cordma/memory/mr_allocator.hpp>
+#include "transfer/queue_pair_base.hpp"
 
 #include <array>
 

@@ -104,6 +104,12 @@ void connection::drop() noexcept {
   }
 }
 
+void connection::post_recv(std::span<const local_mr_slice> buffer) { qp().post_recv(buffer); }
+
+receive_queue& connection::receives() noexcept { return qp().receives(); }
+
+bool connection::is_open() const noexcept { return qp_ != nullptr && !qp_->has_failed(); }
+
 task<> connection::close() { return close_state(state_.get()); }
 
 std::optional<failure> connection::why_lost() const noexcept {

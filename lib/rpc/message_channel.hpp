@@ -2,6 +2,7 @@
 
 #include "message_frame.hpp"
 #include "receive_buffers.hpp"
+#include "transfer/queue_pair.hpp"
 
 #include <cordma/detail/agent/agent.hpp>
 #include <cordma/detail/coro/frame_cache.hpp>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/rpc/message_stream.hpp>
+#include "transfer/queue_pair.hpp"
 
 #include <array>
 #include <memory>

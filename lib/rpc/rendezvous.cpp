@@ -1,4 +1,5 @@
 #include "rendezvous.hpp"
+#include "transfer/queue_pair.hpp"
 
 #include <algorithm>
 #include <new>

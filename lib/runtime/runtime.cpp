@@ -1,9 +1,14 @@
 #include <cordma/runtime/runtime.hpp>
 
-#include <cordma/detail/base/assert.hpp>
 #include "base/fork.hpp"
+#include "transfer/completion_queue_driver.hpp"
+
+#include <cordma/detail/base/assert.hpp>
+#include <cordma/detail/base/published_list.hpp>
+#include <cordma/detail/transfer/async_events.hpp>
 
 #include <algorithm>
+#include <vector>
 
 namespace cordma {
 namespace {
@@ -30,118 +35,169 @@ unsigned port_of(const verbs::context& ctx, const runtime_options& options) noex
 
 }  // namespace
 
-runtime::runtime(runtime_options&& options)
-    : completions_{.depth = options.cq_depth,
-                   .mode = options.mode,
-                   .poll_batch = options.poll_batch,
-                   .spin_max = options.spin_max,
-                   .doorbell_batching = options.doorbell_batching},
-      connection_defaults_{defaults(options)},
-      process_{detail::process_epoch()},
-      executor_{std::move(options.executor)},
-      context_{options.device.view()},
-      pd_{context_},
-      lending_{context_, pd_},
-      events_{executor_, context_},
-      port_{port_of(context_, options)} {
-  if (lending_.has_windows()) options.memory.access |= verbs::access::mw_bind;
+namespace detail {
+
+/// Members in the order in which they are made; the last goes first.
+class runtime_state final : public driver_supplier {
+ public:
+  explicit runtime_state(runtime_options&& options);
+  ~runtime_state();
+
+  [[nodiscard]] connection_resources resources() noexcept {
+    return {executor, context, pd, *this, lending, *memory.front(), completions.mode};
+  }
+  completion_queue_driver& driver_for(unsigned entries, const shared_receives* pool) override;
+  completion_queue_driver& add_driver(unsigned depth);
+  mr_allocator& add_memory(const mr_allocator_options& options);
+
+  completion_queue_options completions;
+  connection_options connection_defaults;
+  const std::uint32_t process;  ///< The one that made it.
+  cordma::executor executor;
+  verbs::context context;
+  verbs::protection_domain pd;
+  std::vector<std::unique_ptr<mr_allocator>> memory;  ///< The default one, then one per access.
+  std::vector<std::unique_ptr<shared_receives>> pools;
+  cordma::lending lending;
+  async_events events;
+  std::vector<std::unique_ptr<completion_queue_driver>> drivers;
+  unsigned port;  ///< 0: none is active.
+  // The same for other threads.
+  published_list<mr_allocator> counted_memory;
+  published_list<shared_receives> counted_pools;
+  published_list<completion_queue_driver> counted_drivers;
+};
+
+runtime_state::runtime_state(runtime_options&& options)
+    : completions{.depth = options.cq_depth,
+                  .mode = options.mode,
+                  .poll_batch = options.poll_batch,
+                  .spin_max = options.spin_max,
+                  .doorbell_batching = options.doorbell_batching},
+      connection_defaults{defaults(options)},
+      process{process_epoch()},
+      executor{std::move(options.executor)},
+      context{options.device.view()},
+      pd{context},
+      lending{context, pd},
+      events{executor, context},
+      port{port_of(context, options)} {
+  if (lending.has_windows()) options.memory.access |= verbs::access::mw_bind;
   add_memory(options.memory);
-  add_driver(completions_.depth);
+  add_driver(completions.depth);
 }
 
-runtime::~runtime() {
-  CORDMA_ASSERT(process_ == detail::process_epoch(),
+runtime_state::~runtime_state() {
+  CORDMA_ASSERT(process == process_epoch(),
                 "a runtime is not destroyed in the child of a fork, where its devices are the "
                 "parent's: leave it by _exit or exec");
-  executor_.discard_posted();
+  executor.discard_posted();
   // What was dropped after the last `run` ends here without waiting for its flushes: destroying a
   // queue pair takes its memory from the device as well.
-  executor_.closer().request_stop();
-  while (executor_.closer().running() > 0) {
-    const std::size_t resumed = executor_.run_ready();
+  executor.closer().request_stop();
+  while (executor.closer().running() > 0) {
+    const std::size_t resumed = executor.run_ready();
     CORDMA_ASSERT(resumed > 0, "something in the closer does not stop");
   }
-  for (const auto& driver : drivers_) events_.remove(*driver);
+  for (const auto& driver : drivers) events.remove(*driver);
 }
 
+mr_allocator& runtime_state::add_memory(const mr_allocator_options& options) {
+  mr_allocator& made = *memory.emplace_back(std::make_unique<mr_allocator>(pd, options));
+  counted_memory.add(made);
+  return made;
+}
+
+completion_queue_driver& runtime_state::driver_for(unsigned entries, const shared_receives* pool) {
+  const unsigned room = entries * rounding;
+  const auto has_room = [&](const auto& driver) {
+    return driver->room() >= room + driver->entries_for(pool);
+  };
+  const auto found = std::find_if(drivers.begin(), drivers.end(), has_room);
+  if (found != drivers.end()) return **found;
+  const unsigned shared = pool != nullptr ? pool->buffers() : 0;
+  const unsigned most = context.limits().cqe_max;
+  return add_driver(
+      std::min(std::max(completions.depth, room + shared), std::max(most, entries + shared)));
+}
+
+completion_queue_driver& runtime_state::add_driver(unsigned depth) {
+  completion_queue_options options = completions;
+  options.depth = depth;
+  completion_queue_driver& made =
+      *drivers.emplace_back(std::make_unique<completion_queue_driver>(executor, context, options));
+  events.add(made);
+  counted_drivers.add(made);
+  return made;
+}
+
+}  // namespace detail
+
+runtime::runtime(runtime_options&& options)
+    : state_{std::make_unique<detail::runtime_state>(std::move(options))} {}
+runtime::~runtime() = default;
+
+cordma::executor& runtime::executor() noexcept { return state_->executor; }
+verbs::context& runtime::context() noexcept { return state_->context; }
+verbs::protection_domain& runtime::protection_domain() noexcept { return state_->pd; }
+async_events& runtime::events() noexcept { return state_->events; }
+mr_allocator& runtime::memory() noexcept { return *state_->memory.front(); }
+std::string_view runtime::device_name() const noexcept { return state_->context.name(); }
+const connection_options& runtime::connection_defaults() const noexcept {
+  return state_->connection_defaults;
+}
+connection_resources runtime::resources() noexcept { return state_->resources(); }
+std::size_t runtime::completion_queue_count() const noexcept { return state_->drivers.size(); }
+
 task<connection> runtime::connect(endpoint server, const connection_changes& changes) {
-  return cordma::connect(resources(), std::move(server), changed(connection_defaults_, changes));
+  return cordma::connect(resources(), std::move(server), changed(connection_defaults(), changes));
 }
 
 listener runtime::listen(const endpoint& local, const listener_options& limits,
                          const connection_changes& changes) {
-  return listener{resources(), local, changed(connection_defaults_, changes), limits};
+  return listener{resources(), local, changed(connection_defaults(), changes), limits};
 }
 
 mr_allocator& runtime::memory(verbs::access access) {
-  if (lending_.has_windows()) access |= verbs::access::mw_bind;
-  for (const auto& one : memory_)
+  if (state_->lending.has_windows()) access |= verbs::access::mw_bind;
+  for (const auto& one : state_->memory)
     if (one->access() == access) return *one;
   mr_allocator_options options = memory().options();
   options.access = access;
-  return add_memory(options);
-}
-
-mr_allocator& runtime::add_memory(const mr_allocator_options& options) {
-  mr_allocator& made = *memory_.emplace_back(std::make_unique<mr_allocator>(pd_, options));
-  counted_memory_.add(made);
-  return made;
+  return state_->add_memory(options);
 }
 
 shared_receives& runtime::share_receives(const shared_receives_options& options) {
   shared_receives& made =
-      *shared_receives_.emplace_back(std::make_unique<shared_receives>(pd_, memory(), options));
-  counted_pools_.add(made);
+      *state_->pools.emplace_back(std::make_unique<shared_receives>(state_->pd, memory(), options));
+  state_->counted_pools.add(made);
   return made;
 }
 
 cordma::metrics runtime::metrics() const noexcept {
   cordma::metrics now;
   now.device = device_name();
-  now.port = port_;
-  counted_drivers_.for_each([&](const completion_queue_driver& driver) {
+  now.port = state_->port;
+  state_->counted_drivers.for_each([&](const completion_queue_driver& driver) {
     now.completions += driver.counters();
     now.transfer += driver.requests();
   });
   // What is posted to a pool has no completion queue yet.
   request_counters& receives = now.transfer.of(request_kind::receive);
-  counted_pools_.for_each([&](const shared_receives& pool) {
+  state_->counted_pools.for_each([&](const shared_receives& pool) {
     receives.posted += pool.posted();
     receives.failed += pool.withdrawn();
   });
-  counted_memory_.for_each([&](const mr_allocator& one) { now.memory += one.counters(); });
-  now.executor = executor_.counters();
-  if (port_ != 0) now.rnr = verbs::read_rnr_counters(device_name(), port_);
+  state_->counted_memory.for_each([&](const mr_allocator& one) { now.memory += one.counters(); });
+  now.executor = state_->executor.counters();
+  if (now.port != 0) now.rnr = verbs::read_rnr_counters(device_name(), now.port);
   return now;
 }
 
 std::size_t runtime::poll() noexcept {
   std::size_t reaped = 0;
-  for (const auto& driver : drivers_) reaped += driver->reap();
+  for (const auto& driver : state_->drivers) reaped += driver->reap();
   return reaped;
-}
-
-completion_queue_driver& runtime::driver_for(unsigned entries, const shared_receives* pool) {
-  const unsigned room = entries * rounding;
-  const auto has_room = [&](const auto& driver) {
-    return driver->room() >= room + driver->entries_for(pool);
-  };
-  const auto found = std::find_if(drivers_.begin(), drivers_.end(), has_room);
-  if (found != drivers_.end()) return **found;
-  const unsigned shared = pool != nullptr ? pool->buffers() : 0;
-  const unsigned most = context_.limits().cqe_max;
-  return add_driver(
-      std::min(std::max(completions_.depth, room + shared), std::max(most, entries + shared)));
-}
-
-completion_queue_driver& runtime::add_driver(unsigned depth) {
-  completion_queue_options options = completions_;
-  options.depth = depth;
-  completion_queue_driver& made = *drivers_.emplace_back(
-      std::make_unique<completion_queue_driver>(executor_, context_, options));
-  events_.add(made);
-  counted_drivers_.add(made);
-  return made;
 }
 
 }  // namespace cordma

@@ -1,6 +1,6 @@
 #include <cordma/detail/transfer/async_events.hpp>
 
-#include <cordma/detail/transfer/queue_pair_base.hpp>
+#include "queue_pair_base.hpp"
 
 namespace cordma {
 namespace {

@@ -1,10 +1,10 @@
-#include <cordma/detail/transfer/completion_queue_driver.hpp>
+#include "completion_queue_driver.hpp"
 
 #include "send_queue.hpp"
 #include "wr_id.hpp"
 
-#include <cordma/detail/transfer/queue_pair.hpp>
 #include <cordma/transfer/shared_receives.hpp>
+#include "queue_pair.hpp"
 
 #include <algorithm>
 #include <cstdio>

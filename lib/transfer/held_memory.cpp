@@ -1,4 +1,4 @@
-#include <cordma/detail/transfer/held_memory.hpp>
+#include "held_memory.hpp"
 
 namespace cordma {
 

@@ -1,4 +1,4 @@
-#include <cordma/detail/transfer/queue_pair.hpp>
+#include "queue_pair.hpp"
 
 #include "send_queue.hpp"
 

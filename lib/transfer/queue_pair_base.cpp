@@ -1,4 +1,4 @@
-#include <cordma/detail/transfer/queue_pair_base.hpp>
+#include "queue_pair_base.hpp"
 
 #include "wr_id.hpp"
 

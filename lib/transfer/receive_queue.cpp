@@ -1,7 +1,4 @@
-#include <cordma/detail/transfer/receive_queue.hpp>
-
-#include <cordma/detail/transfer/queue_pair.hpp>
-#include <cordma/detail/transfer/receive_op.hpp>
+#include "receive_queue.hpp"
 
 #include <bit>
 #include <cstdio>
@@ -26,7 +23,7 @@ receive_queue::~receive_queue() {
   CORDMA_ASSERT(posted() == 0, "receive queue destroyed before its queue pair");
   CORDMA_ASSERT(want_room_.empty() && first_waiting_ == nullptr, "receive queue destroyed unended");
   while (!takers_.empty()) takers_.pop_front().owner.fail({.code = errc::closed, .call = "close"});
-  for (; head_ != completed_; ++head_) let_go_of(at(head_), head_);
+  for (; head_ != completed_; ++head_) release(at(head_), head_);
 }
 
 std::error_code receive_queue::reason::to_code() const noexcept {
@@ -45,11 +42,6 @@ request_outcome receive_queue::refusal(reason why, std::size_t slices) noexcept 
   return how;
 }
 
-errc receive_queue::refusal_of(const local_mr_slice& slice) noexcept {
-  const bool is_stale = slice.block()->generation() != slice.generation();
-  return is_stale ? errc::stale_slice : errc::wrong_protection_domain;
-}
-
 int receive_queue::describe(std::span<const local_mr_slice> buffer, ibv_sge* to) noexcept {
   int used = 0;
   for (const local_mr_slice& slice : buffer) {
@@ -61,30 +53,59 @@ int receive_queue::describe(std::span<const local_mr_slice> buffer, ibv_sge* to)
   return used;
 }
 
-receive_queue::reason receive_queue::try_post_any(std::span<const local_mr_slice> buffer) noexcept {
-  if (buffer.size() > slices_max_) return errc::too_many_slices;
-  if (const errc refused = hold(buffer); refused != errc{}) return refused;
-  slot& s = begin_slot(buffer.size(), buffer.size() == 1 ? buffer[0].is_held() : !buffer.empty());
-  for (std::size_t i = 0; i < buffer.size(); ++i)
-    std::construct_at(i == 0 ? &s.slice : more_of(tail_) + (i - 1), buffer[i]);
-  std::array<ibv_sge, receive_slices_max> sges{};
-  const int used = describe(buffer, sges.data());
-  ibv_recv_wr wr{
-      .wr_id = wr_id_base_ | tail_, .next = nullptr, .sg_list = sges.data(), .num_sge = used};
-  if (const int rc = post_now(wr); rc != 0) return not_posted(rc);
+errc receive_queue::acquire(std::span<const local_mr_slice> buffer) noexcept {
+  for (std::size_t i = 0; i < buffer.size(); ++i) {
+    const local_mr_slice& slice = buffer[i];
+    if (!slice.is_held()) continue;
+    memory_block& block = *slice.block();
+    const bool is_acquired = held_.try_hold(block, slice.generation());
+    if (is_acquired && verbs::allows(block.access(), verbs::access::local_write)) [[likely]]
+      continue;
+    release(buffer.first(is_acquired ? i + 1 : i));
+    if (is_acquired) return errc::access_denied;
+    return block.generation() != slice.generation() ? errc::stale_slice
+                                                    : errc::wrong_protection_domain;
+  }
   return {};
 }
 
-void receive_queue::post(const local_mr_slice& buffer) {
-  if (!has_room()) [[unlikely]]
-    throw_refused(errc::receive_queue_full, 1);
-  if (const auto why = try_post(std::span<const local_mr_slice, 1>{&buffer, 1})) [[unlikely]]
-    throw_refused(why, 1);
+void receive_queue::release(std::span<const local_mr_slice> slices) noexcept {
+  for (const local_mr_slice& slice : slices)
+    if (slice.is_held()) held_.let_go(*slice.block());
 }
 
-void receive_queue::post_several(std::span<const local_mr_slice> buffer) {
+void receive_queue::release(slot& s, std::uint32_t sequence) noexcept {
+  if (!std::exchange(s.holds_memory, false)) return;
+  release({&s.slice, 1});
+  release({more_of(sequence), s.slice_count - std::size_t{1}});
+}
+
+receive_queue::reason receive_queue::try_post(std::span<const local_mr_slice> buffer) noexcept {
+  if (buffer.size() > slices_max_) return errc::too_many_slices;
+  if (const errc why = acquire(buffer); why != errc{}) return why;
+  slot& s = at(tail_);
+  s = {};
+  s.slice_count = std::uint8_t(buffer.size());
+  s.holds_memory = !buffer.empty();
+  for (std::size_t i = 0; i < buffer.size(); ++i)
+    (i == 0 ? s.slice : more_of(tail_)[i - 1]) = buffer[i];
+  std::array<ibv_sge, receive_slices_max> sges;
+  const int used = describe(buffer, sges.data());
+  ibv_recv_wr wr{
+      .wr_id = wr_id_base_ | tail_, .next = nullptr, .sg_list = sges.data(), .num_sge = used};
+  ibv_recv_wr* bad = nullptr;
+  if (const int rc = ibv_post_recv(native_, &wr, &bad); rc != 0) {
+    release(s, tail_);
+    return reason{rc};
+  }
+  tally_.posted(request_kind::receive);
+  probe_posted(tail_++);
+  return {};
+}
+
+void receive_queue::post(std::span<const local_mr_slice> buffer) {
   if (!has_room()) throw_refused(errc::receive_queue_full, buffer.size());
-  if (const auto why = try_post_any(buffer)) throw_refused(why, buffer.size());
+  if (const auto why = try_post(buffer)) throw_refused(why, buffer.size());
 }
 
 void receive_queue::throw_refused(reason why, std::size_t slices) {
@@ -99,24 +120,77 @@ void receive_queue::throw_refused(reason why, std::size_t slices) {
   throw error{f};
 }
 
-buffer_slices receive_queue::take_several(slot& s) noexcept {
-  const std::uint32_t sequence = head_ - 1;
-  buffer_slices all;
-  for (std::size_t i = 0; i < s.state.slice_count; ++i)
-    all.push_back(i == 0 ? s.slice : more_of(sequence)[i - 1]);
-  let_go_of(s, sequence);
-  return all;
+void receive_queue::promise(receive_operation& to) noexcept {
+  to.state_ = receive_operation::state::promised;
+  --free_count_;
 }
 
-receive_queue::reason receive_queue::not_posted(int rc) noexcept {
-  let_go_of(at(tail_), tail_);
-  return reason{rc};
+bool receive_queue::serve(receive_operation& o) noexcept {
+  if (has_message()) {
+    promise(o);
+    takers_.push_back(o.place_);
+    return true;
+  }
+  if (closed_) {
+    o.fail(*closed_);
+    return true;
+  }
+  o.state_ = receive_operation::state::waits;
+  takers_.push_back(o.place_);
+  if (first_waiting_ == nullptr) first_waiting_ = &o.place_;
+  return false;
 }
 
-message receive_queue::take_and_give_room(slot& s) noexcept {
-  const message taken = take_any(s);
-  give_room();
+void receive_queue::promise_to_next() noexcept {
+  place& next = *first_waiting_;
+  first_waiting_ = takers_.after(next);
+  promise(next.owner);
+  next.end();
+}
+
+void receive_queue::leave(place& p) noexcept {
+  if (&p == first_waiting_) first_waiting_ = takers_.after(p);
+  p.list_hook<place>::unlink();
+  set_at_once_max();
+}
+
+void receive_queue::give_room() noexcept {
+  while (!want_room_.empty() && tail_ - head_ < depth_) {
+    place& next = want_room_.pop_front();
+    const reason why = try_post(next.buffer);
+    if (why) next.owner.fail(refusal(why, next.buffer.size()));
+    if (why || serve(next.owner)) next.end();
+  }
+  set_at_once_max();
+}
+
+message receive_queue::take() noexcept {
+  const std::uint32_t sequence = head_++;
+  slot& s = at(sequence);
+  message taken{.slices = {}, .size_bytes = s.size_bytes, .is_write = s.is_write};
+  if (s.has_immediate) taken.immediate = s.immediate;
+  for (std::size_t i = 0; i < s.slice_count; ++i)
+    taken.slices.push_back(i == 0 ? s.slice : more_of(sequence)[i - 1]);
+  release(s, sequence);
+  if (!want_room_.empty()) give_room();
   return taken;
+}
+
+bool receive_queue::succeeded(const ibv_wc& wc) noexcept {
+  if (wc.wr_id != (wr_id_base_ | completed_) || completed_ == tail_) return false;
+  CORDMA_PROBE5(complete, num_, unsigned(request_kind::receive), completed_, wc.status,
+                wc.byte_len);
+  slot& s = at(completed_++);
+  s.size_bytes = wc.byte_len;
+  if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) {
+    s.has_immediate = true;
+    s.is_write = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
+    s.immediate = be32toh(wc.imm_data);
+  }
+  tally_.completed(request_kind::receive);
+  ++free_count_;
+  if (first_waiting_ != nullptr) promise_to_next();
+  return true;
 }
 
 bool receive_queue::complete(std::uint32_t sequence, const ibv_wc& wc) noexcept {
@@ -129,7 +203,7 @@ bool receive_queue::complete(std::uint32_t sequence, const ibv_wc& wc) noexcept 
   if (sequence != next || next == tail_) return false;  // Of a life before.
   CORDMA_PROBE5(complete, num_, unsigned(request_kind::receive), sequence, wc.status, wc.byte_len);
   tally_.failed(request_kind::receive);
-  let_go_of(at(sequence), sequence);
+  release(at(sequence), sequence);
   ++flushed_;
   return true;
 }
@@ -156,7 +230,7 @@ void receive_queue::refuse_all(const request_outcome& how) noexcept {
 void receive_queue::release_slots() noexcept {
   for (; posted() > 0; ++flushed_) {
     tally_.failed(request_kind::receive);
-    let_go_of(at(completed_ + flushed_), completed_ + flushed_);
+    release(at(completed_ + flushed_), completed_ + flushed_);
   }
 }
 

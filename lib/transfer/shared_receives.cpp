@@ -4,7 +4,7 @@
 
 #include <cordma/base/error.hpp>
 #include <cordma/detail/base/assert.hpp>
-#include <cordma/detail/transfer/queue_pair_base.hpp>
+#include "queue_pair_base.hpp"
 
 #include <algorithm>
 #include <cstdio>

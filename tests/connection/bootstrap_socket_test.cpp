@@ -2,6 +2,7 @@
 
 #include "support/connected_pair.hpp"
 #include "support/connection_socket.hpp"
+#include "transfer/queue_pair.hpp"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

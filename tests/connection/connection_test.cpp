@@ -6,6 +6,7 @@
 #include "support/peer_process.hpp"
 #include "support/until.hpp"
 #include "support/verbs_faults.hpp"
+#include "transfer/queue_pair.hpp"
 
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/when_any.hpp>

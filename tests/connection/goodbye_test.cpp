@@ -4,6 +4,7 @@
 #include "support/connected_pair.hpp"
 #include "support/connection_socket.hpp"
 #include "support/until.hpp"
+#include "transfer/queue_pair.hpp"
 #include "transfer/send_queue.hpp"
 
 #include <cordma/coro/when_all.hpp>

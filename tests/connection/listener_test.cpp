@@ -2,6 +2,7 @@
 
 #include "support/connected_pair.hpp"
 #include "support/leaks.hpp"
+#include "transfer/queue_pair.hpp"
 
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_all.hpp>

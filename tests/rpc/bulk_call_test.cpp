@@ -3,6 +3,7 @@
 #include <support/outcome.hpp>
 #include <support/rpc_pair.hpp>
 
+#include "transfer/queue_pair.hpp"
 #include "transfer/send_queue.hpp"
 
 #include <catch2/catch.hpp>

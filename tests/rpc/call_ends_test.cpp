@@ -1,6 +1,9 @@
 // Connections and calls that end, or begin, at a bad moment.
 #include "../../lib/rpc/call_frame.hpp"
 #include "../../lib/rpc/message_frame.hpp"
+#include "transfer/queue_pair.hpp"
+
+#include <cordma/detail/agent/agent.hpp>
 
 #include <support/manual_home.hpp>
 #include <support/rpc_pair.hpp>

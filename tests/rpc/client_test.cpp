@@ -1,5 +1,7 @@
 #include <cordma/rpc/client.hpp>
 
+#include "transfer/queue_pair.hpp"
+
 #include <support/allocations.hpp>
 #include <support/manual_home.hpp>
 #include <support/outcome.hpp>

@@ -3,6 +3,7 @@
 #include "support/leaks.hpp"
 #include "support/runtime_group.hpp"
 #include "support/verbs_faults.hpp"
+#include "transfer/queue_pair.hpp"
 
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/when_all.hpp>

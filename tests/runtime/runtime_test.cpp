@@ -5,6 +5,7 @@
 #include "support/leaks.hpp"
 #include "support/until.hpp"
 #include "support/verbs_faults.hpp"
+#include "transfer/queue_pair.hpp"
 
 #include <cordma/coro/when_all.hpp>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cordma/detail/transfer/queue_pair.hpp>
+#include "transfer/queue_pair.hpp"
 
 #include <array>
 #include <cstddef>

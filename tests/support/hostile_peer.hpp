@@ -4,8 +4,8 @@
 #include "../../lib/rpc/message_frame.hpp"
 
 #include <cordma/detail/agent/agent.hpp>
-#include <cordma/detail/transfer/completion_queue_driver.hpp>
 #include <cordma/verbs/gid.hpp>
+#include "transfer/completion_queue_driver.hpp"
 
 #include <array>
 #include <memory>

@@ -4,9 +4,9 @@
 #include "transfer/send_queue.hpp"
 
 #include <cordma/detail/transfer/async_events.hpp>
-#include <cordma/detail/transfer/queue_pair.hpp>
 #include <cordma/memory/mr_allocator.hpp>
 #include <cordma/verbs/device.hpp>
+#include "transfer/queue_pair.hpp"
 
 #include <memory>
 #include <utility>

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "transfer/queue_pair.hpp"
+
 #include <support/connected_pair.hpp>
 #include <support/until.hpp>
 

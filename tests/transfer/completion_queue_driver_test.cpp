@@ -1,4 +1,4 @@
-#include <cordma/detail/transfer/completion_queue_driver.hpp>
+#include "transfer/completion_queue_driver.hpp"
 
 #include "support/aborts.hpp"
 #include "support/allocations.hpp"

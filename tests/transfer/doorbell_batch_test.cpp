@@ -1,4 +1,4 @@
-#include <cordma/detail/transfer/doorbell_batch.hpp>
+#include "transfer/doorbell_batch.hpp"
 
 #include "support/loopback.hpp"
 #include "support/nobody.hpp"

@@ -1,4 +1,4 @@
-#include <cordma/detail/transfer/held_memory.hpp>
+#include "transfer/held_memory.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,4 +1,4 @@
-#include <cordma/detail/transfer/queue_pair.hpp>
+#include "transfer/queue_pair.hpp"
 
 #include "support/allocations.hpp"
 #include "support/detached.hpp"

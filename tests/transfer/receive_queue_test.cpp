@@ -1,4 +1,4 @@
-#include <cordma/detail/transfer/receive_queue.hpp>
+#include "transfer/receive_queue.hpp"
 
 #include "support/loopback.hpp"
 #include "support/outcome.hpp"

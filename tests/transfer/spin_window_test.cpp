@@ -1,4 +1,4 @@
-#include <cordma/detail/transfer/spin_window.hpp>
+#include "transfer/spin_window.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cordma/detail/transfer/completion_queue_driver.hpp>
+#include "transfer/completion_queue_driver.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,16 +1,39 @@
 #pragma once
 
+#include <cordma/agent/loan.hpp>
+#include <cordma/agent/remote_mr.hpp>
 #include <cordma/connection/connection_options.hpp>
 #include <cordma/connection/endpoint.hpp>
-#include <cordma/detail/agent/agent.hpp>
-#include <cordma/detail/connection/handshake.hpp>
-#include <cordma/detail/transfer/queue_pair.hpp>
+#include <cordma/detail/transfer/receive_operation.hpp>
+#include <cordma/detail/transfer/requester.hpp>
 #include <cordma/io/executor.hpp>
 #include <cordma/io/socket_address.hpp>
+#include <cordma/transfer/completion.hpp>
 
+#include <cstddef>
 #include <memory>
+#include <optional>
+#include <span>
+#include <vector>
 
 namespace cordma {
+
+class agent;
+class completion_queue_driver;
+class lending;
+class mr_allocator;
+class queue_pair;
+class shared_receives;
+
+namespace handshake {
+struct agreement;
+struct hello;
+}  // namespace handshake
+
+namespace verbs {
+class context;
+class protection_domain;
+}  // namespace verbs
 
 namespace detail {
 class connection_state;
@@ -58,10 +81,21 @@ class connection : public requester<connection> {
   connection& operator=(connection&& other) noexcept;
   ~connection();
 
-  void post_recv(const local_mr_slice& buffer) { qp().post_recv(buffer); }
-  void post_recv(std::span<const local_mr_slice> buffer) { qp().post_recv(buffer); }
-  auto next_message() noexcept { return qp().next_message(); }
-  auto recv(auto&& buffer) noexcept { return qp().recv(buffer); }
+  /// Gives a buffer to the device; a later message lands in it.
+  /// \errors  errc::receive_queue_full, stale_slice, access_denied, too_many_slices,
+  ///   wrong_protection_domain, disconnected; an errno of ibv_post_recv(3).
+  void post_recv(const local_mr_slice& buffer) { post_recv(std::span{&buffer, 1}); }
+  void post_recv(std::span<const local_mr_slice> buffer);
+  /// Gives the next message, in whichever buffer it is.
+  [[nodiscard]] next_message_op next_message() noexcept { return {receives(), {}}; }
+  /// Posts a buffer, and gives the next message.
+  [[nodiscard]] receive_op<1> recv(const local_mr_slice& buffer) noexcept {
+    return {receives(), {buffer}};
+  }
+  template <std::size_t N>
+  [[nodiscard]] receive_op<N> recv(const std::array<local_mr_slice, N>& buffer) noexcept {
+    return {receives(), buffer};
+  }
 
   // Remote memory: docs/remote-memory.md. Every one throws errc::not_supported when one of the two
   // sides has no agent, errc::disconnected when the connection ends.
@@ -111,7 +145,7 @@ class connection : public requester<connection> {
   task<> close();
 
   /// False once it was closed or lost.
-  [[nodiscard]] bool is_open() const noexcept { return qp_ != nullptr && !qp_->has_failed(); }
+  [[nodiscard]] bool is_open() const noexcept;
   /// Why it no longer works, with the peer's address; nothing while it does.
   [[nodiscard]] std::optional<failure> why_lost() const noexcept;
   /// Whether the peer closed it, rather than died.
@@ -140,6 +174,7 @@ class connection : public requester<connection> {
     CORDMA_ASSERT(sends_ != nullptr, "used an empty connection");
     return *sends_;
   }
+  [[nodiscard]] receive_queue& receives() noexcept;
   void drop() noexcept;
 
   std::unique_ptr<detail::connection_state> state_;

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <cordma/detail/base/fixed_text.hpp>
-#include <cordma/detail/transfer/completion_queue_driver.hpp>
 #include <cordma/io/executor.hpp>
 #include <cordma/memory/mr_allocator.hpp>
+#include <cordma/transfer/completion.hpp>
 #include <cordma/verbs/port_counters.hpp>
 
 #include <span>

@@ -2,17 +2,23 @@
 
 #include <cordma/connection/connection.hpp>
 #include <cordma/connection/listener.hpp>
-#include <cordma/detail/base/published_list.hpp>
-#include <cordma/detail/transfer/async_events.hpp>
 #include <cordma/memory/mr_allocator.hpp>
 #include <cordma/runtime/metrics.hpp>
+#include <cordma/transfer/shared_receives.hpp>
+#include <cordma/verbs/device.hpp>
+#include <cordma/verbs/protection_domain.hpp>
 
 #include <concepts>
 #include <memory>
 #include <string_view>
-#include <vector>
 
 namespace cordma {
+
+class async_events;
+
+namespace detail {
+class runtime_state;
+}
 
 struct runtime_options {
   /// The name of a device in `verbs::list_devices`; empty: the first with an ACTIVE port.
@@ -37,7 +43,7 @@ struct runtime_options {
 /// domain, completion queues, in the order in which they must go. Connections, listeners and memory
 /// made from it must be gone before it; its destructor ends their closing without waiting.
 /// Thread: the one that first calls `run`.
-class runtime final : private driver_supplier {
+class runtime final {
  public:
   /// \errors  errc::no_device (lists what there is); EACCES and others of opening the device;
   ///   errc::limit_exceeded: an option above the device's limit names both; where io_uring is
@@ -56,7 +62,7 @@ class runtime final : private driver_supplier {
   /// Runs an operation or task to its end, and until what was dropped meanwhile is closed.
   template <operation Op>
   value_of<Op> run(Op&& op) {
-    return executor_.run(std::forward<Op>(op));
+    return executor().run(std::forward<Op>(op));
   }
 
   /// `changes`: what is to be otherwise than `connection_defaults()`.
@@ -71,7 +77,7 @@ class runtime final : private driver_supplier {
 
   /// Memory for this device: of the `memory` options, without remote access unless they say so.
   /// Thread: any. What it allocated must be gone before the runtime.
-  [[nodiscard]] mr_allocator& memory() noexcept { return *memory_.front(); }
+  [[nodiscard]] mr_allocator& memory() noexcept;
   /// The same with other access, in chunks of its own; made when first asked for, by the runtime's
   /// thread. Every peer of this runtime can reach memory with remote access, if it knows or guesses
   /// the key.
@@ -79,17 +85,13 @@ class runtime final : private driver_supplier {
   /// Receive buffers for many connections (`connection_options::receives_from`), which live as long
   /// as the runtime. \errors  as `shared_receives`. \cost  registered memory for all of them, now.
   [[nodiscard]] shared_receives& share_receives(const shared_receives_options& options = {});
-  [[nodiscard]] cordma::executor& executor() noexcept { return executor_; }
-  [[nodiscard]] verbs::context& context() noexcept { return context_; }
-  [[nodiscard]] verbs::protection_domain& protection_domain() noexcept { return pd_; }
-  [[nodiscard]] async_events& events() noexcept { return events_; }
-  [[nodiscard]] std::string_view device_name() const noexcept { return context_.name(); }
-  [[nodiscard]] const connection_options& connection_defaults() const noexcept {
-    return connection_defaults_;
-  }
-  [[nodiscard]] connection_resources resources() noexcept {
-    return {executor_, context_, pd_, *this, lending_, memory(), completions_.mode};
-  }
+  [[nodiscard]] cordma::executor& executor() noexcept;
+  [[nodiscard]] verbs::context& context() noexcept;
+  [[nodiscard]] verbs::protection_domain& protection_domain() noexcept;
+  [[nodiscard]] async_events& events() noexcept;
+  [[nodiscard]] std::string_view device_name() const noexcept;
+  [[nodiscard]] const connection_options& connection_defaults() const noexcept;
+  [[nodiscard]] connection_resources resources() noexcept;
 
   /// What it did so far. Numbers of one moment, about: what goes on meanwhile may be counted in
   /// part. Thread: any, while it lives. \cost  some 100 loads; no lock and no allocation, and no
@@ -98,30 +100,10 @@ class runtime final : private driver_supplier {
 
   /// In manual mode: reaps what completed on all queues. Returns how many.
   std::size_t poll() noexcept;
-  [[nodiscard]] std::size_t completion_queue_count() const noexcept { return drivers_.size(); }
+  [[nodiscard]] std::size_t completion_queue_count() const noexcept;
 
  private:
-  completion_queue_driver& driver_for(unsigned entries, const shared_receives* pool) override;
-  completion_queue_driver& add_driver(unsigned depth);
-  mr_allocator& add_memory(const mr_allocator_options& options);
-
-  completion_queue_options completions_;
-  connection_options connection_defaults_;
-  const std::uint32_t process_;  ///< the one that made it
-  // In the order in which they are made; the last goes first.
-  cordma::executor executor_;
-  verbs::context context_;
-  verbs::protection_domain pd_;
-  std::vector<std::unique_ptr<mr_allocator>> memory_;  ///< the default one, then one per access
-  std::vector<std::unique_ptr<shared_receives>> shared_receives_;
-  lending lending_;
-  async_events events_;
-  std::vector<std::unique_ptr<completion_queue_driver>> drivers_;
-  // The same for other threads.
-  unsigned port_;  ///< 0: none is active.
-  published_list<mr_allocator> counted_memory_;
-  published_list<shared_receives> counted_pools_;
-  published_list<completion_queue_driver> counted_drivers_;
+  const std::unique_ptr<detail::runtime_state> state_;
 };
 
 }  // namespace cordma

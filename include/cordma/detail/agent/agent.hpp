@@ -3,16 +3,20 @@
 #include <cordma/agent/agent_options.hpp>
 #include <cordma/agent/loan.hpp>
 #include <cordma/agent/remote_mr.hpp>
+#include <cordma/coro/event.hpp>
 #include <cordma/detail/agent/inline_grant.hpp>
 #include <cordma/detail/agent/lending.hpp>
-#include <cordma/detail/transfer/queue_pair.hpp>
 #include <cordma/memory/mr_allocator.hpp>
+#include <cordma/verbs/device.hpp>
 
 #include <memory>
 #include <optional>
 #include <vector>
 
 namespace cordma {
+
+class queue_pair;
+class queue_pair_base;
 
 /// What an agent works with. All but `data` outlives it.
 struct agent_resources {

@@ -2,11 +2,15 @@
 
 #include <cordma/coro/channel.hpp>
 #include <cordma/detail/io/fd_watch.hpp>
-#include <cordma/detail/transfer/completion_queue_driver.hpp>
+#include <cordma/detail/transfer/send_operation.hpp>
 #include <cordma/io/executor.hpp>
 #include <cordma/verbs/async_event.hpp>
 
+#include <vector>
+
 namespace cordma {
+
+class completion_queue_driver;
 
 /// Reads what a device reports on its own (ibv_get_async_event(3)) and takes it to the object it
 /// names: an overrun completion queue fails every queue pair on it, a broken queue pair fails, a

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <cordma/detail/transfer/message_handler.hpp>
-#include <cordma/detail/transfer/queue_pair_base.hpp>
-#include <cordma/detail/transfer/receive_op.hpp>
-#include <cordma/detail/transfer/receive_queue.hpp>
+#include <cordma/detail/transfer/receive_operation.hpp>
 #include <cordma/detail/transfer/requester.hpp>
+#include "message_handler.hpp"
+#include "queue_pair_base.hpp"
+#include "receive_queue.hpp"
 
 #include <memory>
 #include <memory_resource>
@@ -39,7 +39,7 @@ class queue_pair final : public queue_pair_base, public requester<queue_pair> {
     into.emplace(*sends_, request).post_urgent();
   }
 
-  void post_recv(const local_mr_slice& buffer) { receives_.post(buffer); }
+  void post_recv(const local_mr_slice& buffer) { receives_.post({&buffer, 1}); }
   void post_recv(std::span<const local_mr_slice> buffer) { receives_.post(buffer); }
   next_message_op next_message() noexcept { return {receives_, {}}; }
   receive_op<1> recv(const local_mr_slice& buffer) noexcept { return {receives_, {buffer}}; }
@@ -70,6 +70,7 @@ class queue_pair final : public queue_pair_base, public requester<queue_pair> {
 
   [[nodiscard]] send_queue& sends() noexcept { return *sends_; }
   [[nodiscard]] const send_queue& sends() const noexcept { return *sends_; }
+  [[nodiscard]] receive_queue& receives() noexcept { return receives_; }
   [[nodiscard]] const receive_queue& receives() const noexcept { return receives_; }
   /// Requests that the device has, or that wait for their doorbell.
   [[nodiscard]] std::uint32_t slots_in_use() const noexcept;

@@ -1,4 +1,4 @@
-#include <cordma/detail/transfer/receive_op.hpp>
+#include <cordma/detail/transfer/receive_operation.hpp>
 
 #include "support/foreign_task.hpp"
 #include "support/loopback.hpp"
