@@ -9,6 +9,7 @@
 
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_all.hpp>
+#include <cordma/detail/agent/lending.hpp>
 #include <cordma/runtime/runtime.hpp>
 
 #include <functional>

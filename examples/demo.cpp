@@ -142,12 +142,13 @@ cordma::task<> overstay(cordma::runtime& rt, cordma::endpoint server) {
               text_of(over).c_str());
 
   const cordma::local_mr_slice late = put(buffer, "too late");
-  const std::uint32_t posted = conn.qp().sends().posted_total();
+  const auto posted = [&] { return rt.metrics().transfer.of(cordma::request_kind::write).posted; };
+  const std::uint64_t posted_before = posted();
   const auto refused_here = co_await cordma::as_result(conn.write(late, remote));
   expect(refused_here.has_failure() &&
              refused_here.failure().code == cordma::make_error_code(cordma::errc::lease_expired),
          "our own side refuses an expired lease");
-  expect(conn.qp().sends().posted_total() == posted && conn.is_open(), "nothing was posted");
+  expect(posted() == posted_before && conn.is_open(), "nothing was posted");
   std::printf("[client] refused by its own side: %s\n", refused_here.failure().to_string().c_str());
 
   // By its raw name, of which our side knows no lease: the owner's device has to see to it.

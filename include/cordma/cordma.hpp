@@ -47,6 +47,7 @@
 #include <cordma/runtime/metrics.hpp>
 #include <cordma/runtime/runtime.hpp>
 #include <cordma/runtime/runtime_group.hpp>
+#include <cordma/transfer/completion.hpp>
 #include <cordma/transfer/message.hpp>
 #include <cordma/transfer/shared_receives.hpp>
 #include <cordma/transfer/transfer_counters.hpp>

@@ -1,5 +1,7 @@
 #include "link.hpp"
 
+#include "transfer/queue_pair.hpp"
+
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_any.hpp>
 

@@ -4,6 +4,7 @@
 #include "meter.hpp"
 
 #include <cordma/runtime/runtime.hpp>
+#include <cordma/verbs/queue_pair.hpp>
 
 #include <infiniband/verbs.h>
 

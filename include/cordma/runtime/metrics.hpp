@@ -4,6 +4,7 @@
 #include <cordma/io/executor.hpp>
 #include <cordma/memory/mr_allocator.hpp>
 #include <cordma/transfer/completion.hpp>
+#include <cordma/transfer/transfer_counters.hpp>
 #include <cordma/verbs/port_counters.hpp>
 
 #include <span>
