@@ -3,9 +3,9 @@
 // own program does meanwhile. Then the peer falls silent and time passes: all that was lent is
 // back.
 #include "script.hpp"
+#include "victim_program.hpp"
 
 #include "support/hostile_peer.hpp"
-#include "support/manual_home.hpp"
 #include "support/sizes.hpp"
 
 #include <algorithm>
@@ -20,7 +20,6 @@ using namespace std::chrono_literals;
 using agent_protocol::frame;
 using agent_protocol::kind;
 using std::chrono::microseconds;
-using support::started;
 using test::mib;
 using verbs::access;
 
@@ -43,159 +42,6 @@ agent_options policy() {
 struct key {
   frame terms{};
   bool is_over = false;  ///< It has taken it back, for all we know.
-};
-
-/// The victim's program: what it holds and waits for.
-struct borrowing {
-  std::optional<started<task<remote_mr>>> asked{};
-  remote_mr memory{};
-  std::optional<started<task<>>> renewal{};
-};
-struct lent {
-  std::optional<started<task<loan>>> made{};
-  cordma::loan loan{};
-  std::optional<started<task<loan_end>>> end{};
-};
-
-class program {
- public:
-  program(test::agent_world& world, test::victim& v)
-      : world_{world}, victim_{v}, source_{world.memory.allocate_zeroed(64)} {}
-
-  void act(script& in) {
-    collect();
-    const std::uint8_t what = in.byte();
-    borrowing& b = borrowings_[what / 16 % borrowings_.size()];
-    lent& l = lents_[what / 16 % lents_.size()];
-    switch (what % 12) {
-      case 0:
-      case 1: return ask(b, in);
-      case 2:
-        if (b.asked) b.asked->request_stop();
-        if (!b.renewal) b.memory = {};
-        return;
-      case 3:
-        if (b.memory && !b.renewal) b.renewal.emplace(world_.home, b.memory.renew(500ms));
-        return;
-      case 4:
-        if (b.memory && !b.renewal && !handing_)
-          handing_.emplace(world_.home, victim_.self().send_remote_mr(std::move(b.memory)));
-        return;
-      case 5:
-        if (!b.asked && !b.memory && !b.renewal)
-          b.asked.emplace(world_.home, victim_.self().receive_remote_mr());
-        return;
-      case 6: return use(b);
-      case 7:
-      case 8: return lend(l, in);
-      case 9:
-        if (l.loan && !l.end) l.end.emplace(world_.home, l.loan.revoke());
-        return;
-      case 10:
-        if (l.made) l.made->request_stop();
-        if (l.end)
-          l.end->request_stop();
-        else
-          l.loan = {};
-        return;
-      case 11:
-        if (!received_) received_.emplace(world_.home, victim_.self().receive_local_mr());
-        if (b.renewal && in.byte() % 2 == 0) b.renewal->request_stop();
-        return;
-    }
-  }
-
-  /// Takes what has ended.
-  void collect() {
-    for (borrowing& b : borrowings_) {
-      if (b.asked && b.asked->has_ended()) {
-        if (auto outcome = (**b.asked).take_result(); outcome.has_value())
-          b.memory = std::move(outcome).value();
-        b.asked.reset();
-      }
-      if (b.renewal && b.renewal->has_ended()) b.renewal.reset();
-    }
-    for (lent& l : lents_) {
-      if (l.made && l.made->has_ended()) {
-        if (auto outcome = (**l.made).take_result(); outcome.has_value())
-          l.loan = std::move(outcome).value();
-        l.made.reset();
-      }
-      if (l.end && l.end->has_ended()) {
-        if (auto outcome = (**l.end).take_result(); outcome.has_value()) l.loan = {};
-        l.end.reset();
-      }
-    }
-    if (handing_ && handing_->has_ended()) handing_.reset();
-    if (received_ && received_->has_ended()) received_.reset();
-  }
-
-  /// Gives up all that it waits for; a turn later nothing waits.
-  void stop() {
-    for (borrowing& b : borrowings_) {
-      if (b.asked) b.asked->request_stop();
-      if (b.renewal) b.renewal->request_stop();
-    }
-    for (lent& l : lents_) {
-      if (l.made) l.made->request_stop();
-      if (l.end) l.end->request_stop();
-    }
-    if (handing_) handing_->request_stop();
-    if (received_) received_->request_stop();
-  }
-  void drop() {
-    collect();
-    must(!waits(), "what was stopped, or lost its connection, has ended");
-    for (borrowing& b : borrowings_) b.memory = {};
-    for (lent& l : lents_) l.loan = {};
-  }
-  [[nodiscard]] bool waits() const {
-    return handing_ || received_ ||
-           std::ranges::any_of(borrowings_, [](auto& b) { return b.asked || b.renewal; }) ||
-           std::ranges::any_of(lents_, [](auto& l) { return l.made || l.end; });
-  }
-  /// Takes all that was handed over to it.
-  void take_received() {
-    for (;;) {
-      collect();
-      if (!received_) received_.emplace(world_.home, victim_.self().receive_local_mr());
-      if (!received_->has_ended()) return;
-      if (victim_.is_cut_off() && !(**received_).take_result().has_value())
-        return received_.reset();
-      received_.reset();
-    }
-  }
-
- private:
-  void ask(borrowing& b, script& in) {
-    if (b.asked || b.memory || b.renewal) return;
-    constexpr std::array<std::size_t, 4> sizes{64, 1, 4096, 100};
-    b.asked.emplace(world_.home, victim_.self().request_remote_mr(in.of(sizes), {.lease = 300ms}));
-  }
-  /// A request that stays a while, so that its return has something to wait for.
-  void use(borrowing& b) {
-    if (!b.memory || victim_.data().sends().in_flight() > 8) return;
-    static_cast<void>(victim_.data().post(
-        cordma::write(source_.slice().first(std::min<std::size_t>(64, b.memory.size_bytes())),
-                      b.memory.first(std::min<std::size_t>(64, b.memory.size_bytes())))));
-  }
-  void lend(lent& l, script& in) {
-    if (l.made || l.loan || l.end) return;
-    constexpr std::array<std::size_t, 4> sizes{64, 1, 4096, 100};
-    constexpr std::array<access, 4> accesses{lendable_access, access::remote_read,
-                                             access::remote_write, access::remote_read};
-    l.made.emplace(world_.home,
-                   victim_.self().send_local_mr(world_.memory.allocate_zeroed(in.of(sizes)),
-                                                {.access = in.of(accesses), .lease = 400ms}));
-  }
-
-  test::agent_world& world_;
-  test::victim& victim_;
-  std::array<borrowing, 4> borrowings_;
-  std::array<lent, 4> lents_;
-  std::optional<started<task<>>> handing_;
-  std::optional<started<task<local_mr>>> received_;
-  local_mr source_;
 };
 
 class stage {
@@ -589,7 +435,7 @@ class stage {
   std::size_t in_use_idle_ = 0;
   std::optional<test::victim> victim_;
   std::optional<test::hostile_peer> peer_;
-  std::optional<program> program_;
+  std::optional<victim_program> program_;
   unsigned executions_ = 0;
 
   // What the peer knows.
