@@ -1,7 +1,9 @@
 #include <cordma/detail/agent/agent.hpp>
 
 #include "borrower.hpp"
+#include "holder_frames.hpp"
 #include "lender.hpp"
+#include "owner_frames.hpp"
 
 #include <limits>
 #include <new>
@@ -25,6 +27,7 @@ class agent::parts final : control_channel::listener {
                 .gid = r.gid,
                 .has_own_domain = r.has_own_domain},
         lends{context},
+        owner{context, lends},
         stream_opened{context.home} {
     r.data.reserve_sends(reserved_slots);
   }
@@ -38,7 +41,9 @@ class agent::parts final : control_channel::listener {
   control_channel channel;
   agent_context context;
   lender lends;
+  owner_frames owner;
   std::optional<borrower> borrows;
+  std::optional<holder_frames> holder;
   std::optional<failure> bad_frame;
   control_channel::outgoing our_stream;
   stream_terms peer_stream;
@@ -49,17 +54,17 @@ class agent::parts final : control_channel::listener {
     try {
       switch (f.kind) {
         // Whoever is asked answers, now or later.
-        case kind::request: return lends.on_request(f, slot);
-        case kind::renew: return lends.on_renew(f, slot);
-        case kind::hand_over: return lends.on_hand_over(f, slot);
-        case kind::offer: return borrows->on_offer(f, slot);
-        case kind::accept: lends.on_accept(f); break;
-        case kind::give_back: lends.on_give_back(f); break;
-        case kind::granted: borrows->on_granted(f); break;
-        case kind::refused: borrows->on_refused(f); break;
-        case kind::renewed: borrows->on_renewed(f); break;
-        case kind::handed_over: borrows->on_handed_over(f); break;
-        case kind::revoke: borrows->on_revoke(f); break;
+        case kind::request: return owner.on_request(f, slot);
+        case kind::renew: return owner.on_renew(f, slot);
+        case kind::hand_over: return owner.on_hand_over(f, slot);
+        case kind::offer: return holder->on_offer(f, slot);
+        case kind::accept: owner.on_accept(f); break;
+        case kind::give_back: owner.on_give_back(f); break;
+        case kind::granted: holder->on_granted(f); break;
+        case kind::refused: holder->on_refused(f); break;
+        case kind::renewed: holder->on_renewed(f); break;
+        case kind::handed_over: holder->on_handed_over(f); break;
+        case kind::revoke: holder->on_revoke(f); break;
         case kind::stream: on_stream(f); break;
         case kind::credit: break;
       }
@@ -94,6 +99,7 @@ event::wait_op agent::settled() noexcept { return parts_->channel.settled(); }
 void agent::post_receives() { parts_->channel.post_receives(); }
 void agent::start(const remote_mr_slice& flush_word) {
   parts_->borrows.emplace(parts_->context, flush_word);
+  parts_->holder.emplace(parts_->context, *parts_->borrows);
   parts_->channel.start();
 }
 void agent::fail(const failure& why) noexcept { parts_->fail(why); }

@@ -1,74 +1,26 @@
 #pragma once
 
 #include "agent_context.hpp"
+#include "holding.hpp"
 #include "id_table.hpp"
 
 #include <cordma/agent/remote_mr.hpp>
+#include <cordma/coro/task.hpp>
 #include <cordma/detail/agent/inline_grant.hpp>
-#include <cordma/detail/coro/frame_cache.hpp>
 
 #include <optional>
 #include <vector>
 
 namespace cordma {
 
-class borrower;
-
-namespace detail {
-
-/// One lease of the peer's memory, from the request to the frame that returns it. Owned by its
-/// borrower; when that is done with it, by the `remote_mr`, if there is one.
-struct holding : waiter, list_hook<holding>, timer, frame_cache::recycled {
-  enum class stage : unsigned char {
-    asking,     ///< the owner has not answered
-    offered,    ///< nobody has taken it yet
-    open,       ///< to be used
-    flushing,   ///< what was posted ends, before it goes back or is handed over
-    flushed,    ///< the owner is told that it is handed over
-    returning,  ///< the frame that gives it back waits for credit
-    returned,   ///< but a question is still open
-    ended,      ///< the borrower has forgotten it
-  };
-
-  explicit holding(borrower& b) noexcept;
-  ~holding();
-
-  borrower* home;
-  std::uint64_t tag = 0;
-  std::uint64_t lease = 0;  ///< the owner's number
-  lease_block* block = nullptr;
-  remote_mr_slice remote;
-  cordma::isolation isolation = isolation::exact;
-  bool has_handle = false;
-  bool is_inline = false;  ///< by a message, with which it ends: there is nothing to return
-  bool is_offer = false;   ///< not taken, and counted until its return is on its way
-  bool is_for_hand_over = false;
-  bool has_expired = false;
-
-  stage state = stage::asking;
-  // The question that the owner was asked, one at a time.
-  bool is_asking = false;
-  agent_protocol::frame asked;
-  time_point asked_at{};
-  std::optional<failure> refusal;
-  event answered;  // Set in the middle of a reap.
-  control_channel::outgoing question;
-
-  std::optional<request_op<read_request<1>>> flush;
-  event flush_ended;
-  struct : control_channel::outgoing {
-    holding* of = nullptr;
-  } notice;  ///< the acceptance, then the return
-};
-
-}  // namespace detail
-
-/// The holder's side of an agent. Thread: the executor's.
+/// The holder's side of an agent: moves each holding from state to state, as holding.hpp lists
+/// them. What moves a holding is the program, a frame (`holder_frames`), a message, the completion
+/// of a flush, a timer, or the end of the connection. Thread: the executor's.
 class borrower {
  public:
   using frame = agent_protocol::frame;
   using holding = detail::holding;
-  /// Leases that the peer may have granted us, or not yet answered for, at once.
+  /// Leases that the peer may have granted, or not yet answered for, at once.
   static constexpr std::size_t holdings_max = 65536;
 
   borrower(agent_context& context, remote_mr_slice flush_word);
@@ -76,14 +28,19 @@ class borrower {
   borrower& operator=(const borrower&) = delete;
   ~borrower();
 
-  // From the peer. \errors errc::bad_frame: what no owner says.
-  void on_granted(const frame& f);
-  void on_refused(const frame& f);
-  void on_offer(const frame& f, unsigned slot);
-  void on_renewed(const frame& f);
-  void on_handed_over(const frame& f);
-  void on_revoke(const frame& f) noexcept;
+  // As the owner's frames say.
+  [[nodiscard]] holding* find(std::uint64_t tag) const noexcept { return tags_.find(tag); }
+  /// By the owner's number. \cost one look at each lease.
+  [[nodiscard]] holding* find_by_lease(std::uint64_t lease) const noexcept;
+  void granted(holding& h, const frame& terms) noexcept;
+  void refused(holding& h, const failure& why) noexcept;
+  void renewed(holding& h, duration lease) noexcept;
+  void handed_over(holding& h) noexcept { forget(h); }
+  void revoke(holding& h) noexcept;
+  /// False: as many offers as may be wait already. \errors bad_alloc; errc::limit_exceeded.
+  [[nodiscard]] bool offer(const frame& terms);
 
+  /// Why nothing can be posted on it, or `errc{}`.
   [[nodiscard]] errc refusal_of(const holding& h) const noexcept {
     const errc why =
         h.block->refusal(h.block->generation(), &context_.data.sends(), verbs::access::none);
@@ -108,10 +65,8 @@ class borrower {
  private:
   holding& make(bool is_inline = false);
   void ask(holding& h, const frame& f) noexcept;
-  holding& answered(const frame& f, agent_protocol::kind question);
-  void check_terms(const frame& asked, const frame& granted) const;
+  void withdraw(holding& h) noexcept;
   void take_terms(holding& h, const frame& f) noexcept;
-  void accept(holding& h) noexcept;
   void open(holding& h, time_point since) noexcept;
   [[nodiscard]] duration margin_of(duration lease) const noexcept;
   void check_request(std::size_t size_bytes, const remote_mr_request& options) const;
@@ -119,25 +74,24 @@ class borrower {
   static std::coroutine_handle<> on_flushed(waiter& self) noexcept;
   static void on_timer(timer& self) noexcept;
   static void on_returned(control_channel::outgoing& notice) noexcept;
-  void revoke(holding& h) noexcept;
   void give_back(holding& h) noexcept;
   [[nodiscard]] bool needs_flush(holding& h) const noexcept;
-  void start_flush(holding& h) noexcept;
+  void start_flush(holding& h, holding_state while_it_lasts) noexcept;
   void end_flush(holding& h) noexcept;
-  void send_return(holding& h) noexcept;
+  void send_return(holding& h, holding_state until_sent = holding_state::returning) noexcept;
   void forget(holding& h) noexcept;
   void recycle(holding& h) noexcept;
 
   friend struct detail::holding;
   agent_context& context_;
   const remote_mr_slice flush_word_;
-  local_mr landing_;  ///< of flushes: nobody looks at it
+  local_mr landing_;  ///< Flushes read into it, and nobody looks at it.
   id_table<holding> tags_;
-  intrusive_list<holding> holdings_;
-  intrusive_list<holding> offers_;  ///< not yet taken
-  intrusive_list<holding> free_;    ///< inline ones that are over
-  std::size_t offer_count_ = 0;     ///< those, and those that were revoked and are not yet returned
-  event arrival_;
+  intrusive_list<holding> holdings_;  ///< in any state but `offered` and `ended`
+  intrusive_list<holding> offers_;    ///< `offered`
+  intrusive_list<holding> free_;      ///< inline ones to use again
+  std::size_t offer_count_ = 0;       ///< `offered` and `declining`
+  event arrival_;                     ///< set with the first of `offers_`
   std::optional<failure> failed_;
 };
 

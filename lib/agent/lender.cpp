@@ -1,62 +1,22 @@
 #include "lender.hpp"
 
+#include "owner_frames.hpp"
+
 #include <cordma/detail/agent/agent.hpp>
 
 #include <algorithm>
-#include <cinttypes>
-#include <cstdio>
-#include <new>
+#include <memory>
+#include <utility>
 
 namespace cordma {
 
-using agent_protocol::kind;
-
-namespace {
-
 using detail::grant;
 
-[[noreturn]] void refuse_to_lend(errc why, const char* detail = "") {
-  throw error{{.code = why, .call = "lend", .detail = detail}};
-}
-
-agent_protocol::frame terms_of(const grant& g, kind k) noexcept {
-  return {.kind = k,
-          .tag = g.tag,
-          .lease = g.id,
-          .length = g.size_bytes,
-          .address = g.remote.address(),
-          .rkey = g.remote.rkey(),
-          .access = g.access,
-          .duration = std::chrono::duration_cast<std::chrono::microseconds>(g.lease),
-          .isolation = std::uint8_t(g.isolation)};
-}
-
-/// What a request takes of the policy: an alignment can take more memory than the bytes.
-std::size_t cost_of(const agent_protocol::frame& request) noexcept {
-  return std::max<std::uint64_t>(request.length, std::uint64_t{1} << request.alignment_log2);
-}
-
-}  // namespace
-
-const char* to_string(loan_end_reason reason) noexcept {
-  switch (reason) {
-    case loan_end_reason::returned: return "returned";
-    case loan_end_reason::expired: return "expired";
-    case loan_end_reason::revoked: return "revoked";
-    case loan_end_reason::disconnected: return "disconnected";
-  }
-  return "?";
-}
-
-detail::grant::grant(lender& l) noexcept
-    : waiter{&lender::on_done},
-      timer{&lender::on_timer},
-      home{&l},
-      bound{l.context_.home},
-      ended{l.context_.home} {}
-
 lender::lender(agent_context& context)
-    : context_{context}, ids_{context.options.lending.leases_max}, arrival_{context.home} {}
+    : context_{context},
+      memory_{context},
+      ids_{context.options.lending.leases_max},
+      arrival_{context.home} {}
 
 lender::~lender() {
   fail({.code = errc::closed, .call = "close"});
@@ -64,102 +24,45 @@ lender::~lender() {
   while (!free_.empty()) delete &free_.pop_front();
 }
 
-// ---- granting
-// ------------------------------------------------------------------------------------
+// ---- unheard
+// -------------------------------------------------------------------------------------
 
-void lender::refuse(const frame& question, unsigned slot, errc why, std::uint64_t limit) noexcept {
-  context_.channel.reply(
-      slot,
-      {.kind = kind::refused, .tag = question.tag, .length = limit, .status = std::uint32_t(why)});
-}
-
-void lender::on_request(const frame& f, unsigned slot) noexcept {
-  const lending_policy& policy = context_.options.lending;
-  grant* g = nullptr;
-  errc why = errc::refused;
+/// Every count includes the grant from here on, until `forget`.
+grant& lender::make(std::size_t bytes, std::size_t cost, grant_origin origin) {
+  const bool is_inline = origin == grant_origin::by_a_message;
+  const bool is_again = is_inline && !free_.empty();
+  std::unique_ptr<grant> made{is_again ? &free_.pop_front() : new grant{*this}};
+  made->origin = origin;
+  // Frames name grants by their number; none names an inline grant.
+  if (!is_inline && ids_.size() == context_.options.lending.leases_max)
+    refuse_to_lend(errc::limit_exceeded, "as many as lending_policy::leases_max are open");
+  memory_.reserve(cost);
   try {
-    check_request(f);
-    g = &make(f.length, cost_of(f));
-    g->was_asked_for = true;
-    asked_bytes_ += g->cost;
-    g->tag = f.tag;
-    g->question = slot;
-    g->lent = memory_for(f);
-    return lend_out(*g, f.access & policy.access_max,
-                    std::min<duration>(f.duration, policy.lease_max));
-  } catch (const error& e) {
-    // Which of our limits memory ran into is no business of a peer's.
-    if (e.failure().call == std::string_view{"lend"}) why = errc(e.failure().code.value());
-    note_refusal(f, why, e.failure().detail.view());
-  } catch (const std::bad_alloc&) {
-    note_refusal(f, why, "no memory");
+    if (!is_inline) made->id = ids_.insert(*made);
+  } catch (...) {
+    memory_.release(cost);
+    throw;
   }
-  if (g != nullptr) forget(*g);
-  ++context_.counters.refused;
-  const bool tells_limit = why == errc::limit_exceeded || why == errc::access_denied;
-  refuse(f, slot, why, tells_limit ? policy.bytes_max : 0);
+  if (made->was_requested()) memory_.add_requested(cost);
+  made->size_bytes = bytes;
+  made->cost = cost;
+  grants_.push_back(*made);
+  ++context_.counters.open;
+  context_.counters.bytes_lent += bytes;
+  return *made.release();
 }
 
-void lender::note_refusal(const frame& request, errc why, std::string_view because) noexcept {
-  char text[240];
-  std::snprintf(text, sizeof text, "asked for %" PRIu64 " bytes of %s: %.*s", request.length,
-                to_string(request.access).c_str(), int(because.size()), because.data());
-  context_.last_refusal = {.code = why, .call = "lend", .detail = text};
-}
-
-lent_memory lender::memory_for(const frame& request) {
-  lent_memory found;
-  const std::size_t alignment = std::size_t{1} << request.alignment_log2;
-  if (stock_.take(request.length, alignment, found)) {
-    context_.lending.release(request.length);
-    context_.counters.bytes_kept = stock_.bytes();
-    return found;
+void lender::grant_request(const requested_lease& r) {
+  grant& g = make(r.size_bytes, r.cost, grant_origin::requested);
+  g.tag = r.tag;
+  try {
+    g.lent = memory_.find(r.size_bytes, r.alignment);
+    g.question = r.slot;
+    start(g, r.access, r.lease);
+  } catch (...) {
+    forget(g);
+    throw;
   }
-  // What is kept for the peer counts as the peer's.
-  while (stock_.bytes() > context_.options.lending.bytes_max - asked_bytes_) drop_kept();
-  for (;;) {
-    try {
-      found.memory = context_.memory.allocate_zeroed(request.length, alignment);
-      return found;
-    } catch (const error&) {
-      if (stock_.is_empty()) throw;
-      while (!stock_.is_empty()) drop_kept();  // It may be what is missing.
-    }
-  }
-}
-
-/// Its window is invalid: nobody reaches its registration, which grants nothing. What an alignment
-/// took besides is not kept, nor what would be more than the peer may have.
-bool lender::keep(grant& g) noexcept {
-  if (g.isolation != isolation::exact_registered || !g.was_asked_for || g.is_handed_over ||
-      failed_ || !g.lent.registration || g.lent.window || g.cost != g.size_bytes ||
-      stock_.bytes() > context_.options.lending.bytes_max - asked_bytes_)
-    return false;
-  if (stock_.is_full()) drop_kept();
-  g.is_kept = stock_.keep(g.lent);
-  context_.counters.bytes_kept = stock_.bytes();
-  return g.is_kept;
-}
-
-void lender::drop_kept() noexcept {
-  lent_memory oldest = stock_.take_oldest();
-  const std::size_t bytes = oldest.memory.size_bytes();
-  context_.counters.bytes_kept = stock_.bytes();
-  if (oldest.registration->deregister() != 0) {
-    ++context_.counters.stranded;
-    context_.lending.strand(std::move(oldest));
-  }
-  context_.lending.release(bytes);
-}
-
-void lender::check_request(const frame& request) const {
-  const lending_policy& policy = context_.options.lending;
-  if (policy.bytes_max == 0)
-    refuse_to_lend(errc::access_denied, "lending_policy::bytes_max is 0, which grants nothing");
-  if ((request.access & policy.access_max) == verbs::access::none)
-    refuse_to_lend(errc::access_denied, "lending_policy::access_max leaves nothing of that");
-  if (cost_of(request) > policy.bytes_max - asked_bytes_)
-    refuse_to_lend(errc::limit_exceeded, "more than is left of lending_policy::bytes_max");
 }
 
 void lender::check_loan(const local_mr& memory, const loan_options& options) const {
@@ -177,109 +80,60 @@ void lender::check_loan(const local_mr& memory, const loan_options& options) con
     refuse_to_lend(errc::out_of_range, "a lease of 1 ms to 24 h");
 }
 
-/// Counted everywhere, with nothing to count yet.
-grant& lender::make(std::size_t bytes, std::size_t cost, bool is_inline) {
-  const bool is_again = is_inline && !free_.empty();
-  std::unique_ptr<grant> made{is_again ? &free_.pop_front() : new grant{*this}};
-  made->is_inline = is_inline;
-  // No frame names an inline grant.
-  if (!is_inline && ids_.size() == context_.options.lending.leases_max)
-    refuse_to_lend(errc::limit_exceeded, "as many as lending_policy::leases_max are open");
-  while (!context_.lending.reserve(cost, context_.options.lending)) {
-    if (stock_.is_empty())
-      refuse_to_lend(errc::limit_exceeded,
-                     "more than lending_policy::total_bytes_max or total_leases_max");
-    drop_kept();
-  }
+task<loan> lender::lend(local_mr memory, loan_options options) {
+  check_loan(memory, options);
+  grant& g = make(memory.size_bytes(), memory.size_bytes(), grant_origin::offered);
+  g.has_loan = true;
+  loan made{g};
+  g.lent.memory = std::move(memory);
   try {
-    if (!is_inline) made->id = ids_.insert(*made);
+    start(g, options.access, options.lease);
   } catch (...) {
-    context_.lending.release(cost);
+    forget(g);
     throw;
   }
-  made->size_bytes = bytes;
-  made->cost = cost;
-  grants_.push_back(*made);
-  ++context_.counters.open;
-  context_.counters.bytes_lent += bytes;
-  return *made.release();
+  co_await g.bound.wait();
+  if (g.bind_failure) throw error{*g.bind_failure};
+  co_return made;
 }
 
-isolation lender::isolation_for(const verbs::memory_region* arena) const {
-  const lending_policy& policy = context_.options.lending;
-  if (context_.has_own_domain) return isolation::shared_key;
-  isolation level =
-      std::min(context_.lending.strongest(context_.port, context_.gid), policy.isolation_max);
-  const bool can_be_bound =
-      arena != nullptr && verbs::allows(arena->flags(), verbs::access::mw_bind);
-  if (level == isolation::exact && !can_be_bound) level = isolation::exact_registered;
-  if (level >= policy.isolation_min && level != isolation::shared_key) return level;
-  char text[100];
-  std::snprintf(text, sizeof text, "isolation %s is needed, and %s the best here",
-                to_string(policy.isolation_min), to_string(level));
-  refuse_to_lend(errc::not_supported, text);
-}
-
-/// Without a window then, it needs no bind: it is open to whoever has its key.
-void lender::prepare(grant& g, verbs::access access) {
-  using enum verbs::access;
-  g.access = access;
-  const local_mr_slice memory = g.lent.memory.slice();
-  const verbs::memory_region* region = memory.block()->registration();
-  g.isolation = isolation_for(region);
-  if (g.lent.registration) {
-    region = &*g.lent.registration;
-  } else if (g.isolation != isolation::exact) {
-    const auto flags = local_write | (g.isolation == isolation::shared_key ? access : mw_bind);
-    g.lent.registration.emplace(context_.lending.domain(), memory.bytes().data(), g.size_bytes,
-                                flags);
-    region = &*g.lent.registration;
+void lender::lend_inline(inline_grant& l, local_mr memory, verbs::access access) {
+  check_loan(memory, {.access = access});
+  if (context_.data.sends().batch_max() <= inline_grant::per_message_max)
+    refuse_to_lend(errc::limit_exceeded, "beside a message: send_wr_max of 5 or more");
+  grant& g = make(memory.size_bytes(), memory.size_bytes(), grant_origin::by_a_message);
+  g.expires = time_point::max();
+  g.lent.memory = std::move(memory);
+  try {
+    memory_.prepare(g, access);
+  } catch (...) {
+    forget(g);
+    throw;
   }
-  const bool from_zero = context_.options.lending.zero_based;
-  const auto address = from_zero ? 0 : reinterpret_cast<std::uint64_t>(memory.bytes().data());
-  if (g.isolation == isolation::shared_key) {
-    g.remote = {address, g.size_bytes, region->rkey()};
-    return;
-  }
-  g.lent.window.emplace(context_.lending.take_window());
-  g.remote = {address, g.size_bytes, g.lent.window->next_rkey()};
+  g.owner = &l;
+  l.grant_ = &g;
 }
 
-/// The bind that opens it, to its `remote` key.
-bind_request lender::bind_of(const grant& g) const noexcept {
-  const const_local_mr_slice kept = g.lent.memory.slice();
-  // Of now: whoever owns memory that we only keep may have freed it.
-  const const_local_mr_slice memory{kept.bytes().data(), kept.size_bytes(), kept.lkey(),
-                                    *kept.block()};
-  const verbs::memory_region& region =
-      g.lent.registration ? *g.lent.registration : *memory.block()->registration();
-  const bool from_zero = context_.options.lending.zero_based;
-  return cordma::bind(*g.lent.window, region, memory,
-                      from_zero ? g.access | verbs::access::zero_based : g.access);
-}
+// ---- binding, open
+// -------------------------------------------------------------------------------
 
-void lender::return_window(grant& g) noexcept {
-  if (!g.lent.window) return;
-  context_.lending.give_back(std::move(*g.lent.window));
-  g.lent.window.reset();
-}
-
-/// May end `g` at once.
-void lender::lend_out(grant& g, verbs::access access, duration lease) {
-  prepare(g, access);
+/// Forgets `g` at once if the bind cannot be posted.
+void lender::start(grant& g, verbs::access access, duration lease) {
+  memory_.prepare(g, access);
   g.lease = lease;
   if (!g.lent.window) return open(g);
-  g.bind.emplace(context_.data.post(bind_of(g)));
+  g.bind.emplace(context_.data.post(memory_.bind_of(g)));
   g.bind->notify_inline();
+  g.state.move_to(grant_state::binding);
   if (g.bind->start(g, {})) on_bound(g);
 }
 
 std::coroutine_handle<> lender::on_done(waiter& self) noexcept {
   auto& g = static_cast<grant&>(self);
-  if (g.bind)
-    g.home->on_bound(g);
-  else
+  if (g.state == grant_state::invalidating)
     g.home->on_invalidated(g);
+  else
+    g.home->on_bound(g);
   return std::noop_coroutine();
 }
 
@@ -290,155 +144,129 @@ void lender::on_bound(grant& g) noexcept {
     g.lent.window->bound(*bound);
     return open(g);
   }
-  // Refused before it was posted; or by the device, which has broken the queue pair.
+  // The bind was refused before it was posted; or the device failed it, and broke the queue pair.
   queue_pair& data = context_.data;
   g.bind_failure =
       data.has_failed() ? data.failure_reason().to_failure(data.verbs().num()) : bound.failure();
-  if (g.question) {
-    agent_protocol::frame no{
-        .kind = kind::refused, .tag = g.tag, .status = std::uint32_t(errc::refused)};
-    context_.channel.reply(*std::exchange(g.question, std::nullopt), no);
-  }
+  if (g.question)
+    context_.channel.reply(*std::exchange(g.question, std::nullopt),
+                           owner_frames::refused(g.tag, errc::refused));
   cut(g);
 }
 
 void lender::open(grant& g) noexcept {
-  g.state = grant::stage::open;
-  if (g.end_is_wanted) {
-    g.is_given_back = true;  // The peer has not heard of it.
-    return close(g);
-  }
-  g.expires = context_.home.after(g.lease);
-  context_.home.rearm(g, g.expires);
+  const bool is_unwanted = g.state == grant_state::unwanted;
+  g.state.move_to(grant_state::open);
+  if (is_unwanted) return close(g);  // The peer has not heard of it.
+  rearm(g, context_.home.after(g.lease));
   if (g.question) {
     ++context_.counters.granted;
-    context_.channel.reply(*std::exchange(g.question, std::nullopt), terms_of(g, kind::granted));
+    context_.channel.reply(*std::exchange(g.question, std::nullopt), owner_frames::granted(g));
   } else {
     ++context_.counters.offered;
-    g.notice.frame = terms_of(g, kind::offer);
+    g.notice.frame = owner_frames::offer(g);
     context_.channel.send(g.notice);
   }
   g.bound.set();
 }
 
-// ---- what the holder says
-// ------------------------------------------------------------------------
-
-void lender::on_accept(const frame& f) noexcept {
-  grant* const g = ids_.find(f.lease);
-  if (g == nullptr || g->tag != 0 || g->state == grant::stage::binding) return;  // Not yet offered.
-  g->tag = f.tag;
-  if (g->state != grant::stage::open) return;
-  g->expires = context_.home.after(g->lease);
-  context_.home.rearm(*g, g->expires);
+void lender::open_inline(grant& g) noexcept {
+  g.state.move_to(grant_state::open);
+  if (g.lent.window) g.lent.window->bound(g.remote.rkey());
+  ++context_.counters.offered;
 }
 
-void lender::on_renew(const frame& f, unsigned slot) noexcept {
-  grant* const g = ids_.find(f.lease);
-  if (g == nullptr || g->tag != f.tag || g->state != grant::stage::open)
-    return refuse(f, slot, errc::lease_ended);
-  const duration lease = std::min<duration>(f.duration, context_.options.lending.lease_max);
-  g->expires = std::max(g->expires, context_.home.after(lease));
-  context_.home.rearm(*g, g->expires);
-  context_.channel.reply(
-      slot, {.kind = kind::renewed,
-             .tag = f.tag,
-             .duration = std::chrono::duration_cast<std::chrono::microseconds>(lease)});
+void lender::rearm(grant& g, time_point expires) noexcept {
+  g.expires = expires;
+  context_.home.rearm(g, expires);
 }
 
-void lender::on_give_back(const frame& f) noexcept {
-  grant* const g = ids_.find(f.lease);
-  if (g == nullptr) return;
-  if (g->state == grant::stage::open && f.status == std::uint32_t(errc::lease_expired))
-    g->reason = loan_end_reason::expired;
-  give_back(*g);
+void lender::accept(grant& g, std::uint64_t tag) noexcept {
+  g.tag = tag;
+  if (g.state == grant_state::open) rearm(g, context_.home.after(g.lease));
 }
 
-void lender::give_back(grant& g) noexcept {
-  const bool needs_no_slot = g.state == grant::stage::waiting && g.is_invalid;
-  const bool is_unheard = g.state == grant::stage::binding && g.is_inline;
-  if (g.state != grant::stage::open && g.state != grant::stage::asked && !needs_no_slot &&
-      !is_unheard)
-    return;
-  g.is_given_back = true;
-  close(g);
+void lender::renew(grant& g, duration lease) noexcept {
+  rearm(g, std::max(g.expires, context_.home.after(lease)));
 }
 
-void lender::on_hand_over(const frame& f, unsigned slot) noexcept {
-  grant* const g = ids_.find(f.lease);
-  const bool is_held = g != nullptr && g->tag == f.tag;
-  if (is_held && g->state == grant::stage::open) {
-    g->question = slot;
-    g->is_handed_over = g->was_asked_for;
-    g->is_given_back = true;
-    return close(*g);
-  }
-  refuse(f, slot, errc::lease_ended);
-  if (!is_held || g->state != grant::stage::asked) return;
-  g->is_given_back = true;
-  close(*g);
-}
-
-// ---- ending
-// --------------------------------------------------------------------------------------
+// ---- asked
+// ---------------------------------------------------------------------------------------
 
 void lender::end(grant& g, loan_end_reason why) noexcept {
-  if (g.is_inline && g.state == grant::stage::binding) return give_back(g);
-  if (g.state == grant::stage::binding && !g.end_is_wanted) {
-    g.end_is_wanted = true;
+  if (g.state == grant_state::unheard) return give_back(g);
+  if (g.state == grant_state::binding) {
+    g.state.move_to(grant_state::unwanted);
     g.reason = why;
   }
-  if (g.state != grant::stage::open) return;
+  if (g.state != grant_state::open) return;
   g.reason = why;
-  if (g.notice.is_linked()) {
-    g.is_given_back = true;  // The peer has not heard of it.
-    return close(g);
-  }
-  g.state = grant::stage::asked;
-  if (!g.is_inline) {
-    g.notice.frame = {.kind = kind::revoke, .tag = g.tag, .lease = g.id};
+  if (g.notice.is_linked()) return close(g);  // The offer has not been sent.
+  g.state.move_to(grant_state::asked);
+  if (!g.is_inline()) {
+    g.notice.frame = owner_frames::revoke(g);
     context_.channel.send(g.notice);
   }
   context_.home.rearm(g, context_.home.after(context_.options.lending.grace));
 }
 
+void lender::give_back(grant& g, bool window_is_invalid) noexcept {
+  switch (g.state.now()) {
+    case grant_state::unheard:
+    case grant_state::open:
+    case grant_state::asked: return close(g, window_is_invalid);
+    case grant_state::waiting:
+      if (window_is_invalid) close(g, true);  // No slot is needed any more.
+      return;
+    default: return;
+  }
+}
+
+void lender::hand_over(grant& g, unsigned slot) noexcept {
+  g.question = slot;
+  g.is_handed_over = g.was_requested();  // A loan of the program's goes back to its `loan`.
+  close(g);
+}
+
 void lender::on_timer(timer& self) noexcept {
   auto& g = static_cast<grant&>(self);
-  switch (g.state) {
-    case grant::stage::open: return g.home->end(g, loan_end_reason::expired);
-    case grant::stage::asked: return g.home->close(g);
-    case grant::stage::invalidating:
+  switch (g.state.now()) {
+    case grant_state::open: return g.home->end(g, loan_end_reason::expired);
+    case grant_state::asked: ++g.home->context_.counters.forced; return g.home->close(g);
+    case grant_state::invalidating:
       // The queue pair does not get there. In ERROR it lets nobody in, and the window can go.
       return g.home->context_.break_connection(errc::timed_out, "revoke");
     default: return;
   }
 }
 
-/// The peer has given it back, or had its time: its access ends.
-void lender::close(grant& g) noexcept {
+// ---- waiting, invalidating
+// -----------------------------------------------------------------------
+
+/// Ends the peer's access: the holder has given the memory back, never heard of it, or had its
+/// time.
+void lender::close(grant& g, bool window_is_invalid) noexcept {
   g.notice.unlink();
-  if (!g.is_given_back) ++context_.counters.forced;
   if (g.isolation == isolation::shared_key) return cut(g);
-  // By a message; or nobody ever heard of it. When its bind may be what broke the queue pair, the
-  // window goes with that.
-  const bool is_unheard = g.state == grant::stage::binding;
-  if (g.is_invalid || is_unheard) {
-    if (!is_unheard || !context_.data.has_failed()) return_window(g);
+  const bool is_unheard = g.state == grant_state::unheard;
+  if (window_is_invalid || is_unheard) {
+    // The bind of what was not heard of may have broken the queue pair: the window goes with that.
+    if (!is_unheard || !context_.data.has_failed()) memory_.return_window(g);
     return cut(g);
   }
   if (can_invalidate()) return start_invalidation(g);
-  g.state = grant::stage::waiting;
+  g.state.move_to(grant_state::waiting);
   g.list_hook<grant>::unlink();
   waiting_.push_back(g);
 }
 
-/// By a reserved slot of the send queue, which our program cannot take from us, or one to spare.
+/// The reserved slots of the send queue are out of the program's reach; others serve when free.
 bool lender::can_invalidate() const noexcept {
   return invalidating_ < agent::reserved_slots || context_.data.sends().has_room();
 }
 
 void lender::start_invalidation(grant& g) noexcept {
-  g.state = grant::stage::invalidating;
+  g.state.move_to(grant_state::invalidating);
   ++invalidating_;
   context_.home.rearm(g, context_.home.about_after(context_.options.lending.revoke_deadline));
   context_.data.post_urgent(g.invalidation, cordma::invalidate(g.lent.window->rkey()));
@@ -449,17 +277,17 @@ void lender::start_invalidation(grant& g) noexcept {
 void lender::on_invalidated(grant& g) noexcept {
   const result<std::uint32_t> outcome = g.invalidation->take_result();
   const bool is_done = outcome.has_value();
-  // What the device says broke the queue pair, or will when this has returned.
+  // A work completion's failure breaks the queue pair by itself, at the latest after this call.
   const bool is_told = !is_done && outcome.failure().code.category() == wc_category();
   g.invalidation.reset();
   g.disarm();
   --invalidating_;
   if (is_done)
-    return_window(g);
+    memory_.return_window(g);
   else if (!is_told && !context_.data.has_failed())
     context_.break_connection(errc::disconnected, "invalidate");
   cut(g);
-  // When the queue pair has failed they all end at once, soon: not here, each in the one before.
+  // When the queue pair has failed, `fail` ends them all soon: ending them here would recurse.
   while (!failed_ && !context_.data.has_failed() && !waiting_.empty() && can_invalidate()) {
     grant& next = waiting_.pop_front();
     grants_.push_back(next);
@@ -467,34 +295,17 @@ void lender::on_invalidated(grant& g) noexcept {
   }
 }
 
-/// Takes what is left of the peer's access away: with a window only when the queue pair is in
-/// ERROR.
-void lender::cut(grant& g) noexcept {
-  int rc = 0;
-  if (g.lent.window) {
-    rc = g.lent.window->deallocate();
-    if (rc == 0) g.lent.window.reset();
-  }
-  if (rc == 0 && g.lent.registration && !keep(g)) {
-    rc = g.lent.registration->deregister();
-    if (rc == 0) g.lent.registration.reset();
-  }
-  if (rc != 0) {
-    ++context_.counters.stranded;
-    context_.lending.strand(std::exchange(g.lent, {}));
-  }
-  finish(g);
-}
+// ---- received, ended
+// -----------------------------------------------------------------------------
 
-/// The peer reaches it no more.
-void lender::finish(grant& g) noexcept {
-  if (g.state != grant::stage::binding) ++counter_of(g.reason);
-  if (g.question) {
-    context_.channel.reply(*std::exchange(g.question, std::nullopt),
-                           {.kind = kind::handed_over, .tag = g.tag});
-  }
-  if (!g.is_handed_over) return forget(g);
-  g.state = grant::stage::received;
+/// Takes the rest of the peer's access away, and with it the grant leaves the peer.
+void lender::cut(grant& g) noexcept {
+  const bool is_kept = memory_.take_back(g);
+  if (!is_unopened(g.state.now())) ++counter_of(g.reason);
+  if (g.question)
+    context_.channel.reply(*std::exchange(g.question, std::nullopt), owner_frames::handed_over(g));
+  if (!g.is_handed_over) return forget(g, is_kept);
+  g.state.move_to(grant_state::received);
   g.list_hook<grant>::unlink();
   received_.push_back(g);
   arrival_.set();
@@ -511,15 +322,16 @@ std::uint64_t& lender::counter_of(loan_end_reason why) noexcept {
   return counters.disconnected;
 }
 
-void lender::forget(grant& g) noexcept {
+/// \param is_kept  the stock has the memory, and counts it on.
+void lender::forget(grant& g, bool is_kept) noexcept {
   g.disarm();
   g.list_hook<grant>::unlink();
-  if (!g.is_inline) ids_.erase(g.id);
-  if (g.was_asked_for) asked_bytes_ -= g.cost;
-  if (!g.is_kept) context_.lending.release(g.cost);
+  if (!g.is_inline()) ids_.erase(g.id);
+  if (g.was_requested()) memory_.remove_requested(g.cost);
+  if (!is_kept) memory_.release(g.cost);
   --context_.counters.open;
   context_.counters.bytes_lent -= g.size_bytes;
-  g.state = grant::stage::ended;
+  g.state.move_to(grant_state::ended);
   g.home = nullptr;
   if (!g.has_loan) {
     inline_grant* const owner = g.owner;
@@ -527,15 +339,15 @@ void lender::forget(grant& g) noexcept {
     if (owner != nullptr) owner->end();
     return;
   }
-  // One of them has somebody waiting, who may destroy it all when it is set.
+  // Somebody waits for one of the two events, and may destroy the grant when that is set.
   event& awaited = g.bound.is_set() ? g.ended : g.bound;
   (&awaited == &g.bound ? g.ended : g.bound).set();
   awaited.set();
 }
 
-/// What messages carry comes and goes with each, and leaves most of it as it was.
+/// Keeps an inline grant for the next message, most of it as it was.
 void lender::recycle(grant& g) noexcept {
-  if (!g.is_inline || failed_ || !frame_cache::is_recycling) {
+  if (!g.is_inline() || failed_ || !frame_cache::is_recycling) {
     delete &g;
     return;
   }
@@ -543,8 +355,7 @@ void lender::recycle(grant& g) noexcept {
   g.lent.registration.reset();
   g.lent.memory = {};
   g.owner = nullptr;
-  g.is_given_back = g.is_invalid = g.end_is_wanted = false;
-  g.state = grant::stage::binding;
+  g.state.move_to(grant_state::unheard);
   g.reason = loan_end_reason::returned;
   free_.push_front(g);
 }
@@ -552,13 +363,13 @@ void lender::recycle(grant& g) noexcept {
 void lender::fail(const failure& why) noexcept {
   if (failed_) return;
   failed_ = why;
-  while (!stock_.is_empty()) drop_kept();
+  memory_.close();
   grants_.splice_back(waiting_);
   while (!grants_.empty()) {
     grant& g = grants_.front();
-    if (g.state == grant::stage::binding || g.state == grant::stage::open)
-      g.reason = loan_end_reason::disconnected;
-    if (g.state == grant::stage::binding) g.bind_failure = why;
+    const bool is_new = is_unopened(g.state.now());
+    if (is_new || g.state == grant_state::open) g.reason = loan_end_reason::disconnected;
+    if (is_new) g.bind_failure = why;
     g.question.reset();
     g.notice.unlink();
     g.bind.reset();
@@ -568,26 +379,6 @@ void lender::fail(const failure& why) noexcept {
   arrival_.set();
 }
 
-// ---- our program's side
-// --------------------------------------------------------------------------
-
-task<loan> lender::lend(local_mr memory, loan_options options) {
-  check_loan(memory, options);
-  grant& g = make(memory.size_bytes(), memory.size_bytes());
-  g.has_loan = true;
-  loan made{g};
-  g.lent.memory = std::move(memory);
-  try {
-    lend_out(g, options.access, options.lease);
-  } catch (...) {
-    forget(g);
-    throw;
-  }
-  co_await g.bound.wait();
-  if (g.bind_failure) throw error{*g.bind_failure};
-  co_return made;
-}
-
 task<local_mr> lender::receive() {
   while (received_.empty()) {
     if (failed_) throw error{*failed_};
@@ -595,7 +386,7 @@ task<local_mr> lender::receive() {
     co_await arrival_.wait();
   }
   const environment env = co_await current_environment();
-  if (env.stop.stop_requested()) throw cancelled{};  // Nobody takes what it would give.
+  if (env.stop.stop_requested()) throw cancelled{};  // Nobody would take the memory.
   grant& g = received_.front();
   local_mr memory = std::move(g.lent.memory);
   forget(g);
@@ -614,105 +405,8 @@ void lender::list(std::vector<lease_info>& into) {
   };
   ids_.for_each(add);
   grants_.for_each([&](const grant& g) {
-    if (g.is_inline) add(g);
+    if (g.is_inline()) add(g);
   });
-}
-
-// ---- what a message carries
-// ---------------------------------------------------------------------
-
-void lender::lend_inline(inline_grant& l, local_mr memory, verbs::access access) {
-  check_loan(memory, {.access = access});
-  if (context_.data.sends().batch_max() <= inline_grant::per_message_max)
-    refuse_to_lend(errc::limit_exceeded, "beside a message: send_wr_max of 5 or more");
-  grant& g = make(memory.size_bytes(), memory.size_bytes(), true);
-  g.expires = time_point::max();
-  g.lent.memory = std::move(memory);
-  try {
-    prepare(g, access);
-  } catch (...) {
-    forget(g);
-    throw;
-  }
-  g.owner = &l;
-  l.grant_ = &g;
-}
-
-void lender::open_inline(grant& g) noexcept {
-  g.state = grant::stage::open;
-  if (g.lent.window) g.lent.window->bound(g.remote.rkey());
-  ++context_.counters.offered;
-}
-
-bool inline_grant::needs_bind() const noexcept { return grant_->lent.window.has_value(); }
-bind_request inline_grant::bind() const noexcept {
-  bind_request bind = grant_->home->bind_of(*grant_);
-  bind.send_flags = 0;
-  return bind;
-}
-
-void inline_grant::posted() noexcept { grant_->home->open_inline(*grant_); }
-
-loan_terms inline_grant::terms() const noexcept {
-  return {.address = grant_->remote.address(),
-          .length = grant_->size_bytes,
-          .rkey = grant_->remote.rkey(),
-          .isolation = grant_->isolation};
-}
-
-void inline_grant::give_back(std::optional<std::uint32_t> invalidated) noexcept {
-  if (grant_ == nullptr) return;
-  if (invalidated == grant_->remote.rkey()) grant_->is_invalid = true;
-  grant_->home->give_back(*grant_);
-}
-
-void inline_grant::revoke() noexcept {
-  if (grant_ != nullptr) grant_->home->end(*grant_, loan_end_reason::revoked);
-}
-
-void inline_grant::leave(bool is_known) noexcept {
-  grant_->owner = nullptr;
-  if (is_known)
-    revoke();
-  else
-    give_back();
-  grant_ = nullptr;
-}
-
-// ---- loan
-// ----------------------------------------------------------------------------------------
-
-namespace {
-
-task<loan_end> end_of(grant& g) {
-  co_await g.ended.wait();
-  co_return loan_end{std::move(g.lent.memory), g.reason};
-}
-
-}  // namespace
-
-task<loan_end> loan::ended() {
-  CORDMA_ASSERT(grant_ != nullptr, "used an empty loan");
-  return end_of(*grant_);
-}
-task<loan_end> loan::revoke() {
-  CORDMA_ASSERT(grant_ != nullptr, "used an empty loan");
-  if (grant_->home != nullptr) grant_->home->end(*grant_, loan_end_reason::revoked);
-  return end_of(*grant_);
-}
-bool loan::has_ended() const noexcept { return grant_->state == grant::stage::ended; }
-isolation loan::isolation() const noexcept { return grant_->isolation; }
-std::size_t loan::size_bytes() const noexcept { return grant_->size_bytes; }
-remote_mr_slice loan::remote_slice() const noexcept { return grant_->remote; }
-
-void loan::drop() noexcept {
-  grant* const g = std::exchange(grant_, nullptr);
-  if (g == nullptr) return;
-  g->has_loan = false;
-  if (g->home == nullptr)
-    delete g;
-  else
-    g->home->end(*g, loan_end_reason::revoked);
 }
 
 }  // namespace cordma

@@ -1,0 +1,106 @@
+#pragma once
+
+#include "control_channel.hpp"
+#include "lease_state.hpp"
+
+#include <cordma/agent/remote_mr.hpp>
+#include <cordma/detail/coro/frame_cache.hpp>
+#include <cordma/detail/transfer/queue_pair.hpp>
+
+#include <optional>
+
+namespace cordma {
+
+class borrower;
+
+/// Where one lease stands at its holder. `borrower` moves it, and nobody else:
+///
+/// | from | to | when |
+/// | --- | --- | --- |
+/// | made | asking, offered, open | the program asks; the owner offers; a message lends |
+/// | asking | open | the owner grants it |
+/// | offered | open | the program takes it |
+/// | offered | declining | the owner revokes it |
+/// | open | flushing, returning | it is dropped, revoked or over; nobody waits for it any more |
+/// | open | flushing_for, flushed | the program hands it over |
+/// | flushing | returning | the READ has completed |
+/// | flushing_for | flushed | the READ has completed |
+/// | flushing_for | flushing | who hands it over was stopped |
+/// | flushed | handing_over | the owner is asked |
+/// | handing_over | returning | who hands it over was stopped before the frame was sent |
+/// | returning | returned | the frame was sent, and an answer is due |
+/// | all but made, ended | ended | the last frame came or was sent; the connection ended |
+/// | ended | made | a message lends: an inline holding is used again |
+enum class holding_state : unsigned char {
+  made,          ///< It has a number, and nothing else.
+  asking,        ///< The owner has not answered the request.
+  offered,       ///< The owner has offered it, and the program has not taken it yet.
+  open,          ///< The program may use the memory.
+  flushing,      ///< A READ ends what was posted; then the memory goes back.
+  flushing_for,  ///< A READ ends what was posted; then the memory is handed over.
+  flushed,       ///< What was posted has ended, and the owner is to be asked to take it over.
+  handing_over,  ///< The owner was asked, and has not answered.
+  returning,     ///< The frame that gives it back waits for credit.
+  declining,     ///< As `returning`, for an offer that nobody took: it still counts as one.
+  returned,      ///< It is back, but the owner has not answered an earlier question.
+  ended,         ///< The borrower has forgotten it. A `remote_mr` may still hold it.
+};
+
+/// True if a holding may go from one state to the other.
+constexpr bool can_move(holding_state from, holding_state to) noexcept {
+  using enum holding_state;
+  switch (from) {
+    case made: return to == asking || to == offered || to == open;
+    case asking: return to == open || to == ended;
+    case offered: return to == open || to == declining || to == ended;
+    case open:
+      return to == flushing || to == flushing_for || to == flushed || to == returning ||
+             to == ended;
+    case flushing: return to == returning || to == ended;
+    case flushing_for: return to == flushing || to == flushed || to == ended;
+    case flushed: return to == handing_over || to == ended;
+    case handing_over: return to == returning || to == ended;
+    case returning: return to == returned || to == ended;
+    case declining: return to == ended;
+    case returned: return to == ended;
+    case ended: return to == made;  // An inline holding is used again.
+  }
+  return false;
+}
+
+namespace detail {
+
+/// One lease of the peer's memory, from the request to the frame that returns it. The borrower owns
+/// it until `ended`; then the `remote_mr` does, if there is one.
+struct holding : waiter, list_hook<holding>, timer, frame_cache::recycled {
+  explicit holding(borrower& b) noexcept;
+  ~holding();
+
+  borrower* home;  ///< Null once `ended`.
+  std::uint64_t tag = 0;
+  std::uint64_t lease = 0;  ///< the owner's number
+  lease_block* block = nullptr;
+  remote_mr_slice remote;
+  cordma::isolation isolation = isolation::exact;
+  bool has_handle = false;  ///< A `remote_mr` points here, and deletes this when it is dropped.
+  bool is_inline = false;   ///< A message carried the terms, and another one ends it.
+  errc status{};            ///< What the return tells the owner: `lease_expired`, or nothing.
+  lease_state<holding_state> state{holding_state::made};
+
+  // The question that the owner was asked, one at a time, in whatever state.
+  bool is_asking = false;
+  agent_protocol::frame asked;
+  time_point asked_at{};
+  std::optional<failure> refusal;
+  event answered;  // Set in the middle of a reap.
+  control_channel::outgoing question;
+
+  std::optional<request_op<read_request<1>>> flush;  ///< in `flushing` and `flushing_for`
+  event flush_ended;
+  struct : control_channel::outgoing {
+    holding* of = nullptr;
+  } notice;  ///< the acceptance, later the return
+};
+
+}  // namespace detail
+}  // namespace cordma

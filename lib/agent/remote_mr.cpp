@@ -1,0 +1,52 @@
+#include <cordma/agent/remote_mr.hpp>
+
+#include "borrower.hpp"
+#include "holding_failures.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace cordma {
+
+using detail::holding;
+using std::chrono::milliseconds;
+
+verbs::access remote_mr::access() const noexcept {
+  return holding_ == nullptr ? verbs::access::none : holding_->block->access();
+}
+isolation remote_mr::isolation() const noexcept { return holding_->isolation; }
+remote_mr_slice remote_mr::slice() const noexcept {
+  return holding_ == nullptr ? remote_mr_slice{} : holding_->remote;
+}
+
+milliseconds remote_mr::remaining() const noexcept {
+  if (holding_ == nullptr || holding_->state != holding_state::open) return {};
+  const duration left = holding_->block->usable_until() - holding_->home->now();
+  return std::chrono::ceil<milliseconds>(std::max(left, duration{}));
+}
+
+namespace {
+
+task<> refuse_to_renew(const holding& h) {
+  fail_ended(h, "renew");
+  co_return;
+}
+
+}  // namespace
+
+task<> remote_mr::renew(milliseconds lease) {
+  CORDMA_ASSERT(holding_ != nullptr, "used an empty remote_mr");
+  if (holding_->home == nullptr) return refuse_to_renew(*holding_);
+  return holding_->home->renew(*holding_, lease);
+}
+
+void remote_mr::drop() noexcept {
+  holding* const h = std::exchange(holding_, nullptr);
+  if (h == nullptr) return;
+  if (h->home != nullptr)
+    h->home->drop(*h);
+  else
+    delete h;
+}
+
+}  // namespace cordma
