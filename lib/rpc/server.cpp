@@ -1,6 +1,6 @@
 #include <cordma/rpc/server.hpp>
 
-#include "server_core.hpp"
+#include "server_link.hpp"
 
 namespace cordma::rpc {
 

@@ -2,7 +2,7 @@
 // lib/rpc on soft0: message_siege.hpp. Requests, replies and what is said beside them, well formed,
 // twice, of calls that there are not, or not well formed.
 #include "../../lib/rpc/client_core.hpp"
-#include "../../lib/rpc/server_core.hpp"
+#include "../../lib/rpc/server_link.hpp"
 #include "message_siege.hpp"
 
 #include <algorithm>

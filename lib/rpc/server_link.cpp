@@ -1,0 +1,431 @@
+#include "server_link.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <new>
+#include <utility>
+
+namespace cordma::rpc::detail {
+
+using call_protocol::bulk;
+using call_protocol::header_bytes;
+using call_protocol::kind;
+using call_protocol::status;
+
+namespace {
+
+constexpr const char* no_exception = "it threw what is no std::exception";
+
+failure bad_request(const char* what) noexcept {
+  return {.code = errc::bad_frame, .call = "rpc", .detail = what};
+}
+
+bulk first_of(const header& h) noexcept {
+  return (h.bulk & call_protocol::source) != 0 ? call_protocol::source : call_protocol::sink;
+}
+
+}  // namespace
+
+// ---- a call
+
+incoming_call::incoming_call() noexcept
+    : encoded_message{&server_link::on_sent},
+      waiter{&server_link::on_step},
+      timer{&server_link::on_deadline} {}
+
+void incoming_call::open(server_link& l, arrived_message& a, const header& h) noexcept {
+  link = &l;
+  asked = h;
+  if (!is_ours(asked)) [[unlikely]]
+    asked.bulk = call_protocol::no_bulk;  // Whatever may be behind the header.
+  if (asked.bulk != call_protocol::no_bulk) [[unlikely]]
+    first_lent = call_protocol::terms_of(server_link::bytes_of(a), first_of(asked));
+  request = l.deliver(a);
+}
+
+/// Whatever it waits for. What the next one begins with is set now, while its caller waits for
+/// nothing.
+void incoming_call::close() noexcept {
+  if (is_gone != nullptr) *is_gone = true;
+  disarm();
+  list_hook<waiter>::unlink();
+  take_back();
+  body.reset();
+  static_cast<call_state&>(*this) = {};
+  begin_anew();
+  stop.emplace();
+}
+
+time_point incoming_call::deadline() noexcept {
+  if (!until) {
+    until = asked.value == call_protocol::no_deadline
+                ? time_point::max()
+                : link->home().about_after(std::chrono::microseconds{asked.value});
+  }
+  return *until;
+}
+
+// ---- a connection
+
+server_link::server_link(server_core& core, const channel_resources& resources, connection* conn)
+    : message_channel{resources, core.options_.stream, order::any}, core_{&core}, conn_{conn} {}
+
+server_link::finished_op server_link::finished() noexcept { return finished_op{*this}; }
+
+bool server_link::finished_op::start(cordma::waiter& w, const environment& env) noexcept {
+  if (env.stop.stop_requested()) on_stop(*this);
+  if (link_.is_finished()) return true;
+  link_.waiting_ = this;
+  begin(w, {env.scheduler != nullptr ? env.scheduler : &link_.home(),
+            was_stopped_ ? stop_token{} : env.stop});
+  return false;
+}
+
+void server_link::finished_op::on_stop(stop_callback& self) noexcept {
+  auto& op = static_cast<finished_op&>(self);
+  op.was_stopped_ = true;
+  op.link_.is_ending_ = true;
+  op.link_.is_turning_away_ = false;
+  op.link_.stop_calls();
+  op.link_.tell_if_finished();
+}
+
+void server_link::tell_if_finished() noexcept {
+  if (is_finished() && waiting_ != nullptr) std::exchange(waiting_, nullptr)->end();
+}
+
+void server_link::drain() noexcept {
+  is_ending_ = true;
+  accept();  // What waits for others' calls to end is told that it has not run.
+  tell_if_finished();
+}
+
+void server_link::turn_away() noexcept {
+  is_turning_away_ = true;
+  drain();
+}
+
+void server_link::stop_calls() noexcept {
+  is_stopping_ = true;
+  calls_.for_each([](incoming_call& c) { c.stop->request_stop(); });
+  drop_answers();
+}
+
+void server_link::drop_answers() noexcept {
+  constexpr auto waits = [](const incoming_call& c) { return c.is_answering; };
+  while (incoming_call* const c = calls_.find(waits)) end(*c);
+}
+
+void server_link::leave() noexcept {
+  while (!calls_.empty()) end(calls_.front());
+  turn_.unlink();
+  core_ = nullptr;
+}
+
+void server_link::on_closed() noexcept {
+  is_ending_ = true;
+  is_turning_away_ = false;
+  if (core_ == nullptr) return;
+  stop_calls();
+  tell_if_finished();
+}
+
+void server_link::on_control(std::span<const std::byte> bytes) {
+  const header h = call_protocol::decode(bytes, true);
+  if (!is_ours(h) || core_ == nullptr) return;
+  if (h.kind != kind::cancel) throw error{bad_request("returns what it was not lent")};
+  const auto is_it = [&](const incoming_call& c) { return c.asked.call == h.call; };
+  if (incoming_call* const c = calls_.find(is_it)) return cancel(*c);
+  // It may not have begun.
+  const auto asks_for_it = [&](const arrived_message& a) {
+    const auto request = bytes_of(a);
+    return request.size() >= header_bytes && call_protocol::call_in(request) == h.call;
+  };
+  if (arrived_message* const a = inbox().find(asks_for_it)) {
+    const header asked = request_in(*a);
+    const bool has_lent = is_ours(asked) && asked.bulk != 0;
+    stream_message request = deliver(*a);
+    ++core_->counters.calls;
+    ++core_->counters.stopped;
+    // Last: an answer that goes with it lets others begin. The buffer stays until it is sent, so
+    // that there are never more of these than buffers.
+    if (has_lent) tell_returned(h.call, false, std::move(request));
+  } else if (cancelled_.size() < core_->options_.stream.depth) {
+    cancelled_.push_back(h.call);
+  } else {
+    cancelled_[cancelled_oldest_++ % cancelled_.size()] = h.call;
+  }
+}
+
+/// Whether or not its handler hears of it, it uses no more of the caller's memory.
+void server_link::cancel(incoming_call& c) noexcept {
+  c.stop->request_stop();
+  // An answer that waits may come after the client has taken its memory by force.
+  if (c.is_answering) c.invalidate_nothing();
+  if (c.asked.bulk == 0 || std::exchange(c.is_over, true)) return;
+  c.is_in_use |= stop_using(c);
+  tell_returned(c.asked.call, c.is_in_use);
+}
+
+void server_link::accept() noexcept {
+  if (core_ == nullptr || is_accepting_) return;
+  const channel_ref stay{*this};
+  is_accepting_ = true;
+  while (core_ != nullptr && is_open() && !inbox().empty() &&
+         (is_ending_ || running_ < core_->options_.calls_per_connection_max)) {
+    if (!is_ending_ && core_->is_full()) {
+      if (!turn_.is_linked()) core_->starved_.push_back(turn_);
+      break;
+    }
+    try {
+      begin(inbox().front());
+    } catch (const error& e) {
+      break_connection(e.failure());
+    } catch (const std::bad_alloc&) {
+      break_connection(errno_failure(ENOMEM, "rpc"));
+    }
+  }
+  is_accepting_ = false;
+}
+
+/// \errors errc::bad_frame
+inline header server_link::request_in(const arrived_message& a) {
+  const header h = call_protocol::decode(bytes_of(a), false);
+  if (is_ours(h) && h.kind != kind::request) [[unlikely]]
+    throw error{bad_request("answers a server")};
+  return h;
+}
+
+inline void server_link::begin(arrived_message& a) {
+  const header h = request_in(a);
+  incoming_call& c = core_->begin();
+  c.open(*this, a, h);
+  calls_.push_back(c);
+  ++running_;
+  if (!is_ours(h)) [[unlikely]]
+    return refuse(c, status::unknown_version, "this server speaks version 1");
+  if (is_ending_) [[unlikely]]
+    return refuse(c, status::shutting_down, "the server takes no more calls");
+  if (c.request.is_large() && was_cancelled(h.call)) [[unlikely]] {
+    c.is_over = true;
+    return refuse(c, status::stopped, "stopped before it was read");
+  }
+  served_method* const method = core_->find(h.method);
+  if (method == nullptr) [[unlikely]] {
+    char text[80];
+    std::snprintf(text, sizeof text, "the server has no method 0x%016" PRIx64, h.method);
+    return refuse(c, status::unknown_method, text);
+  }
+  try {
+    c.body = method->begin(c.room);
+  } catch (const std::bad_alloc&) {
+    return refuse(c, status::out_of_memory, "the server has no memory for the call");
+  }
+  home().schedule(c);
+}
+
+bool server_link::was_cancelled(std::uint64_t call) const noexcept {
+  return std::ranges::find(cancelled_, call) != cancelled_.end();
+}
+
+std::coroutine_handle<> server_link::on_step(cordma::waiter& self) noexcept {
+  auto& c = static_cast<incoming_call&>(self);
+  if (c.is_answering) [[unlikely]] {
+    c.link->refuse(c, status::handler_failed, c.text.view());
+  } else if (c.is_started) {
+    c.link->finish(c);
+  } else {
+    c.link->run(c);
+  }
+  return std::noop_coroutine();
+}
+
+inline void server_link::run(incoming_call& c) noexcept {
+  c.is_started = true;
+  if (c.stop->stop_requested()) return refuse(c, status::stopped, "stopped before it began");
+  const auto why = [&] {
+    return c.body->is_decoded ? status::handler_failed : status::bad_request;
+  };
+  try {
+    const auto request = c.request.bytes().subspan(call_protocol::head_bytes(c.asked.bulk));
+    if (c.body->start(request, c.context, c, {&home(), *c.stop})) return finish(c);
+    if (c.deadline() != time_point::max()) home().arm(c, c.deadline());
+    return;
+  } catch (const std::bad_alloc&) {
+    return refuse(c, status::out_of_memory, "the server has no memory for the call");
+  } catch (const std::exception& e) {
+    return refuse(c, why(), e.what());
+  } catch (...) {
+    return refuse(c, why(), no_exception);
+  }
+}
+
+void server_link::on_deadline(timer& self) noexcept {
+  auto& c = static_cast<incoming_call&>(self);
+  if (!c.is_answering) return c.stop->request_stop();
+  c.link->break_connection({.code = errc::timed_out,
+                            .call = "rpc",
+                            .detail = "the client did not take an answer within answer_timeout"});
+}
+
+inline void server_link::finish(incoming_call& c) noexcept {
+  c.disarm();
+  if (failed()) return end(c);
+  const encodable_ref* reply = nullptr;
+  try {
+    reply = &c.body->end();
+  } catch (const cancelled&) {
+    if (c.stop->stop_requested()) return refuse(c, status::stopped, "the handler was stopped");
+    return refuse(c, status::handler_failed, "it threw cancelled, and nobody had stopped it");
+  } catch (const std::exception& e) {
+    return refuse(c, status::handler_failed, e.what());
+  } catch (...) {
+    return refuse(c, status::handler_failed, no_exception);
+  }
+  try {
+    answer(c, kind::reply, 0, *reply);
+  } catch (const error& e) {
+    const bool is_long = e.failure().code == errc::wrong_length;
+    refuse(c, is_long ? status::reply_too_large : status::handler_failed, e.what());
+  } catch (const std::bad_alloc&) {
+    refuse(c, status::out_of_memory, "the server has no memory for the reply");
+  } catch (const std::exception& e) {
+    refuse(c, status::handler_failed, e.what());
+  } catch (...) {
+    refuse(c, status::handler_failed, no_exception);
+  }
+}
+
+/// Anything but a reply.
+void server_link::refuse(incoming_call& c, status why, std::string_view text) noexcept {
+  c.is_gone = nullptr;
+  if (failed()) return end(c);
+  // Of its time, too, is what it was lent, though nobody has stopped it yet.
+  if (why == status::handler_failed && c.until && home().now() >= *c.until) why = status::stopped;
+  server_counters& n = core_->counters;
+  switch (why) {
+    case status::handler_failed:
+    case status::out_of_memory: ++n.failed; break;
+    case status::reply_too_large: ++n.too_large; break;
+    case status::stopped: ++n.stopped; break;
+    default: ++n.refused;
+  }
+  c.is_counted = true;
+  c.text = text.substr(0, peer().buffer_bytes - header_bytes);
+  answer(c, kind::failure, std::uint32_t(why), encodable_ref{c.text.view()});
+}
+
+/// Mostly the call is gone when this returns.
+inline void server_link::answer(incoming_call& c, kind k, std::uint32_t value,
+                                const encodable_ref& what) {
+  c.is_answering = true;
+  bool is_gone = false;
+  c.is_gone = &is_gone;
+  c.encoded_message::begin({.kind = k, .value = value, .call = c.asked.call});
+  if (c.asked.bulk != 0) [[unlikely]]
+    end_loans(c);
+  c.send(*this, what);
+  if (is_gone) [[likely]]
+    return;
+  c.is_gone = nullptr;
+  if (is_stopping_) return drop_answers();
+  home().rearm(c, home().after(core_->options_.answer_timeout));
+}
+
+/// Of an answer. A reply that cannot be sent, or that the client does not take, is answered by why.
+void server_link::on_sent(encoded_message& self, const failure* why) noexcept {
+  auto& c = static_cast<incoming_call&>(self);
+  const bool is_reply = !c.is_counted;
+  if (why != nullptr && is_reply && !c.link->failed()) [[unlikely]] {
+    c.disarm();
+    // When it was memory that was missing, the text is short enough to need none.
+    c.text = why->detail.empty() ? "the reply cannot be sent" : why->detail.view();
+    return c.link->home().schedule(c);  // `answer` still looks at it.
+  }
+  if (is_reply && why == nullptr) {
+    c.is_counted = true;
+    ++c.link->core_->counters.replied;
+  }
+  c.link->end(c);
+}
+
+void server_link::end(incoming_call& c) noexcept {
+  const channel_ref stay{*this};
+  // Goes last: for its buffer the peer sends, and is sent, more.
+  const stream_message request = std::move(c.request);
+  if (!c.is_counted) ++core_->counters.stopped;
+  if (c.asked.bulk != 0) stop_using(c);
+  c.list_hook<incoming_call>::unlink();
+  c.close();
+  --running_;
+  is_turning_away_ = false;
+  core_->end(c);
+  accept();
+  tell_if_finished();
+}
+
+// ---- memory of the caller's
+
+task<local_mr> server_link::fetch(incoming_call& c, std::size_t bytes_max) {
+  const remote_mr from = borrow(c, call_protocol::source);
+  if (from.size_bytes() > bytes_max) {
+    char text[100];
+    std::snprintf(text, sizeof text, "a source of %zu bytes, the handler takes %zu",
+                  from.size_bytes(), bytes_max);
+    throw error{{.code = errc::wrong_length, .call = "fetch_source", .detail = text}};
+  }
+  local_mr here = memory().allocate_uninitialized(from.size_bytes());
+  co_await conn().read(here.slice(), from.slice());
+  co_return here;
+}
+
+remote_mr server_link::borrow(incoming_call& c, bulk which) {
+  const bool is_source = which == call_protocol::source;
+  const auto fail = [](const char* what) {
+    throw error{{.code = errc::refused, .call = "rpc::server_call", .detail = what}};
+  };
+  if ((c.asked.bulk & which) == 0)
+    fail(is_source ? "the caller has no source" : "the caller has no sink");
+  if ((c.borrowed & which) != 0) fail("the memory was asked for before");
+  if (failed()) throw error{*failed()};
+  if (c.is_over) fail("the caller waits no longer");
+  const auto access = is_source ? verbs::access::remote_read : verbs::access::remote_write;
+  remote_mr lent = agent()->borrow_inline(call_protocol::terms_of(c.request.bytes(), which), access,
+                                          c.deadline(), c.borrowings[is_source ? 0 : 1]);
+  c.borrowed |= which;
+  return lent;
+}
+
+/// True: requests on the caller's memory are under way.
+bool server_link::stop_using(incoming_call& c) noexcept {
+  bool is_in_use = false;
+  for (std::uint64_t& number : c.borrowings)
+    if (number != 0 && agent() != nullptr)
+      is_in_use |= agent()->end_along(std::exchange(number, 0));
+  return is_in_use;
+}
+
+/// By the answer, which is about to be sent. That can spare the caller an invalidation.
+void server_link::end_loans(incoming_call& c) noexcept {
+  c.is_in_use |= stop_using(c);
+  if (c.is_in_use) return c.fence();  // It may be long until it goes.
+  // What was announced may have been read: the caller has taken its memory back.
+  if (c.is_over || c.is_known() || agent() == nullptr) return;
+  if (agent()->can_invalidate(c.first_lent)) c.invalidate(c.first_lent.rkey);
+}
+
+/// Ahead of the answer, or in its place.
+void server_link::tell_returned(std::uint64_t call, bool is_fenced, stream_message kept) noexcept {
+  try {
+    auto* const note = new call_note{{.kind = kind::returned, .call = call}};
+    note->is_fenced = is_fenced;
+    note->kept = std::move(kept);
+    send(*note);
+  } catch (const std::bad_alloc&) {
+    // The client takes it back itself.
+  }
+}
+
+}  // namespace cordma::rpc::detail
