@@ -1,8 +1,9 @@
 #include "client_core.hpp"
 
+#include "call_failures.hpp"
+
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <new>
 
 namespace cordma::rpc::detail {
@@ -13,43 +14,6 @@ using call_protocol::status;
 namespace {
 
 constexpr unsigned index_bits = 16;
-
-/// Of what is being caught.
-failure why_not_sent() noexcept {
-  try {
-    throw;
-  } catch (const error& e) {
-    return e.failure();
-  } catch (const std::bad_alloc&) {
-    return errno_failure(ENOMEM, "rpc");
-  } catch (const std::exception& e) {
-    return {.code = errc::bad_message, .call = "rpc", .detail = e.what()};
-  } catch (...) {
-    return {.code = errc::bad_message, .call = "rpc", .detail = "its codec failed"};
-  }
-}
-
-errc code_of(status s) noexcept {
-  switch (s) {
-    case status::unknown_method: return errc::unknown_method;
-    case status::unknown_version: return errc::incompatible_peer;
-    case status::bad_request: return errc::bad_message;
-    case status::reply_too_large: return errc::wrong_length;
-    case status::shutting_down: return errc::shutting_down;
-    case status::stopped: return errc::timed_out;
-    case status::out_of_memory:
-    case status::handler_failed: break;
-  }
-  return errc::handler_failed;
-}
-
-/// What the server says of it.
-failure refusal(const call_slot& s, const header& h, std::span<const std::byte> text) noexcept {
-  const std::string_view said{reinterpret_cast<const char*>(text.data()), text.size()};
-  failure f{.code = code_of(status{h.value}), .call = s.target->name};
-  f.detail = said;
-  return f;
-}
 
 failure bad_answer(const char* what) noexcept {
   return {.code = errc::bad_frame, .call = "rpc", .detail = what};
@@ -72,17 +36,8 @@ call_slot::call_slot(client_core& c, std::uint16_t i) noexcept
 call_slot::lending::lending(call_slot& s) noexcept
     : inline_grant{&client_core::on_loan_ended}, slot{s} {}
 
-client_core::connecting::connecting(client_core& c) noexcept
-    : waiter{[](waiter& self) noexcept -> std::coroutine_handle<> {
-        auto& me = static_cast<connecting&>(self);
-        me.is_running = false;
-        me.core.pump();
-        return std::noop_coroutine();
-      }},
-      core{c} {}
-
 client_core::client_core(executor& home, const client_options& options, client::connector connect)
-    : home_{home}, options_{options}, connector_{std::move(connect)} {
+    : home_{home}, options_{options}, reconnector_{*this, std::move(connect), options.reconnect} {
   check(options);
 }
 
@@ -111,40 +66,18 @@ const stream_counters& client_core::stream() const noexcept {
 
 connection* client_core::conn() noexcept { return link_ != nullptr ? &conn_ : nullptr; }
 
-void client_core::say_where(failure& lost) const noexcept {
-  try {
-    char text[200];
-    std::snprintf(text, sizeof text, "%s: the connection to %s was lost", lost.call,
-                  conn_.peer().to_string().c_str());
-    lost.detail = text;
-  } catch (const std::bad_alloc&) {
-    // Then it says less.
-  }
-}
-
-/// A call that waited for a connection in vain says what kept it from getting one.
-void client_core::say_why_unconnected(failure& late) const noexcept {
-  if (!why_unconnected_ || link_ != nullptr) return;
-  try {
-    std::string text{late.detail.view()};
-    late.detail = std::string_view{text.append(": ").append(why_unconnected_->to_string())};
-  } catch (const std::bad_alloc&) {
-    // Then it says less.
-  }
-}
-
 /// What is lost may be repeated on another connection, or is told so. In the middle of a reap.
 void client_core::on_link_closed(const failure& why) noexcept {
   why_lost_ = why;
-  if (why.detail.empty() && conn_) say_where(*why_lost_);
+  if (why.detail.empty() && conn_) say_where(*why_lost_, conn_.peer());
   link_ = nullptr;  // Already so when it was lost before it was made.
   const client_ref stay{*this};
   intrusive_list<call_slot> lost;
   lost.splice_back(under_way_);
   while (!lost.empty()) {
     call_slot& s = lost.front();
-    const bool is_to_be_repeated =
-        connector_ && !s.is_ending && (!s.may_have_run() || s.target->is_idempotent);
+    const bool is_to_be_repeated = reconnector_.can_connect() && !s.is_ending &&
+                                   (!s.may_have_run() || s.target->is_idempotent);
     if (!is_to_be_repeated) {
       fail(s, *why_lost_, counters_.lost);
       continue;
@@ -165,55 +98,6 @@ void client_core::on_link_closed(const failure& why) noexcept {
   pump();
 }
 
-void client_core::connect() noexcept {
-  if (connecting_.is_running) return;
-  try {
-    connecting_.work.emplace(connect_until_done());
-  } catch (const std::bad_alloc&) {
-    return fail_waiting(errno_failure(ENOMEM, "connect"));
-  }
-  connecting_.is_running = true;
-  // At the next turn: this may be the middle of a reap.
-  if (connecting_.work->start(connecting_, {&home_, {}})) connecting_.is_running = false;
-}
-
-task<> client_core::connect_until_done() {
-  co_await home_.sleep_for(delay());
-  while (!shut_ && link_ == nullptr && !waiting_.empty()) {
-    conn_ = {};  // Of the attempt before, too.
-    failure why{.code = errc::disconnected, .call = "connect"};
-    try {
-      attach(co_await connector_());
-      why_unconnected_.reset();
-      ++failed_attempts_;  // Until there is an answer.
-      co_return;
-    } catch (const error& e) {
-      why = e.failure();
-    } catch (const std::exception& e) {
-      why.detail = e.what();
-    } catch (...) {
-      why.detail = "the client's connector threw what is no exception";
-    }
-    why_unconnected_ = why;
-    ++failed_attempts_;
-    const unsigned most = options_.reconnect.attempts_max;
-    if (most != 0 && failed_attempts_ >= most) {
-      failed_attempts_ = 0;
-      fail_waiting(why);
-    }
-    co_await home_.sleep_for(delay());
-  }
-}
-
-/// Twice as long after each attempt, and of many clients not all at the same time.
-duration client_core::delay() noexcept {
-  if (failed_attempts_ == 0) return {};
-  const reconnect_options& r = options_.reconnect;
-  const auto doublings = std::min(failed_attempts_ - 1, 20u);
-  const duration longest = std::min(r.delay * (1u << doublings), r.delay_max);
-  return longest - longest * (jitter_() % 1024) / 2048;
-}
-
 void client_core::fail_waiting(const failure& why) noexcept {
   intrusive_list<call_slot> all;
   all.splice_back(waiting_);
@@ -227,8 +111,7 @@ void client_core::shut() noexcept {
   // First: with the connection goes what calls lent.
   if (link_ != nullptr) std::exchange(link_, nullptr)->leave();
   while (!under_way_.empty()) fail(under_way_.front(), *shut_, counters_.lost);
-  connecting_.work.reset();
-  connecting_.is_running = false;
+  reconnector_.stop();
   conn_ = {};
 }
 
@@ -333,8 +216,8 @@ void client_core::pump() noexcept {
   is_pumping_ = true;
   while (!waiting_.empty()) {
     if (link_ == nullptr || shut_) {
-      if (!shut_ && connector_) {
-        connect();
+      if (!shut_ && reconnector_.can_connect()) {
+        reconnector_.connect();
         break;
       }
       fail(waiting_.front(), shut_ ? *shut_ : *why_lost_, counters_.lost);
@@ -389,7 +272,7 @@ void client_core::on_deadline(timer& self) noexcept {
                   .detail = s.may_have_run() ? "the server did not answer before the deadline"
                             : s.is_repeated  ? "lost, and not sent again before the deadline"
                                              : "not sent before the deadline"};
-  if (!s.may_have_run()) s.core.say_why_unconnected(*s.why);
+  if (!s.may_have_run() && s.core.link_ == nullptr) s.core.reconnector_.explain(*s.why);
   ++s.core.counters_.timed_out;
   s.core.give_up(s);
 }
@@ -486,12 +369,12 @@ inline void client_core::on_answer(client_link& from) {
                  .detail = "the server answers in another version of the protocol"},
                 counters_.refused);
   }
-  failed_attempts_ = 0;
+  reconnector_.note_answer();
   // First, for with the buffer given back the link may break, which ends what has not ended.
   s->is_ending = true;
   if (h.kind == kind::failure) [[unlikely]] {
     s->how = call_end::failed;
-    s->why = refusal(*s, h, bytes.subspan(call_protocol::header_bytes));
+    s->why = failure_in(h, bytes.subspan(call_protocol::header_bytes), s->target->name);
     ++counters_.refused;
     static_cast<void>(from.deliver());
   } else {

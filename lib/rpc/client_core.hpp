@@ -1,12 +1,12 @@
 #pragma once
 
 #include "encoded_message.hpp"
+#include "reconnector.hpp"
 
 #include <cordma/rpc/client.hpp>
 
 #include <array>
 #include <memory>
-#include <random>
 #include <vector>
 
 namespace cordma::rpc::detail {
@@ -84,14 +84,13 @@ class client_core final {
  private:
   friend class client_link;
   friend struct call_slot;
+  friend class reconnector;
 
   ~client_core();
   // From the link, in the middle of a reap.
   inline void on_answer(client_link& from);
   void on_returned(const header& h);
   void on_link_closed(const failure& why) noexcept;
-  void say_where(failure& lost) const noexcept;
-  void say_why_unconnected(failure& late) const noexcept;
 
   [[nodiscard]] inline call_slot* find(std::uint64_t number) noexcept;
   void pump() noexcept;
@@ -109,31 +108,17 @@ class client_core final {
   void cancel(std::uint64_t number) noexcept;
   static void on_loan_ended(inline_grant& self) noexcept;
 
-  // Connecting.
-  struct connecting : waiter {
-    explicit connecting(client_core& c) noexcept;
-    client_core& core;
-    std::optional<task<>> work;
-    bool is_running = false;
-  };
-  void connect() noexcept;
-  task<> connect_until_done();
-  [[nodiscard]] duration delay() noexcept;
   void fail_waiting(const failure& why) noexcept;
 
   executor& home_;
   const client_options options_;
-  const client::connector connector_;
   unsigned references_ = 0;
   std::optional<failure> shut_;
   std::optional<failure> why_lost_;
-  std::optional<failure> why_unconnected_;  ///< of the last attempt
   cordma::connection conn_;
   channel_ref channel_;          ///< the last
   client_link* link_ = nullptr;  ///< that works
-  connecting connecting_{*this};
-  unsigned failed_attempts_ = 0;  ///< in a row, or connections on which nothing was answered
-  std::minstd_rand jitter_{std::random_device{}()};
+  reconnector reconnector_;
 
   std::vector<std::unique_ptr<call_slot>> slots_;
   intrusive_list<call_slot> free_;

@@ -1,0 +1,88 @@
+#include "reconnector.hpp"
+
+#include "client_core.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace cordma::rpc::detail {
+
+reconnector::reconnector(client_core& core, client::connector connect,
+                         const reconnect_options& options)
+    : waiter{&on_done}, core_{core}, connector_{std::move(connect)}, options_{options} {}
+
+std::coroutine_handle<> reconnector::on_done(waiter& self) noexcept {
+  auto& me = static_cast<reconnector&>(self);
+  me.is_running_ = false;
+  me.core_.pump();
+  return std::noop_coroutine();
+}
+
+void reconnector::connect() noexcept {
+  if (is_running_) return;
+  try {
+    work_.emplace(connect_until_done());
+  } catch (const std::bad_alloc&) {
+    return core_.fail_waiting(errno_failure(ENOMEM, "connect"));
+  }
+  is_running_ = true;
+  // The first attempt is made in a later iteration: this may be the middle of a reap.
+  if (work_->start(*this, {&core_.home_, {}})) is_running_ = false;
+}
+
+void reconnector::stop() noexcept {
+  work_.reset();
+  is_running_ = false;
+}
+
+task<> reconnector::connect_until_done() {
+  co_await core_.home_.sleep_for(delay());
+  while (!core_.shut_ && core_.link_ == nullptr && !core_.waiting_.empty()) {
+    core_.conn_ = {};  // The last attempt may have left one.
+    failure why{.code = errc::disconnected, .call = "connect"};
+    try {
+      core_.attach(co_await connector_());
+      why_.reset();
+      ++failed_attempts_;  // Until there is an answer.
+      co_return;
+    } catch (const error& e) {
+      why = e.failure();
+    } catch (const std::exception& e) {
+      why.detail = e.what();
+    } catch (...) {
+      why.detail = "the client's connector threw what is no exception";
+    }
+    why_ = why;
+    ++failed_attempts_;
+    const unsigned most = options_.attempts_max;
+    if (most != 0 && failed_attempts_ >= most) {
+      failed_attempts_ = 0;
+      core_.fail_waiting(why);
+    }
+    co_await core_.home_.sleep_for(delay());
+  }
+}
+
+/// Doubles after each attempt. A random part keeps many clients from connecting at once.
+duration reconnector::delay() noexcept {
+  if (failed_attempts_ == 0) return {};
+  const auto doublings = std::min(failed_attempts_ - 1, 20u);
+  const duration longest = std::min(options_.delay * (1u << doublings), options_.delay_max);
+  return longest - longest * (jitter_() % 1024) / 2048;
+}
+
+void reconnector::explain(failure& late) const noexcept {
+  if (!why_) return;
+  try {
+    std::string text{late.detail.view()};
+    late.detail = std::string_view{text.append(": ").append(why_->to_string())};
+  } catch (const std::bad_alloc&) {
+    // Then it says less.
+  }
+}
+
+}  // namespace cordma::rpc::detail
