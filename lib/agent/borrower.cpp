@@ -239,6 +239,7 @@ void borrower::drop(holding& h) noexcept {
       if (h.is_inline) return h.block->refuse(errc::lease_ended);
       return give_back(h);
     case holding_state::flushing_for: return h.state.move_to(holding_state::flushing);
+    case holding_state::flushed: return send_return(h);
     case holding_state::handing_over:
       if (!h.question.is_linked()) return;
       withdraw(h);

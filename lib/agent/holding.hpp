@@ -25,9 +25,9 @@ class borrower;
 /// | open | flushing_for, flushed | the program hands it over |
 /// | flushing | returning | the READ has completed |
 /// | flushing_for | flushed | the READ has completed |
-/// | flushing_for | flushing | who hands it over was stopped |
+/// | flushing_for | flushing | the hand-over is stopped or destroyed |
 /// | flushed | handing_over | the owner is asked |
-/// | handing_over | returning | who hands it over was stopped before the frame was sent |
+/// | flushed, handing_over | returning | the hand-over is destroyed before the question is sent |
 /// | returning | returned | the frame was sent, and an answer is due |
 /// | all but made, ended | ended | the last frame came or was sent; the connection ended |
 /// | ended | made | a message lends: an inline holding is used again |
@@ -58,7 +58,7 @@ constexpr bool can_move(holding_state from, holding_state to) noexcept {
              to == ended;
     case flushing: return to == returning || to == ended;
     case flushing_for: return to == flushing || to == flushed || to == ended;
-    case flushed: return to == handing_over || to == ended;
+    case flushed: return to == handing_over || to == returning || to == ended;
     case handing_over: return to == returning || to == ended;
     case returning: return to == returned || to == ended;
     case declining: return to == ended;

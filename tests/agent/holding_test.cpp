@@ -25,6 +25,7 @@ TEST_CASE("a holding takes each edge of its table, and no other", "[agent]") {
                                     {flushing_for, flushed},
                                     {flushing_for, ended},
                                     {flushed, handing_over},
+                                    {flushed, returning},
                                     {flushed, ended},
                                     {handing_over, returning},
                                     {handing_over, ended},

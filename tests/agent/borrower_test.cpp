@@ -1,0 +1,84 @@
+// A borrower between two steps of what it does, on a clock and turns of the test's own.
+#include "../../lib/agent/borrower.hpp"
+
+#include "support/hostile_peer.hpp"
+#include "support/manual_home.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+using agent_protocol::frame;
+using agent_protocol::kind;
+using support::started;
+
+namespace {
+
+/// A borrower with a lease of 64 bytes, which it has written to.
+struct with_a_lease {
+  with_a_lease() {
+    started<task<remote_mr>> asked{world.home, v.self().request_remote_mr(64, {})};
+    const frame question = heard(kind::request);
+    peer.say({.kind = kind::granted,
+              .tag = question.tag,
+              .lease = 7,
+              .length = 64,
+              .address = peer.address(),
+              .rkey = peer.rkey(),
+              .access = lendable_access,
+              .duration = 1s,
+              .isolation = std::uint8_t(isolation::exact)});
+    wait_for([&] { return asked.has_ended(); });
+    memory = asked->take_result().value();
+    started written{world.home, cordma::as_result(v.data().write(source.slice(), memory))};
+    wait_for([&] { return written.has_ended(); });
+  }
+  ~with_a_lease() {
+    memory = {};
+    v.cut_off(errc::closed);
+    wait_for([&] { return v.self().counters().borrowed == 0; });
+  }
+  void wait_for(auto done) {
+    const auto deadline = std::chrono::steady_clock::now() + 5s;
+    while (!done()) {
+      world.turn();
+      peer.listen();
+      if (std::chrono::steady_clock::now() > deadline) throw std::runtime_error{"never came"};
+    }
+  }
+  frame heard(kind k) {
+    const auto is = [k](const frame& f) { return f.kind == k; };
+    wait_for([&] { return std::ranges::any_of(peer.heard, is); });
+    return *std::ranges::find_if(peer.heard, is);
+  }
+
+  test::agent_world world;
+  test::victim v{world, {}};
+  test::hostile_peer peer{world, v};
+  local_mr source = world.memory.allocate_zeroed(64);
+  remote_mr memory;
+};
+
+}  // namespace
+
+TEST_CASE("memory whose hand-over is destroyed at any step before the question goes back",
+          "[agent][device][R3]") {
+  for (const bool is_flushed : {false, true}) {
+    INFO(is_flushed);
+    with_a_lease b;
+    std::optional<started<task<>>> handing;
+    handing.emplace(b.world.home, b.v.self().send_remote_mr(std::move(b.memory)));
+    // The READ has ended, and nobody has resumed the task yet.
+    while (is_flushed && b.v.data().sends().in_flight() > 0) b.world.driver.reap();
+    REQUIRE_FALSE(handing->has_ended());
+    handing.reset();
+    CHECK(b.heard(kind::give_back).lease == 7);
+    CHECK(b.v.self().counters().borrowed == 0);
+  }
+}
