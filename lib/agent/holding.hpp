@@ -61,7 +61,7 @@ constexpr bool can_move(holding_state from, holding_state to) noexcept {
     case flushed: return to == handing_over || to == returning || to == ended;
     case handing_over: return to == returning || to == ended;
     case returning: return to == returned || to == ended;
-    case declining: return to == ended;
+    case declining:
     case returned: return to == ended;
     case ended: return to == made;  // An inline holding is used again.
   }

@@ -9,7 +9,6 @@
 namespace cordma::rpc::detail {
 
 using call_protocol::kind;
-using call_protocol::status;
 
 namespace {
 
