@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <list>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -79,6 +80,41 @@ TEST_CASE("memory whose hand-over is destroyed at any step before the question g
     REQUIRE_FALSE(handing->has_ended());
     handing.reset();
     CHECK(b.heard(kind::give_back).lease == 7);
+    CHECK(b.v.self().counters().borrowed == 0);
+  }
+}
+
+TEST_CASE("memory whose hand-over is destroyed before its question finds credit goes back",
+          "[agent][device][R3]") {
+  with_a_lease b;
+  std::list<started<task<remote_mr>>> unanswered;
+  for (std::uint32_t n = 0; n < agent_protocol::questions_max; ++n)
+    unanswered.emplace_back(b.world.home, b.v.self().request_remote_mr(64, {}));
+  std::optional<started<task<>>> handing;
+  handing.emplace(b.world.home, b.v.self().send_remote_mr(std::move(b.memory)));
+  b.wait_for([&] { return b.v.data().sends().in_flight() == 0; });
+  for (int n = 0; n < 3; ++n) b.world.turn();
+  REQUIRE_FALSE(handing->has_ended());
+  handing.reset();
+  CHECK(b.heard(kind::give_back).lease == 7);
+  CHECK(std::ranges::count(b.peer.heard, kind::hand_over, &frame::kind) == 0);
+}
+
+TEST_CASE("memory on its way back ends with the connection, whoever waits for it",
+          "[agent][device][R6]") {
+  enum class step { dropped, handed_over, flushed };
+  for (const step at : {step::dropped, step::handed_over, step::flushed}) {
+    INFO(int(at));
+    with_a_lease b;
+    std::optional<started<task<>>> handing;
+    if (at == step::dropped)
+      b.memory = {};
+    else
+      handing.emplace(b.world.home, b.v.self().send_remote_mr(std::move(b.memory)));
+    while (at == step::flushed && b.v.data().sends().in_flight() > 0) b.world.driver.reap();
+    b.v.cut_off(errc::device_failed);
+    b.wait_for([&] { return !handing || handing->has_ended(); });
+    if (handing) CHECK((**handing).failed());
     CHECK(b.v.self().counters().borrowed == 0);
   }
 }

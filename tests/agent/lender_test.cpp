@@ -2,6 +2,7 @@
 #include "../../lib/agent/lender.hpp"
 
 #include "support/loopback.hpp"
+#include "support/manual_home.hpp"
 #include "support/until.hpp"
 #include "support/verbs_faults.hpp"
 
@@ -106,6 +107,31 @@ TEST_CASE("a holder that does not answer loses its access, and the memory comes 
   CHECK(m.in_use() == before);
   CHECK_FALSE(m.link.a->has_failed());  // The connection lives, until the peer tries.
   CHECK(m.write(raw) == make_error_code(wc_errc::remote_access));
+}
+
+TEST_CASE("a loan that is dropped while its window is bound ends once that is done, or cannot be",
+          "[agent][device][R2]") {
+  for (const bool is_cut_off : {false, true}) {
+    INFO(is_cut_off);
+    before_a_mute m;
+    const std::size_t before = m.in_use();
+    {
+      const support::started<task<loan>> lending{m.link.home,
+                                                 m.owner->send_local_mr(m.memory(64), {})};
+      REQUIRE_FALSE(lending.has_ended());
+    }
+    CHECK(m.owner->counters().open == 1);
+    if (is_cut_off) {
+      m.link.a->abort({.code = errc::disconnected, .call = "test"});
+      m.owner->fail({.code = errc::disconnected, .call = "test"});
+    }
+    m.link.run(test::until(m.link.home, [&] { return m.owner->counters().open == 0; }));
+    CHECK(m.owner->counters().revoked == (is_cut_off ? 0 : 1));
+    CHECK(m.owner->counters().offered == 0);
+    // The slot of the bind keeps the memory until the queue pair is drained.
+    m.link.run(test::until(m.link.home, [&] { return m.link.a->sends().in_flight() == 0; }));
+    CHECK(m.in_use() == before);
+  }
 }
 
 TEST_CASE("a lease that nobody ends ends by itself", "[agent][device][R2]") {
