@@ -7,7 +7,7 @@
 #include <cordma/detail/agent/inline_grant.hpp>
 #include <cordma/detail/agent/lending.hpp>
 #include <cordma/detail/coro/frame_cache.hpp>
-#include <cordma/detail/transfer/queue_pair.hpp>
+#include "transfer/queue_pair.hpp"
 
 #include <optional>
 

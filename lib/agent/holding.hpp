@@ -5,7 +5,7 @@
 
 #include <cordma/agent/remote_mr.hpp>
 #include <cordma/detail/coro/frame_cache.hpp>
-#include <cordma/detail/transfer/queue_pair.hpp>
+#include "transfer/queue_pair.hpp"
 
 #include <optional>
 

@@ -5,8 +5,10 @@
 namespace cordma {
 
 bool inline_grant::needs_bind() const noexcept { return grant_->lent.window.has_value(); }
-void inline_grant::fill_bind(ibv_send_wr& wr) const noexcept {
-  grant_->home->bind_of(*grant_).fill(wr);
+bind_request inline_grant::bind() const noexcept {
+  bind_request bind = grant_->home->bind_of(*grant_);
+  bind.send_flags = 0;
+  return bind;
 }
 
 void inline_grant::posted() noexcept { grant_->home->open_inline(*grant_); }

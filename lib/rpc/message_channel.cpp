@@ -3,6 +3,7 @@
 #include "rendezvous.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
+#include <cordma/detail/connection/handshake.hpp>
 
 #include <endian.h>
 

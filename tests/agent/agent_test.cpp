@@ -2,6 +2,8 @@
 #include <cordma/detail/agent/agent.hpp>
 
 #include "support/lease_pair.hpp"
+#include "transfer/queue_pair.hpp"
+#include "transfer/send_queue.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -6,6 +6,7 @@
 #include "support/skip.hpp"
 #include "support/stack_span.hpp"
 #include "support/until.hpp"
+#include "transfer/queue_pair.hpp"
 #include "transfer/send_queue.hpp"
 
 #include <catch2/catch.hpp>

@@ -1,5 +1,6 @@
 // A peer that lies about credit gets errors, and costs a pool nothing.
 #include "../../lib/rpc/message_frame.hpp"
+#include "transfer/queue_pair.hpp"
 
 #include <cordma/rpc/message_stream.hpp>
 

@@ -1,6 +1,8 @@
 // Messages that are longer than a buffer: lent by one end, read by the other.
 #include <cordma/rpc/message_stream.hpp>
 
+#include "transfer/queue_pair.hpp"
+
 #include <support/allocations.hpp>
 #include <support/outcome.hpp>
 #include <support/skip.hpp>

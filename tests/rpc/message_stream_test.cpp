@@ -1,6 +1,7 @@
 // A message stream as programs meet it: what is sent arrives, and who waits can stop.
 #include <cordma/rpc/message_stream.hpp>
 
+#include "transfer/queue_pair.hpp"
 #include "transfer/send_queue.hpp"
 
 #include <support/allocations.hpp>

@@ -1,6 +1,8 @@
 // A device that refuses what is posted breaks one connection, and nothing else.
 #include <support/manual_home.hpp>
+
 #include <support/rpc_pair.hpp>
+#include "transfer/queue_pair.hpp"
 
 #include <catch2/catch.hpp>
 

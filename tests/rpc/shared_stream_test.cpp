@@ -2,6 +2,7 @@
 #include <cordma/rpc/message_stream.hpp>
 
 #include "support/outcome.hpp"
+#include "transfer/queue_pair.hpp"
 
 #include <support/allocations.hpp>
 #include <support/rpc_pair.hpp>

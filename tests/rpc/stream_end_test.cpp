@@ -1,6 +1,9 @@
 // What the end of a stream's connection leaves: messages that came, and nobody who waits.
 #include <cordma/rpc/message_stream.hpp>
 
+#include "transfer/queue_pair.hpp"
+#include "transfer/send_queue.hpp"
+
 #include <support/outcome.hpp>
 #include <support/stream_pair.hpp>
 #include <support/text.hpp>

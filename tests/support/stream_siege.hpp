@@ -6,6 +6,7 @@
 #include "manual_home.hpp"
 #include "outcome.hpp"
 #include "text.hpp"
+#include "transfer/queue_pair.hpp"
 #include "until.hpp"
 
 #include <cordma/rpc/message_stream.hpp>
