@@ -56,7 +56,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
     if (failed()) [[unlikely]]
       return take_result().value();
     return [this]<std::size_t... I>(std::index_sequence<I...>) {
-      return value_type{value_of_request<I>()...};
+      return value_type{this->template value_of_request<I>()...};
     }(std::make_index_sequence<count>{});
   }
   result<value_type> take_result() {
