@@ -1,9 +1,9 @@
 #pragma once
 
 #include "control_channel.hpp"
+#include "transfer/queue_pair.hpp"
 
 #include <cordma/detail/agent/lending.hpp>
-#include "transfer/queue_pair.hpp"
 
 #include <optional>
 

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "protocol.hpp"
+#include "transfer/queue_pair_base.hpp"
 
 #include <cordma/memory/mr_allocator.hpp>
-#include "transfer/queue_pair_base.hpp"
 
 #include <array>
 

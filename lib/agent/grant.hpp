@@ -2,12 +2,12 @@
 
 #include "control_channel.hpp"
 #include "lease_state.hpp"
+#include "transfer/queue_pair.hpp"
 
 #include <cordma/agent/loan.hpp>
 #include <cordma/detail/agent/inline_grant.hpp>
 #include <cordma/detail/agent/lending.hpp>
 #include <cordma/detail/coro/frame_cache.hpp>
-#include "transfer/queue_pair.hpp"
 
 #include <optional>
 

@@ -1,5 +1,7 @@
 #include "connection_state.hpp"
 
+#include "transfer/send_queue.hpp"
+
 #include <cordma/coro/with_timeout.hpp>
 #include <cordma/version.hpp>
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
+#include <mutex>
 #include <utility>
 
 namespace cordma {
@@ -14,35 +16,44 @@ std::uintptr_t number(const void* at) noexcept { return reinterpret_cast<std::ui
 
 }  // namespace
 
+struct mr_resource::allocations {
+  std::mutex mutex;
+  std::map<std::uintptr_t, local_mr> by_address;  ///< The first of each.
+};
+
+mr_resource::mr_resource(mr_allocator& from)
+    : from_{&from}, allocations_{std::make_unique<allocations>()} {}
+
 mr_resource::~mr_resource() {
-  CORDMA_ASSERT(allocations_.empty(), "a resource was destroyed before its containers");
+  CORDMA_ASSERT(allocations_->by_address.empty(), "a resource was destroyed before its containers");
 }
 
 void* mr_resource::do_allocate(std::size_t bytes, std::size_t alignment) {
   local_mr memory = from_->allocate_uninitialized(
       std::max(bytes, std::size_t{1}), std::max(alignment, mr_allocator::alignment_default));
   void* const at = memory.bytes().data();
-  const std::lock_guard lock{mutex_};
-  allocations_.emplace(number(at), std::move(memory));
+  const std::lock_guard lock{allocations_->mutex};
+  allocations_->by_address.emplace(number(at), std::move(memory));
   return at;
 }
 
 void mr_resource::do_deallocate(void* at, std::size_t bytes, std::size_t) {
   local_mr memory;  // Freed after the lock.
-  const std::lock_guard lock{mutex_};
-  const auto found = allocations_.find(number(at));
-  CORDMA_ASSERT(found != allocations_.end(), "memory given back twice, or of another resource");
+  const std::lock_guard lock{allocations_->mutex};
+  const auto found = allocations_->by_address.find(number(at));
+  CORDMA_ASSERT(found != allocations_->by_address.end(),
+                "memory given back twice, or of another resource");
   CORDMA_ASSERT(found->second.size_bytes() == std::max(bytes, std::size_t{1}),
                 "memory given back with another size than it was asked for with");
   memory = std::move(found->second);
-  allocations_.erase(found);
+  allocations_->by_address.erase(found);
 }
 
 local_mr_slice mr_resource::slice_of(const void* at, std::size_t bytes) const {
   if (bytes == 0) return {};
-  const std::lock_guard lock{mutex_};
-  auto found = allocations_.upper_bound(number(at));
-  if (found != allocations_.begin()) {
+  const std::lock_guard lock{allocations_->mutex};
+  auto found = allocations_->by_address.upper_bound(number(at));
+  if (found != allocations_->by_address.begin()) {
     const local_mr& memory = std::prev(found)->second;
     const std::size_t offset = number(at) - std::prev(found)->first;
     if (offset <= memory.size_bytes() && bytes <= memory.size_bytes() - offset)

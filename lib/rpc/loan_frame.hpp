@@ -1,7 +1,8 @@
 #pragma once
 
-#include <cordma/detail/agent/inline_grant.hpp>
 #include "base/little_endian.hpp"
+
+#include <cordma/detail/agent/inline_grant.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,9 +1,9 @@
 #pragma once
 
+#include "base/little_endian.hpp"
 #include "loan_frame.hpp"
 
 #include <cordma/base/error.hpp>
-#include "base/little_endian.hpp"
 
 #include <array>
 #include <cstddef>

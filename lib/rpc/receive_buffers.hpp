@@ -1,7 +1,8 @@
 #pragma once
 
-#include <cordma/rpc/message_stream.hpp>
 #include "transfer/queue_pair.hpp"
+
+#include <cordma/rpc/message_stream.hpp>
 
 #include <array>
 #include <memory>

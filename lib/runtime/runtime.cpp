@@ -3,8 +3,10 @@
 #include "base/fork.hpp"
 #include "transfer/completion_queue_driver.hpp"
 
+#include <cordma/detail/agent/lending.hpp>
 #include <cordma/detail/base/assert.hpp>
 #include <cordma/detail/base/published_list.hpp>
+#include <cordma/detail/connection/connection_resources.hpp>
 #include <cordma/detail/transfer/async_events.hpp>
 
 #include <algorithm>

@@ -1,17 +1,18 @@
 #pragma once
 
+#include "transfer/doorbell_batch.hpp"
+#include "transfer/held_memory.hpp"
+#include "transfer/spin_window.hpp"
+#include "transfer_tally.hpp"
+
 #include <cordma/detail/coro/frame_cache.hpp>
 #include <cordma/detail/io/fd_watch.hpp>
 #include <cordma/detail/io/poller.hpp>
 #include <cordma/detail/transfer/send_operation.hpp>
 #include <cordma/io/executor.hpp>
 #include <cordma/transfer/completion.hpp>
-#include <cordma/transfer/transfer_counters.hpp>
 #include <cordma/transfer/work_request.hpp>
 #include <cordma/verbs/completion_queue.hpp>
-#include "transfer/doorbell_batch.hpp"
-#include "transfer/held_memory.hpp"
-#include "transfer/spin_window.hpp"
 
 #include <array>
 #include <cstdint>

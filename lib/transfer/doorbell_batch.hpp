@@ -1,7 +1,8 @@
 #pragma once
 
+#include "transfer_tally.hpp"
+
 #include <cordma/coro/scheduler.hpp>
-#include <cordma/transfer/transfer_counters.hpp>
 #include <cordma/transfer/work_request.hpp>
 
 #include <infiniband/verbs.h>

@@ -1,10 +1,11 @@
 #pragma once
 
-#include <cordma/detail/transfer/receive_operation.hpp>
-#include <cordma/detail/transfer/requester.hpp>
 #include "message_handler.hpp"
 #include "queue_pair_base.hpp"
 #include "receive_queue.hpp"
+
+#include <cordma/detail/transfer/receive_operation.hpp>
+#include <cordma/detail/transfer/requester.hpp>
 
 #include <memory>
 #include <memory_resource>

@@ -1,10 +1,11 @@
 #pragma once
 
+#include "completion_queue_driver.hpp"
+
 #include <cordma/coro/event.hpp>
 #include <cordma/detail/transfer/send_operation.hpp>
 #include <cordma/transfer/shared_receives.hpp>
 #include <cordma/verbs/queue_pair.hpp>
-#include "completion_queue_driver.hpp"
 
 #include <memory>
 

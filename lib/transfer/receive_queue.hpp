@@ -1,15 +1,15 @@
 #pragma once
 
+#include "completion_queue_driver.hpp"
 #include "held_memory.hpp"
+#include "transfer_tally.hpp"
 
 #include <cordma/detail/base/intrusive_list.hpp>
 #include <cordma/detail/base/probe.hpp>
 #include <cordma/detail/transfer/receive_operation.hpp>
 #include <cordma/memory/slice.hpp>
 #include <cordma/transfer/message.hpp>
-#include <cordma/transfer/transfer_counters.hpp>
 #include <cordma/verbs/queue_pair.hpp>
-#include "completion_queue_driver.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,14 +1,15 @@
 #pragma once
 
-#include <cordma/detail/base/probe.hpp>
-#include <cordma/detail/transfer/send_operation.hpp>
-#include <cordma/transfer/transfer_counters.hpp>
-#include <cordma/transfer/work_request.hpp>
-#include <cordma/verbs/memory_region.hpp>
-#include <cordma/verbs/queue_pair.hpp>
 #include "completion_queue_driver.hpp"
 #include "doorbell_batch.hpp"
 #include "held_memory.hpp"
+#include "transfer_tally.hpp"
+
+#include <cordma/detail/base/probe.hpp>
+#include <cordma/detail/transfer/send_operation.hpp>
+#include <cordma/transfer/work_request.hpp>
+#include <cordma/verbs/memory_region.hpp>
+#include <cordma/verbs/queue_pair.hpp>
 
 #include <algorithm>
 #include <array>

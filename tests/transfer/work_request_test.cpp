@@ -3,6 +3,8 @@
 #include "support/detached.hpp"
 #include "support/loopback.hpp"
 
+#include <cordma/verbs/memory_window.hpp>
+
 #include <catch2/catch.hpp>
 
 #include <array>

@@ -6,9 +6,7 @@
 #include <cordma/connection/endpoint.hpp>
 #include <cordma/detail/transfer/receive_operation.hpp>
 #include <cordma/detail/transfer/requester.hpp>
-#include <cordma/io/executor.hpp>
 #include <cordma/io/socket_address.hpp>
-#include <cordma/transfer/completion.hpp>
 
 #include <cstddef>
 #include <memory>
@@ -19,49 +17,20 @@
 namespace cordma {
 
 class agent;
-class completion_queue_driver;
-class lending;
 class mr_allocator;
 class queue_pair;
-class shared_receives;
-
-namespace handshake {
-struct agreement;
-struct hello;
-}  // namespace handshake
-
-namespace verbs {
-class context;
-class protection_domain;
-}  // namespace verbs
+struct connection_resources;
+struct lease_info;
+struct lending_counters;
 
 namespace detail {
 class connection_state;
 }
 
-/// Finds a completion queue for a queue pair.
-class driver_supplier {
- public:
-  /// One that has room for `entries` requests, and for what the queue pair's pool, if it has one,
-  /// can complete there. Throws `error`.
-  virtual completion_queue_driver& driver_for(unsigned entries, const shared_receives* pool) = 0;
-
- protected:
-  ~driver_supplier() = default;
-};
-
-/// What connections are made from; `runtime` owns it all. Everything outlives the connections, and
-/// their closing, which `executor::closer` sees to.
-struct connection_resources {
-  executor& home;
-  verbs::context& ctx;
-  verbs::protection_domain& pd;
-  driver_supplier& drivers;
-  cordma::lending& lending;
-  mr_allocator& memory;  ///< That agents lend from, and live in.
-  /// In manual mode nothing completes on its own: heartbeats are not counted, flushes not awaited.
-  completion_mode mode = completion_mode::event;
-};
+namespace handshake {
+struct agreement;
+struct hello;
+}  // namespace handshake
 
 /// One reliable connection: a queue pair, and the TCP socket of its bootstrap, which stays open for
 /// the connection's life. When the peer's process ends or closes, the socket says so at once; when

@@ -1,16 +1,16 @@
 #pragma once
 
 #include <cordma/connection/listener.hpp>
+#include <cordma/detail/base/callback.hpp>
 
 #include <exception>
-#include <functional>
 #include <string>
 
 namespace cordma {
 
 /// What becomes of a connection: one call for each, side by side. It may be a coroutine lambda with
 /// captures: `serve` keeps it.
-using connection_task = std::function<task<>(connection conn)>;
+using connection_task = callback<task<>(connection conn)>;
 
 /// What ended one connection's handler.
 struct handler_failure {
@@ -22,7 +22,7 @@ struct handler_failure {
 };
 
 /// Told of each handler that threw, `cancelled` excepted. It must not throw.
-using failure_hook = std::function<void(const handler_failure& failed)>;
+using failure_hook = callback<void(const handler_failure& failed)>;
 
 /// Accepts and handles connections until it is stopped, or `door` is closed, and until their
 /// handlers have ended. A stop is passed on to them; a closed listener lets them end. A handler

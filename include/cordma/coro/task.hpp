@@ -2,7 +2,6 @@
 
 #include <cordma/coro/operation.hpp>
 #include <cordma/detail/base/assert.hpp>
-#include <cordma/detail/base/by_itself.hpp>
 #include <cordma/detail/coro/frame_cache.hpp>
 
 #include <exception>
@@ -41,9 +40,7 @@ class task_promise_base : public frame_cache::recycled {
     if (exception_) std::rethrow_exception(std::exchange(exception_, nullptr));
   }
 
-  void inherit(const cordma::environment& env) noexcept {
-    environment_ = {.scheduler = by_itself(env.scheduler), .stop = env.stop};
-  }
+  void inherit(const cordma::environment& env) noexcept { environment_ = env; }
 
   cordma::environment environment_;
   std::coroutine_handle<> continuation_;  // Awaited by a coroutine, …

@@ -4,9 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
+#include <memory>
 #include <memory_resource>
-#include <mutex>
+#include <new>
 #include <span>
 #include <type_traits>
 
@@ -19,7 +19,7 @@ namespace cordma {
 class mr_resource final : public std::pmr::memory_resource {
  public:
   /// `from` must outlive it.
-  explicit mr_resource(mr_allocator& from) noexcept : from_{&from} {}
+  explicit mr_resource(mr_allocator& from);
   /// Its containers must have given all back.
   ~mr_resource() override;
   mr_resource(const mr_resource&) = delete;
@@ -46,9 +46,9 @@ class mr_resource final : public std::pmr::memory_resource {
   }
   [[nodiscard]] local_mr_slice slice_of(const void* at, std::size_t bytes) const;
 
+  struct allocations;
   mr_allocator* from_;
-  mutable std::mutex mutex_;
-  std::map<std::uintptr_t, local_mr> allocations_;  ///< by first address
+  const std::unique_ptr<allocations> allocations_;
 };
 
 /// A standard allocator over an `mr_resource`, which must outlive its containers. Unlike

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cordma/detail/base/by_itself.hpp>
 #include <cordma/detail/memory/lease_block.hpp>
 #include <cordma/detail/memory/memory_block.hpp>
 
@@ -33,15 +32,6 @@ void check_view(const std::byte* address, std::size_t length, std::size_t size,
 class const_local_mr_slice {
  public:
   const_local_mr_slice() noexcept = default;
-  const_local_mr_slice(const const_local_mr_slice& other) noexcept
-      : address_{detail::by_itself(other.address_)},
-        length_{detail::by_itself(other.length_)},
-        block_{detail::by_itself(other.block_)},
-        lkey_{detail::by_itself(other.lkey_)},
-        generation_{detail::by_itself(other.generation_)} {}
-  /// Trivial, so that a copy of its bytes is one of it: `buffer_slices` are copied so.
-  const_local_mr_slice(const_local_mr_slice&&) noexcept = default;
-  const_local_mr_slice& operator=(const const_local_mr_slice&) noexcept = default;
   /// `block` stands behind the registration of `lkey`, which covers these bytes.
   const_local_mr_slice(const std::byte* address, std::size_t length, std::uint32_t lkey,
                        memory_block& block) noexcept
@@ -140,13 +130,6 @@ class remote_mr_slice {
   static constexpr std::size_t encoded_bytes = 20;
 
   remote_mr_slice() noexcept = default;
-  remote_mr_slice(const remote_mr_slice& other) noexcept
-      : address_{detail::by_itself(other.address_)},
-        length_{detail::by_itself(other.length_)},
-        rkey_{detail::by_itself(other.rkey_)},
-        generation_{detail::by_itself(other.generation_)},
-        lease_{detail::by_itself(other.lease_)} {}
-  remote_mr_slice& operator=(const remote_mr_slice&) noexcept = default;
   remote_mr_slice(std::uint64_t address, std::size_t length, std::uint32_t rkey) noexcept
       : address_{address}, length_{length}, rkey_{rkey} {}
   /// Of borrowed memory.

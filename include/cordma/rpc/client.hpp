@@ -1,11 +1,17 @@
 #pragma once
 
+#include <cordma/detail/base/callback.hpp>
 #include <cordma/rpc/message_stream.hpp>
 #include <cordma/rpc/method.hpp>
 
 #include <chrono>
-#include <functional>
 #include <utility>
+
+namespace cordma {
+
+class executor;
+
+}  // namespace cordma
 
 namespace cordma::rpc {
 
@@ -179,7 +185,7 @@ class [[nodiscard]] call_op final : public operation_base<call_op<M>>, public de
 /// is repeated only when its method is idempotent; others fail.
 class client {
  public:
-  using connector = std::function<task<cordma::connection>()>;
+  using connector = callback<task<cordma::connection>()>;
 
   client() noexcept = default;
   /// On this connection only, on which nothing was sent or received.

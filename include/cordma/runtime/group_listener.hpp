@@ -1,12 +1,12 @@
 #pragma once
 
 #include <cordma/connection/serve.hpp>
+#include <cordma/detail/base/callback.hpp>
 #include <cordma/runtime/runtime.hpp>
 
 #include <chrono>
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -16,7 +16,7 @@ namespace cordma {
 /// What becomes of a connection: runs on the thread of `rt`, the group's `index`th, one call a
 /// connection, side by side. Called on all threads at once: what it shares between them is its own
 /// affair. When the group is stopped, its waits end with `cancelled`.
-using connection_handler = std::function<task<>(runtime& rt, unsigned index, connection conn)>;
+using connection_handler = callback<task<>(runtime& rt, unsigned index, connection conn)>;
 
 struct serve_options {
   /// Of the whole listener, from the TCP accept to the end of the handler; 1 to
@@ -30,10 +30,10 @@ struct serve_options {
   connection_changes connections{};
   /// In place of `connections`, for what is not the same on all threads, as `receives_from` is not:
   /// called once on each, by `serve`, which throws what it throws.
-  std::function<connection_options(runtime& rt, unsigned index)> connections_of{};
+  callback<connection_options(runtime& rt, unsigned index)> connections_of{};
   /// Told of what ended a handshake or a handler, `cancelled` excepted: on the thread where that
   /// was. It must not throw.
-  std::function<void(unsigned index, const handler_failure& failed)> on_failure{};
+  callback<void(unsigned index, const handler_failure& failed)> on_failure{};
 
   static constexpr unsigned connections_limit = 1u << 20;
 };

@@ -2,6 +2,8 @@
 
 #include <cordma/connection/connection.hpp>
 #include <cordma/connection/listener.hpp>
+#include <cordma/detail/connection/connection_resources.hpp>
+#include <cordma/io/executor.hpp>
 #include <cordma/memory/mr_allocator.hpp>
 #include <cordma/runtime/metrics.hpp>
 #include <cordma/transfer/shared_receives.hpp>

@@ -1,9 +1,9 @@
 #pragma once
 
+#include <cordma/detail/base/callback.hpp>
 #include <cordma/runtime/group_listener.hpp>
 #include <cordma/runtime/runtime.hpp>
 
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -13,7 +13,7 @@ struct runtime_group_options {
   /// What each thread's runtime is made from; null: the defaults. A function, because options own
   /// what cannot be copied (a reactor), and threads may differ: in their device, or in the NUMA
   /// node of their memory. The constructor calls it, once a thread, in their order.
-  std::function<runtime_options(unsigned index)> each{};
+  callback<runtime_options(unsigned index)> each{};
   /// 0: one for each CPU in `pin`, or, when that is empty, for each that this process may use. Up
   /// to `threads_limit`.
   unsigned threads = 0;
@@ -39,7 +39,7 @@ class runtime_group {
  public:
   /// Called on all threads at once. It lives until the last has ended: it may be a lambda with
   /// captures.
-  using body = std::function<task<>(runtime& rt, unsigned index)>;
+  using body = callback<task<>(runtime& rt, unsigned index)>;
 
   /// Starts the threads one after another; when one fails, those before it are ended.
   /// \errors  What the constructor of `runtime` throws. EINVAL: a CPU that this thread may not use;

@@ -3,11 +3,9 @@
 #include <cordma/detail/base/assert.hpp>
 #include <cordma/memory/slice.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <optional>
 
@@ -27,15 +25,6 @@ class buffer_slices {
   void push_back(const local_mr_slice& next) noexcept {
     CORDMA_ASSERT(size_ < receive_slices_max, "a receive buffer has no room for another slice");
     std::construct_at(at(size_++), next);
-  }
-
-  /// As the other constructor, of one that was not written just now: by few loads, each of which
-  /// would else wait for the stores it is made of.
-  [[nodiscard]] static buffer_slices of_old(const local_mr_slice& only) noexcept {
-    buffer_slices one;
-    one.size_ = 1;
-    std::memcpy(one.bytes_.data(), static_cast<const void*>(&only), sizeof only);
-    return one;
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
@@ -68,7 +57,8 @@ struct message {
   /// What arrived in the first (mostly: the only) slice; empty for a WRITE.
   [[nodiscard]] local_mr_slice payload() const {
     if (is_write || slices.empty()) return {};
-    return slices[0].first(std::min(size_bytes, slices[0].size_bytes()));
+    const std::size_t room = slices[0].size_bytes();
+    return slices[0].first(size_bytes < room ? size_bytes : room);
   }
 };
 

@@ -2,21 +2,22 @@
 
 #include <cordma/memory/slice.hpp>
 #include <cordma/transfer/transfer_counters.hpp>
-#include <cordma/verbs/memory_region.hpp>
-#include <cordma/verbs/memory_window.hpp>
+#include <cordma/verbs/access.hpp>
 
 #include <endian.h>
 #include <infiniband/verbs.h>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <utility>
 
 namespace cordma {
+
+namespace verbs {
+class memory_region;
+class memory_window;
+}  // namespace verbs
 
 /// What can be asked of one send-queue request (ibv_post_send(3)).
 struct request_flags {
@@ -47,7 +48,7 @@ struct slice_list {
     requires(N == 1)
       : slices{slice} {}                                  // NOLINT
   slice_list(const std::array<Slice, N>& all) noexcept {  // NOLINT
-    std::copy(all.begin(), all.end(), slices.begin());
+    for (std::size_t i = 0; i < N; ++i) slices[i] = all[i];
   }
   std::array<const_local_mr_slice, N> slices;
 };
@@ -281,13 +282,9 @@ inline atomic_request fetch_add(const remote_mr_slice& remote, std::uint64_t add
 /// `region` was registered without mw_bind or, for writes and atomics, without local_write, or when
 /// `granted` says more than it can. Region, window and memory stay until it has completed, the
 /// memory for as long as the window is bound.
-inline bind_request bind(const verbs::memory_window& window, const verbs::memory_region& region,
-                         const const_local_mr_slice& local, verbs::access granted,
-                         request_flags flags = {}) noexcept {
-  return {
-      local,   region.native_handle(), region.flags(), window.native_handle(), window.next_rkey(),
-      granted, flags.to_verbs()};
-}
+bind_request bind(const verbs::memory_window& window, const verbs::memory_region& region,
+                  const const_local_mr_slice& local, verbs::access granted,
+                  request_flags flags = {}) noexcept;
 /// Ends a window of this queue pair: when it has completed, its key reaches nothing any more.
 inline invalidate_request invalidate(std::uint32_t rkey, request_flags flags = {}) noexcept {
   return {rkey, flags.to_verbs()};

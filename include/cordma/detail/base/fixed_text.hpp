@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -18,9 +17,10 @@ class fixed_text {
  public:
   constexpr fixed_text() noexcept = default;
   constexpr fixed_text(std::string_view text) noexcept {  // NOLINT: text is what it is for.
-    size_ = static_cast<std::uint16_t>(std::min(text.size(), Capacity));
-    std::copy_n(text.data(), size_, bytes_.data());
-    if (text.size() > Capacity) std::fill_n(bytes_.data() + Capacity - 3, 3, '.');
+    const bool fits = text.size() <= Capacity;
+    size_ = static_cast<std::uint16_t>(fits ? text.size() : Capacity);
+    text.copy(bytes_.data(), size_);
+    if (!fits) std::string_view{"..."}.copy(bytes_.data() + Capacity - 3, 3);
   }
   constexpr fixed_text(const char* text) noexcept : fixed_text{std::string_view{text}} {}
   constexpr fixed_text(const std::string& text) noexcept : fixed_text{std::string_view{text}} {}

@@ -3,10 +3,8 @@
 #include <cordma/detail/coro/frame_cache.hpp>
 #include <cordma/detail/transfer/send_operation.hpp>
 
-#include <algorithm>
 #include <array>
 #include <limits>
-#include <memory>
 #include <new>
 #include <tuple>
 #include <utility>
