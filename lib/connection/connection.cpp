@@ -106,6 +106,8 @@ void connection::drop() noexcept {
 
 void connection::post_recv(std::span<const local_mr_slice> buffer) { qp().post_recv(buffer); }
 
+verbs::queue_pair& connection::verbs() noexcept { return qp().verbs(); }
+
 receive_queue& connection::receives() noexcept { return qp().receives(); }
 
 bool connection::is_open() const noexcept { return qp_ != nullptr && !qp_->has_failed(); }

@@ -56,7 +56,7 @@ TEST_CASE("two ends connect by TCP, and move data both ways", "[connection][devi
   CHECK(p.client.is_open());
   CHECK(p.client.peer() == p.server.local());
   CHECK(p.client.local() == p.server.peer());
-  CHECK(p.client.qp().verbs().query_state() == verbs::queue_pair_state::rts);
+  CHECK(p.client.verbs().query_state() == verbs::queue_pair_state::rts);
   p.rt.run(exchange(p));
   std::swap(p.client, p.server);
   p.rt.run(exchange(p));

@@ -1,5 +1,7 @@
 #include "message_siege.hpp"
 
+#include "transfer/send_queue.hpp"
+
 #include <algorithm>
 
 namespace cordma::fuzz {

@@ -1,5 +1,8 @@
 #include "victim_program.hpp"
 
+#include "transfer/queue_pair.hpp"
+#include "transfer/send_queue.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <utility>

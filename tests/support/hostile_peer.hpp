@@ -6,6 +6,7 @@
 #include <cordma/detail/agent/agent.hpp>
 #include <cordma/verbs/gid.hpp>
 #include "transfer/completion_queue_driver.hpp"
+#include "transfer/queue_pair.hpp"
 
 #include <array>
 #include <memory>

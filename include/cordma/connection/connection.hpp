@@ -27,6 +27,10 @@ namespace detail {
 class connection_state;
 }
 
+namespace verbs {
+class queue_pair;
+}
+
 namespace handshake {
 struct agreement;
 struct hello;
@@ -121,7 +125,10 @@ class connection : public requester<connection> {
   [[nodiscard]] bool was_closed_by_peer() const noexcept;
   [[nodiscard]] explicit operator bool() const noexcept { return qp_ != nullptr; }
 
-  /// For everything else that a queue pair can do.
+  /// The queue pair itself, for what only verbs can ask of it: its number, its state, its native
+  /// handle. What is posted there by hand breaks the connection.
+  [[nodiscard]] verbs::queue_pair& verbs() noexcept;
+  /// For the library's own rooms: the type is private.
   [[nodiscard]] queue_pair& qp() noexcept {
     CORDMA_ASSERT(qp_ != nullptr, "used an empty connection");
     return *qp_;

@@ -94,7 +94,7 @@ class call_handle {
   call_handle(call_handle&& other) noexcept  // Only before it starts.
       : core_{std::move(other.core_)},
         target_{other.target_},
-        options_{std::move(other.options_)},
+        options_{other.options_},
         slot_{std::exchange(other.slot_, nullptr)} {}
   call_handle& operator=(call_handle&&) = delete;
   ~call_handle();

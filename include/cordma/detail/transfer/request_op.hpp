@@ -43,7 +43,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
       : send_operation{queue, count, values_before()}, requests_{requests...} {}
   request_op(request_op&& other) noexcept
       : send_operation{static_cast<send_operation&&>(other), values_before()},
-        requests_{other.requests_},
+        requests_{static_cast<std::tuple<Requests...>&&>(other.requests_)},
         values_before_{other.values_before_} {}
   ~request_op() override {
     if (is_known_to_queue()) [[unlikely]]
