@@ -28,7 +28,7 @@ class borrower {
   borrower& operator=(const borrower&) = delete;
   ~borrower();
 
-  // As the owner's frames say.
+  // One function for each frame of the owner's.
   [[nodiscard]] holding* find(std::uint64_t tag) const noexcept { return tags_.find(tag); }
   /// By the owner's number. \cost one look at each lease.
   [[nodiscard]] holding* find_by_lease(std::uint64_t lease) const noexcept;

@@ -65,7 +65,7 @@ constexpr bool is_unopened(grant_state s) noexcept {
   return s == unheard || s == binding || s == unwanted;
 }
 
-/// Who began a lease.
+/// A lease begins in one of three ways.
 enum class grant_origin : unsigned char {
   requested,    ///< The peer asked for memory.
   offered,      ///< The program lends memory of its own.

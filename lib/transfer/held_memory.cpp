@@ -18,18 +18,6 @@ bool held_memory::try_hold_other(memory_block& block, std::uint32_t generation) 
   return true;
 }
 
-void held_memory::hold(memory_block& block) noexcept {
-  counted& known = other(block);
-  if (&block == block_) {
-    ++holds_;
-  } else if (known.block == &block) {
-    ++known.holds;
-  } else {
-    block.hold();
-    count(block);
-  }
-}
-
 void held_memory::count(memory_block& block) noexcept {
   if (block_ == nullptr) {
     block_ = &block;

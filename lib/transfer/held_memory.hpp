@@ -27,8 +27,6 @@ class held_memory {
     ++holds_;
     return true;
   }
-  /// One more of what is held, or is of that protection domain.
-  void hold(memory_block& block) noexcept;
   /// It does not matter which hold of a block it is: there may be others beside those counted here,
   /// and as many as there were are let go.
   [[gnu::always_inline]] void let_go(memory_block& block) noexcept {

@@ -198,7 +198,7 @@ class scheduler {
   /// What `try_complete_inline` polls by. Whether to go on: it found something, or nobody sleeps.
   virtual bool poll_inline() noexcept { return false; }
   [[nodiscard]] bool has_inline_polls_left() const noexcept { return inline_polls_left_ >= 0; }
-  /// So many until the next call.
+  /// Allows this many inline polls until the next call of `allow_inline_polls`.
   void allow_inline_polls(int polls) noexcept { inline_polls_left_ = polls; }
 
  private:

@@ -38,7 +38,8 @@ struct completion_counters {
   std::uint64_t events = 0;    ///< Channel events read; all are acknowledged.
   std::uint64_t arms = 0;
 
-  /// Of the polls that found any: 1 to `poll_batch`; 0: none did.
+  /// The mean number of entries that a poll took, over the polls that found any: 1 to `poll_batch`.
+  /// 0 when no poll found one.
   [[nodiscard]] double completions_per_poll() const noexcept {
     return polls > empty_polls ? double(completions) / double(polls - empty_polls) : 0.;
   }

@@ -12,7 +12,7 @@ namespace cordma {
 
 class receive_queue;
 
-/// Who wants a message, and perhaps posts a buffer first.
+/// A wait for the next message, which may post a buffer first.
 ///
 /// States: `idle` until it starts; `wants_room` while its buffer waits for room; `waits` for a
 /// message; `promised` one, which nobody else takes; `taken`, `stopped` or `failed` at its end.

@@ -80,7 +80,6 @@ class send_operation : public list_hook<send_operation> {
   virtual void list_requests(list_user use) noexcept = 0;
 
   [[nodiscard]] bool is_known_to_queue() const noexcept { return state_ >= state::queued; }
-  [[nodiscard]] bool is_in_flight() const noexcept { return state_ == state::in_flight; }
   [[nodiscard]] bool is_queued_handle() const noexcept { return is_queued() && is_handle_; }
   [[nodiscard]] bool was_stopped() const noexcept { return (error_bits_ & stop_bit) != 0; }
   [[nodiscard]] failure to_failure() const noexcept { return failure_.to_failure(); }
