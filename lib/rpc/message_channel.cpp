@@ -25,8 +25,9 @@ using message_protocol::throw_bad_frame;
 
 namespace {
 
-/// Of so many frames the last has a completion entry, which ends them all.
-constexpr std::uint32_t signal_interval = 16;
+/// Of so many messages that lie in copies the last is signaled: its CQE frees the copies. The send
+/// queue sees to all other messages, which own no memory.
+constexpr std::uint32_t copies_per_signal = 16;
 
 cordma::agent& agent_of(connection& conn) {
   if (cordma::agent* const a = conn.agent()) return *a;
@@ -199,6 +200,7 @@ inline bool message_channel::post_behind_binds(const outgoing& o,
     const inline_grant& lent = *o.lent.all[n];
     if (!lent.needs_bind()) continue;
     requests[count] = binds[count].emplace(lent.bind()).summary();
+    requests[count].local = {};  // The grant holds the memory for longer than this slot would.
     ++count;
   }
   requests[count++] = message;
@@ -227,7 +229,6 @@ inline bool message_channel::post_inline(outgoing& o, wr_summary& message,
     std::ranges::copy(message_protocol::encode(o.frame), o.head.begin());
     head_bytes = message_protocol::size_of(o.frame.kind);
   }
-  if (unsignaled_ + 1 == signal_interval) flags |= IBV_SEND_SIGNALED;
   if (o.is_fenced) [[unlikely]]
     flags |= IBV_SEND_FENCE;
   wr_summary message{.kind = request_kind::send, .opcode = IBV_WR_SEND, .send_flags = flags};
@@ -242,7 +243,6 @@ inline bool message_channel::post_inline(outgoing& o, wr_summary& message,
     return false;
   }
   for (; o.lent.count > 0; --o.lent.count) o.lent.all[o.lent.count - 1]->posted();
-  unsignaled_ = (flags & IBV_SEND_SIGNALED) != 0 ? 0 : unsignaled_ + 1;
   ++sent_;
   told_ = taken_;
   untold_credit_frames_ = 0;
@@ -345,7 +345,10 @@ bool message_channel::post_copy(const outgoing& o, wr_summary& message, std::siz
   // The request holds it until it has ended.
   const const_local_mr_slice whole = copy.slice();
   message.local = {&whole, 1};
-  return post_behind_binds(o, message);
+  if (unsignaled_copies_ + 1 == copies_per_signal) message.send_flags |= IBV_SEND_SIGNALED;
+  if (!post_behind_binds(o, message)) return false;
+  unsignaled_copies_ = (message.send_flags & IBV_SEND_SIGNALED) != 0 ? 0 : unsignaled_copies_ + 1;
+  return true;
 }
 
 bool message_channel::refuse(outgoing& o, const failure& why) noexcept {

@@ -275,7 +275,7 @@ class message_channel : public counted_channel, public message_handler, private 
   std::uint32_t told_ = message_protocol::count_first;              ///< of `taken_`, to the peer
   std::uint32_t credit_frame_ = message_protocol::count_first - 1;  ///< the last that was sent
   std::uint32_t untold_credit_frames_ = 0;
-  std::uint32_t unsignaled_ = 0;
+  std::uint32_t unsignaled_copies_ = 0;
   /// Frames that may be under way to the peer. 0 until it has told its terms: nothing is sent
   /// before.
   std::uint32_t peer_credit_ = 0;
