@@ -5,7 +5,7 @@
 
 #include <support/connected_pair.hpp>
 
-#include <cordma/rpc/message_stream.hpp>
+#include <cordma/messages/message_stream.hpp>
 
 #include <string>
 #include <vector>

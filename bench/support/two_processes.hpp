@@ -4,7 +4,7 @@
 
 #include <cordma/io/executor.hpp>
 #include <cordma/memory/mr_allocator.hpp>
-#include "transfer/queue_pair.hpp"
+#include "request/queue_pair.hpp"
 
 #include <sys/types.h>
 

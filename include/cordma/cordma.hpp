@@ -37,9 +37,14 @@
 #include <cordma/memory/mr_allocator.hpp>
 #include <cordma/memory/mr_resource.hpp>
 #include <cordma/memory/slice.hpp>
+#include <cordma/messages/message_stream.hpp>
+#include <cordma/queue/completion.hpp>
+#include <cordma/queue/message.hpp>
+#include <cordma/queue/shared_receives.hpp>
+#include <cordma/queue/transfer_counters.hpp>
+#include <cordma/queue/work_request.hpp>
 #include <cordma/rpc/client.hpp>
 #include <cordma/rpc/codec.hpp>
-#include <cordma/rpc/message_stream.hpp>
 #include <cordma/rpc/method.hpp>
 #include <cordma/rpc/server.hpp>
 #include <cordma/runtime/cpus.hpp>
@@ -47,11 +52,6 @@
 #include <cordma/runtime/metrics.hpp>
 #include <cordma/runtime/runtime.hpp>
 #include <cordma/runtime/runtime_group.hpp>
-#include <cordma/transfer/completion.hpp>
-#include <cordma/transfer/message.hpp>
-#include <cordma/transfer/shared_receives.hpp>
-#include <cordma/transfer/transfer_counters.hpp>
-#include <cordma/transfer/work_request.hpp>
 #include <cordma/verbs/access.hpp>
 #include <cordma/verbs/async_event.hpp>
 #include <cordma/verbs/completion_channel.hpp>

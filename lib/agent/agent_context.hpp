@@ -1,7 +1,7 @@
 #pragma once
 
 #include "control_channel.hpp"
-#include "transfer/queue_pair.hpp"
+#include "request/queue_pair.hpp"
 
 #include <cordma/detail/agent/lending.hpp>
 

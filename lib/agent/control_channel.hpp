@@ -1,7 +1,7 @@
 #pragma once
 
 #include "protocol.hpp"
-#include "transfer/queue_pair_base.hpp"
+#include "queue/queue_pair_base.hpp"
 
 #include <cordma/memory/mr_allocator.hpp>
 

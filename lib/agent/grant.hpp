@@ -2,7 +2,7 @@
 
 #include "control_channel.hpp"
 #include "lease_state.hpp"
-#include "transfer/queue_pair.hpp"
+#include "request/queue_pair.hpp"
 
 #include <cordma/agent/loan.hpp>
 #include <cordma/detail/agent/inline_grant.hpp>

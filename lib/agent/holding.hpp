@@ -2,7 +2,7 @@
 
 #include "control_channel.hpp"
 #include "lease_state.hpp"
-#include "transfer/queue_pair.hpp"
+#include "request/queue_pair.hpp"
 
 #include <cordma/agent/remote_mr.hpp>
 #include <cordma/detail/coro/frame_cache.hpp>

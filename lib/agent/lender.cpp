@@ -1,7 +1,7 @@
 #include "lender.hpp"
 
 #include "owner_frames.hpp"
-#include "transfer/send_queue.hpp"
+#include "queue/send_queue.hpp"
 
 #include <cordma/detail/agent/agent.hpp>
 

@@ -1,4 +1,4 @@
-#include "base/fork.hpp"
+#include "fork.hpp"
 
 #include <pthread.h>
 

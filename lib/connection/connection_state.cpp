@@ -1,6 +1,6 @@
 #include "connection_state.hpp"
 
-#include "transfer/send_queue.hpp"
+#include "queue/send_queue.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
 #include <cordma/version.hpp>

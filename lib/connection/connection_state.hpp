@@ -1,6 +1,6 @@
 #pragma once
 
-#include "transfer/queue_pair.hpp"
+#include "request/queue_pair.hpp"
 
 #include <cordma/connection/connection.hpp>
 #include <cordma/coro/event.hpp>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "loan_frame.hpp"
+#include "messages/loan_frame.hpp"
 
 #include "base/little_endian.hpp"
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "call_frame.hpp"
-#include "message_channel.hpp"
+#include "messages/message_channel.hpp"
 
 #include <cordma/rpc/codec.hpp>
 

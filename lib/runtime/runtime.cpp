@@ -1,13 +1,13 @@
 #include <cordma/runtime/runtime.hpp>
 
 #include "base/fork.hpp"
-#include "transfer/completion_queue_driver.hpp"
+#include "queue/completion_queue_driver.hpp"
 
 #include <cordma/detail/agent/lending.hpp>
 #include <cordma/detail/base/assert.hpp>
 #include <cordma/detail/base/published_list.hpp>
 #include <cordma/detail/connection/connection_resources.hpp>
-#include <cordma/detail/transfer/async_events.hpp>
+#include <cordma/detail/runtime/async_events.hpp>
 
 #include <algorithm>
 #include <vector>

@@ -1,9 +1,9 @@
 // Two agents as programs meet them: memory is asked for, used, listed and returned.
 #include <cordma/detail/agent/agent.hpp>
 
+#include "queue/send_queue.hpp"
+#include "request/queue_pair.hpp"
 #include "support/lease_pair.hpp"
-#include "transfer/queue_pair.hpp"
-#include "transfer/send_queue.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,13 +1,13 @@
 #include <cordma/detail/agent/inline_grant.hpp>
 
+#include "queue/send_queue.hpp"
+#include "request/queue_pair.hpp"
 #include "support/connected_pair.hpp"
 #include "support/detached.hpp"
 #include "support/outcome.hpp"
 #include "support/skip.hpp"
 #include "support/stack_span.hpp"
 #include "support/until.hpp"
-#include "transfer/queue_pair.hpp"
-#include "transfer/send_queue.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,9 +1,9 @@
 // How a lease lasts and ends: time, renewal, return, revocation, handing over.
 #include <cordma/detail/agent/agent.hpp>
 
+#include "queue/send_queue.hpp"
+#include "request/queue_pair.hpp"
 #include "support/lease_pair.hpp"
-#include "transfer/queue_pair.hpp"
-#include "transfer/send_queue.hpp"
 
 #include <cordma/coro/when_any.hpp>
 

@@ -1,8 +1,8 @@
 // The socket of the bootstrap, for the rest of the connection's life.
 
+#include "request/queue_pair.hpp"
 #include "support/connected_pair.hpp"
 #include "support/connection_socket.hpp"
-#include "transfer/queue_pair.hpp"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

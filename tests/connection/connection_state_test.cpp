@@ -1,11 +1,11 @@
 // Liveness: what a connection notices by itself.
 #include <cordma/connection/connection.hpp>
 
+#include "queue/send_queue.hpp"
+#include "request/queue_pair.hpp"
 #include "support/connected_pair.hpp"
 #include "support/connection_socket.hpp"
 #include "support/until.hpp"
-#include "transfer/queue_pair.hpp"
-#include "transfer/send_queue.hpp"
 
 #include <cordma/coro/sleep.hpp>
 #include <cordma/coro/with_timeout.hpp>

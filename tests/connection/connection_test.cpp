@@ -1,12 +1,12 @@
 #include <cordma/connection/connection.hpp>
 
+#include "request/queue_pair.hpp"
 #include "support/connected_pair.hpp"
 #include "support/foreign_task.hpp"
 #include "support/leaks.hpp"
 #include "support/peer_process.hpp"
 #include "support/until.hpp"
 #include "support/verbs_faults.hpp"
-#include "transfer/queue_pair.hpp"
 
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/when_any.hpp>

@@ -1,11 +1,11 @@
 // How a connection ends when its peer says goodbye first, and when it does not.
 #include <cordma/connection/connection.hpp>
 
+#include "queue/send_queue.hpp"
+#include "request/queue_pair.hpp"
 #include "support/connected_pair.hpp"
 #include "support/connection_socket.hpp"
 #include "support/until.hpp"
-#include "transfer/queue_pair.hpp"
-#include "transfer/send_queue.hpp"
 
 #include <cordma/coro/when_all.hpp>
 

@@ -1,8 +1,8 @@
 #include <cordma/connection/listener.hpp>
 
+#include "request/queue_pair.hpp"
 #include "support/connected_pair.hpp"
 #include "support/leaks.hpp"
-#include "transfer/queue_pair.hpp"
 
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_all.hpp>

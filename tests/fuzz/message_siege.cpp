@@ -1,6 +1,6 @@
 #include "message_siege.hpp"
 
-#include "transfer/send_queue.hpp"
+#include "queue/send_queue.hpp"
 
 #include <algorithm>
 

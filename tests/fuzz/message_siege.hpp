@@ -1,6 +1,6 @@
 #pragma once
 
-#include "../../lib/rpc/message_channel.hpp"
+#include "../../lib/messages/message_channel.hpp"
 #include "script.hpp"
 
 #include "support/hostile_peer.hpp"

@@ -1,8 +1,8 @@
 // Whether what a peer says on the data queue pair is a frame: any bytes, frames with their fields
 // at the limits, and those with a few bytes changed. What is no frame is an error, and nothing
 // else; what is one gives the same bytes again.
+#include "../../lib/messages/message_frame.hpp"
 #include "../../lib/rpc/call_frame.hpp"
-#include "../../lib/rpc/message_frame.hpp"
 #include "script.hpp"
 
 #include <cordma/base/error.hpp>

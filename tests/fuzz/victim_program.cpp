@@ -1,7 +1,7 @@
 #include "victim_program.hpp"
 
-#include "transfer/queue_pair.hpp"
-#include "transfer/send_queue.hpp"
+#include "queue/send_queue.hpp"
+#include "request/queue_pair.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -15,12 +15,14 @@ MAY_INCLUDE = {
     "verbs": "base",
     "io": "base coro",
     "memory": "base verbs",
-    "transfer": "base coro io verbs memory",
-    "agent": "base coro io verbs memory transfer",
-    "connection": "base coro io verbs memory transfer agent",
-    "rpc": "base coro io verbs memory transfer agent connection",
-    "collective": "base coro io verbs memory transfer agent connection",
-    "runtime": "base coro io verbs memory transfer agent connection",
+    "queue": "base coro io verbs memory",
+    "request": "base coro io verbs memory queue",
+    "agent": "base coro io verbs memory queue request",
+    "connection": "base coro io verbs memory queue request agent",
+    "messages": "base coro io verbs memory queue request agent connection",
+    "rpc": "base coro io verbs memory queue request agent connection messages",
+    "collective": "base coro io verbs memory queue request agent connection",
+    "runtime": "base coro io verbs memory queue request agent connection",
 }
 
 # The table of softverbs' docs/design.md: a room may include those before it.

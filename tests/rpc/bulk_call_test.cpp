@@ -3,8 +3,8 @@
 #include <support/outcome.hpp>
 #include <support/rpc_pair.hpp>
 
-#include "transfer/queue_pair.hpp"
-#include "transfer/send_queue.hpp"
+#include "queue/send_queue.hpp"
+#include "request/queue_pair.hpp"
 
 #include <catch2/catch.hpp>
 

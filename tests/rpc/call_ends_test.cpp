@@ -1,7 +1,7 @@
 // Connections and calls that end, or begin, at a bad moment.
+#include "../../lib/messages/message_frame.hpp"
 #include "../../lib/rpc/call_frame.hpp"
-#include "../../lib/rpc/message_frame.hpp"
-#include "transfer/queue_pair.hpp"
+#include "request/queue_pair.hpp"
 
 #include <cordma/detail/agent/agent.hpp>
 

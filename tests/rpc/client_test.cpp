@@ -1,6 +1,6 @@
 #include <cordma/rpc/client.hpp>
 
-#include "transfer/queue_pair.hpp"
+#include "request/queue_pair.hpp"
 
 #include <support/allocations.hpp>
 #include <support/manual_home.hpp>

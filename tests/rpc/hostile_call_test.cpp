@@ -1,7 +1,7 @@
 // A peer that does not keep to RPC's protocol gets errors, and nothing else.
+#include "../../lib/messages/message_channel.hpp"
+#include "../../lib/messages/message_frame.hpp"
 #include "../../lib/rpc/call_frame.hpp"
-#include "../../lib/rpc/message_channel.hpp"
-#include "../../lib/rpc/message_frame.hpp"
 
 #include <support/manual_home.hpp>
 #include <support/outcome.hpp>

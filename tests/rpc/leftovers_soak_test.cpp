@@ -1,7 +1,7 @@
 // What connections, calls, leases and runtimes leave behind, in this process and in the kernel.
 #include <cordma/rpc/client.hpp>
 
-#include "transfer/queue_pair.hpp"
+#include "request/queue_pair.hpp"
 
 #include <support/connected_pair.hpp>
 #include <support/kernel_counts.hpp>

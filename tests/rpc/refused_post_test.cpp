@@ -2,7 +2,7 @@
 #include <support/manual_home.hpp>
 
 #include <support/rpc_pair.hpp>
-#include "transfer/queue_pair.hpp"
+#include "request/queue_pair.hpp"
 
 #include <catch2/catch.hpp>
 

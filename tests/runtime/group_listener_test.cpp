@@ -1,9 +1,9 @@
 #include <cordma/runtime/runtime_group.hpp>
 
+#include "request/queue_pair.hpp"
 #include "support/leaks.hpp"
 #include "support/runtime_group.hpp"
 #include "support/verbs_faults.hpp"
-#include "transfer/queue_pair.hpp"
 
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/when_all.hpp>

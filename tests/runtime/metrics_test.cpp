@@ -4,7 +4,7 @@
 #include "support/connected_pair.hpp"
 #include "support/skip.hpp"
 
-#include <cordma/rpc/message_stream.hpp>
+#include <cordma/messages/message_stream.hpp>
 #include <cordma/runtime/runtime_group.hpp>
 
 #include <catch2/catch.hpp>

@@ -1,11 +1,11 @@
 #include <cordma/runtime/runtime.hpp>
 
+#include "request/queue_pair.hpp"
 #include "support/child.hpp"
 #include "support/connected_pair.hpp"
 #include "support/leaks.hpp"
 #include "support/until.hpp"
 #include "support/verbs_faults.hpp"
-#include "transfer/queue_pair.hpp"
 
 #include <cordma/coro/when_all.hpp>
 

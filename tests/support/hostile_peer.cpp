@@ -1,7 +1,7 @@
 #include "support/hostile_peer.hpp"
 
+#include "queue/send_queue.hpp"
 #include "support/device.hpp"
-#include "transfer/send_queue.hpp"
 
 #include <cordma/io/reactor.hpp>
 

@@ -1,12 +1,12 @@
 #pragma once
 
 #include "../../lib/agent/control_channel.hpp"
-#include "../../lib/rpc/message_frame.hpp"
+#include "../../lib/messages/message_frame.hpp"
 
 #include <cordma/detail/agent/agent.hpp>
 #include <cordma/verbs/gid.hpp>
-#include "transfer/completion_queue_driver.hpp"
-#include "transfer/queue_pair.hpp"
+#include "queue/completion_queue_driver.hpp"
+#include "request/queue_pair.hpp"
 
 #include <array>
 #include <memory>

@@ -1,12 +1,12 @@
 #pragma once
 
+#include "queue/send_queue.hpp"
 #include "support/access.hpp"
-#include "transfer/send_queue.hpp"
 
-#include <cordma/detail/transfer/async_events.hpp>
+#include <cordma/detail/runtime/async_events.hpp>
 #include <cordma/memory/mr_allocator.hpp>
 #include <cordma/verbs/device.hpp>
-#include "transfer/queue_pair.hpp"
+#include "request/queue_pair.hpp"
 
 #include <memory>
 #include <utility>

@@ -5,7 +5,7 @@
 #include "text.hpp"
 #include "until.hpp"
 
-#include <cordma/rpc/message_stream.hpp>
+#include <cordma/messages/message_stream.hpp>
 
 #include <catch2/catch.hpp>
 

@@ -1,15 +1,15 @@
 #pragma once
 
-#include "../../lib/rpc/message_frame.hpp"
+#include "../../lib/messages/message_frame.hpp"
 
 #include "connected_pair.hpp"
 #include "manual_home.hpp"
 #include "outcome.hpp"
+#include "request/queue_pair.hpp"
 #include "text.hpp"
-#include "transfer/queue_pair.hpp"
 #include "until.hpp"
 
-#include <cordma/rpc/message_stream.hpp>
+#include <cordma/messages/message_stream.hpp>
 
 #include <catch2/catch.hpp>
 

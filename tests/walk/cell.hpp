@@ -1,6 +1,6 @@
 #pragma once
 
-#include "transfer/completion_queue_driver.hpp"
+#include "queue/completion_queue_driver.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cordma/connection/connection_options.hpp>
-#include <cordma/rpc/message_stream.hpp>
-#include "transfer/completion_queue_driver.hpp"
+#include <cordma/messages/message_stream.hpp>
+#include "queue/completion_queue_driver.hpp"
 
 #include <chrono>
 #include <cstddef>

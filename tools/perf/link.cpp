@@ -1,6 +1,6 @@
 #include "link.hpp"
 
-#include "transfer/queue_pair.hpp"
+#include "request/queue_pair.hpp"
 
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_any.hpp>

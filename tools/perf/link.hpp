@@ -5,8 +5,8 @@
 #include "methods.hpp"
 
 #include <cordma/coro/semaphore.hpp>
+#include <cordma/messages/message_stream.hpp>
 #include <cordma/rpc/client.hpp>
-#include <cordma/rpc/message_stream.hpp>
 
 #include <memory>
 

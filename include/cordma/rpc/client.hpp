@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cordma/detail/base/callback.hpp>
-#include <cordma/rpc/message_stream.hpp>
+#include <cordma/messages/message_stream.hpp>
 #include <cordma/rpc/method.hpp>
 
 #include <chrono>

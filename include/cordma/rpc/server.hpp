@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cordma/connection/listener.hpp>
-#include <cordma/rpc/message_stream.hpp>
+#include <cordma/messages/message_stream.hpp>
 #include <cordma/rpc/method.hpp>
 
 #include <array>

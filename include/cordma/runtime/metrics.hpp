@@ -3,8 +3,8 @@
 #include <cordma/detail/base/fixed_text.hpp>
 #include <cordma/io/executor.hpp>
 #include <cordma/memory/mr_allocator.hpp>
-#include <cordma/transfer/completion.hpp>
-#include <cordma/transfer/transfer_counters.hpp>
+#include <cordma/queue/completion.hpp>
+#include <cordma/queue/transfer_counters.hpp>
 #include <cordma/verbs/port_counters.hpp>
 
 #include <span>

@@ -5,8 +5,8 @@
 #include <cordma/detail/connection/connection_resources.hpp>
 #include <cordma/io/executor.hpp>
 #include <cordma/memory/mr_allocator.hpp>
+#include <cordma/queue/shared_receives.hpp>
 #include <cordma/runtime/metrics.hpp>
-#include <cordma/transfer/shared_receives.hpp>
 #include <cordma/verbs/device.hpp>
 #include <cordma/verbs/protection_domain.hpp>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cordma/transfer/completion.hpp>
+#include <cordma/queue/completion.hpp>
 
 namespace cordma {
 

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <cordma/detail/request/request_op.hpp>
+
+#include <coroutine>
+
+namespace cordma {
+
+namespace detail {
+
+template <class Local>
+concept readable_memory = requires(const Local& local) { cordma::send(local, request_flags{}); };
+template <class Local>
+concept writable_memory =
+    requires(const Local& local, const remote_mr_slice& remote) { cordma::read(local, remote); };
+
+/// Says in one line what is wanted, in place of all that could have been meant.
+template <bool IsMemory>
+std::suspend_never refuse_unregistered() noexcept {
+  static_assert(IsMemory,
+                "requests take registered memory: a local_mr (not const where it is read into), a "
+                "slice of one, gather() or scatter(); rpc's message_stream sends any bytes");
+  return {};
+}
+
+}  // namespace detail
+
+/// The requests of what has a send queue, `Self::sends()`: a queue pair, or a connection. Arguments
+/// as in <cordma/queue/work_request.hpp>. Thread: the executor's.
+template <class Self>
+class requester {
+ public:
+  // Awaited: `co_await conn.write(local, remote)`.
+  template <class Request>
+  request_op<Request> await(const Request& request) noexcept {
+    return request_op<Request>{queue(), request};
+  }
+  auto send(auto&& local, request_flags f = {}) noexcept {
+    if constexpr (detail::readable_memory<decltype(local)>)
+      return await(cordma::send(local, f));
+    else
+      return detail::refuse_unregistered<false>();
+  }
+  auto send_with_imm(auto&& local, std::uint32_t immediate, request_flags f = {}) noexcept {
+    if constexpr (detail::readable_memory<decltype(local)>)
+      return await(cordma::send_with_imm(local, immediate, f));
+    else
+      return detail::refuse_unregistered<false>();
+  }
+  auto write(auto&& local, const remote_mr_slice& remote, request_flags f = {}) noexcept {
+    if constexpr (detail::readable_memory<decltype(local)>)
+      return await(cordma::write(local, remote, f));
+    else
+      return detail::refuse_unregistered<false>();
+  }
+  auto write_with_imm(auto&& local, const remote_mr_slice& remote, std::uint32_t immediate,
+                      request_flags f = {}) noexcept {
+    if constexpr (detail::readable_memory<decltype(local)>)
+      return await(cordma::write_with_imm(local, remote, immediate, f));
+    else
+      return detail::refuse_unregistered<false>();
+  }
+  auto read(auto&& local, const remote_mr_slice& remote, request_flags f = {}) noexcept {
+    if constexpr (detail::writable_memory<decltype(local)>)
+      return await(cordma::read(local, remote, f));
+    else
+      return detail::refuse_unregistered<false>();
+  }
+  auto compare_swap(const remote_mr_slice& remote, std::uint64_t expected, std::uint64_t desired,
+                    request_flags f = {}) noexcept {
+    return await(cordma::compare_swap(remote, expected, desired, f));
+  }
+  auto fetch_add(const remote_mr_slice& remote, std::uint64_t addend,
+                 request_flags f = {}) noexcept {
+    return await(cordma::fetch_add(remote, addend, f));
+  }
+
+  /// Posts it now (or queues it for room) and gives a handle to await, move or drop:
+  /// `auto h = conn.post(write(…)); … co_await h`.
+  template <class Request>
+  request_op<Request> post(const Request& request) noexcept {
+    return post_all(request);
+  }
+  /// The same for several, with one doorbell and one completion entry; at most
+  /// `send_queue::batch_max`.
+  template <class... Requests>
+  request_op<Requests...> post_all(const Requests&... requests) noexcept {
+    request_op<Requests...> handle{queue(), requests...};
+    handle.post();
+    return handle;
+  }
+
+ protected:
+  ~requester() = default;
+
+ private:
+  [[nodiscard]] send_queue& queue() noexcept { return static_cast<Self&>(*this).sends(); }
+};
+
+}  // namespace cordma

@@ -1,0 +1,269 @@
+#include "rendezvous.hpp"
+#include "request/queue_pair.hpp"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+namespace cordma::detail {
+
+using message_protocol::kind;
+using message_protocol::throw_bad_frame;
+
+namespace {
+
+void on_announced(message_channel::outgoing& self, const failure* why) noexcept {
+  auto& s = static_cast<large_send&>(self);
+  s.is_announced = why == nullptr;
+  if (s.is_announced) {
+    if (s.tell_announced != nullptr) *s.tell_announced = true;
+    return;
+  }
+  s.refused = *why;
+  s.is_answered = true;
+  s.end();
+}
+
+/// The peer reaches it no more. Before the peer has answered, that is told with the answer.
+void on_loan_ended(inline_grant& self) noexcept {
+  auto& s = static_cast<large_send&>(self);
+  if (s.is_answered) s.end();
+}
+
+void ignore(message_channel::outgoing&, const failure*) noexcept {}
+
+}  // namespace
+
+large_send::large_send(message_channel& c, std::uint64_t number, local_mr memory,
+                       std::optional<std::uint32_t> imm, const large_options& how)
+    : inline_grant{&on_loan_ended}, channel{&c}, tell_announced{how.is_announced}, ended{c.home_} {
+  c.agent_->lend_inline(*this, std::move(memory), verbs::access::remote_read);
+  frame = {.kind = kind::announce, .tag = number, .loan = terms()};
+  immediate = imm;
+  is_fenced = how.is_fenced;
+  lent = how.lent;
+  lent.all[lent.count++] = this;
+  on_posted = &on_announced;
+}
+
+/// Answered, and nothing is lent.
+void large_send::end() noexcept {
+  list_hook<large_send>::unlink();
+  list_hook<outgoing>::unlink();
+  if (is_abandoned)
+    delete this;
+  else
+    ended.set();
+}
+
+large_receive::large_receive(message_channel& c, arrived_message& a,
+                             const message_protocol::frame& f) noexcept
+    : waiter{&message_channel::on_read}, channel{&c}, slot{a}, terms{f.loan} {
+  frame = {.kind = kind::taken, .tag = f.tag};
+  on_posted = &message_channel::on_answered;
+}
+
+// ---- sending
+// -------------------------------------------------------------------------------------
+
+/// A task's part in a large message.
+class message_channel::large_handle {
+ public:
+  large_handle(message_channel& c, local_mr memory, std::optional<std::uint32_t> imm,
+               const large_options& how)
+      : send_{new large_send{c, ++c.last_tag_, std::move(memory), imm, how}} {
+    c.sends_.push_back(*send_);
+    c.send(*send_);
+  }
+  large_handle(const large_handle&) = delete;
+  large_handle& operator=(const large_handle&) = delete;
+  ~large_handle() {
+    if (!send_->is_announced || send_->is_answered) {
+      delete send_;
+      return;
+    }
+    message_channel& c = *send_->channel;
+    send_->is_abandoned = true;
+    ++c.withdrawn_;
+    send_->frame = {.kind = kind::withdraw, .tag = send_->tag()};
+    send_->immediate.reset();
+    send_->on_posted = &ignore;
+    send_->revoke();
+    c.send(*send_);  // With the connection, should that end, goes what is abandoned.
+    // Of what is not answered, each has its place among what is not taken.
+    if (c.withdrawn_ > c.peer_credit_) [[unlikely]]
+      c.break_connection(message_protocol::bad_frame("takes a message and does not answer it"));
+  }
+  large_send* operator->() const noexcept { return send_; }
+
+ private:
+  large_send* send_;
+};
+
+task<> message_channel::send_large(channel_ref self, local_mr memory,
+                                   std::optional<std::uint32_t> immediate, large_options how) {
+  message_channel& channel = *self.get();
+  if (channel.failed_) throw error{*channel.failed_};
+  large_handle message{channel, std::move(memory), immediate, how};
+  co_await message->ended.wait();
+  if (message->refused) throw error{*message->refused};
+  if (channel.failed_) throw error{*channel.failed_};
+  if (message->status != 0) {
+    throw error{
+        {.code = errc::refused, .call = "send", .detail = "the peer did not take the message"}};
+  }
+}
+
+void message_channel::on_taken(const frame& f, std::optional<std::uint32_t> invalidated) {
+  large_send* const s = sends_.find([&](const large_send& one) {
+    return one.is_announced && !one.is_answered && one.tag() == f.tag;
+  });
+  if (s == nullptr) throw_bad_frame("answers a message that was not announced");
+  s->status = f.status;
+  s->is_answered = true;
+  if (f.status == 0) ++counters_.large_sent;  // Who waited may have gone: a call, by its reply.
+  if (s->is_abandoned) --withdrawn_;
+  if (*s)
+    s->give_back(invalidated);
+  else
+    s->end();
+}
+
+// ---- receiving
+// -----------------------------------------------------------------------------------
+
+void message_channel::on_announce(arrived_message& a, const frame& f) {
+  if (f.loan.length <= options_.buffer_bytes || f.loan.length > options_.message_bytes_max)
+    throw_bad_frame("announces a message that is too short or too long");
+  const auto has_tag = [&](const large_receive& l) { return l.tag() == f.tag; };
+  if (announced_.find(has_tag) != nullptr || fetching_.find(has_tag) != nullptr)
+    throw_bad_frame("announces a message twice");
+  a.awaited = new large_receive{*this, a, f};
+  announced_.push_back(*a.awaited);
+  behind_.push_back(a);
+  fetch_next();
+}
+
+/// Reads the next large messages, as far as there may be memory for them.
+void message_channel::fetch_next() noexcept {
+  if (std::exchange(is_fetching_, true)) return;  // The end of one of these comes back here.
+  const channel_ref stay{*this};
+  while (!failed_ && fetched_ < options_.large_ahead && !announced_.empty()) {
+    large_receive& l = announced_.pop_front();
+    fetching_.push_back(l);
+    l.is_fetched = true;
+    ++fetched_;
+    try {
+      l.message.reset(new large_message{memory_->allocate_uninitialized(l.length())});
+      l.lent = agent_->borrow_inline(l.terms, verbs::access::remote_read, time_point::max(),
+                                     l.borrowing);
+    } catch (const std::exception&) {
+      give_up(l, errc::refused);
+      continue;
+    }
+    read(l);
+  }
+  is_fetching_ = false;
+}
+
+/// In pieces that the device takes.
+void message_channel::read(large_receive& l) noexcept {
+  const std::size_t size = std::min(l.length() - l.done, read_bytes_max_);
+  l.reading.emplace(
+      qp_->post(cordma::read(l.message->memory.slice(l.done, size), l.lent.slice(l.done, size))));
+  l.reading->notify_inline();
+  if (l.reading->start(l, {})) on_read(l);
+}
+
+std::coroutine_handle<> message_channel::on_read(waiter& self) noexcept {
+  auto& l = static_cast<large_receive&>(self);
+  message_channel& channel = *l.channel;
+  const result<std::size_t> bytes = l.reading->take_result();
+  l.reading.reset();
+  if (!bytes.has_value()) {
+    channel.give_up(l, errc::lease_ended);  // The connection is about to break.
+  } else if (l.done += *bytes; l.done < l.length()) {
+    if (l.is_withdrawn)
+      channel.give_up(l, errc::refused);
+    else
+      channel.read(l);
+  } else {
+    l.slot.bytes = l.message->bytes;
+    l.slot.large = std::move(l.message);
+    ++channel.counters_.large_received;
+    channel.answer(l, 0);
+  }
+  return std::noop_coroutine();
+}
+
+void message_channel::on_withdraw(const frame& f) noexcept {
+  const auto has_tag = [&](const large_receive& l) { return l.tag() == f.tag; };
+  if (large_receive* const reading = fetching_.find(has_tag)) {
+    reading->is_withdrawn = true;
+    reading->immediate.reset();
+  }
+  large_receive* const waiting = announced_.find(has_tag);
+  if (waiting == nullptr) return;
+  waiting->is_withdrawn = true;
+  give_up(*waiting, errc::refused);
+}
+
+/// Nobody gets it.
+void message_channel::give_up(large_receive& l, errc why) noexcept {
+  const channel_ref stay{*this};
+  if (l.is_fetched) --fetched_;
+  answer(l, std::uint32_t(why));
+  fetch_next();
+}
+
+/// It is over; its place is free, or its message there, once the peer is told so. A peer that lets
+/// us tell little gets no more places than it has. Telling it spares it an invalidation, unless it
+/// may have taken its memory back by force.
+void message_channel::answer(large_receive& l, std::uint32_t status) noexcept {
+  l.lent = {};
+  if (l.borrowing != 0 && agent_ != nullptr) agent_->end_along(l.borrowing);
+  l.message.reset();
+  l.list_hook<large_receive>::unlink();
+  fetching_.push_back(l);
+  l.frame.status = status;
+  if (!l.is_withdrawn && agent_ != nullptr && agent_->can_invalidate(l.terms)) {
+    l.immediate = l.terms.rkey;
+    l.is_invalidation = true;
+  }
+  send(l);
+}
+
+void message_channel::on_answered(outgoing& self, const failure* /*why*/) noexcept {
+  auto& l = static_cast<large_receive&>(self);
+  message_channel& channel = *l.channel;
+  arrived_message& a = l.slot;
+  const channel_ref stay{channel};
+  delete &l;
+  a.awaited = nullptr;
+  if (a.large == nullptr) {
+    a.list_hook<arrived_message>::unlink();
+    channel.give_back(a);
+  }
+  channel.tell_whole();
+}
+
+void message_channel::end_large() noexcept {
+  while (!sends_.empty()) {
+    large_send& s = sends_.front();
+    s.is_answered = true;
+    s.drop();
+    s.end();
+  }
+  fetching_.splice_back(announced_);
+  while (!fetching_.empty()) {
+    large_receive& l = fetching_.front();
+    has_gap_ |= order_ == order::as_sent;
+    l.slot.list_hook<arrived_message>::unlink();
+    l.slot.awaited = nullptr;
+    buffers_.let_go(l.slot);
+    delete &l;
+  }
+  while (has_gap_ && !behind_.empty()) buffers_.let_go(behind_.pop_front());
+}
+
+}  // namespace cordma::detail

@@ -1,0 +1,240 @@
+#include <cordma/queue/shared_receives.hpp>
+
+#include "wr_id.hpp"
+
+#include <cordma/base/error.hpp>
+#include <cordma/detail/base/assert.hpp>
+#include "queue_pair_base.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+namespace cordma {
+namespace {
+
+/// Buffers start on lines of the processor's cache.
+constexpr std::size_t line = 64;
+
+shared_receives_options checked(const shared_receives_options& o,
+                                const verbs::device_limits& limits) {
+  check({.wr_max = o.buffers}, limits);
+  constexpr const char* options = "shared_receives_options";
+  check_option(options, "buffers", o.buffers, 1, shared_receives::buffers_max);
+  check_option(options, "buffer_bytes", static_cast<long long>(o.buffer_bytes), 1,
+               shared_receives::buffer_bytes_max);
+  check_option(options, "share_min", o.share_min, 1, o.buffers);
+  return o;
+}
+
+}  // namespace
+
+// ---- a queue pair's share ----
+
+receive_share::receive_share(shared_receives& pool) : pool_{pool}, credit_{pool.share_min()} {
+  if (pool.promised_ + credit_ > pool.buffers()) {
+    pool.reclaim();  // For the next one.
+    char text[200];
+    std::snprintf(text, sizeof text,
+                  "%u of %u shared buffers are promised to %u queue pairs or kept, and each needs "
+                  "%u: share more buffers, or close a connection",
+                  pool.promised_, pool.buffers(), pool.shares_, credit_);
+    throw error{{.code = errc::limit_exceeded, .call = "shared_receives", .detail = text}};
+  }
+  if (pool.may_lack_some_ && pool.shares_ == 0) pool.renew();
+  pool.promised_ += credit_;
+  ++pool.shares_;
+  pool.all_.push_back(*this);
+  if (pool.promised_ > pool.grown_max()) pool.reclaim();
+}
+
+receive_share::~receive_share() {
+  if (receive_holder::held > 0) {
+    for (detail::receive_holder*& h : pool_.holders_)
+      if (h == this) h = &pool_.orphans_;
+  }
+  pool_.orphans_.held += receive_holder::held;
+  wish_.unlink();
+  pool_.freed(credit_ - receive_holder::held);
+  if (--pool_.shares_ == 0) pool_.leave_home();
+  if (!is_all_known_) pool_.may_lack_some_ = true;
+}
+
+bool receive_share::try_grow(std::uint32_t by) noexcept {
+  if (by > pool_.buffers() || pool_.promised_ + by > pool_.buffers()) return false;
+  credit_ += by;
+  pool_.promised_ += by;
+  pool_.is_worth_asking_ = true;
+  return true;
+}
+
+void receive_share::belongs_to(queue_pair_base& of) noexcept {
+  qp = &of;
+  pool_.home_ = &of.driver().home();
+}
+
+std::uint32_t receive_share::want(std::uint32_t most) noexcept {
+  const std::uint32_t room = pool_.grown_max() - std::min(pool_.promised_, pool_.grown_max());
+  const std::uint32_t more = std::min(most, room);
+  const bool is_enough = more == most || more >= pool_.share_min();
+  const bool is_next =
+      pool_.is_retrying_ || pool_.wishes_.empty() || &pool_.wishes_.front() == &wish_;
+  if (is_enough && is_next) {
+    wish_.unlink();
+    return try_grow(more) ? more : 0;
+  }
+  if (qp != nullptr && !wish_.is_linked()) pool_.wishes_.push_back(wish_);
+  if (is_enough)
+    pool_.retry_at({});  // Behind those that wait.
+  else if (!pool_.is_retrying_)
+    pool_.reclaim();
+  return 0;
+}
+
+bool receive_share::try_shrink_to(std::uint32_t credit) noexcept {
+  CORDMA_ASSERT(credit >= pool_.share_min(), "a share is never smaller than share_min");
+  CORDMA_ASSERT(credit <= credit_, "a share shrinks to what it has at most");
+  if (receive_holder::held > credit) return false;
+  is_asked_ = false;
+  if (credit == credit_) return true;
+  pool_.ask_next_ = {};
+  pool_.freed(std::exchange(credit_, credit) - credit);
+  return true;
+}
+
+bool receive_share::take(std::uint32_t number) noexcept {
+  if (receive_holder::held == credit_) return false;
+  ++receive_holder::held;
+  pool_.holders_[number] = this;
+  last_used_ = ++pool_.uses_;
+  return true;
+}
+
+// ---- all of them ----
+
+shared_receives::shared_receives(verbs::protection_domain& pd, mr_allocator& memory,
+                                 const shared_receives_options& options)
+    : timer{&on_retry},
+      pd_{pd},
+      options_{checked(options, pd.limits())},
+      stride_{(options.buffer_bytes + line - 1) & ~(line - 1)},
+      memory_{memory.allocate_uninitialized(options.buffers * stride_, line)},
+      holders_(options.buffers),
+      queue_{filled_queue()} {}
+
+shared_receives::~shared_receives() {
+  CORDMA_ASSERT(shares_ == 0, "shared receives destroyed before their queue pairs");
+  CORDMA_ASSERT(orphans_.held == lost_, "shared receives destroyed before a message of theirs");
+  queue_.destroy();
+}
+
+/// With all that the device is to have.
+verbs::shared_receive_queue shared_receives::filled_queue() {
+  if (memory_.slice().block()->pd() != pd()) {
+    throw error{{.code = errc::wrong_protection_domain, .call = "shared_receives"}};
+  }
+  verbs::shared_receive_queue queue{pd_, {.wr_max = options_.buffers}};
+  for (std::uint32_t n = 0; n < options_.buffers; ++n) {
+    if (holders_[n] != nullptr) continue;
+    if (const int rc = post(queue, n); rc != 0) throw error{errno_failure(rc, "ibv_post_srq_recv")};
+  }
+  return queue;
+}
+
+int shared_receives::post(verbs::shared_receive_queue& queue, std::uint32_t number) noexcept {
+  ibv_sge buffer{.addr = reinterpret_cast<std::uint64_t>(bytes(number).data()),
+                 .length = std::uint32_t(options_.buffer_bytes),
+                 .lkey = memory_.slice().lkey()};
+  ibv_recv_wr wr{};
+  wr.wr_id = wr_id::of_shared(number);
+  wr.sg_list = &buffer;
+  wr.num_sge = 1;
+  ibv_recv_wr* bad = nullptr;
+  const int rc = std::abs(queue.post(&wr, &bad));
+  if (rc == 0) posted_.add();
+  return rc;
+}
+
+/// A queue pair that is destroyed in the middle of a message takes its receive with it, unless the
+/// device was first let finish what ERROR ends; some lose it even so. Which one it was nobody says.
+/// While no queue pair is there, a new queue has all of them again.
+void shared_receives::renew() noexcept {
+  try {
+    const auto old = std::uint64_t(std::ranges::count(holders_, nullptr));
+    queue_ = filled_queue();
+    withdrawn_.add(old);
+    may_lack_some_ = false;
+  } catch (const error&) {
+    // The old one serves; another time.
+  }
+}
+
+/// One at a time, and each once until it has answered; of what is held nothing can be given back.
+/// That costs one look at all shares in each `ask_interval`, if something has changed since.
+void shared_receives::reclaim() noexcept {
+  if (home_ == nullptr || !is_worth_asking_) return;
+  const time_point now = home_->now();
+  if (now < ask_next_) return retry_at(ask_next_);
+  ask_next_ = after(now, ask_interval);
+  const receive_share* const wanting = wishes_.has_one() ? &wishes_.front().of : nullptr;
+  receive_share* idle = nullptr;
+  is_worth_asking_ = false;
+  all_.for_each([&](receive_share& s) {
+    const bool has_some = s.credit_ > share_min() + s.held() && !s.is_asked_ && s.qp != nullptr &&
+                          !s.qp->has_failed();
+    is_worth_asking_ |= has_some;
+    if (!has_some || &s == wanting) return;
+    if (idle == nullptr || s.last_used_ < idle->last_used_) idle = &s;
+  });
+  if (idle == nullptr) return;
+  retry_at(ask_next_);  // Should it not answer.
+  idle->is_asked_ = true;
+  idle->qp->shrink_wanted();
+}
+
+void shared_receives::retry_at(time_point when) noexcept {
+  if (wishes_.empty() || (is_armed() && retry_at_ <= when)) return;
+  retry_at_ = when;
+  home_->rearm(*this, when);
+}
+
+/// Each once, in the order in which they wanted some.
+void shared_receives::on_retry(timer& self) noexcept {
+  auto& pool = static_cast<shared_receives&>(self);
+  intrusive_list<receive_share::wish> now;
+  now.splice_back(pool.wishes_);
+  pool.is_retrying_ = true;
+  while (!now.empty()) now.pop_front().of.qp->growth_possible();
+  pool.is_retrying_ = false;
+  if (!pool.wishes_.empty()) pool.reclaim();
+}
+
+void shared_receives::give_back(std::uint32_t number) noexcept {
+  CORDMA_ASSERT(holders_[number] != nullptr, "a shared buffer was given back twice");
+  if (const int rc = post(queue_, number); rc != 0) return lose(number, rc);
+  holder& h = *std::exchange(holders_[number], nullptr);
+  --h.held;
+  if (&h == &orphans_) return freed(1);
+  is_worth_asking_ = true;
+  if (!wishes_.empty()) [[unlikely]]
+    retry_at(ask_next_);
+}
+
+void shared_receives::put_back(std::uint32_t number) noexcept {
+  const int rc = post(queue_, number);
+  if (rc == 0) return;
+  holders_[number] = &orphans_;
+  ++orphans_.held;
+  ++promised_;
+  lose(number, rc);
+}
+
+/// It stays held, and its credit with it: what was promised to others is there.
+void shared_receives::lose(std::uint32_t number, int error_number) noexcept {
+  ++lost_;
+  if (queue_pair_base* const qp = holders_[number]->qp)
+    qp->abort({.code = {error_number, std::system_category()}, .call = "ibv_post_srq_recv"});
+}
+
+}  // namespace cordma

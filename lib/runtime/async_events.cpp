@@ -1,0 +1,72 @@
+#include <cordma/detail/runtime/async_events.hpp>
+
+#include "queue/queue_pair_base.hpp"
+
+namespace cordma {
+namespace {
+
+request_outcome reason(errc code, const verbs::async_event& event) noexcept {
+  return {.code = code, .call = verbs::to_string(event.kind)};
+}
+
+}  // namespace
+
+async_events::async_events(executor& home, verbs::context& ctx)
+    : home_{home}, ctx_{ctx}, watch_{*this} {}
+
+void async_events::on_ready(fd_watch& watch) noexcept {
+  async_events& events = static_cast<device_watch&>(watch).events;
+  events.drain();
+  if (!watch.is_watching()) {
+    events.fail_all({.code = errc::device_failed, .call = "poll device events"});
+  }
+}
+
+/// To the last one: the descriptor's readiness is edge-triggered.
+void async_events::drain() noexcept {
+  try {
+    while (const std::optional<verbs::async_event> event = verbs::next_async_event(ctx_)) {
+      ++seen_;
+      route(*event);
+      if (!kept_.try_send(verbs::async_event{*event})) ++dropped_;
+    }
+  } catch (const error& e) {
+    fail_all({.code = e.code(), .call = "ibv_get_async_event"});
+  }
+}
+
+void async_events::route(const verbs::async_event& event) noexcept {
+  switch (event.kind) {
+    case IBV_EVENT_CQ_ERR:
+      for (completion_queue_driver* driver : drivers_) {
+        if (driver->is(event.cq)) driver->fail(reason(errc::cq_overrun, event));
+      }
+      break;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      for (completion_queue_driver* driver : drivers_) {
+        if (queue_pair_base* const qp = driver->find(event.qp)) {
+          driver->reap_all();  // Requests that ended by themselves keep their own outcome.
+          const request_outcome why = reason(errc::disconnected, event);
+          event.kind == IBV_EVENT_QP_LAST_WQE_REACHED ? qp->last_receive_taken(why)
+                                                      : qp->abort(why);
+        }
+      }
+      break;
+    case IBV_EVENT_PORT_ERR:
+      for (completion_queue_driver* driver : drivers_) {
+        driver->fail_port(event.port, reason(errc::device_failed, event));
+      }
+      break;
+    case IBV_EVENT_DEVICE_FATAL: fail_all(reason(errc::device_failed, event)); break;
+    default: break;  // Good to know (PORT_ACTIVE, COMM_EST, GID_CHANGE, …), nothing to end.
+  }
+}
+
+void async_events::fail_all(const request_outcome& why) noexcept {
+  for (completion_queue_driver* driver : drivers_) driver->fail(why);
+}
+
+}  // namespace cordma

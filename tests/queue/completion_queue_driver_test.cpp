@@ -1,0 +1,591 @@
+#include "queue/completion_queue_driver.hpp"
+
+#include "support/aborts.hpp"
+#include "support/allocations.hpp"
+#include "support/loopback.hpp"
+#include "support/skip.hpp"
+#include "support/soak.hpp"
+
+#include <cordma/coro/when_all.hpp>
+#include <cordma/coro/with_timeout.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <ctime>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace cordma;
+using namespace std::chrono_literals;
+using test::loopback;
+
+namespace {
+
+/// Each message is exactly one completion on the queue under test: `a` receives there, and what the
+/// sender completes lands on a queue that wakes nobody.
+struct one_way {
+  one_way() { link.connect(*link.a, *sender); }
+  void send(const local_mr_slice& from) {
+    sends.reap();
+    static_cast<void>(sender->post(cordma::send(from)));
+  }
+
+  loopback link{{.connected = false}};
+  completion_queue_driver sends{link.home, link.ctx, {.mode = completion_mode::manual}};
+  std::unique_ptr<queue_pair> sender =
+      std::make_unique<queue_pair>(sends, link.pd, link.capabilities, link.port.message_max_bytes);
+};
+
+/// Lets a completion race with the driver: sends a message at one of its race points, chosen by
+/// chance, and gives the device a random time to complete it.
+struct racer {
+  one_way& way;
+  local_mr& from;
+  std::mt19937_64 random;
+  bool wanted = false;
+  std::uint64_t injected = 0;
+  std::atomic<std::uint64_t> taken{0};
+
+  void maybe() {
+    // At the second point, where it is armed, at the latest: there is no third.
+    if (!wanted || (!way.link.driver.is_armed() && random() % 2 == 0)) return;
+    inject();
+    ++injected;
+    const time_point until = way.link.home.now() + std::chrono::microseconds{random() % 150};
+    while (way.link.home.now() < until) {
+    }
+  }
+  void inject() {
+    wanted = false;
+    way.send(from);
+  }
+  static void at_race_point(void* self) { static_cast<racer*>(self)->maybe(); }
+};
+
+task<> race(racer& r, local_mr& to, std::uint64_t count) {
+  loopback& link = r.way.link;
+  while (r.injected < count) {
+    link.a->post_recv(to);
+    r.wanted = true;
+    // Armed from before, it does not pass its race points again: the message comes from here.
+    if (link.driver.is_armed()) r.inject();
+    co_await link.a->next_message();
+    ++r.taken;
+  }
+}
+
+/// Stops a race that stands still. It is a thread, since a timer of the executor would itself wake
+/// what sleeps in vain.
+class watchdog {
+ public:
+  watchdog(executor& home, scope& watched, const std::atomic<std::uint64_t>& progress)
+      : thread_{[this, &home, &watched, &progress] { watch(home, watched, progress); }} {}
+  bool end() {
+    {
+      const std::lock_guard lock{mutex_};
+      is_over_ = true;
+    }
+    over_.notify_one();
+    thread_.join();
+    return has_barked_;
+  }
+
+ private:
+  void watch(executor& home, scope& watched, const std::atomic<std::uint64_t>& progress) {
+    std::unique_lock lock{mutex_};
+    std::uint64_t before = progress;
+    while (!over_.wait_for(lock, 5s, [this] { return is_over_; })) {
+      if (before == progress) {
+        has_barked_ = true;
+        return home.post([&watched] { watched.request_stop(); });
+      }
+      before = progress;
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable over_;
+  bool is_over_ = false;
+  bool has_barked_ = false;
+  std::thread thread_;  // Last: it uses the others.
+};
+
+void race_completions(std::uint64_t count, std::uint64_t seed) {
+  one_way way;
+  local_mr from = way.link.pattern(8);
+  local_mr to = way.link.memory(8);
+  racer r{.way = way, .from = from, .random = std::mt19937_64{seed}};
+  completion_queue_driver& driver = way.link.driver;
+  driver.set_race_point(&racer::at_race_point, &r);
+  scope racing{way.link.home};
+  watchdog dog{way.link.home, racing, r.taken};
+  racing.spawn(race(r, to, count));
+  way.link.run(racing.join());
+  // No timer is armed: what is lost would be waited for for ever.
+  CHECK(way.link.home.next_deadline() == time_point::max());
+  CHECK_FALSE(dog.end());
+  driver.set_race_point(nullptr, nullptr);
+  CHECK(r.injected >= count);
+  const completion_counters& seen = driver.counters();
+  CHECK(seen.completions == r.taken);
+  // Some came before the last look, others woke it; a device may raise an event for each.
+  CHECK(seen.wake_ups > 0);
+  CHECK(seen.wake_ups <= r.taken);
+  CHECK(seen.events <= seen.arms);
+  CHECK(driver.verbs().unacknowledged_events() == 0);
+}
+
+}  // namespace
+
+TEST_CASE("a completion that lands around the arming is seen without a timer",
+          "[transfer][device][E1]") {
+  race_completions(10'000, 1);
+}
+
+TEST_CASE("soak: completions that land around the arming", "[transfer][device][.soak-races]") {
+  race_completions(test::soak::count(1'000'000), test::soak::seed());
+}
+
+namespace {
+
+/// Asked after the driver, which is armed by then and has found nothing: sends messages, and lets
+/// the executor fall asleep when all have arrived.
+struct late_sender final : poller {
+  late_sender(one_way& w, local_mr& f, local_mr& t) : way{w}, from{f}, to{t} {}
+  std::size_t poll() noexcept override { return 0; }
+  bool prepare_wait() noexcept override {
+    if (std::exchange(has_sent, true)) return true;
+    for (std::size_t i = 0; i < from.size_bytes(); i += 8) way.send(from.slice(i, 8));
+    const volatile std::byte& last = to.bytes().back();
+    const time_point deadline = way.link.home.now() + 5s;
+    while (last != from.bytes().back() && way.link.home.now() < deadline) {
+    }
+    // The data comes before its completion.
+    const time_point settled = way.link.home.now() + 50ms;
+    while (way.link.home.now() < settled) {
+    }
+    return true;
+  }
+
+  one_way& way;
+  local_mr& from;
+  local_mr& to;
+  bool has_sent = false;
+};
+
+task<> take(queue_pair& qp, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) co_await qp.next_message();
+}
+
+}  // namespace
+
+TEST_CASE("one wake-up takes all completions, and acknowledges all events",
+          "[transfer][device][E2]") {
+  static constexpr std::size_t count = 60;  // More than one poll takes.
+  one_way way;
+  local_mr from = way.link.memory(count * 8);
+  std::ranges::fill(from.bytes(), std::byte{1});
+  local_mr to = way.link.memory(count * 8);
+  for (std::size_t i = 0; i < count; ++i) way.link.a->post_recv(to.slice(i * 8, 8));
+  late_sender late{way, from, to};
+  way.link.home.add(late);
+  way.link.run(take(*way.link.a, count));
+  CHECK(late.has_sent);
+  const completion_counters& seen = way.link.driver.counters();
+  CHECK(seen.completions == count);
+  CHECK(seen.arms == 1);
+  CHECK(seen.wake_ups == 1);
+  CHECK(way.link.home.counters().waits == 1);
+  // The event is read before the next sleep, not before what it told of.
+  CHECK(seen.events == 0);
+  way.link.run(way.link.home.sleep_for(1us));
+  CHECK(way.link.driver.counters().events == 1);
+  CHECK(way.link.driver.verbs().unacknowledged_events() == 0);
+}
+
+TEST_CASE("manual mode: what a queue pair left in the completion queue keeps its room",
+          "[transfer][device][E4][E5]") {
+  const verbs::queue_pair_capabilities small{.send_wr_max = 8, .recv_wr_max = 8};
+  loopback link{{.cq = {.depth = 128, .mode = completion_mode::manual}, .capabilities = small}};
+  local_mr mr = link.memory(64);
+  const unsigned room = link.driver.room();
+  bool was_refused = false;
+  std::uint64_t posted = 0;
+  for (int i = 0; i < 100; ++i) {
+    for (std::uint32_t k = 0; k < link.a->sends().depth(); ++k, ++posted) {
+      static_cast<void>(link.a->post(write(mr.slice(0, 8), mr.remote_slice())));
+    }
+    link.run(link.home.sleep_for(2ms));  // All complete, and nobody reaps them.
+    try {
+      link.reconnect();
+    } catch (const error& e) {
+      CHECK(e.code() == errc::limit_exceeded);
+      was_refused = true;
+      link.a.reset();
+      link.driver.reap();
+      link.reconnect();
+    }
+  }
+  CHECK(was_refused);
+  CHECK(posted > link.driver.verbs().capacity());
+  CHECK(link.events.seen() == 0);  // Never overrun.
+  link.driver.reap();
+  CHECK(link.driver.room() == room);
+  auto handle = link.a->post(write(mr, mr.remote_slice()));
+  while (link.driver.reap() == 0) {
+  }
+  CHECK(link.run(handle) == 64);
+}
+
+TEST_CASE("a wake-up for nothing is harmless", "[transfer][device][E3]") {
+  loopback link;
+  local_mr mr = link.memory(64);
+  for (int i = 0; i < 50; ++i) {
+    // An event of an arming that the driver knows nothing of, for an entry that is gone by then.
+    REQUIRE(link.driver.verbs().arm() == 0);
+    auto handle = link.a->post(write(mr.slice(0, 8), mr.remote_slice()));
+    while (!handle.has_ended()) link.driver.reap();
+    link.run(link.home.sleep_for(100us));
+    CHECK(link.run(link.a->write(mr, mr.remote_slice())) == 64);
+  }
+  CHECK(link.driver.counters().events > 0);
+  CHECK(link.driver.verbs().unacknowledged_events() == 0);
+}
+
+TEST_CASE("in manual mode nothing completes before it is reaped", "[transfer][device][E5]") {
+  loopback link{{.cq = {.mode = completion_mode::manual}}};
+  local_mr mr = link.memory(64);
+  auto handle = link.a->post(write(mr, mr.remote_slice()));
+  link.run(link.home.sleep_for(50ms));
+  CHECK_FALSE(handle.has_ended());
+  CHECK(link.driver.counters().polls == 0);
+  while (link.driver.reap() == 0) {
+  }
+  CHECK(handle.has_ended());
+  CHECK(link.run(handle) == 64);
+  CHECK(link.driver.counters().arms == 0);
+}
+
+namespace {
+
+task<> send_later(loopback& link, local_mr_slice bytes) {
+  co_await link.home.sleep_for(1ms);
+  co_await link.a->send(bytes);
+}
+
+}  // namespace
+
+TEST_CASE("every mode that the executor drives completes what is awaited", "[transfer][device]") {
+  const completion_mode mode =
+      GENERATE(completion_mode::event, completion_mode::busy, completion_mode::adaptive);
+  const duration spin_max = GENERATE(duration{0}, duration{200us}, duration{1h});
+  loopback link{{.cq = {.mode = mode, .poll_batch = 3, .spin_max = spin_max}}};
+  local_mr mr = link.memory(64);
+  for (int i = 0; i < 50; ++i) {
+    CHECK(link.run(link.a->write(mr, mr.remote_slice())) == 64);
+    const auto [got, sent] = link.run(when_all(link.b->recv(mr), link.a->send(mr.slice(0, 8))));
+    CHECK(got.size_bytes == sent);
+  }
+  // Nothing else made the executor wait: what is on soft0 completes when it is looked for.
+  link.run(when_all(link.b->recv(mr), send_later(link, mr.slice(0, 8))));
+  const completion_counters& seen = link.driver.counters();
+  if (mode == completion_mode::busy) CHECK(seen.arms == 0);
+  if (mode == completion_mode::adaptive && spin_max == 1h) CHECK(seen.arms == 0);
+  if (mode == completion_mode::event) CHECK(seen.arms > 0);
+  if (mode == completion_mode::adaptive && spin_max == 0s) CHECK(seen.arms > 0);
+}
+
+namespace {
+
+/// In a turn of its own.
+task<> alone(loopback& link, auto body) {
+  co_await link.home.sleep_for(1ns);
+  co_await body(link);
+}
+
+}  // namespace
+
+TEST_CASE("a task that is alone finds what it awaits without another turn", "[transfer]") {
+  loopback link;
+  static constexpr std::uint64_t count = 2'000;
+  link.run(alone(link, [](loopback& l) -> task<> {
+    local_mr mr = l.memory(64);
+    for (std::uint64_t i = 0; i < count / 4; ++i) {
+      co_await l.a->write(mr, mr.remote_slice());
+      co_await l.a->read(mr, mr.remote_slice());
+      l.b->post_recv(mr);
+      co_await l.a->send(mr.slice(0, 8));
+      const message came = co_await l.b->next_message();
+      CHECK(came.size_bytes == 8);
+    }
+  }));
+  CHECK(link.home.counters().ready_resumed < count / 32);
+}
+
+TEST_CASE("who looks for what it awaits overtakes nobody", "[transfer][device]") {
+  loopback link;
+  local_mr mr = link.memory(64);
+  std::string order;
+  const auto receive = [](loopback& l, local_mr_slice to, std::string& log) -> task<> {
+    co_await l.b->recv(to);
+    log += 'r';
+  };
+  const auto send_alone = [&](loopback& l) -> task<> {
+    co_await l.a->send(mr.slice(0, 8));
+    order += 's';
+  };
+  link.run(when_all(receive(link, mr, order), alone(link, send_alone)));
+  CHECK(order == "rs");
+}
+
+TEST_CASE("what starts side by side is all under way before anyone looks", "[transfer][device]") {
+  loopback link;
+  local_mr mr = link.memory(64);
+  std::string order;
+  const auto copy = [](loopback& l, const local_mr& within, std::string& log) -> task<> {
+    log += 'b';
+    co_await l.a->write(within, within.remote_slice());
+    log += 'e';
+  };
+  link.run(alone(link, [&](loopback& l) -> task<> {
+    co_await when_all(copy(l, mr, order), copy(l, mr, order), l.a->write(mr, mr.remote_slice()));
+  }));
+  CHECK(order == "bbee");
+}
+
+TEST_CASE("a task that need never wait keeps neither timers nor other threads waiting",
+          "[transfer][device]") {
+  manual_clock clock;
+  loopback link{{.clock = &clock}};
+  local_mr mr = link.memory(64);
+  constexpr int late = 1'000;
+  int n = 0;
+  int called_at = 0;
+  const auto copies = [&](loopback& l) -> task<> {
+    for (;;) {
+      co_await l.a->write(mr, mr.remote_slice());
+      if (++n % late != 0) continue;
+      l.home.post([&] { called_at = n; });
+      if (n == 2 * late) clock.advance(1h);
+    }
+  };
+  CHECK(link.outcome(with_timeout(copies(link), 1h)).failure().code == errc::timed_out);
+  CHECK(n < 3 * late);
+  CHECK(called_at < 3 * late);
+  CHECK(called_at >= 2 * late);
+}
+
+namespace {
+
+/// Told at once of a handle's end, amid a reap.
+struct stops : waiter {
+  explicit stops(scope& s) noexcept : waiter{&stop}, all{s} {}
+  static std::coroutine_handle<> stop(waiter& self) noexcept {
+    static_cast<stops&>(self).all.request_stop();
+    return std::noop_coroutine();
+  }
+  scope& all;
+};
+
+}  // namespace
+
+TEST_CASE("who is asked to stop amid its look stops", "[transfer][device]") {
+  loopback link{{.min_rnr_timer = 28}};
+  local_mr mr = link.memory(64);
+  const bool receives = GENERATE(true, false);
+  scope tasks{link.home};
+  bool was_cancelled = false;
+  stops last{tasks};
+  tasks.spawn(
+      [](loopback& l, const local_mr& bytes, bool recv, waiter& w, bool& cancelled) -> task<> {
+        co_await l.home.sleep_for(1ns);
+        auto first = l.a->post(write(bytes, bytes.remote_slice()));
+        first.notify_inline();
+        CHECK_FALSE(first.start(w, {&l.home, {}}));
+        // Neither ends: nobody sends, and nobody receives.
+        cancelled = recv ? (co_await as_result(l.b->next_message())).is_cancelled()
+                         : (co_await as_result(l.a->send(bytes.slice(0, 8)))).is_cancelled();
+      }(link, mr, receives, last, was_cancelled));
+  link.run(tasks.join());
+  CHECK(was_cancelled);
+}
+
+TEST_CASE("what waits for room and is asked to stop amid a look is withdrawn",
+          "[transfer][device][E6]") {
+  loopback link{{.capabilities = {.send_wr_max = 4, .recv_wr_max = 4}, .min_rnr_timer = 28}};
+  local_mr mr = link.memory(64);
+  scope tasks{link.home};
+  bool was_cancelled = false;
+  stops last{tasks};
+  const auto awaits = [&](loopback& l) -> task<> {
+    co_await l.home.sleep_for(1ns);
+    auto on_b = l.b->post(write(mr, mr.remote_slice()));
+    on_b.notify_inline();
+    CHECK_FALSE(on_b.start(last, {&l.home, {}}));
+    // Nobody receives: they stay, and leave no room.
+    std::vector<request_op<send_request<1>>> ahead;
+    while (l.a->sends().has_room()) ahead.push_back(l.a->post(send(mr.slice(0, 8))));
+    auto waiting = l.a->write(mr, mr.remote_slice());
+    was_cancelled = (co_await as_result(waiting)).is_cancelled();
+    CHECK_FALSE(waiting.is_queued());
+  };
+  tasks.spawn(awaits(link));
+  link.run(tasks.join());
+  CHECK(was_cancelled);
+  CHECK(link.driver.requests().of(request_kind::write).posted == 1);
+}
+
+TEST_CASE("a handle that was moved away asserts when it is awaited", "[transfer][device]") {
+  const support::death moved = support::run_in_child([] {
+    loopback link;
+    local_mr mr = link.memory(64);
+    auto first = link.a->post(write(mr, mr.remote_slice()));
+    auto second = std::move(first);
+    link.run(alone(link, [&](loopback&) -> task<> { co_await first; }));  // NOLINT: moved from.
+  });
+  CHECK(moved.aborted);
+  CHECK_THAT(moved.text, Catch::Contains("moved away"));
+}
+
+TEST_CASE("an idle executor burns no CPU", "[transfer][device][E8]") {
+  const completion_mode mode = GENERATE(completion_mode::event, completion_mode::adaptive);
+  loopback link{{.cq = {.mode = mode}}};
+  local_mr mr = link.memory(64);
+  link.run(link.a->write(mr, mr.remote_slice()));
+  link.run(link.home.sleep_for(5ms));
+  const auto cpu = [] {
+    timespec t{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return t.tv_sec * 1'000'000'000 + t.tv_nsec;
+  };
+  const auto cpu_before = cpu();
+  const std::uint64_t waits_before = link.home.counters().waits;
+  const std::uint64_t turns_before = link.home.counters().turns;
+  link.run(link.home.sleep_for(300ms));
+  CHECK(link.home.counters().waits - waits_before <= 3);
+  CHECK(link.home.counters().turns - turns_before <= 10);
+  CHECK(cpu() - cpu_before < 60'000'000);
+}
+
+TEST_CASE("options out of range are refused with the number", "[transfer][device][N9]") {
+  for (const unsigned batch : {0u, completion_queue_driver::poll_batch_max + 1}) {
+    try {
+      loopback link{{.cq = {.poll_batch = batch}}};
+      FAIL("taken");
+    } catch (const error& e) {
+      CHECK(e.code() == errc::limit_exceeded);
+      CHECK(std::string{e.what()}.find(std::to_string(batch)) != std::string::npos);
+    }
+  }
+}
+
+namespace {
+
+enum class kind {
+  send,
+  send_with_imm,
+  write,
+  write_with_imm,
+  read,
+  compare_swap,
+  fetch_add,
+  post,
+  unsignaled,
+  batch,
+  slices,
+  recv,
+  next_message,
+  with_timeout
+};
+constexpr int kinds = 14;
+
+task<> repeat(loopback& link, kind what, local_mr_slice mr, remote_mr_slice remote, int count) {
+  for (int i = 0; i < count; ++i) {
+    switch (what) {
+      case kind::send:
+        link.b->post_recv(mr.last(8));
+        co_await link.a->send(mr.first(8));
+        co_await link.b->next_message();
+        break;
+      case kind::send_with_imm:
+        link.b->post_recv(mr.last(8));
+        co_await link.a->send_with_imm(mr.first(8), 1);
+        co_await link.b->next_message();
+        break;
+      case kind::write: co_await link.a->write(mr.first(100), remote.first(100)); break;
+      case kind::write_with_imm:
+        link.b->post_recv(mr.last(8));
+        co_await link.a->write_with_imm(mr.first(8), remote.first(8), 1);
+        co_await link.b->next_message();
+        break;
+      case kind::read: co_await link.a->read(mr.first(8), remote.last(8)); break;
+      case kind::compare_swap: co_await link.a->compare_swap(remote.first(8), 0, 0); break;
+      case kind::fetch_add: co_await link.a->fetch_add(remote.first(8), 1); break;
+      case kind::post: {
+        auto handle = link.a->post(write(mr.first(8), remote.first(8)));
+        co_await handle;
+        break;
+      }
+      case kind::unsignaled:
+        static_cast<void>(
+            link.a->post(write(mr.first(100), remote.first(100), {.signaled = false})));
+        co_await link.a->write(mr.first(8), remote.first(8));
+        break;
+      case kind::slices:
+        co_await link.a->write(gather(mr.first(300), mr.last(300)), remote.first(600));
+        co_await link.a->read(scatter(mr.first(300), mr.last(300)), remote.first(600));
+        break;
+      case kind::batch:
+        co_await link.a->post_all(write(mr.first(8), remote.first(8)),
+                                  write(mr.first(8), remote.last(8)),
+                                  read(mr.first(8), remote.last(8)));
+        break;
+      case kind::recv:
+        co_await when_all(link.b->recv(mr.last(8)), link.a->send(mr.first(8)));
+        break;
+      case kind::next_message:
+        link.b->post_recv(mr.last(8));
+        static_cast<void>(link.a->post(send(mr.first(8))));
+        co_await link.b->next_message();
+        break;
+      case kind::with_timeout:
+        co_await with_timeout(link.a->write(mr.first(8), remote.first(8)), 1h);
+        break;
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("no operation allocates once warm", "[transfer][device]") {
+  if (!support::counts_allocations()) CORDMA_SKIP("a sanitizer's malloc is not counted");
+  const completion_mode mode =
+      GENERATE(completion_mode::busy, completion_mode::event, completion_mode::adaptive);
+  // One after the other, each waits in the kernel; side by side it is quicker.
+  const int workers = GENERATE(1, 16);
+  const int warm_up = workers == 1 ? 32 : 320;
+  const int count = workers == 1 ? 100 : mode == completion_mode::busy ? 10'000 : 1'000;
+  CAPTURE(int(mode), workers);
+  loopback link{{.cq = {.mode = mode}}};
+  local_mr mr = link.memory(4096);
+  const auto repeat_all = [&](kind what, int times) {
+    scope all{link.home};
+    for (int i = 0; i < workers; ++i) {
+      all.spawn(repeat(link, what, mr, mr.remote_slice(), times / workers));
+    }
+    link.run(all.join());
+  };
+  for (int what = 0; what < kinds; ++what) {
+    CAPTURE(what);
+    repeat_all(kind(what), warm_up);
+    const std::uint64_t before = support::allocation_count();
+    repeat_all(kind(what), count);
+    CHECK(support::allocation_count() - before == 0);
+  }
+}
