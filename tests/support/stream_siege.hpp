@@ -1,6 +1,6 @@
 #pragma once
 
-#include "../../lib/messages/message_frame.hpp"
+#include "messages/message_frame.hpp"
 
 #include "connected_pair.hpp"
 #include "manual_home.hpp"
@@ -9,7 +9,9 @@
 #include "text.hpp"
 #include "until.hpp"
 
+#include <cordma/detail/agent/agent.hpp>
 #include <cordma/messages/message_stream.hpp>
+#include <cordma/verbs/memory_region.hpp>
 
 #include <catch2/catch.hpp>
 
