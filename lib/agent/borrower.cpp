@@ -287,19 +287,13 @@ bool borrower::needs_flush(holding& h) const noexcept {
 /// written is visible to the owner's processor (IBTA 9.5).
 void borrower::start_flush(holding& h, holding_state while_it_lasts) noexcept {
   h.state.move_to(while_it_lasts);
-  h.flush.emplace(context_.data.post(cordma::read(landing_.slice(), flush_word_.first(1))));
-  h.flush->notify_inline();
-  if (h.flush->start(h, {})) end_flush(h);
-}
-
-std::coroutine_handle<> borrower::on_flushed(waiter& self) noexcept {
-  auto& h = static_cast<holding&>(self);
-  h.home->end_flush(h);
-  return std::noop_coroutine();
+  h.flush.emplace(context_.data.sends(), cordma::read(landing_.slice(), flush_word_.first(1)), h,
+                  [](holding& flushed) noexcept { flushed.home->end_flush(flushed); });
+  h.flush->post();
 }
 
 void borrower::end_flush(holding& h) noexcept {
-  static_cast<void>(h.flush->take_result());  // A failure ends the connection, and all leases.
+  // A failure ends the connection, and all leases.
   h.flush.reset();
   if (h.state == holding_state::flushing) return send_return(h);
   h.state.move_to(holding_state::flushed);

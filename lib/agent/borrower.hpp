@@ -71,7 +71,6 @@ class borrower {
   [[nodiscard]] duration margin_of(duration lease) const noexcept;
   void check_request(std::size_t size_bytes, const remote_mr_request& options) const;
 
-  static std::coroutine_handle<> on_flushed(waiter& self) noexcept;
   static void on_timer(timer& self) noexcept;
   static void on_returned(control_channel::outgoing& notice) noexcept;
   void give_back(holding& h) noexcept;

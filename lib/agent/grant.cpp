@@ -5,10 +5,6 @@
 namespace cordma::detail {
 
 grant::grant(lender& l) noexcept
-    : waiter{&lender::on_done},
-      timer{&lender::on_timer},
-      home{&l},
-      bound{l.context_.home},
-      ended{l.context_.home} {}
+    : timer{&lender::on_timer}, home{&l}, bound{l.context_.home}, ended{l.context_.home} {}
 
 }  // namespace cordma::detail

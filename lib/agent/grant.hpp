@@ -76,7 +76,7 @@ namespace detail {
 
 /// One lease that this end granted, from the allocation of its memory to the end of the peer's
 /// access. The lender owns it until `ended`; then the loan does, if there is one.
-struct grant : waiter, list_hook<grant>, timer, frame_cache::recycled {
+struct grant : list_hook<grant>, timer, frame_cache::recycled {
   explicit grant(lender& l) noexcept;
 
   [[nodiscard]] bool is_inline() const noexcept { return origin == grant_origin::by_a_message; }
@@ -103,9 +103,9 @@ struct grant : waiter, list_hook<grant>, timer, frame_cache::recycled {
   std::uint64_t id = 0;
   std::uint64_t tag = 0;  ///< The holder's number. 0 while the holder has told none.
   duration lease{};
-  std::optional<request_op<bind_request>> bind;                ///< in `binding` and `unwanted`
-  std::optional<request_op<invalidate_request>> invalidation;  ///< in `invalidating`
-  std::optional<failure> bind_failure;                         ///< Why it was never `open`.
+  std::optional<told_request<bind_request, grant>> bind;  ///< in `binding` and `unwanted`
+  std::optional<told_request<invalidate_request, grant>> invalidation;  ///< in `invalidating`
+  std::optional<failure> bind_failure;  ///< Why it was never `open`.
   event bound;
   event ended;
 };

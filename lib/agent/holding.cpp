@@ -5,8 +5,7 @@
 namespace cordma::detail {
 
 holding::holding(borrower& b) noexcept
-    : waiter{&borrower::on_flushed},
-      timer{&borrower::on_timer},
+    : timer{&borrower::on_timer},
       home{&b},
       answered{b.context_.home},
       flush_ended{b.context_.home} {

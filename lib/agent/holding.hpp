@@ -72,7 +72,7 @@ namespace detail {
 
 /// One lease of the peer's memory, from the request to the frame that returns it. The borrower owns
 /// it until `ended`; then the `remote_mr` does, if there is one.
-struct holding : waiter, list_hook<holding>, timer, frame_cache::recycled {
+struct holding : list_hook<holding>, timer, frame_cache::recycled {
   explicit holding(borrower& b) noexcept;
   ~holding();
 
@@ -95,7 +95,8 @@ struct holding : waiter, list_hook<holding>, timer, frame_cache::recycled {
   event answered;  // Set in the middle of a reap.
   control_channel::outgoing question;
 
-  std::optional<request_op<read_request<1>>> flush;  ///< in `flushing` and `flushing_for`
+  std::optional<told_request<read_request<1>, holding>>
+      flush;  ///< in `flushing` and `flushing_for`
   event flush_ended;
   struct : control_channel::outgoing {
     holding* of = nullptr;

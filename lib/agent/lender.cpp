@@ -123,23 +123,14 @@ void lender::start(grant& g, verbs::access access, duration lease) {
   memory_.prepare(g, access);
   g.lease = lease;
   if (!g.lent.window) return open(g);
-  g.bind.emplace(context_.data.post(memory_.bind_of(g)));
-  g.bind->notify_inline();
   g.state.move_to(grant_state::binding);
-  if (g.bind->start(g, {})) on_bound(g);
-}
-
-std::coroutine_handle<> lender::on_done(waiter& self) noexcept {
-  auto& g = static_cast<grant&>(self);
-  if (g.state == grant_state::invalidating)
-    g.home->on_invalidated(g);
-  else
-    g.home->on_bound(g);
-  return std::noop_coroutine();
+  g.bind.emplace(context_.data.sends(), memory_.bind_of(g), g,
+                 [](grant& bound) noexcept { bound.home->on_bound(bound); });
+  g.bind->post();
 }
 
 void lender::on_bound(grant& g) noexcept {
-  const result<std::uint32_t> bound = g.bind->take_result();
+  const result<std::uint32_t> bound = g.bind->outcome();
   g.bind.reset();
   if (bound.has_value()) {
     g.lent.window->bound(*bound);
@@ -270,13 +261,13 @@ void lender::start_invalidation(grant& g) noexcept {
   g.state.move_to(grant_state::invalidating);
   ++invalidating_;
   context_.home.rearm(g, context_.home.about_after(context_.options.lending.revoke_deadline));
-  context_.data.post_urgent(g.invalidation, cordma::invalidate(g.lent.window->rkey()));
-  g.invalidation->notify_inline();
-  if (g.invalidation->start(g, {})) on_invalidated(g);
+  g.invalidation.emplace(context_.data.sends(), cordma::invalidate(g.lent.window->rkey()), g,
+                         [](grant& ended) noexcept { ended.home->on_invalidated(ended); });
+  g.invalidation->post_urgent();
 }
 
 void lender::on_invalidated(grant& g) noexcept {
-  const result<std::uint32_t> outcome = g.invalidation->take_result();
+  const result<std::uint32_t> outcome = g.invalidation->outcome();
   const bool is_done = outcome.has_value();
   // A work completion's failure breaks the queue pair by itself, at the latest after this call.
   const bool is_told = !is_done && outcome.failure().code.category() == wc_category();

@@ -71,7 +71,6 @@ class lender {
   grant& make(std::size_t bytes, std::size_t cost, grant_origin origin);
   void start(grant& g, verbs::access access, duration lease);
 
-  static std::coroutine_handle<> on_done(waiter& self) noexcept;
   static void on_timer(timer& self) noexcept;
   void on_bound(grant& g) noexcept;
   void open(grant& g) noexcept;

@@ -244,7 +244,7 @@ class message_channel : public counted_channel, public message_handler, private 
   stream_message deliver_large(arrived_message& a) noexcept;
   void fetch_next() noexcept;
   void read(large_receive& l) noexcept;
-  static std::coroutine_handle<> on_read(waiter& self) noexcept;
+  void on_read(large_receive& l) noexcept;
   void give_up(large_receive& l, errc why) noexcept;
   void answer(large_receive& l, std::uint32_t status) noexcept;
   static void on_answered(outgoing& self, const failure* why) noexcept;

@@ -58,7 +58,7 @@ void large_send::end() noexcept {
 
 large_receive::large_receive(message_channel& c, arrived_message& a,
                              const message_protocol::frame& f) noexcept
-    : waiter{&message_channel::on_read}, channel{&c}, slot{a}, terms{f.loan} {
+    : channel{&c}, slot{a}, terms{f.loan} {
   frame = {.kind = kind::taken, .tag = f.tag};
   on_posted = &message_channel::on_answered;
 }
@@ -169,31 +169,28 @@ void message_channel::fetch_next() noexcept {
 /// In pieces that the device takes.
 void message_channel::read(large_receive& l) noexcept {
   const std::size_t size = std::min(l.length() - l.done, read_bytes_max_);
-  l.reading.emplace(
-      qp_->post(cordma::read(l.message->memory.slice(l.done, size), l.lent.slice(l.done, size))));
-  l.reading->notify_inline();
-  if (l.reading->start(l, {})) on_read(l);
+  l.reading.emplace(qp_->sends(),
+                    cordma::read(l.message->memory.slice(l.done, size), l.lent.slice(l.done, size)),
+                    l, [](large_receive& ended) noexcept { ended.channel->on_read(ended); });
+  l.reading->post();
 }
 
-std::coroutine_handle<> message_channel::on_read(waiter& self) noexcept {
-  auto& l = static_cast<large_receive&>(self);
-  message_channel& channel = *l.channel;
-  const result<std::size_t> bytes = l.reading->take_result();
+void message_channel::on_read(large_receive& l) noexcept {
+  const result<std::size_t> bytes = l.reading->outcome();
   l.reading.reset();
   if (!bytes.has_value()) {
-    channel.give_up(l, errc::lease_ended);  // The connection is about to break.
+    give_up(l, errc::lease_ended);  // The connection is about to break.
   } else if (l.done += *bytes; l.done < l.length()) {
     if (l.is_withdrawn)
-      channel.give_up(l, errc::refused);
+      give_up(l, errc::refused);
     else
-      channel.read(l);
+      read(l);
   } else {
     l.slot.bytes = l.message->bytes;
     l.slot.large = std::move(l.message);
-    ++channel.counters_.large_received;
-    channel.answer(l, 0);
+    ++counters_.large_received;
+    answer(l, 0);
   }
-  return std::noop_coroutine();
 }
 
 void message_channel::on_withdraw(const frame& f) noexcept {

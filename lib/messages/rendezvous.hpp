@@ -28,10 +28,7 @@ struct large_send : list_hook<large_send>,
 };
 
 /// A large message of the peer's, until it is here or given up, and the peer is told so.
-struct large_receive : list_hook<large_receive>,
-                       message_channel::outgoing,
-                       waiter,
-                       frame_cache::recycled {
+struct large_receive : list_hook<large_receive>, message_channel::outgoing, frame_cache::recycled {
   large_receive(message_channel& c, arrived_message& a, const message_protocol::frame& f) noexcept;
 
   [[nodiscard]] std::uint64_t tag() const noexcept { return frame.tag; }
@@ -46,7 +43,7 @@ struct large_receive : list_hook<large_receive>,
   remote_mr lent;
   std::uint64_t borrowing = 0;  ///< the agent's number of `lent`
   std::size_t done = 0;         ///< bytes
-  std::optional<request_op<read_request<1>>> reading;
+  std::optional<told_request<read_request<1>, large_receive>> reading;
 };
 
 }  // namespace cordma::detail

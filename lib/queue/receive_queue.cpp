@@ -22,7 +22,7 @@ receive_queue::receive_queue(verbs::queue_pair& qp, completion_queue_driver& dri
 receive_queue::~receive_queue() {
   CORDMA_ASSERT(posted() == 0, "receive queue destroyed before its queue pair");
   CORDMA_ASSERT(want_room_.empty() && first_waiting_ == nullptr, "receive queue destroyed unended");
-  while (!takers_.empty()) takers_.pop_front().owner.fail({.code = errc::closed, .call = "close"});
+  while (!takers_.empty()) takers_.pop_front().fail({.code = errc::closed, .call = "close"});
   for (; head_ != completed_; ++head_) release(at(head_), head_);
 }
 
@@ -128,7 +128,7 @@ void receive_queue::promise(receive_operation& to) noexcept {
 bool receive_queue::serve(receive_operation& o) noexcept {
   if (has_message()) {
     promise(o);
-    takers_.push_back(o.place_);
+    takers_.push_back(o);
     return true;
   }
   if (closed_) {
@@ -136,30 +136,30 @@ bool receive_queue::serve(receive_operation& o) noexcept {
     return true;
   }
   o.state_ = receive_operation::state::waits;
-  takers_.push_back(o.place_);
-  if (first_waiting_ == nullptr) first_waiting_ = &o.place_;
+  takers_.push_back(o);
+  if (first_waiting_ == nullptr) first_waiting_ = &o;
   return false;
 }
 
 void receive_queue::promise_to_next() noexcept {
-  place& next = *first_waiting_;
+  receive_operation& next = *first_waiting_;
   first_waiting_ = takers_.after(next);
-  promise(next.owner);
-  next.end();
+  promise(next);
+  next.on_end();
 }
 
-void receive_queue::leave(place& p) noexcept {
-  if (&p == first_waiting_) first_waiting_ = takers_.after(p);
-  p.list_hook<place>::unlink();
+void receive_queue::leave(receive_operation& o) noexcept {
+  if (&o == first_waiting_) first_waiting_ = takers_.after(o);
+  o.unlink();
   set_at_once_max();
 }
 
 void receive_queue::give_room() noexcept {
   while (!want_room_.empty() && tail_ - head_ < depth_) {
-    place& next = want_room_.pop_front();
-    const reason why = try_post(next.buffer);
-    if (why) next.owner.fail(refusal(why, next.buffer.size()));
-    if (why || serve(next.owner)) next.end();
+    receive_operation& next = want_room_.pop_front();
+    const reason why = try_post(next.buffer_);
+    if (why) next.fail(refusal(why, next.buffer_.size()));
+    if (why || serve(next)) next.on_end();
   }
   set_at_once_max();
 }
@@ -213,10 +213,10 @@ void receive_queue::end_all(const request_outcome& how) noexcept {
   closed_ = how;
   set_at_once_max();
   while (!want_room_.empty() || first_waiting_ != nullptr) {
-    place& next = want_room_.empty() ? *first_waiting_ : want_room_.front();
+    receive_operation& next = want_room_.empty() ? *first_waiting_ : want_room_.front();
     leave(next);
-    next.owner.fail(how);
-    next.end();
+    next.fail(how);
+    next.on_end();
   }
 }
 

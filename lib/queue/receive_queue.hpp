@@ -54,10 +54,10 @@ class alignas(64) receive_queue {
   /// Messages that nobody has taken yet.
   [[nodiscard]] std::uint32_t pending_messages() const noexcept { return completed_ - head_; }
   void set_wr_id_base(std::uint64_t base) noexcept { wr_id_base_ = base; }
+  [[nodiscard]] scheduler& home() const noexcept { return driver_.home(); }
 
  private:
   friend class receive_operation;
-  using place = receive_operation::place;
   struct slot {
     local_mr_slice slice;  // The first, mostly the only one.
     std::uint32_t size_bytes = 0;
@@ -114,7 +114,7 @@ class alignas(64) receive_queue {
   /// The oldest message, of which there is one.
   message take() noexcept;
   /// It no longer waits.
-  void leave(place& p) noexcept;
+  void leave(receive_operation& o) noexcept;
   void give_room() noexcept;
 
   // Do not change once made.
@@ -138,10 +138,10 @@ class alignas(64) receive_queue {
   held_memory& held_;
   std::vector<slot> slots_;
   std::vector<local_mr_slice> more_slices_;  // One less than `slices_max_` a slot.
-  intrusive_list<place> want_room_;
+  intrusive_list<receive_operation> want_room_;
   // Whoever waits for a message finds none that is not promised: first those who have a promise.
-  intrusive_list<place> takers_;
-  place* first_waiting_ = nullptr;  // Of those. Null: nobody waits.
+  intrusive_list<receive_operation> takers_;
+  receive_operation* first_waiting_ = nullptr;  // Of those. Null: nobody waits.
   std::optional<request_outcome> closed_;
 };
 

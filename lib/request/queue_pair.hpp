@@ -4,7 +4,7 @@
 #include "queue/queue_pair_base.hpp"
 #include "queue/receive_queue.hpp"
 
-#include <cordma/detail/queue/receive_operation.hpp>
+#include <cordma/detail/request/receive_op.hpp>
 #include <cordma/detail/request/requester.hpp>
 
 #include <memory>

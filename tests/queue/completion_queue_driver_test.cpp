@@ -144,11 +144,11 @@ void race_completions(std::uint64_t count, std::uint64_t seed) {
 }  // namespace
 
 TEST_CASE("a completion that lands around the arming is seen without a timer",
-          "[transfer][device][E1]") {
+          "[queue][device][E1]") {
   race_completions(10'000, 1);
 }
 
-TEST_CASE("soak: completions that land around the arming", "[transfer][device][.soak-races]") {
+TEST_CASE("soak: completions that land around the arming", "[queue][device][.soak-races]") {
   race_completions(test::soak::count(1'000'000), test::soak::seed());
 }
 
@@ -185,8 +185,7 @@ task<> take(queue_pair& qp, std::size_t count) {
 
 }  // namespace
 
-TEST_CASE("one wake-up takes all completions, and acknowledges all events",
-          "[transfer][device][E2]") {
+TEST_CASE("one wake-up takes all completions, and acknowledges all events", "[queue][device][E2]") {
   static constexpr std::size_t count = 60;  // More than one poll takes.
   one_way way;
   local_mr from = way.link.memory(count * 8);
@@ -210,7 +209,7 @@ TEST_CASE("one wake-up takes all completions, and acknowledges all events",
 }
 
 TEST_CASE("manual mode: what a queue pair left in the completion queue keeps its room",
-          "[transfer][device][E4][E5]") {
+          "[queue][device][E4][E5]") {
   const verbs::queue_pair_capabilities small{.send_wr_max = 8, .recv_wr_max = 8};
   loopback link{{.cq = {.depth = 128, .mode = completion_mode::manual}, .capabilities = small}};
   local_mr mr = link.memory(64);
@@ -243,7 +242,7 @@ TEST_CASE("manual mode: what a queue pair left in the completion queue keeps its
   CHECK(link.run(handle) == 64);
 }
 
-TEST_CASE("a wake-up for nothing is harmless", "[transfer][device][E3]") {
+TEST_CASE("a wake-up for nothing is harmless", "[queue][device][E3]") {
   loopback link;
   local_mr mr = link.memory(64);
   for (int i = 0; i < 50; ++i) {
@@ -258,7 +257,7 @@ TEST_CASE("a wake-up for nothing is harmless", "[transfer][device][E3]") {
   CHECK(link.driver.verbs().unacknowledged_events() == 0);
 }
 
-TEST_CASE("in manual mode nothing completes before it is reaped", "[transfer][device][E5]") {
+TEST_CASE("in manual mode nothing completes before it is reaped", "[queue][device][E5]") {
   loopback link{{.cq = {.mode = completion_mode::manual}}};
   local_mr mr = link.memory(64);
   auto handle = link.a->post(write(mr, mr.remote_slice()));
@@ -281,7 +280,7 @@ task<> send_later(loopback& link, local_mr_slice bytes) {
 
 }  // namespace
 
-TEST_CASE("every mode that the executor drives completes what is awaited", "[transfer][device]") {
+TEST_CASE("every mode that the executor drives completes what is awaited", "[queue][device]") {
   const completion_mode mode =
       GENERATE(completion_mode::event, completion_mode::busy, completion_mode::adaptive);
   const duration spin_max = GENERATE(duration{0}, duration{200us}, duration{1h});
@@ -311,7 +310,7 @@ task<> alone(loopback& link, auto body) {
 
 }  // namespace
 
-TEST_CASE("a task that is alone finds what it awaits without another turn", "[transfer]") {
+TEST_CASE("a task that is alone finds what it awaits without another turn", "[queue]") {
   loopback link;
   static constexpr std::uint64_t count = 2'000;
   link.run(alone(link, [](loopback& l) -> task<> {
@@ -328,7 +327,7 @@ TEST_CASE("a task that is alone finds what it awaits without another turn", "[tr
   CHECK(link.home.counters().ready_resumed < count / 32);
 }
 
-TEST_CASE("who looks for what it awaits overtakes nobody", "[transfer][device]") {
+TEST_CASE("who looks for what it awaits overtakes nobody", "[queue][device]") {
   loopback link;
   local_mr mr = link.memory(64);
   std::string order;
@@ -344,7 +343,7 @@ TEST_CASE("who looks for what it awaits overtakes nobody", "[transfer][device]")
   CHECK(order == "rs");
 }
 
-TEST_CASE("what starts side by side is all under way before anyone looks", "[transfer][device]") {
+TEST_CASE("what starts side by side is all under way before anyone looks", "[queue][device]") {
   loopback link;
   local_mr mr = link.memory(64);
   std::string order;
@@ -360,7 +359,7 @@ TEST_CASE("what starts side by side is all under way before anyone looks", "[tra
 }
 
 TEST_CASE("a task that need never wait keeps neither timers nor other threads waiting",
-          "[transfer][device]") {
+          "[queue][device]") {
   manual_clock clock;
   loopback link{{.clock = &clock}};
   local_mr mr = link.memory(64);
@@ -384,50 +383,40 @@ TEST_CASE("a task that need never wait keeps neither timers nor other threads wa
 namespace {
 
 /// Told at once of a handle's end, amid a reap.
-struct stops : waiter {
-  explicit stops(scope& s) noexcept : waiter{&stop}, all{s} {}
-  static std::coroutine_handle<> stop(waiter& self) noexcept {
-    static_cast<stops&>(self).all.request_stop();
-    return std::noop_coroutine();
-  }
-  scope& all;
-};
+using stopping_write = told_request<write_request<1>, scope>;
+void stop(scope& tasks) noexcept { tasks.request_stop(); }
 
 }  // namespace
 
-TEST_CASE("who is asked to stop amid its look stops", "[transfer][device]") {
+TEST_CASE("who is asked to stop amid an inline poll stops", "[queue][device]") {
   loopback link{{.min_rnr_timer = 28}};
   local_mr mr = link.memory(64);
   const bool receives = GENERATE(true, false);
   scope tasks{link.home};
   bool was_cancelled = false;
-  stops last{tasks};
   tasks.spawn(
-      [](loopback& l, const local_mr& bytes, bool recv, waiter& w, bool& cancelled) -> task<> {
+      [](loopback& l, const local_mr& bytes, bool recv, scope& all, bool& cancelled) -> task<> {
         co_await l.home.sleep_for(1ns);
-        auto first = l.a->post(write(bytes, bytes.remote_slice()));
-        first.notify_inline();
-        CHECK_FALSE(first.start(w, {&l.home, {}}));
+        stopping_write first{l.a->sends(), write(bytes, bytes.remote_slice()), all, &stop};
+        first.post();
         // Neither ends: nobody sends, and nobody receives.
         cancelled = recv ? (co_await as_result(l.b->next_message())).is_cancelled()
                          : (co_await as_result(l.a->send(bytes.slice(0, 8)))).is_cancelled();
-      }(link, mr, receives, last, was_cancelled));
+      }(link, mr, receives, tasks, was_cancelled));
   link.run(tasks.join());
   CHECK(was_cancelled);
 }
 
-TEST_CASE("what waits for room and is asked to stop amid a look is withdrawn",
-          "[transfer][device][E6]") {
+TEST_CASE("what waits for room and is asked to stop amid an inline poll is withdrawn",
+          "[queue][device][E6]") {
   loopback link{{.capabilities = {.send_wr_max = 4, .recv_wr_max = 4}, .min_rnr_timer = 28}};
   local_mr mr = link.memory(64);
   scope tasks{link.home};
   bool was_cancelled = false;
-  stops last{tasks};
   const auto awaits = [&](loopback& l) -> task<> {
     co_await l.home.sleep_for(1ns);
-    auto on_b = l.b->post(write(mr, mr.remote_slice()));
-    on_b.notify_inline();
-    CHECK_FALSE(on_b.start(last, {&l.home, {}}));
+    stopping_write on_b{l.b->sends(), write(mr, mr.remote_slice()), tasks, &stop};
+    on_b.post();
     // Nobody receives: they stay, and leave no room.
     std::vector<request_op<send_request<1>>> ahead;
     while (l.a->sends().has_room()) ahead.push_back(l.a->post(send(mr.slice(0, 8))));
@@ -441,7 +430,7 @@ TEST_CASE("what waits for room and is asked to stop amid a look is withdrawn",
   CHECK(link.driver.requests().of(request_kind::write).posted == 1);
 }
 
-TEST_CASE("a handle that was moved away asserts when it is awaited", "[transfer][device]") {
+TEST_CASE("a handle that was moved away asserts when it is awaited", "[queue][device]") {
   const support::death moved = support::run_in_child([] {
     loopback link;
     local_mr mr = link.memory(64);
@@ -453,7 +442,7 @@ TEST_CASE("a handle that was moved away asserts when it is awaited", "[transfer]
   CHECK_THAT(moved.text, Catch::Contains("moved away"));
 }
 
-TEST_CASE("an idle executor burns no CPU", "[transfer][device][E8]") {
+TEST_CASE("an idle executor burns no CPU", "[queue][device][E8]") {
   const completion_mode mode = GENERATE(completion_mode::event, completion_mode::adaptive);
   loopback link{{.cq = {.mode = mode}}};
   local_mr mr = link.memory(64);
@@ -473,7 +462,7 @@ TEST_CASE("an idle executor burns no CPU", "[transfer][device][E8]") {
   CHECK(cpu() - cpu_before < 60'000'000);
 }
 
-TEST_CASE("options out of range are refused with the number", "[transfer][device][N9]") {
+TEST_CASE("options out of range are refused with the number", "[queue][device][N9]") {
   for (const unsigned batch : {0u, completion_queue_driver::poll_batch_max + 1}) {
     try {
       loopback link{{.cq = {.poll_batch = batch}}};
@@ -563,7 +552,7 @@ task<> repeat(loopback& link, kind what, local_mr_slice mr, remote_mr_slice remo
 
 }  // namespace
 
-TEST_CASE("no operation allocates once warm", "[transfer][device]") {
+TEST_CASE("no operation allocates once warm", "[queue][device]") {
   if (!support::counts_allocations()) CORDMA_SKIP("a sanitizer's malloc is not counted");
   const completion_mode mode =
       GENERATE(completion_mode::busy, completion_mode::event, completion_mode::adaptive);

@@ -95,7 +95,7 @@ struct memory {
 }  // namespace
 
 TEST_CASE("what the tasks of a turn await gets one doorbell and one completion entry",
-          "[transfer][device]") {
+          "[queue][device]") {
   loopback link;
   memory mr{link};
   mr.begin();
@@ -123,7 +123,7 @@ TEST_CASE("what the tasks of a turn await gets one doorbell and one completion e
   CHECK(link.driver.requests().of(request_kind::write).completed == 3);
 }
 
-TEST_CASE("what is before a message does not wait for the peer's receive", "[transfer][device]") {
+TEST_CASE("what is before a message does not wait for the peer's receive", "[queue][device]") {
   loopback link{{.min_rnr_timer = 28}};
   memory mr{link};
   mr.begin();
@@ -149,7 +149,7 @@ TEST_CASE("what is before a message does not wait for the peer's receive", "[tra
   CHECK(is_sent);
 }
 
-TEST_CASE("a batch that is full goes without the rest of the turn", "[transfer][device]") {
+TEST_CASE("a batch that is full goes without the rest of the turn", "[queue][device]") {
   loopback link;
   memory mr{link};
   mr.begin();
@@ -162,7 +162,7 @@ TEST_CASE("a batch that is full goes without the rest of the turn", "[transfer][
   CHECK(doorbells::rung[1] == doorbells::flags{0, 0, signaled});
 }
 
-TEST_CASE("what is posted as a handle goes at once, behind what waits", "[transfer][device]") {
+TEST_CASE("what is posted as a handle goes at once, behind what waits", "[queue][device]") {
   loopback link;
   memory mr{link};
   mr.begin();
@@ -182,7 +182,7 @@ TEST_CASE("what is posted as a handle goes at once, behind what waits", "[transf
   CHECK(doorbells::rung == std::vector<doorbells::flags>{one, one, {0, signaled}});
 }
 
-TEST_CASE("what is before a long request does not wait for it", "[transfer][device]") {
+TEST_CASE("what is before a long request does not wait for it", "[queue][device]") {
   loopback link;
   memory mr{link};
   mr.begin();
@@ -193,7 +193,7 @@ TEST_CASE("what is before a long request does not wait for it", "[transfer][devi
   CHECK(doorbells::rung == std::vector<doorbells::flags>{{signaled, signaled, 0, signaled}});
 }
 
-TEST_CASE("queue pairs that take turns batch nothing", "[transfer][device]") {
+TEST_CASE("queue pairs that take turns batch nothing", "[queue][device]") {
   loopback link;
   memory mr{link};
   mr.begin();
@@ -211,7 +211,7 @@ TEST_CASE("queue pairs that take turns batch nothing", "[transfer][device]") {
 }
 
 TEST_CASE("a long request waits for the others of the turn, whoever posted last",
-          "[transfer][device]") {
+          "[queue][device]") {
   loopback link;
   memory mr{link};
   mr.begin();
@@ -225,7 +225,7 @@ TEST_CASE("a long request waits for the others of the turn, whoever posted last"
   CHECK(doorbells::rung == std::vector<doorbells::flags>{{0, signaled}, {signaled}});
 }
 
-TEST_CASE("where it is switched off, and in manual mode, each goes at once", "[transfer][device]") {
+TEST_CASE("where it is switched off, and in manual mode, each goes at once", "[queue][device]") {
   const bool is_manual = GENERATE(false, true);
   loopback link{{.cq = {.mode = is_manual ? completion_mode::manual : completion_mode::busy,
                         .doorbell_batching = is_manual}}};
@@ -248,7 +248,7 @@ TEST_CASE("where it is switched off, and in manual mode, each goes at once", "[t
 }
 
 TEST_CASE("who stops waiting leaves a request that has gone, with the bytes of that time",
-          "[transfer][device][C2]") {
+          "[queue][device][C2]") {
   loopback link;
   memory mr{link};
   mr.begin();
@@ -275,7 +275,7 @@ TEST_CASE("who stops waiting leaves a request that has gone, with the bytes of t
 }
 
 TEST_CASE("of a doorbell that the device refuses in part, what it will tell of ends as ever",
-          "[transfer][device][C6]") {
+          "[queue][device][C6]") {
   loopback link;
   memory mr{link};
   mr.begin();
@@ -327,7 +327,7 @@ TEST_CASE("of a doorbell that the device refuses in part, what it will tell of e
 }
 
 TEST_CASE("whose doorbell failed has failed, though the device has what it was for and does it",
-          "[transfer][device][C6]") {
+          "[queue][device][C6]") {
   loopback link;
   memory mr{link};
   mr.begin();
@@ -342,7 +342,7 @@ TEST_CASE("whose doorbell failed has failed, though the device has what it was f
 }
 
 TEST_CASE("a request of no slices moves nothing beside others, whatever those before it moved",
-          "[transfer][device]") {
+          "[queue][device]") {
   loopback link;
   memory mr{link};
   mr.begin();
@@ -361,7 +361,7 @@ TEST_CASE("a request of no slices moves nothing beside others, whatever those be
 }
 
 TEST_CASE("what is dropped while it waits for its doorbell goes all the same",
-          "[transfer][device][C2]") {
+          "[queue][device][C2]") {
   loopback link;
   memory mr{link};
   mr.begin();
@@ -386,8 +386,7 @@ TEST_CASE("what is dropped while it waits for its doorbell goes all the same",
   CHECK(mr.local.slice().block()->holders() == 1);
 }
 
-TEST_CASE("what waits for room goes on when the device refuses a doorbell",
-          "[transfer][device][E6]") {
+TEST_CASE("what waits for room goes on when the device refuses a doorbell", "[queue][device][E6]") {
   loopback link{{.capabilities = {.send_wr_max = 4, .recv_wr_max = 8}}};
   memory mr{link};
   mr.begin();
@@ -410,7 +409,7 @@ TEST_CASE("what waits for room goes on when the device refuses a doorbell",
 }
 
 TEST_CASE("whose doorbell is refused as it is dropped leaves its place to who waits for room",
-          "[transfer][device][C2]") {
+          "[queue][device][C2]") {
   loopback link{{.capabilities = {.send_wr_max = 4, .recv_wr_max = 8}}};
   memory mr{link};
   mr.begin();
@@ -444,7 +443,7 @@ TEST_CASE("whose doorbell is refused as it is dropped leaves its place to who wa
 }
 
 TEST_CASE("a queue pair that ends takes with it what waits for its doorbell",
-          "[transfer][device][C6]") {
+          "[queue][device][C6]") {
   loopback link;
   memory mr{link};
   mr.begin();

@@ -49,8 +49,7 @@ struct holder_of_memory {
 
 }  // namespace
 
-TEST_CASE("a queue holds the block that it works on once, until nobody needs it",
-          "[transfer][M10]") {
+TEST_CASE("a queue holds the block that it works on once, until nobody needs it", "[queue][M10]") {
   watched_block mr;
   holder_of_memory holder;
   REQUIRE(holder.try_hold(mr));
@@ -66,7 +65,7 @@ TEST_CASE("a queue holds the block that it works on once, until nobody needs it"
   CHECK(mr.released);
 }
 
-TEST_CASE("memory that was freed is stale also while a queue still holds it", "[transfer][M10]") {
+TEST_CASE("memory that was freed is stale also while a queue still holds it", "[queue][M10]") {
   watched_block mr;
   holder_of_memory holder;
   REQUIRE(holder.try_hold(mr));
@@ -77,7 +76,7 @@ TEST_CASE("memory that was freed is stale also while a queue still holds it", "[
   CHECK(mr.released);
 }
 
-TEST_CASE("each of several blocks is held once", "[transfer][M10]") {
+TEST_CASE("each of several blocks is held once", "[queue][M10]") {
   std::array<watched_block, 4> memory;
   holder_of_memory holder;
   for (int time = 0; time < 3; ++time)
@@ -95,7 +94,7 @@ TEST_CASE("each of several blocks is held once", "[transfer][M10]") {
 }
 
 TEST_CASE("in whatever order blocks are held and let go, each is held while it is needed",
-          "[transfer][M10]") {
+          "[queue][M10]") {
   std::mt19937 random{1};
   for (int round = 0; round < 50; ++round) {
     std::array<watched_block, 24> memory;  // More than are counted.
@@ -130,7 +129,7 @@ TEST_CASE("in whatever order blocks are held and let go, each is held while it i
   }
 }
 
-TEST_CASE("memory of another protection domain is not held", "[transfer][M10]") {
+TEST_CASE("memory of another protection domain is not held", "[queue][M10]") {
   watched_block mr;
   ibv_pd other{};
   held_memory held{&other};

@@ -10,7 +10,7 @@ using namespace cordma;
 using test::loopback;
 
 TEST_CASE("a buffer's slices are copied with it, one or as many as there may be",
-          "[transfer][device]") {
+          "[queue][device]") {
   loopback link;
   local_mr mr = link.memory(64);
   const auto nth = [&](std::size_t i) { return mr.slice(8 * i, 8); };
@@ -29,7 +29,7 @@ TEST_CASE("a buffer's slices are copied with it, one or as many as there may be"
   }
 }
 
-TEST_CASE("a message's payload is what arrived in its first slice", "[transfer][device]") {
+TEST_CASE("a message's payload is what arrived in its first slice", "[queue][device]") {
   loopback link;
   local_mr mr = link.memory(64);
   message m{.slices = mr.slice(0, 16), .size_bytes = 5};

@@ -13,7 +13,7 @@ using namespace cordma;
 using test::failure_of;
 using test::loopback;
 
-TEST_CASE("a message waits in its buffer until somebody takes it", "[transfer][device]") {
+TEST_CASE("a message waits in its buffer until somebody takes it", "[queue][device]") {
   loopback link{{.capabilities = {.recv_wr_max = 8}}};
   std::array<local_mr, 4> buffers;
   for (local_mr& mr : buffers) mr = link.memory(64);
@@ -37,7 +37,7 @@ TEST_CASE("a message waits in its buffer until somebody takes it", "[transfer][d
   }
 }
 
-TEST_CASE("a receive buffer that cannot work is refused", "[transfer][device][M10]") {
+TEST_CASE("a receive buffer that cannot work is refused", "[queue][device][M10]") {
   loopback link{{.capabilities = {.recv_wr_max = 4}}};
   local_mr mr = link.memory(64);
   local_mr freed = link.memory(64);
@@ -62,7 +62,7 @@ TEST_CASE("a receive buffer that cannot work is refused", "[transfer][device][M1
 }
 
 TEST_CASE("a message that nobody took before a handler came can still be taken",
-          "[transfer][device]") {
+          "[queue][device]") {
   struct : message_handler {
     void on_receive(std::uint32_t, const ibv_wc&) noexcept override {}
     bool on_room() noexcept override { return false; }
@@ -84,7 +84,7 @@ TEST_CASE("a message that nobody took before a handler came can still be taken",
   CHECK(block.holders() == 1);
 }
 
-TEST_CASE("messages that came before a failure can still be taken", "[transfer][device][C7]") {
+TEST_CASE("messages that came before a failure can still be taken", "[queue][device][C7]") {
   loopback link;
   local_mr mr = link.memory(64);
   const local_mr from = link.pattern(16);

@@ -68,7 +68,7 @@ task<> operate(queue_pair& qp, op_kind what, local_mr_slice mr, remote_mr_slice 
 
 }  // namespace
 
-TEST_CASE("abandoned memory stays registered until the completion", "[transfer][device][C1][M10]") {
+TEST_CASE("abandoned memory stays registered until the completion", "[queue][device][C1][M10]") {
   loopback link;
   local_mr peer = link.memory(1 << 16);
   const op_kind what =
@@ -103,8 +103,7 @@ TEST_CASE("abandoned memory stays registered until the completion", "[transfer][
   CHECK(mr.released);
 }
 
-TEST_CASE("each slice of a request keeps its memory until the completion",
-          "[transfer][device][M10]") {
+TEST_CASE("each slice of a request keeps its memory until the completion", "[queue][device][M10]") {
   loopback link;
   const std::size_t size = link.a->verbs().capabilities().inline_max + 1;
   local_mr peer = link.memory(3 * size);
@@ -263,7 +262,7 @@ void storms(std::uint64_t rounds, std::uint64_t seed) {
 }  // namespace
 
 TEST_CASE("an abandoned wait is forgotten by one that is stopped before it begins",
-          "[transfer][device][C1][C4]") {
+          "[queue][device][C1][C4]") {
   loopback link{{.cq = {.mode = completion_mode::manual}}};
   const local_mr from = link.pattern(64);
   local_mr to = link.memory(64);
@@ -286,26 +285,25 @@ TEST_CASE("an abandoned wait is forgotten by one that is stopped before it begin
   while (link.a->slots_in_use() > 0) link.driver.reap();
 }
 
-TEST_CASE("operations are abandoned at any point", "[transfer][device][C1]") {
+TEST_CASE("operations are abandoned at any point", "[queue][device][C1]") {
   CHECK(abandon_at_random(200, 1) > 50);
 }
 
-TEST_CASE("soak: operations are abandoned at any point", "[transfer][device][.soak-abandon]") {
+TEST_CASE("soak: operations are abandoned at any point", "[queue][device][.soak-abandon]") {
   const std::uint64_t rounds = test::soak::count(10'000);
   CHECK(abandon_at_random(rounds, test::soak::seed()) >= rounds / 4);
 }
 
-TEST_CASE("everything is stopped while completions arrive", "[transfer][device][C4]") {
+TEST_CASE("everything is stopped while completions arrive", "[queue][device][C4]") {
   storms(100, 1);
 }
 
-TEST_CASE("soak: everything is stopped while completions arrive",
-          "[transfer][device][.soak-storms]") {
+TEST_CASE("soak: everything is stopped while completions arrive", "[queue][device][.soak-storms]") {
   storms(test::soak::count(10'000), test::soak::seed());
 }
 
 TEST_CASE("all operations in flight end when their queue pair goes to ERROR",
-          "[transfer][device][C2]") {
+          "[queue][device][C2]") {
   loopback link;
   local_mr mr = link.memory(1 << 20);
   std::vector<std::error_code> ends;
@@ -328,7 +326,7 @@ TEST_CASE("all operations in flight end when their queue pair goes to ERROR",
   link.run(with_timeout(link.a->drained_event().wait(), 10s));
 }
 
-TEST_CASE("two reads fill the two halves of one registration at once", "[transfer][device][M10]") {
+TEST_CASE("two reads fill the two halves of one registration at once", "[queue][device][M10]") {
   loopback link;
   local_mr from = link.pattern(1 << 17);
   local_mr to = link.memory(1 << 17);

@@ -27,7 +27,7 @@ std::error_code refusal(loopback& link, Op op) {
 
 }  // namespace
 
-TEST_CASE("what cannot work is refused before it is posted", "[transfer][device][M10][D9]") {
+TEST_CASE("what cannot work is refused before it is posted", "[queue][device][M10][D9]") {
   loopback link;
   local_mr mr = link.memory(4096);
   const remote_mr_slice remote = mr.remote_slice();
@@ -54,7 +54,7 @@ TEST_CASE("what cannot work is refused before it is posted", "[transfer][device]
 }
 
 TEST_CASE("as many slices as the device takes are gathered, and one more is refused",
-          "[transfer][device][D8]") {
+          "[queue][device][D8]") {
   loopback link;
   const std::size_t most = link.a->verbs().capabilities().send_sge_max;
   std::array<const_local_mr_slice, 64> slices;  // The empty ones at the end do not count.
@@ -71,7 +71,7 @@ TEST_CASE("as many slices as the device takes are gathered, and one more is refu
 }
 
 TEST_CASE("a message above the port's limit is refused before it is posted",
-          "[transfer][device][D9]") {
+          "[queue][device][D9]") {
   loopback link;
   if (!test::is_soft()) CORDMA_SKIP("to register that much takes as much memory");
   const local_mr mr = link.allocator(test::all_access)
@@ -84,8 +84,7 @@ TEST_CASE("a message above the port's limit is refused before it is posted",
   CHECK(link.a->slots_in_use() == 0);
 }
 
-TEST_CASE("who finds the send queue full goes on in the order of asking",
-          "[transfer][device][E6]") {
+TEST_CASE("who finds the send queue full goes on in the order of asking", "[queue][device][E6]") {
   static constexpr std::size_t writers = 200;
   loopback link{{.capabilities = {.send_wr_max = 8, .recv_wr_max = 8}}};
   local_mr mr = link.memory(writers * 8);
@@ -106,7 +105,7 @@ TEST_CASE("who finds the send queue full goes on in the order of asking",
 }
 
 TEST_CASE("a batch that waits for room is not overtaken, and cannot wait for ever",
-          "[transfer][device][E6]") {
+          "[queue][device][E6]") {
   loopback link{{.capabilities = {.send_wr_max = 4, .recv_wr_max = 8}}};
   const std::uint32_t depth = link.a->sends().depth();
   local_mr mr = link.memory(64);
@@ -131,7 +130,7 @@ TEST_CASE("a batch that waits for room is not overtaken, and cannot wait for eve
 }
 
 TEST_CASE("a request that is stopped while it waits for room is never posted",
-          "[transfer][device][E6]") {
+          "[queue][device][E6]") {
   loopback link{{.capabilities = {.send_wr_max = 1, .recv_wr_max = 8}}};
   const std::uint32_t depth = link.a->sends().depth();
   local_mr mr = link.memory(64);
@@ -166,7 +165,7 @@ int post_first_only(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
 }  // namespace
 
 TEST_CASE("a batch that the device takes in part names the first it refused, and loses no slot",
-          "[transfer][device][C6]") {
+          "[queue][device][C6]") {
   loopback link;
   local_mr mr = link.memory(256);
   local_mr of_batch = link.memory(128);
@@ -213,7 +212,7 @@ int write_down(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
 
 }  // namespace
 
-TEST_CASE("a batch rings one doorbell, and the flags reach the device", "[transfer][device]") {
+TEST_CASE("a batch rings one doorbell, and the flags reach the device", "[queue][device]") {
   loopback link;
   local_mr mr = link.memory(1024);
   REQUIRE(link.a->verbs().capabilities().inline_max < mr.size_bytes());
@@ -236,7 +235,7 @@ TEST_CASE("a batch rings one doorbell, and the flags reach the device", "[transf
 
 TEST_CASE(
     "borrowed memory is refused on another queue, for more than was granted, and once it is over",
-    "[transfer][device][R2]") {
+    "[queue][device][R2]") {
   loopback link;
   local_mr mine = link.memory(8);
   local_mr theirs = link.memory(8);
@@ -263,7 +262,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a request whose lease ends while it waits for room is never posted",
-          "[transfer][device][R2]") {
+          "[queue][device][R2]") {
   loopback link{{.capabilities = {.send_wr_max = 4, .recv_wr_max = 8}}};
   local_mr mine = link.memory(8);
   local_mr theirs = link.memory(8);
@@ -283,8 +282,7 @@ TEST_CASE("a request whose lease ends while it waits for room is never posted",
   lease.let_go();
 }
 
-TEST_CASE("reserved slots take urgent requests however many others wait",
-          "[transfer][device][R7]") {
+TEST_CASE("reserved slots take urgent requests however many others wait", "[queue][device][R7]") {
   loopback link{{.capabilities = {.send_wr_max = 8, .recv_wr_max = 8}}};
   link.a->reserve_sends(2);
   local_mr mr = link.memory(8);
@@ -306,7 +304,7 @@ TEST_CASE("reserved slots take urgent requests however many others wait",
 }
 
 TEST_CASE("a queue has one slot until two requests are in flight, and then one for each",
-          "[transfer][device]") {
+          "[queue][device]") {
   if (!support::counts_allocations()) CORDMA_SKIP("allocations are not counted here");
   loopback link;
   const local_mr from = link.pattern(64);
@@ -329,7 +327,7 @@ TEST_CASE("a queue has one slot until two requests are in flight, and then one f
 }
 
 TEST_CASE("without memory for more slots requests go one after another, and none is lost",
-          "[transfer][device]") {
+          "[queue][device]") {
   if (!support::counts_allocations()) CORDMA_SKIP("allocations are not counted here");
   loopback link;
   const local_mr from = link.pattern(64);

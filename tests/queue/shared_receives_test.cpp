@@ -131,7 +131,7 @@ struct shared_link {
 }  // namespace
 
 TEST_CASE("messages of many queue pairs come in one pool's buffers, each told to its own",
-          "[transfer][device]") {
+          "[queue][device]") {
   shared_link s{{.buffers = 24, .buffer_bytes = size, .share_min = 8}};
   for (int n = 0; n < 3; ++n) s.add();
   for (unsigned round = 0; round < 10; ++round) {
@@ -155,7 +155,7 @@ TEST_CASE("messages of many queue pairs come in one pool's buffers, each told to
 }
 
 TEST_CASE("a queue pair that finds no shared buffers left is refused, with the way out",
-          "[transfer][device]") {
+          "[queue][device]") {
   shared_link s{{.buffers = 20, .buffer_bytes = size, .share_min = 8}};
   s.add();
   s.add();
@@ -171,7 +171,7 @@ TEST_CASE("a queue pair that finds no shared buffers left is refused, with the w
 }
 
 TEST_CASE("a share grows as far as there are buffers, and shrinks to what is held",
-          "[transfer][device]") {
+          "[queue][device]") {
   shared_link s{{.buffers = 20, .buffer_bytes = size, .share_min = 2}};
   shared_pair& p = s.add();
   receive_share& share = *p.receiver->share();
@@ -224,7 +224,7 @@ struct three_shares {
 }  // namespace
 
 TEST_CASE("who wants more credit in vain is told once that there may be some, each in its turn",
-          "[transfer][device]") {
+          "[queue][device]") {
   manual_clock clock;  // It stands still: nobody is told because time has passed.
   three_shares all{{.clock = &clock}};
   auto& [s, idle, first, second] = all;
@@ -259,7 +259,7 @@ TEST_CASE("who wants more credit in vain is told once that there may be some, ea
 }
 
 TEST_CASE("who has more than it uses is asked for it, and the next in its place",
-          "[transfer][device]") {
+          "[queue][device]") {
   three_shares all;
   shared_link& s = all.s;
   shared_pair &idle = all.idle, &first = all.first, &second = all.second;
@@ -283,7 +283,7 @@ TEST_CASE("who has more than it uses is asked for it, and the next in its place"
 }
 
 TEST_CASE("of two who want more, one that does not need what it has gives it to the other",
-          "[transfer][device]") {
+          "[queue][device]") {
   shared_link s{{.buffers = 32, .buffer_bytes = size, .share_min = 4}};
   shared_pair& first = s.add();
   shared_pair& second = s.add();
@@ -299,7 +299,7 @@ TEST_CASE("of two who want more, one that does not need what it has gives it to 
   s.check_whole();
 }
 
-TEST_CASE("a message outlives its queue pair, and keeps its credit with it", "[transfer][device]") {
+TEST_CASE("a message outlives its queue pair, and keeps its credit with it", "[queue][device]") {
   shared_link s{{.buffers = 8, .buffer_bytes = size, .share_min = 4}};
   shared_pair& p = s.add();
   const bool sent = p.send(3, 7);
@@ -331,7 +331,7 @@ TEST_CASE("a message outlives its queue pair, and keeps its credit with it", "[t
 }
 
 TEST_CASE("a peer that goes beyond its credit is cut off, and keeps none of the others' buffers",
-          "[transfer][device]") {
+          "[queue][device]") {
   shared_link s{{.buffers = 16, .buffer_bytes = size, .share_min = 4}};
   shared_pair& greedy = s.add();
   shared_pair& honest = s.add();
@@ -354,7 +354,7 @@ TEST_CASE("a peer that goes beyond its credit is cut off, and keeps none of the 
   s.check_whole();
 }
 
-TEST_CASE("what no handler waits for is not kept", "[transfer][device]") {
+TEST_CASE("what no handler waits for is not kept", "[queue][device]") {
   shared_link s{{.buffers = 4, .buffer_bytes = size, .share_min = 4}};
   {
     shared_pair p{s.link, s.pool};
@@ -370,7 +370,7 @@ TEST_CASE("what no handler waits for is not kept", "[transfer][device]") {
 
 TEST_CASE(
     "a message that is longer than a shared buffer breaks its queue pair, and loses no buffer",
-    "[transfer][device]") {
+    "[queue][device]") {
   shared_link s{{.buffers = 4, .buffer_bytes = size, .share_min = 2}};
   const local_mr from = s.link.pattern(size + 1);
   for (int round = 0; round < 6; ++round) {
@@ -385,7 +385,7 @@ TEST_CASE(
 }
 
 TEST_CASE("messages that nobody has reaped when their queue pair goes are still told",
-          "[transfer][device]") {
+          "[queue][device]") {
   const auto mode = GENERATE(completion_mode::manual, completion_mode::event);
   shared_link s{{.buffers = 8, .buffer_bytes = size, .share_min = 4}, {.cq = {.mode = mode}}};
   completion_queue_driver of_senders{s.link.home, s.link.ctx};
@@ -405,7 +405,7 @@ TEST_CASE("messages that nobody has reaped when their queue pair goes are still 
 }
 
 TEST_CASE("a device that tells what a queue pair took leaves the shared queue as it is",
-          "[transfer][device]") {
+          "[queue][device]") {
   if (test::is_rxe()) CORDMA_SKIP("rxe raises no IBV_EVENT_QP_LAST_WQE_REACHED");
   shared_link s{{.buffers = 4, .buffer_bytes = size, .share_min = 2}};
   const ibv_srq* const before = s.pool.verbs().native_handle();
@@ -421,7 +421,7 @@ TEST_CASE("a device that tells what a queue pair took leaves the shared queue as
 }
 
 TEST_CASE("after an end of which the device told nothing, an idle pool makes its queue anew",
-          "[transfer][device]") {
+          "[queue][device]") {
   shared_link s{{.buffers = 8, .buffer_bytes = size, .share_min = 4}};
   const ibv_srq* const before = s.pool.verbs().native_handle();
   shared_pair& p = s.add();
@@ -440,7 +440,7 @@ TEST_CASE("after an end of which the device told nothing, an idle pool makes its
   s.check_whole();
 }
 
-TEST_CASE("a completion queue has room for all of a pool, once", "[transfer][device]") {
+TEST_CASE("a completion queue has room for all of a pool, once", "[queue][device]") {
   shared_link s{{.buffers = 512, .buffer_bytes = size, .share_min = 4}, {.cq = {.depth = 2048}}};
   const unsigned room = s.link.driver.room();
   CHECK(s.link.driver.entries_for(&s.pool) == 512);
@@ -463,7 +463,7 @@ TEST_CASE("a completion queue has room for all of a pool, once", "[transfer][dev
 }
 
 TEST_CASE("shared receives are refused for options, and for another domain's queue pair",
-          "[transfer][device]") {
+          "[queue][device]") {
   loopback link;
   mr_allocator& memory = link.allocator(verbs::access::local_write);
   const auto refusal_of = [&](const shared_receives_options& o) {
@@ -485,7 +485,7 @@ TEST_CASE("shared receives are refused for options, and for another domain's que
   CHECK(pool.promised() == 0);
 }
 
-TEST_CASE("a shared buffer is given back once", "[transfer][device]") {
+TEST_CASE("a shared buffer is given back once", "[queue][device]") {
   // All made there: a fork takes the locks of every arena there is, which ThreadSanitizer has no
   // room for.
   const support::death end = support::run_in_child([] {
@@ -496,7 +496,7 @@ TEST_CASE("a shared buffer is given back once", "[transfer][device]") {
   CHECK_THAT(end.text, Contains("given back twice"));
 }
 
-TEST_CASE("a message in a shared buffer costs no allocation", "[transfer][device]") {
+TEST_CASE("a message in a shared buffer costs no allocation", "[queue][device]") {
   shared_link s{{.buffers = 16, .buffer_bytes = size, .share_min = 8}};
   shared_pair& p = s.add();
   s.add();

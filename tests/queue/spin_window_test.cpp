@@ -30,7 +30,7 @@ class watch {
 
 }  // namespace
 
-TEST_CASE("what comes while it is looked for is found without a sleep", "[transfer][E8]") {
+TEST_CASE("what comes while it is looked for is found without a sleep", "[queue][E8]") {
   watch w{160us};
   for (int n = 0; n < 3; ++n) {
     CHECK(w.wait(1us) == 1us);
@@ -38,14 +38,14 @@ TEST_CASE("what comes while it is looked for is found without a sleep", "[transf
   }
 }
 
-TEST_CASE("after a sleep longer than the longest look there is no look", "[transfer][E8]") {
+TEST_CASE("after a sleep longer than the longest look there is no look", "[queue][E8]") {
   watch w{160us};
   CHECK(w.wait(1s) == 160us);
   for (int n = 0; n < 3; ++n) CHECK(w.wait(160us) == 0us);
 }
 
 TEST_CASE("a sleep that was too short makes the next look longer, up to the longest",
-          "[transfer][E8]") {
+          "[queue][E8]") {
   watch w{160us};
   w.wait(1s);
   CHECK(w.wait(100us) == 0us);
@@ -58,7 +58,7 @@ TEST_CASE("a sleep that was too short makes the next look longer, up to the long
   CHECK(w.wait(100us) == 0us);
 }
 
-TEST_CASE("with a longest look of nothing it always sleeps", "[transfer][E8]") {
+TEST_CASE("with a longest look of nothing it always sleeps", "[queue][E8]") {
   watch w{0us};
   CHECK(w.wait(1s) == 0us);
   CHECK(w.wait(1us) == 0us);

@@ -26,14 +26,14 @@ five all_of(const request_counters& c) {
 
 }  // namespace
 
-TEST_CASE("every kind has a name of its own", "[transfer]") {
+TEST_CASE("every kind has a name of its own", "[queue]") {
   for (std::size_t a = 0; a < request_kinds; ++a) {
     CHECK_FALSE(name_of(request_kind(a)).empty());
     for (std::size_t b = 0; b < a; ++b) CHECK(name_of(request_kind(a)) != name_of(request_kind(b)));
   }
 }
 
-TEST_CASE("requests are counted by their kind, once posted and once ended", "[transfer][device]") {
+TEST_CASE("requests are counted by their kind, once posted and once ended", "[queue][device]") {
   loopback link;
   const local_mr from = link.pattern(64);
   local_mr to = link.memory(64);
@@ -54,7 +54,7 @@ TEST_CASE("requests are counted by their kind, once posted and once ended", "[tr
 }
 
 TEST_CASE("one that fails, one that is refused and one that is stopped are told apart",
-          "[transfer][device]") {
+          "[queue][device]") {
   loopback link;
   const local_mr from = link.pattern(64);
   local_mr to = link.memory(64);
@@ -83,7 +83,7 @@ TEST_CASE("one that fails, one that is refused and one that is stopped are told 
 }
 
 TEST_CASE("a posted request whose wait is stopped is cancelled and completes all the same",
-          "[transfer][device]") {
+          "[queue][device]") {
   loopback link{{.cq = {.mode = completion_mode::manual}}};
   const local_mr from = link.pattern(64);
   local_mr to = link.memory(64);
@@ -97,7 +97,7 @@ TEST_CASE("a posted request whose wait is stopped is cancelled and completes all
   CHECK(of(link, request_kind::write).in_flight() == 0);
 }
 
-TEST_CASE("a wait for a message that is stopped is cancelled", "[transfer][device]") {
+TEST_CASE("a wait for a message that is stopped is cancelled", "[queue][device]") {
   loopback link;
   local_mr to = link.memory(64);
   CHECK(link.outcome(with_timeout(link.b->recv(to), 1ms)).has_failure());
@@ -105,7 +105,7 @@ TEST_CASE("a wait for a message that is stopped is cancelled", "[transfer][devic
   CHECK(all_of(of(link, request_kind::receive)) == five{1, 0, 0, 0, 2});
 }
 
-TEST_CASE("a receive that is not taken was refused", "[transfer][device]") {
+TEST_CASE("a receive that is not taken was refused", "[queue][device]") {
   loopback link;
   local_mr to = link.memory(64);
   const local_mr_slice stale = link.memory(64).slice();
@@ -116,7 +116,7 @@ TEST_CASE("a receive that is not taken was refused", "[transfer][device]") {
   CHECK(all_of(of(link, request_kind::receive)) == five{1, 0, 0, 2, 0});
 }
 
-TEST_CASE("what waits for room is a stall", "[transfer][device]") {
+TEST_CASE("what waits for room is a stall", "[queue][device]") {
   loopback link{{.cq = {.mode = completion_mode::manual}}};
   const auto narrow = [&](std::uint32_t slots) {
     // The device may have given more room than was asked for.
@@ -142,7 +142,7 @@ TEST_CASE("what waits for room is a stall", "[transfer][device]") {
 }
 
 TEST_CASE("what waits for room when it is stopped, or its queue pair goes, was never posted",
-          "[transfer][device]") {
+          "[queue][device]") {
   loopback link{{.cq = {.mode = completion_mode::manual}}};
   link.a->reserve_sends(link.a->sends().depth() - 1);
   const local_mr from = link.pattern(64);
@@ -160,7 +160,7 @@ TEST_CASE("what waits for room when it is stopped, or its queue pair goes, was n
 }
 
 TEST_CASE("what a queue pair takes along has failed, and its counts survive it",
-          "[transfer][device]") {
+          "[queue][device]") {
   loopback link{{.cq = {.mode = completion_mode::manual}}};
   local_mr to = link.memory(64);
   for (int n = 0; n < 3; ++n) link.b->post_recv(to);
@@ -172,7 +172,7 @@ TEST_CASE("what a queue pair takes along has failed, and its counts survive it",
   CHECK(lost.failed());
 }
 
-TEST_CASE("a batch is counted request by request", "[transfer][device]") {
+TEST_CASE("a batch is counted request by request", "[queue][device]") {
   loopback link;
   const local_mr from = link.pattern(64);
   local_mr to = link.memory(64);
@@ -184,7 +184,7 @@ TEST_CASE("a batch is counted request by request", "[transfer][device]") {
   CHECK(all_of(of(link, request_kind::atomic)) == five{1, 1, 0, 0, 0});
 }
 
-TEST_CASE("a peer without a receive is counted when it is given up", "[transfer][device]") {
+TEST_CASE("a peer without a receive is counted when it is given up", "[queue][device]") {
   loopback link{{.connected = false}};
   test::connect(link.ctx, link.port, link.a->verbs(), link.b->verbs().num(), 1, 0);
   test::connect(link.ctx, link.port, link.b->verbs(), link.a->verbs().num(), 1, 0);
@@ -195,7 +195,7 @@ TEST_CASE("a peer without a receive is counted when it is given up", "[transfer]
   CHECK(all_of(of(link, request_kind::send)) == five{1, 0, 1, 0, 0});
 }
 
-TEST_CASE("completion counters are those of what was done", "[transfer][device]") {
+TEST_CASE("completion counters are those of what was done", "[queue][device]") {
   loopback link{{.cq = {.mode = completion_mode::manual}}};
   const local_mr from = link.pattern(64);
   local_mr to = link.memory(64);

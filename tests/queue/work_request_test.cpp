@@ -24,7 +24,7 @@ std::uint64_t& word(local_mr& mr, std::size_t offset = 0) {
 }  // namespace
 
 TEST_CASE("compare_swap gives the value before, and swaps only what equals",
-          "[transfer][device][D6]") {
+          "[queue][device][D6]") {
   loopback link;
   local_mr mr = link.memory(16);
   const remote_mr_slice remote = mr.remote_slice().slice(8, 8);
@@ -38,7 +38,7 @@ TEST_CASE("compare_swap gives the value before, and swaps only what equals",
   CHECK(word(mr) == 0);
 }
 
-TEST_CASE("fetch_add gives the value before, and wraps", "[transfer][device][D6]") {
+TEST_CASE("fetch_add gives the value before, and wraps", "[queue][device][D6]") {
   loopback link;
   local_mr mr = link.memory(8);
   const remote_mr_slice remote = mr.remote_slice();
@@ -51,7 +51,7 @@ TEST_CASE("fetch_add gives the value before, and wraps", "[transfer][device][D6]
   CHECK(link.a->slots_in_use() == 0);
 }
 
-TEST_CASE("atomics in flight together each get their own value", "[transfer][device][D6]") {
+TEST_CASE("atomics in flight together each get their own value", "[queue][device][D6]") {
   loopback link;
   local_mr mr = link.memory(8);
   const remote_mr_slice remote = mr.remote_slice();
@@ -64,7 +64,7 @@ TEST_CASE("atomics in flight together each get their own value", "[transfer][dev
 }
 
 TEST_CASE("a misaligned atomic, or one of other than 8 bytes, fails before it is posted",
-          "[transfer][device][D7]") {
+          "[queue][device][D7]") {
   loopback link;
   local_mr mr = link.memory(32);
   const remote_mr_slice remote = mr.remote_slice();
@@ -85,7 +85,7 @@ TEST_CASE("a misaligned atomic, or one of other than 8 bytes, fails before it is
   CHECK(word(mr) == 0);
 }
 
-TEST_CASE("each request says what it is in one summary", "[transfer]") {
+TEST_CASE("each request says what it is in one summary", "[queue]") {
   memory_block& block = memory_block::make(
       nullptr, verbs::access::local_write,
       [](memory_block& done, void*) noexcept { memory_block::recycle(done); }, nullptr);
@@ -155,7 +155,7 @@ constexpr auto read_and_write = verbs::access::remote_read | verbs::access::remo
 }  // namespace
 
 TEST_CASE("a bound window lets the peer reach just that memory, until it is invalidated",
-          "[transfer][device]") {
+          "[queue][device]") {
   loopback link;
   lent memory{link};
   local_mr mine = link.pattern(64);
@@ -172,7 +172,7 @@ TEST_CASE("a bound window lets the peer reach just that memory, until it is inva
 }
 
 TEST_CASE("what is sent behind a bind that nobody awaits finds the window bound",
-          "[transfer][device]") {
+          "[queue][device]") {
   loopback link{{.capabilities = {.send_wr_max = 8, .recv_wr_max = 4}}};
   lent memory{link};
   local_mr mine = link.pattern(64);
@@ -207,7 +207,7 @@ TEST_CASE("what is sent behind a bind that nobody awaits finds the window bound"
 }
 
 TEST_CASE("of a chain that the device breaks off, what it took ends with the connection",
-          "[transfer][soft0]") {
+          "[queue][soft0]") {
   loopback link;
   lent memory{link};
   local_mr mine = link.pattern(64);
@@ -224,7 +224,7 @@ TEST_CASE("of a chain that the device breaks off, what it took ends with the con
   CHECK(link.a->slots_in_use() == 0);
 }
 
-TEST_CASE("a window is bound again under another key", "[transfer][device]") {
+TEST_CASE("a window is bound again under another key", "[queue][device]") {
   loopback link;
   lent memory{link};
   local_mr mine = link.pattern(64);
@@ -242,7 +242,7 @@ TEST_CASE("a window is bound again under another key", "[transfer][device]") {
   }
 }
 
-TEST_CASE("a bind that the device would refuse fails before it is posted", "[transfer][device]") {
+TEST_CASE("a bind that the device would refuse fails before it is posted", "[queue][device]") {
   loopback link;
   lent memory{link};
   lent plain{link, verbs::access::local_write};

@@ -38,7 +38,7 @@ std::vector<std::size_t> sizes(const loopback& link) {
 
 }  // namespace
 
-TEST_CASE("a message arrives as it was sent, whatever its size", "[transfer][device][D1]") {
+TEST_CASE("a message arrives as it was sent, whatever its size", "[request][device][D1]") {
   loopback link;
   const std::vector<std::size_t> all = sizes(link);
   const local_mr from = link.pattern(all.back());
@@ -60,7 +60,7 @@ TEST_CASE("a message arrives as it was sent, whatever its size", "[transfer][dev
   CHECK(link.b->slots_in_use() == 0);
 }
 
-TEST_CASE("a write and a read move any size", "[transfer][device][D1][D5]") {
+TEST_CASE("a write and a read move any size", "[request][device][D1][D5]") {
   loopback link;
   const std::vector<std::size_t> all = sizes(link);
   local_mr ours = link.pattern(all.back(), 2);
@@ -79,7 +79,7 @@ TEST_CASE("a write and a read move any size", "[transfer][device][D1][D5]") {
 }
 
 TEST_CASE("a message, a WRITE and a READ of the most bytes that the port carries arrive",
-          "[transfer][device][D1]") {
+          "[request][device][D1]") {
   if (!support::counts_allocations()) CORDMA_SKIP("a sanitizer would take minutes over it");
   loopback link;
   const std::size_t most = link.port.message_max_bytes;  // soft0: 1 GiB.
@@ -97,7 +97,7 @@ TEST_CASE("a message, a WRITE and a READ of the most bytes that the port carries
   CHECK(same_bytes(to.bytes(), from.bytes()));
 }
 
-TEST_CASE("many sends match as many receives, in order", "[transfer][device][D2]") {
+TEST_CASE("many sends match as many receives, in order", "[request][device][D2]") {
   static constexpr std::uint32_t count = 100;
   loopback link{{.capabilities = {.send_wr_max = 16, .recv_wr_max = 128}}};
   const local_mr from = link.pattern(count * 8);
@@ -132,7 +132,7 @@ task<> take_in_order(queue_pair& qp, local_mr_slice to, std::uint32_t count) {
 }  // namespace
 
 TEST_CASE("several queue pairs on one completion queue keep their messages in order, both ways",
-          "[transfer][device][D2]") {
+          "[request][device][D2]") {
   static constexpr std::uint32_t count = 60;
   const verbs::queue_pair_capabilities small{.send_wr_max = 16, .recv_wr_max = 8};
   loopback link{{.capabilities = small, .min_rnr_timer = 28}};
@@ -165,7 +165,7 @@ TEST_CASE("several queue pairs on one completion queue keep their messages in or
 }
 
 TEST_CASE("all 32 bits of immediate data arrive, and none when none were sent",
-          "[transfer][device][D3]") {
+          "[request][device][D3]") {
   loopback link;
   const local_mr from = link.pattern(16);
   local_mr to = link.memory(16);
@@ -183,7 +183,7 @@ TEST_CASE("all 32 bits of immediate data arrive, and none when none were sent",
   }
 }
 
-TEST_CASE("a write with immediate wakes one receive, after its data", "[transfer][device][D4]") {
+TEST_CASE("a write with immediate wakes one receive, after its data", "[request][device][D4]") {
   loopback link;
   const local_mr from = link.pattern(4096);
   local_mr target = link.memory(4096);
@@ -206,7 +206,7 @@ TEST_CASE("a write with immediate wakes one receive, after its data", "[transfer
 }
 
 TEST_CASE("the data of each write with immediate is there when its immediate comes",
-          "[transfer][device][D4]") {
+          "[request][device][D4]") {
   static constexpr std::uint32_t count = 50;
   static constexpr std::size_t size = 64 * 1024;  // Many packets.
   loopback link;
@@ -223,7 +223,7 @@ TEST_CASE("the data of each write with immediate is there when its immediate com
   }
 }
 
-TEST_CASE("a read needs local memory that may be written", "[transfer][device][D5]") {
+TEST_CASE("a read needs local memory that may be written", "[request][device][D5]") {
   loopback link;
   local_mr read_only = link.memory(64, verbs::access::none);
   local_mr remote = link.memory(64);
@@ -235,7 +235,7 @@ TEST_CASE("a read needs local memory that may be written", "[transfer][device][D
   CHECK(link.run(link.a->write(read_only, remote.remote_slice())) == 64);
 }
 
-TEST_CASE("slices are gathered and scattered in order", "[transfer][device][D8]") {
+TEST_CASE("slices are gathered and scattered in order", "[request][device][D8]") {
   loopback link;
   const local_mr from = link.pattern(300);
   local_mr to = link.memory(300);
@@ -268,7 +268,7 @@ TEST_CASE("slices are gathered and scattered in order", "[transfer][device][D8]"
 }
 
 TEST_CASE("what has no slices, or empty ones, is a message without bytes",
-          "[transfer][device][D8]") {
+          "[request][device][D8]") {
   loopback link;
   local_mr to = link.memory(8);
   const auto came = [&] { return link.run(link.a->next_message()).size_bytes; };
@@ -280,7 +280,7 @@ TEST_CASE("what has no slices, or empty ones, is a message without bytes",
 }
 
 TEST_CASE("a message longer than the buffer is an error on both sides",
-          "[transfer][device][D9][C6]") {
+          "[request][device][D9][C6]") {
   loopback link;
   const local_mr from = link.pattern(2000);
   local_mr to = link.memory(1000);
@@ -298,7 +298,7 @@ TEST_CASE("a message longer than the buffer is an error on both sides",
   CHECK(link.b->has_failed());
 }
 
-TEST_CASE("the same bytes arrive inline and not, at the boundary", "[transfer][device][D10]") {
+TEST_CASE("the same bytes arrive inline and not, at the boundary", "[request][device][D10]") {
   loopback link;
   const std::size_t most = link.b->verbs().capabilities().inline_max;
   REQUIRE(most > 1);
@@ -343,7 +343,7 @@ TEST_CASE("the same bytes arrive inline and not, at the boundary", "[transfer][d
   }
 }
 
-TEST_CASE("a queue pair connected to itself works", "[transfer][device]") {
+TEST_CASE("a queue pair connected to itself works", "[request][device]") {
   loopback link{{.connected = false}};
   test::connect(link.ctx, link.port, link.a->verbs(), link.a->verbs().num());
   const local_mr from = link.pattern(100);
@@ -355,7 +355,7 @@ TEST_CASE("a queue pair connected to itself works", "[transfer][device]") {
 }
 
 TEST_CASE("the request that failed reports its own status, the later ones that they were flushed",
-          "[transfer][device][C6]") {
+          "[request][device][C6]") {
   loopback link;
   local_mr mr = link.memory(4096);
   const remote_mr_slice forbidden{mr.remote_slice().address(), 64,
@@ -374,7 +374,7 @@ TEST_CASE("the request that failed reports its own status, the later ones that t
   link.run(link.a->drained_event().wait());
 }
 
-TEST_CASE("a queue pair that fails ends its receives, and drains", "[transfer][device][C6]") {
+TEST_CASE("a queue pair that fails ends its receives, and drains", "[request][device][C6]") {
   loopback link;
   local_mr mr = link.memory(4096);
   for (int i = 0; i < 10; ++i) link.a->post_recv(mr.slice(0, 100));
@@ -387,7 +387,7 @@ TEST_CASE("a queue pair that fails ends its receives, and drains", "[transfer][d
 }
 
 TEST_CASE("an abort's reason ends what is in flight and what waits for room alike",
-          "[transfer][device][C2]") {
+          "[request][device][C2]") {
   loopback link{{.capabilities = {.send_wr_max = 2, .recv_wr_max = 8}, .min_rnr_timer = 28}};
   const local_mr mr = link.memory(8);
   const std::uint32_t room = link.a->sends().depth();
@@ -404,7 +404,7 @@ TEST_CASE("an abort's reason ends what is in flight and what waits for room alik
   CHECK(ends == std::vector<std::error_code>(room + 2, make_error_code(errc::closed)));
 }
 
-TEST_CASE("destroying a queue pair in any state ends without a hang", "[transfer][device][C3]") {
+TEST_CASE("destroying a queue pair in any state ends without a hang", "[request][device][C3]") {
   loopback link;
   local_mr mr = link.memory(1 << 20);
   memory_block& block = *mr.slice().block();
@@ -448,7 +448,7 @@ TEST_CASE("destroying a queue pair in any state ends without a hang", "[transfer
 }
 
 TEST_CASE("a completion queue with events that nobody read or acknowledged is destroyed",
-          "[transfer][device][C3]") {
+          "[request][device][C3]") {
   const bool is_read = GENERATE(false, true);
   loopback link;
   local_mr mr = link.memory(64);
@@ -471,7 +471,7 @@ TEST_CASE("a completion queue with events that nobody read or acknowledged is de
   CHECK(mr.slice().block()->holders() == 1);
 }  // `ibv_destroy_cq` would wait for the event for ever.
 
-TEST_CASE("who waits is told when the queue pair is destroyed", "[transfer][device][C3]") {
+TEST_CASE("who waits is told when the queue pair is destroyed", "[request][device][C3]") {
   loopback link{{.capabilities = {.send_wr_max = 2, .recv_wr_max = 2}, .min_rnr_timer = 31}};
   local_mr mr = link.memory(4096);
   std::vector<std::error_code> ends;
@@ -494,7 +494,7 @@ TEST_CASE("who waits is told when the queue pair is destroyed", "[transfer][devi
 }
 
 TEST_CASE("a queue pair that does not fit on the completion queue is refused",
-          "[transfer][device][N9]") {
+          "[request][device][N9]") {
   loopback link{{.cq = {.depth = 1024}, .capabilities = {.send_wr_max = 64, .recv_wr_max = 64}}};
   std::vector<std::unique_ptr<queue_pair>> all;
   try {
@@ -554,7 +554,7 @@ class noting_handler final : public message_handler {
 
 }  // namespace
 
-TEST_CASE("a handler gets the receives that it posts, by its numbers", "[transfer][device]") {
+TEST_CASE("a handler gets the receives that it posts, by its numbers", "[request][device]") {
   loopback link;
   noting_handler handler{link, 3};
   link.a->hand_messages_to(handler);
@@ -585,8 +585,7 @@ TEST_CASE("a handler gets the receives that it posts, by its numbers", "[transfe
   CHECK(handler.failures == 1);
 }
 
-TEST_CASE("what is sent alone holds its memory until the device has sent it",
-          "[transfer][device]") {
+TEST_CASE("what is sent alone holds its memory until the device has sent it", "[request][device]") {
   loopback link;
   noting_handler handler{link, 1};
   link.a->hand_messages_to(handler);
@@ -616,7 +615,7 @@ TEST_CASE("what is sent alone holds its memory until the device has sent it",
 }
 
 TEST_CASE("what is sent alone neither overtakes what waits for room nor fills the queue for ever",
-          "[transfer][device]") {
+          "[request][device]") {
   loopback link{{.capabilities = {.send_wr_max = 8, .recv_wr_max = 128}}};
   noting_handler handler{link, 1};
   link.a->hand_messages_to(handler);
@@ -643,7 +642,7 @@ TEST_CASE("what is sent alone neither overtakes what waits for room nor fills th
 }
 
 TEST_CASE("who waits for a word of memory goes on when a WRITE has changed it",
-          "[transfer][device]") {
+          "[request][device]") {
   const auto there = [](loopback& link, std::uint64_t& word) -> task<> {
     const auto now = [&] { return std::atomic_ref{word}.load(std::memory_order_acquire); };
     for (std::uint64_t n = 1; n <= 100; ++n) {

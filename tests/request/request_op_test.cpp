@@ -21,7 +21,7 @@ using test::loopback;
 using test::same_bytes;
 
 TEST_CASE("a posted request is on its way before it is awaited, and can be moved",
-          "[transfer][device]") {
+          "[request][device]") {
   loopback link;
   const local_mr from = link.pattern(4096);
   local_mr to = link.memory(4096);
@@ -36,7 +36,7 @@ TEST_CASE("a posted request is on its way before it is awaited, and can be moved
   CHECK(link.run(moved_again) == 4096);  // It keeps its outcome.
 }
 
-TEST_CASE("a request of no slices moves nothing, whatever was moved before", "[transfer][device]") {
+TEST_CASE("a request of no slices moves nothing, whatever was moved before", "[request][device]") {
   loopback link;
   link.run([](loopback& l) -> task<> {
     local_mr from = l.pattern(64), to = l.memory(64), untouched = l.memory(64);
@@ -69,7 +69,7 @@ TEST_CASE("a request of no slices moves nothing, whatever was moved before", "[t
   });
 }
 
-TEST_CASE("64 requests are in flight without 64 coroutines", "[transfer][device]") {
+TEST_CASE("64 requests are in flight without 64 coroutines", "[request][device]") {
   loopback link;
   const local_mr from = link.pattern(64 * 64);
   local_mr to = link.memory(64 * 64);
@@ -85,39 +85,8 @@ TEST_CASE("64 requests are in flight without 64 coroutines", "[transfer][device]
   CHECK(link.a->slots_in_use() == 0);
 }
 
-TEST_CASE("who is told at once is told by the reap, and may destroy the handle and post another",
-          "[transfer][device]") {
-  loopback link{{.cq = {.mode = completion_mode::manual}}};
-  const local_mr from = link.pattern(64);
-  local_mr to = link.memory(64);
-  struct again : waiter {
-    again(loopback& on, const local_mr& f, local_mr& t) : waiter{&told}, link{on}, from{f}, to{t} {}
-    void post() {
-      handle.emplace(link.a->post(write(from, to.remote_slice())));
-      handle->notify_inline();
-      REQUIRE_FALSE(handle->start(*this, {}));
-    }
-    static std::coroutine_handle<> told(waiter& self) noexcept {
-      auto& a = static_cast<again&>(self);
-      a.bytes += a.handle->take();
-      a.handle.reset();
-      if (a.bytes < 640) a.post();
-      return std::noop_coroutine();
-    }
-    loopback& link;
-    const local_mr& from;
-    local_mr& to;
-    std::optional<request_op<write_request<1>>> handle;
-    std::size_t bytes = 0;
-  } ten{link, from, to};
-  ten.post();
-  while (ten.bytes < 640) link.driver.reap();
-  CHECK_FALSE(link.home.has_ready());
-  CHECK(link.a->slots_in_use() == 0);
-}
-
 TEST_CASE("each request has an end of its own, however deep its queue, and however full",
-          "[transfer][device]") {
+          "[request][device]") {
   const std::uint32_t depth = GENERATE(1u, 8u, 300u);
   loopback link{{.capabilities = {.send_wr_max = depth, .recv_wr_max = 8}}};
   local_mr word = link.memory(8);
@@ -131,54 +100,7 @@ TEST_CASE("each request has an end of its own, however deep its queue, and howev
   }
 }
 
-TEST_CASE("who is told at once of the first of several that ended may break the queue pair",
-          "[transfer][device]") {
-  loopback link;
-  const local_mr from = link.pattern(64);
-  local_mr to = link.memory(64);
-  struct breaker : waiter {
-    explicit breaker(queue_pair& qp) : waiter{&told}, broken{qp} {}
-    static std::coroutine_handle<> told(waiter& self) noexcept {
-      static_cast<breaker&>(self).broken.abort({.code = errc::closed, .call = "test"});
-      return std::noop_coroutine();
-    }
-    queue_pair& broken;
-  } first{*link.a};
-  auto handle = link.a->post(write(from, to.remote_slice(), {.signaled = false}));
-  const auto last = link.a->post(write(from, to.remote_slice()));
-  handle.notify_inline();
-  REQUIRE_FALSE(handle.start(first, {}));
-  link.run_until([&] { return link.a->slots_in_use() == 0; });
-  CHECK(link.a->drained_event().is_set());
-}
-
-TEST_CASE("who is told at once that a handle never had room may destroy it", "[transfer][device]") {
-  loopback link{{.capabilities = {.send_wr_max = 8, .recv_wr_max = 8}}};
-  const local_mr from = link.pattern(64);
-  local_mr to = link.memory(64);
-  const auto one = [&] { return write(from, to.remote_slice()); };
-  struct owner : waiter {
-    owner() noexcept : waiter{&told} {}
-    static std::coroutine_handle<> told(waiter& self) noexcept {
-      auto& o = static_cast<owner&>(self);
-      o.had_failed = (*o.handle)->failed();
-      o.handle.reset();
-      return std::noop_coroutine();
-    }
-    std::unique_ptr<std::optional<request_op<write_request<1>>>> handle =
-        std::make_unique<std::optional<request_op<write_request<1>>>>();
-    bool had_failed = false;
-  } last;
-  while (link.a->sends().has_room()) static_cast<void>(link.a->post(one()));
-  last.handle->emplace(link.a->post(one()));
-  (*last.handle)->notify_inline();
-  REQUIRE_FALSE((*last.handle)->start(last, {}));
-  link.a->abort({.code = errc::closed, .call = "test"});
-  CHECK(last.had_failed);
-  CHECK(last.handle == nullptr);
-}
-
-TEST_CASE("a handle that waits for room may be destroyed by who awaits it", "[transfer][device]") {
+TEST_CASE("a handle that waits for room may be destroyed by who awaits it", "[request][device]") {
   loopback link{{.capabilities = {.send_wr_max = 8, .recv_wr_max = 8}}};
   const local_mr from = link.pattern(64);
   local_mr to = link.memory(64);
@@ -201,7 +123,7 @@ TEST_CASE("a handle that waits for room may be destroyed by who awaits it", "[tr
   CHECK_FALSE(last.was_told);
 }
 
-TEST_CASE("dropping a handle recalls nothing", "[transfer][device]") {
+TEST_CASE("dropping a handle recalls nothing", "[request][device]") {
   loopback link;
   const local_mr from = link.pattern(1 << 16);
   local_mr to = link.memory(1 << 16);
@@ -211,7 +133,7 @@ TEST_CASE("dropping a handle recalls nothing", "[transfer][device]") {
   CHECK(same_bytes(to.bytes(), from.bytes()));
 }
 
-TEST_CASE("a handle can be awaited again after a wait that timed out", "[transfer][device]") {
+TEST_CASE("a handle can be awaited again after a wait that timed out", "[request][device]") {
   loopback link;
   const local_mr from = link.pattern(64);
   local_mr to = link.memory(64);
@@ -227,7 +149,7 @@ TEST_CASE("a handle can be awaited again after a wait that timed out", "[transfe
   CHECK(link.run(with_timeout(handle, 20s)) == 64);
 }
 
-TEST_CASE("a handle outlives the coroutine that awaits it", "[transfer][device][C1]") {
+TEST_CASE("a handle outlives the coroutine that awaits it", "[request][device][C1]") {
   loopback link;
   const local_mr from = link.pattern(64);
   local_mr to = link.memory(64);
@@ -253,7 +175,7 @@ TEST_CASE("a handle outlives the coroutine that awaits it", "[transfer][device][
   CHECK(link.run(*handle) == 64);
 }
 
-TEST_CASE("a handle dropped while it waits for room is posted all the same", "[transfer][device]") {
+TEST_CASE("a handle dropped while it waits for room is posted all the same", "[request][device]") {
   loopback link{{.capabilities = {.send_wr_max = 2, .recv_wr_max = 8}}};
   const std::uint32_t depth = link.a->sends().depth();
   const local_mr from = link.pattern(depth * 8 + 8);
@@ -273,7 +195,7 @@ TEST_CASE("a handle dropped while it waits for room is posted all the same", "[t
 }
 
 TEST_CASE("a queued handle whose wait was stopped is moved with its requests",
-          "[transfer][device][E6]") {
+          "[request][device][E6]") {
   loopback link{{.capabilities = {.send_wr_max = 1, .recv_wr_max = 8}}};
   const local_mr from = link.pattern(64);
   local_mr to = link.memory(64);
@@ -289,7 +211,7 @@ TEST_CASE("a queued handle whose wait was stopped is moved with its requests",
 }
 
 TEST_CASE("a handle that failed tells why wherever it is moved, and when its queue pair is gone",
-          "[transfer][device][C6]") {
+          "[request][device][C6]") {
   loopback link;
   local_mr mr = link.memory(64);
   const remote_mr_slice good = mr.remote_slice();
@@ -305,7 +227,7 @@ TEST_CASE("a handle that failed tells why wherever it is moved, and when its que
 }
 
 TEST_CASE("a queued handle whose awaiter is destroyed is posted all the same",
-          "[transfer][device][C1]") {
+          "[request][device][C1]") {
   loopback link{{.capabilities = {.send_wr_max = 1, .recv_wr_max = 8}}};
   const std::uint32_t depth = link.a->sends().depth();
   const local_mr from = link.pattern(64);
@@ -331,7 +253,7 @@ TEST_CASE("a queued handle whose awaiter is destroyed is posted all the same",
   CHECK(same_bytes(to.bytes(), from.bytes()));
 }
 
-TEST_CASE("a batch has one completion entry, and gives all its values", "[transfer][device]") {
+TEST_CASE("a batch has one completion entry, and gives all its values", "[request][device]") {
   loopback link;
   const local_mr from = link.pattern(300);
   local_mr to = link.memory(300);
@@ -349,7 +271,7 @@ TEST_CASE("a batch has one completion entry, and gives all its values", "[transf
   CHECK(from.slice().block()->holders() == 1);
 }
 
-TEST_CASE("a batch names the first request that failed", "[transfer][device][C6]") {
+TEST_CASE("a batch names the first request that failed", "[request][device][C6]") {
   loopback link;
   const local_mr from = link.pattern(64);
   local_mr to = link.memory(64);
@@ -377,7 +299,7 @@ TEST_CASE("a batch names the first request that failed", "[transfer][device][C6]
 }
 
 TEST_CASE("a batch about the same memory ends as its requests do, whatever becomes of it",
-          "[transfer][device][C6]") {
+          "[request][device][C6]") {
   loopback link{{.cq = {.mode = completion_mode::manual}}};
   const local_mr from = link.pattern(64);
   local_mr to = link.memory(64);
@@ -428,7 +350,7 @@ TEST_CASE("a batch about the same memory ends as its requests do, whatever becom
   lease.let_go();
 }
 
-TEST_CASE("an unsignaled request ends with a later signaled one", "[transfer][device]") {
+TEST_CASE("an unsignaled request ends with a later signaled one", "[request][device]") {
   loopback link;
   const local_mr from = link.pattern(256);
   local_mr to = link.memory(256);
@@ -454,8 +376,7 @@ TEST_CASE("an unsignaled request ends with a later signaled one", "[transfer][de
   CHECK(link.a->slots_in_use() == 0);
 }
 
-TEST_CASE("a program that never asks for an entry still gets its slots back",
-          "[transfer][device]") {
+TEST_CASE("a program that never asks for an entry still gets its slots back", "[request][device]") {
   loopback link{{.capabilities = {.send_wr_max = 8, .recv_wr_max = 8}}};
   const local_mr from = link.pattern(8);
   local_mr to = link.memory(8);
@@ -467,7 +388,7 @@ TEST_CASE("a program that never asks for an entry still gets its slots back",
   CHECK(link.a->sends().is_idle());
 }
 
-TEST_CASE("a stop before the start means that it never happens", "[transfer][device]") {
+TEST_CASE("a stop before the start means that it never happens", "[request][device]") {
   loopback link;
   const local_mr from = link.pattern(64);
   local_mr to = link.memory(64);
@@ -485,7 +406,7 @@ TEST_CASE("a stop before the start means that it never happens", "[transfer][dev
 }
 
 TEST_CASE("a request that was stopped while it waited for room is posted when it is awaited anew",
-          "[transfer][device][E6]") {
+          "[request][device][E6]") {
   loopback link{{.cq = {.mode = completion_mode::manual},
                  .capabilities = {.send_wr_max = 1, .recv_wr_max = 1}}};
   const local_mr from = link.pattern(64);
@@ -512,7 +433,7 @@ TEST_CASE("a request that was stopped while it waited for room is posted when it
   CHECK(from.slice().block()->holders() == 1);
 }
 
-TEST_CASE("operations and handles combine without a frame", "[transfer][device]") {
+TEST_CASE("operations and handles combine without a frame", "[request][device]") {
   loopback link;
   const local_mr from = link.pattern(64);
   local_mr to = link.memory(64);
@@ -524,7 +445,7 @@ TEST_CASE("operations and handles combine without a frame", "[transfer][device]"
   CHECK(first.index() == 1);
 }
 
-TEST_CASE("a coroutine of another library awaits requests and messages", "[transfer][device]") {
+TEST_CASE("a coroutine of another library awaits requests and messages", "[request][device]") {
   loopback link;
   const local_mr from = link.pattern(64);
   local_mr to = link.memory(64);

@@ -19,7 +19,7 @@ struct user_of_a_queue : requester<user_of_a_queue> {
 
 }  // namespace
 
-TEST_CASE("whatever has a send queue makes each kind of request in it", "[transfer][device]") {
+TEST_CASE("whatever has a send queue makes each kind of request in it", "[request][device]") {
   loopback link;
   local_mr mine = link.pattern(64);
   local_mr there = link.memory(64);

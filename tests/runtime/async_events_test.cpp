@@ -42,7 +42,7 @@ class overrunner {
 }  // namespace
 
 TEST_CASE("an overrun completion queue ends every slot of every queue pair on it",
-          "[transfer][device][E4]") {
+          "[runtime][device][E4]") {
   const verbs::queue_pair_capabilities small{.send_wr_max = 8, .recv_wr_max = 8};
   // Manual: nobody takes the entries.
   loopback link{{.cq = {.depth = 128, .mode = completion_mode::manual}, .capabilities = small}};
@@ -100,7 +100,7 @@ TEST_CASE("an overrun completion queue ends every slot of every queue pair on it
 }
 
 TEST_CASE("many events are read at once, and those that nobody takes are counted",
-          "[transfer][device][E7]") {
+          "[runtime][device][E7]") {
   static constexpr std::size_t overruns = async_events::events_kept_max + 6;
   loopback link;
   std::vector<verbs::completion_queue> queues;
@@ -124,7 +124,7 @@ TEST_CASE("many events are read at once, and those that nobody takes are counted
   CHECK_FALSE(link.a->has_failed());
 }
 
-TEST_CASE("an event goes to the object it names, and to no other", "[transfer][device]") {
+TEST_CASE("an event goes to the object it names, and to no other", "[runtime][device]") {
   loopback link;
   local_mr mr = link.memory(64);
   SECTION("a queue pair") {

@@ -4,7 +4,7 @@
 #include <cordma/agent/remote_mr.hpp>
 #include <cordma/connection/connection_options.hpp>
 #include <cordma/connection/endpoint.hpp>
-#include <cordma/detail/queue/receive_operation.hpp>
+#include <cordma/detail/request/receive_op.hpp>
 #include <cordma/detail/request/requester.hpp>
 #include <cordma/io/socket_address.hpp>
 

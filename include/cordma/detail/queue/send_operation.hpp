@@ -1,6 +1,7 @@
 #pragma once
 
-#include <cordma/coro/operation.hpp>
+#include <cordma/base/error.hpp>
+#include <cordma/detail/base/intrusive_list.hpp>
 #include <cordma/queue/work_request.hpp>
 
 #include <cstdint>
@@ -12,7 +13,7 @@ class send_queue;
 
 /// How a work request ended, in few words: operations keep this rather than a whole `failure`.
 struct request_outcome {
-  std::error_code code{};  ///< None: it succeeded.
+  std::error_code code{};  ///< None: the request succeeded.
   const char* call = "";
   std::uint64_t value = 0;  ///< What was wrong, …
   std::uint64_t limit = 0;  ///< … and what it is measured against.
@@ -22,7 +23,8 @@ struct request_outcome {
   [[nodiscard]] failure to_failure(std::uint32_t qp_num) const noexcept;
 };
 
-/// The same, and whose it was: the queue pair may be gone when it is asked for.
+/// An outcome with the queue pair's number: the queue pair may be gone when the failure is asked
+/// for.
 struct request_failure {
   request_outcome how;
   std::uint32_t qp_num;
@@ -37,13 +39,13 @@ struct wr_list {
   ibv_sge* sges;     ///< One for each slice, and one for each atomic.
 };
 
-/// One or several work requests that are posted together, and what awaits their end.
+/// One or several work requests that are posted together, and whom the queue tells of their end.
 ///
-/// States: `idle` until it starts; `queued` while it waits for room, in FIFO order; `in_flight`
+/// States: `idle` until it is posted; `queued` while it waits for room, in FIFO order; `in_flight`
 /// from the doorbell until all its slots have ended; `ended`. `send_queue` makes every change but
-/// those of a stop. The slots point here while it is in flight. Moving the operation tells them.
+/// `recall`. The slots point here while it is in flight. Moving the operation tells them.
 /// Destroying it detaches it: the slots keep the memory until the device is done with it.
-/// Thread: the executor's.
+/// \thread the executor's.
 class send_operation : public list_hook<send_operation> {
  public:
   /// Only one that has left the queue is destroyed through its base.
@@ -52,21 +54,17 @@ class send_operation : public list_hook<send_operation> {
   [[nodiscard]] bool has_ended() const noexcept { return state_ == state::ended; }
   /// Whether it waits for room.
   [[nodiscard]] bool is_queued() const noexcept { return state_ == state::queued; }
-  [[nodiscard]] bool failed() const noexcept { return error_bits_ != 0; }
-  [[nodiscard]] scheduler* own_scheduler() const noexcept;
+  /// Whether one of its requests failed, or was refused.
+  [[nodiscard]] bool has_failed() const noexcept { return has_failed_; }
 
-  /// Posts it, unless it was posted before, and has `w` told when it has ended. True: it has.
-  bool start(waiter& w, const environment& env) noexcept;
-  /// Posts it now, or queues it behind those that wait for room; nobody awaits it yet.
+  /// Posts the requests now, or queues them behind those that wait for room. Dropped while queued,
+  /// the operation is posted in its turn all the same.
   void post() noexcept;
-  /// The same, and a reserved slot will do (`send_queue::reserve`).
+  /// As `post`, and a reserved slot will do (`send_queue::reserve`).
   void post_urgent() noexcept {
     is_urgent_ = true;
     post();
   }
-  /// Resumes the waiter in the middle of a reap, or of the queue pair's failure, rather than in an
-  /// iteration of the executor. The waiter may destroy this operation, and post others.
-  void notify_inline() noexcept { notifies_inline_ = true; }
 
  protected:
   using list_user = void (*)(send_operation&, const wr_list&) noexcept;
@@ -78,15 +76,32 @@ class send_operation : public list_hook<send_operation> {
 
   /// Calls `use` once with the requests, which must not change before they are posted.
   virtual void list_requests(list_user use) noexcept = 0;
+  /// The operation has ended, mostly in the middle of a reap. May destroy it, and post others.
+  virtual void on_end() noexcept {}
 
+  // For who awaits it.
+  /// Posts the requests, the last of which has a CQE. Waits for room, it can be recalled.
+  void post_awaited() noexcept;
+  /// Of one that was posted: has its last request signaled, if it is still queued. When no CQE will
+  /// tell of its end, the operation ends now.
+  void await_posted() noexcept;
+  /// Leaves the queue when it waits for room and nobody posted it for good: it is idle again.
+  void recall() noexcept;
+  /// Gives the device what waits for a common doorbell.
+  void ring_now() noexcept;
+  void count_cancelled() noexcept;
+
+  [[nodiscard]] bool is_idle() const noexcept { return state_ == state::idle; }
   [[nodiscard]] bool is_known_to_queue() const noexcept { return state_ >= state::queued; }
   [[nodiscard]] bool is_queued_handle() const noexcept { return is_queued() && is_handle_; }
-  [[nodiscard]] bool was_stopped() const noexcept { return (error_bits_ & stop_bit) != 0; }
+  [[nodiscard]] bool was_moved() const noexcept { return count_ == 0; }
   [[nodiscard]] failure to_failure() const noexcept { return failure_.to_failure(); }
+  /// May be gone once the operation has ended.
+  [[nodiscard]] send_queue& queue() const noexcept { return *queue_; }
+  /// The number of its first slot.
+  [[nodiscard]] std::uint32_t sequence() const noexcept { return first_; }
   /// The queue owns it from now on, and deletes it once it is posted.
   void give_to_queue() noexcept { is_queues_own_ = true; }
-  /// The waiter is not told: it is what destroys this operation, or is gone.
-  void forget_waiter() noexcept;
   /// Leaves the queue, before it is destroyed.
   void leave() noexcept;
 
@@ -94,31 +109,8 @@ class send_operation : public list_hook<send_operation> {
   friend class send_queue;
   /// From `queued` on the queue knows it.
   enum class state : unsigned char { idle, ended, queued, in_flight };
-  /// This wait was stopped; a handle can be awaited again.
-  static constexpr unsigned char stop_bit = 1;
-  /// One of the requests failed.
-  static constexpr unsigned char failure_bit = 2;
-  [[nodiscard]] bool has_failure() const noexcept { return (error_bits_ & failure_bit) != 0; }
-  void forget_stop() noexcept { error_bits_ &= static_cast<unsigned char>(~stop_bit); }
-  /// A handle outlives those who await it: a coroutine that is destroyed meanwhile takes itself
-  /// out.
-  struct wait_state : stop_callback {
-    explicit wait_state(send_operation& o) noexcept : stop_callback{&on_stop}, owner{o} {}
-    send_operation& owner;
-    waiter_ref who;
-    scheduler* resumes_on = nullptr;
-  };
 
-  bool start_posted(waiter& w, const environment& env) noexcept;
-  /// The end of `start` when it has not ended. False.
-  bool wait(waiter& w, const environment& env) noexcept;
-  /// A stop ends this wait. True.
-  bool stopped() noexcept;
-  static void on_stop(stop_callback& self) noexcept;
-  /// It is in flight, and no completion will tell of its end.
-  void cannot_end() noexcept;
   void detach() noexcept;
-  void count_cancelled() noexcept;
 
   // What the queue tells.
   void slot_ended() noexcept {
@@ -126,8 +118,10 @@ class send_operation : public list_hook<send_operation> {
   }
   void slot_failed(request_outcome failure, std::uint32_t index) noexcept;
   void end(const request_outcome& failure) noexcept;
-  void finish() noexcept;
-  void wake() noexcept;
+  void finish() noexcept {
+    state_ = state::ended;
+    on_end();
+  }
   void note(const request_outcome& failure) noexcept;
 
   send_queue* queue_;
@@ -136,18 +130,13 @@ class send_operation : public list_hook<send_operation> {
   std::uint32_t pending_ = 0;  // Slots that have not ended.
   std::uint16_t count_;
   state state_ = state::idle;
-  unsigned char error_bits_ = 0;
-  bool is_awaited_ = false;   // `wait_` is there.
-  bool is_handle_ = false;    // Posted: it goes on when its wait is stopped.
-  bool is_urgent_ = false;    // It may have a reserved slot.
-  bool is_signaled_ = false;  // It is awaited, so the last of its requests has a CQE.
-  bool notifies_inline_ = false;
-  bool is_queues_own_ = false;  // A handle that was dropped while queued.
+  bool has_failed_ = false;
+  bool is_handle_ = false;      // Posted for good: it goes on when nobody waits for it.
+  bool is_urgent_ = false;      // It may have a reserved slot.
+  bool is_signaled_ = false;    // It is awaited, so the last of its requests has a CQE.
+  bool is_queues_own_ = false;  // Dropped while queued.
   union {
-    wait_state wait_;
-  };
-  union {
-    request_failure failure_;  // If it has one.
+    request_failure failure_;  // If it has failed.
   };
 };
 

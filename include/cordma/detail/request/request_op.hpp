@@ -1,13 +1,7 @@
 #pragma once
 
-#include <cordma/detail/coro/frame_cache.hpp>
-#include <cordma/detail/queue/send_operation.hpp>
-
-#include <array>
-#include <limits>
-#include <new>
-#include <tuple>
-#include <utility>
+#include <cordma/detail/queue/posted_requests.hpp>
+#include <cordma/detail/request/awaited_send.hpp>
 
 namespace cordma {
 
@@ -28,76 +22,26 @@ namespace cordma {
 /// Thread: the executor's. Cost: a slot a request and one doorbell; no allocation, no system call.
 template <class... Requests>
 class [[nodiscard]] request_op final : public operation_base<request_op<Requests...>>,
-                                       public send_operation,
-                                       public frame_cache::recycled {
-  static constexpr std::size_t count = sizeof...(Requests);
-  static_assert(count <= std::numeric_limits<std::uint16_t>::max(), "too many for one doorbell");
+                                       public posted_requests<awaited_send, Requests...> {
   using values = std::tuple<typename Requests::value_type...>;
-  static constexpr bool is_batch = count > 1;
-  static constexpr bool has_atomic = ((Requests::kind == request_kind::atomic) || ...);
+  static constexpr bool is_batch = sizeof...(Requests) > 1;
 
  public:
   using value_type = std::conditional_t<is_batch, values, std::tuple_element_t<0, values>>;
-
-  explicit request_op(send_queue& queue, const Requests&... requests) noexcept
-      : send_operation{queue, count, values_before()}, requests_{requests...} {}
-  request_op(request_op&& other) noexcept
-      : send_operation{static_cast<send_operation&&>(other), values_before()},
-        requests_{static_cast<std::tuple<Requests...>&&>(other.requests_)},
-        values_before_{other.values_before_} {}
-  ~request_op() override {
-    if (is_known_to_queue()) [[unlikely]]
-      leave_or_go_on();
-  }
+  using posted_requests<awaited_send, Requests...>::posted_requests;
 
   value_type take() {
-    if (failed()) [[unlikely]]
+    if (this->failed()) [[unlikely]]
       return take_result().value();
     return [this]<std::size_t... I>(std::index_sequence<I...>) {
-      return value_type{this->template value_of_request<I>()...};
-    }(std::make_index_sequence<count>{});
+      return value_type{this->template value<I>()...};
+    }(std::index_sequence_for<Requests...>{});
   }
   result<value_type> take_result() {
-    if (was_stopped()) return cancelled_result;
-    if (failed()) return to_failure();
+    if (this->was_stopped()) return cancelled_result;
+    if (this->has_failed()) return this->to_failure();
     return take();
   }
-
- private:
-  void list_requests(list_user use) noexcept override {
-    std::apply(
-        [&](const Requests&... each) {
-          const std::array<wr_summary, count> summaries{each.summary()...};
-          std::array<ibv_send_wr, count> wrs;
-          std::array<ibv_sge, (Requests::sge_count + ...)> sges;
-          use(*this, {summaries, wrs.data(), sges.data()});
-        },
-        requests_);
-  }
-  std::uint64_t* values_before() noexcept { return has_atomic ? values_before_.data() : nullptr; }
-  template <std::size_t I>
-  auto value_of_request() const noexcept {
-    const auto& request = std::get<I>(requests_);
-    if constexpr (std::tuple_element_t<I, std::tuple<Requests...>>::kind == request_kind::atomic) {
-      return values_before_[I];
-    } else {
-      return request.value();
-    }
-  }
-  /// Dropped while it waits for room, a handle moves to a block of its own, to be posted in its
-  /// turn. Without memory for that it is withdrawn.
-  [[gnu::noinline]] void leave_or_go_on() noexcept {
-    if (!is_queued_handle()) return leave();
-    forget_waiter();
-    try {
-      (new request_op{std::move(*this)})->give_to_queue();
-    } catch (const std::bad_alloc&) {
-      leave();
-    }
-  }
-
-  std::tuple<Requests...> requests_;
-  [[no_unique_address]] std::array<std::uint64_t, has_atomic ? count : 0> values_before_;
 };
 
 }  // namespace cordma

@@ -1,4 +1,4 @@
-#include <cordma/detail/queue/receive_operation.hpp>
+#include <cordma/detail/request/receive_op.hpp>
 
 #include "support/foreign_task.hpp"
 #include "support/loopback.hpp"
@@ -20,7 +20,7 @@ using namespace cordma;
 using namespace std::chrono_literals;
 using test::loopback;
 
-TEST_CASE("receives beyond the queue's depth wait for room in order", "[transfer][device]") {
+TEST_CASE("receives beyond the queue's depth wait for room in order", "[request][device]") {
   // Sends wait for receives.
   loopback link{{.capabilities = {.send_wr_max = 64, .recv_wr_max = 2}, .min_rnr_timer = 28}};
   const std::uint32_t count = 4 * link.a->receives().depth();
@@ -42,7 +42,7 @@ TEST_CASE("receives beyond the queue's depth wait for room in order", "[transfer
 }
 
 TEST_CASE("a receive that is stopped leaves its buffer, and the message goes to the next",
-          "[transfer][device][C7]") {
+          "[request][device][C7]") {
   loopback link;
   local_mr mr = link.memory(128);
   const local_mr from = link.pattern(16);
@@ -64,7 +64,7 @@ TEST_CASE("a receive that is stopped leaves its buffer, and the message goes to 
 }
 
 TEST_CASE("a message granted to who is destroyed before taking it is not lost",
-          "[transfer][device][C7][C1]") {
+          "[request][device][C7][C1]") {
   loopback link;
   local_mr mr = link.memory(64);
   const local_mr from = link.pattern(16);
@@ -86,7 +86,7 @@ TEST_CASE("a message granted to who is destroyed before taking it is not lost",
   CHECK(link.run(link.a->next_message()).size_bytes == 16);
 }
 
-TEST_CASE("of those who start together, one gets the message that is there", "[transfer][device]") {
+TEST_CASE("of those who start together, one gets the message that is there", "[request][device]") {
   loopback link;
   local_mr buffers = link.memory(128);
   local_mr from = link.pattern(64);
@@ -106,7 +106,7 @@ TEST_CASE("of those who start together, one gets the message that is there", "[t
 }
 
 TEST_CASE("a receive that waits for room posts its buffer, though a message comes first",
-          "[transfer][device][E6]") {
+          "[request][device][E6]") {
   loopback link{{.capabilities = {.send_wr_max = 4, .recv_wr_max = 2}}};
   local_mr buffers = link.memory(64 * 8);
   local_mr from = link.memory(8);
@@ -130,7 +130,7 @@ TEST_CASE("a receive that waits for room posts its buffer, though a message come
 }
 
 TEST_CASE("a receive of no slices is posted, too, for who writes with immediate",
-          "[transfer][device]") {
+          "[request][device]") {
   loopback link;
   local_mr to = link.memory(64);
   const local_mr from = link.pattern(16);
@@ -271,7 +271,7 @@ void stop_at_random(std::uint32_t count, std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("who receives of a queue pair that has failed is told at once", "[transfer][device]") {
+TEST_CASE("who receives of a queue pair that has failed is told at once", "[request][device]") {
   loopback link;
   link.a->abort({.code = errc::closed, .call = "test"});
   local_mr to = link.memory(64);
@@ -284,7 +284,7 @@ TEST_CASE("who receives of a queue pair that has failed is told at once", "[tran
   CHECK(link.outcome(link.a->next_message()).failure().code == errc::closed);
 }
 
-TEST_CASE("a receive of no slices waits for room, too", "[transfer][device]") {
+TEST_CASE("a receive of no slices waits for room, too", "[request][device]") {
   loopback link{{.capabilities = {.send_wr_max = 4, .recv_wr_max = 2}}};
   local_mr buffer = link.memory(64);
   const local_mr from = link.pattern(8);
@@ -303,10 +303,10 @@ TEST_CASE("a receive of no slices waits for room, too", "[transfer][device]") {
 }
 
 TEST_CASE("receives that are stopped at random lose no message and keep their order",
-          "[transfer][device][C7]") {
+          "[request][device][C7]") {
   stop_at_random(1000, 1);
 }
 
-TEST_CASE("soak: receives that are stopped at random", "[transfer][device][.soak-stops]") {
+TEST_CASE("soak: receives that are stopped at random", "[request][device][.soak-stops]") {
   stop_at_random(std::uint32_t(test::soak::count(10'000)), test::soak::seed());
 }
