@@ -42,6 +42,10 @@ class Arguments(unittest.TestCase):
         self.assertEqual(arguments.soak(["rpc"]), arguments.SoakArguments("", "rpc"))
         self.refused(arguments.soak, ["a", "b"], "soak takes one campaign: 'b'")
 
+    def test_reference_takes_nothing(self):
+        arguments.reference([])
+        self.refused(arguments.reference, ["a"], "reference takes no argument 'a'")
+
     def test_vm_takes_a_command_behind_two_dashes(self):
         self.assertEqual(arguments.vm(["--", "ls", "--", "-l"]), ["ls", "--", "-l"])
         for given in ([], ["ls"], ["--"]):

@@ -16,7 +16,7 @@ class Commands(fakes.ProjectCase):
 
     def test_setup_that_fails_passes_its_exit_status_on(self):
         self.processes.answers = {"setup.sh": (100, "")}
-        for command in (["demo"], ["test"], ["bench"], ["soak"], ["check"]):
+        for command in (["demo"], ["test"], ["bench"], ["soak"], ["check"], ["reference"]):
             self.assertEqual(self.dev(*command), (100, "", ""))
 
     def test_the_demo_takes_the_place_of_dev(self):
@@ -50,6 +50,12 @@ class Commands(fakes.ProjectCase):
         self.assertEqual([line.split(" tests/rpc")[0] for line in self.processes.lines()], [
             "tests/support/setup.sh build check", "ninja -C build-check --quiet",
             "tests/support/check --fix"])
+
+    def test_the_reference_goes_to_the_build_folder_and_its_exit_status_back(self):
+        self.processes.answers = {"reference.py": (1, "")}
+        self.assertEqual(self.dev("reference")[0], 1)
+        self.assertEqual(self.processes.lines(), [
+            "tests/support/setup.sh build", f"tests/docs/reference.py {self.root} build/reference"])
 
     def test_builds_in_several_folders_share_a_cache(self):
         environment = self.made().environment

@@ -48,6 +48,10 @@ BRACED_TEXT = re.compile(r"(\w*\(|[\w:>]+|[,?:=])\s*\{(?:[^{};]|\{[^{};]*\})*\""
 CHOSEN_TEXT = re.compile(r"\?[^;,]*[\w>][({][^;]*\"")
 # Types with constructors, and calls that take nothing but such.
 HAVE_CONSTRUCTORS = re.compile(r"((cordma::)?endpoint|(std::)?string(_view)?|connect\()$")
+# What a doc comment would say in words: the tag of docs/Doxyfile for it.
+TAGS = {"Errors:": "errors", "Throws": "errors", "Cost:": "cost", "Thread:": "thread",
+        "Threads:": "thread"}
+UNTAGGED = re.compile(r"///.*\b(Errors:|Cost:|Threads?:|Throws\b)")
 SLEEP = re.compile(r"(std::this_thread::sleep_(for|until)|(?<![\w.>:])(::)?(u|nano)?sleep)\s*\(")
 
 
@@ -296,8 +300,16 @@ def installed(tree):
         yield umbrella, 1, f"includes the public headers, and no others: {header}"
 
 
+def doc_tags(tree):
+    """Doc comments have one dialect: the tags of docs/Doxyfile."""
+    for name, lines in tree.cpp("include"):
+        for number, line in enumerate(lines, 1):
+            if match := UNTAGGED.search(line):
+                yield name, number, f"'{match[1]}' in a doc comment: write \\{TAGS[match[1]]}"
+
+
 RULES = (layers, softverbs_layers, sizes, functions, guards, own_header_first, words, sleeps,
-         miscompiled_awaits, dead_files, mirrored_tests, changelog, installed)
+         miscompiled_awaits, dead_files, mirrored_tests, changelog, installed, doc_tags)
 
 
 def findings(root, rules=RULES):

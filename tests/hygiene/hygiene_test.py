@@ -81,6 +81,10 @@ BAD_TREES = [
     ("installed", {"include/cordma/detail/io/a.hpp": HEADER,
                    "include/cordma/cordma.hpp": "#include <cordma/detail/io/a.hpp>\n"},
      "includes the public headers, and no others: cordma/detail/io/a.hpp"),
+    ("doc_tags", {"include/cordma/io/a.hpp": "/// Ends. Thread: any.\n"}, r"write \thread"),
+    ("doc_tags", {"include/cordma/io/a.hpp": "/// Ends. Cost: none.\n"}, r"write \cost"),
+    ("doc_tags", {"include/cordma/io/a.hpp": "/// Ends. Errors:\n"}, r"write \errors"),
+    ("doc_tags", {"include/cordma/io/a.hpp": "int f();  ///< Throws `error`.\n"}, r"write \errors"),
 ]
 
 GOOD_TREE = {
@@ -88,7 +92,7 @@ GOOD_TREE = {
     "include/meson.build": "'io/ring.hpp', 'detail/io/alarm.hpp', 'cordma.hpp'\n",
     "include/cordma/cordma.hpp": HEADER + "#include <cordma/io/ring.hpp>\n",
     "include/cordma/io/ring.hpp": HEADER + "#include <cordma/detail/coro/task.hpp>\n",
-    "include/cordma/detail/io/alarm.hpp": HEADER,
+    "include/cordma/detail/io/alarm.hpp": HEADER + "/// Rings. \\thread any. It throws nothing.\n",
     "lib/io/ring.cpp": "#include <cordma/io/ring.hpp>\n#include \"io/clock.hpp\"\n",
     "lib/io/clock.hpp": HEADER,
     "lib/io/meson.build": "cordma_sources += files('ring.cpp')\n",

@@ -31,7 +31,9 @@ packages_build=(g++ meson ninja-build pkg-config python3 libibverbs-dev liburing
   # For bench: it counts instructions; what our coroutines stand beside.
   valgrind libasio-dev
   # Probes (docs/metrics.md).
-  systemtap-sdt-dev)
+  systemtap-sdt-dev
+  # The API reference, and the test that its doc comments are understood.
+  doxygen)
 packages_check=(clang-14 libclang-rt-14-dev clang-19 libclang-rt-19-dev clang-format-19
   clang-tidy-19 codespell shellcheck git
   # To build jemalloc from its source.
@@ -60,7 +62,7 @@ missing_packages() {  # GROUP...
 # On another distribution: what is needed, by what can be asked anywhere.
 missing_elsewhere() {
   local command module
-  for command in g++ meson ninja pkg-config python3 protoc; do
+  for command in g++ meson ninja pkg-config python3 protoc doxygen; do
     command -v "$command" >/dev/null || echo "the command $command"
   done
   for module in libibverbs liburing jemalloc catch2 CLI11 protobuf-lite; do

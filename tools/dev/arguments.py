@@ -80,6 +80,11 @@ def soak(arguments):
     return SoakArguments(device, rest[0] if rest else None)
 
 
+def reference(arguments):
+    if arguments:
+        raise UsageError(f"reference takes no argument '{arguments[0]}'")
+
+
 def vm(arguments):
     """Returns the command for the guest."""
     if len(arguments) < 2 or arguments[0] != "--":

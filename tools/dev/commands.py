@@ -32,6 +32,12 @@ def check(project, given):
     return project.run(["tests/support/check", *given])
 
 
+def reference(project, given):
+    arguments.reference(given)
+    project.setup("build")
+    return project.run(["tests/docs/reference.py", str(project.root), builds.REFERENCE])
+
+
 def soak(project, given):
     return campaigns.soak(project, arguments.soak(given))
 
@@ -44,7 +50,8 @@ def vm(project, given):
     return project.replace([str(project.guest), "run", "--", *command], project.started_in)
 
 
-COMMANDS = {"demo": demo, "test": test, "bench": bench, "check": check, "soak": soak, "vm": vm}
+COMMANDS = {"demo": demo, "test": test, "bench": bench, "check": check, "soak": soak, "vm": vm,
+            "reference": reference}
 
 
 def run(project, given):

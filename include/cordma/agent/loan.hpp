@@ -27,7 +27,7 @@ struct loan_end {
 
 /// Memory of ours that a peer may use until it returns it, its lease ends, or we take it back.
 /// Nobody reaches it any more when it comes back. Move-only; may outlive its connection. Dropping
-/// it revokes the loan in the background, and frees the memory then. Thread: the executor's.
+/// it revokes the loan in the background, and frees the memory then. \thread the executor's.
 class loan {
  public:
   loan() noexcept = default;

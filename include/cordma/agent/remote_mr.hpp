@@ -19,7 +19,7 @@ struct holding;
 /// (`errc::access_denied`), on another connection (`errc::wrong_connection`), and after the
 /// connection's end (`errc::disconnected`).
 /// Move-only; may outlive its connection. Dropping it returns the memory in the background, which
-/// can neither fail nor allocate. Thread: the executor's.
+/// can neither fail nor allocate. \thread the executor's.
 class remote_mr {
  public:
   remote_mr() noexcept = default;

@@ -45,7 +45,7 @@ struct hello;
 /// `errc::closed`, and hands the rest to the executor's closer, which takes the queue pair to
 /// ERROR, reaps its flushes until a deadline, destroys it and closes the socket: `executor::run`
 /// returns after that. An operation on an empty connection (default-made, moved from) is a broken
-/// contract. Thread: the executor's.
+/// contract. \thread the executor's.
 class connection : public requester<connection> {
  public:
   connection() noexcept;
@@ -114,7 +114,7 @@ class connection : public requester<connection> {
   /// Lets what was posted finish, tells the peer, waits for its answer, and ends what still waits
   /// (receives, mostly) with `errc::disconnected`. Each wait is bounded by `close_deadline`.
   /// The connection must stay until this has ended; afterwards it is of no more use. Idempotent.
-  /// Throws `cancelled` only: the connection is dropped like any other then.
+  /// \errors only `cancelled`: the connection is dropped like any other then.
   task<> close();
 
   /// False once it was closed or lost.

@@ -40,7 +40,7 @@ struct connection_options {
   /// A pool of the same runtime's that the data queue pair takes its receives from
   /// (`runtime::share_receives`); `capabilities` then says nothing about receives, and only what
   /// works by a `message_handler` gets messages. Null: receives of its own. It outlives the
-  /// connections, their closing, and messages of theirs that are kept. Thread: the runtime's.
+  /// connections, their closing, and messages of theirs that are kept. \thread the runtime's.
   shared_receives* receives_from = nullptr;
   /// What the peer may do to memory whose rkey it knows. Without `remote_write` the peer's
   /// heartbeat is TCP's. Atomics are taken out on a device that has none; an agent needs

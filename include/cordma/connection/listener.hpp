@@ -16,7 +16,7 @@ class listener_state;
 /// Listens for connections. Handshakes go on in the background, side by side, whether or not
 /// somebody accepts; the bounds are in `listener_options`. Move-only. Dropping or closing it ends
 /// those who wait with `errc::closed`, and the handshakes under way, and gives up the port at once;
-/// connections that were accepted live on. Thread: the executor's.
+/// connections that were accepted live on. \thread the executor's.
 class listener {
  public:
   class close_op;
@@ -60,7 +60,7 @@ class listener::close_op : public event::wait_op {
 /// or by whoever started this program. A client whose handshake fails is told why.
 /// \errors  errc::timed_out after `handshake_timeout`; errc::disconnected, errc::bad_handshake,
 ///   errc::incompatible_peer; what `check(connection_options)` and the verbs throw. All that was
-///   made is unwound. Thread: the executor's, which is the stream's too.
+///   made is unwound. \thread the executor's, which is the stream's too.
 task<connection> accept(connection_resources resources, tcp_stream stream,
                         connection_options options = {},
                         std::chrono::milliseconds handshake_timeout = std::chrono::seconds{5});

@@ -33,9 +33,10 @@ using failure_hook = callback<void(const handler_failure& failed)>;
 ///       std::cerr << f.to_string() << '\n';
 ///     });
 ///
+/// On several cores: `runtime_group::serve`.
 /// \param connections_max  handlers at once, 1 to 2^20; others wait to be accepted.
-/// On several cores: `runtime_group::serve`. Thread: that of `door`, which outlives it.
 /// \errors errc::limit_exceeded: `connections_max`. What `listener::accept` throws, but `closed`.
+/// \thread that of `door`, which outlives it.
 task<> serve(listener& door, connection_task handler, failure_hook on_failure = {},
              unsigned connections_max = 1024);
 

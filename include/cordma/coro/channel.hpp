@@ -23,9 +23,9 @@ class channel {
   }
   ~channel() { CORDMA_ASSERT(senders_.empty(), "channel destroyed while awaited"); }
 
-  /// Throws `errc::closed` once the channel is closed, `cancelled` when a stop came first: the item
-  /// was not sent then. Otherwise it is sent when the operation ends, whether or not its outcome is
+  /// The item is sent when the operation ends without an error, whether or not its outcome is
   /// looked at: two peers may each send and receive in one `when_all`.
+  /// \errors `errc::closed` once the channel is closed, `cancelled` when a stop came first.
   send_op send(T item) { return send_op{*this, std::move(item)}; }
   /// The next item, or nothing once the channel is closed and empty. The item stays in the channel
   /// until the outcome is looked at: a receive that loses in `when_any` takes none.

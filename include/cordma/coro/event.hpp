@@ -5,7 +5,7 @@
 namespace cordma {
 
 /// Set or not set; `wait` ends once it is set, and stays ended when it is reset since.
-/// Thread: one. Must outlive its waiters.
+/// Must outlive its waiters. \thread one.
 class event {
  public:
   class wait_op;
@@ -20,7 +20,7 @@ class event {
   [[nodiscard]] bool is_set() const noexcept { return set_; }
   void set() noexcept;
   void reset() noexcept { set_ = false; }
-  /// Throws `cancelled` when a stop came first.
+  /// \errors `cancelled` when a stop came first.
   wait_op wait() noexcept;
 
  private:

@@ -109,9 +109,9 @@ class turn_end : public list_hook<turn_end> {
 };
 
 /// One thread's list of coroutines that can go on, and its timers. Knows no file descriptor; the
-/// executor adds those. Thread: one. Cost: `schedule` is four stores; arming a timer is a compare
-/// and twice as many, and its end O(log timers) over many. Neither allocates. Must outlive what
-/// waits through it.
+/// executor adds those. Must outlive what waits through it. \thread one. \cost `schedule` is four
+/// stores; arming a timer is a compare and twice as many, and its end O(log timers) over many.
+/// Neither allocates.
 class scheduler {
  public:
   explicit scheduler(const time_source& clock = time_source::monotonic()) noexcept

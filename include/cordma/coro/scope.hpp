@@ -9,8 +9,8 @@ namespace cordma {
 
 /// Where tasks run side by side, and are waited for: nothing that it started outlives it. The first
 /// error stops the others and is thrown by `join`; a task that ends with `cancelled` ended
-/// normally. Must be joined before it is destroyed (`with_scope` sees to that). Thread: the
-/// scheduler's. Cost of a spawn: one frame, no malloc once warm.
+/// normally. Must be joined before it is destroyed (`with_scope` sees to that). \thread the
+/// scheduler's. \cost of a spawn: one frame, no malloc once warm.
 class scope {
  public:
   class join_op;

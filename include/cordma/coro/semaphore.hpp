@@ -8,7 +8,7 @@ namespace cordma {
 
 /// Counts permits; `acquire` waits for them in FIFO order: who asks for many is not overtaken by
 /// who asks for few. A permit granted to a waiter that is destroyed before it takes it goes back,
-/// so none is ever lost. Thread: one. Must outlive its operations.
+/// so none is ever lost. Must outlive its operations. \thread one.
 class semaphore {
  public:
   class acquire_op;

@@ -4,9 +4,9 @@
 
 namespace cordma {
 
-/// Waits until a time. Throws `cancelled` when a stop came first, and `errc::no_scheduler` when
+/// Waits until a time. \errors `cancelled` when a stop came first, and `errc::no_scheduler` when
 /// neither the awaiting coroutine (`environment`) nor the caller names a scheduler.
-/// Thread: the scheduler's. Cost: O(log timers), no system call of its own.
+/// \thread the scheduler's. \cost O(log timers), no system call of its own.
 class [[nodiscard]] sleep_op : public operation_base<sleep_op>, private timer, private suspension {
  public:
   using value_type = void;

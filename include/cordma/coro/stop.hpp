@@ -19,7 +19,7 @@ class stop_callback : public list_hook<stop_callback> {
 /// Where a stop is asked for. Lives in place, belongs to one thread, never allocates (registering a
 /// `std::stop_callback` costs 13 ns and two atomics; this costs four stores). Must outlive its
 /// tokens, which structured concurrency gives: the source sits in what waits for its tasks.
-/// Thread: one; to stop from another, `executor::post` a call of `request_stop`.
+/// \thread one; to stop from another, `executor::post` a call of `request_stop`.
 class stop_source {
  public:
   stop_source() noexcept = default;

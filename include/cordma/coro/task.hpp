@@ -80,7 +80,7 @@ class task_promise<void> final : public task_promise_base {
 /// A coroutine that starts when it is awaited, and belongs to who holds it. Move-only. It inherits
 /// the stop token and the scheduler of the coroutine that awaits it. Destroying it destroys the
 /// frame; operations in it are detached, never cancelled under the device.
-/// Thread: that of its scheduler. Cost: one frame from the thread's `frame_cache`, no malloc once
+/// \thread that of its scheduler. \cost one frame from the thread's `frame_cache`, no malloc once
 /// warm; awaiting is a symmetric transfer, so a loop over tasks that finish at once keeps its
 /// stack.
 template <class T>

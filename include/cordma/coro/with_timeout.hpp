@@ -4,9 +4,10 @@
 
 namespace cordma {
 
-/// Runs an operation, asks it to stop when the time is up, and waits for its end. Throws
-/// `errc::timed_out` when the stop is what ended it; an operation that ended by itself meanwhile
-/// keeps its own outcome. Thread: the scheduler's. Cost: one timer, O(log timers).
+/// Runs an operation, asks it to stop when the time is up, and waits for its end. An
+/// operation that ended by itself meanwhile keeps its own outcome.
+/// \errors `errc::timed_out` when the stop is what ended it. \thread the scheduler's.
+/// \cost one timer, O(log timers).
 template <class Op>
 class [[nodiscard]] with_timeout_op : public operation_base<with_timeout_op<Op>>,
                                       private waiter,

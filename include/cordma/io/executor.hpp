@@ -37,7 +37,7 @@ struct executor_counters {
 /// Idle, it burns no CPU.
 class executor : public scheduler {
  public:
-  /// Throws `error`: where io_uring is forbidden or missing it names the cause and the way out.
+  /// \errors io_uring is forbidden or missing: names the cause and the way out.
   explicit executor(executor_options options = {});
   /// Whether it is in a call of `run`: else nothing that it has scheduled happens.
   [[nodiscard]] bool is_running() const noexcept { return occupied_; }
@@ -57,8 +57,8 @@ class executor : public scheduler {
 
   /// Runs `f()` in one of the next turns, in the order of the calls. `f` must not throw (the
   /// program would be terminated). What is posted and never run is destroyed with the executor.
-  /// Thread: any; the executor must outlive the call, not only `f`. Cost: one `new`, one
-  /// compare-exchange, and a system call only when the executor sleeps. Throws `std::bad_alloc`.
+  /// \errors `std::bad_alloc`. \thread any; the executor must outlive the call, not only `f`.
+  /// \cost one `new`, one compare-exchange, and a system call only when the executor sleeps.
   template <class F>
   void post(F&& f) {
     if (mailbox_.leave(std::forward<F>(f))) reactor_->wake();
@@ -81,7 +81,7 @@ class executor : public scheduler {
   /// block.
   void add_restless(poller& p) noexcept { restless_.push_back(p); }
   [[nodiscard]] cordma::reactor& reactor() noexcept { return *reactor_; }
-  /// Now. Thread: any.
+  /// Now. \thread any.
   [[nodiscard]] executor_counters counters() const noexcept;
 
  private:

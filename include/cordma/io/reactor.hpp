@@ -14,7 +14,7 @@ class fd_watch;
 /// that tests wait without sleeping; `executor_options::reactor` takes one, else it is io_uring.
 /// Readiness only: no buffer is ever handed to the kernel while a coroutine sleeps, so destroying
 /// what waits is always safe (docs/decisions/0002-io-is-readiness.md).
-/// Thread: all but `wake` on the executor's.
+/// \thread all but `wake` on the executor's.
 class reactor {
  public:
   reactor() noexcept = default;
@@ -23,10 +23,10 @@ class reactor {
   virtual ~reactor() = default;
 
   /// Called once, on the thread that will run it, before `poll` and `wait`; `watch`, `unwatch` and
-  /// `set_alarm` may come earlier. Throws `error`.
+  /// `set_alarm` may come earlier. \errors `error`.
   virtual void enable() = 0;
   /// Until `unwatch`, or the first readiness of a `watch_kind::once`, calls `fired` on it from
-  /// `poll` or `wait`. The fd stays open meanwhile. Throws `std::bad_alloc`.
+  /// `poll` or `wait`. The fd stays open meanwhile. \errors `std::bad_alloc`.
   virtual void watch(fd_watch& w) = 0;
   virtual void unwatch(fd_watch& w) noexcept = 0;
   /// One alarm, replaced by the next call. An early or a spurious one is harmless.
@@ -40,7 +40,7 @@ class reactor {
 
   /// True once after the alarm fired.
   [[nodiscard]] bool take_alarm() noexcept { return std::exchange(alarm_fired_, false); }
-  /// How often `poll`, `wait` and `unwatch` entered the kernel. Thread: any.
+  /// How often `poll`, `wait` and `unwatch` entered the kernel. \thread any.
   [[nodiscard]] std::uint64_t enters() const noexcept { return enters_.value(); }
 
  protected:

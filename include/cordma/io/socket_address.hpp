@@ -22,7 +22,7 @@ class socket_address {
   /// Reads address and port: `127.0.0.1:7471`, `[::1]:7471`.
   static socket_address parse(std::string_view host_and_port);
   /// All addresses of a host name, or the numeric one, the preferred first; never empty. Asks the
-  /// resolver (files, DNS) and **blocks the thread** meanwhile: for setup. Throws `error`.
+  /// resolver (files, DNS) and **blocks the thread** meanwhile: for setup. \errors `error`.
   static std::vector<socket_address> resolve(const std::string& host, std::uint16_t port);
   static socket_address loopback(std::uint16_t port) noexcept;  ///< 127.0.0.1.
   static socket_address any(std::uint16_t port) noexcept;       ///< 0.0.0.0.

@@ -70,7 +70,7 @@ class [[nodiscard]] wait_until_op : public operation_base<wait_until_op<Conditio
 /// perftest, write upwards. A message that follows (SEND, or a WRITE with immediate) tells of all
 /// of it for certain, and lets this end sleep. Contract: `condition` does not throw, and takes no
 /// longer than a poll. \errors  only `cancelled`, when it is stopped.
-/// Thread: that of `home`. Cost: while it waits alone, between two polls of the completion queue
+/// \thread that of `home`. \cost while it waits alone, between two polls of the completion queue
 /// one call of `condition`; no allocation.
 template <std::predicate Condition>
 wait_until_op<Condition> wait_until(executor& home, Condition condition) {

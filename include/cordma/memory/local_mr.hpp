@@ -11,7 +11,7 @@ namespace cordma {
 
 /// Owns a piece of registered memory. Move-only. Destroying it makes its slices stale at once; the
 /// memory itself goes when the last request in flight that names it has completed.
-/// Must be destroyed before its protection domain. Thread: any, one at a time.
+/// Must be destroyed before its protection domain. \thread any, one at a time.
 class local_mr {
  public:
   local_mr() noexcept = default;

@@ -51,7 +51,7 @@ struct mr_allocator_statistics : mr_allocator_counters {
 };
 
 /// Registered memory as cheap as malloc: chunks are registered once, and jemalloc divides them.
-/// docs/memory.md walks through it. Thread: any, all at once; destroy it last.
+/// docs/memory.md walks through it. \thread any, all at once; destroy it last.
 class mr_allocator {
  public:
   static constexpr std::size_t chunk_bytes_min = std::size_t{2} << 20;

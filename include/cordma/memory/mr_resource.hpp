@@ -15,7 +15,7 @@ namespace cordma {
 /// Registered memory for containers: `std::pmr::vector<float> v{&resource}`, and
 /// `resource.slice(std::span{v})` names its elements in a request. What a container gives back
 /// while a request in flight names it goes when that completes.
-/// Thread: any, all at once. \cost a map's entry for each of a container's allocations.
+/// \thread any, all at once. \cost a map's entry for each of a container's allocations.
 class mr_resource final : public std::pmr::memory_resource {
  public:
   /// `from` must outlive it.

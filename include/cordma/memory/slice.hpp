@@ -13,12 +13,12 @@ namespace cordma {
 
 namespace detail {
 [[noreturn]] void throw_out_of_range(std::size_t offset, std::size_t length, std::size_t size);
-/// Throws errc::out_of_range when [offset, offset + length) does not lie in [0, size).
+/// \errors errc::out_of_range when [offset, offset + length) does not lie in [0, size).
 inline void check_range(std::size_t offset, std::size_t length, std::size_t size) {
   if (offset > size || length > size - offset) [[unlikely]]
     throw_out_of_range(offset, length, size);
 }
-/// Throws errc::wrong_length unless `length` is a multiple of `size`, errc::misaligned unless
+/// \errors errc::wrong_length unless `length` is a multiple of `size`; errc::misaligned unless
 /// `address` is one of `alignment`.
 void check_view(const std::byte* address, std::size_t length, std::size_t size,
                 std::size_t alignment);
@@ -28,7 +28,7 @@ void check_view(const std::byte* address, std::size_t length, std::size_t size,
 /// A value of 32 bytes that owns nothing: when it is posted, its memory is held until the request
 /// completes; when that memory was freed before, posting is refused (`errc::stale_slice`).
 /// Offsets and lengths are bytes. Out of range throws `errc::out_of_range`: lengths often come from
-/// peers. The default slice is empty. Thread: any.
+/// peers. The default slice is empty. \thread any.
 class const_local_mr_slice {
  public:
   const_local_mr_slice() noexcept = default;

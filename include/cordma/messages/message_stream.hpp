@@ -115,7 +115,7 @@ struct stream_counters {
 /// A message that arrived, in the receive buffer of its stream, or, a large one, in memory of its
 /// own. Nobody else can change it. Dropping it gives the buffer to the next message: a stream whose
 /// messages are all kept gets no more. Move-only; may outlive stream and connection, but not the
-/// runtime. Thread: the executor's.
+/// runtime. \thread the executor's.
 class stream_message {
  public:
   stream_message() noexcept = default;
@@ -164,7 +164,7 @@ class stream_message {
 ///
 /// A message that is longer than the peer's buffers is announced, and lent for reading
 /// (docs/remote-memory.md); in its turn the receiver reads it into memory of its own, all without
-/// a copy. docs/rpc-protocol.md has the bytes. Thread: the executor's.
+/// a copy. docs/rpc-protocol.md has the bytes. \thread the executor's.
 class message_stream {
  public:
   class receive_op;

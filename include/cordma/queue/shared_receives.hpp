@@ -38,7 +38,7 @@ struct receive_holder {
 /// What one queue pair may use of shared receives: of messages that are under way to it, and of
 /// those that are not given back, there are never more together than its credit, if its peer keeps
 /// to it. Credits are handed out only as far as there are buffers, so that none is ever missing:
-/// a receiver-not-ready answer cannot happen. Thread: the executor's.
+/// a receiver-not-ready answer cannot happen. \thread the executor's.
 class receive_share : private detail::receive_holder, public list_hook<receive_share> {
  public:
   /// \errors  errc::limit_exceeded: less than `share_min` buffers are left.
@@ -93,8 +93,8 @@ class receive_share : private detail::receive_holder, public list_hook<receive_s
 /// receive queue: what an idle one needs is `share_min` of them. Peers are bound by credits
 /// (`receive_share`); one that does not keep to its own is cut off by the first message too many,
 /// whose buffer is free again at once, but may make others' peers try again.
-/// Outlives its queue pairs, and what their messages are kept by. Thread: the executor's.
-/// Cost of a message: none beyond a queue pair's own receives but finding the queue pair by number.
+/// Outlives its queue pairs, and what their messages are kept by. \thread the executor's.
+/// \cost of a message: what a queue pair's own receives cost, and finding the queue pair by number.
 class shared_receives : private timer {
  public:
   static constexpr std::uint32_t buffers_max = 1u << 20;
@@ -138,7 +138,7 @@ class shared_receives : private timer {
   [[nodiscard]] const ibv_pd* pd() const noexcept { return pd_.native_handle(); }
 
   /// Receives given to the device so far; their ends are counted where the queue pairs' are, but
-  /// for those that went with a queue that was made anew (`withdrawn`). Thread: any.
+  /// for those that went with a queue that was made anew (`withdrawn`). \thread any.
   [[nodiscard]] std::uint64_t posted() const noexcept { return posted_.value(); }
   [[nodiscard]] std::uint64_t withdrawn() const noexcept { return withdrawn_.value(); }
 

@@ -109,7 +109,7 @@ class call_handle {
   /// What `encoded_` refers to is there until the call has ended.
   bool begin(waiter& w, const environment& env) noexcept;
   bool fail_to_encode(std::exception_ptr why) noexcept;
-  /// The message with the reply. Throws.
+  /// The message with the reply. \errors why there is none.
   stream_message end();
   static std::span<const std::byte> reply_in(const stream_message& m) noexcept;
 
@@ -178,7 +178,7 @@ class [[nodiscard]] call_op final : public operation_base<call_op<M>>, public de
 
 /// Calls methods of a server over a connection. Any number of calls at once, answered in any order;
 /// `calls_max` of them are under way, and no more than the server has buffers for. Move-only.
-/// Dropping it ends its calls with errc::closed. Thread: the executor's.
+/// Dropping it ends its calls with errc::closed. \thread the executor's.
 ///
 /// With a `connector` it makes its connections itself, when there is a call and none is there. A
 /// call that was not sent when the connection went is sent on the next one; one that may have run

@@ -24,13 +24,13 @@ namespace cordma::rpc {
 ///     struct cordma::rpc::codec<order> {
 ///       static std::size_t size(const order&);                     // The bytes it takes.
 ///       static void encode(const order&, std::span<std::byte> out);  // `out` is that long.
-///       static order decode(std::span<const std::byte> in);        // Throws cordma::error.
+///       static order decode(std::span<const std::byte> in);        // Or throws cordma::error.
 ///     };
 ///
 /// Where the bytes lie in memory already, `static std::span<const std::byte> lies(const order&)`
 /// saves a copy of them. `encode` writes all of `out`: what it leaves, the peer reads. `decode`
 /// gets what a peer sent and believes none of it: a length in it is checked against `in.size()`,
-/// and what is not an `order` is `errc::bad_message`. Both sides have the same byte order. Thread:
+/// and what is not an `order` is `errc::bad_message`. Both sides have the same byte order. \thread
 /// any.
 template <class T>
 struct codec;

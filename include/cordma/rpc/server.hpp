@@ -84,10 +84,10 @@ namespace detail {
 class call_body : public frame_cache::recycled {
  public:
   virtual ~call_body() = default;
-  /// Decodes the request and starts its handler, as an operation. Throws what either does.
+  /// Decodes the request and starts its handler, as an operation. \errors what either throws.
   virtual bool start(std::span<const std::byte> request, server_call& call, waiter& w,
                      const environment& env) = 0;
-  /// What the handler gave; lies in this. Throws what the handler threw.
+  /// What the handler gave; lies in this. \errors what the handler threw.
   virtual const encodable_ref& end() = 0;
 
   bool is_decoded = false;  ///< what it throws is the handler's
@@ -175,7 +175,7 @@ concept handles = requires(Handler& h, typename M::request request, server_call&
 }  // namespace detail
 
 /// Runs handlers for the calls that come over any number of connections, each as a task of its own,
-/// as soon as it comes. Not movable; must outlive its `serve` tasks. Thread: one executor's;
+/// as soon as it comes. Not movable; must outlive its `serve` tasks. \thread one executor's;
 /// servers with more than one core have one on each (`runtime_group`), which share nothing.
 class server {
  public:

@@ -51,7 +51,7 @@ struct group_listener_counters {
 /// One port whose connections are spread over the threads of a group: the first thread accepts, and
 /// hands each socket to the thread that has the fewest, in turn where several have. Handshake,
 /// queue pair and handler are that thread's. Why so: docs/decisions/0006-one-listener.md.
-/// Made by `runtime_group::serve`. Thread: any.
+/// Made by `runtime_group::serve`. \thread any.
 class group_listener {
  public:
   /// How long it pauses when accept(2) fails: it would fail again at once.

@@ -40,7 +40,7 @@ struct labelled_metrics {
 /// runtime or of several, whose labels must then differ.
 /// \errors  errc::out_of_range: a label's name that Prometheus does not allow (it begins with a
 ///   digit or with `__`), or that is used here: `device`, `port`, `kind`, `counter`.
-/// Thread: any. \cost  about 12 KiB of text for each.
+/// \thread any. \cost  about 12 KiB of text for each.
 std::string to_prometheus(std::span<const labelled_metrics> all);
 std::string to_prometheus(const metrics& one, metrics_label label = {});
 

@@ -44,7 +44,7 @@ struct runtime_options {
 /// Everything a program needs to use one device from one thread: executor, device, protection
 /// domain, completion queues, in the order in which they must go. Connections, listeners and memory
 /// made from it must be gone before it; its destructor ends their closing without waiting.
-/// Thread: the one that first calls `run`.
+/// \thread the one that first calls `run`.
 class runtime final {
  public:
   /// \errors  errc::no_device (lists what there is); EACCES and others of opening the device;
@@ -78,7 +78,7 @@ class runtime final {
                                 const connection_changes& changes = {});
 
   /// Memory for this device: of the `memory` options, without remote access unless they say so.
-  /// Thread: any. What it allocated must be gone before the runtime.
+  /// What it allocated must be gone before the runtime. \thread any.
   [[nodiscard]] mr_allocator& memory() noexcept;
   /// The same with other access, in chunks of its own; made when first asked for, by the runtime's
   /// thread. Every peer of this runtime can reach memory with remote access, if it knows or guesses
@@ -96,7 +96,7 @@ class runtime final {
   [[nodiscard]] connection_resources resources() noexcept;
 
   /// What it did so far. Numbers of one moment, about: what goes on meanwhile may be counted in
-  /// part. Thread: any, while it lives. \cost  some 100 loads; no lock and no allocation, and no
+  /// part. \thread any, while it lives. \cost  some 100 loads; no lock and no allocation, and no
   /// system call but those of `verbs::read_rnr_counters`.
   [[nodiscard]] cordma::metrics metrics() const noexcept;
 

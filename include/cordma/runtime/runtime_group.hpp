@@ -34,7 +34,7 @@ struct runtime_group_options {
 /// The threads live as long as the group. It is stopped once and for all: by `stop`, by a body that
 /// throws, by its destructor. Then every task on it is asked to stop, by the token that it
 /// inherits, and so is all that is started later. `run` and `wait` block; a thread of the group
-/// must not call them, nor `serve`. Thread: any, but one at a time for `serve`.
+/// must not call them, nor `serve`. \thread any, but one at a time for `serve`.
 class runtime_group {
  public:
   /// Called on all threads at once. It lives until the last has ended: it may be a lambda with
@@ -61,7 +61,7 @@ class runtime_group {
   group_listener& serve(const endpoint& local, connection_handler handler,
                         serve_options options = {});
 
-  /// Asks for the end, and returns at once. Thread: any; also in a signal handler. Idempotent.
+  /// Asks for the end, and returns at once. Idempotent. \thread any; also in a signal handler.
   void stop() noexcept;
   /// Returns when the group was stopped and all its tasks have ended.
   void wait();

@@ -16,7 +16,7 @@ struct completion_event {
 };
 
 /// Owns one `ibv_comp_channel`: the file descriptor that armed completion queues write to.
-/// Move-only; must outlive its completion queues. Thread: one at a time.
+/// Move-only; must outlive its completion queues. \thread one at a time.
 class completion_channel {
  public:
   /// \errors  EMFILE, ENFILE: no file descriptor left. \cost  one system call.

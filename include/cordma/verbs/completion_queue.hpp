@@ -20,7 +20,7 @@ struct cq_events {
 }  // namespace detail
 
 /// Owns one `ibv_cq`. Move-only; must outlive every queue pair that completes into it, and be
-/// outlived by its channel. Thread: one at a time.
+/// outlived by its channel. \thread one at a time.
 class completion_queue {
  public:
   /// \param depth  entries (not bytes); the device may round up, see `capacity()`.

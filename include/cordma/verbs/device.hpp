@@ -78,7 +78,7 @@ struct port_info {
 
 /// Owns one opened device (`ibv_context`). Move-only; must outlive all that is made from it.
 /// Its async fd is non-blocking: read it with `next_async_event`.
-/// Thread: any for the const members; libibverbs locks what needs it.
+/// \thread any for the const members; libibverbs locks what needs it.
 class context {
  public:
   /// \param name  as `list_devices` gives it; empty: the first device that has an ACTIVE port.

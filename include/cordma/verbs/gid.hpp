@@ -41,7 +41,7 @@ struct gid_choice {
 /// \errors  errc::no_gid: no usable row, or `wish.index` names none (the detail lists those there).
 gid_choice choose_gid(std::span<const gid_entry> table, const gid_wish& wish = {});
 
-/// The GID a RoCE port has for this address: IPv4 is mapped (::ffff:a.b.c.d), IPv6 kept as it is.
+/// The GID a RoCE port has for this address: IPv4 is mapped ("::ffff:a.b.c.d"), IPv6 kept as it is.
 /// Empty for other families.
 std::optional<ibv_gid> gid_of(const sockaddr& address) noexcept;
 

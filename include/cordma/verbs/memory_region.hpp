@@ -12,7 +12,7 @@
 namespace cordma::verbs {
 
 /// Owns one `ibv_mr`, not the memory: that must stay mapped until this is destroyed, and every
-/// work request that names it must have completed by then. Move-only. Thread: any.
+/// work request that names it must have completed by then. Move-only. \thread any.
 class memory_region {
  public:
   /// Registers (pins) `length` bytes at `address`.

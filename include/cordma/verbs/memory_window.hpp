@@ -12,7 +12,7 @@ namespace cordma::verbs {
 /// Owns one type-2 memory window (ibv_alloc_mw(3)): a range of a registration that the peer of one
 /// queue pair may reach by a key of its own, from the completion of a bind request on that queue
 /// pair until a local invalidate, one by a SEND of the peer's, or this object's end. Move-only.
-/// Thread: any, one at a time.
+/// \thread any, one at a time.
 class memory_window {
  public:
   /// \errors  errc::not_supported: the device has no type-2 windows. ENOMEM: it has none left

@@ -29,7 +29,7 @@ struct rnr_counters {
 
 /// Of a device without them, soft0 among others, nothing.
 /// \param sys  a seam for tests.
-/// Thread: any. \cost  three system calls for each that is there, one for each that is not.
+/// \thread any. \cost  three system calls for each that is there, one for each that is not.
 rnr_counters read_rnr_counters(std::string_view device, unsigned port,
                                const char* sys = "/sys/class/infiniband") noexcept;
 

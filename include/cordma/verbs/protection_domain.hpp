@@ -9,7 +9,7 @@
 namespace cordma::verbs {
 
 /// Owns one `ibv_pd`: memory regions and queue pairs of the same domain may be used together.
-/// Move-only; must outlive both, and be outlived by its context. Thread: any.
+/// Move-only; must outlive both, and be outlived by its context. \thread any.
 class protection_domain {
  public:
   /// \errors  ENOMEM: the device has no domain left (`device_limits::pd_max`).

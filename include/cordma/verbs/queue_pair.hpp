@@ -16,7 +16,7 @@ namespace cordma::verbs {
 
 /// Owns one reliable-connection `ibv_qp`. Move-only; outlived by its protection domain and its
 /// completion queues. Work requests are signaled one by one (`IBV_SEND_SIGNALED`).
-/// Thread: one at a time.
+/// \thread one at a time.
 class queue_pair {
  public:
   /// \param qp_context  `ibv_qp::qp_context`.

@@ -15,8 +15,8 @@ struct shared_receive_queue_capabilities {
   std::uint32_t sge_max = 1;   ///< Slices of one receive.
 };
 
-/// Throws errc::limit_exceeded for the first value out of range, named with its limit, and
-/// errc::not_supported where the device has no such queues. Pure.
+/// Pure. \errors errc::limit_exceeded for the first value out of range, named with its limit, and
+/// errc::not_supported where the device has no such queues.
 void check(const shared_receive_queue_capabilities& wanted, const device_limits& limits);
 
 /// Owns one `ibv_srq` (ibv_create_srq(3)): receives that whichever of its queue pairs takes that a
@@ -24,7 +24,7 @@ void check(const shared_receive_queue_capabilities& wanted, const device_limits&
 /// gives back, flushed, only what it has taken, and says by IBV_EVENT_QP_LAST_WQE_REACHED that it
 /// takes no more (IBTA 10.2.9.3). Move-only; outlives its queue pairs, and is outlived by its
 /// domain.
-/// Thread: one at a time.
+/// \thread one at a time.
 class shared_receive_queue {
  public:
   /// \param srq_context  `ibv_srq::srq_context`.

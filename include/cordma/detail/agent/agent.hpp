@@ -37,7 +37,7 @@ struct stream_terms {
 
 /// Trades remote memory with the agent of the peer, over a control queue pair of its own
 /// (docs/agent-protocol.md): lends ours, borrows theirs, and sees that each lease ends. A
-/// connection has one, and offers its calls. Thread: the executor's.
+/// connection has one, and offers its calls. \thread the executor's.
 class agent {
  public:
   /// Of the data queue pair's send queue, by which windows end whatever else is queued.

@@ -24,7 +24,7 @@ struct loan_terms {
 
 /// Memory that a message of ours on the data queue pair lends: its terms travel in that message,
 /// and what the peer sends there gives it back. There is no lease at this end: whoever sent the
-/// message says when it is over. Must stay where it is. Thread: the executor's.
+/// message says when it is over. Must stay where it is. \thread the executor's.
 class inline_grant {
  public:
   /// It has ended: nobody reaches the memory any more, or ever did. Mostly in the middle of a reap.

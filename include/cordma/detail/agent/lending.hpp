@@ -25,7 +25,7 @@ struct lent_memory {
 struct lending_domain;
 
 /// What all connections of one protection domain lend with: its windows, and what is known of the
-/// device. Outlives them, and goes before the memory that is lent. Thread: the executor's.
+/// device. Outlives them, and goes before the memory that is lent. \thread the executor's.
 class lending {
  public:
   /// A peer reads this word last, so that what it wrote is visible before memory changes hands.

@@ -5,8 +5,8 @@
 
 namespace cordma {
 
-/// A number that one thread changes and any thread reads. Cost: of `add`, on x86-64, one
-/// instruction that is not locked; of all others relaxed loads and stores. Thread: of the members
+/// A number that one thread changes and any thread reads. \cost of `add`, on x86-64, one
+/// instruction that is not locked; of all others relaxed loads and stores. \thread of the members
 /// that change it, one at a time, with a happens-before in between (an executor's thread; whoever
 /// holds a lock): two at once lose counts. `value` any. What others read is late by a moment, and
 /// orders nothing: of two counters the later may be seen first.

@@ -6,8 +6,8 @@
 namespace cordma {
 
 /// Things that are added one by one and never taken out, for any thread to look through.
-/// Thread: `add` one at a time; `for_each` any, and all at once. Cost: one `new` for each `add`; a
-/// look takes no lock. What is added must live as long as anybody looks.
+/// What is added must live as long as anybody looks. \thread `add` one at a time; `for_each` any,
+/// and all at once. \cost one `new` for each `add`; a look takes no lock.
 template <class T>
 class published_list {
  public:

@@ -19,7 +19,7 @@ class protection_domain;
 class driver_supplier {
  public:
   /// One that has room for `entries` requests, and for what the queue pair's pool, if it has one,
-  /// can complete there. Throws `error`.
+  /// can complete there. \errors `error`.
   virtual completion_queue_driver& driver_for(unsigned entries, const shared_receives* pool) = 0;
 
  protected:

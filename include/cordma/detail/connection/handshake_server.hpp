@@ -37,7 +37,7 @@ struct listener_counters {
 
 /// Takes TCP connections and shakes hands with each, side by side, each with its own deadline; what
 /// comes of it waits until somebody accepts it. What one client does wrong ends its own handshake
-/// and nothing else. `Product` is default-constructible and movable. Thread: the executor's.
+/// and nothing else. `Product` is default-constructible and movable. \thread the executor's.
 template <class Product>
 class handshake_server {
  public:
@@ -78,7 +78,7 @@ class handshake_server {
 
  protected:
   /// The whole handshake, within the deadline. It may move the stream into the product as its last
-  /// step. Throws `error` when it fails: the client is told why.
+  /// step. \errors `error` when it fails: the client is told why.
   virtual task<Product> shake_hands(tcp_stream& stream) = 0;
 
  private:

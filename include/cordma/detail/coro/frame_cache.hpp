@@ -62,7 +62,7 @@ void give_up(void* block, std::size_t index) noexcept;
 
 /// Memory for coroutine frames: recycled per thread, by powers of two, so that a warm program
 /// makes none with malloc. A frame may be freed on another thread than it came from: it then serves
-/// that one. Throws `std::bad_alloc`. Inline, since mostly the size is known when it is compiled.
+/// that one. Inline, since mostly the size is known when it is compiled. \errors `std::bad_alloc`.
 inline void* allocate(std::size_t size_bytes) {
   if (size_bytes > block_bytes_max) return ::operator new(size_bytes, alignment);
   const std::size_t index = detail::class_of(size_bytes);

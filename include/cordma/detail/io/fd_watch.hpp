@@ -31,13 +31,13 @@ enum class watch_kind : unsigned char {
 /// ends the watching, at any time, and a close after that really closes the file. It may fire
 /// without cause. For a bad descriptor it fires once and watches no longer; a regular file is
 /// always ready, and must not be watched for edges.
-/// Thread: the executor's. Cost: to begin, nothing until the executor's next kernel entry, of which
+/// \thread the executor's. \cost to begin, nothing until the executor's next kernel entry, of which
 /// it becomes part; to end, one system call, and one more for each 20 events that are pending.
 class fd_watch {
  public:
   using function = void (*)(fd_watch&) noexcept;
 
-  /// Watches from now on, each edge. Throws `std::bad_alloc`.
+  /// Watches from now on, each edge. \errors `std::bad_alloc`.
   fd_watch(executor& home, int fd, fd_events events, function on_ready);
   /// Watches nothing until `watch`.
   fd_watch(int fd, fd_events events, function on_ready) noexcept
@@ -109,9 +109,9 @@ class fd_operation : private fd_watch, private suspension {
   bool stopped_ = false;
 };
 
-/// Waits once for readiness. Throws `cancelled` when a stop came first. A descriptor that is bad or
-/// in error counts as ready: the call that follows says what is wrong.
-/// Thread: the executor's. Cost: part of the executor's next kernel entry; no malloc once warm.
+/// Waits once for readiness. A descriptor that is bad or in error counts as ready: the call that
+/// follows says what is wrong. \errors `cancelled` when a stop came first.
+/// \thread the executor's. \cost part of the executor's next kernel entry; no malloc once warm.
 class [[nodiscard]] readiness_op : public operation_base<readiness_op>, public fd_operation {
  public:
   using value_type = void;

@@ -25,7 +25,7 @@ class mailbox {
   ~mailbox() { discard_all(); }
 
   /// Leaves `f()`, which must not throw. True when the owner sleeps: the caller must wake it.
-  /// Thread: any. Cost: one `new`, one compare-exchange. Throws `std::bad_alloc`.
+  /// \errors `std::bad_alloc`. \thread any. \cost one `new`, one compare-exchange.
   template <class F>
   [[nodiscard]] bool leave(F&& f) {
     call* const mine = new call_of<std::decay_t<F>>{std::forward<F>(f)};

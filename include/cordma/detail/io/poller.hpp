@@ -8,7 +8,7 @@ namespace cordma {
 
 /// Something that an executor asks in each of its turns: a completion queue. Registered with
 /// `executor::add`; destroying it takes it out, at any time, also from its own `poll`.
-/// Thread: the executor's.
+/// \thread the executor's.
 class poller : public list_hook<poller> {
  public:
   virtual ~poller() = default;

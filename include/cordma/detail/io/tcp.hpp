@@ -44,24 +44,24 @@ class byte_op : public fd_operation {
 /// not to this object, but it must stay open while they wait; any can be stopped, limited by
 /// `with_timeout`, or abandoned at any time. One may read and one may write at a time.
 /// Small messages are sent at once (TCP_NODELAY), and a write to a closed peer is an error, never
-/// SIGPIPE. Thread: the executor's.
+/// SIGPIPE. \thread the executor's.
 class tcp_stream {
  public:
   class read_some_op;
   class read_exactly_op;
   class write_all_op;
 
-  /// Takes over a connected socket, and makes it non-blocking. Throws `error`.
+  /// Takes over a connected socket, and makes it non-blocking. \errors `error`.
   tcp_stream(executor& home, unique_fd socket);
 
-  /// Throws `error`: ECONNREFUSED, ETIMEDOUT (after the kernel's minutes: use `with_timeout`), …
+  /// \errors ECONNREFUSED, ETIMEDOUT (after the kernel's minutes: use `with_timeout`), …
   static task<tcp_stream> connect(executor& home, socket_address peer);
 
   /// At least one byte; 0 when the peer has sent its last. A stop loses nothing: what was not read
   /// is there for the next call.
   [[nodiscard]] read_some_op read_some(std::span<std::byte> into) noexcept;
-  /// Fills `into`. Throws `errc::disconnected` when the stream ends before. Stopped or timed out in
-  /// its middle, it has read some bytes and the stream is of no use any more.
+  /// Fills `into`. Stopped or timed out in its middle, it has read some bytes and the stream is of
+  /// no use any more. \errors `errc::disconnected`: the stream ended before.
   [[nodiscard]] read_exactly_op read_exactly(std::span<std::byte> into) noexcept;
   /// Hands all to the kernel. Stopped in its middle, it has written some.
   [[nodiscard]] write_all_op write_all(std::span<const std::byte> from) noexcept;
@@ -70,8 +70,8 @@ class tcp_stream {
   [[nodiscard]] readiness_op hang_up() noexcept { return cordma::hang_up(*home_, fd_.get()); }
 
   /// Asks a silent peer whether it is there: after each `interval` (in whole seconds, rounded up)
-  /// without a byte, and hangs up when `probes` in a row (1 to 127) went unanswered. Throws
-  /// `error`.
+  /// without a byte, and hangs up when `probes` in a row (1 to 127) went unanswered.
+  /// \errors `error`.
   void keep_alive(std::chrono::milliseconds interval, unsigned probes);
 
   /// No more will be written: the peer reads the end of the stream.
@@ -145,16 +145,16 @@ inline tcp_stream::write_all_op tcp_stream::write_all(std::span<const std::byte>
   return {*home_, fd_.get(), from};
 }
 
-/// A listening TCP socket. Move-only. Thread: the executor's.
+/// A listening TCP socket. Move-only. \thread the executor's.
 class tcp_listener {
  public:
   class accept_op;
 
-  /// Port 0: the kernel chooses, `local_address` tells. Throws `error`: EADDRINUSE, EACCES (a port
+  /// Port 0: the kernel chooses, `local_address` tells. \errors EADDRINUSE, EACCES (a port
   /// below 1024), EADDRNOTAVAIL (not an address of this host).
   tcp_listener(executor& home, const socket_address& local, int backlog = 128);
 
-  /// The next connection. Throws `error` EMFILE, ENFILE, ENOBUFS or ENOMEM when it cannot be taken
+  /// The next connection. \errors EMFILE, ENFILE, ENOBUFS or ENOMEM when it cannot be taken
   /// now; it stays in the backlog, the listener is as good as before, and who asks again at once
   /// gets the same answer: close something or sleep first.
   [[nodiscard]] accept_op accept() noexcept;

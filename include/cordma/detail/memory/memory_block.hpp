@@ -18,7 +18,7 @@ class block_list;
 
 /// What stands behind every slice of one piece of registered memory: how many hold it, and which of
 /// its lives it is in. Blocks are reused, never unmapped, so a slice of memory that was freed long
-/// ago can still be asked whether it is stale. Thread: any.
+/// ago can still be asked whether it is stale. \thread any.
 class alignas(64) memory_block {
  public:
   /// Called once in a life, by whoever lets go last, on its thread: frees the memory, and ends with

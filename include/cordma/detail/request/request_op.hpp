@@ -13,13 +13,13 @@ namespace cordma {
 /// moved, awaited later (and again, after a stopped or timed-out wait), or dropped, which detaches
 /// it and recalls nothing.
 ///
-/// Gives the request's value; several: a tuple of them. Errors: `wc_errc::*` of the request that
+/// Gives the request's value; several: a tuple of them. \errors `wc_errc::*` of the request that
 /// failed (`failure::index` says which), and before posting `errc::stale_slice`,
 /// `wrong_protection_domain`, `access_denied`, `too_many_slices`, `out_of_range`, `wrong_length`,
 /// `misaligned`, `limit_exceeded`, `disconnected`, `not_supported` (the peer serves no READs); of
 /// borrowed memory `lease_expired`, `lease_ended`, `wrong_connection`; of a handle that was posted
 /// unsignaled `not_signaled`.
-/// Thread: the executor's. Cost: a slot a request and one doorbell; no allocation, no system call.
+/// \thread the executor's. \cost a slot a request and one doorbell; no allocation, no system call.
 template <class... Requests>
 class [[nodiscard]] request_op final : public operation_base<request_op<Requests...>>,
                                        public posted_requests<awaited_send, Requests...> {

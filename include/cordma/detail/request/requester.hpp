@@ -26,7 +26,7 @@ std::suspend_never refuse_unregistered() noexcept {
 }  // namespace detail
 
 /// The requests of what has a send queue, `Self::sends()`: a queue pair, or a connection. Arguments
-/// as in <cordma/queue/work_request.hpp>. Thread: the executor's.
+/// as in <cordma/queue/work_request.hpp>. \thread the executor's.
 template <class Self>
 class requester {
  public:

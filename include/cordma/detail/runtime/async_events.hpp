@@ -15,7 +15,7 @@ class completion_queue_driver;
 /// Reads what a device reports on its own (ibv_get_async_event(3)) and takes it to the object it
 /// names: an overrun completion queue fails every queue pair on it, a broken queue pair fails, a
 /// fatal device fails all. Offers the same events to the program.
-/// Thread: the executor's. Cost: nothing until the device reports something.
+/// \thread the executor's. \cost nothing until the device reports something.
 class async_events {
  public:
   /// Events kept for `next`; when nobody takes them, later ones are counted and dropped.
