@@ -94,7 +94,7 @@ agent::agent(const agent_resources& resources, const agent_options& options) {
 }
 agent::~agent() = default;
 
-queue_pair_base& agent::control() noexcept { return parts_->channel; }
+queue_pair_base& agent::control() noexcept { return parts_->channel.qp(); }
 event::wait_op agent::settled() noexcept { return parts_->channel.settled(); }
 void agent::post_receives() { parts_->channel.post_receives(); }
 void agent::start(const remote_mr_slice& flush_word) {

@@ -1,27 +1,33 @@
 #pragma once
 
 #include "protocol.hpp"
+#include "queue/message_handler.hpp"
 #include "queue/queue_pair_base.hpp"
 
+#include <cordma/coro/event.hpp>
+#include <cordma/detail/base/intrusive_list.hpp>
+#include <cordma/detail/coro/waiter.hpp>
 #include <cordma/memory/mr_allocator.hpp>
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 
 namespace cordma {
 
 /// Carries an agent's frames over a queue pair of its own. Each side keeps as many receives posted
-/// as there are credits, and every frame says how many the other has got back: nothing is sent that
-/// has no receive. What waits for credits waits in the memory of whoever sends it. Frames are
-/// handled in the middle of a reap. Thread: the executor's. Cost of a frame: one SEND, of which
-/// each sixteenth has a completion entry; no allocation.
-class control_channel final : public queue_pair_base, private waiter {
+/// as there are credits, and every frame says how many the other side has got back: nothing is sent
+/// that has no receive. A frame that waits for credits waits in the memory of its sender. Frames
+/// are handled in the middle of a reap. Thread: the executor's. Cost of a frame: one SEND, of which
+/// each sixteenth has a CQE; the queue pair allocates its ring with the second frame.
+class control_channel final : private message_handler, private waiter {
  public:
   using frame = agent_protocol::frame;
 
   /// A frame that is sent when there is credit for it. Destroying it takes it back.
   struct outgoing : list_hook<outgoing> {
     agent_protocol::frame frame;
-    /// It is on its way; may destroy it.
+    /// The frame has been posted. May destroy this object.
     void (*on_sent)(outgoing&) noexcept = nullptr;
   };
   class listener {
@@ -38,73 +44,83 @@ class control_channel final : public queue_pair_base, private waiter {
   /// A queue pair in RESET. \errors what the verbs and the allocator throw.
   control_channel(completion_queue_driver& driver, verbs::protection_domain& pd,
                   mr_allocator& memory, listener& up);
+  control_channel(const control_channel&) = delete;
+  control_channel& operator=(const control_channel&) = delete;
   ~control_channel();
+
+  [[nodiscard]] queue_pair_base& qp() noexcept { return qp_; }
 
   /// Posts the receives: in INIT or later, before the peer can send.
   void post_receives();
   /// In RTS.
   void start() noexcept;
-  /// Nothing is sent any more; what waits is forgotten.
+  /// Nothing is sent any more; frames that wait are forgotten.
   void stop() noexcept;
 
   void send(outgoing& o) noexcept;
-  /// At the end of the turn, or with what comes before that: nobody waits for it, and the turn's
-  /// questions go first.
+  /// Sends at the end of the event-loop iteration, or with what is sent before that: nobody waits
+  /// for this frame, and the iteration's questions go first.
   void send_later(outgoing& o) noexcept;
   [[nodiscard]] bool has_put_off() const noexcept { return !later_.empty(); }
   void reply(unsigned slot, const frame& f) noexcept;
   void release(unsigned slot) noexcept;
 
-  /// Waits until the peer's device has all that was sent, what waits for credits too, or this no
-  /// longer works. Unanswered questions wait on.
+  /// Waits until the peer's device has all that was sent, frames that wait for credits included, or
+  /// the channel no longer works. Unanswered questions wait on.
   event::wait_op settled() noexcept;
-  /// Receives that the device has.
-  [[nodiscard]] std::uint32_t posted_receives() const noexcept { return posted_; }
 
  private:
   using list = intrusive_list<outgoing>;
   using buffer = agent_protocol::frame_bytes_t;
 
   struct answer : outgoing {
-    control_channel* home = nullptr;
+    control_channel* channel = nullptr;
     unsigned slot = 0;
   };
 
   static void on_answer_sent(outgoing& o) noexcept;
-  static std::coroutine_handle<> on_turn(waiter& self) noexcept;
-  void complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept override;
-  void on_failure(const request_outcome&) noexcept override { settled_.set(); }
-  void end_all(const request_outcome& why) noexcept override { static_cast<void>(why); }
-  void post_receive(unsigned slot) noexcept;
+  static std::coroutine_handle<> on_iteration_end(waiter& self) noexcept;
+
+  // What the queue pair tells.
+  void on_receive(std::uint32_t slot, const ibv_wc& wc) noexcept override;
+  bool on_room() noexcept override;
+  /// Has the device tell the end of all that was sent, by one more frame if need be.
+  void on_idle_awaited() noexcept override;
+  void on_failure() noexcept override { settled_.set(); }
+  void on_gone() noexcept override {}
+
+  /// Posts the receives of `slots`, which follow each other.
+  void post_receives(unsigned first, unsigned count) noexcept;
   void take(unsigned slot, std::size_t size_bytes) noexcept;
   void take_credits(const frame& f);
+  /// Whether a frame may go while fewer than `under_way_max` are under way to the peer.
   [[nodiscard]] bool may_send(std::uint32_t under_way_max) const noexcept;
-  [[nodiscard]] outgoing* next(bool later_too) noexcept;
+  [[nodiscard]] outgoing* next() noexcept;
+  /// Sends what there is credit for. `later_too`: frames that were put off, too.
   void pump(bool later_too = false) noexcept;
+  void send_next(outgoing& o) noexcept;
   void settle() noexcept;
-  void post(frame& f, bool signaled = false) noexcept;
+  void post(frame& f, unsigned send_flags = 0) noexcept;
   [[nodiscard]] std::uint32_t under_way() const noexcept { return sent_ - taken_by_peer_; }
 
   listener& up_;
   local_mr memory_;
-  buffer* const buffers_;  ///< the receives'
-  ibv_sge piece_{};
-  ibv_recv_wr receive_{};
-  ibv_send_wr send_{};
+  buffer* const buffers_;  ///< for the receives
+  queue_pair_base qp_;     // After the memory, which its receives do not keep.
   bool is_running_ = false;
+  bool is_pumping_ = false;
+  bool sends_later_ = false;  ///< the pump sends frames that were put off
+  bool is_settling_ = false;
+  event settled_;
 
   std::array<std::size_t, agent_protocol::credits> early_sizes_{};
-  unsigned early_ = 0;
+  unsigned early_ = 0;  ///< frames that came before the start
 
-  std::uint32_t posted_ = 0;
+  // Frames are counted modulo 2^32.
   std::uint32_t sent_ = 0;
-  std::uint32_t ended_ = 0;  ///< of `sent_`: the device is done with them
-  std::uint32_t last_signaled_ = ~0u;
-  event settled_;
-  bool is_settling_ = false;
   std::uint32_t taken_by_peer_ = 0;
   std::uint32_t taken_ = 0;
-  std::uint32_t told_ = 0;       ///< of `taken_`, as the peer knows
+  std::uint32_t told_ = 0;       ///< frames of `taken_` that the peer knows of
   std::uint32_t questions_ = 0;  ///< not answered
   list notices_;
   list waiting_questions_;

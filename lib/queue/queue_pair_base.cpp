@@ -1,6 +1,12 @@
 #include "queue_pair_base.hpp"
 
+#include "send_queue.hpp"
 #include "wr_id.hpp"
+
+#include <cordma/detail/base/probe.hpp>
+
+#include <cstdlib>
+#include <utility>
 
 namespace cordma {
 namespace {
@@ -17,30 +23,229 @@ std::unique_ptr<receive_share> share_of(shared_receives* pool, const verbs::prot
   return std::make_unique<receive_share>(*pool);
 }
 
+[[gnu::noinline]] request_outcome why_failed(const ibv_wc& wc, transfer_tally& tally) noexcept {
+  if (wc.status == IBV_WC_RNR_RETRY_EXC_ERR) tally.exceeded_rnr();
+  return {.code = wc_errc(wc.status), .call = "ibv_poll_cq", .vendor = wc.vendor_err};
+}
+
 }  // namespace
 
 queue_pair_base::queue_pair_base(completion_queue_driver& driver, verbs::protection_domain& pd,
                                  const verbs::queue_pair_capabilities& wanted,
-                                 shared_receives* pool)
+                                 std::size_t message_max_bytes, shared_receives* pool)
+    : queue_pair_base{driver, pd, wanted, message_max_bytes, pool, true, counted_as{}} {
+  watch(false);
+  // Its messages are for a handler only.
+  if (pool != nullptr) receives_.refuse_all({.code = errc::refused, .call = "shared_receives"});
+}
+
+queue_pair_base::queue_pair_base(completion_queue_driver& driver, verbs::protection_domain& pd,
+                                 const verbs::queue_pair_capabilities& wanted,
+                                 message_handler& handler, request_kind sends,
+                                 request_kind receives)
+    // What is detached is not checked against the longest message.
+    : queue_pair_base{
+          driver, pd, wanted, 0, nullptr, false, {.sends = sends, .receives = receives}} {
+  hand_messages_to(handler);
+}
+
+queue_pair_base::queue_pair_base(completion_queue_driver& driver, verbs::protection_domain& pd,
+                                 const verbs::queue_pair_capabilities& wanted,
+                                 std::size_t message_max_bytes, shared_receives* pool,
+                                 bool has_atomics, counted_as kinds)
     : driver_{driver},
       share_{share_of(pool, pd)},
       qp_{pd,     driver.verbs(), driver.verbs(),
           wanted, nullptr,        pool != nullptr ? &pool->verbs() : nullptr},
-      num_{qp_.num()},
-      entries_{qp_.capabilities().send_wr_max + qp_.capabilities().recv_wr_max},
-      wr_id_base_{driver.attach(*this, entries_, pool)} {
+      place_{*this, qp_.capabilities().send_wr_max + qp_.capabilities().recv_wr_max, pool},
+      held_{driver.held_of(pd.native_handle())},
+      sends_{driver.send_queue_memory().new_object<send_queue>(driver, held_->sends, pd, qp_,
+                                                               message_max_bytes, has_atomics),
+             give_back{driver.send_queue_memory().resource()}},
+      receives_{qp_, driver, held_->receives},
+      kinds_{kinds} {
+  sends_->set_wr_id_base(place_.wr_id_base);
+  receives_.set_wr_id_base(place_.wr_id_base | wr_id::receive_bit);
   if (share_) share_->belongs_to(*this);
 }
 
 queue_pair_base::~queue_pair_base() {
-  if (share_) driver_.detach_shared(num_, share_->pool());
-  driver_.detach(wr_id_base_, entries_);
+  const request_outcome closed{.code = errc::closed, .call = "close"};
+  sends_->end_all(closed);
+  receives_.end_all(closed);
+  destroy_verbs();
+  sends_->release_slots();
+  receives_.release_slots();
+  driver_.tally().failed(kinds_.receives, handled_receives_);
+  if (handler_ != nullptr) std::exchange(handler_, nullptr)->on_gone();
+  drained_.set();
+  sends_idle_.set();
+  place_.leave();
   failed_.set();
   last_receive_.set();
 }
 
-std::uint64_t queue_pair_base::receive_id_base() const noexcept {
-  return wr_id_base_ | wr_id::receive_bit;
+queue_pair_base::place::place(queue_pair_base& of, unsigned its_entries,
+                              const shared_receives* its_pool)
+    : driver{of.driver_},
+      pool{its_pool},
+      qp_num{of.qp_.num()},
+      entries{its_entries},
+      wr_id_base{driver.attach(of, entries, pool)} {}
+
+void queue_pair_base::place::leave() noexcept {
+  if (std::exchange(is_left, true)) return;
+  if (pool != nullptr) driver.detach_shared(qp_num, *pool);
+  driver.detach(wr_id_base, entries);
+}
+
+void queue_pair_base::give_back::operator()(send_queue* queue) const noexcept {
+  std::pmr::polymorphic_allocator<>{memory}.delete_object(queue);
+}
+
+void queue_pair_base::watch(bool is_watched) noexcept {
+  if (is_watched)
+    driver_.set_unwatched(place_.wr_id_base, nullptr, nullptr);
+  else
+    driver_.set_unwatched(place_.wr_id_base, sends_.get(), &receives_);
+}
+
+// ---- completions
+// ----------------------------------------------------------------------------------
+
+inline void queue_pair_base::count_receive(std::uint32_t number, const ibv_wc& wc) noexcept {
+  CORDMA_PROBE5(complete, wc.qp_num, unsigned(kinds_.receives), number, wc.status, wc.byte_len);
+  if (wc.status == IBV_WC_SUCCESS) {
+    driver_.tally().completed(kinds_.receives);
+  } else {
+    driver_.tally().failed(kinds_.receives);
+  }
+}
+
+void queue_pair_base::hand_over(std::uint32_t number, const ibv_wc& wc) noexcept {
+  --handled_receives_;
+  count_receive(number, wc);
+  handler_->on_receive(number, wc);
+}
+
+/// Whether it failed.
+inline bool queue_pair_base::complete_receive(std::uint32_t sequence, const ibv_wc& wc) noexcept {
+  if (handler_ == nullptr) return receives_.complete(sequence, wc);
+  hand_over(sequence, wc);
+  return wc.status != IBV_WC_SUCCESS;
+}
+
+void queue_pair_base::complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept {
+  // From a message nothing follows but what its taker makes of it.
+  if (is_receive && wc.status == IBV_WC_SUCCESS && handler_ != nullptr && !has_failed())
+    return hand_over(sequence, wc);
+  complete_watched(is_receive, sequence, wc);
+}
+
+void queue_pair_base::complete_watched(bool is_receive, std::uint32_t sequence,
+                                       const ibv_wc& wc) noexcept {
+  if (is_receive) {
+    if (complete_receive(sequence, wc)) fail(why_failed(wc, driver_.tally()));
+  } else if (wc.status == IBV_WC_SUCCESS) {
+    sends_->succeeded(sequence);
+    if (!has_failed()) {
+      if (handler_ != nullptr) sends_->keep_room(handler_->on_room());
+      sends_->pump();
+    }
+  } else if (const request_outcome why = why_failed(wc, driver_.tally());
+             sends_->failed(sequence, why)) {
+    fail(why);
+  }
+  if (has_failed()) [[unlikely]]
+    drain();
+  if (idle_is_awaited_ && sends_->is_idle()) [[unlikely]]
+    sends_idle_.set();
+}
+
+/// A message's buffer is the handler's until it gives it back; all others are the pool's at once.
+/// So are those of a peer that goes beyond its credit.
+void queue_pair_base::complete_shared(std::uint32_t number, const ibv_wc& wc) noexcept {
+  const bool succeeded = wc.status == IBV_WC_SUCCESS;
+  count_receive(number, wc);
+  if (succeeded && handler_ != nullptr && share_->take(number))
+    return handler_->on_receive(number, wc);
+  share_->pool().put_back(number);
+  if (!succeeded) {
+    fail(why_failed(wc, driver_.tally()));
+  } else {
+    fail({.code = handler_ == nullptr ? errc::refused : errc::bad_frame,
+          .call = "shared_receives",
+          .value = share_->held(),
+          .limit = share_->credit()});
+  }
+}
+
+// ---- a handler's
+// ----------------------------------------------------------------------------------
+
+void queue_pair_base::shrink_wanted() noexcept {
+  if (handler_ != nullptr) handler_->on_shrink_wanted();
+}
+
+void queue_pair_base::growth_possible() noexcept {
+  if (handler_ != nullptr) handler_->on_growth_possible();
+}
+
+void queue_pair_base::hand_messages_to(message_handler& handler) noexcept {
+  CORDMA_ASSERT(handler_ == nullptr && receives_.posted() == 0,
+                "a queue pair's messages have one taker");
+  handler_ = &handler;
+  watch(true);
+  receives_.refuse_all({.code = errc::refused, .call = "message_stream"});
+  sends_->keep_receives();
+  if (has_failed()) handler.on_failure();
+}
+
+void queue_pair_base::post_recvs(std::span<ibv_recv_wr> wrs) noexcept {
+  for (ibv_recv_wr& wr : wrs) {
+    CORDMA_PROBE3(post, qp_.num(), unsigned(kinds_.receives), std::uint32_t(wr.wr_id));
+    wr.wr_id |= place_.wr_id_base | wr_id::receive_bit;
+    wr.next = &wr + 1;
+  }
+  wrs.back().next = nullptr;
+  ibv_recv_wr* bad = wrs.data();
+  const int rc = qp_.post_recv(wrs.data(), &bad);
+  const std::size_t posted = rc == 0 ? wrs.size() : std::size_t(bad - wrs.data());
+  handled_receives_ += std::uint32_t(posted);
+  driver_.tally().posted(kinds_.receives, posted);
+  if (rc != 0) fail({.code = {std::abs(rc), std::system_category()}, .call = "ibv_post_recv"});
+}
+
+bool queue_pair_base::can_post_detached(std::size_t count) const noexcept {
+  return !has_failed() && sends_->in_flight() + count <= sends_->depth();
+}
+
+bool queue_pair_base::post_detached(const wr_list& list) noexcept {
+  if (!can_post_detached(list.requests.size())) return false;
+  const int rc = sends_->post_detached(list);
+  if (rc != 0) fail({.code = {rc, std::system_category()}, .call = "ibv_post_send"});
+  return rc == 0;
+}
+
+// ---- idle, failed, gone
+// ---------------------------------------------------------------------------
+
+void queue_pair_base::reserve_sends(std::uint32_t slots) noexcept { sends_->reserve(slots); }
+
+std::uint32_t queue_pair_base::slots_in_use() const noexcept {
+  return sends_->in_flight() + receives_.posted() + handled_receives_;
+}
+
+event::wait_op queue_pair_base::sends_idle() noexcept {
+  if (handler_ != nullptr && !has_failed() && !sends_->will_end_all()) handler_->on_idle_awaited();
+  idle_is_awaited_ = !sends_->is_idle() && !has_failed();
+  if (idle_is_awaited_) {
+    watch(true);
+    sends_idle_.reset();
+  } else {
+    sends_idle_.set();
+  }
+  return sends_idle_.wait();
 }
 
 /// The request that failed has ended with its own status, those behind it will be flushed one by
@@ -57,8 +262,25 @@ void queue_pair_base::fail(const request_outcome& why, const request_outcome& un
   } catch (const error&) {
     // It is gone, then: destroying the queue pair is what remains, and its owner will.
   }
-  on_failure(unposted);
+  watch(true);
+  sends_->ring_now();
+  sends_->refuse({.code = errc::disconnected, .call = "post_send"});
+  if (handler_ != nullptr) handler_->on_failure();  // First: those who wait may turn to it.
+  sends_->end_waiting(unposted);
+  receives_.end_all(reason_);
+  drain();
+  sends_idle_.set();
   failed_.set();
+}
+
+void queue_pair_base::drain() noexcept {
+  sends_->flush_all(kinds_.sends);
+  if (slots_in_use() == 0) drained_.set();
+}
+
+void queue_pair_base::abort(const request_outcome& why) noexcept {
+  fail(why, why);
+  sends_->end_all(why);
 }
 
 void queue_pair_base::last_receive_taken(const request_outcome& why) noexcept {
@@ -74,15 +296,10 @@ void queue_pair_base::destroy_verbs() noexcept {
   if (share_) {
     fail({.code = errc::closed, .call = "close"});
     driver_.reap_to_the_end();
-    driver_.ignore_requests(wr_id_base_);
+    driver_.ignore_requests(place_.wr_id_base);
   }
   qp_.destroy();
   if (share_) driver_.reap_to_the_end();
-}
-
-void queue_pair_base::abort(const request_outcome& why) noexcept {
-  fail(why, why);
-  end_all(why);
 }
 
 }  // namespace cordma

@@ -8,7 +8,8 @@
 
 namespace cordma {
 
-send_queue::seldom_used::seldom_used(verbs::protection_domain& pd, verbs::queue_pair& its)
+send_queue::seldom_used::seldom_used(verbs::protection_domain& pd, verbs::queue_pair& its,
+                                     bool has_atomics)
     : qp{its},
       depth_max{its.capabilities().send_wr_max},
       depth{depth_max},
@@ -16,13 +17,15 @@ send_queue::seldom_used::seldom_used(verbs::protection_domain& pd, verbs::queue_
       read_sge_max{pd.limits().sge_rd_max == 0 ? sge_max
                                                : std::min(sge_max, pd.limits().sge_rd_max)},
       more_held(places() * (sge_max - 1)),
-      atomic_values(places()),
-      atomic_mr{pd, atomic_values.data(), atomic_values.size() * sizeof(std::uint64_t),
-                verbs::access::local_write} {}
+      atomic_values(has_atomics ? places() : 0) {
+  if (has_atomics)
+    atomic_mr.emplace(pd, atomic_values.data(), atomic_values.size() * sizeof(std::uint64_t),
+                      verbs::access::local_write);
+}
 
 send_queue::send_queue(completion_queue_driver& driver, held_memory& held,
                        verbs::protection_domain& pd, verbs::queue_pair& qp,
-                       std::size_t message_max_bytes)
+                       std::size_t message_max_bytes, bool has_atomics)
     : held_{held},
       native_{qp.native_handle()},
       driver_{driver},
@@ -30,7 +33,7 @@ send_queue::send_queue(completion_queue_driver& driver, held_memory& held,
       message_max_bytes_{std::uint32_t(message_max_bytes)},
       inline_max_(qp.capabilities().inline_max & 0x7fff'ffffu),
       num_{qp.num()},
-      seldom_{std::make_unique<seldom_used>(pd, qp)} {
+      seldom_{std::make_unique<seldom_used>(pd, qp, has_atomics)} {
   set_at_once_max();
 }
 
@@ -218,10 +221,9 @@ bool send_queue::failed(std::uint32_t sequence, const request_outcome& why) noex
   return true;
 }
 
-void send_queue::flush_all() noexcept {
+void send_queue::flush_all(request_kind counted_as) noexcept {
   if (will_end_all() || in_flight() == seldom_->depth_max) return;
-  const wr_summary last{
-      .kind = request_kind::send, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
+  const wr_summary last{.kind = counted_as, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
   ibv_send_wr wr;
   ibv_sge none;
   // Refused, destroying the queue pair remains.

@@ -16,6 +16,7 @@
 #include <bit>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -32,9 +33,9 @@ class alignas(64) send_queue {
 
  public:
   /// `qp` may be in any state; `message_max_bytes` is the port's. `driver`, its completion queue's,
-  /// and `held`, of that and of `pd`, outlive it.
+  /// and `held`, of that and of `pd`, outlive it. `has_atomics`: it has memory for their values.
   send_queue(completion_queue_driver& driver, held_memory& held, verbs::protection_domain& pd,
-             verbs::queue_pair& qp, std::size_t message_max_bytes);
+             verbs::queue_pair& qp, std::size_t message_max_bytes, bool has_atomics);
   send_queue(const send_queue&) = delete;
   send_queue& operator=(const send_queue&) = delete;
   ~send_queue();
@@ -64,7 +65,7 @@ class alignas(64) send_queue {
   }
   /// The queue pair is in ERROR, where a request has a completion entry when it failed or asked for
   /// one: posts one that asks, if the last that is in flight did not, so that all of them end.
-  void flush_all() noexcept;
+  void flush_all(request_kind counted_as) noexcept;
   /// Ends what waits for room with `how`.
   void end_waiting(const request_outcome& how) noexcept;
   /// Ends everything with `how`; what is in flight keeps its slots and its memory.
@@ -278,7 +279,7 @@ class alignas(64) send_queue {
                     const request_outcome& how) noexcept;
 
   struct seldom_used {
-    seldom_used(verbs::protection_domain& pd, verbs::queue_pair& qp);
+    seldom_used(verbs::protection_domain& pd, verbs::queue_pair& qp, bool has_atomics);
     /// Of the longer ring.
     [[nodiscard]] std::size_t places() const noexcept { return std::bit_ceil(depth_max); }
 
@@ -293,7 +294,7 @@ class alignas(64) send_queue {
     std::unique_ptr<slot[]> ring;              // Null: one slot was enough so far.
     std::vector<memory_block*> more_held;      // One less than `sge_max` a slot.
     std::vector<std::uint64_t> atomic_values;  // One a slot: where the device puts what was before.
-    verbs::memory_region atomic_mr;
+    std::optional<verbs::memory_region> atomic_mr;
   };
 
   // Of a thousand connections none is in a near cache, nor its page table: what each request looks

@@ -124,7 +124,7 @@ inline int send_queue::fill_wr(const wr_summary& request, ibv_send_wr& wr, ibv_s
                     .rkey = request.remote->rkey()};
     *sges = {.addr = reinterpret_cast<std::uint64_t>(&seldom_->atomic_values[index_of(tail_)]),
              .length = sizeof(std::uint64_t),
-             .lkey = seldom_->atomic_mr.lkey()};
+             .lkey = seldom_->atomic_mr->lkey()};
     return wr.num_sge = 1;
   }
   std::size_t bytes = 0;

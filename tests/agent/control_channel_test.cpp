@@ -45,7 +45,7 @@ struct end : control_channel::listener {
 
 struct ends {
   explicit ends(std::size_t patience = 1) : one{link, patience}, other{link, patience} {
-    link.connect(one.channel, other.channel);
+    link.connect(one.channel.qp(), other.channel.qp());
     for (end* e : {&one, &other}) {
       e->channel.post_receives();
       e->channel.start();
@@ -75,7 +75,7 @@ TEST_CASE("many frames one way arrive in order, and no receive is missing", "[ag
   for (auto& frame : sent) e.one.channel.send(frame);
   e.wait_for([&] { return e.other.tags.size() == sent.size(); });
   for (std::size_t n = 0; n < sent.size(); ++n) REQUIRE(e.other.tags[n] == n + 1);
-  CHECK_FALSE(e.one.channel.has_failed());
+  CHECK_FALSE(e.one.channel.qp().has_failed());
   CHECK_FALSE(e.one.bad);
 }
 
@@ -140,7 +140,7 @@ TEST_CASE("what the peer said before we started is heard then", "[agent][device]
   loopback link;
   end early{link, 1};
   end late{link, 1};
-  link.connect(early.channel, late.channel);
+  link.connect(early.channel.qp(), late.channel.qp());
   for (end* e : {&early, &late}) e->channel.post_receives();
   early.channel.start();
   auto sent = frames(kind::accept, 3);
@@ -162,7 +162,7 @@ TEST_CASE("a channel settles once all that it sent has arrived, whatever was sig
     e.link.run(e.one.channel.settled());
     e.wait_for([&] { return e.other.tags.size() == n + 1; });
   }
-  e.one.channel.abort({.code = errc::closed, .call = "test"});
+  e.one.channel.qp().abort({.code = errc::closed, .call = "test"});
   e.link.run(e.one.channel.settled());
 }
 
@@ -188,7 +188,7 @@ TEST_CASE("who does not keep to the protocol is told of, and heard no more", "[a
   loopback link;
   end victim{link, 1};
   std::unique_ptr<queue_pair> peer = link.make_queue_pair({});
-  link.connect(victim.channel, *peer);
+  link.connect(victim.channel.qp(), *peer);
   victim.channel.post_receives();
   victim.channel.start();
   local_mr memory = link.memory(agent_protocol::frame_bytes);

@@ -402,13 +402,13 @@ TEST_CASE("a peer that takes and never says so is answered no more, and ends wit
           "[agent][device][R4]") {
   siege s;
   for (int n = 0; n < 200; ++n) {
-    if (s.v->control().posted_receives() == 0) break;
+    if (s.v->control().posted_recvs() == 0) break;
     frame f = s.request(huge);
     s.peer->say(f, 0u - s.peer->taken);
     s.turn();
   }
   // It has no more receives than it has answers to give.
-  CHECK(s.v->control().posted_receives() < 2);
+  CHECK(s.v->control().posted_recvs() < 2);
   CHECK(s.peer->taken <= agent_protocol::credits);
   CHECK_FALSE(s.v->is_cut_off());
 }
@@ -460,7 +460,7 @@ TEST_CASE("a flood of offers and revocations by a peer that gives no credit is b
                 never);
     s.peer->say({.kind = kind::revoke, .lease = n}, never);
     s.turn();
-    if (s.v->control().posted_receives() < 4) break;
+    if (s.v->control().posted_recvs() < 4) break;
   }
   CHECK(s.v->self().counters().borrowed <= 200);
 }

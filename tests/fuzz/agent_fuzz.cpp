@@ -189,7 +189,7 @@ class stage {
   }
   /// Else the device would try again, in real time.
   [[nodiscard]] bool can_say() {
-    return !victim_->is_cut_off() && victim_->control().posted_receives() > under_way_;
+    return !victim_->is_cut_off() && victim_->control().posted_recvs() > under_way_;
   }
 
   void put(const auto&... message) {

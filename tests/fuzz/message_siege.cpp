@@ -117,7 +117,7 @@ std::uint32_t message_siege::receives_posted() {
 
 /// Else the device would try again, in real time.
 bool message_siege::can_say() {
-  return !victim_->is_cut_off() && victim_->control().posted_receives() > under_way_;
+  return !victim_->is_cut_off() && victim_->control().posted_recvs() > under_way_;
 }
 
 bool message_siege::can_say_data() {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "../../lib/agent/control_channel.hpp"
+#include "../../lib/agent/protocol.hpp"
 #include "../../lib/messages/message_frame.hpp"
 
 #include <cordma/detail/agent/agent.hpp>
@@ -46,9 +46,7 @@ class victim {
 
   [[nodiscard]] agent& self() noexcept { return *agent_; }
   [[nodiscard]] queue_pair& data() noexcept { return data_; }
-  [[nodiscard]] control_channel& control() noexcept {
-    return static_cast<control_channel&>(agent_->control());
-  }
+  [[nodiscard]] queue_pair_base& control() noexcept { return agent_->control(); }
   [[nodiscard]] bool is_cut_off() const noexcept { return data_.has_failed(); }
   /// Why.
   [[nodiscard]] std::error_code reason() const noexcept { return data_.failure_reason().code; }

@@ -43,7 +43,7 @@ class agent {
   /// Of the data queue pair's send queue, by which windows end whatever else is queued.
   static constexpr std::uint32_t reserved_slots = 4;
   /// That the control queue pair may have outstanding, on the data queue pair's completion queue.
-  static constexpr unsigned completion_entries = 96;
+  static constexpr unsigned completion_entries = 64;
 
   /// A control queue pair in RESET, and `reserved_slots` reserved on the data queue pair.
   /// \errors what `check(agent_options)`, the verbs and the allocator throw.
