@@ -5,7 +5,6 @@
 #include "lender.hpp"
 #include "owner_frames.hpp"
 
-#include <limits>
 #include <new>
 #include <optional>
 
@@ -28,7 +27,7 @@ class agent::parts final : control_channel::listener {
                 .has_own_domain = r.has_own_domain},
         lends{context},
         owner{context, lends},
-        stream_opened{context.home} {
+        note_arrived{context.home} {
     r.data.reserve_sends(reserved_slots);
   }
 
@@ -45,9 +44,9 @@ class agent::parts final : control_channel::listener {
   std::optional<borrower> borrows;
   std::optional<holder_frames> holder;
   std::optional<failure> bad_frame;
-  control_channel::outgoing our_stream;
-  stream_terms peer_stream;
-  event stream_opened;
+  control_channel::outgoing our_note;
+  std::optional<note> peer_note;
+  event note_arrived;
 
  private:
   void on_frame(const control_channel::frame& f, unsigned slot) noexcept override {
@@ -65,7 +64,7 @@ class agent::parts final : control_channel::listener {
         case kind::renewed: holder->on_renewed(f); break;
         case kind::handed_over: holder->on_handed_over(f); break;
         case kind::revoke: holder->on_revoke(f); break;
-        case kind::stream: on_stream(f); break;
+        case kind::note: on_note(f); break;
         case kind::credit: break;
       }
       channel.release(slot);
@@ -75,12 +74,10 @@ class agent::parts final : control_channel::listener {
       context.break_connection(errc::limit_exceeded, "agent: no memory");
     }
   }
-  void on_stream(const control_channel::frame& f) {
-    constexpr std::uint64_t most = std::numeric_limits<std::uint32_t>::max();
-    if (peer_stream.messages != 0 || f.tag > most || f.lease > f.length)
-      throw error{{.code = errc::bad_frame, .call = "agent", .detail = "a stream's terms"}};
-    peer_stream = {std::uint32_t(f.tag), f.lease, f.length};
-    stream_opened.set();
+  void on_note(const control_channel::frame& f) {
+    if (peer_note) throw error{{.code = errc::bad_frame, .call = "agent", .detail = "two notes"}};
+    peer_note = {f.tag, f.lease, f.length};
+    note_arrived.set();
   }
   void on_bad_frame(const failure& why) noexcept override {
     bad_frame = why;
@@ -122,15 +119,13 @@ remote_mr agent::borrow_inline(const loan_terms& terms, verbs::access access, ti
   return parts_->borrows->borrow_inline(terms, access, until, number);
 }
 bool agent::end_along(std::uint64_t number) noexcept { return parts_->borrows->end_along(number); }
-void agent::open_stream(const stream_terms& ours) noexcept {
-  parts_->our_stream.frame = {.kind = kind::stream,
-                              .tag = ours.messages,
-                              .lease = ours.buffer_bytes,
-                              .length = ours.message_bytes_max};
-  parts_->channel.send(parts_->our_stream);
+void agent::send_note(const note& ours) noexcept {
+  parts_->our_note.frame = {
+      .kind = kind::note, .tag = ours[0], .lease = ours[1], .length = ours[2]};
+  parts_->channel.send(parts_->our_note);
 }
-event& agent::stream_opened() noexcept { return parts_->stream_opened; }
-const stream_terms& agent::peer_stream() const noexcept { return parts_->peer_stream; }
+event& agent::note_arrived() noexcept { return parts_->note_arrived; }
+const std::optional<agent::note>& agent::peer_note() const noexcept { return parts_->peer_note; }
 task<> agent::send_remote_mr(remote_mr memory) {
   return parts_->borrows->hand_over(std::move(memory));
 }

@@ -48,7 +48,7 @@ constexpr unsigned fields_of[] = {
     tag | lease,                                   // hand_over
     tag,                                           // handed_over
     lease | tag,                                   // revoke
-    tag | lease | length,                          // stream
+    tag | lease | length,                          // note
 };
 /// Durations beyond this are nobody's, and could overflow a clock.
 constexpr std::uint64_t duration_us_max = 24ull * 3600 * 1'000'000;
@@ -123,15 +123,18 @@ frame decode(bytes in) {
   if (const auto value = get<std::uint8_t>(in, at::version); value != version)
     fail("version", value);
   const auto number = get<std::uint8_t>(in, at::kind);
-  if (number < unsigned(kind::credit) || number > unsigned(kind::stream)) fail("kind", number);
+  if (number < unsigned(kind::credit) || number > unsigned(kind::note)) fail("kind", number);
   if (const auto value = get<std::uint16_t>(in, at::reserved); value != 0) fail("reserved", value);
 
   const reader r{in, kind{number}};
   frame f{.kind = kind{number}, .taken = get<std::uint32_t>(in, at::taken)};
-  f.tag = r.read<std::uint64_t>(tag, at::tag, "tag", f.kind == kind::revoke ? 0 : 1, any);
-  f.lease = r.read<std::uint64_t>(lease, at::lease, "lease", 1, any);
-  f.length =
-      r.read<std::uint64_t>(length, at::length, "length", f.kind == kind::refused ? 0 : 1, any);
+  const bool is_note = f.kind == kind::note;
+  const auto word = [&](field which, std::size_t offset, const char* name, bool may_be_0) {
+    return r.read<std::uint64_t>(which, offset, name, may_be_0 || is_note ? 0 : 1, any);
+  };
+  f.tag = word(tag, at::tag, "tag", f.kind == kind::revoke);
+  f.lease = word(lease, at::lease, "lease", false);
+  f.length = word(length, at::length, "length", f.kind == kind::refused);
   f.address = r.read<std::uint64_t>(address, at::address, "address", 0, any - f.length);
   f.duration = std::chrono::microseconds{
       r.read<std::uint64_t>(duration, at::duration, "duration", 1, duration_us_max)};

@@ -33,13 +33,13 @@ enum class kind : std::uint8_t {
   hand_over = 10,    ///< holder asks: tag, lease
   handed_over = 11,  ///< owner answers: tag
   revoke = 12,       ///< owner: lease, tag (0: the offer was not accepted)
-  stream = 13,       ///< takes messages: tag at once, of lease bytes each, length with rendezvous
+  note = 13,         ///< whatever the layer above says to its peer: tag, lease, length
 };
 
 struct frame {
   agent_protocol::kind kind = kind::credit;
   std::uint32_t taken = 0;  ///< Frames of the receiver's that the sender has taken, modulo 2^32.
-  std::uint64_t tag = 0;
+  std::uint64_t tag = 0;    ///< With lease and length, in a note: any three words.
   std::uint64_t lease = 0;
   std::uint64_t length = 0;
   std::uint64_t address = 0;

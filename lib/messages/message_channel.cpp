@@ -17,7 +17,6 @@
 
 namespace cordma::detail {
 
-using message_protocol::bad_frame;
 using message_protocol::credits_reserved;
 using message_protocol::header_bytes;
 using message_protocol::kind;
@@ -86,16 +85,6 @@ std::size_t readable(const connection& conn) noexcept {
                               std::max(conn.peer_hello().message_max_bytes, least)));
 }
 
-/// What a side can take; the agent has seen to it that its messages are no shorter than its
-/// buffers.
-bool is_possible(const stream_terms& t) noexcept {
-  return t.messages >= message_protocol::credits_min &&
-         t.messages <= message_protocol::credits_max &&
-         t.buffer_bytes >= message_protocol::buffer_bytes_min &&
-         t.buffer_bytes <= message_protocol::buffer_bytes_max &&
-         t.message_bytes_max <= message_protocol::message_bytes_max;
-}
-
 }  // namespace
 
 channel_resources message_channel::resources_of(connection& conn) {
@@ -126,8 +115,9 @@ void message_channel::begin() {
   qp_->hand_messages_to(*this);
   buffers_.post_all();
   if (failed_) return;
-  agent_->open_stream({buffers_.credit(), options_.buffer_bytes, options_.message_bytes_max});
-  opening_.emplace(agent_->stream_opened().wait());
+  agent_->send_note(
+      encode(stream_terms{buffers_.credit(), options_.buffer_bytes, options_.message_bytes_max}));
+  opening_.emplace(agent_->note_arrived().wait());
   if (opening_->start(*this, {})) on_opened(*this);
 }
 
@@ -175,9 +165,10 @@ std::coroutine_handle<> message_channel::on_opened(waiter& self) noexcept {
   auto& channel = static_cast<message_channel&>(self);
   channel.opening_.reset();
   if (channel.failed_) return std::noop_coroutine();
-  channel.peer_ = channel.agent_->peer_stream();
-  if (!is_possible(channel.peer())) {
-    channel.break_connection(bad_frame("a stream's terms"));
+  try {
+    channel.peer_ = decode_terms(*channel.agent_->peer_note());
+  } catch (const error& e) {
+    channel.break_connection(e.failure());
     return std::noop_coroutine();
   }
   channel.peer_credit_ = channel.peer().messages;

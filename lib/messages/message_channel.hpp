@@ -3,6 +3,7 @@
 #include "message_frame.hpp"
 #include "receive_buffers.hpp"
 #include "request/queue_pair.hpp"
+#include "stream_terms.hpp"
 
 #include <cordma/detail/agent/agent.hpp>
 #include <cordma/detail/coro/frame_cache.hpp>

@@ -75,7 +75,9 @@ TEST_CASE("what is no frame is refused, and the error says what was wrong", "[ag
                           .alignment_log2 = 21};
   REQUIRE(ap::decode(ap::encode(credit)).kind == ap::kind::credit);
   REQUIRE(ap::decode(ap::encode(refused)).status == 11);
+  const ap::frame note{.kind = ap::kind::note};
   REQUIRE(ap::decode(ap::encode(request)).alignment_log2 == 21);
+  REQUIRE(ap::decode(ap::encode(note)).tag == 0);
   struct row {
     const char* says;
     ap::frame_bytes_t bytes;
@@ -103,6 +105,7 @@ TEST_CASE("what is no frame is refused, and the error says what was wrong", "[ag
       {"lease 0x1", with(16, {1}, credit)},
       {"status 0x0", with(56, {0}, refused)},
       {"alignment 0x16", with(61, {22}, request)},
+      {"address 0x1", with(32, {1}, note)},
   };
   for (const row& r : rows) {
     INFO(r.says);
@@ -117,7 +120,7 @@ TEST_CASE("a frame that was accepted is the same when it is sent again", "[agent
   std::mt19937 random{2026};
   int accepted = 0;
   for (int n = 0; n < 200'000; ++n) {
-    ap::frame_bytes_t bytes = with(3, {int(1 + random() % 12)});
+    ap::frame_bytes_t bytes = with(3, {int(1 + random() % 13)});
     for (unsigned changes = random() % 8; changes > 0; --changes)
       bytes[4 + random() % 60] = std::byte(random() % 3);
     try {

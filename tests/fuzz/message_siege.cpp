@@ -171,7 +171,7 @@ void message_siege::tell_terms(script& in) {
   const std::uint8_t how = is_gentle_ ? 0 : in.byte();
   if (std::exchange(has_terms_, true) && is_gentle_) return;
   granted_ = std::uint32_t(messages[how % 4]);
-  tell({.kind = agent_kind::stream,
+  tell({.kind = agent_kind::note,
         .tag = messages[how % 4],
         .lease = buffers[how / 4 % 4],
         .length = how / 16 == 1 ? 10 : std::max<std::uint64_t>(large_max, buffers[how / 4 % 4])});

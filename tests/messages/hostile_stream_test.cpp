@@ -96,7 +96,7 @@ TEST_CASE("terms that no stream has end the connection", "[rpc][device][R4]") {
 TEST_CASE("terms that are told twice end the connection", "[rpc][device][R4]") {
   siege s;
   large_sending sending{s};
-  s.client.agent()->open_stream(honest);
+  s.client.agent()->send_note(encode(honest));
   s.ends_as(errc::bad_frame);
   sending.ends_as(errc::bad_frame);
 }

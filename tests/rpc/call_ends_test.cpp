@@ -1,5 +1,6 @@
 // Connections and calls that end, or begin, at a bad moment.
 #include "../../lib/messages/message_frame.hpp"
+#include "../../lib/messages/stream_terms.hpp"
 #include "../../lib/rpc/call_frame.hpp"
 #include "request/queue_pair.hpp"
 
@@ -34,10 +35,11 @@ struct raw_client {
         landing{rt.memory().allocate_zeroed(receives * frame_bytes)} {
     for (size_t n = 0; n < receives; ++n)
       conn.post_recv(landing.slice(n * frame_bytes, frame_bytes));
-    rt.run(conn.agent()->stream_opened().wait());  // The server's receives are there.
+    rt.run(conn.agent()->note_arrived().wait());  // The server's receives are there.
   }
   void tell_terms() {
-    conn.agent()->open_stream({.messages = 8, .buffer_bytes = 64, .message_bytes_max = 64});
+    conn.agent()->send_note(
+        encode(stream_terms{.messages = 8, .buffer_bytes = 64, .message_bytes_max = 64}));
   }
   void request(std::uint64_t call, std::uint64_t method, std::span<const std::byte> value = {}) {
     const auto header = call_protocol::encode({.kind = call_kind::request,

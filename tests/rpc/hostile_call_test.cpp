@@ -1,6 +1,7 @@
 // A peer that does not keep to RPC's protocol gets errors, and nothing else.
 #include "../../lib/messages/message_channel.hpp"
 #include "../../lib/messages/message_frame.hpp"
+#include "../../lib/messages/stream_terms.hpp"
 #include "../../lib/rpc/call_frame.hpp"
 
 #include <support/manual_home.hpp>
@@ -416,8 +417,8 @@ TEST_CASE("a failure behind a large reply that was announced invalidates nothing
                          [&] { return answering.server.counters().connections == 1; });
     local_mr memory = conn.memory().allocate_zeroed(8 * frame_bytes);
     for (std::size_t n = 0; n < 8; ++n) conn.post_recv(memory.slice(n * frame_bytes, frame_bytes));
-    conn.agent()->open_stream(
-        {.messages = 8, .buffer_bytes = frame_bytes, .message_bytes_max = 1 << 20});
+    conn.agent()->send_note(encode(
+        stream_terms{.messages = 8, .buffer_bytes = frame_bytes, .message_bytes_max = 1 << 20}));
     std::uint32_t taken = message_protocol::count_first;
     const auto say = [&](frame f, const bytes& behind) -> task<> {
       f.taken = taken;

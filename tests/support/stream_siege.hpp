@@ -1,6 +1,7 @@
 #pragma once
 
 #include "messages/message_frame.hpp"
+#include "messages/stream_terms.hpp"
 
 #include "connected_pair.hpp"
 #include "manual_home.hpp"
@@ -64,7 +65,7 @@ struct siege : stopped_clock, test::connected_pair {
     landing = rt.memory().allocate_zeroed(receives * frame_bytes);
     for (size_t n = 0; n < receives; ++n)
       client.post_recv(landing.slice(n * frame_bytes, frame_bytes));
-    client.agent()->open_stream(terms);
+    client.agent()->send_note(encode(terms));
   }
   /// The victim's end takes its receives from a pool.
   explicit siege(const shared_receives_options& of_pool) : siege{} {

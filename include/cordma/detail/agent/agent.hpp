@@ -9,6 +9,8 @@
 #include <cordma/memory/mr_allocator.hpp>
 #include <cordma/verbs/device.hpp>
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -26,13 +28,6 @@ struct agent_resources {
   verbs::port_info port;
   verbs::gid_entry gid;
   bool has_own_domain = false;  ///< The protection domain is this connection's alone.
-};
-
-/// What one side of a connection takes by a stream of messages.
-struct stream_terms {
-  std::uint32_t messages = 0;         ///< That may be under way to it.
-  std::size_t buffer_bytes = 0;       ///< Of each of them.
-  std::size_t message_bytes_max = 0;  ///< What is longer than a buffer is lent to it.
 };
 
 /// Trades remote memory with the agent of the peer, over a control queue pair of its own
@@ -83,11 +78,13 @@ class agent {
   task<local_mr> receive_local_mr();
   task<remote_mr> receive_remote_mr();
 
-  /// Tells the peer what our side of a stream takes: once.
-  void open_stream(const stream_terms& ours) noexcept;
-  /// Set once the peer has told; before that its terms are 0.
-  [[nodiscard]] event& stream_opened() noexcept;
-  [[nodiscard]] const stream_terms& peer_stream() const noexcept;
+  /// Words that the layer above says to its peer, and that mean nothing to the agents.
+  using note = std::array<std::uint64_t, 3>;
+  /// Sends the only note of this side.
+  void send_note(const note& ours) noexcept;
+  /// Set once the peer's note has arrived.
+  [[nodiscard]] event& note_arrived() noexcept;
+  [[nodiscard]] const std::optional<note>& peer_note() const noexcept;
 
   [[nodiscard]] const agent_options& options() const noexcept;
   [[nodiscard]] const lending_counters& counters() const noexcept;
