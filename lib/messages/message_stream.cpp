@@ -41,11 +41,13 @@ message_stream::receive_op::receive_op(detail::stream_channel& channel) noexcept
     : channel_{channel}, acquire_{channel.messages().acquire()} {}
 
 bool message_stream::receive_op::start(waiter& w, const environment& env) noexcept {
-  return acquire_.start(w,
-                        {env.scheduler != nullptr ? env.scheduler : &channel_->home(), env.stop});
+  return acquire_.start(
+      w, {env.scheduler != nullptr ? env.scheduler : &channel_->executor(), env.stop});
 }
 
-scheduler* message_stream::receive_op::own_scheduler() const noexcept { return &channel_->home(); }
+scheduler* message_stream::receive_op::own_scheduler() const noexcept {
+  return &channel_->executor();
+}
 
 result<stream_message> message_stream::receive_op::take_result() noexcept {
   const result<void> outcome = acquire_.take_result();

@@ -72,7 +72,7 @@ const_local_mr_slice receive_buffers::slice(const arrived_message& a, std::size_
   return own_.slice(a.number * stride_ + offset, length);
 }
 
-void receive_buffers::let_go(arrived_message& a) noexcept {
+void receive_buffers::release(arrived_message& a) noexcept {
   if (pool_ == nullptr) return;
   free_.push_back(&a);  // Which has room for all.
   pool_->give_back(a.number);

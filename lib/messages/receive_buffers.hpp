@@ -22,7 +22,7 @@ static_assert(sizeof(arrived_message) == 64);
 
 /// Where a channel's frames arrive: in buffers of its own, or in those of the pool that its queue
 /// pair takes receives from. Of the pool's it has as many at once as its credit, each of which is
-/// to come back, whatever becomes of the connection: by `put_back` or `let_go`, once.
+/// to come back, whatever becomes of the connection: by `put_back` or `release`, once.
 class receive_buffers {
  public:
   /// Room for a frame of `frame_bytes`, of a pool's too. \errors what the allocator throws.
@@ -58,14 +58,14 @@ class receive_buffers {
   /// with one doorbell, and few of the credit wait for the others.
   [[nodiscard]] std::uint32_t put_back(arrived_message& a) noexcept {
     if (pool_ != nullptr) {
-      let_go(a);
+      release(a);
       return 1;
     }
     spare_[spare_count_++] = a.number;
     return spare_count_ == batch_ ? post_spare() : 0;
   }
   /// The same once the connection has ended: only a pool has a use for it.
-  void let_go(arrived_message& a) noexcept;
+  void release(arrived_message& a) noexcept;
   /// Of those that were put back, whether some wait for others, …
   [[nodiscard]] bool has_spare() const noexcept { return spare_count_ > 0; }
   /// … which they do no longer. Gives how many there were.

@@ -12,7 +12,7 @@ using message_protocol::throw_bad_frame;
 
 namespace {
 
-void on_announced(message_channel::outgoing& self, const failure* why) noexcept {
+void on_announced(outgoing_frame& self, const failure* why) noexcept {
   auto& s = static_cast<large_send&>(self);
   s.is_announced = why == nullptr;
   if (s.is_announced) {
@@ -24,19 +24,23 @@ void on_announced(message_channel::outgoing& self, const failure* why) noexcept 
   s.end();
 }
 
-/// The peer reaches it no more. Before the peer has answered, that is told with the answer.
+/// The peer cannot reach the message any more. Before the peer has answered, its answer will say
+/// so.
 void on_loan_ended(inline_grant& self) noexcept {
   auto& s = static_cast<large_send&>(self);
   if (s.is_answered) s.end();
 }
 
-void ignore(message_channel::outgoing&, const failure*) noexcept {}
+void ignore(outgoing_frame&, const failure*) noexcept {}
 
 }  // namespace
 
 large_send::large_send(message_channel& c, std::uint64_t number, local_mr memory,
                        std::optional<std::uint32_t> imm, const large_options& how)
-    : inline_grant{&on_loan_ended}, channel{&c}, tell_announced{how.is_announced}, ended{c.home_} {
+    : inline_grant{&on_loan_ended},
+      channel{&c},
+      tell_announced{how.is_announced},
+      ended{c.executor_} {
   c.agent_->lend_inline(*this, std::move(memory), verbs::access::remote_read);
   frame = {.kind = kind::announce, .tag = number, .loan = terms()};
   immediate = imm;
@@ -46,10 +50,10 @@ large_send::large_send(message_channel& c, std::uint64_t number, local_mr memory
   on_posted = &on_announced;
 }
 
-/// Answered, and nothing is lent.
+/// The message is answered, and nothing is lent.
 void large_send::end() noexcept {
   list_hook<large_send>::unlink();
-  list_hook<outgoing>::unlink();
+  list_hook<outgoing_frame>::unlink();
   if (is_abandoned)
     delete this;
   else
@@ -66,13 +70,13 @@ large_receive::large_receive(message_channel& c, arrived_message& a,
 // ---- sending
 // -------------------------------------------------------------------------------------
 
-/// A task's part in a large message.
+/// Owns a large message until its task leaves.
 class message_channel::large_handle {
  public:
   large_handle(message_channel& c, local_mr memory, std::optional<std::uint32_t> imm,
                const large_options& how)
-      : send_{new large_send{c, ++c.last_tag_, std::move(memory), imm, how}} {
-    c.sends_.push_back(*send_);
+      : send_{new large_send{c, ++c.large_.last_tag, std::move(memory), imm, how}} {
+    c.large_.sends.push_back(*send_);
     c.send(*send_);
   }
   large_handle(const large_handle&) = delete;
@@ -84,14 +88,14 @@ class message_channel::large_handle {
     }
     message_channel& c = *send_->channel;
     send_->is_abandoned = true;
-    ++c.withdrawn_;
+    ++c.large_.withdrawn;
     send_->frame = {.kind = kind::withdraw, .tag = send_->tag()};
     send_->immediate.reset();
     send_->on_posted = &ignore;
     send_->revoke();
-    c.send(*send_);  // With the connection, should that end, goes what is abandoned.
-    // Of what is not answered, each has its place among what is not taken.
-    if (c.withdrawn_ > c.peer_credit_) [[unlikely]]
+    c.send(*send_);  // May end it, if the connection has failed.
+    // Each message that is not answered occupies a credit.
+    if (c.large_.withdrawn > c.credits_.credit()) [[unlikely]]
       c.break_connection(message_protocol::bad_frame("takes a message and does not answer it"));
   }
   large_send* operator->() const noexcept { return send_; }
@@ -115,14 +119,15 @@ task<> message_channel::send_large(channel_ref self, local_mr memory,
 }
 
 void message_channel::on_taken(const frame& f, std::optional<std::uint32_t> invalidated) {
-  large_send* const s = sends_.find([&](const large_send& one) {
+  large_send* const s = large_.sends.find([&](const large_send& one) {
     return one.is_announced && !one.is_answered && one.tag() == f.tag;
   });
   if (s == nullptr) throw_bad_frame("answers a message that was not announced");
   s->status = f.status;
   s->is_answered = true;
-  if (f.status == 0) ++counters_.large_sent;  // Who waited may have gone: a call, by its reply.
-  if (s->is_abandoned) --withdrawn_;
+  if (f.status == 0)
+    ++counters_.large_sent;  // Counted here: the task may have left, as that of an answered call.
+  if (s->is_abandoned) --large_.withdrawn;
   if (*s)
     s->give_back(invalidated);
   else
@@ -136,23 +141,23 @@ void message_channel::on_announce(arrived_message& a, const frame& f) {
   if (f.loan.length <= options_.buffer_bytes || f.loan.length > options_.message_bytes_max)
     throw_bad_frame("announces a message that is too short or too long");
   const auto has_tag = [&](const large_receive& l) { return l.tag() == f.tag; };
-  if (announced_.find(has_tag) != nullptr || fetching_.find(has_tag) != nullptr)
+  if (large_.announced.find(has_tag) != nullptr || large_.fetching.find(has_tag) != nullptr)
     throw_bad_frame("announces a message twice");
   a.awaited = new large_receive{*this, a, f};
-  announced_.push_back(*a.awaited);
+  large_.announced.push_back(*a.awaited);
   behind_.push_back(a);
   fetch_next();
 }
 
-/// Reads the next large messages, as far as there may be memory for them.
+/// Reads the next large messages, at most `large_ahead` at once.
 void message_channel::fetch_next() noexcept {
-  if (std::exchange(is_fetching_, true)) return;  // The end of one of these comes back here.
+  if (std::exchange(large_.is_fetching, true)) return;  // Called by the end of one of these.
   const channel_ref stay{*this};
-  while (!failed_ && fetched_ < options_.large_ahead && !announced_.empty()) {
-    large_receive& l = announced_.pop_front();
-    fetching_.push_back(l);
+  while (!failed_ && large_.fetched < options_.large_ahead && !large_.announced.empty()) {
+    large_receive& l = large_.announced.pop_front();
+    large_.fetching.push_back(l);
     l.is_fetched = true;
-    ++fetched_;
+    ++large_.fetched;
     try {
       l.message.reset(new large_message{memory_->allocate_uninitialized(l.length())});
       l.lent = agent_->borrow_inline(l.terms, verbs::access::remote_read, time_point::max(),
@@ -163,15 +168,16 @@ void message_channel::fetch_next() noexcept {
     }
     read(l);
   }
-  is_fetching_ = false;
+  large_.is_fetching = false;
 }
 
-/// In pieces that the device takes.
+/// Reads the next piece, of a size that the device takes.
 void message_channel::read(large_receive& l) noexcept {
-  const std::size_t size = std::min(l.length() - l.done, read_bytes_max_);
-  l.reading.emplace(qp_->sends(),
-                    cordma::read(l.message->memory.slice(l.done, size), l.lent.slice(l.done, size)),
-                    l, [](large_receive& ended) noexcept { ended.channel->on_read(ended); });
+  const std::size_t size = std::min(l.length() - l.done_bytes, read_bytes_max_);
+  l.reading.emplace(
+      qp_->sends(),
+      cordma::read(l.message->memory.slice(l.done_bytes, size), l.lent.slice(l.done_bytes, size)),
+      l, [](large_receive& ended) noexcept { ended.channel->on_read(ended); });
   l.reading->post();
 }
 
@@ -180,7 +186,7 @@ void message_channel::on_read(large_receive& l) noexcept {
   l.reading.reset();
   if (!bytes.has_value()) {
     give_up(l, errc::lease_ended);  // The connection is about to break.
-  } else if (l.done += *bytes; l.done < l.length()) {
+  } else if (l.done_bytes += *bytes; l.done_bytes < l.length()) {
     if (l.is_withdrawn)
       give_up(l, errc::refused);
     else
@@ -195,33 +201,33 @@ void message_channel::on_read(large_receive& l) noexcept {
 
 void message_channel::on_withdraw(const frame& f) noexcept {
   const auto has_tag = [&](const large_receive& l) { return l.tag() == f.tag; };
-  if (large_receive* const reading = fetching_.find(has_tag)) {
+  if (large_receive* const reading = large_.fetching.find(has_tag)) {
     reading->is_withdrawn = true;
     reading->immediate.reset();
   }
-  large_receive* const waiting = announced_.find(has_tag);
+  large_receive* const waiting = large_.announced.find(has_tag);
   if (waiting == nullptr) return;
   waiting->is_withdrawn = true;
   give_up(*waiting, errc::refused);
 }
 
-/// Nobody gets it.
+/// Ends a message that will not be delivered.
 void message_channel::give_up(large_receive& l, errc why) noexcept {
   const channel_ref stay{*this};
-  if (l.is_fetched) --fetched_;
+  if (l.is_fetched) --large_.fetched;
   answer(l, std::uint32_t(why));
   fetch_next();
 }
 
-/// It is over; its place is free, or its message there, once the peer is told so. A peer that lets
-/// us tell little gets no more places than it has. Telling it spares it an invalidation, unless it
-/// may have taken its memory back by force.
+/// Tells the peer that its message is over. The receive buffer of `announce` is free, or its
+/// message ready, once that is posted: a peer that grants few credits gets no more buffers than it
+/// has. The answer can invalidate the peer's window, unless the peer may have revoked it already.
 void message_channel::answer(large_receive& l, std::uint32_t status) noexcept {
   l.lent = {};
   if (l.borrowing != 0 && agent_ != nullptr) agent_->end_along(l.borrowing);
   l.message.reset();
   l.list_hook<large_receive>::unlink();
-  fetching_.push_back(l);
+  large_.fetching.push_back(l);
   l.frame.status = status;
   if (!l.is_withdrawn && agent_ != nullptr && agent_->can_invalidate(l.terms)) {
     l.immediate = l.terms.rkey;
@@ -230,7 +236,7 @@ void message_channel::answer(large_receive& l, std::uint32_t status) noexcept {
   send(l);
 }
 
-void message_channel::on_answered(outgoing& self, const failure* /*why*/) noexcept {
+void message_channel::on_answered(outgoing_frame& self, const failure* /*why*/) noexcept {
   auto& l = static_cast<large_receive&>(self);
   message_channel& channel = *l.channel;
   arrived_message& a = l.slot;
@@ -241,26 +247,26 @@ void message_channel::on_answered(outgoing& self, const failure* /*why*/) noexce
     a.list_hook<arrived_message>::unlink();
     channel.give_back(a);
   }
-  channel.tell_whole();
+  channel.announce_whole();
 }
 
 void message_channel::end_large() noexcept {
-  while (!sends_.empty()) {
-    large_send& s = sends_.front();
+  while (!large_.sends.empty()) {
+    large_send& s = large_.sends.front();
     s.is_answered = true;
     s.drop();
     s.end();
   }
-  fetching_.splice_back(announced_);
-  while (!fetching_.empty()) {
-    large_receive& l = fetching_.front();
-    has_gap_ |= order_ == order::as_sent;
+  large_.fetching.splice_back(large_.announced);
+  while (!large_.fetching.empty()) {
+    large_receive& l = large_.fetching.front();
+    large_.has_gap |= order_ == order::as_sent;
     l.slot.list_hook<arrived_message>::unlink();
     l.slot.awaited = nullptr;
-    buffers_.let_go(l.slot);
+    buffers_.release(l.slot);
     delete &l;
   }
-  while (has_gap_ && !behind_.empty()) buffers_.let_go(behind_.pop_front());
+  while (large_.has_gap && !behind_.empty()) buffers_.release(behind_.pop_front());
 }
 
 }  // namespace cordma::detail

@@ -4,12 +4,16 @@
 
 namespace cordma::detail {
 
-/// A large message of ours, until the peer says that it is over and reaches it no more. Owned by
-/// its task; when that goes before, by its channel.
-struct large_send : list_hook<large_send>,
-                    message_channel::outgoing,
-                    inline_grant,
-                    frame_cache::recycled {
+/// A large message that this end sends. Its task (`large_handle`) owns it; once the task has left,
+/// the channel does.
+///
+/// States, as the members say them:
+///   waiting    made by the task: `announce` waits for credit.
+///   announced  by `on_announced`, when `announce` is posted: the peer reads the loan.
+///   answered   by `on_taken`, or by `end_large` when the connection has failed.
+///   ended      by `end`, when answered and nothing is lent any more: the task is told.
+///   abandoned  besides announced: the task has left, which sends `withdraw`. `end` deletes it.
+struct large_send : list_hook<large_send>, outgoing_frame, inline_grant, frame_cache::recycled {
   /// \errors as `agent::lend_inline`.
   large_send(message_channel& c, std::uint64_t number, local_mr memory,
              std::optional<std::uint32_t> imm, const large_options& how);
@@ -18,17 +22,30 @@ struct large_send : list_hook<large_send>,
   void end() noexcept;
 
   message_channel* channel;
-  bool* tell_announced;  ///< once it is
+  bool* tell_announced;  ///< set to true when announced; may be null
   bool is_announced = false;
-  bool is_answered = false;   ///< the peer has said that it is over, or says nothing any more
-  bool is_abandoned = false;  ///< nobody waits for it
+  bool is_answered = false;
+  bool is_abandoned = false;
   std::optional<failure> refused;
   event ended;
   std::uint32_t status = 0;
 };
 
+<<<<<<< HEAD
 /// A large message of the peer's, until it is here or given up, and the peer is told so.
 struct large_receive : list_hook<large_receive>, message_channel::outgoing, frame_cache::recycled {
+=======
+/// A large message that the peer sends. The channel owns it.
+///
+/// States, as the channel's lists say them:
+///   announced  by `on_announce`: waits in `announced`, for others to be fetched.
+///   fetching   by `fetch_next`: READs bring the bytes, one after the other.
+///   answering  by `answer`, with the message, or without one (`give_up`): `taken` waits for
+///   credit.
+///              Both states are in `fetching`.
+///   deleted    by `on_answered`, when `taken` is posted, or by `end_large`.
+struct large_receive : list_hook<large_receive>, outgoing_frame, waiter, frame_cache::recycled {
+>>>>>>> 50a96ef (Message channel: credits are an account of their own, and the channel says its states)
   large_receive(message_channel& c, arrived_message& a, const message_protocol::frame& f) noexcept;
 
   [[nodiscard]] std::uint64_t tag() const noexcept { return frame.tag; }
@@ -37,13 +54,18 @@ struct large_receive : list_hook<large_receive>, message_channel::outgoing, fram
   message_channel* channel;
   arrived_message& slot;
   const loan_terms terms;
-  bool is_fetched = false;  ///< or is being fetched
+  bool is_fetched = false;  ///< counted in `fetched`
   bool is_withdrawn = false;
   std::unique_ptr<large_message> message;
   remote_mr lent;
   std::uint64_t borrowing = 0;  ///< the agent's number of `lent`
+<<<<<<< HEAD
   std::size_t done = 0;         ///< bytes
   std::optional<told_request<read_request<1>, large_receive>> reading;
+=======
+  std::size_t done_bytes = 0;
+  std::optional<request_op<read_request<1>>> reading;
+>>>>>>> 50a96ef (Message channel: credits are an account of their own, and the channel says its states)
 };
 
 }  // namespace cordma::detail

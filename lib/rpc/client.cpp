@@ -16,8 +16,8 @@ void check(const client_options& o) {
 }
 
 client::client(cordma::connection conn, const client_options& options) {
-  executor& home = conn.qp().driver().home();
-  core_ = detail::client_ref{*new detail::client_core{home, options, nullptr}};
+  cordma::executor& executor = conn.qp().driver().home();
+  core_ = detail::client_ref{*new detail::client_core{executor, options, nullptr}};
   core_->attach(std::move(conn));
 }
 

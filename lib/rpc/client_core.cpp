@@ -35,8 +35,11 @@ call_slot::call_slot(client_core& c, std::uint16_t i) noexcept
 call_slot::lending::lending(call_slot& s) noexcept
     : inline_grant{&client_core::on_loan_ended}, slot{s} {}
 
-client_core::client_core(executor& home, const client_options& options, client::connector connect)
-    : home_{home}, options_{options}, reconnector_{*this, std::move(connect), options.reconnect} {
+client_core::client_core(cordma::executor& executor, const client_options& options,
+                         client::connector connect)
+    : executor_{executor},
+      options_{options},
+      reconnector_{*this, std::move(connect), options.reconnect} {
   check(options);
 }
 
@@ -177,14 +180,14 @@ inline bool client_core::start(call_slot& s, const call_options& options,
   // its timer armed for the same reason: the next one of its slot has its request to send.
   if (goes_now) send(s, limit);
   if (s.has_ended) return true;
-  s.deadline = home_.about_after(limit);
-  home_.rearm(s, s.deadline);
+  s.deadline = executor_.about_after(limit);
+  executor_.rearm(s, s.deadline);
   if (!goes_now) {
     waiting_.push_back(s);
     pump();
   }
   if (s.has_ended) return true;
-  s.suspension::begin(w, {env.scheduler != nullptr ? env.scheduler : &home_, env.stop});
+  s.suspension::begin(w, {env.scheduler != nullptr ? env.scheduler : &executor_, env.stop});
   return false;
 }
 
@@ -223,7 +226,7 @@ void client_core::pump() noexcept {
     } else {
       if (!may_send()) break;
       call_slot& next = waiting_.pop_front();
-      send(next, next.deadline - home_.now());
+      send(next, next.deadline - executor_.now());
     }
   }
   is_pumping_ = false;
@@ -448,7 +451,7 @@ bool call_handle::fail_to_encode(std::exception_ptr why) noexcept {
   return true;
 }
 
-scheduler* call_handle::own_scheduler() const noexcept { return &core_->home(); }
+scheduler* call_handle::own_scheduler() const noexcept { return &core_->executor(); }
 
 bool call_handle::failed() const noexcept {
   return why_not_encoded_ != nullptr || slot_->how != call_end::answered;

@@ -53,7 +53,7 @@ struct call_slot final : list_hook<call_slot>,
 /// What a client is, for as long as it, its calls or its connection need it.
 class client_core final {
  public:
-  client_core(executor& home, const client_options& options, client::connector connect);
+  client_core(cordma::executor& executor, const client_options& options, client::connector connect);
   void retain() noexcept { ++references_; }
   void release() noexcept {
     if (--references_ == 0) [[unlikely]]
@@ -79,7 +79,7 @@ class client_core final {
   [[nodiscard]] const client_counters& counters() const noexcept { return counters_; }
   [[nodiscard]] const stream_counters& stream() const noexcept;
   [[nodiscard]] connection* conn() noexcept;
-  [[nodiscard]] executor& home() const noexcept { return home_; }
+  [[nodiscard]] cordma::executor& executor() const noexcept { return executor_; }
 
  private:
   friend class client_link;
@@ -110,7 +110,7 @@ class client_core final {
 
   void fail_waiting(const failure& why) noexcept;
 
-  executor& home_;
+  cordma::executor& executor_;
   const client_options options_;
   unsigned references_ = 0;
   std::optional<failure> shut_;
@@ -126,7 +126,7 @@ class client_core final {
   intrusive_list<call_slot> under_way_;
   unsigned under_way_count_ = 0;
   bool is_pumping_ = false;
-  event none_under_way_{home_};
+  event none_under_way_{executor_};
   client_counters counters_;
 };
 

@@ -30,12 +30,12 @@ void encoded_message::send_made(message_channel& channel, const encodable_ref& v
   auto& large = *new sending{*this, channel, std::move(whole)};
   large_ = &large;
   large.is_starting = true;
-  const bool has_ended = large.work.start(large, {&channel.home(), {}});
+  const bool has_ended = large.work.start(large, {&channel.executor(), {}});
   large.is_starting = false;
   if (has_ended || large.message == nullptr) sending::on_ended(large);
 }
 
-void encoded_message::on_posted(outgoing& self, const failure* why) noexcept {
+void encoded_message::on_posted(outgoing_frame& self, const failure* why) noexcept {
   auto& m = static_cast<encoded_message&>(self);
   m.is_known_ = why == nullptr;
   m.encoded_.reset();  // The request holds its own.
@@ -45,9 +45,9 @@ void encoded_message::on_posted(outgoing& self, const failure* why) noexcept {
 void encoded_message::sending::leave() noexcept {
   message = nullptr;
   if (is_starting) return;
-  if (channel->failed() && channel->home().is_running()) {
+  if (channel->failed() && channel->executor().is_running()) {
     list_hook<waiter>::unlink();
-    channel->home().schedule_last(*this);
+    channel->executor().schedule_last(*this);
   } else {
     delete this;
   }

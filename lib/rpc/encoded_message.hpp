@@ -12,13 +12,14 @@ using cordma::detail::arrived_message;
 using cordma::detail::channel_ref;
 using cordma::detail::channel_resources;
 using cordma::detail::message_channel;
+using cordma::detail::outgoing_frame;
 
 /// A header that is said beside the messages. Made by `new`, goes with what it was sent by.
-struct call_note final : message_channel::outgoing, frame_cache::recycled {
+struct call_note final : outgoing_frame, frame_cache::recycled {
   explicit call_note(const header& h) noexcept {
     frame.kind = message_protocol::kind::control;
     call_protocol::encode(h, open_head(call_protocol::header_bytes));
-    on_posted = [](outgoing& self, const failure*) noexcept {
+    on_posted = [](outgoing_frame& self, const failure*) noexcept {
       delete static_cast<call_note*>(&self);
     };
   }
@@ -28,13 +29,13 @@ struct call_note final : message_channel::outgoing, frame_cache::recycled {
 /// A header and a value, sent as one message: from where the value lies, or from memory that it is
 /// encoded into, or, when it is longer than the peer's buffers, by rendezvous. Destroying it takes
 /// it back.
-class encoded_message : private message_channel::outgoing {
+class encoded_message : private outgoing_frame {
  public:
   /// It is on its way, and the value may go; or, with a reason, will never be. May destroy it.
   using function = void (*)(encoded_message& self, const failure* why) noexcept;
   explicit encoded_message(function on_sent) noexcept : on_sent_{on_sent} {
     frame.kind = message_protocol::kind::data;
-    outgoing::on_posted = &on_posted;
+    outgoing_frame::on_posted = &on_posted;
   }
   encoded_message(encoded_message&&) = delete;
   ~encoded_message() { take_back(); }
@@ -78,7 +79,7 @@ class encoded_message : private message_channel::outgoing {
   struct sending;
   /// From memory that is made for it.
   void send_made(message_channel& channel, const encodable_ref& value);
-  static void on_posted(outgoing& self, const failure* why) noexcept;
+  static void on_posted(outgoing_frame& self, const failure* why) noexcept;
 
   function on_sent_;
   local_mr encoded_;
@@ -106,7 +107,7 @@ struct encoded_message::sending final : waiter, frame_cache::recycled {
 };
 
 inline void encoded_message::take_back() noexcept {
-  list_hook<outgoing>::unlink();
+  list_hook<outgoing_frame>::unlink();
   if (large_ != nullptr) [[unlikely]]
     std::exchange(large_, nullptr)->leave();
   encoded_.reset();

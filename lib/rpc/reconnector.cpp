@@ -31,7 +31,7 @@ void reconnector::connect() noexcept {
   }
   is_running_ = true;
   // The first attempt is made in a later iteration: this may be the middle of a reap.
-  if (work_->start(*this, {&core_.home_, {}})) is_running_ = false;
+  if (work_->start(*this, {&core_.executor_, {}})) is_running_ = false;
 }
 
 void reconnector::stop() noexcept {
@@ -40,7 +40,7 @@ void reconnector::stop() noexcept {
 }
 
 task<> reconnector::connect_until_done() {
-  co_await core_.home_.sleep_for(delay());
+  co_await core_.executor_.sleep_for(delay());
   while (!core_.shut_ && core_.link_ == nullptr && !core_.waiting_.empty()) {
     core_.conn_ = {};  // The last attempt may have left one.
     failure why{.code = errc::disconnected, .call = "connect"};
@@ -63,7 +63,7 @@ task<> reconnector::connect_until_done() {
       failed_attempts_ = 0;
       core_.fail_waiting(why);
     }
-    co_await core_.home_.sleep_for(delay());
+    co_await core_.executor_.sleep_for(delay());
   }
 }
 

@@ -18,7 +18,7 @@ connection& server_call::connection() noexcept { return call_.link->conn(); }
 duration server_call::remaining() const noexcept {
   const time_point until = call_.deadline();
   if (until == time_point::max()) return duration::max();
-  return std::max(until - call_.link->home().now(), duration{});
+  return std::max(until - call_.link->executor().now(), duration{});
 }
 
 bool server_call::has_source() const noexcept {

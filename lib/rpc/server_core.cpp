@@ -78,7 +78,7 @@ task<> server_core::serve(server_link& link, connection* conn) {
     link.turn_away();
     // Whoever has no call to be refused is not waited for any longer.
     const auto ended =
-        co_await as_result(with_timeout(finished, options_.drain_timeout, &link.home()));
+        co_await as_result(with_timeout(finished, options_.drain_timeout, &link.executor()));
     if (ended.is_cancelled()) throw cancelled{};
   } else {
     co_await finished;
@@ -132,7 +132,7 @@ task<> server_core::drain() {
   if (awaited_ == 0) co_return;
   empty_.reset();
   const auto ended = co_await as_result(
-      with_timeout(empty_.wait(), options_.drain_timeout, &links_.front().home()));
+      with_timeout(empty_.wait(), options_.drain_timeout, &links_.front().executor()));
   if (ended.has_value()) co_return;
   links_.for_each([](server_link& l) { l.stop_calls(); });
   if (ended.is_cancelled()) throw cancelled{};

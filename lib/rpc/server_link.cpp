@@ -62,7 +62,7 @@ time_point incoming_call::deadline() noexcept {
   if (!until) {
     until = asked.value == call_protocol::no_deadline
                 ? time_point::max()
-                : link->home().about_after(std::chrono::microseconds{asked.value});
+                : link->executor().about_after(std::chrono::microseconds{asked.value});
   }
   return *until;
 }
@@ -78,7 +78,7 @@ bool server_link::finished_op::start(cordma::waiter& w, const environment& env) 
   if (env.stop.stop_requested()) on_stop(*this);
   if (link_.is_finished()) return true;
   link_.waiting_ = this;
-  begin(w, {env.scheduler != nullptr ? env.scheduler : &link_.home(),
+  begin(w, {env.scheduler != nullptr ? env.scheduler : &link_.executor(),
             was_stopped_ ? stop_token{} : env.stop});
   return false;
 }
@@ -223,7 +223,7 @@ inline void server_link::begin(arrived_message& a) {
   } catch (const std::bad_alloc&) {
     return refuse(c, status::out_of_memory, "the server has no memory for the call");
   }
-  home().schedule(c);
+  executor().schedule(c);
 }
 
 bool server_link::was_cancelled(std::uint64_t call) const noexcept {
@@ -250,8 +250,8 @@ inline void server_link::run(incoming_call& c) noexcept {
   };
   try {
     const auto request = c.request.bytes().subspan(call_protocol::head_bytes(c.asked.bulk));
-    if (c.body->start(request, c.context, c, {&home(), *c.stop})) return finish(c);
-    if (c.deadline() != time_point::max()) home().arm(c, c.deadline());
+    if (c.body->start(request, c.context, c, {&executor(), *c.stop})) return finish(c);
+    if (c.deadline() != time_point::max()) executor().arm(c, c.deadline());
     return;
   } catch (const std::bad_alloc&) {
     return refuse(c, status::out_of_memory, "the server has no memory for the call");
@@ -303,7 +303,8 @@ void server_link::refuse(incoming_call& c, status why, std::string_view text) no
   c.is_gone = nullptr;
   if (failed()) return end(c);
   // Of its time, too, is what it was lent, though nobody has stopped it yet.
-  if (why == status::handler_failed && c.until && home().now() >= *c.until) why = status::stopped;
+  if (why == status::handler_failed && c.until && executor().now() >= *c.until)
+    why = status::stopped;
   server_counters& n = core_->counters;
   switch (why) {
     case status::handler_failed:
@@ -331,7 +332,7 @@ inline void server_link::answer(incoming_call& c, kind k, std::uint32_t value,
     return;
   c.is_gone = nullptr;
   if (is_stopping_) return drop_answers();
-  home().rearm(c, home().after(core_->options_.answer_timeout));
+  executor().rearm(c, executor().after(core_->options_.answer_timeout));
 }
 
 /// Of an answer. A reply that cannot be sent, or that the client does not take, is answered by why.
@@ -342,7 +343,7 @@ void server_link::on_sent(encoded_message& self, const failure* why) noexcept {
     c.disarm();
     // When it was memory that was missing, the text is short enough to need none.
     c.text = why->detail.empty() ? "the reply cannot be sent" : why->detail.view();
-    return c.link->home().schedule(c);  // `answer` still looks at it.
+    return c.link->executor().schedule(c);  // `answer` still looks at it.
   }
   if (is_reply && why == nullptr) {
     c.is_counted = true;

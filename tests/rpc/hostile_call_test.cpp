@@ -56,7 +56,7 @@ class hostile final : public detail::message_channel {
     control_ = message;
     note_.frame.kind = message_protocol::kind::control;
     note_.bytes = control_;
-    note_.on_posted = [](outgoing&, const failure*) noexcept {};
+    note_.on_posted = [](detail::outgoing_frame&, const failure*) noexcept {};
     send(note_);
   }
   /// A message with which a window of the peer's ends.
@@ -66,7 +66,7 @@ class hostile final : public detail::message_channel {
     note_.bytes = control_;
     note_.immediate = rkey;
     note_.is_invalidation = true;
-    note_.on_posted = [](outgoing&, const failure*) noexcept {};
+    note_.on_posted = [](detail::outgoing_frame&, const failure*) noexcept {};
     send(note_);
   }
   std::vector<bytes> heard, controls;
@@ -85,7 +85,7 @@ class hostile final : public detail::message_channel {
     controls.emplace_back(b.begin(), b.end());
   }
   void on_closed() noexcept override {}
-  outgoing note_;
+  detail::outgoing_frame note_;
   bytes control_;
 };
 
