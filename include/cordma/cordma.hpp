@@ -38,11 +38,13 @@
 #include <cordma/memory/mr_resource.hpp>
 #include <cordma/memory/slice.hpp>
 #include <cordma/messages/message_stream.hpp>
+#include <cordma/messages/stream_message.hpp>
 #include <cordma/queue/completion.hpp>
 #include <cordma/queue/message.hpp>
 #include <cordma/queue/shared_receives.hpp>
 #include <cordma/queue/transfer_counters.hpp>
 #include <cordma/queue/work_request.hpp>
+#include <cordma/rpc/call.hpp>
 #include <cordma/rpc/client.hpp>
 #include <cordma/rpc/codec.hpp>
 #include <cordma/rpc/method.hpp>

@@ -120,7 +120,7 @@ class message_channel : public counted_channel, public message_handler, private 
     ++counters_.received;
     if (a.large != nullptr) [[unlikely]]
       return deliver_large(a);
-    return {channel_ref{*this}, a};
+    return stream_message{held_message{channel_ref{*this}, a}};
   }
   [[nodiscard]] static std::span<const std::byte> bytes_of(const arrived_message& a) noexcept {
     return a.bytes;

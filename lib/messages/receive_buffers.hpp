@@ -2,21 +2,33 @@
 
 #include "request/queue_pair.hpp"
 
-#include <cordma/messages/message_stream.hpp>
+#include <cordma/detail/base/intrusive_list.hpp>
+#include <cordma/detail/coro/frame_cache.hpp>
+#include <cordma/detail/messages/held_message.hpp>
+#include <cordma/memory/local_mr.hpp>
+#include <cordma/memory/mr_allocator.hpp>
 
 #include <array>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace cordma::detail {
 
 struct large_receive;
 
-/// A message that has arrived, or, a large one, is announced: one receive buffer. A cache line.
+/// A message in memory of its own.
+struct large_message : message_content, frame_cache::recycled {
+  explicit large_message(local_mr&& mr) noexcept
+      : message_content{.bytes = mr.bytes(), .is_large = true}, memory{std::move(mr)} {}
+  local_mr memory;
+};
+
+/// A receive buffer whose message has arrived or, when it is large, is announced. A cache line.
 struct alignas(64) arrived_message : list_hook<arrived_message>, message_content {
   std::uint32_t number = 0;              ///< of its buffer
-  large_receive* awaited = nullptr;      ///< a large one, that is not here yet
-  std::unique_ptr<large_message> large;  ///< one that is
+  large_receive* awaited = nullptr;      ///< a large message that is not here yet
+  std::unique_ptr<large_message> large;  ///< a large message that is here
 };
 static_assert(sizeof(arrived_message) == 64);
 

@@ -31,10 +31,6 @@ struct large_send : list_hook<large_send>, outgoing_frame, inline_grant, frame_c
   std::uint32_t status = 0;
 };
 
-<<<<<<< HEAD
-/// A large message of the peer's, until it is here or given up, and the peer is told so.
-struct large_receive : list_hook<large_receive>, message_channel::outgoing, frame_cache::recycled {
-=======
 /// A large message that the peer sends. The channel owns it.
 ///
 /// States, as the channel's lists say them:
@@ -44,8 +40,7 @@ struct large_receive : list_hook<large_receive>, message_channel::outgoing, fram
 ///   credit.
 ///              Both states are in `fetching`.
 ///   deleted    by `on_answered`, when `taken` is posted, or by `end_large`.
-struct large_receive : list_hook<large_receive>, outgoing_frame, waiter, frame_cache::recycled {
->>>>>>> 50a96ef (Message channel: credits are an account of their own, and the channel says its states)
+struct large_receive : list_hook<large_receive>, outgoing_frame, frame_cache::recycled {
   large_receive(message_channel& c, arrived_message& a, const message_protocol::frame& f) noexcept;
 
   [[nodiscard]] std::uint64_t tag() const noexcept { return frame.tag; }
@@ -59,13 +54,8 @@ struct large_receive : list_hook<large_receive>, outgoing_frame, waiter, frame_c
   std::unique_ptr<large_message> message;
   remote_mr lent;
   std::uint64_t borrowing = 0;  ///< the agent's number of `lent`
-<<<<<<< HEAD
-  std::size_t done = 0;         ///< bytes
-  std::optional<told_request<read_request<1>, large_receive>> reading;
-=======
   std::size_t done_bytes = 0;
-  std::optional<request_op<read_request<1>>> reading;
->>>>>>> 50a96ef (Message channel: credits are an account of their own, and the channel says its states)
+  std::optional<told_request<read_request<1>, large_receive>> reading;
 };
 
 }  // namespace cordma::detail

@@ -3,7 +3,7 @@
 #include "call_frame.hpp"
 #include "messages/message_channel.hpp"
 
-#include <cordma/rpc/codec.hpp>
+#include <cordma/detail/rpc/encodable_ref.hpp>
 
 namespace cordma::rpc::detail {
 

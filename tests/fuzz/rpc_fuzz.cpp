@@ -344,7 +344,7 @@ class client_siege final : public rpc_siege {
 
   template <class M>
   static task<> call(client_siege& s, typename M::request request, rpc::call_options how) {
-    rpc::call_op<M> op{*s.core_.get(), request, how};
+    rpc::detail::call_op<M> op{*s.core_.get(), request, how};
     static_cast<void>(co_await op);
   }
   void call(std::optional<started<task<>>>& c, script& in) {

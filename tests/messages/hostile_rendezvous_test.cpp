@@ -217,7 +217,7 @@ TEST_CASE("a peer that lends what cannot be read, or less than it says, is cut o
     loan_terms lent = s.lent(is_too_long ? announced_bytes + 1 : announced_bytes);
     if (!is_too_long) lent.rkey = ~lent.rkey;
     s.say({.kind = message_kind::announce, .tag = 9, .loan = lent});
-    started<message_stream::receive_op> receiving{s.rt.executor(), s.victim.receive()};
+    started<detail::receive_message_op> receiving{s.rt.executor(), s.victim.receive()};
     s.wait_for([&] { return !s.victim.connection().is_open() && receiving.has_ended(); });
     CHECK(receiving->failed());
   }

@@ -84,7 +84,7 @@ TEST_CASE("terms that no stream has end the connection", "[rpc][device][R4]") {
     INFO(terms.messages << ", " << terms.buffer_bytes << ", " << terms.message_bytes_max);
     siege s{terms};
     const std::vector<std::byte> bytes(announced_bytes);
-    started<message_stream::receive_op> receiving{s.rt.executor(), s.victim.receive()};
+    started<detail::receive_message_op> receiving{s.rt.executor(), s.victim.receive()};
     started<task<>> sending{s.rt.executor(), s.victim.send(bytes)};
     s.ends_as(errc::bad_frame);
     s.wait_for([&] { return receiving.has_ended() && sending.has_ended(); });

@@ -378,7 +378,7 @@ TEST_CASE("a stopped call tells the server, whose handler sees a stop", "[rpc][d
     CHECK((*call).take_result().is_cancelled());
     co_await test::until(home, [&] { return answering.stopped == 1; });
     // So does one whose coroutine is destroyed.
-    std::optional<started<rpc::call_op<wait_for>>> dropped;
+    std::optional<started<rpc::detail::call_op<wait_for>>> dropped;
     dropped.emplace(home, calling.call<wait_for>(2));
     co_await test::until(home, [&] { return answering.running == 1; });
     dropped.reset();

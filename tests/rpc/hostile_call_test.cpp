@@ -515,11 +515,11 @@ TEST_CASE("memory is not returned to a client before its request has gone", "[rp
     executor& home = s.rt.executor();
     // Without credit what is asked next waits at the client.
     s.peer->takes = false;
-    std::vector<std::unique_ptr<started<rpc::call_op<wait_for>>>> calls;
+    std::vector<std::unique_ptr<started<rpc::detail::call_op<wait_for>>>> calls;
     unsigned n = 0;
     while (s.calling.stream().credit_waits == 0) {
-      calls.push_back(
-          std::make_unique<started<rpc::call_op<wait_for>>>(home, s.calling.call<wait_for>(n++)));
+      calls.push_back(std::make_unique<started<rpc::detail::call_op<wait_for>>>(
+          home, s.calling.call<wait_for>(n++)));
       co_await home.sleep_for(0ms);
     }
     const bytes large(20000);

@@ -129,9 +129,9 @@ TEST_CASE("a large request that was not announced when the connection went is se
   s.rt.run([](large_server& answering, reconnecting& to) -> task<> {
     executor& home = answering.rt.executor();
     // As many as the server has buffers for: nothing else is sent.
-    std::vector<std::unique_ptr<started<rpc::call_op<test::wait_again>>>> calls;
+    std::vector<std::unique_ptr<started<rpc::detail::call_op<test::wait_again>>>> calls;
     for (unsigned n = 0; n < 4; ++n)
-      calls.push_back(std::make_unique<started<rpc::call_op<test::wait_again>>>(
+      calls.push_back(std::make_unique<started<rpc::detail::call_op<test::wait_again>>>(
           home, to.calling.call<test::wait_again>(1)));
     co_await test::until(home, [&] { return answering.running == 4; });
     started large{home, to.calling.call<take>(std::string(long_bytes, 'x'))};

@@ -300,8 +300,8 @@ class caller {
     }
   }
   /// Before it ends, perhaps.
-  task<> drop(rpc::call_op<job> op) {
-    const started<rpc::call_op<job>> call{rt_.executor(), std::move(op)};
+  task<> drop(rpc::detail::call_op<job> op) {
+    const started<rpc::detail::call_op<job>> call{rt_.executor(), std::move(op)};
     co_await sleep_for(some_time());
   }
   void take(result<bytes> outcome, const order& o, local_mr& sink, fate how) {

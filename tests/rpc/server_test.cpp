@@ -26,13 +26,13 @@ using test::wait_for;
 struct calls {
   calls(rpc_server& s, rpc::client& c, std::uint32_t first, std::uint32_t count) {
     for (std::uint32_t n = first; n < first + count; ++n)
-      all.push_back(
-          std::make_unique<started<rpc::call_op<wait_for>>>(s.rt.executor(), c.call<wait_for>(n)));
+      all.push_back(std::make_unique<started<rpc::detail::call_op<wait_for>>>(s.rt.executor(),
+                                                                              c.call<wait_for>(n)));
   }
   [[nodiscard]] bool have_ended() const {
     return std::ranges::all_of(all, [](const auto& c) { return c->has_ended(); });
   }
-  std::vector<std::unique_ptr<started<rpc::call_op<wait_for>>>> all;
+  std::vector<std::unique_ptr<started<rpc::detail::call_op<wait_for>>>> all;
 };
 
 int (*real_post_send)(ibv_qp*, ibv_send_wr*, ibv_send_wr**) = nullptr;

@@ -171,7 +171,7 @@ struct siege : stopped_clock, test::connected_pair {
     }
   }
   stream_message next() {
-    started<message_stream::receive_op> receiving{rt.executor(), victim.receive()};
+    started<detail::receive_message_op> receiving{rt.executor(), victim.receive()};
     wait_for([&] { return receiving.has_ended(); });
     return receiving->take();
   }
@@ -210,7 +210,7 @@ struct waiting_siege : siege {
     CHECK(code_of(sending->take_result()) == errc::bad_frame);
   }
   std::vector<std::byte> bytes = std::vector<std::byte>(announced_bytes);
-  started<message_stream::receive_op> receiving{rt.executor(), victim.receive()};
+  started<detail::receive_message_op> receiving{rt.executor(), victim.receive()};
   started<task<>> sending{rt.executor(), victim.send(bytes)};
   frame announced;
 };

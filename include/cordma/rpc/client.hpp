@@ -1,10 +1,14 @@
 #pragma once
 
+#include <cordma/connection/connection.hpp>
 #include <cordma/detail/base/callback.hpp>
+#include <cordma/detail/rpc/call_op.hpp>
 #include <cordma/messages/message_stream.hpp>
+#include <cordma/rpc/call.hpp>
 #include <cordma/rpc/method.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <utility>
 
 namespace cordma {
@@ -14,17 +18,6 @@ class executor;
 }  // namespace cordma
 
 namespace cordma::rpc {
-
-struct call_options {
-  /// From now on; 0: the client's.
-  time_span deadline{};
-  /// Memory that the handler may read one-sidedly, without a copy, while the call runs. It must
-  /// not change meanwhile.
-  const_local_mr_slice source{};
-  /// Memory that the handler may write one-sidedly. Whoever looks at it before the call has ended
-  /// may see a part.
-  local_mr_slice sink{};
-};
 
 /// How a client that makes its own connections makes the next one.
 struct reconnect_options {
@@ -57,128 +50,9 @@ struct client_counters {
   std::uint64_t connects = 0;   ///< Connections that were made.
 };
 
-namespace detail {
-
-class client_core;
-struct call_slot;
-
-/// Keeps a client's inside: the client and its calls do.
-class client_ref {
- public:
-  client_ref() noexcept = default;
-  explicit client_ref(client_core& c) noexcept;
-  client_ref(client_ref&& other) noexcept : core_{std::exchange(other.core_, nullptr)} {}
-  client_ref& operator=(client_ref&& other) noexcept {
-    const client_ref gone = std::move(*this);
-    core_ = std::exchange(other.core_, nullptr);
-    return *this;
-  }
-  ~client_ref();
-  client_core* operator->() const noexcept { return core_; }
-  [[nodiscard]] client_core* get() const noexcept { return core_; }
-
- private:
-  client_core* core_ = nullptr;
-};
-
-/// What is to be called, without its types.
-struct call_target {
-  std::uint64_t id;
-  const char* name;
-  bool is_idempotent;
-};
-
-/// A call without its types.
-class call_handle {
- public:
-  call_handle(call_handle&& other) noexcept  // Only before it starts.
-      : core_{std::move(other.core_)},
-        target_{other.target_},
-        options_{other.options_},
-        slot_{std::exchange(other.slot_, nullptr)} {}
-  call_handle& operator=(call_handle&&) = delete;
-  ~call_handle();
-  [[nodiscard]] scheduler* own_scheduler() const noexcept;
-  [[nodiscard]] bool failed() const noexcept;
-
- protected:
-  /// `options`: none, or `call_options`.
-  template <class... Options>
-  call_handle(client_core& core, const call_target& target, const Options&... options) noexcept
-      : core_{core}, target_{target}, options_{options...} {}
-  /// What `encoded_` refers to is there until the call has ended.
-  bool begin(waiter& w, const environment& env) noexcept;
-  bool fail_to_encode(std::exception_ptr why) noexcept;
-  /// The message with the reply. \errors why there is none.
-  stream_message end();
-  static std::span<const std::byte> reply_in(const stream_message& m) noexcept;
-
-  std::optional<encodable_ref> encoded_;
-
- private:
-  client_ref core_;
-  const call_target& target_;
-  std::optional<call_options> options_;  // Mostly none: ten words less to be made.
-  call_slot* slot_ = nullptr;
-  std::exception_ptr why_not_encoded_;
-};
-
-}  // namespace detail
-
-/// A reply that is a view, with the message that it views: its buffer is for the next message when
-/// this goes. Keep few of them, and not for long.
-template <class View>
-class viewed {
- public:
-  viewed(stream_message&& message, View value) noexcept
-      : message_{std::move(message)}, value_{value} {}
-  const View& operator*() const noexcept { return value_; }
-  const View* operator->() const noexcept { return &value_; }
-
- private:
-  stream_message message_;
-  View value_;
-};
-
-/// A call, from when it is awaited to its reply.
-template <any_method M>
-class [[nodiscard]] call_op final : public operation_base<call_op<M>>, public detail::call_handle {
-  using reply = typename M::reply;
-
- public:
-  using value_type = std::conditional_t<detail::is_view<reply>, viewed<reply>, reply>;
-
-  template <class... Options>
-  call_op(detail::client_core& core, typename M::request request, const Options&... options)
-      : call_handle{core, target, options...}, request_{std::move(request)} {}
-
-  bool start(waiter& w, const environment& env) noexcept {
-    try {
-      encoded_.emplace(request_);
-    } catch (...) {
-      return fail_to_encode(std::current_exception());
-    }
-    return begin(w, env);
-  }
-  value_type take() {
-    stream_message message = end();
-    reply value = codec<reply>::decode(reply_in(message));
-    if constexpr (detail::is_view<reply>) {
-      return {std::move(message), value};
-    } else {
-      return value;
-    }
-  }
-  result<value_type> take_result() { return cordma::detail::taken<value_type>(*this); }
-
- private:
-  static constexpr detail::call_target target{M::id, M::name.data(), M::is_idempotent};
-  typename M::request request_;
-};
-
 /// Calls methods of a server over a connection. Any number of calls at once, answered in any order;
 /// `calls_max` of them are under way, and no more than the server has buffers for. Move-only.
-/// Dropping it ends its calls with errc::closed. \thread the executor's.
+/// Dropping it ends its calls with errc::closed. Thread: the executor's.
 ///
 /// With a `connector` it makes its connections itself, when there is a call and none is there. A
 /// call that was not sent when the connection went is sent on the next one; one that may have run
@@ -215,12 +89,12 @@ class client {
   ///   and the allocator throw.
   /// \cost  no allocation once warm for bytes and plain types; one SEND.
   template <any_method M>
-  call_op<M> call(typename M::request request, const call_options& options) {
-    return call_op<M>{core(), std::move(request), options};
+  detail::call_op<M> call(typename M::request request, const call_options& options) {
+    return detail::call_op<M>{core(), std::move(request), options};
   }
   template <any_method M>
-  call_op<M> call(typename M::request request = {}) {
-    return call_op<M>{core(), std::move(request)};
+  detail::call_op<M> call(typename M::request request = {}) {
+    return detail::call_op<M>{core(), std::move(request)};
   }
 
   /// Ends the calls with errc::closed, when what they lent is back, and closes the connection

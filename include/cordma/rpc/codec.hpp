@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cordma/detail/base/assert.hpp>
+#include <cordma/detail/rpc/codec_parts.hpp>
 
 #include <algorithm>
 #include <array>
@@ -58,55 +58,6 @@ concept protobuf_message =
       { value.SerializeToArray(out, size_bytes) } -> std::same_as<bool>;
       { parsed.ParseFromArray(in, size_bytes) } -> std::same_as<bool>;
     };
-
-namespace detail {
-
-/// \errors errc::bad_message
-[[noreturn]] void throw_bad_message(const char* why);
-/// Of an encoded value. \errors errc::bad_message: it is not as long as its type.
-void check_length(std::size_t length, std::size_t expected);
-/// As protobuf takes it. \errors errc::limit_exceeded: it takes none above INT_MAX.
-int protobuf_length(std::size_t length);
-/// \errors errc::bad_message
-void check_serialized(bool is_serialized, std::size_t length);
-void check_parsed(bool is_parsed, std::size_t length);
-
-inline void put(std::span<const std::byte> value, std::span<std::byte> out) noexcept {
-  CORDMA_ASSERT(out.size() == value.size(), "a value is encoded into as many bytes as it takes");
-  std::ranges::copy(value, out.begin());
-}
-
-/// Bytes or characters in a row, which a T owns or views.
-template <class T>
-struct row_codec {
-  static std::size_t size(const T& value) noexcept { return value.size(); }
-  static std::span<const std::byte> lies(const T& value) noexcept {
-    return std::as_bytes(std::span{value});
-  }
-  static void encode(const T& value, std::span<std::byte> out) noexcept {
-    put(std::as_bytes(std::span{value}), out);
-  }
-  static T decode(std::span<const std::byte> in) {
-    const auto* const first = reinterpret_cast<const typename T::value_type*>(in.data());
-    return T(first, first + in.size());
-  }
-};
-
-/// Whether bits that are all set survive being a T. Padding loses them, and so does a bool; with
-/// pointers, references and unions it is no constant expression. (signed char, because unsigned
-/// ones may be indeterminate.)
-template <class T>
-constexpr bool keeps_all_bits() {
-  std::array<signed char, sizeof(T)> bits;
-  bits.fill(-1);
-  return std::bit_cast<std::array<signed char, sizeof(T)>>(std::bit_cast<T>(bits)) == bits;
-}
-
-template <class T>
-concept all_bits = std::is_trivially_copyable_v<T> && !std::is_array_v<T> && !std::is_const_v<T> &&
-                   requires { requires std::bool_constant<keeps_all_bits<T>()>::value; };
-
-}  // namespace detail
 
 /// Whether a trivially copyable T is sent as the bytes it lies in memory as. That is so when each
 /// of its bits is part of a value, and all of their patterns are values: integers, floating-point
@@ -191,51 +142,5 @@ struct codec<T> {
     return value;
   }
 };
-
-namespace detail {
-
-/// Says in words what is wrong with a type that is no request or reply.
-template <class T>
-constexpr bool check_encodable() {
-  static_assert(!std::is_void_v<T>,
-                "for a request or reply that says nothing: cordma::rpc::nothing");
-  static_assert(!std::is_reference_v<T> && !std::is_const_v<T>,
-                "a request or reply is a value: neither a reference nor const");
-  static_assert(!std::is_trivially_copyable_v<T> || encodable<T>,
-                "this type may have padding, a pointer, a bool or a union, which are not sent as "
-                "they are: name the padding, use std::uint8_t, write a cordma::rpc::codec<T>, or "
-                "see cordma::rpc::is_plain");
-  static_assert(
-      encodable<T>,
-      "a request or reply is bytes, text, a trivially copyable struct, a protobuf message "
-      "or a type with a cordma::rpc::codec<T>: size, encode and decode");
-  return true;
-}
-
-/// A request or reply that is to be sent, without its type. Views it.
-struct encodable_ref {
-  std::size_t size_bytes = 0;
-  const std::byte* lies_at = nullptr;  ///< the bytes; null: they are made by `encode`
-  const void* value = nullptr;
-  void (*encode)(const void* value, std::span<std::byte> out) = nullptr;
-
-  encodable_ref() noexcept = default;
-  template <encodable T>
-  explicit encodable_ref(const T& v)
-      : size_bytes{codec<T>::size(v)},
-        value{&v},
-        encode{[](const void* t, std::span<std::byte> out) {
-          codec<T>::encode(*static_cast<const T*>(t), out);
-        }} {
-    if constexpr (requires { codec<T>::lies(v); }) lies_at = codec<T>::lies(v).data();
-  }
-};
-
-/// Whose values view the message that they were decoded from.
-template <class T>
-inline constexpr bool is_view =
-    std::is_same_v<T, std::span<const std::byte>> || std::is_same_v<T, std::string_view>;
-
-}  // namespace detail
 
 }  // namespace cordma::rpc

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/detail/rpc/encodable_ref.hpp>
 #include <cordma/rpc/codec.hpp>
 
 #include <concepts>

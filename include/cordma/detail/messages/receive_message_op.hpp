@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cordma/coro/operation.hpp>
+#include <cordma/coro/semaphore.hpp>
+#include <cordma/detail/messages/held_message.hpp>
+#include <cordma/messages/stream_message.hpp>
+
+namespace cordma::detail {
+
+class stream_channel;
+
+/// Waits for the next message of a stream. When the wait is stopped or destroyed, the message goes
+/// to the next who asks.
+class [[nodiscard]] receive_message_op final : public operation_base<receive_message_op> {
+ public:
+  using value_type = stream_message;
+  explicit receive_message_op(stream_channel& channel) noexcept;
+
+  bool start(waiter& w, const environment& env) noexcept;
+  [[nodiscard]] scheduler* own_scheduler() const noexcept;
+  [[nodiscard]] bool failed() const noexcept { return acquire_.failed(); }
+  stream_message take() { return take_result().value(); }
+  result<stream_message> take_result() noexcept;
+
+ private:
+  channel_ref channel_;
+  semaphore::acquire_op acquire_;
+};
+
+}  // namespace cordma::detail

@@ -1,0 +1,118 @@
+#pragma once
+
+#include <cordma/coro/operation.hpp>
+#include <cordma/detail/rpc/encodable_ref.hpp>
+#include <cordma/messages/stream_message.hpp>
+#include <cordma/rpc/call.hpp>
+#include <cordma/rpc/method.hpp>
+
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+namespace cordma::rpc::detail {
+
+class client_core;
+struct call_slot;
+
+/// Keeps a client's inside: the client and its calls do.
+class client_ref {
+ public:
+  client_ref() noexcept = default;
+  explicit client_ref(client_core& c) noexcept;
+  client_ref(client_ref&& other) noexcept : core_{std::exchange(other.core_, nullptr)} {}
+  client_ref& operator=(client_ref&& other) noexcept {
+    const client_ref gone = std::move(*this);
+    core_ = std::exchange(other.core_, nullptr);
+    return *this;
+  }
+  ~client_ref();
+  client_core* operator->() const noexcept { return core_; }
+  [[nodiscard]] client_core* get() const noexcept { return core_; }
+
+ private:
+  client_core* core_ = nullptr;
+};
+
+/// What is to be called, without its types.
+struct call_target {
+  std::uint64_t id;
+  const char* name;
+  bool is_idempotent;
+};
+
+/// A call without its types.
+class call_handle {
+ public:
+  call_handle(call_handle&& other) noexcept  // Only before it starts.
+      : core_{std::move(other.core_)},
+        target_{other.target_},
+        options_{other.options_},
+        slot_{std::exchange(other.slot_, nullptr)} {}
+  call_handle& operator=(call_handle&&) = delete;
+  ~call_handle();
+  [[nodiscard]] scheduler* own_scheduler() const noexcept;
+  [[nodiscard]] bool failed() const noexcept;
+
+ protected:
+  /// `options`: none, or `call_options`.
+  template <class... Options>
+  call_handle(client_core& core, const call_target& target, const Options&... options) noexcept
+      : core_{core}, target_{target}, options_{options...} {}
+  /// What `encoded_` refers to is there until the call has ended.
+  bool begin(waiter& w, const environment& env) noexcept;
+  bool fail_to_encode(std::exception_ptr why) noexcept;
+  /// The message with the reply. Throws.
+  stream_message end();
+  static std::span<const std::byte> reply_in(const stream_message& m) noexcept;
+
+  std::optional<encodable_ref> encoded_;
+
+ private:
+  client_ref core_;
+  const call_target& target_;
+  std::optional<call_options> options_;  // Mostly none: ten words less to be made.
+  call_slot* slot_ = nullptr;
+  std::exception_ptr why_not_encoded_;
+};
+
+/// A call, from when it is awaited to its reply.
+template <any_method M>
+class [[nodiscard]] call_op final : public operation_base<call_op<M>>, public call_handle {
+  using reply = typename M::reply;
+
+ public:
+  using value_type = std::conditional_t<is_view<reply>, viewed<reply>, reply>;
+
+  template <class... Options>
+  call_op(client_core& core, typename M::request request, const Options&... options)
+      : call_handle{core, target, options...}, request_{std::move(request)} {}
+
+  bool start(waiter& w, const environment& env) noexcept {
+    try {
+      encoded_.emplace(request_);
+    } catch (...) {
+      return fail_to_encode(std::current_exception());
+    }
+    return begin(w, env);
+  }
+  value_type take() {
+    stream_message message = end();
+    reply value = codec<reply>::decode(reply_in(message));
+    if constexpr (is_view<reply>) {
+      return {std::move(message), value};
+    } else {
+      return value;
+    }
+  }
+  result<value_type> take_result() { return cordma::detail::taken<value_type>(*this); }
+
+ private:
+  static constexpr call_target target{M::id, M::name.data(), M::is_idempotent};
+  typename M::request request_;
+};
+
+}  // namespace cordma::rpc::detail

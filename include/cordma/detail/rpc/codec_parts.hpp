@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cordma/detail/base/assert.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <span>
+#include <type_traits>
+
+namespace cordma::rpc::detail {
+
+/// \errors errc::bad_message
+[[noreturn]] void throw_bad_message(const char* why);
+/// Of an encoded value. \errors errc::bad_message: it is not as long as its type.
+void check_length(std::size_t length, std::size_t expected);
+/// As protobuf takes it. \errors errc::limit_exceeded: it takes none above INT_MAX.
+int protobuf_length(std::size_t length);
+/// \errors errc::bad_message
+void check_serialized(bool is_serialized, std::size_t length);
+void check_parsed(bool is_parsed, std::size_t length);
+
+inline void put(std::span<const std::byte> value, std::span<std::byte> out) noexcept {
+  CORDMA_ASSERT(out.size() == value.size(), "a value is encoded into as many bytes as it takes");
+  std::ranges::copy(value, out.begin());
+}
+
+/// Bytes or characters in a row, which a T owns or views.
+template <class T>
+struct row_codec {
+  static std::size_t size(const T& value) noexcept { return value.size(); }
+  static std::span<const std::byte> lies(const T& value) noexcept {
+    return std::as_bytes(std::span{value});
+  }
+  static void encode(const T& value, std::span<std::byte> out) noexcept {
+    put(std::as_bytes(std::span{value}), out);
+  }
+  static T decode(std::span<const std::byte> in) {
+    const auto* const first = reinterpret_cast<const typename T::value_type*>(in.data());
+    return T(first, first + in.size());
+  }
+};
+
+/// Whether bits that are all set survive being a T. Padding loses them, and so does a bool; with
+/// pointers, references and unions it is no constant expression. (signed char, because unsigned
+/// ones may be indeterminate.)
+template <class T>
+constexpr bool keeps_all_bits() {
+  std::array<signed char, sizeof(T)> bits;
+  bits.fill(-1);
+  return std::bit_cast<std::array<signed char, sizeof(T)>>(std::bit_cast<T>(bits)) == bits;
+}
+
+template <class T>
+concept all_bits = std::is_trivially_copyable_v<T> && !std::is_array_v<T> && !std::is_const_v<T> &&
+                   requires { requires std::bool_constant<keeps_all_bits<T>()>::value; };
+
+}  // namespace cordma::rpc::detail

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cordma/coro/scheduler.hpp>
+#include <cordma/memory/slice.hpp>
+#include <cordma/messages/stream_message.hpp>
+
+#include <utility>
+
+namespace cordma::rpc {
+
+struct call_options {
+  /// From now on; 0: the client's.
+  time_span deadline{};
+  /// Memory that the handler may read one-sidedly, without a copy, while the call runs. It must
+  /// not change meanwhile.
+  const_local_mr_slice source{};
+  /// Memory that the handler may write one-sidedly. Whoever looks at it before the call has ended
+  /// may see a part.
+  local_mr_slice sink{};
+};
+
+/// A reply that is a view, with the message that it views: its buffer is for the next message when
+/// this goes. Keep few of them, and not for long.
+template <class View>
+class viewed {
+ public:
+  viewed(stream_message&& message, View value) noexcept
+      : message_{std::move(message)}, value_{value} {}
+  const View& operator*() const noexcept { return value_; }
+  const View* operator->() const noexcept { return &value_; }
+
+ private:
+  stream_message message_;
+  View value_;
+};
+
+}  // namespace cordma::rpc
