@@ -49,7 +49,6 @@
 #include <cordma/rpc/codec.hpp>
 #include <cordma/rpc/method.hpp>
 #include <cordma/rpc/server.hpp>
-#include <cordma/runtime/cpus.hpp>
 #include <cordma/runtime/group_listener.hpp>
 #include <cordma/runtime/metrics.hpp>
 #include <cordma/runtime/runtime.hpp>
@@ -66,6 +65,5 @@
 #include <cordma/verbs/protection_domain.hpp>
 #include <cordma/verbs/queue_pair.hpp>
 #include <cordma/verbs/queue_pair_attributes.hpp>
-#include <cordma/verbs/queue_pair_state.hpp>
 #include <cordma/verbs/shared_receive_queue.hpp>
 #include <cordma/version.hpp>

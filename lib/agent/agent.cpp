@@ -1,5 +1,6 @@
 #include <cordma/detail/agent/agent.hpp>
 
+#include "agent_options.hpp"
 #include "borrower.hpp"
 #include "holder_frames.hpp"
 #include "lender.hpp"

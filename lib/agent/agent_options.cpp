@@ -1,6 +1,7 @@
 #include <cordma/agent/agent_options.hpp>
 
-#include <cordma/base/error.hpp>
+#include "agent_options.hpp"
+#include "base/check_option.hpp"
 
 namespace cordma {
 

@@ -185,12 +185,4 @@ error::error(const struct failure& f)
       failure_{f},
       text_{std::make_shared<const std::string>(f.to_string())} {}
 
-void check_option(const char* options, const char* name, long long value, long long low,
-                  long long high) {
-  if (value >= low && value <= high) return;
-  char text[120];
-  std::snprintf(text, sizeof text, "%s %lld is not between %lld and %lld", name, value, low, high);
-  throw error{{.code = errc::limit_exceeded, .call = options, .detail = text}};
-}
-
 }  // namespace cordma

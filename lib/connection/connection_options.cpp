@@ -1,5 +1,10 @@
 #include <cordma/connection/connection_options.hpp>
 
+#include "agent/agent_options.hpp"
+#include "base/check_option.hpp"
+#include "connection_options.hpp"
+#include "verbs/queue_pair_attributes.hpp"
+
 #include <cordma/base/error.hpp>
 #include <cordma/detail/agent/agent.hpp>
 

@@ -1,6 +1,8 @@
 #include "connection_state.hpp"
 
+#include "connection_options.hpp"
 #include "queue/send_queue.hpp"
+#include "verbs/gid.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
 #include <cordma/version.hpp>

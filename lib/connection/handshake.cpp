@@ -1,5 +1,7 @@
 #include <cordma/detail/connection/handshake.hpp>
 
+#include "verbs/gid.hpp"
+
 #include <cordma/version.hpp>
 
 #include <sys/random.h>

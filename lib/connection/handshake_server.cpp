@@ -1,6 +1,6 @@
 #include <cordma/detail/connection/handshake_server.hpp>
 
-#include <cordma/base/error.hpp>
+#include "base/check_option.hpp"
 
 namespace cordma {
 

@@ -1,5 +1,7 @@
 #include <cordma/connection/serve.hpp>
 
+#include "base/check_option.hpp"
+
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/semaphore.hpp>
 

@@ -1,6 +1,7 @@
 #include "chunk_store.hpp"
 
 #include "annotations.hpp"
+#include "verbs/access.hpp"
 
 #include <cordma/detail/base/assert.hpp>
 

@@ -4,6 +4,7 @@
 #include "chunk_store.hpp"
 #include "registered_arena.hpp"
 #include "thread_caches.hpp"
+#include "verbs/access.hpp"
 
 #include <cordma/base/error.hpp>
 #include <cordma/detail/base/assert.hpp>

@@ -1,5 +1,7 @@
 #include "message_channel.hpp"
 
+#include "base/check_option.hpp"
+
 #include <cordma/coro/with_timeout.hpp>
 #include <cordma/detail/connection/handshake.hpp>
 

@@ -1,5 +1,6 @@
 #include <cordma/messages/message_stream.hpp>
 
+#include "base/check_option.hpp"
 #include "stream_channel.hpp"
 
 #include <utility>

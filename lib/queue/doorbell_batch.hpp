@@ -21,7 +21,7 @@ class send_queue;
 /// queue pair that posted last begins one, or a long request, beside which that costs nothing:
 /// those that take turns with short ones batch nothing, and pay nothing.
 /// Thread: the executor's. docs/decisions/0011-one-doorbell.md says why.
-class doorbell_batch final : private turn_end {
+class doorbell_batch final : private detail::turn_end {
  public:
   static constexpr std::uint32_t requests_max = 16;
   /// A longer request begins a batch itself, and what is before it keeps its completion entry.
@@ -103,7 +103,7 @@ class doorbell_batch final : private turn_end {
   send_queue* last_ = nullptr;         // It posted last; of those that wait here, the queue.
   ibv_send_wr* first_wr_ = nullptr;
   ibv_send_wr* last_wr_ = nullptr;
-  std::array<std::uint32_t, data_kinds> counts_{};
+  std::array<std::uint32_t, detail::data_kinds> counts_{};
   std::array<entry, requests_max> entries_;
 };
 

@@ -1,10 +1,12 @@
 #include <cordma/queue/shared_receives.hpp>
 
+#include "base/check_option.hpp"
+#include "queue_pair_base.hpp"
+#include "verbs/shared_receive_queue.hpp"
 #include "wr_id.hpp"
 
 #include <cordma/base/error.hpp>
 #include <cordma/detail/base/assert.hpp>
-#include "queue_pair_base.hpp"
 
 #include <algorithm>
 #include <cstdio>

@@ -14,7 +14,7 @@ namespace cordma {
 /// Thread: the executor's; `read` any.
 class transfer_tally {
  public:
-  using by_kind = std::array<counter, request_kinds>;
+  using by_kind = std::array<counter, detail::request_kinds>;
 
   void posted(request_kind kind, std::uint64_t n = 1) noexcept { add(posted_, kind, n); }
   void completed(request_kind kind, std::uint64_t n = 1) noexcept { add(completed_, kind, n); }
@@ -27,7 +27,7 @@ class transfer_tally {
 
   [[nodiscard]] transfer_counters read() const noexcept {
     transfer_counters now;
-    for (std::size_t kind = 0; kind < request_kinds; ++kind) {
+    for (std::size_t kind = 0; kind < detail::request_kinds; ++kind) {
       now.requests[kind] = {.posted = posted_[kind].value(),
                             .completed = completed_[kind].value(),
                             .failed = failed_[kind].value(),

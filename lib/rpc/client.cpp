@@ -1,5 +1,6 @@
 #include <cordma/rpc/client.hpp>
 
+#include "base/check_option.hpp"
 #include "client_core.hpp"
 
 namespace cordma::rpc {

@@ -1,5 +1,6 @@
 #include <cordma/rpc/server.hpp>
 
+#include "base/check_option.hpp"
 #include "server_link.hpp"
 
 namespace cordma::rpc {

@@ -1,6 +1,7 @@
-#include <cordma/runtime/cpus.hpp>
+#include "cpus.hpp"
 
 #include <cordma/base/error.hpp>
+#include <cordma/runtime/runtime_group.hpp>
 
 #include <sched.h>
 

@@ -1,5 +1,7 @@
 #include <cordma/runtime/group_listener.hpp>
 
+#include "base/check_option.hpp"
+#include "connection/connection_options.hpp"
 #include "countdown.hpp"
 
 #include <atomic>
@@ -14,6 +16,15 @@ void check_connections(const verbs::context& ctx, const connection_options& opti
   const verbs::port_info port =
       options.port == 0 ? ctx.active_port() : ctx.query_port(options.port);
   check(options, ctx.limits(), port);
+}
+
+void check(const serve_options& o) {
+  const auto range = [](const char* name, long long value, long long high) {
+    check_option("serve_options", name, value, 1, high);
+  };
+  range("connections_max", o.connections_max, serve_options::connections_limit);
+  range("handshake_timeout (ms)", o.handshake_timeout.count(), 24LL * 3600 * 1000);
+  range("tcp_backlog", o.tcp_backlog, 65535);
 }
 
 }  // namespace
@@ -39,15 +50,6 @@ struct alignas(64) group_listener::seat {
   alignas(64) unsigned connections = 0;
   counter accept_errors;
 };
-
-void check(const serve_options& o) {
-  const auto range = [](const char* name, long long value, long long high) {
-    check_option("serve_options", name, value, 1, high);
-  };
-  range("connections_max", o.connections_max, serve_options::connections_limit);
-  range("handshake_timeout (ms)", o.handshake_timeout.count(), 24LL * 3600 * 1000);
-  range("tcp_backlog", o.tcp_backlog, 65535);
-}
 
 group_listener::group_listener(const std::vector<place>& places, const endpoint& local,
                                serve_options options, connection_handler handler)

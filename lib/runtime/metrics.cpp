@@ -59,7 +59,7 @@ class exposition {
   void by_kind(std::string_view name, std::string_view type, std::string_view help, Get get) {
     family(name, type, help);
     for (const labelled_metrics& one : all_) {
-      for (std::size_t kind = 0; kind < request_kinds; ++kind) {
+      for (std::size_t kind = 0; kind < detail::request_kinds; ++kind) {
         sample(one, get(one.values.transfer.requests[kind]), {"kind", name_of(request_kind(kind))});
       }
     }

@@ -2,6 +2,7 @@
 
 #include "base/fork.hpp"
 #include "queue/completion_queue_driver.hpp"
+#include "verbs/port_counters.hpp"
 
 #include <cordma/detail/agent/lending.hpp>
 #include <cordma/detail/base/assert.hpp>

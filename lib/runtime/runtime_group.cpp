@@ -1,8 +1,8 @@
 #include <cordma/runtime/runtime_group.hpp>
 
-#include <cordma/runtime/cpus.hpp>
-
+#include "base/check_option.hpp"
 #include "countdown.hpp"
+#include "cpus.hpp"
 
 #include <sys/eventfd.h>
 

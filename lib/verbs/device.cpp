@@ -1,5 +1,6 @@
 #include <cordma/verbs/device.hpp>
 
+#include "device.hpp"
 #include "device_files.hpp"
 #include "failures.hpp"
 

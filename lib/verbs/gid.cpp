@@ -1,6 +1,7 @@
 #include <cordma/verbs/gid.hpp>
 
 #include "failures.hpp"
+#include "gid.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,5 +1,7 @@
 #include <cordma/verbs/port_counters.hpp>
 
+#include "port_counters.hpp"
+
 #include <cordma/detail/base/unique_fd.hpp>
 
 #include <fcntl.h>

@@ -1,6 +1,8 @@
 #include <cordma/verbs/queue_pair.hpp>
 
 #include "failures.hpp"
+#include "queue_pair_attributes.hpp"
+#include "queue_pair_state.hpp"
 
 #include <cordma/detail/base/assert.hpp>
 

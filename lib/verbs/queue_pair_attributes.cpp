@@ -1,6 +1,7 @@
 #include <cordma/verbs/queue_pair_attributes.hpp>
 
 #include "failures.hpp"
+#include "queue_pair_attributes.hpp"
 
 namespace cordma::verbs {
 namespace {

@@ -1,6 +1,8 @@
-#include <cordma/verbs/queue_pair_state.hpp>
+#include "queue_pair_state.hpp"
 
 #include "failures.hpp"
+
+#include <string>
 
 namespace cordma::verbs {
 

@@ -1,6 +1,7 @@
 #include <cordma/verbs/shared_receive_queue.hpp>
 
 #include "failures.hpp"
+#include "shared_receive_queue.hpp"
 
 #include <cordma/detail/base/assert.hpp>
 

@@ -1,4 +1,4 @@
-#include <cordma/agent/agent_options.hpp>
+#include "agent/agent_options.hpp"
 
 #include <catch2/catch.hpp>
 

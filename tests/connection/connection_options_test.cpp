@@ -1,4 +1,4 @@
-#include <cordma/connection/connection_options.hpp>
+#include "connection/connection_options.hpp"
 
 #include <cordma/base/error.hpp>
 

@@ -1,6 +1,7 @@
 #include <cordma/detail/connection/handshake.hpp>
 
 #include "support/soak.hpp"
+#include "verbs/gid.hpp"
 
 #include <catch2/catch.hpp>
 

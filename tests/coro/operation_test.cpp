@@ -21,8 +21,8 @@ using namespace cordma;
 using namespace std::chrono_literals;
 using support::manual_home;
 
-static_assert(operation<as_result_op<task<int>>> && operation<environment_op>);
-static_assert(std::is_nothrow_move_constructible_v<as_result_op<event::wait_op>>);
+static_assert(operation<detail::as_result_op<task<int>>> && operation<detail::environment_op>);
+static_assert(std::is_nothrow_move_constructible_v<detail::as_result_op<event::wait_op>>);
 
 TEST_CASE("as_result tells values, failures and stops apart, and passes on the rest", "[coro]") {
   const auto give = []() -> task<int> { co_return 3; };
@@ -53,11 +53,11 @@ TEST_CASE("a task sees its scheduler and its stop token", "[coro]") {
 TEST_CASE("what an operation and its waiting cost in bytes", "[coro]") {
   // Printed, not checked: a budget to look at when something grows.
   WARN("event " << sizeof(event::wait_op) << ", acquire " << sizeof(semaphore::acquire_op)
-                << ", sleep " << sizeof(sleep_op) << ", receive<int> "
+                << ", sleep " << sizeof(detail::sleep_op) << ", receive<int> "
                 << sizeof(channel<int>::receive_op) << ", with_timeout<event> "
-                << sizeof(with_timeout_op<event::wait_op>) << ", when_any<event, event> "
-                << sizeof(when_any_op<event::wait_op, event::wait_op>) << ", awaiter "
-                << sizeof(operation_awaiter<sleep_op>) << ", task promise "
+                << sizeof(detail::with_timeout_op<event::wait_op>) << ", when_any<event, event> "
+                << sizeof(detail::when_any_op<event::wait_op, event::wait_op>) << ", awaiter "
+                << sizeof(operation_awaiter<detail::sleep_op>) << ", task promise "
                 << sizeof(task<>::promise_type));
 }
 

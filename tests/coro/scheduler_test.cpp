@@ -52,7 +52,7 @@ struct counter : waiter {
 namespace {
 
 /// Asks to be told of the turn's end while others follow.
-struct turn_watch : waiter, turn_end {
+struct turn_watch : waiter, detail::turn_end {
   turn_watch(scheduler& s, std::vector<char>& l) noexcept : waiter{&go_on}, home{s}, log{l} {}
   static std::coroutine_handle<> go_on(waiter& self) noexcept {
     auto& w = static_cast<turn_watch&>(self);

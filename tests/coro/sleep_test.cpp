@@ -13,8 +13,8 @@ using namespace cordma;
 using namespace std::chrono_literals;
 using support::manual_home;
 
-static_assert(operation<sleep_op>);
-static_assert(std::is_nothrow_move_constructible_v<sleep_op>);
+static_assert(operation<detail::sleep_op>);
+static_assert(std::is_nothrow_move_constructible_v<detail::sleep_op>);
 
 TEST_CASE("a sleep ends at its time, not before", "[coro]") {
   manual_home home;
@@ -57,7 +57,7 @@ TEST_CASE("a foreign coroutine sleeps on a scheduler that it names", "[coro]") {
   const auto foreign = [&]() -> support::foreign_task {
     const result<void> nameless = co_await as_result(sleep_for(1ms));
     CHECK(nameless.failure().code == errc::no_scheduler);
-    co_await sleep_op{duration{1ms}, &home.scheduler};
+    co_await detail::sleep_op{duration{1ms}, &home.scheduler};
   };
   const support::foreign_task f = foreign();
   CHECK_FALSE(f.done());

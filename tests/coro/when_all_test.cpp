@@ -18,9 +18,10 @@ using namespace cordma;
 using namespace std::chrono_literals;
 using support::manual_home;
 
-static_assert(operation<when_all_op<event::wait_op, task<int>>>);
-static_assert(operation<when_all_op<task<int>&>> && operation<when_all_op<>>);
-static_assert(std::is_nothrow_move_constructible_v<when_all_op<event::wait_op, sleep_op>>);
+static_assert(operation<detail::when_all_op<event::wait_op, task<int>>>);
+static_assert(operation<detail::when_all_op<task<int>&>> && operation<detail::when_all_op<>>);
+static_assert(
+    std::is_nothrow_move_constructible_v<detail::when_all_op<event::wait_op, detail::sleep_op>>);
 
 namespace {
 

@@ -16,8 +16,9 @@ using namespace cordma;
 using namespace std::chrono_literals;
 using support::manual_home;
 
-static_assert(operation<with_timeout_op<sleep_op>> && operation<with_timeout_op<task<int>&>>);
-static_assert(std::is_nothrow_move_constructible_v<with_timeout_op<sleep_op>>);
+static_assert(operation<detail::with_timeout_op<detail::sleep_op>> &&
+              operation<detail::with_timeout_op<task<int>&>>);
+static_assert(std::is_nothrow_move_constructible_v<detail::with_timeout_op<detail::sleep_op>>);
 
 namespace {
 

@@ -1,7 +1,12 @@
 #!/usr/bin/env python3
-"""The public headers declare the names of front.txt: `front_test.py INCLUDE_FOLDER`."""
+"""The public headers stay few, and declare the names of front.txt.
+
+    front_test.py INCLUDE_FOLDER COMPILER...
+"""
 
 import pathlib
+import re
+import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
@@ -32,16 +37,48 @@ template <> struct std::hash<int> {};
 """
 NAMES = ["alias", "holder", "kind", "limit", "line", "make", "more", "other", "plain", "verbs::pd"]
 
+HEADERS_MAX = 60
+NAMES_MAX = 180
+# What a file reads that awaits one WRITE.
+WRITE_READS_MAX = 35
+WRITE = """#include <cordma/connection/connection.hpp>
+cordma::task<> copy(cordma::connection& conn, cordma::local_mr_slice from, cordma::remote_mr_slice to) {
+  co_await conn.write(from, to);
+}
+"""
+# Each costs whoever includes cordma more than the header that would want it is worth.
+HEAVY = {"functional", "iostream", "regex", "semaphore", "sstream", "thread", "unordered_map"}
+
+
+def read_by(text, include, compiler):
+    """Which headers of ours a file of this text reads."""
+    done = subprocess.run([*compiler, "-x", "c++", "-std=c++20", f"-I{include.parent}", "-MM", "-"],
+                          input=text, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return sorted(set(re.findall(r"cordma/([\w/]+\.hpp)", done.stdout)))
+
 
 def main():
+    include, compiler = pathlib.Path(sys.argv[1]), sys.argv[2:]
     run = cases.Cases("front")
     with run.case("names are found, however they are declared"):
         found = sorted(set(front.names_in(HEADER)))
         assert found == [f"cordma::{name}" for name in NAMES], found
     with run.case("the public headers declare what front.txt lists"):
         listed = (pathlib.Path(__file__).parent / "front.txt").read_text().split()
-        _, names = front.front(pathlib.Path(sys.argv[1]))
+        headers, names = front.front(include)
         assert names == listed, f"not listed: {set(names) - set(listed)}; gone: {set(listed) - set(names)}"
+    with run.case("public headers and names are few"):
+        assert headers <= HEADERS_MAX, f"{headers} headers, above {HEADERS_MAX}: merge some, or use detail/"
+        assert len(names) <= NAMES_MAX, f"{len(names)} names, above {NAMES_MAX}: which can be private?"
+    with run.case("a file that awaits one WRITE reads few headers"):
+        read = read_by(WRITE, include, compiler)
+        assert "connection/connection.hpp" in read, read
+        assert len(read) <= WRITE_READS_MAX, f"{len(read)}, above {WRITE_READS_MAX}: {read}"
+    with run.case("no header includes a heavy one of the standard library"):
+        for path in sorted(include.rglob("*.hpp")):
+            heavy = HEAVY & set(re.findall(r"^#include <(\w+)>", path.read_text(), re.MULTILINE))
+            assert not heavy, f"{path.relative_to(include)} includes {heavy}"
     return run.status()
 
 

@@ -173,10 +173,10 @@ TEST_CASE("a hundred thousand timers are set and cancelled without an alarm each
   const std::size_t before = fake.reactor->alarms_set;
   const auto many = [](executor& exec) -> task<> {
     stop_source stop;
-    std::vector<sleep_op> sleeps;
+    std::vector<detail::sleep_op> sleeps;
     for (std::size_t i = 0; i < count; ++i) sleeps.push_back(exec.sleep_for(1h + i * 1us));
     detail::end_flag flag;
-    for (sleep_op& each : sleeps) each.start(flag, environment{&exec, stop});
+    for (detail::sleep_op& each : sleeps) each.start(flag, environment{&exec, stop});
     co_await exec.sleep_for(1us);
     sleeps.clear();  // Half of the ways to cancel: destroying.
     CHECK(exec.next_deadline() == time_point::max());

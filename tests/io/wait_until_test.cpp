@@ -179,8 +179,8 @@ TEST_CASE("timers fire while a condition is waited for: one that never comes is 
 TEST_CASE("a wait for a condition can be stopped, before it begins and later", "[io]") {
   executor home;
   int asked = 0;
-  std::optional<started<wait_until_op<nth_time>>> wait{std::in_place, home,
-                                                       wait_until(home, nth_time{asked, 1 << 30})};
+  std::optional<started<detail::wait_until_op<nth_time>>> wait{
+      std::in_place, home, wait_until(home, nth_time{asked, 1 << 30})};
   CHECK_FALSE(wait->has_ended());
   wait->request_stop();
   home.run(wait_until(home, [&] { return wait->has_ended(); }));
@@ -193,7 +193,7 @@ TEST_CASE("a wait for a condition can be stopped, before it begins and later", "
   stop_source stopped;
   stopped.request_stop();
   detail::end_flag w;
-  wait_until_op<nth_time> never{home, nth_time{asked, 1}};
+  detail::wait_until_op<nth_time> never{home, nth_time{asked, 1}};
   CHECK(never.start(w, environment{&home, stopped}));
   CHECK(never.take_result().is_cancelled());
   CHECK(asked == asked_before);

@@ -27,7 +27,7 @@ five all_of(const request_counters& c) {
 }  // namespace
 
 TEST_CASE("every kind has a name of its own", "[queue]") {
-  for (std::size_t a = 0; a < request_kinds; ++a) {
+  for (std::size_t a = 0; a < detail::request_kinds; ++a) {
     CHECK_FALSE(name_of(request_kind(a)).empty());
     for (std::size_t b = 0; b < a; ++b) CHECK(name_of(request_kind(a)) != name_of(request_kind(b)));
   }

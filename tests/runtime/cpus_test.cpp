@@ -1,4 +1,6 @@
-#include <cordma/runtime/cpus.hpp>
+#include "runtime/cpus.hpp"
+
+#include <cordma/runtime/runtime_group.hpp>
 
 #include <cordma/base/error.hpp>
 

@@ -224,7 +224,7 @@ TEST_CASE("metrics are text that Prometheus can read", "[runtime][device]") {
   CHECK(read[sample_of(p.rt, "requests_posted_total", ",kind=\"bind\"")] == 0);
   CHECK(read[sample_of(p.rt, "memory_registrations_total")] >= 1);
   CHECK(read[sample_of(p.rt, "executor_turns_total")] > 0);
-  CHECK(read.size() >= 6 * request_kinds + 21);
+  CHECK(read.size() >= 6 * detail::request_kinds + 21);
 }
 
 TEST_CASE("the runtimes of a group are told apart by a label", "[runtime][device]") {

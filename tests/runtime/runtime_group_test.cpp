@@ -5,7 +5,6 @@
 #include "support/verbs_faults.hpp"
 
 #include <cordma/coro/event.hpp>
-#include <cordma/runtime/cpus.hpp>
 
 #include <catch2/catch.hpp>
 

@@ -24,7 +24,7 @@ class [[nodiscard]] until_op : public operation_base<until_op<Condition>> {
   result<void> take_result() noexcept { return op_.take_result(); }
 
  private:
-  wait_until_op<Condition> op_;
+  detail::wait_until_op<Condition> op_;
 };
 
 template <class Condition>

@@ -1,4 +1,4 @@
-#include <cordma/verbs/gid.hpp>
+#include "verbs/gid.hpp"
 
 #include <cordma/base/error.hpp>
 

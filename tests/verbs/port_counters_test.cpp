@@ -1,4 +1,4 @@
-#include <cordma/verbs/port_counters.hpp>
+#include "verbs/port_counters.hpp"
 
 #include "support/temporary_folder.hpp"
 

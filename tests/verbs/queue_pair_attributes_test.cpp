@@ -1,4 +1,4 @@
-#include <cordma/verbs/queue_pair_attributes.hpp>
+#include "verbs/queue_pair_attributes.hpp"
 
 #include <cordma/base/error.hpp>
 

@@ -1,4 +1,4 @@
-#include <cordma/verbs/queue_pair_state.hpp>
+#include "verbs/queue_pair_state.hpp"
 
 #include <cordma/base/error.hpp>
 

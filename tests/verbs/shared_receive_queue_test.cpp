@@ -1,4 +1,4 @@
-#include <cordma/verbs/shared_receive_queue.hpp>
+#include "verbs/shared_receive_queue.hpp"
 
 #include "support/verbs_faults.hpp"
 #include "verbs/loopback.hpp"

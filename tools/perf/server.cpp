@@ -7,7 +7,6 @@
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_any.hpp>
 #include <cordma/coro/with_timeout.hpp>
-#include <cordma/runtime/cpus.hpp>
 
 #include <cstdio>
 #include <stdexcept>

@@ -68,10 +68,6 @@ struct agent_options {
   std::chrono::milliseconds request_timeout{5000};
 };
 
-/// \errors errc::limit_exceeded: the first value out of range, with its name and limits.
-///   errc::not_supported: options that exclude each other.
-void check(const agent_options& options);
-
 /// What is asked of `request_remote_mr`.
 struct remote_mr_request {
   std::size_t alignment = 64;  ///< A power of two, up to 2 MiB.

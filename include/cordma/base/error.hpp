@@ -131,10 +131,6 @@ class error : public std::system_error {
   std::shared_ptr<const std::string> text_;
 };
 
-/// For options: throws errc::limit_exceeded, with its name and limits, for a value outside them.
-void check_option(const char* options, const char* name, long long value, long long low,
-                  long long high);
-
 /// Thrown by awaiting an operation that was stopped. Not an `error`: nothing went wrong, and nobody
 /// logs, counts or reports it. A scope takes it as a normal end.
 class cancelled : public std::exception {

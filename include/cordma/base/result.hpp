@@ -8,9 +8,12 @@
 
 namespace cordma {
 
+namespace detail {
 struct cancelled_t {};
+}  // namespace detail
+
 /// Makes a `result` that says "stopped".
-inline constexpr cancelled_t cancelled_result{};
+inline constexpr detail::cancelled_t cancelled_result{};
 
 /// A value, a `failure`, or "stopped": what `co_await as_result(op)` gives, without throwing.
 /// `result<void>` holds no value. Costs nothing over the value until something fails.
@@ -30,7 +33,7 @@ class [[nodiscard]] result {
              !std::is_same_v<std::remove_cvref_t<U>, struct failure>)
   result(U&& value) : state_{std::in_place_index<0>, std::forward<U>(value)} {}
   result(const struct failure& f) noexcept : state_{std::in_place_index<1>, f} {}
-  result(cancelled_t) noexcept : state_{std::in_place_index<2>} {}
+  result(detail::cancelled_t) noexcept : state_{std::in_place_index<2>} {}
 
   [[nodiscard]] bool has_value() const noexcept { return state_.index() == 0; }
   [[nodiscard]] explicit operator bool() const noexcept { return has_value(); }
@@ -64,7 +67,7 @@ class [[nodiscard]] result {
     if (is_cancelled()) throw cancelled{};
   }
 
-  std::variant<stored, struct failure, cancelled_t> state_;
+  std::variant<stored, struct failure, detail::cancelled_t> state_;
 };
 
 }  // namespace cordma

@@ -164,7 +164,7 @@ class connection : public requester<connection> {
 /// (docs/errors.md). `server.host` may be a name: the resolver then blocks the thread.
 /// \errors  errc::timed_out after `connect_timeout`; ECONNREFUSED and others of connect(2): the
 ///   detail names the server; errc::bad_handshake, errc::incompatible_peer, errc::refused; what
-///   `check(connection_options)` and the verbs throw. All that was made is unwound.
+///   the verbs throw. errc::limit_exceeded: an option. All that was made is unwound.
 task<connection> connect(connection_resources resources, endpoint server,
                          connection_options options = {});
 

@@ -3,7 +3,6 @@
 #include <cordma/agent/agent_options.hpp>
 #include <cordma/coro/scheduler.hpp>
 #include <cordma/verbs/access.hpp>
-#include <cordma/verbs/device.hpp>
 #include <cordma/verbs/queue_pair_attributes.hpp>
 
 #include <chrono>
@@ -97,9 +96,5 @@ struct connection_changes {
 
 /// `defaults`, but for what `changes` names.
 connection_options changed(connection_options defaults, const connection_changes& changes) noexcept;
-
-/// \errors  errc::limit_exceeded: the first value out of range; the detail names it and its limit.
-void check(const connection_options& options, const verbs::device_limits& limits,
-           const verbs::port_info& port);
 
 }  // namespace cordma

@@ -23,7 +23,7 @@ class listener {
 
   /// `local.host` is a numeric address or a name; empty: loopback. Port 0: the kernel chooses.
   /// \errors  EADDRINUSE, EADDRNOTAVAIL, EACCES: the detail names the address and the way out;
-  ///   errc::limit_exceeded; what `check(connection_options)` throws.
+  ///   errc::limit_exceeded: an option.
   listener(connection_resources resources, const endpoint& local,
            const connection_options& options = {}, const listener_options& limits = {});
   listener(listener&& other) noexcept;
@@ -59,7 +59,7 @@ class listener::close_op : public event::wait_op {
 /// The server's side of `connect`, on a TCP socket that was accepted elsewhere: by another thread,
 /// or by whoever started this program. A client whose handshake fails is told why.
 /// \errors  errc::timed_out after `handshake_timeout`; errc::disconnected, errc::bad_handshake,
-///   errc::incompatible_peer; what `check(connection_options)` and the verbs throw. All that was
+///   errc::incompatible_peer; errc::limit_exceeded: an option; what the verbs throw. All that was
 ///   made is unwound. \thread the executor's, which is the stream's too.
 task<connection> accept(connection_resources resources, tcp_stream stream,
                         connection_options options = {},

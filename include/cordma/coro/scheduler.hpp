@@ -97,6 +97,8 @@ class timer {
   function on_fire_;
 };
 
+namespace detail {
+
 /// Told when all that one call of `run_ready` resumes has gone on: a turn. In place.
 class turn_end : public list_hook<turn_end> {
  protected:
@@ -104,9 +106,11 @@ class turn_end : public list_hook<turn_end> {
   virtual ~turn_end() = default;
 
  private:
-  friend class scheduler;
+  friend class cordma::scheduler;
   virtual void on_turn_end() noexcept = 0;
 };
+
+}  // namespace detail
 
 /// One thread's list of coroutines that can go on, and its timers. Knows no file descriptor; the
 /// executor adds those. Must outlive what waits through it. \thread one. \cost `schedule` is four
@@ -144,7 +148,7 @@ class scheduler {
   /// Others are to go on before the coroutine that runs polls inline.
   void forbid_inline_polls() noexcept { is_alone_ = false; }
   /// Tells `t` once, when that is over: only in a turn.
-  void at_turn_end(turn_end& t) noexcept {
+  void at_turn_end(detail::turn_end& t) noexcept {
     forbid_inline_polls();
     ends_.push_back(t);
   }
@@ -219,7 +223,7 @@ class scheduler {
   const time_source& clock_;
   intrusive_list<waiter> ready_;
   intrusive_list<waiter> last_;
-  intrusive_list<turn_end> ends_;
+  intrusive_list<detail::turn_end> ends_;
   bool others_follow_ = false;
   bool is_in_turn_ = false;
   /// A turn takes as long as so many polls.

@@ -4,9 +4,8 @@
 
 namespace cordma {
 
-/// Waits until a time. \errors `cancelled` when a stop came first, and `errc::no_scheduler` when
-/// neither the awaiting coroutine (`environment`) nor the caller names a scheduler.
-/// \thread the scheduler's. \cost O(log timers), no system call of its own.
+namespace detail {
+
 class [[nodiscard]] sleep_op : public operation_base<sleep_op>, private timer, private suspension {
  public:
   using value_type = void;
@@ -58,8 +57,13 @@ class [[nodiscard]] sleep_op : public operation_base<sleep_op>, private timer, p
   scheduler* home_;
 };
 
-/// `co_await sleep_for(10ms)` in a task; `executor::sleep_for` works in any coroutine.
-inline sleep_op sleep_for(time_span length) noexcept { return {length, nullptr}; }
-inline sleep_op sleep_until(time_point deadline) noexcept { return {deadline, nullptr}; }
+}  // namespace detail
+
+/// `co_await sleep_for(10ms)` waits so long; `sleep_until`, until a time.
+/// \errors `cancelled` when a stop came first, and `errc::no_scheduler` when the awaiting coroutine
+///   (`environment`) names no scheduler: `executor::sleep_for` needs none.
+/// \thread the scheduler's. \cost O(log timers), no system call of its own.
+inline detail::sleep_op sleep_for(time_span length) noexcept { return {length, nullptr}; }
+inline detail::sleep_op sleep_until(time_point deadline) noexcept { return {deadline, nullptr}; }
 
 }  // namespace cordma

@@ -120,23 +120,18 @@ class combinator : public operation_base<Derived>, private stop_callback {
   std::tuple<Ops...> ops_;  // An lvalue's type is a reference: handles are not taken over.
 };
 
-}  // namespace detail
-
-/// Runs all of its operations and waits for all. Gives a tuple of their values (`std::monostate`
-/// for void). The first that fails stops the others; its error is thrown when all have ended.
-/// Takes operations, tasks and handles without a coroutine frame; lvalues by reference.
 template <class... Ops>
-class [[nodiscard]] when_all_op : public detail::combinator<when_all_op<Ops...>, Ops...> {
-  using base = detail::combinator<when_all_op, Ops...>;
+class [[nodiscard]] when_all_op : public combinator<when_all_op<Ops...>, Ops...> {
+  using base = combinator<when_all_op, Ops...>;
 
  public:
-  using value_type = std::tuple<detail::value_or_monostate<Ops>...>;
+  using value_type = std::tuple<value_or_monostate<Ops>...>;
 
   explicit when_all_op(Ops&&... ops) : base{std::forward<Ops>(ops)...} {}
 
   [[nodiscard]] bool failed() const noexcept { return this->first_ != base::nobody; }
   value_type take() { return take_each(std::index_sequence_for<Ops...>{}); }
-  result<value_type> take_result() { return detail::taken<value_type>(*this); }
+  result<value_type> take_result() { return taken<value_type>(*this); }
 
  private:
   friend base;
@@ -149,13 +144,18 @@ class [[nodiscard]] when_all_op : public detail::combinator<when_all_op<Ops...>,
   value_type take_each(std::index_sequence<I...>) {
     // The first failure speaks; the values of the others stay where they were.
     if (failed()) ((this->first_ == I ? void(this->template child<I>().take()) : void()), ...);
-    return value_type{detail::take_from(this->template child<I>())...};
+    return value_type{take_from(this->template child<I>())...};
   }
 };
 
+}  // namespace detail
+
+/// Runs all of its operations and waits for all. Gives a tuple of their values (`std::monostate`
+/// for void). The first that fails stops the others; its error is thrown when all have ended.
+/// Takes operations, tasks and handles without a coroutine frame; lvalues by reference.
 template <operation... Ops>
-when_all_op<Ops...> when_all(Ops&&... ops) {
-  return when_all_op<Ops...>{std::forward<Ops>(ops)...};
+detail::when_all_op<Ops...> when_all(Ops&&... ops) {
+  return detail::when_all_op<Ops...>{std::forward<Ops>(ops)...};
 }
 
 }  // namespace cordma

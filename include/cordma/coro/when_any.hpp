@@ -4,23 +4,21 @@
 
 namespace cordma {
 
-/// Waits for the first of its operations, stops the others and waits for those too. Gives a variant
-/// whose `index()` says who was first (`std::monostate` for void); when the first failed, throws.
-/// An operation that ended too, but later, is not taken from: a receive among the losers loses no
-/// message.
+namespace detail {
+
 template <class... Ops>
-class [[nodiscard]] when_any_op : public detail::combinator<when_any_op<Ops...>, Ops...> {
-  using base = detail::combinator<when_any_op, Ops...>;
+class [[nodiscard]] when_any_op : public combinator<when_any_op<Ops...>, Ops...> {
+  using base = combinator<when_any_op, Ops...>;
   static_assert(sizeof...(Ops) > 0, "nothing would ever be first");
 
  public:
-  using value_type = std::variant<detail::value_or_monostate<Ops>...>;
+  using value_type = std::variant<value_or_monostate<Ops>...>;
 
   explicit when_any_op(Ops&&... ops) : base{std::forward<Ops>(ops)...} {}
 
   [[nodiscard]] bool failed() const noexcept { return first_failed_; }
   value_type take() { return take_first<0>(); }
-  result<value_type> take_result() { return detail::taken<value_type>(*this); }
+  result<value_type> take_result() { return taken<value_type>(*this); }
 
  private:
   friend base;
@@ -35,15 +33,21 @@ class [[nodiscard]] when_any_op : public detail::combinator<when_any_op<Ops...>,
     if constexpr (I + 1 < sizeof...(Ops)) {
       if (this->first_ != I) return take_first<I + 1>();
     }
-    return value_type{std::in_place_index<I>, detail::take_from(this->template child<I>())};
+    return value_type{std::in_place_index<I>, take_from(this->template child<I>())};
   }
 
   bool first_failed_ = false;
 };
 
+}  // namespace detail
+
+/// Waits for the first of its operations, stops the others and waits for those too. Gives a variant
+/// whose `index()` says who was first (`std::monostate` for void); when the first failed, throws.
+/// An operation that ended too, but later, is not taken from: a receive among the losers loses no
+/// message.
 template <operation... Ops>
-when_any_op<Ops...> when_any(Ops&&... ops) {
-  return when_any_op<Ops...>{std::forward<Ops>(ops)...};
+detail::when_any_op<Ops...> when_any(Ops&&... ops) {
+  return detail::when_any_op<Ops...>{std::forward<Ops>(ops)...};
 }
 
 }  // namespace cordma

@@ -72,8 +72,10 @@ class executor : public scheduler {
   [[nodiscard]] scope& closer() noexcept { return closer_; }
 
   /// Work in any coroutine; `cordma::sleep_for` only in those that have a scheduler.
-  [[nodiscard]] sleep_op sleep_for(time_span length) noexcept { return {length, this}; }
-  [[nodiscard]] sleep_op sleep_until(time_point deadline) noexcept { return {deadline, this}; }
+  [[nodiscard]] detail::sleep_op sleep_for(time_span length) noexcept { return {length, this}; }
+  [[nodiscard]] detail::sleep_op sleep_until(time_point deadline) noexcept {
+    return {deadline, this};
+  }
 
   /// Asks `p` in every turn, until it is destroyed or unlinked.
   void add(poller& p) noexcept { pollers_.push_back(p); }

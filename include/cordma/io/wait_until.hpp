@@ -9,6 +9,8 @@
 
 namespace cordma {
 
+namespace detail {
+
 /// What `wait_until` gives.
 template <std::predicate Condition>
 class [[nodiscard]] wait_until_op : public operation_base<wait_until_op<Condition>>,
@@ -59,6 +61,8 @@ class [[nodiscard]] wait_until_op : public operation_base<wait_until_op<Conditio
   bool stopped_ = false;
 };
 
+}  // namespace detail
+
 /// Ends when `condition()` is true, which `home` asks time and again and does not sleep meanwhile:
 /// for what nobody tells of, above all memory that a peer writes, as shmem_wait_until(3) does.
 ///
@@ -73,7 +77,7 @@ class [[nodiscard]] wait_until_op : public operation_base<wait_until_op<Conditio
 /// \thread that of `home`. \cost while it waits alone, between two polls of the completion queue
 /// one call of `condition`; no allocation.
 template <std::predicate Condition>
-wait_until_op<Condition> wait_until(executor& home, Condition condition) {
+detail::wait_until_op<Condition> wait_until(executor& home, Condition condition) {
   return {home, std::move(condition)};
 }
 

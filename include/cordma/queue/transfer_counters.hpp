@@ -19,13 +19,18 @@ enum class request_kind : std::uint8_t {
   agent_send,     ///< Frames of the agents, which lend memory and keep connections alive: on queue
   agent_receive,  ///< pairs of their own, and nobody awaits them.
 };
+
+namespace detail {
+
 inline constexpr std::size_t request_kinds = 9;
 /// Those that move data, which come first: send, write, read, atomic.
 inline constexpr std::size_t data_kinds = std::size_t(request_kind::atomic) + 1;
 
+}  // namespace detail
+
 /// As in metrics: "compare_swap" and "fetch_add" are "atomic".
 constexpr std::string_view name_of(request_kind kind) noexcept {
-  constexpr std::array<std::string_view, request_kinds> names{
+  constexpr std::array<std::string_view, detail::request_kinds> names{
       "send",       "write",   "read",       "atomic",       "bind",
       "invalidate", "receive", "agent_send", "agent_receive"};
   return names[std::size_t(kind)];
@@ -57,7 +62,7 @@ struct request_counters {
 
 /// What became of requests.
 struct transfer_counters {
-  std::array<request_counters, request_kinds> requests{};
+  std::array<request_counters, detail::request_kinds> requests{};
   std::uint64_t stalls = 0;        ///< Requests that waited for room in a send queue.
   std::uint64_t credit_waits = 0;  ///< Messages that waited: `stream_counters::credit_waits`.
   std::uint64_t rnr_exceeded = 0;  ///< Ended since the peer had no receive (RNR_RETRY_EXC).
@@ -69,7 +74,8 @@ struct transfer_counters {
     return requests[std::size_t(kind)];
   }
   transfer_counters& operator+=(const transfer_counters& other) noexcept {
-    for (std::size_t kind = 0; kind < request_kinds; ++kind) requests[kind] += other.requests[kind];
+    for (std::size_t kind = 0; kind < detail::request_kinds; ++kind)
+      requests[kind] += other.requests[kind];
     stalls += other.stalls;
     credit_waits += other.credit_waits;
     rnr_exceeded += other.rnr_exceeded;

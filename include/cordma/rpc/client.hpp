@@ -52,7 +52,7 @@ struct client_counters {
 
 /// Calls methods of a server over a connection. Any number of calls at once, answered in any order;
 /// `calls_max` of them are under way, and no more than the server has buffers for. Move-only.
-/// Dropping it ends its calls with errc::closed. Thread: the executor's.
+/// Dropping it ends its calls with errc::closed. \thread the executor's.
 ///
 /// With a `connector` it makes its connections itself, when there is a call and none is there. A
 /// call that was not sent when the connection went is sent on the next one; one that may have run

@@ -78,7 +78,7 @@ class server_call {
 };
 
 /// Runs handlers for the calls that come over any number of connections, each as a task of its own,
-/// as soon as it comes. Not movable; must outlive its `serve` tasks. Thread: one executor's;
+/// as soon as it comes. Not movable; must outlive its `serve` tasks. \thread one executor's;
 /// servers with more than one core have one on each (`runtime_group`), which share nothing.
 class server {
  public:

@@ -38,9 +38,6 @@ struct serve_options {
   static constexpr unsigned connections_limit = 1u << 20;
 };
 
-/// \errors errc::limit_exceeded: names the value and its limit.
-void check(const serve_options& options);
-
 struct group_listener_counters {
   std::uint64_t connected = 0;        ///< Handshakes that ended well.
   std::uint64_t rejected = 0;         ///< Handshakes that did not.

@@ -9,6 +9,10 @@
 
 namespace cordma {
 
+/// The CPUs that the calling thread may run on, ascending: what taskset(1), a cpuset or whoever
+/// started it left it. Threads that it starts inherit them. \errors those of sched_getaffinity(2).
+[[nodiscard]] std::vector<unsigned> allowed_cpus();
+
 struct runtime_group_options {
   /// What each thread's runtime is made from; null: the defaults. A function, because options own
   /// what cannot be copied (a reactor), and threads may differ: in their device, or in the NUMA
@@ -57,7 +61,7 @@ class runtime_group {
 
   /// Listens, and serves every connection on one of the threads until the group is stopped. What is
   /// returned lives as long as the group. A handler that throws ends its own connection.
-  /// \errors  Those of `listener`, for any of the runtimes; what `check(serve_options)` throws.
+  /// \errors  Those of `listener`, for any of the runtimes. errc::limit_exceeded: an option.
   group_listener& serve(const endpoint& local, connection_handler handler,
                         serve_options options = {});
 

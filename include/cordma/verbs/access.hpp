@@ -35,12 +35,6 @@ constexpr bool allows(access granted, access wanted) noexcept {
   return (granted & wanted) == wanted;
 }
 
-/// Whether a peer can reach such memory by a key.
-constexpr bool is_remote(access flags) noexcept {
-  return (flags & (access::remote_read | access::remote_write | access::remote_atomic)) !=
-         access::none;
-}
-
 /// "local_write|remote_read"; "none" when empty.
 std::string to_string(access flags);
 

@@ -53,8 +53,6 @@ struct device_limits {
   bool send_with_invalidate = false;  ///< Base memory management extensions.
 };
 
-device_limits limits_of(const ibv_device_attr& attributes) noexcept;
-
 /// Payload bytes of a path MTU; 0 for a value that is none.
 constexpr std::uint32_t bytes_of(ibv_mtu mtu) noexcept {
   return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128u << unsigned(mtu) : 0u;

@@ -7,8 +7,6 @@
 #include <span>
 #include <string>
 
-struct sockaddr;
-
 namespace cordma::verbs {
 
 enum class gid_type : std::uint8_t { ib, roce_v1, roce_v2 };
@@ -41,11 +39,6 @@ struct gid_choice {
 /// \errors  errc::no_gid: no usable row, or `wish.index` names none (the detail lists those there).
 gid_choice choose_gid(std::span<const gid_entry> table, const gid_wish& wish = {});
 
-/// The GID a RoCE port has for this address: IPv4 is mapped ("::ffff:a.b.c.d"), IPv6 kept as it is.
-/// Empty for other families.
-std::optional<ibv_gid> gid_of(const sockaddr& address) noexcept;
-
-bool same_gid(const ibv_gid& a, const ibv_gid& b) noexcept;
 std::string to_string(const ibv_gid& gid);  ///< As an IPv6 address: "::ffff:10.0.0.1".
 const char* to_string(gid_type type) noexcept;
 

@@ -27,10 +27,4 @@ struct rnr_counters {
   std::array<std::optional<std::uint64_t>, sources.size()> values{};
 };
 
-/// Of a device without them, soft0 among others, nothing.
-/// \param sys  a seam for tests.
-/// \thread any. \cost  three system calls for each that is there, one for each that is not.
-rnr_counters read_rnr_counters(std::string_view device, unsigned port,
-                               const char* sys = "/sys/class/infiniband") noexcept;
-
 }  // namespace cordma::verbs

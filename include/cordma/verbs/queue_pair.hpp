@@ -4,7 +4,6 @@
 #include <cordma/verbs/completion_queue.hpp>
 #include <cordma/verbs/protection_domain.hpp>
 #include <cordma/verbs/queue_pair_attributes.hpp>
-#include <cordma/verbs/queue_pair_state.hpp>
 #include <cordma/verbs/shared_receive_queue.hpp>
 
 #include <infiniband/verbs.h>
@@ -13,6 +12,19 @@
 #include <memory>
 
 namespace cordma::verbs {
+
+/// The states of a queue pair (IBTA 10.3.1, ibv_query_qp(3)).
+enum class queue_pair_state : int {
+  reset = IBV_QPS_RESET,  ///< Just made: nothing can be posted.
+  init = IBV_QPS_INIT,    ///< Receives can be posted.
+  rtr = IBV_QPS_RTR,      ///< Ready to receive: knows its peer.
+  rts = IBV_QPS_RTS,      ///< Ready to send.
+  sqd = IBV_QPS_SQD,      ///< Send queue drained. cordma never goes there.
+  sqe = IBV_QPS_SQE,      ///< Send queue error. A reliable connection never goes there.
+  error = IBV_QPS_ERR,    ///< Everything posted completes as flushed.
+};
+
+const char* to_string(queue_pair_state state) noexcept;  ///< "RTS", as the specification says it.
 
 /// Owns one reliable-connection `ibv_qp`. Move-only; outlived by its protection domain and its
 /// completion queues. Work requests are signaled one by one (`IBV_SEND_SIGNALED`).

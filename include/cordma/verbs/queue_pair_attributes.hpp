@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cordma/verbs/device.hpp>
-
 #include <infiniband/verbs.h>
 
 #include <cstdint>
@@ -68,11 +66,5 @@ struct rts_attributes {
   /// How often after a receiver-not-ready answer: 0 to 6. 7 retries for ever: refused.
   std::uint8_t rnr_retry = 6;
 };
-
-/// Each throws errc::limit_exceeded for the first value out of range; the detail names the value
-/// and the limit. Pure functions.
-void check(const queue_pair_capabilities& wanted, const device_limits& limits);
-void check(const rtr_attributes& attributes, const device_limits& limits);
-void check(const rts_attributes& attributes, const device_limits& limits);
 
 }  // namespace cordma::verbs

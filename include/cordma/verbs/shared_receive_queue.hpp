@@ -15,10 +15,6 @@ struct shared_receive_queue_capabilities {
   std::uint32_t sge_max = 1;   ///< Slices of one receive.
 };
 
-/// Pure. \errors errc::limit_exceeded for the first value out of range, named with its limit, and
-/// errc::not_supported where the device has no such queues.
-void check(const shared_receive_queue_capabilities& wanted, const device_limits& limits);
-
 /// Owns one `ibv_srq` (ibv_create_srq(3)): receives that whichever of its queue pairs takes that a
 /// message comes to; the completion names the queue pair (`ibv_wc::qp_num`). A queue pair in ERROR
 /// gives back, flushed, only what it has taken, and says by IBV_EVENT_QP_LAST_WQE_REACHED that it

@@ -41,7 +41,7 @@ class agent {
   static constexpr unsigned completion_entries = 64;
 
   /// A control queue pair in RESET, and `reserved_slots` reserved on the data queue pair.
-  /// \errors what `check(agent_options)`, the verbs and the allocator throw.
+  /// \errors errc::limit_exceeded: an option; what the verbs and the allocator throw.
   agent(const agent_resources& resources, const agent_options& options);
   agent(const agent&) = delete;
   agent& operator=(const agent&) = delete;

@@ -65,7 +65,7 @@ class call_handle {
   /// What `encoded_` refers to is there until the call has ended.
   bool begin(waiter& w, const environment& env) noexcept;
   bool fail_to_encode(std::exception_ptr why) noexcept;
-  /// The message with the reply. Throws.
+  /// The message with the reply. \errors why there is none.
   stream_message end();
   static std::span<const std::byte> reply_in(const stream_message& m) noexcept;
 

@@ -28,10 +28,10 @@ struct incoming_call;
 class call_body : public frame_cache::recycled {
  public:
   virtual ~call_body() = default;
-  /// Decodes the request and starts its handler, as an operation. Throws what either does.
+  /// Decodes the request and starts its handler, as an operation. \errors what either throws.
   virtual bool start(std::span<const std::byte> request, server_call& call, waiter& w,
                      const environment& env) = 0;
-  /// What the handler gave; lies in this. Throws what the handler threw.
+  /// What the handler gave; lies in this. \errors what the handler threw.
   virtual const encodable_ref& end() = 0;
 
   bool is_decoded = false;  ///< what it throws is the handler's

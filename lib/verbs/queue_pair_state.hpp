@@ -1,23 +1,8 @@
 #pragma once
 
-#include <infiniband/verbs.h>
-
-#include <string>
+#include <cordma/verbs/queue_pair.hpp>
 
 namespace cordma::verbs {
-
-/// The states of a queue pair (IBTA 10.3.1, ibv_query_qp(3)).
-enum class queue_pair_state : int {
-  reset = IBV_QPS_RESET,  ///< Just made: nothing can be posted.
-  init = IBV_QPS_INIT,    ///< Receives can be posted.
-  rtr = IBV_QPS_RTR,      ///< Ready to receive: knows its peer.
-  rts = IBV_QPS_RTS,      ///< Ready to send.
-  sqd = IBV_QPS_SQD,      ///< Send queue drained. cordma never goes there.
-  sqe = IBV_QPS_SQE,      ///< Send queue error. A reliable connection never goes there.
-  error = IBV_QPS_ERR,    ///< Everything posted completes as flushed.
-};
-
-const char* to_string(queue_pair_state state) noexcept;  ///< "RTS", as the specification says it.
 
 /// Whether a reliable connection goes from one state to the other by the calls of `queue_pair`.
 /// A subset of IBTA 10.3.1: changes within RTS and those through SQD are left out.
