@@ -17,7 +17,7 @@ class agent::parts final : control_channel::listener {
  public:
   parts(const agent_resources& r, const agent_options& options)
       : channel{r.data.driver(), r.lending.domain(), r.memory, *this},
-        context{.home = r.data.driver().home(),
+        context{.executor = r.data.driver().home(),
                 .data = r.data,
                 .channel = channel,
                 .lending = r.lending,
@@ -28,7 +28,7 @@ class agent::parts final : control_channel::listener {
                 .has_own_domain = r.has_own_domain},
         lends{context},
         owner{context, lends},
-        note_arrived{context.home} {
+        note_arrived{context.executor} {
     r.data.reserve_sends(reserved_slots);
   }
 
@@ -53,7 +53,7 @@ class agent::parts final : control_channel::listener {
   void on_frame(const control_channel::frame& f, unsigned slot) noexcept override {
     try {
       switch (f.kind) {
-        // Whoever is asked answers, now or later.
+        // Questions are answered in their slot, now or later.
         case kind::request: return owner.on_request(f, slot);
         case kind::renew: return owner.on_renew(f, slot);
         case kind::hand_over: return owner.on_hand_over(f, slot);

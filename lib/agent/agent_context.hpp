@@ -9,9 +9,9 @@
 
 namespace cordma {
 
-/// What the two sides of an agent, the lender and the borrower, share.
+/// What the two halves of an agent, the lender and the borrower, share.
 struct agent_context {
-  executor& home;
+  cordma::executor& executor;
   queue_pair& data;
   control_channel& channel;
   cordma::lending& lending;

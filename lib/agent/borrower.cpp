@@ -20,7 +20,7 @@ borrower::borrower(agent_context& context, remote_mr_slice flush_word)
       flush_word_{flush_word},
       landing_{context.memory.allocate_zeroed(1)},
       tags_{holdings_max},
-      arrival_{context.home} {}
+      arrival_{context.executor} {}
 
 borrower::~borrower() {
   fail({.code = errc::closed, .call = "close"});
@@ -53,8 +53,8 @@ duration borrower::margin_of(duration lease) const noexcept {
 // ---- asking
 // --------------------------------------------------------------------------------------
 
-/// The lease counts from the question: so it ends here before it ends there, however long the
-/// answer is under way.
+/// The lease counts from the question, so it ends here before it ends at the owner, however long
+/// the answer is under way.
 void borrower::ask(holding& h, const frame& f) noexcept {
   h.is_asking = true;
   h.asked = f;
@@ -65,7 +65,7 @@ void borrower::ask(holding& h, const frame& f) noexcept {
   context_.channel.send(h.question);
 }
 
-/// The question has not been sent, and never is.
+/// Takes back a question that has not been sent.
 void borrower::withdraw(holding& h) noexcept {
   h.question.unlink();
   h.is_asking = false;
@@ -95,7 +95,7 @@ task<remote_mr> borrower::request(std::size_t size_bytes, remote_mr_request opti
     h.state.move_to(holding_state::asking);
     ask(h, holder_frames::request(h, size_bytes, options));
     if (limit <= milliseconds{0}) fail_late("request_remote_mr", limit);
-    context_.home.rearm(h, after(h.asked_at, limit));
+    context_.executor.rearm(h, after(h.asked_at, limit));
     co_await h.answered.wait();
     if (h.refusal) {
       if (may_ask_again && h.refusal->code == errc::limit_exceeded) continue;
@@ -162,7 +162,7 @@ void borrower::open(holding& h, time_point since) noexcept {
   const duration lease = h.asked.duration;
   h.state.move_to(holding_state::open);
   h.block->grant(h.block->access(), since + lease - margin_of(lease));
-  context_.home.rearm(h, h.block->usable_until());
+  context_.executor.rearm(h, h.block->usable_until());
 }
 
 void borrower::granted(holding& h, const frame& terms) noexcept {
@@ -175,7 +175,7 @@ void borrower::granted(holding& h, const frame& terms) noexcept {
     give_back(h);  // Nobody has waited for the answer.
 }
 
-/// What a message lends is there until `end_along`, also if it is dropped before.
+/// What a message lends stays borrowed until `end_along`, even if the program drops it before.
 remote_mr borrower::borrow_inline(const loan_terms& terms, verbs::access access, time_point until,
                                   std::uint64_t& number) {
   if (failed_) throw error{*failed_};
@@ -205,12 +205,12 @@ task<> borrower::renew(holding& h, milliseconds lease) {
                  "a lease is longer than its operation margin, and at most 24 h", "renew");
   if (h.is_inline) fail_inline("renew");
   const duration limit = context_.options.request_timeout;
-  scheduler* const home = &context_.home;
-  while (h.is_asking) co_await with_timeout(h.answered.wait(), limit, home);
-  if (h.home == nullptr) fail_ended(h, "renew");  // This borrower may be gone, too.
+  scheduler* const owner = &context_.executor;
+  while (h.is_asking) co_await with_timeout(h.answered.wait(), limit, owner);
+  if (h.borrower == nullptr) fail_ended(h, "renew");  // This borrower may be gone, too.
   if (const errc why = refusal_of(h); why != errc{}) throw error{{.code = why, .call = "renew"}};
   ask(h, holder_frames::renew(h, lease));
-  co_await with_timeout(h.answered.wait(), limit, home);
+  co_await with_timeout(h.answered.wait(), limit, owner);
   if (h.refusal) throw error{*h.refusal};
   if (h.state != holding_state::open) fail_ended(h, "renew");
 }
@@ -220,7 +220,7 @@ void borrower::renewed(holding& h, duration lease) noexcept {
   const time_point until = after(h.asked_at, lease - margin_of(lease));
   if (h.state == holding_state::open && until > h.block->usable_until()) {
     h.block->grant(h.block->access(), until);
-    context_.home.rearm(h, until);
+    context_.executor.rearm(h, until);
   }
   h.answered.set();
 }
@@ -265,7 +265,7 @@ void borrower::on_timer(timer& self) noexcept {
   if (h.state != holding_state::open) return;
   h.status = errc::lease_expired;
   h.block->refuse(errc::lease_expired);
-  h.home->give_back(h);
+  h.borrower->give_back(h);
 }
 
 void borrower::give_back(holding& h) noexcept {
@@ -288,7 +288,7 @@ bool borrower::needs_flush(holding& h) const noexcept {
 void borrower::start_flush(holding& h, holding_state while_it_lasts) noexcept {
   h.state.move_to(while_it_lasts);
   h.flush.emplace(context_.data.sends(), cordma::read(landing_.slice(), flush_word_.first(1)), h,
-                  [](holding& flushed) noexcept { flushed.home->end_flush(flushed); });
+                  [](holding& flushed) noexcept { flushed.borrower->end_flush(flushed); });
   h.flush->post();
 }
 
@@ -310,11 +310,11 @@ void borrower::send_return(holding& h, holding_state until_sent) noexcept {
 
 void borrower::on_returned(control_channel::outgoing& notice) noexcept {
   holding& h = *static_cast<decltype(holding::notice)&>(notice).of;
-  if (h.question.is_linked()) h.home->withdraw(h);
+  if (h.question.is_linked()) h.borrower->withdraw(h);
   if (h.is_asking)
     h.state.move_to(holding_state::returned);
   else
-    h.home->forget(h);
+    h.borrower->forget(h);
 }
 
 // ---- flushed, handing over
@@ -324,7 +324,7 @@ task<> borrower::hand_over(remote_mr memory) {
   holding& h = *memory.holding_;
   if (h.is_inline) fail_inline("send_remote_mr");
   while (h.is_asking) co_await h.answered.wait();
-  if (h.home == nullptr) fail_ended(h, "send_remote_mr");  // This borrower may be gone, too.
+  if (h.borrower == nullptr) fail_ended(h, "send_remote_mr");  // This borrower may be gone, too.
   if (const errc why = refusal_of(h); why != errc{})
     throw error{{.code = why, .call = "send_remote_mr"}};
   h.disarm();
@@ -354,7 +354,7 @@ void borrower::forget(holding& h) noexcept {
   // A renewal may wait in `flushing`, for its answer.
   const bool awaits_flush = h.state == holding_state::flushing_for;
   h.state.move_to(holding_state::ended);
-  h.home = nullptr;
+  h.borrower = nullptr;
   if (!h.has_handle) return recycle(h);
   // Whoever waits may destroy this borrower.
   (awaits_flush ? h.flush_ended : h.answered).set();
@@ -367,7 +367,7 @@ void borrower::recycle(holding& h) noexcept {
     return;
   }
   std::exchange(h.block, nullptr)->let_go();
-  h.home = this;
+  h.borrower = this;
   h.state.move_to(holding_state::made);
   free_.push_front(h);
 }

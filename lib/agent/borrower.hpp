@@ -30,24 +30,24 @@ class borrower {
 
   // One function for each frame of the owner's.
   [[nodiscard]] holding* find(std::uint64_t tag) const noexcept { return tags_.find(tag); }
-  /// By the owner's number. \cost one look at each lease.
+  /// Finds a holding by the owner's number. Cost: a pass over all leases.
   [[nodiscard]] holding* find_by_lease(std::uint64_t lease) const noexcept;
   void granted(holding& h, const frame& terms) noexcept;
   void refused(holding& h, const failure& why) noexcept;
   void renewed(holding& h, duration lease) noexcept;
   void handed_over(holding& h) noexcept { forget(h); }
   void revoke(holding& h) noexcept;
-  /// False: as many offers as may be wait already. \errors bad_alloc; errc::limit_exceeded.
+  /// False: `offers_max` offers wait already. \errors bad_alloc; errc::limit_exceeded.
   [[nodiscard]] bool offer(const frame& terms);
 
-  /// Why nothing can be posted on it, or `errc{}`.
+  /// Why nothing can be posted on the holding, or `errc{}`.
   [[nodiscard]] errc refusal_of(const holding& h) const noexcept {
     const errc why =
         h.block->refusal(h.block->generation(), &context_.data.sends(), verbs::access::none);
-    const bool has_expired = why == errc{} && context_.home.is_past(h.block->usable_until());
+    const bool has_expired = why == errc{} && context_.executor.is_past(h.block->usable_until());
     return has_expired ? errc::lease_expired : why;
   }
-  [[nodiscard]] time_point now() const noexcept { return context_.home.now(); }
+  [[nodiscard]] time_point now() const noexcept { return context_.executor.now(); }
 
   // From our program.
   task<remote_mr> request(std::size_t size_bytes, remote_mr_request options);
@@ -84,7 +84,7 @@ class borrower {
   friend struct detail::holding;
   agent_context& context_;
   const remote_mr_slice flush_word_;
-  local_mr landing_;  ///< Flushes read into it, and nobody looks at it.
+  local_mr landing_;  ///< Flushes read into it, and nobody uses the bytes.
   id_table<holding> tags_;
   intrusive_list<holding> holdings_;  ///< in any state but `offered` and `ended`
   intrusive_list<holding> offers_;    ///< `offered`

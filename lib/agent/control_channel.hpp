@@ -93,7 +93,7 @@ class control_channel final : private message_handler, private waiter {
   void post_receives(unsigned first, unsigned count) noexcept;
   void take(unsigned slot, std::size_t size_bytes) noexcept;
   void take_credits(const frame& f);
-  /// Whether a frame may go while fewer than `under_way_max` are under way to the peer.
+  /// True if a frame may go now, and fewer than `under_way_max` are under way to the peer.
   [[nodiscard]] bool may_send(std::uint32_t under_way_max) const noexcept;
   [[nodiscard]] outgoing* next() noexcept;
   /// Sends what there is credit for. `later_too`: frames that were put off, too.

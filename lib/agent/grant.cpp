@@ -4,7 +4,10 @@
 
 namespace cordma::detail {
 
-grant::grant(lender& l) noexcept
-    : timer{&lender::on_timer}, home{&l}, bound{l.context_.home}, ended{l.context_.home} {}
+grant::grant(cordma::lender& l) noexcept
+    : timer{&cordma::lender::on_timer},
+      lender{&l},
+      bound{l.context_.executor},
+      ended{l.context_.executor} {}
 
 }  // namespace cordma::detail

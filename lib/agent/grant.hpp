@@ -38,7 +38,7 @@ enum class grant_state : unsigned char {
   waiting,       ///< The window's end waits for a slot of the send queue.
   invalidating,  ///< The window's end is on the data queue pair, and has `revoke_deadline`.
   received,      ///< The peer has handed the memory over, and `receive_local_mr` may take it.
-  ended,         ///< The lender has forgotten the grant. A loan may still hold it.
+  ended,         ///< The lender has forgotten the grant. A loan may still point to it.
 };
 
 /// True if a grant may go from one state to the other.
@@ -77,13 +77,13 @@ namespace detail {
 /// One lease that this end granted, from the allocation of its memory to the end of the peer's
 /// access. The lender owns it until `ended`; then the loan does, if there is one.
 struct grant : list_hook<grant>, timer, frame_cache::recycled {
-  explicit grant(lender& l) noexcept;
+  explicit grant(cordma::lender& l) noexcept;
 
   [[nodiscard]] bool is_inline() const noexcept { return origin == grant_origin::by_a_message; }
   [[nodiscard]] bool was_requested() const noexcept { return origin == grant_origin::requested; }
 
   // What an inline grant uses comes first: its cache lines are cold after bulk memory was used.
-  lender* home;                   ///< Null once `ended`.
+  cordma::lender* lender;         ///< Null once `ended`.
   inline_grant* owner = nullptr;  ///< sent the message, and hears of the end
   std::size_t size_bytes = 0;
   std::size_t cost = 0;  ///< bytes that count towards the policy

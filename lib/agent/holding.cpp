@@ -4,11 +4,11 @@
 
 namespace cordma::detail {
 
-holding::holding(borrower& b) noexcept
-    : timer{&borrower::on_timer},
-      home{&b},
-      answered{b.context_.home},
-      flush_ended{b.context_.home} {
+holding::holding(cordma::borrower& b) noexcept
+    : timer{&cordma::borrower::on_timer},
+      borrower{&b},
+      answered{b.context_.executor},
+      flush_ended{b.context_.executor} {
   notice.of = this;
 }
 

@@ -32,18 +32,18 @@ class borrower;
 /// | all but made, ended | ended | the last frame came or was sent; the connection ended |
 /// | ended | made | a message lends: an inline holding is used again |
 enum class holding_state : unsigned char {
-  made,          ///< It has a number, and nothing else.
+  made,          ///< The holding has a number, and nothing else.
   asking,        ///< The owner has not answered the request.
-  offered,       ///< The owner has offered it, and the program has not taken it yet.
+  offered,       ///< The owner has offered the memory, and the program has not taken it.
   open,          ///< The program may use the memory.
   flushing,      ///< A READ ends what was posted; then the memory goes back.
   flushing_for,  ///< A READ ends what was posted; then the memory is handed over.
   flushed,       ///< What was posted has ended, and the owner is to be asked to take it over.
   handing_over,  ///< The owner was asked, and has not answered.
-  returning,     ///< The frame that gives it back waits for credit.
+  returning,     ///< The frame that gives the memory back waits for credit.
   declining,     ///< As `returning`, for an offer that nobody took: it still counts as one.
-  returned,      ///< It is back, but the owner has not answered an earlier question.
-  ended,         ///< The borrower has forgotten it. A `remote_mr` may still hold it.
+  returned,      ///< The memory is back, but an earlier question is not answered.
+  ended,         ///< The borrower has forgotten the holding. A `remote_mr` may point to it.
 };
 
 /// True if a holding may go from one state to the other.
@@ -73,10 +73,10 @@ namespace detail {
 /// One lease of the peer's memory, from the request to the frame that returns it. The borrower owns
 /// it until `ended`; then the `remote_mr` does, if there is one.
 struct holding : list_hook<holding>, timer, frame_cache::recycled {
-  explicit holding(borrower& b) noexcept;
+  explicit holding(cordma::borrower& b) noexcept;
   ~holding();
 
-  borrower* home;  ///< Null once `ended`.
+  cordma::borrower* borrower;  ///< Null once `ended`.
   std::uint64_t tag = 0;
   std::uint64_t lease = 0;  ///< the owner's number
   lease_block* block = nullptr;

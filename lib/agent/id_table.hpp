@@ -6,14 +6,14 @@
 
 namespace cordma {
 
-/// Numbers for things, which are not used again for long: a place in the table, and how often it
-/// was taken. 0 is none. Thread: one.
+/// Gives things numbers that do not recur for long: a number is a place in the table, and how often
+/// the place was taken. 0 is no number. Thread: one.
 template <class T>
 class id_table {
  public:
   explicit id_table(std::size_t most) noexcept : most_{most} {}
 
-  /// 0: there are as many as may be. \errors bad_alloc.
+  /// Returns 0 if the table is full. \errors bad_alloc.
   std::uint64_t insert(T& thing) {
     if (free_.empty()) {
       if (places_.size() == most_) return 0;
@@ -26,7 +26,7 @@ class id_table {
     places_[index].thing = &thing;
     return std::uint64_t{places_[index].generation} << 32 | index;
   }
-  /// Null: nobody's, or nobody's any more.
+  /// Null: the number is nobody's, or no longer anybody's.
   [[nodiscard]] T* find(std::uint64_t id) const noexcept {
     const std::size_t index = id & 0xffff'ffff;
     if (index >= places_.size() || places_[index].generation != id >> 32) return nullptr;

@@ -17,7 +17,7 @@ lender::lender(agent_context& context)
     : context_{context},
       memory_{context},
       ids_{context.options.lending.leases_max},
-      arrival_{context.home} {}
+      arrival_{context.executor} {}
 
 lender::~lender() {
   fail({.code = errc::closed, .call = "close"});
@@ -125,7 +125,7 @@ void lender::start(grant& g, verbs::access access, duration lease) {
   if (!g.lent.window) return open(g);
   g.state.move_to(grant_state::binding);
   g.bind.emplace(context_.data.sends(), memory_.bind_of(g), g,
-                 [](grant& bound) noexcept { bound.home->on_bound(bound); });
+                 [](grant& bound) noexcept { bound.lender->on_bound(bound); });
   g.bind->post();
 }
 
@@ -150,7 +150,7 @@ void lender::open(grant& g) noexcept {
   const bool is_unwanted = g.state == grant_state::unwanted;
   g.state.move_to(grant_state::open);
   if (is_unwanted) return close(g);  // The peer has not heard of it.
-  rearm(g, context_.home.after(g.lease));
+  rearm(g, context_.executor.after(g.lease));
   if (g.question) {
     ++context_.counters.granted;
     context_.channel.reply(*std::exchange(g.question, std::nullopt), owner_frames::granted(g));
@@ -170,16 +170,16 @@ void lender::open_inline(grant& g) noexcept {
 
 void lender::rearm(grant& g, time_point expires) noexcept {
   g.expires = expires;
-  context_.home.rearm(g, expires);
+  context_.executor.rearm(g, expires);
 }
 
 void lender::accept(grant& g, std::uint64_t tag) noexcept {
   g.tag = tag;
-  if (g.state == grant_state::open) rearm(g, context_.home.after(g.lease));
+  if (g.state == grant_state::open) rearm(g, context_.executor.after(g.lease));
 }
 
 void lender::renew(grant& g, duration lease) noexcept {
-  rearm(g, std::max(g.expires, context_.home.after(lease)));
+  rearm(g, std::max(g.expires, context_.executor.after(lease)));
 }
 
 // ---- asked
@@ -199,7 +199,7 @@ void lender::end(grant& g, loan_end_reason why) noexcept {
     g.notice.frame = owner_frames::revoke(g);
     context_.channel.send(g.notice);
   }
-  context_.home.rearm(g, context_.home.after(context_.options.lending.grace));
+  context_.executor.rearm(g, context_.executor.after(context_.options.lending.grace));
 }
 
 void lender::give_back(grant& g, bool window_is_invalid) noexcept {
@@ -223,11 +223,12 @@ void lender::hand_over(grant& g, unsigned slot) noexcept {
 void lender::on_timer(timer& self) noexcept {
   auto& g = static_cast<grant&>(self);
   switch (g.state.now()) {
-    case grant_state::open: return g.home->end(g, loan_end_reason::expired);
-    case grant_state::asked: ++g.home->context_.counters.forced; return g.home->close(g);
+    case grant_state::open: return g.lender->end(g, loan_end_reason::expired);
+    case grant_state::asked: ++g.lender->context_.counters.forced; return g.lender->close(g);
     case grant_state::invalidating:
-      // The queue pair does not get there. In ERROR it lets nobody in, and the window can go.
-      return g.home->context_.break_connection(errc::timed_out, "revoke");
+      // The device does not get to the invalidation. In ERROR the queue pair lets nobody in, and
+      // the window can go.
+      return g.lender->context_.break_connection(errc::timed_out, "revoke");
     default: return;
   }
 }
@@ -242,7 +243,7 @@ void lender::close(grant& g, bool window_is_invalid) noexcept {
   if (g.isolation == isolation::shared_key) return cut(g);
   const bool is_unheard = g.state == grant_state::unheard;
   if (window_is_invalid || is_unheard) {
-    // The bind of what was not heard of may have broken the queue pair: the window goes with that.
+    // The bind of an unheard grant may have broken the queue pair: the window goes with that.
     if (!is_unheard || !context_.data.has_failed()) memory_.return_window(g);
     return cut(g);
   }
@@ -260,9 +261,10 @@ bool lender::can_invalidate() const noexcept {
 void lender::start_invalidation(grant& g) noexcept {
   g.state.move_to(grant_state::invalidating);
   ++invalidating_;
-  context_.home.rearm(g, context_.home.about_after(context_.options.lending.revoke_deadline));
+  context_.executor.rearm(g,
+                          context_.executor.about_after(context_.options.lending.revoke_deadline));
   g.invalidation.emplace(context_.data.sends(), cordma::invalidate(g.lent.window->rkey()), g,
-                         [](grant& ended) noexcept { ended.home->on_invalidated(ended); });
+                         [](grant& ended) noexcept { ended.lender->on_invalidated(ended); });
   g.invalidation->post_urgent();
 }
 
@@ -324,7 +326,7 @@ void lender::forget(grant& g, bool is_kept) noexcept {
   --context_.counters.open;
   context_.counters.bytes_lent -= g.size_bytes;
   g.state.move_to(grant_state::ended);
-  g.home = nullptr;
+  g.lender = nullptr;
   if (!g.has_loan) {
     inline_grant* const owner = g.owner;
     recycle(g);
@@ -343,7 +345,7 @@ void lender::recycle(grant& g) noexcept {
     delete &g;
     return;
   }
-  g.home = this;
+  g.lender = this;
   g.lent.registration.reset();
   g.lent.memory = {};
   g.owner = nullptr;
@@ -386,7 +388,7 @@ task<local_mr> lender::receive() {
 }
 
 void lender::list(std::vector<lease_info>& into) {
-  const time_point now = context_.home.now();
+  const time_point now = context_.executor.now();
   const auto add = [&](const grant& g) {
     lease_info& one = into.emplace_back();
     one.size_bytes = g.size_bytes;

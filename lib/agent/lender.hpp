@@ -37,7 +37,7 @@ class lender {
   lender& operator=(const lender&) = delete;
   ~lender();
 
-  // As the holder's frames say.
+  // What the holder's frames ask for.
   [[nodiscard]] grant* find(std::uint64_t lease) const noexcept { return ids_.find(lease); }
   /// Bytes that the peer may still ask for.
   [[nodiscard]] std::size_t left_bytes() const noexcept { return memory_.left_bytes(); }

@@ -13,7 +13,7 @@ lending::lending(const lending& other, verbs::protection_domain& pd)
 
 lending::~lending() {
   for (lent_memory& kept : stranded_) {
-    // Its queue pair is gone, and nobody reaches it any more. Once more, for the device's sake.
+    // The queue pair is gone, and nobody reaches the memory any more. The device is asked again.
     if (kept.window) static_cast<void>(kept.window->deallocate());
     if (kept.registration) static_cast<void>(kept.registration->deregister());
   }

@@ -33,7 +33,7 @@ task<loan_end> loan::ended() {
 }
 task<loan_end> loan::revoke() {
   CORDMA_ASSERT(grant_ != nullptr, "used an empty loan");
-  if (grant_->home != nullptr) grant_->home->end(*grant_, loan_end_reason::revoked);
+  if (grant_->lender != nullptr) grant_->lender->end(*grant_, loan_end_reason::revoked);
   return end_of(*grant_);
 }
 bool loan::has_ended() const noexcept { return grant_->state == grant_state::ended; }
@@ -45,10 +45,10 @@ void loan::drop() noexcept {
   grant* const g = std::exchange(grant_, nullptr);
   if (g == nullptr) return;
   g->has_loan = false;
-  if (g->home == nullptr)
+  if (g->lender == nullptr)
     delete g;
   else
-    g->home->end(*g, loan_end_reason::revoked);
+    g->lender->end(*g, loan_end_reason::revoked);
 }
 
 }  // namespace cordma

@@ -22,7 +22,7 @@ class loan_stock {
   [[nodiscard]] bool is_empty() const noexcept { return pieces_.empty(); }
   [[nodiscard]] bool is_full() const noexcept { return pieces_.size() == pieces_max; }
 
-  /// False: it stays where it is. \param from  without a window.
+  /// Moves `from`, which has no window, into the stock. False: no room, and `from` is unchanged.
   bool keep(lent_memory& from) noexcept {
     if (is_full() || from.memory.size_bytes() > piece_bytes_max) return false;
     try {
@@ -35,7 +35,7 @@ class loan_stock {
     return true;
   }
 
-  /// The last that was kept of those that will do, zeroed, as new memory is. False: there is none.
+  /// Takes the piece kept last that fits, zeroed like new memory. False: none fits.
   bool take(std::size_t size_bytes, std::size_t alignment, lent_memory& into) noexcept {
     const auto kept = std::find_if(pieces_.rbegin(), pieces_.rend(), [&](const lent_memory& piece) {
       const auto address = reinterpret_cast<std::uintptr_t>(piece.memory.bytes().data());
@@ -47,7 +47,7 @@ class loan_stock {
     return true;
   }
 
-  /// Of one that is not empty.
+  /// The stock must not be empty.
   [[nodiscard]] lent_memory take_oldest() noexcept { return remove(pieces_.begin()); }
 
  private:

@@ -18,7 +18,7 @@ class owner_frames {
 
   owner_frames(agent_context& context, lender& lends) noexcept : context_{context}, lends_{lends} {}
 
-  // From the holder. Each with a `slot` is answered there, now or later.
+  // From the holder. A frame with a `slot` is answered there, now or later.
   void on_request(const frame& f, unsigned slot) noexcept;
   void on_accept(const frame& f) noexcept;
   void on_renew(const frame& f, unsigned slot) noexcept;

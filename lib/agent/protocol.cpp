@@ -20,7 +20,7 @@ constexpr std::size_t address = 32, duration = 40, rkey = 48, access = 52, statu
 constexpr std::size_t isolation = 60, alignment = 61, reserved = 62;
 }  // namespace at
 
-/// Which of them a kind has, besides `taken`. All others are 0.
+/// Bits for the fields that a kind has, besides `taken`. All other fields are 0.
 enum field : unsigned {
   tag = 1,
   lease = 2,
@@ -71,7 +71,7 @@ T get(bytes in, std::size_t offset) noexcept {
   throw error{{.code = errc::bad_frame, .call = "agent", .detail = text}};
 }
 
-/// Reads a field that the kind has, else one that is 0.
+/// Reads the fields. Those that the kind does not have must be 0.
 class reader {
  public:
   reader(bytes in, kind k) noexcept : in_{in}, fields_{fields_of[unsigned(k)]} {}

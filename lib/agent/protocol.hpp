@@ -59,7 +59,7 @@ frame_bytes_t encode(const frame& f) noexcept;
 ///   detail names it and its value.
 frame decode(std::span<const std::byte> bytes);
 
-/// Whether the frame answers one of ours.
+/// True if the frame answers a question of its receiver's.
 constexpr bool is_answer(kind k) noexcept {
   return k == kind::granted || k == kind::refused || k == kind::renewed || k == kind::handed_over;
 }

@@ -21,7 +21,7 @@ remote_mr_slice remote_mr::slice() const noexcept {
 
 milliseconds remote_mr::remaining() const noexcept {
   if (holding_ == nullptr || holding_->state != holding_state::open) return {};
-  const duration left = holding_->block->usable_until() - holding_->home->now();
+  const duration left = holding_->block->usable_until() - holding_->borrower->now();
   return std::chrono::ceil<milliseconds>(std::max(left, duration{}));
 }
 
@@ -36,15 +36,15 @@ task<> refuse_to_renew(const holding& h) {
 
 task<> remote_mr::renew(milliseconds lease) {
   CORDMA_ASSERT(holding_ != nullptr, "used an empty remote_mr");
-  if (holding_->home == nullptr) return refuse_to_renew(*holding_);
-  return holding_->home->renew(*holding_, lease);
+  if (holding_->borrower == nullptr) return refuse_to_renew(*holding_);
+  return holding_->borrower->renew(*holding_, lease);
 }
 
 void remote_mr::drop() noexcept {
   holding* const h = std::exchange(holding_, nullptr);
   if (h == nullptr) return;
-  if (h->home != nullptr)
-    h->home->drop(*h);
+  if (h->borrower != nullptr)
+    h->borrower->drop(*h);
   else
     delete h;
 }

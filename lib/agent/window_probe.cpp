@@ -66,7 +66,7 @@ void require_success(const ibv_wc& wc, const char* what) {
 
 bool checks_window_ranges(verbs::context& ctx, verbs::protection_domain& pd,
                           const verbs::port_info& port, const verbs::gid_entry& gid) {
-  // The last goes first: the window before what it is bound to, the memory when no device knows it.
+  // The last is destroyed first: the window before its registration, and the memory at the end.
   std::array<std::byte, part_count * part_bytes> memory{};
   const verbs::memory_region region{pd, memory.data(), memory.size(),
                                     verbs::access::local_write | verbs::access::mw_bind};
@@ -76,7 +76,7 @@ bool checks_window_ranges(verbs::context& ctx, verbs::protection_domain& pd,
   constexpr verbs::queue_pair_capabilities one_request{
       .send_wr_max = 1, .recv_wr_max = 1, .send_sge_max = 1, .recv_sge_max = 1, .inline_max = 0};
   verbs::completion_queue cq{ctx, 1};
-  // Two: who refuses a READ breaks, and one connected to itself may flush it before it is refused.
+  // Two queue pairs: one that refuses a READ breaks, and would flush a READ of its own before.
   verbs::queue_pair owner{pd, cq, cq, one_request};
   verbs::queue_pair reader{pd, cq, cq, one_request};
   connect(owner, reader, port, gid);

@@ -5,16 +5,17 @@
 
 namespace cordma {
 
-/// Whether a device checks the range of a type-2 memory window, and not only that of the
+/// True if a device checks the range of a type-2 memory window, and not only that of the
 /// registration below it. Devices have to (IBTA 10.6.7.2); the kernel's rxe does not, and no
-/// attribute says so. So it is tried: a window is bound to a part of a registration, and a READ
-/// goes just beyond it, between two queue pairs that are made for this alone.
+/// attribute says so. The probe binds a window to a part of a registration. A READ then goes just
+/// beyond the window, between two queue pairs that are made for this alone.
 /// \param port, gid  an ACTIVE port and a row of its table, as for a connection.
-/// \errors  errc::not_supported: the device has no type-2 windows. errc::timed_out: it says nothing
-///   for 3 s. A `wc_errc`: it fails at what each device can do, such as a READ inside the window.
-///   And those of making queue pairs, registrations and windows. Nothing is left behind.
-/// \thread  the one that reads the device's events: another might get to see that of the refusal.
-/// \cost  some twenty system calls, and three requests it waits for. Once for a device.
+/// \errors  errc::not_supported: the device has no type-2 windows. errc::timed_out: the device
+///   says nothing for 3 s. A `wc_errc`: it fails at what each device can do, such as a READ inside
+///   the window. All errors of making queue pairs, registrations and windows. Nothing is left
+///   behind.
+/// Thread: the one that reads the device's events, as the refusal may raise one.
+/// Cost: some twenty system calls, and three requests it waits for. Once for a device.
 [[nodiscard]] bool checks_window_ranges(verbs::context& ctx, verbs::protection_domain& pd,
                                         const verbs::port_info& port, const verbs::gid_entry& gid);
 

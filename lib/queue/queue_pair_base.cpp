@@ -35,7 +35,7 @@ queue_pair_base::queue_pair_base(completion_queue_driver& driver, verbs::protect
                                  std::size_t message_max_bytes, shared_receives* pool)
     : queue_pair_base{driver, pd, wanted, message_max_bytes, pool, true, counted_as{}} {
   watch(false);
-  // Its messages are for a handler only.
+  // A pool's messages are for a handler only.
   if (pool != nullptr) receives_.refuse_all({.code = errc::refused, .call = "shared_receives"});
 }
 
@@ -162,8 +162,8 @@ void queue_pair_base::complete_watched(bool is_receive, std::uint32_t sequence,
     sends_idle_.set();
 }
 
-/// A message's buffer is the handler's until it gives it back; all others are the pool's at once.
-/// So are those of a peer that goes beyond its credit.
+/// A message's buffer is the handler's until the handler gives it back. All other buffers are the
+/// pool's at once, those of a peer that goes beyond its credit included.
 void queue_pair_base::complete_shared(std::uint32_t number, const ibv_wc& wc) noexcept {
   const bool succeeded = wc.status == IBV_WC_SUCCESS;
   count_receive(number, wc);
@@ -248,8 +248,7 @@ event::wait_op queue_pair_base::sends_idle() noexcept {
   return sends_idle_.wait();
 }
 
-/// The request that failed has ended with its own status, those behind it will be flushed one by
-/// one.
+/// The request that failed has ended with its own status. The device flushes those behind it.
 void queue_pair_base::fail(const request_outcome& why) noexcept {
   fail(why, {.code = wc_errc::flushed, .call = "post_send"});
 }
@@ -260,7 +259,7 @@ void queue_pair_base::fail(const request_outcome& why, const request_outcome& un
   try {
     qp_.to_error();  // The device mostly is there already.
   } catch (const error&) {
-    // It is gone, then: destroying the queue pair is what remains, and its owner will.
+    // The device is gone. The owner of the queue pair destroys it.
   }
   watch(true);
   sends_->ring_now();
@@ -284,7 +283,7 @@ void queue_pair_base::abort(const request_outcome& why) noexcept {
 }
 
 void queue_pair_base::last_receive_taken(const request_outcome& why) noexcept {
-  if (!share_) return abort(why);  // Of one without it has no meaning.
+  if (!share_) return abort(why);  // Without a pool the event has no meaning.
   fail(why);
   share_->all_is_known();
   last_receive_.set();

@@ -43,7 +43,7 @@ class queue_pair_base {
                   request_kind sends, request_kind receives);
   queue_pair_base(const queue_pair_base&) = delete;
   queue_pair_base& operator=(const queue_pair_base&) = delete;
-  /// Whoever still waits ends with `errc::closed`. The memory in flight is released after
+  /// Operations that still wait end with `errc::closed`. The memory in flight is released after
   /// `ibv_destroy_qp` has returned. One bounded system call; waits for no peer and no completion.
   ~queue_pair_base();
 
@@ -68,16 +68,16 @@ class queue_pair_base {
   void post_recv(const local_mr_slice& buffer) { receives_.post({&buffer, 1}); }
   void post_recv(std::span<const local_mr_slice> buffer) { receives_.post(buffer); }
 
-  /// Gives all of its receives to `handler`, before any is posted: operations that want a message
-  /// end with errc::refused from then on, and so do those that would take a receive of the peer's:
-  /// SENDs, and WRITEs with immediate data. `post_detached` is the handler's.
+  /// Gives all receives to `handler`, before any is posted. From then on operations that want a
+  /// message end with errc::refused, as do those that would take a receive of the peer's: SENDs,
+  /// and WRITEs with immediate data. `post_detached` is the handler's.
   void hand_messages_to(message_handler& handler) noexcept;
   /// Posts the handler's receives, at least one, with one doorbell: the handler has chosen their
   /// numbers, which are in `wr_id`. In INIT or later. Not with a pool.
   void post_recvs(std::span<ibv_recv_wr> wrs) noexcept;
   /// The handler's receives that the device has. Not those of a pool.
   [[nodiscard]] std::uint32_t posted_recvs() const noexcept { return handled_receives_; }
-  /// Whether there is room for so many requests of `post_detached`.
+  /// True if there is room for so many requests of `post_detached`.
   [[nodiscard]] bool can_post_detached(std::size_t count = 1) const noexcept;
   /// Posts requests that nobody awaits, ahead of all that waits for room. False: there is no room
   /// for them. What the device refuses breaks the queue pair.
@@ -90,11 +90,12 @@ class queue_pair_base {
   /// Requests that the device has, or that wait for their doorbell.
   [[nodiscard]] std::uint32_t slots_in_use() const noexcept;
 
-  /// Its part of the pool that it takes its receives from. Null: it has receives of its own.
+  /// The part of the pool that serves this queue pair. Null: the receives are the queue pair's own.
   [[nodiscard]] receive_share* share() noexcept { return share_.get(); }
-  /// The device says that it takes no more of them (IBV_EVENT_QP_LAST_WQE_REACHED), for `why`.
+  /// The device says that it takes no more of the pool's receives (IBV_EVENT_QP_LAST_WQE_REACHED),
+  /// for `why`.
   void last_receive_taken(const request_outcome& why) noexcept;
-  /// Set then.
+  /// Set once the device takes no more of the pool's receives.
   [[nodiscard]] event& last_receive_event() noexcept { return last_receive_; }
 
   [[nodiscard]] verbs::queue_pair& verbs() noexcept { return qp_; }

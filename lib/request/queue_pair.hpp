@@ -15,13 +15,13 @@ namespace cordma {
 /// starts; those in progress, and handles, may outlive it. Thread: the executor's.
 class queue_pair final : public queue_pair_base, public requester<queue_pair> {
  public:
-  /// As `queue_pair_base` says.
+  /// Parameters and errors: see `queue_pair_base`.
   queue_pair(completion_queue_driver& driver, verbs::protection_domain& pd,
              const verbs::queue_pair_capabilities& wanted, std::size_t message_max_bytes,
              shared_receives* pool = nullptr)
       : queue_pair_base{driver, pd, wanted, message_max_bytes, pool} {}
 
-  /// Posts it, as the handle `into`, ahead of all that waits for room.
+  /// Posts `request` with the handle `into`, ahead of all that waits for room.
   template <class Request>
   void post_urgent(std::optional<request_op<Request>>& into, const Request& request) noexcept {
     into.emplace(sends(), request).post_urgent();

@@ -11,13 +11,13 @@
 
 namespace cordma {
 
-/// What the device sees to while memory is lent (docs/security.md): the stronger the greater.
+/// What the device enforces while memory is lent (docs/security.md). A greater value is stronger.
 enum class isolation : std::uint8_t {
   /// No window: a registration with remote access, in a protection domain that only this connection
   /// uses. Whoever breaks into that connection and guesses the key reaches the loan.
   shared_key = 1,
   /// A window of this connection's queue pair, on a registration of just the loan: for devices that
-  /// check the range of that, and not the window's. Each loan costs a registration.
+  /// check the registration's range and not the window's. Each loan costs a registration.
   exact_registered = 2,
   /// A window of this connection's queue pair with exactly the loan's range.
   exact = 3,
@@ -29,14 +29,16 @@ inline constexpr verbs::access lendable_access =
 
 /// What the peer of a connection is granted. Peers may ask for nothing unless `bytes_max` says so.
 struct lending_policy {
-  /// That the peer has at once by asking. A lease counts as its alignment when that is more.
+  /// Bytes that the peer may have at once by asking. A lease counts as its alignment if that is
+  /// more.
   std::size_t bytes_max = 0;
-  /// Open at once with this peer, by asking or by our offers; what calls lend counts by itself.
+  /// Leases open at once with this peer, by asking or by our offers. Memory that calls lend is not
+  /// counted here.
   unsigned leases_max = 1024;
-  /// The same for all connections of the runtime.
+  /// Both limits for all connections of the runtime together.
   std::size_t total_bytes_max = std::numeric_limits<std::size_t>::max();
   unsigned total_leases_max = 65536;
-  /// Whatever else the peer asks for, it does not get.
+  /// The peer gets no other access, whatever it asks for.
   verbs::access access_max = lendable_access;
   /// A lease, and a renewal, is this long at most.
   std::chrono::milliseconds lease_max{60'000};
@@ -54,7 +56,7 @@ struct lending_policy {
   std::chrono::milliseconds revoke_deadline{2000};
 };
 
-/// Of a connection's agent. Both sides have one, or none does.
+/// Options of a connection's agent. Both sides have one, or none does.
 struct agent_options {
   bool enabled = true;
   lending_policy lending{};
@@ -64,7 +66,7 @@ struct agent_options {
   unsigned operation_margin_percent = 10;
   /// … or less than this, whichever is longer: so long may a request that was posted take.
   std::chrono::milliseconds operation_margin_min{50};
-  /// For answers of the peer, where a call names no other.
+  /// How long a call waits for an answer of the peer, unless the call names a time.
   std::chrono::milliseconds request_timeout{5000};
 };
 
@@ -82,21 +84,21 @@ struct loan_options {
   std::chrono::milliseconds lease{10'000};
 };
 
-/// Since the connection was made.
+/// Counts since the connection was made.
 struct lending_counters {
-  std::uint64_t granted = 0;       ///< Requests of the peer.
-  std::uint64_t refused = 0;       ///< The same.
+  std::uint64_t granted = 0;       ///< Requests of the peer that were granted.
+  std::uint64_t refused = 0;       ///< Requests of the peer that were refused.
   std::uint64_t offered = 0;       ///< Loans of ours.
   std::uint64_t returned = 0;      ///< By the peer, handed over or not.
   std::uint64_t expired = 0;       ///< The peer had not returned it by then.
-  std::uint64_t revoked = 0;       ///< By us.
-  std::uint64_t disconnected = 0;  ///< They ended with the connection.
+  std::uint64_t revoked = 0;       ///< We asked for the memory.
+  std::uint64_t disconnected = 0;  ///< Loans that ended with the connection.
   std::uint64_t forced = 0;        ///< Windows invalidated without an answer of the peer.
   std::uint64_t stranded = 0;      ///< The device would not end the access: the memory is kept.
   unsigned open = 0;               ///< Leases, now.
   std::size_t bytes_lent = 0;      ///< Now.
   std::size_t bytes_kept = 0;      ///< Registered for the next request, and lent to nobody, now.
-  unsigned borrowed = 0;           ///< Leases that we hold, now.
+  unsigned borrowed = 0;           ///< Leases that we have from the peer, now.
 };
 
 /// One lease that is open, for people.

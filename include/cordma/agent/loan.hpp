@@ -20,14 +20,15 @@ enum class loan_end_reason {
 const char* to_string(loan_end_reason reason) noexcept;
 
 struct loan_end {
-  /// With what the peer wrote. Empty only when the device would not end the peer's access.
+  /// The memory, with what the peer wrote. Empty only when the device would not end the peer's
+  /// access.
   local_mr memory;
   loan_end_reason reason = loan_end_reason::returned;
 };
 
 /// Memory of ours that a peer may use until it returns it, its lease ends, or we take it back.
-/// Nobody reaches it any more when it comes back. Move-only; may outlive its connection. Dropping
-/// it revokes the loan in the background, and frees the memory then. \thread the executor's.
+/// Nobody else reaches the memory once it comes back. Move-only; may outlive its connection.
+/// Dropping a loan revokes it in the background, and frees the memory then. \thread the executor's.
 class loan {
  public:
   loan() noexcept = default;
@@ -42,10 +43,10 @@ class loan {
   }
   ~loan() { drop(); }
 
-  /// Waits until it has ended, and gives the memory: once. A stopped wait changes nothing. The loan
-  /// must stay meanwhile.
+  /// Waits until the loan has ended, and gives the memory, once. A stopped wait changes nothing.
+  /// The loan must not be moved or destroyed meanwhile.
   task<loan_end> ended();
-  /// Asks the peer to return it, and waits as `ended`. Bounded by the policy's `grace` and
+  /// Asks the peer to return the memory, and waits as `ended`. Bounded by the policy's `grace` and
   /// `revoke_deadline`; a peer that does not answer loses its access, and mostly its connection.
   task<loan_end> revoke();
 

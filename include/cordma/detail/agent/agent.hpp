@@ -20,7 +20,7 @@ namespace cordma {
 class queue_pair;
 class queue_pair_base;
 
-/// What an agent works with. All but `data` outlives it.
+/// The parts that an agent works with. All but `data` outlive the agent.
 struct agent_resources {
   queue_pair& data;
   cordma::lending& lending;
@@ -35,9 +35,9 @@ struct agent_resources {
 /// connection has one, and offers its calls. \thread the executor's.
 class agent {
  public:
-  /// Of the data queue pair's send queue, by which windows end whatever else is queued.
+  /// Slots of the data queue pair's send queue that end windows, however much else is queued.
   static constexpr std::uint32_t reserved_slots = 4;
-  /// That the control queue pair may have outstanding, on the data queue pair's completion queue.
+  /// CQEs of the control queue pair, on the data queue pair's completion queue.
   static constexpr unsigned completion_entries = 64;
 
   /// A control queue pair in RESET, and `reserved_slots` reserved on the data queue pair.
@@ -50,11 +50,11 @@ class agent {
   [[nodiscard]] queue_pair_base& control() noexcept;
   /// Waits until the peer's device has all that was sent, or the control queue pair has failed.
   event::wait_op settled() noexcept;
-  /// Before the peer can send: once `control` is in INIT.
+  /// Posts the receives: once `control` is in INIT, before the peer can send.
   void post_receives();
-  /// Both queue pairs are in RTS. `flush_word`: the peer's `lending::flush_word`.
+  /// Begins once both queue pairs are in RTS. `flush_word`: the peer's `lending::flush_word`.
   void start(const remote_mr_slice& flush_word);
-  /// The data queue pair is in ERROR: every lease ends, and everything that waits.
+  /// Ends every lease, and everything that waits: the data queue pair is in ERROR.
   void fail(const failure& why) noexcept;
 
   task<remote_mr> request_remote_mr(std::size_t size_bytes, remote_mr_request request);
@@ -65,15 +65,15 @@ class agent {
   /// has no room for a message and what it lends, of which there may be
   /// `inline_grant::per_message_max`.
   void lend_inline(inline_grant& l, local_mr memory, verbs::access access);
-  /// Whether a message of ours can end such a loan (IBV_WR_SEND_WITH_INV). Only where windows are
-  /// known to be as the specification says: docs/devices.md.
+  /// True if a message of ours can end such a loan (IBV_WR_SEND_WITH_INV). Only devices whose
+  /// windows are as the specification says can do that: docs/devices.md.
   [[nodiscard]] bool can_invalidate(const loan_terms& terms) const noexcept;
-  /// What a message of the peer's lends: to be used until then, or until `end_along(number)`.
+  /// Borrows what a message of the peer's lends, until `until` or `end_along(number)`.
   /// \errors bad_alloc; errc::limit_exceeded; why the connection ended.
   remote_mr borrow_inline(const loan_terms& terms, verbs::access access,
                           std::chrono::steady_clock::time_point until, std::uint64_t& number);
-  /// What is sent now tells the peer that it is not used any more. True: with a fence, for requests
-  /// on it are under way.
+  /// Call when the next message returns this loan. True: send that message with a fence, because
+  /// requests on the loan are still in flight.
   bool end_along(std::uint64_t number) noexcept;
   task<local_mr> receive_local_mr();
   task<remote_mr> receive_remote_mr();
@@ -90,7 +90,7 @@ class agent {
   [[nodiscard]] const lending_counters& counters() const noexcept;
   [[nodiscard]] const std::optional<failure>& last_refusal() const noexcept;
   [[nodiscard]] std::vector<lease_info> leases() const;
-  /// What the peer said that broke the connection.
+  /// Why a frame of the peer's broke the connection.
   [[nodiscard]] const std::optional<failure>& bad_frame() const noexcept;
 
  private:

@@ -14,7 +14,7 @@ namespace detail {
 struct grant;
 }
 
-/// What whoever borrows memory has to know of it.
+/// What a borrower has to know of lent memory.
 struct loan_terms {
   std::uint64_t address = 0;
   std::uint64_t length = 0;  ///< bytes
@@ -23,13 +23,14 @@ struct loan_terms {
 };
 
 /// Memory that a message of ours on the data queue pair lends: its terms travel in that message,
-/// and what the peer sends there gives it back. There is no lease at this end: whoever sent the
-/// message says when it is over. Must stay where it is. \thread the executor's.
+/// and what the peer sends there gives it back. No lease runs at this end: the sender of the
+/// message says when the loan is over. Must not be moved. \thread the executor's.
 class inline_grant {
  public:
-  /// It has ended: nobody reaches the memory any more, or ever did. Mostly in the middle of a reap.
+  /// Called when the loan has ended: nobody reaches the memory any more, or ever did. Mostly in the
+  /// middle of a reap.
   using function = void (*)(inline_grant& self) noexcept;
-  /// Of one message.
+  /// Loans that one message may carry.
   static constexpr unsigned per_message_max = 3;
   explicit inline_grant(function on_ended) noexcept : on_ended_{on_ended} {}
   inline_grant(inline_grant&&) = delete;
@@ -37,19 +38,19 @@ class inline_grant {
 
   [[nodiscard]] explicit operator bool() const noexcept { return grant_ != nullptr; }
   [[nodiscard]] loan_terms terms() const noexcept;
-  /// Whether a bind is to be posted ahead of its message, with the same doorbell.
+  /// True if a bind must be posted ahead of the message, with the same doorbell.
   [[nodiscard]] bool needs_bind() const noexcept;
-  /// Unsignaled.
+  /// The bind, unsignaled.
   [[nodiscard]] bind_request bind() const noexcept;
-  /// The message is on its way, and the bind ahead of it. Until then nobody could reach the memory.
+  /// Call once the message is posted, and the bind ahead of it. Nobody can reach the memory before.
   void posted() noexcept;
 
-  /// The peer has said that it uses it no more. It ends once its access is taken away, perhaps at
-  /// once: surely if the message that said so has `invalidated` the key in its terms.
+  /// The peer has said that it no longer uses the memory. The loan ends once the peer's access is
+  /// taken away: at once if the message that said so has `invalidated` the key, else perhaps later.
   void give_back(std::optional<std::uint32_t> invalidated = {}) noexcept;
-  /// The peer has been asked to say so. After the policy's `grace` its access ends all the same.
+  /// The peer has been asked for the memory. After the policy's `grace` its access ends anyway.
   void revoke() noexcept;
-  /// The same in the background, without `on_ended`; at once, if the peer never heard of it.
+  /// Ends the loan in the background, without `on_ended`; at once if the peer never heard of it.
   void drop(bool is_known = true) noexcept {
     if (grant_ != nullptr) leave(is_known);
   }

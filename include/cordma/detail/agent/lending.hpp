@@ -24,28 +24,29 @@ struct lent_memory {
 
 struct lending_domain;
 
-/// What all connections of one protection domain lend with: its windows, and what is known of the
-/// device. Outlives them, and goes before the memory that is lent. \thread the executor's.
+/// The windows that all connections of one protection domain lend with, and what is known of the
+/// device. Outlives the connections; the memory that is lent outlives this. \thread the executor's.
 class lending {
  public:
-  /// A peer reads this word last, so that what it wrote is visible before memory changes hands.
+  /// Bytes of the flush word. A peer reads the word last, so that what it wrote is visible before
+  /// memory changes hands.
   static constexpr std::size_t flush_bytes = 8;
 
   /// Asks the device nothing yet.
   lending(verbs::context& ctx, verbs::protection_domain& pd);
-  /// For another domain of the same device: what is known and lent counts for both.
+  /// Lends in another domain of the same device: what is known and lent counts for both.
   lending(const lending& other, verbs::protection_domain& pd);
   lending(const lending&) = delete;
   lending& operator=(const lending&) = delete;
   ~lending();
 
-  /// The strongest isolation that the device has. The first time, it is tried out, on a pair of
+  /// The strongest isolation that the device has. The first call tries the device out, on a pair of
   /// queue pairs. \errors those of `checks_window_ranges`. \cost once some milliseconds.
   [[nodiscard]] isolation strongest(const verbs::port_info& port, const verbs::gid_entry& gid);
   [[nodiscard]] bool has_windows() const noexcept;
 
-  /// One that is not bound, and of those the one that was bound longest ago: keys recur late.
-  /// One at most for each that `reserve` has counted. \errors those of `verbs::memory_window`.
+  /// Takes the unbound window that was bound longest ago, so that keys recur late. At most one for
+  /// each lease that `reserve` has counted. \errors those of `verbs::memory_window`.
   [[nodiscard]] verbs::memory_window take_window();
   void give_back(verbs::memory_window&& window) noexcept {
     idle_[given_++ & (idle_.size() - 1)].emplace(std::move(window));
@@ -55,15 +56,15 @@ class lending {
   [[nodiscard]] bool reserve(std::size_t bytes, const lending_policy& policy);
   void release(std::size_t bytes) noexcept;
 
-  /// Keeps what the device would not take from the peer, until all queue pairs are gone.
+  /// Keeps memory that the device would not take from the peer, until all queue pairs are gone.
   void strand(lent_memory&& kept) noexcept { stranded_.push_back(std::move(kept)); }
 
-  /// A domain for one connection alone, with memory as `like`'s. It stays until the connection has
-  /// left it and all that was allocated there is gone.
+  /// Makes a domain for one connection alone, with memory as `like`'s. The domain stays until the
+  /// connection has left and all that was allocated there is freed.
   lending_domain& make_domain(mr_allocator& like);
   void leave(lending_domain& domain) noexcept;
 
-  /// Registered for the peers of all connections to read: zeros.
+  /// Zeros that are registered for the peers of all connections to read.
   [[nodiscard]] remote_mr_slice flush_word();
   [[nodiscard]] verbs::protection_domain& domain() const noexcept { return pd_; }
 
