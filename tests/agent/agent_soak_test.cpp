@@ -1,6 +1,7 @@
 // Two processes that borrow from each other, and one is killed.
 #include <cordma/detail/agent/agent.hpp>
 
+#include "support/held.hpp"
 #include "support/leaks.hpp"
 #include "support/peer_process.hpp"
 #include "support/soak.hpp"
@@ -19,6 +20,8 @@
 
 using namespace cordma;
 using namespace std::chrono_literals;
+using test::held_by;
+using test::nothing;
 using test::peer_process;
 using verbs::access;
 
@@ -209,11 +212,7 @@ task<> outlive(runtime& rt, player& p, const script& s, peer_process& peer) {
 
 /// Of those that it keeps, too.
 void check_that_all_is_over(runtime& rt, player& p) {
-  const lending_counters& counters = p.c.lending();
-  CHECK(counters.open == 0);
-  CHECK(counters.bytes_lent == 0);
-  CHECK(counters.borrowed == 0);
-  CHECK(counters.stranded == 0);
+  CHECK(held_by(p.c) == nothing);
   CHECK(p.c.leases().empty());
   CHECK(p.c.why_lost()->call == std::string{"hang_up"});
   for (loan& l : p.lent) {
@@ -247,7 +246,7 @@ void outlive_one_peer(const script& s) {
     }
     connection c = rt.run(
         meet(rt, s.survivor, !s.victim_listens, port, [&](std::uint16_t p) { peer.start(p); }));
-    const std::size_t used = c.memory().statistics().in_use_bytes;
+    const std::size_t used = held_by(c.memory()).memory_bytes;
     {
       player p{c, s.seed};
       const auto outcome = rt.run(as_result(with_timeout(outlive(rt, p, s, peer), 20s)));
@@ -255,10 +254,10 @@ void outlive_one_peer(const script& s) {
       CHECK(p.odd == "");
       check_that_all_is_over(rt, p);
     }
-    CHECK(c.memory().statistics().in_use_bytes <= used);  // The victim may have been quick.
+    CHECK(held_by(c.memory()).memory_bytes <= used);  // The victim may have been quick.
     c = {};
     rt.run(test::due_timers_fired());
-    CHECK(rt.memory().statistics().in_use_bytes == 0);
+    CHECK(held_by(rt) == nothing);
     // The arena's, and the word that peers flush with.
     const long regions = verbs_faults::live_objects()[std::size_t(verbs_faults::kind::mr)];
     CHECK(regions <= long(rt.memory().statistics().chunks) + 1);

@@ -3,6 +3,7 @@
 
 #include "queue/send_queue.hpp"
 #include "request/queue_pair.hpp"
+#include "support/held.hpp"
 #include "support/lease_pair.hpp"
 
 #include <catch2/catch.hpp>
@@ -16,7 +17,10 @@
 using namespace cordma;
 using namespace std::chrono_literals;
 using namespace test::leases;
+using test::held;
+using test::held_by;
 using test::mib;
+using test::nothing;
 using verbs::access;
 
 TEST_CASE("a peer asks for memory, uses it, and its owner gets it with what was written",
@@ -32,7 +36,8 @@ TEST_CASE("a peer asks for memory, uses it, and its owner gets it with what was 
     CHECK(remote.remaining() > 20s);
     CHECK(remote.remaining() <= 27s);
     CHECK(p.server.lending().granted == 1);
-    CHECK(p.server.lending().bytes_lent == 4096);
+    CHECK(held_by(p.server) == held{.leases = 1, .bytes_lent = 4096});
+    CHECK(held_by(p.client) == held{.borrowed = 1});
 
     local_mr mine = p.client.memory().allocate_zeroed(8);
     std::ranges::fill(mine.bytes(), std::byte{0x5a});
@@ -47,9 +52,8 @@ TEST_CASE("a peer asks for memory, uses it, and its owner gets it with what was 
     CHECK(back.slice().first(8).as<std::uint64_t>()[0] == 42);
     CHECK(std::ranges::all_of(back.slice().last(8).bytes(),
                               [](std::byte b) { return b == std::byte{0x5a}; }));
-    CHECK(p.server.lending().open == 0);
+    CHECK(held_by(p.server, p.client) == nothing);
     CHECK(p.server.lending().returned == 1);
-    CHECK(p.client.lending().borrowed == 0);
   }
 }
 
@@ -161,7 +165,7 @@ TEST_CASE("a connection that is dropped with leases of all kinds leaves nothing"
       p.server = {};
       p.client = {};
       p.wait_for([&] { return p.rt.executor().closer().running() == 0; });
-      CHECK(p.rt.memory().statistics().in_use_bytes == 0);
+      CHECK(held_by(p.rt) == nothing);
     }
   }
 }
@@ -195,7 +199,7 @@ TEST_CASE("a loan that is cut off before the peer has it says why the connection
   p.server.qp().abort({.code = errc::device_failed, .call = "test"});
   p.rt.run(lending.join());
   CHECK(end == errc::device_failed);
-  CHECK(p.server.lending().open == 0);
+  CHECK(held_by(p.server) == nothing);
 }
 
 TEST_CASE("leases are listed, in both directions", "[agent][device]") {

@@ -1,6 +1,7 @@
 // A borrower between two steps of what it does, on a clock and turns of the test's own.
 #include "../../lib/agent/borrower.hpp"
 
+#include "support/held.hpp"
 #include "support/hostile_peer.hpp"
 #include "support/manual_home.hpp"
 
@@ -18,6 +19,8 @@ using namespace std::chrono_literals;
 using agent_protocol::frame;
 using agent_protocol::kind;
 using support::started;
+using test::held_by;
+using test::nothing;
 
 namespace {
 
@@ -80,7 +83,7 @@ TEST_CASE("memory whose hand-over is destroyed at any step before the question g
     REQUIRE_FALSE(handing->has_ended());
     handing.reset();
     CHECK(b.heard(kind::give_back).lease == 7);
-    CHECK(b.v.self().counters().borrowed == 0);
+    CHECK(held_by(b.v.self()) == nothing);
   }
 }
 
@@ -115,6 +118,6 @@ TEST_CASE("memory on its way back ends with the connection, whoever waits for it
     b.v.cut_off(errc::device_failed);
     b.wait_for([&] { return !handing || handing->has_ended(); });
     if (handing) CHECK((**handing).failed());
-    CHECK(b.v.self().counters().borrowed == 0);
+    CHECK(held_by(b.v.self()) == nothing);
   }
 }

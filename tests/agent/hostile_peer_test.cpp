@@ -1,5 +1,6 @@
 // A peer that does not keep to the agents' protocol gets errors, and nothing else.
 #include "support/hostile_peer.hpp"
+#include "support/held.hpp"
 
 #include "support/device.hpp"
 #include "support/manual_home.hpp"
@@ -19,7 +20,9 @@ using namespace std::chrono_literals;
 using agent_protocol::frame;
 using agent_protocol::kind;
 using support::started;
+using test::held_by;
 using test::mib;
+using test::nothing;
 using verbs::access;
 
 namespace {
@@ -40,7 +43,7 @@ agent_options lends() {
 struct siege {
   explicit siege(const agent_options& options = lends(),
                  std::uint32_t receives = test::hostile_peer::receives)
-      : in_use_at_first{world.memory.statistics().in_use_bytes} {
+      : in_use_at_first{in_use()} {
     v.emplace(world, options);
     peer.emplace(world, *v, receives);
     other.emplace(world, lends());
@@ -55,10 +58,7 @@ struct siege {
     wait_for([&] { return !other_peer->heard.empty(); });
     CHECK(other_peer->heard.front().kind == kind::granted);
     end();
-    CHECK(v->self().counters().open == 0);
-    CHECK(v->self().counters().bytes_lent == 0);
-    CHECK(v->self().counters().borrowed == 0);
-    CHECK(v->self().counters().stranded == 0);
+    CHECK(held_by(v->self()) == nothing);
     other->cut_off(errc::closed);
     turn();
     peer.reset();
@@ -68,7 +68,7 @@ struct siege {
     CHECK(in_use() == in_use_at_first);
   }
 
-  [[nodiscard]] std::size_t in_use() const { return world.memory.statistics().in_use_bytes; }
+  [[nodiscard]] std::size_t in_use() const { return held_by(world.memory).memory_bytes; }
   frame request(std::uint64_t bytes) {
     return {.kind = kind::request,
             .tag = ++tag,

@@ -4,6 +4,7 @@
 #include "request/queue_pair.hpp"
 #include "support/connected_pair.hpp"
 #include "support/detached.hpp"
+#include "support/held.hpp"
 #include "support/outcome.hpp"
 #include "support/skip.hpp"
 #include "support/stack_span.hpp"
@@ -21,6 +22,9 @@
 using namespace cordma;
 using namespace std::chrono_literals;
 using test::code_of;
+using test::held;
+using test::held_by;
+using test::nothing;
 using verbs::access;
 
 namespace {
@@ -97,15 +101,15 @@ TEST_CASE("what a message lends is used, and given back without a word of the ag
     CHECK(p.outcome_of(p.client.read(here.slice(), remote.slice())) == errc::access_denied);
   }
   // What is dropped is there until the answer: only this side uses it no more.
-  CHECK(p.client.lending().borrowed == 1);
-  CHECK(p.server.lending().open == 1);
+  CHECK(held_by(p.client) == held{.borrowed = 1});
+  CHECK(held_by(p.server) == held{.leases = 1, .bytes_lent = size_bytes});
   CHECK_FALSE(p.client.agent()->end_along(p.number));
   CHECK_FALSE(p.client.agent()->end_along(p.number));
-  CHECK(p.client.lending().borrowed == 0);
+  CHECK(held_by(p.client) == nothing);
   p.lent.give_back();
   p.wait_for([&] { return p.lent.ended == 1; });
   CHECK_FALSE(p.lent);
-  CHECK(p.server.lending().open == 0);
+  CHECK(held_by(p.server) == nothing);
   CHECK(p.server.lending().returned == 1);
   CHECK(p.memory.bytes()[size_bytes - 1] == std::byte{7});
 }
@@ -114,8 +118,7 @@ TEST_CASE("what a message that was not sent would have lent is back at once", "[
   carrying p;
   const auto no_more = [&] {
     CHECK_FALSE(p.lent);
-    CHECK(p.server.lending().open == 0);
-    CHECK(p.memory.slice().block()->holders() == 1);
+    CHECK(held_by(p.server, p.memory) == nothing);
   };
   p.prepare(p.lent, access::remote_read);
   CHECK(p.memory.slice().block()->holders() == 2);
@@ -154,7 +157,7 @@ TEST_CASE("a send queue that has no room for a message and what it lends is told
     CHECK(e.failure().code == errc::limit_exceeded);
     CHECK(e.failure().detail.view().find("send_wr_max") != std::string_view::npos);
   }
-  CHECK(p.server.lending().open == 0);
+  CHECK(held_by(p.server) == nothing);
 }
 
 TEST_CASE("a loan that is given back before its bind has ended comes back", "[agent][device]") {

@@ -1,6 +1,7 @@
 // What a peer cannot reach: memory that it was not lent, or is lent no longer.
 #include <cordma/detail/agent/agent.hpp>
 
+#include "support/held.hpp"
 #include "support/lease_pair.hpp"
 
 #include <catch2/catch.hpp>
@@ -12,6 +13,8 @@
 
 using namespace cordma;
 using namespace test::leases;
+using test::held_by;
+using test::nothing;
 using verbs::access;
 
 TEST_CASE("memory that is asked for shows nothing of its owner's", "[agent][device][R1]") {
@@ -42,7 +45,7 @@ TEST_CASE("an access that was not granted breaks this connection alone", "[agent
     p.wait_for([&] { return !p.client.is_open() && !p.server.is_open(); });
     CHECK(p.client.why_lost().value().code == make_error_code(wc_errc::remote_access));
     CHECK(p.server.why_lost().has_value());
-    CHECK(p.server.lending().open == 0);
+    CHECK(held_by(p.server) == nothing);
     CHECK(p.server.lending().disconnected == 1);
     CHECK(other_client.is_open());
     const remote_mr still = p.rt.run(other_client.request_remote_mr(64));

@@ -3,6 +3,7 @@
 
 #include "queue/send_queue.hpp"
 #include "request/queue_pair.hpp"
+#include "support/held.hpp"
 #include "support/lease_pair.hpp"
 
 #include <cordma/coro/when_any.hpp>
@@ -16,6 +17,8 @@
 using namespace cordma;
 using namespace std::chrono_literals;
 using namespace test::leases;
+using test::held_by;
+using test::nothing;
 
 TEST_CASE("a lease that is over is refused locally, and its owner has the memory back",
           "[agent][device][R2]") {
@@ -69,7 +72,7 @@ TEST_CASE("a loan comes back when the peer returns it", "[agent][device][R3]") {
     loan_end end = p.rt.run(lent.ended());
     CHECK(end.reason == loan_end_reason::returned);
     CHECK(end.memory.bytes()[0] == std::byte{9});
-    CHECK(p.server.lending().open == 0);
+    CHECK(held_by(p.server) == nothing);
   }
 }
 
@@ -122,7 +125,7 @@ TEST_CASE("an answer that comes too late gives the memory back", "[agent][device
     p.wait_for([&] { return p.server.lending().granted == 1; });
     p.settle();
     CHECK(p.server.lending().returned == 1);
-    CHECK(p.client.lending().borrowed == 0);
+    CHECK(held_by(p.server, p.client) == nothing);
     CHECK(p.client.is_open());
   }
 }
@@ -134,7 +137,7 @@ TEST_CASE("a wait for memory that is stopped loses none", "[agent][device][R3]")
   p.rt.run(p.client.send_remote_mr(p.borrow(100)));
   CHECK(p.server.lending().open == 1);  // It still counts for the peer.
   CHECK(p.rt.run(p.server.receive_local_mr()).size_bytes() == 100);
-  CHECK(p.server.lending().open == 0);
+  CHECK(held_by(p.server) == nothing);
 }
 
 TEST_CASE(
@@ -176,6 +179,11 @@ TEST_CASE("an owner that closes once it has the memory lets its peer know that i
   for (int n = 0; n < 20; ++n) {
     pair p{lends(strengths().back())};
     remote_mr remote = p.borrow(64);
-    p.rt.run(when_all(p.client.send_remote_mr(std::move(remote)), take_and_close(p.server)));
+    const auto [told, closed] =
+        p.rt.run(when_all(as_result(p.client.send_remote_mr(std::move(remote))),
+                          as_result(take_and_close(p.server))));
+    CHECK(told.has_value());
+    CHECK(closed.has_value());
+    CHECK(held_by(p.server, p.client) == nothing);
   }
 }

@@ -1,6 +1,7 @@
 // A lender and a holder that says nothing, or not what it should.
 #include "../../lib/agent/lender.hpp"
 
+#include "support/held.hpp"
 #include "support/loopback.hpp"
 #include "support/manual_home.hpp"
 #include "support/until.hpp"
@@ -20,6 +21,9 @@
 
 using namespace cordma;
 using namespace std::chrono_literals;
+using test::held;
+using test::held_by;
+using test::nothing;
 
 namespace {
 
@@ -62,9 +66,8 @@ struct before_a_mute {
     const auto outcome = link.outcome(link.b->write(one.slice(), to));
     return outcome.has_failure() ? outcome.failure().code : std::error_code{};
   }
-  [[nodiscard]] std::size_t in_use() {
-    return link.allocator(arena_access).statistics().in_use_bytes;
-  }
+  /// Loans, and memory that could be lent.
+  [[nodiscard]] held in_use() { return held_by(*owner, link.allocator(arena_access)); }
 
   test::loopback link;
   lending office{link.ctx, link.pd};
@@ -94,7 +97,7 @@ class windows_stay {
 TEST_CASE("a holder that does not answer loses its access, and the memory comes back",
           "[agent][device][R2][R7]") {
   before_a_mute m;
-  const std::size_t before = m.in_use();
+  const held before = m.in_use();
   loan lent = m.lend(64);
   const remote_mr_slice raw = lent.remote_slice();
   CHECK(m.write(raw) == std::error_code{});
@@ -114,13 +117,13 @@ TEST_CASE("a loan that is dropped while its window is bound ends once that is do
   for (const bool is_cut_off : {false, true}) {
     INFO(is_cut_off);
     before_a_mute m;
-    const std::size_t before = m.in_use();
+    const held before = m.in_use();
     {
       const support::started<task<loan>> lending{m.link.home,
                                                  m.owner->send_local_mr(m.memory(64), {})};
       REQUIRE_FALSE(lending.has_ended());
     }
-    CHECK(m.owner->counters().open == 1);
+    CHECK(held_by(*m.owner) == held{.leases = 1, .bytes_lent = 64});
     if (is_cut_off) {
       m.link.a->abort({.code = errc::disconnected, .call = "test"});
       m.owner->fail({.code = errc::disconnected, .call = "test"});
@@ -145,7 +148,7 @@ TEST_CASE("a lease that nobody ends ends by itself", "[agent][device][R2]") {
 
 TEST_CASE("many windows end through few reserved slots", "[agent][device][R7]") {
   before_a_mute m;
-  const std::size_t before = m.in_use();
+  const held before = m.in_use();
   {
     std::vector<loan> loans;
     // More would not be heard: a mute gives no credit.
@@ -182,17 +185,16 @@ TEST_CASE("what the device would not take from the peer is kept, and counted",
           "[agent][device][R7]") {
   before_a_mute m;
   loan lent = m.lend(64);
-  const std::size_t before = m.in_use();
+  const std::size_t kept_bytes = m.in_use().memory_bytes;
   {
     const windows_stay refused{m.link.ctx};
     m.link.a->abort({.code = errc::disconnected, .call = "test"});
     m.owner->fail({.code = errc::disconnected, .call = "test"});
   }
-  CHECK(m.owner->counters().stranded == 1);
   const loan_end end = m.link.run(lent.ended());
   CHECK(end.reason == loan_end_reason::disconnected);
   CHECK(end.memory.size_bytes() == 0);
-  CHECK(m.in_use() == before);
+  CHECK(m.in_use() == held{.memory_bytes = kept_bytes, .stranded = 1});
 }
 
 TEST_CASE("what cannot be lent is refused with its reason", "[agent][device]") {
@@ -212,7 +214,7 @@ TEST_CASE("what cannot be lent is refused with its reason", "[agent][device]") {
   CHECK(refused(m.memory(8), {.lease = 0ms}) == make_error_code(errc::out_of_range));
   CHECK(refused(m.link.memory(8, verbs::access::none), {.access = verbs::access::remote_write}) ==
         make_error_code(errc::access_denied));
-  CHECK(m.owner->counters().open == 0);
+  CHECK(held_by(*m.owner) == nothing);
   // Of another allocator, that its registration does not allow windows on: it gets its own.
   loan lent = m.link.run(m.owner->send_local_mr(m.link.memory(8), {}));
   CHECK(lent.isolation() == isolation::exact_registered);

@@ -3,6 +3,7 @@
 // own program does meanwhile. Then the peer falls silent and time passes: all that was lent is
 // back.
 #include "script.hpp"
+#include "support/held.hpp"
 #include "victim_program.hpp"
 
 #include "support/hostile_peer.hpp"
@@ -149,11 +150,9 @@ class stage {
   }
 
   void check_ended() {
-    const lending_counters& c = victim_->self().counters();
-    must(c.open == 0, "no lease is open");
-    must(c.bytes_lent == 0, "no byte is lent");
-    must(c.stranded == 0, "no memory is stranded");
-    if (victim_->is_cut_off()) must(c.borrowed == 0, "nothing is borrowed without a connection");
+    test::held now = test::held_by(victim_->self());
+    if (!victim_->is_cut_off()) now.borrowed = 0;
+    must(now == test::nothing, "nothing is lent, nor borrowed without a connection");
   }
   void check_open() {
     const lending_counters& c = victim_->self().counters();
@@ -163,7 +162,7 @@ class stage {
          "no more bytes than the policy has, and our loans");
     must(c.borrowed <= 256, "no more is borrowed than was asked for and may be offered");
   }
-  [[nodiscard]] std::size_t in_use() const { return world_.memory.statistics().in_use_bytes; }
+  [[nodiscard]] std::size_t in_use() const { return test::held_by(world_.memory).memory_bytes; }
 
   // ---- turns
 

@@ -1,6 +1,7 @@
 #include "message_siege.hpp"
 
 #include "queue/send_queue.hpp"
+#include "support/held.hpp"
 
 #include <algorithm>
 
@@ -10,7 +11,7 @@ using namespace std::chrono_literals;
 
 message_siege::message_siege() {
   static_cast<void>(world_.lending.strongest(world_.port, world_.gid));
-  in_use_at_first_ = world_.memory.statistics().in_use_bytes;
+  in_use_at_first_ = test::held_by(world_.memory).memory_bytes;
 }
 
 void message_siege::run(script& in) {
@@ -56,10 +57,7 @@ void message_siege::pass() {
   drive();
   must_be_over();
   if (victim_->is_cut_off()) return;
-  const lending_counters& c = victim_->self().counters();
-  must(c.open == 0, "no loan is open");
-  must(c.bytes_lent == 0, "no byte is lent");
-  must(c.borrowed == 0, "nothing is borrowed");
+  must(test::held_by(victim_->self()) == test::nothing, "nothing is lent or borrowed");
 }
 
 /// The connection has ended: so has all that waited, and all is back.
@@ -67,19 +65,16 @@ void message_siege::depart() {
   drive();
   must_be_over();
   drive();
-  const lending_counters& c = victim_->self().counters();
-  must(c.open == 0 && c.bytes_lent == 0, "after the connection nothing is lent");
-  must(c.borrowed == 0, "after the connection nothing is borrowed");
-  must(c.stranded == 0, "no memory is stranded");
+  must(test::held_by(victim_->self()) == test::nothing,
+       "after the connection nothing is lent, borrowed or stranded");
   leave();
   peer_.reset();
   victim_.reset();
   forget();
   while (world_.turn() > 0) {
   }  // The driver has to see its queue empty.
-  must(pool_.promised() == 0, "after the connection all shared buffers are back");
-  must(world_.memory.statistics().in_use_bytes == in_use_at_first_,
-       "after the connection all memory is back");
+  must(test::held_by(pool_, world_.memory) == test::held{.memory_bytes = in_use_at_first_},
+       "after the connection all memory and all shared buffers are back");
 }
 
 // ---- turns

@@ -1,5 +1,6 @@
 #include "queue/doorbell_batch.hpp"
 
+#include "support/held.hpp"
 #include "support/loopback.hpp"
 #include "support/nobody.hpp"
 
@@ -18,8 +19,11 @@
 #include <vector>
 
 using namespace cordma;
+using test::held;
+using test::held_by;
 using test::loopback;
 using test::nobody;
+using test::nothing;
 
 namespace {
 
@@ -119,7 +123,7 @@ TEST_CASE("what the tasks of a turn await gets one doorbell and one completion e
   CHECK(moved == 32);
   CHECK(found == 0);
   CHECK(link.run(link.a->fetch_add(mr.remote.remote_slice().slice(128, 8), 0)) == 7);
-  CHECK(link.a->slots_in_use() == 0);
+  CHECK(held_by(*link.a) == nothing);
   CHECK(link.driver.requests().of(request_kind::write).completed == 3);
 }
 
@@ -310,20 +314,19 @@ TEST_CASE("of a doorbell that the device refuses in part, what it will tell of e
   CHECK(succeeded == (doorbells::names_it ? 1 : 0));
   if (!doorbells::names_it) {
     // The device may have them all: it keeps slots and memory.
-    CHECK(block.holders() == 2);
+    CHECK(held_by(block) == held{.block_uses = 1});
     link.run_until([&] { return link.a->slots_in_use() == 4; });
     link.a.reset();
   } else {
-    CHECK(link.a->slots_in_use() == 2);
-    CHECK(block.holders() == 2);
+    CHECK(held_by(*link.a, block) == held{.slots = 2, .block_uses = 1});
     CHECK(link.run(mr.write_word()) == 8);
-    CHECK(link.a->slots_in_use() == 0);
+    CHECK(held_by(*link.a) == nothing);
     const request_counters counted = link.driver.requests().of(request_kind::write);
     CHECK(counted.posted == 4);
     CHECK(counted.completed == 4);
     CHECK(counted.refused == 2);
   }
-  CHECK(block.holders() == 1);
+  CHECK(held_by(block) == nothing);
 }
 
 TEST_CASE("whose doorbell failed has failed, though the device has what it was for and does it",
@@ -405,7 +408,7 @@ TEST_CASE("what waits for room goes on when the device refuses a doorbell", "[qu
   CHECK(refused >= 1);
   CHECK(refused + written == room + 2);
   CHECK(written >= 2);
-  CHECK(link.a->slots_in_use() == 0);
+  CHECK(held_by(*link.a) == nothing);
 }
 
 TEST_CASE("whose doorbell is refused as it is dropped leaves its place to who waits for room",
@@ -439,7 +442,7 @@ TEST_CASE("whose doorbell is refused as it is dropped leaves its place to who wa
     link.run(in_one_turn(link, std::move(steps)));
   }
   CHECK(written == 1);
-  CHECK(link.a->slots_in_use() == 0);
+  CHECK(held_by(*link.a) == nothing);
 }
 
 TEST_CASE("a queue pair that ends takes with it what waits for its doorbell",

@@ -1,5 +1,6 @@
 #include "queue/receive_queue.hpp"
 
+#include "support/held.hpp"
 #include "support/loopback.hpp"
 #include "support/outcome.hpp"
 
@@ -11,7 +12,10 @@
 
 using namespace cordma;
 using test::failure_of;
+using test::held;
+using test::held_by;
 using test::loopback;
+using test::nothing;
 
 TEST_CASE("a message waits in its buffer until somebody takes it", "[queue][device]") {
   loopback link{{.capabilities = {.recv_wr_max = 8}}};
@@ -54,8 +58,7 @@ TEST_CASE("a receive buffer that cannot work is refused", "[queue][device][M10]"
   const auto outcome = link.outcome(link.a->recv(stale));
   REQUIRE(outcome.has_failure());
   CHECK(outcome.failure().code == errc::stale_slice);
-  CHECK(link.a->slots_in_use() == 0);
-  CHECK(mr.slice().block()->holders() == 1);
+  CHECK(held_by(*link.a, mr) == nothing);
 
   for (std::uint32_t i = 0; i < link.a->receives().depth(); ++i) link.a->post_recv(mr);
   CHECK(failure_of([&] { link.a->post_recv(mr); }).code == errc::receive_queue_full);
@@ -79,9 +82,9 @@ TEST_CASE("a message that nobody took before a handler came can still be taken",
   link.run_until([&] { return link.a->receives().pending_messages() == 2; });
   link.a->hand_messages_to(handler);
   CHECK(link.run(link.a->next_message()).size_bytes == 16);
-  CHECK(block.holders() == 2);
+  CHECK(held_by(block) == held{.block_uses = 1});
   link.a.reset();  // The other one goes with its queue pair.
-  CHECK(block.holders() == 1);
+  CHECK(held_by(block) == nothing);
 }
 
 TEST_CASE("messages that came before a failure can still be taken", "[queue][device][C7]") {

@@ -1,5 +1,6 @@
 #include <cordma/detail/queue/send_operation.hpp>
 
+#include "support/held.hpp"
 #include "support/loopback.hpp"
 #include "support/nobody.hpp"
 #include "support/soak.hpp"
@@ -17,8 +18,11 @@
 
 using namespace cordma;
 using namespace std::chrono_literals;
+using test::held;
+using test::held_by;
 using test::loopback;
 using test::nobody;
+using test::nothing;
 
 namespace {
 
@@ -115,7 +119,7 @@ TEST_CASE("each slice of a request keeps its memory until the completion", "[que
         write(gather(parts[0]->owner.slice(), parts[1]->owner.slice(), parts[2]->owner.slice()),
               peer.remote_slice()));
     for (auto& part : parts) {
-      CHECK(part->block.holders() == 2);
+      CHECK(held_by(part->block) == held{.block_uses = 1});
       part->owner.reset();
       CHECK_FALSE(part->released);
     }
@@ -252,10 +256,10 @@ void storms(std::uint64_t rounds, std::uint64_t seed) {
       link.b->abort(why);
       link.run(with_timeout(link.a->drained_event().wait(), 10s));
       link.run(with_timeout(link.b->drained_event().wait(), 10s));
-      CHECK(link.a->slots_in_use() + link.b->slots_in_use() == 0);
+      CHECK(held_by(link) == nothing);
     }
     link.reconnect();
-    REQUIRE(mr.slice().block()->holders() == 1);
+    REQUIRE(held_by(mr) == nothing);
   }
 }
 
@@ -335,8 +339,8 @@ TEST_CASE("two reads fill the two halves of one registration at once", "[queue][
   // The later half first: what is whose, only the slices say.
   auto upper = link.a->post(read(to.slice(half, half), remote.slice(half, half)));
   auto lower = link.a->post(read(to.slice(0, half), remote.first(half)));
-  CHECK(to.slice().block()->holders() == 2);
+  CHECK(held_by(to) == held{.block_uses = 1});
   CHECK(link.run(when_all(lower, upper)) == std::tuple{half, half});
   CHECK(test::same_bytes(to.bytes(), from.bytes()));
-  CHECK(to.slice().block()->holders() == 1);
+  CHECK(held_by(to) == nothing);
 }

@@ -3,6 +3,7 @@
 #include "support/allocations.hpp"
 #include "support/detached.hpp"
 #include "support/device.hpp"
+#include "support/held.hpp"
 #include "support/loopback.hpp"
 #include "support/skip.hpp"
 
@@ -11,7 +12,10 @@
 #include <vector>
 
 using namespace cordma;
+using test::held;
+using test::held_by;
 using test::loopback;
+using test::nothing;
 
 namespace {
 
@@ -20,7 +24,7 @@ std::error_code refusal(loopback& link, Op op) {
   const std::uint32_t posted_before = link.a->sends().posted_total();
   const auto outcome = link.outcome(std::move(op));
   CHECK(link.a->sends().posted_total() == posted_before);
-  CHECK(link.a->slots_in_use() == 0);
+  CHECK(held_by(*link.a) == nothing);
   CHECK_FALSE(link.a->has_failed());
   return outcome.has_failure() ? outcome.failure().code : std::error_code{};
 }
@@ -38,7 +42,7 @@ TEST_CASE("what cannot work is refused before it is posted", "[queue][device][M1
   CHECK(refusal(link, link.a->send(stale)) == errc::stale_slice);
   CHECK(refusal(link, link.a->read(stale, remote)) == errc::stale_slice);
   CHECK(refusal(link, link.a->write(gather(mr.slice(0, 64), stale), remote)) == errc::stale_slice);
-  CHECK(mr.slice().block()->holders() == 1);  // The good slice of the refused request too.
+  CHECK(held_by(mr) == nothing);  // The good slice of the refused request too.
 
   verbs::protection_domain other_pd{link.ctx};
   mr_allocator other_memory{other_pd};
@@ -67,7 +71,7 @@ TEST_CASE("as many slices as the device takes are gathered, and one more is refu
   slices[most] = from.slice(0, 1);
   CHECK(refusal(link, link.a->write(slices, to.remote_slice())) == errc::too_many_slices);
   CHECK(refusal(link, link.a->send(slices)) == errc::too_many_slices);
-  CHECK(from.slice().block()->holders() == 1);
+  CHECK(held_by(from) == nothing);
 }
 
 TEST_CASE("a message above the port's limit is refused before it is posted",
@@ -81,7 +85,7 @@ TEST_CASE("a message above the port's limit is refused before it is posted",
   CHECK(outcome.failure().code == errc::wrong_length);
   CHECK(outcome.failure().to_string().find(std::to_string(link.port.message_max_bytes)) !=
         std::string::npos);
-  CHECK(link.a->slots_in_use() == 0);
+  CHECK(held_by(*link.a) == nothing);
 }
 
 TEST_CASE("who finds the send queue full goes on in the order of asking", "[queue][device][E6]") {
@@ -142,9 +146,9 @@ TEST_CASE("a request that is stopped while it waits for room is never posted",
   scope waiting{link.home};
   waiting.spawn(link.a->write(mr, target.remote_slice()));
   static_cast<void>(link.home.run_ready());  // It starts, and finds no room.
-  CHECK(mr.slice().block()->holders() == 2);
+  CHECK(held_by(mr) == held{.block_uses = 1});
   waiting.request_stop();
-  CHECK(mr.slice().block()->holders() == 1);
+  CHECK(held_by(mr) == nothing);
   link.run(waiting.join());
   link.run_until([&] { return link.a->sends().is_idle(); });
   CHECK(target.bytes()[0] == std::byte{0});
@@ -180,14 +184,12 @@ TEST_CASE("a batch that the device takes in part names the first it refused, and
   const failure why = link.outcome(batch).failure();
   CHECK(why.code == std::error_code{ENOMEM, std::system_category()});
   CHECK(why.index == 1);
-  CHECK(link.a->slots_in_use() == 2);
-  CHECK(block.holders() == 2);
+  CHECK(held_by(*link.a, block) == held{.slots = 2, .block_uses = 1});
   // Nothing that was posted has an entry of its own: awaiting says so, and a later one ends them.
   CHECK(link.outcome(before).failure().code == errc::not_signaled);
   CHECK(link.run(link.a->write(mr, mr.remote_slice())) == 256);
-  CHECK(link.a->slots_in_use() == 0);
-  CHECK(block.holders() == 1);
-  CHECK(mr.slice().block()->holders() == 1);
+  CHECK(held_by(*link.a, block) == nothing);
+  CHECK(held_by(mr) == nothing);
   const request_counters counted = link.driver.requests().of(request_kind::write);
   CHECK(counted.posted == 3);
   CHECK(counted.completed == 3);
@@ -256,7 +258,7 @@ TEST_CASE(
   CHECK(refusal(link, link.a->read(mine, borrowed)) == errc::lease_expired);
   lease.refuse(errc::lease_ended);
   CHECK(refusal(link, link.a->read(mine, borrowed)) == errc::lease_ended);
-  CHECK(mine.slice().block()->holders() == 1);
+  CHECK(held_by(mine) == nothing);
   CHECK(link.a->sends().is_idle());
   lease.let_go();
 }
@@ -278,7 +280,7 @@ TEST_CASE("a request whose lease ends while it waits for room is never posted",
   lease.refuse(errc::lease_ended);
   CHECK(link.outcome(late).failure().code == errc::lease_ended);
   CHECK(link.run(last) == 8);
-  CHECK(mine.slice().block()->holders() == 1);
+  CHECK(held_by(mine) == nothing);
   lease.let_go();
 }
 
@@ -323,7 +325,7 @@ TEST_CASE("a queue has one slot until two requests are in flight, and then one f
   CHECK(with_three == with_two);
   CHECK(link.a->sends().in_flight() == 3);
   for (auto* each : {&first, &second, &third}) CHECK(link.run(*each) == 64);
-  CHECK(from.slice().block()->holders() == 1);
+  CHECK(held_by(from) == nothing);
 }
 
 TEST_CASE("without memory for more slots requests go one after another, and none is lost",
@@ -352,7 +354,7 @@ TEST_CASE("without memory for more slots requests go one after another, and none
   REQUIRE(outcome.has_failure());
   CHECK(outcome.failure().code == std::errc::not_enough_memory);
   CHECK_FALSE(link.a->has_failed());
-  CHECK(from.slice().block()->holders() == 1);
+  CHECK(held_by(from) == nothing);
 
   const auto last = link.a->post(one);
   bool was_posted = true;

@@ -4,6 +4,7 @@
 #include "support/allocations.hpp"
 #include "support/detached.hpp"
 #include "support/device.hpp"
+#include "support/held.hpp"
 #include "support/loopback.hpp"
 #include "support/outcome.hpp"
 #include "support/skip.hpp"
@@ -21,8 +22,11 @@
 using namespace cordma;
 using Catch::Matchers::Contains;
 using test::failure_of;
+using test::held;
+using test::held_by;
 using test::loopback;
 using test::loopback_options;
+using test::nothing;
 using test::same_bytes;
 
 namespace {
@@ -112,7 +116,7 @@ struct shared_link {
   }
   /// Uses every buffer of the pool at once.
   void check_whole() {
-    REQUIRE(pool.promised() == 0);
+    REQUIRE(held_by(pool) == nothing);
     shared_pair p{link, pool};
     p.listen();
     REQUIRE(p.receiver->share()->try_grow(pool.buffers() - pool.share_min()));
@@ -142,15 +146,15 @@ TEST_CASE("messages of many queue pairs come in one pool's buffers, each told to
     }
     for (unsigned n = 0; n < 3; ++n) {
       CHECK(s.pairs[n]->holds_only(n + 1));
-      CHECK(s.pairs[n]->receiver->share()->held() == 8);
+      CHECK(held_by(*s.pairs[n]->receiver) == held{.receives_held = 8});
       s.pairs[n]->give_back_all();
-      CHECK(s.pairs[n]->receiver->share()->held() == 0);
+      CHECK(held_by(*s.pairs[n]->receiver) == nothing);
     }
   }
-  CHECK(s.pool.promised() == 24);
+  CHECK(held_by(s.pool) == held{.receive_credits = 24});
   CHECK(s.pool.queue_pairs() == 3);
   s.pairs.clear();
-  CHECK(s.pool.promised() == 0);
+  CHECK(held_by(s.pool) == nothing);
   s.check_whole();
 }
 
@@ -167,7 +171,7 @@ TEST_CASE("a queue pair that finds no shared buffers left is refused, with the w
   CHECK(s.link.driver.room() == room);
   s.pairs.pop_back();
   s.add();
-  CHECK(s.pool.promised() == 16);
+  CHECK(held_by(s.pool) == held{.receive_credits = 16});
 }
 
 TEST_CASE("a share grows as far as there are buffers, and shrinks to what is held",
@@ -180,13 +184,13 @@ TEST_CASE("a share grows as far as there are buffers, and shrinks to what is hel
   CHECK_FALSE(share.try_grow(9));
   CHECK_FALSE(share.try_grow(~0u));
   CHECK(share.try_grow(8));
-  CHECK(s.pool.promised() == 20);
+  CHECK(held_by(s.pool) == held{.receive_credits = 20});
   const bool sent = p.send(5, 1);
   REQUIRE(sent);
   CHECK_FALSE(share.try_shrink_to(4));
   CHECK(share.credit() == 20);
   CHECK(share.try_shrink_to(5));
-  CHECK(s.pool.promised() == 5);
+  CHECK(held_by(s.pool) == held{.receive_credits = 5});
   p.give_back_all();
   CHECK(share.try_shrink_to(2));
   s.pairs.clear();
@@ -248,7 +252,7 @@ TEST_CASE("who wants more credit in vain is told once that there may be some, ea
     s.link.run(test::due_timers_fired());
     CHECK(second.wanted == 0);
     CHECK(first.wanted == 0);
-    CHECK(s.pool.promised() == 26);
+    CHECK(held_by(s.pool) == held{.receive_credits = 26});
   }
   SECTION("it goes") {
     s.pairs.erase(s.pairs.begin());
@@ -308,7 +312,7 @@ TEST_CASE("a message outlives its queue pair, and keeps its credit with it", "[q
   CHECK(p.failures == 1);
   CHECK(p.gone == 1);
   CHECK(s.pool.queue_pairs() == 0);
-  CHECK(s.pool.promised() == 3);
+  CHECK(held_by(s.pool) == held{.receive_credits = 3});
   {
     // All that the others get are other buffers.
     shared_pair q{s.link, s.pool};
@@ -323,7 +327,7 @@ TEST_CASE("a message outlives its queue pair, and keeps its credit with it", "[q
     CHECK_THROWS_WITH(s.link.make_queue_pair(small, &s.pool), Contains("7 of 8"));
     CHECK(p.holds_only(7));
     p.give_back_all();
-    CHECK(s.pool.promised() == 4);
+    CHECK(held_by(s.pool) == held{.receive_credits = 4});
     CHECK(q.receiver->share()->try_grow(4));
   }
   s.pairs.clear();
@@ -342,7 +346,7 @@ TEST_CASE("a peer that goes beyond its credit is cut off, and keeps none of the 
   s.link.run_until([&] { return greedy.receiver->has_failed(); });
   CHECK(greedy.receiver->failure_reason().code == errc::bad_frame);
   CHECK(greedy.kept.size() == 4);
-  CHECK(greedy.receiver->share()->held() == 4);
+  CHECK(held_by(*greedy.receiver) == held{.receives_held = 4});
   for (int round = 0; round < 5; ++round) {
     const bool more = honest.send(4, 2);
     REQUIRE(more);
@@ -363,7 +367,7 @@ TEST_CASE("what no handler waits for is not kept", "[queue][device]") {
     static_cast<void>(s.link.outcome(p.sender->send(from.slice())));
     s.link.run_until([&] { return p.receiver->has_failed(); });
     CHECK(p.receiver->failure_reason().code == errc::refused);
-    CHECK(p.receiver->share()->held() == 0);
+    CHECK(held_by(*p.receiver) == nothing);
   }
   s.check_whole();
 }
@@ -398,10 +402,10 @@ TEST_CASE("messages that nobody has reaped when their queue pair goes are still 
     p.receiver.reset();
     CHECK(p.kept.size() == 3);
     CHECK(p.holds_only(3));
-    CHECK(s.pool.promised() == 3);
+    CHECK(held_by(s.pool) == held{.receive_credits = 3});
     p.give_back_all();
   }
-  CHECK(s.pool.promised() == 0);
+  CHECK(held_by(s.pool) == nothing);
 }
 
 TEST_CASE("a device that tells what a queue pair took leaves the shared queue as it is",
@@ -458,7 +462,7 @@ TEST_CASE("a completion queue has room for all of a pool, once", "[queue][device
       s.link.pd, s.link.allocator(verbs::access::local_write), {.buffers = room + 1}};
   const failure f = failure_of([&] { s.link.make_queue_pair(small, &too_large); });
   CHECK(f.code == errc::limit_exceeded);
-  CHECK(too_large.promised() == 0);
+  CHECK(held_by(too_large) == nothing);
   CHECK(s.link.driver.room() == room);
 }
 
@@ -482,7 +486,7 @@ TEST_CASE("shared receives are refused for options, and for another domain's que
   const failure f = failure_of(
       [&] { queue_pair{link.driver, other, small, link.port.message_max_bytes, &pool}; });
   CHECK(f.code == errc::wrong_protection_domain);
-  CHECK(pool.promised() == 0);
+  CHECK(held_by(pool) == nothing);
 }
 
 TEST_CASE("a shared buffer is given back once", "[queue][device]") {

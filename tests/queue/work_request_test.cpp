@@ -1,19 +1,26 @@
 #include <cordma/queue/work_request.hpp>
 
 #include "support/detached.hpp"
+#include "support/held.hpp"
 #include "support/loopback.hpp"
 
 #include <cordma/verbs/memory_window.hpp>
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <new>
+#include <vector>
 
 using namespace cordma;
+using test::held;
+using test::held_by;
 using test::loopback;
+using test::nothing;
 
 namespace {
 
@@ -48,7 +55,7 @@ TEST_CASE("fetch_add gives the value before, and wraps", "[queue][device][D6]") 
   CHECK(word(mr) == 0);
   CHECK(link.run(link.a->fetch_add(remote, std::uint64_t(-1))) == 0);
   CHECK(word(mr) == std::uint64_t(-1));
-  CHECK(link.a->slots_in_use() == 0);
+  CHECK(held_by(*link.a) == nothing);
 }
 
 TEST_CASE("atomics in flight together each get their own value", "[queue][device][D6]") {
@@ -80,7 +87,7 @@ TEST_CASE("a misaligned atomic, or one of other than 8 bytes, fails before it is
     CHECK(outcome.failure().code == errc::wrong_length);
   }
   CHECK(link.a->sends().posted_total() == posted_before);
-  CHECK(link.a->slots_in_use() == 0);
+  CHECK(held_by(*link.a) == nothing);
   CHECK_FALSE(link.a->has_failed());
   CHECK(word(mr) == 0);
 }
@@ -183,10 +190,7 @@ TEST_CASE("what is sent behind a bind that nobody awaits finds the window bound"
   link.b->post_recv(told);
   REQUIRE(test::post_detached(*link.a, request, message));
   memory.window.bound(request.rkey);
-  CHECK(memory.owner.slice().block()->holders() == 2);
-  CHECK(mine.slice().block()->holders() == 2);
-  CHECK(link.a->sends().in_flight() == 2);
-  CHECK_FALSE(link.a->sends().awaits_completion());
+  CHECK(held_by(*link.a, memory.owner, mine) == held{.slots = 2, .block_uses = 2});
   link.run(link.b->next_message());
   link.run(link.b->write(mine, memory.remote(64, 64, request.rkey)));
   CHECK(test::same_bytes({memory.bytes.data() + 64, 64}, mine.bytes()));
@@ -195,7 +199,7 @@ TEST_CASE("what is sent behind a bind that nobody awaits finds the window bound"
   CHECK(link.run(done) == request.rkey);
   CHECK(link.driver.requests().of(request_kind::bind).completed == 1);
   CHECK(link.driver.requests().of(request_kind::send).completed == 1);
-  CHECK(mine.slice().block()->holders() == 1);
+  CHECK(held_by(mine) == nothing);
   // Without room for both, neither is posted.
   std::vector<request_op<send_request<1>>> waiting;
   while (link.a->sends().in_flight() + 1 < link.a->sends().depth())
@@ -217,11 +221,11 @@ TEST_CASE("of a chain that the device breaks off, what it took ends with the con
   too_many.fill(mine.slice());
   CHECK_FALSE(test::post_detached(*link.a, first, send(too_many)));
   CHECK(link.a->has_failed());
-  CHECK(mine.slice().block()->holders() == 1);
+  CHECK(held_by(mine) == nothing);
   CHECK(link.driver.requests().of(request_kind::bind).posted == 1);
   CHECK(link.driver.requests().of(request_kind::send).posted <= 1);  // The one that flushes.
   link.run(link.a->drained_event().wait());
-  CHECK(link.a->slots_in_use() == 0);
+  CHECK(held_by(*link.a) == nothing);
 }
 
 TEST_CASE("a window is bound again under another key", "[queue][device]") {
@@ -229,6 +233,7 @@ TEST_CASE("a window is bound again under another key", "[queue][device]") {
   lent memory{link};
   local_mr mine = link.pattern(64);
   local_mr told = link.memory(64);
+  std::vector<std::uint32_t> keys;
   for (int n = 0; n < 3; ++n) {
     link.b->post_recv(told);
     // The message comes after the bind: whoever has it may use the window.
@@ -237,9 +242,11 @@ TEST_CASE("a window is bound again under another key", "[queue][device]") {
     link.run(link.b->next_message());
     const std::uint32_t rkey = std::get<0>(done);
     memory.window.bound(rkey);
-    link.run(link.b->read(mine, memory.remote(0, 64, rkey)));
+    CHECK(link.run(link.b->read(mine, memory.remote(0, 64, rkey))) == 64);
     link.run(link.a->await(invalidate(rkey)));
+    keys.push_back(rkey);
   }
+  CHECK(std::ranges::adjacent_find(keys) == keys.end());
 }
 
 TEST_CASE("a bind that the device would refuse fails before it is posted", "[queue][device]") {

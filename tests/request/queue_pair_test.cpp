@@ -1,8 +1,8 @@
 #include "request/queue_pair.hpp"
 
 #include "support/allocations.hpp"
-#include "support/detached.hpp"
 #include "support/device.hpp"
+#include "support/held.hpp"
 #include "support/loopback.hpp"
 #include "support/skip.hpp"
 
@@ -23,8 +23,10 @@
 
 using namespace cordma;
 using namespace std::chrono_literals;
+using test::held;
+using test::held_by;
 using test::loopback;
-using test::post_detached;
+using test::nothing;
 using test::same_bytes;
 
 namespace {
@@ -56,8 +58,7 @@ TEST_CASE("a message arrives as it was sent, whatever its size", "[request][devi
     CHECK(same_bytes(to.bytes().first(size), from.bytes().first(size)));
     if (size < to.size_bytes()) CHECK(to.bytes()[size] == std::byte{0xee});
   }
-  CHECK(link.a->slots_in_use() == 0);
-  CHECK(link.b->slots_in_use() == 0);
+  CHECK(held_by(link) == nothing);
 }
 
 TEST_CASE("a write and a read move any size", "[request][device][D1][D5]") {
@@ -160,7 +161,7 @@ TEST_CASE("several queue pairs on one completion queue keep their messages in or
   for (std::size_t i = 0; i < all.size(); ++i) {
     CAPTURE(i);
     CHECK(same_bytes(to[i].bytes(), from[i ^ 1].bytes()));
-    CHECK(all[i]->slots_in_use() == 0);
+    CHECK(held_by(*all[i]) == nothing);
   }
 }
 
@@ -231,7 +232,7 @@ TEST_CASE("a read needs local memory that may be written", "[request][device][D5
   REQUIRE(outcome.has_failure());
   CHECK(outcome.failure().code == errc::access_denied);
   CHECK_THROWS_AS(link.a->post_recv(read_only), error);
-  CHECK(link.a->slots_in_use() == 0);
+  CHECK(held_by(*link.a) == nothing);
   CHECK(link.run(link.a->write(read_only, remote.remote_slice())) == 64);
 }
 
@@ -313,7 +314,7 @@ TEST_CASE("the same bytes arrive inline and not, at the boundary", "[request][de
       memory_block& block = *from.slice().block();
       if (!buffer.empty()) link.a->post_recv(buffer);
       auto handle = link.b->post(request(from));
-      CHECK(block.holders() == 2);
+      CHECK(held_by(block) == held{.block_uses = 1});
       // What went inline was copied: the device must not look at it again.
       if (size <= most) std::ranges::fill(from.bytes(), std::byte{0});
       CHECK(link.run(handle) == size);
@@ -354,145 +355,6 @@ TEST_CASE("a queue pair connected to itself works", "[request][device]") {
   CHECK(same_bytes(to.bytes(), from.bytes()));
 }
 
-TEST_CASE("the request that failed reports its own status, the later ones that they were flushed",
-          "[request][device][C6]") {
-  loopback link;
-  local_mr mr = link.memory(4096);
-  const remote_mr_slice forbidden{mr.remote_slice().address(), 64,
-                                  mr.remote_slice().rkey() ^ 0x5555};
-  auto first = link.a->post(write(mr.slice(0, 256), mr.remote_slice()));
-  auto bad = link.a->post(write(mr.slice(0, 64), forbidden));
-  auto later = link.a->post(write(mr.slice(0, 256), mr.remote_slice()));
-  auto last = link.a->post(read(mr.slice(0, 64), mr.remote_slice()));
-  CHECK(link.outcome(first).has_value());
-  CHECK(link.outcome(bad).failure().code == wc_errc::remote_access);
-  CHECK(link.outcome(later).failure().code == wc_errc::flushed);
-  CHECK(link.outcome(last).failure().code == wc_errc::flushed);
-  CHECK(link.a->failure_reason().code == wc_errc::remote_access);
-  CHECK(link.outcome(link.a->send(mr)).failure().code == errc::disconnected);
-  CHECK(link.a->slots_in_use() == 0);
-  link.run(link.a->drained_event().wait());
-}
-
-TEST_CASE("a queue pair that fails ends its receives, and drains", "[request][device][C6]") {
-  loopback link;
-  local_mr mr = link.memory(4096);
-  for (int i = 0; i < 10; ++i) link.a->post_recv(mr.slice(0, 100));
-  link.a->abort({.code = errc::disconnected, .call = "test"});
-  CHECK(link.outcome(link.a->next_message()).failure().code == errc::disconnected);
-  link.run(link.a->drained_event().wait());
-  CHECK(link.a->slots_in_use() == 0);
-  CHECK(mr.slice().block()->holders() == 1);
-  CHECK_THROWS_AS(link.a->post_recv(mr), error);
-}
-
-TEST_CASE("an abort's reason ends what is in flight and what waits for room alike",
-          "[request][device][C2]") {
-  loopback link{{.capabilities = {.send_wr_max = 2, .recv_wr_max = 8}, .min_rnr_timer = 28}};
-  const local_mr mr = link.memory(8);
-  const std::uint32_t room = link.a->sends().depth();
-  std::vector<std::error_code> ends;
-  const auto send = [](loopback& on, const local_mr& m, auto& to) -> task<> {
-    const auto outcome = co_await as_result(on.a->send(m));  // The peer has no receive for it.
-    to.push_back(outcome.failure().code);
-  };
-  scope all{link.home};
-  for (std::uint32_t n = 0; n < room + 2; ++n) all.spawn(send(link, mr, ends));
-  link.run_until([&] { return link.a->slots_in_use() == room; });
-  link.a->abort({.code = errc::closed, .call = "test"});
-  link.run(all.join());
-  CHECK(ends == std::vector<std::error_code>(room + 2, make_error_code(errc::closed)));
-}
-
-TEST_CASE("destroying a queue pair in any state ends without a hang", "[request][device][C3]") {
-  loopback link;
-  local_mr mr = link.memory(1 << 20);
-  memory_block& block = *mr.slice().block();
-  SECTION("never connected") {
-    auto fresh = link.make_queue_pair({});
-    fresh.reset();
-  }
-  SECTION("receives posted, before it is connected") {
-    auto fresh = link.make_queue_pair({});
-    fresh->verbs().to_init(link.port.number);
-    fresh->post_recv(mr);
-    CHECK(block.holders() == 2);
-    fresh.reset();
-  }
-  SECTION("requests of all kinds in flight, with handles that outlive it") {
-    for (int i = 0; i < 20; ++i) link.a->post_recv(mr.slice(0, 1024));
-    auto wrote = link.a->post(write(mr, mr.remote_slice()));
-    auto read_back = link.a->post(read(mr, mr.remote_slice()));
-    auto sent = link.b->post(send(mr.slice(0, 512)));
-    link.a.reset();
-    CHECK(link.outcome(wrote).failure().code == errc::closed);
-    CHECK(link.outcome(read_back).failure().code == errc::closed);
-    link.b.reset();
-    CHECK(sent.has_ended());
-  }
-  SECTION("completions nobody reaped") {
-    for (int i = 0; i < 20; ++i) {
-      static_cast<void>(link.a->post(write(mr.slice(0, 8), mr.remote_slice())));
-    }
-    link.a.reset();
-    // The next one on the same place must not take the late entries for its own.
-    link.a = link.make_queue_pair({});
-    link.b = link.make_queue_pair({});
-    link.connect(*link.a, *link.b);
-    auto next = link.a->post(write(mr.slice(0, 8), mr.remote_slice()));
-    CHECK(link.run(next) == 8);
-  }
-  link.a.reset();
-  link.b.reset();
-  CHECK(block.holders() == 1);
-}
-
-TEST_CASE("a completion queue with events that nobody read or acknowledged is destroyed",
-          "[request][device][C3]") {
-  const bool is_read = GENERATE(false, true);
-  loopback link;
-  local_mr mr = link.memory(64);
-  verbs::completion_queue& cq = link.driver.verbs();
-  ibv_comp_channel* const channel = cq.native_handle()->channel;
-  REQUIRE(cq.arm() == 0);
-  static_cast<void>(link.a->post(write(mr, mr.remote_slice())));
-  pollfd ready{.fd = channel->fd, .events = POLLIN, .revents = 0};
-  REQUIRE(::poll(&ready, 1, 5000) == 1);
-  if (is_read) {
-    ibv_cq* from = nullptr;
-    void* context = nullptr;
-    REQUIRE(ibv_get_cq_event(channel, &from, &context) == 0);
-    REQUIRE(from == cq.native_handle());
-    ++static_cast<verbs::detail::cq_events*>(context)->unacknowledged;
-  }
-  CHECK(cq.unacknowledged_events() == (is_read ? 1 : 0));
-  link.a.reset();
-  link.b.reset();
-  CHECK(mr.slice().block()->holders() == 1);
-}  // `ibv_destroy_cq` would wait for the event for ever.
-
-TEST_CASE("who waits is told when the queue pair is destroyed", "[request][device][C3]") {
-  loopback link{{.capabilities = {.send_wr_max = 2, .recv_wr_max = 2}, .min_rnr_timer = 31}};
-  local_mr mr = link.memory(4096);
-  std::vector<std::error_code> ends;
-  scope waiting{link.home};
-  const auto wait_for = [](auto op, std::vector<std::error_code>& to) -> task<> {
-    const auto outcome = co_await as_result(std::move(op));
-    to.push_back(outcome.has_failure() ? outcome.failure().code : std::error_code{});
-  };
-  for (int i = 0; i < 5; ++i) {
-    waiting.spawn(wait_for(link.a->recv(mr.slice(0, 64)), ends));  // Three wait for room.
-    waiting.spawn(wait_for(link.a->send(mr.slice(0, 64)), ends));  // Nobody receives them.
-  }
-  waiting.spawn(wait_for(link.a->next_message(), ends));
-  link.run(link.home.sleep_for(1ms));
-  link.a.reset();  // Before they go on.
-  link.run(waiting.join());
-  CHECK(ends.size() == 11);
-  for (const std::error_code& end : ends) CHECK(end == errc::closed);
-  CHECK(mr.slice().block()->holders() == 1);
-}
-
 TEST_CASE("a queue pair that does not fit on the completion queue is refused",
           "[request][device][N9]") {
   loopback link{{.cq = {.depth = 1024}, .capabilities = {.send_wr_max = 64, .recv_wr_max = 64}}};
@@ -506,139 +368,6 @@ TEST_CASE("a queue pair that does not fit on the completion queue is refused",
   CHECK(room < 128);
   all.pop_back();
   CHECK(link.driver.room() >= room + 128);
-}
-
-namespace {
-
-/// Receives into a row of buffers, and notes what it is told.
-class noting_handler final : public message_handler {
- public:
-  static constexpr std::uint32_t buffer_bytes = 64;
-  explicit noting_handler(loopback& link, std::uint32_t buffers)
-      : memory{link.memory(buffers * buffer_bytes)}, qp_{*link.a} {}
-
-  void post(std::uint32_t number) {
-    ibv_sge piece{
-        .addr = reinterpret_cast<std::uint64_t>(memory.bytes().data() + number * buffer_bytes),
-        .length = buffer_bytes,
-        .lkey = memory.slice().lkey()};
-    ibv_recv_wr wr{.wr_id = number, .next = nullptr, .sg_list = &piece, .num_sge = 1};
-    qp_.post_recvs({&wr, 1});
-  }
-
-  local_mr memory;
-  std::vector<std::uint32_t> received;  ///< the numbers of those that succeeded
-  unsigned flushed = 0;
-  unsigned rooms = 0;
-  unsigned idles = 0;
-  unsigned failures = 0;
-  unsigned gone = 0;
-
- private:
-  void on_receive(std::uint32_t number, const ibv_wc& wc) noexcept override {
-    if (wc.status == IBV_WC_SUCCESS)
-      received.push_back(number);
-    else
-      ++flushed;
-  }
-  bool on_room() noexcept override {
-    ++rooms;
-    return false;
-  }
-  void on_idle_awaited() noexcept override { ++idles; }
-  void on_failure() noexcept override { ++failures; }
-  void on_gone() noexcept override { ++gone; }
-
-  queue_pair& qp_;
-};
-
-}  // namespace
-
-TEST_CASE("a handler gets the receives that it posts, by its numbers", "[request][device]") {
-  loopback link;
-  noting_handler handler{link, 3};
-  link.a->hand_messages_to(handler);
-  for (const std::uint32_t n : {2u, 0u, 1u}) handler.post(n);
-  CHECK(link.a->slots_in_use() == 3);
-  const local_mr from = link.pattern(64);
-  for (int n = 0; n < 2; ++n) link.run(link.b->send(from.slice()));
-  link.run_until([&] { return handler.received.size() == 2; });
-  CHECK(handler.received == std::vector<std::uint32_t>{2, 0});
-  CHECK(same_bytes(handler.memory.bytes().first(64), from.bytes()));
-  CHECK(link.a->slots_in_use() == 1);
-  // Nobody else gets any.
-  const auto taken = link.outcome(link.a->next_message());
-  REQUIRE(taken.has_failure());
-  CHECK(taken.failure().code == errc::refused);
-  // Nor sends any: the peer's receives are counted.
-  const auto sent = link.outcome(link.a->send(from.slice()));
-  REQUIRE(sent.has_failure());
-  CHECK(sent.failure().code == errc::refused);
-
-  link.a->abort({.code = errc::closed, .call = "test"});
-  CHECK(handler.failures == 1);
-  link.run_until([&] { return handler.flushed == 1; });
-  CHECK(link.a->slots_in_use() == 0);
-  CHECK(handler.gone == 0);
-  link.a.reset();
-  CHECK(handler.gone == 1);
-  CHECK(handler.failures == 1);
-}
-
-TEST_CASE("what is sent alone holds its memory until the device has sent it", "[request][device]") {
-  loopback link;
-  noting_handler handler{link, 1};
-  link.a->hand_messages_to(handler);
-  local_mr to = link.memory(64);
-  local_mr from = link.pattern(64);
-  // What is held of one block is counted together: each slot shows by one of its own.
-  const std::array<local_mr, 2> others{link.memory(64), link.memory(64)};
-  const std::array blocks{others[0].slice().block(), others[1].slice().block(),
-                          from.slice().block()};
-  const auto are_held_by = [&](std::uint32_t holders) {
-    return std::ranges::all_of(
-        blocks, [&](const memory_block* block) { return block->holders() == holders; });
-  };
-  for (int n = 0; n < 3; ++n) link.b->post_recv(to);
-  constexpr request_flags unsignaled{.signaled = false};
-  REQUIRE(post_detached(*link.a, send(others[0], unsignaled)));
-  REQUIRE(post_detached(*link.a, send(others[1], unsignaled)));
-  REQUIRE(post_detached(*link.a, send(from)));
-  CHECK(are_held_by(2));
-  CHECK(link.a->sends().awaits_completion());
-  link.run_until([&] { return handler.rooms > 0; });
-  CHECK(are_held_by(1));
-  CHECK(link.a->sends().is_idle());
-  CHECK_FALSE(link.a->sends().awaits_completion());
-  CHECK(same_bytes(to.bytes(), from.bytes()));
-  link.a.reset();  // Before its handler.
-}
-
-TEST_CASE("what is sent alone neither overtakes what waits for room nor fills the queue for ever",
-          "[request][device]") {
-  loopback link{{.capabilities = {.send_wr_max = 8, .recv_wr_max = 128}}};
-  noting_handler handler{link, 1};
-  link.a->hand_messages_to(handler);
-  local_mr to = link.memory(8);
-  const local_mr theirs = link.memory(8);
-  for (int n = 0; n < 128; ++n) link.b->post_recv(to);
-  std::array<std::byte, 8> bytes{};
-  const auto request = send(test::unregistered(bytes), {.signaled = false});
-  unsigned sent = 0;
-  while (sent < 100) {
-    if (post_detached(*link.a, request)) {
-      ++sent;
-      continue;
-    }
-    // Full: none asked for a completion entry, and there is one all the same.
-    CHECK(link.a->sends().awaits_completion());
-    const unsigned before = handler.rooms;
-    auto waits = link.a->post(write(to.slice(), theirs.remote_slice()));
-    CHECK_FALSE(post_detached(*link.a, request));
-    link.run_until([&] { return handler.rooms > before && waits.has_ended(); });
-  }
-  link.run_until([&] { return link.b->receives().pending_messages() >= sent; });
-  link.a.reset();
 }
 
 TEST_CASE("who waits for a word of memory goes on when a WRITE has changed it",

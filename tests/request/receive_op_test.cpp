@@ -1,6 +1,7 @@
 #include <cordma/detail/request/receive_op.hpp>
 
 #include "support/foreign_task.hpp"
+#include "support/held.hpp"
 #include "support/loopback.hpp"
 #include "support/soak.hpp"
 
@@ -18,7 +19,10 @@
 
 using namespace cordma;
 using namespace std::chrono_literals;
+using test::held;
+using test::held_by;
 using test::loopback;
+using test::nothing;
 
 TEST_CASE("receives beyond the queue's depth wait for room in order", "[request][device]") {
   // Sends wait for receives.
@@ -48,7 +52,7 @@ TEST_CASE("a receive that is stopped leaves its buffer, and the message goes to 
   const local_mr from = link.pattern(16);
   const auto timed_out = link.outcome(with_timeout(link.a->recv(mr.slice(0, 64)), 0ms));
   CHECK(timed_out.failure().code == errc::timed_out);
-  CHECK(link.a->slots_in_use() == 1);
+  CHECK(held_by(*link.a) == held{.slots = 1});
   SECTION("before it came") {
     link.run(link.b->send(from));
     const message got = link.run(link.a->next_message());
@@ -59,7 +63,7 @@ TEST_CASE("a receive that is stopped leaves its buffer, and the message goes to 
     link.run(link.b->send(from));
     const message got = link.run(link.a->recv(mr.slice(64, 64)));
     CHECK(got.slices[0].bytes().data() == mr.bytes().data());
-    CHECK(link.a->slots_in_use() == 1);
+    CHECK(held_by(*link.a) == held{.slots = 1});
   }
 }
 

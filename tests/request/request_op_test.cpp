@@ -1,6 +1,7 @@
 #include <cordma/detail/request/request_op.hpp>
 
 #include "support/foreign_task.hpp"
+#include "support/held.hpp"
 #include "support/loopback.hpp"
 
 #include <cordma/coro/when_all.hpp>
@@ -17,7 +18,10 @@
 
 using namespace cordma;
 using namespace std::chrono_literals;
+using test::held;
+using test::held_by;
 using test::loopback;
+using test::nothing;
 using test::same_bytes;
 
 TEST_CASE("a posted request is on its way before it is awaited, and can be moved",
@@ -26,7 +30,7 @@ TEST_CASE("a posted request is on its way before it is awaited, and can be moved
   const local_mr from = link.pattern(4096);
   local_mr to = link.memory(4096);
   auto handle = link.a->post(write(from, to.remote_slice()));
-  CHECK(link.a->slots_in_use() == 1);
+  CHECK(held_by(*link.a) == held{.slots = 1});
   CHECK_FALSE(handle.has_ended());
   auto moved = std::move(handle);
   link.run_until([&] { return moved.has_ended(); });
@@ -79,10 +83,10 @@ TEST_CASE("64 requests are in flight without 64 coroutines", "[request][device]"
     handles.push_back(
         link.a->post(write(from.slice(i * 64, 64), to.remote_slice().slice(i * 64, 64))));
   }
-  CHECK(link.a->slots_in_use() == 64);
+  CHECK(held_by(*link.a) == held{.slots = 64});
   for (handle& h : handles) CHECK(link.run(h) == 64);
   CHECK(same_bytes(to.bytes(), from.bytes()));
-  CHECK(link.a->slots_in_use() == 0);
+  CHECK(held_by(*link.a) == nothing);
 }
 
 TEST_CASE("each request has an end of its own, however deep its queue, and however full",
@@ -128,7 +132,7 @@ TEST_CASE("dropping a handle recalls nothing", "[request][device]") {
   const local_mr from = link.pattern(1 << 16);
   local_mr to = link.memory(1 << 16);
   static_cast<void>(link.a->post(write(from, to.remote_slice())));
-  CHECK(link.a->slots_in_use() == 1);
+  CHECK(held_by(*link.a) == held{.slots = 1});
   link.run_until([&] { return link.a->slots_in_use() == 0; });
   CHECK(same_bytes(to.bytes(), from.bytes()));
 }
@@ -144,7 +148,7 @@ TEST_CASE("a handle can be awaited again after a wait that timed out", "[request
     REQUIRE(outcome.has_failure());
     CHECK(outcome.failure().code == errc::timed_out);
   }
-  CHECK(link.a->slots_in_use() == 1);
+  CHECK(held_by(*link.a) == held{.slots = 1});
   link.b->post_recv(to);
   CHECK(link.run(with_timeout(handle, 20s)) == 64);
 }
@@ -187,11 +191,11 @@ TEST_CASE("a handle dropped while it waits for room is posted all the same", "[r
   {
     auto queued = link.a->post(nth(depth));
     auto moved = std::move(queued);
-    CHECK(link.a->slots_in_use() == depth);
+    CHECK(held_by(*link.a) == held{.slots = depth});
   }
   link.run_until([&] { return link.a->sends().is_idle(); });
   CHECK(same_bytes(to.bytes(), from.bytes()));
-  CHECK(from.slice().block()->holders() == 1);
+  CHECK(held_by(from) == nothing);
 }
 
 TEST_CASE("a queued handle whose wait was stopped is moved with its requests",
@@ -263,12 +267,12 @@ TEST_CASE("a batch has one completion entry, and gives all its values", "[reques
   auto batch = link.a->post_all(write(from.slice(0, 100), remote),
                                 write(from.slice(100, 200), remote.slice(100, 200)),
                                 read(back, remote, {.fence = true}));
-  CHECK(link.a->slots_in_use() == 3);
+  CHECK(held_by(*link.a) == held{.slots = 3});
   CHECK(link.run(batch) == std::tuple{100u, 200u, 300u});
   CHECK(link.driver.counters().completions == before + 1);
-  CHECK(link.a->slots_in_use() == 0);
+  CHECK(held_by(*link.a) == nothing);
   CHECK(same_bytes(back.bytes(), from.bytes()));
-  CHECK(from.slice().block()->holders() == 1);
+  CHECK(held_by(from) == nothing);
 }
 
 TEST_CASE("a batch names the first request that failed", "[request][device][C6]") {
@@ -293,9 +297,9 @@ TEST_CASE("a batch names the first request that failed", "[request][device][C6]"
     REQUIRE(outcome.has_failure());
     CHECK(outcome.failure().code == errc::stale_slice);
     CHECK(outcome.failure().index == 2);
-    CHECK(link.a->slots_in_use() == 0);
+    CHECK(held_by(*link.a) == nothing);
   }
-  CHECK(from.slice().block()->holders() == 1);
+  CHECK(held_by(from) == nothing);
 }
 
 TEST_CASE("a batch about the same memory ends as its requests do, whatever becomes of it",
@@ -313,12 +317,12 @@ TEST_CASE("a batch about the same memory ends as its requests do, whatever becom
   std::optional<batch> posted;
   posted.emplace(
       link.a->post_all(write(from, good), write(from, fails ? bad : good), write(from, good)));
-  CHECK(from.slice().block()->holders() == 2);
+  CHECK(held_by(from) == held{.block_uses = 1});
   CHECK(lease.is_in_use());
   const auto reap_all = [&link] {
     const time_point deadline = link.home.now() + 20s;
     while (link.a->slots_in_use() > 0 && link.home.now() < deadline) link.driver.reap();
-    CHECK(link.a->slots_in_use() == 0);
+    CHECK(held_by(*link.a) == nothing);
   };
 
   SECTION("awaited, where it was moved to") {
@@ -342,7 +346,7 @@ TEST_CASE("a batch about the same memory ends as its requests do, whatever becom
     link.a.reset();
     CHECK(link.outcome(*posted).failure().code == errc::closed);
   }
-  CHECK(from.slice().block()->holders() == 1);
+  CHECK(held_by(from) == nothing);
   CHECK_FALSE(lease.is_in_use());
   const request_counters writes = link.driver.requests().of(request_kind::write);
   CHECK(writes.posted == 3);
@@ -362,7 +366,7 @@ TEST_CASE("an unsignaled request ends with a later signaled one", "[request][dev
     const auto outcome = link.outcome(second);
     REQUIRE(outcome.has_failure());
     CHECK(outcome.failure().code == errc::not_signaled);
-    CHECK(link.a->slots_in_use() == 2);  // The device has it all the same.
+    CHECK(held_by(*link.a) == held{.slots = 2});  // The device has it all the same.
   }
   SECTION("a signaled one ends all before it") {
     auto last = link.a->post(write(from, remote));
@@ -370,10 +374,10 @@ TEST_CASE("an unsignaled request ends with a later signaled one", "[request][dev
     CHECK(second.has_ended());
     CHECK(link.run(last) == 256);
     CHECK(link.driver.counters().completions == before + 1);
-    CHECK(from.slice().block()->holders() == 1);
+    CHECK(held_by(from) == nothing);
   }
   CHECK(link.run(link.a->write(from, remote)) == 256);
-  CHECK(link.a->slots_in_use() == 0);
+  CHECK(held_by(*link.a) == nothing);
 }
 
 TEST_CASE("a program that never asks for an entry still gets its slots back", "[request][device]") {
@@ -401,7 +405,7 @@ TEST_CASE("a stop before the start means that it never happens", "[request][devi
     };
     inner.spawn(writer(l, mr));
     co_await inner.join();
-    CHECK(l.a->slots_in_use() == 0);
+    CHECK(held_by(*l.a) == nothing);
   });
 }
 
@@ -423,14 +427,14 @@ TEST_CASE("a request that was stopped while it waited for room is posted when it
     waiting.spawn(
         [](auto& request, std::size_t& bytes) -> task<> { bytes = co_await request; }(late, moved));
     static_cast<void>(link.home.run_ready());
-    CHECK(link.a->slots_in_use() == 1);
+    CHECK(held_by(*link.a) == held{.slots = 1});
     while (link.a->slots_in_use() > 0) link.driver.reap();
     link.run(waiting.join());
     CHECK(moved == 64);
   };
   auto late = link.a->write(from, to.remote_slice());
   stop_and_await(late);
-  CHECK(from.slice().block()->holders() == 1);
+  CHECK(held_by(from) == nothing);
 }
 
 TEST_CASE("operations and handles combine without a frame", "[request][device]") {

@@ -3,6 +3,7 @@
 #include "request/queue_pair.hpp"
 #include "support/child.hpp"
 #include "support/connected_pair.hpp"
+#include "support/held.hpp"
 #include "support/leaks.hpp"
 #include "support/until.hpp"
 #include "support/verbs_faults.hpp"
@@ -21,6 +22,9 @@
 using namespace cordma;
 using namespace std::chrono_literals;
 using test::connected_pair;
+using test::held;
+using test::held_by;
+using test::nothing;
 
 TEST_CASE("a device that is not there is an error that lists what is", "[runtime]") {
   try {
@@ -290,7 +294,7 @@ TEST_CASE("connections share the runtime's receive buffers, and leave them when 
   for (int round = 0; round < 3; ++round) {
     for (int n = 0; n < 3; ++n) p.rt.run(p.add());
     CHECK(p.servers[0].local_hello().recv_wr_max == 8);
-    CHECK(p.pool.promised() == 24);
+    CHECK(held_by(p.pool) == held{.receive_credits = 24});
     local_mr memory = p.rt.memory().allocate_zeroed(64);
     for (int n = 0; n < 8; ++n)
       for (connection& c : p.clients) p.rt.run(c.send(memory.slice()));
@@ -302,9 +306,9 @@ TEST_CASE("connections share the runtime's receive buffers, and leave them when 
     p.clients.clear();
     p.servers.clear();
     p.rt.run(test::until(p.rt.executor(), [&] { return p.pool.queue_pairs() == 0; }));
-    CHECK(p.pool.promised() == 16);
+    CHECK(held_by(p.pool) == held{.receive_credits = 16});
     for (const auto& k : p.keepers) p.give_back(*k);
-    CHECK(p.pool.promised() == 0);
+    CHECK(held_by(p.pool) == nothing);
     p.keepers.clear();
   }
 }
@@ -318,7 +322,7 @@ TEST_CASE("a connection that finds no shared buffers left is refused, and the pe
                     Catch::Contains("16 of 20 shared buffers"));
   CHECK_THROWS_WITH(p.rt.run(p.rt.connect(p.door.local_endpoint(), p.with_pool())),
                     Catch::Contains("16 of 20 shared buffers"));
-  CHECK(p.pool.promised() == 16);
+  CHECK(held_by(p.pool) == held{.receive_credits = 16});
   p.servers.pop_back();
   p.rt.run(test::until(p.rt.executor(), [&] { return p.pool.queue_pairs() == 1; }));
   p.rt.run(p.add());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "held.hpp"
 #include "messages/message_frame.hpp"
 #include "messages/stream_terms.hpp"
 
@@ -86,13 +87,10 @@ struct siege : stopped_clock, test::connected_pair {
   ~siege() {
     victim.connection().qp().abort({.code = errc::closed, .call = "test"});
     rt.run(test::due_timers_fired());
-    CHECK(victim.connection().lending().open == 0);
-    CHECK(victim.connection().lending().bytes_lent == 0);
-    CHECK(victim.connection().lending().borrowed == 0);
-    CHECK(victim.connection().lending().stranded == 0);
+    CHECK(held_by(victim.connection()) == nothing);
     leave();
-    CHECK(rt.memory().statistics().in_use_bytes == pool_bytes);
-    if (pool != nullptr) CHECK(pool->promised() == 0);
+    CHECK(held_by(rt) == held{.memory_bytes = pool_bytes});
+    if (pool != nullptr) CHECK(held_by(*pool) == nothing);
   }
   void leave() {
     victim = {};
