@@ -137,5 +137,6 @@ TEST_CASE("a coroutine that names no scheduler serves", "[connection][device]") 
   s.until([&] { return begun == 1; });
   s.door.close();
   s.until([&] { return serving.done(); });
-  serving.rethrow();
+  CHECK_NOTHROW(serving.rethrow());
+  CHECK(begun == 1);
 }

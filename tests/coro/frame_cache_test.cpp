@@ -5,19 +5,35 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <thread>
 #include <vector>
 
 using namespace cordma;
 
-TEST_CASE("blocks of every size can be written from end to end", "[coro]") {
+namespace {
+
+bool is_full_of(const void* block, int byte, std::size_t size) {
+  const auto* const bytes = static_cast<const unsigned char*>(block);
+  return std::all_of(bytes, bytes + size, [byte](unsigned char b) { return b == byte; });
+}
+
+}  // namespace
+
+TEST_CASE("blocks of every size can be written from end to end, and none is in another", "[coro]") {
   for (std::size_t size : {1ul, 63ul, 64ul, 65ul, 128ul, 4097ul, frame_cache::block_bytes_max,
                            frame_cache::block_bytes_max + 1}) {
+    CAPTURE(size);
     for (int round = 0; round < 3; ++round) {
-      void* const block = frame_cache::allocate(size);
-      std::memset(block, 0xa5, size);
-      frame_cache::deallocate(block, size);
+      std::array<void*, 3> blocks{};
+      for (void*& block : blocks) block = frame_cache::allocate(size);
+      for (int n = 0; n < 3; ++n) std::memset(blocks[n], 0xa5 + n, size);
+      for (int n = 0; n < 3; ++n) {
+        CHECK(is_full_of(blocks[n], 0xa5 + n, size));
+        frame_cache::deallocate(blocks[n], size);
+      }
     }
   }
 }
@@ -48,9 +64,15 @@ TEST_CASE("a block may be freed on another thread than it came from, also as tha
           "[coro]") {
   std::vector<void*> blocks(100);
   std::thread{[&] {
-    for (void*& block : blocks) block = frame_cache::allocate(500);
+    for (void*& block : blocks) {
+      block = frame_cache::allocate(500);
+      std::memset(block, 0x5a, 500);
+    }
   }}.join();
-  for (void* block : blocks) frame_cache::deallocate(block, 500);
+  for (void* block : blocks) {
+    CHECK(is_full_of(block, 0x5a, 500));
+    frame_cache::deallocate(block, 500);
+  }
 
   struct late {
     ~late() {

@@ -127,9 +127,15 @@ TEST_CASE("a join that is destroyed leaves the scope to be joined by another", "
   s.spawn(go.wait());
   {
     support::started joining{home.scheduler, s.join()};
+    CHECK_FALSE(joining.has_ended());
   }
+  support::started another{home.scheduler, s.join()};
+  home.settle();
+  CHECK_FALSE(another.has_ended());
   go.set();
-  home.run(s.join());
+  home.settle();
+  CHECK(another.has_ended());
+  CHECK(s.running() == 0);
 }
 
 TEST_CASE("tasks spawn into their own scope", "[coro]") {

@@ -31,7 +31,13 @@ SOFTVERBS_ROOMS = ("wire", "memory", "queue", "link", "node", "object", "qp", "a
 # What the rooms below qp know of it.
 UPCALLS = "node/upcalls.hpp"
 
+# Headers; sources of the library and of softverbs; tests; everything else.
+HEADER_LINES_MAX = 350
+SOURCE_LINES_MAX = 500
+TEST_LINES_MAX = 600
 LINES_MAX = 800
+# To be split.
+STILL_LARGE = ("lib/messages/message_channel.cpp", "lib/messages/message_channel.hpp")
 COLUMNS_MAX = 100
 FUNCTION_LINES_MAX = 70
 
@@ -52,6 +58,13 @@ HAVE_CONSTRUCTORS = re.compile(r"((cordma::)?endpoint|(std::)?string(_view)?|con
 TAGS = {"Errors:": "errors", "Throws": "errors", "Cost:": "cost", "Thread:": "thread",
         "Threads:": "thread"}
 UNTAGGED = re.compile(r"///.*\b(Errors:|Cost:|Threads?:|Throws\b)")
+ASSERTION = re.compile(r"\b((STATIC_)?(CHECK|REQUIRE)\w*|FAIL|FAIL_CHECK|static_assert)\s*\(")
+TEST_CASE = re.compile(r"(TEMPLATE_(LIST_)?)?TEST_CASE(_METHOD)?\(")
+# The head of a type, a function, a constructor or destructor, and a lambda that has a name.
+TYPE = re.compile(r"(?:template .*)?(?:struct|class) (\w+)")
+FUNCTION = re.compile(r"(?!return\b|throw\b|co_\w+\b|else\b|new\b)(?:[\w:<>,&*\[\] ]+[ &*>])?(~?\w+)\(")
+LAMBDA = re.compile(r"(?:static )?(?:const )?auto (\w+) = \[")
+STATEMENTS = {"if", "for", "while", "switch", "catch", "SECTION", "DYNAMIC_SECTION"}
 SLEEP = re.compile(r"(std::this_thread::sleep_(for|until)|(?<![\w.>:])(::)?(u|nano)?sleep)\s*\(")
 
 
@@ -140,10 +153,23 @@ def softverbs_layers(tree):
                 yield name, number, f"room {parts[1]} may not include {target}"
 
 
+def lines_max(name):
+    if name in STILL_LARGE:
+        return LINES_MAX
+    if name.endswith((".hpp", ".h")):
+        return HEADER_LINES_MAX
+    folder = name.removeprefix(SOFTVERBS).split("/")[0]
+    if folder in ("lib", "src"):
+        return SOURCE_LINES_MAX
+    return TEST_LINES_MAX if folder == "tests" else LINES_MAX
+
+
 def sizes(tree):
+    python = [(name, lines) for name, lines in tree.files.items() if name.endswith(".py")]
+    for name, lines in [*tree.cpp(), *python]:
+        if len(lines) - 1 > lines_max(name):
+            yield name, lines_max(name), f"{len(lines) - 1} lines: split it by {lines_max(name)}"
     for name, lines in tree.cpp():
-        if len(lines) - 1 > LINES_MAX:
-            yield name, LINES_MAX, f"{len(lines) - 1} lines: split it by {LINES_MAX}"
         for number, line in enumerate(lines, 1):
             if len(line) > COLUMNS_MAX:
                 yield name, number, f"{len(line)} columns, the limit is {COLUMNS_MAX}"
@@ -202,6 +228,74 @@ def words(tree):
                 yield name, number, f"'{match[0]}': do it, or leave it out"
             if match := MACHINE_PATH.search(line):
                 yield name, number, f"a path of one machine: {match[0]}..."
+
+
+def definitions(lines):
+    """(line number, name, head, body) of each type, function and named lambda, as clang-format
+    lays them out: what closes it stands in the column where it begins."""
+    for first, line in enumerate(lines):
+        text = line.lstrip()
+        match = TYPE.match(text) or LAMBDA.match(text) or FUNCTION.match(text)
+        if not match or match[1] in STATEMENTS:
+            continue
+        opens = first
+        while opens < len(lines) and not lines[opens].endswith(("{", ";", "}", "};")):
+            opens += 1
+        if opens == len(lines) or lines[opens].endswith(";") and "{" not in lines[opens]:
+            continue
+        closes = opens
+        if lines[opens].endswith("{"):
+            ending = " " * (len(line) - len(text)) + "}"
+            while closes < len(lines) and not lines[closes].startswith(ending):
+                closes += 1
+        whole = "\n".join(lines[first:closes + 1])
+        head, _, body = whole.partition("{")
+        yield first + 1, match[1], head, body
+
+
+def in_tests(tree, name, seen):
+    """The file, and what it includes of its tests' headers, with their sources."""
+    if name in seen or name not in tree.files:
+        return
+    seen.add(name)
+    root = SOFTVERBS + "tests/" if name.startswith(SOFTVERBS) else "tests/"
+    for _, _, path in tree.includes(name):
+        for header in (name.rpartition("/")[0] + "/" + path, root + path):
+            in_tests(tree, header, seen)
+            in_tests(tree, header.removesuffix("hpp") + "cpp", seen)
+
+
+def asserting_names(defined):
+    """Functions that assert, or call one that does; types whose constructor or destructor does."""
+    found = set()
+    while True:
+        calls = re.compile("|".join([ASSERTION.pattern] + [rf"\b{re.escape(name)}\b" for name in found]))
+        more = set()
+        for name, head, body in defined:
+            is_type = TYPE.match(head.lstrip())
+            if calls.search(head.partition(":")[2] if is_type else body):
+                more.add(name.removeprefix("~"))
+        if more <= found:
+            return found
+        found |= more
+
+
+def assertions(tree):
+    """A test case that asserts nothing cannot fail."""
+    by_file = {name: list(definitions(lines)) for name, lines in tree.cpp("tests")}
+    for name, cases in by_file.items():
+        cases = [case for case in cases if TEST_CASE.match(case[2].lstrip())]
+        if not cases:
+            continue
+        seen = set()
+        in_tests(tree, name, seen)
+        helpers = asserting_names([one[1:] for file in seen for one in by_file.get(file, [])
+                                   if not TEST_CASE.match(one[2].lstrip())])
+        asserts = re.compile("|".join([ASSERTION.pattern] + [rf"\b{re.escape(helper)}\b"
+                                                             for helper in helpers]))
+        for number, _, _, body in cases:
+            if not asserts.search(body):
+                yield name, number, "a test case without an assertion cannot fail"
 
 
 def sleeps(tree):
@@ -308,8 +402,8 @@ def doc_tags(tree):
                 yield name, number, f"'{match[1]}' in a doc comment: write \\{TAGS[match[1]]}"
 
 
-RULES = (layers, softverbs_layers, sizes, functions, guards, own_header_first, words, sleeps,
-         miscompiled_awaits, dead_files, mirrored_tests, changelog, installed, doc_tags)
+RULES = (layers, softverbs_layers, sizes, functions, guards, own_header_first, words, assertions,
+         sleeps, miscompiled_awaits, dead_files, mirrored_tests, changelog, installed, doc_tags)
 
 
 def findings(root, rules=RULES):

@@ -29,8 +29,18 @@ BAD_TREES = [
      "nothing of cordma"),
     ("softverbs_layers", {"lib/verbs/a.cpp": "#include <softverbs/softverbs.h>\n"},
      "nothing of softverbs"),
-    ("sizes", {"subprojects/softverbs/src/qp/a.cpp": "//\n" * 801}, "801 lines"),
-    ("sizes", {"lib/io/a.cpp": "//\n" * 801}, "801 lines"),
+    ("sizes", {"subprojects/softverbs/src/qp/a.cpp": "//\n" * 501}, "501 lines"),
+    ("sizes", {"lib/io/a.cpp": "//\n" * 501}, "501 lines"),
+    ("sizes", {"include/cordma/io/a.hpp": "//\n" * 351}, "351 lines"),
+    ("sizes", {"tests/support/a.hpp": "//\n" * 351}, "351 lines"),
+    ("sizes", {"tests/io/a_test.cpp": "//\n" * 601}, "601 lines"),
+    ("sizes", {"bench/a.cpp": "//\n" * 801}, "801 lines"),
+    ("sizes", {"tests/io/a_test.py": "#\n" * 601}, "601 lines"),
+    ("assertions", {"tests/io/a_test.cpp": 'TEST_CASE("a", "[io]") {\n  go();\n}\n'},
+     "a_test.cpp:1: a test case without an assertion"),
+    ("assertions", {"tests/support/a.hpp": HEADER + "inline void go() {\n  CHECK(true);\n}\n",
+                    "tests/io/a_test.cpp": 'TEST_CASE("a", "[io]") {\n  go();\n}\n'},
+     "cannot fail"),
     ("sizes", {"lib/io/a.cpp": "x" * 101}, "101 columns"),
     ("functions", {"lib/io/a.cpp": "int f() {\n" + "  g();\n" * 69 + "}\n"}, "71 lines"),
     ("functions", {"lib/io/a.hpp": "  int f() {\n" + "    g();\n" * 69 + "  }\n"}, "71 lines"),
@@ -96,12 +106,33 @@ GOOD_TREE = {
     "lib/io/ring.cpp": "#include <cordma/io/ring.hpp>\n#include \"io/clock.hpp\"\n",
     "lib/io/clock.hpp": HEADER,
     "lib/io/meson.build": "cordma_sources += files('ring.cpp')\n",
-    "tests/io/ring_test.cpp": "int main() { executor.sleep_for(1s); }\n",
+    "tests/io/ring_test.cpp": """#include <support/served.hpp>
+
+int main() { executor.sleep_for(1s); }
+
+TEST_CASE("a helper asserts", "[io]") {
+  passes(1);
+}
+
+TEST_CASE("a destructor asserts", "[io]") {
+  served_twice s;
+}
+""",
     "examples/meson.build": "'safe.cpp'",
     "examples/safe.cpp": """co_await rt.connect({"host", 1});
 co_await f(cordma::endpoint{"host:1"}, [] { return "text"; }, std::string{"text"});
 const request named{"text"};
 co_await f(named, "text");
+""",
+    "tests/support/served.hpp": HEADER + """struct served {
+  ~served() { CHECK(is_over); }
+};
+struct served_twice : served {
+  bool is_over = true;
+};
+inline void passes(int n) {
+  CHECK(n == 1);
+}
 """,
     "tests/io/meson.build": "room_tests += {'io': files('ring_test.cpp')}\n",
     "tests/hygiene/untested.txt": "# room/stem | reason\nio/clock | an interface\nio/alarm | another\n",

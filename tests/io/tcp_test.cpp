@@ -1,5 +1,8 @@
 #include <cordma/detail/io/tcp.hpp>
 
+#include "support/kernel_counts.hpp"
+#include "support/until.hpp"
+
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/when_any.hpp>
 #include <cordma/coro/with_timeout.hpp>
@@ -289,6 +292,7 @@ TEST_CASE("without a free descriptor, accept and connect are errors, and the lis
 
 TEST_CASE("frames that wait on sockets may be destroyed at any point", "[io][C1]") {
   executor exec;
+  const std::uint64_t before = test::counts_of_process().descriptors;
   std::mt19937 random{11};
   for (int round = 0; round < 200; ++round) {
     tcp_listener listener{exec, socket_address::loopback(0)};
@@ -309,7 +313,8 @@ TEST_CASE("frames that wait on sockets may be destroyed at any point", "[io][C1]
     if (random() % 2 == 0) exec.run(client.write_all(pattern(random() % 100)));
     if (random() % 2 == 0) exec.run(exec.sleep_for(std::chrono::microseconds{random() % 50}));
   }
-  exec.run(exec.sleep_for(1us));
+  exec.run(test::until(exec, [&] { return test::counts_of_process().descriptors <= before; }));
+  CHECK(test::counts_of_process().descriptors == before);
 }
 
 TEST_CASE("a socket that is given away goes on at another executor", "[io]") {

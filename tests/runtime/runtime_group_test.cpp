@@ -163,9 +163,11 @@ TEST_CASE("a body that throws stops the others, and comes out when they have end
 TEST_CASE("stop from another thread ends what runs on every thread", "[runtime][device]") {
   runtime_group group{group_of(3)};
   std::latch begun{3};
+  std::atomic<int> stopped = 0;
   const auto body = [&](runtime&, unsigned) -> task<> {
     begun.count_down();
-    co_await until_stopped();
+    const auto outcome = co_await as_result(until_stopped());
+    stopped += outcome.is_cancelled() ? 1 : 0;
   };
   std::thread other{[&] {
     begun.wait();
@@ -173,6 +175,7 @@ TEST_CASE("stop from another thread ends what runs on every thread", "[runtime][
     group.stop();
   }};
   group.run(body);
+  CHECK(stopped == 3);
   group.wait();
   other.join();
 }
@@ -182,7 +185,13 @@ TEST_CASE("a stop that comes before the run is not lost", "[runtime][device]") {
   group.stop();
   SECTION("at once") {}
   SECTION("when all has come to rest") { group.wait(); }
-  group.run(wait_on_each);
+  std::atomic<int> stopped = 0;
+  const auto body = [&](runtime&, unsigned) -> task<> {
+    const auto outcome = co_await as_result(until_stopped());
+    stopped += outcome.is_cancelled() ? 1 : 0;
+  };
+  group.run(body);
+  CHECK(stopped == 2);
 }
 
 TEST_CASE("a body of the group can stop it, and so can a signal's handler", "[runtime][device]") {
@@ -190,24 +199,30 @@ TEST_CASE("a body of the group can stop it, and so can a signal's handler", "[ru
   const bool by_signal = GENERATE(false, true);
   runtime_group group{group_of(2)};
   stopped_by_signal = &group;
+  std::atomic<int> stopped = 0;
   const auto before = std::signal(SIGUSR1, [](int) { stopped_by_signal->stop(); });
   const auto body = [&](runtime&, unsigned index) -> task<> {
     if (index == 0) by_signal ? static_cast<void>(std::raise(SIGUSR1)) : group.stop();
-    co_await until_stopped();
+    const auto outcome = co_await as_result(until_stopped());
+    stopped += outcome.is_cancelled() ? 1 : 0;
   };
   group.run(body);
+  CHECK(stopped == 2);
   std::signal(SIGUSR1, before);
 }
 
 TEST_CASE("threads of a group reach each other by post", "[runtime][device]") {
   runtime_group group{group_of(2)};
   std::array<event, 2> told;
+  std::atomic<int> reached = 0;
   const auto body = [&](runtime&, unsigned index) -> task<> {
     event& others = told[1 - index];
     group[1 - index].executor().post([&others]() noexcept { others.set(); });
     co_await told[index].wait();
+    ++reached;
   };
   group.run(body);
+  CHECK(reached == 2);
 }
 
 TEST_CASE("connections between threads of a group work, and a stop ends their waits",
