@@ -10,8 +10,7 @@
 
 namespace cordma::loan_protocol {
 
-/// How a message tells the terms of what it lends: docs/rpc-protocol.md has the bytes. Pure
-/// functions.
+/// The terms of a loan in a message: docs/rpc-protocol.md has the bytes. Pure functions.
 
 inline constexpr std::size_t terms_bytes = 24;
 
@@ -21,7 +20,7 @@ inline void encode(const loan_terms& t, std::byte* out) noexcept {
   little_endian::put(out + 16, std::uint64_t(t.isolation) << 32 | t.rkey);
 }
 
-/// Of `terms_bytes`; anything may be in them.
+/// Reads `terms_bytes`, which may be invalid.
 inline loan_terms decode(const std::byte* in) noexcept {
   const auto last = little_endian::get<std::uint64_t>(in + 16);
   return {.address = little_endian::get<std::uint64_t>(in),
@@ -30,7 +29,7 @@ inline loan_terms decode(const std::byte* in) noexcept {
           .isolation = isolation(std::uint8_t(last >> 32))};
 }
 
-/// A field that no loan has, and its value.
+/// A field whose value no loan can have.
 struct wrong_field {
   const char* name;
   std::uint64_t value;

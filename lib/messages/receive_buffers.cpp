@@ -47,7 +47,7 @@ void receive_buffers::add_nodes(std::uint32_t count) {
 }
 
 void receive_buffers::post_all() noexcept {
-  if (pool_ != nullptr) return;  // They are.
+  if (pool_ != nullptr) return;  // The pool has posted its buffers.
   for (std::uint32_t n = 0; n < credit_; ++n) static_cast<void>(put_back(nodes_[n]));
   post_spare();
 }
@@ -74,11 +74,11 @@ const_local_mr_slice receive_buffers::slice(const arrived_message& a, std::size_
 
 void receive_buffers::release(arrived_message& a) noexcept {
   if (pool_ == nullptr) return;
-  free_.push_back(&a);  // Which has room for all.
+  free_.push_back(&a);  // It has capacity for all.
   pool_->give_back(a.number);
 }
 
-/// A message takes no memory: what it needs is made now.
+/// Makes the nodes for more frames now: receiving allocates nothing.
 bool receive_buffers::try_grow(std::uint32_t most) noexcept {
   if (qp_ == nullptr || credit_ >= most) return false;
   receive_share& share = *qp_->share();
@@ -87,7 +87,7 @@ bool receive_buffers::try_grow(std::uint32_t most) noexcept {
   try {
     if (credit_ + more > node_count_) add_nodes(credit_ + more - node_count_);
   } catch (const std::bad_alloc&) {
-    // The peer was told nothing.
+    // The peer has not been told: the share shrinks without asking.
     static_cast<void>(share.try_shrink_to(credit_));
     return false;
   }

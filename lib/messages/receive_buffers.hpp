@@ -32,24 +32,24 @@ struct alignas(64) arrived_message : list_hook<arrived_message>, message_content
 };
 static_assert(sizeof(arrived_message) == 64);
 
-/// Where a channel's frames arrive: in buffers of its own, or in those of the pool that its queue
-/// pair takes receives from. Of the pool's it has as many at once as its credit, each of which is
-/// to come back, whatever becomes of the connection: by `put_back` or `release`, once.
+/// The receive buffers of a channel: its own, or those of the pool that its queue pair takes
+/// receives from. A channel occupies at most as many buffers of the pool as its credit. Each must
+/// come back once, by `put_back` or `release`, even after the connection has ended.
 class receive_buffers {
  public:
-  /// Room for a frame of `frame_bytes`, of a pool's too. \errors what the allocator throws.
+  /// \param frame_bytes  bytes of a buffer, of a pool's too. \errors what the allocator throws.
   receive_buffers(queue_pair& qp, mr_allocator& memory, std::uint32_t depth,
                   std::size_t frame_bytes);
   receive_buffers(const receive_buffers&) = delete;
   receive_buffers& operator=(const receive_buffers&) = delete;
   ~receive_buffers() = default;
 
-  /// The first time.
+  /// Posts all buffers, once.
   void post_all() noexcept;
   /// The queue pair is gone.
   void leave() noexcept { qp_ = nullptr; }
 
-  /// What has arrived in the buffer of that number: one of `credit` at most.
+  /// What has arrived in the buffer of that number. At most `credit` are taken at once.
   [[nodiscard]] arrived_message& take(std::uint32_t number) noexcept {
     if (pool_ == nullptr) [[likely]]
       return nodes_[number];
@@ -63,11 +63,11 @@ class receive_buffers {
                                                  std::size_t length) const noexcept {
     return {base_ + a.number * stride_, length};
   }
-  /// The same as registered memory.
+  /// A part of the frame, as registered memory.
   [[nodiscard]] const_local_mr_slice slice(const arrived_message& a, std::size_t offset,
                                            std::size_t length) const;
-  /// For the next frame. Gives for how many there is room by that: several are put back at once,
-  /// with one doorbell, and few of the credit wait for the others.
+  /// Lets a buffer receive again. Buffers are posted several at once, with one doorbell: gives how
+  /// many were posted by this.
   [[nodiscard]] std::uint32_t put_back(arrived_message& a) noexcept {
     if (pool_ != nullptr) {
       release(a);
@@ -76,20 +76,21 @@ class receive_buffers {
     spare_[spare_count_++] = a.number;
     return spare_count_ == batch_ ? post_spare() : 0;
   }
-  /// The same once the connection has ended: only a pool has a use for it.
+  /// Gives a pool's buffer back; for a connection that has ended.
   void release(arrived_message& a) noexcept;
-  /// Of those that were put back, whether some wait for others, …
+  /// True if buffers that were put back wait for others, to be posted with them.
   [[nodiscard]] bool has_spare() const noexcept { return spare_count_ > 0; }
-  /// … which they do no longer. Gives how many there were.
+  /// Posts those that wait. Gives how many.
   std::uint32_t post_spare() noexcept;
 
-  /// Frames that may be under way, or not put back.
+  /// Frames that may be in flight, or not put back.
   [[nodiscard]] std::uint32_t credit() const noexcept { return credit_; }
-  /// Only a pool's changes. Doubles it as far as `most`, or less, as there is enough for all.
+  /// Doubles the credit up to `most`, as far as the pool has buffers. False: it has none. For a
+  /// pool only.
   [[nodiscard]] bool try_grow(std::uint32_t most) noexcept;
-  /// As `receive_share`.
+  /// As `receive_share::try_shrink_to`.
   [[nodiscard]] bool try_shrink_to(std::uint32_t credit) noexcept;
-  /// What it is never less than.
+  /// The credit never becomes less than this.
   [[nodiscard]] std::uint32_t credit_least() const noexcept {
     return pool_ != nullptr ? pool_->share_min() : credit_;
   }
@@ -105,12 +106,12 @@ class receive_buffers {
   local_mr own_;
   const std::byte* base_;
   std::size_t stride_;
-  // One for each frame of the highest credit so far: of the channel's own buffers in their order.
+  // One node for each frame of the highest credit so far; own buffers' in the order of numbers.
   std::vector<std::unique_ptr<arrived_message[]>> blocks_;
   arrived_message* nodes_ = nullptr;
   std::vector<arrived_message*> free_;
   std::uint32_t node_count_ = 0;
-  // Of its own, by their numbers.
+  // Numbers of own buffers that were put back and are not posted.
   std::array<std::uint32_t, batch_max> spare_{};
   std::uint32_t spare_count_ = 0;
   const std::uint32_t batch_;

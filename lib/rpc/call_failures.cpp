@@ -57,7 +57,7 @@ void say_where(failure& lost, const socket_address& peer) noexcept {
                   peer.to_string().c_str());
     lost.detail = text;
   } catch (const std::bad_alloc&) {
-    // Then it says less.
+    // The text stays shorter.
   }
 }
 

@@ -10,14 +10,14 @@
 
 namespace cordma::rpc::detail {
 
-/// Why a request was not sent. Call in a `catch`: tells of the exception that is handled there.
+/// Why a request was not sent: call in a `catch`, for the exception that is handled there.
 failure why_not_sent() noexcept;
 
-/// What a server's answer of kind `failure` says about a call of `method`.
+/// The failure of a call of `method`, from a server's answer of kind `failure`.
 failure failure_in(const call_protocol::header& h, std::span<const std::byte> text,
                    const char* method) noexcept;
 
-/// Has `lost` name the connection's other end.
+/// Adds the peer's address to `lost`.
 void say_where(failure& lost, const socket_address& peer) noexcept;
 
 }  // namespace cordma::rpc::detail

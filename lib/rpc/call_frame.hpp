@@ -11,15 +11,15 @@
 
 namespace cordma::call_protocol {
 
-/// What the two ends of RPC tell each other: docs/rpc-protocol.md has the bytes. Pure functions.
+/// The frames of RPC: docs/rpc-protocol.md has the bytes. Pure functions.
 
 inline constexpr std::size_t header_bytes = 24;
 inline constexpr std::uint8_t version = 1;
-/// Of a failure's text; what is longer is cut off.
+/// Bytes of a failure's text; a longer one is cut off.
 inline constexpr std::size_t text_bytes_max = 240;
 /// Calls have numbers below this.
 inline constexpr std::uint64_t call_limit = std::uint64_t{1} << 62;
-/// In microseconds; also what stands for none, and for more than it can say: 71 minutes.
+/// Deadlines are in microseconds. This one stands for none, and for any above 71 minutes.
 inline constexpr std::uint32_t no_deadline = UINT32_MAX;
 
 enum class kind : std::uint8_t {
@@ -28,14 +28,14 @@ enum class kind : std::uint8_t {
   reply = 2,    ///< server: the reply follows
   failure = 3,  ///< server: status; a text follows
   // Control.
-  cancel = 4,    ///< client: nobody waits for the call any more, and what it lent is wanted back
-  returned = 5,  ///< server: that is not used any more; the answer says the same
+  cancel = 4,    ///< client: the call is given up, and what it lent must come back
+  returned = 5,  ///< server: what the call lent is not used any more; an answer implies it
 };
 
 enum class status : std::uint32_t {
   unknown_method = 1,
   unknown_version = 2,
-  bad_request = 3,      ///< not what its type says
+  bad_request = 3,      ///< does not fit its type
   handler_failed = 4,   ///< it threw, or its reply could not be sent; the text says what
   reply_too_large = 5,  ///< for the client
   shutting_down = 6,    ///< the call has not run
@@ -43,7 +43,7 @@ enum class status : std::uint32_t {
   out_of_memory = 8,
 };
 
-/// Memory of the client's that a call lends.
+/// Memory of the client that a call lends.
 enum bulk : std::uint16_t { no_bulk = 0, source = 1, sink = 2 };
 
 // Where the fields are.
@@ -56,15 +56,15 @@ struct header {
   call_protocol::kind kind = kind::request;
   std::uint16_t bulk = no_bulk;  ///< request: what it lends
   std::uint32_t value = 0;       ///< request: deadline; failure: status
-  std::uint64_t call = 0;        ///< The client's number for it.
+  std::uint64_t call = 0;        ///< the client's number of the call
   std::uint64_t method = 0;      ///< request
 };
 
-/// Else only its version and its call mean something.
+/// False: only the version and the call mean something.
 inline bool is_ours(const header& h) noexcept { return h.version == version; }
 
-/// `header_bytes`, straight to where they are sent from, in whole words: what was written in parts
-/// stalls whoever copies it soon.
+/// Writes `header_bytes` to where they are sent from, in whole words: a copy soon after would stall
+/// on partial writes.
 [[gnu::always_inline]] inline void encode(const header& h, std::byte* out) noexcept {
   little_endian::put(out + at::version, std::uint64_t{h.value} << 32 | std::uint32_t{h.bulk} << 16 |
                                             std::uint32_t(h.kind) << 8 | h.version);
@@ -76,24 +76,24 @@ inline std::array<std::byte, header_bytes> encode(const header& h) noexcept {
   encode(h, out.data());
   return out;
 }
-/// Bytes before the request itself: what it lends, the source's terms before the sink's, is behind
-/// the header.
+/// Bytes before the request itself: the header, and the terms of the source and of the sink, if
+/// they are lent.
 constexpr std::size_t head_bytes(std::uint16_t lent) noexcept {
   return header_bytes + loan_protocol::terms_bytes * ((lent & source) + (lent & sink) / sink);
 }
 
-/// Of a request that was checked, and lends it.
+/// Terms of a loan. \param request  was checked, and lends `which`.
 loan_terms terms_of(std::span<const std::byte> request, bulk which) noexcept;
 
-/// Of what has a header's length.
+/// The call of a message that has at least a header's length.
 inline std::uint64_t call_in(std::span<const std::byte> bytes) noexcept {
   return little_endian::get<std::uint64_t>(&bytes[at::call]);
 }
 
-/// Throws what `decode` does.
+/// \errors as `decode`.
 void check(std::span<const std::byte> bytes, bool is_control);
 
-/// What is in `header_bytes`.
+/// Reads `header_bytes`, without a check.
 inline header read(const std::byte* in) noexcept {
   const auto first = little_endian::get<std::uint64_t>(in);
   return {.version = std::uint8_t(first),
@@ -104,7 +104,7 @@ inline header read(const std::byte* in) noexcept {
           .method = little_endian::get<std::uint64_t>(in + at::method)};
 }
 
-/// Whether it is what most messages are: a request that lends nothing, or a reply.
+/// True for most messages: a valid request that lends nothing, or a valid reply.
 inline bool is_plain(std::span<const std::byte> bytes) noexcept {
   if (bytes.size() < header_bytes || call_in(bytes) >= call_limit) return false;
   constexpr std::uint32_t request = version | unsigned(kind::request) << 8;
@@ -114,10 +114,10 @@ inline bool is_plain(std::span<const std::byte> bytes) noexcept {
          (first == reply && little_endian::get<std::uint64_t>(&bytes[at::method]) == 0);
 }
 
-/// Of a message, or, `is_control`, of a control frame. A version that is not ours is no error.
-/// \errors errc::bad_frame: shorter than what it must have, or a field that its kind cannot have;
+/// The header of a message or, with `is_control`, of a control frame. Another version is no error.
+/// \errors errc::bad_frame: shorter than its kind must be, or a field that its kind cannot have;
 /// the
-///   detail names it and its value.
+///   detail names the field and its value.
 inline header decode(std::span<const std::byte> bytes, bool is_control) {
   if (is_control || !is_plain(bytes)) [[unlikely]]
     check(bytes, is_control);

@@ -22,12 +22,12 @@ client::client(cordma::connection conn, const client_options& options) {
   core_->attach(std::move(conn));
 }
 
-client::client(executor& home, connector connect, const client_options& options) {
+client::client(cordma::executor& executor, connector connect, const client_options& options) {
   if (connect == nullptr)
     throw error{{.code = errc::refused,
                  .call = "rpc::client",
                  .detail = "the connector is empty: give a function that connects"}};
-  core_ = detail::client_ref{*new detail::client_core{home, options, std::move(connect)}};
+  core_ = detail::client_ref{*new detail::client_core{executor, options, std::move(connect)}};
 }
 
 client& client::operator=(client&& other) noexcept {

@@ -45,102 +45,6 @@ client_core::client_core(cordma::executor& executor, const client_options& optio
 
 client_core::~client_core() = default;
 
-// ---- the connection
-
-void client_core::attach(cordma::connection conn) {
-  conn_ = std::move(conn);
-  attach(client_link::resources_of(conn_));
-}
-
-void client_core::attach(const channel_resources& resources) {
-  auto& link = message_channel::make<client_link>(*this, resources, options_.stream);
-  channel_ = channel_ref{link};
-  ++counters_.connects;
-  if (link.failed()) return;
-  link_ = &link;
-  pump();
-}
-
-const stream_counters& client_core::stream() const noexcept {
-  static constexpr stream_counters none;
-  return channel_.get() != nullptr ? channel_->counters() : none;
-}
-
-connection* client_core::conn() noexcept { return link_ != nullptr ? &conn_ : nullptr; }
-
-/// What is lost may be repeated on another connection, or is told so. In the middle of a reap.
-void client_core::on_link_closed(const failure& why) noexcept {
-  why_lost_ = why;
-  if (why.detail.empty() && conn_) say_where(*why_lost_, conn_.peer());
-  link_ = nullptr;  // Already so when it was lost before it was made.
-  const client_ref stay{*this};
-  intrusive_list<call_slot> lost;
-  lost.splice_back(under_way_);
-  while (!lost.empty()) {
-    call_slot& s = lost.front();
-    const bool is_to_be_repeated = reconnector_.can_connect() && !s.is_ending &&
-                                   (!s.may_have_run() || s.target->is_idempotent);
-    if (!is_to_be_repeated) {
-      fail(s, *why_lost_, counters_.lost);
-      continue;
-    }
-    s.list_hook<call_slot>::unlink();
-    s.take_back();
-    s.source.drop();
-    s.sink.drop();
-    s.is_under_way = false;
-    --under_way_count_;
-    if (s.may_have_run()) {
-      s.is_repeated = true;
-      ++counters_.repeated;
-    }
-    s.begin_anew();
-    waiting_.push_back(s);
-  }
-  pump();
-}
-
-void client_core::fail_waiting(const failure& why) noexcept {
-  intrusive_list<call_slot> all;
-  all.splice_back(waiting_);
-  while (!all.empty()) fail(all.front(), why, counters_.lost);
-}
-
-void client_core::shut() noexcept {
-  const client_ref stay{*this};
-  shut_ = failure{.code = errc::closed, .call = "rpc::client"};
-  fail_waiting(*shut_);
-  // First: with the connection goes what calls lent.
-  if (link_ != nullptr) std::exchange(link_, nullptr)->leave();
-  while (!under_way_.empty()) fail(under_way_.front(), *shut_, counters_.lost);
-  reconnector_.stop();
-  conn_ = {};
-}
-
-task<> client_core::close() {
-  const client_ref stay{*this};
-  // A connection that closes in peace lives on for a while: what calls lent comes back before.
-  shut_ = failure{.code = errc::closed, .call = "rpc::client"};
-  fail_waiting(*shut_);
-  intrusive_list<call_slot> all;
-  all.splice_back(under_way_);
-  while (!all.empty()) {
-    call_slot& s = all.pop_front();
-    under_way_.push_back(s);
-    if (s.is_ending) continue;
-    s.how = call_end::failed;
-    s.why = *shut_;
-    s.why->call = s.target->name;
-    ++counters_.lost;
-    give_up(s);
-  }
-  none_under_way_.reset();
-  if (under_way_count_ != 0) co_await none_under_way_.wait();
-  cordma::connection conn = std::move(conn_);
-  shut();
-  if (conn) co_await conn.close();
-}
-
 // ---- a call
 
 inline call_slot& client_core::begin(const call_target& target) {
@@ -157,7 +61,7 @@ inline call_slot& client_core::begin(const call_target& target) {
   s.number = ((s.number >> index_bits) + 1) << index_bits | s.index;
   s.target = &target;
   s.begin_anew();
-  s.is_under_way = s.has_lent = s.is_ending = s.has_ended = s.is_abandoned = s.is_repeated = false;
+  s.is_in_flight = s.has_lent = s.is_ending = s.has_ended = s.is_abandoned = s.is_repeated = false;
   s.how = call_end::answered;
   return s;
 }
@@ -176,8 +80,8 @@ inline bool client_core::start(call_slot& s, const call_options& options,
   const duration own = s.options->deadline;
   const duration limit = own.count() != 0 ? own : duration{options_.deadline};
   const bool goes_now = waiting_.empty() && may_send();
-  // First, so that the server works on it while its deadline is kept here. A call that ends leaves
-  // its timer armed for the same reason: the next one of its slot has its request to send.
+  // Before the timer is armed, so that the server works meanwhile. For the same reason a call that
+  // ends leaves its timer armed: the slot's next call can send first.
   if (goes_now) send(s, limit);
   if (s.has_ended) return true;
   s.deadline = executor_.about_after(limit);
@@ -197,7 +101,7 @@ inline stream_message client_core::take(call_slot& s) {
   return std::move(s.reply);
 }
 
-void client_core::let_go(call_slot& s) noexcept {
+void client_core::leave(call_slot& s) noexcept {
   if (!s.has_ended) {
     s.suspension::forget();
     s.is_abandoned = true;
@@ -211,7 +115,7 @@ void client_core::let_go(call_slot& s) noexcept {
   free_.push_front(s);
 }
 
-/// Sends what may be sent. Each that ends comes back here.
+/// Sends waiting calls while there is room. `fail` may call this again, which then does nothing.
 void client_core::pump() noexcept {
   if (is_pumping_) return;
   const client_ref stay{*this};
@@ -233,13 +137,13 @@ void client_core::pump() noexcept {
 }
 
 inline bool client_core::may_send() const noexcept {
-  return link_ != nullptr && !shut_ && link_->is_open() && under_way_count_ < options_.calls_max;
+  return link_ != nullptr && !shut_ && link_->is_open() && in_flight_count_ < options_.calls_max;
 }
 
 inline void client_core::send(call_slot& s, duration limit) noexcept {
-  under_way_.push_back(s);
-  ++under_way_count_;
-  s.is_under_way = true;
+  in_flight_.push_back(s);
+  ++in_flight_count_;
+  s.is_in_flight = true;
   header h{.call = s.number, .method = s.target->id};
   if (s.options->source.size_bytes() != 0) h.bulk |= call_protocol::source;
   if (s.options->sink.size_bytes() != 0) h.bulk |= call_protocol::sink;
@@ -251,14 +155,14 @@ inline void client_core::send(call_slot& s, duration limit) noexcept {
       lend(s);
     s.encoded_message::send(*link_, *s.request);
   } catch (...) {
-    // Else the link has failed, and it was told.
-    if (s.is_under_way) fail(s, why_not_sent(), counters_.refused);
+    // A call that is not in flight was told of the link's failure.
+    if (s.is_in_flight) fail(s, why_not_sent(), counters_.refused);
   }
 }
 
 void client_core::on_sent(encoded_message& self, const failure* why) noexcept {
   auto& s = static_cast<call_slot&>(self);
-  // When the link has failed it is about to tell.
+  // A link that has failed is about to call `on_link_closed`.
   if (why != nullptr && s.core.link_ != nullptr && !s.core.link_->failed())
     s.core.fail(s, *why, s.core.counters_.refused);
 }
@@ -287,10 +191,10 @@ void client_core::on_stop(stop_callback& self) noexcept {
   s.core.give_up(s);
 }
 
-/// The server is told, if it knows of it; how it ends is set.
+/// Ends a call whose outcome is set. Tells the server, if that may know of the call.
 void client_core::give_up(call_slot& s) noexcept {
   s.is_ending = true;
-  if (s.is_under_way && s.may_have_run()) {
+  if (s.is_in_flight && s.may_have_run()) {
     cancel(s.number);
     if (awaits_return(s)) return;
   }
@@ -312,17 +216,17 @@ void client_core::fail(call_slot& s, const failure& why, std::uint64_t& counted_
   if (!s.has_ended) end(s);
 }
 
-/// Whoever waits is told.
+/// Ends the call, and tells the operation.
 void client_core::end(call_slot& s) noexcept {
   s.list_hook<call_slot>::unlink();
-  if (std::exchange(s.is_under_way, false) && --under_way_count_ == 0 && shut_)
-    none_under_way_.set();
+  if (std::exchange(s.is_in_flight, false) && --in_flight_count_ == 0 && shut_)
+    none_in_flight_.set();
   s.take_back();
   s.source.drop(s.may_have_run());
   s.sink.drop(s.may_have_run());
   s.has_ended = true;
   if (s.is_abandoned) {
-    let_go(s);
+    leave(s);
   } else if (s.is_waiting()) {
     s.suspension::end();
   }
@@ -334,7 +238,7 @@ void client_core::cancel(std::uint64_t number) noexcept {
   try {
     link_->send(*new call_note{{.kind = kind::cancel, .call = number}});
   } catch (const std::bad_alloc&) {
-    // The server finds out by the deadline that it was told.
+    // The server stops the call at its deadline.
   }
 }
 
@@ -342,7 +246,7 @@ inline call_slot* client_core::find(std::uint64_t number) noexcept {
   const std::size_t index = number & ((1u << index_bits) - 1);
   if (index >= slots_.size()) return nullptr;
   call_slot& s = *slots_[index];
-  return s.number == number && s.is_under_way ? &s : nullptr;
+  return s.number == number && s.is_in_flight ? &s : nullptr;
 }
 
 inline void client_core::on_answer(client_link& from) {
@@ -364,7 +268,7 @@ inline void client_core::on_answer(client_link& from) {
   if (!is_ours(h)) [[unlikely]] {
     const stream_message unknown = from.deliver();
     give_back(*s, invalidated);
-    if (s->has_ended) return;  // With the link.
+    if (s->has_ended) return;  // The link has failed meanwhile.
     return fail(*s,
                 {.code = errc::incompatible_peer,
                  .call = s->target->name,
@@ -372,7 +276,7 @@ inline void client_core::on_answer(client_link& from) {
                 counters_.refused);
   }
   reconnector_.note_answer();
-  // First, for with the buffer given back the link may break, which ends what has not ended.
+  // First: giving back a buffer may break the link, which fails calls that are not ending.
   s->is_ending = true;
   if (h.kind == kind::failure) [[unlikely]] {
     s->how = call_end::failed;
@@ -391,7 +295,7 @@ inline void client_core::on_answer(client_link& from) {
 
 // ---- bulk
 
-/// By the request, which carries the terms.
+/// Lends the source and the sink: the request carries their terms.
 void client_core::lend(call_slot& s) {
   const auto lend_part = [&](call_slot::lending& l, const const_local_mr_slice& part,
                              verbs::access access) {
@@ -404,13 +308,14 @@ void client_core::lend(call_slot& s) {
   s.has_lent = true;
 }
 
-/// The server uses it no more. The call ends when that is sure.
+/// The server says that it no longer uses what the call lent. `on_loan_ended` tells when the device
+/// cannot reach it either.
 void client_core::give_back(call_slot& s, std::optional<std::uint32_t> invalidated) noexcept {
   s.source.give_back(invalidated);
   s.sink.give_back(invalidated);
 }
 
-/// The server has been told, or has had its say: the call ends when what it lent is back.
+/// Revokes what the call lent. True: the call ends when that has come back.
 bool client_core::awaits_return(call_slot& s) noexcept {
   s.source.revoke();
   s.sink.revoke();
@@ -419,21 +324,21 @@ bool client_core::awaits_return(call_slot& s) noexcept {
 
 void client_core::on_returned(const header& h) {
   call_slot* const s = find(h.call);
-  if (s == nullptr) return;  // It has ended meanwhile.
+  if (s == nullptr) return;  // The call has ended meanwhile.
   if (!s->may_have_run() || !s->has_lent) throw error{bad_answer("returns what was not lent")};
   give_back(*s);
 }
 
 void client_core::on_loan_ended(inline_grant& self) noexcept {
   call_slot& s = static_cast<call_slot::lending&>(self).slot;
-  // Else it ends with the connection, which tells.
+  // A call that is not ending waits for its answer.
   if (s.is_ending && !s.is_lending() && !s.has_ended) s.core.end(s);
 }
 
-// ---- what a caller has of a call
+// ---- the operation
 
 call_handle::~call_handle() {
-  if (slot_ != nullptr) core_->let_go(*slot_);
+  if (slot_ != nullptr) core_->leave(*slot_);
 }
 
 bool call_handle::begin(waiter& w, const environment& env) noexcept {

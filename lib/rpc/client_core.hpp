@@ -13,10 +13,20 @@ namespace cordma::rpc::detail {
 
 class client_link;
 
-/// How a call ended.
+/// The outcome of a call.
 enum class call_end : unsigned char { answered, failed, stopped };
 
-/// A call, from when it is begun until whoever waits has taken what came of it.
+/// A call at its client. `client_core` owns the slot, and uses it for one call after the other.
+///
+/// States, moved by `client_core`:
+///   free       in `free_`. `begin` takes the slot from there.
+///   waiting    in `waiting_`: there is no connection, or `calls_max` are in flight. By `start`, or
+///              by `on_link_closed` when the call may run again.
+///   in flight  in `in_flight_`: by `send`, from `start` or `pump`.
+///   ending     in flight, and `is_ending`: the outcome is known, what the call lent is not back.
+///              By `on_answer` (a reply), `give_up` (a deadline or stop) or `fail`.
+///   ended      `has_ended`, in no list: by `end`, which tells the operation. `leave`, of the
+///              operation's destructor, frees the slot; when that came before, `end` does.
 struct call_slot final : list_hook<call_slot>,
                          public encoded_message,
                          public timer,
@@ -32,25 +42,25 @@ struct call_slot final : list_hook<call_slot>,
 
   client_core& core;
   const std::uint16_t index;
-  std::uint64_t number = 0;  ///< on the wire, never used again
+  std::uint64_t number = 0;  ///< on the wire; each call has another
   const call_target* target = nullptr;
-  // Of the operation that waits: not to be looked at of a call that is ending.
+  // The operation owns what these point to: they dangle once the call is ending.
   const encodable_ref* request = nullptr;
   const call_options* options = nullptr;
   time_point deadline{};
-  bool is_under_way = false;
-  bool has_lent = false;   ///< its request says so
-  bool is_ending = false;  ///< as soon as nothing is lent any more
+  bool is_in_flight = false;
+  bool has_lent = false;  ///< the request names what it lends
+  bool is_ending = false;
   bool has_ended = false;
-  bool is_abandoned = false;
-  bool is_repeated = false;  ///< it may have run on a connection that was lost
+  bool is_abandoned = false;  ///< the operation is destroyed
+  bool is_repeated = false;   ///< sent again, after it may have run on a connection that was lost
   call_end how = call_end::answered;
   stream_message reply;
   lending source{*this}, sink{*this};
   std::optional<failure> why;
 };
 
-/// What a client is, for as long as it, its calls or its connection need it.
+/// What a `client` is. Counted by references of the client and of its calls.
 class client_core final {
  public:
   client_core(cordma::executor& executor, const client_options& options, client::connector connect);
@@ -62,19 +72,19 @@ class client_core final {
 
   /// \errors as `client`.
   void attach(connection conn);
-  /// To it, or, in tests, to what stands for one.
+  /// Attaches to a connection or, in tests, to what stands for one.
   void attach(const channel_resources& resources);
   /// Ends all calls.
   void shut() noexcept;
   task<> close();
 
   inline call_slot& begin(const call_target& target);
-  /// As an operation's. `options` and `request` are there until the call has ended.
+  /// Like an operation's `start`. `options` and `request` live until the call has ended.
   inline bool start(call_slot& s, const call_options& options, const encodable_ref& request,
                     waiter& w, const environment& env) noexcept;
   inline stream_message take(call_slot& s);
-  /// Nobody waits for it any more, or has taken what came.
-  void let_go(call_slot& s) noexcept;
+  /// The operation is destroyed: frees the slot, or gives up the call.
+  void leave(call_slot& s) noexcept;
 
   [[nodiscard]] const client_counters& counters() const noexcept { return counters_; }
   [[nodiscard]] const stream_counters& stream() const noexcept;
@@ -87,7 +97,7 @@ class client_core final {
   friend class reconnector;
 
   ~client_core();
-  // From the link, in the middle of a reap.
+  // Called by the link, in the middle of a reap.
   inline void on_answer(client_link& from);
   void on_returned(const header& h);
   void on_link_closed(const failure& why) noexcept;
@@ -116,21 +126,22 @@ class client_core final {
   std::optional<failure> shut_;
   std::optional<failure> why_lost_;
   cordma::connection conn_;
-  channel_ref channel_;          ///< the last
-  client_link* link_ = nullptr;  ///< that works
+  channel_ref channel_;          ///< the last channel
+  client_link* link_ = nullptr;  ///< the channel, while it works
   reconnector reconnector_;
 
   std::vector<std::unique_ptr<call_slot>> slots_;
   intrusive_list<call_slot> free_;
-  intrusive_list<call_slot> waiting_;  ///< not sent yet
-  intrusive_list<call_slot> under_way_;
-  unsigned under_way_count_ = 0;
+  intrusive_list<call_slot> waiting_;
+  intrusive_list<call_slot> in_flight_;
+  unsigned in_flight_count_ = 0;
   bool is_pumping_ = false;
-  event none_under_way_{executor_};
+  event none_in_flight_{executor_};
   client_counters counters_;
 };
 
-/// A client's end of one connection.
+/// A client's end of one connection. The states are the channel's; `core_` is null once the client
+/// has left, or knows of the failure.
 class client_link final : public message_channel {
  public:
   client_link(client_core& core, const channel_resources& resources, const stream_options& options)
@@ -145,7 +156,7 @@ class client_link final : public message_channel {
   void on_open() noexcept override;
   void on_closed() noexcept override;
 
-  client_core* core_;  ///< null: it is told nothing more
+  client_core* core_;  ///< null: nobody is told any more
 };
 
 }  // namespace cordma::rpc::detail

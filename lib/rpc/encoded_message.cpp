@@ -38,7 +38,7 @@ void encoded_message::send_made(message_channel& channel, const encodable_ref& v
 void encoded_message::on_posted(outgoing_frame& self, const failure* why) noexcept {
   auto& m = static_cast<encoded_message&>(self);
   m.is_known_ = why == nullptr;
-  m.encoded_.reset();  // The request holds its own.
+  m.encoded_.reset();  // The request holds the memory itself.
   m.on_sent_(m, why);
 }
 

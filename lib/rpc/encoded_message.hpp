@@ -14,7 +14,7 @@ using cordma::detail::channel_resources;
 using cordma::detail::message_channel;
 using cordma::detail::outgoing_frame;
 
-/// A header that is said beside the messages. Made by `new`, goes with what it was sent by.
+/// A `control` frame of one header. Made by `new`; deletes itself when it is posted.
 struct call_note final : outgoing_frame, frame_cache::recycled {
   explicit call_note(const header& h) noexcept {
     frame.kind = message_protocol::kind::control;
@@ -23,15 +23,16 @@ struct call_note final : outgoing_frame, frame_cache::recycled {
       delete static_cast<call_note*>(&self);
     };
   }
-  stream_message kept;  ///< until it is sent
+  stream_message kept;  ///< kept until the frame is posted
 };
 
 /// A header and a value, sent as one message: from where the value lies, or from memory that it is
-/// encoded into, or, when it is longer than the peer's buffers, by rendezvous. Destroying it takes
-/// it back.
+/// encoded into. A message that is longer than the peer's buffers goes by rendezvous. Destroying
+/// this withdraws the message, if that is not posted.
 class encoded_message : private outgoing_frame {
  public:
-  /// It is on its way, and the value may go; or, with a reason, will never be. May destroy it.
+  /// The message is posted and the value may go or, when `why` is set, it never will be. May
+  /// destroy the message.
   using function = void (*)(encoded_message& self, const failure* why) noexcept;
   explicit encoded_message(function on_sent) noexcept : on_sent_{on_sent} {
     frame.kind = message_protocol::kind::data;
@@ -40,29 +41,30 @@ class encoded_message : private outgoing_frame {
   encoded_message(encoded_message&&) = delete;
   ~encoded_message() { take_back(); }
 
-  /// The peer knows nothing of it.
+  /// Forgets that the last message may be known to the peer.
   void begin_anew() noexcept { is_known_ = false; }
-  /// What it begins with, first a header.
+  /// Begins the head: first a header.
   void begin(const header& h) noexcept {
     immediate.reset();
     is_invalidation = is_fenced = false;
     lent.count = 0;
     call_protocol::encode(h, open_head(call_protocol::header_bytes));
   }
-  /// It goes behind the bind of what it lends.
+  /// Adds the terms of a loan. Its bind is posted ahead of the message.
   void add(inline_grant& loan) noexcept {
     loan_protocol::encode(loan.terms(), extend_head(loan_protocol::terms_bytes));
     lent.all[lent.count++] = &loan;
   }
-  /// It goes when the READs posted before it have ended.
+  /// Sends it when the READs posted before it have ended.
   void fence() noexcept { is_fenced = true; }
-  /// With it the peer's window of that key ends: only what fits a buffer can do that.
+  /// Invalidates the peer's window of that rkey, if the message fits a buffer of the peer.
   void invalidate(std::uint32_t rkey) noexcept {
     immediate = rkey;
     is_invalidation = true;
   }
   void invalidate_nothing() noexcept { immediate.reset(); }
-  /// May tell `on_sent` before it returns. `value` is there until then. \errors errc::wrong_length:
+  /// May call `on_sent` before it returns. `value` must live until then. \errors
+  /// errc::wrong_length:
   ///   longer than the peer takes; what the codec and the allocator throw.
   void send(message_channel& channel, const encodable_ref& value) {
     const bool lies = value.lies_at != nullptr || value.size_bytes == 0;
@@ -71,13 +73,13 @@ class encoded_message : private outgoing_frame {
     bytes = {value.lies_at, value.size_bytes};
     channel.send(*this);
   }
-  /// Whether the peer may know of it.
+  /// True if the peer may know of the message.
   [[nodiscard]] bool is_known() const noexcept { return is_known_; }
   void take_back() noexcept;
 
  private:
   struct sending;
-  /// From memory that is made for it.
+  /// Sends from memory that is allocated for the message.
   void send_made(message_channel& channel, const encodable_ref& value);
   static void on_posted(outgoing_frame& self, const failure* why) noexcept;
 
@@ -87,8 +89,8 @@ class encoded_message : private outgoing_frame {
   sending* large_ = nullptr;
 };
 
-/// What a large one is sent by. The end of the channel may come while its task runs, and take the
-/// message back: then it goes when that has returned.
+/// Sends a large message by a task. When the channel fails while the task runs, the message may
+/// leave: this is then deleted in a later event-loop iteration.
 struct encoded_message::sending final : waiter, frame_cache::recycled {
   sending(encoded_message& m, message_channel& c, local_mr whole)
       : waiter{&on_ended},
@@ -100,7 +102,7 @@ struct encoded_message::sending final : waiter, frame_cache::recycled {
   void leave() noexcept;
   static std::coroutine_handle<> on_ended(waiter& self) noexcept;
 
-  encoded_message* message;  ///< null: nobody is told
+  encoded_message* message;  ///< null: it has left, and nobody is told
   channel_ref channel;
   task<> work;
   bool is_starting = false;

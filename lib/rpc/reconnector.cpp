@@ -47,7 +47,7 @@ task<> reconnector::connect_until_done() {
     try {
       core_.attach(co_await connector_());
       why_.reset();
-      ++failed_attempts_;  // Until there is an answer.
+      ++failed_attempts_;  // `note_answer` resets it.
       co_return;
     } catch (const error& e) {
       why = e.failure();
@@ -81,7 +81,7 @@ void reconnector::explain(failure& late) const noexcept {
     std::string text{late.detail.view()};
     late.detail = std::string_view{text.append(": ").append(why_->to_string())};
   } catch (const std::bad_alloc&) {
-    // Then it says less.
+    // The text stays shorter.
   }
 }
 

@@ -7,18 +7,21 @@
 
 namespace cordma::rpc::detail {
 
-/// Gives a client that has lost its connection another one, while calls wait for that. Waits longer
-/// after each attempt, until a server answers. Thread: the executor's.
+/// Makes a client's next connection while calls wait for one. Waits longer after each attempt,
+/// until a server answers. \thread the executor's.
+///
+/// Idle, or running: `connect` starts `connect_until_done`. It ends with a connection, or when no
+/// call waits, and `on_done` makes it idle; so does `stop`.
 class reconnector final : private waiter {
  public:
-  /// \param connect  null: a client whose one connection is not replaced.
+  /// \param connect  null: the client's one connection is not replaced.
   reconnector(client_core& core, client::connector connect, const reconnect_options& options);
   reconnector(reconnector&&) = delete;
 
   [[nodiscard]] bool can_connect() const noexcept { return connector_ != nullptr; }
-  /// Begins, unless it is at it already. The client hears in a later iteration of the event loop.
+  /// Starts, unless it runs. Calls the client back in a later event-loop iteration.
   void connect() noexcept;
-  /// Begins no other attempt, and drops the one that runs.
+  /// Drops a running attempt.
   void stop() noexcept;
   /// A server has answered: the next attempt need not wait.
   void note_answer() noexcept { failed_attempts_ = 0; }

@@ -41,17 +41,18 @@ void server_core::add(std::unique_ptr<served_method> m) {
   methods_.insert(std::ranges::lower_bound(methods_, m->id, {}, &id_of), std::move(m));
 }
 
-/// A connection's time with its server.
-class server_core::visit {
+/// Registers a link with its server while this lives.
+class server_core::served_link {
  public:
-  visit(server_core& core, server_link& link) noexcept : core_{core}, link_{link}, ref_{link} {
+  served_link(server_core& core, server_link& link) noexcept
+      : core_{core}, link_{link}, ref_{link} {
     core_.links_.push_back(link);
     ++core_.counters.connections;
     core_.awaited_ += is_awaited_ ? 1 : 0;
   }
-  visit(const visit&) = delete;
-  visit& operator=(const visit&) = delete;
-  ~visit() {
+  served_link(const served_link&) = delete;
+  served_link& operator=(const served_link&) = delete;
+  ~served_link() {
     link_.leave();
     link_.list_hook<server_link>::unlink();
     add_up(core_.gone_, link_.counters());
@@ -63,7 +64,7 @@ class server_core::visit {
   server_core& core_;
   server_link& link_;
   channel_ref ref_;
-  /// By a drain: else those that come and do not go would hold it up.
+  /// A drain waits for connections that came before it: later ones could delay it for ever.
   const bool is_awaited_ = !core_.draining_.is_set();
 };
 
@@ -72,11 +73,11 @@ task<> server_core::serve(connection conn) {
 }
 
 task<> server_core::serve(server_link& link, connection* conn) {
-  const visit here{*this, link};
+  const served_link here{*this, link};
   server_link::finished_op finished = link.finished();
   if (draining_.is_set()) {
     link.turn_away();
-    // Whoever has no call to be refused is not waited for any longer.
+    // A peer that makes no call is not waited for.
     const auto ended =
         co_await as_result(with_timeout(finished, options_.drain_timeout, &link.executor()));
     if (ended.is_cancelled()) throw cancelled{};
@@ -115,7 +116,7 @@ task<> server_core::serve(listener& door) {
       if (next.index() == 1) break;
       begin(std::get<0>(std::move(next)));
     }
-    // Whoever connects now goes elsewhere; whoever has connected is told.
+    // Later peers cannot connect; those in the backlog are told that the server drains.
     door.close();
     for (;;) {
       result<connection> last = co_await as_result(door.accept());
@@ -139,10 +140,10 @@ task<> server_core::drain() {
   co_await empty_.wait();
 }
 
-void server_core::feed() noexcept {
-  if (std::exchange(is_feeding_, true)) return;
+void server_core::serve_starved() noexcept {
+  if (std::exchange(is_serving_starved_, true)) return;
   while (!starved_.empty() && !is_full()) starved_.pop_front().link.accept();
-  is_feeding_ = false;
+  is_serving_starved_ = false;
 }
 
 stream_counters server_core::streams() noexcept {

@@ -39,14 +39,13 @@ void incoming_call::open(server_link& l, arrived_message& a, const header& h) no
   link = &l;
   asked = h;
   if (!is_ours(asked)) [[unlikely]]
-    asked.bulk = call_protocol::no_bulk;  // Whatever may be behind the header.
+    asked.bulk = call_protocol::no_bulk;  // Another version may put anything there.
   if (asked.bulk != call_protocol::no_bulk) [[unlikely]]
     first_lent = call_protocol::terms_of(server_link::bytes_of(a), first_of(asked));
   request = l.deliver(a);
 }
 
-/// Whatever it waits for. What the next one begins with is set now, while its caller waits for
-/// nothing.
+/// Resets the object in any state. Doing it now spares the next call the time.
 void incoming_call::close() noexcept {
   if (is_gone != nullptr) *is_gone = true;
   disarm();
@@ -98,7 +97,7 @@ void server_link::tell_if_finished() noexcept {
 
 void server_link::drain() noexcept {
   is_ending_ = true;
-  accept();  // What waits for others' calls to end is told that it has not run.
+  accept();  // Calls that wait in the inbox are refused.
   tell_if_finished();
 }
 
@@ -120,7 +119,7 @@ void server_link::drop_answers() noexcept {
 
 void server_link::leave() noexcept {
   while (!calls_.empty()) end(calls_.front());
-  turn_.unlink();
+  starved_.unlink();
   core_ = nullptr;
 }
 
@@ -138,7 +137,7 @@ void server_link::on_control(std::span<const std::byte> bytes) {
   if (h.kind != kind::cancel) throw error{bad_request("returns what it was not lent")};
   const auto is_it = [&](const incoming_call& c) { return c.asked.call == h.call; };
   if (incoming_call* const c = calls_.find(is_it)) return cancel(*c);
-  // It may not have begun.
+  // The call may wait in the inbox.
   const auto asks_for_it = [&](const arrived_message& a) {
     const auto request = bytes_of(a);
     return request.size() >= header_bytes && call_protocol::call_in(request) == h.call;
@@ -149,8 +148,8 @@ void server_link::on_control(std::span<const std::byte> bytes) {
     stream_message request = deliver(*a);
     ++core_->counters.calls;
     ++core_->counters.stopped;
-    // Last: an answer that goes with it lets others begin. The buffer stays until it is sent, so
-    // that there are never more of these than buffers.
+    // Last: sending may let others begin. The note keeps the request's buffer until it is sent, so
+    // that there are never more notes than buffers.
     if (has_lent) tell_returned(h.call, false, std::move(request));
   } else if (cancelled_.size() < core_->options_.stream.depth) {
     cancelled_.push_back(h.call);
@@ -159,10 +158,10 @@ void server_link::on_control(std::span<const std::byte> bytes) {
   }
 }
 
-/// Whether or not its handler hears of it, it uses no more of the caller's memory.
+/// Stops a call, and ends its use of the caller's memory at once.
 void server_link::cancel(incoming_call& c) noexcept {
   c.stop->request_stop();
-  // An answer that waits may come after the client has taken its memory by force.
+  // An answer that waits may come after the client has revoked its memory.
   if (c.is_answering) c.invalidate_nothing();
   if (c.asked.bulk == 0 || std::exchange(c.is_over, true)) return;
   c.is_in_use |= stop_using(c);
@@ -176,7 +175,7 @@ void server_link::accept() noexcept {
   while (core_ != nullptr && is_open() && !inbox().empty() &&
          (is_ending_ || running_ < core_->options_.calls_per_connection_max)) {
     if (!is_ending_ && core_->is_full()) {
-      if (!turn_.is_linked()) core_->starved_.push_back(turn_);
+      if (!starved_.is_linked()) core_->starved_.push_back(starved_);
       break;
     }
     try {
@@ -190,7 +189,7 @@ void server_link::accept() noexcept {
   is_accepting_ = false;
 }
 
-/// \errors errc::bad_frame
+/// \errors errc::bad_frame: not a request.
 inline header server_link::request_in(const arrived_message& a) {
   const header h = call_protocol::decode(bytes_of(a), false);
   if (is_ours(h) && h.kind != kind::request) [[unlikely]]
@@ -298,11 +297,11 @@ inline void server_link::finish(incoming_call& c) noexcept {
   }
 }
 
-/// Anything but a reply.
+/// Answers with a failure.
 void server_link::refuse(incoming_call& c, status why, std::string_view text) noexcept {
   c.is_gone = nullptr;
   if (failed()) return end(c);
-  // Of its time, too, is what it was lent, though nobody has stopped it yet.
+  // At the deadline what was lent ends, which the handler may notice before its stop comes.
   if (why == status::handler_failed && c.until && executor().now() >= *c.until)
     why = status::stopped;
   server_counters& n = core_->counters;
@@ -318,7 +317,7 @@ void server_link::refuse(incoming_call& c, status why, std::string_view text) no
   answer(c, kind::failure, std::uint32_t(why), encodable_ref{c.text.view()});
 }
 
-/// Mostly the call is gone when this returns.
+/// Sends the answer. The call is mostly closed when this returns.
 inline void server_link::answer(incoming_call& c, kind k, std::uint32_t value,
                                 const encodable_ref& what) {
   c.is_answering = true;
@@ -335,15 +334,15 @@ inline void server_link::answer(incoming_call& c, kind k, std::uint32_t value,
   executor().rearm(c, executor().after(core_->options_.answer_timeout));
 }
 
-/// Of an answer. A reply that cannot be sent, or that the client does not take, is answered by why.
+/// An answer is posted, or cannot be sent. Then a failure is sent in place of a reply.
 void server_link::on_sent(encoded_message& self, const failure* why) noexcept {
   auto& c = static_cast<incoming_call&>(self);
   const bool is_reply = !c.is_counted;
   if (why != nullptr && is_reply && !c.link->failed()) [[unlikely]] {
     c.disarm();
-    // When it was memory that was missing, the text is short enough to need none.
+    // The failure's text needs no memory, which may be what was missing.
     c.text = why->detail.empty() ? "the reply cannot be sent" : why->detail.view();
-    return c.link->executor().schedule(c);  // `answer` still looks at it.
+    return c.link->executor().schedule(c);  // `answer` still uses the call.
   }
   if (is_reply && why == nullptr) {
     c.is_counted = true;
@@ -354,7 +353,7 @@ void server_link::on_sent(encoded_message& self, const failure* why) noexcept {
 
 void server_link::end(incoming_call& c) noexcept {
   const channel_ref stay{*this};
-  // Goes last: for its buffer the peer sends, and is sent, more.
+  // Destroyed last: giving its buffer back may post frames.
   const stream_message request = std::move(c.request);
   if (!c.is_counted) ++core_->counters.stopped;
   if (c.asked.bulk != 0) stop_using(c);
@@ -367,7 +366,7 @@ void server_link::end(incoming_call& c) noexcept {
   tell_if_finished();
 }
 
-// ---- memory of the caller's
+// ---- the caller's memory
 
 task<local_mr> server_link::fetch(incoming_call& c, std::size_t bytes_max) {
   const remote_mr from = borrow(c, call_protocol::source);
@@ -399,7 +398,7 @@ remote_mr server_link::borrow(incoming_call& c, bulk which) {
   return lent;
 }
 
-/// True: requests on the caller's memory are under way.
+/// True: requests on the caller's memory are in flight.
 bool server_link::stop_using(incoming_call& c) noexcept {
   bool is_in_use = false;
   for (std::uint64_t& number : c.borrowings)
@@ -408,16 +407,17 @@ bool server_link::stop_using(incoming_call& c) noexcept {
   return is_in_use;
 }
 
-/// By the answer, which is about to be sent. That can spare the caller an invalidation.
+/// Ends the call's loans by the answer, which is sent next. The answer can invalidate one of the
+/// caller's windows, and spare the caller that.
 void server_link::end_loans(incoming_call& c) noexcept {
   c.is_in_use |= stop_using(c);
-  if (c.is_in_use) return c.fence();  // It may be long until it goes.
-  // What was announced may have been read: the caller has taken its memory back.
+  if (c.is_in_use) return c.fence();  // The fence may delay it: no invalidation then.
+  // The caller may have its memory back already: by `cancel`, or by an answer that it has read.
   if (c.is_over || c.is_known() || agent() == nullptr) return;
   if (agent()->can_invalidate(c.first_lent)) c.invalidate(c.first_lent.rkey);
 }
 
-/// Ahead of the answer, or in its place.
+/// Tells the caller that its memory is not used any more, ahead of the answer or in its place.
 void server_link::tell_returned(std::uint64_t call, bool is_fenced, stream_message kept) noexcept {
   try {
     auto* const note = new call_note{{.kind = kind::returned, .call = call}};
@@ -425,7 +425,7 @@ void server_link::tell_returned(std::uint64_t call, bool is_fenced, stream_messa
     note->kept = std::move(kept);
     send(*note);
   } catch (const std::bad_alloc&) {
-    // The client takes it back itself.
+    // The client revokes it itself.
   }
 }
 

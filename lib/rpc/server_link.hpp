@@ -6,7 +6,14 @@
 
 namespace cordma::rpc::detail {
 
-/// A server's end of one connection.
+/// A server's end of one connection. Besides the channel's states it is, in this order:
+///   serving       `accept` begins the calls that come.
+///   turning away  only when the connection came during a drain: `turn_away` moves it there, and
+///   the
+///                 end of the first call moves it on.
+///   ending        takes no more calls: by `drain`, `on_closed`, or a stop of `finished`.
+///   finished      ending, and no call runs: `finished` ends.
+///   left          `leave` has ended all calls: the server knows the link no more.
 class server_link final : public message_channel, public list_hook<server_link> {
  public:
   class finished_op;
@@ -14,17 +21,17 @@ class server_link final : public message_channel, public list_hook<server_link> 
   server_link(server_core& core, connection& conn) : server_link{core, resources_of(conn), &conn} {}
   server_link(server_core& core, const channel_resources& resources, connection* conn);
 
-  /// Ends once the connection has, or is to be closed, and no call runs. A stop does not end it,
-  /// but the calls.
+  /// An operation that ends when the link is finished. A stop of it stops the calls, and it still
+  /// ends when they have.
   finished_op finished() noexcept;
   void drain() noexcept;
-  /// Drains a connection that came too late: `finished` once one call has been told so.
+  /// Drains a connection that came during a drain: `finished` waits for one refused call.
   void turn_away() noexcept;
-  /// Stops the calls that run. Answers go only if they can at once: the client need take no more.
+  /// Stops the running calls. Answers that cannot be sent at once are dropped.
   void stop_calls() noexcept;
-  /// The server is done with the connection: all calls go.
+  /// The server is done with the connection: ends all calls.
   void leave() noexcept;
-  /// Begins the calls that have come, as many as may run, once the client's terms are known.
+  /// Begins calls from the inbox, as many as may run, once the channel is open.
   void accept() noexcept;
 
   [[nodiscard]] connection& conn() noexcept { return *conn_; }
@@ -37,7 +44,7 @@ class server_link final : public message_channel, public list_hook<server_link> 
  private:
   friend struct incoming_call;
 
-  // In the middle of a reap.
+  // Called in the middle of a reap.
   void on_message() noexcept override { accept(); }
   void on_control(std::span<const std::byte> bytes) override;
   void on_open() noexcept override { accept(); }
@@ -62,17 +69,17 @@ class server_link final : public message_channel, public list_hook<server_link> 
   }
   void tell_if_finished() noexcept;
 
-  server_core* core_;  ///< null: it has left
+  server_core* core_;  ///< null: left
   connection* conn_;   ///< null only in tests
   intrusive_list<incoming_call> calls_;
   unsigned running_ = 0;
   bool is_accepting_ = false;
-  bool is_ending_ = false;        ///< takes no more calls
-  bool is_turning_away_ = false;  ///< and has refused none yet
-  bool is_stopping_ = false;      ///< and waits for none of the client's credits
-  server_core::turn turn_{*this};
-  /// The last calls that were cancelled and not here, as many as can be announced: large ones may
-  /// come yet.
+  bool is_ending_ = false;        ///< or later
+  bool is_turning_away_ = false;  ///< has refused no call yet
+  bool is_stopping_ = false;      ///< answers wait for no credit
+  server_core::starved_link starved_{*this};
+  /// The last calls whose `cancel` came before their request, which is large. A ring: as many as
+  /// can be announced.
   std::vector<std::uint64_t> cancelled_;
   std::size_t cancelled_oldest_ = 0;
   finished_op* waiting_ = nullptr;

@@ -9,18 +9,18 @@
 namespace cordma::rpc {
 
 struct call_options {
-  /// From now on; 0: the client's.
+  /// Counted from the start of the call. 0: the deadline of `client_options`.
   time_span deadline{};
   /// Memory that the handler may read one-sidedly, without a copy, while the call runs. It must
   /// not change meanwhile.
   const_local_mr_slice source{};
-  /// Memory that the handler may write one-sidedly. Whoever looks at it before the call has ended
-  /// may see a part.
+  /// Memory that the handler may write one-sidedly. Before the call has ended, a part of it may
+  /// have been written.
   local_mr_slice sink{};
 };
 
-/// A reply that is a view, with the message that it views: its buffer is for the next message when
-/// this goes. Keep few of them, and not for long.
+/// A reply that is a view, and the message that it views. The message occupies a receive buffer
+/// until this is destroyed: keep few of them, and not for long.
 template <class View>
 class viewed {
  public:

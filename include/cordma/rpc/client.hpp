@@ -21,17 +21,18 @@ namespace cordma::rpc {
 
 /// How a client that makes its own connections makes the next one.
 struct reconnect_options {
-  std::chrono::milliseconds delay{10};        ///< Before the second attempt in a row, …
-  std::chrono::milliseconds delay_max{1000};  ///< … twice that each time, up to this.
-  /// That fail in a row, before calls fail; 0: calls wait until their deadlines.
+  /// Wait before the second attempt in a row. It doubles with each attempt, up to `delay_max`.
+  std::chrono::milliseconds delay{10};
+  std::chrono::milliseconds delay_max{1000};
+  /// Attempts that fail in a row before the waiting calls fail. 0: they wait for their deadlines.
   unsigned attempts_max = 0;
 };
 
 struct client_options {
   stream_options stream{};
-  /// Of calls that name none. Each has one.
+  /// Deadline of calls that name none. Every call has one.
   time_span deadline = std::chrono::seconds{10};
-  /// Calls under way; further ones wait. 1 to 65,535.
+  /// Calls in flight; further ones wait. 1 to 65,535.
   unsigned calls_max = 1024;
   reconnect_options reconnect{};
 };
@@ -39,35 +40,36 @@ struct client_options {
 void check(const client_options& options);
 
 struct client_counters {
-  std::uint64_t calls = 0;      ///< That were begun.
-  std::uint64_t answered = 0;   ///< By a reply.
-  std::uint64_t refused = 0;    ///< By the server, its handler, or here, before they were sent.
-  std::uint64_t timed_out = 0;  ///< Their deadline came first.
-  std::uint64_t stopped = 0;    ///< By whoever waited.
-  std::uint64_t lost = 0;       ///< The connection or the client ended, or none could be made.
-  std::uint64_t repeated = 0;   ///< On another connection.
-  std::uint64_t late = 0;       ///< Answers that nobody waited for any more.
-  std::uint64_t connects = 0;   ///< Connections that were made.
+  std::uint64_t calls = 0;      ///< calls that were started
+  std::uint64_t answered = 0;   ///< calls that got a reply
+  std::uint64_t refused = 0;    ///< by the server, its handler, or here, before they were sent
+  std::uint64_t timed_out = 0;  ///< calls whose deadline came first
+  std::uint64_t stopped = 0;    ///< calls that the program stopped or dropped
+  std::uint64_t lost = 0;       ///< the connection or the client ended, or none could be made
+  std::uint64_t repeated = 0;   ///< calls that were sent again, on another connection
+  std::uint64_t late = 0;       ///< answers that nobody waited for any more
+  std::uint64_t connects = 0;   ///< connections that were made
 };
 
-/// Calls methods of a server over a connection. Any number of calls at once, answered in any order;
-/// `calls_max` of them are under way, and no more than the server has buffers for. Move-only.
-/// Dropping it ends its calls with errc::closed. \thread the executor's.
+/// Calls methods of a server over a connection. Any number of calls can run at once, and are
+/// answered in any order. At most `calls_max` are in flight, and no more than the server has
+/// buffers for. Move-only. Dropping the client ends its calls with errc::closed.
+/// \thread the executor's.
 ///
-/// With a `connector` it makes its connections itself, when there is a call and none is there. A
-/// call that was not sent when the connection went is sent on the next one; one that may have run
-/// is repeated only when its method is idempotent; others fail.
+/// With a `connector`, the client makes a connection when there is a call and no connection. After
+/// a loss, a call that was not sent goes by the next connection. A call that may have run is sent
+/// again only when its method is idempotent; otherwise it fails.
 class client {
  public:
   using connector = callback<task<cordma::connection>()>;
 
   client() noexcept = default;
-  /// On this connection only, on which nothing was sent or received.
+  /// Calls over this connection only, on which nothing was sent or received.
   /// \errors what `message_stream` throws; errc::limit_exceeded: an option.
   explicit client(cordma::connection conn, const client_options& options = {});
-  /// `connect` is called in `home`, and may throw. It must not close or destroy this client.
+  /// Calls `connect` on the executor. It may throw, and must not close or destroy this client.
   /// \errors errc::refused: `connect` is empty. errc::limit_exceeded: an option.
-  client(executor& home, connector connect, const client_options& options = {});
+  client(executor& executor, connector connect, const client_options& options = {});
   client(client&&) noexcept = default;
   client& operator=(client&& other) noexcept;
   ~client();
@@ -75,18 +77,18 @@ class client {
   /// \code
   ///     const value v = co_await client.call<get>({.table = 1, .row = 2}, {.deadline = 50ms});
   /// \endcode
-  /// What `request` views must be there until the call has ended. A reply that is a view comes as
-  /// `viewed`. A call that is stopped, or whose deadline comes, tells the server, and ends: at
-  /// once, but when it lent a `source` or `sink`, when the server's access to that has ended.
+  /// What `request` views must live until the call has ended. A reply that is a view comes as
+  /// `viewed`. When a call is stopped, or its deadline comes, the server is told and the call ends.
+  /// A call that lent a `source` or `sink` ends when the server's access to that has ended.
   /// \errors  errc::timed_out; errc::disconnected and others of a lost connection: it may have run.
   ///   errc::unknown_method, errc::handler_failed (its text is the detail), errc::shutting_down (it
   ///   has not run); errc::wrong_length: the request or the reply is longer than the other side
-  ///   takes; errc::bad_message: either is not what its type says; errc::incompatible_peer: another
-  ///   version of the protocol; errc::closed: the client was dropped or closed;
+  ///   takes; errc::bad_message: one of them does not fit its type; errc::incompatible_peer:
+  ///   another version of the protocol; errc::closed: the client was dropped or closed;
   ///   errc::limit_exceeded: it has 65,536 calls, waiting ones included, or lends by a connection
-  ///   whose `send_wr_max` is below 4. errc::stale_slice
-  ///   and others of `connection::send_local_mr`: the source or sink cannot be lent. What the codec
-  ///   and the allocator throw.
+  ///   whose `send_wr_max` is below 4. errc::stale_slice and others of
+  ///   `connection::send_local_mr`: the source or sink cannot be lent. What the codec and the
+  ///   allocator throw.
   /// \cost  no allocation once warm for bytes and plain types; one SEND.
   template <any_method M>
   detail::call_op<M> call(typename M::request request, const call_options& options) {
@@ -97,13 +99,13 @@ class client {
     return detail::call_op<M>{core(), std::move(request)};
   }
 
-  /// Ends the calls with errc::closed, when what they lent is back, and closes the connection
+  /// Ends the calls with errc::closed, once what they lent has come back, and closes the connection
   /// (`connection::close`).
   task<> close();
   [[nodiscard]] const client_counters& counters() const noexcept;
-  /// Of the connection that there is, or was last.
+  /// Counters of the present connection, or of the last one.
   [[nodiscard]] const stream_counters& stream() const noexcept;
-  /// Null: there is none now.
+  /// The present connection; null: none.
   [[nodiscard]] cordma::connection* connection() noexcept;
   [[nodiscard]] explicit operator bool() const noexcept { return core_.get() != nullptr; }
 

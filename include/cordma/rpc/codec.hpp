@@ -17,8 +17,8 @@
 
 namespace cordma::rpc {
 
-/// How a request or reply becomes bytes and back. Bytes, text, plain types and protobuf's messages
-/// have one below. For another type, specialise it where that type is defined:
+/// Turns a request or reply into bytes and back. Bytes, text, plain types and protobuf's messages
+/// have a codec below. For another type, specialise it where that type is defined:
 ///
 ///     template <>
 ///     struct cordma::rpc::codec<order> {
@@ -27,15 +27,15 @@ namespace cordma::rpc {
 ///       static order decode(std::span<const std::byte> in);        // Or throws cordma::error.
 ///     };
 ///
-/// Where the bytes lie in memory already, `static std::span<const std::byte> lies(const order&)`
-/// saves a copy of them. `encode` writes all of `out`: what it leaves, the peer reads. `decode`
-/// gets what a peer sent and believes none of it: a length in it is checked against `in.size()`,
-/// and what is not an `order` is `errc::bad_message`. Both sides have the same byte order. \thread
-/// any.
+/// When the bytes lie in memory already, `static std::span<const std::byte> lies(const order&)`
+/// saves a copy of them. `encode` must write all of `out`, since all of it is sent. `decode` must
+/// trust nothing that the peer sent: it checks lengths against `in.size()`, and throws
+/// `errc::bad_message` for bytes that are no `order`. Both sides have the same byte order.
+/// \thread any.
 template <class T>
 struct codec;
 
-/// What can be a request or a reply.
+/// A type that can be a request or a reply.
 template <class T>
 concept encodable =
     requires(const T& value, std::span<std::byte> out, std::span<const std::byte> in) {
@@ -44,12 +44,12 @@ concept encodable =
       { codec<T>::decode(in) } -> std::same_as<T>;
     };
 
-/// A request or reply that says nothing. It takes no bytes, as any empty struct.
+/// An empty request or reply. Like any empty struct, it takes no bytes.
 struct nothing {
   friend bool operator==(nothing, nothing) noexcept = default;
 };
 
-/// What protobuf's MessageLite can do, and whatever else does it.
+/// A type with the functions of protobuf's MessageLite.
 template <class T>
 concept protobuf_message =
     std::default_initializable<T> &&
@@ -59,14 +59,13 @@ concept protobuf_message =
       { parsed.ParseFromArray(in, size_bytes) } -> std::same_as<bool>;
     };
 
-/// Whether a trivially copyable T is sent as the bytes it lies in memory as. That is so when each
-/// of its bits is part of a value, and all of their patterns are values: integers, floating-point
-/// numbers, enumerations, and arrays and structs of them without padding. Not when there is padding
-/// (it would show the peer what else was in our memory), a pointer (it would show addresses, and
-/// mean nothing there) or, in a struct, a bool (of which a peer could make what is neither true nor
-/// false). The compiler cannot tell for unions, bit-fields, structs without a constexpr constructor
-/// and those of hundreds of KiB, and g++ 12 overlooks pointers in arrays. Where all of this holds
-/// nevertheless, say so:
+/// True if a trivially copyable T is sent as its bytes in memory. Every bit must be part of a
+/// value, and every pattern of bits must be a value: integers, floating-point numbers,
+/// enumerations, and arrays and structs of them without padding. Padding would leak other contents
+/// of our memory. A pointer would leak addresses, and mean nothing to the peer. A peer could make a
+/// bool in a struct neither true nor false. The compiler cannot tell for unions, bit-fields,
+/// structs without a constexpr constructor and those of hundreds of KiB; g++ 12 overlooks pointers
+/// in arrays. For such a type that fulfils the rule, say so:
 ///
 ///     template <> inline constexpr bool cordma::rpc::is_plain<header> = true;
 template <class T>
@@ -74,18 +73,18 @@ inline constexpr bool is_plain = std::is_empty_v<T> || detail::all_bits<T>;
 
 // ---- What has a codec ------------------------------------------------------------------------
 
-/// A view of the message, and valid as long as that is.
+/// Decodes to a view of the message, valid as long as that.
 template <>
 struct codec<std::span<const std::byte>> : detail::row_codec<std::span<const std::byte>> {};
 template <>
 struct codec<std::vector<std::byte>> : detail::row_codec<std::vector<std::byte>> {};
-/// A view of the message, and valid as long as that is.
+/// Decodes to a view of the message, valid as long as that.
 template <>
 struct codec<std::string_view> : detail::row_codec<std::string_view> {};
 template <>
 struct codec<std::string> : detail::row_codec<std::string> {};
 
-/// A byte. \errors errc::bad_message: it is neither 0 nor 1.
+/// One byte. \errors errc::bad_message: it is neither 0 nor 1.
 template <>
 struct codec<bool> {
   static std::size_t size(bool) noexcept { return 1; }
@@ -100,8 +99,8 @@ struct codec<bool> {
   }
 };
 
-/// As it lies in memory. \errors errc::bad_message: another length. Members whose type gives some
-/// values no meaning (an enumeration's, say) are for the program to check: any may come.
+/// A plain type's bytes in memory. \errors errc::bad_message: another length. Where some values of
+/// a member mean nothing (those of an enumeration, say), the program checks it: any may come.
 template <class T>
   requires(std::is_trivially_copyable_v<T> && is_plain<T> && !protobuf_message<T>)
 struct codec<T> {
@@ -122,8 +121,9 @@ struct codec<T> {
   }
 };
 
-/// By its own means, which say no more than that they failed. \errors errc::limit_exceeded: it
-/// takes more than INT_MAX bytes. errc::bad_message: it can't be serialized, or parsed.
+/// A protobuf message, by its own functions. \errors errc::limit_exceeded: it takes more than
+/// INT_MAX
+///   bytes. errc::bad_message: it can't be serialized, or parsed; protobuf does not say why.
 template <protobuf_message T>
 struct codec<T> {
   static std::size_t size(const T& value) {

@@ -10,7 +10,7 @@
 
 namespace cordma::rpc {
 
-/// What a method is called, as a template argument: "store.get".
+/// The name of a method, as a template argument: "store.get".
 template <std::size_t Size>
 struct method_name {
   constexpr method_name(const char (&literal)[Size]) noexcept {  // NOLINT: a literal is one.
@@ -21,23 +21,23 @@ struct method_name {
   char text[Size]{};  // Public, as template arguments are.
 };
 
-/// A method's number on the wire: the name's FNV-1a hash of 64 bits (draft-eastlake-fnv).
-/// The same whatever the build, the compiler and the order of declarations.
+/// A method's number on the wire: the name's FNV-1a hash of 64 bits (draft-eastlake-fnv). It
+/// depends on nothing but the name.
 constexpr std::uint64_t method_id(std::string_view name) noexcept {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   return hash;
 }
 
-/// What can be called: a name, what is sent, and what comes back. Both sides declare it alike:
+/// A method: its name, its request and its reply. Both sides declare it alike:
 ///
 ///     struct get : cordma::rpc::method<"store.get", key, std::string> {};
 ///
 /// `static constexpr bool is_idempotent = true;` in it says that a call may run more than once: a
-/// client that reconnects then repeats those that may have run.
+/// client that reconnects then repeats calls that may have run.
 ///
-/// The name is what makes it the same method: a request or reply of another type wants another
-/// name. Two names can have one id, which a server must find when it is told of both.
+/// The name identifies the method: give a method with another request or reply another name. Two
+/// names can have one id: `server::handle` refuses the second.
 template <method_name Name, class Request = nothing, class Reply = nothing>
 struct method {
   static_assert(!Name.view().empty(), "a method has a name");
@@ -50,7 +50,7 @@ struct method {
   static constexpr bool is_idempotent = false;
 };
 
-/// A `method`, or what is derived from one.
+/// A `method`, or a type that is derived from one.
 template <class M>
 concept any_method = encodable<typename M::request> && encodable<typename M::reply> && requires {
   { M::name } -> std::convertible_to<std::string_view>;

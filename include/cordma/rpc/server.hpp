@@ -14,72 +14,74 @@
 namespace cordma::rpc {
 
 struct server_options {
-  /// Of each connection. Requests that are longer than a buffer count in `large_ahead` until their
-  /// calls have ended: so many times `message_bytes_max` is the memory that a client can make the
-  /// server allocate. Memory that a call lends has no such bound.
+  /// Options of each connection's stream. A request that is longer than a buffer counts in
+  /// `large_ahead` until its call has ended: a client can make the server allocate at most
+  /// `large_ahead` times `message_bytes_max`. Memory that a call lends has no such bound.
   stream_options stream{};
   /// Calls of one connection that run at once; further ones wait in their receive buffers, and then
   /// at the client. 1 to 65,535.
   unsigned calls_per_connection_max = 1024;
-  /// Of all connections; they take turns. 1 to 16 Mi.
+  /// Calls of all connections that run at once; connections take turns. 1 to 16 Mi.
   unsigned calls_max = 64 * 1024;
-  /// How long an answer may wait for the client to have room for it, and a large one to be read:
-  /// then the client is cut off.
+  /// How long an answer may wait for the client's buffers, and a large one to be read. Then the
+  /// server breaks the connection.
   std::chrono::milliseconds answer_timeout{10'000};
-  /// How long calls that run may take once the server drains.
+  /// How long running calls may take once the server drains.
   std::chrono::milliseconds drain_timeout{10'000};
 };
 /// \errors errc::limit_exceeded: the first value out of range, with its name and limits.
 void check(const server_options& options);
 
 struct server_counters {
-  std::uint64_t calls = 0;             ///< That came.
-  std::uint64_t replied = 0;           ///< Handlers that gave a reply, which was sent.
-  std::uint64_t failed = 0;            ///< Handlers that threw, or whose reply could not be sent.
-  std::uint64_t stopped = 0;           ///< By deadline, by the client, or with the connection.
-  std::uint64_t refused = 0;           ///< Unknown methods and versions, what could not be decoded.
-  std::uint64_t too_large = 0;         ///< Replies that the client does not take.
-  std::uint64_t connections_lost = 0;  ///< That ended otherwise than by a close.
-  std::size_t running = 0;             ///< Calls, now.
-  std::size_t connections = 0;         ///< Now.
+  std::uint64_t calls = 0;             ///< calls that came
+  std::uint64_t replied = 0;           ///< replies that were sent
+  std::uint64_t failed = 0;            ///< handlers that threw, or whose reply could not be sent
+  std::uint64_t stopped = 0;           ///< by deadline, by the client, or with the connection
+  std::uint64_t refused = 0;           ///< unknown methods and versions, undecodable requests
+  std::uint64_t too_large = 0;         ///< replies that the client does not take
+  std::uint64_t connections_lost = 0;  ///< connections that ended otherwise than by a close
+  std::size_t running = 0;             ///< calls that run now
+  std::size_t connections = 0;         ///< connections that are served now
 };
 
 namespace detail {
 class server_core;
 }
 
-/// What a handler knows of its call, and the memory that comes with it. There until the handler has
-/// ended.
+/// What a handler knows of its call, and the memory that comes with it. Lives until the handler has
+/// ended. The server makes it.
 class server_call {
  public:
   explicit server_call(detail::incoming_call& call) noexcept : call_{call} {}
   server_call(const server_call&) = delete;
   server_call& operator=(const server_call&) = delete;
 
-  /// For reading the source and writing the sink.
+  /// The connection, for reading the source and writing the sink.
   [[nodiscard]] cordma::connection& connection() noexcept;
-  /// Until the caller waits no longer; the end of time when it did not say.
+  /// Time until the call's deadline; `duration::max()` when the caller named none.
   [[nodiscard]] duration remaining() const noexcept;
   [[nodiscard]] bool has_source() const noexcept;
   [[nodiscard]] bool has_sink() const noexcept;
-  /// The caller's memory: to be read, or to be written. Once for each. Nothing is sent for it. It
-  /// goes back with the answer, or when the caller waits no longer: from then on its slices are
-  /// refused (errc::lease_ended).
-  /// \errors errc::refused: the caller has none, or waits no longer, or it was asked for before;
+  /// The caller's memory, to be read (`source`) or written (`sink`). Each can be had once, and
+  /// costs no message. It goes back with the answer, or when the caller gives up: then its slices
+  /// are refused (errc::lease_ended).
+  /// \errors errc::refused: the caller has lent none, or has given up, or it was asked for before;
   ///   why the connection ended.
   remote_mr source();
   remote_mr sink();
-  /// The source, read into memory of the connection's. \errors as `source`; errc::wrong_length: it
-  ///   is longer than `bytes_max`; those of `read` and of the allocator.
+  /// Reads the source into registered memory of the connection.
+  /// \errors as `source`; errc::wrong_length: the source is longer than `bytes_max`; those of
+  /// `read`
+  ///   and of the allocator.
   task<local_mr> fetch_source(std::size_t bytes_max);
 
  private:
   detail::incoming_call& call_;
 };
 
-/// Runs handlers for the calls that come over any number of connections, each as a task of its own,
-/// as soon as it comes. Not movable; must outlive its `serve` tasks. \thread one executor's;
-/// servers with more than one core have one on each (`runtime_group`), which share nothing.
+/// Runs handlers for the calls of any number of connections, each as a task of its own, as soon as
+/// the call comes. Not movable; must outlive its `serve` tasks. \thread one executor's. A program
+/// with more than one core has a server on each (`runtime_group`), which share nothing.
 class server {
  public:
   /// \errors errc::limit_exceeded: an option.
@@ -88,15 +90,14 @@ class server {
   server& operator=(const server&) = delete;
   ~server();
 
-  /// Says who answers `M`: a function or object, called for each call, that gives a
-  /// `task<M::reply>` from a `M::request` and, if it wants it, a `server_call&`. It may be a
-  /// coroutine lambda with captures: the server keeps it. A request that is a view is there until
-  /// the handler has ended; a reply that is one must view what is there until it is sent: the
-  /// request, or what outlives the call.
+  /// Registers who answers `M`, before the first `serve`. `handler` is called for each call, with a
+  /// `M::request` and, if it takes one, a `server_call&`, and gives a `task<M::reply>`. It may be a
+  /// coroutine lambda with captures: the server keeps it. A request that is a view lives until the
+  /// handler has ended. A reply that is a view must view the request, or what outlives the call.
   ///
   /// The task inherits a stop, which comes with the call's deadline, when the caller gives up, when
-  /// the connection ends, and when `serve` is stopped. What it throws reaches the caller as
-  /// errc::handler_failed, with its text. Before the first `serve`.
+  /// the connection ends, and when `serve` is stopped. An exception reaches the caller as
+  /// errc::handler_failed, with its text.
   /// \errors errc::limit_exceeded: another method of the same name, or whose name has the same id;
   ///   both are named.
   template <any_method M, class Handler>
@@ -109,24 +110,25 @@ class server {
       add(std::make_unique<detail::typed_method<M, Handler>>(std::move(handler)));
   }
 
-  /// Answers calls of this connection, on which nothing was sent or received, until it ends, or the
-  /// server drains; and until their handlers have ended. A stop is passed on to them, then the
-  /// connection is dropped.
-  /// \errors of a connection that was not closed by the client: why it was lost. What
-  ///   `message_stream` throws.
+  /// Answers calls of a connection on which nothing was sent or received. Ends when the connection
+  /// has ended, or the server drains, and the handlers have ended. A stop is passed on to the
+  /// handlers, and then the connection is dropped.
+  /// \errors when the client has not closed the connection: why it was lost. What `message_stream`
+  ///   throws.
   task<> serve(connection conn);
   /// Accepts and serves connections until it is stopped, or the server drains, which closes `door`.
-  /// Those that are lost are counted, and end nothing. \errors what `listener::accept` throws.
+  /// A connection that is lost is counted, and ends nothing. \errors what `listener::accept`
+  /// throws.
   task<> serve(listener& door);
 
-  /// Takes no more calls: they fail with errc::shutting_down, also on connections that are served
-  /// later, each of which is closed after that, or after `drain_timeout`. Listeners that are served
-  /// are closed. Calls that run may end, within `drain_timeout`; then they are stopped. Each
-  /// connection is closed when it has none left; ends when all are.
+  /// Takes no more calls: they fail with errc::shutting_down. Closes the listeners. Running calls
+  /// may end within `drain_timeout`; then they are stopped. A connection is closed when it has no
+  /// calls left. A connection that comes later is closed after its first call has failed, or after
+  /// `drain_timeout`. Ends when all connections are closed.
   task<> drain();
 
   [[nodiscard]] const server_counters& counters() const noexcept;
-  /// Of all connections that there were.
+  /// Sums over all connections, present and past.
   [[nodiscard]] stream_counters streams() const noexcept;
 
  private:

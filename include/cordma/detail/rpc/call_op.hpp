@@ -18,7 +18,7 @@ namespace cordma::rpc::detail {
 class client_core;
 struct call_slot;
 
-/// Keeps a client's inside: the client and its calls do.
+/// A counted reference to what a client is. The client and its calls have one each.
 class client_ref {
  public:
   client_ref() noexcept = default;
@@ -37,7 +37,7 @@ class client_ref {
   client_core* core_ = nullptr;
 };
 
-/// What is to be called, without its types.
+/// A method that is called, without its types.
 struct call_target {
   std::uint64_t id;
   const char* name;
@@ -47,7 +47,7 @@ struct call_target {
 /// A call without its types.
 class call_handle {
  public:
-  call_handle(call_handle&& other) noexcept  // Only before it starts.
+  call_handle(call_handle&& other) noexcept  // Only before it is started.
       : core_{std::move(other.core_)},
         target_{other.target_},
         options_{other.options_},
@@ -62,10 +62,10 @@ class call_handle {
   template <class... Options>
   call_handle(client_core& core, const call_target& target, const Options&... options) noexcept
       : core_{core}, target_{target}, options_{options...} {}
-  /// What `encoded_` refers to is there until the call has ended.
+  /// What `encoded_` refers to must live until the call has ended.
   bool begin(waiter& w, const environment& env) noexcept;
   bool fail_to_encode(std::exception_ptr why) noexcept;
-  /// The message with the reply. \errors why there is none.
+  /// Gives the message with the reply. \errors as `client::call`.
   stream_message end();
   static std::span<const std::byte> reply_in(const stream_message& m) noexcept;
 
@@ -74,12 +74,12 @@ class call_handle {
  private:
   client_ref core_;
   const call_target& target_;
-  std::optional<call_options> options_;  // Mostly none: ten words less to be made.
+  std::optional<call_options> options_;  // Mostly empty, which spares initializing ten words.
   call_slot* slot_ = nullptr;
   std::exception_ptr why_not_encoded_;
 };
 
-/// A call, from when it is awaited to its reply.
+/// A call. Starts when it is awaited, and ends with its reply.
 template <any_method M>
 class [[nodiscard]] call_op final : public operation_base<call_op<M>>, public call_handle {
   using reply = typename M::reply;

@@ -13,9 +13,9 @@ namespace cordma::rpc::detail {
 
 /// \errors errc::bad_message
 [[noreturn]] void throw_bad_message(const char* why);
-/// Of an encoded value. \errors errc::bad_message: it is not as long as its type.
+/// Checks the length of an encoded value. \errors errc::bad_message: not that of its type.
 void check_length(std::size_t length, std::size_t expected);
-/// As protobuf takes it. \errors errc::limit_exceeded: it takes none above INT_MAX.
+/// A length as protobuf takes it. \errors errc::limit_exceeded: above INT_MAX.
 int protobuf_length(std::size_t length);
 /// \errors errc::bad_message
 void check_serialized(bool is_serialized, std::size_t length);
@@ -26,7 +26,7 @@ inline void put(std::span<const std::byte> value, std::span<std::byte> out) noex
   std::ranges::copy(value, out.begin());
 }
 
-/// Bytes or characters in a row, which a T owns or views.
+/// The codec of a T that owns or views a row of bytes or characters.
 template <class T>
 struct row_codec {
   static std::size_t size(const T& value) noexcept { return value.size(); }
@@ -42,9 +42,9 @@ struct row_codec {
   }
 };
 
-/// Whether bits that are all set survive being a T. Padding loses them, and so does a bool; with
-/// pointers, references and unions it is no constant expression. (signed char, because unsigned
-/// ones may be indeterminate.)
+/// True if bits that are all set survive a conversion to T. Padding loses them, and so does a bool.
+/// For pointers, references and unions this is no constant expression. (signed char, because
+/// unsigned ones may be indeterminate.)
 template <class T>
 constexpr bool keeps_all_bits() {
   std::array<signed char, sizeof(T)> bits;

@@ -9,7 +9,7 @@
 
 namespace cordma::rpc::detail {
 
-/// Says in words what is wrong with a type that is no request or reply.
+/// Explains in words why a type is no request or reply.
 template <class T>
 constexpr bool check_encodable() {
   static_assert(!std::is_void_v<T>,
@@ -27,10 +27,10 @@ constexpr bool check_encodable() {
   return true;
 }
 
-/// A request or reply that is to be sent, without its type. Views it.
+/// A view of a request or reply that is to be sent, without its type.
 struct encodable_ref {
   std::size_t size_bytes = 0;
-  const std::byte* lies_at = nullptr;  ///< the bytes; null: they are made by `encode`
+  const std::byte* lies_at = nullptr;  ///< the bytes; null: `encode` makes them
   const void* value = nullptr;
   void (*encode)(const void* value, std::span<std::byte> out) = nullptr;
 
@@ -46,7 +46,7 @@ struct encodable_ref {
   }
 };
 
-/// Whose values view the message that they were decoded from.
+/// True if values of T view the message that they were decoded from.
 template <class T>
 inline constexpr bool is_view =
     std::is_same_v<T, std::span<const std::byte>> || std::is_same_v<T, std::string_view>;

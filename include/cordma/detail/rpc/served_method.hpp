@@ -24,20 +24,21 @@ namespace detail {
 
 struct incoming_call;
 
-/// The part of a running call that knows its types. Lies in the call, if it fits there.
+/// The part of a running call that knows its types. Lies in the call (`call_body_room`) if it fits.
 class call_body : public frame_cache::recycled {
  public:
   virtual ~call_body() = default;
-  /// Decodes the request and starts its handler, as an operation. \errors what either throws.
+  /// Decodes the request and starts the handler. True: the handler has ended already.
+  /// \errors what either throws.
   virtual bool start(std::span<const std::byte> request, server_call& call, waiter& w,
                      const environment& env) = 0;
-  /// What the handler gave; lies in this. \errors what the handler threw.
+  /// The reply, which lies in this. \errors what the handler threw.
   virtual const encodable_ref& end() = 0;
 
-  bool is_decoded = false;  ///< what it throws is the handler's
+  bool is_decoded = false;  ///< exceptions come from the handler, no longer from the codec
 };
 
-/// In a call; enough for bytes and small structs.
+/// Room in a call, enough for a `call_body` of bytes and small structs.
 struct alignas(std::max_align_t) call_body_room {
   std::array<std::byte, 192> bytes;
 };
