@@ -55,13 +55,11 @@
 #include <cordma/runtime/runtime_group.hpp>
 #include <cordma/verbs/access.hpp>
 #include <cordma/verbs/async_event.hpp>
-#include <cordma/verbs/completion_channel.hpp>
 #include <cordma/verbs/completion_queue.hpp>
 #include <cordma/verbs/device.hpp>
 #include <cordma/verbs/gid.hpp>
 #include <cordma/verbs/memory_region.hpp>
 #include <cordma/verbs/memory_window.hpp>
-#include <cordma/verbs/port_counters.hpp>
 #include <cordma/verbs/protection_domain.hpp>
 #include <cordma/verbs/queue_pair.hpp>
 #include <cordma/verbs/queue_pair_attributes.hpp>

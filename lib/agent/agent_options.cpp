@@ -3,6 +3,8 @@
 #include "agent_options.hpp"
 #include "base/check_option.hpp"
 
+#include <cordma/base/error.hpp>
+
 namespace cordma {
 
 const char* to_string(isolation level) noexcept {

@@ -2,6 +2,7 @@
 
 #include "connection_state.hpp"
 
+#include <cordma/connection/listener.hpp>
 #include <cordma/coro/with_timeout.hpp>
 #include <cordma/detail/connection/bootstrap.hpp>
 

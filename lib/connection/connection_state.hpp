@@ -3,6 +3,7 @@
 #include "request/queue_pair.hpp"
 
 #include <cordma/connection/connection.hpp>
+#include <cordma/connection/connection_options.hpp>
 #include <cordma/coro/event.hpp>
 #include <cordma/detail/agent/agent.hpp>
 #include <cordma/detail/agent/lending.hpp>

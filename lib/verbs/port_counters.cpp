@@ -1,5 +1,3 @@
-#include <cordma/verbs/port_counters.hpp>
-
 #include "port_counters.hpp"
 
 #include <cordma/detail/base/unique_fd.hpp>

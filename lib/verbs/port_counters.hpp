@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cordma/verbs/port_counters.hpp>
+#include <cordma/verbs/device.hpp>
 
 #include <string_view>
 

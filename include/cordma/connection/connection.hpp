@@ -2,8 +2,6 @@
 
 #include <cordma/agent/loan.hpp>
 #include <cordma/agent/remote_mr.hpp>
-#include <cordma/connection/connection_options.hpp>
-#include <cordma/connection/endpoint.hpp>
 #include <cordma/detail/request/receive_op.hpp>
 #include <cordma/detail/request/requester.hpp>
 #include <cordma/io/socket_address.hpp>
@@ -19,7 +17,6 @@ namespace cordma {
 class agent;
 class mr_allocator;
 class queue_pair;
-struct connection_resources;
 struct lease_info;
 struct lending_counters;
 
@@ -158,14 +155,5 @@ class connection : public requester<connection> {
   send_queue* sends_ = nullptr;
   queue_pair* qp_ = nullptr;
 };
-
-/// Connects to a listener. The server's program may not have accepted yet: a SEND meets no receive
-/// until it has posted one, and breaks the connection after `rnr_retry` tries more
-/// (docs/errors.md). `server.host` may be a name: the resolver then blocks the thread.
-/// \errors  errc::timed_out after `connect_timeout`; ECONNREFUSED and others of connect(2): the
-///   detail names the server; errc::bad_handshake, errc::incompatible_peer, errc::refused; what
-///   the verbs throw. errc::limit_exceeded: an option. All that was made is unwound.
-task<connection> connect(connection_resources resources, endpoint server,
-                         connection_options options = {});
 
 }  // namespace cordma

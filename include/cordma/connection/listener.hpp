@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cordma/connection/connection.hpp>
+#include <cordma/connection/connection_options.hpp>
+#include <cordma/connection/endpoint.hpp>
 #include <cordma/coro/event.hpp>
 #include <cordma/detail/connection/handshake_server.hpp>
 
@@ -8,6 +10,8 @@
 #include <memory>
 
 namespace cordma {
+
+struct connection_resources;
 
 namespace detail {
 class listener_state;
@@ -55,6 +59,15 @@ class listener::close_op : public event::wait_op {
   friend class listener;
   explicit close_op(event& all_ended) noexcept : wait_op{all_ended.wait()} {}
 };
+
+/// Connects to a listener. The server's program may not have accepted yet: a SEND meets no receive
+/// until it has posted one, and breaks the connection after `rnr_retry` tries more
+/// (docs/errors.md). `server.host` may be a name: the resolver then blocks the thread.
+/// \errors  errc::timed_out after `connect_timeout`; ECONNREFUSED and others of connect(2): the
+///   detail names the server; errc::bad_handshake, errc::incompatible_peer, errc::refused; what
+///   the verbs throw. errc::limit_exceeded: an option. All that was made is unwound.
+task<connection> connect(connection_resources resources, endpoint server,
+                         connection_options options = {});
 
 /// The server's side of `connect`, on a TCP socket that was accepted elsewhere: by another thread,
 /// or by whoever started this program. A client whose handshake fails is told why.

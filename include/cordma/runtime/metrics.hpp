@@ -5,7 +5,7 @@
 #include <cordma/memory/mr_allocator.hpp>
 #include <cordma/queue/completion.hpp>
 #include <cordma/queue/transfer_counters.hpp>
-#include <cordma/verbs/port_counters.hpp>
+#include <cordma/verbs/device.hpp>
 
 #include <span>
 #include <string>

@@ -4,8 +4,11 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -108,6 +111,25 @@ class context {
   std::unique_ptr<ibv_context, closer> context_;
   device_info info_;
   device_limits limits_;
+};
+
+/// What a device has counted of receivers that were not ready (RNR), on one port and for all
+/// programs of the machine, as far as its driver tells (/sys/class/infiniband/DEVICE/ports/N/
+/// hw_counters).
+struct rnr_counters {
+  struct source {
+    std::string_view name;  ///< The kernel's.
+    std::string_view help;
+  };
+  static constexpr std::array<source, 5> sources{{
+      {"out_of_buffer", "this side had no receive for a message (mlx5)"},
+      {"rnr_nak_retry_err", "the peer answered RNR to a request (mlx5)"},
+      {"send_rnr_err", "this side answered RNR (rxe)"},
+      {"rcvd_rnr_err", "the peer answered RNR to a request (rxe)"},
+      {"retry_rnr_exceeded_err", "requests given up after the last RNR (rxe)"},
+  }};
+  /// In the order of `sources`; none: the device does not have it.
+  std::array<std::optional<std::uint64_t>, sources.size()> values{};
 };
 
 }  // namespace cordma::verbs

@@ -1,9 +1,65 @@
 #pragma once
 
+#include <cordma/coro/operation.hpp>
 #include <cordma/detail/queue/posted_requests.hpp>
-#include <cordma/detail/request/awaited_send.hpp>
+
+#include <memory>
+#include <tuple>
+#include <utility>
 
 namespace cordma {
+
+/// A send operation that a coroutine awaits, or several, one after the other: a handle can be
+/// awaited again after a wait that was stopped.
+/// \thread the executor's.
+class awaited_send : public send_operation {
+ public:
+  ~awaited_send() override { forget_waiter(); }
+
+  [[nodiscard]] bool failed() const noexcept { return was_stopped_ || has_failed(); }
+  /// The one that it ends on. Null once it has ended: the queue may be gone.
+  [[nodiscard]] scheduler* own_scheduler() const noexcept;
+  /// Posts it, unless it was posted before, and has `w` told when it has ended. True: it has.
+  bool start(waiter& w, const environment& env) noexcept;
+
+ protected:
+  awaited_send(send_queue& queue, std::uint16_t count, std::uint64_t* values_before) noexcept
+      : send_operation{queue, count, values_before} {}
+  awaited_send(awaited_send&& other, std::uint64_t* values_before) noexcept;
+
+  [[nodiscard]] bool was_stopped() const noexcept { return was_stopped_; }
+  /// Leaves the queue, before it is destroyed. The waiter is not told: it is what destroys this
+  /// operation, or is gone.
+  void leave() noexcept {
+    forget_waiter();
+    send_operation::leave();
+  }
+
+ private:
+  /// A coroutine that is destroyed meanwhile takes its waiter out.
+  struct wait_state : stop_callback {
+    explicit wait_state(awaited_send& o) noexcept : stop_callback{&on_stop}, owner{o} {}
+    awaited_send& owner;
+    waiter_ref who;
+    scheduler* resumes_on = nullptr;
+  };
+
+  static void on_stop(stop_callback& self) noexcept;
+  void forget_waiter() noexcept {
+    if (!is_awaited_) return;
+    is_awaited_ = false;
+    std::destroy_at(&wait_);
+  }
+  void on_end() noexcept final;
+  /// A stop ends this wait. True.
+  bool stopped() noexcept;
+
+  bool is_awaited_ = false;   // `wait_` is there.
+  bool was_stopped_ = false;  // This wait was; a handle can be awaited again.
+  union {
+    wait_state wait_;
+  };
+};
 
 /// One request, or several posted with one doorbell, as an operation; and as a handle, once posted.
 ///

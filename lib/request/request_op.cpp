@@ -1,4 +1,4 @@
-#include <cordma/detail/request/awaited_send.hpp>
+#include <cordma/detail/request/request_op.hpp>
 
 #include "queue/send_queue.hpp"
 
