@@ -61,9 +61,8 @@ void record(bench::recorder& recorder, const std::string& which, const tally& ou
 /// Requests that the other end's device answers alone.
 void raw_many(link_end& here, ibv_wr_opcode opcode, std::uint64_t n) {
   bench::raw_side& side = here.raw(noticing::event);
-  ibv_send_wr& wr = here.raw_request(opcode);
   for (std::uint64_t posted = 0, ended = 0; ended < n;) {
-    for (; posted < n && posted - ended < depth; ++posted) side.post(wr);
+    for (; posted < n && posted - ended < depth; ++posted) side.post(here.raw_request(opcode));
     side.await_sent();
     ended += 1 + std::exchange(side.sent, 0);
   }

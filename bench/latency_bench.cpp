@@ -41,10 +41,9 @@ task<> one_by_one(link_end& here, noticing how, latencies& to, Make make) {
 
 void raw_one_by_one(link_end& here, noticing how, latencies& to, ibv_wr_opcode opcode) {
   bench::raw_side& side = here.raw(how);
-  ibv_send_wr& wr = here.raw_request(opcode);
   to.start();
   for (std::uint64_t n = to.round(); n > 0; --n) {
-    side.post(wr);
+    side.post(here.raw_request(opcode));
     side.await_sent();
     to.lap();
   }

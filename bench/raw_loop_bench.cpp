@@ -17,17 +17,9 @@ constexpr std::uint64_t messages = 1'000'000;
 constexpr double ratio_min = 0.9;
 
 double raw_rate(raw_loopback& l) {
-  ibv_sge sge{.addr = reinterpret_cast<std::uint64_t>(l.local.bytes().data()),
-              .length = unsigned{size_bytes},
-              .lkey = l.local.slice().lkey()};
-  ibv_send_wr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_RDMA_WRITE;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.wr.rdma = {l.remote.remote_slice().address(), l.remote.remote_slice().rkey()};
   const auto start = std::chrono::steady_clock::now();
-  l.run_raw(wr, messages, raw_loopback::depth);
+  l.raw.run([&l] { return l.request(IBV_WR_RDMA_WRITE, size_bytes); }, messages,
+            raw_loopback::depth);
   const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
   return double(messages) / took.count();
 }

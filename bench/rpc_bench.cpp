@@ -123,40 +123,24 @@ class raw_writes {
  public:
   raw_writes(std::span<cordma::local_mr> to, std::span<cordma::local_mr> from)
       : to_{bench::register_for_raw(loop_.pd, to)},
-        from_{bench::register_for_raw(loop_.pd, from)},
-        pieces_(to.size()),
-        writes_(to.size()) {
-    for (std::size_t n = 0; n < to.size(); ++n) {
-      pieces_[n] = {.addr = reinterpret_cast<std::uint64_t>(from_[n].address()),
-                    .length = std::uint32_t(bulk_bytes),
-                    .lkey = from_[n].lkey()};
-      ibv_send_wr& wr = writes_[n];
-      wr.sg_list = &pieces_[n];
-      wr.num_sge = 1;
-      wr.opcode = IBV_WR_RDMA_WRITE;
-      wr.send_flags = IBV_SEND_SIGNALED;
-      wr.wr.rdma.remote_addr = reinterpret_cast<std::uint64_t>(to_[n].address());
-      wr.wr.rdma.rkey = to_[n].rkey();
-    }
-  }
+        from_{bench::register_for_raw(loop_.pd, from)} {}
   /// As many at once as there is memory for.
   void write_all(std::uint64_t n) {
-    const std::size_t depth = writes_.size();
-    std::array<ibv_wc, 16> entries;
-    for (std::uint64_t posted = 0, done = 0; done < n;) {
-      for (; posted < n && posted < done + depth; ++posted) {
-        ibv_send_wr* bad = nullptr;
-        if (loop_.raw_a.post_send(&writes_[posted % depth], &bad) != 0) return;
-      }
-      done += std::uint64_t(std::max(loop_.raw_cq.poll(entries), 0));
-    }
+    std::size_t next = 0;
+    const auto make = [&] {
+      const cordma::verbs::memory_region& to = to_[next];
+      const cordma::verbs::memory_region& from = from_[next];
+      next = next + 1 == to_.size() ? 0 : next + 1;
+      return support::raw::request{IBV_WR_RDMA_WRITE,
+                                   support::raw::piece(from.address(), bulk_bytes, from.lkey()),
+                                   {reinterpret_cast<std::uint64_t>(to.address()), to.rkey()}};
+    };
+    loop_.raw.run(make, n, std::uint32_t(to_.size()));
   }
 
  private:
   bench::raw_loopback loop_;
   bench::raw_regions to_, from_;
-  std::vector<ibv_sge> pieces_;
-  std::vector<ibv_send_wr> writes_;
 };
 
 /// A thread that echoes on a socket of the loopback until its peer is gone, and one that asks it.

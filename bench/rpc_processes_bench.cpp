@@ -94,14 +94,10 @@ void write_each(bench::two_processes& both, const bench::raw_regions& from, std:
     for (; posted < n && posted < done + from.size(); ++posted) {
       const cordma::verbs::memory_region& source = from[posted % from.size()];
       const place& to = (*shared_places())[posted % from.size()];
-      ibv_sge piece{.addr = reinterpret_cast<std::uint64_t>(source.address()),
-                    .length = std::uint32_t(bulk_bytes),
-                    .lkey = source.lkey()};
-      ibv_send_wr& write = here.raw_request(IBV_WR_RDMA_WRITE);
-      write.sg_list = &piece;
-      write.send_flags = IBV_SEND_SIGNALED;
-      write.wr.rdma = {to.address, to.rkey};
-      side.post(write);
+      side.post(
+          support::raw::request{IBV_WR_RDMA_WRITE,
+                                support::raw::piece(source.address(), bulk_bytes, source.lkey()),
+                                {to.address, to.rkey}});
     }
     side.await_sent();
   }

@@ -30,14 +30,7 @@ constexpr std::uint64_t depth = raw_loopback::depth;
 constexpr std::uint64_t per_round = 20'000;
 constexpr int rounds = 21;
 
-ibv_send_wr write_of(ibv_sge& sge) {
-  ibv_send_wr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_RDMA_WRITE;
-  wr.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
-  return wr;
-}
+auto write_of(const raw_loopback& l) { return l.request(IBV_WR_RDMA_WRITE, size_bytes); }
 
 template <class Post>
 task<> many_at_once(std::uint64_t n, Post post) {
@@ -56,14 +49,9 @@ task<> many_at_once(std::uint64_t n, Post post) {
 /// One thread's queue pairs, by ours and by raw verbs.
 class thread_work {
  public:
-  thread_work()
-      : sge_{.addr = reinterpret_cast<std::uint64_t>(loop_.local.bytes().data()),
-             .length = unsigned{size_bytes},
-             .lkey = loop_.local.slice().lkey()},
-        wr_{write_of(sge_)} {
-    wr_.wr.rdma = {loop_.remote.remote_slice().address(), loop_.remote.remote_slice().rkey()};
+  void raw(std::uint64_t n) {
+    loop_.raw.run([this] { return write_of(loop_); }, n, depth);
   }
-  void raw(std::uint64_t n) { loop_.run_raw(wr_, n, depth); }
   void ours(std::uint64_t n) {
     loop_.home.run(many_at_once(n, [this](std::uint64_t) {
       return loop_.a->post(
@@ -82,8 +70,6 @@ class thread_work {
 
  private:
   raw_loopback loop_;
-  ibv_sge sge_;
-  ibv_send_wr wr_;
 };
 
 /// Two threads that do the same, beside one.
@@ -195,40 +181,28 @@ class crowd {
 
 class raw_crowd {
  public:
-  raw_crowd() : sge_{}, wr_{write_of(sge_)} {
-    sge_ = {.addr = reinterpret_cast<std::uint64_t>(loop_.local.bytes().data()),
-            .length = unsigned{size_bytes},
-            .lkey = loop_.local.slice().lkey()};
-    wr_.wr.rdma = {loop_.remote.remote_slice().address(), loop_.remote.remote_slice().rkey()};
+  raw_crowd() {
     for (unsigned i = 0; i < crowd::count; ++i) {
       const auto make = [&] {
         return std::make_unique<cordma::verbs::queue_pair>(loop_.pd, cq_, cq_, capabilities);
       };
       auto one = make(), other = make();
-      cordma::test::connect(loop_.ctx, loop_.port, *one, other->num());
-      cordma::test::connect(loop_.ctx, loop_.port, *other, one->num());
+      support::raw::connect(loop_.ctx, loop_.port, *one, other->num());
+      support::raw::connect(loop_.ctx, loop_.port, *other, one->num());
       ones_.push_back(std::move(one));
       others_.push_back(std::move(other));
     }
   }
   void writes(std::uint64_t n, unsigned connections) {
-    std::array<ibv_wc, 32> entries;
-    for (std::uint64_t posted = 0, ended = 0; ended < n;) {
-      for (; posted < n && posted - ended < depth; ++posted) {
-        ibv_send_wr* bad = nullptr;
-        if (ones_[posted % connections]->post_send(&wr_, &bad) != 0) {
-          throw std::runtime_error{"ibv_post_send"};
-        }
-      }
-      ended += std::uint64_t(std::max(cq_.poll(entries), 0));
+    for (std::uint64_t posted = 0, ended = 0; ended < n; ended += support::raw::reap(cq_).sends) {
+      for (; posted < n && posted - ended < depth; ++posted)
+        support::raw::post(*ones_[posted % connections], write_of(loop_));
     }
   }
 
  private:
   static constexpr cordma::verbs::queue_pair_capabilities capabilities{};  // As a connection has.
   raw_loopback loop_;
-  ibv_sge sge_;
-  ibv_send_wr wr_;
   cordma::verbs::completion_queue cq_{loop_.ctx, 4 * depth};
   std::vector<std::unique_ptr<cordma::verbs::queue_pair>> ones_, others_;
 };

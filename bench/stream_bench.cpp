@@ -66,20 +66,15 @@ BENCH_ON_DEVICE("stream/bulk/1MiB", "How near to a WRITE does a large message co
   bench::raw_loopback loop;
   cordma::local_mr to = loop.memory(bulk_bytes);
   const cordma::local_mr from = loop.memory(bulk_bytes);
-  ibv_sge piece{.addr = reinterpret_cast<std::uint64_t>(from.bytes().data()),
-                .length = std::uint32_t(bulk_bytes),
-                .lkey = from.slice().lkey()};
-  ibv_send_wr write{};
-  write.sg_list = &piece;
-  write.num_sge = 1;
-  write.opcode = IBV_WR_RDMA_WRITE;
-  write.send_flags = IBV_SEND_SIGNALED;
-  write.wr.rdma.remote_addr = to.remote_slice().address();
-  write.wr.rdma.rkey = to.remote_slice().rkey();
+  const auto make = [&] {
+    const cordma::remote_mr_slice there = to.remote_slice();
+    return support::raw::request{
+        IBV_WR_RDMA_WRITE, loop.piece_of(from, bulk_bytes), {there.address(), there.rkey()}};
+  };
   stream_pair p;
   const cordma::local_mr memory = p.rt.memory().allocate_zeroed(bulk_bytes);
   recorder.allow_allocations(10);  // A loan, and its memory.
   recorder.compare(
-      "1 MiB", [&](std::uint64_t n) { loop.run_raw(write, n, 2); },
+      "1 MiB", [&](std::uint64_t n) { loop.raw.run(make, n, 2); },
       [&](std::uint64_t n) { p.rt.run(send_bulk(p, memory.slice(), n)); });
 }

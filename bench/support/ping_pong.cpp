@@ -25,9 +25,9 @@ ibv_wr_opcode opcode_of(ball what) {
 /// The byte that comes next, here and from there.
 std::uint8_t next(link_end& end) { return ++end.written; }
 
-void raw_hit(link_end& end, raw_side& side, ibv_send_wr& wr, ball what) {
+void raw_hit(link_end& end, raw_side& side, ball what) {
   if (what == ball::write) end.number_outbox(next(end));
-  side.post_seldom_signaled(wr);
+  side.post_seldom_signaled(end.raw_request(opcode_of(what)));
 }
 
 void raw_await(link_end& end, raw_side& side, ball what, std::uint8_t number) {
@@ -42,12 +42,11 @@ void raw_await(link_end& end, raw_side& side, ball what, std::uint8_t number) {
 void raw_play(link_end& end, ball what, noticing how, std::uint64_t n, latencies* to) {
   const bool begins = to != nullptr;
   raw_side& side = end.raw(how);
-  ibv_send_wr& wr = end.raw_request(opcode_of(what));
   for (; n > 0; --n) {
-    if (begins) raw_hit(end, side, wr, what);
+    if (begins) raw_hit(end, side, what);
     // Who answers waits for the number that it will send back.
     raw_await(end, side, what, begins ? end.written : std::uint8_t(end.written + 1));
-    if (!begins) raw_hit(end, side, wr, what);
+    if (!begins) raw_hit(end, side, what);
     if (what != ball::write) side.post_receive(end.raw_receive());
     if (begins) to->lap();
   }
@@ -132,12 +131,12 @@ void raw_window(two_processes& both, noticing how, std::uint64_t n, std::uint64_
   both.order(code(false, ball::send, how), n);
   link_end& here = both.here();
   raw_side& side = here.raw(how);
-  ibv_send_wr& wr = here.raw_request(IBV_WR_SEND);
-  for (std::uint64_t i = 0; i < std::min(n, window); ++i) side.post_seldom_signaled(wr);
+  const auto hit = [&] { side.post_seldom_signaled(here.raw_request(IBV_WR_SEND)); };
+  for (std::uint64_t i = 0; i < std::min(n, window); ++i) hit();
   for (; n > 0; --n) {
     side.await_message();
     side.post_receive(here.raw_receive());
-    if (n > window) side.post_seldom_signaled(wr);
+    if (n > window) hit();
   }
 }
 

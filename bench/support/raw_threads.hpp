@@ -3,11 +3,14 @@
 #include "second_thread.hpp"
 
 #include <support/loopback.hpp>
+#include <support/raw_verbs.hpp>
 
-#include <array>
 #include <functional>
+#include <utility>
 
 namespace bench {
+
+namespace raw = support::raw;
 
 /// Messages of raw verbs between two threads, each with a completion queue of its own.
 class raw_threads {
@@ -16,8 +19,8 @@ class raw_threads {
   raw_threads(second_thread& other, std::size_t message_bytes, std::uint32_t window = 1)
       : other_{other}, here_{loop_, message_bytes, window}, there_{loop_, message_bytes, window} {
     const cordma::verbs::port_info& port = loop_.port;
-    cordma::test::connect(loop_.ctx, port, here_.qp, there_.qp.num());
-    cordma::test::connect(loop_.ctx, port, there_.qp, here_.qp.num());
+    raw::connect(loop_.ctx, port, here_.qp, there_.qp.num());
+    raw::connect(loop_.ctx, port, there_.qp, here_.qp.num());
     for (std::uint32_t i = 0; i < window; ++i) {
       here_.post_receive();
       there_.post_receive();
@@ -48,36 +51,23 @@ class raw_threads {
     end(cordma::test::loopback& on, std::size_t message_bytes, std::uint32_t window)
         : memory{on.memory(message_bytes)},
           cq{on.ctx, 4 * window + 64},
-          qp{on.pd, cq, cq, {.send_wr_max = 2 * window + 16, .recv_wr_max = window + 16}} {
-      wr.sg_list = from_or_to.sg_list = &piece;
-      wr.num_sge = from_or_to.num_sge = 1;
-      wr.opcode = IBV_WR_SEND;
-      wr.send_flags = IBV_SEND_SIGNALED;
-      if (message_bytes <= qp.capabilities().inline_max) wr.send_flags |= IBV_SEND_INLINE;
-      piece = {.addr = reinterpret_cast<std::uint64_t>(memory.bytes().data()),
-               .length = std::uint32_t(message_bytes),
-               .lkey = memory.slice().lkey()};
-    }
-    void post_receive() {
-      ibv_recv_wr* bad = nullptr;
-      static_cast<void>(qp.post_recv(&from_or_to, &bad));
-    }
+          qp{on.pd, cq, cq, {.send_wr_max = 2 * window + 16, .recv_wr_max = window + 16}},
+          piece{raw::piece(memory.bytes().data(), message_bytes, memory.slice().lkey())} {}
+    void post_receive() { raw::post(qp, raw::receive{piece}); }
     void send() {
-      ibv_send_wr* bad = nullptr;
       while (sends > send_room) poll();
-      if (qp.post_send(&wr, &bad) == 0) ++sends;
+      raw::post(qp, raw::request{IBV_WR_SEND, piece, {}, inline_max});
+      ++sends;
     }
     void poll() {
-      std::array<ibv_wc, 16> entries;
-      const int n = cq.poll(entries);
-      for (int i = 0; i < n; ++i) {
-        if ((entries[std::size_t(i)].opcode & IBV_WC_RECV) == 0) {
+      raw::poll(cq, [this](const ibv_wc& wc) {
+        if ((wc.opcode & IBV_WC_RECV) == 0) {
           --sends;
         } else {
           ++received;
           post_receive();
         }
-      }
+      });
     }
     /// How many messages came, at least one; each has left a receive for another.
     std::uint64_t receive() {
@@ -91,9 +81,8 @@ class raw_threads {
     cordma::verbs::completion_queue cq;
     cordma::verbs::queue_pair qp;
     const std::uint64_t send_room = qp.capabilities().send_wr_max - 1;
-    ibv_sge piece{};
-    ibv_send_wr wr{};
-    ibv_recv_wr from_or_to{};
+    const std::size_t inline_max = qp.capabilities().inline_max;
+    const ibv_sge piece;
     std::uint64_t sends = 0, received = 0;
   };
   second_thread& other_;

@@ -29,11 +29,9 @@ constexpr verbs::queue_pair_capabilities capabilities{.send_wr_max = queue_depth
 constexpr unsigned cq_depth = 4 * queue_depth;
 /// Of the raw requests that somebody waits for.
 constexpr std::uint64_t awaited = 1;
-constexpr unsigned this_processor = 0, other_processor = 1;
+using support::raw::check;
 
-void check(int rc, const char* call) {
-  if (rc != 0) throw error{errno_failure(rc, call)};
-}
+constexpr unsigned this_processor = 0, other_processor = 1;
 
 completion_mode mode_of(noticing how) {
   switch (how) {
@@ -91,46 +89,28 @@ void raw_side::get_event() {
   is_armed_ = false;
 }
 
-void raw_side::give(ibv_send_wr& wr) {
-  ibv_send_wr* bad = nullptr;
-  check(qp_.post_send(&wr, &bad), "ibv_post_send");
+void raw_side::post(support::raw::request&& what) {
+  what.wr.wr_id = awaited;
+  support::raw::post(qp_, what);
 }
 
-void raw_side::post(ibv_send_wr& wr) {
-  wr.wr_id = awaited;
-  give(wr);
-}
-
-void raw_side::post_seldom_signaled(ibv_send_wr& wr) {
-  const bool is_signaled = ++unsignaled_ == link_depth / 2;
-  if (is_signaled) {
+void raw_side::post_seldom_signaled(support::raw::request&& what) {
+  if (++unsignaled_ == link_depth / 2)
     unsignaled_ = 0;
-    wr.send_flags |= IBV_SEND_SIGNALED;
-  } else {
-    wr.send_flags &= ~unsigned{IBV_SEND_SIGNALED};
-  }
-  wr.wr_id = 0;
-  give(wr);
-}
-
-void raw_side::post_receive(ibv_recv_wr& wr) {
-  ibv_recv_wr* bad = nullptr;
-  check(qp_.post_recv(&wr, &bad), "ibv_post_recv");
+  else
+    what.wr.send_flags &= ~unsigned{IBV_SEND_SIGNALED};
+  support::raw::post(qp_, what);
 }
 
 void raw_side::poll() {
-  std::array<ibv_wc, 32> entries;
-  const int n = cq_.poll(entries);
-  for (int i = 0; i < n; ++i) {
-    const ibv_wc& wc = entries[std::size_t(i)];
-    if (wc.status != IBV_WC_SUCCESS) throw std::runtime_error{ibv_wc_status_str(wc.status)};
+  support::raw::poll(cq_, [this](const ibv_wc& wc) {
     if ((wc.opcode & IBV_WC_RECV) != 0) {
       ++messages;
     } else if (wc.wr_id == awaited) {
       ++sent;
     }
     ++completions;
-  }
+  });
 }
 
 void raw_side::reap() {
@@ -189,7 +169,7 @@ link_end::link_end(std::size_t message_bytes)
   in_ = {.addr = start + receive_offset,
          .length = std::uint32_t(message_bytes),
          .lkey = buffer_.slice().lkey()};
-  receive_ = {.wr_id = 0, .next = nullptr, .sg_list = &in_, .num_sge = 1};
+  inline_max_ = raw_[0]->qp().capabilities().inline_max;
 }
 
 template <class Body>
@@ -222,7 +202,7 @@ void link_end::connect(const address& other) {
     qp.to_rts({.rd_atomic_max = ctx.limits().qp_init_rd_atom_max, .rnr_retry = 6});
   });
   for (unsigned i = 0; i < queue_depth; ++i) {
-    for (auto& raw : raw_) raw->post_receive(receive_);
+    for (auto& raw : raw_) raw->post_receive(raw_receive());
     for (auto& our : ours_) our->qp.post_recv(inbox());
   }
   there_ = remote_mr_slice{other.memory + inbox_offset, message_bytes_, other.rkey};
@@ -236,24 +216,6 @@ std::uint8_t link_end::arrived() noexcept {
 
 void link_end::number_outbox(std::uint8_t number) noexcept {
   buffer_.bytes()[message_bytes_ - 1] = std::byte{number};
-}
-
-ibv_send_wr& link_end::raw_request(ibv_wr_opcode opcode) {
-  request_ = {};
-  request_.sg_list = &out_;
-  request_.num_sge = 1;
-  request_.opcode = opcode;
-  request_.send_flags = IBV_SEND_SIGNALED;
-  const bool carries = opcode != IBV_WR_RDMA_READ && opcode < IBV_WR_ATOMIC_CMP_AND_SWP;
-  if (carries && message_bytes_ <= raw_[0]->qp().capabilities().inline_max) {
-    request_.send_flags |= IBV_SEND_INLINE;
-  }
-  if (opcode >= IBV_WR_ATOMIC_CMP_AND_SWP && opcode <= IBV_WR_ATOMIC_FETCH_AND_ADD) {
-    request_.wr.atomic = {there_.address(), 0, 0, there_.rkey()};
-  } else {
-    request_.wr.rdma = {there_.address(), there_.rkey()};
-  }
-  return request_;
 }
 
 std::unique_ptr<link_end> two_processes::meet(int socket, std::size_t message_bytes) {

@@ -2,15 +2,18 @@
 
 #include "second_thread.hpp"
 
+#include "request/queue_pair.hpp"
+#include "support/raw_verbs.hpp"
+
 #include <cordma/io/executor.hpp>
 #include <cordma/memory/mr_allocator.hpp>
-#include "request/queue_pair.hpp"
 
 #include <sys/types.h>
 
 #include <array>
 #include <functional>
 #include <memory>
+#include <utility>
 
 namespace bench {
 
@@ -30,10 +33,10 @@ class raw_side {
  public:
   raw_side(cordma::verbs::context& ctx, cordma::verbs::protection_domain& pd, noticing how);
 
-  void post(ibv_send_wr& wr);
+  void post(support::raw::request&& what);
   /// With a completion entry now and then, which `await_sent` does not see.
-  void post_seldom_signaled(ibv_send_wr& wr);
-  void post_receive(ibv_recv_wr& wr);
+  void post_seldom_signaled(support::raw::request&& what);
+  void post_receive(support::raw::receive&& what) { support::raw::post(qp_, std::move(what)); }
   /// Polls once, and blocks where there is nothing, if that is how it notices.
   void reap();
   /// Only polls.
@@ -47,7 +50,6 @@ class raw_side {
   std::uint64_t messages = 0, sent = 0;  ///< That nobody has taken.
 
  private:
-  void give(ibv_send_wr& wr);
   void arm();
   void get_event();
 
@@ -108,8 +110,10 @@ class link_end {
   void number_outbox(std::uint8_t number) noexcept;
 
   /// A raw request of this opcode with the outbox, inlined where ours would be.
-  [[nodiscard]] ibv_send_wr& raw_request(ibv_wr_opcode opcode);
-  [[nodiscard]] ibv_recv_wr& raw_receive() noexcept { return receive_; }
+  [[nodiscard]] support::raw::request raw_request(ibv_wr_opcode opcode) const {
+    return {opcode, out_, {there_.address(), there_.rkey()}, inline_max_};
+  }
+  [[nodiscard]] support::raw::receive raw_receive() const { return support::raw::receive{in_}; }
 
   /// Both count on: what the two ends wrote, in ping-pongs by memory.
   std::uint8_t written = 0;
@@ -133,8 +137,7 @@ class link_end {
   std::array<std::unique_ptr<our_side>, 3> ours_;
   cordma::remote_mr_slice there_;
   ibv_sge out_{}, in_{};
-  ibv_send_wr request_{};
-  ibv_recv_wr receive_{};
+  std::size_t inline_max_ = 0;  ///< of the raw queue pairs
 };
 
 /// This process and a forked one, each on a processor of its own, joined by a link. The other does

@@ -2,6 +2,7 @@
 
 #include "support/device.hpp"
 #include "support/loopback.hpp"
+#include "support/raw_verbs.hpp"
 #include "wire/step.hpp"
 
 #include <cordma/coro/event.hpp>
@@ -86,14 +87,9 @@ struct two_ends {
     std::array<ibv_wc, 1> ended{};
     static_cast<void>(sends.poll(ended));
     const local_mr_slice from = memory.slice(0, 8);
-    ibv_sge piece{reinterpret_cast<std::uint64_t>(from.bytes().data()), 8, from.lkey()};
-    ibv_send_wr wr{};
-    wr.opcode = IBV_WR_SEND;
-    wr.sg_list = &piece;
-    wr.num_sge = 1;
-    wr.send_flags = IBV_SEND_SIGNALED;
-    ibv_send_wr* bad = nullptr;
-    if (ibv_post_send(theirs.native_handle(), &wr, &bad) != 0) std::abort();
+    support::raw::post(
+        theirs, support::raw::request{IBV_WR_SEND,
+                                      support::raw::piece(from.bytes().data(), 8, from.lkey())});
   }
 
   verbs::context& ctx;

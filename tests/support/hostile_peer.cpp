@@ -2,6 +2,7 @@
 
 #include "queue/send_queue.hpp"
 #include "support/device.hpp"
+#include "support/raw_verbs.hpp"
 
 #include <cordma/io/reactor.hpp>
 
@@ -142,14 +143,9 @@ hostile_peer::hostile_peer(agent_world& world, victim& v, std::uint32_t receives
 }
 
 void hostile_peer::post_receive(std::uint32_t index) {
-  ibv_sge into{reinterpret_cast<std::uint64_t>(memory_.get()) + index * frame_bytes, frame_bytes,
-               registration_.lkey()};
-  ibv_recv_wr wr{};
-  wr.wr_id = index;
-  wr.sg_list = &into;
-  wr.num_sge = 1;
-  ibv_recv_wr* bad = nullptr;
-  static_cast<void>(control_.post_recv(&wr, &bad));
+  const ibv_sge into =
+      support::raw::piece(memory_.get() + index * frame_bytes, frame_bytes, registration_.lkey());
+  static_cast<void>(support::raw::try_post(control_, support::raw::receive{into, index}));
 }
 
 /// Of what is said, and of what is heard on the data queue pair, in `memory_`.
@@ -169,15 +165,10 @@ void hostile_peer::listen_to_data() {
 }
 
 void hostile_peer::post_data_receive(std::uint32_t index) {
-  ibv_sge into{
-      reinterpret_cast<std::uint64_t>(memory_.get()) + at::heard_data + index * message_bytes_max,
-      message_bytes_max, registration_.lkey()};
-  ibv_recv_wr wr{};
-  wr.wr_id = data_id + index;
-  wr.sg_list = &into;
-  wr.num_sge = 1;
-  ibv_recv_wr* bad = nullptr;
-  static_cast<void>(data_.post_recv(&wr, &bad));
+  const ibv_sge into =
+      support::raw::piece(memory_.get() + at::heard_data + index * message_bytes_max,
+                          message_bytes_max, registration_.lkey());
+  static_cast<void>(support::raw::try_post(data_, support::raw::receive{into, data_id + index}));
 }
 
 void hostile_peer::hear_data(std::span<const std::byte> message) {
@@ -210,17 +201,11 @@ void hostile_peer::say_data(std::span<const std::byte> message, ibv_wr_opcode ho
 void hostile_peer::send(verbs::queue_pair& qp, std::span<const std::byte> message,
                         ibv_wr_opcode how, std::byte* from, std::uint32_t rkey) {
   std::ranges::copy(message.first(std::min(message.size(), message_bytes_max)), from);
-  ibv_sge sge{reinterpret_cast<std::uint64_t>(from), std::uint32_t(message.size()),
-              registration_.lkey()};
-  ibv_send_wr wr{};
-  wr.wr_id = said_id;
-  wr.sg_list = &sge;
-  wr.num_sge = message.empty() ? 0 : 1;
-  wr.opcode = how;
-  wr.invalidate_rkey = rkey;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  ibv_send_wr* bad = nullptr;
-  static_cast<void>(qp.post_send(&wr, &bad));
+  support::raw::request said{how, support::raw::piece(from, message.size(), registration_.lkey())};
+  said.wr.wr_id = said_id;
+  said.wr.num_sge = message.empty() ? 0 : 1;
+  said.wr.invalidate_rkey = rkey;
+  static_cast<void>(support::raw::try_post(qp, said));
 }
 
 std::size_t hostile_peer::listen() {
@@ -251,16 +236,12 @@ std::size_t hostile_peer::listen() {
 
 void hostile_peer::reach(ibv_wr_opcode how, std::uint64_t address, std::uint32_t length,
                          std::uint32_t rkey) {
-  ibv_sge sge{this->address(), length, registration_.lkey()};
-  ibv_send_wr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = how;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.wr.rdma = {.remote_addr = address, .rkey = rkey};
-  ibv_send_wr* bad = nullptr;
   reached.reset();
-  static_cast<void>(data_.post_send(&wr, &bad));
+  static_cast<void>(support::raw::try_post(
+      data_,
+      support::raw::request{how,
+                            support::raw::piece(landing().data(), length, registration_.lkey()),
+                            {address, rkey}}));
 }
 
 void hostile_peer::die() {

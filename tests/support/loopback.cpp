@@ -2,26 +2,10 @@
 
 #include "support/device.hpp"
 
-#include <cordma/verbs/gid.hpp>
-
 #include <algorithm>
 #include <stdexcept>
 
 namespace cordma::test {
-
-void connect(verbs::context& ctx, const verbs::port_info& port, verbs::queue_pair& qp,
-             std::uint32_t peer_num, std::uint8_t min_rnr_timer, std::uint8_t rnr_retry) {
-  const verbs::gid_entry gid = verbs::choose_gid(ctx.gid_table(port.number)).entry;
-  qp.to_init(
-      port.number, 0,
-      verbs::access::remote_read | verbs::access::remote_write | verbs::access::remote_atomic);
-  qp.to_rtr({.peer = verbs::address_vector::by_gid(gid.gid, gid.index, port.lid),
-             .path_mtu = port.mtu_active,
-             .dest_qpn = peer_num,
-             .dest_rd_atomic_max = ctx.limits().qp_rd_atom_max,
-             .min_rnr_timer = min_rnr_timer});
-  qp.to_rts({.rd_atomic_max = ctx.limits().qp_init_rd_atom_max, .rnr_retry = rnr_retry});
-}
 
 loopback::loopback(const loopback_options& options)
     : ctx{device_name()},

@@ -2,6 +2,7 @@
 
 #include "queue/send_queue.hpp"
 #include "support/access.hpp"
+#include "support/raw_verbs.hpp"
 
 #include <cordma/detail/runtime/async_events.hpp>
 #include <cordma/memory/mr_allocator.hpp>
@@ -14,12 +15,7 @@
 
 namespace cordma::test {
 
-/// Brings a queue pair from RESET to RTS, connected to queue pair `peer_num` of the same port.
-/// \param min_rnr_timer  12: a send without a receive is tried again after 0.64 ms, and given up
-///   after 4.5 ms, which a busy machine may take between a test's steps. 28: 164 ms and 1.1 s.
-/// \param rnr_retry  0: at once.
-void connect(verbs::context& ctx, const verbs::port_info& port, verbs::queue_pair& qp,
-             std::uint32_t peer_num, std::uint8_t min_rnr_timer = 12, std::uint8_t rnr_retry = 6);
+using support::raw::connect;
 
 struct loopback_options {
   completion_queue_options cq{};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "support/device.hpp"
+#include "support/raw_verbs.hpp"
 
 #include <cordma/base/error.hpp>
 #include <cordma/verbs/memory_region.hpp>
@@ -14,6 +15,7 @@
 namespace cordma::verbs::test {
 
 using cordma::test::device_name;
+namespace raw = support::raw;
 
 /// A queue pair connected to itself, and all that it needs; made in this order.
 struct loopback {
@@ -41,27 +43,12 @@ struct loopback {
   }
 
   int post_recv() {
-    ibv_sge sge{
-        .addr = reinterpret_cast<std::uintptr_t>(mr.address()), .length = 64, .lkey = mr.lkey()};
-    ibv_recv_wr wr{};
-    wr.wr_id = 1;
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-    ibv_recv_wr* bad = nullptr;
-    return qp.post_recv(&wr, &bad);
+    return raw::try_post(qp, raw::receive{raw::piece(mr.address(), 64, mr.lkey()), 1});
   }
   int post_send() {
-    ibv_sge sge{.addr = reinterpret_cast<std::uintptr_t>(mr.address() + 4096),
-                .length = 64,
-                .lkey = mr.lkey()};
-    ibv_send_wr wr{};
-    wr.wr_id = 2;
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-    wr.opcode = IBV_WR_SEND;
-    wr.send_flags = IBV_SEND_SIGNALED;
-    ibv_send_wr* bad = nullptr;
-    return qp.post_send(&wr, &bad);
+    raw::request message{IBV_WR_SEND, raw::piece(mr.address() + 4096, 64, mr.lkey())};
+    message.wr.wr_id = 2;
+    return raw::try_post(qp, message);
   }
   /// Polls until `count` completions came; the device finishes them within a bounded time.
   std::vector<ibv_wc> reap(std::size_t count) {

@@ -6,15 +6,19 @@
 #include <cordma/runtime/runtime.hpp>
 #include <cordma/verbs/queue_pair.hpp>
 
+#include "support/raw_verbs.hpp"
+
 #include <infiniband/verbs.h>
 
-#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace perf {
 
 /// Two connected queue pairs of one process, and the loop of ibv_post_send and ibv_poll_cq that
-/// does the same work as a job: requests are made before, entries are polled in batches. What takes
+/// does the same work as a job: each request is filled when it is posted, entries are polled in
+/// batches. What takes
 /// a receive finds one: both ends are here, so that no credits are needed. `rpc` and `stream` are
 /// an echo of sends. Thread: the runtime's.
 class raw_pair {
@@ -30,7 +34,7 @@ class raw_pair {
   struct end {
     end(cordma::runtime& rt, cordma::verbs::completion_queue& cq, const job& what,
         std::uint64_t number);
-    void post_send(ibv_send_wr& wr);
+    void post_send(ibv_wr_opcode opcode, const support::raw::remote& to);
     void post_receive();
 
     cordma::local_mr memory;
@@ -39,10 +43,11 @@ class raw_pair {
     std::size_t size_bytes;
     std::size_t slots;
     std::size_t next_slot = 0, next_receive = 0;
-    ibv_sge piece{};
+    std::size_t inline_max;
+
+   private:
+    [[nodiscard]] ibv_sge piece(std::size_t slot) const noexcept;
   };
-  void connect(cordma::runtime& rt, end& one, const end& other);
-  void fill_request();
   void post_next();
   void take(const ibv_wc& entry, meter& m);
   void ended(meter& m);
@@ -51,8 +56,6 @@ class raw_pair {
   const job what_;
   cordma::verbs::completion_queue cq_;
   end near_, far_;
-  ibv_send_wr request_{};                  ///< Of `near_`; slots are filled in.
-  ibv_send_wr answer_{};                   ///< Of `far_`, to an echo.
   std::uint32_t in_flight_ = 0;            ///< Operations.
   std::uint32_t requests_ = 0;             ///< That no completion has ended, of both ends.
   std::uint32_t receives_ = 0;             ///< Posted at `far_`, and not promised to a request.
