@@ -112,7 +112,7 @@ TEST_CASE("many requests at once are all answered", "[agent][device][R1]") {
   for (int n = 0; n < 200; ++n) all.spawn(ask(p, got));
   p.rt.run(all.join());
   CHECK(got.size() == 200);
-  CHECK(p.server.lending().open == 200);
+  CHECK(held_by(p.server).leases == 200);
   got.clear();
   p.settle();
   CHECK(p.server.lending().forced == 0);

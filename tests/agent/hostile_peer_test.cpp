@@ -237,7 +237,7 @@ TEST_CASE("a request that is replayed is one more request", "[agent][device][R4]
   const frame second = s.answer(kind::granted);
   CHECK(first.lease != second.lease);
   CHECK(first.rkey != second.rkey);
-  CHECK(s.v->self().counters().open == 2);
+  CHECK(held_by(s.v->self()).leases == 2);
 }
 
 TEST_CASE("a lease that was returned is not returned, renewed or handed over again",
@@ -273,7 +273,7 @@ TEST_CASE("numbers that nobody gave are nobody's", "[agent][device][R4]") {
   // Another tag than the one that it was granted for.
   CHECK(s.refusal({.kind = kind::renew, .tag = g.tag + 1, .lease = g.lease, .duration = 1s}) ==
         number(errc::lease_ended));
-  CHECK(s.v->self().counters().open == 1);
+  CHECK(held_by(s.v->self()).leases == 1);
   s.goes_on();
 }
 
@@ -284,7 +284,7 @@ TEST_CASE("sizes of 0 and of 2^64-1 are refused", "[agent][device][R4]") {
   static_cast<void>(s.grant(mib));
   CHECK(s.refusal(s.request(1)) == number(errc::limit_exceeded));
   CHECK(s.refusal(s.request(huge)) == number(errc::limit_exceeded));
-  CHECK(s.v->self().counters().bytes_lent == mib);
+  CHECK(held_by(s.v->self()).bytes_lent == mib);
   s.peer->say(s.request(0));
   s.cut_off_by(errc::bad_frame);
 }
@@ -301,7 +301,7 @@ TEST_CASE("an alignment counts as what it costs", "[agent][device][R4][R8]") {
     s.peer->say(f);
     s.turn();
   }
-  CHECK(s.v->self().counters().open == 2);
+  CHECK(held_by(s.v->self()).leases == 2);
   CHECK(s.world.memory.statistics().registered_bytes <= registered + 16 * mib);
 }
 

@@ -1,5 +1,6 @@
 #include <cordma/detail/queue/posted_requests.hpp>
 
+#include "support/held.hpp"
 #include "support/loopback.hpp"
 
 #include <catch2/catch.hpp>
@@ -7,6 +8,8 @@
 #include <optional>
 
 using namespace cordma;
+using test::held_by;
+using test::nothing;
 
 namespace {
 
@@ -43,7 +46,7 @@ TEST_CASE("who is told of an end is told by the reap, and may destroy the reques
   ten.post();
   while (ten.bytes < 640) link.driver.reap();
   CHECK_FALSE(link.home.has_ready());
-  CHECK(link.a->slots_in_use() == 0);
+  CHECK(held_by(*link.a) == nothing);
 }
 
 TEST_CASE("who is told of the first of several that ended may break the queue pair",

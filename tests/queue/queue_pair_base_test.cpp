@@ -1,5 +1,6 @@
 #include "queue/queue_pair_base.hpp"
 
+#include "support/held.hpp"
 #include "support/loopback.hpp"
 #include "support/until.hpp"
 
@@ -12,7 +13,9 @@
 #include <vector>
 
 using namespace cordma;
+using test::held_by;
 using test::loopback;
+using test::nothing;
 
 namespace {
 
@@ -109,7 +112,7 @@ TEST_CASE("who waits for idle has the handler end what was sent without a comple
   REQUIRE(e.one.send());
   e.link.run(e.one.qp->sends_idle());
   CHECK(e.one.idles == 1);
-  CHECK(e.one.qp->slots_in_use() == 0);
+  CHECK(held_by(*e.one.qp) == nothing);
 }
 
 TEST_CASE("what a handler alone posts counts as its kinds, whatever becomes of it",

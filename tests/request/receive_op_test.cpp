@@ -269,7 +269,7 @@ void stop_at_random(std::uint32_t count, std::uint64_t seed) {
   all.spawn(receiver.take_all());
   receiver.link.run(all.join());
   CHECK(receiver.next == count);
-  CHECK(receiver.to.slice().block()->holders() == 1);
+  CHECK(held_by(receiver.to) == nothing);
   for (const std::uint32_t stops : receiver.stops) CHECK(stops > count / 10);
 }
 

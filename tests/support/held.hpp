@@ -1,5 +1,6 @@
 #pragma once
 
+#include "queue/queue_pair_base.hpp"
 #include "request/queue_pair.hpp"
 #include "support/loopback.hpp"
 
@@ -49,7 +50,7 @@ struct held {
     return *separator == '\0' ? to << "nothing" : to;
   }
 
-  void add(queue_pair& qp) {
+  void add(queue_pair_base& qp) {
     slots += qp.slots_in_use();
     if (qp.share() != nullptr) receives_held += qp.share()->held();
   }
