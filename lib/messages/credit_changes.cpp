@@ -17,7 +17,7 @@ message_channel::credit_change::credit_change(message_channel& c, message_protoc
   outgoing_frame::on_posted = &on_posted;
 }
 
-/// From now on, what the frame says holds.
+/// The credit in the frame holds from now on.
 void message_channel::credit_change::on_posted(outgoing_frame& self, const failure* why) noexcept {
   if (why != nullptr) return;
   message_channel& c = static_cast<credit_change&>(self).channel;

@@ -17,7 +17,7 @@ using message_protocol::kind;
 
 namespace {
 
-/// Of consecutive messages that lie in copies, every 16th is signaled: its CQE frees the copies.
+/// Every 16th message that lies in a copy is signaled: the CQE frees 16 copies.
 /// The send queue signals often enough for all other messages, which own no memory.
 constexpr std::uint32_t copies_per_signal = 16;
 
@@ -123,7 +123,7 @@ void message_channel::send(outgoing_frame& o) noexcept {
     return pump();
   }
   const std::uint64_t posted = counters_.sent;
-  // Mostly nothing waits. The frame is listed all the same: an end of the connection meanwhile
+  // Usually nothing waits. The frame is listed all the same: an end of the connection meanwhile
   // must find it.
   const bool is_next = !has_waiting() && credits_.may_send_message();
   outbox_.push_back(o);

@@ -74,7 +74,7 @@ const_local_mr_slice receive_buffers::slice(const arrived_message& a, std::size_
 
 void receive_buffers::release(arrived_message& a) noexcept {
   if (pool_ == nullptr) return;
-  free_.push_back(&a);  // It has capacity for all.
+  free_.push_back(&a);  // Has capacity for all.
   pool_->give_back(a.number);
 }
 

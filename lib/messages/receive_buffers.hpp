@@ -88,7 +88,7 @@ class receive_buffers {
   /// Doubles the credit up to `most`, as far as the pool has buffers. False: it has none. For a
   /// pool only.
   [[nodiscard]] bool try_grow(std::uint32_t most) noexcept;
-  /// As `receive_share::try_shrink_to`.
+  /// Calls `receive_share::try_shrink_to`.
   [[nodiscard]] bool try_shrink_to(std::uint32_t credit) noexcept;
   /// The credit never becomes less than this.
   [[nodiscard]] std::uint32_t credit_least() const noexcept {

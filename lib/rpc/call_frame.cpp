@@ -21,7 +21,7 @@ void check(std::span<const std::byte> bytes, bool is_control) {
     fail("the size of a call's header is not", bytes.size());
   const header h = read(bytes.data());
   if (h.call >= call_limit) fail("call", h.call);
-  if (h.version != version) return;  // Its other fields may be anything.
+  if (h.version != version) return;  // Other fields may be anything.
   const auto first = is_control ? kind::cancel : kind::request;
   const auto last = is_control ? kind::returned : kind::failure;
   if (h.kind < first || h.kind > last) fail("kind", unsigned(h.kind));

@@ -1,18 +1,11 @@
 // Messages that are longer than a buffer: lent by one end, read by the other.
 #include <cordma/messages/message_stream.hpp>
 
-#include "request/queue_pair.hpp"
-
 #include <support/allocations.hpp>
-#include <support/outcome.hpp>
 #include <support/skip.hpp>
 #include <support/stream_pair.hpp>
-#include <support/text.hpp>
-#include <support/until.hpp>
 
 #include <catch2/catch.hpp>
-
-#include <cordma/coro/scope.hpp>
 
 #include <unistd.h>
 
@@ -21,9 +14,6 @@
 
 using namespace cordma;
 using namespace test::streams;
-using test::bytes_of;
-using test::code_of;
-using test::text_of;
 
 TEST_CASE("a message of 1 GiB arrives whole", "[rpc][device]") {
   constexpr size_t most = size_t{1} << 30, part = size_t{32} << 10;

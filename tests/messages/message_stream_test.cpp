@@ -1,19 +1,12 @@
 // A message stream as programs meet it: what is sent arrives, and who waits can stop.
 #include <cordma/messages/message_stream.hpp>
 
-#include "queue/send_queue.hpp"
-#include "request/queue_pair.hpp"
-
 #include <support/allocations.hpp>
-#include <support/outcome.hpp>
 #include <support/skip.hpp>
 #include <support/stream_pair.hpp>
-#include <support/text.hpp>
-#include <support/until.hpp>
 
 #include <catch2/catch.hpp>
 
-#include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_any.hpp>
 
 #include <string>
@@ -21,10 +14,6 @@
 
 using namespace cordma;
 using namespace test::streams;
-using test::bytes_of;
-using test::code_of;
-using test::never_not_ready;
-using test::text_of;
 
 TEST_CASE("messages arrive whole, in order, with their immediates, both ways at once",
           "[rpc][device]") {

@@ -2,20 +2,14 @@
 #include <cordma/messages/message_stream.hpp>
 
 #include <support/stream_pair.hpp>
-#include <support/text.hpp>
-#include <support/until.hpp>
 
 #include <catch2/catch.hpp>
-
-#include <cordma/coro/scope.hpp>
 
 #include <string>
 #include <vector>
 
 using namespace cordma;
 using namespace test::streams;
-using test::bytes_of;
-using test::text_of;
 
 namespace {
 

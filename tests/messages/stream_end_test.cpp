@@ -1,27 +1,15 @@
 // What the end of a stream's connection leaves: messages that came, and nobody who waits.
 #include <cordma/messages/message_stream.hpp>
 
-#include "queue/send_queue.hpp"
-#include "request/queue_pair.hpp"
-
-#include <support/outcome.hpp>
 #include <support/stream_pair.hpp>
-#include <support/text.hpp>
-#include <support/until.hpp>
 
 #include <catch2/catch.hpp>
-
-#include <cordma/coro/scope.hpp>
 
 #include <span>
 #include <string>
 
 using namespace cordma;
 using namespace test::streams;
-using test::bytes_of;
-using test::code_of;
-using test::never_not_ready;
-using test::text_of;
 
 TEST_CASE("a message that is kept outlives its stream and its connection", "[rpc][device]") {
   stream_pair pair{smallest, smallest};

@@ -2,9 +2,12 @@
 
 #include "connected_pair.hpp"
 #include "outcome.hpp"
+#include "queue/send_queue.hpp"
+#include "request/queue_pair.hpp"
 #include "text.hpp"
 #include "until.hpp"
 
+#include <cordma/coro/scope.hpp>
 #include <cordma/messages/message_stream.hpp>
 
 #include <catch2/catch.hpp>
@@ -20,6 +23,10 @@
 namespace cordma::test::streams {
 
 using std::size_t;
+using test::bytes_of;
+using test::code_of;
+using test::never_not_ready;
+using test::text_of;
 
 /// Different at every offset and for every `seed`.
 inline std::vector<std::byte> seeded_bytes(size_t size, unsigned seed) {
