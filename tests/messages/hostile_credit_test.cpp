@@ -17,7 +17,7 @@ using namespace test::hostile;
 using test::bytes_of;
 
 TEST_CASE("credit that cannot be granted, or be taken back, ends the connection",
-          "[rpc][device][R4]") {
+          "[messages][device][R4]") {
   struct lie {
     const char* name;
     std::vector<frame> frames;
@@ -69,7 +69,7 @@ struct granted_siege : siege {
 
 }  // namespace
 
-TEST_CASE("who shrinks what is to shrink, or grants more of it, is cut off", "[rpc][device][R4]") {
+TEST_CASE("who shrinks what is to shrink, or grants more of it, is cut off", "[messages][device][R4]") {
   for (const frame& f : {frame{.kind = message_kind::shrink, .messages = 8},
                          frame{.kind = message_kind::shrink, .messages = 9},
                          frame{.kind = message_kind::grant, .messages = 32}}) {
@@ -88,7 +88,7 @@ TEST_CASE("who shrinks what is to shrink, or grants more of it, is cut off", "[r
 }
 
 TEST_CASE("a victim that is asked to shrink keeps what is under way, and so much beyond it",
-          "[rpc][device][R4]") {
+          "[messages][device][R4]") {
   for (const unsigned messages : {1u, 2u, 6u}) {
     granted_siege s{messages};
     if (messages == 1) s.say({.kind = message_kind::grant, .messages = 16});
@@ -112,7 +112,7 @@ TEST_CASE("a victim that is asked to shrink keeps what is under way, and so much
   }
 }
 
-TEST_CASE("a victim that needs all it has is asked to shrink in vain", "[rpc][device][R4]") {
+TEST_CASE("a victim that needs all it has is asked to shrink in vain", "[messages][device][R4]") {
   granted_siege s{11};
   s.say({.kind = message_kind::shrink, .messages = 8});
   CHECK(s.answer(message_kind::shrunk).messages == 16);
@@ -141,7 +141,7 @@ struct asking_siege : siege {
 }  // namespace
 
 TEST_CASE("who does not confirm as it was asked is cut off, and costs the pool nothing",
-          "[rpc][device][R4]") {
+          "[messages][device][R4]") {
   for (const std::uint32_t wrong : {0u, 7u, 17u, ~0u}) {
     INFO(wrong);
     asking_siege s;
@@ -177,7 +177,7 @@ TEST_CASE("who does not confirm as it was asked is cut off, and costs the pool n
   }
 }
 
-TEST_CASE("bad frames in a pool's buffers give them back", "[rpc][device][R4]") {
+TEST_CASE("bad frames in a pool's buffers give them back", "[messages][device][R4]") {
   siege s{little};
   s.say_data("nobody takes it");
   s.say({.kind = message_kind::announce, .tag = 1, .loan = s.lent()});
@@ -187,7 +187,7 @@ TEST_CASE("bad frames in a pool's buffers give them back", "[rpc][device][R4]") 
 }
 
 TEST_CASE("a peer may say that it needs more than it is asked to shrink to, and keeps to that",
-          "[rpc][device][R4]") {
+          "[messages][device][R4]") {
   for (const std::uint32_t needed : {9u, 16u}) {
     asking_siege s;
     s.ask();
@@ -198,7 +198,7 @@ TEST_CASE("a peer may say that it needs more than it is asked to shrink to, and 
 }
 
 TEST_CASE("a peer that does as it is asked gets its credit back when there is some",
-          "[rpc][device][R4]") {
+          "[messages][device][R4]") {
   asking_siege s;
   for (int round = 0; round < 3; ++round) {
     s.ask();

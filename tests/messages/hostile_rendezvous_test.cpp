@@ -18,7 +18,7 @@ using namespace test::hostile;
 using test::bytes_of;
 using test::code_of;
 
-TEST_CASE("what cannot be said of a large message ends the connection", "[rpc][device][R4]") {
+TEST_CASE("what cannot be said of a large message ends the connection", "[messages][device][R4]") {
   struct lie {
     const char* name;
     void (*tell)(waiting_siege&, std::uint64_t tag);
@@ -83,7 +83,7 @@ TEST_CASE("what cannot be said of a large message ends the connection", "[rpc][d
   }
 }
 
-TEST_CASE("a large message is taken once", "[rpc][device][R4]") {
+TEST_CASE("a large message is taken once", "[messages][device][R4]") {
   for (const std::uint32_t status : {0u, 1u}) {
     siege s;
     large_sending sending{s};
@@ -93,7 +93,7 @@ TEST_CASE("a large message is taken once", "[rpc][device][R4]") {
   }
 }
 
-TEST_CASE("a withdrawal of what was not announced is ignored", "[rpc][device][R4]") {
+TEST_CASE("a withdrawal of what was not announced is ignored", "[messages][device][R4]") {
   siege s;
   for (const std::uint64_t tag : {std::uint64_t{1}, huge})
     s.say({.kind = message_kind::withdraw, .tag = tag});
@@ -101,7 +101,7 @@ TEST_CASE("a withdrawal of what was not announced is ignored", "[rpc][device][R4
 }
 
 TEST_CASE("what is withdrawn is answered once, and its tag may be used again",
-          "[rpc][device][R4]") {
+          "[messages][device][R4]") {
   siege s;
   s.fill_places();
   for (int n = 0; n < 20; ++n) {
@@ -116,7 +116,7 @@ TEST_CASE("what is withdrawn is answered once, and its tag may be used again",
 }
 
 TEST_CASE("a peer that never takes a large message reaches it no longer than its sender waits",
-          "[rpc][device][R2][R4]") {
+          "[messages][device][R2][R4]") {
   siege s;
   const std::vector<std::byte> bytes(announced_bytes);
   frame f;
@@ -140,7 +140,7 @@ TEST_CASE("a peer that never takes a large message reaches it no longer than its
   CHECK(late.has_failure());
 }
 
-TEST_CASE("what a peer says that it has read ends its access", "[rpc][device][R2][R4]") {
+TEST_CASE("what a peer says that it has read ends its access", "[messages][device][R2][R4]") {
   siege s;
   large_sending sending{s};
   s.say({.kind = message_kind::taken, .tag = sending.announced.tag});
@@ -154,7 +154,7 @@ TEST_CASE("what a peer says that it has read ends its access", "[rpc][device][R2
 }
 
 TEST_CASE("a peer that answers no withdrawal is cut off before that costs much",
-          "[rpc][device][R4]") {
+          "[messages][device][R4]") {
   siege s;
   const std::vector<std::byte> bytes(announced_bytes);
   unsigned withdrawn = 0;
@@ -175,7 +175,7 @@ TEST_CASE("a peer that answers no withdrawal is cut off before that costs much",
 }
 
 TEST_CASE("a peer that refuses a large message, read or not, ends its send and nothing else",
-          "[rpc][device][R4]") {
+          "[messages][device][R4]") {
   for (const std::uint32_t status : {std::uint32_t(errc::refused), 1u, 0xffff'ffffu}) {
     for (const bool is_read : {false, true}) {
       siege s;
@@ -191,7 +191,7 @@ TEST_CASE("a peer that refuses a large message, read or not, ends its send and n
 }
 
 TEST_CASE("a peer that announces much has no more of it read than the program takes",
-          "[rpc][device][R4]") {
+          "[messages][device][R4]") {
   siege s;
   s.fill_places();
   s.say({.kind = message_kind::announce, .tag = 3, .loan = s.lent()});
@@ -211,7 +211,7 @@ TEST_CASE("a peer that announces much has no more of it read than the program ta
 }
 
 TEST_CASE("a peer that lends what cannot be read, or less than it says, is cut off",
-          "[rpc][device][R4]") {
+          "[messages][device][R4]") {
   for (const bool is_too_long : {false, true}) {
     siege s;
     loan_terms lent = s.lent(is_too_long ? announced_bytes + 1 : announced_bytes);

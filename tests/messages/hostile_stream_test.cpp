@@ -16,7 +16,7 @@ using namespace test::hostile;
 using test::code_of;
 
 TEST_CASE("bytes that are no frame end the connection, and all that waits on it",
-          "[rpc][device][R4]") {
+          "[messages][device][R4]") {
   for (const int number : {0, 10, 11, 64, 255}) {
     INFO("kind " << number);
     waiting_siege s;
@@ -51,13 +51,13 @@ TEST_CASE("bytes that are no frame end the connection, and all that waits on it"
   }
 }
 
-TEST_CASE("a message that is longer than a buffer ends the connection", "[rpc][device][R4]") {
+TEST_CASE("a message that is longer than a buffer ends the connection", "[messages][device][R4]") {
   siege s;
   s.say(std::vector<std::byte>(8 + of_victim.buffer_bytes + 1, std::byte{1}));
   s.wait_for([&] { return !s.victim.connection().is_open(); });  // Says the device.
 }
 
-TEST_CASE("credits for what was not sent end the connection of a stream", "[rpc][device][R4]") {
+TEST_CASE("credits for what was not sent end the connection of a stream", "[messages][device][R4]") {
   for (const std::uint32_t lie : {1u, 7u, 0x8000'0000u, 0xffff'ffffu}) {
     INFO(lie);
     waiting_siege s;
@@ -67,13 +67,13 @@ TEST_CASE("credits for what was not sent end the connection of a stream", "[rpc]
   }
 }
 
-TEST_CASE("a WRITE with immediate data to a stream ends the connection", "[rpc][device][R4]") {
+TEST_CASE("a WRITE with immediate data to a stream ends the connection", "[messages][device][R4]") {
   waiting_siege s;
   static_cast<void>(s.client.post(write_with_imm(const_local_mr_slice{}, {}, 1)));
   s.has_ended();
 }
 
-TEST_CASE("terms that no stream has end the connection", "[rpc][device][R4]") {
+TEST_CASE("terms that no stream has end the connection", "[messages][device][R4]") {
   constexpr size_t mib = size_t{1} << 20;
   constexpr size_t gib = size_t{1} << 30;
   for (const stream_terms& terms :
@@ -93,7 +93,7 @@ TEST_CASE("terms that no stream has end the connection", "[rpc][device][R4]") {
   }
 }
 
-TEST_CASE("terms that are told twice end the connection", "[rpc][device][R4]") {
+TEST_CASE("terms that are told twice end the connection", "[messages][device][R4]") {
   siege s;
   large_sending sending{s};
   s.client.agent()->send_note(encode(honest));
@@ -101,7 +101,7 @@ TEST_CASE("terms that are told twice end the connection", "[rpc][device][R4]") {
   sending.ends_as(errc::bad_frame);
 }
 
-TEST_CASE("a peer that sends without credit is cut off", "[rpc][device][R4]") {
+TEST_CASE("a peer that sends without credit is cut off", "[messages][device][R4]") {
   siege s;
   unsigned told = 0;
   constexpr unsigned many = 1000;

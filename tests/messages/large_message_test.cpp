@@ -15,7 +15,7 @@
 using namespace cordma;
 using namespace test::streams;
 
-TEST_CASE("a message of 1 GiB arrives whole", "[rpc][device]") {
+TEST_CASE("a message of 1 GiB arrives whole", "[messages][device]") {
   constexpr size_t most = size_t{1} << 30, part = size_t{32} << 10;
   if (!support::counts_allocations()) CORDMA_SKIP("a sanitizer would take minutes over it");
   if (size_t(::sysconf(_SC_PHYS_PAGES)) * size_t(::sysconf(_SC_PAGESIZE)) < 4 * most)
@@ -58,7 +58,7 @@ task<> stop_large_sends(stream_pair& p, const std::vector<std::byte>& bytes, uns
 }  // namespace
 
 TEST_CASE("a large message that is stopped at any step arrives whole or not at all",
-          "[rpc][device]") {
+          "[messages][device]") {
   stream_pair p{smallest, smallest};
   const auto bytes = seeded_bytes(large_bytes, 3);
   unsigned arrived = 0;
@@ -97,7 +97,7 @@ task<> send_at_once(stream_pair& p, unsigned count) {
 
 }  // namespace
 
-TEST_CASE("large and small messages keep their order", "[rpc][device]") {
+TEST_CASE("large and small messages keep their order", "[messages][device]") {
   stream_pair p{smallest, smallest};
   p.rt.run(when_all(send_sizes(p.a, 40), receive_sizes(p.b, 40), send_sizes(p.b, 40),
                     receive_sizes(p.a, 40)));
@@ -105,7 +105,7 @@ TEST_CASE("large and small messages keep their order", "[rpc][device]") {
   CHECK(p.b.counters().large_received == 28);
 }
 
-TEST_CASE("no more large messages are fetched ahead than the options say", "[rpc][device]") {
+TEST_CASE("no more large messages are fetched ahead than the options say", "[messages][device]") {
   stream_options few = smallest;
   few.large_ahead = 1;
   stream_pair pair{few, few};
@@ -122,7 +122,7 @@ TEST_CASE("no more large messages are fetched ahead than the options say", "[rpc
 }
 
 TEST_CASE("a large message takes three completions, four where no message can end a loan",
-          "[rpc][device]") {
+          "[messages][device]") {
   constexpr stream_options roomy{.buffer_bytes = 64};
   stream_pair pair{roomy, roomy};
   const auto all = seeded_bytes(large_bytes, 1);
@@ -153,7 +153,7 @@ TEST_CASE("a large message takes three completions, four where no message can en
 }
 
 TEST_CASE("a message that is longer than the peer takes is refused with both numbers",
-          "[rpc][device][P4]") {
+          "[messages][device][P4]") {
   stream_options takes_little = smallest;
   takes_little.message_bytes_max = 2000;
   stream_pair pair{smallest, takes_little};
@@ -168,7 +168,7 @@ TEST_CASE("a message that is longer than the peer takes is refused with both num
 }
 
 TEST_CASE("a large message that the receiver has no memory for is refused, and the next is not",
-          "[rpc][device]") {
+          "[messages][device]") {
   constexpr size_t mib = size_t{1} << 20;
   runtime_options tight;
   tight.memory = {.chunk_bytes = 2 * mib, .limit_bytes = 16 * mib};
@@ -182,7 +182,7 @@ TEST_CASE("a large message that the receiver has no memory for is refused, and t
 }
 
 TEST_CASE("memory that its owner frees while it is sent stays until the peer has it",
-          "[rpc][device]") {
+          "[messages][device]") {
   stream_pair pair{smallest, smallest};
   const auto all = seeded_bytes(large_bytes, 5);
   pair.rt.run([](stream_pair& p, std::span<const std::byte> bytes) -> task<> {
@@ -202,7 +202,7 @@ TEST_CASE("memory that its owner frees while it is sent stays until the peer has
 }
 
 TEST_CASE("memory that its owner frees before the peer has room for it is sent all the same",
-          "[rpc][device]") {
+          "[messages][device]") {
   stream_pair pair{smallest, smallest};
   const auto all = seeded_bytes(large_bytes, 6);
   pair.rt.run([](stream_pair& p, std::span<const std::byte> bytes) -> task<> {

@@ -25,7 +25,7 @@ std::string wrong_with(const loan_terms& t) {
 
 }  // namespace
 
-TEST_CASE("the terms of a loan are what docs/rpc-protocol.md says, and come back", "[rpc]") {
+TEST_CASE("the terms of a loan are what docs/rpc-protocol.md says, and come back", "[messages]") {
   const loan_terms sent{.address = 0x0102030405060708,
                         .length = 0x1112131415161718,
                         .rkey = 0x21222324,
@@ -43,7 +43,7 @@ TEST_CASE("the terms of a loan are what docs/rpc-protocol.md says, and come back
   CHECK(heard.isolation == sent.isolation);
 }
 
-TEST_CASE("a loan has bytes, ends within the address space, and an isolation", "[rpc]") {
+TEST_CASE("a loan has bytes, ends within the address space, and an isolation", "[messages]") {
   constexpr std::uint64_t most = UINT64_MAX;
   CHECK(wrong_with({.length = 1}).empty());
   CHECK(wrong_with({.length = most}).empty());

@@ -36,7 +36,7 @@ std::string refusal_of(const std::vector<std::byte>& bytes) {
 
 }  // namespace
 
-TEST_CASE("a frame is what docs/rpc-protocol.md says, byte by byte", "[rpc]") {
+TEST_CASE("a frame is what docs/rpc-protocol.md says, byte by byte", "[messages]") {
   CHECK(encoded({.kind = kind::data, .taken = 0x01020304}) ==
         bytes_of({1, 0, 0, 0, 0x04, 0x03, 0x02, 0x01}));
   CHECK(encoded({.kind = kind::announce,
@@ -52,7 +52,7 @@ TEST_CASE("a frame is what docs/rpc-protocol.md says, byte by byte", "[rpc]") {
         bytes_of({7, 0, 0, 0, 2, 0, 0, 0, 3, 2, 1, 0, 0, 0, 0, 0}));
 }
 
-TEST_CASE("each kind of frame comes back as it was", "[rpc]") {
+TEST_CASE("each kind of frame comes back as it was", "[messages]") {
   for (const frame& f : {frame{.kind = kind::credit, .taken = 5},
                          frame{.kind = kind::announce,
                                .taken = 6,
@@ -79,7 +79,7 @@ TEST_CASE("each kind of frame comes back as it was", "[rpc]") {
   }
 }
 
-TEST_CASE("data is told from all else by its header, and says what was taken", "[rpc]") {
+TEST_CASE("data is told from all else by its header, and says what was taken", "[messages]") {
   std::vector<std::byte> data = encoded({.kind = kind::data, .taken = 0xfffffffe});
   CHECK(is_data(data));
   CHECK(taken_in(data) == 0xfffffffe);
@@ -93,7 +93,7 @@ TEST_CASE("data is told from all else by its header, and says what was taken", "
   CHECK_FALSE(is_data({}));
 }
 
-TEST_CASE("what is no frame is refused by what is wrong with it", "[rpc]") {
+TEST_CASE("what is no frame is refused by what is wrong with it", "[messages]") {
   CHECK(refusal_of({}) == "a frame is shorter than its header: 0x0");
   CHECK(refusal_of(bytes_of({1, 0, 0, 0, 0, 0, 0})) == "a frame is shorter than its header: 0x7");
   CHECK(refusal_of(bytes_of({0, 0, 0, 0, 0, 0, 0, 0})) == "kind 0x0");

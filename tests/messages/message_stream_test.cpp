@@ -16,7 +16,7 @@ using namespace cordma;
 using namespace test::streams;
 
 TEST_CASE("messages arrive whole, in order, with their immediates, both ways at once",
-          "[rpc][device]") {
+          "[messages][device]") {
   stream_pair p;
   p.rt.run(both_ways(p.a, p.b, 1000));
   CHECK(p.a.counters().sent == 1000);
@@ -24,7 +24,7 @@ TEST_CASE("messages arrive whole, in order, with their immediates, both ways at 
   CHECK(p.a.counters().large_sent == 0);
 }
 
-TEST_CASE("a message of any size arrives intact", "[rpc][device]") {
+TEST_CASE("a message of any size arrives intact", "[messages][device]") {
   stream_pair p{{.buffer_bytes = 256}, {.buffer_bytes = 1000}};
   unsigned seed = 0;
   for (const size_t size :
@@ -41,7 +41,7 @@ TEST_CASE("a message of any size arrives intact", "[rpc][device]") {
 }
 
 TEST_CASE("a message arrives intact, be it inline in one piece, in two, or copied",
-          "[rpc][device]") {
+          "[messages][device]") {
   connection_options wide = never_not_ready();
   wide.capabilities.inline_max = 128;
   test::connected_pair made{{}, wide, wide};
@@ -56,7 +56,7 @@ TEST_CASE("a message arrives intact, be it inline in one piece, in two, or copie
 }
 
 TEST_CASE("who sends before the peer has a stream waits for it, and finds it ready",
-          "[rpc][device]") {
+          "[messages][device]") {
   test::connected_pair pair{{}, never_not_ready(), never_not_ready()};
   message_stream first{std::move(pair.client)};
   pair.rt.run([](test::connected_pair& p, message_stream& early) -> task<> {
@@ -88,7 +88,7 @@ task<> take_with_stops(message_stream& s, executor& home, unsigned count, unsign
 
 }  // namespace
 
-TEST_CASE("a stopped receive loses no message", "[rpc][device]") {
+TEST_CASE("a stopped receive loses no message", "[messages][device]") {
   stream_pair p{smallest, smallest};
   unsigned stops = 0;
   p.rt.run(when_all(send_numbers(p.a, 0, 500), take_with_stops(p.b, p.rt.executor(), 500, stops)));
@@ -97,7 +97,7 @@ TEST_CASE("a stopped receive loses no message", "[rpc][device]") {
 }
 
 TEST_CASE("several who receive share the messages, each of which one of them gets",
-          "[rpc][device]") {
+          "[messages][device]") {
   stream_pair pair{smallest, smallest};
   unsigned received = 0;
   pair.rt.run([](stream_pair& p, unsigned& got) -> task<> {
@@ -117,7 +117,7 @@ TEST_CASE("several who receive share the messages, each of which one of them get
   CHECK(received == 200);
 }
 
-TEST_CASE("a stopped send is sent or is not, and those behind it go on", "[rpc][device]") {
+TEST_CASE("a stopped send is sent or is not, and those behind it go on", "[messages][device]") {
   stream_pair pair{smallest, smallest};
   pair.rt.run([](stream_pair& p) -> task<> {
     scope stopped{p.rt.executor()};
@@ -133,7 +133,7 @@ TEST_CASE("a stopped send is sent or is not, and those behind it go on", "[rpc][
   }(pair));
 }
 
-TEST_CASE("a message can be sent on from where it arrived", "[rpc][device]") {
+TEST_CASE("a message can be sent on from where it arrived", "[messages][device]") {
   stream_pair pair{smallest, smallest};
   const auto all = seeded_bytes(large_bytes, 9);
   pair.rt.run([](stream_pair& p, std::span<const std::byte> bytes) -> task<> {
@@ -147,7 +147,7 @@ TEST_CASE("a message can be sent on from where it arrived", "[rpc][device]") {
   }(pair, all));
 }
 
-TEST_CASE("a stream's messages are not for the connection's own receives", "[rpc][device]") {
+TEST_CASE("a stream's messages are not for the connection's own receives", "[messages][device]") {
   stream_pair pair;
   pair.rt.run([](stream_pair& p) -> task<> {
     const auto got = co_await as_result(p.b.connection().next_message());
@@ -156,7 +156,7 @@ TEST_CASE("a stream's messages are not for the connection's own receives", "[rpc
   }(pair));
 }
 
-TEST_CASE("a stream needs an agent on both sides", "[rpc][device]") {
+TEST_CASE("a stream needs an agent on both sides", "[messages][device]") {
   connection_options none;
   none.agent.enabled = false;
   test::connected_pair p{{}, {}, none};
@@ -169,7 +169,7 @@ TEST_CASE("a stream needs an agent on both sides", "[rpc][device]") {
   }
 }
 
-TEST_CASE("stream options out of range are refused by name", "[rpc][device]") {
+TEST_CASE("stream options out of range are refused by name", "[messages][device]") {
   const auto refusal = [](const stream_options& o) -> std::string {
     try {
       check(o);
@@ -202,7 +202,7 @@ task<> exchange(stream_pair& p, std::span<const std::byte> bytes, unsigned count
 
 }  // namespace
 
-TEST_CASE("a message that fits a buffer costs no allocation once all is warm", "[rpc][device]") {
+TEST_CASE("a message that fits a buffer costs no allocation once all is warm", "[messages][device]") {
   if (!support::counts_allocations()) CORDMA_SKIP("allocations are not counted here");
   stream_pair p;
   const auto bytes = seeded_bytes(4096, 1);
@@ -224,7 +224,7 @@ task<> write_for_ever(connection& c, bool& is_over) {
 
 }  // namespace
 
-TEST_CASE("messages get their turn while others fill the send queue", "[rpc][device]") {
+TEST_CASE("messages get their turn while others fill the send queue", "[messages][device]") {
   stream_pair pair{smallest, smallest};
   pair.rt.run([](stream_pair& p) -> task<> {
     bool is_over = false;
@@ -236,7 +236,7 @@ TEST_CASE("messages get their turn while others fill the send queue", "[rpc][dev
   }(pair));
 }
 
-TEST_CASE("a slice of freed memory is refused, however short", "[rpc][device][M10]") {
+TEST_CASE("a slice of freed memory is refused, however short", "[messages][device][M10]") {
   stream_pair pair{smallest, smallest};
   pair.rt.run([](stream_pair& p) -> task<> {
     local_mr memory = p.rt.memory().allocate_zeroed(8);
@@ -248,7 +248,7 @@ TEST_CASE("a slice of freed memory is refused, however short", "[rpc][device][M1
   }(pair));
 }
 
-TEST_CASE("a stream needs room for its frames inline, in two pieces", "[rpc][device]") {
+TEST_CASE("a stream needs room for its frames inline, in two pieces", "[messages][device]") {
   connection_options narrow;
   narrow.capabilities.send_sge_max = 1;
   test::connected_pair made{{}, narrow, {}};

@@ -149,7 +149,7 @@ task<> both_ways(shared_streams::link& l, unsigned from, unsigned first, unsigne
 }  // namespace
 
 TEST_CASE("many streams share a pool, in turns and all at once, and none is found not ready",
-          "[rpc][device]") {
+          "[messages][device]") {
   constexpr unsigned count = 20;
   shared_streams s{pool_of(count * share_min + 40)};
   for (unsigned n = 0; n < count; ++n) s.add();
@@ -170,7 +170,7 @@ TEST_CASE("many streams share a pool, in turns and all at once, and none is foun
 }
 
 TEST_CASE("credit starts small, and grows to the stream's depth while messages are there to use it",
-          "[rpc][device]") {
+          "[messages][device]") {
   shared_streams s{pool_of(256)};
   shared_streams::link& l = s.add({.depth = 100});
   CHECK(l.share().credit() == share_min);
@@ -192,14 +192,14 @@ TEST_CASE("credit starts small, and grows to the stream's depth while messages a
 }
 
 TEST_CASE("who passes one message at a time needs no more than the smallest share",
-          "[rpc][device]") {
+          "[messages][device]") {
   shared_streams s{pool_of(64)};
   shared_streams::link& l = s.add();
   for (unsigned n = 0; n < 100; ++n) s.rt.run(both_ways(l, 1, n, n + 1));
   CHECK(l.share().credit() == share_min);
 }
 
-TEST_CASE("what one stream does not use is for another that needs it", "[rpc][device]") {
+TEST_CASE("what one stream does not use is for another that needs it", "[messages][device]") {
   shared_streams s{pool_of(56)};
   shared_streams::link& idle = s.add();
   shared_streams::link& busy = s.add();
@@ -217,7 +217,7 @@ TEST_CASE("what one stream does not use is for another that needs it", "[rpc][de
   CHECK(s.pool.promised() <= s.pool.buffers());
 }
 
-TEST_CASE("who keeps messages gives back what it does not need, and goes on", "[rpc][device]") {
+TEST_CASE("who keeps messages gives back what it does not need, and goes on", "[messages][device]") {
   shared_streams s{pool_of(96)};
   shared_streams::link& keeper = s.add({.depth = 32});
   shared_streams::link& idle = s.add({.depth = 32});
@@ -244,7 +244,7 @@ TEST_CASE("who keeps messages gives back what it does not need, and goes on", "[
 }
 
 TEST_CASE("a stream grows without a message of its own, once others do not need what they have",
-          "[rpc][device]") {
+          "[messages][device]") {
   shared_streams s{pool_of(48)};
   shared_streams::link& slow = s.add({.depth = 16});
   shared_streams::link& other = s.add({.depth = 32});
@@ -276,7 +276,7 @@ TEST_CASE("a stream grows without a message of its own, once others do not need 
 
 TEST_CASE(
     "buffers of a connection that has gone come back with the last message that is kept of it",
-    "[rpc][device]") {
+    "[messages][device]") {
   shared_streams s{pool_of(40)};
   stream_message kept;
   {
@@ -311,7 +311,7 @@ TEST_CASE(
 }
 
 TEST_CASE("for a connection that comes others shrink, and only a pool that is full refuses it",
-          "[rpc][device]") {
+          "[messages][device]") {
   shared_streams s{pool_of(64)};
   s.grow(s.add(), 32);
   for (unsigned n = 1; n < 8; ++n) {
@@ -330,7 +330,7 @@ TEST_CASE("for a connection that comes others shrink, and only a pool that is fu
 }
 
 TEST_CASE("messages are sent on from a pool's buffers, and both ends may share one",
-          "[rpc][device]") {
+          "[messages][device]") {
   shared_streams s{pool_of(128)};
   s.rt.run(s.open(s.with_pool(), {}, {}));
   shared_streams::link& l = *s.links.back();
@@ -344,7 +344,7 @@ TEST_CASE("messages are sent on from a pool's buffers, and both ends may share o
   }(l));
 }
 
-TEST_CASE("a stream refuses a pool that its frames do not fit", "[rpc][device]") {
+TEST_CASE("a stream refuses a pool that its frames do not fit", "[messages][device]") {
   const auto refusal = [](const shared_receives_options& of_pool, const stream_options& o = {}) {
     shared_streams s{of_pool};
     const failure f = failure_of([&] { s.add(o); });
@@ -358,7 +358,7 @@ TEST_CASE("a stream refuses a pool that its frames do not fit", "[rpc][device]")
 }
 
 TEST_CASE("a message in a shared buffer costs a stream no allocation once all is warm",
-          "[rpc][device]") {
+          "[messages][device]") {
   if (!support::counts_allocations()) CORDMA_SKIP("allocations are not counted here");
   shared_streams s{{.buffers = 64}};
   shared_streams::link& l = s.add();
@@ -379,7 +379,7 @@ TEST_CASE("a message in a shared buffer costs a stream no allocation once all is
   CHECK(support::thread_allocation_count() == before);
 }
 
-TEST_CASE("an idle stream on a pool has no receive buffers of its own", "[rpc][device]") {
+TEST_CASE("an idle stream on a pool has no receive buffers of its own", "[messages][device]") {
   constexpr unsigned count = 20;
   constexpr size_t kib = 1024;
   shared_streams s{{.buffers = count * share_min}};
@@ -404,7 +404,7 @@ TEST_CASE("an idle stream on a pool has no receive buffers of its own", "[rpc][d
   CHECK(shared <= 8 * 5 * kib + 16 * kib);
 }
 
-TEST_CASE("calls go over a pool of the server's, many at once and one by one", "[rpc][device]") {
+TEST_CASE("calls go over a pool of the server's, many at once and one by one", "[messages][device]") {
   test::rpc_server s;
   shared_receives& pool = s.rt.share_receives({.buffers = 128});
   connection_options shared = test::never_not_ready();

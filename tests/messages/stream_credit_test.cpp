@@ -35,13 +35,13 @@ task<> fill_and_drain(stream_pair& p) {
 }  // namespace
 
 TEST_CASE("who sends more than the peer has room for waits, until a message is dropped",
-          "[rpc][device][P5]") {
+          "[messages][device][P5]") {
   stream_pair p{smallest, smallest};
   p.rt.run(fill_and_drain(p));
 }
 
 TEST_CASE("two whose inboxes are full can both go on when one of them takes a message",
-          "[rpc][device]") {
+          "[messages][device]") {
   stream_pair pair{smallest, smallest};
   pair.rt.run([](stream_pair& p) -> task<> {
     scope sending{p.rt.executor()};
@@ -56,7 +56,7 @@ TEST_CASE("two whose inboxes are full can both go on when one of them takes a me
   }(pair));
 }
 
-TEST_CASE("a credit frame under way takes no message's place", "[rpc][device][P5]") {
+TEST_CASE("a credit frame under way takes no message's place", "[messages][device][P5]") {
   stream_pair pair{smallest, smallest};
   pair.rt.run([](stream_pair& p) -> task<> {
     // One message in the other direction, whose end is told by a credit frame alone.

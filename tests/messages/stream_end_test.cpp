@@ -11,7 +11,7 @@
 using namespace cordma;
 using namespace test::streams;
 
-TEST_CASE("a message that is kept outlives its stream and its connection", "[rpc][device]") {
+TEST_CASE("a message that is kept outlives its stream and its connection", "[messages][device]") {
   stream_pair pair{smallest, smallest};
   const auto all = seeded_bytes(large_bytes, 1);
   stream_message kept_small, kept_large;
@@ -30,7 +30,7 @@ TEST_CASE("a message that is kept outlives its stream and its connection", "[rpc
 }
 
 TEST_CASE("when the connection ends, what waits ends, and what came can still be taken",
-          "[rpc][device]") {
+          "[messages][device]") {
   stream_pair pair{smallest, smallest};
   pair.rt.run([](stream_pair& p) -> task<> {
     co_await send_numbers(p.a, 0, 2);
@@ -66,7 +66,7 @@ TEST_CASE("when the connection ends, what waits ends, and what came can still be
   }(pair));
 }
 
-TEST_CASE("what was sent without a completion entry ends with its connection", "[rpc][device]") {
+TEST_CASE("what was sent without a completion entry ends with its connection", "[messages][device]") {
   stream_pair pair{smallest, smallest};
   pair.rt.run([](stream_pair& p) -> task<> {
     co_await send_numbers(p.a, 0, 1);
@@ -79,7 +79,7 @@ TEST_CASE("what was sent without a completion entry ends with its connection", "
   }(pair));
 }
 
-TEST_CASE("a stream closes at once, though its peer grants no writes", "[rpc][device]") {
+TEST_CASE("a stream closes at once, though its peer grants no writes", "[messages][device]") {
   connection_options no_writes = never_not_ready();
   no_writes.remote_access = verbs::access::none;
   test::connected_pair made{{}, no_writes, no_writes};
@@ -97,7 +97,7 @@ TEST_CASE("a stream closes at once, though its peer grants no writes", "[rpc][de
 TEST_CASE(
     "messages that arrived before the connection broke are received, however late they are "
     "looked for",
-    "[rpc][device]") {
+    "[messages][device]") {
   runtime_options by_hand;
   by_hand.mode = completion_mode::manual;
   stream_pair pair{smallest, smallest, std::move(by_hand)};
@@ -124,7 +124,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("behind a message that was lost with the connection none is delivered", "[rpc][device]") {
+TEST_CASE("behind a message that was lost with the connection none is delivered", "[messages][device]") {
   stream_pair pair{smallest, smallest};
   pair.rt.run([](stream_pair& p) -> task<> {
     executor& home = p.rt.executor();

@@ -16,7 +16,7 @@ using test::connected_pair;
 using test::text_of;
 
 TEST_CASE("a stream's connection refuses the SENDs of others, and breaks nobody's stream",
-          "[rpc][device]") {
+          "[messages][device]") {
   connected_pair p;
   message_stream a{std::move(p.client)};
   message_stream b{std::move(p.server)};
@@ -39,7 +39,7 @@ TEST_CASE("a stream's connection refuses the SENDs of others, and breaks nobody'
 }
 
 TEST_CASE("a stream to a peer that makes none says so in time, and works once there is one",
-          "[rpc][device]") {
+          "[messages][device]") {
   connected_pair p;
   message_stream a{std::move(p.client), {.open_timeout = 5ms}};
   const auto outcome = p.rt.run(as_result(a.send(bytes_of("hello"))));
