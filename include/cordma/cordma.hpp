@@ -54,7 +54,6 @@
 #include <cordma/runtime/runtime.hpp>
 #include <cordma/runtime/runtime_group.hpp>
 #include <cordma/verbs/access.hpp>
-#include <cordma/verbs/async_event.hpp>
 #include <cordma/verbs/completion_queue.hpp>
 #include <cordma/verbs/device.hpp>
 #include <cordma/verbs/gid.hpp>

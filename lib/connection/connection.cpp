@@ -5,6 +5,7 @@
 #include <cordma/connection/listener.hpp>
 #include <cordma/coro/with_timeout.hpp>
 #include <cordma/detail/connection/bootstrap.hpp>
+#include <cordma/io/socket_address.hpp>
 
 #include <new>
 

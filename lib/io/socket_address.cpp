@@ -165,9 +165,9 @@ std::string socket_address::to_string() const {
                    : std::string{host} + ':' + port_text;
 }
 
-bool operator==(const socket_address& a, const socket_address& b) noexcept {
-  return a.size_bytes() == b.size_bytes() &&
-         std::memcmp(&a.storage_, &b.storage_, a.size_bytes()) == 0;
+bool socket_address::operator==(const socket_address& other) const noexcept {
+  return size_bytes() == other.size_bytes() &&
+         std::memcmp(&storage_, &other.storage_, size_bytes()) == 0;
 }
 
 }  // namespace cordma

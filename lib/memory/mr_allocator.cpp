@@ -66,7 +66,7 @@ mr_allocator_options checked(mr_allocator_options options) {
 
 }  // namespace
 
-class mr_allocator::state {
+class [[gnu::visibility("hidden")]] mr_allocator::state {
  public:
   state(verbs::protection_domain& pd, const mr_allocator_options& wanted)
       : options{checked(wanted)},

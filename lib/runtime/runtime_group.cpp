@@ -60,7 +60,7 @@ unsigned thread_count(const runtime_group_options& options) {
 
 }  // namespace
 
-class runtime_group::state {
+class [[gnu::visibility("hidden")]] runtime_group::state {
  public:
   explicit state(const runtime_group_options& options);
   state(const state&) = delete;
@@ -81,7 +81,7 @@ class runtime_group::state {
   state(const runtime_group_options& options, unsigned count);
 };
 
-class runtime_group::member {
+class [[gnu::visibility("hidden")]] runtime_group::member {
  public:
   /// Returns when its runtime is there. Throws what making it threw.
   member(state& group, unsigned index, runtime_options options, std::optional<unsigned> cpu);

@@ -1,4 +1,4 @@
-#include <cordma/verbs/async_event.hpp>
+#include <cordma/verbs/device.hpp>
 
 #include "failures.hpp"
 

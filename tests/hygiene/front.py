@@ -9,7 +9,7 @@ import pathlib
 import re
 import sys
 
-NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*',
+NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*|\bCORDMA_EXPORT\b',
                    re.DOTALL | re.MULTILINE)
 TYPE = re.compile(r"\b(?:class|struct|union|enum(?:\s+(?:class|struct))?)\s+(?:alignas\([^)]*\)\s*)?"
                   r"(\w+)\s*(?:final\b)?\s*(?::(?!:).*)?$", re.DOTALL)

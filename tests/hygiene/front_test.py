@@ -21,7 +21,7 @@ class forward;
 template <class T> requires (sizeof(T) > 1)
 class [[nodiscard]] holder : public base<T> { int member() { return 1; } };
 enum class kind : int { a, b };
-struct alignas(64) line { };
+struct CORDMA_EXPORT alignas(64) line { };
 using alias = std::vector<int>;
 template <class T> concept plain = true;
 inline constexpr std::size_t limit{4};

@@ -69,7 +69,8 @@ struct granted_siege : siege {
 
 }  // namespace
 
-TEST_CASE("who shrinks what is to shrink, or grants more of it, is cut off", "[messages][device][R4]") {
+TEST_CASE("who shrinks what is to shrink, or grants more of it, is cut off",
+          "[messages][device][R4]") {
   for (const frame& f : {frame{.kind = message_kind::shrink, .messages = 8},
                          frame{.kind = message_kind::shrink, .messages = 9},
                          frame{.kind = message_kind::grant, .messages = 32}}) {

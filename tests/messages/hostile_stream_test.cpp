@@ -57,7 +57,8 @@ TEST_CASE("a message that is longer than a buffer ends the connection", "[messag
   s.wait_for([&] { return !s.victim.connection().is_open(); });  // Says the device.
 }
 
-TEST_CASE("credits for what was not sent end the connection of a stream", "[messages][device][R4]") {
+TEST_CASE("credits for what was not sent end the connection of a stream",
+          "[messages][device][R4]") {
   for (const std::uint32_t lie : {1u, 7u, 0x8000'0000u, 0xffff'ffffu}) {
     INFO(lie);
     waiting_siege s;

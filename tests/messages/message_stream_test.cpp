@@ -202,7 +202,8 @@ task<> exchange(stream_pair& p, std::span<const std::byte> bytes, unsigned count
 
 }  // namespace
 
-TEST_CASE("a message that fits a buffer costs no allocation once all is warm", "[messages][device]") {
+TEST_CASE("a message that fits a buffer costs no allocation once all is warm",
+          "[messages][device]") {
   if (!support::counts_allocations()) CORDMA_SKIP("allocations are not counted here");
   stream_pair p;
   const auto bytes = seeded_bytes(4096, 1);

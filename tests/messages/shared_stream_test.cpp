@@ -217,7 +217,8 @@ TEST_CASE("what one stream does not use is for another that needs it", "[message
   CHECK(s.pool.promised() <= s.pool.buffers());
 }
 
-TEST_CASE("who keeps messages gives back what it does not need, and goes on", "[messages][device]") {
+TEST_CASE("who keeps messages gives back what it does not need, and goes on",
+          "[messages][device]") {
   shared_streams s{pool_of(96)};
   shared_streams::link& keeper = s.add({.depth = 32});
   shared_streams::link& idle = s.add({.depth = 32});
@@ -404,7 +405,8 @@ TEST_CASE("an idle stream on a pool has no receive buffers of its own", "[messag
   CHECK(shared <= 8 * 5 * kib + 16 * kib);
 }
 
-TEST_CASE("calls go over a pool of the server's, many at once and one by one", "[messages][device]") {
+TEST_CASE("calls go over a pool of the server's, many at once and one by one",
+          "[messages][device]") {
   test::rpc_server s;
   shared_receives& pool = s.rt.share_receives({.buffers = 128});
   connection_options shared = test::never_not_ready();

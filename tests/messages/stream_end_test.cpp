@@ -66,7 +66,8 @@ TEST_CASE("when the connection ends, what waits ends, and what came can still be
   }(pair));
 }
 
-TEST_CASE("what was sent without a completion entry ends with its connection", "[messages][device]") {
+TEST_CASE("what was sent without a completion entry ends with its connection",
+          "[messages][device]") {
   stream_pair pair{smallest, smallest};
   pair.rt.run([](stream_pair& p) -> task<> {
     co_await send_numbers(p.a, 0, 1);
@@ -124,7 +125,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("behind a message that was lost with the connection none is delivered", "[messages][device]") {
+TEST_CASE("behind a message that was lost with the connection none is delivered",
+          "[messages][device]") {
   stream_pair pair{smallest, smallest};
   pair.rt.run([](stream_pair& p) -> task<> {
     executor& home = p.rt.executor();

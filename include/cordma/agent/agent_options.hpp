@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/detail/base/export.hpp>
 #include <cordma/verbs/access.hpp>
 
 #include <chrono>
@@ -22,7 +23,7 @@ enum class isolation : std::uint8_t {
   /// A window of this connection's queue pair with exactly the loan's range.
   exact = 3,
 };
-const char* to_string(isolation level) noexcept;
+CORDMA_EXPORT const char* to_string(isolation level) noexcept;
 
 inline constexpr verbs::access lendable_access =
     verbs::access::remote_read | verbs::access::remote_write | verbs::access::remote_atomic;

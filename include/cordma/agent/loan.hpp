@@ -2,6 +2,7 @@
 
 #include <cordma/agent/agent_options.hpp>
 #include <cordma/coro/task.hpp>
+#include <cordma/detail/base/export.hpp>
 #include <cordma/memory/local_mr.hpp>
 
 namespace cordma {
@@ -17,7 +18,7 @@ enum class loan_end_reason {
   revoked,       ///< We asked for it.
   disconnected,  ///< The connection ended.
 };
-const char* to_string(loan_end_reason reason) noexcept;
+CORDMA_EXPORT const char* to_string(loan_end_reason reason) noexcept;
 
 struct loan_end {
   /// The memory, with what the peer wrote. Empty only when the device would not end the peer's
@@ -29,7 +30,7 @@ struct loan_end {
 /// Memory of ours that a peer may use until it returns it, its lease ends, or we take it back.
 /// Nobody else reaches the memory once it comes back. Move-only; may outlive its connection.
 /// Dropping a loan revokes it in the background, and frees the memory then. \thread the executor's.
-class loan {
+class CORDMA_EXPORT loan {
  public:
   loan() noexcept = default;
   explicit loan(detail::grant& g) noexcept : grant_{&g} {}

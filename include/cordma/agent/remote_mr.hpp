@@ -2,6 +2,7 @@
 
 #include <cordma/agent/agent_options.hpp>
 #include <cordma/coro/task.hpp>
+#include <cordma/detail/base/export.hpp>
 #include <cordma/memory/slice.hpp>
 
 #include <chrono>
@@ -20,7 +21,7 @@ struct holding;
 /// connection's end (`errc::disconnected`).
 /// Move-only; may outlive its connection. Dropping it returns the memory in the background, which
 /// can neither fail nor allocate. \thread the executor's.
-class remote_mr {
+class CORDMA_EXPORT remote_mr {
  public:
   remote_mr() noexcept = default;
   explicit remote_mr(detail::holding& h) noexcept : holding_{&h} {}

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/detail/base/export.hpp>
 #include <cordma/detail/base/fixed_text.hpp>
 
 #include <cstdint>
@@ -74,8 +75,8 @@ enum class wc_errc : int {
   tag_matching_incomplete = 23,
 };
 
-const std::error_category& errc_category() noexcept;
-const std::error_category& wc_category() noexcept;
+CORDMA_EXPORT const std::error_category& errc_category() noexcept;
+CORDMA_EXPORT const std::error_category& wc_category() noexcept;
 inline std::error_code make_error_code(errc e) noexcept { return {int(e), errc_category()}; }
 inline std::error_code make_error_code(wc_errc e) noexcept { return {int(e), wc_category()}; }
 
@@ -99,7 +100,7 @@ struct object_id {
 
 /// What failed, in which call, on which object, and the way out. Trivially copyable; building one
 /// never allocates. Prints as: `ibv_modify_qp(qp 0x1a2): Invalid argument: INIT to RTS skips RTR`.
-struct [[nodiscard]] failure {
+struct CORDMA_EXPORT [[nodiscard]] failure {
   std::error_code code;   ///< An errno (system_category), a `wc_errc` or an `errc`.
   const char* call = "";  ///< A string literal: "ibv_modify_qp".
   object_id object{};
@@ -112,11 +113,11 @@ struct [[nodiscard]] failure {
 };
 
 /// A `failure` of a system call or verb: `code` is `errno_value` in the system category.
-failure errno_failure(int errno_value, const char* call, object_id object = {},
-                      fixed_text<240> detail = {}) noexcept;
+CORDMA_EXPORT failure errno_failure(int errno_value, const char* call, object_id object = {},
+                                    fixed_text<240> detail = {}) noexcept;
 
 /// Thrown by setup and by awaiting an operation that failed. `what()` is `failure().to_string()`.
-class error : public std::system_error {
+class CORDMA_EXPORT error : public std::system_error {
  public:
   explicit error(const failure& f);
   // Copied, never moved from: `what()` must hold for whoever still has the original.
@@ -133,7 +134,7 @@ class error : public std::system_error {
 
 /// Thrown by awaiting an operation that was stopped. Not an `error`: nothing went wrong, and nobody
 /// logs, counts or reports it. A scope takes it as a normal end.
-class cancelled : public std::exception {
+class CORDMA_EXPORT cancelled : public std::exception {
  public:
   [[nodiscard]] const char* what() const noexcept override { return "cordma: stopped"; }
 };

@@ -2,9 +2,9 @@
 
 #include <cordma/agent/loan.hpp>
 #include <cordma/agent/remote_mr.hpp>
+#include <cordma/detail/base/export.hpp>
 #include <cordma/detail/request/receive_op.hpp>
 #include <cordma/detail/request/requester.hpp>
-#include <cordma/io/socket_address.hpp>
 
 #include <cstddef>
 #include <memory>
@@ -17,6 +17,7 @@ namespace cordma {
 class agent;
 class mr_allocator;
 class queue_pair;
+class socket_address;
 struct lease_info;
 struct lending_counters;
 
@@ -43,7 +44,7 @@ struct hello;
 /// ERROR, reaps its flushes until a deadline, destroys it and closes the socket: `executor::run`
 /// returns after that. An operation on an empty connection (default-made, moved from) is a broken
 /// contract. \thread the executor's.
-class connection : public requester<connection> {
+class CORDMA_EXPORT connection : public requester<connection> {
  public:
   connection() noexcept;
   explicit connection(std::unique_ptr<detail::connection_state> state) noexcept;

@@ -2,6 +2,7 @@
 
 #include <cordma/agent/agent_options.hpp>
 #include <cordma/coro/scheduler.hpp>
+#include <cordma/detail/base/export.hpp>
 #include <cordma/verbs/access.hpp>
 #include <cordma/verbs/queue_pair_attributes.hpp>
 
@@ -27,7 +28,7 @@ struct heartbeat_options {
 struct connection_changes;
 
 /// What each connection is made with, on either side. Checked against the device when it is used.
-struct connection_options {
+struct CORDMA_EXPORT connection_options {
   /// All of it, but for `port`, `gid_index` and `rd_atomic_max` that say nothing.
   operator connection_changes() const noexcept;  // NOLINT: given in its place.
 
@@ -95,6 +96,7 @@ struct connection_changes {
 };
 
 /// `defaults`, but for what `changes` names.
-connection_options changed(connection_options defaults, const connection_changes& changes) noexcept;
+CORDMA_EXPORT connection_options changed(connection_options defaults,
+                                         const connection_changes& changes) noexcept;
 
 }  // namespace cordma

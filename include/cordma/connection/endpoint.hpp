@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cordma/detail/base/export.hpp>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,7 +12,7 @@ namespace cordma {
 /// Where a server listens for the TCP bootstrap: a host name or a numeric address, and a port.
 /// A value; `{"127.0.0.1", 7471}` or `"127.0.0.1:7471"`. With constructors, for g++ 12 destroys an
 /// aggregate that owns something twice when it is made in braces within a `co_await`.
-struct endpoint {
+struct CORDMA_EXPORT endpoint {
   std::string host{};
   std::uint16_t port = 0;
 

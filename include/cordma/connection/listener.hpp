@@ -4,6 +4,7 @@
 #include <cordma/connection/connection_options.hpp>
 #include <cordma/connection/endpoint.hpp>
 #include <cordma/coro/event.hpp>
+#include <cordma/detail/base/export.hpp>
 #include <cordma/detail/connection/handshake_server.hpp>
 
 #include <chrono>
@@ -21,7 +22,7 @@ class listener_state;
 /// somebody accepts; the bounds are in `listener_options`. Move-only. Dropping or closing it ends
 /// those who wait with `errc::closed`, and the handshakes under way, and gives up the port at once;
 /// connections that were accepted live on. \thread the executor's.
-class listener {
+class CORDMA_EXPORT listener {
  public:
   class close_op;
 
@@ -66,17 +67,17 @@ class listener::close_op : public event::wait_op {
 /// \errors  errc::timed_out after `connect_timeout`; ECONNREFUSED and others of connect(2): the
 ///   detail names the server; errc::bad_handshake, errc::incompatible_peer, errc::refused; what
 ///   the verbs throw. errc::limit_exceeded: an option. All that was made is unwound.
-task<connection> connect(connection_resources resources, endpoint server,
-                         connection_options options = {});
+CORDMA_EXPORT task<connection> connect(connection_resources resources, endpoint server,
+                                       connection_options options = {});
 
 /// The server's side of `connect`, on a TCP socket that was accepted elsewhere: by another thread,
 /// or by whoever started this program. A client whose handshake fails is told why.
 /// \errors  errc::timed_out after `handshake_timeout`; errc::disconnected, errc::bad_handshake,
 ///   errc::incompatible_peer; errc::limit_exceeded: an option; what the verbs throw. All that was
 ///   made is unwound. \thread the executor's, which is the stream's too.
-task<connection> accept(connection_resources resources, tcp_stream stream,
-                        connection_options options = {},
-                        std::chrono::milliseconds handshake_timeout = std::chrono::seconds{5});
+CORDMA_EXPORT task<connection> accept(
+    connection_resources resources, tcp_stream stream, connection_options options = {},
+    std::chrono::milliseconds handshake_timeout = std::chrono::seconds{5});
 
 namespace detail {
 

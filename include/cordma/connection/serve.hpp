@@ -2,6 +2,7 @@
 
 #include <cordma/connection/listener.hpp>
 #include <cordma/detail/base/callback.hpp>
+#include <cordma/detail/base/export.hpp>
 
 #include <exception>
 #include <string>
@@ -13,7 +14,7 @@ namespace cordma {
 using connection_task = callback<task<>(connection conn)>;
 
 /// What ended one connection's handler.
-struct handler_failure {
+struct CORDMA_EXPORT handler_failure {
   socket_address peer;
   std::exception_ptr why;
 
@@ -37,7 +38,7 @@ using failure_hook = callback<void(const handler_failure& failed)>;
 /// \param connections_max  handlers at once, 1 to 2^20; others wait to be accepted.
 /// \errors errc::limit_exceeded: `connections_max`. What `listener::accept` throws, but `closed`.
 /// \thread that of `door`, which outlives it.
-task<> serve(listener& door, connection_task handler, failure_hook on_failure = {},
-             unsigned connections_max = 1024);
+CORDMA_EXPORT task<> serve(listener& door, connection_task handler, failure_hook on_failure = {},
+                           unsigned connections_max = 1024);
 
 }  // namespace cordma

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/detail/base/export.hpp>
 #include <cordma/detail/base/intrusive_list.hpp>
 #include <cordma/detail/base/probe.hpp>
 #include <cordma/detail/coro/waiter.hpp>
@@ -47,7 +48,7 @@ constexpr time_point after(time_point start, time_span span) noexcept {
 }
 
 /// Where a scheduler reads the time: a seam, so that tests turn the clock by hand.
-class time_source {
+class CORDMA_EXPORT time_source {
  public:
   virtual ~time_source() = default;
   [[nodiscard]] virtual time_point now() const noexcept = 0;
@@ -69,7 +70,7 @@ class manual_clock final : public time_source {
 };
 
 /// Calls a function at a time. In place; disarms itself when destroyed.
-class timer {
+class CORDMA_EXPORT timer {
  public:
   using function = void (*)(timer&) noexcept;
   explicit timer(function on_fire) noexcept : on_fire_{on_fire} {}
@@ -116,7 +117,7 @@ class turn_end : public list_hook<turn_end> {
 /// executor adds those. Must outlive what waits through it. \thread one. \cost `schedule` is four
 /// stores; arming a timer is a compare and twice as many, and its end O(log timers) over many.
 /// Neither allocates.
-class scheduler {
+class CORDMA_EXPORT scheduler {
  public:
   explicit scheduler(const time_source& clock = time_source::monotonic()) noexcept
       : clock_{clock} {}

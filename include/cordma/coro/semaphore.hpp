@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/coro/operation.hpp>
+#include <cordma/detail/base/export.hpp>
 
 #include <optional>
 
@@ -9,7 +10,7 @@ namespace cordma {
 /// Counts permits; `acquire` waits for them in FIFO order: who asks for many is not overtaken by
 /// who asks for few. A permit granted to a waiter that is destroyed before it takes it goes back,
 /// so none is ever lost. Must outlive its operations. \thread one.
-class semaphore {
+class CORDMA_EXPORT semaphore {
  public:
   class acquire_op;
 
@@ -49,9 +50,9 @@ class semaphore {
   std::optional<failure> closed_;
 };
 
-class [[nodiscard]] semaphore::acquire_op : public operation_base<acquire_op>,
-                                            public list_hook<semaphore::acquire_op>,
-                                            private suspension {
+class CORDMA_EXPORT [[nodiscard]] semaphore::acquire_op : public operation_base<acquire_op>,
+                                                          public list_hook<semaphore::acquire_op>,
+                                                          private suspension {
  public:
   using value_type = void;
 

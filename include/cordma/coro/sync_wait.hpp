@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/coro/operation.hpp>
+#include <cordma/detail/base/export.hpp>
 
 namespace cordma {
 
@@ -8,7 +9,7 @@ namespace detail {
 
 /// Runs what is ready, and waits for timers, until `ended`. Asserts when neither is left: nothing
 /// on this thread could end the operation then.
-void drive(scheduler& home, const bool& ended);
+CORDMA_EXPORT void drive(scheduler& home, const bool& ended);
 
 class end_flag : public waiter {
  public:

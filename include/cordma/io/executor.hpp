@@ -4,6 +4,7 @@
 #include <cordma/coro/sleep.hpp>
 #include <cordma/coro/sync_wait.hpp>
 #include <cordma/detail/base/counter.hpp>
+#include <cordma/detail/base/export.hpp>
 #include <cordma/detail/io/mailbox.hpp>
 #include <cordma/detail/io/poller.hpp>
 #include <cordma/io/reactor.hpp>
@@ -35,7 +36,7 @@ struct executor_counters {
 /// descriptors, and runs what other threads post. It belongs to the thread that first runs it, and
 /// so does everything that hangs on it; `post` alone is for all. It outlives what waits on it.
 /// Idle, it burns no CPU.
-class executor : public scheduler {
+class CORDMA_EXPORT executor : public scheduler {
  public:
   /// \errors io_uring is forbidden or missing: names the cause and the way out.
   explicit executor(executor_options options = {});

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cordma/detail/base/export.hpp>
+
 #include <sys/socket.h>
 
 #include <cstdint>
@@ -10,7 +12,7 @@
 namespace cordma {
 
 /// An IPv4 or IPv6 address with a port. A value; prints as `127.0.0.1:7471` or `[::1]:7471`.
-class socket_address {
+class CORDMA_EXPORT socket_address {
  public:
   /// 0.0.0.0, port 0.
   socket_address() noexcept;
@@ -36,7 +38,7 @@ class socket_address {
     return reinterpret_cast<const sockaddr*>(&storage_);
   }
   [[nodiscard]] socklen_t size_bytes() const noexcept;
-  friend bool operator==(const socket_address& a, const socket_address& b) noexcept;
+  [[nodiscard]] bool operator==(const socket_address& other) const noexcept;
 
  private:
   sockaddr_storage storage_{};

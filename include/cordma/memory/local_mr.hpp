@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/detail/base/export.hpp>
 #include <cordma/memory/slice.hpp>
 
 #include <cstddef>
@@ -12,7 +13,7 @@ namespace cordma {
 /// Owns a piece of registered memory. Move-only. Destroying it makes its slices stale at once; the
 /// memory itself goes when the last request in flight that names it has completed.
 /// Must be destroyed before its protection domain. \thread any, one at a time.
-class local_mr {
+class CORDMA_EXPORT local_mr {
  public:
   local_mr() noexcept = default;
   /// Takes over `block`'s owner's part. `rkey` is 0 for memory without remote access.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/detail/base/export.hpp>
 #include <cordma/memory/local_mr.hpp>
 #include <cordma/verbs/access.hpp>
 #include <cordma/verbs/protection_domain.hpp>
@@ -34,7 +35,7 @@ struct mr_allocator_options {
 };
 
 /// Since the allocator was made. What goes on meanwhile may be counted in part.
-struct mr_allocator_counters {
+struct CORDMA_EXPORT mr_allocator_counters {
   std::size_t registered_bytes = 0;  ///< in chunks, now
   std::size_t registered_bytes_peak = 0;
   std::size_t external_bytes = 0;  ///< of register_external, now
@@ -52,7 +53,7 @@ struct mr_allocator_statistics : mr_allocator_counters {
 
 /// Registered memory as cheap as malloc: chunks are registered once, and jemalloc divides them.
 /// docs/memory.md walks through it. \thread any, all at once; destroy it last.
-class mr_allocator {
+class CORDMA_EXPORT mr_allocator {
  public:
   static constexpr std::size_t chunk_bytes_min = std::size_t{2} << 20;
   static constexpr std::size_t limit_bytes_max = std::size_t{1} << 44;

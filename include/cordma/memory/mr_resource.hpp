@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/detail/base/export.hpp>
 #include <cordma/memory/mr_allocator.hpp>
 
 #include <cstddef>
@@ -16,7 +17,7 @@ namespace cordma {
 /// `resource.slice(std::span{v})` names its elements in a request. What a container gives back
 /// while a request in flight names it goes when that completes.
 /// \thread any, all at once. \cost a map's entry for each of a container's allocations.
-class mr_resource final : public std::pmr::memory_resource {
+class CORDMA_EXPORT mr_resource final : public std::pmr::memory_resource {
  public:
   /// `from` must outlive it.
   explicit mr_resource(mr_allocator& from);

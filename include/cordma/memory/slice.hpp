@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/detail/base/export.hpp>
 #include <cordma/detail/memory/lease_block.hpp>
 #include <cordma/detail/memory/memory_block.hpp>
 
@@ -12,7 +13,8 @@
 namespace cordma {
 
 namespace detail {
-[[noreturn]] void throw_out_of_range(std::size_t offset, std::size_t length, std::size_t size);
+CORDMA_EXPORT [[noreturn]] void throw_out_of_range(std::size_t offset, std::size_t length,
+                                                   std::size_t size);
 /// \errors errc::out_of_range when [offset, offset + length) does not lie in [0, size).
 inline void check_range(std::size_t offset, std::size_t length, std::size_t size) {
   if (offset > size || length > size - offset) [[unlikely]]
@@ -20,8 +22,8 @@ inline void check_range(std::size_t offset, std::size_t length, std::size_t size
 }
 /// \errors errc::wrong_length unless `length` is a multiple of `size`; errc::misaligned unless
 /// `address` is one of `alignment`.
-void check_view(const std::byte* address, std::size_t length, std::size_t size,
-                std::size_t alignment);
+CORDMA_EXPORT void check_view(const std::byte* address, std::size_t length, std::size_t size,
+                              std::size_t alignment);
 }  // namespace detail
 
 /// A part of registered local memory that the device may read: what `send` and `write` take.
@@ -125,7 +127,7 @@ class local_mr_slice : public const_local_mr_slice {
 /// `remote_mr` is refused, before anything is posted, when its lease does not allow the use. Of one
 /// that was made by hand, whether the peer still grants it shows only when it is used:
 /// `wc_errc::remote_access` if not.
-class remote_mr_slice {
+class CORDMA_EXPORT remote_mr_slice {
  public:
   static constexpr std::size_t encoded_bytes = 20;
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/connection/connection.hpp>
+#include <cordma/detail/base/export.hpp>
 #include <cordma/detail/messages/receive_message_op.hpp>
 #include <cordma/messages/stream_message.hpp>
 
@@ -28,7 +29,7 @@ struct stream_options {
   std::chrono::milliseconds open_timeout{10'000};
 };
 /// \errors errc::limit_exceeded: the first value out of range, with its name and limits.
-void check(const stream_options& options);
+CORDMA_EXPORT void check(const stream_options& options);
 
 struct stream_counters {
   std::uint64_t sent = 0;            ///< messages, with the large ones
@@ -49,7 +50,7 @@ struct stream_counters {
 /// (docs/remote-memory.md). The receiver reads it into memory of its own, without another copy.
 /// docs/rpc-protocol.md has the bytes. Move-only; dropping a stream drops its connection.
 /// \thread the executor's.
-class message_stream {
+class CORDMA_EXPORT message_stream {
  public:
   message_stream() noexcept = default;
   /// Takes a connection on which nothing was sent or received. Tells the peer at once.

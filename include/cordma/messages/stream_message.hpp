@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/detail/base/export.hpp>
 #include <cordma/detail/messages/held_message.hpp>
 
 #include <cstddef>
@@ -14,7 +15,7 @@ namespace cordma {
 /// its own. Nobody else can change it. Dropping it frees the buffer for another message: a stream
 /// whose messages are all kept gets no more. Move-only. May outlive stream and connection, but not
 /// the runtime. \thread the executor's.
-class stream_message {
+class CORDMA_EXPORT stream_message {
  public:
   stream_message() noexcept = default;
   explicit stream_message(detail::held_message&& message) noexcept : held_{std::move(message)} {}

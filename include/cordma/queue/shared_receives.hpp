@@ -2,6 +2,7 @@
 
 #include <cordma/coro/scheduler.hpp>
 #include <cordma/detail/base/counter.hpp>
+#include <cordma/detail/base/export.hpp>
 #include <cordma/detail/base/intrusive_list.hpp>
 #include <cordma/detail/queue/receive_share.hpp>
 #include <cordma/memory/mr_allocator.hpp>
@@ -31,7 +32,7 @@ struct shared_receives_options {
 /// whose buffer is free again at once, but may make others' peers try again.
 /// Outlives its queue pairs, and what their messages are kept by. \thread the executor's.
 /// \cost of a message: what a queue pair's own receives cost, and finding the queue pair by number.
-class shared_receives : private timer {
+class CORDMA_EXPORT shared_receives : private timer {
  public:
   static constexpr std::uint32_t buffers_max = 1u << 20;
   static constexpr std::size_t buffer_bytes_max = std::size_t{1} << 30;

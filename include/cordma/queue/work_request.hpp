@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/detail/base/export.hpp>
 #include <cordma/detail/queue/work_request.hpp>
 #include <cordma/memory/slice.hpp>
 #include <cordma/verbs/access.hpp>
@@ -114,9 +115,10 @@ inline atomic_request fetch_add(const remote_mr_slice& remote, std::uint64_t add
 /// `region` was registered without mw_bind or, for writes and atomics, without local_write, or when
 /// `granted` says more than it can. Region, window and memory stay until it has completed, the
 /// memory for as long as the window is bound.
-bind_request bind(const verbs::memory_window& window, const verbs::memory_region& region,
-                  const const_local_mr_slice& local, verbs::access granted,
-                  request_flags flags = {}) noexcept;
+CORDMA_EXPORT bind_request bind(const verbs::memory_window& window,
+                                const verbs::memory_region& region,
+                                const const_local_mr_slice& local, verbs::access granted,
+                                request_flags flags = {}) noexcept;
 /// Ends a window of this queue pair: when it has completed, its key reaches nothing any more.
 inline invalidate_request invalidate(std::uint32_t rkey, request_flags flags = {}) noexcept {
   return {rkey, flags.to_verbs()};

@@ -2,6 +2,7 @@
 
 #include <cordma/connection/connection.hpp>
 #include <cordma/detail/base/callback.hpp>
+#include <cordma/detail/base/export.hpp>
 #include <cordma/detail/rpc/call_op.hpp>
 #include <cordma/messages/message_stream.hpp>
 #include <cordma/rpc/call.hpp>
@@ -37,7 +38,7 @@ struct client_options {
   reconnect_options reconnect{};
 };
 /// \errors errc::limit_exceeded: the first value out of range, with its name and limits.
-void check(const client_options& options);
+CORDMA_EXPORT void check(const client_options& options);
 
 struct client_counters {
   std::uint64_t calls = 0;      ///< calls that were started
@@ -59,7 +60,7 @@ struct client_counters {
 /// With a `connector`, the client makes a connection when there is a call and no connection. After
 /// a loss, a call that was not sent goes by the next connection. A call that may have run is sent
 /// again only when its method is idempotent; otherwise it fails.
-class client {
+class CORDMA_EXPORT client {
  public:
   using connector = callback<task<cordma::connection>()>;
 

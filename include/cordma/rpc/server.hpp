@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/connection/listener.hpp>
+#include <cordma/detail/base/export.hpp>
 #include <cordma/detail/rpc/served_method.hpp>
 #include <cordma/messages/message_stream.hpp>
 #include <cordma/rpc/method.hpp>
@@ -30,7 +31,7 @@ struct server_options {
   std::chrono::milliseconds drain_timeout{10'000};
 };
 /// \errors errc::limit_exceeded: the first value out of range, with its name and limits.
-void check(const server_options& options);
+CORDMA_EXPORT void check(const server_options& options);
 
 struct server_counters {
   std::uint64_t calls = 0;             ///< calls that came
@@ -50,7 +51,7 @@ class server_core;
 
 /// What a handler knows of its call, and the memory that comes with it. Lives until the handler has
 /// ended. The server makes it.
-class server_call {
+class CORDMA_EXPORT server_call {
  public:
   explicit server_call(detail::incoming_call& call) noexcept : call_{call} {}
   server_call(const server_call&) = delete;
@@ -82,7 +83,7 @@ class server_call {
 /// Runs handlers for the calls of any number of connections, each as a task of its own, as soon as
 /// the call comes. Not movable; must outlive its `serve` tasks. \thread one executor's. A program
 /// with more than one core has a server on each (`runtime_group`), which share nothing.
-class server {
+class CORDMA_EXPORT server {
  public:
   /// \errors errc::limit_exceeded: an option.
   explicit server(const server_options& options = {});

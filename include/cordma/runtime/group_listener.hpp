@@ -2,6 +2,7 @@
 
 #include <cordma/connection/serve.hpp>
 #include <cordma/detail/base/callback.hpp>
+#include <cordma/detail/base/export.hpp>
 #include <cordma/runtime/runtime.hpp>
 
 #include <chrono>
@@ -49,7 +50,7 @@ struct group_listener_counters {
 /// hands each socket to the thread that has the fewest, in turn where several have. Handshake,
 /// queue pair and handler are that thread's. Why so: docs/decisions/0006-one-listener.md.
 /// Made by `runtime_group::serve`. \thread any.
-class group_listener {
+class CORDMA_EXPORT group_listener {
  public:
   /// How long it pauses when accept(2) fails: it would fail again at once.
   static constexpr std::chrono::milliseconds accept_pause{50};

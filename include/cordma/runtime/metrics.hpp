@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/detail/base/export.hpp>
 #include <cordma/detail/base/fixed_text.hpp>
 #include <cordma/io/executor.hpp>
 #include <cordma/memory/mr_allocator.hpp>
@@ -41,7 +42,7 @@ struct labelled_metrics {
 /// \errors  errc::out_of_range: a label's name that Prometheus does not allow (it begins with a
 ///   digit or with `__`), or that is used here: `device`, `port`, `kind`, `counter`.
 /// \thread any. \cost  about 12 KiB of text for each.
-std::string to_prometheus(std::span<const labelled_metrics> all);
-std::string to_prometheus(const metrics& one, metrics_label label = {});
+CORDMA_EXPORT std::string to_prometheus(std::span<const labelled_metrics> all);
+CORDMA_EXPORT std::string to_prometheus(const metrics& one, metrics_label label = {});
 
 }  // namespace cordma

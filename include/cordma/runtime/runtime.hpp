@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cordma/connection/connection.hpp>
+#include <cordma/connection/endpoint.hpp>
 #include <cordma/connection/listener.hpp>
+#include <cordma/detail/base/export.hpp>
 #include <cordma/detail/connection/connection_resources.hpp>
 #include <cordma/io/executor.hpp>
 #include <cordma/memory/mr_allocator.hpp>
@@ -45,7 +47,7 @@ struct runtime_options {
 /// domain, completion queues, in the order in which they must go. Connections, listeners and memory
 /// made from it must be gone before it; its destructor ends their closing without waiting.
 /// \thread the one that first calls `run`.
-class runtime final {
+class CORDMA_EXPORT runtime final {
  public:
   /// \errors  errc::no_device (lists what there is); EACCES and others of opening the device;
   ///   errc::limit_exceeded: an option above the device's limit names both; where io_uring is

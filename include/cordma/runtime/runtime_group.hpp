@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/detail/base/callback.hpp>
+#include <cordma/detail/base/export.hpp>
 #include <cordma/runtime/group_listener.hpp>
 #include <cordma/runtime/runtime.hpp>
 
@@ -11,7 +12,7 @@ namespace cordma {
 
 /// The CPUs that the calling thread may run on, ascending: what taskset(1), a cpuset or whoever
 /// started it left it. Threads that it starts inherit them. \errors those of sched_getaffinity(2).
-[[nodiscard]] std::vector<unsigned> allowed_cpus();
+CORDMA_EXPORT [[nodiscard]] std::vector<unsigned> allowed_cpus();
 
 struct runtime_group_options {
   /// What each thread's runtime is made from; null: the defaults. A function, because options own
@@ -39,7 +40,7 @@ struct runtime_group_options {
 /// throws, by its destructor. Then every task on it is asked to stop, by the token that it
 /// inherits, and so is all that is started later. `run` and `wait` block; a thread of the group
 /// must not call them, nor `serve`. \thread any, but one at a time for `serve`.
-class runtime_group {
+class CORDMA_EXPORT runtime_group {
  public:
   /// Called on all threads at once. It lives until the last has ended: it may be a lambda with
   /// captures.

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cordma/detail/base/export.hpp>
+
 #include <infiniband/verbs.h>
 
 #include <string>
@@ -36,6 +38,6 @@ constexpr bool allows(access granted, access wanted) noexcept {
 }
 
 /// "local_write|remote_read"; "none" when empty.
-std::string to_string(access flags);
+CORDMA_EXPORT std::string to_string(access flags);
 
 }  // namespace cordma::verbs

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/detail/base/export.hpp>
 #include <cordma/verbs/device.hpp>
 
 #include <infiniband/verbs.h>
@@ -18,7 +19,7 @@ struct completion_event {
 
 /// Owns one `ibv_comp_channel`: the file descriptor that armed completion queues write to.
 /// Move-only; must outlive its completion queues. \thread one at a time.
-class completion_channel {
+class CORDMA_EXPORT completion_channel {
  public:
   /// \errors  EMFILE, ENFILE: no file descriptor left. \cost  one system call.
   explicit completion_channel(context& ctx);
@@ -52,7 +53,7 @@ struct cq_events {
 
 /// Owns one `ibv_cq`. Move-only; must outlive every queue pair that completes into it, and be
 /// outlived by its channel. \thread one at a time.
-class completion_queue {
+class CORDMA_EXPORT completion_queue {
  public:
   /// \param depth  entries (not bytes); the device may round up, see `capacity()`.
   /// \param channel  null: the queue cannot be armed, only polled.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/detail/base/export.hpp>
 #include <cordma/verbs/gid.hpp>
 
 #include <infiniband/verbs.h>
@@ -29,7 +30,7 @@ struct device_info {
 /// is
 ///   what containers and users without the right group meet; the detail has the way out.
 /// \thread any. \cost reads sysfs; not for the data path.
-std::vector<device_info> list_devices();
+CORDMA_EXPORT std::vector<device_info> list_devices();
 
 /// What a device can do at most (ibv_query_device(3)), under our names: counts, unless a name ends
 /// in `_bytes`.
@@ -80,7 +81,7 @@ struct port_info {
 /// Owns one opened device (`ibv_context`). Move-only; must outlive all that is made from it.
 /// Its async fd is non-blocking: read it with `next_async_event`.
 /// \thread any for the const members; libibverbs locks what needs it.
-class context {
+class CORDMA_EXPORT context {
  public:
   /// \param name  as `list_devices` gives it; empty: the first device that has an ACTIVE port.
   /// \errors  errc::no_device: there is none, none is ACTIVE, or none of that name (the detail
@@ -131,5 +132,24 @@ struct rnr_counters {
   /// In the order of `sources`; none: the device does not have it.
   std::array<std::optional<std::uint64_t>, sources.size()> values{};
 };
+
+/// What the device reported on its own (ibv_get_async_event(3)), already acknowledged. The pointers
+/// are for comparing with live owners: an object destroyed since is no longer behind its pointer.
+struct async_event {
+  ibv_event_type kind{};
+  ibv_cq* cq = nullptr;    ///< Set for CQ_ERR only.
+  ibv_qp* qp = nullptr;    ///< Set for the QP_* kinds, COMM_EST, SQ_DRAINED and PATH_MIG*.
+  ibv_srq* srq = nullptr;  ///< Set for the SRQ_* kinds.
+  int port = 0;            ///< Set for the kinds of a port; 0: the event names no port.
+};
+
+/// The kind in words: "local work queue catastrophic error".
+CORDMA_EXPORT const char* to_string(ibv_event_type kind) noexcept;
+
+/// Reads one event of the context's async fd; empty when there is none now. Acknowledges before it
+/// returns, because destroying a queue pair, completion queue or SRQ waits for its unacknowledged
+/// events and would hang in the thread that holds one.
+/// \thread  one at a time. \errors  EIO: the device is gone. \cost  one system call.
+CORDMA_EXPORT [[nodiscard]] std::optional<async_event> next_async_event(context& ctx);
 
 }  // namespace cordma::verbs

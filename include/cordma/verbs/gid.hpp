@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cordma/detail/base/export.hpp>
+
 #include <infiniband/verbs.h>
 
 #include <cstdint>
@@ -37,9 +39,10 @@ struct gid_choice {
 /// IPv4-mapped over IPv6 global over link-local; then the lower index. Zero GIDs are never chosen.
 /// A pure function.
 /// \errors  errc::no_gid: no usable row, or `wish.index` names none (the detail lists those there).
-gid_choice choose_gid(std::span<const gid_entry> table, const gid_wish& wish = {});
+CORDMA_EXPORT gid_choice choose_gid(std::span<const gid_entry> table, const gid_wish& wish = {});
 
-std::string to_string(const ibv_gid& gid);  ///< As an IPv6 address: "::ffff:10.0.0.1".
-const char* to_string(gid_type type) noexcept;
+CORDMA_EXPORT std::string to_string(
+    const ibv_gid& gid);  ///< As an IPv6 address: "::ffff:10.0.0.1".
+CORDMA_EXPORT const char* to_string(gid_type type) noexcept;
 
 }  // namespace cordma::verbs

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/detail/base/export.hpp>
 #include <cordma/verbs/access.hpp>
 #include <cordma/verbs/protection_domain.hpp>
 
@@ -13,7 +14,7 @@ namespace cordma::verbs {
 
 /// Owns one `ibv_mr`, not the memory: that must stay mapped until this is destroyed, and every
 /// work request that names it must have completed by then. Move-only. \thread any.
-class memory_region {
+class CORDMA_EXPORT memory_region {
  public:
   /// Registers (pins) `length` bytes at `address`.
   /// \errors  ENOMEM, EPERM: RLIMIT_MEMLOCK is too low (the detail gives it). EINVAL: remote write

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/detail/base/export.hpp>
 #include <cordma/verbs/protection_domain.hpp>
 
 #include <infiniband/verbs.h>
@@ -13,7 +14,7 @@ namespace cordma::verbs {
 /// queue pair may reach by a key of its own, from the completion of a bind request on that queue
 /// pair until a local invalidate, one by a SEND of the peer's, or this object's end. Move-only.
 /// \thread any, one at a time.
-class memory_window {
+class CORDMA_EXPORT memory_window {
  public:
   /// \errors  errc::not_supported: the device has no type-2 windows. ENOMEM: it has none left
   ///   (`device_limits::mw_max`). \cost one system call; windows are used again and again.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/detail/base/export.hpp>
 #include <cordma/verbs/device.hpp>
 
 #include <infiniband/verbs.h>
@@ -10,7 +11,7 @@ namespace cordma::verbs {
 
 /// Owns one `ibv_pd`: memory regions and queue pairs of the same domain may be used together.
 /// Move-only; must outlive both, and be outlived by its context. \thread any.
-class protection_domain {
+class CORDMA_EXPORT protection_domain {
  public:
   /// \errors  ENOMEM: the device has no domain left (`device_limits::pd_max`).
   /// \cost  one system call.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/detail/base/export.hpp>
 #include <cordma/verbs/access.hpp>
 #include <cordma/verbs/completion_queue.hpp>
 #include <cordma/verbs/protection_domain.hpp>
@@ -24,12 +25,13 @@ enum class queue_pair_state : int {
   error = IBV_QPS_ERR,    ///< Everything posted completes as flushed.
 };
 
-const char* to_string(queue_pair_state state) noexcept;  ///< "RTS", as the specification says it.
+CORDMA_EXPORT const char* to_string(
+    queue_pair_state state) noexcept;  ///< "RTS", as the specification says it.
 
 /// Owns one reliable-connection `ibv_qp`. Move-only; outlived by its protection domain and its
 /// completion queues. Work requests are signaled one by one (`IBV_SEND_SIGNALED`).
 /// \thread one at a time.
-class queue_pair {
+class CORDMA_EXPORT queue_pair {
  public:
   /// \param qp_context  `ibv_qp::qp_context`.
   /// \param srq  where it takes its receives from, of the same domain: it has none of its own, and

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/detail/base/export.hpp>
 #include <cordma/verbs/protection_domain.hpp>
 
 #include <infiniband/verbs.h>
@@ -21,7 +22,7 @@ struct shared_receive_queue_capabilities {
 /// takes no more (IBTA 10.2.9.3). Move-only; outlives its queue pairs, and is outlived by its
 /// domain.
 /// \thread one at a time.
-class shared_receive_queue {
+class CORDMA_EXPORT shared_receive_queue {
  public:
   /// \param srq_context  `ibv_srq::srq_context`.
   /// \errors  errc::not_supported: the device has none. errc::limit_exceeded: `wanted` is above its

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cordma/detail/base/export.hpp>
+
 namespace cordma::detail {
 
 /// Prints `file:line: contract broken: condition (why)` to stderr and aborts. Never returns.
-[[noreturn]] void contract_broken(const char* condition, const char* why, const char* file,
-                                  int line) noexcept;
+CORDMA_EXPORT [[noreturn]] void contract_broken(const char* condition, const char* why,
+                                                const char* file, int line) noexcept;
 
 }  // namespace cordma::detail
 

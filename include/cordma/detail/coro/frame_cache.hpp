@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cordma/detail/base/export.hpp>
+
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -47,8 +49,8 @@ struct free_list {
 // malloc when the thread ends, which is registered the first time one is kept; frames freed after
 // that are not kept.
 enum class thread_state : unsigned char { fresh, keeping, ended };
-extern constinit thread_local std::array<free_list, classes> lists;
-extern constinit thread_local thread_state state;
+CORDMA_EXPORT extern constinit thread_local std::array<free_list, classes> lists;
+CORDMA_EXPORT extern constinit thread_local thread_state state;
 
 /// Blocks are of `block_bytes_min << class_of(size)` bytes, kept or not: who frees one may have
 /// been compiled otherwise.
@@ -56,7 +58,7 @@ constexpr std::size_t class_of(std::size_t size_bytes) noexcept {
   return std::size_t(std::bit_width((size_bytes - (size_bytes != 0)) / block_bytes_min));
 }
 
-void give_up(void* block, std::size_t index) noexcept;
+CORDMA_EXPORT void give_up(void* block, std::size_t index) noexcept;
 
 }  // namespace detail
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/coro/operation.hpp>
+#include <cordma/detail/base/export.hpp>
 #include <cordma/io/executor.hpp>
 #include <cordma/io/reactor.hpp>
 
@@ -80,7 +81,7 @@ class fd_watch {
 /// What operations on a descriptor share: try, and while that would block, wait for readiness and
 /// try again. Nothing of the caller's is touched while it waits, so it may be destroyed any time.
 /// Works in any coroutine: who waits is resumed by the executor.
-class fd_operation : private fd_watch, private suspension {
+class CORDMA_EXPORT fd_operation : private fd_watch, private suspension {
  public:
   bool start(waiter& w, const environment& env);
   [[nodiscard]] scheduler* own_scheduler() const noexcept { return executor_; }

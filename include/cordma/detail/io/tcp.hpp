@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/coro/task.hpp>
+#include <cordma/detail/base/export.hpp>
 #include <cordma/detail/base/unique_fd.hpp>
 #include <cordma/detail/io/fd_watch.hpp>
 #include <cordma/io/socket_address.hpp>
@@ -13,7 +14,7 @@ namespace cordma {
 namespace detail {
 
 /// Reads or writes bytes of a stream socket until `attempt` says that it ended.
-class byte_op : public fd_operation {
+class CORDMA_EXPORT byte_op : public fd_operation {
  public:
   [[nodiscard]] bool failed() const noexcept { return was_stopped() || errno_ != 0 || ended_; }
 
@@ -45,7 +46,7 @@ class byte_op : public fd_operation {
 /// `with_timeout`, or abandoned at any time. One may read and one may write at a time.
 /// Small messages are sent at once (TCP_NODELAY), and a write to a closed peer is an error, never
 /// SIGPIPE. \thread the executor's.
-class tcp_stream {
+class CORDMA_EXPORT tcp_stream {
  public:
   class read_some_op;
   class read_exactly_op;
@@ -91,8 +92,8 @@ class tcp_stream {
   unique_fd fd_;
 };
 
-class [[nodiscard]] tcp_stream::read_some_op : public operation_base<read_some_op>,
-                                               public detail::byte_op {
+class CORDMA_EXPORT [[nodiscard]] tcp_stream::read_some_op : public operation_base<read_some_op>,
+                                                             public detail::byte_op {
  public:
   using value_type = std::size_t;
   std::size_t take() { return take_result().value(); }
@@ -146,7 +147,7 @@ inline tcp_stream::write_all_op tcp_stream::write_all(std::span<const std::byte>
 }
 
 /// A listening TCP socket. Move-only. \thread the executor's.
-class tcp_listener {
+class CORDMA_EXPORT tcp_listener {
  public:
   class accept_op;
 
@@ -169,8 +170,8 @@ class tcp_listener {
   unique_fd fd_;
 };
 
-class [[nodiscard]] tcp_listener::accept_op : public operation_base<accept_op>,
-                                              public fd_operation {
+class CORDMA_EXPORT [[nodiscard]] tcp_listener::accept_op : public operation_base<accept_op>,
+                                                            public fd_operation {
  public:
   using value_type = tcp_stream;
   [[nodiscard]] bool failed() const noexcept { return was_stopped() || errno_ != 0; }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/base/error.hpp>
+#include <cordma/detail/base/export.hpp>
 #include <cordma/verbs/access.hpp>
 
 #include <atomic>
@@ -16,7 +17,7 @@ class block_list;
 /// What stands behind every slice of memory that a peer lent: which connection it may be used on,
 /// for what, and until when. Blocks are reused, never unmapped, so a slice can still be asked when
 /// its lease and its connection are long gone. \thread that connection's executor's.
-class alignas(64) lease_block {
+class CORDMA_EXPORT alignas(64) lease_block {
  public:
   using time_point = std::chrono::steady_clock::time_point;
 

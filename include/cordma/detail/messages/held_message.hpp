@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/detail/base/export.hpp>
 #include <cordma/memory/slice.hpp>
 
 #include <cstddef>
@@ -51,7 +52,7 @@ class counted_channel {
 };
 
 /// A counted reference to a channel. The channel's stream, tasks and messages have one each.
-class channel_ref {
+class CORDMA_EXPORT channel_ref {
  public:
   channel_ref() noexcept = default;
   explicit channel_ref(message_channel& c) noexcept;
@@ -73,7 +74,7 @@ class channel_ref {
 };
 
 /// Owns a message that was delivered, or none. Destroying it gives the buffer back to the channel.
-class held_message {
+class CORDMA_EXPORT held_message {
  public:
   held_message() noexcept = default;
   /// \param channel  null: nobody wants the message back.

@@ -2,6 +2,7 @@
 
 #include <cordma/coro/operation.hpp>
 #include <cordma/coro/semaphore.hpp>
+#include <cordma/detail/base/export.hpp>
 #include <cordma/detail/messages/held_message.hpp>
 #include <cordma/messages/stream_message.hpp>
 
@@ -11,7 +12,8 @@ class stream_channel;
 
 /// Waits for the next message of a stream. When the wait is stopped or destroyed, the message goes
 /// to the next who asks.
-class [[nodiscard]] receive_message_op final : public operation_base<receive_message_op> {
+class CORDMA_EXPORT [[nodiscard]] receive_message_op final
+    : public operation_base<receive_message_op> {
  public:
   using value_type = stream_message;
   explicit receive_message_op(stream_channel& channel) noexcept;

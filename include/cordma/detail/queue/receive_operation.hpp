@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/base/result.hpp>
+#include <cordma/detail/base/export.hpp>
 #include <cordma/detail/base/intrusive_list.hpp>
 #include <cordma/detail/queue/send_operation.hpp>
 #include <cordma/queue/message.hpp>
@@ -18,7 +19,7 @@ class receive_queue;
 /// `receive_queue` makes every change but those of a stop. Told of a message, the owner may be slow
 /// to take it, so the queue counts what it has promised.
 /// \thread the executor's.
-class receive_operation : public list_hook<receive_operation> {
+class CORDMA_EXPORT receive_operation : public list_hook<receive_operation> {
  public:
   /// Once it has ended: whether `take` would throw.
   [[nodiscard]] bool failed() const noexcept {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/base/error.hpp>
+#include <cordma/detail/base/export.hpp>
 #include <cordma/detail/base/intrusive_list.hpp>
 #include <cordma/queue/work_request.hpp>
 
@@ -12,7 +13,7 @@ namespace cordma {
 class send_queue;
 
 /// How a work request ended, in few words: operations keep this rather than a whole `failure`.
-struct request_outcome {
+struct CORDMA_EXPORT request_outcome {
   std::error_code code{};  ///< None: the request succeeded.
   const char* call = "";
   std::uint64_t value = 0;  ///< What was wrong, …
@@ -46,7 +47,7 @@ struct wr_list {
 /// `recall`. The slots point here while it is in flight. Moving the operation tells them.
 /// Destroying it detaches it: the slots keep the memory until the device is done with it.
 /// \thread the executor's.
-class send_operation : public list_hook<send_operation> {
+class CORDMA_EXPORT send_operation : public list_hook<send_operation> {
  public:
   /// Only one that has left the queue is destroyed through its base.
   virtual ~send_operation();

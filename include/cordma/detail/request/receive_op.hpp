@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/coro/operation.hpp>
+#include <cordma/detail/base/export.hpp>
 #include <cordma/detail/queue/receive_operation.hpp>
 
 #include <array>
@@ -10,7 +11,7 @@
 namespace cordma {
 
 /// A wait for the next message by a coroutine.
-class awaited_receive : public receive_operation {
+class CORDMA_EXPORT awaited_receive : public receive_operation {
  public:
   [[nodiscard]] scheduler* own_scheduler() const noexcept;
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/coro/operation.hpp>
+#include <cordma/detail/base/export.hpp>
 #include <cordma/detail/queue/posted_requests.hpp>
 
 #include <memory>
@@ -12,7 +13,7 @@ namespace cordma {
 /// A send operation that a coroutine awaits, or several, one after the other: a handle can be
 /// awaited again after a wait that was stopped.
 /// \thread the executor's.
-class awaited_send : public send_operation {
+class CORDMA_EXPORT awaited_send : public send_operation {
  public:
   ~awaited_send() override { forget_waiter(); }
 

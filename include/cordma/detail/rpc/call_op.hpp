@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/coro/operation.hpp>
+#include <cordma/detail/base/export.hpp>
 #include <cordma/detail/rpc/encodable_ref.hpp>
 #include <cordma/messages/stream_message.hpp>
 #include <cordma/rpc/call.hpp>
@@ -19,7 +20,7 @@ class client_core;
 struct call_slot;
 
 /// A counted reference to what a client is. The client and its calls have one each.
-class client_ref {
+class CORDMA_EXPORT client_ref {
  public:
   client_ref() noexcept = default;
   explicit client_ref(client_core& c) noexcept;
@@ -45,7 +46,7 @@ struct call_target {
 };
 
 /// A call without its types.
-class call_handle {
+class CORDMA_EXPORT call_handle {
  public:
   call_handle(call_handle&& other) noexcept  // Only before it is started.
       : core_{std::move(other.core_)},

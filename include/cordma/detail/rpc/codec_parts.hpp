@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cordma/detail/base/assert.hpp>
+#include <cordma/detail/base/export.hpp>
 
 #include <algorithm>
 #include <array>
@@ -12,14 +13,14 @@
 namespace cordma::rpc::detail {
 
 /// \errors errc::bad_message
-[[noreturn]] void throw_bad_message(const char* why);
+CORDMA_EXPORT [[noreturn]] void throw_bad_message(const char* why);
 /// Checks the length of an encoded value. \errors errc::bad_message: not that of its type.
-void check_length(std::size_t length, std::size_t expected);
+CORDMA_EXPORT void check_length(std::size_t length, std::size_t expected);
 /// A length as protobuf takes it. \errors errc::limit_exceeded: above INT_MAX.
-int protobuf_length(std::size_t length);
+CORDMA_EXPORT int protobuf_length(std::size_t length);
 /// \errors errc::bad_message
-void check_serialized(bool is_serialized, std::size_t length);
-void check_parsed(bool is_parsed, std::size_t length);
+CORDMA_EXPORT void check_serialized(bool is_serialized, std::size_t length);
+CORDMA_EXPORT void check_parsed(bool is_parsed, std::size_t length);
 
 inline void put(std::span<const std::byte> value, std::span<std::byte> out) noexcept {
   CORDMA_ASSERT(out.size() == value.size(), "a value is encoded into as many bytes as it takes");

@@ -4,7 +4,7 @@
 #include <cordma/detail/io/fd_watch.hpp>
 #include <cordma/detail/queue/send_operation.hpp>
 #include <cordma/io/executor.hpp>
-#include <cordma/verbs/async_event.hpp>
+#include <cordma/verbs/device.hpp>
 
 #include <vector>
 

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""libcordma.so exports what symbols.txt lists.
+
+    symbols_test.py LIBRARY            compares
+    symbols_test.py LIBRARY --write    writes the list anew
+
+A line is a function or a variable, without parameters: overloads are one. A class's name alone stands
+for its type information, by which an exception is caught across libraries.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
+import cases  # noqa: E402
+
+LISTING = pathlib.Path(__file__).parent / "symbols.txt"
+# Of weak ones a compiler may make more or fewer, by how it optimizes.
+WEAK = "VWuvw"
+
+
+def name_of(symbol):
+    """`cordma::f` for `cordma::f[abi:cxx11](int) const`; None for another's."""
+    symbol = symbol.removeprefix("typeinfo for ").replace("[abi:cxx11]", "")
+    conversion = re.match(r"([\w:]+::operator [\w:]+)\(", symbol)
+    if conversion:
+        return conversion[1]
+    name = re.match(r"cordma::(?:~?\w+::)*(?:operator\(\)|operator[^\w\s(]+|~?\w+)(?=$|\()", symbol)
+    return name[0] if name else None
+
+
+def exported(library):
+    said = subprocess.run(["nm", "-DC", "--defined-only", library], text=True, check=True,
+                          stdout=subprocess.PIPE).stdout
+    names = set()
+    for line in said.splitlines():
+        kind, symbol = line.split(maxsplit=2)[1:]
+        if kind in WEAK and not symbol.startswith("typeinfo for "):
+            continue
+        if "cordma::" in symbol:
+            names.add(name_of(symbol) or symbol)
+    return sorted(names)
+
+
+def main():
+    library = sys.argv[1]
+    if sys.argv[2:] == ["--write"]:
+        LISTING.write_text("".join(f"{name}\n" for name in exported(library)))
+        return 0
+    run = cases.Cases("symbols")
+    with run.case("names are those of functions, variables and classes with type information"):
+        for symbol, name in (("cordma::a::b(int, cordma::c) const", "cordma::a::b"),
+                             ("cordma::a::~a()", "cordma::a::~a"),
+                             ("cordma::a::to_string[abi:cxx11]() const", "cordma::a::to_string"),
+                             ("cordma::a::operator()(int) const", "cordma::a::operator()"),
+                             ("cordma::a::operator=(cordma::a&&)", "cordma::a::operator="),
+                             ("cordma::a::operator cordma::b() const", "cordma::a::operator cordma::b"),
+                             ("typeinfo for cordma::a", "cordma::a"),
+                             ("cordma::a::count", "cordma::a::count"),
+                             ("std::vector<cordma::a>::size()", None)):
+            assert name_of(symbol) == name, (symbol, name_of(symbol))
+    with run.case("the library exports what symbols.txt lists"):
+        found, listed = set(exported(library)), set(LISTING.read_text().splitlines())
+        assert found == listed, (
+            f"not listed: {sorted(found - listed)}; gone: {sorted(listed - found)}. CORDMA_EXPORT marks "
+            f"what programs link against; when this is meant: {sys.argv[0]} {library} --write")
+    return run.status()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
