@@ -87,7 +87,7 @@ std::size_t completion_queue_driver::reap() noexcept {
     reaped += std::size_t(n);
     if (unsigned(n) < poll_batch_) break;
   }
-  // The queue was empty: of queue pairs that are gone nothing is left in it.
+  // The queue was empty, so it holds no CQE of a destroyed queue pair.
   if (leaving_ != 0 && reaped < completions_per_turn_max) reserved_ -= std::exchange(leaving_, 0);
   if (reaped == 0) return 0;
   found(reaped);
@@ -122,8 +122,8 @@ void completion_queue_driver::dispatch_any(const ibv_wc& wc) noexcept {
   if (e.qp != nullptr) e.qp->complete(id.is_receive(), id.sequence(), wc);
 }
 
-/// Else it is a late one, of a queue pair that is gone. Of a failed entry `qp_num` can be trusted,
-/// too.
+/// Handles a CQE that may belong to a shared receive; otherwise it is a late one of a destroyed
+/// queue pair. `qp_num` can be trusted in a failed CQE, too.
 void completion_queue_driver::dispatch_shared(const ibv_wc& wc) noexcept {
   const wr_id id{wc.wr_id};
   if (id.queue_pair() != wr_id::shared) return;
@@ -133,9 +133,9 @@ void completion_queue_driver::dispatch_shared(const ibv_wc& wc) noexcept {
 
 bool completion_queue_driver::prepare_wait() noexcept {
   if (mode_ == completion_mode::busy) return false;
-  // The clock is read once the queue ran empty, and then while it stays so.
+  // Adaptive mode reads the clock once the queue ran empty, and then while it stays empty.
   if (mode_ == completion_mode::adaptive && spin_.looks_on(home_.now())) return false;
-  // Only now: a system call that what has completed need not wait for.
+  // The system call comes last, so that completed work need not wait for it.
   while (unread_wake_ups_ > 0) {
     --unread_wake_ups_;
     if (!read_event()) return false;
@@ -162,9 +162,9 @@ void completion_queue_driver::on_channel(fd_watch& watch) noexcept {
   driver.reap();
 }
 
-/// One arming raises one event, and nobody else arms: a second look would find none. Were there one
-/// all the same, each further event would still have its edge, and each one read says: arm again.
-/// False: it cannot be read, and all has failed.
+/// Reads the channel's event. One arming raises one event, and nobody else arms, so a second read
+/// would find none. A further event would still raise its own edge, and each event read leads to a
+/// new arming. Returns false if the channel cannot be read; everything has failed then.
 bool completion_queue_driver::read_event() noexcept {
   try {
     if (!channel_->get_event()) return true;
@@ -209,7 +209,7 @@ unsigned completion_queue_driver::entries_for(const shared_receives* pool) const
 
 std::uint64_t completion_queue_driver::attach(queue_pair_base& qp, unsigned entries,
                                               const shared_receives* pool) {
-  // Entries of queue pairs that are gone still take up the room they gave back.
+  // CQEs of destroyed queue pairs still take up the room that those queue pairs gave back.
   reap_all();
   const unsigned needed = entries + entries_for(pool);
   if (needed > room()) {
@@ -230,7 +230,7 @@ std::uint64_t completion_queue_driver::attach(queue_pair_base& qp, unsigned entr
   return wr_id::base(queue_pairs_[index].key);
 }
 
-/// As many as there are, but for the one that stands for what is shared.
+/// Doubles the table; the index that stands for shared receives stays unused.
 void completion_queue_driver::add_entries() {
   const std::size_t before = queue_pairs_.size();
   const std::size_t after = std::max<std::size_t>(2 * before, 1);
@@ -239,14 +239,15 @@ void completion_queue_driver::add_entries() {
                  .call = "queue_pair",
                  .detail = "65535 queue pairs on one completion queue: make another"}};
   }
-  free_entries_.reserve(after);  // So that `detach` cannot fail.
-  // Before: whatever `queue_pairs_` has is there, too.
+  free_entries_.reserve(after);  // Reserve now, so that `detach` cannot fail.
+  // This table grows first, so that every index of `queue_pairs_` is valid here, too.
   unwatched_sends_.resize(after);
   unwatched_receives_.resize(after);
   queue_pairs_.resize(after);
   mask_ = after - 1;
   for (std::size_t i = after; i-- > before;) {
-    if (i == wr_id::shared) continue;  // It keeps a key that no entry has.
+    // The shared index keeps a key that no slot of the table has.
+    if (i == wr_id::shared) continue;
     queue_pairs_[i].key = wr_id::first_key(std::uint16_t(i));
     free_entries_.push_back(std::uint16_t(i));
   }
@@ -264,7 +265,7 @@ void completion_queue_driver::attach_shared(queue_pair_base& qp, const shared_re
   }
 }
 
-/// It has reaped all that it left in the queue.
+/// Detaches a queue pair of a pool, whose CQEs have all been reaped.
 void completion_queue_driver::detach_shared(std::uint32_t qp_num,
                                             const shared_receives& pool) noexcept {
   shared_.erase(qp_num);
@@ -292,7 +293,7 @@ void completion_queue_driver::detach(std::uint64_t wr_id_base, unsigned entries)
   set_unwatched(wr_id_base, nullptr, nullptr);
   free_entries_.push_back(id.queue_pair());
   if (mode_ == completion_mode::manual) {
-    leaving_ += entries;  // Nobody may have reaped what it left in the queue.
+    leaving_ += entries;  // The queue pair's remaining CQEs may not have been reaped.
   } else {
     reserved_ -= entries;  // `attach` reaps before it asks for room.
   }

@@ -30,22 +30,23 @@ class receive_queue;
 class send_queue;
 class shared_receives;
 
-/// Where the sequence numbers of a queue pair's requests start: so near their wrap at 2^32 that
-/// every program of some length passes it, and no bug can hide behind it.
+/// First sequence number of each queue pair. Starting close to the wrap at 2^32 makes every program
+/// of some length pass the wrap, so no bug hides there.
 inline constexpr std::uint32_t sequence_first = std::uint32_t(-200);
 
-/// Reaps one completion queue for all the queue pairs on it and tells their slots. It never resumes
-/// a task itself: what ended goes to the executor's ready list, a batch at a time, but for what
-/// asked to be told at once.
+/// Reaps one completion queue for all its queue pairs and ends their slots. The driver never
+/// resumes a task itself. Ended operations go to the executor's ready list in batches, except those
+/// that asked for an inline notification.
 ///
-/// Before the executor sleeps: the queue was polled empty; read the channel's event, if one came;
-/// arm; poll again, for what came in between; sleep only if that found nothing. A completion after
-/// the arming raises an event, so none is ever waited for in vain, and no timer looks after it.
-/// Thread: the executor's. Must outlive its queue pairs.
+/// Before the executor sleeps, the driver polls until the queue is empty, reads a pending channel
+/// event, arms, and polls again. The executor sleeps only if the second poll found nothing. A
+/// completion after the arming raises an event, so no wake-up is lost and no timer is needed.
+///
+/// The driver outlives its queue pairs. \thread the executor's.
 class completion_queue_driver final : private poller {
  public:
   static constexpr unsigned poll_batch_max = 64;
-  /// A turn's share, so that timers and sockets get theirs while completions never end.
+  /// CQEs that one iteration reaps, so that timers and sockets run while completions never end.
   static constexpr unsigned completions_per_turn_max = 1024;
   static constexpr unsigned queue_pairs_max = (1u << 16) - 1;
 
@@ -56,65 +57,65 @@ class completion_queue_driver final : private poller {
   completion_queue_driver& operator=(const completion_queue_driver&) = delete;
   ~completion_queue_driver() override;
 
-  /// Reaps what is there. In manual mode the only thing that does. Returns how many completions.
+  /// Reaps the available CQEs and returns their number. Manual mode reaps in no other way.
   std::size_t reap() noexcept;
 
-  /// The same until the queue is empty, or has given all that it can hold at once: what comes
-  /// meanwhile waits for the next turn. In manual mode it does nothing.
+  /// Reaps until the queue is empty or has given as many CQEs as it can hold. CQEs that come
+  /// meanwhile wait for the next iteration. The function does nothing in manual mode.
   void reap_all() noexcept;
 
-  /// The same in every mode: for a queue pair that ends, and whose shared receives must not be
-  /// lost. Not in the middle of a reap.
+  /// Reaps everything in every mode, for a queue pair that ends and whose shared receives must not
+  /// be lost. Not callable in the middle of a reap.
   void reap_to_the_end() noexcept;
 
-  /// Ends every slot of every queue pair on it, with a lost or broken queue: its entries never
-  /// come.
+  /// Ends every slot of every queue pair on a lost or broken queue, whose CQEs will never come.
   void fail(const request_outcome& how) noexcept;
 
-  /// The same for those of one port; 0: all.
+  /// Ends every slot of the queue pairs of one port; 0 means all ports.
   void fail_port(int port, const request_outcome& how) noexcept;
 
   [[nodiscard]] executor& home() const noexcept { return home_; }
   [[nodiscard]] verbs::completion_queue& verbs() noexcept { return cq_; }
-  /// Now. Thread: any.
+  /// Returns the present counters. \thread any.
   [[nodiscard]] completion_counters counters() const noexcept;
-  /// What became of the requests of its queue pairs, those that are gone included; of shared
-  /// receives, the ends. Thread: any.
+  /// Returns the outcomes of its queue pairs' requests, including destroyed queue pairs. Shared
+  /// receives are counted when they end. \thread any.
   [[nodiscard]] transfer_counters requests() const noexcept { return tally_.read(); }
-  /// For its queue pairs.
+  /// Returns the counters that the queue pairs write.
   [[nodiscard]] transfer_tally& tally() noexcept { return tally_; }
   [[nodiscard]] doorbell_batch& doorbells() noexcept { return doorbells_; }
-  /// Where its send queues are, beside each other.
+  /// Returns the memory resource that places its send queues beside each other.
   [[nodiscard]] std::pmr::polymorphic_allocator<> send_queue_memory() noexcept {
     return frame_cache::is_recycling ? &send_queue_memory_ : std::pmr::new_delete_resource();
   }
-  /// What those of one protection domain hold.
+  /// Returns the memory that the queues of one protection domain have acquired.
   [[nodiscard]] std::shared_ptr<held_by_queues> held_of(const ibv_pd* pd);
-  /// Entries not yet promised to a queue pair. In manual mode those of a queue pair that is gone
-  /// come back when a reap finds the queue empty.
+  /// Returns the CQEs not yet reserved by a queue pair. In manual mode, a destroyed queue pair's
+  /// CQEs come back when a reap finds the queue empty.
   [[nodiscard]] unsigned room() const noexcept { return cq_.capacity() - reserved_; }
-  /// Entries that a queue pair needs besides its own: for all that its pool can complete here at
-  /// once, whatever peers do, unless another of that pool has them already. Null: none.
+  /// Returns the CQEs that a queue pair of `pool` needs besides its own. They cover all that the
+  /// pool can complete here at once, whatever peers do. The result is 0 if another queue pair of
+  /// the pool has reserved them, or if `pool` is null.
   [[nodiscard]] unsigned entries_for(const shared_receives* pool) const noexcept;
-  /// The queue pair behind a verbs object; null when it is not on this queue.
+  /// Returns the queue pair of a verbs object; null if it is not on this queue.
   [[nodiscard]] queue_pair_base* find(const ibv_qp* qp) const noexcept;
   [[nodiscard]] bool is(const ibv_cq* cq) const noexcept { return cq == cq_.native_handle(); }
 
-  /// Called between arming and the second poll, and between the last poll and arming: for tests
-  /// that let completions race with it.
+  /// Sets a test hook that runs between arming and the second poll, and between the last poll and
+  /// arming. Tests let completions race there.
   void set_race_point(void (*at_race_point)(void*), void* context) noexcept {
     at_race_point_ = at_race_point;
     race_context_ = context;
   }
-  /// Whether the next completion raises an event; false also after a wake-up without one. For
-  /// tests.
+  /// Returns true if the next completion raises an event; false also after a wake-up without an
+  /// event. For tests.
   [[nodiscard]] bool is_armed() const noexcept { return armed_ && unread_wake_ups_ == 0; }
 
  private:
   friend class queue_pair_base;
   struct entry {
     queue_pair_base* qp = nullptr;
-    std::uint32_t key = ~0u;  // What the `wr_id`s of its queue pair begin with.
+    std::uint32_t key = ~0u;  // First part of the `wr_id`s of its queue pair.
   };
   struct pool_entry {
     const shared_receives* pool;
@@ -132,7 +133,7 @@ class completion_queue_driver final : private poller {
   static void on_channel(fd_watch& watch) noexcept;
   bool read_event() noexcept;
   using polled = std::array<ibv_wc, poll_batch_max>;
-  /// As `ibv_poll_cq`.
+  /// Polls like `ibv_poll_cq`.
   int poll_into(polled& to) noexcept;
   [[gnu::always_inline]] void found(std::size_t completions) noexcept {
     counters_.completions.add(completions);
@@ -140,19 +141,21 @@ class completion_queue_driver final : private poller {
       spin_.woke(home_.now());
   }
   void dispatch(const ibv_wc& wc) noexcept;
-  /// Of an unwatched queue pair: the oldest of a queue has. False: nothing has happened.
+  /// Handles a CQE by the fast path: success of the oldest request of an unwatched queue pair.
+  /// Returns false if the CQE needs `dispatch_any`; nothing has changed then.
   bool has_succeeded(const ibv_wc& wc) noexcept;
-  /// The same of one that is watched, or failed, or ends several, or is of none that is here.
+  /// Handles any CQE: of a watched or unknown queue pair, failed, or ending several requests.
   [[gnu::noinline]] void dispatch_any(const ibv_wc& wc) noexcept;
   void dispatch_shared(const ibv_wc& wc) noexcept;
   void add_entries();
   void race_point() const noexcept {
     if (at_race_point_ != nullptr) at_race_point_(race_context_);
   }
-  /// Reserves entries and gives the `wr_id` part that names the queue pair.
+  /// Reserves CQEs and returns the `wr_id` part that names the queue pair.
   std::uint64_t attach(queue_pair_base& qp, unsigned entries, const shared_receives* pool);
   void attach_shared(queue_pair_base& qp, const shared_receives& pool);
-  /// Of a queue pair that is about to be detached, only shared receives are heard of.
+  /// Ignores later CQEs of a queue pair's own requests before it is detached. CQEs of shared
+  /// receives are still handled.
   void ignore_requests(std::uint64_t wr_id_base) noexcept;
   void set_unwatched(std::uint64_t wr_id_base, send_queue* sends, receive_queue* receives) noexcept;
   void detach(std::uint64_t wr_id_base, unsigned entries) noexcept;
@@ -167,19 +170,20 @@ class completion_queue_driver final : private poller {
   std::optional<channel_watch> watch_;
 
   unsigned reserved_ = 0;
-  unsigned leaving_ = 0;  // Of those: of queue pairs that are gone, until the queue is seen empty.
+  // CQEs in `reserved_` of destroyed queue pairs, until the queue is seen empty.
+  unsigned leaving_ = 0;
   bool armed_ = false;
-  unsigned unread_wake_ups_ = 0;  // Whose events, if any, are read before it is armed again.
-  // A power of two of them: any key has a place there, and the key in it says whether it is its
-  // own.
+  unsigned unread_wake_ups_ = 0;  // Wake-ups whose events, if any, are read before the next arming.
+  // The size is a power of two, so that every key has a place. The key stored there tells whether
+  // it is the same queue pair.
   std::vector<entry> queue_pairs_;
-  // The queues of those of which nobody watches whether more follows from a completion than the end
-  // of its slot; else null.
+  // The send queue of each queue pair that has no watcher, for which a completion only ends a slot;
+  // null for others.
   std::vector<send_queue*> unwatched_sends_;
   std::vector<receive_queue*> unwatched_receives_;
   std::size_t mask_ = 0;
   std::vector<std::uint16_t> free_entries_;
-  std::unordered_map<std::uint32_t, queue_pair_base*> shared_;  // Of pools, by number.
+  std::unordered_map<std::uint32_t, queue_pair_base*> shared_;  // Queue pairs of pools, by number.
   std::vector<pool_entry> pools_;
   std::unordered_map<const ibv_pd*, std::weak_ptr<held_by_queues>> held_;
   std::pmr::unsynchronized_pool_resource send_queue_memory_;

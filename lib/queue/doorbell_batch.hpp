@@ -16,18 +16,18 @@ namespace cordma {
 
 class send_queue;
 
-/// What the tasks of one turn await of one queue pair: it goes to the device with one doorbell,
-/// when the last of them has gone on, the batch is full, or something else is posted. Only the
-/// queue pair that posted last begins one, or a long request, beside which that costs nothing:
-/// those that take turns with short ones batch nothing, and pay nothing.
-/// Thread: the executor's. docs/decisions/0011-one-doorbell.md says why.
+/// Groups what the tasks of one event-loop iteration await on one queue pair. The group is posted
+/// with one doorbell when the last task has continued, the group is full, or something else is
+/// posted. A group begins with a long request, or on the queue pair that posted last. Queue pairs
+/// that alternate with short requests group nothing, and pay nothing.
+/// docs/decisions/0011-one-doorbell.md gives the reasons. \thread the executor's.
 class doorbell_batch final : private detail::turn_end {
  public:
   static constexpr std::uint32_t requests_max = 16;
-  /// A longer request begins a batch itself, and what is before it keeps its completion entry.
+  /// A longer request begins a group itself, and the request before it keeps its CQE.
   static constexpr std::size_t short_bytes_max = 4096;
 
-  /// Not `enabled` it takes nothing.
+  /// A batch that is not `enabled` takes nothing.
   doorbell_batch(scheduler& home, bool enabled) noexcept : home_{home}, enabled_{enabled} {}
   doorbell_batch(const doorbell_batch&) = delete;
 
@@ -40,11 +40,11 @@ class doorbell_batch final : private detail::turn_end {
     ibv_sge sge;
   };
 
-  /// Whether others are there to wait with, or to wait for.
+  /// Returns true if other tasks are ready to share the doorbell, or requests already wait.
   [[nodiscard]] bool is_worth_while() const noexcept {
     return count_ != 0 || (enabled_ && home_.others_follow());
   }
-  /// Whether a request of `q` waits here, if that is worth while.
+  /// Returns true if a request of `q` joins the group, provided that grouping is worthwhile.
   [[nodiscard]] bool takes(const send_queue& q, bool is_long) const noexcept {
     return last_ == &q || (is_long && count_ == 0);
   }
@@ -52,7 +52,7 @@ class doorbell_batch final : private detail::turn_end {
   [[nodiscard]] bool is_complete() const noexcept {
     return count_ == requests_max || !home_.others_follow();
   }
-  /// `q` posts, at once.
+  /// Notes that `q` posts at once.
   void passes(send_queue& q) noexcept {
     if (count_ != 0) [[unlikely]]
       ring_before(q);
@@ -61,16 +61,16 @@ class doorbell_batch final : private detail::turn_end {
   [[nodiscard]] bool is_of(const send_queue& q) const noexcept {
     return count_ != 0 && last_ == &q;
   }
-  /// Of `q`, whose request of that number is the last before it with a completion entry.
+  /// Begins a group of `q`, whose last signaled request before it has that number.
   void begin(send_queue& q, std::uint32_t signaled_before) noexcept {
     last_ = &q;
     signaled_before_ = signaled_before;
     home_.at_turn_end(*this);
   }
-  /// Storage of the next.
+  /// Returns the storage of the next request.
   [[nodiscard]] entry& next() noexcept { return entries_[count_]; }
-  /// That, or another, with its flags and its number, is the last. Its completion entry tells of
-  /// the one before it, too, unless this `is_slow`, as it is long, or waits for the peer.
+  /// Adds the request in `next()`, or a further one with its flags and number. Its CQE also covers
+  /// the request before it, unless `is_slow`: the request is long, or waits for the peer.
   void add(ibv_send_wr& wr, request_kind kind, bool is_slow) noexcept {
     if (count_ == 0) [[unlikely]] {
       first_wr_ = &wr;
@@ -82,13 +82,13 @@ class doorbell_batch final : private detail::turn_end {
     ++count_;
     ++counts_[std::size_t(kind)];
   }
-  /// They go. How many they are.
+  /// Closes the group and returns its size, for posting.
   [[nodiscard]] std::uint32_t close() noexcept {
     turn_end::unlink();
     last_wr_->next = nullptr;
     return std::exchange(count_, 0);
   }
-  /// They have gone.
+  /// Counts the posted group.
   void count_in(transfer_tally& tally) noexcept {
     for (std::size_t kind = 0; kind < counts_.size(); ++kind)
       tally.posted(request_kind(kind), std::exchange(counts_[kind], 0));
@@ -99,8 +99,9 @@ class doorbell_batch final : private detail::turn_end {
   scheduler& home_;
   const bool enabled_;
   std::uint32_t count_ = 0;
-  std::uint32_t signaled_before_ = 0;  // The last before them that has a completion entry.
-  send_queue* last_ = nullptr;         // It posted last; of those that wait here, the queue.
+  std::uint32_t signaled_before_ = 0;  // Number of the last signaled request before the group.
+  // The queue that posted last; the group's queue while there is a group.
+  send_queue* last_ = nullptr;
   ibv_send_wr* first_wr_ = nullptr;
   ibv_send_wr* last_wr_ = nullptr;
   std::array<std::uint32_t, detail::data_kinds> counts_{};

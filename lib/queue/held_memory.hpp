@@ -9,16 +9,17 @@
 
 namespace cordma {
 
-/// What the send queues, or the receive queues, of one completion queue and one protection domain
-/// hold of memory. Mostly their requests are about one block: that one they hold once, and count
-/// who needs it, since a locked instruction each to hold and to let go would be a third of what a
-/// request costs; a few others are counted farther away. Thread: one.
+/// Caches the memory that the send or receive queues of one completion queue and one protection
+/// domain have acquired. Mostly their requests use one block. The cache acquires that block once
+/// and counts its users. Two locked instructions per request, to acquire and to release, would be a
+/// third of its cost. A few other blocks are counted in a slower table. \thread one.
 class held_memory {
  public:
   explicit held_memory(const ibv_pd* pd) noexcept : pd_{pd} {}
   held_memory(const held_memory&) = delete;
 
-  /// As `memory_block`'s. False also: it is of another protection domain.
+  /// Acquires as `memory_block` does. Returns false also if the block is of another protection
+  /// domain.
   [[nodiscard, gnu::always_inline]] bool try_hold(memory_block& block,
                                                   std::uint32_t generation) noexcept {
     if (&block != block_) [[unlikely]]
@@ -27,8 +28,8 @@ class held_memory {
     ++holds_;
     return true;
   }
-  /// It does not matter which hold of a block it is: there may be others beside those counted here,
-  /// and as many as there were are let go.
+  /// Releases one use of `block`. Any of its uses may be released: the block is released once per
+  /// acquisition, whether cached or not.
   [[gnu::always_inline]] void let_go(memory_block& block) noexcept {
     if (&block != block_) [[unlikely]]
       return let_go_of_other(block);
@@ -40,25 +41,25 @@ class held_memory {
 
  private:
   struct counted {
-    memory_block* block = nullptr;  // Null while nobody needs it.
-    std::uint32_t holds = 0;        // Of which the block knows one.
+    memory_block* block = nullptr;  // Null while nobody uses the block.
+    std::uint32_t holds = 0;        // Uses, for which the block counts one.
   };
   [[gnu::noinline]] bool try_hold_other(memory_block& block, std::uint32_t generation) noexcept;
   [[gnu::noinline]] void let_go_of_other(memory_block& block) noexcept;
   [[nodiscard]] counted& other(const memory_block& block) noexcept {
     return others_[reinterpret_cast<std::uintptr_t>(&block) / sizeof block % others_.size()];
   }
-  /// It was held just now.
+  /// Counts a block that was just acquired.
   void count(memory_block& block) noexcept;
 
-  // As in `counted`, of the one.
+  // These members are a `counted` for the common block.
   memory_block* block_ = nullptr;
   std::uint32_t holds_ = 0;
   const ibv_pd* const pd_;
   std::array<counted, 16> others_;
 };
 
-/// Of both kinds of queues.
+/// Memory that both kinds of queues have acquired.
 struct held_by_queues {
   explicit held_by_queues(const ibv_pd* pd) noexcept : sends{pd}, receives{pd} {}
   held_memory sends;

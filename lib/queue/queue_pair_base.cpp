@@ -43,7 +43,7 @@ queue_pair_base::queue_pair_base(completion_queue_driver& driver, verbs::protect
                                  const verbs::queue_pair_capabilities& wanted,
                                  message_handler& handler, request_kind sends,
                                  request_kind receives)
-    // What is detached is not checked against the longest message.
+    // Detached requests are not checked against the longest message.
     : queue_pair_base{
           driver, pd, wanted, 0, nullptr, false, {.sends = sends, .receives = receives}} {
   hand_messages_to(handler);
@@ -110,8 +110,7 @@ void queue_pair_base::watch(bool is_watched) noexcept {
     driver_.set_unwatched(place_.wr_id_base, sends_.get(), &receives_);
 }
 
-// ---- completions
-// ----------------------------------------------------------------------------------
+// ---- completions ----
 
 inline void queue_pair_base::count_receive(std::uint32_t number, const ibv_wc& wc) noexcept {
   CORDMA_PROBE5(complete, wc.qp_num, unsigned(kinds_.receives), number, wc.status, wc.byte_len);
@@ -128,7 +127,7 @@ void queue_pair_base::hand_over(std::uint32_t number, const ibv_wc& wc) noexcept
   handler_->on_receive(number, wc);
 }
 
-/// Whether it failed.
+/// Completes a receive and returns true if it failed.
 inline bool queue_pair_base::complete_receive(std::uint32_t sequence, const ibv_wc& wc) noexcept {
   if (handler_ == nullptr) return receives_.complete(sequence, wc);
   hand_over(sequence, wc);
@@ -136,7 +135,7 @@ inline bool queue_pair_base::complete_receive(std::uint32_t sequence, const ibv_
 }
 
 void queue_pair_base::complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept {
-  // From a message nothing follows but what its taker makes of it.
+  // For a handler, a completed message needs no further work here.
   if (is_receive && wc.status == IBV_WC_SUCCESS && handler_ != nullptr && !has_failed())
     return hand_over(sequence, wc);
   complete_watched(is_receive, sequence, wc);
@@ -162,8 +161,9 @@ void queue_pair_base::complete_watched(bool is_receive, std::uint32_t sequence,
     sends_idle_.set();
 }
 
-/// A message's buffer is the handler's until the handler gives it back. All other buffers are the
-/// pool's at once, those of a peer that goes beyond its credit included.
+/// Completes a shared receive. The message's buffer belongs to the handler until the handler gives
+/// it back. Every other buffer returns to the pool at once, including that of a peer beyond its
+/// credit.
 void queue_pair_base::complete_shared(std::uint32_t number, const ibv_wc& wc) noexcept {
   const bool succeeded = wc.status == IBV_WC_SUCCESS;
   count_receive(number, wc);
@@ -180,8 +180,7 @@ void queue_pair_base::complete_shared(std::uint32_t number, const ibv_wc& wc) no
   }
 }
 
-// ---- a handler's
-// ----------------------------------------------------------------------------------
+// ---- calls to the handler ----
 
 void queue_pair_base::shrink_wanted() noexcept {
   if (handler_ != nullptr) handler_->on_shrink_wanted();
@@ -227,8 +226,7 @@ bool queue_pair_base::post_detached(const wr_list& list) noexcept {
   return rc == 0;
 }
 
-// ---- idle, failed, gone
-// ---------------------------------------------------------------------------
+// ---- idle, failure, destruction ----
 
 void queue_pair_base::reserve_sends(std::uint32_t slots) noexcept { sends_->reserve(slots); }
 
@@ -248,7 +246,8 @@ event::wait_op queue_pair_base::sends_idle() noexcept {
   return sends_idle_.wait();
 }
 
-/// The request that failed has ended with its own status. The device flushes those behind it.
+/// Fails the queue pair. The failed request has ended with its own status; the device flushes the
+/// requests behind it.
 void queue_pair_base::fail(const request_outcome& why) noexcept {
   fail(why, {.code = wc_errc::flushed, .call = "post_send"});
 }
@@ -257,14 +256,15 @@ void queue_pair_base::fail(const request_outcome& why, const request_outcome& un
   if (has_failed()) return;
   reason_ = why;
   try {
-    qp_.to_error();  // The device mostly is there already.
+    qp_.to_error();  // The device has mostly made this change already.
   } catch (const error&) {
     // The device is gone. The owner of the queue pair destroys it.
   }
   watch(true);
   sends_->ring_now();
   sends_->refuse({.code = errc::disconnected, .call = "post_send"});
-  if (handler_ != nullptr) handler_->on_failure();  // First: those who wait may turn to it.
+  // The handler comes first: waiters may turn to it.
+  if (handler_ != nullptr) handler_->on_failure();
   sends_->end_waiting(unposted);
   receives_.end_all(reason_);
   drain();
@@ -289,8 +289,9 @@ void queue_pair_base::last_receive_taken(const request_outcome& why) noexcept {
   last_receive_.set();
 }
 
-/// In ERROR the device gives back the receives that it took from the pool. Some remove a queue
-/// pair's entries from the completion queue when they destroy it, and some leave them there.
+/// Destroys the verbs object. In ERROR the device gives back the receives that it took from the
+/// pool. Some devices remove a queue pair's CQEs from the completion queue at its destruction,
+/// others leave them there.
 void queue_pair_base::destroy_verbs() noexcept {
   if (share_) {
     fail({.code = errc::closed, .call = "close"});

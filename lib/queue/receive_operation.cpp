@@ -8,7 +8,7 @@ namespace cordma {
 
 bool receive_operation::begin(bool posts, std::span<const local_mr_slice> buffer) noexcept {
   buffer_ = buffer;
-  // What came before a failure can still be taken; nothing more will come.
+  // Messages from before a failure can still be taken; no more will come.
   if (posts && !queue_->closed_) {
     if (!queue_->has_room()) {
       state_ = state::wants_room;

@@ -200,7 +200,8 @@ bool receive_queue::complete(std::uint32_t sequence, const ibv_wc& wc) noexcept 
     return false;
   }
   const std::uint32_t next = completed_ + flushed_;
-  if (sequence != next || next == tail_) return false;  // Of a life before.
+  // The CQE is of an earlier connection epoch.
+  if (sequence != next || next == tail_) return false;
   CORDMA_PROBE5(complete, num_, unsigned(request_kind::receive), sequence, wc.status, wc.byte_len);
   tally_.failed(request_kind::receive);
   release(at(sequence), sequence);

@@ -94,8 +94,9 @@ void send_operation::leave() noexcept {
 }
 
 void send_operation::detach() noexcept {
-  ring_now();  // As it would have: what went inline may change now.
-  if (state_ == state::in_flight) queue_->adopt(*this, nullptr);  // Its doorbell was taken.
+  ring_now();  // Awaiting would have rung it, too: data that went inline may change now.
+  // The device took it at the doorbell.
+  if (state_ == state::in_flight) queue_->adopt(*this, nullptr);
   state_ = state::ended;
 }
 

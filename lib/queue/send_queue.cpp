@@ -94,7 +94,8 @@ void send_queue::post_waiting() noexcept {
   if (seldom_->is_room_kept || seldom_->refusal) return;
   while (!seldom_->waiting.empty() && has_room(seldom_->waiting.front())) {
     send_operation& next = seldom_->waiting.pop_front();
-    const bool is_own = next.is_queues_own_;  // Who is told inline may have destroyed it.
+    // An inline notification may have destroyed the operation.
+    const bool is_own = next.is_queues_own_;
     next.list_requests(&post_admitted);
     if (is_own) end_own(next);
   }
@@ -112,14 +113,14 @@ void send_queue::withdraw(send_operation& o) noexcept {
     self.queue_->release(list.requests);
   });
   set_at_once_max();
-  pump();  // It may have been the one that asked for too much room.
+  pump();  // The withdrawn operation may have been the one that needed too much room.
 }
 
 std::uint32_t send_queue::take_back(const post_failure& why, const ibv_send_wr& first,
                                     std::uint32_t count) noexcept {
   std::uint32_t sequence = tail_ - count;
   last_signaled_ = why.signaled_before;
-  // Some devices have queued them all when their doorbell fails, and name none: then the device
+  // Some devices have queued all requests when their doorbell fails, and name none. The device then
   // keeps slots and memory until it is destroyed.
   for (const ibv_send_wr* wr = &first; wr != nullptr && wr != why.bad; wr = wr->next, ++sequence) {
     tally().posted(at(sequence).state.kind);
@@ -164,7 +165,7 @@ void send_queue::batch_failed(const post_failure& why, const ibv_send_wr& first_
   const std::uint32_t first = tail_ - count;
   const std::uint32_t end = first + take_back(why, first_wr, count);
   for (std::uint32_t sequence = first; sequence != tail_; ++sequence) {
-    // What it took for certain, and will tell of, ends as any other.
+    // A request that the device took for certain, and will complete, ends as any other.
     const bool was_taken = end != tail_ && std::int32_t(sequence - end) < 0;
     if (was_taken && will_complete(sequence)) continue;
     if (send_operation* const owner = std::exchange(at(sequence).owner, nullptr))
@@ -178,7 +179,7 @@ void send_queue::ring_and_pump() noexcept {
   pump();
 }
 
-/// A queue that posts is about to look for room, or has looked.
+/// Rings a group's doorbell before `posts`, which posts, checks for room or has just checked.
 void doorbell_batch::ring_before(send_queue& posts) noexcept {
   if (last_ == &posts)
     last_->ring_batch();
@@ -226,7 +227,7 @@ void send_queue::flush_all(request_kind counted_as) noexcept {
   const wr_summary last{.kind = counted_as, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
   ibv_send_wr wr;
   ibv_sge none;
-  // Refused, destroying the queue pair remains.
+  // If the device refuses it, only destroying the queue pair remains.
   static_cast<void>(post_detached({{&last, 1}, &wr, &none}));
 }
 

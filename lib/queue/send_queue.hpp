@@ -24,100 +24,103 @@
 namespace cordma {
 
 /// The send side of a queue pair: a ring of slots in posting order. A reliable connection completes
-/// in that order, so a slot's sequence number is both its index and its generation, and one
-/// completion ends every unsignaled request before it.
-/// Thread: the executor's. Cost: no allocation and no system call of its own per request; one, of a
-/// longer ring, when there first are two in flight.
+/// in that order. A slot's sequence number is therefore both its index and its generation, and one
+/// CQE ends every unsignaled request before it.
+/// \thread the executor's.
+/// \cost no allocation and no system call of its own per request; one allocation, of a longer ring,
+///   when two requests first are in flight.
 class alignas(64) send_queue {
   struct slot;
 
  public:
-  /// `qp` may be in any state; `message_max_bytes` is the port's. `driver`, its completion queue's,
-  /// and `held`, of that and of `pd`, outlive it. `has_atomics`: it has memory for their values.
+  /// Makes a queue; `qp` may be in any state, `message_max_bytes` is the port's limit. `driver`
+  /// reaps its completion queue; `held` is the cache of that queue and of `pd`. Both outlive the
+  /// send queue. `has_atomics` allocates memory for the values of atomics.
   send_queue(completion_queue_driver& driver, held_memory& held, verbs::protection_domain& pd,
              verbs::queue_pair& qp, std::size_t message_max_bytes, bool has_atomics);
   send_queue(const send_queue&) = delete;
   send_queue& operator=(const send_queue&) = delete;
   ~send_queue();
 
-  /// The device says that the request with this `wr_id` has succeeded, if that is the oldest, and
-  /// nothing else ends with it. False: nothing has happened.
+  /// Ends the request of this `wr_id`, which succeeded, if it is the oldest and nothing else ends
+  /// with it. Returns false, and changes nothing, otherwise.
   [[gnu::always_inline]] bool oldest_succeeded(std::uint64_t wr_id) noexcept {
     if (wr_id != (wr_id_base_ | head_) || head_ == tail_) return false;
     retire();
     return true;
   }
-  /// That this request has succeeded, and with it all before it: `pump` may find room for others.
-  /// One of a life before has ended long ago.
+  /// Ends this request, which succeeded, and all before it; `pump` may then find room for others. A
+  /// request of an earlier connection epoch is ignored.
   void succeeded(std::uint32_t sequence) noexcept {
     if (sequence - head_ < in_flight()) retire_to(sequence + 1);
   }
-  /// The same of one that failed. False: of a life before.
+  /// Ends this request, which failed. Returns false if it is of an earlier connection epoch.
   bool failed(std::uint32_t sequence, const request_outcome& why) noexcept;
   /// Posts what waits for room, as far as there is any.
   void pump() noexcept {
     if (at_once_max_ == 0) [[unlikely]]
       post_waiting();
   }
-  /// What waits for one doorbell with others goes to the device now.
+  /// Rings the doorbell of the group of this queue, if any.
   void ring_now() noexcept {
     if (doorbells().is_of(*this)) ring_batch();
   }
-  /// The queue pair is in ERROR, where a request has a completion entry when it failed or asked for
-  /// one: posts one that asks, if the last that is in flight did not, so that all of them end.
+  /// Posts a signaled request if the last one in flight was unsignaled, so that everything ends.
+  /// The queue pair is in ERROR, where only failed and signaled requests get a CQE.
   void flush_all(request_kind counted_as) noexcept;
   /// Ends what waits for room with `how`.
   void end_waiting(const request_outcome& how) noexcept;
   /// Ends everything with `how`; what is in flight keeps its slots and its memory.
   void end_all(const request_outcome& how) noexcept;
-  /// The device is done with this queue: `ibv_destroy_qp` has returned.
+  /// Frees all slots after `ibv_destroy_qp` has returned.
   void release_slots() noexcept;
-  /// From now on what takes a receive of the peer's is refused, but for the owner's
+  /// Refuses, from now on, requests that take a receive of the peer, except the owner's
   /// `post_detached`.
   void keep_receives() noexcept { keeps_receives_ = 1; }
-  /// From now on every request is refused with `how`.
+  /// Refuses every request from now on with `how`.
   void refuse(const request_outcome& how) noexcept;
-  /// While it is kept, all but urgent requests wait: what frees becomes room for several.
+  /// Makes all but urgent requests wait while `is_kept`, so that freed slots add up to room for
+  /// several.
   void keep_room(bool is_kept) noexcept {
     seldom_->is_room_kept = is_kept;
     set_at_once_max();
   }
 
-  /// The last `slots` of the queue are for urgent requests only: of those, as many find room at
-  /// once, however many others wait. Before anything is posted; less than the depth.
+  /// Reserves the last `slots` of the queue for urgent requests, which find that room at once,
+  /// however many others wait. Call it before anything is posted, with less than the depth.
   void reserve(std::uint32_t slots) noexcept;
 
-  /// Requests, but for urgent ones, that it takes.
+  /// Returns the number of non-urgent requests that the queue takes.
   [[nodiscard]] std::uint32_t depth() const noexcept { return seldom_->depth; }
-  /// Requests that can be posted together. A run of unsignaled ones that nothing ends can be half
-  /// the queue long; a batch that needs more than the rest of it would wait for ever.
+  /// Returns how many requests can be posted together. Unsignaled requests that no CQE ends can
+  /// fill half the queue; a batch larger than the rest would wait for ever.
   [[nodiscard]] std::uint32_t batch_max() const noexcept { return depth() / 2 + 1; }
   [[nodiscard]] std::uint32_t in_flight() const noexcept { return tail_ - head_; }
-  /// Whether one more, that is not urgent, would be posted at once.
+  /// Returns true if one more non-urgent request would be posted at once.
   [[nodiscard]] bool has_room() const noexcept;
-  /// Requests ever given to the device, modulo 2^32.
+  /// Returns the number of requests ever given to the device, modulo 2^32.
   [[nodiscard]] std::uint32_t posted_total() const noexcept { return tail_ - sequence_first; }
   [[nodiscard]] bool is_idle() const noexcept;
-  /// Whether something is in flight whose end the device will tell; else nothing is, or only
-  /// requests without a completion entry of their own.
+  /// Returns true if a request is in flight whose end the device will report. Otherwise nothing is
+  /// in flight, or only unsignaled requests.
   [[nodiscard]] bool awaits_completion() const noexcept {
     return in_flight() > 0 && will_complete(head_);
   }
-  /// Whether the device will tell the end of all that is in flight.
+  /// Returns true if the device will report the end of everything in flight.
   [[nodiscard]] bool will_end_all() const noexcept {
     return in_flight() == 0 || will_complete(tail_ - 1);
   }
   void set_wr_id_base(std::uint64_t base) noexcept { wr_id_base_ = base; }
 
-  // For `send_operation`.
-  /// Posts the requests of `o` with one doorbell, queues them for room, or ends `o` with why not:
-  /// all of them or none.
+  // `send_operation` calls the following functions.
+  /// Posts the requests of `o` with one doorbell, queues them for room, or ends `o` with the
+  /// reason. All of them are posted, or none.
   static void post(send_operation& o, const wr_list& list) noexcept { o.queue_->admit(o, list); }
-  /// `o` waits for room no longer, and holds nothing.
+  /// Removes `o`, which waited for room, and releases what it had acquired.
   void withdraw(send_operation& o) noexcept;
-  /// Those slots of `from` that have not ended belong to `to`; null: nobody is told of their end.
+  /// Gives the unended slots of `from` to `to`; null detaches them.
   void adopt(const send_operation& from, send_operation* to) noexcept;
-  /// Whether a signaled request at or after `sequence` is in flight.
+  /// Returns true if a signaled request at or after `sequence` is in flight.
   [[nodiscard]] bool will_complete(std::uint32_t sequence) const noexcept {
     return std::int32_t(last_signaled_ - sequence) >= 0;
   }
@@ -125,35 +128,35 @@ class alignas(64) send_queue {
   [[nodiscard]] transfer_tally& tally() const noexcept { return driver_.tally(); }
   [[nodiscard]] std::uint32_t num() const noexcept { return num_; }
 
-  /// Posts requests that nobody awaits, ahead of all that waits for room: there is some. Checks
-  /// nothing but that their memory is there. A request has a completion entry when it asks for one,
-  /// and as often as the queue needs one. Returns 0, EINVAL when memory is gone, or what
-  /// ibv_post_send(3) does.
+  /// Posts requests that nobody awaits, ahead of all that waits for room; there must be room. The
+  /// only check is that their memory is there. A request is signaled when it asks for that, and as
+  /// often as the queue needs. Returns 0, EINVAL if memory is gone, or what ibv_post_send(3)
+  /// returns.
   [[nodiscard]] int post_detached(const wr_list& list) noexcept;
 
  private:
   friend class doorbell_batch;
-  /// A free one has no owner, no lease and no memory.
+  /// A free slot has no owner, no lease and no memory.
   struct alignas(32) slot {
     send_operation* owner = nullptr;
     lease_block* lease = nullptr;
-    memory_block* held = nullptr;  // The first, …
+    memory_block* held = nullptr;  // The first acquired block.
     struct {
-      std::uint16_t more_held = 0;  // … and how many others.
-      std::uint16_t index = 0;      // Within its operation.
+      std::uint16_t more_held = 0;  // Number of further acquired blocks.
+      std::uint16_t index = 0;      // Index within its operation.
       request_kind kind{};
-      unsigned char special = 0;  // These bits.
+      unsigned char special = 0;  // Bits: `atomic`.
     } state;
-    /// It gives its owner a value.
+    /// Bit of `special`: the request gives its owner a value.
     static constexpr unsigned char atomic = 1;
-    /// Nothing but its number and its kind is to be known.
+    /// Returns true if the slot has only its number and its kind to process.
     [[nodiscard]] bool is_like_most() const noexcept {
       return state.more_held == 0 && state.special == 0;
     }
   };
 
   struct post_failure {
-    std::uint32_t signaled_before;  // The last before these that had an entry of its own.
+    std::uint32_t signaled_before;  // The last signaled request before these.
     int rc;
     ibv_send_wr* bad;
   };
@@ -161,21 +164,21 @@ class alignas(64) send_queue {
                                            std::uint32_t sequence) const noexcept {
     CORDMA_PROBE3(post, num_, unsigned(kind), sequence);
   }
-  /// The oldest.
+  /// Counts the success of the oldest request.
   [[gnu::always_inline]] void count_succeeded(request_kind kind) noexcept {
     tally().completed(kind);
     CORDMA_PROBE5(complete, num_, unsigned(kind), head_, 0, 0);
   }
   [[nodiscard]] bool has_room(const send_operation& o) noexcept;
-  /// Makes it, if need be. False: there is no memory.
+  /// Makes the longer ring if need be. Returns false without memory.
   [[nodiscard]] bool has_long_ring() noexcept;
-  /// What that depends on has changed.
+  /// Recomputes `at_once_max_` after its inputs changed.
   void set_at_once_max() noexcept {
     const bool waits = seldom_->is_room_kept || seldom_->refusal || !seldom_->waiting.empty();
     at_once_max_ = waits ? 0 : std::min(depth(), mask_ + 1);
   }
   void post_waiting() noexcept;
-  /// Why a request is not taken; none: it is.
+  /// Why a request is refused; none if it is not.
   struct refusal {
     errc code{};
     std::uint64_t value = 0;
@@ -185,14 +188,14 @@ class alignas(64) send_queue {
       return {.code = code, .call = call, .value = value, .limit = limit, .index = index};
     }
   };
-  /// Before its memory is acquired.
+  /// Checks a request before its memory is acquired.
   [[nodiscard]] refusal check(const wr_summary& request) const noexcept;
-  /// Why a device would refuse this bind; none: it would not.
+  /// Returns why a device would refuse this bind; none if it would not.
   [[nodiscard]] errc refusal_of(const bind_request& bind) const noexcept;
   /// Why the lease of a request, if any, does not allow it now. Asked when it is posted: it may
   /// have waited for room until then.
   [[nodiscard]] errc lease_refusal(const wr_summary& request) const noexcept;
-  /// Acquires the memory of one request; of none of its slices when one is refused.
+  /// Acquires the memory of one request; of none of its slices if one is refused.
   [[nodiscard]] errc acquire(const wr_summary& request) noexcept;
   void release(std::span<const const_local_mr_slice> slices) noexcept;
   void release(std::span<const wr_summary> requests) noexcept {
@@ -203,24 +206,24 @@ class alignas(64) send_queue {
   /// Posts what was admitted; there is room.
   static void post_admitted(send_operation& o, const wr_list& list) noexcept;
   void post_now(send_operation& o, const wr_list& list) noexcept;
-  /// Whether a request that is awaited goes with those that the tasks after this one await.
+  /// Returns true if an awaited request joins the doorbell group of this iteration.
   [[nodiscard]] bool batches(const wr_summary& request) const noexcept;
   void post_batched(send_operation& o, const wr_summary& request) noexcept;
   void begin(send_operation& o) noexcept;
-  /// Gives each request a slot and makes its work request, chained. `ends_signaled`: the last has a
-  /// completion entry; else each that asks for one.
+  /// Gives each request a slot and makes its work request, chained. `ends_signaled` signals the
+  /// last; otherwise each request that asks for it is signaled.
   void fill(send_operation* owner, const wr_list& list, bool ends_signaled) noexcept;
-  /// Gives the next request a slot, which owns its memory and its lease from then on.
+  /// Gives the next request a slot, which from then on owns its memory and its lease.
   void give_slot(send_operation* owner, std::uint32_t index, const wr_summary& request) noexcept;
-  /// Makes the work request of the last slot. Returns the sges that it uses.
+  /// Makes the work request of the last slot. Returns the number of SGEs that it uses.
   int fill_wr(const wr_summary& request, ibv_send_wr& wr, ibv_sge* sges) noexcept;
-  /// What to add to the flags of the request of that number, which is posted next.
+  /// Returns the send flag to add to request `sequence`, which is posted next.
   unsigned entry_flag(std::uint32_t sequence, bool is_asked_for) noexcept;
-  /// Returns 0, or what ibv_post_send(3) does.
+  /// Rings the doorbell. Returns 0, or what ibv_post_send(3) returns.
   int ring(const wr_list& list, ibv_send_wr*& bad) noexcept;
-  /// The device did not take all of them.
+  /// Handles a doorbell of which the device did not take all requests.
   void post_failed(send_operation& o, const post_failure& why, const ibv_send_wr& first) noexcept;
-  /// What was queued, and the queue's own, has left the queue.
+  /// Ends an operation that the queue owns and that has left the queue.
   static void end_own(send_operation& o) noexcept;
   [[nodiscard]] doorbell_batch& doorbells() const noexcept { return driver_.doorbells(); }
   [[nodiscard]] std::size_t index_of(std::uint32_t sequence) const noexcept {
@@ -235,13 +238,13 @@ class alignas(64) send_queue {
   memory_block** more_held_by(const slot& its) noexcept {
     return seldom_->more_held.data() + index_of(its) * (seldom_->sge_max - 1);
   }
-  /// So many have ended. An empty ring begins anew, in the cache lines that were used last: here,
-  /// where nobody waits for what is posted.
+  /// Frees `count` slots that have ended. An empty ring restarts in the cache lines that were used
+  /// last. It does so here, where no posting waits for it.
   void advance(std::uint32_t count) noexcept {
     head_ += count;
     if (head_ == tail_) origin_ = tail_;
   }
-  /// The memory and the lease, if any, of a request that used them.
+  /// Releases the memory and the lease, if any, of a slot that used them.
   [[gnu::always_inline]] void let_go_of_used(slot& by) noexcept {
     if (by.held != nullptr) {
       held_.let_go(*std::exchange(by.held, nullptr));
@@ -258,64 +261,65 @@ class alignas(64) send_queue {
   void ring_batch() noexcept;
   [[gnu::cold]] void batch_failed(const post_failure& why, const ibv_send_wr& first_wr,
                                   std::uint32_t count) noexcept;
-  /// A doorbell that fails may leave room, and no entry to come that would tell of it.
+  /// Rings the doorbell, then pumps: a failed doorbell may leave room, which no CQE will report.
   void ring_and_pump() noexcept;
-  /// Of the last `count`, chained from `first` on, the device took those before the one that it
-  /// names, if it does. Gives its index.
+  /// Takes back the requests that a failed doorbell left. Of the last `count`, chained from `first`
+  /// on, the device took those before the one that it names. Returns that one's index.
   std::uint32_t take_back(const post_failure& why, const ibv_send_wr& first,
                           std::uint32_t count) noexcept;
   static constexpr std::uint32_t unsignaled_max_of(std::uint32_t depth) noexcept {
     return (depth + 1) / 2;
   }
-  /// The oldest has succeeded.
+  /// Retires the oldest request, which succeeded.
   void retire() noexcept;
   [[gnu::noinline]] void retire_special() noexcept;
-  /// All before `end` have, of which the last is in flight.
+  /// Retires all requests before `end`, which succeeded; the last of them is in flight.
   [[gnu::noinline]] void retire_to(std::uint32_t end) noexcept;
-  /// The oldest has failed.
+  /// Retires the oldest request, which failed.
   void retire(const request_outcome& failure) noexcept;
-  /// It never reaches the device.
+  /// Ends an operation that never reaches the device.
   void end_unposted(send_operation& o, std::span<const wr_summary> requests,
                     const request_outcome& how) noexcept;
 
   struct seldom_used {
     seldom_used(verbs::protection_domain& pd, verbs::queue_pair& qp, bool has_atomics);
-    /// Of the longer ring.
+    /// Returns the size of the longer ring.
     [[nodiscard]] std::size_t places() const noexcept { return std::bit_ceil(depth_max); }
 
     verbs::queue_pair& qp;
-    const std::uint32_t depth_max;  // For urgent ones, …
-    std::uint32_t depth;            // … and for all others.
+    const std::uint32_t depth_max;  // Slots for urgent requests.
+    std::uint32_t depth;            // Slots for all other requests.
     const std::uint32_t sge_max;
     const std::uint32_t read_sge_max;  // Some devices gather more than they scatter.
     bool is_room_kept = false;
     std::optional<request_outcome> refusal;
     intrusive_list<send_operation> waiting;
-    std::unique_ptr<slot[]> ring;              // Null: one slot was enough so far.
-    std::vector<memory_block*> more_held;      // One less than `sge_max` a slot.
-    std::vector<std::uint64_t> atomic_values;  // One a slot: where the device puts what was before.
+    std::unique_ptr<slot[]> ring;          // Null: one slot was enough so far.
+    std::vector<memory_block*> more_held;  // Per slot, one less than `sge_max`.
+    // One word per slot: the device puts the previous value there.
+    std::vector<std::uint64_t> atomic_values;
     std::optional<verbs::memory_region> atomic_mr;
   };
 
-  // Of a thousand connections none is in a near cache, nor its page table: what each request looks
-  // at fills two cache lines, with the one slot of who posts one after another, beside those of
-  // other queues.
-  std::uint32_t head_ = sequence_first;    // The oldest in flight.
-  std::uint32_t tail_ = sequence_first;    // The next to be posted.
-  std::uint32_t origin_ = sequence_first;  // It has, or had, the first place of the ring.
-  std::uint32_t mask_ = 0;                 // Of the ring: of one slot, or, once two were in …
-  slot* slots_ = &only_slot_;              // … flight, of the power of two at or above the depth.
+  // With a thousand connections, neither this queue nor its page table is in a near cache. The
+  // members that each request uses therefore fill two cache lines. They include the single slot of
+  // a sender that posts one request at a time, and lie beside those of other queues.
+  std::uint32_t head_ = sequence_first;    // Oldest request in flight.
+  std::uint32_t tail_ = sequence_first;    // Next request to be posted.
+  std::uint32_t origin_ = sequence_first;  // Number that has, or had, the first place of the ring.
+  std::uint32_t mask_ = 0;                 // Size of the ring, less 1.
+  slot* slots_ = &only_slot_;              // `only_slot_`, until two requests are in flight.
   held_memory& held_;
   ibv_qp* const native_;
   completion_queue_driver& driver_;
   std::uint64_t wr_id_base_ = 0;
-  std::uint32_t at_once_max_;  // 0 while others wait, room is kept, or all is refused.
+  std::uint32_t at_once_max_;  // 0 while operations wait, room is kept, or everything is refused.
   std::uint32_t last_signaled_ = sequence_first - 1;
 
   std::uint32_t unsignaled_max_;
   const std::uint32_t message_max_bytes_;
   const std::uint32_t inline_max_ : 31;
-  std::uint32_t keeps_receives_ : 1 = 0;  // The peer's, for `post_detached`.
+  std::uint32_t keeps_receives_ : 1 = 0;  // Receives of the peer are for `post_detached` only.
   const std::uint32_t num_;
   const std::unique_ptr<seldom_used> seldom_;
   slot only_slot_;

@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <utility>
 
-// How a request goes to the device: it is checked, its memory is acquired, it gets a slot, and its
-// work request is filled in.
+// This file posts requests: it checks them, acquires their memory, gives them slots, and makes
+// their work requests.
 
 namespace cordma {
 
@@ -24,7 +24,7 @@ errc send_queue::refusal_of(const bind_request& bind) const noexcept {
   if (bind.region->pd != native_->pd || bind.window->pd != native_->pd)
     return errc::wrong_protection_domain;
   const std::span<const std::byte> bytes = bind.local.slices[0].bytes();
-  // Before the region: larger than any length.
+  // A slice before the region gives an offset larger than any length.
   const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(bytes.data()) -
                                 reinterpret_cast<std::uintptr_t>(bind.region->addr);
   if (bytes.empty() || offset > bind.region->length || bytes.size() > bind.region->length - offset)
@@ -41,7 +41,7 @@ inline send_queue::refusal send_queue::check(const wr_summary& request) const no
   if (keeps_receives_ && request.takes_receive())
     return {.code = errc::refused, .call = "message_stream"};
   if (request.window != nullptr) return {.code = refusal_of(*request.window)};
-  // The peer serves none: the device would hold it back for ever.
+  // A peer that serves no READ or atomic would make the device hold the request back for ever.
   if ((request.is_read() || request.is_atomic()) && seldom_->qp.rd_atomic_max() == 0)
     return {.code = errc::not_supported};
   std::size_t bytes = request.is_atomic() ? sizeof(std::uint64_t) : 0;
@@ -90,13 +90,13 @@ inline errc send_queue::lease_refusal(const wr_summary& request) const noexcept 
                                : request.is_read() ? verbs::access::remote_read
                                                    : verbs::access::remote_write;
   const errc why = lease.refusal(request.remote->generation(), this, wanted);
-  // Only now: of a lease that is gone the block may be another thread's.
+  // The block is read only now: after the lease has gone, it may belong to another thread.
   return why == errc{} && home().is_past(lease.usable_until()) ? errc::lease_expired : why;
 }
 
 inline int send_queue::fill_wr(const wr_summary& request, ibv_send_wr& wr, ibv_sge* sges) noexcept {
-  // Some devices look at what an opcode does not use. Cleared as a whole, g++ makes one instruction
-  // of it that is slow to begin.
+  // Some devices read fields that an opcode does not use. Clearing the whole union would make g++
+  // emit an instruction that is slow to start.
   wr.wr.atomic = {};
   wr.qp_type = {};
   wr.bind_mw = {};
@@ -144,7 +144,7 @@ inline int send_queue::fill_wr(const wr_summary& request, ibv_send_wr& wr, ibv_s
 }
 
 inline unsigned send_queue::entry_flag(std::uint32_t sequence, bool is_asked_for) noexcept {
-  // A long run without an entry would keep its slots: nothing could end them.
+  // A long row of unsignaled requests would keep its slots: nothing could end them.
   if (!is_asked_for && sequence - last_signaled_ < unsignaled_max_) return 0;
   last_signaled_ = sequence;
   return IBV_SEND_SIGNALED;
@@ -248,7 +248,7 @@ void send_queue::admit(send_operation& o, const wr_list& list) noexcept {
                            .value = o.count_,
                            .limit = batch_max()});
     const std::error_code none_left = std::make_error_code(std::errc::not_enough_memory);
-    if (!has_long_ring())  // For one an end makes room.
+    if (!has_long_ring())  // A single request gets room when another ends.
       return end_unposted(o, list.requests, {.code = none_left, .call = "post_send"});
   }
   for (std::uint32_t i = 0; i < o.count_; ++i) {

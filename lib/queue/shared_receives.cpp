@@ -16,7 +16,7 @@
 namespace cordma {
 namespace {
 
-/// Buffers start on lines of the processor's cache.
+/// Buffers start on cache lines.
 constexpr std::size_t line = 64;
 
 shared_receives_options checked(const shared_receives_options& o,
@@ -36,7 +36,7 @@ shared_receives_options checked(const shared_receives_options& o,
 
 receive_share::receive_share(shared_receives& pool) : pool_{pool}, credit_{pool.share_min()} {
   if (pool.promised_ + credit_ > pool.buffers()) {
-    pool.reclaim();  // For the next one.
+    pool.reclaim();  // Frees buffers for the next queue pair.
     char text[200];
     std::snprintf(text, sizeof text,
                   "%u of %u shared buffers are promised to %u queue pairs or kept, and each needs "
@@ -88,7 +88,7 @@ std::uint32_t receive_share::want(std::uint32_t most) noexcept {
   }
   if (qp != nullptr && !wish_.is_linked()) pool_.wishes_.push_back(wish_);
   if (is_enough)
-    pool_.retry_at({});  // Behind those that wait.
+    pool_.retry_at({});  // The new share queues behind those that wait.
   else if (!pool_.is_retrying_)
     pool_.reclaim();
   return 0;
@@ -113,7 +113,7 @@ bool receive_share::take(std::uint32_t number) noexcept {
   return true;
 }
 
-// ---- all of them ----
+// ---- the pool ----
 
 shared_receives::shared_receives(verbs::protection_domain& pd, mr_allocator& memory,
                                  const shared_receives_options& options)
@@ -131,7 +131,7 @@ shared_receives::~shared_receives() {
   queue_.destroy();
 }
 
-/// With all that the device is to have.
+/// Makes a queue and posts every receive that the device is to have.
 verbs::shared_receive_queue shared_receives::filled_queue() {
   if (memory_.slice().block()->pd() != pd()) {
     throw error{{.code = errc::wrong_protection_domain, .call = "shared_receives"}};
@@ -158,9 +158,10 @@ int shared_receives::post(verbs::shared_receive_queue& queue, std::uint32_t numb
   return rc;
 }
 
-/// A queue pair that is destroyed in the middle of a message takes its receive with it, unless the
-/// device was first let finish what ERROR ends; some lose it even so. Which one it was nobody says.
-/// While no queue pair is there, a new queue has all of them again.
+/// Recreates the queue while there is no queue pair, which recovers lost receives. A queue pair
+/// that is destroyed in the middle of a message takes its receive with it, unless the device first
+/// completed everything in ERROR. Some devices lose the receive even so, and no device says which
+/// one it was.
 void shared_receives::renew() noexcept {
   try {
     const auto old = std::uint64_t(std::ranges::count(holders_, nullptr));
@@ -168,12 +169,12 @@ void shared_receives::renew() noexcept {
     withdrawn_.add(old);
     may_lack_some_ = false;
   } catch (const error&) {
-    // The old one serves; another time.
+    // The old queue still serves; a later call tries again.
   }
 }
 
-/// One at a time, and each once until it has answered; of what is held nothing can be given back.
-/// That costs one look at all shares in each `ask_interval`, if something has changed since.
+/// Asks one share at a time to shrink, each once until it has answered; held buffers cannot be
+/// given back. \cost one pass over all shares per `ask_interval`, if something has changed since.
 void shared_receives::reclaim() noexcept {
   if (home_ == nullptr || !is_worth_asking_) return;
   const time_point now = home_->now();
@@ -190,7 +191,7 @@ void shared_receives::reclaim() noexcept {
     if (idle == nullptr || s.last_used_ < idle->last_used_) idle = &s;
   });
   if (idle == nullptr) return;
-  retry_at(ask_next_);  // Should it not answer.
+  retry_at(ask_next_);  // Retry if the share does not answer.
   idle->is_asked_ = true;
   idle->qp->shrink_wanted();
 }
@@ -201,7 +202,7 @@ void shared_receives::retry_at(time_point when) noexcept {
   home_->rearm(*this, when);
 }
 
-/// Each once, in the order in which they wanted some.
+/// Notifies each share once, in the order in which they wanted more.
 void shared_receives::on_retry(timer& self) noexcept {
   auto& pool = static_cast<shared_receives&>(self);
   intrusive_list<receive_share::wish> now;
@@ -232,7 +233,7 @@ void shared_receives::put_back(std::uint32_t number) noexcept {
   lose(number, rc);
 }
 
-/// It stays held, and its credit with it: what was promised to others is there.
+/// Leaves the buffer held, with its credit: the buffers that others were promised exist.
 void shared_receives::lose(std::uint32_t number, int error_number) noexcept {
   ++lost_;
   if (queue_pair_base* const qp = holders_[number]->qp)

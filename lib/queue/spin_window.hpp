@@ -7,22 +7,22 @@
 
 namespace cordma {
 
-/// How long to go on looking for what may come soon, before sleeping. A sleep that turns out
-/// shorter than the longest look would have been better spent looking, so the next look is longer;
-/// after a longer one there is none. The rule is that of KVM's halt polling (Linux,
-/// Documentation/virt/kvm/halt-polling.rst).
+/// Decides how long to poll before sleeping. A sleep shorter than the longest spin would have been
+/// better spent polling, so the next spin is longer. After a longer sleep there is no spin. The
+/// rule is that of KVM's halt polling (Linux, Documentation/virt/kvm/halt-polling.rst).
 class spin_window {
  public:
-  /// `max` bounds a look, from the moment when nothing was left. The first one is that long.
+  /// `max` bounds a spin, from the moment when nothing was left. The first spin is that long.
   explicit spin_window(duration max) noexcept : max_{max}, length_{max} {}
 
-  /// Nothing was found. Whether to look on; else the caller may sleep.
+  /// Notes that nothing was found. Returns true to poll on; otherwise the caller may sleep.
   bool looks_on(time_point now) noexcept {
     if (!std::exchange(is_empty_, true)) empty_since_ = now;
     has_slept_ = now - empty_since_ >= length_;
     return !has_slept_;
   }
-  /// Something was found. Whether that was without a sleep; else `woke` is to be called.
+  /// Notes that something was found. Returns true if that took no sleep; otherwise the caller calls
+  /// `woke`.
   bool found() noexcept {
     if (!is_empty_) [[likely]]
       return true;

@@ -9,9 +9,9 @@
 
 namespace cordma {
 
-/// Where the queue pairs of one completion queue count, and their pools: it outlives them. An array
-/// for each, so that the kind is an index without a multiplication.
-/// Thread: the executor's; `read` any.
+/// Counters of one completion queue's queue pairs and of their pools, which it outlives. Each
+/// counter is an array, so that indexing by kind needs no multiplication. \thread the executor's;
+/// `read` any.
 class transfer_tally {
  public:
   using by_kind = std::array<counter, detail::request_kinds>;

@@ -4,15 +4,15 @@
 
 namespace cordma {
 
-/// What a completion entry gives back to tell whose it is: the queue pair's place in its driver,
-/// the generation of that place, which side, and the request's sequence number there. On a failed
-/// entry nothing else but the status can be trusted (ibv_poll_cq(3)).
+/// The 64 bits that a CQE returns. They name the queue pair's index in its driver, the index's
+/// generation, the side, and the request's sequence number. In a failed CQE only the `wr_id` and
+/// the status can be trusted (ibv_poll_cq(3)).
 class wr_id {
  public:
   explicit constexpr wr_id(std::uint64_t value) noexcept : value_{value} {}
   static constexpr std::uint64_t receive_bit = std::uint64_t{1} << 32;
 
-  /// The upper bits, 31 of them: the place, and its generation.
+  /// Returns the upper 31 bits: the index and its generation.
   static constexpr std::uint32_t first_key(std::uint16_t queue_pair) noexcept {
     return std::uint32_t{queue_pair} << 15;
   }
@@ -23,8 +23,8 @@ class wr_id {
     return std::uint64_t{key} << 33;
   }
 
-  /// In place of a queue pair's: a receive that several share, whose completion names the queue
-  /// pair elsewhere. No driver has so many.
+  /// Index of a shared receive, whose CQE names the queue pair elsewhere. No driver has that many
+  /// queue pairs.
   static constexpr std::uint16_t shared = 0xffff;
   static constexpr std::uint64_t of_shared(std::uint32_t number) noexcept {
     return std::uint64_t{shared} << 48 | receive_bit | number;

@@ -11,14 +11,14 @@
 
 namespace cordma {
 
-/// Slices that one receive buffer can consist of.
+/// Most slices that one receive buffer can consist of.
 inline constexpr std::size_t receive_slices_max = 4;
 
-/// The slices of one receive buffer, in order: `receive_slices_max` at most. Can be posted again as
-/// they are.
+/// Lists the slices of one receive buffer, in order: at most `receive_slices_max`. The list can be
+/// posted again unchanged.
 class buffer_slices {
  public:
-  buffer_slices() noexcept {}  // Clears nothing: that would take as long as all else of a receive.
+  buffer_slices() noexcept {}  // Clears nothing: clearing costs as much as the rest of a receive.
   buffer_slices(const local_mr_slice& first) noexcept : size_{1} {  // NOLINT: one is a buffer.
     std::construct_at(at(0), first);
   }
@@ -49,12 +49,13 @@ class buffer_slices {
 
 /// A completed receive.
 struct message {
-  buffer_slices slices{};      ///< The buffer that was posted, as it was posted.
-  std::size_t size_bytes = 0;  ///< Bytes that arrived; for a WRITE with immediate: that it wrote.
+  buffer_slices slices{};      ///< The buffer, as it was posted.
+  std::size_t size_bytes = 0;  ///< Bytes that arrived, or that a WRITE with immediate data wrote.
   std::optional<std::uint32_t> immediate{};
-  bool is_write = false;  ///< A WRITE with immediate: the bytes are where the peer wrote them.
+  /// True for a WRITE with immediate data: the bytes are where the peer wrote them.
+  bool is_write = false;
 
-  /// What arrived in the first (mostly: the only) slice; empty for a WRITE.
+  /// Returns what arrived in the first (mostly the only) slice; empty for a WRITE.
   [[nodiscard]] local_mr_slice payload() const {
     if (is_write || slices.empty()) return {};
     const std::size_t room = slices[0].size_bytes();

@@ -17,31 +17,36 @@
 namespace cordma {
 
 struct shared_receives_options {
-  /// Of all queue pairs together. Each completion queue that one of them is on needs as many
-  /// entries.
+  /// Receive buffers of all queue pairs together. Each completion queue that has one of the queue
+  /// pairs needs as many CQEs.
   std::uint32_t buffers = 1024;
-  std::size_t buffer_bytes = 4096;  ///< Of each; a longer message breaks its queue pair.
-  /// Buffers that each queue pair is sure of, from its making on: so many queue pairs as
-  /// `buffers` / `share_min` have room.
+  std::size_t buffer_bytes = 4096;  ///< Size of one buffer; a longer message breaks its queue pair.
+  /// Buffers that each queue pair is sure of from its construction. The pool therefore serves at
+  /// most `buffers` / `share_min` queue pairs.
   std::uint32_t share_min = 8;
 };
 
-/// Receive buffers of one piece of registered memory that many queue pairs share by a shared
-/// receive queue: what an idle one needs is `share_min` of them. Peers are bound by credits
-/// (`receive_share`); one that does not keep to its own is cut off by the first message too many,
-/// whose buffer is free again at once, but may make others' peers try again.
-/// Outlives its queue pairs, and what their messages are kept by. \thread the executor's.
-/// \cost of a message: what a queue pair's own receives cost, and finding the queue pair by number.
+/// Pool of receive buffers in one registered block, which many queue pairs use through a shared
+/// receive queue. An idle queue pair needs `share_min` buffers.
+///
+/// Credits bind the peers (`receive_share`). The first message beyond a peer's credit breaks its
+/// queue pair and frees the buffer at once. Until then other peers may have to retry.
+///
+/// The pool outlives its queue pairs and the owners of their messages.
+/// \thread the executor's.
+/// \cost a message costs what a receive of a queue pair's own costs, and a lookup of the queue pair
+///   by number.
 class CORDMA_EXPORT shared_receives : private timer {
  public:
   static constexpr std::uint32_t buffers_max = 1u << 20;
   static constexpr std::size_t buffer_bytes_max = std::size_t{1} << 30;
-  /// How long one that was asked to shrink may take before the next is asked: whoever does not
-  /// answer does not hold up all others.
+  /// How long a share that was asked to shrink may take before the pool asks the next one. A peer
+  /// that does not answer thus does not block the others.
   static constexpr std::chrono::milliseconds ask_interval{10};
 
-  /// \errors  errc::not_supported: the device has no shared receive queues. errc::limit_exceeded:
-  ///   an option, with its limits. What the allocator, of the same domain, throws.
+  /// \errors errc::not_supported: the device has no shared receive queues. errc::limit_exceeded: an
+  ///   option is out of range; the message gives the limits. The constructor also throws what the
+  ///   allocator, which uses `pd`, throws.
   shared_receives(verbs::protection_domain& pd, mr_allocator& memory,
                   const shared_receives_options& options = {});
   shared_receives(const shared_receives&) = delete;
@@ -51,36 +56,37 @@ class CORDMA_EXPORT shared_receives : private timer {
   [[nodiscard]] std::uint32_t buffers() const noexcept { return options_.buffers; }
   [[nodiscard]] std::size_t buffer_bytes() const noexcept { return options_.buffer_bytes; }
   [[nodiscard]] std::uint32_t share_min() const noexcept { return options_.share_min; }
-  /// From one buffer's begin to the next one's.
+  /// Returns the distance between the starts of adjacent buffers.
   [[nodiscard]] std::size_t stride_bytes() const noexcept { return stride_; }
-  /// Registered memory that they are.
+  /// Returns the size of the pool's registered memory.
   [[nodiscard]] std::size_t memory_bytes() const noexcept { return memory_.size_bytes(); }
-  /// Buffers that are promised: credit of queue pairs, and what is held of those that are gone.
+  /// Returns the promised buffers: the credit of queue pairs, and unreturned buffers of destroyed
+  /// ones.
   [[nodiscard]] std::uint32_t promised() const noexcept { return promised_; }
   [[nodiscard]] std::uint32_t queue_pairs() const noexcept { return shares_; }
 
   [[nodiscard]] std::span<std::byte> bytes(std::uint32_t number) noexcept {
     return memory_.bytes().subspan(number * stride_, options_.buffer_bytes);
   }
-  /// The same as registered memory. \errors errc::out_of_range.
+  /// Returns a part of a buffer as registered memory. \errors errc::out_of_range.
   [[nodiscard]] const_local_mr_slice slice(std::uint32_t number, std::size_t offset,
                                            std::size_t length) const {
     return memory_.slice(number * stride_, options_.buffer_bytes).slice(offset, length);
   }
-  /// A message's buffer, once: it is for the next one, of whichever queue pair. When the device
-  /// refuses it, its queue pair breaks. The queue pair may be gone.
+  /// Returns a message's buffer, once; the next message of any queue pair may use it. If the device
+  /// refuses the buffer, the buffer's queue pair breaks. The queue pair may be gone.
   void give_back(std::uint32_t number) noexcept;
 
   [[nodiscard]] verbs::shared_receive_queue& verbs() noexcept { return queue_; }
   [[nodiscard]] const ibv_pd* pd() const noexcept { return pd_.native_handle(); }
 
-  /// Receives given to the device so far; their ends are counted where the queue pairs' are, but
-  /// for those that went with a queue that was made anew (`withdrawn`). \thread any.
+  /// Returns the receives posted so far. Completions are counted per queue pair, except for
+  /// receives lost when the queue was recreated (`withdrawn`). \thread any.
   [[nodiscard]] std::uint64_t posted() const noexcept { return posted_.value(); }
   [[nodiscard]] std::uint64_t withdrawn() const noexcept { return withdrawn_.value(); }
 
-  // For the queue pair.
-  /// A buffer that the device gave back and nobody took.
+  // The queue pair calls the following functions.
+  /// Returns a buffer whose receive completed without a message for anybody.
   void put_back(std::uint32_t number) noexcept;
 
  private:
@@ -90,52 +96,52 @@ class CORDMA_EXPORT shared_receives : private timer {
   [[nodiscard]] verbs::shared_receive_queue filled_queue();
   [[nodiscard]] int post(verbs::shared_receive_queue& queue, std::uint32_t number) noexcept;
   void renew() noexcept;
-  /// Somebody, but the only one who wants more, is asked for what it does not use.
+  /// Asks a share to give up what it does not use; never the only share that wants more.
   void reclaim() noexcept;
-  /// Those who wanted more try again, not before `when`.
+  /// Lets the shares that wanted more try again, not before `when`.
   void retry_at(time_point when) noexcept;
   static void on_retry(timer& self) noexcept;
-  /// It may be gone before the next queue pair comes.
+  /// Forgets the scheduler, which may be gone before the next queue pair comes.
   void leave_home() noexcept {
     disarm();
     home_ = nullptr;
   }
-  /// There are more buffers that nobody was promised.
+  /// Notes that `count` more buffers are not promised.
   void freed(std::uint32_t count) noexcept {
     promised_ -= count;
     if (!wishes_.empty()) [[unlikely]]
       retry_at({});
   }
-  /// Promises that leave enough for newcomers.
+  /// Returns the most buffers that may be promised while newcomers still find enough.
   [[nodiscard]] std::uint32_t grown_max() const noexcept {
     constexpr std::uint32_t kept_free = 8;
     return options_.buffers - options_.buffers / kept_free;
   }
   void lose(std::uint32_t number, int error_number) noexcept;
 
-  // Do not change once made.
+  // These members do not change after construction.
   verbs::protection_domain& pd_;
   const shared_receives_options options_;
   const std::size_t stride_;
   local_mr memory_;
 
-  std::vector<holder*> holders_;  ///< by number; null: the device has it
+  std::vector<holder*> holders_;  ///< by buffer number; null: the device has the buffer
   counter posted_;
   counter withdrawn_;
-  holder orphans_;  ///< whose queue pairs are gone
+  holder orphans_;  ///< holder for destroyed queue pairs
   verbs::shared_receive_queue queue_;
   std::uint32_t promised_ = 0;
   std::uint32_t shares_ = 0;
   intrusive_list<receive_share> all_;
   std::uint64_t uses_ = 0;  ///< messages so far
   intrusive_list<receive_share::wish> wishes_;
-  scheduler* home_ = nullptr;  ///< of its queue pairs, while there are any
-  time_point ask_next_{};      ///< not before: somebody has been asked, or nobody was found
-  time_point retry_at_{};      ///< while it is armed
+  scheduler* home_ = nullptr;  ///< scheduler of the queue pairs, while there are any
+  time_point ask_next_{};      ///< earliest time of the next shrink request
+  time_point retry_at_{};      ///< time of the retry, while the timer is armed
   bool is_retrying_ = false;
-  bool is_worth_asking_ = true;  ///< somebody may have more than it needs
-  std::uint32_t lost_ = 0;       ///< of the held: the device would not have them back
-  bool may_lack_some_ = false;   ///< a queue pair ended before the device told what it took
+  bool is_worth_asking_ = true;  ///< some share may have more than it needs
+  std::uint32_t lost_ = 0;       ///< held buffers that the device refused to take back
+  bool may_lack_some_ = false;   ///< a queue pair ended before the device reported all it had taken
 };
 
 }  // namespace cordma

@@ -7,28 +7,28 @@
 
 namespace cordma {
 
-/// What requests are counted by.
+/// Kinds by which requests are counted.
 enum class request_kind : std::uint8_t {
-  send,  ///< With or without immediate; also what streams and RPC make of messages.
+  send,  ///< With or without immediate data; includes the SENDs of streams and RPC.
   write,
   read,
-  atomic,  ///< compare_swap and fetch_add.
+  atomic,  ///< `compare_swap` and `fetch_add`.
   bind,
   invalidate,
-  receive,        ///< Of a queue pair's own receives, and of shared ones.
-  agent_send,     ///< Frames of the agents, which lend memory and keep connections alive: on queue
-  agent_receive,  ///< pairs of their own, and nobody awaits them.
+  receive,        ///< A queue pair's own receives, and shared ones.
+  agent_send,     ///< Agent frames, which lend memory and keep connections alive.
+  agent_receive,  ///< Receives of agent frames, which use a separate queue pair that nobody awaits.
 };
 
 namespace detail {
 
 inline constexpr std::size_t request_kinds = 9;
-/// Those that move data, which come first: send, write, read, atomic.
+/// Kinds that move data, which come first: send, write, read, atomic.
 inline constexpr std::size_t data_kinds = std::size_t(request_kind::atomic) + 1;
 
 }  // namespace detail
 
-/// As in metrics: "compare_swap" and "fetch_add" are "atomic".
+/// Returns the name that metrics use: "compare_swap" and "fetch_add" are "atomic".
 constexpr std::string_view name_of(request_kind kind) noexcept {
   constexpr std::array<std::string_view, detail::request_kinds> names{
       "send",       "write",   "read",       "atomic",       "bind",
@@ -36,16 +36,18 @@ constexpr std::string_view name_of(request_kind kind) noexcept {
   return names[std::size_t(kind)];
 }
 
-/// Of one kind of request. Each that is posted ends as completed or as failed, once, when the
-/// device is done with it, whoever still waits.
+/// Counters of one kind of request. Each posted request ends once, as completed or as failed, when
+/// the device is done with it, even if no task waits.
 struct request_counters {
-  std::uint64_t posted = 0;     ///< Given to the device.
-  std::uint64_t completed = 0;  ///< Of those: succeeded.
-  std::uint64_t failed = 0;     ///< Of those: did not, or were flushed, or their queue pair went.
-  std::uint64_t refused = 0;    ///< Never given to the device: an argument, a lease, no connection.
-  std::uint64_t cancelled = 0;  ///< Waits that a stop ended: before the posting or after it.
+  std::uint64_t posted = 0;     ///< Requests given to the device.
+  std::uint64_t completed = 0;  ///< Posted requests that succeeded.
+  /// Posted requests that failed, were flushed, or lost their queue pair.
+  std::uint64_t failed = 0;
+  /// Requests never given to the device: bad argument, no lease, no connection.
+  std::uint64_t refused = 0;
+  std::uint64_t cancelled = 0;  ///< Waits that a stop ended, before the posting or after it.
 
-  /// Of a snapshot that was taken while requests ended, about.
+  /// Returns the requests in flight; approximate if the snapshot was taken while requests ended.
   [[nodiscard]] std::uint64_t in_flight() const noexcept {
     const std::uint64_t ended = completed + failed;
     return posted > ended ? posted - ended : 0;
@@ -60,12 +62,14 @@ struct request_counters {
   }
 };
 
-/// What became of requests.
+/// Counts the outcomes of requests.
 struct transfer_counters {
   std::array<request_counters, detail::request_kinds> requests{};
-  std::uint64_t stalls = 0;        ///< Requests that waited for room in a send queue.
-  std::uint64_t credit_waits = 0;  ///< Messages that waited: `stream_counters::credit_waits`.
-  std::uint64_t rnr_exceeded = 0;  ///< Ended since the peer had no receive (RNR_RETRY_EXC).
+  std::uint64_t stalls = 0;  ///< Requests that waited for room in a send queue.
+  /// Messages that waited for credit: `stream_counters::credit_waits`.
+  std::uint64_t credit_waits = 0;
+  /// Requests that ended because the peer had no receive (RNR_RETRY_EXC).
+  std::uint64_t rnr_exceeded = 0;
 
   [[nodiscard]] request_counters& of(request_kind kind) noexcept {
     return requests[std::size_t(kind)];

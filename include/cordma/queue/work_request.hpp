@@ -19,28 +19,28 @@ class memory_region;
 class memory_window;
 }  // namespace verbs
 
-/// What can be asked of one send-queue request (ibv_post_send(3)).
+/// Options of one send-queue request (ibv_post_send(3)).
 struct request_flags {
-  /// Starts only when the READs and atomics posted before it have ended.
+  /// Starts the request only when the earlier READs and atomics have ended.
   bool fence = false;
-  /// The peer's completion queue, if armed for solicited events only, reports its receive.
+  /// Makes the peer's completion queue, if armed for solicited events only, report the receive.
   bool solicited = false;
-  /// False saves the completion entry of a request that is posted (not awaited): it ends with a
-  /// later signaled one on the same queue pair, and holds its slot and its memory until then.
+  /// False saves the CQE of a request that is posted, not awaited. An unsignaled request ends with
+  /// a later signaled one of the queue pair, and keeps its slot and memory until then.
   bool signaled = true;
 
-  /// As the device reads it.
+  /// Returns the flags in the form that the device reads.
   [[nodiscard]] constexpr unsigned to_verbs() const noexcept {
     return unsigned{fence} * IBV_SEND_FENCE | unsigned{solicited} * IBV_SEND_SOLICITED |
            unsigned{signaled} * IBV_SEND_SIGNALED;
   }
 };
 
-// What a queue pair can be asked to do, as values: not bound to a queue pair, owning nothing.
-// `conn.write(…)` awaits one; `conn.post(write(…))` and `conn.post_all(…)` post them. Every one
-// gives the number of bytes it moved, the atomics the value before.
+// The functions below describe requests to a queue pair as values, which own nothing and are bound
+// to no queue pair. `conn.write(…)` awaits one; `conn.post(write(…))` and `conn.post_all(…)` post
+// them. Each request gives the number of bytes it moved; an atomic gives the value before.
 
-/// The next receive of the peer gets these bytes.
+/// Sends these bytes to the next receive of the peer.
 inline send_request<1> send(const const_local_mr_slice& local, request_flags flags = {}) noexcept {
   return {local, IBV_WR_SEND, 0, flags.to_verbs()};
 }
@@ -49,7 +49,7 @@ send_request<N> send(const std::array<const_local_mr_slice, N>& local,
                      request_flags flags = {}) noexcept {
   return {local, IBV_WR_SEND, 0, flags.to_verbs()};
 }
-/// The same, with 32 bits that arrive beside the bytes.
+/// Sends these bytes, with 32 bits of immediate data beside them.
 inline send_request<1> send_with_imm(const const_local_mr_slice& local, std::uint32_t immediate,
                                      request_flags flags = {}) noexcept {
   return {local, IBV_WR_SEND_WITH_IMM, htobe32(immediate), flags.to_verbs()};
@@ -70,7 +70,8 @@ write_request<N> write(const std::array<const_local_mr_slice, N>& local,
                        const remote_mr_slice& remote, request_flags flags = {}) noexcept {
   return {local, remote, IBV_WR_RDMA_WRITE, 0, flags.to_verbs()};
 }
-/// The same, and then completes one receive of the peer with 32 bits; its buffer is not written.
+/// Writes as `write` does, then completes one receive of the peer with 32 bits of immediate data.
+/// The receive's buffer is not written.
 inline write_request<1> write_with_imm(const const_local_mr_slice& local,
                                        const remote_mr_slice& remote, std::uint32_t immediate,
                                        request_flags flags = {}) noexcept {
@@ -94,32 +95,36 @@ read_request<N> read(const std::array<local_mr_slice, N>& local, const remote_mr
   return {local, remote, flags.to_verbs()};
 }
 
-/// Swaps the 8 bytes at `remote` (8-aligned, a word in the byte order of the peer's host) for
-/// `desired` when they equal `expected`. Gives the value before: it was swapped if that equals
-/// `expected`. Atomic against other atomics of the same device (`device_limits::atomic`).
+/// Swaps the 8 bytes at `remote` for `desired` if they equal `expected`. `remote` is 8-aligned and
+/// holds a word in the byte order of the peer's host. The request gives the value before; the swap
+/// happened if that equals `expected`. The operation is atomic against other atomics of the same
+/// device (`device_limits::atomic`).
 inline atomic_request compare_swap(const remote_mr_slice& remote, std::uint64_t expected,
                                    std::uint64_t desired, request_flags flags = {}) noexcept {
   return {IBV_WR_ATOMIC_CMP_AND_SWP, remote, expected, desired, flags.to_verbs()};
 }
-/// Adds to the 8 bytes at `remote`, wrapping at 2^64. Gives the value before.
+/// Adds to the 8 bytes at `remote`, wrapping at 2^64. The request gives the value before.
 inline atomic_request fetch_add(const remote_mr_slice& remote, std::uint64_t addend,
                                 request_flags flags = {}) noexcept {
   return {IBV_WR_ATOMIC_FETCH_AND_ADD, remote, addend, 0, flags.to_verbs()};
 }
 
-/// Lets the peer of the queue pair that this is posted on reach `local`, which lies in `region`,
-/// for `granted` (of remote_read, remote_write, remote_atomic), by the key that it gives. `window`
-/// is not bound; when this has completed it must be told (`memory_window::bound`). What the device
-/// would refuse is refused before it is posted, since a failed bind breaks the connection:
-/// errc::out_of_range outside `region`; errc::wrong_protection_domain; errc::access_denied when
-/// `region` was registered without mw_bind or, for writes and atomics, without local_write, or when
-/// `granted` says more than it can. Region, window and memory stay until it has completed, the
-/// memory for as long as the window is bound.
+/// Binds `window`, which must be unbound, to `local`, which lies in `region`. The peer of the queue
+/// pair may then reach `local` by the key that the request gives. `granted` is a subset of
+/// remote_read, remote_write and remote_atomic. Call `memory_window::bound` when the request has
+/// completed.
+///
+/// cordma refuses, before posting, what the device would refuse, because a failed bind breaks the
+/// connection. Region, window and memory stay until the request has completed, and the memory for
+/// as long as the window is bound.
+/// \errors errc::out_of_range: `local` is outside `region`. errc::wrong_protection_domain.
+///   errc::access_denied: `granted` exceeds the rights of `region`, `region` was registered without
+///   mw_bind, or without local_write for writes and atomics.
 CORDMA_EXPORT bind_request bind(const verbs::memory_window& window,
                                 const verbs::memory_region& region,
                                 const const_local_mr_slice& local, verbs::access granted,
                                 request_flags flags = {}) noexcept;
-/// Ends a window of this queue pair: when it has completed, its key reaches nothing any more.
+/// Ends a window of this queue pair: once the request has completed, the key reaches nothing.
 inline invalidate_request invalidate(std::uint32_t rkey, request_flags flags = {}) noexcept {
   return {rkey, flags.to_verbs()};
 }

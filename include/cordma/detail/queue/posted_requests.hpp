@@ -16,7 +16,7 @@ namespace cordma {
 template <class... Requests>
 class dropped_requests;
 
-/// The requests of a send operation, `Operation`, and where their values come to be.
+/// Keeps the requests of the send operation `Operation`, and the storage for their values.
 template <class Operation, class... Requests>
 class posted_requests : public Operation {
   static constexpr std::size_t count = sizeof...(Requests);
@@ -42,7 +42,7 @@ class posted_requests : public Operation {
       : Operation{static_cast<Other&&>(other), values_before()},
         requests_{std::move(other.requests_)},
         values_before_{other.values_before_} {}
-  /// Of the request with that number, which has succeeded.
+  /// Returns the value of request `I`, which has succeeded.
   template <std::size_t I>
   auto value() const noexcept {
     const auto& request = std::get<I>(requests_);
@@ -68,8 +68,8 @@ class posted_requests : public Operation {
         requests_);
   }
   std::uint64_t* values_before() noexcept { return has_atomic ? values_before_.data() : nullptr; }
-  /// Dropped while they wait for room, requests that were posted for good move to a block of their
-  /// own, to be posted in their turn. Without memory for that they are withdrawn.
+  /// Detaches an operation that waits for room. Requests that were posted, not awaited, move to a
+  /// heap block and are posted when there is room. Without memory for the block they are withdrawn.
   [[gnu::noinline]] void leave_or_go_on() noexcept {
     if (!this->is_queued_handle()) return this->leave();
     try {
@@ -83,7 +83,7 @@ class posted_requests : public Operation {
   [[no_unique_address]] std::array<std::uint64_t, has_atomic ? count : 0> values_before_;
 };
 
-/// Requests that nobody is told of any more. The queue deletes them once it has posted them.
+/// Detached requests. The queue deletes the object once it has posted them.
 template <class... Requests>
 class dropped_requests final : public posted_requests<send_operation, Requests...>,
                                public frame_cache::recycled {
@@ -95,8 +95,8 @@ class dropped_requests final : public posted_requests<send_operation, Requests..
   }
 };
 
-/// One request, of whose end a function is told: mostly in the middle of a reap, where it may
-/// destroy this and post others, and must resume nobody.
+/// One request that calls a function when it ends, mostly in the middle of a reap. The function may
+/// destroy the object and post other requests, and must resume no coroutine.
 /// \thread the executor's. \cost a slot and a doorbell; no allocation, no system call.
 template <class Request, class Owner>
 class told_request final : public posted_requests<send_operation, Request> {
@@ -106,7 +106,7 @@ class told_request final : public posted_requests<send_operation, Request> {
       : posted_requests<send_operation, Request>{queue, request}, owner_{owner}, tells_{on_end} {}
   told_request(told_request&&) = delete;
 
-  /// Once it has ended: the request's value, or why it failed.
+  /// Returns the request's value, or why it failed. Call it once the request has ended.
   [[nodiscard]] result<typename Request::value_type> outcome() const noexcept {
     if (this->has_failed()) return this->to_failure();
     return this->template value<0>();

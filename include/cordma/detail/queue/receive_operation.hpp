@@ -12,48 +12,48 @@ namespace cordma {
 
 class receive_queue;
 
-/// A wait for the next message, which may post a buffer first, and whom the queue tells of its end.
+/// A wait for the next message, which may post a buffer first. The queue notifies it at its end.
 ///
 /// States: `idle` until it begins; `wants_room` while its buffer waits for room; `waits` for a
-/// message; `promised` one, which nobody else takes; `taken`, `stopped` or `failed` at its end.
-/// `receive_queue` makes every change but those of a stop. Told of a message, the owner may be slow
-/// to take it, so the queue counts what it has promised.
+/// message; `promised` a message that nobody else takes; `taken`, `stopped` or `failed` at its end.
+/// `receive_queue` makes every change except those of a stop. The owner may take a message late, so
+/// the queue counts its promises.
 /// \thread the executor's.
 class CORDMA_EXPORT receive_operation : public list_hook<receive_operation> {
  public:
-  /// Once it has ended: whether `take` would throw.
+  /// Returns true if `take` would throw. Call it once the operation has ended.
   [[nodiscard]] bool failed() const noexcept {
     return state_ == state::stopped || state_ == state::failed;
   }
-  /// Once it has ended, and at most once.
+  /// Takes the message. Call it at most once, after the operation has ended.
   message take();
   result<message> take_result() noexcept;
 
  protected:
   explicit receive_operation(receive_queue& queue) noexcept : queue_{&queue} {}
-  /// While it is idle.
+  /// Moves an operation that is idle.
   receive_operation(receive_operation&& other) noexcept : queue_{other.queue_} {}
   ~receive_operation() {
     if (state_ >= state::wants_room) [[unlikely]]
       leave();
   }
 
-  /// Posts `buffer`, which stays where it is, if it `posts`, and waits for a message. True: the
-  /// operation has ended, and nobody is told.
+  /// Waits for a message, and first posts `buffer` if `posts`; `buffer` stays where it is. Returns
+  /// true if the operation has ended without a notification.
   bool begin(bool posts, std::span<const local_mr_slice> buffer) noexcept;
-  /// It waits no longer. The message goes to the next, a buffer that was posted stays so.
+  /// Stops waiting. The message goes to the next operation; a posted buffer stays posted.
   void stop() noexcept;
-  /// The queue outlives it.
+  /// Returns the queue, which outlives the operation.
   [[nodiscard]] receive_queue& queue() const noexcept { return *queue_; }
 
  private:
   friend class receive_queue;
-  /// From `wants_room` on it is in a list of the queue's.
+  /// States from `wants_room` on mean that the operation is in a list of the queue.
   enum class state : unsigned char { idle, taken, stopped, failed, wants_room, waits, promised };
 
-  /// A message is promised, or it has failed.
+  /// Notifies: a message is promised, or the operation has failed.
   virtual void on_end() noexcept = 0;
-  /// It goes before anybody took what it waits for.
+  /// Leaves the queue before anybody took the promised message.
   void leave() noexcept;
   void fail(const request_outcome& how) noexcept;
 
@@ -61,7 +61,7 @@ class CORDMA_EXPORT receive_operation : public list_hook<receive_operation> {
   std::span<const local_mr_slice> buffer_;
   state state_ = state::idle;
   union {
-    request_failure failure_;  // If it has failed.
+    request_failure failure_;  // Valid if the operation has failed.
   };
 };
 

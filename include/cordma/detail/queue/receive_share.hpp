@@ -10,54 +10,55 @@ class queue_pair_base;
 class shared_receives;
 
 namespace detail {
-/// Who has buffers that completed: a queue pair's share, or those whose queue pair is gone.
+/// Holder of completed buffers: a queue pair's share, or the pool for destroyed queue pairs.
 struct receive_holder {
   std::uint32_t held = 0;
   queue_pair_base* qp = nullptr;
 };
 }  // namespace detail
 
-/// What one queue pair may use of shared receives: of messages that are under way to it, and of
-/// those that are not given back, there are never more together than its credit, if its peer keeps
-/// to it. Credits are handed out only as far as there are buffers, so that none is ever missing:
-/// a receiver-not-ready answer cannot happen. \thread the executor's.
+/// One queue pair's share of a receive pool. Messages in flight to the queue pair and unreturned
+/// buffers together never exceed the share's credit, if the peer keeps to it. The pool grants no
+/// more credit than it has buffers, so a receiver-not-ready answer cannot happen.
+/// \thread the executor's.
 class receive_share : private detail::receive_holder, public list_hook<receive_share> {
  public:
-  /// \errors  errc::limit_exceeded: less than `share_min` buffers are left.
+  /// \errors errc::limit_exceeded: fewer than `share_min` buffers are left.
   explicit receive_share(shared_receives& pool);
   receive_share(const receive_share&) = delete;
   receive_share& operator=(const receive_share&) = delete;
-  /// What is held stays so until it is given back, and the rest is free for others.
+  /// Frees the credit for other shares. Held buffers stay held until they are given back.
   ~receive_share();
 
-  /// Messages that the peer may be allowed.
+  /// Returns the number of messages that the peer may be allowed.
   [[nodiscard]] std::uint32_t credit() const noexcept { return credit_; }
-  /// Of those, such as came and are not given back.
+  /// Returns the buffers, counted against the credit, that arrived and are not given back.
   [[nodiscard]] std::uint32_t held() const noexcept { return receive_holder::held; }
-  /// More credit, to be told to the peer; all of it or, false, none.
+  /// Adds credit, of which the peer is to be told. Returns false, and adds none, unless all of it
+  /// is available.
   [[nodiscard]] bool try_grow(std::uint32_t by) noexcept;
-  /// As much, up to `most`, as leaves an eighth of the pool free for queue pairs that are yet to
-  /// come; less than both `most` and `share_min` is not worth it. 0: there is none. Then the share
-  /// that was not used for longest is asked for what it does not use, and the queue pair is told
-  /// when to try again.
+  /// Returns how much the credit may grow, at most `most`. An eighth of the pool stays free for
+  /// future queue pairs. An amount below both `most` and `share_min` is not worth granting. If the
+  /// result is 0, the pool asks the least recently used share to shrink, and notifies the queue
+  /// pair when it may try again.
   [[nodiscard]] std::uint32_t want(std::uint32_t most) noexcept;
-  /// The peer has confirmed that it keeps to so much, from `share_min` to what it has: asked for
-  /// more than it can spare, it says how little it needs. False: it does not keep to that, and more
-  /// is held; the credit stays.
+  /// Lowers the credit to what the peer has confirmed, from `share_min` to the present credit. A
+  /// peer that was asked for more than it can spare answers with the least that it needs. Returns
+  /// false, and keeps the credit, if more is held: the peer exceeded what it confirmed.
   [[nodiscard]] bool try_shrink_to(std::uint32_t credit) noexcept;
   [[nodiscard]] shared_receives& pool() const noexcept { return pool_; }
 
-  // For the queue pair.
+  // The queue pair calls the following functions.
   void belongs_to(queue_pair_base& of) noexcept;
-  /// A message came in that buffer. False: there is no credit for it.
+  /// Takes a message's buffer. Returns false if there is no credit for it.
   [[nodiscard]] bool take(std::uint32_t number) noexcept;
-  /// All the receives that the device took for it have completed, or are in a completion queue that
-  /// will be reaped.
+  /// Notes that all receives the device took for this share have completed, or have CQEs that will
+  /// be reaped.
   void all_is_known() noexcept { is_all_known_ = true; }
 
  private:
   friend class shared_receives;
-  /// Wanted more in vain, and is to be told.
+  /// Hook of a share that wanted more in vain and is to be notified.
   struct wish : list_hook<wish> {
     explicit wish(receive_share& s) noexcept : of{s} {}
     receive_share& of;
@@ -66,8 +67,8 @@ class receive_share : private detail::receive_holder, public list_hook<receive_s
   shared_receives& pool_;
   std::uint32_t credit_;
   wish wish_{*this};
-  bool is_asked_ = false;        ///< to shrink, and has not
-  std::uint64_t last_used_ = 0;  ///< as the pool counts
+  bool is_asked_ = false;        ///< the share was asked to shrink, and has not
+  std::uint64_t last_used_ = 0;  ///< in the pool's count of messages
   bool is_all_known_ = false;
 };
 

@@ -12,20 +12,20 @@ namespace cordma {
 
 class send_queue;
 
-/// How a work request ended, in few words: operations keep this rather than a whole `failure`.
+/// Compact outcome of a work request. Operations keep it instead of a whole `failure`.
 struct CORDMA_EXPORT request_outcome {
-  std::error_code code{};  ///< None: the request succeeded.
+  std::error_code code{};  ///< None if the request succeeded.
   const char* call = "";
-  std::uint64_t value = 0;  ///< What was wrong, …
-  std::uint64_t limit = 0;  ///< … and what it is measured against.
+  std::uint64_t value = 0;  ///< The offending value.
+  std::uint64_t limit = 0;  ///< The limit for `value`.
   std::uint32_t vendor = 0;
-  std::uint32_t index = 0;  ///< The first request of the batch that failed.
+  std::uint32_t index = 0;  ///< Index, in the batch, of the first request that failed.
 
   [[nodiscard]] failure to_failure(std::uint32_t qp_num) const noexcept;
 };
 
-/// An outcome with the queue pair's number: the queue pair may be gone when the failure is asked
-/// for.
+/// An outcome with the queue pair's number, because the queue pair may be gone when the failure is
+/// read.
 struct request_failure {
   request_outcome how;
   std::uint32_t qp_num;
@@ -33,35 +33,38 @@ struct request_failure {
   [[nodiscard]] failure to_failure() const noexcept { return how.to_failure(qp_num); }
 };
 
-/// Requests to be posted with one doorbell, and storage for what the device reads of them.
+/// Requests to be posted with one doorbell, and storage for what the device reads.
 struct wr_list {
   std::span<const wr_summary> requests;
-  ibv_send_wr* wrs;  ///< One for each request.
-  ibv_sge* sges;     ///< One for each slice, and one for each atomic.
+  ibv_send_wr* wrs;  ///< One element per request.
+  ibv_sge* sges;     ///< One element per slice, and one per atomic.
 };
 
-/// One or several work requests that are posted together, and whom the queue tells of their end.
+/// One or several work requests that are posted together. The queue notifies the operation of their
+/// end.
 ///
 /// States: `idle` until it is posted; `queued` while it waits for room, in FIFO order; `in_flight`
-/// from the doorbell until all its slots have ended; `ended`. `send_queue` makes every change but
-/// `recall`. The slots point here while it is in flight. Moving the operation tells them.
-/// Destroying it detaches it: the slots keep the memory until the device is done with it.
+/// from the doorbell until all its slots have ended; `ended`. `send_queue` makes every change
+/// except `recall`.
+///
+/// The slots of an operation in flight point to it. Moving the operation updates them. Destroying
+/// it detaches it: the slots keep the memory until the device is done with it.
 /// \thread the executor's.
 class CORDMA_EXPORT send_operation : public list_hook<send_operation> {
  public:
-  /// Only one that has left the queue is destroyed through its base.
+  /// Destroys an operation that has left the queue; only such a one is destroyed through its base.
   virtual ~send_operation();
 
   [[nodiscard]] bool has_ended() const noexcept { return state_ == state::ended; }
-  /// Whether it waits for room.
+  /// Returns true while the operation waits for room.
   [[nodiscard]] bool is_queued() const noexcept { return state_ == state::queued; }
-  /// Whether one of its requests failed, or was refused.
+  /// Returns true if one of the requests failed or was refused.
   [[nodiscard]] bool has_failed() const noexcept { return has_failed_; }
 
-  /// Posts the requests now, or queues them behind those that wait for room. Dropped while queued,
-  /// the operation is posted in its turn all the same.
+  /// Posts the requests now, or queues them behind those that wait for room. A queued operation
+  /// that is dropped is still posted when there is room.
   void post() noexcept;
-  /// As `post`, and a reserved slot will do (`send_queue::reserve`).
+  /// Posts as `post` does, and may use a reserved slot (`send_queue::reserve`).
   void post_urgent() noexcept {
     is_urgent_ = true;
     post();
@@ -70,25 +73,27 @@ class CORDMA_EXPORT send_operation : public list_hook<send_operation> {
  protected:
   using list_user = void (*)(send_operation&, const wr_list&) noexcept;
 
-  /// `values_before`: storage for what atomics give, one word a request. Null: it has no atomic.
+  /// `values_before` stores the results of atomics, one word per request; null if there is none.
   send_operation(send_queue& queue, std::uint16_t count, std::uint64_t* values_before) noexcept
       : queue_{&queue}, values_before_{values_before}, count_{count} {}
   send_operation(send_operation&& other, std::uint64_t* values_before) noexcept;
 
   /// Calls `use` once with the requests, which must not change before they are posted.
   virtual void list_requests(list_user use) noexcept = 0;
-  /// The operation has ended, mostly in the middle of a reap. May destroy it, and post others.
+  /// Notifies that the operation has ended, mostly in the middle of a reap. The override may
+  /// destroy the operation and post others.
   virtual void on_end() noexcept {}
 
-  // For who awaits it.
-  /// Posts the requests, the last of which has a CQE. Waits for room, it can be recalled.
+  // The following functions are for the awaiter.
+  /// Posts the requests and signals the last. An operation that waits for room can be recalled.
   void post_awaited() noexcept;
-  /// Of one that was posted: has its last request signaled, if it is still queued. When no CQE will
-  /// tell of its end, the operation ends now.
+  /// Awaits an operation that was posted. If it is still queued, its last request becomes signaled.
+  /// If no CQE will report its end, it ends now.
   void await_posted() noexcept;
-  /// Leaves the queue when it waits for room and nobody posted it for good: it is idle again.
+  /// Takes an awaited operation that waits for room out of the queue and makes it idle again. An
+  /// operation that was posted, not awaited, stays.
   void recall() noexcept;
-  /// Gives the device what waits for a common doorbell.
+  /// Rings the common doorbell for the group, if any.
   void ring_now() noexcept;
   void count_cancelled() noexcept;
 
@@ -97,23 +102,23 @@ class CORDMA_EXPORT send_operation : public list_hook<send_operation> {
   [[nodiscard]] bool is_queued_handle() const noexcept { return is_queued() && is_handle_; }
   [[nodiscard]] bool was_moved() const noexcept { return count_ == 0; }
   [[nodiscard]] failure to_failure() const noexcept { return failure_.to_failure(); }
-  /// May be gone once the operation has ended.
+  /// Returns the queue, which may be gone once the operation has ended.
   [[nodiscard]] send_queue& queue() const noexcept { return *queue_; }
-  /// The number of its first slot.
+  /// Returns the sequence number of the first slot.
   [[nodiscard]] std::uint32_t sequence() const noexcept { return first_; }
-  /// The queue owns it from now on, and deletes it once it is posted.
+  /// Passes ownership to the queue, which deletes the operation once it is posted.
   void give_to_queue() noexcept { is_queues_own_ = true; }
-  /// Leaves the queue, before it is destroyed.
+  /// Leaves the queue, before destruction.
   void leave() noexcept;
 
  private:
   friend class send_queue;
-  /// From `queued` on the queue knows it.
+  /// States from `queued` on mean that the queue knows the operation.
   enum class state : unsigned char { idle, ended, queued, in_flight };
 
   void detach() noexcept;
 
-  // What the queue tells.
+  // The queue calls the following functions.
   void slot_ended() noexcept {
     if (--pending_ == 0) finish();
   }
@@ -132,12 +137,12 @@ class CORDMA_EXPORT send_operation : public list_hook<send_operation> {
   std::uint16_t count_;
   state state_ = state::idle;
   bool has_failed_ = false;
-  bool is_handle_ = false;      // Posted for good: it goes on when nobody waits for it.
-  bool is_urgent_ = false;      // It may have a reserved slot.
-  bool is_signaled_ = false;    // It is awaited, so the last of its requests has a CQE.
-  bool is_queues_own_ = false;  // Dropped while queued.
+  bool is_handle_ = false;      // Posted, not awaited: it goes on when no task waits.
+  bool is_urgent_ = false;      // The operation may use a reserved slot.
+  bool is_signaled_ = false;    // The operation is awaited, so its last request is signaled.
+  bool is_queues_own_ = false;  // The operation was dropped while queued.
   union {
-    request_failure failure_;  // If it has failed.
+    request_failure failure_;  // Valid if the operation has failed.
   };
 };
 

@@ -13,8 +13,9 @@
 
 namespace cordma {
 
-/// One or several slices, as `gather(…)` or `scatter(…)` makes them. Kept as const ones, since the
-/// queue pair only names them to the device; `Slice` is what the maker had to have.
+/// One or several slices, as `gather(…)` or `scatter(…)` makes them. They are kept as const slices,
+/// because the queue pair only passes their addresses to the device. `Slice` is the type that the
+/// maker required.
 template <class Slice, std::size_t N>
 struct slice_list {
   slice_list(const Slice& slice) noexcept
@@ -26,22 +27,22 @@ struct slice_list {
   std::array<const_local_mr_slice, N> slices;
 };
 
-/// One work request as the send queue reads it, whatever its kind. Names what its owner keeps.
+/// A work request as the send queue reads it, whatever its kind. It refers to what its owner keeps.
 struct wr_summary {
   request_kind kind{};
   ibv_wr_opcode opcode{};
   unsigned send_flags = 0;
-  std::uint32_t immediate = 0;  ///< As it is sent; the key that is invalidated.
+  std::uint32_t immediate = 0;  ///< The immediate data as it is sent, or the key to invalidate.
   std::span<const const_local_mr_slice> local{};
-  const remote_mr_slice* remote = nullptr;  ///< Null: no one-sided operation.
+  const remote_mr_slice* remote = nullptr;  ///< Null unless the operation is one-sided.
   std::uint64_t compare_or_add = 0;
   std::uint64_t swap = 0;
-  const struct bind_request* window = nullptr;  ///< Of a bind, whose slice is only held.
+  const struct bind_request* window = nullptr;  ///< Set for a bind, whose slice is only acquired.
 
   [[nodiscard]] bool is_signaled() const noexcept { return (send_flags & IBV_SEND_SIGNALED) != 0; }
   [[nodiscard]] bool is_read() const noexcept { return kind == request_kind::read; }
   [[nodiscard]] bool is_atomic() const noexcept { return kind == request_kind::atomic; }
-  /// Whether it completes a receive of the peer's, which may keep it waiting.
+  /// Returns true if the request completes a receive of the peer, which may keep it waiting.
   [[nodiscard]] bool takes_receive() const noexcept {
     return kind == request_kind::send || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   }
@@ -66,7 +67,7 @@ struct send_request {
 
   slice_list<const_local_mr_slice, N> local;
   ibv_wr_opcode opcode;
-  std::uint32_t immediate;  // As it is sent; 0: it has none.
+  std::uint32_t immediate;  // The immediate data as it is sent; 0 if there is none.
   unsigned send_flags;
 
   [[nodiscard]] wr_summary summary() const noexcept {
@@ -88,7 +89,7 @@ struct write_request {
   slice_list<const_local_mr_slice, N> local;
   remote_mr_slice remote;
   ibv_wr_opcode opcode;
-  std::uint32_t immediate;  // As it is sent; 0: it has none.
+  std::uint32_t immediate;  // The immediate data as it is sent; 0 if there is none.
   unsigned send_flags;
 
   [[nodiscard]] wr_summary summary() const noexcept {
