@@ -21,7 +21,7 @@ struct at_thread_end {
 
 }  // namespace
 
-/// The first that a thread frees, or one too many.
+/// Frees the first block that a thread frees, or a block above the limit.
 void give_up(void* block, std::size_t index) noexcept {
   if (state != thread_state::fresh) return ::operator delete(block, alignment);
   thread_local at_thread_end registered;

@@ -40,7 +40,7 @@ const time_source& time_source::monotonic() noexcept {
 
 namespace {
 
-// Made while the library is loaded: a fork beside the first call would leave the child none.
+// The clock is made at load time: a fork during the first call would leave the child none.
 [[maybe_unused]] const auto& clock_at_load = time_source::monotonic();
 
 }  // namespace
@@ -50,7 +50,7 @@ timer::timer(timer&& other) noexcept : on_fire_{other.on_fire_} {
 }
 
 scheduler::~scheduler() {
-  // A timer that outlives its scheduler must not reach back into it.
+  // A timer that outlives its scheduler must not refer to it.
   while (earliest_ != nullptr) remove(*earliest_);
 }
 
@@ -64,7 +64,7 @@ std::size_t scheduler::run(intrusive_list<waiter>& ready) noexcept {
     others_follow_ = !batch.empty();
     resume(next);
   }
-  others_follow_ = false;  // The last may have been taken out.
+  others_follow_ = false;  // The last coroutine may have been unlinked.
   end_turn();
   return resumed;
 }
@@ -95,7 +95,7 @@ void scheduler::rearm(timer& t, time_point deadline) noexcept {
   arm(t, deadline);
 }
 
-/// Of two that have none before them, the earlier, with the other below it.
+/// Melds two heaps whose roots have nothing before them; the earlier root takes the other below it.
 timer& scheduler::meld(timer& a, timer& b) noexcept {
   const bool is_b_first = b.is_before(a);
   timer& first = is_b_first ? b : a;
@@ -107,8 +107,8 @@ timer& scheduler::meld(timer& a, timer& b) noexcept {
   return first;
 }
 
-/// Those that are beside each other: first in pairs, then all, the last pair first, which leaves
-/// few below the earliest.
+/// Melds siblings: first in pairs, then all, the last pair first, which leaves few below the
+/// earliest.
 timer* scheduler::meld_all(timer* first) noexcept {
   timer* pairs = nullptr;
   while (first != nullptr) {

@@ -9,7 +9,7 @@ void semaphore::grant(intrusive_list<acquire_op>& ended) noexcept {
     acquire_op& next = waiting_.pop_front();
     permits_ -= next.count_;
     next.state_ = acquire_op::state::granted;
-    next.stop_callback::unlink();  // A stop from here on must not take the permit from it.
+    next.stop_callback::unlink();  // A stop from here on must not take the permit.
     ended.push_back(next);
   }
 }
@@ -54,7 +54,8 @@ void semaphore::acquire_op::on_stop(stop_callback& callback) noexcept {
   self.state_ = state::stopped;
   intrusive_list<acquire_op> ended;
   ended.push_back(self);
-  self.semaphore_->grant(ended);  // It may have been the one that asked for too many.
+  // The withdrawn operation may have been the one that asked for too many.
+  self.semaphore_->grant(ended);
   end_all(ended);
 }
 

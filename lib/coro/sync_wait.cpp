@@ -6,7 +6,7 @@ namespace cordma::detail {
 
 void drive(scheduler& home, const bool& ended) {
   while (!ended) {
-    // Both each time: coroutines that keep each other ready must not keep the timers waiting.
+    // Each round serves both: coroutines that keep each other ready must not delay the timers.
     const std::size_t resumed = home.run_ready();
     if (resumed + home.fire_due() > 0) continue;
     const time_point next = home.next_deadline();

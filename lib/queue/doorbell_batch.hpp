@@ -69,8 +69,9 @@ class doorbell_batch final : private detail::turn_end {
   }
   /// Returns the storage of the next request.
   [[nodiscard]] entry& next() noexcept { return entries_[count_]; }
-  /// Adds the request in `next()`, or a further one with its flags and number. Its CQE also covers
-  /// the request before it, unless `is_slow`: the request is long, or waits for the peer.
+  /// Adds the request in `next()`, or a further one with its flags and number. Unless `is_slow`
+  /// (the request is long, or waits for the peer), the new request's CQE also covers the previous
+  /// one.
   void add(ibv_send_wr& wr, request_kind kind, bool is_slow) noexcept {
     if (count_ == 0) [[unlikely]] {
       first_wr_ = &wr;

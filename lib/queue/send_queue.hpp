@@ -192,8 +192,8 @@ class alignas(64) send_queue {
   [[nodiscard]] refusal check(const wr_summary& request) const noexcept;
   /// Returns why a device would refuse this bind; none if it would not.
   [[nodiscard]] errc refusal_of(const bind_request& bind) const noexcept;
-  /// Why the lease of a request, if any, does not allow it now. Asked when it is posted: it may
-  /// have waited for room until then.
+  /// Returns why the request's lease, if any, does not allow it now. The queue asks when it posts,
+  /// because the request may have waited for room.
   [[nodiscard]] errc lease_refusal(const wr_summary& request) const noexcept;
   /// Acquires the memory of one request; of none of its slices if one is refused.
   [[nodiscard]] errc acquire(const wr_summary& request) noexcept;

@@ -11,11 +11,11 @@
 
 namespace cordma {
 
-/// A queue pair whose requests and messages are awaited. Must not be destroyed before an operation
-/// starts; those in progress, and handles, may outlive it. Thread: the executor's.
+/// A queue pair whose requests and messages are awaited. It outlives operations that have not
+/// started; started operations, and handles, may outlive it. \thread the executor's.
 class queue_pair final : public queue_pair_base, public requester<queue_pair> {
  public:
-  /// Parameters and errors: see `queue_pair_base`.
+  /// Makes a queue pair; `queue_pair_base` documents parameters and errors.
   queue_pair(completion_queue_driver& driver, verbs::protection_domain& pd,
              const verbs::queue_pair_capabilities& wanted, std::size_t message_max_bytes,
              shared_receives* pool = nullptr)

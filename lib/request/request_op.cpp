@@ -11,13 +11,13 @@ awaited_send::awaited_send(awaited_send&& other, std::uint64_t* values_before) n
       was_stopped_{other.was_stopped_} {
   CORDMA_ASSERT(!other.is_awaited_ || other.wait_.who.empty(),
                 "an operation is not moved while it is awaited");
-  other.forget_waiter();  // Of a wait that was abandoned.
+  other.forget_waiter();  // Forgets the waiter of an abandoned wait.
 }
 
 bool awaited_send::start(waiter& w, const environment& env) noexcept {
   CORDMA_ASSERT(!was_moved(), "the operation was moved away");
   CORDMA_ASSERT(!is_awaited_ || wait_.who.empty(), "a handle is awaited by one at a time");
-  forget_waiter();  // Of a wait that was abandoned.
+  forget_waiter();  // Forgets the waiter of an abandoned wait.
   was_stopped_ = false;
   if (has_ended()) return true;
   if (env.stop.stop_requested()) return stopped();
@@ -40,7 +40,7 @@ bool awaited_send::stopped() noexcept {
 
 void awaited_send::on_stop(stop_callback& self) noexcept {
   awaited_send& o = static_cast<wait_state&>(self).owner;
-  o.ring_now();  // What went inline may change once the wait has ended.
+  o.ring_now();  // Data that went inline may change once the wait has ended.
   if (o.has_ended()) return;
   o.stopped();
   o.on_end();

@@ -8,8 +8,8 @@
 namespace cordma {
 
 /// A bounded FIFO between coroutines of one thread: senders wait while it is full, receivers while
-/// it is empty. A stopped or abandoned receive loses no item. `T` is default-constructible, and
-/// moves without throwing. Must outlive its operations.
+/// it is empty. A stopped or abandoned receive loses no item. `T` is default-constructible and
+/// moves without throwing. The channel outlives its operations.
 template <class T>
 class channel {
   static_assert(std::is_nothrow_move_constructible_v<T> && std::is_nothrow_move_assignable_v<T>);
@@ -23,14 +23,15 @@ class channel {
   }
   ~channel() { CORDMA_ASSERT(senders_.empty(), "channel destroyed while awaited"); }
 
-  /// The item is sent when the operation ends without an error, whether or not its outcome is
-  /// looked at: two peers may each send and receive in one `when_all`.
-  /// \errors `errc::closed` once the channel is closed, `cancelled` when a stop came first.
+  /// Sends `item`. The item is sent when the operation ends without an error, even if nobody takes
+  /// the outcome. Two peers may thus each send and receive in one `when_all`.
+  /// \errors `errc::closed` once the channel is closed; `cancelled` when a stop came first.
   send_op send(T item) { return send_op{*this, std::move(item)}; }
-  /// The next item, or nothing once the channel is closed and empty. The item stays in the channel
-  /// until the outcome is looked at: a receive that loses in `when_any` takes none.
+  /// Gives the next item, or nothing once the channel is closed and empty. The item stays in the
+  /// channel until the outcome is taken: a receive that loses in `when_any` takes none.
   receive_op receive() noexcept { return receive_op{*this}; }
-  /// False when it is full or closed; `item` is untouched then.
+  /// Sends `item` without waiting. Returns false, and leaves `item` untouched, if the channel is
+  /// full or closed.
   [[nodiscard]] bool try_send(T&& item) {
     if (closed_ || size() == capacity()) return false;
     push(std::move(item));
@@ -40,7 +41,8 @@ class channel {
     if (!items_.try_acquire()) return std::nullopt;
     return pop();
   }
-  /// Receivers get what is there, then nothing; senders fail, also those that wait.
+  /// Closes the channel: receivers get what is there, then nothing; senders fail, also those that
+  /// wait.
   void close() noexcept {
     closed_ = true;
     intrusive_list<send_op> refused;
@@ -52,14 +54,14 @@ class channel {
   [[nodiscard]] std::size_t capacity() const noexcept { return ring_.size(); }
 
  private:
-  // Resumes a receiver, which without a scheduler may destroy the channel: the last thing to do.
+  // Resuming a receiver must be the last step: without a scheduler it may destroy the channel.
   void push(T&& item) noexcept {
     ring_[tail_++ % ring_.size()] = std::move(item);
     items_.release();
   }
   T pop() noexcept {
     T item = std::move(ring_[head_++ % ring_.size()]);
-    // The sender is found through a list on the stack, because `push` may destroy it.
+    // The list is on the stack, because `push` may destroy the channel.
     intrusive_list<send_op> sent;
     if (!senders_.empty()) {
       send_op& next = senders_.pop_front();
@@ -76,8 +78,8 @@ class channel {
   std::size_t head_ = 0;
   std::size_t tail_ = 0;
   bool closed_ = false;
-  intrusive_list<send_op> senders_;  // Some only while the ring is full.
-  semaphore items_;                  // Those that no receiver was promised.
+  intrusive_list<send_op> senders_;  // Empty unless the ring is full.
+  semaphore items_;                  // Counts items that no receiver was promised.
 };
 
 template <class T>
@@ -134,7 +136,7 @@ class [[nodiscard]] channel<T>::receive_op : public operation_base<receive_op> {
  public:
   using value_type = std::optional<T>;
   bool start(waiter& w, const environment& env) noexcept { return acquire_.start(w, env); }
-  /// A closed channel is an answer, not a failure.
+  /// Returns true after a stop only: a closed channel is an answer, not a failure.
   [[nodiscard]] bool failed() const noexcept { return acquire_.was_stopped(); }
   value_type take() { return take_result().value(); }
   result<value_type> take_result() noexcept {

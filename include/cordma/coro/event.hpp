@@ -4,15 +4,15 @@
 
 namespace cordma {
 
-/// Set or not set; `wait` ends once it is set, and stays ended when it is reset since.
-/// Must outlive its waiters. \thread one.
+/// A flag that is set or reset. `wait` ends once the flag is set, and stays ended when it is reset
+/// afterwards. The event outlives its waiters. \thread one.
 class event {
  public:
   class wait_op;
 
   event() noexcept = default;
   ~event();
-  /// Who waits and has no scheduler is resumed through this one, and not inside `set`.
+  /// Resumes waiters without a scheduler through this scheduler, and not inside `set`.
   explicit event(scheduler& home) noexcept : home_{&home} {}
   event(const event&) = delete;
   event& operator=(const event&) = delete;
@@ -69,8 +69,8 @@ inline event::~event() { CORDMA_ASSERT(waiting_.empty(), "event destroyed while 
 
 inline void event::set() noexcept {
   set_ = true;
-  // From a list on the stack: a coroutine resumed here and now may reset the event and wait again,
-  // or destroy it.
+  // The list is on the stack: a coroutine that is resumed inline may reset the event and wait
+  // again, or destroy it.
   intrusive_list<wait_op> batch;
   batch.splice_back(waiting_);
   while (!batch.empty()) batch.pop_front().end();

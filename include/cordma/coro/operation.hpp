@@ -11,17 +11,19 @@
 
 namespace cordma {
 
-/// Something that can be started once, ends once, and then gives its outcome. Every awaitable of
-/// cordma is one, so the combinators take them as they are, without a coroutine frame.
+/// An operation can be started once, ends once, and then gives its outcome. Every awaitable of
+/// cordma is one, so the combinators take it without a coroutine frame.
 ///
-/// - `start(w, env)`: true when it has ended already (`w` is not told), else `w.done()` is called
-///   exactly once, when it ends, and never before `start` has returned.
-/// - `failed()`: once ended, whether `take` would throw.
-/// - `take()`: once ended and at most once: the value, or throws `error` or `cancelled`.
-/// - `take_result()`: the same without throwing (a task passes on exceptions that are not ours).
-/// - `own_scheduler()`, if it has it: the one that it ends on, which may be null. A timeout of it
-///   needs no other.
-/// - Movable until started. Destroying it at any time only detaches: nothing is told any more.
+/// - `start(w, env)`: returns true if the operation has ended already; `w` is not notified then.
+/// Otherwise `w.done()` is called exactly once, at the end, and never before `start` has returned.
+/// - `failed()`: call it after the end; true if `take` would throw.
+/// - `take()`: call it after the end, at most once; returns the value, or throws `error` or
+/// `cancelled`.
+/// - `take_result()`: `take` without throwing (a task passes on exceptions of other types).
+/// - `own_scheduler()`, optional: the scheduler on which the operation ends; may be null. A timeout
+/// of the operation needs no other scheduler.
+/// - An operation is movable until started. Destroying it at any time only detaches it: the waiter
+/// is never notified.
 template <class Op>
 concept operation = requires(std::remove_reference_t<Op>& op, waiter& w, const environment& env) {
   typename std::remove_reference_t<Op>::value_type;
@@ -66,13 +68,13 @@ class [[nodiscard]] environment_op : public operation_base<environment_op> {
 
 }  // namespace detail
 
-/// `co_await as_result(op)` gives a `result` instead of throwing.
+/// Awaits `op` and gives a `result` instead of throwing: `co_await as_result(op)`.
 template <operation Op>
 detail::as_result_op<Op> as_result(Op&& op) {
   return detail::as_result_op<Op>{std::forward<Op>(op)};
 }
 
-/// `co_await current_environment()`: the awaiting coroutine's scheduler and stop token.
+/// Gives the awaiting coroutine's scheduler and stop token: `co_await current_environment()`.
 inline detail::environment_op current_environment() noexcept { return {}; }
 
 }  // namespace cordma

@@ -16,8 +16,8 @@ namespace cordma {
 using duration = std::chrono::steady_clock::duration;
 using time_point = std::chrono::steady_clock::time_point;
 
-/// A length of time in any unit. What is longer than the clock can count is as long as it can:
-/// `std::chrono::milliseconds::max()` is for ever, not an overflow.
+/// A length of time in any unit, capped at the clock's range: `std::chrono::milliseconds::max()`
+/// means for ever and does not overflow.
 class time_span {
  public:
   constexpr time_span() noexcept = default;
@@ -29,7 +29,7 @@ class time_span {
  private:
   template <class Rep, class Period>
   static constexpr duration saturated(std::chrono::duration<Rep, Period> length) noexcept {
-    constexpr double limit = 9.2e18;  // Of nanoseconds in 64 bits, and 292 years.
+    constexpr double limit = 9.2e18;  // Nanoseconds that fit 64 bits: 292 years.
     static_assert(std::is_same_v<duration, std::chrono::nanoseconds>);
     const double about = std::chrono::duration<double, std::nano>{length}.count();
     if (about >= limit) return duration::max();
@@ -41,25 +41,25 @@ class time_span {
   duration length_{};
 };
 
-/// `length` later; the end of time when the clock cannot count that far.
+/// Returns `start` plus `span`; the end of time when the clock cannot count that far.
 constexpr time_point after(time_point start, time_span span) noexcept {
   const duration length = span;
   return length > time_point::max() - start ? time_point::max() : start + length;
 }
 
-/// Where a scheduler reads the time: a seam, so that tests turn the clock by hand.
+/// Source of a scheduler's time. Tests replace it to move the clock by hand.
 class CORDMA_EXPORT time_source {
  public:
   virtual ~time_source() = default;
   [[nodiscard]] virtual time_point now() const noexcept = 0;
-  /// Now, to a tick of the kernel's (1 to 10 ms), mostly a little later: for what need not be
-  /// exact, at a fraction of the cost.
+  /// Returns the time to a tick of the kernel's (1 to 10 ms), mostly a little late. Use it where
+  /// the time need not be exact. \cost a fraction of `now`.
   [[nodiscard]] virtual time_point about_now() const noexcept { return now(); }
-  /// CLOCK_MONOTONIC, and CLOCK_MONOTONIC_COARSE (clock_gettime(2)).
+  /// Returns the system's clock: CLOCK_MONOTONIC, and CLOCK_MONOTONIC_COARSE (clock_gettime(2)).
   static const time_source& monotonic() noexcept;
 };
 
-/// A clock that moves only when told to.
+/// A clock that moves only when the program moves it.
 class manual_clock final : public time_source {
  public:
   [[nodiscard]] time_point now() const noexcept override { return now_; }
@@ -69,12 +69,12 @@ class manual_clock final : public time_source {
   time_point now_{};
 };
 
-/// Calls a function at a time. In place; disarms itself when destroyed.
+/// Calls a function at a time. The timer is an intrusive object; its destructor disarms it.
 class CORDMA_EXPORT timer {
  public:
   using function = void (*)(timer&) noexcept;
   explicit timer(function on_fire) noexcept : on_fire_{on_fire} {}
-  /// Only before it is armed: operations are moved only before they start.
+  /// Moves a timer that is not armed: operations are moved only before they start.
   timer(timer&& other) noexcept;
   timer& operator=(timer&&) = delete;
   ~timer() { disarm(); }
@@ -88,19 +88,20 @@ class CORDMA_EXPORT timer {
     return deadline_ != other.deadline_ ? deadline_ < other.deadline_ : order_ < other.order_;
   }
 
-  scheduler* home_ = nullptr;  // Null: not armed.
-  // Its place in the home's heap.
-  timer* before_ = nullptr;  // Whose `below_` or `beside_` it is.
-  timer* below_ = nullptr;   // The first of those that come later.
+  scheduler* home_ = nullptr;  // Null while the timer is not armed.
+  // The following members are the timer's place in the scheduler's heap.
+  timer* before_ = nullptr;  // The timer whose `below_` or `beside_` is this one.
+  timer* below_ = nullptr;   // First of the later timers.
   timer* beside_ = nullptr;
   time_point deadline_{};
-  std::uint64_t order_ = 0;  // Equal deadlines fire in the order they were set.
+  std::uint64_t order_ = 0;  // Equal deadlines fire in the order of arming.
   function on_fire_;
 };
 
 namespace detail {
 
-/// Told when all that one call of `run_ready` resumes has gone on: a turn. In place.
+/// Intrusive hook that is called at the end of an event-loop iteration: when all that one call of
+/// `run_ready` resumes has continued.
 class turn_end : public list_hook<turn_end> {
  protected:
   turn_end() noexcept = default;
@@ -113,10 +114,11 @@ class turn_end : public list_hook<turn_end> {
 
 }  // namespace detail
 
-/// One thread's list of coroutines that can go on, and its timers. Knows no file descriptor; the
-/// executor adds those. Must outlive what waits through it. \thread one. \cost `schedule` is four
-/// stores; arming a timer is a compare and twice as many, and its end O(log timers) over many.
-/// Neither allocates.
+/// One thread's list of ready coroutines, and its timers. The scheduler knows no file descriptor;
+/// the executor adds those. It outlives what waits through it.
+/// \thread one.
+/// \cost `schedule` is four stores. Arming a timer is a compare and eight stores; its end is O(log
+///   timers) amortised. Neither allocates.
 class CORDMA_EXPORT scheduler {
  public:
   explicit scheduler(const time_source& clock = time_source::monotonic()) noexcept
@@ -125,18 +127,18 @@ class CORDMA_EXPORT scheduler {
   scheduler& operator=(const scheduler&) = delete;
   virtual ~scheduler();
 
-  /// Puts `w` at the end of the ready list; it is resumed from `run_ready`, never from here.
+  /// Appends `w` to the ready list; `run_ready` resumes it later.
   void schedule(waiter& w) noexcept { ready_.push_back(w); }
-  /// Puts `w` behind all that the next call of `run_ready` resumes, or this one: for what nobody
-  /// waits for.
+  /// Appends `w` behind all that the present or next call of `run_ready` resumes. Use it for work
+  /// that nobody waits for.
   void schedule_last(waiter& w) noexcept { last_.push_back(w); }
-  /// Of those that this call of `run_ready` resumes, whether any come after the one that runs.
+  /// Returns true if this call of `run_ready` resumes more coroutines after the running one.
   [[nodiscard]] bool others_follow() const noexcept { return others_follow_; }
-  /// Whether a call of `run_ready` resumes something now.
+  /// Returns true while a call of `run_ready` resumes coroutines.
   [[nodiscard]] bool is_in_turn() const noexcept { return is_in_turn_; }
-  /// For the coroutine that runs, and that is about to suspend until `w` is told: polls inline what
-  /// would be polled next, if nothing else is to be done in this call of `run_ready`. True: `w` was
-  /// told meanwhile and waits for no turn, so the coroutine goes on without suspending.
+  /// Polls inline for the running coroutine, which is about to suspend until `w` is notified.
+  /// Nothing is polled if this call of `run_ready` has other work. Returns true if `w` was
+  /// notified: the coroutine then continues without suspending.
   [[nodiscard]] bool try_complete_inline(waiter& w) noexcept {
     if (!is_alone_) return false;
     inline_polls_left_ -= polls_of_a_turn;
@@ -146,16 +148,16 @@ class CORDMA_EXPORT scheduler {
     w.list_hook<waiter>::unlink();
     return true;
   }
-  /// Others are to go on before the coroutine that runs polls inline.
+  /// Makes other coroutines continue before the running one polls inline.
   void forbid_inline_polls() noexcept { is_alone_ = false; }
-  /// Tells `t` once, when that is over: only in a turn.
+  /// Calls `t` once, when this event-loop iteration ends. Call it only within one.
   void at_turn_end(detail::turn_end& t) noexcept {
     forbid_inline_polls();
     ends_.push_back(t);
   }
   [[nodiscard]] bool has_ready() const noexcept { return !ready_.empty() || !last_.empty(); }
-  /// Resumes what is ready now; what that makes ready waits for the next call, so that one call is
-  /// bounded and I/O gets its turn. Returns how many it resumed.
+  /// Resumes what is ready now. Coroutines that become ready meanwhile wait for the next call, so
+  /// that one call is bounded and I/O gets served. Returns the number resumed.
   std::size_t run_ready() noexcept {
     std::size_t resumed = 0;
     if (ready_.has_one()) {
@@ -170,40 +172,41 @@ class CORDMA_EXPORT scheduler {
     }
     return last_.empty() ? resumed : resumed + run_last();
   }
-  /// Of those, only the ones of `schedule_last`.
+  /// Resumes only what `schedule_last` appended.
   std::size_t run_last() noexcept { return run(last_); }
 
   void arm(timer& t, time_point deadline) noexcept;
-  /// The same for one that may be armed here already.
+  /// Arms a timer that may already be armed on this scheduler.
   void rearm(timer& t, time_point deadline) noexcept;
-  /// Of its timers; the end of time: it has none.
+  /// Returns the earliest deadline of the timers; the end of time if there is none.
   [[nodiscard]] time_point next_deadline() const noexcept {
     return earliest_ == nullptr ? time_point::max() : earliest_->deadline_;
   }
   /// Fires the timers whose deadline has come. Returns how many.
   std::size_t fire_due() noexcept;
   [[nodiscard]] time_point now() const noexcept { return clock_.now(); }
-  /// `length` from now; the end of time when the clock cannot count that far.
+  /// Returns the time `length` from now; the end of time when the clock cannot count that far.
   [[nodiscard]] time_point after(time_span length) const noexcept {
     return cordma::after(now(), length);
   }
-  /// The same for what only has to end some time: to a tick of the kernel's when it is
-  /// `exact_below` or longer. \cost then 5 ns instead of 25.
+  /// Returns the time `span` from now, for an end that need not be exact. A span of `exact_below`
+  /// or more is counted from a tick of the kernel's. \cost then 5 ns instead of 25.
   [[nodiscard]] time_point about_after(time_span span) const noexcept {
     const duration length = span;
     return length < exact_below ? after(length) : cordma::after(clock_.about_now(), length);
   }
-  /// Whether `when` has come. \cost 25 ns only when it is nearer than `exact_below`.
+  /// Returns true if `when` has come. \cost 25 ns only when `when` is nearer than `exact_below`.
   [[nodiscard]] bool is_past(time_point when) const noexcept {
     return clock_.about_now() >= when - exact_below && clock_.now() >= when;
   }
   static constexpr duration exact_below = std::chrono::seconds{1};
 
  protected:
-  /// What `try_complete_inline` polls by. Whether to go on: it found something, or nobody sleeps.
+  /// Polls for `try_complete_inline`. Returns true to go on: the poll found something, or nobody
+  /// sleeps.
   virtual bool poll_inline() noexcept { return false; }
   [[nodiscard]] bool has_inline_polls_left() const noexcept { return inline_polls_left_ >= 0; }
-  /// Allows this many inline polls until the next call of `allow_inline_polls`.
+  /// Allows `polls` inline polls until the next call of `allow_inline_polls`.
   void allow_inline_polls(int polls) noexcept { inline_polls_left_ = polls; }
 
  private:
@@ -227,11 +230,11 @@ class CORDMA_EXPORT scheduler {
   intrusive_list<detail::turn_end> ends_;
   bool others_follow_ = false;
   bool is_in_turn_ = false;
-  /// A turn takes as long as so many polls.
+  /// An event-loop iteration takes as long as this many polls.
   static constexpr int polls_of_a_turn = 8;
-  bool is_alone_ = false;  // The coroutine that runs may poll inline.
+  bool is_alone_ = false;  // The running coroutine may poll inline.
   int inline_polls_left_ = -1;
-  timer* earliest_ = nullptr;  // Of a pairing heap; null: it is empty.
+  timer* earliest_ = nullptr;  // Root of a pairing heap; null: the heap is empty.
   std::uint64_t order_ = 0;
 };
 

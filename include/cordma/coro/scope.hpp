@@ -7,10 +7,11 @@
 
 namespace cordma {
 
-/// Where tasks run side by side, and are waited for: nothing that it started outlives it. The first
-/// error stops the others and is thrown by `join`; a task that ends with `cancelled` ended
-/// normally. Must be joined before it is destroyed (`with_scope` sees to that). \thread the
-/// scheduler's. \cost of a spawn: one frame, no malloc once warm.
+/// Runs tasks side by side and waits for them: no task outlives its scope. The first error stops
+/// the others, and `join` throws it. A task that ends with `cancelled` ended normally. The scope
+/// must be joined before it is destroyed, which `with_scope` ensures.
+/// \thread the scheduler's.
+/// \cost a spawn costs one frame, and no malloc once warm.
 class scope {
  public:
   class join_op;
@@ -20,14 +21,16 @@ class scope {
   scope& operator=(const scope&) = delete;
   ~scope() { CORDMA_ASSERT(running_ == 0, "a scope must be joined before it is destroyed"); }
 
-  /// Takes a task, or any operation; it starts at the scheduler's next turn, in order.
+  /// Takes a task, or any operation. Spawned operations start in the scheduler's next iteration, in
+  /// order.
   template <operation Op>
   void spawn(Op op) {
     run(*this, std::move(op)).begin();
   }
-  /// Calls `f(arguments…)` at the scheduler's next turn and runs what that gives. `f` and copies of
-  /// the arguments are kept until its end: `f` may be a coroutine lambda with captures, which
-  /// `spawn(f())` would leave dangling. As in std::thread, references are passed by `std::ref`.
+  /// Calls `f(arguments…)` in the scheduler's next iteration and runs what the call returns. The
+  /// scope keeps `f` and copies of the arguments until the end. `f` may thus be a coroutine lambda
+  /// with captures, which `spawn(f())` would leave dangling. `std::ref` passes references, as in
+  /// std::thread.
   template <class F, class... Arguments>
     requires(!operation<F>) && requires(F& f, Arguments... arguments) {
       { f(std::move(arguments)...) } -> operation;
@@ -35,13 +38,13 @@ class scope {
   void spawn(F f, Arguments... arguments) {
     call(*this, std::move(f), std::move(arguments)...).begin();
   }
-  /// Asks all that run, and all that will be spawned, to stop.
+  /// Asks all running tasks, and all that will be spawned, to stop.
   void request_stop() noexcept { stop_.request_stop(); }
   [[nodiscard]] stop_token token() noexcept { return stop_; }
   [[nodiscard]] std::size_t running() const noexcept { return running_; }
   /// Waits until nothing runs, then throws the first error, if any. A stop of the awaiting task is
-  /// passed on to those that run; they are waited for all the same, and `join` itself does not
-  /// throw `cancelled`. The scheduler of the scope resumes whoever joins.
+  /// passed on to the running tasks, which `join` still waits for; `join` does not throw
+  /// `cancelled`. The scope's scheduler resumes the task that joins.
   join_op join() noexcept;
 
  private:
@@ -55,7 +58,7 @@ class scope {
       }
       spawned get_return_object() noexcept { return spawned{*this}; }
       std::suspend_always initial_suspend() const noexcept { return {}; }
-      // The frame frees itself; the scope hears of it when the promise goes.
+      // The frame frees itself; the promise's destructor notifies the scope.
       std::suspend_never final_suspend() const noexcept { return {}; }
       ~promise_type() { scope_.one_ended(); }
       void return_void() const noexcept {}
@@ -86,7 +89,7 @@ class scope {
 
   template <class F, class... Arguments>
   static spawned call(scope&, F f, Arguments... arguments) {
-    // In one expression: what an argument is converted to lives as long.
+    // One expression keeps temporaries of argument conversions alive.
     static_cast<void>(co_await f(std::move(arguments)...));
   }
 
@@ -113,9 +116,9 @@ class [[nodiscard]] scope::join_op : public operation_base<join_op>, private sus
  public:
   using value_type = void;
 
-  join_op(join_op&&) noexcept = default;  // Only before it starts.
+  join_op(join_op&&) noexcept = default;  // Moved only before it starts.
   ~join_op() {
-    // The coroutine that joins was destroyed: the scope must not wake it.
+    // The joining coroutine was destroyed: the scope must not wake it.
     if (is_waiting()) scope_.joiner_ = nullptr;
   }
 
@@ -152,9 +155,11 @@ inline void scope::one_ended() noexcept {
 inline scope::join_op scope::join() noexcept { return join_op{*this}; }
 
 /// Runs `co_await body(scope)` as the first task of a new scope and joins it. The first error, of
-/// the body or of a task, stops all the others and comes out when they have ended; `cancelled`
-/// comes out when the caller was stopped. The body may be a lambda with captures: it lives until
-/// the end. `home`: where the tasks run; null takes the awaiting coroutine's.
+/// the body or of a task, stops all the others and is thrown when they have ended. `cancelled` is
+/// thrown when the caller was stopped.
+///
+/// The body may be a lambda with captures, which lives until the end. `home` is the scheduler of
+/// the tasks; null takes the awaiting coroutine's.
 template <class Body>
 task<> with_scope(Body body, scheduler* home = nullptr) {
   const environment env = co_await current_environment();

@@ -7,9 +7,9 @@
 
 namespace cordma {
 
-/// Counts permits; `acquire` waits for them in FIFO order: who asks for many is not overtaken by
-/// who asks for few. A permit granted to a waiter that is destroyed before it takes it goes back,
-/// so none is ever lost. Must outlive its operations. \thread one.
+/// Counts permits. `acquire` waits for them in FIFO order: a large request is not overtaken by a
+/// small one. A permit granted to a waiter that is destroyed before it takes the permit returns, so
+/// none is lost. The semaphore outlives its operations. \thread one.
 class CORDMA_EXPORT semaphore {
  public:
   class acquire_op;
@@ -19,10 +19,10 @@ class CORDMA_EXPORT semaphore {
   semaphore& operator=(const semaphore&) = delete;
   ~semaphore();
 
-  /// Takes `count` permits; throws `cancelled` when a stop came first, and what `close` was given
-  /// once it is closed and the permits are used up.
+  /// Takes `count` permits. \errors `cancelled` when a stop came first; the reason of `close` once
+  /// the semaphore is closed and the permits are used up.
   acquire_op acquire(std::size_t count = 1) noexcept;
-  /// Without waiting, and never past those who wait.
+  /// Takes `count` permits without waiting, and never ahead of waiters.
   [[nodiscard]] bool try_acquire(std::size_t count = 1) noexcept {
     if (permits_ < count || !waiting_.empty()) return false;
     permits_ -= count;
@@ -32,17 +32,17 @@ class CORDMA_EXPORT semaphore {
     permits_ += count;
     if (!waiting_.empty()) serve_waiting();
   }
-  /// Ends all who wait, and all later ones, with `reason`. Permits there are can still be taken.
+  /// Ends all present and later waits with `reason`. Remaining permits can still be taken.
   void close(const failure& reason) noexcept;
   [[nodiscard]] bool is_closed() const noexcept { return closed_.has_value(); }
   [[nodiscard]] std::size_t available() const noexcept { return permits_; }
 
  private:
   void serve_waiting() noexcept;
-  /// Moves those who can be served to `ended`.
+  /// Moves the operations that can be served to `ended`.
   void grant(intrusive_list<acquire_op>& ended) noexcept;
-  /// Resumes, which may destroy this semaphore or other members of `ended`: touches only the list,
-  /// which is on the caller's stack.
+  /// Resumes the operations in `ended`. That may destroy this semaphore or other members of
+  /// `ended`, so the function touches only the list, which is on the caller's stack.
   static void end_all(intrusive_list<acquire_op>& ended) noexcept;
 
   std::size_t permits_;
@@ -56,9 +56,9 @@ class CORDMA_EXPORT [[nodiscard]] semaphore::acquire_op : public operation_base<
  public:
   using value_type = void;
 
-  acquire_op(acquire_op&&) noexcept = default;  // Only before it starts.
+  acquire_op(acquire_op&&) noexcept = default;  // Moved only before it starts.
   ~acquire_op() {
-    // The list first: giving permits back may grant to others.
+    // Unlink first: returning permits may grant to others.
     list_hook<acquire_op>::unlink();
     if (state_ == state::granted) semaphore_->release(count_);
   }

@@ -9,7 +9,7 @@ namespace detail {
 class [[nodiscard]] sleep_op : public operation_base<sleep_op>, private timer, private suspension {
  public:
   using value_type = void;
-  /// `home`: whose clock; null takes the awaiting coroutine's.
+  /// `home` gives the clock; null takes the awaiting coroutine's.
   sleep_op(time_span length, scheduler* home) noexcept
       : timer{&on_fire}, suspension{&on_stop}, length_{length}, home_{home} {}
   sleep_op(time_point deadline, scheduler* home) noexcept
@@ -59,9 +59,9 @@ class [[nodiscard]] sleep_op : public operation_base<sleep_op>, private timer, p
 
 }  // namespace detail
 
-/// `co_await sleep_for(10ms)` waits so long; `sleep_until`, until a time.
-/// \errors `cancelled` when a stop came first, and `errc::no_scheduler` when the awaiting coroutine
-///   (`environment`) names no scheduler: `executor::sleep_for` needs none.
+/// Waits for a length of time: `co_await sleep_for(10ms)`; `sleep_until` waits until a time.
+/// \errors `cancelled` when a stop came first; `errc::no_scheduler` when the awaiting coroutine
+///   (`environment`) names no scheduler. `executor::sleep_for` needs none.
 /// \thread the scheduler's. \cost O(log timers), no system call of its own.
 inline detail::sleep_op sleep_for(time_span length) noexcept { return {length, nullptr}; }
 inline detail::sleep_op sleep_until(time_point deadline) noexcept { return {deadline, nullptr}; }

@@ -4,8 +4,8 @@
 
 namespace cordma {
 
-/// Asked to run when a `stop_source` is stopped. Unregisters itself when destroyed. A function
-/// pointer rather than a virtual: it lies inside every operation, and most never register.
+/// Callback that a stopped `stop_source` runs. The destructor unregisters it. It is a function
+/// pointer rather than a virtual, because every operation contains one and most never register.
 class stop_callback : public list_hook<stop_callback> {
  public:
   using function = void (*)(stop_callback&) noexcept;
@@ -16,19 +16,20 @@ class stop_callback : public list_hook<stop_callback> {
   function on_stop_;
 };
 
-/// Where a stop is asked for. Lives in place, belongs to one thread, never allocates (registering a
-/// `std::stop_callback` costs 13 ns and two atomics; this costs four stores). Must outlive its
-/// tokens, which structured concurrency gives: the source sits in what waits for its tasks.
-/// \thread one; to stop from another, `executor::post` a call of `request_stop`.
+/// Source of stop requests: an in-place object of one thread that never allocates. Registering a
+/// `std::stop_callback` costs 13 ns and two atomics; registering here costs four stores. The source
+/// outlives its tokens. Structured concurrency ensures that: the source is a member of what waits
+/// for its tasks.
+/// \thread one. To stop from another thread, `executor::post` a call of `request_stop`.
 class stop_source {
  public:
   stop_source() noexcept = default;
   stop_source(const stop_source&) = delete;
   stop_source& operator=(const stop_source&) = delete;
 
-  /// Runs every registered callback, once. Callbacks only schedule, but where there is no scheduler
-  /// they resume a coroutine, and that one may destroy this source or other callbacks: after the
-  /// first call only the list on the stack is touched.
+  /// Runs every registered callback, once. Callbacks only schedule; without a scheduler they resume
+  /// a coroutine, which may destroy this source or other callbacks. After the first call only the
+  /// list on the stack is touched.
   void request_stop() noexcept {
     requested_ = true;
     intrusive_list<stop_callback> batch;
@@ -46,17 +47,19 @@ class stop_source {
   intrusive_list<stop_callback> callbacks_;
 };
 
-/// Lets an operation ask whether it should stop, and be told. The default one never stops.
+/// Lets an operation ask whether it should stop, and register a callback. A default token never
+/// stops.
 class stop_token {
  public:
   constexpr stop_token() noexcept = default;
-  stop_token(stop_source& source) noexcept : source_{&source} {}  // NOLINT: a view of it.
+  // NOLINT: a token is a view of its source.
+  stop_token(stop_source& source) noexcept : source_{&source} {}
 
   [[nodiscard]] bool stop_possible() const noexcept { return source_ != nullptr; }
   [[nodiscard]] bool stop_requested() const noexcept {
     return source_ != nullptr && source_->requested_;
   }
-  /// The stop must not have been requested yet: ask first.
+  /// Registers `callback`; the stop must not have been requested yet.
   void register_callback(stop_callback& callback) const noexcept {
     if (source_ == nullptr) return;
     CORDMA_ASSERT(!source_->requested_, "registered after the stop: it would never be told");

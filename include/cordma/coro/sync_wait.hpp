@@ -7,8 +7,8 @@ namespace cordma {
 
 namespace detail {
 
-/// Runs what is ready, and waits for timers, until `ended`. Asserts when neither is left: nothing
-/// on this thread could end the operation then.
+/// Runs what is ready, and waits for timers, until `ended`. Asserts when neither is left, because
+/// nothing on this thread could then end the operation.
 CORDMA_EXPORT void drive(scheduler& home, const bool& ended);
 
 class end_flag : public waiter {
@@ -26,9 +26,9 @@ class end_flag : public waiter {
 
 }  // namespace detail
 
-/// Runs a task or another operation to its end on this thread, which meanwhile serves `home`'s
-/// ready list and timers, and gives its value or throws. For what needs no I/O: `executor::run` is
-/// the one for programs.
+/// Runs a task or another operation to its end on this thread and gives its value or throws.
+/// Meanwhile the thread serves `home`'s ready list and timers. Use it for work without I/O;
+/// programs use `executor::run`.
 template <operation Op>
 value_of<Op> sync_wait(scheduler& home, Op&& op) {
   detail::end_flag flag;

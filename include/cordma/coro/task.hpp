@@ -22,7 +22,7 @@ class task_promise_base : public frame_cache::recycled {
       bool await_ready() const noexcept { return false; }
       void await_resume() const noexcept {}
       std::coroutine_handle<> await_suspend(std::coroutine_handle<> /*this frame*/) const noexcept {
-        // Neither, when it ended inside `start`, which says so.
+        // Both are null when the task ended inside `start`, whose result says so.
         return promise_.continuation_ ? promise_.continuation_ : promise_.waiter_.done();
       }
       task_promise_base& promise_;
@@ -43,8 +43,8 @@ class task_promise_base : public frame_cache::recycled {
   void inherit(const cordma::environment& env) noexcept { environment_ = env; }
 
   cordma::environment environment_;
-  std::coroutine_handle<> continuation_;  // Awaited by a coroutine, …
-  waiter_ref waiter_;                     // … or a child of a combinator.
+  std::coroutine_handle<> continuation_;  // Set when a coroutine awaits the task.
+  waiter_ref waiter_;                     // Set when a combinator started the task.
   bool is_awaited_ = false;
   std::exception_ptr exception_;
 };
@@ -77,12 +77,12 @@ class task_promise<void> final : public task_promise_base {
 
 }  // namespace detail
 
-/// A coroutine that starts when it is awaited, and belongs to who holds it. Move-only. It inherits
-/// the stop token and the scheduler of the coroutine that awaits it. Destroying it destroys the
-/// frame; operations in it are detached, never cancelled under the device.
-/// \thread that of its scheduler. \cost one frame from the thread's `frame_cache`, no malloc once
-/// warm; awaiting is a symmetric transfer, so a loop over tasks that finish at once keeps its
-/// stack.
+/// A coroutine that starts when it is awaited and belongs to its holder. A task is move-only. It
+/// inherits the stop token and the scheduler of the coroutine that awaits it. Destroying it
+/// destroys the frame; operations in it are detached, never cancelled under the device.
+/// \thread that of its scheduler.
+/// \cost one frame from the thread's `frame_cache`, no malloc once warm. Awaiting is a symmetric
+///   transfer, so a loop over tasks that end inline does not grow the stack.
 template <class T>
 class [[nodiscard]] task {
  public:
@@ -105,14 +105,14 @@ class [[nodiscard]] task {
     return awaiter{frame_};
   }
 
-  // As an `operation`, for the combinators.
+  // These functions make a task an `operation`, for the combinators.
   bool start(waiter& w, const environment& env) noexcept {
     mark_awaited();
     frame_.promise().inherit(env);
     if (env.scheduler != nullptr) env.scheduler->forbid_inline_polls();
     frame_.resume();
-    // The waiter comes second: a task that ends at once must not resume its parent on top of this
-    // call, or a loop of such tasks would grow the stack.
+    // The waiter is set only after the resume. A task that ends inline must not resume its parent
+    // on top of this call, or a loop of such tasks would grow the stack.
     if (frame_.done()) return true;
     frame_.promise().waiter_.set(w);
     return false;

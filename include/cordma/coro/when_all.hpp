@@ -10,7 +10,7 @@ namespace cordma {
 
 namespace detail {
 
-/// `void` as a value: what tuples and variants of outcomes hold for it.
+/// Stands for `void` as a value in tuples and variants of outcomes.
 template <class Op>
 using value_or_monostate =
     std::conditional_t<std::is_void_v<value_of<Op>>, std::monostate, value_of<Op>>;
@@ -25,15 +25,15 @@ value_or_monostate<Op> take_from(Op& op) {
   }
 }
 
-/// The common part of `when_all` and `when_any`: starts the children, counts them, passes a stop on
-/// to them, and remembers who came first. `Derived::child_ended(i)` decides whether to stop the
+/// Common part of `when_all` and `when_any`: it starts and counts the children, passes a stop on to
+/// them, and remembers which came first. `Derived::child_ended(i)` decides whether to stop the
 /// rest.
 template <class Derived, class... Ops>
 class combinator : public operation_base<Derived>, private stop_callback {
  public:
   bool start(waiter& w, const environment& env) {
     waiter_.set(w);
-    // One for `start` itself: children may end while others have not started.
+    // One more for `start` itself: children may end while others have not started.
     pending_ = sizeof...(Ops) + 1;
     if (env.stop.stop_requested()) {
       stop_.request_stop();
@@ -47,7 +47,7 @@ class combinator : public operation_base<Derived>, private stop_callback {
     return true;
   }
 
-  /// The scheduler of the first child that names one. All children run on it.
+  /// Returns the scheduler of the first child that names one; all children run on it.
   [[nodiscard]] scheduler* own_scheduler() const noexcept {
     scheduler* found = nullptr;
     const auto ask = [&](const auto& op) {
@@ -100,8 +100,8 @@ class combinator : public operation_base<Derived>, private stop_callback {
       return std::array<bool (*)(const combinator&) noexcept, sizeof...(Ops)>{
           [](const combinator& self) noexcept { return std::get<I>(self.ops_).failed(); }...};
     }(std::index_sequence_for<Ops...>{});
-    // It counts as pending until the others have been told to stop: the last one to end may take
-    // this combinator with it.
+    // The child stays pending until the others were asked to stop: the last child to end may
+    // destroy this combinator.
     static_cast<Derived&>(*this).child_ended(i, failed_of[i](*this));
     --pending_;
   }
@@ -114,10 +114,10 @@ class combinator : public operation_base<Derived>, private stop_callback {
 
   waiter_ref waiter_;
   std::size_t pending_ = 0;
-  // These two outlive the operations, which know them.
+  // Declared first, because the operations refer to these two.
   stop_source stop_;
   std::array<slot, sizeof...(Ops)> slots_;
-  std::tuple<Ops...> ops_;  // An lvalue's type is a reference: handles are not taken over.
+  std::tuple<Ops...> ops_;  // For an lvalue the type is a reference: handles are not taken over.
 };
 
 template <class... Ops>
@@ -142,7 +142,7 @@ class [[nodiscard]] when_all_op : public combinator<when_all_op<Ops...>, Ops...>
   }
   template <std::size_t... I>
   value_type take_each(std::index_sequence<I...>) {
-    // The first failure speaks; the values of the others stay where they were.
+    // The first failure is thrown; the values of the others stay where they are.
     if (failed()) ((this->first_ == I ? void(this->template child<I>().take()) : void()), ...);
     return value_type{take_from(this->template child<I>())...};
   }
@@ -151,8 +151,8 @@ class [[nodiscard]] when_all_op : public combinator<when_all_op<Ops...>, Ops...>
 }  // namespace detail
 
 /// Runs all of its operations and waits for all. Gives a tuple of their values (`std::monostate`
-/// for void). The first that fails stops the others; its error is thrown when all have ended.
-/// Takes operations, tasks and handles without a coroutine frame; lvalues by reference.
+/// for void). The first failure stops the others; its error is thrown when all have ended.
+/// Operations, tasks and handles need no coroutine frame; lvalues are taken by reference.
 template <operation... Ops>
 detail::when_all_op<Ops...> when_all(Ops&&... ops) {
   return detail::when_all_op<Ops...>{std::forward<Ops>(ops)...};

@@ -42,9 +42,8 @@ class [[nodiscard]] when_any_op : public combinator<when_any_op<Ops...>, Ops...>
 }  // namespace detail
 
 /// Waits for the first of its operations, stops the others and waits for those too. Gives a variant
-/// whose `index()` says who was first (`std::monostate` for void); when the first failed, throws.
-/// An operation that ended too, but later, is not taken from: a receive among the losers loses no
-/// message.
+/// whose `index()` names the first (`std::monostate` for void); throws if the first failed. The
+/// outcome of a later operation is not taken: a receive among the losers loses no message.
 template <operation... Ops>
 detail::when_any_op<Ops...> when_any(Ops&&... ops) {
   return detail::when_any_op<Ops...>{std::forward<Ops>(ops)...};

@@ -98,16 +98,16 @@ class [[nodiscard]] with_timeout_op : public operation_base<with_timeout_op<Op>>
 
 }  // namespace detail
 
-/// Runs an operation, asks it to stop when the time is up, and waits for its end. An
-/// operation that ended by itself meanwhile keeps its own outcome.
+/// Runs an operation, asks it to stop when the time is up, and waits for its end. An operation that
+/// ended by itself meanwhile keeps its own outcome.
 /// \errors `errc::timed_out` when the stop is what ended it. \thread the scheduler's.
 /// \cost one timer, O(log timers).
 ///
 ///     co_await with_timeout(conn.read(…), 50ms);
 ///
-/// `home`: whose clock; null takes the awaiting
-/// coroutine's. One of another library may have none; the operation's own is taken then, and when
-/// it knows none either, as a task does not, that is `errc::no_scheduler`.
+/// `home` gives the clock; null takes the awaiting coroutine's. A coroutine of another library may
+/// have none, and then the operation's own scheduler serves. A task knows none either, which gives
+/// `errc::no_scheduler`.
 template <operation Op>
 detail::with_timeout_op<Op> with_timeout(Op&& op, time_span limit, scheduler* home = nullptr) {
   return {std::forward<Op>(op), limit, home};

@@ -20,15 +20,15 @@
 
 namespace cordma::frame_cache {
 
-/// Bytes kept for reuse per thread and size class; more go back to malloc.
+/// Bytes kept for reuse per thread and size class; more return to malloc.
 inline constexpr std::size_t bytes_per_class_max = 4 * 1024 * 1024;
-/// Frames above this go to malloc and back each time.
+/// Largest recycled frame; malloc and free serve larger ones each time.
 inline constexpr std::size_t block_bytes_max = 64 * 1024;
-/// A frame begins a cache line, so that what it takes does not depend on what malloc gave before.
+/// Frames start on a cache line, so that their cost does not depend on earlier allocations.
 inline constexpr std::align_val_t alignment{64};
 
-/// Not under AddressSanitizer, so that a use after free is seen. What is kept for reuse elsewhere
-/// goes by this, too.
+/// False under AddressSanitizer, so that a use after free is seen. Other caches follow this switch,
+/// too.
 inline constexpr bool is_recycling = CORDMA_RECYCLES_FRAMES != 0;
 
 namespace detail {
@@ -45,15 +45,15 @@ struct free_list {
   std::size_t bytes;
 };
 
-// Zero-initialised without a guard, so that the fast path is one TLS load. The blocks go back to
-// malloc when the thread ends, which is registered the first time one is kept; frames freed after
-// that are not kept.
+// The list is zero-initialised without a guard, so that the fast path is one TLS load. The blocks
+// return to malloc when the thread ends. The first block kept registers that. Frames freed after
+// the end are not kept.
 enum class thread_state : unsigned char { fresh, keeping, ended };
 CORDMA_EXPORT extern constinit thread_local std::array<free_list, classes> lists;
 CORDMA_EXPORT extern constinit thread_local thread_state state;
 
-/// Blocks are of `block_bytes_min << class_of(size)` bytes, kept or not: who frees one may have
-/// been compiled otherwise.
+/// Returns the size class. Every block has `block_bytes_min << class_of(size)` bytes, kept or not,
+/// because the code that frees it may have been compiled with other flags.
 constexpr std::size_t class_of(std::size_t size_bytes) noexcept {
   return std::size_t(std::bit_width((size_bytes - (size_bytes != 0)) / block_bytes_min));
 }
@@ -62,9 +62,9 @@ CORDMA_EXPORT void give_up(void* block, std::size_t index) noexcept;
 
 }  // namespace detail
 
-/// Memory for coroutine frames: recycled per thread, by powers of two, so that a warm program
-/// makes none with malloc. A frame may be freed on another thread than it came from: it then serves
-/// that one. Inline, since mostly the size is known when it is compiled. \errors `std::bad_alloc`.
+/// Allocates a coroutine frame from a per-thread cache of power-of-two sizes, so that a warm
+/// program calls no malloc. A frame may be freed on another thread, whose cache then gets it. The
+/// function is inline, because the size is mostly known at compile time. \errors `std::bad_alloc`.
 inline void* allocate(std::size_t size_bytes) {
   if (size_bytes > block_bytes_max) return ::operator new(size_bytes, alignment);
   const std::size_t index = detail::class_of(size_bytes);

@@ -15,7 +15,7 @@ namespace cordma {
 template <class Op>
 using value_of = typename std::remove_reference_t<Op>::value_type;
 
-/// The one that `op` knows; null: it knows none.
+/// Returns the scheduler that `op` knows; null if it knows none.
 template <class Op>
 scheduler* own_scheduler_of([[maybe_unused]] const Op& op) noexcept {
   if constexpr (requires {
@@ -27,8 +27,8 @@ scheduler* own_scheduler_of([[maybe_unused]] const Op& op) noexcept {
   }
 }
 
-/// Awaits an operation. Holds a reference: the operation is a temporary of the awaiting expression,
-/// or a handle that outlives it.
+/// Awaits an operation through a reference: the operation is a temporary of the awaiting
+/// expression, or a handle that outlives the awaiter.
 template <class Op>
 class [[nodiscard]] operation_awaiter {
  public:
@@ -52,8 +52,8 @@ class [[nodiscard]] operation_awaiter {
   }
 
  private:
-  /// What resumed it has forgotten the resumer. Said last, right before the destructor asks, so
-  /// that nothing is left of that.
+  /// Notes that the resumer is unlinked, because it has resumed the coroutine. The note is written
+  /// last, right before the destructor reads it, so the compiler removes both.
   struct resumed {
     ~resumed() { waits = false; }
     bool& waits;
@@ -89,13 +89,13 @@ struct operation_base {
   }
 };
 
-/// What a suspended operation keeps of whoever waits for it: the waiter, where to resume it, and
-/// its place among those a stop would tell. For operations to inherit privately.
+/// State of a suspended operation: its waiter, the scheduler that resumes it, and its place in the
+/// list of stop callbacks. Operations inherit it privately.
 class suspension : public stop_callback {
  public:
   explicit suspension(function on_stop) noexcept : stop_callback{on_stop} {}
 
-  /// `env.stop` must not have been requested.
+  /// Begins a wait. `env.stop` must not have been requested.
   void begin(waiter& w, const environment& env) noexcept {
     waiter_.set(w);
     is_waiting_ = true;
@@ -103,8 +103,8 @@ class suspension : public stop_callback {
     env.stop.register_callback(*this);
   }
   [[nodiscard]] bool is_waiting() const noexcept { return is_waiting_; }
-  /// Forgets the waiter and hands it to its scheduler; without one it is resumed here and now, and
-  /// may destroy what this operation belongs to: the caller must touch no member after.
+  /// Forgets the waiter and hands it to its scheduler. Without a scheduler the waiter is resumed
+  /// inline and may destroy the operation's owner: the caller must touch no member afterwards.
   void end() noexcept {
     unlink();
     is_waiting_ = false;
@@ -116,7 +116,7 @@ class suspension : public stop_callback {
       w->done().resume();
     }
   }
-  /// The waiter is told nothing: for what outlives the operation, and may be another's.
+  /// Ends the wait without a notification, when the waiter may serve another operation.
   void forget() noexcept {
     unlink();
     is_waiting_ = false;
@@ -131,7 +131,7 @@ class suspension : public stop_callback {
 
 namespace detail {
 
-/// What `op.take()` gives or throws, as a `result`; exceptions that are not ours pass.
+/// Returns what `op.take()` gives or throws, as a `result`; exceptions of other types pass.
 template <class T, class Op>
 result<T> taken(Op& op) {
   try {

@@ -12,10 +12,10 @@ namespace cordma {
 class scheduler;
 class waiter_ref;
 
-/// Whom an operation tells that it ended: a suspended coroutine, or a combinator that counts its
-/// children. `done` returns the coroutine to go on with (`std::noop_coroutine()` for none), so that
-/// a chain of endings is a chain of tail calls. While it waits for its turn it is linked in its
-/// scheduler's ready list; destroying it takes it out.
+/// Target that an operation notifies of its end: a suspended coroutine, or a combinator that counts
+/// its children. `done` returns the coroutine to continue with (`std::noop_coroutine()` for none),
+/// so that a chain of endings is a chain of tail calls. A ready waiter is linked in its scheduler's
+/// ready list; its destructor unlinks it.
 class waiter : public list_hook<waiter> {
  public:
   using function = std::coroutine_handle<> (*)(waiter&) noexcept;
@@ -31,9 +31,9 @@ class waiter : public list_hook<waiter> {
   function on_done_;
 };
 
-/// How an operation knows its waiter. It forgets one that is destroyed: when a coroutine is, what
-/// it awaited may go later than its waiter, and be ended in between by the destructor of a
-/// neighbour.
+/// An operation's reference to its waiter, which a destroyed waiter clears. When a coroutine is
+/// destroyed, what it awaited may outlive the waiter. A neighbour's destructor may end the
+/// operation in between.
 class waiter_ref {
  public:
   waiter_ref() noexcept = default;
@@ -48,12 +48,12 @@ class waiter_ref {
     w.told_by_ = this;
   }
   [[nodiscard]] bool empty() const noexcept { return waiter_ == nullptr; }
-  /// Null when there is none, or no longer. Forgets it.
+  /// Takes and clears the waiter; null when there is none, or no longer.
   [[nodiscard]] waiter* take() noexcept {
     if (waiter_ != nullptr) waiter_->told_by_ = nullptr;
     return std::exchange(waiter_, nullptr);
   }
-  /// Tells it, and gives the coroutine to go on with.
+  /// Notifies the waiter, and gives the coroutine to continue with.
   [[nodiscard]] std::coroutine_handle<> done() noexcept {
     waiter* const w = take();
     return w != nullptr ? w->done() : std::noop_coroutine();
@@ -68,15 +68,18 @@ inline waiter::~waiter() {
   if (told_by_ != nullptr) told_by_->waiter_ = nullptr;
 }
 
-/// What an awaited thing inherits from the coroutine that awaits it. It lives in a task's promise.
-/// Another library's promise names a scheduler, and a stop, by a member of this signature:
+/// State that an awaited operation inherits from the coroutine that awaits it. A task's promise
+/// contains it. Another library's promise names a scheduler, and a stop, by a member of this
+/// signature:
 ///
 ///     const cordma::environment& environment() const noexcept;
 ///
-/// Without it the environment is empty: nothing stops the coroutine, and what knows no scheduler of
-/// its own (`own_scheduler_of`) resumes it inside the call that ends its operation (`event::set`,
-/// `semaphore::release`, …). It may then destroy anything, the object it awaited included, but
-/// whoever made that call; and a chain of such resumes is as deep as there are coroutines in it.
+/// Without that member the environment is empty, and nothing stops the coroutine. An operation
+/// without a scheduler of its own (`own_scheduler_of`) resumes the coroutine inside the call that
+/// ends it (`event::set`, `semaphore::release`, …).
+///
+/// The coroutine may then destroy anything, including the object it awaited, except the caller of
+/// that function. A chain of such resumes is as deep as there are coroutines in it.
 struct environment {
   cordma::scheduler* scheduler = nullptr;
   stop_token stop{};

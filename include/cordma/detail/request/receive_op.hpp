@@ -10,14 +10,15 @@
 
 namespace cordma {
 
-/// A wait for the next message by a coroutine.
+/// A coroutine's wait for the next message.
 class CORDMA_EXPORT awaited_receive : public receive_operation {
  public:
   [[nodiscard]] scheduler* own_scheduler() const noexcept;
 
  protected:
   explicit awaited_receive(receive_queue& queue) noexcept : receive_operation{queue} {}
-  /// `buffer`, which stays where it is, is posted first if it `posts`. True: it has ended.
+  /// Waits; if `posts`, first posts `buffer`, which stays where it is. Returns true if the
+  /// operation has ended.
   bool start(waiter& w, const environment& env, bool posts,
              std::span<const local_mr_slice> buffer) noexcept;
 
@@ -33,10 +34,11 @@ class CORDMA_EXPORT awaited_receive : public receive_operation {
   wait_state wait_{*this};
 };
 
-/// `recv`, which posts a buffer of N slices, once the queue has room for it (a message that nobody
-/// has taken yet takes up some), and `next_message`, which posts none. Gives the next message;
-/// which buffer it is in, `message::slices` says. Messages come in the order the peer sent them. A
-/// stop loses nothing: the message goes to the next who asks, a buffer that was posted stays so.
+/// Waits for the next message. `recv` posts a buffer of N slices first, once the queue has room; an
+/// untaken message takes up room. `next_message` posts none.
+///
+/// Messages come in the order in which the peer sent them; `message::slices` names the buffer. A
+/// stop loses nothing: the message goes to the next operation, and a posted buffer stays posted.
 template <std::size_t N, bool Posts = true>
 class [[nodiscard]] receive_op final : public operation_base<receive_op<N, Posts>>,
                                        private awaited_receive {

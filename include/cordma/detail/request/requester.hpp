@@ -14,7 +14,7 @@ template <class Local>
 concept writable_memory =
     requires(const Local& local, const remote_mr_slice& remote) { cordma::read(local, remote); };
 
-/// Says in one line what is wanted, in place of all that could have been meant.
+/// Gives a one-line compile error in place of a list of candidate overloads.
 template <bool IsMemory>
 std::suspend_never refuse_unregistered() noexcept {
   static_assert(IsMemory,
@@ -25,12 +25,12 @@ std::suspend_never refuse_unregistered() noexcept {
 
 }  // namespace detail
 
-/// The requests of what has a send queue, `Self::sends()`: a queue pair, or a connection. Arguments
-/// as in <cordma/queue/work_request.hpp>. \thread the executor's.
+/// Request functions of a class with a send queue, `Self::sends()`: a queue pair, or a connection.
+/// Arguments are as in <cordma/queue/work_request.hpp>. \thread the executor's.
 template <class Self>
 class requester {
  public:
-  // Awaited: `co_await conn.write(local, remote)`.
+  // The following functions are awaited: `co_await conn.write(local, remote)`.
   template <class Request>
   request_op<Request> await(const Request& request) noexcept {
     return request_op<Request>{queue(), request};
@@ -75,14 +75,14 @@ class requester {
     return await(cordma::fetch_add(remote, addend, f));
   }
 
-  /// Posts it now (or queues it for room) and gives a handle to await, move or drop:
-  /// `auto h = conn.post(write(…)); … co_await h`.
+  /// Posts `request` now, or queues it for room, and gives a handle to await, move or drop: `auto h
+  /// = conn.post(write(…)); … co_await h`.
   template <class Request>
   request_op<Request> post(const Request& request) noexcept {
     return post_all(request);
   }
-  /// The same for several, with one doorbell and one completion entry; at most
-  /// `send_queue::batch_max`.
+  /// Posts several requests with one doorbell and one CQE, and gives a handle. At most
+  /// `send_queue::batch_max` requests.
   template <class... Requests>
   request_op<Requests...> post_all(const Requests&... requests) noexcept {
     request_op<Requests...> handle{queue(), requests...};
