@@ -7,14 +7,14 @@
 namespace cordma {
 namespace {
 
-/// So often, while there is work, the kernel and the clock are looked at: a turn is short, or its
-/// work is long.
+/// While there is work, the executor polls the kernel and the clock once in this many iterations:
+/// an iteration is short, or its work is long.
 constexpr unsigned turns_per_look = 8;
-/// As many as mostly come while a message is on its way there and back.
+/// About the number of polls during the round trip of a message.
 constexpr unsigned polls_per_turn_max = 64;
 constexpr int inline_polls_max = turns_per_look * polls_per_turn_max;
 
-/// An address that no other thread has, as long as this one lives.
+/// Returns an address that no other thread has while this thread lives.
 const void* this_thread() noexcept {
   thread_local const char own{};
   return &own;
@@ -24,7 +24,7 @@ bool is_foreign(const time_source* clock) noexcept {
   return clock != nullptr && clock != &time_source::monotonic();
 }
 
-/// The kernel's side of the ring, which both processes would write, is the parent's.
+/// Asserts that the process is the maker: a fork's child would share the kernel's side of the ring.
 void check_process(std::uint32_t made_in) noexcept {
   CORDMA_ASSERT(made_in == detail::process_epoch(),
                 "a runtime does not survive fork: the child makes one of its own, or calls exec");
@@ -43,7 +43,7 @@ executor::executor(executor_options options)
 
 executor::~executor() {
   CORDMA_ASSERT(!occupied_, "executor destroyed while it runs");
-  discard_posted();  // While the closer is there for what they own.
+  discard_posted();  // The closer must still be there for what the calls own.
 }
 
 executor::occupation::occupation(executor& home) : home_{home} {
@@ -62,7 +62,8 @@ executor::occupation::occupation(executor& home) : home_{home} {
 bool executor::poll_each(intrusive_list<poller>& all) noexcept {
   bool progress = false;
   intrusive_list<poller> round;
-  // Each goes back before it is asked, so that any may be added or destroyed meanwhile.
+  // Each poller goes back to its list before it is asked, so that any may be added or destroyed
+  // meanwhile.
   for (round.splice_back(all); !round.empty();) {
     poller& next = round.pop_front();
     all.push_back(next);
@@ -80,8 +81,8 @@ bool executor::poll_all() noexcept {
 
 bool executor::poll_inline() noexcept { return poll_all() || spins_ || !restless_.empty(); }
 
-/// A poller that spins is asked at once again, some times, since all the rest of a turn takes
-/// longer than asking it.
+/// Asks a spinning poller again at once, several times, because the rest of an iteration takes
+/// longer than a poll.
 bool executor::spin() noexcept {
   for (unsigned i = 1; i < polls_per_turn_max && !has_ready(); ++i)
     if (poll_all()) return true;
@@ -89,14 +90,15 @@ bool executor::spin() noexcept {
 }
 
 inline bool executor::turn() noexcept {
-  check_process(process_);  // What was resumed in the last one may have forked.
+  check_process(process_);  // A coroutine of the last iteration may have forked.
   counters_.turns.add();
   if (const std::size_t calls = mailbox_.run_all(); calls > 0) counters_.posted.add(calls);
   const bool progress = poll_all() || (spins_ && spin());
-  // At once, so that all the rest of a turn is done while the peer works on what this sends.
+  // Ready coroutines come first, so that the peer works on what they send during the rest of the
+  // iteration.
   const std::size_t resumed = run_ready();
   if (resumed > 0) counters_.ready_resumed.add(resumed);
-  // What they posted may have completed: it is looked for before anything is armed.
+  // Posted work may have completed: poll before anything is armed.
   return progress || resumed > 0 || has_ready();
 }
 
@@ -132,7 +134,7 @@ inline void executor::serve_until(IsOver is_over) noexcept {
 void executor::fire_timers() noexcept {
   const bool alarm_fired = reactor_->take_alarm();
   if (alarm_fired) alarm_ = time_point::max();
-  // The alarm spares a look at the clock each time.
+  // The alarm saves reading the clock in each iteration.
   if (alarm_fired || own_clock_) fire_due();
 }
 
@@ -144,7 +146,7 @@ bool executor::may_block() noexcept {
   for (round.splice_back(pollers_); !round.empty();) {
     poller& next = round.pop_front();
     pollers_.push_back(next);
-    // After the first that has work the others need not be armed.
+    // After the first poller with work the others need not be armed.
     quiet = quiet && next.prepare_wait();
   }
   return quiet && !has_ready();
@@ -154,7 +156,7 @@ void executor::block() noexcept {
   spins_ = !may_block();
   if (spins_ || !mailbox_.fall_asleep()) return reactor_->poll();
   counters_.waits.add();
-  reactor_->wait();  // The next turn's `run_all` wakes the mailbox.
+  reactor_->wait();  // The next iteration's `run_all` marks the mailbox awake.
 }
 
 executor_counters executor::counters() const noexcept {
@@ -167,7 +169,8 @@ executor_counters executor::counters() const noexcept {
 
 void executor::set_alarm() noexcept {
   const time_point next = next_deadline();
-  // An alarm that is too early costs a turn; setting it back each time would cost a system call.
+  // An alarm that is too early costs an iteration; moving it back each time would cost a system
+  // call.
   if (alarm_ <= next) return;
   alarm_ = next;
   reactor_->set_alarm(next);

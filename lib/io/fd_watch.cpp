@@ -36,7 +36,7 @@ void fd_operation::on_ready(fd_watch& self) noexcept {
     op.end();
   } else if (!op.is_watching()) {
     // The kernel counts a peer's half-close as readiness of any kind, also to write. Waiting for
-    // the state again would spin on it; waiting for the next change does not.
+    // the state again would spin; waiting for the next change does not.
     op.watch(op.executor_->reactor(), watch_kind::edges);
   }
 }

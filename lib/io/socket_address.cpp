@@ -21,7 +21,7 @@ struct freer {
 };
 using address_list = std::unique_ptr<addrinfo, freer>;
 
-/// In quotation marks; a NUL would end an error's text.
+/// Returns `text` in quotation marks; a NUL would end an error's text.
 std::string quoted(std::string_view text) {
   std::string made{"\""};
   for (const char c : text.substr(0, 80)) c == '\0' ? made += "\\0" : made += c;
@@ -60,7 +60,8 @@ std::error_code code_of_lookup(int outcome) noexcept {
   }
 }
 
-/// True for a link-local IPv6 address without a scope: several interfaces may have such a network.
+/// Returns true for a link-local IPv6 address without a scope: several interfaces may have such a
+/// network.
 bool lacks_interface(const sockaddr* address) noexcept {
   if (address->sa_family != AF_INET6) return false;
   const auto& in = *reinterpret_cast<const sockaddr_in6*>(address);
@@ -88,7 +89,7 @@ socket_address::socket_address(const sockaddr* address, socklen_t size_bytes) no
 
 socket_address socket_address::parse(std::string_view host, std::uint16_t port) {
   address_list found;
-  const bool is_text = host.find('\0') == host.npos;  // getaddrinfo reads as far as there.
+  const bool is_text = host.find('\0') == host.npos;  // getaddrinfo reads as far as the first NUL.
   if (!is_text || look_up(std::string{host}, AI_NUMERICHOST, found) != 0) {
     throw_malformed(host, "a numeric IPv4 or IPv6 address, such as 127.0.0.1 or ::1");
   }
@@ -108,7 +109,7 @@ socket_address socket_address::parse(std::string_view host_and_port) {
   if (host.starts_with('[') && host.ends_with(']')) {
     host = host.substr(1, host.size() - 2);
   } else if (host.find(':') != std::string_view::npos) {
-    malformed();  // Where an IPv6 address ends and its port begins, only the brackets tell.
+    malformed();  // Only brackets tell where an IPv6 address ends and its port begins.
   }
   std::uint16_t port = 0;
   const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), port);

@@ -74,7 +74,7 @@ bool would_block(int errno_value) noexcept {
   return errno_value == EAGAIN || errno_value == EWOULDBLOCK;
 }
 
-/// How a connect in the background went: 0, an errno, or EINPROGRESS.
+/// Returns the result of a background connect: 0, an errno, or EINPROGRESS.
 int connect_outcome(int fd) noexcept {
   int outcome = 0;
   socklen_t size_bytes = sizeof outcome;
@@ -89,7 +89,7 @@ int connect_outcome(int fd) noexcept {
 
 namespace detail {
 
-/// After a call that failed: whether that ends the operation.
+/// Handles a failed call; returns true if the operation has ended.
 bool byte_op::note_errno() noexcept {
   if (would_block(errno)) return false;
   errno_ = errno;
@@ -159,12 +159,12 @@ tcp_stream::tcp_stream(executor& home, unique_fd socket) : home_{&home}, fd_{std
 task<tcp_stream> tcp_stream::connect(executor& home, socket_address peer) {
   unique_fd fd = make_socket(peer);
   int outcome = ::connect(fd.get(), peer.data(), peer.size_bytes()) == 0 ? 0 : errno;
-  // An interrupted connect goes on in the background, as one in progress does.
+  // An interrupted connect continues in the background, as one in progress does.
   if (outcome == EINPROGRESS || outcome == EINTR) {
     do {
       co_await writable(home, fd.get());
       outcome = connect_outcome(fd.get());
-    } while (outcome == EINPROGRESS);  // Woken without cause.
+    } while (outcome == EINPROGRESS);  // Repeats after a wake-up without cause.
   }
   if (outcome != 0) {
     throw error{address_failure(outcome, "connect", peer, way_out_of_connect(outcome))};
@@ -173,7 +173,7 @@ task<tcp_stream> tcp_stream::connect(executor& home, socket_address peer) {
 }
 
 void tcp_stream::keep_alive(std::chrono::milliseconds interval, unsigned probes) {
-  constexpr std::int64_t seconds_max = 32767;  // tcp(7): the kernel takes no more.
+  constexpr std::int64_t seconds_max = 32767;  // tcp(7): the kernel accepts no more.
   constexpr unsigned probes_max = 127;
   const auto seconds = static_cast<int>(
       std::clamp(std::int64_t{std::chrono::ceil<std::chrono::seconds>(interval).count()},
@@ -204,7 +204,7 @@ result<std::size_t> tcp_stream::read_some_op::take_result() const noexcept {
 
 tcp_listener::tcp_listener(executor& home, const socket_address& local, int backlog)
     : home_{&home}, fd_{make_socket(local)} {
-  // A server that restarts must not wait for the connections of its last life to time out.
+  // A server that restarts must not wait until the connections of its former process time out.
   set_option(fd_.get(), SOL_SOCKET, SO_REUSEADDR);
   if (::bind(fd_.get(), local.data(), local.size_bytes()) != 0) {
     throw error{address_failure(errno, "bind", local, way_out_of_listen(errno))};
@@ -216,8 +216,8 @@ tcp_listener::tcp_listener(executor& home, const socket_address& local, int back
 
 void tcp_listener::close() noexcept {
   if (!fd_.is_open()) return;
-  // A descriptor that a child process inherited, or a poll in the kernel, keeps the socket open;
-  // it listens no longer all the same.
+  // A descriptor that a child process inherited, or a poll in the kernel, keeps the socket open.
+  // After the shutdown the socket listens no longer all the same.
   ::shutdown(fd_.get(), SHUT_RD);
   fd_.reset();
 }
@@ -234,7 +234,7 @@ bool tcp_listener::accept_op::attempt(fd_operation& self) noexcept {
     if (would_block(errno)) return false;
     switch (errno) {
       case EINTR:
-      // Errors of a connection that was lost while it waited (accept(2)): on to the next.
+      // Errors of a connection that was lost while it waited (accept(2)): take the next.
       case ECONNABORTED:
       case ENETDOWN:
       case EPROTO:

@@ -45,7 +45,7 @@ const char* cause_of_eperm(int disabled) noexcept {
          "(docker: --security-opt seccomp=PROFILE)";
 }
 
-/// What a ring takes: its requests, and twice as many completions with an index for each request.
+/// Returns the memory of a ring: its requests, and two completions and an index for each.
 std::uint64_t ring_bytes(unsigned entries) noexcept {
   constexpr std::uint64_t page = 4096;
   constexpr std::uint64_t head = 320;

@@ -6,16 +6,16 @@
 
 namespace cordma {
 
-/// What else is known when a ring could not be made.
+/// Facts about the system that explain why a ring could not be made.
 struct uring_surroundings {
-  int disabled = -1;                ///< kernel.io_uring_disabled; -1: there is no such setting.
+  int disabled = -1;                ///< kernel.io_uring_disabled; -1: the setting does not exist.
   std::uint64_t memlock_bytes = 0;  ///< RLIMIT_MEMLOCK's soft limit.
 };
 
-/// Reads them of this process.
+/// Reads the facts for this process.
 uring_surroundings look_around() noexcept;
 
-/// Why `io_uring_setup` of that many entries failed with `errno_value`, and the way out.
+/// Returns why `io_uring_setup` of that many entries failed with `errno_value`, and the way out.
 failure diagnose_uring(int errno_value, const uring_surroundings& here, unsigned entries) noexcept;
 
 }  // namespace cordma

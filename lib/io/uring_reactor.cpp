@@ -14,8 +14,9 @@
 namespace cordma {
 namespace {
 
-// The best first. DEFER_TASKRUN runs the kernel's part of a completion when we enter, on our
-// thread, and TASKRUN_FLAG says when there is one, so that a busy loop need not enter to find out.
+// The best flags come first. DEFER_TASKRUN runs the kernel's part of a completion when the reactor
+// enters, on the executor's thread. TASKRUN_FLAG shows when there is one, so that a busy loop need
+// not enter to find out.
 constexpr unsigned setup_flags[] = {
     IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG,  // 6.1
     IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG,                                // 5.19
@@ -37,10 +38,10 @@ unsigned poll_mask(fd_events events) noexcept {
   return mask;
 }
 
-/// What was not submitted stays in the queue, and goes with the next entry.
+/// Requests that were not submitted stay in the queue, and go with the next submission.
 void check_entry(int outcome) noexcept {
   CORDMA_ASSERT(outcome != -EBADR, "io_uring lost a completion: the kernel was out of memory");
-  // EAGAIN and EBUSY: the kernel is short of memory, or wants its completions taken first.
+  // EAGAIN and EBUSY: the kernel is short of memory, or needs its completions reaped first.
   CORDMA_ASSERT(outcome >= 0 || outcome == -EINTR || outcome == -EAGAIN || outcome == -EBUSY,
                 "io_uring_enter failed: was the executor run, or a watch destroyed, on another "
                 "thread?");
@@ -53,11 +54,11 @@ uring_reactor::uring_reactor(unsigned entries)
   int outcome = -EINVAL;
   for (const unsigned flags : setup_flags) {
     io_uring_params params{};
-    // Disabled, because the thread that enables it becomes its one issuer: an executor may be made
-    // on one thread and run on another.
+    // The ring starts disabled, because the thread that enables it becomes its one issuer: an
+    // executor may be made on one thread and run on another.
     params.flags = flags | IORING_SETUP_R_DISABLED | IORING_SETUP_CLAMP;
     outcome = io_uring_queue_init_params(entries, &ring_, &params);
-    // Came with the same kernel as the multishot poll, which has no flag of its own.
+    // RSRC_TAGS came with the same kernel as the multishot poll, which has no flag of its own.
     if (outcome >= 0 && (params.features & IORING_FEAT_RSRC_TAGS) == 0) {
       io_uring_queue_exit(&ring_);
       outcome = -EINVAL;
@@ -97,14 +98,14 @@ void uring_reactor::watch(fd_watch& w) {
 void uring_reactor::unwatch(fd_watch& w) noexcept {
   slot& s = slots_[w.key];
   s.watch = nullptr;
-  if (s.now != state::armed) return;  // `to_arm`: seen when its turn to be told comes.
+  if (s.now != state::armed) return;  // A slot in `to_arm` is handled when its change is submitted.
   change(w.key, state::to_cancel);
-  // Now, not with the next batch: until then the kernel holds the file, and a close would not
-  // close it: no FIN to the peer, a port still bound.
+  // The cancel goes now, not with the next batch: until then the kernel holds the file, and a close
+  // would not close it. The peer would get no FIN, and a port would stay bound.
   if (!tell_kernel()) return;
   enter();
-  // An entry works off some events only (20 on Linux 6.18), and those that came before ours come
-  // first. No slot has more than one.
+  // One kernel entry processes only some events (20 on Linux 6.18), oldest first, and others may
+  // precede this slot's. No slot has more than one event.
   for (std::size_t left = slots_.size(); left > 0 && is_kernel_waiting(); --left) enter();
 }
 
@@ -129,7 +130,7 @@ io_uring_sqe* uring_reactor::next_sqe() noexcept {
   return io_uring_get_sqe(&ring_);
 }
 
-/// Writes down all changes; false when the kernel took too few, and some are left for later.
+/// Submits all changes. Returns false when the kernel took too few, and some are left for later.
 bool uring_reactor::tell_kernel() noexcept {
   while (changed_ != nobody) {
     const std::uint32_t index = changed_;
@@ -199,7 +200,7 @@ void uring_reactor::enter() noexcept {
 }
 
 void uring_reactor::poll() noexcept {
-  // What could not be told now is told at the next call.
+  // Changes that could not be submitted now go with the next call.
   if (changed_ != nobody || alarm_changed_) static_cast<void>(tell_kernel());
   const unsigned flags = IO_URING_READ_ONCE(*ring_.sq.kflags);
   if (io_uring_sq_ready(&ring_) > 0 || (flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0) {
@@ -232,7 +233,8 @@ void uring_reactor::dispatch(std::uint64_t name, int outcome, bool more) noexcep
     alarm_armed_ = false;
     alarm_fired_ = true;
   } else if (name == alarm_update) {
-    // It fired at this moment, or stays as it was: the executor looks, and sets it again.
+    // The alarm fired at this moment, or stays as it was: the executor checks the timers and sets
+    // it again.
     if (outcome < 0) alarm_fired_ = true;
   } else if ((name & of_cancel) != 0) {
     dispatch_cancel(name & ~std::uint64_t{of_cancel}, outcome);
@@ -243,7 +245,7 @@ void uring_reactor::dispatch(std::uint64_t name, int outcome, bool more) noexcep
 
 void uring_reactor::dispatch_cancel(std::uint64_t name, int outcome) noexcept {
   const auto index = std::uint32_t(name);
-  // ENOENT: its last completion is there, or on its way.
+  // ENOENT: the slot's last completion is there, or on its way.
   if (name != name_of(index) || outcome == 0 || outcome == -ENOENT) return;
   if (slots_[index].now == state::cancelling) change(index, state::to_cancel);
 }
@@ -256,7 +258,7 @@ void uring_reactor::dispatch_poll(std::uint64_t name, int outcome, bool more) no
   if (w == nullptr) {
     if (more) return;
     if (s.now == state::cancelling) return release(index);
-    s.now = state::ended;  // Its place in the list of the changed goes with it.
+    s.now = state::ended;  // The slot's link in the list of changes goes with it.
     return;
   }
   if (w->kind() == watch_kind::once) {
@@ -270,8 +272,8 @@ void uring_reactor::dispatch_poll(std::uint64_t name, int outcome, bool more) no
   w->fired();
 }
 
-/// To have woken is all. Nobody reads the count: each write is an edge of its own, and one every
-/// nanosecond reaches the limit in five hundred years (eventfd(2)).
+/// Does nothing: the wake-up itself is the effect. Nobody reads the count: each write is an edge of
+/// its own. One write per nanosecond reaches the limit in five hundred years (eventfd(2)).
 void uring_reactor::on_wake(fd_watch&) noexcept {}
 
 void uring_reactor::wake() noexcept { static_cast<void>(::eventfd_write(wake_fd_.get(), 1)); }

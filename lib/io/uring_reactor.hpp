@@ -10,12 +10,12 @@
 namespace cordma {
 
 /// The reactor on io_uring: POLL_ADD for readiness, one TIMEOUT for the alarm, an eventfd for
-/// `wake`. A request names a slot and its generation, and the slot is free again only when the
-/// kernel has said its last word about it, so a watch may go at any time. Every answer of the
-/// kernel has a name, and is read.
+/// `wake`. A request names a slot and the slot's generation. The slot becomes free only after the
+/// kernel's last completion for it, so a watch may be destroyed at any time. Every completion of
+/// the kernel has a name, and is read.
 class uring_reactor final : public reactor {
  public:
-  /// Throws `error`, see `diagnose_uring`.
+  /// \errors `error`, see `diagnose_uring`.
   explicit uring_reactor(unsigned entries);
   ~uring_reactor() override;
 
@@ -30,20 +30,20 @@ class uring_reactor final : public reactor {
  private:
   enum class state : unsigned char {
     unused,
-    to_arm,      // Changed: the kernel is to be told.
+    to_arm,      // Changed: a POLL_ADD is to be submitted.
     armed,       // The kernel watches.
-    to_cancel,   // Changed: the kernel is to be told to stop.
-    cancelling,  // Told; its last completion is awaited.
-    ended,       // Changed, but the kernel has ended it meanwhile.
+    to_cancel,   // Changed: a cancel is to be submitted.
+    cancelling,  // The cancel was submitted; the last completion is awaited.
+    ended,       // Changed, but the kernel has ended the poll meanwhile.
   };
   struct slot {
     fd_watch* watch = nullptr;  // Null: nobody listens any more.
     std::uint32_t generation = 0;
-    std::uint32_t next = nobody;  // In the list of the unused, or of the changed.
+    std::uint32_t next = nobody;  // Next slot in the list of unused, or of changed, slots.
     state now = state::unused;
   };
   static constexpr std::uint32_t nobody = UINT32_MAX;
-  /// In a name: the answer to the slot's cancel, not to its poll.
+  /// Bit of a name: the completion is of the slot's cancel, not of its poll.
   static constexpr std::uint32_t of_cancel = std::uint32_t{1} << 31;
   // Names that no slot has.
   static constexpr std::uint64_t alarm = nobody;
@@ -59,7 +59,7 @@ class uring_reactor final : public reactor {
   [[nodiscard]] bool tell_kernel(std::uint32_t index) noexcept;
   [[nodiscard]] bool tell_alarm() noexcept;
   void enter() noexcept;
-  /// The kernel has work that it does on our thread, when we enter.
+  /// Returns true if the kernel has work that runs on this thread, when the reactor enters.
   [[nodiscard]] bool is_kernel_waiting() const noexcept;
   void reap() noexcept;
   void dispatch(std::uint64_t name, int outcome, bool more) noexcept;
@@ -73,7 +73,7 @@ class uring_reactor final : public reactor {
   std::vector<slot> slots_;
   std::uint32_t unused_ = nobody;
   std::uint32_t changed_ = nobody;
-  __kernel_timespec alarm_at_{};  // Read by the kernel when the request is submitted.
+  __kernel_timespec alarm_at_{};  // The kernel reads it when the request is submitted.
   bool alarm_armed_ = false;
   bool alarm_changed_ = false;
 };

@@ -10,11 +10,12 @@ namespace cordma {
 
 class fd_watch;
 
-/// Where an executor waits: for file descriptors, for one alarm, and for other threads. A seam, so
-/// that tests wait without sleeping; `executor_options::reactor` takes one, else it is io_uring.
-/// Readiness only: no buffer is ever handed to the kernel while a coroutine sleeps, so destroying
-/// what waits is always safe (docs/decisions/0002-io-is-readiness.md).
-/// \thread all but `wake` on the executor's.
+/// Interface for waiting: for file descriptors, for one alarm, and for other threads.
+/// `executor_options::reactor` takes one, so that tests wait without sleeping; the default is
+/// io_uring. The interface reports readiness only. No buffer is given to the kernel while a
+/// coroutine sleeps, so destroying a waiter is always safe
+/// (docs/decisions/0002-io-is-readiness.md).
+/// \thread the executor's; `wake`: any.
 class reactor {
  public:
   reactor() noexcept = default;
@@ -22,25 +23,25 @@ class reactor {
   reactor& operator=(const reactor&) = delete;
   virtual ~reactor() = default;
 
-  /// Called once, on the thread that will run it, before `poll` and `wait`; `watch`, `unwatch` and
-  /// `set_alarm` may come earlier. \errors `error`.
+  /// Prepares the reactor; called once, on the thread that will run it, before `poll` and `wait`.
+  /// Calls of `watch`, `unwatch` and `set_alarm` may come earlier. \errors `error`.
   virtual void enable() = 0;
-  /// Until `unwatch`, or the first readiness of a `watch_kind::once`, calls `fired` on it from
-  /// `poll` or `wait`. The fd stays open meanwhile. \errors `std::bad_alloc`.
+  /// Calls `w.fired` from `poll` or `wait` at readiness, until `unwatch`, or once for a
+  /// `watch_kind::once`. The fd stays open meanwhile. \errors `std::bad_alloc`.
   virtual void watch(fd_watch& w) = 0;
   virtual void unwatch(fd_watch& w) noexcept = 0;
-  /// One alarm, replaced by the next call. An early or a spurious one is harmless.
+  /// Sets the only alarm, replacing the earlier one. An early or a spurious alarm is harmless.
   virtual void set_alarm(time_point at) noexcept = 0;
-  /// Takes what has come. Enters the kernel only where nothing can be seen otherwise.
+  /// Handles what has come. Enters the kernel only where nothing can be seen otherwise.
   virtual void poll() noexcept = 0;
-  /// Blocks until something comes (readiness, the alarm, `wake`, a signal), and takes it.
+  /// Blocks until something comes (readiness, the alarm, `wake`, a signal), and handles it.
   virtual void wait() noexcept = 0;
-  /// Ends the `wait` under way, or else the next one. Any thread, async-signal-safe.
+  /// Ends the present `wait`, or else the next one. Async-signal-safe. \thread any.
   virtual void wake() noexcept = 0;
 
-  /// True once after the alarm fired.
+  /// Returns true once after the alarm fired.
   [[nodiscard]] bool take_alarm() noexcept { return std::exchange(alarm_fired_, false); }
-  /// How often `poll`, `wait` and `unwatch` entered the kernel. \thread any.
+  /// Returns how often `poll`, `wait` and `unwatch` entered the kernel. \thread any.
   [[nodiscard]] std::uint64_t enters() const noexcept { return enters_.value(); }
 
  protected:

@@ -11,23 +11,24 @@
 
 namespace cordma {
 
-/// An IPv4 or IPv6 address with a port. A value; prints as `127.0.0.1:7471` or `[::1]:7471`.
+/// An IPv4 or IPv6 address with a port, as a value. Prints as `127.0.0.1:7471` or `[::1]:7471`.
 class CORDMA_EXPORT socket_address {
  public:
-  /// 0.0.0.0, port 0.
+  /// Makes 0.0.0.0, port 0.
   socket_address() noexcept;
-  /// A copy of what the kernel filled in: AF_INET or AF_INET6.
+  /// Copies an address that the kernel filled in: AF_INET or AF_INET6.
   socket_address(const sockaddr* address, socklen_t size_bytes) noexcept;
 
-  /// Reads a numeric address: `127.0.0.1`, `::1`, `fe80::1%eth0`. Otherwise throws `error`.
+  /// Reads a numeric address: `127.0.0.1`, `::1`, `fe80::1%eth0`. \errors `error`.
   static socket_address parse(std::string_view host, std::uint16_t port);
   /// Reads address and port: `127.0.0.1:7471`, `[::1]:7471`.
   static socket_address parse(std::string_view host_and_port);
-  /// All addresses of a host name, or the numeric one, the preferred first; never empty. Asks the
-  /// resolver (files, DNS) and **blocks the thread** meanwhile: for setup. \errors `error`.
+  /// Returns all addresses of a host name, or the numeric one, the preferred first; never empty.
+  /// The call asks the resolver (files, DNS) and **blocks the thread** meanwhile: use it for setup.
+  /// \errors `error`.
   static std::vector<socket_address> resolve(const std::string& host, std::uint16_t port);
-  static socket_address loopback(std::uint16_t port) noexcept;  ///< 127.0.0.1.
-  static socket_address any(std::uint16_t port) noexcept;       ///< 0.0.0.0.
+  static socket_address loopback(std::uint16_t port) noexcept;  ///< Returns 127.0.0.1.
+  static socket_address any(std::uint16_t port) noexcept;       ///< Returns 0.0.0.0.
 
   [[nodiscard]] std::uint16_t port() const noexcept;
   void set_port(std::uint16_t port) noexcept;

@@ -11,7 +11,7 @@ namespace cordma {
 
 namespace detail {
 
-/// What `wait_until` gives.
+/// Type that `wait_until` returns.
 template <std::predicate Condition>
 class [[nodiscard]] wait_until_op : public operation_base<wait_until_op<Condition>>,
                                     private poller,
@@ -63,19 +63,23 @@ class [[nodiscard]] wait_until_op : public operation_base<wait_until_op<Conditio
 
 }  // namespace detail
 
-/// Ends when `condition()` is true, which `home` asks time and again and does not sleep meanwhile:
-/// for what nobody tells of, above all memory that a peer writes, as shmem_wait_until(3) does.
+/// Waits until `condition()` is true. `home` calls it repeatedly and does not sleep meanwhile. Use
+/// it for changes without a notification, above all memory that a peer writes, as
+/// shmem_wait_until(3) does.
 ///
 ///     std::atomic_ref counter{*written_by_the_peer};
 ///     co_await wait_until(home, [&] { return counter.load(std::memory_order_acquire) == next; });
 ///
-/// Of bytes that a peer writes the condition should read one aligned word, in one load that
-/// acquires: what else the same WRITE brings may come later (IBTA 9.5), though most devices, and
-/// perftest, write upwards. A message that follows (SEND, or a WRITE with immediate) tells of all
-/// of it for certain, and lets this end sleep. Contract: `condition` does not throw, and takes no
-/// longer than a poll. \errors  only `cancelled`, when it is stopped.
-/// \thread that of `home`. \cost while it waits alone, between two polls of the completion queue
-/// one call of `condition`; no allocation.
+/// For bytes that a peer writes, `condition` should read one aligned word, in one load that
+/// acquires. Other bytes of the same WRITE may come later (IBTA 9.5), though most devices, and
+/// perftest, write upwards. A following message (SEND, or a WRITE with immediate data) guarantees
+/// all of them, and lets the executor sleep.
+///
+/// `condition` must not throw, and takes no longer than a poll.
+/// \errors only `cancelled`, after a stop.
+/// \thread that of `home`.
+/// \cost while the wait is alone, one call of `condition` between two polls of the completion
+///   queue; no allocation.
 template <std::predicate Condition>
 detail::wait_until_op<Condition> wait_until(executor& home, Condition condition) {
   return {home, std::move(condition)};

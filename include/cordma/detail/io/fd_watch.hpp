@@ -9,7 +9,7 @@
 
 namespace cordma {
 
-/// What to wait for on a descriptor; combine with `|`. An error on it counts as each of them.
+/// Readiness to wait for on a descriptor; combine with `|`. An error on it counts as each of them.
 enum class fd_events : unsigned char {
   readable = 1,  ///< Bytes, a connection, an event, or the end of the stream (POLLIN).
   writable = 2,  ///< POLLOUT.
@@ -23,27 +23,29 @@ constexpr bool has(fd_events set, fd_events one) noexcept {
 }
 
 enum class watch_kind : unsigned char {
-  edges,  ///< Fires when it begins if it is ready then, and at each change: read to EAGAIN.
-  once,   ///< Fires once, and at once if it is ready.
+  edges,  ///< Fires at the start if ready, and at each change: read to EAGAIN.
+  once,   ///< Fires once, immediately if ready.
 };
 
-/// Calls a function when a descriptor is ready, from the executor's turn. The function learns what
-/// happened by trying: it reads to EAGAIN, and may destroy anything, this watch too. Destroying it
-/// ends the watching, at any time, and a close after that really closes the file. It may fire
-/// without cause. For a bad descriptor it fires once and watches no longer; a regular file is
-/// always ready, and must not be watched for edges.
-/// \thread the executor's. \cost to begin, nothing until the executor's next kernel entry, of which
-/// it becomes part; to end, one system call, and one more for each 20 events that are pending.
+/// Calls a function when a descriptor is ready, in an event-loop iteration. The function finds out
+/// what happened by reading to EAGAIN; it may destroy anything, including the watch. Destroying the
+/// watch at any time ends the watching, and a close after that really closes the file.
+///
+/// The watch may fire without cause. For a bad descriptor it fires once and then watches no longer.
+/// A regular file is always ready, and must not be watched for edges.
+/// \thread the executor's.
+/// \cost the start becomes part of the executor's next kernel entry. The end costs one system call,
+///   and one more for each 20 pending events.
 class fd_watch {
  public:
   using function = void (*)(fd_watch&) noexcept;
 
-  /// Watches from now on, each edge. \errors `std::bad_alloc`.
+  /// Watches each edge from now on. \errors `std::bad_alloc`.
   fd_watch(executor& home, int fd, fd_events events, function on_ready);
   /// Watches nothing until `watch`.
   fd_watch(int fd, fd_events events, function on_ready) noexcept
       : on_ready_{on_ready}, fd_{fd}, events_{events} {}
-  /// Only while it watches nothing.
+  /// Moves a watch that watches nothing.
   fd_watch(fd_watch&& other) noexcept;
   fd_watch& operator=(fd_watch&&) = delete;
   ~fd_watch() { unwatch(); }
@@ -58,16 +60,16 @@ class fd_watch {
   [[nodiscard]] fd_events events() const noexcept { return events_; }
   [[nodiscard]] watch_kind kind() const noexcept { return kind_; }
 
-  // For reactors.
+  // Reactors call the following functions.
 
-  /// Ready. A `once` watches no longer when the function is called.
+  /// Notifies of readiness. A `once` has ended its watching when the function is called.
   void fired() noexcept {
     if (kind_ == watch_kind::once) home_ = nullptr;
     on_ready_(*this);
   }
-  /// The reactor is being destroyed, or cannot watch this any longer.
+  /// Notifies that the reactor is being destroyed, or cannot watch this any longer.
   void abandoned() noexcept { home_ = nullptr; }
-  /// Whatever helps it to find its own record of this watch.
+  /// The reactor's key to its own record of this watch.
   std::uint32_t key = 0;
 
  private:
@@ -78,16 +80,16 @@ class fd_watch {
   watch_kind kind_ = watch_kind::edges;
 };
 
-/// What operations on a descriptor share: try, and while that would block, wait for readiness and
-/// try again. Nothing of the caller's is touched while it waits, so it may be destroyed any time.
-/// Works in any coroutine: who waits is resumed by the executor.
+/// Common part of operations on a descriptor: try, and while that would block, wait for readiness
+/// and try again. A waiting operation touches nothing of the caller's, so it may be destroyed at
+/// any time. Every coroutine can await it: the executor resumes the waiter.
 class CORDMA_EXPORT fd_operation : private fd_watch, private suspension {
  public:
   bool start(waiter& w, const environment& env);
   [[nodiscard]] scheduler* own_scheduler() const noexcept { return executor_; }
 
  protected:
-  /// True: it ended. Called at the start and at each readiness.
+  /// Returns true if the operation ended. Called at the start and at each readiness.
   using attempt_function = bool (*)(fd_operation&) noexcept;
   fd_operation(executor& home, int fd, fd_events events, attempt_function attempt) noexcept
       : fd_watch{fd, events, &on_ready},
@@ -110,9 +112,11 @@ class CORDMA_EXPORT fd_operation : private fd_watch, private suspension {
   bool stopped_ = false;
 };
 
-/// Waits once for readiness. A descriptor that is bad or in error counts as ready: the call that
-/// follows says what is wrong. \errors `cancelled` when a stop came first.
-/// \thread the executor's. \cost part of the executor's next kernel entry; no malloc once warm.
+/// Waits once for readiness. A descriptor that is bad or in error counts as ready: the next call on
+/// it reports the error.
+/// \errors `cancelled` when a stop came first.
+/// \thread the executor's.
+/// \cost part of the executor's next kernel entry; no malloc once warm.
 class [[nodiscard]] readiness_op : public operation_base<readiness_op>, public fd_operation {
  public:
   using value_type = void;
@@ -128,7 +132,7 @@ class [[nodiscard]] readiness_op : public operation_base<readiness_op>, public f
 
  private:
   static bool attempt(fd_operation& self) noexcept {
-    // At the start nothing is known yet; the second call comes with the readiness.
+    // The first call, at the start, knows nothing yet; the second call comes with the readiness.
     return std::exchange(static_cast<readiness_op&>(self).started_, true);
   }
   bool started_ = false;
@@ -140,7 +144,7 @@ inline readiness_op readable(executor& home, int fd) noexcept {
 inline readiness_op writable(executor& home, int fd) noexcept {
   return {home, fd, fd_events::writable};
 }
-/// For a stream socket: the peer's FIN or RST has arrived, read or not.
+/// Waits until a stream socket has received the peer's FIN or RST, read or not.
 inline readiness_op hang_up(executor& home, int fd) noexcept {
   return {home, fd, fd_events::hang_up};
 }

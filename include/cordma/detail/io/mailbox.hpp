@@ -7,25 +7,27 @@
 
 namespace cordma {
 
-/// Calls that other threads leave for one: a lock-free stack that its owner empties in one exchange
-/// and turns round, so that calls run in the order they were left.
+/// Calls that other threads post to one thread. They form a lock-free stack that its owner takes in
+/// one exchange and reverses, so that calls run in the order of posting.
 ///
-/// One atomic says all: null (empty, the owner is awake), the newest call, or `asleep` (empty, the
-/// owner is about to block). That is why no wake-up is lost, and why nothing here needs to be
-/// seq_cst: putting the owner to sleep and leaving a call are read-modify-writes of one location,
-/// which all threads see in one order. Either the owner's null → `asleep` comes first, and whoever
-/// leaves a call finds `asleep` and wakes it; or the call comes first, and the owner, not finding
-/// null, stays awake. Of many that leave calls only the first finds `asleep`: one wake-up a sleep.
+/// One atomic has three kinds of values: null (empty, the owner is awake), the newest call, or
+/// `asleep` (empty, the owner is about to block). Sleeping and posting are read-modify-writes of
+/// this one location, which all threads see in one order. No wake-up is therefore lost, and nothing
+/// needs to be seq_cst.
+///
+/// If the owner's null → `asleep` comes first, the poster finds `asleep` and wakes the owner. If
+/// the call comes first, the owner does not find null and stays awake. Only the first of many
+/// posters finds `asleep`: each sleep costs one wake-up.
 class mailbox {
  public:
   mailbox() noexcept = default;
   mailbox(const mailbox&) = delete;
   mailbox& operator=(const mailbox&) = delete;
-  /// Calls nobody took are destroyed, not called.
+  /// Destroys, without a call, what nobody took.
   ~mailbox() { discard_all(); }
 
-  /// Leaves `f()`, which must not throw. True when the owner sleeps: the caller must wake it.
-  /// \errors `std::bad_alloc`. \thread any. \cost one `new`, one compare-exchange.
+  /// Posts `f()`, which must not throw. Returns true when the owner sleeps: the caller must wake
+  /// it. \errors `std::bad_alloc`. \thread any. \cost one `new`, one compare-exchange.
   template <class F>
   [[nodiscard]] bool leave(F&& f) {
     call* const mine = new call_of<std::decay_t<F>>{std::forward<F>(f)};
@@ -38,12 +40,12 @@ class mailbox {
     return newest == &asleep_;
   }
 
-  // The rest is for the owner's thread.
+  // The owner's thread calls the following functions.
 
   void discard_all() noexcept {
     for (call* c = take(); c != nullptr;) std::exchange(c, c->next_)->finish(false);
   }
-  /// Runs all there is; returns how many.
+  /// Runs all posted calls; returns how many.
   std::size_t run_all() noexcept {
     if (newest_.load(std::memory_order_relaxed) == nullptr) [[likely]]
       return 0;
@@ -51,10 +53,11 @@ class mailbox {
     for (call* c = take(); c != nullptr; ++count) std::exchange(c, c->next_)->finish(true);
     return count;
   }
-  /// False when there is a call to run first. After true, `run_all` wakes up.
+  /// Marks the owner as asleep. Returns false when there is a call to run first. After true,
+  /// `run_all` marks it as awake.
   [[nodiscard]] bool fall_asleep() noexcept {
     call* expected = nullptr;
-    // Relaxed: nothing is published by sleeping, and on failure `take` will acquire.
+    // Relaxed: sleeping publishes nothing, and on failure `take` will acquire.
     return newest_.compare_exchange_strong(expected, &asleep_, std::memory_order_relaxed,
                                            std::memory_order_relaxed);
   }
@@ -63,7 +66,7 @@ class mailbox {
   struct call {
     using function = void (*)(call&, bool run) noexcept;
     explicit call(function finish_it) noexcept : finish_{finish_it} {}
-    /// Deletes it; runs it before if `run`.
+    /// Deletes the call; runs it first if `run`.
     void finish(bool run) noexcept { finish_(*this, run); }
     call* next_ = nullptr;
 
@@ -82,10 +85,10 @@ class mailbox {
     F f_;
   };
 
-  /// Everything, the oldest first; leaves null.
+  /// Takes all calls, the oldest first; leaves null.
   call* take() noexcept {
-    // Acquire: sees what those who left the calls wrote before. The calls below the newest were
-    // published by releases that its compare-exchange continues.
+    // Acquire makes visible what the posters wrote before. The releases of older calls are
+    // continued by the newest call's compare-exchange.
     call* newest = newest_.exchange(nullptr, std::memory_order_acquire);
     if (newest == &asleep_) return nullptr;
     call* oldest = nullptr;

@@ -6,18 +6,20 @@
 
 namespace cordma {
 
-/// Something that an executor asks in each of its turns: a completion queue. Registered with
-/// `executor::add`; destroying it takes it out, at any time, also from its own `poll`.
+/// Source of events that an executor asks in each event-loop iteration: a completion queue.
+/// `executor::add` registers it. Destroying it at any time unregisters it, also from its own
+/// `poll`.
 /// \thread the executor's.
 class poller : public list_hook<poller> {
  public:
   virtual ~poller() = default;
 
-  /// Takes what is there, without a system call. How many it took: unless none, the executor asks
-  /// again before it thinks of blocking.
+  /// Handles what is there, without a system call, and returns how much. After a result above 0 the
+  /// executor asks again before it considers blocking.
   virtual std::size_t poll() noexcept = 0;
-  /// Before the executor blocks: arm, and look again, because something may have come between the
-  /// last look and the arming. False: do not block now (something came, or this one spins).
+  /// Prepares the executor's sleep: arms, and polls again, because something may have come between
+  /// the last poll and the arming. Returns false if the executor must not block now: something
+  /// came, or this poller spins.
   virtual bool prepare_wait() noexcept = 0;
 
  protected:

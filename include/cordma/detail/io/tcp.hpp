@@ -13,7 +13,7 @@ namespace cordma {
 
 namespace detail {
 
-/// Reads or writes bytes of a stream socket until `attempt` says that it ended.
+/// Reads or writes bytes of a stream socket until `attempt` returns that it ended.
 class CORDMA_EXPORT byte_op : public fd_operation {
  public:
   [[nodiscard]] bool failed() const noexcept { return was_stopped() || errno_ != 0 || ended_; }
@@ -36,14 +36,15 @@ class CORDMA_EXPORT byte_op : public fd_operation {
   std::span<std::byte> bytes_;
   std::size_t done_ = 0;
   int errno_ = 0;
-  bool ended_ = false;  // The stream did, before all bytes had come.
+  bool ended_ = false;  // The stream ended before all bytes had come.
 };
 
 }  // namespace detail
 
 /// A connected TCP socket. Move-only; destroying it closes it. Its operations refer to the socket,
-/// not to this object, but it must stay open while they wait; any can be stopped, limited by
-/// `with_timeout`, or abandoned at any time. One may read and one may write at a time.
+/// not to this object; the socket must stay open while they wait. Any of them can be stopped,
+/// limited by `with_timeout`, or abandoned at any time. One may read and one may write at a time.
+///
 /// Small messages are sent at once (TCP_NODELAY), and a write to a closed peer is an error, never
 /// SIGPIPE. \thread the executor's.
 class CORDMA_EXPORT tcp_stream {
@@ -58,32 +59,31 @@ class CORDMA_EXPORT tcp_stream {
   /// \errors ECONNREFUSED, ETIMEDOUT (after the kernel's minutes: use `with_timeout`), …
   static task<tcp_stream> connect(executor& home, socket_address peer);
 
-  /// At least one byte; 0 when the peer has sent its last. A stop loses nothing: what was not read
-  /// is there for the next call.
+  /// Reads at least one byte; gives 0 when the peer has sent its last. A stop loses nothing: unread
+  /// bytes are there for the next call.
   [[nodiscard]] read_some_op read_some(std::span<std::byte> into) noexcept;
-  /// Fills `into`. Stopped or timed out in its middle, it has read some bytes and the stream is of
-  /// no use any more. \errors `errc::disconnected`: the stream ended before.
+  /// Fills `into`. An operation that is stopped or timed out in its middle has read some bytes,
+  /// which leaves the stream unusable. \errors `errc::disconnected`: the stream ended before.
   [[nodiscard]] read_exactly_op read_exactly(std::span<std::byte> into) noexcept;
-  /// Hands all to the kernel. Stopped in its middle, it has written some.
+  /// Gives all bytes to the kernel. An operation stopped in its middle has written some.
   [[nodiscard]] write_all_op write_all(std::span<const std::byte> from) noexcept;
-  /// Ends when the peer's FIN or RST has arrived, whether or not all before it has been read: the
-  /// peer's process is gone, or has closed.
+  /// Waits until the peer's FIN or RST has arrived, even with unread bytes before it. The peer's
+  /// process is gone, or has closed.
   [[nodiscard]] readiness_op hang_up() noexcept { return cordma::hang_up(*home_, fd_.get()); }
 
-  /// Asks a silent peer whether it is there: after each `interval` (in whole seconds, rounded up)
-  /// without a byte, and hangs up when `probes` in a row (1 to 127) went unanswered.
-  /// \errors `error`.
+  /// Probes a silent peer after each `interval` without a byte (whole seconds, rounded up). The
+  /// connection breaks when `probes` in a row (1 to 127) went unanswered. \errors `error`.
   void keep_alive(std::chrono::milliseconds interval, unsigned probes);
 
-  /// No more will be written: the peer reads the end of the stream.
+  /// Ends writing: the peer reads the end of the stream.
   void shut_down_writing() noexcept;
 
-  /// Gives the socket away, for a stream of another executor. Nothing waits on this one any more.
+  /// Releases the socket, for a stream of another executor. No operation may wait on this one.
   [[nodiscard]] unique_fd release() && noexcept { return std::move(fd_); }
 
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
   [[nodiscard]] executor& home() const noexcept { return *home_; }
-  /// Throw `error` when the connection is gone.
+  /// Both return an address of the connection. \errors `error` when the connection is gone.
   [[nodiscard]] socket_address local_address() const;
   [[nodiscard]] socket_address peer_address() const;
 
@@ -151,16 +151,16 @@ class CORDMA_EXPORT tcp_listener {
  public:
   class accept_op;
 
-  /// Port 0: the kernel chooses, `local_address` tells. \errors EADDRINUSE, EACCES (a port
-  /// below 1024), EADDRNOTAVAIL (not an address of this host).
+  /// Listens on `local`. With port 0 the kernel chooses; `local_address` returns the choice.
+  /// \errors EADDRINUSE, EACCES (a port below 1024), EADDRNOTAVAIL (not an address of this host).
   tcp_listener(executor& home, const socket_address& local, int backlog = 128);
 
-  /// The next connection. \errors EMFILE, ENFILE, ENOBUFS or ENOMEM when it cannot be taken
-  /// now; it stays in the backlog, the listener is as good as before, and who asks again at once
-  /// gets the same answer: close something or sleep first.
+  /// Gives the next connection. \errors EMFILE, ENFILE, ENOBUFS or ENOMEM when it cannot be taken
+  /// now. The connection stays in the backlog and the listener stays usable. Calling again at once
+  /// gives the same error: close something or sleep first.
   [[nodiscard]] accept_op accept() noexcept;
-  /// Gives up the port now: the kernel refuses who connects, and resets who was not accepted yet.
-  /// Nobody may wait in `accept`. Idempotent.
+  /// Closes the port now: the kernel refuses new clients, and resets those not accepted yet. No
+  /// `accept` may be waiting. Idempotent.
   void close() noexcept;
   [[nodiscard]] socket_address local_address() const;
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
