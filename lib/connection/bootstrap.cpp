@@ -11,12 +11,13 @@
 namespace cordma::bootstrap {
 namespace {
 
-/// What `refuse` waits at most for the peer to read its verdict, and reads of what it still sends.
+/// Longest time that `refuse` waits for the peer to read its verdict, and drains what the peer
+/// still sends.
 constexpr std::chrono::milliseconds linger_max{500};
 constexpr std::size_t linger_bytes_max = 64 * 1024;
 
-/// The preamble first: who speaks another protocol mostly sends less than a frame, and is told at
-/// once, not at the deadline.
+/// Reads the preamble first: a peer of another protocol mostly sends less than a frame, and is
+/// refused at once, not at the deadline.
 task<handshake::frame> read_frame(tcp_stream& stream) {
   handshake::frame_bytes_t bytes;
   const std::span<std::byte, handshake::frame_bytes> all{bytes};
@@ -70,7 +71,7 @@ task<> read_acceptance(tcp_stream& stream) {
 }
 
 task<> refuse(tcp_stream& stream, failure why) {
-  // That the peer does not listen changes nothing: it is refused.
+  // The outcome does not matter: the peer is refused even if it does not listen.
   const auto outcome =
       co_await as_result(with_timeout(send_last_words(stream, why), linger_max, &stream.home()));
   if (outcome.is_cancelled()) throw cancelled{};
@@ -78,7 +79,7 @@ task<> refuse(tcp_stream& stream, failure why) {
 
 failure name_deadline(const failure& f, const char* call,
                       std::chrono::milliseconds limit) noexcept {
-  // Not the peer's, which may have timed out too and said so.
+  // A failure that the peer reported is not renamed: its own deadline may have passed.
   if (f.code != make_error_code(errc::timed_out) || f.call != std::string_view{"with_timeout"}) {
     return f;
   }

@@ -20,7 +20,7 @@ task<> close_state(detail::connection_state* state) {
   if (state != nullptr) co_await state->close();
 }
 
-/// The first of the host's addresses that answers.
+/// Connects to the first of the host's addresses that answers.
 task<tcp_stream> connect_stream(executor& home, const endpoint& server) {
   failure last{};
   for (const socket_address& address : socket_address::resolve(server.host, server.port)) {
@@ -63,7 +63,7 @@ task<T> refuse_without_agent() {
   co_return T();
 }
 
-/// The task's outcome, or a failure that names the call and the deadline.
+/// Returns the task's outcome, or a failure that names the call and the deadline.
 template <class T>
 task<T> within(task<T> t, std::chrono::milliseconds limit, const char* call, executor& home) {
   result<T> outcome = co_await as_result(with_timeout(std::move(t), limit, &home));
@@ -101,7 +101,8 @@ void connection::drop() noexcept {
   try {
     closer.spawn(finish(std::move(state_)));
   } catch (const std::bad_alloc&) {
-    // Then without waiting for the flushes: `ibv_destroy_qp` takes the memory from the device, too.
+    // The end does not wait for the flushes: `ibv_destroy_qp` takes the memory from the device,
+    // too.
     state_.reset();
   }
 }
@@ -197,7 +198,7 @@ task<connection> connect(connection_resources resources, endpoint server,
   failure why = bootstrap::name_deadline(made.failure(), "connect", limit);
   const std::string where = server.to_string();
   std::string detail{why.detail.view()};
-  // A call that says which it was begins with it: an address of the host's, or the host.
+  // A failed call that names its address or host begins its detail with that.
   const bool is_named = detail.starts_with(where) || detail.starts_with('"' + server.host + '"');
   if (!is_named) detail = detail.empty() ? where : where + ": " + detail;
   detail.insert(0, "to ");

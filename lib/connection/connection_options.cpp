@@ -13,7 +13,7 @@
 namespace cordma {
 namespace {
 
-/// Calls `with(field of options, field of changes)` for each: a new one has its line here.
+/// Calls `with(field of options, field of changes)` for each field: a new field is added here.
 void each_field(auto& o, auto& c, auto with) {
   with(o.port, c.port);
   with(o.gid_index, c.gid_index);
@@ -36,7 +36,7 @@ template <class T>
 void change_to(T& ours, const std::optional<T>& change) {
   if (change) ours = *change;
 }
-/// An option that may be empty has no second level of emptiness in its change.
+/// Takes a change of an option that is itself optional: the change has no second level.
 template <class T>
 void change_to(std::optional<T>& ours, const std::optional<T>& change) {
   if (change) ours = change;

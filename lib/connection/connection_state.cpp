@@ -22,14 +22,16 @@ namespace {
   CORDMA_TEXT_OF(major) "." CORDMA_TEXT_OF(minor) "." CORDMA_TEXT_OF(patch)
 constexpr const char* library_text =
     "cordma " CORDMA_VERSION_TEXT(CORDMA_VERSION_MAJOR, CORDMA_VERSION_MINOR, CORDMA_VERSION_PATCH);
-/// 8 bits in ibv_qp_attr.
+/// The field has 8 bits in ibv_qp_attr.
 constexpr std::uint32_t rd_atomic_limit = 255;
 
-/// Said by a peer that closes, before the end of its stream. An end without it is a death.
+/// Byte that a closing peer sends before the end of its stream. An end without it means that the
+/// peer died.
 constexpr std::byte goodbye{'.'};
-/// How often it is looked whether the acknowledgements that it owes have come.
+/// Interval of polling for the late acknowledgements.
 constexpr std::chrono::milliseconds late_ack_interval{1};
-/// For a device to say that it takes no more shared receives. Some never do.
+/// Longest wait for the device's event that it takes no more shared receives. Some devices never
+/// report it.
 constexpr std::chrono::milliseconds last_receive_wait{50};
 
 verbs::gid_entry chosen_gid(const verbs::context& ctx, const verbs::port_info& port,
@@ -57,7 +59,8 @@ unsigned entries(const connection_options& options) noexcept {
          (options.agent.enabled ? agent::completion_entries : 0);
 }
 
-/// Without windows whoever is in a protection domain reaches all that is lent in it.
+/// Returns true if the connection needs its own domain: without windows, a peer can reach
+/// everything that is lent in its domain.
 bool needs_own_domain(const connection_resources& r, const agent_options& options) noexcept {
   const lending_policy& policy = options.lending;
   return options.enabled &&
@@ -106,7 +109,7 @@ connection_state::connection_state(const connection_resources& r, const connecti
   const verbs::access remote = granted(r.ctx, options.remote_access);
   verbs::access allowed = remote;
   if (options.agent.enabled) {
-    allowed |= verbs::access::remote_read;  // Its peer's flushes.
+    allowed |= verbs::access::remote_read;  // The peer's flushes are READs.
     if (ground_.lending.has_windows()) allowed |= verbs::access::mw_bind;
   }
   qp_.verbs().to_init(port_.number, options.pkey_index, allowed);
@@ -170,7 +173,8 @@ void connection_state::watch_over(tcp_stream stream) {
   stream_.emplace(std::move(stream));
   // Where no heartbeat can be sent the kernel's takes its place: a dead host is always found.
   stream_->keep_alive(options_.heartbeat.interval, options_.heartbeat.misses);
-  if (agent_) agent_->start(peer_hello_.agent.flush_word);  // Before it can be told of failures.
+  // The agent starts before it can be notified of failures.
+  if (agent_) agent_->start(peer_hello_.agent.flush_word);
   failure_watch_.emplace(*this, qp_, &on_failure);
   if (failure_watch_->wait.start(*failure_watch_, {&home_, {}})) on_failure(*failure_watch_);
   if (agent_) {
@@ -180,7 +184,7 @@ void connection_state::watch_over(tcp_stream stream) {
   if (options_.heartbeat.enabled && peer_hello_.allows_writes && !qp_.has_failed()) {
     home_.arm(*this, home_.after(options_.heartbeat.interval));
   }
-  socket_watch_.emplace(*this, stream_->fd());  // May fire from now on.
+  socket_watch_.emplace(*this, stream_->fd());  // The watch may fire from now on.
 }
 
 void connection_state::abort(errc code, const char* call) noexcept {
@@ -190,15 +194,16 @@ void connection_state::abort(errc code, const char* call) noexcept {
   if (stream_) stream_->shut_down_writing();
 }
 
-/// The data queue pair is in ERROR: the windows that lead through it can go.
+/// Tells the agent that the data queue pair is in ERROR: its windows can be destroyed.
 void connection_state::fail_agent() noexcept {
   if (!agent_) return;
   agent_->fail(qp_.failure_reason().to_failure(local_hello_.qpn));
   agent_->control().abort(qp_.failure_reason());
 }
 
-/// After the handshake a goodbye is all that is said on the socket: what comes else is the end of
-/// the stream, an error, or a peer that does not keep to it and could fill our kernel's memory.
+/// Handles readiness of the socket. After the handshake the peer sends only a goodbye. Anything
+/// else is the end of the stream, an error, or a peer that violates the protocol and could fill the
+/// kernel's memory.
 void connection_state::on_socket(fd_watch& watch) noexcept {
   connection_state& state = static_cast<socket_watch&>(watch).state;
   std::byte said;
@@ -211,11 +216,11 @@ void connection_state::on_socket(fd_watch& watch) noexcept {
   if (!is_idle) state.peer_hung_up();
 }
 
-/// What the peer sent before it closed has arrived: its side of the connection saw it acknowledged.
-/// What we sent it may have taken, and its acknowledgement be slower than the end of the stream:
-/// after a goodbye its queue pair lives until we have hung up, too.
+/// Handles the end of the stream. What the peer sent before it closed has arrived: the peer saw it
+/// acknowledged. The acknowledgements of this side's requests may be slower than the end of the
+/// stream. After a goodbye the peer's queue pair lives until this side has closed, too.
 void connection_state::peer_hung_up() noexcept {
-  // Shutting down what has ended makes the socket ready again.
+  // Shutting down an ended stream makes the socket ready again.
   if (peer_gone_.is_set()) return;
   qp_.driver().reap_all();
   peer_gone_.set();
@@ -224,8 +229,8 @@ void connection_state::peer_hung_up() noexcept {
   const bool is_idle = qp_.sends().is_idle();
   if (!is_idle && peer_hello_.allows_writes && (!beat_ || beat_->has_ended())) beat();
   late_acks_until_ = home_.after(options_.close_deadline);
-  disarm();  // The heartbeat's: from now on the timer looks for acknowledgements.
-  // Not in this turn: who was told of something just now may have to say something, too.
+  disarm();  // The timer stops the heartbeat: from now on it polls for acknowledgements.
+  // The end comes in a later iteration: tasks that were just notified may still want to send.
   home_.arm(*this, home_.now());
 }
 
@@ -237,13 +242,13 @@ void connection_state::await_late_acks() noexcept {
   home_.arm(*this, home_.after(late_ack_interval));
 }
 
-/// Into a socket that nothing else was written to: there is room.
+/// Sends the goodbye. Nothing else was written to the socket, so there is room.
 void connection_state::say_goodbye() noexcept {
   ::send(stream_->fd(), &goodbye, sizeof goodbye, MSG_DONTWAIT | MSG_NOSIGNAL);
   stream_->shut_down_writing();
 }
 
-/// The queue pair broke, and the peer's may not know: the end of the stream tells it.
+/// Handles the failure of the queue pair. The end of the stream tells the peer, which may not know.
 std::coroutine_handle<> connection_state::on_failure(waiter& watch) noexcept {
   connection_state& state = static_cast<failure_watch&>(watch).state;
   state.disarm();
@@ -266,12 +271,12 @@ void connection_state::tick() noexcept {
   if (qp_.has_failed()) return;
   if (late_acks_until_) return await_late_acks();
   if (beat_ && !beat_->has_ended()) {
-    // In manual mode it may have ended long ago: only the program's `poll` would tell.
+    // In manual mode the WRITE may have ended long ago: only the program's `poll` would find out.
     if (!is_manual() && ++missed_ >= options_.heartbeat.misses) {
       return abort(errc::disconnected, "heartbeat");
     }
   } else {
-    // What is in flight without a completion entry says nothing about the peer.
+    // Unsignaled requests in flight say nothing about the peer.
     const std::uint32_t posted = qp_.sends().posted_total();
     if (posted == posted_before_ && !qp_.sends().awaits_completion()) beat();
   }
@@ -279,8 +284,8 @@ void connection_state::tick() noexcept {
   home_.arm(*this, home_.after(options_.heartbeat.interval));
 }
 
-/// A WRITE of nothing names no memory and wakes nobody; its acknowledgement says that the peer's
-/// device is there, and has our queue pair's other end.
+/// Posts a 0-byte WRITE, which names no memory and wakes nobody. Its acknowledgement shows that the
+/// peer's device is there, and has the other end of the queue pair.
 void connection_state::beat() noexcept {
   missed_ = 0;
   beat_.emplace(qp_.post(cordma::write(const_local_mr_slice{}, remote_mr_slice{})));
@@ -288,7 +293,7 @@ void connection_state::beat() noexcept {
 
 task<> connection_state::close() {
   if (!qp_.has_failed()) {
-    // Ends unsignaled requests before it, which nothing else might.
+    // The heartbeat's CQE ends unsignaled requests before it, which nothing else might.
     if (peer_hello_.allows_writes && !qp_.sends().is_idle()) beat();
     const auto idle =
         co_await as_result(with_timeout(qp_.sends_idle(), options_.close_deadline, &home_));
@@ -308,7 +313,7 @@ task<> connection_state::close() {
 }
 
 task<> connection_state::drain() {
-  if (qp_.share() != nullptr) {  // In manual mode, too: that comes as an event.
+  if (qp_.share() != nullptr) {  // Manual mode waits, too: the last receive comes as an event.
     const auto told = co_await as_result(
         with_timeout(qp_.last_receive_event().wait(),
                      std::min(options_.close_deadline, last_receive_wait), &home_));

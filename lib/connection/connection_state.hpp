@@ -16,31 +16,33 @@
 
 namespace cordma::detail {
 
-/// What a connection owns: queue pair, socket, and what watches over both. It is made before the
-/// handshake, stays where it is, and is destroyed by the closer.
+/// Members of a connection: queue pair, socket, and the watches of both. The object is made before
+/// the handshake and never moves; the closer destroys it.
 class connection_state : private timer {
  public:
-  /// A queue pair in INIT, and the hello that describes it. `stream`: the bootstrap socket.
+  /// Makes a queue pair in INIT, and the hello that describes it. `stream` is the bootstrap socket.
   connection_state(const connection_resources& resources, const connection_options& options,
                    const tcp_stream& stream);
   connection_state(const connection_state&) = delete;
   connection_state& operator=(const connection_state&) = delete;
   ~connection_state();
 
-  /// To RTR and RTS, as `remote` and we agree. \errors errc::incompatible_peer; the verbs'.
+  /// Moves the queue pair to RTR and RTS, as agreed with `remote`. \errors errc::incompatible_peer;
+  /// the verbs'.
   void agree(const handshake::hello& remote);
-  /// Both sides accepted: from now on the socket, the heartbeat and the queue pair are watched.
+  /// Starts to watch the socket, the heartbeat and the queue pair, when both sides have accepted.
   void watch_over(tcp_stream stream);
 
   /// Ends what waits, and tells the peer.
   void abort(errc code, const char* call) noexcept;
   /// Waits for what was posted, then for the peer's answer.
   task<> close();
-  /// Until the device has given back what was posted on the data queue pair, or a deadline.
+  /// Waits until the device has returned what was posted on the data queue pair, or until a
+  /// deadline.
   task<> drain();
 
   [[nodiscard]] queue_pair& qp() noexcept { return qp_; }
-  /// Null: one of the two sides has none.
+  /// Returns the agent. Null: one of the two sides has none.
   [[nodiscard]] cordma::agent* agent() const noexcept { return agent_.get(); }
   [[nodiscard]] mr_allocator& memory() const noexcept { return ground_.memory; }
   [[nodiscard]] executor& home() const noexcept { return home_; }
@@ -64,13 +66,13 @@ class connection_state : private timer {
     connection_state& state;
     event::wait_op wait;
   };
-  /// What the connection is made of: the runtime's, or a domain of its own, where what its peer
-  /// could guess the keys of leads to nobody else's memory.
+  /// Parts that the connection is made from: the runtime's, or a domain of its own. A domain of its
+  /// own keeps a peer that guesses keys from other connections' memory.
   struct ground {
     ground(const connection_resources& r, const agent_options& options);
     ~ground();
     ground(const ground&) = delete;
-    cordma::lending& office;  ///< the runtime's
+    cordma::lending& office;  ///< the runtime's lending
     lending_domain* const own;
     verbs::protection_domain& pd;
     mr_allocator& memory;
@@ -94,9 +96,9 @@ class connection_state : private timer {
   const connection_options options_;
   const verbs::port_info port_;
   const verbs::gid_entry gid_;
-  const ground ground_;  // Before what is made from it.
+  const ground ground_;  // Declared before the members made from it.
   queue_pair qp_;
-  std::unique_ptr<cordma::agent> agent_;  // After the queue pair that its windows lead to.
+  std::unique_ptr<cordma::agent> agent_;  // Declared after the queue pair that its windows lead to.
   const socket_address local_;
   const socket_address peer_;
   handshake::hello local_hello_;
@@ -105,7 +107,7 @@ class connection_state : private timer {
 
   event peer_gone_;
   std::optional<tcp_stream> stream_;
-  // After what they watch: they go first.
+  // Declared after what they watch, so that they are destroyed first.
   std::optional<socket_watch> socket_watch_;
   std::optional<failure_watch> failure_watch_;
   std::optional<failure_watch> agent_watch_;
@@ -114,10 +116,10 @@ class connection_state : private timer {
   bool peer_said_goodbye_ = false;
   std::optional<time_point> late_acks_until_;
   unsigned missed_ = 0;
-  std::uint32_t posted_before_ = 0;  // Requests, at the last tick.
+  std::uint32_t posted_before_ = 0;  // Requests posted until the last tick.
 };
 
-/// The port that `options` name, checked with all the rest of them.
+/// Returns the port that `options` name, after checking all options.
 verbs::port_info checked_port(const verbs::context& ctx, const connection_options& options);
 
 }  // namespace cordma::detail

@@ -22,7 +22,7 @@ constexpr std::uint32_t rd_atomic_limit = 255;  // 8 bits in ibv_qp_attr.
 
 enum class kind : std::uint8_t { hello = 1, verdict = 2 };
 
-// Where the fields are; docs/handshake.md says the same in words.
+// Offsets of the fields; docs/handshake.md says the same in words.
 namespace at {
 constexpr std::size_t magic = 0, major = 4, minor = 5, length = 6, kind = 8;
 constexpr std::size_t layer = 9, gid_kind = 10, mtu = 11, transport = 12, lid = 14, gid = 16;
@@ -57,7 +57,8 @@ void put_text(frame_bytes_t& out, std::size_t offset, std::string_view text) noe
   std::memcpy(out.data() + offset, text.data(), text.size());
 }
 
-/// Up to the first NUL; what a peer sends ends up in logs and on terminals, so only what prints.
+/// Takes text up to the first NUL, and replaces what does not print: a peer's text ends up in logs
+/// and on terminals.
 template <std::size_t N>
 fixed_text<N> get_text(bytes in, std::size_t offset) noexcept {
   std::array<char, N> text;
@@ -109,14 +110,16 @@ hello decode_hello(bytes in) {
   h.transport_kind = transport(get_in<std::uint8_t>(in, at::transport, "transport", 1, 2));
   h.lid = get<std::uint16_t>(in, at::lid);
   std::memcpy(h.gid.raw, in.data() + at::gid, sizeof h.gid.raw);
-  h.qpn = get_in<std::uint32_t>(in, at::qpn, "QPN", 2, max_24_bits);  // 0, 1: management.
+  // QPNs 0 and 1 are for management.
+  h.qpn = get_in<std::uint32_t>(in, at::qpn, "QPN", 2, max_24_bits);
   h.psn = get_in<std::uint32_t>(in, at::psn, "PSN", 0, max_24_bits);
   h.rd_atomic_initiator =
       get_in<std::uint32_t>(in, at::rd_initiator, "rd_atomic (initiator)", 0, rd_atomic_limit);
   h.rd_atomic_responder =
       get_in<std::uint32_t>(in, at::rd_responder, "rd_atomic (responder)", 0, rd_atomic_limit);
   h.recv_wr_max = get_in<std::uint32_t>(in, at::recv_wr_max, "receive depth", 1, UINT32_MAX);
-  const auto flags = get<std::uint32_t>(in, at::flags);  // Bits we don't know: a later minor's.
+  // Unknown bits belong to a later minor version.
+  const auto flags = get<std::uint32_t>(in, at::flags);
   h.allows_writes = (flags & flag_allows_writes) != 0;
   h.message_max_bytes = get_in<std::uint64_t>(in, at::message_max, "message limit", 1, UINT32_MAX);
   h.library = get_text<library_bytes>(in, at::library);
@@ -137,7 +140,7 @@ hello decode_hello(bytes in) {
   return h;
 }
 
-/// What a refusal may say: anything else would let a peer pass off an error of ours.
+/// Returns true for a code that a refusal may carry: any other would let a peer fake a local error.
 bool is_of_a_handshake(errc code) noexcept {
   return code == errc::bad_handshake || code == errc::incompatible_peer || code == errc::timed_out;
 }
@@ -269,7 +272,8 @@ agreement negotiate(const hello& local, const hello& remote, std::uint32_t gid_i
            "%u READs at once from here, %u from there: beside agents each way needs one",
            a.rts.rd_atomic_max, a.rtr.dest_rd_atomic_max);
     }
-    // Only now: another version of the agents' protocol may have none.
+    // The check comes after the version's: another version of the agents' protocol may have no
+    // flush word.
     if (theirs.flush_word.size_bytes() == 0)
       fail(errc::bad_handshake, "an agent's flush word of 0 bytes");
     a.control = {.rtr = a.rtr, .rts = a.rts};

@@ -10,7 +10,8 @@ task<connection> shake_hands(connection_resources resources, connection_options 
                              tcp_stream& stream) {
   const handshake::hello remote = co_await bootstrap::read_hello(stream);
   auto state = std::make_unique<detail::connection_state>(resources, options, stream);
-  // Ready to receive before the client knows where: it may send as soon as it has our hello.
+  // The queue pair is ready to receive before the client knows its address: the client may send as
+  // soon as it has this side's hello.
   state->agree(remote);
   co_await bootstrap::send_hello(stream, state->local_hello());
   co_await bootstrap::read_acceptance(stream);
@@ -36,11 +37,11 @@ class listener_state final : public handshake_server<connection> {
     try {
       resources_.home.closer().spawn(finish());
     } catch (const std::bad_alloc&) {
-      // Without memory to wait for its handshakes it stays where it is: they still use it.
+      // Without memory for the wait, the server object stays: the handshakes still use it.
       all_ended_.set();
     }
   }
-  /// After `close`: nobody holds it any more.
+  /// Drops the server after `close`: nobody refers to it any more.
   void drop() noexcept {
     if (is_finished_) return delete this;
     is_dropped_ = true;
@@ -52,7 +53,7 @@ class listener_state final : public handshake_server<connection> {
     try {
       co_await join();
     } catch (const std::exception&) {
-      // A handshake without memory: nobody is left to be told.
+      // The handshake had no memory, and nobody is left to notify.
     }
     all_ended_.set();
     is_finished_ = true;
@@ -66,7 +67,7 @@ class listener_state final : public handshake_server<connection> {
   connection_options options_;
   event all_ended_{resources_.home};
   bool is_closing_ = false;
-  bool is_finished_ = false;  // Nothing of it runs any more.
+  bool is_finished_ = false;  // No task of it runs any more.
   bool is_dropped_ = false;
 };
 

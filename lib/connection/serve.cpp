@@ -13,7 +13,7 @@ namespace {
 
 constexpr long long connections_limit = 1 << 20;
 
-/// What `serve` was given, and what its connections share.
+/// Arguments of `serve`, and the state that its connections share.
 struct service {
   const connection_task& handler;
   const failure_hook& on_failure;
@@ -31,7 +31,7 @@ task<> handle(service& all, connection conn) {
     task<> handling = all.handler(std::move(conn));
     co_await std::move(handling);
   } catch (const cancelled&) {
-    // A normal end.
+    // The handler ended normally.
   } catch (...) {
     why = std::current_exception();
   }

@@ -7,8 +7,8 @@
 namespace cordma {
 namespace {
 
-/// While there is work, the executor polls the kernel and the clock once in this many iterations:
-/// an iteration is short, or its work is long.
+/// Iterations between two polls of the kernel and the clock, while there is work: an iteration is
+/// short, or its work is long.
 constexpr unsigned turns_per_look = 8;
 /// About the number of polls during the round trip of a message.
 constexpr unsigned polls_per_turn_max = 64;

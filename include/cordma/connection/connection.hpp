@@ -34,16 +34,18 @@ struct agreement;
 struct hello;
 }  // namespace handshake
 
-/// One reliable connection: a queue pair, and the TCP socket of its bootstrap, which stays open for
-/// the connection's life. When the peer's process ends or closes, the socket says so at once; when
-/// its host dies, a heartbeat finds out. Either way everything that waits ends with
+/// One reliable connection: a queue pair, and the TCP socket of its bootstrap, which stays open
+/// until the end. When the peer's process ends or closes, the socket reports it at once. When the
+/// peer's host dies, a heartbeat finds out. Either way everything that waits ends with
 /// `errc::disconnected`, and `why_lost()` says more.
 ///
-/// Move-only; moving does not disturb operations under way. Dropping it ends what waits with
-/// `errc::closed`, and hands the rest to the executor's closer, which takes the queue pair to
-/// ERROR, reaps its flushes until a deadline, destroys it and closes the socket: `executor::run`
-/// returns after that. An operation on an empty connection (default-made, moved from) is a broken
-/// contract. \thread the executor's.
+/// A connection is move-only; moving does not disturb operations in progress. Dropping it ends what
+/// waits with `errc::closed`, and hands the rest to the executor's closer. The closer moves the
+/// queue pair to ERROR, reaps its flushes until a deadline, destroys it and closes the socket.
+/// `executor::run` returns after that.
+///
+/// An operation on an empty connection (default-made, moved from) breaks the contract. \thread the
+/// executor's.
 class CORDMA_EXPORT connection : public requester<connection> {
  public:
   connection() noexcept;
@@ -68,65 +70,69 @@ class CORDMA_EXPORT connection : public requester<connection> {
     return {receives(), buffer};
   }
 
-  // Remote memory: docs/remote-memory.md. Every one throws errc::not_supported when one of the two
-  // sides has no agent, errc::disconnected when the connection ends.
+  // Remote memory: docs/remote-memory.md. Each of the following functions throws
+  // errc::not_supported when a side has no agent, and errc::disconnected when the connection ends.
 
-  /// Asks the peer for memory. It is zeroed, and aligned as asked; access and lease may be less.
-  /// Memory dropped in the same turn goes back behind this, which then asks once more if the peer's
-  /// limits refused it.
-  /// \errors  errc::timed_out: no answer within `request.timeout`; what is granted later goes back.
-  ///   errc::access_denied, errc::limit_exceeded: the peer's policy says no. errc::refused: it has
-  ///   no memory. errc::out_of_range: an argument.
+  /// Asks the peer for memory. The memory is zeroed, and aligned as asked; access and lease may be
+  /// less. Memory dropped in the same event-loop iteration is returned after the request. If the
+  /// peer's limits refused the request, it is then sent once more.
+  /// \errors  errc::timed_out: no answer within `request.timeout`; a later grant is returned.
+  ///   errc::access_denied, errc::limit_exceeded: the peer's policy refuses. errc::refused: the
+  ///   peer has no memory. errc::out_of_range: an argument.
   task<remote_mr> request_remote_mr(std::size_t size_bytes, remote_mr_request request = {});
   /// Lends memory to the peer, which gets it by `receive_remote_mr`. Returns when it is offered.
   /// \errors  errc::wrong_protection_domain, errc::access_denied, errc::out_of_range: arguments.
   ///   errc::limit_exceeded: `leases_max`, or a total. errc::not_supported: the isolation that the
-  ///   policy wants. The memory is freed then, as soon as nobody reaches it.
+  ///   policy wants. After an error the memory is freed as soon as nobody reaches it.
   task<loan> send_local_mr(local_mr memory, loan_options options = {});
-  /// Hands borrowed memory back with what was written: its owner gets it by `receive_local_mr`, or,
-  /// if it had offered it, by its `loan`. Returns when the owner has it, and nobody else can reach
-  /// it.
+  /// Hands borrowed memory back with what was written. The owner gets it by `receive_local_mr`, or
+  /// by its `loan` if it had offered the memory. Returns when the owner has it, and nobody else can
+  /// reach it.
   /// \errors  errc::lease_expired, errc::lease_ended, errc::wrong_connection; errc::timed_out after
-  ///   `agent_options::request_timeout`. The memory is returned then.
+  ///   `agent_options::request_timeout`. After an error the memory is returned.
   task<> send_remote_mr(remote_mr memory);
-  /// Memory that we granted and the peer handed over. A stopped or late wait loses nothing.
+  /// Receives memory that this side granted and the peer handed over. A stopped or late wait loses
+  /// nothing.
   task<local_mr> receive_local_mr();
   task<local_mr> receive_local_mr(std::chrono::milliseconds timeout);
-  /// The next loan that the peer offers; its lease runs from now on. As above.
+  /// Receives the next loan that the peer offers; its lease runs from now on. A stopped or late
+  /// wait loses nothing.
   task<remote_mr> receive_remote_mr();
   task<remote_mr> receive_remote_mr(std::chrono::milliseconds timeout);
   [[nodiscard]] bool has_agent() const noexcept;
-  /// For what is built on connections. Null: one of the two sides has none.
+  /// Returns the agent, for libraries built on connections. Null: one of the two sides has none.
   [[nodiscard]] cordma::agent* agent() noexcept;
   [[nodiscard]] const lending_counters& lending() const noexcept;
-  /// The last request for memory that the peer was refused, for a server's log: what it asked for,
-  /// and which part of our policy says no.
+  /// Returns the last refusal of a peer's request for memory, for a server's log. The failure names
+  /// what the peer asked for, and which part of this side's policy refused it.
   [[nodiscard]] std::optional<failure> last_refusal() const;
-  /// Leases that are open now, in both directions.
+  /// Returns the open leases, in both directions.
   [[nodiscard]] std::vector<lease_info> leases() const;
 
-  /// Memory that this connection's requests can name: the runtime's, but with `shared_key`, whose
-  /// protection domain is the connection's own. What it allocates may outlive the connection.
+  /// Returns the allocator of memory that this connection's requests can name. It is the runtime's,
+  /// except with `shared_key`, where the connection has its own protection domain. Allocated memory
+  /// may outlive the connection.
   [[nodiscard]] mr_allocator& memory() noexcept;
 
-  /// Lets what was posted finish, tells the peer, waits for its answer, and ends what still waits
-  /// (receives, mostly) with `errc::disconnected`. Each wait is bounded by `close_deadline`.
-  /// The connection must stay until this has ended; afterwards it is of no more use. Idempotent.
-  /// \errors only `cancelled`: the connection is dropped like any other then.
+  /// Waits until posted requests have ended, tells the peer, and waits for its answer. Then what
+  /// still waits (receives, mostly) ends with `errc::disconnected`. Each wait is bounded by
+  /// `close_deadline`. The connection must stay until this has ended, and is of no use afterwards.
+  /// Idempotent.
+  /// \errors only `cancelled`: the connection then ends like any dropped one.
   task<> close();
 
-  /// False once it was closed or lost.
+  /// Returns false once the connection was closed or lost.
   [[nodiscard]] bool is_open() const noexcept;
-  /// Why it no longer works, with the peer's address; nothing while it does.
+  /// Returns why the connection no longer works, with the peer's address; nothing while it does.
   [[nodiscard]] std::optional<failure> why_lost() const noexcept;
-  /// Whether the peer closed it, rather than died.
+  /// Returns true if the peer closed the connection, false if the peer died.
   [[nodiscard]] bool was_closed_by_peer() const noexcept;
   [[nodiscard]] explicit operator bool() const noexcept { return qp_ != nullptr; }
 
-  /// The queue pair itself, for what only verbs can ask of it: its number, its state, its native
-  /// handle. What is posted there by hand breaks the connection.
+  /// Returns the queue pair itself, for what only verbs can ask of it: its number, its state, its
+  /// native handle. Posting there by hand breaks the connection.
   [[nodiscard]] verbs::queue_pair& verbs() noexcept;
-  /// For the library's own rooms: the type is private.
+  /// Returns the queue pair for the library's own rooms: the type is private.
   [[nodiscard]] queue_pair& qp() noexcept {
     CORDMA_ASSERT(qp_ != nullptr, "used an empty connection");
     return *qp_;
@@ -135,9 +141,10 @@ class CORDMA_EXPORT connection : public requester<connection> {
     CORDMA_ASSERT(qp_ != nullptr, "used an empty connection");
     return *qp_;
   }
-  [[nodiscard]] const socket_address& local() const noexcept;  ///< Of the bootstrap socket.
+  [[nodiscard]] const socket_address& local() const noexcept;  ///< Address of the bootstrap socket.
   [[nodiscard]] const socket_address& peer() const noexcept;
-  /// What the two sides told each other, and came to.
+  /// The next two functions return what the two sides sent in the handshake; `agreement` returns
+  /// its result.
   [[nodiscard]] const handshake::hello& local_hello() const noexcept;
   [[nodiscard]] const handshake::hello& peer_hello() const noexcept;
   [[nodiscard]] const handshake::agreement& agreement() const noexcept;
@@ -152,9 +159,18 @@ class CORDMA_EXPORT connection : public requester<connection> {
   void drop() noexcept;
 
   std::unique_ptr<detail::connection_state> state_;
-  // Into that: the ways of every operation, without a look there.
+  // Pointers into `state_`, so that operations need not read it.
   send_queue* sends_ = nullptr;
   queue_pair* qp_ = nullptr;
 };
+
+/// Connects to a listener. The server's program may not have accepted yet: a SEND then meets no
+/// receive, and breaks the connection after `rnr_retry` retries (docs/errors.md). `server.host` may
+/// be a name: the resolver then blocks the thread.
+/// \errors  errc::timed_out after `connect_timeout`; ECONNREFUSED and others of connect(2): the
+///   detail names the server; errc::bad_handshake, errc::incompatible_peer, errc::refused; what the
+///   verbs throw. errc::limit_exceeded: an option. A failure leaves nothing behind.
+task<connection> connect(connection_resources resources, endpoint server,
+                         connection_options options = {});
 
 }  // namespace cordma

@@ -14,11 +14,12 @@ namespace cordma {
 
 class shared_receives;
 
-/// Finds a peer whose host died while the connection was idle: RC itself only notices that while
-/// something is in flight. After `interval` without a request of ours, a 0-byte WRITE is posted;
-/// one that has not completed after `misses` further intervals ends the connection. Besides,
-/// the kernel asks the peer's host by TCP keepalive on the bootstrap socket, in whole seconds, even
-/// when `enabled` is false: it is all there is for a peer that grants no writes.
+/// Finds a peer whose host died while the connection was idle: RC notices that only while something
+/// is in flight. After `interval` without a request of this side, the heartbeat posts a 0-byte
+/// WRITE. The connection ends if the WRITE has not completed after `misses` further intervals.
+///
+/// The kernel also probes the peer's host by TCP keepalive on the bootstrap socket, in whole
+/// seconds, even when `enabled` is false. Keepalive is the only probe if the peer grants no writes.
 struct heartbeat_options {
   bool enabled = true;
   std::chrono::milliseconds interval{1000};  ///< At least 1 ms.
@@ -27,23 +28,24 @@ struct heartbeat_options {
 
 struct connection_changes;
 
-/// What each connection is made with, on either side. Checked against the device when it is used.
+/// Options of each connection, on either side. They are checked against the device at first use.
 struct CORDMA_EXPORT connection_options {
-  /// All of it, but for `port`, `gid_index` and `rd_atomic_max` that say nothing.
+  /// Converts all options, except `port`, `gid_index` and `rd_atomic_max` if they are unset.
   operator connection_changes() const noexcept;  // NOLINT: given in its place.
 
-  std::uint8_t port = 0;  ///< Of the device; 0: the first that is ACTIVE.
-  /// A row of the port's GID table. None: the best for the bootstrap socket's address.
+  std::uint8_t port = 0;  ///< Port of the device; 0: the first that is ACTIVE.
+  /// Row of the port's GID table. None: the best for the bootstrap socket's address.
   std::optional<std::uint32_t> gid_index{};
   std::uint16_t pkey_index = 0;
   verbs::queue_pair_capabilities capabilities{};
-  /// A pool of the same runtime's that the data queue pair takes its receives from
-  /// (`runtime::share_receives`); `capabilities` then says nothing about receives, and only what
-  /// works by a `message_handler` gets messages. Null: receives of its own. It outlives the
-  /// connections, their closing, and messages of theirs that are kept. \thread the runtime's.
+  /// Pool of the same runtime (`runtime::share_receives`), which supplies the data queue pair's
+  /// receives. `capabilities` then says nothing about receives, and only a `message_handler` gets
+  /// messages. Null: the queue pair has receives of its own.
+  /// The pool outlives the connections, their closing, and their messages that are kept. \thread
+  /// the runtime's.
   shared_receives* receives_from = nullptr;
-  /// What the peer may do to memory whose rkey it knows. Without `remote_write` the peer's
-  /// heartbeat is TCP's. Atomics are taken out on a device that has none; an agent needs
+  /// Access that the peer has to memory whose rkey it knows. Without `remote_write` the peer's
+  /// heartbeat is TCP's. Atomics are removed on a device without them; an agent needs
   /// `remote_read`, and adds it.
   verbs::access remote_access =
       verbs::access::remote_write | verbs::access::remote_read | verbs::access::remote_atomic;
@@ -51,31 +53,30 @@ struct CORDMA_EXPORT connection_options {
   /// smaller of both sides' numbers. An agent needs one.
   std::optional<std::uint32_t> rd_atomic_max{};
 
-  // How a lost peer shows while something is in flight (docs/errors.md has the formula):
-  // 4.096 us * 2^timeout * (retry_cnt + 1) = 1.88 s. Soft-RoCE takes a retry_cnt of 7 for "for
-  // ever".
+  // A lost peer shows, while something is in flight, after (docs/errors.md has the formula): 4.096
+  // us * 2^timeout * (retry_cnt + 1) = 1.88 s. Soft-RoCE takes a retry_cnt of 7 for "for ever".
   std::uint8_t timeout = 16;
   std::uint8_t retry_cnt = 6;
-  /// A peer without a posted receive: (rnr_retry + 1) tries, 61 ms apart.
+  /// Retries when the peer has posted no receive: (rnr_retry + 1) tries, 61 ms apart.
   std::uint8_t rnr_retry = 6;
   std::uint8_t min_rnr_timer = 25;
 
   heartbeat_options heartbeat{};
-  /// Lending and borrowing memory; when either side has none, the connection has none.
+  /// Options for lending and borrowing memory; if either side has no agent, the connection has
+  /// none.
   agent_options agent{};
-  /// For the whole of `connect`: TCP, handshake, queue pair.
+  /// Deadline of the whole `connect`: TCP, handshake, queue pair.
   std::chrono::milliseconds connect_timeout{5000};
-  /// How long `close` waits, first for requests in flight, then for the peer; and how long a
-  /// dropped connection waits for its flushes.
+  /// Time that `close` waits, first for requests in flight, then for the peer. A dropped connection
+  /// waits as long for its flushes.
   std::chrono::milliseconds close_deadline{2000};
 };
 
-/// What some connections have otherwise than the others of their runtime, whose defaults stay for
-/// what is not named:
+/// Options that differ from the runtime's defaults; options that are not named keep the defaults:
 ///
 ///     rt.connect(server, {.connect_timeout = 1s, .heartbeat = {{.interval = 100ms}}});
 ///
-/// A group, as the heartbeat is, is given whole. A `connection_options` in its place gives
+/// A group, such as the heartbeat, is given whole. A `connection_options` in its place gives
 /// everything: start from `runtime::connection_defaults()` to keep some of them.
 struct connection_changes {
   std::optional<std::uint8_t> port{};
@@ -95,7 +96,7 @@ struct connection_changes {
   std::optional<std::chrono::milliseconds> close_deadline{};
 };
 
-/// `defaults`, but for what `changes` names.
+/// Returns `defaults`, with the options that `changes` names replaced.
 CORDMA_EXPORT connection_options changed(connection_options defaults,
                                          const connection_changes& changes) noexcept;
 

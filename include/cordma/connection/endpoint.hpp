@@ -9,9 +9,9 @@
 
 namespace cordma {
 
-/// Where a server listens for the TCP bootstrap: a host name or a numeric address, and a port.
-/// A value; `{"127.0.0.1", 7471}` or `"127.0.0.1:7471"`. With constructors, for g++ 12 destroys an
-/// aggregate that owns something twice when it is made in braces within a `co_await`.
+/// Address on which a server listens for the TCP bootstrap: a host name or a numeric address, and a
+/// port. A value; `{"127.0.0.1", 7471}` or `"127.0.0.1:7471"`. It has constructors, because g++ 12
+/// destroys an aggregate with owning members twice when a `co_await` contains its braces.
 struct CORDMA_EXPORT endpoint {
   std::string host{};
   std::uint16_t port = 0;
@@ -28,7 +28,7 @@ struct CORDMA_EXPORT endpoint {
   static endpoint parse(std::string_view text);
   /// \errors EINVAL: `port` is not from 0 to 65535.
   static endpoint of(std::string_view host, std::int64_t port);
-  [[nodiscard]] std::string to_string() const;  ///< What `parse` reads.
+  [[nodiscard]] std::string to_string() const;  ///< Returns what `parse` reads.
   friend bool operator==(const endpoint&, const endpoint&) = default;
 };
 

@@ -18,15 +18,16 @@ namespace detail {
 class listener_state;
 }
 
-/// Listens for connections. Handshakes go on in the background, side by side, whether or not
-/// somebody accepts; the bounds are in `listener_options`. Move-only. Dropping or closing it ends
-/// those who wait with `errc::closed`, and the handshakes under way, and gives up the port at once;
-/// connections that were accepted live on. \thread the executor's.
+/// Listens for connections. Handshakes run in the background, side by side, even if nobody accepts;
+/// `listener_options` has the bounds. Move-only. Dropping or closing the listener ends waits with
+/// `errc::closed`, stops the handshakes in progress, and frees the port at once. Accepted
+/// connections live on. \thread the executor's.
 class CORDMA_EXPORT listener {
  public:
   class close_op;
 
-  /// `local.host` is a numeric address or a name; empty: loopback. Port 0: the kernel chooses.
+  /// Listens on `local`, whose `host` is a numeric address or a name; empty: loopback. Port 0: the
+  /// kernel chooses.
   /// \errors  EADDRINUSE, EADDRNOTAVAIL, EACCES: the detail names the address and the way out;
   ///   errc::limit_exceeded: an option.
   listener(connection_resources resources, const endpoint& local,
@@ -35,11 +36,11 @@ class CORDMA_EXPORT listener {
   listener& operator=(listener&& other) noexcept;
   ~listener();
 
-  /// The next connection, in the order in which handshakes ended. A stop that comes just when there
-  /// is one hangs up on it. \errors errc::closed.
+  /// Gives the next connection, in the order in which handshakes ended. A stop that comes just when
+  /// there is one drops it. \errors errc::closed.
   task<connection> accept();
-  /// Closes it now: the next client is refused, and the next `listen` may take the port. Whoever
-  /// wants to know when the handshakes under way have ended awaits what it returns. Idempotent.
+  /// Closes the listener now: the next client is refused, and the next `listen` may take the port.
+  /// Await the result to learn that the handshakes in progress have ended. Idempotent.
   close_op close() noexcept;
 
   [[nodiscard]] executor& home() const noexcept;
@@ -53,35 +54,27 @@ class CORDMA_EXPORT listener {
   std::unique_ptr<detail::listener_state> state_;
 };
 
-/// Ends when a closed listener's handshakes have ended. It need not be awaited. Once somebody
-/// awaits it the listener may be dropped.
+/// Ends when a closed listener's handshakes have ended. Awaiting it is optional. Once a task awaits
+/// it, the listener may be dropped.
 class listener::close_op : public event::wait_op {
  private:
   friend class listener;
   explicit close_op(event& all_ended) noexcept : wait_op{all_ended.wait()} {}
 };
 
-/// Connects to a listener. The server's program may not have accepted yet: a SEND meets no receive
-/// until it has posted one, and breaks the connection after `rnr_retry` tries more
-/// (docs/errors.md). `server.host` may be a name: the resolver then blocks the thread.
-/// \errors  errc::timed_out after `connect_timeout`; ECONNREFUSED and others of connect(2): the
-///   detail names the server; errc::bad_handshake, errc::incompatible_peer, errc::refused; what
-///   the verbs throw. errc::limit_exceeded: an option. All that was made is unwound.
-CORDMA_EXPORT task<connection> connect(connection_resources resources, endpoint server,
-                                       connection_options options = {});
-
-/// The server's side of `connect`, on a TCP socket that was accepted elsewhere: by another thread,
-/// or by whoever started this program. A client whose handshake fails is told why.
+/// Does the server's side of `connect`, on a TCP socket that was accepted elsewhere: by another
+/// thread, or by the program's parent. A client whose handshake fails is told why.
 /// \errors  errc::timed_out after `handshake_timeout`; errc::disconnected, errc::bad_handshake,
-///   errc::incompatible_peer; errc::limit_exceeded: an option; what the verbs throw. All that was
-///   made is unwound. \thread the executor's, which is the stream's too.
+///   errc::incompatible_peer; errc::limit_exceeded: an option; what the verbs throw. A failure
+///   leaves nothing behind.
+/// \thread the executor's, which is the stream's too.
 CORDMA_EXPORT task<connection> accept(
     connection_resources resources, tcp_stream stream, connection_options options = {},
     std::chrono::milliseconds handshake_timeout = std::chrono::seconds{5});
 
 namespace detail {
 
-/// Where to listen: an empty host is loopback, a name its preferred address.
+/// Returns the address to listen on: an empty host is loopback, a name its preferred address.
 socket_address listening_address(const endpoint& local);
 endpoint endpoint_of(const socket_address& address);
 

@@ -9,25 +9,26 @@
 
 namespace cordma {
 
-/// What becomes of a connection: one call for each, side by side. It may be a coroutine lambda with
-/// captures: `serve` keeps it.
+/// Handles one connection; the calls for several connections run side by side. A coroutine lambda
+/// with captures is allowed: `serve` keeps it.
 using connection_task = callback<task<>(connection conn)>;
 
-/// What ended one connection's handler.
+/// The failure of one connection's handler.
 struct CORDMA_EXPORT handler_failure {
   socket_address peer;
   std::exception_ptr why;
 
-  /// Names the peer: "127.0.0.1:4711: ibv_poll_cq(qp 0x1a2): …".
+  /// Returns a text that names the peer: "127.0.0.1:4711: ibv_poll_cq(qp 0x1a2): …".
   [[nodiscard]] std::string to_string() const;
 };
 
-/// Told of each handler that threw, `cancelled` excepted. It must not throw.
+/// Called for each handler that threw, except `cancelled`. The hook must not throw.
 using failure_hook = callback<void(const handler_failure& failed)>;
 
 /// Accepts and handles connections until it is stopped, or `door` is closed, and until their
-/// handlers have ended. A stop is passed on to them; a closed listener lets them end. A handler
-/// that throws ends its own connection, and no other; `on_failure` is told, if there is one.
+/// handlers have ended. A stop is passed on to the handlers; a closed listener lets them finish. A
+/// handler that throws ends its own connection, and no other; `on_failure` is then called, if there
+/// is one.
 ///
 ///     const auto handle = [&](connection conn) -> task<> { … };
 ///     co_await serve(listener, handle, [](const handler_failure& f) {

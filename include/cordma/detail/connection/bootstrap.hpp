@@ -7,10 +7,12 @@
 
 namespace cordma {
 
-/// The handshake over a TCP stream, without a device. Who connects: sends a hello, reads a hello,
-/// makes ready, sends a verdict, reads one. Who accepts: the mirror image. Instead of anything that
-/// is expected, a refusal may come: reading it throws what it says.
-/// Every wait can be stopped; deadlines are the caller's (`with_timeout`). \thread the executor's.
+/// The handshake over a TCP stream, without a device. The connecting side sends a hello, reads a
+/// hello, prepares its queue pair, sends a verdict, and reads one. The accepting side mirrors these
+/// steps. A refusal may come in place of any expected frame: reading it throws the refusal's
+/// failure.
+///
+/// Every wait can be stopped; the caller sets deadlines (`with_timeout`). \thread the executor's.
 namespace bootstrap {
 
 task<> send_hello(tcp_stream& stream, handshake::hello local);
@@ -22,7 +24,7 @@ task<> read_acceptance(tcp_stream& stream);
 /// Tells the peer why it is refused. Waits a bounded time for the peer to close, because closing a
 /// socket with unread bytes would discard what was just sent. \errors only `cancelled`.
 task<> refuse(tcp_stream& stream, failure why);
-/// The same failure, or for one of `with_timeout`: what took longer than how long.
+/// Returns `f`; a failure of `with_timeout` gets `call` and `limit` added.
 failure name_deadline(const failure& f, const char* call, std::chrono::milliseconds limit) noexcept;
 
 }  // namespace bootstrap

@@ -18,7 +18,7 @@ class protection_domain;
 /// Finds a completion queue for a queue pair.
 class driver_supplier {
  public:
-  /// One that has room for `entries` requests, and for what the queue pair's pool, if it has one,
+  /// Returns a driver with room for `entries` requests, and for what the queue pair's pool, if any,
   /// can complete there. \errors `error`.
   virtual completion_queue_driver& driver_for(unsigned entries, const shared_receives* pool) = 0;
 
@@ -26,16 +26,17 @@ class driver_supplier {
   ~driver_supplier() = default;
 };
 
-/// What connections are made from; `runtime` owns it all. Everything outlives the connections, and
-/// their closing, which `executor::closer` sees to.
+/// Parts that connections are made from; `runtime` owns them. All parts outlive the connections and
+/// their closing, which `executor::closer` runs.
 struct connection_resources {
   executor& home;
   verbs::context& ctx;
   verbs::protection_domain& pd;
   driver_supplier& drivers;
   cordma::lending& lending;
-  mr_allocator& memory;  ///< That agents lend from, and live in.
-  /// In manual mode nothing completes on its own: heartbeats are not counted, flushes not awaited.
+  mr_allocator& memory;  ///< Memory that agents lend and use.
+  /// In manual mode nothing completes by itself: heartbeats are not counted, and flushes not
+  /// awaited.
   completion_mode mode = completion_mode::event;
 };
 

@@ -15,11 +15,12 @@
 
 namespace cordma {
 
-/// What two sides tell each other before their queue pairs can talk. docs/handshake.md has the
-/// bytes. Pure functions: no I/O, no device. Everything that comes from the peer is checked here.
+/// Messages that two sides exchange before their queue pairs can talk. docs/handshake.md has the
+/// bytes. The functions are pure: no I/O, no device. Everything that comes from the peer is checked
+/// here.
 namespace handshake {
 
-inline constexpr std::uint8_t version_major = 1;  ///< Must be the same on both sides.
+inline constexpr std::uint8_t version_major = 1;  ///< Must be equal on both sides.
 inline constexpr std::uint8_t version_minor = 1;  ///< May differ: what is new is in reserved bytes.
 inline constexpr std::size_t frame_bytes = 128;
 inline constexpr std::size_t preamble_bytes = 8;  ///< Magic, version and length come first.
@@ -30,10 +31,10 @@ enum class transport : std::uint8_t { infiniband = 1, iwarp = 2 };
 const char* to_string(link_layer layer) noexcept;
 const char* to_string(transport kind) noexcept;
 
-/// What one side's agent is reached by. Those of other versions have nothing to say to each other.
+/// Address of one side's agent. Agents of different versions do not talk to each other.
 struct agent_address {
   static constexpr std::uint8_t version_ours = 1;
-  std::uint32_t qpn = 0;  ///< Of the control queue pair, 24 bits; 0: there is none.
+  std::uint32_t qpn = 0;  ///< Control queue pair, 24 bits; 0: there is none.
   std::uint32_t psn = 0;
   std::uint8_t version = version_ours;
   remote_mr_slice flush_word{};  ///< `lending::flush_word`.
@@ -42,16 +43,18 @@ struct agent_address {
 /// One side's queue pair, and what its device can do.
 struct hello {
   std::uint8_t minor = version_minor;
-  transport transport_kind = transport::infiniband;  ///< RoCE speaks InfiniBand's.
+  transport transport_kind = transport::infiniband;  ///< RoCE uses InfiniBand's.
   link_layer layer = link_layer::ethernet;
   verbs::gid_type gid_kind = verbs::gid_type::roce_v2;
   ibv_mtu mtu = IBV_MTU_1024;  ///< The port's active MTU.
   std::uint16_t lid = 0;       ///< 0 on Ethernet.
   ibv_gid gid{};
-  std::uint32_t qpn = 0;                  ///< 24 bits.
-  std::uint32_t psn = 0;                  ///< 24 bits: of the first packet this side sends.
-  std::uint32_t rd_atomic_initiator = 0;  ///< READs and atomics it may have in flight, up to 255.
-  std::uint32_t rd_atomic_responder = 0;  ///< READs and atomics it serves at once, up to 255.
+  std::uint32_t qpn = 0;  ///< 24 bits.
+  std::uint32_t psn = 0;  ///< 24 bits: the first packet that this side sends.
+  /// READs and atomics that this side may have in flight, up to 255.
+  std::uint32_t rd_atomic_initiator = 0;
+  /// READs and atomics that this side serves at once, up to 255.
+  std::uint32_t rd_atomic_responder = 0;
   std::uint32_t recv_wr_max = 0;
   bool allows_writes = false;  ///< The peer may write, so its heartbeat can be a WRITE.
   std::uint64_t message_max_bytes = 0;
@@ -59,7 +62,7 @@ struct hello {
   fixed_text<32> library{};  ///< "cordma 0.1.0"; for information.
 };
 
-/// How the handshake ended, as one side tells the other.
+/// Result of the handshake, as one side tells the other.
 struct verdict {
   std::uint8_t code = 0;  ///< 0: accepted; else an `errc`.
   fixed_text<refusal_text_max> text{};
@@ -67,8 +70,8 @@ struct verdict {
   [[nodiscard]] bool is_accepted() const noexcept { return code == 0; }
   static verdict accepted() noexcept { return {}; }
   static verdict refused(const failure& why) noexcept;
-  /// As the failure of the side that reads it: the peer's code where it is one of a handshake's,
-  /// else errc::refused, and its words with everything unprintable replaced.
+  /// Returns the failure for the side that reads it. A code that a handshake may use is kept; any
+  /// other becomes errc::refused. Unprintable characters of the text are replaced.
   [[nodiscard]] failure to_failure() const noexcept;
 };
 
@@ -78,18 +81,18 @@ using frame = std::variant<hello, verdict>;
 frame_bytes_t encode(const hello& h) noexcept;
 frame_bytes_t encode(const verdict& v) noexcept;
 
-/// \errors errc::bad_handshake: not our magic (the detail shows what came), or not our length.
+/// \errors errc::bad_handshake: the magic (the detail shows what came) or the length is wrong.
 ///   errc::incompatible_peer: another major version.
 void check_preamble(std::span<const std::byte, preamble_bytes> bytes);
 /// \errors as `check_preamble`; errc::bad_handshake: not `frame_bytes` long, an unknown kind, or a
-///   field that no device can have; the detail names it and its value.
+///   field that no device can have; the detail names the field and its value.
 frame decode(std::span<const std::byte> bytes);
 
-/// What the queue pair is set up with; the caller adds the PSNs of nobody: they are in here.
+/// Attributes of the agreed queue pair, including both PSNs.
 struct agreement {
   verbs::rtr_attributes rtr{};
   verbs::rts_attributes rts{};
-  /// Both sides have an agent: of its control queue pair.
+  /// Attributes of the control queue pair; set if both sides have an agent.
   struct pair {
     verbs::rtr_attributes rtr{};
     verbs::rts_attributes rts{};
@@ -97,12 +100,13 @@ struct agreement {
   std::optional<pair> control{};
 };
 
-/// The smaller MTU, and of each direction the smaller rd_atomic; both sides come to the same.
-/// Retry settings and `min_rnr_timer` are the caller's to fill in. `gid_index`: our own.
-/// \errors errc::incompatible_peer: transport, link layer or GID type differ, or iWARP; names both.
+/// Takes the smaller MTU, and the smaller rd_atomic of each direction; both sides get the same
+/// result. The caller sets retry settings and `min_rnr_timer`. `gid_index` is a row of this side's
+/// table. \errors errc::incompatible_peer: transport, link layer or GID type differ, or iWARP;
+/// names both.
 agreement negotiate(const hello& local, const hello& remote, std::uint32_t gid_index);
 
-/// 24 random bits from getrandom(2): a PSN that strangers cannot guess. \errors an errno.
+/// Returns 24 random bits from getrandom(2): a PSN that strangers cannot guess. \errors an errno.
 std::uint32_t random_psn();
 
 }  // namespace handshake

@@ -14,11 +14,11 @@
 namespace cordma {
 
 struct listener_options {
-  /// Handshakes under way at once; 1 to `handshakes_limit`. Further clients wait in the kernel.
+  /// Handshakes in progress at once; 1 to `handshakes_limit`. Further clients wait in the kernel.
   unsigned handshakes_max = 64;
-  /// For one handshake; a client that is slower is refused.
+  /// Deadline of one handshake; a slower client is refused.
   std::chrono::milliseconds handshake_timeout{5000};
-  /// Connections that are ready and that nobody has accepted yet; 1 to `ready_limit`.
+  /// Ready connections that nobody has accepted yet; 1 to `ready_limit`.
   unsigned ready_max = 128;
   int tcp_backlog = 128;
 
@@ -30,18 +30,18 @@ struct listener_options {
 void check(const listener_options& options);
 
 struct listener_counters {
-  std::uint64_t completed = 0;      ///< Handshakes that ended well.
-  std::uint64_t rejected = 0;       ///< Handshakes that did not.
-  std::uint64_t accept_errors = 0;  ///< accept(2) failed: mostly no descriptor was left.
+  std::uint64_t completed = 0;      ///< Handshakes that succeeded.
+  std::uint64_t rejected = 0;       ///< Handshakes that failed.
+  std::uint64_t accept_errors = 0;  ///< Failures of accept(2): mostly no descriptor was left.
 };
 
-/// Takes TCP connections and shakes hands with each, side by side, each with its own deadline; what
-/// comes of it waits until somebody accepts it. What one client does wrong ends its own handshake
-/// and nothing else. `Product` is default-constructible and movable. \thread the executor's.
+/// Accepts TCP connections and runs their handshakes side by side, each with its own deadline. The
+/// products wait until they are accepted. An error of one client ends its own handshake and nothing
+/// else. `Product` is default-constructible and movable. \thread the executor's.
 template <class Product>
 class handshake_server {
  public:
-  /// How long it pauses when accept(2) fails: it would fail again at once.
+  /// Pause after a failure of accept(2), which would fail again at once.
   static constexpr std::chrono::milliseconds accept_pause{50};
 
   handshake_server(executor& home, const socket_address& local, const listener_options& options)
@@ -56,29 +56,29 @@ class handshake_server {
   virtual ~handshake_server() = default;
 
   void start() { tasks_.spawn(accept_loop()); }
-  /// Whoever waits for a connection gets none; the port is given up, so that clients are refused;
-  /// the handshakes under way are stopped. Idempotent.
+  /// Ends waits for a connection, frees the port so that clients are refused, and stops the
+  /// handshakes in progress. Idempotent.
   void close() noexcept {
     ready_.close();
     tasks_.request_stop();
     tcp_.close();
   }
-  /// After `close`, and before it is destroyed: waits until nothing runs.
+  /// Waits until nothing runs. Call it after `close`, and before destruction.
   scope::join_op join() noexcept { return tasks_.join(); }
 
-  /// The next one that is ready; nothing once closed and all are taken.
+  /// Gives the next ready product; nothing once the server is closed and all are taken.
   auto accept() noexcept { return ready_.receive(); }
 
   [[nodiscard]] const socket_address& local_address() const noexcept { return local_; }
   [[nodiscard]] const listener_counters& counters() const noexcept { return counters_; }
-  /// Why the last client that was rejected was.
+  /// Returns why the last rejected client was rejected.
   [[nodiscard]] const std::optional<failure>& last_rejection() const noexcept {
     return last_rejection_;
   }
 
  protected:
-  /// The whole handshake, within the deadline. It may move the stream into the product as its last
-  /// step. \errors `error` when it fails: the client is told why.
+  /// Runs the whole handshake, within the deadline. The override may move the stream into the
+  /// product as its last step. \errors `error` when the handshake fails: the client is told why.
   virtual task<Product> shake_hands(tcp_stream& stream) = 0;
 
  private:
@@ -107,12 +107,13 @@ class handshake_server {
     result<Product> made = failure{};
     try {
       made = co_await as_result(with_timeout(shake_hands(stream), handshake_timeout_));
-    } catch (const std::exception& e) {  // What a task throws that is not ours: bad_alloc.
+      // A task may throw exceptions that are not cordma's: bad_alloc.
+    } catch (const std::exception& e) {
       made = failure{.code = errc::refused, .call = "handshake", .detail = e.what()};
     }
     if (made.has_value()) {
       ++counters_.completed;
-      // Closed meanwhile: the product goes as any dropped one does.
+      // If the server was closed meanwhile, the product is dropped.
       static_cast<void>(co_await as_result(ready_.send(std::move(*made))));
     } else if (made.has_failure()) {
       ++counters_.rejected;
@@ -120,7 +121,7 @@ class handshake_server {
       try {
         co_await bootstrap::refuse(stream, *last_rejection_);
       } catch (const std::exception&) {
-        // Stopped, or without memory: the client finds the stream closed.
+        // After a stop, or without memory, the client finds the stream closed.
       }
     }
     slots_.release();
