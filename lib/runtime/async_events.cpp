@@ -22,7 +22,7 @@ void async_events::on_ready(fd_watch& watch) noexcept {
   }
 }
 
-/// To the last one: the descriptor's readiness is edge-triggered.
+/// Reads all events: the descriptor's readiness is edge-triggered.
 void async_events::drain() noexcept {
   try {
     while (const std::optional<verbs::async_event> event = verbs::next_async_event(ctx_)) {
@@ -61,7 +61,7 @@ void async_events::route(const verbs::async_event& event) noexcept {
       }
       break;
     case IBV_EVENT_DEVICE_FATAL: fail_all(reason(errc::device_failed, event)); break;
-    default: break;  // Good to know (PORT_ACTIVE, COMM_EST, GID_CHANGE, …), nothing to end.
+    default: break;  // Informational (PORT_ACTIVE, COMM_EST, GID_CHANGE, …); nothing to end.
   }
 }
 

@@ -7,8 +7,8 @@
 
 namespace cordma::detail {
 
-/// Waits for several threads, and keeps the first error of theirs. For what happens once, not for
-/// the data path. Thread: any; destroyed by who waited.
+/// Waits for several threads, and keeps their first error. Use it for unique events, not on the
+/// data path. The thread that waited destroys it. \thread any.
 class countdown {
  public:
   explicit countdown(unsigned count) noexcept : left_{count} {}
@@ -20,7 +20,8 @@ class countdown {
     const std::lock_guard lock{mutex_};
     if (first_ == nullptr) first_ = std::move(why);
   }
-  /// Touches no member after the lock: who waits may destroy it.
+  /// Counts one arrival. Touches no member after the lock: the waiting thread may destroy the
+  /// object.
   void arrive() {
     const std::lock_guard lock{mutex_};
     if (--left_ == 0) all_.notify_all();

@@ -13,7 +13,7 @@
 namespace cordma {
 namespace {
 
-/// As many as Linux can be built for; a mask that is too small for the kernel's is EINVAL.
+/// The most CPUs that Linux can be built for; a mask smaller than the kernel's gives EINVAL.
 constexpr unsigned cpus_limit = 8192;
 
 class cpu_mask {
@@ -27,7 +27,7 @@ class cpu_mask {
   std::array<cpu_set_t, cpus_limit / CPU_SETSIZE> sets_{};
 };
 
-/// "0-3,8".
+/// Formats CPUs as "0-3,8".
 std::string ranges(const std::vector<unsigned>& cpus) {
   std::string text;
   for (std::size_t i = 0; i < cpus.size();) {

@@ -11,7 +11,7 @@
 namespace cordma {
 namespace {
 
-/// So that what no client could ever be given is an error here.
+/// Checks options early, so that values that no client could ever get are an error here.
 void check_connections(const verbs::context& ctx, const connection_options& options) {
   const verbs::port_info port =
       options.port == 0 ? ctx.active_port() : ctx.query_port(options.port);
@@ -29,7 +29,7 @@ void check(const serve_options& o) {
 
 }  // namespace
 
-/// One thread's share, on lines of the cache of its own.
+/// One thread's share of the listener, on its own cache lines.
 struct alignas(64) group_listener::seat {
   seat(const place& where, unsigned place_index, const connection_changes& wished)
       : rt{where.rt},
@@ -40,13 +40,13 @@ struct alignas(64) group_listener::seat {
   runtime& rt;
   scope& work;
   const unsigned index;
-  connection_options options;  // Do not change once it is served.
-  // Written by this thread.
+  connection_options options;  // Unchanged once it is served.
+  // The seat's own thread writes this member.
   unsigned owed = 0;  // Ended connections that the first thread does not know of yet.
   counter connected;
   counter rejected;
   counter handlers_failed;
-  // Written by the first thread.
+  // The first thread writes the following members.
   alignas(64) unsigned connections = 0;
   counter accept_errors;
 };
@@ -134,7 +134,7 @@ bool group_listener::hand_over(unique_fd socket) noexcept {
   return true;
 }
 
-/// Of those with the fewest connections the first after the last one that got any.
+/// Returns the seat with the fewest connections; among several, the first after the last choice.
 group_listener::seat& group_listener::next_seat() noexcept {
   std::size_t best = (last_seat_ + 1) % seats_.size();
   for (std::size_t i = 1; i < seats_.size(); ++i) {
@@ -145,7 +145,7 @@ group_listener::seat& group_listener::next_seat() noexcept {
   return *seats_[best];
 }
 
-// ---- the thread that a socket was handed to --------------------------------------------------
+// ---- the thread that a socket was passed to --------------------------------------------------
 
 void group_listener::begin(seat& here, unique_fd socket) noexcept {
   try {
@@ -193,7 +193,7 @@ void group_listener::give_back(seat& here) noexcept {
     });
     here.owed = 0;
   } catch (const std::bad_alloc&) {
-    // The next one gives both back.
+    // The next connection reports both.
   }
 }
 

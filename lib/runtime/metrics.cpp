@@ -8,7 +8,7 @@
 namespace cordma {
 namespace {
 
-/// Prometheus' own rule is wider in nothing but the names that it keeps for itself.
+/// Checks a label's name. Prometheus' own rule differs only in allowing its reserved names.
 void check(const metrics_label& label) {
   constexpr std::array<std::string_view, 4> used{"device", "port", "kind", "counter"};
   const auto is_letter = [](char c) {
@@ -49,7 +49,7 @@ class exposition {
     number(value);
     text_ += '\n';
   }
-  /// A family of one sample for each runtime.
+  /// Writes a family of one sample per runtime.
   template <class Get>
   void plain(std::string_view name, std::string_view type, std::string_view help, Get get) {
     family(name, type, help);
@@ -91,7 +91,7 @@ class exposition {
   std::string text_;
 };
 
-/// Only what there is.
+/// Writes only the counters that the device has.
 void exposition::rnr(std::string_view name, std::string_view help) {
   family(name, "counter", help);
   for (const labelled_metrics& one : all_) {

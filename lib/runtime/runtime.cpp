@@ -16,7 +16,7 @@
 namespace cordma {
 namespace {
 
-/// Devices round a queue's depth up: what is asked for is at least half of what is given.
+/// Devices round a queue's depth up: what was asked for is at least half of what is given.
 constexpr unsigned rounding = 2;
 
 connection_options defaults(const runtime_options& options) {
@@ -26,7 +26,7 @@ connection_options defaults(const runtime_options& options) {
   return o;
 }
 
-/// Without one that works there is nothing to count.
+/// Returns the port; 0 if none works, and there is nothing to count.
 unsigned port_of(const verbs::context& ctx, const runtime_options& options) noexcept {
   if (options.port != 0) return options.port;
   try {
@@ -40,7 +40,7 @@ unsigned port_of(const verbs::context& ctx, const runtime_options& options) noex
 
 namespace detail {
 
-/// Members in the order in which they are made; the last goes first.
+/// Members are in the order of construction; the last is destroyed first.
 class runtime_state final : public driver_supplier {
  public:
   explicit runtime_state(runtime_options&& options);
@@ -55,17 +55,18 @@ class runtime_state final : public driver_supplier {
 
   completion_queue_options completions;
   connection_options connection_defaults;
-  const std::uint32_t process;  ///< The one that made it.
+  const std::uint32_t process;  ///< Process that made it.
   cordma::executor executor;
   verbs::context context;
   verbs::protection_domain pd;
-  std::vector<std::unique_ptr<mr_allocator>> memory;  ///< The default one, then one per access.
+  /// The default allocator, then one per access.
+  std::vector<std::unique_ptr<mr_allocator>> memory;
   std::vector<std::unique_ptr<shared_receives>> pools;
   cordma::lending lending;
   async_events events;
   std::vector<std::unique_ptr<completion_queue_driver>> drivers;
-  unsigned port;  ///< 0: none is active.
-  // The same for other threads.
+  unsigned port;  ///< Port; 0: none is active.
+  // This list lets other threads read the allocators' counters.
   published_list<mr_allocator> counted_memory;
   published_list<shared_receives> counted_pools;
   published_list<completion_queue_driver> counted_drivers;
@@ -95,8 +96,8 @@ runtime_state::~runtime_state() {
                 "a runtime is not destroyed in the child of a fork, where its devices are the "
                 "parent's: leave it by _exit or exec");
   executor.discard_posted();
-  // What was dropped after the last `run` ends here without waiting for its flushes: destroying a
-  // queue pair takes its memory from the device as well.
+  // Connections dropped after the last `run` end here without waiting for their flushes: destroying
+  // a queue pair takes its memory from the device as well.
   executor.closer().request_stop();
   while (executor.closer().running() > 0) {
     const std::size_t resumed = executor.run_ready();
@@ -185,7 +186,7 @@ cordma::metrics runtime::metrics() const noexcept {
     now.completions += driver.counters();
     now.transfer += driver.requests();
   });
-  // What is posted to a pool has no completion queue yet.
+  // Receives posted to a pool are not yet on a completion queue.
   request_counters& receives = now.transfer.of(request_kind::receive);
   state_->counted_pools.for_each([&](const shared_receives& pool) {
     receives.posted += pool.posted();

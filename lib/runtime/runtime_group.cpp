@@ -19,8 +19,8 @@
 namespace cordma {
 namespace {
 
-/// A request that is made once and heard by every thread: each polls the same descriptor, and none
-/// reads it. Unlike a call that is posted, it needs no memory, and no lock that a signal handler
+/// A request that is made once and that every thread sees: each polls the same descriptor, and none
+/// reads it. Unlike a posted call, the request needs no memory, and no lock that a signal handler
 /// could find taken.
 class bell {
  public:
@@ -28,8 +28,8 @@ class bell {
     if (!fd_.is_open()) throw error{errno_failure(errno, "eventfd")};
   }
   void ring() noexcept {
-    // Release publishes what its caller wrote before to those who hear it: the descriptor promises
-    // nothing of the kind. An exchange, so that what an earlier ring published is not lost.
+    // Release publishes what the caller wrote before to the threads that see the request; the
+    // descriptor does not. The exchange keeps what an earlier ring published.
     is_rung_.exchange(true, std::memory_order_release);
     static_cast<void>(::eventfd_write(fd_.get(), 1));
   }
@@ -74,7 +74,8 @@ class [[gnu::visibility("hidden")]] runtime_group::state {
   bell leave;
   std::latch idle;  ///< Threads whose tasks have all ended, after the stop.
   std::latch left;  ///< Threads that run nothing any more.
-  std::vector<std::unique_ptr<group_listener>> listeners;  ///< After the threads that use them.
+  /// Declared after the threads that use them.
+  std::vector<std::unique_ptr<group_listener>> listeners;
   std::vector<std::unique_ptr<member>> members;
 
  private:
@@ -83,7 +84,8 @@ class [[gnu::visibility("hidden")]] runtime_group::state {
 
 class [[gnu::visibility("hidden")]] runtime_group::member {
  public:
-  /// Returns when its runtime is there. Throws what making it threw.
+  /// Returns when the member's runtime is there. \errors what the constructor of the runtime
+  /// throws.
   member(state& group, unsigned index, runtime_options options, std::optional<unsigned> cpu);
 
   [[nodiscard]] runtime& rt() noexcept { return *rt_; }
@@ -99,10 +101,10 @@ class [[gnu::visibility("hidden")]] runtime_group::member {
 
   state& group_;
   const unsigned index_;
-  // Of the thread's stack.
+  // Points to the thread's stack.
   runtime* rt_ = nullptr;
   scope* work_ = nullptr;
-  std::jthread thread_;  // Last: joined before the rest goes.
+  std::jthread thread_;  // Declared last, and so joined before the other members are destroyed.
 };
 
 runtime_group::member::member(state& group, unsigned index, runtime_options options,
@@ -118,15 +120,15 @@ runtime_group::member::member(state& group, unsigned index, runtime_options opti
   started.wait();
 }
 
-/// The thread. What goes wrong after the start, which is memory alone, ends the program.
+/// Runs the thread. A failure after the start can only be lack of memory, and ends the program.
 void runtime_group::member::live(runtime_options& options, std::optional<unsigned> cpu,
                                  detail::countdown& started) noexcept {
   std::optional<runtime> rt;
   std::exception_ptr why;
   try {
-    if (cpu) pin_to(*cpu);  // First: so that it touches its memory from there.
+    if (cpu) pin_to(*cpu);  // Pinning first makes the thread touch its memory from that CPU.
     rt.emplace(std::move(options));
-    rt->run(current_environment());  // What its ring lacks shows now.
+    rt->run(current_environment());  // A missing capability of the ring shows now.
   } catch (...) {
     why = std::current_exception();
   }
@@ -140,7 +142,7 @@ void runtime_group::member::live(runtime_options& options, std::optional<unsigne
   work_ = &work;
   started.arrive();
   rt->run(work_until_stopped());
-  // No executor goes before all have come to rest: what was posted to one may post to another.
+  // No executor is destroyed before all have stopped: a call posted to one may post to another.
   group_.left.arrive_and_wait();
 }
 
@@ -150,7 +152,7 @@ task<> runtime_group::member::work_until_stopped() {
   co_await work_->join();
   group_.idle.count_down();
   co_await group_.leave.rung(rt_->executor());
-  co_await work_->join();  // What was started after the stop.
+  co_await work_->join();  // Waits for tasks started after the stop.
 }
 
 void runtime_group::member::begin(const body& each, detail::countdown& ends) noexcept {
@@ -168,12 +170,12 @@ task<> runtime_group::member::work_on(const body& each, detail::countdown& ends)
   try {
     co_await each(*rt_, index_);
   } catch (const cancelled&) {
-    // A normal end.
+    // The body ended normally.
   } catch (...) {
     why = std::current_exception();
   }
   if (why != nullptr) {
-    ends.note(std::move(why));  // Before the others fail because of the stop.
+    ends.note(std::move(why));  // Note the error before others fail because of the stop.
     group_.stop.ring();
   }
   ends.arrive();  // `each` and `ends` may be gone now.
@@ -185,7 +187,8 @@ runtime_group::state::state(const runtime_group_options& options)
 runtime_group::state::state(const runtime_group_options& options, unsigned count)
     : idle{count}, left{count} {
   try {
-    members.reserve(count);  // One that has no place would be waited for before it is told to stop.
+    // A member without a place would be waited for before it is asked to stop.
+    members.reserve(count);
     for (unsigned i = 0; i < count; ++i) {
       const auto cpu = options.pin.empty() ? std::nullopt : std::optional{options.pin[i]};
       runtime_options of_one;

@@ -14,48 +14,48 @@
 
 namespace cordma {
 
-/// What becomes of a connection: runs on the thread of `rt`, the group's `index`th, one call a
-/// connection, side by side. Called on all threads at once: what it shares between them is its own
-/// affair. When the group is stopped, its waits end with `cancelled`.
+/// Handles one connection on the thread of `rt`, the group's runtime number `index`; calls run side
+/// by side. Threads call the handler at once, so the program protects what they share. When the
+/// group is stopped, the handler's waits end with `cancelled`.
 using connection_handler = callback<task<>(runtime& rt, unsigned index, connection conn)>;
 
 struct serve_options {
-  /// Of the whole listener, from the TCP accept to the end of the handler; 1 to
-  /// `connections_limit`. Further clients wait in the kernel, as many as `tcp_backlog`, until one
-  /// ends or their `connect_timeout` is over.
+  /// Connections of the whole listener, from the TCP accept to the end of the handler; 1 to
+  /// `connections_limit`. Further clients, up to `tcp_backlog`, wait in the kernel until a
+  /// connection ends or their `connect_timeout` is over.
   unsigned connections_max = 1024;
-  /// For one handshake; a client that is slower is refused.
+  /// Deadline of one handshake; a slower client is refused.
   std::chrono::milliseconds handshake_timeout{5000};
   int tcp_backlog = 128;
-  /// Otherwise than the defaults of the runtime that the connection is made on.
+  /// Changes to the defaults of the runtime that makes the connection.
   connection_changes connections{};
-  /// In place of `connections`, for what is not the same on all threads, as `receives_from` is not:
-  /// called once on each, by `serve`, which throws what it throws.
+  /// Replaces `connections` for options that differ between threads, such as `receives_from`.
+  /// `serve` calls it once on each thread, and throws what it throws.
   callback<connection_options(runtime& rt, unsigned index)> connections_of{};
-  /// Told of what ended a handshake or a handler, `cancelled` excepted: on the thread where that
-  /// was. It must not throw.
+  /// Called with the error of a handshake or a handler, except `cancelled`, on that thread. The
+  /// hook must not throw.
   callback<void(unsigned index, const handler_failure& failed)> on_failure{};
 
   static constexpr unsigned connections_limit = 1u << 20;
 };
 
 struct group_listener_counters {
-  std::uint64_t connected = 0;        ///< Handshakes that ended well.
-  std::uint64_t rejected = 0;         ///< Handshakes that did not.
+  std::uint64_t connected = 0;        ///< Handshakes that succeeded.
+  std::uint64_t rejected = 0;         ///< Handshakes that failed.
   std::uint64_t handlers_failed = 0;  ///< Handlers that threw, other than `cancelled`.
-  std::uint64_t accept_errors = 0;    ///< accept(2) failed: mostly no descriptor was left.
+  std::uint64_t accept_errors = 0;    ///< Failures of accept(2): mostly no descriptor was left.
 };
 
-/// One port whose connections are spread over the threads of a group: the first thread accepts, and
-/// hands each socket to the thread that has the fewest, in turn where several have. Handshake,
-/// queue pair and handler are that thread's. Why so: docs/decisions/0006-one-listener.md.
-/// Made by `runtime_group::serve`. \thread any.
+/// One port whose connections are spread over the threads of a group. The first thread accepts, and
+/// passes each socket to the thread with the fewest connections, in turn where several have. That
+/// thread runs the handshake, the queue pair and the handler. docs/decisions/0006-one-listener.md
+/// gives the reasons. `runtime_group::serve` makes the listener. \thread any.
 class CORDMA_EXPORT group_listener {
  public:
-  /// How long it pauses when accept(2) fails: it would fail again at once.
+  /// Pause after a failure of accept(2), which would fail again at once.
   static constexpr std::chrono::milliseconds accept_pause{50};
 
-  /// Where a thread of the group does its work.
+  /// A thread of the group: its runtime, and the scope of its tasks.
   struct place {
     runtime& rt;
     scope& work;
@@ -88,8 +88,8 @@ class CORDMA_EXPORT group_listener {
   const serve_options options_;
   const connection_handler handler_;
   std::vector<std::unique_ptr<seat>> seats_;
-  // The first thread's.
-  std::optional<tcp_listener> door_;  // Until that thread has it.
+  // The first thread uses the following members.
+  std::optional<tcp_listener> door_;  // Set until that thread has taken it.
   endpoint local_;
   semaphore room_;
   std::size_t last_seat_;

@@ -14,20 +14,20 @@
 
 namespace cordma {
 
-/// What a runtime did since it was made, as `runtime::metrics` saw it: sums over all that it ever
-/// had, queue pairs that are gone included. What each number means: docs/metrics.md.
+/// Snapshot of what a runtime did since it was made, as sums that include destroyed queue pairs.
+/// docs/metrics.md explains each number.
 struct metrics {
-  fixed_text<64> device;  ///< As `runtime::device_name`.
-  unsigned port = 0;      ///< Whose `rnr` it is.
+  fixed_text<64> device;  ///< Name, as from `runtime::device_name`.
+  unsigned port = 0;      ///< Port that `rnr` belongs to.
   transfer_counters transfer;
   completion_counters completions;
   executor_counters executor;
   mr_allocator_counters memory;
-  /// The port's, of all programs of this machine.
+  /// Counters of the port, of all programs of this machine.
   verbs::rnr_counters rnr;
 };
 
-/// A further label of all samples: to tell the runtimes of a group apart, for one.
+/// A further label of all samples, for example to tell the runtimes of a group apart.
 struct metrics_label {
   std::string_view name;   ///< Letters, digits and `_`; empty: no label.
   std::string_view value;  ///< Any text.
@@ -37,8 +37,8 @@ struct labelled_metrics {
   metrics_label label{};
 };
 
-/// Prometheus' text format, version 0.0.4 (`Content-Type: text/plain; version=0.0.4`), of one
-/// runtime or of several, whose labels must then differ.
+/// Formats the metrics of one runtime, or of several with different labels, in Prometheus' text
+/// format, version 0.0.4 (`Content-Type: text/plain; version=0.0.4`).
 /// \errors  errc::out_of_range: a label's name that Prometheus does not allow (it begins with a
 ///   digit or with `__`), or that is used here: `device`, `port`, `kind`, `counter`.
 /// \thread any. \cost  about 12 KiB of text for each.

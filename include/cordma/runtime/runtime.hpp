@@ -25,35 +25,33 @@ class runtime_state;
 }
 
 struct runtime_options {
-  /// The name of a device in `verbs::list_devices`; empty: the first with an ACTIVE port.
+  /// Name of a device in `verbs::list_devices`; empty: the first with an ACTIVE port.
   fixed_text<64> device{};
   std::uint8_t port = 0;  ///< 0: the first ACTIVE one.
   std::optional<std::uint32_t> gid_index{};
   completion_mode mode = completion_mode::event;
-  /// Entries of one completion queue. Another queue is made when one is full of queue pairs.
+  /// CQEs of one completion queue. When queue pairs have reserved all, the runtime makes another.
   unsigned cq_depth = 4096;
   unsigned poll_batch = 32;
-  time_span spin_max =
-      completion_queue_options{}.spin_max;  ///< Of the adaptive mode: the longest look.
-  bool doorbell_batching = true;            ///< As in `completion_queue_options`.
+  time_span spin_max = completion_queue_options{}.spin_max;  ///< Longest spin of the adaptive mode.
+  bool doorbell_batching = true;                             ///< As in `completion_queue_options`.
   executor_options executor{};
   mr_allocator_options memory{};
-  /// Defaults of `connect` and `listen`; `port` and `gid_index` above take their place here when
-  /// set.
+  /// Defaults of `connect` and `listen`; `port` and `gid_index` above replace theirs when set.
   connection_options connections{};
 };
 
 /// Everything a program needs to use one device from one thread: executor, device, protection
-/// domain, completion queues, in the order in which they must go. Connections, listeners and memory
-/// made from it must be gone before it; its destructor ends their closing without waiting.
+/// domain and completion queues, destroyed in the right order. Its connections, listeners and
+/// memory must be destroyed first. The destructor ends their closing without waiting.
 /// \thread the one that first calls `run`.
 class CORDMA_EXPORT runtime final {
  public:
-  /// \errors  errc::no_device (lists what there is); EACCES and others of opening the device;
-  ///   errc::limit_exceeded: an option above the device's limit names both; where io_uring is
-  ///   forbidden, which setting forbids it.
+  /// \errors  errc::no_device (lists the devices there are); EACCES and others of opening the
+  ///   device; errc::limit_exceeded: an option above the device's limit; names both. Where io_uring
+  ///   is forbidden, names the setting that forbids it.
   explicit runtime(runtime_options&& options = {});
-  /// Says in one line what is wanted.
+  /// Gives a one-line compile error for options that are not an rvalue.
   template <std::same_as<runtime_options> Options>
   explicit runtime(const Options&) : runtime{runtime_options{}} {
     static_assert(sizeof(Options) == 0,
@@ -63,15 +61,15 @@ class CORDMA_EXPORT runtime final {
   runtime& operator=(const runtime&) = delete;
   ~runtime();
 
-  /// Runs an operation or task to its end, and until what was dropped meanwhile is closed.
+  /// Runs an operation or task to its end, and until connections dropped meanwhile are closed.
   template <operation Op>
   value_of<Op> run(Op&& op) {
     return executor().run(std::forward<Op>(op));
   }
 
-  /// `changes`: what is to be otherwise than `connection_defaults()`.
+  /// Connects to `server`; `changes` replaces some of `connection_defaults()`.
   [[nodiscard]] task<connection> connect(endpoint server, const connection_changes& changes = {});
-  /// \errors  EINVAL, here and now: no number of a port.
+  /// \errors  EINVAL, thrown by the call itself: no number of a port.
   [[nodiscard]] task<connection> connect(std::string_view host, std::integral auto port,
                                          const connection_changes& changes = {}) {
     return connect(endpoint::of(host, port), changes);
@@ -79,15 +77,16 @@ class CORDMA_EXPORT runtime final {
   [[nodiscard]] listener listen(const endpoint& local = {}, const listener_options& limits = {},
                                 const connection_changes& changes = {});
 
-  /// Memory for this device: of the `memory` options, without remote access unless they say so.
-  /// What it allocated must be gone before the runtime. \thread any.
+  /// Returns the allocator of the `memory` options, for this device; without remote access unless
+  /// they ask for it. Allocated memory must be freed before the runtime. \thread any.
   [[nodiscard]] mr_allocator& memory() noexcept;
-  /// The same with other access, in chunks of its own; made when first asked for, by the runtime's
-  /// thread. Every peer of this runtime can reach memory with remote access, if it knows or guesses
-  /// the key.
+  /// Returns the allocator of memory with other access, in chunks of its own. The first call makes
+  /// the allocator. Every peer of this runtime that knows or guesses a key can reach its memory
+  /// with remote access. \thread the runtime's.
   [[nodiscard]] mr_allocator& memory(verbs::access access);
-  /// Receive buffers for many connections (`connection_options::receives_from`), which live as long
-  /// as the runtime. \errors  as `shared_receives`. \cost  registered memory for all of them, now.
+  /// Makes receive buffers for many connections (`connection_options::receives_from`), which live
+  /// as long as the runtime. \errors  as `shared_receives`. \cost  the registered memory of all
+  /// buffers, allocated now.
   [[nodiscard]] shared_receives& share_receives(const shared_receives_options& options = {});
   [[nodiscard]] cordma::executor& executor() noexcept;
   [[nodiscard]] verbs::context& context() noexcept;
@@ -97,12 +96,12 @@ class CORDMA_EXPORT runtime final {
   [[nodiscard]] const connection_options& connection_defaults() const noexcept;
   [[nodiscard]] connection_resources resources() noexcept;
 
-  /// What it did so far. Numbers of one moment, about: what goes on meanwhile may be counted in
-  /// part. \thread any, while it lives. \cost  some 100 loads; no lock and no allocation, and no
-  /// system call but those of `verbs::read_rnr_counters`.
+  /// Returns what the runtime did so far. The numbers belong to about one moment: concurrent work
+  /// may be counted in part. \thread any, while the runtime lives. \cost  some 100 loads; no lock
+  /// and no allocation, and no system call but those of `verbs::read_rnr_counters`.
   [[nodiscard]] cordma::metrics metrics() const noexcept;
 
-  /// In manual mode: reaps what completed on all queues. Returns how many.
+  /// Reaps the completions of all queues in manual mode. Returns how many.
   std::size_t poll() noexcept;
   [[nodiscard]] std::size_t completion_queue_count() const noexcept;
 

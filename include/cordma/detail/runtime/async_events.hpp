@@ -12,9 +12,9 @@ namespace cordma {
 
 class completion_queue_driver;
 
-/// Reads what a device reports on its own (ibv_get_async_event(3)) and takes it to the object it
-/// names: an overrun completion queue fails every queue pair on it, a broken queue pair fails, a
-/// fatal device fails all. Offers the same events to the program.
+/// Reads a device's asynchronous events (ibv_get_async_event(3)) and delivers each to the object
+/// that it names. An overrun completion queue fails every queue pair on it, a broken queue pair
+/// fails, and a fatal device fails all. The program gets the same events.
 /// \thread the executor's. \cost nothing until the device reports something.
 class async_events {
  public:
@@ -25,16 +25,16 @@ class async_events {
   async_events(const async_events&) = delete;
   async_events& operator=(const async_events&) = delete;
 
-  /// Events that name what is on `driver` go there, until `remove`.
+  /// Delivers events that name an object on `driver` to it, until `remove`.
   void add(completion_queue_driver& driver) { drivers_.push_back(&driver); }
   void remove(completion_queue_driver& driver) noexcept { std::erase(drivers_, &driver); }
 
-  /// The next event, in the device's order. It has been taken to its object already.
+  /// Gives the next event, in the device's order, after its delivery to its object.
   [[nodiscard]] auto next() noexcept { return kept_.receive(); }
   [[nodiscard]] std::uint64_t seen() const noexcept { return seen_; }
   [[nodiscard]] std::uint64_t dropped() const noexcept { return dropped_; }
 
-  /// Takes an event to the object it names.
+  /// Delivers an event to the object that it names.
   void route(const verbs::async_event& event) noexcept;
 
  private:
@@ -53,7 +53,7 @@ class async_events {
   channel<verbs::async_event> kept_{events_kept_max};
   std::uint64_t seen_ = 0;
   std::uint64_t dropped_ = 0;
-  device_watch watch_;  // Last: it may fire as soon as it is there.
+  device_watch watch_;  // Declared last: it may fire once constructed.
 };
 
 }  // namespace cordma
