@@ -164,13 +164,4 @@ class CORDMA_EXPORT connection : public requester<connection> {
   queue_pair* qp_ = nullptr;
 };
 
-/// Connects to a listener. The server's program may not have accepted yet: a SEND then meets no
-/// receive, and breaks the connection after `rnr_retry` retries (docs/errors.md). `server.host` may
-/// be a name: the resolver then blocks the thread.
-/// \errors  errc::timed_out after `connect_timeout`; ECONNREFUSED and others of connect(2): the
-///   detail names the server; errc::bad_handshake, errc::incompatible_peer, errc::refused; what the
-///   verbs throw. errc::limit_exceeded: an option. A failure leaves nothing behind.
-task<connection> connect(connection_resources resources, endpoint server,
-                         connection_options options = {});
-
 }  // namespace cordma

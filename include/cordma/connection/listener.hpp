@@ -62,6 +62,15 @@ class listener::close_op : public event::wait_op {
   explicit close_op(event& all_ended) noexcept : wait_op{all_ended.wait()} {}
 };
 
+/// Connects to a listener. The server's program may not have accepted yet: a SEND then meets no
+/// receive, and breaks the connection after `rnr_retry` retries (docs/errors.md). `server.host` may
+/// be a name: the resolver then blocks the thread.
+/// \errors  errc::timed_out after `connect_timeout`; ECONNREFUSED and others of connect(2): the
+///   detail names the server; errc::bad_handshake, errc::incompatible_peer, errc::refused; what the
+///   verbs throw. errc::limit_exceeded: an option. A failure leaves nothing behind.
+CORDMA_EXPORT task<connection> connect(connection_resources resources, endpoint server,
+                                       connection_options options = {});
+
 /// Does the server's side of `connect`, on a TCP socket that was accepted elsewhere: by another
 /// thread, or by the program's parent. A client whose handshake fails is told why.
 /// \errors  errc::timed_out after `handshake_timeout`; errc::disconnected, errc::bad_handshake,

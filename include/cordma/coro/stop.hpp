@@ -53,7 +53,7 @@ class stop_token {
  public:
   constexpr stop_token() noexcept = default;
   // NOLINT: a token is a view of its source.
-  stop_token(stop_source& source) noexcept : source_{&source} {}
+  stop_token(stop_source& source) noexcept : source_{&source} {}  // NOLINT: implicit.
 
   [[nodiscard]] bool stop_possible() const noexcept { return source_ != nullptr; }
   [[nodiscard]] bool stop_requested() const noexcept {
