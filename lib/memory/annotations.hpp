@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-// What the sanitizers have to be told of an allocator of our own. Nothing, without them.
+// This file tells the sanitizers about cordma's allocator. Without them, it does nothing.
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -28,7 +28,7 @@
 
 namespace cordma {
 
-/// AddressSanitizer then reports who touches these bytes.
+/// Makes AddressSanitizer report accesses to these bytes.
 inline void poison([[maybe_unused]] const void* at, [[maybe_unused]] std::size_t bytes) noexcept {
 #ifdef CORDMA_ADDRESS_SANITIZER
   __asan_poison_memory_region(at, bytes);
@@ -40,8 +40,8 @@ inline void unpoison([[maybe_unused]] const void* at, [[maybe_unused]] std::size
 #endif
 }
 
-/// jemalloc orders a free before the allocation that gets the memory next, by locks which
-/// ThreadSanitizer does not see. It is told of more than that: of all frees before all allocations.
+/// Orders all frees before all later allocations for ThreadSanitizer. jemalloc orders a free only
+/// before the allocation that gets the memory next, by locks that the sanitizer does not see.
 inline void freed_of([[maybe_unused]] void* allocator) noexcept {
 #ifdef CORDMA_THREAD_SANITIZER
   __tsan_release(allocator);

@@ -5,7 +5,7 @@
 
 namespace cordma {
 
-/// Blocks between two lives, linked through themselves. Callers lock.
+/// A list of blocks between two generations, linked through themselves. Callers lock.
 template <class Block>
 class block_list {
  public:

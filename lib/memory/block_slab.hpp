@@ -12,8 +12,8 @@
 
 namespace cordma {
 
-/// All blocks of the process that nobody uses. They are never unmapped, so that a stale slice can
-/// be asked about. Thread: any.
+/// All unused blocks of the process. Blocks are never unmapped, so that a stale slice can be
+/// checked. \thread any.
 template <class Block>
 class block_slab {
  public:
@@ -26,8 +26,9 @@ class block_slab {
     const std::lock_guard lock{mutex_};
     free_.push(block);
   }
-  /// Reached through a pointer that nobody frees: slices may be asked about until the very end.
-  /// Call it while the library is loaded: a fork beside the first call would leave the child none.
+  /// Returns the slab through a pointer that is never freed: slices may be checked until the very
+  /// end. Call it while the library is loaded: a fork during the first call would leave the child
+  /// none.
   static block_slab& instance() {
     static auto* const slab = new block_slab;
     return *slab;
@@ -49,7 +50,7 @@ class block_slab {
   };
   detail::fork_mutex mutex_;
   block_list<Block> free_;
-  std::unique_ptr<chunk> chunks_;  // So that leak checkers see them reachable.
+  std::unique_ptr<chunk> chunks_;  // Lets leak checkers see the chunks as reachable.
 };
 
 }  // namespace cordma

@@ -19,7 +19,8 @@ constexpr std::size_t rounded_up(std::size_t bytes, std::size_t to) {
   return (bytes + to - 1) / to * to;
 }
 
-/// Chunks that come and go leave gaps into which no longer one fits. Addresses are cheap.
+/// Extra address space: freed chunks leave gaps into which no larger chunk fits, and addresses are
+/// cheap.
 constexpr std::size_t spare_factor = 4;
 
 failure limit_failure(std::size_t bytes, std::size_t registered, std::size_t limit) {
@@ -54,8 +55,8 @@ chunk_store::chunk_store(verbs::protection_domain& pd, const chunk_store_options
 chunk_store::~chunk_store() {
   for (auto& c : chunks_) {
     chunk* const one = c.release();
-    // Refused: its addresses must not become another's, so neither its pages nor the whole mapping
-    // go; nor does what libibverbs knows of it.
+    // After a refused deregistration the chunk keeps its pages, its mapping and libibverbs' record
+    // of it. Its addresses must not be reused.
     if (deregister(*one))
       delete one;
     else
@@ -66,7 +67,7 @@ chunk_store::~chunk_store() {
 void* chunk_store::take(std::size_t bytes, std::size_t alignment) noexcept {
   if (void* const at = take_of_chunks(bytes, alignment)) return at;
   const std::lock_guard growth{growth_};
-  // Another thread may have grown meanwhile.
+  // Another thread may have registered a chunk meanwhile.
   if (void* const at = take_of_chunks(bytes, alignment)) return at;
   std::optional<failure> why;
   try {
@@ -86,7 +87,7 @@ void* chunk_store::take(std::size_t bytes, std::size_t alignment) noexcept {
 
 void* chunk_store::take_of_chunks(std::size_t bytes, std::size_t alignment) noexcept {
   const std::lock_guard lock{lock_};
-  // The newest is the largest.
+  // The newest chunk is the largest.
   for (auto c = chunks_.rbegin(); c != chunks_.rend(); ++c) {
     const std::size_t first =
         (*c)->pages.take(bytes / page_bytes, std::max(alignment / page_bytes, std::size_t{1}));
@@ -103,8 +104,8 @@ void chunk_store::give_back(void* at, std::size_t bytes) noexcept {
                      bytes / page_bytes);
 }
 
-/// Under `growth_`: a chunk of at least `bytes`, whose first pages are taken. Less than wished for
-/// rather than nothing.
+/// Adds a chunk of at least `bytes` and takes its first pages; smaller than intended rather than
+/// none. The caller holds `growth_`.
 void* chunk_store::grow(std::size_t bytes, std::size_t pages) {
   const std::size_t registered = count().registered_bytes;
   const std::size_t room = options_.limit_bytes - registered;
@@ -134,7 +135,7 @@ void* chunk_store::add_chunk(std::size_t bytes, std::size_t pages) {
     space_.decommit(at, bytes);
     throw;
   }
-  // Ours before others see the chunk: else they might take it all.
+  // The pages are taken before others see the chunk and could take all of it.
   made->pages.take(pages, 1);
   poison(at, bytes);
   const verbs::memory_region& mr = made->mr;
@@ -159,7 +160,7 @@ verbs::memory_region chunk_store::register_pages(std::byte* at, std::size_t byte
   }
 }
 
-/// Under `growth_`, which is what changes `by_unit_`.
+/// Finds free addresses. The caller holds `growth_`, which guards changes of `by_unit_`.
 std::byte* chunk_store::find_addresses(std::size_t bytes) const {
   const std::size_t wanted = bytes >> unit_shift_;
   const std::size_t units = space_.size_bytes() >> unit_shift_;
@@ -190,7 +191,7 @@ void chunk_store::trim(std::size_t keep_bytes) noexcept {
       if (c.pages.free() != c.pages.size() ||
           counts_.registered_bytes.value() - c.bytes < keep_bytes)
         continue;
-      // Out of the list, so that nobody takes of it while it is deregistered.
+      // The chunk leaves the list, so that nobody takes pages while it is deregistered.
       free = std::move(chunks_[n]);
       chunks_.erase(chunks_.begin() + std::ptrdiff_t(n));
     }
@@ -206,7 +207,7 @@ void chunk_store::trim(std::size_t keep_bytes) noexcept {
   }
 }
 
-/// False: it is refused, and all is as before.
+/// Deregisters a chunk. Returns false if it is refused; nothing has changed then.
 bool chunk_store::deregister(chunk& c) noexcept {
   if (c.mr.deregister() != 0) return false;
   set_owner(c, nullptr, {});

@@ -18,7 +18,7 @@
 
 namespace cordma {
 
-/// What a device and a peer name memory by.
+/// Keys by which a device and a peer name memory.
 struct alignas(8) memory_keys {
   std::uint32_t lkey = 0;
   std::uint32_t rkey = 0;
@@ -32,32 +32,32 @@ struct chunk_store_options {
   page_wish pages{};
 };
 
-/// Registered memory in chunks, each one registration, and ranges of their pages. Thread: any.
+/// Registered memory in chunks, one registration each, and their page ranges. \thread any.
 class chunk_store {
  public:
   static constexpr std::size_t page_bytes = 4096;
 
-  /// `wanted` halved until there are addresses for that limit; at least one chunk.
+  /// Returns `wanted`, halved until there are addresses for that limit; at least one chunk.
   [[nodiscard]] static std::size_t limit_possible(std::size_t wanted,
                                                   std::size_t chunk_bytes) noexcept;
 
   chunk_store(verbs::protection_domain& pd, const chunk_store_options& options);
-  /// Deregisters all. A chunk whose deregistration is refused stays mapped for ever: a peer may
-  /// still reach it.
+  /// Deregisters all chunks. A chunk whose deregistration is refused stays mapped for ever: a peer
+  /// may still reach it.
   ~chunk_store();
   chunk_store(const chunk_store&) = delete;
   chunk_store& operator=(const chunk_store&) = delete;
 
-  /// A range of one chunk, which is registered now if need be. Null: `refusal()` says why.
-  /// \param bytes  a multiple of the page. \param alignment a power of two, at most
-  /// chunk_bytes_min.
+  /// Takes a range of one chunk, registering one if need be. Null: `refusal()` returns the reason.
+  /// \param bytes  a multiple of the page.
+  /// \param alignment  a power of two, at most chunk_bytes_min.
   void* take(std::size_t bytes, std::size_t alignment) noexcept;
-  /// Any part of what was taken.
+  /// Returns any part of what was taken.
   void give_back(void* at, std::size_t bytes) noexcept;
-  /// Deregisters free chunks, as long as `keep_bytes` stay registered.
+  /// Deregisters free chunks while more than `keep_bytes` stay registered.
   void trim(std::size_t keep_bytes) noexcept;
 
-  /// Of an address that was taken. Lock-free.
+  /// Returns the keys of an address that was taken. Lock-free.
   [[nodiscard]] memory_keys keys_of(const void* at) const noexcept {
     return by_unit_[unit_of(at)].keys.load(std::memory_order_acquire);
   }
@@ -69,7 +69,7 @@ class chunk_store {
   }
 
   [[nodiscard]] std::size_t chunk_bytes() const noexcept { return options_.chunk_bytes; }
-  /// Why take() last gave nothing.
+  /// Returns why the last take() failed.
   [[nodiscard]] failure refusal() const;
   struct counts {
     std::size_t registered_bytes = 0;
@@ -79,7 +79,7 @@ class chunk_store {
     std::uint64_t registrations_failed = 0;
     std::uint64_t deregistrations_refused = 0;
   };
-  /// Lock-free: of what goes on meanwhile, perhaps a part.
+  /// Returns the counts, without a lock; concurrent work may be counted in part.
   [[nodiscard]] counts count() const noexcept;
 
  private:
@@ -89,10 +89,10 @@ class chunk_store {
     page_bitmap pages;
     verbs::memory_region mr;
   };
-  /// What lies at so many bytes of addresses. It stays while anything of the chunk is in use.
+  /// The chunk at one unit of addresses. It does not change while any of the chunk is in use.
   struct unit {
     std::atomic<memory_keys> keys{};
-    std::atomic<chunk*> owner{nullptr};  ///< null: nothing
+    std::atomic<chunk*> owner{nullptr};  ///< null: no chunk
   };
   using chunk_list = std::vector<std::unique_ptr<chunk>>;
 
@@ -110,19 +110,20 @@ class chunk_store {
   verbs::protection_domain& pd_;
   const chunk_store_options options_;
   const unsigned unit_shift_;
-  mapping space_;  ///< in units of the smallest chunk
+  mapping space_;  ///< address space, in units of the smallest chunk
   struct freer {
     void operator()(unit* all) const noexcept { std::free(all); }
   };
-  /// Of calloc: zeros, which take no memory before they are looked at.
+  /// Allocated by calloc: zero pages take no memory before they are touched.
   std::unique_ptr<unit[], freer> by_unit_;
 
-  std::mutex growth_;  ///< one registers or deregisters at a time; others go on. Before `lock_`.
-  std::size_t next_chunk_bytes_;  ///< under `growth_`
+  /// Serialises registration and deregistration; other calls go on. Locked before `lock_`.
+  std::mutex growth_;
+  std::size_t next_chunk_bytes_;  ///< guarded by `growth_`
 
   mutable std::mutex lock_;  ///< held for a few steps only
   chunk_list chunks_;
-  /// Written under `lock_`.
+  /// Counters written under `lock_`.
   struct {
     counter registered_bytes;
     counter registered_bytes_peak;

@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #ifndef CORDMA_SHARED_JEMALLOC
-// The private copy (jemalloc/localise).
+// Symbols of the private copy (jemalloc/localise).
 extern "C" {
 void* cordma_jemalloc_mallocx(std::size_t size, int flags) noexcept;
 void cordma_jemalloc_dallocx(void* at, int flags) noexcept;
@@ -14,7 +14,7 @@ int cordma_jemalloc_mallctl(const char* name, void* old, std::size_t* old_bytes,
 }
 #endif
 
-/// jemalloc's non-standard API (jemalloc(3)), wherever it comes from.
+/// jemalloc's non-standard API (jemalloc(3)), from the private or the system's copy.
 namespace cordma::jemalloc {
 
 #ifndef CORDMA_SHARED_JEMALLOC
@@ -27,7 +27,7 @@ inline constexpr auto dallocx = ::dallocx;
 inline constexpr auto mallctl = ::mallctl;
 #endif
 
-/// Throws `error` with the name and the errno that mallctl gave.
+/// Checks mallctl's result. \errors `error` with the control's name and the errno.
 void check(int error, const char* name);
 
 template <class Value>
@@ -41,7 +41,7 @@ template <class Value>
 void set(const char* name, Value value) {
   check(mallctl(name, nullptr, nullptr, &value, sizeof value), name);
 }
-/// A control that does something and takes no value.
+/// Calls a control that has an effect and takes no value.
 void call(const char* name);
 
 }  // namespace cordma::jemalloc

@@ -9,12 +9,12 @@ using slab = block_slab<lease_block>;
 
 [[maybe_unused]] const auto& lease_blocks_at_load = slab::instance();
 
-/// A lease begins and ends on one thread: it keeps some blocks, and needs no lock for those.
+/// Blocks that one thread keeps without a lock: a lease begins and ends on one thread.
 class kept_blocks {
  public:
   ~kept_blocks() {
     while (!blocks_.empty()) slab::instance().give_back(blocks_.pop());
-    most_ = 0;  // Whoever ends a lease in a destructor that runs later goes without.
+    most_ = 0;  // A lease that ends in a later destructor keeps no block.
   }
   lease_block& take() { return blocks_.empty() ? slab::instance().take() : blocks_.pop(); }
   void give_back(lease_block& block) noexcept {

@@ -18,37 +18,38 @@ constexpr int reserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 constexpr int read_write = PROT_READ | PROT_WRITE;
 constexpr std::size_t page_bytes = 4096;
 
-/// libnuma has it; one system call is not worth a library.
+/// Binds memory to a node with one system call, which saves a dependency on libnuma.
 bool bind_to(void* at, std::size_t bytes, unsigned node) noexcept {
   constexpr unsigned word_bits = 64;
-  constexpr unsigned nodes_max = 1024;  // As the kernel's largest MAX_NUMNODES.
+  constexpr unsigned nodes_max = 1024;  // The kernel's largest MAX_NUMNODES.
   std::uint64_t mask[nodes_max / word_bits]{};
   if (node >= nodes_max) {
     errno = EINVAL;
     return false;
   }
   mask[node / word_bits] = std::uint64_t{1} << (node % word_bits);
-  // One more than there are: the kernel takes the last bit for no part of it (mbind(2), BUGS).
+  // The count is one more than there are nodes: the kernel ignores the last bit (mbind(2), BUGS).
   return ::syscall(SYS_mbind, at, bytes, MPOL_BIND, mask, nodes_max + 1, 0) == 0;
 }
 
-/// False, with errno: the pages cannot be had.
+/// Touches pages. Returns false, with errno, if there is no memory.
 bool prefault(std::byte* at, std::size_t bytes) noexcept {
   if (::madvise(at, bytes, MADV_POPULATE_WRITE) == 0) return true;
   if (errno != EINVAL) return false;
-  // Linux before 5.14.
+  // Linux before 5.14 needs the pages touched one by one.
   for (std::size_t page = 0; page < bytes; page += page_bytes)
     *const_cast<volatile std::byte*>(at + page) = std::byte{0};
   return true;
 }
 
-/// Huge pages move to their place: a MAP_FIXED that fails leaves a hole, for anybody to map into.
+/// Maps huge pages elsewhere and moves them into place: a failed MAP_FIXED leaves a hole, into
+/// which anybody may map.
 bool map_huge(std::byte* at, std::size_t bytes) noexcept {
   void* const pages =
       ::mmap(nullptr, bytes, read_write, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
   if (pages == MAP_FAILED) return false;
   if (::mremap(pages, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at) return true;
-  ::munmap(pages, bytes);  // Linux before 5.16 does not move them.
+  ::munmap(pages, bytes);  // Linux before 5.16 does not move huge pages.
   return false;
 }
 
@@ -72,7 +73,8 @@ mapping::mapping(std::size_t bytes, std::size_t alignment)
 }
 
 mapping::~mapping() {
-  // Refused between two neighbours when vm.max_map_count is reached: addresses without memory stay.
+  // At vm.max_map_count, unmapping between two neighbours fails: the addresses stay, without
+  // memory.
   if (whole_ != nullptr) ::munmap(whole_, whole_bytes_);
 }
 
@@ -80,7 +82,8 @@ void mapping::commit(std::byte* at, std::size_t bytes, const page_wish& wish) {
   const char* call = "mprotect";
   const char* way_out = "this process may have no more mappings: raise vm.max_map_count (sysctl)";
   bool done = (wish.huge && map_huge(at, bytes)) || ::mprotect(at, bytes, read_write) == 0;
-  if (done && wish.huge) ::madvise(at, bytes, MADV_HUGEPAGE);  // Where there are transparent ones.
+  // Uses transparent huge pages, where there are some.
+  if (done && wish.huge) ::madvise(at, bytes, MADV_HUGEPAGE);
   if (done && wish.numa_node) {
     call = "mbind";
     done = bind_to(at, bytes, *wish.numa_node);
@@ -99,8 +102,8 @@ void mapping::commit(std::byte* at, std::size_t bytes, const page_wish& wish) {
 void mapping::decommit(std::byte* at, std::size_t bytes) noexcept {
   // A new mapping keeps nothing of huge pages and nodes.
   if (::mmap(at, bytes, PROT_NONE, reserved | MAP_FIXED, -1, 0) == at) return;
-  // RLIMIT_AS was lowered, or vm.max_map_count is reached. Neither forbids what makes no mapping,
-  // and commit() takes the range as it finds it.
+  // The new mapping failed: RLIMIT_AS was lowered, or vm.max_map_count is reached. Calls that make
+  // no mapping still work, and commit() takes the range as it finds it.
   ::madvise(at, bytes, MADV_DONTNEED);
   ::mprotect(at, bytes, PROT_NONE);
 }

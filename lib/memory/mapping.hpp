@@ -5,14 +5,15 @@
 
 namespace cordma {
 
-/// How the pages of a chunk are to be.
+/// Requested kind of pages of a chunk.
 struct page_wish {
   bool huge = false;
   std::optional<unsigned> numa_node{};
   bool prefault = false;
 };
 
-/// A range of addresses, kept from construction to destruction; memory comes and goes in it.
+/// A range of addresses, kept from construction to destruction; memory is committed and decommitted
+/// in it.
 class mapping {
  public:
   /// \param alignment  of the first address; a power of two. \errors ENOMEM of mmap.
@@ -21,7 +22,7 @@ class mapping {
   mapping(const mapping&) = delete;
   mapping& operator=(const mapping&) = delete;
 
-  /// Whether there is such a range now: not under a low RLIMIT_AS, or in valgrind.
+  /// Returns true if such a range can be reserved now: not under a low RLIMIT_AS, or in valgrind.
   [[nodiscard]] static bool is_possible(std::size_t bytes, std::size_t alignment) noexcept;
 
   [[nodiscard]] std::byte* base() const noexcept { return base_; }
@@ -29,9 +30,9 @@ class mapping {
 
   /// Backs a part with zeroed memory. \errors those of mprotect(2), mbind(2), madvise(2).
   void commit(std::byte* at, std::size_t bytes, const page_wish& wish);
-  /// Gives the memory of a part back to the system, not its addresses. Works at any limit.
+  /// Returns the memory of a part to the system, but keeps its addresses. Works at any limit.
   void decommit(std::byte* at, std::size_t bytes) noexcept;
-  /// From now on the addresses stay what they are, also after the destruction.
+  /// Keeps the addresses mapped from now on, also after the destruction.
   void keep() noexcept { whole_ = nullptr; }
 
  private:
@@ -41,7 +42,7 @@ class mapping {
   std::size_t bytes_;
 };
 
-/// Throws EINVAL (errno of mbind) when there is no such node.
+/// Checks a node. \errors EINVAL (errno of mbind) when there is no such node.
 void check_numa_node(unsigned node);
 
 }  // namespace cordma

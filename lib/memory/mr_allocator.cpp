@@ -100,7 +100,7 @@ class [[gnu::visibility("hidden")]] mr_allocator::state {
 
  private:
   struct external {
-    std::shared_ptr<void> keepalive;  // After the registration.
+    std::shared_ptr<void> keepalive;  // Destroyed after the registration.
     verbs::memory_region mr;
     state& from;
   };
@@ -123,7 +123,7 @@ class [[gnu::visibility("hidden")]] mr_allocator::state {
   std::atomic<std::size_t> external_bytes_{0};
   std::atomic<std::uint64_t> external_registrations_{0};
   std::atomic<std::uint64_t> external_failed_{0};
-  // The last goes first: caches into the arena, the arena into the chunks.
+  // Destroyed last to first: caches into the arena, the arena into the chunks.
   chunk_store chunks_;
   registered_arena arena_;
   thread_caches caches_;
@@ -134,7 +134,7 @@ local_mr mr_allocator::state::allocate(std::size_t size, std::size_t alignment) 
     if (size == 0) throw_out_of_range("mr_allocator", "%d bytes: ask for at least 1", 0);
     throw_refused(size);
   }
-  // Not std::has_single_bit: without an instruction for it, that is a call.
+  // std::has_single_bit would be a function call on processors without an instruction for it.
   const bool is_power = alignment != 0 && (alignment & (alignment - 1)) == 0;
   if (!is_power || alignment > alignment_max) [[unlikely]] {
     throw_out_of_range("mr_allocator", "alignment %zu: a power of two up to %zu is needed",
@@ -154,12 +154,12 @@ local_mr mr_allocator::state::allocate(std::size_t size, std::size_t alignment) 
   return {static_cast<std::byte*>(at), size, keys.lkey, keys.rkey, *block};
 }
 
-/// jemalloc has to find the memory.
+/// Allocates through jemalloc, when no cache has the memory.
 memory_block& mr_allocator::state::divide(thread_cache& cache, std::size_t size,
                                           std::size_t alignment) {
   const int align =
       alignment <= thread_cache::line ? 0 : MALLOCX_LG_ALIGN(std::countr_zero(alignment));
-  // Whole lines: jemalloc aligns them to a line unasked.
+  // Sizes are whole cache lines, which jemalloc aligns to a line by itself.
   const auto ask = [&] {
     return jemalloc::mallocx(thread_cache::room(size), align | cache.flags());
   };
@@ -180,7 +180,7 @@ memory_block& mr_allocator::state::divide(thread_cache& cache, std::size_t size,
   }
 }
 
-/// What is free may be kept for other sizes: in a cache, in pieces, in chunks that are too small.
+/// Frees memory that is kept for other sizes: in a cache, in pieces, in chunks that are too small.
 bool mr_allocator::state::can_make_room(std::size_t size) const noexcept {
   return chunks_.count().chunks > 0 && size <= options.limit_bytes &&
          in_use_bytes() <= options.limit_bytes - size;
@@ -196,7 +196,7 @@ void mr_allocator::state::release(memory_block& block, void* context) noexcept {
     jemalloc::dallocx(block.address(), cache.flags());
     cache.give_back(block);
   }
-  cache.count(-std::ptrdiff_t(size));  // From here on the allocator may go.
+  cache.count(-std::ptrdiff_t(size));  // The allocator may be destroyed from here on.
 }
 
 void mr_allocator::state::throw_refused(std::size_t size) const {
@@ -235,7 +235,7 @@ void mr_allocator::state::release_external(memory_block& block, void* context) n
   const std::size_t length = owned->mr.length();
   owned.reset();
   memory_block::recycle(block);
-  from.external_bytes_ -= length;  // From here on the allocator may go.
+  from.external_bytes_ -= length;  // The allocator may be destroyed from here on.
 }
 
 void mr_allocator::state::trim(std::size_t keep_bytes) {

@@ -18,7 +18,7 @@ std::uintptr_t number(const void* at) noexcept { return reinterpret_cast<std::ui
 
 struct mr_resource::allocations {
   std::mutex mutex;
-  std::map<std::uintptr_t, local_mr> by_address;  ///< The first of each.
+  std::map<std::uintptr_t, local_mr> by_address;  ///< keyed by the first byte
 };
 
 mr_resource::mr_resource(mr_allocator& from)

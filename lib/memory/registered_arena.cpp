@@ -10,22 +10,22 @@
 namespace cordma {
 namespace {
 
-/// What experimental.arenas_create_ext takes; jemalloc.h of 5.3 does not declare it.
+/// Argument of experimental.arenas_create_ext, which jemalloc.h of 5.3 does not declare.
 struct arena_config {
   extent_hooks_t* hooks;
   bool metadata_use_hooks;
 };
 
-constexpr ssize_t never = -1;  // Decay, in milliseconds.
+constexpr ssize_t never = -1;  // Decay time, in milliseconds.
 
 }  // namespace
 
-// Pages stay backed and registered from the chunk's beginning to its end: what would change that is
-// refused (true), and what only keeps book is accepted (false).
+// Pages stay backed and registered as long as their chunk. Hooks that would change that refuse
+// (true); hooks that only record accept (false).
 const extent_hooks_t registered_arena::table{
     .alloc = [](extent_hooks_t* self, void* wanted, std::size_t bytes, std::size_t alignment,
                 bool* zero, bool* commit, unsigned) -> void* {
-      if (wanted != nullptr) return nullptr;  // To grow in place: chunks do not.
+      if (wanted != nullptr) return nullptr;  // Growing in place is refused: chunks do not grow.
       void* const at = static_cast<hooks*>(self)->chunks->take(bytes, alignment);
       if (at == nullptr) return nullptr;
       if (*zero) std::memset(at, 0, bytes);
@@ -49,7 +49,7 @@ const extent_hooks_t registered_arena::table{
                        unsigned) -> bool { return true; },
     .split = [](extent_hooks_t*, void*, std::size_t, std::size_t, std::size_t, bool,
                 unsigned) -> bool { return false; },
-    // A request for registered memory names one key: nothing may reach over a chunk's end.
+    // A request for registered memory names one key: no extent may cross a chunk's end.
     .merge = [](extent_hooks_t* self, void* a, std::size_t, void* b, std::size_t, bool, unsigned)
         -> bool { return !static_cast<hooks*>(self)->chunks->in_one_chunk(a, b); },
 };
@@ -72,11 +72,11 @@ registered_arena::registered_arena(chunk_store& chunks) : hooks_{table, &chunks}
                                    "controls: use -Djemalloc=private"}};
   }
   try {
-    // Nothing goes back to the store by itself: what was freed is used again, whatever its size.
+    // Freed memory never returns to the store by itself, and is reused, whatever its size.
     jemalloc::set(control("dirty_decay_ms").text, never);
     jemalloc::set(control("muzzy_decay_ms").text, never);
     jemalloc::set(control("oversize_threshold").text, ~std::size_t{0} >> 1);
-    // Where it keeps what was freed instead of giving it back, it asks for ever more at a time.
+    // With opt.retain, jemalloc keeps freed extents, and asks for ever more at a time.
     if (jemalloc::get<bool>("opt.retain"))
       jemalloc::set(control("retain_grow_limit").text, chunks.chunk_bytes());
     verify();
@@ -93,7 +93,7 @@ void registered_arena::destroy() noexcept {
   CORDMA_ASSERT(error == 0, "jemalloc keeps an arena whose hooks go");
 }
 
-/// With the arena jemalloc makes data of its own: none of it may come from the hooks.
+/// Checks that jemalloc's own data, made with the arena, did not come from the hooks.
 void registered_arena::verify() const {
   if (hooks_.chunks->count().registrations == 0) return;
   throw cordma::error{{.code = errc::not_supported,

@@ -5,23 +5,23 @@
 
 namespace cordma {
 
-/// A jemalloc arena whose memory is a chunk store's. Thread: any.
+/// A jemalloc arena whose memory is a chunk store's. \thread any.
 class registered_arena {
  public:
   /// \errors errc::not_supported: a jemalloc that would put its own data into registered memory.
   explicit registered_arena(chunk_store& chunks);
-  /// All that was allocated goes, and no thread cache may hold anything of it.
+  /// Frees everything that was allocated; no thread cache may hold any of it.
   ~registered_arena();
   registered_arena(const registered_arena&) = delete;
   registered_arena& operator=(const registered_arena&) = delete;
 
-  /// For mallocx and dallocx.
+  /// Returns the flags for mallocx and dallocx.
   [[nodiscard]] int flags() const noexcept { return MALLOCX_ARENA(index_); }
-  /// Gives the pages of which nothing is in use back to the store.
+  /// Returns unused pages to the store.
   void purge();
 
  private:
-  /// The hooks find their store by their own address.
+  /// Extent hooks, which find their store by their own address.
   struct hooks : extent_hooks_t {
     chunk_store* chunks;
   };

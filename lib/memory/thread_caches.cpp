@@ -17,12 +17,13 @@ std::atomic<std::uint64_t> next_serial{1};
 
 }  // namespace
 
-/// What the threads of one allocator have in common.
+/// State that the threads of one allocator share.
 struct thread_cache::pool {
   pool(int arena, bool is_enabled, const block_kind& of) noexcept
       : kind{of}, arena_flags{arena}, enabled{is_enabled} {}
 
-  /// False in the child of a fork: another thread may have held the lock, and never lets go.
+  /// Returns false in the child of a fork: another thread may have held the lock, and never
+  /// releases it.
   [[nodiscard]] bool is_of_this_process() const noexcept {
     return epoch == detail::process_epoch();
   }
@@ -32,7 +33,7 @@ struct thread_cache::pool {
                   "ends by _exit or exec");
     return std::unique_lock{mutex};
   }
-  /// Null: jemalloc has no more of them, or there is no memory.
+  /// Takes a cache. Null: jemalloc has no more of them, or there is no memory.
   thread_cache* take() noexcept {
     const auto lock = hold();
     if (!idle.empty()) {
@@ -41,7 +42,7 @@ struct thread_cache::pool {
       return cache;
     }
     try {
-      idle.reserve(all.size() + 1);  // So that giving back cannot fail.
+      idle.reserve(all.size() + 1);  // Makes room now, so that returning the cache cannot fail.
       all.reserve(all.size() + 1);
       std::unique_ptr<thread_cache> made{new thread_cache{*this, 0, false}};
       std::size_t bytes = sizeof made->id_;
@@ -52,7 +53,7 @@ struct thread_cache::pool {
       return nullptr;
     }
   }
-  /// A thread ends. What it kept must not wait for the next one.
+  /// Returns the cache of an ending thread. Its memory must not wait for the next thread.
   void give_back(thread_cache& cache) noexcept {
     if (!is_of_this_process()) return;
     const auto lock = hold();
@@ -85,7 +86,7 @@ struct thread_cache::pool {
   bool ended = false;
   std::vector<std::unique_ptr<thread_cache>> all;
   std::vector<thread_cache*> idle;
-  block_list<memory_block> blocks;  ///< that no thread keeps
+  block_list<memory_block> blocks;  ///< blocks that no thread keeps
 };
 
 memory_block& thread_cache::refill() {
@@ -118,7 +119,7 @@ void thread_cache::flush() noexcept {
   pool::act("tcache.flush", *this);
 }
 
-/// What one thread has, of all allocators.
+/// One thread's caches, of all allocators.
 struct thread_caches::thread_table {
   struct entry {
     std::uint64_t serial;
@@ -128,7 +129,7 @@ struct thread_caches::thread_table {
 
   ~thread_table() {
     last_of_thread = {};
-    gone = true;  // Whoever frees in a destructor that runs later goes without.
+    gone = true;  // Frees in a later destructor use no cache.
     for (const entry& one : entries)
       if (one.cache != &one.pool->shared) one.pool->give_back(*one.cache);
   }
@@ -152,7 +153,7 @@ thread_cache& thread_caches::find() noexcept {
   const auto is_ours = [this](const thread_table::entry& one) { return one.serial == serial_; };
   auto found = std::find_if(table.entries.begin(), table.entries.end(), is_ours);
   if (found == table.entries.end()) {
-    // Those of allocators that are gone, or a parent's.
+    // Drops the caches of destroyed allocators, and those of a parent process.
     std::erase_if(table.entries, [](const thread_table::entry& one) {
       if (!one.pool->is_of_this_process()) return true;
       const auto lock = one.pool->hold();
@@ -180,7 +181,8 @@ std::size_t thread_caches::in_use_bytes() const noexcept {
   const auto lock = pool_->hold();
   std::ptrdiff_t sum = pool_->shared.in_use_.load(std::memory_order_acquire);
   for (const auto& one : pool_->all) sum += one->in_use_.load(std::memory_order_acquire);
-  return std::size_t(std::max(sum, std::ptrdiff_t{0}));  // Others go on while we add up.
+  // Other threads change their counts during the sum.
+  return std::size_t(std::max(sum, std::ptrdiff_t{0}));
 }
 
 }  // namespace cordma

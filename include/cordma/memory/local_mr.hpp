@@ -11,12 +11,12 @@
 namespace cordma {
 
 /// Owns a piece of registered memory. Move-only. Destroying it makes its slices stale at once; the
-/// memory itself goes when the last request in flight that names it has completed.
-/// Must be destroyed before its protection domain. \thread any, one at a time.
+/// memory itself is freed when the last request in flight that names it has completed. The owner
+/// must be destroyed before its protection domain. \thread any, one at a time.
 class CORDMA_EXPORT local_mr {
  public:
   local_mr() noexcept = default;
-  /// Takes over `block`'s owner's part. `rkey` is 0 for memory without remote access.
+  /// Takes over the owner's reference to `block`. `rkey` is 0 for memory without remote access.
   local_mr(std::byte* address, std::size_t length, std::uint32_t lkey, std::uint32_t rkey,
            memory_block& block) noexcept
       : whole_{address, length, lkey, block}, rkey_{rkey} {}
@@ -35,9 +35,9 @@ class CORDMA_EXPORT local_mr {
   }
   ~local_mr() { reset(); }
 
-  /// Keeps a part of somebody else's memory, as a request in flight does: when its owner goes, its
-  /// slices become stale, but the memory stays until this goes as well. It is the owner's to write:
-  /// who only keeps it may have had no more than the right to read. \errors errc::stale_slice.
+  /// Keeps a part of another owner's memory, as a request in flight does. When the owner is
+  /// destroyed, its slices become stale, but the memory stays until the returned object is
+  /// destroyed. Write to the memory only if its owner allows it. \errors errc::stale_slice.
   [[nodiscard]] static local_mr keep(const const_local_mr_slice& part);
 
   [[nodiscard]] std::size_t size_bytes() const noexcept { return whole_.size_bytes(); }
@@ -47,7 +47,8 @@ class CORDMA_EXPORT local_mr {
     return whole_.block() == nullptr ? verbs::access::none : whole_.block()->access();
   }
 
-  /// All of it. Slices are values: they may outlive this object, and are refused then.
+  /// Returns all of the memory. Slices are values: they may outlive this object, and are refused
+  /// then.
   [[nodiscard]] local_mr_slice slice() noexcept { return whole_; }
   [[nodiscard]] local_mr_slice slice(std::size_t offset, std::size_t length) {
     return whole_.slice(offset, length);
@@ -66,8 +67,8 @@ class CORDMA_EXPORT local_mr {
   operator const_local_mr_slice() noexcept { return whole_; }
   operator const_local_mr_slice() const noexcept { return whole_; }
 
-  /// What a peer names this memory by. \errors errc::access_denied: registered without remote
-  /// access.
+  /// Returns the slice by which a peer names this memory. \errors errc::access_denied: registered
+  /// without remote access.
   [[nodiscard]] remote_mr_slice remote_slice() const {
     if (rkey_ == 0) [[unlikely]]
       throw_not_remote();

@@ -14,20 +14,22 @@
 namespace cordma {
 
 /// Registered memory for containers: `std::pmr::vector<float> v{&resource}`, and
-/// `resource.slice(std::span{v})` names its elements in a request. What a container gives back
-/// while a request in flight names it goes when that completes.
-/// \thread any, all at once. \cost a map's entry for each of a container's allocations.
+/// `resource.slice(std::span{v})` names its elements in a request. Memory that a container returns
+/// while a request in flight names it is freed at the request's completion.
+/// \thread any, all at once.
+/// \cost one map element per allocation of a container.
 class CORDMA_EXPORT mr_resource final : public std::pmr::memory_resource {
  public:
-  /// `from` must outlive it.
+  /// Makes a resource; `from` must outlive it.
   explicit mr_resource(mr_allocator& from);
-  /// Its containers must have given all back.
+  /// Destroys the resource; its containers must have returned all memory.
   ~mr_resource() override;
   mr_resource(const mr_resource&) = delete;
   mr_resource& operator=(const mr_resource&) = delete;
 
-  /// Objects that live in it, all of one allocation. Valid until the container gives them back.
-  /// \errors errc::out_of_range: not all of them do.
+  /// Returns the slice of `objects`, which lie in one allocation of the resource. The slice is
+  /// valid until the container returns the memory. \errors errc::out_of_range: some objects do not
+  /// lie in it.
   template <class T>
     requires(std::is_trivially_copyable_v<T> && !std::is_const_v<T>)
   [[nodiscard]] local_mr_slice slice(std::span<T> objects) const {
@@ -53,8 +55,8 @@ class CORDMA_EXPORT mr_resource final : public std::pmr::memory_resource {
 };
 
 /// A standard allocator over an `mr_resource`, which must outlive its containers. Unlike
-/// `std::pmr::polymorphic_allocator` it goes along with a container that is moved, assigned or
-/// swapped, so that the memory does, too.
+/// `std::pmr::polymorphic_allocator`, the allocator moves with a container that is moved, assigned
+/// or swapped, and so does the memory.
 template <class T>
 class mr_std_allocator {
  public:

@@ -21,20 +21,22 @@ inline void check_range(std::size_t offset, std::size_t length, std::size_t size
     throw_out_of_range(offset, length, size);
 }
 /// \errors errc::wrong_length unless `length` is a multiple of `size`; errc::misaligned unless
-/// `address` is one of `alignment`.
+///   `address` is a multiple of `alignment`.
 CORDMA_EXPORT void check_view(const std::byte* address, std::size_t length, std::size_t size,
-                              std::size_t alignment);
+                std::size_t alignment);
 }  // namespace detail
 
-/// A part of registered local memory that the device may read: what `send` and `write` take.
-/// A value of 32 bytes that owns nothing: when it is posted, its memory is held until the request
-/// completes; when that memory was freed before, posting is refused (`errc::stale_slice`).
-/// Offsets and lengths are bytes. Out of range throws `errc::out_of_range`: lengths often come from
-/// peers. The default slice is empty. \thread any.
+/// A part of registered local memory that the device may read, for `send` and `write`. A slice is a
+/// value of 32 bytes that owns nothing. A posted request acquires the memory until it completes;
+/// posting is refused (`errc::stale_slice`) if the memory was freed before.
+///
+/// Offsets and lengths are bytes. Out of range throws `errc::out_of_range`, because lengths often
+/// come from peers. The default slice is empty. \thread any.
 class const_local_mr_slice {
  public:
   const_local_mr_slice() noexcept = default;
-  /// `block` stands behind the registration of `lkey`, which covers these bytes.
+  /// Makes a slice; `block` is the control block of the registration of `lkey`, which covers these
+  /// bytes.
   const_local_mr_slice(const std::byte* address, std::size_t length, std::uint32_t lkey,
                        memory_block& block) noexcept
       : address_{const_cast<std::byte*>(address)},
@@ -46,8 +48,8 @@ class const_local_mr_slice {
   [[nodiscard]] std::size_t size_bytes() const noexcept { return length_; }
   [[nodiscard]] bool empty() const noexcept { return length_ == 0; }
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return {address_, length_}; }
-  /// The same bytes as objects, which any bytes are. \errors errc::wrong_length: not a whole number
-  /// of them. errc::misaligned.
+  /// Returns the bytes as objects. \errors errc::wrong_length: not a whole number of objects.
+  /// errc::misaligned.
   template <class T>
     requires(std::is_trivially_copyable_v<T>)
   [[nodiscard]] std::span<const T> as() const {
@@ -65,9 +67,9 @@ class const_local_mr_slice {
   }
 
   [[nodiscard]] std::uint32_t lkey() const noexcept { return lkey_; }
-  /// Null for the default slice, and for one that stands.
+  /// Returns the control block; null for the default slice, and for a standing one.
   [[nodiscard]] memory_block* block() const noexcept { return block_; }
-  /// Whether a request has to hold its memory.
+  /// Returns true if a request must acquire the memory.
   [[nodiscard, gnu::always_inline]] bool is_held() const noexcept {
     return length_ != 0 && block_ != nullptr;
   }
@@ -85,27 +87,27 @@ class const_local_mr_slice {
   std::uint32_t generation_ = 0;
 };
 
-/// The same for memory that the device may write as well: what `recv` and `read` take.
+/// A part of registered local memory that the device may also write, for `recv` and `read`.
 class local_mr_slice : public const_local_mr_slice {
  public:
   local_mr_slice() noexcept = default;
   local_mr_slice(std::byte* address, std::size_t length, std::uint32_t lkey,
                  memory_block& block) noexcept
       : const_local_mr_slice{address, length, lkey, block} {}
-  /// The same in the life of the block that has that generation.
+  /// Makes a slice that is valid while the block has that generation.
   local_mr_slice(std::byte* address, std::size_t length, memory_block* block, std::uint32_t lkey,
                  std::uint32_t generation) noexcept
       : const_local_mr_slice{address, length, block, lkey, generation} {}
 
-  /// The same part of memory that outlasts every queue pair it is posted on, and all their
-  /// requests: these do not hold it, which saves up to two locked instructions. For those who own
-  /// both.
+  /// Returns a slice of memory that outlasts every queue pair it is posted on, and all their
+  /// requests. Requests do not acquire the memory, which saves up to two locked instructions. Use
+  /// it only when one owner controls both lifetimes.
   [[nodiscard]] local_mr_slice standing() const noexcept {
     return {address_, length_, nullptr, lkey_, generation_};
   }
 
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return {address_, length_}; }
-  /// As above, to change them.
+  /// Returns the bytes as mutable objects. \errors as `const_local_mr_slice`.
   template <class T>
     requires(std::is_trivially_copyable_v<T>)
   [[nodiscard]] std::span<T> as() const {
@@ -123,9 +125,9 @@ class local_mr_slice : public const_local_mr_slice {
   }
 };
 
-/// A part of a peer's memory: address, length and rkey, for one-sided operations. A value. One of a
-/// `remote_mr` is refused, before anything is posted, when its lease does not allow the use. Of one
-/// that was made by hand, whether the peer still grants it shows only when it is used:
+/// A part of a peer's memory for one-sided operations, as a value: address, length and rkey. A
+/// slice of a `remote_mr` is refused before posting when its lease does not allow the use. For a
+/// slice made by hand, only the operation shows whether the peer grants the access:
 /// `wc_errc::remote_access` if not.
 class CORDMA_EXPORT remote_mr_slice {
  public:
@@ -134,7 +136,7 @@ class CORDMA_EXPORT remote_mr_slice {
   remote_mr_slice() noexcept = default;
   remote_mr_slice(std::uint64_t address, std::size_t length, std::uint32_t rkey) noexcept
       : address_{address}, length_{length}, rkey_{rkey} {}
-  /// Of borrowed memory.
+  /// Makes a slice of borrowed memory.
   remote_mr_slice(std::uint64_t address, std::size_t length, std::uint32_t rkey,
                   lease_block& lease) noexcept
       : address_{address},
@@ -156,13 +158,14 @@ class CORDMA_EXPORT remote_mr_slice {
     return slice(length_ - length, length);
   }
 
-  /// Null: nobody's, made by hand.
+  /// Returns the lease; null if the slice was made by hand.
   [[nodiscard]] lease_block* lease() const noexcept { return lease_; }
   [[nodiscard]] std::uint32_t generation() const noexcept { return generation_; }
 
-  /// For programs that tell their peer by means of their own: address, length, rkey, big-endian.
+  /// Encodes address, length and rkey, big-endian, for programs with a protocol of their own.
   [[nodiscard]] std::array<std::byte, encoded_bytes> encode() const noexcept;
-  /// \errors errc::wrong_length: not `encoded_bytes` long. What the bytes say is the peer's word.
+  /// Decodes a slice. The peer's values are not verified. \errors errc::wrong_length: not
+  /// `encoded_bytes` long.
   static remote_mr_slice decode(std::span<const std::byte> bytes);
 
  private:
@@ -177,13 +180,13 @@ class CORDMA_EXPORT remote_mr_slice {
   lease_block* lease_ = nullptr;
 };
 
-/// Several slices of one operation, in order: `conn.write(gather(header, body), remote)`.
+/// Combines several slices for one operation, in order: `conn.write(gather(header, body), remote)`.
 template <class... Slices>
 std::array<const_local_mr_slice, sizeof...(Slices)> gather(const Slices&... slices) noexcept {
   return {const_local_mr_slice{slices}...};
 }
 
-/// The same for receiving and reading.
+/// Combines several slices for receiving and reading.
 template <class... Slices>
 std::array<local_mr_slice, sizeof...(Slices)> scatter(Slices&&... slices) noexcept {
   return {local_mr_slice{slices}...};
