@@ -7,7 +7,7 @@
 namespace cordma::verbs {
 namespace {
 
-/// Which member of the union the kind makes valid: ibv_get_async_event(3) has the table.
+/// Copies the union member that is valid for the kind; ibv_get_async_event(3) has the table.
 async_event copy_of(const ibv_async_event& raw) noexcept {
   async_event event{.kind = raw.event_type};
   switch (raw.event_type) {
@@ -41,7 +41,7 @@ const char* to_string(ibv_event_type kind) noexcept { return ibv_event_type_str(
 
 std::optional<async_event> next_async_event(context& ctx) {
   ibv_async_event raw{};
-  // Interrupted is not empty: who waits for an edge would not come back for the event.
+  // EINTR must not look like "empty": an edge-triggered waiter would never come back for the event.
   while (ibv_get_async_event(ctx.native_handle(), &raw) != 0) {
     if (errno == EINTR) continue;
     if (errno == EAGAIN) return std::nullopt;

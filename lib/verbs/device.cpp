@@ -24,8 +24,7 @@ class device_list {
  public:
   device_list() {
     devices_ = ibv_get_device_list(&count_);
-    // ENOSYS: the kernel has no RDMA support loaded. For a caller that is a machine without
-    // devices.
+    // ENOSYS: the kernel has no RDMA support loaded. The caller sees a machine without devices.
     if (devices_ == nullptr && errno != ENOSYS) {
       throw_errno(errno, "ibv_get_device_list", "cannot list the RDMA devices in /sys/class");
     }
@@ -66,7 +65,7 @@ std::uint32_t count_of(int value) noexcept {
   return static_cast<std::uint32_t>(std::max(value, 0));
 }
 
-/// Throws when the kernel has the device, or any if `name` is empty, and its file is the problem.
+/// Throws when the kernel has the device (if `name` is empty: any), and its file is the problem.
 void explain_absence(std::string_view name) {
   const auto why = detail::why_unusable(detail::device_files::look(), name);
   if (why) throw error{*why};

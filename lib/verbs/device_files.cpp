@@ -24,8 +24,8 @@ int errno_of_opening(const std::string& path) {
   return fd.is_open() ? 0 : errno;
 }
 
-/// libibverbs has some files open at once while it lists devices, and leaves out those for which it
-/// lacks a descriptor, without a word.
+/// Returns a failure if descriptors are short. libibverbs opens several files at once to list
+/// devices, and silently omits those for which it lacks a descriptor.
 std::optional<failure> why_unlisted() noexcept {
   constexpr std::size_t needed = 8;
   std::array<unique_fd, needed> some;
@@ -41,7 +41,7 @@ std::optional<failure> why_unlisted() noexcept {
 
 device_files device_files::look(const std::string& sys, const std::string& dev) {
   device_files found;
-  std::error_code none;  // A folder that is not there is one without entries.
+  std::error_code none;  // A missing folder counts as an empty one.
   found.has_device = fs::directory_iterator{sys + "/infiniband", none} != fs::directory_iterator{};
   for (const fs::directory_entry& entry : fs::directory_iterator{sys + "/infiniband_verbs", none}) {
     device_file file;

@@ -29,7 +29,8 @@ void throw_errno(int errno_value, const char* call, fixed_text<240> detail, obje
 
 namespace {
 
-/// What the kernel has pinned for this process's devices (proc_pid_status(5): VmPin).
+/// Returns the bytes that the kernel has pinned for this process's devices (proc_pid_status(5):
+/// VmPin).
 std::uint64_t pinned_bytes() {
   std::ifstream status{"/proc/self/status"};
   std::uint64_t kib = 0;
@@ -38,7 +39,7 @@ std::uint64_t pinned_bytes() {
   return kib * 1024;
 }
 
-/// Drivers pin some memory besides what is asked for.
+/// Drivers pin some memory besides the requested bytes.
 constexpr std::uint64_t memlock_slack = std::uint64_t{1} << 20;
 
 }  // namespace

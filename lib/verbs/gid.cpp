@@ -14,7 +14,8 @@ namespace {
 
 bool is_zero(const ibv_gid& gid) noexcept { return same_gid(gid, ibv_gid{}); }
 
-/// What the kernel calls an empty GID: a subnet prefix without an interface id is none either.
+/// Returns false for an empty GID in the kernel's sense, which includes a subnet prefix without an
+/// interface id.
 bool is_usable(const gid_entry& entry) noexcept {
   return !is_zero(entry.gid) && entry.gid.global.interface_id != 0;
 }

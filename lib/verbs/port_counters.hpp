@@ -6,9 +6,9 @@
 
 namespace cordma::verbs {
 
-/// Values that the device lacks stay empty; soft0 has none.
-/// \param sys  a seam for tests.
-/// \thread any. \cost  three system calls for each that is there, one for each that is not.
+/// Reads the counters. Values that the device lacks stay empty; soft0 has none.
+/// \param sys  root of sysfs, which tests replace.
+/// \thread any. \cost  three system calls for each counter that exists, one for each that does not.
 rnr_counters read_rnr_counters(std::string_view device, unsigned port,
                                const char* sys = "/sys/class/infiniband") noexcept;
 

@@ -21,8 +21,8 @@ bool is_given(ibv_pd* pd, ibv_qp_init_attr attributes, std::uint32_t inline_max)
   return qp != nullptr && ibv_destroy_qp(qp) == 0;
 }
 
-/// When inline_max is what the device refuses: names the most that it would give. Devices tell it
-/// in no other way than by refusing, so a queue pair is made for each guess.
+/// Names the largest inline_max that the device would give, when inline_max is what it refuses.
+/// Devices report the limit only by refusing, so the function makes a queue pair for each guess.
 void check_inline_max(ibv_pd* pd, const ibv_qp_init_attr& refused) {
   std::uint32_t given = 0;
   std::uint32_t too_large = refused.cap.max_inline_data;
@@ -35,7 +35,7 @@ void check_inline_max(ibv_pd* pd, const ibv_qp_init_attr& refused) {
                       "what the device gives with the other capabilities,");
 }
 
-/// The approximate size of a queue pair's queues; drivers round up.
+/// Returns the approximate size of a queue pair's queues; drivers round up.
 std::uint64_t queue_bytes(const queue_pair_capabilities& wanted) noexcept {
   constexpr std::uint64_t head = 64;
   const std::uint64_t send = head + sizeof(ibv_sge) * wanted.send_sge_max + wanted.inline_max;
@@ -68,7 +68,7 @@ ibv_qp_attr query(ibv_qp* qp) {
   return attributes;
 }
 
-/// Says which attribute the port refuses; empty when it would take them all.
+/// Returns which attribute the port refuses; empty when it would accept them all.
 text port_diagnosis(ibv_qp* qp, const ibv_qp_attr& a, int mask) noexcept {
   ibv_port_attr port{};
   if (a.port_num == 0 || ibv_query_port(qp->context, a.port_num, &port) != 0) return {};
@@ -108,7 +108,7 @@ text diagnosis(ibv_qp* qp, int error, queue_pair_state to, const ibv_qp_attr& a,
   if (error == ENOMEM) return detail::memlock_text("queue pair");
   if (error != EINVAL) return detail_text("to %s", to_string(to));
   if (const text found = port_diagnosis(qp, a, mask); !found.empty()) return found;
-  const auto expected = queue_pair_state(qp->state);  // Before the query, which overwrites it.
+  const auto expected = queue_pair_state(qp->state);  // Read before the query, which overwrites it.
   const auto now = queue_pair_state(query(qp).qp_state);
   if (now != expected) {
     return detail_text("to %s: the device has moved it from %s to %s on its own", to_string(to),
@@ -183,7 +183,8 @@ queue_pair_state queue_pair::query_state() const {
 
 void queue_pair::modify(queue_pair_state to, ibv_qp_attr& attributes, int mask) {
   attributes.qp_state = ibv_qp_state(to);
-  attributes.port_num = port_;  // For the diagnosis; sent only where `mask` says so.
+  // The diagnosis needs it; the kernel reads it only where `mask` says so.
+  attributes.port_num = port_;
   const int rc = ibv_modify_qp(qp_.get(), &attributes, mask | IBV_QP_STATE);
   if (rc == 0) return;
   detail::throw_errno(rc, "ibv_modify_qp", diagnosis(qp_.get(), rc, to, attributes, mask),

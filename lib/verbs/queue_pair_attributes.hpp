@@ -5,7 +5,7 @@
 
 namespace cordma::verbs {
 
-/// Pure functions.
+/// Each `check` is a pure function.
 /// \errors  errc::limit_exceeded: the first value out of range; the detail names it and its limit.
 void check(const queue_pair_capabilities& wanted, const device_limits& limits);
 void check(const rtr_attributes& attributes, const device_limits& limits);

@@ -4,8 +4,9 @@
 
 namespace cordma::verbs {
 
-/// Whether a reliable connection goes from one state to the other by the calls of `queue_pair`.
-/// A subset of IBTA 10.3.1: changes within RTS and those through SQD are left out.
+/// Returns true if the calls of `queue_pair` can move a reliable connection from one state to the
+/// other. The transitions are a subset of IBTA 10.3.1, without changes within RTS and those through
+/// SQD.
 constexpr bool is_legal_transition(queue_pair_state from, queue_pair_state to) noexcept {
   using enum queue_pair_state;
   switch (to) {

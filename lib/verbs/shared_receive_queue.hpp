@@ -5,8 +5,8 @@
 
 namespace cordma::verbs {
 
-/// Pure. \errors  errc::limit_exceeded: the first value out of range; the detail names it and its
-/// limit. errc::not_supported: the device has no such queues.
+/// Checks the capabilities; a pure function. \errors  errc::limit_exceeded: the first value out of
+/// range; the detail names it and its limit. errc::not_supported: the device has no such queues.
 void check(const shared_receive_queue_capabilities& wanted, const device_limits& limits);
 
 }  // namespace cordma::verbs

@@ -8,8 +8,8 @@
 
 namespace cordma::verbs {
 
-/// What a memory region lets its device do, or a queue pair lets its peer do (ibv_reg_mr(3)).
-/// Reading locally is always allowed. Remote writes and atomics need `local_write` as well.
+/// Rights that a memory region grants its device, or a queue pair its peer (ibv_reg_mr(3)). Local
+/// reading is always allowed. Remote writes and atomics need `local_write` as well.
 enum class access : unsigned {
   none = 0,
   local_write = IBV_ACCESS_LOCAL_WRITE,
@@ -32,12 +32,12 @@ constexpr access operator~(access a) noexcept { return access(~unsigned(a)); }
 constexpr access& operator|=(access& a, access b) noexcept { return a = a | b; }
 constexpr access& operator&=(access& a, access b) noexcept { return a = a & b; }
 
-/// Whether `granted` holds every flag of `wanted`.
+/// Returns true if `granted` holds every flag of `wanted`.
 constexpr bool allows(access granted, access wanted) noexcept {
   return (granted & wanted) == wanted;
 }
 
-/// "local_write|remote_read"; "none" when empty.
+/// Returns a text such as "local_write|remote_read"; "none" when empty.
 CORDMA_EXPORT std::string to_string(access flags);
 
 }  // namespace cordma::verbs

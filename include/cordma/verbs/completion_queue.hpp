@@ -43,23 +43,23 @@ class CORDMA_EXPORT completion_channel {
 };
 
 namespace detail {
-/// What an `ibv_cq::cq_context` of ours points to: it stays where it is when its owner moves, so
-/// that an event read from the channel is counted with the right queue.
+/// Target of the `ibv_cq::cq_context` of cordma's queues. The object never moves when its owner
+/// does, so that an event read from the channel is counted with the right queue.
 struct cq_events {
   void* user_context = nullptr;
   unsigned unacknowledged = 0;
 };
 }  // namespace detail
 
-/// Owns one `ibv_cq`. Move-only; must outlive every queue pair that completes into it, and be
-/// outlived by its channel. \thread one at a time.
+/// Owns one `ibv_cq`. Move-only; must outlive every queue pair that completes into it. Its channel
+/// must outlive it. \thread one at a time.
 class CORDMA_EXPORT completion_queue {
  public:
-  /// \param depth  entries (not bytes); the device may round up, see `capacity()`.
+  /// \param depth  CQEs (not bytes); the device may round up, see `capacity()`.
   /// \param channel  null: the queue cannot be armed, only polled.
   /// \param cq_context  comes back in `completion_event`.
-  /// \errors  errc::limit_exceeded: `depth` is 0 or above `device_limits::cqe_max`, or there is no
-  ///   such `comp_vector`. ENOMEM: RLIMIT_MEMLOCK may be too low (the detail gives it).
+  /// \errors  errc::limit_exceeded: `depth` is 0 or above `device_limits::cqe_max`, or the device
+  ///   has no such `comp_vector`. ENOMEM: RLIMIT_MEMLOCK may be too low (the detail gives it).
   /// \cost  one system call; never on the data path.
   completion_queue(context& ctx, unsigned depth, completion_channel* channel = nullptr,
                    void* cq_context = nullptr, int comp_vector = 0);
@@ -70,25 +70,27 @@ class CORDMA_EXPORT completion_queue {
   [[nodiscard]] ibv_cq* native_handle() const noexcept { return cq_.get(); }
   [[nodiscard]] unsigned capacity() const noexcept { return static_cast<unsigned>(cq_->cqe); }
 
-  /// Takes up to `entries.size()` completions; returns how many, negative when the device failed
+  /// Reaps up to `entries.size()` completions. Returns how many, negative when the device failed
   /// (ibv_poll_cq(3)). \cost  no system call.
   [[nodiscard]] int poll(std::span<ibv_wc> entries) noexcept {
     return ibv_poll_cq(cq_.get(), static_cast<int>(entries.size()), entries.data());
   }
 
-  /// Asks for one event at the next completion (ibv_req_notify_cq(3)). One that came since the last
-  /// poll may raise none: poll again after arming, before waiting. Returns 0 or an errno.
+  /// Arms the queue: the next completion raises one event (ibv_req_notify_cq(3)). A completion
+  /// since the last poll may raise none: poll again after arming, before waiting. Returns 0 or an
+  /// errno.
   [[nodiscard]] int arm(bool solicited_only = false) noexcept {
     return ibv_req_notify_cq(cq_.get(), solicited_only ? 1 : 0);
   }
 
-  /// Events read from the channel for this queue and not yet acknowledged.
+  /// Returns the events read from the channel for this queue and not yet acknowledged.
   [[nodiscard]] unsigned unacknowledged_events() const noexcept { return events_->unacknowledged; }
-  /// Acknowledges them all. \cost  a mutex in libibverbs: call it for a batch, not for each event.
+  /// Acknowledges all events. \cost  a mutex in libibverbs: call it for a batch, not for each
+  /// event.
   void ack_events() noexcept;
 
-  /// Acknowledges what is left (`ibv_destroy_cq` would wait for it for ever), then destroys.
-  /// Idempotent. Contract: no queue pair uses it any more.
+  /// Acknowledges the remaining events (`ibv_destroy_cq` would wait for them for ever), then
+  /// destroys the queue. Idempotent. Contract: no queue pair uses it any more.
   void destroy() noexcept;
 
  private:

@@ -25,44 +25,45 @@ struct device_info {
   device_info() noexcept = default;
 };
 
-/// The RDMA devices of this machine; empty when there is none or the kernel has no RDMA support.
-/// \errors  EACCES, ENOENT: there is one, but its file in /dev/infiniband cannot be opened, which
-/// is
-///   what containers and users without the right group meet; the detail has the way out.
-/// \thread any. \cost reads sysfs; not for the data path.
+/// Returns the RDMA devices of this machine; empty when there is none or the kernel has no RDMA
+/// support.
+/// \errors  EACCES, ENOENT: the file of a device in /dev/infiniband cannot be opened, as in
+///   containers and for users without the right group; the detail has the way out.
+/// \thread any.
+/// \cost reads sysfs; not for the data path.
 CORDMA_EXPORT std::vector<device_info> list_devices();
 
-/// What a device can do at most (ibv_query_device(3)), under our names: counts, unless a name ends
-/// in `_bytes`.
+/// Limits of a device (ibv_query_device(3)), under cordma's names. Limits are counts, unless a name
+/// ends in `_bytes`.
 struct device_limits {
   std::uint32_t qp_max = 0;
   std::uint32_t qp_wr_max = 0;   ///< Work requests in one send or receive queue.
   std::uint32_t sge_max = 0;     ///< Slices of one work request.
   std::uint32_t sge_rd_max = 0;  ///< Slices of one READ.
   std::uint32_t cq_max = 0;
-  std::uint32_t cqe_max = 0;  ///< Entries in one completion queue.
+  std::uint32_t cqe_max = 0;  ///< CQEs in one completion queue.
   std::uint32_t mr_max = 0;
   std::uint64_t mr_size_max_bytes = 0;
   std::uint32_t pd_max = 0;
   std::uint32_t mw_max = 0;
   std::uint32_t qp_rd_atom_max = 0;       ///< READs and atomics a QP serves at once.
   std::uint32_t qp_init_rd_atom_max = 0;  ///< READs and atomics a QP may have in flight.
-  std::uint32_t srq_max = 0;              ///< Shared receive queues; 0: it has none.
-  std::uint32_t srq_wr_max = 0;           ///< Receives in one of them.
-  std::uint32_t srq_sge_max = 0;          ///< Slices of one of those.
+  std::uint32_t srq_max = 0;              ///< Shared receive queues; 0: not supported.
+  std::uint32_t srq_wr_max = 0;           ///< Receives in one shared receive queue.
+  std::uint32_t srq_sge_max = 0;          ///< Slices of one shared receive.
   std::uint32_t pkey_max = 0;
   std::uint32_t port_count = 0;
   ibv_atomic_cap atomic = IBV_ATOMIC_NONE;
   bool memory_window_type_2 = false;  ///< 2A or 2B.
-  bool send_with_invalidate = false;  ///< Base memory management extensions.
+  bool send_with_invalidate = false;  ///< Part of the base memory management extensions.
 };
 
-/// Payload bytes of a path MTU; 0 for a value that is none.
+/// Returns the payload bytes of a path MTU; 0 for a value that is none.
 constexpr std::uint32_t bytes_of(ibv_mtu mtu) noexcept {
   return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128u << unsigned(mtu) : 0u;
 }
 
-/// A port as ibv_query_port(3) saw it at one moment.
+/// Snapshot of a port, from ibv_query_port(3).
 struct port_info {
   std::uint8_t number = 0;  ///< From 1.
   ibv_port_state state = IBV_PORT_NOP;
@@ -78,14 +79,14 @@ struct port_info {
   [[nodiscard]] bool is_ethernet() const noexcept { return link_layer == IBV_LINK_LAYER_ETHERNET; }
 };
 
-/// Owns one opened device (`ibv_context`). Move-only; must outlive all that is made from it.
-/// Its async fd is non-blocking: read it with `next_async_event`.
-/// \thread any for the const members; libibverbs locks what needs it.
+/// Owns one opened device (`ibv_context`). Move-only; must outlive all that is made from it. Its
+/// async fd is non-blocking: read it with `next_async_event`. \thread any for the const members;
+/// libibverbs locks what needs it.
 class CORDMA_EXPORT context {
  public:
   /// \param name  as `list_devices` gives it; empty: the first device that has an ACTIVE port.
   /// \errors  errc::no_device: there is none, none is ACTIVE, or none of that name (the detail
-  ///   lists what there is). EACCES, EPERM, ENOENT: the file in /dev/infiniband cannot be opened.
+  ///   lists the devices). EACCES, EPERM, ENOENT: the file in /dev/infiniband cannot be opened.
   /// \cost  some system calls and milliseconds.
   explicit context(std::string_view name = {});
 
@@ -94,14 +95,16 @@ class CORDMA_EXPORT context {
   [[nodiscard]] const device_info& info() const noexcept { return info_; }
   [[nodiscard]] const device_limits& limits() const noexcept { return limits_; }
   [[nodiscard]] int async_fd() const noexcept { return context_->async_fd; }
-  /// Completion vectors (interrupts) that a completion queue can be bound to; at least 1.
+  /// Returns how many completion vectors (interrupts) a completion queue can be bound to; at least
+  /// 1.
   [[nodiscard]] int comp_vector_count() const noexcept { return context_->num_comp_vectors; }
 
   /// \errors  errc::limit_exceeded: the device has no such port. \cost one system call.
   [[nodiscard]] port_info query_port(std::uint8_t port) const;
-  /// The first ACTIVE port. \errors errc::no_device: none is ACTIVE.
+  /// Returns the first ACTIVE port. \errors errc::no_device: none is ACTIVE.
   [[nodiscard]] port_info active_port() const;
-  /// The rows of the port's table that hold a GID, by index; those above 255 cannot be used.
+  /// Returns the rows of the port's table that hold a GID, by index; those above 255 cannot be
+  /// used.
   [[nodiscard]] std::vector<gid_entry> gid_table(std::uint8_t port) const;
 
  private:

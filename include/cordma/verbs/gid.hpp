@@ -13,7 +13,7 @@ namespace cordma::verbs {
 
 enum class gid_type : std::uint8_t { ib, roce_v1, roce_v2 };
 
-/// One row of a port's GID table: an address that a queue pair can have on that port.
+/// Row of a port's GID table: an address that a queue pair can have on that port.
 struct gid_entry {
   ibv_gid gid{};
   std::uint32_t index = 0;
@@ -23,7 +23,7 @@ struct gid_entry {
 
 enum class ip_family : std::uint8_t { any, ipv4, ipv6 };
 
-/// What a program knows about the GID it wants. Everything is optional.
+/// Criteria for choosing a GID; all are optional.
 struct gid_wish {
   std::optional<std::uint32_t> index{};  ///< Exactly this row; an error when it cannot be used.
   std::optional<ibv_gid> local_ip{};     ///< Preferred: the address of the bootstrap socket.
@@ -35,6 +35,7 @@ struct gid_choice {
   int score = 0;  ///< Comparable between rows of one `choose_gid` call only.
 };
 
+<<<<<<< HEAD
 /// The best row for `wish`. Wishes weigh most (local_ip, then family); then RoCE v2 over v1; then
 /// IPv4-mapped over IPv6 global over link-local; then the lower index. Zero GIDs are never chosen.
 /// A pure function.
@@ -44,5 +45,15 @@ CORDMA_EXPORT gid_choice choose_gid(std::span<const gid_entry> table, const gid_
 CORDMA_EXPORT std::string to_string(
     const ibv_gid& gid);  ///< As an IPv6 address: "::ffff:10.0.0.1".
 CORDMA_EXPORT const char* to_string(gid_type type) noexcept;
+=======
+/// Chooses the best row for `wish`. Wishes weigh most (local_ip, then family); then RoCE v2 over
+/// v1; then IPv4-mapped over IPv6 global over link-local; then the lower index. Zero GIDs are never
+/// chosen. The function is pure.
+/// \errors  errc::no_gid: no usable row, or `wish.index` names none (the detail lists the rows).
+gid_choice choose_gid(std::span<const gid_entry> table, const gid_wish& wish = {});
+
+std::string to_string(const ibv_gid& gid);  ///< Formats an IPv6 address: "::ffff:10.0.0.1".
+const char* to_string(gid_type type) noexcept;
+>>>>>>> 8002e08 (Verbs: comments that stand alone, in the field's terms)
 
 }  // namespace cordma::verbs

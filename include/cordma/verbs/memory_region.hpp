@@ -12,8 +12,8 @@
 
 namespace cordma::verbs {
 
-/// Owns one `ibv_mr`, not the memory: that must stay mapped until this is destroyed, and every
-/// work request that names it must have completed by then. Move-only. \thread any.
+/// Owns one `ibv_mr`, not the memory, which must stay mapped until the region is destroyed. All
+/// work requests that name the region must have completed by then. Move-only. \thread any.
 class CORDMA_EXPORT memory_region {
  public:
   /// Registers (pins) `length` bytes at `address`.
@@ -29,9 +29,9 @@ class CORDMA_EXPORT memory_region {
   [[nodiscard]] std::uint32_t rkey() const noexcept { return mr_->rkey; }
   [[nodiscard]] access flags() const noexcept { return flags_; }
 
-  /// Ends the registration. 0, or the errno of ibv_dereg_mr, and nothing has changed: EBUSY or
-  /// EINVAL while a memory window is bound to it. Without this, the destructor takes a refusal for
-  /// a bug.
+  /// Ends the registration. Returns 0, or the errno of ibv_dereg_mr and then changes nothing: EBUSY
+  /// or EINVAL while a memory window is bound to it. The destructor, in contrast, treats a refusal
+  /// as a bug.
   [[nodiscard]] int deregister() noexcept;
 
  private:

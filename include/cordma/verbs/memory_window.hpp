@@ -10,9 +10,10 @@
 
 namespace cordma::verbs {
 
-/// Owns one type-2 memory window (ibv_alloc_mw(3)): a range of a registration that the peer of one
-/// queue pair may reach by a key of its own, from the completion of a bind request on that queue
-/// pair until a local invalidate, one by a SEND of the peer's, or this object's end. Move-only.
+/// Owns one type-2 memory window (ibv_alloc_mw(3)): a range of a registration that one queue pair's
+/// peer may reach by a separate key. Access begins when a bind request on that queue pair
+/// completes. A local invalidate, an invalidate by the peer's SEND, or this object's end ends it.
+/// Move-only.
 /// \thread any, one at a time.
 class CORDMA_EXPORT memory_window {
  public:
@@ -21,15 +22,16 @@ class CORDMA_EXPORT memory_window {
   explicit memory_window(protection_domain& pd);
 
   [[nodiscard]] ibv_mw* native_handle() const noexcept { return mw_.get(); }
-  /// The key of the last bind that was told by `bound`.
+  /// Returns the key of the last bind reported by `bound`.
   [[nodiscard]] std::uint32_t rkey() const noexcept { return mw_->rkey; }
-  /// A key for the next bind: each must differ from the one before. They recur after 256.
+  /// Returns a key for the next bind, which must differ from the one before. Keys recur after 256
+  /// binds.
   [[nodiscard]] std::uint32_t next_rkey() const noexcept { return ibv_inc_rkey(mw_->rkey); }
-  /// A bind to this key has completed, or is sure to before the next one: providers go by that
-  /// then.
+  /// Reports that a bind to this key has completed, or will before the next one; providers then use
+  /// the key.
   void bound(std::uint32_t rkey) noexcept { mw_->rkey = rkey; }
 
-  /// Ends the window, bound or not: accesses through it stop at once. 0, or the errno of
+  /// Ends the window, bound or not: accesses through it stop at once. Returns 0, or the errno of
   /// ibv_dealloc_mw, and then a peer may still have access.
   [[nodiscard]] int deallocate() noexcept;
 

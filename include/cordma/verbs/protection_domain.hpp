@@ -10,7 +10,7 @@
 namespace cordma::verbs {
 
 /// Owns one `ibv_pd`: memory regions and queue pairs of the same domain may be used together.
-/// Move-only; must outlive both, and be outlived by its context. \thread any.
+/// Move-only; must outlive both. Its context must outlive it. \thread any.
 class CORDMA_EXPORT protection_domain {
  public:
   /// \errors  ENOMEM: the device has no domain left (`device_limits::pd_max`).
@@ -18,7 +18,7 @@ class CORDMA_EXPORT protection_domain {
   explicit protection_domain(context& ctx);
 
   [[nodiscard]] ibv_pd* native_handle() const noexcept { return pd_.get(); }
-  /// A copy, so that it stays right when the context object moves.
+  /// Returns the device's limits, copied so that they survive a move of the context object.
   [[nodiscard]] const device_limits& limits() const noexcept { return limits_; }
 
  private:

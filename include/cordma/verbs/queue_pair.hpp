@@ -16,15 +16,16 @@ namespace cordma::verbs {
 
 /// The states of a queue pair (IBTA 10.3.1, ibv_query_qp(3)).
 enum class queue_pair_state : int {
-  reset = IBV_QPS_RESET,  ///< Just made: nothing can be posted.
+  reset = IBV_QPS_RESET,  ///< New: nothing can be posted.
   init = IBV_QPS_INIT,    ///< Receives can be posted.
-  rtr = IBV_QPS_RTR,      ///< Ready to receive: knows its peer.
+  rtr = IBV_QPS_RTR,      ///< Ready to receive: the peer is known.
   rts = IBV_QPS_RTS,      ///< Ready to send.
   sqd = IBV_QPS_SQD,      ///< Send queue drained. cordma never goes there.
   sqe = IBV_QPS_SQE,      ///< Send queue error. A reliable connection never goes there.
   error = IBV_QPS_ERR,    ///< Everything posted completes as flushed.
 };
 
+<<<<<<< HEAD
 CORDMA_EXPORT const char* to_string(
     queue_pair_state state) noexcept;  ///< "RTS", as the specification says it.
 
@@ -32,41 +33,51 @@ CORDMA_EXPORT const char* to_string(
 /// completion queues. Work requests are signaled one by one (`IBV_SEND_SIGNALED`).
 /// \thread one at a time.
 class CORDMA_EXPORT queue_pair {
+=======
+/// Returns the specification's name: "RTS".
+const char* to_string(queue_pair_state state) noexcept;
+
+/// Owns one reliable-connection `ibv_qp`. Move-only. Its protection domain and completion queues
+/// must outlive it. Each work request selects its own signaling (`IBV_SEND_SIGNALED`). \thread one
+/// at a time.
+class queue_pair {
+>>>>>>> 8002e08 (Verbs: comments that stand alone, in the field's terms)
  public:
   /// \param qp_context  `ibv_qp::qp_context`.
-  /// \param srq  where it takes its receives from, of the same domain: it has none of its own, and
-  ///   what is wanted of those does not count.
+  /// \param srq  supplies the receives, and is of the same domain. The queue pair then has no
+  ///   receive queue, and `wanted` says nothing about receives.
   /// \errors  errc::limit_exceeded: `wanted` is above the device's limits; names both numbers.
-  ///   ENOMEM: RLIMIT_MEMLOCK may be too low (the detail gives it). \cost  one system call.
+  ///   ENOMEM: RLIMIT_MEMLOCK may be too low (the detail gives it).
+  /// \cost  one system call.
   queue_pair(protection_domain& pd, completion_queue& send_cq, completion_queue& recv_cq,
              const queue_pair_capabilities& wanted, void* qp_context = nullptr,
              shared_receive_queue* srq = nullptr);
 
   [[nodiscard]] ibv_qp* native_handle() const noexcept { return qp_.get(); }
   [[nodiscard]] std::uint32_t num() const noexcept { return qp_->qp_num; }
-  /// The port that `to_init` gave it; 0 before.
+  /// Returns the port that `to_init` set; 0 before.
   [[nodiscard]] std::uint8_t port() const noexcept { return port_; }
-  /// READs and atomics that it may have in flight, as `to_rts` set it; 0: it can do none.
+  /// Returns the READs and atomics that may be in flight, as `to_rts` set; 0: none are possible.
   [[nodiscard]] std::uint32_t rd_atomic_max() const noexcept { return rd_atomic_max_; }
-  /// What the device gave: at least what was wanted.
+  /// Returns the capabilities that the device gave: at least what was wanted.
   [[nodiscard]] const queue_pair_capabilities& capabilities() const noexcept { return caps_; }
 
-  /// The state last set or queried. The device moves a queue pair to ERROR on its own.
+  /// Returns the state last set or queried. The device moves a queue pair to ERROR by itself.
   [[nodiscard]] queue_pair_state state() const noexcept { return queue_pair_state(qp_->state); }
-  /// The state now; `state()` says the same from then on. \cost  one system call.
+  /// Queries the state, which `state()` then returns as well. \cost  one system call.
   [[nodiscard]] queue_pair_state query_state() const;
 
-  /// Each goes to the state it names, in one system call.
+  /// Each of the following calls moves the queue pair to the named state, in one system call.
   /// \errors  errc::illegal_transition: not possible from `state()`; names the states allowed.
-  ///   errc::limit_exceeded: an attribute is out of range; names it and its limit.
-  ///   An errno of ibv_modify_qp(3): the detail names the attribute at fault where it can be told.
+  ///   errc::limit_exceeded: an attribute is out of range; names it and its limit. An errno of
+  ///   ibv_modify_qp(3): the detail names the faulty attribute if possible.
   void to_init(std::uint8_t port, std::uint16_t pkey_index = 0, access remote = access::none);
   void to_rtr(const rtr_attributes& attributes);
   void to_rts(const rts_attributes& attributes);
   void to_error();
   void to_reset();
 
-  /// Returns 0 or an errno, and at an error the request that was refused in `bad`
+  /// Posts requests. Returns 0 or an errno; after an error `bad` is the refused request
   /// (ibv_post_send(3), ibv_post_recv(3)). \cost  no system call on hardware.
   [[nodiscard]] int post_send(ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     return ibv_post_send(qp_.get(), wr, bad);
@@ -75,8 +86,8 @@ class CORDMA_EXPORT queue_pair {
     return ibv_post_recv(qp_.get(), wr, bad);
   }
 
-  /// After it returns the device touches no memory of this queue pair's work requests. Idempotent;
-  /// afterwards only destruction and assignment are allowed. \cost  one bounded system call.
+  /// Destroys the queue pair; the device then touches no memory of its work requests. Idempotent.
+  /// Afterwards only destruction and assignment are allowed. \cost  one bounded system call.
   void destroy() noexcept { qp_.reset(); }
 
  private:

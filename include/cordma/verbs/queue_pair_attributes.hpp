@@ -6,7 +6,7 @@
 
 namespace cordma::verbs {
 
-/// How much a queue pair holds. Asked for before it is made; the device may give more.
+/// Capacity of a queue pair, as requested; the device may give more.
 struct queue_pair_capabilities {
   std::uint32_t send_wr_max = 128;  ///< Work requests in the send queue.
   std::uint32_t recv_wr_max = 128;  ///< Work requests in the receive queue.
@@ -15,13 +15,13 @@ struct queue_pair_capabilities {
   std::uint32_t inline_max = 64;    ///< Bytes that a send or write may carry inline.
 };
 
-/// Where the peer is: by LID (InfiniBand without GRH), by GID (RoCE), or by both (InfiniBand across
-/// subnets). Use the makers: they leave no field forgotten.
+/// Address of the peer: by LID (InfiniBand without GRH), by GID (RoCE), or by both (InfiniBand
+/// across subnets). Use the factory functions, which set every field.
 struct address_vector {
   std::uint16_t lid = 0;
-  bool is_global = false;  ///< Whether a GRH is sent; always on RoCE.
+  bool is_global = false;  ///< True: a GRH is sent; always on RoCE.
   ibv_gid gid{};
-  std::uint32_t gid_index = 0;  ///< Of our own port's table.
+  std::uint32_t gid_index = 0;  ///< Row of the local port's table.
   std::uint8_t hop_limit = 64;
   std::uint8_t traffic_class = 0;
   std::uint8_t service_level = 0;  ///< 0 to 15.
@@ -42,28 +42,28 @@ struct address_vector {
   }
 };
 
-/// INIT to RTR (ibv_modify_qp(3)): whom we receive from.
+/// Attributes of INIT to RTR (ibv_modify_qp(3)), for receiving.
 struct rtr_attributes {
   address_vector peer{};
   ibv_mtu path_mtu = IBV_MTU_1024;       ///< The smaller of both ports' active MTU.
   std::uint32_t dest_qpn = 0;            ///< 24 bits.
   std::uint32_t rq_psn = 0;              ///< 24 bits; the peer's `sq_psn`.
   std::uint32_t dest_rd_atomic_max = 1;  ///< READs and atomics of the peer served at once.
-  /// How long the peer waits after a receiver-not-ready answer: 1 (0.01 ms) to 31 (491.52 ms); 12
-  /// is 0.64 ms. 0 means 655.36 ms, which nobody wants, and is refused.
+  /// Time that the peer waits after a receiver-not-ready answer: 1 (0.01 ms) to 31 (491.52 ms); 12
+  /// is 0.64 ms. 0 would mean 655.36 ms, and is refused.
   std::uint8_t min_rnr_timer = 12;
 };
 
-/// RTR to RTS: how we send.
+/// Attributes of RTR to RTS, for sending.
 struct rts_attributes {
   std::uint32_t sq_psn = 0;         ///< 24 bits; the peer's `rq_psn`.
   std::uint32_t rd_atomic_max = 1;  ///< READs and atomics in flight; the peer's limit.
-  /// A lost packet is sent again after 4.096 us * 2^timeout: 1 to 31. 0 waits for ever: refused.
+  /// Retransmission timeout of 4.096 us * 2^timeout: 1 to 31. 0 waits for ever: refused.
   std::uint8_t timeout = 16;
-  /// How often: 0 to 7; Soft-RoCE takes 7 for "for ever". The defaults give up after about
-  /// 4.096 us * 2^16 * 7 = 1.88 s.
+  /// Number of retransmissions: 0 to 7; Soft-RoCE takes 7 for "for ever". The defaults give up
+  /// after about 4.096 us * 2^16 * 7 = 1.88 s.
   std::uint8_t retry_cnt = 6;
-  /// How often after a receiver-not-ready answer: 0 to 6. 7 retries for ever: refused.
+  /// Retries after a receiver-not-ready answer: 0 to 6. 7 retries for ever: refused.
   std::uint8_t rnr_retry = 6;
 };
 
