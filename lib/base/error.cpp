@@ -141,7 +141,7 @@ const std::error_category& wc_category() noexcept {
 
 namespace {
 
-// Made while the library is loaded: a fork beside the first call would leave the child none.
+// The category is made at load time: a fork during the first call would leave the child none.
 [[maybe_unused]] const auto& errc_category_at_load = errc_category();
 [[maybe_unused]] const auto& wc_category_at_load = wc_category();
 
@@ -157,7 +157,7 @@ failure errno_failure(int errno_value, const char* call, object_id object,
 
 remedy_kind failure::remedy() const noexcept {
   if (code.category() == errc_category()) return remedy_of(errc(code.value()));
-  // Any failed work completion leaves the queue pair in the error state.
+  // Every failed work completion leaves the queue pair in the error state.
   if (code.category() == wc_category()) return remedy_kind::reconnect;
   return remedy_of_errno(code.value());
 }

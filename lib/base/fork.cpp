@@ -31,7 +31,7 @@ void fork_mutex::unlock_all() noexcept {
 
 namespace {
 
-/// pthread_atfork fails when memory is short while the library is loaded. Forks then take no mutex.
+/// pthread_atfork fails when memory is short at load time. Forks then take no mutex.
 [[maybe_unused]] const int registered =
     ::pthread_atfork(&fork_mutex::lock_all, &fork_mutex::unlock_all, &in_child);
 

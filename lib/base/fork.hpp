@@ -6,7 +6,8 @@
 
 namespace cordma::detail {
 
-/// Grows in the child of each fork: an object that remembers another one is the parent's.
+/// Process epoch, which grows in the child of each fork. An object that remembers another one is
+/// the parent's.
 extern constinit std::atomic<std::uint32_t> process_epoch_now;
 
 [[nodiscard]] inline std::uint32_t process_epoch() noexcept {
@@ -14,8 +15,8 @@ extern constinit std::atomic<std::uint32_t> process_epoch_now;
 }
 
 /// A mutex of the whole process. A fork waits for the thread that holds it, so that the child finds
-/// it free and what it guards whole. A leaf: no other lock that a fork waits for is taken under it.
-/// Made while the library is loaded, and never destroyed.
+/// the mutex free and its data consistent. It is a leaf: no other lock that a fork waits for is
+/// taken under it. Each is made at load time, and never destroyed.
 class fork_mutex {
  public:
   fork_mutex() noexcept;
@@ -25,7 +26,7 @@ class fork_mutex {
   void lock() { mutex_.lock(); }
   void unlock() noexcept { mutex_.unlock(); }
 
-  /// Takes or frees all there are: for the handlers of a fork.
+  /// Locks (or unlocks) all such mutexes: for the handlers of a fork.
   static void lock_all() noexcept;
   static void unlock_all() noexcept;
 

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstring>
 
-/// Numbers as they travel: the least significant byte first. The place may be misaligned.
+/// Numbers in wire order, the least significant byte first. The place may be misaligned.
 namespace cordma::little_endian {
 
 template <std::unsigned_integral T>
@@ -27,7 +27,7 @@ template <std::unsigned_integral T>
 T get(const std::byte* in) noexcept {
   T value;
   std::memcpy(&value, in, sizeof value);
-  return swapped(value);  // There and back are the same.
+  return swapped(value);  // Swapping is its own inverse.
 }
 
 }  // namespace cordma::little_endian

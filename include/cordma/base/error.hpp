@@ -11,7 +11,7 @@
 
 namespace cordma {
 
-/// What cordma itself finds wrong. Numbers are stable: they may be logged and compared.
+/// Errors that cordma itself finds. Numbers are stable: they may be logged and compared.
 enum class errc : int {
   timed_out = 1,                ///< A deadline passed before the operation ended.
   disconnected = 2,             ///< The connection was closed or lost, by either side.
@@ -26,16 +26,16 @@ enum class errc : int {
   limit_exceeded = 11,          ///< A value above what the device or an option allows.
   illegal_transition = 12,      ///< A queue-pair state change the state machine does not have.
   no_device = 13,               ///< No RDMA device, or none of the asked name.
-  no_gid = 14,                  ///< No usable GID on the port.
-  incompatible_peer = 15,       ///< The peer's version, link layer or capabilities don't fit ours.
-  bad_handshake = 16,           ///< What the peer sent is not a handshake of ours.
-  cq_overrun = 17,              ///< The completion queue overflowed; its entries are lost.
+  no_gid = 14,                  ///< The bytes of a message do not match its type.
+  incompatible_peer = 15,       ///< The server does not have the method.
+  bad_handshake = 16,           ///< The call's handler threw, or its reply could not be sent.
+  cq_overrun = 17,              ///< The server accepts no more calls; this one has not run.
   device_failed = 18,           ///< The device or port reported a fatal asynchronous event.
   receive_queue_full = 19,      ///< post_recv found no free receive request.
   not_signaled = 20,            ///< Nothing that was posted later will complete this request.
   no_scheduler = 21,            ///< Awaited where nothing can run a timer or resume the waiter.
-  not_supported = 22,           ///< The device or kernel lacks what this needs.
-  refused = 23,                 ///< The peer refused, and said why; or another has what was asked.
+  not_supported = 22,           ///< The device or kernel lacks a required feature.
+  refused = 23,                 ///< The peer refused, with a reason; or the resource is in use.
   wrong_connection = 24,        ///< Memory that another connection's peer lent.
   lease_expired = 25,           ///< Too little is left of the lease, or nothing.
   lease_ended = 26,             ///< Borrowed memory that was returned, handed over or revoked.
@@ -47,8 +47,8 @@ enum class errc : int {
   unknown_host = 32,            ///< A host name that does not resolve.
 };
 
-/// The status of a failed work completion: the values of `ibv_wc_status` (ibv_poll_cq(3)), so that
-/// a program can name them without <infiniband/verbs.h>.
+/// Status of a failed work completion: the values of `ibv_wc_status` (ibv_poll_cq(3)), named
+/// without <infiniband/verbs.h>.
 enum class wc_errc : int {
   local_length = 1,
   local_qp_operation = 2,
@@ -89,38 +89,39 @@ struct std::is_error_code_enum<cordma::wc_errc> : std::true_type {};
 
 namespace cordma {
 
-/// What a program can do about a failure (docs/errors.md has the table).
+/// Ways in which a program can react to a failure (docs/errors.md has the table).
 enum class remedy_kind { retry_later, reconnect, fall_back, give_up };
 
-/// Names the object a call failed on: {"qp", 0x1a2}. `kind` is a string literal; null: no object.
+/// Names the object on which a call failed: {"qp", 0x1a2}. `kind` is a string literal; null: no
+/// object.
 struct object_id {
   const char* kind = nullptr;
   std::uint64_t number = 0;
 };
 
-/// What failed, in which call, on which object, and the way out. Trivially copyable; building one
+/// Describes a failure: the call, the object, and the way out. Trivially copyable; building one
 /// never allocates. Prints as: `ibv_modify_qp(qp 0x1a2): Invalid argument: INIT to RTS skips RTR`.
 struct CORDMA_EXPORT [[nodiscard]] failure {
   std::error_code code;   ///< An errno (system_category), a `wc_errc` or an `errc`.
   const char* call = "";  ///< A string literal: "ibv_modify_qp".
   object_id object{};
-  fixed_text<240> detail{};  ///< The value that was wrong and the way out; may be empty.
+  fixed_text<240> detail{};  ///< The wrong value and the way out; may be empty.
   std::uint32_t vendor = 0;  ///< `ibv_wc::vendor_err`; 0 when there is none.
-  std::uint32_t index = 0;   ///< In a batch: which request failed first.
+  std::uint32_t index = 0;   ///< Index, in a batch, of the request that failed first.
 
   [[nodiscard]] remedy_kind remedy() const noexcept;
   [[nodiscard]] std::string to_string() const;
 };
 
-/// A `failure` of a system call or verb: `code` is `errno_value` in the system category.
+/// Makes the `failure` of a system call or verb: `code` is `errno_value` in the system category.
 CORDMA_EXPORT failure errno_failure(int errno_value, const char* call, object_id object = {},
-                                    fixed_text<240> detail = {}) noexcept;
+                      fixed_text<240> detail = {}) noexcept;
 
-/// Thrown by setup and by awaiting an operation that failed. `what()` is `failure().to_string()`.
+/// Thrown by setup, and by awaiting an operation that failed. `what()` is `failure().to_string()`.
 class CORDMA_EXPORT error : public std::system_error {
  public:
   explicit error(const failure& f);
-  // Copied, never moved from: `what()` must hold for whoever still has the original.
+  // Only copyable: a moved-from original must keep its `what()`.
   error(const error&) noexcept = default;
   error& operator=(const error&) noexcept = default;
   [[nodiscard]] const struct failure& failure() const noexcept { return failure_; }
@@ -128,12 +129,12 @@ class CORDMA_EXPORT error : public std::system_error {
 
  private:
   struct failure failure_;
-  // Shared because exceptions are copied, and a copy must not throw.
+  // Shared, because exceptions are copied, and a copy must not throw.
   std::shared_ptr<const std::string> text_;
 };
 
-/// Thrown by awaiting an operation that was stopped. Not an `error`: nothing went wrong, and nobody
-/// logs, counts or reports it. A scope takes it as a normal end.
+/// Thrown by awaiting an operation that was stopped. It is not an `error`, and not to be logged,
+/// counted or reported. A scope treats it as a normal end.
 class CORDMA_EXPORT cancelled : public std::exception {
  public:
   [[nodiscard]] const char* what() const noexcept override { return "cordma: stopped"; }

@@ -12,11 +12,11 @@ namespace detail {
 struct cancelled_t {};
 }  // namespace detail
 
-/// Makes a `result` that says "stopped".
+/// Makes a `result` that was stopped.
 inline constexpr detail::cancelled_t cancelled_result{};
 
-/// A value, a `failure`, or "stopped": what `co_await as_result(op)` gives, without throwing.
-/// `result<void>` holds no value. Costs nothing over the value until something fails.
+/// A value, a `failure`, or "stopped": `co_await as_result(op)` gives one without throwing.
+/// `result<void>` holds no value. \cost nothing over the value until something fails.
 template <class T>
 class [[nodiscard]] result {
   using stored = std::conditional_t<std::is_void_v<T>, std::monostate, T>;
@@ -40,13 +40,13 @@ class [[nodiscard]] result {
   [[nodiscard]] bool is_cancelled() const noexcept { return state_.index() == 2; }
   [[nodiscard]] bool has_failure() const noexcept { return state_.index() == 1; }
 
-  /// Only when `has_failure()`.
+  /// Returns the failure; call it only if `has_failure()`.
   [[nodiscard]] const struct failure& failure() const noexcept {
     CORDMA_ASSERT(has_failure(), "result holds no failure");
     return *std::get_if<1>(&state_);
   }
 
-  /// The value; throws `error` or `cancelled` when there is none.
+  /// Returns the value; throws `error` or `cancelled` when there is none.
   T value() && {
     check();
     if constexpr (!std::is_void_v<T>) return std::move(*std::get_if<0>(&state_));

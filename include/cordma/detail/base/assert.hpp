@@ -10,9 +10,9 @@ CORDMA_EXPORT [[noreturn]] void contract_broken(const char* condition, const cha
 
 }  // namespace cordma::detail
 
-/// A contract between this library and the program that uses it, or within the library: checked in
-/// release builds too. Never for input that comes from a peer, a file or the device: that is an
-/// error. One condition each.
+/// Asserts a contract between this library and its program, or within the library, also in release
+/// builds. Input from a peer, a file or the device causes an error instead. Write one condition
+/// each.
 #define CORDMA_ASSERT(condition, why) \
   (static_cast<bool>(condition)       \
        ? void(0)                      \
@@ -20,8 +20,8 @@ CORDMA_EXPORT [[noreturn]] void contract_broken(const char* condition, const cha
 
 namespace cordma::detail {
 
-/// What the compiler cannot see: for what it would else look at each time. Checked by
-/// UndefinedBehaviorSanitizer.
+/// Tells the compiler a fact that it cannot see, so that it omits the check.
+/// UndefinedBehaviorSanitizer checks the fact.
 [[gnu::always_inline]] inline void assume(bool holds) noexcept {
   if (!holds) __builtin_unreachable();
 }

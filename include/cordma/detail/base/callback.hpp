@@ -10,17 +10,18 @@ namespace cordma {
 template <class Signature>
 class callback;
 
-/// A program's function, as options keep it. Copies share it. Empty until one is given. In place of
-/// `std::function`, whose header every program that includes ours would compile.
+/// A program's function, as options keep it. Copies share the function; a default callback is
+/// empty. It replaces `std::function`, whose header every program that includes cordma would
+/// compile.
 template <class R, class... Args>
 class callback<R(Args...)> {
  public:
   callback() noexcept = default;
-  callback(std::nullptr_t) noexcept {}  // NOLINT: none is given.
+  callback(std::nullptr_t) noexcept {}  // NOLINT: null means empty.
   template <class F>
     requires(std::is_invocable_r_v<R, std::decay_t<F>&, Args...> &&
              !std::is_same_v<std::decay_t<F>, callback>)
-  callback(F&& f)  // NOLINT: any function is one.
+  callback(F&& f)  // NOLINT: any function converts.
       : target_{std::make_shared<holder<std::decay_t<F>>>(std::forward<F>(f))} {}
 
   [[nodiscard]] explicit operator bool() const noexcept { return target_ != nullptr; }

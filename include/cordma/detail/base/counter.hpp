@@ -5,11 +5,11 @@
 
 namespace cordma {
 
-/// A number that one thread changes and any thread reads. \cost of `add`, on x86-64, one
-/// instruction that is not locked; of all others relaxed loads and stores. \thread of the members
-/// that change it, one at a time, with a happens-before in between (an executor's thread; whoever
-/// holds a lock): two at once lose counts. `value` any. What others read is late by a moment, and
-/// orders nothing: of two counters the later may be seen first.
+/// A number that one thread changes and any thread reads. A reader may see a value that is a moment
+/// old. Readers get no order: of two counters the later change may be seen first.
+/// \cost `add`, on x86-64: one instruction that is not locked; others: relaxed loads and stores.
+/// \thread `value`: any. Other members: one at a time, with a happens-before in between (an
+///   executor's thread, or a lock); concurrent calls lose counts.
 class counter {
  public:
   counter() noexcept = default;
@@ -18,7 +18,7 @@ class counter {
 
   [[gnu::always_inline]] void add(std::uint64_t by = 1) noexcept {
 #if defined(__x86_64__)
-    // g++ makes three of a relaxed load, an addition and a relaxed store.
+    // g++ makes three instructions of a relaxed load, an addition and a relaxed store.
     __asm__("addq %1, %0" : "+m"(value_) : "er"(by) : "cc");
 #else
     set(value() + by);

@@ -16,7 +16,7 @@ class fixed_text {
 
  public:
   constexpr fixed_text() noexcept = default;
-  constexpr fixed_text(std::string_view text) noexcept {  // NOLINT: text is what it is for.
+  constexpr fixed_text(std::string_view text) noexcept {  // NOLINT: text converts implicitly.
     const bool fits = text.size() <= Capacity;
     size_ = static_cast<std::uint16_t>(fits ? text.size() : Capacity);
     text.copy(bytes_.data(), size_);
@@ -30,7 +30,7 @@ class fixed_text {
 
  private:
   std::uint16_t size_ = 0;
-  std::array<char, Capacity> bytes_;  // Only the first `size_` are ever read.
+  std::array<char, Capacity> bytes_;  // Only the first `size_` bytes are ever read.
 };
 
 }  // namespace cordma

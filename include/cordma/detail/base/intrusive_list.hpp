@@ -7,9 +7,9 @@ namespace cordma {
 template <class T>
 class intrusive_list;
 
-/// Makes a `T` that derives from it linkable into one `intrusive_list<T>` at a time. Unlinks itself
-/// when destroyed, so a coroutine frame that goes away leaves no dangling neighbour; moving it
-/// takes its place in the list, so that a handle can be moved while it waits.
+/// Makes a derived `T` linkable into one `intrusive_list<T>` at a time. The destructor unlinks, so
+/// a destroyed coroutine frame leaves no dangling neighbour. Moving a hook moves its place in the
+/// list, so that a handle can be moved while it waits.
 template <class T>
 class list_hook {
  public:
@@ -45,7 +45,7 @@ class list_hook {
     position.prev_ = this;
   }
 
-  list_hook* prev_;  // Only while it is linked: operations have several hooks, and most link none.
+  list_hook* prev_;  // Valid while linked: operations have several hooks, and most link none.
   list_hook* next_ = nullptr;
 };
 
@@ -77,19 +77,19 @@ class intrusive_list {
     hook.next_ = nullptr;
     return item;
   }
-  /// Behind `item`, which is in this list; null: it is the last.
+  /// Returns the item behind `item`, which is in this list; null: it is the last.
   [[nodiscard]] T* after(T& item) noexcept {
     list_hook<T>* const next = static_cast<list_hook<T>&>(item).next_;
     return next != &ends_ ? static_cast<T*>(next) : nullptr;
   }
-  /// The first that `is_wanted`; null: none.
+  /// Returns the first item that `is_wanted`; null: none.
   template <class Predicate>
   [[nodiscard]] T* find(Predicate is_wanted) noexcept {
     for (list_hook<T>* at = ends_.next_; at != &ends_; at = at->next_)
       if (is_wanted(static_cast<T&>(*at))) return static_cast<T*>(at);
     return nullptr;
   }
-  /// Calls `f` with each, in order; it must not take any out.
+  /// Calls `f` with each item, in order; `f` must not unlink any.
   template <class F>
   void for_each(F f) noexcept {
     for (list_hook<T>* at = ends_.next_; at != &ends_; at = at->next_) f(static_cast<T&>(*at));

@@ -1,16 +1,16 @@
 #pragma once
 
-// User-level static probes (USDT) of the provider `cordma`, for bpftrace, perf and SystemTap. Each
-// is a `nop` and a note in the program's file that says where it is, and where its arguments are
-// at that point: registers or memory, as they happen to be. docs/metrics.md lists them.
+// User-level static probes (USDT) of the provider `cordma`, for bpftrace, perf and SystemTap. A
+// probe is a `nop` and a note in the program's file. The note names the place, and the registers or
+// memory that contain the arguments there. docs/metrics.md lists the probes.
 
 // NOLINTBEGIN(cppcoreguidelines-macro-usage): <sys/sdt.h> wants the probe's name as a word.
-// clang-tidy, which would look through the macros, sees none.
+// clang-tidy would look through the macros, so it sees none.
 #if defined(CORDMA_USDT) && __has_include(<sys/sdt.h>) && !defined(__clang_analyzer__)
 #include <sys/sdt.h>
 #if defined(_SDT_ASM_BODY) && defined(_SDT_ASM_ARGS) && defined(_SDT_ASM_BASE)
-// What DTRACE_PROBEn is made of, but `inline`: else the compiler takes each line of the note for an
-// instruction, and inlines less.
+// The macro is DTRACE_PROBEn's, but `inline`: otherwise the compiler takes each line of the note
+// for an instruction, and inlines less.
 #define CORDMA_PROBE_N(name, n, operands)                                         \
   __asm__ __volatile__ __inline__(_SDT_ASM_BODY(cordma, name, _SDT_ASM_ARGS, (n)) \
                                       _SDT_ASM_BASE ::operands)
@@ -24,7 +24,7 @@
 #define CORDMA_PROBE5(name, a, b, c, d, e) DTRACE_PROBE5(cordma, name, a, b, c, d, e)
 #endif
 #else
-// The arguments have no effects: nothing is left of them.
+// The arguments have no effects, so no code remains.
 #define CORDMA_PROBE1(name, a) static_cast<void>(a)
 #define CORDMA_PROBE3(name, a, b, c) \
   (static_cast<void>(a), static_cast<void>(b), static_cast<void>(c))

@@ -5,9 +5,9 @@
 
 namespace cordma {
 
-/// Things that are added one by one and never taken out, for any thread to look through.
-/// What is added must live as long as anybody looks. \thread `add` one at a time; `for_each` any,
-/// and all at once. \cost one `new` for each `add`; a look takes no lock.
+/// A list that only grows, for any thread to traverse. Items must live as long as any thread
+/// traverses the list. \thread `add` one at a time; `for_each` any, and all at once. \cost one
+/// `new` per `add`; a traversal takes no lock.
 template <class T>
 class published_list {
  public:
@@ -22,11 +22,11 @@ class published_list {
   }
 
   void add(const T& item) {
-    // Release publishes the node, and what made the item, to the acquire of `for_each`.
+    // Release publishes the node, and the item's construction, to the acquire of `for_each`.
     newest_.store(new node{&item, newest_.load(std::memory_order_relaxed)},
                   std::memory_order_release);
   }
-  /// The newest first; of what is added meanwhile, nothing.
+  /// Visits the newest item first, and none that is added meanwhile.
   template <class F>
   void for_each(F f) const {
     for (const node* n = newest_.load(std::memory_order_acquire); n != nullptr; n = n->before)

@@ -4,9 +4,9 @@
 
 namespace cordma {
 
-// What threads see of each other while an executor decides whether it sleeps: each access is a
-// step. In the explorer's build (CORDMA_EXPLORE, see tests/explore) another thread may go on before
-// each of them; in all others these are the plain types.
+// This header defines the accesses by which threads interact while an executor decides to sleep. In
+// the explorer's build (CORDMA_EXPLORE, see tests/explore) another thread may run before each
+// access; in all others these are the plain types.
 
 #ifdef CORDMA_EXPLORE
 

@@ -24,7 +24,7 @@ class unique_fd {
     if (fd_ >= 0) ::close(fd_);
     fd_ = fd;
   }
-  // No conversion to bool: descriptor 0 is a valid one, and would read as false.
+  // There is no conversion to bool: descriptor 0 is valid, and would read as false.
   explicit operator bool() const = delete;
 
  private:
