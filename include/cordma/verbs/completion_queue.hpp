@@ -11,10 +11,10 @@
 
 namespace cordma::verbs {
 
-/// An armed completion queue got an entry.
+/// Event of an armed completion queue that got a CQE.
 struct completion_event {
   ibv_cq* cq = nullptr;
-  void* cq_context = nullptr;  ///< What that `completion_queue` was made with.
+  void* cq_context = nullptr;  ///< Argument with which that `completion_queue` was made.
 };
 
 /// Owns one `ibv_comp_channel`: the file descriptor that armed completion queues write to.
@@ -25,11 +25,11 @@ class CORDMA_EXPORT completion_channel {
   explicit completion_channel(context& ctx);
 
   [[nodiscard]] ibv_comp_channel* native_handle() const noexcept { return channel_.get(); }
-  /// O_NONBLOCK. Readiness may be edge-triggered: after each wake-up, `get_event` until empty, or
-  /// until no queue on it is armed any more.
+  /// Returns the descriptor, which is O_NONBLOCK. Readiness may be edge-triggered: after each
+  /// wake-up, call `get_event` until empty, or until no queue on the channel is armed any more.
   [[nodiscard]] int fd() const noexcept { return channel_->fd; }
 
-  /// Reads one event; empty when there is none now. The completion queue it names counts it as
+  /// Reads one event; empty when there is none now. The event's completion queue counts it as
   /// unacknowledged, see `completion_queue::ack_events`.
   /// \errors  EIO: the device is gone. \cost  one system call.
   [[nodiscard]] std::optional<completion_event> get_event();

@@ -117,12 +117,11 @@ class CORDMA_EXPORT context {
   device_limits limits_;
 };
 
-/// What a device has counted of receivers that were not ready (RNR), on one port and for all
-/// programs of the machine, as far as its driver tells (/sys/class/infiniband/DEVICE/ports/N/
-/// hw_counters).
+/// Receiver-not-ready (RNR) counters of one port, for all programs of the machine, as far as the
+/// driver reports them (/sys/class/infiniband/DEVICE/ports/N/hw_counters).
 struct rnr_counters {
   struct source {
-    std::string_view name;  ///< The kernel's.
+    std::string_view name;  ///< Name in the kernel.
     std::string_view help;
   };
   static constexpr std::array<source, 5> sources{{
@@ -132,12 +131,12 @@ struct rnr_counters {
       {"rcvd_rnr_err", "the peer answered RNR to a request (rxe)"},
       {"retry_rnr_exceeded_err", "requests given up after the last RNR (rxe)"},
   }};
-  /// In the order of `sources`; none: the device does not have it.
+  /// Values in the order of `sources`; none: the device does not have the counter.
   std::array<std::optional<std::uint64_t>, sources.size()> values{};
 };
 
-/// What the device reported on its own (ibv_get_async_event(3)), already acknowledged. The pointers
-/// are for comparing with live owners: an object destroyed since is no longer behind its pointer.
+/// Asynchronous event of the device (ibv_get_async_event(3)), already acknowledged. Compare its
+/// pointers with live owners only: the object may have been destroyed since.
 struct async_event {
   ibv_event_type kind{};
   ibv_cq* cq = nullptr;    ///< Set for CQ_ERR only.
@@ -146,12 +145,12 @@ struct async_event {
   int port = 0;            ///< Set for the kinds of a port; 0: the event names no port.
 };
 
-/// The kind in words: "local work queue catastrophic error".
+/// Returns the kind in words: "local work queue catastrophic error".
 CORDMA_EXPORT const char* to_string(ibv_event_type kind) noexcept;
 
-/// Reads one event of the context's async fd; empty when there is none now. Acknowledges before it
-/// returns, because destroying a queue pair, completion queue or SRQ waits for its unacknowledged
-/// events and would hang in the thread that holds one.
+/// Reads one event of the context's async fd; empty when there is none now. The event is
+/// acknowledged before the return. Destroying a queue pair, completion queue or SRQ waits for its
+/// unacknowledged events, and would hang in the thread that has one.
 /// \thread  one at a time. \errors  EIO: the device is gone. \cost  one system call.
 CORDMA_EXPORT [[nodiscard]] std::optional<async_event> next_async_event(context& ctx);
 

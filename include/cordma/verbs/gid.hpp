@@ -35,25 +35,14 @@ struct gid_choice {
   int score = 0;  ///< Comparable between rows of one `choose_gid` call only.
 };
 
-<<<<<<< HEAD
-/// The best row for `wish`. Wishes weigh most (local_ip, then family); then RoCE v2 over v1; then
-/// IPv4-mapped over IPv6 global over link-local; then the lower index. Zero GIDs are never chosen.
-/// A pure function.
-/// \errors  errc::no_gid: no usable row, or `wish.index` names none (the detail lists those there).
-CORDMA_EXPORT gid_choice choose_gid(std::span<const gid_entry> table, const gid_wish& wish = {});
-
-CORDMA_EXPORT std::string to_string(
-    const ibv_gid& gid);  ///< As an IPv6 address: "::ffff:10.0.0.1".
-CORDMA_EXPORT const char* to_string(gid_type type) noexcept;
-=======
 /// Chooses the best row for `wish`. Wishes weigh most (local_ip, then family); then RoCE v2 over
 /// v1; then IPv4-mapped over IPv6 global over link-local; then the lower index. Zero GIDs are never
 /// chosen. The function is pure.
 /// \errors  errc::no_gid: no usable row, or `wish.index` names none (the detail lists the rows).
-gid_choice choose_gid(std::span<const gid_entry> table, const gid_wish& wish = {});
+CORDMA_EXPORT gid_choice choose_gid(std::span<const gid_entry> table, const gid_wish& wish = {});
 
-std::string to_string(const ibv_gid& gid);  ///< Formats an IPv6 address: "::ffff:10.0.0.1".
-const char* to_string(gid_type type) noexcept;
->>>>>>> 8002e08 (Verbs: comments that stand alone, in the field's terms)
+CORDMA_EXPORT std::string to_string(
+    const ibv_gid& gid);  ///< Formats an IPv6 address: "::ffff:10.0.0.1".
+CORDMA_EXPORT const char* to_string(gid_type type) noexcept;
 
 }  // namespace cordma::verbs

@@ -25,23 +25,13 @@ enum class queue_pair_state : int {
   error = IBV_QPS_ERR,    ///< Everything posted completes as flushed.
 };
 
-<<<<<<< HEAD
-CORDMA_EXPORT const char* to_string(
-    queue_pair_state state) noexcept;  ///< "RTS", as the specification says it.
-
-/// Owns one reliable-connection `ibv_qp`. Move-only; outlived by its protection domain and its
-/// completion queues. Work requests are signaled one by one (`IBV_SEND_SIGNALED`).
-/// \thread one at a time.
-class CORDMA_EXPORT queue_pair {
-=======
 /// Returns the specification's name: "RTS".
-const char* to_string(queue_pair_state state) noexcept;
+CORDMA_EXPORT const char* to_string(queue_pair_state state) noexcept;
 
 /// Owns one reliable-connection `ibv_qp`. Move-only. Its protection domain and completion queues
 /// must outlive it. Each work request selects its own signaling (`IBV_SEND_SIGNALED`). \thread one
 /// at a time.
-class queue_pair {
->>>>>>> 8002e08 (Verbs: comments that stand alone, in the field's terms)
+class CORDMA_EXPORT queue_pair {
  public:
   /// \param qp_context  `ibv_qp::qp_context`.
   /// \param srq  supplies the receives, and is of the same domain. The queue pair then has no
