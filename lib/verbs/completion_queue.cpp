@@ -32,7 +32,7 @@ completion_channel::completion_channel(context& ctx)
 std::optional<completion_event> completion_channel::get_event() {
   ibv_cq* cq = nullptr;
   void* cq_context = nullptr;
-  // Interrupted is not empty: who waits for an edge would not come back for the event.
+  // EINTR must not look like "empty": an edge-triggered waiter would never come back for the event.
   while (ibv_get_cq_event(channel_.get(), &cq, &cq_context) != 0) {
     if (errno == EINTR) continue;
     if (errno == EAGAIN) return std::nullopt;

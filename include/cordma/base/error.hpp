@@ -115,7 +115,7 @@ struct CORDMA_EXPORT [[nodiscard]] failure {
 
 /// Makes the `failure` of a system call or verb: `code` is `errno_value` in the system category.
 CORDMA_EXPORT failure errno_failure(int errno_value, const char* call, object_id object = {},
-                      fixed_text<240> detail = {}) noexcept;
+                                    fixed_text<240> detail = {}) noexcept;
 
 /// Thrown by setup, and by awaiting an operation that failed. `what()` is `failure().to_string()`.
 class CORDMA_EXPORT error : public std::system_error {

@@ -23,7 +23,7 @@ inline void check_range(std::size_t offset, std::size_t length, std::size_t size
 /// \errors errc::wrong_length unless `length` is a multiple of `size`; errc::misaligned unless
 ///   `address` is a multiple of `alignment`.
 CORDMA_EXPORT void check_view(const std::byte* address, std::size_t length, std::size_t size,
-                std::size_t alignment);
+                              std::size_t alignment);
 }  // namespace detail
 
 /// A part of registered local memory that the device may read, for `send` and `write`. A slice is a
