@@ -54,7 +54,7 @@ uring_reactor::uring_reactor(unsigned entries)
   int outcome = -EINVAL;
   for (const unsigned flags : setup_flags) {
     io_uring_params params{};
-    // The ring starts disabled, because the thread that enables it becomes its one issuer: an
+    // The ring starts disabled, because the thread that enables it becomes its issuer: an
     // executor may be made on one thread and run on another.
     params.flags = flags | IORING_SETUP_R_DISABLED | IORING_SETUP_CLAMP;
     outcome = io_uring_queue_init_params(entries, &ring_, &params);

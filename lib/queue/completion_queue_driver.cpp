@@ -240,7 +240,7 @@ void completion_queue_driver::add_entries() {
                  .detail = "65535 queue pairs on one completion queue: make another"}};
   }
   free_entries_.reserve(after);  // Reserve now, so that `detach` cannot fail.
-  // This table grows first, so that every index of `queue_pairs_` is valid here, too.
+  // `unwatched_sends_` grows first, so that every index of `queue_pairs_` is valid in it.
   unwatched_sends_.resize(after);
   unwatched_receives_.resize(after);
   queue_pairs_.resize(after);

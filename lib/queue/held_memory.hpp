@@ -52,7 +52,7 @@ class held_memory {
   /// Counts a block that was just acquired.
   void count(memory_block& block) noexcept;
 
-  // These members are a `counted` for the common block.
+  // The next two members are a `counted` for the common block.
   memory_block* block_ = nullptr;
   std::uint32_t holds_ = 0;
   const ibv_pd* const pd_;

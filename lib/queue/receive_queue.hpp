@@ -118,7 +118,7 @@ class alignas(64) receive_queue {
   void leave(receive_operation& o) noexcept;
   void give_room() noexcept;
 
-  // These members do not change after construction.
+  // The following members do not change after construction.
   completion_queue_driver& driver_;
   ibv_qp* const native_;
   const std::uint32_t num_;

@@ -66,7 +66,7 @@ class runtime_state final : public driver_supplier {
   async_events events;
   std::vector<std::unique_ptr<completion_queue_driver>> drivers;
   unsigned port;  ///< Port; 0: none is active.
-  // This list lets other threads read the allocators' counters.
+  // `counted_memory` lets other threads read the allocators' counters.
   published_list<mr_allocator> counted_memory;
   published_list<shared_receives> counted_pools;
   published_list<completion_queue_driver> counted_drivers;

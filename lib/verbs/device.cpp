@@ -86,7 +86,7 @@ context_ptr open(ibv_device* device) {
   // Some paths of libibverbs fail without an errno.
   if (ctx == nullptr) {
     const int error_number = errno != 0 ? errno : ENODEV;
-    explain_absence(ibv_get_device_name(device));  // Its errno for EACCES may be ENOENT.
+    explain_absence(ibv_get_device_name(device));  // libibverbs may report EACCES as ENOENT.
     throw error{detail::cannot_open("ibv_open_device", ibv_get_device_name(device),
                                     std::string{"/dev/infiniband/"} + device->dev_name,
                                     error_number)};

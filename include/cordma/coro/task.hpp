@@ -105,7 +105,7 @@ class [[nodiscard]] task {
     return awaiter{frame_};
   }
 
-  // These functions make a task an `operation`, for the combinators.
+  // The following functions make a task an `operation`, for the combinators.
   bool start(waiter& w, const environment& env) noexcept {
     mark_awaited();
     frame_.promise().inherit(env);

@@ -119,7 +119,7 @@ class CORDMA_EXPORT shared_receives : private timer {
   }
   void lose(std::uint32_t number, int error_number) noexcept;
 
-  // These members do not change after construction.
+  // The following members do not change after construction.
   verbs::protection_domain& pd_;
   const shared_receives_options options_;
   const std::size_t stride_;

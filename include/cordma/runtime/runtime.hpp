@@ -34,7 +34,7 @@ struct runtime_options {
   unsigned cq_depth = 4096;
   unsigned poll_batch = 32;
   time_span spin_max = completion_queue_options{}.spin_max;  ///< Longest spin of the adaptive mode.
-  bool doorbell_batching = true;                             ///< As in `completion_queue_options`.
+  bool doorbell_batching = true;  ///< `completion_queue_options` explains it.
   executor_options executor{};
   mr_allocator_options memory{};
   /// Defaults of `connect` and `listen`; `port` and `gid_index` above replace theirs when set.

@@ -27,7 +27,7 @@ struct device_info {
 
 /// Returns the RDMA devices of this machine; empty when there is none or the kernel has no RDMA
 /// support.
-/// \errors  EACCES, ENOENT: the file of a device in /dev/infiniband cannot be opened, as in
+/// \errors  EACCES, ENOENT: a device file in /dev/infiniband cannot be opened, as in
 ///   containers and for users without the right group; the detail has the way out.
 /// \thread any.
 /// \cost reads sysfs; not for the data path.
