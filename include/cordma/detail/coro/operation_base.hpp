@@ -116,7 +116,8 @@ class suspension : public stop_callback {
       w->done().resume();
     }
   }
-  /// Ends the wait without a notification, when the waiter may serve another operation.
+  /// Ends the wait without a notification: the waiter outlives the operation, and may serve
+  /// another.
   void forget() noexcept {
     unlink();
     is_waiting_ = false;
