@@ -44,10 +44,10 @@ struct paced {
 
 task<> play(bench::link_end& here, noticing how, std::chrono::microseconds interval,
             latencies& to) {
-  cordma::executor& home = here.ours(how).home;
-  const cordma::time_point start = home.now();
+  cordma::executor& executor = here.ours(how).executor;
+  const cordma::time_point start = executor.now();
   for (std::uint64_t i = 0; i < to.round(); ++i) {
-    if (interval > 0us) co_await home.sleep_until(start + std::int64_t(i) * interval);
+    if (interval > 0us) co_await executor.sleep_until(start + std::int64_t(i) * interval);
     co_await bench::ping_pong::once(here, ball::send, how, to);
   }
 }
@@ -55,7 +55,7 @@ task<> play(bench::link_end& here, noticing how, std::chrono::microseconds inter
 void play_round(two_processes& both, noticing how, std::chrono::microseconds interval, paced& to) {
   bench::ping_pong::order_ours(both, ball::send, how, to.took.round());
   const double before = processor_us();
-  both.here().ours(how).home.run(play(both.here(), how, interval, to.took));
+  both.here().ours(how).executor.run(play(both.here(), how, interval, to.took));
   to.processor += processor_us() - before;
 }
 
@@ -101,9 +101,9 @@ BENCH_ON_DEVICE("adaptive/load", "Is looking for a while as quick as looking alw
       [&](latencies& to) { bench::ping_pong::ours(both, ball::send, noticing::adaptive, to); });
 
   for (const noticing how : {noticing::event, noticing::adaptive}) {
-    cordma::executor& home = both.here().ours(how).home;
+    cordma::executor& executor = both.here().ours(how).executor;
     const double before = processor_us();
-    home.run(home.sleep_for(1s));
+    executor.run(executor.sleep_for(1s));
     recorder.count(how == noticing::event ? "idle, event" : "idle, adaptive", "CPU", "%",
                    (processor_us() - before) / 1e4);
   }

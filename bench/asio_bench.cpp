@@ -34,10 +34,10 @@ using cordma::task;
 constexpr int one_thread = 1;
 
 /// Runs a coroutine of asio to its end.
-void run(asio::io_context& home, asio::awaitable<void> body) {
-  asio::co_spawn(home, std::move(body), asio::detached);
-  home.run();
-  home.restart();
+void run(asio::io_context& context, asio::awaitable<void> body) {
+  asio::co_spawn(context, std::move(body), asio::detached);
+  context.run();
+  context.restart();
 }
 
 task<std::uint64_t> ready(std::uint64_t i) {
@@ -63,16 +63,16 @@ asio::awaitable<void> asio_await_each(std::uint64_t n) {
 task<> nothing() { co_return; }
 asio::awaitable<void> asio_nothing() { co_return; }
 
-task<> spawn_and_join(cordma::executor& home, std::uint64_t n) {
-  cordma::scope children{home};
+task<> spawn_and_join(cordma::executor& executor, std::uint64_t n) {
+  cordma::scope children{executor};
   for (; n > 0; --n) {
     children.spawn(nothing());
     co_await children.join();
   }
 }
 asio::awaitable<void> asio_spawn_and_join(std::uint64_t n) {
-  const auto home = co_await asio::this_coro::executor;
-  for (; n > 0; --n) co_await asio::co_spawn(home, asio_nothing(), asio::use_awaitable);
+  const auto executor = co_await asio::this_coro::executor;
+  for (; n > 0; --n) co_await asio::co_spawn(executor, asio_nothing(), asio::use_awaitable);
 }
 
 task<> await_two(std::uint64_t n) {
@@ -87,32 +87,32 @@ struct idle_timer : cordma::timer {
   idle_timer() noexcept : timer{[](timer&) noexcept {}} {}
 };
 
-task<> set_and_cancel(cordma::executor& home, std::uint64_t n) {
+task<> set_and_cancel(cordma::executor& executor, std::uint64_t n) {
   idle_timer timer;
   for (; n > 0; --n) {
-    home.arm(timer, home.after(std::chrono::hours{1}));
+    executor.arm(timer, executor.after(std::chrono::hours{1}));
     timer.disarm();
   }
   co_return;
 }
 /// What was cancelled is told so, in the context's next turn: those are taken now and then.
-void asio_set_and_cancel(asio::io_context& home, std::uint64_t n) {
-  asio::steady_timer timer{home};
+void asio_set_and_cancel(asio::io_context& context, std::uint64_t n) {
+  asio::steady_timer timer{context};
   constexpr std::uint64_t told_together = 64;
   for (; n > 0; --n) {
     timer.expires_after(std::chrono::hours{1});
     timer.async_wait([](const asio::error_code&) {});
     timer.cancel();
     if (n % told_together == 0 || n == 1) {
-      home.poll();
-      home.restart();
+      context.poll();
+      context.restart();
     }
   }
 }
 
-task<> sleep_and_stop(cordma::executor& home, std::uint64_t n) {
+task<> sleep_and_stop(cordma::executor& executor, std::uint64_t n) {
   for (; n > 0; --n) {
-    cordma::scope sleepers{home};
+    cordma::scope sleepers{executor};
     sleepers.spawn(cordma::as_result(cordma::sleep_for(std::chrono::hours{1})));
     // Behind the sleeper, which starts in the next turn.
     sleepers.spawn([](cordma::scope& all) -> task<> {
@@ -142,20 +142,20 @@ class our_thread {
  public:
   explicit our_thread(bench::second_thread& other) : other_{other} { other_.start(&body_); }
   ~our_thread() {
-    home_.post([this] { end_.set(); });
+    executor_.post([this] { end_.set(); });
     other_.wait();
   }
   our_thread(const our_thread&) = delete;
   template <class F>
   void post(F&& f) {
-    home_.post(std::forward<F>(f));
+    executor_.post(std::forward<F>(f));
   }
 
  private:
   bench::second_thread& other_;
-  cordma::executor home_;
+  cordma::executor executor_;
   cordma::event end_;
-  const std::function<void()> body_{[this] { home_.run(end_.wait()); }};
+  const std::function<void()> body_{[this] { executor_.run(end_.wait()); }};
 };
 
 class asio_thread {
@@ -168,14 +168,14 @@ class asio_thread {
   asio_thread(const asio_thread&) = delete;
   template <class F>
   void post(F&& f) {
-    asio::post(home_, std::forward<F>(f));
+    asio::post(context_, std::forward<F>(f));
   }
 
  private:
   bench::second_thread& other_;
-  asio::io_context home_{one_thread};
-  asio::executor_work_guard<asio::io_context::executor_type> work_{home_.get_executor()};
-  const std::function<void()> body_{[this] { home_.run(); }};
+  asio::io_context context_{one_thread};
+  asio::executor_work_guard<asio::io_context::executor_type> work_{context_.get_executor()};
+  const std::function<void()> body_{[this] { context_.run(); }};
 };
 
 /// Calls for the other thread, as fast as they can be made; returns when all have run.

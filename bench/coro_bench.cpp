@@ -50,9 +50,9 @@ BENCH("coro/await", "What does awaiting a task that ends at once cost over a cal
 }
 
 BENCH("coro/channel", "What does an item through a full channel between two tasks cost?") {
-  cordma::scheduler home;
+  cordma::scheduler scheduler;
   cordma::channel<std::uint64_t> items{1};
   recorder.measure("hand over", [&](std::uint64_t n) {
-    cordma::sync_wait(home, cordma::when_all(send_each(items, n), receive_each(items, n)));
+    cordma::sync_wait(scheduler, cordma::when_all(send_each(items, n), receive_each(items, n)));
   });
 }

@@ -42,7 +42,7 @@ tally of(bench::our_side& ours) {
   const cordma::completion_counters& c = ours.driver.counters();
   // Each wake-up reads one event.
   return {0, double(c.completions), double(c.wake_ups),
-          double(ours.home.reactor().enters() + c.wake_ups), double(c.arms)};
+          double(ours.executor.reactor().enters() + c.wake_ups), double(c.arms)};
 }
 
 /// 0: there were none, as of wake-ups where completions are always there already.
@@ -107,7 +107,7 @@ void from_here(bench::recorder& recorder, link_end& here, const std::string& whi
                ibv_wr_opcode opcode, Make make) {
   compare(
       recorder, here, which, [&](std::uint64_t n) { raw_many(here, opcode, n); },
-      [&](std::uint64_t n) { here.ours(noticing::event).home.run(many(here, n, make)); });
+      [&](std::uint64_t n) { here.ours(noticing::event).executor.run(many(here, n, make)); });
 }
 
 /// As many in a round as perftest does: a host of virtual machines learns for hundreds of them that

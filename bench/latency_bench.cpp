@@ -68,7 +68,7 @@ double from_here(bench::recorder& recorder, link_end& here, std::string_view nam
   return bench::compare_latencies(
       recorder, name_of(name, how), laps_of(how),
       [&](latencies& to) { raw_one_by_one(here, how, to, opcode); },
-      [&](latencies& to) { here.ours(how).home.run(one_by_one(here, how, to, make)); });
+      [&](latencies& to) { here.ours(how).executor.run(one_by_one(here, how, to, make)); });
 }
 
 /// Each beside perftest's at once, so that both meet the same machine. Those count half of what

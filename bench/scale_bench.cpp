@@ -53,7 +53,7 @@ class thread_work {
     loop_.raw.run([this] { return write_of(loop_); }, n, depth);
   }
   void ours(std::uint64_t n) {
-    loop_.home.run(many_at_once(n, [this](std::uint64_t) {
+    loop_.executor.run(many_at_once(n, [this](std::uint64_t) {
       return loop_.a->post(
           cordma::write(loop_.local.slice(0, size_bytes), loop_.remote.remote_slice()));
     }));

@@ -32,7 +32,7 @@ task<> one_by_one(raw_loopback& l, std::uint64_t n, Make make) {
 template <class Make>
 task<> by_tasks(raw_loopback& l, std::uint64_t n, Make make) {
   constexpr std::uint64_t depth = raw_loopback::depth;
-  cordma::scope tasks{l.home};
+  cordma::scope tasks{l.executor};
   for (std::uint64_t i = 0; i < depth; ++i)
     tasks.spawn(one_by_one(l, n / depth + (i < n % depth ? 1 : 0), make));
   co_await tasks.join();
@@ -74,10 +74,10 @@ template <ibv_wr_opcode Opcode, class Make>
 void compare_each_depth(bench::recorder& recorder, raw_loopback& l, Make make) {
   recorder.compare(
       "depth 1", [&](std::uint64_t n) { l.raw.run(making(l, Opcode), n, 1); },
-      [&](std::uint64_t n) { l.home.run(one_by_one(l, n, make)); });
+      [&](std::uint64_t n) { l.executor.run(one_by_one(l, n, make)); });
   recorder.compare(
       "depth 64", [&](std::uint64_t n) { l.raw.run(making(l, Opcode), n, raw_loopback::depth); },
-      [&](std::uint64_t n) { l.home.run(by_tasks(l, n, make)); });
+      [&](std::uint64_t n) { l.executor.run(by_tasks(l, n, make)); });
 }
 
 constexpr std::size_t batch = 16;
@@ -185,14 +185,16 @@ BENCH_ON_DEVICE("transfer/write/64B", "What does co_await add to a small WRITE?"
   recorder.compare(
       "depth 64, handles",
       [&](std::uint64_t n) { l.raw.run(making(l, IBV_WR_RDMA_WRITE), n, raw_loopback::depth); },
-      [&](std::uint64_t n) { l.home.run(by_handles(l, n)); });
+      [&](std::uint64_t n) { l.executor.run(by_handles(l, n)); });
 }
 
 BENCH_ON_DEVICE("transfer/write/64B/batch", "And to sixteen with one doorbell?") {
   raw_loopback l;
   recorder.compare(
       "16 at once", [&](std::uint64_t n) { l.raw.run([&] { return raw_batch{l}; }, n, 1); },
-      [&](std::uint64_t n) { l.home.run(write_batches(l, n, std::make_index_sequence<batch>{})); });
+      [&](std::uint64_t n) {
+        l.executor.run(write_batches(l, n, std::make_index_sequence<batch>{}));
+      });
 }
 
 BENCH_ON_DEVICE("transfer/read/64B", "What does co_await add to a small READ?") {
@@ -217,10 +219,12 @@ BENCH_ON_DEVICE("transfer/send/64B", "What does co_await add to a small SEND and
   };
   recorder.compare(
       "depth 1", [&](std::uint64_t n) { run_raw(n, 1); },
-      [&](std::uint64_t n) { l.home.run(send_and_receive(l, n)); });
+      [&](std::uint64_t n) { l.executor.run(send_and_receive(l, n)); });
   recorder.compare(
       "depth 1, two tasks", [&](std::uint64_t n) { run_raw(n, 1); },
-      [&](std::uint64_t n) { l.home.run(cordma::when_all(receive_each(l, n), send_each(l, n))); });
+      [&](std::uint64_t n) {
+        l.executor.run(cordma::when_all(receive_each(l, n), send_each(l, n)));
+      });
   for (std::uint32_t i = 0; i < raw_loopback::depth; ++i)
     l.b->post_recv(l.remote.slice(0, size_bytes));
   constexpr auto make_send = [](raw_loopback& of) {
@@ -229,7 +233,7 @@ BENCH_ON_DEVICE("transfer/send/64B", "What does co_await add to a small SEND and
   recorder.compare(
       "depth 64", [&](std::uint64_t n) { run_raw(n, raw_loopback::depth); },
       [&](std::uint64_t n) {
-        l.home.run(cordma::when_all(take_each(l, n), by_tasks(l, n, make_send)));
+        l.executor.run(cordma::when_all(take_each(l, n), by_tasks(l, n, make_send)));
       });
 }
 
@@ -238,8 +242,8 @@ BENCH_ON_DEVICE("transfer/send/64B/half", "And to each of them alone?") {
   half_raw half{l};
   recorder.compare(
       "SEND, depth 1", [&](std::uint64_t n) { half.run_raw(n); },
-      [&](std::uint64_t n) { l.home.run(half.run_send(n)); });
+      [&](std::uint64_t n) { l.executor.run(half.run_send(n)); });
   recorder.compare(
       "receive, depth 1", [&](std::uint64_t n) { half.run_raw(n); },
-      [&](std::uint64_t n) { l.home.run(half.run_receive(n)); });
+      [&](std::uint64_t n) { l.executor.run(half.run_receive(n)); });
 }

@@ -77,7 +77,8 @@ task<> play_writes(link_end& end, noticing how, std::uint64_t n, latencies* to) 
         continue;
       }
       const std::uint8_t number = begins ? end.written : std::uint8_t(end.written + 1);
-      co_await cordma::wait_until(side.home, [&end, number] { return end.arrived() == number; });
+      co_await cordma::wait_until(side.executor,
+                                  [&end, number] { return end.arrived() == number; });
     }
     if (begins) to->lap();
   }
@@ -119,7 +120,7 @@ void order_ours(two_processes& both, ball what, noticing how, std::uint64_t n) {
 void ours(two_processes& both, ball what, noticing how, latencies& to) {
   order_ours(both, what, how, to.round());
   to.start();
-  both.here().ours(how).home.run(play(both.here(), what, how, to.round(), &to));
+  both.here().ours(how).executor.run(play(both.here(), what, how, to.round(), &to));
 }
 
 task<> once(link_end& here, ball what, noticing how, latencies& to) {
@@ -142,7 +143,7 @@ void raw_window(two_processes& both, noticing how, std::uint64_t n, std::uint64_
 
 void our_window(two_processes& both, noticing how, std::uint64_t n, std::uint64_t window) {
   order_ours(both, ball::send, how, n);
-  both.here().ours(how).home.run(play_window(both.here(), how, n, window));
+  both.here().ours(how).executor.run(play_window(both.here(), how, n, window));
 }
 
 void serve(link_end& there, unsigned what, std::uint64_t n) {
@@ -151,7 +152,7 @@ void serve(link_end& there, unsigned what, std::uint64_t n) {
   if ((what >> 8) == 0) {
     raw_play(there, hit_by, how, n, nullptr);
   } else {
-    there.ours(how).home.run(play(there, hit_by, how, n, nullptr));
+    there.ours(how).executor.run(play(there, hit_by, how, n, nullptr));
   }
 }
 

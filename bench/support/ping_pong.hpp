@@ -17,7 +17,7 @@ namespace ping_pong {
 /// There and back as often as `to` takes, from here; the other process is ordered to answer.
 void raw(two_processes& both, ball what, noticing how, latencies& to);
 void ours(two_processes& both, ball what, noticing how, latencies& to);
-/// Once, in a coroutine on `here.ours(how).home`; the other must have been ordered.
+/// Once, in a coroutine on `here.ours(how).executor`; the other must have been ordered.
 cordma::task<> once(link_end& here, ball what, noticing how, latencies& to);
 void order_ours(two_processes& both, ball what, noticing how, std::uint64_t n);
 

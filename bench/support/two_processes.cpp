@@ -147,7 +147,7 @@ void raw_side::await_sent() {
 
 our_side::our_side(verbs::context& ctx, verbs::protection_domain& pd, noticing how,
                    std::size_t message_max_bytes)
-    : driver{home, ctx, {.depth = cq_depth, .mode = mode_of(how)}},
+    : driver{executor, ctx, {.depth = cq_depth, .mode = mode_of(how)}},
       qp{driver, pd, capabilities, message_max_bytes} {}
 
 link_end::link_end(std::size_t message_bytes)

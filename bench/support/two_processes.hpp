@@ -65,7 +65,7 @@ class raw_side {
 struct our_side {
   our_side(cordma::verbs::context& ctx, cordma::verbs::protection_domain& pd, noticing how,
            std::size_t message_max_bytes);
-  cordma::executor home;
+  cordma::executor executor;
   cordma::completion_queue_driver driver;
   cordma::queue_pair qp;
 };

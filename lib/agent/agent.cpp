@@ -17,7 +17,7 @@ class agent::parts final : control_channel::listener {
  public:
   parts(const agent_resources& r, const agent_options& options)
       : channel{r.data.driver(), r.lending.domain(), r.memory, *this},
-        context{.executor = r.data.driver().home(),
+        context{.executor = r.data.driver().executor(),
                 .data = r.data,
                 .channel = channel,
                 .lending = r.lending,

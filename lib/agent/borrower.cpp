@@ -366,7 +366,7 @@ void borrower::recycle(holding& h) noexcept {
     delete &h;
     return;
   }
-  std::exchange(h.block, nullptr)->let_go();
+  std::exchange(h.block, nullptr)->release();
   h.borrower = this;
   h.state.move_to(holding_state::made);
   free_.push_front(h);

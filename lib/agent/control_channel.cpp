@@ -116,7 +116,7 @@ void control_channel::send(outgoing& o) noexcept {
 
 void control_channel::send_later(outgoing& o) noexcept {
   later_.push_back(o);
-  executor& owner = qp_.driver().home();
+  executor& owner = qp_.driver().executor();
   if (!owner.is_running()) return pump(true);
   if (waiter& iteration_end = *this; !iteration_end.is_linked()) owner.schedule_last(iteration_end);
 }

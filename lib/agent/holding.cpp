@@ -13,7 +13,7 @@ holding::holding(cordma::borrower& b) noexcept
 }
 
 holding::~holding() {
-  if (block != nullptr) block->let_go();
+  if (block != nullptr) block->release();
 }
 
 }  // namespace cordma::detail

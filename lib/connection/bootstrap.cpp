@@ -72,8 +72,8 @@ task<> read_acceptance(tcp_stream& stream) {
 
 task<> refuse(tcp_stream& stream, failure why) {
   // The outcome does not matter: the peer is refused even if it does not listen.
-  const auto outcome =
-      co_await as_result(with_timeout(send_last_words(stream, why), linger_max, &stream.home()));
+  const auto outcome = co_await as_result(
+      with_timeout(send_last_words(stream, why), linger_max, &stream.executor()));
   if (outcome.is_cancelled()) throw cancelled{};
 }
 

@@ -21,10 +21,10 @@ task<> close_state(detail::connection_state* state) {
 }
 
 /// Connects to the first of the host's addresses that answers.
-task<tcp_stream> connect_stream(executor& home, const endpoint& server) {
+task<tcp_stream> connect_stream(cordma::executor& executor, const endpoint& server) {
   failure last{};
   for (const socket_address& address : socket_address::resolve(server.host, server.port)) {
-    result<tcp_stream> stream = co_await as_result(tcp_stream::connect(home, address));
+    result<tcp_stream> stream = co_await as_result(tcp_stream::connect(executor, address));
     if (stream.is_cancelled()) throw cancelled{};
     if (stream.has_value()) co_return std::move(*stream);
     last = stream.failure();
@@ -35,7 +35,7 @@ task<tcp_stream> connect_stream(executor& home, const endpoint& server) {
 task<connection> shake_hands(connection_resources resources, endpoint server,
                              connection_options options) {
   static_cast<void>(detail::checked_port(resources.ctx, options));
-  tcp_stream stream = co_await connect_stream(resources.home, server);
+  tcp_stream stream = co_await connect_stream(resources.executor, server);
   auto state = std::make_unique<detail::connection_state>(resources, options, stream);
   co_await bootstrap::send_hello(stream, state->local_hello());
   const handshake::hello remote = co_await bootstrap::read_hello(stream);
@@ -65,8 +65,9 @@ task<T> refuse_without_agent() {
 
 /// Returns the task's outcome, or a failure that names the call and the deadline.
 template <class T>
-task<T> within(task<T> t, std::chrono::milliseconds limit, const char* call, executor& home) {
-  result<T> outcome = co_await as_result(with_timeout(std::move(t), limit, &home));
+task<T> within(task<T> t, std::chrono::milliseconds limit, const char* call,
+               cordma::executor& executor) {
+  result<T> outcome = co_await as_result(with_timeout(std::move(t), limit, &executor));
   if (outcome.has_failure()) throw error{bootstrap::name_deadline(outcome.failure(), call, limit)};
   co_return std::move(outcome).value();
 }
@@ -97,7 +98,7 @@ void connection::drop() noexcept {
   sends_ = nullptr;
   qp_ = nullptr;
   state_->abort(errc::closed, "close");
-  scope& closer = state_->home().closer();
+  scope& closer = state_->executor().closer();
   try {
     closer.spawn(finish(std::move(state_)));
   } catch (const std::bad_alloc&) {
@@ -146,21 +147,21 @@ task<> connection::send_remote_mr(remote_mr memory) {
   cordma::agent* const a = state_->agent();
   if (a == nullptr) return refuse_without_agent<void>();
   return within(a->send_remote_mr(std::move(memory)), a->options().request_timeout,
-                "send_remote_mr", state_->home());
+                "send_remote_mr", state_->executor());
 }
 task<local_mr> connection::receive_local_mr() {
   cordma::agent* const a = state_->agent();
   return a == nullptr ? refuse_without_agent<local_mr>() : a->receive_local_mr();
 }
 task<local_mr> connection::receive_local_mr(std::chrono::milliseconds timeout) {
-  return within(receive_local_mr(), timeout, "receive_local_mr", state_->home());
+  return within(receive_local_mr(), timeout, "receive_local_mr", state_->executor());
 }
 task<remote_mr> connection::receive_remote_mr() {
   cordma::agent* const a = state_->agent();
   return a == nullptr ? refuse_without_agent<remote_mr>() : a->receive_remote_mr();
 }
 task<remote_mr> connection::receive_remote_mr(std::chrono::milliseconds timeout) {
-  return within(receive_remote_mr(), timeout, "receive_remote_mr", state_->home());
+  return within(receive_remote_mr(), timeout, "receive_remote_mr", state_->executor());
 }
 bool connection::has_agent() const noexcept { return state_->agent() != nullptr; }
 cordma::agent* connection::agent() noexcept { return state_->agent(); }
@@ -193,7 +194,7 @@ task<connection> connect(connection_resources resources, endpoint server,
                          connection_options options) {
   const std::chrono::milliseconds limit = options.connect_timeout;
   result<connection> made = co_await as_result(
-      with_timeout(shake_hands(resources, server, options), limit, &resources.home));
+      with_timeout(shake_hands(resources, server, options), limit, &resources.executor));
   if (!made.has_failure()) co_return std::move(made).value();
   failure why = bootstrap::name_deadline(made.failure(), "connect", limit);
   const std::string where = server.to_string();

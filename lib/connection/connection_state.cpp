@@ -96,7 +96,7 @@ connection_state::ground::~ground() {
 connection_state::connection_state(const connection_resources& r, const connection_options& options,
                                    const tcp_stream& stream)
     : timer{&on_tick},
-      home_{r.home},
+      executor_{r.executor},
       mode_{r.mode},
       options_{options},
       port_{checked_port(r.ctx, options)},
@@ -176,13 +176,13 @@ void connection_state::watch_over(tcp_stream stream) {
   // The agent starts before it can be notified of failures.
   if (agent_) agent_->start(peer_hello_.agent.flush_word);
   failure_watch_.emplace(*this, qp_, &on_failure);
-  if (failure_watch_->wait.start(*failure_watch_, {&home_, {}})) on_failure(*failure_watch_);
+  if (failure_watch_->wait.start(*failure_watch_, {&executor_, {}})) on_failure(*failure_watch_);
   if (agent_) {
     agent_watch_.emplace(*this, agent_->control(), &on_agent_failure);
-    if (agent_watch_->wait.start(*agent_watch_, {&home_, {}})) on_agent_failure(*agent_watch_);
+    if (agent_watch_->wait.start(*agent_watch_, {&executor_, {}})) on_agent_failure(*agent_watch_);
   }
   if (options_.heartbeat.enabled && peer_hello_.allows_writes && !qp_.has_failed()) {
-    home_.arm(*this, home_.after(options_.heartbeat.interval));
+    executor_.arm(*this, executor_.after(options_.heartbeat.interval));
   }
   socket_watch_.emplace(*this, stream_->fd());  // The watch may fire from now on.
 }
@@ -228,18 +228,18 @@ void connection_state::peer_hung_up() noexcept {
   if (!owed) return abort(errc::disconnected, "hang_up");
   const bool is_idle = qp_.sends().is_idle();
   if (!is_idle && peer_hello_.allows_writes && (!beat_ || beat_->has_ended())) beat();
-  late_acks_until_ = home_.after(options_.close_deadline);
+  late_acks_until_ = executor_.after(options_.close_deadline);
   disarm();  // The timer stops the heartbeat: from now on it polls for acknowledgements.
   // The end comes in a later iteration: tasks that were just notified may still want to send.
-  home_.arm(*this, home_.now());
+  executor_.arm(*this, executor_.now());
 }
 
 void connection_state::await_late_acks() noexcept {
   qp_.driver().reap_all();
-  if (qp_.sends().is_idle() || home_.now() >= *late_acks_until_) {
+  if (qp_.sends().is_idle() || executor_.now() >= *late_acks_until_) {
     return abort(errc::disconnected, "hang_up");
   }
-  home_.arm(*this, home_.after(late_ack_interval));
+  executor_.arm(*this, executor_.after(late_ack_interval));
 }
 
 /// Sends the goodbye. Nothing else was written to the socket, so there is room.
@@ -281,7 +281,7 @@ void connection_state::tick() noexcept {
     if (posted == posted_before_ && !qp_.sends().awaits_completion()) beat();
   }
   posted_before_ = qp_.sends().posted_total();
-  home_.arm(*this, home_.after(options_.heartbeat.interval));
+  executor_.arm(*this, executor_.after(options_.heartbeat.interval));
 }
 
 /// Posts a 0-byte WRITE, which names no memory and wakes nobody. Its acknowledgement shows that the
@@ -296,16 +296,16 @@ task<> connection_state::close() {
     // The heartbeat's CQE ends unsignaled requests before it, which nothing else might.
     if (peer_hello_.allows_writes && !qp_.sends().is_idle()) beat();
     const auto idle =
-        co_await as_result(with_timeout(qp_.sends_idle(), options_.close_deadline, &home_));
+        co_await as_result(with_timeout(qp_.sends_idle(), options_.close_deadline, &executor_));
     if (idle.is_cancelled()) throw cancelled{};
     if (agent_) {
       const auto told =
-          co_await as_result(with_timeout(agent_->settled(), options_.close_deadline, &home_));
+          co_await as_result(with_timeout(agent_->settled(), options_.close_deadline, &executor_));
       if (told.is_cancelled()) throw cancelled{};
     }
     say_goodbye();
     const auto answer =
-        co_await as_result(with_timeout(peer_gone_.wait(), options_.close_deadline, &home_));
+        co_await as_result(with_timeout(peer_gone_.wait(), options_.close_deadline, &executor_));
     if (answer.is_cancelled()) throw cancelled{};
     abort(errc::disconnected, "close");
   }
@@ -316,12 +316,12 @@ task<> connection_state::drain() {
   if (qp_.share() != nullptr) {  // Manual mode waits, too: the last receive comes as an event.
     const auto told = co_await as_result(
         with_timeout(qp_.last_receive_event().wait(),
-                     std::min(options_.close_deadline, last_receive_wait), &home_));
+                     std::min(options_.close_deadline, last_receive_wait), &executor_));
     if (told.is_cancelled()) throw cancelled{};
   }
   if (is_manual()) co_return;
-  const auto drained =
-      co_await as_result(with_timeout(qp_.drained_event().wait(), options_.close_deadline, &home_));
+  const auto drained = co_await as_result(
+      with_timeout(qp_.drained_event().wait(), options_.close_deadline, &executor_));
   if (drained.is_cancelled()) throw cancelled{};
 }
 

@@ -45,7 +45,7 @@ class connection_state : private timer {
   /// Returns the agent. Null: one of the two sides has none.
   [[nodiscard]] cordma::agent* agent() const noexcept { return agent_.get(); }
   [[nodiscard]] mr_allocator& memory() const noexcept { return ground_.memory; }
-  [[nodiscard]] executor& home() const noexcept { return home_; }
+  [[nodiscard]] cordma::executor& executor() const noexcept { return executor_; }
   [[nodiscard]] const socket_address& local_address() const noexcept { return local_; }
   [[nodiscard]] const socket_address& peer_address() const noexcept { return peer_; }
   [[nodiscard]] const handshake::hello& local_hello() const noexcept { return local_hello_; }
@@ -56,7 +56,8 @@ class connection_state : private timer {
  private:
   struct socket_watch : fd_watch {
     socket_watch(connection_state& s, int fd)
-        : fd_watch{s.home_, fd, fd_events::readable | fd_events::hang_up, &on_socket}, state{s} {}
+        : fd_watch{s.executor_, fd, fd_events::readable | fd_events::hang_up, &on_socket},
+          state{s} {}
     connection_state& state;
   };
   /// Waits for a queue pair's failure, without a coroutine.
@@ -91,7 +92,7 @@ class connection_state : private timer {
   void beat() noexcept;
   [[nodiscard]] bool is_manual() const noexcept { return mode_ == completion_mode::manual; }
 
-  executor& home_;
+  cordma::executor& executor_;
   const completion_mode mode_;
   const connection_options options_;
   const verbs::port_info port_;

@@ -28,14 +28,16 @@ class listener_state final : public handshake_server<connection> {
  public:
   listener_state(const connection_resources& resources, const socket_address& local,
                  const connection_options& options, const listener_options& limits)
-      : handshake_server{resources.home, local, limits}, resources_{resources}, options_{options} {}
+      : handshake_server{resources.executor, local, limits},
+        resources_{resources},
+        options_{options} {}
 
-  [[nodiscard]] executor& home() const noexcept { return resources_.home; }
+  [[nodiscard]] cordma::executor& executor() const noexcept { return resources_.executor; }
   void close() noexcept {
     handshake_server::close();
     if (std::exchange(is_closing_, true)) return;
     try {
-      resources_.home.closer().spawn(finish());
+      resources_.executor.closer().spawn(finish());
     } catch (const std::bad_alloc&) {
       // Without memory for the wait, the server object stays: the handshakes still use it.
       all_ended_.set();
@@ -65,7 +67,7 @@ class listener_state final : public handshake_server<connection> {
 
   connection_resources resources_;
   connection_options options_;
-  event all_ended_{resources_.home};
+  event all_ended_{resources_.executor};
   bool is_closing_ = false;
   bool is_finished_ = false;  // No task of it runs any more.
   bool is_dropped_ = false;
@@ -137,7 +139,7 @@ listener::close_op listener::close() noexcept {
   return close_op{state_->all_ended()};
 }
 
-executor& listener::home() const noexcept { return state_->home(); }
+cordma::executor& listener::executor() const noexcept { return state_->executor(); }
 endpoint listener::local_endpoint() const { return detail::endpoint_of(state_->local_address()); }
 
 const listener_counters& listener::counters() const noexcept { return state_->counters(); }
@@ -147,8 +149,8 @@ const std::optional<failure>& listener::last_rejection() const noexcept {
 
 task<connection> accept(connection_resources resources, tcp_stream stream,
                         connection_options options, std::chrono::milliseconds handshake_timeout) {
-  result<connection> made = co_await as_result(
-      with_timeout(shake_hands(resources, options, stream), handshake_timeout, &resources.home));
+  result<connection> made = co_await as_result(with_timeout(
+      shake_hands(resources, options, stream), handshake_timeout, &resources.executor));
   if (!made.has_failure()) co_return std::move(made).value();
   const failure why = bootstrap::name_deadline(made.failure(), "handshake", handshake_timeout);
   co_await bootstrap::refuse(stream, why);

@@ -73,7 +73,7 @@ task<> serve(listener& door, connection_task handler, failure_hook on_failure,
       }
     }
   };
-  co_await with_scope(accept_all, &door.home());
+  co_await with_scope(accept_all, &door.executor());
 }
 
 }  // namespace cordma

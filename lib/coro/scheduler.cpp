@@ -57,15 +57,15 @@ scheduler::~scheduler() {
 std::size_t scheduler::run(intrusive_list<waiter>& ready) noexcept {
   intrusive_list<waiter> batch;
   batch.splice_back(ready);
-  is_in_turn_ = true;
+  is_in_iteration_ = true;
   std::size_t resumed = 0;
   for (; !batch.empty(); ++resumed) {
     waiter& next = batch.pop_front();
-    others_follow_ = !batch.empty();
+    more_ready_ = !batch.empty();
     resume(next);
   }
-  others_follow_ = false;  // The last coroutine may have been unlinked.
-  end_turn();
+  more_ready_ = false;  // The last coroutine may have been unlinked.
+  end_iteration();
   return resumed;
 }
 
@@ -83,14 +83,14 @@ std::size_t scheduler::fire_due() noexcept {
 
 void scheduler::arm(timer& t, time_point deadline) noexcept {
   CORDMA_ASSERT(!t.is_armed(), "timer armed twice");
-  t.home_ = this;
+  t.scheduler_ = this;
   t.deadline_ = deadline;
   t.order_ = order_++;
   earliest_ = earliest_ == nullptr ? &t : &meld(*earliest_, t);
 }
 
 void scheduler::rearm(timer& t, time_point deadline) noexcept {
-  CORDMA_ASSERT(!t.is_armed() || t.home_ == this, "a timer is armed elsewhere");
+  CORDMA_ASSERT(!t.is_armed() || t.scheduler_ == this, "a timer is armed elsewhere");
   t.disarm();
   arm(t, deadline);
 }
@@ -137,7 +137,7 @@ void scheduler::remove(timer& t) noexcept {
     if (t.beside_ != nullptr) t.beside_->before_ = &before;
     if (later != nullptr) earliest_ = &meld(*earliest_, *later);
   }
-  t.home_ = nullptr;
+  t.scheduler_ = nullptr;
   t.below_ = t.beside_ = nullptr;
 }
 

@@ -4,14 +4,14 @@
 
 namespace cordma::detail {
 
-void drive(scheduler& home, const bool& ended) {
+void drive(cordma::scheduler& scheduler, const bool& ended) {
   while (!ended) {
     // Each round serves both: coroutines that keep each other ready must not delay the timers.
-    const std::size_t resumed = home.run_ready();
-    if (resumed + home.fire_due() > 0) continue;
-    const time_point next = home.next_deadline();
+    const std::size_t resumed = scheduler.run_ready();
+    if (resumed + scheduler.fire_due() > 0) continue;
+    const time_point next = scheduler.next_deadline();
     CORDMA_ASSERT(next != time_point::max(), "sync_wait: nothing is left that could end this");
-    std::this_thread::sleep_for(next - home.now());
+    std::this_thread::sleep_for(next - scheduler.now());
   }
 }
 

@@ -9,10 +9,10 @@ namespace {
 
 /// Iterations between two polls of the kernel and the clock, while there is work: an iteration is
 /// short, or its work is long.
-constexpr unsigned turns_per_look = 8;
+constexpr unsigned iterations_per_kernel_poll = 8;
 /// About the number of polls during the round trip of a message.
-constexpr unsigned polls_per_turn_max = 64;
-constexpr int inline_polls_max = turns_per_look * polls_per_turn_max;
+constexpr unsigned polls_per_iteration_max = 64;
+constexpr int inline_polls_max = iterations_per_kernel_poll * polls_per_iteration_max;
 
 /// Returns an address that no other thread has while this thread lives.
 const void* this_thread() noexcept {
@@ -46,17 +46,17 @@ executor::~executor() {
   discard_posted();  // The closer must still be there for what the calls own.
 }
 
-executor::occupation::occupation(executor& home) : home_{home} {
-  CORDMA_ASSERT(!home.occupied_, "executor::run called while it runs: await instead");
-  check_process(home.process_);
-  if (!home.enabled_) {
-    home.reactor_->enable();
-    home.enabled_ = true;
-    home.owner_ = this_thread();
+executor::occupation::occupation(executor& executor) : executor_{executor} {
+  CORDMA_ASSERT(!executor.occupied_, "executor::run called while it runs: await instead");
+  check_process(executor.process_);
+  if (!executor.enabled_) {
+    executor.reactor_->enable();
+    executor.enabled_ = true;
+    executor.owner_ = this_thread();
   }
-  CORDMA_ASSERT(home.owner_ == this_thread(),
+  CORDMA_ASSERT(executor.owner_ == this_thread(),
                 "an executor belongs to the thread that ran it first");
-  home.occupied_ = true;
+  executor.occupied_ = true;
 }
 
 bool executor::poll_each(intrusive_list<poller>& all) noexcept {
@@ -84,7 +84,7 @@ bool executor::poll_inline() noexcept { return poll_all() || spins_ || !restless
 /// Asks a spinning poller again at once, several times, because the rest of an iteration takes
 /// longer than a poll.
 bool executor::spin() noexcept {
-  for (unsigned i = 1; i < polls_per_turn_max && !has_ready(); ++i)
+  for (unsigned i = 1; i < polls_per_iteration_max && !has_ready(); ++i)
     if (poll_all()) return true;
   return false;
 }
@@ -117,7 +117,8 @@ inline void executor::serve_until(IsOver is_over) noexcept {
     bool more_to_do;
     allow_inline_polls(inline_polls_max);
     do more_to_do = turn();
-    while (more_to_do && ++turns < turns_per_look && has_inline_polls_left() && !is_over());
+    while (more_to_do && ++turns < iterations_per_kernel_poll && has_inline_polls_left() &&
+           !is_over());
     if (is_over()) break;
     check_process(process_);
     fire_timers();

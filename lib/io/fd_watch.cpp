@@ -4,9 +4,9 @@
 
 namespace cordma {
 
-fd_watch::fd_watch(executor& home, int fd, fd_events events, function on_ready)
+fd_watch::fd_watch(cordma::executor& executor, int fd, fd_events events, function on_ready)
     : fd_watch{fd, events, on_ready} {
-  watch(home.reactor(), watch_kind::edges);
+  watch(executor.reactor(), watch_kind::edges);
 }
 
 fd_watch::fd_watch(fd_watch&& other) noexcept
@@ -14,11 +14,11 @@ fd_watch::fd_watch(fd_watch&& other) noexcept
   CORDMA_ASSERT(!other.is_watching(), "a watch that watches cannot be moved");
 }
 
-void fd_watch::watch(reactor& home, watch_kind kind) {
+void fd_watch::watch(reactor& reactor, watch_kind kind) {
   CORDMA_ASSERT(!is_watching(), "watched twice");
   kind_ = kind;
-  home.watch(*this);
-  home_ = &home;
+  reactor.watch(*this);
+  reactor_ = &reactor;
 }
 
 bool fd_operation::start(waiter& w, const environment& env) {

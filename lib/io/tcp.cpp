@@ -148,7 +148,8 @@ result<void> byte_op::outcome(const char* call) const noexcept {
 
 }  // namespace detail
 
-tcp_stream::tcp_stream(executor& home, unique_fd socket) : home_{&home}, fd_{std::move(socket)} {
+tcp_stream::tcp_stream(cordma::executor& executor, unique_fd socket)
+    : executor_{&executor}, fd_{std::move(socket)} {
   const int flags = ::fcntl(fd_.get(), F_GETFL);
   if (flags < 0 || ::fcntl(fd_.get(), F_SETFL, flags | O_NONBLOCK) != 0) {
     throw error{errno_failure(errno, "fcntl", name_of(fd_.get()))};
@@ -156,20 +157,20 @@ tcp_stream::tcp_stream(executor& home, unique_fd socket) : home_{&home}, fd_{std
   set_option(fd_.get(), IPPROTO_TCP, TCP_NODELAY);
 }
 
-task<tcp_stream> tcp_stream::connect(executor& home, socket_address peer) {
+task<tcp_stream> tcp_stream::connect(cordma::executor& executor, socket_address peer) {
   unique_fd fd = make_socket(peer);
   int outcome = ::connect(fd.get(), peer.data(), peer.size_bytes()) == 0 ? 0 : errno;
   // An interrupted connect continues in the background, as one in progress does.
   if (outcome == EINPROGRESS || outcome == EINTR) {
     do {
-      co_await writable(home, fd.get());
+      co_await writable(executor, fd.get());
       outcome = connect_outcome(fd.get());
     } while (outcome == EINPROGRESS);  // Repeats after a wake-up without cause.
   }
   if (outcome != 0) {
     throw error{address_failure(outcome, "connect", peer, way_out_of_connect(outcome))};
   }
-  co_return tcp_stream{home, std::move(fd)};
+  co_return tcp_stream{executor, std::move(fd)};
 }
 
 void tcp_stream::keep_alive(std::chrono::milliseconds interval, unsigned probes) {
@@ -202,8 +203,8 @@ result<std::size_t> tcp_stream::read_some_op::take_result() const noexcept {
   return done();
 }
 
-tcp_listener::tcp_listener(executor& home, const socket_address& local, int backlog)
-    : home_{&home}, fd_{make_socket(local)} {
+tcp_listener::tcp_listener(cordma::executor& executor, const socket_address& local, int backlog)
+    : executor_{&executor}, fd_{make_socket(local)} {
   // A server that restarts must not wait until the connections of its former process time out.
   set_option(fd_.get(), SOL_SOCKET, SO_REUSEADDR);
   if (::bind(fd_.get(), local.data(), local.size_bytes()) != 0) {
@@ -256,7 +257,7 @@ result<tcp_stream> tcp_listener::accept_op::take_result() {
   }
   if (errno_ != 0) return errno_failure(errno_, "accept4", name_of(fd()));
   try {
-    return tcp_stream{home(), std::move(accepted_)};
+    return tcp_stream{executor(), std::move(accepted_)};
   } catch (const error& e) {
     return e.failure();
   }

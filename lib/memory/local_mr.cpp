@@ -8,7 +8,7 @@ namespace cordma {
 
 local_mr local_mr::keep(const const_local_mr_slice& part) {
   memory_block* const block = part.block();
-  if (block == nullptr || !block->try_hold(part.generation())) {
+  if (block == nullptr || !block->try_acquire(part.generation())) {
     throw error{{.code = errc::stale_slice,
                  .call = "local_mr::keep",
                  .detail = "memory that was freed, or that stands"}};

@@ -73,7 +73,7 @@ message_channel::message_channel(const channel_resources& r, const stream_option
     : waiter{&on_opened},
       qp_{&r.data},
       agent_{&r.agent},
-      executor_{r.data.driver().home()},
+      executor_{r.data.driver().executor()},
       memory_{&r.memory},
       options_{checked(options, r.data)},
       order_{o},

@@ -27,19 +27,19 @@ bool uses_channel(completion_mode mode) noexcept {
 
 }  // namespace
 
-completion_queue_driver::completion_queue_driver(executor& home, verbs::context& ctx,
+completion_queue_driver::completion_queue_driver(cordma::executor& executor, verbs::context& ctx,
                                                  const completion_queue_options& options)
-    : home_{home},
+    : executor_{executor},
       mode_{options.mode},
       poll_batch_{checked_batch(options.poll_batch)},
       spin_{options.spin_max},
       channel_{uses_channel(mode_) ? std::make_optional<verbs::completion_channel>(ctx)
                                    : std::nullopt},
       cq_{ctx, options.depth, channel_ ? &*channel_ : nullptr, this},
-      doorbells_{home, options.doorbell_batching && mode_ != completion_mode::manual} {
+      doorbells_{executor, options.doorbell_batching && mode_ != completion_mode::manual} {
   add_entries();
   if (channel_) watch_.emplace(*this);
-  if (mode_ != completion_mode::manual) home_.add(*this);
+  if (mode_ != completion_mode::manual) executor_.add(*this);
 }
 
 completion_queue_driver::~completion_queue_driver() {
@@ -75,7 +75,7 @@ inline int completion_queue_driver::poll_into(polled& to) noexcept {
 std::size_t completion_queue_driver::reap() noexcept {
   polled some;
   std::size_t reaped = 0;
-  while (reaped < completions_per_turn_max) {
+  while (reaped < completions_per_iteration_max) {
     const int n = poll_into(some);
     if (n < 0) [[unlikely]]
       fail({.code = errc::device_failed, .call = "ibv_poll_cq"});
@@ -88,7 +88,8 @@ std::size_t completion_queue_driver::reap() noexcept {
     if (unsigned(n) < poll_batch_) break;
   }
   // The queue was empty, so it holds no CQE of a destroyed queue pair.
-  if (leaving_ != 0 && reaped < completions_per_turn_max) reserved_ -= std::exchange(leaving_, 0);
+  if (leaving_ != 0 && reaped < completions_per_iteration_max)
+    reserved_ -= std::exchange(leaving_, 0);
   if (reaped == 0) return 0;
   found(reaped);
   return reaped;
@@ -134,7 +135,7 @@ void completion_queue_driver::dispatch_shared(const ibv_wc& wc) noexcept {
 bool completion_queue_driver::prepare_wait() noexcept {
   if (mode_ == completion_mode::busy) return false;
   // Adaptive mode reads the clock once the queue ran empty, and then while it stays empty.
-  if (mode_ == completion_mode::adaptive && spin_.looks_on(home_.now())) return false;
+  if (mode_ == completion_mode::adaptive && spin_.looks_on(executor_.now())) return false;
   // The system call comes last, so that completed work need not wait for it.
   while (unread_wake_ups_ > 0) {
     --unread_wake_ups_;

@@ -47,11 +47,11 @@ class completion_queue_driver final : private poller {
  public:
   static constexpr unsigned poll_batch_max = 64;
   /// CQEs that one iteration reaps, so that timers and sockets run while completions never end.
-  static constexpr unsigned completions_per_turn_max = 1024;
+  static constexpr unsigned completions_per_iteration_max = 1024;
   static constexpr unsigned queue_pairs_max = (1u << 16) - 1;
 
   /// \errors errc::limit_exceeded: `depth` or `poll_batch`; what verbs::completion_queue throws.
-  completion_queue_driver(executor& home, verbs::context& ctx,
+  completion_queue_driver(cordma::executor& executor, verbs::context& ctx,
                           const completion_queue_options& options = {});
   completion_queue_driver(const completion_queue_driver&) = delete;
   completion_queue_driver& operator=(const completion_queue_driver&) = delete;
@@ -74,7 +74,7 @@ class completion_queue_driver final : private poller {
   /// Ends every slot of the queue pairs of one port; 0 means all ports.
   void fail_port(int port, const request_outcome& how) noexcept;
 
-  [[nodiscard]] executor& home() const noexcept { return home_; }
+  [[nodiscard]] cordma::executor& executor() const noexcept { return executor_; }
   [[nodiscard]] verbs::completion_queue& verbs() noexcept { return cq_; }
   /// Returns the present counters. \thread any.
   [[nodiscard]] completion_counters counters() const noexcept;
@@ -124,7 +124,7 @@ class completion_queue_driver final : private poller {
 
   struct channel_watch : fd_watch {
     explicit channel_watch(completion_queue_driver& d)
-        : fd_watch{d.home_, d.channel_->fd(), fd_events::readable, &on_channel}, driver{d} {}
+        : fd_watch{d.executor_, d.channel_->fd(), fd_events::readable, &on_channel}, driver{d} {}
     completion_queue_driver& driver;
   };
 
@@ -138,7 +138,7 @@ class completion_queue_driver final : private poller {
   [[gnu::always_inline]] void found(std::size_t completions) noexcept {
     counters_.completions.add(completions);
     if (!spin_.found()) [[unlikely]]
-      spin_.woke(home_.now());
+      spin_.woke(executor_.now());
   }
   void dispatch(const ibv_wc& wc) noexcept;
   /// Handles a CQE by the fast path: success of the oldest request of an unwatched queue pair.
@@ -161,7 +161,7 @@ class completion_queue_driver final : private poller {
   void detach(std::uint64_t wr_id_base, unsigned entries) noexcept;
   void detach_shared(std::uint32_t qp_num, const shared_receives& pool) noexcept;
 
-  executor& home_;
+  cordma::executor& executor_;
   completion_mode mode_;
   unsigned poll_batch_;
   spin_window spin_;

@@ -21,17 +21,18 @@ class send_queue;
 /// posted. A group begins with a long request, or on the queue pair that posted last. Queue pairs
 /// that alternate with short requests group nothing, and pay nothing.
 /// docs/decisions/0011-one-doorbell.md gives the reasons. \thread the executor's.
-class doorbell_batch final : private detail::turn_end {
+class doorbell_batch final : private detail::iteration_end_hook {
  public:
   static constexpr std::uint32_t requests_max = 16;
   /// A longer request begins a group itself, and the request before it keeps its CQE.
   static constexpr std::size_t short_bytes_max = 4096;
 
   /// A batch that is not `enabled` takes nothing.
-  doorbell_batch(scheduler& home, bool enabled) noexcept : home_{home}, enabled_{enabled} {}
+  doorbell_batch(cordma::scheduler& scheduler, bool enabled) noexcept
+      : scheduler_{scheduler}, enabled_{enabled} {}
   doorbell_batch(const doorbell_batch&) = delete;
 
-  [[nodiscard]] scheduler& home() const noexcept { return home_; }
+  [[nodiscard]] cordma::scheduler& scheduler() const noexcept { return scheduler_; }
 
  private:
   friend class send_queue;
@@ -42,7 +43,7 @@ class doorbell_batch final : private detail::turn_end {
 
   /// Returns true if other tasks are ready to share the doorbell, or requests already wait.
   [[nodiscard]] bool is_worth_while() const noexcept {
-    return count_ != 0 || (enabled_ && home_.others_follow());
+    return count_ != 0 || (enabled_ && scheduler_.more_ready());
   }
   /// Returns true if a request of `q` joins the group, provided that grouping is worthwhile.
   [[nodiscard]] bool takes(const send_queue& q, bool is_long) const noexcept {
@@ -50,7 +51,7 @@ class doorbell_batch final : private detail::turn_end {
   }
   [[nodiscard]] bool is_empty() const noexcept { return count_ == 0; }
   [[nodiscard]] bool is_complete() const noexcept {
-    return count_ == requests_max || !home_.others_follow();
+    return count_ == requests_max || !scheduler_.more_ready();
   }
   /// Notes that `q` posts at once.
   void passes(send_queue& q) noexcept {
@@ -65,7 +66,7 @@ class doorbell_batch final : private detail::turn_end {
   void begin(send_queue& q, std::uint32_t signaled_before) noexcept {
     last_ = &q;
     signaled_before_ = signaled_before;
-    home_.at_turn_end(*this);
+    scheduler_.at_iteration_end(*this);
   }
   /// Returns the storage of the next request.
   [[nodiscard]] entry& next() noexcept { return entries_[count_]; }
@@ -85,7 +86,7 @@ class doorbell_batch final : private detail::turn_end {
   }
   /// Closes the group and returns its size, for posting.
   [[nodiscard]] std::uint32_t close() noexcept {
-    turn_end::unlink();
+    iteration_end_hook::unlink();
     last_wr_->next = nullptr;
     return std::exchange(count_, 0);
   }
@@ -95,9 +96,9 @@ class doorbell_batch final : private detail::turn_end {
       tally.posted(request_kind(kind), std::exchange(counts_[kind], 0));
   }
   void ring_before(send_queue& posts) noexcept;
-  void on_turn_end() noexcept override;
+  void on_iteration_end() noexcept override;
 
-  scheduler& home_;
+  cordma::scheduler& scheduler_;
   const bool enabled_;
   std::uint32_t count_ = 0;
   std::uint32_t signaled_before_ = 0;  // Number of the last signaled request before the group.

@@ -2,16 +2,16 @@
 
 namespace cordma {
 
-bool held_memory::try_hold_other(memory_block& block, std::uint32_t generation) noexcept {
+bool held_memory::try_acquire_other(memory_block& block, std::uint32_t generation) noexcept {
   counted& known = other(block);
   if (known.block == &block) {
     if (block.generation() != generation) return false;
     ++known.holds;
     return true;
   }
-  if (!block.try_hold(generation)) return false;
+  if (!block.try_acquire(generation)) return false;
   if (block.pd() != pd_) {
-    block.let_go();
+    block.release();
     return false;
   }
   count(block);
@@ -27,12 +27,12 @@ void held_memory::count(memory_block& block) noexcept {
   }
 }
 
-void held_memory::let_go_of_other(memory_block& block) noexcept {
+void held_memory::release_other(memory_block& block) noexcept {
   if (counted& known = other(block); known.block == &block) {
     if (--known.holds > 0) return;
     known.block = nullptr;
   }
-  block.let_go();
+  block.release();
 }
 
 }  // namespace cordma

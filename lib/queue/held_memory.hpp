@@ -20,23 +20,23 @@ class held_memory {
 
   /// Acquires as `memory_block` does. Returns false also if the block is of another protection
   /// domain.
-  [[nodiscard, gnu::always_inline]] bool try_hold(memory_block& block,
-                                                  std::uint32_t generation) noexcept {
+  [[nodiscard, gnu::always_inline]] bool try_acquire(memory_block& block,
+                                                     std::uint32_t generation) noexcept {
     if (&block != block_) [[unlikely]]
-      return try_hold_other(block, generation);
+      return try_acquire_other(block, generation);
     if (block.generation() != generation) return false;
     ++holds_;
     return true;
   }
   /// Releases one use of `block`. Any of its uses may be released: the block is released once per
   /// acquisition, whether cached or not.
-  [[gnu::always_inline]] void let_go(memory_block& block) noexcept {
+  [[gnu::always_inline]] void release(memory_block& block) noexcept {
     if (&block != block_) [[unlikely]]
-      return let_go_of_other(block);
+      return release_other(block);
     if (--holds_ > 0) [[likely]]
       return;
     block_ = nullptr;
-    block.let_go();
+    block.release();
   }
 
  private:
@@ -44,8 +44,8 @@ class held_memory {
     memory_block* block = nullptr;  // Null while nobody uses the block.
     std::uint32_t holds = 0;        // Uses, for which the block counts one.
   };
-  [[gnu::noinline]] bool try_hold_other(memory_block& block, std::uint32_t generation) noexcept;
-  [[gnu::noinline]] void let_go_of_other(memory_block& block) noexcept;
+  [[gnu::noinline]] bool try_acquire_other(memory_block& block, std::uint32_t generation) noexcept;
+  [[gnu::noinline]] void release_other(memory_block& block) noexcept;
   [[nodiscard]] counted& other(const memory_block& block) noexcept {
     return others_[reinterpret_cast<std::uintptr_t>(&block) / sizeof block % others_.size()];
   }

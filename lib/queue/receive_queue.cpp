@@ -58,7 +58,7 @@ errc receive_queue::acquire(std::span<const local_mr_slice> buffer) noexcept {
     const local_mr_slice& slice = buffer[i];
     if (!slice.is_held()) continue;
     memory_block& block = *slice.block();
-    const bool is_acquired = held_.try_hold(block, slice.generation());
+    const bool is_acquired = held_.try_acquire(block, slice.generation());
     if (is_acquired && verbs::allows(block.access(), verbs::access::local_write)) [[likely]]
       continue;
     release(buffer.first(is_acquired ? i + 1 : i));
@@ -71,7 +71,7 @@ errc receive_queue::acquire(std::span<const local_mr_slice> buffer) noexcept {
 
 void receive_queue::release(std::span<const local_mr_slice> slices) noexcept {
   for (const local_mr_slice& slice : slices)
-    if (slice.is_held()) held_.let_go(*slice.block());
+    if (slice.is_held()) held_.release(*slice.block());
 }
 
 void receive_queue::release(slot& s, std::uint32_t sequence) noexcept {

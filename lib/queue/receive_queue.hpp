@@ -55,7 +55,7 @@ class alignas(64) receive_queue {
   /// Returns the number of messages that nobody has taken yet.
   [[nodiscard]] std::uint32_t pending_messages() const noexcept { return completed_ - head_; }
   void set_wr_id_base(std::uint64_t base) noexcept { wr_id_base_ = base; }
-  [[nodiscard]] scheduler& home() const noexcept { return driver_.home(); }
+  [[nodiscard]] cordma::scheduler& scheduler() const noexcept { return driver_.executor(); }
 
  private:
   friend class receive_operation;

@@ -8,8 +8,8 @@
 
 namespace cordma {
 
-send_queue::seldom_used::seldom_used(verbs::protection_domain& pd, verbs::queue_pair& its,
-                                     bool has_atomics)
+send_queue::cold_state::cold_state(verbs::protection_domain& pd, verbs::queue_pair& its,
+                                   bool has_atomics)
     : qp{its},
       depth_max{its.capabilities().send_wr_max},
       depth{depth_max},
@@ -33,37 +33,37 @@ send_queue::send_queue(completion_queue_driver& driver, held_memory& held,
       message_max_bytes_{std::uint32_t(message_max_bytes)},
       inline_max_(qp.capabilities().inline_max & 0x7fff'ffffu),
       num_{qp.num()},
-      seldom_{std::make_unique<seldom_used>(pd, qp, has_atomics)} {
+      cold_{std::make_unique<cold_state>(pd, qp, has_atomics)} {
   set_at_once_max();
 }
 
 send_queue::~send_queue() {
   CORDMA_ASSERT(in_flight() == 0, "send queue destroyed before its queue pair");
-  CORDMA_ASSERT(seldom_->waiting.empty(), "send queue destroyed with requests that wait for room");
+  CORDMA_ASSERT(cold_->waiting.empty(), "send queue destroyed with requests that wait for room");
 }
 
 void send_queue::refuse(const request_outcome& how) noexcept {
-  seldom_->refusal = how;
+  cold_->refusal = how;
   set_at_once_max();
 }
 
 void send_queue::reserve(std::uint32_t slots) noexcept {
-  CORDMA_ASSERT(in_flight() == 0 && slots < seldom_->depth_max && !seldom_->is_room_kept,
+  CORDMA_ASSERT(in_flight() == 0 && slots < cold_->depth_max && !cold_->is_room_kept,
                 "slots are reserved before they are used");
-  seldom_->depth = seldom_->depth_max - slots;
+  cold_->depth = cold_->depth_max - slots;
   set_at_once_max();
   unsignaled_max_ = unsignaled_max_of(depth());
 }
 
 bool send_queue::has_room() const noexcept {
-  return seldom_->waiting.empty() && in_flight() < depth();
+  return cold_->waiting.empty() && in_flight() < depth();
 }
 
-bool send_queue::is_idle() const noexcept { return in_flight() == 0 && seldom_->waiting.empty(); }
+bool send_queue::is_idle() const noexcept { return in_flight() == 0 && cold_->waiting.empty(); }
 
 void send_queue::release(std::span<const const_local_mr_slice> slices) noexcept {
   for (const const_local_mr_slice& slice : slices)
-    if (slice.is_held()) held_.let_go(*slice.block());
+    if (slice.is_held()) held_.release(*slice.block());
 }
 
 void send_queue::end_unposted(send_operation& o, std::span<const wr_summary> requests,
@@ -74,26 +74,26 @@ void send_queue::end_unposted(send_operation& o, std::span<const wr_summary> req
 
 bool send_queue::has_room(const send_operation& o) noexcept {
   const std::uint32_t needed = in_flight() + o.count_;
-  return needed <= (o.is_urgent_ ? seldom_->depth_max : seldom_->depth) &&
+  return needed <= (o.is_urgent_ ? cold_->depth_max : cold_->depth) &&
          (needed == 1 || has_long_ring());
 }
 
 bool send_queue::has_long_ring() noexcept {
-  if (seldom_->ring != nullptr) return true;
-  seldom_->ring.reset(new (std::nothrow) slot[seldom_->places()]);
-  if (seldom_->ring == nullptr) return false;
-  seldom_->ring[0] = std::exchange(only_slot_, {});
-  slots_ = seldom_->ring.get();
-  mask_ = std::uint32_t(seldom_->places() - 1);
+  if (cold_->ring != nullptr) return true;
+  cold_->ring.reset(new (std::nothrow) slot[cold_->places()]);
+  if (cold_->ring == nullptr) return false;
+  cold_->ring[0] = std::exchange(only_slot_, {});
+  slots_ = cold_->ring.get();
+  mask_ = std::uint32_t(cold_->places() - 1);
   origin_ = head_;
   set_at_once_max();
   return true;
 }
 
 void send_queue::post_waiting() noexcept {
-  if (seldom_->is_room_kept || seldom_->refusal) return;
-  while (!seldom_->waiting.empty() && has_room(seldom_->waiting.front())) {
-    send_operation& next = seldom_->waiting.pop_front();
+  if (cold_->is_room_kept || cold_->refusal) return;
+  while (!cold_->waiting.empty() && has_room(cold_->waiting.front())) {
+    send_operation& next = cold_->waiting.pop_front();
     // An inline notification may have destroyed the operation.
     const bool is_own = next.is_queues_own_;
     next.list_requests(&post_admitted);
@@ -129,7 +129,7 @@ std::uint32_t send_queue::take_back(const post_failure& why, const ibv_send_wr& 
   const std::uint32_t posted = count - (tail_ - sequence);
   for (; sequence != tail_; ++sequence) {
     tally().refused(at(sequence).state.kind);
-    let_go_of_used(at(sequence));
+    release_used(at(sequence));
   }
   return posted;
 }
@@ -187,7 +187,7 @@ void doorbell_batch::ring_before(send_queue& posts) noexcept {
     last_->ring_and_pump();
 }
 
-void doorbell_batch::on_turn_end() noexcept { last_->ring_and_pump(); }
+void doorbell_batch::on_iteration_end() noexcept { last_->ring_and_pump(); }
 
 void send_queue::retire_to(std::uint32_t end) noexcept {
   while (head_ != end) retire();
@@ -196,12 +196,12 @@ void send_queue::retire_to(std::uint32_t end) noexcept {
 void send_queue::retire_special() noexcept {
   slot& oldest = at(head_);
   count_succeeded(oldest.state.kind);
-  let_go_of_used(oldest);
+  release_used(oldest);
   send_operation* const owner = std::exchange(oldest.owner, nullptr);
   advance(1);
   if (owner == nullptr) return;
   if ((oldest.state.special & slot::atomic) != 0)
-    owner->values_before_[oldest.state.index] = seldom_->atomic_values[index_of(oldest)];
+    owner->values_before_[oldest.state.index] = cold_->atomic_values[index_of(oldest)];
   owner->slot_ended();
 }
 
@@ -209,7 +209,7 @@ void send_queue::retire(const request_outcome& failure) noexcept {
   slot& oldest = at(head_);
   tally().failed(oldest.state.kind);
   CORDMA_PROBE5(complete, num_, oldest.state.kind, head_, failure.code.value(), 0);
-  let_go_of_used(oldest);
+  release_used(oldest);
   send_operation* const owner = std::exchange(oldest.owner, nullptr);
   advance(1);
   if (owner != nullptr) owner->slot_failed(failure, oldest.state.index);
@@ -223,7 +223,7 @@ bool send_queue::failed(std::uint32_t sequence, const request_outcome& why) noex
 }
 
 void send_queue::flush_all(request_kind counted_as) noexcept {
-  if (will_end_all() || in_flight() == seldom_->depth_max) return;
+  if (will_end_all() || in_flight() == cold_->depth_max) return;
   const wr_summary last{.kind = counted_as, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
   ibv_send_wr wr;
   ibv_sge none;
@@ -243,8 +243,8 @@ void send_queue::end_all(const request_outcome& how) noexcept {
 }
 
 void send_queue::end_waiting(const request_outcome& how) noexcept {
-  while (!seldom_->waiting.empty()) {
-    send_operation& next = seldom_->waiting.pop_front();
+  while (!cold_->waiting.empty()) {
+    send_operation& next = cold_->waiting.pop_front();
     const bool is_own = next.is_queues_own_;
     next.list_requests([](send_operation& o, const wr_list& list) noexcept {
       o.queue_->release(list.requests);

@@ -82,7 +82,7 @@ class alignas(64) send_queue {
   /// Makes all but urgent requests wait while `is_kept`, so that freed slots add up to room for
   /// several.
   void keep_room(bool is_kept) noexcept {
-    seldom_->is_room_kept = is_kept;
+    cold_->is_room_kept = is_kept;
     set_at_once_max();
   }
 
@@ -91,7 +91,7 @@ class alignas(64) send_queue {
   void reserve(std::uint32_t slots) noexcept;
 
   /// Returns the number of non-urgent requests that the queue takes.
-  [[nodiscard]] std::uint32_t depth() const noexcept { return seldom_->depth; }
+  [[nodiscard]] std::uint32_t depth() const noexcept { return cold_->depth; }
   /// Returns how many requests can be posted together. Unsignaled requests that no CQE ends can
   /// fill half the queue; a batch larger than the rest would wait for ever.
   [[nodiscard]] std::uint32_t batch_max() const noexcept { return depth() / 2 + 1; }
@@ -124,7 +124,7 @@ class alignas(64) send_queue {
   [[nodiscard]] bool will_complete(std::uint32_t sequence) const noexcept {
     return std::int32_t(last_signaled_ - sequence) >= 0;
   }
-  [[nodiscard]] scheduler& home() const noexcept { return doorbells().home(); }
+  [[nodiscard]] cordma::scheduler& scheduler() const noexcept { return doorbells().scheduler(); }
   [[nodiscard]] transfer_tally& tally() const noexcept { return driver_.tally(); }
   [[nodiscard]] std::uint32_t num() const noexcept { return num_; }
 
@@ -150,7 +150,7 @@ class alignas(64) send_queue {
     /// Bit of `special`: the request gives its owner a value.
     static constexpr unsigned char atomic = 1;
     /// Returns true if the slot has only its number and its kind to process.
-    [[nodiscard]] bool is_like_most() const noexcept {
+    [[nodiscard]] bool is_common_case() const noexcept {
       return state.more_held == 0 && state.special == 0;
     }
   };
@@ -174,7 +174,7 @@ class alignas(64) send_queue {
   [[nodiscard]] bool has_long_ring() noexcept;
   /// Recomputes `at_once_max_` after its inputs changed.
   void set_at_once_max() noexcept {
-    const bool waits = seldom_->is_room_kept || seldom_->refusal || !seldom_->waiting.empty();
+    const bool waits = cold_->is_room_kept || cold_->refusal || !cold_->waiting.empty();
     at_once_max_ = waits ? 0 : std::min(depth(), mask_ + 1);
   }
   void post_waiting() noexcept;
@@ -218,7 +218,7 @@ class alignas(64) send_queue {
   /// Makes the work request of the last slot. Returns the number of SGEs that it uses.
   int fill_wr(const wr_summary& request, ibv_send_wr& wr, ibv_sge* sges) noexcept;
   /// Returns the send flag to add to request `sequence`, which is posted next.
-  unsigned entry_flag(std::uint32_t sequence, bool is_asked_for) noexcept;
+  unsigned signal_flag(std::uint32_t sequence, bool is_asked_for) noexcept;
   /// Rings the doorbell. Returns 0, or what ibv_post_send(3) returns.
   int ring(const wr_list& list, ibv_send_wr*& bad) noexcept;
   /// Handles a doorbell of which the device did not take all requests.
@@ -236,7 +236,7 @@ class alignas(64) send_queue {
     return std::size_t(&its - slots_);
   }
   memory_block** more_held_by(const slot& its) noexcept {
-    return seldom_->more_held.data() + index_of(its) * (seldom_->sge_max - 1);
+    return cold_->more_held.data() + index_of(its) * (cold_->sge_max - 1);
   }
   /// Frees `count` slots that have ended. An empty ring restarts in the cache lines that were used
   /// last. It does so here, where no posting waits for it.
@@ -245,18 +245,18 @@ class alignas(64) send_queue {
     if (head_ == tail_) origin_ = tail_;
   }
   /// Releases the memory and the lease, if any, of a slot that used them.
-  [[gnu::always_inline]] void let_go_of_used(slot& by) noexcept {
+  [[gnu::always_inline]] void release_used(slot& by) noexcept {
     if (by.held != nullptr) {
-      held_.let_go(*std::exchange(by.held, nullptr));
+      held_.release(*std::exchange(by.held, nullptr));
       if (by.state.more_held != 0) [[unlikely]]
-        let_go_of_more(by);
+        release_more(by);
     }
     if (by.lease != nullptr) [[unlikely]]
-      std::exchange(by.lease, nullptr)->let_go();
+      std::exchange(by.lease, nullptr)->release();
   }
-  [[gnu::noinline]] void let_go_of_more(slot& by) noexcept {
+  [[gnu::noinline]] void release_more(slot& by) noexcept {
     for (std::uint16_t& more = by.state.more_held; more > 0; --more)
-      held_.let_go(*more_held_by(by)[more - 1u]);
+      held_.release(*more_held_by(by)[more - 1u]);
   }
   void ring_batch() noexcept;
   [[gnu::cold]] void batch_failed(const post_failure& why, const ibv_send_wr& first_wr,
@@ -281,8 +281,8 @@ class alignas(64) send_queue {
   void end_unposted(send_operation& o, std::span<const wr_summary> requests,
                     const request_outcome& how) noexcept;
 
-  struct seldom_used {
-    seldom_used(verbs::protection_domain& pd, verbs::queue_pair& qp, bool has_atomics);
+  struct cold_state {
+    cold_state(verbs::protection_domain& pd, verbs::queue_pair& qp, bool has_atomics);
     /// Returns the size of the longer ring.
     [[nodiscard]] std::size_t places() const noexcept { return std::bit_ceil(depth_max); }
 
@@ -321,17 +321,17 @@ class alignas(64) send_queue {
   const std::uint32_t inline_max_ : 31;
   std::uint32_t keeps_receives_ : 1 = 0;  // Receives of the peer are for `post_detached` only.
   const std::uint32_t num_;
-  const std::unique_ptr<seldom_used> seldom_;
+  const std::unique_ptr<cold_state> cold_;
   slot only_slot_;
 };
 static_assert(sizeof(send_queue) == 128);
 
 [[gnu::always_inline]] inline void send_queue::retire() noexcept {
   slot& oldest = at(head_);
-  if (!oldest.is_like_most()) [[unlikely]]
+  if (!oldest.is_common_case()) [[unlikely]]
     return retire_special();
   count_succeeded(oldest.state.kind);
-  let_go_of_used(oldest);
+  release_used(oldest);
   send_operation* const owner = std::exchange(oldest.owner, nullptr);
   advance(1);
   if (owner != nullptr) owner->slot_ended();

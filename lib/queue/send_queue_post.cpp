@@ -42,7 +42,7 @@ inline send_queue::refusal send_queue::check(const wr_summary& request) const no
     return {.code = errc::refused, .call = "message_stream"};
   if (request.window != nullptr) return {.code = refusal_of(*request.window)};
   // A peer that serves no READ or atomic would make the device hold the request back for ever.
-  if ((request.is_read() || request.is_atomic()) && seldom_->qp.rd_atomic_max() == 0)
+  if ((request.is_read() || request.is_atomic()) && cold_->qp.rd_atomic_max() == 0)
     return {.code = errc::not_supported};
   std::size_t bytes = request.is_atomic() ? sizeof(std::uint64_t) : 0;
   std::size_t used = 0;
@@ -51,7 +51,7 @@ inline send_queue::refusal send_queue::check(const wr_summary& request) const no
     used += slice.empty() ? 0 : 1;
   }
   if (used > 1) {
-    const std::uint32_t used_max = request.is_read() ? seldom_->read_sge_max : seldom_->sge_max;
+    const std::uint32_t used_max = request.is_read() ? cold_->read_sge_max : cold_->sge_max;
     if (used > used_max) return {.code = errc::too_many_slices, .value = used, .limit = used_max};
   }
   if (bytes > message_max_bytes_)
@@ -72,7 +72,7 @@ inline errc send_queue::acquire(const wr_summary& request) noexcept {
     const const_local_mr_slice& slice = request.local[i];
     if (!slice.is_held()) continue;
     memory_block& block = *slice.block();
-    const bool is_acquired = held_.try_hold(block, slice.generation());
+    const bool is_acquired = held_.try_acquire(block, slice.generation());
     if (is_acquired && verbs::allows(block.access(), needed)) [[likely]]
       continue;
     release(request.local.first(is_acquired ? i + 1 : i));
@@ -91,7 +91,7 @@ inline errc send_queue::lease_refusal(const wr_summary& request) const noexcept 
                                                    : verbs::access::remote_write;
   const errc why = lease.refusal(request.remote->generation(), this, wanted);
   // The block is read only now: after the lease has gone, it may belong to another thread.
-  return why == errc{} && home().is_past(lease.usable_until()) ? errc::lease_expired : why;
+  return why == errc{} && scheduler().is_past(lease.usable_until()) ? errc::lease_expired : why;
 }
 
 inline int send_queue::fill_wr(const wr_summary& request, ibv_send_wr& wr, ibv_sge* sges) noexcept {
@@ -122,9 +122,9 @@ inline int send_queue::fill_wr(const wr_summary& request, ibv_send_wr& wr, ibv_s
                     .compare_add = request.compare_or_add,
                     .swap = request.swap,
                     .rkey = request.remote->rkey()};
-    *sges = {.addr = reinterpret_cast<std::uint64_t>(&seldom_->atomic_values[index_of(tail_)]),
+    *sges = {.addr = reinterpret_cast<std::uint64_t>(&cold_->atomic_values[index_of(tail_)]),
              .length = sizeof(std::uint64_t),
-             .lkey = seldom_->atomic_mr->lkey()};
+             .lkey = cold_->atomic_mr->lkey()};
     return wr.num_sge = 1;
   }
   std::size_t bytes = 0;
@@ -143,7 +143,7 @@ inline int send_queue::fill_wr(const wr_summary& request, ibv_send_wr& wr, ibv_s
   return wr.num_sge;
 }
 
-inline unsigned send_queue::entry_flag(std::uint32_t sequence, bool is_asked_for) noexcept {
+inline unsigned send_queue::signal_flag(std::uint32_t sequence, bool is_asked_for) noexcept {
   // A long row of unsignaled requests would keep its slots: nothing could end them.
   if (!is_asked_for && sequence - last_signaled_ < unsignaled_max_) return 0;
   last_signaled_ = sequence;
@@ -182,7 +182,7 @@ inline void send_queue::fill(send_operation* owner, const wr_list& list,
     sges += fill_wr(request, wr, sges);
     wr.next = is_last ? nullptr : &wr + 1;
     const bool asks = ends_signaled ? is_last : request.is_signaled();
-    wr.send_flags |= entry_flag(tail_, asks);
+    wr.send_flags |= signal_flag(tail_, asks);
     give_slot(owner, std::uint32_t(i), request);
   }
 }
@@ -238,8 +238,7 @@ inline void send_queue::post_now(send_operation& o, const wr_list& list) noexcep
 }
 
 void send_queue::admit(send_operation& o, const wr_list& list) noexcept {
-  if (at_once_max_ == 0 && seldom_->refusal)
-    return end_unposted(o, list.requests, *seldom_->refusal);
+  if (at_once_max_ == 0 && cold_->refusal) return end_unposted(o, list.requests, *cold_->refusal);
   if (o.count_ > 1) {
     if (o.count_ > batch_max())
       return end_unposted(o, list.requests,
@@ -264,7 +263,7 @@ void send_queue::admit(send_operation& o, const wr_list& list) noexcept {
     return post_now(o, list);
   if ((at_once_max_ != 0 || o.is_urgent_) && has_room(o)) return post_now(o, list);
   o.state_ = send_operation::state::queued;
-  seldom_->waiting.push_back(o);
+  cold_->waiting.push_back(o);
   set_at_once_max();
   tally().stalled(o.count_);
 }

@@ -57,9 +57,9 @@ receive_share::~receive_share() {
       if (h == this) h = &pool_.orphans_;
   }
   pool_.orphans_.held += receive_holder::held;
-  wish_.unlink();
+  growth_request_.unlink();
   pool_.freed(credit_ - receive_holder::held);
-  if (--pool_.shares_ == 0) pool_.leave_home();
+  if (--pool_.shares_ == 0) pool_.forget_scheduler();
   if (!is_all_known_) pool_.may_lack_some_ = true;
 }
 
@@ -73,20 +73,21 @@ bool receive_share::try_grow(std::uint32_t by) noexcept {
 
 void receive_share::belongs_to(queue_pair_base& of) noexcept {
   qp = &of;
-  pool_.home_ = &of.driver().home();
+  pool_.scheduler_ = &of.driver().executor();
 }
 
 std::uint32_t receive_share::want(std::uint32_t most) noexcept {
   const std::uint32_t room = pool_.grown_max() - std::min(pool_.promised_, pool_.grown_max());
   const std::uint32_t more = std::min(most, room);
   const bool is_enough = more == most || more >= pool_.share_min();
-  const bool is_next =
-      pool_.is_retrying_ || pool_.wishes_.empty() || &pool_.wishes_.front() == &wish_;
+  const bool is_next = pool_.is_retrying_ || pool_.growth_requests_.empty() ||
+                       &pool_.growth_requests_.front() == &growth_request_;
   if (is_enough && is_next) {
-    wish_.unlink();
+    growth_request_.unlink();
     return try_grow(more) ? more : 0;
   }
-  if (qp != nullptr && !wish_.is_linked()) pool_.wishes_.push_back(wish_);
+  if (qp != nullptr && !growth_request_.is_linked())
+    pool_.growth_requests_.push_back(growth_request_);
   if (is_enough)
     pool_.retry_at({});  // The new share queues behind those that wait.
   else if (!pool_.is_retrying_)
@@ -176,11 +177,12 @@ void shared_receives::renew() noexcept {
 /// Asks one share at a time to shrink, each once until it has answered; held buffers cannot be
 /// given back. \cost one pass over all shares per `ask_interval`, if something has changed since.
 void shared_receives::reclaim() noexcept {
-  if (home_ == nullptr || !is_worth_asking_) return;
-  const time_point now = home_->now();
+  if (scheduler_ == nullptr || !is_worth_asking_) return;
+  const time_point now = scheduler_->now();
   if (now < ask_next_) return retry_at(ask_next_);
   ask_next_ = after(now, ask_interval);
-  const receive_share* const wanting = wishes_.has_one() ? &wishes_.front().of : nullptr;
+  const receive_share* const wanting =
+      growth_requests_.has_one() ? &growth_requests_.front().of : nullptr;
   receive_share* idle = nullptr;
   is_worth_asking_ = false;
   all_.for_each([&](receive_share& s) {
@@ -197,20 +199,20 @@ void shared_receives::reclaim() noexcept {
 }
 
 void shared_receives::retry_at(time_point when) noexcept {
-  if (wishes_.empty() || (is_armed() && retry_at_ <= when)) return;
+  if (growth_requests_.empty() || (is_armed() && retry_at_ <= when)) return;
   retry_at_ = when;
-  home_->rearm(*this, when);
+  scheduler_->rearm(*this, when);
 }
 
 /// Notifies each share once, in the order in which they wanted more.
 void shared_receives::on_retry(timer& self) noexcept {
   auto& pool = static_cast<shared_receives&>(self);
-  intrusive_list<receive_share::wish> now;
-  now.splice_back(pool.wishes_);
+  intrusive_list<receive_share::growth_request> now;
+  now.splice_back(pool.growth_requests_);
   pool.is_retrying_ = true;
   while (!now.empty()) now.pop_front().of.qp->growth_possible();
   pool.is_retrying_ = false;
-  if (!pool.wishes_.empty()) pool.reclaim();
+  if (!pool.growth_requests_.empty()) pool.reclaim();
 }
 
 void shared_receives::give_back(std::uint32_t number) noexcept {
@@ -220,7 +222,7 @@ void shared_receives::give_back(std::uint32_t number) noexcept {
   --h.held;
   if (&h == &orphans_) return freed(1);
   is_worth_asking_ = true;
-  if (!wishes_.empty()) [[unlikely]]
+  if (!growth_requests_.empty()) [[unlikely]]
     retry_at(ask_next_);
 }
 

@@ -21,6 +21,6 @@ void awaited_receive::on_stop(stop_callback& self) noexcept {
   o.wait_.end();
 }
 
-scheduler* awaited_receive::own_scheduler() const noexcept { return &queue().home(); }
+scheduler* awaited_receive::own_scheduler() const noexcept { return &queue().scheduler(); }
 
 }  // namespace cordma

@@ -26,7 +26,7 @@ bool awaited_send::start(waiter& w, const environment& env) noexcept {
   is_awaited_ = true;
   std::construct_at(&wait_, *this);
   wait_.who.set(w);
-  wait_.resumes_on = env.scheduler != nullptr ? env.scheduler : &queue().home();
+  wait_.resumes_on = env.scheduler != nullptr ? env.scheduler : &queue().scheduler();
   env.stop.register_callback(wait_);
   return false;
 }
@@ -57,7 +57,7 @@ void awaited_send::on_end() noexcept {
 }
 
 scheduler* awaited_send::own_scheduler() const noexcept {
-  return has_ended() ? nullptr : &queue().home();
+  return has_ended() ? nullptr : &queue().scheduler();
 }
 
 }  // namespace cordma

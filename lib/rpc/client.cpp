@@ -17,7 +17,7 @@ void check(const client_options& o) {
 }
 
 client::client(cordma::connection conn, const client_options& options) {
-  cordma::executor& executor = conn.qp().driver().home();
+  cordma::executor& executor = conn.qp().driver().executor();
   core_ = detail::client_ref{*new detail::client_core{executor, options, nullptr}};
   core_->attach(std::move(conn));
 }

@@ -124,7 +124,7 @@ task<> server_core::serve(listener& door) {
       begin(std::move(*last));
     }
   };
-  co_await with_scope(accept_all, &door.home());
+  co_await with_scope(accept_all, &door.executor());
 }
 
 task<> server_core::drain() {

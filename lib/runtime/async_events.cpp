@@ -11,8 +11,8 @@ request_outcome reason(errc code, const verbs::async_event& event) noexcept {
 
 }  // namespace
 
-async_events::async_events(executor& home, verbs::context& ctx)
-    : home_{home}, ctx_{ctx}, watch_{*this} {}
+async_events::async_events(cordma::executor& executor, verbs::context& ctx)
+    : executor_{executor}, ctx_{ctx}, watch_{*this} {}
 
 void async_events::on_ready(fd_watch& watch) noexcept {
   async_events& events = static_cast<device_watch&>(watch).events;

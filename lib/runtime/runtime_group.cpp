@@ -33,8 +33,8 @@ class bell {
     is_rung_.exchange(true, std::memory_order_release);
     static_cast<void>(::eventfd_write(fd_.get(), 1));
   }
-  task<> rung(executor& home) {
-    while (!is_rung_.load(std::memory_order_acquire)) co_await readable(home, fd_.get());
+  task<> rung(cordma::executor& executor) {
+    while (!is_rung_.load(std::memory_order_acquire)) co_await readable(executor, fd_.get());
   }
 
  private:

@@ -51,7 +51,7 @@ struct ends {
       e->channel.start();
     }
   }
-  void wait_for(auto condition) { link.run(test::until(link.home, condition)); }
+  void wait_for(auto condition) { link.run(test::until(link.executor, condition)); }
 
   loopback link;
   end one;
@@ -149,7 +149,7 @@ TEST_CASE("what the peer said before we started is heard then", "[agent][device]
   link.driver.reap_all();
   CHECK(late.tags.empty());
   late.channel.start();
-  link.run(test::until(link.home, [&] { return late.tags.size() == 3; }));
+  link.run(test::until(link.executor, [&] { return late.tags.size() == 3; }));
   CHECK(late.tags == std::vector<std::uint64_t>{1, 2, 3});
 }
 
@@ -201,7 +201,7 @@ TEST_CASE("who does not keep to the protocol is told of, and heard no more", "[a
   SECTION("a frame that is too short") { say({.kind = kind::credit}, 63); }
   SECTION("credits that were never used") { say({.kind = kind::credit, .taken = 1}, 64); }
   SECTION("an answer without a question") { say({.kind = kind::handed_over, .tag = 1}, 64); }
-  link.run(test::until(link.home, [&] { return victim.bad.has_value(); }));
+  link.run(test::until(link.executor, [&] { return victim.bad.has_value(); }));
   CHECK(victim.bad->code == make_error_code(errc::bad_frame));
   say({.kind = kind::accept, .tag = 1, .lease = 1}, 64);
   CHECK(victim.tags.empty());

@@ -3,7 +3,7 @@
 #include "support/held.hpp"
 
 #include "support/device.hpp"
-#include "support/manual_home.hpp"
+#include "support/manual_executor.hpp"
 #include "support/sizes.hpp"
 #include "support/skip.hpp"
 
@@ -162,7 +162,7 @@ struct borrowed {
   frame request;
 };
 borrowed borrow(siege& s, remote_mr_request wish = {}) {
-  started<task<remote_mr>> asked{s.world.home, s.v->self().request_remote_mr(64, wish)};
+  started<task<remote_mr>> asked{s.world.executor, s.v->self().request_remote_mr(64, wish)};
   const frame request = s.answer(kind::request);
   s.peer->say(granted_by(*s.peer, request));
   s.wait_for([&] { return asked.has_ended(); });
@@ -321,7 +321,7 @@ TEST_CASE("answers to what was not asked end the connection", "[agent][device][R
       siege s;
       std::optional<started<task<remote_mr>>> asked;
       if (has_question) {
-        asked.emplace(s.world.home, s.v->self().request_remote_mr(64, {}));
+        asked.emplace(s.world.executor, s.v->self().request_remote_mr(64, {}));
         static_cast<void>(s.answer(kind::request));
       }
       s.peer->say(f);
@@ -362,7 +362,7 @@ TEST_CASE("terms that are not those that were asked for end the connection",
         change{[](frame& f) { ++f.tag; }}}) {
     siege s;
     started<task<remote_mr>> asked{
-        s.world.home, s.v->self().request_remote_mr(64, {.access = access::remote_read})};
+        s.world.executor, s.v->self().request_remote_mr(64, {.access = access::remote_read})};
     frame f = granted(s.answer(kind::request));
     lie(f);
     s.peer->say(f);
@@ -375,8 +375,8 @@ TEST_CASE("terms that are not those that were asked for end the connection",
 
 TEST_CASE("a question is answered once", "[agent][device][R4]") {
   siege s;
-  started<task<remote_mr>> first{s.world.home, s.v->self().request_remote_mr(64, {})};
-  started<task<remote_mr>> second{s.world.home, s.v->self().request_remote_mr(64, {})};
+  started<task<remote_mr>> first{s.world.executor, s.v->self().request_remote_mr(64, {})};
+  started<task<remote_mr>> second{s.world.executor, s.v->self().request_remote_mr(64, {})};
   const frame q = s.answer(kind::request);
   s.peer->say({.kind = kind::refused, .tag = q.tag, .status = 1});
   s.turn();
@@ -502,7 +502,7 @@ TEST_CASE("an acceptance of what is not offered yet changes nothing", "[agent][d
   const frame g = s.grant();
   s.peer->say({.kind = kind::give_back, .lease = g.lease});
   s.wait_for([&] { return s.v->self().counters().open == 0; });
-  started<task<loan>> lending{s.world.home,
+  started<task<loan>> lending{s.world.executor,
                               s.v->self().send_local_mr(s.world.memory.allocate_zeroed(64), {})};
   s.peer->say({.kind = kind::accept, .tag = 99, .lease = g.lease + (std::uint64_t{1} << 32)});
   const frame offer = s.answer(kind::offer);  // `listen` decodes it: it has no tag.
@@ -517,13 +517,14 @@ TEST_CASE("renewing ends when the connection does, though the lease was on its w
   siege s;
   auto [memory, q] = borrow(s);
   local_mr mine = s.world.memory.allocate_zeroed(64);
-  started<task<>> renewal{s.world.home, memory.renew(5s)};
+  started<task<>> renewal{s.world.executor, memory.renew(5s)};
   static_cast<void>(s.answer(kind::renew));
   // Used, revoked while the renewal is not answered, and cut off before the flush has ended.
   static_cast<void>(s.v->data().post(cordma::write(mine.slice(), memory.slice())));
   s.peer->say({.kind = kind::revoke, .tag = q.tag, .lease = 7});
-  s.wait_for([&] { return s.world.home.run_ready() + s.v->self().control().driver().reap() > 0; });
-  s.world.home.run_ready();
+  s.wait_for(
+      [&] { return s.world.executor.run_ready() + s.v->self().control().driver().reap() > 0; });
+  s.world.executor.run_ready();
   s.v->cut_off(errc::closed);
   s.turn();
   REQUIRE(renewal.has_ended());
@@ -533,7 +534,7 @@ TEST_CASE("renewing ends when the connection does, though the lease was on its w
 TEST_CASE("a renewal that the owner does not answer times out", "[agent][device][R2]") {
   siege s;
   auto [memory, q] = borrow(s, {.lease = 60s});
-  started<task<>> renewal{s.world.home, memory.renew(30s)};
+  started<task<>> renewal{s.world.executor, memory.renew(30s)};
   s.turn();
   s.pass(6s);  // agent_options::request_timeout is 5 s.
   CHECK(renewal.has_ended());
@@ -548,7 +549,7 @@ TEST_CASE("a renewal that the owner does not answer times out", "[agent][device]
 TEST_CASE("a renewal of what its owner takes back fails", "[agent][device][R2]") {
   siege s;
   auto [memory, q] = borrow(s, {.lease = 60s});
-  started<task<>> renewal{s.world.home, memory.renew(30s)};
+  started<task<>> renewal{s.world.executor, memory.renew(30s)};
   static_cast<void>(s.answer(kind::renew));
   s.peer->say({.kind = kind::revoke, .tag = q.tag, .lease = 7});
   static_cast<void>(s.answer(kind::give_back));
@@ -575,13 +576,13 @@ TEST_CASE("what waits for its turn to renew ends after its agent is gone",
     peer->heard.clear();
     return f;
   };
-  started<task<remote_mr>> asked{world.home, v->self().request_remote_mr(64, {})};
+  started<task<remote_mr>> asked{world.executor, v->self().request_remote_mr(64, {})};
   const frame q = wait_for_frame();
   peer->say(granted_by(*peer, q));
   while (!asked.has_ended()) turn();
   remote_mr memory = (*asked).take();
-  started<task<>> first{world.home, memory.renew(5s)};
-  started<task<>> second{world.home, memory.renew(5s)};
+  started<task<>> first{world.executor, memory.renew(5s)};
+  started<task<>> second{world.executor, memory.renew(5s)};
   static_cast<void>(wait_for_frame());
   v->cut_off(errc::closed);
   v.reset();  // Before those who waited have had their turn.

@@ -3,7 +3,7 @@
 
 #include "support/held.hpp"
 #include "support/loopback.hpp"
-#include "support/manual_home.hpp"
+#include "support/manual_executor.hpp"
 #include "support/until.hpp"
 #include "support/verbs_faults.hpp"
 
@@ -119,7 +119,7 @@ TEST_CASE("a loan that is dropped while its window is bound ends once that is do
     before_a_mute m;
     const held before = m.in_use();
     {
-      const support::started<task<loan>> lending{m.link.home,
+      const support::started<task<loan>> lending{m.link.executor,
                                                  m.owner->send_local_mr(m.memory(64), {})};
       REQUIRE_FALSE(lending.has_ended());
     }
@@ -128,11 +128,11 @@ TEST_CASE("a loan that is dropped while its window is bound ends once that is do
       m.link.a->abort({.code = errc::disconnected, .call = "test"});
       m.owner->fail({.code = errc::disconnected, .call = "test"});
     }
-    m.link.run(test::until(m.link.home, [&] { return m.owner->counters().open == 0; }));
+    m.link.run(test::until(m.link.executor, [&] { return m.owner->counters().open == 0; }));
     CHECK(m.owner->counters().revoked == (is_cut_off ? 0 : 1));
     CHECK(m.owner->counters().offered == 0);
     // The slot of the bind keeps the memory until the queue pair is drained.
-    m.link.run(test::until(m.link.home, [&] { return m.link.a->sends().in_flight() == 0; }));
+    m.link.run(test::until(m.link.executor, [&] { return m.link.a->sends().in_flight() == 0; }));
     CHECK(m.in_use() == before);
   }
 }
@@ -154,7 +154,7 @@ TEST_CASE("many windows end through few reserved slots", "[agent][device][R7]") 
     // More would not be heard: a mute gives no credit.
     for (int n = 0; n < 20; ++n) loans.push_back(m.lend(8));
   }
-  m.link.run(test::until(m.link.home, [&] { return m.owner->counters().open == 0; }));
+  m.link.run(test::until(m.link.executor, [&] { return m.owner->counters().open == 0; }));
   CHECK(m.owner->counters().revoked == 20);
   CHECK(m.in_use() == before);
 }

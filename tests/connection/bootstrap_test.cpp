@@ -18,14 +18,15 @@ namespace {
 
 /// Two ends of a TCP connection on one executor.
 struct stream_pair {
-  stream_pair() { home.run(open()); }
+  stream_pair() { executor.run(open()); }
   task<> open() {
-    tcp_listener door{home, socket_address::loopback(0)};
-    auto [c, s] = co_await when_all(tcp_stream::connect(home, door.local_address()), door.accept());
+    tcp_listener door{executor, socket_address::loopback(0)};
+    auto [c, s] =
+        co_await when_all(tcp_stream::connect(executor, door.local_address()), door.accept());
     client.emplace(std::move(c));
     server.emplace(std::move(s));
   }
-  executor home;
+  cordma::executor executor;
   std::optional<tcp_stream> client;
   std::optional<tcp_stream> server;
 };
@@ -45,7 +46,7 @@ task<> accept_side(tcp_stream& s, std::uint32_t& peer_qpn) {
 }
 
 failure outcome_of(stream_pair& p, task<> t) {
-  const result<void> r = p.home.run(as_result(std::move(t)));
+  const result<void> r = p.executor.run(as_result(std::move(t)));
   return r.has_failure() ? r.failure() : failure{};
 }
 
@@ -61,7 +62,7 @@ TEST_CASE("two sides shake hands over TCP", "[connection]") {
   stream_pair p;
   std::uint32_t seen_by_client = 0;
   std::uint32_t seen_by_server = 0;
-  p.home.run(
+  p.executor.run(
       when_all(connect_side(*p.client, seen_by_client), accept_side(*p.server, seen_by_server)));
   CHECK(seen_by_client == 22);
   CHECK(seen_by_server == 11);
@@ -70,7 +71,7 @@ TEST_CASE("two sides shake hands over TCP", "[connection]") {
 TEST_CASE("a refusal reaches the peer with its reason, even when it has sent too much",
           "[connection][N2]") {
   stream_pair p;
-  p.home.run(write_bytes(*p.client, std::string(20'000, 'x')));
+  p.executor.run(write_bytes(*p.client, std::string(20'000, 'x')));
   const failure why{.code = errc::bad_handshake, .call = "x", .detail = "too long a story"};
   // The refusing side waits for the other to close, so that its words are not lost with a RST.
   result<void> heard;
@@ -82,7 +83,7 @@ TEST_CASE("a refusal reaches the peer with its reason, even when it has sent too
     heard = co_await as_result(read_one(*p.client));
     p.client.reset();
   };
-  p.home.run(when_all(refuse(), listen()));
+  p.executor.run(when_all(refuse(), listen()));
   REQUIRE(heard.has_failure());
   CHECK(heard.failure().code == make_error_code(errc::bad_handshake));
   CHECK(heard.failure().detail.view() == "the peer says: too long a story");
@@ -91,7 +92,7 @@ TEST_CASE("a refusal reaches the peer with its reason, even when it has sent too
 TEST_CASE("garbage is refused at its first bytes, without waiting for a whole frame",
           "[connection][N2]") {
   stream_pair p;
-  p.home.run(write_bytes(*p.client, "GET / HTTP/1.1\r\n\r\n"));
+  p.executor.run(write_bytes(*p.client, "GET / HTTP/1.1\r\n\r\n"));
   const failure f = outcome_of(p, read_one(*p.server));
   CHECK(f.code == make_error_code(errc::bad_handshake));
   CHECK(f.to_string().find("0x47455420") != std::string::npos);
@@ -100,16 +101,16 @@ TEST_CASE("garbage is refused at its first bytes, without waiting for a whole fr
 TEST_CASE("a peer that leaves in the middle of a frame is disconnected", "[connection][N2]") {
   stream_pair p;
   const auto bytes = handshake::encode(some_hello(5));
-  p.home.run(p.client->write_all(std::span{bytes}.first(100)));
+  p.executor.run(p.client->write_all(std::span{bytes}.first(100)));
   p.client.reset();
   CHECK(outcome_of(p, read_one(*p.server)).code == make_error_code(errc::disconnected));
 }
 
 TEST_CASE("frames out of order are no handshake", "[connection][N2]") {
   stream_pair p;
-  p.home.run(bootstrap::send_acceptance(*p.client));
+  p.executor.run(bootstrap::send_acceptance(*p.client));
   CHECK(outcome_of(p, read_one(*p.server)).code == make_error_code(errc::bad_handshake));
-  p.home.run(bootstrap::send_hello(*p.client, some_hello(5)));
+  p.executor.run(bootstrap::send_hello(*p.client, some_hello(5)));
   CHECK(outcome_of(p, bootstrap::read_acceptance(*p.server)).code ==
         make_error_code(errc::bad_handshake));
 }

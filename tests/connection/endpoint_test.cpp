@@ -40,8 +40,8 @@ cordma::task<> await_endpoints_in_braces() {
 }  // namespace
 
 TEST_CASE("an endpoint made in braces within a co_await is destroyed once", "[connection]") {
-  cordma::executor home;
-  home.run(await_endpoints_in_braces());
+  cordma::executor executor;
+  executor.run(await_endpoints_in_braces());
   // What owns text is no aggregate, or g++ 12 destroys it twice there.
   CHECK_FALSE(std::is_aggregate_v<endpoint>);
   CHECK_FALSE(std::is_aggregate_v<cordma::lease_info>);

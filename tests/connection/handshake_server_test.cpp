@@ -35,15 +35,15 @@ class polite_server final : public handshake_server<handshake::hello> {
 struct fixture {
   explicit fixture(listener_options options = {.handshakes_max = 4, .handshake_timeout = 10s},
                    const time_source* clock = nullptr)
-      : home{{.clock = clock}}, server{home, socket_address::loopback(0), options} {
+      : executor{{.clock = clock}}, server{executor, socket_address::loopback(0), options} {
     server.start();
   }
   ~fixture() {
     server.close();
-    static_cast<void>(home.run(as_result(server.join())));
+    static_cast<void>(executor.run(as_result(server.join())));
   }
-  tcp_stream dial() { return home.run(tcp_stream::connect(home, server.local_address())); }
-  executor home;
+  tcp_stream dial() { return executor.run(tcp_stream::connect(executor, server.local_address())); }
+  cordma::executor executor;
   polite_server server;
 };
 
@@ -55,8 +55,8 @@ std::vector<std::byte> hello_bytes() {
 }
 
 /// A proper client; gives the QPN that the server was told.
-task<std::uint32_t> shake(executor& home, socket_address where, std::uint32_t qpn) {
-  tcp_stream s = co_await tcp_stream::connect(home, where);
+task<std::uint32_t> shake(cordma::executor& executor, socket_address where, std::uint32_t qpn) {
+  tcp_stream s = co_await tcp_stream::connect(executor, where);
   co_await bootstrap::send_hello(s, some_hello(qpn));
   static_cast<void>(co_await bootstrap::read_hello(s));
   co_await bootstrap::send_acceptance(s);
@@ -70,8 +70,8 @@ task<failure> hear_refusal(tcp_stream& s) {
 }
 
 bool next_client_is_served(fixture& f) {
-  const std::uint32_t qpn = f.home.run(shake(f.home, f.server.local_address(), 99));
-  const auto taken = f.home.run(f.server.accept());
+  const std::uint32_t qpn = f.executor.run(shake(f.executor, f.server.local_address(), 99));
+  const auto taken = f.executor.run(f.server.accept());
   return taken && taken->qpn == qpn;
 }
 
@@ -100,12 +100,12 @@ TEST_CASE("bad clients are told why in time, and the next is served", "[connecti
   }
   fixture f{{.handshakes_max = 4, .handshake_timeout = limit}};
   tcp_stream bad = f.dial();
-  f.home.run(say(bad, bytes));
+  f.executor.run(say(bad, bytes));
   if (bytes.size() == 1000) {
     // The hello is fine; what follows it is no verdict.
-    static_cast<void>(f.home.run(bootstrap::read_hello(bad)));
+    static_cast<void>(f.executor.run(bootstrap::read_hello(bad)));
   }
-  CHECK(f.home.run(hear_refusal(bad)).code == make_error_code(expected));
+  CHECK(f.executor.run(hear_refusal(bad)).code == make_error_code(expected));
   CHECK(f.server.counters().rejected == 1);
   REQUIRE(f.server.last_rejection());
   CHECK(f.server.last_rejection()->code == make_error_code(expected));
@@ -137,7 +137,7 @@ TEST_CASE("a client that drips a byte at a time meets the deadline all the same"
   const auto bytes = hello_bytes();
   REQUIRE(bytes.size() * 5ms > 50ms);
   auto drip = [&]() -> task<> {
-    co_await test::until(f.home, [&] { return f.server.begun == 1; });
+    co_await test::until(f.executor, [&] { return f.server.begun == 1; });
     for (const std::byte& b : bytes) {
       const result<void> sent = co_await as_result(slow.write_all({&b, 1}));
       if (!sent.has_value()) co_return;
@@ -146,7 +146,7 @@ TEST_CASE("a client that drips a byte at a time meets the deadline all the same"
     }
   };
   auto hear = [&]() -> task<failure> { co_return co_await hear_refusal(slow); };
-  auto [dripped, heard] = f.home.run(when_all(drip(), hear()));
+  auto [dripped, heard] = f.executor.run(when_all(drip(), hear()));
   CHECK(heard.code == make_error_code(errc::timed_out));
 }
 
@@ -159,14 +159,14 @@ TEST_CASE("a client that connects and leaves is nobody's problem", "[connection]
 TEST_CASE("connections that are ready wait for whoever accepts, in order", "[connection][N5]") {
   fixture f;
   for (std::uint32_t i = 2; i < 12; ++i) {
-    CHECK(f.home.run(shake(f.home, f.server.local_address(), i)) == i);
+    CHECK(f.executor.run(shake(f.executor, f.server.local_address(), i)) == i);
   }
-  for (std::uint32_t i = 2; i < 12; ++i) CHECK(f.home.run(f.server.accept())->qpn == i);
+  for (std::uint32_t i = 2; i < 12; ++i) CHECK(f.executor.run(f.server.accept())->qpn == i);
 }
 
 TEST_CASE("accept times out, and a stop loses no connection", "[connection][N4][C7]") {
   fixture f;
-  const auto none = f.home.run(as_result(with_timeout(f.server.accept(), 5ms)));
+  const auto none = f.executor.run(as_result(with_timeout(f.server.accept(), 5ms)));
   REQUIRE(none.has_failure());
   CHECK(none.failure().code == make_error_code(errc::timed_out));
   CHECK(next_client_is_served(f));
@@ -175,24 +175,24 @@ TEST_CASE("accept times out, and a stop loses no connection", "[connection][N4][
 TEST_CASE("closing ends those who accept and those who shake hands", "[connection][C5]") {
   fixture f;
   tcp_stream halfway = f.dial();
-  f.home.run(say(halfway, hello_bytes()));
+  f.executor.run(say(halfway, hello_bytes()));
   auto close = [&]() -> task<> {
     f.server.close();
     co_return;
   };
-  auto [taken, closed] = f.home.run(when_all(f.server.accept(), close()));
+  auto [taken, closed] = f.executor.run(when_all(f.server.accept(), close()));
   CHECK_FALSE(taken);
-  static_cast<void>(f.home.run(as_result(f.server.join())));
-  CHECK_FALSE(f.home.run(f.server.accept()));
+  static_cast<void>(f.executor.run(as_result(f.server.join())));
+  CHECK_FALSE(f.executor.run(f.server.accept()));
 }
 
 TEST_CASE("a server that is closed refuses clients, and another may have its port at once",
           "[connection][N4]") {
   fixture f;
-  f.home.run(current_environment());  // It waits in the kernel.
+  f.executor.run(current_environment());  // It waits in the kernel.
   f.server.close();
   CHECK_THROWS_WITH(f.dial(), Catch::Contains("nobody listens there"));
-  CHECK_NOTHROW(polite_server{f.home, f.server.local_address(), {}});
+  CHECK_NOTHROW(polite_server{f.executor, f.server.local_address(), {}});
 }
 
 TEST_CASE("listener options out of range are refused, both numbers named", "[connection][N9]") {

@@ -2,7 +2,7 @@
 
 #include "support/connected_pair.hpp"
 #include "support/foreign_task.hpp"
-#include "support/manual_home.hpp"
+#include "support/manual_executor.hpp"
 #include "support/until.hpp"
 
 #include <cordma/coro/event.hpp>

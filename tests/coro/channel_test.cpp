@@ -3,7 +3,7 @@
 #include "support/aborts.hpp"
 #include "support/allocations.hpp"
 #include "support/foreign_task.hpp"
-#include "support/manual_home.hpp"
+#include "support/manual_executor.hpp"
 #include "support/skip.hpp"
 #include "support/stack_span.hpp"
 
@@ -21,7 +21,7 @@
 
 using namespace cordma;
 using support::foreign_task;
-using support::manual_home;
+using support::manual_executor;
 
 using channel_of_int = channel<int>;
 static_assert(operation<channel_of_int::send_op> && operation<channel_of_int::receive_op>);
@@ -52,16 +52,16 @@ task<int> ping(channel_of_int& out, channel_of_int& in, int count, support::stac
   CHECK_FALSE(after_close.has_value());
   co_return sum;
 }
-int ping_pong(manual_home& home, int count, support::stack_span& span) {
+int ping_pong(manual_executor& executor, int count, support::stack_span& span) {
   channel_of_int there{1}, back{1};
   auto both = when_all(echo(there, back, span), ping(there, back, count, span));
-  return std::get<1>(home.run(both));
+  return std::get<1>(executor.run(both));
 }
 
 }  // namespace
 
 TEST_CASE("a channel passes items in order, and both sides wait for room and for items", "[coro]") {
-  manual_home home;
+  manual_executor executor;
   channel<std::unique_ptr<int>> c{2};
   std::vector<int> got;
   const auto producer = [](channel<std::unique_ptr<int>>& out) -> task<> {
@@ -71,7 +71,7 @@ TEST_CASE("a channel passes items in order, and both sides wait for room and for
   const auto consumer = [](channel<std::unique_ptr<int>>& in, std::vector<int>& to) -> task<> {
     while (const auto item = co_await in.receive()) to.push_back(**item);
   };
-  home.run(when_all(producer(c), consumer(c, got)));
+  executor.run(when_all(producer(c), consumer(c, got)));
   REQUIRE(got.size() == 100);
   CHECK(std::is_sorted(got.begin(), got.end()));
 }
@@ -91,55 +91,55 @@ TEST_CASE("try_send and try_receive never wait, and leave what they refuse", "[c
 
 TEST_CASE("closing lets receivers empty the channel, and refuses senders, waiting ones too",
           "[coro]") {
-  manual_home home;
+  manual_executor executor;
   channel_of_int c{1};
-  home.run(c.send(1));
-  started_send waiting{home.scheduler, c.send(2)};
+  executor.run(c.send(1));
+  started_send waiting{executor.scheduler, c.send(2)};
   c.close();
-  home.settle();
+  executor.settle();
   REQUIRE(waiting.has_ended());
   CHECK(waiting->take_result().failure().code == errc::closed);
-  CHECK_THROWS_AS(home.run(c.send(3)), error);
-  CHECK(home.run(c.receive()) == 1);
-  CHECK(home.run(c.receive()) == std::nullopt);
-  CHECK(home.run(as_result(c.receive())).has_value());
+  CHECK_THROWS_AS(executor.run(c.send(3)), error);
+  CHECK(executor.run(c.receive()) == 1);
+  CHECK(executor.run(c.receive()) == std::nullopt);
+  CHECK(executor.run(as_result(c.receive())).has_value());
 }
 
 TEST_CASE("a receive that was stopped before the close says so", "[coro]") {
-  manual_home home;
+  manual_executor executor;
   channel_of_int c{1};
-  started_receive receiving{home.scheduler, c.receive()};
+  started_receive receiving{executor.scheduler, c.receive()};
   receiving.request_stop();
   c.close();
-  home.settle();
+  executor.settle();
   CHECK(receiving->failed());
   CHECK(receiving->take_result().is_cancelled());
 }
 
 TEST_CASE("two peers that each send and receive at once do not wait for each other", "[coro]") {
-  manual_home home;
+  manual_executor executor;
   channel_of_int a{1}, b{1};
   const auto peer = [](channel_of_int& out, channel_of_int& in) -> task<int> {
     co_return std::get<1>(co_await when_all(out.send(5), in.receive())).value();
   };
-  const auto sums = home.run(when_all(peer(a, b), peer(b, a)));
+  const auto sums = executor.run(when_all(peer(a, b), peer(b, a)));
   CHECK(sums == std::tuple{5, 5});
 }
 
 TEST_CASE("a receive that loses or is abandoned leaves the item to the next", "[coro]") {
-  manual_home home;
+  manual_executor executor;
   channel_of_int a{4}, b{4};
   {
-    support::started racing{home.scheduler, when_any(a.receive(), b.receive())};
+    support::started racing{executor.scheduler, when_any(a.receive(), b.receive())};
     static_cast<void>(a.try_send(1));
     static_cast<void>(b.try_send(2));
-    home.settle();
+    executor.settle();
     REQUIRE(racing.has_ended());
     CHECK(std::get<0>((*racing).take()) == 1);
   }
   CHECK(b.try_receive() == 2);
   {
-    started_receive abandoned{home.scheduler, a.receive()};
+    started_receive abandoned{executor.scheduler, a.receive()};
     static_cast<void>(a.try_send(3));
     static_cast<void>(a.try_send(4));
   }
@@ -149,7 +149,7 @@ TEST_CASE("a receive that loses or is abandoned leaves the item to the next", "[
 
 TEST_CASE("nothing is lost, doubled or reordered through 10^5 random steps", "[coro]") {
   std::mt19937 random{23};
-  manual_home home;
+  manual_executor executor;
   channel_of_int c{3};
   std::deque<std::unique_ptr<started_send>> sends;
   std::unique_ptr<started_receive> receive;
@@ -174,11 +174,11 @@ TEST_CASE("nothing is lost, doubled or reordered through 10^5 random steps", "[c
         if (sends.size() == 6) break;
         numbers.push_back(next);
         expected.push_back(next);
-        sends.push_back(std::make_unique<started_send>(home.scheduler, c.send(next++)));
+        sends.push_back(std::make_unique<started_send>(executor.scheduler, c.send(next++)));
         break;
       case 2:
       case 3:
-        if (!receive) receive = std::make_unique<started_receive>(home.scheduler, c.receive());
+        if (!receive) receive = std::make_unique<started_receive>(executor.scheduler, c.receive());
         break;
       case 4:
         if (receive) receive->request_stop();
@@ -190,7 +190,7 @@ TEST_CASE("nothing is lost, doubled or reordered through 10^5 random steps", "[c
         if (!sends.empty() && random() % 4 == 0) sends[random() % sends.size()]->request_stop();
         break;
       default:
-        home.scheduler.run_ready();
+        executor.scheduler.run_ready();
         look();
         while (!sends.empty() && sends.front()->has_ended()) {
           if ((**sends.front()).take_result().is_cancelled()) {
@@ -204,15 +204,15 @@ TEST_CASE("nothing is lost, doubled or reordered through 10^5 random steps", "[c
     for (std::size_t n = 0; n < sends.size(); ++n) {
       if ((**sends[n]).failed() && sends[n]->has_ended()) std::erase(expected, numbers[n]);
     }
-    if (step % 64 == 0) home.settle();
+    if (step % 64 == 0) executor.settle();
   }
   CHECK(received > 5'000);
 }
 
 TEST_CASE("10^5 ping-pongs do not grow the stack", "[coro]") {
-  manual_home home;
+  manual_executor executor;
   support::stack_span span;
-  CHECK(ping_pong(home, 100'000, span) == 100'000);
+  CHECK(ping_pong(executor, 100'000, span) == 100'000);
   CHECK(span.bytes() < support::stack_span_max);
 }
 
@@ -244,17 +244,17 @@ TEST_CASE("foreign coroutines use a channel, and the last one may destroy it", "
 TEST_CASE("a channel without room or with senders left is a broken contract", "[coro]") {
   CHECK(support::run_in_child([] { channel_of_int none{0}; }).aborted);
   CHECK(support::run_in_child([] {
-          manual_home home;
+          manual_executor executor;
           std::optional<channel_of_int> c{std::in_place, 1};
           static_cast<void>(c->try_send(1));
-          started_send waiting{home.scheduler, c->send(2)};
+          started_send waiting{executor.scheduler, c->send(2)};
           c.reset();
         }).aborted);
 }
 
 TEST_CASE("a channel makes no malloc once warm", "[coro]") {
   if (!support::counts_allocations()) CORDMA_SKIP("allocations are not counted under a sanitizer");
-  manual_home home;
+  manual_executor executor;
   support::stack_span span;
   channel_of_int there{1}, back{1};
   std::uint64_t counted = 0;
@@ -267,6 +267,6 @@ TEST_CASE("a channel makes no malloc once warm", "[coro]") {
     to = support::allocation_count() - to;
     out.close();
   };
-  home.run(when_all(echo(there, back, span), measure(there, back, counted)));
+  executor.run(when_all(echo(there, back, span), measure(there, back, counted)));
   CHECK(counted == 0);
 }

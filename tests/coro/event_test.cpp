@@ -3,7 +3,7 @@
 #include "support/aborts.hpp"
 #include "support/allocations.hpp"
 #include "support/foreign_task.hpp"
-#include "support/manual_home.hpp"
+#include "support/manual_executor.hpp"
 #include "support/skip.hpp"
 
 #include <cordma/coro/scope.hpp>
@@ -15,57 +15,57 @@
 
 using namespace cordma;
 using support::foreign_task;
-using support::manual_home;
+using support::manual_executor;
 
 static_assert(operation<event::wait_op>);
 static_assert(std::is_nothrow_move_constructible_v<event::wait_op>);
 
 TEST_CASE("setting an event wakes all who wait, at their scheduler's next turn", "[coro]") {
-  manual_home home;
+  manual_executor executor;
   event e;
-  support::started a{home.scheduler, e.wait()}, b{home.scheduler, e.wait()};
+  support::started a{executor.scheduler, e.wait()}, b{executor.scheduler, e.wait()};
   e.set();
   CHECK_FALSE(a.has_ended());
   e.reset();  // Those who were woken stay woken.
-  home.settle();
+  executor.settle();
   CHECK(a.has_ended());
   CHECK(b.has_ended());
-  const support::started late{home.scheduler, e.wait()};
-  home.settle();
+  const support::started late{executor.scheduler, e.wait()};
+  executor.settle();
   CHECK_FALSE(late.has_ended());
 }
 
 TEST_CASE("a wait for an event is stopped or abandoned without a trace", "[coro]") {
-  manual_home home;
+  manual_executor executor;
   event e;
-  support::started stopped{home.scheduler, e.wait()};
+  support::started stopped{executor.scheduler, e.wait()};
   {
-    const support::started abandoned{home.scheduler, e.wait()};
+    const support::started abandoned{executor.scheduler, e.wait()};
   }
   stopped.request_stop();
   e.set();
-  home.settle();
+  executor.settle();
   REQUIRE(stopped.has_ended());
   CHECK((*stopped).take_result().is_cancelled());
 }
 
 TEST_CASE("an event that is set wins over a stop that came before the wait", "[coro]") {
-  manual_home home;
+  manual_executor executor;
   event e;
   e.set();
   stop_source stop;
   stop.request_stop();
   detail::end_flag flag;
   auto op = e.wait();
-  REQUIRE(op.start(flag, {&home.scheduler, stop}));
+  REQUIRE(op.start(flag, {&executor.scheduler, stop}));
   CHECK_FALSE(op.failed());
 }
 
 TEST_CASE("an event that is destroyed while awaited is a broken contract", "[coro]") {
   CHECK(support::run_in_child([] {
-          manual_home home;
+          manual_executor executor;
           std::optional<event> e{std::in_place};
-          support::started waiting{home.scheduler, e->wait()};
+          support::started waiting{executor.scheduler, e->wait()};
           e.reset();
         }).aborted);
 }
@@ -118,7 +118,7 @@ TEST_CASE("a foreign coroutine may destroy the event that woke it, and others th
 
 TEST_CASE("waiting for events makes no malloc once warm", "[coro]") {
   if (!support::counts_allocations()) CORDMA_SKIP("allocations are not counted under a sanitizer");
-  manual_home home;
+  manual_executor executor;
   event ping, pong;
   const auto player = [](event& mine, event& other, int count) -> task<> {
     for (int n = 0; n < count; ++n) {
@@ -128,11 +128,11 @@ TEST_CASE("waiting for events makes no malloc once warm", "[coro]") {
     }
   };
   const auto play = [&](int count) {
-    scope s{home.scheduler};
+    scope s{executor.scheduler};
     s.spawn(player(ping, pong, count));
     s.spawn(player(pong, ping, count));
     ping.set();
-    home.run(s.join());
+    executor.run(s.join());
     ping.reset();
   };
   play(10);

@@ -1,6 +1,6 @@
 #include <cordma/coro/operation.hpp>
 
-#include "support/manual_home.hpp"
+#include "support/manual_executor.hpp"
 
 #include <cordma/coro/channel.hpp>
 #include <cordma/coro/event.hpp>
@@ -19,7 +19,7 @@
 
 using namespace cordma;
 using namespace std::chrono_literals;
-using support::manual_home;
+using support::manual_executor;
 
 static_assert(operation<detail::as_result_op<task<int>>> && operation<detail::environment_op>);
 static_assert(std::is_nothrow_move_constructible_v<detail::as_result_op<event::wait_op>>);
@@ -43,11 +43,11 @@ TEST_CASE("as_result tells values, failures and stops apart, and passes on the r
 }
 
 TEST_CASE("a task sees its scheduler and its stop token", "[coro]") {
-  manual_home home;
+  manual_executor executor;
   const auto look = []() -> task<scheduler*> {
     co_return (co_await current_environment()).scheduler;
   };
-  CHECK(home.run(look()) == &home.scheduler);
+  CHECK(executor.run(look()) == &executor.scheduler);
 }
 
 TEST_CASE("what an operation and its waiting cost in bytes keeps to a budget", "[coro]") {
@@ -63,7 +63,7 @@ TEST_CASE("what an operation and its waiting cost in bytes keeps to a budget", "
 
 TEST_CASE("a frame whose operations wake one another as they are destroyed goes in peace",
           "[coro]") {
-  manual_home home;
+  manual_executor executor;
   semaphore s{0};
   // Destroying `b` gives its permit to `a`, whose waiter is gone already.
   const auto by_reference = [](semaphore& from) -> task<> {
@@ -75,17 +75,17 @@ TEST_CASE("a frame whose operations wake one another as they are destroyed goes 
     co_await when_any(from.acquire(), from.acquire(), from.acquire());
   };
   {
-    const support::started first{home.scheduler, by_reference(s)};
+    const support::started first{executor.scheduler, by_reference(s)};
     s.release();
   }
-  CHECK_FALSE(home.scheduler.has_ready());
+  CHECK_FALSE(executor.scheduler.has_ready());
   CHECK(s.available() == 1);
   CHECK(s.try_acquire());
   {
-    const support::started second{home.scheduler, in_place(s)};
+    const support::started second{executor.scheduler, in_place(s)};
     s.release();
   }
-  CHECK_FALSE(home.scheduler.has_ready());
+  CHECK_FALSE(executor.scheduler.has_ready());
   CHECK(s.available() == 1);
 }
 
@@ -93,7 +93,7 @@ namespace {
 
 /// What the tasks of a campaign wait for, and how many of their frames are alive.
 struct world {
-  manual_home home;
+  manual_executor executor;
   event bell;
   semaphore permits{2};
   channel<int> items{2};
@@ -154,23 +154,23 @@ TEST_CASE("frames destroyed or stopped wherever they are leave nothing behind", 
           break;
         case 2:
         case 3:
-          one = std::make_unique<support::started<task<>>>(w.home.scheduler, wander(w, 3));
+          one = std::make_unique<support::started<task<>>>(w.executor.scheduler, wander(w, 3));
           break;
         case 4:
           w.bell.set();
           w.bell.reset();
           break;
-        case 5: w.home.clock.advance(1ns); break;
-        case 6: w.home.scheduler.fire_due(); break;
+        case 5: w.executor.clock.advance(1ns); break;
+        case 6: w.executor.scheduler.fire_due(); break;
         case 7: static_cast<void>(w.items.try_receive()); break;
         case 8: static_cast<void>(w.items.try_send(2)); break;
-        default: w.home.scheduler.run_ready();
+        default: w.executor.scheduler.run_ready();
       }
     }
     running.clear();
     CHECK(w.alive == 0);
-    CHECK_FALSE(w.home.scheduler.has_ready());
-    CHECK(w.home.scheduler.next_deadline() == time_point::max());
+    CHECK_FALSE(w.executor.scheduler.has_ready());
+    CHECK(w.executor.scheduler.next_deadline() == time_point::max());
     w.bell.set();
     while (w.items.try_receive()) {
     }

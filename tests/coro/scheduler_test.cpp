@@ -35,14 +35,14 @@ struct test_timer : timer {
 };
 
 struct counter : waiter {
-  counter(scheduler& s, int& calls) noexcept : waiter{&count}, home{s}, seen{calls} {}
+  counter(cordma::scheduler& s, int& calls) noexcept : waiter{&count}, scheduler{s}, seen{calls} {}
   static std::coroutine_handle<> count(waiter& self) noexcept {
     auto& c = static_cast<counter&>(self);
     ++c.seen;
-    if (c.again) c.home.schedule(c);
+    if (c.again) c.scheduler.schedule(c);
     return std::noop_coroutine();
   }
-  scheduler& home;
+  cordma::scheduler& scheduler;
   int& seen;
   bool again = false;
 };
@@ -52,17 +52,18 @@ struct counter : waiter {
 namespace {
 
 /// Asks to be told of the turn's end while others follow.
-struct turn_watch : waiter, detail::turn_end {
-  turn_watch(scheduler& s, std::vector<char>& l) noexcept : waiter{&go_on}, home{s}, log{l} {}
+struct iteration_watch : waiter, detail::iteration_end_hook {
+  iteration_watch(cordma::scheduler& s, std::vector<char>& l) noexcept
+      : waiter{&go_on}, scheduler{s}, log{l} {}
   static std::coroutine_handle<> go_on(waiter& self) noexcept {
-    auto& w = static_cast<turn_watch&>(self);
-    w.log.push_back(w.home.others_follow() ? 'f' : 'l');
-    if (w.home.others_follow()) w.home.at_turn_end(w);
+    auto& w = static_cast<iteration_watch&>(self);
+    w.log.push_back(w.scheduler.more_ready() ? 'f' : 'l');
+    if (w.scheduler.more_ready()) w.scheduler.at_iteration_end(w);
     if (w.takes_out != nullptr) w.takes_out->list_hook<waiter>::unlink();
     return std::noop_coroutine();
   }
-  void on_turn_end() noexcept override { log.push_back('e'); }
-  scheduler& home;
+  void on_iteration_end() noexcept override { log.push_back('e'); }
+  cordma::scheduler& scheduler;
   std::vector<char>& log;
   waiter* takes_out = nullptr;
 };
@@ -71,41 +72,41 @@ struct turn_watch : waiter, detail::turn_end {
 
 TEST_CASE("who runs knows whether others follow in the turn, and can be told of its end",
           "[coro]") {
-  scheduler home;
+  cordma::scheduler scheduler;
   std::vector<char> log;
-  turn_watch first{home, log}, second{home, log}, last{home, log};
-  for (turn_watch* each : {&first, &second, &last}) home.schedule(*each);
-  CHECK(home.run_ready() == 3);
+  iteration_watch first{scheduler, log}, second{scheduler, log}, last{scheduler, log};
+  for (iteration_watch* each : {&first, &second, &last}) scheduler.schedule(*each);
+  CHECK(scheduler.run_ready() == 3);
   CHECK(log == std::vector{'f', 'f', 'l', 'e', 'e'});
-  CHECK_FALSE(home.others_follow());
+  CHECK_FALSE(scheduler.more_ready());
 
   // The last is taken out by the one before it.
   log.clear();
   second.takes_out = &last;
-  home.schedule(second);
-  home.schedule(last);
-  CHECK(home.run_ready() == 1);
+  scheduler.schedule(second);
+  scheduler.schedule(last);
+  CHECK(scheduler.run_ready() == 1);
   CHECK(log == std::vector{'f', 'e'});
-  CHECK_FALSE(home.others_follow());
+  CHECK_FALSE(scheduler.more_ready());
 
   // One alone, and no longer asking, hears nothing more.
   log.clear();
-  home.schedule(first);
-  CHECK(home.run_ready() == 1);
+  scheduler.schedule(first);
+  CHECK(scheduler.run_ready() == 1);
   CHECK(log == std::vector{'l'});
 }
 
 TEST_CASE("what becomes ready while others run waits for the next turn", "[coro]") {
-  scheduler home;
+  cordma::scheduler scheduler;
   int calls = 0;
-  counter one{home, calls};
+  counter one{scheduler, calls};
   one.again = true;
-  home.schedule(one);
-  CHECK(home.run_ready() == 1);
-  CHECK(home.has_ready());
+  scheduler.schedule(one);
+  CHECK(scheduler.run_ready() == 1);
+  CHECK(scheduler.has_ready());
   one.again = false;
-  CHECK(home.run_ready() == 1);
-  CHECK(home.run_ready() == 0);
+  CHECK(scheduler.run_ready() == 1);
+  CHECK(scheduler.run_ready() == 0);
   CHECK(calls == 2);
 }
 
@@ -116,67 +117,67 @@ TEST_CASE("what is put off to the last runs behind all that was ready, in the sa
     static std::coroutine_handle<> note(waiter& self) noexcept {
       auto& n = static_cast<noted&>(self);
       n.log.push_back(n.number);
-      if (n.puts_off != nullptr) n.home->schedule_last(*n.puts_off);
+      if (n.puts_off != nullptr) n.scheduler->schedule_last(*n.puts_off);
       return std::noop_coroutine();
     }
     int number;
     std::vector<int>& log;
-    scheduler* home = nullptr;
+    cordma::scheduler* scheduler = nullptr;
     noted* puts_off = nullptr;
   };
-  scheduler home;
+  cordma::scheduler scheduler;
   std::vector<int> order;
   noted first{1, order}, second{2, order}, last{3, order};
-  first.home = &home;
+  first.scheduler = &scheduler;
   first.puts_off = &last;
-  home.schedule(first);
-  home.schedule(second);
-  CHECK(home.run_ready() == 3);
+  scheduler.schedule(first);
+  scheduler.schedule(second);
+  CHECK(scheduler.run_ready() == 3);
   CHECK(order == std::vector<int>{1, 2, 3});
-  home.schedule_last(last);
-  CHECK(home.has_ready());
-  home.schedule(second);
-  CHECK(home.run_last() == 1);
+  scheduler.schedule_last(last);
+  CHECK(scheduler.has_ready());
+  scheduler.schedule(second);
+  CHECK(scheduler.run_last() == 1);
   CHECK(order.back() == 3);
 }
 
 TEST_CASE("a waiter that is destroyed leaves the ready list", "[coro]") {
-  scheduler home;
+  cordma::scheduler scheduler;
   int calls = 0;
-  auto one = std::make_unique<counter>(home, calls);
-  home.schedule(*one);
+  auto one = std::make_unique<counter>(scheduler, calls);
+  scheduler.schedule(*one);
   one.reset();
-  CHECK_FALSE(home.has_ready());
-  CHECK(home.run_ready() == 0);
+  CHECK_FALSE(scheduler.has_ready());
+  CHECK(scheduler.run_ready() == 0);
 }
 
 TEST_CASE("timers fire in order of their deadlines, equal ones in the order they were set",
           "[coro]") {
   manual_clock clock;
-  scheduler home{clock};
+  cordma::scheduler scheduler{clock};
   std::vector<int> fired;
   test_timer a{1, fired}, b{2, fired}, c{3, fired}, d{4, fired};
-  home.arm(a, home.after(20ms));
-  home.arm(b, home.after(10ms));
-  home.arm(c, home.after(10ms));
-  home.arm(d, home.after(30ms));
-  CHECK(home.next_deadline() == home.after(10ms));
-  CHECK(home.fire_due() == 0);
+  scheduler.arm(a, scheduler.after(20ms));
+  scheduler.arm(b, scheduler.after(10ms));
+  scheduler.arm(c, scheduler.after(10ms));
+  scheduler.arm(d, scheduler.after(30ms));
+  CHECK(scheduler.next_deadline() == scheduler.after(10ms));
+  CHECK(scheduler.fire_due() == 0);
   clock.advance(20ms);
-  CHECK(home.fire_due() == 3);
+  CHECK(scheduler.fire_due() == 3);
   CHECK(fired == std::vector{2, 3, 1});
   d.disarm();
-  CHECK(home.next_deadline() == time_point::max());
+  CHECK(scheduler.next_deadline() == time_point::max());
 }
 
 TEST_CASE("a deadline beyond what the clock can count is the end of time", "[coro]") {
   manual_clock clock;
   clock.advance(1h);
-  const scheduler home{clock};
-  CHECK(home.after(duration::max()) == time_point::max());
-  CHECK(home.after(duration::min()) < home.now());
-  CHECK(home.after(-1ns) == home.now() - 1ns);
-  CHECK(home.about_after(duration::max()) == time_point::max());
+  const cordma::scheduler scheduler{clock};
+  CHECK(scheduler.after(duration::max()) == time_point::max());
+  CHECK(scheduler.after(duration::min()) < scheduler.now());
+  CHECK(scheduler.after(-1ns) == scheduler.now() - 1ns);
+  CHECK(scheduler.about_after(duration::max()) == time_point::max());
 }
 
 TEST_CASE("the exact time is asked for only when it matters", "[coro]") {
@@ -188,15 +189,15 @@ TEST_CASE("the exact time is asked for only when it matters", "[coro]") {
     [[nodiscard]] time_point about_now() const noexcept override { return time_point{1h + 4ms}; }
     mutable unsigned asked = 0;
   } clock;
-  const scheduler home{clock};
-  CHECK(home.about_after(1s) == time_point{1h + 1s + 4ms});
-  CHECK_FALSE(home.is_past(time_point{1h + 2s}));
-  CHECK_FALSE(home.is_past(time_point::max()));
+  const cordma::scheduler scheduler{clock};
+  CHECK(scheduler.about_after(1s) == time_point{1h + 1s + 4ms});
+  CHECK_FALSE(scheduler.is_past(time_point{1h + 2s}));
+  CHECK_FALSE(scheduler.is_past(time_point::max()));
   CHECK(clock.asked == 0);
-  CHECK(home.about_after(1s - 1ns) == time_point{1h + 1s - 1ns});
-  CHECK_FALSE(home.is_past(time_point{1h + 1ns}));
-  CHECK(home.is_past(time_point{1h}));
-  CHECK(home.is_past(time_point{}));
+  CHECK(scheduler.about_after(1s - 1ns) == time_point{1h + 1s - 1ns});
+  CHECK_FALSE(scheduler.is_past(time_point{1h + 1ns}));
+  CHECK(scheduler.is_past(time_point{1h}));
+  CHECK(scheduler.is_past(time_point{}));
   CHECK(clock.asked == 4);
 }
 
@@ -217,21 +218,21 @@ TEST_CASE("about now is a tick after the kernel's last one", "[coro]") {
 TEST_CASE("timers outlive their scheduler without reaching back, and disarm when destroyed",
           "[coro]") {
   std::vector<int> fired;
-  auto home = std::make_unique<scheduler>();
+  auto scheduler = std::make_unique<cordma::scheduler>();
   test_timer a{1, fired};
-  home->arm(a, home->now());
+  scheduler->arm(a, scheduler->now());
   {
     test_timer b{2, fired};
-    home->arm(b, home->now());
+    scheduler->arm(b, scheduler->now());
   }
-  home.reset();
+  scheduler.reset();
   CHECK_FALSE(a.is_armed());
 }
 
 TEST_CASE("the timer heap agrees with a sorted list through 10^5 random steps", "[coro]") {
   std::mt19937 random{7};
   manual_clock clock;
-  scheduler home{clock};
+  cordma::scheduler scheduler{clock};
   std::vector<int> fired;
   std::deque<test_timer> alarms;
   for (int n = 0; n < 200; ++n) alarms.emplace_back(n, fired);
@@ -247,8 +248,8 @@ TEST_CASE("the timer heap agrees with a sorted list through 10^5 random steps", 
     if (one.is_armed() && random() % 2 == 0) {
       one.disarm();
     } else {
-      const time_point deadline = home.after(duration{random() % 50});
-      home.rearm(one, deadline);
+      const time_point deadline = scheduler.after(duration{random() % 50});
+      scheduler.rearm(one, deadline);
       model.push_back({deadline, one.number});
     }
     if (random() % 4 != 0) continue;
@@ -260,7 +261,7 @@ TEST_CASE("the timer heap agrees with a sorted list through 10^5 random steps", 
     }
     std::erase_if(model, [&](const entry& e) { return e.deadline <= clock.now(); });
     fired.clear();
-    REQUIRE(home.fire_due() == due.size());
+    REQUIRE(scheduler.fire_due() == due.size());
     REQUIRE(std::equal(fired.begin(), fired.end(), due.begin(), due.end(),
                        [](int number, const entry& e) { return number == e.number; }));
   }
@@ -270,16 +271,16 @@ TEST_CASE("ten thousand timers are armed when no memory is left, and fire in ord
   if (!support::counts_allocations()) CORDMA_SKIP("allocations are not counted here");
   constexpr int count = 10'000;
   manual_clock clock;
-  scheduler home{clock};
+  cordma::scheduler scheduler{clock};
   std::vector<int> fired;
   fired.reserve(count);
   std::deque<test_timer> alarms;
   for (int n = 0; n < count; ++n) alarms.emplace_back(n, fired);
   {
     const support::no_memory none;
-    for (test_timer& one : alarms) home.arm(one, home.after(duration{one.number}));
+    for (test_timer& one : alarms) scheduler.arm(one, scheduler.after(duration{one.number}));
     clock.advance(duration{count});
-    home.fire_due();
+    scheduler.fire_due();
   }
   CHECK(fired.size() == count);
   CHECK(std::ranges::is_sorted(fired));
@@ -287,11 +288,11 @@ TEST_CASE("ten thousand timers are armed when no memory is left, and fire in ord
 
 TEST_CASE("arming a timer twice is a broken contract", "[coro]") {
   CHECK(support::run_in_child([] {
-          scheduler home;
+          cordma::scheduler scheduler;
           std::vector<int> fired;
           test_timer a{1, fired};
-          home.arm(a, home.now());
-          home.arm(a, home.now());
+          scheduler.arm(a, scheduler.now());
+          scheduler.arm(a, scheduler.now());
         }).aborted);
 }
 
@@ -333,14 +334,14 @@ task<> awaits_both(event& first, event& second, int& passed) {
 
 struct two_waits {
   two_waits() {
-    CHECK_FALSE(waits.start(parent, {&home, {}}));
-    home.allow_inline_polls(100);
+    CHECK_FALSE(waits.start(parent, {&scheduler, {}}));
+    scheduler.allow_inline_polls(100);
     first.set();
   }
-  polled_scheduler home;
-  event first{home}, second{home};
+  polled_scheduler scheduler;
+  event first{scheduler}, second{scheduler};
   int passed = 0, ended = 0;
-  counter parent{home, ended};
+  counter parent{scheduler, ended};
   task<> waits = awaits_both(first, second, passed);
 };
 
@@ -349,61 +350,61 @@ struct two_waits {
 TEST_CASE("a coroutine that is alone in its turn goes on when an inline poll ends what it awaits",
           "[coro]") {
   two_waits w;
-  w.home.at_poll = [&] {
-    if (w.home.polls == 3) w.second.set();
+  w.scheduler.at_poll = [&] {
+    if (w.scheduler.polls == 3) w.second.set();
     return true;
   };
-  CHECK(w.home.run_ready() == 1);
+  CHECK(w.scheduler.run_ready() == 1);
   CHECK(w.passed == 2);
   CHECK(w.ended == 1);
-  CHECK(w.home.polls == 3);
-  CHECK_FALSE(w.home.has_ready());
+  CHECK(w.scheduler.polls == 3);
+  CHECK_FALSE(w.scheduler.has_ready());
 }
 
 TEST_CASE("an inline poll that finds nothing is the last, where the scheduler may sleep",
           "[coro]") {
   two_waits w;
-  CHECK(w.home.run_ready() == 1);
-  CHECK(w.home.polls == 1);
+  CHECK(w.scheduler.run_ready() == 1);
+  CHECK(w.scheduler.polls == 1);
   CHECK(w.passed == 1);
   w.second.set();
-  w.home.run_ready();
+  w.scheduler.run_ready();
   CHECK(w.passed == 2);
 }
 
 TEST_CASE("who polls inline overtakes nobody, and polls no more than is allowed", "[coro]") {
   two_waits w;
   int others = 0;
-  counter other{w.home, others};
+  counter other{w.scheduler, others};
   SECTION("another is made ready by the same poll") {
-    w.home.at_poll = [&] {
-      w.home.schedule(other);
+    w.scheduler.at_poll = [&] {
+      w.scheduler.schedule(other);
       w.second.set();
       return true;
     };
   }
   SECTION("another is ready in the same turn") {
-    w.home.schedule(other);
+    w.scheduler.schedule(other);
     w.second.set();
-    w.home.run_ready();
-    CHECK(w.home.polls == 0);
+    w.scheduler.run_ready();
+    CHECK(w.scheduler.polls == 0);
     CHECK(others == 1);
     CHECK(w.passed == 2);
     return;
   }
   SECTION("nothing comes") {
-    w.home.at_poll = [] { return true; };
-    w.home.run_ready();
-    CHECK(w.home.polls == 93);  // Of the hundred, an await takes as many as a turn does.
+    w.scheduler.at_poll = [] { return true; };
+    w.scheduler.run_ready();
+    CHECK(w.scheduler.polls == 93);  // Of the hundred, an await takes as many as a turn does.
     CHECK(w.passed == 1);
     w.second.set();
-    w.home.run_ready();
+    w.scheduler.run_ready();
     CHECK(w.passed == 2);
     return;
   }
-  w.home.run_ready();
+  w.scheduler.run_ready();
   CHECK(w.passed == 1);
-  CHECK(w.home.run_ready() == 2);
+  CHECK(w.scheduler.run_ready() == 2);
   CHECK(others == 1);
   CHECK(w.passed == 2);
 }

@@ -2,7 +2,7 @@
 
 #include "support/allocations.hpp"
 #include "support/foreign_task.hpp"
-#include "support/manual_home.hpp"
+#include "support/manual_executor.hpp"
 #include "support/skip.hpp"
 #include "support/stack_span.hpp"
 
@@ -17,7 +17,7 @@
 #include <vector>
 
 using namespace cordma;
-using support::manual_home;
+using support::manual_executor;
 
 static_assert(operation<semaphore::acquire_op>);
 static_assert(std::is_nothrow_move_constructible_v<semaphore::acquire_op>);
@@ -34,76 +34,76 @@ task<> hand_over(semaphore& from, semaphore& to, int count, support::stack_span&
   }
 }
 
-void play(manual_home& home, int count, support::stack_span& span) {
+void play(manual_executor& executor, int count, support::stack_span& span) {
   semaphore a{1}, b{0};
-  scope s{home.scheduler};
+  scope s{executor.scheduler};
   s.spawn(hand_over(a, b, count, span));
   s.spawn(hand_over(b, a, count, span));
-  home.run(s.join());
+  executor.run(s.join());
 }
 
 }  // namespace
 
 TEST_CASE("permits go round in FIFO order, and many are not overtaken by few", "[coro]") {
-  manual_home home;
+  manual_executor executor;
   semaphore s{1};
-  started_acquire many{home.scheduler, s.acquire(3)}, few{home.scheduler, s.acquire()};
+  started_acquire many{executor.scheduler, s.acquire(3)}, few{executor.scheduler, s.acquire()};
   CHECK_FALSE(s.try_acquire());
   s.release();
-  home.settle();
+  executor.settle();
   CHECK_FALSE(few.has_ended());
   s.release(2);
-  home.settle();
+  executor.settle();
   CHECK(many.has_ended());
   CHECK(few.has_ended());
   CHECK(s.available() == 0);
 }
 
 TEST_CASE("stopping who asks for too many lets the next ones through", "[coro]") {
-  manual_home home;
+  manual_executor executor;
   semaphore s{1};
-  started_acquire many{home.scheduler, s.acquire(3)}, few{home.scheduler, s.acquire()};
+  started_acquire many{executor.scheduler, s.acquire(3)}, few{executor.scheduler, s.acquire()};
   many.request_stop();
-  home.settle();
+  executor.settle();
   CHECK(many->take_result().is_cancelled());
   REQUIRE(few.has_ended());
   CHECK(few->take_result().has_value());
 }
 
 TEST_CASE("abandoning who asks for too many returns nothing it did not have", "[coro]") {
-  manual_home home;
+  manual_executor executor;
   semaphore s{1};
   {
-    started_acquire many{home.scheduler, s.acquire(3)};
+    started_acquire many{executor.scheduler, s.acquire(3)};
   }
   CHECK(s.available() == 1);
 }
 
 TEST_CASE("a permit that was granted and not taken goes to the next", "[coro]") {
-  manual_home home;
+  manual_executor executor;
   semaphore s{0};
-  std::optional<started_acquire> first{std::in_place, home.scheduler, s.acquire()};
-  started_acquire second{home.scheduler, s.acquire()};
+  std::optional<started_acquire> first{std::in_place, executor.scheduler, s.acquire()};
+  started_acquire second{executor.scheduler, s.acquire()};
   s.release();
   first->request_stop();  // Too late: it has been granted.
   first.reset();
-  home.settle();
+  executor.settle();
   CHECK(second.has_ended());
   second->take();
   CHECK(s.available() == 0);
 }
 
 TEST_CASE("closing ends who waits with the reason, and leaves the permits there are", "[coro]") {
-  manual_home home;
+  manual_executor executor;
   semaphore s{1};
-  started_acquire waiting{home.scheduler, s.acquire(2)};
+  started_acquire waiting{executor.scheduler, s.acquire(2)};
   s.close({.code = errc::disconnected});
-  home.settle();
+  executor.settle();
   REQUIRE(waiting.has_ended());
   CHECK(waiting->failed());
   CHECK(waiting->take_result().failure().code == errc::disconnected);
-  CHECK_NOTHROW(home.run(s.acquire()));
-  CHECK_THROWS_AS(home.run(s.acquire()), error);
+  CHECK_NOTHROW(executor.run(s.acquire()));
+  CHECK_THROWS_AS(executor.run(s.acquire()), error);
 }
 
 TEST_CASE("foreign coroutines hand permits to one another, and may destroy who waits", "[coro]") {
@@ -162,9 +162,9 @@ TEST_CASE("a permit is not lost when its waiter is stopped by the one resumed be
 }
 
 TEST_CASE("10^5 hand-overs do not grow the stack, with a scheduler and without", "[coro]") {
-  manual_home home;
+  manual_executor executor;
   support::stack_span span;
-  play(home, 100'000, span);
+  play(executor, 100'000, span);
   CHECK(span.bytes() < support::stack_span_max);
 
   support::stack_span foreign_span;
@@ -181,7 +181,7 @@ TEST_CASE("10^5 hand-overs do not grow the stack, with a scheduler and without",
 
 TEST_CASE("no permit is lost or made through 10^5 random steps", "[coro]") {
   std::mt19937 random{11};
-  manual_home home;
+  manual_executor executor;
   constexpr std::size_t total = 5;
   semaphore s{total};
   std::vector<std::unique_ptr<started_acquire>> waiting;
@@ -199,7 +199,7 @@ TEST_CASE("no permit is lost or made through 10^5 random steps", "[coro]") {
         if (waiting.size() == 20) break;
         wanted.push_back(1 + random() % total);
         waiting.push_back(
-            std::make_unique<started_acquire>(home.scheduler, s.acquire(wanted.back())));
+            std::make_unique<started_acquire>(executor.scheduler, s.acquire(wanted.back())));
         break;
       case 2:
         if (held == 0) break;
@@ -213,7 +213,7 @@ TEST_CASE("no permit is lost or made through 10^5 random steps", "[coro]") {
         if (!waiting.empty()) drop(n);  // Wherever it is: waiting, granted, stopped.
         break;
       default:
-        home.scheduler.run_ready();
+        executor.scheduler.run_ready();
         for (std::size_t m = waiting.size(); m-- > 0;) {
           if (!waiting[m]->has_ended()) continue;
           if ((**waiting[m]).take_result().has_value()) held += wanted[m];
@@ -227,13 +227,13 @@ TEST_CASE("no permit is lost or made through 10^5 random steps", "[coro]") {
 }
 
 TEST_CASE("losers of when_any give their permits back", "[coro]") {
-  manual_home home;
+  manual_executor executor;
   semaphore a{0}, b{0};
   {
-    support::started racing{home.scheduler, when_any(a.acquire(), b.acquire())};
+    support::started racing{executor.scheduler, when_any(a.acquire(), b.acquire())};
     a.release();
     b.release();
-    home.settle();
+    executor.settle();
     REQUIRE(racing.has_ended());
     CHECK((*racing).take().index() == 0);
   }
@@ -243,10 +243,10 @@ TEST_CASE("losers of when_any give their permits back", "[coro]") {
 
 TEST_CASE("handing permits over makes no malloc once warm", "[coro]") {
   if (!support::counts_allocations()) CORDMA_SKIP("allocations are not counted under a sanitizer");
-  manual_home home;
+  manual_executor executor;
   support::stack_span span;
-  play(home, 10, span);
+  play(executor, 10, span);
   const auto before = support::allocation_count();
-  play(home, 10'000, span);
+  play(executor, 10'000, span);
   CHECK(support::allocation_count() == before);
 }

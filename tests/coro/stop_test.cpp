@@ -1,7 +1,7 @@
 #include <cordma/coro/stop.hpp>
 
 #include "support/aborts.hpp"
-#include "support/manual_home.hpp"
+#include "support/manual_executor.hpp"
 
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/task.hpp>
@@ -92,7 +92,7 @@ TEST_CASE("registering after the stop is a broken contract", "[coro]") {
 }
 
 TEST_CASE("tasks inherit the stop token through every level", "[coro]") {
-  support::manual_home home;
+  support::manual_executor executor;
   event never;
   struct levels {
     static task<> down(int depth, event& e) {
@@ -103,18 +103,18 @@ TEST_CASE("tasks inherit the stop token through every level", "[coro]") {
       }
     }
   };
-  support::started outer{home.scheduler, levels::down(20, never)};
-  home.settle();
+  support::started outer{executor.scheduler, levels::down(20, never)};
+  executor.settle();
   CHECK_FALSE(outer.has_ended());
   outer.request_stop();
   CHECK_FALSE(outer.has_ended());  // A stop schedules; it resumes nobody by itself.
-  home.settle();
+  executor.settle();
   REQUIRE(outer.has_ended());
   CHECK_THROWS_AS((*outer).take(), cancelled);
 }
 
 TEST_CASE("what is awaited after the stop ends at once", "[coro]") {
-  support::manual_home home;
+  support::manual_executor executor;
   event never;
   int stops = 0;
   const auto stubborn = [](event& e, int& count) -> task<> {
@@ -123,9 +123,9 @@ TEST_CASE("what is awaited after the stop ends at once", "[coro]") {
       if (outcome.is_cancelled()) ++count;
     }
   };
-  support::started outer{home.scheduler, stubborn(never, stops)};
+  support::started outer{executor.scheduler, stubborn(never, stops)};
   outer.request_stop();
-  home.settle();
+  executor.settle();
   CHECK(outer.has_ended());
   CHECK(stops == 3);
 }

@@ -21,10 +21,10 @@ TEST_CASE("sync_wait gives the value of a task or of any operation", "[coro]") {
 }
 
 TEST_CASE("sync_wait serves the timers of the real clock", "[coro]") {
-  scheduler home;
-  const time_point before = home.now();
-  sync_wait(home, sleep_for(1ms));
-  CHECK(home.now() - before >= 1ms);
+  cordma::scheduler scheduler;
+  const time_point before = scheduler.now();
+  sync_wait(scheduler, sleep_for(1ms));
+  CHECK(scheduler.now() - before >= 1ms);
 }
 
 TEST_CASE("coroutines that keep each other ready do not keep timers waiting", "[coro]") {

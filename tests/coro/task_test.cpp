@@ -3,7 +3,7 @@
 #include "support/aborts.hpp"
 #include "support/allocations.hpp"
 #include "support/foreign_task.hpp"
-#include "support/manual_home.hpp"
+#include "support/manual_executor.hpp"
 #include "support/skip.hpp"
 #include "support/stack_span.hpp"
 
@@ -16,7 +16,7 @@
 #include <stdexcept>
 
 using namespace cordma;
-using support::manual_home;
+using support::manual_executor;
 
 static_assert(!std::is_copy_constructible_v<task<>>);
 static_assert(std::is_nothrow_move_constructible_v<task<int>>);
@@ -91,9 +91,9 @@ TEST_CASE("a task that is destroyed before it is awaited runs nothing", "[coro]"
 TEST_CASE("a task that is destroyed while it is suspended destroys its locals", "[coro]") {
   int alive = 0;
   event never;
-  manual_home home;
+  manual_executor executor;
   {
-    support::started outer{home.scheduler, hold_deep(10, alive, never)};
+    support::started outer{executor.scheduler, hold_deep(10, alive, never)};
     CHECK(alive == 11);
   }
   CHECK(alive == 0);
@@ -103,10 +103,10 @@ TEST_CASE("a task that is destroyed while it is suspended destroys its locals", 
 TEST_CASE("a task that is moved into destroys what it held", "[coro]") {
   int alive = 0;
   event never;
-  manual_home home;
+  manual_executor executor;
   task<> t = hold(alive, never);
   detail::end_flag flag;
-  static_cast<void>(t.start(flag, {&home.scheduler, {}}));
+  static_cast<void>(t.start(flag, {&executor.scheduler, {}}));
   CHECK(alive == 1);
   t = nothing();
   CHECK(alive == 0);
@@ -117,14 +117,14 @@ TEST_CASE("a task that is moved into destroys what it held", "[coro]") {
 TEST_CASE("a task that is ready to go on can be destroyed", "[coro]") {
   int alive = 0;
   event go;
-  manual_home home;
+  manual_executor executor;
   {
-    support::started outer{home.scheduler, hold_deep(3, alive, go)};
+    support::started outer{executor.scheduler, hold_deep(3, alive, go)};
     go.set();
-    CHECK(home.scheduler.has_ready());
+    CHECK(executor.scheduler.has_ready());
   }
   CHECK(alive == 0);
-  CHECK_FALSE(home.scheduler.has_ready());
+  CHECK_FALSE(executor.scheduler.has_ready());
 }
 
 TEST_CASE("awaiting 10^6 tasks that end at once does not grow the stack", "[coro]") {
@@ -159,7 +159,7 @@ TEST_CASE("tasks that end at once inside combinators do not grow the stack", "[c
 }
 
 TEST_CASE("a foreign coroutine awaits tasks, which have no stop and no scheduler then", "[coro]") {
-  manual_home home;
+  manual_executor executor;
   const auto look = []() -> task<bool> {
     const environment env = co_await current_environment();
     co_return env.scheduler == nullptr && !env.stop.stop_possible();

@@ -1,7 +1,7 @@
 #include <cordma/coro/when_all.hpp>
 
 #include "support/foreign_task.hpp"
-#include "support/manual_home.hpp"
+#include "support/manual_executor.hpp"
 
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/semaphore.hpp>
@@ -16,7 +16,7 @@
 
 using namespace cordma;
 using namespace std::chrono_literals;
-using support::manual_home;
+using support::manual_executor;
 
 static_assert(operation<detail::when_all_op<event::wait_op, task<int>>>);
 static_assert(operation<detail::when_all_op<task<int>&>> && operation<detail::when_all_op<>>);
@@ -42,55 +42,56 @@ task<> count_stop(event& never, int& stops) {
 }  // namespace
 
 TEST_CASE("when_all gives every value, in the order of its operations", "[coro]") {
-  manual_home home;
+  manual_executor executor;
   event set;
   set.set();
-  auto [slow, none, owner] = home.run(when_all(give_after(2ms, 1), set.wait(), give_owner(3)));
+  auto [slow, none, owner] = executor.run(when_all(give_after(2ms, 1), set.wait(), give_owner(3)));
   CHECK(slow == 1);
   CHECK(none == std::monostate{});
   CHECK(*owner == 3);
-  CHECK(home.clock.now() == time_point{2ms});
-  CHECK(home.run(when_all()) == std::tuple{});
+  CHECK(executor.clock.now() == time_point{2ms});
+  CHECK(executor.run(when_all()) == std::tuple{});
 }
 
 TEST_CASE("the first failure stops the rest, and is thrown when all have ended", "[coro]") {
-  manual_home home;
+  manual_executor executor;
   event never;
   int stops = 0;
   auto all = when_all(count_stop(never, stops), fail_after(1ms, errc::refused),
                       count_stop(never, stops), fail_after(2ms, errc::closed));
-  const auto outcome = home.run(as_result(all));
+  const auto outcome = executor.run(as_result(all));
   REQUIRE(outcome.has_failure());
   CHECK(outcome.failure().code == errc::refused);
   CHECK(stops == 2);
-  CHECK(home.clock.now() == time_point{1ms});
+  CHECK(executor.clock.now() == time_point{1ms});
 }
 
 TEST_CASE("a failure before the others have started stops those as well", "[coro]") {
-  manual_home home;
+  manual_executor executor;
   event never;
   const auto fail = []() -> task<> {
     throw std::runtime_error{"at once"};
     co_return;
   };
-  CHECK_THROWS_WITH(home.run(when_all(fail(), never.wait())), "at once");
+  CHECK_THROWS_WITH(executor.run(when_all(fail(), never.wait())), "at once");
 }
 
 TEST_CASE("when_all takes handles and other lvalues by reference", "[coro]") {
-  manual_home home;
+  manual_executor executor;
   task<int> kept = give_after(1ms, 9);
   semaphore s{1};
   auto permit = s.acquire();
-  CHECK(std::get<0>(home.run(when_all(kept, permit))) == 9);
+  CHECK(std::get<0>(executor.run(when_all(kept, permit))) == 9);
 }
 
 TEST_CASE("a stop of when_all reaches every operation", "[coro]") {
-  manual_home home;
+  manual_executor executor;
   event never;
   int stops = 0;
-  support::started all{home.scheduler, when_all(count_stop(never, stops), when_all(never.wait()))};
+  support::started all{executor.scheduler,
+                       when_all(count_stop(never, stops), when_all(never.wait()))};
   all.request_stop();
-  home.settle();
+  executor.settle();
   REQUIRE(all.has_ended());
   CHECK(stops == 1);
   CHECK((*all).take_result().is_cancelled());

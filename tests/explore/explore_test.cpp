@@ -94,11 +94,11 @@ struct two_ends {
 
   verbs::context& ctx;
   verbs::port_info port = ctx.active_port();
-  executor home{explored()};
+  cordma::executor executor{explored()};
   verbs::protection_domain pd{ctx};
   mr_allocator allocator{pd};
   local_mr memory = allocator.allocate_zeroed(4096);
-  completion_queue_driver driver{home, ctx};
+  completion_queue_driver driver{executor, ctx};
   queue_pair ours{driver, pd, {}, port.message_max_bytes};
   verbs::completion_queue sends{ctx, 64};
   verbs::queue_pair theirs{pd, sends, sends, {}};
@@ -138,13 +138,13 @@ TEST_CASE("an executor hears of completions and of calls in every order", "[expl
     both.emplace(ctx);
     for (int n = 0; n < 2; ++n) both->ours.post_recv(both->memory.slice(8, 8));
   };
-  hears.threads = {[&] { both->home.run(take(*both, 2, called)); },
+  hears.threads = {[&] { both->executor.run(take(*both, 2, called)); },
                    [&] {
                      both->send();
                      both->send();
                    },
-                   [&] { both->home.post([&called]() noexcept { called.set(); }); }};
-  hears.rescue = [&] { both->home.reactor().wake(); };
+                   [&] { both->executor.post([&called]() noexcept { called.set(); }); }};
+  hears.rescue = [&] { both->executor.reactor().wake(); };
   check(hears, 1);
 }
 

@@ -4,7 +4,7 @@
 #include "script.hpp"
 
 #include "support/hostile_peer.hpp"
-#include "support/manual_home.hpp"
+#include "support/manual_executor.hpp"
 
 #include <array>
 #include <chrono>

@@ -195,7 +195,7 @@ class server_siege final : public rpc_siege {
     core_.emplace(few);
     add_methods();
     auto& link = message_channel::make<rpc::detail::server_link>(*core_, resources, nullptr);
-    serving_.emplace(world_.home, core_->serve(link, nullptr));
+    serving_.emplace(world_.executor, core_->serve(link, nullptr));
     last_number_ = 0;
   }
   void collect() override {
@@ -274,7 +274,7 @@ class server_siege final : public rpc_siege {
   void perform_rarely(unsigned what, script& in) {
     switch (what) {
       case 0:
-        if (!draining_) draining_.emplace(world_.home, core_->drain());
+        if (!draining_) draining_.emplace(world_.executor, core_->drain());
         return;
       case 1: return give_up();
       case 2: {
@@ -308,7 +308,7 @@ class client_siege final : public rpc_siege {
 
   void open(const detail::channel_resources& resources) override {
     constexpr rpc::client_options few{.stream = options, .calls_max = 5};
-    core_ = rpc::detail::client_ref{*new core{world_.home, few, nullptr}};
+    core_ = rpc::detail::client_ref{*new core{world_.executor, few, nullptr}};
     memory_ = world_.memory.allocate_zeroed(bulk_bytes);
     source_.assign(large_max + 512, std::byte{0x77});
     requests_.clear();
@@ -362,7 +362,7 @@ class client_siege final : public rpc_siege {
     }
   }
   void begin(std::optional<started<task<>>>& c, task<> work) {
-    c.emplace(world_.home, std::move(work));
+    c.emplace(world_.executor, std::move(work));
   }
   [[nodiscard]] view some(std::size_t size) const {
     return view{source_}.first(size % source_.size());

@@ -26,7 +26,7 @@ task<stream_message> receive(channel_ref channel) {
 class program {
  public:
   program(test::agent_world& world, stream_channel& channel)
-      : home_{world.home}, channel_{channel} {
+      : executor_{world.executor}, channel_{channel} {
     std::ranges::fill(source_, std::byte{0x77});
   }
 
@@ -45,7 +45,7 @@ class program {
       case 4:
       case 5:
         if (!receiving && kept_.size() < kept_max)
-          receiving.emplace(home_, receive(channel_ref{channel_}));
+          receiving.emplace(executor_, receive(channel_ref{channel_}));
         return;
       case 6:
         if (receiving) receiving->request_stop();
@@ -88,11 +88,11 @@ class program {
   void send(std::optional<started<task<>>>& sending, std::size_t size, std::uint8_t how) {
     if (sending) return;
     const auto immediate = how >= 0x80 ? std::optional<std::uint32_t>{how} : std::nullopt;
-    sending.emplace(home_, channel_.send_bytes(channel_ref{channel_},
-                                               std::span{source_}.first(size), immediate));
+    sending.emplace(executor_, channel_.send_bytes(channel_ref{channel_},
+                                                   std::span{source_}.first(size), immediate));
   }
 
-  executor& home_;
+  executor& executor_;
   stream_channel& channel_;
   std::array<std::byte, large_max> source_;
   std::array<std::optional<started<task<>>>, 6> sends_;

@@ -3,7 +3,7 @@
 #include "script.hpp"
 
 #include "support/hostile_peer.hpp"
-#include "support/manual_home.hpp"
+#include "support/manual_executor.hpp"
 
 #include <cordma/detail/agent/agent.hpp>
 

@@ -10,8 +10,8 @@
 
 namespace {
 
-cordma::task<int> answer(cordma::executor& home) {
-  co_await home.sleep_for(std::chrono::microseconds{1});
+cordma::task<int> answer(cordma::executor& executor) {
+  co_await executor.sleep_for(std::chrono::microseconds{1});
   co_return CORDMA_VERSION_MAJOR;
 }
 

@@ -63,9 +63,9 @@ TEST_CASE("what is put off to the last has happened when run returns", "[io]") {
     int calls = 0;
   } last;
   executor exec;
-  const auto put_off = [](executor& home, counted& w) -> task<> {
-    CHECK(home.is_running());
-    home.schedule_last(w);
+  const auto put_off = [](cordma::executor& executor, counted& w) -> task<> {
+    CHECK(executor.is_running());
+    executor.schedule_last(w);
     co_return;
   };
   exec.run(put_off(exec, last));

@@ -100,8 +100,8 @@ TEST_CASE("a poller that spins is asked several times a turn, but not ahead of w
   // Each turn has a child to start.
   const std::size_t polls = busy.polls;
   const std::uint64_t turns = exec.counters().turns;
-  exec.run([](executor& home) -> task<> {
-    scope children{home};
+  exec.run([](cordma::executor& executor) -> task<> {
+    scope children{executor};
     for (int i = 0; i < 100; ++i) {
       children.spawn([]() -> task<> { co_return; }());
       co_await children.join();
@@ -123,8 +123,8 @@ TEST_CASE("what a task that has gone on asks for is looked for before a poller a
   executor exec;
   quick_device device;
   exec.add(device);
-  exec.run([](executor& home, quick_device& asked) -> task<> {
-    co_await home.sleep_for(1us);  // Goes on in a turn in which nothing was found.
+  exec.run([](cordma::executor& executor, quick_device& asked) -> task<> {
+    co_await executor.sleep_for(1us);  // Goes on in a turn in which nothing was found.
     asked.has_request = true;
     co_await asked.ended.wait();
   }(exec, device));

@@ -5,7 +5,7 @@
 #include <cordma/coro/with_timeout.hpp>
 
 #include "support/allocations.hpp"
-#include "support/manual_home.hpp"
+#include "support/manual_executor.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -35,49 +35,49 @@ struct quiet final : poller {
 };
 
 /// A task that is alone, and may look.
-task<> wait_alone(executor& home, int& asked, int n) {
-  co_await wait_until(home, nth_time{asked, n});
+task<> wait_alone(cordma::executor& executor, int& asked, int n) {
+  co_await wait_until(executor, nth_time{asked, n});
 }
 
-task<> set_after_turns(executor& home, bool& flag, int turns) {
-  for (; turns > 0; --turns) co_await home.sleep_for(duration{0});
+task<> set_after_turns(cordma::executor& executor, bool& flag, int turns) {
+  for (; turns > 0; --turns) co_await executor.sleep_for(duration{0});
   flag = true;
 }
 
 }  // namespace
 
 TEST_CASE("what is true already is not waited for", "[io]") {
-  executor home;
+  cordma::executor executor;
   int asked = 0;
-  home.run(wait_until(home, nth_time{asked, 1}));
-  home.run(wait_alone(home, asked = 0, 1));
+  executor.run(wait_until(executor, nth_time{asked, 1}));
+  executor.run(wait_alone(executor, asked = 0, 1));
   CHECK(asked == 1);
-  CHECK(home.counters().turns == 0);
+  CHECK(executor.counters().turns == 0);
 }
 
 TEST_CASE("while a condition is waited for the executor does not sleep", "[io]") {
-  executor home;
+  cordma::executor executor;
   int asked = 0;
-  home.run(wait_until(home, nth_time{asked, 1000}));
+  executor.run(wait_until(executor, nth_time{asked, 1000}));
   CHECK(asked == 1000);
-  CHECK(home.counters().waits == 0);
+  CHECK(executor.counters().waits == 0);
 }
 
 TEST_CASE("while a condition is asked for, pollers are asked in between", "[io]") {
-  executor home;
+  cordma::executor executor;
   quiet device;
-  home.add(device);
+  executor.add(device);
   int asked = 0;
-  home.run(wait_until(home, nth_time{asked, 100}));
+  executor.run(wait_until(executor, nth_time{asked, 100}));
   CHECK(device.polls >= 99);
 }
 
 TEST_CASE("who waits alone for a condition looks, and goes through no turns", "[io]") {
-  executor home;
+  cordma::executor executor;
   quiet device;
-  home.add(device);
+  executor.add(device);
   int asked = 0;
-  const auto twice = [](executor& where, int& so_often) -> task<> {
+  const auto twice = [](cordma::executor& where, int& so_often) -> task<> {
     co_await where.sleep_for(duration{0});  // In a turn of its own.
     const std::uint64_t turns = where.counters().turns;
     const std::uint64_t allocated = support::thread_allocation_count();
@@ -88,36 +88,38 @@ TEST_CASE("who waits alone for a condition looks, and goes through no turns", "[
     co_await wait_until(where, nth_time{so_often = 0, 2000});
     CHECK(where.counters().turns > turns);
   };
-  home.run(twice(home, asked));
+  executor.run(twice(executor, asked));
   CHECK(device.polls >= 2000);
 }
 
 TEST_CASE("others go on while a condition is waited for, and make it true", "[io]") {
-  executor home;
+  cordma::executor executor;
   quiet device;
-  home.add(device);
+  executor.add(device);
   bool flag = false;
-  home.run(when_all(wait_until(home, [&] { return flag; }), set_after_turns(home, flag, 20)));
-  CHECK(home.counters().waits == 0);
+  executor.run(
+      when_all(wait_until(executor, [&] { return flag; }), set_after_turns(executor, flag, 20)));
+  CHECK(executor.counters().waits == 0);
   flag = false;
-  home.run(when_all(set_after_turns(home, flag, 20), wait_until(home, [&] { return flag; })));
+  executor.run(
+      when_all(set_after_turns(executor, flag, 20), wait_until(executor, [&] { return flag; })));
 }
 
 TEST_CASE("who looks for one condition looks for those of others, too", "[io]") {
-  executor home;
+  cordma::executor executor;
   quiet device;
-  home.add(device);
+  executor.add(device);
   int asked = 0;
   bool flag = false;
-  const auto first = [](executor& where, int& so_often, bool& to_set) -> task<> {
+  const auto first = [](cordma::executor& where, int& so_often, bool& to_set) -> task<> {
     co_await wait_until(where, nth_time{so_often, 50});
     to_set = true;
   };
-  const auto alone = [](executor& where, bool& awaited) -> task<> {
+  const auto alone = [](cordma::executor& where, bool& awaited) -> task<> {
     co_await where.sleep_for(duration{0});
     co_await wait_until(where, [&] { return awaited; });
   };
-  home.run(when_all(first(home, asked, flag), alone(home, flag)));
+  executor.run(when_all(first(executor, asked, flag), alone(executor, flag)));
   CHECK(asked == 50);
 }
 
@@ -135,28 +137,30 @@ TEST_CASE("who looks for a condition overtakes nobody whom the same look made re
     bool flag = false;
     event told;
   } device;
-  executor home;
-  home.add(device);
+  cordma::executor executor;
+  executor.add(device);
   std::vector<int> order;
   const auto first = [](both_at_once& by, std::vector<int>& to) -> task<> {
     co_await by.told.wait();
     to.push_back(1);
   };
-  const auto second = [](executor& where, both_at_once& by, std::vector<int>& to) -> task<> {
+  const auto second = [](cordma::executor& where, both_at_once& by,
+                         std::vector<int>& to) -> task<> {
     co_await where.sleep_for(duration{0});
     by.counts = true;
     co_await wait_until(where, [&] { return by.flag; });
     to.push_back(2);
   };
-  home.run(when_all(first(device, order), second(home, device, order)));
+  executor.run(when_all(first(device, order), second(executor, device, order)));
   CHECK(order == std::vector{1, 2});
 }
 
 TEST_CASE("several may wait for conditions, and each ends by its own", "[io]") {
-  executor home;
+  cordma::executor executor;
   int a = 0, b = 0, c = 0;
-  home.run(when_all(wait_until(home, nth_time{a, 30}), wait_until(home, nth_time{b, 10}),
-                    wait_until(home, nth_time{c, 20})));
+  executor.run(when_all(wait_until(executor, nth_time{a, 30}),
+                        wait_until(executor, nth_time{b, 10}),
+                        wait_until(executor, nth_time{c, 20})));
   CHECK(a == 30);
   CHECK(b == 10);
   CHECK(c == 20);
@@ -164,53 +168,53 @@ TEST_CASE("several may wait for conditions, and each ends by its own", "[io]") {
 
 TEST_CASE("timers fire while a condition is waited for: one that never comes is given up", "[io]") {
   manual_clock clock;
-  executor home{{.clock = &clock}};
+  cordma::executor executor{{.clock = &clock}};
   quiet device;
-  home.add(device);
+  executor.add(device);
   const auto never = [&] {
     clock.advance(1us);
     return false;
   };
-  const auto outcome = home.run(as_result(with_timeout(wait_until(home, never), 1ms)));
+  const auto outcome = executor.run(as_result(with_timeout(wait_until(executor, never), 1ms)));
   REQUIRE(outcome.has_failure());
   CHECK(outcome.failure().code == errc::timed_out);
 }
 
 TEST_CASE("a wait for a condition can be stopped, before it begins and later", "[io]") {
-  executor home;
+  cordma::executor executor;
   int asked = 0;
   std::optional<started<detail::wait_until_op<nth_time>>> wait{
-      std::in_place, home, wait_until(home, nth_time{asked, 1 << 30})};
+      std::in_place, executor, wait_until(executor, nth_time{asked, 1 << 30})};
   CHECK_FALSE(wait->has_ended());
   wait->request_stop();
-  home.run(wait_until(home, [&] { return wait->has_ended(); }));
+  executor.run(wait_until(executor, [&] { return wait->has_ended(); }));
   CHECK((**wait).failed());
   CHECK((**wait).take_result().is_cancelled());
   const int asked_before = asked;
-  home.run(home.sleep_for(duration{0}));
+  executor.run(executor.sleep_for(duration{0}));
   CHECK(asked == asked_before);
 
   stop_source stopped;
   stopped.request_stop();
   detail::end_flag w;
-  detail::wait_until_op<nth_time> never{home, nth_time{asked, 1}};
-  CHECK(never.start(w, environment{&home, stopped}));
+  detail::wait_until_op<nth_time> never{executor, nth_time{asked, 1}};
+  CHECK(never.start(w, environment{&executor, stopped}));
   CHECK(never.take_result().is_cancelled());
   CHECK(asked == asked_before);
 }
 
 TEST_CASE("a wait for a condition that is destroyed is forgotten, and the executor sleeps again",
           "[io]") {
-  executor home;
+  cordma::executor executor;
   int asked = 0;
   {
-    const started wait{home, wait_until(home, nth_time{asked, 1 << 30})};
-    home.run(home.sleep_for(duration{0}));
+    const started wait{executor, wait_until(executor, nth_time{asked, 1 << 30})};
+    executor.run(executor.sleep_for(duration{0}));
     CHECK(asked > 1);
   }
   const int asked_before = asked;
-  const std::uint64_t waits = home.counters().waits;
-  home.run(home.sleep_for(1ms));
+  const std::uint64_t waits = executor.counters().waits;
+  executor.run(executor.sleep_for(1ms));
   CHECK(asked == asked_before);
-  CHECK(home.counters().waits > waits);
+  CHECK(executor.counters().waits > waits);
 }

@@ -31,7 +31,7 @@ TEST_CASE("a lease says why a request may not be posted", "[memory][R2]") {
   lease.refuse(errc::lease_ended);
   lease.refuse(errc::disconnected);
   CHECK(refusal(queue, verbs::access::remote_read) == errc::lease_ended);
-  lease.let_go();
+  lease.release();
 }
 
 TEST_CASE("a slice of a lease that is gone is refused, whatever became of its block",
@@ -44,23 +44,23 @@ TEST_CASE("a slice of a lease that is gone is refused, whatever became of its bl
   CHECK(part.generation() == slice.generation());
   CHECK(part.address() == 4128);
   lease.used();
-  lease.let_go();
+  lease.release();
   CHECK(lease.refusal(slice.generation(), &queue, verbs::access::remote_read) == errc{});
-  lease.let_go();  // The request's.
+  lease.release();  // The request's.
   CHECK(lease.refusal(slice.generation(), &queue, verbs::access::remote_read) == errc::lease_ended);
   lease_block& next = lease_block::make(&queue);
   next.grant(verbs::access::remote_read, now + 10s);
   CHECK(&next == &lease);
   CHECK(next.refusal(slice.generation(), &queue, verbs::access::remote_read) == errc::lease_ended);
-  next.let_go();
+  next.release();
 }
 
 TEST_CASE("a lease knows whether it was used", "[memory]") {
   lease_block& lease = lease_block::make(&queue);
   CHECK_FALSE(lease.take_use());
   lease.used();
-  lease.let_go();
+  lease.release();
   CHECK(lease.take_use());
   CHECK_FALSE(lease.take_use());
-  lease.let_go();
+  lease.release();
 }

@@ -41,11 +41,11 @@ TEST_CASE("moving a local_mr moves the memory, destroying it makes slices stale"
     first = std::move(second);
     CHECK(first.bytes().data() == bytes.data());
     CHECK(released == 0);
-    REQUIRE(slice.block()->try_hold(slice.generation()));
-    slice.block()->let_go();
+    REQUIRE(slice.block()->try_acquire(slice.generation()));
+    slice.block()->release();
   }
   CHECK(released == 1);
-  CHECK_FALSE(slice.block()->try_hold(slice.generation()));
+  CHECK_FALSE(slice.block()->try_acquire(slice.generation()));
 }
 
 TEST_CASE("assigning to a local_mr releases what it had", "[memory]") {

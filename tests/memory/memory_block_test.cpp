@@ -34,19 +34,19 @@ TEST_CASE("a block lives until its last holder lets go, and is released once", "
   CHECK(block.holders() == 1);
   CHECK(block.access() == access::local_write);
   const std::uint32_t generation = block.generation();
-  REQUIRE(block.try_hold(generation));
-  REQUIRE(block.try_hold(generation));
+  REQUIRE(block.try_acquire(generation));
+  REQUIRE(block.try_acquire(generation));
   CHECK(block.holders() == 3);
   block.give_up();
   CHECK(block.holders() == 2);
-  CHECK_FALSE(block.try_hold(generation));
+  CHECK_FALSE(block.try_acquire(generation));
   CHECK(block.holders() == 2);
-  block.let_go();
+  block.release();
   CHECK(released == 0);
-  block.let_go();
+  block.release();
   CHECK(released == 1);
   CHECK(block.holders() == 0);
-  CHECK_FALSE(block.try_hold(generation));
+  CHECK_FALSE(block.try_acquire(generation));
 }
 
 TEST_CASE("a block's next life is not held by what is left of the one before", "[memory][M10]") {
@@ -57,9 +57,9 @@ TEST_CASE("a block's next life is not held by what is left of the one before", "
   memory_block& second = make(released);
   REQUIRE(&first == &second);  // Reused, never unmapped.
   CHECK(second.generation() != old);
-  CHECK_FALSE(second.try_hold(old));
-  CHECK(second.try_hold(second.generation()));
-  second.let_go();
+  CHECK_FALSE(second.try_acquire(old));
+  CHECK(second.try_acquire(second.generation()));
+  second.release();
   second.give_up();
   CHECK(released == 2);
 }
@@ -95,9 +95,9 @@ TEST_CASE("threads hold and let go while the owner gives up", "[memory][M10][M6]
     thread = std::thread{[&] {
       while (!over) {
         const life* const seen = current.load(std::memory_order_acquire);
-        if (seen == nullptr || !seen->block->try_hold(seen->generation)) continue;
+        if (seen == nullptr || !seen->block->try_acquire(seen->generation)) continue;
         ++held;
-        seen->block->let_go();
+        seen->block->release();
       }
     }};
   }
@@ -123,7 +123,7 @@ TEST_CASE("blocks are there in the child of a fork, whatever other threads were 
     constexpr std::size_t more_than_a_thread_keeps = 80;
     std::vector<cordma::lease_block*> leases(more_than_a_thread_keeps);
     for (cordma::lease_block*& one : leases) one = &cordma::lease_block::make(nullptr);
-    for (cordma::lease_block* one : leases) one->let_go();
+    for (cordma::lease_block* one : leases) one->release();
   };
   std::vector<std::thread> threads(3);
   for (std::thread& t : threads) {

@@ -364,9 +364,9 @@ TEST_CASE("memory that is freed in flight goes with the completion", "[memory][d
   auto sending = [](test::loopback& l, const_local_mr_slice from) -> task<> {
     co_await l.a->send(from);
   };
-  scope sends{link.home};
+  scope sends{link.executor};
   sends.spawn(sending(link, out.slice()));
-  link.home.run_ready();
+  link.executor.run_ready();
   const const_local_mr_slice stale = out.slice();
   out.reset();
   CHECK(memory.statistics().in_use_bytes == before);  // The queue pair has it.

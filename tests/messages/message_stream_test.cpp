@@ -74,11 +74,12 @@ TEST_CASE("who sends before the peer has a stream waits for it, and finds it rea
 
 namespace {
 
-task<> take_with_stops(message_stream& s, executor& home, unsigned count, unsigned& stops) {
+task<> take_with_stops(message_stream& s, cordma::executor& executor, unsigned count,
+                       unsigned& stops) {
   unsigned step = 0;
   for (unsigned n = 0; n < count;) {
     auto first = co_await when_any(
-        s.receive(), test::until(home, [left = ++step % 4]() mutable { return left-- == 0; }));
+        s.receive(), test::until(executor, [left = ++step % 4]() mutable { return left-- == 0; }));
     if (first.index() == 0)
       CHECK(text_of(std::get<0>(first).bytes()) == std::to_string(n++));
     else

@@ -129,9 +129,9 @@ TEST_CASE("behind a message that was lost with the connection none is delivered"
           "[messages][device]") {
   stream_pair pair{smallest, smallest};
   pair.rt.run([](stream_pair& p) -> task<> {
-    executor& home = p.rt.executor();
+    cordma::executor& executor = p.rt.executor();
     const auto large = seeded_bytes(large_bytes, 9);
-    scope sends{home};
+    scope sends{executor};
     const auto send = [&p](std::span<const std::byte> bytes) -> task<> {
       static_cast<void>(co_await as_result(p.a.send(bytes)));
     };

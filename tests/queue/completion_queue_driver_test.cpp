@@ -37,7 +37,7 @@ struct one_way {
   }
 
   loopback link{{.connected = false}};
-  completion_queue_driver sends{link.home, link.ctx, {.mode = completion_mode::manual}};
+  completion_queue_driver sends{link.executor, link.ctx, {.mode = completion_mode::manual}};
   std::unique_ptr<queue_pair> sender =
       std::make_unique<queue_pair>(sends, link.pd, link.capabilities, link.port.message_max_bytes);
 };
@@ -57,8 +57,8 @@ struct racer {
     if (!wanted || (!way.link.driver.is_armed() && random() % 2 == 0)) return;
     inject();
     ++injected;
-    const time_point until = way.link.home.now() + std::chrono::microseconds{random() % 150};
-    while (way.link.home.now() < until) {
+    const time_point until = way.link.executor.now() + std::chrono::microseconds{random() % 150};
+    while (way.link.executor.now() < until) {
     }
   }
   void inject() {
@@ -84,8 +84,8 @@ task<> race(racer& r, local_mr& to, std::uint64_t count) {
 /// what sleeps in vain.
 class watchdog {
  public:
-  watchdog(executor& home, scope& watched, const std::atomic<std::uint64_t>& progress)
-      : thread_{[this, &home, &watched, &progress] { watch(home, watched, progress); }} {}
+  watchdog(cordma::executor& executor, scope& watched, const std::atomic<std::uint64_t>& progress)
+      : thread_{[this, &executor, &watched, &progress] { watch(executor, watched, progress); }} {}
   bool end() {
     {
       const std::lock_guard lock{mutex_};
@@ -97,13 +97,14 @@ class watchdog {
   }
 
  private:
-  void watch(executor& home, scope& watched, const std::atomic<std::uint64_t>& progress) {
+  void watch(cordma::executor& executor, scope& watched,
+             const std::atomic<std::uint64_t>& progress) {
     std::unique_lock lock{mutex_};
     std::uint64_t before = progress;
     while (!over_.wait_for(lock, 5s, [this] { return is_over_; })) {
       if (before == progress) {
         has_barked_ = true;
-        return home.post([&watched] { watched.request_stop(); });
+        return executor.post([&watched] { watched.request_stop(); });
       }
       before = progress;
     }
@@ -123,12 +124,12 @@ void race_completions(std::uint64_t count, std::uint64_t seed) {
   racer r{.way = way, .from = from, .random = std::mt19937_64{seed}};
   completion_queue_driver& driver = way.link.driver;
   driver.set_race_point(&racer::at_race_point, &r);
-  scope racing{way.link.home};
-  watchdog dog{way.link.home, racing, r.taken};
+  scope racing{way.link.executor};
+  watchdog dog{way.link.executor, racing, r.taken};
   racing.spawn(race(r, to, count));
   way.link.run(racing.join());
   // No timer is armed: what is lost would be waited for for ever.
-  CHECK(way.link.home.next_deadline() == time_point::max());
+  CHECK(way.link.executor.next_deadline() == time_point::max());
   CHECK_FALSE(dog.end());
   driver.set_race_point(nullptr, nullptr);
   CHECK(r.injected >= count);
@@ -163,12 +164,12 @@ struct late_sender final : poller {
     if (std::exchange(has_sent, true)) return true;
     for (std::size_t i = 0; i < from.size_bytes(); i += 8) way.send(from.slice(i, 8));
     const volatile std::byte& last = to.bytes().back();
-    const time_point deadline = way.link.home.now() + 5s;
-    while (last != from.bytes().back() && way.link.home.now() < deadline) {
+    const time_point deadline = way.link.executor.now() + 5s;
+    while (last != from.bytes().back() && way.link.executor.now() < deadline) {
     }
     // The data comes before its completion.
-    const time_point settled = way.link.home.now() + 50ms;
-    while (way.link.home.now() < settled) {
+    const time_point settled = way.link.executor.now() + 50ms;
+    while (way.link.executor.now() < settled) {
     }
     return true;
   }
@@ -193,17 +194,17 @@ TEST_CASE("one wake-up takes all completions, and acknowledges all events", "[qu
   local_mr to = way.link.memory(count * 8);
   for (std::size_t i = 0; i < count; ++i) way.link.a->post_recv(to.slice(i * 8, 8));
   late_sender late{way, from, to};
-  way.link.home.add(late);
+  way.link.executor.add(late);
   way.link.run(take(*way.link.a, count));
   CHECK(late.has_sent);
   const completion_counters& seen = way.link.driver.counters();
   CHECK(seen.completions == count);
   CHECK(seen.arms == 1);
   CHECK(seen.wake_ups == 1);
-  CHECK(way.link.home.counters().waits == 1);
+  CHECK(way.link.executor.counters().waits == 1);
   // The event is read before the next sleep, not before what it told of.
   CHECK(seen.events == 0);
-  way.link.run(way.link.home.sleep_for(1us));
+  way.link.run(way.link.executor.sleep_for(1us));
   CHECK(way.link.driver.counters().events == 1);
   CHECK(way.link.driver.verbs().unacknowledged_events() == 0);
 }
@@ -220,7 +221,7 @@ TEST_CASE("manual mode: what a queue pair left in the completion queue keeps its
     for (std::uint32_t k = 0; k < link.a->sends().depth(); ++k, ++posted) {
       static_cast<void>(link.a->post(write(mr.slice(0, 8), mr.remote_slice())));
     }
-    link.run(link.home.sleep_for(2ms));  // All complete, and nobody reaps them.
+    link.run(link.executor.sleep_for(2ms));  // All complete, and nobody reaps them.
     try {
       link.reconnect();
     } catch (const error& e) {
@@ -250,7 +251,7 @@ TEST_CASE("a wake-up for nothing is harmless", "[queue][device][E3]") {
     REQUIRE(link.driver.verbs().arm() == 0);
     auto handle = link.a->post(write(mr.slice(0, 8), mr.remote_slice()));
     while (!handle.has_ended()) link.driver.reap();
-    link.run(link.home.sleep_for(100us));
+    link.run(link.executor.sleep_for(100us));
     CHECK(link.run(link.a->write(mr, mr.remote_slice())) == 64);
   }
   CHECK(link.driver.counters().events > 0);
@@ -261,7 +262,7 @@ TEST_CASE("in manual mode nothing completes before it is reaped", "[queue][devic
   loopback link{{.cq = {.mode = completion_mode::manual}}};
   local_mr mr = link.memory(64);
   auto handle = link.a->post(write(mr, mr.remote_slice()));
-  link.run(link.home.sleep_for(50ms));
+  link.run(link.executor.sleep_for(50ms));
   CHECK_FALSE(handle.has_ended());
   CHECK(link.driver.counters().polls == 0);
   while (link.driver.reap() == 0) {
@@ -274,7 +275,7 @@ TEST_CASE("in manual mode nothing completes before it is reaped", "[queue][devic
 namespace {
 
 task<> send_later(loopback& link, local_mr_slice bytes) {
-  co_await link.home.sleep_for(1ms);
+  co_await link.executor.sleep_for(1ms);
   co_await link.a->send(bytes);
 }
 
@@ -304,7 +305,7 @@ namespace {
 
 /// In a turn of its own.
 task<> alone(loopback& link, auto body) {
-  co_await link.home.sleep_for(1ns);
+  co_await link.executor.sleep_for(1ns);
   co_await body(link);
 }
 
@@ -324,7 +325,7 @@ TEST_CASE("a task that is alone finds what it awaits without another turn", "[qu
       CHECK(came.size_bytes == 8);
     }
   }));
-  CHECK(link.home.counters().ready_resumed < count / 32);
+  CHECK(link.executor.counters().ready_resumed < count / 32);
 }
 
 TEST_CASE("who looks for what it awaits overtakes nobody", "[queue][device]") {
@@ -370,7 +371,7 @@ TEST_CASE("a task that need never wait keeps neither timers nor other threads wa
     for (;;) {
       co_await l.a->write(mr, mr.remote_slice());
       if (++n % late != 0) continue;
-      l.home.post([&] { called_at = n; });
+      l.executor.post([&] { called_at = n; });
       if (n == 2 * late) clock.advance(1h);
     }
   };
@@ -392,11 +393,11 @@ TEST_CASE("who is asked to stop amid an inline poll stops", "[queue][device]") {
   loopback link{{.min_rnr_timer = 28}};
   local_mr mr = link.memory(64);
   const bool receives = GENERATE(true, false);
-  scope tasks{link.home};
+  scope tasks{link.executor};
   bool was_cancelled = false;
   tasks.spawn(
       [](loopback& l, const local_mr& bytes, bool recv, scope& all, bool& cancelled) -> task<> {
-        co_await l.home.sleep_for(1ns);
+        co_await l.executor.sleep_for(1ns);
         stopping_write first{l.a->sends(), write(bytes, bytes.remote_slice()), all, &stop};
         first.post();
         // Neither ends: nobody sends, and nobody receives.
@@ -411,10 +412,10 @@ TEST_CASE("what waits for room and is asked to stop amid an inline poll is withd
           "[queue][device][E6]") {
   loopback link{{.capabilities = {.send_wr_max = 4, .recv_wr_max = 4}, .min_rnr_timer = 28}};
   local_mr mr = link.memory(64);
-  scope tasks{link.home};
+  scope tasks{link.executor};
   bool was_cancelled = false;
   const auto awaits = [&](loopback& l) -> task<> {
-    co_await l.home.sleep_for(1ns);
+    co_await l.executor.sleep_for(1ns);
     stopping_write on_b{l.b->sends(), write(mr, mr.remote_slice()), tasks, &stop};
     on_b.post();
     // Nobody receives: they stay, and leave no room.
@@ -447,18 +448,18 @@ TEST_CASE("an idle executor burns no CPU", "[queue][device][E8]") {
   loopback link{{.cq = {.mode = mode}}};
   local_mr mr = link.memory(64);
   link.run(link.a->write(mr, mr.remote_slice()));
-  link.run(link.home.sleep_for(5ms));
+  link.run(link.executor.sleep_for(5ms));
   const auto cpu = [] {
     timespec t{};
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return t.tv_sec * 1'000'000'000 + t.tv_nsec;
   };
   const auto cpu_before = cpu();
-  const std::uint64_t waits_before = link.home.counters().waits;
-  const std::uint64_t turns_before = link.home.counters().turns;
-  link.run(link.home.sleep_for(300ms));
-  CHECK(link.home.counters().waits - waits_before <= 3);
-  CHECK(link.home.counters().turns - turns_before <= 10);
+  const std::uint64_t waits_before = link.executor.counters().waits;
+  const std::uint64_t turns_before = link.executor.counters().turns;
+  link.run(link.executor.sleep_for(300ms));
+  CHECK(link.executor.counters().waits - waits_before <= 3);
+  CHECK(link.executor.counters().turns - turns_before <= 10);
   CHECK(cpu() - cpu_before < 60'000'000);
 }
 
@@ -564,7 +565,7 @@ TEST_CASE("no operation allocates once warm", "[queue][device]") {
   loopback link{{.cq = {.mode = mode}}};
   local_mr mr = link.memory(4096);
   const auto repeat_all = [&](kind what, int times) {
-    scope all{link.home};
+    scope all{link.executor};
     for (int i = 0; i < workers; ++i) {
       all.spawn(repeat(link, what, mr, mr.remote_slice(), times / workers));
     }

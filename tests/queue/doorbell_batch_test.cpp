@@ -75,8 +75,8 @@ task<> go_on_together(event& all, std::function<task<>()> step) {
 
 /// Each in a task, all in one turn, in this order. `a` has posted last.
 task<> in_one_turn(loopback& link, std::vector<std::function<task<>()>> steps) {
-  event all{link.home};
-  scope tasks{link.home};
+  event all{link.executor};
+  scope tasks{link.executor};
   for (auto& step : steps) tasks.spawn(go_on_together(all, std::move(step)));
   all.set();
   co_await tasks.join();
@@ -134,7 +134,7 @@ TEST_CASE("what is before a message does not wait for the peer's receive", "[que
   bool is_written = false, is_sent = false;
   {
     const doorbells heard{link};
-    scope tasks{link.home};
+    scope tasks{link.executor};
     tasks.spawn(in_one_turn(link, {[&]() -> task<> {
                                      co_await mr.write_word();
                                      is_written = true;
@@ -234,7 +234,7 @@ TEST_CASE("where it is switched off, and in manual mode, each goes at once", "[q
   loopback link{{.cq = {.mode = is_manual ? completion_mode::manual : completion_mode::busy,
                         .doorbell_batching = is_manual}}};
   memory mr{link};
-  scope tasks{link.home};
+  scope tasks{link.executor};
   std::size_t ended = 0;
   const auto writes = [&]() -> task<> {
     co_await mr.write_word();
@@ -256,9 +256,9 @@ TEST_CASE("who stops waiting leaves a request that has gone, with the bytes of t
   loopback link;
   memory mr{link};
   mr.begin();
-  scope stopped{link.home};
-  event all{link.home};
-  scope others{link.home};
+  scope stopped{link.executor};
+  event all{link.executor};
+  scope others{link.executor};
   mr.local.bytes()[0] = std::byte{1};
   const doorbells heard{link};
   std::size_t rung_by_stop = 0;
@@ -374,7 +374,7 @@ TEST_CASE("what is dropped while it waits for its doorbell goes all the same",
       link.a->write(mr.local.slice(8, 8), mr.remote.remote_slice()));
   const doorbells heard{link};
   link.run(in_one_turn(link, {[&]() -> task<> {
-                                dropped->start(parent, {&link.home, {}});
+                                dropped->start(parent, {&link.executor, {}});
                                 co_return;
                               },
                               [&]() -> task<> {
@@ -425,7 +425,7 @@ TEST_CASE("whose doorbell is refused as it is dropped leaves its place to who wa
   };
   std::vector<std::function<task<>()>> steps{writes, [&]() -> task<> {
                                                dropped.emplace(mr.write_word());
-                                               dropped->start(parent, {&link.home, {}});
+                                               dropped->start(parent, {&link.executor, {}});
                                                co_return;
                                              }};
   while (steps.size() < link.a->sends().depth()) steps.emplace_back(writes);

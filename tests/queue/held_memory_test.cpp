@@ -40,10 +40,10 @@ struct watched_block {
 
 /// What queues hold.
 struct holder_of_memory {
-  [[nodiscard]] bool try_hold(const watched_block& mr) {
-    return held.try_hold(mr.block, mr.generation);
+  [[nodiscard]] bool try_acquire(const watched_block& mr) {
+    return held.try_acquire(mr.block, mr.generation);
   }
-  void let_go(const watched_block& mr) { held.let_go(mr.block); }
+  void release(const watched_block& mr) { held.release(mr.block); }
   held_memory held{nullptr};
 };
 
@@ -52,27 +52,27 @@ struct holder_of_memory {
 TEST_CASE("a queue holds the block that it works on once, until nobody needs it", "[queue][M10]") {
   watched_block mr;
   holder_of_memory holder;
-  REQUIRE(holder.try_hold(mr));
-  REQUIRE(holder.try_hold(mr));
-  REQUIRE(holder.try_hold(mr));
+  REQUIRE(holder.try_acquire(mr));
+  REQUIRE(holder.try_acquire(mr));
+  REQUIRE(holder.try_acquire(mr));
   CHECK(mr.block.holders() == 2);
-  holder.let_go(mr);
-  holder.let_go(mr);
+  holder.release(mr);
+  holder.release(mr);
   CHECK(mr.block.holders() == 2);
   mr.give_up();
   CHECK_FALSE(mr.released);
-  holder.let_go(mr);
+  holder.release(mr);
   CHECK(mr.released);
 }
 
 TEST_CASE("memory that was freed is stale also while a queue still holds it", "[queue][M10]") {
   watched_block mr;
   holder_of_memory holder;
-  REQUIRE(holder.try_hold(mr));
+  REQUIRE(holder.try_acquire(mr));
   mr.give_up();
-  CHECK_FALSE(holder.try_hold(mr));
+  CHECK_FALSE(holder.try_acquire(mr));
   CHECK_FALSE(mr.released);
-  holder.let_go(mr);
+  holder.release(mr);
   CHECK(mr.released);
 }
 
@@ -80,14 +80,14 @@ TEST_CASE("each of several blocks is held once", "[queue][M10]") {
   std::array<watched_block, 4> memory;
   holder_of_memory holder;
   for (int time = 0; time < 3; ++time)
-    for (const watched_block& mr : memory) REQUIRE(holder.try_hold(mr));
+    for (const watched_block& mr : memory) REQUIRE(holder.try_acquire(mr));
   for (watched_block& mr : memory) {
     CHECK(mr.block.holders() == 2);
     mr.give_up();
-    CHECK_FALSE(holder.try_hold(mr));
+    CHECK_FALSE(holder.try_acquire(mr));
     for (int time = 0; time < 3; ++time) {
       CHECK_FALSE(mr.released);
-      holder.let_go(mr);
+      holder.release(mr);
     }
     CHECK(mr.released);
   }
@@ -115,16 +115,16 @@ TEST_CASE("in whatever order blocks are held and let go, each is held while it i
       if (random() % 30 == 0 && !mr.given_up) {
         mr.give_up();
       } else if (random() % 2 == 0) {
-        REQUIRE(holder.try_hold(mr) == !mr.given_up);
+        REQUIRE(holder.try_acquire(mr) == !mr.given_up);
         if (!mr.given_up) ++needed[which];
       } else if (needed[which] > 0) {
         --needed[which];
-        holder.let_go(mr);
+        holder.release(mr);
       }
       check();
     }
     for (std::size_t i = 0; i < memory.size(); ++i)
-      for (; needed[i] > 0; --needed[i]) holder.let_go(memory[i]);
+      for (; needed[i] > 0; --needed[i]) holder.release(memory[i]);
     check();
   }
 }
@@ -133,6 +133,6 @@ TEST_CASE("memory of another protection domain is not held", "[queue][M10]") {
   watched_block mr;
   ibv_pd other{};
   held_memory held{&other};
-  CHECK_FALSE(held.try_hold(mr.block, mr.generation));
+  CHECK_FALSE(held.try_acquire(mr.block, mr.generation));
   CHECK(mr.block.holders() == 1);
 }

@@ -45,7 +45,7 @@ TEST_CASE("who is told of an end is told by the reap, and may destroy the reques
   writer ten{.link = link, .bytes_max = 640};
   ten.post();
   while (ten.bytes < 640) link.driver.reap();
-  CHECK_FALSE(link.home.has_ready());
+  CHECK_FALSE(link.executor.has_ready());
   CHECK(held_by(*link.a) == nothing);
 }
 

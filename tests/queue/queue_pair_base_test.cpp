@@ -98,7 +98,7 @@ TEST_CASE("a handler alone posts, and is told of receives by the numbers it gave
   CHECK(e.other.qp->posted_recvs() == 8);
   REQUIRE(e.one.send());
   REQUIRE(e.one.send(IBV_SEND_SIGNALED));
-  e.link.run(test::until(e.link.home, [&] { return e.other.received.size() == 2; }));
+  e.link.run(test::until(e.link.executor, [&] { return e.other.received.size() == 2; }));
   CHECK(e.other.received == std::vector<std::uint32_t>{100, 101});
   CHECK(e.other.qp->posted_recvs() == 6);
   e.link.run(e.one.qp->sends_idle());
@@ -120,7 +120,7 @@ TEST_CASE("what a handler alone posts counts as its kinds, whatever becomes of i
   ends e;
   REQUIRE(e.one.send());
   e.link.run(e.one.qp->sends_idle());
-  e.link.run(test::until(e.link.home, [&] { return e.other.received.size() == 2; }));
+  e.link.run(test::until(e.link.executor, [&] { return e.other.received.size() == 2; }));
   REQUIRE(e.one.send());
   e.one.qp->abort({.code = errc::closed, .call = "test"});
   e.other.qp->abort({.code = errc::closed, .call = "test"});
@@ -146,6 +146,6 @@ TEST_CASE("a handler alone is told that there is no room", "[queue][device]") {
   while (e.one.send()) ++sent;
   CHECK(sent == e.one.qp->sends().depth());
   CHECK_FALSE(e.one.qp->has_failed());
-  e.link.run(test::until(e.link.home, [&] { return e.one.rooms > 0; }));
+  e.link.run(test::until(e.link.executor, [&] { return e.one.rooms > 0; }));
   CHECK(e.one.qp->can_post_detached());
 }

@@ -82,7 +82,7 @@ TEST_CASE("abandoned memory stays registered until the completion", "[queue][dev
   {
     nobody parent;
     task<> abandoned = operate(*link.a, what, mr.owner, peer.remote_slice());
-    CHECK_FALSE(abandoned.start(parent, {&link.home, {}}));
+    CHECK_FALSE(abandoned.start(parent, {&link.executor, {}}));
     CHECK(held_by(mr.block) != nothing);
   }
   const std::uint32_t held = mr.block.holders();
@@ -163,7 +163,7 @@ struct abandoned_tasks {
       std::size_t size = std::size_t{8} << (random() % 10);
       if (what == op_kind::recv) size = mr.owner.size_bytes();
       tasks.push_back(operate(qp, what, mr.owner.slice(0, size), peer.remote_slice().first(size)));
-      static_cast<void>(tasks.back().start(parent, {&link.home, {}}));
+      static_cast<void>(tasks.back().start(parent, {&link.executor, {}}));
     }
   }
 };
@@ -183,7 +183,7 @@ std::uint64_t abandon_at_random(std::uint64_t rounds, std::uint64_t seed) {
       abandoned_tasks all{std::vector<nobody>(random() % 12), {}};
       all.start(link, mr, peer, countable, random);
       for (std::uint64_t turns = random() % 3; turns > 0; --turns) {
-        link.run(link.home.sleep_for(std::chrono::microseconds{random() % 300}));
+        link.run(link.executor.sleep_for(std::chrono::microseconds{random() % 300}));
       }
       std::ranges::shuffle(all.tasks, random);
       if (random() % 2 == 0) mr.owner.reset();
@@ -195,7 +195,8 @@ std::uint64_t abandon_at_random(std::uint64_t rounds, std::uint64_t seed) {
     };
     if (uses(link) > 0) ++in_flight;
     check();
-    if (random() % 4 != 0) link.run(link.home.sleep_for(std::chrono::microseconds{random() % 500}));
+    if (random() % 4 != 0)
+      link.run(link.executor.sleep_for(std::chrono::microseconds{random() % 500}));
     check();
     for (const queue_pair* qp : {link.a.get(), link.b.get()}) {
       const request_outcome& why = qp->failure_reason();
@@ -228,7 +229,7 @@ task<> work(queue_pair& qp, queue_pair& peer, std::uint64_t seed, local_mr_slice
 
 task<> storm(loopback& link, std::uint64_t seed, local_mr& mr) {
   std::mt19937_64 random{seed};
-  scope workers{link.home};
+  scope workers{link.executor};
   for (int i = 0; i < 12; ++i) {
     queue_pair& qp = i % 2 == 0 ? *link.a : *link.b;
     queue_pair& peer = i % 2 == 0 ? *link.b : *link.a;
@@ -278,12 +279,12 @@ TEST_CASE("an abandoned wait is forgotten by one that is stopped before it begin
     auto waits = link.a->write(from, to.remote_slice());
     {
       nobody abandons;
-      REQUIRE_FALSE(waits.start(abandons, {&link.home, first}));
+      REQUIRE_FALSE(waits.start(abandons, {&link.executor, first}));
     }
     nobody is_stopped, goes_on;
-    REQUIRE(waits.start(is_stopped, {&link.home, second}));
+    REQUIRE(waits.start(is_stopped, {&link.executor, second}));
     CHECK(waits.take_result().is_cancelled());
-    REQUIRE_FALSE(waits.start(goes_on, {&link.home, {}}));
+    REQUIRE_FALSE(waits.start(goes_on, {&link.executor, {}}));
   }
   first.request_stop();
   while (link.a->slots_in_use() > 0) link.driver.reap();
@@ -311,7 +312,7 @@ TEST_CASE("all operations in flight end when their queue pair goes to ERROR",
   loopback link;
   local_mr mr = link.memory(1 << 20);
   std::vector<std::error_code> ends;
-  scope waiting{link.home};
+  scope waiting{link.executor};
   const auto wait_for = [](task<> body, std::vector<std::error_code>& to) -> task<> {
     const auto outcome = co_await as_result(std::move(body));
     to.push_back(outcome.has_failure() ? outcome.failure().code : std::error_code{});
@@ -320,7 +321,7 @@ TEST_CASE("all operations in flight end when their queue pair goes to ERROR",
                              op_kind::send, op_kind::batch, op_kind::write_with_imm}) {
     waiting.spawn(wait_for(operate(*link.a, what, mr, mr.remote_slice()), ends));
   }
-  static_cast<void>(link.home.run_ready());
+  static_cast<void>(link.executor.run_ready());
   CHECK(held_by(*link.a) != nothing);
   link.a->verbs().to_error();
   link.run(with_timeout(waiting.join(), 10s));

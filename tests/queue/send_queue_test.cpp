@@ -94,7 +94,7 @@ TEST_CASE("who finds the send queue full goes on in the order of asking", "[queu
   local_mr mr = link.memory(writers * 8);
   std::vector<std::size_t> order;
   std::uint32_t most = 0;
-  scope all{link.home};
+  scope all{link.executor};
   const auto writer = [](loopback& on, local_mr& m, std::size_t i, std::vector<std::size_t>& to,
                          std::uint32_t& high) -> task<> {
     co_await on.a->write(m.slice(i * 8, 8), m.remote_slice());
@@ -143,9 +143,9 @@ TEST_CASE("a request that is stopped while it waits for room is never posted",
   for (std::uint32_t i = 0; i < depth; ++i) {
     static_cast<void>(link.a->post(write(mr.slice(0, 0), target.remote_slice())));
   }
-  scope waiting{link.home};
+  scope waiting{link.executor};
   waiting.spawn(link.a->write(mr, target.remote_slice()));
-  static_cast<void>(link.home.run_ready());  // It starts, and finds no room.
+  static_cast<void>(link.executor.run_ready());  // It starts, and finds no room.
   CHECK(held_by(mr) == held{.block_uses = 1});
   waiting.request_stop();
   CHECK(held_by(mr) == nothing);
@@ -243,7 +243,7 @@ TEST_CASE(
   local_mr theirs = link.memory(8);
   const remote_mr_slice raw = theirs.remote_slice();
   lease_block& lease = lease_block::make(&link.a->sends());
-  lease.grant(verbs::access::remote_read, link.home.now() + std::chrono::hours{1});
+  lease.grant(verbs::access::remote_read, link.executor.now() + std::chrono::hours{1});
   const remote_mr_slice borrowed{raw.address(), raw.size_bytes(), raw.rkey(), lease};
 
   CHECK(link.run(link.a->read(mine, borrowed)) == 8);
@@ -254,13 +254,13 @@ TEST_CASE(
   const auto outcome = link.outcome(batch);
   CHECK(outcome.failure().code == errc::access_denied);
   CHECK(outcome.failure().index == 2);
-  lease.grant(verbs::access::remote_read, link.home.now());
+  lease.grant(verbs::access::remote_read, link.executor.now());
   CHECK(refusal(link, link.a->read(mine, borrowed)) == errc::lease_expired);
   lease.refuse(errc::lease_ended);
   CHECK(refusal(link, link.a->read(mine, borrowed)) == errc::lease_ended);
   CHECK(held_by(mine) == nothing);
   CHECK(link.a->sends().is_idle());
-  lease.let_go();
+  lease.release();
 }
 
 TEST_CASE("a request whose lease ends while it waits for room is never posted",
@@ -270,7 +270,7 @@ TEST_CASE("a request whose lease ends while it waits for room is never posted",
   local_mr theirs = link.memory(8);
   const remote_mr_slice raw = theirs.remote_slice();
   lease_block& lease = lease_block::make(&link.a->sends());
-  lease.grant(test::all_access, link.home.now() + std::chrono::hours{1});
+  lease.grant(test::all_access, link.executor.now() + std::chrono::hours{1});
   std::vector<request_op<write_request<1>>> ahead;
   for (std::uint32_t i = 0; i < link.a->sends().depth(); ++i)
     ahead.push_back(link.a->post(write(mine, raw)));
@@ -281,7 +281,7 @@ TEST_CASE("a request whose lease ends while it waits for room is never posted",
   CHECK(link.outcome(late).failure().code == errc::lease_ended);
   CHECK(link.run(last) == 8);
   CHECK(held_by(mine) == nothing);
-  lease.let_go();
+  lease.release();
 }
 
 TEST_CASE("reserved slots take urgent requests however many others wait", "[queue][device][R7]") {

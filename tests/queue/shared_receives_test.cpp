@@ -392,7 +392,7 @@ TEST_CASE("messages that nobody has reaped when their queue pair goes are still 
           "[queue][device]") {
   const auto mode = GENERATE(completion_mode::manual, completion_mode::event);
   shared_link s{{.buffers = 8, .buffer_bytes = size, .share_min = 4}, {.cq = {.mode = mode}}};
-  completion_queue_driver of_senders{s.link.home, s.link.ctx};
+  completion_queue_driver of_senders{s.link.executor, s.link.ctx};
   {
     shared_pair p{s.link, s.pool, &of_senders};
     p.listen();
@@ -509,10 +509,10 @@ TEST_CASE("a message in a shared buffer costs no allocation", "[queue][device]")
   const auto pass = [&](unsigned count) {
     for (unsigned n = 0; n < count; ++n) {
       REQUIRE(test::post_detached(*p.sender, send(test::unregistered(bytes))));
-      const time_point deadline = s.link.home.now() + std::chrono::seconds{20};
+      const time_point deadline = s.link.executor.now() + std::chrono::seconds{20};
       while (p.kept.empty() || !p.sender->sends().is_idle()) {
         s.link.driver.reap();
-        REQUIRE(s.link.home.now() < deadline);
+        REQUIRE(s.link.executor.now() < deadline);
       }
       p.give_back_all();
     }

@@ -68,7 +68,7 @@ TEST_CASE("one that fails, one that is refused and one that is stopped are told 
               [](waiter&) noexcept -> std::coroutine_handle<> { return std::noop_coroutine(); }} {}
   } w;
   auto stopped = link.a->write(from, to.remote_slice());
-  REQUIRE(stopped.start(w, {&link.home, stop_token{stop}}));
+  REQUIRE(stopped.start(w, {&link.executor, stop_token{stop}}));
   CHECK(all_of(of(link, request_kind::write)) == five{1, 1, 0, 0, 1});
   // More than the remote slice has room for.
   CHECK(link.outcome(link.a->write(from, to.remote_slice().slice(0, 8))).has_failure());
@@ -91,8 +91,8 @@ TEST_CASE("a posted request whose wait is stopped is cancelled and completes all
   CHECK(outcome.failure().code == make_error_code(errc::timed_out));
   CHECK(all_of(of(link, request_kind::write)) == five{1, 0, 0, 0, 1});
   CHECK(of(link, request_kind::write).in_flight() == 1);
-  const time_point deadline = link.home.now() + 20s;
-  while (link.driver.reap() == 0) REQUIRE(link.home.now() < deadline);
+  const time_point deadline = link.executor.now() + 20s;
+  while (link.driver.reap() == 0) REQUIRE(link.executor.now() < deadline);
   CHECK(all_of(of(link, request_kind::write)) == five{1, 1, 0, 0, 1});
   CHECK(of(link, request_kind::write).in_flight() == 0);
 }
@@ -132,10 +132,10 @@ TEST_CASE("what waits for room is a stall", "[queue][device]") {
   auto third = one();
   CHECK(link.driver.requests().stalls == 1);
   CHECK(of(link, request_kind::write).posted == 2);
-  const time_point deadline = link.home.now() + 20s;
+  const time_point deadline = link.executor.now() + 20s;
   while (!third.has_ended()) {
     link.driver.reap();
-    REQUIRE(link.home.now() < deadline);
+    REQUIRE(link.executor.now() < deadline);
   }
   CHECK(link.driver.requests().stalls == 1);
   CHECK(all_of(of(link, request_kind::write)) == five{3, 3, 0, 0, 0});
@@ -204,8 +204,8 @@ TEST_CASE("completion counters are those of what was done", "[queue][device]") {
   CHECK(link.driver.counters().polls == 1);
   CHECK(link.driver.counters().empty_polls == 1);
   auto one = link.a->post(write(from, to.remote_slice()));
-  const time_point deadline = link.home.now() + 20s;
-  while (link.driver.reap() == 0) REQUIRE(link.home.now() < deadline);
+  const time_point deadline = link.executor.now() + 20s;
+  while (link.driver.reap() == 0) REQUIRE(link.executor.now() < deadline);
   const completion_counters now = link.driver.counters();
   CHECK(now.completions == 1);
   CHECK(now.empty_polls + 1 == now.polls);

@@ -63,7 +63,7 @@ TEST_CASE("an abort's reason ends what is in flight and what waits for room alik
     const auto outcome = co_await as_result(on.a->send(m));  // The peer has no receive for it.
     to.push_back(outcome.failure().code);
   };
-  scope all{link.home};
+  scope all{link.executor};
   for (std::uint32_t n = 0; n < room + 2; ++n) all.spawn(send(link, mr, ends));
   link.run_until([&] { return link.a->slots_in_use() == room; });
   link.a->abort({.code = errc::closed, .call = "test"});
@@ -142,7 +142,7 @@ TEST_CASE("who waits is told when the queue pair is destroyed", "[request][devic
   loopback link{{.capabilities = {.send_wr_max = 2, .recv_wr_max = 2}, .min_rnr_timer = 31}};
   local_mr mr = link.memory(4096);
   std::vector<std::error_code> ends;
-  scope waiting{link.home};
+  scope waiting{link.executor};
   const auto wait_for = [](auto op, std::vector<std::error_code>& to) -> task<> {
     const auto outcome = co_await as_result(std::move(op));
     to.push_back(outcome.has_failure() ? outcome.failure().code : std::error_code{});
@@ -152,7 +152,7 @@ TEST_CASE("who waits is told when the queue pair is destroyed", "[request][devic
     waiting.spawn(wait_for(link.a->send(mr.slice(0, 64)), ends));  // Nobody receives them.
   }
   waiting.spawn(wait_for(link.a->next_message(), ends));
-  link.run(link.home.sleep_for(1ms));
+  link.run(link.executor.sleep_for(1ms));
   link.a.reset();  // Before they go on.
   link.run(waiting.join());
   CHECK(ends.size() == 11);

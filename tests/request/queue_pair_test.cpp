@@ -104,7 +104,7 @@ TEST_CASE("many sends match as many receives, in order", "[request][device][D2]"
   const local_mr from = link.pattern(count * 8);
   local_mr to = link.memory(count * 8);
   for (std::uint32_t i = 0; i < count; ++i) link.a->post_recv(to.slice(i * 8, 8));
-  scope senders{link.home};
+  scope senders{link.executor};
   for (std::uint32_t i = 0; i < count; ++i) {
     senders.spawn(link.b->send_with_imm(from.slice(i * 8, 8), i));
   }
@@ -145,7 +145,7 @@ TEST_CASE("several queue pairs on one completion queue keep their messages in or
   link.connect(*all[4], *all[5]);
   std::vector<local_mr> from;
   std::vector<local_mr> to;
-  scope traffic{link.home};
+  scope traffic{link.executor};
   for (std::size_t i = 0; i < all.size(); ++i) {
     from.push_back(link.pattern(count * 8, unsigned(i)));
     to.push_back(link.memory(count * 8));
@@ -375,7 +375,7 @@ TEST_CASE("who waits for a word of memory goes on when a WRITE has changed it",
   const auto there = [](loopback& link, std::uint64_t& word) -> task<> {
     const auto now = [&] { return std::atomic_ref{word}.load(std::memory_order_acquire); };
     for (std::uint64_t n = 1; n <= 100; ++n) {
-      co_await wait_until(link.home, [&] { return now() >= n; });
+      co_await wait_until(link.executor, [&] { return now() >= n; });
       REQUIRE(now() >= n);
     }
   };

@@ -30,7 +30,7 @@ TEST_CASE("receives beyond the queue's depth wait for room in order", "[request]
   const std::uint32_t count = 4 * link.a->receives().depth();
   local_mr mr = link.memory(std::size_t{count} * 8);
   std::vector<std::uint32_t> order;
-  scope all{link.home};
+  scope all{link.executor};
   const auto receiver = [](loopback& on, local_mr_slice to,
                            std::vector<std::uint32_t>& seen) -> task<> {
     const message got = co_await on.a->recv(to);
@@ -80,7 +80,7 @@ TEST_CASE("a message granted to who is destroyed before taking it is not lost",
   {
     auto body = [](queue_pair& qp, local_mr_slice to) -> task<> { co_await qp.recv(to); };
     task<> abandoned = body(*link.a, mr);
-    static_cast<void>(abandoned.start(parent, {&link.home, {}}));
+    static_cast<void>(abandoned.start(parent, {&link.executor, {}}));
     static_cast<void>(link.b->post(send(from)));
     // Reaped, so that it is granted and scheduled, but not resumed.
     while (link.driver.reap() == 0 || link.a->receives().pending_messages() == 0) {
@@ -99,7 +99,7 @@ TEST_CASE("of those who start together, one gets the message that is there", "[r
   link.run_until([&] { return link.b->receives().pending_messages() == 1; });
   link.b->post_recv(buffers.slice(64, 64));
   const auto send_later = [](loopback& l, local_mr_slice bytes) -> task<> {
-    co_await l.home.sleep_for(1ns);
+    co_await l.executor.sleep_for(1ns);
     co_await l.a->send(bytes);
   };
   const auto [one, other, sent] = link.run(
@@ -117,7 +117,7 @@ TEST_CASE("a receive that waits for room posts its buffer, though a message come
   const std::uint32_t depth = link.b->receives().depth();
   for (std::uint32_t i = 0; i < depth; ++i) link.b->post_recv(buffers.slice(64 * i, 64));
   const auto take_all = [&](loopback& l) -> task<> {
-    co_await l.home.sleep_for(1ns);
+    co_await l.executor.sleep_for(1ns);
     for (std::uint32_t i = 0; i < 3; ++i) {
       static_cast<void>(l.a->post(send(from)));
       const message came = co_await l.b->recv(buffers.slice(64 * (depth + i), 64));
@@ -219,7 +219,7 @@ task<> fickle_receiver::take_with(unsigned way, duration patience,
   if (way == 0) {
     static_cast<void>(co_await as_result(with_timeout(take_one(*link.a, buffer, got), patience)));
   } else if (way == 1) {
-    scope inner{link.home};
+    scope inner{link.executor};
     inner.spawn(take_one(*link.a, buffer, got));
     co_await sleep_for(patience);
     inner.request_stop();
@@ -227,7 +227,7 @@ task<> fickle_receiver::take_with(unsigned way, duration patience,
   } else {
     deaf parent;
     task<> destroyed = take_one(*link.a, buffer, got);
-    static_cast<void>(destroyed.start(parent, {&link.home, {}}));
+    static_cast<void>(destroyed.start(parent, {&link.executor, {}}));
     co_await sleep_for(patience);
   }
 }
@@ -264,7 +264,7 @@ task<> fickle_receiver::take_all() {
 
 void stop_at_random(std::uint32_t count, std::uint64_t seed) {
   fickle_receiver receiver{count, seed};
-  scope all{receiver.link.home};
+  scope all{receiver.link.executor};
   all.spawn(receiver.send_all(seed + 1));
   all.spawn(receiver.take_all());
   receiver.link.run(all.join());

@@ -167,7 +167,7 @@ TEST_CASE("a handle outlives the coroutine that awaits it", "[request][device][C
   {
     auto await = [](auto& h) -> task<> { static_cast<void>(co_await h); };
     task<> abandoned = await(*handle);
-    abandoned.start(parent, {&link.home, stop});
+    abandoned.start(parent, {&link.executor, stop});
   }
   SECTION("where it is") {}
   SECTION("moved elsewhere") {
@@ -250,7 +250,7 @@ TEST_CASE("a queued handle whose awaiter is destroyed is posted all the same",
       static_cast<void>(co_await handle);
     };
     task<> abandoned = body(*link.a, from, to);
-    abandoned.start(parent, {&link.home, {}});
+    abandoned.start(parent, {&link.executor, {}});
     CHECK_FALSE(link.a->sends().is_idle());
   }
   link.run_until([&] { return link.a->sends().is_idle(); });
@@ -309,7 +309,7 @@ TEST_CASE("a batch about the same memory ends as its requests do, whatever becom
   local_mr to = link.memory(64);
   const remote_mr_slice raw = to.remote_slice();
   lease_block& lease = lease_block::make(&link.a->sends());
-  lease.grant(test::all_access, link.home.now() + 1h);
+  lease.grant(test::all_access, link.executor.now() + 1h);
   const remote_mr_slice good{raw.address(), 64, raw.rkey(), lease};
   const remote_mr_slice bad{raw.address(), 64, raw.rkey() ^ 0x5555, lease};
   const bool fails = GENERATE(false, true);
@@ -320,8 +320,8 @@ TEST_CASE("a batch about the same memory ends as its requests do, whatever becom
   CHECK(held_by(from) == held{.block_uses = 1});
   CHECK(lease.is_in_use());
   const auto reap_all = [&link] {
-    const time_point deadline = link.home.now() + 20s;
-    while (link.a->slots_in_use() > 0 && link.home.now() < deadline) link.driver.reap();
+    const time_point deadline = link.executor.now() + 20s;
+    while (link.a->slots_in_use() > 0 && link.executor.now() < deadline) link.driver.reap();
     CHECK(held_by(*link.a) == nothing);
   };
 
@@ -351,7 +351,7 @@ TEST_CASE("a batch about the same memory ends as its requests do, whatever becom
   const request_counters writes = link.driver.requests().of(request_kind::write);
   CHECK(writes.posted == 3);
   CHECK(writes.completed + writes.failed == 3);
-  lease.let_go();
+  lease.release();
 }
 
 TEST_CASE("an unsignaled request ends with a later signaled one", "[request][device]") {
@@ -397,7 +397,7 @@ TEST_CASE("a stop before the start means that it never happens", "[request][devi
   const local_mr from = link.pattern(64);
   local_mr to = link.memory(64);
   link.run([](loopback& l) -> task<> {
-    scope inner{l.home};
+    scope inner{l.executor};
     inner.request_stop();
     local_mr mr = l.memory(64);
     const auto writer = [](loopback& on, local_mr& m) -> task<> {
@@ -423,10 +423,10 @@ TEST_CASE("a request that was stopped while it waited for room is posted when it
     while (link.a->slots_in_use() > 0) link.driver.reap();
 
     std::size_t moved = 0;
-    scope waiting{link.home};
+    scope waiting{link.executor};
     waiting.spawn(
         [](auto& request, std::size_t& bytes) -> task<> { bytes = co_await request; }(late, moved));
-    static_cast<void>(link.home.run_ready());
+    static_cast<void>(link.executor.run_ready());
     CHECK(held_by(*link.a) == held{.slots = 1});
     while (link.a->slots_in_use() > 0) link.driver.reap();
     link.run(waiting.join());

@@ -1,5 +1,5 @@
 // Memory that a call lends to its handler.
-#include <support/manual_home.hpp>
+#include <support/manual_executor.hpp>
 #include <support/outcome.hpp>
 #include <support/rpc_pair.hpp>
 
@@ -113,16 +113,16 @@ TEST_CASE("a stopped call ends when the server's access to its memory has", "[rp
   rpc::client c = s.make_client();
   local_mr sink = s.rt.memory().allocate_zeroed(4096);
   s.rt.run([](rpc_server& answering, rpc::client& calling, local_mr& to) -> task<> {
-    executor& home = answering.rt.executor();
-    started call{home, calling.call<hold>(1, {.sink = to.slice()})};
-    co_await test::until(home, [&] { return answering.running == 1; });
+    cordma::executor& executor = answering.rt.executor();
+    started call{executor, calling.call<hold>(1, {.sink = to.slice()})};
+    co_await test::until(executor, [&] { return answering.running == 1; });
     CHECK(calling.connection()->lending().open == 1);
     call.request_stop();
-    co_await test::until(home, [&] { return call.has_ended(); });
+    co_await test::until(executor, [&] { return call.has_ended(); });
     CHECK((*call).take_result().is_cancelled());
     CHECK(calling.connection()->lending().open == 0);
     answering.open(1);
-    co_await test::until(home, [&] { return calling.counters().late == 1; });
+    co_await test::until(executor, [&] { return calling.counters().late == 1; });
   }(s, c, sink));
 }
 
@@ -229,19 +229,19 @@ TEST_CASE("a call that lends and is stopped before it runs has its memory back a
   local_mr source = s.rt.memory().allocate_zeroed(4096);
   const std::vector<std::byte> large(100'000);
   s.rt.run([](rpc_server& answering, rpc::client& calling, local_mr& from, view text) -> task<> {
-    executor& home = answering.rt.executor();
+    cordma::executor& executor = answering.rt.executor();
     const rpc::call_options lent{.source = from.slice()};
-    started first{home, calling.call<wait_for>(1)};
-    co_await test::until(home, [&] { return answering.running == 1; });
-    started waiting{home, calling.call<wait_for>(2, lent)};
-    started announced{home, calling.call<echo>(text, lent)};
+    started first{executor, calling.call<wait_for>(1)};
+    co_await test::until(executor, [&] { return answering.running == 1; });
+    started waiting{executor, calling.call<wait_for>(2, lent)};
+    started announced{executor, calling.call<echo>(text, lent)};
     CHECK(calling.connection()->lending().open == 3);  // Two sources, and the large request.
-    co_await test::until(home, [&] { return answering.server.streams().received >= 1; });
+    co_await test::until(executor, [&] { return answering.server.streams().received >= 1; });
     waiting.request_stop();
     announced.request_stop();
-    co_await test::until(home, [&] { return waiting.has_ended(); });
+    co_await test::until(executor, [&] { return waiting.has_ended(); });
     answering.gate(1).set();
-    co_await test::until(home, [&] { return announced.has_ended() && first.has_ended(); });
+    co_await test::until(executor, [&] { return announced.has_ended() && first.has_ended(); });
     CHECK((*waiting).take_result().is_cancelled());
     CHECK((*announced).take_result().is_cancelled());
     CHECK((*first).take() == 1);
@@ -257,16 +257,16 @@ TEST_CASE("a call that waits to be sent lends nothing yet", "[rpc][device]") {
   rpc::client c = s.make_client({.calls_max = 1});
   local_mr source = s.rt.memory().allocate_zeroed(4096);
   s.rt.run([](rpc_server& answering, rpc::client& calling, local_mr& from) -> task<> {
-    executor& home = answering.rt.executor();
+    cordma::executor& executor = answering.rt.executor();
     const rpc::call_options lent{.source = from.slice()};
-    started first{home, calling.call<wait_for>(1, lent)};
-    started second{home, calling.call<wait_for>(2, lent)};
-    co_await test::until(home, [&] { return answering.running == 1; });
+    started first{executor, calling.call<wait_for>(1, lent)};
+    started second{executor, calling.call<wait_for>(2, lent)};
+    co_await test::until(executor, [&] { return answering.running == 1; });
     CHECK(calling.connection()->lending().open == 1);
     second.request_stop();
     CHECK((*second).take_result().is_cancelled());
     answering.gate(1).set();
-    co_await test::until(home, [&] { return first.has_ended(); });
+    co_await test::until(executor, [&] { return first.has_ended(); });
     CHECK((*first).take() == 1);
   }(s, c, source));
 }
@@ -276,17 +276,17 @@ TEST_CASE("an idempotent call that lends is repeated on another connection", "[r
   reconnecting r{s};
   local_mr source = s.rt.memory().allocate_zeroed(4096);
   s.rt.run([](rpc_server& answering, reconnecting& client, local_mr& from) -> task<> {
-    executor& home = answering.rt.executor();
+    cordma::executor& executor = answering.rt.executor();
     const rpc::call_options lent{.source = from.slice()};
-    started again{home, client.calling.call<test::wait_again>(1, lent)};
-    started once{home, client.calling.call<wait_for>(2, lent)};
-    co_await test::until(home, [&] { return answering.running == 2; });
+    started again{executor, client.calling.call<test::wait_again>(1, lent)};
+    started once{executor, client.calling.call<wait_for>(2, lent)};
+    co_await test::until(executor, [&] { return answering.running == 2; });
     client.lose();
-    co_await test::until(home, [&] { return answering.begun == 3; });
+    co_await test::until(executor, [&] { return answering.begun == 3; });
     CHECK(code_of((*once).take_result()) == errc::disconnected);
     CHECK(client.calling.connection()->lending().open == 1);
     answering.gate(1).set();
-    co_await test::until(home, [&] { return again.has_ended(); });
+    co_await test::until(executor, [&] { return again.has_ended(); });
     CHECK((*again).take() == 1);
     CHECK(client.calling.connection()->lending().open == 0);
   }(s, r, source));
@@ -330,7 +330,7 @@ TEST_CASE("a request goes behind the binds of what it lends, however full the se
   local_mr sink = s.rt.memory().allocate_zeroed(4096);
   std::ranges::copy(pattern(4096), source.bytes().begin());
   s.rt.run([](rpc_server& answering, rpc::client& calling, local_mr& from, local_mr& to) -> task<> {
-    executor& home = answering.rt.executor();
+    cordma::executor& executor = answering.rt.executor();
     queue_pair& qp = calling.connection()->qp();
     const rpc::call_options lent{.source = from.slice(), .sink = to.slice()};
     const auto write_nothing = [] { return write(const_local_mr_slice{}, remote_mr_slice{}); };
@@ -342,18 +342,18 @@ TEST_CASE("a request goes behind the binds of what it lends, however full the se
       if (taken == depth - 2)
         static_cast<void>(qp.post_all(write_nothing(), write_nothing(), write_nothing()));
       const std::uint32_t before = qp.sends().posted_total();
-      started call{home, calling.call<copy>({}, lent)};
+      started call{executor, calling.call<copy>({}, lent)};
       CHECK(qp.sends().posted_total() == before);
-      co_await test::until(home, [&] { return call.has_ended(); });
+      co_await test::until(executor, [&] { return call.has_ended(); });
       CHECK((*call).take() == 4096);
       CHECK(std::ranges::equal(to.bytes(), from.bytes()));
     }
     // One that is stopped before it was sent lends nothing any more.
     for (std::uint32_t n = 0; n < depth; ++n) static_cast<void>(qp.post(write_nothing()));
-    started stopped{home, calling.call<copy>({}, lent)};
+    started stopped{executor, calling.call<copy>({}, lent)};
     stopped.request_stop();
     CHECK((*stopped).take_result().is_cancelled());
-    co_await test::until(home, [&] { return calling.connection()->lending().open == 0; });
+    co_await test::until(executor, [&] { return calling.connection()->lending().open == 0; });
     co_await check_echo(calling, pattern(10));
   }(s, c, source, sink));
   CHECK(s.server.counters().calls == 4);
@@ -371,18 +371,18 @@ TEST_CASE("calls lend beyond the leases that a peer may have", "[rpc][device]") 
   }(s, few));
   local_mr source = s.rt.memory().allocate_zeroed(4096);
   s.rt.run([](rpc_server& answering, rpc::client& calling, local_mr& from) -> task<> {
-    executor& home = answering.rt.executor();
+    cordma::executor& executor = answering.rt.executor();
     const rpc::call_options lent{.source = from.slice()};
     const auto one = [&](std::uint32_t n) { return calling.call<wait_for>(n, lent); };
-    started first{home, one(1)};
-    started second{home, one(2)};
-    started third{home, one(3)};
-    co_await test::until(home, [&] { return answering.running == 3; });
+    started first{executor, one(1)};
+    started second{executor, one(2)};
+    started third{executor, one(3)};
+    co_await test::until(executor, [&] { return answering.running == 3; });
     CHECK(calling.connection()->lending().open == 3);
     CHECK(calling.connection()->leases().size() == 3);
     for (const std::uint32_t n : {1u, 2u, 3u}) answering.gate(n).set();
     co_await test::until(
-        home, [&] { return first.has_ended() && second.has_ended() && third.has_ended(); });
+        executor, [&] { return first.has_ended() && second.has_ended() && third.has_ended(); });
     CHECK((*first).take() + (*second).take() + (*third).take() == 6);
   }(s, c, source));
 }
@@ -392,17 +392,17 @@ TEST_CASE("a client that closes has what its calls lent back before", "[rpc][dev
   rpc::client c = s.make_client();
   local_mr sink = s.rt.memory().allocate_zeroed(4096);
   s.rt.run([](rpc_server& answering, rpc::client& calling, local_mr& to) -> task<> {
-    executor& home = answering.rt.executor();
-    started lending{home, calling.call<wait_for>(1, {.sink = to.slice()})};
-    started other{home, calling.call<wait_for>(2)};
-    co_await test::until(home, [&] { return answering.running == 2; });
-    started closing{home, calling.close()};
-    co_await test::until(home, [&] { return other.has_ended(); });
+    cordma::executor& executor = answering.rt.executor();
+    started lending{executor, calling.call<wait_for>(1, {.sink = to.slice()})};
+    started other{executor, calling.call<wait_for>(2)};
+    co_await test::until(executor, [&] { return answering.running == 2; });
+    started closing{executor, calling.close()};
+    co_await test::until(executor, [&] { return other.has_ended(); });
     CHECK_FALSE(lending.has_ended());
     CHECK(calling.connection()->lending().open == 1);
     const auto meanwhile = co_await as_result(calling.call<echo>({}));
     CHECK(code_of(meanwhile) == errc::closed);
-    co_await test::until(home, [&] { return closing.has_ended(); });
+    co_await test::until(executor, [&] { return closing.has_ended(); });
     (*closing).take();
     CHECK(code_of((*lending).take_result()) == errc::closed);
     CHECK(code_of((*other).take_result()) == errc::closed);

@@ -6,7 +6,7 @@
 
 #include <cordma/detail/agent/agent.hpp>
 
-#include <support/manual_home.hpp>
+#include <support/manual_executor.hpp>
 #include <support/rpc_pair.hpp>
 #include <support/stack_span.hpp>
 

@@ -3,7 +3,7 @@
 #include "request/queue_pair.hpp"
 
 #include <support/allocations.hpp>
-#include <support/manual_home.hpp>
+#include <support/manual_executor.hpp>
 #include <support/outcome.hpp>
 #include <support/rpc_pair.hpp>
 
@@ -93,11 +93,11 @@ TEST_CASE("calls run side by side, and are answered in any order", "[rpc][device
       order.push_back(answer);
     };
     for (const std::uint32_t n : {1u, 2u, 3u}) calls.spawn(call(n));
-    executor& home = answering.rt.executor();
-    co_await test::until(home, [&] { return answering.running == 3; });
+    cordma::executor& executor = answering.rt.executor();
+    co_await test::until(executor, [&] { return answering.running == 3; });
     for (const std::uint32_t n : {3u, 1u, 2u}) {
       answering.gate(n).set();
-      co_await test::until(home, [&] { return !order.empty() && order.back() == n; });
+      co_await test::until(executor, [&] { return !order.empty() && order.back() == n; });
     }
     co_await calls.join();
     CHECK(order == std::vector<std::uint32_t>{3, 1, 2});
@@ -130,18 +130,18 @@ TEST_CASE("a deadline ends a call and frees its slot; the late reply is ignored"
   rpc::client c = s.make_client({.calls_max = 1});
   s.rt.run([](rpc_server& answering, rpc::client& calling, manual_clock& time) -> task<> {
     started late{answering.rt.executor(), calling.call<wait_for>(1, {.deadline = 50ms})};
-    executor& home = answering.rt.executor();
-    co_await test::until(home, [&] { return answering.running == 1; });
+    cordma::executor& executor = answering.rt.executor();
+    co_await test::until(executor, [&] { return answering.running == 1; });
     CHECK(!late.has_ended());
     time.advance(50ms);
-    co_await test::until(home, [&] { return late.has_ended(); });
+    co_await test::until(executor, [&] { return late.has_ended(); });
     CHECK(code_of((*late).take_result()) == errc::timed_out);
     CHECK(calling.counters().timed_out == 1);
     // The only slot is for the next call, while the handler still runs.
     co_await check_echo(calling, pattern(10));
     CHECK(answering.running == 1);
     answering.open(1);
-    co_await test::until(home, [&] { return calling.counters().late == 1; });
+    co_await test::until(executor, [&] { return calling.counters().late == 1; });
     co_await check_echo(calling, pattern(10));
   }(s, c, clock));
   CHECK(s.server.counters().running == 0);
@@ -152,20 +152,20 @@ TEST_CASE("the deadline of a call that was answered ends nothing", "[rpc][device
   rpc_server s{{}, test::by_hand(clock)};
   rpc::client c = s.make_client({.calls_max = 1});
   s.rt.run([](rpc_server& answering, rpc::client& calling, manual_clock& time) -> task<> {
-    executor& home = answering.rt.executor();
-    event never{home};
+    cordma::executor& executor = answering.rt.executor();
+    event never{executor};
     const auto pass = [&](duration length) -> task<> {
-      started passing{home, with_timeout(never.wait(), length, &home)};
+      started passing{executor, with_timeout(never.wait(), length, &executor)};
       time.advance(length);
-      co_await test::until(home, [&] { return passing.has_ended(); });
+      co_await test::until(executor, [&] { return passing.has_ended(); });
     };
     const auto bytes = pattern(10);
     static_cast<void>(co_await calling.call<echo>(bytes, {.deadline = 50ms}));
     co_await pass(50ms);
     static_cast<void>(co_await calling.call<echo>(bytes, {.deadline = 50ms}));
     co_await pass(40ms);
-    started next{home, calling.call<wait_for>(1, {.deadline = 50ms})};
-    co_await test::until(home, [&] { return answering.running == 1; });
+    started next{executor, calling.call<wait_for>(1, {.deadline = 50ms})};
+    co_await test::until(executor, [&] { return answering.running == 1; });
     co_await pass(40ms);
     CHECK(!next.has_ended());
     CHECK(calling.counters().timed_out == 0);
@@ -181,17 +181,17 @@ TEST_CASE("a call that waits for its turn ends by its deadline too, and is never
   rpc_server s{{}, test::by_hand(clock)};
   rpc::client c = s.make_client({.calls_max = 1});
   s.rt.run([](rpc_server& answering, rpc::client& calling, manual_clock& time) -> task<> {
-    executor& home = answering.rt.executor();
-    started first{home, calling.call<wait_for>(1)};
-    started second{home, calling.call<wait_for>(2, {.deadline = 50ms})};
-    co_await test::until(home, [&] { return answering.running == 1; });
+    cordma::executor& executor = answering.rt.executor();
+    started first{executor, calling.call<wait_for>(1)};
+    started second{executor, calling.call<wait_for>(2, {.deadline = 50ms})};
+    co_await test::until(executor, [&] { return answering.running == 1; });
     time.advance(50ms);
-    co_await test::until(home, [&] { return second.has_ended(); });
+    co_await test::until(executor, [&] { return second.has_ended(); });
     const auto outcome = (*second).take_result();
     CHECK(code_of(outcome) == errc::timed_out);
     CHECK(outcome.failure().detail.view() == "not sent before the deadline");
     answering.gate(1).set();
-    co_await test::until(home, [&] { return first.has_ended(); });
+    co_await test::until(executor, [&] { return first.has_ended(); });
     CHECK((*first).take() == 1);
   }(s, c, clock));
   CHECK(s.begun == 1);
@@ -201,14 +201,14 @@ TEST_CASE("a lost connection ends every call at once", "[rpc][device][P3]") {
   rpc_server s;
   rpc::client c = s.make_client({.calls_max = 2});
   s.rt.run([](rpc_server& answering, rpc::client& calling) -> task<> {
-    executor& home = answering.rt.executor();
-    started first{home, calling.call<wait_for>(1)};
-    started second{home, calling.call<wait_for>(2)};
-    started waiting{home, calling.call<wait_for>(3)};
-    co_await test::until(home, [&] { return answering.running == 2; });
+    cordma::executor& executor = answering.rt.executor();
+    started first{executor, calling.call<wait_for>(1)};
+    started second{executor, calling.call<wait_for>(2)};
+    started waiting{executor, calling.call<wait_for>(3)};
+    co_await test::until(executor, [&] { return answering.running == 2; });
     calling.connection()->qp().abort({.code = errc::disconnected, .call = "test"});
     co_await test::until(
-        home, [&] { return first.has_ended() && second.has_ended() && waiting.has_ended(); });
+        executor, [&] { return first.has_ended() && second.has_ended() && waiting.has_ended(); });
     const auto outcome = (*first).take_result();
     CHECK(code_of(outcome) == errc::disconnected);
     CHECK(outcome.failure().call == std::string_view{"test.wait_for"});
@@ -218,7 +218,7 @@ TEST_CASE("a lost connection ends every call at once", "[rpc][device][P3]") {
     const failure later = co_await why_it_fails<wait_for>(calling, 4);
     CHECK(later.code == errc::disconnected);
     // Its handlers are told.
-    co_await test::until(home, [&] { return answering.server.counters().connections == 0; });
+    co_await test::until(executor, [&] { return answering.server.counters().connections == 0; });
     CHECK(answering.stopped == 2);
   }(s, c));
   CHECK(c.counters().lost == 4);
@@ -370,20 +370,20 @@ TEST_CASE("a stopped call tells the server, whose handler sees a stop", "[rpc][d
   rpc_server s;
   rpc::client c = s.make_client();
   s.rt.run([](rpc_server& answering, rpc::client& calling) -> task<> {
-    executor& home = answering.rt.executor();
-    started call{home, calling.call<wait_for>(1)};
-    co_await test::until(home, [&] { return answering.running == 1; });
+    cordma::executor& executor = answering.rt.executor();
+    started call{executor, calling.call<wait_for>(1)};
+    co_await test::until(executor, [&] { return answering.running == 1; });
     call.request_stop();
-    co_await test::until(home, [&] { return call.has_ended(); });
+    co_await test::until(executor, [&] { return call.has_ended(); });
     CHECK((*call).take_result().is_cancelled());
-    co_await test::until(home, [&] { return answering.stopped == 1; });
+    co_await test::until(executor, [&] { return answering.stopped == 1; });
     // So does one whose coroutine is destroyed.
     std::optional<started<rpc::detail::call_op<wait_for>>> dropped;
-    dropped.emplace(home, calling.call<wait_for>(2));
-    co_await test::until(home, [&] { return answering.running == 1; });
+    dropped.emplace(executor, calling.call<wait_for>(2));
+    co_await test::until(executor, [&] { return answering.running == 1; });
     dropped.reset();
-    co_await test::until(home, [&] { return answering.stopped == 2; });
-    co_await test::until(home, [&] { return calling.counters().late == 2; });
+    co_await test::until(executor, [&] { return answering.stopped == 2; });
+    co_await test::until(executor, [&] { return calling.counters().late == 2; });
   }(s, c));
   CHECK(c.counters().stopped == 2);
   CHECK(s.server.counters().stopped == 2);
@@ -393,14 +393,14 @@ TEST_CASE("a call that was stopped before it was sent is never sent", "[rpc][dev
   rpc_server s;
   rpc::client c = s.make_client({.calls_max = 1});
   s.rt.run([](rpc_server& answering, rpc::client& calling) -> task<> {
-    executor& home = answering.rt.executor();
-    started first{home, calling.call<wait_for>(1)};
-    started second{home, calling.call<wait_for>(2)};
+    cordma::executor& executor = answering.rt.executor();
+    started first{executor, calling.call<wait_for>(1)};
+    started second{executor, calling.call<wait_for>(2)};
     second.request_stop();
-    co_await test::until(home, [&] { return second.has_ended(); });
+    co_await test::until(executor, [&] { return second.has_ended(); });
     CHECK((*second).take_result().is_cancelled());
     answering.gate(1).set();
-    co_await test::until(home, [&] { return first.has_ended(); });
+    co_await test::until(executor, [&] { return first.has_ended(); });
     co_await check_echo(calling, pattern(10));
   }(s, c));
   CHECK(s.begun == 1);
@@ -410,15 +410,15 @@ TEST_CASE("dropping a client ends its calls", "[rpc][device]") {
   rpc_server s;
   rpc::client c = s.make_client({.calls_max = 1});
   s.rt.run([](rpc_server& answering, rpc::client& calling) -> task<> {
-    executor& home = answering.rt.executor();
-    started first{home, calling.call<wait_for>(1)};
-    started second{home, calling.call<wait_for>(2)};
-    co_await test::until(home, [&] { return answering.running == 1; });
+    cordma::executor& executor = answering.rt.executor();
+    started first{executor, calling.call<wait_for>(1)};
+    started second{executor, calling.call<wait_for>(2)};
+    co_await test::until(executor, [&] { return answering.running == 1; });
     calling = {};
-    co_await test::until(home, [&] { return first.has_ended() && second.has_ended(); });
+    co_await test::until(executor, [&] { return first.has_ended() && second.has_ended(); });
     CHECK(code_of((*first).take_result()) == errc::closed);
     CHECK(code_of((*second).take_result()) == errc::closed);
-    co_await test::until(home, [&] { return answering.stopped == 1; });
+    co_await test::until(executor, [&] { return answering.stopped == 1; });
   }(s, c));
 }
 
@@ -426,9 +426,9 @@ TEST_CASE("closing a client ends its calls, and is no loss to the server", "[rpc
   rpc_server s;
   rpc::client c = s.make_client();
   s.rt.run([](rpc_server& answering, rpc::client& calling) -> task<> {
-    executor& home = answering.rt.executor();
-    started call{home, calling.call<wait_for>(1)};
-    co_await test::until(home, [&] { return answering.running == 1; });
+    cordma::executor& executor = answering.rt.executor();
+    started call{executor, calling.call<wait_for>(1)};
+    co_await test::until(executor, [&] { return answering.running == 1; });
     co_await calling.close();
     CHECK(code_of((*call).take_result()) == errc::closed);
     co_await answering.work.join();
@@ -493,18 +493,19 @@ TEST_CASE("only a call that may run twice is repeated", "[rpc][device]") {
   rpc_server s;
   reconnecting r{s, {.calls_max = 2}};
   s.rt.run([](rpc_server& answering, reconnecting& client) -> task<> {
-    executor& home = answering.rt.executor();
+    cordma::executor& executor = answering.rt.executor();
     co_await check_echo(client.calling, pattern(10));
-    started once{home, client.calling.call<wait_for>(1)};
-    started twice{home, client.calling.call<wait_again>(2)};
-    started unsent{home, client.calling.call<wait_for>(3)};
-    co_await test::until(home, [&] { return answering.running == 2; });
+    started once{executor, client.calling.call<wait_for>(1)};
+    started twice{executor, client.calling.call<wait_again>(2)};
+    started unsent{executor, client.calling.call<wait_for>(3)};
+    co_await test::until(executor, [&] { return answering.running == 2; });
     client.lose();
-    co_await test::until(home, [&] { return answering.stopped == 2 && answering.running == 2; });
+    co_await test::until(executor,
+                         [&] { return answering.stopped == 2 && answering.running == 2; });
     CHECK(code_of((*once).take_result()) == errc::disconnected);
     answering.gate(2).set();
     answering.gate(3).set();
-    co_await test::until(home, [&] { return twice.has_ended() && unsent.has_ended(); });
+    co_await test::until(executor, [&] { return twice.has_ended() && unsent.has_ended(); });
     CHECK((*twice).take() == 2);
     CHECK((*unsent).take() == 3);
   }(s, r));
@@ -519,13 +520,13 @@ TEST_CASE("a lost call that meets its deadline does not say that it was never se
   rpc_server s{{}, test::by_hand(clock)};
   reconnecting r{s};
   s.rt.run([](rpc_server& answering, reconnecting& client, manual_clock& time) -> task<> {
-    executor& home = answering.rt.executor();
-    started call{home, client.calling.call<wait_again>(1, {.deadline = 50ms})};
-    co_await test::until(home, [&] { return answering.running == 1; });
+    cordma::executor& executor = answering.rt.executor();
+    started call{executor, client.calling.call<wait_again>(1, {.deadline = 50ms})};
+    co_await test::until(executor, [&] { return answering.running == 1; });
     client.is_unreachable = true;
     client.lose();
     time.advance(50ms);
-    co_await test::until(home, [&] { return call.has_ended(); });
+    co_await test::until(executor, [&] { return call.has_ended(); });
     const auto outcome = (*call).take_result();
     CHECK(code_of(outcome) == errc::timed_out);
     CHECK(outcome.failure().detail.view() == "lost, and not sent again before the deadline");
@@ -539,9 +540,9 @@ TEST_CASE("a client tries again after longer and longer, and gives up after so m
   reconnecting r{s, {.reconnect = {.delay = 100ms, .delay_max = 400ms, .attempts_max = 5}}};
   r.is_unreachable = true;
   s.rt.run([](rpc_server& answering, reconnecting& client, manual_clock& time) -> task<> {
-    executor& home = answering.rt.executor();
-    started call{home, client.calling.call<wait_for>(1)};
-    co_await test::until(home, [&] { return client.attempts == 1; });
+    cordma::executor& executor = answering.rt.executor();
+    started call{executor, client.calling.call<wait_for>(1)};
+    co_await test::until(executor, [&] { return client.attempts == 1; });
     unsigned attempts = 1;
     for (const auto delay : {100ms, 200ms, 400ms, 400ms}) {
       time.advance(delay / 2 - 1ms);
@@ -549,10 +550,10 @@ TEST_CASE("a client tries again after longer and longer, and gives up after so m
       co_await test::due_timers_fired();
       CHECK(client.attempts == attempts);
       time.advance(delay / 2 + 1ms);
-      co_await test::until(home, [&] { return client.attempts == attempts + 1; });
+      co_await test::until(executor, [&] { return client.attempts == attempts + 1; });
       ++attempts;
     }
-    co_await test::until(home, [&] { return call.has_ended(); });
+    co_await test::until(executor, [&] { return call.has_ended(); });
     CHECK(code_of((*call).take_result()) == std::errc::connection_refused);
     client.is_unreachable = false;
     co_await check_echo(client.calling, pattern(10));

@@ -1,7 +1,7 @@
 #include <cordma/rpc/server.hpp>
 
 #include <support/foreign_task.hpp>
-#include <support/manual_home.hpp>
+#include <support/manual_executor.hpp>
 #include <support/outcome.hpp>
 #include <support/rpc_pair.hpp>
 
@@ -66,12 +66,12 @@ TEST_CASE("a drained server does not wait for ever for a client that calls nothi
   s.rt.run(s.server.drain());
   rpc::client idle = s.make_client();
   s.rt.run([](rpc_server& answering, manual_clock& time) -> task<> {
-    executor& home = answering.rt.executor();
-    co_await test::until(home, [&] { return answering.server.counters().connections == 1; });
+    cordma::executor& executor = answering.rt.executor();
+    co_await test::until(executor, [&] { return answering.server.counters().connections == 1; });
     co_await some_turns(answering);
     CHECK(answering.server.counters().connections == 1);
     time.advance(50ms);
-    co_await test::until(home, [&] { return answering.server.counters().connections == 0; });
+    co_await test::until(executor, [&] { return answering.server.counters().connections == 0; });
   }(s, clock));
 }
 
@@ -86,8 +86,8 @@ TEST_CASE("a call that no connection could be made for says why", "[rpc][device]
 }
 
 TEST_CASE("a client without a connector is refused when it is made", "[rpc]") {
-  executor home;
-  CHECK_THROWS_WITH((rpc::client{home, rpc::client::connector{}}),
+  cordma::executor executor;
+  CHECK_THROWS_WITH((rpc::client{executor, rpc::client::connector{}}),
                     Catch::Contains("the connector is empty"));
 }
 
@@ -115,11 +115,11 @@ TEST_CASE("a call's deadline that no clock can count is for ever", "[rpc][device
   rpc::client c = s.make_client();
   static constexpr rpc::call_options for_ever{.deadline = std::chrono::milliseconds::max()};
   s.rt.run([](rpc_server& answering, rpc::client& calling) -> task<> {
-    executor& home = answering.rt.executor();
-    started call{home, calling.call<wait_for>(1, for_ever)};
-    co_await test::until(home, [&] { return answering.running == 1; });
+    cordma::executor& executor = answering.rt.executor();
+    started call{executor, calling.call<wait_for>(1, for_ever)};
+    co_await test::until(executor, [&] { return answering.running == 1; });
     answering.gate(1).set();
-    co_await test::until(home, [&] { return call.has_ended(); });
+    co_await test::until(executor, [&] { return call.has_ended(); });
     CHECK((*call).take() == 1);
   }(s, c));
 }

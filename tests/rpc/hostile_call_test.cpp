@@ -4,7 +4,7 @@
 #include "../../lib/messages/stream_terms.hpp"
 #include "../../lib/rpc/call_frame.hpp"
 
-#include <support/manual_home.hpp>
+#include <support/manual_executor.hpp>
 #include <support/outcome.hpp>
 #include <support/rpc_pair.hpp>
 
@@ -140,11 +140,11 @@ struct hostile_server : test::rpc_server {
 /// Starts a call, sends the answer that is made of its number, and gives what came of it.
 template <class Answer>
 task<failure> failure_after(hostile_server& s, Answer answer) {
-  executor& home = s.rt.executor();
-  started call{home, s.calling.call<wait_for>(1)};
+  cordma::executor& executor = s.rt.executor();
+  started call{executor, s.calling.call<wait_for>(1)};
   const std::uint64_t number = co_await s.call_number();
   co_await s.peer->say(answer(number));
-  co_await test::until(home, [&] { return call.has_ended(); });
+  co_await test::until(executor, [&] { return call.has_ended(); });
   const auto outcome = (*call).take_result();
   co_return outcome.has_failure() ? outcome.failure() : failure{};
 }
@@ -216,15 +216,15 @@ TEST_CASE("a call that is cancelled while its request is on its way does not run
           "[rpc][device][hostile][P7]") {
   hostile_client s;
   s.rt.run([](hostile_client& siege) -> task<> {
-    executor& home = siege.rt.executor();
+    cordma::executor& executor = siege.rt.executor();
     const std::string text(100'000, 'x');  // Larger than a buffer: it is announced, and read.
     const bytes cancelled = with_header({.call = 5, .method = echo::id}, text);
     const bytes other = with_header({.call = 6, .method = echo::id}, text);
     co_await siege.peer.say(with_header({.call = 4, .method = echo::id}));
-    started first{home, siege.peer.say(cancelled)};
+    started first{executor, siege.peer.say(cancelled)};
     siege.peer.say_control(with_header({.kind = kind::cancel, .call = 5}));
-    started second{home, siege.peer.say(other)};
-    co_await test::until(home, [&] { return siege.peer.heard.size() == 3; });
+    started second{executor, siege.peer.say(other)};
+    co_await test::until(executor, [&] { return siege.peer.heard.size() == 3; });
     for (const std::size_t n : {1u, 2u}) {
       const header h = siege.answer(n);
       CHECK(h.kind == (h.call == 5 ? kind::failure : kind::reply));
@@ -256,11 +256,11 @@ TEST_CASE("an answer of another version ends a call when its memory is back",
   hostile_server siege;
   local_mr sink = siege.rt.memory().allocate_zeroed(4096);
   siege.rt.run([](hostile_server& s, local_mr& to) -> task<> {
-    executor& home = s.rt.executor();
-    started call{home, s.calling.call<wait_for>(1, {.sink = to.slice()})};
+    cordma::executor& executor = s.rt.executor();
+    started call{executor, s.calling.call<wait_for>(1, {.sink = to.slice()})};
     const std::uint64_t number = co_await s.call_number();
     co_await s.peer->say(with_header({.version = 2, .kind = kind::reply, .call = number}));
-    co_await test::until(home, [&] { return call.has_ended(); });
+    co_await test::until(executor, [&] { return call.has_ended(); });
     CHECK(code_of((*call).take_result()) == errc::incompatible_peer);
     CHECK(s.calling.connection()->lending().open == 0);
   }(siege, sink));
@@ -270,21 +270,21 @@ TEST_CASE("cancels of what is over, and numbers that are used twice, harm nobody
           "[rpc][device][hostile]") {
   hostile_client s;
   s.rt.run([](hostile_client& siege) -> task<> {
-    executor& home = siege.rt.executor();
+    cordma::executor& executor = siege.rt.executor();
     const std::string two{"\2\0\0\0", 4};
     co_await siege.peer.say(with_header({.call = 5, .method = wait_for::id}, two));
     co_await siege.peer.say(with_header({.call = 5, .method = wait_for::id}, two));
-    co_await test::until(home, [&] { return siege.running == 2; });
+    co_await test::until(executor, [&] { return siege.running == 2; });
     siege.peer.say_control(with_header({.kind = kind::cancel, .call = 6}));
     co_await siege.peer.say(with_header({.call = 7, .method = echo::id}));
-    co_await test::until(home, [&] { return siege.peer.heard.size() == 1; });
+    co_await test::until(executor, [&] { return siege.peer.heard.size() == 1; });
     siege.gate(2).set();
-    co_await test::until(home, [&] { return siege.peer.heard.size() == 3; });
+    co_await test::until(executor, [&] { return siege.peer.heard.size() == 3; });
     CHECK(siege.answer(1).call == 5);
     CHECK(siege.answer(2).call == 5);
     siege.peer.say_control(with_header({.kind = kind::cancel, .call = 5}));
     co_await siege.peer.say(with_header({.call = 8, .method = echo::id}));
-    co_await test::until(home, [&] { return siege.peer.heard.size() == 4; });
+    co_await test::until(executor, [&] { return siege.peer.heard.size() == 4; });
   }(s));
   CHECK(s.stopped == 0);
 }
@@ -306,13 +306,13 @@ TEST_CASE("a server's answer that is none ends the connection, and every call wi
 TEST_CASE("a server that returns what it was not lent is cut off", "[rpc][device][hostile]") {
   hostile_server siege;
   siege.rt.run([](hostile_server& s) -> task<> {
-    executor& home = s.rt.executor();
-    started call{home, s.calling.call<wait_for>(1)};
+    cordma::executor& executor = s.rt.executor();
+    started call{executor, s.calling.call<wait_for>(1)};
     const std::uint64_t number = co_await s.call_number();
     // Of a call that there is not, any more or yet, that says nothing.
     s.peer->say_control(with_header({.kind = kind::returned, .call = number + 1}));
     s.peer->say_control(with_header({.kind = kind::returned, .call = number}));
-    co_await test::until(home, [&] { return call.has_ended(); });
+    co_await test::until(executor, [&] { return call.has_ended(); });
     CHECK(code_of((*call).take_result()) == errc::bad_frame);
   }(siege));
 }
@@ -322,17 +322,17 @@ TEST_CASE("a server may return what it was lent before it answers, and often",
   hostile_server siege;
   local_mr sink = siege.rt.memory().allocate_zeroed(4096);
   siege.rt.run([](hostile_server& s, local_mr& to) -> task<> {
-    executor& home = s.rt.executor();
-    started call{home, s.calling.call<wait_for>(1, {.sink = to.slice()})};
+    cordma::executor& executor = s.rt.executor();
+    started call{executor, s.calling.call<wait_for>(1, {.sink = to.slice()})};
     const std::uint64_t number = co_await s.call_number();
     CHECK(s.calling.connection()->lending().open == 1);
     for (int n = 0; n < 3; ++n) {
       s.peer->say_control(with_header({.kind = kind::returned, .call = number}));
-      co_await test::until(home, [&] { return s.calling.connection()->lending().open == 0; });
+      co_await test::until(executor, [&] { return s.calling.connection()->lending().open == 0; });
     }
     CHECK_FALSE(call.has_ended());
     co_await s.peer->say(with_header({.kind = kind::reply, .call = number}, "1234"));
-    co_await test::until(home, [&] { return call.has_ended(); });
+    co_await test::until(executor, [&] { return call.has_ended(); });
     CHECK((*call).take() == 0x34333231);
   }(siege, sink));
 }
@@ -342,30 +342,30 @@ TEST_CASE("an answer that invalidates another call's memory costs the server its
   hostile_server siege;
   local_mr sink = siege.rt.memory().allocate_zeroed(4096);
   siege.rt.run([](hostile_server& s, local_mr& to) -> task<> {
-    executor& home = s.rt.executor();
-    started honest{home, s.calling.call<wait_for>(1, {.sink = to.slice(0, 8)})};
-    started other{home, s.calling.call<wait_for>(2, {.sink = to.slice(8, 8)})};
+    cordma::executor& executor = s.rt.executor();
+    started honest{executor, s.calling.call<wait_for>(1, {.sink = to.slice(0, 8)})};
+    started other{executor, s.calling.call<wait_for>(2, {.sink = to.slice(8, 8)})};
     const std::uint64_t number = co_await s.call_number();
     const std::uint64_t other_number = co_await s.call_number();
     const loan_terms mine = call_protocol::terms_of(s.peer->heard[0], call_protocol::sink);
     const loan_terms others = call_protocol::terms_of(s.peer->heard[1], call_protocol::sink);
     if (mine.isolation != isolation::exact) co_return;  // There a kernel may panic.
     s.peer->say_invalidating(with_header({.kind = kind::reply, .call = number}, "1234"), mine.rkey);
-    co_await test::until(home, [&] { return honest.has_ended(); });
+    co_await test::until(executor, [&] { return honest.has_ended(); });
     CHECK((*honest).take() == 0x34333231);
     CHECK(s.calling.connection()->lending().open == 1);
     CHECK(s.calling.connection()->lending().returned == 1);
     // It says that it has ended what it has not, which it is not believed.
-    started third{home, s.calling.call<wait_for>(3, {.sink = to.slice(0, 8)})};
+    started third{executor, s.calling.call<wait_for>(3, {.sink = to.slice(0, 8)})};
     const std::uint64_t third_number = co_await s.call_number();
     s.peer->say_invalidating(with_header({.kind = kind::reply, .call = third_number}, "1234"),
                              others.rkey);
-    co_await test::until(home, [&] { return third.has_ended(); });
+    co_await test::until(executor, [&] { return third.has_ended(); });
     CHECK((*third).take() == 0x34333231);
     CHECK(s.calling.connection()->lending().open == 1);
     // Now there is nothing to invalidate, and the device says so.
     co_await s.peer->say(with_header({.kind = kind::reply, .call = other_number}, "1234"));
-    co_await test::until(home, [&] { return other.has_ended(); });
+    co_await test::until(executor, [&] { return other.has_ended(); });
     CHECK(s.calling.connection() == nullptr);
   }(siege, sink));
 }
@@ -374,30 +374,30 @@ TEST_CASE("an answer that waits invalidates nothing once its call was cancelled"
           "[rpc][device][hostile][P7]") {
   hostile_client s;
   s.rt.run([](hostile_client& siege) -> task<> {
-    executor& home = siege.rt.executor();
+    cordma::executor& executor = siege.rt.executor();
     // It takes no answer, until there is no credit for another.
     siege.peer.takes = false;
     co_await siege.peer.say(with_header({.call = 1, .method = echo::id}));
     for (std::uint64_t n = 2; siege.server.streams().credit_waits == 0; ++n) {
-      started call{home, siege.peer.say(with_header({.call = n, .method = echo::id}))};
-      co_await test::until(home, [&] {
+      started call{executor, siege.peer.say(with_header({.call = n, .method = echo::id}))};
+      co_await test::until(executor, [&] {
         return siege.peer.heard.size() == n || siege.server.streams().credit_waits > 0;
       });
     }
     const std::size_t before = siege.peer.heard.size();
     co_await siege.peer.say(lending_call(1000));
-    co_await test::until(home, [&] { return siege.server.streams().credit_waits == 2; });
+    co_await test::until(executor, [&] { return siege.server.streams().credit_waits == 2; });
     siege.peer.say_control(with_header({.kind = kind::cancel, .call = 1000}));
     co_await siege.peer.say(with_header({.call = 1001, .method = echo::id}));
-    co_await test::until(home, [&] { return siege.server.streams().credit_waits == 3; });
+    co_await test::until(executor, [&] { return siege.server.streams().credit_waits == 3; });
     // Nor need the client wait for it.
-    co_await test::until(home, [&] { return siege.peer.controls.size() == 1; });
+    co_await test::until(executor, [&] { return siege.peer.controls.size() == 1; });
     const header returned = call_protocol::decode(siege.peer.controls.front(), true);
     CHECK(returned.kind == kind::returned);
     CHECK(returned.call == 1000);
     siege.peer.takes = true;
     siege.peer.kept.clear();
-    co_await test::until(home, [&] { return siege.peer.heard.size() == before + 3; });
+    co_await test::until(executor, [&] { return siege.peer.heard.size() == before + 3; });
     for (const auto& key : siege.peer.invalidated) CHECK_FALSE(key.has_value());
   }(s));
 }
@@ -453,17 +453,17 @@ TEST_CASE("a server that keeps what a call lent costs the call the grace, and no
   hostile_server siege{test::by_hand(clock)};
   local_mr sink = siege.rt.memory().allocate_zeroed(4096);
   siege.rt.run([](hostile_server& s, manual_clock& time, local_mr& to) -> task<> {
-    executor& home = s.rt.executor();
+    cordma::executor& executor = s.rt.executor();
     const lending_policy policy;
-    started call{home, s.calling.call<wait_for>(1, {.deadline = 50ms, .sink = to.slice()})};
+    started call{executor, s.calling.call<wait_for>(1, {.deadline = 50ms, .sink = to.slice()})};
     const std::uint64_t number = co_await s.call_number();
     time.advance(50ms);
-    co_await test::until(home, [&] { return s.peer->controls.size() == 1; });  // The cancel.
+    co_await test::until(executor, [&] { return s.peer->controls.size() == 1; });  // The cancel.
     time.advance(policy.grace - 1ms);
     co_await test::due_timers_fired();
     CHECK_FALSE(call.has_ended());
     time.advance(2ms);
-    co_await test::until(home, [&] { return call.has_ended(); });
+    co_await test::until(executor, [&] { return call.has_ended(); });
     CHECK(code_of((*call).take_result()) == errc::timed_out);
     const lending_counters& lent = s.calling.connection()->lending();
     CHECK(lent.forced == 1);
@@ -471,7 +471,7 @@ TEST_CASE("a server that keeps what a call lent costs the call the grace, and no
     // What it says of that now is late, and harms nothing.
     s.peer->say_control(with_header({.kind = kind::returned, .call = number}));
     co_await s.peer->say(with_header({.kind = kind::reply, .call = number}, "1234"));
-    co_await test::until(home, [&] { return s.calling.counters().late == 1; });
+    co_await test::until(executor, [&] { return s.calling.counters().late == 1; });
     CHECK(s.calling.connection() != nullptr);
   }(siege, clock, sink));
 }
@@ -512,22 +512,22 @@ TEST_CASE("memory is not returned to a client before its request has gone", "[rp
   hostile_server siege;
   local_mr source = siege.rt.memory().allocate_zeroed(4096);
   siege.rt.run([](hostile_server& s, local_mr& from) -> task<> {
-    executor& home = s.rt.executor();
+    cordma::executor& executor = s.rt.executor();
     // Without credit what is asked next waits at the client.
     s.peer->takes = false;
     std::vector<std::unique_ptr<started<rpc::detail::call_op<wait_for>>>> calls;
     unsigned n = 0;
     while (s.calling.stream().credit_waits == 0) {
       calls.push_back(std::make_unique<started<rpc::detail::call_op<wait_for>>>(
-          home, s.calling.call<wait_for>(n++)));
-      co_await home.sleep_for(0ms);
+          executor, s.calling.call<wait_for>(n++)));
+      co_await executor.sleep_for(0ms);
     }
     const bytes large(20000);
-    started call{home, s.calling.call<echo>(large, {.source = from.slice()})};
+    started call{executor, s.calling.call<echo>(large, {.source = from.slice()})};
     CHECK(s.calling.connection()->lending().offered == 0);
     const std::uint64_t number = (std::uint64_t{1} << 16) | n;
     s.peer->say_control(with_header({.kind = kind::returned, .call = number}));
-    co_await test::until(home, [&] { return call.has_ended(); });
+    co_await test::until(executor, [&] { return call.has_ended(); });
     CHECK((*call).take_result().failure().code == errc::bad_frame);
     CHECK(s.calling.connection() == nullptr);
     s.peer->kept.clear();

@@ -1,5 +1,5 @@
 // A device that refuses what is posted breaks one connection, and nothing else.
-#include <support/manual_home.hpp>
+#include <support/manual_executor.hpp>
 
 #include <support/rpc_pair.hpp>
 #include "request/queue_pair.hpp"
@@ -127,18 +127,19 @@ TEST_CASE("a large request that was not announced when the connection went is se
   large_server s{{.stream = {.depth = 8}}};
   reconnecting r{s};
   s.rt.run([](large_server& answering, reconnecting& to) -> task<> {
-    executor& home = answering.rt.executor();
+    cordma::executor& executor = answering.rt.executor();
     // As many as the server has buffers for: nothing else is sent.
     std::vector<std::unique_ptr<started<rpc::detail::call_op<test::wait_again>>>> calls;
     for (unsigned n = 0; n < 4; ++n)
       calls.push_back(std::make_unique<started<rpc::detail::call_op<test::wait_again>>>(
-          home, to.calling.call<test::wait_again>(1)));
-    co_await test::until(home, [&] { return answering.running == 4; });
-    started large{home, to.calling.call<take>(std::string(long_bytes, 'x'))};
+          executor, to.calling.call<test::wait_again>(1)));
+    co_await test::until(executor, [&] { return answering.running == 4; });
+    started large{executor, to.calling.call<take>(std::string(long_bytes, 'x'))};
     to.lose();
     answering.open(1);
-    co_await test::until(home, [&] { return large.has_ended(); });
+    co_await test::until(executor, [&] { return large.has_ended(); });
     CHECK((*large).take() == long_bytes);
-    for (const auto& call : calls) co_await test::until(home, [&] { return call->has_ended(); });
+    for (const auto& call : calls)
+      co_await test::until(executor, [&] { return call->has_ended(); });
   }(s, r));
 }

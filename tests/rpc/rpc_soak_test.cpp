@@ -2,7 +2,7 @@
 #include <cordma/rpc/client.hpp>
 
 #include <support/filled.hpp>
-#include <support/manual_home.hpp>
+#include <support/manual_executor.hpp>
 #include <support/peer_process.hpp>
 #include <support/soak.hpp>
 #include <support/until.hpp>
@@ -391,30 +391,31 @@ std::vector<std::unique_ptr<peer_process>> make_processes(ledger& all, unsigned 
 
 /// Ends when it holds, or when for long no handler was begun.
 template <class Condition>
-task<bool> holds_some_day(executor& home, ledger& all, Condition condition) {
+task<bool> holds_some_day(cordma::executor& executor, ledger& all, Condition condition) {
   std::uint64_t seen = 0;
-  time_point quiet_since = home.now();
+  time_point quiet_since = executor.now();
   while (!condition()) {
-    co_await home.sleep_for(1ms);
+    co_await executor.sleep_for(1ms);
     if (const std::uint64_t now = all.handlers; now != seen) {
       seen = now;
-      quiet_since = home.now();
+      quiet_since = executor.now();
     }
-    if (home.now() - quiet_since > 60s) co_return false;
+    if (executor.now() - quiet_since > 60s) co_return false;
   }
   co_return true;
 }
 
 /// Kills the processes of victims, one after another, each when it is busy; and waits for the
 /// others.
-task<> outlive(executor& home, ledger& all, std::vector<std::unique_ptr<peer_process>>& killed,
-               std::uint16_t port, std::uint64_t calls, std::uint64_t seed) {
+task<> outlive(cordma::executor& executor, ledger& all,
+               std::vector<std::unique_ptr<peer_process>>& killed, std::uint16_t port,
+               std::uint64_t calls, std::uint64_t seed) {
   std::mt19937_64 random{seed};
   for (unsigned n = 0; n < killed.size(); ++n) {
     killed[n]->start(port);
     const std::uint64_t goal = 1 + random() % (calls / 4 + 1);
     const account& one = all.of.at(survivors + n * clients_per_process);
-    const bool is_busy = co_await holds_some_day(home, all, [&] { return one.begun >= goal; });
+    const bool is_busy = co_await holds_some_day(executor, all, [&] { return one.begun >= goal; });
     if (!is_busy) co_return;
     killed[n]->kill();
   }
@@ -423,7 +424,7 @@ task<> outlive(executor& home, ledger& all, std::vector<std::unique_ptr<peer_pro
       if (!all.of.at(n).is_done) return false;
     return true;
   };
-  static_cast<void>(co_await holds_some_day(home, all, are_done));
+  static_cast<void>(co_await holds_some_day(executor, all, are_done));
 }
 
 void add(rpc::client_counters& sum, const rpc::client_counters& c) {

@@ -1,7 +1,7 @@
 #include <cordma/rpc/server.hpp>
 
 #include <support/foreign_task.hpp>
-#include <support/manual_home.hpp>
+#include <support/manual_executor.hpp>
 #include <support/outcome.hpp>
 #include <support/rpc_pair.hpp>
 
@@ -66,22 +66,22 @@ TEST_CASE("a server runs no more calls of a connection than it may, and no more 
   rpc::client a = s.make_client();
   rpc::client b = s.make_client();
   s.rt.run([](rpc_server& answering, rpc::client& first, rpc::client& second) -> task<> {
-    executor& home = answering.rt.executor();
+    cordma::executor& executor = answering.rt.executor();
     calls of_first{answering, first, 0, 10};
-    co_await test::until(home, [&] { return answering.running == 3; });
+    co_await test::until(executor, [&] { return answering.running == 3; });
     calls of_second{answering, second, 10, 10};
-    co_await test::until(home, [&] { return answering.running == 4; });
+    co_await test::until(executor, [&] { return answering.running == 4; });
     // A message there and back on each: all that came has been looked at.
     co_await when_all(first.connection()->write(const_local_mr_slice{}, {}),
                       second.connection()->write(const_local_mr_slice{}, {}));
     CHECK(answering.running == 4);
     // One of the first's ends: it is the second's turn.
     answering.gate(0).set();
-    co_await test::until(home, [&] { return answering.begun == 5; });
+    co_await test::until(executor, [&] { return answering.begun == 5; });
     answering.gate(1).set();
-    co_await test::until(home, [&] { return answering.begun == 6; });
+    co_await test::until(executor, [&] { return answering.begun == 6; });
     for (std::uint32_t n = 0; n < 20; ++n) answering.gate(n).set();
-    co_await test::until(home, [&] { return of_first.have_ended() && of_second.have_ended(); });
+    co_await test::until(executor, [&] { return of_first.have_ended() && of_second.have_ended(); });
   }(s, a, b));
   CHECK(s.most == 4);
   CHECK(s.server.counters().replied == 20);
@@ -92,16 +92,16 @@ TEST_CASE("beside calls that run for long others are answered, as long as there 
   rpc_server s;
   rpc::client c = s.make_client();
   s.rt.run([](rpc_server& answering, rpc::client& calling) -> task<> {
-    executor& home = answering.rt.executor();
+    cordma::executor& executor = answering.rt.executor();
     calls long_ones{answering, calling, 0, 59};
-    co_await test::until(home, [&] { return answering.running == 59; });
+    co_await test::until(executor, [&] { return answering.running == 59; });
     const std::vector<std::byte> bytes(32);
     for (unsigned n = 0; n < 50; ++n) {
       const auto back = co_await calling.call<test::echo>(bytes);
       CHECK(back->size() == bytes.size());
     }
     for (std::uint32_t n = 0; n < 59; ++n) answering.gate(n).set();
-    co_await test::until(home, [&] { return long_ones.have_ended(); });
+    co_await test::until(executor, [&] { return long_ones.have_ended(); });
   }(s, c));
 }
 
@@ -113,12 +113,12 @@ TEST_CASE("a server hears that its calls are cancelled, though every buffer is t
   rpc_server s;
   rpc::client c = s.make_client();
   s.rt.run([](rpc_server& answering, rpc::client& calling, unsigned first) -> task<> {
-    executor& home = answering.rt.executor();
+    cordma::executor& executor = answering.rt.executor();
     for (; first > 0; --first) static_cast<void>(co_await calling.call<test::echo>({}));
     calls all{answering, calling, 0, 60};
-    co_await test::until(home, [&] { return answering.running == 60; });
+    co_await test::until(executor, [&] { return answering.running == 60; });
     for (const auto& call : all.all) call->request_stop();
-    co_await test::until(home, [&] { return answering.stopped == 60 && all.have_ended(); });
+    co_await test::until(executor, [&] { return answering.stopped == 60 && all.have_ended(); });
   }(s, c, before));
 }
 
@@ -138,10 +138,10 @@ TEST_CASE("large requests that calls still have are no more than large_ahead", "
       CHECK(size == large.size());
       ++ended;
     };
-    executor& home = answering.rt.executor();
-    scope calls{home};
+    cordma::executor& executor = answering.rt.executor();
+    scope calls{executor};
     for (int n = 0; n < 5; ++n) calls.spawn(call());
-    co_await test::until(home, [&] { return answering.running == 2; });
+    co_await test::until(executor, [&] { return answering.running == 2; });
     const auto small = co_await calling.call<test::echo>(test::view{large}.first(10));
     CHECK(small->size() == 10);
     CHECK(answering.begun == 2);
@@ -156,20 +156,20 @@ TEST_CASE("a client that does not take an answer in time is cut off", "[rpc][dev
   rpc_server s{{.answer_timeout = 50ms}, test::by_hand(clock)};
   rpc::client c = s.make_client({.stream = {.depth = 8}});
   s.rt.run([](rpc_server& answering, rpc::client& calling, manual_clock& time) -> task<> {
-    executor& home = answering.rt.executor();
+    cordma::executor& executor = answering.rt.executor();
     // Four replies that are kept are all that the client has room for.
     const std::vector<std::byte> some(10);
     std::vector<rpc::viewed<test::view>> kept;
     for (int n = 0; n < 4; ++n) kept.push_back(co_await calling.call<test::echo>(some));
-    started call{home, calling.call<test::echo>(some)};
-    co_await test::until(home, [&] { return answering.server.counters().running == 1; });
+    started call{executor, calling.call<test::echo>(some)};
+    co_await test::until(executor, [&] { return answering.server.counters().running == 1; });
     time.advance(49ms);
     co_await test::due_timers_fired();
     CHECK(answering.server.counters().running == 1);
     time.advance(1ms);
-    co_await test::until(home, [&] { return call.has_ended(); });
+    co_await test::until(executor, [&] { return call.has_ended(); });
     CHECK(code_of((*call).take_result()) == errc::disconnected);
-    co_await test::until(home, [&] { return answering.server.counters().connections == 0; });
+    co_await test::until(executor, [&] { return answering.server.counters().connections == 0; });
     CHECK(answering.lost == 1);
   }(s, c, clock));
 }
@@ -178,13 +178,13 @@ TEST_CASE("a call that is given up before it has begun never runs", "[rpc][devic
   rpc_server s{{.calls_per_connection_max = 1}};
   rpc::client c = s.make_client();
   s.rt.run([](rpc_server& answering, rpc::client& calling) -> task<> {
-    executor& home = answering.rt.executor();
+    cordma::executor& executor = answering.rt.executor();
     calls all{answering, calling, 1, 3};
-    co_await test::until(home, [&] { return answering.running == 1; });
+    co_await test::until(executor, [&] { return answering.running == 1; });
     all.all[1]->request_stop();
-    co_await test::until(home, [&] { return answering.server.counters().stopped == 1; });
+    co_await test::until(executor, [&] { return answering.server.counters().stopped == 1; });
     for (const std::uint32_t n : {1u, 2u, 3u}) answering.gate(n).set();
-    co_await test::until(home, [&] { return all.have_ended(); });
+    co_await test::until(executor, [&] { return all.have_ended(); });
     CHECK((**all.all[1]).take_result().is_cancelled());
     CHECK((**all.all[2]).take() == 3);
   }(s, c));
@@ -200,16 +200,16 @@ TEST_CASE("a call's deadline stops its handler", "[rpc][device][P2]") {
   });
   rpc::client c = s.make_client();
   s.rt.run([](rpc_server& answering, rpc::client& calling, manual_clock& time) -> task<> {
-    executor& home = answering.rt.executor();
+    cordma::executor& executor = answering.rt.executor();
     const std::uint64_t remaining = co_await calling.call<look>({}, {.deadline = 70ms});
     CHECK(remaining == 70);
-    started call{home, calling.call<wait_for>(1, {.deadline = 50ms})};
-    co_await test::until(home, [&] { return answering.running == 1; });
+    started call{executor, calling.call<wait_for>(1, {.deadline = 50ms})};
+    co_await test::until(executor, [&] { return answering.running == 1; });
     time.advance(49ms);
     co_await test::due_timers_fired();
     CHECK(answering.stopped == 0);
     time.advance(1ms);
-    co_await test::until(home, [&] { return answering.stopped == 1 && call.has_ended(); });
+    co_await test::until(executor, [&] { return answering.stopped == 1 && call.has_ended(); });
     CHECK(code_of((*call).take_result()) == errc::timed_out);
   }(s, c, clock));
 }
@@ -220,17 +220,17 @@ TEST_CASE("a server that drains finishes what runs, refuses the rest, and closes
   rpc::client c = s.make_client();
   rpc::client idle = s.make_client();
   s.rt.run([](rpc_server& answering, rpc::client& calling) -> task<> {
-    executor& home = answering.rt.executor();
+    cordma::executor& executor = answering.rt.executor();
     calls all{answering, calling, 1, 1};
-    co_await test::until(home, [&] {
+    co_await test::until(executor, [&] {
       return answering.running == 1 && answering.server.counters().connections == 2;
     });
-    started draining{home, answering.server.drain()};
+    started draining{executor, answering.server.drain()};
     const auto refused = co_await as_result(calling.call<wait_for>(2));
     CHECK(code_of(refused) == errc::shutting_down);
     CHECK(!draining.has_ended());
     answering.gate(1).set();
-    co_await test::until(home, [&] { return draining.has_ended(); });
+    co_await test::until(executor, [&] { return draining.has_ended(); });
     CHECK(all.have_ended());
     CHECK((**all.all[0]).take() == 1);
     CHECK(answering.server.counters().connections == 0);
@@ -245,17 +245,17 @@ TEST_CASE("a call that waits for others' when its server drains is told that it 
   rpc_server s{{.calls_max = 1}};
   rpc::client a = s.make_client(), b = s.make_client();
   s.rt.run([](rpc_server& answering, rpc::client& first, rpc::client& second) -> task<> {
-    executor& home = answering.rt.executor();
+    cordma::executor& executor = answering.rt.executor();
     calls runs{answering, first, 1, 1};
-    co_await test::until(home, [&] { return answering.running == 1; });
+    co_await test::until(executor, [&] { return answering.running == 1; });
     calls waits{answering, second, 2, 1};
     // Behind it, so that it has come.
     co_await second.connection()->write(const_local_mr_slice{}, {});
-    started draining{home, answering.server.drain()};
-    co_await test::until(home, [&] { return waits.have_ended(); });
+    started draining{executor, answering.server.drain()};
+    co_await test::until(executor, [&] { return waits.have_ended(); });
     CHECK(code_of((**waits.all[0]).take_result()) == errc::shutting_down);
     answering.gate(1).set();
-    co_await test::until(home, [&] { return draining.has_ended() && runs.have_ended(); });
+    co_await test::until(executor, [&] { return draining.has_ended() && runs.have_ended(); });
     CHECK((**runs.all[0]).take() == 1);
   }(s, a, b));
   CHECK(s.begun == 1);
@@ -270,14 +270,14 @@ TEST_CASE("a server drains as patiently for a coroutine that has no scheduler", 
     done = true;
   };
   s.rt.run([](rpc_server& answering, rpc::client& calling, auto begin, bool& done) -> task<> {
-    executor& home = answering.rt.executor();
+    cordma::executor& executor = answering.rt.executor();
     calls all{answering, calling, 1, 1};
-    co_await test::until(home, [&] { return answering.running == 1; });
+    co_await test::until(executor, [&] { return answering.running == 1; });
     const support::foreign_task draining = begin(answering, done);
     CHECK_FALSE(done);
     CHECK(answering.stopped == 0);
     answering.gate(1).set();
-    co_await test::until(home, [&] { return done && all.have_ended(); });
+    co_await test::until(executor, [&] { return done && all.have_ended(); });
     draining.rethrow();
     CHECK((**all.all[0]).take() == 1);
   }(s, c, drain, has_drained));
@@ -288,12 +288,12 @@ TEST_CASE("what still runs when a server has drained for too long is stopped", "
   rpc_server s{{.drain_timeout = 50ms}, test::by_hand(clock)};
   rpc::client c = s.make_client();
   s.rt.run([](rpc_server& answering, rpc::client& calling, manual_clock& time) -> task<> {
-    executor& home = answering.rt.executor();
+    cordma::executor& executor = answering.rt.executor();
     calls all{answering, calling, 1, 1};
-    co_await test::until(home, [&] { return answering.running == 1; });
-    started draining{home, answering.server.drain()};
+    co_await test::until(executor, [&] { return answering.running == 1; });
+    started draining{executor, answering.server.drain()};
     time.advance(50ms);
-    co_await test::until(home, [&] { return draining.has_ended() && all.have_ended(); });
+    co_await test::until(executor, [&] { return draining.has_ended() && all.have_ended(); });
     CHECK(answering.stopped == 1);
     CHECK((**all.all[0]).take_result().has_failure());
   }(s, c, clock));
@@ -304,9 +304,9 @@ TEST_CASE("stopping serve stops its calls, and waits for them", "[rpc][device]")
   s.stubborn = true;
   rpc::client c = s.make_client();
   s.rt.run([](rpc_server& answering, rpc::client& calling) -> task<> {
-    executor& home = answering.rt.executor();
+    cordma::executor& executor = answering.rt.executor();
     calls all{answering, calling, 1, 1};
-    co_await test::until(home, [&] { return answering.running == 1; });
+    co_await test::until(executor, [&] { return answering.running == 1; });
     answering.work.request_stop();
     co_await test::due_timers_fired();
     CHECK(answering.work.running() == 1);
@@ -321,8 +321,8 @@ TEST_CASE("a server serves all who come to a listener, and counts those that are
   rpc_server s;
   s.rt.run([](rpc_server& answering) -> task<> {
     runtime& rt = answering.rt;
-    executor& home = rt.executor();
-    scope serving{home};
+    cordma::executor& executor = rt.executor();
+    scope serving{executor};
     serving.spawn(answering.server.serve(answering.door));
     std::vector<rpc::client> clients;
     for (std::uint32_t n = 0; n < 4; ++n) {
@@ -333,10 +333,10 @@ TEST_CASE("a server serves all who come to a listener, and counts those that are
     }
     CHECK(answering.server.counters().connections == 4);
     co_await clients[0].close();
-    co_await test::until(home, [&] { return answering.server.counters().connections == 3; });
+    co_await test::until(executor, [&] { return answering.server.counters().connections == 3; });
     CHECK(answering.server.counters().connections_lost == 0);
     clients[1].connection()->qp().abort({.code = errc::disconnected, .call = "test"});
-    co_await test::until(home, [&] { return answering.server.counters().connections == 2; });
+    co_await test::until(executor, [&] { return answering.server.counters().connections == 2; });
     CHECK(answering.server.counters().connections_lost == 1);
     clients.clear();
     co_await answering.server.drain();

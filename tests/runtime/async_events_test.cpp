@@ -52,7 +52,7 @@ TEST_CASE("an overrun completion queue ends every slot of every queue pair on it
   auto other = link.make_queue_pair(small);
   auto other_peer = link.make_queue_pair(small);
   link.connect(*other, *other_peer);
-  completion_queue_driver unharmed{link.home, link.ctx};
+  completion_queue_driver unharmed{link.executor, link.ctx};
   link.events.add(unharmed);
   const auto make_unharmed = [&] {
     return std::make_unique<queue_pair>(unharmed, link.pd, small, link.port.message_max_bytes);
@@ -64,7 +64,7 @@ TEST_CASE("an overrun completion queue ends every slot of every queue pair on it
 
   auto handle = link.a->post(send(mr));  // Nobody receives it: it stays in flight.
   other->post_recv(mr);
-  scope waiting{link.home};
+  scope waiting{link.executor};
   std::vector<std::error_code> ends;
   const auto wait_for = [](auto op, std::vector<std::error_code>& to) -> task<> {
     const auto outcome = co_await as_result(std::move(op));
@@ -74,7 +74,7 @@ TEST_CASE("an overrun completion queue ends every slot of every queue pair on it
   for (std::uint32_t i = 0; i < other_peer->receives().depth() + 3; ++i) {
     waiting.spawn(wait_for(link.b->recv(mr), ends));  // Three wait for room.
   }
-  link.run(link.home.sleep_for(1ms));
+  link.run(link.executor.sleep_for(1ms));
 
   std::optional<overrunner> overrun{std::in_place, link, link.driver.verbs()};
   link.run(waiting.join());

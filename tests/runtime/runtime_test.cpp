@@ -65,8 +65,8 @@ task<> connect_by_text(runtime& rt, listener& door) {
 
 TEST_CASE("options that name a device own nothing, and so are safe in braces in a co_await",
           "[runtime]") {
-  executor home;
-  home.run(await_options_in_braces());
+  cordma::executor executor;
+  executor.run(await_options_in_braces());
   CHECK(std::is_trivially_destructible_v<decltype(runtime_options::device)>);
 }
 

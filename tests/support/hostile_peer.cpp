@@ -59,18 +59,18 @@ void bring_up(const agent_world& w, verbs::queue_pair& qp, std::uint32_t peer_nu
 }  // namespace
 
 agent_world::agent_world()
-    : home{by_hand(clock)},
+    : executor{by_hand(clock)},
       ctx{device_name()},
       port{ctx.active_port()},
       gid{verbs::choose_gid(ctx.gid_table(port.number)).entry},
       pd{ctx},
-      driver{home, ctx, {.depth = 1024, .mode = completion_mode::manual}},
+      driver{executor, ctx, {.depth = 1024, .mode = completion_mode::manual}},
       memory{pd, {.access = verbs::access::local_write | verbs::access::mw_bind}},
       lending{ctx, pd} {}
 
 std::size_t agent_world::turn() noexcept {
-  std::size_t did = home.run_ready();
-  did += home.fire_due();
+  std::size_t did = executor.run_ready();
+  did += executor.fire_due();
   return did + driver.reap();
 }
 
@@ -94,9 +94,9 @@ victim::victim(agent_world& world, const agent_options& options, shared_receives
 
 void victim::start(const remote_mr_slice& flush_word) {
   data_watch_.emplace(*this, data_, &on_failure);
-  static_cast<void>(data_watch_->wait.start(*data_watch_, {&world_.home, {}}));
+  static_cast<void>(data_watch_->wait.start(*data_watch_, {&world_.executor, {}}));
   control_watch_.emplace(*this, agent_->control(), &on_agent_failure);
-  static_cast<void>(control_watch_->wait.start(*control_watch_, {&world_.home, {}}));
+  static_cast<void>(control_watch_->wait.start(*control_watch_, {&world_.executor, {}}));
   agent_->start(flush_word);
 }
 

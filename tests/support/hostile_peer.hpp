@@ -25,7 +25,7 @@ struct agent_world {
   std::size_t turn() noexcept;
 
   manual_clock clock;
-  executor home;
+  cordma::executor executor;
   verbs::context ctx;
   verbs::port_info port;
   verbs::gid_entry gid;

@@ -23,9 +23,9 @@ inline std::string holdings() {
 
 /// The same, once it is what is expected, or after many turns: who was refused closes when the
 /// other side does.
-inline std::string settled_holdings(executor& home, const std::string& expected) {
+inline std::string settled_holdings(cordma::executor& executor, const std::string& expected) {
   for (int i = 0; i < 5000 && holdings() != expected; ++i) {
-    home.run(home.sleep_for(std::chrono::milliseconds{1}));
+    executor.run(executor.sleep_for(std::chrono::milliseconds{1}));
   }
   return holdings();
 }

@@ -10,12 +10,12 @@ namespace cordma::test {
 loopback::loopback(const loopback_options& options)
     : ctx{device_name()},
       port{ctx.active_port()},
-      home{{.clock = options.clock}},
+      executor{{.clock = options.clock}},
       pd{ctx},
       capabilities{options.capabilities},
       min_rnr_timer{options.min_rnr_timer},
-      driver{home, ctx, options.cq},
-      events{home, ctx},
+      driver{executor, ctx, options.cq},
+      events{executor, ctx},
       a{make_queue_pair(capabilities)},
       b{make_queue_pair(capabilities)} {
   events.add(driver);

@@ -49,15 +49,15 @@ class loopback {
   template <class Body>
   auto run(Body&& body) {
     if constexpr (std::is_invocable_v<Body, loopback&>) {
-      return home.run(std::forward<Body>(body)(*this));
+      return executor.run(std::forward<Body>(body)(*this));
     } else {
-      return home.run(std::forward<Body>(body));
+      return executor.run(std::forward<Body>(body));
     }
   }
   /// The outcome of one operation, as a `result`.
   template <class Op>
   auto outcome(Op&& op) {
-    return home.run(as_result(std::forward<Op>(op)));
+    return executor.run(as_result(std::forward<Op>(op)));
   }
   /// Turns of the executor until `done()`; fails the test after five seconds.
   template <class Condition>
@@ -65,7 +65,7 @@ class loopback {
 
   verbs::context ctx;
   verbs::port_info port;
-  executor home;
+  cordma::executor executor;
   verbs::protection_domain pd;
   std::vector<std::unique_ptr<mr_allocator>> allocators;
   verbs::queue_pair_capabilities capabilities;
@@ -81,10 +81,10 @@ class loopback {
 
 template <class Condition>
 void loopback::run_until(Condition done) {
-  const time_point deadline = home.now() + std::chrono::seconds{20};
+  const time_point deadline = executor.now() + std::chrono::seconds{20};
   while (!done()) {
-    if (home.now() > deadline) too_late();
-    home.run(home.sleep_for(std::chrono::microseconds{200}));
+    if (executor.now() > deadline) too_late();
+    executor.run(executor.sleep_for(std::chrono::microseconds{200}));
   }
 }
 

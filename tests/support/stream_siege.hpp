@@ -5,7 +5,7 @@
 #include "messages/stream_terms.hpp"
 
 #include "connected_pair.hpp"
-#include "manual_home.hpp"
+#include "manual_executor.hpp"
 #include "outcome.hpp"
 #include "request/queue_pair.hpp"
 #include "text.hpp"

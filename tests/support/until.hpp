@@ -16,7 +16,7 @@ template <class Condition>
 class [[nodiscard]] until_op : public operation_base<until_op<Condition>> {
  public:
   using value_type = void;
-  until_op(executor& home, Condition condition) : op_{home, std::move(condition)} {}
+  until_op(cordma::executor& executor, Condition condition) : op_{executor, std::move(condition)} {}
 
   bool start(waiter& w, const environment& env) { return op_.start(w, env); }
   [[nodiscard]] bool failed() const noexcept { return op_.failed(); }
@@ -28,8 +28,8 @@ class [[nodiscard]] until_op : public operation_base<until_op<Condition>> {
 };
 
 template <class Condition>
-until_op<Condition> until(executor& home, Condition condition) {
-  return {home, std::move(condition)};
+until_op<Condition> until(cordma::executor& executor, Condition condition) {
+  return {executor, std::move(condition)};
 }
 
 /// Ends when each timer that is due by now has fired: timers fire in order, and this one comes
@@ -38,11 +38,11 @@ inline auto due_timers_fired() { return sleep_for(duration{0}); }
 
 /// Ends when all that was dropped is closed; moves the clock on meanwhile, for a device that does
 /// not tell of a queue pair's last receive is waited for.
-inline task<> all_closed(executor& home, manual_clock& clock) {
+inline task<> all_closed(cordma::executor& executor, manual_clock& clock) {
   do {
     clock.advance(std::chrono::milliseconds{10});
     co_await due_timers_fired();
-  } while (home.closer().running() > 0);
+  } while (executor.closer().running() > 0);
 }
 
 }  // namespace cordma::test

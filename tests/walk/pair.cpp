@@ -70,8 +70,8 @@ class hand final : public poller {
 };
 
 /// A runtime in the mode of the walks.
-struct home {
-  explicit home(completion_mode mode) : rt{test::on_test_device({.mode = mode})} {
+struct walk_runtime {
+  explicit walk_runtime(completion_mode mode) : rt{test::on_test_device({.mode = mode})} {
     if (mode == completion_mode::manual) polls.emplace(rt);
   }
   runtime rt;
@@ -145,7 +145,7 @@ class pair {
   // A life each. The process ends with what it throws.
   void answer() const noexcept {
     try {
-      home here{walks_.front().answering_mode};
+      walk_runtime here{walks_.front().answering_mode};
       answering_end end{here.rt, board_.answering, walks_, host()};
       tell(end.listens_at());
       here.rt.run(live_or_end(board_.answering, end.live()));
@@ -155,7 +155,7 @@ class pair {
   }
   void ask() const noexcept {
     try {
-      home here{walks_.front().mode};
+      walk_runtime here{walks_.front().mode};
       asking_end end{here.rt, board_.asking, walks_};
       here.rt.run(live_or_end(board_.asking, end.live(host(), hear())));
     } catch (const std::exception& e) {
@@ -163,7 +163,7 @@ class pair {
     }
   }
   void be_both() const {
-    home here{walks_.front().mode};
+    walk_runtime here{walks_.front().mode};
     answering_end answering{here.rt, board_.answering, walks_, host()};
     asking_end asking{here.rt, board_.asking, walks_};
     here.rt.run(when_all(live_or_end(board_.answering, answering.live()),

@@ -37,9 +37,12 @@ const place& place_of(const std::vector<place>& places, const link& l) {
 
 }  // namespace
 
-load::load(cordma::executor& home, const job& what, const std::string& device,
+load::load(cordma::executor& executor, const job& what, const std::string& device,
            cordma::endpoint server)
-    : home_{home}, what_{what}, server_{std::move(server)}, threads_{group_options(what, device)} {
+    : executor_{executor},
+      what_{what},
+      server_{std::move(server)},
+      threads_{group_options(what, device)} {
   for (unsigned i = 0; i < what.threads; ++i) {
     seats_.push_back(std::make_unique<seat>());
     seats_.back()->index = i;
@@ -50,7 +53,7 @@ load::load(cordma::executor& home, const job& what, const std::string& device,
     } catch (...) {
       why_ = std::current_exception();
     }
-    home_.post([this]() noexcept {
+    executor_.post([this]() noexcept {
       ended_.set();
       connected_.set();
     });
@@ -90,7 +93,7 @@ cordma::task<> load::live(cordma::runtime& rt, unsigned index) {
     here.drivers.add(made->driver());
     links.push_back(std::move(made));
   }
-  home_.post([this]() noexcept { one_connected(); });
+  executor_.post([this]() noexcept { one_connected(); });
   co_await here.go.wait();
   for (const auto& l : links) l->learn(place_of(places_, *l));
   co_await measure(rt, here, links);

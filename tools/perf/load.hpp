@@ -27,10 +27,12 @@ struct measured {
 };
 
 /// The client's threads: each connects, waits for `go`, warms up, measures and closes. Whoever
-/// looks after them belongs to another executor, `home`, which is never blocked. Thread: `home`'s.
+/// looks after them belongs to another executor, `executor`, which is never blocked. Thread:
+/// `executor`'s.
 class load {
  public:
-  load(cordma::executor& home, const job& what, const std::string& device, cordma::endpoint server);
+  load(cordma::executor& executor, const job& what, const std::string& device,
+       cordma::endpoint server);
   load(const load&) = delete;
   load& operator=(const load&) = delete;
   ~load();
@@ -59,7 +61,7 @@ class load {
   [[nodiscard]] std::uint64_t share_of(std::uint64_t operations, unsigned index) const noexcept;
   void one_connected();
 
-  cordma::executor& home_;
+  cordma::executor& executor_;
   const job what_;
   const cordma::endpoint server_;
   cordma::event connected_, ended_;
@@ -68,7 +70,7 @@ class load {
   std::vector<std::unique_ptr<seat>> seats_;
   std::exception_ptr why_;  ///< Written before `ended_` is posted.
   cordma::runtime_group threads_;
-  std::jthread runner_;  ///< Blocks, in place of `home`, until the threads have ended.
+  std::jthread runner_;  ///< Blocks, in place of `executor`, until the threads have ended.
 };
 
 /// Bounds of what is done, and not counted, before a measurement.

@@ -55,14 +55,14 @@ struct server::running_job {
 /// A client that is connected.
 class server::session {
  public:
-  session(server& home, std::string who)
-      : who_{std::move(who)}, home_{home}, calls_{control_options()} {
+  session(server& owner, std::string who)
+      : who_{std::move(who)}, owner_{owner}, calls_{control_options()} {
     calls_.handle<open_job>([this](job_frame f) { return open(f); });
-    calls_.handle<places_of>([this](std::uint32_t number) { return home_.places(*this, number); });
+    calls_.handle<places_of>([this](std::uint32_t number) { return owner_.places(*this, number); });
     calls_.handle<end_job>([this](std::uint32_t number) { return end(number); });
   }
   session(const session&) = delete;
-  ~session() { home_.drop_job_of(*this); }
+  ~session() { owner_.drop_job_of(*this); }
 
   cordma::task<> serve(cordma::connection conn) {
     static_cast<void>(co_await cordma::when_any(calls_.serve(std::move(conn)), watch()));
@@ -71,14 +71,14 @@ class server::session {
 
  private:
   cordma::task<opened> open(job_frame f) {
-    const opened o = home_.open(*this, f);
+    const opened o = owner_.open(*this, f);
     time_left_ = decode(f).duration + time_besides;
     ended_.reset();
     begun_.set();
     co_return o;
   }
   cordma::task<ended> end(std::uint32_t number) {
-    const ended e = home_.end(*this, number);
+    const ended e = owner_.end(*this, number);
     ended_.set();
     co_return e;
   }
@@ -95,7 +95,7 @@ class server::session {
   }
 
   const std::string who_;
-  server& home_;
+  server& owner_;
   cordma::rpc::server calls_;
   cordma::event begun_, ended_;
   std::chrono::milliseconds time_left_{};

@@ -43,7 +43,7 @@ class CORDMA_EXPORT listener {
   /// Await the result to learn that the handshakes in progress have ended. Idempotent.
   close_op close() noexcept;
 
-  [[nodiscard]] executor& home() const noexcept;
+  [[nodiscard]] cordma::executor& executor() const noexcept;
   [[nodiscard]] endpoint local_endpoint() const;
   [[nodiscard]] const listener_counters& counters() const noexcept;
   [[nodiscard]] const std::optional<failure>& last_rejection() const noexcept;

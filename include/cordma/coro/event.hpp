@@ -13,7 +13,7 @@ class event {
   event() noexcept = default;
   ~event();
   /// Resumes waiters without a scheduler through this scheduler, and not inside `set`.
-  explicit event(scheduler& home) noexcept : home_{&home} {}
+  explicit event(cordma::scheduler& scheduler) noexcept : scheduler_{&scheduler} {}
   event(const event&) = delete;
   event& operator=(const event&) = delete;
 
@@ -25,7 +25,7 @@ class event {
 
  private:
   bool set_ = false;
-  scheduler* home_ = nullptr;
+  cordma::scheduler* scheduler_ = nullptr;
   intrusive_list<wait_op> waiting_;
 };
 
@@ -40,10 +40,10 @@ class [[nodiscard]] event::wait_op : public operation_base<wait_op>,
     stopped_ = env.stop.stop_requested();
     if (stopped_) return true;
     event_.waiting_.push_back(*this);
-    begin(w, {env.scheduler != nullptr ? env.scheduler : event_.home_, env.stop});
+    begin(w, {env.scheduler != nullptr ? env.scheduler : event_.scheduler_, env.stop});
     return false;
   }
-  [[nodiscard]] scheduler* own_scheduler() const noexcept { return event_.home_; }
+  [[nodiscard]] cordma::scheduler* own_scheduler() const noexcept { return event_.scheduler_; }
   [[nodiscard]] bool failed() const noexcept { return stopped_; }
   void take() { take_result().value(); }
   result<void> take_result() noexcept {

@@ -79,7 +79,7 @@ class CORDMA_EXPORT timer {
   timer& operator=(timer&&) = delete;
   ~timer() { disarm(); }
 
-  [[nodiscard]] bool is_armed() const noexcept { return home_ != nullptr; }
+  [[nodiscard]] bool is_armed() const noexcept { return scheduler_ != nullptr; }
   inline void disarm() noexcept;
 
  private:
@@ -88,7 +88,7 @@ class CORDMA_EXPORT timer {
     return deadline_ != other.deadline_ ? deadline_ < other.deadline_ : order_ < other.order_;
   }
 
-  scheduler* home_ = nullptr;  // Null while the timer is not armed.
+  scheduler* scheduler_ = nullptr;  // Null while the timer is not armed.
   // The following members are the timer's place in the scheduler's heap.
   timer* before_ = nullptr;  // The timer whose `below_` or `beside_` is this one.
   timer* below_ = nullptr;   // First of the later timers.
@@ -102,14 +102,14 @@ namespace detail {
 
 /// Intrusive hook that is called at the end of an event-loop iteration: when all that one call of
 /// `run_ready` resumes has continued.
-class turn_end : public list_hook<turn_end> {
+class iteration_end_hook : public list_hook<iteration_end_hook> {
  protected:
-  turn_end() noexcept = default;
-  virtual ~turn_end() = default;
+  iteration_end_hook() noexcept = default;
+  virtual ~iteration_end_hook() = default;
 
  private:
   friend class cordma::scheduler;
-  virtual void on_turn_end() noexcept = 0;
+  virtual void on_iteration_end() noexcept = 0;
 };
 
 }  // namespace detail
@@ -133,15 +133,15 @@ class CORDMA_EXPORT scheduler {
   /// that nobody waits for.
   void schedule_last(waiter& w) noexcept { last_.push_back(w); }
   /// Returns true if this call of `run_ready` resumes more coroutines after the running one.
-  [[nodiscard]] bool others_follow() const noexcept { return others_follow_; }
+  [[nodiscard]] bool more_ready() const noexcept { return more_ready_; }
   /// Returns true while a call of `run_ready` resumes coroutines.
-  [[nodiscard]] bool is_in_turn() const noexcept { return is_in_turn_; }
+  [[nodiscard]] bool is_in_iteration() const noexcept { return is_in_iteration_; }
   /// Polls inline for the running coroutine, which is about to suspend until `w` is notified.
   /// Nothing is polled if this call of `run_ready` has other work. Returns true if `w` was
   /// notified: the coroutine then continues without suspending.
   [[nodiscard]] bool try_complete_inline(waiter& w) noexcept {
     if (!is_alone_) return false;
-    inline_polls_left_ -= polls_of_a_turn;
+    inline_polls_left_ -= polls_of_an_iteration;
     for (bool goes_on = true; ready_.empty(); goes_on = poll_inline(), --inline_polls_left_)
       if (!goes_on || !is_alone_ || !last_.empty() || inline_polls_left_ < 0) return false;
     if (!w.list_hook<waiter>::is_linked() || !ready_.has_one()) return false;
@@ -151,7 +151,7 @@ class CORDMA_EXPORT scheduler {
   /// Makes other coroutines continue before the running one polls inline.
   void forbid_inline_polls() noexcept { is_alone_ = false; }
   /// Calls `t` once, when this event-loop iteration ends. Call it only within one.
-  void at_turn_end(detail::turn_end& t) noexcept {
+  void at_iteration_end(detail::iteration_end_hook& t) noexcept {
     forbid_inline_polls();
     ends_.push_back(t);
   }
@@ -161,11 +161,11 @@ class CORDMA_EXPORT scheduler {
   std::size_t run_ready() noexcept {
     std::size_t resumed = 0;
     if (ready_.has_one()) {
-      is_in_turn_ = true;
+      is_in_iteration_ = true;
       is_alone_ = inline_polls_left_ >= 0 && last_.empty();
       resume(ready_.pop_front());
       is_alone_ = false;
-      end_turn();
+      end_iteration();
       resumed = 1;
     } else if (!ready_.empty()) {
       resumed = run(ready_);
@@ -216,9 +216,9 @@ class CORDMA_EXPORT scheduler {
     w.done().resume();
   }
   std::size_t run(intrusive_list<waiter>& ready) noexcept;
-  void end_turn() noexcept {
-    is_in_turn_ = false;
-    while (!ends_.empty()) ends_.pop_front().on_turn_end();
+  void end_iteration() noexcept {
+    is_in_iteration_ = false;
+    while (!ends_.empty()) ends_.pop_front().on_iteration_end();
   }
   static timer& meld(timer& a, timer& b) noexcept;
   static timer* meld_all(timer* first) noexcept;
@@ -227,11 +227,11 @@ class CORDMA_EXPORT scheduler {
   const time_source& clock_;
   intrusive_list<waiter> ready_;
   intrusive_list<waiter> last_;
-  intrusive_list<detail::turn_end> ends_;
-  bool others_follow_ = false;
-  bool is_in_turn_ = false;
+  intrusive_list<detail::iteration_end_hook> ends_;
+  bool more_ready_ = false;
+  bool is_in_iteration_ = false;
   /// An event-loop iteration takes as long as this many polls.
-  static constexpr int polls_of_a_turn = 8;
+  static constexpr int polls_of_an_iteration = 8;
   bool is_alone_ = false;  // The running coroutine may poll inline.
   int inline_polls_left_ = -1;
   timer* earliest_ = nullptr;  // Root of a pairing heap; null: the heap is empty.
@@ -239,7 +239,7 @@ class CORDMA_EXPORT scheduler {
 };
 
 inline void timer::disarm() noexcept {
-  if (home_ != nullptr) home_->remove(*this);
+  if (scheduler_ != nullptr) scheduler_->remove(*this);
 }
 
 }  // namespace cordma

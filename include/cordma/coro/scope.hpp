@@ -16,7 +16,8 @@ class scope {
  public:
   class join_op;
 
-  explicit scope(scheduler& home) noexcept : environment_{&home, stop_token{stop_}} {}
+  explicit scope(cordma::scheduler& scheduler) noexcept
+      : environment_{&scheduler, stop_token{stop_}} {}
   scope(const scope&) = delete;
   scope& operator=(const scope&) = delete;
   ~scope() { CORDMA_ASSERT(running_ == 0, "a scope must be joined before it is destroyed"); }
@@ -53,7 +54,7 @@ class scope {
     class promise_type : public frame_cache::recycled, public waiter {
      public:
       template <class... Kept>
-      promise_type(scope& home, Kept&...) noexcept : waiter{&enter}, scope_{home} {
+      promise_type(scope& owner, Kept&...) noexcept : waiter{&enter}, scope_{owner} {
         ++scope_.running_;
       }
       spawned get_return_object() noexcept { return spawned{*this}; }
@@ -66,7 +67,7 @@ class scope {
       [[nodiscard]] const cordma::environment& environment() const noexcept {
         return scope_.environment_;
       }
-      scope& home() noexcept { return scope_; }
+      scope& owner() noexcept { return scope_; }
 
      private:
       static std::coroutine_handle<> enter(waiter& self) noexcept {
@@ -75,7 +76,7 @@ class scope {
       scope& scope_;
     };
 
-    void begin() noexcept { promise_.home().environment_.scheduler->schedule(promise_); }
+    void begin() noexcept { promise_.owner().environment_.scheduler->schedule(promise_); }
 
    private:
     explicit spawned(promise_type& promise) noexcept : promise_{promise} {}
@@ -131,7 +132,9 @@ class [[nodiscard]] scope::join_op : public operation_base<join_op>, private sus
     begin(w, {scope_.environment_.scheduler, stopped ? stop_token{} : env.stop});
     return false;
   }
-  [[nodiscard]] scheduler* own_scheduler() const noexcept { return scope_.environment_.scheduler; }
+  [[nodiscard]] cordma::scheduler* own_scheduler() const noexcept {
+    return scope_.environment_.scheduler;
+  }
   [[nodiscard]] bool failed() const noexcept { return scope_.first_error_ != nullptr; }
   void take() {
     if (failed()) std::rethrow_exception(std::exchange(scope_.first_error_, nullptr));
@@ -140,7 +143,7 @@ class [[nodiscard]] scope::join_op : public operation_base<join_op>, private sus
 
  private:
   friend class scope;
-  explicit join_op(scope& home) noexcept : suspension{&pass_on}, scope_{home} {}
+  explicit join_op(scope& owner) noexcept : suspension{&pass_on}, scope_{owner} {}
   static void pass_on(stop_callback& self) noexcept {
     static_cast<join_op&>(self).scope_.request_stop();
   }
@@ -158,17 +161,17 @@ inline scope::join_op scope::join() noexcept { return join_op{*this}; }
 /// the body or of a task, stops all the others and is thrown when they have ended. `cancelled` is
 /// thrown when the caller was stopped.
 ///
-/// The body may be a lambda with captures, which lives until the end. `home` is the scheduler of
-/// the tasks; null takes the awaiting coroutine's.
+/// The body may be a lambda with captures, which lives until the end. `scheduler` is the scheduler
+/// of the tasks; null takes the awaiting coroutine's.
 template <class Body>
-task<> with_scope(Body body, scheduler* home = nullptr) {
+task<> with_scope(Body body, cordma::scheduler* scheduler = nullptr) {
   const environment env = co_await current_environment();
-  if (home == nullptr) home = env.scheduler;
-  if (home == nullptr)
+  if (scheduler == nullptr) scheduler = env.scheduler;
+  if (scheduler == nullptr)
     throw error{{.code = errc::no_scheduler,
                  .call = "with_scope",
                  .detail = "this coroutine's promise names none: with_scope(body, &executor)"}};
-  scope inner{*home};
+  scope inner{*scheduler};
   inner.spawn(body(inner));
   co_await inner.join();
   if (env.stop.stop_requested()) throw cancelled{};

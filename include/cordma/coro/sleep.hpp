@@ -9,21 +9,21 @@ namespace detail {
 class [[nodiscard]] sleep_op : public operation_base<sleep_op>, private timer, private suspension {
  public:
   using value_type = void;
-  /// `home` gives the clock; null takes the awaiting coroutine's.
-  sleep_op(time_span length, scheduler* home) noexcept
-      : timer{&on_fire}, suspension{&on_stop}, length_{length}, home_{home} {}
-  sleep_op(time_point deadline, scheduler* home) noexcept
-      : timer{&on_fire}, suspension{&on_stop}, deadline_{deadline}, home_{home} {}
+  /// `scheduler` gives the clock; null takes the awaiting coroutine's.
+  sleep_op(time_span length, cordma::scheduler* scheduler) noexcept
+      : timer{&on_fire}, suspension{&on_stop}, length_{length}, scheduler_{scheduler} {}
+  sleep_op(time_point deadline, cordma::scheduler* scheduler) noexcept
+      : timer{&on_fire}, suspension{&on_stop}, deadline_{deadline}, scheduler_{scheduler} {}
 
   bool start(waiter& w, const environment& env) {
-    if (home_ == nullptr) home_ = env.scheduler;
-    if (home_ == nullptr) return end(outcome::no_scheduler);
+    if (scheduler_ == nullptr) scheduler_ = env.scheduler;
+    if (scheduler_ == nullptr) return end(outcome::no_scheduler);
     if (env.stop.stop_requested()) return end(outcome::stopped);
-    home_->arm(*this, deadline_ ? *deadline_ : home_->after(length_));
-    begin(w, {home_, env.stop});
+    scheduler_->arm(*this, deadline_ ? *deadline_ : scheduler_->after(length_));
+    begin(w, {scheduler_, env.stop});
     return false;
   }
-  [[nodiscard]] scheduler* own_scheduler() const noexcept { return home_; }
+  [[nodiscard]] cordma::scheduler* own_scheduler() const noexcept { return scheduler_; }
   [[nodiscard]] bool failed() const noexcept { return outcome_ != outcome::slept; }
   void take() { take_result().value(); }
   result<void> take_result() noexcept {
@@ -54,7 +54,7 @@ class [[nodiscard]] sleep_op : public operation_base<sleep_op>, private timer, p
   duration length_{};
   std::optional<time_point> deadline_;
   outcome outcome_ = outcome::slept;
-  scheduler* home_;
+  cordma::scheduler* scheduler_;
 };
 
 }  // namespace detail

@@ -9,7 +9,7 @@ namespace detail {
 
 /// Runs what is ready, and waits for timers, until `ended`. Asserts when neither is left, because
 /// nothing on this thread could then end the operation.
-CORDMA_EXPORT void drive(scheduler& home, const bool& ended);
+CORDMA_EXPORT void drive(cordma::scheduler& scheduler, const bool& ended);
 
 class end_flag : public waiter {
  public:
@@ -27,19 +27,19 @@ class end_flag : public waiter {
 }  // namespace detail
 
 /// Runs a task or another operation to its end on this thread and gives its value or throws.
-/// Meanwhile the thread serves `home`'s ready list and timers. Use it for work without I/O;
+/// Meanwhile the thread serves `scheduler`'s ready list and timers. Use it for work without I/O;
 /// programs use `executor::run`.
 template <operation Op>
-value_of<Op> sync_wait(scheduler& home, Op&& op) {
+value_of<Op> sync_wait(cordma::scheduler& scheduler, Op&& op) {
   detail::end_flag flag;
-  if (!op.start(flag, environment{&home, {}})) detail::drive(home, flag.is_set());
+  if (!op.start(flag, environment{&scheduler, {}})) detail::drive(scheduler, flag.is_set());
   return op.take();
 }
 
 template <operation Op>
 value_of<Op> sync_wait(Op&& op) {
-  scheduler home;
-  return sync_wait(home, std::forward<Op>(op));
+  cordma::scheduler scheduler;
+  return sync_wait(scheduler, std::forward<Op>(op));
 }
 
 }  // namespace cordma

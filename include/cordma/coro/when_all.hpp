@@ -40,16 +40,16 @@ class combinator : public operation_base<Derived>, private stop_callback {
     } else {
       env.stop.register_callback(*this);
     }
-    scheduler* const home = env.scheduler != nullptr ? env.scheduler : own_scheduler();
-    start_children({home, stop_token{stop_}}, std::index_sequence_for<Ops...>{});
+    cordma::scheduler* const scheduler = env.scheduler != nullptr ? env.scheduler : own_scheduler();
+    start_children({scheduler, stop_token{stop_}}, std::index_sequence_for<Ops...>{});
     if (--pending_ > 0) return false;
     unlink();
     return true;
   }
 
   /// Returns the scheduler of the first child that names one; all children run on it.
-  [[nodiscard]] scheduler* own_scheduler() const noexcept {
-    scheduler* found = nullptr;
+  [[nodiscard]] cordma::scheduler* own_scheduler() const noexcept {
+    cordma::scheduler* found = nullptr;
     const auto ask = [&](const auto& op) {
       if (found == nullptr) found = own_scheduler_of(op);
     };

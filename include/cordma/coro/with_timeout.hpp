@@ -13,37 +13,37 @@ class [[nodiscard]] with_timeout_op : public operation_base<with_timeout_op<Op>>
                                       private stop_callback {
  public:
   using value_type = value_of<Op>;
-  with_timeout_op(Op&& op, time_span limit, scheduler* home)
+  with_timeout_op(Op&& op, time_span limit, cordma::scheduler* scheduler)
       : waiter{&on_end},
         timer{&on_fire},
         stop_callback{&on_parent_stop},
         op_{std::forward<Op>(op)},
         limit_{limit},
-        home_{home} {}
+        scheduler_{scheduler} {}
   with_timeout_op(with_timeout_op&& other) noexcept
-      : with_timeout_op{std::forward<Op>(other.op_), other.limit_, other.home_} {}
+      : with_timeout_op{std::forward<Op>(other.op_), other.limit_, other.scheduler_} {}
 
   bool start(waiter& w, const environment& env) {
-    if (home_ == nullptr) home_ = env.scheduler;
-    if (home_ == nullptr) home_ = own_scheduler_of(op_);
-    if (home_ == nullptr) return true;
+    if (scheduler_ == nullptr) scheduler_ = env.scheduler;
+    if (scheduler_ == nullptr) scheduler_ = own_scheduler_of(op_);
+    if (scheduler_ == nullptr) return true;
     parent_.set(w);
     if (env.stop.stop_requested()) {
       stop_.request_stop();
     } else {
       env.stop.register_callback(*this);
-      home_->arm(*this, home_->after(limit_));
+      scheduler_->arm(*this, scheduler_->after(limit_));
     }
-    if (!op_.start(*this, {home_, stop_token{stop_}})) return false;
+    if (!op_.start(*this, {scheduler_, stop_token{stop_}})) return false;
     leave();
     return true;
   }
-  [[nodiscard]] scheduler* own_scheduler() const noexcept {
-    return home_ != nullptr ? home_ : own_scheduler_of(op_);
+  [[nodiscard]] cordma::scheduler* own_scheduler() const noexcept {
+    return scheduler_ != nullptr ? scheduler_ : own_scheduler_of(op_);
   }
-  [[nodiscard]] bool failed() const noexcept { return home_ == nullptr || op_.failed(); }
+  [[nodiscard]] bool failed() const noexcept { return scheduler_ == nullptr || op_.failed(); }
   value_type take() {
-    if (home_ == nullptr) throw error{no_scheduler()};
+    if (scheduler_ == nullptr) throw error{no_scheduler()};
     try {
       return op_.take();
     } catch (const cancelled&) {
@@ -52,7 +52,7 @@ class [[nodiscard]] with_timeout_op : public operation_base<with_timeout_op<Op>>
     }
   }
   result<value_type> take_result() {
-    if (home_ == nullptr) return no_scheduler();
+    if (scheduler_ == nullptr) return no_scheduler();
     result<value_type> outcome = op_.take_result();
     if (expired_ && outcome.is_cancelled()) return timed_out();
     return outcome;
@@ -90,7 +90,7 @@ class [[nodiscard]] with_timeout_op : public operation_base<with_timeout_op<Op>>
 
   Op op_;
   duration limit_;
-  scheduler* home_;
+  cordma::scheduler* scheduler_;
   waiter_ref parent_;
   bool expired_ = false;
   stop_source stop_;
@@ -105,12 +105,13 @@ class [[nodiscard]] with_timeout_op : public operation_base<with_timeout_op<Op>>
 ///
 ///     co_await with_timeout(conn.read(…), 50ms);
 ///
-/// `home` gives the clock; null takes the awaiting coroutine's. A coroutine of another library may
-/// have none, and then the operation's own scheduler serves. A task knows none either, which gives
-/// `errc::no_scheduler`.
+/// `scheduler` gives the clock; null takes the awaiting coroutine's. A coroutine of another library
+/// may have none, and then the operation's own scheduler serves. A task knows none either, which
+/// gives `errc::no_scheduler`.
 template <operation Op>
-detail::with_timeout_op<Op> with_timeout(Op&& op, time_span limit, scheduler* home = nullptr) {
-  return {std::forward<Op>(op), limit, home};
+detail::with_timeout_op<Op> with_timeout(Op&& op, time_span limit,
+                                         cordma::scheduler* scheduler = nullptr) {
+  return {std::forward<Op>(op), limit, scheduler};
 }
 
 }  // namespace cordma

@@ -92,13 +92,13 @@ class CORDMA_EXPORT executor : public scheduler {
  private:
   class occupation {
    public:
-    explicit occupation(executor& home);
+    explicit occupation(executor& executor);
     occupation(const occupation&) = delete;
     occupation& operator=(const occupation&) = delete;
-    ~occupation() { home_.occupied_ = false; }
+    ~occupation() { executor_.occupied_ = false; }
 
    private:
-    executor& home_;
+    executor& executor_;
   };
 
   /// Runs event-loop iterations until `*ended`; if `ended` is null, until the closer is empty.

@@ -18,17 +18,17 @@ class [[nodiscard]] wait_until_op : public operation_base<wait_until_op<Conditio
                                     private suspension {
  public:
   using value_type = void;
-  wait_until_op(executor& home, Condition condition)
-      : suspension{&on_stop}, home_{home}, condition_{std::move(condition)} {}
+  wait_until_op(cordma::executor& executor, Condition condition)
+      : suspension{&on_stop}, executor_{executor}, condition_{std::move(condition)} {}
 
   bool start(waiter& w, const environment& env) noexcept {
     stopped_ = env.stop.stop_requested();
     if (stopped_ || condition_()) return true;
-    suspension::begin(w, {&home_, env.stop});
-    home_.add_restless(*this);
+    suspension::begin(w, {&executor_, env.stop});
+    executor_.add_restless(*this);
     return false;
   }
-  [[nodiscard]] scheduler* own_scheduler() const noexcept { return &home_; }
+  [[nodiscard]] scheduler* own_scheduler() const noexcept { return &executor_; }
   [[nodiscard]] bool failed() const noexcept { return stopped_; }
   [[gnu::always_inline]] void take() {
     if (stopped_) [[unlikely]]
@@ -56,19 +56,20 @@ class [[nodiscard]] wait_until_op : public operation_base<wait_until_op<Conditio
     suspension::end();
   }
 
-  executor& home_;
+  cordma::executor& executor_;
   Condition condition_;
   bool stopped_ = false;
 };
 
 }  // namespace detail
 
-/// Waits until `condition()` is true. `home` calls it repeatedly and does not sleep meanwhile. Use
-/// it for changes without a notification, above all memory that a peer writes, as
+/// Waits until `condition()` is true. `executor` calls it repeatedly and does not sleep meanwhile.
+/// Use it for changes without a notification, above all memory that a peer writes, as
 /// shmem_wait_until(3) does.
 ///
 ///     std::atomic_ref counter{*written_by_the_peer};
-///     co_await wait_until(home, [&] { return counter.load(std::memory_order_acquire) == next; });
+///     co_await wait_until(executor, [&] { return counter.load(std::memory_order_acquire) == next;
+///     });
 ///
 /// For bytes that a peer writes, `condition` should read one aligned word, in one load that
 /// acquires. Other bytes of the same WRITE may come later (IBTA 9.5), though most devices, and
@@ -77,12 +78,12 @@ class [[nodiscard]] wait_until_op : public operation_base<wait_until_op<Conditio
 ///
 /// `condition` must not throw, and takes no longer than a poll.
 /// \errors only `cancelled`, after a stop.
-/// \thread that of `home`.
+/// \thread that of `executor`.
 /// \cost while the wait is alone, one call of `condition` between two polls of the completion
 ///   queue; no allocation.
 template <std::predicate Condition>
-detail::wait_until_op<Condition> wait_until(executor& home, Condition condition) {
-  return {home, std::move(condition)};
+detail::wait_until_op<Condition> wait_until(cordma::executor& executor, Condition condition) {
+  return {executor, std::move(condition)};
 }
 
 }  // namespace cordma

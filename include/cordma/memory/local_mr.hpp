@@ -78,7 +78,7 @@ class CORDMA_EXPORT local_mr {
   void reset() noexcept {
     memory_block* const block = whole_.block();
     if (block == nullptr) return;
-    is_owner_ ? block->give_up() : block->let_go();
+    is_owner_ ? block->give_up() : block->release();
     whole_ = {};
     rkey_ = 0;
     is_owner_ = true;

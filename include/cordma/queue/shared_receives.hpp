@@ -102,14 +102,14 @@ class CORDMA_EXPORT shared_receives : private timer {
   void retry_at(time_point when) noexcept;
   static void on_retry(timer& self) noexcept;
   /// Forgets the scheduler, which may be gone before the next queue pair comes.
-  void leave_home() noexcept {
+  void forget_scheduler() noexcept {
     disarm();
-    home_ = nullptr;
+    scheduler_ = nullptr;
   }
   /// Notes that `count` more buffers are not promised.
   void freed(std::uint32_t count) noexcept {
     promised_ -= count;
-    if (!wishes_.empty()) [[unlikely]]
+    if (!growth_requests_.empty()) [[unlikely]]
       retry_at({});
   }
   /// Returns the most buffers that may be promised while newcomers still find enough.
@@ -134,10 +134,10 @@ class CORDMA_EXPORT shared_receives : private timer {
   std::uint32_t shares_ = 0;
   intrusive_list<receive_share> all_;
   std::uint64_t uses_ = 0;  ///< messages so far
-  intrusive_list<receive_share::wish> wishes_;
-  scheduler* home_ = nullptr;  ///< scheduler of the queue pairs, while there are any
-  time_point ask_next_{};      ///< earliest time of the next shrink request
-  time_point retry_at_{};      ///< time of the retry, while the timer is armed
+  intrusive_list<receive_share::growth_request> growth_requests_;
+  scheduler* scheduler_ = nullptr;  ///< scheduler of the queue pairs, while there are any
+  time_point ask_next_{};           ///< earliest time of the next shrink request
+  time_point retry_at_{};           ///< time of the retry, while the timer is armed
   bool is_retrying_ = false;
   bool is_worth_asking_ = true;  ///< some share may have more than it needs
   std::uint32_t lost_ = 0;       ///< held buffers that the device refused to take back

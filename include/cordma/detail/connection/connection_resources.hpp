@@ -29,7 +29,7 @@ class driver_supplier {
 /// Parts that connections are made from; `runtime` owns them. All parts outlive the connections and
 /// their closing, which `executor::closer` runs.
 struct connection_resources {
-  executor& home;
+  cordma::executor& executor;
   verbs::context& ctx;
   verbs::protection_domain& pd;
   driver_supplier& drivers;

@@ -44,13 +44,14 @@ class handshake_server {
   /// Pause after a failure of accept(2), which would fail again at once.
   static constexpr std::chrono::milliseconds accept_pause{50};
 
-  handshake_server(executor& home, const socket_address& local, const listener_options& options)
-      : tcp_{(check(options), home), local, options.tcp_backlog},
+  handshake_server(cordma::executor& executor, const socket_address& local,
+                   const listener_options& options)
+      : tcp_{(check(options), executor), local, options.tcp_backlog},
         local_{tcp_.local_address()},
         handshake_timeout_{options.handshake_timeout},
         slots_{options.handshakes_max},
         ready_{options.ready_max},
-        tasks_{home} {}
+        tasks_{executor} {}
   handshake_server(const handshake_server&) = delete;
   handshake_server& operator=(const handshake_server&) = delete;
   virtual ~handshake_server() = default;

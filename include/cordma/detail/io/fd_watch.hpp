@@ -41,7 +41,7 @@ class fd_watch {
   using function = void (*)(fd_watch&) noexcept;
 
   /// Watches each edge from now on. \errors `std::bad_alloc`.
-  fd_watch(executor& home, int fd, fd_events events, function on_ready);
+  fd_watch(cordma::executor& executor, int fd, fd_events events, function on_ready);
   /// Watches nothing until `watch`.
   fd_watch(int fd, fd_events events, function on_ready) noexcept
       : on_ready_{on_ready}, fd_{fd}, events_{events} {}
@@ -50,11 +50,11 @@ class fd_watch {
   fd_watch& operator=(fd_watch&&) = delete;
   ~fd_watch() { unwatch(); }
 
-  void watch(reactor& home, watch_kind kind);
+  void watch(reactor& reactor, watch_kind kind);
   void unwatch() noexcept {
-    if (home_ != nullptr) std::exchange(home_, nullptr)->unwatch(*this);
+    if (reactor_ != nullptr) std::exchange(reactor_, nullptr)->unwatch(*this);
   }
-  [[nodiscard]] bool is_watching() const noexcept { return home_ != nullptr; }
+  [[nodiscard]] bool is_watching() const noexcept { return reactor_ != nullptr; }
 
   [[nodiscard]] int fd() const noexcept { return fd_; }
   [[nodiscard]] fd_events events() const noexcept { return events_; }
@@ -64,17 +64,17 @@ class fd_watch {
 
   /// Notifies of readiness. A `once` has ended its watching when the function is called.
   void fired() noexcept {
-    if (kind_ == watch_kind::once) home_ = nullptr;
+    if (kind_ == watch_kind::once) reactor_ = nullptr;
     on_ready_(*this);
   }
   /// Notifies that the reactor is being destroyed, or cannot watch this any longer.
-  void abandoned() noexcept { home_ = nullptr; }
+  void abandoned() noexcept { reactor_ = nullptr; }
   /// The reactor's key to its own record of this watch.
   std::uint32_t key = 0;
 
  private:
   function on_ready_;
-  reactor* home_ = nullptr;
+  reactor* reactor_ = nullptr;
   int fd_;
   fd_events events_;
   watch_kind kind_ = watch_kind::edges;
@@ -91,23 +91,24 @@ class CORDMA_EXPORT fd_operation : private fd_watch, private suspension {
  protected:
   /// Returns true if the operation ended. Called at the start and at each readiness.
   using attempt_function = bool (*)(fd_operation&) noexcept;
-  fd_operation(executor& home, int fd, fd_events events, attempt_function attempt) noexcept
+  fd_operation(cordma::executor& executor, int fd, fd_events events,
+               attempt_function attempt) noexcept
       : fd_watch{fd, events, &on_ready},
         suspension{&on_stop},
-        executor_{&home},
+        executor_{&executor},
         attempt_{attempt} {}
   fd_operation(fd_operation&&) noexcept = default;
   ~fd_operation() = default;
 
   using fd_watch::fd;
   [[nodiscard]] bool was_stopped() const noexcept { return stopped_; }
-  [[nodiscard]] executor& home() const noexcept { return *executor_; }
+  [[nodiscard]] cordma::executor& executor() const noexcept { return *executor_; }
 
  private:
   static void on_ready(fd_watch& self) noexcept;
   static void on_stop(stop_callback& self) noexcept;
 
-  executor* executor_;
+  cordma::executor* executor_;
   attempt_function attempt_;
   bool stopped_ = false;
 };
@@ -120,8 +121,8 @@ class CORDMA_EXPORT fd_operation : private fd_watch, private suspension {
 class [[nodiscard]] readiness_op : public operation_base<readiness_op>, public fd_operation {
  public:
   using value_type = void;
-  readiness_op(executor& home, int fd, fd_events events) noexcept
-      : fd_operation{home, fd, events, &attempt} {}
+  readiness_op(cordma::executor& executor, int fd, fd_events events) noexcept
+      : fd_operation{executor, fd, events, &attempt} {}
 
   [[nodiscard]] bool failed() const noexcept { return was_stopped(); }
   void take() { take_result().value(); }
@@ -138,15 +139,15 @@ class [[nodiscard]] readiness_op : public operation_base<readiness_op>, public f
   bool started_ = false;
 };
 
-inline readiness_op readable(executor& home, int fd) noexcept {
-  return {home, fd, fd_events::readable};
+inline readiness_op readable(cordma::executor& executor, int fd) noexcept {
+  return {executor, fd, fd_events::readable};
 }
-inline readiness_op writable(executor& home, int fd) noexcept {
-  return {home, fd, fd_events::writable};
+inline readiness_op writable(cordma::executor& executor, int fd) noexcept {
+  return {executor, fd, fd_events::writable};
 }
 /// Waits until a stream socket has received the peer's FIN or RST, read or not.
-inline readiness_op hang_up(executor& home, int fd) noexcept {
-  return {home, fd, fd_events::hang_up};
+inline readiness_op hang_up(cordma::executor& executor, int fd) noexcept {
+  return {executor, fd, fd_events::hang_up};
 }
 
 }  // namespace cordma

@@ -19,9 +19,9 @@ class CORDMA_EXPORT byte_op : public fd_operation {
   [[nodiscard]] bool failed() const noexcept { return was_stopped() || errno_ != 0 || ended_; }
 
  protected:
-  byte_op(executor& home, int fd, fd_events events, attempt_function attempt,
+  byte_op(cordma::executor& executor, int fd, fd_events events, attempt_function attempt,
           std::span<std::byte> bytes) noexcept
-      : fd_operation{home, fd, events, attempt}, bytes_{bytes} {}
+      : fd_operation{executor, fd, events, attempt}, bytes_{bytes} {}
 
   [[nodiscard]] result<void> outcome(const char* call) const noexcept;
   [[nodiscard]] std::size_t done() const noexcept { return done_; }
@@ -54,10 +54,10 @@ class CORDMA_EXPORT tcp_stream {
   class write_all_op;
 
   /// Takes over a connected socket, and makes it non-blocking. \errors `error`.
-  tcp_stream(executor& home, unique_fd socket);
+  tcp_stream(cordma::executor& executor, unique_fd socket);
 
   /// \errors ECONNREFUSED, ETIMEDOUT (after the kernel's minutes: use `with_timeout`), …
-  static task<tcp_stream> connect(executor& home, socket_address peer);
+  static task<tcp_stream> connect(cordma::executor& executor, socket_address peer);
 
   /// Reads at least one byte; gives 0 when the peer has sent its last. A stop loses nothing: unread
   /// bytes are there for the next call.
@@ -69,7 +69,7 @@ class CORDMA_EXPORT tcp_stream {
   [[nodiscard]] write_all_op write_all(std::span<const std::byte> from) noexcept;
   /// Waits until the peer's FIN or RST has arrived, even with unread bytes before it. The peer's
   /// process is gone, or has closed.
-  [[nodiscard]] readiness_op hang_up() noexcept { return cordma::hang_up(*home_, fd_.get()); }
+  [[nodiscard]] readiness_op hang_up() noexcept { return cordma::hang_up(*executor_, fd_.get()); }
 
   /// Probes a silent peer after each `interval` without a byte (whole seconds, rounded up). The
   /// connection breaks when `probes` in a row (1 to 127) went unanswered. \errors `error`.
@@ -82,13 +82,13 @@ class CORDMA_EXPORT tcp_stream {
   [[nodiscard]] unique_fd release() && noexcept { return std::move(fd_); }
 
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
-  [[nodiscard]] executor& home() const noexcept { return *home_; }
+  [[nodiscard]] cordma::executor& executor() const noexcept { return *executor_; }
   /// Both return an address of the connection. \errors `error` when the connection is gone.
   [[nodiscard]] socket_address local_address() const;
   [[nodiscard]] socket_address peer_address() const;
 
  private:
-  executor* home_;
+  cordma::executor* executor_;
   unique_fd fd_;
 };
 
@@ -101,8 +101,8 @@ class CORDMA_EXPORT [[nodiscard]] tcp_stream::read_some_op : public operation_ba
 
  private:
   friend class tcp_stream;
-  read_some_op(executor& home, int fd, std::span<std::byte> bytes) noexcept
-      : byte_op{home, fd, fd_events::readable, &read_some, bytes} {}
+  read_some_op(cordma::executor& executor, int fd, std::span<std::byte> bytes) noexcept
+      : byte_op{executor, fd, fd_events::readable, &read_some, bytes} {}
 };
 
 class [[nodiscard]] tcp_stream::read_exactly_op : public operation_base<read_exactly_op>,
@@ -114,8 +114,8 @@ class [[nodiscard]] tcp_stream::read_exactly_op : public operation_base<read_exa
 
  private:
   friend class tcp_stream;
-  read_exactly_op(executor& home, int fd, std::span<std::byte> bytes) noexcept
-      : byte_op{home, fd, fd_events::readable, &read_all, bytes} {}
+  read_exactly_op(cordma::executor& executor, int fd, std::span<std::byte> bytes) noexcept
+      : byte_op{executor, fd, fd_events::readable, &read_all, bytes} {}
 };
 
 class [[nodiscard]] tcp_stream::write_all_op : public operation_base<write_all_op>,
@@ -128,8 +128,8 @@ class [[nodiscard]] tcp_stream::write_all_op : public operation_base<write_all_o
  private:
   friend class tcp_stream;
   // The base serves both directions; writing only reads from the bytes.
-  write_all_op(executor& home, int fd, std::span<const std::byte> bytes) noexcept
-      : byte_op{home,
+  write_all_op(cordma::executor& executor, int fd, std::span<const std::byte> bytes) noexcept
+      : byte_op{executor,
                 fd,
                 fd_events::writable,
                 &write_all,
@@ -137,13 +137,13 @@ class [[nodiscard]] tcp_stream::write_all_op : public operation_base<write_all_o
 };
 
 inline tcp_stream::read_some_op tcp_stream::read_some(std::span<std::byte> into) noexcept {
-  return {*home_, fd_.get(), into};
+  return {*executor_, fd_.get(), into};
 }
 inline tcp_stream::read_exactly_op tcp_stream::read_exactly(std::span<std::byte> into) noexcept {
-  return {*home_, fd_.get(), into};
+  return {*executor_, fd_.get(), into};
 }
 inline tcp_stream::write_all_op tcp_stream::write_all(std::span<const std::byte> from) noexcept {
-  return {*home_, fd_.get(), from};
+  return {*executor_, fd_.get(), from};
 }
 
 /// A listening TCP socket. Move-only. \thread the executor's.
@@ -153,7 +153,7 @@ class CORDMA_EXPORT tcp_listener {
 
   /// Listens on `local`. With port 0 the kernel chooses; `local_address` returns the choice.
   /// \errors EADDRINUSE, EACCES (a port below 1024), EADDRNOTAVAIL (not an address of this host).
-  tcp_listener(executor& home, const socket_address& local, int backlog = 128);
+  tcp_listener(cordma::executor& executor, const socket_address& local, int backlog = 128);
 
   /// Gives the next connection. \errors EMFILE, ENFILE, ENOBUFS or ENOMEM when it cannot be taken
   /// now. The connection stays in the backlog and the listener stays usable. Calling again at once
@@ -166,7 +166,7 @@ class CORDMA_EXPORT tcp_listener {
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
 
  private:
-  executor* home_;
+  cordma::executor* executor_;
   unique_fd fd_;
 };
 
@@ -180,14 +180,14 @@ class CORDMA_EXPORT [[nodiscard]] tcp_listener::accept_op : public operation_bas
 
  private:
   friend class tcp_listener;
-  accept_op(executor& home, int fd) noexcept
-      : fd_operation{home, fd, fd_events::readable, &attempt} {}
+  accept_op(cordma::executor& executor, int fd) noexcept
+      : fd_operation{executor, fd, fd_events::readable, &attempt} {}
   static bool attempt(fd_operation& self) noexcept;
 
   unique_fd accepted_;
   int errno_ = 0;
 };
 
-inline tcp_listener::accept_op tcp_listener::accept() noexcept { return {*home_, fd_.get()}; }
+inline tcp_listener::accept_op tcp_listener::accept() noexcept { return {*executor_, fd_.get()}; }
 
 }  // namespace cordma

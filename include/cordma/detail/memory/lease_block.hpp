@@ -29,9 +29,9 @@ class CORDMA_EXPORT alignas(64) lease_block {
     access_ = granted;
     usable_until_ = usable_until;
   }
-  void hold() noexcept { ++holders_; }
+  void acquire() noexcept { ++holders_; }
   /// Releases the block; the last release ends the lease.
-  void let_go() noexcept {
+  void release() noexcept {
     if (--holders_ == 0) end_life();
   }
 
@@ -58,7 +58,7 @@ class CORDMA_EXPORT alignas(64) lease_block {
   /// Notes a posted request, which keeps the block until it completes.
   void used() noexcept {
     was_used_ = true;
-    hold();
+    acquire();
   }
   /// Returns true if requests are in flight; the only other holder is the caller's.
   [[nodiscard]] bool is_in_use() const noexcept { return holders_ > 1; }

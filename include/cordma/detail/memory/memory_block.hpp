@@ -65,7 +65,7 @@ class alignas(64) memory_block {
 
   /// Acquires the block, unless the memory of that generation was freed by its owner. Acquire: a
   /// holder sees what the owner wrote into this block before it made slices.
-  [[nodiscard]] bool try_hold(std::uint32_t generation) noexcept {
+  [[nodiscard]] bool try_acquire(std::uint32_t generation) noexcept {
     std::uint64_t word = word_.load(std::memory_order_relaxed);
     do {
       // A stale slice must not even touch the count, which may belong to a later generation.
@@ -74,9 +74,7 @@ class alignas(64) memory_block {
                                           std::memory_order_relaxed));
     return true;
   }
-  /// Adds a holder to memory that is already held.
-  void hold() noexcept { word_.fetch_add(1, std::memory_order_relaxed); }
-  [[gnu::always_inline]] void let_go() noexcept {
+  [[gnu::always_inline]] void release() noexcept {
     // Release: this holder's use comes before the end. Acquire: for the last holder, so do all
     // others' uses.
     if (std::uint32_t(word_.fetch_sub(1, std::memory_order_acq_rel)) == 1) end_life();

@@ -102,8 +102,11 @@ template <class Request, class Owner>
 class told_request final : public posted_requests<send_operation, Request> {
  public:
   using function = void (*)(Owner&) noexcept;
-  told_request(send_queue& queue, const Request& request, Owner& owner, function on_end) noexcept
-      : posted_requests<send_operation, Request>{queue, request}, owner_{owner}, tells_{on_end} {}
+  told_request(send_queue& queue, const Request& request, Owner& owner,
+               function when_ended) noexcept
+      : posted_requests<send_operation, Request>{queue, request},
+        owner_{owner},
+        tells_{when_ended} {}
   told_request(told_request&&) = delete;
 
   /// Returns the request's value, or why it failed. Call it once the request has ended.

@@ -59,14 +59,14 @@ class receive_share : private detail::receive_holder, public list_hook<receive_s
  private:
   friend class shared_receives;
   /// Hook of a share that wanted more in vain and is to be notified.
-  struct wish : list_hook<wish> {
-    explicit wish(receive_share& s) noexcept : of{s} {}
+  struct growth_request : list_hook<growth_request> {
+    explicit growth_request(receive_share& s) noexcept : of{s} {}
     receive_share& of;
   };
 
   shared_receives& pool_;
   std::uint32_t credit_;
-  wish wish_{*this};
+  growth_request growth_request_{*this};
   bool is_asked_ = false;        ///< the share was asked to shrink, and has not
   std::uint64_t last_used_ = 0;  ///< in the pool's count of messages
   bool is_all_known_ = false;

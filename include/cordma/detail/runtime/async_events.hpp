@@ -21,7 +21,7 @@ class async_events {
   /// Events kept for `next`; when nobody takes them, later ones are counted and dropped.
   static constexpr std::size_t events_kept_max = 64;
 
-  async_events(executor& home, verbs::context& ctx);
+  async_events(cordma::executor& executor, verbs::context& ctx);
   async_events(const async_events&) = delete;
   async_events& operator=(const async_events&) = delete;
 
@@ -40,14 +40,14 @@ class async_events {
  private:
   struct device_watch : fd_watch {
     explicit device_watch(async_events& e)
-        : fd_watch{e.home_, e.ctx_.async_fd(), fd_events::readable, &on_ready}, events{e} {}
+        : fd_watch{e.executor_, e.ctx_.async_fd(), fd_events::readable, &on_ready}, events{e} {}
     async_events& events;
   };
   static void on_ready(fd_watch& watch) noexcept;
   void drain() noexcept;
   void fail_all(const request_outcome& why) noexcept;
 
-  executor& home_;
+  cordma::executor& executor_;
   verbs::context& ctx_;
   std::vector<completion_queue_driver*> drivers_;
   channel<verbs::async_event> kept_{events_kept_max};

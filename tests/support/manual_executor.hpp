@@ -8,7 +8,7 @@ namespace support {
 
 /// A scheduler whose clock jumps to the next deadline when nothing else is left to do: tests of
 /// time take none.
-struct manual_home {
+struct manual_executor {
   cordma::manual_clock clock;
   cordma::scheduler scheduler{clock};
 
@@ -41,8 +41,8 @@ struct manual_home {
 template <class Op>
 class started {
  public:
-  started(cordma::scheduler& home, Op op) : op_{std::move(op)} {
-    ended_at_once_ = op_.start(flag_, cordma::environment{&home, stop_});
+  started(cordma::scheduler& scheduler, Op op) : op_{std::move(op)} {
+    ended_at_once_ = op_.start(flag_, cordma::environment{&scheduler, stop_});
   }
   void request_stop() noexcept { stop_.request_stop(); }
   [[nodiscard]] bool has_ended() const noexcept { return ended_at_once_ || flag_.is_set(); }
