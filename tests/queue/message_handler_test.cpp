@@ -96,8 +96,7 @@ TEST_CASE("a handler gets the receives that it posts, by its numbers", "[queue][
   CHECK(handler.failures == 1);
 }
 
-TEST_CASE("what is sent alone holds its memory until the device has sent it",
-          "[queue][device]") {
+TEST_CASE("what is sent alone holds its memory until the device has sent it", "[queue][device]") {
   loopback link;
   noting_handler handler{link, 1};
   link.a->hand_messages_to(handler);

@@ -33,7 +33,7 @@ class CORDMA_EXPORT receive_operation : public list_hook<receive_operation> {
   explicit receive_operation(receive_queue& queue) noexcept : queue_{&queue} {}
   /// Moves an operation that is idle.
   receive_operation(receive_operation&& other) noexcept : queue_{other.queue_} {}
-  ~receive_operation() {
+  virtual ~receive_operation() {
     if (state_ >= state::wants_room) [[unlikely]]
       leave();
   }
