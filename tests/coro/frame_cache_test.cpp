@@ -29,9 +29,9 @@ TEST_CASE("blocks of every size can be written from end to end, and none is in a
     for (int round = 0; round < 3; ++round) {
       std::array<void*, 3> blocks{};
       for (void*& block : blocks) block = frame_cache::allocate(size);
-      for (int n = 0; n < 3; ++n) std::memset(blocks[n], 0xa5 + n, size);
-      for (int n = 0; n < 3; ++n) {
-        CHECK(is_full_of(blocks[n], 0xa5 + n, size));
+      for (std::size_t n = 0; n < 3; ++n) std::memset(blocks[n], 0xa5 + int(n), size);
+      for (std::size_t n = 0; n < 3; ++n) {
+        CHECK(is_full_of(blocks[n], 0xa5 + int(n), size));
         frame_cache::deallocate(blocks[n], size);
       }
     }
