@@ -21,12 +21,6 @@ class queue_pair final : public queue_pair_base, public requester<queue_pair> {
              shared_receives* pool = nullptr)
       : queue_pair_base{driver, pd, wanted, message_max_bytes, pool} {}
 
-  /// Posts `request` with the handle `into`, ahead of all that waits for room.
-  template <class Request>
-  void post_urgent(std::optional<request_op<Request>>& into, const Request& request) noexcept {
-    into.emplace(sends(), request).post_urgent();
-  }
-
   next_message_op next_message() noexcept { return {receives(), {}}; }
   receive_op<1> recv(const local_mr_slice& buffer) noexcept { return {receives(), {buffer}}; }
   template <std::size_t N>

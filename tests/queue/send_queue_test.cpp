@@ -295,10 +295,10 @@ TEST_CASE("reserved slots take urgent requests however many others wait", "[queu
   CHECK(link.a->sends().in_flight() == depth);
   CHECK_FALSE(link.a->sends().has_room());
   std::array<std::optional<request_op<write_request<1>>>, 3> urgent;
-  link.a->post_urgent(urgent[0], one());
-  link.a->post_urgent(urgent[1], one());
+  urgent[0].emplace(link.a->sends(), one()).post_urgent();
+  urgent[1].emplace(link.a->sends(), one()).post_urgent();
   CHECK(link.a->sends().in_flight() == depth + 2);
-  link.a->post_urgent(urgent[2], one());  // One too many: it waits like others.
+  urgent[2].emplace(link.a->sends(), one()).post_urgent();  // One too many: it waits like others.
   CHECK(link.a->sends().in_flight() == depth + 2);
   for (auto& one_of : urgent) CHECK(link.run(*one_of) == 8);
   for (auto& other : others) CHECK(link.run(other) == 8);
