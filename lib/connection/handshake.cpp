@@ -1,5 +1,6 @@
 #include <cordma/detail/connection/handshake.hpp>
 
+#include "base/little_endian.hpp"
 #include "verbs/gid.hpp"
 
 #include <cordma/version.hpp>
@@ -16,7 +17,7 @@
 namespace cordma::handshake {
 namespace {
 
-constexpr std::uint32_t magic = 0x43524d41;  // "CRMA"
+constexpr std::uint32_t magic = 0x414d5243;  // "CRMA"
 constexpr std::uint32_t max_24_bits = (1u << 24) - 1;
 constexpr std::uint32_t rd_atomic_limit = 255;  // 8 bits in ibv_qp_attr.
 
@@ -39,18 +40,12 @@ using bytes = std::span<const std::byte>;
 
 template <class T>
 void put(frame_bytes_t& out, std::size_t offset, T value) noexcept {
-  for (std::size_t i = sizeof(T); i-- > 0; value = T(value >> 7 >> 1)) {
-    out[offset + i] = std::byte(value & 0xff);
-  }
+  little_endian::put(out.data() + offset, value);
 }
 
 template <class T>
 T get(bytes in, std::size_t offset) noexcept {
-  std::uint64_t value = 0;
-  for (std::size_t i = 0; i < sizeof(T); ++i) {
-    value = value << 8 | std::to_integer<std::uint64_t>(in[offset + i]);
-  }
-  return T(value);
+  return little_endian::get<T>(in.data() + offset);
 }
 
 void put_text(frame_bytes_t& out, std::size_t offset, std::string_view text) noexcept {
@@ -206,8 +201,10 @@ frame_bytes_t encode(const verdict& v) noexcept {
 void check_preamble(std::span<const std::byte, preamble_bytes> in) {
   if (get<std::uint32_t>(in, at::magic) != magic) {
     fail(errc::bad_handshake,
-         "it begins with 0x%08x, a cordma handshake with 0x%08x: another program's port?",
-         get<std::uint32_t>(in, at::magic), magic);
+         "it begins with the bytes %02x %02x %02x %02x, a cordma handshake with 43 52 4d 41: "
+         "another "
+         "program's port?",
+         unsigned(in[0]), unsigned(in[1]), unsigned(in[2]), unsigned(in[3]));
   }
   const auto major = get<std::uint8_t>(in, at::major);
   if (major != version_major) {

@@ -95,7 +95,7 @@ TEST_CASE("garbage is refused at its first bytes, without waiting for a whole fr
   p.executor.run(write_bytes(*p.client, "GET / HTTP/1.1\r\n\r\n"));
   const failure f = outcome_of(p, read_one(*p.server));
   CHECK(f.code == make_error_code(errc::bad_handshake));
-  CHECK(f.to_string().find("0x47455420") != std::string::npos);
+  CHECK(f.to_string().find("47 45 54 20") != std::string::npos);
 }
 
 TEST_CASE("a peer that leaves in the middle of a frame is disconnected", "[connection][N2]") {

@@ -91,9 +91,9 @@ TEST_CASE("a connection has an agent when both sides have one of the same versio
 
 TEST_CASE("the frame has the bytes that docs/handshake.md gives", "[connection]") {
   const hs::frame_bytes_t bytes = hs::encode(typical());
-  const unsigned char head[] = {'C', 'R', 'M', 'A', 1, 1, 0, 128, 1, 2, 2, 5, 1, 0, 0, 0};
+  const unsigned char head[] = {'C', 'R', 'M', 'A', 2, 0, 128, 0, 1, 2, 2, 5, 1, 0, 0, 0};
   CHECK(std::memcmp(bytes.data(), head, sizeof head) == 0);
-  const unsigned char qpn_psn[] = {0, 0x12, 0x34, 0x56, 0, 0xfe, 0xdc, 0xba};
+  const unsigned char qpn_psn[] = {0x56, 0x34, 0x12, 0, 0xba, 0xdc, 0xfe, 0};
   CHECK(std::memcmp(bytes.data() + 32, qpn_psn, sizeof qpn_psn) == 0);
 }
 
@@ -126,10 +126,10 @@ TEST_CASE("what is no hello is refused, and the error says what was wrong", "[co
     hs::frame_bytes_t bytes;
   };
   const row rows[] = {
-      {"begins with 0x47455420", errc::bad_handshake, with(0, {'G', 'E', 'T', ' '})},
-      {"version 2.7, we 1.1", errc::incompatible_peer, with(4, {2, 7})},
-      {"version 0.1, we 1.1", errc::incompatible_peer, with(4, {0})},
-      {"frame of 129 bytes", errc::bad_handshake, with(6, {0, 129})},
+      {"begins with the bytes 47 45 54 20", errc::bad_handshake, with(0, {'G', 'E', 'T', ' '})},
+      {"version 1.1, we 2.0", errc::incompatible_peer, with(4, {1, 1})},
+      {"version 3.7, we 2.0", errc::incompatible_peer, with(4, {3, 7})},
+      {"frame of 129 bytes", errc::bad_handshake, with(6, {129, 0})},
       {"frame of 65535 bytes", errc::bad_handshake, with(6, {255, 255})},
       {"frame kind 3", errc::bad_handshake, with(8, {3})},
       {"link layer 0", errc::bad_handshake, with(9, {0})},
@@ -138,16 +138,16 @@ TEST_CASE("what is no hello is refused, and the error says what was wrong", "[co
       {"MTU 0", errc::bad_handshake, with(11, {0})},
       {"MTU 6", errc::bad_handshake, with(11, {6})},
       {"transport 9", errc::bad_handshake, with(12, {9})},
-      {"QPN 1 ", errc::bad_handshake, with(32, {0, 0, 0, 1})},
-      {"QPN 16777216", errc::bad_handshake, with(32, {1, 0, 0, 0})},
-      {"PSN 16777216", errc::bad_handshake, with(36, {1, 0, 0, 0})},
-      {"(initiator) 256", errc::bad_handshake, with(40, {0, 0, 1, 0})},
+      {"QPN 1 ", errc::bad_handshake, with(32, {1, 0, 0, 0})},
+      {"QPN 16777216", errc::bad_handshake, with(32, {0, 0, 0, 1})},
+      {"PSN 16777216", errc::bad_handshake, with(36, {0, 0, 0, 1})},
+      {"(initiator) 256", errc::bad_handshake, with(40, {0, 1, 0, 0})},
       {"(responder) 4294967295", errc::bad_handshake, with(44, {255, 255, 255, 255})},
       {"receive depth 0", errc::bad_handshake, with(48, {0, 0, 0, 0})},
-      {"agent's QPN 16777216", errc::bad_handshake, with(96, {1, 0, 0, 0})},
-      {"agent's PSN 16777216", errc::bad_handshake, with(100, {1, 0, 0, 0})},
+      {"agent's QPN 16777216", errc::bad_handshake, with(96, {0, 0, 0, 1})},
+      {"agent's PSN 16777216", errc::bad_handshake, with(100, {0, 0, 0, 1})},
       {"message limit 0", errc::bad_handshake, with(56, {0, 0, 0, 0, 0, 0, 0, 0})},
-      {"message limit 4294967296", errc::bad_handshake, with(56, {0, 0, 0, 1, 0, 0, 0, 0})},
+      {"message limit 4294967296", errc::bad_handshake, with(56, {0, 0, 0, 0, 1, 0, 0, 0})},
       {"zero GID", errc::bad_handshake, with(16, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})},
   };
   for (const row& r : rows) {

@@ -20,8 +20,8 @@ namespace cordma {
 /// here.
 namespace handshake {
 
-inline constexpr std::uint8_t version_major = 1;  ///< Must be equal on both sides.
-inline constexpr std::uint8_t version_minor = 1;  ///< May differ: what is new is in reserved bytes.
+inline constexpr std::uint8_t version_major = 2;  ///< Must be equal on both sides.
+inline constexpr std::uint8_t version_minor = 0;  ///< May differ: what is new is in reserved bytes.
 inline constexpr std::size_t frame_bytes = 128;
 inline constexpr std::size_t preamble_bytes = 8;  ///< Magic, version and length come first.
 inline constexpr std::size_t refusal_text_max = 112;
