@@ -39,7 +39,7 @@ connection_options lends(isolation level) {
 }
 
 cordma::runtime_options busy() {
-  return {.device = cordma::test::device_name(), .mode = cordma::completion_mode::busy};
+  return {.device = cordma::test::device_name(), .cq = {.mode = cordma::completion_mode::busy}};
 }
 
 /// A client that borrows from a server, both in this thread, which polls as the raw loop does.

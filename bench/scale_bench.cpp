@@ -153,9 +153,9 @@ class crowd {
   static cordma::runtime_options options() {
     raise_descriptors_max();
     cordma::runtime_options o;
-    o.mode = cordma::completion_mode::busy;
+    o.cq.mode = cordma::completion_mode::busy;
     const cordma::verbs::context ctx{cordma::test::device_name()};
-    o.cq_depth = std::min(1u << 20, ctx.limits().cqe_max);  // One queue for all, if it may be.
+    o.cq.depth = std::min(1u << 20, ctx.limits().cqe_max);  // One queue for all, if it may be.
     return cordma::test::on_test_device(std::move(o));
   }
   usage now() { return {resident_bytes(), rt_.memory().statistics().in_use_bytes}; }

@@ -22,7 +22,7 @@ constexpr std::size_t bulk_bytes = std::size_t{1} << 20;
 /// Two ends of a stream, both in this thread, which polls as the raw loop does.
 struct stream_pair : cordma::test::connected_pair {
   stream_pair()
-      : connected_pair{{.mode = cordma::completion_mode::busy}},
+      : connected_pair{{.cq = {.mode = cordma::completion_mode::busy}}},
         a{std::move(client)},
         b{std::move(server)} {}
   message_stream a, b;

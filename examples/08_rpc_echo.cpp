@@ -117,12 +117,12 @@ int main(int argc, char** argv) try {
   // Adaptive: looks for completions for a moment before it sleeps, for a short latency.
   const auto mode = cordma::completion_mode::adaptive;
   if (role == "server") {
-    cordma::runtime rt{{.device = argc > 2 ? argv[2] : "", .mode = mode}};
+    cordma::runtime rt{{.device = argc > 2 ? argv[2] : "", .cq = {.mode = mode}}};
     cordma::listener listener = rt.listen();
     std::printf("listening on %s\n", listener.local_endpoint().to_string().c_str());
     rt.run(serve(listener));
   } else if (role == "client" && argc > 2 && calls > 0 && depth > 0) {
-    cordma::runtime rt{{.device = argc > 3 ? argv[3] : "", .mode = mode}};
+    cordma::runtime rt{{.device = argc > 3 ? argv[3] : "", .cq = {.mode = mode}}};
     rt.run(client(rt, cordma::endpoint::parse(argv[2]), calls, depth));
   } else {
     std::fprintf(stderr,

@@ -155,7 +155,7 @@ cordma::task<> client(cordma::runtime& rt, cordma::endpoint to, std::string path
   if (name.size() > o.name.size()) throw std::length_error{name + ": longer than 256 bytes"};
   std::ranges::copy(name, o.name.begin());
   cordma::connection conn = co_await rt.connect(to);
-  cordma::rpc::client server{std::move(conn), {.deadline = deadline}};
+  cordma::rpc::client server{std::move(conn), {.call_timeout = deadline}};
 
   const auto start = std::chrono::steady_clock::now();
   co_await server.call<begin>(o);
@@ -165,7 +165,7 @@ cordma::task<> client(cordma::runtime& rt, cordma::endpoint to, std::string path
   });
   file.check_unchanged();
   const std::chrono::seconds to_read{file.size_bytes / bytes_a_second};
-  co_await server.call<end>(file.sum.value(), {.deadline = deadline + to_read});
+  co_await server.call<end>(file.sum.value(), {.timeout = deadline + to_read});
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   std::printf("client: sent %ju bytes as '%s' in %.3f s, %.0f MB/s; both sides' checksum: %016jx\n",
               std::uintmax_t{file.size_bytes}, name.c_str(), took.count(),

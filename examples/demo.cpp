@@ -217,7 +217,8 @@ int main(int argc, char** argv) try {
     rt.run(serve(rt, listener));
   } else if (role == "client" && argc > 2) {
     // Busy: looks for completions all the time, for the shortest latency.
-    cordma::runtime rt{{.device = argc > 3 ? argv[3] : "", .mode = cordma::completion_mode::busy}};
+    cordma::runtime rt{
+        {.device = argc > 3 ? argv[3] : "", .cq = {.mode = cordma::completion_mode::busy}}};
     print_device("client", rt);
     rt.run(use(rt, cordma::endpoint::parse(argv[2])));
   } else {

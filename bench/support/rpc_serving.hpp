@@ -56,7 +56,7 @@ inline raw_regions register_for_raw(cordma::verbs::protection_domain& pd,
 }
 
 inline cordma::runtime_options busy() {
-  return {.device = cordma::test::device_name(), .mode = cordma::completion_mode::busy};
+  return {.device = cordma::test::device_name(), .cq = {.mode = cordma::completion_mode::busy}};
 }
 
 /// A server of one connection, with a runtime of its own.

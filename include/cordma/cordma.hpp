@@ -11,6 +11,7 @@
 #include <cordma/agent/remote_mr.hpp>
 #include <cordma/base/error.hpp>
 #include <cordma/base/result.hpp>
+#include <cordma/base/time.hpp>
 #include <cordma/connection/connection.hpp>
 #include <cordma/connection/connection_options.hpp>
 #include <cordma/connection/endpoint.hpp>

@@ -20,16 +20,19 @@ void check(const agent_options& o) {
   const auto check_range = [](const char* name, long long value, long long low, long long high) {
     check_option("agent_options", name, value, low, high);
   };
-  constexpr long long ms_max = 24LL * 3600 * 1000;
+  const auto check_length = [](const char* name, time_span value) {
+    check_timeout("agent_options", name, value);
+  };
   const lending_policy& p = o.lending;
   check_range("lending.leases_max", p.leases_max, 1, 1 << 20);
-  check_range("lending.lease_max (ms)", p.lease_max.count(), 1, ms_max);
-  check_range("lending.grace (ms)", p.grace.count(), 1, ms_max);
-  check_range("lending.revoke_deadline (ms)", p.revoke_deadline.count(), 1, ms_max);
+  check_length("lending.lease_max", p.lease_max);
+  check_length("lending.grace", p.grace);
+  check_length("lending.revoke_timeout", p.revoke_timeout);
   check_range("offers_max", o.offers_max, 0, 65536);
   check_range("operation_margin_percent", o.operation_margin_percent, 0, 90);
-  check_range("operation_margin_min (ms)", o.operation_margin_min.count(), 0, ms_max);
-  check_range("request_timeout (ms)", o.request_timeout.count(), 1, ms_max);
+  check_option("agent_options", "operation_margin_min", o.operation_margin_min, duration{0},
+               std::chrono::hours{24});
+  check_length("request_timeout", o.request_timeout);
   const auto refuse = [](const char* why) {
     throw error{{.code = errc::not_supported, .call = "agent_options", .detail = why}};
   };

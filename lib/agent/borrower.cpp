@@ -85,7 +85,7 @@ void borrower::check_request(std::size_t size_bytes, const remote_mr_request& o)
 
 task<remote_mr> borrower::request(std::size_t size_bytes, remote_mr_request options) {
   check_request(size_bytes, options);
-  const milliseconds limit = options.timeout.value_or(context_.options.request_timeout);
+  const time_span limit = options.timeout.value_or(context_.options.request_timeout);
   // What was dropped in this iteration goes back behind the request, and may be what is missing.
   for (bool may_ask_again = context_.channel.has_put_off();; may_ask_again = false) {
     holding& h = make();
@@ -94,7 +94,7 @@ task<remote_mr> borrower::request(std::size_t size_bytes, remote_mr_request opti
     holdings_.push_back(h);
     h.state.move_to(holding_state::asking);
     ask(h, holder_frames::request(h, size_bytes, options));
-    if (limit <= milliseconds{0}) fail_late("request_remote_mr", limit);
+    if (limit <= duration{0}) fail_late("request_remote_mr", limit);
     context_.executor.rearm(h, after(h.asked_at, limit));
     co_await h.answered.wait();
     if (h.refusal) {
@@ -199,7 +199,7 @@ bool borrower::end_along(std::uint64_t number) noexcept {
   return is_in_use;
 }
 
-task<> borrower::renew(holding& h, milliseconds lease) {
+task<> borrower::renew(holding& h, time_span lease) {
   if (lease > std::chrono::hours{24} || lease <= margin_of(lease))
     fail_request(errc::out_of_range,
                  "a lease is longer than its operation margin, and at most 24 h", "renew");

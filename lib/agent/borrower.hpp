@@ -53,7 +53,7 @@ class borrower {
   task<remote_mr> request(std::size_t size_bytes, remote_mr_request options);
   task<remote_mr> receive();
   task<> hand_over(remote_mr memory);
-  task<> renew(holding& h, std::chrono::milliseconds lease);
+  task<> renew(holding& h, time_span lease);
   void drop(holding& h) noexcept;
   remote_mr borrow_inline(const loan_terms& terms, verbs::access access, time_point until,
                           std::uint64_t& number);

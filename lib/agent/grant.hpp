@@ -36,7 +36,7 @@ enum class grant_state : unsigned char {
   open,          ///< The peer may use the memory.
   asked,         ///< The peer was asked to return the memory, and has `grace` for that.
   waiting,       ///< The window's end waits for a slot of the send queue.
-  invalidating,  ///< The window's end is on the data queue pair, and has `revoke_deadline`.
+  invalidating,  ///< The window's end is on the data queue pair, and has `revoke_timeout`.
   received,      ///< The peer has handed the memory over, and `receive_local_mr` may take it.
   ended,         ///< The lender has forgotten the grant. A loan may still point to it.
 };

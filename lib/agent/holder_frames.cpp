@@ -62,16 +62,15 @@ holder_frames::frame holder_frames::request(const holding& h, std::size_t size_b
           .tag = h.tag,
           .length = size_bytes,
           .access = options.access,
-          .duration = duration_cast<microseconds>(options.lease),
+          .duration = duration_cast<microseconds>(duration{options.lease}),
           .alignment_log2 = std::uint8_t(std::countr_zero(options.alignment))};
 }
 
-holder_frames::frame holder_frames::renew(const holding& h,
-                                          std::chrono::milliseconds lease) noexcept {
+holder_frames::frame holder_frames::renew(const holding& h, time_span lease) noexcept {
   return {.kind = kind::renew,
           .tag = h.tag,
           .lease = h.lease,
-          .duration = duration_cast<microseconds>(lease)};
+          .duration = duration_cast<microseconds>(duration{lease})};
 }
 
 holder_frames::frame holder_frames::hand_over(const holding& h) noexcept {

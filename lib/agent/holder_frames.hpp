@@ -28,7 +28,7 @@ class holder_frames {
   // To the owner.
   [[nodiscard]] static frame request(const holding& h, std::size_t size_bytes,
                                      const remote_mr_request& options) noexcept;
-  [[nodiscard]] static frame renew(const holding& h, std::chrono::milliseconds lease) noexcept;
+  [[nodiscard]] static frame renew(const holding& h, time_span lease) noexcept;
   [[nodiscard]] static frame hand_over(const holding& h) noexcept;
   [[nodiscard]] static frame accept(const holding& h) noexcept;
   [[nodiscard]] static frame give_back(const holding& h) noexcept;

@@ -1,5 +1,7 @@
 #include "holding_failures.hpp"
 
+#include "base/time_text.hpp"
+
 #include <cstdio>
 
 namespace cordma {
@@ -8,10 +10,10 @@ void fail_request(errc why, const char* detail, const char* call) {
   throw error{{.code = why, .call = call, .detail = detail}};
 }
 
-void fail_late(const char* call, std::chrono::milliseconds limit) {
+void fail_late(const char* call, time_span limit) {
   char text[80];
-  std::snprintf(text, sizeof text, "the peer's agent did not answer within %lld ms",
-                static_cast<long long>(limit.count()));
+  std::snprintf(text, sizeof text, "the peer's agent did not answer within %s",
+                to_text(limit).c_str());
   throw error{{.code = errc::timed_out, .call = call, .detail = text}};
 }
 

@@ -262,7 +262,7 @@ void lender::start_invalidation(grant& g) noexcept {
   g.state.move_to(grant_state::invalidating);
   ++invalidating_;
   context_.executor.rearm(g,
-                          context_.executor.about_after(context_.options.lending.revoke_deadline));
+                          context_.executor.about_after(context_.options.lending.revoke_timeout));
   g.invalidation.emplace(context_.data.sends(), cordma::invalidate(g.lent.window->rkey()), g,
                          [](grant& ended) noexcept { ended.lender->on_invalidated(ended); });
   g.invalidation->post_urgent();

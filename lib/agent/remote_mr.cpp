@@ -34,7 +34,7 @@ task<> refuse_to_renew(const holding& h) {
 
 }  // namespace
 
-task<> remote_mr::renew(milliseconds lease) {
+task<> remote_mr::renew(time_span lease) {
   CORDMA_ASSERT(holding_ != nullptr, "used an empty remote_mr");
   if (holding_->borrower == nullptr) return refuse_to_renew(*holding_);
   return holding_->borrower->renew(*holding_, lease);

@@ -1,5 +1,7 @@
 #include <cordma/detail/connection/bootstrap.hpp>
 
+#include "base/time_text.hpp"
+
 #include <cordma/coro/with_timeout.hpp>
 
 #include <algorithm>
@@ -77,15 +79,13 @@ task<> refuse(tcp_stream& stream, failure why) {
   if (outcome.is_cancelled()) throw cancelled{};
 }
 
-failure name_deadline(const failure& f, const char* call,
-                      std::chrono::milliseconds limit) noexcept {
+failure name_timeout(const failure& f, const char* call, time_span limit) noexcept {
   // A failure that the peer reported is not renamed: its own deadline may have passed.
   if (f.code != make_error_code(errc::timed_out) || f.call != std::string_view{"with_timeout"}) {
     return f;
   }
   char text[80];
-  std::snprintf(text, sizeof text, "it took longer than %lld ms",
-                static_cast<long long>(limit.count()));
+  std::snprintf(text, sizeof text, "it took longer than %s", to_text(limit).c_str());
   return {.code = f.code, .call = call, .detail = text};
 }
 

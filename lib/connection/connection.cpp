@@ -65,10 +65,9 @@ task<T> refuse_without_agent() {
 
 /// Returns the task's outcome, or a failure that names the call and the deadline.
 template <class T>
-task<T> within(task<T> t, std::chrono::milliseconds limit, const char* call,
-               cordma::executor& executor) {
+task<T> within(task<T> t, time_span limit, const char* call, cordma::executor& executor) {
   result<T> outcome = co_await as_result(with_timeout(std::move(t), limit, &executor));
-  if (outcome.has_failure()) throw error{bootstrap::name_deadline(outcome.failure(), call, limit)};
+  if (outcome.has_failure()) throw error{bootstrap::name_timeout(outcome.failure(), call, limit)};
   co_return std::move(outcome).value();
 }
 
@@ -153,14 +152,14 @@ task<local_mr> connection::receive_local_mr() {
   cordma::agent* const a = state_->agent();
   return a == nullptr ? refuse_without_agent<local_mr>() : a->receive_local_mr();
 }
-task<local_mr> connection::receive_local_mr(std::chrono::milliseconds timeout) {
+task<local_mr> connection::receive_local_mr(time_span timeout) {
   return within(receive_local_mr(), timeout, "receive_local_mr", state_->executor());
 }
 task<remote_mr> connection::receive_remote_mr() {
   cordma::agent* const a = state_->agent();
   return a == nullptr ? refuse_without_agent<remote_mr>() : a->receive_remote_mr();
 }
-task<remote_mr> connection::receive_remote_mr(std::chrono::milliseconds timeout) {
+task<remote_mr> connection::receive_remote_mr(time_span timeout) {
   return within(receive_remote_mr(), timeout, "receive_remote_mr", state_->executor());
 }
 bool connection::has_agent() const noexcept { return state_->agent() != nullptr; }
@@ -192,11 +191,11 @@ const handshake::agreement& connection::agreement() const noexcept { return stat
 
 task<connection> connect(connection_resources resources, endpoint server,
                          connection_options options) {
-  const std::chrono::milliseconds limit = options.connect_timeout;
+  const time_span limit = options.connect_timeout;
   result<connection> made = co_await as_result(
       with_timeout(shake_hands(resources, server, options), limit, &resources.executor));
   if (!made.has_failure()) co_return std::move(made).value();
-  failure why = bootstrap::name_deadline(made.failure(), "connect", limit);
+  failure why = bootstrap::name_timeout(made.failure(), "connect", limit);
   const std::string where = server.to_string();
   std::string detail{why.detail.view()};
   // A failed call that names its address or host begins its detail with that.

@@ -29,7 +29,7 @@ void each_field(auto& o, auto& c, auto with) {
   with(o.heartbeat, c.heartbeat);
   with(o.agent, c.agent);
   with(o.connect_timeout, c.connect_timeout);
-  with(o.close_deadline, c.close_deadline);
+  with(o.close_timeout, c.close_timeout);
 }
 
 template <class T>
@@ -62,7 +62,6 @@ void check(const connection_options& o, const verbs::device_limits& limits,
   const auto check_range = [](const char* name, long long value, long long low, long long high) {
     check_option("connection_options", name, value, low, high);
   };
-  constexpr long long ms_max = 24LL * 3600 * 1000;
   verbs::queue_pair_capabilities wanted = o.capabilities;
   if (o.receives_from != nullptr) wanted.recv_wr_max = wanted.recv_sge_max = 1;
   verbs::check(wanted, limits);
@@ -87,10 +86,10 @@ void check(const connection_options& o, const verbs::device_limits& limits,
     check_range("rd_atomic_max", *o.rd_atomic_max, 0, most);
     if (o.agent.enabled) check_range("rd_atomic_max beside an agent", *o.rd_atomic_max, 1, most);
   }
-  check_range("heartbeat.interval (ms)", o.heartbeat.interval.count(), 1, ms_max);
+  check_timeout("connection_options", "heartbeat.interval", o.heartbeat.interval);
   check_range("heartbeat.misses", o.heartbeat.misses, 1, 1000);
-  check_range("connect_timeout (ms)", o.connect_timeout.count(), 1, ms_max);
-  check_range("close_deadline (ms)", o.close_deadline.count(), 1, ms_max);
+  check_timeout("connection_options", "connect_timeout", o.connect_timeout);
+  check_timeout("connection_options", "close_timeout", o.close_timeout);
 }
 
 }  // namespace cordma

@@ -228,7 +228,7 @@ void connection_state::peer_hung_up() noexcept {
   if (!owed) return abort(errc::disconnected, "hang_up");
   const bool is_idle = qp_.sends().is_idle();
   if (!is_idle && peer_hello_.allows_writes && (!beat_ || beat_->has_ended())) beat();
-  late_acks_until_ = executor_.after(options_.close_deadline);
+  late_acks_until_ = executor_.after(options_.close_timeout);
   disarm();  // The timer stops the heartbeat: from now on it polls for acknowledgements.
   // The end comes in a later iteration: tasks that were just notified may still want to send.
   executor_.arm(*this, executor_.now());
@@ -296,16 +296,16 @@ task<> connection_state::close() {
     // The heartbeat's CQE ends unsignaled requests before it, which nothing else might.
     if (peer_hello_.allows_writes && !qp_.sends().is_idle()) beat();
     const auto idle =
-        co_await as_result(with_timeout(qp_.sends_idle(), options_.close_deadline, &executor_));
+        co_await as_result(with_timeout(qp_.sends_idle(), options_.close_timeout, &executor_));
     if (idle.is_cancelled()) throw cancelled{};
     if (agent_) {
       const auto told =
-          co_await as_result(with_timeout(agent_->settled(), options_.close_deadline, &executor_));
+          co_await as_result(with_timeout(agent_->settled(), options_.close_timeout, &executor_));
       if (told.is_cancelled()) throw cancelled{};
     }
     say_goodbye();
     const auto answer =
-        co_await as_result(with_timeout(peer_gone_.wait(), options_.close_deadline, &executor_));
+        co_await as_result(with_timeout(peer_gone_.wait(), options_.close_timeout, &executor_));
     if (answer.is_cancelled()) throw cancelled{};
     abort(errc::disconnected, "close");
   }
@@ -316,12 +316,12 @@ task<> connection_state::drain() {
   if (qp_.share() != nullptr) {  // Manual mode waits, too: the last receive comes as an event.
     const auto told = co_await as_result(
         with_timeout(qp_.last_receive_event().wait(),
-                     std::min(options_.close_deadline, last_receive_wait), &executor_));
+                     std::min<time_span>(options_.close_timeout, last_receive_wait), &executor_));
     if (told.is_cancelled()) throw cancelled{};
   }
   if (is_manual()) co_return;
   const auto drained = co_await as_result(
-      with_timeout(qp_.drained_event().wait(), options_.close_deadline, &executor_));
+      with_timeout(qp_.drained_event().wait(), options_.close_timeout, &executor_));
   if (drained.is_cancelled()) throw cancelled{};
 }
 

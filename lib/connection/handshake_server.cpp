@@ -10,7 +10,7 @@ void check(const listener_options& o) {
   };
   check_range("handshakes_max", o.handshakes_max, 1, listener_options::handshakes_limit);
   check_range("ready_max", o.ready_max, 1, listener_options::ready_limit);
-  check_range("handshake_timeout (ms)", o.handshake_timeout.count(), 1, 24LL * 3600 * 1000);
+  check_timeout("listener_options", "handshake_timeout", o.handshake_timeout);
   check_range("tcp_backlog", o.tcp_backlog, 1, 65535);
 }
 

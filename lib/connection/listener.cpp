@@ -148,11 +148,11 @@ const std::optional<failure>& listener::last_rejection() const noexcept {
 }
 
 task<connection> accept(connection_resources resources, tcp_stream stream,
-                        connection_options options, std::chrono::milliseconds handshake_timeout) {
+                        connection_options options, time_span handshake_timeout) {
   result<connection> made = co_await as_result(with_timeout(
       shake_hands(resources, options, stream), handshake_timeout, &resources.executor));
   if (!made.has_failure()) co_return std::move(made).value();
-  const failure why = bootstrap::name_deadline(made.failure(), "handshake", handshake_timeout);
+  const failure why = bootstrap::name_timeout(made.failure(), "handshake", handshake_timeout);
   co_await bootstrap::refuse(stream, why);
   throw error{why};
 }

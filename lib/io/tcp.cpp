@@ -173,11 +173,11 @@ task<tcp_stream> tcp_stream::connect(cordma::executor& executor, socket_address 
   co_return tcp_stream{executor, std::move(fd)};
 }
 
-void tcp_stream::keep_alive(std::chrono::milliseconds interval, unsigned probes) {
+void tcp_stream::keep_alive(time_span interval, unsigned probes) {
   constexpr std::int64_t seconds_max = 32767;  // tcp(7): the kernel accepts no more.
   constexpr unsigned probes_max = 127;
   const auto seconds = static_cast<int>(
-      std::clamp(std::int64_t{std::chrono::ceil<std::chrono::seconds>(interval).count()},
+      std::clamp(std::int64_t{std::chrono::ceil<std::chrono::seconds>(duration{interval}).count()},
                  std::int64_t{1}, seconds_max));
   set_option(fd_.get(), IPPROTO_TCP, TCP_KEEPIDLE, seconds);
   set_option(fd_.get(), IPPROTO_TCP, TCP_KEEPINTVL, seconds);

@@ -1,6 +1,7 @@
 #include "message_channel.hpp"
 
 #include "base/check_option.hpp"
+#include "base/time_text.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
 #include <cordma/detail/connection/handshake.hpp>
@@ -168,8 +169,8 @@ task<> message_channel::opened() {
   if (failed_) throw error{*failed_};
   if (outcome.has_value()) co_return;
   char text[120];
-  std::snprintf(text, sizeof text, "the peer made no message stream of this connection in %lld ms",
-                static_cast<long long>(options_.open_timeout.count()));
+  std::snprintf(text, sizeof text, "the peer made no message stream of this connection in %s",
+                to_text(options_.open_timeout).c_str());
   throw error{{.code = errc::timed_out, .call = "send", .detail = text}};
 }
 

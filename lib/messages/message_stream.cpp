@@ -16,7 +16,7 @@ void check(const stream_options& o) {
   check_option(name, "message_bytes_max", number(o.message_bytes_max), number(o.buffer_bytes),
                number(limits::message_bytes_max));
   check_option(name, "large_ahead", o.large_ahead, 1, 64);
-  check_option(name, "open_timeout", o.open_timeout.count(), 1, 24 * 3600 * 1000);
+  check_timeout(name, "open_timeout", o.open_timeout);
 }
 
 message_stream::message_stream(cordma::connection conn, const stream_options& options)

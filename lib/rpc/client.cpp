@@ -7,13 +7,12 @@ namespace cordma::rpc {
 
 void check(const client_options& o) {
   constexpr const char* name = "client_options";
-  constexpr long long day_ms = 24 * 3600 * 1000;
+  constexpr std::chrono::hours day{24};
   cordma::check(o.stream);
-  check_option(name, "deadline", duration{o.deadline}.count(), 1, day_ms * 1'000'000);
+  check_option(name, "call_timeout", o.call_timeout, std::chrono::microseconds{1}, day);
   check_option(name, "calls_max", o.calls_max, 1, UINT16_MAX);
-  check_option(name, "reconnect.delay", o.reconnect.delay.count(), 1, day_ms);
-  check_option(name, "reconnect.delay_max", o.reconnect.delay_max.count(),
-               o.reconnect.delay.count(), day_ms);
+  check_timeout(name, "reconnect.delay", o.reconnect.delay);
+  check_option(name, "reconnect.delay_max", o.reconnect.delay_max, o.reconnect.delay, day);
 }
 
 client::client(cordma::connection conn, const client_options& options) {

@@ -77,8 +77,7 @@ inline bool client_core::start(call_slot& s, const call_options& options,
     ++counters_.stopped;
     return s.has_ended = true;
   }
-  const duration own = s.options->deadline;
-  const duration limit = own.count() != 0 ? own : duration{options_.deadline};
+  const duration limit = s.options->timeout.value_or(options_.call_timeout);
   const bool goes_now = waiting_.empty() && may_send();
   // Before the timer is armed, so that the server works meanwhile. For the same reason a call that
   // ends leaves its timer armed: the slot's next call can send first.

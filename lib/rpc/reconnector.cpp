@@ -70,8 +70,9 @@ task<> reconnector::connect_until_done() {
 /// Doubles after each attempt. A random part keeps many clients from connecting at once.
 duration reconnector::delay() noexcept {
   if (failed_attempts_ == 0) return {};
-  const auto doublings = std::min(failed_attempts_ - 1, 20u);
-  const duration longest = std::min(options_.delay * (1u << doublings), options_.delay_max);
+  const int growth = 1 << std::min(failed_attempts_ - 1, 20u);
+  const duration first = options_.delay;
+  const duration longest = std::min(first, duration{options_.delay_max} / growth) * growth;
   return longest - longest * (jitter_() % 1024) / 2048;
 }
 

@@ -10,8 +10,8 @@ void check(const server_options& o) {
   cordma::check(o.stream);
   check_option(name, "calls_per_connection_max", o.calls_per_connection_max, 1, UINT16_MAX);
   check_option(name, "calls_max", o.calls_max, 1, 16 << 20);
-  check_option(name, "answer_timeout", o.answer_timeout.count(), 1, 24 * 3600 * 1000);
-  check_option(name, "drain_timeout", o.drain_timeout.count(), 0, 24 * 3600 * 1000);
+  check_timeout(name, "answer_timeout", o.answer_timeout);
+  check_option(name, "drain_timeout", o.drain_timeout, duration{0}, std::chrono::hours{24});
 }
 
 connection& server_call::connection() noexcept { return call_.link->conn(); }

@@ -23,7 +23,7 @@ void check(const serve_options& o) {
     check_option("serve_options", name, value, 1, high);
   };
   range("connections_max", o.connections_max, serve_options::connections_limit);
-  range("handshake_timeout (ms)", o.handshake_timeout.count(), 24LL * 3600 * 1000);
+  check_timeout("serve_options", "handshake_timeout", o.handshake_timeout);
   range("tcp_backlog", o.tcp_backlog, 65535);
 }
 

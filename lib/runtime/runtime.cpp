@@ -73,11 +73,7 @@ class runtime_state final : public driver_supplier {
 };
 
 runtime_state::runtime_state(runtime_options&& options)
-    : completions{.depth = options.cq_depth,
-                  .mode = options.mode,
-                  .poll_batch = options.poll_batch,
-                  .spin_max = options.spin_max,
-                  .doorbell_batching = options.doorbell_batching},
+    : completions{options.cq},
       connection_defaults{defaults(options)},
       process{process_epoch()},
       executor{std::move(options.executor)},

@@ -11,7 +11,7 @@ TEST_CASE("options that no agent can have are refused by name", "[agent]") {
   const char* says = "";
   SECTION("a lease of no time") {
     o.lending.lease_max = 0ms;
-    says = "lending.lease_max (ms) 0 is not between 1 and 86400000";
+    says = "lending.lease_max 0 ms is not between 1 ms and 86400000 ms";
   }
   SECTION("no leases") {
     o.lending.leases_max = 0;
@@ -19,11 +19,11 @@ TEST_CASE("options that no agent can have are refused by name", "[agent]") {
   }
   SECTION("no patience") {
     o.lending.grace = 0ms;
-    says = "lending.grace (ms) 0";
+    says = "lending.grace 0 ms";
   }
   SECTION("a revocation that never ends") {
-    o.lending.revoke_deadline = 25h;
-    says = "lending.revoke_deadline (ms) 90000000";
+    o.lending.revoke_timeout = 25h;
+    says = "lending.revoke_timeout 90000000 ms";
   }
   SECTION("all margin") {
     o.operation_margin_percent = 91;

@@ -165,8 +165,8 @@ TEST_CASE("a window that the send queue does not get to ends with the connection
   std::uint8_t min_rnr_timer = 12;
   const char* by = "ibv_poll_cq";
   SECTION("the request before it fails, and it is flushed") {}
-  SECTION("the request before it takes longer than revoke_deadline") {
-    options.lending.revoke_deadline = 20ms;
+  SECTION("the request before it takes longer than revoke_timeout") {
+    options.lending.revoke_timeout = 20ms;
     min_rnr_timer = 31;  // 3.4 s in all.
     by = "revoke";
   }

@@ -117,8 +117,8 @@ TEST_CASE("frames out of order are no handshake", "[connection][N2]") {
 
 TEST_CASE("a deadline is told by what took longer than how long", "[connection][N4]") {
   const failure late{.code = errc::timed_out, .call = "with_timeout"};
-  const failure named = bootstrap::name_deadline(late, "connect", 250ms);
+  const failure named = bootstrap::name_timeout(late, "connect", 250ms);
   CHECK(named.to_string() == "connect: deadline passed: it took longer than 250 ms");
   const failure other{.code = errc::refused, .call = "x"};
-  CHECK(bootstrap::name_deadline(other, "connect", 1s).call == std::string{"x"});
+  CHECK(bootstrap::name_timeout(other, "connect", 1s).call == std::string{"x"});
 }

@@ -28,14 +28,14 @@ namespace {
 connection_options beating(std::chrono::milliseconds interval, unsigned misses) {
   connection_options o;
   o.heartbeat = {.interval = interval, .misses = misses};
-  o.close_deadline = 200ms;
+  o.close_timeout = 200ms;
   return o;
 }
 
 connection_options not_beating() {
   connection_options o;
   o.heartbeat.enabled = false;
-  o.close_deadline = 200ms;
+  o.close_timeout = 200ms;
   return o;
 }
 
@@ -148,7 +148,7 @@ TEST_CASE("in manual mode a connection closes without anybody polling",
           "[connection][device][C3]") {
   // It stands still: whoever waits for a time waits until the test turns it.
   manual_clock clock;
-  runtime_options options{.mode = completion_mode::manual};
+  runtime_options options{.cq = {.mode = completion_mode::manual}};
   options.executor.clock = &clock;
   connected_pair p{std::move(options), beating(5ms, 1), beating(5ms, 1)};
   local_mr memory = p.rt.memory().allocate_zeroed(64);

@@ -101,7 +101,7 @@ ends ends_of_all(connected_pair& p, task<> trigger, local_mr& memory) {
 
 connection_options patient() {
   connection_options o;
-  o.close_deadline = 300ms;
+  o.close_timeout = 300ms;
   return o;
 }
 

@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr std::chrono::milliseconds close_deadline{100};  // Sooner than a heartbeat.
+constexpr std::chrono::milliseconds close_timeout{100};  // Sooner than a heartbeat.
 
 runtime_options on(const manual_clock& clock) {
   runtime_options o;
@@ -32,7 +32,7 @@ runtime_options on(const manual_clock& clock) {
 connection_options persistent(std::chrono::milliseconds deadline) {
   connection_options o;
   o.min_rnr_timer = 31;
-  o.close_deadline = deadline;
+  o.close_timeout = deadline;
   return o;
 }
 
@@ -40,7 +40,7 @@ connection_options persistent(std::chrono::milliseconds deadline) {
 /// still: whoever waits for a time waits until the test turns it.
 struct waiting_pair {
   manual_clock clock;
-  test::connected_pair both{on(clock), persistent(close_deadline), persistent(1h)};
+  test::connected_pair both{on(clock), persistent(close_timeout), persistent(1h)};
   connection& client = both.client;
   connection& server = both.server;
   local_mr memory = both.rt.memory().allocate_zeroed(64);
@@ -86,12 +86,12 @@ TEST_CASE("what a peer acknowledges after its goodbye ends with its own outcome"
   CHECK(p.client.why_lost()->call == std::string{"hang_up"});
 }
 
-TEST_CASE("what a peer does not acknowledge after its goodbye ends at close_deadline",
+TEST_CASE("what a peer does not acknowledge after its goodbye ends at close_timeout",
           "[connection][device][C2]") {
   waiting_pair p;
   auto pass_time = [&]() -> task<> {
     co_await p.stream_ended();
-    p.clock.advance(close_deadline - 1ms);
+    p.clock.advance(close_timeout - 1ms);
     co_await test::due_timers_fired();
     CHECK_FALSE(p.sent.has_ended());
     CHECK(p.client.is_open());
@@ -118,7 +118,7 @@ TEST_CASE("an end of the stream without a goodbye ends everything at once",
 TEST_CASE("a goodbye ends nothing before the end of the stream", "[connection][device][C2]") {
   waiting_pair p;
   p.say(".");
-  p.clock.advance(2 * close_deadline);
+  p.clock.advance(2 * close_timeout);
   p.both.rt.run(test::due_timers_fired());
   CHECK(p.client.is_open());
   p.server.post_recv(p.memory.slice(8, 8));

@@ -351,7 +351,7 @@ class client_siege final : public rpc_siege {
     if (c) return;
     constexpr std::array<duration, 4> deadlines{0ms, 1ms, 500ms, 30s};
     const std::uint8_t how = in.byte();
-    rpc::call_options o{.deadline = deadlines[how % 4]};
+    rpc::call_options o{.timeout = deadlines[how % 4]};
     if (how / 4 % 2 == 1) o.source = memory_.slice(0, 1 + in.byte());
     if (how / 8 % 2 == 1) o.sink = memory_.slice(0, 1 + in.byte());
     switch (how / 16 % 4) {

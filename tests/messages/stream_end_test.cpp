@@ -100,7 +100,7 @@ TEST_CASE(
     "looked for",
     "[messages][device]") {
   runtime_options by_hand;
-  by_hand.mode = completion_mode::manual;
+  by_hand.cq.mode = completion_mode::manual;
   stream_pair pair{smallest, smallest, std::move(by_hand)};
   const auto poll_until = [&](auto condition) {
     while (!condition()) {

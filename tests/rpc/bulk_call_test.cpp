@@ -448,7 +448,7 @@ TEST_CASE("a handler that uses what was lent after its deadline has been stopped
   local_mr source = s.rt.memory().allocate_zeroed(64);
   s.rt.run([](rpc_server& answering, rpc::client& calling, local_mr& from) -> task<> {
     const failure f =
-        co_await why_it_fails<late>(calling, {}, {.deadline = 50ms, .source = from.slice()});
+        co_await why_it_fails<late>(calling, {}, {.timeout = 50ms, .source = from.slice()});
     CHECK(f.code == errc::timed_out);
     co_await test::until(answering.rt.executor(),
                          [&] { return answering.server.counters().stopped == 1; });

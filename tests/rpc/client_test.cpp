@@ -129,7 +129,7 @@ TEST_CASE("a deadline ends a call and frees its slot; the late reply is ignored"
   s.stubborn = true;
   rpc::client c = s.make_client({.calls_max = 1});
   s.rt.run([](rpc_server& answering, rpc::client& calling, manual_clock& time) -> task<> {
-    started late{answering.rt.executor(), calling.call<wait_for>(1, {.deadline = 50ms})};
+    started late{answering.rt.executor(), calling.call<wait_for>(1, {.timeout = 50ms})};
     cordma::executor& executor = answering.rt.executor();
     co_await test::until(executor, [&] { return answering.running == 1; });
     CHECK(!late.has_ended());
@@ -160,11 +160,11 @@ TEST_CASE("the deadline of a call that was answered ends nothing", "[rpc][device
       co_await test::until(executor, [&] { return passing.has_ended(); });
     };
     const auto bytes = pattern(10);
-    static_cast<void>(co_await calling.call<echo>(bytes, {.deadline = 50ms}));
+    static_cast<void>(co_await calling.call<echo>(bytes, {.timeout = 50ms}));
     co_await pass(50ms);
-    static_cast<void>(co_await calling.call<echo>(bytes, {.deadline = 50ms}));
+    static_cast<void>(co_await calling.call<echo>(bytes, {.timeout = 50ms}));
     co_await pass(40ms);
-    started next{executor, calling.call<wait_for>(1, {.deadline = 50ms})};
+    started next{executor, calling.call<wait_for>(1, {.timeout = 50ms})};
     co_await test::until(executor, [&] { return answering.running == 1; });
     co_await pass(40ms);
     CHECK(!next.has_ended());
@@ -183,7 +183,7 @@ TEST_CASE("a call that waits for its turn ends by its deadline too, and is never
   s.rt.run([](rpc_server& answering, rpc::client& calling, manual_clock& time) -> task<> {
     cordma::executor& executor = answering.rt.executor();
     started first{executor, calling.call<wait_for>(1)};
-    started second{executor, calling.call<wait_for>(2, {.deadline = 50ms})};
+    started second{executor, calling.call<wait_for>(2, {.timeout = 50ms})};
     co_await test::until(executor, [&] { return answering.running == 1; });
     time.advance(50ms);
     co_await test::until(executor, [&] { return second.has_ended(); });
@@ -468,7 +468,7 @@ TEST_CASE("options out of range are refused by name", "[rpc]") {
   CHECK(why({}).empty());
   CHECK(why({.calls_max = 0}).find("calls_max") != std::string::npos);
   CHECK(why({.calls_max = 65'536}).find("65535") != std::string::npos);
-  CHECK(why({.deadline = 0ns}).find("deadline") != std::string::npos);
+  CHECK(why({.call_timeout = 0ns}).find("call_timeout") != std::string::npos);
   CHECK(why({.reconnect = {.delay = 2s, .delay_max = 1s}}).find("delay_max") != std::string::npos);
   CHECK(why({.stream = {.large_ahead = 0}}).find("large_ahead") != std::string::npos);
 }
@@ -521,7 +521,7 @@ TEST_CASE("a lost call that meets its deadline does not say that it was never se
   reconnecting r{s};
   s.rt.run([](rpc_server& answering, reconnecting& client, manual_clock& time) -> task<> {
     cordma::executor& executor = answering.rt.executor();
-    started call{executor, client.calling.call<wait_again>(1, {.deadline = 50ms})};
+    started call{executor, client.calling.call<wait_again>(1, {.timeout = 50ms})};
     co_await test::until(executor, [&] { return answering.running == 1; });
     client.is_unreachable = true;
     client.lose();

@@ -79,7 +79,7 @@ TEST_CASE("a call that no connection could be made for says why", "[rpc][device]
   rpc_server s;
   s.door.close();
   rpc::client c{s.rt.executor(), [&s] { return s.rt.connect(s.door.local_endpoint()); }};
-  const failure why = s.rt.run(test::why_it_fails<wait_for>(c, 1, {.deadline = 20ms}));
+  const failure why = s.rt.run(test::why_it_fails<wait_for>(c, 1, {.timeout = 20ms}));
   CHECK(why.code == errc::timed_out);
   CHECK_THAT(why.to_string(), Catch::Contains("not sent before the deadline") &&
                                   Catch::Contains("Connection refused"));
@@ -113,7 +113,7 @@ TEST_CASE("a handler that throws cancelled by itself has failed", "[rpc][device]
 TEST_CASE("a call's deadline that no clock can count is for ever", "[rpc][device]") {
   rpc_server s;
   rpc::client c = s.make_client();
-  static constexpr rpc::call_options for_ever{.deadline = std::chrono::milliseconds::max()};
+  static constexpr rpc::call_options for_ever{.timeout = std::chrono::milliseconds::max()};
   s.rt.run([](rpc_server& answering, rpc::client& calling) -> task<> {
     cordma::executor& executor = answering.rt.executor();
     started call{executor, calling.call<wait_for>(1, for_ever)};

@@ -455,11 +455,11 @@ TEST_CASE("a server that keeps what a call lent costs the call the grace, and no
   siege.rt.run([](hostile_server& s, manual_clock& time, local_mr& to) -> task<> {
     cordma::executor& executor = s.rt.executor();
     const lending_policy policy;
-    started call{executor, s.calling.call<wait_for>(1, {.deadline = 50ms, .sink = to.slice()})};
+    started call{executor, s.calling.call<wait_for>(1, {.timeout = 50ms, .sink = to.slice()})};
     const std::uint64_t number = co_await s.call_number();
     time.advance(50ms);
     co_await test::until(executor, [&] { return s.peer->controls.size() == 1; });  // The cancel.
-    time.advance(policy.grace - 1ms);
+    time.advance(duration{policy.grace} - 1ms);
     co_await test::due_timers_fired();
     CHECK_FALSE(call.has_ended());
     time.advance(2ms);

@@ -95,7 +95,7 @@ class storm {
     source.bytes()[0] = std::byte{0x5a};
     rpc::call_options options{.source = source.slice()};
     const std::chrono::microseconds soon{1 + below(500)};
-    if (how == fate::deadline) options.deadline = soon;
+    if (how == fate::deadline) options.timeout = soon;
     auto op = r_.calling.call<Method>(n, options);
     if (how == fate::stop) {
       note(co_await as_result(with_timeout(std::move(op), soon)), n, how);
@@ -123,7 +123,7 @@ class storm {
   std::uint64_t made_ = 0;
   rpc_server s_;
   reconnecting r_{
-      s_, {.deadline = 300s, .reconnect = {.delay = 1ms, .delay_max = 4ms, .attempts_max = 5}}};
+      s_, {.call_timeout = 300s, .reconnect = {.delay = 1ms, .delay_max = 4ms, .attempts_max = 5}}};
 };
 
 }  // namespace

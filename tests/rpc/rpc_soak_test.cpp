@@ -208,7 +208,7 @@ class caller {
   task<> live(std::uint16_t port) {
     try {
       const endpoint server{"127.0.0.1", port};
-      client_ = rpc::client{co_await rt_.connect(server, deaf_and_ready()), {.deadline = 300s}};
+      client_ = rpc::client{co_await rt_.connect(server, deaf_and_ready()), {.call_timeout = 300s}};
       scope all{rt_.executor()};
       for (unsigned n = 0; n < workers; ++n) all.spawn(work());
       co_await all.join();
@@ -280,7 +280,7 @@ class caller {
     fate how = o.what == duty::stay ? fate(1 + below(3)) : some_fate();
     if (o.what > duty::stay && below(2) == 0) how = fate(1 + below(3));
     rpc::call_options options{};
-    if (how == fate::deadline) options.deadline = some_time();
+    if (how == fate::deadline) options.timeout = some_time();
     local_mr source, sink;
     if (o.what == duty::read_source || o.what == duty::use_both) {
       source = rt_.memory().allocate_uninitialized(1 + below(bulk_max));

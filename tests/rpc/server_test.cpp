@@ -201,9 +201,9 @@ TEST_CASE("a call's deadline stops its handler", "[rpc][device][P2]") {
   rpc::client c = s.make_client();
   s.rt.run([](rpc_server& answering, rpc::client& calling, manual_clock& time) -> task<> {
     cordma::executor& executor = answering.rt.executor();
-    const std::uint64_t remaining = co_await calling.call<look>({}, {.deadline = 70ms});
+    const std::uint64_t remaining = co_await calling.call<look>({}, {.timeout = 70ms});
     CHECK(remaining == 70);
-    started call{executor, calling.call<wait_for>(1, {.deadline = 50ms})};
+    started call{executor, calling.call<wait_for>(1, {.timeout = 50ms})};
     co_await test::until(executor, [&] { return answering.running == 1; });
     time.advance(49ms);
     co_await test::due_timers_fired();

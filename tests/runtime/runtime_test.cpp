@@ -48,7 +48,7 @@ task<> await_options_in_braces() {
   const std::string named = "a_device_whose_name_would_not_lie_in_a_string_itself";
   std::string name = co_await device_of({.device = named});
   CHECK(name == named);
-  name = co_await device_of(runtime_options{.device = named, .cq_depth = 8});
+  name = co_await device_of(runtime_options{.device = named, .cq = {.depth = 8}});
   CHECK(name == named);
 }
 
@@ -93,14 +93,14 @@ TEST_CASE("options above the device's limits are refused, both numbers named",
     runtime rt{test::on_test_device()};
     most = rt.context().limits().cqe_max;
   }
-  SECTION("cq_depth") {
-    o.cq_depth = most + 1;
+  SECTION("cq.depth") {
+    o.cq.depth = most + 1;
     CHECK_THROWS_WITH(
         runtime{test::on_test_device(std::move(o))},
         Catch::Contains(std::to_string(most + 1)) && Catch::Contains(std::to_string(most)));
   }
   SECTION("poll_batch") {
-    o.poll_batch = 0;
+    o.cq.poll_batch = 0;
     CHECK_THROWS_WITH(runtime{test::on_test_device(std::move(o))},
                       Catch::Contains("poll_batch 0") && Catch::Contains("64"));
   }
@@ -122,7 +122,7 @@ TEST_CASE("connections work in every completion mode that needs no polling by ha
           "[runtime][device]") {
   const auto mode =
       GENERATE(completion_mode::event, completion_mode::busy, completion_mode::adaptive);
-  connected_pair p{{.mode = mode}};
+  connected_pair p{{.cq = {.mode = mode}}};
   local_mr memory = p.rt.memory(test::all_access).allocate_zeroed(64);
   auto [m, sent] =
       p.rt.run(when_all(p.server.recv(memory.slice(0, 8)), p.client.send(memory.slice(8, 8))));
@@ -130,7 +130,7 @@ TEST_CASE("connections work in every completion mode that needs no polling by ha
 }
 
 TEST_CASE("in manual mode nothing completes before poll", "[runtime][device][E5]") {
-  connected_pair p{{.mode = completion_mode::manual}};
+  connected_pair p{{.cq = {.mode = completion_mode::manual}}};
   local_mr memory = p.rt.memory(test::all_access).allocate_zeroed(64);
   auto handle = p.client.post(write(memory.slice(0, 8), memory.remote_slice().slice(8, 8)));
   p.rt.run(p.rt.executor().sleep_for(20ms));
@@ -342,7 +342,7 @@ TEST_CASE("a connection with a protection domain of its own has no shared receiv
 TEST_CASE("completion queues have room for a pool's receives besides the connections' own requests",
           "[runtime][device]") {
   runtime_options options;
-  options.cq_depth = 1024;
+  options.cq.depth = 1024;
   pooled_connections p{{.buffers = 512, .buffer_bytes = 64, .share_min = 8}, std::move(options)};
   for (int n = 0; n < 4; ++n) p.rt.run(p.add());
   CHECK(p.pool.queue_pairs() == 4);
@@ -356,7 +356,7 @@ TEST_CASE("what a connect or a listen says of its options leaves the runtime's o
   options.connections.rd_atomic_max = 1;
   options.connections.agent.enabled = false;
   runtime rt{test::on_test_device(std::move(options))};
-  listener door = rt.listen({}, {}, {.close_deadline = 1s});
+  listener door = rt.listen({}, {}, {.close_timeout = 1s});
   const endpoint where = door.local_endpoint();
   auto [c, s] = rt.run(when_all(rt.connect(where, {.connect_timeout = 4s}), door.accept()));
   CHECK_FALSE(c.has_agent());

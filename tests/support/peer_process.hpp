@@ -75,7 +75,7 @@ inline connection_options deaf() {
   o.timeout = 20;
   o.min_rnr_timer = 31;
   o.heartbeat.enabled = false;
-  o.close_deadline = 200ms;
+  o.close_timeout = 200ms;
   return o;
 }
 

@@ -15,8 +15,8 @@ connection_options options_of(bool has_heartbeats) {
   connection_options o;
   o.timeout = 24;  // 69 s.
   o.rnr_retry = 0;
-  o.close_deadline = o.connect_timeout = o.agent.request_timeout = 120s;
-  o.agent.lending.lease_max = o.agent.lending.grace = o.agent.lending.revoke_deadline = 120s;
+  o.close_timeout = o.connect_timeout = o.agent.request_timeout = 120s;
+  o.agent.lending.lease_max = o.agent.lending.grace = o.agent.lending.revoke_timeout = 120s;
   o.heartbeat = {.enabled = has_heartbeats, .interval = 20ms, .misses = 1000};
   return o;
 }
@@ -107,7 +107,7 @@ task<> asking_end::use(connection conn, const cell& c) {
   if (c.what == deed::stream) {
     stream = message_stream{std::move(conn), stream_options_of()};
   } else if (is_call(c.what)) {
-    client = rpc::client{std::move(conn), {.stream = stream_options_of(), .deadline = 120s}};
+    client = rpc::client{std::move(conn), {.stream = stream_options_of(), .call_timeout = 120s}};
   }
   t.conn = &conn, t.stream = &stream, t.client = &client;
   {

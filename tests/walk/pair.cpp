@@ -71,7 +71,7 @@ class hand final : public poller {
 
 /// A runtime in the mode of the walks.
 struct walk_runtime {
-  explicit walk_runtime(completion_mode mode) : rt{test::on_test_device({.mode = mode})} {
+  explicit walk_runtime(completion_mode mode) : rt{test::on_test_device({.cq = {.mode = mode}})} {
     if (mode == completion_mode::manual) polls.emplace(rt);
   }
   runtime rt;

@@ -64,7 +64,7 @@ cordma::task<> run_with_server(cordma::runtime& control, std::string device,
                                cordma::endpoint server, std::vector<job> jobs,
                                std::function<void(const result&)> each) {
   cordma::connection conn = co_await control.connect(server);
-  cordma::rpc::client calls{std::move(conn), {.deadline = control_deadline}};
+  cordma::rpc::client calls{std::move(conn), {.call_timeout = control_deadline}};
   std::exception_ptr why;
   try {
     for (const job& what : jobs) {

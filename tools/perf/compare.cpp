@@ -170,7 +170,7 @@ void compare_with_raw(const std::string& device, const std::vector<job>& jobs,
                       const std::function<void(const result&)>& each) {
   for (const job& what : jobs) {
     check_comparable(what);
-    cordma::runtime_options on{.device = device, .mode = what.mode};
+    cordma::runtime_options on{.device = device, .cq = {.mode = what.mode}};
     on.connections = connection_options(what);
     cordma::runtime rt{std::move(on)};
     std::optional<result> r;

@@ -49,7 +49,7 @@ link::link(cordma::runtime& rt, const job& what, cordma::connection conn)
       credits_{receives(what)} {
   if (what.op == operation::rpc) {
     caller_ = cordma::rpc::client{std::move(conn),
-                                  {.stream = stream_options(what), .deadline = call_deadline}};
+                                  {.stream = stream_options(what), .call_timeout = call_deadline}};
   } else if (what.op == operation::stream) {
     stream_ = cordma::message_stream{std::move(conn), stream_options(what)};
   } else {

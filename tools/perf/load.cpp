@@ -21,7 +21,7 @@ namespace {
 cordma::runtime_group_options group_options(const job& what, const std::string& device) {
   return {.each =
               [&what, &device](unsigned) {
-                return cordma::runtime_options{.device = device, .mode = what.mode};
+                return cordma::runtime_options{.device = device, .cq = {.mode = what.mode}};
               },
           .threads = what.threads};
 }

@@ -31,14 +31,14 @@ cordma::rpc::server_options control_options() {
 }  // namespace
 
 /// What is measured now. Destroying it stops its threads, and waits for them: for what a client
-/// that died had under way, two seconds at most (`connection_options::close_deadline`).
+/// that died had under way, two seconds at most (`connection_options::close_timeout`).
 struct server::running_job {
   running_job(const session& by, std::uint32_t n, const job& of, const std::string& device)
       : owner{&by}, number{n}, what{of}, threads{group_options(of, device)} {}
   static cordma::runtime_group_options group_options(const job& of, const std::string& device) {
     return {.each =
                 [&of, &device](unsigned) {
-                  return cordma::runtime_options{.device = device, .mode = of.mode};
+                  return cordma::runtime_options{.device = device, .cq = {.mode = of.mode}};
                 },
             .threads = of.threads};
   }

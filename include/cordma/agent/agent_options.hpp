@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/base/time.hpp>
 #include <cordma/detail/base/export.hpp>
 #include <cordma/verbs/access.hpp>
 
@@ -42,7 +43,7 @@ struct lending_policy {
   /// The peer gets no other access, whatever it asks for.
   verbs::access access_max = lendable_access;
   /// A lease, and a renewal, is this long at most.
-  std::chrono::milliseconds lease_max{60'000};
+  time_span lease_max = std::chrono::seconds{60};
 
   /// Memory is lent with the strongest of these that the device has, and not at all below the
   /// weakest.
@@ -52,9 +53,9 @@ struct lending_policy {
   bool zero_based = false;
 
   /// How long after its lease's end, or since it was asked, a peer may take to return memory.
-  std::chrono::milliseconds grace{1000};
+  time_span grace = std::chrono::seconds{1};
   /// How long the device may then take to invalidate the window, before the connection is broken.
-  std::chrono::milliseconds revoke_deadline{2000};
+  time_span revoke_timeout = std::chrono::seconds{2};
 };
 
 /// Options of a connection's agent. Both sides have one, or none does.
@@ -66,23 +67,23 @@ struct agent_options {
   /// A request on borrowed memory is refused when less than that part of its lease remains, …
   unsigned operation_margin_percent = 10;
   /// … or less than this, whichever is longer: so long may a request that was posted take.
-  std::chrono::milliseconds operation_margin_min{50};
+  time_span operation_margin_min = std::chrono::milliseconds{50};
   /// How long a call waits for an answer of the peer, unless the call names a time.
-  std::chrono::milliseconds request_timeout{5000};
+  time_span request_timeout = std::chrono::seconds{5};
 };
 
 /// What is asked of `request_remote_mr`.
 struct remote_mr_request {
   std::size_t alignment = 64;  ///< A power of two, up to 2 MiB.
   verbs::access access = lendable_access;
-  std::chrono::milliseconds lease{10'000};
-  std::optional<std::chrono::milliseconds> timeout{};  ///< None: `agent_options::request_timeout`.
+  time_span lease = std::chrono::seconds{10};
+  std::optional<time_span> timeout{};  ///< None: `agent_options::request_timeout`.
 };
 
 /// How `send_local_mr` lends.
 struct loan_options {
   verbs::access access = lendable_access;
-  std::chrono::milliseconds lease{10'000};
+  time_span lease = std::chrono::seconds{10};
 };
 
 /// Counts since the connection was made.

@@ -48,7 +48,7 @@ class CORDMA_EXPORT loan {
   /// The loan must not be moved or destroyed meanwhile.
   task<loan_end> ended();
   /// Asks the peer to return the memory, and waits as `ended`. Bounded by the policy's `grace` and
-  /// `revoke_deadline`; a peer that does not answer loses its access, and mostly its connection.
+  /// `revoke_timeout`; a peer that does not answer loses its access, and mostly its connection.
   task<loan_end> revoke();
 
   [[nodiscard]] bool has_ended() const noexcept;

@@ -54,7 +54,7 @@ class CORDMA_EXPORT remote_mr {
   /// \errors errc::lease_expired, errc::lease_ended, errc::disconnected; errc::timed_out after
   ///   `request_timeout`; errc::out_of_range: a lease of no more than the margin, or of over 24 h;
   ///   errc::not_supported: memory that a call lends, which ends with the call.
-  task<> renew(std::chrono::milliseconds lease);
+  task<> renew(time_span lease);
   [[nodiscard]] explicit operator bool() const noexcept { return holding_ != nullptr; }
 
  private:

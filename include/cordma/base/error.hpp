@@ -26,10 +26,10 @@ enum class errc : int {
   limit_exceeded = 11,          ///< A value above what the device or an option allows.
   illegal_transition = 12,      ///< A queue-pair state change the state machine does not have.
   no_device = 13,               ///< No RDMA device, or none of the asked name.
-  no_gid = 14,                  ///< The bytes of a message do not match its type.
-  incompatible_peer = 15,       ///< The server does not have the method.
-  bad_handshake = 16,           ///< The call's handler threw, or its reply could not be sent.
-  cq_overrun = 17,              ///< The server accepts no more calls; this one has not run.
+  no_gid = 14,                  ///< No usable GID on the port.
+  incompatible_peer = 15,       ///< The version, link layer or capabilities of the peer do not fit.
+  bad_handshake = 16,           ///< What the peer sent is not a cordma handshake.
+  cq_overrun = 17,              ///< The completion queue overflowed; its CQEs are lost.
   device_failed = 18,           ///< The device or port reported a fatal asynchronous event.
   receive_queue_full = 19,      ///< post_recv found no free receive request.
   not_signaled = 20,            ///< Nothing that was posted later will complete this request.

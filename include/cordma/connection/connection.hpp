@@ -2,6 +2,7 @@
 
 #include <cordma/agent/loan.hpp>
 #include <cordma/agent/remote_mr.hpp>
+#include <cordma/base/time.hpp>
 #include <cordma/detail/base/export.hpp>
 #include <cordma/detail/request/receive_op.hpp>
 #include <cordma/detail/request/requester.hpp>
@@ -94,11 +95,11 @@ class CORDMA_EXPORT connection : public requester<connection> {
   /// Receives memory that this side granted and the peer handed over. A stopped or late wait loses
   /// nothing.
   task<local_mr> receive_local_mr();
-  task<local_mr> receive_local_mr(std::chrono::milliseconds timeout);
+  task<local_mr> receive_local_mr(time_span timeout);
   /// Receives the next loan that the peer offers; its lease runs from now on. A stopped or late
   /// wait loses nothing.
   task<remote_mr> receive_remote_mr();
-  task<remote_mr> receive_remote_mr(std::chrono::milliseconds timeout);
+  task<remote_mr> receive_remote_mr(time_span timeout);
   [[nodiscard]] bool has_agent() const noexcept;
   /// Returns the agent, for libraries built on connections. Null: one of the two sides has none.
   [[nodiscard]] cordma::agent* agent() noexcept;
@@ -116,7 +117,7 @@ class CORDMA_EXPORT connection : public requester<connection> {
 
   /// Waits until posted requests have ended, tells the peer, and waits for its answer. Then what
   /// still waits (receives, mostly) ends with `errc::disconnected`. Each wait is bounded by
-  /// `close_deadline`. The connection must stay until this has ended, and is of no use afterwards.
+  /// `close_timeout`. The connection must stay until this has ended, and is of no use afterwards.
   /// Idempotent.
   /// \errors only `cancelled`: the connection then ends like any dropped one.
   task<> close();

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cordma/agent/agent_options.hpp>
-#include <cordma/coro/scheduler.hpp>
+#include <cordma/base/time.hpp>
 #include <cordma/detail/base/export.hpp>
 #include <cordma/verbs/access.hpp>
 #include <cordma/verbs/queue_pair_attributes.hpp>
@@ -22,8 +22,8 @@ class shared_receives;
 /// seconds, even when `enabled` is false. Keepalive is the only probe if the peer grants no writes.
 struct heartbeat_options {
   bool enabled = true;
-  std::chrono::milliseconds interval{1000};  ///< At least 1 ms.
-  unsigned misses = 3;                       ///< At least 1.
+  time_span interval = std::chrono::seconds{1};  ///< At least 1 ms.
+  unsigned misses = 3;                           ///< At least 1.
 };
 
 struct connection_changes;
@@ -66,10 +66,10 @@ struct CORDMA_EXPORT connection_options {
   /// none.
   agent_options agent{};
   /// Deadline of the whole `connect`: TCP, handshake, queue pair.
-  std::chrono::milliseconds connect_timeout{5000};
+  time_span connect_timeout = std::chrono::seconds{5};
   /// Time that `close` waits, first for requests in flight, then for the peer. A dropped connection
   /// waits as long for its flushes.
-  std::chrono::milliseconds close_deadline{2000};
+  time_span close_timeout = std::chrono::seconds{2};
 };
 
 /// Options that differ from the runtime's defaults; options that are not named keep the defaults:
@@ -92,8 +92,8 @@ struct connection_changes {
   std::optional<std::uint8_t> min_rnr_timer{};
   std::optional<heartbeat_options> heartbeat{};
   std::optional<agent_options> agent{};
-  std::optional<std::chrono::milliseconds> connect_timeout{};
-  std::optional<std::chrono::milliseconds> close_deadline{};
+  std::optional<time_span> connect_timeout{};
+  std::optional<time_span> close_timeout{};
 };
 
 /// Returns `defaults`, with the options that `changes` names replaced.

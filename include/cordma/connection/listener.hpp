@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/base/time.hpp>
 #include <cordma/connection/connection.hpp>
 #include <cordma/connection/connection_options.hpp>
 #include <cordma/connection/endpoint.hpp>
@@ -77,9 +78,9 @@ CORDMA_EXPORT task<connection> connect(connection_resources resources, endpoint 
 ///   errc::incompatible_peer; errc::limit_exceeded: an option; what the verbs throw. A failure
 ///   leaves nothing behind.
 /// \thread the executor's, which is the stream's too.
-CORDMA_EXPORT task<connection> accept(
-    connection_resources resources, tcp_stream stream, connection_options options = {},
-    std::chrono::milliseconds handshake_timeout = std::chrono::seconds{5});
+CORDMA_EXPORT task<connection> accept(connection_resources resources, tcp_stream stream,
+                                      connection_options options = {},
+                                      time_span handshake_timeout = std::chrono::seconds{5});
 
 namespace detail {
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/base/time.hpp>
 #include <cordma/connection/connection.hpp>
 #include <cordma/detail/base/export.hpp>
 #include <cordma/detail/messages/receive_message_op.hpp>
@@ -26,7 +27,7 @@ struct stream_options {
   /// side allocate at most `large_ahead` times `message_bytes_max`.
   unsigned large_ahead = 2;
   /// How long `send` waits for the peer to make its end of the stream. A call has its own deadline.
-  std::chrono::milliseconds open_timeout{10'000};
+  time_span open_timeout = std::chrono::seconds{10};
 };
 /// \errors errc::limit_exceeded: the first value out of range, with its name and limits.
 CORDMA_EXPORT void check(const stream_options& options);

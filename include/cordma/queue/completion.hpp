@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cordma/coro/scheduler.hpp>
+#include <cordma/base/time.hpp>
 
 #include <chrono>
 #include <cstdint>

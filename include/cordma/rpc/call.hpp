@@ -1,16 +1,17 @@
 #pragma once
 
-#include <cordma/coro/scheduler.hpp>
+#include <cordma/base/time.hpp>
 #include <cordma/memory/slice.hpp>
 #include <cordma/messages/stream_message.hpp>
 
+#include <optional>
 #include <utility>
 
 namespace cordma::rpc {
 
 struct call_options {
-  /// Counted from the start of the call. 0: the deadline of `client_options`.
-  time_span deadline{};
+  /// Counted from the start of the call. None: `client_options::call_timeout`.
+  std::optional<time_span> timeout{};
   /// Memory that the handler may read one-sidedly, without a copy, while the call runs. It must
   /// not change meanwhile.
   const_local_mr_slice source{};

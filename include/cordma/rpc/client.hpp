@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/base/time.hpp>
 #include <cordma/connection/connection.hpp>
 #include <cordma/detail/base/callback.hpp>
 #include <cordma/detail/base/export.hpp>
@@ -23,16 +24,16 @@ namespace cordma::rpc {
 /// How a client that makes its own connections makes the next one.
 struct reconnect_options {
   /// Wait before the second attempt in a row. It doubles with each attempt, up to `delay_max`.
-  std::chrono::milliseconds delay{10};
-  std::chrono::milliseconds delay_max{1000};
+  time_span delay = std::chrono::milliseconds{10};
+  time_span delay_max = std::chrono::seconds{1};
   /// Attempts that fail in a row before the waiting calls fail. 0: they wait for their deadlines.
   unsigned attempts_max = 0;
 };
 
 struct client_options {
   stream_options stream{};
-  /// Deadline of calls that name none. Every call has one.
-  time_span deadline = std::chrono::seconds{10};
+  /// Timeout of calls that name none. Every call has one, of 1 us to 24 h.
+  time_span call_timeout = std::chrono::seconds{10};
   /// Calls in flight; further ones wait. 1 to 65,535.
   unsigned calls_max = 1024;
   reconnect_options reconnect{};
@@ -76,7 +77,7 @@ class CORDMA_EXPORT client {
   ~client();
 
   /// \code
-  ///     const value v = co_await client.call<get>({.table = 1, .row = 2}, {.deadline = 50ms});
+  ///     const value v = co_await client.call<get>({.table = 1, .row = 2}, {.timeout = 50ms});
   /// \endcode
   /// What `request` views must live until the call has ended. A reply that is a view comes as
   /// `viewed`. When a call is stopped, or its deadline comes, the server is told and the call ends.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/base/time.hpp>
 #include <cordma/connection/listener.hpp>
 #include <cordma/detail/base/export.hpp>
 #include <cordma/detail/rpc/served_method.hpp>
@@ -26,9 +27,9 @@ struct server_options {
   unsigned calls_max = 64 * 1024;
   /// How long an answer may wait for the client's buffers, and a large one to be read. Then the
   /// server breaks the connection.
-  std::chrono::milliseconds answer_timeout{10'000};
+  time_span answer_timeout = std::chrono::seconds{10};
   /// How long running calls may take once the server drains.
-  std::chrono::milliseconds drain_timeout{10'000};
+  time_span drain_timeout = std::chrono::seconds{10};
 };
 /// \errors errc::limit_exceeded: the first value out of range, with its name and limits.
 CORDMA_EXPORT void check(const server_options& options);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/base/time.hpp>
 #include <cordma/connection/serve.hpp>
 #include <cordma/detail/base/callback.hpp>
 #include <cordma/detail/base/export.hpp>
@@ -25,7 +26,7 @@ struct serve_options {
   /// connection ends or their `connect_timeout` is over.
   unsigned connections_max = 1024;
   /// Deadline of one handshake; a slower client is refused.
-  std::chrono::milliseconds handshake_timeout{5000};
+  time_span handshake_timeout = std::chrono::seconds{5};
   int tcp_backlog = 128;
   /// Changes to the defaults of the runtime that makes the connection.
   connection_changes connections{};

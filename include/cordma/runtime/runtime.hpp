@@ -29,12 +29,8 @@ struct runtime_options {
   fixed_text<64> device{};
   std::uint8_t port = 0;  ///< 0: the first ACTIVE one.
   std::optional<std::uint32_t> gid_index{};
-  completion_mode mode = completion_mode::event;
-  /// CQEs of one completion queue. When queue pairs have reserved all, the runtime makes another.
-  unsigned cq_depth = 4096;
-  unsigned poll_batch = 32;
-  time_span spin_max = completion_queue_options{}.spin_max;  ///< Longest spin of the adaptive mode.
-  bool doorbell_batching = true;  ///< `completion_queue_options` explains it.
+  /// Each completion queue's. When queue pairs have reserved all CQEs, the runtime makes another.
+  completion_queue_options cq{};
   executor_options executor{};
   mr_allocator_options memory{};
   /// Defaults of `connect` and `listen`; `port` and `gid_index` above replace theirs when set.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/base/time.hpp>
 #include <cordma/detail/connection/handshake.hpp>
 #include <cordma/detail/io/tcp.hpp>
 
@@ -25,7 +26,7 @@ task<> read_acceptance(tcp_stream& stream);
 /// socket with unread bytes would discard what was just sent. \errors only `cancelled`.
 task<> refuse(tcp_stream& stream, failure why);
 /// Returns `f`; a failure of `with_timeout` gets `call` and `limit` added.
-failure name_deadline(const failure& f, const char* call, std::chrono::milliseconds limit) noexcept;
+failure name_timeout(const failure& f, const char* call, time_span limit) noexcept;
 
 }  // namespace bootstrap
 }  // namespace cordma

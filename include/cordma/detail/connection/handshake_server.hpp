@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/base/time.hpp>
 #include <cordma/coro/channel.hpp>
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/sleep.hpp>
@@ -17,7 +18,7 @@ struct listener_options {
   /// Handshakes in progress at once; 1 to `handshakes_limit`. Further clients wait in the kernel.
   unsigned handshakes_max = 64;
   /// Deadline of one handshake; a slower client is refused.
-  std::chrono::milliseconds handshake_timeout{5000};
+  time_span handshake_timeout = std::chrono::seconds{5};
   /// Ready connections that nobody has accepted yet; 1 to `ready_limit`.
   unsigned ready_max = 128;
   int tcp_backlog = 128;
@@ -118,7 +119,7 @@ class handshake_server {
       static_cast<void>(co_await as_result(ready_.send(std::move(*made))));
     } else if (made.has_failure()) {
       ++counters_.rejected;
-      last_rejection_ = bootstrap::name_deadline(made.failure(), "handshake", handshake_timeout_);
+      last_rejection_ = bootstrap::name_timeout(made.failure(), "handshake", handshake_timeout_);
       try {
         co_await bootstrap::refuse(stream, *last_rejection_);
       } catch (const std::exception&) {
@@ -130,7 +131,7 @@ class handshake_server {
 
   tcp_listener tcp_;
   const socket_address local_;
-  std::chrono::milliseconds handshake_timeout_;
+  time_span handshake_timeout_;
   semaphore slots_;
   listener_counters counters_;
   std::optional<failure> last_rejection_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/base/time.hpp>
 #include <cordma/coro/task.hpp>
 #include <cordma/detail/base/export.hpp>
 #include <cordma/detail/base/unique_fd.hpp>
@@ -73,7 +74,7 @@ class CORDMA_EXPORT tcp_stream {
 
   /// Probes a silent peer after each `interval` without a byte (whole seconds, rounded up). The
   /// connection breaks when `probes` in a row (1 to 127) went unanswered. \errors `error`.
-  void keep_alive(std::chrono::milliseconds interval, unsigned probes);
+  void keep_alive(time_span interval, unsigned probes);
 
   /// Ends writing: the peer reads the end of the stream.
   void shut_down_writing() noexcept;
