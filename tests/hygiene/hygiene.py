@@ -63,6 +63,9 @@ TYPE = re.compile(r"(?:template .*)?(?:struct|class) (\w+)")
 FUNCTION = re.compile(r"(?!return\b|throw\b|co_\w+\b|else\b|new\b)(?:[\w:<>,&*\[\] ]+[ &*>])?(~?\w+)\(")
 LAMBDA = re.compile(r"(?:static )?(?:const )?auto (\w+) = \[")
 STATEMENTS = {"if", "for", "while", "switch", "catch", "SECTION", "DYNAMIC_SECTION"}
+# A type's head where it is defined, and a declaration of one that is defined elsewhere.
+DEFINED = re.compile(r"(?:template <.*> )?(?:struct|class) (?:[A-Z_]+ |\[\[\w+\]\] |alignas\(.*\) )*(\w+)[^;]*$")
+DECLARED = re.compile(r"(?:struct|class) (\w+);")
 SLEEP = re.compile(r"(std::this_thread::sleep_(for|until)|(?<![\w.>:])(::)?(u|nano)?sleep)\s*\(")
 
 
@@ -130,6 +133,21 @@ def layers(tree):
                 yield name, number, f"room {room} is not in the table of tests/hygiene/hygiene.py"
             elif target not in MAY_INCLUDE[room].split():
                 yield name, number, f"room {room} may not include {target}"
+
+
+def declarations(tree):
+    """A room that declares another's type knows of that room, as if it included it."""
+    defined_in = {}
+    for name, lines in tree.cpp("include", "lib"):
+        for line in lines:
+            if (match := DEFINED.match(line)) and room_of(name):
+                defined_in.setdefault(match[1], set()).add(room_of(name))
+    for name, lines in tree.cpp("include", "lib"):
+        room = room_of(name)
+        for number, line in enumerate(lines, 1):
+            rooms = defined_in.get(match[1], set()) if (match := DECLARED.match(line)) else set()
+            if rooms and not rooms & {room, *MAY_INCLUDE.get(room, "").split()}:
+                yield name, number, f"room {room} may not know {match[1]}, of {', '.join(sorted(rooms))}"
 
 
 def softverbs_layers(tree):
@@ -398,7 +416,7 @@ def doc_tags(tree):
                 yield name, number, f"'{match[1]}' in a doc comment: write \\{TAGS[match[1]]}"
 
 
-RULES = (layers, softverbs_layers, sizes, functions, guards, own_header_first, words, assertions,
+RULES = (layers, declarations, softverbs_layers, sizes, functions, guards, own_header_first, words, assertions,
          sleeps, miscompiled_awaits, dead_files, mirrored_tests, changelog, installed, doc_tags)
 
 

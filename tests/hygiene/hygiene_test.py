@@ -19,6 +19,8 @@ BAD_TREES = [
     ("layers", {"lib/base/a.cpp": '#include "io/ring.hpp"\n'}, "base may not include io"),
     ("layers", {"lib/attic/a.cpp": "#include <cordma/base/error.hpp>\n"}, "room attic is not in"),
     ("layers", {"include/cordma/io/a.hpp": '#include "ring.hpp"\n'}, "never private"),
+    ("declarations", {"lib/io/a.hpp": "class ring final : base {\n", "lib/base/a.hpp": "class ring;\n"},
+     "base may not know ring, of io"),
     ("softverbs_layers", {"subprojects/softverbs/src/wire/a.cpp": '#include "link/link.hpp"\n'},
      "wire may not include link"),
     ("softverbs_layers", {"subprojects/softverbs/src/node/a.cpp": '#include "qp/queue_pair.hpp"\n'},
