@@ -184,5 +184,15 @@ error::error(const struct failure& f)
     : std::system_error{f.code},
       failure_{f},
       text_{std::make_shared<const std::string>(f.to_string())} {}
+error::error(const error&) noexcept = default;
+error& error::operator=(const error&) noexcept = default;
+error::~error() = default;
+const char* error::what() const noexcept { return text_->c_str(); }
+
+cancelled::~cancelled() = default;
+const char* cancelled::what() const noexcept { return "cordma: stopped"; }
+
+void detail::throw_cancelled() { throw cancelled{}; }
+void detail::throw_error(const failure& f) { throw error{f}; }
 
 }  // namespace cordma

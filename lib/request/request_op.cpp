@@ -56,6 +56,11 @@ void awaited_send::on_end() noexcept {
   resumes_on->schedule(*told);
 }
 
+void awaited_send::throw_outcome() const {
+  if (was_stopped_) detail::throw_cancelled();
+  detail::throw_error(to_failure());
+}
+
 scheduler* awaited_send::own_scheduler() const noexcept {
   return has_ended() ? nullptr : &queue().scheduler();
 }

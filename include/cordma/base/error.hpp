@@ -122,10 +122,11 @@ class CORDMA_EXPORT error : public std::system_error {
  public:
   explicit error(const failure& f);
   // Only copyable: a moved-from original must keep its `what()`.
-  error(const error&) noexcept = default;
-  error& operator=(const error&) noexcept = default;
+  error(const error&) noexcept;
+  error& operator=(const error&) noexcept;
+  ~error() override;
   [[nodiscard]] const struct failure& failure() const noexcept { return failure_; }
-  [[nodiscard]] const char* what() const noexcept override { return text_->c_str(); }
+  [[nodiscard]] const char* what() const noexcept override;
 
  private:
   struct failure failure_;
@@ -137,7 +138,17 @@ class CORDMA_EXPORT error : public std::system_error {
 /// counted or reported. A scope treats it as a normal end.
 class CORDMA_EXPORT cancelled : public std::exception {
  public:
-  [[nodiscard]] const char* what() const noexcept override { return "cordma: stopped"; }
+  cancelled() noexcept = default;
+  cancelled(const cancelled&) noexcept = default;
+  cancelled& operator=(const cancelled&) noexcept = default;
+  ~cancelled() override;
+  [[nodiscard]] const char* what() const noexcept override;
 };
+
+namespace detail {
+/// The throws of `cancelled`, and of an `error` of `f`: out of the way of those who seldom throw.
+[[noreturn]] CORDMA_EXPORT void throw_cancelled();
+[[noreturn]] CORDMA_EXPORT void throw_error(const failure& f);
+}  // namespace detail
 
 }  // namespace cordma

@@ -63,8 +63,8 @@ class [[nodiscard]] result {
 
  private:
   void check() const {
-    if (has_failure()) throw error{failure()};
-    if (is_cancelled()) throw cancelled{};
+    if (has_failure()) detail::throw_error(failure());
+    if (is_cancelled()) detail::throw_cancelled();
   }
 
   std::variant<stored, struct failure, detail::cancelled_t> state_;

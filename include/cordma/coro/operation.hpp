@@ -2,6 +2,7 @@
 
 #include <cordma/base/result.hpp>
 #include <cordma/coro/scheduler.hpp>
+#include <cordma/detail/base/export.hpp>
 #include <cordma/detail/coro/operation_base.hpp>
 #include <cordma/detail/coro/waiter.hpp>
 
@@ -60,7 +61,7 @@ class [[nodiscard]] environment_op : public operation_base<environment_op> {
   }
   [[nodiscard]] bool failed() const noexcept { return false; }
   environment take() noexcept { return environment_; }
-  result<environment> take_result() noexcept { return environment_; }
+  CORDMA_EXPORT result<environment> take_result() noexcept;
 
  private:
   environment environment_;

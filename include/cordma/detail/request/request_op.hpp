@@ -32,6 +32,7 @@ class CORDMA_EXPORT awaited_send : public send_operation {
   awaited_send(awaited_send&& other, std::uint64_t* values_before) noexcept;
 
   [[nodiscard]] bool was_stopped() const noexcept { return was_stopped_; }
+  [[noreturn]] void throw_outcome() const;
   /// Leaves the queue, before destruction. The waiter is not notified: it destroys this operation,
   /// or is gone.
   void leave() noexcept {
@@ -94,7 +95,7 @@ class [[nodiscard]] request_op final : public operation_base<request_op<Requests
 
   value_type take() {
     if (this->failed()) [[unlikely]]
-      return take_result().value();
+      this->throw_outcome();
     return [this]<std::size_t... I>(std::index_sequence<I...>) {
       return value_type{this->template value<I>()...};
     }(std::index_sequence_for<Requests...>{});
