@@ -100,6 +100,21 @@ BAD_TREES = [
 ]
 
 GOOD_TREE = {
+    "README.md": """# The house: `rooms`, [doors](docs/)
+
+[Docs](docs), [a mark](docs/rooms.md#mark), [a
+room](docs/rooms.md#the-io_ring-a-room), [its twin](docs/rooms.md#twins-1 "Twins"), [above][top],
+[out](https://example.org/none.md#none), [source](lib/io/ring.cpp), [here](#the-house-rooms-doors).
+
+Code is no link: `a[0](none.md)`, ``b`[0](none.md)``.
+
+```cpp
+[](none.md) { }
+```
+
+[top]: docs/rooms.md
+""",
+    "docs/rooms.md": "## The `io_ring`: a room\n\n# Twins\n\n# Twins #\n<a id=\"mark\"></a>[up](../README.md)\n",
     "CHANGELOG.md": "# Changelog\n\n## Unreleased\n\n### Safety\n- Nothing leaks.\n",
     "include/meson.build": "'io/ring.hpp', 'detail/io/alarm.hpp', 'cordma.hpp'\n",
     "include/cordma/cordma.hpp": HEADER + "#include <cordma/io/ring.hpp>\n",
