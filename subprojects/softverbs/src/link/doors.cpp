@@ -56,17 +56,17 @@ bool doors::claim(std::uint16_t slot, const tcp_settings& tcp, door_name name, b
 /// The best slot that can be had: other users cannot keep us out, though they take every port and
 /// every plain name.
 bool doors::claim_any(const tcp_settings& tcp) {
-  struct way {
+  struct attempt {
     door_name name;
     bool needs_port;
   };
-  constexpr way ways[]{
+  constexpr attempt attempts[]{
       {door_name::plain, true}, {door_name::plain, false}, {door_name::random, false}};
   const std::uint16_t first = random_slot();
-  for (const way& by : ways) {
+  for (const attempt& one : attempts) {
     for (std::uint16_t tried = 0; tried < process_slots; ++tried) {
       slot_ = static_cast<std::uint16_t>((first + tried) % process_slots);
-      if (claim(slot_, tcp, by.name, by.needs_port)) return true;
+      if (claim(slot_, tcp, one.name, one.needs_port)) return true;
     }
   }
   return false;

@@ -286,7 +286,7 @@ std::chrono::milliseconds link::silence() noexcept {
 void link::fail() noexcept {
   state expected = state::up;
   if (state_.compare_exchange_strong(expected, state::dying))
-    ::shutdown(socket_.get(), SHUT_RDWR);  // The engine hears it and buries the link.
+    ::shutdown(socket_.get(), SHUT_RDWR);  // The engine gets the event and closes the link.
 }
 
 bool link::start(setup& how) noexcept {

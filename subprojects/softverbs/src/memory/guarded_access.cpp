@@ -183,8 +183,8 @@ bool escape(void* ucontext) noexcept {
 namespace softverbs::guarded {
 namespace {
 
-/// Where this thread's guarded access goes on after a fault; null outside of one.
-thread_local sigjmp_buf* volatile way_out = nullptr;
+/// The point at which this thread continues after a fault; null outside a guarded access.
+thread_local sigjmp_buf* volatile recovery = nullptr;
 
 template <typename Word>
 SOFTVERBS_UNSEEN void move(volatile std::byte*& to, const volatile std::byte*& from,
@@ -209,14 +209,14 @@ SOFTVERBS_UNSEEN void ascend(volatile std::byte* to, const volatile std::byte* f
 /// Runs `access`; false when it faulted.
 template <typename Access>
 SOFTVERBS_UNSEEN bool attempt(Access access) noexcept {
-  sigjmp_buf here;
-  if (sigsetjmp(here, 0) != 0) {
-    way_out = nullptr;
+  sigjmp_buf point;
+  if (sigsetjmp(point, 0) != 0) {
+    recovery = nullptr;
     return false;
   }
-  way_out = &here;
+  recovery = &point;
   access();
-  way_out = nullptr;
+  recovery = nullptr;
   return true;
 }
 
@@ -246,7 +246,7 @@ bool fetch_add(void* address, std::uint64_t add, std::uint64_t& previous) noexce
 }
 
 bool escape(void*) noexcept {
-  if (way_out != nullptr) siglongjmp(*way_out, 1);
+  if (recovery != nullptr) siglongjmp(*recovery, 1);
   return false;
 }
 

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-// The instructions of a guarded access, and the way out of them. No sanitizer sees them.
+// The instructions of a guarded access, and how a fault leaves them. No sanitizer sees them.
 
 namespace softverbs::guarded {
 

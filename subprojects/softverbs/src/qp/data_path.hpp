@@ -163,11 +163,11 @@ next_step fail(queue_pair& qp, ibv_wc_status status) noexcept;
 next_step succeed(queue_pair& qp) noexcept;
 /// The responder did not take the head request, or refused it.
 next_step refused(queue_pair& qp, nak_code why, std::uint32_t rnr_timer) noexcept;
-/// A route to another host may be cut: whoever sends on it looks in time whether it is silent.
+/// Starts the timer of check_route() if `route` is a TCP link, which may be cut without notice.
 void watch_route(queue_pair& qp, const link& route) noexcept;
-/// The timer of watch_route(): on a route that was silent as long as all tries take, the oldest
-/// request ends with RETRY_EXC. Under slot->send.
-void look_at_way(queue_pair& qp) noexcept;
+/// Ends the oldest request with RETRY_EXC if the route was silent for as long as all tries take.
+/// Called when the timer of watch_route() expires, under slot->send.
+void check_route(queue_pair& qp) noexcept;
 /// Everything unanswered will be sent again.
 void rewind(queue_pair& qp) noexcept;
 /// A frame for this request, without its place in the message.

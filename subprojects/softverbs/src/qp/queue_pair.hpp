@@ -135,8 +135,7 @@ struct requester_state {
   std::uint64_t begun = 0;  ///< one past the newest that was sent, and goes on or again
   link* route = nullptr;    ///< null for a peer in this process
   std::uint32_t route_generation = 0;
-  clock::time_point
-      watch_at{};  ///< when to look whether a TCP route is silent; the clock's zero: never
+  clock::time_point watch_at{};  ///< when check_route() is due; the clock's zero: never
 };
 
 static_assert(sizeof(send_ring) + offsetof(requester_state, wait_until) == 64);

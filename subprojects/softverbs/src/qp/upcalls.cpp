@@ -12,9 +12,10 @@ bool is_peer(const queue_pair& qp, const frame_header& header, const link& from)
          qp.peer == from.peer();
 }
 
-/// Whether the request is of the connection that this QP serves. One of another epoch is only when
-/// it is just what is expected; then nobody waits any more for what is due to the epoch before.
-bool is_of_our_life(queue_pair& qp, const frame_header& header) noexcept {
+/// True if the request belongs to the connection that this QP serves. A request of another epoch
+/// starts that epoch if it is exactly the expected one. The answers that the old epoch was still
+/// due are dropped then: nobody waits for them.
+bool accept_epoch(queue_pair& qp, const frame_header& header) noexcept {
   responder_state& state = qp.responder;
   expected_message& expected = qp.slot->expected;
   if (header.epoch == state.epoch) return true;
@@ -41,7 +42,7 @@ void run(node& home, std::uint32_t qpn) noexcept {
   std::lock_guard send{slot->send};
   queue_pair* qp = slot->qp;
   if (qp == nullptr || slot->changes.load() != 0) return;
-  if (qp->requester.watch_at != clock::time_point{}) look_at_way(*qp);
+  if (qp->requester.watch_at != clock::time_point{}) check_route(*qp);
   if (qp->state.load(std::memory_order_acquire) != IBV_QPS_ERR) execute(*qp);
   if (qp->state.load(std::memory_order_acquire) == IBV_QPS_ERR) {
     std::lock_guard receive{slot->receive};
@@ -61,7 +62,7 @@ bool on_request(node& home, link& from, const frame_header& header,
   const bool reliable = header.transport == service::rc;
   if (reliable) {
     if (!send_due_nak(*qp, from)) return false;
-    if (!is_of_our_life(*qp, header)) return turn_away(from, header);
+    if (!accept_epoch(*qp, header)) return turn_away(from, header);
   }
   const incoming piece{.header = header, .bytes = payload, .read_into = nullptr, .from = &from};
   const reply answer = listens_to(*qp, header) ? take(*qp, piece) : reply{.nak = nak_code::dropped};

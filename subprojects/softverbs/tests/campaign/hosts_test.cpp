@@ -184,7 +184,7 @@ class conversation {
     if (!ask_({deed::hear, {}, bytes, seed}).well) throw std::runtime_error{"UD"};
   }
 
-  /// The peer is gone, or the way to it.
+  /// The peer is gone, or the route to it is cut.
   void expect_retries_exceeded() {
     request({IBV_WR_RDMA_WRITE, 0, rig::piece(here_.mr.get(), source(), message_bytes_max)},
             there_.address);

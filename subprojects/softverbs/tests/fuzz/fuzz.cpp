@@ -203,14 +203,14 @@ class stage {
 
   // ---- what else can be done to a ring
 
-  void disturb(script& in, hostile_link& way) noexcept {
+  void disturb(script& in, hostile_link& route) noexcept {
     const std::uint8_t word = in.byte() % (sizeof(frame_header) / 8);
     const std::uint8_t ahead = in.byte() % 4;
     const std::uint16_t target = in.take<std::uint16_t>() % 512;
     const std::uint8_t flip = in.byte();
     const std::uint8_t loads = in.byte() % 4;
-    if (!way.open()) return;
-    std::byte* frame = way.next_place() + std::size_t{ahead} * frame_align;
+    if (!route.open()) return;
+    std::byte* frame = route.next_place() + std::size_t{ahead} * frame_align;
     const auto offset = reinterpret_cast<std::uintptr_t>(frame + std::size_t{word} * 8) % 4096;
     disturber_.add({.target = frame + target,
                     .flip = flip,
@@ -218,40 +218,40 @@ class stage {
                     .loads_before = loads});
   }
 
-  static void scribble(script& in, hostile_link& way) noexcept {
+  static void scribble(script& in, hostile_link& route) noexcept {
     const std::size_t at = in.take<std::uint32_t>() % (ring_bytes / 8) * 8;
     const auto word = in.take<std::uint64_t>();
-    if (way.open())
-      __atomic_store_n(reinterpret_cast<std::uint64_t*>(way.out_data() + at), word,
+    if (route.open())
+      __atomic_store_n(reinterpret_cast<std::uint64_t*>(route.out_data() + at), word,
                        __ATOMIC_RELAXED);
   }
 
-  void move_tail(script& in, hostile_link& way) noexcept {
+  void move_tail(script& in, hostile_link& route) noexcept {
     const std::uint8_t how = in.byte();
     const auto by = in.take<std::uint64_t>();
-    if (!way.open() || gentle_) return;
+    if (!route.open() || gentle_) return;
     if (how % 32 == 31)
-      way.publish(by);
+      route.publish(by);
     else if (how % 4 == 3)  // Old bytes of the ring become frames.
-      way.publish(way.tail() + by % 64 * frame_align);
+      route.publish(route.tail() + by % 64 * frame_align);
   }
 
-  void move_head(script& in, hostile_link& way) const noexcept {
+  void move_head(script& in, hostile_link& route) const noexcept {
     const std::uint8_t how = in.byte();
     const auto by = in.take<std::uint64_t>();
-    if (!way.open()) return;
+    if (!route.open()) return;
     if (how % 32 == 31 && !gentle_)
-      way.in().head.store(by);
+      route.in().head.store(by);
     else if (how % 4 == 3)
-      way.in().head.store(way.in().tail.load() - by % (ring_bytes / frame_align) * frame_align);
+      route.in().head.store(route.in().tail.load() - by % (ring_bytes / frame_align) * frame_align);
   }
 
-  static void wishes(script& in, hostile_link& way) noexcept {
+  static void wishes(script& in, hostile_link& route) noexcept {
     const std::uint8_t which = in.byte();
-    if (!way.open()) return;
-    way.in().doorbell_wanted.store(which & 1);
-    way.out().space_wanted.store(which >> 1 & 1);
-    way.in().space_wanted.store(which >> 2 & 1);
+    if (!route.open()) return;
+    route.in().doorbell_wanted.store(which & 1);
+    route.out().space_wanted.store(which >> 1 & 1);
+    route.in().space_wanted.store(which >> 2 & 1);
   }
 
   // ---- the rest
@@ -302,10 +302,10 @@ class stage {
     settle(peer_.back);
   }
 
-  static void settle(hostile_link& way) noexcept {
-    if (!way.open()) return;
-    way.take_all();
-    if (way.ended()) way.close();
+  static void settle(hostile_link& route) noexcept {
+    if (!route.open()) return;
+    route.take_all();
+    if (route.ended()) route.close();
   }
 
   victim victim_;

@@ -28,12 +28,12 @@ frame_header read_data(std::uint32_t message_bytes) {
 }
 
 /// A peer that we talk to both ways.
-struct both_ways {
-  both_ways() {
+struct both_directions {
+  both_directions() {
     upcalls().reset();
     requests.ours().set_answers(&answers.ours());
   }
-  ~both_ways() { node::release(home); }
+  ~both_directions() { node::release(home); }
   /// A request, which is taken, after an ack, a READ's first data, and another ack.
   void ask_behind_data_of(std::uint32_t message_bytes) {
     answers.send(frame(frame_kind::ack));
@@ -52,13 +52,13 @@ struct both_ways {
 }  // namespace
 
 TEST_CASE("a request is taken after the answers that came before it", "[link]") {
-  both_ways peer;
+  both_directions peer;
   peer.ask_behind_data_of(segment_bytes_max);
   CHECK(upcalls().answers.size() == 3);
 }
 
 TEST_CASE("the data of a long READ, and what is behind them, keep no request waiting", "[link]") {
-  both_ways peer;
+  both_directions peer;
   peer.ask_behind_data_of(long_bytes);
   CHECK(upcalls().answers.size() == 1);
   // They are there still.
@@ -67,7 +67,7 @@ TEST_CASE("the data of a long READ, and what is behind them, keep no request wai
 }
 
 TEST_CASE("whoever serves a link is kept by so many bytes, not by all that are there", "[link]") {
-  both_ways peer;
+  both_directions peer;
   upcalls().keep_payloads = false;
   constexpr std::size_t at_once = batch_bytes_max / segment_bytes_max;
   for (std::size_t n = 0; n < 2 * at_once; ++n)

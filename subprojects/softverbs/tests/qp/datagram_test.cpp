@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint32_t grh_size = 40;
 
-/// Two UD ends, and the way from the first to the second.
+/// Two UD ends, and an address handle from the first to the second.
 class datagrams : public pair {
  public:
   explicit datagrams(const ibv_ah_attr& path = side::path()) : pair{{.type = IBV_QPT_UD}} {

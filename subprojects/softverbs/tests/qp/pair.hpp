@@ -239,8 +239,8 @@ class side {
   std::vector<ibv_mw*> windows_;
 };
 
-/// Two connected ends, ready to send. With SOFTVERBS_LINK=tcp, what `a` sends takes the long way:
-/// out of the process by its TCP door, and in again.
+/// Two connected ends, ready to send. With SOFTVERBS_LINK=tcp, the frames of `a` leave the
+/// process by TCP, and enter it again by its TCP listener.
 class pair {
  public:
   explicit pair(const wish& how = {}) : a{how}, b{how} {
@@ -265,7 +265,7 @@ class pair {
 
   void connect_a(ibv_qp_type type) {
     a.to_rtr(b.qp->qp_num, psn_of_b);
-    if (const char* way = std::getenv("SOFTVERBS_LINK"); way != nullptr && type != IBV_QPT_UD)
+    if (const char* kind = std::getenv("SOFTVERBS_LINK"); kind != nullptr && type != IBV_QPT_UD)
       a.inner().peer.host = in6_addr{{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1}}};
     a.to_rts(psn_of_a);
   }

@@ -316,7 +316,7 @@ TEST_CASE("a send queue drains what it has begun, though that must be sent again
   REQUIRE(a.send(one_sided(IBV_WR_RDMA_WRITE, ends.b), {a.piece(0, 8)}) == 0);
   CHECK(a.is_quiet());
   CHECK(a.events().empty());
-  // Another way would lead past the answers.
+  // Over another link, requests would overtake the answers.
   attr.ah_attr = side::path();
   CHECK(verb::modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_AV) == EINVAL);
   REQUIRE(ends.b.receive(1, {ends.b.piece(0, 8)}) == 0);
