@@ -44,18 +44,18 @@ void stay_on_processor(std::size_t number) {
 struct tcp_pair {
   rig::descriptor ours, theirs;
   tcp_pair() {
-    const rig::descriptor door{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    const rig::descriptor listener{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
     sockaddr_in at{};
     at.sin_family = AF_INET;
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof at;
     auto* const name = reinterpret_cast<sockaddr*>(&at);
-    rig::check(::bind(door.get(), name, size), "bind");
-    rig::check(::listen(door.get(), 1), "listen");
-    rig::check(::getsockname(door.get(), name, &size), "getsockname");
+    rig::check(::bind(listener.get(), name, size), "bind");
+    rig::check(::listen(listener.get(), 1), "listen");
+    rig::check(::getsockname(listener.get(), name, &size), "getsockname");
     ours = rig::descriptor{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
     rig::check(::connect(ours.get(), name, size), "connect");
-    theirs = rig::descriptor{::accept4(door.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+    theirs = rig::descriptor{::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)};
     for (const int fd : {ours.get(), theirs.get()}) {
       const int on = 1;
       rig::check(::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), "TCP_NODELAY");

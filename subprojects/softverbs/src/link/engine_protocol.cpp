@@ -105,7 +105,8 @@ void engine_protocol::run() noexcept {
   }
 }
 
-/// Pollers do the work: sockets and doors are the engine's still, and to see that the polls go on.
+/// Pollers do the work: sockets and listeners are the engine's still, and to see that the polls go
+/// on.
 void engine_protocol::watch_pollers() noexcept {
   watching_.store(true);
   if (const clock::time_point now = world_.now(); now >= watch_until_) {

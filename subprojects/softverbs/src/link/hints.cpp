@@ -8,7 +8,7 @@
 
 namespace softverbs {
 
-void tell_once(hint what, const char* format, ...) noexcept {
+void warn_once(hint what, const char* format, ...) noexcept {
   static constinit std::atomic<unsigned> told{0};
   const unsigned bit = 1u << static_cast<unsigned>(what);
   if ((told.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) return;
@@ -17,7 +17,7 @@ void tell_once(hint what, const char* format, ...) noexcept {
   va_start(arguments, format);
   const int length = std::vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  // In one piece, and not by stdio, whose locks a program that forks may hold.
+  // One write, without stdio: another thread of a program that forks may hold the locks of stdio.
   if (length > 0 && static_cast<unsigned>(length) < sizeof text)
     (void)!::write(STDERR_FILENO, text, static_cast<unsigned>(length));
 }

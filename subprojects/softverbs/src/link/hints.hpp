@@ -2,11 +2,11 @@
 
 namespace softverbs {
 
-/// Reasons for which a peer cannot be reached that its user can take away, and that a verbs call
-/// has no words for: it ends as IBV_WC_RETRY_EXC_ERR does.
+/// Reasons why a peer is unreachable that a user can remove. Verbs have no code for them: the
+/// request ends with IBV_WC_RETRY_EXC_ERR.
 enum class hint { other_user, nobody_listens };
 
-/// Says so on stderr, once in a process: as libibverbs warns of what it finds.
-[[gnu::format(printf, 2, 3)]] void tell_once(hint what, const char* format, ...) noexcept;
+/// Prints a warning on stderr, once in a process, as libibverbs does.
+[[gnu::format(printf, 2, 3)]] void warn_once(hint what, const char* format, ...) noexcept;
 
 }  // namespace softverbs

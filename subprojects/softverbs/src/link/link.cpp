@@ -1,6 +1,6 @@
 #include "link/link.hpp"
 
-#include "link/tcp_door.hpp"
+#include "link/tcp_listener.hpp"
 #include "node/upcalls.hpp"
 
 #include <sys/socket.h>

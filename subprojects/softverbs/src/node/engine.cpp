@@ -1,6 +1,6 @@
 #include "node/node.hpp"
 
-#include "link/tcp_door.hpp"
+#include "link/tcp_listener.hpp"
 
 #include <pthread.h>
 #include <sched.h>
@@ -58,8 +58,8 @@ void node::start() {
     if (!watch(epoll_.get(), wake_.get(), EPOLLIN | EPOLLET, {source::wake}) ||
         !watch(epoll_.get(), timer_.get(), EPOLLIN | EPOLLET, {source::timer}))
       refuse("softverbs: epoll");
-    doors_.open(epoll_.get(), tcp_);
-    slot_ = doors_.slot();
+    listeners_.open(epoll_.get(), tcp_);
+    slot_ = listeners_.slot();
     timer_set_ = clock::time_point::max();
     protocol_.start();
     // The program's signals are its own threads'.
@@ -77,7 +77,7 @@ void node::start() {
     }
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   } catch (...) {
-    doors_.close();
+    listeners_.close();
     epoll_.reset();
     wake_.reset();
     timer_.reset();
@@ -106,7 +106,7 @@ void node::stop() noexcept {
     next_deadline_.store(clock::time_point::max().time_since_epoch().count());
   }
   const std::lock_guard lock{directory_};
-  doors_.close();
+  listeners_.close();
   epoll_.reset();
   wake_.reset();
   timer_.reset();
@@ -133,7 +133,7 @@ void node::set_timer() noexcept {
   clock::time_point next{clock::duration{next_deadline_.load()}};
   {
     const std::lock_guard lock{directory_};
-    next = std::min(next, doors_.deadline());
+    next = std::min(next, listeners_.deadline());
   }
   if (next == timer_set_) return;
   using namespace std::chrono;
@@ -159,22 +159,22 @@ void node::handle_events(std::chrono::nanoseconds timeout) noexcept {
       case source::timer:
         timer_set_ = clock::time_point::max();  // It has expired: it must be set again.
         break;
-      case source::local_door:
-      case source::tcp_door: {
+      case source::local_listener:
+      case source::tcp_listener: {
         const std::lock_guard lock{directory_};
-        doors_.on_connect(tag.from, clock::now());
+        listeners_.on_connect(tag.from, clock::now());
         break;
       }
-      case source::visitor: {
+      case source::pending: {
         std::unique_lock lock{directory_};
-        if (auto guest = doors_.on_visitor(tag.index)) admit(std::move(*guest));
+        if (auto accepted = listeners_.on_hello(tag.index)) accept(std::move(*accepted));
         break;
       }
       case source::link: handle_link(tag, event.events); break;
     }
   }
   const std::lock_guard lock{directory_};
-  if (doors_.deadline() != clock::time_point::max()) doors_.on_time(clock::now());
+  if (listeners_.deadline() != clock::time_point::max()) listeners_.on_time(clock::now());
 }
 
 void node::handle_link(event_tag tag, std::uint32_t events) noexcept {
@@ -186,7 +186,7 @@ void node::handle_link(event_tag tag, std::uint32_t events) noexcept {
   if (one.is_tcp()) {
     if ((events & EPOLLERR) != 0) {
       const auto port = static_cast<std::uint16_t>(tcp_.port + one.peer().slot);
-      hear_refusal(one.socket(), one.peer().host, port);
+      report_refusal(one.socket(), one.peer().host, port);
     }
     if ((events & EPOLLIN) != 0) one.on_readable();
     if ((events & EPOLLOUT) != 0) one.on_writable();

@@ -13,7 +13,7 @@ namespace softverbs {
 
 namespace {
 
-/// A dead peer's ring holds at most this many batches; one that still writes gets no more.
+/// The most batches that the ring of a lost peer can hold. A peer that still writes gets no more.
 constexpr std::size_t last_batches_max =
     ring_bytes / frame_align / batch_frames_max + ring_bytes / batch_bytes_max + 1;
 
@@ -71,14 +71,15 @@ link* node::start_link(link::setup how) noexcept {
   const std::uint32_t count = live_count_.load(std::memory_order_relaxed);
   const std::uint32_t events =
       how.memory ? std::uint32_t{EPOLLIN | EPOLLRDHUP} : EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-  // A place stays what it is, opened or accepted: so is the order of its locks.
+  // An entry is for opened links only, or for accepted ones: the lock order depends on it.
   const std::uint32_t first = how.opened ? 0 : links_each_max;
   for (auto n = static_cast<std::uint16_t>(first); n < first + links_each_max; ++n) {
     if (!links_[n]) links_[n].reset(new (std::nothrow) link{protocol_});
     link* one = links_[n].get();
     if (one == nullptr) return nullptr;
     if (one->current() != link::state::free) continue;
-    // First its events, which wait for `directory_`: a link must not live without them.
+    // The events first: a link without them could not be closed. Their handler waits for
+    // `directory_`.
     if (!watch(epoll_.get(), how.socket.get(), events, {source::link, n, one->generation() + 1}))
       return nullptr;
     if (!one->start(how)) continue;
@@ -95,7 +96,8 @@ link* node::start_link(link::setup how) noexcept {
   return nullptr;
 }
 
-/// A peer's requests are taken after its answers: see link::drain. Under `directory_`.
+/// Links an accepted link with the opened one of the same peer: link::drain takes a peer's answers
+/// before its requests. Under `directory_`.
 void node::pair_up(link& one, std::uint32_t count) noexcept {
   if (!one.opened()) return one.set_answers(find_link(one.peer()));
   for (std::uint32_t n = 0; n < count; ++n) {
@@ -104,8 +106,8 @@ void node::pair_up(link& one, std::uint32_t count) noexcept {
   }
 }
 
-/// A peer has one link to us: a new one means that it gave up the old one, or would take them all.
-/// Its end is heard by the engine, which still takes what it sent. Under `directory_`.
+/// True if the host may open one more link. A peer has one accepted link: a new one replaces the
+/// old one, whose socket is shut down. The engine then drains and closes it. Under `directory_`.
 bool node::has_room_for(const node_address& peer) noexcept {
   std::uint32_t of_host = 0;
   const std::uint32_t count = live_count_.load(std::memory_order_relaxed);
@@ -119,19 +121,19 @@ bool node::has_room_for(const node_address& peer) noexcept {
 }
 
 /// Under `directory_`.
-void node::admit(visitor&& guest) noexcept {
-  const bool by_tcp = !guest.memory;
-  if (by_tcp && is_own_address(gid_of(guest.from.host))) {
-    // Of this host: its place is the local door, which knows who owns the slot.
+void node::accept(accepted_peer&& accepted) noexcept {
+  const bool by_tcp = !accepted.memory;
+  if (by_tcp && is_own_address(gid_of(accepted.from.host))) {
+    // A process of this host must use the local listener, which knows the owner of the slot.
     if (!tcp_forced_) return;
-    guest.from.host = this_host;
+    accepted.from.host = this_host;
   }
-  if (!by_tcp && guest.from.slot == slot_) return;
-  if (!has_room_for(guest.from)) return;
-  start_link({guest.from, std::move(guest.socket), std::move(guest.memory), false, slot_});
+  if (!by_tcp && accepted.from.slot == slot_) return;
+  if (!has_room_for(accepted.from)) return;
+  start_link({accepted.from, std::move(accepted.socket), std::move(accepted.memory), false, slot_});
 }
 
-/// The engine: the peer has gone, or talked nonsense. What it had sent before is still taken.
+/// Called by the engine when the peer has gone or broke the protocol. Drains the ring, then closes.
 void node::finish(link& one) noexcept {
   for (std::size_t n = 0; n < last_batches_max && one.up(); ++n)
     if (!one.serve(*this, true)) break;
@@ -158,13 +160,13 @@ void node::close(link& one) noexcept {
   }
   for (std::uint32_t index = 2; index < indices_max; ++index) {
     if (chunks_[index / chunk_slots].load(std::memory_order_acquire) == nullptr) {
-      index |= chunk_slots - 1;  // Not one of these was ever in use.
+      index |= chunk_slots - 1;  // No number of this chunk was ever in use.
       continue;
     }
     if (numbers_free.contains(index)) continue;
     const std::uint32_t qpn = std::uint32_t{slot_} << index_bits | index;
     if (one.opened()) on_link_down(*this, one, one.generation(), qpn);
-    // Whoever was about to use the link is through: it may become another peer's.
+    // After this, no thread still uses the link, which may become another peer's.
     const std::lock_guard barrier{find(qpn)->send};
   }
   kick_all(waiters);

@@ -83,14 +83,14 @@ void node::after_fork() noexcept {
 
 void node::in_child() noexcept {
   if (process_node != nullptr) {
-    // The child must not hold the doors and links open when the parent dies.
+    // The child must not hold the listeners and links open when the parent dies.
     node& old = *process_node;
     old.abandoned_.store(true);
     entry::attention.store(true);
     old.live_count_.store(0);
     for (const auto& one : old.links_)
       if (one) one->abandon();
-    old.doors_.close();
+    old.listeners_.close();
     old.epoll_.reset();
     old.wake_.reset();
     old.timer_.reset();

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "link/doors.hpp"
 #include "link/engine_protocol.hpp"
 #include "link/link.hpp"
+#include "link/listeners.hpp"
 #include "memory/key_table.hpp"
 #include "node/deadline_heap.hpp"
 #include "queue/adaptive_mutex.hpp"
@@ -87,7 +87,7 @@ class node final : private engine_world {
   /// The process's node, made if need be; counted. Throws std::system_error (no slot, no
   /// descriptors).
   static node& acquire();
-  static void release(node&);  ///< the last one joins the engine and closes doors and links
+  static void release(node&);  ///< the last one joins the engine and closes listeners and links
 #ifdef SOFTVERBS_EXPLORE
   static void begin_another() noexcept;  ///< the next acquire() makes a node beside this one
   void nudge() noexcept { wake_engine(); }
@@ -172,7 +172,7 @@ class node final : private engine_world {
   link* start_link(link::setup how) noexcept;
   void pair_up(link& one, std::uint32_t count) noexcept;
   bool connect(const node_address& to, link::setup& how) noexcept;
-  void admit(visitor&& guest) noexcept;
+  void accept(accepted_peer&& accepted) noexcept;
   bool has_room_for(const node_address& peer) noexcept;
   void finish(link& one) noexcept;
   void close(link& one) noexcept;
@@ -208,10 +208,10 @@ class node final : private engine_world {
   index_set free_indices_;
   std::uint32_t next_index_ = 0;
 
-  // Links and doors.
+  // Links and listeners.
   step_mutex directory_;
   std::array<std::unique_ptr<link>, links_max> links_;
-  doors doors_;
+  listeners listeners_;
 
   // The engine.
   clock::time_point timer_set_ = clock::time_point::max();

@@ -54,7 +54,7 @@ class ring_memory {
   /// A sealed memfd of rings_file_bytes, or -1 with errno.
   [[nodiscard]] static int create_file() noexcept;
   /// Whether a received descriptor is such a file: it cannot shrink under our mapping.
-  [[nodiscard]] static bool is_sound(int fd) noexcept;
+  [[nodiscard]] static bool is_valid(int fd) noexcept;
 
   [[nodiscard]] bool reserve() noexcept;  ///< first; again does nothing
   [[nodiscard]] bool map(int fd, bool opener) noexcept;

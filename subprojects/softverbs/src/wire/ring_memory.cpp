@@ -51,7 +51,7 @@ int ring_memory::create_file() noexcept {
   return -1;
 }
 
-bool ring_memory::is_sound(int fd) noexcept {
+bool ring_memory::is_valid(int fd) noexcept {
   struct stat status{};
   const int present = ::fcntl(fd, F_GET_SEALS);
   return present >= 0 && (present & seals) == seals && ::fstat(fd, &status) == 0 &&

@@ -20,7 +20,7 @@
 #include <string>
 #include <string_view>
 
-// Two processes of one host: an `owner`, of root, and a `visitor`, who is another user.
+// Two processes of one host: an `owner`, of root, and a `connector`, who is another user.
 
 namespace {
 
@@ -92,7 +92,7 @@ int owner(const std::vector<std::string>& arguments) {
   const int control = rig::first_inherited_fd;
   const overheard ears;
   user self{control};
-  rig::get<char>(control);  // The visitor has tried.
+  rig::get<char>(control);  // The connector has tried.
   rig::expect(says_how_to_talk(ears.text()) == keeps_others_out(), "what the owner says");
   const bool let_in = arguments.at(0) == "let in";
   rig::expect(self.word == (let_in ? secret : 0), "the owner's word");
@@ -100,7 +100,7 @@ int owner(const std::vector<std::string>& arguments) {
 }
 const rig::role owner_role{"users-owner", owner};
 
-int visitor(const std::vector<std::string>& arguments) {
+int connector(const std::vector<std::string>& arguments) {
   rig::check(::setgid(another_uid), "setgid");
   rig::check(::setuid(another_uid), "setuid");
   const int control = rig::first_inherited_fd;
@@ -110,22 +110,24 @@ int visitor(const std::vector<std::string>& arguments) {
   const bool let_in = arguments.at(0) == "let in";
   rig::expect(status == (let_in ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR),
               ibv_wc_status_str(status));
-  rig::expect(says_how_to_talk(ears.text()) == keeps_others_out(), "what the visitor says");
+  rig::expect(says_how_to_talk(ears.text()) == keeps_others_out(), "what the connector says");
   rig::put(control, 'd');
   return 0;
 }
-const rig::role visitor_role{"users-visitor", visitor};
+const rig::role connector_role{"users-connector", connector};
 
 /// `0` or `1` is what SOFTVERBS_ANY_UID says to each.
-void visit(const std::string& to_owner, const std::string& to_visitor, const std::string& outcome) {
+void run_users(const std::string& to_owner, const std::string& to_connector,
+               const std::string& outcome) {
   if (::geteuid() != 0) return soak::skip("only root can become another user");
   const std::string variable = "SOFTVERBS_ANY_UID=";
   rig::socket_pair control;
   rig::child owner{"users-owner", {control.ours.get()}, {outcome}, {variable + to_owner}};
-  rig::child visitor{"users-visitor", {control.theirs.get()}, {outcome}, {variable + to_visitor}};
+  rig::child connector{
+      "users-connector", {control.theirs.get()}, {outcome}, {variable + to_connector}};
   control.ours.close();
   control.theirs.close();
-  CHECK(visitor.wait() == 0);
+  CHECK(connector.wait() == 0);
   CHECK(owner.wait() == 0);
 }
 
@@ -140,7 +142,7 @@ rig::descriptor hold(int family, int type, const Name& name, socklen_t length) {
   return held;
 }
 
-/// Another user, who takes every name and port that a door could have.
+/// Another user, who takes every name and port that a listener could have.
 int squatter(const std::vector<std::string>&) {
   rlimit files{};
   rig::check(::getrlimit(RLIMIT_NOFILE, &files), "getrlimit");
@@ -215,15 +217,16 @@ TEST_CASE("a user who holds all names and ports keeps nobody else from soft0", "
   CHECK(rig::child{"users-squatted-host", {}}.wait() == 0);
 }
 
-TEST_CASE("the local door lets nobody of another user in, whatever he says himself", "[campaign]") {
-  visit("0", "1", "kept out");
+TEST_CASE("the local listener lets nobody of another user in, whatever he says himself",
+          "[campaign]") {
+  run_users("0", "1", "kept out");
 }
 
 TEST_CASE("a process does not talk to one of another user, even one that would listen",
           "[campaign]") {
-  visit("1", "0", "kept out");
+  run_users("1", "0", "kept out");
 }
 
 TEST_CASE("processes of two users talk when both were told that any user will do", "[campaign]") {
-  visit("1", "1", "let in");
+  run_users("1", "1", "let in");
 }

@@ -3,7 +3,7 @@
 #include "fuzz/script.hpp"
 #include "fuzz/victim.hpp"
 
-#include "link/doors.hpp"
+#include "link/listeners.hpp"
 
 #include <sched.h>
 
@@ -12,7 +12,7 @@
 #include <mutex>
 
 // One execution: a script, read from the fuzzer's bytes, of what a malicious process does to the
-// shared rings and at the door of a victim, and of what the victim does meanwhile.
+// shared rings and at the listener of a victim, and of what the victim does meanwhile.
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size);
 
@@ -181,7 +181,7 @@ class stage {
     if ((which & 0x40) != 0)
       header.payload_bytes = std::min(header.payload_bytes, std::uint32_t{in.byte()});
     lie(in, header);
-    peer_.answer_door();
+    peer_.serve_listener();
     if (peer_.back.open() && peer_.back.has_room()) peer_.back.put(header, in.byte());
   }
 
@@ -269,7 +269,7 @@ class stage {
     const std::uint16_t bytes = in.take<std::uint16_t>() % 4097;
     victim_.post(which % victim::qps, opcodes[which / victim::qps % opcodes.size()],
                  which >= 0x80 ? IBV_SEND_SIGNALED : 0, bytes);
-    peer_.answer_door();
+    peer_.serve_listener();
   }
 
   /// Visitors that are no peers.
@@ -297,7 +297,7 @@ class stage {
       if (!did) ::sched_yield();
     }
     disturber_.end();
-    peer_.answer_door();
+    peer_.serve_listener();
     settle(peer_.in);
     settle(peer_.back);
   }

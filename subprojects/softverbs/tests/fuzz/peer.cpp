@@ -2,8 +2,8 @@
 
 #include "fuzz/arena.hpp"
 #include "fuzz/script.hpp"
-#include "link/doors.hpp"
-#include "link/local_door.hpp"
+#include "link/listeners.hpp"
+#include "link/local_listener.hpp"
 
 #include <poll.h>
 #include <sched.h>
@@ -96,10 +96,11 @@ void hostile_link::take_all() noexcept {
   in_.control->head.store(head_);
 }
 
-// ---- doors
+// ---- listeners
 
 peer::peer(std::uint16_t target) : target_{target} {
-  while (!(door_ = open_local_door(slot_))) must(++slot_ < process_slots, "a slot for the peer");
+  while (!(listener_ = open_local_listener(slot_)))
+    must(++slot_ < process_slots, "a slot for the peer");
 }
 
 unique_fd peer::connect() const noexcept {
@@ -124,23 +125,23 @@ void peer::come() noexcept {
   must(in.attach(std::move(socket), file.get(), true), "memory for a link");
   // The victim's first wish says that the link is up there.
   for (int n = 0; in.out().doorbell_wanted.load() == 0; ++n) {
-    must(n < waits_max, "the victim lets a sound visitor in");
-    // Before that it connects here, to see whose door this is.
-    pollfd one{door_.get(), POLLIN, 0};
+    must(n < waits_max, "the victim accepts a valid hello");
+    // Before that it connects here, to see whose listener this is.
+    pollfd one{listener_.get(), POLLIN, 0};
     ::poll(&one, 1, n < 2 ? 1 : 0);
-    answer_door();
+    serve_listener();
     ::sched_yield();
   }
 }
 
-void peer::answer_door() noexcept {
+void peer::serve_listener() noexcept {
   // An accept in vain would cost as much as all else that an execution does.
-  for (pollfd one{door_.get(), POLLIN, 0}; ::poll(&one, 1, 0) == 1;) {
-    unique_fd socket{::accept4(door_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
+  for (pollfd one{listener_.get(), POLLIN, 0}; ::poll(&one, 1, 0) == 1;) {
+    unique_fd socket{::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
     if (!socket) return;
     hello words;
     unique_fd file;
-    // The others only wanted to see whose door it is.
+    // The others only wanted to see whose listener it is.
     if (receive_hello(socket.get(), words, file)) back.attach(std::move(socket), file.get(), false);
   }
 }

@@ -52,9 +52,9 @@ class peer {
   [[nodiscard]] std::uint16_t slot() const noexcept { return slot_; }
   /// Connects, and waits until the victim's engine has let it in.
   void come() noexcept;
-  /// Serves the processes that have connected to our door, or sends them away.
-  void answer_door() noexcept;
-  /// Says this at the victim's door, with or without a descriptor, and leaves.
+  /// Serves the processes that have connected to our listener, or sends them away.
+  void serve_listener() noexcept;
+  /// Says this at the victim's listener, with or without a descriptor, and leaves.
   void mumble(const void* words, std::size_t bytes, bool with_file) const noexcept;
 
   hostile_link in;
@@ -64,7 +64,7 @@ class peer {
   [[nodiscard]] unique_fd connect() const noexcept;
   std::uint16_t target_;
   std::uint16_t slot_ = 0;
-  unique_fd door_;
+  unique_fd listener_;
 };
 
 }  // namespace softverbs::fuzz

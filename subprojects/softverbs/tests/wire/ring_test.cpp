@@ -199,26 +199,26 @@ TEST_CASE("opener and acceptor of one file meet: one's out is the other's in", "
 
 TEST_CASE("only a sealed file of the right size is mapped", "[wire]") {
   const unique_fd good{ring_memory::create_file()};
-  CHECK(ring_memory::is_sound(good.get()));
+  CHECK(ring_memory::is_valid(good.get()));
 
   const unique_fd unsealed{::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
   REQUIRE(::ftruncate(unsealed.get(), rings_file_bytes) == 0);
-  CHECK_FALSE(ring_memory::is_sound(unsealed.get()));
+  CHECK_FALSE(ring_memory::is_valid(unsealed.get()));
   constexpr int all = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
   const int missing = GENERATE(F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_SEAL);
   REQUIRE(::fcntl(unsealed.get(), F_ADD_SEALS, all & ~missing) == 0);
-  CHECK_FALSE(ring_memory::is_sound(unsealed.get()));
+  CHECK_FALSE(ring_memory::is_valid(unsealed.get()));
 
   const unique_fd small{::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
   REQUIRE(::ftruncate(small.get(), 4096) == 0);
   REQUIRE(::fcntl(small.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
-  CHECK_FALSE(ring_memory::is_sound(small.get()));
+  CHECK_FALSE(ring_memory::is_valid(small.get()));
 
   int pipe[2];
   REQUIRE(::pipe2(pipe, O_CLOEXEC) == 0);
   const unique_fd reader{pipe[0]};
   const unique_fd writer{pipe[1]};
-  CHECK_FALSE(ring_memory::is_sound(reader.get()));
+  CHECK_FALSE(ring_memory::is_valid(reader.get()));
 }
 
 TEST_CASE("nobody can change the size of a file of rings, nor seal it further", "[wire]") {
@@ -226,7 +226,7 @@ TEST_CASE("nobody can change the size of a file of rings, nor seal it further", 
   for (const std::size_t bytes : {std::size_t{0}, rings_file_bytes - 1, rings_file_bytes + 1})
     CHECK(::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0);
   CHECK(::fcntl(file.get(), F_ADD_SEALS, F_SEAL_WRITE) != 0);
-  CHECK(ring_memory::is_sound(file.get()));
+  CHECK(ring_memory::is_valid(file.get()));
 }
 
 TEST_CASE("a header that changes after it was checked changes nothing", "[wire]") {

@@ -1,7 +1,7 @@
-#include "link/doors.hpp"
+#include "link/listeners.hpp"
 
-#include "link/local_door.hpp"
-#include "link/tcp_door.hpp"
+#include "link/local_listener.hpp"
+#include "link/tcp_listener.hpp"
 
 #include <sys/epoll.h>
 #include <sys/random.h>
@@ -16,9 +16,9 @@ namespace softverbs {
 
 namespace {
 
-/// How long a door stays shut when there was no descriptor for a visitor.
+/// How long the listeners pause when the process has no descriptor left for a new connection.
 constexpr std::chrono::milliseconds pause_time{100};
-constexpr int visitors_at_once_max = 16;  ///< the others come with the next event
+constexpr int accepts_at_once_max = 16;  ///< the next event brings the others
 
 std::uint16_t random_slot() noexcept {
   std::uint16_t number = 0;
@@ -37,31 +37,32 @@ bool watch(int epoll, int fd, std::uint32_t events, event_tag tag) noexcept {
          (errno == EEXIST && ::epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &event) == 0);
 }
 
-bool doors::claim(std::uint16_t slot, const tcp_settings& tcp, door_name name, bool needs_port) {
-  local_ = open_local_door(slot, name);
+bool listeners::claim(std::uint16_t slot, const tcp_settings& tcp, listener_name name,
+                      bool needs_port) {
+  local_ = open_local_listener(slot, name);
   if (!local_) {
     if (errno == EADDRINUSE) return false;
-    throw std::system_error{errno, std::generic_category(), "softverbs: the local door"};
+    throw std::system_error{errno, std::generic_category(), "softverbs: the local listener"};
   }
-  tcp_ = open_tcp_door(tcp.listen, static_cast<std::uint16_t>(tcp.port + slot));
+  tcp_ = open_tcp_listener(tcp.listen, static_cast<std::uint16_t>(tcp.port + slot));
   if (tcp_) return true;
   const int error = errno;
-  // Without a port this host's processes still reach each other through the local doors.
+  // Without a port, this host's processes still reach each other through the local listeners.
   if (!tcp.listen_set && (error != EADDRINUSE || !needs_port)) return true;
   local_.reset();
   if (error == EADDRINUSE) return false;
   throw std::system_error{error, std::generic_category(), "softverbs: SOFTVERBS_LISTEN"};
 }
 
-/// The best slot that can be had: other users cannot keep us out, though they take every port and
-/// every plain name.
-bool doors::claim_any(const tcp_settings& tcp) {
+/// Claims the best slot available. Other users who bind every port and every plain name cannot
+/// prevent it.
+bool listeners::claim_any(const tcp_settings& tcp) {
   struct attempt {
-    door_name name;
+    listener_name name;
     bool needs_port;
   };
   constexpr attempt attempts[]{
-      {door_name::plain, true}, {door_name::plain, false}, {door_name::random, false}};
+      {listener_name::plain, true}, {listener_name::plain, false}, {listener_name::random, false}};
   const std::uint16_t first = random_slot();
   for (const attempt& one : attempts) {
     for (std::uint16_t tried = 0; tried < process_slots; ++tried) {
@@ -72,7 +73,7 @@ bool doors::claim_any(const tcp_settings& tcp) {
   return false;
 }
 
-void doors::open(int epoll, const tcp_settings& tcp) {
+void listeners::open(int epoll, const tcp_settings& tcp) {
   epoll_ = epoll;
   if (!claim_any(tcp)) {
     const std::string ports =
@@ -83,67 +84,67 @@ void doors::open(int epoll, const tcp_settings& tcp) {
             (tcp.listen_set ? "; or the TCP ports " + ports + " are (SOFTVERBS_PORT)" : "")};
   }
   paused_until_ = time::max();
-  if (!watch(epoll_, local_.get(), EPOLLIN, {source::local_door}) ||
-      (tcp_ && !watch(epoll_, tcp_.get(), EPOLLIN, {source::tcp_door})))
+  if (!watch(epoll_, local_.get(), EPOLLIN, {source::local_listener}) ||
+      (tcp_ && !watch(epoll_, tcp_.get(), EPOLLIN, {source::tcp_listener})))
     throw std::system_error{errno, std::generic_category(), "softverbs: epoll"};
 }
 
-void doors::close() noexcept {
+void listeners::close() noexcept {
   local_.reset();
   tcp_.reset();
   for (pending& one : pending_) one.socket.reset();
 }
 
-void doors::on_connect(source door, time now) noexcept {
-  const int fd = door == source::local_door ? local_.get() : tcp_.get();
-  for (int n = 0; n < visitors_at_once_max; ++n) {
+void listeners::on_connect(source listener, time now) noexcept {
+  const int fd = listener == source::local_listener ? local_.get() : tcp_.get();
+  for (int n = 0; n < accepts_at_once_max; ++n) {
     unique_fd socket{::accept4(fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
     if (!socket) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         paused_until_ = now + pause_time;
-        watch(epoll_, local_.get(), 0, {source::local_door});
-        if (tcp_) watch(epoll_, tcp_.get(), 0, {source::tcp_door});
+        watch(epoll_, local_.get(), 0, {source::local_listener});
+        if (tcp_) watch(epoll_, tcp_.get(), 0, {source::tcp_listener});
       }
       return;
     }
-    // The place of the one who has been silent longest, when all are taken.
-    auto place = std::find_if(pending_.begin(), pending_.end(),
+    // If all entries are in use, the oldest pending socket is closed.
+    auto entry = std::find_if(pending_.begin(), pending_.end(),
                               [](const pending& one) { return !one.socket; });
-    if (place == pending_.end())
-      place = std::min_element(pending_.begin(), pending_.end(),
+    if (entry == pending_.end())
+      entry = std::min_element(pending_.begin(), pending_.end(),
                                [](const pending& a, const pending& b) { return a.late < b.late; });
-    place->socket = std::move(socket);
-    place->local = door == source::local_door;
-    place->late = now + hello_time_max;
-    place->received = 0;
-    if (!place->local) tune(place->socket.get());
-    const auto index = static_cast<std::uint16_t>(place - pending_.begin());
-    if (!watch(epoll_, place->socket.get(), EPOLLIN | EPOLLRDHUP, {source::visitor, index}))
-      place->socket.reset();
+    entry->socket = std::move(socket);
+    entry->local = listener == source::local_listener;
+    entry->late = now + hello_time_max;
+    entry->received = 0;
+    if (!entry->local) tune(entry->socket.get());
+    const auto index = static_cast<std::uint16_t>(entry - pending_.begin());
+    if (!watch(epoll_, entry->socket.get(), EPOLLIN | EPOLLRDHUP, {source::pending, index}))
+      entry->socket.reset();
   }
 }
 
-std::optional<visitor> doors::on_visitor(unsigned index) noexcept {
+std::optional<accepted_peer> listeners::on_hello(unsigned index) noexcept {
   pending& from = pending_[index % pending_.size()];
   if (!from.socket) return std::nullopt;
-  return from.local ? hear_local(from) : hear_tcp(from);
+  return from.local ? receive_local(from) : receive_tcp(from);
 }
 
-std::optional<visitor> doors::hear_local(pending& from) noexcept {
+std::optional<accepted_peer> listeners::receive_local(pending& from) noexcept {
   char first = 0;
-  // An event of the visitor who had this place before.
+  // The event may belong to an earlier socket of this entry.
   if (::recv(from.socket.get(), &first, sizeof first, MSG_PEEK | MSG_DONTWAIT) < 0 &&
       (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
     return std::nullopt;
-  visitor guest;
-  guest.socket = std::move(from.socket);  // A packet comes whole: this is the one chance.
-  if (!receive_hello(guest.socket.get(), from.words, guest.memory)) return std::nullopt;
-  guest.from.slot = static_cast<std::uint16_t>(from.words.slot);
-  if (!is_owner_of(guest.socket.get(), guest.from.slot)) return std::nullopt;
-  return guest;
+  accepted_peer accepted;
+  accepted.socket = std::move(from.socket);  // A packet arrives whole: one read decides.
+  if (!receive_hello(accepted.socket.get(), from.words, accepted.memory)) return std::nullopt;
+  accepted.from.slot = static_cast<std::uint16_t>(from.words.slot);
+  if (!is_owner_of(accepted.socket.get(), accepted.from.slot)) return std::nullopt;
+  return accepted;
 }
 
-std::optional<visitor> doors::hear_tcp(pending& from) noexcept {
+std::optional<accepted_peer> listeners::receive_tcp(pending& from) noexcept {
   auto* bytes = reinterpret_cast<std::byte*>(&from.words);
   const ssize_t got = ::recv(from.socket.get(), bytes + from.received,
                              sizeof from.words - from.received, MSG_DONTWAIT);
@@ -154,24 +155,24 @@ std::optional<visitor> doors::hear_tcp(pending& from) noexcept {
   }
   from.received += static_cast<std::size_t>(got);
   if (from.received < sizeof from.words) return std::nullopt;
-  visitor guest;
-  guest.socket = std::move(from.socket);
-  guest.from.slot = static_cast<std::uint16_t>(from.words.slot);
-  if (!from.words.sound() || !address_of_peer(guest.socket.get(), guest.from.host))
+  accepted_peer accepted;
+  accepted.socket = std::move(from.socket);
+  accepted.from.slot = static_cast<std::uint16_t>(from.words.slot);
+  if (!from.words.is_valid() || !address_of_peer(accepted.socket.get(), accepted.from.host))
     return std::nullopt;
-  return guest;
+  return accepted;
 }
 
-void doors::on_time(time now) noexcept {
+void listeners::on_time(time now) noexcept {
   for (pending& one : pending_)
     if (one.socket && one.late <= now) one.socket.reset();
   if (paused_until_ > now) return;
   paused_until_ = time::max();
-  watch(epoll_, local_.get(), EPOLLIN, {source::local_door});
-  if (tcp_) watch(epoll_, tcp_.get(), EPOLLIN, {source::tcp_door});
+  watch(epoll_, local_.get(), EPOLLIN, {source::local_listener});
+  if (tcp_) watch(epoll_, tcp_.get(), EPOLLIN, {source::tcp_listener});
 }
 
-doors::time doors::deadline() const noexcept {
+listeners::time listeners::deadline() const noexcept {
   time next = paused_until_;
   for (const pending& one : pending_)
     if (one.socket) next = std::min(next, one.late);

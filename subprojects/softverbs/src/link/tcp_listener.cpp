@@ -1,4 +1,4 @@
-#include "link/tcp_door.hpp"
+#include "link/tcp_listener.hpp"
 
 #include "link/hints.hpp"
 
@@ -18,8 +18,8 @@ namespace softverbs {
 
 namespace {
 
-// A host that vanished is noticed within about 20 seconds, idle or not. Queue pairs whose timers
-// are shorter ask silence_of(): so an idle socket is probed each second, the least there is.
+// TCP notices a lost host within about 20 seconds, idle or not. Queue pairs with shorter timers use
+// silence_of(), so an idle socket is probed once a second, the shortest interval there is.
 constexpr unsigned unanswered_ms_max = 20'000;
 constexpr int keepalive_idle_seconds = 1;
 constexpr int keepalive_interval_seconds = 1;
@@ -61,19 +61,19 @@ unique_fd tcp_socket(int family) noexcept {
 }
 
 void set(int socket, int level, int option, int value) noexcept {
-  // Tuning: a kernel without one of them has its own default.
+  // An optimization: a kernel without the option keeps its default.
   (void)::setsockopt(socket, level, option, &value, sizeof value);
 }
 
-void tell_refused(const in6_addr& host, std::uint16_t port) noexcept {
-  if (IN6_IS_ADDR_UNSPECIFIED(&host)) return;  // A process of this host's, which has ended.
+void warn_refused(const in6_addr& host, std::uint16_t port) noexcept {
+  if (IN6_IS_ADDR_UNSPECIFIED(&host)) return;  // A process of this host that has ended.
   const int saved = errno;
   char text[INET6_ADDRSTRLEN] = "?";
   if (is_mapped(host))
     ::inet_ntop(AF_INET, host.s6_addr + sizeof mapped_prefix, text, sizeof text);
   else
     ::inet_ntop(AF_INET6, &host, text, sizeof text);
-  tell_once(
+  warn_once(
       hint::nobody_listens,
       "softverbs: nobody listens at %s, port %u: does the process there still run, and was it "
       "started with SOFTVERBS_LISTEN=%s (and SOFTVERBS_PORT as here)?\n",
@@ -105,19 +105,19 @@ tcp_settings tcp_settings_of_environment() {
   return settings;
 }
 
-unique_fd open_tcp_door(const in6_addr& address, std::uint16_t port) noexcept {
+unique_fd open_tcp_listener(const in6_addr& address, std::uint16_t port) noexcept {
   sockaddr_storage name;
   const socklen_t length = to_socket_address(address, port, name);
-  unique_fd door = tcp_socket(name.ss_family);
-  if (!door) return door;
-  set(door.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-  if (::bind(door.get(), reinterpret_cast<sockaddr*>(&name), length) == 0 &&
-      ::listen(door.get(), SOMAXCONN) == 0)
-    return door;
+  unique_fd listener = tcp_socket(name.ss_family);
+  if (!listener) return listener;
+  set(listener.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&name), length) == 0 &&
+      ::listen(listener.get(), SOMAXCONN) == 0)
+    return listener;
   const int error = errno;
-  door.reset();
+  listener.reset();
   errno = error;
-  return door;
+  return listener;
 }
 
 void tune(int socket) noexcept {
@@ -133,7 +133,7 @@ std::chrono::milliseconds silence_of(int socket) noexcept {
   tcp_info info{};
   socklen_t length = sizeof info;
   if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {};
-  // A window that is closed is probed, and so is one that idles: one probe may be on its way.
+  // TCP probes idle connections and closed windows, so one unanswered probe is normal.
   if (info.tcpi_unacked == 0 && info.tcpi_probes < 2) return {};
   return std::chrono::milliseconds{info.tcpi_last_ack_recv};
 }
@@ -157,15 +157,15 @@ bool connect_tcp(const in6_addr& host, std::uint16_t port, unique_fd& socket) no
   tune(socket.get());
   set(socket.get(), IPPROTO_TCP, TCP_SYNCNT, connect_attempts_max);
   if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&name), length) == 0) return true;
-  if (errno == ECONNREFUSED) tell_refused(host, port);
+  if (errno == ECONNREFUSED) warn_refused(host, port);
   return errno == EINPROGRESS;
 }
 
-void hear_refusal(int socket, const in6_addr& host, std::uint16_t port) noexcept {
+void report_refusal(int socket, const in6_addr& host, std::uint16_t port) noexcept {
   int error = 0;
   socklen_t length = sizeof error;
   if (::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == ECONNREFUSED)
-    tell_refused(host, port);
+    warn_refused(host, port);
 }
 
 }  // namespace softverbs

@@ -1,8 +1,8 @@
-#include "link/doors.hpp"
+#include "link/listeners.hpp"
 
-#include "link/local_door.hpp"
+#include "link/local_listener.hpp"
 #include "link/peer.hpp"
-#include "link/tcp_door.hpp"
+#include "link/tcp_listener.hpp"
 #include "node/doubles.hpp"
 #include "node/node.hpp"
 
@@ -32,7 +32,7 @@ using namespace std::chrono_literals;
 
 constexpr int wait_ms_max = 60'000;
 
-/// The other side has closed, within a generous time. What it still says before is let pass.
+/// True if the peer closes within a generous time. Bytes that it sends before are ignored.
 bool hears_the_end(const unique_fd& socket) {
   for (;;) {
     pollfd one{socket.get(), POLLIN, 0};
@@ -73,11 +73,10 @@ void say(const unique_fd& socket, const void* words, std::size_t bytes,
   REQUIRE(::sendmsg(socket.get(), &message, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes));
 }
 
-/// Another adapter in this process, made by hand: it owns a slot, and says and writes what it
-/// likes.
-struct stranger {
-  explicit stranger(std::uint16_t target) : target_{target} {
-    for (slot = 0; !door; ++slot) door = open_local_door(slot);
+/// A hand-made adapter in this process: it owns a slot, and sends and writes anything.
+struct raw_peer {
+  explicit raw_peer(std::uint16_t target) : target_{target} {
+    for (slot = 0; !listener; ++slot) listener = open_local_listener(slot);
     --slot;
     REQUIRE(memory.reserve());
     REQUIRE(memory.map(file.get(), true));
@@ -108,7 +107,7 @@ struct stranger {
   void ring() const { (void)!::send(socket.get(), "", 1, MSG_NOSIGNAL | MSG_DONTWAIT); }
 
   std::uint16_t slot = 0;
-  unique_fd door;
+  unique_fd listener;
   unique_fd file{ring_memory::create_file()};
   ring_memory memory;
   ring_producer producer;
@@ -124,9 +123,9 @@ struct host {
   ~host() { node::release(home); }
   node& home = node::acquire();
 
-  /// The door still works, and so does a link through it.
+  /// The listener still works, and so does a link through it.
   void check_open() {
-    stranger honest{home.slot()};
+    raw_peer honest{home.slot()};
     honest.come();
     honest.put(frame_kind::send, 4711);
     CHECK(upcalls().wait([] {
@@ -177,13 +176,13 @@ void write_all(const unique_fd& socket, const void* bytes, std::size_t count) {
 
 }  // namespace
 
-TEST_CASE("the local door turns away every hello with something wrong", "[link]") {
+TEST_CASE("the local listener rejects every hello with something wrong", "[link]") {
   host host;
   const std::uint16_t slot = host.home.slot();
   const peer_process other{"echo"};
-  stranger stranger{slot};
-  hello words = stranger.words();
-  std::vector<int> fds{stranger.file.get()};
+  raw_peer raw_peer{slot};
+  hello words = raw_peer.words();
+  std::vector<int> fds{raw_peer.file.get()};
   std::size_t bytes = sizeof words;
   const unique_fd unsealed{::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
   REQUIRE(::ftruncate(unsealed.get(), static_cast<off_t>(rings_file_bytes)) == 0);
@@ -192,14 +191,14 @@ TEST_CASE("the local door turns away every hello with something wrong", "[link]"
   SECTION("the magic") { words.magic ^= 1; }
   SECTION("the version") { ++words.version; }
   SECTION("a slot beyond all slots") { words.slot = process_slots; }
-  SECTION("a slot that nobody owns") { stranger.door.reset(); }
+  SECTION("a slot that nobody owns") { raw_peer.listener.reset(); }
   SECTION("a slot that another process owns") { words.slot = slot_of(other.qpn()); }
   SECTION("our own slot") { words.slot = slot; }
   SECTION("too short") { bytes = sizeof words - 1; }
   SECTION("too long") { bytes = sizeof longer; }
   SECTION("no memory") { fds.clear(); }
   SECTION("memory that may shrink") { fds = {unsealed.get()}; }
-  SECTION("two memories") { fds.push_back(stranger.file.get()); }
+  SECTION("two memories") { fds.push_back(raw_peer.file.get()); }
   std::memcpy(longer, &words, sizeof words);
 
   const unique_fd socket = connect_local(slot);
@@ -208,7 +207,7 @@ TEST_CASE("the local door turns away every hello with something wrong", "[link]"
   host.check_open();
 }
 
-TEST_CASE("silent visitors are many, and the next one is served", "[link]") {
+TEST_CASE("many connections without a hello do not keep the next one out", "[link]") {
   host host;
   std::vector<unique_fd> silent;
   for (unsigned n = 0; n < hellos_pending_max + 5; ++n)
@@ -220,7 +219,7 @@ TEST_CASE("silent visitors are many, and the next one is served", "[link]") {
 
 TEST_CASE("a local peer that writes nonsense loses its link, and only that", "[link]") {
   host host;
-  stranger liar{host.home.slot()};
+  raw_peer liar{host.home.slot()};
   liar.come();
   liar.put(frame_kind::send, 1);
   REQUIRE(upcalls().wait([] { return upcalls().requests.size() == 1; }));
@@ -248,7 +247,7 @@ TEST_CASE("a local peer that writes nonsense loses its link, and only that", "[l
 
 TEST_CASE("a peer has one link to us: its newest", "[link]") {
   host host;
-  stranger peer{host.home.slot()};
+  raw_peer peer{host.home.slot()};
   peer.come();
   peer.put(frame_kind::send, 1);
   REQUIRE(upcalls().wait([] { return upcalls().requests.size() == 1; }));
@@ -264,7 +263,7 @@ TEST_CASE("a peer has one link to us: its newest", "[link]") {
 TEST_CASE("a head that makes no sense closes the link that is written to", "[link]") {
   host host;
   upcalls().locked([] { return upcalls().echo = true; });
-  stranger liar{host.home.slot()};
+  raw_peer liar{host.home.slot()};
   liar.come();
   liar.memory.in().control->head.store(24);
   liar.put(frame_kind::send, 1);
@@ -285,7 +284,7 @@ TEST_CASE("a head that makes no sense closes the link that is written to", "[lin
   host.check_open();
 }
 
-TEST_CASE("the TCP door: slow, wrong and endless hellos hinder nobody", "[link]") {
+TEST_CASE("the TCP listener: slow, wrong and endless hellos hinder nobody", "[link]") {
   const tcp_forced forced;
   host host;
   const auto port = static_cast<std::uint16_t>(tcp_port_default + host.home.slot());
@@ -322,7 +321,7 @@ TEST_CASE("the TCP door: slow, wrong and endless hellos hinder nobody", "[link]"
   CHECK(hears_the_end(honest));
 }
 
-TEST_CASE("a process of this host does not get in by TCP: the local door knows its owner",
+TEST_CASE("a process of this host does not get in by TCP: the local listener knows its owner",
           "[link]") {
   host host;
   const unique_fd socket =
@@ -360,7 +359,7 @@ TEST_CASE("the processes of a host have half of all links, and then no more", "[
   CHECK(is_heard(taken.front()));
 }
 
-TEST_CASE("the TCP door is on 127.0.0.1 alone, or where SOFTVERBS_LISTEN says", "[link]") {
+TEST_CASE("the TCP listener is on 127.0.0.1 alone, or where SOFTVERBS_LISTEN says", "[link]") {
   const unique_fd epoll{::epoll_create1(EPOLL_CLOEXEC)};
   const char* wish = GENERATE(as<const char*>{}, nullptr, "", "127.0.0.2", "0.0.0.0");
   const std::string expected = wish == nullptr || *wish == '\0' ? "127.0.0.1" : wish;
@@ -368,11 +367,11 @@ TEST_CASE("the TCP door is on 127.0.0.1 alone, or where SOFTVERBS_LISTEN says", 
   const tcp_settings tcp = tcp_settings_of_environment();
   ::unsetenv("SOFTVERBS_LISTEN");
   CHECK(listening().empty());
-  doors doors;
-  doors.open(epoll.get(), tcp);
+  listeners listeners;
+  listeners.open(epoll.get(), tcp);
   CHECK(listening() ==
-        std::vector{expected + ':' + std::to_string(tcp_port_default + doors.slot())});
-  doors.close();
+        std::vector{expected + ':' + std::to_string(tcp_port_default + listeners.slot())});
+  listeners.close();
 }
 
 namespace {
@@ -392,7 +391,7 @@ std::string said_of_connecting_to(const char* address, std::uint16_t port) {
       if (!connect_tcp(host, port, socket)) continue;
       pollfd one{socket.get(), POLLOUT, 0};
       ::poll(&one, 1, wait_ms_max);
-      hear_refusal(socket.get(), host, port);
+      report_refusal(socket.get(), host, port);
     }
     ::_exit(0);
   }
@@ -431,42 +430,42 @@ TEST_CASE("a host where nobody listens is named once, with what it was to be sta
   CHECK(said.find(what) == said.rfind(what));
 }
 
-TEST_CASE("a visitor that says nothing is sent away when its time is over", "[link]") {
+TEST_CASE("a connection without a hello is closed when its time is over", "[link]") {
   const unique_fd epoll{::epoll_create1(EPOLL_CLOEXEC)};
-  doors doors;
-  doors.open(epoll.get(), tcp_settings_of_environment());
-  CHECK(doors.deadline() == doors::time::max());
-  const unique_fd silent = connect_local(doors.slot());
+  listeners listeners;
+  listeners.open(epoll.get(), tcp_settings_of_environment());
+  CHECK(listeners.deadline() == listeners::time::max());
+  const unique_fd silent = connect_local(listeners.slot());
   const auto now = std::chrono::steady_clock::now();
-  doors.on_connect(source::local_door, now);
-  REQUIRE(doors.deadline() == now + hello_time_max);
-  doors.on_time(now + hello_time_max - 1ms);
-  CHECK(doors.deadline() == now + hello_time_max);
-  doors.on_time(now + hello_time_max);
-  CHECK(doors.deadline() == doors::time::max());
+  listeners.on_connect(source::local_listener, now);
+  REQUIRE(listeners.deadline() == now + hello_time_max);
+  listeners.on_time(now + hello_time_max - 1ms);
+  CHECK(listeners.deadline() == now + hello_time_max);
+  listeners.on_time(now + hello_time_max);
+  CHECK(listeners.deadline() == listeners::time::max());
   CHECK(hears_the_end(silent));
-  doors.close();
+  listeners.close();
 }
 
 TEST_CASE("a slot has one owner of a user, whichever of its names he has", "[link]") {
   host h;
   std::uint16_t slot = 0;
-  unique_fd door;
-  for (; !door; ++slot) door = open_local_door(slot, door_name::random);
+  unique_fd listener;
+  for (; !listener; ++slot) listener = open_local_listener(slot, listener_name::random);
   --slot;
-  CHECK_FALSE(open_local_door(slot));
+  CHECK_FALSE(open_local_listener(slot));
   CHECK(errno == EADDRINUSE);
-  CHECK_FALSE(open_local_door(slot, door_name::random));
-  door.reset();
-  door = open_local_door(slot);
-  CHECK(door);
-  CHECK_FALSE(open_local_door(slot, door_name::random));
+  CHECK_FALSE(open_local_listener(slot, listener_name::random));
+  listener.reset();
+  listener = open_local_listener(slot);
+  CHECK(listener);
+  CHECK_FALSE(open_local_listener(slot, listener_name::random));
 }
 
 TEST_CASE("the error for a host without free slots says who has them", "[link]") {
-  const unique_fd door = [] {
+  const unique_fd listener = [] {
     unique_fd made;
-    for (std::uint16_t slot = 0; !made; ++slot) made = open_local_door(slot);
+    for (std::uint16_t slot = 0; !made; ++slot) made = open_local_listener(slot);
     return made;
   }();
   const std::string mine = " by user " + std::to_string(::geteuid()) + " (process ";
@@ -475,8 +474,8 @@ TEST_CASE("the error for a host without free slots says who has them", "[link]")
 
 TEST_CASE("slots differ, and what the environment says is checked", "[link]") {
   const unique_fd epoll{::epoll_create1(EPOLL_CLOEXEC)};
-  doors one;
-  doors other;
+  listeners one;
+  listeners other;
   one.open(epoll.get(), tcp_settings_of_environment());
   other.open(epoll.get(), tcp_settings_of_environment());
   CHECK(one.slot() != other.slot());
@@ -491,7 +490,7 @@ TEST_CASE("slots differ, and what the environment says is checked", "[link]") {
   CHECK_THROWS_AS(tcp_settings_of_environment(), std::system_error);
   // An address of no interface: the user asked for it, so that it is an error.
   ::setenv("SOFTVERBS_LISTEN", "240.0.0.1", 1);
-  doors third;
+  listeners third;
   CHECK_THROWS_AS(third.open(epoll.get(), tcp_settings_of_environment()), std::system_error);
   ::unsetenv("SOFTVERBS_LISTEN");
 }

@@ -11,27 +11,28 @@
 namespace softverbs {
 
 inline constexpr std::uint16_t process_slots = 1u << 10;
-inline constexpr unsigned hellos_pending_max = 32;  ///< visitors that said nothing yet
+inline constexpr unsigned hellos_pending_max = 32;  ///< accepted sockets without a hello yet
 inline constexpr std::chrono::seconds hello_time_max{2};
 inline constexpr std::uint16_t tcp_port_default = 47000;
 
-/// The first bytes of a link, on both kinds; as long as a frame's header, so that it fits a ring.
+/// The handshake: the first bytes of a link. The length is that of a frame's header, so that a
+/// hello fits into a ring.
 struct hello {
   static constexpr std::uint64_t magic_value = 0x7362'7265'7674'666f;  // "oftverbs"
   static constexpr std::uint32_t version_value = 1;
   std::uint64_t magic = magic_value;
   std::uint32_t version = version_value;
-  std::uint32_t slot = 0;  ///< the visitor's
+  std::uint32_t slot = 0;  ///< the sender's
   std::uint8_t reserved[48]{};
 
-  [[nodiscard]] bool sound() const noexcept {
+  [[nodiscard]] bool is_valid() const noexcept {
     return magic == magic_value && version == version_value && slot < process_slots;
   }
 };
 static_assert(sizeof(hello) == frame_align);
 
-/// Names an epoll event's source in its 64 bits.
-enum class source : std::uint8_t { wake, timer, local_door, tcp_door, visitor, link };
+/// The source of an epoll event, as the event's 64 bits carry it.
+enum class source : std::uint8_t { wake, timer, local_listener, tcp_listener, pending, link };
 struct event_tag {
   source from;
   std::uint16_t index = 0;
@@ -46,15 +47,15 @@ struct event_tag {
             static_cast<std::uint32_t>(bits)};
   }
 };
-/// EPOLL_CTL_ADD, or MOD when it is there already.
+/// EPOLL_CTL_ADD, or EPOLL_CTL_MOD if the descriptor is registered already.
 bool watch(int epoll, int fd, std::uint32_t events, event_tag tag) noexcept;
 
-/// What a door of a slot is called: `softverbs.<slot>`, or that and a random number behind it. Any
-/// user may bind all of the first, and none of the second before its owner does.
-enum class door_name : std::uint8_t { plain, random };
+/// The name of a slot's listener: `softverbs.<slot>`, or the same with a random number appended.
+/// Any user can bind every plain name; nobody can guess a random one before its owner binds it.
+enum class listener_name : std::uint8_t { plain, random };
 
-/// A process that said a sound hello. `from.host` is all zero when it came through the local door.
-struct visitor {
+/// A process that sent a valid hello. `from.host` is all zero if the local listener accepted it.
+struct accepted_peer {
   node_address from;
   unique_fd socket;
   unique_fd memory;
@@ -62,35 +63,35 @@ struct visitor {
 
 struct tcp_settings {
   in6_addr listen{};        ///< IPv4 as mapped
-  bool listen_set = false;  ///< the user named it: it is an error when it cannot be had
+  bool listen_set = false;  ///< the user chose `listen`: a failure to bind it is an error
   std::uint16_t port = tcp_port_default;
 };
-/// Of SOFTVERBS_LISTEN and SOFTVERBS_PORT. Throws std::system_error (EINVAL) when they are
-/// nonsense.
+/// The settings from SOFTVERBS_LISTEN and SOFTVERBS_PORT. Throws std::system_error (EINVAL) if one
+/// of them is malformed.
 tcp_settings tcp_settings_of_environment();
 
-/// Opens a route to `slot` of this host: the door's owner is one of our uid, and gets a hello and a
-/// new ring file. False: nobody of that kind is there. Never blocks.
+/// Opens a route to `slot` of this host: connects to the listener that our uid owns, and sends a
+/// hello with a new ring file. False: there is no such listener. Never blocks.
 bool connect_local(std::uint16_t slot, std::uint16_t own_slot, unique_fd& socket,
                    unique_fd& memory) noexcept;
-/// Starts a TCP connection; its hello goes through the link. Never blocks.
+/// Starts a TCP connection; the caller sends the hello through the link. Never blocks.
 bool connect_tcp(const in6_addr& host, std::uint16_t port, unique_fd& socket) noexcept;
 
-/// Both doors of a node, and the visitors in them. Thread: callers lock.
-class doors {
+/// Both listeners of a node, and the accepted sockets that sent no hello yet. Thread: callers lock.
+class listeners {
  public:
   using time = std::chrono::steady_clock::time_point;
 
-  /// Claims a free slot by binding a name of it, from a random one on, and the TCP port that
-  /// belongs to it. Throws std::system_error, which says who has all slots.
+  /// Claims a free slot by binding one of its names and its TCP port; the search starts at a random
+  /// slot. Throws std::system_error, which says who has all slots.
   void open(int epoll, const tcp_settings& tcp);
   void close() noexcept;
   [[nodiscard]] std::uint16_t slot() const noexcept { return slot_; }
 
-  void on_connect(source door, time now) noexcept;
-  /// A visitor's socket has something. Its visitor, when the hello is whole and sound.
-  std::optional<visitor> on_visitor(unsigned index) noexcept;
-  /// Sends away who said nothing for too long; opens a door again that had no descriptors left.
+  void on_connect(source listener, time now) noexcept;
+  /// Handles bytes of an accepted socket. Returns the peer once the hello is complete and valid.
+  std::optional<accepted_peer> on_hello(unsigned index) noexcept;
+  /// Closes sockets whose hello is late, and resumes listening after a lack of descriptors.
   void on_time(time now) noexcept;
   [[nodiscard]] time deadline() const noexcept;  ///< of the next on_time(), or max()
 
@@ -103,9 +104,9 @@ class doors {
     hello words;
   };
   bool claim_any(const tcp_settings& tcp);
-  bool claim(std::uint16_t slot, const tcp_settings& tcp, door_name name, bool needs_port);
-  std::optional<visitor> hear_local(pending& from) noexcept;
-  std::optional<visitor> hear_tcp(pending& from) noexcept;
+  bool claim(std::uint16_t slot, const tcp_settings& tcp, listener_name name, bool needs_port);
+  std::optional<accepted_peer> receive_local(pending& from) noexcept;
+  std::optional<accepted_peer> receive_tcp(pending& from) noexcept;
 
   int epoll_ = -1;
   std::uint16_t slot_ = 0;

@@ -1,4 +1,4 @@
-#include "link/local_door.hpp"
+#include "link/local_listener.hpp"
 
 #include "link/hints.hpp"
 
@@ -22,9 +22,9 @@ namespace softverbs {
 
 namespace {
 
-constexpr int door_type = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;
+constexpr int socket_type = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
-/// Abstract: the first byte is zero; the kernel forgets the name with its last socket.
+/// An abstract name: the first byte is zero, and the kernel drops the name with its last socket.
 struct socket_name {
   sockaddr_un address{};
   socklen_t length = 0;
@@ -56,56 +56,57 @@ struct socket_name {
   }
 };
 
-/// Asks `look` about each name that may be a door of `slot`, until it says true. Anybody may have
-/// bound any of them.
-template <class Look>
-bool any_name(std::uint16_t slot, Look look) noexcept {
-  if (look(socket_name{slot})) return true;
-  // This thread's, as its network namespace is.
+/// Calls `match` for each name that may be a listener of `slot`, until it returns true. Any user
+/// may have bound any of these names.
+template <class Match>
+bool any_name(std::uint16_t slot, Match match) noexcept {
+  if (match(socket_name{slot})) return true;
+  // The file of the calling thread, because a network namespace belongs to a thread.
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> all{
       std::fopen("/proc/thread-self/net/unix", "re"), [](std::FILE* f) { return std::fclose(f); }};
   if (!all) return false;
-  constexpr const char* listens = " 00010000 ";  // Others have the name, too: those it accepted.
+  constexpr const char* listens = " 00010000 ";  // Accepted sockets have the name, too.
   char start[32];
   std::snprintf(start, sizeof start, " @softverbs.%u.", unsigned{slot});
   char line[256];
   while (std::fgets(line, sizeof line, all.get()) != nullptr) {
     const char* found = std::strstr(line, start);
     if (found == nullptr || std::strstr(line, listens) == nullptr) continue;
-    std::string_view name{found + 2};  // After the blank, and what stands for the zero.
+    std::string_view name{found +
+                          2};  // Behind the blank and the `@` that stands for the zero byte.
     if (name.ends_with('\n')) name.remove_suffix(1);
-    if (look(socket_name{name})) return true;
+    if (match(socket_name{name})) return true;
   }
   return false;
 }
 
-/// SOFTVERBS_ANY_UID, as it was when our door opened: another thread may change the environment.
+/// SOFTVERBS_ANY_UID when our listener opened: another thread may change the environment later.
 constinit std::atomic<bool> any_uid{false};
 
-/// Who bound, or opened, the other end. False: nobody whom we would talk to.
+/// Reads the credentials of the peer. False: its uid is not accepted.
 bool owner_of(int socket, ucred& owner) noexcept {
   socklen_t length = sizeof owner;
   return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &owner, &length) == 0 &&
          (owner.uid == ::geteuid() || any_uid.load(std::memory_order_relaxed));
 }
 
-/// No owner has pid 0 here: it was not asked for, or is in a PID namespace that we do not see.
-void tell_of_stranger(const ucred& owner) noexcept {
+/// Pid 0 means that the owner is unknown, or lives in a PID namespace that is invisible here.
+void warn_of_other_user(const ucred& owner) noexcept {
   if (owner.pid == 0) return;
-  tell_once(hint::other_user,
+  warn_once(hint::other_user,
             "softverbs: process %d belongs to user %u, and this one to user %u: set "
             "SOFTVERBS_ANY_UID=1 in both for them to talk\n",
             owner.pid, owner.uid, ::geteuid());
 }
 
 unique_fd connect_to(const socket_name& name) noexcept {
-  unique_fd socket{::socket(AF_UNIX, door_type, 0)};
+  unique_fd socket{::socket(AF_UNIX, socket_type, 0)};
   if (socket && ::connect(socket.get(), name.get(), name.length) != 0) socket.reset();
   return socket;
 }
 
-/// A connection to the door of `slot` whose owner `is_right`; none: there is no such door, and
-/// `owner` is another user's process that has one, if any has.
+/// Connects to the listener of `slot` whose owner satisfies `is_right`. Null: there is none;
+/// `owner` is then a process of another user that has one, if any.
 template <class Right>
 unique_fd connect_to_owner(std::uint16_t slot, ucred& owner, Right is_right) noexcept {
   unique_fd socket;
@@ -137,22 +138,24 @@ bool send_hello(int socket, const hello& words, int memory) noexcept {
 
 }  // namespace
 
-unique_fd open_local_door(std::uint16_t slot, door_name kind) noexcept {
+unique_fd open_local_listener(std::uint16_t slot, listener_name kind) noexcept {
   const char* said = std::getenv("SOFTVERBS_ANY_UID");
   any_uid.store(said != nullptr && std::strcmp(said, "1") == 0, std::memory_order_relaxed);
   std::uint64_t random = 0;
-  if (kind == door_name::random && ::getrandom(&random, sizeof random, 0) != sizeof random)
+  if (kind == listener_name::random && ::getrandom(&random, sizeof random, 0) != sizeof random)
     return unique_fd{};
-  const socket_name own = kind == door_name::random ? socket_name{slot, random} : socket_name{slot};
-  unique_fd door{::socket(AF_UNIX, door_type, 0)};
-  if (!door) return door;
-  if (::bind(door.get(), own.get(), own.length) != 0 || ::listen(door.get(), SOMAXCONN) != 0) {
+  const socket_name own =
+      kind == listener_name::random ? socket_name{slot, random} : socket_name{slot};
+  unique_fd listener{::socket(AF_UNIX, socket_type, 0)};
+  if (!listener) return listener;
+  if (::bind(listener.get(), own.get(), own.length) != 0 ||
+      ::listen(listener.get(), SOMAXCONN) != 0) {
     const int error = errno;
-    door.reset();
+    listener.reset();
     errno = error;
-    return door;
+    return listener;
   }
-  bool is_found = false;  // A random name is of use where others can find it.
+  bool is_found = false;  // A random name helps only where other processes find it.
   const bool is_taken = any_name(slot, [&](const socket_name& name) {
     if (name == own) {
       is_found = true;
@@ -162,10 +165,10 @@ unique_fd open_local_door(std::uint16_t slot, door_name kind) noexcept {
     const unique_fd other = connect_to(name);
     return other && owner_of(other.get(), owner);
   });
-  if (is_found && !is_taken) return door;
-  door.reset();
-  errno = EADDRINUSE;  // Two that claim a slot at once see each other, and both give it up.
-  return door;
+  if (is_found && !is_taken) return listener;
+  listener.reset();
+  errno = EADDRINUSE;  // Two processes that claim a slot at once see each other, and both give up.
+  return listener;
 }
 
 std::string holders_of_slots() {
@@ -177,8 +180,9 @@ std::string holders_of_slots() {
   for (std::uint16_t slot = 0; slot < process_slots; ++slot) {
     ucred owner{};
     socklen_t length = sizeof owner;
-    const unique_fd door = connect_to(socket_name{slot});
-    if (!door || ::getsockopt(door.get(), SOL_SOCKET, SO_PEERCRED, &owner, &length) != 0) continue;
+    const unique_fd listener = connect_to(socket_name{slot});
+    if (!listener || ::getsockopt(listener.get(), SOL_SOCKET, SO_PEERCRED, &owner, &length) != 0)
+      continue;
     holder& one = holders[owner.uid];
     ++one.count;
     one.process = owner.pid;
@@ -192,8 +196,8 @@ std::string holders_of_slots() {
 }
 
 bool receive_hello(int socket, hello& words, unique_fd& memory) noexcept {
-  // Room for one descriptor exactly (CMSG_SPACE would be room for two): what does not fit, the
-  // kernel closes, and says MSG_CTRUNC.
+  // The buffer holds exactly one descriptor (CMSG_SPACE would hold two). The kernel closes further
+  // descriptors and reports MSG_CTRUNC.
   alignas(cmsghdr) char control[CMSG_LEN(sizeof(int))];
   iovec part{&words, sizeof words};
   msghdr message{};
@@ -211,18 +215,17 @@ bool receive_hello(int socket, hello& words, unique_fd& memory) noexcept {
     memory.reset(fd);
   }
   return bytes == static_cast<ssize_t>(sizeof words) &&
-         (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 && memory && words.sound() &&
-         ring_memory::is_sound(memory.get());
+         (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 && memory && words.is_valid() &&
+         ring_memory::is_valid(memory.get());
 }
 
 bool is_owner_of(int socket, std::uint16_t slot) noexcept {
   ucred peer{}, owner{};
   if (!owner_of(socket, peer)) {
-    tell_of_stranger(peer);
+    warn_of_other_user(peer);
     return false;
   }
-  // A process in a PID namespace that we do not see has pid 0 in both answers: the uid must do
-  // then.
+  // A process of an invisible PID namespace has pid 0 in both results: then the uid decides.
   const auto is_peer = [&](const ucred& one) { return one.pid == peer.pid; };
   return static_cast<bool>(connect_to_owner(slot, owner, is_peer));
 }
@@ -232,7 +235,7 @@ bool connect_local(std::uint16_t slot, std::uint16_t own_slot, unique_fd& socket
   ucred owner{};
   socket = connect_to_owner(slot, owner, [](const ucred&) { return true; });
   if (!socket) {
-    tell_of_stranger(owner);
+    warn_of_other_user(owner);
     return false;
   }
   memory.reset(ring_memory::create_file());
