@@ -7,10 +7,10 @@ namespace softverbs {
 
 namespace {
 
-/// Turns of work between two looks at the sockets, while there is always work.
-constexpr unsigned turns_per_look = 64;
-/// How long the engine still looks for more after its last work: a sleep and a wake take as long,
-/// and in a stream of frames the next one comes sooner.
+/// Batches of work after which a busy engine takes the events of its sockets.
+constexpr unsigned batches_per_wait = 64;
+/// How long the engine polls after its last work before it sleeps. A sleep and a wake take as long,
+/// and in a stream of frames the next frame comes sooner.
 constexpr std::chrono::microseconds linger_time{50};
 constexpr std::chrono::milliseconds crowded_time{100};
 constexpr std::chrono::nanoseconds for_ever{-1};
@@ -53,7 +53,7 @@ void engine_protocol::take_over() noexcept {
   polled_.store(true);
   asleep_.store(false);
   world_.want_doorbells(false);
-  // An engine that is not watching may sleep for ever: it has to learn of the poller.
+  // An engine that is not watching may sleep for ever: it must learn that a poller took over.
   if (!watching_.load()) world_.wake_engine();
 }
 
@@ -81,7 +81,7 @@ void engine_protocol::stop() noexcept {
 void engine_protocol::run() noexcept {
   clock::time_point linger_until{};
   clock::time_point lingers_from{};
-  for (unsigned turns = 0; !stopping();) {
+  for (unsigned batches = 0; !stopping();) {
     if (polled_.load()) {
       watch_pollers();
       continue;
@@ -89,24 +89,23 @@ void engine_protocol::run() noexcept {
     watch_period_ = watch_period_first;
     if (world_.work(true)) {
       linger_until = {};
-      if (++turns % turns_per_look == 0) world_.wait({});
+      if (++batches % batches_per_wait == 0) world_.wait({});
     } else if (const clock::time_point now = world_.now(); linger_until == clock::time_point{}) {
       linger_until = now < lingers_from ? now : now + linger_time;
     } else if (now >= linger_until) {
       sleep();
-      turns = 0;
+      batches = 0;
     } else {
       world_.yield();
-      // Somebody else wants this processor, and gets whole slices of it at each yield: sleepers are
-      // woken sooner.
+      // The yield took long: other threads want this processor. A sleeping engine is scheduled
+      // sooner than one that yields.
       if (const auto back = world_.now(); back - now > linger_time)
         lingers_from = back + crowded_time;
     }
   }
 }
 
-/// Pollers do the work: sockets and listeners are the engine's still, and to see that the polls go
-/// on.
+/// In state `polled`, the engine serves sockets and listeners only, and checks that polls go on.
 void engine_protocol::watch_pollers() noexcept {
   watching_.store(true);
   if (const clock::time_point now = world_.now(); now >= watch_until_) {
@@ -129,7 +128,7 @@ void engine_protocol::sleep() noexcept {
     world_.want_doorbells(true);
     asleep_.store(true);
   }
-  // What came before the doorbells were on, or was left behind before the engine slept.
+  // Work may have come before the doorbells were on, or been left before `asleep_` was stored.
   if (!world_.work(true) && !stopping()) world_.wait(for_ever);
   asleep_.store(false);
 }

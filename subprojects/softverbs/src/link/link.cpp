@@ -80,7 +80,7 @@ bool link::relieve(index_set& waiters) noexcept {
 // ---- receiving
 
 bool link::has_left() const noexcept {
-  return in_.has_frames() || turn_ended_.load() || (answers_stalled_.load() && out_.roomy()) ||
+  return in_.has_frames() || quantum_ended_.load() || (answers_stalled_.load() && out_.roomy()) ||
          (unread_.load() && up());
 }
 
@@ -192,12 +192,12 @@ bool link::answer(node& home) noexcept {
     const std::uint32_t qpn = std::uint32_t{own_slot_} * indices_max + index;
     const std::uint64_t before = out_.published();
     if (!send_answers(home, *this, qpn)) {
-      // Then its turn ended, it may be: there is room, and nobody is asked to tell of more.
+      // If answers were sent, the quantum ended: there is room, so no doorbell will announce more.
       const bool some = out_.published() != before;
-      turn_ended_.store(some);
+      quantum_ended_.store(some);
       did = did || some;
       due_.insert(index);
-      // Whoever had a turn is behind all others that wait; who found no room is still the first.
+      // A QP whose quantum ended goes behind all others; a QP without room stays the first.
       due_cursor_ = some ? index + 1 : index;
       answers_stalled_.store(true);
       return did;
@@ -206,7 +206,7 @@ bool link::answer(node& home) noexcept {
     did = true;
   }
   if (answers_stalled_.load(std::memory_order_relaxed)) answers_stalled_.store(false);
-  if (turn_ended_.load(std::memory_order_relaxed)) turn_ended_.store(false);
+  if (quantum_ended_.load(std::memory_order_relaxed)) quantum_ended_.store(false);
   return did;
 }
 
@@ -339,7 +339,7 @@ void link::stop(step_mutex& directory, index_set& waiters) noexcept {
   waiters_.clear();
   due_.clear();
   answers_stalled_.store(false);
-  turn_ended_.store(false);
+  quantum_ended_.store(false);
   stalled_.store(false);
 }
 

@@ -33,8 +33,8 @@ enum class sent : std::uint8_t {
   down,  ///< no such process, or it is gone
 };
 
-/// What one call of link::serve takes at most, and about as many bytes it sends of READs; then
-/// others get their turn. A poller that is kept by a long message finds a short one some 5 us late.
+/// The most frames and bytes that one call of link::serve takes; it sends about as many bytes of
+/// READs. A long message then delays a short one on another link by some 5 us.
 inline constexpr std::size_t batch_frames_max = bound(64, 4);
 inline constexpr std::size_t batch_bytes_max = bound(128 * 1024, 1024);
 /// A poller looks at a TCP socket once in so many looks: a system call costs more than a ring.
@@ -152,7 +152,7 @@ class link {
   step_atomic<bool> unread_{false};           ///< TCP: the socket may have bytes
   std::atomic<std::uint32_t> looks_{0};       ///< TCP: of pollers
   step_atomic<bool> answers_stalled_{false};  ///< `due_` waits for room
-  step_atomic<bool> turn_ended_{false};       ///< `due_` waits for its next turn, not for room
+  step_atomic<bool> quantum_ended_{false};    ///< `due_` waits for its next quantum, not for room
   std::uint32_t due_cursor_ = 0;
   index_set due_;  ///< QPs with answers to send
 

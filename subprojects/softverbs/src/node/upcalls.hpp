@@ -26,8 +26,8 @@ void run(node&, std::uint32_t qpn) noexcept;
 /// closed.
 bool on_answer(node&, link& from, const frame_header& header, const std::byte* payload) noexcept;
 
-/// Sends this QP's acks and answers as long as there is room, or its turn lasts. False: not all;
-/// ask again.
+/// Sends the acks and answers that this QP owes, until the ring is full or the quantum ends. False:
+/// some are left, so call again.
 bool send_answers(node&, link& to, std::uint32_t local_qpn) noexcept;
 
 /// A link that we opened died, or could not be opened: what this QP had in flight on it was not

@@ -61,9 +61,9 @@ void answer_with_nak(responder_state& state, std::uint32_t psn, nak_code why) no
   state.answers_head = state.answers_tail;
 }
 
-/// Segments that a QP answers with in one turn: a requester that takes them as fast as they come
-/// must not keep whoever serves it from all others.
-constexpr std::uint32_t segments_per_turn = batch_bytes_max / segment_bytes_max;
+/// The most segments that a QP sends in one quantum. Without the bound, a requester that takes them
+/// at once would keep the serving thread from all other QPs.
+constexpr std::uint32_t segments_per_quantum = batch_bytes_max / segment_bytes_max;
 
 enum class progress : std::uint8_t { done, later, failed };
 
@@ -105,7 +105,7 @@ progress send_atomic_response(queue_pair& qp, link& to, const pending_answer& an
 /// READs and atomics, in order. False: not all, for now.
 bool send_data(queue_pair& qp, link& to) noexcept {
   responder_state& state = qp.responder;
-  std::uint32_t segments_left = segments_per_turn;
+  std::uint32_t segments_left = segments_per_quantum;
   while (state.answers_head != state.answers_tail) {
     pending_answer& answer = state.answers[state.answers_head % rd_atomic_max];
     // An error that no NAK tells of: hardware would be silent.
@@ -206,7 +206,7 @@ bool send_due_nak(queue_pair& qp, link& to) noexcept {
          state.route_generation != to.generation() || send_due(qp, to);
 }
 
-bool turn_away(link& from, const frame_header& header) noexcept {
+bool reject(link& from, const frame_header& header) noexcept {
   constexpr std::uint8_t ends = frame_flag::first | frame_flag::last;
   if (header.transport != service::rc || (header.flags & ends) == 0) return true;
   return send_nak(from, header.destination_qpn, header.source_qpn, header.epoch, header.psn,

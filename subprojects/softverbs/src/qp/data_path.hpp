@@ -18,11 +18,10 @@ namespace softverbs {
 /// one, or some brief ones.
 inline constexpr std::uint32_t piece_bytes_max = 256 * 1024;
 
-/// What a QP executes in one turn before others have theirs: small requests take about as long as
-/// this many bytes, some 100 us. What is posted together has as many bytes as if it were posted one
-/// by one.
-inline constexpr std::uint32_t requests_per_turn = 256;
-inline constexpr std::uint32_t bytes_per_turn = 1024 * 1024;
+/// The quantum of a QP: the most that it executes before other QPs are served. Both bounds take
+/// some 100 us. Requests that are posted together have a quantum of bytes each.
+inline constexpr std::uint32_t requests_per_quantum = 256;
+inline constexpr std::uint32_t bytes_per_quantum = 1024 * 1024;
 
 /// The lock of the responder of a peer in this process. It is kept from one brief request to the
 /// next that was posted with it: locking takes longer than such a request.
@@ -57,10 +56,10 @@ class responder_lock {
   std::uint32_t left_ = 0;
 };
 
-/// What is left of a turn, and what it keeps.
-class turn {
+/// The rest of a quantum, and the lock that the QP keeps during it.
+class quantum {
  public:
-  explicit turn(std::uint64_t posts) noexcept : bytes_left_{posts * bytes_per_turn} {}
+  explicit quantum(std::uint64_t posts) noexcept : bytes_left_{posts * bytes_per_quantum} {}
   [[nodiscard]] bool over() const noexcept { return requests_left_ == 0 || bytes_left_ == 0; }
   void spend_request() noexcept { --requests_left_; }
   void spend_bytes(std::uint32_t bytes) noexcept {
@@ -69,7 +68,7 @@ class turn {
   [[nodiscard]] responder_lock& responder() noexcept { return responder_; }
 
  private:
-  std::uint32_t requests_left_ = requests_per_turn;
+  std::uint32_t requests_left_ = requests_per_quantum;
   std::uint64_t bytes_left_;
   responder_lock responder_;
 };
@@ -151,10 +150,10 @@ enum class scattered : std::uint8_t { all, bad_sink, bad_source };
 /// After a failed copy: whether its source was to blame.
 [[nodiscard]] bool readable(const std::byte* from, std::size_t bytes) noexcept;
 
-// ---- requester; all under slot->send. A step's result: whether to look at the queue again, now or
-// in the next turn.
+// ---- requester; all under slot->send. The result of a step says what execute() does next: wait
+// for an event, go on with the queue, or go on in the next quantum.
 
-enum class next_step : std::uint8_t { wait, go_on, next_turn };
+enum class next_step : std::uint8_t { wait, go_on, next_quantum };
 
 /// The request at the head ends with an error; the QP goes to ERR, or SQE on UC and UD. An error
 /// that was found here waits until all requests before it were answered.
@@ -179,11 +178,11 @@ void rewind(queue_pair& qp) noexcept;
   return opcode == IBV_WR_RDMA_READ || is_atomic(opcode);
 }
 
-// A message that a turn ends in goes on at `request.offset` in the next one.
+// If the quantum ends within a message, the next quantum goes on at `request.offset`.
 next_step execute_here(queue_pair& qp, send_request& request,
-                       turn& now) noexcept;  // local_peer.cpp
+                       quantum& now) noexcept;  // local_peer.cpp
 next_step execute_there(queue_pair& qp, send_request& request,
-                        turn& now) noexcept;                            // remote_peer.cpp
+                        quantum& now) noexcept;                         // remote_peer.cpp
 next_step bind_window(queue_pair& qp, send_request& request) noexcept;  // local_work.cpp
 next_step invalidate(queue_pair& qp, send_request& request) noexcept;   // local_work.cpp
 
@@ -256,7 +255,7 @@ void answer_before_request(queue_pair& qp) noexcept;
 /// room. Under slot->receive.
 [[nodiscard]] bool send_due_nak(queue_pair& qp, link& to) noexcept;
 /// Tells a requester that nobody here takes its request. False: no room.
-[[nodiscard]] bool turn_away(link& from, const frame_header& header) noexcept;
+[[nodiscard]] bool reject(link& from, const frame_header& header) noexcept;
 /// What QPs of this number that are gone owed to that link. False: no room for all. Under
 /// `receive`.
 [[nodiscard]] bool send_strays(qp_slot& slot, link& to, std::uint32_t local_qpn) noexcept;

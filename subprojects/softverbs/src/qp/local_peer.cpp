@@ -4,13 +4,13 @@ namespace softverbs {
 namespace {
 
 /// With the peer's responder, whose lock is kept for the request that follows, if any.
-reply tell_peer(queue_pair& qp, const local_piece& piece, turn& now) noexcept {
+reply tell_peer(queue_pair& qp, const local_piece& piece, quantum& now) noexcept {
   const reply answer = respond(*qp.home, piece, now.responder());
   now.responder().taken(piece.header.payload_bytes, qp.sends.next + 1 != qp.sends.posted);
   return answer;
 }
 
-next_step atomic_here(queue_pair& qp, send_request& request, turn& now) noexcept {
+next_step atomic_here(queue_pair& qp, send_request& request, quantum& now) noexcept {
   frame_header header = header_for(qp, request);
   header.flags |= frame_flag::first | frame_flag::last;
   if (!local_memory_good(qp, qp.sends.next)) return fail(qp, IBV_WC_LOC_PROT_ERR);
@@ -25,7 +25,7 @@ next_step atomic_here(queue_pair& qp, send_request& request, turn& now) noexcept
 
 /// One piece of the source or sink, with the peer's responder.
 reply exchange(queue_pair& qp, const send_request& request, frame_header& header, sge_walk& walk,
-               turn& now) noexcept {
+               quantum& now) noexcept {
   const std::uint32_t offset = request.offset;
   const std::uint32_t left = request.length - offset;
   const bool reads = request.opcode == IBV_WR_RDMA_READ;
@@ -52,7 +52,7 @@ reply exchange(queue_pair& qp, const send_request& request, frame_header& header
 }
 
 /// A datagram is one piece, whatever its list.
-next_step datagram_here(queue_pair& qp, send_request& request, turn& now) noexcept {
+next_step datagram_here(queue_pair& qp, send_request& request, quantum& now) noexcept {
   std::byte gathered[port_mtu_bytes];
   frame_header header = header_for(qp, request);
   header.flags |= frame_flag::first | frame_flag::last;
@@ -71,7 +71,7 @@ next_step datagram_here(queue_pair& qp, send_request& request, turn& now) noexce
 
 }  // namespace
 
-next_step execute_here(queue_pair& qp, send_request& request, turn& now) noexcept {
+next_step execute_here(queue_pair& qp, send_request& request, quantum& now) noexcept {
   if (is_atomic(request.opcode)) return atomic_here(qp, request, now);
   if (qp.type() == IBV_QPT_UD) return datagram_here(qp, request, now);
   // So that what is bad at its end fails before its beginning has gone.
@@ -92,7 +92,7 @@ next_step execute_here(queue_pair& qp, send_request& request, turn& now) noexcep
     if (request.offset == request.length) break;
     // Its own responder may have ended it: what is left flushes.
     if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR) return next_step::go_on;
-    if (now.over()) return next_step::next_turn;
+    if (now.over()) return next_step::next_quantum;
   }
   qp.requester.psn = (request.psn + packets_of(qp, request.length)) & psn_mask;
   return succeed(qp);

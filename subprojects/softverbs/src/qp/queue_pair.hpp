@@ -260,8 +260,8 @@ struct queue_pair_deleter {
 };
 using owned_queue_pair = std::unique_ptr<queue_pair, queue_pair_deleter>;
 
-/// Holds qp_slot::send for a change of the QP. The mutex is not fair: turns of a queue that never
-/// is empty would keep it, so run() lets a change go first, which makes up for it with a kick.
+/// Holds qp_slot::send for a change of the QP. The mutex is not fair: a queue that is never empty
+/// would take it again and again. So run() yields to a change, which kicks the QP at its end.
 class change_lock {
  public:
   explicit change_lock(const queue_pair& qp) noexcept
@@ -293,7 +293,7 @@ int enqueue(queue_pair& qp, const ibv_send_wr& wr) noexcept;
 void release_all(queue_pair& qp) noexcept;
 
 /// requester.cpp. Executes what can be executed, flushes in ERR and SQE; under slot->send.
-/// `posts` requests were just posted: for each, a turn is so much longer.
+/// `posts` requests were just posted; each adds bytes to the quantum.
 void execute(queue_pair& qp, std::uint64_t posts = 1) noexcept;
 /// The oldest request that is still open has ended. The entry of a success is pushed with those of
 /// the next ones, at the end of `execute` if not before.

@@ -156,7 +156,7 @@ bool take_answer(queue_pair& qp, const frame_header& header, const std::byte* pa
 
 }  // namespace
 
-next_step execute_there(queue_pair& qp, send_request& request, turn& now) noexcept {
+next_step execute_there(queue_pair& qp, send_request& request, quantum& now) noexcept {
   if (request.offset == 0 && qp.type() == IBV_QPT_RC) answer_before_request(qp);
   if (request.offset == 0 && !request.inlined && !local_memory_good(qp, qp.sends.next))
     return fail(qp, IBV_WC_LOC_PROT_ERR);
@@ -165,7 +165,7 @@ next_step execute_there(queue_pair& qp, send_request& request, turn& now) noexce
   watch_route(qp, *route);
   frame_header header = header_for(qp, request);
   while (!request.sent) {
-    if (now.over()) return next_step::next_turn;
+    if (now.over()) return next_step::next_quantum;
     switch (send_segment(qp, request, *route, header)) {
       case segment::gone: now.spend_bytes(header.payload_bytes); break;
       case segment::no_room: return next_step::wait;

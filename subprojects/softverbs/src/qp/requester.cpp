@@ -146,7 +146,7 @@ bool faulty(queue_pair& qp, bool local_work, next_step& result) noexcept {
   return true;
 }
 
-next_step start_or_continue(queue_pair& qp, send_request& request, turn& now) noexcept {
+next_step start_or_continue(queue_pair& qp, send_request& request, quantum& now) noexcept {
   const bool disturbed = qp.disturbed.load(std::memory_order_relaxed);
   const bool local_work = request.opcode == IBV_WR_LOCAL_INV || request.opcode == IBV_WR_BIND_MW;
   if (request.offset == 0) {
@@ -184,7 +184,7 @@ bool waits_for_timer(queue_pair& qp) noexcept {
   return false;
 }
 
-next_step look_at_head(queue_pair& qp, turn& now) noexcept {
+next_step look_at_head(queue_pair& qp, quantum& now) noexcept {
   send_ring& ring = qp.sends;
   const ibv_qp_state state = qp.state.load(std::memory_order_acquire);
   if (state == IBV_QPS_ERR || state == IBV_QPS_SQE) {
@@ -198,7 +198,7 @@ next_step look_at_head(queue_pair& qp, turn& now) noexcept {
   if (!may || waits_for_timer(qp)) return next_step::wait;
   // The timer may have ended it all.
   if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR) return next_step::go_on;
-  if (now.over()) return next_step::next_turn;
+  if (now.over()) return next_step::next_quantum;
   now.spend_request();
   return start_or_continue(qp, request, now);
 }
@@ -215,13 +215,13 @@ void tell_drained(queue_pair& qp) noexcept {
 
 void execute(queue_pair& qp, std::uint64_t posts) noexcept {
   if (qp.disturbed.load(std::memory_order_relaxed)) stamp_delays(qp);
-  turn now{posts};
+  quantum now{posts};
   next_step next = next_step::go_on;
   while (next == next_step::go_on) next = look_at_head(qp, now);
   now.responder().release();
   if (qp.sends.reported != qp.sends.completed) report_to(qp, qp.sends.completed);
   // Behind all others that wait; when nobody polls, this wakes the engine.
-  if (next == next_step::next_turn) qp.home->kick(qp.number());
+  if (next == next_step::next_quantum) qp.home->kick(qp.number());
   tell_drained(qp);
 }
 

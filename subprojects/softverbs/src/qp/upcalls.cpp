@@ -53,21 +53,21 @@ void run(node& home, std::uint32_t qpn) noexcept {
 bool on_request(node& home, link& from, const frame_header& header,
                 const std::byte* payload) noexcept {
   qp_slot* slot = home.find(header.destination_qpn);
-  if (slot == nullptr) return turn_away(from, header);
+  if (slot == nullptr) return reject(from, header);
   std::lock_guard lock{slot->receive};
   if (!send_strays(*slot, from, header.destination_qpn)) return false;
   queue_pair* qp = slot->qp;
   const bool datagram = header.transport == service::ud;
-  if (qp == nullptr || (!datagram && !is_peer(*qp, header, from))) return turn_away(from, header);
+  if (qp == nullptr || (!datagram && !is_peer(*qp, header, from))) return reject(from, header);
   const bool reliable = header.transport == service::rc;
   if (reliable) {
     if (!send_due_nak(*qp, from)) return false;
-    if (!accept_epoch(*qp, header)) return turn_away(from, header);
+    if (!accept_epoch(*qp, header)) return reject(from, header);
   }
   const incoming piece{.header = header, .bytes = payload, .read_into = nullptr, .from = &from};
   const reply answer = listens_to(*qp, header) ? take(*qp, piece) : reply{.nak = nak_code::dropped};
   if (reliable) {
-    if (is_old(*qp, header, answer)) return turn_away(from, header);
+    if (is_old(*qp, header, answer)) return reject(from, header);
     owe(*qp, piece, answer);
     if (qp->responder.event_due) static_cast<void>(send_due_nak(*qp, from));
   }

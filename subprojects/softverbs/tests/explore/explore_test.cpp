@@ -220,10 +220,11 @@ TEST_CASE("two threads that wait for two queues of one process sleep in every or
   check(reads, 1);
 }
 
-TEST_CASE("READs both ways, whose answers take turns, wake both ends in every order", "[explore]") {
+TEST_CASE("READs in both directions, whose answers alternate, wake both ends in every order",
+          "[explore]") {
   two_processes both;
   explorer::scenario reads;
-  reads.name = "READs both ways";
+  reads.name = "READs in both directions";
   reads.before = [&] {
     forget_the_run_before(both.client);
     forget_the_run_before(both.server);
@@ -238,7 +239,7 @@ TEST_CASE("READs both ways, whose answers take turns, wake both ends in every or
   check(reads, 1);
 }
 
-TEST_CASE("a READ in several turns wakes its reader in every order", "[explore]") {
+TEST_CASE("a READ of several quanta wakes its reader in every order", "[explore]") {
   two_processes both;
   const auto bytes = static_cast<std::uint32_t>(
       GENERATE(std::size_t{1}, std::size_t{6}, std::size_t{20}) * segment_bytes_max);

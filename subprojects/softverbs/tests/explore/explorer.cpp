@@ -40,7 +40,7 @@ struct fiber {
   const void* lock = nullptr;
   int fd = -1;
   time until{};  ///< waits_for_fd: max for ever
-  std::binary_semaphore turn{0};
+  std::binary_semaphore may_run{0};
 };
 
 bool is_readable(int fd) noexcept {
@@ -136,7 +136,7 @@ void scheduler::begin(bool is_engine) {
     fibers_.push_back(std::move(mine));
   }
   changed_.notify_all();
-  if (!is_engine) self->turn.acquire();
+  if (!is_engine) self->may_run.acquire();
 }
 
 void scheduler::end() {
@@ -227,7 +227,7 @@ void scheduler::choose(bool is_free) {
       fiber* const me = self;
       const bool is_over = me->now == fiber::state::over;
       all_over_.release();
-      if (!is_over) me->turn.acquire();
+      if (!is_over) me->may_run.acquire();
       return;
     }
     if (!pass_time()) note_stuck();
@@ -243,10 +243,10 @@ void scheduler::choose(bool is_free) {
   fiber* const me = self;
   const bool is_over = me->now == fiber::state::over;
   hand_over(to);
-  if (!is_over) me->turn.acquire();
+  if (!is_over) me->may_run.acquire();
 }
 
-void scheduler::hand_over(unsigned to) { fibers_[to]->turn.release(); }
+void scheduler::hand_over(unsigned to) { fibers_[to]->may_run.release(); }
 
 void scheduler::step() {
   if (is_mine()) choose(false);
@@ -297,7 +297,7 @@ nanoseconds scheduler::wait(int fd, nanoseconds limit) {
     self->is_parked = true;
     changed_.notify_all();
     guard.unlock();
-    self->turn.acquire();
+    self->may_run.acquire();
     self->is_parked = false;
   } else if (limit.count() != 0) {
     if (is_stuck_ && !self->is_engine) scenario_->rescue();
@@ -359,7 +359,7 @@ void scheduler::start_threads(const scenario& what) {
   for (const auto& body : what.threads) {
     threads_.emplace_back([this, &body] {
       begin(false);
-      for (; !ending_; self->turn.acquire()) {
+      for (; !ending_; self->may_run.acquire()) {
         body();
         self->now = fiber::state::over;
         choose(true);
@@ -372,7 +372,7 @@ void scheduler::start_threads(const scenario& what) {
 
 void scheduler::end_threads() {
   ending_ = true;
-  for (std::size_t n = engines_; n < fibers_.size(); ++n) fibers_[n]->turn.release();
+  for (std::size_t n = engines_; n < fibers_.size(); ++n) fibers_[n]->may_run.release();
   for (std::thread& one : threads_) one.join();
   threads_.clear();
   fibers_.resize(engines_);
@@ -382,7 +382,7 @@ void scheduler::thaw_engines() {
   freezing_ = false;
   eventfd_t told = 0;
   ::eventfd_read(freeze_fd_, &told);
-  for (const auto& one : fibers_) one->turn.release();
+  for (const auto& one : fibers_) one->may_run.release();
 }
 
 outcome scheduler::explore(const scenario& what, const limits& how) {

@@ -114,7 +114,7 @@ TEST_CASE("a forgotten deadline does not come", "[node]") {
   user.home.free_qpn(other);
 }
 
-TEST_CASE("a QP that kicks itself leaves others their turn", "[node]") {
+TEST_CASE("a QP that kicks itself does not keep others from running", "[node]") {
   std::uint32_t greedy = 0;  // The engine reads them until `user` has gone.
   std::uint32_t modest = 0;
   node_user user;

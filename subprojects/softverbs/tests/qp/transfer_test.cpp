@@ -92,7 +92,7 @@ TEST_CASE("a WRITE gathers and a READ scatters, in order", "[qp]") {
   CHECK(ends.b.is_quiet());
 }
 
-TEST_CASE("a message of many turns arrives whole", "[qp]") {
+TEST_CASE("a message of many quanta arrives whole", "[qp]") {
   constexpr std::size_t bytes = 5'000'001;
   const bool reads = GENERATE(false, true);
   pair ends{{.bytes = bytes}};

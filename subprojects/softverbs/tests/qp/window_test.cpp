@@ -138,7 +138,7 @@ TEST_CASE("a bind that the rules forbid fails with MW_BIND and ends the QP", "[q
   CHECK(ends.b.state() == IBV_QPS_ERR);
 }
 
-TEST_CASE("a bind whose window or region is gone when its turn comes fails", "[qp]") {
+TEST_CASE("a bind whose window or region is gone when it executes fails", "[qp]") {
   pair ends;
   side& b = ends.b;
   ibv_mw* window = verb::alloc_mw(b.pd, IBV_MW_TYPE_2);

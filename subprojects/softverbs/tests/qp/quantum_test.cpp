@@ -7,8 +7,8 @@
 using namespace softverbs;
 using namespace softverbs::test;
 
-// A queue's turns, of a peer in this process: nothing but their bounds ends them. Whoever holds the
-// queue's lock knows that nobody else executes it.
+// The quantum of a send queue whose peer is in this process: only its bounds end it. A test that
+// holds the lock of the queue knows that no other thread executes it.
 
 namespace {
 
@@ -58,7 +58,7 @@ std::thread stopping(side& one) {
 }  // namespace
 
 TEST_CASE("a request of another queue pair is done before a long queue is empty", "[qp]") {
-  constexpr std::uint32_t count = 2 * requests_per_turn + 1;
+  constexpr std::uint32_t count = 2 * requests_per_quantum + 1;
   pair busy{deep(count)};
   pair other;
   {
@@ -67,7 +67,7 @@ TEST_CASE("a request of another queue pair is done before a long queue is empty"
     execute(busy.a.inner());
     REQUIRE(other.a.send(one_sided(IBV_WR_RDMA_WRITE, other.b), {other.a.piece(0, 8)}) == 0);
     CHECK(other.a.await().status == IBV_WC_SUCCESS);
-    CHECK(left_of(busy.a) == count - requests_per_turn);
+    CHECK(left_of(busy.a) == count - requests_per_quantum);
   }
   await_writes(busy.a, count);
 }
@@ -104,8 +104,8 @@ TEST_CASE("a responder stays locked for the brief requests that follow, but not 
   CHECK(is_free(second));
 }
 
-TEST_CASE("what a turn leaves is done also when nobody polls", "[qp]") {
-  constexpr std::uint32_t count = 3 * requests_per_turn;
+TEST_CASE("what a quantum leaves is done also when nobody polls", "[qp]") {
+  constexpr std::uint32_t count = 3 * requests_per_quantum;
   pair ends{deep(count)};
   {
     const std::lock_guard lock{ends.a.inner().slot->send};
@@ -121,8 +121,8 @@ TEST_CASE("what a turn leaves is done also when nobody polls", "[qp]") {
   await_writes(ends.a, count);
 }
 
-TEST_CASE("a long message goes on in the next turn", "[qp]") {
-  constexpr std::size_t bytes = 2 * bytes_per_turn + 8;
+TEST_CASE("a long message goes on in the next quantum", "[qp]") {
+  constexpr std::size_t bytes = 2 * bytes_per_quantum + 8;
   pair ends{deep(2, bytes)};
   std::fill(ends.a.memory.begin(), ends.a.memory.end(), std::byte{7});
   {
@@ -130,8 +130,8 @@ TEST_CASE("a long message goes on in the next turn", "[qp]") {
     enqueue_write(ends, 0, bytes);
     execute(ends.a.inner());
     CHECK(left_of(ends.a) == 1);
-    CHECK(ends.b.memory[bytes_per_turn - 1] == std::byte{7});
-    CHECK(ends.b.memory[bytes_per_turn] == std::byte{0});
+    CHECK(ends.b.memory[bytes_per_quantum - 1] == std::byte{7});
+    CHECK(ends.b.memory[bytes_per_quantum] == std::byte{0});
     SECTION("or from its beginning when the peer forgot its first part") {
       ends.b.to(IBV_QPS_RESET);
       std::fill(ends.b.memory.begin(), ends.b.memory.end(), std::byte{0});
@@ -144,11 +144,11 @@ TEST_CASE("a long message goes on in the next turn", "[qp]") {
   CHECK(ends.b.memory == ends.a.memory);
 }
 
-TEST_CASE("what is posted together has as long a turn as if it were posted one by one", "[qp]") {
+TEST_CASE("requests posted together have the quantum of requests posted one by one", "[qp]") {
   constexpr std::uint32_t count = 3;
-  pair ends{deep(count, bytes_per_turn)};
+  pair ends{deep(count, bytes_per_quantum)};
   const std::lock_guard lock{ends.a.inner().slot->send};
-  for (std::uint32_t id = 0; id < count; ++id) enqueue_write(ends, id, bytes_per_turn);
+  for (std::uint32_t id = 0; id < count; ++id) enqueue_write(ends, id, bytes_per_quantum);
   SECTION("together") {
     execute(ends.a.inner(), count);
     CHECK(left_of(ends.a) == 0);
@@ -161,8 +161,8 @@ TEST_CASE("what is posted together has as long a turn as if it were posted one b
   }
 }
 
-TEST_CASE("a change of a queue pair waits for one turn, not for the queue", "[qp]") {
-  constexpr std::uint32_t count = 3 * requests_per_turn;
+TEST_CASE("a change of a queue pair waits for one quantum, not for the queue", "[qp]") {
+  constexpr std::uint32_t count = 3 * requests_per_quantum;
   pair ends{deep(count)};
   std::unique_lock lock{ends.a.inner().slot->send};
   enqueue_writes(ends, count);
@@ -172,17 +172,17 @@ TEST_CASE("a change of a queue pair waits for one turn, not for the queue", "[qp
   changer.join();
   lock.lock();
   CHECK(ends.a.state() == IBV_QPS_SQD);
-  CHECK(left_of(ends.a) == count - requests_per_turn);
+  CHECK(left_of(ends.a) == count - requests_per_quantum);
   lock.unlock();
   ends.a.to(IBV_QPS_RTS);
   await_writes(ends.a, count);
 }
 
-TEST_CASE("a send queue that is drained between two turns of a message ends with that message",
+TEST_CASE("a send queue that is drained between two quanta of a message ends with that message",
           "[qp]") {
-  pair ends{deep(2, 2 * bytes_per_turn)};
+  pair ends{deep(2, 2 * bytes_per_quantum)};
   std::unique_lock lock{ends.a.inner().slot->send};
-  enqueue_write(ends, 0, 2 * bytes_per_turn);
+  enqueue_write(ends, 0, 2 * bytes_per_quantum);
   enqueue_write(ends, 1, 8);
   std::thread changer = stopping(ends.a);
   execute(ends.a.inner());
