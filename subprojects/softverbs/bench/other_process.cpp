@@ -66,15 +66,15 @@ struct tcp_pair {
 int run_other(const std::vector<std::string>&) {
   spin_lines& lines = *map_lines(lines_fd);
   stay_on_processor(1);  // Its engine, too.
-  endpoint here;
-  rig::put(control_fd, here.mine());
-  here.connect(rig::get<rig::card>(control_fd));
+  endpoint local;
+  rig::put(control_fd, local.mine());
+  local.connect(rig::get<rig::card>(control_fd));
   std::vector<std::byte> bytes(message_bytes_max);
   for (;;) {
     const order o = rig::get<order>(control_fd);
     const std::uint64_t allocated = allocation_count();
     if (o.does == task::receive) {
-      here.receive_many(o.n);
+      local.receive_many(o.n);
     } else if (o.does == task::bare) {
       const std::uint64_t start = lines.pong.load();
       for (std::uint64_t i = start + 1; i <= start + o.n; ++i) {
@@ -90,8 +90,8 @@ int run_other(const std::vector<std::string>&) {
     } else {
       const bool events = o.does == task::echo_events;
       for (std::uint64_t i = 0; i < o.n; ++i) {
-        here.receive(events);
-        here.send(o.bytes);
+        local.receive(events);
+        local.send(o.bytes);
       }
     }
     rig::put(control_fd, allocation_count() - allocated);
@@ -218,8 +218,8 @@ other_process::other_process() {
   control_ = std::move(control.ours);
   tcp_ = std::move(tcp.ours);
   control.theirs.close();
-  here_.connect(rig::get<rig::card>(control_.get()));
-  rig::put(control_.get(), here_.mine());
+  local_.connect(rig::get<rig::card>(control_.get()));
+  rig::put(control_.get(), local_.mine());
   stay_on_processor(0);  // From now on: the child inherits nothing of it.
 }
 

@@ -65,12 +65,12 @@ class other_process {
   std::uint64_t finish() { return rig::get<std::uint64_t>(control_.get()); }
   void bare(std::uint64_t n);
   void tcp(std::uint32_t bytes, std::uint64_t n);
-  endpoint& here() noexcept { return here_; }
+  endpoint& local() noexcept { return local_; }
 
  private:
   rig::descriptor control_, tcp_;
   spin_lines* lines_;
-  endpoint here_;
+  endpoint local_;
   rig::child process_;
 };
 

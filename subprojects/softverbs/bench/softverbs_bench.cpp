@@ -33,8 +33,8 @@ void across_ping_pong(recorder& r, other_process& other) {
     return [&other, &allocated, bytes, events](std::uint64_t n) {
       other.start({events ? task::echo_events : task::echo, bytes, n});
       for (std::uint64_t i = 0; i < n; ++i) {
-        other.here().send(bytes);
-        other.here().receive(events);
+        other.local().send(bytes);
+        other.local().receive(events);
       }
       allocated += other.finish();
     };
@@ -59,24 +59,24 @@ void across_ping_pong(recorder& r, other_process& other) {
 
 void across_bulk(recorder& r, other_process& other) {
   std::printf("Two processes: the other one never polls, its engine works\n");
-  endpoint& here = other.here();
-  std::vector<std::byte> target(here.memory.size());
+  endpoint& local = other.local();
+  std::vector<std::byte> target(local.memory.size());
   const side copy{"memcpy", [&](std::uint64_t n) {
                     for (std::uint64_t i = 0; i < n; ++i) {
                       const std::size_t at = i % large_count * large_bytes;
-                      std::memcpy(&target[at], &here.memory[at], large_bytes);
+                      std::memcpy(&target[at], &local.memory[at], large_bytes);
                     }
                   }};
   const auto found = r.compare("write 1 MiB between processes", bandwidth, {copy},
-                               [&](std::uint64_t n) { here.write(large_bytes, n, 8); });
+                               [&](std::uint64_t n) { local.write(large_bytes, n, 8); });
   r.bar("1 MiB WRITEs between processes >= 35 % of memcpy", found.ours >= 0.35 * found.first);
   r.compare("write 8 B between processes", latency, {},
-            [&](std::uint64_t n) { here.write(8, n, 1); });
-  r.compare("write 8 B, depth 64", rate, {}, [&](std::uint64_t n) { here.write(8, n, depth); });
+            [&](std::uint64_t n) { local.write(8, n, 1); });
+  r.compare("write 8 B, depth 64", rate, {}, [&](std::uint64_t n) { local.write(8, n, depth); });
   std::printf("Two processes: both poll\n");
   r.compare("send 8 B, depth 64", rate, {}, [&](std::uint64_t n) {
     other.start({task::receive, 8, n});
-    here.send_many(8, n);
+    local.send_many(8, n);
     other.finish();
   });
 }

@@ -79,7 +79,7 @@ int tell_time(ibv_values_ex* values) {
 
 }  // namespace
 
-thread_local bool soft_hidden_here = false;
+thread_local bool is_soft_hidden = false;
 
 int query_device_ex(ibv_context* ctx, const ibv_query_device_ex_input* input,
                     ibv_device_attr_ex* attr, std::size_t attr_bytes) {
@@ -99,7 +99,7 @@ extern "C" {
 ibv_device** ibv_get_device_list(int* count) {
   int real_count = 0;
   ibv_device** const real_list = list_real(&real_count);
-  const bool with_soft = !soft_hidden_here && !hidden();
+  const bool with_soft = !is_soft_hidden && !hidden();
   if (real_list == nullptr && !with_soft) {
     if (count != nullptr) *count = 0;
     return nullptr;  // With the real library's errno.

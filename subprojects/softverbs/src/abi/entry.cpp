@@ -26,7 +26,9 @@ int due_fault(std::atomic<std::uint64_t>& fault) noexcept {
 
 }  // namespace
 
-bool orphaned(ibv_context* ctx) noexcept { return ctx != nullptr && soft(ctx).home->abandoned(); }
+bool orphaned(ibv_context* ctx) noexcept {
+  return ctx != nullptr && soft(ctx).local_node->abandoned();
+}
 
 int trouble(verb_name verb, ibv_context* ctx) noexcept {
   return orphaned(ctx) ? EIO : due_fault(faults[verb.index]);

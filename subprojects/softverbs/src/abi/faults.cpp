@@ -53,7 +53,7 @@ int disturb(ibv_qp* handle, Change&& change) noexcept {
       if (!disturbed) disturbed_qps.erase(&qp);
       note_listed();
     }
-    qp.home->kick(handle->qp_num);
+    qp.local_node->kick(handle->qp_num);
     return 0;
   });
 }
@@ -72,7 +72,7 @@ void heal_all(std::vector<std::pair<node*, std::uint32_t>>& to_kick) {
   to_kick.reserve(disturbed_qps.size());
   for (queue_pair* qp : disturbed_qps) {
     heal(*qp);
-    to_kick.emplace_back(qp->home, qp->handle.qp_base.qp_num);
+    to_kick.emplace_back(qp->local_node, qp->handle.qp_base.qp_num);
   }
   for (completion_queue* cq : withholding_cqs)
     if (!entry::orphaned(cq->handle.context)) release_withheld(*cq);
@@ -264,7 +264,7 @@ int softverbs_reset() {
     (void)true_limits();  // Measured before the mutex is taken, which is a leaf.
     std::vector<std::pair<node*, std::uint32_t>> to_kick;
     heal_all(to_kick);
-    for (const auto& [home, qpn] : to_kick) home->kick(qpn);
+    for (const auto& [local_node, qpn] : to_kick) local_node->kick(qpn);
     return 0;
   });
 }

@@ -10,14 +10,14 @@
 
 namespace {
 
-using softverbs::soft_hidden_here;
+using softverbs::is_soft_hidden;
 
 struct hide_soft {
-  hide_soft() noexcept { soft_hidden_here = true; }
-  ~hide_soft() { soft_hidden_here = before; }
+  hide_soft() noexcept { is_soft_hidden = true; }
+  ~hide_soft() { is_soft_hidden = before; }
   hide_soft(const hide_soft&) = delete;
   hide_soft& operator=(const hide_soft&) = delete;
-  bool before = soft_hidden_here;
+  bool before = is_soft_hidden;
 };
 
 }  // namespace

@@ -94,7 +94,7 @@ bool link::has_work() noexcept {
 
 /// The look at what is left comes after the lock is free: a thread that found it taken has gone by,
 /// and counts on whoever had it.
-bool link::serve(node& home, bool wait) noexcept {
+bool link::serve(node& local_node, bool wait) noexcept {
   bool did = false;
   {
     std::unique_lock rx{rx_, std::defer_lock};
@@ -103,31 +103,31 @@ bool link::serve(node& home, bool wait) noexcept {
     else if (!rx.try_lock())
       return false;
     if (!up()) return false;
-    did = serve_locked(home);
+    did = serve_locked(local_node);
   }
   if (has_left()) protocol_.tell();
   return did;
 }
 
-bool link::serve_locked(node& home) noexcept {
+bool link::serve_locked(node& local_node) noexcept {
   if (is_tcp()) fill_from_socket();
-  bool did = drain(home);
-  did = answer(home) || did;
+  bool did = drain(local_node);
+  did = answer(local_node) || did;
   if (ended_ && !in_.has_frames()) fail();
   return did;
 }
 
 /// On a wire the answers to our requests come before what the peer did after it sent them: programs
 /// rely on it. So they are taken first, all that came before the requests that are taken then.
-bool link::drain(node& home) noexcept {
+bool link::drain(node& local_node) noexcept {
   if (in_.seen_all() && in_.look() == ring_answer::broken) fail();
   if (link* answers = answers_.load(); answers != nullptr && !in_.seen_all())
-    answers->take_answers(home);
+    answers->take_answers(local_node);
   const std::uint64_t begin = in_.popped();
   const auto taken = [&] { return in_.popped() - begin; };
   for (std::size_t frames = 0; frames < batch_frames_max && taken() < batch_bytes_max; ++frames) {
     if (in_.seen_all()) break;
-    const frame_fate fate = take_frame(home);
+    const frame_fate fate = take_frame(local_node);
     if (fate == frame_fate::waits) break;
     if (fate == frame_fate::taken) continue;
     fail();
@@ -139,16 +139,16 @@ bool link::drain(node& home) noexcept {
 
 /// Broken: what is there is no frame for us. A frame waits for room on the way back; whoever makes
 /// it takes answers, whatever requests wait.
-link::frame_fate link::take_frame(node& home) noexcept {
+link::frame_fate link::take_frame(node& local_node) noexcept {
   frame_header header;
   const std::byte* payload = nullptr;
   if (in_.peek(header, payload) != ring_answer::yes) return frame_fate::broken;
   if (opened_) {
-    if (!is_answer(header.kind) || !on_answer(home, *this, header, payload))
+    if (!is_answer(header.kind) || !on_answer(local_node, *this, header, payload))
       return frame_fate::broken;
   } else {
     if (!is_request(header.kind)) return frame_fate::broken;
-    if (!on_request(home, *this, header, payload)) return frame_fate::waits;
+    if (!on_request(local_node, *this, header, payload)) return frame_fate::waits;
   }
   in_.pop();
   return frame_fate::taken;
@@ -156,22 +156,22 @@ link::frame_fate link::take_frame(node& home) noexcept {
 
 /// But for a long READ's data, and what is behind them: while those stream, a wire carries the
 /// requests of the other direction, too.
-void link::take_answers(node& home) noexcept {
+void link::take_answers(node& local_node) noexcept {
   if (!is_tcp() && !in_.has_frames()) return;
   {
     const std::lock_guard rx{rx_};
     if (!up()) return;
-    take_short_answers(home);
+    take_short_answers(local_node);
   }
   if (has_left()) protocol_.tell();
 }
 
-void link::take_short_answers(node& home) noexcept {
+void link::take_short_answers(node& local_node) noexcept {
   if (is_tcp()) fill_from_socket();
   // Also what has come since the look of a batch that left some.
   if (in_.look() == ring_answer::broken) return fail();
   while (!in_.seen_all() && !long_read_is_next())
-    if (take_frame(home) != frame_fate::taken) return fail();
+    if (take_frame(local_node) != frame_fate::taken) return fail();
   if (in_.take_space_wish() && !is_tcp()) ring_doorbell();
 }
 
@@ -184,14 +184,14 @@ bool link::long_read_is_next() noexcept {
 
 void link::answer_later(std::uint32_t local_qpn) noexcept { due_.insert(local_qpn & index_part); }
 
-bool link::answer(node& home) noexcept {
+bool link::answer(node& local_node) noexcept {
   bool did = false;
   while (!due_.empty()) {
     const std::uint32_t index = due_.next_around(due_cursor_);
     due_.erase(index);
     const std::uint32_t qpn = std::uint32_t{own_slot_} * indices_max + index;
     const std::uint64_t before = out_.published();
-    if (!send_answers(home, *this, qpn)) {
+    if (!send_answers(local_node, *this, qpn)) {
       // If answers were sent, the quantum ended: there is room, so no doorbell will announce more.
       const bool some = out_.published() != before;
       quantum_ended_.store(some);

@@ -105,7 +105,7 @@ class link {
   /// Takes a batch of frames and sends the answers that are due. True when it did anything. With
   /// `wait` it waits for another thread that is in here; without, it leaves the work to that one.
   /// Whoever leaves with more to do tells the engine.
-  bool serve(node& home, bool wait) noexcept;
+  bool serve(node& local_node, bool wait) noexcept;
   /// Those who wait for room, once it is worth it.
   [[nodiscard]] bool stalled() const noexcept { return stalled_.load(); }
   [[nodiscard]] bool relieve(index_set& waiters) noexcept;
@@ -119,14 +119,14 @@ class link {
  private:
   /// Whether there is more to do that no event of this link's socket will tell of.
   [[nodiscard]] bool has_left() const noexcept;
-  bool serve_locked(node& home) noexcept;
-  bool drain(node& home) noexcept;
+  bool serve_locked(node& local_node) noexcept;
+  bool drain(node& local_node) noexcept;
   enum class frame_fate : std::uint8_t { taken, waits, broken };
-  frame_fate take_frame(node& home) noexcept;
-  void take_answers(node& home) noexcept;
-  void take_short_answers(node& home) noexcept;
+  frame_fate take_frame(node& local_node) noexcept;
+  void take_answers(node& local_node) noexcept;
+  void take_short_answers(node& local_node) noexcept;
   [[nodiscard]] bool long_read_is_next() noexcept;
-  bool answer(node& home) noexcept;
+  bool answer(node& local_node) noexcept;
   void fill_from_socket() noexcept;
   void flush_to_socket() noexcept;
   void ring_doorbell() noexcept;

@@ -38,7 +38,7 @@ node_address node::resolve(const ibv_gid& gid, std::uint32_t qpn) const noexcept
   return to;
 }
 
-bool node::is_here(const node_address& address) const noexcept {
+bool node::is_local(const node_address& address) const noexcept {
   return address.slot == slot_ && is_this_host(address.host);
 }
 

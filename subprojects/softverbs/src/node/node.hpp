@@ -125,7 +125,7 @@ class node final : private engine_world {
   // ---- other processes
   /// Where a GID leads: host all zero when it is one of ours. Control path: it may ask the system.
   [[nodiscard]] node_address resolve(const union ibv_gid& gid, std::uint32_t qpn) const noexcept;
-  [[nodiscard]] bool is_here(const node_address&) const noexcept;  ///< this very process
+  [[nodiscard]] bool is_local(const node_address&) const noexcept;  ///< this very process
   /// The link we opened to that process, opened now if need be; null when nobody is there (or no
   /// link is left). Control path, and the data path after a link went down. Never blocks.
   link* link_to(const node_address&) noexcept;

@@ -30,7 +30,7 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   if (!handles.add(limits().max_ah)) return fail(ENOMEM);
   ah->handle = {.context = pd->context, .pd = pd, .handle = 0};
   ah->gid = attr->grh.dgid;
-  ah->host = softverbs::soft(pd->context).home->resolve(attr->grh.dgid, 0).host;
+  ah->host = softverbs::soft(pd->context).local_node->resolve(attr->grh.dgid, 0).host;
   ah->source_gid = gid_at(attr->grh.sgid_index);
   ah->class_and_flow =
       std::uint32_t{attr->grh.traffic_class} << 20 | (attr->grh.flow_label & flow_label_mask);

@@ -109,7 +109,7 @@ int destroy_cq(ibv_cq* handle) {
 int poll_cq(ibv_cq* handle, int entries_max, ibv_wc* entries) {
   completion_queue& cq = behind(handle);
   if (const int taken = take(cq, entries_max, entries)) return taken;
-  cq.owner->home->on_empty_poll(cq);
+  cq.owner->local_node->on_empty_poll(cq);
   return take(cq, entries_max, entries);
 }
 
@@ -117,7 +117,7 @@ int req_notify_cq(ibv_cq* handle, int solicited_only) {
   completion_queue& cq = behind(handle);
   if (cq.channel == nullptr) return EINVAL;  // Nobody would hear the event.
   arm(cq, solicited_only != 0 ? armed::solicited : armed::any);
-  cq.owner->home->on_arm(cq);
+  cq.owner->local_node->on_arm(cq);
   return 0;
 }
 

@@ -47,7 +47,7 @@ int start_poll(ibv_cq_ex* handle, ibv_poll_cq_attr* attr) {
   if (attr->comp_mask != 0) return EINVAL;
   cq.polling.lock();
   if (next_poll(handle) == 0) return 0;
-  cq.owner->home->on_empty_poll(cq);
+  cq.owner->local_node->on_empty_poll(cq);
   if (next_poll(handle) == 0) return 0;
   cq.polling.unlock();
   return ENOENT;

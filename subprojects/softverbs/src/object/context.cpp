@@ -24,7 +24,7 @@ context& soft(ibv_context* ctx) noexcept {
 
 ibv_context* open_context(const verbs_context& verbs) {
   auto made = std::make_unique<context>();
-  made->home = &node::acquire();
+  made->local_node = &node::acquire();
   made->verbs = verbs;
   made->verbs.sz = sizeof(verbs_context);
   ibv_context& ctx = made->verbs.context;
@@ -41,7 +41,7 @@ ibv_context* open_context(const verbs_context& verbs) {
 void close_context(ibv_context* ctx) noexcept {
   const std::unique_ptr<context> closing{&soft(ctx)};
   ::pthread_mutex_destroy(&ctx->mutex);
-  node::release(*closing->home);
+  node::release(*closing->local_node);
 }
 
 }  // namespace softverbs

@@ -14,7 +14,7 @@ class node;
 /// One ibv_open_device of soft0. `verbs.context` is what the program holds.
 struct context {
   verbs_context verbs;  // First: pointers to it are cast back.
-  node* home;
+  node* local_node;
   async_event_queue async;
 };
 

@@ -114,7 +114,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
   if (const int error = check_grant(grant)) return fail(error);
   auto mr = std::make_unique<memory_region>();
   if (!regions.add(limits().max_mr)) return fail(ENOMEM);
-  key_table& keys = softverbs::soft(pd->context).home->keys();
+  key_table& keys = softverbs::soft(pd->context).local_node->keys();
   const std::uint32_t key = keys.allocate();
   if (key == 0) {
     regions.remove();
@@ -160,7 +160,7 @@ int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t lengt
   grant.iova = iova_of(grant.access, grant.iova);
   if (const int error = check_grant(grant)) return refuse(error);
 
-  key_table& keys = softverbs::soft(mr->context).home->keys();
+  key_table& keys = softverbs::soft(mr->context).local_node->keys();
   key_slot& slot = *keys.slot_of(mr->lkey);
   if (slot.windows.load() != 0) return refuse(EBUSY);
   keys.revoke(mr->lkey);
@@ -183,7 +183,7 @@ int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t lengt
 }
 
 int dereg_mr(ibv_mr* mr) {
-  key_table& keys = softverbs::soft(mr->context).home->keys();
+  key_table& keys = softverbs::soft(mr->context).local_node->keys();
   const key_slot& slot = *keys.slot_of(mr->lkey);
   if (slot.windows.load() != 0) return EBUSY;
   keys.revoke(mr->lkey);

@@ -22,7 +22,7 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
   if (limits().max_mw == 0) return fail(EOPNOTSUPP);
   auto mw = std::make_unique<ibv_mw>();
   if (!windows.add(limits().max_mw)) return fail(ENOMEM);
-  const std::uint32_t key = soft(pd->context).home->keys().allocate();
+  const std::uint32_t key = soft(pd->context).local_node->keys().allocate();
   if (key == 0) {
     windows.remove();
     return fail(ENOMEM);
@@ -35,7 +35,7 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
 
 int dealloc_mw(ibv_mw* mw) {
   // By its place, whatever variant it is bound under; `rkey` is also the program's to change.
-  soft(mw->context).home->keys().free(mw->handle << variant_bits);
+  soft(mw->context).local_node->keys().free(mw->handle << variant_bits);
   softverbs::soft(mw->pd).users.fetch_sub(1);
   windows.remove();
   delete mw;

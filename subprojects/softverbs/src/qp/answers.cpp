@@ -82,8 +82,8 @@ progress send_read_response(queue_pair& qp, link& to, pending_answer& answer,
     if (room.result == sent::down) return progress::done;
     pinned pin;
     if (header.payload_bytes != 0 &&
-        (qp.home->keys().pin(answer.rkey, qp.pd, qp.number(), IBV_ACCESS_REMOTE_READ,
-                             answer.remote_address, answer.bytes, pin) != key_error::none ||
+        (qp.local_node->keys().pin(answer.rkey, qp.pd, qp.number(), IBV_ACCESS_REMOTE_READ,
+                                   answer.remote_address, answer.bytes, pin) != key_error::none ||
          !guarded_copy(room.payload, pin.address() + answer.offset, header.payload_bytes))) {
       to.cancel();
       return progress::failed;
@@ -256,8 +256,8 @@ void answer_before_request(queue_pair& qp) noexcept {
     send_due(qp, *state.route);
 }
 
-bool send_answers(node& home, link& to, std::uint32_t local_qpn) noexcept {
-  qp_slot* slot = home.find(local_qpn);
+bool send_answers(node& local_node, link& to, std::uint32_t local_qpn) noexcept {
+  qp_slot* slot = local_node.find(local_qpn);
   if (slot == nullptr) return true;
   std::lock_guard lock{slot->receive};
   if (!send_strays(*slot, to, local_qpn)) return false;

@@ -134,16 +134,16 @@ void raise_limit(shared_receive_queue& srq) noexcept;
 // ---- local_memory.cpp
 
 /// Pins local memory for one copy. A window's key will not do: `access` asks for nothing remote.
-[[nodiscard]] bool pin_local(node& home, const ibv_pd* pd, const local_part& part, unsigned access,
-                             pinned& result) noexcept;
+[[nodiscard]] bool pin_local(node& local_node, const ibv_pd* pd, const local_part& part,
+                             unsigned access, pinned& result) noexcept;
 /// Whether all of the request's list may be used now.
 [[nodiscard]] bool local_memory_good(queue_pair& qp, std::uint64_t index) noexcept;
 /// Copies the request's bytes from `offset` on. False: a bad key, or no memory.
 [[nodiscard]] bool gather(queue_pair& qp, std::uint64_t index, std::uint32_t offset, std::byte* to,
                           std::uint32_t bytes) noexcept;
 enum class scattered : std::uint8_t { all, bad_sink, bad_source };
-[[nodiscard]] scattered scatter(node& home, const ibv_pd* pd, sge_walk& walk, const std::byte* from,
-                                std::uint32_t bytes) noexcept;
+[[nodiscard]] scattered scatter(node& local_node, const ibv_pd* pd, sge_walk& walk,
+                                const std::byte* from, std::uint32_t bytes) noexcept;
 /// An answer's bytes, to the request's list from `offset` on.
 [[nodiscard]] bool scatter_answer(queue_pair& qp, std::uint64_t index, std::uint32_t offset,
                                   const std::byte* from, std::uint32_t bytes) noexcept;
@@ -179,10 +179,10 @@ void rewind(queue_pair& qp) noexcept;
 }
 
 // If the quantum ends within a message, the next quantum goes on at `request.offset`.
-next_step execute_here(queue_pair& qp, send_request& request,
-                       quantum& now) noexcept;  // local_peer.cpp
-next_step execute_there(queue_pair& qp, send_request& request,
-                        quantum& now) noexcept;                         // remote_peer.cpp
+next_step execute_local(queue_pair& qp, send_request& request,
+                        quantum& now) noexcept;  // local_peer.cpp
+next_step execute_remote(queue_pair& qp, send_request& request,
+                         quantum& now) noexcept;                        // remote_peer.cpp
 next_step bind_window(queue_pair& qp, send_request& request) noexcept;  // local_work.cpp
 next_step invalidate(queue_pair& qp, send_request& request) noexcept;   // local_work.cpp
 
@@ -208,7 +208,7 @@ struct local_piece {
   std::byte* read_into = nullptr;
 };
 /// Has `lock` take the peer's.
-reply respond(node& home, const local_piece& piece, responder_lock& lock) noexcept;
+reply respond(node& local_node, const local_piece& piece, responder_lock& lock) noexcept;
 
 // ---- responder; all under slot->receive
 

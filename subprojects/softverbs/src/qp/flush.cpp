@@ -41,7 +41,7 @@ void raise_queue_error(queue_pair& qp) noexcept {
 void enter_error(queue_pair& qp) noexcept {
   if (qp.state.exchange(IBV_QPS_ERR, std::memory_order_acq_rel) == IBV_QPS_ERR) return;
   qp.flush_due.store(true, std::memory_order_release);
-  qp.home->kick(qp.number());
+  qp.local_node->kick(qp.number());
 }
 
 void flush_sends(queue_pair& qp) noexcept {

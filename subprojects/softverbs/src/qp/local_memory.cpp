@@ -2,9 +2,9 @@
 
 namespace softverbs {
 
-bool pin_local(node& home, const ibv_pd* pd, const local_part& part, unsigned access,
+bool pin_local(node& local_node, const ibv_pd* pd, const local_part& part, unsigned access,
                pinned& result) noexcept {
-  return home.keys().pin(part.lkey, pd, 0, access, part.address, part.bytes, result) ==
+  return local_node.keys().pin(part.lkey, pd, 0, access, part.address, part.bytes, result) ==
          key_error::none;
 }
 
@@ -17,7 +17,7 @@ bool local_memory_good(queue_pair& qp, std::uint64_t index) noexcept {
     const local_part part = walk.next(message_bytes_max);
     if (part.bytes == 0) return true;
     pinned pin;
-    if (!pin_local(*qp.home, qp.pd, part, access, pin)) return false;
+    if (!pin_local(*qp.local_node, qp.pd, part, access, pin)) return false;
   }
 }
 
@@ -32,7 +32,7 @@ bool gather(queue_pair& qp, std::uint64_t index, std::uint32_t offset, std::byte
   while (bytes != 0) {
     const local_part part = walk.next(bytes);
     pinned pin;
-    if (part.bytes == 0 || !pin_local(*qp.home, qp.pd, part, 0, pin) ||
+    if (part.bytes == 0 || !pin_local(*qp.local_node, qp.pd, part, 0, pin) ||
         !guarded_copy(to, pin.address(), part.bytes))
       return false;
     to += part.bytes;
@@ -41,12 +41,12 @@ bool gather(queue_pair& qp, std::uint64_t index, std::uint32_t offset, std::byte
   return true;
 }
 
-scattered scatter(node& home, const ibv_pd* pd, sge_walk& walk, const std::byte* from,
+scattered scatter(node& local_node, const ibv_pd* pd, sge_walk& walk, const std::byte* from,
                   std::uint32_t bytes) noexcept {
   while (bytes != 0) {
     const local_part part = walk.next(bytes);
     pinned pin;
-    if (part.bytes == 0 || !pin_local(home, pd, part, IBV_ACCESS_LOCAL_WRITE, pin))
+    if (part.bytes == 0 || !pin_local(local_node, pd, part, IBV_ACCESS_LOCAL_WRITE, pin))
       return scattered::bad_sink;
     if (!guarded_copy(pin.address(), from, part.bytes))
       return readable(from, part.bytes) ? scattered::bad_sink : scattered::bad_source;
@@ -60,7 +60,7 @@ bool scatter_answer(queue_pair& qp, std::uint64_t index, std::uint32_t offset,
                     const std::byte* from, std::uint32_t bytes) noexcept {
   const send_request& request = qp.request(index);
   sge_walk walk{request.sges(), request.sge_count, offset};
-  return scatter(*qp.home, qp.pd, walk, from, bytes) == scattered::all;
+  return scatter(*qp.local_node, qp.pd, walk, from, bytes) == scattered::all;
 }
 
 bool readable(const std::byte* from, std::size_t bytes) noexcept {

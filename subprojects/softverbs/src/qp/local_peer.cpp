@@ -5,12 +5,12 @@ namespace {
 
 /// With the peer's responder, whose lock is kept for the request that follows, if any.
 reply tell_peer(queue_pair& qp, const local_piece& piece, quantum& now) noexcept {
-  const reply answer = respond(*qp.home, piece, now.responder());
+  const reply answer = respond(*qp.local_node, piece, now.responder());
   now.responder().taken(piece.header.payload_bytes, qp.sends.next + 1 != qp.sends.posted);
   return answer;
 }
 
-next_step atomic_here(queue_pair& qp, send_request& request, quantum& now) noexcept {
+next_step execute_local_atomic(queue_pair& qp, send_request& request, quantum& now) noexcept {
   frame_header header = header_for(qp, request);
   header.flags |= frame_flag::first | frame_flag::last;
   if (!local_memory_good(qp, qp.sends.next)) return fail(qp, IBV_WC_LOC_PROT_ERR);
@@ -37,7 +37,7 @@ reply exchange(queue_pair& qp, const send_request& request, frame_header& header
   } else if (left != 0) {
     const local_part part = walk.next(std::min(left, piece_bytes_max));
     bytes = part.bytes;
-    if (!pin_local(*qp.home, qp.pd, part, reads ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u, pin))
+    if (!pin_local(*qp.local_node, qp.pd, part, reads ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u, pin))
       return {.source_fault = true};
     at = pin.address();
   }
@@ -52,7 +52,7 @@ reply exchange(queue_pair& qp, const send_request& request, frame_header& header
 }
 
 /// A datagram is one piece, whatever its list.
-next_step datagram_here(queue_pair& qp, send_request& request, quantum& now) noexcept {
+next_step execute_local_datagram(queue_pair& qp, send_request& request, quantum& now) noexcept {
   std::byte gathered[port_mtu_bytes];
   frame_header header = header_for(qp, request);
   header.flags |= frame_flag::first | frame_flag::last;
@@ -63,7 +63,7 @@ next_step datagram_here(queue_pair& qp, send_request& request, quantum& now) noe
       return fail(qp, IBV_WC_LOC_PROT_ERR);
     from = gathered;
   }
-  respond(*qp.home, {.header = header, .bytes = {from, request.length}}, now.responder());
+  respond(*qp.local_node, {.header = header, .bytes = {from, request.length}}, now.responder());
   now.responder().release();  // The next may go elsewhere.
   now.spend_bytes(request.length);
   return succeed(qp);
@@ -71,9 +71,9 @@ next_step datagram_here(queue_pair& qp, send_request& request, quantum& now) noe
 
 }  // namespace
 
-next_step execute_here(queue_pair& qp, send_request& request, quantum& now) noexcept {
-  if (is_atomic(request.opcode)) return atomic_here(qp, request, now);
-  if (qp.type() == IBV_QPT_UD) return datagram_here(qp, request, now);
+next_step execute_local(queue_pair& qp, send_request& request, quantum& now) noexcept {
+  if (is_atomic(request.opcode)) return execute_local_atomic(qp, request, now);
+  if (qp.type() == IBV_QPT_UD) return execute_local_datagram(qp, request, now);
   // So that what is bad at its end fails before its beginning has gone.
   const bool in_pieces = request.sge_count > 1 || request.length > piece_bytes_max;
   if (in_pieces && request.offset == 0 && !request.inlined && !local_memory_good(qp, qp.sends.next))

@@ -19,7 +19,7 @@ bool region_allows(const key_grant& region, unsigned access) noexcept {
 bool open_window(queue_pair& qp, const send_request& request, key_grant& grant) noexcept {
   const auto& bind = request.bind();
   if (bind.bytes == 0 || (bind.access & ~window_access_flags) != 0) return false;
-  key_table& keys = qp.home->keys();
+  key_table& keys = qp.local_node->keys();
   key_slot* region = keys.slot_of(bind.region);
   if (region == nullptr) return false;
   pinned pin;
@@ -59,7 +59,7 @@ bool peek(key_slot& slot, std::uint32_t key, key_grant& grant) noexcept {
 next_step failed(queue_pair& qp) noexcept { return fail(qp, IBV_WC_MW_BIND_ERR); }
 
 next_step bind_type_1(queue_pair& qp, const send_request& request) noexcept {
-  key_table& keys = qp.home->keys();
+  key_table& keys = qp.local_node->keys();
   key_grant grant;
   grant.kind = key_kind::window_type_1;
   // A window of no length opens nothing: that is how type 1 is unbound.
@@ -71,7 +71,7 @@ next_step bind_type_1(queue_pair& qp, const send_request& request) noexcept {
 }
 
 next_step bind_type_2(queue_pair& qp, const send_request& request) noexcept {
-  key_table& keys = qp.home->keys();
+  key_table& keys = qp.local_node->keys();
   const std::uint32_t old_key = request.bind().old_rkey;
   const std::uint32_t new_key =
       (old_key & ~variant_mask) | (request.bind().new_rkey & variant_mask);
@@ -92,7 +92,7 @@ next_step bind_window(queue_pair& qp, send_request& request) noexcept {
 }
 
 bool invalidate_key(queue_pair& qp, std::uint32_t rkey) noexcept {
-  key_table& keys = qp.home->keys();
+  key_table& keys = qp.local_node->keys();
   key_slot* window = keys.slot_of(rkey);
   key_grant grant;
   const bool ours = window != nullptr && peek(*window, rkey, grant) &&

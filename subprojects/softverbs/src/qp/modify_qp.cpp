@@ -106,10 +106,10 @@ connection_terms terms_of(const ibv_qp_attr& attr) {
 
 /// Finds the peer of an RC or UC queue pair, and opens the route to it before the first request.
 void find_peer(queue_pair& qp) {
-  qp.peer = qp.home->resolve(qp.attr.ah_attr.grh.dgid, qp.attr.dest_qp_num);
-  qp.is_peer_here = qp.home->is_here(qp.peer);
-  qp.peer_slot = qp.is_peer_here ? qp.home->find(qp.attr.dest_qp_num) : nullptr;
-  qp.requester.route = qp.is_peer_here ? nullptr : qp.home->link_to(qp.peer);
+  qp.peer = qp.local_node->resolve(qp.attr.ah_attr.grh.dgid, qp.attr.dest_qp_num);
+  qp.is_peer_local = qp.local_node->is_local(qp.peer);
+  qp.peer_slot = qp.is_peer_local ? qp.local_node->find(qp.attr.dest_qp_num) : nullptr;
+  qp.requester.route = qp.is_peer_local ? nullptr : qp.local_node->link_to(qp.peer);
   if (qp.requester.route != nullptr)
     qp.requester.route_generation = qp.requester.route->generation();
 }
@@ -132,14 +132,14 @@ void reset(queue_pair& qp) {
   qp.is_draining = false;
   qp.peer = {};
   qp.peer_slot = nullptr;
-  qp.is_peer_here = false;
-  qp.home->wake_at(qp.number(), clock::time_point::max());
+  qp.is_peer_local = false;
+  qp.local_node->wake_at(qp.number(), clock::time_point::max());
 }
 
 void get_ready_to_send(queue_pair& qp, ibv_qp_state from) {
   if (from == IBV_QPS_RTR) {
     qp.requester.psn = qp.attr.sq_psn & psn_mask;
-    qp.requester.epoch = qp.home->next_epoch();
+    qp.requester.epoch = qp.local_node->next_epoch();
   }
   qp.requester.retries_left = qp.terms.retries;
   qp.requester.rnr_retries_left = qp.terms.rnr_retries;

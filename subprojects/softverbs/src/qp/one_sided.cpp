@@ -10,9 +10,9 @@ bool allows(const queue_pair& qp, unsigned access) noexcept {
 /// Pins the memory of the whole message for its requester.
 bool pin_remote(const queue_pair& qp, const frame_header& header, unsigned access,
                 pinned& result) noexcept {
-  return qp.home->keys().pin(header.rkey, qp.pd, header.destination_qpn, access,
-                             header.remote_address, header.message_bytes,
-                             result) == key_error::none;
+  return qp.local_node->keys().pin(header.rkey, qp.pd, header.destination_qpn, access,
+                                   header.remote_address, header.message_bytes,
+                                   result) == key_error::none;
 }
 
 constexpr reply nothing_done{};

@@ -34,7 +34,7 @@ std::unique_lock<adaptive_mutex> lock_to_post(queue_pair& qp) {
 void prefetch_peer(const qp_slot& slot) noexcept {
   const queue_pair* const peer = slot.qp.load(std::memory_order_relaxed);
   if (peer == nullptr) return;
-  __builtin_prefetch(&peer->home);
+  __builtin_prefetch(&peer->local_node);
 }
 
 }  // namespace

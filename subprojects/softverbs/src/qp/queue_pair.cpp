@@ -64,7 +64,7 @@ owned_queue_pair make(ibv_pd& pd, const ibv_qp_init_attr& attr) {
   owned_queue_pair qp{new (place) queue_pair{
       // From here on nothing throws.
       .handle = {},
-      .home = soft(pd.context).home,
+      .local_node = soft(pd.context).local_node,
       .slot = nullptr,
       .pd = &pd,
       .terms = {},
@@ -95,10 +95,10 @@ owned_queue_pair make(ibv_pd& pd, const ibv_qp_init_attr& attr) {
 
 /// Gives the queue pair its number; 0 when there is none left.
 std::uint32_t settle(queue_pair& qp) {
-  const std::uint32_t qpn = qp.home->allocate_qpn();
+  const std::uint32_t qpn = qp.local_node->allocate_qpn();
   if (qpn == 0) return 0;
   qp.handle.qp_base.qp_num = qp.handle.qp_base.handle = qpn;
-  qp.slot = qp.home->find(qpn);
+  qp.slot = qp.local_node->find(qpn);
   const std::lock_guard send{qp.slot->send};
   const std::lock_guard receive{qp.slot->receive};
   // Indices go on where the last queue pair of this slot stopped.
@@ -148,8 +148,8 @@ void unsettle(queue_pair& qp) {
     qp.slot->qp = nullptr;
   }
   const std::uint32_t qpn = qp.number();
-  qp.home->wake_at(qpn, clock::time_point::max());
-  qp.home->free_qpn(qpn);
+  qp.local_node->wake_at(qpn, clock::time_point::max());
+  qp.local_node->free_qpn(qpn);
 }
 
 /// Unread events about it are dropped; the ones that the program has read, it must acknowledge.

@@ -188,14 +188,14 @@ struct connection_terms {
   std::uint8_t access = 0;  ///< IBV_ACCESS_REMOTE_*
 };
 
-/// `handle` is what the program holds, as ibv_qp or ibv_qp_ex. What every request meets lies in few
-/// cache lines, since of a thousand queue pairs none is in a near cache: that of `home`, and then
-/// for who sends the first of the handle, that of `sends`, and the request's; for who receives that
-/// of qp_slot::receive.
+/// The program holds `handle`, as ibv_qp or ibv_qp_ex. Each request touches few cache lines,
+/// because none of a thousand queue pairs is in a near cache. A sender touches the line of
+/// `local_node`, the first of the handle, that of `sends`, and the request. A receiver touches the
+/// line of `local_node` and that of qp_slot::receive.
 struct alignas(64) queue_pair {
   ibv_qp_ex handle;  // First: pointers to it are cast back.
 
-  alignas(64) node* home;
+  alignas(64) node* local_node;
   qp_slot* slot;
   std::atomic<qp_slot*> peer_slot{nullptr};  ///< RC, UC: of a peer in this process
   const ibv_pd* pd;  // As in the handle, which a WRITE or a READ does not look at where it arrives.
@@ -207,7 +207,7 @@ struct alignas(64) queue_pair {
   std::atomic<bool> flush_due{false};
   std::atomic<bool> disturbed{false};  ///< look at the faults
   bool in_batch = false;               ///< changes under `batch` and slot->send
-  bool is_peer_here = false;           ///< RC, UC: in this process
+  bool is_peer_local = false;          ///< RC, UC: in this process
   bool signals_all = false;            ///< each request has a completion entry
   bool is_draining = false;            ///< under slot->send
   ibv_qp_type kind : 8;
@@ -265,20 +265,20 @@ using owned_queue_pair = std::unique_ptr<queue_pair, queue_pair_deleter>;
 class change_lock {
  public:
   explicit change_lock(const queue_pair& qp) noexcept
-      : home_{*qp.home}, slot_{*qp.slot}, qpn_{qp.number()} {
+      : local_node_{*qp.local_node}, slot_{*qp.slot}, qpn_{qp.number()} {
     slot_.changes.fetch_add(1);
     slot_.send.lock();
   }
   ~change_lock() {
     slot_.send.unlock();
     slot_.changes.fetch_sub(1);
-    home_.kick(qpn_);
+    local_node_.kick(qpn_);
   }
   change_lock(const change_lock&) = delete;
   change_lock& operator=(const change_lock&) = delete;
 
  private:
-  node& home_;
+  node& local_node_;
   qp_slot& slot_;
   std::uint32_t qpn_;
 };

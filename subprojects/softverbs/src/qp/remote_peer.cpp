@@ -6,10 +6,10 @@ namespace {
 
 /// The link to the peer, opened when nothing is in flight; null: nobody is there.
 link* route_to(queue_pair& qp, const send_request& request) noexcept {
-  if (qp.type() == IBV_QPT_UD) return qp.home->link_to(request.datagram().to());
+  if (qp.type() == IBV_QPT_UD) return qp.local_node->link_to(request.datagram().to());
   requester_state& state = qp.requester;
   if (state.route == nullptr) {
-    state.route = qp.home->link_to(qp.peer);
+    state.route = qp.local_node->link_to(qp.peer);
     if (state.route != nullptr) state.route_generation = state.route->generation();
   }
   return state.route;
@@ -156,7 +156,7 @@ bool take_answer(queue_pair& qp, const frame_header& header, const std::byte* pa
 
 }  // namespace
 
-next_step execute_there(queue_pair& qp, send_request& request, quantum& now) noexcept {
+next_step execute_remote(queue_pair& qp, send_request& request, quantum& now) noexcept {
   if (request.offset == 0 && qp.type() == IBV_QPT_RC) answer_before_request(qp);
   if (request.offset == 0 && !request.inlined && !local_memory_good(qp, qp.sends.next))
     return fail(qp, IBV_WC_LOC_PROT_ERR);
@@ -176,9 +176,9 @@ next_step execute_there(queue_pair& qp, send_request& request, quantum& now) noe
   return now_in_flight(qp, request);
 }
 
-bool on_answer(node& home, link& from, const frame_header& header,
+bool on_answer(node& local_node, link& from, const frame_header& header,
                const std::byte* payload) noexcept {
-  qp_slot* slot = home.find(header.destination_qpn);
+  qp_slot* slot = local_node.find(header.destination_qpn);
   if (slot == nullptr) return false;
   std::lock_guard lock{slot->send};
   queue_pair* qp = slot->qp;
@@ -196,9 +196,9 @@ bool on_answer(node& home, link& from, const frame_header& header,
   return honest;
 }
 
-void on_link_down(node& home, const link& dead, std::uint32_t generation,
+void on_link_down(node& local_node, const link& dead, std::uint32_t generation,
                   std::uint32_t local_qpn) noexcept {
-  qp_slot* slot = home.find(local_qpn);
+  qp_slot* slot = local_node.find(local_qpn);
   if (slot == nullptr) return;
   std::lock_guard lock{slot->send};
   queue_pair* qp = slot->qp;

@@ -20,7 +20,7 @@ clock::time_point answer_deadline(const queue_pair& qp) noexcept {
 bool wait_until(queue_pair& qp, clock::time_point when) noexcept {
   if (when == clock::time_point::max()) return true;
   if (clock::now() >= when) return false;
-  qp.home->wake_at(qp.number(), when);
+  qp.local_node->wake_at(qp.number(), when);
   return true;
 }
 
@@ -161,10 +161,11 @@ next_step start_or_continue(queue_pair& qp, send_request& request, quantum& now)
     if (const auto status = check(qp, request); status != IBV_WC_SUCCESS) return fail(qp, status);
     request.psn = qp.requester.psn;
   }
-  const bool is_here =
-      qp.type() == IBV_QPT_UD ? qp.home->is_here(request.datagram().to()) : qp.is_peer_here;
+  const bool is_local =
+      qp.type() == IBV_QPT_UD ? qp.local_node->is_local(request.datagram().to()) : qp.is_peer_local;
   const std::uint64_t head = qp.sends.next;
-  const next_step next = is_here ? execute_here(qp, request, now) : execute_there(qp, request, now);
+  const next_step next =
+      is_local ? execute_local(qp, request, now) : execute_remote(qp, request, now);
   // It goes on, or, with the link down, all that is unanswered does.
   if (qp.sends.next <= head) qp.requester.begun = std::max(qp.requester.begun, head + 1);
   return next;
@@ -221,7 +222,7 @@ void execute(queue_pair& qp, std::uint64_t posts) noexcept {
   now.responder().release();
   if (qp.sends.reported != qp.sends.completed) report_to(qp, qp.sends.completed);
   // Behind all others that wait; when nobody polls, this wakes the engine.
-  if (next == next_step::next_quantum) qp.home->kick(qp.number());
+  if (next == next_step::next_quantum) qp.local_node->kick(qp.number());
   tell_drained(qp);
 }
 
@@ -306,7 +307,7 @@ void rewind(queue_pair& qp) noexcept {
   qp.requester.reads_in_flight = 0;
   // What is still to come of answers is to what was sent before, and says nothing of what is sent
   // again.
-  qp.requester.epoch = qp.home->next_epoch();
+  qp.requester.epoch = qp.local_node->next_epoch();
 }
 
 frame_header header_for(const queue_pair& qp, const send_request& request) noexcept {

@@ -109,14 +109,14 @@ reply take(queue_pair& qp, const incoming& piece) noexcept {
   return answer;
 }
 
-reply respond(node& home, const local_piece& piece, responder_lock& lock) noexcept {
-  qp_slot* slot = home.find(piece.header.destination_qpn);
+reply respond(node& local_node, const local_piece& piece, responder_lock& lock) noexcept {
+  qp_slot* slot = local_node.find(piece.header.destination_qpn);
   if (slot == nullptr) return {.nak = nak_code::dropped};
   lock.take(slot->receive);
   queue_pair* qp = slot->qp;
   if (qp == nullptr || !listens_to(*qp, piece.header)) return {.nak = nak_code::dropped};
   if (qp->type() != IBV_QPT_UD &&
-      (piece.header.source_qpn != qp->terms.peer_qpn || !qp->is_peer_here))
+      (piece.header.source_qpn != qp->terms.peer_qpn || !qp->is_peer_local))
     return {.nak = nak_code::dropped};
   const reply answer = take(*qp, {.header = piece.header,
                                   .bytes = piece.bytes.data(),

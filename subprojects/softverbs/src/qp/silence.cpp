@@ -17,7 +17,7 @@ clock::duration patience(const queue_pair& qp) noexcept {
 
 void check_again(queue_pair& qp, clock::time_point when) noexcept {
   qp.requester.watch_at = when;
-  qp.home->wake_at(qp.number(), when);
+  qp.local_node->wake_at(qp.number(), when);
 }
 
 }  // namespace

@@ -99,7 +99,7 @@ reply take_send(queue_pair& qp, const incoming& piece) noexcept {
     return fail_receive(qp, header, IBV_WC_LOC_LEN_ERR, nak_code::invalid_request);
   }
   sge_walk walk{state.request_sges.data(), state.request.sge_count, header.offset};
-  switch (scatter(*qp.home, receive_pd(qp), walk, piece.bytes, header.payload_bytes)) {
+  switch (scatter(*qp.local_node, receive_pd(qp), walk, piece.bytes, header.payload_bytes)) {
     case scattered::bad_source: return {.source_fault = true};
     case scattered::bad_sink:
       return fail_receive(qp, header, IBV_WC_LOC_PROT_ERR, nak_code::remote_operation);
@@ -124,9 +124,9 @@ reply take_datagram(queue_pair& qp, const incoming& piece) noexcept {
   std::byte grh[grh_bytes];
   write_grh(header, grh);
   sge_walk walk{state.request_sges.data(), state.request.sge_count, 0};
-  auto result = scatter(*qp.home, receive_pd(qp), walk, grh, grh_bytes);
+  auto result = scatter(*qp.local_node, receive_pd(qp), walk, grh, grh_bytes);
   if (result == scattered::all)
-    result = scatter(*qp.home, receive_pd(qp), walk, piece.bytes, header.payload_bytes);
+    result = scatter(*qp.local_node, receive_pd(qp), walk, piece.bytes, header.payload_bytes);
   if (result != scattered::all)
     return fail_receive(qp, header, IBV_WC_LOC_PROT_ERR, nak_code::dropped);
   complete_receive(qp, header, IBV_WC_SUCCESS);

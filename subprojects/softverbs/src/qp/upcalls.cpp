@@ -36,8 +36,8 @@ bool is_old(const queue_pair& qp, const frame_header& header, const reply& answe
 
 }  // namespace
 
-void run(node& home, std::uint32_t qpn) noexcept {
-  qp_slot* slot = home.find(qpn);
+void run(node& local_node, std::uint32_t qpn) noexcept {
+  qp_slot* slot = local_node.find(qpn);
   if (slot == nullptr) return;
   std::lock_guard send{slot->send};
   queue_pair* qp = slot->qp;
@@ -50,9 +50,9 @@ void run(node& home, std::uint32_t qpn) noexcept {
   }
 }
 
-bool on_request(node& home, link& from, const frame_header& header,
+bool on_request(node& local_node, link& from, const frame_header& header,
                 const std::byte* payload) noexcept {
-  qp_slot* slot = home.find(header.destination_qpn);
+  qp_slot* slot = local_node.find(header.destination_qpn);
   if (slot == nullptr) return reject(from, header);
   std::lock_guard lock{slot->receive};
   if (!send_strays(*slot, from, header.destination_qpn)) return false;

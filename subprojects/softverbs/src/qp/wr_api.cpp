@@ -143,7 +143,7 @@ void set_sge(ibv_qp_ex* handle, std::uint32_t lkey, std::uint64_t address, std::
 /// In a forked child the locks may be held by a thread that does not exist there.
 void start(ibv_qp_ex* handle) {
   queue_pair& qp = of(handle);
-  if (qp.home->abandoned()) {
+  if (qp.local_node->abandoned()) {
     qp.batch_error = EIO;
     return;
   }
@@ -155,7 +155,7 @@ void start(ibv_qp_ex* handle) {
 
 int finish(ibv_qp_ex* handle, bool commit) noexcept {
   queue_pair& qp = of(handle);
-  if (qp.home->abandoned()) return EIO;
+  if (qp.local_node->abandoned()) return EIO;
   int error = qp.batch_error;
   {
     const std::lock_guard send{qp.slot->send};

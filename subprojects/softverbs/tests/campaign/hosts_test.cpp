@@ -132,13 +132,13 @@ class conversation {
  public:
   /// The peer is told that we are at `said`.
   conversation(const rig::device& dev, ask_type ask, const ibv_gid& said, std::uint8_t timeout = 10)
-      : here_{dev, IBV_QPT_RC, timeout}, ask_{std::move(ask)} {
-    rig::card mine = here_.mine();
+      : local_{dev, IBV_QPT_RC, timeout}, ask_{std::move(ask)} {
+    rig::card mine = local_.mine();
     mine.gid = said;
-    const answer there = ask_({deed::connect_rc, mine});
-    there_ = there.card;
-    pid_ = there.pid;
-    rig::connect(here_.qp.get(), dev, there_, here_.options);
+    const answer remote = ask_({deed::connect_rc, mine});
+    remote_ = remote.card;
+    pid_ = remote.pid;
+    rig::connect(local_.qp.get(), dev, remote_, local_.options);
   }
 
   /// Posts one of each; check() finds whether they did what they should.
@@ -146,16 +146,17 @@ class conversation {
     seed_ = seed;
     fill(source(), message_bytes_max, seed);
     const auto piece = [&](std::byte* at, std::size_t bytes) {
-      return rig::piece(here_.mr.get(), at, bytes);
+      return rig::piece(local_.mr.get(), at, bytes);
     };
-    request({IBV_WR_RDMA_WRITE, 0, piece(source(), message_bytes_max)}, there_.address);
-    request({IBV_WR_RDMA_READ, 1, piece(sink(), message_bytes_max)}, there_.address);
-    request({IBV_WR_ATOMIC_FETCH_AND_ADD, 2, piece(sink() + word_at, 8)}, there_.address + word_at);
+    request({IBV_WR_RDMA_WRITE, 0, piece(source(), message_bytes_max)}, remote_.address);
+    request({IBV_WR_RDMA_READ, 1, piece(sink(), message_bytes_max)}, remote_.address);
+    request({IBV_WR_ATOMIC_FETCH_AND_ADD, 2, piece(sink() + word_at, 8)},
+            remote_.address + word_at);
     request({IBV_WR_SEND, 3, piece(source(), message_bytes_max)}, 0);
   }
   void check() {
     for (std::uint64_t i = 0; i < 4; ++i) {
-      if (rig::wait_success(here_.send_cq.get()).wr_id != i) throw std::runtime_error{"order"};
+      if (rig::wait_success(local_.send_cq.get()).wr_id != i) throw std::runtime_error{"order"};
     }
     if (!holds(sink(), message_bytes_max, seed_)) throw std::runtime_error{"WRITE or READ"};
     std::uint64_t count = 0;
@@ -166,45 +167,45 @@ class conversation {
 
   void datagram(std::uint64_t seed) {
     constexpr std::size_t bytes = 3000;
-    side here{here_.device, IBV_QPT_UD};
-    rig::connect(here.qp.get(), here.device, {}, here.options);
-    const rig::card there = ask_({deed::make_ud, {}}).card;
+    side local{local_.device, IBV_QPT_UD};
+    rig::connect(local.qp.get(), local.device, {}, local.options);
+    const rig::card remote = ask_({deed::make_ud, {}}).card;
     ibv_ah_attr attr{};
     attr.is_global = 1;
     attr.port_num = 1;
-    attr.grh.dgid = there.gid;
-    attr.grh.sgid_index = here.device.gid_index;
+    attr.grh.dgid = remote.gid;
+    attr.grh.sgid_index = local.device.gid_index;
     attr.grh.hop_limit = 64;
-    const rig::ah_ptr ah{rig::made(ibv_create_ah(here.device.pd.get(), &attr), "ibv_create_ah")};
-    fill(here.memory.data(), bytes, seed);
-    rig::request r{IBV_WR_SEND, 0, rig::piece(here.mr.get(), here.memory.data(), bytes)};
-    r.wr.wr.ud = {ah.get(), there.qpn, rig::qkey};
-    rig::check(r.post(here.qp.get()), "ibv_post_send");
-    rig::wait_success(here.send_cq.get());
+    const rig::ah_ptr ah{rig::made(ibv_create_ah(local.device.pd.get(), &attr), "ibv_create_ah")};
+    fill(local.memory.data(), bytes, seed);
+    rig::request r{IBV_WR_SEND, 0, rig::piece(local.mr.get(), local.memory.data(), bytes)};
+    r.wr.wr.ud = {ah.get(), remote.qpn, rig::qkey};
+    rig::check(r.post(local.qp.get()), "ibv_post_send");
+    rig::wait_success(local.send_cq.get());
     if (!ask_({deed::hear, {}, bytes, seed}).well) throw std::runtime_error{"UD"};
   }
 
   /// The peer is gone, or the route to it is cut.
   void expect_retries_exceeded() {
-    request({IBV_WR_RDMA_WRITE, 0, rig::piece(here_.mr.get(), source(), message_bytes_max)},
-            there_.address);
-    const ibv_wc wc = rig::wait_one(here_.send_cq.get());
+    request({IBV_WR_RDMA_WRITE, 0, rig::piece(local_.mr.get(), source(), message_bytes_max)},
+            remote_.address);
+    const ibv_wc wc = rig::wait_one(local_.send_cq.get());
     if (wc.status != IBV_WC_RETRY_EXC_ERR) throw std::runtime_error{ibv_wc_status_str(wc.status)};
   }
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
   [[nodiscard]] const ask_type& ask() const noexcept { return ask_; }
 
  private:
-  std::byte* source() { return here_.memory.data(); }
-  std::byte* sink() { return here_.buffer(0); }  // Nothing is sent to us.
+  std::byte* source() { return local_.memory.data(); }
+  std::byte* sink() { return local_.buffer(0); }  // Nothing is sent to us.
   void request(rig::request r, std::uint64_t address) {
-    if (r.wr.opcode != IBV_WR_SEND) r.to(address, there_.rkey).operands(1);
-    rig::check(r.post(here_.qp.get()), "ibv_post_send");
+    if (r.wr.opcode != IBV_WR_SEND) r.to(address, remote_.rkey).operands(1);
+    rig::check(r.post(local_.qp.get()), "ibv_post_send");
   }
 
-  side here_;
+  side local_;
   ask_type ask_;
-  rig::card there_{};
+  rig::card remote_{};
   pid_t pid_ = 0;
   std::uint64_t seed_ = 0;
   std::uint64_t count_ = 0;

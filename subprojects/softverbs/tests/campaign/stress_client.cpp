@@ -199,12 +199,12 @@ void client::write_and_read(use& u) {
     const std::uint64_t noise = u.random();
     std::memcpy(source + i, &noise, std::min<std::size_t>(8, bytes - i));
   }
-  const std::uint64_t there = u.e.peer.address + place_at(place);
+  const std::uint64_t target = u.e.peer.address + place_at(place);
   // Unsignaled: its place in the send queue is free with the READ's completion.
   rig::request write{IBV_WR_RDMA_WRITE, u.id(place), u.source(place, bytes), 0};
   rig::request read{IBV_WR_RDMA_READ, u.id(place), u.sink(place, bytes)};
-  write.to(there, u.e.peer.rkey);
-  read.to(there, u.e.peer.rkey);
+  write.to(target, u.e.peer.rkey);
+  read.to(target, u.e.peer.rkey);
   if (u.random() % 2 == 0) {
     write.wr.sg_list = &write.sge;
     write.wr.next = &read.wr;
@@ -223,14 +223,14 @@ void client::write_and_read(use& u) {
 
 void client::atomics(use& u) {
   for (const std::uint32_t place : u.places) {
-    const std::uint64_t there = u.e.peer.address + words_at + place * 8;
+    const std::uint64_t target = u.e.peer.address + words_at + place * 8;
     const bool swap = u.random() % 2 == 0;
     const std::uint64_t before = u.e.words[place];
     const std::uint64_t operand = u.random();
     const bool matches = u.random() % 2 == 0;
     rig::request r{swap ? IBV_WR_ATOMIC_CMP_AND_SWP : IBV_WR_ATOMIC_FETCH_AND_ADD, u.id(place),
                    u.sink(place, 8)};
-    r.to(there, u.e.peer.rkey);
+    r.to(target, u.e.peer.rkey);
     if (swap) {
       r.operands(matches ? before : before + 1, operand);
       if (matches) u.e.words[place] = operand;

@@ -77,14 +77,14 @@ using ask = std::function<rig::card(const wish&)>;
 ibv_wc_status outcome(ibv_wr_opcode opcode, bool ours_gone, bool theirs_gone, const ask& grant) {
   const rig::device device;
   const rig::cq_ptr cq = device.make_cq(16);
-  const region here{device};
+  const region local{device};
   const rig::qp_ptr qp = rig::make_qp(device, cq.get(), cq.get());
   rig::to_init(qp.get());
   const rig::card peer = grant({{qp->qp_num, 0, 0, device.gid, 0}, theirs_gone});
   rig::connect(qp.get(), device, peer);
-  rig::request r{opcode, 1, here.piece(opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? 8 : region_bytes)};
+  rig::request r{opcode, 1, local.piece(opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? 8 : region_bytes)};
   if (opcode != IBV_WR_SEND) r.to(peer.address, peer.rkey).operands(1);
-  if (ours_gone) here.forbid();
+  if (ours_gone) local.forbid();
   rig::check(r.post(qp.get()), "ibv_post_send");
   return rig::wait_one(cq.get()).status;
 }
@@ -118,10 +118,10 @@ int all_of_it(const std::vector<std::string>&) {
   mine.sa_handler = own_handler;
   rig::check(::sigaction(SIGSEGV, &mine, nullptr), "sigaction");
 
-  granter here;
-  try_all("in one process", [&](const wish& w) { return here.grant(w); });
+  granter local;
+  try_all("in one process", [&](const wish& w) { return local.grant(w); });
   rig::socket_pair control;
-  const rig::child there{"unmapped-granter", {control.theirs.get()}};
+  const rig::child remote{"unmapped-granter", {control.theirs.get()}};
   control.theirs.close();
   try_all("in two processes", [&](const wish& w) {
     rig::put(control.ours.get(), w);

@@ -49,8 +49,8 @@ struct two_processes {
   }
 
   void wake() {
-    client.home().nudge();
-    server.home().nudge();
+    client.local_node().nudge();
+    server.local_node().nudge();
   }
   static ibv_send_wr send_of(std::uint64_t id) {
     ibv_send_wr wr{};
@@ -60,7 +60,7 @@ struct two_processes {
   }
 
   side client{with_channels()};
-  another_process here;
+  another_process local;
   side server{with_channels()};
 };
 

@@ -43,7 +43,7 @@ constexpr int acts_max = 48;  ///< of a script
 
 class stage {
  public:
-  stage() : peer_{victim_.home().slot()} {
+  stage() : peer_{victim_.local_node().slot()} {
     victim_.connect(peer_.slot());
     victim_.recover();
     peer_.come();
@@ -289,7 +289,7 @@ class stage {
     constexpr int rounds_max = 64;
     disturber_.begin(by_thread_);
     for (int n = 0; n < rounds_max; ++n) {
-      const bool did = victim_.poll() || victim_.home().progress();
+      const bool did = victim_.poll() || victim_.local_node().progress();
       const bool taken = !peer_.in.open() || peer_.in.all_taken();
       const bool answered = !peer_.back.open() || peer_.back.all_taken();
       if (!did && taken && answered) break;

@@ -22,7 +22,7 @@ constexpr std::uint64_t sent_id = ~std::uint64_t{0};
 constexpr std::uint32_t window_at = 500;
 constexpr std::uint32_t window_bytes = 300;
 
-ibv_ah_attr here() {
+ibv_ah_attr path_to_self() {
   ibv_ah_attr attr{};
   attr.is_global = 1;
   attr.port_num = 1;
@@ -35,7 +35,7 @@ ibv_ah_attr here() {
 
 victim::victim()
     : ctx_{open_context({})},
-      home_{soft(ctx_).home},
+      local_node_{soft(ctx_).local_node},
       pd_{verb::alloc_pd(ctx_)},
       other_pd_{verb::alloc_pd(ctx_)},
       cq_{verb::create_cq(ctx_, 1 << 12, nullptr, nullptr, 0)} {
@@ -44,7 +44,7 @@ victim::victim()
   ibv_srq_init_attr shared{};
   shared.attr = {.max_wr = depth, .max_sge = 2, .srq_limit = 0};
   srq_ = verb::create_srq(pd_, &shared);
-  ibv_ah_attr path = here();
+  ibv_ah_attr path = path_to_self();
   ah_ = verb::create_ah(pd_, &path);
   must(
       pd_ != nullptr && other_pd_ != nullptr && cq_ != nullptr && srq_ != nullptr && ah_ != nullptr,
@@ -143,7 +143,7 @@ void victim::connect_one(std::size_t index) noexcept {
   attr.path_mtu = IBV_MTU_256;
   attr.dest_qp_num = peer_qpn(peer_slot_, index);
   attr.rq_psn = psn_mask - 1;  // Wraps soon.
-  attr.ah_attr = here();
+  attr.ah_attr = path_to_self();
   attr.max_dest_rd_atomic = 4;
   attr.min_rnr_timer = 1;
   must(verb::modify_qp(
@@ -260,7 +260,7 @@ void victim::recover() noexcept {
   for (std::size_t index = 0; index < qps; ++index)
     for (std::size_t slot = 0; slot < slots_each; ++slot)
       if (!posted_[index][slot]) receive(index, slot);
-  const key_slot* opened = home_->keys().slot_of(window_->rkey);
+  const key_slot* opened = local_node_->keys().slot_of(window_->rkey);
   if (opened->key.load() == 0) bind_window();
   keys_[7].rkey = window_->rkey;
 }

@@ -34,7 +34,7 @@ class victim {
     return std::uint32_t{slot} << index_bits | static_cast<std::uint32_t>(index + 2);
   }
 
-  [[nodiscard]] node& home() const noexcept { return *home_; }
+  [[nodiscard]] node& local_node() const noexcept { return *local_node_; }
   [[nodiscard]] queue_pair& at(std::size_t index) const noexcept {
     return *reinterpret_cast<queue_pair*>(qps_[index]);
   }
@@ -62,7 +62,7 @@ class victim {
 
   arena arena_;
   ibv_context* ctx_;
-  node* home_;
+  node* local_node_;
   ibv_pd* pd_;
   ibv_pd* other_pd_;
   ibv_cq* cq_;

@@ -21,7 +21,7 @@ namespace softverbs::test {
 /// says so, by no other thread, and nothing is taken before it looks.
 class far_link {
  public:
-  far_link(const node& home, std::uint16_t slot, bool opened_by_us) {
+  far_link(const node& local_node, std::uint16_t slot, bool opened_by_us) {
     // Never freed, as the node's are not: whoever owes an answer refers to its link.
     static std::deque<link> links;
     int ends[2];
@@ -33,7 +33,8 @@ class far_link {
     REQUIRE(memory_.map(file, !opened_by_us));
     to_us.attach(memory_.out());
     from_us.attach(memory_.in());
-    link::setup how{{{}, slot}, unique_fd{ends[1]}, unique_fd{file}, opened_by_us, home.slot()};
+    link::setup how{
+        {{}, slot}, unique_fd{ends[1]}, unique_fd{file}, opened_by_us, local_node.slot()};
     ours_ = &links.emplace_back(idle_engine());
     REQUIRE(ours_->start(how));
   }

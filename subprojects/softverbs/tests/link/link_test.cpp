@@ -23,26 +23,26 @@ namespace {
 constexpr const char* by_tcp = "SOFTVERBS_LINK=tcp";
 
 /// A node with one QP number, on the kind of link that it names.
-struct here {
-  explicit here(bool tcp = false) : tcp_{tcp} {
+struct local_side {
+  explicit local_side(bool tcp = false) : tcp_{tcp} {
     test::upcalls().reset();
     if (tcp_) ::setenv("SOFTVERBS_LINK", "tcp", 1);
-    home = &node::acquire();
-    qpn = home->allocate_qpn();
+    local_node = &node::acquire();
+    qpn = local_node->allocate_qpn();
   }
-  ~here() {
-    home->free_qpn(qpn);
-    node::release(*home);
+  ~local_side() {
+    local_node->free_qpn(qpn);
+    node::release(*local_node);
     if (tcp_) ::unsetenv("SOFTVERBS_LINK");
   }
   [[nodiscard]] const char* environment() const { return tcp_ ? by_tcp : nullptr; }
   link* link_to(const peer_process& peer) const {
     node_address to;
     to.slot = slot_of(peer.qpn());
-    return home->link_to(to);
+    return local_node->link_to(to);
   }
 
-  node* home = nullptr;
+  node* local_node = nullptr;
   std::uint32_t qpn = 0;
 
  private:
@@ -76,21 +76,21 @@ TEST_CASE("requests reach another process, and its answers come back", "[link]")
   const bool tcp = GENERATE(false, true);
   const char* job = GENERATE("echo", "poll");
   CAPTURE(tcp, job);
-  here here{tcp};
+  local_side local{tcp};
   test::seen& all = test::upcalls();
-  const peer_process peer{job, here.environment()};
-  link* route = here.link_to(peer);
+  const peer_process peer{job, local.environment()};
+  link* route = local.link_to(peer);
   REQUIRE(route != nullptr);
-  CHECK(here.link_to(peer) == route);
+  CHECK(local.link_to(peer) == route);
   constexpr std::uint32_t frames = 2000;
   for (std::uint32_t psn = 0; psn < frames;) {
-    const sent result = send_one(*route, psn, psn * 37 % segment_bytes_max, here.qpn, peer.qpn());
+    const sent result = send_one(*route, psn, psn * 37 % segment_bytes_max, local.qpn, peer.qpn());
     REQUIRE(result != sent::down);
     if (result == sent::yes) {
       ++psn;
       continue;
     }
-    REQUIRE(all.wait([&] { return all.runs[here.qpn] != 0; }));  // Kicked: there is room.
+    REQUIRE(all.wait([&] { return all.runs[local.qpn] != 0; }));  // Kicked: there is room.
     const std::lock_guard lock{all.mutex};
     all.runs.clear();
   }
@@ -103,16 +103,16 @@ TEST_CASE("requests reach another process, and its answers come back", "[link]")
 
 TEST_CASE("a poller alone carries a ping-pong", "[link]") {
   const bool tcp = GENERATE(false, true);
-  here here{tcp};
+  local_side local{tcp};
   test::seen& all = test::upcalls();
-  const peer_process peer{"poll", here.environment()};
-  link* route = here.link_to(peer);
+  const peer_process peer{"poll", local.environment()};
+  link* route = local.link_to(peer);
   REQUIRE(route != nullptr);
   const auto cq = std::make_unique<completion_queue>();
   for (std::uint32_t psn = 0; psn < 200; ++psn) {
-    REQUIRE(send_one(*route, psn, 8, here.qpn, peer.qpn()) == sent::yes);
+    REQUIRE(send_one(*route, psn, 8, local.qpn, peer.qpn()) == sent::yes);
     for (bool answered = false; !answered;) {
-      here.home->on_empty_poll(*cq);
+      local.local_node->on_empty_poll(*cq);
       const std::lock_guard lock{all.mutex};
       answered = all.answers.size() == psn + 1;
     }
@@ -120,72 +120,72 @@ TEST_CASE("a poller alone carries a ping-pong", "[link]") {
 }
 
 TEST_CASE("nobody there: no link", "[link]") {
-  here here;
+  local_side local;
   node_address to;
-  to.slot = static_cast<std::uint16_t>(here.home->slot() ^ 1);
-  CHECK(here.home->link_to(to) == nullptr);
+  to.slot = static_cast<std::uint16_t>(local.local_node->slot() ^ 1);
+  CHECK(local.local_node->link_to(to) == nullptr);
 }
 
 TEST_CASE("a TCP link to a closed port goes down by itself", "[link]") {
-  here here{true};
+  local_side local{true};
   test::seen& all = test::upcalls();
   node_address to;
-  to.slot = static_cast<std::uint16_t>(here.home->slot() ^ 1);
-  link* route = here.home->link_to(to);
+  to.slot = static_cast<std::uint16_t>(local.local_node->slot() ^ 1);
+  link* route = local.local_node->link_to(to);
   if (route != nullptr) {
     CHECK(all.wait([&] { return !all.downs.empty(); }));
-    CHECK(send_one(*route, 0, 8, here.qpn, 2) == sent::down);
+    CHECK(send_one(*route, 0, 8, local.qpn, 2) == sent::down);
   }
 }
 
 TEST_CASE("a stopped peer fills the ring; once it goes on, the waiter is kicked", "[link]") {
-  here here;
+  local_side local;
   test::seen& all = test::upcalls();
   const peer_process peer{"echo"};
-  link* route = here.link_to(peer);
+  link* route = local.link_to(peer);
   REQUIRE(route != nullptr);
   peer.signal(SIGSTOP);
   std::uint32_t psn = 0;
   sent result = sent::yes;
-  while ((result = send_one(*route, psn, 10'000, here.qpn, peer.qpn())) == sent::yes) ++psn;
+  while ((result = send_one(*route, psn, 10'000, local.qpn, peer.qpn())) == sent::yes) ++psn;
   REQUIRE(result == sent::full);
   CHECK(route->up());
   peer.signal(SIGCONT);
-  CHECK(all.wait([&] { return all.runs[here.qpn] != 0 && all.answers.size() == psn; }));
+  CHECK(all.wait([&] { return all.runs[local.qpn] != 0 && all.answers.size() == psn; }));
 }
 
 TEST_CASE("when a peer is killed its link goes down for every QP, and another can come", "[link]") {
   const bool tcp = GENERATE(false, true);
-  here here{tcp};
+  local_side local{tcp};
   test::seen& all = test::upcalls();
-  const std::uint32_t second = here.home->allocate_qpn();
+  const std::uint32_t second = local.local_node->allocate_qpn();
   for (int round = 0; round < 5; ++round) {
-    peer_process peer{"echo", here.environment()};
-    link* route = here.link_to(peer);
+    peer_process peer{"echo", local.environment()};
+    link* route = local.link_to(peer);
     REQUIRE(route != nullptr);
-    REQUIRE(send_one(*route, 1, 8, here.qpn, peer.qpn()) == sent::yes);
+    REQUIRE(send_one(*route, 1, 8, local.qpn, peer.qpn()) == sent::yes);
     REQUIRE(all.wait([&] { return all.answers.size() == 1; }));
     peer.kill();
     REQUIRE(all.wait([&] { return all.downs.size() == 2; }));
     CHECK_FALSE(route->up());
-    CHECK(send_one(*route, 2, 8, here.qpn, peer.qpn()) == sent::down);
-    if (!tcp) CHECK(here.link_to(peer) == nullptr);
+    CHECK(send_one(*route, 2, 8, local.qpn, peer.qpn()) == sent::down);
+    if (!tcp) CHECK(local.link_to(peer) == nullptr);
     const std::lock_guard lock{all.mutex};
     CHECK(std::count(all.downs.begin(), all.downs.end(), second) == 1);
     all.downs.clear();
     all.answers.clear();
   }
-  here.home->free_qpn(second);
+  local.local_node->free_qpn(second);
 }
 
 TEST_CASE("processes killed in the middle of their frames leave nothing behind", "[link]") {
   const bool tcp = GENERATE(false, true);
-  here here{tcp};
+  local_side local{tcp};
   test::seen& all = test::upcalls();
   all.locked([&] { return all.keep_payloads = false; });
   const std::size_t before = descriptors();
   for (int round = 0; round < 20; ++round) {
-    peer_process peer{"flood " + std::to_string(here.home->slot()), here.environment()};
+    peer_process peer{"flood " + std::to_string(local.local_node->slot()), local.environment()};
     const auto enough = static_cast<std::size_t>(1 + round * 37);
     REQUIRE(all.wait([&] { return all.requests.size() >= enough; }));
     peer.kill();
@@ -194,10 +194,10 @@ TEST_CASE("processes killed in the middle of their frames leave nothing behind",
   }
   // A link is closed after its peer: a last peer's answer shows that the engine has come so far.
   {
-    const peer_process last{"echo", here.environment()};
-    link* route = here.link_to(last);
+    const peer_process last{"echo", local.environment()};
+    link* route = local.link_to(last);
     REQUIRE(route != nullptr);
-    REQUIRE(send_one(*route, 1, 8, here.qpn, last.qpn()) == sent::yes);
+    REQUIRE(send_one(*route, 1, 8, local.qpn, last.qpn()) == sent::yes);
     REQUIRE(all.wait([&] { return all.answers.size() == 1; }));
   }
   REQUIRE(all.wait([&] { return !all.downs.empty(); }));
@@ -208,23 +208,23 @@ TEST_CASE("processes killed in the middle of their frames leave nothing behind",
 }
 
 TEST_CASE("a peer whose answers are lies loses its link, and nothing else happens", "[link]") {
-  here here;
+  local_side local;
   test::seen& all = test::upcalls();
   const peer_process liar{"echo"};
   const peer_process honest{"echo"};
-  link* bad = here.link_to(liar);
-  link* good = here.link_to(honest);
+  link* bad = local.link_to(liar);
+  link* good = local.link_to(honest);
   REQUIRE(bad != nullptr);
   REQUIRE(good != nullptr);
   all.locked([&] { return all.answers_are_lies = true; });
-  REQUIRE(send_one(*bad, 1, 8, here.qpn, liar.qpn()) == sent::yes);
+  REQUIRE(send_one(*bad, 1, 8, local.qpn, liar.qpn()) == sent::yes);
   REQUIRE(all.wait([&] { return !all.downs.empty(); }));
   {
     const std::lock_guard lock{all.mutex};
     all.answers_are_lies = false;
     all.answers.clear();
   }
-  REQUIRE(send_one(*good, 2, 8, here.qpn, honest.qpn()) == sent::yes);
+  REQUIRE(send_one(*good, 2, 8, local.qpn, honest.qpn()) == sent::yes);
   CHECK(all.wait([&] { return all.answers.size() == 1; }));
   CHECK(good->up());
 }

@@ -120,12 +120,12 @@ struct raw_peer {
 
 struct host {
   host() { upcalls().reset(); }
-  ~host() { node::release(home); }
-  node& home = node::acquire();
+  ~host() { node::release(local_node); }
+  node& local_node = node::acquire();
 
   /// The listener still works, and so does a link through it.
   void check_open() {
-    raw_peer honest{home.slot()};
+    raw_peer honest{local_node.slot()};
     honest.come();
     honest.put(frame_kind::send, 4711);
     CHECK(upcalls().wait([] {
@@ -178,7 +178,7 @@ void write_all(const unique_fd& socket, const void* bytes, std::size_t count) {
 
 TEST_CASE("the local listener rejects every hello with something wrong", "[link]") {
   host host;
-  const std::uint16_t slot = host.home.slot();
+  const std::uint16_t slot = host.local_node.slot();
   const peer_process other{"echo"};
   raw_peer raw_peer{slot};
   hello words = raw_peer.words();
@@ -211,7 +211,7 @@ TEST_CASE("many connections without a hello do not keep the next one out", "[lin
   host host;
   std::vector<unique_fd> silent;
   for (unsigned n = 0; n < hellos_pending_max + 5; ++n)
-    silent.push_back(connect_local(host.home.slot()));
+    silent.push_back(connect_local(host.local_node.slot()));
   host.check_open();
   silent.clear();
   host.check_open();
@@ -219,7 +219,7 @@ TEST_CASE("many connections without a hello do not keep the next one out", "[lin
 
 TEST_CASE("a local peer that writes nonsense loses its link, and only that", "[link]") {
   host host;
-  raw_peer liar{host.home.slot()};
+  raw_peer liar{host.local_node.slot()};
   liar.come();
   liar.put(frame_kind::send, 1);
   REQUIRE(upcalls().wait([] { return upcalls().requests.size() == 1; }));
@@ -247,13 +247,13 @@ TEST_CASE("a local peer that writes nonsense loses its link, and only that", "[l
 
 TEST_CASE("a peer has one link to us: its newest", "[link]") {
   host host;
-  raw_peer peer{host.home.slot()};
+  raw_peer peer{host.local_node.slot()};
   peer.come();
   peer.put(frame_kind::send, 1);
   REQUIRE(upcalls().wait([] { return upcalls().requests.size() == 1; }));
   const unique_fd old = std::move(peer.socket);
   const unique_fd file{ring_memory::create_file()};
-  const unique_fd newer = connect_local(host.home.slot());
+  const unique_fd newer = connect_local(host.local_node.slot());
   const hello honest = peer.words();
   say(newer, &honest, sizeof honest, {file.get()});
   CHECK(hears_the_end(old));
@@ -263,7 +263,7 @@ TEST_CASE("a peer has one link to us: its newest", "[link]") {
 TEST_CASE("a head that makes no sense closes the link that is written to", "[link]") {
   host host;
   upcalls().locked([] { return upcalls().echo = true; });
-  raw_peer liar{host.home.slot()};
+  raw_peer liar{host.local_node.slot()};
   liar.come();
   liar.memory.in().control->head.store(24);
   liar.put(frame_kind::send, 1);
@@ -287,7 +287,7 @@ TEST_CASE("a head that makes no sense closes the link that is written to", "[lin
 TEST_CASE("the TCP listener: slow, wrong and endless hellos hinder nobody", "[link]") {
   const tcp_forced forced;
   host host;
-  const auto port = static_cast<std::uint16_t>(tcp_port_default + host.home.slot());
+  const auto port = static_cast<std::uint16_t>(tcp_port_default + host.local_node.slot());
   const unique_fd slow = connect_tcp(port);
   hello words;
   write_all(slow, &words, 10);
@@ -302,7 +302,7 @@ TEST_CASE("the TCP listener: slow, wrong and endless hellos hinder nobody", "[li
   CHECK(hears_the_end(newer));
 
   const unique_fd honest = connect_tcp(port);
-  words.slot = (host.home.slot() + 1u) % process_slots;
+  words.slot = (host.local_node.slot() + 1u) % process_slots;
   write_all(honest, &words, sizeof words);
   frame_header header{};
   header.kind = frame_kind::send;
@@ -311,7 +311,7 @@ TEST_CASE("the TCP listener: slow, wrong and endless hellos hinder nobody", "[li
   write_all(honest, reinterpret_cast<const char*>(&header) + 30, sizeof header - 30);
   CHECK(upcalls().wait([] { return upcalls().requests.size() == 1; }));
   // The slow one is heard still, when it has said all. It is another process.
-  words.slot = (host.home.slot() + 2u) % process_slots;
+  words.slot = (host.local_node.slot() + 2u) % process_slots;
   write_all(slow, reinterpret_cast<const char*>(&words) + 10, sizeof words - 10);
   header.psn = 6;
   write_all(slow, &header, sizeof header);
@@ -325,9 +325,9 @@ TEST_CASE("a process of this host does not get in by TCP: the local listener kno
           "[link]") {
   host host;
   const unique_fd socket =
-      connect_tcp(static_cast<std::uint16_t>(tcp_port_default + host.home.slot()));
+      connect_tcp(static_cast<std::uint16_t>(tcp_port_default + host.local_node.slot()));
   hello words;
-  words.slot = (host.home.slot() + 1u) % process_slots;
+  words.slot = (host.local_node.slot() + 1u) % process_slots;
   write_all(socket, &words, sizeof words);
   CHECK(hears_the_end(socket));
 }
@@ -335,13 +335,14 @@ TEST_CASE("a process of this host does not get in by TCP: the local listener kno
 TEST_CASE("the processes of a host have half of all links, and then no more", "[link]") {
   const tcp_forced forced;
   host host;
-  const auto port = static_cast<std::uint16_t>(tcp_port_default + host.home.slot());
+  const auto port = static_cast<std::uint16_t>(tcp_port_default + host.local_node.slot());
   std::vector<unique_fd> taken;
   frame_header header{};
   header.kind = frame_kind::send;
   const auto come = [&] {
     hello words;
-    words.slot = (host.home.slot() + 1u + static_cast<unsigned>(taken.size())) % process_slots;
+    words.slot =
+        (host.local_node.slot() + 1u + static_cast<unsigned>(taken.size())) % process_slots;
     taken.push_back(connect_tcp(port));
     write_all(taken.back(), &words, sizeof words);
   };

@@ -62,11 +62,11 @@ bool parent_lives() {
   return ::poll(&in, 1, 0) == 0;
 }
 
-void flood(node& home, std::uint32_t qpn, std::uint16_t slot) {
+void flood(node& local_node, std::uint32_t qpn, std::uint16_t slot) {
   for (std::uint32_t psn = 0; parent_lives(); ++psn) {
     node_address to;
     to.slot = slot;
-    link* route = home.link_to(to);
+    link* route = local_node.link_to(to);
     if (route == nullptr) continue;
     frame_header header{};
     header.kind = frame_kind::write;
@@ -83,22 +83,22 @@ int be_peer(int argc, char** argv) {
   if (argc < 4) return 2;
   upcalls().echo = true;
   upcalls().keep_payloads = false;
-  node& home = node::acquire();
-  const std::uint32_t qpn = home.allocate_qpn();
+  node& local_node = node::acquire();
+  const std::uint32_t qpn = local_node.allocate_qpn();
   if (::write(STDOUT_FILENO, &qpn, sizeof qpn) != sizeof qpn) return 3;
   const std::string job = argv[2];
   if (job == "flood") {
-    flood(home, qpn, static_cast<std::uint16_t>(std::atoi(argv[3])));
+    flood(local_node, qpn, static_cast<std::uint16_t>(std::atoi(argv[3])));
   } else if (job == "poll") {
     const auto cq = std::make_unique<completion_queue>();
     while (parent_lives())
-      for (int n = 0; n < 1000; ++n) home.on_empty_poll(*cq);
+      for (int n = 0; n < 1000; ++n) local_node.on_empty_poll(*cq);
   } else {
     char end = 0;
     while (::read(STDIN_FILENO, &end, 1) > 0) continue;
   }
-  home.free_qpn(qpn);
-  node::release(home);
+  local_node.free_qpn(qpn);
+  node::release(local_node);
   return 0;
 }
 

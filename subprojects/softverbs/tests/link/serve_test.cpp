@@ -33,20 +33,20 @@ struct both_directions {
     upcalls().reset();
     requests.ours().set_answers(&answers.ours());
   }
-  ~both_directions() { node::release(home); }
+  ~both_directions() { node::release(local_node); }
   /// A request, which is taken, after an ack, a READ's first data, and another ack.
   void ask_behind_data_of(std::uint32_t message_bytes) {
     answers.send(frame(frame_kind::ack));
     answers.send(read_data(message_bytes));
     answers.send(frame(frame_kind::ack));
     requests.send(frame(frame_kind::send));
-    REQUIRE(requests.ours().serve(home, true));
+    REQUIRE(requests.ours().serve(local_node, true));
     CHECK(upcalls().requests.size() == 1);
   }
 
-  node& home = node::acquire();
-  const std::uint16_t slot = static_cast<std::uint16_t>((home.slot() + 1) % process_slots);
-  far_link requests{home, slot, false}, answers{home, slot, true};
+  node& local_node = node::acquire();
+  const std::uint16_t slot = static_cast<std::uint16_t>((local_node.slot() + 1) % process_slots);
+  far_link requests{local_node, slot, false}, answers{local_node, slot, true};
 };
 
 }  // namespace
@@ -62,7 +62,7 @@ TEST_CASE("the data of a long READ, and what is behind them, keep no request wai
   peer.ask_behind_data_of(long_bytes);
   CHECK(upcalls().answers.size() == 1);
   // They are there still.
-  REQUIRE(peer.answers.ours().serve(peer.home, true));
+  REQUIRE(peer.answers.ours().serve(peer.local_node, true));
   CHECK(upcalls().answers.size() == 3);
 }
 
@@ -72,10 +72,10 @@ TEST_CASE("whoever serves a link is kept by so many bytes, not by all that are t
   constexpr std::size_t at_once = batch_bytes_max / segment_bytes_max;
   for (std::size_t n = 0; n < 2 * at_once; ++n)
     peer.requests.send(frame(frame_kind::write, segment_bytes_max, long_bytes));
-  REQUIRE(peer.requests.ours().serve(peer.home, true));
+  REQUIRE(peer.requests.ours().serve(peer.local_node, true));
   CHECK(upcalls().requests.size() == at_once);
   CHECK(peer.requests.ours().has_work());
-  REQUIRE(peer.requests.ours().serve(peer.home, true));
+  REQUIRE(peer.requests.ours().serve(peer.local_node, true));
   CHECK(upcalls().requests.size() == 2 * at_once);
   CHECK_FALSE(peer.requests.ours().has_work());
 }

@@ -62,12 +62,12 @@ TEST_CASE("all lengths and alignments are copied, and nothing beside them", "[me
 
 TEST_CASE("a copy that meets unmapped memory stops and says so", "[memory]") {
   half_mapped memory;
-  for (const std::size_t there : {0u, 1u, 7u, 8u, 40u, 1000u, 1500u}) {
+  for (const std::size_t distance : {0u, 1u, 7u, 8u, 40u, 1000u, 1500u}) {
     const auto from = pattern(4000);
-    CHECK_FALSE(guarded_copy(memory.end() - there, from.data(), from.size()));
+    CHECK_FALSE(guarded_copy(memory.end() - distance, from.data(), from.size()));
     auto to = pattern(4000);
-    CHECK_FALSE(guarded_copy(to.data(), memory.end() - there, to.size()));
-    CHECK(guarded_copy(memory.end() - there, from.data(), there));
+    CHECK_FALSE(guarded_copy(to.data(), memory.end() - distance, to.size()));
+    CHECK(guarded_copy(memory.end() - distance, from.data(), distance));
   }
 }
 

@@ -57,7 +57,7 @@ void run(node&, std::uint32_t qpn) noexcept {
   all.changed.notify_all();
 }
 
-bool on_request(node& home, link& from, const frame_header& header,
+bool on_request(node& local_node, link& from, const frame_header& header,
                 const std::byte* payload) noexcept {
   test::seen& all = test::upcalls();
   {
@@ -65,7 +65,7 @@ bool on_request(node& home, link& from, const frame_header& header,
     all.requests.push_back(copy(from, header, payload));
     if (all.echo) {
       const std::uint32_t local =
-          std::uint32_t{home.slot()} << index_bits | (header.destination_qpn & index_mask);
+          std::uint32_t{local_node.slot()} << index_bits | (header.destination_qpn & index_mask);
       all.owed.emplace_back(local, header.psn);
       from.answer_later(local);
     }

@@ -37,19 +37,19 @@ TEST_CASE("the GID table ends with 127.0.0.1, and has nothing twice or beyond", 
 }
 
 TEST_CASE("loopback leads to this host, another address to another one", "[node]") {
-  node& home = node::acquire();
-  const std::uint32_t qpn = std::uint32_t{home.slot()} << index_bits | 5;
+  node& local_node = node::acquire();
+  const std::uint32_t qpn = std::uint32_t{local_node.slot()} << index_bits | 5;
   for (const char* own : {"::ffff:127.0.0.1", "::ffff:127.9.9.9", "::1", "::"}) {
-    const node_address address = home.resolve(gid(own), qpn);
-    CHECK(home.is_here(address));
-    CHECK(address.slot == home.slot());
-    CHECK_FALSE(home.is_here(home.resolve(gid(own), qpn ^ (1u << index_bits))));
+    const node_address address = local_node.resolve(gid(own), qpn);
+    CHECK(local_node.is_local(address));
+    CHECK(address.slot == local_node.slot());
+    CHECK_FALSE(local_node.is_local(local_node.resolve(gid(own), qpn ^ (1u << index_bits))));
   }
   // 240.0.0.0/4 is reserved and 100::/64 discards: no interface has them.
   for (const char* other : {"::ffff:240.0.0.1", "100::1"}) {
-    const node_address address = home.resolve(gid(other), qpn);
-    CHECK_FALSE(home.is_here(address));
+    const node_address address = local_node.resolve(gid(other), qpn);
+    CHECK_FALSE(local_node.is_local(address));
     CHECK(std::memcmp(&address.host, gid(other).raw, 16) == 0);
   }
-  node::release(home);
+  node::release(local_node);
 }

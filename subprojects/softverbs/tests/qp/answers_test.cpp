@@ -13,10 +13,10 @@ constexpr std::uint32_t psn = 5;
 /// A process that opened a link to us, as this one plays it.
 class far_end {
  public:
-  explicit far_end(node& home, int nth)
-      : home_{home},
-        slot_{static_cast<std::uint16_t>((home.slot() + nth) % int{process_slots})},
-        link_{home, slot_, false} {}
+  explicit far_end(node& local_node, int nth)
+      : local_node_{local_node},
+        slot_{static_cast<std::uint16_t>((local_node.slot() + nth) % int{process_slots})},
+        link_{local_node, slot_, false} {}
 
   [[nodiscard]] std::uint32_t requester(std::uint32_t nth) const {
     return std::uint32_t{slot_} << index_bits | (100 + nth);
@@ -47,7 +47,7 @@ class far_end {
     header.message_bytes = bytes;
     link_.send(header);
   }
-  void serve() { link_.ours().serve(home_, true); }
+  void serve() { link_.ours().serve(local_node_, true); }
   /// What came since the last look and is no part of fill(); it makes room.
   std::vector<frame_header> take() {
     std::vector<frame_header> all;
@@ -62,7 +62,7 @@ class far_end {
   }
 
  private:
-  node& home_;
+  node& local_node_;
   std::uint16_t slot_;
   far_link link_;
 };
@@ -71,15 +71,15 @@ class far_end {
 
 TEST_CASE("all who ask a number that nobody has are told, once there is room for it", "[qp]") {
   const side user{wish{}};  // Its device is open.
-  node& home = *user.inner().home;
+  node& local_node = *user.inner().local_node;
   // The number of a QP that is gone, or one that was never given out.
-  std::uint32_t number = home.allocate_qpn();
-  home.free_qpn(number);
+  std::uint32_t number = local_node.allocate_qpn();
+  local_node.free_qpn(number);
   if (GENERATE(false, true)) number ^= indices_max / 2;
   constexpr std::uint32_t requesters = 3;
   std::deque<far_end> others;
   for (const int nth : {1, 2, 3}) {
-    far_end& other = others.emplace_back(home, nth);
+    far_end& other = others.emplace_back(local_node, nth);
     other.fill();
     for (std::uint32_t n = 0; n < requesters; ++n) other.ask(other.requester(n), number);
     other.serve();
@@ -101,7 +101,7 @@ TEST_CASE("all who ask a number that nobody has are told, once there is room for
 
 TEST_CASE("a queue pair that answers at length keeps no other from its answer", "[qp]") {
   side reads{wish{}}, writes{wish{}};
-  far_end other{*reads.inner().home, 1};
+  far_end other{*reads.inner().local_node, 1};
   for (side* one : {&reads, &writes}) {
     one->to_init();
     one->to_rtr(other.requester(one == &reads ? 0 : 1), psn);
@@ -118,7 +118,7 @@ TEST_CASE("a queue pair that answers at length keeps no other from its answer", 
 
 TEST_CASE("a queue pair that is reset leaves no peer without its answer", "[qp]") {
   side user{wish{}};
-  node& home = *user.inner().home;
+  node& local_node = *user.inner().local_node;
   std::deque<far_end> others;
   const auto ask = [&](far_end& other) {
     user.to_init();
@@ -130,7 +130,7 @@ TEST_CASE("a queue pair that is reset leaves no peer without its answer", "[qp]"
     return reached;
   };
   for (const int nth : {1, 2, 3}) {
-    far_end& other = others.emplace_back(home, nth);
+    far_end& other = others.emplace_back(local_node, nth);
     other.fill();
     CHECK(ask(other));
   }

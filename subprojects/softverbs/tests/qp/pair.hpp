@@ -148,7 +148,7 @@ class side {
     attr.qp_state = state;
     REQUIRE(verb::modify_qp(qp, &attr, IBV_QP_STATE) == 0);
   }
-  [[nodiscard]] node& home() const { return *soft(ctx_).home; }
+  [[nodiscard]] node& local_node() const { return *soft(ctx_).local_node; }
   [[nodiscard]] ibv_qp_state state() const { return inner().state.load(); }
   [[nodiscard]] queue_pair& inner() const { return *reinterpret_cast<queue_pair*>(qp); }
 
@@ -199,7 +199,7 @@ class side {
     const auto deadline = clock::now() + patience;
     while (!happened()) {
       REQUIRE(clock::now() < deadline);
-      soft(ctx_).home->progress();
+      soft(ctx_).local_node->progress();
     }
   }
   /// Whether the responder saw anything yet.

@@ -113,7 +113,7 @@ TEST_CASE("a query tells what was set, and a reset forgets it", "[qp]") {
       CHECK(attr.rq_psn == 0x111111);
       CHECK(attr.path_mtu == IBV_MTU_1024);
       CHECK(attr.dest_qp_num == qp->qp_num);
-      CHECK(inside(qp).home->is_here(inside(qp).peer));
+      CHECK(inside(qp).local_node->is_local(inside(qp).peer));
     }
     if (type == IBV_QPT_RC) {
       CHECK(attr.max_rd_atomic == 3);
@@ -351,8 +351,8 @@ TEST_CASE("what requests ask of a queue pair fills a cache line, and what they c
     return (reinterpret_cast<const std::byte*>(&member) - reinterpret_cast<const std::byte*>(&qp)) /
            64;
   };
-  CHECK(line_of(qp.places) == line_of(qp.home));
-  CHECK(line_of(qp.sends) == line_of(qp.home) + 1);
+  CHECK(line_of(qp.places) == line_of(qp.local_node));
+  CHECK(line_of(qp.sends) == line_of(qp.local_node) + 1);
   CHECK(line_of(qp.requester.waits) == line_of(qp.sends));
   CHECK(sizeof(qp_slot) == std::size_t{3} * 64);
   CHECK(verb::destroy_qp(handle) == 0);

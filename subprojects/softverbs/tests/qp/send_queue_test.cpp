@@ -213,7 +213,7 @@ TEST_CASE("a datagram keeps its address after the handle is gone", "[qp]") {
   const auto gid = gid_at(0);
   CHECK(std::memcmp(&datagram.gid, &gid, sizeof gid) == 0);
   CHECK(std::memcmp(&datagram.source_gid, &gid, sizeof gid) == 0);
-  CHECK(inside(qp).home->is_here(datagram.to()));
+  CHECK(inside(qp).local_node->is_local(datagram.to()));
   CHECK(verb::destroy_qp(qp) == 0);
 }
 

@@ -16,10 +16,10 @@ namespace softverbs::test {
 
 namespace {
 
-/// A process elsewhere, made by hand, and the link to it: of the link's two ends it is the other
-/// one. No node knows the link, so that only the test hands its frames on.
-struct elsewhere {
-  explicit elsewhere(const char* address, std::uint16_t slot, bool we_opened) {
+/// A hand-made remote process, and the far end of the link to it. No node knows the link, so only
+/// the test passes its frames on.
+struct remote_process {
+  explicit remote_process(const char* address, std::uint16_t slot, bool we_opened) {
     REQUIRE(::inet_pton(AF_INET6, address, &host.host) == 1);
     host.slot = slot;
     int sockets[2];
@@ -54,13 +54,13 @@ constexpr std::uint16_t a_slot = 5;
 constexpr std::uint32_t a_number = std::uint32_t{a_slot} << index_bits | 77;
 
 /// `one` becomes connected to the queue pair `a_number` there.
-void connect_to(side& one, elsewhere& there) {
-  one.inner().peer = there.host;
-  one.inner().is_peer_here = false;
+void connect_to(side& one, remote_process& remote) {
+  one.inner().peer = remote.host;
+  one.inner().is_peer_local = false;
   one.inner().terms.peer_qpn = one.inner().attr.dest_qp_num = a_number;
-  if (!there.route.opened()) return;
-  one.inner().requester.route = &there.route;
-  one.inner().requester.route_generation = there.route.generation();
+  if (!remote.route.opened()) return;
+  one.inner().requester.route = &remote.route;
+  one.inner().requester.route_generation = remote.route.generation();
 }
 
 constexpr std::uint32_t message_bytes = 8;
@@ -82,11 +82,11 @@ frame_header write_to(const side& to) {
 }
 
 /// The request comes; what it is answered with.
-std::optional<frame_header> bring(side& to, elsewhere& from, const frame_header& header,
+std::optional<frame_header> bring(side& to, remote_process& from, const frame_header& header,
                                   const std::byte* payload) {
-  node& home = *to.inner().home;
-  REQUIRE(on_request(home, from.route, header, payload));
-  REQUIRE(send_answers(home, from.route, header.destination_qpn));
+  node& local_node = *to.inner().local_node;
+  REQUIRE(on_request(local_node, from.route, header, payload));
+  REQUIRE(send_answers(local_node, from.route, header.destination_qpn));
   return from.next();
 }
 
@@ -106,13 +106,13 @@ frame_header answer_to(const side& requester, frame_kind kind, std::uint32_t psn
 TEST_CASE("a connection takes requests of its peer alone: its host, its process, its number",
           "[qp]") {
   const auto type = GENERATE(IBV_QPT_RC, IBV_QPT_UC);
-  elsewhere peer{an_address, a_slot, false};
+  remote_process peer{an_address, a_slot, false};
   pair ends{{.type = type}};
   side& b = ends.b;
   connect_to(b, peer);
   const std::vector<std::byte> payload(message_bytes, std::byte{0x55});
   frame_header header = write_to(b);
-  const auto is_refused = [&](elsewhere& from) {
+  const auto is_refused = [&](remote_process& from) {
     const auto answer = bring(b, from, header, payload.data());
     CHECK(b.memory[0] == std::byte{0});
     CHECK_FALSE(b.was_reached());
@@ -120,15 +120,15 @@ TEST_CASE("a connection takes requests of its peer alone: its host, its process,
     if (answer) CHECK(answer->nak == nak_code::dropped);
   };
   SECTION("another host") {
-    elsewhere impostor{"::ffff:192.0.2.2", a_slot, false};
+    remote_process impostor{"::ffff:192.0.2.2", a_slot, false};
     is_refused(impostor);
   }
   SECTION("this host") {
-    elsewhere impostor{"::", a_slot, false};
+    remote_process impostor{"::", a_slot, false};
     is_refused(impostor);
   }
   SECTION("another process of that host") {
-    elsewhere impostor{an_address, a_slot + 1, false};
+    remote_process impostor{an_address, a_slot + 1, false};
     is_refused(impostor);
   }
   SECTION("another queue pair of that process") {
@@ -145,7 +145,7 @@ TEST_CASE("a connection takes requests of its peer alone: its host, its process,
 TEST_CASE("a request whose bytes cannot be read was not taken: it may come again", "[qp]") {
   install_fault_guard();
   const auto kind = GENERATE(frame_kind::write, frame_kind::send);
-  elsewhere peer{an_address, a_slot, false};
+  remote_process peer{an_address, a_slot, false};
   pair ends;
   side& b = ends.b;
   connect_to(b, peer);
@@ -171,7 +171,7 @@ TEST_CASE("a request whose bytes cannot be read was not taken: it may come again
 }
 
 TEST_CASE("each refusal is told, whatever was refused just before", "[qp]") {
-  elsewhere peer{an_address, a_slot, false};
+  remote_process peer{an_address, a_slot, false};
   pair ends;
   side& b = ends.b;
   connect_to(b, peer);
@@ -185,13 +185,13 @@ TEST_CASE("each refusal is told, whatever was refused just before", "[qp]") {
   };
   frame_header old = expected;  // A frame of an earlier connection of the same two numbers.
   old.psn = (expected.psn + GENERATE(psn_mask - 6, 7u)) & psn_mask;
-  node& home = *b.inner().home;
-  REQUIRE(on_request(home, peer.route, old, payload.data()));
+  node& local_node = *b.inner().local_node;
+  REQUIRE(on_request(local_node, peer.route, old, payload.data()));
   SECTION("then one that may not") {
     frame_header forbidden = expected;
     forbidden.rkey ^= 1;
-    REQUIRE(on_request(home, peer.route, forbidden, payload.data()));
-    REQUIRE(send_answers(home, peer.route, b.qp->qp_num));
+    REQUIRE(on_request(local_node, peer.route, forbidden, payload.data()));
+    REQUIRE(send_answers(local_node, peer.route, b.qp->qp_num));
     refused(old, nak_code::dropped);
     refused(forbidden, nak_code::remote_access);
     CHECK(b.state() == IBV_QPS_ERR);
@@ -202,8 +202,8 @@ TEST_CASE("each refusal is told, whatever was refused just before", "[qp]") {
   }
   SECTION("then one that nobody takes any more") {
     b.to(IBV_QPS_ERR);
-    REQUIRE(on_request(home, peer.route, expected, payload.data()));
-    REQUIRE(send_answers(home, peer.route, b.qp->qp_num));
+    REQUIRE(on_request(local_node, peer.route, expected, payload.data()));
+    REQUIRE(send_answers(local_node, peer.route, b.qp->qp_num));
     refused(old, nak_code::dropped);
     refused(expected, nak_code::dropped);
   }
@@ -211,7 +211,7 @@ TEST_CASE("each refusal is told, whatever was refused just before", "[qp]") {
 }
 
 TEST_CASE("whoever connects anew is told until its peer does, and is served then", "[qp]") {
-  elsewhere peer{an_address, a_slot, false};
+  remote_process peer{an_address, a_slot, false};
   pair ends;
   side& b = ends.b;
   connect_to(b, peer);
@@ -248,17 +248,18 @@ TEST_CASE("whoever connects anew is told until its peer does, and is served then
 }
 
 TEST_CASE("what comes late on a link of before does not take the answers along", "[qp]") {
-  elsewhere before{an_address, a_slot, false};
-  elsewhere now{an_address, a_slot, false};
+  remote_process before{an_address, a_slot, false};
+  remote_process now{an_address, a_slot, false};
   pair ends;
   side& b = ends.b;
   connect_to(b, now);
   const std::vector<std::byte> payload(message_bytes);
   const frame_header header = write_to(b);
-  node& home = *b.inner().home;
-  REQUIRE(on_request(home, now.route, header, payload.data()));
-  REQUIRE(on_request(home, before.route, header, payload.data()));  // Sent there first, taken here.
-  REQUIRE(send_answers(home, now.route, b.qp->qp_num));
+  node& local_node = *b.inner().local_node;
+  REQUIRE(on_request(local_node, now.route, header, payload.data()));
+  REQUIRE(on_request(local_node, before.route, header,
+                     payload.data()));  // Sent there first, taken here.
+  REQUIRE(send_answers(local_node, now.route, b.qp->qp_num));
   const auto answer = now.next();
   REQUIRE(answer.has_value());
   CHECK(answer->kind == frame_kind::ack);
@@ -267,7 +268,7 @@ TEST_CASE("what comes late on a link of before does not take the answers along",
 TEST_CASE("a refusal says that all requests before it are done; one that skips a READ is a lie",
           "[qp]") {
   const auto first = GENERATE(IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ);
-  elsewhere peer{an_address, a_slot, true};
+  remote_process peer{an_address, a_slot, true};
   pair ends;
   side& a = ends.a;
   connect_to(a, peer);
@@ -278,7 +279,7 @@ TEST_CASE("a refusal says that all requests before it are done; one that skips a
   REQUIRE(second.has_value());
   frame_header refusal = answer_to(a, frame_kind::nak, second->psn);
   refusal.nak = nak_code::remote_access;
-  const bool honest = on_answer(*a.inner().home, peer.route, refusal, nullptr);
+  const bool honest = on_answer(*a.inner().local_node, peer.route, refusal, nullptr);
   CHECK(honest == (first == IBV_WR_RDMA_WRITE));
   if (!honest) {
     CHECK(a.is_quiet());
@@ -290,7 +291,7 @@ TEST_CASE("a refusal says that all requests before it are done; one that skips a
 
 TEST_CASE("a READ whose region goes before its answer is refused, and the WRITE before it is done",
           "[qp]") {
-  elsewhere peer{an_address, a_slot, false};
+  remote_process peer{an_address, a_slot, false};
   pair ends;
   side& b = ends.b;
   connect_to(b, peer);
@@ -303,11 +304,11 @@ TEST_CASE("a READ whose region goes before its answer is refused, and the WRITE 
   read.psn = (write.psn + 1) & psn_mask;
   read.rkey = region->rkey;
   read.payload_bytes = 0;
-  node& home = *b.inner().home;
-  REQUIRE(on_request(home, peer.route, write, payload.data()));
-  REQUIRE(on_request(home, peer.route, read, nullptr));
+  node& local_node = *b.inner().local_node;
+  REQUIRE(on_request(local_node, peer.route, write, payload.data()));
+  REQUIRE(on_request(local_node, peer.route, read, nullptr));
   REQUIRE(verb::dereg_mr(region) == 0);
-  REQUIRE(send_answers(home, peer.route, b.qp->qp_num));
+  REQUIRE(send_answers(local_node, peer.route, b.qp->qp_num));
   const auto answer = peer.next();
   REQUIRE(answer.has_value());
   CHECK(answer->kind == frame_kind::nak);
@@ -318,16 +319,16 @@ TEST_CASE("a READ whose region goes before its answer is refused, and the WRITE 
 }
 
 TEST_CASE("an answer that no request in flight waits for completes nothing", "[qp]") {
-  elsewhere peer{an_address, a_slot, true};
-  elsewhere other{an_address, a_slot, true};
+  remote_process peer{an_address, a_slot, true};
+  remote_process other{an_address, a_slot, true};
   pair ends;
   side& a = ends.a;
-  node& home = *a.inner().home;
+  node& local_node = *a.inner().local_node;
   connect_to(a, peer);
   std::fill_n(a.memory.begin(), 2 * message_bytes, std::byte{0x11});
   const std::vector<std::byte> payload(segment_bytes_max, std::byte{0x55});
-  const auto hear = [&](elsewhere& from, const frame_header& header) {
-    return on_answer(home, from.route, header, payload.data());
+  const auto hear = [&](remote_process& from, const frame_header& header) {
+    return on_answer(local_node, from.route, header, payload.data());
   };
   const bool reads = GENERATE(false, true);
   REQUIRE(a.send(one_sided(reads ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, ends.b),
@@ -388,10 +389,10 @@ TEST_CASE("an answer that no request in flight waits for completes nothing", "[q
 }
 
 TEST_CASE("an answer to what was sent before it was sent again does not count for that", "[qp]") {
-  elsewhere peer{an_address, a_slot, true};
+  remote_process peer{an_address, a_slot, true};
   pair ends{{.retry_cnt = 7}};
   side& a = ends.a;
-  node& home = *a.inner().home;
+  node& local_node = *a.inner().local_node;
   connect_to(a, peer);
   for (int n = 0; n < 2; ++n)
     REQUIRE(a.send(one_sided(IBV_WR_RDMA_WRITE, ends.b), {a.piece(0, message_bytes)}) == 0);
@@ -399,7 +400,7 @@ TEST_CASE("an answer to what was sent before it was sent again does not count fo
     std::optional<frame_header> frame;
     for (const auto end = clock::now() + std::chrono::seconds{60};
          !(frame = peer.next()) && clock::now() < end;)
-      home.progress();
+      local_node.progress();
     REQUIRE(frame.has_value());
     return *frame;
   };
@@ -407,7 +408,7 @@ TEST_CASE("an answer to what was sent before it was sent again does not count fo
     frame_header header = answer_to(a, kind, to.psn);
     header.epoch = to.epoch;
     if (kind == frame_kind::nak) header.nak = nak_code::dropped;
-    REQUIRE(on_answer(home, peer.route, header, nullptr));
+    REQUIRE(on_answer(local_node, peer.route, header, nullptr));
   };
   const frame_header first = next(), second = next();
   answer(first, frame_kind::nak);  // Nobody was there yet.
@@ -423,7 +424,7 @@ TEST_CASE("an answer to what was sent before it was sent again does not count fo
 
 TEST_CASE("a request that finds its link gone has begun, and so have those that wait for answers",
           "[qp]") {
-  elsewhere peer{an_address, a_slot, true};
+  remote_process peer{an_address, a_slot, true};
   pair ends{{.retry_cnt = 7}};
   side& a = ends.a;
   connect_to(a, peer);
@@ -449,7 +450,7 @@ TEST_CASE("PSNs in flight stay comparable: a request waits that would take more 
   }
   constexpr std::uint32_t mtu = 256;
   constexpr std::uint32_t longest = message_bytes_max / mtu;  // Packets of it.
-  elsewhere peer{an_address, a_slot, true};
+  remote_process peer{an_address, a_slot, true};
   pair ends;
   side& a = ends.a;
   connect_to(a, peer);
@@ -475,8 +476,8 @@ TEST_CASE("PSNs in flight stay comparable: a request waits that would take more 
   CHECK(psn_distance(oldest->psn, a.inner().requester.psn) == half);
 
   CHECK_FALSE(write().has_value());
-  REQUIRE(
-      on_answer(*a.inner().home, peer.route, answer_to(a, frame_kind::ack, oldest->psn), nullptr));
+  REQUIRE(on_answer(*a.inner().local_node, peer.route, answer_to(a, frame_kind::ack, oldest->psn),
+                    nullptr));
   CHECK(a.await().status == IBV_WC_SUCCESS);
   const auto next = peer.next();
   REQUIRE(next.has_value());

@@ -78,7 +78,7 @@ TEST_CASE("a type 2 window serves the QP that bound it alone", "[qp]") {
   pair ends;
   side other{wish{}};
   const std::uint32_t rkey = bound(ends, ends.b.add_window(IBV_MW_TYPE_2), on(ends.b, 0, 64));
-  key_table& keys = ends.b.inner().home->keys();
+  key_table& keys = ends.b.inner().local_node->keys();
   pinned pin;
   CHECK(keys.pin(rkey, ends.b.pd, other.qp->qp_num, IBV_ACCESS_REMOTE_READ, ends.b.address(), 8,
                  pin) == key_error::wrong_qp);

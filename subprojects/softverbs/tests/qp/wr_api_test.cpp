@@ -159,8 +159,8 @@ TEST_CASE("a thread may poll in the middle of its batch", "[qp]") {
   const batch_of b{dev};
   ibv_wr_start(b.ex);
   ibv_wr_rdma_write(b.ex, 0x77, 0x8800);
-  inside(b.qp).home->kick(b.qp->qp_num);
-  inside(b.qp).home->progress();
+  inside(b.qp).local_node->kick(b.qp->qp_num);
+  inside(b.qp).local_node->progress();
   ibv_wr_set_sge(b.ex, 5, 0x1000, 12);
   CHECK(ibv_wr_complete(b.ex) == 0);
   CHECK(b.queued() == 1);
@@ -184,8 +184,8 @@ TEST_CASE("an open batch holds up nobody but who posts to the same queue pair", 
   opened.get_future().wait();
   ibv_wr_start(a.ex);
   ibv_wr_send(a.ex);
-  inside(b.qp).home->kick(b.qp->qp_num);
-  inside(b.qp).home->progress();
+  inside(b.qp).local_node->kick(b.qp->qp_num);
+  inside(b.qp).local_node->progress();
   CHECK(b.queued() == 0);
   may_end.set_value();
   CHECK(other.get() == 0);

@@ -179,16 +179,16 @@ TEST_CASE("opener and acceptor of one file meet: one's out is the other's in", "
   ring_memory acceptor;
   REQUIRE((opener.reserve() && acceptor.reserve()));
   REQUIRE((opener.map(file.get(), true) && acceptor.map(file.get(), false)));
-  ring_producer there;
-  ring_consumer here;
+  ring_producer remote;
+  ring_consumer local;
   for (const auto& [out, in] :
        {std::pair{opener.out(), acceptor.in()}, std::pair{acceptor.out(), opener.in()}}) {
-    there.attach(out);
-    here.attach(in);
-    REQUIRE(put(there, a_header(7, 100)) == ring_answer::yes);
+    remote.attach(out);
+    local.attach(in);
+    REQUIRE(put(remote, a_header(7, 100)) == ring_answer::yes);
     frame_header header;
     const std::byte* payload = nullptr;
-    REQUIRE(here.peek(header, payload) == ring_answer::yes);
+    REQUIRE(local.peek(header, payload) == ring_answer::yes);
     CHECK(header.psn == 7);
     CHECK(right_payload(header, payload));
   }
