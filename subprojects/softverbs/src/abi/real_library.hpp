@@ -42,10 +42,10 @@ template <name Name, name Version, class Function>
 [[nodiscard]] Function* function() noexcept {
   // No guard, which a fork could leave taken in the child: all who look find the same.
   static constinit std::atomic<void*> found{nullptr};
-  static constinit std::atomic<bool> looked{false};
-  if (!looked.load(std::memory_order_acquire)) {
+  static constinit std::atomic<bool> is_searched{false};
+  if (!is_searched.load(std::memory_order_acquire)) {
     found.store(symbol(Name.text, Version.text), std::memory_order_relaxed);
-    looked.store(true, std::memory_order_release);
+    is_searched.store(true, std::memory_order_release);
   }
   return reinterpret_cast<Function*>(found.load(std::memory_order_relaxed));
 }

@@ -42,8 +42,8 @@ link::frame_room link::reserve(const frame_header& header, std::uint32_t waiter)
   if (answer == ring_answer::no) {
     waiters_.insert(waiter & index_part);
     stalled_.store(true);
-    // The wish first, then a second look: the consumer does it the other way round. A poller needs
-    // no wish, and whoever takes over from it looks at `stalled_` after it said so.
+    // Request a doorbell first, then try again: the consumer frees space first, then checks for
+    // requests. A poller needs no request, and the engine that takes over from it reads `stalled_`.
     if (!protocol_.polled().load() && !is_tcp()) out_.want_space(true);
     answer = out_.reserve(reserved_bytes_, place);
   }
@@ -60,17 +60,17 @@ void link::commit() noexcept {
   out_.publish(reserved_bytes_);
   if (is_tcp())
     flush_to_socket();
-  else if (out_.take_doorbell_wish())
+  else if (out_.claim_doorbell())
     ring_doorbell();
   tx_.unlock();
 }
 
 void link::cancel() noexcept { tx_.unlock(); }
 
-bool link::relieve(index_set& waiters) noexcept {
-  if (!stalled_.load() || !out_.roomy()) return false;
+bool link::take_waiters(index_set& waiters) noexcept {
+  if (!stalled_.load() || !out_.has_space()) return false;
   const std::lock_guard tx{tx_};
-  if (!stalled_.load(std::memory_order_relaxed) || !out_.roomy()) return false;
+  if (!stalled_.load(std::memory_order_relaxed) || !out_.has_space()) return false;
   waiters = waiters_;
   waiters_.clear();
   stalled_.store(false);
@@ -79,21 +79,21 @@ bool link::relieve(index_set& waiters) noexcept {
 
 // ---- receiving
 
-bool link::has_left() const noexcept {
-  return in_.has_frames() || quantum_ended_.load() || (answers_stalled_.load() && out_.roomy()) ||
-         (unread_.load() && up());
+bool link::has_more() const noexcept {
+  return in_.has_frames() || quantum_ended_.load() ||
+         (answers_stalled_.load() && out_.has_space()) || (unread_.load() && up());
 }
 
 bool link::has_work() noexcept {
-  if (has_left()) return true;
+  if (has_more()) return true;
   if (!is_tcp() || !up()) return false;
-  const std::uint32_t looks = looks_.load(std::memory_order_relaxed) + 1;
-  looks_.store(looks, std::memory_order_relaxed);
-  return looks % tcp_look_every == 0;
+  const std::uint32_t polls = tcp_polls_.load(std::memory_order_relaxed) + 1;
+  tcp_polls_.store(polls, std::memory_order_relaxed);
+  return polls % tcp_poll_interval == 0;
 }
 
-/// The look at what is left comes after the lock is free: a thread that found it taken has gone by,
-/// and counts on whoever had it.
+/// Checks for more work after the lock is released: a thread that found the lock taken has left its
+/// work to the holder.
 bool link::serve(node& local_node, bool wait) noexcept {
   bool did = false;
   {
@@ -105,7 +105,7 @@ bool link::serve(node& local_node, bool wait) noexcept {
     if (!up()) return false;
     did = serve_locked(local_node);
   }
-  if (has_left()) protocol_.tell();
+  if (has_more()) protocol_.tell();
   return did;
 }
 
@@ -117,10 +117,11 @@ bool link::serve_locked(node& local_node) noexcept {
   return did;
 }
 
-/// On a wire the answers to our requests come before what the peer did after it sent them: programs
-/// rely on it. So they are taken first, all that came before the requests that are taken then.
+/// Takes a batch of frames. On a wire, the answer to a request arrives before whatever its
+/// responder sends later, and programs rely on that. So all answers of the peer that have come are
+/// taken before its requests.
 bool link::drain(node& local_node) noexcept {
-  if (in_.seen_all() && in_.look() == ring_answer::broken) fail();
+  if (in_.seen_all() && in_.refresh() == ring_answer::broken) fail();
   if (link* answers = answers_.load(); answers != nullptr && !in_.seen_all())
     answers->take_answers(local_node);
   const std::uint64_t begin = in_.popped();
@@ -133,12 +134,12 @@ bool link::drain(node& local_node) noexcept {
     fail();
     return true;
   }
-  if (taken() != 0 && in_.take_space_wish() && !is_tcp()) ring_doorbell();
+  if (taken() != 0 && in_.claim_space_doorbell() && !is_tcp()) ring_doorbell();
   return taken() != 0;
 }
 
-/// Broken: what is there is no frame for us. A frame waits for room on the way back; whoever makes
-/// it takes answers, whatever requests wait.
+/// Takes one frame. `broken`: the frame is invalid. `waits`: the frame needs space for an answer;
+/// the other direction makes that space without taking requests.
 link::frame_fate link::take_frame(node& local_node) noexcept {
   frame_header header;
   const std::byte* payload = nullptr;
@@ -154,8 +155,8 @@ link::frame_fate link::take_frame(node& local_node) noexcept {
   return frame_fate::taken;
 }
 
-/// But for a long READ's data, and what is behind them: while those stream, a wire carries the
-/// requests of the other direction, too.
+/// Takes all answers except the data of a long READ and what follows them: a wire, too, carries
+/// requests of the other direction while such data streams.
 void link::take_answers(node& local_node) noexcept {
   if (!is_tcp() && !in_.has_frames()) return;
   {
@@ -163,16 +164,16 @@ void link::take_answers(node& local_node) noexcept {
     if (!up()) return;
     take_short_answers(local_node);
   }
-  if (has_left()) protocol_.tell();
+  if (has_more()) protocol_.tell();
 }
 
 void link::take_short_answers(node& local_node) noexcept {
   if (is_tcp()) fill_from_socket();
-  // Also what has come since the look of a batch that left some.
-  if (in_.look() == ring_answer::broken) return fail();
+  // Include frames that came after the tail was last loaded.
+  if (in_.refresh() == ring_answer::broken) return fail();
   while (!in_.seen_all() && !long_read_is_next())
     if (take_frame(local_node) != frame_fate::taken) return fail();
-  if (in_.take_space_wish() && !is_tcp()) ring_doorbell();
+  if (in_.claim_space_doorbell() && !is_tcp()) ring_doorbell();
 }
 
 bool link::long_read_is_next() noexcept {
@@ -250,13 +251,13 @@ void link::on_writable() noexcept {
 }
 
 void link::ring_doorbell() noexcept {
-  // A full socket has doorbells enough in it; a dead one is for the engine to find.
+  // A full socket holds enough doorbells; the engine handles a broken one.
   const char bell = 0;
   (void)::send(socket_.get(), &bell, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 bool link::hear_doorbells() noexcept {
-  constexpr int at_once_max = 16;  // The rest makes the socket readable again.
+  constexpr int at_once_max = 16;  // Further doorbells keep the socket readable.
   for (int n = 0; n < at_once_max; ++n) {
     char bell = 0;
     const ssize_t bytes = ::recv(socket_.get(), &bell, 1, MSG_DONTWAIT);
@@ -278,19 +279,19 @@ std::chrono::milliseconds link::silence() noexcept {
   using namespace std::chrono;
   const std::lock_guard tx{tx_};
   if (!up() || !is_tcp()) return {};
-  // One that does not connect has never heard anything.
+  // A socket that never connected has had no acknowledgement since the start.
   return std::min(silence_of(socket_.get()),
                   duration_cast<milliseconds>(steady_clock::now() - started_));
 }
 
 void link::fail() noexcept {
   state expected = state::up;
-  if (state_.compare_exchange_strong(expected, state::dying))
+  if (state_.compare_exchange_strong(expected, state::closing))
     ::shutdown(socket_.get(), SHUT_RDWR);  // The engine gets the event and closes the link.
 }
 
 bool link::start(setup& how) noexcept {
-  const std::unique_lock rx{rx_, std::try_to_lock};  // A late poller may be looking in.
+  const std::unique_lock rx{rx_, std::try_to_lock};  // A late poller may still hold the lock.
   if (!rx.owns_lock()) return false;
   const std::lock_guard tx{tx_};
   unique_fd own_memory;
@@ -332,7 +333,7 @@ void link::stop(step_mutex& directory, index_set& waiters) noexcept {
   const std::lock_guard order{directory};
   const std::lock_guard tx{tx_};
   if (up() && is_tcp()) flush_to_socket();
-  state_.store(state::dying);
+  state_.store(state::closing);
   socket_.reset();
   memory_.unmap();
   waiters = waiters_;

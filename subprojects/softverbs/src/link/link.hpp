@@ -20,7 +20,7 @@ namespace softverbs {
 
 class node;
 
-/// Where a QP lives: which host, which process on it.
+/// The address of a node: the host, and the process on that host.
 struct node_address {
   in6_addr host{};  ///< all zero: this host
   std::uint16_t slot = 0;
@@ -29,25 +29,32 @@ struct node_address {
 
 enum class sent : std::uint8_t {
   yes,
-  full,  ///< no room now: the QP was put on the link's waiting list and will be kicked
-  down,  ///< no such process, or it is gone
+  full,  ///< no space: the QP joined the waiting list of the link and will be kicked
+  down,  ///< the process does not exist (any more)
 };
 
 /// The most frames and bytes that one call of link::serve takes; it sends about as many bytes of
 /// READs. A long message then delays a short one on another link by some 5 us.
 inline constexpr std::size_t batch_frames_max = bound(64, 4);
 inline constexpr std::size_t batch_bytes_max = bound(128 * 1024, 1024);
-/// A poller looks at a TCP socket once in so many looks: a system call costs more than a ring.
-inline constexpr std::uint32_t tcp_look_every = 16;
+/// A poller reads a TCP socket once in this many polls: a system call costs more than a ring.
+inline constexpr std::uint32_t tcp_poll_interval = 16;
 
-/// The route to one other process. One that we opened carries our requests out and their answers
-/// in; one that we accepted, the reverse: a pair of processes that talk both ways has two.
-/// Type-stable: a link that died is used again for another peer, under a new `generation`.
+/// The route to one other process. An opened link carries our requests and their answers; an
+/// accepted link carries the requests of the peer and our answers.
+///
+/// | state   | meaning                                | moved here by                          |
+/// | ------- | -------------------------------------- | -------------------------------------- |
+/// | free    | no peer; start() may use the link      | the engine, once no thread uses it     |
+/// | up      | frames flow                            | start(): link_to() or an accepted peer |
+/// | closing | the socket is shut down, nothing sends | fail(): any thread; stop(): the engine |
+///
+/// Type-stable: a free link is used again for another peer, under a new `generation`.
 class link {
  public:
-  /// Reserves room for one frame, so that its payload can be copied straight into the ring; the
-  /// frame is sent by commit(). Holds the link's tx lock in between. `waiter` is the local QP
-  /// number to kick on `full`; 0 for nobody (send_answers, which is called again anyway).
+  /// Reserves space for one frame, so that the caller copies the payload straight into the ring.
+  /// commit() sends the frame; the tx lock is held until then. On `full`, the QP with the local
+  /// number `waiter` is kicked later; 0: none.
   struct frame_room {
     sent result;
     std::byte* payload;
@@ -64,12 +71,12 @@ class link {
     return state_.load(std::memory_order_acquire) == state::up;
   }
 
-  /// Responder side, under `rx`: this QP has acks or answers to send once the batch was drained.
+  /// Responder side, under `rx`: this QP has acks or answers to send after the batch.
   void answer_later(std::uint32_t local_qpn) noexcept;
 
-  // ---- What follows is for the node.
+  // ---- for the node only
 
-  enum class state : std::uint8_t { free, up, dying };
+  enum class state : std::uint8_t { free, up, closing };
   struct setup {
     node_address peer;
     unique_fd socket;
@@ -80,45 +87,47 @@ class link {
 
   explicit link(engine_protocol& protocol) noexcept : protocol_{protocol} {}
 
-  /// Makes a free link the route to a peer. False: busy, or no memory; the link stays free.
+  /// Makes a free link the route to a peer. False: a poller still uses the link, or memory is
+  /// short; the link stays free.
   [[nodiscard]] bool start(setup& how) noexcept;
-  /// Puts these bytes (a hello, frame_align long) ahead of all frames. TCP, right after start().
+  /// Sends a hello (frame_align bytes) ahead of all frames. TCP only; call right after start().
   void send_first(const void* line) noexcept;
-  /// The end of a link: `waiters` are the QPs to kick. Takes both locks; holds `directory` while
-  /// the descriptor closes, since a fork may be going on.
+  /// Ends a link and returns the QPs to kick in `waiters`. Takes both locks. Holds `directory`
+  /// while the descriptor closes, because another thread may fork.
   void stop(step_mutex& directory, index_set& waiters) noexcept;
-  /// Of a link that was accepted: the one that we opened to the same peer. Any that is not up will
-  /// do as none.
+  /// For an accepted link: sets the link that we opened to the same peer. A link that is not up
+  /// counts as none.
   void set_answers(link* opened) noexcept { answers_.store(opened); }
   void set_free() noexcept { state_.store(state::free, std::memory_order_release); }
 
   [[nodiscard]] state current() const noexcept { return state_.load(std::memory_order_acquire); }
   [[nodiscard]] bool opened() const noexcept { return opened_; }
   [[nodiscard]] bool is_tcp() const noexcept { return tcp_.load(std::memory_order_relaxed); }
-  /// TCP: for how long the peer's host has owed us an acknowledgement; zero when it owes none.
+  /// TCP: how long the peer's host has not acknowledged our bytes; zero if nothing is
+  /// unacknowledged.
   [[nodiscard]] std::chrono::milliseconds silence() noexcept;
   [[nodiscard]] int socket() const noexcept { return socket_.get(); }
   void abandon() noexcept { socket_.reset(); }  ///< in the child of a fork
 
-  /// A quick look, without a lock: whether serve() would find something.
+  /// True if serve() would find work. Takes no lock.
   [[nodiscard]] bool has_work() noexcept;
-  /// Takes a batch of frames and sends the answers that are due. True when it did anything. With
-  /// `wait` it waits for another thread that is in here; without, it leaves the work to that one.
-  /// Whoever leaves with more to do tells the engine.
+  /// Takes a batch of frames and sends the answers that are due. True if anything was done. If
+  /// another thread serves the link, the call waits for it (`wait`) or leaves the work to it. A
+  /// thread that leaves more work behind notifies the engine.
   bool serve(node& local_node, bool wait) noexcept;
-  /// Those who wait for room, once it is worth it.
+  /// True if QPs wait for space; take_waiters() returns them once enough is free.
   [[nodiscard]] bool stalled() const noexcept { return stalled_.load(); }
-  [[nodiscard]] bool relieve(index_set& waiters) noexcept;
+  [[nodiscard]] bool take_waiters(index_set& waiters) noexcept;
   void want_doorbells(bool wanted) noexcept;
 
-  /// Engine: the socket is readable. False: the peer has gone.
+  /// Engine: takes the doorbells of a readable socket. False: the peer has gone.
   [[nodiscard]] bool hear_doorbells() noexcept;
   void on_readable() noexcept { unread_.store(true); }  ///< TCP
   void on_writable() noexcept;                          ///< TCP
 
  private:
-  /// Whether there is more to do that no event of this link's socket will tell of.
-  [[nodiscard]] bool has_left() const noexcept;
+  /// True if work is left that no event of the socket will announce.
+  [[nodiscard]] bool has_more() const noexcept;
   bool serve_locked(node& local_node) noexcept;
   bool drain(node& local_node) noexcept;
   enum class frame_fate : std::uint8_t { taken, waits, broken };
@@ -148,9 +157,9 @@ class link {
   alignas(64) step_mutex rx_;
   ring_consumer in_;
   stream_writer from_socket_;
-  bool ended_ = false;                        ///< TCP: no more bytes will come
+  bool ended_ = false;                        ///< TCP: the peer will send no more bytes
   step_atomic<bool> unread_{false};           ///< TCP: the socket may have bytes
-  std::atomic<std::uint32_t> looks_{0};       ///< TCP: of pollers
+  std::atomic<std::uint32_t> tcp_polls_{0};   ///< TCP: by pollers
   step_atomic<bool> answers_stalled_{false};  ///< `due_` waits for room
   step_atomic<bool> quantum_ended_{false};    ///< `due_` waits for its next quantum, not for room
   std::uint32_t due_cursor_ = 0;
@@ -162,7 +171,7 @@ class link {
   stream_reader to_socket_;
   std::size_t reserved_bytes_ = 0;
   std::chrono::steady_clock::time_point started_{};
-  step_atomic<bool> stalled_{false};  ///< somebody found no room
+  step_atomic<bool> stalled_{false};  ///< a QP found no space
   index_set waiters_;
 };
 

@@ -178,7 +178,7 @@ bool node::work(bool wait) noexcept {
 bool node::visit(link& one, bool wait) noexcept {
   bool did = false;
   if (one.stalled()) {
-    if (index_set waiters; one.relieve(waiters)) {
+    if (index_set waiters; one.take_waiters(waiters)) {
       kick_all(waiters);
       did = true;
     }

@@ -185,7 +185,7 @@ bool waits_for_timer(queue_pair& qp) noexcept {
   return false;
 }
 
-next_step look_at_head(queue_pair& qp, quantum& now) noexcept {
+next_step execute_head(queue_pair& qp, quantum& now) noexcept {
   send_ring& ring = qp.sends;
   const ibv_qp_state state = qp.state.load(std::memory_order_acquire);
   if (state == IBV_QPS_ERR || state == IBV_QPS_SQE) {
@@ -218,7 +218,7 @@ void execute(queue_pair& qp, std::uint64_t posts) noexcept {
   if (qp.disturbed.load(std::memory_order_relaxed)) stamp_delays(qp);
   quantum now{posts};
   next_step next = next_step::go_on;
-  while (next == next_step::go_on) next = look_at_head(qp, now);
+  while (next == next_step::go_on) next = execute_head(qp, now);
   now.responder().release();
   if (qp.sends.reported != qp.sends.completed) report_to(qp, qp.sends.completed);
   // Behind all others that wait; when nobody polls, this wakes the engine.

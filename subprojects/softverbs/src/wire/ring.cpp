@@ -14,12 +14,12 @@ namespace {
 constexpr std::uint64_t ring_mask = ring_bytes - 1;
 static_assert((ring_bytes & ring_mask) == 0);
 
-/// What a peer claims to have published or freed can be: whole lines, and not more than fits.
+/// True if a peer may have this many bytes in the ring: whole lines, and at most the capacity.
 constexpr bool plausible(std::uint64_t used) {
   return used <= ring_bytes && used % frame_align == 0;
 }
 
-/// Each word is read once: the peer may change it meanwhile, but never after our checks.
+/// Reads each word once: the peer may change the ring, but not the copy that is checked.
 void copy_header(frame_header& to, const std::byte* from) noexcept {
   std::uint64_t words[sizeof(frame_header) / sizeof(std::uint64_t)];
   const auto* source = reinterpret_cast<const std::uint64_t*>(from);
@@ -32,14 +32,14 @@ void copy_header(frame_header& to, const std::byte* from) noexcept {
 // ---- producer
 
 void ring_producer::attach(ring_view view) noexcept {
-  if (view_.control != view.control) view_ = view;  // Else somebody may look at it now.
+  if (view_.control != view.control) view_ = view;  // Another thread may read an unchanged view.
   tail_.store(0, std::memory_order_relaxed);
   head_seen_ = 0;
 }
 
 ring_answer ring_producer::reserve(std::size_t bytes, std::byte*& place) noexcept {
   const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
-  // The explorer's runs look each time: what the run before saw makes none of them different.
+  // Under the explorer, each call reads the head: an earlier run must not influence a later one.
   if (bound(false, true) || tail - head_seen_ + bytes > ring_bytes) {
     const std::uint64_t head = view_.control->head.load();
     if (!plausible(tail - head)) return ring_answer::broken;
@@ -53,19 +53,19 @@ ring_answer ring_producer::reserve(std::size_t bytes, std::byte*& place) noexcep
 void ring_producer::publish(std::size_t bytes) noexcept {
   const std::uint64_t tail = tail_.load(std::memory_order_relaxed) + bytes;
   tail_.store(tail, std::memory_order_relaxed);
-  // seq_cst against the consumer's doorbell_wanted: one of us sees the other's store.
+  // Sequentially consistent with the consumer's doorbell_wanted: one side sees the other's store.
   view_.control->tail.store(tail);
 }
 
-bool ring_producer::take_doorbell_wish() noexcept {
+bool ring_producer::claim_doorbell() noexcept {
   return view_.control->doorbell_wanted.load() != 0 &&
          view_.control->doorbell_wanted.exchange(0) != 0;
 }
 
-bool ring_producer::roomy() const noexcept {
-  // A head that makes no sense counts as room: the next reserve() finds it out.
+bool ring_producer::has_space() const noexcept {
+  // An invalid head counts as space: the next reserve() detects it.
   const std::uint64_t used = tail_.load(std::memory_order_relaxed) - view_.control->head.load();
-  return used + ring_roomy_bytes <= ring_bytes || !plausible(used);
+  return used + space_doorbell_bytes <= ring_bytes || !plausible(used);
 }
 
 void ring_producer::want_space(bool wanted) noexcept { view_.control->space_wanted.store(wanted); }
@@ -79,7 +79,7 @@ void ring_consumer::attach(ring_view view) noexcept {
   frame_size_ = 0;
 }
 
-ring_answer ring_consumer::look() noexcept {
+ring_answer ring_consumer::refresh() noexcept {
   const std::uint64_t head = head_.load(std::memory_order_relaxed);
   const std::uint64_t tail = view_.control->tail.load(std::memory_order_acquire);
   if (!plausible(tail - head)) return ring_answer::broken;
@@ -89,7 +89,7 @@ ring_answer ring_consumer::look() noexcept {
 
 ring_answer ring_consumer::peek(frame_header& header, const std::byte*& payload) noexcept {
   if (seen_all()) {
-    if (const ring_answer answer = look(); answer != ring_answer::yes) return answer;
+    if (const ring_answer answer = refresh(); answer != ring_answer::yes) return answer;
   }
   const std::uint64_t head = head_.load(std::memory_order_relaxed);
   const std::byte* place = view_.data + (head & ring_mask);
@@ -107,13 +107,13 @@ void ring_consumer::pop() noexcept {
   view_.control->head.store(head, std::memory_order_release);
 }
 
-bool ring_consumer::take_space_wish() noexcept {
+bool ring_consumer::claim_space_doorbell() noexcept {
   const std::uint64_t head = head_.load(std::memory_order_relaxed);
-  // seq_cst against the producer's space_wanted: one of us sees the other's store.
+  // Sequentially consistent with the producer's space_wanted: one side sees the other's store.
   view_.control->head.store(head);
   if (view_.control->space_wanted.load() == 0) return false;
   const std::uint64_t used = view_.control->tail.load() - head;
-  return used + ring_roomy_bytes <= ring_bytes && view_.control->space_wanted.exchange(0) != 0;
+  return used + space_doorbell_bytes <= ring_bytes && view_.control->space_wanted.exchange(0) != 0;
 }
 
 void ring_consumer::want_doorbell(bool wanted) noexcept {

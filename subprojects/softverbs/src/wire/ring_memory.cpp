@@ -12,13 +12,13 @@ namespace softverbs {
 
 namespace {
 
-/// Control page, then the data twice.
+/// The mapped size of a ring: the control page, then the data twice.
 constexpr std::size_t span_bytes = ring_control_bytes + 2 * ring_bytes;
 constexpr std::size_t spans_bytes = 2 * span_bytes;
 constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-/// Over what is there, in one step. By the system call: ThreadSanitizer takes mmap() for a write of
-/// all the memory, and others may look at a control page at this moment.
+/// Replaces a mapping atomically. The raw system call is used because ThreadSanitizer takes mmap()
+/// for a write to all the memory, and other threads may read a control page now.
 bool replace(std::byte* place, std::size_t bytes, int flags, int fd, std::size_t offset) noexcept {
   return ::syscall(SYS_mmap, place, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd,
                    static_cast<off_t>(offset)) != -1;

@@ -69,8 +69,8 @@ std::vector<std::string> leftovers() {
 std::vector<std::string> orphans() {
   auto names = softverbs_sockets();
   // One that closes while we look is no orphan: it is gone the next time.
-  constexpr int looks = 5;
-  for (int i = 0; i < looks && !names.empty(); ++i) {
+  constexpr int rounds = 5;
+  for (int i = 0; i < rounds && !names.empty(); ++i) {
     const auto still_there = softverbs_sockets();
     std::erase_if(names, [&](const auto& name) { return !still_there.contains(name.first); });
     for (const auto& process : fs::directory_iterator{"/proc"}) {

@@ -144,7 +144,7 @@ void server::churn(std::mt19937_64& random) {
     e.fickle_mr.reset();
     // A write through the revoked key would be seen here.
     std::ranges::fill(e.fickle, std::byte{0xee});
-    for (int look = 0; look < 100; ++look) {
+    for (int round = 0; round < 100; ++round) {
       if (!std::ranges::all_of(e.fickle, [](std::byte b) { return b == std::byte{0xee}; })) {
         throw std::runtime_error{"a deregistered region was written to"};
       }

@@ -37,7 +37,7 @@ struct region {
   rig::mr_ptr mr;
 };
 
-struct wish {
+struct region_request {
   rig::card peer;
   bool gone;
 };
@@ -46,7 +46,7 @@ struct wish {
 class granter {
  public:
   granter() { gone_.forbid(); }
-  rig::card grant(const wish& w) {
+  rig::card grant(const region_request& w) {
     const region& r = w.gone ? gone_ : whole_;
     rig::qp_ptr qp = rig::make_qp(device_, cq_.get(), cq_.get());
     rig::to_init(qp.get());
@@ -68,11 +68,11 @@ class granter {
 int granting(const std::vector<std::string>&) {
   const int control = rig::first_inherited_fd;
   granter self;
-  for (;;) rig::put(control, self.grant(rig::get<wish>(control)));  // Until it is killed.
+  for (;;) rig::put(control, self.grant(rig::get<region_request>(control)));  // Until it is killed.
 }
 const rig::role granting_role{"unmapped-granter", granting};
 
-using ask = std::function<rig::card(const wish&)>;
+using ask = std::function<rig::card(const region_request&)>;
 
 ibv_wc_status outcome(ibv_wr_opcode opcode, bool ours_gone, bool theirs_gone, const ask& grant) {
   const rig::device device;
@@ -119,11 +119,11 @@ int all_of_it(const std::vector<std::string>&) {
   rig::check(::sigaction(SIGSEGV, &mine, nullptr), "sigaction");
 
   granter local;
-  try_all("in one process", [&](const wish& w) { return local.grant(w); });
+  try_all("in one process", [&](const region_request& w) { return local.grant(w); });
   rig::socket_pair control;
   const rig::child remote{"unmapped-granter", {control.theirs.get()}};
   control.theirs.close();
-  try_all("in two processes", [&](const wish& w) {
+  try_all("in two processes", [&](const region_request& w) {
     rig::put(control.ours.get(), w);
     return rig::get<rig::card>(control.ours.get());
   });

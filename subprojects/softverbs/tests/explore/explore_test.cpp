@@ -17,8 +17,8 @@
 namespace softverbs::test {
 namespace {
 
-wish with_channels() {
-  wish how;
+pair_options with_channels() {
+  pair_options how;
   how.channel = how.signal_all = true;
   how.bytes = 64 * 1024;
   how.timeout = 20;  // 4 s: no run takes as long.

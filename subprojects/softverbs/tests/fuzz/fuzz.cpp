@@ -32,7 +32,7 @@ enum class act : std::uint8_t {
   scribble,
   move_tail,
   move_head,
-  wishes,
+  control_words,
   doorbell,
   mumble,
   leave,
@@ -80,7 +80,7 @@ class stage {
       case act::scribble: scribble(in, in.byte() % 2 == 0 ? peer_.in : peer_.back); break;
       case act::move_tail: move_tail(in, in.byte() % 2 == 0 ? peer_.in : peer_.back); break;
       case act::move_head: move_head(in, in.byte() % 2 == 0 ? peer_.in : peer_.back); break;
-      case act::wishes: wishes(in, in.byte() % 2 == 0 ? peer_.in : peer_.back); break;
+      case act::control_words: control_words(in, in.byte() % 2 == 0 ? peer_.in : peer_.back); break;
       case act::doorbell:
         if (in.byte() % 8 == 0 && peer_.in.open()) peer_.in.ring_doorbell();
         break;
@@ -246,7 +246,7 @@ class stage {
       route.in().head.store(route.in().tail.load() - by % (ring_bytes / frame_align) * frame_align);
   }
 
-  static void wishes(script& in, hostile_link& route) noexcept {
+  static void control_words(script& in, hostile_link& route) noexcept {
     const std::uint8_t which = in.byte();
     if (!route.open()) return;
     route.in().doorbell_wanted.store(which & 1);

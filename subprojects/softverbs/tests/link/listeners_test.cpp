@@ -362,9 +362,9 @@ TEST_CASE("the processes of a host have half of all links, and then no more", "[
 
 TEST_CASE("the TCP listener is on 127.0.0.1 alone, or where SOFTVERBS_LISTEN says", "[link]") {
   const unique_fd epoll{::epoll_create1(EPOLL_CLOEXEC)};
-  const char* wish = GENERATE(as<const char*>{}, nullptr, "", "127.0.0.2", "0.0.0.0");
-  const std::string expected = wish == nullptr || *wish == '\0' ? "127.0.0.1" : wish;
-  if (wish != nullptr) ::setenv("SOFTVERBS_LISTEN", wish, 1);
+  const char* setting = GENERATE(as<const char*>{}, nullptr, "", "127.0.0.2", "0.0.0.0");
+  const std::string expected = setting == nullptr || *setting == '\0' ? "127.0.0.1" : setting;
+  if (setting != nullptr) ::setenv("SOFTVERBS_LISTEN", setting, 1);
   const tcp_settings tcp = tcp_settings_of_environment();
   ::unsetenv("SOFTVERBS_LISTEN");
   CHECK(listening().empty());

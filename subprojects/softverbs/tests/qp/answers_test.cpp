@@ -51,7 +51,7 @@ class far_end {
   /// What came since the last look and is no part of fill(); it makes room.
   std::vector<frame_header> take() {
     std::vector<frame_header> all;
-    while (link_.from_us.look() == ring_answer::yes && !link_.from_us.seen_all()) {
+    while (link_.from_us.refresh() == ring_answer::yes && !link_.from_us.seen_all()) {
       frame_header header;
       const std::byte* payload = nullptr;
       REQUIRE(link_.from_us.peek(header, payload) == ring_answer::yes);
@@ -70,7 +70,7 @@ class far_end {
 }  // namespace
 
 TEST_CASE("all who ask a number that nobody has are told, once there is room for it", "[qp]") {
-  const side user{wish{}};  // Its device is open.
+  const side user{pair_options{}};  // Its device is open.
   node& local_node = *user.inner().local_node;
   // The number of a QP that is gone, or one that was never given out.
   std::uint32_t number = local_node.allocate_qpn();
@@ -100,7 +100,7 @@ TEST_CASE("all who ask a number that nobody has are told, once there is room for
 }
 
 TEST_CASE("a queue pair that answers at length keeps no other from its answer", "[qp]") {
-  side reads{wish{}}, writes{wish{}};
+  side reads{pair_options{}}, writes{pair_options{}};
   far_end other{*reads.inner().local_node, 1};
   for (side* one : {&reads, &writes}) {
     one->to_init();
@@ -117,7 +117,7 @@ TEST_CASE("a queue pair that answers at length keeps no other from its answer", 
 }
 
 TEST_CASE("a queue pair that is reset leaves no peer without its answer", "[qp]") {
-  side user{wish{}};
+  side user{pair_options{}};
   node& local_node = *user.inner().local_node;
   std::deque<far_end> others;
   const auto ask = [&](far_end& other) {

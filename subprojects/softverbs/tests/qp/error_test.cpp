@@ -183,7 +183,7 @@ TEST_CASE("remote memory that was not granted ends both ends with REM_ACCESS", "
 }
 
 TEST_CASE("what the QP does not serve, or cannot be, ends with REM_INV_REQ", "[qp]") {
-  wish how;
+  pair_options how;
   ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE;
   std::size_t at = 0;
   SECTION("writes are off") { how.qp_access = IBV_ACCESS_REMOTE_READ; }

@@ -23,7 +23,7 @@ inline constexpr unsigned all_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOT
 inline constexpr std::chrono::seconds patience{20};
 
 /// How two queue pairs are made and connected.
-struct wish {
+struct pair_options {
   ibv_qp_type type = IBV_QPT_RC;
   unsigned qp_access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
   unsigned mr_access = all_access;
@@ -52,7 +52,7 @@ class side {
   ibv_srq* srq = nullptr;
   ibv_qp* qp = nullptr;
 
-  explicit side(const wish& how) : memory(how.bytes), how_{how} {
+  explicit side(const pair_options& how) : memory(how.bytes), how_{how} {
     pd = verb::alloc_pd(ctx_);
     if (how.channel) channel = verb::create_comp_channel(ctx_);
     cq = verb::create_cq(ctx_, how.cqe, nullptr, channel, 0);
@@ -233,7 +233,7 @@ class side {
   }
 
  private:
-  wish how_;
+  pair_options how_;
   ibv_context* ctx_ = open_context({});
   std::vector<ibv_mr*> regions_;
   std::vector<ibv_mw*> windows_;
@@ -243,7 +243,7 @@ class side {
 /// process by TCP, and enter it again by its TCP listener.
 class pair {
  public:
-  explicit pair(const wish& how = {}) : a{how}, b{how} {
+  explicit pair(const pair_options& how = {}) : a{how}, b{how} {
     a.to_init();
     b.to_init();
     b.to_rtr(a.qp->qp_num, psn_of_a);

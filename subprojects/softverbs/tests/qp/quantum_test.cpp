@@ -12,8 +12,8 @@ using namespace softverbs::test;
 
 namespace {
 
-wish deep(std::uint32_t requests, std::size_t bytes = 4096) {
-  wish how;
+pair_options deep(std::uint32_t requests, std::size_t bytes = 4096) {
+  pair_options how;
   how.depth = requests;
   how.cqe = static_cast<int>(requests);
   how.bytes = bytes;

@@ -224,7 +224,7 @@ TEST_CASE("a queue pair that signals all does so unasked", "[qp]") {
 }
 
 TEST_CASE("a queue pair connected to itself sends to itself", "[qp]") {
-  side self{wish{}};
+  side self{pair_options{}};
   self.to_init();
   self.to_rtr(self.qp->qp_num, 5);
   self.to_rts(5);
@@ -240,7 +240,7 @@ TEST_CASE("a queue pair connected to itself sends to itself", "[qp]") {
 }
 
 TEST_CASE("one doorbell of a queue pair connected to itself may fail in its middle", "[qp]") {
-  side self{wish{}};
+  side self{pair_options{}};
   self.to_init();
   self.to_rtr(self.qp->qp_num, 5);
   self.to_rts(5);
@@ -271,8 +271,8 @@ TEST_CASE("one doorbell of a queue pair connected to itself may fail in its midd
 }
 
 TEST_CASE("the first message to a QP that is ready to receive raises COMM_EST once", "[qp]") {
-  side a{wish{}};
-  side b{wish{}};
+  side a{pair_options{}};
+  side b{pair_options{}};
   for (side* one : {&a, &b}) one->to_init();
   a.to_rtr(b.qp->qp_num, 1);
   b.to_rtr(a.qp->qp_num, 1);

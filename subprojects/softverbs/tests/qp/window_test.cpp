@@ -76,7 +76,7 @@ TEST_CASE("a zero-based window counts from its own start", "[qp]") {
 
 TEST_CASE("a type 2 window serves the QP that bound it alone", "[qp]") {
   pair ends;
-  side other{wish{}};
+  side other{pair_options{}};
   const std::uint32_t rkey = bound(ends, ends.b.add_window(IBV_MW_TYPE_2), on(ends.b, 0, 64));
   key_table& keys = ends.b.inner().local_node->keys();
   pinned pin;
@@ -111,7 +111,7 @@ TEST_CASE("an invalidated window opens nothing, and can be bound again", "[qp]")
 }
 
 TEST_CASE("a bind that the rules forbid fails with MW_BIND and ends the QP", "[qp]") {
-  wish how;
+  pair_options how;
   SECTION("the region does not allow windows") {
     how.mr_access = all_access & ~unsigned{IBV_ACCESS_MW_BIND};
   }
@@ -181,23 +181,23 @@ TEST_CASE("only a live type 2 window of this QP can be invalidated", "[qp]") {
 TEST_CASE("a type 1 window is bound, bound elsewhere, and unbound by length zero", "[qp]") {
   pair ends;
   ibv_mw* window = ends.b.add_window(IBV_MW_TYPE_1);
-  ibv_mw_bind wish{};
-  wish.send_flags = IBV_SEND_SIGNALED;
-  wish.bind_info = on(ends.b, 0, 64);
-  REQUIRE(verb::bind_mw(ends.b.qp, window, &wish) == 0);
+  ibv_mw_bind bind{};
+  bind.send_flags = IBV_SEND_SIGNALED;
+  bind.bind_info = on(ends.b, 0, 64);
+  REQUIRE(verb::bind_mw(ends.b.qp, window, &bind) == 0);
   CHECK(ends.b.await().opcode == IBV_WC_BIND_MW);
   const std::uint32_t first = window->rkey;
   CHECK(write(ends, first, ends.b.address(0), 64) == IBV_WC_SUCCESS);
-  wish.bind_info = on(ends.b, 64, 64);
-  REQUIRE(verb::bind_mw(ends.b.qp, window, &wish) == 0);
+  bind.bind_info = on(ends.b, 64, 64);
+  REQUIRE(verb::bind_mw(ends.b.qp, window, &bind) == 0);
   CHECK(ends.b.await().status == IBV_WC_SUCCESS);
   CHECK(write(ends, window->rkey, ends.b.address(64), 64) == IBV_WC_SUCCESS);
   SECTION("the old key is dead") {
     CHECK(write(ends, first, ends.b.address(0), 64) == IBV_WC_REM_ACCESS_ERR);
   }
   SECTION("no length, no access") {
-    wish.bind_info = on(ends.b, 0, 0);
-    REQUIRE(verb::bind_mw(ends.b.qp, window, &wish) == 0);
+    bind.bind_info = on(ends.b, 0, 0);
+    REQUIRE(verb::bind_mw(ends.b.qp, window, &bind) == 0);
     CHECK(ends.b.await().status == IBV_WC_SUCCESS);
     CHECK(write(ends, window->rkey, ends.b.address(64), 8) == IBV_WC_REM_ACCESS_ERR);
   }

@@ -134,7 +134,7 @@ TEST_CASE("a consumer's index that makes no sense breaks the ring for the produc
   while (put(ring.producer, a_header(1, segment_bytes_max)) == ring_answer::yes) continue;
   ring.control().head.store(head);
   CHECK(put(ring.producer, a_header(1, segment_bytes_max)) == ring_answer::broken);
-  CHECK(ring.producer.roomy());  // So that somebody tries, and finds out.
+  CHECK(ring.producer.has_space());  // So that somebody tries, and finds out.
 }
 
 TEST_CASE("a frame that is too long, or not there entirely, breaks the ring", "[wire]") {
@@ -148,28 +148,28 @@ TEST_CASE("a frame that is too long, or not there entirely, breaks the ring", "[
   CHECK(ring.consumer.peek(header, payload) == ring_answer::broken);
 }
 
-TEST_CASE("a doorbell or space is wished for once, and granted once", "[wire]") {
+TEST_CASE("a doorbell for frames or space is requested once, and claimed once", "[wire]") {
   looped_ring ring;
-  CHECK_FALSE(ring.producer.take_doorbell_wish());
+  CHECK_FALSE(ring.producer.claim_doorbell());
   ring.consumer.want_doorbell(true);
-  CHECK(ring.producer.take_doorbell_wish());
-  CHECK_FALSE(ring.producer.take_doorbell_wish());
+  CHECK(ring.producer.claim_doorbell());
+  CHECK_FALSE(ring.producer.claim_doorbell());
 
   while (put(ring.producer, a_header(1, segment_bytes_max)) == ring_answer::yes) continue;
   ring.producer.want_space(true);
-  CHECK_FALSE(ring.producer.roomy());
-  CHECK_FALSE(ring.consumer.take_space_wish());  // Nothing was popped.
+  CHECK_FALSE(ring.producer.has_space());
+  CHECK_FALSE(ring.consumer.claim_space_doorbell());  // Nothing was popped.
   frame_header header;
   const std::byte* payload = nullptr;
   std::size_t popped = 0;
-  while (popped < ring_roomy_bytes) {
+  while (popped < space_doorbell_bytes) {
     REQUIRE(ring.consumer.peek(header, payload) == ring_answer::yes);
     ring.consumer.pop();
     popped += frame_bytes(header.payload_bytes);
   }
-  CHECK(ring.producer.roomy());
-  CHECK(ring.consumer.take_space_wish());
-  CHECK_FALSE(ring.consumer.take_space_wish());
+  CHECK(ring.producer.has_space());
+  CHECK(ring.consumer.claim_space_doorbell());
+  CHECK_FALSE(ring.consumer.claim_space_doorbell());
 }
 
 TEST_CASE("opener and acceptor of one file meet: one's out is the other's in", "[wire]") {
