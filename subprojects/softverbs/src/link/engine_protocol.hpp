@@ -10,26 +10,28 @@ namespace softverbs {
 
 using clock = std::chrono::steady_clock;
 
-/// After so many empty polls of a CQ without an arm, its poller does the engine's work.
+/// After this many empty polls of a CQ without an arm, its poller takes the work over.
 inline constexpr std::uint32_t busy_polls = bound(64, 3);
-/// After so many more in a row it yields its processor each time.
+/// A poller yields its processor once in this many empty polls in a row.
 inline constexpr std::uint32_t polls_per_yield = 256;
-/// How often the engine checks whether pollers still poll: at first often, since many poll for one
-/// completion and then wait for something else, then ever less.
+/// How often the engine checks whether pollers still poll. The period starts short, because many
+/// programs poll for one completion and then wait for something else, and doubles up to the
+/// maximum.
 inline constexpr std::chrono::microseconds watch_period_first{25};
 inline constexpr std::chrono::microseconds watch_period_max{1000};
 
-/// What the protocol needs of its surroundings: a node, or a simulated one.
+/// The environment of the protocol: a node, or a simulated one.
 class engine_world {
  public:
-  /// Does what can be done now; true when that was anything. With `wait` it waits for threads that
-  /// are at work on the same link; without, it leaves that link to them.
+  /// Does all work that is ready; true if there was any. If another thread serves a link, the call
+  /// waits for it (`wait`) or leaves that link to it.
   virtual bool work(bool wait) noexcept = 0;
-  /// Whether peers shall ring a doorbell for what they send, and for room that a sender waits for.
+  /// Switches the doorbells of peers on or off: for frames, and for space that a sender waits for.
   virtual void want_doorbells(bool wanted) noexcept = 0;
-  /// Ends the engine's wait under way, or else its next one. Thread: any.
+  /// Ends the engine's current wait(), or else its next one. Thread: any.
   virtual void wake_engine() noexcept = 0;
-  /// Waits for doorbells, sockets, deadlines and wake_engine(), and takes them. Negative: for ever.
+  /// Waits for doorbells, sockets, deadlines and wake_engine(), and handles them. A negative limit
+  /// means for ever.
   virtual void wait(std::chrono::nanoseconds limit) noexcept = 0;
   virtual void yield() noexcept = 0;
   [[nodiscard]] virtual clock::time_point now() noexcept = 0;
@@ -38,54 +40,54 @@ class engine_world {
   ~engine_world() = default;
 };
 
-/// Who does a node's work, its engine or the program's pollers, and who is told when there is some.
-/// The class knows no descriptor and no thread.
+/// Decides which thread does a node's work, the engine or the program's pollers, and which one is
+/// notified of new work. The class knows no descriptor and no thread.
 ///
 /// | state   | polled | asleep | doorbells | who does the work                            |
 /// | ------- | ------ | ------ | --------- | -------------------------------------------- |
 /// | running | no     | no     | as before | the engine; pollers help                     |
-/// | asleep  | no     | yes    | on        | whoever is told: the engine, or a poller     |
+/// | asleep  | no     | yes    | on        | the notified thread: the engine, or a poller |
 /// | polled  | yes    | no     | off       | pollers; the engine checks that they go on   |
 ///
-/// | move              | who           | when                                                  |
+/// | move              | by            | when                                                  |
 /// | ----------------- | ------------- | ----------------------------------------------------- |
-/// | running -> asleep | engine        | it found nothing for a while: then it looks once more |
-/// | asleep -> running | engine        | that look found something, or its wait has ended      |
+/// | running -> asleep | engine        | it found no work for a while; then it checks again    |
+/// | asleep -> running | engine        | that check found work, or the wait has ended          |
 /// | any -> polled     | a poller      | `busy_polls` empty polls without an arm               |
 /// | polled -> asleep  | a poller      | it arms a queue: its thread is about to sleep         |
-/// | polled -> running | engine        | nobody has polled for a watch period                  |
+/// | polled -> running | engine        | no thread has polled for a watch period               |
 ///
-/// No work is forgotten, by one rule. Whoever leaves work behind (a frame in a ring, an answer that
-/// is due, a kick, a deadline) stores it first, then calls tell(), which looks whether the engine
-/// sleeps. The engine first says that it sleeps, then looks at all that may have been left. Both
-/// are sequentially consistent, so one of them sees the other. The peers' doorbells follow the same
-/// rule through the rings' control words. What is left behind by a thread that holds a link counts
-/// from when that thread let go of it: others may have passed the link by until then.
+/// One rule keeps work from being lost. A thread that leaves work behind (a frame in a ring, a due
+/// answer, a kick, a deadline) stores it first, then calls notify(), which reads `asleep_`. The
+/// engine stores `asleep_` first, then checks for work. Both are sequentially consistent, so one of
+/// them sees the other. The peers' doorbells follow the same rule through the rings' control words.
+/// Work on a link counts as left behind when its thread releases the link: until then, other
+/// threads may have skipped the link.
 class engine_protocol {
  public:
   explicit engine_protocol(engine_world& world) noexcept : world_{world} {}
 
   // ---- any thread
   [[nodiscard]] const step_atomic<bool>& polled() const noexcept { return polled_; }
-  /// Something was left behind: wakes the engine if it sleeps.
-  void tell() noexcept {
+  /// Call after work was left behind. Wakes the engine if it sleeps.
+  void notify() noexcept {
     if (asleep_.load()) world_.wake_engine();
   }
 
   // ---- pollers
-  /// A poll found its queue empty; `empty_polls` is the queue's count. With nothing to do there is
-  /// nothing to take over.
+  /// Call when a poll found its queue empty; `empty_polls` counts the polls of that queue. Without
+  /// work, the poller takes nothing over.
   void on_empty_poll(std::atomic<std::uint32_t>& empty_polls, bool has_work) noexcept;
-  /// After the work of that poll: whoever waits for a peer that has no processor makes room for it.
+  /// Call after the work of that poll. Yields now and then, so that a peer gets the processor.
   void after_empty_poll(std::atomic<std::uint32_t>& empty_polls, bool did_work) noexcept;
-  /// The thread is about to sleep: the engine does the work from now on.
+  /// Call when the thread is about to sleep: the engine does the work from now on.
   void on_arm(std::atomic<std::uint32_t>& empty_polls) noexcept;
 
   // ---- the engine
   void start() noexcept;
-  /// Until stop().
+  /// Does the work until stop().
   void run() noexcept;
-  void stop() noexcept;  ///< any thread
+  void stop() noexcept;  ///< thread: any
   [[nodiscard]] bool stopping() const noexcept { return stopping_.load(); }
 
  private:
@@ -94,16 +96,16 @@ class engine_protocol {
   void take_over() noexcept;
   void give_back(bool engine_sleeps) noexcept;
 
-  // What a poller looks at each time; seldom written.
+  // Read by each poll; seldom written.
   step_atomic<bool> polled_{false};
-  step_atomic<bool> polls_seen_{false};  ///< since the engine last looked
+  step_atomic<bool> polls_seen_{false};  ///< since the last check of the engine
   step_atomic<bool> asleep_{false};
-  step_atomic<bool> watching_{false};  ///< it will look at polled_ within watch_period_max
+  step_atomic<bool> watching_{false};  ///< the engine checks polled_ within watch_period_max
   std::atomic<bool> stopping_{false};
   engine_world& world_;
 
-  step_mutex duty_;  ///< changes of polled_, with the doorbells they need
-  // The engine's.
+  step_mutex duty_;  ///< held while polled_ and the doorbells change
+  // Used by the engine only.
   clock::time_point watch_until_{};
   std::chrono::nanoseconds watch_period_ = watch_period_first;
 };

@@ -105,7 +105,7 @@ bool link::serve(node& local_node, bool wait) noexcept {
     if (!up()) return false;
     did = serve_locked(local_node);
   }
-  if (has_more()) protocol_.tell();
+  if (has_more()) protocol_.notify();
   return did;
 }
 
@@ -164,7 +164,7 @@ void link::take_answers(node& local_node) noexcept {
     if (!up()) return;
     take_short_answers(local_node);
   }
-  if (has_more()) protocol_.tell();
+  if (has_more()) protocol_.notify();
 }
 
 void link::take_short_answers(node& local_node) noexcept {
@@ -256,7 +256,7 @@ void link::ring_doorbell() noexcept {
   (void)::send(socket_.get(), &bell, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-bool link::hear_doorbells() noexcept {
+bool link::drain_doorbells() noexcept {
   constexpr int at_once_max = 16;  // Further doorbells keep the socket readable.
   for (int n = 0; n < at_once_max; ++n) {
     char bell = 0;
@@ -275,12 +275,12 @@ void link::want_doorbells(bool wanted) noexcept {
 
 // ---- beginning and end
 
-std::chrono::milliseconds link::silence() noexcept {
+std::chrono::milliseconds link::unacknowledged_for() noexcept {
   using namespace std::chrono;
   const std::lock_guard tx{tx_};
   if (!up() || !is_tcp()) return {};
   // A socket that never connected has had no acknowledgement since the start.
-  return std::min(silence_of(socket_.get()),
+  return std::min(unacknowledged_time(socket_.get()),
                   duration_cast<milliseconds>(steady_clock::now() - started_));
 }
 

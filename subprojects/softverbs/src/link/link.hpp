@@ -105,7 +105,7 @@ class link {
   [[nodiscard]] bool is_tcp() const noexcept { return tcp_.load(std::memory_order_relaxed); }
   /// TCP: how long the peer's host has not acknowledged our bytes; zero if nothing is
   /// unacknowledged.
-  [[nodiscard]] std::chrono::milliseconds silence() noexcept;
+  [[nodiscard]] std::chrono::milliseconds unacknowledged_for() noexcept;
   [[nodiscard]] int socket() const noexcept { return socket_.get(); }
   void abandon() noexcept { socket_.reset(); }  ///< in the child of a fork
 
@@ -121,7 +121,7 @@ class link {
   void want_doorbells(bool wanted) noexcept;
 
   /// Engine: takes the doorbells of a readable socket. False: the peer has gone.
-  [[nodiscard]] bool hear_doorbells() noexcept;
+  [[nodiscard]] bool drain_doorbells() noexcept;
   void on_readable() noexcept { unread_.store(true); }  ///< TCP
   void on_writable() noexcept;                          ///< TCP
 

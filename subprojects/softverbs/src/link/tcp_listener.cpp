@@ -19,7 +19,7 @@ namespace softverbs {
 namespace {
 
 // TCP notices a lost host within about 20 seconds, idle or not. Queue pairs with shorter timers use
-// silence_of(), so an idle socket is probed once a second, the shortest interval there is.
+// unacknowledged_time(), so an idle socket is probed once a second, the shortest interval there is.
 constexpr unsigned unanswered_ms_max = 20'000;
 constexpr int keepalive_idle_seconds = 1;
 constexpr int keepalive_interval_seconds = 1;
@@ -129,7 +129,7 @@ void tune(int socket) noexcept {
   set(socket, IPPROTO_TCP, TCP_KEEPCNT, keepalive_probes);
 }
 
-std::chrono::milliseconds silence_of(int socket) noexcept {
+std::chrono::milliseconds unacknowledged_time(int socket) noexcept {
   tcp_info info{};
   socklen_t length = sizeof info;
   if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {};

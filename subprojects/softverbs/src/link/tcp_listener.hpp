@@ -12,7 +12,7 @@ unique_fd open_tcp_listener(const in6_addr& address, std::uint16_t port) noexcep
 /// Sets the options of a socket that carries a link.
 void tune(int socket) noexcept;
 /// How long the peer has not acknowledged bytes or probes; zero if nothing is unacknowledged.
-std::chrono::milliseconds silence_of(int socket) noexcept;
+std::chrono::milliseconds unacknowledged_time(int socket) noexcept;
 /// The address of the peer; IPv4 is mapped.
 bool address_of_peer(int socket, in6_addr& host) noexcept;
 /// Call after an error of a connecting socket: warns on stderr if nobody listens at the peer.

@@ -191,7 +191,7 @@ void node::handle_link(event_tag tag, std::uint32_t events) noexcept {
     if ((events & EPOLLIN) != 0) one.on_readable();
     if ((events & EPOLLOUT) != 0) one.on_writable();
   } else if ((events & EPOLLIN) != 0) {
-    gone = !one.hear_doorbells() || gone;
+    gone = !one.drain_doorbells() || gone;
   }
   if (gone || !one.up()) finish(one);
 }

@@ -147,7 +147,7 @@ void node::kick(std::uint32_t qpn) noexcept {
     kicked_[(kicked_first_ + count) % indices_max] = static_cast<std::uint16_t>(qpn & index_mask);
     kicked_count_.store(count + 1);
   }
-  protocol_.tell();
+  protocol_.notify();
 }
 
 void node::wake_at(std::uint32_t qpn, clock::time_point when) noexcept {
@@ -163,7 +163,7 @@ void node::wake_at(std::uint32_t qpn, clock::time_point when) noexcept {
     earlier = deadlines_.next() < before;
     next_deadline_.store(deadlines_.next().time_since_epoch().count());
   }
-  if (earlier) protocol_.tell();
+  if (earlier) protocol_.notify();
 }
 
 bool node::work(bool wait) noexcept {

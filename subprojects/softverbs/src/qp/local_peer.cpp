@@ -4,7 +4,7 @@ namespace softverbs {
 namespace {
 
 /// With the peer's responder, whose lock is kept for the request that follows, if any.
-reply tell_peer(queue_pair& qp, const local_piece& piece, quantum& now) noexcept {
+reply call_responder(queue_pair& qp, const local_piece& piece, quantum& now) noexcept {
   const reply answer = respond(*qp.local_node, piece, now.responder());
   now.responder().taken(piece.header.payload_bytes, qp.sends.next + 1 != qp.sends.posted);
   return answer;
@@ -14,7 +14,7 @@ next_step execute_local_atomic(queue_pair& qp, send_request& request, quantum& n
   frame_header header = header_for(qp, request);
   header.flags |= frame_flag::first | frame_flag::last;
   if (!local_memory_good(qp, qp.sends.next)) return fail(qp, IBV_WC_LOC_PROT_ERR);
-  const reply answer = tell_peer(qp, {.header = header, .bytes = {}}, now);
+  const reply answer = call_responder(qp, {.header = header, .bytes = {}}, now);
   if (answer.nak != nak_code::none) return refused(qp, answer.nak, answer.rnr_timer);
   qp.requester.psn = (request.psn + 1) & psn_mask;
   const auto* from = reinterpret_cast<const std::byte*>(&answer.previous);
@@ -46,7 +46,7 @@ reply exchange(queue_pair& qp, const send_request& request, frame_header& header
   header.flags = static_cast<std::uint8_t>(header.flags & ~(frame_flag::first | frame_flag::last));
   if (offset == 0) header.flags |= frame_flag::first;
   if (bytes == left) header.flags |= frame_flag::last;
-  return tell_peer(
+  return call_responder(
       qp, {.header = header, .bytes = {at, reads ? 0 : bytes}, .read_into = reads ? at : nullptr},
       now);
 }

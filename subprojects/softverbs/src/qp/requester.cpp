@@ -205,7 +205,7 @@ next_step execute_head(queue_pair& qp, quantum& now) noexcept {
 }
 
 /// A QP that drains its send queue tells when it has.
-void tell_drained(queue_pair& qp) noexcept {
+void raise_drained(queue_pair& qp) noexcept {
   if (!qp.is_draining || qp.state.load(std::memory_order_acquire) != IBV_QPS_SQD) return;
   if (qp.sends.completed < qp.begun()) return;
   qp.is_draining = false;
@@ -223,7 +223,7 @@ void execute(queue_pair& qp, std::uint64_t posts) noexcept {
   if (qp.sends.reported != qp.sends.completed) report_to(qp, qp.sends.completed);
   // Behind all others that wait; when nobody polls, this wakes the engine.
   if (next == next_step::next_quantum) qp.local_node->kick(qp.number());
-  tell_drained(qp);
+  raise_drained(qp);
 }
 
 void complete_oldest(queue_pair& qp, ibv_wc_status status) noexcept {
@@ -242,12 +242,12 @@ void complete_oldest(queue_pair& qp, ibv_wc_status status) noexcept {
     if (succeeded) return;
   }
   ring.reported = ring.completed;
-  bool is_told = true;
+  bool is_reported = true;
   {
     std::optional<completion_writer> entries;
-    is_told = report(qp, index, status, entries);
+    is_reported = report(qp, index, status, entries);
   }
-  if (!is_told) raise_queue_error(qp);
+  if (!is_reported) raise_queue_error(qp);
 }
 
 next_step succeed(queue_pair& qp) noexcept {

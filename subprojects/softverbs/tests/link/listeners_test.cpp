@@ -33,7 +33,7 @@ using namespace std::chrono_literals;
 constexpr int wait_ms_max = 60'000;
 
 /// True if the peer closes within a generous time. Bytes that it sends before are ignored.
-bool hears_the_end(const unique_fd& socket) {
+bool sees_the_end(const unique_fd& socket) {
   for (;;) {
     pollfd one{socket.get(), POLLIN, 0};
     if (::poll(&one, 1, wait_ms_max) != 1) return false;
@@ -203,7 +203,7 @@ TEST_CASE("the local listener rejects every hello with something wrong", "[link]
 
   const unique_fd socket = connect_local(slot);
   say(socket, longer, bytes, fds);
-  CHECK(hears_the_end(socket));
+  CHECK(sees_the_end(socket));
   host.check_open();
 }
 
@@ -241,7 +241,7 @@ TEST_CASE("a local peer that writes nonsense loses its link, and only that", "[l
     (void)!::send(liar.socket.get(), "", 0, MSG_NOSIGNAL);
   }
   liar.ring();
-  CHECK(hears_the_end(liar.socket));
+  CHECK(sees_the_end(liar.socket));
   host.check_open();
 }
 
@@ -256,7 +256,7 @@ TEST_CASE("a peer has one link to us: its newest", "[link]") {
   const unique_fd newer = connect_local(host.local_node.slot());
   const hello honest = peer.words();
   say(newer, &honest, sizeof honest, {file.get()});
-  CHECK(hears_the_end(old));
+  CHECK(sees_the_end(old));
   host.check_open();
 }
 
@@ -294,12 +294,12 @@ TEST_CASE("the TCP listener: slow, wrong and endless hellos hinder nobody", "[li
   const unique_fd wrong = connect_tcp(port);
   const std::vector<char> garbage(1000, 'x');
   write_all(wrong, garbage.data(), garbage.size());
-  CHECK(hears_the_end(wrong));
+  CHECK(sees_the_end(wrong));
   const unique_fd newer = connect_tcp(port);
   hello other;
   ++other.version;
   write_all(newer, &other, sizeof other);
-  CHECK(hears_the_end(newer));
+  CHECK(sees_the_end(newer));
 
   const unique_fd honest = connect_tcp(port);
   words.slot = (host.local_node.slot() + 1u) % process_slots;
@@ -318,7 +318,7 @@ TEST_CASE("the TCP listener: slow, wrong and endless hellos hinder nobody", "[li
   CHECK(upcalls().wait([] { return upcalls().requests.size() == 2; }));
   header.payload_bytes = segment_bytes_max + 1;
   write_all(honest, &header, sizeof header);
-  CHECK(hears_the_end(honest));
+  CHECK(sees_the_end(honest));
 }
 
 TEST_CASE("a process of this host does not get in by TCP: the local listener knows its owner",
@@ -329,7 +329,7 @@ TEST_CASE("a process of this host does not get in by TCP: the local listener kno
   hello words;
   words.slot = (host.local_node.slot() + 1u) % process_slots;
   write_all(socket, &words, sizeof words);
-  CHECK(hears_the_end(socket));
+  CHECK(sees_the_end(socket));
 }
 
 TEST_CASE("the processes of a host have half of all links, and then no more", "[link]") {
@@ -356,7 +356,7 @@ TEST_CASE("the processes of a host have half of all links, and then no more", "[
     REQUIRE(is_heard(taken.back()));
   }
   come();
-  CHECK(hears_the_end(taken.back()));
+  CHECK(sees_the_end(taken.back()));
   CHECK(is_heard(taken.front()));
 }
 
@@ -444,7 +444,7 @@ TEST_CASE("a connection without a hello is closed when its time is over", "[link
   CHECK(listeners.deadline() == now + hello_time_max);
   listeners.on_time(now + hello_time_max);
   CHECK(listeners.deadline() == listeners::time::max());
-  CHECK(hears_the_end(silent));
+  CHECK(sees_the_end(silent));
   listeners.close();
 }
 

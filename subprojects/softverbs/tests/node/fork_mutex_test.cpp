@@ -20,7 +20,7 @@ int ended = 0;
 std::binary_semaphore forking{0};
 bool tells = false;
 
-void tell() noexcept {
+void notify() noexcept {
   if (tells) forking.release();
 }
 
@@ -28,7 +28,7 @@ void tell() noexcept {
 
 TEST_CASE("a fork waits for whoever holds a mutex of the process", "[node]") {
   // Registered after the mutex's: called before the fork takes it.
-  static const int registered = ::pthread_atfork(&tell, nullptr, nullptr);
+  static const int registered = ::pthread_atfork(&notify, nullptr, nullptr);
   REQUIRE(registered == 0);
   std::binary_semaphore held{0};
   std::binary_semaphore forked{0};  // Until then the thread is there: the child cannot join it.

@@ -6,13 +6,14 @@
 namespace softverbs {
 namespace {
 
-/// The least patience: TCP probes an idle route once a second, so shorter silences prove nothing.
-constexpr std::chrono::seconds patience_least{3};
+/// The least route_timeout: TCP probes an idle route once a second, so shorter silences prove
+/// nothing.
+constexpr std::chrono::seconds route_timeout_min{3};
 
 /// The time that all tries of a request take.
-clock::duration patience(const queue_pair& qp) noexcept {
+clock::duration route_timeout(const queue_pair& qp) noexcept {
   const std::chrono::nanoseconds timeout{std::uint64_t{4096} << qp.attr.timeout};
-  return std::max<clock::duration>(timeout * (qp.terms.retries + 1), patience_least);
+  return std::max<clock::duration>(timeout * (qp.terms.retries + 1), route_timeout_min);
 }
 
 void check_again(queue_pair& qp, clock::time_point when) noexcept {
@@ -25,7 +26,7 @@ void check_again(queue_pair& qp, clock::time_point when) noexcept {
 void watch_route(queue_pair& qp, const link& route) noexcept {
   if (qp.requester.watch_at != clock::time_point{} || !route.is_tcp()) return;
   if (qp.type() != IBV_QPT_RC || qp.attr.timeout == 0) return;
-  check_again(qp, clock::now() + patience(qp));
+  check_again(qp, clock::now() + route_timeout(qp));
 }
 
 void check_route(queue_pair& qp) noexcept {
@@ -37,8 +38,8 @@ void check_route(queue_pair& qp) noexcept {
   const ibv_qp_state is = qp.state.load(std::memory_order_acquire);
   if (qp.sends.completed == qp.sends.posted || (is != IBV_QPS_RTS && is != IBV_QPS_SQD)) return;
   if (state.route == nullptr || state.route->generation() != state.route_generation) return;
-  const clock::duration silence = state.route->silence();
-  if (silence < patience(qp)) return check_again(qp, now + (patience(qp) - silence));
+  const clock::duration silent = state.route->unacknowledged_for();
+  if (silent < route_timeout(qp)) return check_again(qp, now + (route_timeout(qp) - silent));
   rewind(qp);
   fail(qp, IBV_WC_RETRY_EXC_ERR);
 }
