@@ -37,19 +37,19 @@ link::frame_room link::reserve(const frame_header& header, std::uint32_t waiter)
     return {sent::down, nullptr};
   }
   reserved_bytes_ = frame_bytes(header.payload_bytes);
-  std::byte* place = nullptr;
-  ring_answer answer = out_.reserve(reserved_bytes_, place);
+  std::byte* to = nullptr;
+  ring_answer answer = out_.reserve(reserved_bytes_, to);
   if (answer == ring_answer::no) {
     waiters_.insert(waiter & index_part);
     stalled_.store(true);
     // Request a doorbell first, then try again: the consumer frees space first, then checks for
     // requests. A poller needs no request, and the engine that takes over from it reads `stalled_`.
     if (!protocol_.polled().load() && !is_tcp()) out_.want_space(true);
-    answer = out_.reserve(reserved_bytes_, place);
+    answer = out_.reserve(reserved_bytes_, to);
   }
   if (answer == ring_answer::yes) {
-    std::memcpy(place, &header, sizeof header);
-    return {sent::yes, place + sizeof header};
+    std::memcpy(to, &header, sizeof header);
+    return {sent::yes, to + sizeof header};
   }
   if (answer == ring_answer::broken) fail();
   tx_.unlock();
@@ -321,9 +321,9 @@ bool link::start(setup& how) noexcept {
 
 void link::send_first(const void* line) noexcept {
   const std::lock_guard tx{tx_};
-  std::byte* place = nullptr;
-  if (out_.reserve(frame_align, place) != ring_answer::yes) return fail();
-  std::memcpy(place, line, frame_align);
+  std::byte* to = nullptr;
+  if (out_.reserve(frame_align, to) != ring_answer::yes) return fail();
+  std::memcpy(to, line, frame_align);
   out_.publish(frame_align);
   flush_to_socket();
 }

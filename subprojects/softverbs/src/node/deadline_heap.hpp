@@ -13,7 +13,7 @@ class deadline_heap {
  public:
   using time = std::chrono::steady_clock::time_point;
 
-  deadline_heap() : places_(indices_max, absent) { heap_.reserve(indices_max); }
+  deadline_heap() : positions_(indices_max, absent) { heap_.reserve(indices_max); }
 
   /// The earlier of this and the one it had.
   void set(std::uint32_t index, time when) noexcept;
@@ -28,11 +28,11 @@ class deadline_heap {
     time when;
     std::uint16_t index;
   };
-  void put(std::size_t place, entry one) noexcept;
-  void rise(std::size_t place, entry one) noexcept;
-  void sink(std::size_t place, entry one) noexcept;
+  void put(std::size_t position, entry one) noexcept;
+  void rise(std::size_t position, entry one) noexcept;
+  void sink(std::size_t position, entry one) noexcept;
 
-  std::vector<std::uint16_t> places_;  ///< where an index is in the heap
+  std::vector<std::uint16_t> positions_;  ///< the position of an index in the heap
   std::vector<entry> heap_;
 };
 

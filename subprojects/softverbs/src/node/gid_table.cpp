@@ -112,13 +112,13 @@ constinit std::atomic<const table*> read_once{nullptr};
 /// Not a static of this function: a fork while another thread makes one leaves the child waiting.
 const table& host_table() noexcept {
   if (const table* known = read_once.load(std::memory_order_acquire)) return *known;
-  static constinit table place;
+  static constinit table only_table;
   const std::lock_guard lock{reading};
   if (read_once.load(std::memory_order_relaxed) == nullptr) {
-    place.read();
-    read_once.store(&place, std::memory_order_release);
+    only_table.read();
+    read_once.store(&only_table, std::memory_order_release);
   }
-  return place;
+  return only_table;
 }
 
 }  // namespace

@@ -32,11 +32,11 @@ class responder_lock {
   responder_lock& operator=(const responder_lock&) = delete;
   ~responder_lock() { release(); }
 
-  void take(adaptive_mutex& its) noexcept {
-    if (held_ == &its) return;
+  void take(adaptive_mutex& mutex) noexcept {
+    if (held_ == &mutex) return;
     release();
-    its.lock();
-    held_ = &its;
+    mutex.lock();
+    held_ = &mutex;
     left_ = pieces_max;
   }
   /// A piece of that many bytes has been taken; perhaps another request `follows`.

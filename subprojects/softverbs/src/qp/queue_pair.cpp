@@ -58,17 +58,17 @@ int check(const ibv_pd* pd, const ibv_qp_init_attr& attr) {
 owned_queue_pair make(ibv_pd& pd, const ibv_qp_init_attr& attr) {
   const ibv_qp_cap& cap = attr.cap;
   receive_ring receives{cap.max_recv_wr, cap.max_recv_sge};
-  const std::size_t sends_bytes = send_places::bytes_for(cap);
+  const std::size_t sends_bytes = send_wqes::bytes_for(cap);
   void* const block = allocate_queue(sends_bytes + sizeof(queue_pair));
-  void* const place = static_cast<std::byte*>(block) + sends_bytes;
-  owned_queue_pair qp{new (place) queue_pair{
+  void* const address = static_cast<std::byte*>(block) + sends_bytes;
+  owned_queue_pair qp{new (address) queue_pair{
       // From here on nothing throws.
       .handle = {},
       .local_node = soft(pd.context).local_node,
       .slot = nullptr,
       .pd = &pd,
       .terms = {},
-      .places = send_places{cap},
+      .wqes = send_wqes{cap},
       .signals_all = attr.sq_sig_all != 0,
       .kind = attr.qp_type,
       .sends = {},
@@ -165,7 +165,7 @@ void await_acknowledgements(ibv_qp& handle) {
 }  // namespace
 
 void queue_pair_deleter::operator()(queue_pair* qp) const noexcept {
-  const std::size_t sends_bytes = send_places::bytes_for(qp->init.cap);
+  const std::size_t sends_bytes = send_wqes::bytes_for(qp->init.cap);
   void* const block = reinterpret_cast<std::byte*>(qp) - sends_bytes;
   std::destroy_at(qp);
   free_queue(block, sends_bytes + sizeof(queue_pair));

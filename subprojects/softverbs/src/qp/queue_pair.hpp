@@ -20,16 +20,16 @@
 
 namespace softverbs {
 
-/// A posted send request. Behind it in its place of the `send_ring` lies what its opcode needs, and
-/// then its scatter list or inline bytes: most requests lie in one or two cache lines.
+/// The head of a send WQE (work queue element). The fields of its opcode follow, and then the
+/// scatter list or the inline bytes: most WQEs take one or two cache lines.
 struct send_request {
   struct remote_memory {
     std::uint64_t address;
     std::uint32_t rkey;
-    std::uint64_t operand[2];  ///< atomics alone have them: compare or add, swap
+    std::uint64_t operand[2];  ///< of atomics only: compare or add, swap
   };
   struct destination {
-    union ibv_gid gid;  ///< copied from the AH, which may be destroyed after the post
+    union ibv_gid gid;  ///< copied from the AH: the program may destroy it after the post
     union ibv_gid source_gid;
     in6_addr host;
     std::uint32_t qpn;
@@ -42,7 +42,7 @@ struct send_request {
     const ibv_pd* pd;
     std::uint32_t old_rkey;
     std::uint32_t new_rkey;
-    std::uint32_t region;  ///< its lkey; 0: none
+    std::uint32_t region;  ///< the lkey of the region; 0: none
     ibv_mw_type type;
     std::uint64_t address;
     std::uint64_t bytes;
@@ -51,22 +51,22 @@ struct send_request {
 
   std::uint64_t wr_id = 0;
   std::uint32_t immediate = 0;  ///< as the user gave it, or the rkey to invalidate
-  std::uint32_t length = 0;     ///< of the message, all pieces
-  std::uint32_t psn = 0;        ///< while it executes: of its first packet
-  std::uint32_t offset = 0;     ///< while it executes: bytes sent, or of an answer received
+  std::uint32_t length = 0;     ///< of the whole message
+  std::uint32_t psn = 0;        ///< of the first packet; set when the request starts
+  std::uint32_t offset = 0;     ///< the bytes sent, or received of an answer
   ibv_wr_opcode opcode : 8 {};
   std::uint8_t flags = 0;      ///< IBV_SEND_*
   std::uint8_t sge_count = 0;  ///< 0 when inline
-  std::uint8_t data_at = 0;    ///< bytes from here
+  std::uint8_t data_at = 0;    ///< the offset of data() in the WQE
   bool inlined = false;
-  bool sent = false;  ///< its last frame is on the link: it waits for its answer
+  bool sent = false;  ///< the last frame is on the link: the request waits for its answer
 
-  // One of them, and none for a SEND that is no datagram.
+  // A WQE has one of these parts; a SEND other than a datagram has none.
   [[nodiscard]] remote_memory& remote() const noexcept { return behind<remote_memory>(); }
   [[nodiscard]] destination& datagram() const noexcept { return behind<destination>(); }
-  /// Copied, too: window and region may be destroyed before it executes, and it fails then.
+  /// A copy: a bind fails if window or region are destroyed before it executes.
   [[nodiscard]] window& bind() const noexcept { return behind<window>(); }
-  /// A request has one or the other.
+  /// A WQE has a scatter list or inline data.
   [[nodiscard]] ibv_sge* sges() const noexcept { return reinterpret_cast<ibv_sge*>(data()); }
   [[nodiscard]] std::byte* data() const noexcept {
     return const_cast<std::byte*>(reinterpret_cast<const std::byte*>(this)) + data_at;
@@ -80,31 +80,30 @@ struct send_request {
 };
 static_assert(sizeof(send_request) == 32);
 
-/// The ring of a QP's send requests: their indices, which only grow. posted - released <= capacity,
-/// as on hardware: a place is free again when a completion at or after it was polled
-/// (qp_slot::released).
+/// The indices of a QP's send WQEs, which only grow. posted - released <= capacity, as on hardware:
+/// a WQE is free again after a poll of its CQE or a later one (qp_slot::released).
 struct send_ring {
   // reported <= completed <= next <= posted <= built
-  std::uint64_t built = 0;   ///< one past the newest of an open batch, which only its thread sees
-  std::uint64_t posted = 0;  ///< one past the newest
-  std::uint64_t next = 0;    ///< the first that was not sent entirely, or must be sent again
+  std::uint64_t built = 0;      ///< one past the newest of an open batch; private to its thread
+  std::uint64_t posted = 0;     ///< one past the newest
+  std::uint64_t next = 0;       ///< the first that was not sent completely, or must be sent again
   std::uint64_t completed = 0;  ///< the first that has not ended
-  std::uint64_t reported = 0;   ///< the first whose end is still to be told
-  std::uint64_t first = 0;      ///< one that has, or had, the first place
+  std::uint64_t reported = 0;   ///< the first without a CQE for its end
+  std::uint64_t first = 0;      ///< the index of a WQE at the start of the memory, now or before
 };
 
-/// Its places, which lie in front of the queue pair, the first beside it.
-class send_places {
+/// The memory of the send WQEs, which lies in front of the queue pair and grows downwards from it.
+class send_wqes {
  public:
-  explicit send_places(const ibv_qp_cap& capabilities) noexcept;
+  explicit send_wqes(const ibv_qp_cap& capabilities) noexcept;
   static std::size_t bytes_for(const ibv_qp_cap& capabilities) noexcept;
 
-  /// Of the ring that ends there.
+  /// The WQE `index` of the ring whose memory ends at `end`.
   [[nodiscard]] send_request& at(const send_ring& ring, std::uint64_t index,
                                  void* end) const noexcept {
-    const std::uint64_t place = (index - ring.first) & mask_;
+    const std::uint64_t wqe = (index - ring.first) & mask_;
     return *reinterpret_cast<send_request*>(
-        (static_cast<cache_line*>(end) - (place + 1) * place_lines_)->bytes);
+        (static_cast<cache_line*>(end) - (wqe + 1) * wqe_lines_)->bytes);
   }
   [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] std::uint32_t sges_max() const noexcept { return sges_max_; }
@@ -116,37 +115,43 @@ class send_places {
   };
 
   std::uint16_t capacity_;
-  std::uint16_t mask_;  ///< of capacity_ rounded up to a power of two
+  std::uint16_t mask_;  ///< capacity_ rounded up to a power of two, less one
   std::uint16_t inline_max_;
   std::uint8_t sges_max_;
-  std::uint8_t place_lines_;
+  std::uint8_t wqe_lines_;
 };
 
-/// What the requester keeps; under qp_slot::send.
+/// The state of the requester; under qp_slot::send. `waits` and `unanswered` are a state machine:
+///
+/// | state    | waits | unanswered | left by                                                   |
+/// | -------- | ----- | ---------- | --------------------------------------------------------- |
+/// | sending  | no    | no         | refused(): an RNR NAK, or no answer                       |
+/// | RNR wait | yes   | no         | waits_for_timer(), at `wait_until`                        |
+/// | timeout  | yes   | yes        | waits_for_timer(), at `wait_until`: one retry is spent    |
 struct requester_state {
   std::uint32_t psn = 0;              ///< of the next message
-  std::uint32_t epoch = 0;            ///< no other connection of this process has had it
-  std::uint32_t reads_in_flight = 0;  ///< READs and atomics; max_rd_atomic bounds it
+  std::uint32_t epoch = 0;            ///< unique among the connections of this process
+  std::uint32_t reads_in_flight = 0;  ///< READs and atomics, bounded by max_rd_atomic
   std::uint8_t retries_left = 0;
   std::uint8_t rnr_retries_left = 0;
-  bool unanswered = false;  ///< it is silence that is waited out: then one retry is spent
-  bool waits = false;       ///< RNR or retry: nothing is sent before …
+  bool unanswered = false;  ///< the responder did not answer: the wait spends a retry
+  bool waits = false;       ///< RNR or retry: nothing is sent before `wait_until`
   clock::time_point wait_until{};
-  std::uint64_t begun = 0;  ///< one past the newest that was sent, and goes on or again
-  link* route = nullptr;    ///< null for a peer in this process
+  std::uint64_t begun = 0;  ///< one past the newest that was sent, at least in part
+  link* route = nullptr;    ///< null: the peer is in this process
   std::uint32_t route_generation = 0;
   clock::time_point watch_at{};  ///< when check_route() is due; the clock's zero: never
 };
 
 static_assert(sizeof(send_ring) + offsetof(requester_state, wait_until) == 64);
 
-/// Before which a delayed link does not start a request: of that index, in its place.
+/// The earliest start of the request `index` on a delayed link.
 struct start_delay {
   std::uint64_t index = 0;
   clock::time_point over{};
 };
 
-/// A READ or an atomic whose answer another process awaits.
+/// A READ or an atomic of another process that is not answered completely.
 struct pending_answer {
   frame_kind kind;
   std::uint32_t psn;
@@ -154,35 +159,35 @@ struct pending_answer {
   std::uint64_t remote_address;
   std::uint32_t bytes;
   std::uint32_t offset;    ///< bytes already answered
-  std::uint64_t previous;  ///< atomics were executed when they came
+  std::uint64_t previous;  ///< the result of an atomic, which executes on arrival
 };
 
-/// What the responder keeps, besides qp_slot::expected; under qp_slot::receive.
+/// The state of the responder beyond qp_slot::expected; under qp_slot::receive.
 struct responder_state {
-  std::uint32_t epoch = 0;  ///< RC: of the requests that were taken
+  std::uint32_t epoch = 0;  ///< RC: of the last request that was taken
   bool has_request = false;
   bool ack_due = false;
-  nak_code nak_due = nak_code::none;  ///< sent after the answers and the ack before it
-  /// Of the refusal that ended the connection: raised when the NAK is on its way, so that a program
-  /// that hangs up by other means because of it does not overtake the answer.
+  nak_code nak_due = nak_code::none;  ///< sent after all earlier answers
+  /// The event of the NAK that ended the connection. The NAK is sent first: a program that closes
+  /// the connection on the event must not overtake it.
   std::optional<ibv_event_type> event_due{};
-  receive_request request{};  ///< of the SEND in progress (its sges are copied to request_sges)
+  receive_request request{};  ///< of the SEND in progress; its sges point to request_sges
   std::uint32_t ack_psn = 0;
   std::uint32_t nak_psn = 0;
   std::uint64_t answers_head = 0;
   std::uint64_t answers_tail = 0;
-  link* route = nullptr;  ///< where the last request came from: answers go there
+  link* route = nullptr;  ///< the link of the last request; answers go there
   std::uint32_t route_generation = 0;
   std::array<ibv_sge, request_sges_max> request_sges{};
   std::array<pending_answer, rd_atomic_max> answers{};  ///< a ring of max_dest_rd_atomic
 };
 
-/// What requests ask of what modify_qp set.
+/// The attributes from modify_qp that requests read.
 struct connection_terms {
   std::uint32_t peer_qpn = 0;
   std::uint8_t mtu_shift = 0;
-  std::uint8_t rd_atomic_max = 0;       ///< in flight, from here
-  std::uint8_t dest_rd_atomic_max = 0;  ///< and from there
+  std::uint8_t rd_atomic_max = 0;       ///< in flight, as requester
+  std::uint8_t dest_rd_atomic_max = 0;  ///< in flight, as responder
   std::uint8_t retries = 0;
   std::uint8_t rnr_retries = 0;
   std::uint8_t access = 0;  ///< IBV_ACCESS_REMOTE_*
@@ -198,14 +203,15 @@ struct alignas(64) queue_pair {
   alignas(64) node* local_node;
   qp_slot* slot;
   std::atomic<qp_slot*> peer_slot{nullptr};  ///< RC, UC: of a peer in this process
-  const ibv_pd* pd;  // As in the handle, which a WRITE or a READ does not look at where it arrives.
-  /// Written under both locks of the slot, except: an error found under one lock stores IBV_QPS_ERR
-  /// (or SQE under `send`) and kicks; run() then flushes under both.
+  const ibv_pd* pd;  // A copy: the responder of a WRITE or a READ does not touch the handle.
+  /// The states are those of ibv_qp_state. modify_qp moves them under both locks of the slot. An
+  /// error found under one lock stores IBV_QPS_ERR (or SQE under `send`) and kicks; run() then
+  /// flushes under both.
   std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
   connection_terms terms;
-  send_places places;
+  send_wqes wqes;
   std::atomic<bool> flush_due{false};
-  std::atomic<bool> disturbed{false};  ///< look at the faults
+  std::atomic<bool> disturbed{false};  ///< some fault is on
   bool in_batch = false;               ///< changes under `batch` and slot->send
   bool is_peer_local = false;          ///< RC, UC: in this process
   bool signals_all = false;            ///< each request has a completion entry
@@ -214,16 +220,16 @@ struct alignas(64) queue_pair {
 
   alignas(64) send_ring sends;
   requester_state requester;
-  std::unique_ptr<start_delay[]> delays;  ///< null: the link never was delayed
+  std::unique_ptr<start_delay[]> delays;  ///< null: the link was never delayed
 
   alignas(64) responder_state responder;
   receive_ring receives;
 
   node_address peer;      ///< RC, UC: from RTR on
   ibv_qp_init_attr init;  ///< capabilities as granted
-  ibv_qp_attr attr{};     ///< what modify_qp set; the state in it is `state`
+  ibv_qp_attr attr{};     ///< as set by modify_qp, except for the state
 
-  // Faults (softverbs.h), looked at behind `disturbed`.
+  // Faults (softverbs.h), valid while `disturbed` is true.
   std::atomic<bool> cut{false};
   std::atomic<std::uint64_t> delay_ns{0};
   std::atomic<int> next_status{-1};  ///< ibv_wc_status, or -1
@@ -236,9 +242,9 @@ struct alignas(64) queue_pair {
   [[nodiscard]] ibv_qp_type type() const noexcept { return kind; }
   [[nodiscard]] std::uint32_t number() const noexcept { return handle.qp_base.qp_num; }
   [[nodiscard]] send_request& request(std::uint64_t index) noexcept {
-    return places.at(sends, index, this);
+    return wqes.at(sends, index, this);
   }
-  /// One past the newest request that ever was sent, if only in part.
+  /// One past the newest request that was ever sent, at least in part.
   [[nodiscard]] std::uint64_t begun() const noexcept {
     return std::max(requester.begun, sends.next);
   }
@@ -248,13 +254,13 @@ struct alignas(64) queue_pair {
   [[nodiscard]] completion_queue& receive_cq() const noexcept {
     return *reinterpret_cast<completion_queue*>(handle.qp_base.recv_cq);
   }
-  /// Null: `receives` is its own.
+  /// The SRQ; null: the QP receives into `receives`.
   [[nodiscard]] shared_receive_queue* srq() const noexcept {
     return reinterpret_cast<shared_receive_queue*>(handle.qp_base.srq);
   }
 };
 
-/// A queue pair lies in one block (queue_memory.hpp), behind its send ring.
+/// Frees the block (queue_memory.hpp) that holds the send WQEs and, behind them, the queue pair.
 struct queue_pair_deleter {
   void operator()(queue_pair* qp) const noexcept;
 };
@@ -285,18 +291,18 @@ class change_lock {
 
 // ---- pieces of qp/, by file
 
-/// send_queue.cpp: turns requests into ring entries. EINVAL, ENOMEM as ibv_post_send(3).
+/// send_queue.cpp: writes the WQE of a work request. EINVAL, ENOMEM as ibv_post_send(3).
 int enqueue(queue_pair& qp, const ibv_send_wr& wr) noexcept;
 
-/// queue_pair.cpp, under both locks: the send queue is empty and all its places are free, whichever
-/// of its completions are still to be polled.
+/// queue_pair.cpp, under both locks: empties the send queue and frees all WQEs, even if CQEs are
+/// still to be polled.
 void release_all(queue_pair& qp) noexcept;
 
-/// requester.cpp. Executes what can be executed, flushes in ERR and SQE; under slot->send.
+/// requester.cpp, under slot->send: executes requests for one quantum; flushes in ERR and SQE.
 /// `posts` requests were just posted; each adds bytes to the quantum.
 void execute(queue_pair& qp, std::uint64_t posts = 1) noexcept;
-/// The oldest request that is still open has ended. The entry of a success is pushed with those of
-/// the next ones, at the end of `execute` if not before.
+/// Ends the oldest open request. The CQE of a success is pushed together with later ones, at the
+/// latest at the end of execute().
 void complete_oldest(queue_pair& qp, ibv_wc_status status) noexcept;
 
 /// answers.cpp: before this QP is reset or destroyed, under both locks: what it owes to a requester

@@ -77,14 +77,14 @@ constexpr std::uint32_t short_bytes_max = 4096;
 }
 
 start_delay& delay_of(const queue_pair& qp, std::uint64_t index) noexcept {
-  return qp.delays[index % qp.places.capacity()];
+  return qp.delays[index % qp.wqes.capacity()];
 }
 
 /// Requests since the last look get the time before which they must not start.
 void stamp_delays(queue_pair& qp) noexcept {
   const auto delay = qp.delay_ns.load(std::memory_order_relaxed);
   if (delay == 0) return;
-  if (qp.delays == nullptr) qp.delays.reset(new (std::nothrow) start_delay[qp.places.capacity()]);
+  if (qp.delays == nullptr) qp.delays.reset(new (std::nothrow) start_delay[qp.wqes.capacity()]);
   if (qp.delays == nullptr) return;
   const auto when = clock::now() + std::chrono::nanoseconds{delay};
   for (std::uint64_t i = qp.sends.posted; i > qp.sends.next; --i) {

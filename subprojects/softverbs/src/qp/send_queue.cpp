@@ -37,16 +37,16 @@ std::uint32_t lines_for(const ibv_qp_cap& cap) {
 
 }  // namespace
 
-std::size_t send_places::bytes_for(const ibv_qp_cap& cap) noexcept {
+std::size_t send_wqes::bytes_for(const ibv_qp_cap& cap) noexcept {
   return std::size_t{std::bit_ceil(cap.max_send_wr)} * lines_for(cap) * sizeof(cache_line);
 }
 
-send_places::send_places(const ibv_qp_cap& cap) noexcept
+send_wqes::send_wqes(const ibv_qp_cap& cap) noexcept
     : capacity_{static_cast<std::uint16_t>(cap.max_send_wr)},
       mask_{static_cast<std::uint16_t>(std::bit_ceil(cap.max_send_wr) - 1)},
       inline_max_{static_cast<std::uint16_t>(cap.max_inline_data)},
       sges_max_{static_cast<std::uint8_t>(cap.max_send_sge)},
-      place_lines_{static_cast<std::uint8_t>(lines_for(cap))} {}
+      wqe_lines_{static_cast<std::uint8_t>(lines_for(cap))} {}
 
 namespace {
 
@@ -96,7 +96,7 @@ int open_request(queue_pair& qp, ibv_wr_opcode opcode, std::uint64_t wr_id,
   if ((flags & IBV_SEND_INLINE) != 0 && !has(inline_opcodes, opcode)) return EINVAL;
   send_ring& ring = qp.sends;
   const std::uint64_t held = ring.built - qp.slot->released.load(std::memory_order_acquire);
-  if (held >= qp.places.capacity()) return ENOMEM;
+  if (held >= qp.wqes.capacity()) return ENOMEM;
   if (held == 0) ring.first = ring.built;  // In the first place, which the cache may still have.
   send_request& request = qp.request(ring.built++);
   request = {.wr_id = wr_id,
@@ -108,7 +108,7 @@ int open_request(queue_pair& qp, ibv_wr_opcode opcode, std::uint64_t wr_id,
 }
 
 int set_gather_list(queue_pair& qp, std::span<const ibv_sge> list) noexcept {
-  if (list.size() > qp.places.sges_max()) return EINVAL;
+  if (list.size() > qp.wqes.sges_max()) return EINVAL;
   send_request& request = qp.request(qp.sends.built - 1);
   std::uint64_t length = 0;
   for (const ibv_sge& sge : list) length += sge.length;
@@ -130,7 +130,7 @@ int begin_inline(queue_pair& qp) noexcept {
 
 int append_inline(queue_pair& qp, const void* bytes, std::size_t size) noexcept {
   send_request& request = qp.request(qp.sends.built - 1);
-  if (size > qp.places.inline_max() - request.length) return EINVAL;
+  if (size > qp.wqes.inline_max() - request.length) return EINVAL;
   if (size != 0) std::memcpy(request.data() + request.length, bytes, size);
   request.length += static_cast<std::uint32_t>(size);
   return 0;
@@ -198,12 +198,12 @@ int set_data(queue_pair& qp, const ibv_send_wr& wr) noexcept {
   if (wr.num_sge < 0) return EINVAL;
   if (wr.opcode == IBV_WR_LOCAL_INV || wr.opcode == IBV_WR_BIND_MW) {
     // It is not looked at, but must be possible, as for other devices.
-    return static_cast<std::size_t>(wr.num_sge) > qp.places.sges_max() ? EINVAL : 0;
+    return static_cast<std::size_t>(wr.num_sge) > qp.wqes.sges_max() ? EINVAL : 0;
   }
   const std::span<const ibv_sge> list{wr.sg_list, static_cast<std::size_t>(wr.num_sge)};
   if ((wr.send_flags & IBV_SEND_INLINE) == 0) return set_gather_list(qp, list);
   // Inline bytes are gathered now, so the length of the list is bounded by the QP's as well.
-  if (list.size() > qp.places.sges_max()) return EINVAL;
+  if (list.size() > qp.wqes.sges_max()) return EINVAL;
   if (int error = begin_inline(qp)) return error;
   for (const ibv_sge& sge : list)
     if (int error = append_inline(qp, reinterpret_cast<const void*>(sge.addr), sge.length))

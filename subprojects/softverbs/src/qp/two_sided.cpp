@@ -7,7 +7,7 @@ const ibv_pd* receive_pd(const queue_pair& qp) noexcept {
   return qp.srq() != nullptr ? qp.srq()->handle.pd : qp.pd;
 }
 
-void hold(responder_state& state, receive_ring& ring) noexcept {
+void take_request(responder_state& state, receive_ring& ring) noexcept {
   state.request = ring.front();
   std::copy_n(state.request.sges, state.request.sge_count, state.request_sges.data());
   state.request.sges = state.request_sges.data();
@@ -43,14 +43,14 @@ bool fetch_receive(queue_pair& qp) noexcept {
   if (state.has_request) return true;
   if (qp.srq() == nullptr) {
     if (qp.receives.empty()) return false;
-    hold(state, qp.receives);
+    take_request(state, qp.receives);
     return true;
   }
   bool tell = false;
   {
     std::lock_guard lock{qp.srq()->mutex};
     if (qp.srq()->ring.empty()) return false;
-    hold(state, qp.srq()->ring);
+    take_request(state, qp.srq()->ring);
     tell = fell_below_limit(*qp.srq());
   }
   if (tell) raise_limit(*qp.srq());

@@ -10,31 +10,31 @@
 namespace softverbs {
 namespace {
 
-constexpr std::size_t places_first = 64;
+constexpr std::size_t slots_first = 64;
 
-std::size_t place(const completion_queue& cq, std::uint64_t index) noexcept {
-  return index & (cq.places - 1);
+std::size_t slot_index(const completion_queue& cq, std::uint64_t index) noexcept {
+  return index & (cq.slots - 1);
 }
 
 completion& at(completion_queue& cq, std::uint64_t index) noexcept {
-  return cq.ring[place(cq, index)];
+  return cq.ring[slot_index(cq, index)];
 }
 
-/// With `entries` in it, what is pushed next has a place.
-void make_place(completion_queue& cq, std::uint64_t entries) noexcept {
+/// Makes sure that the next entry has a slot; the queue holds `entries`.
+void make_slot(completion_queue& cq, std::uint64_t entries) noexcept {
   if (entries == 0) {
     cq.tail = 0;
-    cq.places = std::min(places_first, cq.ring.size());
+    cq.slots = std::min(slots_first, cq.ring.size());
   }
-  if (entries < cq.places) return;
-  // All are taken; those of every other round move behind them.
+  if (entries < cq.slots) return;
+  // All slots are taken. Double them: the entries of every other round move to the new half.
   for (std::uint64_t index = cq.tail - entries; index != cq.tail; ++index) {
-    if ((index & cq.places) == 0) continue;
-    const std::size_t from = place(cq, index), to = from + cq.places;
+    if ((index & cq.slots) == 0) continue;
+    const std::size_t from = slot_index(cq, index), to = from + cq.slots;
     cq.ring[to] = cq.ring[from];
     if (!cq.timestamps.empty()) cq.timestamps[to] = cq.timestamps[from];
   }
-  cq.places *= 2;
+  cq.slots *= 2;
 }
 
 std::uint64_t now_ns() noexcept {
@@ -43,7 +43,7 @@ std::uint64_t now_ns() noexcept {
       std::chrono::duration_cast<std::chrono::nanoseconds>(since).count());
 }
 
-/// Queues the one event of an arm, which tells of all entries in the queue.
+/// Queues the event of an arm, which announces all entries of the queue.
 void raise_event(completion_queue& cq) noexcept {
   cq.arm = armed::no;
   cq.silent = unannounced::none;
@@ -55,13 +55,13 @@ bool is_due(armed how, unannounced what) noexcept {
   return how == armed::solicited && what == unannounced::solicited;
 }
 
-/// Raises the event of entries that just came, if the queue is armed for them.
+/// Raises the event for new entries if the queue is armed for them.
 void announce(completion_queue& cq, bool solicited) noexcept {
   cq.silent = std::max(cq.silent, solicited ? unannounced::solicited : unannounced::unsolicited);
   if (is_due(cq.arm, cq.silent)) raise_event(cq);
 }
 
-/// The places of a send queue up to this entry's are free again.
+/// Frees the send WQEs up to that of this entry.
 void release(const completion& entry) noexcept {
   if (entry.released == nullptr) return;
   std::uint64_t before = entry.released->load(std::memory_order_relaxed);
@@ -70,7 +70,7 @@ void release(const completion& entry) noexcept {
   }
 }
 
-/// Hands out the oldest entry, and gives its index; under the mutex, with one there.
+/// Removes the oldest entry and returns its index. Under the mutex; the queue is not empty.
 std::uint64_t pop(completion_queue& cq) noexcept {
   const std::uint64_t count = cq.count.load(std::memory_order_relaxed);
   const std::uint64_t oldest = cq.tail - cq.hidden - count;
@@ -90,8 +90,8 @@ bool completion_writer::push(const completion& entry, bool solicited) noexcept {
     return false;
   }
   if (entry.wc.status != IBV_WC_SUCCESS) solicited = true;  // ibv_req_notify_cq(3)
-  make_place(cq, count + cq.hidden);
-  if (!cq.timestamps.empty()) cq.timestamps[place(cq, cq.tail)] = now_ns();
+  make_slot(cq, count + cq.hidden);
+  if (!cq.timestamps.empty()) cq.timestamps[slot_index(cq, cq.tail)] = now_ns();
   at(cq, cq.tail++) = entry;
   if (cq.withheld) {
     ++cq.hidden;
@@ -129,7 +129,7 @@ bool take_one(completion_queue& cq) {
   if (cq.count.load(std::memory_order_relaxed) == 0) return false;
   const std::uint64_t index = pop(cq);
   cq.polled = at(cq, index);
-  if (!cq.timestamps.empty()) cq.polled_timestamp = cq.timestamps[place(cq, index)];
+  if (!cq.timestamps.empty()) cq.polled_timestamp = cq.timestamps[slot_index(cq, index)];
   return true;
 }
 
@@ -140,11 +140,11 @@ bool resize(completion_queue& cq, int cqe) {
   const std::uint64_t entries = cq.count.load(std::memory_order_relaxed) + cq.hidden;
   if (entries > static_cast<std::uint64_t>(cqe)) return false;
   for (std::uint64_t i = 0; i != entries; ++i) {
-    const std::size_t from = place(cq, cq.tail - entries + i);
+    const std::size_t from = slot_index(cq, cq.tail - entries + i);
     ring[i] = cq.ring[from];
     if (!timestamps.empty()) timestamps[i] = cq.timestamps[from];
   }
-  cq.places = ring.size();
+  cq.slots = ring.size();
   cq.ring = std::move(ring);
   cq.timestamps = std::move(timestamps);
   cq.tail = entries;
@@ -161,7 +161,7 @@ void forget(completion_queue& cq, std::uint32_t qp_num) {
   for (std::uint64_t from = cq.tail, end_visible = end - cq.hidden; from != end; ++from) {
     if (at(cq, from).wc.qp_num != qp_num) {
       if (!cq.timestamps.empty())
-        cq.timestamps[place(cq, cq.tail)] = cq.timestamps[place(cq, from)];
+        cq.timestamps[slot_index(cq, cq.tail)] = cq.timestamps[slot_index(cq, from)];
       at(cq, cq.tail++) = at(cq, from);
     } else if (from < end_visible)
       --left_visible;

@@ -14,8 +14,7 @@ namespace softverbs {
 struct completion_channel;
 struct context;
 
-/// What a completion queue keeps: the entry, and which place of a send queue polling it frees. A
-/// cache line.
+/// A CQE, and the send WQEs that a poll of it frees. One cache line.
 struct alignas(64) completion {
   ibv_wc wc{};
   std::atomic<std::uint64_t>* released = nullptr;  ///< polling stores `release_to` there
@@ -40,9 +39,9 @@ struct completion_queue {
   std::vector<completion> ring;  ///< a power of two of entries
   /// When they came, in ns of CLOCK_REALTIME; empty: nobody asked for that.
   std::vector<std::uint64_t> timestamps;
-  /// The first so many, a power of two, are the ring: as many as were there at once since it was
-  /// empty. A queue made for thousands that has few at a time stays in the near caches.
-  std::size_t places = 1;  ///< under mutex
+  /// The ring uses this many slots, a power of two: enough for the most entries since the queue was
+  /// empty. A deep queue with few entries at a time stays in the near caches.
+  std::size_t slots = 1;   ///< under mutex
   std::uint64_t tail = 0;  ///< next to fill; under mutex
   /// Entries that polls may see. Written under mutex, read without: a poll's quick look.
   step_atomic<std::uint64_t> count{0};

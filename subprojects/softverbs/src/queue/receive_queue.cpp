@@ -9,13 +9,13 @@ namespace softverbs {
 receive_ring::receive_ring(std::uint32_t requests_max, std::uint32_t sges_max)
     : capacity_{requests_max},
       sges_max_{sges_max},
-      places_{std::bit_ceil(std::uint64_t{requests_max})},
-      entries_(places_ * (1 + std::size_t{sges_max})) {}
+      wqes_{std::bit_ceil(std::uint64_t{requests_max})},
+      entries_(wqes_ * (1 + std::size_t{sges_max})) {}
 
 int receive_ring::push(const ibv_recv_wr& wr) noexcept {
   if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > sges_max_) return EINVAL;
   if (size() == capacity_) return ENOMEM;
-  ibv_sge* const to = &entries_[place(tail_)];
+  ibv_sge* const to = &entries_[wqe_offset(tail_)];
   *to = {.addr = wr.wr_id, .length = static_cast<std::uint32_t>(wr.num_sge), .lkey = 0};
   std::copy_n(wr.sg_list, wr.num_sge, to + 1);
   ++tail_;
@@ -23,7 +23,7 @@ int receive_ring::push(const ibv_recv_wr& wr) noexcept {
 }
 
 receive_request receive_ring::front() const noexcept {
-  const ibv_sge* const oldest = &entries_[place(head_)];
+  const ibv_sge* const oldest = &entries_[wqe_offset(head_)];
   return {oldest->addr, oldest->length, oldest + 1};
 }
 

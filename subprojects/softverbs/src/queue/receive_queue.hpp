@@ -35,17 +35,17 @@ class receive_ring {
   void pop() noexcept;
 
  private:
-  /// A request lies in one place with its list: behind an entry whose address is the wr_id and
-  /// whose length counts the list's.
-  [[nodiscard]] std::size_t place(std::uint64_t index) const noexcept {
-    return (index & (places_ - 1)) * (1 + std::size_t{sges_max_});
+  /// The offset of a WQE in `entries_`. The first entry of a WQE holds the wr_id as the address and
+  /// the number of SGEs as the length; the SGEs follow.
+  [[nodiscard]] std::size_t wqe_offset(std::uint64_t index) const noexcept {
+    return (index & (wqes_ - 1)) * (1 + std::size_t{sges_max_});
   }
 
   std::uint32_t capacity_;
   std::uint32_t sges_max_;
   std::uint64_t head_ = 0;
   std::uint64_t tail_ = 0;
-  std::uint64_t places_;  ///< capacity_ rounded up to a power of two
+  std::uint64_t wqes_;  ///< capacity_ rounded up to a power of two
   std::vector<ibv_sge> entries_;
 };
 

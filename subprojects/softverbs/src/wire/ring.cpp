@@ -37,7 +37,7 @@ void ring_producer::attach(ring_view view) noexcept {
   head_seen_ = 0;
 }
 
-ring_answer ring_producer::reserve(std::size_t bytes, std::byte*& place) noexcept {
+ring_answer ring_producer::reserve(std::size_t bytes, std::byte*& to) noexcept {
   const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
   // Under the explorer, each call reads the head: an earlier run must not influence a later one.
   if (bound(false, true) || tail - head_seen_ + bytes > ring_bytes) {
@@ -46,7 +46,7 @@ ring_answer ring_producer::reserve(std::size_t bytes, std::byte*& place) noexcep
     head_seen_ = head;
     if (tail - head + bytes > ring_bytes) return ring_answer::no;
   }
-  place = view_.data + (tail & ring_mask);
+  to = view_.data + (tail & ring_mask);
   return ring_answer::yes;
 }
 
@@ -92,12 +92,12 @@ ring_answer ring_consumer::peek(frame_header& header, const std::byte*& payload)
     if (const ring_answer answer = refresh(); answer != ring_answer::yes) return answer;
   }
   const std::uint64_t head = head_.load(std::memory_order_relaxed);
-  const std::byte* place = view_.data + (head & ring_mask);
-  copy_header(header, place);
+  const std::byte* from = view_.data + (head & ring_mask);
+  copy_header(header, from);
   if (header.payload_bytes > segment_bytes_max) return ring_answer::broken;
   frame_size_ = frame_bytes(header.payload_bytes);
   if (tail_seen_ - head < frame_size_) return ring_answer::broken;
-  payload = place + sizeof(frame_header);
+  payload = from + sizeof(frame_header);
   return ring_answer::yes;
 }
 

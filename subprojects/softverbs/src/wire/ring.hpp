@@ -81,8 +81,8 @@ class ring_producer {
  public:
   void attach(ring_view view) noexcept;  ///< to a fresh ring: both indices are zero
 
-  /// Reserves `bytes` (see frame_bytes()) and stores their address in `place`.
-  [[nodiscard]] ring_answer reserve(std::size_t bytes, std::byte*& place) noexcept;
+  /// Reserves `bytes` (see frame_bytes()) and stores their address in `to`.
+  [[nodiscard]] ring_answer reserve(std::size_t bytes, std::byte*& to) noexcept;
   void publish(std::size_t bytes) noexcept;
   /// The bytes published so far. Thread: any.
   [[nodiscard]] std::uint64_t published() const noexcept {

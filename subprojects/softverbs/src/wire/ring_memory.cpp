@@ -19,18 +19,19 @@ constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 /// Replaces a mapping atomically. The raw system call is used because ThreadSanitizer takes mmap()
 /// for a write to all the memory, and other threads may read a control page now.
-bool replace(std::byte* place, std::size_t bytes, int flags, int fd, std::size_t offset) noexcept {
-  return ::syscall(SYS_mmap, place, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd,
+bool replace(std::byte* address, std::size_t bytes, int flags, int fd,
+             std::size_t offset) noexcept {
+  return ::syscall(SYS_mmap, address, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd,
                    static_cast<off_t>(offset)) != -1;
 }
 
-bool map_at(std::byte* place, std::size_t bytes, int fd, std::size_t offset) noexcept {
-  return replace(place, bytes, MAP_SHARED, fd, offset);
+bool map_at(std::byte* address, std::size_t bytes, int fd, std::size_t offset) noexcept {
+  return replace(address, bytes, MAP_SHARED, fd, offset);
 }
 
-bool map_ring(std::byte* place, int fd, std::size_t offset) noexcept {
-  return map_at(place, ring_file_bytes, fd, offset) &&
-         map_at(place + ring_file_bytes, ring_bytes, fd, offset + ring_control_bytes);
+bool map_ring(std::byte* address, int fd, std::size_t offset) noexcept {
+  return map_at(address, ring_file_bytes, fd, offset) &&
+         map_at(address + ring_file_bytes, ring_bytes, fd, offset + ring_control_bytes);
 }
 
 }  // namespace
@@ -60,11 +61,11 @@ bool ring_memory::is_valid(int fd) noexcept {
 
 bool ring_memory::reserve() noexcept {
   if (base_ != nullptr) return true;
-  void* place = ::mmap(nullptr, spans_bytes, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (place == MAP_FAILED) return false;
-  ::madvise(place, spans_bytes, MADV_DONTFORK);
-  base_ = static_cast<std::byte*>(place);
+  void* address = ::mmap(nullptr, spans_bytes, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED) return false;
+  ::madvise(address, spans_bytes, MADV_DONTFORK);
+  base_ = static_cast<std::byte*>(address);
   return true;
 }
 
@@ -83,8 +84,8 @@ void ring_memory::unmap() noexcept {
 }
 
 ring_view ring_memory::view(std::size_t which) const noexcept {
-  std::byte* place = base_ + which * span_bytes;
-  return {reinterpret_cast<ring_control*>(place), place + ring_control_bytes};
+  std::byte* address = base_ + which * span_bytes;
+  return {reinterpret_cast<ring_control*>(address), address + ring_control_bytes};
 }
 
 }  // namespace softverbs

@@ -17,7 +17,7 @@ constexpr std::size_t sink_at = source_at + message_words_max + receive_words;
 constexpr std::size_t receive_at = sink_at + message_words_max;
 constexpr std::size_t memory_words = receive_at + qp_count * options.receives * receive_words;
 
-constexpr std::uint64_t send_places = options.sends - 1;  // One is kept for drain().
+constexpr std::uint64_t requests_max = options.sends - 1;  // One is kept for drain().
 constexpr std::uint64_t signal_every = 8;
 
 /// Sources ascend by this from word to word. Requests start anywhere, so that what is left of an
@@ -82,7 +82,7 @@ void side::pump(bool requests) {
   if (requests) {
     const int number = static_cast<int>(random_() % qp_count);
     const queue& q = queues_[static_cast<std::size_t>(number)];
-    if (!q.failed && q.posted - q.completed < send_places) post_random(number);
+    if (!q.failed && q.posted - q.completed < requests_max) post_random(number);
   }
   reap();
 }
@@ -106,7 +106,7 @@ void side::post_random(int number) {
   const bool sink = atomic || kind == IBV_WR_RDMA_READ;
   const bool inlined = !sink && words <= 8 && random_() % 2 == 0;
   const bool signaled = random_() % 4 == 0 || q.posted + 1 - q.signaled >= signal_every ||
-                        q.posted + 1 - q.completed >= send_places;
+                        q.posted + 1 - q.completed >= requests_max;
   unsigned flags = 0;
   if (signaled) flags |= IBV_SEND_SIGNALED;
   if (inlined) flags |= IBV_SEND_INLINE;

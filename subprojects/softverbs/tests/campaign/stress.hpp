@@ -18,26 +18,26 @@
 /// its server may be in one process or in two.
 namespace stress {
 
-// wr_id: pair, place (a buffer's, of a receive), and the epoch, so that what an older queue pair
+// wr_id: pair, slot (a buffer's, of a receive), and the epoch, so that what an older queue pair
 // left in the completion queue is known for what it is.
 constexpr int pair_shift = 48;
-constexpr int place_shift = 40;
-constexpr std::uint64_t epoch_mask = (1ull << place_shift) - 1;
+constexpr int slot_shift = 40;
+constexpr std::uint64_t epoch_mask = (1ull << slot_shift) - 1;
 
-inline constexpr std::uint32_t ops = 8;  ///< places of a client: requests in flight
+inline constexpr std::uint32_t ops = 8;  ///< slots of a client: requests in flight
 inline constexpr std::uint32_t message_bytes = 4096;
-inline constexpr std::uint32_t large_bytes = 80 * 1024;  ///< the last place's: three segments
+inline constexpr std::uint32_t large_bytes = 80 * 1024;  ///< the last slot's: three segments
 inline constexpr std::uint32_t receives = 2 * ops;
 
-constexpr std::uint32_t place_bytes(std::uint32_t place) {
-  return place + 1 == ops ? large_bytes : message_bytes;
+constexpr std::uint32_t slot_bytes(std::uint32_t slot) {
+  return slot + 1 == ops ? large_bytes : message_bytes;
 }
-constexpr std::size_t place_at(std::uint32_t place) {
-  return static_cast<std::size_t>(place) * message_bytes;
+constexpr std::size_t slot_at(std::uint32_t slot) {
+  return static_cast<std::size_t>(slot) * message_bytes;
 }
-/// What a server grants: a place of memory for each place of its client, one word each for atomics,
+/// What a server grants: a slot of memory for each slot of its client, one word each for atomics,
 /// and rkey and address of a region that comes and goes.
-inline constexpr std::size_t words_at = place_at(ops - 1) + large_bytes;
+inline constexpr std::size_t words_at = slot_at(ops - 1) + large_bytes;
 inline constexpr std::size_t fickle_rkey_at = words_at + ops * 8;
 inline constexpr std::size_t server_bytes = fickle_rkey_at + 64;
 
@@ -121,8 +121,8 @@ class client {
   [[nodiscard]] std::uint64_t rebuilds() const noexcept { return rebuilds_; }
 
  private:
-  /// A place's state: epoch << 8 | one of place_free ... or place_done + status.
-  using place_word = std::atomic<std::uint64_t>;
+  /// A slot's state: epoch << 8 | one of slot_free ... or slot_done + status.
+  using slot_word = std::atomic<std::uint64_t>;
   struct end {
     std::shared_mutex mutex;  ///< shared: uses the queue pair; exclusive: makes a new one
     std::vector<std::byte> source = std::vector<std::byte>(words_at);
@@ -132,8 +132,8 @@ class client {
     ibv_cq* cq = nullptr;
     rig::card peer;
     std::atomic<std::uint64_t> epoch{0};
-    std::array<place_word, ops> places{};
-    std::array<std::uint64_t, ops> words{};  ///< the server's atomic words; the place's owner's
+    std::array<slot_word, ops> slots{};
+    std::array<std::uint64_t, ops> words{};  ///< the server's atomic words; the slot's owner's
     std::atomic<std::uint64_t> delivered{0};
     std::atomic<bool> may_fail{false};   ///< somebody does what takes the queue pair down
     std::atomic<bool> broken{false};     ///< it needs a new beginning
@@ -144,8 +144,8 @@ class client {
   void dispatch(ibv_cq* cq);
   void rebuild(std::uint32_t pair, std::mt19937_64& random);
   void revive(std::uint32_t pair, std::mt19937_64& random, const std::function<void()>& meanwhile);
-  bool take_place(end& e, std::uint32_t place);
-  ibv_wc_status await(end& e, std::uint32_t place, const std::function<void()>& meanwhile);
+  bool take_slot(end& e, std::uint32_t slot);
+  ibv_wc_status await(end& e, std::uint32_t slot, const std::function<void()>& meanwhile);
   void send_burst(use& u);
   void write_and_read(use& u);
   void atomics(use& u);

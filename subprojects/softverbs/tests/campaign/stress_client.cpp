@@ -8,9 +8,9 @@
 namespace stress {
 namespace {
 
-constexpr std::uint64_t place_free = 0;
-constexpr std::uint64_t place_taken = 1;
-constexpr std::uint64_t place_done = 2;  // + ibv_wc_status
+constexpr std::uint64_t slot_free = 0;
+constexpr std::uint64_t slot_taken = 1;
+constexpr std::uint64_t slot_done = 2;  // + ibv_wc_status
 constexpr int state_bits = 8;
 constexpr std::uint64_t word(std::uint64_t epoch, std::uint64_t state) {
   return epoch << state_bits | state;
@@ -24,16 +24,16 @@ struct client::use {
   std::mt19937_64& random;
   const std::function<void()>& meanwhile;
   std::uint64_t epoch;
-  std::vector<std::uint32_t> places{};  ///< that this visit took
+  std::vector<std::uint32_t> slots{};  ///< that this visit took
 
-  [[nodiscard]] std::uint64_t id(std::uint32_t place) const {
-    return std::uint64_t{pair} << pair_shift | std::uint64_t{place} << place_shift | epoch;
+  [[nodiscard]] std::uint64_t id(std::uint32_t slot) const {
+    return std::uint64_t{pair} << pair_shift | std::uint64_t{slot} << slot_shift | epoch;
   }
-  [[nodiscard]] ibv_sge source(std::uint32_t place, std::size_t bytes) const {
-    return rig::piece(e.source_mr.get(), &e.source[place_at(place)], bytes);
+  [[nodiscard]] ibv_sge source(std::uint32_t slot, std::size_t bytes) const {
+    return rig::piece(e.source_mr.get(), &e.source[slot_at(slot)], bytes);
   }
-  [[nodiscard]] ibv_sge sink(std::uint32_t place, std::size_t bytes) const {
-    return rig::piece(e.sink_mr.get(), &e.sink[place_at(place)], bytes);
+  [[nodiscard]] ibv_sge sink(std::uint32_t slot, std::size_t bytes) const {
+    return rig::piece(e.sink_mr.get(), &e.sink[slot_at(slot)], bytes);
   }
   void post(rig::request& r) const { rig::check(r.post(e.qp.get()), "ibv_post_send"); }
 };
@@ -62,7 +62,7 @@ void client::connect_all() {
 void client::rebuild(std::uint32_t pair, std::mt19937_64& random) {
   end& e = ends_[pair];
   const std::uint64_t epoch = ++e.epoch;  // Completions of the old queue pair mean nothing now.
-  for (place_word& p : e.places) p = word(epoch, place_free);
+  for (slot_word& p : e.slots) p = word(epoch, slot_free);
   if (e.qp && random() % 2 == 0) {
     rig::to_reset(e.qp.get());
   } else {
@@ -88,27 +88,27 @@ void client::dispatch(ibv_cq* cq) {
   for (const ibv_wc& wc : std::span{entries}.first(static_cast<std::size_t>(n))) {
     end& e = ends_.at(wc.wr_id >> pair_shift);
     const std::uint64_t epoch = wc.wr_id & epoch_mask;
-    std::uint64_t expected = word(epoch, place_taken);
-    place_word& place = e.places.at((wc.wr_id >> place_shift) & 0xff);
-    // Publishes what the operation brought to whoever waits for the place.
-    place.compare_exchange_strong(expected, word(epoch, place_done + wc.status),
-                                  std::memory_order_acq_rel);
+    std::uint64_t expected = word(epoch, slot_taken);
+    slot_word& slot = e.slots.at((wc.wr_id >> slot_shift) & 0xff);
+    // Publishes what the operation brought to whoever waits for the slot.
+    slot.compare_exchange_strong(expected, word(epoch, slot_done + wc.status),
+                                 std::memory_order_acq_rel);
   }
 }
 
-bool client::take_place(end& e, std::uint32_t place) {
-  std::uint64_t expected = word(e.epoch, place_free);
-  return e.places[place].compare_exchange_strong(expected, word(e.epoch, place_taken));
+bool client::take_slot(end& e, std::uint32_t slot) {
+  std::uint64_t expected = word(e.epoch, slot_free);
+  return e.slots[slot].compare_exchange_strong(expected, word(e.epoch, slot_taken));
 }
 
-ibv_wc_status client::await(end& e, std::uint32_t place, const std::function<void()>& meanwhile) {
+ibv_wc_status client::await(end& e, std::uint32_t slot, const std::function<void()>& meanwhile) {
   const auto deadline = rig::clock::now() + rig::patience;
   const std::uint64_t epoch = e.epoch;
   for (;;) {
-    const std::uint64_t at = e.places[place].load(std::memory_order_acquire);
-    if (at >= word(epoch, place_done)) {
+    const std::uint64_t at = e.slots[slot].load(std::memory_order_acquire);
+    if (at >= word(epoch, slot_done)) {
       ++operations_;
-      return static_cast<ibv_wc_status>((at & 0xff) - place_done);
+      return static_cast<ibv_wc_status>((at & 0xff) - slot_done);
     }
     dispatch(e.cq);
     meanwhile();
@@ -136,11 +136,11 @@ void client::visit(std::mt19937_64& random, const std::function<void()>& meanwhi
   const std::shared_lock lock{e.mutex};
   if (e.broken) return;
   use u{e, pair, random, meanwhile, e.epoch};
-  for (std::uint32_t i = 0; i < ops && u.places.size() < 1 + random() % 4; ++i) {
-    const auto place = static_cast<std::uint32_t>(random() % ops);
-    if (take_place(e, place)) u.places.push_back(place);
+  for (std::uint32_t i = 0; i < ops && u.slots.size() < 1 + random() % 4; ++i) {
+    const auto slot = static_cast<std::uint32_t>(random() % ops);
+    if (take_slot(e, slot)) u.slots.push_back(slot);
   }
-  if (!u.places.empty()) {
+  if (!u.slots.empty()) {
     switch (random() % 64) {
       case 0: fall(u); break;
       case 1: drain(u); break;
@@ -156,7 +156,7 @@ void client::visit(std::mt19937_64& random, const std::function<void()>& meanwhi
         }
     }
   }
-  for (const std::uint32_t place : u.places) e.places[place] = word(u.epoch, place_free);
+  for (const std::uint32_t slot : u.slots) e.slots[slot] = word(u.epoch, slot_free);
 }
 
 void client::revive(std::uint32_t pair, std::mt19937_64& random,
@@ -169,19 +169,19 @@ void client::revive(std::uint32_t pair, std::mt19937_64& random,
 
 void client::send_burst(use& u) {
   std::vector<std::uint32_t> sent;
-  for (const std::uint32_t place : u.places) {
+  for (const std::uint32_t slot : u.slots) {
     const std::size_t bytes = 1 + u.random() % (u.random() % 4 == 0 ? message_bytes : 64);
     const auto fill = static_cast<int>(u.random() & 0xff);
-    std::memset(&u.e.source[place_at(place)], fill, bytes);
+    std::memset(&u.e.source[slot_at(slot)], fill, bytes);
     const bool immediate = u.random() % 2 == 0;
-    rig::request r{immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, u.id(place),
-                   u.source(place, bytes)};
+    rig::request r{immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, u.id(slot),
+                   u.source(slot, bytes)};
     if (immediate) r.wr.imm_data = static_cast<std::uint32_t>(bytes);
     if (bytes <= 64 && u.random() % 2 == 0) r.wr.send_flags |= IBV_SEND_INLINE;
     u.post(r);
   }
-  for (const std::uint32_t place : u.places) {
-    const ibv_wc_status status = await(u.e, place, u.meanwhile);
+  for (const std::uint32_t slot : u.slots) {
+    const ibv_wc_status status = await(u.e, slot, u.meanwhile);
     if (status == IBV_WC_SUCCESS) {
       ++u.e.delivered;
     } else {
@@ -192,17 +192,17 @@ void client::send_burst(use& u) {
 }
 
 void client::write_and_read(use& u) {
-  const std::uint32_t place = u.places[0];
-  const std::size_t bytes = 1 + u.random() % place_bytes(place);
-  std::byte* const source = &u.e.source[place_at(place)];
+  const std::uint32_t slot = u.slots[0];
+  const std::size_t bytes = 1 + u.random() % slot_bytes(slot);
+  std::byte* const source = &u.e.source[slot_at(slot)];
   for (std::size_t i = 0; i < bytes; i += 8) {
     const std::uint64_t noise = u.random();
     std::memcpy(source + i, &noise, std::min<std::size_t>(8, bytes - i));
   }
-  const std::uint64_t target = u.e.peer.address + place_at(place);
-  // Unsignaled: its place in the send queue is free with the READ's completion.
-  rig::request write{IBV_WR_RDMA_WRITE, u.id(place), u.source(place, bytes), 0};
-  rig::request read{IBV_WR_RDMA_READ, u.id(place), u.sink(place, bytes)};
+  const std::uint64_t target = u.e.peer.address + slot_at(slot);
+  // Unsignaled: its slot in the send queue is free with the READ's completion.
+  rig::request write{IBV_WR_RDMA_WRITE, u.id(slot), u.source(slot, bytes), 0};
+  rig::request read{IBV_WR_RDMA_READ, u.id(slot), u.sink(slot, bytes)};
   write.to(target, u.e.peer.rkey);
   read.to(target, u.e.peer.rkey);
   if (u.random() % 2 == 0) {
@@ -214,34 +214,34 @@ void client::write_and_read(use& u) {
     u.post(write);
     u.post(read);
   }
-  const ibv_wc_status status = await(u.e, place, u.meanwhile);
-  if (status == IBV_WC_SUCCESS && std::memcmp(source, &u.e.sink[place_at(place)], bytes) != 0) {
+  const ibv_wc_status status = await(u.e, slot, u.meanwhile);
+  if (status == IBV_WC_SUCCESS && std::memcmp(source, &u.e.sink[slot_at(slot)], bytes) != 0) {
     verdict_.fail("a READ brought something else than the WRITE before it wrote");
   }
   expect_success(status, u.e, "WRITE and READ");
 }
 
 void client::atomics(use& u) {
-  for (const std::uint32_t place : u.places) {
-    const std::uint64_t target = u.e.peer.address + words_at + place * 8;
+  for (const std::uint32_t slot : u.slots) {
+    const std::uint64_t target = u.e.peer.address + words_at + slot * 8;
     const bool swap = u.random() % 2 == 0;
-    const std::uint64_t before = u.e.words[place];
+    const std::uint64_t before = u.e.words[slot];
     const std::uint64_t operand = u.random();
     const bool matches = u.random() % 2 == 0;
-    rig::request r{swap ? IBV_WR_ATOMIC_CMP_AND_SWP : IBV_WR_ATOMIC_FETCH_AND_ADD, u.id(place),
-                   u.sink(place, 8)};
+    rig::request r{swap ? IBV_WR_ATOMIC_CMP_AND_SWP : IBV_WR_ATOMIC_FETCH_AND_ADD, u.id(slot),
+                   u.sink(slot, 8)};
     r.to(target, u.e.peer.rkey);
     if (swap) {
       r.operands(matches ? before : before + 1, operand);
-      if (matches) u.e.words[place] = operand;
+      if (matches) u.e.words[slot] = operand;
     } else {
       r.operands(operand);
-      u.e.words[place] += operand;
+      u.e.words[slot] += operand;
     }
     u.post(r);
-    const ibv_wc_status status = await(u.e, place, u.meanwhile);
+    const ibv_wc_status status = await(u.e, slot, u.meanwhile);
     std::uint64_t found = 0;
-    std::memcpy(&found, &u.e.sink[place_at(place)], 8);
+    std::memcpy(&found, &u.e.sink[slot_at(slot)], 8);
     if (status == IBV_WC_SUCCESS && found != before) verdict_.fail("an atomic lost its count");
     expect_success(status, u.e, "an atomic");
     if (status != IBV_WC_SUCCESS) return;
@@ -250,25 +250,25 @@ void client::atomics(use& u) {
 
 /// Into a region that its owner may deregister at this moment.
 void client::write_fickle(use& u) {
-  const std::uint32_t place = u.places[0];
-  rig::request read{IBV_WR_RDMA_READ, u.id(place), u.sink(place, 16)};
+  const std::uint32_t slot = u.slots[0];
+  rig::request read{IBV_WR_RDMA_READ, u.id(slot), u.sink(slot, 16)};
   read.to(u.e.peer.address + fickle_rkey_at, u.e.peer.rkey);
   u.post(read);
-  const ibv_wc_status found = await(u.e, place, u.meanwhile);
+  const ibv_wc_status found = await(u.e, slot, u.meanwhile);
   expect_success(found, u.e, "a READ of a key");
   if (found != IBV_WC_SUCCESS) return;
   std::uint64_t rkey = 0;
   std::uint64_t address = 0;
-  std::memcpy(&rkey, &u.e.sink[place_at(place)], 8);
-  std::memcpy(&address, &u.e.sink[place_at(place) + 8], 8);
+  std::memcpy(&rkey, &u.e.sink[slot_at(slot)], 8);
+  std::memcpy(&address, &u.e.sink[slot_at(slot) + 8], 8);
   if (rkey == 0) return;
-  u.e.places[place] = word(u.epoch, place_taken);
+  u.e.slots[slot] = word(u.epoch, slot_taken);
   u.e.may_fail = true;
-  std::memset(&u.e.source[place_at(place)], 0x55, 64);
-  rig::request write{IBV_WR_RDMA_WRITE, u.id(place), u.source(place, 64)};
+  std::memset(&u.e.source[slot_at(slot)], 0x55, 64);
+  rig::request write{IBV_WR_RDMA_WRITE, u.id(slot), u.source(slot, 64)};
   write.to(address, static_cast<std::uint32_t>(rkey));
   u.post(write);
-  const ibv_wc_status status = await(u.e, place, u.meanwhile);
+  const ibv_wc_status status = await(u.e, slot, u.meanwhile);
   if (status == IBV_WC_REM_ACCESS_ERR) {
     u.e.broken = true;
   } else {
@@ -278,12 +278,12 @@ void client::write_fickle(use& u) {
 
 /// A forbidden access takes the queue pair down.
 void client::fall(use& u) {
-  const std::uint32_t place = u.places[0];
+  const std::uint32_t slot = u.slots[0];
   u.e.may_fail = u.e.broken = true;  // First: others' requests are flushed from now on.
-  rig::request r{IBV_WR_RDMA_WRITE, u.id(place), u.source(place, 64)};
+  rig::request r{IBV_WR_RDMA_WRITE, u.id(slot), u.source(slot, 64)};
   r.to(u.e.peer.address + server_bytes - 32, u.e.peer.rkey);
   u.post(r);
-  const ibv_wc_status status = await(u.e, place, u.meanwhile);
+  const ibv_wc_status status = await(u.e, slot, u.meanwhile);
   if (status != IBV_WC_REM_ACCESS_ERR && status != IBV_WC_WR_FLUSH_ERR && !verdict_.over()) {
     verdict_.fail(std::string{"a WRITE beyond a region ended with "} + ibv_wc_status_str(status));
   }
@@ -292,14 +292,14 @@ void client::fall(use& u) {
 /// All that was posted comes back when the queue pair goes to the error state.
 void client::drain(use& u) {
   u.e.may_fail = u.e.broken = true;
-  for (const std::uint32_t place : u.places) {
-    rig::request r{IBV_WR_RDMA_WRITE, u.id(place), u.source(place, place_bytes(place))};
-    r.to(u.e.peer.address + place_at(place), u.e.peer.rkey);
+  for (const std::uint32_t slot : u.slots) {
+    rig::request r{IBV_WR_RDMA_WRITE, u.id(slot), u.source(slot, slot_bytes(slot))};
+    r.to(u.e.peer.address + slot_at(slot), u.e.peer.rkey);
     u.post(r);
   }
   rig::to_error(u.e.qp.get());
-  for (const std::uint32_t place : u.places) {
-    expect_success(await(u.e, place, u.meanwhile), u.e, "a WRITE that was cut short");
+  for (const std::uint32_t slot : u.slots) {
+    expect_success(await(u.e, slot, u.meanwhile), u.e, "a WRITE that was cut short");
   }
 }
 

@@ -96,7 +96,7 @@ rig::card server::rebuild(const rebuild_order& order) {
   e.received = 0;
   rig::to_init(e.qp.get());
   for (std::uint64_t i = 0; i < receives; ++i) {
-    rig::post_recv(e.qp.get(), std::uint64_t{order.pair} << pair_shift | i << place_shift | e.epoch,
+    rig::post_recv(e.qp.get(), std::uint64_t{order.pair} << pair_shift | i << slot_shift | e.epoch,
                    rig::piece(e.buffers_mr.get(), &e.buffers[i * message_bytes], message_bytes));
   }
   rig::connect(e.qp.get(), device_, order.client, {.psn = psn});
@@ -118,7 +118,7 @@ void server::take(const ibv_wc& wc) {
     throw std::runtime_error{std::string{"a receive: "} + ibv_wc_status_str(wc.status)};
   }
   end& e = ends_.at(wc.wr_id >> pair_shift);
-  const std::uint64_t buffer = (wc.wr_id >> place_shift) & 0xff;
+  const std::uint64_t buffer = (wc.wr_id >> slot_shift) & 0xff;
   const std::lock_guard lock{e.mutex};
   if ((wc.wr_id & epoch_mask) != e.epoch) return;
   // All bytes are equal, and other than in most messages before.

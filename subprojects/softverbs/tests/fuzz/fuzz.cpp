@@ -118,7 +118,7 @@ class stage {
     if (header.kind == frame_kind::compare_swap || header.kind == frame_kind::fetch_add)
       header.message_bytes = 8;
     header.remote_address = key.address + in.take<std::uint16_t>() % message_bytes_usual;
-    place_in_message(index, extra, in, header);
+    offset_in_message(index, extra, in, header);
     header.operand[0] = in.byte();
     header.operand[1] = in.byte();
     lie(in, header);
@@ -127,8 +127,8 @@ class stage {
   }
 
   /// What the responder expects, as far as `extra` does not say otherwise.
-  void place_in_message(std::size_t index, std::uint8_t extra, script& in,
-                        frame_header& header) noexcept {
+  void offset_in_message(std::size_t index, std::uint8_t extra, script& in,
+                         frame_header& header) noexcept {
     const queue_pair& qp = victim_.at(index);
     const std::lock_guard lock{qp.slot->receive};
     const expected_message& expected = qp.slot->expected;
@@ -210,7 +210,7 @@ class stage {
     const std::uint8_t flip = in.byte();
     const std::uint8_t loads = in.byte() % 4;
     if (!route.open()) return;
-    std::byte* frame = route.next_place() + std::size_t{ahead} * frame_align;
+    std::byte* frame = route.next_frame() + std::size_t{ahead} * frame_align;
     const auto offset = reinterpret_cast<std::uintptr_t>(frame + std::size_t{word} * 8) % 4096;
     disturber_.add({.target = frame + target,
                     .flip = flip,

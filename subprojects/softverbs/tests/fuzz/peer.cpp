@@ -73,7 +73,7 @@ bool hostile_link::has_room() const noexcept {
 }
 
 void hostile_link::put(const frame_header& header, std::uint64_t pattern) noexcept {
-  std::byte* place = next_place();
+  std::byte* place = next_frame();
   std::array<std::uint64_t, sizeof header / sizeof(std::uint64_t)> words;
   std::memcpy(words.data(), &header, sizeof header);
   for (std::size_t i = 0; i < words.size(); ++i) put_word(place + i * 8, words[i]);

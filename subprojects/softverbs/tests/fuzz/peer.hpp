@@ -22,7 +22,7 @@ class hostile_link {
 
   /// Writes behind all frames, and shows them to the victim. The payload repeats `pattern`.
   void put(const frame_header& header, std::uint64_t pattern) noexcept;
-  [[nodiscard]] std::byte* next_place() const noexcept { return out_.data + (tail_ & ring_mask); }
+  [[nodiscard]] std::byte* next_frame() const noexcept { return out_.data + (tail_ & ring_mask); }
   [[nodiscard]] bool has_room() const noexcept;
   [[nodiscard]] ring_control& out() const noexcept { return *out_.control; }
   [[nodiscard]] ring_control& in() const noexcept { return *in_.control; }

@@ -237,7 +237,7 @@ TEST_CASE("a queue without a channel cannot be armed, since nobody would hear it
   CHECK(verb::destroy_cq(cq) == 0);
 }
 
-TEST_CASE("entries come out in order and free their places when they are polled", "[object]") {
+TEST_CASE("entries come out in order and free their WQEs when they are polled", "[object]") {
   device soft0;
   ibv_cq* cq = verb::create_cq(soft0.ctx, 3, nullptr, nullptr, 0);
   std::atomic<std::uint64_t> released{0};
@@ -260,7 +260,7 @@ TEST_CASE("entries come out in order and free their places when they are polled"
   CHECK(verb::destroy_cq(cq) == 0);
 }
 
-TEST_CASE("a queue that was emptied begins with its first place again", "[object]") {
+TEST_CASE("a queue that was emptied begins with its first slot again", "[object]") {
   device soft0;
   ibv_cq* cq = verb::create_cq(soft0.ctx, 4, nullptr, nullptr, 0);
   const completion_queue& inner = *reinterpret_cast<completion_queue*>(cq);
@@ -276,7 +276,7 @@ TEST_CASE("a queue that was emptied begins with its first place again", "[object
   CHECK(verb::destroy_cq(cq) == 0);
 }
 
-TEST_CASE("a long queue has places for the entries that it has, which keep their order",
+TEST_CASE("a deep queue uses slots for the entries that it has, which keep their order",
           "[object]") {
   device soft0;
   ibv_cq* cq = verb::create_cq(soft0.ctx, 1000, nullptr, nullptr, 0);
@@ -296,13 +296,13 @@ TEST_CASE("a long queue has places for the entries that it has, which keep their
     push_some(before + 1);
     poll_some(before);
     push_some(60);
-    CHECK(inner.places == 64);
+    CHECK(inner.slots == 64);
     push_some(500);
-    CHECK(inner.places == 1024);
+    CHECK(inner.slots == 1024);
     poll_some(561);
   }
   push_some(1);
-  CHECK(inner.places == 64);
+  CHECK(inner.slots == 64);
   poll_some(1);
   CHECK(verb::destroy_cq(cq) == 0);
 }

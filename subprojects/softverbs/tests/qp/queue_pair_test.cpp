@@ -351,7 +351,7 @@ TEST_CASE("what requests ask of a queue pair fills a cache line, and what they c
     return (reinterpret_cast<const std::byte*>(&member) - reinterpret_cast<const std::byte*>(&qp)) /
            64;
   };
-  CHECK(line_of(qp.places) == line_of(qp.local_node));
+  CHECK(line_of(qp.wqes) == line_of(qp.local_node));
   CHECK(line_of(qp.sends) == line_of(qp.local_node) + 1);
   CHECK(line_of(qp.requester.waits) == line_of(qp.sends));
   CHECK(sizeof(qp_slot) == std::size_t{3} * 64);

@@ -30,12 +30,12 @@ TEST_CASE("a ring keeps a request, and its list or its bytes, in one place, for 
   struct alignas(64) line {
     std::byte bytes[64];
   };
-  std::vector<line> memory(send_places::bytes_for(few) / sizeof(line));
-  const send_places places{few};
-  CHECK(places.capacity() == 3);
+  std::vector<line> memory(send_wqes::bytes_for(few) / sizeof(line));
+  const send_wqes wqes{few};
+  CHECK(wqes.capacity() == 3);
   constexpr std::uint64_t first = 1000;
   const auto at = [&, ring = send_ring{.first = first}](std::uint64_t index) -> send_request& {
-    return places.at(ring, index, memory.data() + memory.size());
+    return wqes.at(ring, index, memory.data() + memory.size());
   };
   for (std::uint64_t index = first; index < first + 3; ++index) {
     at(index) = {.wr_id = index, .data_at = sizeof(send_request)};
@@ -54,7 +54,7 @@ TEST_CASE("a ring keeps a request, and its list or its bytes, in one place, for 
   // Four places: the last begins the memory.
   CHECK(static_cast<void*>(&at(first + 3)) == memory.data());
   CHECK(&at(first + 4) == &at(first));
-  CHECK(send_places{{}}.capacity() == 0);
+  CHECK(send_wqes{{}}.capacity() == 0);
 }
 
 TEST_CASE("requests are posted only where they can be sent or flushed", "[qp]") {
