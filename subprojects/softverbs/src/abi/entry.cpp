@@ -9,7 +9,7 @@ namespace softverbs::entry {
 
 namespace {
 
-/// Calls left before the one that fails, in the upper half; its error in the lower. 0: no fault.
+/// The number of calls before the failing one (upper half) and its error (lower half). 0: no fault.
 constinit std::array<std::atomic<std::uint64_t>, verbs.size()> faults{};
 constexpr unsigned calls_shift = 32;
 
@@ -30,17 +30,17 @@ bool orphaned(ibv_context* ctx) noexcept {
   return ctx != nullptr && soft(ctx).local_node->abandoned();
 }
 
-int trouble(verb_name verb, ibv_context* ctx) noexcept {
+int refusal(verb_name verb, ibv_context* ctx) noexcept {
   return orphaned(ctx) ? EIO : due_fault(faults[verb.index]);
 }
 
 void fail_call(std::size_t verb, unsigned nth, int error) noexcept {
   faults[verb].store(std::uint64_t{nth} << calls_shift | static_cast<std::uint32_t>(error));
-  attention.store(true);
+  needs_checks.store(true);
 }
 
 void fail_no_call() noexcept {
-  // `attention` stays: it may be up for a fork.
+  // `needs_checks` stays set: a fork may have set it.
   for (auto& fault : faults) fault.store(0);
 }
 

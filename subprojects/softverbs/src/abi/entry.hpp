@@ -10,12 +10,12 @@
 #include <cstddef>
 #include <string_view>
 
-// What every entry point asks before it serves soft0.
+// The checks of each entry point before it serves soft0.
 
 namespace softverbs::entry {
 
-/// The verbs that softverbs_fail_call() knows. The _ex, _iova and _iova2 forms of a verb are the
-/// verb itself: which of them a program calls is up to the macros of <infiniband/verbs.h>.
+/// The verbs that softverbs_fail_call() knows. The _ex, _iova and _iova2 forms count as the verb
+/// itself, because the macros of <infiniband/verbs.h> choose among them.
 inline constexpr auto verbs = std::to_array<std::string_view>({"ibv_open_device",
                                                                "ibv_close_device",
                                                                "ibv_query_device",
@@ -67,7 +67,7 @@ constexpr std::size_t index_of(std::string_view name) noexcept {
   return static_cast<std::size_t>(std::find(verbs.begin(), verbs.end(), name) - verbs.begin());
 }
 
-/// A verb's place in `verbs`; a name that is not there does not compile.
+/// The index of a verb in `verbs`; an unknown name does not compile.
 struct verb_name {
   consteval verb_name(const char* name) : index{index_of(name)} {
     if (index == unknown_verb) throw "not in the list of verbs";
@@ -75,18 +75,18 @@ struct verb_name {
   std::size_t index;
 };
 
-// `attention` (node/node.hpp) says whether anything out of the ordinary is up: a fault was asked
-// for (softverbs.h), or this is the child of a fork, whose inherited objects answer EIO. It is the
-// one thing that each entry point looks at.
+// Each entry point tests only `needs_checks` (node/node.hpp). The flag is set once a program
+// requests a fault (softverbs.h), and in a forked child, whose inherited objects answer EIO.
 
-int trouble(verb_name verb, ibv_context* ctx) noexcept;  ///< the error to fail with now, or 0
+/// The error with which the verb must fail now, or 0.
+int refusal(verb_name verb, ibv_context* ctx) noexcept;
 
 /// `if (int e = entry::refused("ibv_post_send", qp->context)) return e;`
 [[nodiscard]] inline int refused(verb_name verb, ibv_context* ctx) noexcept {
-  return attention.load(std::memory_order_relaxed) ? trouble(verb, ctx) : 0;
+  return needs_checks.load(std::memory_order_relaxed) ? refusal(verb, ctx) : 0;
 }
 
-/// True for what a forked child inherited: destroying it succeeds, and frees nothing.
+/// True for an object that a forked child inherited: destroying it succeeds and frees nothing.
 [[nodiscard]] bool orphaned(ibv_context* ctx) noexcept;
 
 /// The `nth` call of that verb from now on fails with `error`. Thread: any.

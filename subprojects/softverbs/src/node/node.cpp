@@ -16,7 +16,7 @@
 
 namespace softverbs {
 
-constinit std::atomic<bool> entry::attention{false};
+constinit std::atomic<bool> entry::needs_checks{false};
 
 namespace {
 
@@ -86,7 +86,7 @@ void node::in_child() noexcept {
     // The child must not hold the listeners and links open when the parent dies.
     node& old = *process_node;
     old.abandoned_.store(true);
-    entry::attention.store(true);
+    entry::needs_checks.store(true);
     old.live_count_.store(0);
     for (const auto& one : old.links_)
       if (one) one->abandon();

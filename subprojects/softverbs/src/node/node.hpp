@@ -20,31 +20,32 @@
 
 namespace softverbs {
 
-/// See abi/entry.hpp, which reads it; it stands here because a fork raises it in the child.
+/// True if entry points must check for faults or a fork (abi/entry.hpp). The node sets the flag in
+/// a forked child.
 namespace entry {
-extern std::atomic<bool> attention;
+extern std::atomic<bool> needs_checks;
 }
 
 class fork_mutex;
 struct queue_pair;
 struct completion_queue;
 
-inline constexpr std::uint32_t slot_bits = 10;   ///< processes of a host
-inline constexpr std::uint32_t index_bits = 14;  ///< QPs of a process
+inline constexpr std::uint32_t slot_bits = 10;   ///< of the slot: processes of a host
+inline constexpr std::uint32_t index_bits = 14;  ///< of the index: QPs of a process
 inline constexpr std::uint32_t index_mask = (1u << index_bits) - 1;
 static_assert(process_slots == 1u << slot_bits && indices_max == 1u << index_bits);
 
 inline constexpr std::uint32_t key_slots = 1u << 17;  ///< MRs and windows of a process
-inline constexpr std::uint32_t links_each_max = 512;  ///< of a process, opened, and accepted
+inline constexpr std::uint32_t links_each_max = 512;  ///< of a process, in each direction
 inline constexpr std::uint32_t links_max = 2 * links_each_max;
-inline constexpr std::uint32_t links_per_host_max = 256;  ///< accepted, of one host
+inline constexpr std::uint32_t links_per_host_max = 256;  ///< accepted from one host
 
 constexpr std::uint16_t slot_of(std::uint32_t qpn) {
   return static_cast<std::uint16_t>(qpn >> index_bits);
 }
 
-/// An ack (`nak` none) or NAK that no queue pair is there to send any more.
-struct stray_answer {
+/// An ack (`nak` is none) or a NAK whose queue pair was reset or destroyed.
+struct orphaned_answer {
   link* to = nullptr;
   std::uint32_t generation = 0;
   std::uint32_t requester = 0;
@@ -53,41 +54,42 @@ struct stray_answer {
   nak_code nak = nak_code::none;
 };
 
-/// What a responder awaits.
+/// The next piece that a responder expects.
 struct expected_message {
   std::uint32_t psn = 0;
-  std::uint32_t offset = 0;  ///< bytes taken of the message in progress
+  std::uint32_t offset = 0;  ///< the bytes taken of the message in progress
   std::uint32_t message_bytes = 0;
-  frame_kind kind{};  ///< of the message in progress, as its first segment said
+  frame_kind kind{};  ///< of the message in progress
   bool in_message = false;
-  bool waits_for_resend = false;  ///< after a NAK: what follows its PSN is dropped silently
+  bool waits_for_resend = false;  ///< after a NAK: requests after its PSN are dropped silently
   bool established = false;       ///< IBV_EVENT_COMM_EST was raised
 };
 
-/// A QP number's place. Type-stable: its locks outlive the queue pairs that come and go in it. Who
-/// sends needs its first cache line, who receives its second: those may be two threads.
+/// The slot of a QP number. Type-stable: the locks outlive the queue pairs of the slot. A sender
+/// uses the first cache line and a receiver the second, because they may be two threads.
 struct alignas(64) qp_slot {
   adaptive_mutex send;  ///< the send queue and its requester
-  /// How far completions of this slot's send queue were polled; grows for ever, across queue pairs.
+  /// One past the last send WQE whose CQE was polled. Grows for ever, across the queue pairs of the
+  /// slot.
   std::atomic<std::uint64_t> released{0};
-  std::atomic<std::uint32_t> changes{0};  ///< of the QP, that wait for `send` or have it
-  bool kicked = false;                    ///< is on the node's list; under its lock
+  std::atomic<std::uint32_t> changes{0};  ///< changes of the QP that wait for `send` or hold it
+  bool kicked = false;                    ///< on the node's list; under the lock of the list
 
   alignas(64) adaptive_mutex receive;    ///< the responder and the receive queue
-  std::atomic<queue_pair*> qp{nullptr};  ///< changes only under both
-  expected_message expected;             ///< by the queue pair; under `receive`
+  std::atomic<queue_pair*> qp{nullptr};  ///< written under both locks
+  expected_message expected;             ///< under `receive`
 
-  alignas(64) std::vector<stray_answer> strays;  ///< under `receive`
+  alignas(64) std::vector<orphaned_answer> orphans;  ///< under `receive`
 };
 
-/// This process as an adapter: at work from the first open of soft0 to the last close. The object
-/// itself stays, for the next open.
+/// This process as an adapter. A node works from the first open of soft0 to the last close; the
+/// object is kept for the next open.
 class node final : private engine_world {
  public:
-  /// The process's node, made if need be; counted. Throws std::system_error (no slot, no
-  /// descriptors).
+  /// Returns the node of the process, and counts the user; the first one starts it. Throws
+  /// std::system_error (no slot, no descriptors).
   static node& acquire();
-  static void release(node&);  ///< the last one joins the engine and closes listeners and links
+  static void release(node&);  ///< the last user joins the engine and closes listeners and links
 #ifdef SOFTVERBS_EXPLORE
   static void begin_another() noexcept;  ///< the next acquire() makes a node beside this one
   void nudge() noexcept { wake_engine(); }
@@ -95,7 +97,7 @@ class node final : private engine_world {
 
   [[nodiscard]] std::uint16_t slot() const noexcept { return slot_; }
   [[nodiscard]] key_table& keys() noexcept { return keys_; }
-  /// True in a child of the process that made it: its objects answer EIO and touch nothing.
+  /// True in a child of the process that made the node: its objects answer EIO and touch nothing.
   [[nodiscard]] bool abandoned() const noexcept {
     return abandoned_.load(std::memory_order_relaxed);
   }
@@ -103,31 +105,34 @@ class node final : private engine_world {
   // ---- QP numbers
   std::uint32_t allocate_qpn();  ///< 0 when there is none (0 and 1 are never given out)
   void free_qpn(std::uint32_t qpn) noexcept;
-  /// A number for a connection of an RC queue pair, which tells its frames from those of an earlier
-  /// one of the same two queue pairs, whatever their PSNs.
+  /// A new epoch for a connection of an RC queue pair. The epoch separates the connection's frames
+  /// from those of earlier connections of the same two queue pairs.
   [[nodiscard]] std::uint32_t next_epoch() noexcept { return epochs_.fetch_add(1) + 1; }
-  /// Null when the number is not of this node.
+  /// The slot of a QP number; null if the number belongs to another node.
   [[nodiscard]] qp_slot* find(std::uint32_t qpn) noexcept;
 
   // ---- progress
-  /// Have `run(qpn)` called soon, by a poller or the engine. Callable under any lock but the
-  /// list's.
+  /// Makes a poller or the engine call run(qpn) soon. Callable under any lock except that of the
+  /// list.
   void kick(std::uint32_t qpn) noexcept;
-  /// The same at a time; one deadline per QP, the earlier one wins. time_point::max() forgets it.
+  /// Makes a poller or the engine call run(qpn) at `when`. A QP has one deadline: the earlier one
+  /// wins. time_point::max() cancels it.
   void wake_at(std::uint32_t qpn, clock::time_point when) noexcept;
-  /// Does what can be done now: kicks, due timers, frames that came, answers that found no room.
-  /// Holds no lock when called. True when it did anything.
+  /// Does all work that is ready: kicks, due timers, frames, and answers that found no room. True
+  /// if there was any. Call without a lock.
   bool progress() noexcept { return work(false); }
   void on_empty_poll(
       completion_queue& cq) noexcept;          ///< counts, takes over from the engine, progress()
   void on_arm(completion_queue& cq) noexcept;  ///< gives back to the engine, progress()
 
   // ---- other processes
-  /// Where a GID leads: host all zero when it is one of ours. Control path: it may ask the system.
+  /// The node address of a GID; the host is all zero if the GID is one of ours. Control path: the
+  /// call may ask the system.
   [[nodiscard]] node_address resolve(const union ibv_gid& gid, std::uint32_t qpn) const noexcept;
-  [[nodiscard]] bool is_local(const node_address&) const noexcept;  ///< this very process
-  /// The link we opened to that process, opened now if need be; null when nobody is there (or no
-  /// link is left). Control path, and the data path after a link went down. Never blocks.
+  [[nodiscard]] bool is_local(const node_address&) const noexcept;  ///< true for this process
+  /// The link to that process; opens one if there is none. Null if the process does not exist or no
+  /// link is free. Used by the control path, and by the data path after a link went down. Never
+  /// blocks.
   link* link_to(const node_address&) noexcept;
 
  private:
@@ -140,7 +145,7 @@ class node final : private engine_world {
   [[nodiscard]] bool make_chunk(std::uint32_t index) noexcept;
 
   static const fork_mutex leaf;
-  static const int fork_handlers;  ///< 0, or why there are none
+  static const int fork_handlers;  ///< 0, or the error of pthread_atfork
   static void before_fork() noexcept;
   static void after_fork() noexcept;
   static void in_child() noexcept;
@@ -150,7 +155,7 @@ class node final : private engine_world {
   bool run_kicked() noexcept;
   bool run_due() noexcept;
   bool visit(link& one, bool wait) noexcept;
-  /// Else posts do all the work themselves, and to watch pollers would be in vain.
+  /// True if a poller has work to take over. Without links and kicks, posts do all the work.
   [[nodiscard]] bool has_work_to_take() const noexcept {
     return live_count_.load(std::memory_order_relaxed) != 0 ||
            kicked_count_.load(std::memory_order_relaxed) != 0;
@@ -178,7 +183,7 @@ class node final : private engine_world {
   void close(link& one) noexcept;
   void kick_all(const index_set& waiters) noexcept;
 
-  // Set by start(), read by all.
+  // Set by start(), read by all threads.
   std::uint16_t slot_ = 0;
   bool tcp_forced_ = false;
   tcp_settings tcp_;
@@ -186,18 +191,18 @@ class node final : private engine_world {
   key_table keys_;
   std::array<std::atomic<qp_slot*>, indices_max / chunk_slots> chunks_{};
 
-  // The links that are not free, for those who look without a lock.
+  // The links that are not free. Read without a lock.
   std::atomic<std::uint32_t> live_count_{0};
   std::array<std::atomic<link*>, links_max> live_{};
 
-  // What a poller looks at each time; seldom written.
+  // Read by each poll; seldom written.
   alignas(64) step_atomic<std::uint32_t> kicked_count_{0};
   step_atomic<clock::rep> next_deadline_{clock::time_point::max().time_since_epoch().count()};
   engine_protocol protocol_{*this};
 
   // Kicks and timers.
   alignas(64) adaptive_mutex list_;
-  std::vector<std::uint16_t> kicked_;  ///< a ring of indices_max
+  std::vector<std::uint16_t> kicked_;  ///< a ring of indices_max indices
   std::uint32_t kicked_first_ = 0;
   deadline_heap deadlines_;
 
@@ -213,13 +218,13 @@ class node final : private engine_world {
   std::array<std::unique_ptr<link>, links_max> links_;
   listeners listeners_;
 
-  // The engine.
+  // Used by the engine only.
   clock::time_point timer_set_ = clock::time_point::max();
   unique_fd epoll_;
   unique_fd wake_;
   unique_fd timer_;
   std::thread thread_;
-  std::uint32_t users_ = 0;  ///< under the process's node lock
+  std::uint32_t users_ = 0;  ///< under `process_lock`
 };
 
 }  // namespace softverbs

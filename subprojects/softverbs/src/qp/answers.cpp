@@ -4,7 +4,7 @@
 namespace softverbs {
 namespace {
 
-/// Nobody is kicked when there is no room for an answer: the link asks again by itself.
+/// The waiter of an answer that found no room: none, because the link calls send_answers() again.
 constexpr std::uint32_t nobody = 0;
 
 frame_header answer_header(frame_kind kind, std::uint32_t from_qpn, std::uint32_t to_qpn,
@@ -19,7 +19,7 @@ frame_header answer_header(frame_kind kind, std::uint32_t from_qpn, std::uint32_
   return header;
 }
 
-/// A frame that is a header alone. False: no room. A link that is down wants no answers.
+/// Sends a frame without payload. False: no room. On a link that is down the answer is dropped.
 bool send_bare(link& to, const frame_header& header) noexcept {
   const sent result = to.reserve(header, nobody).result;
   if (result == sent::yes) to.commit();
@@ -34,26 +34,27 @@ bool send_nak(link& to, std::uint32_t from_qpn, std::uint32_t to_qpn, std::uint3
   return send_bare(to, header);
 }
 
-bool send_stray(link& to, std::uint32_t local_qpn, const stray_answer& stray) noexcept {
-  if (stray.generation != to.generation()) return true;
-  if (stray.nak == nak_code::none)
+bool send_orphan(link& to, std::uint32_t local_qpn, const orphaned_answer& orphan) noexcept {
+  if (orphan.generation != to.generation()) return true;
+  if (orphan.nak == nak_code::none)
     return send_bare(
-        to, answer_header(frame_kind::ack, local_qpn, stray.requester, stray.epoch, stray.psn));
-  return send_nak(to, local_qpn, stray.requester, stray.epoch, stray.psn, stray.nak, 0);
+        to, answer_header(frame_kind::ack, local_qpn, orphan.requester, orphan.epoch, orphan.psn));
+  return send_nak(to, local_qpn, orphan.requester, orphan.epoch, orphan.psn, orphan.nak, 0);
 }
 
-/// At most two of each link: on_request takes no more from it before they went.
-void keep_stray(qp_slot& slot, const stray_answer& answer) noexcept {
-  std::erase_if(slot.strays,
-                [](const stray_answer& old) { return old.generation != old.to->generation(); });
+/// Keeps an answer for a QP that is gone. A link has at most two: on_request() takes no further
+/// request from the link before they are sent.
+void keep_orphan(qp_slot& slot, const orphaned_answer& answer) noexcept {
+  std::erase_if(slot.orphans,
+                [](const orphaned_answer& old) { return old.generation != old.to->generation(); });
   try {
-    slot.strays.push_back(answer);
+    slot.orphans.push_back(answer);
   } catch (const std::bad_alloc&) {
-    // Its requester waits until the link ends.
+    // The requester then waits until the link ends.
   }
 }
 
-/// The answer at the head fails: it is a NAK, and nothing after it counts.
+/// Replaces the answer at the head and all later ones with a NAK.
 void answer_with_nak(responder_state& state, std::uint32_t psn, nak_code why) noexcept {
   state.nak_due = why;
   state.nak_psn = psn;
@@ -102,13 +103,13 @@ progress send_atomic_response(queue_pair& qp, link& to, const pending_answer& an
   return send_bare(to, header) ? progress::done : progress::later;
 }
 
-/// READs and atomics, in order. False: not all, for now.
+/// Sends the answers of READs and atomics, in order. False: some are left.
 bool send_data(queue_pair& qp, link& to) noexcept {
   responder_state& state = qp.responder;
   std::uint32_t segments_left = segments_per_quantum;
   while (state.answers_head != state.answers_tail) {
     pending_answer& answer = state.answers[state.answers_head % rd_atomic_max];
-    // An error that no NAK tells of: hardware would be silent.
+    // No NAK reports this error: hardware would not answer.
     const bool gone =
         qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR && state.nak_due == nak_code::none;
     if (gone) {
@@ -154,8 +155,9 @@ bool send_due(queue_pair& qp, link& to) noexcept {
   return all;
 }
 
-void owe_data(responder_state& state, const frame_header& header, const reply& answer) noexcept {
-  state.ack_due = false;  // Its answer acknowledges all before it.
+void schedule_data(responder_state& state, const frame_header& header,
+                   const reply& answer) noexcept {
+  state.ack_due = false;  // The answer acknowledges all earlier requests.
   state.answers[state.answers_tail++ % rd_atomic_max] = {.kind = header.kind,
                                                          .psn = header.psn,
                                                          .rkey = header.rkey,
@@ -165,8 +167,9 @@ void owe_data(responder_state& state, const frame_header& header, const reply& a
                                                          .previous = answer.previous};
 }
 
-/// What follows a refused request comes again with it, if at all. False: silence.
-bool owe_nak(queue_pair& qp, const frame_header& header, nak_code why) noexcept {
+/// Schedules a NAK. False: an earlier NAK is outstanding; the requester sends this request again
+/// after that one.
+bool schedule_nak(queue_pair& qp, const frame_header& header, nak_code why) noexcept {
   responder_state& state = qp.responder;
   const std::int32_t past = psn_distance(state.nak_psn, header.psn);
   const bool follows = past > 0 || (past == 0 && (header.flags & frame_flag::first) == 0);
@@ -179,12 +182,12 @@ bool owe_nak(queue_pair& qp, const frame_header& header, nak_code why) noexcept 
 
 }  // namespace
 
-void owe(queue_pair& qp, const incoming& piece, const reply& answer) noexcept {
+void schedule_answer(queue_pair& qp, const incoming& piece, const reply& answer) noexcept {
   const frame_header& header = piece.header;
   responder_state& state = qp.responder;
   state.route = piece.from;
   state.route_generation = piece.from->generation();
-  // Bytes that could not be read were not taken: they may come again.
+  // Unreadable bytes were not taken: the requester may send them again.
   const nak_code why = answer.source_fault ? nak_code::dropped : answer.nak;
   if (why == nak_code::none) {
     if ((header.flags & frame_flag::last) == 0) return;
@@ -192,9 +195,9 @@ void owe(queue_pair& qp, const incoming& piece, const reply& answer) noexcept {
       state.ack_due = true;
       state.ack_psn = header.psn;
     } else {
-      owe_data(state, header, answer);
+      schedule_data(state, header, answer);
     }
-  } else if (!owe_nak(qp, header, why)) {
+  } else if (!schedule_nak(qp, header, why)) {
     return;
   }
   piece.from->answer_later(qp.number());
@@ -213,39 +216,39 @@ bool reject(link& from, const frame_header& header) noexcept {
                   nak_code::dropped, 0);
 }
 
-bool send_strays(qp_slot& slot, link& to, std::uint32_t local_qpn) noexcept {
-  const auto of_link = [&to](const stray_answer& stray) { return stray.to == &to; };
+bool send_orphans(qp_slot& slot, link& to, std::uint32_t local_qpn) noexcept {
+  const auto of_link = [&to](const orphaned_answer& orphan) { return orphan.to == &to; };
   for (;;) {
-    const auto next = std::find_if(slot.strays.begin(), slot.strays.end(), of_link);
-    if (next == slot.strays.end()) return true;
-    if (!send_stray(to, local_qpn, *next)) return false;
-    slot.strays.erase(next);
+    const auto next = std::find_if(slot.orphans.begin(), slot.orphans.end(), of_link);
+    if (next == slot.orphans.end()) return true;
+    if (!send_orphan(to, local_qpn, *next)) return false;
+    slot.orphans.erase(next);
   }
 }
 
-void leave_answers(queue_pair& qp) noexcept {
+void orphan_answers(queue_pair& qp) noexcept {
   responder_state& state = qp.responder;
   if (state.route == nullptr) return;
-  stray_answer left{.to = state.route,
-                    .generation = state.route_generation,
-                    .requester = qp.terms.peer_qpn,
-                    .epoch = state.epoch,
-                    .psn = 0,
-                    .nak = nak_code::none};
+  orphaned_answer left{.to = state.route,
+                       .generation = state.route_generation,
+                       .requester = qp.terms.peer_qpn,
+                       .epoch = state.epoch,
+                       .psn = 0,
+                       .nak = nak_code::none};
   if (state.answers_head != state.answers_tail) {
     left.psn = state.answers[state.answers_head % rd_atomic_max].psn;
     left.nak = nak_code::dropped;
-    keep_stray(*qp.slot, left);
+    keep_orphan(*qp.slot, left);
     return;
   }
   if (state.ack_due) {
     left.psn = state.ack_psn;
-    keep_stray(*qp.slot, left);
+    keep_orphan(*qp.slot, left);
   }
   if (state.nak_due != nak_code::none) {
     left.psn = state.nak_psn;
     left.nak = state.nak_due;
-    keep_stray(*qp.slot, left);
+    keep_orphan(*qp.slot, left);
   }
 }
 
@@ -260,7 +263,7 @@ bool send_answers(node& local_node, link& to, std::uint32_t local_qpn) noexcept 
   qp_slot* slot = local_node.find(local_qpn);
   if (slot == nullptr) return true;
   std::lock_guard lock{slot->receive};
-  if (!send_strays(*slot, to, local_qpn)) return false;
+  if (!send_orphans(*slot, to, local_qpn)) return false;
   queue_pair* qp = slot->qp;
   if (qp == nullptr || qp->responder.route != &to ||
       qp->responder.route_generation != to.generation())

@@ -9,7 +9,7 @@ void queue_event(ibv_context* ctx, const ibv_async_event& event) noexcept {
   try {
     soft(ctx).async.push(event);
   } catch (...) {
-    // There is no memory left to tell it with; the state says it too.
+    // Without memory the event is lost; the state still shows the error.
   }
 }
 
@@ -67,7 +67,7 @@ void flush_receives(queue_pair& qp) noexcept {
 void flush(queue_pair& qp) noexcept {
   flush_sends(qp);
   flush_receives(qp);
-  // It takes no more from the SRQ: the program may now forget which requests it took.
+  // The QP takes no more requests from the SRQ: the event tells the program so.
   if (qp.flush_due.exchange(false, std::memory_order_acq_rel) && qp.srq() != nullptr)
     raise(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
 }

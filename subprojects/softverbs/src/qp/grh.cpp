@@ -10,13 +10,13 @@ namespace {
 
 constexpr std::uint32_t ip4_bytes = 20;
 constexpr std::uint8_t protocol_udp = 17;
-/// RoCE's kinds of packet as mlx5's completions number them: RoCEv1 is 0.
+/// The RoCE packet types, as numbered in CQEs of mlx5: RoCEv1 is 0.
 constexpr std::uint8_t packet_type_ip6 = 1;
 constexpr std::uint8_t packet_type_ip4 = 2;
 constexpr std::uint32_t bth_deth_bytes =
-    8 + 12 + 8;  // UDP, BTH and DETH: what a packet has beside.
+    8 + 12 + 8;  // The other headers of a packet: UDP, BTH and DETH.
 
-/// The GID of this host by which the datagram came.
+/// The GID of this host to which the datagram was sent.
 ibv_gid destination_gid(const frame_header& header) noexcept {
   const int count = gid_count();
   for (int i = 0; i < count; ++i)

@@ -12,9 +12,9 @@ bool local_memory_good(queue_pair& qp, std::uint64_t index) noexcept {
   const send_request& request = qp.request(index);
   const unsigned access =
       is_answered_with_data(request.opcode) ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u;
-  sge_walk walk{request.sges(), request.sge_count, 0};
+  sge_cursor cursor{request.sges(), request.sge_count, 0};
   for (;;) {
-    const local_part part = walk.next(message_bytes_max);
+    const local_part part = cursor.next(message_bytes_max);
     if (part.bytes == 0) return true;
     pinned pin;
     if (!pin_local(*qp.local_node, qp.pd, part, access, pin)) return false;
@@ -28,9 +28,9 @@ bool gather(queue_pair& qp, std::uint64_t index, std::uint32_t offset, std::byte
     std::copy_n(request.data() + offset, bytes, to);
     return true;
   }
-  sge_walk walk{request.sges(), request.sge_count, offset};
+  sge_cursor cursor{request.sges(), request.sge_count, offset};
   while (bytes != 0) {
-    const local_part part = walk.next(bytes);
+    const local_part part = cursor.next(bytes);
     pinned pin;
     if (part.bytes == 0 || !pin_local(*qp.local_node, qp.pd, part, 0, pin) ||
         !guarded_copy(to, pin.address(), part.bytes))
@@ -41,10 +41,10 @@ bool gather(queue_pair& qp, std::uint64_t index, std::uint32_t offset, std::byte
   return true;
 }
 
-scattered scatter(node& local_node, const ibv_pd* pd, sge_walk& walk, const std::byte* from,
+scattered scatter(node& local_node, const ibv_pd* pd, sge_cursor& cursor, const std::byte* from,
                   std::uint32_t bytes) noexcept {
   while (bytes != 0) {
-    const local_part part = walk.next(bytes);
+    const local_part part = cursor.next(bytes);
     pinned pin;
     if (part.bytes == 0 || !pin_local(local_node, pd, part, IBV_ACCESS_LOCAL_WRITE, pin))
       return scattered::bad_sink;
@@ -59,8 +59,8 @@ scattered scatter(node& local_node, const ibv_pd* pd, sge_walk& walk, const std:
 bool scatter_answer(queue_pair& qp, std::uint64_t index, std::uint32_t offset,
                     const std::byte* from, std::uint32_t bytes) noexcept {
   const send_request& request = qp.request(index);
-  sge_walk walk{request.sges(), request.sge_count, offset};
-  return scatter(*qp.local_node, qp.pd, walk, from, bytes) == scattered::all;
+  sge_cursor cursor{request.sges(), request.sge_count, offset};
+  return scatter(*qp.local_node, qp.pd, cursor, from, bytes) == scattered::all;
 }
 
 bool readable(const std::byte* from, std::size_t bytes) noexcept {

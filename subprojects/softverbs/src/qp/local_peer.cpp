@@ -3,7 +3,7 @@
 namespace softverbs {
 namespace {
 
-/// With the peer's responder, whose lock is kept for the request that follows, if any.
+/// Calls the peer's responder, whose lock is kept if another request follows.
 reply call_responder(queue_pair& qp, const local_piece& piece, quantum& now) noexcept {
   const reply answer = respond(*qp.local_node, piece, now.responder());
   now.responder().taken(piece.header.payload_bytes, qp.sends.next + 1 != qp.sends.posted);
@@ -23,9 +23,9 @@ next_step execute_local_atomic(queue_pair& qp, send_request& request, quantum& n
   return succeed(qp);
 }
 
-/// One piece of the source or sink, with the peer's responder.
-reply exchange(queue_pair& qp, const send_request& request, frame_header& header, sge_walk& walk,
-               quantum& now) noexcept {
+/// Transfers one piece of the source or sink.
+reply exchange(queue_pair& qp, const send_request& request, frame_header& header,
+               sge_cursor& cursor, quantum& now) noexcept {
   const std::uint32_t offset = request.offset;
   const std::uint32_t left = request.length - offset;
   const bool reads = request.opcode == IBV_WR_RDMA_READ;
@@ -35,7 +35,7 @@ reply exchange(queue_pair& qp, const send_request& request, frame_header& header
   if (request.inlined) {
     at = request.data() + offset;
   } else if (left != 0) {
-    const local_part part = walk.next(std::min(left, piece_bytes_max));
+    const local_part part = cursor.next(std::min(left, piece_bytes_max));
     bytes = part.bytes;
     if (!pin_local(*qp.local_node, qp.pd, part, reads ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u, pin))
       return {.source_fault = true};
@@ -51,7 +51,7 @@ reply exchange(queue_pair& qp, const send_request& request, frame_header& header
       now);
 }
 
-/// A datagram is one piece, whatever its list.
+/// Sends a datagram, which is always one piece.
 next_step execute_local_datagram(queue_pair& qp, send_request& request, quantum& now) noexcept {
   std::byte gathered[port_mtu_bytes];
   frame_header header = header_for(qp, request);
@@ -64,7 +64,7 @@ next_step execute_local_datagram(queue_pair& qp, send_request& request, quantum&
     from = gathered;
   }
   respond(*qp.local_node, {.header = header, .bytes = {from, request.length}}, now.responder());
-  now.responder().release();  // The next may go elsewhere.
+  now.responder().release();  // The next datagram may have another peer.
   now.spend_bytes(request.length);
   return succeed(qp);
 }
@@ -74,23 +74,23 @@ next_step execute_local_datagram(queue_pair& qp, send_request& request, quantum&
 next_step execute_local(queue_pair& qp, send_request& request, quantum& now) noexcept {
   if (is_atomic(request.opcode)) return execute_local_atomic(qp, request, now);
   if (qp.type() == IBV_QPT_UD) return execute_local_datagram(qp, request, now);
-  // So that what is bad at its end fails before its beginning has gone.
+  // Check the whole list first: a bad end must fail before the first piece is sent.
   const bool in_pieces = request.sge_count > 1 || request.length > piece_bytes_max;
   if (in_pieces && request.offset == 0 && !request.inlined && !local_memory_good(qp, qp.sends.next))
     return fail(qp, IBV_WC_LOC_PROT_ERR);
   frame_header header = header_for(qp, request);
-  sge_walk walk{request.sges(), request.sge_count, request.offset};
+  sge_cursor cursor{request.sges(), request.sge_count, request.offset};
   for (;;) {
-    const reply answer = exchange(qp, request, header, walk, now);
+    const reply answer = exchange(qp, request, header, cursor, now);
     if (answer.source_fault) return fail(qp, IBV_WC_LOC_PROT_ERR);
     if (answer.nak != nak_code::none) {
-      request.offset = 0;  // If it is sent again, then from its beginning.
+      request.offset = 0;  // A retry starts at the beginning.
       return refused(qp, answer.nak, answer.rnr_timer);
     }
     request.offset += header.payload_bytes;
     now.spend_bytes(header.payload_bytes);
     if (request.offset == request.length) break;
-    // Its own responder may have ended it: what is left flushes.
+    // A piece to itself may have moved the QP to ERR: the rest flushes.
     if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR) return next_step::go_on;
     if (now.over()) return next_step::next_quantum;
   }

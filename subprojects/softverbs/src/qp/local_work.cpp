@@ -3,19 +3,20 @@
 namespace softverbs {
 namespace {
 
-/// Local write is a region's to give: a window that asks for it (pyverbs' do) opens no more for it.
+/// A window may ask for local write, as those of pyverbs do, but gets no right by it.
 constexpr unsigned window_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                          IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
                                          IBV_ACCESS_ZERO_BASED;
 constexpr unsigned needs_local_write = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
-/// What the region allows a window on it to be (IBTA vol. 1, 10.6.7.2). `pin` holds the region.
+/// True if the region allows a window with this access (IBTA vol. 1, 10.6.7.2). The region is
+/// pinned.
 bool region_allows(const key_grant& region, unsigned access) noexcept {
   if (region.kind != key_kind::region || (region.access & IBV_ACCESS_MW_BIND) == 0) return false;
   return (access & needs_local_write) == 0 || (region.access & IBV_ACCESS_LOCAL_WRITE) != 0;
 }
 
-/// Fills `grant` and counts the window on its region. False: the region will not have it.
+/// Fills `grant` and counts the window on its region. False: the region does not allow the window.
 bool open_window(queue_pair& qp, const send_request& request, key_grant& grant) noexcept {
   const auto& bind = request.bind();
   if (bind.bytes == 0 || (bind.access & ~window_access_flags) != 0) return false;
@@ -23,7 +24,7 @@ bool open_window(queue_pair& qp, const send_request& request, key_grant& grant) 
   key_slot* region = keys.slot_of(bind.region);
   if (region == nullptr) return false;
   pinned pin;
-  // Counted before it is pinned: deregistration revokes, and then looks whether it may.
+  // Count first, then pin: deregistration revokes the key first, then reads the count.
   region->windows.fetch_add(1);
   if (keys.pin(bind.region, qp.pd, 0, 0, bind.address, bind.bytes, pin) != key_error::none ||
       !region_allows(region->grant, bind.access)) {
@@ -40,14 +41,14 @@ bool open_window(queue_pair& qp, const send_request& request, key_grant& grant) 
   return true;
 }
 
-/// False: another queue pair was quicker to bind the window; its region no longer counts ours.
+/// Grants the key. False: another queue pair bound the window first; the count is taken back.
 bool grant_window(key_table& keys, std::uint32_t key, const key_grant& grant) noexcept {
   if (keys.grant(key, grant)) return true;
   keys.slot_of(grant.parent << variant_bits)->windows.fetch_sub(1);
   return false;
 }
 
-/// What `key` opens at this moment. False: nothing.
+/// Copies the grant of `key`. False: the key is not live.
 bool peek(key_slot& slot, std::uint32_t key, key_grant& grant) noexcept {
   slot.pins.fetch_add(1);
   const pinned pin{&slot, nullptr};
@@ -62,7 +63,7 @@ next_step bind_type_1(queue_pair& qp, const send_request& request) noexcept {
   key_table& keys = qp.local_node->keys();
   key_grant grant;
   grant.kind = key_kind::window_type_1;
-  // A window of no length opens nothing: that is how type 1 is unbound.
+  // A bind of length zero unbinds a window of type 1.
   const bool opens = request.bind().bytes != 0;
   if (opens && !open_window(qp, request, grant)) return failed(qp);
   if (const key_slot* window = keys.slot_of(request.bind().new_rkey))

@@ -38,7 +38,7 @@ bool is_good(const ibv_ah_attr& path) {
          is_unicast(path.grh.dgid);
 }
 
-/// What soft0 does not do: alternate paths, resizing, pacing.
+/// The attributes that soft0 does not support: alternate paths, resizing, pacing.
 bool is_unsupported(const ibv_qp_attr& attr, int mask) {
   if ((mask & (IBV_QP_ALT_PATH | IBV_QP_CAP | IBV_QP_RATE_LIMIT)) != 0) return true;
   return (mask & IBV_QP_PATH_MIG_STATE) != 0 && attr.path_mig_state != IBV_MIG_MIGRATED;
@@ -63,7 +63,7 @@ bool is_valid(const ibv_qp_attr& attr, int mask) {
                                               attr.max_dest_rd_atomic > rd_atomic_max));
 }
 
-/// The program may say which state it thinks the QP is in, where that can change by itself.
+/// Checks the current state that the program may name, where the device can change the state.
 bool is_current(const ibv_qp_attr& attr, int mask, ibv_qp_state current) {
   if ((mask & IBV_QP_CUR_STATE) == 0) return true;
   return attr.cur_qp_state == current && (current == IBV_QPS_RTR || current == IBV_QPS_RTS ||
@@ -114,12 +114,12 @@ void find_peer(queue_pair& qp) {
     qp.requester.route_generation = qp.requester.route->generation();
 }
 
-/// As it was created: nothing that was queued completes, and what has completed but was not polled
-/// is gone, as on hardware. What a program then polls is of the new connection.
+/// Moves the QP to RESET. As on hardware, queued requests do not complete and unpolled CQEs are
+/// dropped: later CQEs belong to the new connection.
 void reset(queue_pair& qp) {
   qp.state = IBV_QPS_RESET;
   qp.flush_due = false;
-  leave_answers(qp);
+  orphan_answers(qp);
   release_all(qp);
   forget(qp.send_cq(), qp.number());
   forget(qp.receive_cq(), qp.number());
@@ -144,8 +144,8 @@ void get_ready_to_send(queue_pair& qp, ibv_qp_state from) {
   qp.requester.retries_left = qp.terms.retries;
   qp.requester.rnr_retries_left = qp.terms.rnr_retries;
   qp.is_draining = false;
-  qp.attr.en_sqd_async_notify = 0;  // Asked for anew by each move to SQD.
-  // Requests that were posted in SQD go on: change_lock kicks.
+  qp.attr.en_sqd_async_notify = 0;  // Each move to SQD requests the event anew.
+  // Requests that were posted in SQD continue: change_lock kicks.
   qp.state = IBV_QPS_RTS;
 }
 
@@ -157,7 +157,7 @@ void enter(queue_pair& qp, ibv_qp_state from, ibv_qp_state to) {
     case IBV_QPS_RTS: get_ready_to_send(qp, from); break;
     case IBV_QPS_SQD:
       qp.state = to;
-      // What change_lock kicks raises IBV_EVENT_SQ_DRAINED once nothing is in flight.
+      // The kick of change_lock raises IBV_EVENT_SQ_DRAINED once nothing is in flight.
       if (from != to) qp.is_draining = true;
       break;
     default: enter_error(qp); flush(qp);
@@ -173,8 +173,8 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
   auto& qp = *reinterpret_cast<queue_pair*>(handle);
   if ((mask & ~attributes_known) != 0) return EINVAL;
   const change_lock send{qp};
-  // A long message of a peer in this process takes the other lock piece by piece, and is not fair:
-  // it ends when it sees this.
+  // A long message of a local peer takes the other lock again for each piece. The message ends when
+  // it sees this state.
   const bool ends =
       mask == IBV_QP_STATE && (attr->qp_state == IBV_QPS_ERR || attr->qp_state == IBV_QPS_RESET);
   if (ends) enter_error(qp);
@@ -186,7 +186,7 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
   if (is_unsupported(*attr, mask)) return EOPNOTSUPP;
   if (int error = check_transition(qp.type(), from, to, mask)) return error;
   if (!is_valid(*attr, mask)) return EINVAL;
-  // What is in flight would miss its answers.
+  // Requests in flight would miss their answers.
   if (from == IBV_QPS_SQD && (mask & IBV_QP_AV) != 0 && qp.sends.completed < qp.begun())
     return EINVAL;
   store(qp.attr, *attr, mask);

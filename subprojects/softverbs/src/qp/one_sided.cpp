@@ -7,7 +7,7 @@ bool allows(const queue_pair& qp, unsigned access) noexcept {
   return (unsigned{qp.terms.access} & access) != 0;
 }
 
-/// Pins the memory of the whole message for its requester.
+/// Pins the memory of the whole message on behalf of the requester.
 bool pin_remote(const queue_pair& qp, const frame_header& header, unsigned access,
                 pinned& result) noexcept {
   return qp.local_node->keys().pin(header.rkey, qp.pd, header.destination_qpn, access,
@@ -23,11 +23,11 @@ reply take_write(queue_pair& qp, const incoming& piece) noexcept {
   const frame_header& header = piece.header;
   if (!allows(qp, IBV_ACCESS_REMOTE_WRITE)) return {.nak = nak_code::invalid_request};
   pinned pin;
-  // All of the message's range each time: the first piece fails if the last one would.
+  // Each piece checks the whole range: the first piece fails if the last one would.
   if (header.message_bytes != 0 && !pin_remote(qp, header, IBV_ACCESS_REMOTE_WRITE, pin))
     return {.nak = nak_code::remote_access};
-  // Hardware looks for the receive request when the last packet comes; earlier, nothing of the
-  // message has to be sent twice.
+  // Hardware fetches the receive request with the last packet. An earlier fetch avoids that the
+  // whole message is sent twice.
   const bool immediate = (header.flags & frame_flag::immediate) != 0;
   if (immediate && !fetch_receive(qp))
     return {.nak = nak_code::rnr, .rnr_timer = qp.attr.min_rnr_timer};
@@ -69,7 +69,7 @@ reply take_atomic(queue_pair& qp, const incoming& piece) noexcept {
   pinned pin;
   if (!pin_remote(qp, header, IBV_ACCESS_REMOTE_ATOMIC, pin))
     return {.nak = nak_code::remote_access};
-  // A key may give an address that is aligned to memory that is not.
+  // An aligned address of a key may refer to unaligned memory.
   if (reinterpret_cast<std::uintptr_t>(pin.address()) % word != 0)
     return {.nak = nak_code::invalid_request};
   reply answer;

@@ -143,7 +143,7 @@ void unsettle(queue_pair& qp) {
     const change_lock send{qp};
     enter_error(qp);  // Ends what a peer has begun: see modify_qp.
     const std::lock_guard receive{qp.slot->receive};
-    leave_answers(qp);
+    orphan_answers(qp);
     release_all(qp);
     qp.slot->qp = nullptr;
   }

@@ -305,17 +305,17 @@ void execute(queue_pair& qp, std::uint64_t posts = 1) noexcept;
 /// latest at the end of execute().
 void complete_oldest(queue_pair& qp, ibv_wc_status status) noexcept;
 
-/// answers.cpp: before this QP is reset or destroyed, under both locks: what it owes to a requester
-/// elsewhere becomes the slot's to send, so that nobody waits for ever.
-void leave_answers(queue_pair& qp) noexcept;
+/// answers.cpp, under both locks: call before this QP is reset or destroyed. Moves the answers that
+/// are due to a remote requester to the slot, so that the requester does not wait for ever.
+void orphan_answers(queue_pair& qp) noexcept;
 
-/// flush.cpp: to ERR from either side. Callable under `send` or `receive`, or both.
+/// flush.cpp: moves the QP to ERR. Callable under `send` or `receive`, or both.
 void enter_error(queue_pair& qp) noexcept;
-/// Under both locks: completes everything left with WR_FLUSH_ERR.
+/// Completes all open requests with WR_FLUSH_ERR. Under both locks.
 void flush(queue_pair& qp) noexcept;
 
-/// transitions.cpp: a pure table. 0, or EINVAL when `mask` lacks a required attribute or has a
-/// forbidden one.
+/// transitions.cpp: checks a move against a table. EINVAL if `mask` lacks a required attribute or
+/// has a forbidden one.
 int check_transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask) noexcept;
 
 }  // namespace softverbs

@@ -4,7 +4,7 @@
 namespace softverbs {
 namespace {
 
-/// The link to the peer, opened when nothing is in flight; null: nobody is there.
+/// The link to the peer; opens one if nothing is in flight. Null: the peer process does not exist.
 link* route_to(queue_pair& qp, const send_request& request) noexcept {
   if (qp.type() == IBV_QPT_UD) return qp.local_node->link_to(request.datagram().to());
   requester_state& state = qp.requester;
@@ -15,7 +15,7 @@ link* route_to(queue_pair& qp, const send_request& request) noexcept {
   return state.route;
 }
 
-/// What is in flight goes down with the link.
+/// Handles a link that went down: all requests in flight were not taken.
 next_step lose_route(queue_pair& qp) noexcept {
   qp.requester.route = nullptr;
   if (qp.type() == IBV_QPT_RC) rewind(qp);
@@ -25,7 +25,7 @@ next_step lose_route(queue_pair& qp) noexcept {
 
 enum class segment : std::uint8_t { gone, no_room, no_link, bad_memory };
 
-/// The next segment of the request, its bytes copied straight into the ring.
+/// Sends the next segment of the request; its bytes are copied straight into the ring.
 segment send_segment(queue_pair& qp, send_request& request, link& route,
                      frame_header& header) noexcept {
   const bool carries = !is_answered_with_data(request.opcode);
@@ -48,7 +48,7 @@ segment send_segment(queue_pair& qp, send_request& request, link& route,
   return segment::gone;
 }
 
-/// All of the head request is on its way.
+/// Call when the whole request at the head was sent.
 next_step now_in_flight(queue_pair& qp, send_request& request) noexcept {
   qp.requester.psn = (request.psn + packets_of(qp, request.length)) & psn_mask;
   request.offset = 0;
@@ -58,7 +58,7 @@ next_step now_in_flight(queue_pair& qp, send_request& request) noexcept {
   return next_step::go_on;
 }
 
-/// How the requests in flight look to an answer.
+/// The PSNs of the requests in flight, for matching answers.
 class in_flight {
  public:
   explicit in_flight(queue_pair& qp) noexcept : qp_{qp}, ring_{qp.sends} {}
@@ -66,13 +66,13 @@ class in_flight {
   [[nodiscard]] bool none() const noexcept { return ring_.completed == ring_.next; }
   [[nodiscard]] send_request& oldest() const noexcept { return qp_.request(ring_.completed); }
 
-  /// Whether all before and with `psn` was sent, and some of it is in flight.
+  /// True if everything up to `psn` was sent and a part of it is in flight.
   [[nodiscard]] bool covers(std::uint32_t psn) const noexcept {
     return !none() && psn_distance(oldest().psn, psn) >= 0 &&
            psn_distance(psn, qp_.requester.psn) > 0;
   }
-  /// Completes what is done when the responder is past `psn`. False: a READ or an atomic is among
-  /// it, whose answer never came.
+  /// Completes the requests up to `psn`. False: one of them is a READ or an atomic without its
+  /// answer.
   bool done_to(std::uint32_t psn) noexcept {
     while (!none() && psn_distance(oldest().psn, psn) >= 0) {
       if (is_answered_with_data(oldest().opcode)) return false;
@@ -80,8 +80,7 @@ class in_flight {
     }
     return true;
   }
-  /// Whether this PSN is of what is in flight, the request at the head included when it was sent in
-  /// part.
+  /// True if this PSN is in flight; a request at the head that was sent in part counts.
   [[nodiscard]] bool has(std::uint32_t psn) const noexcept {
     const bool partly = ring_.next != ring_.posted && qp_.request(ring_.next).offset != 0;
     if (none() && !partly) return false;
@@ -94,11 +93,11 @@ class in_flight {
   send_ring& ring_;
 };
 
-/// False: it refuses what cannot be refused yet.
+/// Handles a NAK. False: the NAK is invalid.
 bool on_nak(queue_pair& qp, const frame_header& header) noexcept {
   in_flight open{qp};
-  if (!open.has(header.psn)) return true;  // Of what was sent before a rewind.
-  // Of silence it is not known what it swallowed; a refusal says that all before it are done.
+  if (!open.has(header.psn)) return true;  // The NAK belongs to a transmission before a rewind.
+  // A refusal acknowledges all earlier requests; `dropped` does not.
   if (header.nak != nak_code::dropped) {
     if (!open.done_to((header.psn - 1) & psn_mask)) return false;
     if (!open.has(header.psn) || open.oldest().psn != header.psn) return false;
@@ -108,11 +107,11 @@ bool on_nak(queue_pair& qp, const frame_header& header) noexcept {
   return true;
 }
 
-/// The oldest open READ or atomic gets its answer, or the next part of it.
+/// Takes the answer, or the next part of it, for the oldest open READ or atomic.
 bool on_data(queue_pair& qp, const frame_header& header, const std::byte* payload) noexcept {
   in_flight open{qp};
   if (!open.has(header.psn)) return true;
-  // The answer of a later request says that those before it are done.
+  // The answer acknowledges all earlier requests.
   if (!open.done_to((header.psn - 1) & psn_mask) || open.none()) return false;
   send_request& request = open.oldest();
   const bool read = header.kind == frame_kind::read_response;
@@ -144,7 +143,7 @@ bool take_answer(queue_pair& qp, const frame_header& header, const std::byte* pa
   switch (header.kind) {
     case frame_kind::ack: {
       in_flight open{qp};
-      // Else it is of what was sent before a reset or a rewind.
+      // Any other answer belongs to a transmission before a reset or a rewind.
       return !open.covers(header.psn) || open.done_to(header.psn);
     }
     case frame_kind::nak: return on_nak(qp, header);
@@ -182,7 +181,7 @@ bool on_answer(node& local_node, link& from, const frame_header& header,
   if (slot == nullptr) return false;
   std::lock_guard lock{slot->send};
   queue_pair* qp = slot->qp;
-  // What was in flight may have been forgotten since: by an error, a reset, a new connection.
+  // An error, a reset or a new connection may have dropped the requests in flight.
   if (qp == nullptr || qp->requester.route != &from ||
       qp->requester.route_generation != from.generation() ||
       header.source_qpn != qp->terms.peer_qpn || header.epoch != qp->requester.epoch)
@@ -191,7 +190,7 @@ bool on_answer(node& local_node, link& from, const frame_header& header,
   if (state != IBV_QPS_RTS && state != IBV_QPS_SQD) return true;
   const std::uint64_t completed = qp->sends.completed;
   const bool honest = take_answer(*qp, header, payload);
-  // Part of a READ's data lets nothing go on.
+  // A part of a READ's data unblocks nothing.
   if (header.kind != frame_kind::read_response || qp->sends.completed != completed) execute(*qp);
   return honest;
 }

@@ -11,7 +11,7 @@ constexpr std::array<std::uint32_t, 32> rnr_timer_us{
     20480,  30720, 40960, 61440, 81920, 122880, 163840, 245760, 327680, 491520};
 constexpr std::uint8_t rnr_retry_for_ever = 7;
 
-/// 4.096 us * 2^timeout; 0 stands for no timeout at all.
+/// Now plus 4.096 us * 2^timeout. A timeout of 0 means never.
 clock::time_point answer_deadline(const queue_pair& qp) noexcept {
   if (qp.attr.timeout == 0) return clock::time_point::max();
   return clock::now() + std::chrono::nanoseconds{std::uint64_t{4096} << qp.attr.timeout};
@@ -42,11 +42,11 @@ ibv_wc_opcode completed_opcode(ibv_wr_opcode opcode) noexcept {
   }
 }
 
-/// Of that many short requests the entries are pushed together.
+/// The CQEs of up to this many short requests are pushed together.
 constexpr std::uint64_t reported_together_max = 16;
 constexpr std::uint32_t short_bytes_max = 4096;
 
-/// Pushes the entry of a request that asked for one, or failed. False: there was no room for it.
+/// Pushes the CQE of a request that is signaled or failed. False: the CQ is full.
 [[gnu::always_inline]] inline bool report(queue_pair& qp, std::uint64_t index, ibv_wc_status status,
                                           std::optional<completion_writer>& to) noexcept {
   const send_request& request = qp.request(index);
@@ -65,7 +65,7 @@ constexpr std::uint32_t short_bytes_max = 4096;
   return to->push(entry, false);
 }
 
-/// Those of all that have succeeded since, up to `end`.
+/// Pushes the CQEs of all requests that succeeded since the last report, up to `end`.
 [[gnu::noinline]] void report_to(queue_pair& qp, std::uint64_t end) noexcept {
   bool all = true;
   {
@@ -80,7 +80,7 @@ start_delay& delay_of(const queue_pair& qp, std::uint64_t index) noexcept {
   return qp.delays[index % qp.wqes.capacity()];
 }
 
-/// Requests since the last look get the time before which they must not start.
+/// Sets the earliest start of the requests posted since the last call.
 void stamp_delays(queue_pair& qp) noexcept {
   const auto delay = qp.delay_ns.load(std::memory_order_relaxed);
   if (delay == 0) return;
@@ -94,7 +94,7 @@ void stamp_delays(queue_pair& qp) noexcept {
   }
 }
 
-/// Half of all PSNs may be in flight: of more it could not be told which come first.
+/// True if more than half of all PSNs would be in flight: their order would be ambiguous.
 bool psns_run_out(queue_pair& qp, const send_request& request) noexcept {
   send_ring& ring = qp.sends;
   if (ring.completed == ring.next) return false;
@@ -102,7 +102,7 @@ bool psns_run_out(queue_pair& qp, const send_request& request) noexcept {
   return in_flight + packets_of(qp, request.length) > psn_mask / 2;
 }
 
-/// What stops a request that nothing was sent of yet: order, limits, and delays.
+/// True if a request must not start yet, because of the order, a limit, or a delay.
 bool must_wait(queue_pair& qp, const send_request& request) noexcept {
   const requester_state& state = qp.requester;
   if ((request.flags & IBV_SEND_FENCE) != 0 && state.reads_in_flight != 0) return true;
@@ -117,7 +117,7 @@ bool must_wait(queue_pair& qp, const send_request& request) noexcept {
   return is.index == qp.sends.next && wait_until(qp, is.over);
 }
 
-/// The head request's errors that need no look at memory.
+/// Checks the request at the head, except for its memory.
 ibv_wc_status check(const queue_pair& qp, const send_request& request) noexcept {
   const device_limits& device = limits();
   const auto limit = qp.type() == IBV_QPT_UD ? std::uint32_t{port_mtu_bytes} : device.message_bytes;
@@ -131,7 +131,7 @@ ibv_wc_status check(const queue_pair& qp, const send_request& request) noexcept 
   return IBV_WC_SUCCESS;
 }
 
-/// The faults that a test asked for (softverbs.h). True: `result` is what became of the request.
+/// Applies a fault that a test requested (softverbs.h). True: `result` is the outcome.
 bool faulty(queue_pair& qp, bool local_work, next_step& result) noexcept {
   if (qp.next_status.load(std::memory_order_relaxed) >= 0) {
     result = next_step::wait;
@@ -153,9 +153,9 @@ next_step start_or_continue(queue_pair& qp, send_request& request, quantum& now)
     if (must_wait(qp, request)) return next_step::wait;
     if (next_step result{}; disturbed && faulty(qp, local_work, result)) return result;
     if (local_work) {
-      // After all before it, so that it has no effect when one of those fails.
+      // Local work waits for all earlier requests: it must have no effect if one of them fails.
       if (qp.sends.completed != qp.sends.next) return next_step::wait;
-      now.responder().release();  // It may wait for who uses the key.
+      now.responder().release();  // Revoking waits for users of the key.
       return request.opcode == IBV_WR_BIND_MW ? bind_window(qp, request) : invalidate(qp, request);
     }
     if (const auto status = check(qp, request); status != IBV_WC_SUCCESS) return fail(qp, status);
@@ -166,12 +166,12 @@ next_step start_or_continue(queue_pair& qp, send_request& request, quantum& now)
   const std::uint64_t head = qp.sends.next;
   const next_step next =
       is_local ? execute_local(qp, request, now) : execute_remote(qp, request, now);
-  // It goes on, or, with the link down, all that is unanswered does.
+  // The request continues later. With the link down, all unanswered requests do.
   if (qp.sends.next <= head) qp.requester.begun = std::max(qp.requester.begun, head + 1);
   return next;
 }
 
-/// The wait of an RNR NAK or of silence; when silence is over, one retry is spent.
+/// True while an RNR timer or a timeout runs. The end of a timeout spends one retry.
 bool waits_for_timer(queue_pair& qp) noexcept {
   requester_state& state = qp.requester;
   if (!state.waits) return false;
@@ -189,7 +189,7 @@ next_step execute_head(queue_pair& qp, quantum& now) noexcept {
   send_ring& ring = qp.sends;
   const ibv_qp_state state = qp.state.load(std::memory_order_acquire);
   if (state == IBV_QPS_ERR || state == IBV_QPS_SQE) {
-    now.responder().release();  // There may be many.
+    now.responder().release();  // Flushing many requests takes long.
     flush_sends(qp);
     return next_step::wait;
   }
@@ -197,14 +197,14 @@ next_step execute_head(queue_pair& qp, quantum& now) noexcept {
   send_request& request = qp.request(ring.next);
   const bool may = state == IBV_QPS_RTS || (state == IBV_QPS_SQD && ring.next < qp.begun());
   if (!may || waits_for_timer(qp)) return next_step::wait;
-  // The timer may have ended it all.
+  // The expired timer may have moved the QP to ERR.
   if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR) return next_step::go_on;
   if (now.over()) return next_step::next_quantum;
   now.spend_request();
   return start_or_continue(qp, request, now);
 }
 
-/// A QP that drains its send queue tells when it has.
+/// Raises IBV_EVENT_SQ_DRAINED once a draining send queue has nothing in flight.
 void raise_drained(queue_pair& qp) noexcept {
   if (!qp.is_draining || qp.state.load(std::memory_order_acquire) != IBV_QPS_SQD) return;
   if (qp.sends.completed < qp.begun()) return;
@@ -221,7 +221,7 @@ void execute(queue_pair& qp, std::uint64_t posts) noexcept {
   while (next == next_step::go_on) next = execute_head(qp, now);
   now.responder().release();
   if (qp.sends.reported != qp.sends.completed) report_to(qp, qp.sends.completed);
-  // Behind all others that wait; when nobody polls, this wakes the engine.
+  // Queue up behind all other QPs. If nobody polls, the kick wakes the engine.
   if (next == next_step::next_quantum) qp.local_node->kick(qp.number());
   raise_drained(qp);
 }
@@ -231,7 +231,7 @@ void complete_oldest(queue_pair& qp, ibv_wc_status status) noexcept {
   const std::uint64_t index = ring.completed++;
   ring.next = std::max(ring.next, ring.completed);
   refill_retries(qp);
-  // The next ones may end at once, too.
+  // The CQEs of the next requests may be pushed together with this one.
   if (status == IBV_WC_SUCCESS && ring.completed != ring.posted &&
       ring.completed - ring.reported < reported_together_max &&
       qp.request(index).length <= short_bytes_max)
@@ -269,7 +269,7 @@ next_step fail(queue_pair& qp, ibv_wc_status status) noexcept {
 }
 
 next_step refused(queue_pair& qp, nak_code why, std::uint32_t rnr_timer) noexcept {
-  // Nobody tells an unreliable requester anything: what was lost is done.
+  // An unreliable requester gets no answers: a lost request counts as done.
   if (qp.type() != IBV_QPT_RC) return succeed(qp);
   requester_state& state = qp.requester;
   switch (why) {
@@ -305,8 +305,7 @@ void rewind(queue_pair& qp) noexcept {
   }
   ring.next = ring.completed;
   qp.requester.reads_in_flight = 0;
-  // What is still to come of answers is to what was sent before, and says nothing of what is sent
-  // again.
+  // A new epoch: answers to earlier transmissions must not count for the new ones.
   qp.requester.epoch = qp.local_node->next_epoch();
 }
 
@@ -342,7 +341,7 @@ frame_header header_for(const queue_pair& qp, const send_request& request) noexc
       header.class_and_flow = request.datagram().class_and_flow;
       header.hop_limit = request.datagram().hop_limit;
       std::copy_n(request.datagram().source_gid.raw, sizeof header.source_gid, header.source_gid);
-      // The half of the destination's GID by which the receiver finds which of its own it is.
+      // The lower half of the destination GID, by which the receiver finds its own GID.
       header.remote_address = request.datagram().gid.global.interface_id;
     }
     return header;

@@ -7,7 +7,7 @@ bool is_set(const frame_header& header, std::uint8_t flag) noexcept {
   return (header.flags & flag) != 0;
 }
 
-/// The first packet of a peer says that it is there, before the program's own message can.
+/// Raises IBV_EVENT_COMM_EST at the first packet of a peer.
 void note_established(queue_pair& qp) noexcept {
   if (qp.slot->expected.established) return;
   qp.slot->expected.established = true;
@@ -15,11 +15,11 @@ void note_established(queue_pair& qp) noexcept {
     raise(qp, IBV_EVENT_COMM_EST);
 }
 
-/// Whether this piece is the one that comes now; a first piece begins its message anew.
+/// True if this piece is the expected one. A first piece starts a message.
 bool in_sequence(queue_pair& qp, const frame_header& header) noexcept {
   expected_message& state = qp.slot->expected;
   if (is_set(header, frame_flag::first)) {
-    // UC has no way to ask for what was lost: it goes on with what comes.
+    // UC cannot request lost packets: it continues with the next message.
     if (header.transport == service::uc) state.psn = header.psn;
     if (header.psn != state.psn) return false;
     state.waits_for_resend = false;
@@ -38,7 +38,7 @@ bool well_formed(const incoming& piece) noexcept {
   const bool first = is_set(header, frame_flag::first);
   const bool last = is_set(header, frame_flag::last);
   if (header.message_bytes > message_bytes_max || first != (header.offset == 0)) return false;
-  // A READ from another process asks for everything at once; an atomic has no bytes.
+  // A remote READ requests everything at once; an atomic has no bytes.
   const bool has_bytes = header.kind == frame_kind::send || header.kind == frame_kind::write ||
                          piece.read_into != nullptr;
   if (!has_bytes) return first && last;
@@ -63,8 +63,8 @@ reply take_by_kind(queue_pair& qp, const incoming& piece) noexcept {
   return {.nak = nak_code::invalid_request};
 }
 
-/// A reliable connection ends with a request that it must refuse. What no completion tells, an
-/// event does.
+/// Moves an RC queue pair to ERR after a refused request. An event reports the error, since no
+/// completion does.
 void end_connection(queue_pair& qp, nak_code why) noexcept {
   if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR) return;
   qp.responder.event_due =

@@ -15,7 +15,7 @@ void take_request(responder_state& state, receive_ring& ring) noexcept {
   ring.pop();
 }
 
-/// True when this took the SRQ below its limit: the event comes once.
+/// True if the SRQ just fell below its limit; clears the limit, so the event comes once.
 bool fell_below_limit(shared_receive_queue& srq) noexcept {
   if (srq.limit == 0 || srq.ring.size() >= srq.limit) return false;
   srq.limit = 0;
@@ -28,7 +28,7 @@ bool fits(const responder_state& state, std::uint64_t bytes) noexcept {
   return bytes <= room;
 }
 
-/// The receive request itself fails: it completes so, and takes the QP with it.
+/// Completes the receive request with an error and moves the QP to ERR.
 reply fail_receive(queue_pair& qp, const frame_header& header, ibv_wc_status status,
                    nak_code answer) noexcept {
   complete_receive(qp, header, status);
@@ -98,8 +98,8 @@ reply take_send(queue_pair& qp, const incoming& piece) noexcept {
     if (!reliable) return {.nak = nak_code::dropped};
     return fail_receive(qp, header, IBV_WC_LOC_LEN_ERR, nak_code::invalid_request);
   }
-  sge_walk walk{state.request_sges.data(), state.request.sge_count, header.offset};
-  switch (scatter(*qp.local_node, receive_pd(qp), walk, piece.bytes, header.payload_bytes)) {
+  sge_cursor cursor{state.request_sges.data(), state.request.sge_count, header.offset};
+  switch (scatter(*qp.local_node, receive_pd(qp), cursor, piece.bytes, header.payload_bytes)) {
     case scattered::bad_source: return {.source_fault = true};
     case scattered::bad_sink:
       return fail_receive(qp, header, IBV_WC_LOC_PROT_ERR, nak_code::remote_operation);
@@ -123,10 +123,10 @@ reply take_datagram(queue_pair& qp, const incoming& piece) noexcept {
   if (!fits(state, std::uint64_t{grh_bytes} + header.message_bytes)) return lost;
   std::byte grh[grh_bytes];
   write_grh(header, grh);
-  sge_walk walk{state.request_sges.data(), state.request.sge_count, 0};
-  auto result = scatter(*qp.local_node, receive_pd(qp), walk, grh, grh_bytes);
+  sge_cursor cursor{state.request_sges.data(), state.request.sge_count, 0};
+  auto result = scatter(*qp.local_node, receive_pd(qp), cursor, grh, grh_bytes);
   if (result == scattered::all)
-    result = scatter(*qp.local_node, receive_pd(qp), walk, piece.bytes, header.payload_bytes);
+    result = scatter(*qp.local_node, receive_pd(qp), cursor, piece.bytes, header.payload_bytes);
   if (result != scattered::all)
     return fail_receive(qp, header, IBV_WC_LOC_PROT_ERR, nak_code::dropped);
   complete_receive(qp, header, IBV_WC_SUCCESS);

@@ -6,7 +6,7 @@ namespace softverbs {
 
 namespace {
 
-/// Whether the request comes from where this QP is, or was, connected to.
+/// True if the request comes from the peer to which this QP is, or was, connected.
 bool is_peer(const queue_pair& qp, const frame_header& header, const link& from) noexcept {
   return header.transport == service_of(qp) && header.source_qpn == qp.terms.peer_qpn &&
          qp.peer == from.peer();
@@ -29,7 +29,7 @@ bool accept_epoch(queue_pair& qp, const frame_header& header) noexcept {
   return true;
 }
 
-/// Taken long ago, and sent again on another link, or sent to an earlier connection.
+/// True for a request that was taken before, or that belongs to an earlier connection.
 bool is_old(const queue_pair& qp, const frame_header& header, const reply& answer) noexcept {
   return answer.nak == nak_code::dropped && psn_distance(qp.slot->expected.psn, header.psn) < 0;
 }
@@ -55,7 +55,7 @@ bool on_request(node& local_node, link& from, const frame_header& header,
   qp_slot* slot = local_node.find(header.destination_qpn);
   if (slot == nullptr) return reject(from, header);
   std::lock_guard lock{slot->receive};
-  if (!send_strays(*slot, from, header.destination_qpn)) return false;
+  if (!send_orphans(*slot, from, header.destination_qpn)) return false;
   queue_pair* qp = slot->qp;
   const bool datagram = header.transport == service::ud;
   if (qp == nullptr || (!datagram && !is_peer(*qp, header, from))) return reject(from, header);
@@ -68,7 +68,7 @@ bool on_request(node& local_node, link& from, const frame_header& header,
   const reply answer = listens_to(*qp, header) ? take(*qp, piece) : reply{.nak = nak_code::dropped};
   if (reliable) {
     if (is_old(*qp, header, answer)) return reject(from, header);
-    owe(*qp, piece, answer);
+    schedule_answer(*qp, piece, answer);
     if (qp->responder.event_due) static_cast<void>(send_due_nak(*qp, from));
   }
   raise_due(*qp);

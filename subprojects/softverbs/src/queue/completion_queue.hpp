@@ -103,7 +103,7 @@ bool resize(completion_queue& cq, int cqe);
 void forget(completion_queue& cq, std::uint32_t qp_num);
 
 /// A fault: entries that come from now on are kept back until release, which also brings the event
-/// that they owe.
+/// that they schedule_answer.
 void withhold(completion_queue& cq);
 void release_withheld(completion_queue& cq);
 

@@ -186,7 +186,7 @@ TEST_CASE("a forked child's node is abandoned, and the child gets one of its own
   REQUIRE(child >= 0);
   if (child == 0) {
     int failed = 0;
-    if (!user.local_node.abandoned() || !entry::attention.load()) failed |= 1;
+    if (!user.local_node.abandoned() || !entry::needs_checks.load()) failed |= 1;
     node& own = node::acquire();
     if (own.abandoned() || own.slot() == slot || &own == &user.local_node) failed |= 2;
     node::release(own);
@@ -198,5 +198,5 @@ TEST_CASE("a forked child's node is abandoned, and the child gets one of its own
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
   CHECK_FALSE(user.local_node.abandoned());
-  CHECK_FALSE(entry::attention.load());
+  CHECK_FALSE(entry::needs_checks.load());
 }
