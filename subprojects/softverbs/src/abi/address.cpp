@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint8_t hop_limit = 64;
 constexpr std::size_t ip_header_offset = 20;  // RoCEv2: an IPv4 header ends where a GRH ends.
 
-/// Both ends of a datagram, as its global route header names them.
+/// The two ends of a datagram, from its global route header.
 struct route {
   ibv_gid source{};
   ibv_gid destination{};
@@ -46,8 +46,8 @@ bool checksum_holds(const std::byte* header) noexcept {
   return sum == 0xffff;
 }
 
-/// Which kind of header it is must be guessed, since not every program passes a completion whose
-/// `sl` says it: an IPv4 header has a version, a length and a checksum to be right.
+/// Reads either kind of header. The kind is detected, because not every program passes a CQE whose
+/// `sl` has it: an IPv4 header has the right version, length and checksum.
 route read_route(const ibv_grh& grh) noexcept {
   const auto* const v4_bytes = reinterpret_cast<const std::byte*>(&grh) + ip_header_offset;
   iphdr v4;
@@ -119,7 +119,7 @@ ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, std::uint8_t
   return ibv_create_ah(pd, &attr);
 }
 
-// soft0 has no Ethernet below it, and so no neighbours' addresses.
+// soft0 has no Ethernet, and so no MAC addresses of neighbours.
 int ibv_resolve_eth_l2_from_gid(ibv_context* ctx, ibv_ah_attr* attr, std::uint8_t mac[6],
                                 std::uint16_t* vlan) {
   return real_only<"ibv_resolve_eth_l2_from_gid">(ctx, ibv_resolve_eth_l2_from_gid, ctx, attr, mac,

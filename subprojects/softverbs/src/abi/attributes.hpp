@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-// What soft0 says about itself through verbs_context. `..._bytes` is the size that the caller's
-// header gives the structure: it may know more or less of it than we do.
+// The attributes of soft0, as verbs_context queries them. `..._bytes` is the size of the structure
+// in the caller's header, which may be older or newer than ours.
 
 namespace softverbs {
 

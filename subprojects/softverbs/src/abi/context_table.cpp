@@ -2,8 +2,8 @@
 #include "abi/dispatch.hpp"
 #include "object/soft_verbs.hpp"
 
-// The verbs that programs call through the context: the fast ones, and the extended ones. A member
-// left null is a verb that soft0 lacks: <infiniband/verbs.h> answers EOPNOTSUPP for it.
+// The verbs that programs call through the context: the fast ones and the extended ones. A null
+// member is a verb that soft0 lacks: <infiniband/verbs.h> answers EOPNOTSUPP for it.
 
 namespace softverbs {
 
@@ -97,7 +97,7 @@ verbs_context make_table() noexcept {
   table.create_qp_ex = create_qp_ex;
 
   ibv_context_ops& ops = table.context.ops;
-  ops._compat_query_device = ::ibv_query_device;  // Programs built before rdma-core 17 look here.
+  ops._compat_query_device = ::ibv_query_device;  // Called by programs built before rdma-core 17.
   ops._compat_query_port = ::ibv_query_port;
   ops.alloc_mw = alloc_mw;
   ops.bind_mw = bind_mw;

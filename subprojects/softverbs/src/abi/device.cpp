@@ -12,7 +12,7 @@
 #include <ctime>
 #include <mutex>
 
-// The list of devices; opening and closing; what a device says about itself.
+// The list of devices, opening and closing, and the attributes of the device.
 
 namespace softverbs {
 
@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::uint64_t nanosecond_clock_khz = 1'000'000;
 
-/// A list that the program holds has the real library's list in the place before its first entry;
-/// null when there is none.
+/// The real library's list behind a list of the program: the entry before its first one; may be
+/// null.
 ibv_device**& real_list_of(ibv_device** entries) noexcept {
   return reinterpret_cast<ibv_device**&>(entries[-1]);
 }
@@ -36,7 +36,7 @@ ibv_device** list_real(int* count) {
   return real::call<"ibv_get_device_list">(ibv_get_device_list, count);
 }
 
-/// Says why not, as libibverbs does: errno alone names neither a variable nor who is in the way.
+/// Prints why opening failed, as libibverbs does: errno names neither a variable nor a process.
 ibv_context* open_soft(ibv_device*) {
   try {
     return open_context(context_table());
@@ -66,8 +66,8 @@ int describe(const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
   return 0;
 }
 
-/// The clock of completion timestamps, as one count of nanoseconds: programs written for hardware
-/// look at tv_nsec alone.
+/// The clock of completion timestamps, as one count of nanoseconds: programs for hardware read
+/// tv_nsec only.
 int tell_time(ibv_values_ex* values) {
   if ((values->comp_mask & ~std::uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EOPNOTSUPP;
   if (values->comp_mask == 0) return 0;
@@ -102,10 +102,10 @@ ibv_device** ibv_get_device_list(int* count) {
   const bool with_soft = !is_soft_hidden && !hidden();
   if (real_list == nullptr && !with_soft) {
     if (count != nullptr) *count = 0;
-    return nullptr;  // With the real library's errno.
+    return nullptr;  // errno is that of the real library.
   }
   const auto total = static_cast<std::size_t>(real_count) + (with_soft ? 1 : 0);
-  constexpr std::size_t extra = 2;  // The real list before, the null at the end.
+  constexpr std::size_t extra = 2;  // The real list in front, the null at the end.
   auto** const block = static_cast<ibv_device**>(std::calloc(total + extra, sizeof(ibv_device*)));
   if (block == nullptr) {
     if (real_list != nullptr) real::call<"ibv_free_device_list">(ibv_free_device_list, real_list);
@@ -152,7 +152,7 @@ int ibv_close_device(ibv_context* ctx) {
 }
 
 ibv_context* ibv_import_device(int command_fd) {
-  // A kernel's device commands through a character device; soft0's contexts cannot be shared.
+  // Import needs the character device of a kernel driver: contexts of soft0 cannot be shared.
   struct stat file{};
   if (::fstat(command_fd, &file) == 0 && !S_ISCHR(file.st_mode))
     return real::failure<ibv_context*>(EOPNOTSUPP);
@@ -167,7 +167,7 @@ int ibv_query_device(ibv_context* ctx, ibv_device_attr* attr) {
   return dispatch<"ibv_query_device">(ctx, +query, ctx, attr);
 }
 
-// Memory of soft0's regions may be copied on write: nothing of it is pinned.
+// Regions of soft0 are not pinned, so copy-on-write does no harm.
 
 int ibv_fork_init() {
   auto* const real = real::function<"ibv_fork_init", "IBVERBS_1.1", int()>();

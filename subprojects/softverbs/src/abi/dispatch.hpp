@@ -11,14 +11,14 @@
 #include <system_error>
 #include <type_traits>
 
-// These names are macros that choose among entry points; we define the entry points.
+// <infiniband/verbs.h> defines macros of these names; this library defines the functions.
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 #undef ibv_query_port
 
 namespace softverbs {
 
-/// Runs soft0's side of a control verb: no exception leaves.
+/// Runs soft0's implementation of a control verb. Exceptions become errors.
 template <class Result, class Call>
 Result guarded(Call&& call) noexcept {
   try {
@@ -30,8 +30,8 @@ Result guarded(Call&& call) noexcept {
   }
 }
 
-/// What a verb returns, after errno was set as libibverbs sets it: also where the result is the
-/// error. The verbs that serve() and serve_end() run have no positive result but an errno value.
+/// Returns the result of a verb after setting errno, as libibverbs does. A positive result of the
+/// verbs that serve() and serve_end() run is always an errno value.
 template <class Result>
 Result with_errno(Result result) noexcept {
   if constexpr (std::is_same_v<Result, int>)
@@ -39,7 +39,7 @@ Result with_errno(Result result) noexcept {
   return result;
 }
 
-/// A verb that soft0 serves unless it is told to fail.
+/// Serves a verb unless a fault makes it fail.
 template <class Result, class... Parameters>
 Result serve(entry::verb_name name, ibv_context* ctx, Result (*verb)(Parameters...),
              std::type_identity_t<Parameters>... arguments) noexcept {
@@ -47,8 +47,8 @@ Result serve(entry::verb_name name, ibv_context* ctx, Result (*verb)(Parameters.
   return with_errno(guarded<Result>([&] { return verb(arguments...); }));
 }
 
-/// Serves soft0's objects, and hands those of other devices to the real library's verb of this name
-/// and version, which has the same signature.
+/// Serves objects of soft0. Objects of other devices go to the real library's verb of this name,
+/// version and signature.
 template <real::name Name, real::name Version = "IBVERBS_1.1", class Result, class... Parameters>
 Result dispatch(ibv_context* ctx, Result (*verb)(Parameters...),
                 std::type_identity_t<Parameters>... arguments) noexcept {
@@ -56,8 +56,8 @@ Result dispatch(ibv_context* ctx, Result (*verb)(Parameters...),
   return serve(entry::verb_name{Name.text}, ctx, verb, arguments...);
 }
 
-/// Serves a verb that ends an object. In the child of a fork it succeeds, and leaves the parent's
-/// object alone.
+/// Serves a verb that destroys an object. In a forked child the verb succeeds and does not touch
+/// the parent's object.
 template <class Object>
 int serve_end(entry::verb_name name, ibv_context* ctx, int (*verb)(Object*),
               Object* object) noexcept {
@@ -72,7 +72,7 @@ int dispatch_end(ibv_context* ctx, int (*verb)(Object*), Object* object) noexcep
   return serve_end(entry::verb_name{Name.text}, ctx, verb, object);
 }
 
-/// A verb that soft0 does not have: `function` is the entry point itself, for its signature.
+/// Serves a verb that soft0 lacks. `function` is the entry point itself, for the signature.
 template <real::name Name, real::name Version = "IBVERBS_1.1", class Result, class... Parameters>
 Result real_only(ibv_context* ctx, Result (*function)(Parameters...),
                  std::type_identity_t<Parameters>... arguments) noexcept {
@@ -80,14 +80,14 @@ Result real_only(ibv_context* ctx, Result (*function)(Parameters...),
   return real::call<Name, Version>(function, arguments...);
 }
 
-/// For verbs that answer -1 with errno.
+/// The result of a verb that returns -1 with errno.
 [[nodiscard]] inline int or_minus_one(int error) noexcept {
   if (error == 0) return 0;
   errno = error;
   return -1;
 }
 
-/// The entry points that live in a context: `ops` and the extended verbs.
+/// The entry points in a context: `ops` and the extended verbs.
 [[nodiscard]] const verbs_context& context_table() noexcept;
 
 }  // namespace softverbs

@@ -10,8 +10,8 @@ namespace softverbs {
 
 namespace {
 
-/// Acknowledging is the same for all devices: the counters are in the public structures, and
-/// whoever destroys the object waits for them.
+/// Acknowledges events, alike for all devices: the counters are in the public structures, and the
+/// verb that destroys the object waits for them.
 template <class Object>
 void acknowledge(Object& object, std::uint32_t Object::* counter, std::uint32_t count) noexcept {
   ::pthread_mutex_lock(&object.mutex);
@@ -50,7 +50,8 @@ void ibv_ack_async_event(ibv_async_event* event) {
   visit_subject(*event, [](auto subject) {
     if constexpr (std::is_same_v<decltype(subject), ibv_cq*>)
       acknowledge(*subject, &ibv_cq::async_events_completed, 1);
-    else if constexpr (!std::is_null_pointer_v<decltype(subject)>)  // Else nobody waits.
+    else if constexpr (!std::is_null_pointer_v<decltype(subject)>)  // Events of the port and the
+                                                                    // device have no counter.
       acknowledge(*subject, &std::remove_pointer_t<decltype(subject)>::events_completed, 1);
   });
 }

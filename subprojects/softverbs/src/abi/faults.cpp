@@ -23,21 +23,21 @@ namespace softverbs {
 
 namespace {
 
-/// So that a time which the clock counts to comes of it.
+/// The longest delay that the clock can represent.
 constexpr std::uint64_t delay_ns_max = std::uint64_t{1} << 62;
 
-/// The queue pairs and completion queues that were asked to misbehave.
+/// The queue pairs and completion queues that have faults.
 fork_mutex faults_mutex;
 std::unordered_set<queue_pair*> disturbed_qps;
 std::unordered_set<completion_queue*> withholding_cqs;
-/// Whether anything is in the sets: destroying looks here before it takes the mutex.
+/// True if a set is not empty. Destroying verbs read it before they acquire the mutex.
 constinit std::atomic<bool> any_listed{false};
 
 void note_listed() noexcept {
   any_listed.store(!disturbed_qps.empty() || !withholding_cqs.empty());
 }
 
-/// Applies a change to a queue pair's faults, and has it look at its send queue again.
+/// Changes the faults of a queue pair and kicks it.
 template <class Change>
 int disturb(ibv_qp* handle, Change&& change) noexcept {
   if (handle == nullptr || !is_soft(handle->context)) return EINVAL;
@@ -65,8 +65,8 @@ void heal(queue_pair& qp) noexcept {
   qp.disturbed = false;
 }
 
-/// Of all queue pairs and completion queues. What the child of a fork inherited stays as it is: its
-/// locks may be held by threads that are not there.
+/// Ends the faults of all queue pairs and completion queues. A forked child leaves inherited
+/// objects alone: threads that do not exist in the child may hold their locks.
 void heal_all(std::vector<std::pair<node*, std::uint32_t>>& to_kick) {
   const std::lock_guard lock{faults_mutex};
   to_kick.reserve(disturbed_qps.size());
@@ -82,7 +82,7 @@ void heal_all(std::vector<std::pair<node*, std::uint32_t>>& to_kick) {
   pretend(true_limits());
 }
 
-/// What a limit is called in device_limits, and what it truly is at most.
+/// A limit: the member of device_limits, and its true maximum.
 int set_limit(device_limits& now, softverbs_limit limit, std::uint64_t value) noexcept {
   const auto set = [value](auto&... fields) {
     if (((value > static_cast<std::uint64_t>(fields)) || ...)) return EINVAL;
@@ -122,7 +122,7 @@ int take_away(device_limits& now, softverbs_capability capability) noexcept {
   return EINVAL;
 }
 
-/// Changes what the device says, under `faults_mutex`: changes add up.
+/// Changes the reported limits, under `faults_mutex`. Changes accumulate.
 template <class Change>
 int pretend_changed(Change&& change) noexcept {
   return guarded<int>([&] {
@@ -135,14 +135,14 @@ int pretend_changed(Change&& change) noexcept {
   });
 }
 
-/// "ibv_reg_mr" of "ibv_reg_mr_iova2", and so on: see entry::verbs.
+/// The verb of an extended form: "ibv_reg_mr" for "ibv_reg_mr_iova2", and so on; see entry::verbs.
 std::string_view base_form(std::string_view verb) noexcept {
   for (const std::string_view form : {"_ex", "_iova", "_iova2"})
     if (verb.ends_with(form)) return verb.substr(0, verb.size() - form.size());
   return verb;
 }
 
-/// Whether the event names an object of this context, or none.
+/// True if the event names an object of this context, or none.
 bool belongs(const ibv_async_event& event, const ibv_context* ctx) noexcept {
   switch (event.event_type) {
     case IBV_EVENT_PORT_ACTIVE:
@@ -153,12 +153,12 @@ bool belongs(const ibv_async_event& event, const ibv_context* ctx) noexcept {
     case IBV_EVENT_CLIENT_REREGISTER:
     case IBV_EVENT_GID_CHANGE: return event.element.port_num == only_port;
     case IBV_EVENT_DEVICE_FATAL: return true;
-    case IBV_EVENT_WQ_FATAL: return false;  // soft0 has no work queues of their own.
+    case IBV_EVENT_WQ_FATAL: return false;  // soft0 has no separate work queues.
     default: break;
   }
   return visit_subject(event, [ctx](auto subject) {
     if constexpr (std::is_null_pointer_v<decltype(subject)>)
-      return false;  // No event there is.
+      return false;  // An unknown event.
     else
       return subject != nullptr && subject->context == ctx;
   });

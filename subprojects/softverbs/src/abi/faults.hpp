@@ -2,7 +2,7 @@
 
 #include <unordered_set>
 
-// The objects that faults were asked for (softverbs.h), so that softverbs_reset() finds them.
+// The list of objects with faults (softverbs.h), for softverbs_reset().
 
 namespace softverbs {
 struct queue_pair;
@@ -11,12 +11,13 @@ struct completion_queue;
 
 namespace softverbs::faults {
 
-/// Strikes an object off the list before it is destroyed, so that nobody finds it there when it is
-/// gone, and puts it back when it was not. Destroying may wait for the program, so no lock is held.
+/// Removes an object from the list before it is destroyed, and puts it back if that failed. No lock
+/// is held in between, because destroying may wait for the program.
 class leaving {
  public:
   explicit leaving(void* object) noexcept;
-  [[nodiscard]] int ended(int error) noexcept;  ///< passes it on; 0: the object is gone
+  [[nodiscard]] int ended(
+      int error) noexcept;  ///< call with the result; 0: the object is destroyed
 
  private:
   std::unordered_set<queue_pair*>::node_type qp_;

@@ -2,8 +2,8 @@
 
 #include <cstddef>
 
-// Names about the kernel's structures, its sysfs files, and drivers: soft0 has none of these, so
-// the real library answers, or nobody. No public header declares them, hence the plain pointers.
+// Functions for kernel structures, sysfs files and drivers. soft0 has none of these: the real
+// library answers, if there is one. No public header declares the names, hence the plain pointers.
 
 using namespace softverbs;
 

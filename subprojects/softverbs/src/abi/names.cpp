@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <iterator>
 
-// Words and rates for enumerators: the same for all devices, with libibverbs' wording, because
-// programs print it and scripts look for it.
+// Texts and rates of enumerators, alike for all devices. The wording is that of libibverbs, because
+// scripts parse it.
 
 namespace {
 

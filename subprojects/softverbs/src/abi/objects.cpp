@@ -137,7 +137,7 @@ ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
                               : real::call<"ibv_qp_to_qp_ex", "IBVERBS_1.6">(ibv_qp_to_qp_ex, qp);
 }
 int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, std::uint32_t flags) {
-  // The order in which a copy's bytes become visible is the CPU's business: we promise none.
+  // soft0 promises no order in which the bytes of a copy become visible: the CPU decides.
   constexpr int not_guaranteed = 0;
   return is_soft(qp->context) ? not_guaranteed
                               : real::call<"ibv_query_qp_data_in_order", "IBVERBS_1.14">(

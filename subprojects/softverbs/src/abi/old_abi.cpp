@@ -5,8 +5,8 @@
 #include <cstdint>
 
 // The names at IBVERBS_1.0, whose structures have other layouts. soft0 does not exist in that ABI:
-// all go to the real library. Compiled into the shared library alone: a program cannot define
-// versions of a name.
+// all calls go to the real library. Only the shared library contains this file, because a program
+// cannot define versions of a name.
 
 namespace {
 

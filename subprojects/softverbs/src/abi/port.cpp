@@ -19,7 +19,7 @@ namespace softverbs {
 
 namespace {
 
-// Of the encodings in PortInfo (IBTA volume 1, 14.2.5.6): they have no names in <verbs.h>.
+// Encodings in PortInfo (IBTA volume 1, 14.2.5.6) that have no names in <verbs.h>.
 constexpr std::uint8_t width_4x = 2;
 constexpr std::uint8_t speed_25_gbps = 32;  // Per lane: nominal, as memory has no link speed.
 constexpr std::uint8_t physical_link_up = 5;
@@ -85,7 +85,7 @@ ibv_gid_entry describe_gid(std::uint32_t index, const ibv_gid& gid) noexcept {
           .ndev_ifindex = interface_of(gid)};
 }
 
-/// The GID at that place of the table, which may be empty. Nothing: there is no such place.
+/// The GID at this index of the table, which may be empty. nullopt: the index is out of range.
 std::optional<ibv_gid> find_gid(std::uint32_t port, std::int64_t index) noexcept {
   if (port != only_port || index < 0 || index >= gid_table_size) return std::nullopt;
   return gid_at(static_cast<int>(index));
@@ -134,7 +134,7 @@ enum class sysfs_gid_type : unsigned { ib_or_roce_v1, roce_v2 };
 int query_gid_type_soft(ibv_context*, std::uint8_t port, unsigned index, sysfs_gid_type* type) {
   const auto gid = find_gid(port, index);
   if (!gid) return EINVAL;
-  // Of an empty place libibverbs says this as well.
+  // libibverbs returns the same for an empty entry.
   *type = is_empty(*gid) ? sysfs_gid_type::ib_or_roce_v1 : sysfs_gid_type::roce_v2;
   return 0;
 }
@@ -164,7 +164,7 @@ extern "C" {
 
 int ibv_query_port(ibv_context* ctx, std::uint8_t port, _compat_ibv_port_attr* attr) {
   if (!is_soft(ctx)) return real::call<"ibv_query_port">(ibv_query_port, ctx, port, attr);
-  // Callers of this entry point know the structure up to `flags` only.
+  // Callers of this entry point have the structure up to `flags` only.
   return query_port(ctx, port, reinterpret_cast<ibv_port_attr*>(attr),
                     offsetof(ibv_port_attr, port_cap_flags2));
 }
@@ -192,7 +192,7 @@ ssize_t _ibv_query_gid_table(ibv_context* ctx, ibv_gid_entry* entries, std::size
   return query_gid_table_soft(ctx, entries, entries_max, flags, entry_bytes);
 }
 
-// Private to libibverbs, but its own tools import it.
+// A private function of libibverbs that its tools import.
 int ibv_query_gid_type(ibv_context* ctx, std::uint8_t port, unsigned index, sysfs_gid_type* type);
 int ibv_query_gid_type(ibv_context* ctx, std::uint8_t port, unsigned index, sysfs_gid_type* type) {
   if (!is_soft(ctx))

@@ -11,20 +11,20 @@ namespace softverbs::real {
 
 namespace {
 
-/// A fork waits for whoever loads the library: nobody would end that in the child.
+/// A fork waits for a thread that loads the library: no thread would finish the load in the child.
 fork_mutex loading;
-void* library = nullptr;  // Under it, as is:
+void* library = nullptr;  // Under `loading`, like is_loaded.
 bool is_loaded = false;
 
 void* open_library() noexcept {
   void* const handle = ::dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
-  // Somebody may have installed us under that name: we would forward to ourselves for ever.
+  // softverbs may be installed under that name: it would forward to itself for ever.
   return handle != nullptr && ::dlsym(handle, "softverbs_reset") == nullptr ? handle : nullptr;
 }
 
 }  // namespace
 
-fork_mutex listing;  // Newer than `loading`, which is taken under it.
+fork_mutex listing;  // Newer than `loading`, which is acquired under it.
 
 void* symbol(const char* name, const char* version) noexcept {
   const std::lock_guard lock{loading};

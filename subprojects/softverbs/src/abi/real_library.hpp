@@ -8,17 +8,17 @@
 #include <cstddef>
 #include <type_traits>
 
-// The libibverbs of this host, which serves all devices but soft0.
+// The libibverbs of this host, which serves all devices except soft0.
 
 namespace softverbs::real {
 
-/// Held while the real library lists its devices, under a mutex that nobody frees in the child of a
-/// fork: no thread is in there when the process forks.
+/// Held while the real library lists its devices. The real library locks a mutex meanwhile that a
+/// forked child would never release: so a fork waits.
 extern fork_mutex listing;
 
-/// That name and version of the real library, opened at the first call; null when there is none.
-/// When we are preloaded, calls inside the real library come to our names first: they carry objects
-/// of real devices, and so go straight back.
+/// The symbol of this name and version in the real library; null if there is none. The first call
+/// opens the library. If softverbs is preloaded, calls inside the real library reach softverbs
+/// first; they carry objects of real devices, and so go straight back.
 [[nodiscard]] void* symbol(const char* name, const char* version) noexcept;
 
 template <std::size_t Length>
@@ -27,7 +27,7 @@ struct name {
   char text[Length];
 };
 
-/// What a verb returns when it cannot serve: NULL with errno, or the errno value.
+/// The result of a verb that fails: NULL with errno, or the errno value.
 template <class Result>
 [[nodiscard]] Result failure(int error) noexcept {
   if constexpr (std::is_pointer_v<Result>) {
@@ -40,7 +40,8 @@ template <class Result>
 
 template <name Name, name Version, class Function>
 [[nodiscard]] Function* function() noexcept {
-  // No guard, which a fork could leave taken in the child: all who look find the same.
+  // Without a guard, which a fork could leave locked in the child: all threads find the same
+  // symbol.
   static constinit std::atomic<void*> found{nullptr};
   static constinit std::atomic<bool> is_searched{false};
   if (!is_searched.load(std::memory_order_acquire)) {
@@ -50,7 +51,7 @@ template <name Name, name Version, class Function>
   return reinterpret_cast<Function*>(found.load(std::memory_order_relaxed));
 }
 
-/// Calls the real library's function; without one, nothing but EOPNOTSUPP.
+/// Calls the real library's function. Without one, fails with EOPNOTSUPP.
 template <name Name, name Version = "IBVERBS_1.1", class Result, class... Parameters>
 Result call(Result (*)(Parameters...), std::type_identity_t<Parameters>... arguments) {
   auto* const target = function<Name, Version, Result(Parameters...)>();

@@ -4,10 +4,10 @@
 
 #if defined(__x86_64__) && !defined(SOFTVERBS_PORTABLE_ACCESS)
 
-// Each function returns 1; a fault between `begin` and `end` goes on at `fault`, which returns 0.
-// They use no stack and only registers that a call may change. x86 keeps plain stores in order;
-// those of one string instruction may be seen in any order among themselves, but before later
-// stores: so the last bytes are stored by plain moves. Words are aligned where `to` is.
+// Each function returns 1; a fault between `begin` and `end` continues at `fault`, which returns 0.
+// The functions use no stack and only registers that a call may change. x86 keeps plain stores in
+// order. The stores of one string instruction have no order among themselves, but precede later
+// stores: so plain moves store the last bytes. Words are aligned where `to` is.
 asm(R"(
   .pushsection .text
   .globl softverbs_access_begin, softverbs_access_end, softverbs_access_fault

@@ -12,8 +12,8 @@ bool compare_swap(void* address, std::uint64_t compare, std::uint64_t swap,
                   std::uint64_t& previous) noexcept;
 bool fetch_add(void* address, std::uint64_t add, std::uint64_t& previous) noexcept;
 
-/// For a SIGSEGV or SIGBUS handler: when the fault was one of the accesses above, has it return
-/// false and says true. `ucontext` is the handler's third argument.
+/// Call in a handler of SIGSEGV or SIGBUS. If one of the accesses above faulted, makes it return
+/// false, and returns true. `ucontext` is the third argument of the handler.
 bool escape(void* ucontext) noexcept;
 
 }  // namespace softverbs::guarded

@@ -6,7 +6,7 @@
 
 #include <mutex>
 
-// There when the program runs under AddressSanitizer.
+// Defined if the program runs under AddressSanitizer.
 extern "C" {
 __attribute__((weak)) void* __asan_region_is_poisoned(void* begin, std::size_t bytes);
 __attribute__((weak)) void __asan_report_load_n(void* address, std::size_t bytes);
@@ -16,12 +16,12 @@ __attribute__((weak)) void __asan_report_store_n(void* address, std::size_t byte
 namespace softverbs {
 namespace {
 
-struct sigaction found_segv;  // The handlers that ours hands other faults to.
+struct sigaction found_segv;  // The previous handlers, for all other faults.
 struct sigaction found_bus;
-// Initial-exec: a signal handler must not allocate it.
+// Initial-exec: the first use in a signal handler must not allocate memory.
 [[gnu::tls_model("initial-exec")]] thread_local bool handing_on = false;
 
-/// The default again: the access faults once more and ends the process, with its own core.
+/// Restores the default: the access faults again and ends the process with a core of its own.
 void die(int signal, bool sent) {
   struct sigaction fatal{};
   fatal.sa_handler = SIG_DFL;
@@ -30,11 +30,11 @@ void die(int signal, bool sent) {
 }
 
 void on_fault(int signal, siginfo_t* info, void* ucontext) {
-  const bool sent = info->si_code <= 0;  // By somebody: no access faulted.
+  const bool sent = info->si_code <= 0;  // A process sent the signal: no access faulted.
   if (!sent && guarded::escape(ucontext)) return;
   const struct sigaction found = signal == SIGBUS ? found_bus : found_segv;
   if (found.sa_handler == SIG_IGN && sent) return;
-  // A handler that we hand a fault to may restore the handler that it found, ours, and raise.
+  // A previous handler may restore the handler that it found, ours, and raise the signal.
   if (found.sa_handler == SIG_DFL || found.sa_handler == SIG_IGN || (sent && handing_on))
     return die(signal, sent);
   handing_on = true;
@@ -49,7 +49,7 @@ void install(int signal, struct sigaction& found) {
   struct sigaction now{};
   ::sigaction(signal, nullptr, &now);
   if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == on_fault) return;
-  // Before ours is in place: a fault in another thread must find it complete.
+  // Read before ours is installed: a fault in another thread must find the value.
   found = now;
   struct sigaction ours{};
   ours.sa_sigaction = on_fault;
@@ -58,8 +58,8 @@ void install(int signal, struct sigaction& found) {
   ::sigaction(signal, &ours, nullptr);
 }
 
-/// A device's access to memory that the program has freed is the program's bug: AddressSanitizer
-/// shall report it as it reports the program's own.
+/// Reports an access to freed memory to AddressSanitizer: such an access of the device is a bug of
+/// the program.
 void report_if_poisoned(const void* address, std::size_t bytes, bool store) noexcept {
   if (__asan_region_is_poisoned == nullptr || bytes == 0) return;
   void* bad = __asan_region_is_poisoned(const_cast<void*>(address), bytes);

@@ -5,17 +5,17 @@
 
 namespace softverbs {
 
-/// Installs the SIGSEGV and SIGBUS handler that ends a faulting guarded access; it hands all other
-/// faults to the handler it found. Called when a device is opened: a handler that the program has
-/// put in its place since is found then. Threads that use the device must not block these signals.
+/// Installs the handler of SIGSEGV and SIGBUS that ends a faulting guarded access; all other faults
+/// go to the previous handler. Called each time a device is opened, because the program may have
+/// replaced the handler. Threads that use the device must not block these signals.
 void install_fault_guard();
 
-/// Copies between memory that the program registered, and may have unmapped since: false instead of
-/// SIGSEGV, after copying some of it. Ascending addresses; aligned 8-byte words are never torn.
-/// The one function that ThreadSanitizer must not see: a device's copy is no thread's.
+/// Copies registered memory, which the program may have unmapped: returns false instead of a
+/// SIGSEGV, perhaps after a part. Copies in ascending order; aligned 8-byte words are never torn.
+/// Hidden from ThreadSanitizer, because the copy of a device belongs to no thread.
 [[nodiscard]] bool guarded_copy(void* to, const void* from, std::size_t bytes) noexcept;
 
-/// `*address` (8-aligned) becomes `swap` if it is `compare`; `previous` is what it was.
+/// Sets `*address` (8-aligned) to `swap` if it equals `compare`; `previous` gets the old value.
 [[nodiscard]] bool guarded_compare_swap(void* address, std::uint64_t compare, std::uint64_t swap,
                                         std::uint64_t& previous) noexcept;
 [[nodiscard]] bool guarded_fetch_add(void* address, std::uint64_t add,

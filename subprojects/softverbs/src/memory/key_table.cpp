@@ -16,7 +16,7 @@ key_error check(const key_grant& grant, const void* pd, std::uint32_t qpn, unsig
   if (grant.pd != pd) return key_error::wrong_pd;
   if (grant.kind == key_kind::window_type_2 && grant.qpn != qpn) return key_error::wrong_qp;
   if ((grant.access & access) != access) return key_error::no_access;
-  // A window opens memory to others only; its key is no lkey.
+  // A window grants remote access only: its key is no lkey.
   if (grant.kind != key_kind::region && (access & remote_access) == 0) return key_error::no_access;
   if (address < grant.iova) return key_error::out_of_range;
   const std::uint64_t offset = address - grant.iova;
@@ -69,8 +69,8 @@ bool key_table::grant(std::uint32_t key, const key_grant& grant) noexcept {
   if (slot == nullptr) return false;
   const std::lock_guard lock{mutex_};
   if (!slot->allocated || slot->key.load(std::memory_order_seq_cst) != 0) return false;
-  // A revocation of the place's last key may still wait for users. A pin that comes after this
-  // finds the key dead and does not look at the grant.
+  // A revocation of the slot's last key may still wait for users. A later pin finds the key dead
+  // and does not read the grant.
   while (slot->pins.load(std::memory_order_seq_cst) != 0) std::this_thread::yield();
   slot->grant = grant;
   slot->last_variant = static_cast<std::uint8_t>(key & variant_mask);
@@ -85,8 +85,8 @@ void key_table::revoke(std::uint32_t key) noexcept {
 
 void key_table::clear(key_slot& slot, std::uint32_t live) noexcept {
   if (live == 0) return;
-  // Of several that revoke the same key, the one that clears it keeps a pin of its own until it is
-  // done; the others wait for that one too.
+  // If several threads revoke a key, the one that clears it keeps a pin until it is done; the
+  // others wait for that pin, too.
   slot.pins.fetch_add(1, std::memory_order_seq_cst);
   std::uint32_t found = live;
   if (slot.key.compare_exchange_strong(found, 0, std::memory_order_seq_cst)) {

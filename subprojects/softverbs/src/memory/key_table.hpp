@@ -11,12 +11,12 @@ namespace softverbs {
 
 enum class key_kind : std::uint8_t { region, window_type_1, window_type_2 };
 
-/// What a key opens. `pd` is compared, never followed.
+/// The rights of a key. `pd` is compared, never dereferenced.
 struct key_grant {
   key_kind kind = key_kind::region;
   const void* pd = nullptr;
   unsigned access = 0;     ///< IBV_ACCESS_*
-  std::uint64_t iova = 0;  ///< the address that users of the key give for `base`
+  std::uint64_t iova = 0;  ///< the address of `base` for users of the key
   std::byte* base = nullptr;
   std::uint64_t length = 0;
   std::uint32_t qpn = 0;     ///< type 2 windows: the only QP that may use it
@@ -32,21 +32,21 @@ enum class key_error : std::uint8_t {
   out_of_range
 };
 
-/// One place of the table. Its memory stays for the table's lifetime.
+/// A slot of the table. The memory of a slot lives as long as the table.
 struct alignas(64) key_slot {
   std::atomic<std::uint32_t> key{0};   ///< the live 32-bit key; 0: nothing is granted
-  std::atomic<std::uint32_t> pins{0};  ///< users of `grant` at this moment
+  std::atomic<std::uint32_t> pins{0};  ///< current users of `grant`
   key_grant grant;                     ///< written only while key == 0 and pins == 0
-  std::uint8_t last_variant = 0;       ///< of the last key; the next allocation's differs
-  bool allocated = false;              ///< guarded by the table's mutex, as next_free and grants
+  std::uint8_t last_variant = 0;       ///< of the last key; the next key of the slot has another
+  bool allocated = false;              ///< under the mutex of the table, like next_free and grants
   std::uint32_t next_free = 0;
-  /// Regions: windows bound to it. Who binds one counts it here *before* it pins the region, so
-  /// that a deregistration, which revokes and then looks, sees it; revoking the window gives it
-  /// back.
+  /// The number of windows bound to a region. A bind counts the window *before* it pins the region.
+  /// A deregistration revokes the key first and reads the count then, so it sees the window.
+  /// Revoking the window lowers the count.
   std::atomic<std::uint32_t> windows{0};
 };
 
-/// Holds a key's grant alive while its bytes are used; release it within one copy.
+/// Keeps the grant of a key alive while its bytes are used; hold it for one copy at most.
 class pinned {
  public:
   pinned() = default;
@@ -75,11 +75,11 @@ class pinned {
 inline constexpr std::uint32_t variant_bits = 8;
 inline constexpr std::uint32_t variant_mask = (1u << variant_bits) - 1;
 inline constexpr std::uint32_t keys_max = (1u << (32 - variant_bits)) - 1;
-/// So many places rest before one is used again, as long as there are fresh ones: a key that was
-/// given back stays invalid for long.
+/// The number of free slots before one is used again, while unused ones are left: a freed key stays
+/// invalid for long.
 inline constexpr std::uint32_t resting_keys = 1024;
 
-/// lkeys and rkeys of a node: 24 bits of index, 8 bits of variant. Lookups take no lock.
+/// The lkeys and rkeys of a node: 24 bits of index, 8 bits of variant. Lookups take no lock.
 ///
 /// The pin protocol: a user adds its pin, then reads the key; revoke() clears the key, then reads
 /// the pins. All four are sequentially consistent, so one of them sees the other: either the user
@@ -88,15 +88,15 @@ class key_table {
  public:
   explicit key_table(std::uint32_t capacity);
 
-  /// A free slot with a fresh key, not granted yet; 0 when the table is full.
+  /// Allocates a slot with a new key, not granted yet. 0: the table is full.
   std::uint32_t allocate();
-  /// Revokes what the slot of `key` opens, under whatever variant, and gives the slot back.
+  /// Revokes the live key of the slot of `key`, whatever the variant, and frees the slot.
   void free(std::uint32_t key) noexcept;
 
-  /// Makes `key` (its slot allocated) open `grant`. False: the slot has a live key.
+  /// Makes `key`, whose slot is allocated, live with `grant`. False: the slot has a live key.
   bool grant(std::uint32_t key, const key_grant& grant) noexcept;
-  /// After this returns nobody reaches memory through the key; nothing happens when it is not
-  /// live. Thread: any that holds no pin.
+  /// Makes the key dead; after the call nobody reaches memory through it. No effect on a dead key.
+  /// Thread: any that holds no pin.
   void revoke(std::uint32_t key) noexcept;
 
   /// Checks key, PD, QP (type 2 windows), access bits and range, and pins. `access` 0 asks for
@@ -104,17 +104,18 @@ class key_table {
   key_error pin(std::uint32_t key, const void* pd, std::uint32_t qpn, unsigned access,
                 std::uint64_t address, std::uint64_t length, pinned& result) noexcept;
 
-  [[nodiscard]] key_slot* slot_of(std::uint32_t key) noexcept;  ///< null when out of the table
+  [[nodiscard]] key_slot* slot_of(
+      std::uint32_t key) noexcept;  ///< null if the index is beyond the table
 
  private:
-  /// Makes `live`, a key of `slot`, dead, and waits for its users.
+  /// Makes `live`, a key of `slot`, dead, and waits for the users of its grant.
   void clear(key_slot& slot, std::uint32_t live) noexcept;
 
   std::unique_ptr<key_slot[]> slots_;
-  std::uint32_t capacity_;  ///< places, and the first, which is never used: no key is 0
+  std::uint32_t capacity_;  ///< slots, including the first, which is never used: no key is 0
   std::mutex mutex_;
-  std::uint32_t fresh_ = 1;  ///< places from here on were never used
-  // Places given back: a list through next_free, oldest first; 0 ends it.
+  std::uint32_t fresh_ = 1;  ///< this slot and all later ones were never used
+  // The freed slots: a list through next_free, oldest first; 0 ends it.
   std::uint32_t oldest_free_ = 0;
   std::uint32_t newest_free_ = 0;
   std::uint32_t resting_ = 0;

@@ -8,18 +8,19 @@
 
 namespace softverbs {
 
-/// One deadline per QP index, the earliest first. Memory is allocated once. Callers lock.
+/// The deadlines of QP indices, at most one of each, earliest first. Allocates once. Callers lock.
 class deadline_heap {
  public:
   using time = std::chrono::steady_clock::time_point;
 
   deadline_heap() : positions_(indices_max, absent) { heap_.reserve(indices_max); }
 
-  /// The earlier of this and the one it had.
+  /// Sets the deadline of an index, unless its current one is earlier.
   void set(std::uint32_t index, time when) noexcept;
   void forget(std::uint32_t index) noexcept;
   [[nodiscard]] time next() const noexcept { return heap_.empty() ? time::max() : heap_[0].when; }
-  /// The index whose deadline is the earliest, if that is not after `now`; index_set::none.
+  /// Removes and returns the index with the earliest deadline, if that is due; else
+  /// index_set::none.
   std::uint32_t take_due(time now) noexcept;
 
  private:

@@ -31,7 +31,7 @@ int wait_for_events(int epoll, std::span<epoll_event> events,
                     std::chrono::nanoseconds timeout) noexcept {
   const auto room = static_cast<int>(events.size());
   if (timeout.count() < 0) return ::epoll_wait(epoll, events.data(), room, -1);
-  const timespec limit{0, timeout.count()};  // All of them are below a second.
+  const timespec limit{0, timeout.count()};  // All timeouts are below a second.
   const int count = ::epoll_pwait2(epoll, events.data(), room, &limit, nullptr);
   if (count >= 0 || errno != ENOSYS) return count;
   // Linux before 5.11 waits for whole milliseconds.
@@ -54,7 +54,7 @@ void node::start() {
     wake_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     timer_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
     if (!epoll_ || !wake_ || !timer_) refuse("softverbs: the engine's descriptors");
-    // Edges: neither has to be read.
+    // Edge-triggered: the counters need not be read.
     if (!watch(epoll_.get(), wake_.get(), EPOLLIN | EPOLLET, {source::wake}) ||
         !watch(epoll_.get(), timer_.get(), EPOLLIN | EPOLLET, {source::timer}))
       refuse("softverbs: epoll");
@@ -62,7 +62,7 @@ void node::start() {
     slot_ = listeners_.slot();
     timer_set_ = clock::time_point::max();
     protocol_.start();
-    // The program's signals are its own threads'.
+    // Signals of the program go to its own threads.
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
@@ -96,12 +96,13 @@ void node::stop() noexcept {
     one.set_free();
   }
   {
-    const std::lock_guard lock{list_};  // What is left is of objects that nobody destroyed.
+    const std::lock_guard lock{
+        list_};  // The rest belongs to objects that the program never destroyed.
     for (; kicked_count_.load() != 0; kicked_count_.store(kicked_count_.load() - 1))
       find(std::uint32_t{slot_} << index_bits | kicked_[kicked_first_++ % indices_max])->kicked =
           false;
     kicked_first_ = 0;
-    // Not a new one: closing a device needs no memory.
+    // Reused: closing a device must not need memory.
     while (deadlines_.take_due(clock::time_point::max()) != index_set::none) continue;
     next_deadline_.store(clock::time_point::max().time_since_epoch().count());
   }
@@ -128,7 +129,7 @@ void node::yield() noexcept { explorer::yield(); }
 
 clock::time_point node::now() noexcept { return explorer::now(); }
 
-/// For the earliest of what nobody else tells the engine of.
+/// Sets the timer to the earliest deadline of queue pairs and listeners.
 void node::set_timer() noexcept {
   clock::time_point next{clock::duration{next_deadline_.load()}};
   {
@@ -157,7 +158,7 @@ void node::handle_events(std::chrono::nanoseconds timeout) noexcept {
     switch (tag.from) {
       case source::wake: break;
       case source::timer:
-        timer_set_ = clock::time_point::max();  // It has expired: it must be set again.
+        timer_set_ = clock::time_point::max();  // The timer has expired and must be set again.
         break;
       case source::local_listener:
       case source::tcp_listener: {
@@ -178,7 +179,7 @@ void node::handle_events(std::chrono::nanoseconds timeout) noexcept {
 }
 
 void node::handle_link(event_tag tag, std::uint32_t events) noexcept {
-  std::unique_lock lock{directory_};  // Whoever is starting it now is through then.
+  std::unique_lock lock{directory_};  // After this, no thread is still starting the link.
   link& one = *links_[tag.index];
   lock.unlock();
   if (one.generation() != tag.generation || one.current() == link::state::free) return;

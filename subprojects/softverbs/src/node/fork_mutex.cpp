@@ -8,7 +8,7 @@ namespace softverbs {
 
 namespace {
 
-/// All there are; made while the library is loaded, by one thread.
+/// The list of all fork mutexes. One thread makes them while the library is loaded.
 constinit fork_mutex* newest = nullptr;
 
 }  // namespace

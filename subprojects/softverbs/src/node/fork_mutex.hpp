@@ -4,10 +4,9 @@
 
 namespace softverbs {
 
-/// A mutex of the whole process that a fork takes, too: it waits for whoever holds it, so that the
-/// child finds it free, and what it guards whole. Under it nothing is taken that a fork takes, but
-/// for one that was made before it: newer ones are taken first. Never destroyed before the process
-/// ends.
+/// A process-wide mutex that a fork acquires, too, so that the child finds it free and the guarded
+/// data consistent. A fork acquires newer fork mutexes first: under one, acquire only older ones.
+/// Never destroyed before the process ends.
 class fork_mutex {
  public:
   fork_mutex() noexcept;

@@ -48,7 +48,7 @@ bool same(const ibv_gid& a, const ibv_gid& b) noexcept {
 struct host_address {
   int rank;  ///< IPv4, IPv6, link-local
   unsigned interface;
-  std::size_t order;  ///< among those that the system told us
+  std::size_t order;  ///< the order of the system
   ibv_gid gid;
 };
 
@@ -68,7 +68,7 @@ bool read_address(const ifaddrs& one, host_address& result) noexcept {
   return !is_loopback(result.gid);
 }
 
-/// Throws std::bad_alloc. A host that says nothing has no addresses but loopback.
+/// Reads the addresses of the system; on failure only loopback is left. Throws std::bad_alloc.
 std::vector<host_address> host_addresses() {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return {};
@@ -109,7 +109,8 @@ struct table {
 fork_mutex reading;
 constinit std::atomic<const table*> read_once{nullptr};
 
-/// Not a static of this function: a fork while another thread makes one leaves the child waiting.
+/// The table is no function-local static: a fork while another thread initializes one would leave
+/// the child waiting.
 const table& host_table() noexcept {
   if (const table* known = read_once.load(std::memory_order_acquire)) return *known;
   static constinit table only_table;

@@ -21,7 +21,8 @@ constinit std::atomic<bool> entry::needs_checks{false};
 namespace {
 
 std::mutex process_lock;
-node* process_node = nullptr;  // Never deleted: objects that outlive the last close refer to it.
+node* process_node =
+    nullptr;  // Never deleted: objects that outlive the last close refer to the node.
 
 std::uint32_t random_index() noexcept {
   std::uint32_t number = 0;
@@ -35,18 +36,18 @@ std::uint32_t random_index() noexcept {
 // ---- beginning, end, fork
 
 node::node() : keys_{key_slots}, kicked_(indices_max), next_index_{random_index()} {
-  // Numbers 0 and 1 are special; index 0 also stands for nobody in the links' lists.
+  // Numbers 0 and 1 are special; index 0 means `no QP` in the lists of links.
   for (std::uint32_t index = 2; index < indices_max; ++index) free_indices_.insert(index);
 }
 
-// Registered while the library is loaded: also a fork beside the first open waits for it. They take
-// their locks before the fork_mutexes, which are leaves: so one of those was made before.
+// Registered while the library is loaded, so that a fork beside the first open waits, too. Handlers
+// acquire their locks before the fork mutexes, which are leaves: so a fork mutex is made first.
 const fork_mutex node::leaf;
 const int node::fork_handlers = ::pthread_atfork(&before_fork, &after_fork, &in_child);
 
 node& node::acquire() {
   const std::lock_guard lock{process_lock};
-  install_fault_guard();  // Anew each time: the program may have put its own handler in its place.
+  install_fault_guard();  // At each open: the program may have replaced the handler.
   if (process_node == nullptr) {
     if (fork_handlers != 0)
       throw std::system_error{fork_handlers, std::generic_category(), "softverbs: pthread_atfork"};
@@ -108,7 +109,7 @@ std::uint32_t node::allocate_qpn() {
   const std::uint32_t index = free_indices_.next_around(next_index_);
   if (index == index_set::none || !make_chunk(index)) return 0;
   free_indices_.erase(index);
-  next_index_ = index + 1;  // A number rests as long as possible before it is used again.
+  next_index_ = index + 1;  // A number is reused as late as possible.
   return std::uint32_t{slot_} << index_bits | index;
 }
 
@@ -125,7 +126,7 @@ qp_slot* node::find(std::uint32_t qpn) noexcept {
   return chunk == nullptr ? nullptr : chunk + index % chunk_slots;
 }
 
-/// Under `numbers_`.
+/// Allocates the slots of a chunk if there are none. Under `numbers_`.
 bool node::make_chunk(std::uint32_t index) noexcept {
   std::atomic<qp_slot*>& chunk = chunks_[index / chunk_slots];
   if (chunk.load(std::memory_order_relaxed) != nullptr) return true;
@@ -171,11 +172,11 @@ bool node::work(bool wait) noexcept {
   did = run_due() || did;
   const std::uint32_t count = live_count_.load(std::memory_order_acquire);
   for (std::uint32_t n = 0; n < count; ++n)
-    did = visit(*live_[n].load(std::memory_order_acquire), wait) || did;
+    did = serve_link(*live_[n].load(std::memory_order_acquire), wait) || did;
   return did;
 }
 
-bool node::visit(link& one, bool wait) noexcept {
+bool node::serve_link(link& one, bool wait) noexcept {
   bool did = false;
   if (one.stalled()) {
     if (index_set waiters; one.take_waiters(waiters)) {
@@ -187,7 +188,7 @@ bool node::visit(link& one, bool wait) noexcept {
 }
 
 bool node::run_kicked() noexcept {
-  // Those who are kicked meanwhile wait for the next call.
+  // QPs that are kicked meanwhile wait for the next call.
   const std::uint32_t count = kicked_count_.load();
   for (std::uint32_t n = 0; n < count; ++n) {
     std::uint32_t qpn = 0;
@@ -211,7 +212,7 @@ bool node::run_due() noexcept {
   const clock::time_point now = clock::now();
   if (next > now.time_since_epoch().count()) return false;
   bool did = false;
-  for (;;) {  // Ends: `now` stands still.
+  for (;;) {  // The loop ends, because `now` is constant.
     std::uint32_t index = 0;
     {
       const std::lock_guard lock{list_};

@@ -154,7 +154,7 @@ class node final : private engine_world {
   bool work(bool wait) noexcept override;
   bool run_kicked() noexcept;
   bool run_due() noexcept;
-  bool visit(link& one, bool wait) noexcept;
+  bool serve_link(link& one, bool wait) noexcept;
   /// True if a poller has work to take over. Without links and kicks, posts do all the work.
   [[nodiscard]] bool has_work_to_take() const noexcept {
     return live_count_.load(std::memory_order_relaxed) != 0 ||

@@ -4,34 +4,34 @@
 
 #include <cstdint>
 
-// What link and node ask of the queue pairs; defined in qp/.
+// The functions of the queue pairs that link and node call; defined in qp/.
 
 namespace softverbs {
 
 class link;
 class node;
 
-/// Go on with this QP's send queue, or flush it: it was kicked, or its deadline has come. Takes the
-/// QP's locks.
+/// Continues or flushes the send queue of a QP that was kicked or whose deadline has come. Takes
+/// the locks of the QP.
 void run(node&, std::uint32_t qpn) noexcept;
 
-/// A request from another process, `payload` still in the shared ring: its bytes may change while
-/// they are read. `header` is our copy; nothing in it was checked but payload_bytes <=
-/// segment_bytes_max. False: not taken, since its requester must be told something that no QP can
-/// keep and that there is no room for; it comes again. Thread: holds `from`'s rx lock.
+/// Takes a request from another process. `payload` is in the shared ring: its bytes may change
+/// while they are read. `header` is a copy; only payload_bytes <= segment_bytes_max was checked.
+/// False: the request was not taken, because an answer to it has no room and no QP can keep that
+/// answer; the link passes the request again. Thread: holds the rx lock of `from`.
 [[nodiscard]] bool on_request(node&, link& from, const frame_header& header,
                               const std::byte* payload) noexcept;
 
-/// An answer, likewise. False: it answers nothing that is in flight, or lies; the link is then
-/// closed.
+/// Takes an answer from another process, like on_request(). False: the answer is invalid; the link
+/// is then closed.
 bool on_answer(node&, link& from, const frame_header& header, const std::byte* payload) noexcept;
 
 /// Sends the acks and answers that this QP owes, until the ring is full or the quantum ends. False:
 /// some are left, so call again.
 bool send_answers(node&, link& to, std::uint32_t local_qpn) noexcept;
 
-/// A link that we opened died, or could not be opened: what this QP had in flight on it was not
-/// taken. Called for every live QP. Thread: holds no lock.
+/// Handles the end of a link that we opened: the requests of this QP in flight on it were not
+/// taken. Called for each QP number in use. Thread: holds no lock.
 void on_link_down(node&, const link& dead, std::uint32_t generation,
                   std::uint32_t local_qpn) noexcept;
 

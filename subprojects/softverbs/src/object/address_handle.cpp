@@ -14,7 +14,7 @@ namespace softverbs {
 namespace {
 
 object_count handles;
-/// The hop limit of an address handle that names none.
+/// The hop limit of an address handle that has none.
 constexpr std::uint8_t default_hop_limit = 64;
 constexpr std::uint32_t flow_label_mask = 0xfffff;
 
@@ -23,7 +23,7 @@ constexpr std::uint32_t flow_label_mask = 0xfffff;
 namespace verb {
 
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
-  // On Ethernet a GID is the only address there is.
+  // On Ethernet, a GID is the only address.
   if (attr->port_num != 1 || attr->is_global == 0 || attr->grh.sgid_index >= gid_count())
     return fail(EINVAL);
   auto ah = std::make_unique<address_handle>();

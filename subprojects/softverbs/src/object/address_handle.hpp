@@ -7,14 +7,14 @@
 
 namespace softverbs {
 
-/// `handle` is what the program holds.
+/// An address handle; the program holds `handle`.
 struct address_handle {
   ibv_ah handle;
   union ibv_gid gid;  ///< of the destination
-  in6_addr host;      ///< where it leads: see node::resolve
-  // What the receiver finds in the GRH.
+  in6_addr host;      ///< the host of the destination: see node::resolve
+  // The fields that the receiver finds in the GRH.
   union ibv_gid source_gid;
-  std::uint32_t class_and_flow;  ///< as in a frame's header
+  std::uint32_t class_and_flow;  ///< as in a frame header
   std::uint8_t hop_limit;
 };
 

@@ -31,7 +31,7 @@ int check(const ibv_context* ctx, std::uint32_t cqe, std::uint32_t vector,
   return channel != nullptr && channel->context != ctx ? EINVAL : 0;
 }
 
-/// The events that the program read must be acknowledged: ibv_get_cq_event(3).
+/// Waits until the program has acknowledged the events that it read: ibv_get_cq_event(3).
 void await_acknowledgements(ibv_cq_ex& handle, std::uint32_t completions, std::uint32_t events) {
   ::pthread_mutex_lock(&handle.mutex);
   while (handle.comp_events_completed != completions || handle.async_events_completed != events)
@@ -50,7 +50,7 @@ void raise_cq_error(completion_queue& cq) noexcept {
   try {
     cq.owner->async.push(event);
   } catch (const std::bad_alloc&) {
-    // There is no memory left to tell it with; the queue pairs' state says it too.
+    // Without memory the event is lost; the states of the queue pairs still show the error.
   }
 }
 
@@ -115,7 +115,7 @@ int poll_cq(ibv_cq* handle, int entries_max, ibv_wc* entries) {
 
 int req_notify_cq(ibv_cq* handle, int solicited_only) {
   completion_queue& cq = behind(handle);
-  if (cq.channel == nullptr) return EINVAL;  // Nobody would hear the event.
+  if (cq.channel == nullptr) return EINVAL;  // Without a channel, no event can be raised.
   arm(cq, solicited_only != 0 ? armed::solicited : armed::any);
   cq.owner->local_node->on_arm(cq);
   return 0;

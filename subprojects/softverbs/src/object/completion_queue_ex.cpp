@@ -6,7 +6,7 @@
 
 #include <cerrno>
 
-// ibv_create_cq_ex(3): a queue that is read entry by entry, through functions in its handle.
+// ibv_create_cq_ex(3): a program reads the queue entry by entry, by functions of the handle.
 
 namespace softverbs {
 namespace {
@@ -41,7 +41,7 @@ void end_poll(ibv_cq_ex* handle) { behind(handle).polling.unlock(); }
 
 namespace verb {
 
-/// Until end_poll no other thread reads this queue's entries.
+/// Locks the queue for this thread until end_poll.
 int start_poll(ibv_cq_ex* handle, ibv_poll_cq_attr* attr) {
   completion_queue& cq = behind(handle);
   if (attr->comp_mask != 0) return EINVAL;

@@ -6,7 +6,7 @@
 
 namespace softverbs {
 
-/// Null with errno when an argument is wrong.
+/// Creates a completion queue. Null with errno if an argument is invalid.
 completion_queue* make_completion_queue(ibv_context* ctx, std::uint32_t cqe, void* cq_context,
                                         ibv_comp_channel* channel, std::uint32_t vector,
                                         bool timestamps = false);

@@ -29,7 +29,7 @@ ibv_context* open_context(const verbs_context& verbs) {
   made->verbs.sz = sizeof(verbs_context);
   ibv_context& ctx = made->verbs.context;
   ctx.device = &soft_device;
-  // There is no kernel to command; but programs that share objects dup() it for ibv_import_device.
+  // No kernel reads commands; but programs that share objects dup() this fd for ibv_import_device.
   ctx.cmd_fd = made->async.fd();
   ctx.async_fd = made->async.fd();
   ctx.num_comp_vectors = completion_vectors;

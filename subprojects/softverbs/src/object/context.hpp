@@ -11,23 +11,23 @@ namespace softverbs {
 
 class node;
 
-/// One ibv_open_device of soft0. `verbs.context` is what the program holds.
+/// The context of one ibv_open_device of soft0; the program holds `verbs.context`.
 struct context {
   verbs_context verbs;  // First: pointers to it are cast back.
   node* local_node;
   async_event_queue async;
 };
 
-/// soft0 itself; its address is how a call tells whose object it got.
+/// The device soft0. A call recognizes objects of soft0 by this address.
 extern ibv_device soft_device;
 
 [[nodiscard]] inline bool is_soft(const ibv_context* ctx) noexcept {
   return ctx->device == &soft_device;
 }
-[[nodiscard]] context& soft(ibv_context* ctx) noexcept;  ///< the context around it
+[[nodiscard]] context& soft(ibv_context* ctx) noexcept;  ///< the context that contains `ctx`
 
-/// ibv_open_device of soft0; `verbs` is the table of entry points that the context gets. Throws
-/// std::system_error and std::bad_alloc.
+/// Opens soft0; the context gets the entry points of `verbs`. Throws std::system_error and
+/// std::bad_alloc.
 ibv_context* open_context(const verbs_context& verbs);
 void close_context(ibv_context* ctx) noexcept;
 
@@ -39,17 +39,18 @@ inline constexpr int port_mtu_bytes = 4096;
 inline constexpr int gid_table_size = 128;  ///< entries beyond gid_count() are empty
 inline constexpr int completion_vectors = 1;
 
-/// What soft0 can do. Immutable: a test that pretends (softverbs.h) puts another in its place.
+/// The limits of soft0. Immutable: a test that pretends limits (softverbs.h) publishes a new
+/// object.
 struct device_limits : ibv_device_attr {
   std::uint32_t message_bytes;  ///< the port's max_msg_sz
   std::uint32_t inline_bytes;   ///< ibv_qp_cap::max_inline_data
   bool resize_cq;
 };
 
-/// What soft0 says that it can do, and enforces. What a test pretended is in it.
+/// The limits that soft0 reports and enforces, including pretended ones.
 [[nodiscard]] const device_limits& limits() noexcept;
 [[nodiscard]] const device_limits& true_limits() noexcept;
-/// From now on limits() is a copy of this; what it gave before stays valid. Thread: one at a time.
+/// Makes limits() return a copy of `pretended`; earlier results stay valid. Thread: one at a time.
 void pretend(const device_limits& pretended);
 
 }  // namespace softverbs

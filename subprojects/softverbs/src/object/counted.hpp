@@ -23,7 +23,7 @@ class object_count {
   std::atomic<int> count_{0};
 };
 
-/// What a verb returns that has made no object.
+/// Sets errno and returns the null of a verb that created no object.
 inline std::nullptr_t fail(int error) noexcept {
   errno = error;
   return nullptr;

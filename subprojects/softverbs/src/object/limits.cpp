@@ -34,7 +34,7 @@ std::uint64_t hash(std::string_view text) noexcept {  // FNV-1a
   return value;
 }
 
-/// An EUI-64 that stays the same on this host, a host being a network namespace of a machine.
+/// A stable EUI-64 of this host, which is a network namespace of a machine.
 std::uint64_t host_guid() {
   std::string name;
   std::getline(std::ifstream{"/etc/machine-id"}, name);
@@ -67,7 +67,7 @@ device_limits measure() {
   is.max_mr = is.max_mw = keys_each;
   is.max_qp_rd_atom = is.max_qp_init_rd_atom = int{rd_atomic_max};
   is.max_res_rd_atom = int{rd_atomic_max} * qps_max;
-  // Atomic with respect to the CPU as well; but programs test for this very value or bit.
+  // Atomic with respect to the CPU, too, but programs test for exactly this value.
   is.atomic_cap = IBV_ATOMIC_HCA;
   is.max_pkeys = 1;
   is.local_ca_ack_delay = ack_delay_exponent;
@@ -79,14 +79,15 @@ device_limits measure() {
 }
 
 fork_mutex measuring;
-constinit device_limits measured{};  ///< under `measuring`; once and for all
+constinit device_limits measured{};  ///< under `measuring`; written once
 constinit std::atomic<bool> is_measured{false};
 
 constinit std::atomic<const device_limits*> pretended_now{nullptr};
 
 }  // namespace
 
-/// Not a static of this function: a fork while another thread makes one leaves the child waiting.
+/// The limits are no function-local static: a fork while another thread initializes one would leave
+/// the child waiting.
 const device_limits& true_limits() noexcept {
   if (is_measured.load(std::memory_order_acquire)) return measured;
   const std::lock_guard lock{measuring};
@@ -98,13 +99,13 @@ const device_limits& true_limits() noexcept {
 }
 
 const device_limits& limits() noexcept {
-  // Acquire: sees what pretend() wrote before it published the pointer.
+  // Acquire: sees the object that pretend() wrote before it published the pointer.
   const device_limits* now = pretended_now.load(std::memory_order_acquire);
   return now != nullptr ? *now : true_limits();
 }
 
 void pretend(const device_limits& pretended) {
-  // References from limits() are never taken back, not even when the process ends.
+  // References from limits() stay valid for ever, even while the process ends.
   static auto& all = *new std::deque<device_limits>;
   pretended_now.store(&all.emplace_back(pretended), std::memory_order_release);
 }

@@ -25,7 +25,7 @@ struct memory_region {
 
 memory_region& behind(ibv_mr* mr) noexcept { return *reinterpret_cast<memory_region*>(mr); }
 
-/// A promise about the pages, of which soft0 needs none, is accepted.
+/// The accepted access flags. Flags that promise something about pages are accepted and ignored.
 constexpr unsigned known_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
                                   IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB;
@@ -42,9 +42,10 @@ int check_access(unsigned access) noexcept {
   return 0;
 }
 
-// While the library is loaded: a fork could leave the guard of a later one taken in the child.
+// Initialized while the library is loaded: a fork during a later initialization could leave the
+// guard of a static locked in the child.
 
-/// Whether the kernel tells if pages can be had (since 5.14).
+/// True if the kernel can check the access to pages (since 5.14).
 const bool can_ask = [] {
   void* own = ::mmap(nullptr, 1, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (own == MAP_FAILED) return false;
@@ -54,19 +55,19 @@ const bool can_ask = [] {
 }();
 const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
 
-/// Whether the page of `at` can be had for `advice`.
+/// True if the page of `at` allows the access `advice`.
 bool can_have(std::uintptr_t at, int advice) noexcept {
   return ::madvise(reinterpret_cast<void*>(at - at % page), page, advice) == 0;
 }
 
-/// EFAULT for memory that is not there, as hardware answers, which pins it. One system call tells
-/// whether all of it is mapped; protection is looked at in the first and the last page. What this
-/// misses becomes an error completion when it is used. Within a page that one look tells it all.
+/// EFAULT for unmapped memory, as from hardware, which pins memory. One system call checks that the
+/// whole range is mapped; the protection is checked in the first and the last page. A fault that
+/// this check misses becomes an error completion later. Within one page, one check is enough.
 int check_memory(std::byte* base, std::uint64_t length, unsigned access) noexcept {
   const auto first = reinterpret_cast<std::uintptr_t>(base);
   const auto last = first + length - 1;
   const bool is_within_one = first / page == last / page && can_ask;
-  // MS_ASYNC starts nothing; it only fails with ENOMEM where nothing is mapped.
+  // MS_ASYNC has no effect, except that it fails with ENOMEM for unmapped pages.
   if (!is_within_one && ::msync(base - first % page, length + first % page, MS_ASYNC) != 0)
     return EFAULT;
   if (!can_ask) return 0;
@@ -133,8 +134,8 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
   return &mr.release()->handle;
 }
 
-/// The keys stay. All is checked before anything changes: the old region is valid after an error.
-/// The codes are those of ibv_rereg_mr(3): libibverbs answers ERR_INPUT, and a kernel ERR_CMD.
+/// Changes a region; the keys stay. All checks come first: after an error the old region is valid.
+/// The codes are those of ibv_rereg_mr(3): libibverbs answers ERR_INPUT, a kernel ERR_CMD.
 int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access) {
   const auto refuse = [](int error, ibv_rereg_mr_err_code code = IBV_REREG_MR_ERR_CMD) {
     errno = error;
@@ -164,7 +165,7 @@ int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t lengt
   key_slot& slot = *keys.slot_of(mr->lkey);
   if (slot.windows.load() != 0) return refuse(EBUSY);
   keys.revoke(mr->lkey);
-  if (slot.windows.load() != 0) {  // One was bound meanwhile.
+  if (slot.windows.load() != 0) {  // A window was bound meanwhile.
     keys.grant(mr->lkey, behind(mr).grant);
     return refuse(EBUSY);
   }
@@ -187,7 +188,7 @@ int dereg_mr(ibv_mr* mr) {
   const key_slot& slot = *keys.slot_of(mr->lkey);
   if (slot.windows.load() != 0) return EBUSY;
   keys.revoke(mr->lkey);
-  if (slot.windows.load() != 0) {  // One was bound meanwhile.
+  if (slot.windows.load() != 0) {  // A window was bound meanwhile.
     keys.grant(mr->lkey, behind(mr).grant);
     return EBUSY;
   }

@@ -7,7 +7,7 @@
 
 namespace softverbs {
 
-/// `handle` is what the program holds.
+/// A protection domain; the program holds `handle`.
 struct protection_domain {
   ibv_pd handle{};                      // First: pointers to it are cast back.
   std::atomic<std::uint32_t> users{0};  ///< MRs, windows, SRQs, AHs, QPs; dealloc answers EBUSY

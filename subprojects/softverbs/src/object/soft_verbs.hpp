@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-// soft0's side of each verb: the signature and the errors of the man page (0 or an errno value;
-// NULL with errno). abi/ calls them for soft0's objects and fills verbs_context with them.
-// Arguments are the program's: checked, except that an object is what it says it is.
+// soft0's implementation of each verb, with the signature and the errors of the man page (0 or an
+// errno value; NULL with errno). abi/ calls them for soft0's objects and puts them into
+// verbs_context. The verbs check all arguments, except that an object is valid.
 
 namespace softverbs::verb {
 
@@ -33,7 +33,7 @@ int destroy_cq(ibv_cq* cq);
 int poll_cq(ibv_cq* cq, int entries_max, ibv_wc* entries);
 int req_notify_cq(ibv_cq* cq, int solicited_only);
 int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context);
-// ibv_ack_cq_events is the same for all devices: it counts in the public struct.
+// ibv_ack_cq_events is inline for all devices: it counts in the public structure.
 
 // object/shared_receive_queue.cpp
 ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attr);

@@ -6,9 +6,9 @@
 
 namespace softverbs {
 
-/// For what is held for less time than a sleep and a wake take, by threads that mostly run: who
-/// finds it taken looks some more times before it sleeps (glibc's adaptive mutex). Two threads that
-/// send to each other's queue pairs would else sleep in turn.
+/// A mutex for sections shorter than a sleep and a wake (glibc's adaptive mutex): a thread spins
+/// for a while before it sleeps. With a plain mutex, two threads that send to each other's queue
+/// pairs would sleep alternately.
 class adaptive_mutex {
  public:
   adaptive_mutex() noexcept = default;

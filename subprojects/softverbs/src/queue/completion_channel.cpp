@@ -35,7 +35,7 @@ int take_event(completion_channel& channel, completion_queue*& cq) noexcept {
   for (;;) {
     if (!channel.tokens.take()) return -1;
     const std::lock_guard lock{channel.mutex};
-    if (!channel.tokens.spend()) continue;  // Its queue was destroyed meanwhile.
+    if (!channel.tokens.spend()) continue;  // The queue of the event was destroyed meanwhile.
     cq = channel.first;
     unlink(channel, *cq);
     if (--cq->events_queued != 0) append(channel, *cq);

@@ -9,8 +9,9 @@ namespace softverbs {
 
 struct completion_queue;
 
-/// `handle` is what the program holds. Its fd polls as readable, and reads, like the real one. The
-/// events wait in their completion queues, which are linked here in the order of their oldest one.
+/// A completion channel; the program holds `handle`. The fd polls and reads like that of a real
+/// channel. The completion queues count their events; the channel lists the queues, oldest event
+/// first.
 struct completion_channel {
   explicit completion_channel(ibv_context* ctx);  ///< throws std::system_error
 
@@ -21,11 +22,12 @@ struct completion_channel {
   completion_queue* last = nullptr;
 };
 
-/// Queues an event of this queue. Callable under the queue's mutex.
+/// Queues an event of this queue. Callable under the mutex of the queue.
 void notify(completion_channel& channel, completion_queue& cq) noexcept;
-/// Blocks unless the fd is O_NONBLOCK. 0, or -1 with errno (EAGAIN, EINTR).
+/// Takes the oldest event; blocks unless the fd is O_NONBLOCK. 0, or -1 with errno (EAGAIN, EINTR).
 int take_event(completion_channel& channel, completion_queue*& cq) noexcept;
-/// Drops the events of a queue that is going. Returns how many the program took.
+/// Drops the events of a queue before it is destroyed. Returns the number of events that the
+/// program took.
 std::uint32_t forget(completion_channel& channel, completion_queue& cq) noexcept;
 
 }  // namespace softverbs

@@ -24,7 +24,7 @@ int async_event_queue::pop(ibv_async_event& event) {
   for (;;) {
     if (!tokens_.take()) return -1;
     const std::lock_guard lock{mutex_};
-    if (!tokens_.spend()) continue;  // Its object was destroyed meanwhile.
+    if (!tokens_.spend()) continue;  // The object of the event was destroyed meanwhile.
     event = events_.front();
     events_.pop_front();
     if (const auto found = popped_.find(element_of(event)); found != popped_.end()) ++found->second;

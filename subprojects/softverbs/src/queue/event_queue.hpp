@@ -19,17 +19,18 @@ class async_event_queue {
 
   [[nodiscard]] int fd() const noexcept { return tokens_.fd(); }
   void push(const ibv_async_event& event);
-  /// Blocks unless the fd is O_NONBLOCK. 0, or -1 with errno (EAGAIN, EINTR).
+  /// Takes the oldest event; blocks unless the fd is O_NONBLOCK. 0, or -1 with errno (EAGAIN,
+  /// EINTR).
   int pop(ibv_async_event& event);
-  /// Drops the events about an object that is being destroyed. Returns how many were popped while
-  /// it lived: the destroying verb waits until as many are acknowledged.
+  /// Drops the events of an object that is being destroyed. Returns the number of its popped
+  /// events: the destroying verb waits until the program has acknowledged them.
   std::uint32_t forget(const void* element) noexcept;
 
  private:
   event_tokens tokens_;
   std::mutex mutex_;
   std::deque<ibv_async_event> events_;
-  /// Per object that had events: how many the program has popped. Entries are made by push().
+  /// The number of popped events of each object that had an event; push() makes the entries.
   std::unordered_map<const void*, std::uint32_t> popped_;
 };
 

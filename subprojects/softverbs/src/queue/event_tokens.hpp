@@ -11,10 +11,10 @@
 namespace softverbs {
 
 /// The descriptor of a completion channel or of a context's events: an eventfd in semaphore mode
-/// with a token for each queued event. Readers take theirs with read(2), which blocks, ends by a
-/// signal, or does neither, as the program has arranged for the descriptor and the signal; then
-/// they lock the events. An event that goes in between leaves a reader with a void token: it must
-/// not take another's event, or the descriptor would be readable with nothing to read.
+/// with a token for each queued event. A reader takes a token with read(2), which blocks or ends by
+/// a signal as the program has arranged; then it locks the events. An event that is dropped in
+/// between leaves the reader with a void token. With a void token, a reader must not take another
+/// event: the descriptor would be readable with nothing to read.
 ///
 /// Thread: fd, put and take any; withdraw and spend under the lock of the events.
 class event_tokens {
@@ -36,13 +36,13 @@ class event_tokens {
     eventfd_t one = 0;
     return ::read(fd_, &one, sizeof one) == sizeof one;
   }
-  /// Whether the token that was taken stands for an event; if not, take another.
+  /// True if the taken token stands for an event; false: take another.
   [[nodiscard]] bool spend() noexcept {
     if (void_ == 0) return true;
     --void_;
     return false;
   }
-  /// One event less to read.
+  /// Takes back the token of a dropped event.
   void withdraw() noexcept {
     eventfd_t one = 0;
     const iovec to{&one, sizeof one};
@@ -51,7 +51,7 @@ class event_tokens {
 
  private:
   int fd_;
-  std::uint64_t void_ = 0;  ///< tokens that readers hold for events that are gone
+  std::uint64_t void_ = 0;  ///< tokens that readers hold for dropped events
 };
 
 }  // namespace softverbs

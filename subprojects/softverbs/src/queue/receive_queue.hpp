@@ -49,7 +49,7 @@ class receive_ring {
   std::vector<ibv_sge> entries_;
 };
 
-/// `handle` is what the program holds.
+/// A shared receive queue; the program holds `handle`.
 struct shared_receive_queue {
   shared_receive_queue(std::uint32_t requests_max, std::uint32_t sges_max)
       : ring{requests_max, sges_max} {}

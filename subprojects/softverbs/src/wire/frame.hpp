@@ -7,16 +7,16 @@
 
 namespace softverbs {
 
-/// Requests, then answers.
+/// The kinds of frames: requests, then answers.
 enum class frame_kind : std::uint8_t {
   send = 1,
   write,
   read,
   compare_swap,
   fetch_add,
-  ack = 16,         ///< all up to and with `psn` is done
-  nak,              ///< `nak` says why `psn` was not done; unless `dropped`, all before it is
-  read_response,    ///< `offset` bytes of `message_bytes` came before
+  ack = 16,       ///< all requests up to and including `psn` are done
+  nak,            ///< `nak` says why `psn` failed; except for `dropped`, all earlier ones are done
+  read_response,  ///< `offset` bytes of `message_bytes` came before
   atomic_response,  ///< `operand[0]` is the previous value
 };
 
@@ -24,7 +24,7 @@ enum class service : std::uint8_t { rc, uc, ud };
 
 enum class nak_code : std::uint8_t {
   none,
-  rnr,               ///< `aeth` is the 5-bit timer code to wait for
+  rnr,               ///< `immediate` is the 5-bit timer code
   dropped,           ///< hardware would be silent: see "Reliability" in docs/design.md
   invalid_request,   ///< REM_INV_REQ_ERR
   remote_access,     ///< REM_ACCESS_ERR
@@ -34,14 +34,14 @@ enum class nak_code : std::uint8_t {
 namespace frame_flag {
 inline constexpr std::uint8_t first = 1;       ///< first segment of its message
 inline constexpr std::uint8_t last = 2;        ///< last segment of its message
-inline constexpr std::uint8_t immediate = 4;   ///< `immediate` is the user's, in his byte order
+inline constexpr std::uint8_t immediate = 4;   ///< `immediate` is data, in the user's byte order
 inline constexpr std::uint8_t invalidate = 8;  ///< `immediate` is the rkey to invalidate
 inline constexpr std::uint8_t solicited = 16;
 }  // namespace frame_flag
 
-/// What precedes each payload, on a ring and on TCP alike; little-endian (see frame.cpp's assert).
+/// The header before each payload, on a ring and on TCP; little-endian (asserted in ring.cpp).
 struct frame_header {
-  std::uint32_t payload_bytes;  ///< that follow this header, <= segment_bytes_max
+  std::uint32_t payload_bytes;  ///< the bytes after this header, <= segment_bytes_max
   frame_kind kind;
   std::uint8_t flags;  ///< frame_flag
   service transport;

@@ -8,7 +8,7 @@ namespace softverbs {
 
 inline constexpr std::uint32_t indices_max = 1u << 14;  ///< QPs of a process
 
-/// A set of QP indices: no allocation, and the next member is found in a few steps. Callers lock.
+/// A set of QP indices. Allocates nothing, and finds the next member in a few steps. Callers lock.
 class index_set {
  public:
   static constexpr std::uint32_t none = indices_max;
@@ -29,7 +29,7 @@ class index_set {
   }
   void clear() noexcept { *this = index_set{}; }
 
-  /// The first member at or after `from`; none when there is none (it does not wrap).
+  /// The first member at or after `from`, without wrapping; `none` if there is none.
   [[nodiscard]] std::uint32_t next(std::uint32_t from) const noexcept {
     if (from >= indices_max) return none;
     if (const std::uint64_t rest = words_[from / 64] >> (from % 64); rest != 0)
@@ -45,7 +45,7 @@ class index_set {
     }
     return none;
   }
-  /// The same, wrapping: none only when the set is empty.
+  /// The first member at or after `from`, else the first member; `none` if the set is empty.
   [[nodiscard]] std::uint32_t next_around(std::uint32_t from) const noexcept {
     const std::uint32_t found = next(from);
     return found != none ? found : next(0);

@@ -8,13 +8,13 @@
 
 namespace softverbs {
 
-// What threads and processes see of each other while they decide who does the work and who sleeps:
-// each access is a step. In the explorer's build (tests/explore) other threads may go on before
-// each step, as its scheduler says. In all others these are the plain types and empty functions.
+// The shared words and locks by which threads and processes decide who works and who sleeps: each
+// access is a step. In the explorer's build (tests/explore), its scheduler may run other threads
+// before each step. In all other builds, these are the plain types and empty functions.
 
 #ifdef SOFTVERBS_EXPLORE
 
-/// A bound that is small where orders are explored, so that few steps reach it.
+/// A bound that is small in the explorer's build, so that few steps reach it.
 template <class T>
 constexpr T bound(T /*usual*/, T explored) {
   return explored;
@@ -23,15 +23,15 @@ constexpr T bound(T /*usual*/, T explored) {
 /// The explorer defines these.
 namespace explorer {
 void at_step() noexcept;
-void lock(const void* mutex) noexcept;  ///< waits, in steps, until no thread holds it
+void lock(const void* mutex) noexcept;  ///< waits, in steps, until the mutex is free
 [[nodiscard]] bool try_lock(const void* mutex) noexcept;
 void unlock(const void* mutex) noexcept;
 void begin_thread() noexcept;
 void end_thread() noexcept;
 void yield() noexcept;
 [[nodiscard]] std::chrono::steady_clock::time_point now() noexcept;
-/// Waits, in steps, until the descriptor is readable or so much time has passed (negative: for
-/// ever). Returns what is left to wait for in the kernel.
+/// Waits, in steps, until the descriptor is readable or the time has passed (negative: for ever).
+/// Returns the rest of the time, to wait for in the kernel.
 std::chrono::nanoseconds wait(int fd, std::chrono::nanoseconds limit) noexcept;
 }  // namespace explorer
 

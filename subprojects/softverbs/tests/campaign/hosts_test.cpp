@@ -215,8 +215,8 @@ void shell(const std::string& command) {
   if (std::system(command.c_str()) != 0) throw std::runtime_error{command + " failed"};
 }
 
-/// Frames go to a neighbour who is not there, in both directions: no host is told of it. One queue
-/// pair that has no timeout goes on when the cable is whole again.
+/// Sends frames of both directions to a neighbour that does not exist: no host is notified. A queue
+/// pair without a timeout continues when the cable is whole again.
 void cut_and_heal(conversation& hasty, const rig::device& device, const std::string& other_host) {
   constexpr std::uint8_t never = 0;
   conversation patient{device, hasty.ask(), device.gid, never};

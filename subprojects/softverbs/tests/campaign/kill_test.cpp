@@ -35,7 +35,7 @@ void spin(std::chrono::microseconds time) {
   }
 }
 
-/// One other process lives and dies. Throws when the survivor does not fare as it must.
+/// Runs and kills one other process. Throws if the survivor does not end up as expected.
 void round(const rig::device& device, std::mt19937_64& random, busy::tally& total) {
   const unsigned dice = static_cast<unsigned>(random() % 16);
   const moment when = dice == 0   ? moment::while_it_starts
@@ -88,7 +88,7 @@ constexpr bool under_address_sanitizer = __has_feature(address_sanitizer);
 constexpr bool under_address_sanitizer = false;
 #endif
 
-/// Links of the dead are closed a moment after their last completion.
+/// Links of killed processes close a moment after their last completion.
 bool settles(const census::holdings& before) {
   const auto deadline = rig::clock::now() + rig::patience;
   while (rig::clock::now() < deadline) {

@@ -116,7 +116,7 @@ class client {
          rebuild_type rebuild);
   void connect_all();
   /// Uses a random pair in a random way. `meanwhile` is called while it waits.
-  void visit(std::mt19937_64& random, const std::function<void()>& meanwhile);
+  void run_operation(std::mt19937_64& random, const std::function<void()>& meanwhile);
   [[nodiscard]] std::uint64_t operations() const noexcept { return operations_; }
   [[nodiscard]] std::uint64_t rebuilds() const noexcept { return rebuilds_; }
 
@@ -139,7 +139,7 @@ class client {
     std::atomic<bool> broken{false};     ///< it needs a new beginning
     std::atomic<bool> uncertain{false};  ///< a send's end is not known
   };
-  struct use;  ///< what a visit works with
+  struct use;  ///< the state of one operation
 
   void dispatch(ibv_cq* cq);
   void rebuild(std::uint32_t pair, std::mt19937_64& random);

@@ -129,7 +129,7 @@ void client::expect_success(ibv_wc_status status, end& e, const char* what) {
   verdict_.fail(std::string{what} + " ended with " + ibv_wc_status_str(status));
 }
 
-void client::visit(std::mt19937_64& random, const std::function<void()>& meanwhile) {
+void client::run_operation(std::mt19937_64& random, const std::function<void()>& meanwhile) {
   const auto pair = static_cast<std::uint32_t>(random() % ends_.size());
   end& e = ends_[pair];
   if (e.broken) revive(pair, random, meanwhile);

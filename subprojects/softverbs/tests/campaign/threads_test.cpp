@@ -44,7 +44,7 @@ void work(stress::client& client, stress::server& server, stress::verdict& verdi
         server.serve(static_cast<std::uint32_t>(aside() % queue_count));
         if (aside() % 64 == 0) server.churn(aside);
       };
-      while (!verdict.over() && rig::clock::now() < end) client.visit(random, meanwhile);
+      while (!verdict.over() && rig::clock::now() < end) client.run_operation(random, meanwhile);
     }));
   }
   for (std::thread& t : threads) t.join();

@@ -77,7 +77,7 @@ class overheard {
   int file_ = ::memfd_create("stderr", MFD_CLOEXEC);
 };
 
-/// Who keeps another user out names both, and what lets them talk.
+/// The message about another user names both, and the variable that lets them connect.
 bool says_how_to_talk(const std::string& said) {
   return said.find("user " + std::to_string(another_uid)) != said.npos &&
          said.find("user 0") != said.npos && said.find("SOFTVERBS_ANY_UID=1") != said.npos;

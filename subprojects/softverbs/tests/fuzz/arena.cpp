@@ -40,9 +40,10 @@ void violated(const char* what) noexcept {
 }
 
 arena::arena() : used_{canary_bytes}, image_(size), free_(size) {
-  void* place = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  must(place != MAP_FAILED, "memory for the arena");
-  base_ = static_cast<std::byte*>(place);
+  void* destination =
+      ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  must(destination != MAP_FAILED, "memory for the arena");
+  base_ = static_cast<std::byte*>(destination);
   fill(base_, 0, size, filled::secret);
   std::copy_n(base_, size, image_.data());
   find_fixed();

@@ -272,7 +272,7 @@ class stage {
     peer_.serve_listener();
   }
 
-  /// Visitors that are no peers.
+  /// Connections that are no peers.
   void mumble(script& in) noexcept {
     constexpr std::uint8_t seldom = 0xa5;
     if (in.byte() != seldom) return;

@@ -73,13 +73,13 @@ bool hostile_link::has_room() const noexcept {
 }
 
 void hostile_link::put(const frame_header& header, std::uint64_t pattern) noexcept {
-  std::byte* place = next_frame();
+  std::byte* destination = next_frame();
   std::array<std::uint64_t, sizeof header / sizeof(std::uint64_t)> words;
   std::memcpy(words.data(), &header, sizeof header);
-  for (std::size_t i = 0; i < words.size(); ++i) put_word(place + i * 8, words[i]);
+  for (std::size_t i = 0; i < words.size(); ++i) put_word(destination + i * 8, words[i]);
   // A length that lies gets no more bytes than a frame may have.
   const std::size_t bytes = frame_bytes(header.payload_bytes % (segment_bytes_max + 1));
-  for (std::size_t i = sizeof header; i < bytes; i += 8) put_word(place + i, pattern);
+  for (std::size_t i = sizeof header; i < bytes; i += 8) put_word(destination + i, pattern);
   publish(tail_ + bytes);
 }
 
@@ -123,10 +123,10 @@ void peer::come() noexcept {
   words.slot = slot_;
   say(socket.get(), &words, sizeof words, file.get());
   must(in.attach(std::move(socket), file.get(), true), "memory for a link");
-  // The victim's first wish says that the link is up there.
+  // The first doorbell request of the victim shows that its link is up.
   for (int n = 0; in.out().doorbell_wanted.load() == 0; ++n) {
     must(n < waits_max, "the victim accepts a valid hello");
-    // Before that it connects here, to see whose listener this is.
+    // Before that, the victim connects to our listener, to check the owner.
     pollfd one{listener_.get(), POLLIN, 0};
     ::poll(&one, 1, n < 2 ? 1 : 0);
     serve_listener();
@@ -141,7 +141,7 @@ void peer::serve_listener() noexcept {
     if (!socket) return;
     hello words;
     unique_fd file;
-    // The others only wanted to see whose listener it is.
+    // The other connections only checked the owner of the listener.
     if (receive_hello(socket.get(), words, file)) back.attach(std::move(socket), file.get(), false);
   }
 }

@@ -9,7 +9,7 @@
 
 namespace softverbs::fuzz {
 
-/// One link as the malicious end has it: both rings, and no respect for their rules.
+/// The malicious end of a link: both rings, without their rules.
 class hostile_link {
  public:
   /// `opener`: the link was opened by this side.
@@ -30,7 +30,7 @@ class hostile_link {
   void publish(std::uint64_t tail) noexcept;
   [[nodiscard]] std::uint64_t tail() const noexcept { return tail_; }
   [[nodiscard]] bool all_taken() const noexcept { return out_.control->head.load() == tail_; }
-  /// Looks at all that the victim sent, and makes room for more.
+  /// Takes all that the victim sent, and makes room for more.
   void take_all() noexcept;
 
  private:
@@ -52,9 +52,10 @@ class peer {
   [[nodiscard]] std::uint16_t slot() const noexcept { return slot_; }
   /// Connects, and waits until the victim's engine has let it in.
   void come() noexcept;
-  /// Serves the processes that have connected to our listener, or sends them away.
+  /// Accepts or rejects the processes that have connected to our listener.
   void serve_listener() noexcept;
-  /// Says this at the victim's listener, with or without a descriptor, and leaves.
+  /// Connects to the victim's listener, sends these bytes, with or without a descriptor, and
+  /// closes.
   void mumble(const void* words, std::size_t bytes, bool with_file) const noexcept;
 
   hostile_link in;

@@ -17,8 +17,8 @@
 
 namespace softverbs::test {
 
-/// A link of ours and its other end, as this process plays it: what comes is served when the test
-/// says so, by no other thread, and nothing is taken before it looks.
+/// A link and its far end, both played by this test: frames are served only when the test says so,
+/// by no other thread.
 class far_link {
  public:
   far_link(const node& local_node, std::uint16_t slot, bool opened_by_us) {
@@ -48,9 +48,9 @@ class far_link {
   [[nodiscard]] link& ours() noexcept { return *ours_; }
   /// Its payload is whatever is there.
   void send(const frame_header& header) {
-    std::byte* place = nullptr;
-    REQUIRE(to_us.reserve(frame_bytes(header.payload_bytes), place) == ring_answer::yes);
-    std::memcpy(place, &header, sizeof header);
+    std::byte* destination = nullptr;
+    REQUIRE(to_us.reserve(frame_bytes(header.payload_bytes), destination) == ring_answer::yes);
+    std::memcpy(destination, &header, sizeof header);
     to_us.publish(frame_bytes(header.payload_bytes));
   }
 

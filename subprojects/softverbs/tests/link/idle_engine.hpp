@@ -4,7 +4,7 @@
 
 namespace softverbs::test {
 
-/// An engine that never sleeps, and is never told.
+/// An engine that never sleeps and is never notified.
 inline engine_protocol& idle_engine() {
   struct nothing final : engine_world {
     bool work(bool) noexcept override { return false; }

@@ -201,7 +201,7 @@ TEST_CASE("processes killed in the middle of their frames leave nothing behind",
     REQUIRE(all.wait([&] { return all.answers.size() == 1; }));
   }
   REQUIRE(all.wait([&] { return !all.downs.empty(); }));
-  // Links that the dead opened are closed by and by: no call tells of those.
+  // Links that killed processes opened close after a while; no call reports it.
   const auto patience = clock::now() + std::chrono::seconds{30};
   while (descriptors() > before && clock::now() < patience) std::this_thread::yield();
   CHECK(descriptors() <= before);

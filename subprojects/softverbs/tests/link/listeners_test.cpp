@@ -97,12 +97,12 @@ struct raw_peer {
     frame_header header{};
     header.kind = kind;
     header.psn = psn;
-    std::byte* place = nullptr;
-    REQUIRE(producer.reserve(frame_bytes(0), place) == ring_answer::yes);
-    std::memcpy(place, &header, sizeof header);
+    std::byte* destination = nullptr;
+    REQUIRE(producer.reserve(frame_bytes(0), destination) == ring_answer::yes);
+    std::memcpy(destination, &header, sizeof header);
     producer.publish(frame_bytes(0));
     ring();
-    return place;
+    return destination;
   }
   void ring() const { (void)!::send(socket.get(), "", 1, MSG_NOSIGNAL | MSG_DONTWAIT); }
 
@@ -230,9 +230,9 @@ TEST_CASE("a local peer that writes nonsense loses its link, and only that", "[l
     frame_header header{};
     header.kind = frame_kind::send;
     header.payload_bytes = segment_bytes_max + 1;
-    std::byte* place = nullptr;
-    REQUIRE(liar.producer.reserve(frame_bytes(0), place) == ring_answer::yes);
-    std::memcpy(place, &header, sizeof header);
+    std::byte* destination = nullptr;
+    REQUIRE(liar.producer.reserve(frame_bytes(0), destination) == ring_answer::yes);
+    std::memcpy(destination, &header, sizeof header);
     liar.producer.publish(frame_bytes(0));
   }
   SECTION("an answer, where requests go") { liar.put(frame_kind::ack, 2); }
@@ -269,11 +269,11 @@ TEST_CASE("a head that makes no sense closes the link that is written to", "[lin
   liar.put(frame_kind::send, 1);
   // Nothing was free by that account: the ring counts as broken once there is no room by ours.
   while (true) {
-    std::byte* place = nullptr;
+    std::byte* destination = nullptr;
     frame_header header{};
     header.kind = frame_kind::send;
-    if (liar.producer.reserve(frame_bytes(0), place) == ring_answer::yes) {
-      std::memcpy(place, &header, sizeof header);
+    if (liar.producer.reserve(frame_bytes(0), destination) == ring_answer::yes) {
+      std::memcpy(destination, &header, sizeof header);
       liar.producer.publish(frame_bytes(0));
       liar.ring();
     }

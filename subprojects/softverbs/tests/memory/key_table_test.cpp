@@ -102,7 +102,7 @@ TEST_CASE("a type 2 window serves its queue pair alone, and is no local key", "[
   CHECK(pin_by(5, 0) == key_error::no_access);
 }
 
-TEST_CASE("a window's place takes whatever variant the program chose", "[memory]") {
+TEST_CASE("a window's slot takes whatever variant the program chose", "[memory]") {
   one_region region;
   const std::uint32_t first = region.table.allocate();
   const std::uint32_t second = (first & ~variant_mask) | ((first + 7) & variant_mask);
@@ -121,12 +121,12 @@ TEST_CASE("a window's place takes whatever variant the program chose", "[memory]
   CHECK(region.pin(second, one_region::iova, 8) == key_error::none);
   region.table.revoke(first);  // Not live: nothing happens.
   CHECK(region.pin(second, one_region::iova, 8) == key_error::none);
-  region.table.free(first);  // By its place, whatever is live there.
+  region.table.free(first);  // By the slot, whatever key is live.
   CHECK(region.pin(second, one_region::iova, 8) == key_error::no_such_key);
   CHECK(parent.windows.load() == 0);
 }
 
-TEST_CASE("a full table has no key; a place given back gets another key", "[memory]") {
+TEST_CASE("a full table has no key; a freed slot gets another key", "[memory]") {
   key_table table{3};
   std::set<std::uint32_t> keys;
   for (int i = 0; i < 3; ++i) keys.insert(table.allocate());

@@ -188,7 +188,7 @@ TEST_CASE("entries that came before a queue is armed raise their event then, onc
   CHECK(queue.events() == 1);
 }
 
-TEST_CASE("entries that were polled schedule_answer no event", "[object]") {
+TEST_CASE("polled entries raise no event", "[object]") {
   channel_and_queue queue;
   ibv_wc taken{};
   put(queue.cq, 1);
@@ -212,8 +212,7 @@ TEST_CASE("who waits for solicited entries is told of one that came before", "[o
   CHECK(queue.events() == 1);
 }
 
-TEST_CASE("entries that a fault kept back schedule_answer the event that they would have",
-          "[object]") {
+TEST_CASE("hidden entries raise their event when the fault ends", "[object]") {
   channel_and_queue queue;
   auto& inner = *reinterpret_cast<completion_queue*>(queue.cq);
   withhold(inner);

@@ -121,7 +121,7 @@ TEST_CASE("a source that goes while its request is to be sent again ends it with
   const auto opcode = GENERATE(IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND);
   const bool unmapped = GENERATE(false, true);
   REQUIRE(ends.a.send(one_sided(opcode, ends.b), {{at, bytes, region->lkey}}) == 0);
-  // The peer has no receive. While the requester waits out its NAK, nothing is on the way.
+  // The peer has no receive. While the requester waits after its NAK, nothing is in flight.
   queue_pair& requester = ends.a.inner();
   ends.a.settle([&] {
     const std::lock_guard lock{requester.slot->send};

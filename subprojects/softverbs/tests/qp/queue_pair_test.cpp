@@ -257,7 +257,7 @@ TEST_CASE("the error state flushes what was posted, and what is posted then", "[
   CHECK(verb::destroy_qp(qp) == 0);
 }
 
-TEST_CASE("completions of a queue pair that is gone free no place of the next one", "[qp]") {
+TEST_CASE("completions of a queue pair that is gone free no WQE of the next one", "[qp]") {
   const device dev;
   ibv_qp* qp = dev.create(IBV_QPT_RC);
   const std::uint32_t number = qp->qp_num;
@@ -314,7 +314,7 @@ TEST_CASE("a reset takes the completions of its queue pair away, and no others",
   release_withheld(cq);
   expect_others({31});
 
-  drain_ready(qp);  // All its places are free.
+  drain_ready(qp);  // All its WQEs are free.
   for (std::uint32_t i = 0; i < depth; ++i) fail_one(qp, 40);
   ibv_wc own[depth + 1];
   CHECK(verb::poll_cq(dev.cq, depth + 1, own) == depth);

@@ -21,7 +21,7 @@ send_request& newest(ibv_qp* qp) { return inside(qp).request(inside(qp).sends.po
 
 }  // namespace
 
-TEST_CASE("a ring keeps a request, and its list or its bytes, in one place, for ever", "[qp]") {
+TEST_CASE("a ring keeps a request, and its list or its bytes, in one WQE, for ever", "[qp]") {
   constexpr ibv_qp_cap few{.max_send_wr = 3,
                            .max_recv_wr = 0,
                            .max_send_sge = 2,
@@ -51,7 +51,7 @@ TEST_CASE("a ring keeps a request, and its list or its bytes, in one place, for 
     else
       CHECK(at(index).data()[7] == std::byte(index & 0x7f));
   }
-  // Four places: the last begins the memory.
+  // Four WQEs: the last begins the memory.
   CHECK(static_cast<void*>(&at(first + 3)) == memory.data());
   CHECK(&at(first + 4) == &at(first));
   CHECK(send_wqes{{}}.capacity() == 0);

@@ -153,7 +153,7 @@ TEST_CASE("atomics return what was there, and wrap", "[qp]") {
   CHECK(word_at(ends.b, 64) == 77);
 }
 
-TEST_CASE("unsignaled requests complete silently, and a later entry frees their places", "[qp]") {
+TEST_CASE("unsignaled requests complete silently, and a later CQE frees their WQEs", "[qp]") {
   pair ends;
   for (int round = 0; round < 5; ++round) {
     for (std::uint64_t i = 0; i < 31; ++i)
@@ -167,7 +167,7 @@ TEST_CASE("unsignaled requests complete silently, and a later entry frees their 
   }
 }
 
-TEST_CASE("a send queue whose places are all free begins with the first again", "[qp]") {
+TEST_CASE("a send queue whose WQEs are all free begins with the first again", "[qp]") {
   pair ends;
   queue_pair& sender = ends.a.inner();
   const auto write = [&](unsigned flags) {

@@ -41,13 +41,13 @@ frame_header a_header(std::uint32_t psn, std::uint32_t payload_bytes) {
 }
 
 ring_answer put(ring_producer& to, const frame_header& header) {
-  std::byte* place = nullptr;
+  std::byte* destination = nullptr;
   const std::size_t bytes = frame_bytes(header.payload_bytes);
-  const ring_answer answer = to.reserve(bytes, place);
+  const ring_answer answer = to.reserve(bytes, destination);
   if (answer != ring_answer::yes) return answer;
-  std::memcpy(place, &header, sizeof header);
+  std::memcpy(destination, &header, sizeof header);
   for (std::uint32_t n = 0; n < header.payload_bytes; ++n)
-    place[sizeof header + n] = static_cast<std::byte>(header.psn + n);
+    destination[sizeof header + n] = static_cast<std::byte>(header.psn + n);
   to.publish(bytes);
   return answer;
 }
