@@ -82,7 +82,7 @@ struct alignas(64) qp_slot {
   alignas(64) std::vector<orphaned_answer> orphans;  ///< under `receive`
 };
 
-/// This process as an adapter. A node works from the first open of soft0 to the last close; the
+/// The process as an adapter. A node works from the first open of soft0 to the last close; the
 /// object is kept for the next open.
 class node final : private engine_world {
  public:

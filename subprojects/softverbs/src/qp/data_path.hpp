@@ -48,7 +48,7 @@ class responder_lock {
   }
 
  private:
-  // These bounds keep the lock for at most some 2 us.
+  // Together, the bounds limit the hold to some 2 us.
   static constexpr std::uint32_t pieces_max = 16;
   static constexpr std::uint32_t brief_bytes_max = 1024;
 

@@ -16,7 +16,7 @@ int check_bind(const queue_pair& qp, const ibv_mw* window, ibv_mw_type type,
 
 namespace {
 
-/// Requests of an open batch come before ours: wr_start was first.
+/// Waits for an open batch, whose requests come first.
 std::unique_lock<adaptive_mutex> lock_to_post(queue_pair& qp) {
   std::unique_lock send{qp.slot->send};
   while (qp.in_batch) {
@@ -29,8 +29,8 @@ std::unique_lock<adaptive_mutex> lock_to_post(queue_pair& qp) {
   return send;
 }
 
-/// What a request will meet at a peer in this process, while it is put into the ring: of a thousand
-/// queue pairs in turn it is far away.
+/// Prefetches the lines of a local peer while the request is built: with a thousand queue pairs,
+/// they are in no near cache.
 void prefetch_peer(const qp_slot& slot) noexcept {
   const queue_pair* const peer = slot.qp.load(std::memory_order_relaxed);
   if (peer == nullptr) return;
@@ -74,7 +74,8 @@ int post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
       if (bad_wr != nullptr) *bad_wr = wr;
       break;
     }
-    // In this order: whoever moves the QP to ERR after the look flushes what it finds queued.
+    // The state is read after queueing: a thread that moves the QP to ERR later flushes the
+    // request.
     flush_now = qp.state.load() == IBV_QPS_ERR && !qp.receives.empty();
   }
   if (flush_now) {
@@ -97,7 +98,7 @@ int bind_mw(ibv_qp* handle, ibv_mw* mw, ibv_mw_bind* bind) {
   wr.bind_mw = {mw, ibv_inc_rkey(mw->rkey), bind->bind_info};
   const auto send = lock_to_post(qp);
   if (int error = enqueue(qp, wr)) return error;
-  mw->rkey = wr.bind_mw.rkey;  // Before anybody can see the completion.
+  mw->rkey = wr.bind_mw.rkey;  // Set before the CQE can be polled.
   execute(qp);
   return 0;
 }

@@ -27,7 +27,7 @@ constexpr std::size_t line_bytes = 64;
 
 #if defined(SOFTVERBS_ADDRESS_SANITIZER)
 
-// So that it watches each of them.
+// Separate allocations, so that AddressSanitizer checks each block.
 void* allocate_queue(std::size_t bytes) {
   return ::operator new(bytes, std::align_val_t{line_bytes});
 }
@@ -46,9 +46,9 @@ constexpr std::size_t rounded_up(std::size_t bytes, std::size_t to) {
   return (bytes + to - 1) / to * to;
 }
 
-/// Whole huge pages.
+/// Maps whole huge pages.
 std::byte* map(std::size_t bytes) {
-  const std::size_t mapped = bytes + huge_bytes;  // Some of it is in front of the first.
+  const std::size_t mapped = bytes + huge_bytes;  // One huge page more, for the alignment.
   void* const begin =
       ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (begin == MAP_FAILED) throw std::bad_alloc{};
@@ -57,11 +57,11 @@ std::byte* map(std::size_t bytes) {
                                reinterpret_cast<std::uintptr_t>(begin);
   if (in_front != 0) ::munmap(first, in_front);
   if (in_front != huge_bytes) ::munmap(first + in_front + bytes, huge_bytes - in_front);
-  ::madvise(first + in_front, bytes, MADV_HUGEPAGE);  // Refused, it has small ones.
+  ::madvise(first + in_front, bytes, MADV_HUGEPAGE);  // If refused, the memory has small pages.
   return first + in_front;
 }
 
-/// From here on a block has pages of its own, which go back to the system.
+/// A block of this size or more has pages of its own, which are returned to the system.
 constexpr std::size_t large_bytes = std::size_t{1} << 20;
 
 struct free_block {
@@ -69,10 +69,11 @@ struct free_block {
 };
 
 fork_mutex mutex;
-// Under it.
-constinit std::byte* rest = nullptr;  ///< of the huge page that was mapped last
+// Guards the variables below.
+constinit std::byte* rest = nullptr;  ///< of the last mapped huge page
 constinit std::size_t rest_bytes = 0;
-/// By size; every size ever allocated is there. Never destroyed: queue pairs may be after all else.
+/// The free blocks of each size ever allocated. Never destroyed, because queue pairs may be
+/// destroyed last.
 constinit std::map<std::size_t, free_block*>* freed = nullptr;
 
 std::byte* take(std::size_t bytes) {

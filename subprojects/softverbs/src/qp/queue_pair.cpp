@@ -16,7 +16,7 @@
 namespace softverbs {
 namespace {
 
-/// Queue pairs of this process, whatever context they belong to; limits().max_qp bounds it.
+/// The number of queue pairs of this process, bounded by limits().max_qp.
 object_count queue_pairs;
 
 constexpr std::uint64_t datagram_operations = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
@@ -54,7 +54,7 @@ int check(const ibv_pd* pd, const ibv_qp_init_attr& attr) {
   return check_capabilities(attr.cap);
 }
 
-/// All but its number and its place in the slot.
+/// Makes a queue pair without a number.
 owned_queue_pair make(ibv_pd& pd, const ibv_qp_init_attr& attr) {
   const ibv_qp_cap& cap = attr.cap;
   receive_ring receives{cap.max_recv_wr, cap.max_recv_sge};
@@ -62,7 +62,7 @@ owned_queue_pair make(ibv_pd& pd, const ibv_qp_init_attr& attr) {
   void* const block = allocate_queue(sends_bytes + sizeof(queue_pair));
   void* const address = static_cast<std::byte*>(block) + sends_bytes;
   owned_queue_pair qp{new (address) queue_pair{
-      // From here on nothing throws.
+      // The rest cannot throw.
       .handle = {},
       .local_node = soft(pd.context).local_node,
       .slot = nullptr,
@@ -93,7 +93,7 @@ owned_queue_pair make(ibv_pd& pd, const ibv_qp_init_attr& attr) {
   return qp;
 }
 
-/// Gives the queue pair its number; 0 when there is none left.
+/// Gives the queue pair a number. 0: none is left.
 std::uint32_t settle(queue_pair& qp) {
   const std::uint32_t qpn = qp.local_node->allocate_qpn();
   if (qpn == 0) return 0;
@@ -101,7 +101,7 @@ std::uint32_t settle(queue_pair& qp) {
   qp.slot = qp.local_node->find(qpn);
   const std::lock_guard send{qp.slot->send};
   const std::lock_guard receive{qp.slot->receive};
-  // Indices go on where the last queue pair of this slot stopped.
+  // WQE indices continue after those of the slot's last queue pair.
   qp.sends.built = qp.sends.posted = qp.slot->released.load();
   qp.sends.next = qp.sends.completed = qp.sends.reported = qp.sends.posted;
   qp.slot->expected = {};
@@ -117,10 +117,10 @@ void count_users(queue_pair& qp, bool attach) {
   soft(qp.handle.qp_base.pd).users.fetch_add(change);
 }
 
-/// `operations` are what ibv_wr_* may do; `extended`: whether the program asked for them.
+/// Creates a queue pair. `operations`: those of ibv_wr_*; `extended`: the program requested them.
 ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr attr, ibv_qp_cap& granted, bool extended,
                std::uint64_t operations) {
-  // ibv_create_qp(3): these are ignored when there is an SRQ.
+  // ibv_create_qp(3): the receive capabilities are ignored with an SRQ.
   if (attr.srq != nullptr) attr.cap.max_recv_wr = attr.cap.max_recv_sge = 0;
   if (int error = check(pd, attr)) return fail(error);
   if ((operations & ~operations_of(attr.qp_type)) != 0) return fail(EOPNOTSUPP);
@@ -137,11 +137,11 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr attr, ibv_qp_cap& granted, bool exte
   return &qp.release()->handle.qp_base;
 }
 
-/// Nobody finds it any more, and no completion of it frees places of the slot's next queue pair.
+/// Removes the queue pair from its slot. Its CQEs then free no WQEs of the slot's next queue pair.
 void unsettle(queue_pair& qp) {
   {
     const change_lock send{qp};
-    enter_error(qp);  // Ends what a peer has begun: see modify_qp.
+    enter_error(qp);  // Ends a message that a peer has begun: see modify_qp.
     const std::lock_guard receive{qp.slot->receive};
     orphan_answers(qp);
     release_all(qp);
@@ -152,7 +152,8 @@ void unsettle(queue_pair& qp) {
   qp.local_node->free_qpn(qpn);
 }
 
-/// Unread events about it are dropped; the ones that the program has read, it must acknowledge.
+/// Drops unread events of the queue pair, and waits until the program has acknowledged the read
+/// ones.
 void await_acknowledgements(ibv_qp& handle) {
   const std::uint32_t read = soft(handle.context).async.forget(&handle);
   ::pthread_mutex_lock(&handle.mutex);
@@ -172,7 +173,7 @@ void queue_pair_deleter::operator()(queue_pair* qp) const noexcept {
 }
 
 void release_all(queue_pair& qp) noexcept {
-  // Polling raises `released` only, so the completions that are left change nothing.
+  // A poll only raises `released`, so the remaining CQEs change nothing.
   qp.sends.next = qp.sends.completed = qp.sends.reported = qp.sends.posted;
   qp.slot->released.store(qp.sends.posted);
 }

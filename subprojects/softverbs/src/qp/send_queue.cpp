@@ -12,7 +12,7 @@ namespace softverbs {
 
 namespace {
 
-/// Where a request's data lie: behind what else its opcode needs.
+/// The offset of a request's data in the WQE: behind the fields of the opcode.
 constexpr std::size_t data_at(ibv_wr_opcode opcode, ibv_qp_type type) {
   using remote = send_request::remote_memory;
   if (type == IBV_QPT_UD) return sizeof(send_request) + sizeof(send_request::destination);
@@ -75,7 +75,7 @@ unsigned opcodes_of(ibv_qp_type type) {
   }
 }
 
-/// Longer than any message may be: execution then refuses it, as it does every one above the limit.
+/// The capped length of a message that is too long; execution refuses it.
 std::uint32_t saturated(std::uint64_t bytes) {
   return static_cast<std::uint32_t>(
       std::min<std::uint64_t>(bytes, std::numeric_limits<std::uint32_t>::max()));
@@ -97,7 +97,8 @@ int open_request(queue_pair& qp, ibv_wr_opcode opcode, std::uint64_t wr_id,
   send_ring& ring = qp.sends;
   const std::uint64_t held = ring.built - qp.slot->released.load(std::memory_order_acquire);
   if (held >= qp.wqes.capacity()) return ENOMEM;
-  if (held == 0) ring.first = ring.built;  // In the first place, which the cache may still have.
+  // An empty queue restarts with the first WQE, which the cache may still have.
+  if (held == 0) ring.first = ring.built;
   send_request& request = qp.request(ring.built++);
   request = {.wr_id = wr_id,
              .opcode = opcode,
@@ -144,7 +145,7 @@ void set_remote(queue_pair& qp, std::uint64_t address, std::uint32_t rkey) noexc
 
 int set_datagram(queue_pair& qp, const ibv_ah* ah, std::uint32_t remote_qpn,
                  std::uint32_t remote_qkey) noexcept {
-  if (qp.type() != IBV_QPT_UD) return EINVAL;  // It has a peer.
+  if (qp.type() != IBV_QPT_UD) return EINVAL;  // Only datagrams have a destination.
   if (ah == nullptr || ah->pd != qp.pd || remote_qpn > qpn_max) return EINVAL;
   const auto& address = *reinterpret_cast<const address_handle*>(ah);
   qp.request(qp.sends.built - 1).datagram() = {.gid = address.gid,
@@ -171,7 +172,7 @@ void set_bind(queue_pair& qp, const ibv_mw& window, std::uint32_t rkey,
 
 namespace {
 
-/// What the work request brings besides its data; the fields depend on the opcode.
+/// Copies the fields of the work request that depend on the opcode.
 int set_operation(queue_pair& qp, const ibv_send_wr& wr) noexcept {
   send_request& request = qp.request(qp.sends.built - 1);
   switch (wr.opcode) {
@@ -197,12 +198,12 @@ int set_operation(queue_pair& qp, const ibv_send_wr& wr) noexcept {
 int set_data(queue_pair& qp, const ibv_send_wr& wr) noexcept {
   if (wr.num_sge < 0) return EINVAL;
   if (wr.opcode == IBV_WR_LOCAL_INV || wr.opcode == IBV_WR_BIND_MW) {
-    // It is not looked at, but must be possible, as for other devices.
+    // The list is ignored, but its length is checked, as on other devices.
     return static_cast<std::size_t>(wr.num_sge) > qp.wqes.sges_max() ? EINVAL : 0;
   }
   const std::span<const ibv_sge> list{wr.sg_list, static_cast<std::size_t>(wr.num_sge)};
   if ((wr.send_flags & IBV_SEND_INLINE) == 0) return set_gather_list(qp, list);
-  // Inline bytes are gathered now, so the length of the list is bounded by the QP's as well.
+  // Inline bytes are gathered now; the list is still bounded by the capability of the QP.
   if (list.size() > qp.wqes.sges_max()) return EINVAL;
   if (int error = begin_inline(qp)) return error;
   for (const ibv_sge& sge : list)

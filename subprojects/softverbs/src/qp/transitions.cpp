@@ -6,9 +6,8 @@
 namespace softverbs {
 namespace {
 
-/// A move that a program may ask for, and the attributes that must and may come with it (IBTA vol.
-/// 1, 10.3 and 11.2.5.2; ibv_modify_qp(3)). Moves to RESET and ERR are not listed: see
-/// check_transition.
+/// A move that a program may request, with its required and optional attributes (IBTA vol. 1, 10.3
+/// and 11.2.5.2; ibv_modify_qp(3)). check_transition() handles moves to RESET and ERR.
 struct transition {
   ibv_qp_state from;
   ibv_qp_state to;
@@ -80,8 +79,7 @@ std::span<const transition> table_of(ibv_qp_type type) {
 
 int check_transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask) noexcept {
   const int attributes = mask & ~IBV_QP_STATE;
-  // From every state, and with nothing else: there is nothing left that an attribute could
-  // describe.
+  // Allowed from every state, without further attributes.
   if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
     return attributes == 0 && !table_of(type).empty() ? 0 : EINVAL;
   for (const transition& row : table_of(type)) {

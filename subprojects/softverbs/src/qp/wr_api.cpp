@@ -6,9 +6,9 @@
 #include <mutex>
 #include <utility>
 
-// The functions behind ibv_wr_*: ibv_wr_start(3). A batch is built behind the posted requests, and
-// posted as a whole by wr_complete; its first error takes all of it back. Meanwhile the send queue
-// is not locked: its requests go on, and the batch's thread may poll, whatever others do.
+// The functions of ibv_wr_*: ibv_wr_start(3). A batch is built behind the posted requests;
+// wr_complete posts it as a whole, and the first error drops it. The send queue is not locked
+// meanwhile: posted requests execute, and the thread of the batch may poll.
 
 namespace softverbs {
 namespace {
@@ -19,11 +19,11 @@ void fail(queue_pair& qp, int error) noexcept {
   if (qp.batch_error == 0) qp.batch_error = error;
 }
 
-/// Opens a request; null when the batch has failed.
+/// Opens a request. Null: the batch has failed.
 send_request* begin(ibv_qp_ex* handle, ibv_wr_opcode opcode, std::uint64_t operation) noexcept {
   queue_pair& qp = of(handle);
   if (qp.batch_error == 0 && (qp.send_ops & operation) == 0) qp.batch_error = EINVAL;
-  // Whether data is inline is what the setter says here.
+  // The setter decides if data is inline.
   const unsigned flags = handle->wr_flags & ~static_cast<unsigned>(IBV_SEND_INLINE);
   if (qp.batch_error == 0) qp.batch_error = open_request(qp, opcode, handle->wr_id, flags);
   return qp.batch_error == 0 ? &qp.request(qp.sends.built - 1) : nullptr;
@@ -50,7 +50,7 @@ void begin_send(ibv_qp_ex* handle, ibv_wr_opcode opcode, std::uint64_t operation
   if (send_request* request = begin(handle, opcode, operation)) request->immediate = immediate;
 }
 
-/// Whether there is a request for a setter to work on.
+/// True if the batch has a request for a setter.
 bool has_request(queue_pair& qp) noexcept {
   if (qp.batch_error == 0 && qp.sends.built == qp.sends.posted) qp.batch_error = EINVAL;
   return qp.batch_error == 0;
@@ -140,7 +140,7 @@ void set_sge(ibv_qp_ex* handle, std::uint32_t lkey, std::uint64_t address, std::
   set_sge_list(handle, 1, &sge);
 }
 
-/// In a forked child the locks may be held by a thread that does not exist there.
+/// Starts a batch. Fails in a forked child, where a lost thread may hold the locks.
 void start(ibv_qp_ex* handle) {
   queue_pair& qp = of(handle);
   if (qp.local_node->abandoned()) {
@@ -148,7 +148,7 @@ void start(ibv_qp_ex* handle) {
     return;
   }
   qp.batch.lock();
-  qp.batch_error = 0;  // Of the batch of whoever held it.
+  qp.batch_error = 0;  // The last batch may have left an error.
   const std::lock_guard send{qp.slot->send};
   qp.in_batch = true;
 }
@@ -160,7 +160,7 @@ int finish(ibv_qp_ex* handle, bool commit) noexcept {
   {
     const std::lock_guard send{qp.slot->send};
     send_ring& ring = qp.sends;
-    // It may have been reset since.
+    // Another thread may have reset the QP.
     if (error == 0 && ring.built != ring.posted && !accepts_sends(qp.state.load())) error = EINVAL;
     qp.in_batch = false;
     if (error == 0 && commit) {
