@@ -1,28 +1,25 @@
 #include "check_option.hpp"
 
+#include "failures.hpp"
 #include "time_text.hpp"
-
-#include <cordma/base/error.hpp>
-
-#include <cstdio>
 
 namespace cordma {
 
 void check_option(const char* options, const char* name, long long value, long long low,
                   long long high) {
   if (value >= low && value <= high) return;
-  char text[120];
-  std::snprintf(text, sizeof text, "%s %lld is not between %lld and %lld", name, value, low, high);
-  throw error{{.code = errc::limit_exceeded, .call = options, .detail = text}};
+  detail::throw_failure(
+      errc::limit_exceeded, options,
+      detail::detail_text("%s %lld is not between %lld and %lld", name, value, low, high));
 }
 
 void check_option(const char* options, const char* name, time_span value, time_span low,
                   time_span high) {
   if (value >= low && value <= high) return;
-  char text[120];
-  std::snprintf(text, sizeof text, "%s %s is not between %s and %s", name, to_text(value).c_str(),
-                to_text(low).c_str(), to_text(high).c_str());
-  throw error{{.code = errc::limit_exceeded, .call = options, .detail = text}};
+  detail::throw_failure(
+      errc::limit_exceeded, options,
+      detail::detail_text("%s %s is not between %s and %s", name, to_text(value).c_str(),
+                          to_text(low).c_str(), to_text(high).c_str()));
 }
 
 void check_timeout(const char* options, const char* name, time_span value) {

@@ -1,17 +1,14 @@
 #include <cordma/memory/local_mr.hpp>
 
-#include <cordma/base/error.hpp>
-
-#include <cstdint>
+#include "base/failures.hpp"
 
 namespace cordma {
 
 local_mr local_mr::keep(const const_local_mr_slice& part) {
   memory_block* const block = part.block();
   if (block == nullptr || !block->try_acquire(part.generation())) {
-    throw error{{.code = errc::stale_slice,
-                 .call = "local_mr::keep",
-                 .detail = "memory that was freed, or that stands"}};
+    detail::throw_failure(errc::stale_slice, "local_mr::keep",
+                          "memory that was freed, or that stands");
   }
   local_mr kept;
   kept.whole_ = {const_cast<std::byte*>(part.bytes().data()), part.size_bytes(), part.lkey(),
@@ -21,10 +18,9 @@ local_mr local_mr::keep(const const_local_mr_slice& part) {
 }
 
 void local_mr::throw_not_remote() {
-  throw error{{.code = errc::access_denied,
-               .call = "local_mr::remote_slice",
-               .detail = "registered without remote access: ask for remote_read, remote_write or "
-                         "remote_atomic when allocating"}};
+  detail::throw_failure(errc::access_denied, "local_mr::remote_slice",
+                        "registered without remote access: ask for remote_read, remote_write or "
+                        "remote_atomic when allocating");
 }
 
 }  // namespace cordma

@@ -1,10 +1,10 @@
 #include <cordma/memory/mr_resource.hpp>
 
-#include <cordma/base/error.hpp>
+#include "base/failures.hpp"
+
 #include <cordma/detail/base/assert.hpp>
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -59,10 +59,9 @@ local_mr_slice mr_resource::slice_of(const void* at, std::size_t bytes) const {
     if (offset <= memory.size_bytes() && bytes <= memory.size_bytes() - offset)
       return const_cast<local_mr&>(memory).slice(offset, bytes);
   }
-  char text[120];
-  std::snprintf(text, sizeof text, "%zu bytes at %p are not of one allocation of this resource",
-                bytes, at);
-  throw error{{.code = errc::out_of_range, .call = "mr_resource::slice", .detail = text}};
+  detail::throw_failure(
+      errc::out_of_range, "mr_resource::slice",
+      detail::detail_text("%zu bytes at %p are not of one allocation of this resource", bytes, at));
 }
 
 }  // namespace cordma

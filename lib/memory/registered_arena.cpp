@@ -1,6 +1,7 @@
 #include "registered_arena.hpp"
 
-#include <cordma/base/error.hpp>
+#include "base/failures.hpp"
+
 #include <cordma/detail/base/assert.hpp>
 
 #include <cerrno>
@@ -60,16 +61,14 @@ registered_arena::registered_arena(chunk_store& chunks) : hooks_{table, &chunks}
   const char* const create = "experimental.arenas_create_ext";
   if (const int error = jemalloc::mallctl(create, &index_, &bytes, &config, sizeof config)) {
     if (error == EAGAIN) {
-      throw cordma::error{{.code = errc::limit_exceeded,
-                           .call = create,
-                           .detail = "jemalloc has 4094 arenas in a process, and each mr_allocator "
-                                     "takes one: share allocators, or destroy some"}};
+      detail::throw_failure(errc::limit_exceeded, create,
+                            "jemalloc has 4094 arenas in a process, and each mr_allocator takes "
+                            "one: share allocators, or destroy some");
     }
-    throw cordma::error{{.code = errc::not_supported,
-                         .call = create,
-                         .object = {"errno", std::uint64_t(error)},
-                         .detail = "jemalloc 5.3 or later is needed, with its experimental "
-                                   "controls: use -Djemalloc=private"}};
+    detail::throw_failure(errc::not_supported, create,
+                          "jemalloc 5.3 or later is needed, with its experimental controls: use "
+                          "-Djemalloc=private",
+                          {"errno", std::uint64_t(error)});
   }
   try {
     // Freed memory never returns to the store by itself, and is reused, whatever its size.
@@ -96,9 +95,8 @@ void registered_arena::destroy() noexcept {
 /// Checks that jemalloc's own data, made with the arena, did not come from the hooks.
 void registered_arena::verify() const {
   if (hooks_.chunks->count().registrations == 0) return;
-  throw cordma::error{{.code = errc::not_supported,
-                       .call = "experimental.arenas_create_ext",
-                       .detail = "jemalloc put its own data into registered memory"}};
+  detail::throw_failure(errc::not_supported, "experimental.arenas_create_ext",
+                        "jemalloc put its own data into registered memory");
 }
 
 void registered_arena::purge() { jemalloc::call(control("purge").text); }

@@ -1,8 +1,6 @@
 #include <cordma/memory/slice.hpp>
 
-#include <cordma/base/error.hpp>
-
-#include <cstdio>
+#include "base/failures.hpp"
 
 namespace cordma {
 namespace {
@@ -22,24 +20,21 @@ Integer get(const std::byte*& in) noexcept {
 }  // namespace
 
 void detail::throw_out_of_range(std::size_t offset, std::size_t length, std::size_t size) {
-  char text[120];
-  std::snprintf(text, sizeof text, "offset %zu with length %zu does not lie within %zu bytes",
-                offset, length, size);
-  throw error{{.code = errc::out_of_range, .call = "slice", .detail = text}};
+  throw_failure(errc::out_of_range, "slice",
+                detail_text("offset %zu with length %zu does not lie within %zu bytes", offset,
+                            length, size));
 }
 
 void detail::check_view(const std::byte* address, std::size_t length, std::size_t size,
                         std::size_t alignment) {
-  char text[120];
   if (length % size != 0) {
-    std::snprintf(text, sizeof text, "%zu bytes are no whole number of objects of %zu", length,
-                  size);
-    throw error{{.code = errc::wrong_length, .call = "slice::as", .detail = text}};
+    throw_failure(errc::wrong_length, "slice::as",
+                  detail_text("%zu bytes are no whole number of objects of %zu", length, size));
   }
   if (reinterpret_cast<std::uintptr_t>(address) % alignment != 0) {
-    std::snprintf(text, sizeof text, "%p is no multiple of %zu", static_cast<const void*>(address),
-                  alignment);
-    throw error{{.code = errc::misaligned, .call = "slice::as", .detail = text}};
+    throw_failure(
+        errc::misaligned, "slice::as",
+        detail_text("%p is no multiple of %zu", static_cast<const void*>(address), alignment));
   }
 }
 
@@ -54,10 +49,9 @@ std::array<std::byte, remote_mr_slice::encoded_bytes> remote_mr_slice::encode() 
 
 remote_mr_slice remote_mr_slice::decode(std::span<const std::byte> bytes) {
   if (bytes.size() != encoded_bytes) {
-    char text[80];
-    std::snprintf(text, sizeof text, "%zu bytes, a remote slice takes %zu", bytes.size(),
-                  encoded_bytes);
-    throw error{{.code = errc::wrong_length, .call = "remote_mr_slice::decode", .detail = text}};
+    detail::throw_failure(
+        errc::wrong_length, "remote_mr_slice::decode",
+        detail::detail_text("%zu bytes, a remote slice takes %zu", bytes.size(), encoded_bytes));
   }
   const std::byte* in = bytes.data();
   const auto address = get<std::uint64_t>(in);

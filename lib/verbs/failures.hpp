@@ -1,20 +1,15 @@
 #pragma once
 
-#include <cordma/base/error.hpp>
-#include <cordma/detail/base/fixed_text.hpp>
+#include "base/failures.hpp"
 
 #include <cerrno>
 #include <cstdint>
 
 namespace cordma::verbs::detail {
 
-/// Formats a failure's detail, as printf does.
-[[gnu::format(printf, 1, 2)]] fixed_text<240> detail_text(const char* format, ...) noexcept;
-
-[[noreturn]] void throw_failure(errc code, const char* call, fixed_text<240> detail,
-                                object_id object = {});
-[[noreturn]] void throw_errno(int errno_value, const char* call, fixed_text<240> detail = {},
-                              object_id object = {});
+using cordma::detail::detail_text;
+using cordma::detail::throw_errno;
+using cordma::detail::throw_failure;
 
 /// Formats "RLIMIT_MEMLOCK is 8192 KiB; raise it (ulimit -l unlimited)", after `subject`. Use it
 /// for calls that fail with ENOMEM or EPERM because they may not lock enough memory.
