@@ -57,7 +57,6 @@ scheduler::~scheduler() {
 std::size_t scheduler::run(intrusive_list<waiter>& ready) noexcept {
   intrusive_list<waiter> batch;
   batch.splice_back(ready);
-  is_in_iteration_ = true;
   std::size_t resumed = 0;
   for (; !batch.empty(); ++resumed) {
     waiter& next = batch.pop_front();

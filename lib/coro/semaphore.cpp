@@ -19,12 +19,6 @@ void semaphore::end_all(intrusive_list<acquire_op>& ended) noexcept {
 }
 
 void semaphore::serve_waiting() noexcept {
-  if (waiting_.has_one() && waiting_.front().count_ <= permits_) {
-    acquire_op& only = waiting_.pop_front();
-    permits_ -= only.count_;
-    only.state_ = acquire_op::state::granted;
-    return only.end();
-  }
   intrusive_list<acquire_op> ended;
   grant(ended);
   end_all(ended);

@@ -219,7 +219,6 @@ class [[nodiscard]] message_channel::send_op final : public operation_base<send_
   }
   bool start(waiter& w, const environment& env) noexcept;
   [[nodiscard]] bool failed() const noexcept { return why_ || was_stopped_; }
-  void take() { take_result().value(); }
   result<void> take_result() noexcept {
     if (was_stopped_) return cancelled_result;
     if (why_) return *why_;

@@ -95,7 +95,6 @@ class [[nodiscard]] server_link::finished_op final : public operation_base<finis
 
   bool start(cordma::waiter& w, const environment& env) noexcept;
   [[nodiscard]] bool failed() const noexcept { return was_stopped_; }
-  void take() { take_result().value(); }
   result<void> take_result() noexcept {
     if (was_stopped_) return cancelled_result;
     return {};

@@ -98,7 +98,6 @@ class [[nodiscard]] channel<T>::send_op : public operation_base<send_op>,
     return false;
   }
   [[nodiscard]] bool failed() const noexcept { return state_ != state::sent; }
-  void take() { take_result().value(); }
   result<void> take_result() noexcept {
     if (state_ == state::stopped) return cancelled_result;
     if (state_ == state::closed) return refusal();
@@ -138,7 +137,6 @@ class [[nodiscard]] channel<T>::receive_op : public operation_base<receive_op> {
   bool start(waiter& w, const environment& env) noexcept { return acquire_.start(w, env); }
   /// Returns true after a stop only: a closed channel is an answer, not a failure.
   [[nodiscard]] bool failed() const noexcept { return acquire_.was_stopped(); }
-  value_type take() { return take_result().value(); }
   result<value_type> take_result() noexcept {
     const result<void> outcome = acquire_.take_result();
     if (outcome.is_cancelled()) return cancelled_result;

@@ -45,7 +45,6 @@ class [[nodiscard]] event::wait_op : public operation_base<wait_op>,
   }
   [[nodiscard]] cordma::scheduler* own_scheduler() const noexcept { return event_.scheduler_; }
   [[nodiscard]] bool failed() const noexcept { return stopped_; }
-  void take() { take_result().value(); }
   result<void> take_result() noexcept {
     if (stopped_) return cancelled_result;
     return {};

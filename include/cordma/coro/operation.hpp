@@ -2,7 +2,6 @@
 
 #include <cordma/base/result.hpp>
 #include <cordma/coro/scheduler.hpp>
-#include <cordma/detail/base/export.hpp>
 #include <cordma/detail/coro/operation_base.hpp>
 #include <cordma/detail/coro/waiter.hpp>
 
@@ -46,7 +45,6 @@ class [[nodiscard]] as_result_op : public operation_base<as_result_op<Op>> {
   [[nodiscard]] scheduler* own_scheduler() const noexcept { return own_scheduler_of(op_); }
   [[nodiscard]] bool failed() const noexcept { return false; }
   value_type take() { return op_.take_result(); }
-  result<value_type> take_result() { return take(); }
 
  private:
   Op op_;
@@ -61,7 +59,6 @@ class [[nodiscard]] environment_op : public operation_base<environment_op> {
   }
   [[nodiscard]] bool failed() const noexcept { return false; }
   environment take() noexcept { return environment_; }
-  CORDMA_EXPORT result<environment> take_result() noexcept;
 
  private:
   environment environment_;

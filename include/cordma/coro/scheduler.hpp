@@ -99,8 +99,6 @@ class CORDMA_EXPORT scheduler {
   void schedule_last(waiter& w) noexcept { last_.push_back(w); }
   /// Returns true if this call of `run_ready` resumes more coroutines after the running one.
   [[nodiscard]] bool more_ready() const noexcept { return more_ready_; }
-  /// Returns true while a call of `run_ready` resumes coroutines.
-  [[nodiscard]] bool is_in_iteration() const noexcept { return is_in_iteration_; }
   /// Polls inline for the running coroutine, which is about to suspend until `w` is notified.
   /// Nothing is polled if this call of `run_ready` has other work. Returns true if `w` was
   /// notified: the coroutine then continues without suspending.
@@ -126,7 +124,6 @@ class CORDMA_EXPORT scheduler {
   std::size_t run_ready() noexcept {
     std::size_t resumed = 0;
     if (ready_.has_one()) {
-      is_in_iteration_ = true;
       is_alone_ = inline_polls_left_ >= 0 && last_.empty();
       resume(ready_.pop_front());
       is_alone_ = false;
@@ -182,7 +179,6 @@ class CORDMA_EXPORT scheduler {
   }
   std::size_t run(intrusive_list<waiter>& ready) noexcept;
   void end_iteration() noexcept {
-    is_in_iteration_ = false;
     while (!ends_.empty()) ends_.pop_front().on_iteration_end();
   }
   static timer& meld(timer& a, timer& b) noexcept;
@@ -194,7 +190,6 @@ class CORDMA_EXPORT scheduler {
   intrusive_list<waiter> last_;
   intrusive_list<detail::iteration_end_hook> ends_;
   bool more_ready_ = false;
-  bool is_in_iteration_ = false;
   /// An event-loop iteration takes as long as this many polls.
   static constexpr int polls_of_an_iteration = 8;
   bool is_alone_ = false;  // The running coroutine may poll inline.

@@ -139,7 +139,6 @@ class [[nodiscard]] scope::join_op : public operation_base<join_op>, private sus
   void take() {
     if (failed()) std::rethrow_exception(std::exchange(scope_.first_error_, nullptr));
   }
-  result<void> take_result() { return detail::taken<void>(*this); }
 
  private:
   friend class scope;

@@ -73,7 +73,6 @@ class CORDMA_EXPORT [[nodiscard]] semaphore::acquire_op : public operation_base<
   }
   [[nodiscard]] bool was_stopped() const noexcept { return state_ == state::stopped; }
   [[nodiscard]] bool failed() const noexcept { return was_stopped() || state_ == state::closed; }
-  void take() { take_result().value(); }
   result<void> take_result() noexcept;
 
  private:

@@ -25,7 +25,6 @@ class [[nodiscard]] sleep_op : public operation_base<sleep_op>, private timer, p
   }
   [[nodiscard]] cordma::scheduler* own_scheduler() const noexcept { return scheduler_; }
   [[nodiscard]] bool failed() const noexcept { return outcome_ != outcome::slept; }
-  void take() { take_result().value(); }
   result<void> take_result() noexcept {
     if (outcome_ == outcome::stopped) return cancelled_result;
     if (outcome_ == outcome::no_scheduler) {

@@ -91,13 +91,13 @@ class [[nodiscard]] task {
 
   task(task&& other) noexcept : frame_{std::exchange(other.frame_, nullptr)} {}
   task& operator=(task&& other) noexcept {
-    if (this != &other) {
-      destroy();
-      frame_ = std::exchange(other.frame_, nullptr);
-    }
+    task taken{std::move(other)};
+    std::swap(frame_, taken.frame_);
     return *this;
   }
-  ~task() { destroy(); }
+  ~task() {
+    if (frame_) frame_.destroy();
+  }
 
   class awaiter;
   awaiter operator co_await() && noexcept {
@@ -127,9 +127,6 @@ class [[nodiscard]] task {
   void mark_awaited() const noexcept {
     CORDMA_ASSERT(frame_ != nullptr, "the task was moved away");
     CORDMA_ASSERT(!std::exchange(frame_.promise().is_awaited_, true), "a task is awaited once");
-  }
-  void destroy() noexcept {
-    if (frame_) frame_.destroy();
   }
 
   std::coroutine_handle<promise_type> frame_;

@@ -131,7 +131,6 @@ class [[nodiscard]] when_all_op : public combinator<when_all_op<Ops...>, Ops...>
 
   [[nodiscard]] bool failed() const noexcept { return this->first_ != base::nobody; }
   value_type take() { return take_each(std::index_sequence_for<Ops...>{}); }
-  result<value_type> take_result() { return taken<value_type>(*this); }
 
  private:
   friend base;

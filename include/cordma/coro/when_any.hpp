@@ -18,7 +18,6 @@ class [[nodiscard]] when_any_op : public combinator<when_any_op<Ops...>, Ops...>
 
   [[nodiscard]] bool failed() const noexcept { return first_failed_; }
   value_type take() { return take_first<0>(); }
-  result<value_type> take_result() { return taken<value_type>(*this); }
 
  private:
   friend base;

@@ -78,9 +78,32 @@ class [[nodiscard]] operation_awaiter {
   };
 };
 
-/// Gives `Op` its `co_await`.
+namespace detail {
+
+/// Returns what `op.take()` gives or throws, as a `result`; exceptions of other types pass.
+template <class T, class Op>
+result<T> taken(Op& op) {
+  try {
+    if constexpr (std::is_void_v<T>) {
+      op.take();
+      return {};
+    } else {
+      return op.take();
+    }
+  } catch (const error& e) {
+    return e.failure();
+  } catch (const cancelled&) {
+    return cancelled_result;
+  }
+}
+
+}  // namespace detail
+
+/// Gives `Op` its `co_await`, and the one of `take` and `take_result` that `Op` does not define.
 template <class Op>
 struct operation_base {
+  auto take() { return static_cast<Op&>(*this).take_result().value(); }
+  auto take_result() { return detail::taken<value_of<Op>>(static_cast<Op&>(*this)); }
   operation_awaiter<Op> operator co_await() && noexcept {
     return operation_awaiter<Op>{static_cast<Op&>(*this)};
   }
@@ -129,26 +152,5 @@ class suspension : public stop_callback {
   scheduler* scheduler_ = nullptr;
   bool is_waiting_ = false;
 };
-
-namespace detail {
-
-/// Returns what `op.take()` gives or throws, as a `result`; exceptions of other types pass.
-template <class T, class Op>
-result<T> taken(Op& op) {
-  try {
-    if constexpr (std::is_void_v<T>) {
-      op.take();
-      return {};
-    } else {
-      return op.take();
-    }
-  } catch (const error& e) {
-    return e.failure();
-  } catch (const cancelled&) {
-    return cancelled_result;
-  }
-}
-
-}  // namespace detail
 
 }  // namespace cordma

@@ -125,7 +125,6 @@ class [[nodiscard]] readiness_op : public operation_base<readiness_op>, public f
       : fd_operation{executor, fd, events, &attempt} {}
 
   [[nodiscard]] bool failed() const noexcept { return was_stopped(); }
-  void take() { take_result().value(); }
   result<void> take_result() const noexcept {
     if (was_stopped()) return cancelled_result;
     return {};

@@ -21,7 +21,6 @@ class CORDMA_EXPORT [[nodiscard]] receive_message_op final
   bool start(waiter& w, const environment& env) noexcept;
   [[nodiscard]] scheduler* own_scheduler() const noexcept;
   [[nodiscard]] bool failed() const noexcept { return acquire_.failed(); }
-  stream_message take() { return take_result().value(); }
   result<stream_message> take_result() noexcept;
 
  private:
