@@ -1,6 +1,7 @@
 #include <cordma/detail/io/tcp.hpp>
 
 #include "base/descriptors.hpp"
+#include "base/failures.hpp"
 
 #include <cordma/io/executor.hpp>
 
@@ -12,7 +13,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
-#include <cstdio>
 
 namespace cordma {
 namespace {
@@ -89,59 +89,31 @@ int connect_outcome(int fd) noexcept {
 
 namespace detail {
 
-/// Handles a failed call; returns true if the operation has ended.
-bool byte_op::note_errno() noexcept {
-  if (would_block(errno)) return false;
-  errno_ = errno;
-  return true;
-}
-
-bool byte_op::read_some(fd_operation& self) noexcept {
+bool byte_op::attempt(fd_operation& self) noexcept {
   auto& op = static_cast<byte_op&>(self);
-  for (;;) {
-    const ssize_t n = ::recv(op.fd(), op.bytes_.data(), op.bytes_.size(), MSG_DONTWAIT);
-    if (n >= 0) {
-      op.done_ = std::size_t(n);
+  while (op.done_ < op.bytes_.size()) {
+    const auto rest = op.bytes_.subspan(op.done_);
+    const ssize_t n = op.kind_ == kind::write_all
+                          ? ::send(op.fd(), rest.data(), rest.size(), MSG_DONTWAIT | MSG_NOSIGNAL)
+                          : ::recv(op.fd(), rest.data(), rest.size(), MSG_DONTWAIT);
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      if (would_block(errno)) return false;
+      op.errno_ = errno;
       return true;
     }
-    if (errno != EINTR) return op.note_errno();
-  }
-}
-
-bool byte_op::read_all(fd_operation& self) noexcept {
-  auto& op = static_cast<byte_op&>(self);
-  while (op.done_ < op.bytes_.size()) {
-    const auto rest = op.bytes_.subspan(op.done_);
-    const ssize_t n = ::recv(op.fd(), rest.data(), rest.size(), MSG_DONTWAIT);
-    if (n == 0) return op.ended_ = true;
-    if (n > 0) {
-      op.done_ += std::size_t(n);
-    } else if (errno != EINTR) {
-      return op.note_errno();
-    }
+    op.done_ += std::size_t(n);
+    if (op.kind_ == kind::read_some) return true;
+    if (n == 0 && op.kind_ == kind::read_exactly) return op.ended_ = true;
   }
   return true;
 }
 
-bool byte_op::write_all(fd_operation& self) noexcept {
-  auto& op = static_cast<byte_op&>(self);
-  while (op.done_ < op.bytes_.size()) {
-    const auto rest = op.bytes_.subspan(op.done_);
-    const ssize_t n = ::send(op.fd(), rest.data(), rest.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (n >= 0) {
-      op.done_ += std::size_t(n);
-    } else if (errno != EINTR) {
-      return op.note_errno();
-    }
-  }
-  return true;
-}
-
-result<void> byte_op::outcome(const char* call) const noexcept {
+result<std::size_t> byte_op::take_result() const noexcept {
   if (was_stopped()) return cancelled_result;
-  if (errno_ == 0 && !ended_) return {};
-  char text[96];
-  std::snprintf(text, sizeof text, "after %zu of %zu bytes", done_, bytes_.size());
+  if (!failed()) return done_;
+  const char* const call = kind_ == kind::write_all ? "send" : "recv";
+  const auto text = detail_text("after %zu of %zu bytes", done_, bytes_.size());
   if (errno_ != 0) return errno_failure(errno_, call, name_of(fd()), text);
   return failure{.code = errc::disconnected, .call = call, .object = name_of(fd()), .detail = text};
 }
@@ -194,13 +166,6 @@ socket_address tcp_stream::local_address() const {
 
 socket_address tcp_stream::peer_address() const {
   return address_of(fd_.get(), &::getpeername, "getpeername");
-}
-
-result<std::size_t> tcp_stream::read_some_op::take_result() const noexcept {
-  const result<void> how = outcome("recv");
-  if (how.is_cancelled()) return cancelled_result;
-  if (how.has_failure()) return how.failure();
-  return done();
 }
 
 tcp_listener::tcp_listener(cordma::executor& executor, const socket_address& local, int backlog)

@@ -139,7 +139,7 @@ TEST_CASE("a client that drips a byte at a time meets the deadline all the same"
   auto drip = [&]() -> task<> {
     co_await test::until(f.executor, [&] { return f.server.begun == 1; });
     for (const std::byte& b : bytes) {
-      const result<void> sent = co_await as_result(slow.write_all({&b, 1}));
+      const auto sent = co_await as_result(slow.write_all({&b, 1}));
       if (!sent.has_value()) co_return;
       clock.advance(5ms);
       co_await test::due_timers_fired();

@@ -12,31 +12,31 @@
 
 namespace cordma {
 
+class tcp_stream;
+
 namespace detail {
 
-/// Reads or writes bytes of a stream socket until `attempt` returns that it ended.
-class CORDMA_EXPORT byte_op : public fd_operation {
+/// Reads or writes bytes of a stream socket; gives how many.
+class CORDMA_EXPORT [[nodiscard]] byte_op : public operation_base<byte_op>, public fd_operation {
  public:
+  using value_type = std::size_t;
   [[nodiscard]] bool failed() const noexcept { return was_stopped() || errno_ != 0 || ended_; }
-
- protected:
-  byte_op(cordma::executor& executor, int fd, fd_events events, attempt_function attempt,
-          std::span<std::byte> bytes) noexcept
-      : fd_operation{executor, fd, events, attempt}, bytes_{bytes} {}
-
-  [[nodiscard]] result<void> outcome(const char* call) const noexcept;
-  [[nodiscard]] std::size_t done() const noexcept { return done_; }
-
-  static bool read_some(fd_operation& self) noexcept;
-  static bool read_all(fd_operation& self) noexcept;
-  static bool write_all(fd_operation& self) noexcept;
+  result<std::size_t> take_result() const noexcept;
 
  private:
-  bool note_errno() noexcept;
+  friend class cordma::tcp_stream;
+  enum class kind : unsigned char { read_some, read_exactly, write_all };
+  byte_op(cordma::executor& executor, int fd, kind what, std::span<std::byte> bytes) noexcept
+      : fd_operation{executor, fd,
+                     what == kind::write_all ? fd_events::writable : fd_events::readable, &attempt},
+        bytes_{bytes},
+        kind_{what} {}
+  static bool attempt(fd_operation& self) noexcept;
 
   std::span<std::byte> bytes_;
   std::size_t done_ = 0;
   int errno_ = 0;
+  kind kind_;
   bool ended_ = false;  // The stream ended before all bytes had come.
 };
 
@@ -50,10 +50,6 @@ class CORDMA_EXPORT byte_op : public fd_operation {
 /// SIGPIPE. \thread the executor's.
 class CORDMA_EXPORT tcp_stream {
  public:
-  class read_some_op;
-  class read_exactly_op;
-  class write_all_op;
-
   /// Takes over a connected socket, and makes it non-blocking. \errors `error`.
   tcp_stream(cordma::executor& executor, unique_fd socket);
 
@@ -62,12 +58,22 @@ class CORDMA_EXPORT tcp_stream {
 
   /// Reads at least one byte; gives 0 when the peer has sent its last. A stop loses nothing: unread
   /// bytes are there for the next call.
-  [[nodiscard]] read_some_op read_some(std::span<std::byte> into) noexcept;
+  [[nodiscard]] detail::byte_op read_some(std::span<std::byte> into) noexcept {
+    return {*executor_, fd_.get(), detail::byte_op::kind::read_some, into};
+  }
   /// Fills `into`. An operation that is stopped or timed out in its middle has read some bytes,
   /// which leaves the stream unusable. \errors `errc::disconnected`: the stream ended before.
-  [[nodiscard]] read_exactly_op read_exactly(std::span<std::byte> into) noexcept;
+  [[nodiscard]] detail::byte_op read_exactly(std::span<std::byte> into) noexcept {
+    return {*executor_, fd_.get(), detail::byte_op::kind::read_exactly, into};
+  }
   /// Gives all bytes to the kernel. An operation stopped in its middle has written some.
-  [[nodiscard]] write_all_op write_all(std::span<const std::byte> from) noexcept;
+  [[nodiscard]] detail::byte_op write_all(std::span<const std::byte> from) noexcept {
+    // The operation serves both directions; writing only reads from the bytes.
+    return {*executor_,
+            fd_.get(),
+            detail::byte_op::kind::write_all,
+            {const_cast<std::byte*>(from.data()), from.size()}};
+  }
   /// Waits until the peer's FIN or RST has arrived, even with unread bytes before it. The peer's
   /// process is gone, or has closed.
   [[nodiscard]] readiness_op hang_up() noexcept { return cordma::hang_up(*executor_, fd_.get()); }
@@ -92,60 +98,6 @@ class CORDMA_EXPORT tcp_stream {
   cordma::executor* executor_;
   unique_fd fd_;
 };
-
-class CORDMA_EXPORT [[nodiscard]] tcp_stream::read_some_op : public operation_base<read_some_op>,
-                                                             public detail::byte_op {
- public:
-  using value_type = std::size_t;
-  std::size_t take() { return take_result().value(); }
-  result<std::size_t> take_result() const noexcept;
-
- private:
-  friend class tcp_stream;
-  read_some_op(cordma::executor& executor, int fd, std::span<std::byte> bytes) noexcept
-      : byte_op{executor, fd, fd_events::readable, &read_some, bytes} {}
-};
-
-class [[nodiscard]] tcp_stream::read_exactly_op : public operation_base<read_exactly_op>,
-                                                  public detail::byte_op {
- public:
-  using value_type = void;
-  void take() { take_result().value(); }
-  result<void> take_result() const noexcept { return outcome("recv"); }
-
- private:
-  friend class tcp_stream;
-  read_exactly_op(cordma::executor& executor, int fd, std::span<std::byte> bytes) noexcept
-      : byte_op{executor, fd, fd_events::readable, &read_all, bytes} {}
-};
-
-class [[nodiscard]] tcp_stream::write_all_op : public operation_base<write_all_op>,
-                                               public detail::byte_op {
- public:
-  using value_type = void;
-  void take() { take_result().value(); }
-  result<void> take_result() const noexcept { return outcome("send"); }
-
- private:
-  friend class tcp_stream;
-  // The base serves both directions; writing only reads from the bytes.
-  write_all_op(cordma::executor& executor, int fd, std::span<const std::byte> bytes) noexcept
-      : byte_op{executor,
-                fd,
-                fd_events::writable,
-                &write_all,
-                {const_cast<std::byte*>(bytes.data()), bytes.size()}} {}
-};
-
-inline tcp_stream::read_some_op tcp_stream::read_some(std::span<std::byte> into) noexcept {
-  return {*executor_, fd_.get(), into};
-}
-inline tcp_stream::read_exactly_op tcp_stream::read_exactly(std::span<std::byte> into) noexcept {
-  return {*executor_, fd_.get(), into};
-}
-inline tcp_stream::write_all_op tcp_stream::write_all(std::span<const std::byte> from) noexcept {
-  return {*executor_, fd_.get(), from};
-}
 
 /// A listening TCP socket. Move-only. \thread the executor's.
 class CORDMA_EXPORT tcp_listener {
@@ -176,7 +128,6 @@ class CORDMA_EXPORT [[nodiscard]] tcp_listener::accept_op : public operation_bas
  public:
   using value_type = tcp_stream;
   [[nodiscard]] bool failed() const noexcept { return was_stopped() || errno_ != 0; }
-  tcp_stream take() { return take_result().value(); }
   result<tcp_stream> take_result();
 
  private:
