@@ -30,6 +30,24 @@ void check_process(std::uint32_t made_in) noexcept {
                 "a runtime does not survive fork: the child makes one of its own, or calls exec");
 }
 
+/// Calls `f` with each poller. Each goes back to its list before the call, so that any may be added
+/// or destroyed meanwhile.
+template <class F>
+void for_each(intrusive_list<poller>& all, F f) noexcept {
+  intrusive_list<poller> round;
+  for (round.splice_back(all); !round.empty();) {
+    poller& next = round.pop_front();
+    all.push_back(next);
+    f(next);
+  }
+}
+
+bool poll_each(intrusive_list<poller>& all) noexcept {
+  bool progress = false;
+  for_each(all, [&](poller& next) { progress |= next.poll() > 0; });
+  return progress;
+}
+
 }  // namespace
 
 executor::executor(executor_options options)
@@ -57,19 +75,6 @@ executor::occupation::occupation(executor& executor) : executor_{executor} {
   CORDMA_ASSERT(executor.owner_ == this_thread(),
                 "an executor belongs to the thread that ran it first");
   executor.occupied_ = true;
-}
-
-bool executor::poll_each(intrusive_list<poller>& all) noexcept {
-  bool progress = false;
-  intrusive_list<poller> round;
-  // Each poller goes back to its list before it is asked, so that any may be added or destroyed
-  // meanwhile.
-  for (round.splice_back(all); !round.empty();) {
-    poller& next = round.pop_front();
-    all.push_back(next);
-    progress |= next.poll() > 0;
-  }
-  return progress;
 }
 
 bool executor::poll_all() noexcept {
@@ -141,15 +146,9 @@ void executor::fire_timers() noexcept {
 
 bool executor::may_block() noexcept {
   if (!restless_.empty()) return false;
-  if (pollers_.has_one()) return pollers_.front().prepare_wait() && !has_ready();
   bool quiet = true;
-  intrusive_list<poller> round;
-  for (round.splice_back(pollers_); !round.empty();) {
-    poller& next = round.pop_front();
-    pollers_.push_back(next);
-    // After the first poller with work the others need not be armed.
-    quiet = quiet && next.prepare_wait();
-  }
+  // After the first poller with work the others need not be armed.
+  for_each(pollers_, [&](poller& next) { quiet = quiet && next.prepare_wait(); });
   return quiet && !has_ready();
 }
 

@@ -1,29 +1,22 @@
 #include "uring_diagnosis.hpp"
 
 #include "base/descriptors.hpp"
+#include "base/failures.hpp"
 
-#include <fcntl.h>
 #include <liburing.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cinttypes>
-#include <cstdio>
-#include <cstdlib>
+#include <fstream>
 
 namespace cordma {
 
-uring_surroundings look_around() noexcept {
+uring_surroundings look_around() {
   uring_surroundings here;
-  const int fd = ::open("/proc/sys/kernel/io_uring_disabled", O_RDONLY | O_CLOEXEC);
-  if (fd >= 0) {
-    char digit[2] = {};
-    if (::read(fd, digit, 1) == 1) here.disabled = std::atoi(digit);
-    ::close(fd);
-  }
+  std::ifstream{"/proc/sys/kernel/io_uring_disabled"} >> here.disabled;
   rlimit limit{};
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0) here.memlock_bytes = limit.rlim_cur;
   return here;
@@ -55,43 +48,39 @@ std::uint64_t ring_bytes(unsigned entries) noexcept {
          pages(head + 2 * n * sizeof(io_uring_cqe) + n * sizeof(std::uint32_t));
 }
 
-fixed_text<240> lack(const uring_surroundings& here, unsigned entries) noexcept {
+fixed_text<240> cause_of_enomem(const uring_surroundings& here, unsigned entries) noexcept {
   const std::uint64_t needed = ring_bytes(entries) / 1024;
-  char text[240];
   if (here.memlock_bytes == RLIM_INFINITY) {
-    std::snprintf(text, sizeof text,
-                  "no memory for a ring of %" PRIu64
-                  " KiB (RLIMIT_MEMLOCK is unlimited); ask for fewer ring_entries",
-                  needed);
-  } else {
-    std::snprintf(text, sizeof text,
-                  "each runtime's ring takes %" PRIu64
-                  " KiB, which many kernels count as locked memory, of all processes of a user "
-                  "together; RLIMIT_MEMLOCK is %" PRIu64
-                  " KiB: raise it (ulimit -l unlimited), or ask for fewer ring_entries",
-                  needed, here.memlock_bytes / 1024);
+    return detail::detail_text("no memory for a ring of %" PRIu64
+                               " KiB (RLIMIT_MEMLOCK is unlimited); ask for fewer ring_entries",
+                               needed);
   }
-  return text;
+  return detail::detail_text(
+      "each runtime's ring takes %" PRIu64
+      " KiB, which many kernels count as locked memory, of all processes of a user "
+      "together; RLIMIT_MEMLOCK is %" PRIu64
+      " KiB: raise it (ulimit -l unlimited), or ask for fewer ring_entries",
+      needed, here.memlock_bytes / 1024);
+}
+
+fixed_text<240> cause_of(int errno_value, const uring_surroundings& here,
+                         unsigned entries) noexcept {
+  switch (errno_value) {
+    case EPERM:
+    case EACCES: return cause_of_eperm(here.disabled);
+    case ENOSYS:
+      return "this kernel is without io_uring, or a seccomp filter hides it; "
+             "use Linux 5.13 or later, or allow io_uring_setup in the filter";
+    case ENOMEM: return cause_of_enomem(here, entries);
+    case EINVAL: return "ring_entries is 0, or this kernel is older than Linux 5.13";
+    default: return way_out_of_descriptors(errno_value);
+  }
 }
 
 }  // namespace
 
 failure diagnose_uring(int errno_value, const uring_surroundings& here, unsigned entries) noexcept {
-  switch (errno_value) {
-    case EPERM:
-    case EACCES:
-      return errno_failure(errno_value, "io_uring_setup", {}, cause_of_eperm(here.disabled));
-    case ENOSYS:
-      return errno_failure(errno_value, "io_uring_setup", {},
-                           "this kernel is without io_uring, or a seccomp filter hides it; "
-                           "use Linux 5.13 or later, or allow io_uring_setup in the filter");
-    case ENOMEM: return errno_failure(errno_value, "io_uring_setup", {}, lack(here, entries));
-    case EINVAL:
-      return errno_failure(errno_value, "io_uring_setup", {},
-                           "ring_entries is 0, or this kernel is older than Linux 5.13");
-    default:
-      return errno_failure(errno_value, "io_uring_setup", {}, way_out_of_descriptors(errno_value));
-  }
+  return errno_failure(errno_value, "io_uring_setup", {}, cause_of(errno_value, here, entries));
 }
 
 }  // namespace cordma

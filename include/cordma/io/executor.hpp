@@ -110,7 +110,6 @@ class CORDMA_EXPORT executor : public scheduler {
   void fire_timers() noexcept;
   bool poll_all() noexcept;
   bool poll_inline() noexcept override;
-  static bool poll_each(intrusive_list<poller>& all) noexcept;
   void block() noexcept;
   [[nodiscard]] bool may_block() noexcept;
   void set_alarm() noexcept;

@@ -2,6 +2,8 @@
 
 #include <cordma/detail/base/step.hpp>
 
+#include <cstddef>
+#include <memory>
 #include <type_traits>
 #include <utility>
 
@@ -43,14 +45,17 @@ class mailbox {
   // The owner's thread calls the following functions.
 
   void discard_all() noexcept {
-    for (call* c = take(); c != nullptr;) std::exchange(c, c->next_)->finish(false);
+    for (call* c = take(); c != nullptr;) delete std::exchange(c, c->next_);
   }
   /// Runs all posted calls; returns how many.
   std::size_t run_all() noexcept {
     if (newest_.load(std::memory_order_relaxed) == nullptr) [[likely]]
       return 0;
     std::size_t count = 0;
-    for (call* c = take(); c != nullptr; ++count) std::exchange(c, c->next_)->finish(true);
+    for (call* c = take(); c != nullptr; ++count) {
+      const std::unique_ptr<call> oldest{std::exchange(c, c->next_)};
+      oldest->run();
+    }
     return count;
   }
   /// Marks the owner as asleep. Returns false when there is a call to run first. After true,
@@ -64,24 +69,15 @@ class mailbox {
 
  private:
   struct call {
-    using function = void (*)(call&, bool run) noexcept;
-    explicit call(function finish_it) noexcept : finish_{finish_it} {}
-    /// Deletes the call; runs it first if `run`.
-    void finish(bool run) noexcept { finish_(*this, run); }
+    virtual ~call() = default;
+    virtual void run() noexcept {}
     call* next_ = nullptr;
-
-   private:
-    function finish_;
   };
   template <class F>
-  struct call_of : call {
+  struct call_of final : call {
     template <class Source>
-    explicit call_of(Source&& source) : call{&finish_one}, f_{std::forward<Source>(source)} {}
-    static void finish_one(call& self, bool run) noexcept {
-      auto* const mine = static_cast<call_of*>(&self);
-      if (run) mine->f_();
-      delete mine;
-    }
+    explicit call_of(Source&& source) : f_{std::forward<Source>(source)} {}
+    void run() noexcept override { f_(); }
     F f_;
   };
 
@@ -100,7 +96,7 @@ class mailbox {
     return oldest;
   }
 
-  call asleep_{nullptr};
+  call asleep_;
   step_atomic<call*> newest_{nullptr};
 };
 
