@@ -19,10 +19,6 @@ class block_list {
     --size_;
     return *std::exchange(first_, first_->next_free_);
   }
-  /// Moves blocks to `other` until `left` are left.
-  void move_to(block_list& other, std::size_t left) noexcept {
-    while (size_ > left) other.push(pop());
-  }
 
  private:
   Block* first_ = nullptr;

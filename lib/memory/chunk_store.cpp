@@ -1,13 +1,13 @@
 #include "chunk_store.hpp"
 
 #include "annotations.hpp"
+#include "base/failures.hpp"
 #include "verbs/access.hpp"
 
 #include <cordma/detail/base/assert.hpp>
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
 #include <cstdlib>
 #include <new>
 #include <utility>
@@ -23,14 +23,6 @@ constexpr std::size_t rounded_up(std::size_t bytes, std::size_t to) {
 /// cheap.
 constexpr std::size_t spare_factor = 4;
 
-failure limit_failure(std::size_t bytes, std::size_t registered, std::size_t limit) {
-  char text[160];
-  std::snprintf(text, sizeof text,
-                "%zu bytes more than the %zu that are registered exceed limit_bytes, %zu", bytes,
-                registered, limit);
-  return {.code = errc::limit_exceeded, .call = "mr_allocator", .detail = text};
-}
-
 }  // namespace
 
 std::size_t chunk_store::limit_possible(std::size_t wanted, std::size_t chunk_bytes) noexcept {
@@ -41,7 +33,7 @@ std::size_t chunk_store::limit_possible(std::size_t wanted, std::size_t chunk_by
   return wanted;
 }
 
-chunk_store::chunk_store(verbs::protection_domain& pd, const chunk_store_options& options)
+chunk_store::chunk_store(verbs::protection_domain& pd, const mr_allocator_options& options)
     : pd_{pd},
       options_{options},
       unit_shift_{unsigned(std::countr_zero(options.chunk_bytes))},
@@ -109,22 +101,28 @@ void chunk_store::give_back(void* at, std::size_t bytes) noexcept {
 void* chunk_store::grow(std::size_t bytes, std::size_t pages) {
   const std::size_t registered = count().registered_bytes;
   const std::size_t room = options_.limit_bytes - registered;
-  if (bytes > room) throw error{limit_failure(bytes, registered, options_.limit_bytes)};
-  const std::size_t wished = std::max(
+  if (bytes > room) {
+    detail::throw_failure(
+        errc::limit_exceeded, "mr_allocator",
+        detail::detail_text(
+            "%zu bytes more than the %zu that are registered exceed limit_bytes, %zu", bytes,
+            registered, options_.limit_bytes));
+  }
+  const std::size_t intended = std::max(
       bytes, std::min(next_chunk_bytes_, room / options_.chunk_bytes * options_.chunk_bytes));
   try {
-    void* const first = add_chunk(wished, pages);
+    void* const first = add_chunk(intended, pages);
     next_chunk_bytes_ = std::min(2 * next_chunk_bytes_, options_.chunk_bytes_max);
     return first;
   } catch (const error&) {
-    if (wished == bytes) throw;
+    if (intended == bytes) throw;
     return add_chunk(bytes, pages);
   }
 }
 
 void* chunk_store::add_chunk(std::size_t bytes, std::size_t pages) {
   std::byte* const at = find_addresses(bytes);
-  space_.commit(at, bytes, options_.pages);
+  space_.commit(at, bytes, options_);
   std::unique_ptr<chunk> made;
   try {
     made.reset(new chunk{at, bytes, page_bitmap{bytes / page_bytes}, register_pages(at, bytes)});
@@ -221,7 +219,7 @@ failure chunk_store::refusal() const {
   return refusal_.value_or(errno_failure(ENOMEM, "mallocx"));
 }
 
-chunk_store::counts chunk_store::count() const noexcept {
+mr_allocator_counters chunk_store::count() const noexcept {
   return {.registered_bytes = counts_.registered_bytes.value(),
           .registered_bytes_peak = counts_.registered_bytes_peak.value(),
           .chunks = counts_.chunks.value(),

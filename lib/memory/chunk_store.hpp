@@ -5,6 +5,7 @@
 
 #include <cordma/base/error.hpp>
 #include <cordma/detail/base/counter.hpp>
+#include <cordma/memory/mr_allocator.hpp>
 #include <cordma/verbs/memory_region.hpp>
 
 #include <atomic>
@@ -24,14 +25,6 @@ struct alignas(8) memory_keys {
   std::uint32_t rkey = 0;
 };
 
-struct chunk_store_options {
-  verbs::access access = verbs::access::local_write;
-  std::size_t chunk_bytes = 0;
-  std::size_t chunk_bytes_max = 0;
-  std::size_t limit_bytes = 0;
-  page_wish pages{};
-};
-
 /// Registered memory in chunks, one registration each, and their page ranges. \thread any.
 class chunk_store {
  public:
@@ -41,7 +34,7 @@ class chunk_store {
   [[nodiscard]] static std::size_t limit_possible(std::size_t wanted,
                                                   std::size_t chunk_bytes) noexcept;
 
-  chunk_store(verbs::protection_domain& pd, const chunk_store_options& options);
+  chunk_store(verbs::protection_domain& pd, const mr_allocator_options& options);
   /// Deregisters all chunks. A chunk whose deregistration is refused stays mapped for ever: a peer
   /// may still reach it.
   ~chunk_store();
@@ -71,16 +64,8 @@ class chunk_store {
   [[nodiscard]] std::size_t chunk_bytes() const noexcept { return options_.chunk_bytes; }
   /// Returns why the last take() failed.
   [[nodiscard]] failure refusal() const;
-  struct counts {
-    std::size_t registered_bytes = 0;
-    std::size_t registered_bytes_peak = 0;
-    std::size_t chunks = 0;
-    std::uint64_t registrations = 0;
-    std::uint64_t registrations_failed = 0;
-    std::uint64_t deregistrations_refused = 0;
-  };
   /// Returns the counts, without a lock; concurrent work may be counted in part.
-  [[nodiscard]] counts count() const noexcept;
+  [[nodiscard]] mr_allocator_counters count() const noexcept;
 
  private:
   struct chunk {
@@ -94,7 +79,6 @@ class chunk_store {
     std::atomic<memory_keys> keys{};
     std::atomic<chunk*> owner{nullptr};  ///< null: no chunk
   };
-  using chunk_list = std::vector<std::unique_ptr<chunk>>;
 
   [[nodiscard]] std::size_t unit_of(const void* at) const noexcept {
     return std::size_t(static_cast<const std::byte*>(at) - space_.base()) >> unit_shift_;
@@ -108,7 +92,7 @@ class chunk_store {
   [[nodiscard]] bool deregister(chunk& c) noexcept;
 
   verbs::protection_domain& pd_;
-  const chunk_store_options options_;
+  const mr_allocator_options options_;
   const unsigned unit_shift_;
   mapping space_;  ///< address space, in units of the smallest chunk
   struct freer {
@@ -122,7 +106,7 @@ class chunk_store {
   std::size_t next_chunk_bytes_;  ///< guarded by `growth_`
 
   mutable std::mutex lock_;  ///< held for a few steps only
-  chunk_list chunks_;
+  std::vector<std::unique_ptr<chunk>> chunks_;
   /// Counters written under `lock_`.
   struct {
     counter registered_bytes;

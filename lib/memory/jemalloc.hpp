@@ -1,5 +1,7 @@
 #pragma once
 
+#include "base/failures.hpp"
+
 #include <jemalloc/jemalloc.h>
 
 #include <cstddef>
@@ -28,7 +30,9 @@ inline constexpr auto mallctl = ::mallctl;
 #endif
 
 /// Checks mallctl's result. \errors `error` with the control's name and the errno.
-void check(int error, const char* name);
+inline void check(int error, const char* name) {
+  if (error != 0) cordma::detail::throw_errno(error, "mallctl", name);
+}
 
 template <class Value>
 Value get(const char* name) {
@@ -42,6 +46,6 @@ void set(const char* name, Value value) {
   check(mallctl(name, nullptr, nullptr, &value, sizeof value), name);
 }
 /// Calls a control that has an effect and takes no value.
-void call(const char* name);
+inline void call(const char* name) { check(mallctl(name, nullptr, nullptr, nullptr, 0), name); }
 
 }  // namespace cordma::jemalloc

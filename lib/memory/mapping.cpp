@@ -78,17 +78,17 @@ mapping::~mapping() {
   if (whole_ != nullptr) ::munmap(whole_, whole_bytes_);
 }
 
-void mapping::commit(std::byte* at, std::size_t bytes, const page_wish& wish) {
+void mapping::commit(std::byte* at, std::size_t bytes, const mr_allocator_options& options) {
   const char* call = "mprotect";
   const char* way_out = "this process may have no more mappings: raise vm.max_map_count (sysctl)";
-  bool done = (wish.huge && map_huge(at, bytes)) || ::mprotect(at, bytes, read_write) == 0;
+  bool done = (options.huge_pages && map_huge(at, bytes)) || ::mprotect(at, bytes, read_write) == 0;
   // Uses transparent huge pages, where there are some.
-  if (done && wish.huge) ::madvise(at, bytes, MADV_HUGEPAGE);
-  if (done && wish.numa_node) {
+  if (done && options.huge_pages) ::madvise(at, bytes, MADV_HUGEPAGE);
+  if (done && options.numa_node) {
     call = "mbind";
-    done = bind_to(at, bytes, *wish.numa_node);
+    done = bind_to(at, bytes, *options.numa_node);
   }
-  if (done && wish.prefault) {
+  if (done && options.prefault) {
     call = "madvise(MADV_POPULATE_WRITE)";
     way_out = "";
     done = prefault(at, bytes);

@@ -1,16 +1,10 @@
 #pragma once
 
+#include <cordma/memory/mr_allocator.hpp>
+
 #include <cstddef>
-#include <optional>
 
 namespace cordma {
-
-/// Requested kind of pages of a chunk.
-struct page_wish {
-  bool huge = false;
-  std::optional<unsigned> numa_node{};
-  bool prefault = false;
-};
 
 /// A range of addresses, kept from construction to destruction; memory is committed and decommitted
 /// in it.
@@ -28,8 +22,9 @@ class mapping {
   [[nodiscard]] std::byte* base() const noexcept { return base_; }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return bytes_; }
 
-  /// Backs a part with zeroed memory. \errors those of mprotect(2), mbind(2), madvise(2).
-  void commit(std::byte* at, std::size_t bytes, const page_wish& wish);
+  /// Backs a part with zeroed memory, in pages as `options` ask for. \errors those of mprotect(2),
+  /// mbind(2), madvise(2).
+  void commit(std::byte* at, std::size_t bytes, const mr_allocator_options& options);
   /// Returns the memory of a part to the system, but keeps its addresses. Works at any limit.
   void decommit(std::byte* at, std::size_t bytes) noexcept;
   /// Keeps the addresses mapped from now on, also after the destruction.

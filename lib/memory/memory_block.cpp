@@ -9,14 +9,9 @@ namespace {
 
 }  // namespace
 
-memory_block& memory_block::adopt(ibv_pd* pd, verbs::access access, release_function on_release,
-                                  void* context, registration_function registration) {
+memory_block& memory_block::adopt(const kind& of) {
   memory_block& block = block_slab<memory_block>::instance().take();
-  block.pd_ = pd;
-  block.access_ = access;
-  block.on_release_ = on_release;
-  block.context_ = context;
-  block.registration_ = registration;
+  block.kind_ = of;
   return block;
 }
 
@@ -24,9 +19,8 @@ void memory_block::recycle(memory_block& block) noexcept {
   block_slab<memory_block>::instance().give_back(block);
 }
 
-memory_block& memory_block::make(ibv_pd* pd, verbs::access access, release_function on_release,
-                                 void* context, registration_function registration) {
-  memory_block& block = adopt(pd, access, on_release, context, registration);
+memory_block& memory_block::make(const kind& of) {
+  memory_block& block = adopt(of);
   block.begin(nullptr, 0);
   return block;
 }

@@ -1,12 +1,12 @@
 #include <cordma/memory/mr_allocator.hpp>
 
 #include "annotations.hpp"
+#include "base/failures.hpp"
 #include "chunk_store.hpp"
 #include "registered_arena.hpp"
 #include "thread_caches.hpp"
 #include "verbs/access.hpp"
 
-#include <cordma/base/error.hpp>
 #include <cordma/detail/base/assert.hpp>
 
 #include <unistd.h>
@@ -14,24 +14,22 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
 namespace cordma {
 namespace {
 
-template <class... Values>
-[[noreturn]] void throw_out_of_range(const char* call, const char* format, Values... values) {
-  char text[200];
-  std::snprintf(text, sizeof text, format, values...);
-  throw error{{.code = errc::out_of_range, .call = call, .detail = text}};
+using detail::detail_text;
+
+[[noreturn]] void throw_out_of_range(fixed_text<240> why) {
+  detail::throw_failure(errc::out_of_range, "mr_allocator", why);
 }
 
 void check_chunk(const char* name, std::size_t bytes) {
   if (std::has_single_bit(bytes) && bytes >= mr_allocator::chunk_bytes_min) return;
-  throw_out_of_range("mr_allocator", "%s %zu: a power of two from %zu is needed", name, bytes,
-                     mr_allocator::chunk_bytes_min);
+  throw_out_of_range(detail_text("%s %zu: a power of two from %zu is needed", name, bytes,
+                                 mr_allocator::chunk_bytes_min));
 }
 
 std::size_t memory_of_machine() noexcept {
@@ -42,8 +40,8 @@ mr_allocator_options checked(mr_allocator_options options) {
   check_chunk("chunk_bytes", options.chunk_bytes);
   check_chunk("chunk_bytes_max", options.chunk_bytes_max);
   if (options.chunk_bytes_max < options.chunk_bytes) {
-    throw_out_of_range("mr_allocator", "chunk_bytes_max %zu is less than chunk_bytes %zu",
-                       options.chunk_bytes_max, options.chunk_bytes);
+    throw_out_of_range(detail_text("chunk_bytes_max %zu is less than chunk_bytes %zu",
+                                   options.chunk_bytes_max, options.chunk_bytes));
   }
   if (options.limit_bytes == 0) {
     const std::size_t most =
@@ -51,14 +49,14 @@ mr_allocator_options checked(mr_allocator_options options) {
     options.limit_bytes = chunk_store::limit_possible(most, options.chunk_bytes);
   }
   if (options.limit_bytes > mr_allocator::limit_bytes_max) {
-    throw_out_of_range("mr_allocator", "limit_bytes %zu: at most %zu", options.limit_bytes,
-                       mr_allocator::limit_bytes_max);
+    throw_out_of_range(detail_text("limit_bytes %zu: at most %zu", options.limit_bytes,
+                                   mr_allocator::limit_bytes_max));
   }
   if (verbs::allows(options.access, verbs::access::zero_based))
-    throw_out_of_range("mr_allocator", "access %s: slices name addresses", "zero_based");
+    throw_out_of_range("access zero_based: slices name addresses");
   if (options.limit_bytes < options.chunk_bytes) {
-    throw_out_of_range("mr_allocator", "limit_bytes %zu is less than one chunk, %zu",
-                       options.limit_bytes, options.chunk_bytes);
+    throw_out_of_range(detail_text("limit_bytes %zu is less than one chunk, %zu",
+                                   options.limit_bytes, options.chunk_bytes));
   }
   if (options.numa_node) check_numa_node(*options.numa_node);
   return options;
@@ -71,14 +69,7 @@ class [[gnu::visibility("hidden")]] mr_allocator::state {
   state(verbs::protection_domain& pd, const mr_allocator_options& wanted)
       : options{checked(wanted)},
         pd_{pd},
-        chunks_{pd,
-                {.access = options.access,
-                 .chunk_bytes = options.chunk_bytes,
-                 .chunk_bytes_max = options.chunk_bytes_max,
-                 .limit_bytes = options.limit_bytes,
-                 .pages = {.huge = options.huge_pages,
-                           .numa_node = options.numa_node,
-                           .prefault = options.prefault}}},
+        chunks_{pd, options},
         arena_{chunks_},
         caches_{arena_.flags(),
                 options.thread_caches,
@@ -131,14 +122,14 @@ class [[gnu::visibility("hidden")]] mr_allocator::state {
 
 local_mr mr_allocator::state::allocate(std::size_t size, std::size_t alignment) {
   if (size - 1 >= options.limit_bytes) [[unlikely]] {
-    if (size == 0) throw_out_of_range("mr_allocator", "%d bytes: ask for at least 1", 0);
+    if (size == 0) throw_out_of_range("0 bytes: ask for at least 1");
     throw_refused(size);
   }
   // std::has_single_bit would be a function call on processors without an instruction for it.
   const bool is_power = alignment != 0 && (alignment & (alignment - 1)) == 0;
   if (!is_power || alignment > alignment_max) [[unlikely]] {
-    throw_out_of_range("mr_allocator", "alignment %zu: a power of two up to %zu is needed",
-                       alignment, alignment_max);
+    throw_out_of_range(
+        detail_text("alignment %zu: a power of two up to %zu is needed", alignment, alignment_max));
   }
   thread_cache& cache = caches_.mine();
   memory_block* block = alignment <= thread_cache::line ? cache.take_piece(size) : nullptr;
@@ -201,17 +192,16 @@ void mr_allocator::state::release(memory_block& block, void* context) noexcept {
 
 void mr_allocator::state::throw_refused(std::size_t size) const {
   if (size > options.limit_bytes) {
-    char text[120];
-    std::snprintf(text, sizeof text, "%zu bytes exceed limit_bytes, %zu", size,
-                  options.limit_bytes);
-    throw error{{.code = errc::limit_exceeded, .call = "mr_allocator", .detail = text}};
+    detail::throw_failure(
+        errc::limit_exceeded, "mr_allocator",
+        detail_text("%zu bytes exceed limit_bytes, %zu", size, options.limit_bytes));
   }
   throw error{chunks_.refusal()};
 }
 
 local_mr mr_allocator::state::register_external(std::span<std::byte> memory,
                                                 std::shared_ptr<void> keepalive) {
-  if (memory.empty()) throw_out_of_range("mr_allocator", "%d bytes: nothing to register", 0);
+  if (memory.empty()) throw_out_of_range("0 bytes: nothing to register");
   std::unique_ptr<external> owned;
   try {
     owned.reset(new external{
@@ -220,8 +210,8 @@ local_mr mr_allocator::state::register_external(std::span<std::byte> memory,
     ++external_failed_;
     throw;
   }
-  memory_block& block = memory_block::make(pd_.native_handle(), options.access, &release_external,
-                                           owned.get(), &registration_external);
+  memory_block& block = memory_block::make({pd_.native_handle(), options.access, &release_external,
+                                            owned.get(), &registration_external});
   external_bytes_ += memory.size();
   ++external_registrations_;
   const verbs::memory_region& mr = owned.release()->mr;
@@ -245,17 +235,10 @@ void mr_allocator::state::trim(std::size_t keep_bytes) {
 }
 
 mr_allocator_counters mr_allocator::state::counters() const noexcept {
-  const chunk_store::counts chunks = chunks_.count();
-  mr_allocator_counters all;
-  all.registered_bytes = chunks.registered_bytes;
-  all.registered_bytes_peak = chunks.registered_bytes_peak;
+  mr_allocator_counters all = chunks_.count();
   all.external_bytes = external_bytes_.load(std::memory_order_relaxed);
-  all.chunks = chunks.chunks;
-  all.registrations =
-      chunks.registrations + external_registrations_.load(std::memory_order_relaxed);
-  all.registrations_failed =
-      chunks.registrations_failed + external_failed_.load(std::memory_order_relaxed);
-  all.deregistrations_refused = chunks.deregistrations_refused;
+  all.registrations += external_registrations_.load(std::memory_order_relaxed);
+  all.registrations_failed += external_failed_.load(std::memory_order_relaxed);
   return all;
 }
 

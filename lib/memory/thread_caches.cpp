@@ -15,12 +15,16 @@ namespace {
 
 std::atomic<std::uint64_t> next_serial{1};
 
+void recycle_all(block_list<memory_block>& blocks) noexcept {
+  while (!blocks.empty()) memory_block::recycle(blocks.pop());
+}
+
 }  // namespace
 
 /// State that the threads of one allocator share.
 struct thread_cache::pool {
-  pool(int arena, bool is_enabled, const block_kind& of) noexcept
-      : kind{of}, arena_flags{arena}, enabled{is_enabled} {}
+  pool(int arena, bool is_enabled, const memory_block::kind& of) noexcept
+      : blocks_of{of}, arena_flags{arena}, enabled{is_enabled} {}
 
   /// Returns false in the child of a fork: another thread may have held the lock, and never
   /// releases it.
@@ -44,7 +48,7 @@ struct thread_cache::pool {
     try {
       idle.reserve(all.size() + 1);  // Makes room now, so that returning the cache cannot fail.
       all.reserve(all.size() + 1);
-      std::unique_ptr<thread_cache> made{new thread_cache{*this, 0, false}};
+      std::unique_ptr<thread_cache> made{new thread_cache{blocks_of, 0, false}};
       std::size_t bytes = sizeof made->id_;
       if (jemalloc::mallctl("tcache.create", &made->id_, &bytes, nullptr, 0) != 0) return nullptr;
       made->flags_ = arena_flags | MALLOCX_TCACHE(made->id_);
@@ -59,7 +63,7 @@ struct thread_cache::pool {
     const auto lock = hold();
     if (ended) return;
     cache.flush();
-    cache.blocks_.move_to(blocks, 0);
+    recycle_all(cache.blocks_);
     idle.push_back(&cache);
   }
   void end() noexcept {
@@ -67,46 +71,25 @@ struct thread_cache::pool {
     ended = true;
     for (const auto& one : all) {
       act("tcache.destroy", *one);
-      one->blocks_.move_to(blocks, 0);
-      for (block_list<memory_block>& pieces : one->pieces_) pieces.move_to(blocks, 0);
+      recycle_all(one->blocks_);
+      for (block_list<memory_block>& pieces : one->pieces_) recycle_all(pieces);
     }
-    while (!blocks.empty()) memory_block::recycle(blocks.pop());
   }
   static void act(const char* control, thread_cache& on) noexcept {
     jemalloc::mallctl(control, nullptr, nullptr, &on.id_, sizeof on.id_);
   }
 
-  const block_kind kind;
+  const memory_block::kind blocks_of;
   const int arena_flags;
   const bool enabled;
   const std::uint32_t epoch = detail::process_epoch();
-  thread_cache shared{*this, arena_flags | MALLOCX_TCACHE_NONE, true};
+  thread_cache shared{blocks_of, arena_flags | MALLOCX_TCACHE_NONE, true};
 
   mutable std::mutex mutex;
   bool ended = false;
   std::vector<std::unique_ptr<thread_cache>> all;
   std::vector<thread_cache*> idle;
-  block_list<memory_block> blocks;  ///< blocks that no thread keeps
 };
-
-memory_block& thread_cache::refill() {
-  const auto lock = pool_.hold();
-  if (!shared_) {
-    while (blocks_.size() < trip && !pool_.blocks.empty()) blocks_.push(pool_.blocks.pop());
-    if (!blocks_.empty()) return blocks_.pop();
-  } else if (!pool_.blocks.empty()) {
-    return pool_.blocks.pop();
-  }
-  const block_kind& kind = pool_.kind;
-  return memory_block::adopt(kind.pd, kind.access, kind.on_release, kind.context,
-                             kind.registration);
-}
-
-void thread_cache::spill(memory_block& block) noexcept {
-  const auto lock = pool_.hold();
-  pool_.blocks.push(block);
-  blocks_.move_to(pool_.blocks, kept_blocks_ / 2);
-}
 
 void thread_cache::flush() noexcept {
   for (block_list<memory_block>& pieces : pieces_) {
@@ -141,9 +124,9 @@ struct thread_caches::thread_table {
 constinit thread_local thread_caches::last_used thread_caches::last_of_thread{};
 constinit thread_local bool thread_caches::thread_table::gone = false;
 
-thread_caches::thread_caches(int arena_flags, bool enabled, const block_kind& kind)
+thread_caches::thread_caches(int arena_flags, bool enabled, const memory_block::kind& of)
     : serial_{next_serial.fetch_add(1, std::memory_order_relaxed)},
-      pool_{std::make_shared<thread_cache::pool>(arena_flags, enabled, kind)} {}
+      pool_{std::make_shared<thread_cache::pool>(arena_flags, enabled, of)} {}
 
 thread_caches::~thread_caches() { pool_->end(); }
 

@@ -52,13 +52,10 @@ class alignas(64) thread_cache {
 
   /// Takes a block without memory, between two generations. \errors bad_alloc.
   [[nodiscard]] memory_block& take_block() {
-    if (blocks_.empty()) [[unlikely]]
-      return refill();
-    return blocks_.pop();
+    return blocks_.empty() ? memory_block::adopt(blocks_of_) : blocks_.pop();
   }
   void give_back(memory_block& block) noexcept {
-    if (blocks_.size() == kept_blocks_) [[unlikely]]
-      return spill(block);
+    if (blocks_.size() == kept_blocks_) return memory_block::recycle(block);
     blocks_.push(block);
   }
 
@@ -76,10 +73,9 @@ class alignas(64) thread_cache {
   friend class thread_caches;
   struct pool;
 
-  thread_cache(pool& from, int flags, bool shared) noexcept
-      : flags_{flags}, shared_{shared}, kept_blocks_{shared ? 0U : 2 * trip}, pool_{from} {}
+  thread_cache(const memory_block::kind& of, int flags, bool shared) noexcept
+      : flags_{flags}, shared_{shared}, kept_blocks_{shared ? 0U : 64U}, blocks_of_{of} {}
 
-  static constexpr std::size_t trip = 32;  ///< blocks that move to or from the pool at once
   static constexpr std::size_t by_lines = std::size_t{4} << 10;
   static constexpr std::size_t kept_bytes = std::size_t{1} << 20;  ///< largest piece that is kept
   static constexpr std::size_t kept_sizes = 64 + 4 * 8;
@@ -95,8 +91,6 @@ class alignas(64) thread_cache {
     return 64 + 4 * (doubling - 13) + ((size - 1) >> (doubling - 3)) - 4;
   }
 
-  memory_block& refill();
-  void spill(memory_block& block) noexcept;
   void flush() noexcept;
 
   int flags_;
@@ -105,17 +99,8 @@ class alignas(64) thread_cache {
   block_list<memory_block> blocks_;
   std::array<block_list<memory_block>, kept_sizes> pieces_;
   std::atomic<std::ptrdiff_t> in_use_{0};
-  pool& pool_;
+  const memory_block::kind& blocks_of_;
   unsigned id_ = 0;  ///< jemalloc's identifier
-};
-
-/// How an allocator's blocks are made: the arguments of memory_block::adopt.
-struct block_kind {
-  ibv_pd* pd;
-  verbs::access access;
-  memory_block::release_function on_release;
-  void* context;
-  memory_block::registration_function registration = nullptr;
 };
 
 /// The thread caches of one allocator. \thread any.
@@ -126,7 +111,7 @@ class thread_caches {
 
   /// \param arena_flags  MALLOCX_ARENA(...). \param enabled  false: all threads share one cache
   ///   that keeps nothing.
-  thread_caches(int arena_flags, bool enabled, const block_kind& kind);
+  thread_caches(int arena_flags, bool enabled, const memory_block::kind& of);
   /// Empties all caches, before the arena's end; no other thread may still call.
   ~thread_caches();
   thread_caches(const thread_caches&) = delete;

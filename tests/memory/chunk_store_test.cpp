@@ -126,19 +126,16 @@ TEST_CASE("pages come prefaulted, and from the node that was asked for", "[memor
     int mode = -1;
     return ::syscall(SYS_get_mempolicy, &mode, nullptr, 0, at, MPOL_F_ADDR) == 0 ? mode : -1;
   };
-  const auto chunks_with = [&](const page_wish& pages) {
-    return chunk_store{f.pd,
-                       {.chunk_bytes = 2 * mib,
-                        .chunk_bytes_max = 2 * mib,
-                        .limit_bytes = 2 * mib,
-                        .pages = pages}};
+  const auto chunks_with = [&](mr_allocator_options options) {
+    options.chunk_bytes = options.chunk_bytes_max = options.limit_bytes = 2 * mib;
+    return chunk_store{f.pd, options};
   };
   chunk_store plain = chunks_with({});
   void* const lazily = plain.take(mib, 4096);
   if (test::is_soft()) CHECK_FALSE(resident(lazily));  // A real device pins them.
   CHECK(policy(lazily) == MPOL_DEFAULT);
   for (const bool huge : {false, true}) {
-    chunk_store asked = chunks_with({.huge = huge, .numa_node = 0, .prefault = true});
+    chunk_store asked = chunks_with({.huge_pages = huge, .numa_node = 0, .prefault = true});
     void* const at = asked.take(mib, 4096);
     REQUIRE(at != nullptr);
     CHECK(resident(at));

@@ -14,13 +14,12 @@ namespace {
 
 /// A `local_mr` over bytes that no device knows.
 local_mr fake(std::span<std::byte> bytes, int& released, std::uint32_t rkey = 0) {
-  memory_block& block = memory_block::make(
-      nullptr, verbs::access::local_write,
-      [](memory_block& done, void* context) noexcept {
-        ++*static_cast<int*>(context);
-        memory_block::recycle(done);
-      },
-      &released);
+  memory_block& block = memory_block::make({nullptr, verbs::access::local_write,
+                                            [](memory_block& done, void* context) noexcept {
+                                              ++*static_cast<int*>(context);
+                                              memory_block::recycle(done);
+                                            },
+                                            &released});
   return {bytes.data(), bytes.size(), 1, rkey, block};
 }
 

@@ -23,7 +23,7 @@ void count_release(memory_block& block, void* context) noexcept {
 }
 
 memory_block& make(int& released) {
-  return memory_block::make(nullptr, access::local_write, &count_release, &released);
+  return memory_block::make({nullptr, access::local_write, &count_release, &released});
 }
 
 }  // namespace
@@ -102,7 +102,7 @@ TEST_CASE("threads hold and let go while the owner gives up", "[memory][M10][M6]
     }};
   }
   for (life& next : lives) {
-    memory_block& block = memory_block::make(nullptr, access::none, release, &released);
+    memory_block& block = memory_block::make({nullptr, access::none, release, &released});
     next = {&block, block.generation()};
     current.store(&next, std::memory_order_release);
     const long before = held;

@@ -15,8 +15,8 @@ namespace {
 struct fake_memory {
   std::vector<std::byte> bytes = std::vector<std::byte>(100);
   memory_block& block = memory_block::make(
-      nullptr, verbs::access::local_write,
-      [](memory_block& done, void*) noexcept { memory_block::recycle(done); }, nullptr);
+      {nullptr, verbs::access::local_write,
+       [](memory_block& done, void*) noexcept { memory_block::recycle(done); }, nullptr});
   local_mr_slice slice{bytes.data(), bytes.size(), 42, block};
   ~fake_memory() { block.give_up(); }
 };

@@ -18,7 +18,7 @@ namespace {
 constexpr int arena = MALLOCX_ARENA(0);
 constexpr int none = arena | MALLOCX_TCACHE_NONE;
 
-block_kind kind_of_test() {
+memory_block::kind kind_of_test() {
   return {nullptr, verbs::access::none, [](memory_block&, void*) noexcept {}, nullptr};
 }
 

@@ -28,13 +28,12 @@ struct watched_block {
   }
   bool released = false;
   bool given_up = false;
-  memory_block& block = memory_block::adopt(
-      nullptr, cordma::verbs::access::none,
-      [](memory_block& b, void* context) noexcept {
-        *static_cast<bool*>(context) = true;
-        memory_block::recycle(b);
-      },
-      &released);
+  memory_block& block = memory_block::adopt({nullptr, cordma::verbs::access::none,
+                                             [](memory_block& b, void* context) noexcept {
+                                               *static_cast<bool*>(context) = true;
+                                               memory_block::recycle(b);
+                                             },
+                                             &released});
   std::uint32_t generation = block.generation();
 };
 

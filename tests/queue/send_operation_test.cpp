@@ -32,7 +32,7 @@ struct watched_memory {
       : bytes(size_bytes),
         region{std::in_place, link.pd, bytes.data(), bytes.size(), test::all_access},
         owner{bytes.data(), bytes.size(), region->lkey(), region->rkey(),
-              memory_block::make(link.pd.native_handle(), test::all_access, &release, this)},
+              memory_block::make({link.pd.native_handle(), test::all_access, &release, this})},
         block{*owner.slice().block()} {}
   watched_memory(watched_memory&&) = delete;
   static void release(memory_block& block, void* context) noexcept {

@@ -94,8 +94,8 @@ TEST_CASE("a misaligned atomic, or one of other than 8 bytes, fails before it is
 
 TEST_CASE("each request says what it is in one summary", "[queue]") {
   memory_block& block = memory_block::make(
-      nullptr, verbs::access::local_write,
-      [](memory_block& done, void*) noexcept { memory_block::recycle(done); }, nullptr);
+      {nullptr, verbs::access::local_write,
+       [](memory_block& done, void*) noexcept { memory_block::recycle(done); }, nullptr});
   std::array<std::byte, 64> bytes{};
   const local_mr_slice local{bytes.data(), bytes.size(), 7, block};
   const remote_mr_slice remote{0x1000, 64, 9}, word = remote.first(8);
@@ -143,9 +143,9 @@ struct lent {
         window{link.pd},
         owner{bytes.data(), bytes.size(), region.lkey(), 0,
               memory_block::make(
-                  link.pd.native_handle(), access,
-                  [](memory_block& done, void*) noexcept { memory_block::recycle(done); },
-                  nullptr)} {}
+                  {link.pd.native_handle(), access,
+                   [](memory_block& done, void*) noexcept { memory_block::recycle(done); },
+                   nullptr})} {}
   [[nodiscard]] remote_mr_slice remote(std::size_t offset, std::size_t length,
                                        std::uint32_t rkey) const {
     return {reinterpret_cast<std::uint64_t>(bytes.data()) + offset, length, rkey};

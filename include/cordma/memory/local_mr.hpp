@@ -25,12 +25,10 @@ class CORDMA_EXPORT local_mr {
         rkey_{std::exchange(other.rkey_, 0)},
         is_owner_{std::exchange(other.is_owner_, true)} {}
   local_mr& operator=(local_mr&& other) noexcept {
-    if (this != &other) {
-      reset();
-      whole_ = std::exchange(other.whole_, {});
-      rkey_ = std::exchange(other.rkey_, 0);
-      is_owner_ = std::exchange(other.is_owner_, true);
-    }
+    local_mr taken{std::move(other)};
+    std::swap(whole_, taken.whole_);
+    std::swap(rkey_, taken.rkey_);
+    std::swap(is_owner_, taken.is_owner_);
     return *this;
   }
   ~local_mr() { reset(); }

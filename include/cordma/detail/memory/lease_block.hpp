@@ -40,7 +40,6 @@ class CORDMA_EXPORT alignas(64) lease_block {
   }
   [[nodiscard]] verbs::access access() const noexcept { return access_; }
   [[nodiscard]] time_point usable_until() const noexcept { return usable_until_; }
-  void set_usable_until(time_point until) noexcept { usable_until_ = until; }
   /// Refuses every use from now on with `why`; the first reason stays.
   void refuse(errc why) noexcept {
     if (refusal_ == errc{}) refusal_ = why;

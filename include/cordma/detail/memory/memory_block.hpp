@@ -28,9 +28,17 @@ class alignas(64) memory_block {
   using registration_function = const verbs::memory_region& (*)(const memory_block&,
                                                                 void* context) noexcept;
 
+  /// What the blocks of one owner have in common.
+  struct kind {
+    ibv_pd* pd;
+    verbs::access access;
+    release_function on_release;
+    void* context;
+    registration_function registration = nullptr;
+  };
+
   /// Makes a block without holders, for `begin`. \errors bad_alloc. \cost a mutex.
-  static memory_block& adopt(ibv_pd* pd, verbs::access access, release_function on_release,
-                             void* context, registration_function registration = nullptr);
+  static memory_block& adopt(const kind& of);
   /// Begins a generation of this memory with one holder, the owner. \cost a few stores.
   void begin(void* address, std::size_t length) noexcept {
     address_ = address;
@@ -42,8 +50,7 @@ class alignas(64) memory_block {
   /// Ends the adoption, between two generations.
   static void recycle(memory_block& block) noexcept;
   /// Adopts a block and begins a generation with one holder.
-  static memory_block& make(ibv_pd* pd, verbs::access access, release_function on_release,
-                            void* context, registration_function registration = nullptr);
+  static memory_block& make(const kind& of);
 
   // The following functions return the arguments of `begin`, for `on_release`.
   [[nodiscard]] void* address() const noexcept { return address_; }
@@ -52,11 +59,11 @@ class alignas(64) memory_block {
   [[nodiscard]] std::uint32_t generation() const noexcept {
     return std::uint32_t(word_.load(std::memory_order_relaxed) >> 32);
   }
-  [[nodiscard]] const ibv_pd* pd() const noexcept { return pd_; }
-  [[nodiscard]] verbs::access access() const noexcept { return access_; }
+  [[nodiscard]] const ibv_pd* pd() const noexcept { return kind_.pd; }
+  [[nodiscard]] verbs::access access() const noexcept { return kind_.access; }
   /// Returns the registration of acquired memory. Null: it is unknown.
   [[nodiscard]] const verbs::memory_region* registration() const noexcept {
-    return registration_ == nullptr ? nullptr : &registration_(*this, context_);
+    return kind_.registration == nullptr ? nullptr : &kind_.registration(*this, kind_.context);
   }
   /// Returns the present number of holders, the owner included; for tests and diagnostics.
   [[nodiscard]] std::uint32_t holders() const noexcept {
@@ -89,15 +96,11 @@ class alignas(64) memory_block {
 
  private:
   friend class block_list<memory_block>;
-  void end_life() noexcept { on_release_(*this, context_); }
+  void end_life() noexcept { kind_.on_release(*this, kind_.context); }
 
   // generation << 32 | holders: one word, so that both are read and changed in one step.
   std::atomic<std::uint64_t> word_{0};
-  ibv_pd* pd_ = nullptr;
-  verbs::access access_ = verbs::access::none;
-  release_function on_release_ = nullptr;
-  void* context_ = nullptr;
-  registration_function registration_ = nullptr;
+  kind kind_{};
   void* address_ = nullptr;
   union {
     std::size_t length_ = 0;
