@@ -2,9 +2,8 @@
 
 #include "base/check_option.hpp"
 #include "connection/connection_options.hpp"
-#include "countdown.hpp"
 
-#include <atomic>
+#include <future>
 #include <new>
 #include <utility>
 
@@ -25,6 +24,15 @@ void check(const serve_options& o) {
   range("connections_max", o.connections_max, serve_options::connections_limit);
   check_timeout("serve_options", "handshake_timeout", o.handshake_timeout);
   range("tcp_backlog", o.tcp_backlog, 65535);
+}
+
+/// Calls `f` on the thread of `rt`. Returns what the call returns, or throws what it throws.
+template <class F>
+auto call_on(runtime& rt, F f) {
+  std::packaged_task<decltype(f())()> task{std::move(f)};
+  auto outcome = task.get_future();
+  rt.executor().post(std::move(task));
+  return outcome.get();
 }
 
 }  // namespace
@@ -71,30 +79,12 @@ group_listener::group_listener(const std::vector<place>& places, const endpoint&
 group_listener::~group_listener() = default;
 
 void group_listener::choose_options(seat& of) {
-  detail::countdown chosen{1};
-  of.rt.executor().post([&]() noexcept {
-    try {
-      of.options = options_.connections_of(of.rt, of.index);
-    } catch (...) {
-      chosen.note(std::current_exception());
-    }
-    chosen.arrive();
-  });
-  chosen.wait();
+  of.options = call_on(of.rt, [&] { return options_.connections_of(of.rt, of.index); });
 }
 
 void group_listener::start() {
-  detail::countdown begun{1};
   seat& first = *seats_.front();
-  first.rt.executor().post([&]() noexcept {
-    try {
-      first.work.spawn(accept_all(std::move(*door_)));
-    } catch (const std::bad_alloc&) {
-      begun.note(std::current_exception());
-    }
-    begun.arrive();
-  });
-  begun.wait();
+  call_on(first.rt, [&] { first.work.spawn(accept_all(std::move(*door_))); });
 }
 
 group_listener_counters group_listener::counters() const noexcept {

@@ -1,9 +1,10 @@
 #include <cordma/runtime/metrics.hpp>
 
+#include "base/failures.hpp"
+
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cstdio>
+#include <functional>
 
 namespace cordma {
 namespace {
@@ -20,18 +21,19 @@ void check(const metrics_label& label) {
   const bool is_name = is_letter(name.front()) && !name.starts_with("__") &&
                        std::all_of(name.begin(), name.end(), is_allowed);
   if (is_name && std::find(used.begin(), used.end(), name) == used.end()) return;
-  char text[120];
-  std::snprintf(text, sizeof text, "'%.*s' cannot be the name of a label", int(name.size()),
-                name.data());
-  throw error{{.code = errc::out_of_range, .call = "to_prometheus", .detail = text}};
+  detail::throw_failure(
+      errc::out_of_range, "to_prometheus",
+      detail::detail_text("'%.*s' cannot be the name of a label", int(name.size()), name.data()));
 }
 
 class exposition {
  public:
   explicit exposition(std::span<const labelled_metrics> all) : all_{all} {}
 
-  void family(std::string_view name, std::string_view type, std::string_view help) {
+  /// Begins a family: a counter if its name ends in "_total", else a gauge.
+  void family(std::string_view name, std::string_view help) {
     name_ = name;
+    const std::string_view type = name.ends_with("_total") ? "counter" : "gauge";
     (((((text_ += "# HELP cordma_") += name) += ' ') += help) += "\n# TYPE cordma_") += name;
     ((text_ += ' ') += type) += '\n';
   }
@@ -45,22 +47,23 @@ class exposition {
       text_ += ',';
       label(one);
     }
-    text_ += "} ";
-    number(value);
-    text_ += '\n';
+    ((text_ += "} ") += std::to_string(value)) += '\n';
   }
   /// Writes a family of one sample per runtime.
-  template <class Get>
-  void plain(std::string_view name, std::string_view type, std::string_view help, Get get) {
-    family(name, type, help);
-    for (const labelled_metrics& one : all_) sample(one, get(one.values));
+  template <class Part>
+  void plain(std::string_view name, std::string_view help, Part metrics::* part,
+             std::uint64_t Part::* value) {
+    family(name, help);
+    for (const labelled_metrics& one : all_) sample(one, one.values.*part.*value);
   }
+  /// Writes a family of one sample per runtime and kind of request.
   template <class Get>
-  void by_kind(std::string_view name, std::string_view type, std::string_view help, Get get) {
-    family(name, type, help);
+  void by_kind(std::string_view name, std::string_view help, Get get) {
+    family(name, help);
     for (const labelled_metrics& one : all_) {
       for (std::size_t kind = 0; kind < detail::request_kinds; ++kind) {
-        sample(one, get(one.values.transfer.requests[kind]), {"kind", name_of(request_kind(kind))});
+        sample(one, std::invoke(get, one.values.transfer.requests[kind]),
+               {"kind", name_of(request_kind(kind))});
       }
     }
   }
@@ -80,12 +83,6 @@ class exposition {
     }
     text_ += '"';
   }
-  void number(std::uint64_t value) {
-    std::array<char, 24> digits;
-    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
-    text_.append(digits.data(), end);
-  }
-
   std::span<const labelled_metrics> all_;
   std::string_view name_;
   std::string text_;
@@ -93,92 +90,80 @@ class exposition {
 
 /// Writes only the counters that the device has.
 void exposition::rnr(std::string_view name, std::string_view help) {
-  family(name, "counter", help);
+  family(name, help);
   for (const labelled_metrics& one : all_) {
-    std::array<char, 12> port;
-    const auto end = std::to_chars(port.data(), port.data() + port.size(), one.values.port).ptr;
-    const std::string_view number{port.data(), std::size_t(end - port.data())};
+    const std::string port = std::to_string(one.values.port);
     for (std::size_t n = 0; n < verbs::rnr_counters::sources.size(); ++n) {
       if (!one.values.rnr.values[n]) continue;
-      sample(one, *one.values.rnr.values[n], {"port", number},
+      sample(one, *one.values.rnr.values[n], {"port", port},
              {"counter", verbs::rnr_counters::sources[n].name});
     }
   }
 }
 
+/// Writes numbers of one part of the metrics.
+template <class Part>
+struct section {
+  void operator()(std::string_view name, std::string_view help, std::uint64_t Part::* value) const {
+    to.plain(name, help, part, value);
+  }
+  exposition& to;
+  Part metrics::* part;
+};
+
 void write_transfer(exposition& to) {
-  using of = const request_counters&;
-  using all = const metrics&;
-  to.by_kind("requests_posted_total", "counter", "Requests given to the device.",
-             [](of r) { return r.posted; });
-  to.by_kind("requests_completed_total", "counter", "Requests that the device completed.",
-             [](of r) { return r.completed; });
-  to.by_kind("requests_failed_total", "counter",
-             "Requests that ended as failed or flushed, or with their queue pair.",
-             [](of r) { return r.failed; });
-  to.by_kind("requests_refused_total", "counter", "Requests that never reached the device.",
-             [](of r) { return r.refused; });
-  to.by_kind("requests_cancelled_total", "counter", "Waits for requests that a stop ended.",
-             [](of r) { return r.cancelled; });
-  to.by_kind("requests_in_flight", "gauge", "Requests that the device has.",
-             [](of r) { return r.in_flight(); });
-  to.plain("send_queue_stalls_total", "counter", "Requests that waited for room in a send queue.",
-           [](all m) { return m.transfer.stalls; });
-  to.plain("stream_credit_waits_total", "counter",
-           "Messages that waited for the peer's credit, or for the send queue.",
-           [](all m) { return m.transfer.credit_waits; });
-  to.plain("rnr_exceeded_total", "counter",
-           "Requests that failed because the peer had no receive for them.",
-           [](all m) { return m.transfer.rnr_exceeded; });
+  using of = request_counters;
+  to.by_kind("requests_posted_total", "Requests given to the device.", &of::posted);
+  to.by_kind("requests_completed_total", "Requests that the device completed.", &of::completed);
+  to.by_kind("requests_failed_total",
+             "Requests that ended as failed or flushed, or with their queue pair.", &of::failed);
+  to.by_kind("requests_refused_total", "Requests that never reached the device.", &of::refused);
+  to.by_kind("requests_cancelled_total", "Waits for requests that a stop ended.", &of::cancelled);
+  to.by_kind("requests_in_flight", "Requests that the device has.", &of::in_flight);
+  using all = transfer_counters;
+  const section<all> plain{to, &metrics::transfer};
+  plain("send_queue_stalls_total", "Requests that waited for room in a send queue.", &all::stalls);
+  plain("stream_credit_waits_total",
+        "Messages that waited for the peer's credit, or for the send queue.", &all::credit_waits);
+  plain("rnr_exceeded_total", "Requests that failed because the peer had no receive for them.",
+        &all::rnr_exceeded);
   to.rnr("port_rnr_total", "Receiver-not-ready as the port counts it, for all programs.");
 }
 
 void write_completions(exposition& to) {
-  using all = const metrics&;
-  to.plain("completion_polls_total", "counter", "Polls of completion queues.",
-           [](all m) { return m.completions.polls; });
-  to.plain("completion_empty_polls_total", "counter", "Polls that found nothing.",
-           [](all m) { return m.completions.empty_polls; });
-  to.plain("completions_total", "counter", "Completion entries taken.",
-           [](all m) { return m.completions.completions; });
-  to.plain("completion_wake_ups_total", "counter", "Times a completion channel became readable.",
-           [](all m) { return m.completions.wake_ups; });
-  to.plain("completion_channel_events_total", "counter", "Events read from completion channels.",
-           [](all m) { return m.completions.events; });
-  to.plain("completion_arms_total", "counter", "Times a completion queue was armed.",
-           [](all m) { return m.completions.arms; });
+  using of = completion_counters;
+  const section<of> plain{to, &metrics::completions};
+  plain("completion_polls_total", "Polls of completion queues.", &of::polls);
+  plain("completion_empty_polls_total", "Polls that found nothing.", &of::empty_polls);
+  plain("completions_total", "Completion entries taken.", &of::completions);
+  plain("completion_wake_ups_total", "Times a completion channel became readable.", &of::wake_ups);
+  plain("completion_channel_events_total", "Events read from completion channels.", &of::events);
+  plain("completion_arms_total", "Times a completion queue was armed.", &of::arms);
 }
 
 void write_executor(exposition& to) {
-  using all = const metrics&;
-  to.plain("executor_turns_total", "counter", "Turns of the executor.",
-           [](all m) { return m.executor.turns; });
-  to.plain("executor_waits_total", "counter", "Times the executor blocked in the kernel.",
-           [](all m) { return m.executor.waits; });
-  to.plain("executor_resumed_total", "counter", "Waiters resumed from the ready list.",
-           [](all m) { return m.executor.ready_resumed; });
-  to.plain("executor_posted_total", "counter", "Calls run for other threads.",
-           [](all m) { return m.executor.posted; });
-  to.plain("executor_kernel_enters_total", "counter", "System calls of the executor's io_uring.",
-           [](all m) { return m.executor.enters; });
+  using of = executor_counters;
+  const section<of> plain{to, &metrics::executor};
+  plain("executor_turns_total", "Turns of the executor.", &of::turns);
+  plain("executor_waits_total", "Times the executor blocked in the kernel.", &of::waits);
+  plain("executor_resumed_total", "Waiters resumed from the ready list.", &of::ready_resumed);
+  plain("executor_posted_total", "Calls run for other threads.", &of::posted);
+  plain("executor_kernel_enters_total", "System calls of the executor's io_uring.", &of::enters);
 }
 
 void write_memory(exposition& to) {
-  using all = const metrics&;
-  to.plain("memory_registered_bytes", "gauge", "Bytes registered in chunks.",
-           [](all m) { return m.memory.registered_bytes; });
-  to.plain("memory_registered_peak_bytes", "gauge", "The most that it ever was.",
-           [](all m) { return m.memory.registered_bytes_peak; });
-  to.plain("memory_external_bytes", "gauge", "Bytes registered that are the program's own.",
-           [](all m) { return m.memory.external_bytes; });
-  to.plain("memory_chunks", "gauge", "Chunks of registered memory.",
-           [](all m) { return m.memory.chunks; });
-  to.plain("memory_registrations_total", "counter", "Registrations made.",
-           [](all m) { return m.memory.registrations; });
-  to.plain("memory_registrations_failed_total", "counter", "Registrations that failed.",
-           [](all m) { return m.memory.registrations_failed; });
-  to.plain("memory_deregistrations_refused_total", "counter", "Chunks that had to be kept.",
-           [](all m) { return m.memory.deregistrations_refused; });
+  using of = mr_allocator_counters;
+  const section<of> plain{to, &metrics::memory};
+  plain("memory_registered_bytes", "Bytes registered in chunks.", &of::registered_bytes);
+  plain("memory_registered_peak_bytes", "The most that it ever was.", &of::registered_bytes_peak);
+  plain("memory_external_bytes", "Bytes registered that are the program's own.",
+        &of::external_bytes);
+  plain("memory_chunks", "Chunks of registered memory.", &of::chunks);
+  plain("memory_registrations_total", "Registrations made.", &of::registrations);
+  plain("memory_registrations_failed_total", "Registrations that failed.",
+        &of::registrations_failed);
+  plain("memory_deregistrations_refused_total", "Chunks that had to be kept.",
+        &of::deregistrations_refused);
 }
 
 }  // namespace

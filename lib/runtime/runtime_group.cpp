@@ -1,7 +1,7 @@
 #include <cordma/runtime/runtime_group.hpp>
 
 #include "base/check_option.hpp"
-#include "countdown.hpp"
+#include "base/failures.hpp"
 #include "cpus.hpp"
 
 #include <sys/eventfd.h>
@@ -9,10 +9,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <future>
 #include <latch>
+#include <mutex>
 #include <new>
 #include <optional>
-#include <string>
 #include <system_error>
 #include <thread>
 
@@ -42,6 +43,20 @@ class bell {
   std::atomic<bool> is_rung_{false};
 };
 
+/// The calls that one `run` makes.
+struct calls {
+  explicit calls(unsigned count) noexcept : left{count} {}
+  /// Keeps the first error.
+  void note(std::exception_ptr why) {
+    const std::lock_guard lock{mutex};
+    if (first_error == nullptr) first_error = std::move(why);
+  }
+
+  std::latch left;
+  std::mutex mutex;
+  std::exception_ptr first_error;
+};
+
 unsigned thread_count(const runtime_group_options& options) {
   for (const unsigned cpu : options.pin) check_cpu(cpu);
   const std::size_t cpus = options.pin.empty() ? allowed_cpus().size() : options.pin.size();
@@ -49,11 +64,10 @@ unsigned thread_count(const runtime_group_options& options) {
   check_option("runtime_group_options", "threads", static_cast<long long>(count), 1,
                runtime_group_options::threads_limit);
   if (!options.pin.empty() && options.pin.size() < count) {
-    const std::string detail = "pin names " + std::to_string(options.pin.size()) + " CPUs for " +
-                               std::to_string(count) + " threads: one for each, or none";
-    throw error{{.code = errc::out_of_range,
-                 .call = "runtime_group_options",
-                 .detail = std::string_view{detail}}};
+    detail::throw_failure(
+        errc::out_of_range, "runtime_group_options",
+        detail::detail_text("pin names %zu CPUs for %zu threads: one for each, or none",
+                            options.pin.size(), count));
   }
   return unsigned(count);
 }
@@ -91,13 +105,13 @@ class [[gnu::visibility("hidden")]] runtime_group::member {
   [[nodiscard]] runtime& rt() noexcept { return *rt_; }
   [[nodiscard]] scope& work() noexcept { return *work_; }
   [[nodiscard]] std::thread::id thread_id() const noexcept { return thread_.get_id(); }
-  void begin(const body& each, detail::countdown& ends) noexcept;
+  void begin(const body& each, calls& all) noexcept;
 
  private:
   void live(runtime_options& options, std::optional<unsigned> cpu,
-            detail::countdown& started) noexcept;
+            std::promise<void>& started) noexcept;
   task<> work_until_stopped();
-  task<> work_on(const body& each, detail::countdown& ends);
+  task<> work_on(const body& each, calls& all);
 
   state& group_;
   const unsigned index_;
@@ -110,19 +124,21 @@ class [[gnu::visibility("hidden")]] runtime_group::member {
 runtime_group::member::member(state& group, unsigned index, runtime_options options,
                               std::optional<unsigned> cpu)
     : group_{group}, index_{index} {
-  detail::countdown started{1};
+  std::promise<void> promise;
+  std::future<void> started = promise.get_future();
   try {
-    thread_ = std::jthread{[&] { live(options, cpu, started); }};
+    thread_ = std::jthread{
+        [this, &options, cpu, p = std::move(promise)]() mutable { live(options, cpu, p); }};
   } catch (const std::system_error& e) {
     throw error{errno_failure(e.code().value(), "pthread_create", {"thread", index},
                               "fewer threads, or a higher limit (ulimit -u)")};
   }
-  started.wait();
+  started.get();
 }
 
 /// Runs the thread. A failure after the start can only be lack of memory, and ends the program.
 void runtime_group::member::live(runtime_options& options, std::optional<unsigned> cpu,
-                                 detail::countdown& started) noexcept {
+                                 std::promise<void>& started) noexcept {
   std::optional<runtime> rt;
   std::exception_ptr why;
   try {
@@ -134,13 +150,12 @@ void runtime_group::member::live(runtime_options& options, std::optional<unsigne
   }
   if (why != nullptr) {
     rt.reset();
-    started.note(std::move(why));
-    return started.arrive();
+    return started.set_exception(std::move(why));
   }
   scope work{rt->executor()};
   rt_ = &*rt;
   work_ = &work;
-  started.arrive();
+  started.set_value();
   rt->run(work_until_stopped());
   // No executor is destroyed before all have stopped: a call posted to one may post to another.
   group_.left.arrive_and_wait();
@@ -155,17 +170,17 @@ task<> runtime_group::member::work_until_stopped() {
   co_await work_->join();  // Waits for tasks started after the stop.
 }
 
-void runtime_group::member::begin(const body& each, detail::countdown& ends) noexcept {
+void runtime_group::member::begin(const body& each, calls& all) noexcept {
   try {
-    work_->spawn(work_on(each, ends));
+    work_->spawn(work_on(each, all));
   } catch (const std::bad_alloc&) {
-    ends.note(std::current_exception());
+    all.note(std::current_exception());
     group_.stop.ring();
-    ends.arrive();
+    all.left.count_down();
   }
 }
 
-task<> runtime_group::member::work_on(const body& each, detail::countdown& ends) {
+task<> runtime_group::member::work_on(const body& each, calls& all) {
   std::exception_ptr why;
   try {
     co_await each(*rt_, index_);
@@ -175,10 +190,10 @@ task<> runtime_group::member::work_on(const body& each, detail::countdown& ends)
     why = std::current_exception();
   }
   if (why != nullptr) {
-    ends.note(std::move(why));  // Note the error before others fail because of the stop.
+    all.note(std::move(why));  // Note the error before others fail because of the stop.
     group_.stop.ring();
   }
-  ends.arrive();  // `each` and `ends` may be gone now.
+  all.left.count_down();  // `each` and `all` may be gone now.
 }
 
 runtime_group::state::state(const runtime_group_options& options)
@@ -224,19 +239,20 @@ runtime_group::~runtime_group() {
 
 void runtime_group::run(const body& each) {
   CORDMA_ASSERT(!state_->is_called_by_member(), "a thread of the group would wait for itself");
-  detail::countdown ends{size()};
+  calls all{size()};
   unsigned begun = 0;
   try {
     for (const auto& m : state_->members) {
-      m->rt().executor().post([&each, &ends, to = m.get()]() noexcept { to->begin(each, ends); });
+      m->rt().executor().post([&each, &all, to = m.get()]() noexcept { to->begin(each, all); });
       ++begun;
     }
   } catch (const std::bad_alloc&) {
-    ends.note(std::current_exception());
+    all.note(std::current_exception());
     stop();
-    for (; begun < size(); ++begun) ends.arrive();
+    all.left.count_down(size() - begun);
   }
-  ends.wait();
+  all.left.wait();
+  if (all.first_error != nullptr) std::rethrow_exception(std::move(all.first_error));
 }
 
 group_listener& runtime_group::serve(const endpoint& local, connection_handler handler,
