@@ -9,7 +9,6 @@
 #include <netinet/in.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <memory>
 
@@ -28,14 +27,9 @@ std::string quoted(std::string_view text) {
   return made += '"';
 }
 
-[[noreturn]] void throw_malformed(std::string_view text, const char* expected) {
-  const std::string detail = quoted(text) + " is not " + expected;
-  throw error{errno_failure(EINVAL, "socket_address::parse", {}, std::string_view{detail})};
-}
-
-int look_up(const std::string& host, int flags, address_list& found) {
+int look_up(const std::string& host, address_list& found) {
   addrinfo hints{};
-  hints.ai_flags = flags;
+  hints.ai_flags = AI_ADDRCONFIG;
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
@@ -87,42 +81,12 @@ socket_address::socket_address(const sockaddr* address, socklen_t size_bytes) no
                 "neither IPv4 nor IPv6");
 }
 
-socket_address socket_address::parse(std::string_view host, std::uint16_t port) {
-  address_list found;
-  const bool is_text = host.find('\0') == host.npos;  // getaddrinfo reads as far as the first NUL.
-  if (!is_text || look_up(std::string{host}, AI_NUMERICHOST, found) != 0) {
-    throw_malformed(host, "a numeric IPv4 or IPv6 address, such as 127.0.0.1 or ::1");
-  }
-  socket_address address{found->ai_addr, found->ai_addrlen};
-  address.set_port(port);
-  return address;
-}
-
-socket_address socket_address::parse(std::string_view host_and_port) {
-  const auto malformed = [&] {
-    throw_malformed(host_and_port, "an address and a port, such as 127.0.0.1:7471 or [::1]:7471");
-  };
-  const std::size_t colon = host_and_port.rfind(':');
-  if (colon == std::string_view::npos) malformed();
-  std::string_view host = host_and_port.substr(0, colon);
-  const std::string_view digits = host_and_port.substr(colon + 1);
-  if (host.starts_with('[') && host.ends_with(']')) {
-    host = host.substr(1, host.size() - 2);
-  } else if (host.find(':') != std::string_view::npos) {
-    malformed();  // Only brackets tell where an IPv6 address ends and its port begins.
-  }
-  std::uint16_t port = 0;
-  const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-  if (status != std::errc{} || end != digits.data() + digits.size()) malformed();
-  return parse(host, port);
-}
-
 std::vector<socket_address> socket_address::resolve(const std::string& host, std::uint16_t port) {
   const std::error_code invalid{EINVAL, std::system_category()};
   if (host.empty()) throw_unresolved(invalid, host, "no host is given; a name or an address");
   if (host.find('\0') != host.npos) throw_unresolved(invalid, host, "a host has no NUL in it");
   address_list found;
-  if (const int outcome = look_up(host, AI_ADDRCONFIG, found); outcome != 0) {
+  if (const int outcome = look_up(host, found); outcome != 0) {
     const std::string said = ::gai_strerror(outcome);
     throw_unresolved(code_of_lookup(outcome), host,
                      said + "; check the name, or give a numeric address");

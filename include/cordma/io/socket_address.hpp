@@ -19,10 +19,6 @@ class CORDMA_EXPORT socket_address {
   /// Copies an address that the kernel filled in: AF_INET or AF_INET6.
   socket_address(const sockaddr* address, socklen_t size_bytes) noexcept;
 
-  /// Reads a numeric address: `127.0.0.1`, `::1`, `fe80::1%eth0`. \errors `error`.
-  static socket_address parse(std::string_view host, std::uint16_t port);
-  /// Reads address and port: `127.0.0.1:7471`, `[::1]:7471`.
-  static socket_address parse(std::string_view host_and_port);
   /// Returns all addresses of a host name, or the numeric one, the preferred first; never empty.
   /// The call asks the resolver (files, DNS) and **blocks the thread** meanwhile: use it for setup.
   /// \errors `error`.
