@@ -1,5 +1,7 @@
 #include <cordma/base/error.hpp>
 
+#include <infiniband/verbs.h>
+
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
@@ -7,72 +9,52 @@
 namespace cordma {
 namespace {
 
-const char* text_of(errc e) noexcept {
+struct meaning {
+  const char* text;
+  remedy_kind remedy = remedy_kind::give_up;
+};
+
+meaning meaning_of(errc e) noexcept {
+  using enum remedy_kind;
   switch (e) {
-    case errc::timed_out: return "deadline passed";
-    case errc::disconnected: return "disconnected";
-    case errc::closed: return "closed on this side";
-    case errc::out_of_range: return "out of range";
-    case errc::stale_slice: return "slice of memory that was freed";
-    case errc::wrong_protection_domain: return "memory of another protection domain";
-    case errc::access_denied: return "memory not registered, or not lent, for this access";
-    case errc::misaligned: return "not aligned to 8 bytes";
-    case errc::wrong_length: return "wrong length";
-    case errc::too_many_slices: return "too many slices";
-    case errc::limit_exceeded: return "limit exceeded";
-    case errc::illegal_transition: return "illegal queue-pair transition";
-    case errc::no_device: return "no such RDMA device";
-    case errc::no_gid: return "no usable GID";
-    case errc::incompatible_peer: return "incompatible peer";
-    case errc::bad_handshake: return "not a cordma handshake";
-    case errc::cq_overrun: return "completion queue overrun";
-    case errc::device_failed: return "device failed";
-    case errc::receive_queue_full: return "receive queue full";
-    case errc::not_signaled: return "unsignaled, and nothing signaled was posted after it";
-    case errc::no_scheduler: return "no scheduler here";
-    case errc::not_supported: return "not supported";
-    case errc::refused: return "refused";
-    case errc::wrong_connection: return "memory that another connection's peer lent";
-    case errc::lease_expired: return "too little is left of the lease";
-    case errc::lease_ended: return "the lease has ended";
-    case errc::bad_frame: return "the peer broke the protocol";
-    case errc::bad_message: return "not what its type says";
-    case errc::unknown_method: return "the server has no such method";
-    case errc::handler_failed: return "the call's handler failed";
-    case errc::shutting_down: return "the server takes no more calls";
-    case errc::unknown_host: return "no such host";
+    case errc::timed_out: return {"deadline passed", retry_later};
+    case errc::disconnected: return {"disconnected", reconnect};
+    case errc::closed: return {"closed on this side"};
+    case errc::out_of_range: return {"out of range"};
+    case errc::stale_slice: return {"slice of memory that was freed"};
+    case errc::wrong_protection_domain: return {"memory of another protection domain"};
+    case errc::access_denied: return {"memory not registered, or not lent, for this access"};
+    case errc::misaligned: return {"not aligned to 8 bytes"};
+    case errc::wrong_length: return {"wrong length"};
+    case errc::too_many_slices: return {"too many slices"};
+    case errc::limit_exceeded: return {"limit exceeded"};
+    case errc::illegal_transition: return {"illegal queue-pair transition"};
+    case errc::no_device: return {"no such RDMA device", fall_back};
+    case errc::no_gid: return {"no usable GID", fall_back};
+    case errc::incompatible_peer: return {"incompatible peer", fall_back};
+    case errc::bad_handshake: return {"not a cordma handshake"};
+    case errc::cq_overrun: return {"completion queue overrun", reconnect};
+    case errc::device_failed: return {"device failed", reconnect};
+    case errc::receive_queue_full: return {"receive queue full", retry_later};
+    case errc::not_signaled: return {"unsignaled, and nothing signaled was posted after it"};
+    case errc::no_scheduler: return {"no scheduler here"};
+    case errc::not_supported: return {"not supported", fall_back};
+    case errc::refused: return {"refused", retry_later};
+    case errc::wrong_connection: return {"memory that another connection's peer lent"};
+    case errc::lease_expired: return {"too little is left of the lease", retry_later};
+    case errc::lease_ended: return {"the lease has ended", retry_later};
+    case errc::bad_frame: return {"the peer broke the protocol", reconnect};
+    case errc::bad_message: return {"not what its type says"};
+    case errc::unknown_method: return {"the server has no such method"};
+    case errc::handler_failed: return {"the call's handler failed"};
+    case errc::shutting_down: return {"the server takes no more calls", retry_later};
+    case errc::unknown_host: return {"no such host"};
   }
-  return "unknown cordma error";
+  return {"unknown cordma error"};
 }
 
-const char* text_of(wc_errc e) noexcept {
-  switch (e) {
-    case wc_errc::local_length: return "local length error";
-    case wc_errc::local_qp_operation: return "local QP operation error";
-    case wc_errc::local_eec_operation: return "local EE context operation error";
-    case wc_errc::local_protection: return "local protection error";
-    case wc_errc::flushed: return "work request flushed";
-    case wc_errc::mw_bind: return "memory window bind error";
-    case wc_errc::bad_response: return "bad response";
-    case wc_errc::local_access: return "local access error";
-    case wc_errc::remote_invalid_request: return "remote invalid request";
-    case wc_errc::remote_access: return "remote access error";
-    case wc_errc::remote_operation: return "remote operation error";
-    case wc_errc::retry_exceeded: return "transport retry counter exceeded";
-    case wc_errc::rnr_retry_exceeded: return "RNR retry counter exceeded";
-    case wc_errc::local_rdd_violation: return "local RDD violation";
-    case wc_errc::remote_invalid_rd_request: return "remote invalid RD request";
-    case wc_errc::remote_aborted: return "remote aborted";
-    case wc_errc::invalid_eec: return "invalid EE context number";
-    case wc_errc::invalid_eec_state: return "invalid EE context state";
-    case wc_errc::fatal: return "fatal error";
-    case wc_errc::response_timeout: return "response timeout";
-    case wc_errc::general: return "general error";
-    case wc_errc::tag_matching: return "tag matching error";
-    case wc_errc::tag_matching_incomplete: return "tag matching incomplete";
-  }
-  return "unknown work completion status";
-}
+const char* text_of(errc e) noexcept { return meaning_of(e).text; }
+const char* text_of(wc_errc e) noexcept { return ::ibv_wc_status_str(ibv_wc_status(e)); }
 
 template <class Enum>
 class category final : public std::error_category {
@@ -84,26 +66,6 @@ class category final : public std::error_category {
  private:
   const char* name_;
 };
-
-remedy_kind remedy_of(errc e) noexcept {
-  switch (e) {
-    case errc::timed_out:
-    case errc::receive_queue_full:
-    case errc::refused:
-    case errc::lease_expired:
-    case errc::lease_ended:
-    case errc::shutting_down: return remedy_kind::retry_later;
-    case errc::disconnected:
-    case errc::cq_overrun:
-    case errc::device_failed:
-    case errc::bad_frame: return remedy_kind::reconnect;
-    case errc::no_device:
-    case errc::no_gid:
-    case errc::incompatible_peer:
-    case errc::not_supported: return remedy_kind::fall_back;
-    default: return remedy_kind::give_up;
-  }
-}
 
 remedy_kind remedy_of_errno(int value) noexcept {
   switch (value) {
@@ -156,7 +118,7 @@ failure errno_failure(int errno_value, const char* call, object_id object,
 }
 
 remedy_kind failure::remedy() const noexcept {
-  if (code.category() == errc_category()) return remedy_of(errc(code.value()));
+  if (code.category() == errc_category()) return meaning_of(errc(code.value())).remedy;
   // Every failed work completion leaves the queue pair in the error state.
   if (code.category() == wc_category()) return remedy_kind::reconnect;
   return remedy_of_errno(code.value());
