@@ -14,8 +14,7 @@ class event {
   ~event();
   /// Resumes waiters without a scheduler through this scheduler, and not inside `set`.
   explicit event(cordma::scheduler& scheduler) noexcept : scheduler_{&scheduler} {}
-  event(const event&) = delete;
-  event& operator=(const event&) = delete;
+  event(event&&) = delete;
 
   [[nodiscard]] bool is_set() const noexcept { return set_; }
   void set() noexcept;

@@ -88,8 +88,7 @@ class CORDMA_EXPORT scheduler {
  public:
   explicit scheduler(const time_source& clock = time_source::monotonic()) noexcept
       : clock_{clock} {}
-  scheduler(const scheduler&) = delete;
-  scheduler& operator=(const scheduler&) = delete;
+  scheduler(scheduler&&) = delete;
   virtual ~scheduler();
 
   /// Appends `w` to the ready list; `run_ready` resumes it later.

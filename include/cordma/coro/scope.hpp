@@ -18,15 +18,14 @@ class scope {
 
   explicit scope(cordma::scheduler& scheduler) noexcept
       : environment_{&scheduler, stop_token{stop_}} {}
-  scope(const scope&) = delete;
-  scope& operator=(const scope&) = delete;
+  scope(scope&&) = delete;
   ~scope() { CORDMA_ASSERT(running_ == 0, "a scope must be joined before it is destroyed"); }
 
   /// Takes a task, or any operation. Spawned operations start in the scheduler's next iteration, in
   /// order.
   template <operation Op>
   void spawn(Op op) {
-    run(*this, std::move(op)).begin();
+    run(*this, std::move(op));
   }
   /// Calls `f(arguments…)` in the scheduler's next iteration and runs what the call returns. The
   /// scope keeps `f` and copies of the arguments until the end. `f` may thus be a coroutine lambda
@@ -37,7 +36,7 @@ class scope {
       { f(std::move(arguments)...) } -> operation;
     }
   void spawn(F f, Arguments... arguments) {
-    call(*this, std::move(f), std::move(arguments)...).begin();
+    call(*this, std::move(f), std::move(arguments)...);
   }
   /// Asks all running tasks, and all that will be spawned, to stop.
   void request_stop() noexcept { stop_.request_stop(); }
@@ -49,15 +48,17 @@ class scope {
   join_op join() noexcept;
 
  private:
-  class spawned {
-   public:
+  struct spawned {
     class promise_type : public frame_cache::recycled, public waiter {
      public:
       template <class... Kept>
       promise_type(scope& owner, Kept&...) noexcept : waiter{&enter}, scope_{owner} {
         ++scope_.running_;
       }
-      spawned get_return_object() noexcept { return spawned{*this}; }
+      spawned get_return_object() noexcept {
+        scope_.environment_.scheduler->schedule(*this);
+        return {};
+      }
       std::suspend_always initial_suspend() const noexcept { return {}; }
       // The frame frees itself; the promise's destructor notifies the scope.
       std::suspend_never final_suspend() const noexcept { return {}; }
@@ -67,7 +68,6 @@ class scope {
       [[nodiscard]] const cordma::environment& environment() const noexcept {
         return scope_.environment_;
       }
-      scope& owner() noexcept { return scope_; }
 
      private:
       static std::coroutine_handle<> enter(waiter& self) noexcept {
@@ -75,12 +75,6 @@ class scope {
       }
       scope& scope_;
     };
-
-    void begin() noexcept { promise_.owner().environment_.scheduler->schedule(promise_); }
-
-   private:
-    explicit spawned(promise_type& promise) noexcept : promise_{promise} {}
-    promise_type& promise_;
   };
 
   template <class Op>

@@ -15,8 +15,7 @@ class CORDMA_EXPORT semaphore {
   class acquire_op;
 
   explicit semaphore(std::size_t permits) noexcept : permits_{permits} {}
-  semaphore(const semaphore&) = delete;
-  semaphore& operator=(const semaphore&) = delete;
+  semaphore(semaphore&&) = delete;
   ~semaphore();
 
   /// Takes `count` permits. \errors `cancelled` when a stop came first; the reason of `close` once

@@ -24,8 +24,7 @@ class stop_callback : public list_hook<stop_callback> {
 class stop_source {
  public:
   stop_source() noexcept = default;
-  stop_source(const stop_source&) = delete;
-  stop_source& operator=(const stop_source&) = delete;
+  stop_source(stop_source&&) = delete;
 
   /// Runs every registered callback, once. Callbacks only schedule; without a scheduler they resume
   /// a coroutine, which may destroy this source or other callbacks. After the first call only the

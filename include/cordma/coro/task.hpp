@@ -40,8 +40,6 @@ class task_promise_base : public frame_cache::recycled {
     if (exception_) std::rethrow_exception(std::exchange(exception_, nullptr));
   }
 
-  void inherit(const cordma::environment& env) noexcept { environment_ = env; }
-
   cordma::environment environment_;
   std::coroutine_handle<> continuation_;  // Set when a coroutine awaits the task.
   waiter_ref waiter_;                     // Set when a combinator started the task.
@@ -108,7 +106,7 @@ class [[nodiscard]] task {
   // The following functions make a task an `operation`, for the combinators.
   bool start(waiter& w, const environment& env) noexcept {
     mark_awaited();
-    frame_.promise().inherit(env);
+    frame_.promise().environment_ = env;
     if (env.scheduler != nullptr) env.scheduler->forbid_inline_polls();
     frame_.resume();
     // The waiter is set only after the resume. A task that ends inline must not resume its parent
@@ -141,7 +139,7 @@ class [[nodiscard]] task<T>::awaiter {
   [[nodiscard]] bool await_ready() const noexcept { return false; }
   template <class Promise>
   std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> parent) noexcept {
-    frame_.promise().inherit(environment_of(parent));
+    frame_.promise().environment_ = environment_of(parent);
     frame_.promise().continuation_ = parent;
     return frame_;
   }

@@ -41,7 +41,9 @@ class combinator : public operation_base<Derived>, private stop_callback {
       env.stop.register_callback(*this);
     }
     cordma::scheduler* const scheduler = env.scheduler != nullptr ? env.scheduler : own_scheduler();
-    start_children({scheduler, stop_token{stop_}}, std::index_sequence_for<Ops...>{});
+    [&]<std::size_t... I>(const environment& of_children, std::index_sequence<I...>) {
+      (start_child<I>(of_children), ...);
+    }({scheduler, stop_token{stop_}}, std::index_sequence_for<Ops...>{});
     if (--pending_ > 0) return false;
     unlink();
     return true;
@@ -50,10 +52,8 @@ class combinator : public operation_base<Derived>, private stop_callback {
   /// Returns the scheduler of the first child that names one; all children run on it.
   [[nodiscard]] cordma::scheduler* own_scheduler() const noexcept {
     cordma::scheduler* found = nullptr;
-    const auto ask = [&](const auto& op) {
-      if (found == nullptr) found = own_scheduler_of(op);
-    };
-    std::apply([&](const auto&... op) { (ask(op), ...); }, ops_);
+    std::apply([&](const auto&... op) { ((found = found ? found : own_scheduler_of(op)), ...); },
+               ops_);
     return found;
   }
 
@@ -85,10 +85,6 @@ class combinator : public operation_base<Derived>, private stop_callback {
     static_cast<combinator&>(self).stop_.request_stop();
   }
 
-  template <std::size_t... I>
-  void start_children(const environment& env, std::index_sequence<I...>) {
-    (start_child<I>(env), ...);
-  }
   template <std::size_t I>
   void start_child(const environment& env) {
     slots_[I].parent = this;
