@@ -64,17 +64,16 @@ executor::~executor() {
   discard_posted();  // The closer must still be there for what the calls own.
 }
 
-executor::occupation::occupation(executor& executor) : executor_{executor} {
-  CORDMA_ASSERT(!executor.occupied_, "executor::run called while it runs: await instead");
-  check_process(executor.process_);
-  if (!executor.enabled_) {
-    executor.reactor_->enable();
-    executor.enabled_ = true;
-    executor.owner_ = this_thread();
+void executor::occupy() {
+  CORDMA_ASSERT(!occupied_, "executor::run called while it runs: await instead");
+  check_process(process_);
+  if (!enabled_) {
+    reactor_->enable();
+    enabled_ = true;
+    owner_ = this_thread();
   }
-  CORDMA_ASSERT(executor.owner_ == this_thread(),
-                "an executor belongs to the thread that ran it first");
-  executor.occupied_ = true;
+  CORDMA_ASSERT(owner_ == this_thread(), "an executor belongs to the thread that ran it first");
+  occupied_ = true;
 }
 
 bool executor::poll_all() noexcept {

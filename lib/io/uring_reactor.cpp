@@ -5,7 +5,6 @@
 
 #include <cordma/detail/base/assert.hpp>
 
-#include <poll.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -28,14 +27,6 @@ unique_fd make_eventfd() {
   if (!fd.is_open())
     throw error{errno_failure(errno, "eventfd", {}, way_out_of_descriptors(errno))};
   return fd;
-}
-
-unsigned poll_mask(fd_events events) noexcept {
-  unsigned mask = 0;
-  if (has(events, fd_events::readable)) mask |= POLLIN;
-  if (has(events, fd_events::writable)) mask |= POLLOUT;
-  if (has(events, fd_events::hang_up)) mask |= POLLRDHUP;
-  return mask;
 }
 
 /// Requests that were not submitted stay in the queue, and go with the next submission.
@@ -157,9 +148,9 @@ bool uring_reactor::tell_kernel(std::uint32_t index) noexcept {
     return true;
   }
   if (s.watch->kind() == watch_kind::edges) {
-    io_uring_prep_poll_multishot(sqe, s.watch->fd(), poll_mask(s.watch->events()));
+    io_uring_prep_poll_multishot(sqe, s.watch->fd(), unsigned(s.watch->events()));
   } else {
-    io_uring_prep_poll_add(sqe, s.watch->fd(), poll_mask(s.watch->events()));
+    io_uring_prep_poll_add(sqe, s.watch->fd(), unsigned(s.watch->events()));
   }
   io_uring_sqe_set_data64(sqe, name_of(index));
   s.now = state::armed;

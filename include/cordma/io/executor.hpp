@@ -50,7 +50,8 @@ class CORDMA_EXPORT executor : public scheduler {
   /// first that called it, and in the child of a fork (docs/lifetime.md).
   template <operation Op>
   value_of<Op> run(Op&& op) {
-    const occupation here{*this};
+    occupy();
+    const occupation here{occupied_};
     detail::end_flag ended;
     if (!op.start(ended, environment{this, {}})) serve(&ended.is_set());
     serve(nullptr);
@@ -90,17 +91,12 @@ class CORDMA_EXPORT executor : public scheduler {
   [[nodiscard]] executor_counters counters() const noexcept;
 
  private:
-  class occupation {
-   public:
-    explicit occupation(executor& executor);
-    occupation(const occupation&) = delete;
-    occupation& operator=(const occupation&) = delete;
-    ~occupation() { executor_.occupied_ = false; }
-
-   private:
-    executor& executor_;
+  struct occupation {
+    ~occupation() { occupied = false; }
+    bool& occupied;
   };
 
+  void occupy();
   /// Runs event-loop iterations until `*ended`; if `ended` is null, until the closer is empty.
   void serve(const bool* ended) noexcept;
   template <class IsOver>

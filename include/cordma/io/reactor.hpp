@@ -19,8 +19,7 @@ class fd_watch;
 class reactor {
  public:
   reactor() noexcept = default;
-  reactor(const reactor&) = delete;
-  reactor& operator=(const reactor&) = delete;
+  reactor(reactor&&) = delete;
   virtual ~reactor() = default;
 
   /// Prepares the reactor; called once, on the thread that will run it, before `poll` and `wait`.

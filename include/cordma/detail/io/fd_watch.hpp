@@ -5,21 +5,20 @@
 #include <cordma/io/executor.hpp>
 #include <cordma/io/reactor.hpp>
 
+#include <poll.h>
+
 #include <cstdint>
 
 namespace cordma {
 
 /// Readiness to wait for on a descriptor; combine with `|`. An error on it counts as each of them.
-enum class fd_events : unsigned char {
-  readable = 1,  ///< Bytes, a connection, an event, or the end of the stream (POLLIN).
-  writable = 2,  ///< POLLOUT.
-  hang_up = 4,   ///< The peer's FIN or RST has arrived (POLLRDHUP).
+enum class fd_events : unsigned short {
+  readable = POLLIN,    ///< Bytes, a connection, an event, or the end of the stream.
+  writable = POLLOUT,   ///< Room for bytes.
+  hang_up = POLLRDHUP,  ///< The peer's FIN or RST has arrived.
 };
 constexpr fd_events operator|(fd_events a, fd_events b) noexcept {
   return fd_events(unsigned(a) | unsigned(b));
-}
-constexpr bool has(fd_events set, fd_events one) noexcept {
-  return (unsigned(set) & unsigned(one)) != 0;
 }
 
 enum class watch_kind : unsigned char {

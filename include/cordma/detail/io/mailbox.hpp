@@ -23,8 +23,7 @@ namespace cordma {
 class mailbox {
  public:
   mailbox() noexcept = default;
-  mailbox(const mailbox&) = delete;
-  mailbox& operator=(const mailbox&) = delete;
+  mailbox(mailbox&&) = delete;
   /// Destroys, without a call, what nobody took.
   ~mailbox() { discard_all(); }
 
