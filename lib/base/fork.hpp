@@ -20,8 +20,7 @@ extern constinit std::atomic<std::uint32_t> process_epoch_now;
 class fork_mutex {
  public:
   fork_mutex() noexcept;
-  fork_mutex(const fork_mutex&) = delete;
-  fork_mutex& operator=(const fork_mutex&) = delete;
+  fork_mutex(fork_mutex&&) = delete;
 
   void lock() { mutex_.lock(); }
   void unlock() noexcept { mutex_.unlock(); }

@@ -38,8 +38,7 @@ class chunk_store {
   /// Deregisters all chunks. A chunk whose deregistration is refused stays mapped for ever: a peer
   /// may still reach it.
   ~chunk_store();
-  chunk_store(const chunk_store&) = delete;
-  chunk_store& operator=(const chunk_store&) = delete;
+  chunk_store(chunk_store&&) = delete;
 
   /// Takes a range of one chunk, registering one if need be. Null: `refusal()` returns the reason.
   /// \param bytes  a multiple of the page.

@@ -13,8 +13,7 @@ class mapping {
   /// \param alignment  of the first address; a power of two. \errors ENOMEM of mmap.
   mapping(std::size_t bytes, std::size_t alignment);
   ~mapping();
-  mapping(const mapping&) = delete;
-  mapping& operator=(const mapping&) = delete;
+  mapping(mapping&&) = delete;
 
   /// Returns true if such a range can be reserved now: not under a low RLIMIT_AS, or in valgrind.
   [[nodiscard]] static bool is_possible(std::size_t bytes, std::size_t alignment) noexcept;

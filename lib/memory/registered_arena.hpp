@@ -12,8 +12,7 @@ class registered_arena {
   explicit registered_arena(chunk_store& chunks);
   /// Frees everything that was allocated; no thread cache may hold any of it.
   ~registered_arena();
-  registered_arena(const registered_arena&) = delete;
-  registered_arena& operator=(const registered_arena&) = delete;
+  registered_arena(registered_arena&&) = delete;
 
   /// Returns the flags for mallocx and dallocx.
   [[nodiscard]] int flags() const noexcept { return MALLOCX_ARENA(index_); }

@@ -114,8 +114,7 @@ class thread_caches {
   thread_caches(int arena_flags, bool enabled, const memory_block::kind& of);
   /// Empties all caches, before the arena's end; no other thread may still call.
   ~thread_caches();
-  thread_caches(const thread_caches&) = delete;
-  thread_caches& operator=(const thread_caches&) = delete;
+  thread_caches(thread_caches&&) = delete;
 
   /// Returns the calling thread's cache. \cost two loads and a comparison. More for a thread's
   /// first call, and for a thread that alternates between allocators.

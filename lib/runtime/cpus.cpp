@@ -16,16 +16,7 @@ namespace {
 /// The most CPUs that Linux can be built for; a mask smaller than the kernel's gives EINVAL.
 constexpr unsigned cpus_limit = 8192;
 
-class cpu_mask {
- public:
-  [[nodiscard]] static constexpr std::size_t size_bytes() noexcept { return cpus_limit / 8; }
-  [[nodiscard]] cpu_set_t* set() noexcept { return sets_.data(); }
-  [[nodiscard]] bool has(unsigned cpu) noexcept { return CPU_ISSET_S(cpu, size_bytes(), set()); }
-  void add(unsigned cpu) noexcept { CPU_SET_S(cpu, size_bytes(), set()); }
-
- private:
-  std::array<cpu_set_t, cpus_limit / CPU_SETSIZE> sets_{};
-};
+using cpu_mask = std::array<cpu_set_t, cpus_limit / CPU_SETSIZE>;
 
 /// Formats CPUs as "0-3,8".
 std::string ranges(const std::vector<unsigned>& cpus) {
@@ -44,13 +35,13 @@ std::string ranges(const std::vector<unsigned>& cpus) {
 }  // namespace
 
 std::vector<unsigned> allowed_cpus() {
-  cpu_mask mask;
-  if (::sched_getaffinity(0, cpu_mask::size_bytes(), mask.set()) != 0) {
+  cpu_mask mask{};
+  if (::sched_getaffinity(0, sizeof mask, mask.data()) != 0) {
     throw error{errno_failure(errno, "sched_getaffinity")};
   }
   std::vector<unsigned> cpus;
   for (unsigned cpu = 0; cpu < cpus_limit; ++cpu) {
-    if (mask.has(cpu)) cpus.push_back(cpu);
+    if (CPU_ISSET_S(cpu, sizeof mask, mask.data())) cpus.push_back(cpu);
   }
   return cpus;
 }
@@ -65,10 +56,9 @@ void check_cpu(unsigned cpu) {
 }
 
 void pin_to(unsigned cpu) {
-  check_cpu(cpu);
-  cpu_mask mask;
-  mask.add(cpu);
-  if (::sched_setaffinity(0, cpu_mask::size_bytes(), mask.set()) != 0) {
+  cpu_mask mask{};
+  CPU_SET_S(cpu, sizeof mask, mask.data());
+  if (::sched_setaffinity(0, sizeof mask, mask.data()) != 0) {
     throw error{errno_failure(errno, "sched_setaffinity", {"cpu", cpu})};
   }
 }

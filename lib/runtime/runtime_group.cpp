@@ -77,8 +77,7 @@ unsigned thread_count(const runtime_group_options& options) {
 class [[gnu::visibility("hidden")]] runtime_group::state {
  public:
   explicit state(const runtime_group_options& options);
-  state(const state&) = delete;
-  state& operator=(const state&) = delete;
+  state(state&&) = delete;
   ~state() { end(); }
 
   void end() noexcept;

@@ -68,8 +68,7 @@ class CORDMA_EXPORT mr_allocator {
   /// Deregisters all chunks. All allocated memory must have been freed, and every request that
   /// names it completed (or its queue pair destroyed).
   ~mr_allocator();
-  mr_allocator(const mr_allocator&) = delete;
-  mr_allocator& operator=(const mr_allocator&) = delete;
+  mr_allocator(mr_allocator&&) = delete;
 
   /// Allocates memory with arbitrary contents.
   /// \param size_bytes  at least 1.  \param alignment  a power of two, up to `alignment_max`.

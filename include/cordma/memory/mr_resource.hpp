@@ -24,8 +24,7 @@ class CORDMA_EXPORT mr_resource final : public std::pmr::memory_resource {
   explicit mr_resource(mr_allocator& from);
   /// Destroys the resource; its containers must have returned all memory.
   ~mr_resource() override;
-  mr_resource(const mr_resource&) = delete;
-  mr_resource& operator=(const mr_resource&) = delete;
+  mr_resource(mr_resource&&) = delete;
 
   /// Returns the slice of `objects`, which lie in one allocation of the resource. The slice is
   /// valid until the container returns the memory. \errors errc::out_of_range: some objects do not

@@ -65,8 +65,7 @@ class CORDMA_EXPORT group_listener {
   /// Listens, and accepts nothing before `start`. \errors as `runtime_group::serve`.
   group_listener(const std::vector<place>& places, const endpoint& local, serve_options options,
                  connection_handler handler);
-  group_listener(const group_listener&) = delete;
-  group_listener& operator=(const group_listener&) = delete;
+  group_listener(group_listener&&) = delete;
   ~group_listener();
   /// Returns when the first thread accepts.
   void start();

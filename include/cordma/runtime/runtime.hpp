@@ -53,8 +53,7 @@ class CORDMA_EXPORT runtime final {
     static_assert(sizeof(Options) == 0,
                   "options own a reactor and are not copied: runtime rt{std::move(options)}");
   }
-  runtime(const runtime&) = delete;
-  runtime& operator=(const runtime&) = delete;
+  runtime(runtime&&) = delete;
   ~runtime();
 
   /// Runs an operation or task to its end, and until connections dropped meanwhile are closed.

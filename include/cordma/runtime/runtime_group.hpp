@@ -55,8 +55,7 @@ class CORDMA_EXPORT runtime_group {
   ///   the message names it, and those that it may. errc::limit_exceeded: `threads`.
   ///   errc::out_of_range: `pin` names fewer CPUs than there are threads. EAGAIN: no more threads.
   explicit runtime_group(const runtime_group_options& options = {});
-  runtime_group(const runtime_group&) = delete;
-  runtime_group& operator=(const runtime_group&) = delete;
+  runtime_group(runtime_group&&) = delete;
   /// Stops the group, waits as `wait` does, and then until dropped connections are closed.
   ~runtime_group();
 

@@ -13,8 +13,7 @@ namespace cordma {
 class counter {
  public:
   counter() noexcept = default;
-  counter(const counter&) = delete;
-  counter& operator=(const counter&) = delete;
+  counter(counter&&) = delete;
 
   [[gnu::always_inline]] void add(std::uint64_t by = 1) noexcept {
 #if defined(__x86_64__)

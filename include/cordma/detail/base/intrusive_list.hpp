@@ -54,8 +54,7 @@ template <class T>
 class intrusive_list {
  public:
   intrusive_list() noexcept { ends_.prev_ = ends_.next_ = &ends_; }
-  intrusive_list(const intrusive_list&) = delete;
-  intrusive_list& operator=(const intrusive_list&) = delete;
+  intrusive_list(intrusive_list&&) = delete;
   ~intrusive_list() {
     while (!empty()) ends_.next_->unlink();
     ends_.next_ = nullptr;

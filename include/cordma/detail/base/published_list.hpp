@@ -12,8 +12,7 @@ template <class T>
 class published_list {
  public:
   published_list() noexcept = default;
-  published_list(const published_list&) = delete;
-  published_list& operator=(const published_list&) = delete;
+  published_list(published_list&&) = delete;
   ~published_list() {
     for (const node* n = newest_.load(std::memory_order_relaxed); n != nullptr;) {
       const std::unique_ptr<const node> gone{n};

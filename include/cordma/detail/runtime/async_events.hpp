@@ -22,8 +22,7 @@ class async_events {
   static constexpr std::size_t events_kept_max = 64;
 
   async_events(cordma::executor& executor, verbs::context& ctx);
-  async_events(const async_events&) = delete;
-  async_events& operator=(const async_events&) = delete;
+  async_events(async_events&&) = delete;
 
   /// Delivers events that name an object on `driver` to it, until `remove`.
   void add(completion_queue_driver& driver) { drivers_.push_back(&driver); }
