@@ -36,11 +36,11 @@ constexpr std::chrono::milliseconds last_receive_wait{50};
 
 verbs::gid_entry chosen_gid(const verbs::context& ctx, const verbs::port_info& port,
                             const connection_options& options, const socket_address& local) {
-  const verbs::gid_wish wish{
+  const verbs::gid_request request{
       .index = options.gid_index,
       .local_ip = verbs::gid_of(*local.data()),
       .family = local.is_ipv6() ? verbs::ip_family::ipv6 : verbs::ip_family::ipv4};
-  return verbs::choose_gid(ctx.gid_table(port.number), wish).entry;
+  return verbs::choose_gid(ctx.gid_table(port.number), request).entry;
 }
 
 verbs::access granted(const verbs::context& ctx, verbs::access wanted) noexcept {

@@ -40,11 +40,11 @@ bool is_of(ip_family family, const ibv_gid& gid) noexcept {
   return family != ip_family::any && is_ipv4(gid) == (family == ip_family::ipv4);
 }
 
-/// Each weight is above the sum of those below it, so that the order of wishes is a strict one.
-int score_of(const gid_entry& entry, const gid_wish& wish) noexcept {
+/// Each weight is above the sum of those below it, so that the order of requests is a strict one.
+int score_of(const gid_entry& entry, const gid_request& request) noexcept {
   int score = 0;
-  if (wish.local_ip && same_gid(entry.gid, *wish.local_ip)) score += 100;
-  if (is_of(wish.family, entry.gid)) score += 40;
+  if (request.local_ip && same_gid(entry.gid, *request.local_ip)) score += 100;
+  if (is_of(request.family, entry.gid)) score += 40;
   if (entry.type == gid_type::roce_v2) score += 10;
   if (is_ipv4(entry.gid)) return score + 3;
   return is_link_local(entry.gid) ? score + 1 : score + 2;
@@ -60,10 +60,10 @@ std::string indexes_of(std::span<const gid_entry> table) {
   return text.empty() ? "none" : text;
 }
 
-gid_choice explicit_choice(std::span<const gid_entry> table, const gid_wish& wish) {
+gid_choice explicit_choice(std::span<const gid_entry> table, const gid_request& request) {
   for (const gid_entry& entry : table) {
-    if (entry.index != *wish.index) continue;
-    if (is_usable(entry)) return {entry, score_of(entry, wish)};
+    if (entry.index != *request.index) continue;
+    if (is_usable(entry)) return {entry, score_of(entry, request)};
     detail::throw_failure(
         errc::no_gid, "choose_gid",
         detail::detail_text("gid_index %u holds %s, which is no address; usable: %s", entry.index,
@@ -71,18 +71,18 @@ gid_choice explicit_choice(std::span<const gid_entry> table, const gid_wish& wis
   }
   detail::throw_failure(errc::no_gid, "choose_gid",
                         detail::detail_text("gid_index %u is not in the port's table; usable: %s",
-                                            *wish.index, indexes_of(table).c_str()));
+                                            *request.index, indexes_of(table).c_str()));
 }
 
 }  // namespace
 
-gid_choice choose_gid(std::span<const gid_entry> table, const gid_wish& wish) {
-  if (wish.index) return explicit_choice(table, wish);
+gid_choice choose_gid(std::span<const gid_entry> table, const gid_request& request) {
+  if (request.index) return explicit_choice(table, request);
   const gid_entry* best = nullptr;
   int best_score = -1;
   for (const gid_entry& entry : table) {
     if (!is_usable(entry)) continue;
-    const int score = score_of(entry, wish);
+    const int score = score_of(entry, request);
     if (score < best_score || (score == best_score && entry.index > best->index)) continue;
     best = &entry;
     best_score = score;

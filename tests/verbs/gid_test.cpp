@@ -26,9 +26,9 @@ gid_entry row(std::uint32_t index, const char* ipv6, gid_type type = gid_type::r
   return {.gid = gid(ipv6), .index = index, .type = type};
 }
 
-std::string failure_text(const std::vector<gid_entry>& table, const gid_wish& wish) {
+std::string failure_text(const std::vector<gid_entry>& table, const gid_request& request) {
   try {
-    (void)choose_gid(table, wish);
+    (void)choose_gid(table, request);
   } catch (const cordma::error& e) {
     CHECK(e.failure().code == cordma::errc::no_gid);
     return e.what();
@@ -47,7 +47,7 @@ TEST_CASE("the GID is chosen by wish, then type, then kind of address, then inde
   struct {
     const char* what;
     std::vector<gid_entry> table;
-    gid_wish wish;
+    gid_request request;
     std::uint32_t chosen;
   } const cases[] = {
       {"the only one", {row(0, link_local)}, {}, 0},
@@ -95,7 +95,7 @@ TEST_CASE("the GID is chosen by wish, then type, then kind of address, then inde
   };
   for (const auto& c : cases) {
     INFO(c.what);
-    CHECK(choose_gid(c.table, c.wish).entry.index == c.chosen);
+    CHECK(choose_gid(c.table, c.request).entry.index == c.chosen);
   }
 }
 
