@@ -1,7 +1,7 @@
 #pragma once
 
 #include "doorbell_batch.hpp"
-#include "held_memory.hpp"
+#include "mr_hold_cache.hpp"
 #include "spin_window.hpp"
 #include "transfer_tally.hpp"
 

@@ -6,7 +6,7 @@
 namespace cordma {
 
 receive_queue::receive_queue(verbs::queue_pair& qp, completion_queue_driver& driver,
-                             held_memory& held)
+                             mr_hold_cache& held)
     : driver_{driver},
       native_{qp.native_handle()},
       num_{qp.num()},

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "completion_queue_driver.hpp"
-#include "held_memory.hpp"
+#include "mr_hold_cache.hpp"
 #include "transfer_tally.hpp"
 
 #include <cordma/detail/base/intrusive_list.hpp>
@@ -29,7 +29,7 @@ class alignas(64) receive_queue {
  public:
   /// Makes a queue. `qp`, which is on the queue of `driver`, and `held`, of that and of the
   /// protection domain, outlive it.
-  receive_queue(verbs::queue_pair& qp, completion_queue_driver& driver, held_memory& held);
+  receive_queue(verbs::queue_pair& qp, completion_queue_driver& driver, mr_hold_cache& held);
   receive_queue(const receive_queue&) = delete;
   receive_queue& operator=(const receive_queue&) = delete;
   ~receive_queue();
@@ -137,7 +137,7 @@ class alignas(64) receive_queue {
   // The depth; 0 while operations wait for room, and once the queue is closed.
   std::uint32_t at_once_max_;
   std::uint32_t free_count_ = 0;  // Messages that nobody was promised.
-  held_memory& held_;
+  mr_hold_cache& held_;
   std::vector<slot> slots_;
   std::vector<local_mr_slice> more_slices_;  // Per slot, one slice less than `slices_max_`.
   intrusive_list<receive_operation> want_room_;

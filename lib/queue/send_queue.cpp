@@ -23,7 +23,7 @@ send_queue::cold_state::cold_state(verbs::protection_domain& pd, verbs::queue_pa
                       verbs::access::local_write);
 }
 
-send_queue::send_queue(completion_queue_driver& driver, held_memory& held,
+send_queue::send_queue(completion_queue_driver& driver, mr_hold_cache& held,
                        verbs::protection_domain& pd, verbs::queue_pair& qp,
                        std::size_t message_max_bytes, bool has_atomics)
     : held_{held},

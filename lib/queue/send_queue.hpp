@@ -2,7 +2,7 @@
 
 #include "completion_queue_driver.hpp"
 #include "doorbell_batch.hpp"
-#include "held_memory.hpp"
+#include "mr_hold_cache.hpp"
 #include "transfer_tally.hpp"
 
 #include <cordma/detail/base/probe.hpp>
@@ -36,7 +36,7 @@ class alignas(64) send_queue {
   /// Makes a queue; `qp` may be in any state, `message_max_bytes` is the port's limit. `driver`
   /// reaps its completion queue; `held` is the cache of that queue and of `pd`. Both outlive the
   /// send queue. `has_atomics` allocates memory for the values of atomics.
-  send_queue(completion_queue_driver& driver, held_memory& held, verbs::protection_domain& pd,
+  send_queue(completion_queue_driver& driver, mr_hold_cache& held, verbs::protection_domain& pd,
              verbs::queue_pair& qp, std::size_t message_max_bytes, bool has_atomics);
   send_queue(const send_queue&) = delete;
   send_queue& operator=(const send_queue&) = delete;
@@ -309,7 +309,7 @@ class alignas(64) send_queue {
   std::uint32_t origin_ = sequence_first;  // Number that has, or had, the first place of the ring.
   std::uint32_t mask_ = 0;                 // Size of the ring, less 1.
   slot* slots_ = &only_slot_;              // `only_slot_`, until two requests are in flight.
-  held_memory& held_;
+  mr_hold_cache& held_;
   ibv_qp* const native_;
   completion_queue_driver& driver_;
   std::uint64_t wr_id_base_ = 0;

@@ -1,8 +1,8 @@
-#include "held_memory.hpp"
+#include "mr_hold_cache.hpp"
 
 namespace cordma {
 
-bool held_memory::try_acquire_other(memory_block& block, std::uint32_t generation) noexcept {
+bool mr_hold_cache::try_acquire_other(memory_block& block, std::uint32_t generation) noexcept {
   counted& known = other(block);
   if (known.block == &block) {
     if (block.generation() != generation) return false;
@@ -18,7 +18,7 @@ bool held_memory::try_acquire_other(memory_block& block, std::uint32_t generatio
   return true;
 }
 
-void held_memory::count(memory_block& block) noexcept {
+void mr_hold_cache::count(memory_block& block) noexcept {
   if (block_ == nullptr) {
     block_ = &block;
     holds_ = 1;
@@ -27,7 +27,7 @@ void held_memory::count(memory_block& block) noexcept {
   }
 }
 
-void held_memory::release_other(memory_block& block) noexcept {
+void mr_hold_cache::release_other(memory_block& block) noexcept {
   if (counted& known = other(block); known.block == &block) {
     if (--known.holds > 0) return;
     known.block = nullptr;

@@ -13,10 +13,10 @@ namespace cordma {
 /// domain have acquired. Mostly their requests use one block. The cache acquires that block once
 /// and counts its users. Two locked instructions per request, to acquire and to release, would be a
 /// third of its cost. A few other blocks are counted in a slower table. \thread one.
-class held_memory {
+class mr_hold_cache {
  public:
-  explicit held_memory(const ibv_pd* pd) noexcept : pd_{pd} {}
-  held_memory(const held_memory&) = delete;
+  explicit mr_hold_cache(const ibv_pd* pd) noexcept : pd_{pd} {}
+  mr_hold_cache(const mr_hold_cache&) = delete;
 
   /// Acquires as `memory_block` does. Returns false also if the block is of another protection
   /// domain.
@@ -62,8 +62,8 @@ class held_memory {
 /// Memory that both kinds of queues have acquired.
 struct held_by_queues {
   explicit held_by_queues(const ibv_pd* pd) noexcept : sends{pd}, receives{pd} {}
-  held_memory sends;
-  held_memory receives;
+  mr_hold_cache sends;
+  mr_hold_cache receives;
 };
 
 }  // namespace cordma

@@ -1,4 +1,4 @@
-#include "queue/held_memory.hpp"
+#include "queue/mr_hold_cache.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -9,8 +9,8 @@
 #include <random>
 #include <vector>
 
-using cordma::held_memory;
 using cordma::memory_block;
+using cordma::mr_hold_cache;
 
 namespace {
 
@@ -43,7 +43,7 @@ struct holder_of_memory {
     return held.try_acquire(mr.block, mr.generation);
   }
   void release(const watched_block& mr) { held.release(mr.block); }
-  held_memory held{nullptr};
+  mr_hold_cache held{nullptr};
 };
 
 }  // namespace
@@ -131,7 +131,7 @@ TEST_CASE("in whatever order blocks are held and let go, each is held while it i
 TEST_CASE("memory of another protection domain is not held", "[queue][M10]") {
   watched_block mr;
   ibv_pd other{};
-  held_memory held{&other};
+  mr_hold_cache held{&other};
   CHECK_FALSE(held.try_acquire(mr.block, mr.generation));
   CHECK(mr.block.holders() == 1);
 }
