@@ -15,10 +15,8 @@
 namespace cordma {
 namespace {
 
-struct freer {
-  void operator()(addrinfo* list) const noexcept { ::freeaddrinfo(list); }
-};
-using address_list = std::unique_ptr<addrinfo, freer>;
+using address_list =
+    std::unique_ptr<addrinfo, decltype([](addrinfo* list) { ::freeaddrinfo(list); })>;
 
 /// Returns `text` in quotation marks; a NUL would end an error's text.
 std::string quoted(std::string_view text) {
@@ -62,14 +60,6 @@ bool lacks_interface(const sockaddr* address) noexcept {
   return IN6_IS_ADDR_LINKLOCAL(&in.sin6_addr) && in.sin6_scope_id == 0;
 }
 
-socket_address ipv4(std::uint32_t address, std::uint16_t port) noexcept {
-  sockaddr_in in{};
-  in.sin_family = AF_INET;
-  in.sin_port = htons(port);
-  in.sin_addr.s_addr = htonl(address);
-  return {reinterpret_cast<const sockaddr*>(&in), sizeof in};
-}
-
 }  // namespace
 
 socket_address::socket_address() noexcept { storage_.ss_family = AF_INET; }
@@ -103,10 +93,12 @@ std::vector<socket_address> socket_address::resolve(const std::string& host, std
 }
 
 socket_address socket_address::loopback(std::uint16_t port) noexcept {
-  return ipv4(INADDR_LOOPBACK, port);
+  sockaddr_in in{};
+  in.sin_family = AF_INET;
+  in.sin_port = htons(port);
+  in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return {reinterpret_cast<const sockaddr*>(&in), sizeof in};
 }
-
-socket_address socket_address::any(std::uint16_t port) noexcept { return ipv4(INADDR_ANY, port); }
 
 // The port lies at the same place for both families (RFC 3493, section 3.10).
 std::uint16_t socket_address::port() const noexcept {

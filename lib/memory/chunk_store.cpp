@@ -61,12 +61,10 @@ void* chunk_store::take(std::size_t bytes, std::size_t alignment) noexcept {
   const std::lock_guard growth{growth_};
   // Another thread may have registered a chunk meanwhile.
   if (void* const at = take_of_chunks(bytes, alignment)) return at;
+  void* at = nullptr;
   std::optional<failure> why;
   try {
-    void* const at = grow(rounded_up(bytes, options_.chunk_bytes), bytes / page_bytes);
-    const std::lock_guard lock{lock_};
-    refusal_.reset();
-    return at;
+    at = grow(rounded_up(bytes, options_.chunk_bytes), bytes / page_bytes);
   } catch (const error& e) {
     why = e.failure();
   } catch (const std::bad_alloc&) {
@@ -74,7 +72,7 @@ void* chunk_store::take(std::size_t bytes, std::size_t alignment) noexcept {
   }
   const std::lock_guard lock{lock_};
   refusal_ = why;
-  return nullptr;
+  return at;
 }
 
 void* chunk_store::take_of_chunks(std::size_t bytes, std::size_t alignment) noexcept {

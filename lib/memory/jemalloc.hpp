@@ -6,27 +6,19 @@
 
 #include <cstddef>
 
-#ifndef CORDMA_SHARED_JEMALLOC
-// Symbols of the private copy (jemalloc/localise).
-extern "C" {
-void* cordma_jemalloc_mallocx(std::size_t size, int flags) noexcept;
-void cordma_jemalloc_dallocx(void* at, int flags) noexcept;
-int cordma_jemalloc_mallctl(const char* name, void* old, std::size_t* old_bytes, void* value,
-                            std::size_t value_bytes) noexcept;
-}
-#endif
-
 /// jemalloc's non-standard API (jemalloc(3)), from the private or the system's copy.
 namespace cordma::jemalloc {
 
-#ifndef CORDMA_SHARED_JEMALLOC
-inline constexpr auto mallocx = ::cordma_jemalloc_mallocx;
-inline constexpr auto dallocx = ::cordma_jemalloc_dallocx;
-inline constexpr auto mallctl = ::cordma_jemalloc_mallctl;
+#ifdef CORDMA_SHARED_JEMALLOC
+using ::dallocx;
+using ::mallctl;
+using ::mallocx;
 #else
-inline constexpr auto mallocx = ::mallocx;
-inline constexpr auto dallocx = ::dallocx;
-inline constexpr auto mallctl = ::mallctl;
+// The private copy has other symbols (jemalloc/localise).
+void* mallocx(std::size_t size, int flags) noexcept __asm__("cordma_jemalloc_mallocx");
+void dallocx(void* at, int flags) noexcept __asm__("cordma_jemalloc_dallocx");
+int mallctl(const char* name, void* old, std::size_t* old_bytes, void* value,
+            std::size_t value_bytes) noexcept __asm__("cordma_jemalloc_mallctl");
 #endif
 
 /// Checks mallctl's result. \errors `error` with the control's name and the errno.

@@ -6,12 +6,6 @@
 #include <bit>
 
 namespace cordma {
-namespace {
-
-constexpr std::size_t word_bits = 64;
-
-}  // namespace
-
 page_bitmap::page_bitmap(std::size_t pages)
     : size_{pages},
       free_{pages},

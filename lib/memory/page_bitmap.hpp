@@ -24,6 +24,7 @@ class page_bitmap {
   void give_back(std::size_t first, std::size_t count) noexcept;
 
  private:
+  static constexpr std::size_t word_bits = 64;
   /// Returns the first page at or after `from` that is in use (or free); `size_` if there is none.
   [[nodiscard]] std::size_t next(std::size_t from, bool in_use) const noexcept;
   void flip(std::size_t first, std::size_t count) noexcept;

@@ -78,7 +78,11 @@ registered_arena::registered_arena(chunk_store& chunks) : hooks_{table, &chunks}
     // With opt.retain, jemalloc keeps freed extents, and asks for ever more at a time.
     if (jemalloc::get<bool>("opt.retain"))
       jemalloc::set(control("retain_grow_limit").text, chunks.chunk_bytes());
-    verify();
+    // jemalloc's own data, made with the arena, must not have come from the hooks.
+    if (chunks.count().registrations != 0) {
+      detail::throw_failure(errc::not_supported, create,
+                            "jemalloc put its own data into registered memory");
+    }
   } catch (...) {
     destroy();
     throw;
@@ -90,13 +94,6 @@ registered_arena::~registered_arena() { destroy(); }
 void registered_arena::destroy() noexcept {
   const int error = jemalloc::mallctl(control("destroy").text, nullptr, nullptr, nullptr, 0);
   CORDMA_ASSERT(error == 0, "jemalloc keeps an arena whose hooks go");
-}
-
-/// Checks that jemalloc's own data, made with the arena, did not come from the hooks.
-void registered_arena::verify() const {
-  if (hooks_.chunks->count().registrations == 0) return;
-  detail::throw_failure(errc::not_supported, "experimental.arenas_create_ext",
-                        "jemalloc put its own data into registered memory");
 }
 
 void registered_arena::purge() { jemalloc::call(control("purge").text); }

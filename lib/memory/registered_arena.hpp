@@ -31,7 +31,6 @@ class registered_arena {
   };
   [[nodiscard]] control_name control(const char* name) const noexcept;
   void destroy() noexcept;
-  void verify() const;
 
   hooks hooks_;
   unsigned index_ = 0;

@@ -12,10 +12,10 @@ request_outcome reason(errc code, const verbs::async_event& event) noexcept {
 }  // namespace
 
 async_events::async_events(cordma::executor& executor, verbs::context& ctx)
-    : executor_{executor}, ctx_{ctx}, watch_{*this} {}
+    : fd_watch{executor, ctx.async_fd(), fd_events::readable, &on_ready}, ctx_{ctx} {}
 
 void async_events::on_ready(fd_watch& watch) noexcept {
-  async_events& events = static_cast<device_watch&>(watch).events;
+  async_events& events = static_cast<async_events&>(watch);
   events.drain();
   if (!watch.is_watching()) {
     events.fail_all({.code = errc::device_failed, .call = "poll device events"});

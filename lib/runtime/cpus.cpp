@@ -56,6 +56,7 @@ void check_cpu(unsigned cpu) {
 }
 
 void pin_to(unsigned cpu) {
+  check_cpu(cpu);
   cpu_mask mask{};
   CPU_SET_S(cpu, sizeof mask, mask.data());
   if (::sched_setaffinity(0, sizeof mask, mask.data()) != 0) {

@@ -68,8 +68,11 @@ group_listener::group_listener(const std::vector<place>& places, const endpoint&
   CORDMA_ASSERT(handler_ != nullptr, "connections are served by a handler");
   for (const place& where : places) {
     seats_.push_back(std::make_unique<seat>(where, unsigned(seats_.size()), options_.connections));
-    if (options_.connections_of) choose_options(*seats_.back());
-    check_connections(where.rt.context(), seats_.back()->options);
+    seat& made = *seats_.back();
+    if (options_.connections_of) {
+      made.options = call_on(made.rt, [&] { return options_.connections_of(made.rt, made.index); });
+    }
+    check_connections(made.rt.context(), made.options);
   }
   door_.emplace(seats_.front()->rt.executor(), detail::listening_address(local),
                 options_.tcp_backlog);
@@ -77,10 +80,6 @@ group_listener::group_listener(const std::vector<place>& places, const endpoint&
 }
 
 group_listener::~group_listener() = default;
-
-void group_listener::choose_options(seat& of) {
-  of.options = call_on(of.rt, [&] { return options_.connections_of(of.rt, of.index); });
-}
 
 void group_listener::start() {
   seat& first = *seats_.front();
@@ -151,7 +150,13 @@ task<> group_listener::serve(seat& here, unique_fd socket) {
   try {
     tcp_stream stream{here.rt.executor(), std::move(socket)};
     failed.peer = stream.peer_address();
-    co_await connect_and_handle(here, std::move(stream), is_connected);
+    task<connection> handshake =
+        accept(here.rt.resources(), std::move(stream), here.options, options_.handshake_timeout);
+    connection conn = co_await std::move(handshake);
+    is_connected = true;
+    here.connected.add();
+    task<> handling = handler_(here.rt, here.index, std::move(conn));
+    co_await std::move(handling);
   } catch (const cancelled&) {
     // The group is being stopped.
   } catch (...) {
@@ -162,16 +167,6 @@ task<> group_listener::serve(seat& here, unique_fd socket) {
     if (options_.on_failure) options_.on_failure(here.index, failed);
   }
   give_back(here);
-}
-
-task<> group_listener::connect_and_handle(seat& here, tcp_stream stream, bool& is_connected) {
-  task<connection> handshake =
-      accept(here.rt.resources(), std::move(stream), here.options, options_.handshake_timeout);
-  connection conn = co_await std::move(handshake);
-  is_connected = true;
-  here.connected.add();
-  task<> handling = handler_(here.rt, here.index, std::move(conn));
-  co_await std::move(handling);
 }
 
 void group_listener::give_back(seat& here) noexcept {

@@ -74,8 +74,7 @@ unsigned thread_count(const runtime_group_options& options) {
 
 }  // namespace
 
-class [[gnu::visibility("hidden")]] runtime_group::state {
- public:
+struct [[gnu::visibility("hidden")]] runtime_group::state {
   explicit state(const runtime_group_options& options);
   state(state&&) = delete;
   ~state() { end(); }
@@ -83,6 +82,7 @@ class [[gnu::visibility("hidden")]] runtime_group::state {
   void end() noexcept;
   [[nodiscard]] bool is_called_by_member() const noexcept;
 
+  const unsigned count;  ///< of threads
   bell stop;
   bell leave;
   std::latch idle;  ///< Threads whose tasks have all ended, after the stop.
@@ -90,43 +90,34 @@ class [[gnu::visibility("hidden")]] runtime_group::state {
   /// Declared after the threads that use them.
   std::vector<std::unique_ptr<group_listener>> listeners;
   std::vector<std::unique_ptr<member>> members;
-
- private:
-  state(const runtime_group_options& options, unsigned count);
 };
 
-class [[gnu::visibility("hidden")]] runtime_group::member {
- public:
+struct [[gnu::visibility("hidden")]] runtime_group::member {
   /// Returns when the member's runtime is there. \errors what the constructor of the runtime
   /// throws.
-  member(state& group, unsigned index, runtime_options options, std::optional<unsigned> cpu);
+  member(state& of, unsigned number, runtime_options options, std::optional<unsigned> cpu);
 
-  [[nodiscard]] runtime& rt() noexcept { return *rt_; }
-  [[nodiscard]] scope& work() noexcept { return *work_; }
-  [[nodiscard]] std::thread::id thread_id() const noexcept { return thread_.get_id(); }
   void begin(const body& each, calls& all) noexcept;
-
- private:
   void live(runtime_options& options, std::optional<unsigned> cpu,
             std::promise<void>& started) noexcept;
   task<> work_until_stopped();
   task<> work_on(const body& each, calls& all);
 
-  state& group_;
-  const unsigned index_;
+  state& group;
+  const unsigned index;
   // Points to the thread's stack.
-  runtime* rt_ = nullptr;
-  scope* work_ = nullptr;
-  std::jthread thread_;  // Declared last, and so joined before the other members are destroyed.
+  runtime* rt = nullptr;
+  scope* work = nullptr;
+  std::jthread thread;  // Declared last, and so joined before the other members are destroyed.
 };
 
-runtime_group::member::member(state& group, unsigned index, runtime_options options,
+runtime_group::member::member(state& of, unsigned number, runtime_options options,
                               std::optional<unsigned> cpu)
-    : group_{group}, index_{index} {
+    : group{of}, index{number} {
   std::promise<void> promise;
   std::future<void> started = promise.get_future();
   try {
-    thread_ = std::jthread{
+    thread = std::jthread{
         [this, &options, cpu, p = std::move(promise)]() mutable { live(options, cpu, p); }};
   } catch (const std::system_error& e) {
     throw error{errno_failure(e.code().value(), "pthread_create", {"thread", index},
@@ -138,43 +129,43 @@ runtime_group::member::member(state& group, unsigned index, runtime_options opti
 /// Runs the thread. A failure after the start can only be lack of memory, and ends the program.
 void runtime_group::member::live(runtime_options& options, std::optional<unsigned> cpu,
                                  std::promise<void>& started) noexcept {
-  std::optional<runtime> rt;
+  std::optional<runtime> made;
   std::exception_ptr why;
   try {
     if (cpu) pin_to(*cpu);  // Pinning first makes the thread touch its memory from that CPU.
-    rt.emplace(std::move(options));
-    rt->run(current_environment());  // A missing capability of the ring shows now.
+    made.emplace(std::move(options));
+    made->run(current_environment());  // A missing capability of the ring shows now.
   } catch (...) {
     why = std::current_exception();
   }
   if (why != nullptr) {
-    rt.reset();
+    made.reset();
     return started.set_exception(std::move(why));
   }
-  scope work{rt->executor()};
-  rt_ = &*rt;
-  work_ = &work;
+  scope tasks{made->executor()};
+  rt = &*made;
+  work = &tasks;
   started.set_value();
-  rt->run(work_until_stopped());
+  made->run(work_until_stopped());
   // No executor is destroyed before all have stopped: a call posted to one may post to another.
-  group_.left.arrive_and_wait();
+  group.left.arrive_and_wait();
 }
 
 task<> runtime_group::member::work_until_stopped() {
-  co_await group_.stop.rung(rt_->executor());
-  work_->request_stop();
-  co_await work_->join();
-  group_.idle.count_down();
-  co_await group_.leave.rung(rt_->executor());
-  co_await work_->join();  // Waits for tasks started after the stop.
+  co_await group.stop.rung(rt->executor());
+  work->request_stop();
+  co_await work->join();
+  group.idle.count_down();
+  co_await group.leave.rung(rt->executor());
+  co_await work->join();  // Waits for tasks started after the stop.
 }
 
 void runtime_group::member::begin(const body& each, calls& all) noexcept {
   try {
-    work_->spawn(work_on(each, all));
+    work->spawn(work_on(each, all));
   } catch (const std::bad_alloc&) {
     all.note(std::current_exception());
-    group_.stop.ring();
+    group.stop.ring();
     all.left.count_down();
   }
 }
@@ -182,7 +173,7 @@ void runtime_group::member::begin(const body& each, calls& all) noexcept {
 task<> runtime_group::member::work_on(const body& each, calls& all) {
   std::exception_ptr why;
   try {
-    co_await each(*rt_, index_);
+    co_await each(*rt, index);
   } catch (const cancelled&) {
     // The body ended normally.
   } catch (...) {
@@ -190,16 +181,13 @@ task<> runtime_group::member::work_on(const body& each, calls& all) {
   }
   if (why != nullptr) {
     all.note(std::move(why));  // Note the error before others fail because of the stop.
-    group_.stop.ring();
+    group.stop.ring();
   }
   all.left.count_down();  // `each` and `all` may be gone now.
 }
 
 runtime_group::state::state(const runtime_group_options& options)
-    : state{options, thread_count(options)} {}
-
-runtime_group::state::state(const runtime_group_options& options, unsigned count)
-    : idle{count}, left{count} {
+    : count{thread_count(options)}, idle{count}, left{count} {
   try {
     // A member without a place would be waited for before it is asked to stop.
     members.reserve(count);
@@ -226,7 +214,9 @@ void runtime_group::state::end() noexcept {
 }
 
 bool runtime_group::state::is_called_by_member() const noexcept {
-  const auto is_this = [](const auto& m) { return m->thread_id() == std::this_thread::get_id(); };
+  const auto is_this = [](const auto& m) {
+    return m->thread.get_id() == std::this_thread::get_id();
+  };
   return std::any_of(members.begin(), members.end(), is_this);
 }
 
@@ -242,7 +232,7 @@ void runtime_group::run(const body& each) {
   unsigned begun = 0;
   try {
     for (const auto& m : state_->members) {
-      m->rt().executor().post([&each, &all, to = m.get()]() noexcept { to->begin(each, all); });
+      m->rt->executor().post([&each, &all, to = m.get()]() noexcept { to->begin(each, all); });
       ++begun;
     }
   } catch (const std::bad_alloc&) {
@@ -258,7 +248,7 @@ group_listener& runtime_group::serve(const endpoint& local, connection_handler h
                                      serve_options options) {
   CORDMA_ASSERT(!state_->is_called_by_member(), "a thread of the group would wait for itself");
   std::vector<group_listener::place> places;
-  for (const auto& m : state_->members) places.push_back({m->rt(), m->work()});
+  for (const auto& m : state_->members) places.push_back({*m->rt, *m->work});
   state_->listeners.push_back(
       std::make_unique<group_listener>(places, local, std::move(options), std::move(handler)));
   state_->listeners.back()->start();
@@ -272,11 +262,11 @@ void runtime_group::wait() {
   state_->idle.wait();
 }
 
-unsigned runtime_group::size() const noexcept { return unsigned(state_->members.size()); }
+unsigned runtime_group::size() const noexcept { return state_->count; }
 
 runtime& runtime_group::operator[](unsigned index) noexcept {
   CORDMA_ASSERT(index < state_->members.size(), "the group has fewer threads");
-  return state_->members[index]->rt();
+  return *state_->members[index]->rt;
 }
 
 }  // namespace cordma

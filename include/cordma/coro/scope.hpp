@@ -3,7 +3,6 @@
 #include <cordma/coro/task.hpp>
 
 #include <exception>
-#include <type_traits>
 
 namespace cordma {
 

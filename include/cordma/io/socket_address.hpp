@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace cordma {
@@ -24,7 +23,6 @@ class CORDMA_EXPORT socket_address {
   /// \errors `error`.
   static std::vector<socket_address> resolve(const std::string& host, std::uint16_t port);
   static socket_address loopback(std::uint16_t port) noexcept;  ///< Returns 127.0.0.1.
-  static socket_address any(std::uint16_t port) noexcept;       ///< Returns 0.0.0.0.
 
   [[nodiscard]] std::uint16_t port() const noexcept;
   void set_port(std::uint16_t port) noexcept;

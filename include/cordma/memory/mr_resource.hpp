@@ -4,7 +4,6 @@
 #include <cordma/memory/mr_allocator.hpp>
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <memory_resource>
 #include <new>

@@ -8,7 +8,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -76,13 +75,11 @@ class CORDMA_EXPORT group_listener {
  private:
   struct seat;
 
-  void choose_options(seat& of);
   task<> accept_all(tcp_listener door);
   bool hand_over(unique_fd socket) noexcept;
   seat& next_seat() noexcept;
   void begin(seat& here, unique_fd socket) noexcept;
   task<> serve(seat& here, unique_fd socket);
-  task<> connect_and_handle(seat& here, tcp_stream stream, bool& is_connected);
   void give_back(seat& here) noexcept;
 
   const serve_options options_;

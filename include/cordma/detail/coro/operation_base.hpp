@@ -104,10 +104,7 @@ template <class Op>
 struct operation_base {
   auto take() { return static_cast<Op&>(*this).take_result().value(); }
   auto take_result() { return detail::taken<value_of<Op>>(static_cast<Op&>(*this)); }
-  operation_awaiter<Op> operator co_await() && noexcept {
-    return operation_awaiter<Op>{static_cast<Op&>(*this)};
-  }
-  operation_awaiter<Op> operator co_await() & noexcept {
+  operation_awaiter<Op> operator co_await() noexcept {
     return operation_awaiter<Op>{static_cast<Op&>(*this)};
   }
 };

@@ -7,7 +7,6 @@
 #include <cordma/detail/io/fd_watch.hpp>
 #include <cordma/io/socket_address.hpp>
 
-#include <chrono>
 #include <span>
 
 namespace cordma {

@@ -16,7 +16,7 @@ class completion_queue_driver;
 /// that it names. An overrun completion queue fails every queue pair on it, a broken queue pair
 /// fails, and a fatal device fails all. The program gets the same events.
 /// \thread the executor's. \cost nothing until the device reports something.
-class async_events {
+class async_events : private fd_watch {
  public:
   /// Events kept for `next`; when nobody takes them, later ones are counted and dropped.
   static constexpr std::size_t events_kept_max = 64;
@@ -37,22 +37,15 @@ class async_events {
   void route(const verbs::async_event& event) noexcept;
 
  private:
-  struct device_watch : fd_watch {
-    explicit device_watch(async_events& e)
-        : fd_watch{e.executor_, e.ctx_.async_fd(), fd_events::readable, &on_ready}, events{e} {}
-    async_events& events;
-  };
   static void on_ready(fd_watch& watch) noexcept;
   void drain() noexcept;
   void fail_all(const request_outcome& why) noexcept;
 
-  cordma::executor& executor_;
   verbs::context& ctx_;
   std::vector<completion_queue_driver*> drivers_;
   channel<verbs::async_event> kept_{events_kept_max};
   std::uint64_t seen_ = 0;
   std::uint64_t dropped_ = 0;
-  device_watch watch_;  // Declared last: it may fire once constructed.
 };
 
 }  // namespace cordma
