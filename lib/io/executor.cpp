@@ -67,9 +67,8 @@ executor::~executor() {
 void executor::occupy() {
   CORDMA_ASSERT(!occupied_, "executor::run called while it runs: await instead");
   check_process(process_);
-  if (!enabled_) {
+  if (owner_ == nullptr) {
     reactor_->enable();
-    enabled_ = true;
     owner_ = this_thread();
   }
   CORDMA_ASSERT(owner_ == this_thread(), "an executor belongs to the thread that ran it first");
@@ -93,9 +92,9 @@ bool executor::spin() noexcept {
   return false;
 }
 
-inline bool executor::turn() noexcept {
+inline bool executor::iterate() noexcept {
   check_process(process_);  // A coroutine of the last iteration may have forked.
-  counters_.turns.add();
+  counters_.iterations.add();
   if (const std::size_t calls = mailbox_.run_all(); calls > 0) counters_.posted.add(calls);
   const bool progress = poll_all() || (spins_ && spin());
   // Ready coroutines come first, so that the peer works on what they send during the rest of the
@@ -117,11 +116,11 @@ void executor::serve(const bool* ended) noexcept {
 template <class IsOver>
 inline void executor::serve_until(IsOver is_over) noexcept {
   while (!is_over()) {
-    unsigned turns = 0;
+    unsigned iterations = 0;
     bool more_to_do;
     allow_inline_polls(inline_polls_max);
-    do more_to_do = turn();
-    while (more_to_do && ++turns < iterations_per_kernel_poll && has_inline_polls_left() &&
+    do more_to_do = iterate();
+    while (more_to_do && ++iterations < iterations_per_kernel_poll && has_inline_polls_left() &&
            !is_over());
     if (is_over()) break;
     check_process(process_);
@@ -159,7 +158,7 @@ void executor::block() noexcept {
 }
 
 executor_counters executor::counters() const noexcept {
-  return {.turns = counters_.turns.value(),
+  return {.iterations = counters_.iterations.value(),
           .waits = counters_.waits.value(),
           .ready_resumed = counters_.ready_resumed.value(),
           .posted = counters_.posted.value(),

@@ -144,7 +144,7 @@ void write_completions(exposition& to) {
 void write_executor(exposition& to) {
   using of = executor_counters;
   const section<of> plain{to, &metrics::executor};
-  plain("executor_turns_total", "Turns of the executor.", &of::turns);
+  plain("executor_iterations_total", "Event-loop iterations.", &of::iterations);
   plain("executor_waits_total", "Times the executor blocked in the kernel.", &of::waits);
   plain("executor_resumed_total", "Waiters resumed from the ready list.", &of::ready_resumed);
   plain("executor_posted_total", "Calls run for other threads.", &of::posted);

@@ -95,11 +95,11 @@ TEST_CASE("a poller that spins is asked several times a turn, but not ahead of w
   spinner busy;
   exec.add(busy);
   exec.run(exec.sleep_for(1ms));
-  CHECK(busy.polls > 4 * exec.counters().turns);
+  CHECK(busy.polls > 4 * exec.counters().iterations);
 
   // Each turn has a child to start.
   const std::size_t polls = busy.polls;
-  const std::uint64_t turns = exec.counters().turns;
+  const std::uint64_t turns = exec.counters().iterations;
   exec.run([](cordma::executor& executor) -> task<> {
     scope children{executor};
     for (int i = 0; i < 100; ++i) {
@@ -107,7 +107,7 @@ TEST_CASE("a poller that spins is asked several times a turn, but not ahead of w
       co_await children.join();
     }
   }(exec));
-  CHECK(busy.polls - polls == exec.counters().turns - turns);
+  CHECK(busy.polls - polls == exec.counters().iterations - turns);
 }
 
 TEST_CASE("what comes while a poller arms is seen without a wait", "[io][E1]") {

@@ -256,9 +256,9 @@ TEST_CASE("a write that waits on a half-closed peer sleeps instead of spinning",
   executor exec;
   auto [client, server] = exec.run(connected(exec));
   client.shut_down_writing();
-  const std::uint64_t turns = exec.counters().turns;
+  const std::uint64_t turns = exec.counters().iterations;
   CHECK(code_of(exec, with_timeout(fill(server), 50ms)) == errc::timed_out);
-  CHECK(exec.counters().turns - turns < 100);
+  CHECK(exec.counters().iterations - turns < 100);
 
   // And it goes on when there is room.
   const auto sent = pattern(8'000'000);

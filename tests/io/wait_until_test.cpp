@@ -52,7 +52,7 @@ TEST_CASE("what is true already is not waited for", "[io]") {
   executor.run(wait_until(executor, nth_time{asked, 1}));
   executor.run(wait_alone(executor, asked = 0, 1));
   CHECK(asked == 1);
-  CHECK(executor.counters().turns == 0);
+  CHECK(executor.counters().iterations == 0);
 }
 
 TEST_CASE("while a condition is waited for the executor does not sleep", "[io]") {
@@ -79,14 +79,14 @@ TEST_CASE("who waits alone for a condition looks, and goes through no turns", "[
   int asked = 0;
   const auto twice = [](cordma::executor& where, int& so_often) -> task<> {
     co_await where.sleep_for(duration{0});  // In a turn of its own.
-    const std::uint64_t turns = where.counters().turns;
+    const std::uint64_t turns = where.counters().iterations;
     const std::uint64_t allocated = support::thread_allocation_count();
     co_await wait_until(where, nth_time{so_often, 200});
-    CHECK(where.counters().turns == turns);
+    CHECK(where.counters().iterations == turns);
     CHECK(support::thread_allocation_count() == allocated);
     // As many polls as a turn makes are the most, and then others have theirs.
     co_await wait_until(where, nth_time{so_often = 0, 2000});
-    CHECK(where.counters().turns > turns);
+    CHECK(where.counters().iterations > turns);
   };
   executor.run(twice(executor, asked));
   CHECK(device.polls >= 2000);

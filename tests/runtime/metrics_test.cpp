@@ -118,7 +118,7 @@ TEST_CASE("a runtime's metrics are what its connections did, those that are gone
   CHECK(after.transfer.of(request_kind::write).in_flight() == 0);
   CHECK(after.completions.completions >= before.completions.completions + 7);
   CHECK(after.completions.polls > after.completions.empty_polls);
-  CHECK(after.executor.turns > before.executor.turns);
+  CHECK(after.executor.iterations > before.executor.iterations);
   CHECK(after.executor.ready_resumed > before.executor.ready_resumed);
   CHECK(after.executor.enters > 0);
   CHECK(after.executor.waits <= after.executor.enters);
@@ -223,7 +223,7 @@ TEST_CASE("metrics are text that Prometheus can read", "[runtime][device]") {
   CHECK(read[sample_of(p.rt, "requests_in_flight", ",kind=\"write\"")] == 0);
   CHECK(read[sample_of(p.rt, "requests_posted_total", ",kind=\"bind\"")] == 0);
   CHECK(read[sample_of(p.rt, "memory_registrations_total")] >= 1);
-  CHECK(read[sample_of(p.rt, "executor_turns_total")] > 0);
+  CHECK(read[sample_of(p.rt, "executor_iterations_total")] > 0);
   CHECK(read.size() >= 6 * detail::request_kinds + 21);
 }
 
@@ -236,8 +236,8 @@ TEST_CASE("the runtimes of a group are told apart by a label", "[runtime][device
   for (unsigned n = 0; n < 3; ++n) all.push_back({group[n].metrics(), {"thread", numbers[n]}});
   const scrape read{to_prometheus(all)};
   for (const std::string_view n : numbers) {
-    CHECK(read[sample_of(group[0], "executor_turns_total", ",thread=\"" + std::string{n} + '"')] >
-          0);
+    CHECK(read[sample_of(group[0], "executor_iterations_total",
+                         ",thread=\"" + std::string{n} + '"')] > 0);
   }
   CHECK(read.size() % 3 == 0);
 }
@@ -255,9 +255,9 @@ TEST_CASE("a port's counts of receivers that were not ready are samples where th
 TEST_CASE("a label's value may be any text, its name not", "[runtime]") {
   metrics one;
   one.device = "d";
-  one.executor.turns = 5;
+  one.executor.iterations = 5;
   const scrape read{to_prometheus(one, {"tenant", "a \"b\"\\\nc"})};
-  CHECK(read["cordma_executor_turns_total{device=\"d\",tenant=\"a \\\"b\\\"\\\\\\nc\"}"] == 5);
+  CHECK(read["cordma_executor_iterations_total{device=\"d\",tenant=\"a \\\"b\\\"\\\\\\nc\"}"] == 5);
   for (const char* const bad : {"1st", "a-b", "__name__", "kind", "device", "port", "a b", "é"}) {
     INFO(bad);
     CHECK_THROWS_WITH(to_prometheus(one, {bad, "x"}), Catch::Contains(bad));

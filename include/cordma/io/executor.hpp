@@ -25,7 +25,7 @@ struct executor_options {
 
 /// Counts what an executor did since it was made.
 struct executor_counters {
-  std::uint64_t turns = 0;
+  std::uint64_t iterations = 0;     ///< Of the event loop.
   std::uint64_t waits = 0;          ///< Times that the executor blocked in the kernel.
   std::uint64_t ready_resumed = 0;  ///< Waiters taken from the ready list.
   std::uint64_t posted = 0;         ///< Calls run for `post`.
@@ -101,7 +101,7 @@ class CORDMA_EXPORT executor : public scheduler {
   void serve(const bool* ended) noexcept;
   template <class IsOver>
   void serve_until(IsOver is_over) noexcept;
-  bool turn() noexcept;
+  bool iterate() noexcept;
   bool spin() noexcept;
   void fire_timers() noexcept;
   bool poll_all() noexcept;
@@ -116,7 +116,6 @@ class CORDMA_EXPORT executor : public scheduler {
   // The clock is not the kernel's: the alarm is no reliable sign that a timer is due.
   const bool own_clock_;
   const bool takes_alarm_;  // The reactor's alarm follows the executor's clock.
-  bool enabled_ = false;
   bool occupied_ = false;
   bool spins_ = false;  // A poller forbade blocking when there last was no work.
   // Address in the storage of the owning thread; null: no thread has run the executor.
@@ -124,7 +123,7 @@ class CORDMA_EXPORT executor : public scheduler {
   std::uint32_t process_;  // Process that made it: a fork's child has no ring of its own.
   time_point alarm_ = time_point::max();  // The reactor's alarm, until it fires.
   struct {
-    counter turns;
+    counter iterations;
     counter waits;
     counter ready_resumed;
     counter posted;
