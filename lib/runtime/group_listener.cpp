@@ -26,13 +26,13 @@ void check(const serve_options& o) {
   range("tcp_backlog", o.tcp_backlog, 65535);
 }
 
-/// Calls `f` on the thread of `rt`. Returns what the call returns, or throws what it throws.
+/// Calls `f` on the thread of `rt`. Throws what the call throws.
 template <class F>
-auto call_on(runtime& rt, F f) {
-  std::packaged_task<decltype(f())()> task{std::move(f)};
-  auto outcome = task.get_future();
+void call_on(runtime& rt, F f) {
+  std::packaged_task<void()> task{std::move(f)};
+  std::future<void> outcome = task.get_future();
   rt.executor().post(std::move(task));
-  return outcome.get();
+  outcome.get();
 }
 
 }  // namespace
@@ -69,9 +69,8 @@ group_listener::group_listener(const std::vector<place>& places, const endpoint&
   for (const place& where : places) {
     seats_.push_back(std::make_unique<seat>(where, unsigned(seats_.size()), options_.connections));
     seat& made = *seats_.back();
-    if (options_.connections_of) {
-      made.options = call_on(made.rt, [&] { return options_.connections_of(made.rt, made.index); });
-    }
+    if (options_.connections_of)
+      call_on(made.rt, [&] { made.options = options_.connections_of(made.rt, made.index); });
     check_connections(made.rt.context(), made.options);
   }
   door_.emplace(seats_.front()->rt.executor(), detail::listening_address(local),
