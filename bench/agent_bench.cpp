@@ -9,8 +9,8 @@
 
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_all.hpp>
-#include <cordma/detail/agent/lending.hpp>
 #include <cordma/runtime/runtime.hpp>
+#include "agent/lending.hpp"
 
 #include <functional>
 #include <optional>

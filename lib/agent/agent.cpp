@@ -1,149 +1,256 @@
-#include <cordma/detail/agent/agent.hpp>
+#include "agent.hpp"
 
-#include "agent_options.hpp"
-#include "borrower.hpp"
-#include "holder_frames.hpp"
-#include "lender.hpp"
-#include "owner_frames.hpp"
-
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
 #include <new>
-#include <optional>
+#include <string_view>
 
 namespace cordma {
 
 using agent_protocol::kind;
+using detail::grant;
+using detail::holding;
+using std::chrono::duration_cast;
+using std::chrono::microseconds;
 
-class agent::parts final : control_channel::listener {
- public:
-  parts(const agent_resources& r, const agent_options& options)
-      : channel{r.data.driver(), r.lending.domain(), r.memory, *this},
-        context{.executor = r.data.driver().executor(),
-                .data = r.data,
-                .channel = channel,
-                .lending = r.lending,
-                .memory = r.memory,
-                .options = options,
-                .port = r.port,
-                .gid = r.gid,
-                .has_own_domain = r.has_own_domain},
-        lends{context},
-        owner{context, lends},
-        note_arrived{context.executor} {
-    r.data.reserve_sends(reserved_slots);
-  }
+namespace {
 
-  void fail(const failure& why) noexcept {
-    channel.stop();
-    lends.fail(why);
-    if (borrows) borrows->fail(why);
-  }
+[[noreturn]] void fail_frame(const char* what) {
+  throw error{{.code = errc::bad_frame, .call = "agent", .detail = what}};
+}
 
-  control_channel channel;
-  agent_context context;
-  lender lends;
-  owner_frames owner;
-  std::optional<borrower> borrows;
-  std::optional<holder_frames> holder;
-  std::optional<failure> bad_frame;
-  control_channel::outgoing our_note;
-  std::optional<note> peer_note;
-  event note_arrived;
+/// Bytes of the policy that a request takes. An alignment can take more memory than the length.
+std::size_t cost_of(const agent_protocol::frame& request) noexcept {
+  return std::max<std::uint64_t>(request.length, std::uint64_t{1} << request.alignment_log2);
+}
 
- private:
-  void on_frame(const control_channel::frame& f, unsigned slot) noexcept override {
-    try {
-      switch (f.kind) {
-        // Questions are answered in their slot, now or later.
-        case kind::request: return owner.on_request(f, slot);
-        case kind::renew: return owner.on_renew(f, slot);
-        case kind::hand_over: return owner.on_hand_over(f, slot);
-        case kind::offer: return holder->on_offer(f, slot);
-        case kind::accept: owner.on_accept(f); break;
-        case kind::give_back: owner.on_give_back(f); break;
-        case kind::granted: holder->on_granted(f); break;
-        case kind::refused: holder->on_refused(f); break;
-        case kind::renewed: holder->on_renewed(f); break;
-        case kind::handed_over: holder->on_handed_over(f); break;
-        case kind::revoke: holder->on_revoke(f); break;
-        case kind::note: on_note(f); break;
-        case kind::credit: break;
-      }
-      channel.release(slot);
-    } catch (const error& e) {
-      on_bad_frame(e.failure());
-    } catch (const std::bad_alloc&) {
-      context.break_connection(errc::limit_exceeded, "agent: no memory");
+agent_protocol::frame refused(std::uint64_t tag, errc why, std::uint64_t limit = 0) noexcept {
+  return {.kind = kind::refused, .tag = tag, .length = limit, .status = std::uint32_t(why)};
+}
+
+/// A refusal may say a few things only: else a peer could pass off an error as this end's own.
+failure failure_of(const agent_protocol::frame& refused) noexcept {
+  const errc said{int(refused.status)};
+  failure f{.code = errc::refused, .call = "agent", .detail = "the peer could not"};
+  switch (said) {
+    case errc::access_denied:
+      f.detail = refused.length == 0
+                     ? "the peer lends nothing: set bytes_max of its lending_policy "
+                       "(connection_options::agent.lending), which is 0 by default"
+                     : "the peer's lending_policy::access_max leaves nothing of the access";
+      break;
+    case errc::limit_exceeded: {
+      char text[120];
+      std::snprintf(text, sizeof text,
+                    "the peer's lending_policy: bytes_max, %" PRIu64
+                    " at once, or one of its numbers of leases",
+                    refused.length);
+      f.detail = text;
+      break;
     }
+    case errc::not_supported: f.detail = "the peer's device cannot lend"; break;
+    case errc::lease_ended: f.detail = "the owner has ended it"; break;
+    default: return f;
   }
-  void on_note(const control_channel::frame& f) {
-    if (peer_note) throw error{{.code = errc::bad_frame, .call = "agent", .detail = "two notes"}};
-    peer_note = {f.tag, f.lease, f.length};
-    note_arrived.set();
-  }
-  void on_bad_frame(const failure& why) noexcept override {
-    bad_frame = why;
-    context.break_connection(errc::bad_frame, "agent");
-  }
-};
+  f.code = said;
+  return f;
+}
 
-agent::agent(const agent_resources& resources, const agent_options& options) {
-  check(options);
-  parts_ = std::make_unique<parts>(resources, options);
-}
-agent::~agent() = default;
+}  // namespace
 
-queue_pair_base& agent::control() noexcept { return parts_->channel.qp(); }
-event::wait_op agent::settled() noexcept { return parts_->channel.settled(); }
-void agent::post_receives() { parts_->channel.post_receives(); }
-void agent::start(const remote_mr_slice& flush_word) {
-  parts_->borrows.emplace(parts_->context, flush_word);
-  parts_->holder.emplace(parts_->context, *parts_->borrows);
-  parts_->channel.start();
+agent::agent(const agent_resources& r, const agent_options& options)
+    : channel{r.data.driver(), r.lending.domain(), r.memory, *this},
+      context{{r}, channel, options},
+      lends{context},
+      borrows{context},
+      note_arrived{context.executor} {
+  r.data.reserve_sends(reserved_slots);
 }
-void agent::fail(const failure& why) noexcept { parts_->fail(why); }
 
-task<remote_mr> agent::request_remote_mr(std::size_t size_bytes, remote_mr_request request) {
-  return parts_->borrows->request(size_bytes, request);
+void agent::start(const remote_mr_slice& flush_word) noexcept {
+  context.flush_word = flush_word;
+  channel.start();
 }
-task<loan> agent::send_local_mr(local_mr memory, loan_options options) {
-  return parts_->lends.lend(std::move(memory), options);
+
+void agent::fail(const failure& why) noexcept {
+  channel.stop();
+  lends.fail(why);
+  borrows.fail(why);
 }
-void agent::lend_inline(inline_grant& l, local_mr memory, verbs::access access) {
-  parts_->lends.lend_inline(l, std::move(memory), access);
-}
+
 bool agent::can_invalidate(const loan_terms& terms) const noexcept {
   return terms.isolation == isolation::exact &&
-         parts_->context.lending.domain().limits().send_with_invalidate;
+         context.lending.domain().limits().send_with_invalidate;
 }
-remote_mr agent::borrow_inline(const loan_terms& terms, verbs::access access, time_point until,
-                               std::uint64_t& number) {
-  return parts_->borrows->borrow_inline(terms, access, until, number);
-}
-bool agent::end_along(std::uint64_t number) noexcept { return parts_->borrows->end_along(number); }
-void agent::send_note(const note& ours) noexcept {
-  parts_->our_note.frame = {
-      .kind = kind::note, .tag = ours[0], .lease = ours[1], .length = ours[2]};
-  parts_->channel.send(parts_->our_note);
-}
-event& agent::note_arrived() noexcept { return parts_->note_arrived; }
-const std::optional<agent::note>& agent::peer_note() const noexcept { return parts_->peer_note; }
-task<> agent::send_remote_mr(remote_mr memory) {
-  return parts_->borrows->hand_over(std::move(memory));
-}
-task<local_mr> agent::receive_local_mr() { return parts_->lends.receive(); }
-task<remote_mr> agent::receive_remote_mr() { return parts_->borrows->receive(); }
 
-const agent_options& agent::options() const noexcept { return parts_->context.options; }
-const lending_counters& agent::counters() const noexcept { return parts_->context.counters; }
-const std::optional<failure>& agent::bad_frame() const noexcept { return parts_->bad_frame; }
-const std::optional<failure>& agent::last_refusal() const noexcept {
-  return parts_->context.last_refusal;
-}
-std::vector<lease_info> agent::leases() const {
+std::vector<lease_info> agent::leases() {
   std::vector<lease_info> all;
-  parts_->lends.list(all);
-  if (parts_->borrows) parts_->borrows->list(all);
+  lends.list(all);
+  borrows.list(all);
   return all;
+}
+
+void agent::send_note(const note& ours) noexcept {
+  our_note_.frame = {.kind = kind::note, .tag = ours[0], .lease = ours[1], .length = ours[2]};
+  channel.send(our_note_);
+}
+
+// ---- frames
+// --------------------------------------------------------------------------------------
+
+void agent::on_frame(const frame& f, unsigned slot) noexcept {
+  try {
+    switch (f.kind) {
+      // Questions are answered in their slot, now or later.
+      case kind::request: return on_request(f, slot);
+      case kind::renew: return on_renew(f, slot);
+      case kind::hand_over: return on_hand_over(f, slot);
+      case kind::offer: return on_offer(f, slot);
+      case kind::accept: on_accept(f); break;
+      case kind::give_back: on_give_back(f); break;
+      case kind::granted: on_granted(f); break;
+      case kind::refused: borrows.refused(answered(f, kind::refused), failure_of(f)); break;
+      case kind::renewed: on_renewed(f); break;
+      case kind::handed_over: borrows.handed_over(answered(f, kind::hand_over)); break;
+      case kind::revoke: on_revoke(f); break;
+      case kind::note: on_note(f); break;
+      case kind::credit: break;
+    }
+    channel.release(slot);
+  } catch (const error& e) {
+    on_bad_frame(e.failure());
+  } catch (const std::bad_alloc&) {
+    context.break_connection(errc::limit_exceeded, "agent: no memory");
+  }
+}
+
+void agent::on_bad_frame(const failure& why) noexcept {
+  bad_frame = why;
+  context.break_connection(errc::bad_frame, "agent");
+}
+
+void agent::on_note(const frame& f) {
+  if (peer_note) fail_frame("two notes");
+  peer_note = {f.tag, f.lease, f.length};
+  note_arrived.set();
+}
+
+// ---- frames of a holder, to the owner
+// ------------------------------------------------------------
+
+void agent::on_request(const frame& f, unsigned slot) noexcept {
+  const lending_policy& policy = context.options.lending;
+  errc why = errc::refused;
+  const auto note_refusal = [&](std::string_view because) {
+    char text[240];
+    std::snprintf(text, sizeof text, "asked for %" PRIu64 " bytes of %s: %.*s", f.length,
+                  to_string(f.access).c_str(), int(because.size()), because.data());
+    context.last_refusal = {.code = why, .call = "lend", .detail = text};
+  };
+  try {
+    check_request(f);
+    return lends.grant_request({.size_bytes = f.length,
+                                .cost = cost_of(f),
+                                .alignment = std::size_t{1} << f.alignment_log2,
+                                .access = f.access & policy.access_max,
+                                .lease = std::min<duration>(f.duration, policy.lease_max),
+                                .tag = f.tag,
+                                .slot = slot});
+  } catch (const error& e) {
+    // The peer is not told which of this end's own limits memory ran into.
+    if (e.failure().call == std::string_view{"lend"}) why = errc(e.failure().code.value());
+    note_refusal(e.failure().detail.view());
+  } catch (const std::bad_alloc&) {
+    note_refusal("no memory");
+  }
+  ++context.counters.refused;
+  const bool tells_limit = why == errc::limit_exceeded || why == errc::access_denied;
+  channel.reply(slot, refused(f.tag, why, tells_limit ? policy.bytes_max : 0));
+}
+
+void agent::check_request(const frame& request) const {
+  const lending_policy& policy = context.options.lending;
+  if (policy.bytes_max == 0)
+    refuse_to_lend(errc::access_denied, "lending_policy::bytes_max is 0, which grants nothing");
+  if ((request.access & policy.access_max) == verbs::access::none)
+    refuse_to_lend(errc::access_denied, "lending_policy::access_max leaves nothing of that");
+  if (cost_of(request) > lends.left_bytes())
+    refuse_to_lend(errc::limit_exceeded, "more than is left of lending_policy::bytes_max");
+}
+
+void agent::on_accept(const frame& f) noexcept {
+  grant* const g = lends.find(f.lease);
+  // A peer cannot accept before it was offered, nor twice.
+  if (g == nullptr || g->tag != 0 || is_unopened(g->state.now())) return;
+  lends.accept(*g, f.tag);
+}
+
+void agent::on_renew(const frame& f, unsigned slot) noexcept {
+  grant* const g = lends.find(f.lease);
+  if (g == nullptr || g->tag != f.tag || g->state != grant_state::open)
+    return channel.reply(slot, refused(f.tag, errc::lease_ended));
+  const duration lease = std::min<duration>(f.duration, context.options.lending.lease_max);
+  lends.renew(*g, lease);
+  channel.reply(
+      slot, {.kind = kind::renewed, .tag = f.tag, .duration = duration_cast<microseconds>(lease)});
+}
+
+void agent::on_give_back(const frame& f) noexcept {
+  grant* const g = lends.find(f.lease);
+  if (g == nullptr) return;
+  if (g->state == grant_state::open && f.status == std::uint32_t(errc::lease_expired))
+    g->reason = loan_end_reason::expired;
+  lends.give_back(*g);
+}
+
+void agent::on_hand_over(const frame& f, unsigned slot) noexcept {
+  grant* const g = lends.find(f.lease);
+  const bool is_held = g != nullptr && g->tag == f.tag;
+  if (is_held && g->state == grant_state::open) return lends.hand_over(*g, slot);
+  channel.reply(slot, refused(f.tag, errc::lease_ended));
+  // The holder uses the memory no more, whatever becomes of it.
+  if (is_held && g->state == grant_state::asked) lends.give_back(*g);
+}
+
+// ---- frames of an owner, to the holder
+// -----------------------------------------------------------
+
+/// The holding that asked what the frame answers, which has asked nothing more.
+holding& agent::answered(const frame& f, kind question) {
+  holding* const h = borrows.find(f.tag);
+  if (h == nullptr || !h->is_asking || h->question.is_linked()) fail_frame("answers no question");
+  if (question != kind::refused && h->asked.kind != question)
+    fail_frame("answers another question");
+  h->is_asking = false;
+  return *h;
+}
+
+void agent::on_granted(const frame& f) {
+  holding& h = answered(f, kind::request);
+  if (f.length != h.asked.length) fail_frame("grants another length");
+  if (!verbs::allows(h.asked.access, f.access)) fail_frame("grants more access than was asked");
+  if (f.duration > h.asked.duration) fail_frame("grants a longer lease than was asked");
+  if (f.address % (std::uint64_t{1} << h.asked.alignment_log2) != 0)
+    fail_frame("grants another alignment");
+  borrows.granted(h, f);
+}
+
+void agent::on_renewed(const frame& f) {
+  holding& h = answered(f, kind::renew);
+  if (f.duration > h.asked.duration) fail_frame("grants a longer lease than was asked");
+  borrows.renewed(h, f.duration);
+}
+
+void agent::on_offer(const frame& f, unsigned slot) {
+  if (!borrows.offer(f)) return channel.reply(slot, {.kind = kind::give_back, .lease = f.lease});
+  channel.release(slot);
+}
+
+void agent::on_revoke(const frame& f) noexcept {
+  // Without a tag: the owner has heard of no acceptance, though there may be one.
+  holding* const h = f.tag == 0 ? borrows.find_by_lease(f.lease) : borrows.find(f.tag);
+  if (h != nullptr && h->lease == f.lease) borrows.revoke(*h);
 }
 
 }  // namespace cordma

@@ -1,26 +1,29 @@
 #pragma once
 
 #include "control_channel.hpp"
+#include "lending.hpp"
 #include "request/queue_pair.hpp"
-
-#include <cordma/detail/agent/lending.hpp>
 
 #include <optional>
 
 namespace cordma {
 
-/// What the two halves of an agent, the lender and the borrower, share.
-struct agent_context {
-  cordma::executor& executor;
+/// The parts that an agent works with. All but `data` outlive the agent.
+struct agent_resources {
   queue_pair& data;
-  control_channel& channel;
   cordma::lending& lending;
   mr_allocator& memory;
+  verbs::port_info port;
+  verbs::gid_entry gid;
+  bool has_own_domain = false;  ///< The protection domain is this connection's alone.
+};
+
+/// What an agent and its two halves, the lender and the borrower, share.
+struct agent_context : agent_resources {
+  control_channel& channel;
   const agent_options options;
-  const verbs::port_info port;
-  const verbs::gid_entry gid;
-  /// The protection domain is this connection's alone.
-  const bool has_own_domain;
+  cordma::executor& executor = data.driver().executor();
+  remote_mr_slice flush_word{};  ///< the peer's `lending::flush_word`, once the agent has started
   lending_counters counters{};
   std::optional<failure> last_refusal{};  ///< Of a request of the peer's.
 

@@ -1,23 +1,50 @@
 #include "borrower.hpp"
 
-#include "holder_frames.hpp"
-#include "holding_failures.hpp"
+#include "base/time_text.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
 
 #include <algorithm>
 #include <bit>
+#include <cstdio>
 #include <memory>
 #include <utility>
 
 namespace cordma {
 
+using agent_protocol::kind;
 using detail::holding;
-using std::chrono::milliseconds;
+using std::chrono::duration_cast;
+using std::chrono::microseconds;
 
-borrower::borrower(agent_context& context, remote_mr_slice flush_word)
+namespace {
+
+[[noreturn]] void fail_request(errc why, const char* detail,
+                               const char* call = "request_remote_mr") {
+  throw error{{.code = why, .call = call, .detail = detail}};
+}
+
+[[noreturn]] void fail_late(time_span limit) {
+  char text[80];
+  std::snprintf(text, sizeof text, "the peer's agent did not answer within %s",
+                to_text(limit).c_str());
+  fail_request(errc::timed_out, text);
+}
+
+/// For memory that was given back, or is on its way: its block knows the reason.
+[[noreturn]] void fail_ended(const holding& h, const char* call) {
+  const errc why = h.block->refusal(h.block->generation(), nullptr, verbs::access::none);
+  throw error{{.code = why, .call = call}};
+}
+
+[[noreturn]] void fail_inline(const char* call) {
+  fail_request(errc::not_supported, "what a message lends ends with its answer", call);
+}
+
+}  // namespace
+
+borrower::borrower(agent_context& context)
     : context_{context},
-      flush_word_{flush_word},
       landing_{context.memory.allocate_zeroed(1)},
       tags_{holdings_max},
       arrival_{context.executor} {}
@@ -93,15 +120,20 @@ task<remote_mr> borrower::request(std::size_t size_bytes, remote_mr_request opti
     remote_mr memory{h};
     holdings_.push_back(h);
     h.state.move_to(holding_state::asking);
-    ask(h, holder_frames::request(h, size_bytes, options));
-    if (limit <= duration{0}) fail_late("request_remote_mr", limit);
+    ask(h, {.kind = kind::request,
+            .tag = h.tag,
+            .length = size_bytes,
+            .access = options.access,
+            .duration = duration_cast<microseconds>(duration{options.lease}),
+            .alignment_log2 = std::uint8_t(std::countr_zero(options.alignment))});
+    if (limit <= duration{0}) fail_late(limit);
     context_.executor.rearm(h, after(h.asked_at, limit));
     co_await h.answered.wait();
     if (h.refusal) {
       if (may_ask_again && h.refusal->code == errc::limit_exceeded) continue;
       throw error{*h.refusal};
     }
-    if (h.state == holding_state::asking) fail_late("request_remote_mr", limit);
+    if (h.state == holding_state::asking) fail_late(limit);
     co_return memory;
   }
 }
@@ -142,7 +174,7 @@ task<remote_mr> borrower::receive() {
   holdings_.push_back(h);
   h.has_handle = true;
   open(h, now());
-  h.notice.frame = holder_frames::accept(h);
+  h.notice.frame = {.kind = kind::accept, .tag = h.tag, .lease = h.lease};
   context_.channel.send(h.notice);
   co_return remote_mr{h};
 }
@@ -200,16 +232,22 @@ bool borrower::end_along(std::uint64_t number) noexcept {
 }
 
 task<> borrower::renew(holding& h, time_span lease) {
-  if (lease > std::chrono::hours{24} || lease <= margin_of(lease))
+  borrower* const from = h.borrower;
+  if (from == nullptr) fail_ended(h, "renew");
+  if (lease > std::chrono::hours{24} || lease <= from->margin_of(lease))
     fail_request(errc::out_of_range,
                  "a lease is longer than its operation margin, and at most 24 h", "renew");
   if (h.is_inline) fail_inline("renew");
-  const duration limit = context_.options.request_timeout;
-  scheduler* const owner = &context_.executor;
+  const duration limit = from->context_.options.request_timeout;
+  scheduler* const owner = &from->context_.executor;
   while (h.is_asking) co_await with_timeout(h.answered.wait(), limit, owner);
   if (h.borrower == nullptr) fail_ended(h, "renew");  // This borrower may be gone, too.
-  if (const errc why = refusal_of(h); why != errc{}) throw error{{.code = why, .call = "renew"}};
-  ask(h, holder_frames::renew(h, lease));
+  if (const errc why = from->refusal_of(h); why != errc{})
+    throw error{{.code = why, .call = "renew"}};
+  from->ask(h, {.kind = kind::renew,
+                .tag = h.tag,
+                .lease = h.lease,
+                .duration = duration_cast<microseconds>(duration{lease})});
   co_await with_timeout(h.answered.wait(), limit, owner);
   if (h.refusal) throw error{*h.refusal};
   if (h.state != holding_state::open) fail_ended(h, "renew");
@@ -287,7 +325,8 @@ bool borrower::needs_flush(holding& h) const noexcept {
 /// written is visible to the owner's processor (IBTA 9.5).
 void borrower::start_flush(holding& h, holding_state while_it_lasts) noexcept {
   h.state.move_to(while_it_lasts);
-  h.flush.emplace(context_.data.sends(), cordma::read(landing_.slice(), flush_word_.first(1)), h,
+  h.flush.emplace(context_.data.sends(),
+                  cordma::read(landing_.slice(), context_.flush_word.first(1)), h,
                   [](holding& flushed) noexcept { flushed.borrower->end_flush(flushed); });
   h.flush->post();
 }
@@ -303,7 +342,7 @@ void borrower::end_flush(holding& h) noexcept {
 void borrower::send_return(holding& h, holding_state until_sent) noexcept {
   h.state.move_to(until_sent);
   h.notice.unlink();  // An acceptance that was not sent is needless now.
-  h.notice.frame = holder_frames::give_back(h);
+  h.notice.frame = {.kind = kind::give_back, .lease = h.lease, .status = std::uint32_t(h.status)};
   h.notice.on_sent = &on_returned;
   context_.channel.send_later(h.notice);
 }
@@ -336,7 +375,7 @@ task<> borrower::hand_over(remote_mr memory) {
   if (h.state == holding_state::flushing_for) co_await h.flush_ended.wait();
   if (h.state != holding_state::flushed) throw error{*h.refusal};
   h.state.move_to(holding_state::handing_over);
-  ask(h, holder_frames::hand_over(h));
+  ask(h, {.kind = kind::hand_over, .tag = h.tag, .lease = h.lease});
   co_await h.answered.wait();
   if (h.refusal) throw error{*h.refusal};
 }
@@ -396,8 +435,8 @@ void borrower::list(std::vector<lease_info>& into) const {
     one.size_bytes = h.remote.size_bytes();
     one.access = h.block->access();
     one.isolation = h.isolation;
-    one.remaining =
-        std::chrono::ceil<milliseconds>(std::max(h.block->usable_until() - now(), duration{}));
+    one.remaining = std::chrono::ceil<std::chrono::milliseconds>(
+        std::max(h.block->usable_until() - now(), duration{}));
   });
 }
 

@@ -6,7 +6,7 @@
 
 #include <cordma/agent/remote_mr.hpp>
 #include <cordma/coro/task.hpp>
-#include <cordma/detail/agent/inline_grant.hpp>
+#include "inline_grant.hpp"
 
 #include <optional>
 #include <vector>
@@ -14,7 +14,7 @@
 namespace cordma {
 
 /// The holder's side of an agent: moves each holding from state to state, as holding.hpp lists
-/// them. What moves a holding is the program, a frame (`holder_frames`), a message, the completion
+/// them. What moves a holding is the program, a frame (`agent`), a message, the completion
 /// of a flush, a timer, or the end of the connection. Thread: the executor's.
 class borrower {
  public:
@@ -23,7 +23,7 @@ class borrower {
   /// Leases that the peer may have granted, or not yet answered for, at once.
   static constexpr std::size_t holdings_max = 65536;
 
-  borrower(agent_context& context, remote_mr_slice flush_word);
+  explicit borrower(agent_context& context);
   borrower(const borrower&) = delete;
   borrower& operator=(const borrower&) = delete;
   ~borrower();
@@ -53,10 +53,14 @@ class borrower {
   task<remote_mr> request(std::size_t size_bytes, remote_mr_request options);
   task<remote_mr> receive();
   task<> hand_over(remote_mr memory);
-  task<> renew(holding& h, time_span lease);
+  static task<> renew(holding& h, time_span lease);
   void drop(holding& h) noexcept;
+  /// Borrows what a message of the peer's lends, until `until` or `end_along(number)`.
+  /// \errors bad_alloc; errc::limit_exceeded; why the connection ended.
   remote_mr borrow_inline(const loan_terms& terms, verbs::access access, time_point until,
                           std::uint64_t& number);
+  /// Call when the next message returns this loan. True: send that message with a fence, because
+  /// requests on the loan are still in flight.
   bool end_along(std::uint64_t number) noexcept;
 
   void fail(const failure& why) noexcept;
@@ -83,7 +87,6 @@ class borrower {
 
   friend struct detail::holding;
   agent_context& context_;
-  const remote_mr_slice flush_word_;
   local_mr landing_;  ///< Flushes read into it, and nobody uses the bytes.
   id_table<holding> tags_;
   intrusive_list<holding> holdings_;  ///< in any state but `offered` and `ended`

@@ -1,8 +1,7 @@
 #include "control_channel.hpp"
 
+#include "agent.hpp"
 #include "queue/send_queue.hpp"
-
-#include <cordma/detail/agent/agent.hpp>
 
 #include <span>
 

@@ -5,9 +5,9 @@
 #include "request/queue_pair.hpp"
 
 #include <cordma/agent/loan.hpp>
-#include <cordma/detail/agent/inline_grant.hpp>
-#include <cordma/detail/agent/lending.hpp>
 #include <cordma/detail/coro/frame_cache.hpp>
+#include "inline_grant.hpp"
+#include "lending.hpp"
 
 #include <optional>
 

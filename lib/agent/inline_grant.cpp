@@ -1,4 +1,4 @@
-#include <cordma/detail/agent/inline_grant.hpp>
+#include "inline_grant.hpp"
 
 #include "lender.hpp"
 

@@ -1,9 +1,7 @@
 #include "lender.hpp"
 
-#include "owner_frames.hpp"
+#include "agent.hpp"
 #include "queue/send_queue.hpp"
-
-#include <cordma/detail/agent/agent.hpp>
 
 #include <algorithm>
 #include <memory>
@@ -11,7 +9,24 @@
 
 namespace cordma {
 
+using agent_protocol::kind;
 using detail::grant;
+
+namespace {
+
+agent_protocol::frame terms_of(const grant& g, kind k) noexcept {
+  return {.kind = k,
+          .tag = g.tag,
+          .lease = g.id,
+          .length = g.size_bytes,
+          .address = g.remote.address(),
+          .rkey = g.remote.rkey(),
+          .access = g.access,
+          .duration = std::chrono::duration_cast<std::chrono::microseconds>(g.lease),
+          .isolation = std::uint8_t(g.isolation)};
+}
+
+}  // namespace
 
 lender::lender(agent_context& context)
     : context_{context},
@@ -140,10 +155,13 @@ void lender::on_bound(grant& g) noexcept {
   queue_pair& data = context_.data;
   g.bind_failure =
       data.has_failed() ? data.failure_reason().to_failure(data.verbs().num()) : bound.failure();
-  if (g.question)
-    context_.channel.reply(*std::exchange(g.question, std::nullopt),
-                           owner_frames::refused(g.tag, errc::refused));
+  answer(g, {.kind = kind::refused, .tag = g.tag, .status = std::uint32_t(errc::refused)});
   cut(g);
+}
+
+/// Answers the holder's question, if it has one open.
+void lender::answer(grant& g, const agent_protocol::frame& f) noexcept {
+  if (g.question) context_.channel.reply(*std::exchange(g.question, std::nullopt), f);
 }
 
 void lender::open(grant& g) noexcept {
@@ -153,10 +171,10 @@ void lender::open(grant& g) noexcept {
   rearm(g, context_.executor.after(g.lease));
   if (g.question) {
     ++context_.counters.granted;
-    context_.channel.reply(*std::exchange(g.question, std::nullopt), owner_frames::granted(g));
+    answer(g, terms_of(g, kind::granted));
   } else {
     ++context_.counters.offered;
-    g.notice.frame = owner_frames::offer(g);
+    g.notice.frame = terms_of(g, kind::offer);
     context_.channel.send(g.notice);
   }
   g.bound.set();
@@ -196,7 +214,7 @@ void lender::end(grant& g, loan_end_reason why) noexcept {
   if (g.notice.is_linked()) return close(g);  // The offer has not been sent.
   g.state.move_to(grant_state::asked);
   if (!g.is_inline()) {
-    g.notice.frame = owner_frames::revoke(g);
+    g.notice.frame = {.kind = kind::revoke, .tag = g.tag, .lease = g.id};
     context_.channel.send(g.notice);
   }
   context_.executor.rearm(g, context_.executor.after(context_.options.lending.grace));
@@ -296,8 +314,7 @@ void lender::on_invalidated(grant& g) noexcept {
 void lender::cut(grant& g) noexcept {
   const bool is_kept = memory_.take_back(g);
   if (!is_unopened(g.state.now())) ++counter_of(g.reason);
-  if (g.question)
-    context_.channel.reply(*std::exchange(g.question, std::nullopt), owner_frames::handed_over(g));
+  answer(g, {.kind = kind::handed_over, .tag = g.tag});
   if (!g.is_handed_over) return forget(g, is_kept);
   g.state.move_to(grant_state::received);
   g.list_hook<grant>::unlink();

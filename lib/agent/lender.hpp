@@ -25,7 +25,7 @@ struct requested_lease {
 };
 
 /// The owner's side of an agent: moves each grant from state to state, as grant.hpp lists them.
-/// What moves a grant is the program, a frame (`owner_frames`), a message (`inline_grant`), a
+/// What moves a grant is the program, a frame (`agent`), a message (`inline_grant`), a
 /// completion on the data queue pair, a timer, or the end of the connection.
 /// Thread: the executor's.
 class lender {
@@ -57,6 +57,9 @@ class lender {
   task<local_mr> receive();
   /// Asks the holder for the memory, if it has any.
   void end(grant& g, loan_end_reason why) noexcept;
+  /// Lends memory by a message with `l.terms()` that the caller posts on the data queue pair,
+  /// behind the bind that `l` may need. \errors as `lend`; errc::limit_exceeded: the queue has no
+  /// room for a message and what it lends, of which there may be `inline_grant::per_message_max`.
   void lend_inline(inline_grant& l, local_mr memory, verbs::access access);
   /// The message that carries the terms has been posted.
   void open_inline(grant& g) noexcept;
@@ -73,6 +76,7 @@ class lender {
 
   static void on_timer(timer& self) noexcept;
   void on_bound(grant& g) noexcept;
+  void answer(grant& g, const agent_protocol::frame& f) noexcept;
   void open(grant& g) noexcept;
   void rearm(grant& g, time_point expires) noexcept;
   void close(grant& g, bool window_is_invalid = false) noexcept;

@@ -1,4 +1,4 @@
-#include <cordma/detail/agent/lending.hpp>
+#include "lending.hpp"
 
 #include "window_probe.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cordma/detail/agent/lending.hpp>
+#include "lending.hpp"
 
 #include <algorithm>
 #include <cstdint>

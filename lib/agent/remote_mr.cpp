@@ -1,7 +1,6 @@
 #include <cordma/agent/remote_mr.hpp>
 
 #include "borrower.hpp"
-#include "holding_failures.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -25,19 +24,9 @@ milliseconds remote_mr::remaining() const noexcept {
   return std::chrono::ceil<milliseconds>(std::max(left, duration{}));
 }
 
-namespace {
-
-task<> refuse_to_renew(const holding& h) {
-  fail_ended(h, "renew");
-  co_return;
-}
-
-}  // namespace
-
 task<> remote_mr::renew(time_span lease) {
   CORDMA_ASSERT(holding_ != nullptr, "used an empty remote_mr");
-  if (holding_->borrower == nullptr) return refuse_to_renew(*holding_);
-  return holding_->borrower->renew(*holding_, lease);
+  return borrower::renew(*holding_, lease);
 }
 
 void remote_mr::drop() noexcept {

@@ -122,8 +122,8 @@ std::optional<failure> connection::why_lost() const noexcept {
   failure f = qp().failure_reason().to_failure(local_hello().qpn);
   std::string detail = "peer " + peer().to_string();
   if (!f.detail.empty()) detail.append(": ").append(f.detail.view());
-  if (const cordma::agent* const a = state_->agent(); a != nullptr && a->bad_frame())
-    detail.append(": ").append(a->bad_frame()->detail.view());
+  if (const cordma::agent* const a = state_->agent(); a != nullptr && a->bad_frame)
+    detail.append(": ").append(a->bad_frame->detail.view());
   f.detail = std::string_view{detail};
   return f;
 }
@@ -133,31 +133,26 @@ bool connection::was_closed_by_peer() const noexcept {
 }
 
 task<remote_mr> connection::request_remote_mr(std::size_t size_bytes, remote_mr_request request) {
-  cordma::agent* const a = state_->agent();
-  if (a == nullptr) return refuse_without_agent<remote_mr>();
-  return a->request_remote_mr(size_bytes, request);
+  if (!has_agent()) return refuse_without_agent<remote_mr>();
+  return agent()->borrows.request(size_bytes, request);
 }
 task<loan> connection::send_local_mr(local_mr memory, loan_options options) {
-  cordma::agent* const a = state_->agent();
-  if (a == nullptr) return refuse_without_agent<loan>();
-  return a->send_local_mr(std::move(memory), options);
+  if (!has_agent()) return refuse_without_agent<loan>();
+  return agent()->lends.lend(std::move(memory), options);
 }
 task<> connection::send_remote_mr(remote_mr memory) {
-  cordma::agent* const a = state_->agent();
-  if (a == nullptr) return refuse_without_agent<void>();
-  return within(a->send_remote_mr(std::move(memory)), a->options().request_timeout,
-                "send_remote_mr", state_->executor());
+  if (!has_agent()) return refuse_without_agent<void>();
+  return within(agent()->borrows.hand_over(std::move(memory)),
+                agent()->context.options.request_timeout, "send_remote_mr", state_->executor());
 }
 task<local_mr> connection::receive_local_mr() {
-  cordma::agent* const a = state_->agent();
-  return a == nullptr ? refuse_without_agent<local_mr>() : a->receive_local_mr();
+  return has_agent() ? agent()->lends.receive() : refuse_without_agent<local_mr>();
 }
 task<local_mr> connection::receive_local_mr(time_span timeout) {
   return within(receive_local_mr(), timeout, "receive_local_mr", state_->executor());
 }
 task<remote_mr> connection::receive_remote_mr() {
-  cordma::agent* const a = state_->agent();
-  return a == nullptr ? refuse_without_agent<remote_mr>() : a->receive_remote_mr();
+  return has_agent() ? agent()->borrows.receive() : refuse_without_agent<remote_mr>();
 }
 task<remote_mr> connection::receive_remote_mr(time_span timeout) {
   return within(receive_remote_mr(), timeout, "receive_remote_mr", state_->executor());
@@ -166,11 +161,11 @@ bool connection::has_agent() const noexcept { return state_->agent() != nullptr;
 cordma::agent* connection::agent() noexcept { return state_->agent(); }
 const lending_counters& connection::lending() const noexcept {
   static constexpr lending_counters none{};
-  return has_agent() ? state_->agent()->counters() : none;
+  return has_agent() ? state_->agent()->context.counters : none;
 }
 std::optional<failure> connection::last_refusal() const {
-  if (!has_agent() || !state_->agent()->last_refusal()) return std::nullopt;
-  failure f = *state_->agent()->last_refusal();
+  if (!has_agent() || !state_->agent()->context.last_refusal) return std::nullopt;
+  failure f = *state_->agent()->context.last_refusal;
   const std::string detail = "peer " + peer().to_string() + ' ' + std::string{f.detail.view()};
   f.detail = std::string_view{detail};
   return f;

@@ -6,7 +6,7 @@
 #include "verbs/queue_pair_attributes.hpp"
 
 #include <cordma/base/error.hpp>
-#include <cordma/detail/agent/agent.hpp>
+#include "agent/agent.hpp"
 
 #include <algorithm>
 

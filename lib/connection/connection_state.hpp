@@ -5,12 +5,12 @@
 #include <cordma/connection/connection.hpp>
 #include <cordma/connection/connection_options.hpp>
 #include <cordma/coro/event.hpp>
-#include <cordma/detail/agent/agent.hpp>
-#include <cordma/detail/agent/lending.hpp>
 #include <cordma/detail/connection/connection_resources.hpp>
 #include <cordma/detail/connection/handshake.hpp>
 #include <cordma/detail/io/tcp.hpp>
 #include <cordma/io/executor.hpp>
+#include "agent/agent.hpp"
+#include "agent/lending.hpp"
 
 #include <optional>
 

@@ -2,7 +2,7 @@
 
 #include "base/little_endian.hpp"
 
-#include <cordma/detail/agent/inline_grant.hpp>
+#include "agent/inline_grant.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -92,7 +92,7 @@ void message_channel::begin() {
   if (failed_) return;
   agent_->send_note(
       encode(stream_terms{buffers_.credit(), options_.buffer_bytes, options_.message_bytes_max}));
-  opening_.emplace(agent_->note_arrived().wait());
+  opening_.emplace(agent_->note_arrived.wait());
   if (opening_->start(*this, {})) on_opened(*this);
 }
 
@@ -148,7 +148,7 @@ std::coroutine_handle<> message_channel::on_opened(waiter& self) noexcept {
   channel.opening_.reset();
   if (channel.failed_) return std::noop_coroutine();
   try {
-    channel.peer_ = decode_terms(*channel.agent_->peer_note());
+    channel.peer_ = decode_terms(*channel.agent_->peer_note);
   } catch (const error& e) {
     channel.break_connection(e.failure());
     return std::noop_coroutine();

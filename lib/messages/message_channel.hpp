@@ -8,8 +8,8 @@
 
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/task.hpp>
-#include <cordma/detail/agent/agent.hpp>
 #include <cordma/messages/message_stream.hpp>
+#include "agent/agent.hpp"
 
 #include <utility>
 

@@ -2,8 +2,8 @@
 
 #include "message_frame.hpp"
 
-#include <cordma/detail/agent/inline_grant.hpp>
 #include <cordma/detail/base/intrusive_list.hpp>
+#include "agent/inline_grant.hpp"
 
 #include <array>
 #include <cstddef>

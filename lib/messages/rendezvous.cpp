@@ -41,7 +41,7 @@ large_send::large_send(message_channel& c, std::uint64_t number, local_mr memory
       channel{&c},
       tell_announced{how.is_announced},
       ended{c.executor_} {
-  c.agent_->lend_inline(*this, std::move(memory), verbs::access::remote_read);
+  c.agent_->lends.lend_inline(*this, std::move(memory), verbs::access::remote_read);
   frame = {.kind = kind::announce, .tag = number, .loan = terms()};
   immediate = imm;
   is_fenced = how.is_fenced;
@@ -160,8 +160,8 @@ void message_channel::fetch_next() noexcept {
     ++large_.fetched;
     try {
       l.message.reset(new large_message{memory_->allocate_uninitialized(l.length())});
-      l.lent = agent_->borrow_inline(l.terms, verbs::access::remote_read, time_point::max(),
-                                     l.borrowing);
+      l.lent = agent_->borrows.borrow_inline(l.terms, verbs::access::remote_read, time_point::max(),
+                                             l.borrowing);
     } catch (const std::exception&) {
       give_up(l, errc::refused);
       continue;
@@ -224,7 +224,7 @@ void message_channel::give_up(large_receive& l, errc why) noexcept {
 /// has. The answer can invalidate the peer's window, unless the peer may have revoked it already.
 void message_channel::answer(large_receive& l, std::uint32_t status) noexcept {
   l.lent = {};
-  if (l.borrowing != 0 && agent_ != nullptr) agent_->end_along(l.borrowing);
+  if (l.borrowing != 0 && agent_ != nullptr) agent_->borrows.end_along(l.borrowing);
   l.message.reset();
   l.list_hook<large_receive>::unlink();
   large_.fetching.push_back(l);

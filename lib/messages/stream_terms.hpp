@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cordma/detail/agent/agent.hpp>
+#include "agent/agent.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -299,7 +299,7 @@ void client_core::lend(call_slot& s) {
   const auto lend_part = [&](call_slot::lending& l, const const_local_mr_slice& part,
                              verbs::access access) {
     if (part.size_bytes() == 0) return;
-    link_->lender().lend_inline(l, local_mr::keep(part), access);
+    link_->lender().lends.lend_inline(l, local_mr::keep(part), access);
     s.add(l);
   };
   lend_part(s.source, s.options->source, verbs::access::remote_read);

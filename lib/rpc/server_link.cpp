@@ -392,8 +392,9 @@ remote_mr server_link::borrow(incoming_call& c, bulk which) {
   if (failed()) throw error{*failed()};
   if (c.is_over) fail("the caller waits no longer");
   const auto access = is_source ? verbs::access::remote_read : verbs::access::remote_write;
-  remote_mr lent = agent()->borrow_inline(call_protocol::terms_of(c.request.bytes(), which), access,
-                                          c.deadline(), c.borrowings[is_source ? 0 : 1]);
+  remote_mr lent =
+      agent()->borrows.borrow_inline(call_protocol::terms_of(c.request.bytes(), which), access,
+                                     c.deadline(), c.borrowings[is_source ? 0 : 1]);
   c.borrowed |= which;
   return lent;
 }
@@ -403,7 +404,7 @@ bool server_link::stop_using(incoming_call& c) noexcept {
   bool is_in_use = false;
   for (std::uint64_t& number : c.borrowings)
     if (number != 0 && agent() != nullptr)
-      is_in_use |= agent()->end_along(std::exchange(number, 0));
+      is_in_use |= agent()->borrows.end_along(std::exchange(number, 0));
   return is_in_use;
 }
 

@@ -4,11 +4,11 @@
 #include "queue/completion_queue_driver.hpp"
 #include "verbs/port_counters.hpp"
 
-#include <cordma/detail/agent/lending.hpp>
 #include <cordma/detail/base/assert.hpp>
 #include <cordma/detail/base/published_list.hpp>
 #include <cordma/detail/connection/connection_resources.hpp>
 #include <cordma/detail/runtime/async_events.hpp>
+#include "agent/lending.hpp"
 
 #include <algorithm>
 #include <vector>

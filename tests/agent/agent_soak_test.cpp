@@ -1,5 +1,5 @@
 // Two processes that borrow from each other, and one is killed.
-#include <cordma/detail/agent/agent.hpp>
+#include "agent/agent.hpp"
 
 #include "support/held.hpp"
 #include "support/leaks.hpp"

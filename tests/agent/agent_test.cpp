@@ -1,5 +1,5 @@
 // Two agents as programs meet them: memory is asked for, used, listed and returned.
-#include <cordma/detail/agent/agent.hpp>
+#include "agent/agent.hpp"
 
 #include "queue/send_queue.hpp"
 #include "request/queue_pair.hpp"
@@ -237,21 +237,21 @@ TEST_CASE("what was only read goes back without another READ, what may be writte
 TEST_CASE("a note reaches the peer's agent as it is, whatever it says", "[agent][device]") {
   for (const agent::note& said : {agent::note{0, 0, 0}, agent::note{1, ~std::uint64_t{0}, 200}}) {
     pair p{connection_options{}};
-    CHECK_FALSE(p.server.agent()->peer_note());
+    CHECK_FALSE(p.server.agent()->peer_note);
     p.client.agent()->send_note(said);
-    p.rt.run(p.server.agent()->note_arrived().wait());
-    CHECK(p.server.agent()->peer_note() == said);
-    CHECK_FALSE(p.client.agent()->note_arrived().is_set());
+    p.rt.run(p.server.agent()->note_arrived.wait());
+    CHECK(p.server.agent()->peer_note == said);
+    CHECK_FALSE(p.client.agent()->note_arrived.is_set());
   }
 }
 
 TEST_CASE("a second note ends the connection", "[agent][device]") {
   pair p{connection_options{}};
   p.client.agent()->send_note({1, 2, 3});
-  p.rt.run(p.server.agent()->note_arrived().wait());
+  p.rt.run(p.server.agent()->note_arrived.wait());
   p.client.agent()->send_note({1, 2, 3});
   p.wait_for([&] { return p.server.why_lost().has_value(); });
   CHECK(p.server.why_lost()->code == errc::bad_frame);
-  REQUIRE(p.server.agent()->bad_frame());
-  CHECK(p.server.agent()->bad_frame()->detail.view() == "two notes");
+  REQUIRE(p.server.agent()->bad_frame);
+  CHECK(p.server.agent()->bad_frame->detail.view() == "two notes");
 }

@@ -27,7 +27,7 @@ namespace {
 /// A borrower with a lease of 64 bytes, which it has written to.
 struct with_a_lease {
   with_a_lease() {
-    started<task<remote_mr>> asked{world.executor, v.self().request_remote_mr(64, {})};
+    started<task<remote_mr>> asked{world.executor, v.self().borrows.request(64, {})};
     const frame question = heard(kind::request);
     peer.say({.kind = kind::granted,
               .tag = question.tag,
@@ -46,7 +46,7 @@ struct with_a_lease {
   ~with_a_lease() {
     memory = {};
     v.cut_off(errc::closed);
-    wait_for([&] { return v.self().counters().borrowed == 0; });
+    wait_for([&] { return v.self().context.counters.borrowed == 0; });
   }
   void wait_for(auto done) {
     const auto deadline = std::chrono::steady_clock::now() + 5s;
@@ -77,7 +77,7 @@ TEST_CASE("memory whose hand-over is destroyed at any step before the question g
     INFO(is_flushed);
     with_a_lease b;
     std::optional<started<task<>>> handing;
-    handing.emplace(b.world.executor, b.v.self().send_remote_mr(std::move(b.memory)));
+    handing.emplace(b.world.executor, b.v.self().borrows.hand_over(std::move(b.memory)));
     // The READ has ended, and nobody has resumed the task yet.
     while (is_flushed && b.v.data().sends().in_flight() > 0) b.world.driver.reap();
     REQUIRE_FALSE(handing->has_ended());
@@ -92,9 +92,9 @@ TEST_CASE("memory whose hand-over is destroyed before its question finds credit 
   with_a_lease b;
   std::list<started<task<remote_mr>>> unanswered;
   for (std::uint32_t n = 0; n < agent_protocol::questions_max; ++n)
-    unanswered.emplace_back(b.world.executor, b.v.self().request_remote_mr(64, {}));
+    unanswered.emplace_back(b.world.executor, b.v.self().borrows.request(64, {}));
   std::optional<started<task<>>> handing;
-  handing.emplace(b.world.executor, b.v.self().send_remote_mr(std::move(b.memory)));
+  handing.emplace(b.world.executor, b.v.self().borrows.hand_over(std::move(b.memory)));
   b.wait_for([&] { return b.v.data().sends().in_flight() == 0; });
   for (int n = 0; n < 3; ++n) b.world.turn();
   REQUIRE_FALSE(handing->has_ended());
@@ -113,7 +113,7 @@ TEST_CASE("memory on its way back ends with the connection, whoever waits for it
     if (at == step::dropped)
       b.memory = {};
     else
-      handing.emplace(b.world.executor, b.v.self().send_remote_mr(std::move(b.memory)));
+      handing.emplace(b.world.executor, b.v.self().borrows.hand_over(std::move(b.memory)));
     while (at == step::flushed && b.v.data().sends().in_flight() > 0) b.world.driver.reap();
     b.v.cut_off(errc::device_failed);
     b.wait_for([&] { return !handing || handing->has_ended(); });

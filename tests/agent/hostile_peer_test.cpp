@@ -162,7 +162,7 @@ struct borrowed {
   frame request;
 };
 borrowed borrow(siege& s, remote_mr_request wish = {}) {
-  started<task<remote_mr>> asked{s.world.executor, s.v->self().request_remote_mr(64, wish)};
+  started<task<remote_mr>> asked{s.world.executor, s.v->self().borrows.request(64, wish)};
   const frame request = s.answer(kind::request);
   s.peer->say(granted_by(*s.peer, request));
   s.wait_for([&] { return asked.has_ended(); });
@@ -245,13 +245,13 @@ TEST_CASE("a lease that was returned is not returned, renewed or handed over aga
   siege s;
   const frame g = s.grant();
   s.peer->say({.kind = kind::give_back, .lease = g.lease});
-  s.wait_for([&] { return s.v->self().counters().open == 0; });
+  s.wait_for([&] { return s.v->self().context.counters.open == 0; });
   for (int n = 0; n < 3; ++n) s.peer->say({.kind = kind::give_back, .lease = g.lease});
   CHECK(s.refusal({.kind = kind::renew, .tag = g.tag, .lease = g.lease, .duration = 1s}) ==
         number(errc::lease_ended));
   CHECK(s.refusal({.kind = kind::hand_over, .tag = g.tag, .lease = g.lease}) ==
         number(errc::lease_ended));
-  CHECK(s.v->self().counters().returned == 1);
+  CHECK(s.v->self().context.counters.returned == 1);
   // Its number is not used again, though its place is.
   CHECK(s.grant().lease != g.lease);
 }
@@ -321,7 +321,7 @@ TEST_CASE("answers to what was not asked end the connection", "[agent][device][R
       siege s;
       std::optional<started<task<remote_mr>>> asked;
       if (has_question) {
-        asked.emplace(s.world.executor, s.v->self().request_remote_mr(64, {}));
+        asked.emplace(s.world.executor, s.v->self().borrows.request(64, {}));
         static_cast<void>(s.answer(kind::request));
       }
       s.peer->say(f);
@@ -362,7 +362,7 @@ TEST_CASE("terms that are not those that were asked for end the connection",
         change{[](frame& f) { ++f.tag; }}}) {
     siege s;
     started<task<remote_mr>> asked{
-        s.world.executor, s.v->self().request_remote_mr(64, {.access = access::remote_read})};
+        s.world.executor, s.v->self().borrows.request(64, {.access = access::remote_read})};
     frame f = granted(s.answer(kind::request));
     lie(f);
     s.peer->say(f);
@@ -375,8 +375,8 @@ TEST_CASE("terms that are not those that were asked for end the connection",
 
 TEST_CASE("a question is answered once", "[agent][device][R4]") {
   siege s;
-  started<task<remote_mr>> first{s.world.executor, s.v->self().request_remote_mr(64, {})};
-  started<task<remote_mr>> second{s.world.executor, s.v->self().request_remote_mr(64, {})};
+  started<task<remote_mr>> first{s.world.executor, s.v->self().borrows.request(64, {})};
+  started<task<remote_mr>> second{s.world.executor, s.v->self().borrows.request(64, {})};
   const frame q = s.answer(kind::request);
   s.peer->say({.kind = kind::refused, .tag = q.tag, .status = 1});
   s.turn();
@@ -422,10 +422,10 @@ TEST_CASE("a peer that says it took what it did not gets no more of our memory",
   for (std::uint32_t n = 0; n < frames && !s.v->is_cut_off(); ++n) {
     s.peer->taken = n;
     s.peer->say(s.request(huge));
-    s.wait_for([&] { return s.v->is_cut_off() || s.v->self().counters().refused == n + 1; });
+    s.wait_for([&] { return s.v->is_cut_off() || s.v->self().context.counters.refused == n + 1; });
   }
   // As many as its queue has room for; the next it took before it was sent.
-  CHECK(s.v->self().counters().refused <= 2 * agent_protocol::credits + 1);
+  CHECK(s.v->self().context.counters.refused <= 2 * agent_protocol::credits + 1);
   s.cut_off_by(errc::bad_frame);
 }
 
@@ -434,15 +434,15 @@ TEST_CASE("a flood of requests gets no more than the policy has", "[agent][devic
   for (int n = 0; n < 5000; ++n) {
     s.peer->say(s.request(n % 3 == 0 ? 64 : n % 3 == 1 ? huge : mib / 8));
     if (n % 8 == 7) s.turn();
-    REQUIRE(s.v->self().counters().open <= 40);
-    REQUIRE(s.v->self().counters().bytes_lent <= mib);
+    REQUIRE(s.v->self().context.counters.open <= 40);
+    REQUIRE(s.v->self().context.counters.bytes_lent <= mib);
   }
   s.turn();
   CHECK_FALSE(s.v->is_cut_off());
   s.pass(61s);  // It returns nothing: that is what grace is for.
   s.pass(2s);
-  s.wait_for([&] { return s.v->self().counters().open == 0; });
-  CHECK(s.in_use() == s.in_use_idle + s.v->self().counters().bytes_kept);
+  s.wait_for([&] { return s.v->self().context.counters.open == 0; });
+  CHECK(s.in_use() == s.in_use_idle + s.v->self().context.counters.bytes_kept);
 }
 
 TEST_CASE("a flood of offers and revocations by a peer that gives no credit is bounded",
@@ -462,7 +462,7 @@ TEST_CASE("a flood of offers and revocations by a peer that gives no credit is b
     s.turn();
     if (s.v->control().posted_recvs() < 4) break;
   }
-  CHECK(s.v->self().counters().borrowed <= 200);
+  CHECK(s.v->self().context.counters.borrowed <= 200);
 }
 
 TEST_CASE("what was not granted is not reached, and neither is what was given back",
@@ -481,7 +481,7 @@ TEST_CASE("what was not granted is not reached, and neither is what was given ba
       const frame g = s.grant(64);
       if (r.after_return) {
         s.peer->say({.kind = kind::give_back, .lease = g.lease});
-        s.wait_for([&] { return s.v->self().counters().open == 0; });
+        s.wait_for([&] { return s.v->self().context.counters.open == 0; });
         around.push_back(s.world.memory.allocate_zeroed(64));
       }
       for (local_mr& one : around) std::ranges::fill(one.bytes(), std::byte{0xa5});
@@ -501,9 +501,9 @@ TEST_CASE("an acceptance of what is not offered yet changes nothing", "[agent][d
   // A number that the next loan will have: places and generations can be guessed.
   const frame g = s.grant();
   s.peer->say({.kind = kind::give_back, .lease = g.lease});
-  s.wait_for([&] { return s.v->self().counters().open == 0; });
+  s.wait_for([&] { return s.v->self().context.counters.open == 0; });
   started<task<loan>> lending{s.world.executor,
-                              s.v->self().send_local_mr(s.world.memory.allocate_zeroed(64), {})};
+                              s.v->self().lends.lend(s.world.memory.allocate_zeroed(64), {})};
   s.peer->say({.kind = kind::accept, .tag = 99, .lease = g.lease + (std::uint64_t{1} << 32)});
   const frame offer = s.answer(kind::offer);  // `listen` decodes it: it has no tag.
   CHECK(offer.lease == g.lease + (std::uint64_t{1} << 32));
@@ -576,7 +576,7 @@ TEST_CASE("what waits for its turn to renew ends after its agent is gone",
     peer->heard.clear();
     return f;
   };
-  started<task<remote_mr>> asked{world.executor, v->self().request_remote_mr(64, {})};
+  started<task<remote_mr>> asked{world.executor, v->self().borrows.request(64, {})};
   const frame q = wait_for_frame();
   peer->say(granted_by(*peer, q));
   while (!asked.has_ended()) turn();

@@ -1,4 +1,4 @@
-#include <cordma/detail/agent/inline_grant.hpp>
+#include "agent/inline_grant.hpp"
 
 #include "queue/send_queue.hpp"
 #include "request/queue_pair.hpp"
@@ -53,7 +53,7 @@ struct carrying : standing_time, test::connected_pair {
   }
   /// As for a message that is not sent yet.
   void prepare(inline_grant& loan, verbs::access granted) {
-    server.agent()->lend_inline(loan, local_mr::keep(memory.slice()), granted);
+    server.agent()->lends.lend_inline(loan, local_mr::keep(memory.slice()), granted);
   }
   void post(inline_grant& loan) {
     REQUIRE(loan.needs_bind() == (loan.terms().isolation != isolation::shared_key));
@@ -67,7 +67,7 @@ struct carrying : standing_time, test::connected_pair {
     CHECK(server.lending().offered == 1);
   }
   remote_mr borrow(verbs::access granted) {
-    return client.agent()->borrow_inline(terms, granted, rt.executor().after(1h), number);
+    return client.agent()->borrows.borrow_inline(terms, granted, rt.executor().after(1h), number);
   }
   void wait_for(auto condition) { rt.run(test::until(rt.executor(), condition)); }
   template <class Op>
@@ -103,8 +103,8 @@ TEST_CASE("what a message lends is used, and given back without a word of the ag
   // What is dropped is there until the answer: only this side uses it no more.
   CHECK(held_by(p.client) == held{.borrowed = 1});
   CHECK(held_by(p.server) == held{.leases = 1, .bytes_lent = size_bytes});
-  CHECK_FALSE(p.client.agent()->end_along(p.number));
-  CHECK_FALSE(p.client.agent()->end_along(p.number));
+  CHECK_FALSE(p.client.agent()->borrows.end_along(p.number));
+  CHECK_FALSE(p.client.agent()->borrows.end_along(p.number));
   CHECK(held_by(p.client) == nothing);
   p.lent.give_back();
   p.wait_for([&] { return p.lent.ended == 1; });
@@ -151,7 +151,7 @@ TEST_CASE("a send queue that has no room for a message and what it lends is told
   local_mr memory = p.server.memory().allocate_zeroed(size_bytes);
   counted_loan lent;
   try {
-    p.server.agent()->lend_inline(lent, local_mr::keep(memory.slice()), access::remote_read);
+    p.server.agent()->lends.lend_inline(lent, local_mr::keep(memory.slice()), access::remote_read);
     FAIL("was lent");
   } catch (const error& e) {
     CHECK(e.failure().code == errc::limit_exceeded);
@@ -209,7 +209,7 @@ TEST_CASE("the end of the connection ends what messages lent, at both ends",
   p.server.qp().abort({.code = errc::disconnected, .call = "test"});
   p.wait_for([&] { return p.lent.ended == 1 && p.client.lending().borrowed == 0; });
   CHECK(p.server.lending().disconnected == 1);
-  CHECK_FALSE(p.client.agent()->end_along(p.number));
+  CHECK_FALSE(p.client.agent()->borrows.end_along(p.number));
   local_mr here = p.rt.memory().allocate_zeroed(size_bytes);
   CHECK(p.outcome_of(p.client.read(here.slice(), remote.slice())) == errc::disconnected);
   CHECK_THROWS_AS(p.borrow(access::remote_read), error);
@@ -223,7 +223,7 @@ TEST_CASE("requests on what a message lent that are under way when it ends are t
   const remote_mr remote = p.borrow(access::remote_read);
   local_mr here = p.client.memory().allocate_zeroed(size_bytes);
   auto reading = p.client.post(read(here.slice(), remote.slice()));
-  CHECK(p.client.agent()->end_along(p.number));  // Nobody has reaped its completion.
+  CHECK(p.client.agent()->borrows.end_along(p.number));  // Nobody has reaped its completion.
   CHECK(p.outcome_of(p.client.read(here.slice(), remote.slice())) == errc::lease_ended);
   CHECK(p.rt.run(std::move(reading)) == size_bytes);
   p.lent.give_back();

@@ -1,5 +1,5 @@
 // What a peer cannot reach: memory that it was not lent, or is lent no longer.
-#include <cordma/detail/agent/agent.hpp>
+#include "agent/agent.hpp"
 
 #include "support/held.hpp"
 #include "support/lease_pair.hpp"

@@ -1,5 +1,5 @@
 // How a lease lasts and ends: time, renewal, return, revocation, handing over.
-#include <cordma/detail/agent/agent.hpp>
+#include "agent/agent.hpp"
 
 #include "queue/send_queue.hpp"
 #include "request/queue_pair.hpp"

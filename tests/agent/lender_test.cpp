@@ -8,7 +8,7 @@
 #include "support/verbs_faults.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
-#include <cordma/detail/agent/agent.hpp>
+#include "agent/agent.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -60,7 +60,7 @@ struct before_a_mute {
     return verbs::choose_gid(link.ctx.gid_table(link.port.number)).entry;
   }
   local_mr memory(std::size_t bytes) { return link.allocator(arena_access).allocate_zeroed(bytes); }
-  loan lend(std::size_t bytes) { return link.run(owner->send_local_mr(memory(bytes), {})); }
+  loan lend(std::size_t bytes) { return link.run(owner->lends.lend(memory(bytes), {})); }
   std::error_code write(const remote_mr_slice& to) {
     local_mr one = link.memory(1);
     const auto outcome = link.outcome(link.b->write(one.slice(), to));
@@ -106,7 +106,7 @@ TEST_CASE("a holder that does not answer loses its access, and the memory comes 
     CHECK(end.reason == loan_end_reason::revoked);
     CHECK(end.memory.size_bytes() == 64);
   }
-  CHECK(m.owner->counters().forced == 1);
+  CHECK(m.owner->context.counters.forced == 1);
   CHECK(m.in_use() == before);
   CHECK_FALSE(m.link.a->has_failed());  // The connection lives, until the peer tries.
   CHECK(m.write(raw) == make_error_code(wc_errc::remote_access));
@@ -120,7 +120,7 @@ TEST_CASE("a loan that is dropped while its window is bound ends once that is do
     const held before = m.in_use();
     {
       const support::started<task<loan>> lending{m.link.executor,
-                                                 m.owner->send_local_mr(m.memory(64), {})};
+                                                 m.owner->lends.lend(m.memory(64), {})};
       REQUIRE_FALSE(lending.has_ended());
     }
     CHECK(held_by(*m.owner) == held{.leases = 1, .bytes_lent = 64});
@@ -128,9 +128,9 @@ TEST_CASE("a loan that is dropped while its window is bound ends once that is do
       m.link.a->abort({.code = errc::disconnected, .call = "test"});
       m.owner->fail({.code = errc::disconnected, .call = "test"});
     }
-    m.link.run(test::until(m.link.executor, [&] { return m.owner->counters().open == 0; }));
-    CHECK(m.owner->counters().revoked == (is_cut_off ? 0 : 1));
-    CHECK(m.owner->counters().offered == 0);
+    m.link.run(test::until(m.link.executor, [&] { return m.owner->context.counters.open == 0; }));
+    CHECK(m.owner->context.counters.revoked == (is_cut_off ? 0 : 1));
+    CHECK(m.owner->context.counters.offered == 0);
     // The slot of the bind keeps the memory until the queue pair is drained.
     m.link.run(test::until(m.link.executor, [&] { return m.link.a->sends().in_flight() == 0; }));
     CHECK(m.in_use() == before);
@@ -139,11 +139,11 @@ TEST_CASE("a loan that is dropped while its window is bound ends once that is do
 
 TEST_CASE("a lease that nobody ends ends by itself", "[agent][device][R2]") {
   before_a_mute m;
-  loan lent = m.link.run(m.owner->send_local_mr(m.memory(64), {.lease = 1ms}));
+  loan lent = m.link.run(m.owner->lends.lend(m.memory(64), {.lease = 1ms}));
   const loan_end end = m.link.run(lent.ended());
   CHECK(end.reason == loan_end_reason::expired);
   CHECK(end.memory.size_bytes() == 64);
-  CHECK(m.owner->counters().expired == 1);
+  CHECK(m.owner->context.counters.expired == 1);
 }
 
 TEST_CASE("many windows end through few reserved slots", "[agent][device][R7]") {
@@ -154,8 +154,8 @@ TEST_CASE("many windows end through few reserved slots", "[agent][device][R7]") 
     // More would not be heard: a mute gives no credit.
     for (int n = 0; n < 20; ++n) loans.push_back(m.lend(8));
   }
-  m.link.run(test::until(m.link.executor, [&] { return m.owner->counters().open == 0; }));
-  CHECK(m.owner->counters().revoked == 20);
+  m.link.run(test::until(m.link.executor, [&] { return m.owner->context.counters.open == 0; }));
+  CHECK(m.owner->context.counters.revoked == 20);
   CHECK(m.in_use() == before);
 }
 
@@ -200,7 +200,7 @@ TEST_CASE("what the device would not take from the peer is kept, and counted",
 TEST_CASE("what cannot be lent is refused with its reason", "[agent][device]") {
   before_a_mute m;
   const auto refused = [&](local_mr memory, const loan_options& options) {
-    const auto outcome = m.link.outcome(m.owner->send_local_mr(std::move(memory), options));
+    const auto outcome = m.link.outcome(m.owner->lends.lend(std::move(memory), options));
     return outcome.has_failure() ? outcome.failure().code : std::error_code{};
   };
   verbs::protection_domain other_pd{m.link.ctx};
@@ -216,7 +216,7 @@ TEST_CASE("what cannot be lent is refused with its reason", "[agent][device]") {
         make_error_code(errc::access_denied));
   CHECK(held_by(*m.owner) == nothing);
   // Of another allocator, that its registration does not allow windows on: it gets its own.
-  loan lent = m.link.run(m.owner->send_local_mr(m.link.memory(8), {}));
+  loan lent = m.link.run(m.owner->lends.lend(m.link.memory(8), {}));
   CHECK(lent.isolation() == isolation::exact_registered);
 }
 
@@ -225,7 +225,7 @@ TEST_CASE("an isolation that the device or the memory does not have is not repla
   agent_options options = impatient();
   options.lending.isolation_min = isolation::exact;
   before_a_mute m{options};
-  const auto outcome = m.link.outcome(m.owner->send_local_mr(m.link.memory(8), {}));
+  const auto outcome = m.link.outcome(m.owner->lends.lend(m.link.memory(8), {}));
   REQUIRE(outcome.has_failure());
   CHECK(outcome.failure().code == make_error_code(errc::not_supported));
 }

@@ -1,5 +1,5 @@
 // What an owner lends, to whom and how much: its policy, and the memory that it keeps.
-#include <cordma/detail/agent/agent.hpp>
+#include "agent/agent.hpp"
 
 #include "support/lease_pair.hpp"
 

@@ -1,4 +1,4 @@
-#include <cordma/detail/agent/lending.hpp>
+#include "agent/lending.hpp"
 
 #include "support/loopback.hpp"
 #include "support/verbs_faults.hpp"

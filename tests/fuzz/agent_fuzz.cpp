@@ -155,7 +155,7 @@ class stage {
     must(now == test::nothing, "nothing is lent, nor borrowed without a connection");
   }
   void check_open() {
-    const lending_counters& c = victim_->self().counters();
+    const lending_counters& c = victim_->self().context.counters;
     must(c.open <= leases_max, "no more leases than the policy has");
     // Loans of ours that were dropped are lent until the peer has had its grace.
     must(c.bytes_lent <= bytes_max + leases_max * 4096,

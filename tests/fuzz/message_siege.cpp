@@ -101,7 +101,8 @@ void message_siege::check() {
   } else {
     must(receives_posted() <= depth, "no more receives than buffers");
   }
-  must(victim_->self().counters().borrowed <= 2 * depth, "no more is borrowed than was expected");
+  must(victim_->self().context.counters.borrowed <= 2 * depth,
+       "no more is borrowed than was expected");
 }
 
 std::uint32_t message_siege::receives_posted() {
@@ -239,7 +240,7 @@ void message_siege::read_announced(script& in) {
   drive();
   if (victim_->is_cut_off() || announced_.empty()) return;
   const frame f = one_announced(in);
-  const bool is_lent = victim_->self().counters().open > 0 && !has_time_passed_;
+  const bool is_lent = victim_->self().context.counters.open > 0 && !has_time_passed_;
   if (is_gentle_ && (!is_lent || answered_ < next_tag_)) return;
   peer_->reach(IBV_WR_RDMA_READ, f.loan.address,
                std::uint32_t(std::min<std::uint64_t>(f.loan.length, large_max)), f.loan.rkey);

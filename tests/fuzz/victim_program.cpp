@@ -29,11 +29,11 @@ void victim_program::act(script& in) {
       return;
     case 4:
       if (b.memory && !b.renewal && !handing_)
-        handing_.emplace(world_.executor, victim_.self().send_remote_mr(std::move(b.memory)));
+        handing_.emplace(world_.executor, victim_.self().borrows.hand_over(std::move(b.memory)));
       return;
     case 5:
       if (!b.asked && !b.memory && !b.renewal)
-        b.asked.emplace(world_.executor, victim_.self().receive_remote_mr());
+        b.asked.emplace(world_.executor, victim_.self().borrows.receive());
       return;
     case 6: return use(b);
     case 7:
@@ -49,7 +49,7 @@ void victim_program::act(script& in) {
         l.loan = {};
       return;
     case 11:
-      if (!received_) received_.emplace(world_.executor, victim_.self().receive_local_mr());
+      if (!received_) received_.emplace(world_.executor, victim_.self().lends.receive());
       if (b.renewal && in.byte() % 2 == 0) b.renewal->request_stop();
       return;
   }
@@ -108,7 +108,7 @@ bool victim_program::waits() const {
 void victim_program::take_received() {
   for (;;) {
     collect();
-    if (!received_) received_.emplace(world_.executor, victim_.self().receive_local_mr());
+    if (!received_) received_.emplace(world_.executor, victim_.self().lends.receive());
     if (!received_->has_ended()) return;
     if (victim_.is_cut_off() && !(**received_).take_result().has_value()) return received_.reset();
     received_.reset();
@@ -118,8 +118,7 @@ void victim_program::take_received() {
 void victim_program::ask(borrowing& b, script& in) {
   if (b.asked || b.memory || b.renewal) return;
   constexpr std::array<std::size_t, 4> sizes{64, 1, 4096, 100};
-  b.asked.emplace(world_.executor,
-                  victim_.self().request_remote_mr(in.of(sizes), {.lease = 300ms}));
+  b.asked.emplace(world_.executor, victim_.self().borrows.request(in.of(sizes), {.lease = 300ms}));
 }
 
 /// A request that stays a while, so that its return has something to wait for.
@@ -136,8 +135,8 @@ void victim_program::lend(lent& l, script& in) {
   constexpr std::array<access, 4> accesses{lendable_access, access::remote_read,
                                            access::remote_write, access::remote_read};
   l.made.emplace(world_.executor,
-                 victim_.self().send_local_mr(world_.memory.allocate_zeroed(in.of(sizes)),
-                                              {.access = in.of(accesses), .lease = 400ms}));
+                 victim_.self().lends.lend(world_.memory.allocate_zeroed(in.of(sizes)),
+                                           {.access = in.of(accesses), .lease = 400ms}));
 }
 
 }  // namespace cordma::fuzz

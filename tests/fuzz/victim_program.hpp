@@ -5,7 +5,7 @@
 #include "support/hostile_peer.hpp"
 #include "support/manual_executor.hpp"
 
-#include <cordma/detail/agent/agent.hpp>
+#include "agent/agent.hpp"
 
 #include <array>
 #include <optional>

@@ -4,7 +4,7 @@
 #include "../../lib/rpc/call_frame.hpp"
 #include "request/queue_pair.hpp"
 
-#include <cordma/detail/agent/agent.hpp>
+#include "agent/agent.hpp"
 
 #include <support/manual_executor.hpp>
 #include <support/rpc_pair.hpp>
@@ -35,7 +35,7 @@ struct raw_client {
         landing{rt.memory().allocate_zeroed(receives * frame_bytes)} {
     for (size_t n = 0; n < receives; ++n)
       conn.post_recv(landing.slice(n * frame_bytes, frame_bytes));
-    rt.run(conn.agent()->note_arrived().wait());  // The server's receives are there.
+    rt.run(conn.agent()->note_arrived.wait());  // The server's receives are there.
   }
   void tell_terms() {
     conn.agent()->send_note(

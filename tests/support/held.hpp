@@ -1,12 +1,12 @@
 #pragma once
 
+#include "agent/agent.hpp"
 #include "queue/queue_pair_base.hpp"
 #include "request/queue_pair.hpp"
 #include "support/loopback.hpp"
 
 #include <cordma/agent/agent_options.hpp>
 #include <cordma/connection/connection.hpp>
-#include <cordma/detail/agent/agent.hpp>
 #include <cordma/detail/memory/memory_block.hpp>
 #include <cordma/memory/mr_allocator.hpp>
 #include <cordma/queue/shared_receives.hpp>
@@ -68,7 +68,7 @@ struct held {
     borrowed += lending.borrowed;
     stranded += lending.stranded;
   }
-  void add(const agent& of) { add(of.counters()); }
+  void add(const agent& of) { add(of.context.counters); }
   void add(const connection& of) { add(of.lending()); }
   void add(runtime& of) { add(of.memory()); }
 };

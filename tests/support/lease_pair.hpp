@@ -4,7 +4,7 @@
 #include "sizes.hpp"
 #include "until.hpp"
 
-#include <cordma/detail/agent/agent.hpp>
+#include "agent/agent.hpp"
 
 #include <optional>
 #include <system_error>

@@ -11,9 +11,9 @@
 #include "text.hpp"
 #include "until.hpp"
 
-#include <cordma/detail/agent/agent.hpp>
 #include <cordma/messages/message_stream.hpp>
 #include <cordma/verbs/memory_region.hpp>
+#include "agent/agent.hpp"
 
 #include <catch2/catch.hpp>
 
