@@ -31,7 +31,8 @@ class agent final : control_channel::listener {
   event::wait_op settled() noexcept { return channel.settled(); }
   /// Posts the receives: once `control` is in INIT, before the peer can send.
   void post_receives() { channel.post_receives(); }
-  /// Begins once both queue pairs are in RTS. `flush_word`: the peer's `lending::flush_word`.
+  /// Begins once both queue pairs are in RTS, before the first reap. `flush_word`: the peer's
+  /// `lending::flush_word`.
   void start(const remote_mr_slice& flush_word) noexcept;
   /// Ends every lease, and everything that waits: the data queue pair is in ERROR.
   void fail(const failure& why) noexcept;

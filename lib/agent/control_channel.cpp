@@ -55,13 +55,6 @@ void control_channel::post_receives(unsigned first, unsigned count) noexcept {
   qp_.post_recvs(std::span{receives}.first(count));
 }
 
-void control_channel::start() noexcept {
-  is_running_ = true;
-  // The peer may have started before us: the receives came to be used in their order.
-  for (unsigned slot = 0; is_running_ && slot < early_; ++slot) take(slot, early_sizes_[slot]);
-  pump();
-}
-
 void control_channel::stop() noexcept {
   is_running_ = false;
   for (list* all : {&notices_, &waiting_questions_, &later_})
@@ -80,10 +73,7 @@ bool control_channel::on_room() noexcept {
 }
 
 void control_channel::take(unsigned slot, std::size_t size_bytes) noexcept {
-  if (!is_running_) {
-    if (early_ < credits) early_sizes_[early_++] = size_bytes;
-    return;
-  }
+  if (!is_running_) return;
   try {
     const frame f = agent_protocol::decode(std::span{buffers_[slot]}.first(size_bytes));
     take_credits(f);

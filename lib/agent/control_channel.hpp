@@ -52,8 +52,8 @@ class control_channel final : private message_handler, private waiter {
 
   /// Posts the receives: in INIT or later, before the peer can send.
   void post_receives();
-  /// In RTS.
-  void start() noexcept;
+  /// In RTS, before the first reap.
+  void start() noexcept { is_running_ = true; }
   /// Nothing is sent any more; frames that wait are forgotten.
   void stop() noexcept;
 
@@ -112,9 +112,6 @@ class control_channel final : private message_handler, private waiter {
   bool sends_later_ = false;  ///< the pump sends frames that were put off
   bool is_settling_ = false;
   event settled_;
-
-  std::array<std::size_t, agent_protocol::credits> early_sizes_{};
-  unsigned early_ = 0;  ///< frames that came before the start
 
   // Frames are counted modulo 2^32.
   std::uint32_t sent_ = 0;

@@ -74,17 +74,17 @@ void lending::release(std::size_t bytes) noexcept {
   facts_->bytes -= bytes;
 }
 
-lending_domain::lending_domain(verbs::context& ctx, const cordma::lending& other,
+lending_domain::lending_domain(verbs::context& ctx, cordma::lending& of_runtime,
                                const mr_allocator_options& options)
-    : pd{ctx}, memory{pd, options}, lending{other, pd} {}
+    : from{of_runtime}, pd{ctx}, memory{pd, options}, lending{of_runtime, pd} {}
 
-lending_domain& lending::make_domain(mr_allocator& like) {
-  return domains_.emplace_back(facts_->ctx, *this, like.options());
+lending::own_domain lending::make_domain(mr_allocator& like) {
+  return own_domain{&domains_.emplace_back(facts_->ctx, *this, like.options())};
 }
 
-void lending::leave(lending_domain& domain) noexcept {
-  domain.is_left = true;
-  domains_.remove_if([](const lending_domain& d) {
+void lending::leaver::operator()(lending_domain* domain) const noexcept {
+  domain->is_left = true;
+  domain->from.domains_.remove_if([](const lending_domain& d) {
     const mr_allocator_statistics now = d.memory.statistics();
     return d.is_left && now.in_use_bytes == 0 && now.external_bytes == 0;
   });

@@ -60,9 +60,12 @@ class lending {
   void strand(lent_memory&& kept) noexcept { stranded_.push_back(std::move(kept)); }
 
   /// Makes a domain for one connection alone, with memory as `like`'s. The domain stays until the
-  /// connection has left and all that was allocated there is freed.
-  lending_domain& make_domain(mr_allocator& like);
-  void leave(lending_domain& domain) noexcept;
+  /// pointer is gone and all that was allocated there is freed.
+  struct leaver {
+    void operator()(lending_domain* domain) const noexcept;
+  };
+  using own_domain = std::unique_ptr<lending_domain, leaver>;
+  own_domain make_domain(mr_allocator& like);
 
   /// Zeros that are registered for the peers of all connections to read.
   [[nodiscard]] remote_mr_slice flush_word();
@@ -95,7 +98,9 @@ class lending {
 };
 
 struct lending_domain {
-  lending_domain(verbs::context& ctx, const lending& other, const mr_allocator_options& options);
+  lending_domain(verbs::context& ctx, cordma::lending& of_runtime,
+                 const mr_allocator_options& options);
+  cordma::lending& from;
   verbs::protection_domain pd;
   mr_allocator memory;
   cordma::lending lending;

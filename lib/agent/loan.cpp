@@ -41,9 +41,7 @@ isolation loan::isolation() const noexcept { return grant_->isolation; }
 std::size_t loan::size_bytes() const noexcept { return grant_->size_bytes; }
 remote_mr_slice loan::remote_slice() const noexcept { return grant_->remote; }
 
-void loan::drop() noexcept {
-  grant* const g = std::exchange(grant_, nullptr);
-  if (g == nullptr) return;
+void loan::dropper::operator()(grant* g) const noexcept {
   g->has_loan = false;
   if (g->lender == nullptr)
     delete g;

@@ -29,9 +29,7 @@ task<> remote_mr::renew(time_span lease) {
   return borrower::renew(*holding_, lease);
 }
 
-void remote_mr::drop() noexcept {
-  holding* const h = std::exchange(holding_, nullptr);
-  if (h == nullptr) return;
+void remote_mr::dropper::operator()(holding* h) const noexcept {
   if (h->borrower != nullptr)
     h->borrower->drop(*h);
   else

@@ -1,4 +1,4 @@
-#include <cordma/detail/connection/bootstrap.hpp>
+#include "bootstrap.hpp"
 
 #include "base/time_text.hpp"
 

@@ -1,10 +1,10 @@
 #include <cordma/connection/connection.hpp>
 
+#include "bootstrap.hpp"
 #include "connection_state.hpp"
 
 #include <cordma/connection/listener.hpp>
 #include <cordma/coro/with_timeout.hpp>
-#include <cordma/detail/connection/bootstrap.hpp>
 #include <cordma/io/socket_address.hpp>
 
 #include <new>
@@ -37,7 +37,7 @@ task<connection> shake_hands(connection_resources resources, endpoint server,
   static_cast<void>(detail::checked_port(resources.ctx, options));
   tcp_stream stream = co_await connect_stream(resources.executor, server);
   auto state = std::make_unique<detail::connection_state>(resources, options, stream);
-  co_await bootstrap::send_hello(stream, state->local_hello());
+  co_await bootstrap::send_hello(stream, state->local_hello);
   const handshake::hello remote = co_await bootstrap::read_hello(stream);
   std::optional<failure> why;
   try {
@@ -73,37 +73,18 @@ task<T> within(task<T> t, time_span limit, const char* call, cordma::executor& e
 
 }  // namespace
 
-connection::connection() noexcept = default;
 connection::connection(std::unique_ptr<detail::connection_state> state) noexcept
-    : state_{std::move(state)},
-      sends_{state_ ? &state_->qp().sends() : nullptr},
-      qp_{state_ ? &state_->qp() : nullptr} {}
-connection::connection(connection&& other) noexcept
-    : state_{std::move(other.state_)},
-      sends_{std::exchange(other.sends_, nullptr)},
-      qp_{std::exchange(other.qp_, nullptr)} {}
-connection& connection::operator=(connection&& other) noexcept {
-  if (this == &other) return *this;
-  drop();
-  state_ = std::move(other.state_);
-  sends_ = std::exchange(other.sends_, nullptr);
-  qp_ = std::exchange(other.qp_, nullptr);
-  return *this;
-}
-connection::~connection() { drop(); }
+    : state_{state.release()}, sends_{&state_->qp.sends()}, qp_{&state_->qp} {}
 
-void connection::drop() noexcept {
-  if (state_ == nullptr) return;
-  sends_ = nullptr;
-  qp_ = nullptr;
-  state_->abort(errc::closed, "close");
-  scope& closer = state_->executor().closer();
+void connection::dropper::operator()(detail::connection_state* dropped) const noexcept {
+  std::unique_ptr<detail::connection_state> state{dropped};
+  state->abort(errc::closed, "close");
+  scope& closer = state->executor.closer();
   try {
-    closer.spawn(finish(std::move(state_)));
+    closer.spawn(finish(std::move(state)));
   } catch (const std::bad_alloc&) {
     // The end does not wait for the flushes: `ibv_destroy_qp` takes the memory from the device,
     // too.
-    state_.reset();
   }
 }
 
@@ -122,14 +103,14 @@ std::optional<failure> connection::why_lost() const noexcept {
   failure f = qp().failure_reason().to_failure(local_hello().qpn);
   std::string detail = "peer " + peer().to_string();
   if (!f.detail.empty()) detail.append(": ").append(f.detail.view());
-  if (const cordma::agent* const a = state_->agent(); a != nullptr && a->bad_frame)
+  if (const cordma::agent* const a = state_->agent.get(); a != nullptr && a->bad_frame)
     detail.append(": ").append(a->bad_frame->detail.view());
   f.detail = std::string_view{detail};
   return f;
 }
 
 bool connection::was_closed_by_peer() const noexcept {
-  return state_ != nullptr && state_->peer_said_goodbye();
+  return state_ != nullptr && state_->peer_said_goodbye;
 }
 
 task<remote_mr> connection::request_remote_mr(std::size_t size_bytes, remote_mr_request request) {
@@ -143,46 +124,46 @@ task<loan> connection::send_local_mr(local_mr memory, loan_options options) {
 task<> connection::send_remote_mr(remote_mr memory) {
   if (!has_agent()) return refuse_without_agent<void>();
   return within(agent()->borrows.hand_over(std::move(memory)),
-                agent()->context.options.request_timeout, "send_remote_mr", state_->executor());
+                agent()->context.options.request_timeout, "send_remote_mr", state_->executor);
 }
 task<local_mr> connection::receive_local_mr() {
   return has_agent() ? agent()->lends.receive() : refuse_without_agent<local_mr>();
 }
 task<local_mr> connection::receive_local_mr(time_span timeout) {
-  return within(receive_local_mr(), timeout, "receive_local_mr", state_->executor());
+  return within(receive_local_mr(), timeout, "receive_local_mr", state_->executor);
 }
 task<remote_mr> connection::receive_remote_mr() {
   return has_agent() ? agent()->borrows.receive() : refuse_without_agent<remote_mr>();
 }
 task<remote_mr> connection::receive_remote_mr(time_span timeout) {
-  return within(receive_remote_mr(), timeout, "receive_remote_mr", state_->executor());
+  return within(receive_remote_mr(), timeout, "receive_remote_mr", state_->executor);
 }
-bool connection::has_agent() const noexcept { return state_->agent() != nullptr; }
-cordma::agent* connection::agent() noexcept { return state_->agent(); }
+bool connection::has_agent() const noexcept { return state_->agent != nullptr; }
+cordma::agent* connection::agent() noexcept { return state_->agent.get(); }
 const lending_counters& connection::lending() const noexcept {
   static constexpr lending_counters none{};
-  return has_agent() ? state_->agent()->context.counters : none;
+  return has_agent() ? state_->agent->context.counters : none;
 }
 std::optional<failure> connection::last_refusal() const {
-  if (!has_agent() || !state_->agent()->context.last_refusal) return std::nullopt;
-  failure f = *state_->agent()->context.last_refusal;
+  if (!has_agent() || !state_->agent->context.last_refusal) return std::nullopt;
+  failure f = *state_->agent->context.last_refusal;
   const std::string detail = "peer " + peer().to_string() + ' ' + std::string{f.detail.view()};
   f.detail = std::string_view{detail};
   return f;
 }
 std::vector<lease_info> connection::leases() const {
   if (!has_agent()) return {};
-  std::vector<lease_info> all = state_->agent()->leases();
+  std::vector<lease_info> all = state_->agent->leases();
   for (lease_info& one : all) one.peer = peer().to_string();
   return all;
 }
-mr_allocator& connection::memory() noexcept { return state_->memory(); }
+mr_allocator& connection::memory() noexcept { return state_->memory; }
 
-const socket_address& connection::local() const noexcept { return state_->local_address(); }
-const socket_address& connection::peer() const noexcept { return state_->peer_address(); }
-const handshake::hello& connection::local_hello() const noexcept { return state_->local_hello(); }
-const handshake::hello& connection::peer_hello() const noexcept { return state_->peer_hello(); }
-const handshake::agreement& connection::agreement() const noexcept { return state_->agreement(); }
+const socket_address& connection::local() const noexcept { return state_->local; }
+const socket_address& connection::peer() const noexcept { return state_->peer; }
+const handshake::hello& connection::local_hello() const noexcept { return state_->local_hello; }
+const handshake::hello& connection::peer_hello() const noexcept { return state_->peer_hello; }
+const handshake::agreement& connection::agreement() const noexcept { return state_->agreement; }
 
 task<connection> connect(connection_resources resources, endpoint server,
                          connection_options options) {

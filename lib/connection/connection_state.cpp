@@ -68,6 +68,11 @@ bool needs_own_domain(const connection_resources& r, const agent_options& option
           (policy.isolation_min == isolation::shared_key && !r.lending.has_windows()));
 }
 
+/// Only a stop is passed on: a wait that failed, or was too long, has ended as well.
+void pass_stop(const result<void>& waited) {
+  if (waited.is_cancelled()) throw cancelled{};
+}
+
 }  // namespace
 
 verbs::port_info checked_port(const verbs::context& ctx, const connection_options& options) {
@@ -83,122 +88,110 @@ verbs::port_info checked_port(const verbs::context& ctx, const connection_option
   return port;
 }
 
-connection_state::ground::ground(const connection_resources& r, const agent_options& options)
-    : office{r.lending},
-      own{needs_own_domain(r, options) ? &office.make_domain(r.memory) : nullptr},
-      pd{own != nullptr ? own->pd : r.pd},
-      memory{own != nullptr ? own->memory : r.memory},
-      lending{own != nullptr ? own->lending : r.lending} {}
-connection_state::ground::~ground() {
-  if (own != nullptr) office.leave(*own);
-}
-
 connection_state::connection_state(const connection_resources& r, const connection_options& options,
                                    const tcp_stream& stream)
     : timer{&on_tick},
-      executor_{r.executor},
       mode_{r.mode},
       options_{options},
       port_{checked_port(r.ctx, options)},
       gid_{chosen_gid(r.ctx, port_, options, stream.local_address())},
-      ground_{r, options.agent},
-      qp_{r.drivers.driver_for(entries(options), options.receives_from), ground_.pd,
-          capabilities(options), port_.message_max_bytes, options.receives_from},
-      local_{stream.local_address()},
-      peer_{stream.peer_address()} {
+      own_domain_{needs_own_domain(r, options.agent) ? r.lending.make_domain(r.memory) : nullptr},
+      lending_{own_domain_ ? own_domain_->lending : r.lending},
+      executor{r.executor},
+      memory{own_domain_ ? own_domain_->memory : r.memory},
+      qp{r.drivers.driver_for(entries(options), options.receives_from), lending_.domain(),
+         capabilities(options), port_.message_max_bytes, options.receives_from},
+      local{stream.local_address()},
+      peer{stream.peer_address()} {
   const verbs::access remote = granted(r.ctx, options.remote_access);
   verbs::access allowed = remote;
   if (options.agent.enabled) {
     allowed |= verbs::access::remote_read;  // The peer's flushes are READs.
-    if (ground_.lending.has_windows()) allowed |= verbs::access::mw_bind;
+    if (lending_.has_windows()) allowed |= verbs::access::mw_bind;
   }
-  qp_.verbs().to_init(port_.number, options.pkey_index, allowed);
+  qp.verbs().to_init(port_.number, options.pkey_index, allowed);
   const verbs::device_limits& limits = r.ctx.limits();
   const std::uint32_t rd_atomic = options.rd_atomic_max.value_or(rd_atomic_limit);
-  local_hello_ = {
+  local_hello = {
       .layer =
           port_.is_ethernet() ? handshake::link_layer::ethernet : handshake::link_layer::infiniband,
       .gid_kind = gid_.type,
       .mtu = port_.mtu_active,
       .lid = port_.lid,
       .gid = gid_.gid,
-      .qpn = qp_.verbs().num(),
+      .qpn = qp.verbs().num(),
       .psn = handshake::random_psn(),
       .rd_atomic_initiator = std::min({rd_atomic, limits.qp_init_rd_atom_max, rd_atomic_limit}),
       .rd_atomic_responder = std::min({rd_atomic, limits.qp_rd_atom_max, rd_atomic_limit}),
       .recv_wr_max =
-          qp_.share() != nullptr ? qp_.share()->credit() : qp_.verbs().capabilities().recv_wr_max,
+          qp.share() != nullptr ? qp.share()->credit() : qp.verbs().capabilities().recv_wr_max,
       .allows_writes = verbs::allows(remote, verbs::access::remote_write),
       .message_max_bytes = port_.message_max_bytes,
       .library = library_text};
   if (!options.agent.enabled) return;
-  agent_ =
-      std::make_unique<cordma::agent>(agent_resources{.data = qp_,
-                                                      .lending = ground_.lending,
-                                                      .memory = memory(),
-                                                      .port = port_,
-                                                      .gid = gid_,
-                                                      .has_own_domain = ground_.own != nullptr},
-                                      options.agent);
-  queue_pair_base& control = agent_->control();
+  agent = std::make_unique<cordma::agent>(agent_resources{.data = qp,
+                                                          .lending = lending_,
+                                                          .memory = memory,
+                                                          .port = port_,
+                                                          .gid = gid_,
+                                                          .has_own_domain = own_domain_ != nullptr},
+                                          options.agent);
+  queue_pair_base& control = agent->control();
   control.verbs().to_init(port_.number, options.pkey_index, verbs::access::none);
-  agent_->post_receives();
-  local_hello_.agent = {.qpn = control.verbs().num(),
-                        .psn = handshake::random_psn(),
-                        .flush_word = ground_.lending.flush_word()};
+  agent->post_receives();
+  local_hello.agent = {.qpn = control.verbs().num(),
+                       .psn = handshake::random_psn(),
+                       .flush_word = lending_.flush_word()};
 }
 
-connection_state::~connection_state() = default;
+connection_state::~connection_state() { abort(errc::closed, "close"); }
 
 void connection_state::agree(const handshake::hello& remote) {
-  peer_hello_ = remote;
-  agreement_ = handshake::negotiate(local_hello_, remote, gid_.index);
-  const auto bring_up = [&](queue_pair_base& qp, verbs::rtr_attributes& rtr,
+  peer_hello = remote;
+  agreement = handshake::negotiate(local_hello, remote, gid_.index);
+  const auto bring_up = [&](queue_pair_base& pair, verbs::rtr_attributes& rtr,
                             verbs::rts_attributes& rts) {
     rtr.min_rnr_timer = options_.min_rnr_timer;
     rts.timeout = options_.timeout;
     rts.retry_cnt = options_.retry_cnt;
     rts.rnr_retry = options_.rnr_retry;
-    qp.verbs().to_rtr(rtr);
-    qp.verbs().to_rts(rts);
+    pair.verbs().to_rtr(rtr);
+    pair.verbs().to_rts(rts);
   };
-  bring_up(qp_, agreement_.rtr, agreement_.rts);
-  if (agreement_.control)
-    bring_up(agent_->control(), agreement_.control->rtr, agreement_.control->rts);
-  else
-    agent_.reset();
+  bring_up(qp, agreement.rtr, agreement.rts);
+  if (!agreement.control) return agent.reset();
+  bring_up(agent->control(), agreement.control->rtr, agreement.control->rts);
+  agent->start(remote.agent.flush_word);  // The peer may send frames before this side is done.
 }
 
 void connection_state::watch_over(tcp_stream stream) {
   stream_.emplace(std::move(stream));
   // Where no heartbeat can be sent the kernel's takes its place: a dead host is always found.
   stream_->keep_alive(options_.heartbeat.interval, options_.heartbeat.misses);
-  // The agent starts before it can be notified of failures.
-  if (agent_) agent_->start(peer_hello_.agent.flush_word);
-  failure_watch_.emplace(*this, qp_, &on_failure);
-  if (failure_watch_->wait.start(*failure_watch_, {&executor_, {}})) on_failure(*failure_watch_);
-  if (agent_) {
-    agent_watch_.emplace(*this, agent_->control(), &on_agent_failure);
-    if (agent_watch_->wait.start(*agent_watch_, {&executor_, {}})) on_agent_failure(*agent_watch_);
+  failure_watch_.emplace(*this, qp, &on_failure);
+  if (failure_watch_->wait.start(*failure_watch_, {&executor, {}})) on_failure(*failure_watch_);
+  if (agent) {
+    agent_watch_.emplace(*this, agent->control(), &on_agent_failure);
+    if (agent_watch_->wait.start(*agent_watch_, {&executor, {}})) on_agent_failure(*agent_watch_);
   }
-  if (options_.heartbeat.enabled && peer_hello_.allows_writes && !qp_.has_failed()) {
-    executor_.arm(*this, executor_.after(options_.heartbeat.interval));
+  if (options_.heartbeat.enabled && peer_hello.allows_writes && !qp.has_failed()) {
+    executor.arm(*this, executor.after(options_.heartbeat.interval));
   }
   socket_watch_.emplace(*this, stream_->fd());  // The watch may fire from now on.
 }
 
 void connection_state::abort(errc code, const char* call) noexcept {
   disarm();
-  qp_.abort({.code = code, .call = call});
+  qp.abort({.code = code, .call = call});
   fail_agent();
   if (stream_) stream_->shut_down_writing();
 }
 
 /// Tells the agent that the data queue pair is in ERROR: its windows can be destroyed.
 void connection_state::fail_agent() noexcept {
-  if (!agent_) return;
-  agent_->fail(qp_.failure_reason().to_failure(local_hello_.qpn));
-  agent_->control().abort(qp_.failure_reason());
+  if (!agent) return;
+  agent->fail(qp.failure_reason().to_failure(local_hello.qpn));
+  agent->control().abort(qp.failure_reason());
 }
 
 /// Handles readiness of the socket. After the handshake the peer sends only a goodbye. Anything
@@ -208,7 +201,7 @@ void connection_state::on_socket(fd_watch& watch) noexcept {
   connection_state& state = static_cast<socket_watch&>(watch).state;
   std::byte said;
   ssize_t n = ::recv(watch.fd(), &said, sizeof said, MSG_DONTWAIT);
-  if (n > 0 && said == goodbye && !std::exchange(state.peer_said_goodbye_, true)) {
+  if (n > 0 && said == goodbye && !std::exchange(state.peer_said_goodbye, true)) {
     n = ::recv(watch.fd(), &said, sizeof said, MSG_DONTWAIT);
   }
   if (n > 0) return state.abort(errc::bad_handshake, "recv after the handshake");
@@ -222,24 +215,24 @@ void connection_state::on_socket(fd_watch& watch) noexcept {
 void connection_state::peer_hung_up() noexcept {
   // Shutting down an ended stream makes the socket ready again.
   if (peer_gone_.is_set()) return;
-  qp_.driver().reap_all();
+  qp.driver().reap_all();
   peer_gone_.set();
-  const bool owed = peer_said_goodbye_ && !is_manual() && !qp_.has_failed();
+  const bool owed = peer_said_goodbye && !is_manual() && !qp.has_failed();
   if (!owed) return abort(errc::disconnected, "hang_up");
-  const bool is_idle = qp_.sends().is_idle();
-  if (!is_idle && peer_hello_.allows_writes && (!beat_ || beat_->has_ended())) beat();
-  late_acks_until_ = executor_.after(options_.close_timeout);
+  const bool is_idle = qp.sends().is_idle();
+  if (!is_idle && peer_hello.allows_writes && (!beat_ || beat_->has_ended())) beat();
+  late_acks_until_ = executor.after(options_.close_timeout);
   disarm();  // The timer stops the heartbeat: from now on it polls for acknowledgements.
   // The end comes in a later iteration: tasks that were just notified may still want to send.
-  executor_.arm(*this, executor_.now());
+  executor.arm(*this, executor.now());
 }
 
 void connection_state::await_late_acks() noexcept {
-  qp_.driver().reap_all();
-  if (qp_.sends().is_idle() || executor_.now() >= *late_acks_until_) {
+  qp.driver().reap_all();
+  if (qp.sends().is_idle() || executor.now() >= *late_acks_until_) {
     return abort(errc::disconnected, "hang_up");
   }
-  executor_.arm(*this, executor_.after(late_ack_interval));
+  executor.arm(*this, executor.after(late_ack_interval));
 }
 
 /// Sends the goodbye. Nothing else was written to the socket, so there is room.
@@ -268,7 +261,7 @@ void connection_state::on_tick(timer& self) noexcept {
 }
 
 void connection_state::tick() noexcept {
-  if (qp_.has_failed()) return;
+  if (qp.has_failed()) return;
   if (late_acks_until_) return await_late_acks();
   if (beat_ && !beat_->has_ended()) {
     // In manual mode the WRITE may have ended long ago: only the program's `poll` would find out.
@@ -277,52 +270,42 @@ void connection_state::tick() noexcept {
     }
   } else {
     // Unsignaled requests in flight say nothing about the peer.
-    const std::uint32_t posted = qp_.sends().posted_total();
-    if (posted == posted_before_ && !qp_.sends().awaits_completion()) beat();
+    const std::uint32_t posted = qp.sends().posted_total();
+    if (posted == posted_before_ && !qp.sends().awaits_completion()) beat();
   }
-  posted_before_ = qp_.sends().posted_total();
-  executor_.arm(*this, executor_.after(options_.heartbeat.interval));
+  posted_before_ = qp.sends().posted_total();
+  executor.arm(*this, executor.after(options_.heartbeat.interval));
 }
 
 /// Posts a 0-byte WRITE, which names no memory and wakes nobody. Its acknowledgement shows that the
 /// peer's device is there, and has the other end of the queue pair.
 void connection_state::beat() noexcept {
   missed_ = 0;
-  beat_.emplace(qp_.post(cordma::write(const_local_mr_slice{}, remote_mr_slice{})));
+  beat_.emplace(qp.post(cordma::write(const_local_mr_slice{}, remote_mr_slice{})));
 }
 
 task<> connection_state::close() {
-  if (!qp_.has_failed()) {
+  const time_span limit = options_.close_timeout;
+  if (!qp.has_failed()) {
     // The heartbeat's CQE ends unsignaled requests before it, which nothing else might.
-    if (peer_hello_.allows_writes && !qp_.sends().is_idle()) beat();
-    const auto idle =
-        co_await as_result(with_timeout(qp_.sends_idle(), options_.close_timeout, &executor_));
-    if (idle.is_cancelled()) throw cancelled{};
-    if (agent_) {
-      const auto told =
-          co_await as_result(with_timeout(agent_->settled(), options_.close_timeout, &executor_));
-      if (told.is_cancelled()) throw cancelled{};
-    }
+    if (peer_hello.allows_writes && !qp.sends().is_idle()) beat();
+    pass_stop(co_await as_result(with_timeout(qp.sends_idle(), limit, &executor)));
+    if (agent) pass_stop(co_await as_result(with_timeout(agent->settled(), limit, &executor)));
     say_goodbye();
-    const auto answer =
-        co_await as_result(with_timeout(peer_gone_.wait(), options_.close_timeout, &executor_));
-    if (answer.is_cancelled()) throw cancelled{};
+    pass_stop(co_await as_result(with_timeout(peer_gone_.wait(), limit, &executor)));
     abort(errc::disconnected, "close");
   }
   co_await drain();
 }
 
 task<> connection_state::drain() {
-  if (qp_.share() != nullptr) {  // Manual mode waits, too: the last receive comes as an event.
-    const auto told = co_await as_result(
-        with_timeout(qp_.last_receive_event().wait(),
-                     std::min<time_span>(options_.close_timeout, last_receive_wait), &executor_));
-    if (told.is_cancelled()) throw cancelled{};
+  const time_span limit = options_.close_timeout;
+  if (qp.share() != nullptr) {  // Manual mode waits, too: the last receive comes as an event.
+    const time_span shorter = std::min<time_span>(limit, last_receive_wait);
+    pass_stop(co_await as_result(with_timeout(qp.last_receive_event().wait(), shorter, &executor)));
   }
   if (is_manual()) co_return;
-  const auto drained = co_await as_result(
-      with_timeout(qp_.drained_event().wait(), options_.close_timeout, &executor_));
-  if (drained.is_cancelled()) throw cancelled{};
+  pass_stop(co_await as_result(with_timeout(qp.drained_event().wait(), limit, &executor)));
 }
 
 }  // namespace cordma::detail

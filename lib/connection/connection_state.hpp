@@ -12,6 +12,7 @@
 #include "agent/agent.hpp"
 #include "agent/lending.hpp"
 
+#include <memory>
 #include <optional>
 
 namespace cordma::detail {
@@ -41,22 +42,34 @@ class connection_state : private timer {
   /// deadline.
   task<> drain();
 
-  [[nodiscard]] queue_pair& qp() noexcept { return qp_; }
-  /// Returns the agent. Null: one of the two sides has none.
-  [[nodiscard]] cordma::agent* agent() const noexcept { return agent_.get(); }
-  [[nodiscard]] mr_allocator& memory() const noexcept { return ground_.memory; }
-  [[nodiscard]] cordma::executor& executor() const noexcept { return executor_; }
-  [[nodiscard]] const socket_address& local_address() const noexcept { return local_; }
-  [[nodiscard]] const socket_address& peer_address() const noexcept { return peer_; }
-  [[nodiscard]] const handshake::hello& local_hello() const noexcept { return local_hello_; }
-  [[nodiscard]] const handshake::hello& peer_hello() const noexcept { return peer_hello_; }
-  [[nodiscard]] const handshake::agreement& agreement() const noexcept { return agreement_; }
-  [[nodiscard]] bool peer_said_goodbye() const noexcept { return peer_said_goodbye_; }
+ private:
+  const completion_mode mode_;
+  const connection_options options_;
+  const verbs::port_info port_;
+  const verbs::gid_entry gid_;
+  /// Keeps a peer that guesses keys from other connections' memory. Null: the runtime's domain is
+  /// as good.
+  const lending::own_domain own_domain_;
+  cordma::lending& lending_;
+
+ public:
+  // What the connection's calls use.
+  cordma::executor& executor;
+  mr_allocator& memory;
+  queue_pair qp;
+  /// Null: one of the two sides has none. Declared after the queue pair that its windows lead to.
+  std::unique_ptr<cordma::agent> agent;
+  const socket_address local;
+  const socket_address peer;
+  handshake::hello local_hello;
+  handshake::hello peer_hello;
+  handshake::agreement agreement;
+  bool peer_said_goodbye = false;
 
  private:
   struct socket_watch : fd_watch {
     socket_watch(connection_state& s, int fd)
-        : fd_watch{s.executor_, fd, fd_events::readable | fd_events::hang_up, &on_socket},
+        : fd_watch{s.executor, fd, fd_events::readable | fd_events::hang_up, &on_socket},
           state{s} {}
     connection_state& state;
   };
@@ -67,19 +80,6 @@ class connection_state : private timer {
     connection_state& state;
     event::wait_op wait;
   };
-  /// Parts that the connection is made from: the runtime's, or a domain of its own. A domain of its
-  /// own keeps a peer that guesses keys from other connections' memory.
-  struct ground {
-    ground(const connection_resources& r, const agent_options& options);
-    ~ground();
-    ground(const ground&) = delete;
-    cordma::lending& office;  ///< the runtime's lending
-    lending_domain* const own;
-    verbs::protection_domain& pd;
-    mr_allocator& memory;
-    cordma::lending& lending;
-  };
-
   static void on_socket(fd_watch& watch) noexcept;
   static std::coroutine_handle<> on_failure(waiter& watch) noexcept;
   static std::coroutine_handle<> on_agent_failure(waiter& watch) noexcept;
@@ -92,20 +92,6 @@ class connection_state : private timer {
   void beat() noexcept;
   [[nodiscard]] bool is_manual() const noexcept { return mode_ == completion_mode::manual; }
 
-  cordma::executor& executor_;
-  const completion_mode mode_;
-  const connection_options options_;
-  const verbs::port_info port_;
-  const verbs::gid_entry gid_;
-  const ground ground_;  // Declared before the members made from it.
-  queue_pair qp_;
-  std::unique_ptr<cordma::agent> agent_;  // Declared after the queue pair that its windows lead to.
-  const socket_address local_;
-  const socket_address peer_;
-  handshake::hello local_hello_;
-  handshake::hello peer_hello_;
-  handshake::agreement agreement_;
-
   event peer_gone_;
   std::optional<tcp_stream> stream_;
   // Declared after what they watch, so that they are destroyed first.
@@ -114,7 +100,6 @@ class connection_state : private timer {
   std::optional<failure_watch> agent_watch_;
 
   std::optional<request_op<write_request<1>>> beat_;
-  bool peer_said_goodbye_ = false;
   std::optional<time_point> late_acks_until_;
   unsigned missed_ = 0;
   std::uint32_t posted_before_ = 0;  // Requests posted until the last tick.

@@ -4,6 +4,8 @@
 #include "base/failures.hpp"
 #include "cpus.hpp"
 
+#include <cordma/detail/base/unique_fd.hpp>
+
 #include <sys/eventfd.h>
 
 #include <algorithm>

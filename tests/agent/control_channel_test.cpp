@@ -136,23 +136,6 @@ TEST_CASE("what is put off goes behind what the turn sends, and before the execu
   CHECK(e.other.tags == std::vector<std::uint64_t>{2, 1, 3});
 }
 
-TEST_CASE("what the peer said before we started is heard then", "[agent][device]") {
-  loopback link;
-  end early{link, 1};
-  end late{link, 1};
-  link.connect(early.channel.qp(), late.channel.qp());
-  for (end* e : {&early, &late}) e->channel.post_receives();
-  early.channel.start();
-  auto sent = frames(kind::accept, 3);
-  for (auto& frame : sent) early.channel.send(frame);
-  link.run(early.channel.settled());
-  link.driver.reap_all();
-  CHECK(late.tags.empty());
-  late.channel.start();
-  link.run(test::until(link.executor, [&] { return late.tags.size() == 3; }));
-  CHECK(late.tags == std::vector<std::uint64_t>{1, 2, 3});
-}
-
 TEST_CASE("a channel settles once all that it sent has arrived, whatever was signaled",
           "[agent][device]") {
   ends e;

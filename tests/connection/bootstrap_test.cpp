@@ -1,4 +1,4 @@
-#include <cordma/detail/connection/bootstrap.hpp>
+#include "connection/bootstrap.hpp"
 
 #include "support/some_hello.hpp"
 

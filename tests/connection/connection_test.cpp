@@ -11,7 +11,7 @@
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/when_any.hpp>
 #include <cordma/coro/with_timeout.hpp>
-#include <cordma/detail/connection/bootstrap.hpp>
+#include "connection/bootstrap.hpp"
 
 #include <catch2/catch.hpp>
 

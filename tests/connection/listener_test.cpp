@@ -7,7 +7,7 @@
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
-#include <cordma/detail/connection/bootstrap.hpp>
+#include "connection/bootstrap.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -246,6 +246,16 @@ TEST_CASE("connections that nobody accepted end with their listener", "[connecti
     REQUIRE(m.has_failure());
     CHECK(m.failure().code == make_error_code(errc::disconnected));
   }
+}
+
+TEST_CASE("connections that are ready wait for whoever accepts, in order",
+          "[connection][device][N5]") {
+  runtime rt{test::on_test_device()};
+  listener door = rt.listen();
+  std::vector<connection> clients;
+  for (int i = 0; i < 10; ++i) clients.push_back(rt.run(rt.connect(door.local_endpoint())));
+  for (const connection& client : clients)
+    CHECK(rt.run(door.accept()).peer_hello().qpn == client.local_hello().qpn);
 }
 
 TEST_CASE("many connections share one listener and one executor", "[connection][device][N5]") {

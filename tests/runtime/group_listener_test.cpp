@@ -7,7 +7,7 @@
 
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/when_all.hpp>
-#include <cordma/detail/connection/bootstrap.hpp>
+#include "connection/bootstrap.hpp"
 
 #include <catch2/catch.hpp>
 

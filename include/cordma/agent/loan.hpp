@@ -5,6 +5,8 @@
 #include <cordma/detail/base/export.hpp>
 #include <cordma/memory/local_mr.hpp>
 
+#include <memory>
+
 namespace cordma {
 
 namespace detail {
@@ -34,15 +36,6 @@ class CORDMA_EXPORT loan {
  public:
   loan() noexcept = default;
   explicit loan(detail::grant& g) noexcept : grant_{&g} {}
-  loan(loan&& other) noexcept : grant_{std::exchange(other.grant_, nullptr)} {}
-  loan& operator=(loan&& other) noexcept {
-    if (this != &other) {
-      drop();
-      grant_ = std::exchange(other.grant_, nullptr);
-    }
-    return *this;
-  }
-  ~loan() { drop(); }
 
   /// Waits until the loan has ended, and gives the memory, once. A stopped wait changes nothing.
   /// The loan must not be moved or destroyed meanwhile.
@@ -59,8 +52,10 @@ class CORDMA_EXPORT loan {
   [[nodiscard]] explicit operator bool() const noexcept { return grant_ != nullptr; }
 
  private:
-  void drop() noexcept;
-  detail::grant* grant_ = nullptr;
+  struct dropper {
+    void operator()(detail::grant* g) const noexcept;
+  };
+  std::unique_ptr<detail::grant, dropper> grant_;
 };
 
 }  // namespace cordma

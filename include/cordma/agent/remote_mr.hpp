@@ -6,7 +6,7 @@
 #include <cordma/memory/slice.hpp>
 
 #include <chrono>
-#include <utility>
+#include <memory>
 
 namespace cordma {
 
@@ -25,15 +25,6 @@ class CORDMA_EXPORT remote_mr {
  public:
   remote_mr() noexcept = default;
   explicit remote_mr(detail::holding& h) noexcept : holding_{&h} {}
-  remote_mr(remote_mr&& other) noexcept : holding_{std::exchange(other.holding_, nullptr)} {}
-  remote_mr& operator=(remote_mr&& other) noexcept {
-    if (this != &other) {
-      drop();
-      holding_ = std::exchange(other.holding_, nullptr);
-    }
-    return *this;
-  }
-  ~remote_mr() { drop(); }
 
   [[nodiscard]] std::size_t size_bytes() const noexcept { return slice().size_bytes(); }
   /// What was granted: perhaps less than was asked.
@@ -59,8 +50,10 @@ class CORDMA_EXPORT remote_mr {
 
  private:
   friend class borrower;
-  void drop() noexcept;
-  detail::holding* holding_ = nullptr;
+  struct dropper {
+    void operator()(detail::holding* h) const noexcept;
+  };
+  std::unique_ptr<detail::holding, dropper> holding_;
 };
 
 }  // namespace cordma

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace cordma {
@@ -49,11 +50,16 @@ struct hello;
 /// executor's.
 class CORDMA_EXPORT connection : public requester<connection> {
  public:
-  connection() noexcept;
+  connection() noexcept = default;
   explicit connection(std::unique_ptr<detail::connection_state> state) noexcept;
-  connection(connection&& other) noexcept;
-  connection& operator=(connection&& other) noexcept;
-  ~connection();
+  connection(connection&& other) noexcept { *this = std::move(other); }
+  connection& operator=(connection&& other) noexcept {
+    state_ = std::move(other.state_);
+    sends_ = std::exchange(other.sends_, nullptr);
+    qp_ = std::exchange(other.qp_, nullptr);
+    return *this;
+  }
+  ~connection() = default;
 
   /// Gives a buffer to the device; a later message lands in it.
   /// \errors  errc::receive_queue_full, stale_slice, access_denied, too_many_slices,
@@ -157,9 +163,11 @@ class CORDMA_EXPORT connection : public requester<connection> {
     return *sends_;
   }
   [[nodiscard]] receive_queue& receives() noexcept;
-  void drop() noexcept;
+  struct dropper {
+    void operator()(detail::connection_state* dropped) const noexcept;
+  };
 
-  std::unique_ptr<detail::connection_state> state_;
+  std::unique_ptr<detail::connection_state, dropper> state_;
   // Pointers into `state_`, so that operations need not read it.
   send_queue* sends_ = nullptr;
   queue_pair* qp_ = nullptr;

@@ -6,18 +6,41 @@
 #include <cordma/connection/endpoint.hpp>
 #include <cordma/coro/event.hpp>
 #include <cordma/detail/base/export.hpp>
-#include <cordma/detail/connection/handshake_server.hpp>
+#include <cordma/detail/connection/handshake.hpp>
+#include <cordma/detail/io/tcp.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
+#include <optional>
 
 namespace cordma {
 
+class executor;
 struct connection_resources;
 
 namespace detail {
 class listener_state;
 }
+
+struct listener_options {
+  /// Handshakes in progress at once; 1 to `handshakes_limit`. Further clients wait in the kernel.
+  unsigned handshakes_max = 64;
+  /// Deadline of one handshake; a slower client is refused.
+  time_span handshake_timeout = std::chrono::seconds{5};
+  /// Ready connections that nobody has accepted yet; 1 to `ready_limit`.
+  unsigned ready_max = 128;
+  int tcp_backlog = 128;
+
+  static constexpr unsigned handshakes_limit = 4096;
+  static constexpr unsigned ready_limit = 65536;
+};
+
+struct listener_counters {
+  std::uint64_t completed = 0;      ///< Handshakes that succeeded.
+  std::uint64_t rejected = 0;       ///< Handshakes that failed.
+  std::uint64_t accept_errors = 0;  ///< Failures of accept(2): mostly no descriptor was left.
+};
 
 /// Listens for connections. Handshakes run in the background, side by side, even if nobody accepts;
 /// `listener_options` has the bounds. Move-only. Dropping or closing the listener ends waits with
@@ -33,9 +56,6 @@ class CORDMA_EXPORT listener {
   ///   errc::limit_exceeded: an option.
   listener(connection_resources resources, const endpoint& local,
            const connection_options& options = {}, const listener_options& limits = {});
-  listener(listener&& other) noexcept;
-  listener& operator=(listener&& other) noexcept;
-  ~listener();
 
   /// Gives the next connection, in the order in which handshakes ended. A stop that comes just when
   /// there is one drops it. \errors errc::closed.
@@ -50,9 +70,11 @@ class CORDMA_EXPORT listener {
   [[nodiscard]] const std::optional<failure>& last_rejection() const noexcept;
 
  private:
-  void drop() noexcept;
+  struct dropper {
+    void operator()(detail::listener_state* state) const noexcept;
+  };
 
-  std::unique_ptr<detail::listener_state> state_;
+  std::unique_ptr<detail::listener_state, dropper> state_;
 };
 
 /// Ends when a closed listener's handshakes have ended. Awaiting it is optional. Once a task awaits

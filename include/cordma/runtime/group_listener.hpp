@@ -4,6 +4,7 @@
 #include <cordma/connection/serve.hpp>
 #include <cordma/detail/base/callback.hpp>
 #include <cordma/detail/base/export.hpp>
+#include <cordma/detail/base/unique_fd.hpp>
 #include <cordma/runtime/runtime.hpp>
 
 #include <chrono>

@@ -1,0 +1,117 @@
+#include "listener_state.hpp"
+
+#include "base/check_option.hpp"
+#include "bootstrap.hpp"
+
+#include <cordma/coro/sleep.hpp>
+#include <cordma/coro/with_timeout.hpp>
+
+#include <exception>
+#include <new>
+#include <utility>
+
+namespace cordma {
+
+void check(const listener_options& o) {
+  const auto check_range = [](const char* name, long long value, long long low, long long high) {
+    check_option("listener_options", name, value, low, high);
+  };
+  check_range("handshakes_max", o.handshakes_max, 1, listener_options::handshakes_limit);
+  check_range("ready_max", o.ready_max, 1, listener_options::ready_limit);
+  check_timeout("listener_options", "handshake_timeout", o.handshake_timeout);
+  check_range("tcp_backlog", o.tcp_backlog, 1, 65535);
+}
+
+namespace detail {
+
+listener_state::listener_state(cordma::executor& owner, const socket_address& local,
+                               const listener_options& options, handshake_function shake_hands)
+    : executor{(check(options), owner)},
+      all_ended{owner},
+      shake_hands_{std::move(shake_hands)},
+      handshake_timeout_{options.handshake_timeout},
+      tcp_{owner, local, options.tcp_backlog},
+      local_{tcp_.local_address()},
+      slots_{options.handshakes_max},
+      ready_{options.ready_max},
+      tasks_{owner} {
+  tasks_.spawn(accept_loop());
+}
+
+void listener_state::close() noexcept {
+  if (std::exchange(is_closing_, true)) return;
+  ready_.close();
+  tasks_.request_stop();
+  tcp_.close();
+  try {
+    executor.closer().spawn(finish());
+  } catch (const std::bad_alloc&) {
+    // Without memory for the wait, this object stays: the handshakes still use it.
+    all_ended.set();
+  }
+}
+
+void listener_state::drop() noexcept {
+  close();
+  is_dropped_ = true;
+  if (is_finished_) delete this;
+}
+
+task<> listener_state::finish() {
+  try {
+    co_await tasks_.join();
+  } catch (const std::exception&) {
+    // The handshake had no memory, and nobody is left to notify.
+  }
+  all_ended.set();
+  is_finished_ = true;
+  if (is_dropped_) delete this;
+}
+
+task<> listener_state::accept_loop() {
+  for (;;) {
+    co_await slots_.acquire();
+    result<tcp_stream> stream = co_await as_result(tcp_.accept());
+    if (stream.is_cancelled()) co_return;
+    if (stream.has_value() && begin(std::move(*stream))) continue;
+    ++counters.accept_errors;
+    slots_.release();
+    co_await sleep_for(accept_pause);
+  }
+}
+
+bool listener_state::begin(tcp_stream stream) {
+  try {
+    tasks_.spawn(serve(std::move(stream)));
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+task<> listener_state::serve(tcp_stream stream) {
+  result<connection> made = failure{};
+  try {
+    made = co_await as_result(with_timeout(shake_hands_(stream), handshake_timeout_));
+    // A task may throw exceptions that are not cordma's: bad_alloc.
+  } catch (const std::exception& e) {
+    made = failure{.code = errc::refused, .call = "handshake", .detail = e.what()};
+  }
+  if (made.has_value()) {
+    ++counters.completed;
+    // If the listener was closed meanwhile, the connection is dropped.
+    static_cast<void>(co_await as_result(ready_.send(std::move(*made))));
+  } else if (made.has_failure()) {
+    ++counters.rejected;
+    last_rejection = bootstrap::name_timeout(made.failure(), "handshake", handshake_timeout_);
+    try {
+      co_await bootstrap::refuse(stream, *last_rejection);
+    } catch (const std::exception&) {
+      // After a stop, or without memory, the client finds the stream closed.
+    }
+  }
+  slots_.release();
+}
+
+}  // namespace detail
+}  // namespace cordma

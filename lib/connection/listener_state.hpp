@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cordma/connection/listener.hpp>
+#include <cordma/coro/channel.hpp>
+#include <cordma/coro/scope.hpp>
+#include <cordma/coro/semaphore.hpp>
+#include <cordma/detail/base/callback.hpp>
+#include <cordma/detail/io/tcp.hpp>
+
+#include <chrono>
+#include <optional>
+
+namespace cordma {
+
+/// \errors errc::limit_exceeded: names the value and its limit.
+void check(const listener_options& options);
+
+namespace detail {
+
+/// Accepts TCP connections and runs their handshakes side by side, each with its own deadline. The
+/// connections wait until they are accepted. An error of one client ends its own handshake and
+/// nothing else. The object destroys itself: once it is dropped, and nothing of it runs.
+/// Thread: the executor's.
+class listener_state {
+ public:
+  /// Runs the whole handshake, within the deadline. May move the stream into the connection as its
+  /// last step. \errors `error` when the handshake fails: the client is told why.
+  using handshake_function = callback<task<connection>(tcp_stream& stream)>;
+  /// Pause after a failure of accept(2), which would fail again at once.
+  static constexpr std::chrono::milliseconds accept_pause{50};
+
+  listener_state(cordma::executor& owner, const socket_address& local,
+                 const listener_options& options, handshake_function shake_hands);
+  listener_state(const listener_state&) = delete;
+  listener_state& operator=(const listener_state&) = delete;
+
+  /// Gives the next ready connection; nothing once the listener is closed and all are taken.
+  auto accept() noexcept { return ready_.receive(); }
+  /// Ends waits for a connection, frees the port so that clients are refused, and stops the
+  /// handshakes in progress. Idempotent.
+  void close() noexcept;
+  /// Closes. Nobody refers to the object any more.
+  void drop() noexcept;
+
+  [[nodiscard]] const socket_address& local_address() const noexcept { return local_; }
+
+  cordma::executor& executor;
+  listener_counters counters;
+  std::optional<failure> last_rejection;
+  event all_ended;  ///< Set once nothing runs after `close`.
+
+ private:
+  ~listener_state() = default;
+  task<> accept_loop();
+  bool begin(tcp_stream stream);
+  task<> serve(tcp_stream stream);
+  task<> finish();
+
+  const handshake_function shake_hands_;
+  const time_span handshake_timeout_;
+  tcp_listener tcp_;
+  const socket_address local_;
+  semaphore slots_;
+  channel<connection> ready_;
+  scope tasks_;
+  bool is_closing_ = false;
+  bool is_finished_ = false;  ///< No task of it runs any more.
+  bool is_dropped_ = false;
+};
+
+}  // namespace detail
+}  // namespace cordma
