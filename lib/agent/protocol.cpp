@@ -3,21 +3,19 @@
 #include <cordma/base/error.hpp>
 #include "base/little_endian.hpp"
 
-#include <algorithm>
 #include <cinttypes>
 #include <concepts>
 #include <cstdio>
+#include <type_traits>
 
 namespace cordma::agent_protocol {
 namespace {
 
 constexpr std::uint16_t magic = 0xc0ad;
 
-// Where the fields are.
+// Where the fields are that every kind has.
 namespace at {
-constexpr std::size_t magic = 0, version = 2, kind = 3, taken = 4, tag = 8, lease = 16, length = 24;
-constexpr std::size_t address = 32, duration = 40, rkey = 48, access = 52, status = 56;
-constexpr std::size_t isolation = 60, alignment = 61, reserved = 62;
+constexpr std::size_t magic = 0, version = 2, kind = 3, taken = 4, reserved = 62;
 }  // namespace at
 
 /// Bits for the fields that a kind has, besides `taken`. All other fields are 0.
@@ -57,10 +55,6 @@ constexpr std::uint8_t alignment_log2_max = 21;
 using bytes = std::span<const std::byte>;
 
 template <std::unsigned_integral T>
-void put(std::span<std::byte, frame_bytes> out, std::size_t offset, T value) noexcept {
-  little_endian::put(out.data() + offset, value);
-}
-template <std::unsigned_integral T>
 T get(bytes in, std::size_t offset) noexcept {
   return little_endian::get<T>(in.data() + offset);
 }
@@ -71,53 +65,50 @@ T get(bytes in, std::size_t offset) noexcept {
   throw error{{.code = errc::bad_frame, .call = "agent", .detail = text}};
 }
 
-/// Reads the fields. Those that the kind does not have must be 0.
-class reader {
- public:
-  reader(bytes in, kind k) noexcept : in_{in}, fields_{fields_of[unsigned(k)]} {}
+constexpr std::unsigned_integral auto on_wire(std::unsigned_integral auto value) noexcept {
+  return value;
+}
+constexpr std::uint32_t on_wire(verbs::access value) noexcept { return std::uint32_t(value); }
+constexpr std::uint64_t on_wire(std::chrono::microseconds value) noexcept {
+  return std::uint64_t(value.count());
+}
 
-  template <std::unsigned_integral T>
-  T read(field which, std::size_t offset, const char* name, std::uint64_t low,
-         std::uint64_t high) const {
-    const T value = get<T>(in_, offset);
-    const bool has = (fields_ & which) != 0;
-    if (has ? value < low || value > high : value != 0) fail(name, value);
-    return value;
-  }
-
- private:
-  bytes in_;
-  unsigned fields_;
-};
+/// Calls `with(bit, name, offset, member, low, high)` for each field that some kinds lack, in an
+/// order in which each range depends only on earlier fields.
+void each_field(auto& f, auto with) {
+  constexpr std::uint64_t any = UINT64_MAX;
+  const std::uint64_t least = f.kind == kind::note ? 0 : 1;
+  with(tag, "tag", 8, f.tag, f.kind == kind::revoke ? 0 : least, any);
+  with(lease, "lease", 16, f.lease, least, any);
+  with(length, "length", 24, f.length, f.kind == kind::refused ? 0 : least, any);
+  with(address, "address", 32, f.address, 0, any - f.length);
+  with(duration, "duration", 40, f.duration, 1, duration_us_max);
+  with(rkey, "rkey", 48, f.rkey, 0, any);
+  with(access, "access", 52, f.access, 1, std::uint64_t(lendable_access));
+  with(status, "status", 56, f.status, f.kind == kind::give_back ? 0 : 1, any);
+  with(isolated, "isolation", 60, f.isolation, std::uint64_t(isolation::shared_key),
+       std::uint64_t(isolation::exact));
+  with(alignment, "alignment", 61, f.alignment_log2, 0, alignment_log2_max);
+}
 
 }  // namespace
 
-void encode(const frame& f, std::span<std::byte, frame_bytes> out) noexcept {
-  put(out, at::magic, magic);
-  put(out, at::version, version);
-  put(out, at::kind, std::uint8_t(f.kind));
-  put(out, at::taken, f.taken);
-  put(out, at::tag, f.tag);
-  put(out, at::lease, f.lease);
-  put(out, at::length, f.length);
-  put(out, at::address, f.address);
-  put(out, at::duration, std::uint64_t(f.duration.count()));
-  put(out, at::rkey, f.rkey);
-  put(out, at::access, std::uint32_t(f.access));
-  put(out, at::status, f.status);
-  put(out, at::isolation, f.isolation);
-  put(out, at::alignment, f.alignment_log2);
-  put(out, at::reserved, std::uint16_t{0});
-}
-
 frame_bytes_t encode(const frame& f) noexcept {
   frame_bytes_t out;
-  encode(f, out);
+  const auto put = [&](std::size_t offset, std::unsigned_integral auto value) {
+    little_endian::put(out.data() + offset, value);
+  };
+  put(at::magic, magic);
+  put(at::version, version);
+  put(at::kind, std::uint8_t(f.kind));
+  put(at::taken, f.taken);
+  each_field(f, [&](unsigned, const char*, std::size_t offset, const auto& value, std::uint64_t,
+                    std::uint64_t) { put(offset, on_wire(value)); });
+  put(at::reserved, std::uint16_t{0});
   return out;
 }
 
 frame decode(bytes in) {
-  constexpr std::uint64_t any = UINT64_MAX;
   if (in.size() != frame_bytes) fail("a frame's size is not 64 bytes but", in.size());
   if (const auto value = get<std::uint16_t>(in, at::magic); value != magic) fail("magic", value);
   if (const auto value = get<std::uint8_t>(in, at::version); value != version)
@@ -126,30 +117,15 @@ frame decode(bytes in) {
   if (number < unsigned(kind::credit) || number > unsigned(kind::note)) fail("kind", number);
   if (const auto value = get<std::uint16_t>(in, at::reserved); value != 0) fail("reserved", value);
 
-  const reader r{in, kind{number}};
   frame f{.kind = kind{number}, .taken = get<std::uint32_t>(in, at::taken)};
-  const bool is_note = f.kind == kind::note;
-  const auto word = [&](field which, std::size_t offset, const char* name, bool may_be_0) {
-    return r.read<std::uint64_t>(which, offset, name, may_be_0 || is_note ? 0 : 1, any);
-  };
-  f.tag = word(tag, at::tag, "tag", f.kind == kind::revoke);
-  f.lease = word(lease, at::lease, "lease", false);
-  f.length = word(length, at::length, "length", f.kind == kind::refused);
-  f.address = r.read<std::uint64_t>(address, at::address, "address", 0, any - f.length);
-  f.duration = std::chrono::microseconds{
-      r.read<std::uint64_t>(duration, at::duration, "duration", 1, duration_us_max)};
-  f.rkey = r.read<std::uint32_t>(rkey, at::rkey, "rkey", 0, any);
-  const auto bits =
-      r.read<std::uint32_t>(access, at::access, "access", 1, std::uint64_t(lendable_access));
-  f.access = verbs::access(bits);
-  if (!verbs::allows(lendable_access, f.access)) fail("access", bits);
-  f.status =
-      r.read<std::uint32_t>(status, at::status, "status", f.kind == kind::give_back ? 0 : 1, any);
-  f.isolation =
-      r.read<std::uint8_t>(isolated, at::isolation, "isolation",
-                           std::uint64_t(isolation::shared_key), std::uint64_t(isolation::exact));
-  f.alignment_log2 =
-      r.read<std::uint8_t>(alignment, at::alignment, "alignment", 0, alignment_log2_max);
+  each_field(f, [&](unsigned bit, const char* name, std::size_t offset, auto& member,
+                    std::uint64_t low, std::uint64_t high) {
+    const auto value = get<decltype(on_wire(member))>(in, offset);
+    const bool has = (fields_of[number] & bit) != 0;
+    if (has ? value < low || value > high : value != 0) fail(name, value);
+    member = std::remove_reference_t<decltype(member)>(value);
+  });
+  if (!verbs::allows(lendable_access, f.access)) fail("access", on_wire(f.access));
   return f;
 }
 

@@ -53,7 +53,6 @@ struct frame {
 
 using frame_bytes_t = std::array<std::byte, frame_bytes>;
 
-void encode(const frame& f, std::span<std::byte, frame_bytes> out) noexcept;
 frame_bytes_t encode(const frame& f) noexcept;
 /// \errors errc::bad_frame: not a frame of this version, or a field that its kind cannot have; the
 ///   detail names it and its value.
