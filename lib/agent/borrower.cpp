@@ -56,7 +56,8 @@ borrower::~borrower() {
 
 holding& borrower::make(bool is_inline) {
   const bool is_again = is_inline && !free_.empty();
-  std::unique_ptr<holding> made{is_again ? &free_.pop_front() : new holding{*this}};
+  std::unique_ptr<holding> made{is_again ? &free_.pop_front()
+                                         : new holding{*this, &on_timer, context_.executor}};
   made->is_inline = is_inline;
   made->block = &lease_block::make(&context_.data.sends());
   made->tag = tags_.insert(*made);

@@ -85,7 +85,6 @@ class borrower {
   void forget(holding& h) noexcept;
   void recycle(holding& h) noexcept;
 
-  friend struct detail::holding;
   agent_context& context_;
   local_mr landing_;  ///< Flushes read into it, and nobody uses the bytes.
   id_table<holding> tags_;

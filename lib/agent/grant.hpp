@@ -77,7 +77,8 @@ namespace detail {
 /// One lease that this end granted, from the allocation of its memory to the end of the peer's
 /// access. The lender owns it until `ended`; then the loan does, if there is one.
 struct grant : list_hook<grant>, timer, frame_cache::recycled {
-  explicit grant(cordma::lender& l) noexcept;
+  grant(cordma::lender& l, function on_timer, cordma::executor& on) noexcept
+      : timer{on_timer}, lender{&l}, bound{on}, ended{on} {}
 
   [[nodiscard]] bool is_inline() const noexcept { return origin == grant_origin::by_a_message; }
   [[nodiscard]] bool was_requested() const noexcept { return origin == grant_origin::requested; }

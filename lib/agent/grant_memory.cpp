@@ -1,7 +1,10 @@
 #include "grant_memory.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
+#include <cstring>
+#include <iterator>
 #include <utility>
 
 namespace cordma {
@@ -12,7 +15,7 @@ void refuse_to_lend(errc why, const char* because) {
 
 void grant_memory::reserve(std::size_t cost) {
   while (!context_.lending.reserve(cost, context_.options.lending)) {
-    if (stock_.is_empty())
+    if (kept_.empty())
       refuse_to_lend(errc::limit_exceeded,
                      "more than lending_policy::total_bytes_max or total_leases_max");
     drop_oldest();
@@ -20,21 +23,24 @@ void grant_memory::reserve(std::size_t cost) {
 }
 
 lent_memory grant_memory::find(std::size_t size_bytes, std::size_t alignment) {
-  lent_memory found;
-  if (stock_.take(size_bytes, alignment, found)) {
+  const auto found = std::find_if(kept_.rbegin(), kept_.rend(), [&](const lent_memory& piece) {
+    const auto address = reinterpret_cast<std::uintptr_t>(piece.memory.bytes().data());
+    return piece.memory.size_bytes() == size_bytes && address % alignment == 0;
+  });
+  if (found != kept_.rend()) {
+    lent_memory again = take(std::prev(found.base()));
     context_.lending.release(size_bytes);
-    context_.counters.bytes_kept = stock_.bytes();
-    return found;
+    std::memset(again.memory.bytes().data(), 0, size_bytes);
+    return again;
   }
-  // The stock counts towards what the peer may have.
-  while (stock_.bytes() > left_bytes()) drop_oldest();
+  // What is kept counts towards what the peer may have.
+  while (context_.counters.bytes_kept > left_bytes()) drop_oldest();
   for (;;) {
     try {
-      found.memory = context_.memory.allocate_zeroed(size_bytes, alignment);
-      return found;
+      return {.memory = context_.memory.allocate_zeroed(size_bytes, alignment)};
     } catch (const error&) {
-      if (stock_.is_empty()) throw;
-      drop_all();  // The stock may hold what the allocator lacks.
+      if (kept_.empty()) throw;
+      drop_all();  // That may be what the allocator lacks.
     }
   }
 }
@@ -43,19 +49,25 @@ lent_memory grant_memory::find(std::size_t size_bytes, std::size_t alignment) {
 /// not kept: memory that an alignment made larger, and what exceeds the peer's share.
 bool grant_memory::keep(grant& g) noexcept {
   if (g.isolation != isolation::exact_registered || !g.was_requested() || g.is_handed_over ||
-      is_closed_ || !g.lent.registration || g.lent.window || g.cost != g.size_bytes ||
-      stock_.bytes() > left_bytes())
+      !g.lent.registration || g.lent.window || g.cost != g.size_bytes ||
+      g.size_bytes > kept_bytes_max || context_.counters.bytes_kept > left_bytes())
     return false;
-  if (stock_.is_full()) drop_oldest();
-  const bool is_kept = stock_.keep(g.lent);
-  context_.counters.bytes_kept = stock_.bytes();
-  return is_kept;
+  if (kept_.size() == kept_max) drop_oldest();
+  kept_.push_back(std::move(g.lent));  // `prepare` has made room.
+  context_.counters.bytes_kept += g.size_bytes;
+  return true;
+}
+
+lent_memory grant_memory::take(std::vector<lent_memory>::iterator at) noexcept {
+  lent_memory taken = std::move(*at);
+  kept_.erase(at);
+  context_.counters.bytes_kept -= taken.memory.size_bytes();
+  return taken;
 }
 
 void grant_memory::drop_oldest() noexcept {
-  lent_memory oldest = stock_.take_oldest();
+  lent_memory oldest = take(kept_.begin());
   const std::size_t bytes = oldest.memory.size_bytes();
-  context_.counters.bytes_kept = stock_.bytes();
   if (oldest.registration->deregister() != 0) {
     ++context_.counters.stranded;
     context_.lending.strand(std::move(oldest));
@@ -64,12 +76,7 @@ void grant_memory::drop_oldest() noexcept {
 }
 
 void grant_memory::drop_all() noexcept {
-  while (!stock_.is_empty()) drop_oldest();
-}
-
-void grant_memory::close() noexcept {
-  is_closed_ = true;
-  drop_all();
+  while (!kept_.empty()) drop_oldest();
 }
 
 isolation grant_memory::isolation_for(const verbs::memory_region* arena) const {
@@ -96,6 +103,7 @@ void grant_memory::prepare(grant& g, verbs::access access) {
   if (g.lent.registration) {
     region = &*g.lent.registration;
   } else if (g.isolation != isolation::exact) {
+    kept_.reserve(kept_max);  // So that `keep` needs no memory.
     const auto flags = local_write | (g.isolation == isolation::shared_key ? access : mw_bind);
     g.lent.registration.emplace(context_.lending.domain(), memory.bytes().data(), g.size_bytes,
                                 flags);

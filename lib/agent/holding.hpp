@@ -73,8 +73,13 @@ namespace detail {
 /// One lease of the peer's memory, from the request to the frame that returns it. The borrower owns
 /// it until `ended`; then the `remote_mr` does, if there is one.
 struct holding : list_hook<holding>, timer, frame_cache::recycled {
-  explicit holding(cordma::borrower& b) noexcept;
-  ~holding();
+  holding(cordma::borrower& b, function on_timer, cordma::executor& on) noexcept
+      : timer{on_timer}, borrower{&b}, answered{on}, flush_ended{on} {
+    notice.of = this;
+  }
+  ~holding() {
+    if (block != nullptr) block->release();
+  }
 
   cordma::borrower* borrower;  ///< Null once `ended`.
   std::uint64_t tag = 0;

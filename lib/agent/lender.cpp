@@ -14,6 +14,11 @@ using detail::grant;
 
 namespace {
 
+/// Counters of the leases that ended for each `loan_end_reason`.
+constexpr std::uint64_t lending_counters::* ends[] = {
+    &lending_counters::returned, &lending_counters::expired, &lending_counters::revoked,
+    &lending_counters::disconnected};
+
 agent_protocol::frame terms_of(const grant& g, kind k) noexcept {
   return {.kind = k,
           .tag = g.tag,
@@ -47,7 +52,8 @@ lender::~lender() {
 grant& lender::make(std::size_t bytes, std::size_t cost, grant_origin origin) {
   const bool is_inline = origin == grant_origin::by_a_message;
   const bool is_again = is_inline && !free_.empty();
-  std::unique_ptr<grant> made{is_again ? &free_.pop_front() : new grant{*this}};
+  std::unique_ptr<grant> made{is_again ? &free_.pop_front()
+                                       : new grant{*this, &on_timer, context_.executor}};
   made->origin = origin;
   // Frames name grants by their number; none names an inline grant.
   if (!is_inline && ids_.size() == context_.options.lending.leases_max)
@@ -313,7 +319,7 @@ void lender::on_invalidated(grant& g) noexcept {
 /// Takes the rest of the peer's access away, and with it the grant leaves the peer.
 void lender::cut(grant& g) noexcept {
   const bool is_kept = memory_.take_back(g);
-  if (!is_unopened(g.state.now())) ++counter_of(g.reason);
+  if (!is_unopened(g.state.now())) ++(context_.counters.*ends[std::size_t(g.reason)]);
   answer(g, {.kind = kind::handed_over, .tag = g.tag});
   if (!g.is_handed_over) return forget(g, is_kept);
   g.state.move_to(grant_state::received);
@@ -322,18 +328,7 @@ void lender::cut(grant& g) noexcept {
   arrival_.set();
 }
 
-std::uint64_t& lender::counter_of(loan_end_reason why) noexcept {
-  lending_counters& counters = context_.counters;
-  switch (why) {
-    case loan_end_reason::returned: return counters.returned;
-    case loan_end_reason::expired: return counters.expired;
-    case loan_end_reason::revoked: return counters.revoked;
-    case loan_end_reason::disconnected: break;
-  }
-  return counters.disconnected;
-}
-
-/// \param is_kept  the stock has the memory, and counts it on.
+/// \param is_kept  the memory is kept, and counts on.
 void lender::forget(grant& g, bool is_kept) noexcept {
   g.disarm();
   g.list_hook<grant>::unlink();
@@ -374,7 +369,6 @@ void lender::recycle(grant& g) noexcept {
 void lender::fail(const failure& why) noexcept {
   if (failed_) return;
   failed_ = why;
-  memory_.close();
   grants_.splice_back(waiting_);
   while (!grants_.empty()) {
     grant& g = grants_.front();
@@ -387,6 +381,7 @@ void lender::fail(const failure& why) noexcept {
     g.invalidation.reset();
     cut(g);
   }
+  memory_.drop_all();
   arrival_.set();
 }
 

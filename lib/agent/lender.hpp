@@ -86,9 +86,7 @@ class lender {
   void cut(grant& g) noexcept;
   void forget(grant& g, bool is_kept = false) noexcept;
   void recycle(grant& g) noexcept;
-  [[nodiscard]] std::uint64_t& counter_of(loan_end_reason why) noexcept;
 
-  friend struct detail::grant;
   friend class inline_grant;
   agent_context& context_;
   grant_memory memory_;
