@@ -23,12 +23,10 @@ bool lending::has_windows() const noexcept { return pd_.limits().memory_window_t
 
 isolation lending::strongest(const verbs::port_info& port, const verbs::gid_entry& gid) {
   if (!facts_->strongest) {
-    if (!has_windows())
-      facts_->strongest = isolation::shared_key;
-    else if (checks_window_ranges(facts_->ctx, pd_, port, gid))
-      facts_->strongest = isolation::exact;
-    else
-      facts_->strongest = isolation::exact_registered;
+    facts_->strongest = !has_windows() ? isolation::shared_key
+                        : checks_window_ranges(facts_->ctx, pd_, port, gid)
+                            ? isolation::exact
+                            : isolation::exact_registered;
   }
   return *facts_->strongest;
 }

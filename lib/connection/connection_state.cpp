@@ -90,7 +90,7 @@ verbs::port_info checked_port(const verbs::context& ctx, const connection_option
 
 connection_state::connection_state(const connection_resources& r, const connection_options& options,
                                    const tcp_stream& stream)
-    : timer{&on_tick},
+    : timer{[](timer& self) noexcept { static_cast<connection_state&>(self).tick(); }},
       mode_{r.mode},
       options_{options},
       port_{checked_port(r.ctx, options)},
@@ -169,11 +169,7 @@ void connection_state::watch_over(tcp_stream stream) {
   // Where no heartbeat can be sent the kernel's takes its place: a dead host is always found.
   stream_->keep_alive(options_.heartbeat.interval, options_.heartbeat.misses);
   failure_watch_.emplace(*this, qp, &on_failure);
-  if (failure_watch_->wait.start(*failure_watch_, {&executor, {}})) on_failure(*failure_watch_);
-  if (agent) {
-    agent_watch_.emplace(*this, agent->control(), &on_agent_failure);
-    if (agent_watch_->wait.start(*agent_watch_, {&executor, {}})) on_agent_failure(*agent_watch_);
-  }
+  if (agent) agent_watch_.emplace(*this, agent->control(), &on_agent_failure);
   if (options_.heartbeat.enabled && peer_hello.allows_writes && !qp.has_failed()) {
     executor.arm(*this, executor.after(options_.heartbeat.interval));
   }
@@ -235,12 +231,6 @@ void connection_state::await_late_acks() noexcept {
   executor.arm(*this, executor.after(late_ack_interval));
 }
 
-/// Sends the goodbye. Nothing else was written to the socket, so there is room.
-void connection_state::say_goodbye() noexcept {
-  ::send(stream_->fd(), &goodbye, sizeof goodbye, MSG_DONTWAIT | MSG_NOSIGNAL);
-  stream_->shut_down_writing();
-}
-
 /// Handles the failure of the queue pair. The end of the stream tells the peer, which may not know.
 std::coroutine_handle<> connection_state::on_failure(waiter& watch) noexcept {
   connection_state& state = static_cast<failure_watch&>(watch).state;
@@ -254,10 +244,6 @@ std::coroutine_handle<> connection_state::on_agent_failure(waiter& watch) noexce
   connection_state& state = static_cast<failure_watch&>(watch).state;
   state.abort(errc::disconnected, "agent");
   return std::noop_coroutine();
-}
-
-void connection_state::on_tick(timer& self) noexcept {
-  static_cast<connection_state&>(self).tick();
 }
 
 void connection_state::tick() noexcept {
@@ -291,7 +277,9 @@ task<> connection_state::close() {
     if (peer_hello.allows_writes && !qp.sends().is_idle()) beat();
     pass_stop(co_await as_result(with_timeout(qp.sends_idle(), limit, &executor)));
     if (agent) pass_stop(co_await as_result(with_timeout(agent->settled(), limit, &executor)));
-    say_goodbye();
+    // Nothing else was written to the socket, so there is room.
+    ::send(stream_->fd(), &goodbye, sizeof goodbye, MSG_DONTWAIT | MSG_NOSIGNAL);
+    stream_->shut_down_writing();
     pass_stop(co_await as_result(with_timeout(peer_gone_.wait(), limit, &executor)));
     abort(errc::disconnected, "close");
   }

@@ -73,10 +73,12 @@ class connection_state : private timer {
           state{s} {}
     connection_state& state;
   };
-  /// Waits for a queue pair's failure, without a coroutine.
+  /// Calls a function when a queue pair fails, or has failed already.
   struct failure_watch : waiter {
     failure_watch(connection_state& s, queue_pair_base& watched, function then) noexcept
-        : waiter{then}, state{s}, wait{watched.failed_event().wait()} {}
+        : waiter{then}, state{s}, wait{watched.failed_event().wait()} {
+      if (wait.start(*this, {&s.executor, {}})) then(*this);
+    }
     connection_state& state;
     event::wait_op wait;
   };
@@ -84,10 +86,8 @@ class connection_state : private timer {
   static std::coroutine_handle<> on_failure(waiter& watch) noexcept;
   static std::coroutine_handle<> on_agent_failure(waiter& watch) noexcept;
   void fail_agent() noexcept;
-  static void on_tick(timer& self) noexcept;
   void peer_hung_up() noexcept;
   void await_late_acks() noexcept;
-  void say_goodbye() noexcept;
   void tick() noexcept;
   void beat() noexcept;
   [[nodiscard]] bool is_manual() const noexcept { return mode_ == completion_mode::manual; }

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstring>
 #include <string_view>
+#include <type_traits>
 
 namespace cordma::handshake {
 namespace {
@@ -23,13 +24,10 @@ constexpr std::uint32_t rd_atomic_limit = 255;  // 8 bits in ibv_qp_attr.
 
 enum class kind : std::uint8_t { hello = 1, verdict = 2 };
 
-// Offsets of the fields; docs/handshake.md says the same in words.
+// Offsets of the fields that are no numbers in a range; docs/handshake.md says the same in words.
 namespace at {
 constexpr std::size_t magic = 0, major = 4, minor = 5, length = 6, kind = 8;
-constexpr std::size_t layer = 9, gid_kind = 10, mtu = 11, transport = 12, lid = 14, gid = 16;
-constexpr std::size_t qpn = 32, psn = 36, rd_initiator = 40, rd_responder = 44, recv_wr_max = 48;
-constexpr std::size_t flags = 52, message_max = 56, library = 64;
-constexpr std::size_t agent_qpn = 96, agent_psn = 100, agent_version = 104;
+constexpr std::size_t gid = 16, flags = 52, library = 64;
 constexpr std::size_t flush_rkey = 108, flush_address = 112, flush_length = 120;
 constexpr std::size_t code = 9, text = 16;
 }  // namespace at
@@ -84,46 +82,53 @@ frame_bytes_t begin(kind k) noexcept {
   return out;
 }
 
-/// Reads a field that must lie in [low, high].
-template <class T>
-T get_in(bytes in, std::size_t offset, const char* name, std::uint64_t low, std::uint64_t high) {
-  const T value = get<T>(in, offset);
-  if (value < low || value > high) {
-    fail(errc::bad_handshake, "%s %llu is not between %llu and %llu", name,
-         static_cast<unsigned long long>(value), static_cast<unsigned long long>(low),
-         static_cast<unsigned long long>(high));
-  }
-  return value;
+constexpr auto on_wire(auto value) noexcept {
+  if constexpr (std::is_same_v<decltype(value), ibv_mtu>)
+    return std::uint8_t(value);
+  else if constexpr (std::is_enum_v<decltype(value)>)
+    return std::underlying_type_t<decltype(value)>(value);
+  else
+    return value;
+}
+
+/// Calls `with(name, offset, member, low, high)` for each number that must lie in [low, high].
+void each_number(auto& h, auto with) {
+  with("link layer", 9, h.layer, 1, 2);
+  with("GID type", 10, h.gid_kind, 0, 2);
+  with("MTU", 11, h.mtu, IBV_MTU_256, IBV_MTU_4096);
+  with("transport", 12, h.transport_kind, 1, 2);
+  with("LID", 14, h.lid, 0, UINT16_MAX);
+  with("QPN", 32, h.qpn, 2, max_24_bits);  // QPNs 0 and 1 are for management.
+  with("PSN", 36, h.psn, 0, max_24_bits);
+  with("rd_atomic (initiator)", 40, h.rd_atomic_initiator, 0, rd_atomic_limit);
+  with("rd_atomic (responder)", 44, h.rd_atomic_responder, 0, rd_atomic_limit);
+  with("receive depth", 48, h.recv_wr_max, 1, UINT32_MAX);
+  with("message limit", 56, h.message_max_bytes, 1, UINT32_MAX);
+  with("agent's QPN", 96, h.agent.qpn, 0, max_24_bits);
+  with("agent's PSN", 100, h.agent.psn, 0, max_24_bits);
+  with("agent's version", 104, h.agent.version, 0, UINT8_MAX);
 }
 
 hello decode_hello(bytes in) {
   hello h;
   h.minor = get<std::uint8_t>(in, at::minor);
-  h.layer = link_layer(get_in<std::uint8_t>(in, at::layer, "link layer", 1, 2));
-  h.gid_kind = verbs::gid_type(get_in<std::uint8_t>(in, at::gid_kind, "GID type", 0, 2));
-  h.mtu = ibv_mtu(get_in<std::uint8_t>(in, at::mtu, "MTU", IBV_MTU_256, IBV_MTU_4096));
-  h.transport_kind = transport(get_in<std::uint8_t>(in, at::transport, "transport", 1, 2));
-  h.lid = get<std::uint16_t>(in, at::lid);
+  each_number(h, [&](const char* name, std::size_t offset, auto& member, std::uint64_t low,
+                     std::uint64_t high) {
+    const auto value = get<decltype(on_wire(member))>(in, offset);
+    if (value < low || value > high) {
+      fail(errc::bad_handshake, "%s %llu is not between %llu and %llu", name,
+           static_cast<unsigned long long>(value), static_cast<unsigned long long>(low),
+           static_cast<unsigned long long>(high));
+    }
+    member = std::remove_reference_t<decltype(member)>(value);
+  });
   std::memcpy(h.gid.raw, in.data() + at::gid, sizeof h.gid.raw);
-  // QPNs 0 and 1 are for management.
-  h.qpn = get_in<std::uint32_t>(in, at::qpn, "QPN", 2, max_24_bits);
-  h.psn = get_in<std::uint32_t>(in, at::psn, "PSN", 0, max_24_bits);
-  h.rd_atomic_initiator =
-      get_in<std::uint32_t>(in, at::rd_initiator, "rd_atomic (initiator)", 0, rd_atomic_limit);
-  h.rd_atomic_responder =
-      get_in<std::uint32_t>(in, at::rd_responder, "rd_atomic (responder)", 0, rd_atomic_limit);
-  h.recv_wr_max = get_in<std::uint32_t>(in, at::recv_wr_max, "receive depth", 1, UINT32_MAX);
   // Unknown bits belong to a later minor version.
-  const auto flags = get<std::uint32_t>(in, at::flags);
-  h.allows_writes = (flags & flag_allows_writes) != 0;
-  h.message_max_bytes = get_in<std::uint64_t>(in, at::message_max, "message limit", 1, UINT32_MAX);
+  h.allows_writes = (get<std::uint32_t>(in, at::flags) & flag_allows_writes) != 0;
   h.library = get_text<library_bytes>(in, at::library);
-  h.agent = {.qpn = get_in<std::uint32_t>(in, at::agent_qpn, "agent's QPN", 0, max_24_bits),
-             .psn = get_in<std::uint32_t>(in, at::agent_psn, "agent's PSN", 0, max_24_bits),
-             .version = get<std::uint8_t>(in, at::agent_version),
-             .flush_word = {get<std::uint64_t>(in, at::flush_address),
-                            get<std::uint32_t>(in, at::flush_length),
-                            get<std::uint32_t>(in, at::flush_rkey)}};
+  h.agent.flush_word = {get<std::uint64_t>(in, at::flush_address),
+                        get<std::uint32_t>(in, at::flush_length),
+                        get<std::uint32_t>(in, at::flush_rkey)};
 
   const bool has_gid = !verbs::same_gid(h.gid, {});
   if (h.layer == link_layer::ethernet && !has_gid) {
@@ -168,23 +173,11 @@ failure verdict::to_failure() const noexcept {
 
 frame_bytes_t encode(const hello& h) noexcept {
   frame_bytes_t out = begin(kind::hello);
-  put(out, at::layer, std::uint8_t(h.layer));
-  put(out, at::gid_kind, std::uint8_t(h.gid_kind));
-  put(out, at::mtu, std::uint8_t(h.mtu));
-  put(out, at::transport, std::uint8_t(h.transport_kind));
-  put(out, at::lid, h.lid);
+  each_number(h, [&](const char*, std::size_t offset, const auto& member, std::uint64_t,
+                     std::uint64_t) { put(out, offset, on_wire(member)); });
   std::memcpy(out.data() + at::gid, h.gid.raw, sizeof h.gid.raw);
-  put(out, at::qpn, h.qpn);
-  put(out, at::psn, h.psn);
-  put(out, at::rd_initiator, h.rd_atomic_initiator);
-  put(out, at::rd_responder, h.rd_atomic_responder);
-  put(out, at::recv_wr_max, h.recv_wr_max);
   put(out, at::flags, h.allows_writes ? flag_allows_writes : 0u);
-  put(out, at::message_max, h.message_max_bytes);
   put_text(out, at::library, h.library.view());
-  put(out, at::agent_qpn, h.agent.qpn);
-  put(out, at::agent_psn, h.agent.psn);
-  put(out, at::agent_version, h.agent.version);
   put(out, at::flush_rkey, h.agent.flush_word.rkey());
   put(out, at::flush_address, h.agent.flush_word.address());
   put(out, at::flush_length, std::uint32_t(h.agent.flush_word.size_bytes()));

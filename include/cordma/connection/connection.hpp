@@ -140,11 +140,7 @@ class CORDMA_EXPORT connection : public requester<connection> {
   /// native handle. Posting there by hand breaks the connection.
   [[nodiscard]] verbs::queue_pair& verbs() noexcept;
   /// Returns the queue pair for the library's own rooms: the type is private.
-  [[nodiscard]] queue_pair& qp() noexcept {
-    CORDMA_ASSERT(qp_ != nullptr, "used an empty connection");
-    return *qp_;
-  }
-  [[nodiscard]] const queue_pair& qp() const noexcept {
+  [[nodiscard]] queue_pair& qp() const noexcept {
     CORDMA_ASSERT(qp_ != nullptr, "used an empty connection");
     return *qp_;
   }
