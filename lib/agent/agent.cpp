@@ -20,11 +20,6 @@ namespace {
   throw error{{.code = errc::bad_frame, .call = "agent", .detail = what}};
 }
 
-/// Bytes of the policy that a request takes. An alignment can take more memory than the length.
-std::size_t cost_of(const agent_protocol::frame& request) noexcept {
-  return std::max<std::uint64_t>(request.length, std::uint64_t{1} << request.alignment_log2);
-}
-
 agent_protocol::frame refused(std::uint64_t tag, errc why, std::uint64_t limit = 0) noexcept {
   return {.kind = kind::refused, .tag = tag, .length = limit, .status = std::uint32_t(why)};
 }
@@ -140,7 +135,6 @@ void agent::on_note(const frame& f) {
 // ------------------------------------------------------------
 
 void agent::on_request(const frame& f, unsigned slot) noexcept {
-  const lending_policy& policy = context.options.lending;
   errc why = errc::refused;
   const auto note_refusal = [&](std::string_view because) {
     char text[240];
@@ -149,14 +143,7 @@ void agent::on_request(const frame& f, unsigned slot) noexcept {
     context.last_refusal = {.code = why, .call = "lend", .detail = text};
   };
   try {
-    check_request(f);
-    return lends.grant_request({.size_bytes = f.length,
-                                .cost = cost_of(f),
-                                .alignment = std::size_t{1} << f.alignment_log2,
-                                .access = f.access & policy.access_max,
-                                .lease = std::min<duration>(f.duration, policy.lease_max),
-                                .tag = f.tag,
-                                .slot = slot});
+    return lends.grant_request(f, slot);
   } catch (const error& e) {
     // The peer is not told which of this end's own limits memory ran into.
     if (e.failure().call == std::string_view{"lend"}) why = errc(e.failure().code.value());
@@ -166,17 +153,7 @@ void agent::on_request(const frame& f, unsigned slot) noexcept {
   }
   ++context.counters.refused;
   const bool tells_limit = why == errc::limit_exceeded || why == errc::access_denied;
-  channel.reply(slot, refused(f.tag, why, tells_limit ? policy.bytes_max : 0));
-}
-
-void agent::check_request(const frame& request) const {
-  const lending_policy& policy = context.options.lending;
-  if (policy.bytes_max == 0)
-    refuse_to_lend(errc::access_denied, "lending_policy::bytes_max is 0, which grants nothing");
-  if ((request.access & policy.access_max) == verbs::access::none)
-    refuse_to_lend(errc::access_denied, "lending_policy::access_max leaves nothing of that");
-  if (cost_of(request) > lends.left_bytes())
-    refuse_to_lend(errc::limit_exceeded, "more than is left of lending_policy::bytes_max");
+  channel.reply(slot, refused(f.tag, why, tells_limit ? context.options.lending.bytes_max : 0));
 }
 
 void agent::on_accept(const frame& f) noexcept {
@@ -220,7 +197,7 @@ void agent::on_hand_over(const frame& f, unsigned slot) noexcept {
 holding& agent::answered(const frame& f, kind question) {
   holding* const h = borrows.find(f.tag);
   if (h == nullptr || !h->is_asking || h->question.is_linked()) fail_frame("answers no question");
-  if (question != kind::refused && h->asked.kind != question)
+  if (question != kind::refused && h->question.frame.kind != question)
     fail_frame("answers another question");
   h->is_asking = false;
   return *h;
@@ -228,17 +205,18 @@ holding& agent::answered(const frame& f, kind question) {
 
 void agent::on_granted(const frame& f) {
   holding& h = answered(f, kind::request);
-  if (f.length != h.asked.length) fail_frame("grants another length");
-  if (!verbs::allows(h.asked.access, f.access)) fail_frame("grants more access than was asked");
-  if (f.duration > h.asked.duration) fail_frame("grants a longer lease than was asked");
-  if (f.address % (std::uint64_t{1} << h.asked.alignment_log2) != 0)
+  if (f.length != h.question.frame.length) fail_frame("grants another length");
+  if (!verbs::allows(h.question.frame.access, f.access))
+    fail_frame("grants more access than was asked");
+  if (f.duration > h.question.frame.duration) fail_frame("grants a longer lease than was asked");
+  if (f.address % (std::uint64_t{1} << h.question.frame.alignment_log2) != 0)
     fail_frame("grants another alignment");
   borrows.granted(h, f);
 }
 
 void agent::on_renewed(const frame& f) {
   holding& h = answered(f, kind::renew);
-  if (f.duration > h.asked.duration) fail_frame("grants a longer lease than was asked");
+  if (f.duration > h.question.frame.duration) fail_frame("grants a longer lease than was asked");
   borrows.renewed(h, f.duration);
 }
 

@@ -11,6 +11,10 @@
 
 namespace cordma {
 
+/// \errors errc::limit_exceeded: the first value out of range, with its name and limits.
+///   errc::not_supported: options that exclude each other.
+void check(const agent_options& options);
+
 /// Trades remote memory with the agent of the peer, over a control queue pair of its own
 /// (docs/agent-protocol.md): lends ours, borrows theirs, and sees that each lease ends. A
 /// connection has one, and offers its calls. The agent decides by what a frame of the peer's says;
@@ -61,7 +65,6 @@ class agent final : control_channel::listener {
   void on_frame(const frame& f, unsigned slot) noexcept override;
   void on_bad_frame(const failure& why) noexcept override;
   void on_request(const frame& f, unsigned slot) noexcept;
-  void check_request(const frame& request) const;
   void on_renew(const frame& f, unsigned slot) noexcept;
   void on_hand_over(const frame& f, unsigned slot) noexcept;
   void on_accept(const frame& f) noexcept;

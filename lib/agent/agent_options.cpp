@@ -1,6 +1,6 @@
 #include <cordma/agent/agent_options.hpp>
 
-#include "agent_options.hpp"
+#include "agent.hpp"
 #include "base/check_option.hpp"
 
 #include <cordma/base/error.hpp>

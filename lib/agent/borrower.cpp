@@ -85,7 +85,6 @@ duration borrower::margin_of(duration lease) const noexcept {
 /// the answer is under way.
 void borrower::ask(holding& h, const frame& f) noexcept {
   h.is_asking = true;
-  h.asked = f;
   h.asked_at = now();
   h.refusal.reset();
   h.answered.reset();
@@ -142,7 +141,7 @@ task<remote_mr> borrower::request(std::size_t size_bytes, remote_mr_request opti
 void borrower::refused(holding& h, const failure& why) noexcept {
   h.refusal = why;
   const bool is_over =
-      h.asked.kind != agent_protocol::kind::renew || h.state == holding_state::returned;
+      h.question.frame.kind != agent_protocol::kind::renew || h.state == holding_state::returned;
   if (!is_over) return h.answered.set();
   forget(h);
 }
@@ -154,7 +153,7 @@ bool borrower::offer(const frame& terms) {
   if (offer_count_ == context_.options.offers_max) return false;
   holding& h = make();
   take_terms(h, terms);
-  h.asked.duration = terms.duration;
+  h.question.frame.duration = terms.duration;
   h.state.move_to(holding_state::offered);
   offers_.push_back(h);
   ++offer_count_;
@@ -192,7 +191,7 @@ void borrower::take_terms(holding& h, const frame& f) noexcept {
 }
 
 void borrower::open(holding& h, time_point since) noexcept {
-  const duration lease = h.asked.duration;
+  const duration lease = h.question.frame.duration;
   h.state.move_to(holding_state::open);
   h.block->grant(h.block->access(), since + lease - margin_of(lease));
   context_.executor.rearm(h, h.block->usable_until());
@@ -200,7 +199,7 @@ void borrower::open(holding& h, time_point since) noexcept {
 
 void borrower::granted(holding& h, const frame& terms) noexcept {
   take_terms(h, terms);
-  h.asked.duration = terms.duration;
+  h.question.frame.duration = terms.duration;
   open(h, h.asked_at);
   if (h.has_handle)
     h.answered.set();

@@ -94,11 +94,10 @@ struct holding : list_hook<holding>, timer, frame_cache::recycled {
 
   // The question that the owner was asked, one at a time, in whatever state.
   bool is_asking = false;
-  agent_protocol::frame asked;
   time_point asked_at{};
   std::optional<failure> refusal;
-  event answered;  // Set in the middle of a reap.
-  control_channel::outgoing question;
+  event answered;                      // Set in the middle of a reap.
+  control_channel::outgoing question;  ///< Its frame stays; the duration becomes what was granted.
 
   std::optional<told_request<read_request<1>, holding>>
       flush;  ///< in `flushing` and `flushing_for`

@@ -74,13 +74,24 @@ grant& lender::make(std::size_t bytes, std::size_t cost, grant_origin origin) {
   return *made.release();
 }
 
-void lender::grant_request(const requested_lease& r) {
-  grant& g = make(r.size_bytes, r.cost, grant_origin::requested);
-  g.tag = r.tag;
+void lender::grant_request(const agent_protocol::frame& request, unsigned slot) {
+  const lending_policy& policy = context_.options.lending;
+  const verbs::access access = request.access & policy.access_max;
+  const std::size_t alignment = std::size_t{1} << request.alignment_log2;
+  // An alignment can take more memory than the length.
+  const std::size_t cost = std::max<std::size_t>(request.length, alignment);
+  if (policy.bytes_max == 0)
+    refuse_to_lend(errc::access_denied, "lending_policy::bytes_max is 0, which grants nothing");
+  if (access == verbs::access::none)
+    refuse_to_lend(errc::access_denied, "lending_policy::access_max leaves nothing of that");
+  if (cost > memory_.left_bytes())
+    refuse_to_lend(errc::limit_exceeded, "more than is left of lending_policy::bytes_max");
+  grant& g = make(request.length, cost, grant_origin::requested);
+  g.tag = request.tag;
   try {
-    g.lent = memory_.find(r.size_bytes, r.alignment);
-    g.question = r.slot;
-    start(g, r.access, r.lease);
+    g.lent = memory_.find(request.length, alignment);
+    g.question = slot;
+    start(g, access, std::min<duration>(request.duration, policy.lease_max));
   } catch (...) {
     forget(g);
     throw;

@@ -13,17 +13,6 @@
 
 namespace cordma {
 
-/// What a peer asks for, within the policy.
-struct requested_lease {
-  std::size_t size_bytes;
-  std::size_t cost;       ///< bytes that count towards the policy
-  std::size_t alignment;  ///< bytes
-  verbs::access access;
-  duration lease;
-  std::uint64_t tag;  ///< the holder's number
-  unsigned slot;      ///< of the frame to answer
-};
-
 /// The owner's side of an agent: moves each grant from state to state, as grant.hpp lists them.
 /// What moves a grant is the program, a frame (`agent`), a message (`inline_grant`), a
 /// completion on the data queue pair, a timer, or the end of the connection.
@@ -39,10 +28,8 @@ class lender {
 
   // What the holder's frames ask for.
   [[nodiscard]] grant* find(std::uint64_t lease) const noexcept { return ids_.find(lease); }
-  /// Bytes that the peer may still ask for.
-  [[nodiscard]] std::size_t left_bytes() const noexcept { return memory_.left_bytes(); }
   /// \errors why the request is to be refused; bad_alloc. Answers it otherwise, now or later.
-  void grant_request(const requested_lease& r);
+  void grant_request(const agent_protocol::frame& request, unsigned slot);
   /// The lease runs from now on. Its holder's number is `tag`.
   void accept(grant& g, std::uint64_t tag) noexcept;
   /// Makes an open lease last for `lease` at least.

@@ -1,8 +1,7 @@
 #include <cordma/connection/connection_options.hpp>
 
-#include "agent/agent_options.hpp"
 #include "base/check_option.hpp"
-#include "connection_options.hpp"
+#include "connection_state.hpp"
 #include "verbs/queue_pair_attributes.hpp"
 
 #include <cordma/base/error.hpp>

@@ -1,6 +1,5 @@
 #include "connection_state.hpp"
 
-#include "connection_options.hpp"
 #include "queue/send_queue.hpp"
 #include "verbs/gid.hpp"
 

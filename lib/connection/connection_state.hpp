@@ -15,7 +15,13 @@
 #include <memory>
 #include <optional>
 
-namespace cordma::detail {
+namespace cordma {
+
+/// \errors  errc::limit_exceeded: the first value out of range; the detail names it and its limit.
+void check(const connection_options& options, const verbs::device_limits& limits,
+           const verbs::port_info& port);
+
+namespace detail {
 
 /// Members of a connection: queue pair, socket, and the watches of both. The object is made before
 /// the handshake and never moves; the closer destroys it.
@@ -106,6 +112,8 @@ class connection_state : private timer {
 };
 
 /// Returns the port that `options` name, after checking all options.
+/// \errors as `check`; errc::not_supported: an iWARP device; those of the verbs.
 verbs::port_info checked_port(const verbs::context& ctx, const connection_options& options);
 
-}  // namespace cordma::detail
+}  // namespace detail
+}  // namespace cordma

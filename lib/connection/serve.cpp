@@ -26,16 +26,14 @@ struct service {
 
 task<> handle(service& all, connection conn) {
   const socket_address peer = conn.peer();
-  std::exception_ptr why;
   try {
     task<> handling = all.handler(std::move(conn));
     co_await std::move(handling);
   } catch (const cancelled&) {
     // The handler ended normally.
   } catch (...) {
-    why = std::current_exception();
+    all.tell(peer, std::current_exception());
   }
-  if (why != nullptr) all.tell(peer, std::move(why));
   all.room.release();
 }
 

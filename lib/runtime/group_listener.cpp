@@ -1,7 +1,7 @@
 #include <cordma/runtime/group_listener.hpp>
 
 #include "base/check_option.hpp"
-#include "connection/connection_options.hpp"
+#include "connection/connection_state.hpp"
 
 #include <future>
 #include <new>

@@ -1,4 +1,4 @@
-#include "agent/agent_options.hpp"
+#include "agent/agent.hpp"
 
 #include <catch2/catch.hpp>
 

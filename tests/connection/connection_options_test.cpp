@@ -1,4 +1,4 @@
-#include "connection/connection_options.hpp"
+#include "connection/connection_state.hpp"
 
 #include <cordma/base/error.hpp>
 

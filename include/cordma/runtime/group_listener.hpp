@@ -5,6 +5,7 @@
 #include <cordma/detail/base/callback.hpp>
 #include <cordma/detail/base/export.hpp>
 #include <cordma/detail/base/unique_fd.hpp>
+#include <cordma/detail/io/tcp.hpp>
 #include <cordma/runtime/runtime.hpp>
 
 #include <chrono>
