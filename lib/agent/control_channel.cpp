@@ -24,7 +24,10 @@ static_assert(capabilities.send_wr_max + capabilities.recv_wr_max == agent::comp
 
 control_channel::control_channel(completion_queue_driver& driver, verbs::protection_domain& pd,
                                  mr_allocator& memory, listener& up)
-    : waiter{&on_iteration_end},
+    : waiter{[](waiter& iteration_end) noexcept -> std::coroutine_handle<> {
+        static_cast<control_channel&>(iteration_end).pump(true);
+        return std::noop_coroutine();
+      }},
       up_{up},
       memory_{memory.allocate_zeroed(credits * frame_bytes)},
       buffers_{reinterpret_cast<buffer*>(memory_.bytes().data())},
@@ -32,7 +35,10 @@ control_channel::control_channel(completion_queue_driver& driver, verbs::protect
   for (unsigned slot = 0; slot < credits; ++slot) {
     answers_[slot].channel = this;
     answers_[slot].slot = slot;
-    answers_[slot].on_sent = &on_answer_sent;
+    answers_[slot].on_sent = [](outgoing& o) noexcept {
+      const auto& sent = static_cast<answer&>(o);
+      sent.channel->release(sent.slot);
+    };
   }
 }
 
@@ -106,19 +112,9 @@ void control_channel::send_later(outgoing& o) noexcept {
   if (waiter& iteration_end = *this; !iteration_end.is_linked()) owner.schedule_last(iteration_end);
 }
 
-std::coroutine_handle<> control_channel::on_iteration_end(waiter& self) noexcept {
-  static_cast<control_channel&>(self).pump(true);
-  return std::noop_coroutine();
-}
-
 void control_channel::reply(unsigned slot, const frame& f) noexcept {
   answers_[slot].frame = f;
   send(answers_[slot]);
-}
-
-void control_channel::on_answer_sent(outgoing& o) noexcept {
-  const auto& sent = static_cast<answer&>(o);
-  sent.channel->release(sent.slot);
 }
 
 void control_channel::release(unsigned slot) noexcept {

@@ -78,9 +78,6 @@ class control_channel final : private message_handler, private waiter {
     unsigned slot = 0;
   };
 
-  static void on_answer_sent(outgoing& o) noexcept;
-  static std::coroutine_handle<> on_iteration_end(waiter& self) noexcept;
-
   // What the queue pair tells.
   void on_receive(std::uint32_t slot, const ibv_wc& wc) noexcept override;
   bool on_room() noexcept override;

@@ -34,8 +34,7 @@ task<handshake::frame> read_frame(tcp_stream& stream) {
 }
 
 task<> send_last_words(tcp_stream& stream, failure why) {
-  const handshake::frame_bytes_t bytes = handshake::encode(handshake::verdict::refused(why));
-  co_await stream.write_all(bytes);
+  co_await send(stream, handshake::encode(handshake::verdict::refused(why)));
   stream.shut_down_writing();
   std::array<std::byte, 4096> rest;
   for (std::size_t left = linger_bytes_max; left > 0;) {
@@ -47,9 +46,8 @@ task<> send_last_words(tcp_stream& stream, failure why) {
 
 }  // namespace
 
-task<> send_hello(tcp_stream& stream, handshake::hello local) {
-  const handshake::frame_bytes_t bytes = handshake::encode(local);
-  co_await stream.write_all(bytes);
+task<> send(tcp_stream& stream, handshake::frame_bytes_t frame) {
+  co_await stream.write_all(frame);
 }
 
 task<handshake::hello> read_hello(tcp_stream& stream) {
@@ -58,11 +56,6 @@ task<handshake::hello> read_hello(tcp_stream& stream) {
   const auto& verdict = std::get<handshake::verdict>(f);
   if (!verdict.is_accepted()) throw error{verdict.to_failure()};
   throw_unexpected("an acceptance came where a hello was due");
-}
-
-task<> send_acceptance(tcp_stream& stream) {
-  const handshake::frame_bytes_t bytes = handshake::encode(handshake::verdict{});
-  co_await stream.write_all(bytes);
 }
 
 task<> read_acceptance(tcp_stream& stream) {

@@ -16,10 +16,9 @@ namespace cordma {
 /// Every wait can be stopped; the caller sets deadlines (`with_timeout`). \thread the executor's.
 namespace bootstrap {
 
-task<> send_hello(tcp_stream& stream, handshake::hello local);
+task<> send(tcp_stream& stream, handshake::frame_bytes_t frame);
 /// \errors errc::bad_handshake, errc::incompatible_peer, errc::disconnected; what a refusal says.
 task<handshake::hello> read_hello(tcp_stream& stream);
-task<> send_acceptance(tcp_stream& stream);
 /// Returns when the peer accepted. \errors as `read_hello`.
 task<> read_acceptance(tcp_stream& stream);
 /// Tells the peer why it is refused. Waits a bounded time for the peer to close, because closing a

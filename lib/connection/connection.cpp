@@ -37,7 +37,7 @@ task<connection> shake_hands(connection_resources resources, endpoint server,
   static_cast<void>(detail::checked_port(resources.ctx, options));
   tcp_stream stream = co_await connect_stream(resources.executor, server);
   auto state = std::make_unique<detail::connection_state>(resources, options, stream);
-  co_await bootstrap::send_hello(stream, state->local_hello);
+  co_await bootstrap::send(stream, handshake::encode(state->local_hello));
   const handshake::hello remote = co_await bootstrap::read_hello(stream);
   std::optional<failure> why;
   try {
@@ -49,7 +49,7 @@ task<connection> shake_hands(connection_resources resources, endpoint server,
     co_await bootstrap::refuse(stream, *why);
     throw error{*why};
   }
-  co_await bootstrap::send_acceptance(stream);
+  co_await bootstrap::send(stream, handshake::encode(handshake::verdict::accepted()));
   co_await bootstrap::read_acceptance(stream);
   state->watch_over(std::move(stream));
   co_return connection{std::move(state)};

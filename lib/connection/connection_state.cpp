@@ -148,18 +148,17 @@ connection_state::~connection_state() { abort(errc::closed, "close"); }
 void connection_state::agree(const handshake::hello& remote) {
   peer_hello = remote;
   agreement = handshake::negotiate(local_hello, remote, gid_.index);
-  const auto bring_up = [&](queue_pair_base& pair, verbs::rtr_attributes& rtr,
-                            verbs::rts_attributes& rts) {
-    rtr.min_rnr_timer = options_.min_rnr_timer;
-    rts.timeout = options_.timeout;
-    rts.retry_cnt = options_.retry_cnt;
-    rts.rnr_retry = options_.rnr_retry;
-    pair.verbs().to_rtr(rtr);
-    pair.verbs().to_rts(rts);
+  const auto bring_up = [&](queue_pair_base& pair, handshake::pair_attributes& agreed) {
+    agreed.rtr.min_rnr_timer = options_.min_rnr_timer;
+    agreed.rts.timeout = options_.timeout;
+    agreed.rts.retry_cnt = options_.retry_cnt;
+    agreed.rts.rnr_retry = options_.rnr_retry;
+    pair.verbs().to_rtr(agreed.rtr);
+    pair.verbs().to_rts(agreed.rts);
   };
-  bring_up(qp, agreement.rtr, agreement.rts);
+  bring_up(qp, agreement);
   if (!agreement.control) return agent.reset();
-  bring_up(agent->control(), agreement.control->rtr, agreement.control->rts);
+  bring_up(agent->control(), *agreement.control);
   agent->start(remote.agent.flush_word);  // The peer may send frames before this side is done.
 }
 

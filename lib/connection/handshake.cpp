@@ -266,7 +266,7 @@ agreement negotiate(const hello& local, const hello& remote, std::uint32_t gid_i
     // flush word.
     if (theirs.flush_word.size_bytes() == 0)
       fail(errc::bad_handshake, "an agent's flush word of 0 bytes");
-    a.control = {.rtr = a.rtr, .rts = a.rts};
+    a.control = a;
     a.control->rtr.dest_qpn = theirs.qpn;
     a.control->rtr.rq_psn = theirs.psn;
     a.control->rtr.dest_rd_atomic_max = 0;

@@ -17,9 +17,9 @@ task<connection> shake_hands(connection_resources resources, connection_options 
   // The queue pair is ready to receive before the client knows its address: the client may send as
   // soon as it has this side's hello.
   state->agree(remote);
-  co_await bootstrap::send_hello(stream, state->local_hello);
+  co_await bootstrap::send(stream, handshake::encode(state->local_hello));
   co_await bootstrap::read_acceptance(stream);
-  co_await bootstrap::send_acceptance(stream);
+  co_await bootstrap::send(stream, handshake::encode(handshake::verdict::accepted()));
   state->watch_over(std::move(stream));
   co_return connection{std::move(state)};
 }

@@ -32,17 +32,17 @@ struct stream_pair {
 };
 
 task<> connect_side(tcp_stream& s, std::uint32_t& peer_qpn) {
-  co_await bootstrap::send_hello(s, some_hello(11));
+  co_await bootstrap::send(s, handshake::encode(some_hello(11)));
   peer_qpn = (co_await bootstrap::read_hello(s)).qpn;
-  co_await bootstrap::send_acceptance(s);
+  co_await bootstrap::send(s, handshake::encode(handshake::verdict::accepted()));
   co_await bootstrap::read_acceptance(s);
 }
 
 task<> accept_side(tcp_stream& s, std::uint32_t& peer_qpn) {
   peer_qpn = (co_await bootstrap::read_hello(s)).qpn;
-  co_await bootstrap::send_hello(s, some_hello(22));
+  co_await bootstrap::send(s, handshake::encode(some_hello(22)));
   co_await bootstrap::read_acceptance(s);
-  co_await bootstrap::send_acceptance(s);
+  co_await bootstrap::send(s, handshake::encode(handshake::verdict::accepted()));
 }
 
 failure outcome_of(stream_pair& p, task<> t) {
@@ -108,9 +108,9 @@ TEST_CASE("a peer that leaves in the middle of a frame is disconnected", "[conne
 
 TEST_CASE("frames out of order are no handshake", "[connection][N2]") {
   stream_pair p;
-  p.executor.run(bootstrap::send_acceptance(*p.client));
+  p.executor.run(bootstrap::send(*p.client, handshake::encode(handshake::verdict::accepted())));
   CHECK(outcome_of(p, read_one(*p.server)).code == make_error_code(errc::bad_handshake));
-  p.executor.run(bootstrap::send_hello(*p.client, some_hello(5)));
+  p.executor.run(bootstrap::send(*p.client, handshake::encode(some_hello(5))));
   CHECK(outcome_of(p, bootstrap::read_acceptance(*p.server)).code ==
         make_error_code(errc::bad_handshake));
 }

@@ -283,7 +283,7 @@ TEST_CASE("a listener's half of a setup that fails at any verbs call is unwound"
   const std::string before = test::holdings();
   auto say_hello = [&]() -> task<failure> {
     tcp_stream stream = co_await tcp_stream::connect(p.rt.executor(), where);
-    co_await bootstrap::send_hello(stream, hello);
+    co_await bootstrap::send(stream, handshake::encode(hello));
     const auto answer = co_await as_result(bootstrap::read_hello(stream));
     co_return answer.has_failure() ? answer.failure() : failure{};
   };

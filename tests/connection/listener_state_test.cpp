@@ -45,9 +45,9 @@ struct fixture {
   task<connection> shake_hands(tcp_stream& stream) {
     ++begun;
     const handshake::hello remote = co_await bootstrap::read_hello(stream);
-    co_await bootstrap::send_hello(stream, some_hello(2));
+    co_await bootstrap::send(stream, handshake::encode(some_hello(2)));
     co_await bootstrap::read_acceptance(stream);
-    co_await bootstrap::send_acceptance(stream);
+    co_await bootstrap::send(stream, handshake::encode(handshake::verdict::accepted()));
     greeted.push_back(remote.qpn);
     co_return connection{};
   }
@@ -63,9 +63,9 @@ std::vector<std::byte> hello_bytes() {
 /// A proper client; gives the QPN that the server was told.
 task<std::uint32_t> shake(cordma::executor& executor, socket_address where, std::uint32_t qpn) {
   tcp_stream s = co_await tcp_stream::connect(executor, where);
-  co_await bootstrap::send_hello(s, some_hello(qpn));
+  co_await bootstrap::send(s, handshake::encode(some_hello(qpn)));
   static_cast<void>(co_await bootstrap::read_hello(s));
-  co_await bootstrap::send_acceptance(s);
+  co_await bootstrap::send(s, handshake::encode(handshake::verdict::accepted()));
   co_await bootstrap::read_acceptance(s);
   co_return qpn;
 }

@@ -110,10 +110,10 @@ struct told {
 /// A client made by hand, which says `hello` and accepts whatever comes.
 task<told> shake_by_hand(runtime& rt, socket_address where, handshake::hello hello) {
   tcp_stream stream = co_await tcp_stream::connect(rt.executor(), where);
-  co_await bootstrap::send_hello(stream, hello);
+  co_await bootstrap::send(stream, handshake::encode(hello));
   const auto answer = co_await as_result(bootstrap::read_hello(stream));
   if (answer.has_failure()) co_return told{.refusal = answer.failure()};
-  co_await bootstrap::send_acceptance(stream);
+  co_await bootstrap::send(stream, handshake::encode(handshake::verdict::accepted()));
   co_await bootstrap::read_acceptance(stream);
   co_return told{.answer = *answer};
 }
@@ -215,7 +215,7 @@ TEST_CASE("awaiting a listener's close waits for the handshakes under way",
   std::optional<listener> door{std::move(p.door)};
   const socket_address where = socket_address::loopback(door->local_endpoint().port);
   tcp_stream halfway = p.rt.run(tcp_stream::connect(p.rt.executor(), where));
-  p.rt.run(bootstrap::send_hello(halfway, p.client.local_hello()));
+  p.rt.run(bootstrap::send(halfway, handshake::encode(p.client.local_hello())));
   static_cast<void>(p.rt.run(bootstrap::read_hello(halfway)));
   std::byte word{};
   auto closed = [&]() -> task<std::size_t> {

@@ -88,16 +88,15 @@ void check_preamble(std::span<const std::byte, preamble_bytes> bytes);
 ///   field that no device can have; the detail names the field and its value.
 frame decode(std::span<const std::byte> bytes);
 
-/// Attributes of the agreed queue pair, including both PSNs.
-struct agreement {
+/// Attributes of one queue pair, including both PSNs.
+struct pair_attributes {
   verbs::rtr_attributes rtr{};
   verbs::rts_attributes rts{};
-  /// Attributes of the control queue pair; set if both sides have an agent.
-  struct pair {
-    verbs::rtr_attributes rtr{};
-    verbs::rts_attributes rts{};
-  };
-  std::optional<pair> control{};
+};
+
+/// Attributes of the data queue pair, and of the control queue pair if both sides have an agent.
+struct agreement : pair_attributes {
+  std::optional<pair_attributes> control{};
 };
 
 /// Takes the smaller MTU, and the smaller rd_atomic of each direction; both sides get the same
