@@ -74,6 +74,16 @@ grant& lender::make(std::size_t bytes, std::size_t cost, grant_origin origin) {
   return *made.release();
 }
 
+/// Forgets `g` if `act` throws.
+void lender::forget_on_error(grant& g, auto act) {
+  try {
+    act();
+  } catch (...) {
+    forget(g);
+    throw;
+  }
+}
+
 void lender::grant_request(const agent_protocol::frame& request, unsigned slot) {
   const lending_policy& policy = context_.options.lending;
   const verbs::access access = request.access & policy.access_max;
@@ -88,14 +98,11 @@ void lender::grant_request(const agent_protocol::frame& request, unsigned slot) 
     refuse_to_lend(errc::limit_exceeded, "more than is left of lending_policy::bytes_max");
   grant& g = make(request.length, cost, grant_origin::requested);
   g.tag = request.tag;
-  try {
+  forget_on_error(g, [&] {
     g.lent = memory_.find(request.length, alignment);
     g.question = slot;
     start(g, access, std::min<duration>(request.duration, policy.lease_max));
-  } catch (...) {
-    forget(g);
-    throw;
-  }
+  });
 }
 
 void lender::check_loan(const local_mr& memory, const loan_options& options) const {
@@ -119,12 +126,7 @@ task<loan> lender::lend(local_mr memory, loan_options options) {
   g.has_loan = true;
   loan made{g};
   g.lent.memory = std::move(memory);
-  try {
-    start(g, options.access, options.lease);
-  } catch (...) {
-    forget(g);
-    throw;
-  }
+  forget_on_error(g, [&] { start(g, options.access, options.lease); });
   co_await g.bound.wait();
   if (g.bind_failure) throw error{*g.bind_failure};
   co_return made;
@@ -137,12 +139,7 @@ void lender::lend_inline(inline_grant& l, local_mr memory, verbs::access access)
   grant& g = make(memory.size_bytes(), memory.size_bytes(), grant_origin::by_a_message);
   g.expires = time_point::max();
   g.lent.memory = std::move(memory);
-  try {
-    memory_.prepare(g, access);
-  } catch (...) {
-    forget(g);
-    throw;
-  }
+  forget_on_error(g, [&] { memory_.prepare(g, access); });
   g.owner = &l;
   l.grant_ = &g;
 }

@@ -59,6 +59,7 @@ class lender {
  private:
   void check_loan(const local_mr& memory, const loan_options& options) const;
   grant& make(std::size_t bytes, std::size_t cost, grant_origin origin);
+  void forget_on_error(grant& g, auto act);
   void start(grant& g, verbs::access access, duration lease);
 
   static void on_timer(timer& self) noexcept;
