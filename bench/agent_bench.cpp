@@ -1,5 +1,6 @@
 // What remote memory costs that is asked for and returned, beside messages by raw verbs.
 
+#include "agent/lending.hpp"
 #include "support/bench.hpp"
 #include "support/raw_messages.hpp"
 #include "support/raw_threads.hpp"
@@ -10,7 +11,6 @@
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_all.hpp>
 #include <cordma/runtime/runtime.hpp>
-#include "agent/lending.hpp"
 
 #include <functional>
 #include <optional>

@@ -3,10 +3,10 @@
 #include "agent_context.hpp"
 #include "holding.hpp"
 #include "id_table.hpp"
+#include "inline_grant.hpp"
 
 #include <cordma/agent/remote_mr.hpp>
 #include <cordma/coro/task.hpp>
-#include "inline_grant.hpp"
 
 #include <optional>
 #include <vector>

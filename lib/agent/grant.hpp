@@ -1,13 +1,13 @@
 #pragma once
 
 #include "control_channel.hpp"
+#include "inline_grant.hpp"
 #include "lease_state.hpp"
+#include "lending.hpp"
 #include "request/queue_pair.hpp"
 
 #include <cordma/agent/loan.hpp>
 #include <cordma/detail/coro/frame_cache.hpp>
-#include "inline_grant.hpp"
-#include "lending.hpp"
 
 #include <optional>
 

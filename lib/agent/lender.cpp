@@ -4,6 +4,7 @@
 #include "queue/send_queue.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <utility>
 

@@ -1,11 +1,11 @@
 #include <cordma/connection/connection_options.hpp>
 
+#include "agent/agent.hpp"
 #include "base/check_option.hpp"
 #include "connection_state.hpp"
 #include "verbs/queue_pair_attributes.hpp"
 
 #include <cordma/base/error.hpp>
-#include "agent/agent.hpp"
 
 #include <algorithm>
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "agent/agent.hpp"
+#include "agent/lending.hpp"
 #include "request/queue_pair.hpp"
 
 #include <cordma/connection/connection.hpp>
@@ -9,8 +11,6 @@
 #include <cordma/detail/connection/handshake.hpp>
 #include <cordma/detail/io/tcp.hpp>
 #include <cordma/io/executor.hpp>
-#include "agent/agent.hpp"
-#include "agent/lending.hpp"
 
 #include <memory>
 #include <optional>

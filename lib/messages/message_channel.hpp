@@ -1,5 +1,6 @@
 #pragma once
 
+#include "agent/agent.hpp"
 #include "credit_account.hpp"
 #include "outgoing_frame.hpp"
 #include "receive_buffers.hpp"
@@ -9,7 +10,6 @@
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/task.hpp>
 #include <cordma/messages/message_stream.hpp>
-#include "agent/agent.hpp"
 
 #include <utility>
 

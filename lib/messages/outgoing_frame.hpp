@@ -1,9 +1,9 @@
 #pragma once
 
+#include "agent/inline_grant.hpp"
 #include "message_frame.hpp"
 
 #include <cordma/detail/base/intrusive_list.hpp>
-#include "agent/inline_grant.hpp"
 
 #include <array>
 #include <cstddef>

@@ -1,5 +1,6 @@
 #include <cordma/runtime/runtime.hpp>
 
+#include "agent/lending.hpp"
 #include "base/fork.hpp"
 #include "queue/completion_queue_driver.hpp"
 #include "verbs/port_counters.hpp"
@@ -8,7 +9,6 @@
 #include <cordma/detail/base/published_list.hpp>
 #include <cordma/detail/connection/connection_resources.hpp>
 #include <cordma/detail/runtime/async_events.hpp>
-#include "agent/lending.hpp"
 
 #include <algorithm>
 #include <vector>

@@ -1,6 +1,7 @@
 // A lender and a holder that says nothing, or not what it should.
 #include "../../lib/agent/lender.hpp"
 
+#include "agent/agent.hpp"
 #include "support/held.hpp"
 #include "support/loopback.hpp"
 #include "support/manual_executor.hpp"
@@ -8,7 +9,6 @@
 #include "support/verbs_faults.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
-#include "agent/agent.hpp"
 
 #include <catch2/catch.hpp>
 

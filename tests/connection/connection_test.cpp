@@ -1,5 +1,6 @@
 #include <cordma/connection/connection.hpp>
 
+#include "connection/bootstrap.hpp"
 #include "request/queue_pair.hpp"
 #include "support/connected_pair.hpp"
 #include "support/foreign_task.hpp"
@@ -11,7 +12,6 @@
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/when_any.hpp>
 #include <cordma/coro/with_timeout.hpp>
-#include "connection/bootstrap.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -1,5 +1,6 @@
 #include <cordma/connection/listener.hpp>
 
+#include "connection/bootstrap.hpp"
 #include "request/queue_pair.hpp"
 #include "support/connected_pair.hpp"
 #include "support/leaks.hpp"
@@ -7,7 +8,6 @@
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
-#include "connection/bootstrap.hpp"
 
 #include <catch2/catch.hpp>
 

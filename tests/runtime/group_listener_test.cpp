@@ -1,5 +1,6 @@
 #include <cordma/runtime/runtime_group.hpp>
 
+#include "connection/bootstrap.hpp"
 #include "request/queue_pair.hpp"
 #include "support/leaks.hpp"
 #include "support/runtime_group.hpp"
@@ -7,7 +8,6 @@
 
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/when_all.hpp>
-#include "connection/bootstrap.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -2,9 +2,9 @@
 
 #include "../../lib/agent/protocol.hpp"
 #include "../../lib/messages/message_frame.hpp"
+#include "agent/agent.hpp"
 
 #include <cordma/verbs/gid.hpp>
-#include "agent/agent.hpp"
 #include "queue/completion_queue_driver.hpp"
 #include "request/queue_pair.hpp"
 

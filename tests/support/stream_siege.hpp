@@ -1,5 +1,6 @@
 #pragma once
 
+#include "agent/agent.hpp"
 #include "held.hpp"
 #include "messages/message_frame.hpp"
 #include "messages/stream_terms.hpp"
@@ -13,7 +14,6 @@
 
 #include <cordma/messages/message_stream.hpp>
 #include <cordma/verbs/memory_region.hpp>
-#include "agent/agent.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -2,10 +2,10 @@
 
 #include <cordma/base/time.hpp>
 #include <cordma/connection/serve.hpp>
+#include <cordma/coro/semaphore.hpp>
 #include <cordma/detail/base/callback.hpp>
 #include <cordma/detail/base/export.hpp>
 #include <cordma/detail/base/unique_fd.hpp>
-#include <cordma/detail/io/tcp.hpp>
 #include <cordma/runtime/runtime.hpp>
 
 #include <chrono>
