@@ -87,6 +87,7 @@ message_channel::message_channel(const channel_resources& r, const stream_option
 
 /// Not in the constructor: this may call virtual functions of the derived class.
 void message_channel::begin() {
+  retain();  // The queue pair's reference, until `on_gone`.
   qp_->hand_messages_to(*this);
   buffers_.post_all();
   if (failed_) return;

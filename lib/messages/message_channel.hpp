@@ -50,7 +50,7 @@ struct channel_resources {
 ///
 /// \thread the executor's. \cost for a small message: one SEND. Above `inline_max` bytes also a
 /// copy in registered memory; one in 16 copies is signaled. No call of malloc.
-class message_channel : public counted_channel, public message_handler, private waiter {
+class message_channel : public counted, public message_handler, private waiter {
  public:
   using frame = message_protocol::frame;
   /// `as_sent`: a message waits for those before it. `any`: small ones overtake large ones.
@@ -120,10 +120,7 @@ class message_channel : public counted_channel, public message_handler, private 
     ++counters_.received;
     if (a.large != nullptr) [[unlikely]]
       return deliver_large(a);
-    return stream_message{held_message{channel_ref{*this}, a}};
-  }
-  [[nodiscard]] static std::span<const std::byte> bytes_of(const arrived_message& a) noexcept {
-    return a.bytes;
+    return stream_message{channel_ref{*this}, a};
   }
   [[nodiscard]] cordma::agent* agent() noexcept { return agent_; }
 
@@ -269,10 +266,5 @@ class message_channel : public counted_channel, public message_handler, private 
 
   stream_counters counters_;
 };
-
-inline channel_ref::channel_ref(message_channel& c) noexcept : channel_{&c} { c.retain(); }
-inline message_channel* channel_ref::get() const noexcept {
-  return static_cast<message_channel*>(channel_);
-}
 
 }  // namespace cordma::detail

@@ -134,11 +134,11 @@ stream_message message_channel::deliver_large(arrived_message& a) noexcept {
   give_back(a);
   if (order_ == order::as_sent) {
     drop_large();
-    return stream_message{held_message{channel_ref{}, whole}};
+    return stream_message{{}, whole};
   }
   // Large messages that handlers have count as fetched, until `drop_large`.
   fetch_next();
-  return stream_message{held_message{channel_ref{*this}, whole}};
+  return stream_message{channel_ref{*this}, whole};
 }
 
 void message_channel::drop_large() noexcept {

@@ -4,7 +4,7 @@
 
 #include <cordma/detail/base/intrusive_list.hpp>
 #include <cordma/detail/coro/frame_cache.hpp>
-#include <cordma/detail/messages/held_message.hpp>
+#include <cordma/detail/messages/message_content.hpp>
 #include <cordma/memory/local_mr.hpp>
 #include <cordma/memory/mr_allocator.hpp>
 

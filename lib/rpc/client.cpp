@@ -31,15 +31,19 @@ client::client(cordma::executor& executor, connector connect, const client_optio
 
 client& client::operator=(client&& other) noexcept {
   if (this == &other) return *this;
-  if (core_.get() != nullptr) core_->shut();
+  if (core_) core_->shut();
   core_ = std::move(other.core_);
   return *this;
 }
 
 client::~client() {
-  if (core_.get() != nullptr) core_->shut();
+  if (core_) core_->shut();
 }
 
+detail::client_core& client::core() const noexcept {
+  CORDMA_ASSERT(bool(core_), "used an empty client");
+  return *core_.get();
+}
 task<> client::close() { return core().close(); }
 const client_counters& client::counters() const noexcept { return core().counters(); }
 const stream_counters& client::stream() const noexcept { return core().stream(); }

@@ -20,11 +20,6 @@ failure bad_answer(const char* what) noexcept {
 
 }  // namespace
 
-client_ref::client_ref(client_core& c) noexcept : core_{&c} { c.retain(); }
-client_ref::~client_ref() {
-  if (core_ != nullptr) core_->release();
-}
-
 call_slot::call_slot(client_core& c, std::uint16_t i) noexcept
     : encoded_message{&client_core::on_sent},
       timer{&client_core::on_deadline},
@@ -250,7 +245,7 @@ inline call_slot* client_core::find(std::uint64_t number) noexcept {
 
 inline void client_core::on_answer(client_link& from) {
   arrived_message& a = from.inbox().front();
-  const std::span<const std::byte> bytes = client_link::bytes_of(a);
+  const std::span<const std::byte> bytes = a.bytes;
   const header h = call_protocol::decode(bytes, false);
   if (is_ours(h) && h.kind == kind::request) [[unlikely]]
     throw error{bad_answer("calls a client")};

@@ -61,14 +61,9 @@ struct call_slot final : list_hook<call_slot>,
 };
 
 /// What a `client` is. Counted by references of the client and of its calls.
-class client_core final {
+class client_core final : public counted {
  public:
   client_core(cordma::executor& executor, const client_options& options, client::connector connect);
-  void retain() noexcept { ++references_; }
-  void release() noexcept {
-    if (--references_ == 0) [[unlikely]]
-      delete this;
-  }
 
   /// \errors as `client`.
   void attach(connection conn);
@@ -96,7 +91,7 @@ class client_core final {
   friend struct call_slot;
   friend class reconnector;
 
-  ~client_core();
+  ~client_core() override;
   // Called by the link, in the middle of a reap.
   inline void on_answer(client_link& from);
   void on_returned(const header& h);
@@ -122,7 +117,6 @@ class client_core final {
 
   cordma::executor& executor_;
   const client_options options_;
-  unsigned references_ = 0;
   std::optional<failure> shut_;
   std::optional<failure> why_lost_;
   cordma::connection conn_;

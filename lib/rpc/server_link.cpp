@@ -41,7 +41,7 @@ void incoming_call::open(server_link& l, arrived_message& a, const header& h) no
   if (!is_ours(asked)) [[unlikely]]
     asked.bulk = call_protocol::no_bulk;  // Another version may put anything there.
   if (asked.bulk != call_protocol::no_bulk) [[unlikely]]
-    first_lent = call_protocol::terms_of(server_link::bytes_of(a), first_of(asked));
+    first_lent = call_protocol::terms_of(a.bytes, first_of(asked));
   request = l.deliver(a);
 }
 
@@ -139,7 +139,7 @@ void server_link::on_control(std::span<const std::byte> bytes) {
   if (incoming_call* const c = calls_.find(is_it)) return cancel(*c);
   // The call may wait in the inbox.
   const auto asks_for_it = [&](const arrived_message& a) {
-    const auto request = bytes_of(a);
+    const auto request = a.bytes;
     return request.size() >= header_bytes && call_protocol::call_in(request) == h.call;
   };
   if (arrived_message* const a = inbox().find(asks_for_it)) {
@@ -191,7 +191,7 @@ void server_link::accept() noexcept {
 
 /// \errors errc::bad_frame: not a request.
 inline header server_link::request_in(const arrived_message& a) {
-  const header h = call_protocol::decode(bytes_of(a), false);
+  const header h = call_protocol::decode(a.bytes, false);
   if (is_ours(h) && h.kind != kind::request) [[unlikely]]
     throw error{bad_request("answers a server")};
   return h;

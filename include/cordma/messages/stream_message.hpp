@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cordma/detail/base/export.hpp>
-#include <cordma/detail/messages/held_message.hpp>
+#include <cordma/detail/messages/message_content.hpp>
+#include <cordma/memory/slice.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -18,26 +20,30 @@ namespace cordma {
 class CORDMA_EXPORT stream_message {
  public:
   stream_message() noexcept = default;
-  explicit stream_message(detail::held_message&& message) noexcept : held_{std::move(message)} {}
+  /// Made by `channel`, which gets the message back; empty: nobody wants it back.
+  stream_message(detail::channel_ref channel, detail::message_content& content) noexcept
+      : content_{&content, {std::move(channel)}} {}
 
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
-    return held_.content() != nullptr ? held_.content()->bytes : std::span<const std::byte>{};
+    return content_ ? content_->bytes : std::span<const std::byte>{};
   }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return bytes().size(); }
   /// The bytes as registered memory, to be sent on or written elsewhere without a copy.
-  [[nodiscard]] const_local_mr_slice slice() const noexcept { return held_.slice(); }
+  [[nodiscard]] const_local_mr_slice slice() const noexcept;
   /// Empty for a message that came without, or was dropped or moved away.
   [[nodiscard]] std::optional<std::uint32_t> immediate() const noexcept {
-    return held_.content() != nullptr ? held_.content()->immediate() : std::nullopt;
+    return content_ ? content_->immediate() : std::nullopt;
   }
   /// True if it came by rendezvous.
-  [[nodiscard]] bool is_large() const noexcept {
-    return held_.content() != nullptr && held_.content()->is_large;
-  }
-  void reset() noexcept { held_.reset(); }
+  [[nodiscard]] bool is_large() const noexcept { return content_ && content_->is_large; }
+  void reset() noexcept { content_.reset(); }
 
  private:
-  detail::held_message held_;
+  struct CORDMA_EXPORT give_back {
+    void operator()(detail::message_content* content) noexcept;
+    detail::channel_ref channel;
+  };
+  std::unique_ptr<detail::message_content, give_back> content_;
 };
 
 }  // namespace cordma

@@ -94,11 +94,11 @@ class CORDMA_EXPORT client {
   /// \cost  no allocation once warm for bytes and plain types; one SEND.
   template <any_method M>
   detail::call_op<M> call(typename M::request request, const call_options& options) {
-    return detail::call_op<M>{core(), std::move(request), options};
+    return detail::call_op<M>{core_, std::move(request), options};
   }
   template <any_method M>
   detail::call_op<M> call(typename M::request request = {}) {
-    return detail::call_op<M>{core(), std::move(request)};
+    return detail::call_op<M>{core_, std::move(request)};
   }
 
   /// Ends the calls with errc::closed, once what they lent has come back, and closes the connection
@@ -109,13 +109,10 @@ class CORDMA_EXPORT client {
   [[nodiscard]] const stream_counters& stream() const noexcept;
   /// The present connection; null: none.
   [[nodiscard]] cordma::connection* connection() noexcept;
-  [[nodiscard]] explicit operator bool() const noexcept { return core_.get() != nullptr; }
+  [[nodiscard]] explicit operator bool() const noexcept { return bool(core_); }
 
  private:
-  [[nodiscard]] detail::client_core& core() const noexcept {
-    CORDMA_ASSERT(core_.get() != nullptr, "used an empty client");
-    return *core_.get();
-  }
+  [[nodiscard]] detail::client_core& core() const noexcept;
   detail::client_ref core_;
 };
 

@@ -3,7 +3,6 @@
 #include <cordma/coro/operation.hpp>
 #include <cordma/coro/semaphore.hpp>
 #include <cordma/detail/base/export.hpp>
-#include <cordma/detail/messages/held_message.hpp>
 #include <cordma/messages/stream_message.hpp>
 
 namespace cordma::detail {

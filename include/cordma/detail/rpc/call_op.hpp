@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cordma/coro/operation.hpp>
+#include <cordma/detail/base/assert.hpp>
+#include <cordma/detail/base/counted.hpp>
 #include <cordma/detail/base/export.hpp>
 #include <cordma/detail/rpc/encodable_ref.hpp>
 #include <cordma/messages/stream_message.hpp>
@@ -19,24 +21,8 @@ namespace cordma::rpc::detail {
 class client_core;
 struct call_slot;
 
-/// A counted reference to what a client is. The client and its calls have one each.
-class CORDMA_EXPORT client_ref {
- public:
-  client_ref() noexcept = default;
-  explicit client_ref(client_core& c) noexcept;
-  client_ref(client_ref&& other) noexcept : core_{std::exchange(other.core_, nullptr)} {}
-  client_ref& operator=(client_ref&& other) noexcept {
-    const client_ref gone = std::move(*this);
-    core_ = std::exchange(other.core_, nullptr);
-    return *this;
-  }
-  ~client_ref();
-  client_core* operator->() const noexcept { return core_; }
-  [[nodiscard]] client_core* get() const noexcept { return core_; }
-
- private:
-  client_core* core_ = nullptr;
-};
+/// The client and its calls have one each.
+using client_ref = counted_ref<client_core>;
 
 /// A method that is called, without its types.
 struct call_target {
@@ -61,8 +47,10 @@ class CORDMA_EXPORT call_handle {
  protected:
   /// `options`: none, or `call_options`.
   template <class... Options>
-  call_handle(client_core& core, const call_target& target, const Options&... options) noexcept
-      : core_{core}, target_{target}, options_{options...} {}
+  call_handle(const client_ref& core, const call_target& target, const Options&... options) noexcept
+      : core_{core}, target_{target}, options_{options...} {
+    CORDMA_ASSERT(bool(core_), "used an empty client");
+  }
   /// What `encoded_` refers to must live until the call has ended.
   bool begin(waiter& w, const environment& env) noexcept;
   bool fail_to_encode(std::exception_ptr why) noexcept;
@@ -89,7 +77,7 @@ class [[nodiscard]] call_op final : public operation_base<call_op<M>>, public ca
   using value_type = std::conditional_t<is_view<reply>, viewed<reply>, reply>;
 
   template <class... Options>
-  call_op(client_core& core, typename M::request request, const Options&... options)
+  call_op(const client_ref& core, typename M::request request, const Options&... options)
       : call_handle{core, target, options...}, request_{std::move(request)} {}
 
   bool start(waiter& w, const environment& env) noexcept {
