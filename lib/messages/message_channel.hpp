@@ -11,17 +11,28 @@
 #include <cordma/coro/task.hpp>
 #include <cordma/messages/message_stream.hpp>
 
+#include <memory>
+#include <optional>
 #include <utility>
 
 namespace cordma::detail {
 
 struct large_send;
 
+/// Owns a large message that this end sends. Dropping it withdraws the message.
+struct withdraw_large {
+  void operator()(large_send* s) const noexcept;
+};
+using large_handle = std::unique_ptr<large_send, withdraw_large>;
+
 struct large_options {
+  /// The message has ended, of which `large_send::why` says how. May drop the message. Possibly
+  /// called in the middle of a reap.
+  void (*on_ended)(large_send& s) noexcept;
+  void* owner;  ///< for `on_ended`
+  std::optional<std::uint32_t> immediate{};
   bool is_fenced = false;
   message_loans lent{};
-  /// Set to true when the peer may know of the message.
-  bool* is_announced = nullptr;
 };
 
 /// What a channel works with. Tests pass what stands for a connection. Everything but `data` and
@@ -72,9 +83,9 @@ class message_channel : public counted, public message_handler, private waiter {
                            std::optional<std::uint32_t> immediate);
   static task<> send_memory(channel_ref self, const_local_mr_slice bytes,
                             std::optional<std::uint32_t> immediate);
-  /// Sends by rendezvous: for a message that is longer than the peer's buffers.
-  static task<> send_large(channel_ref self, local_mr memory,
-                           std::optional<std::uint32_t> immediate, large_options how = {});
+  /// Makes a message that goes by rendezvous, since it is longer than the peer's buffers; `send`
+  /// takes it. \errors as `agent::lend_inline`; why the connection ended.
+  large_handle make_large(local_mr memory, const large_options& how);
 
   /// \errors errc::wrong_length: longer than the peer takes.
   void check_length(std::size_t length) const;
@@ -127,7 +138,7 @@ class message_channel : public counted, public message_handler, private waiter {
  private:
   friend struct large_receive;
   friend struct large_send;
-  class large_handle;
+  friend struct withdraw_large;
   class send_op;
   enum class state : std::uint8_t { opening, open, failed, gone };
 
@@ -145,6 +156,8 @@ class message_channel : public counted, public message_handler, private waiter {
   void on_failure() noexcept override;
   void on_gone() noexcept override;
 
+  static task<> send_large(channel_ref self, local_mr memory,
+                           std::optional<std::uint32_t> immediate);
   static std::coroutine_handle<> on_opened(waiter& self) noexcept;
   /// Waits until the channel is open.
   task<> opened();
@@ -178,7 +191,6 @@ class message_channel : public counted, public message_handler, private waiter {
   [[nodiscard]] bool lacks_room() noexcept;
   bool post_next() noexcept;
   inline bool try_post(outgoing_frame& o) noexcept;
-  bool refuse(outgoing_frame& o, const failure& why) noexcept;
   inline bool post(outgoing_frame& o, unsigned flags = 0);
   inline bool post_inline(outgoing_frame& o, wr_summary& message, std::size_t head_bytes) noexcept;
   bool post_copy(const outgoing_frame& o, wr_summary& message, std::size_t head_bytes);

@@ -1,9 +1,7 @@
+#include "base/caught.hpp"
 #include "message_channel.hpp"
 
 #include <endian.h>
-
-#include <cerrno>
-#include <new>
 
 namespace cordma::detail {
 
@@ -53,12 +51,9 @@ void message_channel::on_receive(std::uint32_t number, const ibv_wc& wc) noexcep
     if (used > buffers_.credit()) [[unlikely]]
       throw_bad_frame("has no credit");
     take(a, wc);
-  } catch (const error& e) {
+  } catch (...) {
     buffers_.release(a);
-    return break_connection(e.failure());
-  } catch (const std::bad_alloc&) {
-    buffers_.release(a);
-    return break_connection(errno_failure(ENOMEM, "message_stream"));
+    return break_connection(caught("message_stream"));
   }
   if (credits_.is_growth_due(used)) [[unlikely]]
     grow();

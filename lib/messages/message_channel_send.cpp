@@ -1,13 +1,12 @@
+#include "base/caught.hpp"
 #include "message_channel.hpp"
 
 #include <endian.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <new>
 #include <utility>
 
 namespace cordma::detail {
@@ -103,10 +102,11 @@ inline bool message_channel::post_inline(outgoing_frame& o, wr_summary& message,
   try {
     if (!post(o)) [[unlikely]]
       return false;
-  } catch (const error& e) {
-    return refuse(o, e.failure());
-  } catch (const std::bad_alloc&) {
-    return refuse(o, errno_failure(ENOMEM, "message_stream"));
+  } catch (...) {
+    const failure why = caught("message_stream");
+    o.unlink();
+    o.on_posted(o, &why);
+    return true;
   }
   o.unlink();
   if (is_of_user(o)) ++counters_.sent;
@@ -192,12 +192,6 @@ bool message_channel::post_copy(const outgoing_frame& o, wr_summary& message,
   if (unsignaled_copies_ + 1 == copies_per_signal) message.send_flags |= IBV_SEND_SIGNALED;
   if (!post_behind_binds(o, message)) return false;
   unsignaled_copies_ = (message.send_flags & IBV_SEND_SIGNALED) != 0 ? 0 : unsignaled_copies_ + 1;
-  return true;
-}
-
-bool message_channel::refuse(outgoing_frame& o, const failure& why) noexcept {
-  o.unlink();
-  o.on_posted(o, &why);
   return true;
 }
 

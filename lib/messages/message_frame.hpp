@@ -1,9 +1,9 @@
 #pragma once
 
 #include "base/little_endian.hpp"
-#include "loan_frame.hpp"
 
 #include <cordma/base/error.hpp>
+#include <cordma/detail/agent/inline_grant.hpp>
 
 #include <array>
 #include <cstddef>
@@ -51,9 +51,17 @@ struct frame {
   std::uint32_t messages = 0;
 };
 
-/// The failure of a peer that breaks the protocol: errc::bad_frame.
-failure bad_frame(const char* what) noexcept;
-[[noreturn]] void throw_bad_frame(const char* what);
+/// The failure of a peer that breaks the protocol of `call`: errc::bad_frame.
+failure bad_frame(const char* what, const char* call = "message_stream") noexcept;
+[[noreturn]] void throw_bad_frame(const char* what, const char* call = "message_stream");
+[[noreturn]] void throw_bad_value(const char* what, std::uint64_t value,
+                                  const char* call = "message_stream");
+
+inline constexpr std::size_t loan_bytes = 24;  ///< of a loan's terms
+void encode_loan(const loan_terms& t, std::byte* out) noexcept;
+loan_terms decode_loan(const std::byte* in) noexcept;
+/// \errors errc::bad_frame: a field has a value that no loan can have.
+void check_loan(const std::byte* in, const char* call);
 
 /// True for frames that say how many frames may be in flight.
 constexpr bool is_of_credit(kind k) noexcept { return k >= kind::grant; }

@@ -15,11 +15,8 @@ namespace {
 void on_announced(outgoing_frame& self, const failure* why) noexcept {
   auto& s = static_cast<large_send&>(self);
   s.is_announced = why == nullptr;
-  if (s.is_announced) {
-    if (s.tell_announced != nullptr) *s.tell_announced = true;
-    return;
-  }
-  s.refused = *why;
+  if (s.is_announced) return;
+  s.why = *why;
   s.is_answered = true;
   s.end();
 }
@@ -35,15 +32,11 @@ void ignore(outgoing_frame&, const failure*) noexcept {}
 
 }  // namespace
 
-large_send::large_send(message_channel& c, std::uint64_t number, local_mr memory,
-                       std::optional<std::uint32_t> imm, const large_options& how)
-    : inline_grant{&on_loan_ended},
-      channel{&c},
-      tell_announced{how.is_announced},
-      ended{c.executor_} {
+large_send::large_send(message_channel& c, local_mr memory, const large_options& how)
+    : inline_grant{&on_loan_ended}, channel{&c}, on_ended{how.on_ended}, owner{how.owner} {
   c.agent_->lends.lend_inline(*this, std::move(memory), verbs::access::remote_read);
-  frame = {.kind = kind::announce, .tag = number, .loan = terms()};
-  immediate = imm;
+  frame = {.kind = kind::announce, .tag = ++c.large_.last_tag, .loan = terms()};
+  immediate = how.immediate;
   is_fenced = how.is_fenced;
   lent = how.lent;
   lent.all[lent.count++] = this;
@@ -57,7 +50,7 @@ void large_send::end() noexcept {
   if (is_abandoned)
     delete this;
   else
-    ended.set();
+    on_ended(*this);
 }
 
 large_receive::large_receive(message_channel& c, arrived_message& a,
@@ -70,52 +63,41 @@ large_receive::large_receive(message_channel& c, arrived_message& a,
 // ---- sending
 // -------------------------------------------------------------------------------------
 
-/// Owns a large message until its task leaves.
-class message_channel::large_handle {
- public:
-  large_handle(message_channel& c, local_mr memory, std::optional<std::uint32_t> imm,
-               const large_options& how)
-      : send_{new large_send{c, ++c.large_.last_tag, std::move(memory), imm, how}} {
-    c.large_.sends.push_back(*send_);
-    c.send(*send_);
-  }
-  large_handle(const large_handle&) = delete;
-  large_handle& operator=(const large_handle&) = delete;
-  ~large_handle() {
-    if (!send_->is_announced || send_->is_answered) {
-      delete send_;
-      return;
-    }
-    message_channel& c = *send_->channel;
-    send_->is_abandoned = true;
-    ++c.large_.withdrawn;
-    send_->frame = {.kind = kind::withdraw, .tag = send_->tag()};
-    send_->immediate.reset();
-    send_->on_posted = &ignore;
-    send_->revoke();
-    c.send(*send_);  // May end it, if the connection has failed.
-    // Each message that is not answered occupies a credit.
-    if (c.large_.withdrawn > c.credits_.credit()) [[unlikely]]
-      c.break_connection(message_protocol::bad_frame("takes a message and does not answer it"));
-  }
-  large_send* operator->() const noexcept { return send_; }
+large_handle message_channel::make_large(local_mr memory, const large_options& how) {
+  if (failed_) throw error{*failed_};
+  large_handle message{new large_send{*this, std::move(memory), how}};
+  large_.sends.push_back(*message);
+  return message;
+}
 
- private:
-  large_send* send_;
-};
+void withdraw_large::operator()(large_send* s) const noexcept {
+  if (!s->is_announced || s->is_answered) {
+    delete s;
+    return;
+  }
+  message_channel& c = *s->channel;
+  s->is_abandoned = true;
+  ++c.large_.withdrawn;
+  s->frame = {.kind = kind::withdraw, .tag = s->tag()};
+  s->immediate.reset();
+  s->on_posted = &ignore;
+  s->revoke();
+  c.send(*s);  // May end it, if the connection has failed.
+  // Each message that is not answered occupies a credit.
+  if (c.large_.withdrawn > c.credits_.credit()) [[unlikely]]
+    c.break_connection(message_protocol::bad_frame("takes a message and does not answer it"));
+}
 
 task<> message_channel::send_large(channel_ref self, local_mr memory,
-                                   std::optional<std::uint32_t> immediate, large_options how) {
+                                   std::optional<std::uint32_t> immediate) {
   message_channel& channel = *self.get();
-  if (channel.failed_) throw error{*channel.failed_};
-  large_handle message{channel, std::move(memory), immediate, how};
-  co_await message->ended.wait();
-  if (message->refused) throw error{*message->refused};
-  if (channel.failed_) throw error{*channel.failed_};
-  if (message->status != 0) {
-    throw error{
-        {.code = errc::refused, .call = "send", .detail = "the peer did not take the message"}};
-  }
+  event ended{channel.executor_};
+  const auto set_ended = [](large_send& s) noexcept { static_cast<event*>(s.owner)->set(); };
+  const large_handle message =
+      channel.make_large(std::move(memory), {set_ended, &ended, immediate});
+  channel.send(*message);
+  co_await ended.wait();
+  if (message->why) throw error{*message->why};
 }
 
 void message_channel::on_taken(const frame& f, std::optional<std::uint32_t> invalidated) {
@@ -123,8 +105,9 @@ void message_channel::on_taken(const frame& f, std::optional<std::uint32_t> inva
     return one.is_announced && !one.is_answered && one.tag() == f.tag;
   });
   if (s == nullptr) throw_bad_frame("answers a message that was not announced");
-  s->status = f.status;
   s->is_answered = true;
+  if (f.status != 0)
+    s->why = {.code = errc::refused, .call = "send", .detail = "the peer did not take the message"};
   if (f.status == 0)
     ++counters_.large_sent;  // Counted here: the task may have left, as that of an answered call.
   if (s->is_abandoned) --large_.withdrawn;
@@ -254,6 +237,7 @@ void message_channel::end_large() noexcept {
   while (!large_.sends.empty()) {
     large_send& s = large_.sends.front();
     s.is_answered = true;
+    s.why = failed_;
     s.drop();
     s.end();
   }

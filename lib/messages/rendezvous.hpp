@@ -4,31 +4,29 @@
 
 namespace cordma::detail {
 
-/// A large message that this end sends. Its task (`large_handle`) owns it; once the task has left,
-/// the channel does.
+/// A large message that this end sends. A `large_handle` owns it; once that has left, the channel
+/// does.
 ///
 /// States, as the members say them:
-///   waiting    made by the task: `announce` waits for credit.
+///   waiting    `announce` waits for credit.
 ///   announced  by `on_announced`, when `announce` is posted: the peer reads the loan.
 ///   answered   by `on_taken`, or by `end_large` when the connection has failed.
-///   ended      by `end`, when answered and nothing is lent any more: the task is told.
-///   abandoned  besides announced: the task has left, which sends `withdraw`. `end` deletes it.
+///   ended      by `end`, when answered and nothing is lent any more: the owner is told.
+///   abandoned  besides announced: the owner has left, which sends `withdraw`. `end` deletes it.
 struct large_send : list_hook<large_send>, outgoing_frame, inline_grant, frame_cache::recycled {
   /// \errors as `agent::lend_inline`.
-  large_send(message_channel& c, std::uint64_t number, local_mr memory,
-             std::optional<std::uint32_t> imm, const large_options& how);
+  large_send(message_channel& c, local_mr memory, const large_options& how);
 
   [[nodiscard]] std::uint64_t tag() const noexcept { return frame.tag; }
   void end() noexcept;
 
   message_channel* channel;
-  bool* tell_announced;  ///< set to true when announced; may be null
-  bool is_announced = false;
+  void (*const on_ended)(large_send&) noexcept;
+  void* const owner;
+  bool is_announced = false;  ///< the peer may know of it
   bool is_answered = false;
   bool is_abandoned = false;
-  std::optional<failure> refused;
-  event ended;
-  std::uint32_t status = 0;
+  std::optional<failure> why;  ///< why the peer does not have it
 };
 
 /// A large message that the peer sends. The channel owns it.

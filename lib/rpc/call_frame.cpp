@@ -1,17 +1,10 @@
 #include "call_frame.hpp"
 
-#include <cordma/base/error.hpp>
-
-#include <cinttypes>
-#include <cstdio>
-
 namespace cordma::call_protocol {
 namespace {
 
 [[noreturn]] void fail(const char* what, std::uint64_t value) {
-  char text[120];
-  std::snprintf(text, sizeof text, "%s 0x%" PRIx64, what, value);
-  throw error{{.code = errc::bad_frame, .call = "rpc", .detail = text}};
+  message_protocol::throw_bad_value(what, value, "rpc");
 }
 
 }  // namespace
@@ -31,15 +24,15 @@ void check(std::span<const std::byte> bytes, bool is_control) {
   if (!is_request && h.method != 0) fail("method", h.method);
   if (bytes.size() < head_bytes(h.bulk))
     fail("a request that lends is not as short as", bytes.size());
-  for (std::size_t at = header_bytes; at < head_bytes(h.bulk); at += loan_protocol::terms_bytes)
-    if (const auto wrong = loan_protocol::check(&bytes[at])) fail(wrong->name, wrong->value);
+  for (std::size_t at = header_bytes; at < head_bytes(h.bulk); at += message_protocol::loan_bytes)
+    message_protocol::check_loan(&bytes[at], "rpc");
 }
 
 loan_terms terms_of(std::span<const std::byte> request, bulk which) noexcept {
   const header h = read(request.data());
   const bool is_second = which == sink && (h.bulk & source) != 0;
-  return loan_protocol::decode(
-      &request[header_bytes + (is_second ? loan_protocol::terms_bytes : 0)]);
+  return message_protocol::decode_loan(
+      &request[header_bytes + (is_second ? message_protocol::loan_bytes : 0)]);
 }
 
 }  // namespace cordma::call_protocol

@@ -1,8 +1,7 @@
 #pragma once
 
-#include "messages/loan_frame.hpp"
-
 #include "base/little_endian.hpp"
+#include "messages/message_frame.hpp"
 
 #include <array>
 #include <cstddef>
@@ -79,7 +78,7 @@ inline std::array<std::byte, header_bytes> encode(const header& h) noexcept {
 /// Bytes before the request itself: the header, and the terms of the source and of the sink, if
 /// they are lent.
 constexpr std::size_t head_bytes(std::uint16_t lent) noexcept {
-  return header_bytes + loan_protocol::terms_bytes * ((lent & source) + (lent & sink) / sink);
+  return header_bytes + message_protocol::loan_bytes * ((lent & source) + (lent & sink) / sink);
 }
 
 /// Terms of a loan. \param request  was checked, and lends `which`.

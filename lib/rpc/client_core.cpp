@@ -1,21 +1,33 @@
 #include "client_core.hpp"
 
-#include "call_failures.hpp"
+#include "base/caught.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <new>
+#include <string_view>
 
 namespace cordma::rpc::detail {
 
 using call_protocol::kind;
+using call_protocol::status;
+using message_protocol::throw_bad_frame;
 
 namespace {
 
 constexpr unsigned index_bits = 16;
 
-failure bad_answer(const char* what) noexcept {
-  return {.code = errc::bad_frame, .call = "rpc", .detail = what};
+errc code_of(status s) noexcept {
+  switch (s) {
+    case status::unknown_method: return errc::unknown_method;
+    case status::unknown_version: return errc::incompatible_peer;
+    case status::bad_request: return errc::bad_message;
+    case status::reply_too_large: return errc::wrong_length;
+    case status::shutting_down: return errc::shutting_down;
+    case status::stopped: return errc::timed_out;
+    case status::out_of_memory:
+    case status::handler_failed: break;
+  }
+  return errc::handler_failed;
 }
 
 }  // namespace
@@ -57,7 +69,7 @@ inline call_slot& client_core::begin(const call_target& target) {
   s.target = &target;
   s.begin_anew();
   s.is_in_flight = s.has_lent = s.is_ending = s.has_ended = s.is_abandoned = s.is_repeated = false;
-  s.how = call_end::answered;
+  s.was_stopped = false;
   return s;
 }
 
@@ -68,9 +80,8 @@ inline bool client_core::start(call_slot& s, const call_options& options,
   s.options = &options;
   s.request = &request;
   if (env.stop.stop_requested()) {
-    s.how = call_end::stopped;
     ++counters_.stopped;
-    return s.has_ended = true;
+    return s.was_stopped = s.has_ended = true;
   }
   const duration limit = s.options->timeout.value_or(options_.call_timeout);
   const bool goes_now = waiting_.empty() && may_send();
@@ -90,8 +101,8 @@ inline bool client_core::start(call_slot& s, const call_options& options,
 }
 
 inline stream_message client_core::take(call_slot& s) {
-  if (s.how == call_end::stopped) throw cancelled{};
-  if (s.how == call_end::failed) throw error{*s.why};
+  if (s.was_stopped) throw cancelled{};
+  if (s.why) throw error{*s.why};
   return std::move(s.reply);
 }
 
@@ -99,10 +110,7 @@ void client_core::leave(call_slot& s) noexcept {
   if (!s.has_ended) {
     s.suspension::forget();
     s.is_abandoned = true;
-    if (s.is_ending) return;
-    s.how = call_end::stopped;
-    ++counters_.stopped;
-    return give_up(s);
+    return stop(s);
   }
   s.reply.reset();
   s.why.reset();
@@ -150,7 +158,7 @@ inline void client_core::send(call_slot& s, duration limit) noexcept {
     s.encoded_message::send(*link_, *s.request);
   } catch (...) {
     // A call that is not in flight was told of the link's failure.
-    if (s.is_in_flight) fail(s, why_not_sent(), counters_.refused);
+    if (s.is_in_flight) fail(s, caught("rpc"), counters_.refused);
   }
 }
 
@@ -166,46 +174,54 @@ void client_core::on_sent(encoded_message& self, const failure* why) noexcept {
 void client_core::on_deadline(timer& self) noexcept {
   auto& s = static_cast<call_slot&>(self);
   if (s.is_ending || s.has_ended) return;
-  s.how = call_end::failed;
-  s.why = failure{.code = errc::timed_out,
-                  .call = s.target->name,
-                  .detail = s.may_have_run() ? "the server did not answer before the deadline"
-                            : s.is_repeated  ? "lost, and not sent again before the deadline"
-                                             : "not sent before the deadline"};
-  if (!s.may_have_run() && s.core.link_ == nullptr) s.core.reconnector_.explain(*s.why);
-  ++s.core.counters_.timed_out;
+  failure why{.code = errc::timed_out,
+              .detail = s.may_have_run() ? "the server did not answer before the deadline"
+                        : s.is_repeated  ? "lost, and not sent again before the deadline"
+                                         : "not sent before the deadline"};
+  if (!s.may_have_run() && s.core.link_ == nullptr) s.core.reconnector_.explain(why);
+  note_failure(s, why, s.core.counters_.timed_out);
   s.core.give_up(s);
 }
 
 void client_core::on_stop(stop_callback& self) noexcept {
   auto& s = static_cast<call_slot&>(static_cast<suspension&>(self));
+  s.core.stop(s);
+}
+
+void client_core::stop(call_slot& s) noexcept {
   if (s.is_ending) return;
-  s.how = call_end::stopped;
-  ++s.core.counters_.stopped;
-  s.core.give_up(s);
+  s.was_stopped = true;
+  ++counters_.stopped;
+  give_up(s);
+}
+
+void client_core::note_failure(call_slot& s, const failure& why,
+                               std::uint64_t& counted_in) noexcept {
+  s.why = why;
+  s.why->call = s.target->name;
+  ++counted_in;
+}
+
+void client_core::fail(call_slot& s, const failure& why, std::uint64_t& counted_in) noexcept {
+  if (!s.is_ending) note_failure(s, why, counted_in);
+  settle(s);
 }
 
 /// Ends a call whose outcome is set. Tells the server, if that may know of the call.
 void client_core::give_up(call_slot& s) noexcept {
   s.is_ending = true;
-  if (s.is_in_flight && s.may_have_run()) {
-    cancel(s.number);
-    if (awaits_return(s)) return;
-  }
-  if (!s.has_ended) end(s);
+  if (s.is_in_flight && s.may_have_run()) cancel(s.number);
+  settle(s);
 }
 
-void client_core::fail(call_slot& s, const failure& why, std::uint64_t& counted_in) noexcept {
-  if (!s.is_ending) {
-    s.how = call_end::failed;
-    s.why = why;
-    s.why->call = s.target->name;
-    ++counted_in;
-  }
-  // The server may still use what it was lent, while there is a connection.
-  if (link_ != nullptr && s.may_have_run() && s.is_lending()) {
-    s.is_ending = true;
-    if (awaits_return(s)) return;
+/// Ends a call whose outcome is set: with the return of what it lent, which the server may still
+/// use while there is a connection.
+void client_core::settle(call_slot& s) noexcept {
+  s.is_ending = true;
+  if (link_ != nullptr && s.may_have_run()) {
+    s.source.revoke();
+    s.sink.revoke();
+    if (s.is_lending()) return;
   }
   if (!s.has_ended) end(s);
 }
@@ -245,10 +261,9 @@ inline call_slot* client_core::find(std::uint64_t number) noexcept {
 
 inline void client_core::on_answer(client_link& from) {
   arrived_message& a = from.inbox().front();
-  const std::span<const std::byte> bytes = a.bytes;
-  const header h = call_protocol::decode(bytes, false);
+  const header h = call_protocol::decode(a.bytes, false);
   if (is_ours(h) && h.kind == kind::request) [[unlikely]]
-    throw error{bad_answer("calls a client")};
+    throw_bad_frame("calls a client", "rpc");
   const std::optional<std::uint32_t> invalidated = a.invalidated();
   call_slot* const s = find(h.call);
   if (s == nullptr || s->is_ending) [[unlikely]] {
@@ -258,14 +273,13 @@ inline void client_core::on_answer(client_link& from) {
     return;
   }
   if (!s->may_have_run()) [[unlikely]]
-    throw error{bad_answer("answers what was not asked")};
+    throw_bad_frame("answers what was not asked", "rpc");
   if (!is_ours(h)) [[unlikely]] {
     const stream_message unknown = from.deliver();
     give_back(*s, invalidated);
     if (s->has_ended) return;  // The link has failed meanwhile.
     return fail(*s,
                 {.code = errc::incompatible_peer,
-                 .call = s->target->name,
                  .detail = "the server answers in another version of the protocol"},
                 counters_.refused);
   }
@@ -273,9 +287,12 @@ inline void client_core::on_answer(client_link& from) {
   // First: giving back a buffer may break the link, which fails calls that are not ending.
   s->is_ending = true;
   if (h.kind == kind::failure) [[unlikely]] {
-    s->how = call_end::failed;
-    s->why = failure_in(h, bytes.subspan(call_protocol::header_bytes), s->target->name);
-    ++counters_.refused;
+    const auto text = a.bytes.subspan(call_protocol::header_bytes);
+    note_failure(
+        *s,
+        {.code = code_of(status{h.value}),
+         .detail = std::string_view{reinterpret_cast<const char*>(text.data()), text.size()}},
+        counters_.refused);
     static_cast<void>(from.deliver());
   } else {
     ++counters_.answered;
@@ -309,17 +326,10 @@ void client_core::give_back(call_slot& s, std::optional<std::uint32_t> invalidat
   s.sink.give_back(invalidated);
 }
 
-/// Revokes what the call lent. True: the call ends when that has come back.
-bool client_core::awaits_return(call_slot& s) noexcept {
-  s.source.revoke();
-  s.sink.revoke();
-  return s.is_lending();
-}
-
 void client_core::on_returned(const header& h) {
   call_slot* const s = find(h.call);
   if (s == nullptr) return;  // The call has ended meanwhile.
-  if (!s->may_have_run() || !s->has_lent) throw error{bad_answer("returns what was not lent")};
+  if (!s->may_have_run() || !s->has_lent) throw_bad_frame("returns what was not lent", "rpc");
   give_back(*s);
 }
 
@@ -353,7 +363,7 @@ bool call_handle::fail_to_encode(std::exception_ptr why) noexcept {
 scheduler* call_handle::own_scheduler() const noexcept { return &core_->executor(); }
 
 bool call_handle::failed() const noexcept {
-  return why_not_encoded_ != nullptr || slot_->how != call_end::answered;
+  return why_not_encoded_ != nullptr || slot_->was_stopped || slot_->why;
 }
 
 stream_message call_handle::end() {
@@ -372,17 +382,15 @@ void client_link::on_message() noexcept {
     return static_cast<void>(deliver());
   try {
     core_->on_answer(*this);
-  } catch (const error& e) {
-    break_connection(e.failure());
-  } catch (const std::bad_alloc&) {
-    break_connection(errno_failure(ENOMEM, "rpc"));
+  } catch (...) {
+    break_connection(caught("rpc"));
   }
 }
 
 void client_link::on_control(std::span<const std::byte> bytes) {
   const header h = call_protocol::decode(bytes, true);
   if (!is_ours(h) || core_ == nullptr) return;
-  if (h.kind != kind::returned) throw error{bad_answer("cancels a call of ours")};
+  if (h.kind != kind::returned) throw_bad_frame("cancels a call of ours", "rpc");
   core_->on_returned(h);
 }
 

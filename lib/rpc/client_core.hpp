@@ -13,9 +13,6 @@ namespace cordma::rpc::detail {
 
 class client_link;
 
-/// The outcome of a call.
-enum class call_end : unsigned char { answered, failed, stopped };
-
 /// A call at its client. `client_core` owns the slot, and uses it for one call after the other.
 ///
 /// States, moved by `client_core`:
@@ -54,10 +51,10 @@ struct call_slot final : list_hook<call_slot>,
   bool has_ended = false;
   bool is_abandoned = false;  ///< the operation is destroyed
   bool is_repeated = false;   ///< sent again, after it may have run on a connection that was lost
-  call_end how = call_end::answered;
+  bool was_stopped = false;
   stream_message reply;
   lending source{*this}, sink{*this};
-  std::optional<failure> why;
+  std::optional<failure> why;  ///< the call has failed
 };
 
 /// What a `client` is. Counted by references of the client and of its calls.
@@ -103,11 +100,13 @@ class client_core final : public counted {
   inline void send(call_slot& s, duration limit) noexcept;
   void lend(call_slot& s);
   void give_back(call_slot& s, std::optional<std::uint32_t> invalidated = {}) noexcept;
-  [[nodiscard]] bool awaits_return(call_slot& s) noexcept;
   static void on_sent(encoded_message& self, const failure* why) noexcept;
   static void on_deadline(timer& self) noexcept;
   static void on_stop(stop_callback& self) noexcept;
+  void stop(call_slot& s) noexcept;
+  static void note_failure(call_slot& s, const failure& why, std::uint64_t& counted_in) noexcept;
   void give_up(call_slot& s) noexcept;
+  void settle(call_slot& s) noexcept;
   void fail(call_slot& s, const failure& why, std::uint64_t& counted_in) noexcept;
   void end(call_slot& s) noexcept;
   void cancel(std::uint64_t number) noexcept;

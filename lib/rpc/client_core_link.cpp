@@ -1,9 +1,25 @@
-#include "call_failures.hpp"
 #include "client_core.hpp"
 
+#include <cstdio>
+#include <new>
 #include <utility>
 
 namespace cordma::rpc::detail {
+
+namespace {
+
+void say_where(failure& lost, const socket_address& peer) noexcept {
+  try {
+    char text[200];
+    std::snprintf(text, sizeof text, "%s: the connection to %s was lost", lost.call,
+                  peer.to_string().c_str());
+    lost.detail = text;
+  } catch (const std::bad_alloc&) {
+    // The text stays shorter.
+  }
+}
+
+}  // namespace
 
 void client_core::attach(cordma::connection conn) {
   conn_ = std::move(conn);
@@ -87,10 +103,7 @@ task<> client_core::close() {
     call_slot& s = all.pop_front();
     in_flight_.push_back(s);
     if (s.is_ending) continue;
-    s.how = call_end::failed;
-    s.why = *shut_;
-    s.why->call = s.target->name;
-    ++counters_.lost;
+    note_failure(s, *shut_, counters_.lost);
     give_up(s);
   }
   none_in_flight_.reset();

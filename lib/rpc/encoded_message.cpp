@@ -1,8 +1,7 @@
 #include "encoded_message.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <new>
+#include <utility>
 
 namespace cordma::rpc::detail {
 
@@ -27,12 +26,9 @@ void encoded_message::send_made(message_channel& channel, const encodable_ref& v
   local_mr whole = channel.memory().allocate_uninitialized(size);
   std::copy_n(&head[message_protocol::header_bytes], head_bytes, whole.bytes().begin());
   encode(value, whole.bytes().subspan(head_bytes));
-  auto& large = *new sending{*this, channel, std::move(whole)};
-  large_ = &large;
-  large.is_starting = true;
-  const bool has_ended = large.work.start(large, {&channel.executor(), {}});
-  large.is_starting = false;
-  if (has_ended || large.message == nullptr) sending::on_ended(large);
+  large_ = channel.make_large(std::move(whole),
+                              {&on_large_ended, this, {}, /*is_fenced=*/is_fenced, /*lent=*/lent});
+  channel.send(*large_);
 }
 
 void encoded_message::on_posted(outgoing_frame& self, const failure* why) noexcept {
@@ -42,34 +38,11 @@ void encoded_message::on_posted(outgoing_frame& self, const failure* why) noexce
   m.on_sent_(m, why);
 }
 
-void encoded_message::sending::leave() noexcept {
-  message = nullptr;
-  if (is_starting) return;
-  if (channel->failed() && channel->executor().is_running()) {
-    list_hook<waiter>::unlink();
-    channel->executor().schedule_last(*this);
-  } else {
-    delete this;
-  }
-}
-
-std::coroutine_handle<> encoded_message::sending::on_ended(waiter& self) noexcept {
-  auto* const large = &static_cast<sending&>(self);
-  encoded_message* const m = large->message;
-  std::optional<failure> why;
-  if (m != nullptr) {
-    m->large_ = nullptr;
-    try {
-      large->work.take();
-    } catch (const error& e) {
-      why = e.failure();
-    } catch (const std::bad_alloc&) {
-      why.emplace(errno_failure(ENOMEM, "rpc"));
-    }
-  }
-  delete large;
-  if (m != nullptr) m->on_sent_(*m, why ? &*why : nullptr);
-  return std::noop_coroutine();
+void encoded_message::on_large_ended(cordma::detail::large_send& s) noexcept {
+  auto& m = *static_cast<encoded_message*>(s.owner);
+  const std::optional<failure> why = s.why;
+  m.take_back();  // Deletes `s`.
+  m.on_sent_(m, why ? &*why : nullptr);
 }
 
 }  // namespace cordma::rpc::detail

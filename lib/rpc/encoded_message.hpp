@@ -1,7 +1,7 @@
 #pragma once
 
 #include "call_frame.hpp"
-#include "messages/message_channel.hpp"
+#include "messages/rendezvous.hpp"
 
 #include <cordma/detail/rpc/encodable_ref.hpp>
 
@@ -39,7 +39,6 @@ class encoded_message : private outgoing_frame {
     outgoing_frame::on_posted = &on_posted;
   }
   encoded_message(encoded_message&&) = delete;
-  ~encoded_message() { take_back(); }
 
   /// Forgets that the last message may be known to the peer.
   void begin_anew() noexcept { is_known_ = false; }
@@ -52,7 +51,7 @@ class encoded_message : private outgoing_frame {
   }
   /// Adds the terms of a loan. Its bind is posted ahead of the message.
   void add(inline_grant& loan) noexcept {
-    loan_protocol::encode(loan.terms(), extend_head(loan_protocol::terms_bytes));
+    message_protocol::encode_loan(loan.terms(), extend_head(message_protocol::loan_bytes));
     lent.all[lent.count++] = &loan;
   }
   /// Sends it when the READs posted before it have ended.
@@ -74,45 +73,26 @@ class encoded_message : private outgoing_frame {
     channel.send(*this);
   }
   /// True if the peer may know of the message.
-  [[nodiscard]] bool is_known() const noexcept { return is_known_; }
-  void take_back() noexcept;
+  [[nodiscard]] bool is_known() const noexcept {
+    return is_known_ || (large_ != nullptr && large_->is_announced);
+  }
+  void take_back() noexcept {
+    list_hook<outgoing_frame>::unlink();
+    is_known_ = is_known();
+    large_.reset();
+    encoded_.reset();
+  }
 
  private:
-  struct sending;
   /// Sends from memory that is allocated for the message.
   void send_made(message_channel& channel, const encodable_ref& value);
   static void on_posted(outgoing_frame& self, const failure* why) noexcept;
+  static void on_large_ended(cordma::detail::large_send& s) noexcept;
 
   function on_sent_;
   local_mr encoded_;
   bool is_known_ = false;
-  sending* large_ = nullptr;
+  cordma::detail::large_handle large_;
 };
-
-/// Sends a large message by a task. When the channel fails while the task runs, the message may
-/// leave: this is then deleted in a later event-loop iteration.
-struct encoded_message::sending final : waiter, frame_cache::recycled {
-  sending(encoded_message& m, message_channel& c, local_mr whole)
-      : waiter{&on_ended},
-        message{&m},
-        channel{c},
-        work{message_channel::send_large(
-            channel_ref{c}, std::move(whole), {},
-            {.is_fenced = m.is_fenced, .lent = m.lent, .is_announced = &m.is_known_})} {}
-  void leave() noexcept;
-  static std::coroutine_handle<> on_ended(waiter& self) noexcept;
-
-  encoded_message* message;  ///< null: it has left, and nobody is told
-  channel_ref channel;
-  task<> work;
-  bool is_starting = false;
-};
-
-inline void encoded_message::take_back() noexcept {
-  list_hook<outgoing_frame>::unlink();
-  if (large_ != nullptr) [[unlikely]]
-    std::exchange(large_, nullptr)->leave();
-  encoded_.reset();
-}
 
 }  // namespace cordma::rpc::detail

@@ -15,6 +15,7 @@ class server_link;
 /// The part of a call that is reset for the next one.
 struct call_state {
   server_link* link = nullptr;
+  served_method* method = nullptr;
   std::uint16_t borrowed = 0;                 ///< bits of `bulk`: what the handler asked for
   std::array<std::uint64_t, 2> borrowings{};  ///< the agent's numbers of source and sink; 0: none
   bool is_over = false;                       ///< the caller has given up, and has its memory back

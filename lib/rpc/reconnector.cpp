@@ -1,5 +1,6 @@
 #include "reconnector.hpp"
 
+#include "base/caught.hpp"
 #include "client_core.hpp"
 
 #include <algorithm>
@@ -43,25 +44,19 @@ task<> reconnector::connect_until_done() {
   co_await core_.executor_.sleep_for(delay());
   while (!core_.shut_ && core_.link_ == nullptr && !core_.waiting_.empty()) {
     core_.conn_ = {};  // The last attempt may have left one.
-    failure why{.code = errc::disconnected, .call = "connect"};
     try {
       core_.attach(co_await connector_());
       why_.reset();
       ++failed_attempts_;  // `note_answer` resets it.
       co_return;
-    } catch (const error& e) {
-      why = e.failure();
-    } catch (const std::exception& e) {
-      why.detail = e.what();
     } catch (...) {
-      why.detail = "the client's connector threw what is no exception";
+      why_ = caught("the client's connector", errc::disconnected);
     }
-    why_ = why;
     ++failed_attempts_;
     const unsigned most = options_.attempts_max;
     if (most != 0 && failed_attempts_ >= most) {
       failed_attempts_ = 0;
-      core_.fail_waiting(why);
+      core_.fail_waiting(*why_);
     }
     co_await core_.executor_.sleep_for(delay());
   }

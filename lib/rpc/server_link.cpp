@@ -1,7 +1,8 @@
 #include "server_link.hpp"
 
+#include "base/caught.hpp"
+
 #include <algorithm>
-#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <new>
@@ -13,14 +14,9 @@ using call_protocol::bulk;
 using call_protocol::header_bytes;
 using call_protocol::kind;
 using call_protocol::status;
+using message_protocol::throw_bad_frame;
 
 namespace {
-
-constexpr const char* no_exception = "it threw what is no std::exception";
-
-failure bad_request(const char* what) noexcept {
-  return {.code = errc::bad_frame, .call = "rpc", .detail = what};
-}
 
 bulk first_of(const header& h) noexcept {
   return (h.bulk & call_protocol::source) != 0 ? call_protocol::source : call_protocol::sink;
@@ -134,7 +130,7 @@ void server_link::on_closed() noexcept {
 void server_link::on_control(std::span<const std::byte> bytes) {
   const header h = call_protocol::decode(bytes, true);
   if (!is_ours(h) || core_ == nullptr) return;
-  if (h.kind != kind::cancel) throw error{bad_request("returns what it was not lent")};
+  if (h.kind != kind::cancel) throw_bad_frame("returns what it was not lent", "rpc");
   const auto is_it = [&](const incoming_call& c) { return c.asked.call == h.call; };
   if (incoming_call* const c = calls_.find(is_it)) return cancel(*c);
   // The call may wait in the inbox.
@@ -180,10 +176,8 @@ void server_link::accept() noexcept {
     }
     try {
       begin(inbox().front());
-    } catch (const error& e) {
-      break_connection(e.failure());
-    } catch (const std::bad_alloc&) {
-      break_connection(errno_failure(ENOMEM, "rpc"));
+    } catch (...) {
+      break_connection(caught("rpc"));
     }
   }
   is_accepting_ = false;
@@ -193,7 +187,7 @@ void server_link::accept() noexcept {
 inline header server_link::request_in(const arrived_message& a) {
   const header h = call_protocol::decode(a.bytes, false);
   if (is_ours(h) && h.kind != kind::request) [[unlikely]]
-    throw error{bad_request("answers a server")};
+    throw_bad_frame("answers a server", "rpc");
   return h;
 }
 
@@ -211,16 +205,11 @@ inline void server_link::begin(arrived_message& a) {
     c.is_over = true;
     return refuse(c, status::stopped, "stopped before it was read");
   }
-  served_method* const method = core_->find(h.method);
-  if (method == nullptr) [[unlikely]] {
+  c.method = core_->find(h.method);
+  if (c.method == nullptr) [[unlikely]] {
     char text[80];
     std::snprintf(text, sizeof text, "the server has no method 0x%016" PRIx64, h.method);
     return refuse(c, status::unknown_method, text);
-  }
-  try {
-    c.body = method->begin(c.room);
-  } catch (const std::bad_alloc&) {
-    return refuse(c, status::out_of_memory, "the server has no memory for the call");
   }
   executor().schedule(c);
 }
@@ -244,21 +233,18 @@ std::coroutine_handle<> server_link::on_step(cordma::waiter& self) noexcept {
 inline void server_link::run(incoming_call& c) noexcept {
   c.is_started = true;
   if (c.stop->stop_requested()) return refuse(c, status::stopped, "stopped before it began");
-  const auto why = [&] {
-    return c.body->is_decoded ? status::handler_failed : status::bad_request;
-  };
   try {
+    c.body = c.method->begin(c.room);
     const auto request = c.request.bytes().subspan(call_protocol::head_bytes(c.asked.bulk));
-    if (c.body->start(request, c.context, c, {&executor(), *c.stop})) return finish(c);
-    if (c.deadline() != time_point::max()) executor().arm(c, c.deadline());
-    return;
-  } catch (const std::bad_alloc&) {
-    return refuse(c, status::out_of_memory, "the server has no memory for the call");
-  } catch (const std::exception& e) {
-    return refuse(c, why(), e.what());
+    if (!c.body->start(request, c.context, c, {&executor(), *c.stop})) {
+      if (c.deadline() != time_point::max()) executor().arm(c, c.deadline());
+      return;
+    }
   } catch (...) {
-    return refuse(c, why(), no_exception);
+    const bool is_decoded = c.body != nullptr && c.body->is_decoded;
+    return refuse_caught(c, is_decoded ? status::handler_failed : status::bad_request);
   }
+  finish(c);
 }
 
 void server_link::on_deadline(timer& self) noexcept {
@@ -278,22 +264,29 @@ inline void server_link::finish(incoming_call& c) noexcept {
   } catch (const cancelled&) {
     if (c.stop->stop_requested()) return refuse(c, status::stopped, "the handler was stopped");
     return refuse(c, status::handler_failed, "it threw cancelled, and nobody had stopped it");
-  } catch (const std::exception& e) {
-    return refuse(c, status::handler_failed, e.what());
   } catch (...) {
-    return refuse(c, status::handler_failed, no_exception);
+    return refuse_caught(c, status::handler_failed);
   }
   try {
     answer(c, kind::reply, 0, *reply);
   } catch (const error& e) {
     const bool is_long = e.failure().code == errc::wrong_length;
     refuse(c, is_long ? status::reply_too_large : status::handler_failed, e.what());
-  } catch (const std::bad_alloc&) {
-    refuse(c, status::out_of_memory, "the server has no memory for the reply");
-  } catch (const std::exception& e) {
-    refuse(c, status::handler_failed, e.what());
   } catch (...) {
-    refuse(c, status::handler_failed, no_exception);
+    refuse_caught(c, status::handler_failed);
+  }
+}
+
+/// Answers with the exception that a `catch` handles now.
+void server_link::refuse_caught(incoming_call& c, status why) noexcept {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    refuse(c, status::out_of_memory, "the server has no memory for the call");
+  } catch (const std::exception& e) {
+    refuse(c, why, e.what());
+  } catch (...) {
+    refuse(c, why, "it threw what is no std::exception");
   }
 }
 

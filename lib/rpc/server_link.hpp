@@ -59,6 +59,7 @@ class server_link final : public message_channel, public list_hook<server_link> 
   static void on_deadline(timer& self) noexcept;
   inline void finish(incoming_call& c) noexcept;
   void refuse(incoming_call& c, call_protocol::status why, std::string_view text) noexcept;
+  void refuse_caught(incoming_call& c, call_protocol::status why) noexcept;
   inline void answer(incoming_call& c, call_protocol::kind k, std::uint32_t value,
                      const encodable_ref& what);
   static void on_sent(encoded_message& self, const failure* why) noexcept;

@@ -61,8 +61,8 @@ bool is_call_frame(bytes in, bool is_control) {
   std::size_t at = protocol::header_bytes;
   for (const protocol::bulk one : {protocol::source, protocol::sink}) {
     if ((h->bulk & one) == 0) continue;
-    std::array<std::byte, loan_protocol::terms_bytes> again;
-    loan_protocol::encode(protocol::terms_of(in, one), again.data());
+    std::array<std::byte, message_protocol::loan_bytes> again;
+    message_protocol::encode_loan(protocol::terms_of(in, one), again.data());
     must(std::ranges::equal(again, in.subspan(at, again.size())), "what is lent is what was said");
     at += again.size();
   }
@@ -160,8 +160,8 @@ void try_call_frame(script& in, bool is_control) {
   const std::size_t loans = can_lend ? (h.bulk + 1u) / 2 : 0;
   for (std::size_t n = 0; n < loans; ++n) {
     const loan_terms t = some_terms(in);
-    std::array<std::byte, loan_protocol::terms_bytes> said;
-    loan_protocol::encode(t, said.data());
+    std::array<std::byte, message_protocol::loan_bytes> said;
+    message_protocol::encode_loan(t, said.data());
     m.add(said);
     can_lend = can_lend && can_be_lent(t);
   }

@@ -61,8 +61,8 @@ class rpc_siege : public message_siege {
     said s;
     std::ranges::copy(call_protocol::encode(h), s.bytes.begin());
     for (std::size_t n = (lent + 1) / 2; n > 0; --n) {
-      loan_protocol::encode(some_terms(in), &s.bytes[s.size_bytes]);
-      s.size_bytes += loan_protocol::terms_bytes;
+      message_protocol::encode_loan(some_terms(in), &s.bytes[s.size_bytes]);
+      s.size_bytes += message_protocol::loan_bytes;
     }
     const std::size_t head = s.size_bytes;
     const std::uint8_t how = in.byte();

@@ -103,7 +103,7 @@ TEST_CASE("a call that is cancelled while an answer makes room for it does not b
   std::vector<std::byte> last(call_protocol::head_bytes(call_protocol::source));
   call_protocol::encode({.bulk = call_protocol::source, .call = answers + 1, .method = echo::id},
                         last.data());
-  loan_protocol::encode(loan_terms{.length = 1}, &last[call_protocol::header_bytes]);
+  message_protocol::encode_loan(loan_terms{.length = 1}, &last[call_protocol::header_bytes]);
   c.say(message_protocol::kind::data, last);
   s.rt.run(c.conn.write(const_local_mr_slice{}, {}));  // By now it has come.
   s.rt.run(test::until(s.rt.executor(), [&] { return s.server.counters().calls == answers; }));

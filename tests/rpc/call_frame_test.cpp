@@ -95,8 +95,8 @@ namespace {
 std::vector<std::byte> lending(std::uint16_t bulk, std::initializer_list<loan_terms> all) {
   std::vector<std::byte> request = bytes_of({.bulk = bulk, .call = 1});
   for (const loan_terms& t : all) {
-    request.resize(request.size() + loan_protocol::terms_bytes);
-    loan_protocol::encode(t, &request[request.size() - loan_protocol::terms_bytes]);
+    request.resize(request.size() + message_protocol::loan_bytes);
+    message_protocol::encode_loan(t, &request[request.size() - message_protocol::loan_bytes]);
   }
   return request;
 }

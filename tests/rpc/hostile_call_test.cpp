@@ -40,7 +40,7 @@ bytes with_header(header h, std::string_view text = {}) {
 bytes lending_call(std::uint64_t call, std::uint64_t method = echo::id) {
   bytes all = with_header({.bulk = call_protocol::source, .call = call, .method = method});
   all.resize(call_protocol::head_bytes(call_protocol::source));
-  loan_protocol::encode(
+  message_protocol::encode_loan(
       loan_terms{.address = 4096, .length = 8, .rkey = 7, .isolation = isolation::exact},
       &all[call_protocol::header_bytes]);
   return all;
