@@ -2,45 +2,36 @@
 
 #include "base/check_option.hpp"
 #include "base/time_text.hpp"
+#include "verbs/failures.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
 #include <cordma/detail/connection/handshake.hpp>
 
 #include <algorithm>
 #include <climits>
-#include <cstdio>
 
 namespace cordma::detail {
 
 using message_protocol::header_bytes;
+using verbs::detail::detail_text;
+using verbs::detail::throw_failure;
 
 namespace {
 
-cordma::agent& agent_of(connection& conn) {
-  if (cordma::agent* const a = conn.agent()) return *a;
-  throw error{{.code = errc::not_supported,
-               .call = "message_stream",
-               .detail = "this side or the peer has no agent: connection_options::agent.enabled"}};
-}
-
-/// Takes the buffers' size from the pool: they all have the same. `share` is what a stream starts
-/// with.
-stream_options with_pool(stream_options options, receive_share& share) {
-  const shared_receives& pool = share.pool();
-  check_option("shared_receives_options", "buffer_bytes",
-               static_cast<long long>(pool.buffer_bytes()),
-               header_bytes + message_protocol::buffer_bytes_min,
-               header_bytes + message_protocol::buffer_bytes_max);
-  check_option("shared_receives_options", "share_min", pool.share_min(),
-               message_protocol::credits_min, message_protocol::credits_max);
-  check_option("stream_options", "depth", options.depth, share.credit(),
-               message_protocol::credits_max);
-  options.buffer_bytes = pool.buffer_bytes() - header_bytes;
-  return options;
-}
-
-stream_options checked(const stream_options& wanted, queue_pair& qp) {
-  const stream_options options = qp.share() != nullptr ? with_pool(wanted, *qp.share()) : wanted;
+stream_options checked(stream_options options, queue_pair& qp) {
+  if (const receive_share* const share = qp.share()) {
+    // The buffers' size is the pool's: they all have the same.
+    const shared_receives& pool = share->pool();
+    check_option("shared_receives_options", "buffer_bytes",
+                 static_cast<long long>(pool.buffer_bytes()),
+                 header_bytes + message_protocol::buffer_bytes_min,
+                 header_bytes + message_protocol::buffer_bytes_max);
+    check_option("shared_receives_options", "share_min", pool.share_min(),
+                 message_protocol::credits_min, message_protocol::credits_max);
+    check_option("stream_options", "depth", options.depth, share->credit(),
+                 message_protocol::credits_max);
+    options.buffer_bytes = pool.buffer_bytes() - header_bytes;
+  }
   check(options);
   const verbs::queue_pair_capabilities& caps = qp.verbs().capabilities();
   // Frames must go inline: registered memory may be all in use.
@@ -54,20 +45,20 @@ stream_options checked(const stream_options& wanted, queue_pair& qp) {
   return options;
 }
 
-/// The longest READ. A peer that names a short one must not make us post any number of them.
-std::size_t readable(const connection& conn) noexcept {
-  constexpr std::uint64_t least = 64 << 10;
-  return std::size_t(std::min(conn.local_hello().message_max_bytes,
-                              std::max(conn.peer_hello().message_max_bytes, least)));
-}
-
 }  // namespace
 
 channel_resources message_channel::resources_of(connection& conn) {
+  cordma::agent* const agent = conn.agent();
+  if (agent == nullptr)
+    throw_failure(errc::not_supported, "message_stream",
+                  "this side or the peer has no agent: connection_options::agent.enabled");
+  // A peer that names a short one must not make us post any number of READs.
+  constexpr std::uint64_t read_bytes_least = 64 << 10;
+  const std::uint64_t of_peer = std::max(conn.peer_hello().message_max_bytes, read_bytes_least);
   return {.data = conn.qp(),
-          .agent = agent_of(conn),
+          .agent = *agent,
           .memory = conn.memory(),
-          .read_bytes_max = readable(conn)};
+          .read_bytes_max = std::size_t(std::min(conn.local_hello().message_max_bytes, of_peer))};
 }
 
 message_channel::message_channel(const channel_resources& r, const stream_options& options, order o)
@@ -169,10 +160,9 @@ task<> message_channel::opened() {
   if (outcome.is_cancelled()) throw cancelled{};
   if (failed_) throw error{*failed_};
   if (outcome.has_value()) co_return;
-  char text[120];
-  std::snprintf(text, sizeof text, "the peer made no message stream of this connection in %s",
-                to_text(options_.open_timeout).c_str());
-  throw error{{.code = errc::timed_out, .call = "send", .detail = text}};
+  throw_failure(errc::timed_out, "send",
+                detail_text("the peer made no message stream of this connection in %s",
+                            to_text(options_.open_timeout).c_str()));
 }
 
 }  // namespace cordma::detail

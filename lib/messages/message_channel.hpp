@@ -139,7 +139,6 @@ class message_channel : public counted, public message_handler, private waiter {
   friend struct large_receive;
   friend struct large_send;
   friend struct withdraw_large;
-  class send_op;
   enum class state : std::uint8_t { opening, open, failed, gone };
 
   void begin();
@@ -232,6 +231,7 @@ class message_channel : public counted, public message_handler, private waiter {
   void on_taken(const frame& f, std::optional<std::uint32_t> invalidated);
   void on_announce(arrived_message& a, const frame& f);
   void on_withdraw(const frame& f) noexcept;
+  [[nodiscard]] large_receive* find_large(std::uint64_t tag) noexcept;
   stream_message deliver_large(arrived_message& a) noexcept;
   void fetch_next() noexcept;
   void read(large_receive& l) noexcept;

@@ -1,13 +1,12 @@
 #include "base/caught.hpp"
 #include "message_channel.hpp"
+#include "verbs/failures.hpp"
 
 #include <endian.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstring>
-#include <utility>
 
 namespace cordma::detail {
 
@@ -197,74 +196,48 @@ bool message_channel::post_copy(const outgoing_frame& o, wr_summary& message,
 
 // ---- awaited
 
-/// Sends a message that fits a buffer of the peer's.
-class [[nodiscard]] message_channel::send_op final : public operation_base<send_op>,
-                                                     public outgoing_frame,
-                                                     private suspension {
- public:
-  using value_type = void;
-  send_op(message_channel& channel, std::span<const std::byte> all,
-          std::optional<std::uint32_t> imm) noexcept
-      : suspension{&on_stop}, channel_{channel} {
-    frame.kind = message_protocol::kind::data;
+namespace {
+
+/// A message that fits a buffer of the peer's. Its task owns it.
+struct small_send : outgoing_frame {
+  small_send(scheduler& s, std::span<const std::byte> all,
+             std::optional<std::uint32_t> imm) noexcept
+      : ended{s} {
+    frame.kind = kind::data;
     bytes = all;
     immediate = imm;
     on_posted = &on_end;
   }
-  bool start(waiter& w, const environment& env) noexcept;
-  [[nodiscard]] bool failed() const noexcept { return why_ || was_stopped_; }
-  result<void> take_result() noexcept {
-    if (was_stopped_) return cancelled_result;
-    if (why_) return *why_;
-    return {};
+  static void on_end(outgoing_frame& self, const failure* why) noexcept {
+    auto& s = static_cast<small_send&>(self);
+    if (why != nullptr) s.why = *why;
+    s.ended.set();
   }
-
- private:
-  static void on_end(outgoing_frame& self, const failure* why) noexcept;
-  static void on_stop(stop_callback& self) noexcept;
-
-  message_channel& channel_;
-  std::optional<failure> why_;
-  bool was_stopped_ = false;
-  bool has_ended_ = false;
+  event ended;
+  std::optional<failure> why;
 };
-bool message_channel::send_op::start(waiter& w, const environment& env) noexcept {
-  was_stopped_ = env.stop.stop_requested();
-  if (was_stopped_) return true;
-  channel_.send(*this);
-  if (has_ended_) return true;
-  begin(w, {env.scheduler != nullptr ? env.scheduler : &channel_.executor_, env.stop});
-  return false;
-}
 
-void message_channel::send_op::on_end(outgoing_frame& self, const failure* why) noexcept {
-  auto& op = static_cast<send_op&>(self);
-  op.has_ended_ = true;
-  if (why != nullptr) op.why_ = *why;
-  if (op.is_waiting()) op.end();
-}
-
-void message_channel::send_op::on_stop(stop_callback& self) noexcept {
-  auto& op = static_cast<send_op&>(self);
-  op.list_hook<outgoing_frame>::unlink();
-  op.was_stopped_ = true;
-  op.end();
-}
+}  // namespace
 
 void message_channel::check_length(std::size_t length) const {
   if (length <= peer().message_bytes_max) return;
-  char text[100];
-  std::snprintf(text, sizeof text, "%zu bytes, the peer takes messages of up to %zu", length,
-                peer().message_bytes_max);
-  throw error{{.code = errc::wrong_length, .call = "send", .detail = text}};
+  verbs::detail::throw_failure(
+      errc::wrong_length, "send",
+      verbs::detail::detail_text("%zu bytes, the peer takes messages of up to %zu", length,
+                                 peer().message_bytes_max));
 }
 
 task<> message_channel::send_bytes(channel_ref self, std::span<const std::byte> bytes,
                                    std::optional<std::uint32_t> immediate) {
   message_channel& channel = *self.get();
+  const environment env = co_await current_environment();
+  if (env.stop.stop_requested()) throw cancelled{};
   if (!channel.opened_.is_set() || channel.failed_) co_await channel.opened();
   if (bytes.size() <= channel.peer().buffer_bytes) {
-    co_await send_op{channel, bytes, immediate};
+    small_send message{channel.executor_, bytes, immediate};
+    channel.send(message);
+    if (!message.ended.is_set()) co_await message.ended.wait();
+    if (message.why) throw error{*message.why};
     co_return;
   }
   channel.check_length(bytes.size());
@@ -279,9 +252,14 @@ task<> message_channel::send_memory(channel_ref self, const_local_mr_slice bytes
   message_channel& channel = *self.get();
   local_mr kept;
   if (bytes.is_held()) kept = local_mr::keep(bytes);
+  const environment env = co_await current_environment();
+  if (env.stop.stop_requested()) throw cancelled{};
   if (!channel.opened_.is_set() || channel.failed_) co_await channel.opened();
   if (bytes.size_bytes() <= channel.peer().buffer_bytes) {
-    co_await send_op{channel, bytes.bytes(), immediate};
+    small_send message{channel.executor_, bytes.bytes(), immediate};
+    channel.send(message);
+    if (!message.ended.is_set()) co_await message.ended.wait();
+    if (message.why) throw error{*message.why};
     co_return;
   }
   channel.check_length(bytes.size_bytes());

@@ -1,8 +1,9 @@
 #include "message_frame.hpp"
 
+#include "verbs/failures.hpp"
+
 #include <cinttypes>
 #include <concepts>
-#include <cstdio>
 
 namespace cordma::message_protocol {
 namespace {
@@ -15,6 +16,8 @@ constexpr std::size_t messages = 8, after_messages = 12, after_status = 20;
 
 using bytes = std::span<const std::byte>;
 using little_endian::put;
+using verbs::detail::detail_text;
+using verbs::detail::throw_failure;
 
 template <std::unsigned_integral T>
 T get(bytes in, std::size_t offset) noexcept {
@@ -35,9 +38,7 @@ failure bad_frame(const char* what, const char* call) noexcept {
 void throw_bad_frame(const char* what, const char* call) { throw error{bad_frame(what, call)}; }
 
 void throw_bad_value(const char* what, std::uint64_t value, const char* call) {
-  char text[120];
-  std::snprintf(text, sizeof text, "%s 0x%" PRIx64, what, value);
-  throw_bad_frame(text, call);
+  throw_failure(errc::bad_frame, call, detail_text("%s 0x%" PRIx64, what, value));
 }
 
 void encode_loan(const loan_terms& t, std::byte* out) noexcept {

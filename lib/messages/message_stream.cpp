@@ -20,24 +20,19 @@ void check(const stream_options& o) {
 }
 
 message_stream::message_stream(cordma::connection conn, const stream_options& options)
-    : channel_{detail::message_channel::make<detail::stream_channel>(conn, options)} {
-  channel().own(std::move(conn));
+    : channel_{&detail::message_channel::make<detail::stream_channel>(conn, options)} {
+  channel_->retain();
+  channel_->own(std::move(conn));
 }
 
-message_stream& message_stream::operator=(message_stream&& other) noexcept {
-  if (this == &other) return *this;
-  if (channel_) channel().leave();
-  channel_ = std::move(other.channel_);
-  return *this;
-}
-
-message_stream::~message_stream() {
-  if (channel_) channel().leave();
+void message_stream::leave::operator()(detail::stream_channel* channel) const noexcept {
+  channel->leave();
+  channel->release();
 }
 
 detail::stream_channel& message_stream::channel() const noexcept {
-  CORDMA_ASSERT(channel_.get() != nullptr, "used an empty stream");
-  return static_cast<detail::stream_channel&>(*channel_.get());
+  CORDMA_ASSERT(channel_ != nullptr, "used an empty stream");
+  return *channel_;
 }
 
 task<> message_stream::send(std::span<const std::byte> bytes,
@@ -54,4 +49,24 @@ task<> message_stream::close() { return channel().conn().close(); }
 const stream_counters& message_stream::counters() const noexcept { return channel().counters(); }
 connection& message_stream::connection() noexcept { return channel().conn(); }
 
+namespace detail {
+
+receive_message_op::receive_message_op(stream_channel& channel) noexcept
+    : channel_{channel}, acquire_{channel.messages().acquire()} {}
+
+bool receive_message_op::start(waiter& w, const environment& env) noexcept {
+  scheduler* const ends_on = env.scheduler != nullptr ? env.scheduler : &channel_->executor();
+  return acquire_.start(w, {ends_on, env.stop});
+}
+
+scheduler* receive_message_op::own_scheduler() const noexcept { return &channel_->executor(); }
+
+result<stream_message> receive_message_op::take_result() noexcept {
+  const result<void> outcome = acquire_.take_result();
+  if (outcome.is_cancelled()) return cancelled_result;
+  if (outcome.has_failure()) return outcome.failure();
+  return channel_->deliver();
+}
+
+}  // namespace detail
 }  // namespace cordma

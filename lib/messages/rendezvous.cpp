@@ -2,7 +2,6 @@
 #include "request/queue_pair.hpp"
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
 namespace cordma::detail {
@@ -123,9 +122,7 @@ void message_channel::on_taken(const frame& f, std::optional<std::uint32_t> inva
 void message_channel::on_announce(arrived_message& a, const frame& f) {
   if (f.loan.length <= options_.buffer_bytes || f.loan.length > options_.message_bytes_max)
     throw_bad_frame("announces a message that is too short or too long");
-  const auto has_tag = [&](const large_receive& l) { return l.tag() == f.tag; };
-  if (large_.announced.find(has_tag) != nullptr || large_.fetching.find(has_tag) != nullptr)
-    throw_bad_frame("announces a message twice");
+  if (find_large(f.tag) != nullptr) throw_bad_frame("announces a message twice");
   a.awaited = new large_receive{*this, a, f};
   large_.announced.push_back(*a.awaited);
   behind_.push_back(a);
@@ -183,15 +180,16 @@ void message_channel::on_read(large_receive& l) noexcept {
 }
 
 void message_channel::on_withdraw(const frame& f) noexcept {
-  const auto has_tag = [&](const large_receive& l) { return l.tag() == f.tag; };
-  if (large_receive* const reading = large_.fetching.find(has_tag)) {
-    reading->is_withdrawn = true;
-    reading->immediate.reset();
-  }
+  large_receive* const l = find_large(f.tag);
+  if (l == nullptr || std::exchange(l->is_withdrawn, true)) return;
+  l->immediate.reset();
+  if (!l->is_fetched) give_up(*l, errc::refused);
+}
+
+large_receive* message_channel::find_large(std::uint64_t tag) noexcept {
+  const auto has_tag = [&](const large_receive& l) { return l.tag() == tag; };
   large_receive* const waiting = large_.announced.find(has_tag);
-  if (waiting == nullptr) return;
-  waiting->is_withdrawn = true;
-  give_up(*waiting, errc::refused);
+  return waiting != nullptr ? waiting : large_.fetching.find(has_tag);
 }
 
 /// Ends a message that will not be delivered.

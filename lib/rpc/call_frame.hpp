@@ -3,7 +3,6 @@
 #include "base/little_endian.hpp"
 #include "messages/message_frame.hpp"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -69,11 +68,6 @@ inline bool is_ours(const header& h) noexcept { return h.version == version; }
                                             std::uint32_t(h.kind) << 8 | h.version);
   little_endian::put(out + at::call, h.call);
   little_endian::put(out + at::method, h.method);
-}
-inline std::array<std::byte, header_bytes> encode(const header& h) noexcept {
-  std::array<std::byte, header_bytes> out;
-  encode(h, out.data());
-  return out;
 }
 /// Bytes before the request itself: the header, and the terms of the source and of the sink, if
 /// they are lent.

@@ -15,9 +15,9 @@ void check(const client_options& o) {
   check_option(name, "reconnect.delay_max", o.reconnect.delay_max, o.reconnect.delay, day);
 }
 
-client::client(cordma::connection conn, const client_options& options) {
-  cordma::executor& executor = conn.qp().driver().executor();
-  core_ = detail::client_ref{*new detail::client_core{executor, options, nullptr}};
+client::client(cordma::connection conn, const client_options& options)
+    : core_{new detail::client_core{conn.qp().driver().executor(), options, nullptr}} {
+  core_->retain();
   core_->attach(std::move(conn));
 }
 
@@ -26,24 +26,15 @@ client::client(cordma::executor& executor, connector connect, const client_optio
     throw error{{.code = errc::refused,
                  .call = "rpc::client",
                  .detail = "the connector is empty: give a function that connects"}};
-  core_ = detail::client_ref{*new detail::client_core{executor, options, std::move(connect)}};
+  core_.reset(new detail::client_core{executor, options, std::move(connect)});
+  core_->retain();
 }
 
-client& client::operator=(client&& other) noexcept {
-  if (this == &other) return *this;
-  if (core_) core_->shut();
-  core_ = std::move(other.core_);
-  return *this;
+void client::end::operator()(detail::client_core* core) const noexcept {
+  core->shut();
+  core->release();
 }
 
-client::~client() {
-  if (core_) core_->shut();
-}
-
-detail::client_core& client::core() const noexcept {
-  CORDMA_ASSERT(bool(core_), "used an empty client");
-  return *core_.get();
-}
 task<> client::close() { return core().close(); }
 const client_counters& client::counters() const noexcept { return core().counters(); }
 const stream_counters& client::stream() const noexcept { return core().stream(); }

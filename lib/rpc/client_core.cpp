@@ -44,9 +44,10 @@ call_slot::lending::lending(call_slot& s) noexcept
 
 client_core::client_core(cordma::executor& executor, const client_options& options,
                          client::connector connect)
-    : executor_{executor},
+    : waiter{&on_connect_done},
+      executor_{executor},
       options_{options},
-      reconnector_{*this, std::move(connect), options.reconnect} {
+      connector_{std::move(connect)} {
   check(options);
 }
 
@@ -120,12 +121,12 @@ void client_core::leave(call_slot& s) noexcept {
 /// Sends waiting calls while there is room. `fail` may call this again, which then does nothing.
 void client_core::pump() noexcept {
   if (is_pumping_) return;
-  const client_ref stay{*this};
+  const counted_ref stay{*this};
   is_pumping_ = true;
   while (!waiting_.empty()) {
     if (link_ == nullptr || shut_) {
-      if (!shut_ && reconnector_.can_connect()) {
-        reconnector_.connect();
+      if (!shut_ && can_connect()) {
+        connect();
         break;
       }
       fail(waiting_.front(), shut_ ? *shut_ : *why_lost_, counters_.lost);
@@ -178,7 +179,7 @@ void client_core::on_deadline(timer& self) noexcept {
               .detail = s.may_have_run() ? "the server did not answer before the deadline"
                         : s.is_repeated  ? "lost, and not sent again before the deadline"
                                          : "not sent before the deadline"};
-  if (!s.may_have_run() && s.core.link_ == nullptr) s.core.reconnector_.explain(why);
+  if (!s.may_have_run() && s.core.link_ == nullptr) s.core.say_why_not_connected(why);
   note_failure(s, why, s.core.counters_.timed_out);
   s.core.give_up(s);
 }
@@ -219,8 +220,7 @@ void client_core::give_up(call_slot& s) noexcept {
 void client_core::settle(call_slot& s) noexcept {
   s.is_ending = true;
   if (link_ != nullptr && s.may_have_run()) {
-    s.source.revoke();
-    s.sink.revoke();
+    for (inline_grant& l : s.loans) l.revoke();
     if (s.is_lending()) return;
   }
   if (!s.has_ended) end(s);
@@ -232,8 +232,7 @@ void client_core::end(call_slot& s) noexcept {
   if (std::exchange(s.is_in_flight, false) && --in_flight_count_ == 0 && shut_)
     none_in_flight_.set();
   s.take_back();
-  s.source.drop(s.may_have_run());
-  s.sink.drop(s.may_have_run());
+  for (inline_grant& l : s.loans) l.drop(s.may_have_run());
   s.has_ended = true;
   if (s.is_abandoned) {
     leave(s);
@@ -283,7 +282,7 @@ inline void client_core::on_answer(client_link& from) {
                  .detail = "the server answers in another version of the protocol"},
                 counters_.refused);
   }
-  reconnector_.note_answer();
+  failed_attempts_ = 0;
   // First: giving back a buffer may break the link, which fails calls that are not ending.
   s->is_ending = true;
   if (h.kind == kind::failure) [[unlikely]] {
@@ -314,16 +313,15 @@ void client_core::lend(call_slot& s) {
     link_->lender().lends.lend_inline(l, local_mr::keep(part), access);
     s.add(l);
   };
-  lend_part(s.source, s.options->source, verbs::access::remote_read);
-  lend_part(s.sink, s.options->sink, verbs::access::remote_write);
+  lend_part(s.loans[0], s.options->source, verbs::access::remote_read);
+  lend_part(s.loans[1], s.options->sink, verbs::access::remote_write);
   s.has_lent = true;
 }
 
 /// The server says that it no longer uses what the call lent. `on_loan_ended` tells when the device
 /// cannot reach it either.
 void client_core::give_back(call_slot& s, std::optional<std::uint32_t> invalidated) noexcept {
-  s.source.give_back(invalidated);
-  s.sink.give_back(invalidated);
+  for (inline_grant& l : s.loans) l.give_back(invalidated);
 }
 
 void client_core::on_returned(const header& h) {
@@ -340,6 +338,9 @@ void client_core::on_loan_ended(inline_grant& self) noexcept {
 }
 
 // ---- the operation
+
+call_handle::call_handle(client_core& core, const call_target& target) noexcept
+    : core_{core}, target_{target} {}
 
 call_handle::~call_handle() {
   if (slot_ != nullptr) core_->leave(*slot_);

@@ -1,12 +1,13 @@
 #pragma once
 
 #include "encoded_message.hpp"
-#include "reconnector.hpp"
 
 #include <cordma/rpc/client.hpp>
 
 #include <array>
 #include <memory>
+#include <optional>
+#include <random>
 #include <vector>
 
 namespace cordma::rpc::detail {
@@ -35,7 +36,7 @@ struct call_slot final : list_hook<call_slot>,
     call_slot& slot;
   };
   [[nodiscard]] bool may_have_run() const noexcept { return is_known(); }
-  [[nodiscard]] bool is_lending() const noexcept { return bool(source) || bool(sink); }
+  [[nodiscard]] bool is_lending() const noexcept { return loans[0] || loans[1]; }
 
   client_core& core;
   const std::uint16_t index;
@@ -53,12 +54,15 @@ struct call_slot final : list_hook<call_slot>,
   bool is_repeated = false;   ///< sent again, after it may have run on a connection that was lost
   bool was_stopped = false;
   stream_message reply;
-  lending source{*this}, sink{*this};
-  std::optional<failure> why;  ///< the call has failed
+  std::array<lending, 2> loans{{lending{*this}, lending{*this}}};  ///< source and sink
+  std::optional<failure> why;                                      ///< the call has failed
 };
 
-/// What a `client` is. Counted by references of the client and of its calls.
-class client_core final : public counted {
+/// What a `client` is. The client and its calls keep it by references.
+///
+/// While calls wait for a connection, `connect_until_done` runs, if there is a connector. It ends
+/// with a connection, or when no call waits.
+class client_core final : public counted, private waiter {
  public:
   client_core(cordma::executor& executor, const client_options& options, client::connector connect);
 
@@ -86,7 +90,6 @@ class client_core final : public counted {
  private:
   friend class client_link;
   friend struct call_slot;
-  friend class reconnector;
 
   ~client_core() override;
   // Called by the link, in the middle of a reap.
@@ -99,7 +102,7 @@ class client_core final : public counted {
   [[nodiscard]] inline bool may_send() const noexcept;
   inline void send(call_slot& s, duration limit) noexcept;
   void lend(call_slot& s);
-  void give_back(call_slot& s, std::optional<std::uint32_t> invalidated = {}) noexcept;
+  static void give_back(call_slot& s, std::optional<std::uint32_t> invalidated = {}) noexcept;
   static void on_sent(encoded_message& self, const failure* why) noexcept;
   static void on_deadline(timer& self) noexcept;
   static void on_stop(stop_callback& self) noexcept;
@@ -113,6 +116,12 @@ class client_core final : public counted {
   static void on_loan_ended(inline_grant& self) noexcept;
 
   void fail_waiting(const failure& why) noexcept;
+  [[nodiscard]] bool can_connect() const noexcept { return connector_ != nullptr; }
+  void connect() noexcept;
+  task<> connect_until_done();
+  static std::coroutine_handle<> on_connect_done(waiter& self) noexcept;
+  [[nodiscard]] duration connect_delay() noexcept;
+  void say_why_not_connected(failure& late) const noexcept;
 
   cordma::executor& executor_;
   const client_options options_;
@@ -121,7 +130,13 @@ class client_core final : public counted {
   cordma::connection conn_;
   channel_ref channel_;          ///< the last channel
   client_link* link_ = nullptr;  ///< the channel, while it works
-  reconnector reconnector_;
+
+  const client::connector connector_;  ///< null: the one connection is not replaced
+  std::optional<task<>> connecting_;   ///< `connect_until_done`
+  bool is_connecting_ = false;
+  std::optional<failure> why_not_connected_;  ///< of the last attempt, since the last connection
+  unsigned failed_attempts_ = 0;  ///< in a row, or connections on which nothing was answered
+  std::minstd_rand jitter_{std::random_device{}()};
 
   std::vector<std::unique_ptr<call_slot>> slots_;
   intrusive_list<call_slot> free_;

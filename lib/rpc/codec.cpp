@@ -1,46 +1,43 @@
 #include <cordma/rpc/codec.hpp>
 
-#include <cordma/base/error.hpp>
-
-#include <cstdio>
+#include "verbs/failures.hpp"
 
 namespace cordma::rpc::detail {
 
-void throw_bad_message(const char* why) {
-  throw error{{.code = errc::bad_message, .call = "rpc::decode", .detail = why}};
-}
+using verbs::detail::detail_text;
+using verbs::detail::throw_failure;
+
+void throw_bad_message(const char* why) { throw_failure(errc::bad_message, "rpc::decode", why); }
 
 void check_length(std::size_t length, std::size_t expected) {
-  if (length == expected) return;
-  char text[120];
-  std::snprintf(text, sizeof text,
-                "%zu bytes, its type takes %zu: do both sides mean the same type?", length,
-                expected);
-  throw_bad_message(text);
+  if (length != expected)
+    throw_failure(errc::bad_message, "rpc::decode",
+                  detail_text("%zu bytes, its type takes %zu: do both sides mean the same type?",
+                              length, expected));
 }
 
 int protobuf_length(std::size_t length) {
-  if (length <= INT_MAX) return int(length);
-  char text[120];
-  std::snprintf(text, sizeof text, "%zu bytes, protobuf takes %d: split the message", length,
-                INT_MAX);
-  throw error{{.code = errc::limit_exceeded, .call = "rpc::encode", .detail = text}};
+  if (length > INT_MAX)
+    throw_failure(errc::limit_exceeded, "rpc::encode",
+                  detail_text("%zu bytes, protobuf takes %zu: split the message", length,
+                              std::size_t{INT_MAX}));
+  return int(length);
 }
 
 void check_serialized(bool is_serialized, std::size_t length) {
-  if (is_serialized) return;
-  char text[120];
-  std::snprintf(text, sizeof text,
-                "SerializeToArray failed, into %zu bytes: are required fields missing?", length);
-  throw error{{.code = errc::bad_message, .call = "rpc::encode", .detail = text}};
+  if (!is_serialized)
+    throw_failure(
+        errc::bad_message, "rpc::encode",
+        detail_text("SerializeToArray failed, into %zu bytes: are required fields missing?",
+                    length));
 }
 
 void check_parsed(bool is_parsed, std::size_t length) {
-  if (is_parsed) return;
-  char text[120];
-  std::snprintf(text, sizeof text,
-                "ParseFromArray failed, on %zu bytes: do both sides mean the same type?", length);
-  throw_bad_message(text);
+  if (!is_parsed)
+    throw_failure(
+        errc::bad_message, "rpc::decode",
+        detail_text("ParseFromArray failed, on %zu bytes: do both sides mean the same type?",
+                    length));
 }
 
 }  // namespace cordma::rpc::detail

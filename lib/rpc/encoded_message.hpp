@@ -29,7 +29,7 @@ struct call_note final : outgoing_frame, frame_cache::recycled {
 /// A header and a value, sent as one message: from where the value lies, or from memory that it is
 /// encoded into. A message that is longer than the peer's buffers goes by rendezvous. Destroying
 /// this withdraws the message, if that is not posted.
-class encoded_message : private outgoing_frame {
+class encoded_message : public outgoing_frame {
  public:
   /// The message is posted and the value may go or, when `why` is set, it never will be. May
   /// destroy the message.
@@ -54,14 +54,6 @@ class encoded_message : private outgoing_frame {
     message_protocol::encode_loan(loan.terms(), extend_head(message_protocol::loan_bytes));
     lent.all[lent.count++] = &loan;
   }
-  /// Sends it when the READs posted before it have ended.
-  void fence() noexcept { is_fenced = true; }
-  /// Invalidates the peer's window of that rkey, if the message fits a buffer of the peer.
-  void invalidate(std::uint32_t rkey) noexcept {
-    immediate = rkey;
-    is_invalidation = true;
-  }
-  void invalidate_nothing() noexcept { immediate.reset(); }
   /// May call `on_sent` before it returns. `value` must live until then. \errors
   /// errc::wrong_length:
   ///   longer than the peer takes; what the codec and the allocator throw.

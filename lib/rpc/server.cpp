@@ -1,7 +1,7 @@
 #include <cordma/rpc/server.hpp>
 
 #include "base/check_option.hpp"
-#include "server_link.hpp"
+#include "server_core.hpp"
 
 namespace cordma::rpc {
 

@@ -1,18 +1,21 @@
 #include "server_core.hpp"
 
-#include "server_link.hpp"
+#include "verbs/failures.hpp"
 
-#include <cordma/coro/when_any.hpp>
+#include <cordma/connection/serve.hpp>
 #include <cordma/coro/with_timeout.hpp>
 
-#include <algorithm>
-#include <cstdio>
-#include <new>
 #include <utility>
 
 namespace cordma::rpc::detail {
 
+using verbs::detail::detail_text;
+using verbs::detail::throw_failure;
+
 namespace {
+
+/// As many as `cordma::serve` takes.
+constexpr unsigned connections_max = 1 << 20;
 
 void add_up(stream_counters& sum, const stream_counters& c) noexcept {
   sum.sent += c.sent;
@@ -32,11 +35,10 @@ server_core::~server_core() {
 
 void server_core::add(std::unique_ptr<served_method> m) {
   if (const served_method* const other = find(m->id)) {
-    char text[200];
-    std::snprintf(text, sizeof text,
-                  "%.*s and %.*s have the same id: one of them needs another name",
-                  int(m->name.size()), m->name.data(), int(other->name.size()), other->name.data());
-    throw error{{.code = errc::limit_exceeded, .call = "rpc::server::handle", .detail = text}};
+    throw_failure(errc::limit_exceeded, "rpc::server::handle",
+                  detail_text("%.*s and %.*s have the same id: one of them needs another name",
+                              int(m->name.size()), m->name.data(), int(other->name.size()),
+                              other->name.data()));
   }
   methods_.insert(std::ranges::lower_bound(methods_, m->id, {}, &id_of), std::move(m));
 }
@@ -92,43 +94,19 @@ task<> server_core::serve(server_link& link, connection* conn) {
   }
 }
 
-task<> server_core::serve_and_count(connection conn) {
-  try {
-    co_await serve(std::move(conn));
-  } catch (const error&) {
-    ++counters.connections_lost;
-  } catch (const std::bad_alloc&) {
-    ++counters.connections_lost;
-  }
-}
-
 task<> server_core::serve(listener& door) {
-  const auto accept_all = [this, &door](scope& connections) -> task<> {
-    const auto begin = [&](connection conn) {
-      try {
-        connections.spawn(serve_and_count(std::move(conn)));
-      } catch (const std::bad_alloc&) {
-        ++counters.connections_lost;
-      }
-    };
-    for (;;) {
-      auto next = co_await when_any(door.accept(), draining_.wait());
-      if (next.index() == 1) break;
-      begin(std::get<0>(std::move(next)));
-    }
-    // Later peers cannot connect; those in the backlog are told that the server drains.
-    door.close();
-    for (;;) {
-      result<connection> last = co_await as_result(door.accept());
-      if (!last.has_value()) co_return;
-      begin(std::move(*last));
-    }
-  };
-  co_await with_scope(accept_all, &door.executor());
+  open_door here{door};
+  doors_.push_back(here);
+  if (draining_.is_set()) door.close();
+  const auto handle = [this](connection conn) { return serve(std::move(conn)); };
+  const auto count = [this](const handler_failure&) { ++counters.connections_lost; };
+  co_await cordma::serve(door, handle, count, connections_max);
 }
 
 task<> server_core::drain() {
   draining_.set();
+  // Later peers cannot connect; those in the backlog are told that the server drains.
+  doors_.for_each([](open_door& d) { d.door.close(); });
   links_.for_each([](server_link& l) { l.drain(); });
   if (awaited_ == 0) co_return;
   empty_.reset();

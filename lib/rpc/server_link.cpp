@@ -1,10 +1,8 @@
-#include "server_link.hpp"
-
 #include "base/caught.hpp"
+#include "server_core.hpp"
+#include "verbs/failures.hpp"
 
-#include <algorithm>
 #include <cinttypes>
-#include <cstdio>
 #include <new>
 #include <utility>
 
@@ -15,6 +13,8 @@ using call_protocol::header_bytes;
 using call_protocol::kind;
 using call_protocol::status;
 using message_protocol::throw_bad_frame;
+using verbs::detail::detail_text;
+using verbs::detail::throw_failure;
 
 namespace {
 
@@ -36,8 +36,6 @@ void incoming_call::open(server_link& l, arrived_message& a, const header& h) no
   asked = h;
   if (!is_ours(asked)) [[unlikely]]
     asked.bulk = call_protocol::no_bulk;  // Another version may put anything there.
-  if (asked.bulk != call_protocol::no_bulk) [[unlikely]]
-    first_lent = call_protocol::terms_of(a.bytes, first_of(asked));
   request = l.deliver(a);
 }
 
@@ -158,7 +156,7 @@ void server_link::on_control(std::span<const std::byte> bytes) {
 void server_link::cancel(incoming_call& c) noexcept {
   c.stop->request_stop();
   // An answer that waits may come after the client has revoked its memory.
-  if (c.is_answering) c.invalidate_nothing();
+  if (c.is_answering) c.immediate.reset();
   if (c.asked.bulk == 0 || std::exchange(c.is_over, true)) return;
   c.is_in_use |= stop_using(c);
   tell_returned(c.asked.call, c.is_in_use);
@@ -207,9 +205,8 @@ inline void server_link::begin(arrived_message& a) {
   }
   c.method = core_->find(h.method);
   if (c.method == nullptr) [[unlikely]] {
-    char text[80];
-    std::snprintf(text, sizeof text, "the server has no method 0x%016" PRIx64, h.method);
-    return refuse(c, status::unknown_method, text);
+    const auto text = detail_text("the server has no method 0x%016" PRIx64, h.method);
+    return refuse(c, status::unknown_method, text.view());
   }
   executor().schedule(c);
 }
@@ -364,10 +361,9 @@ void server_link::end(incoming_call& c) noexcept {
 task<local_mr> server_link::fetch(incoming_call& c, std::size_t bytes_max) {
   const remote_mr from = borrow(c, call_protocol::source);
   if (from.size_bytes() > bytes_max) {
-    char text[100];
-    std::snprintf(text, sizeof text, "a source of %zu bytes, the handler takes %zu",
-                  from.size_bytes(), bytes_max);
-    throw error{{.code = errc::wrong_length, .call = "fetch_source", .detail = text}};
+    throw_failure(
+        errc::wrong_length, "fetch_source",
+        detail_text("a source of %zu bytes, the handler takes %zu", from.size_bytes(), bytes_max));
   }
   local_mr here = memory().allocate_uninitialized(from.size_bytes());
   co_await conn().read(here.slice(), from.slice());
@@ -377,7 +373,7 @@ task<local_mr> server_link::fetch(incoming_call& c, std::size_t bytes_max) {
 remote_mr server_link::borrow(incoming_call& c, bulk which) {
   const bool is_source = which == call_protocol::source;
   const auto fail = [](const char* what) {
-    throw error{{.code = errc::refused, .call = "rpc::server_call", .detail = what}};
+    throw_failure(errc::refused, "rpc::server_call", what);
   };
   if ((c.asked.bulk & which) == 0)
     fail(is_source ? "the caller has no source" : "the caller has no sink");
@@ -405,10 +401,14 @@ bool server_link::stop_using(incoming_call& c) noexcept {
 /// caller's windows, and spare the caller that.
 void server_link::end_loans(incoming_call& c) noexcept {
   c.is_in_use |= stop_using(c);
-  if (c.is_in_use) return c.fence();  // The fence may delay it: no invalidation then.
-  // The caller may have its memory back already: by `cancel`, or by an answer that it has read.
-  if (c.is_over || c.is_known() || agent() == nullptr) return;
-  if (agent()->can_invalidate(c.first_lent)) c.invalidate(c.first_lent.rkey);
+  c.is_fenced = c.is_in_use;
+  // A fence may delay it. The caller may have its memory back already: by `cancel`, or by an answer
+  // that it has read.
+  if (c.is_in_use || c.is_over || c.is_known() || agent() == nullptr) return;
+  const loan_terms first = call_protocol::terms_of(c.request.bytes(), first_of(c.asked));
+  if (!agent()->can_invalidate(first)) return;
+  c.immediate = first.rkey;
+  c.is_invalidation = true;
 }
 
 /// Tells the caller that its memory is not used any more, ahead of the answer or in its place.

@@ -3,6 +3,7 @@
 // else; what is one gives the same bytes again.
 #include "../../lib/messages/message_frame.hpp"
 #include "../../lib/rpc/call_frame.hpp"
+#include "../support/encoded_call.hpp"
 #include "script.hpp"
 
 #include <cordma/base/error.hpp>

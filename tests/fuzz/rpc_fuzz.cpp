@@ -2,7 +2,8 @@
 // lib/rpc on soft0: message_siege.hpp. Requests, replies and what is said beside them, well formed,
 // twice, of calls that there are not, or not well formed.
 #include "../../lib/rpc/client_core.hpp"
-#include "../../lib/rpc/server_link.hpp"
+#include "../../lib/rpc/server_core.hpp"
+#include "../support/encoded_call.hpp"
 #include "message_siege.hpp"
 
 #include <algorithm>
@@ -308,7 +309,7 @@ class client_siege final : public rpc_siege {
 
   void open(const detail::channel_resources& resources) override {
     constexpr rpc::client_options few{.stream = options, .calls_max = 5};
-    core_ = rpc::detail::client_ref{*new core{world_.executor, few, nullptr}};
+    core_ = counted_ref<rpc::detail::client_core>{*new core{world_.executor, few, nullptr}};
     memory_ = world_.memory.allocate_zeroed(bulk_bytes);
     source_.assign(large_max + 512, std::byte{0x77});
     requests_.clear();
@@ -468,7 +469,7 @@ class client_siege final : public rpc_siege {
     }
   }
 
-  rpc::detail::client_ref core_;
+  counted_ref<rpc::detail::client_core> core_;
   local_mr memory_;
   std::vector<std::byte> source_;
   std::array<std::optional<started<task<>>>, 8> calls_;

@@ -3,6 +3,7 @@
 #include "../../lib/messages/stream_terms.hpp"
 #include "../../lib/rpc/call_frame.hpp"
 #include "request/queue_pair.hpp"
+#include "support/encoded_call.hpp"
 
 #include "agent/agent.hpp"
 

@@ -1,4 +1,5 @@
 #include "../../lib/rpc/call_frame.hpp"
+#include "support/encoded_call.hpp"
 
 #include <cordma/base/error.hpp>
 

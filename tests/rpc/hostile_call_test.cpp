@@ -3,6 +3,7 @@
 #include "../../lib/messages/message_frame.hpp"
 #include "../../lib/messages/stream_terms.hpp"
 #include "../../lib/rpc/call_frame.hpp"
+#include "support/encoded_call.hpp"
 
 #include <support/manual_executor.hpp>
 #include <support/outcome.hpp>

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -59,9 +60,6 @@ class CORDMA_EXPORT message_stream {
   ///   option; the connection's `inline_max` is below 40, or its `send_sge_max` below 2. What the
   ///   allocator throws.
   explicit message_stream(cordma::connection conn, const stream_options& options = {});
-  message_stream(message_stream&&) noexcept = default;
-  message_stream& operator=(message_stream&& other) noexcept;
-  ~message_stream();
 
   /// Sends a message. Ends when the bytes may change: at once while the peer has room. A message
   /// that is longer than the peer's buffers is copied into registered memory, and ends when the
@@ -88,12 +86,15 @@ class CORDMA_EXPORT message_stream {
   [[nodiscard]] const stream_counters& counters() const noexcept;
   /// For everything else: remote memory, one-sided operations.
   [[nodiscard]] cordma::connection& connection() noexcept;
-  [[nodiscard]] explicit operator bool() const noexcept { return bool(channel_); }
+  [[nodiscard]] explicit operator bool() const noexcept { return channel_ != nullptr; }
 
  private:
   [[nodiscard]] detail::stream_channel& channel() const noexcept;
 
-  detail::channel_ref channel_;
+  struct CORDMA_EXPORT leave {
+    void operator()(detail::stream_channel* channel) const noexcept;
+  };
+  std::unique_ptr<detail::stream_channel, leave> channel_;
 };
 
 }  // namespace cordma

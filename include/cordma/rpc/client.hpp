@@ -2,6 +2,7 @@
 
 #include <cordma/base/time.hpp>
 #include <cordma/connection/connection.hpp>
+#include <cordma/detail/base/assert.hpp>
 #include <cordma/detail/base/callback.hpp>
 #include <cordma/detail/base/export.hpp>
 #include <cordma/detail/rpc/call_op.hpp>
@@ -11,6 +12,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 namespace cordma {
@@ -72,9 +74,6 @@ class CORDMA_EXPORT client {
   /// Calls `connect` on the executor. It may throw, and must not close or destroy this client.
   /// \errors errc::refused: `connect` is empty. errc::limit_exceeded: an option.
   client(executor& executor, connector connect, const client_options& options = {});
-  client(client&&) noexcept = default;
-  client& operator=(client&& other) noexcept;
-  ~client();
 
   /// \code
   ///     const value v = co_await client.call<get>({.table = 1, .row = 2}, {.timeout = 50ms});
@@ -94,11 +93,11 @@ class CORDMA_EXPORT client {
   /// \cost  no allocation once warm for bytes and plain types; one SEND.
   template <any_method M>
   detail::call_op<M> call(typename M::request request, const call_options& options) {
-    return detail::call_op<M>{core_, std::move(request), options};
+    return detail::call_op<M>{core(), std::move(request), options};
   }
   template <any_method M>
   detail::call_op<M> call(typename M::request request = {}) {
-    return detail::call_op<M>{core_, std::move(request)};
+    return detail::call_op<M>{core(), std::move(request)};
   }
 
   /// Ends the calls with errc::closed, once what they lent has come back, and closes the connection
@@ -109,11 +108,17 @@ class CORDMA_EXPORT client {
   [[nodiscard]] const stream_counters& stream() const noexcept;
   /// The present connection; null: none.
   [[nodiscard]] cordma::connection* connection() noexcept;
-  [[nodiscard]] explicit operator bool() const noexcept { return bool(core_); }
+  [[nodiscard]] explicit operator bool() const noexcept { return core_ != nullptr; }
 
  private:
-  [[nodiscard]] detail::client_core& core() const noexcept;
-  detail::client_ref core_;
+  struct CORDMA_EXPORT end {
+    void operator()(detail::client_core* core) const noexcept;
+  };
+  [[nodiscard]] detail::client_core& core() const noexcept {
+    CORDMA_ASSERT(core_ != nullptr, "used an empty client");
+    return *core_;
+  }
+  std::unique_ptr<detail::client_core, end> core_;
 };
 
 }  // namespace cordma::rpc

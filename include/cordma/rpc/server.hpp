@@ -118,9 +118,9 @@ class CORDMA_EXPORT server {
   /// \errors when the client has not closed the connection: why it was lost. What `message_stream`
   ///   throws.
   task<> serve(connection conn);
-  /// Accepts and serves connections until it is stopped, or the server drains, which closes `door`.
-  /// A connection that is lost is counted, and ends nothing. \errors what `listener::accept`
-  /// throws.
+  /// Accepts and serves connections until it is stopped, or `door` is closed, as by a drain of the
+  /// server. A connection that is lost is counted, and ends nothing. \errors what
+  /// `listener::accept` throws, but `closed`.
   task<> serve(listener& door);
 
   /// Takes no more calls: they fail with errc::shutting_down. Closes the listeners. Running calls

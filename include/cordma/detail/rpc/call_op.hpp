@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cordma/coro/operation.hpp>
-#include <cordma/detail/base/assert.hpp>
 #include <cordma/detail/base/counted.hpp>
 #include <cordma/detail/base/export.hpp>
 #include <cordma/detail/rpc/encodable_ref.hpp>
@@ -21,9 +20,6 @@ namespace cordma::rpc::detail {
 class client_core;
 struct call_slot;
 
-/// The client and its calls have one each.
-using client_ref = counted_ref<client_core>;
-
 /// A method that is called, without its types.
 struct call_target {
   std::uint64_t id;
@@ -35,9 +31,9 @@ struct call_target {
 class CORDMA_EXPORT call_handle {
  public:
   call_handle(call_handle&& other) noexcept  // Only before it is started.
-      : core_{std::move(other.core_)},
+      : options_{other.options_},
+        core_{std::move(other.core_)},
         target_{other.target_},
-        options_{other.options_},
         slot_{std::exchange(other.slot_, nullptr)} {}
   call_handle& operator=(call_handle&&) = delete;
   ~call_handle();
@@ -45,12 +41,7 @@ class CORDMA_EXPORT call_handle {
   [[nodiscard]] bool failed() const noexcept;
 
  protected:
-  /// `options`: none, or `call_options`.
-  template <class... Options>
-  call_handle(const client_ref& core, const call_target& target, const Options&... options) noexcept
-      : core_{core}, target_{target}, options_{options...} {
-    CORDMA_ASSERT(bool(core_), "used an empty client");
-  }
+  call_handle(client_core& core, const call_target& target) noexcept;
   /// What `encoded_` refers to must live until the call has ended.
   bool begin(waiter& w, const environment& env) noexcept;
   bool fail_to_encode(std::exception_ptr why) noexcept;
@@ -59,11 +50,11 @@ class CORDMA_EXPORT call_handle {
   static std::span<const std::byte> reply_in(const stream_message& m) noexcept;
 
   std::optional<encodable_ref> encoded_;
+  std::optional<call_options> options_;  // Mostly empty, which spares initializing ten words.
 
  private:
-  client_ref core_;
+  counted_ref<client_core> core_;
   const call_target& target_;
-  std::optional<call_options> options_;  // Mostly empty, which spares initializing ten words.
   call_slot* slot_ = nullptr;
   std::exception_ptr why_not_encoded_;
 };
@@ -76,9 +67,12 @@ class [[nodiscard]] call_op final : public operation_base<call_op<M>>, public ca
  public:
   using value_type = std::conditional_t<is_view<reply>, viewed<reply>, reply>;
 
+  /// `options`: none, or `call_options`.
   template <class... Options>
-  call_op(const client_ref& core, typename M::request request, const Options&... options)
-      : call_handle{core, target, options...}, request_{std::move(request)} {}
+  call_op(client_core& core, typename M::request request, const Options&... options)
+      : call_handle{core, target}, request_{std::move(request)} {
+    (options_.emplace(options), ...);
+  }
 
   bool start(waiter& w, const environment& env) noexcept {
     try {

@@ -29,12 +29,11 @@ constexpr bool check_encodable() {
 
 /// A view of a request or reply that is to be sent, without its type.
 struct encodable_ref {
-  std::size_t size_bytes = 0;
+  std::size_t size_bytes;
   const std::byte* lies_at = nullptr;  ///< the bytes; null: `encode` makes them
-  const void* value = nullptr;
-  void (*encode)(const void* value, std::span<std::byte> out) = nullptr;
+  const void* value;
+  void (*encode)(const void* value, std::span<std::byte> out);
 
-  encodable_ref() noexcept = default;
   template <encodable T>
   explicit encodable_ref(const T& v)
       : size_bytes{codec<T>::size(v)},
