@@ -20,19 +20,12 @@ void check(const stream_options& o) {
 }
 
 message_stream::message_stream(cordma::connection conn, const stream_options& options)
-    : channel_{&detail::message_channel::make<detail::stream_channel>(conn, options)} {
-  channel_->retain();
-  channel_->own(std::move(conn));
-}
-
-void message_stream::leave::operator()(detail::stream_channel* channel) const noexcept {
-  channel->leave();
-  channel->release();
-}
+    : channel_{detail::message_channel::make<detail::stream_channel>(conn, options)},
+      conn_{std::move(conn)} {}
 
 detail::stream_channel& message_stream::channel() const noexcept {
-  CORDMA_ASSERT(channel_ != nullptr, "used an empty stream");
-  return *channel_;
+  CORDMA_ASSERT(bool(channel_), "used an empty stream");
+  return *channel_.get();
 }
 
 task<> message_stream::send(std::span<const std::byte> bytes,
@@ -45,9 +38,12 @@ task<> message_stream::send(const_local_mr_slice bytes, std::optional<std::uint3
 detail::receive_message_op message_stream::receive() noexcept {
   return detail::receive_message_op{channel()};
 }
-task<> message_stream::close() { return channel().conn().close(); }
+task<> message_stream::close() { return connection().close(); }
 const stream_counters& message_stream::counters() const noexcept { return channel().counters(); }
-connection& message_stream::connection() noexcept { return channel().conn(); }
+connection& message_stream::connection() noexcept {
+  CORDMA_ASSERT(bool(channel_), "used an empty stream");
+  return conn_;
+}
 
 namespace detail {
 

@@ -342,13 +342,11 @@ void client_core::on_loan_ended(inline_grant& self) noexcept {
 call_handle::call_handle(client_core& core, const call_target& target) noexcept
     : core_{core}, target_{target} {}
 
-call_handle::~call_handle() {
-  if (slot_ != nullptr) core_->leave(*slot_);
-}
+void call_handle::leave::operator()(call_slot* slot) const noexcept { slot->core.leave(*slot); }
 
 bool call_handle::begin(waiter& w, const environment& env) noexcept {
   try {
-    slot_ = &core_->begin(target_);
+    slot_.reset(&core_->begin(target_));
   } catch (...) {
     return fail_to_encode(std::current_exception());
   }

@@ -26,6 +26,22 @@ void add_up(stream_counters& sum, const stream_counters& c) noexcept {
   sum.credit_waits += c.credit_waits;
 }
 
+/// Waits for an event, whatever is stopped.
+class [[nodiscard]] unstopped final : public operation_base<unstopped> {
+ public:
+  using value_type = void;
+  explicit unstopped(event::wait_op&& wait) noexcept : wait_{std::move(wait)} {}
+  bool start(waiter& w, const environment& env) noexcept {
+    return wait_.start(w, {env.scheduler, {}});
+  }
+  [[nodiscard]] bool failed() const noexcept { return false; }
+  void take() noexcept {}
+  result<void> take_result() noexcept { return {}; }
+
+ private:
+  event::wait_op wait_;
+};
+
 }  // namespace
 
 server_core::server_core(const server_options& options) : options_{options} { check(options); }
@@ -46,8 +62,7 @@ void server_core::add(std::unique_ptr<served_method> m) {
 /// Registers a link with its server while this lives.
 class server_core::served_link {
  public:
-  served_link(server_core& core, server_link& link) noexcept
-      : core_{core}, link_{link}, ref_{link} {
+  served_link(server_core& core, server_link& link) noexcept : core_{core}, link_{link} {
     core_.links_.push_back(link);
     ++core_.counters.connections;
     core_.awaited_ += is_awaited_ ? 1 : 0;
@@ -55,17 +70,16 @@ class server_core::served_link {
   served_link(const served_link&) = delete;
   served_link& operator=(const served_link&) = delete;
   ~served_link() {
-    link_.leave();
-    link_.list_hook<server_link>::unlink();
-    add_up(core_.gone_, link_.counters());
+    link_->leave();
+    link_->list_hook<server_link>::unlink();
+    add_up(core_.gone_, link_->counters());
     --core_.counters.connections;
     if (is_awaited_ && --core_.awaited_ == 0) core_.empty_.set();
   }
 
  private:
   server_core& core_;
-  server_link& link_;
-  channel_ref ref_;
+  const counted_ref<server_link> link_;
   /// A drain waits for connections that came before it: later ones could delay it for ever.
   const bool is_awaited_ = !core_.draining_.is_set();
 };
@@ -76,16 +90,20 @@ task<> server_core::serve(connection conn) {
 
 task<> server_core::serve(server_link& link, connection* conn) {
   const served_link here{*this, link};
-  server_link::finished_op finished = link.finished();
+  result<void> finished;
   if (draining_.is_set()) {
     link.turn_away();
     // A peer that makes no call is not waited for.
-    const auto ended =
-        co_await as_result(with_timeout(finished, options_.drain_timeout, &link.executor()));
-    if (ended.is_cancelled()) throw cancelled{};
+    finished = co_await as_result(
+        with_timeout(link.finished().wait(), options_.drain_timeout, &link.executor()));
   } else {
-    co_await finished;
+    finished = co_await as_result(link.finished().wait());
   }
+  if (!finished.has_value()) {
+    link.stop();
+    co_await unstopped{link.finished().wait()};
+  }
+  if (finished.is_cancelled()) throw cancelled{};
   if (!link.failed()) {
     if (conn != nullptr) co_await conn->close();
   } else if (link.failed()->code != errc::closed &&

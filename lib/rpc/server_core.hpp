@@ -60,7 +60,7 @@ struct incoming_call final : list_hook<incoming_call>,
   std::optional<stop_source> stop{std::in_place};
   server_call context{*this};
   call_body_room room;
-  call_body_ptr body;
+  call_body_ptr body{nullptr, nullptr};
   fixed_text<call_protocol::text_bytes_max> text;  ///< of a failure
 };
 
@@ -145,22 +145,20 @@ class server_core final {
 ///   turning away  only when the connection came during a drain: `turn_away` moves it there, and
 ///   the
 ///                 end of the first call moves it on.
-///   ending        takes no more calls: by `drain`, `on_closed`, or a stop of `finished`.
-///   finished      ending, and no call runs: `finished` ends.
+///   ending        takes no more calls: by `drain` or `stop`.
+///   finished      ending, and no call runs: `finished` is set.
 ///   left          `leave` has ended all calls: the server knows the link no more.
 class server_link final : public message_channel, public list_hook<server_link> {
  public:
-  class finished_op;
-
   server_link(server_core& core, connection& conn) : server_link{core, resources_of(conn), &conn} {}
   server_link(server_core& core, const channel_resources& resources, connection* conn);
 
-  /// An operation that ends when the link is finished. A stop of it stops the calls, and it still
-  /// ends when they have.
-  finished_op finished() noexcept;
+  [[nodiscard]] event& finished() noexcept { return finished_; }
   void drain() noexcept;
   /// Drains a connection that came during a drain: `finished` waits for one refused call.
   void turn_away() noexcept;
+  /// Takes no more calls, and stops those that run.
+  void stop() noexcept;
   /// Stops the running calls. Answers that cannot be sent at once are dropped.
   void stop_calls() noexcept;
   /// The server is done with the connection: ends all calls.
@@ -182,7 +180,7 @@ class server_link final : public message_channel, public list_hook<server_link> 
   void on_message() noexcept override { accept(); }
   void on_control(std::span<const std::byte> bytes) override;
   void on_open() noexcept override { accept(); }
-  void on_closed() noexcept override;
+  void on_closed() noexcept override { stop(); }
 
   static inline header request_in(const arrived_message& a);
   inline void begin(arrived_message& a);
@@ -217,30 +215,7 @@ class server_link final : public message_channel, public list_hook<server_link> 
   /// can be announced.
   std::vector<std::uint64_t> cancelled_;
   std::size_t cancelled_oldest_ = 0;
-  finished_op* waiting_ = nullptr;
-};
-
-class [[nodiscard]] server_link::finished_op final : public operation_base<finished_op>,
-                                                     private suspension {
- public:
-  using value_type = void;
-  explicit finished_op(server_link& l) noexcept : suspension{&on_stop}, link_{l} {}
-  finished_op(finished_op&&) = delete;
-  ~finished_op() { link_.waiting_ = nullptr; }
-
-  bool start(cordma::waiter& w, const environment& env) noexcept;
-  [[nodiscard]] bool failed() const noexcept { return was_stopped_; }
-  void take() { take_result().value(); }
-  result<void> take_result() noexcept {
-    if (was_stopped_) return cancelled_result;
-    return {};
-  }
-
- private:
-  friend class server_link;
-  static void on_stop(stop_callback& self) noexcept;
-  server_link& link_;
-  bool was_stopped_ = false;
+  event finished_{executor()};
 };
 
 }  // namespace cordma::rpc::detail

@@ -65,28 +65,8 @@ time_point incoming_call::deadline() noexcept {
 server_link::server_link(server_core& core, const channel_resources& resources, connection* conn)
     : message_channel{resources, core.options_.stream, order::any}, core_{&core}, conn_{conn} {}
 
-server_link::finished_op server_link::finished() noexcept { return finished_op{*this}; }
-
-bool server_link::finished_op::start(cordma::waiter& w, const environment& env) noexcept {
-  if (env.stop.stop_requested()) on_stop(*this);
-  if (link_.is_finished()) return true;
-  link_.waiting_ = this;
-  begin(w, {env.scheduler != nullptr ? env.scheduler : &link_.executor(),
-            was_stopped_ ? stop_token{} : env.stop});
-  return false;
-}
-
-void server_link::finished_op::on_stop(stop_callback& self) noexcept {
-  auto& op = static_cast<finished_op&>(self);
-  op.was_stopped_ = true;
-  op.link_.is_ending_ = true;
-  op.link_.is_turning_away_ = false;
-  op.link_.stop_calls();
-  op.link_.tell_if_finished();
-}
-
 void server_link::tell_if_finished() noexcept {
-  if (is_finished() && waiting_ != nullptr) std::exchange(waiting_, nullptr)->end();
+  if (is_finished()) finished_.set();
 }
 
 void server_link::drain() noexcept {
@@ -117,10 +97,9 @@ void server_link::leave() noexcept {
   core_ = nullptr;
 }
 
-void server_link::on_closed() noexcept {
+void server_link::stop() noexcept {
   is_ending_ = true;
   is_turning_away_ = false;
-  if (core_ == nullptr) return;
   stop_calls();
   tell_if_finished();
 }

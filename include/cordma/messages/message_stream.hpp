@@ -2,6 +2,7 @@
 
 #include <cordma/base/time.hpp>
 #include <cordma/connection/connection.hpp>
+#include <cordma/detail/base/counted.hpp>
 #include <cordma/detail/base/export.hpp>
 #include <cordma/detail/messages/receive_message_op.hpp>
 #include <cordma/messages/stream_message.hpp>
@@ -9,7 +10,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 
@@ -86,15 +86,13 @@ class CORDMA_EXPORT message_stream {
   [[nodiscard]] const stream_counters& counters() const noexcept;
   /// For everything else: remote memory, one-sided operations.
   [[nodiscard]] cordma::connection& connection() noexcept;
-  [[nodiscard]] explicit operator bool() const noexcept { return channel_ != nullptr; }
+  [[nodiscard]] explicit operator bool() const noexcept { return bool(channel_); }
 
  private:
   [[nodiscard]] detail::stream_channel& channel() const noexcept;
 
-  struct CORDMA_EXPORT leave {
-    void operator()(detail::stream_channel* channel) const noexcept;
-  };
-  std::unique_ptr<detail::stream_channel, leave> channel_;
+  counted_ref<detail::stream_channel> channel_;
+  cordma::connection conn_;
 };
 
 }  // namespace cordma

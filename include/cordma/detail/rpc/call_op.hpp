@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <span>
 #include <type_traits>
@@ -30,13 +31,6 @@ struct call_target {
 /// A call without its types.
 class CORDMA_EXPORT call_handle {
  public:
-  call_handle(call_handle&& other) noexcept  // Only before it is started.
-      : options_{other.options_},
-        core_{std::move(other.core_)},
-        target_{other.target_},
-        slot_{std::exchange(other.slot_, nullptr)} {}
-  call_handle& operator=(call_handle&&) = delete;
-  ~call_handle();
   [[nodiscard]] scheduler* own_scheduler() const noexcept;
   [[nodiscard]] bool failed() const noexcept;
 
@@ -53,9 +47,12 @@ class CORDMA_EXPORT call_handle {
   std::optional<call_options> options_;  // Mostly empty, which spares initializing ten words.
 
  private:
+  struct CORDMA_EXPORT leave {
+    void operator()(call_slot* slot) const noexcept;
+  };
   counted_ref<client_core> core_;
   const call_target& target_;
-  call_slot* slot_ = nullptr;
+  std::unique_ptr<call_slot, leave> slot_;
   std::exception_ptr why_not_encoded_;
 };
 

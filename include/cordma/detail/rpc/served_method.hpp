@@ -43,17 +43,8 @@ struct alignas(std::max_align_t) call_body_room {
   std::array<std::byte, 192> bytes;
 };
 
-struct call_body_deleter {
-  void operator()(call_body* b) const noexcept {
-    if (is_in_room) {
-      b->~call_body();
-    } else {
-      delete b;
-    }
-  }
-  bool is_in_room = false;
-};
-using call_body_ptr = std::unique_ptr<call_body, call_body_deleter>;
+/// Whoever makes a body says how to destroy it.
+using call_body_ptr = std::unique_ptr<call_body, void (*)(call_body*) noexcept>;
 
 struct served_method {
   served_method(std::uint64_t i, std::string_view n) noexcept : id{i}, name{n} {}
@@ -73,9 +64,10 @@ class typed_method final : public served_method {
   call_body_ptr begin(call_body_room& room) override {
     constexpr bool fits = sizeof(body) <= sizeof room && alignof(body) <= alignof(call_body_room);
     if constexpr (fits) {
-      return {::new (&room) body{handler_}, {.is_in_room = true}};
+      return {::new (&room) body{handler_},
+              [](call_body* b) noexcept { std::destroy_at(static_cast<body*>(b)); }};
     } else {
-      return {new body{handler_}, {}};
+      return {new body{handler_}, [](call_body* b) noexcept { delete static_cast<body*>(b); }};
     }
   }
 
