@@ -1,11 +1,14 @@
 #pragma once
 
+#include <cordma/base/error.hpp>
 #include <cordma/detail/memory/memory_block.hpp>
+#include <cordma/memory/slice.hpp>
+#include <cordma/verbs/access.hpp>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
+#include <span>
 
 namespace cordma {
 
@@ -18,6 +21,30 @@ class mr_hold_cache {
   explicit mr_hold_cache(const ibv_pd* pd) noexcept : pd_{pd} {}
   mr_hold_cache(const mr_hold_cache&) = delete;
 
+  /// Acquires the memory of all `slices`, which must allow `needed`. Acquires none if one is
+  /// refused.
+  template <class Slice>
+  [[nodiscard, gnu::always_inline]] errc acquire(std::span<const Slice> slices,
+                                                 verbs::access needed) noexcept {
+    for (std::size_t i = 0; i < slices.size(); ++i) {
+      const Slice& slice = slices[i];
+      if (!slice.is_held()) continue;
+      memory_block& block = *slice.block();
+      const bool is_acquired = try_acquire(block, slice.generation());
+      if (is_acquired && verbs::allows(block.access(), needed)) [[likely]]
+        continue;
+      release(slices.first(is_acquired ? i + 1 : i));
+      if (is_acquired) return errc::access_denied;
+      return block.generation() != slice.generation() ? errc::stale_slice
+                                                      : errc::wrong_protection_domain;
+    }
+    return {};
+  }
+  template <class Slice>
+  void release(std::span<const Slice> slices) noexcept {
+    for (const Slice& slice : slices)
+      if (slice.is_held()) release(*slice.block());
+  }
   /// Acquires as `memory_block` does. Returns false also if the block is of another protection
   /// domain.
   [[nodiscard, gnu::always_inline]] bool try_acquire(memory_block& block,

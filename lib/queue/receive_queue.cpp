@@ -16,14 +16,13 @@ receive_queue::receive_queue(verbs::queue_pair& qp, completion_queue_driver& dri
       slices_max_{std::clamp<std::uint32_t>(qp.capabilities().recv_sge_max, 1, receive_slices_max)},
       at_once_max_{depth_},
       held_{held},
-      slots_(mask_ + 1),
-      more_slices_(slots_.size() * (slices_max_ - 1)) {}
+      slots_(mask_ + 1) {}
 
 receive_queue::~receive_queue() {
   CORDMA_ASSERT(posted() == 0, "receive queue destroyed before its queue pair");
   CORDMA_ASSERT(want_room_.empty() && first_waiting_ == nullptr, "receive queue destroyed unended");
   while (!takers_.empty()) takers_.pop_front().fail({.code = errc::closed, .call = "close"});
-  for (; head_ != completed_; ++head_) release(at(head_), head_);
+  for (; head_ != completed_; ++head_) release(at(head_));
 }
 
 std::error_code receive_queue::reason::to_code() const noexcept {
@@ -53,49 +52,19 @@ int receive_queue::describe(std::span<const local_mr_slice> buffer, ibv_sge* to)
   return used;
 }
 
-errc receive_queue::acquire(std::span<const local_mr_slice> buffer) noexcept {
-  for (std::size_t i = 0; i < buffer.size(); ++i) {
-    const local_mr_slice& slice = buffer[i];
-    if (!slice.is_held()) continue;
-    memory_block& block = *slice.block();
-    const bool is_acquired = held_.try_acquire(block, slice.generation());
-    if (is_acquired && verbs::allows(block.access(), verbs::access::local_write)) [[likely]]
-      continue;
-    release(buffer.first(is_acquired ? i + 1 : i));
-    if (is_acquired) return errc::access_denied;
-    return block.generation() != slice.generation() ? errc::stale_slice
-                                                    : errc::wrong_protection_domain;
-  }
-  return {};
-}
-
-void receive_queue::release(std::span<const local_mr_slice> slices) noexcept {
-  for (const local_mr_slice& slice : slices)
-    if (slice.is_held()) held_.release(*slice.block());
-}
-
-void receive_queue::release(slot& s, std::uint32_t sequence) noexcept {
-  if (!std::exchange(s.holds_memory, false)) return;
-  release({&s.slice, 1});
-  release({more_of(sequence), s.slice_count - std::size_t{1}});
-}
-
 receive_queue::reason receive_queue::try_post(std::span<const local_mr_slice> buffer) noexcept {
   if (buffer.size() > slices_max_) return errc::too_many_slices;
-  if (const errc why = acquire(buffer); why != errc{}) return why;
-  slot& s = at(tail_);
-  s = {};
-  s.slice_count = std::uint8_t(buffer.size());
-  s.holds_memory = !buffer.empty();
-  for (std::size_t i = 0; i < buffer.size(); ++i)
-    (i == 0 ? s.slice : more_of(tail_)[i - 1]) = buffer[i];
+  const errc why = held_.acquire(buffer, verbs::access::local_write);
+  if (why != errc{}) return why;
+  message& slot = *std::construct_at(&at(tail_));
+  for (const local_mr_slice& slice : buffer) slot.slices.push_back(slice);
   std::array<ibv_sge, receive_slices_max> sges;
   const int used = describe(buffer, sges.data());
   ibv_recv_wr wr{
       .wr_id = wr_id_base_ | tail_, .next = nullptr, .sg_list = sges.data(), .num_sge = used};
   ibv_recv_wr* bad = nullptr;
   if (const int rc = ibv_post_recv(native_, &wr, &bad); rc != 0) {
-    release(s, tail_);
+    release(slot);
     return reason{rc};
   }
   tally_.posted(request_kind::receive);
@@ -165,13 +134,8 @@ void receive_queue::give_room() noexcept {
 }
 
 message receive_queue::take() noexcept {
-  const std::uint32_t sequence = head_++;
-  slot& s = at(sequence);
-  message taken{.slices = {}, .size_bytes = s.size_bytes, .is_write = s.is_write};
-  if (s.has_immediate) taken.immediate = s.immediate;
-  for (std::size_t i = 0; i < s.slice_count; ++i)
-    taken.slices.push_back(i == 0 ? s.slice : more_of(sequence)[i - 1]);
-  release(s, sequence);
+  message taken = at(head_++);
+  release(taken);
   if (!want_room_.empty()) give_room();
   return taken;
 }
@@ -180,12 +144,11 @@ bool receive_queue::succeeded(const ibv_wc& wc) noexcept {
   if (wc.wr_id != (wr_id_base_ | completed_) || completed_ == tail_) return false;
   CORDMA_PROBE5(complete, num_, unsigned(request_kind::receive), completed_, wc.status,
                 wc.byte_len);
-  slot& s = at(completed_++);
-  s.size_bytes = wc.byte_len;
+  message& slot = at(completed_++);
+  slot.size_bytes = wc.byte_len;
   if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) {
-    s.has_immediate = true;
-    s.is_write = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
-    s.immediate = be32toh(wc.imm_data);
+    slot.immediate = be32toh(wc.imm_data);
+    slot.is_write = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
   }
   tally_.completed(request_kind::receive);
   ++free_count_;
@@ -204,7 +167,7 @@ bool receive_queue::complete(std::uint32_t sequence, const ibv_wc& wc) noexcept 
   if (sequence != next || next == tail_) return false;
   CORDMA_PROBE5(complete, num_, unsigned(request_kind::receive), sequence, wc.status, wc.byte_len);
   tally_.failed(request_kind::receive);
-  release(at(sequence), sequence);
+  release(at(sequence));
   ++flushed_;
   return true;
 }
@@ -224,14 +187,13 @@ void receive_queue::end_all(const request_outcome& how) noexcept {
 void receive_queue::refuse_all(const request_outcome& how) noexcept {
   end_all(how);
   if (tail_ != sequence_first) return;
-  std::vector<slot>{}.swap(slots_);
-  std::vector<local_mr_slice>{}.swap(more_slices_);
+  std::vector<message>{}.swap(slots_);
 }
 
 void receive_queue::release_slots() noexcept {
   for (; posted() > 0; ++flushed_) {
     tally_.failed(request_kind::receive);
-    release(at(completed_ + flushed_), completed_ + flushed_);
+    release(at(completed_ + flushed_));
   }
 }
 

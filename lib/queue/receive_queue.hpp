@@ -59,20 +59,7 @@ class alignas(64) receive_queue {
 
  private:
   friend class receive_operation;
-  struct slot {
-    local_mr_slice slice;  // The first slice, mostly the only one.
-    std::uint32_t size_bytes = 0;
-    std::uint32_t immediate = 0;
-    std::uint8_t slice_count = 0;
-    bool has_immediate = false;
-    bool is_write = false;
-    bool holds_memory = false;
-  };
-
-  slot& at(std::uint32_t sequence) noexcept { return slots_[sequence & mask_]; }
-  local_mr_slice* more_of(std::uint32_t sequence) noexcept {
-    return more_slices_.data() + std::size_t{sequence & mask_} * (slices_max_ - 1);
-  }
+  message& at(std::uint32_t sequence) noexcept { return slots_[sequence & mask_]; }
   [[nodiscard]] bool has_room() const noexcept { return tail_ - head_ < at_once_max_; }
   /// Recomputes `at_once_max_` after its inputs changed.
   void set_at_once_max() noexcept { at_once_max_ = closed_ || !want_room_.empty() ? 0 : depth_; }
@@ -98,11 +85,9 @@ class alignas(64) receive_queue {
   };
   /// Posts a buffer; there is room. Returns no reason if it is posted.
   reason try_post(std::span<const local_mr_slice> buffer) noexcept;
-  /// Acquires the memory of a buffer; of none of its slices if one is refused.
-  [[nodiscard]] errc acquire(std::span<const local_mr_slice> buffer) noexcept;
-  /// Releases the memory of slot `sequence`.
-  void release(slot& s, std::uint32_t sequence) noexcept;
-  void release(std::span<const local_mr_slice> slices) noexcept;
+  void release(const message& slot) noexcept {
+    held_.release(std::span{slot.slices.begin(), slot.slices.end()});
+  }
   [[noreturn, gnu::cold]] void throw_refused(reason why, std::size_t slices);
   /// Makes the outcome for a refused buffer of that many slices.
   [[gnu::cold]] request_outcome refusal(reason why, std::size_t slices) noexcept;
@@ -138,8 +123,7 @@ class alignas(64) receive_queue {
   std::uint32_t at_once_max_;
   std::uint32_t free_count_ = 0;  // Messages that nobody was promised.
   mr_hold_cache& held_;
-  std::vector<slot> slots_;
-  std::vector<local_mr_slice> more_slices_;  // Per slot, one slice less than `slices_max_`.
+  std::vector<message> slots_;
   intrusive_list<receive_operation> want_room_;
   // Operations that wait for a message; those with a promise come first. While one waits, no
   // message is unpromised.

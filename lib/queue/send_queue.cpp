@@ -61,11 +61,6 @@ bool send_queue::has_room() const noexcept {
 
 bool send_queue::is_idle() const noexcept { return in_flight() == 0 && cold_->waiting.empty(); }
 
-void send_queue::release(std::span<const const_local_mr_slice> slices) noexcept {
-  for (const const_local_mr_slice& slice : slices)
-    if (slice.is_held()) held_.release(*slice.block());
-}
-
 void send_queue::end_unposted(send_operation& o, std::span<const wr_summary> requests,
                               const request_outcome& how) noexcept {
   for (const wr_summary& request : requests) tally().refused(request.kind);

@@ -195,11 +195,12 @@ class alignas(64) send_queue {
   /// Returns why the request's lease, if any, does not allow it now. The queue asks when it posts,
   /// because the request may have waited for room.
   [[nodiscard]] errc lease_refusal(const wr_summary& request) const noexcept;
-  /// Acquires the memory of one request; of none of its slices if one is refused.
-  [[nodiscard]] errc acquire(const wr_summary& request) noexcept;
-  void release(std::span<const const_local_mr_slice> slices) noexcept;
+  [[nodiscard]] errc acquire(const wr_summary& request) noexcept {
+    return held_.acquire(request.local,
+                         request.is_read() ? verbs::access::local_write : verbs::access::none);
+  }
   void release(std::span<const wr_summary> requests) noexcept {
-    for (const wr_summary& request : requests) release(request.local);
+    for (const wr_summary& request : requests) held_.release(request.local);
   }
   /// Checks each request and acquires their memory, then posts or queues `o`.
   void admit(send_operation& o, const wr_list& list) noexcept;

@@ -66,23 +66,6 @@ inline send_queue::refusal send_queue::check(const wr_summary& request) const no
   return {};
 }
 
-inline errc send_queue::acquire(const wr_summary& request) noexcept {
-  const verbs::access needed = request.is_read() ? verbs::access::local_write : verbs::access::none;
-  for (std::size_t i = 0; i < request.local.size(); ++i) {
-    const const_local_mr_slice& slice = request.local[i];
-    if (!slice.is_held()) continue;
-    memory_block& block = *slice.block();
-    const bool is_acquired = held_.try_acquire(block, slice.generation());
-    if (is_acquired && verbs::allows(block.access(), needed)) [[likely]]
-      continue;
-    release(request.local.first(is_acquired ? i + 1 : i));
-    if (is_acquired) return errc::access_denied;
-    return block.generation() != slice.generation() ? errc::stale_slice
-                                                    : errc::wrong_protection_domain;
-  }
-  return {};
-}
-
 inline errc send_queue::lease_refusal(const wr_summary& request) const noexcept {
   if (request.remote == nullptr || request.remote->lease() == nullptr) return {};
   const lease_block& lease = *request.remote->lease();
