@@ -70,24 +70,22 @@ class doorbell_batch final : private detail::iteration_end_hook {
   }
   /// Returns the storage of the next request.
   [[nodiscard]] entry& next() noexcept { return entries_[count_]; }
-  /// Adds the request in `next()`, or a further one with its flags and number. Unless `is_slow`
-  /// (the request is long, or waits for the peer), the new request's CQE also covers the previous
-  /// one.
-  void add(ibv_send_wr& wr, request_kind kind, bool is_slow) noexcept {
-    if (count_ == 0) [[unlikely]] {
-      first_wr_ = &wr;
-    } else {
-      last_wr_->next = &wr;
-      if (!is_slow) last_wr_->send_flags &= ~unsigned{IBV_SEND_SIGNALED};
+  [[nodiscard]] ibv_send_wr& first() noexcept { return entries_[0].wr; }
+  /// Adds the request in `next()`. Unless `is_slow` (the request is long, or waits for the peer),
+  /// its CQE also covers the previous one.
+  void add(request_kind kind, bool is_slow) noexcept {
+    ibv_send_wr& wr = entries_[count_].wr;
+    if (count_ != 0) [[likely]] {
+      ibv_send_wr& before = entries_[count_ - 1].wr;
+      before.next = &wr;
+      if (!is_slow) before.send_flags &= ~unsigned{IBV_SEND_SIGNALED};
     }
-    last_wr_ = &wr;
     ++count_;
     ++counts_[std::size_t(kind)];
   }
   /// Closes the group and returns its size, for posting.
   [[nodiscard]] std::uint32_t close() noexcept {
     iteration_end_hook::unlink();
-    last_wr_->next = nullptr;
     return std::exchange(count_, 0);
   }
   /// Counts the posted group.
@@ -104,8 +102,6 @@ class doorbell_batch final : private detail::iteration_end_hook {
   std::uint32_t signaled_before_ = 0;  // Number of the last signaled request before the group.
   // The queue that posted last; the group's queue while there is a group.
   send_queue* last_ = nullptr;
-  ibv_send_wr* first_wr_ = nullptr;
-  ibv_send_wr* last_wr_ = nullptr;
   std::array<std::uint32_t, detail::data_kinds> counts_{};
   std::array<entry, requests_max> entries_;
 };

@@ -29,12 +29,11 @@ send_queue::send_queue(completion_queue_driver& driver, mr_hold_cache& held,
     : held_{held},
       native_{qp.native_handle()},
       driver_{driver},
-      unsignaled_max_{unsignaled_max_of(qp.capabilities().send_wr_max)},
       message_max_bytes_{std::uint32_t(message_max_bytes)},
       inline_max_(qp.capabilities().inline_max & 0x7fff'ffffu),
       num_{qp.num()},
       cold_{std::make_unique<cold_state>(pd, qp, has_atomics)} {
-  set_at_once_max();
+  reserve(0);
 }
 
 send_queue::~send_queue() {
@@ -51,15 +50,9 @@ void send_queue::reserve(std::uint32_t slots) noexcept {
   CORDMA_ASSERT(in_flight() == 0 && slots < cold_->depth_max && !cold_->is_room_kept,
                 "slots are reserved before they are used");
   cold_->depth = cold_->depth_max - slots;
+  unsignaled_max_ = (depth() + 1) / 2;
   set_at_once_max();
-  unsignaled_max_ = unsignaled_max_of(depth());
 }
-
-bool send_queue::has_room() const noexcept {
-  return cold_->waiting.empty() && in_flight() < depth();
-}
-
-bool send_queue::is_idle() const noexcept { return in_flight() == 0 && cold_->waiting.empty(); }
 
 void send_queue::end_unposted(send_operation& o, std::span<const wr_summary> requests,
                               const request_outcome& how) noexcept {
@@ -85,18 +78,6 @@ bool send_queue::has_long_ring() noexcept {
   return true;
 }
 
-void send_queue::post_waiting() noexcept {
-  if (cold_->is_room_kept || cold_->refusal) return;
-  while (!cold_->waiting.empty() && has_room(cold_->waiting.front())) {
-    send_operation& next = cold_->waiting.pop_front();
-    // An inline notification may have destroyed the operation.
-    const bool is_own = next.is_queues_own_;
-    next.list_requests(&post_admitted);
-    if (is_own) end_own(next);
-  }
-  set_at_once_max();
-}
-
 void send_queue::end_own(send_operation& o) noexcept {
   if (o.state_ == send_operation::state::in_flight) o.detach();
   delete &o;
@@ -111,22 +92,36 @@ void send_queue::withdraw(send_operation& o) noexcept {
   pump();  // The withdrawn operation may have been the one that needed too much room.
 }
 
-std::uint32_t send_queue::take_back(const post_failure& why, const ibv_send_wr& first,
-                                    std::uint32_t count) noexcept {
-  std::uint32_t sequence = tail_ - count;
-  last_signaled_ = why.signaled_before;
+void send_queue::doorbell_failed(const failed_doorbell& doorbell) noexcept {
+  const std::uint32_t first = tail_ - doorbell.count;
+  std::uint32_t taken_end = first;
+  last_signaled_ = doorbell.signaled_before;
   // Some devices have queued all requests when their doorbell fails, and name none. The device then
   // keeps slots and memory until it is destroyed.
-  for (const ibv_send_wr* wr = &first; wr != nullptr && wr != why.bad; wr = wr->next, ++sequence) {
-    tally().posted(at(sequence).state.kind);
-    if ((wr->send_flags & IBV_SEND_SIGNALED) != 0) last_signaled_ = sequence;
+  for (const ibv_send_wr* wr = doorbell.first; wr != nullptr && wr != doorbell.bad; wr = wr->next) {
+    tally().posted(at(taken_end).kind);
+    if ((wr->send_flags & IBV_SEND_SIGNALED) != 0) last_signaled_ = taken_end;
+    ++taken_end;
   }
-  const std::uint32_t posted = count - (tail_ - sequence);
-  for (; sequence != tail_; ++sequence) {
-    tally().refused(at(sequence).state.kind);
+  for (std::uint32_t sequence = taken_end; sequence != tail_; ++sequence) {
+    tally().refused(at(sequence).kind);
     release_used(at(sequence));
   }
-  return posted;
+  const std::uint32_t end = std::exchange(tail_, taken_end);
+  for (std::uint32_t next = first; next != end;) {
+    const std::uint32_t sequence = next++;
+    // A request that the device took for certain, and will complete, ends as any other.
+    const bool was_taken = taken_end != end && std::int32_t(sequence - taken_end) < 0;
+    if (was_taken && will_complete(sequence)) continue;
+    send_operation* const owner = at(sequence).owner;
+    if (owner == nullptr) continue;
+    adopt(*owner, nullptr);
+    next = owner->first_ + owner->count_;
+    const std::uint32_t index = taken_end - owner->first_;
+    owner->end({.code = {std::abs(doorbell.rc), std::system_category()},
+                .call = "ibv_post_send",
+                .index = index < owner->count_ ? index : 0});
+  }
 }
 
 void send_queue::adopt(const send_operation& from, send_operation* to) noexcept {
@@ -135,38 +130,16 @@ void send_queue::adopt(const send_operation& from, send_operation* to) noexcept 
     at(sequence).owner = to;
 }
 
-void send_queue::post_failed(send_operation& o, const post_failure& why,
-                             const ibv_send_wr& first) noexcept {
-  const std::uint32_t posted = take_back(why, first, o.count_);
-  adopt(o, nullptr);
-  tail_ = o.first_ + posted;
-  o.end({.code = {std::abs(why.rc), std::system_category()},
-         .call = "ibv_post_send",
-         .index = posted < o.count_ ? posted : 0});
-}
-
 void send_queue::ring_batch() noexcept {
   const std::uint32_t count = doorbells().close();
-  ibv_send_wr& first_wr = *doorbells().first_wr_;
+  ibv_send_wr& first = doorbells().first();
   ibv_send_wr* bad = nullptr;
-  if (const int rc = ibv_post_send(native_, &first_wr, &bad); rc != 0) [[unlikely]]
-    return batch_failed({doorbells().signaled_before_, rc, bad}, first_wr, count);
-  doorbells().count_in(tally());
-}
-
-void send_queue::batch_failed(const post_failure& why, const ibv_send_wr& first_wr,
-                              std::uint32_t count) noexcept {
-  doorbells().counts_ = {};
-  const std::uint32_t first = tail_ - count;
-  const std::uint32_t end = first + take_back(why, first_wr, count);
-  for (std::uint32_t sequence = first; sequence != tail_; ++sequence) {
-    // A request that the device took for certain, and will complete, ends as any other.
-    const bool was_taken = end != tail_ && std::int32_t(sequence - end) < 0;
-    if (was_taken && will_complete(sequence)) continue;
-    if (send_operation* const owner = std::exchange(at(sequence).owner, nullptr))
-      owner->end({.code = {std::abs(why.rc), std::system_category()}, .call = "ibv_post_send"});
+  if (const int rc = ibv_post_send(native_, &first, &bad); rc == 0) [[likely]] {
+    doorbells().count_in(tally());
+  } else {
+    doorbells().counts_ = {};
+    doorbell_failed({rc, bad, &first, count, doorbells().signaled_before_});
   }
-  tail_ = end;
 }
 
 void send_queue::ring_and_pump() noexcept {
@@ -188,26 +161,12 @@ void send_queue::retire_to(std::uint32_t end) noexcept {
   while (head_ != end) retire();
 }
 
-void send_queue::retire_special() noexcept {
-  slot& oldest = at(head_);
-  count_succeeded(oldest.state.kind);
-  release_used(oldest);
-  send_operation* const owner = std::exchange(oldest.owner, nullptr);
-  advance(1);
-  if (owner == nullptr) return;
-  if ((oldest.state.special & slot::atomic) != 0)
-    owner->values_before_[oldest.state.index] = cold_->atomic_values[index_of(oldest)];
-  owner->slot_ended();
-}
-
 void send_queue::retire(const request_outcome& failure) noexcept {
   slot& oldest = at(head_);
-  tally().failed(oldest.state.kind);
-  CORDMA_PROBE5(complete, num_, oldest.state.kind, head_, failure.code.value(), 0);
-  release_used(oldest);
-  send_operation* const owner = std::exchange(oldest.owner, nullptr);
-  advance(1);
-  if (owner != nullptr) owner->slot_failed(failure, oldest.state.index);
+  tally().failed(oldest.kind);
+  CORDMA_PROBE5(complete, num_, oldest.kind, head_, failure.code.value(), 0);
+  send_operation* const owner = free_oldest(oldest);
+  if (owner != nullptr) owner->slot_failed(failure, oldest.index);
 }
 
 bool send_queue::failed(std::uint32_t sequence, const request_outcome& why) noexcept {
@@ -232,7 +191,7 @@ void send_queue::end_all(const request_outcome& how) noexcept {
     slot& its = at(sequence);
     send_operation* const owner = std::exchange(its.owner, nullptr);
     if (owner == nullptr) continue;
-    owner->slot_failed(how, its.state.index);
+    owner->slot_failed(how, its.index);
   }
   end_waiting(how);
 }

@@ -97,10 +97,12 @@ class alignas(64) send_queue {
   [[nodiscard]] std::uint32_t batch_max() const noexcept { return depth() / 2 + 1; }
   [[nodiscard]] std::uint32_t in_flight() const noexcept { return tail_ - head_; }
   /// Returns true if one more non-urgent request would be posted at once.
-  [[nodiscard]] bool has_room() const noexcept;
+  [[nodiscard]] bool has_room() const noexcept {
+    return cold_->waiting.empty() && in_flight() < depth();
+  }
   /// Returns the number of requests ever given to the device, modulo 2^32.
   [[nodiscard]] std::uint32_t posted_total() const noexcept { return tail_ - sequence_first; }
-  [[nodiscard]] bool is_idle() const noexcept;
+  [[nodiscard]] bool is_idle() const noexcept { return in_flight() == 0 && cold_->waiting.empty(); }
   /// Returns true if a request is in flight whose end the device will report. Otherwise nothing is
   /// in flight, or only unsignaled requests.
   [[nodiscard]] bool awaits_completion() const noexcept {
@@ -141,33 +143,22 @@ class alignas(64) send_queue {
     send_operation* owner = nullptr;
     lease_block* lease = nullptr;
     memory_block* held = nullptr;  // The first acquired block.
-    struct {
-      std::uint16_t more_held = 0;  // Number of further acquired blocks.
-      std::uint16_t index = 0;      // Index within its operation.
-      request_kind kind{};
-      unsigned char special = 0;  // Bits: `atomic`.
-    } state;
-    /// Bit of `special`: the request gives its owner a value.
-    static constexpr unsigned char atomic = 1;
-    /// Returns true if the slot has only its number and its kind to process.
-    [[nodiscard]] bool is_common_case() const noexcept {
-      return state.more_held == 0 && state.special == 0;
-    }
+    std::uint16_t more_held = 0;   // Number of further acquired blocks.
+    std::uint16_t index = 0;       // Index within its operation.
+    request_kind kind{};
   };
 
-  struct post_failure {
-    std::uint32_t signaled_before;  // The last signaled request before these.
+  /// A doorbell that the device refused, in whole or in part.
+  struct failed_doorbell {
     int rc;
-    ibv_send_wr* bad;
+    const ibv_send_wr* bad;         // The first request that it did not take; null: unknown.
+    const ibv_send_wr* first;       // The first of the chain.
+    std::uint32_t count;            // Length of the chain.
+    std::uint32_t signaled_before;  // The last signaled request before these.
   };
   [[gnu::always_inline]] void probe_posted(request_kind kind,
                                            std::uint32_t sequence) const noexcept {
     CORDMA_PROBE3(post, num_, unsigned(kind), sequence);
-  }
-  /// Counts the success of the oldest request.
-  [[gnu::always_inline]] void count_succeeded(request_kind kind) noexcept {
-    tally().completed(kind);
-    CORDMA_PROBE5(complete, num_, unsigned(kind), head_, 0, 0);
   }
   [[nodiscard]] bool has_room(const send_operation& o) noexcept;
   /// Makes the longer ring if need be. Returns false without memory.
@@ -204,8 +195,6 @@ class alignas(64) send_queue {
   }
   /// Checks each request and acquires their memory, then posts or queues `o`.
   void admit(send_operation& o, const wr_list& list) noexcept;
-  /// Posts what was admitted; there is room.
-  static void post_admitted(send_operation& o, const wr_list& list) noexcept;
   void post_now(send_operation& o, const wr_list& list) noexcept;
   /// Returns true if an awaited request joins the doorbell group of this iteration.
   [[nodiscard]] bool batches(const wr_summary& request) const noexcept;
@@ -220,10 +209,12 @@ class alignas(64) send_queue {
   int fill_wr(const wr_summary& request, ibv_send_wr& wr, ibv_sge* sges) noexcept;
   /// Returns the send flag to add to request `sequence`, which is posted next.
   unsigned signal_flag(std::uint32_t sequence, bool is_asked_for) noexcept;
-  /// Rings the doorbell. Returns 0, or what ibv_post_send(3) returns.
-  int ring(const wr_list& list, ibv_send_wr*& bad) noexcept;
-  /// Handles a doorbell of which the device did not take all requests.
-  void post_failed(send_operation& o, const post_failure& why, const ibv_send_wr& first) noexcept;
+  /// Gives the requests slots and rings the doorbell. Returns 0, or an errno after
+  /// `doorbell_failed`.
+  int post_list(send_operation* owner, const wr_list& list, bool ends_signaled) noexcept;
+  /// Takes back the requests that the device did not take. Ends the operations of these, and of
+  /// those that the device took but will not complete.
+  [[gnu::cold]] void doorbell_failed(const failed_doorbell& doorbell) noexcept;
   /// Ends an operation that the queue owns and that has left the queue.
   static void end_own(send_operation& o) noexcept;
   [[nodiscard]] doorbell_batch& doorbells() const noexcept { return driver_.doorbells(); }
@@ -239,41 +230,33 @@ class alignas(64) send_queue {
   memory_block** more_held_by(const slot& its) noexcept {
     return cold_->more_held.data() + index_of(its) * (cold_->sge_max - 1);
   }
-  /// Frees `count` slots that have ended. An empty ring restarts in the cache lines that were used
-  /// last. It does so here, where no posting waits for it.
-  void advance(std::uint32_t count) noexcept {
-    head_ += count;
+  /// Frees the oldest slot, whose request has ended. Returns its owner, if any. An empty ring
+  /// restarts in the cache lines that were used last. It does so here, where no posting waits for
+  /// it.
+  [[gnu::always_inline]] send_operation* free_oldest(slot& oldest) noexcept {
+    release_used(oldest);
+    ++head_;
     if (head_ == tail_) origin_ = tail_;
+    return std::exchange(oldest.owner, nullptr);
   }
   /// Releases the memory and the lease, if any, of a slot that used them.
   [[gnu::always_inline]] void release_used(slot& by) noexcept {
     if (by.held != nullptr) {
       held_.release(*std::exchange(by.held, nullptr));
-      if (by.state.more_held != 0) [[unlikely]]
+      if (by.more_held != 0) [[unlikely]]
         release_more(by);
     }
     if (by.lease != nullptr) [[unlikely]]
       std::exchange(by.lease, nullptr)->release();
   }
   [[gnu::noinline]] void release_more(slot& by) noexcept {
-    for (std::uint16_t& more = by.state.more_held; more > 0; --more)
-      held_.release(*more_held_by(by)[more - 1u]);
+    for (; by.more_held > 0; --by.more_held) held_.release(*more_held_by(by)[by.more_held - 1u]);
   }
   void ring_batch() noexcept;
-  [[gnu::cold]] void batch_failed(const post_failure& why, const ibv_send_wr& first_wr,
-                                  std::uint32_t count) noexcept;
   /// Rings the doorbell, then pumps: a failed doorbell may leave room, which no CQE will report.
   void ring_and_pump() noexcept;
-  /// Takes back the requests that a failed doorbell left. Of the last `count`, chained from `first`
-  /// on, the device took those before the one that it names. Returns that one's index.
-  std::uint32_t take_back(const post_failure& why, const ibv_send_wr& first,
-                          std::uint32_t count) noexcept;
-  static constexpr std::uint32_t unsignaled_max_of(std::uint32_t depth) noexcept {
-    return (depth + 1) / 2;
-  }
   /// Retires the oldest request, which succeeded.
   void retire() noexcept;
-  [[gnu::noinline]] void retire_special() noexcept;
   /// Retires all requests before `end`, which succeeded; the last of them is in flight.
   [[gnu::noinline]] void retire_to(std::uint32_t end) noexcept;
   /// Retires the oldest request, which failed.
@@ -329,13 +312,13 @@ static_assert(sizeof(send_queue) == 128);
 
 [[gnu::always_inline]] inline void send_queue::retire() noexcept {
   slot& oldest = at(head_);
-  if (!oldest.is_common_case()) [[unlikely]]
-    return retire_special();
-  count_succeeded(oldest.state.kind);
-  release_used(oldest);
-  send_operation* const owner = std::exchange(oldest.owner, nullptr);
-  advance(1);
-  if (owner != nullptr) owner->slot_ended();
+  tally().completed(oldest.kind);
+  CORDMA_PROBE5(complete, num_, unsigned(oldest.kind), head_, 0, 0);
+  send_operation* const owner = free_oldest(oldest);
+  if (owner == nullptr) return;
+  if (oldest.kind == request_kind::atomic) [[unlikely]]
+    owner->values_before_[oldest.index] = cold_->atomic_values[index_of(oldest)];
+  owner->slot_ended();
 }
 
 }  // namespace cordma

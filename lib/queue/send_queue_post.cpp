@@ -137,9 +137,8 @@ inline void send_queue::give_slot(send_operation* owner, std::uint32_t index,
                                   const wr_summary& request) noexcept {
   slot& s = at(tail_++);
   s.owner = owner;
-  s.state.index = std::uint16_t(index);
-  s.state.kind = request.kind;
-  s.state.special = request.is_atomic() ? slot::atomic : 0;
+  s.index = std::uint16_t(index);
+  s.kind = request.kind;
   if (request.remote != nullptr && request.remote->lease() != nullptr) {
     s.lease = request.remote->lease();
     s.lease->used();
@@ -149,7 +148,7 @@ inline void send_queue::give_slot(send_operation* owner, std::uint32_t index,
     if (s.held == nullptr) {
       s.held = slice.block();
     } else {
-      more_held_by(s)[s.state.more_held++] = slice.block();
+      more_held_by(s)[s.more_held++] = slice.block();
     }
   }
 }
@@ -170,16 +169,6 @@ inline void send_queue::fill(send_operation* owner, const wr_list& list,
   }
 }
 
-inline int send_queue::ring(const wr_list& list, ibv_send_wr*& bad) noexcept {
-  if (const int rc = ibv_post_send(native_, list.wrs, &bad); rc != 0) return rc;
-  std::uint32_t sequence = tail_ - std::uint32_t(list.requests.size());
-  for (const wr_summary& request : list.requests) {
-    tally().posted(request.kind);
-    probe_posted(request.kind, sequence++);
-  }
-  return 0;
-}
-
 inline bool send_queue::batches(const wr_summary& request) const noexcept {
   return doorbells().is_worth_while() && request.kind <= request_kind::atomic &&
          request.local.size() <= 1 && doorbells().takes(*this, is_long(request));
@@ -191,13 +180,33 @@ inline void send_queue::begin(send_operation& o) noexcept {
   o.state_ = send_operation::state::in_flight;
 }
 
+inline int send_queue::post_list(send_operation* owner, const wr_list& list,
+                                 bool ends_signaled) noexcept {
+  doorbells().passes(*this);
+  if (owner != nullptr) begin(*owner);
+  const std::uint32_t signaled_before = last_signaled_;
+  fill(owner, list, ends_signaled);
+  const auto count = std::uint32_t(list.requests.size());
+  ibv_send_wr* bad = nullptr;
+  if (const int rc = ibv_post_send(native_, list.wrs, &bad); rc != 0) [[unlikely]] {
+    doorbell_failed({rc, bad, list.wrs, count, signaled_before});
+    return std::abs(rc);
+  }
+  std::uint32_t sequence = tail_ - count;
+  for (const wr_summary& request : list.requests) {
+    tally().posted(request.kind);
+    probe_posted(request.kind, sequence++);
+  }
+  return 0;
+}
+
 void send_queue::post_batched(send_operation& o, const wr_summary& request) noexcept {
   if (doorbells().is_empty()) doorbells().begin(*this, last_signaled_);
   begin(o);
   doorbell_batch::entry& e = doorbells().next();
   fill(&o, {{&request, 1}, &e.wr, &e.sge}, true);
   probe_posted(request.kind, tail_ - 1);
-  doorbells().add(e.wr, request.kind, request.takes_receive() || is_long(request));
+  doorbells().add(request.kind, request.takes_receive() || is_long(request));
   if (doorbells().is_complete()) ring_and_pump();
 }
 
@@ -211,13 +220,7 @@ inline void send_queue::post_now(send_operation& o, const wr_list& list) noexcep
   }
   if (!o.is_handle_ && o.count_ == 1 && batches(list.requests[0]))
     return post_batched(o, list.requests[0]);
-  doorbells().passes(*this);
-  begin(o);
-  const std::uint32_t signaled_before = last_signaled_;
-  fill(&o, list, o.count_ > 1 || o.is_signaled_);
-  ibv_send_wr* bad = nullptr;
-  if (const int rc = ring(list, bad); rc != 0) [[unlikely]]
-    post_failed(o, {signaled_before, rc, bad}, list.wrs[0]);
+  post_list(&o, list, o.count_ > 1 || o.is_signaled_);  // Its failure ends `o`.
 }
 
 void send_queue::admit(send_operation& o, const wr_list& list) noexcept {
@@ -251,8 +254,17 @@ void send_queue::admit(send_operation& o, const wr_list& list) noexcept {
   tally().stalled(o.count_);
 }
 
-void send_queue::post_admitted(send_operation& o, const wr_list& list) noexcept {
-  o.queue_->post_now(o, list);
+void send_queue::post_waiting() noexcept {
+  if (cold_->is_room_kept || cold_->refusal) return;
+  while (!cold_->waiting.empty() && has_room(cold_->waiting.front())) {
+    send_operation& next = cold_->waiting.pop_front();
+    // An inline notification may have destroyed the operation.
+    const bool is_own = next.is_queues_own_;
+    next.list_requests(
+        [](send_operation& o, const wr_list& list) noexcept { o.queue_->post_now(o, list); });
+    if (is_own) end_own(next);
+  }
+  set_at_once_max();
 }
 
 int send_queue::post_detached(const wr_list& list) noexcept {
@@ -263,15 +275,7 @@ int send_queue::post_detached(const wr_list& list) noexcept {
     release(list.requests.first(i));
     return EINVAL;
   }
-  doorbells().passes(*this);
-  const std::uint32_t signaled_before = last_signaled_;
-  fill(nullptr, list, false);
-  ibv_send_wr* bad = nullptr;
-  const int rc = ring(list, bad);
-  if (rc != 0)
-    tail_ -= std::uint32_t(count) -
-             take_back({signaled_before, rc, bad}, list.wrs[0], std::uint32_t(count));
-  return std::abs(rc);
+  return post_list(nullptr, list, false);
 }
 
 }  // namespace cordma
