@@ -20,6 +20,10 @@ constexpr verbs::queue_pair_capabilities capabilities{.send_wr_max = credits,
                                                       .inline_max = frame_bytes};
 static_assert(capabilities.send_wr_max + capabilities.recv_wr_max == agent::completion_entries);
 
+constexpr queue_pair_role role{.has_atomics = false,
+                               .sends = request_kind::agent_send,
+                               .receives = request_kind::agent_receive};
+
 }  // namespace
 
 control_channel::control_channel(completion_queue_driver& driver, verbs::protection_domain& pd,
@@ -31,7 +35,8 @@ control_channel::control_channel(completion_queue_driver& driver, verbs::protect
       up_{up},
       memory_{memory.allocate_zeroed(credits * frame_bytes)},
       buffers_{reinterpret_cast<buffer*>(memory_.bytes().data())},
-      qp_{driver, pd, capabilities, *this, request_kind::agent_send, request_kind::agent_receive} {
+      qp_{driver, pd, capabilities, 0, nullptr, role} {
+  qp_.hand_messages_to(*this);
   for (unsigned slot = 0; slot < credits; ++slot) {
     answers_[slot].channel = this;
     answers_[slot].slot = slot;

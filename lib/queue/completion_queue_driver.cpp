@@ -1,24 +1,25 @@
 #include "completion_queue_driver.hpp"
 
+#include "base/check_option.hpp"
 #include "queue_pair_base.hpp"
 #include "receive_queue.hpp"
 #include "send_queue.hpp"
+#include "verbs/failures.hpp"
 #include "wr_id.hpp"
 
 #include <cordma/queue/shared_receives.hpp>
 
 #include <algorithm>
-#include <cstdio>
+#include <span>
+#include <utility>
 
 namespace cordma {
 namespace {
 
 unsigned checked_batch(unsigned poll_batch) {
-  if (poll_batch >= 1 && poll_batch <= completion_queue_driver::poll_batch_max) return poll_batch;
-  char text[80];
-  std::snprintf(text, sizeof text, "poll_batch %u is not between 1 and %u", poll_batch,
-                completion_queue_driver::poll_batch_max);
-  throw error{{.code = errc::limit_exceeded, .call = "completion_queue_driver", .detail = text}};
+  check_option("completion_queue_options", "poll_batch", poll_batch, 1,
+               completion_queue_driver::poll_batch_max);
+  return poll_batch;
 }
 
 bool uses_channel(completion_mode mode) noexcept {
@@ -61,29 +62,22 @@ completion_queue_driver::~completion_queue_driver() {
   return true;
 }
 
-[[gnu::always_inline]] inline void completion_queue_driver::dispatch(const ibv_wc& wc) noexcept {
-  if (wc.status != IBV_WC_SUCCESS || !has_succeeded(wc)) [[unlikely]]
-    dispatch_any(wc);
-}
-
-inline int completion_queue_driver::poll_into(polled& to) noexcept {
-  const int n = cq_.poll({to.data(), poll_batch_});
-  counters_.polls.add();
-  return n;
-}
-
 std::size_t completion_queue_driver::reap() noexcept {
-  polled some;
+  std::array<ibv_wc, poll_batch_max> some;
   std::size_t reaped = 0;
   while (reaped < completions_per_iteration_max) {
-    const int n = poll_into(some);
+    const int n = cq_.poll({some.data(), poll_batch_});
+    counters_.polls.add();
     if (n < 0) [[unlikely]]
       fail({.code = errc::device_failed, .call = "ibv_poll_cq"});
     if (n <= 0) {
       counters_.empty_polls.add();
       break;
     }
-    for (const ibv_wc& wc : std::span{some.data(), std::size_t(n)}) dispatch(wc);
+    for (const ibv_wc& wc : std::span{some.data(), std::size_t(n)}) {
+      if (wc.status != IBV_WC_SUCCESS || !has_succeeded(wc)) [[unlikely]]
+        dispatch_any(wc);
+    }
     reaped += std::size_t(n);
     if (unsigned(n) < poll_batch_) break;
   }
@@ -91,7 +85,9 @@ std::size_t completion_queue_driver::reap() noexcept {
   if (leaving_ != 0 && reaped < completions_per_iteration_max)
     reserved_ -= std::exchange(leaving_, 0);
   if (reaped == 0) return 0;
-  found(reaped);
+  counters_.completions.add(reaped);
+  if (!spin_.found()) [[unlikely]]
+    spin_.woke(executor_.now());
   return reaped;
 }
 
@@ -119,17 +115,13 @@ void completion_queue_driver::reap_to_the_end() noexcept {
 void completion_queue_driver::dispatch_any(const ibv_wc& wc) noexcept {
   const wr_id id{wc.wr_id};
   const entry& e = queue_pairs_[id.queue_pair() & mask_];
-  if (e.key != id.key()) return dispatch_shared(wc);
-  if (e.qp != nullptr) e.qp->complete(id.is_receive(), id.sequence(), wc);
-}
-
-/// Handles a CQE that may belong to a shared receive; otherwise it is a late one of a destroyed
-/// queue pair. `qp_num` can be trusted in a failed CQE, too.
-void completion_queue_driver::dispatch_shared(const ibv_wc& wc) noexcept {
-  const wr_id id{wc.wr_id};
-  if (id.queue_pair() != wr_id::shared) return;
-  const auto found = shared_.find(wc.qp_num);
-  if (found != shared_.end()) found->second->complete_shared(id.sequence(), wc);
+  if (e.key == id.key()) {
+    if (e.qp != nullptr) e.qp->complete(id.is_receive(), id.sequence(), wc);
+  } else if (id.queue_pair() == wr_id::shared) {
+    // `qp_num` can be trusted in a failed CQE, too.
+    const auto found = shared_.find(wc.qp_num);
+    if (found != shared_.end()) found->second->complete_shared(id.sequence(), wc);
+  }
 }
 
 bool completion_queue_driver::prepare_wait() noexcept {
@@ -142,14 +134,12 @@ bool completion_queue_driver::prepare_wait() noexcept {
     if (!read_event()) return false;
   }
   if (armed_) return true;
-  race_point();
   if (const int rc = cq_.arm(); rc != 0) {
     fail({.code = {rc, std::system_category()}, .call = "ibv_req_notify_cq"});
     return true;
   }
   counters_.arms.add();
   armed_ = true;
-  race_point();
   return reap() == 0;
 }
 
@@ -179,9 +169,7 @@ bool completion_queue_driver::read_event() noexcept {
   return true;
 }
 
-void completion_queue_driver::fail(const request_outcome& how) noexcept { fail_port(0, how); }
-
-void completion_queue_driver::fail_port(int port, const request_outcome& how) noexcept {
+void completion_queue_driver::fail(const request_outcome& how, int port) noexcept {
   for (const entry& e : queue_pairs_) {
     if (e.qp == nullptr || (port != 0 && e.qp->verbs().port() != port)) continue;
     e.qp->abort(how);
@@ -204,30 +192,34 @@ std::shared_ptr<held_by_queues> completion_queue_driver::held_of(const ibv_pd* p
 }
 
 unsigned completion_queue_driver::entries_for(const shared_receives* pool) const noexcept {
-  const bool has = pool == nullptr || std::ranges::count(pools_, pool, &pool_entry::pool) > 0;
-  return has ? 0 : pool->buffers();
+  if (pool == nullptr) return 0;
+  const auto known = pools_.find(pool);
+  return known != pools_.end() && known->second > 0 ? 0 : pool->buffers();
 }
 
-std::uint64_t completion_queue_driver::attach(queue_pair_base& qp, unsigned entries,
-                                              const shared_receives* pool) {
+std::uint64_t completion_queue_driver::attach(queue_pair_base& qp) {
   // CQEs of destroyed queue pairs still take up the room that those queue pairs gave back.
   reap_all();
-  const unsigned needed = entries + entries_for(pool);
+  const shared_receives* const pool = qp.pool();
+  const unsigned needed = qp.entries() + entries_for(pool);
   if (needed > room()) {
-    char text[200];
-    std::snprintf(
-        text, sizeof text,
-        "%u entries, of the completion queue's %u only %u are free (%u once polled empty): "
-        "give it a larger depth or the queue pair less",
-        needed, cq_.capacity(), room(), room() + leaving_);
-    throw error{{.code = errc::limit_exceeded, .call = "queue_pair", .detail = text}};
+    verbs::detail::throw_failure(
+        errc::limit_exceeded, "queue_pair",
+        verbs::detail::detail_text(
+            "%u entries, of the completion queue's %u only %u are free (%u once polled empty): "
+            "give it a larger depth or the queue pair less",
+            needed, cq_.capacity(), room(), room() + leaving_));
   }
   if (free_entries_.empty()) add_entries();
-  if (pool != nullptr) attach_shared(qp, *pool);
+  if (pool != nullptr) {
+    unsigned& queue_pairs = pools_[pool];
+    shared_.emplace(qp.verbs().num(), &qp);
+    ++queue_pairs;
+  }
+  reserved_ += needed;
   const std::uint16_t index = free_entries_.back();
   free_entries_.pop_back();
   queue_pairs_[index].qp = &qp;
-  reserved_ += entries;
   return wr_id::base(queue_pairs_[index].key);
 }
 
@@ -254,28 +246,6 @@ void completion_queue_driver::add_entries() {
   }
 }
 
-void completion_queue_driver::attach_shared(queue_pair_base& qp, const shared_receives& pool) {
-  pools_.reserve(pools_.size() + 1);
-  shared_.emplace(qp.verbs().num(), &qp);
-  const auto known = std::ranges::find(pools_, &pool, &pool_entry::pool);
-  if (known != pools_.end()) {
-    ++known->queue_pairs;
-  } else {
-    reserved_ += pool.buffers();
-    pools_.push_back({&pool, 1});
-  }
-}
-
-/// Detaches a queue pair of a pool, whose CQEs have all been reaped.
-void completion_queue_driver::detach_shared(std::uint32_t qp_num,
-                                            const shared_receives& pool) noexcept {
-  shared_.erase(qp_num);
-  const auto known = std::ranges::find(pools_, &pool, &pool_entry::pool);
-  if (--known->queue_pairs > 0) return;
-  pools_.erase(known);
-  reserved_ -= pool.buffers();
-}
-
 void completion_queue_driver::ignore_requests(std::uint64_t wr_id_base) noexcept {
   set_unwatched(wr_id_base, nullptr, nullptr);
   queue_pairs_[wr_id{wr_id_base}.queue_pair()].qp = nullptr;
@@ -288,15 +258,19 @@ void completion_queue_driver::set_unwatched(std::uint64_t wr_id_base, send_queue
   unwatched_receives_[index] = receives;
 }
 
-void completion_queue_driver::detach(std::uint64_t wr_id_base, unsigned entries) noexcept {
+void completion_queue_driver::detach(const queue_pair_base& qp, std::uint64_t wr_id_base) noexcept {
+  if (const shared_receives* const pool = qp.pool()) {
+    shared_.erase(qp.sends().num());  // The verbs object is gone.
+    if (--pools_[pool] == 0) reserved_ -= pool->buffers();
+  }
   const wr_id id{wr_id_base};
   queue_pairs_[id.queue_pair()] = {.qp = nullptr, .key = wr_id::next_key(id.key())};
   set_unwatched(wr_id_base, nullptr, nullptr);
   free_entries_.push_back(id.queue_pair());
   if (mode_ == completion_mode::manual) {
-    leaving_ += entries;  // The queue pair's remaining CQEs may not have been reaped.
+    leaving_ += qp.entries();  // The queue pair's remaining CQEs may not have been reaped.
   } else {
-    reserved_ -= entries;  // `attach` reaps before it asks for room.
+    reserved_ -= qp.entries();  // `attach` reaps before it asks for room.
   }
 }
 

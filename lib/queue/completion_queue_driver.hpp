@@ -68,11 +68,9 @@ class completion_queue_driver final : private poller {
   /// be lost. Not callable in the middle of a reap.
   void reap_to_the_end() noexcept;
 
-  /// Ends every slot of every queue pair on a lost or broken queue, whose CQEs will never come.
-  void fail(const request_outcome& how) noexcept;
-
-  /// Ends every slot of the queue pairs of one port; 0 means all ports.
-  void fail_port(int port, const request_outcome& how) noexcept;
+  /// Ends every slot of the queue pairs of one port, or of every port (0), whose CQEs will never
+  /// come.
+  void fail(const request_outcome& how, int port = 0) noexcept;
 
   [[nodiscard]] cordma::executor& executor() const noexcept { return executor_; }
   [[nodiscard]] verbs::completion_queue& verbs() noexcept { return cq_; }
@@ -101,12 +99,6 @@ class completion_queue_driver final : private poller {
   [[nodiscard]] queue_pair_base* find(const ibv_qp* qp) const noexcept;
   [[nodiscard]] bool is(const ibv_cq* cq) const noexcept { return cq == cq_.native_handle(); }
 
-  /// Sets a test hook that runs between arming and the second poll, and between the last poll and
-  /// arming. Tests let completions race there.
-  void set_race_point(void (*at_race_point)(void*), void* context) noexcept {
-    at_race_point_ = at_race_point;
-    race_context_ = context;
-  }
   /// Returns true if the next completion raises an event; false also after a wake-up without an
   /// event. For tests.
   [[nodiscard]] bool is_armed() const noexcept { return armed_ && unread_wake_ups_ == 0; }
@@ -117,11 +109,6 @@ class completion_queue_driver final : private poller {
     queue_pair_base* qp = nullptr;
     std::uint32_t key = ~0u;  // First part of the `wr_id`s of its queue pair.
   };
-  struct pool_entry {
-    const shared_receives* pool;
-    unsigned queue_pairs;
-  };
-
   struct channel_watch : fd_watch {
     explicit channel_watch(completion_queue_driver& d)
         : fd_watch{d.executor_, d.channel_->fd(), fd_events::readable, &on_channel}, driver{d} {}
@@ -132,34 +119,20 @@ class completion_queue_driver final : private poller {
   bool prepare_wait() noexcept override;
   static void on_channel(fd_watch& watch) noexcept;
   bool read_event() noexcept;
-  using polled = std::array<ibv_wc, poll_batch_max>;
-  /// Polls like `ibv_poll_cq`.
-  int poll_into(polled& to) noexcept;
-  [[gnu::always_inline]] void found(std::size_t completions) noexcept {
-    counters_.completions.add(completions);
-    if (!spin_.found()) [[unlikely]]
-      spin_.woke(executor_.now());
-  }
-  void dispatch(const ibv_wc& wc) noexcept;
   /// Handles a CQE by the fast path: success of the oldest request of an unwatched queue pair.
   /// Returns false if the CQE needs `dispatch_any`; nothing has changed then.
   bool has_succeeded(const ibv_wc& wc) noexcept;
   /// Handles any CQE: of a watched or unknown queue pair, failed, or ending several requests.
   [[gnu::noinline]] void dispatch_any(const ibv_wc& wc) noexcept;
-  void dispatch_shared(const ibv_wc& wc) noexcept;
   void add_entries();
-  void race_point() const noexcept {
-    if (at_race_point_ != nullptr) at_race_point_(race_context_);
-  }
   /// Reserves CQEs and returns the `wr_id` part that names the queue pair.
-  std::uint64_t attach(queue_pair_base& qp, unsigned entries, const shared_receives* pool);
-  void attach_shared(queue_pair_base& qp, const shared_receives& pool);
+  std::uint64_t attach(queue_pair_base& qp);
   /// Ignores later CQEs of a queue pair's own requests before it is detached. CQEs of shared
   /// receives are still handled.
   void ignore_requests(std::uint64_t wr_id_base) noexcept;
   void set_unwatched(std::uint64_t wr_id_base, send_queue* sends, receive_queue* receives) noexcept;
-  void detach(std::uint64_t wr_id_base, unsigned entries) noexcept;
-  void detach_shared(std::uint32_t qp_num, const shared_receives& pool) noexcept;
+  /// Detaches a queue pair, whose shared receives have all been reaped.
+  void detach(const queue_pair_base& qp, std::uint64_t wr_id_base) noexcept;
 
   cordma::executor& executor_;
   completion_mode mode_;
@@ -184,7 +157,7 @@ class completion_queue_driver final : private poller {
   std::size_t mask_ = 0;
   std::vector<std::uint16_t> free_entries_;
   std::unordered_map<std::uint32_t, queue_pair_base*> shared_;  // Queue pairs of pools, by number.
-  std::vector<pool_entry> pools_;
+  std::unordered_map<const shared_receives*, unsigned> pools_;  // Queue pairs of each pool.
   std::unordered_map<const ibv_pd*, std::weak_ptr<held_by_queues>> held_;
   std::pmr::unsynchronized_pool_resource send_queue_memory_;
   struct {
@@ -197,8 +170,6 @@ class completion_queue_driver final : private poller {
   } counters_;
   transfer_tally tally_;
   doorbell_batch doorbells_;
-  void (*at_race_point_)(void*) = nullptr;
-  void* race_context_ = nullptr;
 };
 
 }  // namespace cordma

@@ -32,41 +32,26 @@ std::unique_ptr<receive_share> share_of(shared_receives* pool, const verbs::prot
 
 queue_pair_base::queue_pair_base(completion_queue_driver& driver, verbs::protection_domain& pd,
                                  const verbs::queue_pair_capabilities& wanted,
-                                 std::size_t message_max_bytes, shared_receives* pool)
-    : queue_pair_base{driver, pd, wanted, message_max_bytes, pool, true, counted_as{}} {
-  watch(false);
-  // A pool's messages are for a handler only.
-  if (pool != nullptr) receives_.refuse_all({.code = errc::refused, .call = "shared_receives"});
-}
-
-queue_pair_base::queue_pair_base(completion_queue_driver& driver, verbs::protection_domain& pd,
-                                 const verbs::queue_pair_capabilities& wanted,
-                                 message_handler& handler, request_kind sends,
-                                 request_kind receives)
-    // Detached requests are not checked against the longest message.
-    : queue_pair_base{
-          driver, pd, wanted, 0, nullptr, false, {.sends = sends, .receives = receives}} {
-  hand_messages_to(handler);
-}
-
-queue_pair_base::queue_pair_base(completion_queue_driver& driver, verbs::protection_domain& pd,
-                                 const verbs::queue_pair_capabilities& wanted,
                                  std::size_t message_max_bytes, shared_receives* pool,
-                                 bool has_atomics, counted_as kinds)
+                                 const queue_pair_role& role)
     : driver_{driver},
       share_{share_of(pool, pd)},
       qp_{pd,     driver.verbs(), driver.verbs(),
           wanted, nullptr,        pool != nullptr ? &pool->verbs() : nullptr},
-      place_{*this, qp_.capabilities().send_wr_max + qp_.capabilities().recv_wr_max, pool},
       held_{driver.held_of(pd.native_handle())},
       sends_{driver.send_queue_memory().new_object<send_queue>(driver, held_->sends, pd, qp_,
-                                                               message_max_bytes, has_atomics),
+                                                               message_max_bytes, role.has_atomics),
              give_back{driver.send_queue_memory().resource()}},
       receives_{qp_, driver, held_->receives},
-      kinds_{kinds} {
-  sends_->set_wr_id_base(place_.wr_id_base);
-  receives_.set_wr_id_base(place_.wr_id_base | wr_id::receive_bit);
-  if (share_) share_->belongs_to(*this);
+      role_{role},
+      wr_id_base_{driver.attach(*this)} {
+  sends_->set_wr_id_base(wr_id_base_);
+  receives_.set_wr_id_base(wr_id_base_ | wr_id::receive_bit);
+  watch(false);
+  if (!share_) return;
+  share_->belongs_to(*this);
+  // A pool's messages are for a handler only.
+  receives_.refuse_all({.code = errc::refused, .call = "shared_receives"});
 }
 
 queue_pair_base::~queue_pair_base() {
@@ -76,27 +61,13 @@ queue_pair_base::~queue_pair_base() {
   destroy_verbs();
   sends_->release_slots();
   receives_.release_slots();
-  driver_.tally().failed(kinds_.receives, handled_receives_);
+  driver_.tally().failed(role_.receives, handled_receives_);
   if (handler_ != nullptr) std::exchange(handler_, nullptr)->on_gone();
   drained_.set();
   sends_idle_.set();
-  place_.leave();
+  driver_.detach(*this, wr_id_base_);
   failed_.set();
   last_receive_.set();
-}
-
-queue_pair_base::place::place(queue_pair_base& of, unsigned its_entries,
-                              const shared_receives* its_pool)
-    : driver{of.driver_},
-      pool{its_pool},
-      qp_num{of.qp_.num()},
-      entries{its_entries},
-      wr_id_base{driver.attach(of, entries, pool)} {}
-
-void queue_pair_base::place::leave() noexcept {
-  if (std::exchange(is_left, true)) return;
-  if (pool != nullptr) driver.detach_shared(qp_num, *pool);
-  driver.detach(wr_id_base, entries);
 }
 
 void queue_pair_base::give_back::operator()(send_queue* queue) const noexcept {
@@ -105,33 +76,25 @@ void queue_pair_base::give_back::operator()(send_queue* queue) const noexcept {
 
 void queue_pair_base::watch(bool is_watched) noexcept {
   if (is_watched)
-    driver_.set_unwatched(place_.wr_id_base, nullptr, nullptr);
+    driver_.set_unwatched(wr_id_base_, nullptr, nullptr);
   else
-    driver_.set_unwatched(place_.wr_id_base, sends_.get(), &receives_);
+    driver_.set_unwatched(wr_id_base_, sends_.get(), &receives_);
 }
 
 // ---- completions ----
 
 inline void queue_pair_base::count_receive(std::uint32_t number, const ibv_wc& wc) noexcept {
-  CORDMA_PROBE5(complete, wc.qp_num, unsigned(kinds_.receives), number, wc.status, wc.byte_len);
-  if (wc.status == IBV_WC_SUCCESS) {
-    driver_.tally().completed(kinds_.receives);
-  } else {
-    driver_.tally().failed(kinds_.receives);
-  }
+  CORDMA_PROBE5(complete, wc.qp_num, unsigned(role_.receives), number, wc.status, wc.byte_len);
+  if (wc.status == IBV_WC_SUCCESS)
+    driver_.tally().completed(role_.receives);
+  else
+    driver_.tally().failed(role_.receives);
 }
 
 void queue_pair_base::hand_over(std::uint32_t number, const ibv_wc& wc) noexcept {
   --handled_receives_;
   count_receive(number, wc);
   handler_->on_receive(number, wc);
-}
-
-/// Completes a receive and returns true if it failed.
-inline bool queue_pair_base::complete_receive(std::uint32_t sequence, const ibv_wc& wc) noexcept {
-  if (handler_ == nullptr) return receives_.complete(sequence, wc);
-  hand_over(sequence, wc);
-  return wc.status != IBV_WC_SUCCESS;
 }
 
 void queue_pair_base::complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept {
@@ -144,7 +107,12 @@ void queue_pair_base::complete(bool is_receive, std::uint32_t sequence, const ib
 void queue_pair_base::complete_watched(bool is_receive, std::uint32_t sequence,
                                        const ibv_wc& wc) noexcept {
   if (is_receive) {
-    if (complete_receive(sequence, wc)) fail(why_failed(wc, driver_.tally()));
+    bool is_failure = wc.status != IBV_WC_SUCCESS;
+    if (handler_ != nullptr)
+      hand_over(sequence, wc);
+    else
+      is_failure = receives_.complete(sequence, wc);
+    if (is_failure) fail(why_failed(wc, driver_.tally()));
   } else if (wc.status == IBV_WC_SUCCESS) {
     sends_->succeeded(sequence);
     if (!has_failed()) {
@@ -202,8 +170,8 @@ void queue_pair_base::hand_messages_to(message_handler& handler) noexcept {
 
 void queue_pair_base::post_recvs(std::span<ibv_recv_wr> wrs) noexcept {
   for (ibv_recv_wr& wr : wrs) {
-    CORDMA_PROBE3(post, qp_.num(), unsigned(kinds_.receives), std::uint32_t(wr.wr_id));
-    wr.wr_id |= place_.wr_id_base | wr_id::receive_bit;
+    CORDMA_PROBE3(post, qp_.num(), unsigned(role_.receives), std::uint32_t(wr.wr_id));
+    wr.wr_id |= wr_id_base_ | wr_id::receive_bit;
     wr.next = &wr + 1;
   }
   wrs.back().next = nullptr;
@@ -211,7 +179,7 @@ void queue_pair_base::post_recvs(std::span<ibv_recv_wr> wrs) noexcept {
   const int rc = qp_.post_recv(wrs.data(), &bad);
   const std::size_t posted = rc == 0 ? wrs.size() : std::size_t(bad - wrs.data());
   handled_receives_ += std::uint32_t(posted);
-  driver_.tally().posted(kinds_.receives, posted);
+  driver_.tally().posted(role_.receives, posted);
   if (rc != 0) fail({.code = {std::abs(rc), std::system_category()}, .call = "ibv_post_recv"});
 }
 
@@ -273,7 +241,7 @@ void queue_pair_base::fail(const request_outcome& why, const request_outcome& un
 }
 
 void queue_pair_base::drain() noexcept {
-  sends_->flush_all(kinds_.sends);
+  sends_->flush_all(role_.sends);
   if (slots_in_use() == 0) drained_.set();
 }
 
@@ -296,7 +264,7 @@ void queue_pair_base::destroy_verbs() noexcept {
   if (share_) {
     fail({.code = errc::closed, .call = "close"});
     driver_.reap_to_the_end();
-    driver_.ignore_requests(place_.wr_id_base);
+    driver_.ignore_requests(wr_id_base_);
   }
   qp_.destroy();
   if (share_) driver_.reap_to_the_end();

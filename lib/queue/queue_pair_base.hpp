@@ -18,6 +18,14 @@
 
 namespace cordma {
 
+/// What a queue pair is for. The agent's has no atomics, and kinds of its own in the counters: for
+/// its receives, and for the request that flushes it once it is broken.
+struct queue_pair_role {
+  bool has_atomics = true;
+  request_kind sends = request_kind::send;
+  request_kind receives = request_kind::receive;
+};
+
 /// The one way to post on a reliable-connection queue pair. Every request gets a slot, whose owner
 /// is notified of the end: a `send_operation` by its waiter, a `message_handler` by a call.
 ///
@@ -28,7 +36,8 @@ class queue_pair_base {
  public:
   /// Makes a queue pair in RESET, whose requests are awaited, or a handler's after
   /// `hand_messages_to`.
-  /// \param message_max_bytes  the port's limit (`port_info::message_max_bytes`).
+  /// \param message_max_bytes  the port's limit (`port_info::message_max_bytes`). `post_detached`
+  ///   does not check it.
   /// \param pool  supplies the receives, and outlives the queue pair. Messages then go to a
   ///   `message_handler` only, and `wanted` says nothing about receives. Such a queue pair must not
   ///   be destroyed in the middle of a reap. Its destructor reaps once, even in manual mode.
@@ -36,13 +45,7 @@ class queue_pair_base {
   ///   room, or the pool lacks buffers; errc::wrong_protection_domain: the pool's is not `pd`.
   queue_pair_base(completion_queue_driver& driver, verbs::protection_domain& pd,
                   const verbs::queue_pair_capabilities& wanted, std::size_t message_max_bytes,
-                  shared_receives* pool = nullptr);
-  /// Makes a queue pair for `handler` alone, which sends by `post_detached` and without atomics.
-  /// Receives are counted as `receives`. The request that flushes a broken queue pair counts as
-  /// `sends`.
-  queue_pair_base(completion_queue_driver& driver, verbs::protection_domain& pd,
-                  const verbs::queue_pair_capabilities& wanted, message_handler& handler,
-                  request_kind sends, request_kind receives);
+                  shared_receives* pool = nullptr, const queue_pair_role& role = {});
   queue_pair_base(const queue_pair_base&) = delete;
   queue_pair_base& operator=(const queue_pair_base&) = delete;
   /// Ends operations that still wait with `errc::closed`. Memory in flight is released after
@@ -108,33 +111,19 @@ class queue_pair_base {
  private:
   friend class completion_queue_driver;
   friend class shared_receives;
-  /// Reserved CQEs of the queue pair, and its part of every `wr_id`.
-  struct place {
-    place(queue_pair_base& of, unsigned entries, const shared_receives* pool);
-    place(const place&) = delete;
-    ~place() { leave(); }
-    void leave() noexcept;
-
-    completion_queue_driver& driver;
-    const shared_receives* pool;
-    const std::uint32_t qp_num;
-    const unsigned entries;
-    const std::uint64_t wr_id_base;
-    bool is_left = false;
-  };
-  struct counted_as {
-    request_kind sends = request_kind::send;
-    request_kind receives = request_kind::receive;
-  };
+  /// Returns the CQEs that the queue pair needs, besides those of its pool.
+  [[nodiscard]] unsigned entries() const noexcept {
+    return qp_.capabilities().send_wr_max + qp_.capabilities().recv_wr_max;
+  }
+  /// Returns the pool of the receives; null if they are the queue pair's own.
+  [[nodiscard]] const shared_receives* pool() const noexcept {
+    return share_ ? &share_->pool() : nullptr;
+  }
   /// Returns the send queue's memory to the pool of its completion queue.
   struct give_back {
     std::pmr::memory_resource* memory;
     void operator()(send_queue* queue) const noexcept;
   };
-
-  queue_pair_base(completion_queue_driver& driver, verbs::protection_domain& pd,
-                  const verbs::queue_pair_capabilities& wanted, std::size_t message_max_bytes,
-                  shared_receives* pool, bool has_atomics, counted_as kinds);
 
   /// Handles, in the middle of a reap, a CQE that failed or whose queue pair is watched.
   void complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept;
@@ -150,7 +139,6 @@ class queue_pair_base {
   [[gnu::noinline]] void hand_over(std::uint32_t number, const ibv_wc& wc) noexcept;
   [[gnu::noinline]] void complete_watched(bool is_receive, std::uint32_t sequence,
                                           const ibv_wc& wc) noexcept;
-  bool complete_receive(std::uint32_t sequence, const ibv_wc& wc) noexcept;
   void count_receive(std::uint32_t number, const ibv_wc& wc) noexcept;
   void fail(const request_outcome& why) noexcept;
   /// \param unposted how requests end that never reached the device.
@@ -169,13 +157,13 @@ class queue_pair_base {
   completion_queue_driver& driver_;
   std::unique_ptr<receive_share> share_;  // Destroyed after the members that use it.
   verbs::queue_pair qp_;
-  place place_;
   const std::shared_ptr<held_by_queues> held_;
   const std::unique_ptr<send_queue, give_back> sends_;
   receive_queue receives_;
   message_handler* handler_ = nullptr;
   std::uint32_t handled_receives_ = 0;  ///< the handler's receives that the device has
-  const counted_as kinds_;
+  const queue_pair_role role_;
+  const std::uint64_t wr_id_base_;  ///< part of every `wr_id` that names the queue pair
   bool idle_is_awaited_ = false;
   request_outcome reason_;
   event failed_;

@@ -57,7 +57,7 @@ void async_events::route(const verbs::async_event& event) noexcept {
       break;
     case IBV_EVENT_PORT_ERR:
       for (completion_queue_driver* driver : drivers_) {
-        driver->fail_port(event.port, reason(errc::device_failed, event));
+        driver->fail(reason(errc::device_failed, event), event.port);
       }
       break;
     case IBV_EVENT_DEVICE_FATAL: fail_all(reason(errc::device_failed, event)); break;

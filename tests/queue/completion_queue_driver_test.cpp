@@ -19,6 +19,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace cordma;
@@ -42,9 +43,16 @@ struct one_way {
       std::make_unique<queue_pair>(sends, link.pd, link.capabilities, link.port.message_max_bytes);
 };
 
-/// Lets a completion race with the driver: sends a message at one of its race points, chosen by
-/// chance, and gives the device a random time to complete it.
+/// Lets a completion race with the driver: sends a message before or after an arming, chosen by
+/// chance, and gives the device a random time to complete it. Arms in place of the provider.
 struct racer {
+  racer(one_way& w, local_mr& bytes, std::uint64_t seed) : way{w}, from{bytes}, random{seed} {
+    current_ = this;
+    std::swap(arm_, real_arm_);
+  }
+  racer(const racer&) = delete;
+  ~racer() { std::swap(arm_, real_arm_); }
+
   one_way& way;
   local_mr& from;
   std::mt19937_64 random;
@@ -52,9 +60,8 @@ struct racer {
   std::uint64_t injected = 0;
   std::atomic<std::uint64_t> taken{0};
 
-  void maybe() {
-    // At the second point, where it is armed, at the latest: there is no third.
-    if (!wanted || (!way.link.driver.is_armed() && random() % 2 == 0)) return;
+  void maybe(bool is_last_chance) {
+    if (!wanted || (!is_last_chance && random() % 2 == 0)) return;
     inject();
     ++injected;
     const time_point until = way.link.executor.now() + std::chrono::microseconds{random() % 150};
@@ -65,7 +72,17 @@ struct racer {
     wanted = false;
     way.send(from);
   }
-  static void at_race_point(void* self) { static_cast<racer*>(self)->maybe(); }
+
+ private:
+  static int arm(ibv_cq* cq, int solicited_only) noexcept {
+    current_->maybe(false);
+    const int rc = current_->real_arm_(cq, solicited_only);
+    current_->maybe(true);
+    return rc;
+  }
+  static inline racer* current_ = nullptr;
+  decltype(ibv_context_ops::req_notify_cq) real_arm_ = &arm;
+  decltype(ibv_context_ops::req_notify_cq)& arm_ = way.link.ctx.native_handle()->ops.req_notify_cq;
 };
 
 task<> race(racer& r, local_mr& to, std::uint64_t count) {
@@ -73,7 +90,7 @@ task<> race(racer& r, local_mr& to, std::uint64_t count) {
   while (r.injected < count) {
     link.a->post_recv(to);
     r.wanted = true;
-    // Armed from before, it does not pass its race points again: the message comes from here.
+    // Armed from before, it does not arm again: the message comes from here.
     if (link.driver.is_armed()) r.inject();
     co_await link.a->next_message();
     ++r.taken;
@@ -121,9 +138,8 @@ void race_completions(std::uint64_t count, std::uint64_t seed) {
   one_way way;
   local_mr from = way.link.pattern(8);
   local_mr to = way.link.memory(8);
-  racer r{.way = way, .from = from, .random = std::mt19937_64{seed}};
+  racer r{way, from, seed};
   completion_queue_driver& driver = way.link.driver;
-  driver.set_race_point(&racer::at_race_point, &r);
   scope racing{way.link.executor};
   watchdog dog{way.link.executor, racing, r.taken};
   racing.spawn(race(r, to, count));
@@ -131,7 +147,6 @@ void race_completions(std::uint64_t count, std::uint64_t seed) {
   // No timer is armed: what is lost would be waited for for ever.
   CHECK(way.link.executor.next_deadline() == time_point::max());
   CHECK_FALSE(dog.end());
-  driver.set_race_point(nullptr, nullptr);
   CHECK(r.injected >= count);
   const completion_counters& seen = driver.counters();
   CHECK(seen.completions == r.taken);

@@ -30,9 +30,13 @@ struct end final : message_handler {
            link.driver,
            link.pd,
            few,
-           *this,
-           request_kind::agent_send,
-           request_kind::agent_receive} {}
+           0,
+           nullptr,
+           queue_pair_role{.has_atomics = false,
+                           .sends = request_kind::agent_send,
+                           .receives = request_kind::agent_receive}} {
+    qp->hand_messages_to(*this);
+  }
 
   void post_receive(std::uint32_t number) {
     ibv_sge piece{.addr = reinterpret_cast<std::uint64_t>(memory.bytes().data()),
