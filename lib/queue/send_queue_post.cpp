@@ -23,7 +23,7 @@ errc send_queue::refusal_of(const bind_request& bind) const noexcept {
       access::remote_read | access::remote_write | access::remote_atomic | access::zero_based;
   if (bind.region->pd != native_->pd || bind.window->pd != native_->pd)
     return errc::wrong_protection_domain;
-  const std::span<const std::byte> bytes = bind.local.slices[0].bytes();
+  const std::span<const std::byte> bytes = bind.local[0].bytes();
   // A slice before the region gives an offset larger than any length.
   const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(bytes.data()) -
                                 reinterpret_cast<std::uintptr_t>(bind.region->addr);
@@ -91,7 +91,7 @@ inline int send_queue::fill_wr(const wr_summary& request, ibv_send_wr& wr, ibv_s
   wr.send_flags = request.send_flags & ~unsigned{IBV_SEND_SIGNALED};
   if (request.window != nullptr) {
     const bind_request& bind = *request.window;
-    const std::span<const std::byte> bytes = bind.local.slices[0].bytes();
+    const std::span<const std::byte> bytes = bind.local[0].bytes();
     wr.bind_mw = {.mw = bind.window,
                   .rkey = bind.rkey,
                   .bind_info = {.mr = bind.region,

@@ -237,7 +237,7 @@ TEST_CASE("a loan that waits for a slot, and whose window a message has ended, n
   p.lend(access::remote_read);
   if (p.terms.isolation != isolation::exact) CORDMA_SKIP("there a kernel may panic");
   p.server.post_recv(heard.slice());
-  const send_request<1> ends{const_local_mr_slice{}, IBV_WR_SEND_WITH_INV, p.terms.rkey, 0};
+  const send_request<1> ends{{}, {}, IBV_WR_SEND_WITH_INV, 0, p.terms.rkey};
   REQUIRE(test::post_detached(p.client.qp(), ends));
   p.rt.run(p.server.next_message());
   // Others take every slot, and nothing is reaped meanwhile.

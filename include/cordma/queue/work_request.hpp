@@ -8,8 +8,6 @@
 #include <endian.h>
 #include <infiniband/verbs.h>
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
 
 namespace cordma {
@@ -39,60 +37,37 @@ struct request_flags {
 // The functions below describe requests to a queue pair as values, which own nothing and are bound
 // to no queue pair. `conn.write(…)` awaits one; `conn.post(write(…))` and `conn.post_all(…)` post
 // them. Each request gives the number of bytes it moved; an atomic gives the value before.
+//
+// Local memory is a `local_mr`, a slice, or what `gather` (for `read`: `scatter`) combines.
 
 /// Sends these bytes to the next receive of the peer.
-inline send_request<1> send(const const_local_mr_slice& local, request_flags flags = {}) noexcept {
-  return {local, IBV_WR_SEND, 0, flags.to_verbs()};
-}
-template <std::size_t N>
-send_request<N> send(const std::array<const_local_mr_slice, N>& local,
-                     request_flags flags = {}) noexcept {
-  return {local, IBV_WR_SEND, 0, flags.to_verbs()};
+auto send(const auto& local, request_flags flags = {}) noexcept {
+  return detail::data_request_of<request_kind::send>(local, detail::no_remote{}, IBV_WR_SEND,
+                                                     flags.to_verbs());
 }
 /// Sends these bytes, with 32 bits of immediate data beside them.
-inline send_request<1> send_with_imm(const const_local_mr_slice& local, std::uint32_t immediate,
-                                     request_flags flags = {}) noexcept {
-  return {local, IBV_WR_SEND_WITH_IMM, htobe32(immediate), flags.to_verbs()};
-}
-template <std::size_t N>
-send_request<N> send_with_imm(const std::array<const_local_mr_slice, N>& local,
-                              std::uint32_t immediate, request_flags flags = {}) noexcept {
-  return {local, IBV_WR_SEND_WITH_IMM, htobe32(immediate), flags.to_verbs()};
+auto send_with_imm(const auto& local, std::uint32_t immediate, request_flags flags = {}) noexcept {
+  return detail::data_request_of<request_kind::send>(
+      local, detail::no_remote{}, IBV_WR_SEND_WITH_IMM, flags.to_verbs(), htobe32(immediate));
 }
 
 /// Copies local bytes to the start of `remote`, which must have room for them.
-inline write_request<1> write(const const_local_mr_slice& local, const remote_mr_slice& remote,
-                              request_flags flags = {}) noexcept {
-  return {local, remote, IBV_WR_RDMA_WRITE, 0, flags.to_verbs()};
-}
-template <std::size_t N>
-write_request<N> write(const std::array<const_local_mr_slice, N>& local,
-                       const remote_mr_slice& remote, request_flags flags = {}) noexcept {
-  return {local, remote, IBV_WR_RDMA_WRITE, 0, flags.to_verbs()};
+auto write(const auto& local, const remote_mr_slice& remote, request_flags flags = {}) noexcept {
+  return detail::data_request_of<request_kind::write>(local, remote, IBV_WR_RDMA_WRITE,
+                                                      flags.to_verbs());
 }
 /// Writes as `write` does, then completes one receive of the peer with 32 bits of immediate data.
 /// The receive's buffer is not written.
-inline write_request<1> write_with_imm(const const_local_mr_slice& local,
-                                       const remote_mr_slice& remote, std::uint32_t immediate,
-                                       request_flags flags = {}) noexcept {
-  return {local, remote, IBV_WR_RDMA_WRITE_WITH_IMM, htobe32(immediate), flags.to_verbs()};
-}
-template <std::size_t N>
-write_request<N> write_with_imm(const std::array<const_local_mr_slice, N>& local,
-                                const remote_mr_slice& remote, std::uint32_t immediate,
-                                request_flags flags = {}) noexcept {
-  return {local, remote, IBV_WR_RDMA_WRITE_WITH_IMM, htobe32(immediate), flags.to_verbs()};
+auto write_with_imm(const auto& local, const remote_mr_slice& remote, std::uint32_t immediate,
+                    request_flags flags = {}) noexcept {
+  return detail::data_request_of<request_kind::write>(local, remote, IBV_WR_RDMA_WRITE_WITH_IMM,
+                                                      flags.to_verbs(), htobe32(immediate));
 }
 
 /// Fills local memory from the start of `remote`.
-inline read_request<1> read(const local_mr_slice& local, const remote_mr_slice& remote,
-                            request_flags flags = {}) noexcept {
-  return {local, remote, flags.to_verbs()};
-}
-template <std::size_t N>
-read_request<N> read(const std::array<local_mr_slice, N>& local, const remote_mr_slice& remote,
-                     request_flags flags = {}) noexcept {
-  return {local, remote, flags.to_verbs()};
+auto read(auto&& local, const remote_mr_slice& remote, request_flags flags = {}) noexcept {
+  return detail::data_request_of<request_kind::read, local_mr_slice>(
+      local, remote, IBV_WR_RDMA_READ, flags.to_verbs());
 }
 
 /// Swaps the 8 bytes at `remote` for `desired` if they equal `expected`. `remote` is 8-aligned and

@@ -7,25 +7,13 @@
 #include <infiniband/verbs.h>
 
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 namespace cordma {
-
-/// One or several slices, as `gather(…)` or `scatter(…)` makes them. They are kept as const slices,
-/// because the queue pair only passes their addresses to the device. `Slice` is the type that the
-/// maker required.
-template <class Slice, std::size_t N>
-struct slice_list {
-  slice_list(const Slice& slice) noexcept
-    requires(N == 1)
-      : slices{slice} {}                                  // NOLINT
-  slice_list(const std::array<Slice, N>& all) noexcept {  // NOLINT
-    for (std::size_t i = 0; i < N; ++i) slices[i] = all[i];
-  }
-  std::array<const_local_mr_slice, N> slices;
-};
 
 /// A work request as the send queue reads it, whatever its kind. It refers to what its owner keeps.
 struct wr_summary {
@@ -49,79 +37,76 @@ struct wr_summary {
 };
 
 namespace detail {
+struct no_remote {};
+}  // namespace detail
 
+/// A SEND, WRITE or READ of N slices. They are kept as const slices, because the queue pair only
+/// passes their addresses to the device.
+template <request_kind Kind, std::size_t N>
+struct data_request {
+  using value_type = std::size_t;
+  static constexpr request_kind kind = Kind;
+  static constexpr std::size_t sge_count = N;
+  static constexpr bool is_one_sided = Kind != request_kind::send;
+
+  std::array<const_local_mr_slice, N> local;
+  [[no_unique_address]] std::conditional_t<is_one_sided, remote_mr_slice, detail::no_remote> remote;
+  ibv_wr_opcode opcode;
+  unsigned send_flags;
+  std::uint32_t immediate = 0;  // The immediate data as it is sent.
+
+  [[nodiscard]] wr_summary summary() const noexcept {
+    const remote_mr_slice* there = nullptr;
+    if constexpr (is_one_sided) there = &remote;
+    return {.kind = kind,
+            .opcode = opcode,
+            .send_flags = send_flags,
+            .immediate = immediate,
+            .local = local,
+            .remote = there};
+  }
+  [[nodiscard]] value_type value() const noexcept {
+    std::size_t bytes = 0;
+    for (const const_local_mr_slice& slice : local) bytes += slice.size_bytes();
+    return bytes;
+  }
+};
 template <std::size_t N>
-std::size_t bytes_of(const std::array<const_local_mr_slice, N>& slices) noexcept {
-  std::size_t bytes = 0;
-  for (const const_local_mr_slice& slice : slices) bytes += slice.size_bytes();
-  return bytes;
+using send_request = data_request<request_kind::send, N>;
+template <std::size_t N>
+using write_request = data_request<request_kind::write, N>;
+template <std::size_t N>
+using read_request = data_request<request_kind::read, N>;
+
+namespace detail {
+
+template <class Slice, std::size_t N>
+std::array<const_local_mr_slice, N> listed(const std::array<Slice, N>& slices) noexcept {
+  std::array<const_local_mr_slice, N> list;
+  for (std::size_t i = 0; i < N; ++i) list[i] = slices[i];
+  return list;
+}
+/// Makes a request of `local`: memory that converts to a `Slice`, or an array of such slices.
+/// Anything else gives a one-line compile error.
+template <request_kind Kind, class Slice = const_local_mr_slice, class Local>
+auto data_request_of(Local& local, const auto& remote, ibv_wr_opcode opcode, unsigned send_flags,
+                     std::uint32_t immediate = 0) noexcept {
+  constexpr bool is_one = std::convertible_to<Local&, Slice>;
+  constexpr bool is_memory = is_one || requires { listed<Slice>(local); };
+  static_assert(is_memory,
+                "requests take registered memory: a local_mr (not const where it is read into), a "
+                "slice of one, gather() or scatter(); rpc's message_stream sends any bytes");
+  if constexpr (is_memory && !is_one) {
+    constexpr std::size_t count = std::tuple_size_v<std::remove_const_t<Local>>;
+    return data_request<Kind, count>{listed<Slice>(local), remote, opcode, send_flags, immediate};
+  } else if constexpr (is_memory) {
+    return data_request<Kind, 1>{{local}, remote, opcode, send_flags, immediate};
+  } else {
+    return data_request<Kind, 1>{};
+  }
 }
 
 }  // namespace detail
-
-template <std::size_t N>
-struct send_request {
-  using value_type = std::size_t;
-  static constexpr request_kind kind = request_kind::send;
-  static constexpr std::size_t sge_count = N;
-
-  slice_list<const_local_mr_slice, N> local;
-  ibv_wr_opcode opcode;
-  std::uint32_t immediate;  // The immediate data as it is sent; 0 if there is none.
-  unsigned send_flags;
-
-  [[nodiscard]] wr_summary summary() const noexcept {
-    return {.kind = kind,
-            .opcode = opcode,
-            .send_flags = send_flags,
-            .immediate = immediate,
-            .local = local.slices};
-  }
-  [[nodiscard]] value_type value() const noexcept { return detail::bytes_of(local.slices); }
-};
-
-template <std::size_t N>
-struct write_request {
-  using value_type = std::size_t;
-  static constexpr request_kind kind = request_kind::write;
-  static constexpr std::size_t sge_count = N;
-
-  slice_list<const_local_mr_slice, N> local;
-  remote_mr_slice remote;
-  ibv_wr_opcode opcode;
-  std::uint32_t immediate;  // The immediate data as it is sent; 0 if there is none.
-  unsigned send_flags;
-
-  [[nodiscard]] wr_summary summary() const noexcept {
-    return {.kind = kind,
-            .opcode = opcode,
-            .send_flags = send_flags,
-            .immediate = immediate,
-            .local = local.slices,
-            .remote = &remote};
-  }
-  [[nodiscard]] value_type value() const noexcept { return detail::bytes_of(local.slices); }
-};
-
-template <std::size_t N>
-struct read_request {
-  using value_type = std::size_t;
-  static constexpr request_kind kind = request_kind::read;
-  static constexpr std::size_t sge_count = N;
-
-  slice_list<local_mr_slice, N> local;
-  remote_mr_slice remote;
-  unsigned send_flags;
-
-  [[nodiscard]] wr_summary summary() const noexcept {
-    return {.kind = kind,
-            .opcode = IBV_WR_RDMA_READ,
-            .send_flags = send_flags,
-            .local = local.slices,
-            .remote = &remote};
-  }
-  [[nodiscard]] value_type value() const noexcept { return detail::bytes_of(local.slices); }
-};
 
 struct atomic_request {
   using value_type = std::uint64_t;
@@ -149,7 +134,7 @@ struct bind_request {
   static constexpr request_kind kind = request_kind::bind;
   static constexpr std::size_t sge_count = 1;
 
-  slice_list<const_local_mr_slice, 1> local;
+  std::array<const_local_mr_slice, 1> local;
   ibv_mr* region;
   verbs::access region_access;
   ibv_mw* window;
@@ -161,7 +146,7 @@ struct bind_request {
     return {.kind = kind,
             .opcode = IBV_WR_BIND_MW,
             .send_flags = send_flags,
-            .local = local.slices,
+            .local = local,
             .window = this};
   }
   [[nodiscard]] value_type value() const noexcept { return rkey; }

@@ -2,28 +2,7 @@
 
 #include <cordma/detail/request/request_op.hpp>
 
-#include <coroutine>
-
 namespace cordma {
-
-namespace detail {
-
-template <class Local>
-concept readable_memory = requires(const Local& local) { cordma::send(local, request_flags{}); };
-template <class Local>
-concept writable_memory =
-    requires(const Local& local, const remote_mr_slice& remote) { cordma::read(local, remote); };
-
-/// Gives a one-line compile error in place of a list of candidate overloads.
-template <bool IsMemory>
-std::suspend_never refuse_unregistered() noexcept {
-  static_assert(IsMemory,
-                "requests take registered memory: a local_mr (not const where it is read into), a "
-                "slice of one, gather() or scatter(); rpc's message_stream sends any bytes");
-  return {};
-}
-
-}  // namespace detail
 
 /// Request functions of a class with a send queue, `Self::sends()`: a queue pair, or a connection.
 /// Arguments are as in <cordma/queue/work_request.hpp>. \thread the executor's.
@@ -35,36 +14,19 @@ class requester {
   request_op<Request> await(const Request& request) noexcept {
     return request_op<Request>{queue(), request};
   }
-  auto send(auto&& local, request_flags f = {}) noexcept {
-    if constexpr (detail::readable_memory<decltype(local)>)
-      return await(cordma::send(local, f));
-    else
-      return detail::refuse_unregistered<false>();
-  }
+  auto send(auto&& local, request_flags f = {}) noexcept { return await(cordma::send(local, f)); }
   auto send_with_imm(auto&& local, std::uint32_t immediate, request_flags f = {}) noexcept {
-    if constexpr (detail::readable_memory<decltype(local)>)
-      return await(cordma::send_with_imm(local, immediate, f));
-    else
-      return detail::refuse_unregistered<false>();
+    return await(cordma::send_with_imm(local, immediate, f));
   }
   auto write(auto&& local, const remote_mr_slice& remote, request_flags f = {}) noexcept {
-    if constexpr (detail::readable_memory<decltype(local)>)
-      return await(cordma::write(local, remote, f));
-    else
-      return detail::refuse_unregistered<false>();
+    return await(cordma::write(local, remote, f));
   }
   auto write_with_imm(auto&& local, const remote_mr_slice& remote, std::uint32_t immediate,
                       request_flags f = {}) noexcept {
-    if constexpr (detail::readable_memory<decltype(local)>)
-      return await(cordma::write_with_imm(local, remote, immediate, f));
-    else
-      return detail::refuse_unregistered<false>();
+    return await(cordma::write_with_imm(local, remote, immediate, f));
   }
   auto read(auto&& local, const remote_mr_slice& remote, request_flags f = {}) noexcept {
-    if constexpr (detail::writable_memory<decltype(local)>)
-      return await(cordma::read(local, remote, f));
-    else
-      return detail::refuse_unregistered<false>();
+    return await(cordma::read(local, remote, f));
   }
   auto compare_swap(const remote_mr_slice& remote, std::uint64_t expected, std::uint64_t desired,
                     request_flags f = {}) noexcept {
