@@ -1,5 +1,7 @@
 #include "agent.hpp"
 
+#include "queue/send_queue.hpp"
+
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
@@ -60,7 +62,7 @@ agent::agent(const agent_resources& r, const agent_options& options)
       lends{context},
       borrows{context},
       note_arrived{context.executor} {
-  r.data.reserve_sends(reserved_slots);
+  r.data.sends().reserve(reserved_slots);
 }
 
 void agent::start(const remote_mr_slice& flush_word) noexcept {

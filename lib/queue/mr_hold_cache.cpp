@@ -14,17 +14,13 @@ bool mr_hold_cache::try_acquire_other(memory_block& block, std::uint32_t generat
     block.release();
     return false;
   }
-  count(block);
-  return true;
-}
-
-void mr_hold_cache::count(memory_block& block) noexcept {
   if (block_ == nullptr) {
     block_ = &block;
     holds_ = 1;
-  } else if (counted& place = other(block); place.block == nullptr) {
-    place = {&block, 1};
+  } else if (known.block == nullptr) {
+    known = {&block, 1};
   }
+  return true;
 }
 
 void mr_hold_cache::release_other(memory_block& block) noexcept {

@@ -76,8 +76,6 @@ class mr_hold_cache {
   [[nodiscard]] counted& other(const memory_block& block) noexcept {
     return others_[reinterpret_cast<std::uintptr_t>(&block) / sizeof block % others_.size()];
   }
-  /// Counts a block that was just acquired.
-  void count(memory_block& block) noexcept;
 
   // The next two members are a `counted` for the common block.
   memory_block* block_ = nullptr;

@@ -196,8 +196,6 @@ bool queue_pair_base::post_detached(const wr_list& list) noexcept {
 
 // ---- idle, failure, destruction ----
 
-void queue_pair_base::reserve_sends(std::uint32_t slots) noexcept { sends_->reserve(slots); }
-
 std::uint32_t queue_pair_base::slots_in_use() const noexcept {
   return sends_->in_flight() + receives_.posted() + handled_receives_;
 }

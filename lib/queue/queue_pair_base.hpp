@@ -69,9 +69,6 @@ class queue_pair_base {
   /// unsignaled request ends only with a later signaled one.
   event::wait_op sends_idle() noexcept;
 
-  /// Reserves the last `slots` of the send queue for urgent requests. Call it before anything is
-  /// posted.
-  void reserve_sends(std::uint32_t slots) noexcept;
   void post_recv(const local_mr_slice& buffer) { receives_.post({&buffer, 1}); }
   void post_recv(std::span<const local_mr_slice> buffer) { receives_.post(buffer); }
 

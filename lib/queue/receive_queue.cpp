@@ -1,7 +1,11 @@
 #include "receive_queue.hpp"
 
+#include "verbs/failures.hpp"
+
+#include <algorithm>
+#include <array>
 #include <bit>
-#include <cstdio>
+#include <memory>
 
 namespace cordma {
 
@@ -25,15 +29,11 @@ receive_queue::~receive_queue() {
   for (; head_ != completed_; ++head_) release(at(head_));
 }
 
-std::error_code receive_queue::reason::to_code() const noexcept {
-  if (device_says != 0) return {device_says, std::system_category()};
-  return code;
-}
-
 request_outcome receive_queue::refusal(reason why, std::size_t slices) noexcept {
   tally_.refused(request_kind::receive);
-  request_outcome how{.code = why.to_code(),
-                      .call = why.device_says != 0 ? "ibv_post_recv" : "post_recv"};
+  if (why.device_says != 0)
+    return {.code = {why.device_says, std::system_category()}, .call = "ibv_post_recv"};
+  request_outcome how{.code = why.code, .call = "post_recv"};
   if (why.code == errc::too_many_slices) {
     how.value = slices;
     how.limit = slices_max_;
@@ -41,50 +41,44 @@ request_outcome receive_queue::refusal(reason why, std::size_t slices) noexcept 
   return how;
 }
 
-int receive_queue::describe(std::span<const local_mr_slice> buffer, ibv_sge* to) noexcept {
-  int used = 0;
-  for (const local_mr_slice& slice : buffer) {
-    if (slice.empty()) continue;  // Some devices read a length of 0 as 2 GiB.
-    to[used++] = {.addr = reinterpret_cast<std::uint64_t>(slice.bytes().data()),
-                  .length = std::uint32_t(std::min(slice.size_bytes(), message_bytes_max)),
-                  .lkey = slice.lkey()};
-  }
-  return used;
-}
-
 receive_queue::reason receive_queue::try_post(std::span<const local_mr_slice> buffer) noexcept {
   if (buffer.size() > slices_max_) return errc::too_many_slices;
   const errc why = held_.acquire(buffer, verbs::access::local_write);
   if (why != errc{}) return why;
   message& slot = *std::construct_at(&at(tail_));
-  for (const local_mr_slice& slice : buffer) slot.slices.push_back(slice);
   std::array<ibv_sge, receive_slices_max> sges;
-  const int used = describe(buffer, sges.data());
   ibv_recv_wr wr{
-      .wr_id = wr_id_base_ | tail_, .next = nullptr, .sg_list = sges.data(), .num_sge = used};
+      .wr_id = wr_id_base_ | tail_, .next = nullptr, .sg_list = sges.data(), .num_sge = 0};
+  for (const local_mr_slice& slice : buffer) {
+    slot.slices.push_back(slice);
+    if (slice.empty()) continue;  // Some devices read a length of 0 as 2 GiB.
+    sges[wr.num_sge++] = {.addr = reinterpret_cast<std::uint64_t>(slice.bytes().data()),
+                          .length = std::uint32_t(std::min(slice.size_bytes(), message_bytes_max)),
+                          .lkey = slice.lkey()};
+  }
   ibv_recv_wr* bad = nullptr;
   if (const int rc = ibv_post_recv(native_, &wr, &bad); rc != 0) {
     release(slot);
     return reason{rc};
   }
   tally_.posted(request_kind::receive);
-  probe_posted(tail_++);
+  CORDMA_PROBE3(post, num_, unsigned(request_kind::receive), tail_);
+  ++tail_;
   return {};
 }
 
 void receive_queue::post(std::span<const local_mr_slice> buffer) {
-  if (!has_room()) throw_refused(errc::receive_queue_full, buffer.size());
-  if (const auto why = try_post(buffer)) throw_refused(why, buffer.size());
+  const reason why = has_room() ? try_post(buffer)
+                     : closed_  ? errc::disconnected
+                                : errc::receive_queue_full;
+  if (why) throw_refused(why, buffer.size());
 }
 
 void receive_queue::throw_refused(reason why, std::size_t slices) {
-  const bool is_full = why.code == errc::receive_queue_full;
-  failure f = refusal(is_full && closed_ ? errc::disconnected : why, slices).to_failure(num_);
-  if (is_full && !closed_) {
-    char text[100];
-    std::snprintf(text, sizeof text,
-                  "%u buffers are posted or hold messages nobody took; take those first", depth_);
-    f.detail = text;
+  failure f = refusal(why, slices).to_failure(num_);
+  if (why.code == errc::receive_queue_full) {
+    f.detail = verbs::detail::detail_text(
+        "%u buffers are posted or hold messages nobody took; take those first", depth_);
   }
   throw error{f};
 }
@@ -95,7 +89,7 @@ void receive_queue::promise(receive_operation& to) noexcept {
 }
 
 bool receive_queue::serve(receive_operation& o) noexcept {
-  if (has_message()) {
+  if (free_count_ != 0) {
     promise(o);
     takers_.push_back(o);
     return true;

@@ -11,14 +11,10 @@
 #include <cordma/queue/message.hpp>
 #include <cordma/verbs/queue_pair.hpp>
 
-#include <algorithm>
-#include <array>
-#include <bit>
 #include <cstddef>
-#include <memory>
+#include <cstdint>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace cordma {
@@ -63,22 +59,14 @@ class alignas(64) receive_queue {
   [[nodiscard]] bool has_room() const noexcept { return tail_ - head_ < at_once_max_; }
   /// Recomputes `at_once_max_` after its inputs changed.
   void set_at_once_max() noexcept { at_once_max_ = closed_ || !want_room_.empty() ? 0 : depth_; }
-  /// Returns true if there is a message that nobody was promised.
-  [[nodiscard]] bool has_message() const noexcept { return free_count_ != 0; }
   /// Longest message (IBTA 9.2). The device need not know the part of a buffer beyond it.
   static constexpr std::size_t message_bytes_max = std::size_t{1} << 31;
-  /// Writes the buffer's SGEs for the device. Returns how many slices are not empty.
-  static int describe(std::span<const local_mr_slice> buffer, ibv_sge* to) noexcept;
-  void probe_posted(std::uint32_t sequence) const noexcept {
-    CORDMA_PROBE3(post, num_, unsigned(request_kind::receive), sequence);
-  }
   /// Why a buffer is not posted; fits in a register.
   struct reason {
     reason() noexcept = default;
     reason(errc why) noexcept : code{why} {}
     explicit reason(int rc) noexcept : device_says{rc} {}
     explicit operator bool() const noexcept { return code != errc{} || device_says != 0; }
-    [[nodiscard]] std::error_code to_code() const noexcept;
 
     errc code{};
     int device_says = 0;  // An errno of the device.

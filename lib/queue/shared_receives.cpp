@@ -2,6 +2,7 @@
 
 #include "base/check_option.hpp"
 #include "queue_pair_base.hpp"
+#include "verbs/failures.hpp"
 #include "verbs/shared_receive_queue.hpp"
 #include "wr_id.hpp"
 
@@ -9,7 +10,6 @@
 #include <cordma/detail/base/assert.hpp>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <utility>
 
@@ -37,12 +37,12 @@ shared_receives_options checked(const shared_receives_options& o,
 receive_share::receive_share(shared_receives& pool) : pool_{pool}, credit_{pool.share_min()} {
   if (pool.promised_ + credit_ > pool.buffers()) {
     pool.reclaim();  // Frees buffers for the next queue pair.
-    char text[200];
-    std::snprintf(text, sizeof text,
-                  "%u of %u shared buffers are promised to %u queue pairs or kept, and each needs "
-                  "%u: share more buffers, or close a connection",
-                  pool.promised_, pool.buffers(), pool.shares_, credit_);
-    throw error{{.code = errc::limit_exceeded, .call = "shared_receives", .detail = text}};
+    verbs::detail::throw_failure(
+        errc::limit_exceeded, "shared_receives",
+        verbs::detail::detail_text(
+            "%u of %u shared buffers are promised to %u queue pairs or kept, and each needs "
+            "%u: share more buffers, or close a connection",
+            pool.promised_, pool.buffers(), pool.shares_, credit_));
   }
   if (pool.may_lack_some_ && pool.shares_ == 0) pool.renew();
   pool.promised_ += credit_;
