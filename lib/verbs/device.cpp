@@ -23,20 +23,14 @@ using detail::throw_failure;
 class device_list {
  public:
   device_list() {
-    devices_ = ibv_get_device_list(&count_);
+    devices_.reset(ibv_get_device_list(&count_));
     // ENOSYS: the kernel has no RDMA support loaded. The caller sees a machine without devices.
     if (devices_ == nullptr && errno != ENOSYS) {
       throw_errno(errno, "ibv_get_device_list", "cannot list the RDMA devices in /sys/class");
     }
   }
-  device_list(const device_list&) = delete;
-  device_list& operator=(const device_list&) = delete;
-  ~device_list() {
-    if (devices_ != nullptr) ibv_free_device_list(devices_);
-  }
-
-  [[nodiscard]] ibv_device** begin() const noexcept { return devices_; }
-  [[nodiscard]] ibv_device** end() const noexcept { return devices_ + count_; }
+  [[nodiscard]] ibv_device** begin() const noexcept { return devices_.get(); }
+  [[nodiscard]] ibv_device** end() const noexcept { return begin() + count_; }
 
   [[nodiscard]] std::string names() const {
     std::string text;
@@ -48,8 +42,11 @@ class device_list {
   }
 
  private:
-  ibv_device** devices_ = nullptr;
+  struct freer {
+    void operator()(ibv_device** devices) const noexcept { ibv_free_device_list(devices); }
+  };
   int count_ = 0;
+  std::unique_ptr<ibv_device*[], freer> devices_;
 };
 
 device_info info_of(ibv_device* device) {

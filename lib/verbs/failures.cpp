@@ -25,17 +25,18 @@ constexpr std::uint64_t memlock_slack = std::uint64_t{1} << 20;
 
 }  // namespace
 
-fixed_text<240> lack_text(int errno_value, const char* subject, std::uint64_t needed_bytes,
+fixed_text<240> lack_text(int errno_value, const std::string& subject, std::uint64_t needed_bytes,
                           std::uint64_t most, const char* objects) {
+  if (!may_be_memlock(errno_value)) return subject;
   rlimit limit{};
   if (errno_value == EPERM || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 ||
       needed_bytes + pinned_bytes() + memlock_slack > limit.rlim_cur) {
-    return memlock_text(subject);
+    return memlock_text(subject.c_str());
   }
   return detail_text("%s: the device's %" PRIu64
                      " %s are used up, by all processes together (close some), or the system has "
                      "no memory left",
-                     subject, most, objects);
+                     subject.c_str(), most, objects);
 }
 
 fixed_text<240> memlock_text(const char* subject) noexcept {

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <string>
 
 namespace cordma::verbs::detail {
 
@@ -17,7 +18,8 @@ fixed_text<240> memlock_text(const char* subject) noexcept;
 
 /// Formats why an object could not be made, after `subject`. The reason is too little lockable
 /// memory if `needed_bytes` would exceed the limit; otherwise all `most` objects are in use.
-fixed_text<240> lack_text(int errno_value, const char* subject, std::uint64_t needed_bytes,
+/// Another errno than those of `may_be_memlock` has no reason: gives `subject`.
+fixed_text<240> lack_text(int errno_value, const std::string& subject, std::uint64_t needed_bytes,
                           std::uint64_t most, const char* objects);
 
 /// Returns true if the limit on locked memory can cause the failure. EPERM: the limit is zero.

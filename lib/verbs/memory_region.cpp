@@ -5,7 +5,7 @@
 #include <cordma/detail/base/assert.hpp>
 
 #include <cerrno>
-#include <cstdio>
+#include <string>
 
 namespace cordma::verbs {
 namespace {
@@ -25,8 +25,7 @@ void check_flags(access flags) {
 [[noreturn]] void throw_cannot_register(int error, std::size_t length, access flags,
                                         const device_limits& limits) {
   if (detail::may_be_memlock(error)) {
-    char subject[64];
-    std::snprintf(subject, sizeof subject, "%zu KiB", (length + 1023) / 1024);
+    const std::string subject = std::to_string((length + 1023) / 1024) + " KiB";
     detail::throw_errno(error, reg_mr,
                         detail::lack_text(error, subject, length, limits.mr_max, "memory regions"));
   }

@@ -7,7 +7,7 @@
 #include <cordma/detail/base/assert.hpp>
 
 #include <cerrno>
-#include <cstdio>
+#include <string>
 
 namespace cordma::verbs {
 namespace {
@@ -44,19 +44,16 @@ std::uint64_t queue_bytes(const queue_pair_capabilities& wanted) noexcept {
 
 [[noreturn]] void throw_cannot_create(int error, const queue_pair_capabilities& wanted,
                                       const device_limits& limits) {
-  char subject[128];
-  std::snprintf(subject, sizeof subject, "%u sends, %u receives", wanted.send_wr_max,
-                wanted.recv_wr_max);
-  if (detail::may_be_memlock(error)) {
-    detail::throw_errno(
-        error, "ibv_create_qp",
-        detail::lack_text(error, subject, queue_bytes(wanted), limits.qp_max, "queue pairs"));
-  }
+  const std::string subject = std::to_string(wanted.send_wr_max) + " sends, " +
+                              std::to_string(wanted.recv_wr_max) + " receives";
   detail::throw_errno(
       error, "ibv_create_qp",
-      detail_text("%s of %u and %u slices, inline_max %u: each is within the "
-                  "device's limits, together they are not; lower one of them",
-                  subject, wanted.send_sge_max, wanted.recv_sge_max, wanted.inline_max));
+      detail::may_be_memlock(error)
+          ? detail::lack_text(error, subject, queue_bytes(wanted), limits.qp_max, "queue pairs")
+          : detail_text("%s of %u and %u slices, inline_max %u: each is within the "
+                        "device's limits, together they are not; lower one of them",
+                        subject.c_str(), wanted.send_sge_max, wanted.recv_sge_max,
+                        wanted.inline_max));
 }
 
 ibv_qp_attr query(ibv_qp* qp) {

@@ -6,7 +6,7 @@
 #include <cordma/detail/base/assert.hpp>
 
 #include <cerrno>
-#include <cstdio>
+#include <string>
 
 namespace cordma::verbs {
 namespace {
@@ -22,14 +22,12 @@ constexpr const char* create_srq = "ibv_create_srq";
 [[noreturn]] void throw_cannot_create(int error, const shared_receive_queue_capabilities& wanted,
                                       const device_limits& limits) {
   if (error == ENOSYS || error == EOPNOTSUPP) throw_not_supported();
-  char subject[64];
-  std::snprintf(subject, sizeof subject, "%u receives of %u slices", wanted.wr_max, wanted.sge_max);
+  const std::string subject =
+      std::to_string(wanted.wr_max) + " receives of " + std::to_string(wanted.sge_max) + " slices";
   const std::uint64_t bytes = sizeof(ibv_sge) * (wanted.sge_max + 1ull) * wanted.wr_max;
   detail::throw_errno(
       error, create_srq,
-      detail::may_be_memlock(error)
-          ? detail::lack_text(error, subject, bytes, limits.srq_max, "shared receive queues")
-          : subject);
+      detail::lack_text(error, subject, bytes, limits.srq_max, "shared receive queues"));
 }
 
 }  // namespace

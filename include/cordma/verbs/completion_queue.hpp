@@ -63,9 +63,6 @@ class CORDMA_EXPORT completion_queue {
   /// \cost  one system call; never on the data path.
   completion_queue(context& ctx, unsigned depth, completion_channel* channel = nullptr,
                    void* cq_context = nullptr, int comp_vector = 0);
-  completion_queue(completion_queue&&) noexcept = default;
-  completion_queue& operator=(completion_queue&& other) noexcept;
-  ~completion_queue() { destroy(); }
 
   [[nodiscard]] ibv_cq* native_handle() const noexcept { return cq_.get(); }
   [[nodiscard]] unsigned capacity() const noexcept { return static_cast<unsigned>(cq_->cqe); }
@@ -84,21 +81,24 @@ class CORDMA_EXPORT completion_queue {
   }
 
   /// Returns the events read from the channel for this queue and not yet acknowledged.
-  [[nodiscard]] unsigned unacknowledged_events() const noexcept { return events_->unacknowledged; }
+  [[nodiscard]] unsigned unacknowledged_events() const noexcept { return events().unacknowledged; }
   /// Acknowledges all events. \cost  a mutex in libibverbs: call it for a batch, not for each
   /// event.
   void ack_events() noexcept;
 
   /// Acknowledges the remaining events (`ibv_destroy_cq` would wait for them for ever), then
   /// destroys the queue. Idempotent. Contract: no queue pair uses it any more.
-  void destroy() noexcept;
+  void destroy() noexcept { cq_.reset(); }
 
  private:
   struct destroyer {
     void operator()(ibv_cq* cq) const noexcept;
   };
 
-  std::unique_ptr<detail::cq_events> events_;
+  [[nodiscard]] detail::cq_events& events() const noexcept {
+    return *static_cast<detail::cq_events*>(cq_->cq_context);
+  }
+
   std::unique_ptr<ibv_cq, destroyer> cq_;
 };
 

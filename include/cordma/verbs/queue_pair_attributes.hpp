@@ -33,8 +33,7 @@ struct address_vector {
   }
   static constexpr address_vector by_gid(const ibv_gid& gid, std::uint32_t gid_index,
                                          std::uint16_t lid = 0) noexcept {
-    address_vector to;
-    to.lid = lid;
+    address_vector to = by_lid(lid);
     to.is_global = true;
     to.gid = gid;
     to.gid_index = gid_index;
