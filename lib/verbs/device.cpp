@@ -99,22 +99,23 @@ ibv_device_attr query_device(ibv_context* ctx) {
   return attributes;
 }
 
-bool has_active_port(ibv_context* ctx) {
+/// Returns the first ACTIVE port of a device; 0: none is.
+std::uint8_t active_port_of(ibv_context* ctx) {
   const unsigned ports = query_device(ctx).phys_port_cnt;
   for (unsigned port = 1; port <= ports; ++port) {
     ibv_port_attr attributes{};
-    if (ibv_query_port(ctx, static_cast<std::uint8_t>(port), &attributes) == 0 &&
+    if (ibv_query_port(ctx, std::uint8_t(port), &attributes) == 0 &&
         attributes.state == IBV_PORT_ACTIVE) {
-      return true;
+      return std::uint8_t(port);
     }
   }
-  return false;
+  return 0;
 }
 
 context_ptr open_first_active(const device_list& devices) {
   for (ibv_device* device : devices) {
     context_ptr ctx = open(device);
-    if (has_active_port(ctx.get())) return ctx;
+    if (active_port_of(ctx.get()) != 0) return ctx;
   }
   throw_failure(errc::no_device, "ibv_query_port",
                 detail_text("no port of %s is ACTIVE; bring the network interface or the subnet "
@@ -201,10 +202,7 @@ port_info context::query_port(std::uint8_t port) const {
 }
 
 port_info context::active_port() const {
-  for (unsigned port = 1; port <= limits_.port_count; ++port) {
-    const port_info info = query_port(static_cast<std::uint8_t>(port));
-    if (info.is_active()) return info;
-  }
+  if (const std::uint8_t port = active_port_of(context_.get()); port != 0) return query_port(port);
   throw_failure(errc::no_device, "ibv_query_port",
                 detail_text("no port of %s is ACTIVE; bring its network interface or the subnet "
                             "manager up",

@@ -12,13 +12,9 @@
 namespace cordma::verbs {
 namespace {
 
-bool is_zero(const ibv_gid& gid) noexcept { return same_gid(gid, ibv_gid{}); }
-
-/// Returns false for an empty GID in the kernel's sense, which includes a subnet prefix without an
+/// Returns false for an empty GID in the kernel's sense: zero, or a subnet prefix without an
 /// interface id.
-bool is_usable(const gid_entry& entry) noexcept {
-  return !is_zero(entry.gid) && entry.gid.global.interface_id != 0;
-}
+bool is_usable(const gid_entry& entry) noexcept { return entry.gid.global.interface_id != 0; }
 
 in6_addr address_of(const ibv_gid& gid) noexcept {
   in6_addr address;
