@@ -75,10 +75,8 @@ void queue_pair_base::give_back::operator()(send_queue* queue) const noexcept {
 }
 
 void queue_pair_base::watch(bool is_watched) noexcept {
-  if (is_watched)
-    driver_.set_unwatched(wr_id_base_, nullptr, nullptr);
-  else
-    driver_.set_unwatched(wr_id_base_, sends_.get(), &receives_);
+  driver_.set_unwatched(wr_id_base_, is_watched ? nullptr : sends_.get(),
+                        is_watched ? nullptr : &receives_);
 }
 
 // ---- completions ----
@@ -146,16 +144,6 @@ void queue_pair_base::complete_shared(std::uint32_t number, const ibv_wc& wc) no
           .value = share_->held(),
           .limit = share_->credit()});
   }
-}
-
-// ---- calls to the handler ----
-
-void queue_pair_base::shrink_wanted() noexcept {
-  if (handler_ != nullptr) handler_->on_shrink_wanted();
-}
-
-void queue_pair_base::growth_possible() noexcept {
-  if (handler_ != nullptr) handler_->on_growth_possible();
 }
 
 void queue_pair_base::hand_messages_to(message_handler& handler) noexcept {

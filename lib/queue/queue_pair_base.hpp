@@ -126,11 +126,6 @@ class queue_pair_base {
   void complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept;
   /// Handles a CQE of a receive of the share; `number` is the buffer's.
   void complete_shared(std::uint32_t number, const ibv_wc& wc) noexcept;
-  /// Tells the handler that the share is to shrink because others lack buffers. The call may come
-  /// outside a reap.
-  void shrink_wanted() noexcept;
-  /// Tells the handler that the share, which wanted to grow, perhaps can.
-  void growth_possible() noexcept;
   /// Gives a receive to the handler. The function is not inlined, so that other CQEs do not save
   /// registers for it.
   [[gnu::noinline]] void hand_over(std::uint32_t number, const ibv_wc& wc) noexcept;

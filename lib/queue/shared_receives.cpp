@@ -195,7 +195,7 @@ void shared_receives::reclaim() noexcept {
   if (idle == nullptr) return;
   retry_at(ask_next_);  // Retry if the share does not answer.
   idle->is_asked_ = true;
-  idle->qp->shrink_wanted();
+  if (idle->qp->handler_ != nullptr) idle->qp->handler_->on_shrink_wanted();
 }
 
 void shared_receives::retry_at(time_point when) noexcept {
@@ -210,7 +210,10 @@ void shared_receives::on_retry(timer& self) noexcept {
   intrusive_list<receive_share::growth_request> now;
   now.splice_back(pool.growth_requests_);
   pool.is_retrying_ = true;
-  while (!now.empty()) now.pop_front().of.qp->growth_possible();
+  while (!now.empty()) {
+    message_handler* const handler = now.pop_front().of.qp->handler_;
+    if (handler != nullptr) handler->on_growth_possible();
+  }
   pool.is_retrying_ = false;
   if (!pool.growth_requests_.empty()) pool.reclaim();
 }

@@ -286,7 +286,7 @@ TEST_CASE("a request whose lease ends while it waits for room is never posted",
 
 TEST_CASE("reserved slots take urgent requests however many others wait", "[queue][device][R7]") {
   loopback link{{.capabilities = {.send_wr_max = 8, .recv_wr_max = 8}}};
-  link.a->reserve_sends(2);
+  link.a->sends().reserve(2);
   local_mr mr = link.memory(8);
   const auto one = [&] { return write(mr, mr.remote_slice()); };
   const std::uint32_t depth = link.a->sends().depth();

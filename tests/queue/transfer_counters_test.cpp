@@ -120,7 +120,7 @@ TEST_CASE("what waits for room is a stall", "[queue][device]") {
   loopback link{{.cq = {.mode = completion_mode::manual}}};
   const auto narrow = [&](std::uint32_t slots) {
     // The device may have given more room than was asked for.
-    link.a->reserve_sends(link.a->sends().depth() - slots);
+    link.a->sends().reserve(link.a->sends().depth() - slots);
   };
   narrow(2);
   const local_mr from = link.pattern(64);
@@ -144,7 +144,7 @@ TEST_CASE("what waits for room is a stall", "[queue][device]") {
 TEST_CASE("what waits for room when it is stopped, or its queue pair goes, was never posted",
           "[queue][device]") {
   loopback link{{.cq = {.mode = completion_mode::manual}}};
-  link.a->reserve_sends(link.a->sends().depth() - 1);
+  link.a->sends().reserve(link.a->sends().depth() - 1);
   const local_mr from = link.pattern(64);
   local_mr to = link.memory(64);
   const auto first = link.a->post(write(from, to.remote_slice()));
