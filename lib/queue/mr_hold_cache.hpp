@@ -40,8 +40,9 @@ class mr_hold_cache {
     }
     return {};
   }
+  /// Releases the memory of `slices` that never reached the device.
   template <class Slice>
-  void release(std::span<const Slice> slices) noexcept {
+  [[gnu::noinline]] void release(std::span<const Slice> slices) noexcept {
     for (const Slice& slice : slices)
       if (slice.is_held()) release(*slice.block());
   }

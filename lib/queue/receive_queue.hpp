@@ -74,7 +74,8 @@ class alignas(64) receive_queue {
   /// Posts a buffer; there is room. Returns no reason if it is posted.
   reason try_post(std::span<const local_mr_slice> buffer) noexcept;
   void release(const message& slot) noexcept {
-    held_.release(std::span{slot.slices.begin(), slot.slices.end()});
+    for (const local_mr_slice& slice : slot.slices)
+      if (slice.is_held()) held_.release(*slice.block());
   }
   [[noreturn, gnu::cold]] void throw_refused(reason why, std::size_t slices);
   /// Makes the outcome for a refused buffer of that many slices.
