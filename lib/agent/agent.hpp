@@ -30,7 +30,7 @@ class agent final : control_channel::listener {
   /// \param options  as `check` lets pass. \errors what the verbs and the allocator throw.
   agent(const agent_resources& resources, const agent_options& options);
 
-  [[nodiscard]] queue_pair_base& control() noexcept { return channel.qp(); }
+  [[nodiscard]] callback_queue_pair& control() noexcept { return channel.qp(); }
   /// Waits until the peer's device has all that was sent, or the control queue pair has failed.
   event::wait_op settled() noexcept { return channel.settled(); }
   /// Posts the receives: once `control` is in INIT, before the peer can send.

@@ -188,7 +188,7 @@ event::wait_op control_channel::settled() noexcept {
   return settled_.wait();
 }
 
-/// Not `queue_pair_base::sends_idle`, which knows nothing of frames that wait for credits.
+/// Not `callback_queue_pair::sends_idle`, which knows nothing of frames that wait for credits.
 void control_channel::settle() noexcept {
   if (!is_settling_ || !notices_.empty() || !later_.empty()) return;
   if (qp_.sends().is_idle()) return settled_.set();

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "protocol.hpp"
+#include "queue/callback_queue_pair.hpp"
 #include "queue/message_handler.hpp"
-#include "queue/queue_pair_base.hpp"
 
 #include <cordma/coro/event.hpp>
 #include <cordma/detail/base/intrusive_list.hpp>
@@ -48,7 +48,7 @@ class control_channel final : private message_handler, private waiter {
   control_channel& operator=(const control_channel&) = delete;
   ~control_channel();
 
-  [[nodiscard]] queue_pair_base& qp() noexcept { return qp_; }
+  [[nodiscard]] callback_queue_pair& qp() noexcept { return qp_; }
 
   /// Posts the receives: in INIT or later, before the peer can send.
   void post_receives();
@@ -101,8 +101,8 @@ class control_channel final : private message_handler, private waiter {
 
   listener& up_;
   local_mr memory_;
-  buffer* const buffers_;  ///< for the receives
-  queue_pair_base qp_;     // After the memory, which its receives do not keep.
+  buffer* const buffers_;   ///< for the receives
+  callback_queue_pair qp_;  // After the memory, which its receives do not keep.
   bool is_running_ = false;
   bool is_pumping_ = false;
   bool sends_later_ = false;  ///< the pump sends frames that were put off

@@ -135,7 +135,7 @@ connection_state::connection_state(const connection_resources& r, const connecti
                                                           .gid = gid_,
                                                           .has_own_domain = own_domain_ != nullptr},
                                           options.agent);
-  queue_pair_base& control = agent->control();
+  callback_queue_pair& control = agent->control();
   control.verbs().to_init(port_.number, options.pkey_index, verbs::access::none);
   agent->post_receives();
   local_hello.agent = {.qpn = control.verbs().num(),
@@ -148,7 +148,7 @@ connection_state::~connection_state() { abort(errc::closed, "close"); }
 void connection_state::agree(const handshake::hello& remote) {
   peer_hello = remote;
   agreement = handshake::negotiate(local_hello, remote, gid_.index);
-  const auto bring_up = [&](queue_pair_base& pair, handshake::pair_attributes& agreed) {
+  const auto bring_up = [&](callback_queue_pair& pair, handshake::pair_attributes& agreed) {
     agreed.rtr.min_rnr_timer = options_.min_rnr_timer;
     agreed.rts.timeout = options_.timeout;
     agreed.rts.retry_cnt = options_.retry_cnt;

@@ -81,7 +81,7 @@ class connection_state : private timer {
   };
   /// Calls a function when a queue pair fails, or has failed already.
   struct failure_watch : waiter {
-    failure_watch(connection_state& s, queue_pair_base& watched, function then) noexcept
+    failure_watch(connection_state& s, callback_queue_pair& watched, function then) noexcept
         : waiter{then}, state{s}, wait{watched.failed_event().wait()} {
       if (wait.start(*this, {&s.executor, {}})) then(*this);
     }

@@ -1,7 +1,7 @@
 #include "completion_queue_driver.hpp"
 
 #include "base/check_option.hpp"
-#include "queue_pair_base.hpp"
+#include "callback_queue_pair.hpp"
 #include "receive_queue.hpp"
 #include "send_queue.hpp"
 #include "verbs/failures.hpp"
@@ -176,7 +176,7 @@ void completion_queue_driver::fail(const request_outcome& how, int port) noexcep
   }
 }
 
-queue_pair_base* completion_queue_driver::find(const ibv_qp* qp) const noexcept {
+callback_queue_pair* completion_queue_driver::find(const ibv_qp* qp) const noexcept {
   for (const entry& e : queue_pairs_) {
     if (e.qp != nullptr && e.qp->verbs().native_handle() == qp) return e.qp;
   }
@@ -197,7 +197,7 @@ unsigned completion_queue_driver::entries_for(const shared_receives* pool) const
   return known != pools_.end() && known->second > 0 ? 0 : pool->buffers();
 }
 
-std::uint64_t completion_queue_driver::attach(queue_pair_base& qp) {
+std::uint64_t completion_queue_driver::attach(callback_queue_pair& qp) {
   // CQEs of destroyed queue pairs still take up the room that those queue pairs gave back.
   reap_all();
   const shared_receives* const pool = qp.pool();
@@ -258,7 +258,8 @@ void completion_queue_driver::set_unwatched(std::uint64_t wr_id_base, send_queue
   unwatched_receives_[index] = receives;
 }
 
-void completion_queue_driver::detach(const queue_pair_base& qp, std::uint64_t wr_id_base) noexcept {
+void completion_queue_driver::detach(const callback_queue_pair& qp,
+                                     std::uint64_t wr_id_base) noexcept {
   if (const shared_receives* const pool = qp.pool()) {
     shared_.erase(qp.sends().num());  // The verbs object is gone.
     if (--pools_[pool] == 0) reserved_ -= pool->buffers();

@@ -25,7 +25,7 @@
 
 namespace cordma {
 
-class queue_pair_base;
+class callback_queue_pair;
 class receive_queue;
 class send_queue;
 class shared_receives;
@@ -96,7 +96,7 @@ class completion_queue_driver final : private poller {
   /// the pool has reserved them, or if `pool` is null.
   [[nodiscard]] unsigned entries_for(const shared_receives* pool) const noexcept;
   /// Returns the queue pair of a verbs object; null if it is not on this queue.
-  [[nodiscard]] queue_pair_base* find(const ibv_qp* qp) const noexcept;
+  [[nodiscard]] callback_queue_pair* find(const ibv_qp* qp) const noexcept;
   [[nodiscard]] bool is(const ibv_cq* cq) const noexcept { return cq == cq_.native_handle(); }
 
   /// Returns true if the next completion raises an event; false also after a wake-up without an
@@ -104,9 +104,9 @@ class completion_queue_driver final : private poller {
   [[nodiscard]] bool is_armed() const noexcept { return armed_ && unread_wake_ups_ == 0; }
 
  private:
-  friend class queue_pair_base;
+  friend class callback_queue_pair;
   struct entry {
-    queue_pair_base* qp = nullptr;
+    callback_queue_pair* qp = nullptr;
     std::uint32_t key = ~0u;  // First part of the `wr_id`s of its queue pair.
   };
   struct channel_watch : fd_watch {
@@ -126,13 +126,13 @@ class completion_queue_driver final : private poller {
   [[gnu::noinline]] void dispatch_any(const ibv_wc& wc) noexcept;
   void add_entries();
   /// Reserves CQEs and returns the `wr_id` part that names the queue pair.
-  std::uint64_t attach(queue_pair_base& qp);
+  std::uint64_t attach(callback_queue_pair& qp);
   /// Ignores later CQEs of a queue pair's own requests before it is detached. CQEs of shared
   /// receives are still handled.
   void ignore_requests(std::uint64_t wr_id_base) noexcept;
   void set_unwatched(std::uint64_t wr_id_base, send_queue* sends, receive_queue* receives) noexcept;
   /// Detaches a queue pair, whose shared receives have all been reaped.
-  void detach(const queue_pair_base& qp, std::uint64_t wr_id_base) noexcept;
+  void detach(const callback_queue_pair& qp, std::uint64_t wr_id_base) noexcept;
 
   cordma::executor& executor_;
   completion_mode mode_;
@@ -156,7 +156,8 @@ class completion_queue_driver final : private poller {
   std::vector<receive_queue*> unwatched_receives_;
   std::size_t mask_ = 0;
   std::vector<std::uint16_t> free_entries_;
-  std::unordered_map<std::uint32_t, queue_pair_base*> shared_;  // Queue pairs of pools, by number.
+  std::unordered_map<std::uint32_t, callback_queue_pair*>
+      shared_;                                                  // Queue pairs of pools, by number.
   std::unordered_map<const shared_receives*, unsigned> pools_;  // Queue pairs of each pool.
   std::unordered_map<const ibv_pd*, std::weak_ptr<held_by_queues>> held_;
   std::pmr::unsynchronized_pool_resource send_queue_memory_;

@@ -1,7 +1,7 @@
 #include <cordma/queue/shared_receives.hpp>
 
 #include "base/check_option.hpp"
-#include "queue_pair_base.hpp"
+#include "callback_queue_pair.hpp"
 #include "verbs/failures.hpp"
 #include "verbs/shared_receive_queue.hpp"
 #include "wr_id.hpp"
@@ -71,7 +71,7 @@ bool receive_share::try_grow(std::uint32_t by) noexcept {
   return true;
 }
 
-void receive_share::belongs_to(queue_pair_base& of) noexcept {
+void receive_share::belongs_to(callback_queue_pair& of) noexcept {
   qp = &of;
   pool_.scheduler_ = &of.driver().executor();
 }
@@ -241,7 +241,7 @@ void shared_receives::put_back(std::uint32_t number) noexcept {
 /// Leaves the buffer held, with its credit: the buffers that others were promised exist.
 void shared_receives::lose(std::uint32_t number, int error_number) noexcept {
   ++lost_;
-  if (queue_pair_base* const qp = holders_[number]->qp)
+  if (callback_queue_pair* const qp = holders_[number]->qp)
     qp->abort({.code = {error_number, std::system_category()}, .call = "ibv_post_srq_recv"});
 }
 

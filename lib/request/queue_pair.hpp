@@ -1,6 +1,6 @@
 #pragma once
 
-#include "queue/queue_pair_base.hpp"
+#include "queue/callback_queue_pair.hpp"
 
 #include <cordma/detail/request/receive_op.hpp>
 #include <cordma/detail/request/requester.hpp>
@@ -12,13 +12,13 @@ namespace cordma {
 
 /// A queue pair whose requests and messages are awaited. It outlives operations that have not
 /// started; started operations, and handles, may outlive it. \thread the executor's.
-class queue_pair final : public queue_pair_base, public requester<queue_pair> {
+class queue_pair final : public callback_queue_pair, public requester<queue_pair> {
  public:
-  /// Makes a queue pair; `queue_pair_base` documents parameters and errors.
+  /// Makes a queue pair; `callback_queue_pair` documents parameters and errors.
   queue_pair(completion_queue_driver& driver, verbs::protection_domain& pd,
              const verbs::queue_pair_capabilities& wanted, std::size_t message_max_bytes,
              shared_receives* pool = nullptr)
-      : queue_pair_base{driver, pd, wanted, message_max_bytes, pool} {}
+      : callback_queue_pair{driver, pd, wanted, message_max_bytes, pool} {}
 
   next_message_op next_message() noexcept { return {receives(), {}}; }
   receive_op<1> recv(const local_mr_slice& buffer) noexcept { return {receives(), {buffer}}; }

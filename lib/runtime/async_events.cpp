@@ -1,6 +1,6 @@
 #include <cordma/detail/runtime/async_events.hpp>
 
-#include "queue/queue_pair_base.hpp"
+#include "queue/callback_queue_pair.hpp"
 
 namespace cordma {
 namespace {
@@ -47,7 +47,7 @@ void async_events::route(const verbs::async_event& event) noexcept {
     case IBV_EVENT_QP_ACCESS_ERR:
     case IBV_EVENT_QP_LAST_WQE_REACHED:
       for (completion_queue_driver* driver : drivers_) {
-        if (queue_pair_base* const qp = driver->find(event.qp)) {
+        if (callback_queue_pair* const qp = driver->find(event.qp)) {
           driver->reap_all();  // Requests that ended by themselves keep their own outcome.
           const request_outcome why = reason(errc::disconnected, event);
           event.kind == IBV_EVENT_QP_LAST_WQE_REACHED ? qp->last_receive_taken(why)

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "agent/agent.hpp"
-#include "queue/queue_pair_base.hpp"
+#include "queue/callback_queue_pair.hpp"
 #include "request/queue_pair.hpp"
 #include "support/loopback.hpp"
 
@@ -50,7 +50,7 @@ struct held {
     return *separator == '\0' ? to << "nothing" : to;
   }
 
-  void add(queue_pair_base& qp) {
+  void add(callback_queue_pair& qp) {
     slots += qp.slots_in_use();
     if (qp.share() != nullptr) receives_held += qp.share()->held();
   }

@@ -46,7 +46,7 @@ class victim {
 
   [[nodiscard]] agent& self() noexcept { return *agent_; }
   [[nodiscard]] queue_pair& data() noexcept { return data_; }
-  [[nodiscard]] queue_pair_base& control() noexcept { return agent_->control(); }
+  [[nodiscard]] callback_queue_pair& control() noexcept { return agent_->control(); }
   [[nodiscard]] bool is_cut_off() const noexcept { return data_.has_failed(); }
   /// Why.
   [[nodiscard]] std::error_code reason() const noexcept { return data_.failure_reason().code; }
@@ -56,7 +56,7 @@ class victim {
  private:
   friend class hostile_peer;
   struct watch : waiter {
-    watch(victim& v, queue_pair_base& watched, function then) noexcept
+    watch(victim& v, callback_queue_pair& watched, function then) noexcept
         : waiter{then}, of{v}, wait{watched.failed_event().wait()} {}
     victim& of;
     event::wait_op wait;

@@ -27,7 +27,7 @@ std::unique_ptr<queue_pair> loopback::make_queue_pair(const verbs::queue_pair_ca
   return std::make_unique<queue_pair>(driver, pd, wanted, port.message_max_bytes, pool);
 }
 
-void loopback::connect(queue_pair_base& one, queue_pair_base& other) {
+void loopback::connect(callback_queue_pair& one, callback_queue_pair& other) {
   test::connect(ctx, port, one.verbs(), other.verbs().num(), min_rnr_timer);
   test::connect(ctx, port, other.verbs(), one.verbs().num(), min_rnr_timer);
 }

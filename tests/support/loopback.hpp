@@ -34,7 +34,7 @@ class loopback {
 
   std::unique_ptr<queue_pair> make_queue_pair(const verbs::queue_pair_capabilities& capabilities,
                                               shared_receives* pool = nullptr);
-  void connect(queue_pair_base& one, queue_pair_base& other);
+  void connect(callback_queue_pair& one, callback_queue_pair& other);
   /// A new pair of connected ones in place of `a` and `b`.
   void reconnect();
   local_mr memory(std::size_t size_bytes, verbs::access access = all_access) {

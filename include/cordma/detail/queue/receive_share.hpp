@@ -6,14 +6,14 @@
 
 namespace cordma {
 
-class queue_pair_base;
+class callback_queue_pair;
 class shared_receives;
 
 namespace detail {
 /// Holder of completed buffers: a queue pair's share, or the pool for destroyed queue pairs.
 struct receive_holder {
   std::uint32_t held = 0;
-  queue_pair_base* qp = nullptr;
+  callback_queue_pair* qp = nullptr;
 };
 }  // namespace detail
 
@@ -49,7 +49,7 @@ class receive_share : private detail::receive_holder, public list_hook<receive_s
   [[nodiscard]] shared_receives& pool() const noexcept { return pool_; }
 
   // The queue pair calls the following functions.
-  void belongs_to(queue_pair_base& of) noexcept;
+  void belongs_to(callback_queue_pair& of) noexcept;
   /// Takes a message's buffer. Returns false if there is no credit for it.
   [[nodiscard]] bool take(std::uint32_t number) noexcept;
   /// Notes that all receives the device took for this share have completed, or have CQEs that will

@@ -26,13 +26,14 @@ struct queue_pair_role {
   request_kind receives = request_kind::receive;
 };
 
-/// The one way to post on a reliable-connection queue pair. Every request gets a slot, whose owner
-/// is notified of the end: a `send_operation` by its waiter, a `message_handler` by a call.
+/// A reliable-connection queue pair that reports by calls, and knows no coroutine. Every request
+/// gets a slot, whose owner is called at its end: `send_operation::on_end`, or a `message_handler`.
+/// Nothing else posts. `queue_pair` adds what is awaited.
 ///
-/// `queue_pair` adds what is awaited. `verbs()` gives access to setup and states. Operations in
-/// progress, and handles, may outlive the queue pair.
+/// `verbs()` gives access to setup and states. Operations in progress, and handles, may outlive the
+/// queue pair.
 /// \thread the executor's.
-class queue_pair_base {
+class callback_queue_pair {
  public:
   /// Makes a queue pair in RESET, whose requests are awaited, or a handler's after
   /// `hand_messages_to`.
@@ -43,15 +44,15 @@ class queue_pair_base {
   ///   be destroyed in the middle of a reap. Its destructor reaps once, even in manual mode.
   /// \errors what `verbs::queue_pair` throws; errc::limit_exceeded: the completion queue lacks
   ///   room, or the pool lacks buffers; errc::wrong_protection_domain: the pool's is not `pd`.
-  queue_pair_base(completion_queue_driver& driver, verbs::protection_domain& pd,
-                  const verbs::queue_pair_capabilities& wanted, std::size_t message_max_bytes,
-                  shared_receives* pool = nullptr, const queue_pair_role& role = {});
-  queue_pair_base(const queue_pair_base&) = delete;
-  queue_pair_base& operator=(const queue_pair_base&) = delete;
+  callback_queue_pair(completion_queue_driver& driver, verbs::protection_domain& pd,
+                      const verbs::queue_pair_capabilities& wanted, std::size_t message_max_bytes,
+                      shared_receives* pool = nullptr, const queue_pair_role& role = {});
+  callback_queue_pair(const callback_queue_pair&) = delete;
+  callback_queue_pair& operator=(const callback_queue_pair&) = delete;
   /// Ends operations that still wait with `errc::closed`. Memory in flight is released after
   /// `ibv_destroy_qp` has returned. \cost one bounded system call; no wait for a peer or a
   /// completion.
-  ~queue_pair_base();
+  ~callback_queue_pair();
 
   /// Ends everything that waits with `why`, refuses later requests, and puts the queue pair in
   /// ERROR, so that the device flushes its requests. Idempotent: the first reason stays.

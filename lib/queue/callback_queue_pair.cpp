@@ -1,4 +1,4 @@
-#include "queue_pair_base.hpp"
+#include "callback_queue_pair.hpp"
 
 #include "send_queue.hpp"
 #include "wr_id.hpp"
@@ -30,10 +30,11 @@ std::unique_ptr<receive_share> share_of(shared_receives* pool, const verbs::prot
 
 }  // namespace
 
-queue_pair_base::queue_pair_base(completion_queue_driver& driver, verbs::protection_domain& pd,
-                                 const verbs::queue_pair_capabilities& wanted,
-                                 std::size_t message_max_bytes, shared_receives* pool,
-                                 const queue_pair_role& role)
+callback_queue_pair::callback_queue_pair(completion_queue_driver& driver,
+                                         verbs::protection_domain& pd,
+                                         const verbs::queue_pair_capabilities& wanted,
+                                         std::size_t message_max_bytes, shared_receives* pool,
+                                         const queue_pair_role& role)
     : driver_{driver},
       share_{share_of(pool, pd)},
       qp_{pd,     driver.verbs(), driver.verbs(),
@@ -54,7 +55,7 @@ queue_pair_base::queue_pair_base(completion_queue_driver& driver, verbs::protect
   receives_.refuse_all({.code = errc::refused, .call = "shared_receives"});
 }
 
-queue_pair_base::~queue_pair_base() {
+callback_queue_pair::~callback_queue_pair() {
   const request_outcome closed{.code = errc::closed, .call = "close"};
   sends_->end_all(closed);
   receives_.end_all(closed);
@@ -70,18 +71,18 @@ queue_pair_base::~queue_pair_base() {
   last_receive_.set();
 }
 
-void queue_pair_base::give_back::operator()(send_queue* queue) const noexcept {
+void callback_queue_pair::give_back::operator()(send_queue* queue) const noexcept {
   std::pmr::polymorphic_allocator<>{memory}.delete_object(queue);
 }
 
-void queue_pair_base::watch(bool is_watched) noexcept {
+void callback_queue_pair::watch(bool is_watched) noexcept {
   driver_.set_unwatched(wr_id_base_, is_watched ? nullptr : sends_.get(),
                         is_watched ? nullptr : &receives_);
 }
 
 // ---- completions ----
 
-inline void queue_pair_base::count_receive(std::uint32_t number, const ibv_wc& wc) noexcept {
+inline void callback_queue_pair::count_receive(std::uint32_t number, const ibv_wc& wc) noexcept {
   CORDMA_PROBE5(complete, wc.qp_num, unsigned(role_.receives), number, wc.status, wc.byte_len);
   if (wc.status == IBV_WC_SUCCESS)
     driver_.tally().completed(role_.receives);
@@ -89,21 +90,22 @@ inline void queue_pair_base::count_receive(std::uint32_t number, const ibv_wc& w
     driver_.tally().failed(role_.receives);
 }
 
-void queue_pair_base::hand_over(std::uint32_t number, const ibv_wc& wc) noexcept {
+void callback_queue_pair::hand_over(std::uint32_t number, const ibv_wc& wc) noexcept {
   --handled_receives_;
   count_receive(number, wc);
   handler_->on_receive(number, wc);
 }
 
-void queue_pair_base::complete(bool is_receive, std::uint32_t sequence, const ibv_wc& wc) noexcept {
+void callback_queue_pair::complete(bool is_receive, std::uint32_t sequence,
+                                   const ibv_wc& wc) noexcept {
   // For a handler, a completed message needs no further work here.
   if (is_receive && wc.status == IBV_WC_SUCCESS && handler_ != nullptr && !has_failed())
     return hand_over(sequence, wc);
   complete_watched(is_receive, sequence, wc);
 }
 
-void queue_pair_base::complete_watched(bool is_receive, std::uint32_t sequence,
-                                       const ibv_wc& wc) noexcept {
+void callback_queue_pair::complete_watched(bool is_receive, std::uint32_t sequence,
+                                           const ibv_wc& wc) noexcept {
   if (is_receive) {
     bool is_failure = wc.status != IBV_WC_SUCCESS;
     if (handler_ != nullptr)
@@ -130,7 +132,7 @@ void queue_pair_base::complete_watched(bool is_receive, std::uint32_t sequence,
 /// Completes a shared receive. The message's buffer belongs to the handler until the handler gives
 /// it back. Every other buffer returns to the pool at once, including that of a peer beyond its
 /// credit.
-void queue_pair_base::complete_shared(std::uint32_t number, const ibv_wc& wc) noexcept {
+void callback_queue_pair::complete_shared(std::uint32_t number, const ibv_wc& wc) noexcept {
   const bool succeeded = wc.status == IBV_WC_SUCCESS;
   count_receive(number, wc);
   if (succeeded && handler_ != nullptr && share_->take(number))
@@ -146,7 +148,7 @@ void queue_pair_base::complete_shared(std::uint32_t number, const ibv_wc& wc) no
   }
 }
 
-void queue_pair_base::hand_messages_to(message_handler& handler) noexcept {
+void callback_queue_pair::hand_messages_to(message_handler& handler) noexcept {
   CORDMA_ASSERT(handler_ == nullptr && receives_.posted() == 0,
                 "a queue pair's messages have one taker");
   handler_ = &handler;
@@ -156,7 +158,7 @@ void queue_pair_base::hand_messages_to(message_handler& handler) noexcept {
   if (has_failed()) handler.on_failure();
 }
 
-void queue_pair_base::post_recvs(std::span<ibv_recv_wr> wrs) noexcept {
+void callback_queue_pair::post_recvs(std::span<ibv_recv_wr> wrs) noexcept {
   for (ibv_recv_wr& wr : wrs) {
     CORDMA_PROBE3(post, qp_.num(), unsigned(role_.receives), std::uint32_t(wr.wr_id));
     wr.wr_id |= wr_id_base_ | wr_id::receive_bit;
@@ -171,11 +173,11 @@ void queue_pair_base::post_recvs(std::span<ibv_recv_wr> wrs) noexcept {
   if (rc != 0) fail({.code = {std::abs(rc), std::system_category()}, .call = "ibv_post_recv"});
 }
 
-bool queue_pair_base::can_post_detached(std::size_t count) const noexcept {
+bool callback_queue_pair::can_post_detached(std::size_t count) const noexcept {
   return !has_failed() && sends_->in_flight() + count <= sends_->depth();
 }
 
-bool queue_pair_base::post_detached(const wr_list& list) noexcept {
+bool callback_queue_pair::post_detached(const wr_list& list) noexcept {
   if (!can_post_detached(list.requests.size())) return false;
   const int rc = sends_->post_detached(list);
   if (rc != 0) fail({.code = {rc, std::system_category()}, .call = "ibv_post_send"});
@@ -184,11 +186,11 @@ bool queue_pair_base::post_detached(const wr_list& list) noexcept {
 
 // ---- idle, failure, destruction ----
 
-std::uint32_t queue_pair_base::slots_in_use() const noexcept {
+std::uint32_t callback_queue_pair::slots_in_use() const noexcept {
   return sends_->in_flight() + receives_.posted() + handled_receives_;
 }
 
-event::wait_op queue_pair_base::sends_idle() noexcept {
+event::wait_op callback_queue_pair::sends_idle() noexcept {
   if (handler_ != nullptr && !has_failed() && !sends_->will_end_all()) handler_->on_idle_awaited();
   idle_is_awaited_ = !sends_->is_idle() && !has_failed();
   if (idle_is_awaited_) {
@@ -202,11 +204,12 @@ event::wait_op queue_pair_base::sends_idle() noexcept {
 
 /// Fails the queue pair. The failed request has ended with its own status; the device flushes the
 /// requests behind it.
-void queue_pair_base::fail(const request_outcome& why) noexcept {
+void callback_queue_pair::fail(const request_outcome& why) noexcept {
   fail(why, {.code = wc_errc::flushed, .call = "post_send"});
 }
 
-void queue_pair_base::fail(const request_outcome& why, const request_outcome& unposted) noexcept {
+void callback_queue_pair::fail(const request_outcome& why,
+                               const request_outcome& unposted) noexcept {
   if (has_failed()) return;
   reason_ = why;
   try {
@@ -226,17 +229,17 @@ void queue_pair_base::fail(const request_outcome& why, const request_outcome& un
   failed_.set();
 }
 
-void queue_pair_base::drain() noexcept {
+void callback_queue_pair::drain() noexcept {
   sends_->flush_all(role_.sends);
   if (slots_in_use() == 0) drained_.set();
 }
 
-void queue_pair_base::abort(const request_outcome& why) noexcept {
+void callback_queue_pair::abort(const request_outcome& why) noexcept {
   fail(why, why);
   sends_->end_all(why);
 }
 
-void queue_pair_base::last_receive_taken(const request_outcome& why) noexcept {
+void callback_queue_pair::last_receive_taken(const request_outcome& why) noexcept {
   if (!share_) return abort(why);  // Without a pool the event has no meaning.
   fail(why);
   share_->all_is_known();
@@ -246,7 +249,7 @@ void queue_pair_base::last_receive_taken(const request_outcome& why) noexcept {
 /// Destroys the verbs object. In ERROR the device gives back the receives that it took from the
 /// pool. Some devices remove a queue pair's CQEs from the completion queue at its destruction,
 /// others leave them there.
-void queue_pair_base::destroy_verbs() noexcept {
+void callback_queue_pair::destroy_verbs() noexcept {
   if (share_) {
     fail({.code = errc::closed, .call = "close"});
     driver_.reap_to_the_end();

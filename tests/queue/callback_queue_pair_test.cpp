@@ -1,4 +1,4 @@
-#include "queue/queue_pair_base.hpp"
+#include "queue/callback_queue_pair.hpp"
 
 #include "support/held.hpp"
 #include "support/loopback.hpp"
@@ -63,7 +63,7 @@ struct end final : message_handler {
   unsigned idles = 0;
   unsigned failures = 0;
   bool is_gone = false;
-  std::optional<queue_pair_base> qp;
+  std::optional<callback_queue_pair> qp;
 
  private:
   void on_receive(std::uint32_t number, const ibv_wc& wc) noexcept override {
