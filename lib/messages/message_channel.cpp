@@ -1,8 +1,8 @@
 #include "message_channel.hpp"
 
 #include "base/check_option.hpp"
+#include "base/failures.hpp"
 #include "base/time_text.hpp"
-#include "verbs/failures.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
 #include <cordma/detail/connection/handshake.hpp>
@@ -13,8 +13,6 @@
 namespace cordma::detail {
 
 using message_protocol::header_bytes;
-using verbs::detail::detail_text;
-using verbs::detail::throw_failure;
 
 namespace {
 

@@ -1,6 +1,6 @@
 #include "base/caught.hpp"
+#include "base/failures.hpp"
 #include "message_channel.hpp"
-#include "verbs/failures.hpp"
 
 #include <endian.h>
 
@@ -221,10 +221,10 @@ struct small_send : outgoing_frame {
 
 void message_channel::check_length(std::size_t length) const {
   if (length <= peer().message_bytes_max) return;
-  verbs::detail::throw_failure(
+  cordma::detail::throw_failure(
       errc::wrong_length, "send",
-      verbs::detail::detail_text("%zu bytes, the peer takes messages of up to %zu", length,
-                                 peer().message_bytes_max));
+      cordma::detail::detail_text("%zu bytes, the peer takes messages of up to %zu", length,
+                                  peer().message_bytes_max));
 }
 
 task<> message_channel::send_bytes(channel_ref self, std::span<const std::byte> bytes,

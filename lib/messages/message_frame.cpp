@@ -1,6 +1,6 @@
 #include "message_frame.hpp"
 
-#include "verbs/failures.hpp"
+#include "base/failures.hpp"
 
 #include <cinttypes>
 #include <concepts>
@@ -15,9 +15,9 @@ constexpr std::size_t messages = 8, after_messages = 12, after_status = 20;
 }  // namespace at
 
 using bytes = std::span<const std::byte>;
+using cordma::detail::detail_text;
+using cordma::detail::throw_failure;
 using little_endian::put;
-using verbs::detail::detail_text;
-using verbs::detail::throw_failure;
 
 template <std::unsigned_integral T>
 T get(bytes in, std::size_t offset) noexcept {

@@ -1,9 +1,9 @@
 #pragma once
 
+#include "agent/inline_grant.hpp"
 #include "base/little_endian.hpp"
 
 #include <cordma/base/error.hpp>
-#include <cordma/detail/agent/inline_grant.hpp>
 
 #include <array>
 #include <cstddef>

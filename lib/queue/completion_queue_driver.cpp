@@ -1,10 +1,10 @@
 #include "completion_queue_driver.hpp"
 
 #include "base/check_option.hpp"
+#include "base/failures.hpp"
 #include "callback_queue_pair.hpp"
 #include "receive_queue.hpp"
 #include "send_queue.hpp"
-#include "verbs/failures.hpp"
 #include "wr_id.hpp"
 
 #include <cordma/queue/shared_receives.hpp>
@@ -203,9 +203,9 @@ std::uint64_t completion_queue_driver::attach(callback_queue_pair& qp) {
   const shared_receives* const pool = qp.pool();
   const unsigned needed = qp.entries() + entries_for(pool);
   if (needed > room()) {
-    verbs::detail::throw_failure(
+    cordma::detail::throw_failure(
         errc::limit_exceeded, "queue_pair",
-        verbs::detail::detail_text(
+        cordma::detail::detail_text(
             "%u entries, of the completion queue's %u only %u are free (%u once polled empty): "
             "give it a larger depth or the queue pair less",
             needed, cq_.capacity(), room(), room() + leaving_));

@@ -1,6 +1,6 @@
 #include "receive_queue.hpp"
 
-#include "verbs/failures.hpp"
+#include "base/failures.hpp"
 
 #include <algorithm>
 #include <array>
@@ -77,7 +77,7 @@ void receive_queue::post(std::span<const local_mr_slice> buffer) {
 void receive_queue::throw_refused(reason why, std::size_t slices) {
   failure f = refusal(why, slices).to_failure(num_);
   if (why.code == errc::receive_queue_full) {
-    f.detail = verbs::detail::detail_text(
+    f.detail = cordma::detail::detail_text(
         "%u buffers are posted or hold messages nobody took; take those first", depth_);
   }
   throw error{f};

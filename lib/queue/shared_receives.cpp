@@ -1,8 +1,8 @@
 #include <cordma/queue/shared_receives.hpp>
 
 #include "base/check_option.hpp"
+#include "base/failures.hpp"
 #include "callback_queue_pair.hpp"
-#include "verbs/failures.hpp"
 #include "verbs/shared_receive_queue.hpp"
 #include "wr_id.hpp"
 
@@ -37,9 +37,9 @@ shared_receives_options checked(const shared_receives_options& o,
 receive_share::receive_share(shared_receives& pool) : pool_{pool}, credit_{pool.share_min()} {
   if (pool.promised_ + credit_ > pool.buffers()) {
     pool.reclaim();  // Frees buffers for the next queue pair.
-    verbs::detail::throw_failure(
+    cordma::detail::throw_failure(
         errc::limit_exceeded, "shared_receives",
-        verbs::detail::detail_text(
+        cordma::detail::detail_text(
             "%u of %u shared buffers are promised to %u queue pairs or kept, and each needs "
             "%u: share more buffers, or close a connection",
             pool.promised_, pool.buffers(), pool.shares_, credit_));

@@ -1,13 +1,15 @@
 #include "base/caught.hpp"
+#include "base/failures.hpp"
 #include "client_core.hpp"
-#include "verbs/failures.hpp"
+
+#include <cordma/io/socket_address.hpp>
 
 #include <algorithm>
 #include <utility>
 
 namespace cordma::rpc::detail {
 
-using verbs::detail::detail_text;
+using cordma::detail::detail_text;
 
 namespace {
 

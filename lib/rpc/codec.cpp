@@ -1,11 +1,11 @@
 #include <cordma/rpc/codec.hpp>
 
-#include "verbs/failures.hpp"
+#include "base/failures.hpp"
 
 namespace cordma::rpc::detail {
 
-using verbs::detail::detail_text;
-using verbs::detail::throw_failure;
+using cordma::detail::detail_text;
+using cordma::detail::throw_failure;
 
 void throw_bad_message(const char* why) { throw_failure(errc::bad_message, "rpc::decode", why); }
 

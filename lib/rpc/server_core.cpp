@@ -1,6 +1,6 @@
 #include "server_core.hpp"
 
-#include "verbs/failures.hpp"
+#include "base/failures.hpp"
 
 #include <cordma/connection/serve.hpp>
 #include <cordma/coro/with_timeout.hpp>
@@ -9,8 +9,8 @@
 
 namespace cordma::rpc::detail {
 
-using verbs::detail::detail_text;
-using verbs::detail::throw_failure;
+using cordma::detail::detail_text;
+using cordma::detail::throw_failure;
 
 namespace {
 

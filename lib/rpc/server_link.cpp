@@ -1,6 +1,6 @@
 #include "base/caught.hpp"
+#include "base/failures.hpp"
 #include "server_core.hpp"
-#include "verbs/failures.hpp"
 
 #include <cinttypes>
 #include <new>
@@ -12,9 +12,9 @@ using call_protocol::bulk;
 using call_protocol::header_bytes;
 using call_protocol::kind;
 using call_protocol::status;
+using cordma::detail::detail_text;
+using cordma::detail::throw_failure;
 using message_protocol::throw_bad_frame;
-using verbs::detail::detail_text;
-using verbs::detail::throw_failure;
 
 namespace {
 
