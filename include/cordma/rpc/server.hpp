@@ -119,8 +119,8 @@ class CORDMA_EXPORT server {
   ///   throws.
   task<> serve(connection conn);
   /// Accepts and serves connections until it is stopped, or `door` is closed, as by a drain of the
-  /// server. A connection that is lost is counted, and ends nothing. \errors what
-  /// `listener::accept` throws, but `closed`.
+  /// server. A connection that is lost is counted, and ends nothing. At most 2^20 at once; others
+  /// wait to be accepted. \errors what `listener::accept` throws, but `closed`.
   task<> serve(listener& door);
 
   /// Takes no more calls: they fail with errc::shutting_down. Closes the listeners. Running calls
