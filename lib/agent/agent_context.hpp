@@ -25,7 +25,7 @@ struct agent_context : agent_resources {
   cordma::executor& executor = data.driver().executor();
   remote_mr_slice flush_word{};  ///< the peer's `lending::flush_word`, once the agent has started
   lending_counters counters{};
-  std::optional<failure> last_refusal{};  ///< Of a request of the peer's.
+  std::optional<failure> last_refusal{};  ///< The last refusal of a request of the peer.
 
   /// Ends the connection; its owner hears of it by the queue pair's failure.
   void break_connection(errc why, const char* call) const noexcept {

@@ -78,7 +78,7 @@ class control_channel final : private message_handler, private waiter {
     unsigned slot = 0;
   };
 
-  // What the queue pair tells.
+  // The calls of the queue pair.
   void on_receive(std::uint32_t slot, const ibv_wc& wc) noexcept override;
   bool on_room() noexcept override;
   /// Has the device tell the end of all that was sent, by one more frame if need be.

@@ -32,7 +32,7 @@ class lender;
 enum class grant_state : unsigned char {
   unheard,       ///< Memory is prepared. An inline grant stays here until its message is posted.
   binding,       ///< The window's bind is on the data queue pair.
-  unwanted,      ///< As `binding`, and the program has asked for the end already.
+  unwanted,      ///< Still binding, and the program has asked for the end already.
   open,          ///< The peer may use the memory.
   asked,         ///< The peer was asked to return the memory, and has `grace` for that.
   waiting,       ///< The window's end waits for a slot of the send queue.

@@ -33,14 +33,14 @@ lent_memory grant_memory::find(std::size_t size_bytes, std::size_t alignment) {
     std::memset(again.memory.bytes().data(), 0, size_bytes);
     return again;
   }
-  // What is kept counts towards what the peer may have.
+  // Kept memory counts towards what the peer may have.
   while (context_.counters.bytes_kept > left_bytes()) drop_oldest();
   for (;;) {
     try {
       return {.memory = context_.memory.allocate_zeroed(size_bytes, alignment)};
     } catch (const error&) {
       if (kept_.empty()) throw;
-      drop_all();  // That may be what the allocator lacks.
+      drop_all();  // The allocator may lack just this memory.
     }
   }
 }

@@ -41,7 +41,7 @@ enum class holding_state : unsigned char {
   flushed,       ///< What was posted has ended, and the owner is to be asked to take it over.
   handing_over,  ///< The owner was asked, and has not answered.
   returning,     ///< The frame that gives the memory back waits for credit.
-  declining,     ///< As `returning`, for an offer that nobody took: it still counts as one.
+  declining,     ///< Returning an offer that nobody took: it still counts as one.
   returned,      ///< The memory is back, but an earlier question is not answered.
   ended,         ///< The borrower has forgotten the holding. A `remote_mr` may point to it.
 };
@@ -97,7 +97,7 @@ struct holding : list_hook<holding>, timer, frame_cache::recycled {
   time_point asked_at{};
   std::optional<failure> refusal;
   event answered;                      // Set in the middle of a reap.
-  control_channel::outgoing question;  ///< Its frame stays; the duration becomes what was granted.
+  control_channel::outgoing question;  ///< The frame stays; its duration becomes what was granted.
 
   std::optional<told_request<read_request<1>, holding>>
       flush;  ///< in `flushing` and `flushing_for`

@@ -26,7 +26,7 @@ class lender {
   lender& operator=(const lender&) = delete;
   ~lender();
 
-  // What the holder's frames ask for.
+  // The requests of the holder's frames.
   [[nodiscard]] grant* find(std::uint64_t lease) const noexcept { return ids_.find(lease); }
   /// \errors why the request is to be refused; bad_alloc. Answers it otherwise, now or later.
   void grant_request(const agent_protocol::frame& request, unsigned slot);

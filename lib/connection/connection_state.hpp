@@ -59,7 +59,7 @@ class connection_state : private timer {
   cordma::lending& lending_;
 
  public:
-  // What the connection's calls use.
+  // Members that the connection's calls use.
   cordma::executor& executor;
   mr_allocator& memory;
   queue_pair qp;

@@ -220,7 +220,7 @@ inline void send_queue::post_now(send_operation& o, const wr_list& list) noexcep
   }
   if (!o.is_handle_ && o.count_ == 1 && batches(list.requests[0]))
     return post_batched(o, list.requests[0]);
-  post_list(&o, list, o.count_ > 1 || o.is_signaled_);  // Its failure ends `o`.
+  post_list(&o, list, o.count_ > 1 || o.is_signaled_);  // A failure ends `o`.
 }
 
 void send_queue::admit(send_operation& o, const wr_list& list) noexcept {

@@ -58,7 +58,7 @@ struct call_slot final : list_hook<call_slot>,
   std::optional<failure> why;                                      ///< the call has failed
 };
 
-/// What a `client` is. The client and its calls keep it by references.
+/// The state of a `client`. The client and its calls keep it by references.
 ///
 /// While calls wait for a connection, `connect_until_done` runs, if there is a connector. It ends
 /// with a connection, or when no call waits.

@@ -14,7 +14,7 @@ using cordma::detail::throw_failure;
 
 namespace {
 
-/// As many as `cordma::serve` takes.
+/// The most that `cordma::serve` takes.
 constexpr unsigned connections_max = 1 << 20;
 
 void add_up(stream_counters& sum, const stream_counters& c) noexcept {

@@ -64,7 +64,7 @@ struct incoming_call final : list_hook<incoming_call>,
   fixed_text<call_protocol::text_bytes_max> text;  ///< of a failure
 };
 
-/// What a `server` is, and its connections share: methods, limits, counters, and spare calls.
+/// The state of a `server`, which its connections share: methods, limits, counters, spare calls.
 ///
 /// A server is serving, then draining: `drain` sets `draining_`, once. Calls that find `calls_max`
 /// running stay in their link's inbox; the link waits in `starved_` until a call ends.

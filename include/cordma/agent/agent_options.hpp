@@ -37,7 +37,7 @@ struct lending_policy {
   /// Leases open at once with this peer, by asking or by our offers. Memory that calls lend is not
   /// counted here.
   unsigned leases_max = 1024;
-  /// Both limits for all connections of the runtime together.
+  /// The two limits above, for all connections of the runtime together.
   std::size_t total_bytes_max = std::numeric_limits<std::size_t>::max();
   unsigned total_leases_max = 65536;
   /// The peer gets no other access, whatever it asks for.
@@ -105,7 +105,7 @@ struct lending_counters {
 
 /// One lease that is open, for people.
 struct lease_info {
-  std::string peer{};        ///< Its address; empty in an agent's own list, which knows none.
+  std::string peer{};        ///< The peer's address; empty in an agent's own list.
   bool is_borrowed = false;  ///< From the peer; else lent to it.
   std::size_t size_bytes = 0;
   verbs::access access = verbs::access::none;

@@ -16,7 +16,7 @@ struct grant;
 /// Why lent memory came back.
 enum class loan_end_reason {
   returned,      ///< The peer gave it back.
-  expired,       ///< Its lease ended.
+  expired,       ///< The lease ended.
   revoked,       ///< We asked for it.
   disconnected,  ///< The connection ended.
 };

@@ -22,7 +22,8 @@ class task_promise_base : public frame_cache::recycled {
       bool await_ready() const noexcept { return false; }
       void await_resume() const noexcept {}
       std::coroutine_handle<> await_suspend(std::coroutine_handle<> /*this frame*/) const noexcept {
-        // Both are null when the task ended inside `start`, whose result says so.
+        // Continuation and waiter are null when the task ended inside `start`, whose result says
+        // so.
         return promise_.continuation_ ? promise_.continuation_ : promise_.waiter_.done();
       }
       task_promise_base& promise_;

@@ -25,7 +25,7 @@ struct executor_options {
 
 /// Counts what an executor did since it was made.
 struct executor_counters {
-  std::uint64_t iterations = 0;     ///< Of the event loop.
+  std::uint64_t iterations = 0;     ///< Event-loop iterations.
   std::uint64_t waits = 0;          ///< Times that the executor blocked in the kernel.
   std::uint64_t ready_resumed = 0;  ///< Waiters taken from the ready list.
   std::uint64_t posted = 0;         ///< Calls run for `post`.

@@ -89,7 +89,7 @@ class CORDMA_EXPORT tcp_stream {
 
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
   [[nodiscard]] cordma::executor& executor() const noexcept { return *executor_; }
-  /// Both return an address of the connection. \errors `error` when the connection is gone.
+  /// Each returns an address of the connection. \errors `error` when the connection is gone.
   [[nodiscard]] socket_address local_address() const;
   [[nodiscard]] socket_address peer_address() const;
 
