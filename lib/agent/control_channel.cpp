@@ -50,16 +50,20 @@ control_channel::control_channel(completion_queue_driver& driver, verbs::protect
 control_channel::~control_channel() { settled_.set(); }
 
 void control_channel::post_receives() {
-  for (unsigned slot = 0; slot < credits; ++slot) post_receive(slot);
+  post_receives(0, credits);
   if (qp_.has_failed()) throw error{qp_.failure_reason().to_failure(qp_.verbs().num())};
 }
 
-void control_channel::post_receive(unsigned slot) noexcept {
-  ibv_sge piece{.addr = reinterpret_cast<std::uint64_t>(&buffers_[slot]),
-                .length = frame_bytes,
-                .lkey = memory_.slice().lkey()};
-  ibv_recv_wr receive{.wr_id = slot, .next = nullptr, .sg_list = &piece, .num_sge = 1};
-  qp_.post_recvs({&receive, 1});
+void control_channel::post_receives(unsigned first, unsigned count) noexcept {
+  std::array<ibv_sge, credits> pieces;
+  std::array<ibv_recv_wr, credits> receives;
+  for (unsigned n = 0; n < count; ++n) {
+    pieces[n] = {.addr = reinterpret_cast<std::uint64_t>(&buffers_[first + n]),
+                 .length = frame_bytes,
+                 .lkey = memory_.slice().lkey()};
+    receives[n] = {.wr_id = first + n, .next = nullptr, .sg_list = &pieces[n], .num_sge = 1};
+  }
+  qp_.post_recvs(std::span{receives}.first(count));
 }
 
 void control_channel::stop() noexcept {
@@ -123,7 +127,7 @@ void control_channel::reply(unsigned slot, const frame& f) noexcept {
 }
 
 void control_channel::release(unsigned slot) noexcept {
-  post_receive(slot);
+  post_receives(slot, 1);
   ++taken_;
 }
 

@@ -86,7 +86,7 @@ class control_channel final : private message_handler, private waiter {
   void on_failure() noexcept override { settled_.set(); }
   void on_gone() noexcept override {}
 
-  void post_receive(unsigned slot) noexcept;
+  void post_receives(unsigned first, unsigned count) noexcept;
   void take(unsigned slot, std::size_t size_bytes) noexcept;
   void take_credits(const frame& f);
   /// True if a frame may go now, and fewer than `under_way_max` are under way to the peer.

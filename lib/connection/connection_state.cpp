@@ -143,9 +143,14 @@ connection_state::connection_state(const connection_resources& r, const connecti
                        .flush_word = lending_.flush_word()};
 }
 
-connection_state::~connection_state() { abort(errc::closed, "close"); }
+/// For a state that ends in the handshake; of any other, all has failed already.
+connection_state::~connection_state() {
+  qp.abort({.code = errc::closed, .call = "close"});
+  fail_agent();
+}
 
 void connection_state::agree(const handshake::hello& remote) {
+  static_assert(handshake::agent_address::version_ours == agent_protocol::version);
   peer_hello = remote;
   agreement = handshake::negotiate(local_hello, remote, gid_.index);
   const auto bring_up = [&](callback_queue_pair& pair, handshake::pair_attributes& agreed) {

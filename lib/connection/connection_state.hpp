@@ -34,8 +34,8 @@ class connection_state : private timer {
   connection_state& operator=(const connection_state&) = delete;
   ~connection_state();
 
-  /// Moves the queue pair to RTR and RTS, as agreed with `remote`. \errors errc::incompatible_peer;
-  /// the verbs'.
+  /// Moves the queue pair to RTR and RTS, as agreed with `remote`. Starts the agent, or destroys it
+  /// if the peer has none. \errors errc::incompatible_peer; the verbs'.
   void agree(const handshake::hello& remote);
   /// Starts to watch the socket, the heartbeat and the queue pair, when both sides have accepted.
   void watch_over(tcp_stream stream);

@@ -17,14 +17,23 @@ namespace cordma {
 template <class Block>
 class block_slab {
  public:
-  Block& take() {
+  /// Passes `count` blocks to `use`. \errors bad_alloc.
+  template <class Use>
+  void take(std::size_t count, Use use) {
     const std::lock_guard lock{mutex_};
-    if (free_.empty()) grow();
-    return free_.pop();
+    while (count-- > 0) {
+      if (free_.empty()) grow();
+      use(free_.pop());
+    }
   }
   void give_back(Block& block) noexcept {
     const std::lock_guard lock{mutex_};
     free_.push(block);
+  }
+  /// Moves blocks from `from` until that has `left`.
+  void give_back(block_list<Block>& from, std::size_t left) noexcept {
+    const std::lock_guard lock{mutex_};
+    while (from.size() > left) free_.push(from.pop());
   }
   /// Returns the slab through a pointer that is never freed: slices may be checked until the very
   /// end. Call it while the library is loaded: a fork during the first call would leave the child

@@ -16,7 +16,10 @@ class kept_blocks {
     while (!blocks_.empty()) slab::instance().give_back(blocks_.pop());
     most_ = 0;  // A lease that ends in a later destructor keeps no block.
   }
-  lease_block& take() { return blocks_.empty() ? slab::instance().take() : blocks_.pop(); }
+  lease_block& take() {
+    if (blocks_.empty()) slab::instance().take(1, [&](lease_block& one) { blocks_.push(one); });
+    return blocks_.pop();
+  }
   void give_back(lease_block& block) noexcept {
     if (blocks_.size() < most_)
       blocks_.push(block);

@@ -1,9 +1,9 @@
 #include "thread_caches.hpp"
 
+#include "base/fork.hpp"
 #include "jemalloc.hpp"
 
 #include <cordma/detail/base/assert.hpp>
-#include "base/fork.hpp"
 
 #include <algorithm>
 #include <mutex>
@@ -15,9 +15,7 @@ namespace {
 
 std::atomic<std::uint64_t> next_serial{1};
 
-void recycle_all(block_list<memory_block>& blocks) noexcept {
-  while (!blocks.empty()) memory_block::recycle(blocks.pop());
-}
+void recycle_all(block_list<memory_block>& blocks) noexcept { memory_block::recycle(blocks, 0); }
 
 }  // namespace
 

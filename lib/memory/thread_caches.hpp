@@ -52,11 +52,16 @@ class alignas(64) thread_cache {
 
   /// Takes a block without memory, between two generations. \errors bad_alloc.
   [[nodiscard]] memory_block& take_block() {
-    return blocks_.empty() ? memory_block::adopt(blocks_of_) : blocks_.pop();
+    if (shared_) return memory_block::adopt(blocks_of_);
+    if (blocks_.empty()) [[unlikely]]
+      memory_block::adopt(blocks_of_, blocks_, trip);
+    return blocks_.pop();
   }
   void give_back(memory_block& block) noexcept {
-    if (blocks_.size() == kept_blocks_) return memory_block::recycle(block);
+    if (shared_) return memory_block::recycle(block);
     blocks_.push(block);
+    if (blocks_.size() > 2 * trip) [[unlikely]]
+      memory_block::recycle(blocks_, trip);
   }
 
   /// Counts bytes as used, or, negative, as freed; another thread may have counted them as used.
@@ -74,7 +79,9 @@ class alignas(64) thread_cache {
   struct pool;
 
   thread_cache(const memory_block::kind& of, int flags, bool shared) noexcept
-      : flags_{flags}, shared_{shared}, kept_blocks_{shared ? 0U : 64U}, blocks_of_{of} {}
+      : flags_{flags}, shared_{shared}, blocks_of_{of} {}
+
+  static constexpr std::size_t trip = 32;  ///< blocks that move to or from the slab at once
 
   static constexpr std::size_t by_lines = std::size_t{4} << 10;
   static constexpr std::size_t kept_bytes = std::size_t{1} << 20;  ///< largest piece that is kept
@@ -95,7 +102,6 @@ class alignas(64) thread_cache {
 
   int flags_;
   bool shared_;
-  const std::size_t kept_blocks_;
   block_list<memory_block> blocks_;
   std::array<block_list<memory_block>, kept_sizes> pieces_;
   std::atomic<std::ptrdiff_t> in_use_{0};

@@ -46,6 +46,7 @@ stream_options checked(stream_options options, queue_pair& qp) {
 }  // namespace
 
 channel_resources message_channel::resources_of(connection& conn) {
+  queue_pair& data = conn.qp();  // First: it asserts that the connection is not empty.
   cordma::agent* const agent = conn.agent();
   if (agent == nullptr)
     throw_failure(errc::not_supported, "message_stream",
@@ -53,7 +54,7 @@ channel_resources message_channel::resources_of(connection& conn) {
   // A peer that names a short one must not make us post any number of READs.
   constexpr std::uint64_t read_bytes_least = 64 << 10;
   const std::uint64_t of_peer = std::max(conn.peer_hello().message_max_bytes, read_bytes_least);
-  return {.data = conn.qp(),
+  return {.data = data,
           .agent = *agent,
           .memory = conn.memory(),
           .read_bytes_max = std::size_t(std::min(conn.local_hello().message_max_bytes, of_peer))};

@@ -84,7 +84,7 @@ class message_channel : public counted, public message_handler, private waiter {
   static task<> send_memory(channel_ref self, const_local_mr_slice bytes,
                             std::optional<std::uint32_t> immediate);
   /// Makes a message that goes by rendezvous, since it is longer than the peer's buffers; `send`
-  /// takes it. \errors as `agent::lend_inline`; why the connection ended.
+  /// takes it. \errors as `lender::lend_inline`; why the connection ended.
   large_handle make_large(local_mr memory, const large_options& how);
 
   /// \errors errc::wrong_length: longer than the peer takes.

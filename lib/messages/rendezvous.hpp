@@ -14,7 +14,7 @@ namespace cordma::detail {
 ///   ended      by `end`, when answered and nothing is lent any more: the owner is told.
 ///   abandoned  besides announced: the owner has left, which sends `withdraw`. `end` deletes it.
 struct large_send : list_hook<large_send>, outgoing_frame, inline_grant, frame_cache::recycled {
-  /// \errors as `agent::lend_inline`.
+  /// \errors as `lender::lend_inline`.
   large_send(message_channel& c, local_mr memory, const large_options& how);
 
   [[nodiscard]] std::uint64_t tag() const noexcept { return frame.tag; }

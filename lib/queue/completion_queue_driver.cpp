@@ -193,8 +193,7 @@ std::shared_ptr<held_by_queues> completion_queue_driver::held_of(const ibv_pd* p
 
 unsigned completion_queue_driver::entries_for(const shared_receives* pool) const noexcept {
   if (pool == nullptr) return 0;
-  const auto known = pools_.find(pool);
-  return known != pools_.end() && known->second > 0 ? 0 : pool->buffers();
+  return pools_.contains(pool) ? 0 : pool->buffers();
 }
 
 std::uint64_t completion_queue_driver::attach(callback_queue_pair& qp) {
@@ -262,7 +261,10 @@ void completion_queue_driver::detach(const callback_queue_pair& qp,
                                      std::uint64_t wr_id_base) noexcept {
   if (const shared_receives* const pool = qp.pool()) {
     shared_.erase(qp.sends().num());  // The verbs object is gone.
-    if (--pools_[pool] == 0) reserved_ -= pool->buffers();
+    if (const auto known = pools_.find(pool); --known->second == 0) {
+      pools_.erase(known);
+      reserved_ -= pool->buffers();
+    }
   }
   const wr_id id{wr_id_base};
   queue_pairs_[id.queue_pair()] = {.qp = nullptr, .key = wr_id::next_key(id.key())};

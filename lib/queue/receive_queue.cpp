@@ -45,16 +45,17 @@ receive_queue::reason receive_queue::try_post(std::span<const local_mr_slice> bu
   if (buffer.size() > slices_max_) return errc::too_many_slices;
   const errc why = held_.acquire(buffer, verbs::access::local_write);
   if (why != errc{}) return why;
-  message& slot = *std::construct_at(&at(tail_));
+  message& slot = *::new (&at(tail_)) message;  // `message()` would clear the room for slices.
   std::array<ibv_sge, receive_slices_max> sges;
   ibv_recv_wr wr{
       .wr_id = wr_id_base_ | tail_, .next = nullptr, .sg_list = sges.data(), .num_sge = 0};
   for (const local_mr_slice& slice : buffer) {
     slot.slices.push_back(slice);
     if (slice.empty()) continue;  // Some devices read a length of 0 as 2 GiB.
-    sges[wr.num_sge++] = {.addr = reinterpret_cast<std::uint64_t>(slice.bytes().data()),
-                          .length = std::uint32_t(std::min(slice.size_bytes(), message_bytes_max)),
-                          .lkey = slice.lkey()};
+    sges[std::size_t(wr.num_sge++)] = {
+        .addr = reinterpret_cast<std::uint64_t>(slice.bytes().data()),
+        .length = std::uint32_t(std::min(slice.size_bytes(), message_bytes_max)),
+        .lkey = slice.lkey()};
   }
   ibv_recv_wr* bad = nullptr;
   if (const int rc = ibv_post_recv(native_, &wr, &bad); rc != 0) {

@@ -240,6 +240,8 @@ inline void server_link::finish(incoming_call& c) noexcept {
   } catch (const cancelled&) {
     if (c.stop->stop_requested()) return refuse(c, status::stopped, "the handler was stopped");
     return refuse(c, status::handler_failed, "it threw cancelled, and nobody had stopped it");
+  } catch (const std::bad_alloc& e) {
+    return refuse(c, status::handler_failed, e.what());  // The handler has run.
   } catch (...) {
     return refuse_caught(c, status::handler_failed);
   }
@@ -248,6 +250,8 @@ inline void server_link::finish(incoming_call& c) noexcept {
   } catch (const error& e) {
     const bool is_long = e.failure().code == errc::wrong_length;
     refuse(c, is_long ? status::reply_too_large : status::handler_failed, e.what());
+  } catch (const std::bad_alloc&) {
+    refuse(c, status::out_of_memory, "the server has no memory for the reply");
   } catch (...) {
     refuse_caught(c, status::handler_failed);
   }

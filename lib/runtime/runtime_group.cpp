@@ -45,7 +45,8 @@ class bell {
   std::atomic<bool> is_rung_{false};
 };
 
-/// The calls that one `run` makes.
+/// The calls that one `run` makes. Shared, because a thread may still leave `count_down` when
+/// `run` has returned.
 struct calls {
   explicit calls(unsigned count) noexcept : left{count} {}
   /// Keeps the first error.
@@ -99,11 +100,11 @@ struct [[gnu::visibility("hidden")]] runtime_group::member {
   /// throws.
   member(state& of, unsigned number, runtime_options options, std::optional<unsigned> cpu);
 
-  void begin(const body& each, calls& all) noexcept;
+  void begin(const body& each, const std::shared_ptr<calls>& all) noexcept;
   void live(runtime_options& options, std::optional<unsigned> cpu,
             std::promise<void>& started) noexcept;
   task<> work_until_stopped();
-  task<> work_on(const body& each, calls& all);
+  task<> work_on(const body& each, std::shared_ptr<calls> all);
 
   state& group;
   const unsigned index;
@@ -162,17 +163,17 @@ task<> runtime_group::member::work_until_stopped() {
   co_await work->join();  // Waits for tasks started after the stop.
 }
 
-void runtime_group::member::begin(const body& each, calls& all) noexcept {
+void runtime_group::member::begin(const body& each, const std::shared_ptr<calls>& all) noexcept {
   try {
     work->spawn(work_on(each, all));
   } catch (const std::bad_alloc&) {
-    all.note(std::current_exception());
+    all->note(std::current_exception());
     group.stop.ring();
-    all.left.count_down();
+    all->left.count_down();
   }
 }
 
-task<> runtime_group::member::work_on(const body& each, calls& all) {
+task<> runtime_group::member::work_on(const body& each, std::shared_ptr<calls> all) {
   std::exception_ptr why;
   try {
     co_await each(*rt, index);
@@ -182,10 +183,10 @@ task<> runtime_group::member::work_on(const body& each, calls& all) {
     why = std::current_exception();
   }
   if (why != nullptr) {
-    all.note(std::move(why));  // Note the error before others fail because of the stop.
+    all->note(std::move(why));  // Note the error before others fail because of the stop.
     group.stop.ring();
   }
-  all.left.count_down();  // `each` and `all` may be gone now.
+  all->left.count_down();  // `each` may be gone now.
 }
 
 runtime_group::state::state(const runtime_group_options& options)
@@ -230,20 +231,20 @@ runtime_group::~runtime_group() {
 
 void runtime_group::run(const body& each) {
   CORDMA_ASSERT(!state_->is_called_by_member(), "a thread of the group would wait for itself");
-  calls all{size()};
+  const auto all = std::make_shared<calls>(size());
   unsigned begun = 0;
   try {
     for (const auto& m : state_->members) {
-      m->rt->executor().post([&each, &all, to = m.get()]() noexcept { to->begin(each, all); });
+      m->rt->executor().post([&each, all, to = m.get()]() noexcept { to->begin(each, all); });
       ++begun;
     }
   } catch (const std::bad_alloc&) {
-    all.note(std::current_exception());
+    all->note(std::current_exception());
     stop();
-    all.left.count_down(size() - begun);
+    all->left.count_down(size() - begun);
   }
-  all.left.wait();
-  if (all.first_error != nullptr) std::rethrow_exception(std::move(all.first_error));
+  all->left.wait();
+  if (all->first_error != nullptr) std::rethrow_exception(std::move(all->first_error));
 }
 
 group_listener& runtime_group::serve(const endpoint& local, connection_handler handler,

@@ -76,7 +76,7 @@ completion_queue::completion_queue(context& ctx, unsigned depth, completion_chan
 }
 
 void completion_queue::ack_events() noexcept {
-  if (events().unacknowledged == 0) return;
+  if (cq_ == nullptr || events().unacknowledged == 0) return;
   ibv_ack_cq_events(cq_.get(), std::exchange(events().unacknowledged, 0));
 }
 

@@ -99,23 +99,22 @@ ibv_device_attr query_device(ibv_context* ctx) {
   return attributes;
 }
 
-/// Returns the first ACTIVE port of a device; 0: none is.
-std::uint8_t active_port_of(ibv_context* ctx) {
+bool has_active_port(ibv_context* ctx) {
   const unsigned ports = query_device(ctx).phys_port_cnt;
   for (unsigned port = 1; port <= ports; ++port) {
     ibv_port_attr attributes{};
     if (ibv_query_port(ctx, std::uint8_t(port), &attributes) == 0 &&
         attributes.state == IBV_PORT_ACTIVE) {
-      return std::uint8_t(port);
+      return true;
     }
   }
-  return 0;
+  return false;
 }
 
 context_ptr open_first_active(const device_list& devices) {
   for (ibv_device* device : devices) {
     context_ptr ctx = open(device);
-    if (active_port_of(ctx.get()) != 0) return ctx;
+    if (has_active_port(ctx.get())) return ctx;
   }
   throw_failure(errc::no_device, "ibv_query_port",
                 detail_text("no port of %s is ACTIVE; bring the network interface or the subnet "
@@ -202,7 +201,10 @@ port_info context::query_port(std::uint8_t port) const {
 }
 
 port_info context::active_port() const {
-  if (const std::uint8_t port = active_port_of(context_.get()); port != 0) return query_port(port);
+  for (unsigned port = 1; port <= limits_.port_count; ++port) {
+    const port_info info = query_port(std::uint8_t(port));
+    if (info.is_active()) return info;
+  }
   throw_failure(errc::no_device, "ibv_query_port",
                 detail_text("no port of %s is ACTIVE; bring its network interface or the subnet "
                             "manager up",

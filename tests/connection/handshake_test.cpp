@@ -69,7 +69,7 @@ TEST_CASE("a hello arrives as it was sent", "[connection]") {
   CHECK(got.library.view() == "cordma 9.8.7");
   CHECK(got.agent.qpn == sent.agent.qpn);
   CHECK(got.agent.psn == sent.agent.psn);
-  CHECK(got.agent.version == 1);
+  CHECK(got.agent.version == 2);
   CHECK(got.agent.flush_word.address() == 0x0123456789abcdef);
   CHECK(got.agent.flush_word.size_bytes() == 8);
   CHECK(got.agent.flush_word.rkey() == 0x5a5a5a5a);
@@ -82,7 +82,7 @@ TEST_CASE("a connection has an agent when both sides have one of the same versio
   REQUIRE(hs::negotiate(one, other, 0).control);
   CHECK(hs::negotiate(one, other, 0).control->rtr.dest_qpn == 0x654321);
   CHECK(hs::negotiate(one, other, 0).control->rtr.rq_psn == 0xabcdef);
-  other.agent.version = 2;
+  other.agent.version = 1;
   CHECK_FALSE(hs::negotiate(one, other, 0).control);
   other.agent = {};
   CHECK_FALSE(hs::negotiate(one, other, 0).control);

@@ -6,6 +6,7 @@
 #include "support/until.hpp"
 
 #include <cordma/coro/when_all.hpp>
+#include <cordma/coro/with_timeout.hpp>
 
 #include <catch2/catch.hpp>
 

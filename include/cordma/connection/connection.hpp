@@ -54,9 +54,9 @@ class CORDMA_EXPORT connection : public requester<connection> {
   explicit connection(std::unique_ptr<detail::connection_state> state) noexcept;
   connection(connection&& other) noexcept { *this = std::move(other); }
   connection& operator=(connection&& other) noexcept {
-    state_ = std::move(other.state_);
     sends_ = std::exchange(other.sends_, nullptr);
     qp_ = std::exchange(other.qp_, nullptr);
+    state_ = std::move(other.state_);  // Drops the old state, whose owner may be called back.
     return *this;
   }
   ~connection() = default;

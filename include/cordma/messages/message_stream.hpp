@@ -84,7 +84,8 @@ class CORDMA_EXPORT message_stream {
   /// Lets the messages that were sent arrive, and closes the connection (`connection::close`).
   task<> close();
   [[nodiscard]] const stream_counters& counters() const noexcept;
-  /// For everything else: remote memory, one-sided operations.
+  /// For everything else: remote memory, one-sided operations. The connection moves with the
+  /// stream.
   [[nodiscard]] cordma::connection& connection() noexcept;
   [[nodiscard]] explicit operator bool() const noexcept { return bool(channel_); }
 

@@ -80,8 +80,8 @@ class CORDMA_EXPORT runtime_group {
   [[nodiscard]] runtime& operator[](unsigned index) noexcept;
 
  private:
-  class member;
-  class state;
+  struct member;
+  struct state;
   std::unique_ptr<state> state_;
 };
 

@@ -81,7 +81,9 @@ class CORDMA_EXPORT completion_queue {
   }
 
   /// Returns the events read from the channel for this queue and not yet acknowledged.
-  [[nodiscard]] unsigned unacknowledged_events() const noexcept { return events().unacknowledged; }
+  [[nodiscard]] unsigned unacknowledged_events() const noexcept {
+    return cq_ == nullptr ? 0 : events().unacknowledged;
+  }
   /// Acknowledges all events. \cost  a mutex in libibverbs: call it for a batch, not for each
   /// event.
   void ack_events() noexcept;

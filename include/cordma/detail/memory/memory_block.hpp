@@ -39,6 +39,8 @@ class alignas(64) memory_block {
 
   /// Makes a block without holders, for `begin`. \errors bad_alloc. \cost a mutex.
   static memory_block& adopt(const kind& of);
+  /// Adopts `count` blocks at once.
+  static void adopt(const kind& of, block_list<memory_block>& into, std::size_t count);
   /// Begins a generation of this memory with one holder, the owner. \cost a few stores.
   void begin(void* address, std::size_t length) noexcept {
     address_ = address;
@@ -49,6 +51,8 @@ class alignas(64) memory_block {
   }
   /// Ends the adoption, between two generations.
   static void recycle(memory_block& block) noexcept;
+  /// Ends the adoption of all but `left` blocks at once.
+  static void recycle(block_list<memory_block>& from, std::size_t left) noexcept;
   /// Adopts a block and begins a generation with one holder.
   static memory_block& make(const kind& of);
 
