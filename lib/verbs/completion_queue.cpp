@@ -72,7 +72,7 @@ completion_queue::completion_queue(context& ctx, unsigned depth, completion_chan
         detail::lack_text(error, std::to_string(depth) + " entries", entry_bytes * depth,
                           ctx.limits().cq_max, "completion queues"));
   }
-  static_cast<void>(events.release());  // The queue's destroyer deletes them.
+  [[maybe_unused]] const auto* given = events.release();  // The queue's destroyer deletes them.
 }
 
 void completion_queue::ack_events() noexcept {
