@@ -1,24 +1,9 @@
 #include <cordma/memory/slice.hpp>
 
 #include "base/failures.hpp"
+#include "base/little_endian.hpp"
 
 namespace cordma {
-namespace {
-
-template <class Integer>
-void put(std::byte*& out, Integer value) noexcept {
-  for (std::size_t i = sizeof value; i-- > 0;) *out++ = std::byte(value >> (8 * i));
-}
-
-template <class Integer>
-Integer get(const std::byte*& in) noexcept {
-  Integer value = 0;
-  for (std::size_t i = 0; i < sizeof value; ++i) value = Integer(value << 8) | Integer(*in++);
-  return value;
-}
-
-}  // namespace
-
 void detail::throw_out_of_range(std::size_t offset, std::size_t length, std::size_t size) {
   throw_failure(errc::out_of_range, "slice",
                 detail_text("offset %zu with length %zu does not lie within %zu bytes", offset,
@@ -40,10 +25,9 @@ void detail::check_view(const std::byte* address, std::size_t length, std::size_
 
 std::array<std::byte, remote_mr_slice::encoded_bytes> remote_mr_slice::encode() const noexcept {
   std::array<std::byte, encoded_bytes> bytes;
-  std::byte* out = bytes.data();
-  put(out, address_);
-  put(out, std::uint64_t{length_});
-  put(out, rkey_);
+  little_endian::put(bytes.data(), address_);
+  little_endian::put(bytes.data() + 8, std::uint64_t{length_});
+  little_endian::put(bytes.data() + 16, rkey_);
   return bytes;
 }
 
@@ -53,10 +37,9 @@ remote_mr_slice remote_mr_slice::decode(std::span<const std::byte> bytes) {
         errc::wrong_length, "remote_mr_slice::decode",
         detail::detail_text("%zu bytes, a remote slice takes %zu", bytes.size(), encoded_bytes));
   }
-  const std::byte* in = bytes.data();
-  const auto address = get<std::uint64_t>(in);
-  const auto length = get<std::uint64_t>(in);
-  return {address, std::size_t(length), get<std::uint32_t>(in)};
+  return {little_endian::get<std::uint64_t>(bytes.data()),
+          std::size_t{little_endian::get<std::uint64_t>(bytes.data() + 8)},
+          little_endian::get<std::uint32_t>(bytes.data() + 16)};
 }
 
 }  // namespace cordma

@@ -162,7 +162,7 @@ class CORDMA_EXPORT remote_mr_slice {
   [[nodiscard]] lease_block* lease() const noexcept { return lease_; }
   [[nodiscard]] std::uint32_t generation() const noexcept { return generation_; }
 
-  /// Encodes address, length and rkey, big-endian, for programs with a protocol of their own.
+  /// Encodes address, length and rkey, little-endian, for programs with a protocol of their own.
   [[nodiscard]] std::array<std::byte, encoded_bytes> encode() const noexcept;
   /// Decodes a slice. The peer's values are not verified. \errors errc::wrong_length: not
   /// `encoded_bytes` long.
