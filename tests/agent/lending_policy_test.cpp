@@ -55,6 +55,21 @@ TEST_CASE("what is kept for a peer counts as the peer's", "[agent][device][R8]")
   CHECK(p.server.lending().bytes_kept == 0);
 }
 
+TEST_CASE("what is kept for a peer is few and small", "[agent][device][R8]") {
+  pair p{isolation::exact_registered};
+  std::vector<remote_mr> held;
+  for (int n = 0; n < 70; ++n) held.push_back(p.borrow(64));
+  held.clear();
+  p.settle();
+  CHECK(p.server.lending().bytes_kept == 64 * 64);
+  static_cast<void>(p.borrow(65537));
+  p.settle();
+  CHECK(p.server.lending().bytes_kept == 64 * 64);
+  static_cast<void>(p.borrow(65536));  // In place of the oldest.
+  p.settle();
+  CHECK(p.server.lending().bytes_kept == 63 * 64 + 65536);
+}
+
 TEST_CASE("who drops memory and asks for as much again gets it, though there is no more",
           "[agent][device][R1][R8]") {
   for (const isolation level : strengths()) {
