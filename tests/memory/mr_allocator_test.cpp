@@ -6,6 +6,7 @@
 #include "support/loopback.hpp"
 #include "support/skip.hpp"
 #include "support/soak.hpp"
+#include "support/thread_sanitizer.hpp"
 #include "support/verbs_faults.hpp"
 
 #include <cordma/base/error.hpp>
@@ -176,6 +177,7 @@ TEST_CASE("ten thousand allocations cost one registration a chunk, and none is l
 
 TEST_CASE("one allocator too many is told how many there may be", "[memory][device][private]") {
   if (test::is_rxe()) CORDMA_SKIP("the guest has 2 GiB of memory");
+  if (CORDMA_TEST_THREAD_SANITIZER) CORDMA_SKIP("one thread, and minutes of clearing shadows");
   device d;
   const mr_allocator_options small{.limit_bytes = mr_allocator::chunk_bytes_min};
   std::vector<std::unique_ptr<mr_allocator>> all;

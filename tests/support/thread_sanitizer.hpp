@@ -1,7 +1,8 @@
 #pragma once
 
-// A fork takes none of jemalloc's locks under ThreadSanitizer, which has no room for those of all
-// arenas: a child may inherit one that another thread held.
+// CORDMA_TEST_THREAD_SANITIZER: tests do without two things under ThreadSanitizer. A fork takes
+// none of jemalloc's locks, because the sanitizer has no room for those of all arenas. Mapping
+// thousands of chunks takes minutes, because each one's shadow is cleared.
 #if defined(__SANITIZE_THREAD__)
 #define CORDMA_TEST_THREAD_SANITIZER 1
 #elif defined(__has_feature)

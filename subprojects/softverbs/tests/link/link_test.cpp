@@ -184,9 +184,9 @@ TEST_CASE("processes killed in the middle of their frames leave nothing behind",
   test::seen& all = test::upcalls();
   all.locked([&] { return all.keep_payloads = false; });
   const std::size_t before = descriptors();
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 10; ++round) {
     peer_process peer{"flood " + std::to_string(local.local_node->slot()), local.environment()};
-    const auto enough = static_cast<std::size_t>(1 + round * 37);
+    const auto enough = static_cast<std::size_t>(1 + round * 74);
     REQUIRE(all.wait([&] { return all.requests.size() >= enough; }));
     peer.kill();
     const std::lock_guard lock{all.mutex};
