@@ -53,7 +53,7 @@ int posix_memalign(void** block, std::size_t alignment, std::size_t size) {
   *block = found;
   return 0;
 }
-// Both names: which one a caller gets depends on _FILE_OFFSET_BITS.
+// _FILE_OFFSET_BITS decides whether a caller gets mmap() or mmap64().
 void* mmap64(void* at, std::size_t size, int protection, int flags, int fd, off_t offset) {
   count();
   return reinterpret_cast<void*>(::syscall(SYS_mmap, at, size, protection, flags, fd, offset));

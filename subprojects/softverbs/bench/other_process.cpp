@@ -65,7 +65,7 @@ struct tcp_pair {
 
 int run_other(const std::vector<std::string>&) {
   spin_lines& lines = *map_lines(lines_fd);
-  stay_on_processor(1);  // Its engine, too.
+  stay_on_processor(1);  // The engine's thread stays there, too.
   endpoint local;
   rig::put(control_fd, local.mine());
   local.connect(rig::get<rig::card>(control_fd));
@@ -190,7 +190,7 @@ void endpoint::send_many(std::uint32_t bytes, std::uint64_t n) {
 }
 
 void endpoint::write(std::size_t bytes, std::uint64_t n, std::uint32_t window) {
-  // What pings left unreaped would be taken for ours.
+  // CQEs that pings left unreaped would be taken for those of the WRITEs below.
   while (outstanding_ > 0) {
     rig::wait_success(send_cq_.get());
     --outstanding_;

@@ -11,7 +11,7 @@
 
 namespace bench {
 
-/// What the other process does, `n` times, when the first one says so.
+/// A task for the other process, which does it `n` times when the first process orders it.
 enum class task : std::uint32_t { bare, tcp, echo, echo_events, receive };
 struct order {
   task does;

@@ -16,7 +16,7 @@
 namespace bench {
 namespace {
 
-constexpr int rounds = 31;  // Of each side; odd, so that the median is one of them.
+constexpr int rounds = 31;  // rounds of each side; odd, so that the median is one of them
 constexpr std::chrono::milliseconds round_length{5};
 
 /// Instructions of this thread in user space; not counted where the machine has no counter.

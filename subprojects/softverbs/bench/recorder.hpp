@@ -17,7 +17,7 @@ struct figure {
 /// Does its work `n` times; setup belongs outside.
 using work = std::function<void(std::uint64_t n)>;
 
-/// What stands beside: a name for the table, and its work.
+/// One of the sides to compare: a name for the table, and its work.
 struct side {
   std::string name;
   work does;

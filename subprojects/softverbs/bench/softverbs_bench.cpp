@@ -1,4 +1,4 @@
-// What softverbs costs, beside what else this machine could do, measured in the same run.
+// Compares softverbs' costs with those of other means of the machine, all measured in one run.
 #include "other_process.hpp"
 #include "recorder.hpp"
 
@@ -196,7 +196,7 @@ int main(int argc, char** argv) {
   std::string json, filter;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
-    if (argument == "--needs-device") return 1;  // It brings its own.
+    if (argument == "--needs-device") return 1;  // softverbs brings its own device.
     if (argument == "--json" && i + 1 < argc) {
       json = argv[++i];
     } else if (argument.starts_with("-")) {

@@ -77,7 +77,8 @@ bool connect_local(std::uint16_t slot, std::uint16_t own_slot, unique_fd& socket
 /// Starts a TCP connection; the caller sends the hello through the link. Never blocks.
 bool connect_tcp(const in6_addr& host, std::uint16_t port, unique_fd& socket) noexcept;
 
-/// Both listeners of a node, and the accepted sockets that sent no hello yet. Thread: callers lock.
+/// The two listeners of a node, and the accepted sockets that sent no hello yet. Thread: callers
+/// lock.
 class listeners {
  public:
   using time = std::chrono::steady_clock::time_point;

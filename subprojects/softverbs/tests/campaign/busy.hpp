@@ -18,15 +18,16 @@ inline constexpr rig::qp_options options{
 
 using cards = std::array<rig::card, qp_count>;
 
-/// What came of a side's work requests.
+/// The outcomes of a side's work requests.
 struct tally {
   std::uint64_t succeeded = 0;
   std::uint64_t retries_exceeded = 0;
   std::uint64_t flushed = 0;
 };
 
-/// Thread: one. Throws when a completion has a status other than success, RETRY_EXC and WR_FLUSH,
-/// comes out of order, or when a message's bytes are not as they were sent.
+/// Posts random requests and checks how they complete. Throws when a completion comes out of order,
+/// or has a status other than success, RETRY_EXC and WR_FLUSH. Throws, too, when a message's bytes
+/// are not as they were sent. Thread: one.
 class side {
  public:
   side(const rig::device& dev, std::uint64_t seed);

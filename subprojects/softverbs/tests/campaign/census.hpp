@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-/// What this process holds, as the kernel counts it.
+/// The resources of this process, as the kernel counts them.
 namespace census {
 
 struct holdings {
@@ -15,7 +15,8 @@ struct holdings {
 };
 holdings now();
 
-/// This process's descriptors and mappings that are softverbs': its sockets `@softverbs.*`, memfds.
+/// The descriptors (sockets `@softverbs.*`, memfds) and mappings of this process that are
+/// softverbs'.
 std::vector<std::string> leftovers();
 /// The names `@softverbs.*` in this network namespace that no process owns. Root only: others
 /// cannot see everybody's descriptors.

@@ -96,7 +96,7 @@ void enter_host(const std::string& host) {
   rig::check(::setns(at.get(), CLONE_NEWNET), "setns");
 }
 
-/// What a peer does with an order; also of a driver that talks to itself.
+/// Does what orders say: in a peer, and in a driver that talks to itself.
 class answerer {
  public:
   explicit answerer(const rig::device& dev) : device_{dev} {}
@@ -121,7 +121,8 @@ int peer(const std::vector<std::string>& arguments) {
   answerer self{device};
   const int control = rig::first_inherited_fd;
   rig::put(control, 'r');
-  for (;;) rig::put(control, self.obey(rig::get<order>(control)));  // Until it is killed.
+  // The child goes on until it is killed.
+  for (;;) rig::put(control, self.obey(rig::get<order>(control)));
 }
 const rig::role peer_role{"hosts-peer", peer};
 
@@ -233,7 +234,7 @@ void cut_and_heal(conversation& hasty, const rig::device& device, const std::str
   patient.check();
 }
 
-/// Its descriptors lead to the peers, in this order; `end` says what becomes of the last of them.
+/// The driver of the peers at its inherited descriptors; `end` names the fate of the last peer.
 int driver(const std::vector<std::string>& arguments) {
   enter_host(arguments.at(0));
   const rig::device device{arguments.at(1).c_str()};

@@ -32,8 +32,8 @@ struct socket_pair {
   descriptor ours, theirs;
 };
 
-/// What this program does when it is started as a child: `static const role r{"name", run}`.
-/// `run` gets the arguments after the name; what it throws is printed and makes the child exit 1.
+/// A function for a child of this program: `static const role r{"name", run}`. `run` gets the
+/// arguments after the name; an exception of `run` is printed and makes the child exit 1.
 struct role {
   using run_type = int(const std::vector<std::string>& arguments);
   role(const char* name, run_type* run);
@@ -41,7 +41,7 @@ struct role {
 /// For main(): plays the role that the command line names, if it names one. -1: it does not.
 int play_role(int argc, char** argv);
 
-/// This very program, started again in a role. Killed, and waited for, by the destructor.
+/// A child process: this program, started again in a role. The destructor kills and reaps it.
 class child {
  public:
   child() = default;

@@ -196,7 +196,7 @@ request& request::to(std::uint64_t address, std::uint32_t rkey) {
 }
 
 request& request::operands(std::uint64_t compare_add, std::uint64_t swap) {
-  if (is_atomic(wr.opcode)) {  // It is a union.
+  if (is_atomic(wr.opcode)) {  // Other requests keep other fields in this union.
     wr.wr.atomic.compare_add = compare_add;
     wr.wr.atomic.swap = swap;
   }

@@ -53,7 +53,7 @@ struct device {
   [[nodiscard]] mr_ptr reg(void* address, std::size_t bytes) const;  ///< with all access
 };
 
-/// What a peer needs to know; sent as it is.
+/// The facts that a peer needs to connect; sent as raw bytes.
 struct card {
   std::uint32_t qpn = 0;
   std::uint32_t rkey = 0;
@@ -85,12 +85,12 @@ void to_init(ibv_qp* qp, const qp_options& options = {});
 /// INIT to RTS, connected with `peer` unless it is UD.
 void connect(ibv_qp* qp, const device& dev, const card& peer, const qp_options& options = {});
 
-/// Else this process fails, and says what does not hold.
+/// Throws `what` unless `holds`.
 void expect(bool holds, const char* what);
 
-/// One entry, within `patience`.
+/// Waits for one entry, within `patience`.
 ibv_wc wait_one(ibv_cq* cq);
-/// One entry, which must be a success.
+/// Waits for one entry, which must be a success.
 ibv_wc wait_success(ibv_cq* cq);
 
 ibv_sge piece(const ibv_mr* mr, const void* address, std::size_t bytes);
@@ -103,7 +103,7 @@ struct request {
   request(ibv_wr_opcode opcode, std::uint64_t wr_id, ibv_sge piece,
           unsigned flags = IBV_SEND_SIGNALED);
   request& to(std::uint64_t address, std::uint32_t rkey);
-  /// Of an atomic; others have none.
+  /// Sets an atomic's operands; does nothing for other requests.
   request& operands(std::uint64_t compare_add, std::uint64_t swap = 0);
   [[nodiscard]] int post(ibv_qp* qp) noexcept;
 };

@@ -20,7 +20,7 @@
 namespace soak {
 namespace {
 
-std::string skip_reason;  // Of the running case; empty when it was not skipped.
+std::string skip_reason;  // the running case's; empty when the case was not skipped
 
 std::uint64_t number_from_environment(const char* name, std::uint64_t otherwise) {
   const char* const text = std::getenv(name);

@@ -18,8 +18,8 @@
 /// its server may be in one process or in two.
 namespace stress {
 
-// wr_id: pair, slot (a buffer's, of a receive), and the epoch, so that what an older queue pair
-// left in the completion queue is known for what it is.
+// A wr_id holds a pair, a slot (a receive's: of its buffer) and an epoch. By its epoch, a CQE that
+// an older queue pair left in the completion queue is known.
 constexpr int pair_shift = 48;
 constexpr int slot_shift = 40;
 constexpr std::uint64_t epoch_mask = (1ull << slot_shift) - 1;
@@ -35,8 +35,8 @@ constexpr std::uint32_t slot_bytes(std::uint32_t slot) {
 constexpr std::size_t slot_at(std::uint32_t slot) {
   return static_cast<std::size_t>(slot) * message_bytes;
 }
-/// What a server grants: a slot of memory for each slot of its client, one word each for atomics,
-/// and rkey and address of a region that comes and goes.
+/// A server grants a slot of memory for each slot of its client, and a word each for atomics.
+/// Behind them lie the rkey and the address of a region that comes and goes.
 inline constexpr std::size_t words_at = slot_at(ops - 1) + large_bytes;
 inline constexpr std::size_t fickle_rkey_at = words_at + ops * 8;
 inline constexpr std::size_t server_bytes = fickle_rkey_at + 64;
@@ -55,7 +55,7 @@ class verdict {
   std::string text_;
 };
 
-/// What a server is told when a pair begins anew; its answer is the new server's card.
+/// The order to a server to begin a pair anew; the answer is the new server's card.
 struct rebuild_order {
   std::uint32_t pair = 0;
   rig::card client{};

@@ -24,7 +24,8 @@ std::string verdict::text() {
 
 event_reader::event_reader(const rig::device& dev)
     : stop_{::eventfd(0, EFD_CLOEXEC)}, thread_{[this, &dev] {
-        // What poll saw may be gone with its queue pair: then a read would wait for another.
+        // An event that poll() saw may be gone with its queue pair; a blocking read would then wait
+        // for another event.
         const int flags = ::fcntl(dev.context->async_fd, F_GETFL);
         rig::check(::fcntl(dev.context->async_fd, F_SETFL, flags | O_NONBLOCK), "fcntl");
         pollfd fds[] = {{dev.context->async_fd, POLLIN, 0}, {stop_, POLLIN, 0}};
@@ -67,7 +68,7 @@ rig::card server::rebuild(const rebuild_order& order) {
   end& e = ends_.at(order.pair);
   const std::uint32_t queue = order.pair % static_cast<std::uint32_t>(cqs_.size());
   const auto deadline = rig::clock::now() + rig::patience;
-  for (;;) {  // What was delivered is in the completion queue, at the latest now.
+  for (;;) {  // The CQEs of all delivered messages are in the completion queue by now.
     {
       const std::lock_guard lock{e.mutex};
       if (!e.qp || e.received >= order.sent) break;
@@ -80,7 +81,7 @@ rig::card server::rebuild(const rebuild_order& order) {
   if (e.qp && order.exact && e.received != order.sent) {
     throw std::runtime_error{"messages that nobody sent"};
   }
-  // Both ways to begin again: the same queue pair, or another.
+  // A pair begins again with the same queue pair, or with another: both ways are tried in turn.
   if (e.qp && e.epoch % 2 == 0) {
     rig::to_reset(e.qp.get());
   } else {

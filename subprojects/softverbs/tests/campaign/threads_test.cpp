@@ -17,9 +17,10 @@ namespace {
 constexpr unsigned thread_count = 8;
 constexpr std::uint32_t qps_per_thread = 64;
 constexpr std::uint32_t pair_count = thread_count * qps_per_thread / 2;
-constexpr std::uint32_t queue_count = 12;  // Each shared by many queue pairs and all threads.
+constexpr std::uint32_t queue_count = 12;  // each shared by many queue pairs and all threads
 
-/// What a thread throws is the verdict. Whoever waits at `ends_with`, a socket, is not left there.
+/// A thread whose exception becomes the verdict. Then no other thread waits at the socket
+/// `ends_with` any more.
 template <typename Function>
 std::thread guarded(stress::verdict& verdict, Function function, int ends_with = -1) {
   return std::thread{[&verdict, function, ends_with] {

@@ -28,7 +28,7 @@ struct region {
   explicit region(const rig::device& dev) : memory{map()}, mr{dev.reg(memory, region_bytes)} {}
   ~region() { ::munmap(memory, region_bytes); }
   region(const region&) = delete;
-  /// As good as unmapped for whoever touches it; but no later mapping comes to lie there.
+  /// Makes accesses fail as if the memory were unmapped; but no later mapping comes to lie there.
   void forbid() const { rig::check(::mprotect(memory, region_bytes, PROT_NONE), "mprotect"); }
   [[nodiscard]] ibv_sge piece(std::size_t length) const {
     return rig::piece(mr.get(), memory, length);
@@ -68,7 +68,8 @@ class granter {
 int granting(const std::vector<std::string>&) {
   const int control = rig::first_inherited_fd;
   granter self;
-  for (;;) rig::put(control, self.grant(rig::get<region_request>(control)));  // Until it is killed.
+  // The child goes on until it is killed.
+  for (;;) rig::put(control, self.grant(rig::get<region_request>(control)));
 }
 const rig::role granting_role{"unmapped-granter", granting};
 

@@ -54,7 +54,7 @@ struct user {
   }
 };
 
-/// What this process says on stderr meanwhile.
+/// Catches what this process says on stderr while the object lives.
 class overheard {
  public:
   overheard() { rig::check(::dup2(file_, STDERR_FILENO) < 0, "dup2"); }
@@ -188,7 +188,7 @@ int refused(const std::vector<std::string>&) {
 }
 const rig::role refused_role{"users-refused", refused};
 
-/// On a host of its own: others run beside this.
+/// Runs on a host of its own: others run beside this one.
 int squatted_host(const std::vector<std::string>&) {
   rig::check(::unshare(CLONE_NEWNET), "unshare");
   rig::expect(std::system("ip link set lo up") == 0, "ip link set lo up");
@@ -202,7 +202,8 @@ int squatted_host(const std::vector<std::string>&) {
   control.ours.close();
   control.theirs.close();
   rig::expect(writer.wait() == 0 && owner.wait() == 0, "two processes of one user do not talk");
-  // Who would talk to the squatter cannot tell that he is one, but is told who he is.
+  // A process that talks to any user cannot recognize a squatter, but is told which user has the
+  // slots.
   rig::child open_to_all{"users-refused", {}, {}, {"SOFTVERBS_ANY_UID=1"}};
   return open_to_all.wait();
 }

@@ -83,7 +83,7 @@ void forget_the_run_before(side& one) {
   cq.empty_polls = 0;
 }
 
-/// As a program in event mode: polls until the queue is empty, arms, and sleeps.
+/// Waits as a program in event mode does: polls until the queue is empty, arms, and sleeps.
 void await(side& one, int completions, habit how) {
   ibv_wc wc{};
   const auto poll = [&] {
@@ -116,10 +116,10 @@ explorer::limits bounds(unsigned deviations) {
 
 bool has_fault() { return std::getenv("SOFTVERBS_EXPLORE_FAULT") != nullptr; }
 
-/// Of all scenarios.
+/// The stuck runs of all scenarios.
 std::uint64_t stuck_runs = 0;
 
-/// Of what all orders did.
+/// Explores a scenario, prints the counts, and checks that no order got stuck.
 void check(const explorer::scenario& what, unsigned deviations) {
   if (has_fault() && stuck_runs > 0) return;
   const explorer::limits how = bounds(deviations);

@@ -22,7 +22,7 @@ namespace {
 using time = std::chrono::steady_clock::time_point;
 using std::chrono::nanoseconds;
 
-/// What the virtual clock goes on by at each look: an engine that lingers sleeps after two.
+/// The virtual clock's advance at each look: an engine that lingers sleeps after two looks.
 constexpr nanoseconds a_look{30'000};
 
 struct fiber {
@@ -85,7 +85,8 @@ class scheduler {
   [[nodiscard]] bool next_order();
   [[nodiscard]] bool can_go_on(const fiber& one) const;
   [[nodiscard]] bool all_done() const;
-  /// Who goes on: `self`, unless the order says otherwise. `is_free`: it waits.
+  /// Chooses which thread goes on: `self`, unless the order says otherwise. `is_free`: `self`
+  /// waits.
   void choose(bool is_free);
   static unsigned next_of(const std::vector<unsigned>& ready, unsigned current);
   unsigned decide(const std::vector<unsigned>& ready, unsigned by_itself);
@@ -94,7 +95,7 @@ class scheduler {
   bool pass_time();
   void note_stuck();
 
-  std::mutex mutex_;  // Between runs: of fibers_.
+  std::mutex mutex_;  // Between runs, the mutex guards fibers_.
   std::condition_variable changed_;
   std::vector<std::unique_ptr<fiber>> fibers_;  // Engines first.
   std::vector<std::thread> threads_;
@@ -191,7 +192,7 @@ void scheduler::note_stuck() {
   scenario_->rescue();
 }
 
-/// After who waits comes the next one.
+/// Gives the thread that comes after the one that waits.
 unsigned scheduler::next_of(const std::vector<unsigned>& ready, unsigned current) {
   const auto next = std::ranges::upper_bound(ready, current);
   return next != ready.end() ? *next : ready.front();
@@ -326,7 +327,7 @@ void scheduler::run_once(const scenario& what) {
   steps_ = 0;
   is_stuck_ = has_diverged_ = false;
   trace_.clear();
-  clock_ += std::chrono::seconds{1};  // What an engine remembers of the run before is long ago.
+  clock_ += std::chrono::seconds{1};  // The times that engines remember are now long ago.
   what.before();
   for (const auto& one : fibers_)
     if (!one->is_engine) one->now = fiber::state::ready;
@@ -340,7 +341,7 @@ void scheduler::run_once(const scenario& what) {
   result_.diverged += has_diverged_ ? 1 : 0;
 }
 
-/// From here on they wait where the scheduler sees it.
+/// Lets the engines wait, from here on, where the scheduler sees it.
 void scheduler::freeze_engines() {
   freezing_ = true;
   ::eventfd_write(freeze_fd_, 1);
@@ -352,7 +353,7 @@ void scheduler::freeze_engines() {
   for (unsigned n = 0; n < fibers_.size(); ++n) fibers_[n]->id = n;
 }
 
-/// Each does its part in every run: what it makes in the first one may belong to it.
+/// Each thread does its part in every run: what it makes in the first one may belong to it.
 void scheduler::start_threads(const scenario& what) {
   engines_ = static_cast<unsigned>(fibers_.size());
   ending_ = false;

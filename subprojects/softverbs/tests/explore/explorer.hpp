@@ -7,17 +7,17 @@
 #include <vector>
 
 /// A scheduler for the threads of a scenario: one runs at a time, and at each step (wire/step.hpp)
-/// the scheduler says which goes on. By itself a thread goes on until it waits or ends, and
-/// then the next one does. The scheduler runs the scenario again and again, each time in another
-/// order, until it has tried every order that deviates from that so many times (delay bounding:
-/// Emmi, Qadeer, Rakamaric, POPL 2011). Every step is sequentially consistent here.
+/// the scheduler says which goes on. By itself a thread goes on until it waits or ends, and then
+/// the next one does. The scheduler runs the scenario again and again, each time in another order.
+/// Every order with at most a given number of deviations gets its run (delay bounding: Emmi,
+/// Qadeer, Rakamaric, POPL 2011). Every step is sequentially consistent here.
 namespace softverbs::explorer {
 
 struct scenario {
   std::string name;
-  unsigned engines = 2;          ///< One of each node.
+  unsigned engines = 2;          ///< one for each node
   std::function<void()> before;  ///< makes all runs begin alike
-  /// What each thread of the program does, once in each run. Engines are threads, too.
+  /// The work of each thread of the program, done once in each run. Engines are threads, too.
   std::vector<std::function<void()>> threads;
   /// Wakes everything, when all wait for ever: the run can then end, and counts as stuck.
   std::function<void()> rescue;

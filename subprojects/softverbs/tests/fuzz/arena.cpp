@@ -30,7 +30,7 @@ void fill(std::byte* at, std::size_t from, std::size_t to, arena::filled with) n
                                           : std::byte{0x11};
 }
 
-constexpr std::size_t canary_bytes = 777;  // So that zones begin and end anywhere in a page.
+constexpr std::size_t canary_bytes = 777;  // odd, so that zones begin and end anywhere in a page
 
 }  // namespace
 

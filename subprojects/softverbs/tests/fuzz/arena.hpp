@@ -29,7 +29,7 @@ class arena {
   void make_writable(std::byte* at, std::size_t bytes, filled with);
 
   void check_writes() const noexcept;
-  /// These bytes left the victim.
+  /// Ends the process if `bytes`, which left the victim, hold the arena's secret.
   static void check_leak(const std::byte* bytes, std::size_t count) noexcept;
 
  private:

@@ -7,7 +7,7 @@ namespace {
 constexpr std::uintptr_t page_mask = 4095;
 constexpr std::uintptr_t word_mask = 7;
 
-/// Whose loads count; none outside of begin() and end().
+/// The disturber that counts loads; null outside of its begin() and end().
 std::atomic<disturber*> watching{nullptr};
 
 void flip(const disturber::change& one) noexcept {
@@ -53,7 +53,7 @@ void disturber::on_load(const void* address) noexcept {
   for (std::size_t i = 0; i < count; ++i) {
     change& one = self->plan_[i];
     if (one.page_offset != offset) continue;
-    if (one.loads_before-- == 0) flip(one);  // Again after 256 more: as good as never.
+    if (one.loads_before-- == 0) flip(one);  // The next flip is 256 loads away: as good as never.
   }
 }
 

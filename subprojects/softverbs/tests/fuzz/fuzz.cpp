@@ -11,8 +11,8 @@
 #include <array>
 #include <mutex>
 
-// One execution: a script, read from the fuzzer's bytes, of what a malicious process does to the
-// shared rings and at the listener of a victim, and of what the victim does meanwhile.
+// One execution runs a script, which is read from the fuzzer's bytes. A malicious
+// process acts on the shared rings and the listener of a victim, and the victim acts meanwhile.
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size);
 
@@ -21,7 +21,7 @@ namespace {
 
 enum class act : std::uint8_t {
   request,
-  more_requests,  // As request: what is most of a script.
+  more_requests,  // the same act as `request`: a script consists mostly of requests
   answer,
   more_answers,
   post,
@@ -126,7 +126,7 @@ class stage {
       peer_.in.put(header, in.byte() * 0x0101010101010101u);
   }
 
-  /// What the responder expects, as far as `extra` does not say otherwise.
+  /// Gives a header what the responder expects, except where `extra` says otherwise.
   void offset_in_message(std::size_t index, std::uint8_t extra, script& in,
                          frame_header& header) noexcept {
     const queue_pair& qp = victim_.at(index);

@@ -16,7 +16,7 @@ class hostile_link {
   bool attach(unique_fd socket, int file, bool opener) noexcept;
   void close() noexcept { socket_.reset(); }
   [[nodiscard]] bool open() const noexcept { return static_cast<bool>(socket_); }
-  /// Whether the victim has closed; what it said is let pass.
+  /// Tells whether the victim has closed; drops the victim's doorbells.
   [[nodiscard]] bool ended() noexcept;
   void ring_doorbell() const noexcept;
 

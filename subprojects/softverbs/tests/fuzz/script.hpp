@@ -28,7 +28,7 @@ class script {
   const std::uint8_t* end_;
 };
 
-/// What must never be false; the process ends with what it was.
+/// Unless `holds`, prints `what` and ends the process.
 inline void must(bool holds, const char* what) noexcept;
 [[noreturn]] void violated(const char* what) noexcept;
 inline void must(bool holds, const char* what) noexcept {

@@ -127,7 +127,7 @@ void victim::connect_one(std::size_t index) noexcept {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_RESET;
   must(verb::modify_qp(qp, &attr, IBV_QP_STATE) == 0, "RESET");
-  // What completed before the reset is still in the queue; what did not, is forgotten.
+  // CQEs of before the reset are still in the queue; requests without a CQE are forgotten.
   while (poll()) continue;
   if (index != rc_shared) posted_[index].fill(false);
   if (held != slots_each) posted_[index][held] = false;

@@ -45,7 +45,7 @@ class victim {
   void post(std::size_t index, ibv_wr_opcode opcode, unsigned flags, std::uint32_t bytes) noexcept;
   /// Takes completions, which drives the node when there are none. True: there were some.
   bool poll() noexcept;
-  /// What broke is connected again, what was received is posted again; looks at all canaries.
+  /// Checks the canaries, connects broken queue pairs again, and posts used receives again.
   void recover() noexcept;
 
  private:

@@ -46,7 +46,7 @@ class far_link {
   far_link(const far_link&) = delete;
 
   [[nodiscard]] link& ours() noexcept { return *ours_; }
-  /// Its payload is whatever is there.
+  /// Sends a frame whose payload is whatever the ring holds.
   void send(const frame_header& header) {
     std::byte* destination = nullptr;
     REQUIRE(to_us.reserve(frame_bytes(header.payload_bytes), destination) == ring_answer::yes);

@@ -267,7 +267,7 @@ TEST_CASE("a head that makes no sense closes the link that is written to", "[lin
   liar.come();
   liar.memory.in().control->head.store(24);
   liar.put(frame_kind::send, 1);
-  // Nothing was free by that account: the ring counts as broken once there is no room by ours.
+  // By the liar's account nothing was free: the ring counts as broken once it is full by ours.
   while (true) {
     std::byte* destination = nullptr;
     frame_header header{};
@@ -377,7 +377,7 @@ TEST_CASE("the TCP listener is on 127.0.0.1 alone, or where SOFTVERBS_LISTEN say
 
 namespace {
 
-/// What a child says on stderr that connects to a port twice.
+/// Returns a child's stderr; the child connects twice to a port.
 std::string said_of_connecting_to(const char* address, std::uint16_t port) {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
@@ -408,7 +408,7 @@ std::string said_of_connecting_to(const char* address, std::uint16_t port) {
   return said;
 }
 
-/// One that nobody listens at, as long as the socket lives.
+/// Gives a port that nobody listens at, as long as the socket lives.
 std::uint16_t bind_free_port(const unique_fd& socket) {
   sockaddr_in name{};
   name.sin_family = AF_INET;

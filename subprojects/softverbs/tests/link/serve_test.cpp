@@ -61,7 +61,7 @@ TEST_CASE("the data of a long READ, and what is behind them, keep no request wai
   both_directions peer;
   peer.ask_behind_data_of(long_bytes);
   CHECK(upcalls().answers.size() == 1);
-  // They are there still.
+  // The answers that were not served are still there.
   REQUIRE(peer.answers.ours().serve(peer.local_node, true));
   CHECK(upcalls().answers.size() == 3);
 }

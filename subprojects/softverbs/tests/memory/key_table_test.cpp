@@ -116,10 +116,10 @@ TEST_CASE("a window's slot takes whatever variant the program chose", "[memory]"
   CHECK(parent.windows.load() == 0);
   parent.windows.fetch_add(1);
   CHECK(region.table.grant(second, grant));
-  CHECK_FALSE(region.table.grant(first, grant));  // Another is live there.
+  CHECK_FALSE(region.table.grant(first, grant));  // Another key is live there.
   CHECK(region.pin(first, one_region::iova, 8) == key_error::no_such_key);
   CHECK(region.pin(second, one_region::iova, 8) == key_error::none);
-  region.table.revoke(first);  // Not live: nothing happens.
+  region.table.revoke(first);  // The key is not live: nothing happens.
   CHECK(region.pin(second, one_region::iova, 8) == key_error::none);
   region.table.free(first);  // By the slot, whatever key is live.
   CHECK(region.pin(second, one_region::iova, 8) == key_error::no_such_key);
@@ -135,7 +135,7 @@ TEST_CASE("a full table has no key; a freed slot gets another key", "[memory]") 
   CHECK(table.allocate() == 0);
   const std::uint32_t old = *keys.begin();
   table.free(old);
-  table.free(old);  // Twice is once.
+  table.free(old);  // A second call does nothing.
   const std::uint32_t again = table.allocate();
   CHECK(again >> variant_bits == old >> variant_bits);
   CHECK(again != old);

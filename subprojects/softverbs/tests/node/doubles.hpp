@@ -14,8 +14,8 @@
 
 namespace softverbs::test {
 
-/// What the doubles of node/upcalls.hpp saw. A test waits for it, and says how requests are
-/// answered.
+/// A record of the calls that the doubles of node/upcalls.hpp saw. A test waits for the record, and
+/// sets how requests are answered.
 struct seen {
   struct frame {
     frame_header header;

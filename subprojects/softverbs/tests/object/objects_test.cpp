@@ -45,7 +45,7 @@ bool readable(int fd) {
   return ::poll(&ready, 1, 0) == 1;
 }
 
-/// What ibv_ack_cq_events() does.
+/// Does what ibv_ack_cq_events() does.
 void acknowledge(ibv_cq* cq, unsigned events) {
   ::pthread_mutex_lock(&cq->mutex);
   cq->comp_events_completed += events;
@@ -97,7 +97,7 @@ TEST_CASE("a region asks for flags that go together, and memory that is there", 
   CHECK(errno_of(pages, page, IBV_ACCESS_REMOTE_WRITE) == EINVAL);
   CHECK(errno_of(pages, page, IBV_ACCESS_REMOTE_ATOMIC) == EINVAL);
   CHECK(errno_of(pages, page, IBV_ACCESS_ON_DEMAND) == EOPNOTSUPP);
-  CHECK(errno_of(pages, page, IBV_ACCESS_LOCAL_WRITE) == EFAULT);  // It is read-only.
+  CHECK(errno_of(pages, page, IBV_ACCESS_LOCAL_WRITE) == EFAULT);  // The page is read-only.
   CHECK(errno_of(pages, 3 * page, 0) == EFAULT);
   CHECK(errno_of(pages + page - 1, 2, 0) == EFAULT);
   CHECK(errno_of(pages + 16, SIZE_MAX, 0) == EINVAL);
@@ -127,7 +127,7 @@ TEST_CASE("re-registration moves the region under its key, or leaves it as it wa
   const auto rereg = [&](int flags, ibv_pd* pd, std::size_t length, unsigned access) {
     return verb::rereg_mr(mr, flags, pd, bytes.data() + 8, length, static_cast<int>(access));
   };
-  // What libibverbs looks at itself, then what a kernel would.
+  // First come the checks that libibverbs does itself, then those that a kernel would do.
   CHECK(rereg(1 << 3, nullptr, 0, 0) == IBV_REREG_MR_ERR_INPUT);
   CHECK(rereg(IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, 0, 0) == IBV_REREG_MR_ERR_INPUT);
   CHECK(rereg(IBV_REREG_MR_CHANGE_PD, soft0.pd, 0, IBV_ACCESS_LOCAL_WRITE) ==
@@ -166,22 +166,22 @@ TEST_CASE("one request for notification brings one event, for what it asked", "[
   CHECK(queue.events() == 1);
   verb::req_notify_cq(queue.cq, 0);
   verb::req_notify_cq(queue.cq, 1);  // Does not weaken the first.
-  put(queue.cq, 7);                  // Its event is never read: destroying the queue takes it back.
+  put(queue.cq, 7);  // Entry 7's event is never read: destroying the queue takes it back.
   CHECK(verb::destroy_comp_channel(queue.channel) == EBUSY);
 }
 
 TEST_CASE("entries that came before a queue is armed raise their event then, once", "[object]") {
   channel_and_queue queue;
   put(queue.cq, 1);
-  CHECK(queue.events() == 0);  // Not armed.
+  CHECK(queue.events() == 0);  // The queue is not armed.
   verb::req_notify_cq(queue.cq, 0);
   CHECK(queue.events() == 1);
-  // Of that one the event has told, and none is armed.
+  // The event told of entry 1, and the queue is not armed again.
   put(queue.cq, 2);
   CHECK(queue.events() == 0);
   verb::req_notify_cq(queue.cq, 0);
   CHECK(queue.events() == 1);
-  // All that there is was told of: a program may arm before it polls.
+  // Events told of all entries: a program may arm before it polls.
   verb::req_notify_cq(queue.cq, 0);
   CHECK(queue.events() == 0);
   put(queue.cq, 3);
@@ -324,7 +324,7 @@ TEST_CASE("a queue does not shrink below its entries, and its overrun is told on
 
   std::array<ibv_wc, 4> taken{};
   CHECK(verb::poll_cq(cq, 4, taken.data()) == 3);
-  CHECK_FALSE(put(cq, 5));  // It is in error for good.
+  CHECK_FALSE(put(cq, 5));  // The queue is in error for good.
   CHECK(verb::poll_cq(cq, 4, taken.data()) == 0);
   CHECK(verb::destroy_cq(cq) == 0);
 }

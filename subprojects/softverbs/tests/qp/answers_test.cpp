@@ -34,7 +34,7 @@ class far_end {
     header.psn = psn;
     link_.send(header);
   }
-  /// As many bytes of it as there are in the region, from its start.
+  /// Asks to READ the region's first `bytes` bytes.
   void read(std::uint32_t from, const side& to, std::uint32_t bytes) {
     frame_header header{};
     header.kind = frame_kind::read;
@@ -48,7 +48,8 @@ class far_end {
     link_.send(header);
   }
   void serve() { link_.ours().serve(local_node_, true); }
-  /// What came since the last look and is no part of fill(); it makes room.
+  /// Returns the frames that came since the last call and are no part of fill(), and frees their
+  /// room.
   std::vector<frame_header> take() {
     std::vector<frame_header> all;
     while (link_.from_us.refresh() == ring_answer::yes && !link_.from_us.seen_all()) {
@@ -70,7 +71,7 @@ class far_end {
 }  // namespace
 
 TEST_CASE("all who ask a number that nobody has are told, once there is room for it", "[qp]") {
-  const side user{pair_options{}};  // Its device is open.
+  const side user{pair_options{}};  // makes the device open
   node& local_node = *user.inner().local_node;
   // The number of a QP that is gone, or one that was never given out.
   std::uint32_t number = local_node.allocate_qpn();

@@ -8,7 +8,7 @@ using namespace softverbs::test;
 
 namespace {
 
-/// As good as unmapped for whoever touches it; but nothing else comes to lie there meanwhile.
+/// Makes accesses fail as if the memory were unmapped; but no other mapping comes to lie there.
 int take_away(void* at, std::size_t bytes) { return ::mprotect(at, bytes, PROT_NONE); }
 
 /// The request failed with `status`, what was posted after it flushed, and so did a receive.
@@ -269,7 +269,7 @@ TEST_CASE("a peer that does not listen ends a request with RETRY_EXC", "[qp]") {
   SECTION("its number was never given out") { ends.a.inner().terms.peer_qpn ^= 1u << 13; }
   SECTION("its link is cut") { ends.b.inner().disturbed = ends.b.inner().cut = true; }
   SECTION("our link is cut") { ends.a.inner().disturbed = ends.a.inner().cut = true; }
-  // Not a later one: then it has taken this one, as far as anybody can tell.
+  // A peer that expects a later packet has taken this one, as far as anybody can tell.
   SECTION("it expects an earlier packet") {
     std::uint32_t& expected = ends.b.inner().slot->expected.psn;
     expected = (expected - 1) & psn_mask;

@@ -152,7 +152,7 @@ class side {
   [[nodiscard]] ibv_qp_state state() const { return inner().state.load(); }
   [[nodiscard]] queue_pair& inner() const { return *reinterpret_cast<queue_pair*>(qp); }
 
-  /// This host's GID.
+  /// The path to this host.
   static ibv_ah_attr path() {
     ibv_ah_attr attr{};
     attr.is_global = 1;
@@ -202,7 +202,7 @@ class side {
       soft(ctx_).local_node->progress();
     }
   }
-  /// Whether the responder saw anything yet.
+  /// Tells whether the responder saw anything yet.
   [[nodiscard]] bool was_reached() const {
     const std::lock_guard lock{inner().slot->receive};
     return inner().slot->expected.established;

@@ -338,7 +338,7 @@ TEST_CASE("a drained send queue tells when it was asked to", "[qp]") {
   attr.qp_state = IBV_QPS_RTS;
   REQUIRE(verb::modify_qp(qp, &attr, IBV_QP_STATE) == 0);
   CHECK(query(qp).en_sqd_async_notify == 0);
-  qp->events_completed = 1;  // As ibv_ack_async_event does.
+  qp->events_completed = 1;  // Does what ibv_ack_async_event does.
   CHECK(verb::destroy_qp(qp) == 0);
 }
 

@@ -233,7 +233,7 @@ TEST_CASE("a window is bound by the call that is for its type", "[qp]") {
   CHECK(newest(qp).bind().new_rkey == 0x1200);
   CHECK(newest(qp).bind().old_rkey == 0x12ff);
   CHECK(newest(qp).wr_id == 5);
-  bind.bind_info.length = 1;  // Of no region.
+  bind.bind_info.length = 1;  // No region is named.
   CHECK(verb::bind_mw(qp, &window, &bind) == EINVAL);
   bind.bind_info.length = 0;
 

@@ -302,7 +302,7 @@ TEST_CASE("a drained send queue starts nothing, tells once, and goes on in RTS",
 }
 
 TEST_CASE("a send queue drains what it has begun, though that must be sent again", "[qp]") {
-  pair ends{{.rnr_retry = 7}};  // For ever.
+  pair ends{{.rnr_retry = 7}};  // 7 tries for ever.
   side& a = ends.a;
   REQUIRE(a.send(request(IBV_WR_SEND), {a.piece(0, 8)}) == 0);
   a.settle([&] {

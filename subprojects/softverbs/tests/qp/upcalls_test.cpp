@@ -195,7 +195,7 @@ TEST_CASE("each refusal is told, whatever was refused just before", "[qp]") {
     refused(old, nak_code::dropped);
     refused(forbidden, nak_code::remote_access);
     CHECK(b.state() == IBV_QPS_ERR);
-    // What follows it never comes again: nobody waits to be told of it.
+    // A requester never repeats what follows a refused request: nobody waits for an answer to it.
     frame_header next = expected;
     next.psn = (expected.psn + 1) & psn_mask;
     CHECK_FALSE(bring(b, peer, next, payload.data()).has_value());
@@ -219,7 +219,7 @@ TEST_CASE("whoever connects anew is told until its peer does, and is served then
   const frame_header first = write_to(b);
   REQUIRE(bring(b, peer, first, payload.data())->kind == frame_kind::ack);
   frame_header refused = write_to(b);
-  refused.kind = frame_kind::send;  // Nothing is there to receive it.
+  refused.kind = frame_kind::send;  // No receive is posted for a SEND.
   REQUIRE(bring(b, peer, refused, payload.data())->nak == nak_code::rnr);
   // The peer's next connection, while this side is still in the one before.
   frame_header anew = first;
@@ -237,7 +237,7 @@ TEST_CASE("whoever connects anew is told until its peer does, and is served then
   REQUIRE(again.has_value());
   CHECK(again->nak == nak_code::rnr);
   CHECK(again->epoch == refused.epoch);
-  // Now this side begins anew, too; something of the old connection comes late.
+  // The side begins anew, too; something of the old connection comes late.
   b.inner().responder = {};
   b.inner().slot->expected.psn = anew.psn;
   CHECK(bring(b, peer, refused, payload.data())->nak == nak_code::dropped);
@@ -350,7 +350,7 @@ TEST_CASE("an answer that no request in flight waits for completes nothing", "[q
     change(header);
     CHECK(hear(peer, header));
   };
-  // Of the past, as far as we know.
+  // Packets that may be of the past are ignored.
   SECTION("a packet not sent yet") {
     is_let_pass([](auto& header) { header.psn = (header.psn + 1) & psn_mask; });
   }
@@ -415,7 +415,7 @@ TEST_CASE("an answer to what was sent before it was sent again does not count fo
   const frame_header first_again = next(), second_again = next();
   CHECK(first_again.psn == first.psn);
   CHECK(second_again.psn == second.psn);
-  // Now somebody is, and takes them; what the second met before comes only now.
+  // The receiver is there now, and takes both; the second's refusal comes only now.
   answer(second, frame_kind::nak);
   answer(second_again, frame_kind::ack);
   CHECK(a.await().status == IBV_WC_SUCCESS);

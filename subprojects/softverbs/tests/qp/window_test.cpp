@@ -128,7 +128,7 @@ TEST_CASE("a bind that the rules forbid fails with MW_BIND and ends the QP", "[q
       case 1: info.addr -= 1; break;
       case 2: info.length = 0; break;
       default:
-        // It is bound already.
+        // The window is bound already.
         bound(ends, window, on(ends.b, 0, 64));
     }
   }

@@ -113,7 +113,8 @@ TEST_CASE("an error anywhere in a batch takes all of it back", "[qp]") {
   CHECK(refused([&] { ibv_wr_set_inline_data(b.ex, bytes, sizeof bytes); }) == EINVAL);
   CHECK(refused([&] { ibv_wr_set_sge_list(b.ex, list_max + 1, list); }) == EINVAL);
   address_handle ah = dev.address();
-  CHECK(refused([&] { ibv_wr_set_ud_addr(b.ex, &ah.handle, 1, 1); }) == EINVAL);  // It has a peer.
+  // An RC queue pair has a peer already.
+  CHECK(refused([&] { ibv_wr_set_ud_addr(b.ex, &ah.handle, 1, 1); }) == EINVAL);
   CHECK(refused([&] { ibv_wr_atomic_write(b.ex, 1, 8, bytes); }) == EOPNOTSUPP);
   CHECK(refused([&] { ibv_wr_send_tso(b.ex, bytes, 1, 1); }) == EOPNOTSUPP);
   CHECK(refused([&] {
@@ -134,7 +135,7 @@ TEST_CASE("an error anywhere in a batch takes all of it back", "[qp]") {
         }) == EINVAL);
 
   ibv_wr_start(b.ex);
-  ibv_wr_set_sge(b.ex, 1, 2, 3);  // Of no request.
+  ibv_wr_set_sge(b.ex, 1, 2, 3);  // No request is open.
   CHECK(ibv_wr_complete(b.ex) == EINVAL);
 }
 
@@ -208,7 +209,8 @@ TEST_CASE("whoever waits to open a batch leaves the errors of the one that is op
     return ibv_wr_complete(b.ex);
   });
   about_to_open.get_future().wait();
-  for (int n = 0; n < 1000; ++n) std::this_thread::yield();  // It waits by now, or soon.
+  // The other thread waits after these yields, or soon.
+  for (int n = 0; n < 1000; ++n) std::this_thread::yield();
   CHECK(ibv_wr_complete(b.ex) == EINVAL);
   CHECK(other.get() == 0);
   CHECK(b.queued() == 1);
@@ -268,7 +270,8 @@ TEST_CASE("a datagram of a batch goes where its address says", "[qp]") {
     address_handle ah = dev.address();
     ibv_wr_set_ud_addr(b.ex, &ah.handle, b.qp->qp_num, 3);
   }
-  ibv_wr_send(b.ex);  // Without one, in whatever the place held before: to nobody.
+  // A request without an address goes to nobody, whatever the place held before.
+  ibv_wr_send(b.ex);
   CHECK(ibv_wr_complete(b.ex) == 0);
   REQUIRE(b.queued() == 2);
   CHECK(b.at(0).datagram().qpn == b.qp->qp_num);

@@ -15,7 +15,7 @@ using namespace softverbs;
 
 namespace {
 
-/// Both ends of one ring over one mapping.
+/// A ring's two ends over one mapping.
 struct looped_ring {
   looped_ring() {
     REQUIRE(file);
@@ -134,7 +134,7 @@ TEST_CASE("a consumer's index that makes no sense breaks the ring for the produc
   while (put(ring.producer, a_header(1, segment_bytes_max)) == ring_answer::yes) continue;
   ring.control().head.store(head);
   CHECK(put(ring.producer, a_header(1, segment_bytes_max)) == ring_answer::broken);
-  CHECK(ring.producer.has_space());  // So that somebody tries, and finds out.
+  CHECK(ring.producer.has_space());  // The answer lets somebody try, and find out.
 }
 
 TEST_CASE("a frame that is too long, or not there entirely, breaks the ring", "[wire]") {
