@@ -1,4 +1,4 @@
-// What the adaptive mode costs beside the two that it lies between: busy, which is quickest, and
+// Compares the adaptive mode with the two modes between which it lies: busy, which is quickest, and
 // event, which takes the least of the processor.
 
 #include "support/bench.hpp"
@@ -28,7 +28,7 @@ constexpr std::array<std::chrono::microseconds, 9> intervals{2000us, 1000us, 500
 constexpr std::uint64_t sweep_rounds = 5;
 constexpr std::chrono::microseconds round_length{40ms};
 
-/// Of this process and its device, user and system, in microseconds.
+/// The user and system time of this process and its device, in microseconds.
 double processor_us() {
   rusage all{};
   ::getrusage(RUSAGE_SELF, &all);
@@ -36,7 +36,7 @@ double processor_us() {
   return us(all.ru_utime) + us(all.ru_stime);
 }
 
-/// Of one mode, at one load.
+/// The times and the processor's use of one mode at one load.
 struct paced {
   latencies took;
   double processor = 0;

@@ -1,4 +1,4 @@
-// What remote memory costs that is asked for and returned, beside messages by raw verbs.
+// Measures remote memory that is asked for and returned, beside messages by raw verbs.
 
 #include "agent/lending.hpp"
 #include "support/bench.hpp"
@@ -26,9 +26,9 @@ using cordma::isolation;
 using cordma::task;
 
 constexpr std::size_t lease_bytes = 4096;
-/// After so many every window that a lender has in rotation is made.
+/// The leases after which every window that a lender has in rotation is made.
 constexpr std::uint64_t leases_until_warm = 64;
-/// As long as a frame of the agents.
+/// The length of an agents' frame.
 constexpr std::size_t message_bytes = 64;
 
 connection_options lends(isolation level) {
@@ -107,7 +107,7 @@ class lending_threads {
     client_ = rt_.run(rt_.connect(address));
     other_.wait();
     leases(leases_until_warm);
-    // How many are open at once from now on is for the threads to say: more than that were.
+    // The threads decide how many leases are open at once from now on: fewer than were open here.
     lend(open_at_once, borrow_at_once(client_, open_at_once));
   }
   ~lending_threads() {

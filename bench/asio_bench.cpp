@@ -1,5 +1,5 @@
-// What tasks, scopes, timers and calls between threads cost on our executor, beside the same in
-// asio: what most C++ programs would use instead.
+// Compares tasks, scopes, timers and calls between threads on our executor with the same in asio,
+// which most C++ programs would use instead.
 
 #include "support/bench.hpp"
 #include "support/latencies.hpp"
@@ -95,7 +95,7 @@ task<> set_and_cancel(cordma::executor& executor, std::uint64_t n) {
   }
   co_return;
 }
-/// What was cancelled is told so, in the context's next turn: those are taken now and then.
+/// asio reports a cancelled wait in the context's next turn; turns are taken now and then.
 void asio_set_and_cancel(asio::io_context& context, std::uint64_t n) {
   asio::steady_timer timer{context};
   constexpr std::uint64_t told_together = 64;

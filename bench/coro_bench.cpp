@@ -1,4 +1,4 @@
-// What coroutines cost when nothing waits for a device: needs none. Beside asio's: asio_bench.cpp.
+// Measures coroutines when nothing waits for a device: needs none. Beside asio's: asio_bench.cpp.
 
 #include "support/bench.hpp"
 

@@ -1,6 +1,6 @@
-// What sleeping for completions costs: when many requests are under way, in counts that hold on any
-// machine (how many completions one wake-up brings, how many system calls and arms an operation
-// takes); one at a time, beside the loops that programs have, and beside perftest's.
+// Measures sleeping for completions. With many requests in flight, the benchmark counts what holds
+// on any machine: completions that one wake-up brings, system calls and arms an operation takes.
+// With one at a time, ours runs beside the loops that programs have, and beside perftest's.
 
 #include "support/bench.hpp"
 #include "support/perftest.hpp"
@@ -24,7 +24,7 @@ constexpr std::uint64_t depth = bench::link_depth;
 constexpr std::uint64_t per_round = 4000;
 constexpr int rounds = 21;
 
-/// What this end did so far.
+/// The counts of one end so far.
 struct tally {
   double operations = 0, completions = 0, blocked = 0, system_calls = 0, arms = 0;
   tally operator-(const tally& before) const {
@@ -110,8 +110,8 @@ void from_here(bench::recorder& recorder, link_end& here, const std::string& whi
       [&](std::uint64_t n) { here.ours(noticing::event).executor.run(many(here, n, make)); });
 }
 
-/// As many in a round as perftest does: a host of virtual machines learns for hundreds of them that
-/// a processor sleeps briefly.
+/// A round has as many as perftest's. For hundreds of round trips, a host of virtual machines
+/// learns that a processor sleeps briefly.
 double there_and_back(bench::recorder& recorder, two_processes& both, const std::string& which,
                       noticing raw) {
   return bench::compare_latencies(

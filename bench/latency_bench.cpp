@@ -1,4 +1,5 @@
-// What co_await adds to one operation between two processes, beside raw verbs and beside perftest.
+// Measures what co_await adds to one operation between two processes, beside raw verbs and beside
+// perftest.
 
 #include "support/bench.hpp"
 #include "support/perftest.hpp"
@@ -28,7 +29,7 @@ std::string name_of(std::string_view what, noticing how) {
   return std::string{what} + ", " + std::string{name_of(how)};
 }
 
-/// Both sides of a request that only this end knows of.
+/// Posts requests that only this end knows of, one at a time; raw_one_by_one() is the raw side.
 template <class Make>
 task<> one_by_one(link_end& here, noticing how, latencies& to, Make make) {
   cordma::queue_pair& qp = here.ours(how).qp;
@@ -71,8 +72,8 @@ double from_here(bench::recorder& recorder, link_end& here, std::string_view nam
       [&](latencies& to) { here.ours(how).executor.run(one_by_one(here, how, to, make)); });
 }
 
-/// Each beside perftest's at once, so that both meet the same machine. Those count half of what
-/// goes there and back.
+/// Compares each operation with perftest's at once, so that both meet the same machine. perftest
+/// counts half of what goes there and back.
 void compare_all(bench::recorder& recorder, two_processes& both, noticing how) {
   link_end& here = both.here();
   const bool is_busy = how == noticing::busy;

@@ -1,4 +1,4 @@
-// What registered memory costs, beside malloc and beside registering each buffer.
+// Measures registered memory, beside malloc and beside registering each buffer.
 
 #include "support/bench.hpp"
 #include "support/second_thread.hpp"

@@ -1,4 +1,4 @@
-// Whether the raw loop that ours stands beside is as good as what others write.
+// Compares the raw loop that stands beside ours with the loops that others write.
 
 #include "support/bench.hpp"
 #include "support/perftest.hpp"

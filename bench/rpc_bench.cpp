@@ -1,4 +1,4 @@
-// What a call costs, beside messages and bulk writes by raw verbs.
+// Measures calls, beside messages and bulk writes by raw verbs.
 
 #include "support/bench.hpp"
 #include "support/raw_messages.hpp"
@@ -43,7 +43,7 @@ task<> call_many(cordma::runtime& rt, rpc::client& c, view request, std::uint64_
   co_await callers.join();
 }
 
-/// Both ends in one thread, which polls as the raw loop does.
+/// A client and a server in one thread, which polls as the raw loop does.
 class one_thread {
  public:
   one_thread() { server_.rt.run(open()); }
@@ -88,9 +88,9 @@ class two_threads {
     other_.start(&end);
     other_.wait();
   }
-  /// Each side keeps what it once needed. How many of one connection's calls are at once at the
-  /// server depends on how the threads meet, but are never as many as two connections' that wait
-  /// for it when it begins.
+  /// Each side keeps what it once needed. How many of one connection's calls are at the server at
+  /// once depends on how the threads meet. The calls of two connections that wait when the server
+  /// begins are always more.
   void warm_up(view request, unsigned depth) {
     const std::uint64_t n = std::uint64_t{64} * depth;
     const std::function<void()> serve = [this, n] { server_->reply(2 * n); };
@@ -124,7 +124,7 @@ class raw_writes {
   raw_writes(std::span<cordma::local_mr> to, std::span<cordma::local_mr> from)
       : to_{bench::register_for_raw(loop_.pd, to)},
         from_{bench::register_for_raw(loop_.pd, from)} {}
-  /// As many at once as there is memory for.
+  /// Keeps as many WRITEs in flight as there is memory for.
   void write_all(std::uint64_t n) {
     std::size_t next = 0;
     const auto make = [&] {
@@ -190,7 +190,7 @@ class tcp_echo {
   std::thread echoing_;
 };
 
-/// What an idle connection takes at its server: half of what a connection takes, and its channel.
+/// Idle connections of a server: each takes half of what a connection takes, and its channel.
 class idle_connections {
  public:
   explicit idle_connections(bool is_shared)
@@ -287,7 +287,7 @@ BENCH_ON_DEVICE("rpc/threads", "Does a second server thread, with clients of its
   const std::vector<std::byte> request(echo_bytes);
   one_thread first;
   std::optional<one_thread> second;
-  // Each keeps what it once needed.
+  // Each side keeps what it once needed.
   const auto warm_up = [&](one_thread& ends) {
     ends.calls(request, std::uint64_t{64} * calls_at_once, 2 * calls_at_once);
   };
@@ -319,7 +319,7 @@ BENCH_ON_DEVICE("rpc/threads", "Does a second server thread, with clients of its
 BENCH_ON_DEVICE("rpc/bulk/thread",
                 "How near to a WRITE does a call with a source come in one thread?") {
   recorder.set_round_length(bench::bulk_round);
-  // Of two at once all is in the processor's cache, of sixteen nothing.
+  // With two at once, all bytes are in the processor's cache; with sixteen, none are.
   for (const unsigned depth : {2u, 16u}) {
     one_thread ours;
     ours.server().to = bench::bulk_memory(ours.rt(), depth);

@@ -1,4 +1,4 @@
-// What a call costs between two processes, beside messages by raw verbs. Linked first: it forks.
+// Measures calls between two processes, beside messages by raw verbs. Linked first: it forks.
 
 #include "support/ping_pong.hpp"
 #include "support/rpc_serving.hpp"
@@ -28,7 +28,7 @@ constexpr unsigned be_server = 1u << 16, answer = 2u << 16, make_room = 3u << 16
 
 constexpr unsigned depth_max = 16;
 
-/// Where the server's memory is. It writes them before it answers the first call.
+/// A place in the server's memory. The server writes the places before it answers the first call.
 struct place {
   std::uint64_t address;
   std::uint32_t rkey;
@@ -85,7 +85,7 @@ task<> call_each(cordma::rpc::client& c, bench::view request, latencies& to) {
   }
 }
 
-/// So many WRITEs by raw verbs, and a message, so that the other knows that it was the last.
+/// Does `n` WRITEs by raw verbs, then sends a message that tells the other process of the end.
 void write_each(bench::two_processes& both, const bench::raw_regions& from, std::uint64_t n) {
   both.order(await_last, 1);
   bench::link_end& here = both.here();

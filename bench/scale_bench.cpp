@@ -1,4 +1,4 @@
-// Whether more threads do more, and whether many connections are as quick as one.
+// Measures whether more threads do more, and whether many connections are as quick as one.
 
 #include "support/bench.hpp"
 #include "support/raw_loopback.hpp"
@@ -58,7 +58,7 @@ class thread_work {
           cordma::write(loop_.local.slice(0, size_bytes), loop_.remote.remote_slice()));
     }));
   }
-  /// What processors alone can do: no memory, no device.
+  /// A loop that needs processors alone: no memory, no device.
   static void arithmetic(std::uint64_t n) {
     constexpr std::uint64_t steps = 100;
     std::uint64_t x = n;
@@ -123,7 +123,7 @@ class crowd {
         door_{rt_.listen()},
         local_{rt_.memory().allocate_zeroed(size_bytes)},
         remote_{rt_.memory(cordma::test::all_access).allocate_zeroed(size_bytes)} {
-    join();  // What the first of all takes is not each one's.
+    join();  // The first connection alone pays for what all share.
     const usage before = now();
     for (unsigned n = 1; n < count; ++n) join();
     const usage after = now();
@@ -201,7 +201,8 @@ class raw_crowd {
   }
 
  private:
-  static constexpr cordma::verbs::queue_pair_capabilities capabilities{};  // As a connection has.
+  // A connection's queue pair has these capabilities, too.
+  static constexpr cordma::verbs::queue_pair_capabilities capabilities{};
   raw_loopback loop_;
   cordma::verbs::completion_queue cq_{loop_.ctx, 4 * depth};
   std::vector<std::unique_ptr<cordma::verbs::queue_pair>> ones_, others_;
@@ -215,7 +216,7 @@ BENCH_ON_DEVICE("scale/threads", "Do two threads do twice as much as one?") {
   two_threads::result arithmetic, raw, ours;
   for (int i = 0; i < rounds; ++i) {
     both.round([](thread_work&, std::uint64_t n) { thread_work::arithmetic(n); }, arithmetic);
-    // Neither is always the one that the control stands next to.
+    // The sides take turns at standing next to the control.
     const auto raw_round = [&] {
       both.round([](thread_work& t, std::uint64_t n) { t.raw(n); }, raw);
     };
@@ -223,7 +224,7 @@ BENCH_ON_DEVICE("scale/threads", "Do two threads do twice as much as one?") {
     both.round([](thread_work& t, std::uint64_t n) { t.ours(n); }, ours);
     if (i % 2 != 0) raw_round();
   }
-  // What this machine's two processors do for a loop that shares nothing.
+  // The arithmetic shows what two processors gain in a loop that shares nothing.
   recorder.count("arithmetic, the control", "2 threads", "x 1", bench::median(arithmetic.gains));
   const double raw_gain = bench::median(raw.gains);
   recorder.count("raw verbs", "2 threads", "x 1", raw_gain);

@@ -1,4 +1,4 @@
-// What a stream of messages costs, beside messages and bulk writes by raw verbs.
+// Measures a stream of messages, beside messages and bulk writes by raw verbs.
 
 #include "support/bench.hpp"
 #include "support/raw_messages.hpp"
@@ -43,7 +43,7 @@ task<> send_each(message_stream& s, cordma::const_local_mr_slice memory, std::ui
 task<> receive_each(message_stream& s, std::uint64_t n) {
   for (; n > 0; --n) static_cast<void>(co_await s.receive());
 }
-/// As many at once as are fetched ahead.
+/// Sends two messages at once, as many as the stream fetches ahead.
 task<> send_bulk(stream_pair& p, cordma::const_local_mr_slice memory, std::uint64_t n) {
   co_await cordma::when_all(send_each(p.a, memory, n / 2), send_each(p.a, memory, n - n / 2),
                             receive_each(p.b, n));

@@ -1,4 +1,4 @@
-// What co_await adds to the work requests themselves, beside raw verbs on the same device.
+// Measures what co_await adds to the work requests themselves, beside raw verbs on the same device.
 
 #include "support/bench.hpp"
 #include "support/raw_loopback.hpp"
@@ -23,7 +23,7 @@ auto making(const raw_loopback& l, ibv_wr_opcode opcode) {
   return [&l, opcode] { return l.request(opcode, size_bytes); };
 }
 
-/// What one task does at depth 1, and each of `depth` at that depth.
+/// The work of the one task at depth 1, and of each of `depth` tasks at that depth.
 template <class Make>
 task<> one_by_one(raw_loopback& l, std::uint64_t n, Make make) {
   for (std::uint64_t i = 0; i < n; ++i) co_await make(l);
@@ -37,13 +37,13 @@ task<> by_tasks(raw_loopback& l, std::uint64_t n, Make make) {
     tasks.spawn(one_by_one(l, n / depth + (i < n % depth ? 1 : 0), make));
   co_await tasks.join();
 }
-// What is asked for, as a program would write it after `co_await`: not functions, which would hand
-// it on in memory.
+// The operations, as a program would write them after `co_await`: not functions, which would hand
+// them on in memory.
 constexpr auto a_write = [](raw_loopback& l) {
   return cordma::write(l.local.slice(0, size_bytes), l.remote.remote_slice());
 };
 
-/// The same by one task, which holds `depth` handles.
+/// Does the work in one task, which holds `depth` handles.
 task<> by_handles(raw_loopback& l, std::uint64_t n) {
   using handle = decltype(l.a->post(a_write(l)));
   std::array<std::optional<handle>, raw_loopback::depth> handles;
@@ -87,7 +87,7 @@ task<> write_batches(raw_loopback& l, std::uint64_t n, std::index_sequence<I...>
   for (; n > 0; --n) co_await l.a->post_all((static_cast<void>(I), a_write(l))...);
 }
 
-/// As many requests with one doorbell, of which the last has a completion entry.
+/// Some requests with one doorbell; only the last has a completion entry.
 struct raw_batch {
   explicit raw_batch(const raw_loopback& l) : raw_batch{l, std::make_index_sequence<batch>{}} {}
   template <std::size_t... I>
@@ -169,7 +169,7 @@ class half_raw {
   std::unique_ptr<cordma::queue_pair> ours_ = l_.make_queue_pair(few);
 };
 
-/// What one task takes of many.
+/// Takes, in one task, the messages that many tasks send.
 task<> take_each(raw_loopback& l, std::uint64_t n) {
   for (std::uint64_t i = 0; i < n; ++i) {
     static_cast<void>(co_await l.b->next_message());

@@ -22,7 +22,7 @@
 namespace bench {
 namespace {
 
-constexpr int rounds = 129;  // Of each side; odd, so that the median is one of them.
+constexpr int rounds = 129;  // rounds of each side; odd, so that the median is one of them
 
 struct entry {
   const char* name;
@@ -85,7 +85,7 @@ std::uint64_t ops_per_round(const work& w, std::chrono::nanoseconds round_length
 class callgrind_counter {
  public:
   explicit callgrind_counter(std::string file) : file_{std::move(file)} {}
-  /// Of one operation among many: what `n` more of them take.
+  /// Gives the instructions of one operation among many: the cost of `n` more, divided by `n`.
   double per_op(const work& w) {
     constexpr std::uint64_t n = 1000;
     w(n);  // Warm.

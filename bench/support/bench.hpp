@@ -20,8 +20,8 @@ struct figure {
 /// Does its work `n` times. Setup belongs outside.
 using work = std::function<void(std::uint64_t n)>;
 
-/// What a benchmark measures with. The two sides alternate in short rounds, so that both meet the
-/// same machine; a figure is the median over rounds, and its spread is printed beside it.
+/// Measures for a benchmark. The two sides alternate in short rounds, so that both meet the same
+/// machine; a figure is the median over rounds, and its spread is printed beside it.
 class recorder {
  public:
   explicit recorder(std::string name) : name_{std::move(name)} {}
@@ -30,10 +30,10 @@ class recorder {
   /// allocations and, where the machine counts them, the instructions an operation. An allocation
   /// on our side fails the run.
   void compare(std::string_view which, const work& baseline, const work& ours);
-  /// Of each side's rounds from now on: longer ones for what moves so much that each finds nothing
-  /// of its own in the caches when its turn comes.
+  /// Sets the length of each side's later rounds. Bulk work needs longer rounds: each side then
+  /// finds nothing of its own in the caches when its turn comes.
   void set_round_length(std::chrono::milliseconds length) noexcept { round_length_ = length; }
-  /// The same without anything beside it.
+  /// Measures our side as `compare` does, without a baseline.
   void measure(std::string_view which, const work& ours);
   /// Allocations of an operation on our side that do not fail the run from now on: those of the
   /// device's own library, as in ibv_reg_mr.
@@ -71,5 +71,5 @@ struct registration {
   static void CORDMA_BENCH_JOIN(run_, id)([[maybe_unused]] bench::recorder & recorder)
 /// One question: `BENCH("coro/await", "What does a task cost?") { recorder.compare(…); }`.
 #define BENCH(name, question) CORDMA_BENCH(name, question, anywhere, __LINE__)
-/// The same, of what needs an RDMA device.
+/// A question as BENCH's, for work that needs an RDMA device.
 #define BENCH_ON_DEVICE(name, question) CORDMA_BENCH(name, question, on_device, __LINE__)

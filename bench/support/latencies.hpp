@@ -80,23 +80,23 @@ class latencies {
   std::vector<std::uint32_t> all_;
 };
 
-/// How many, and in what portions.
+/// The number of operations, and the portions in which they are measured.
 struct laps {
   std::uint64_t round, rounds, unsettled;
 };
 
-/// Does `baseline(latencies)` and `ours(latencies)` in turn and records, of single operations, what
-/// the quickest tenth takes at most (where others use the processors too, this is what their work
-/// does not hide), the medians, and the 99th percentiles; and how many times as long as the
-/// baseline's of the same moment our median of a round is, mostly: the machine's phases change
-/// both. Gives our median, in nanoseconds.
+/// Does `baseline(latencies)` and `ours(latencies)` in turn, and records times of single
+/// operations. The figures are the most that the quickest tenth takes, the medians and the 99th
+/// percentiles. The quickest tenth is not hidden by the work of others on these processors. One
+/// more figure is the typical ratio of our median of a round to the baseline's of the same moment:
+/// the machine's phases change both. Gives our median, in nanoseconds.
 template <class Baseline, class Ours>
 double compare_latencies(recorder& to, std::string_view which, const laps& l, Baseline baseline,
                          Ours ours) {
   latencies theirs{l.round, l.rounds, l.unsettled}, own{l.round, l.rounds, l.unsettled};
   for (std::uint64_t i = 0; i < l.rounds; ++i) {
     at_place(i, [&] {
-      // Neither is always the first: what the other leaves behind is shared out.
+      // The sides take turns at being the first: what one leaves behind is shared out.
       if (i % 2 == 0) baseline(theirs);
       ours(own);
       if (i % 2 != 0) baseline(theirs);

@@ -15,7 +15,7 @@ struct perftest_program {
   std::string options;
 };
 
-/// Whether it can be run beside: on soft0, where it gets the device that this process has.
+/// Tells whether perftest can be run beside: on soft0, where perftest gets this process's device.
 [[nodiscard]] bool has_perftest(std::string_view device);
 
 /// Runs it as two processes, and gives the figure that it prints last: of a bandwidth the million

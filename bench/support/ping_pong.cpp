@@ -44,7 +44,7 @@ void raw_play(link_end& end, ball what, noticing how, std::uint64_t n, latencies
   raw_side& side = end.raw(how);
   for (; n > 0; --n) {
     if (begins) raw_hit(end, side, what);
-    // Who answers waits for the number that it will send back.
+    // The end that answers waits for the number that it will send back.
     raw_await(end, side, what, begins ? end.written : std::uint8_t(end.written + 1));
     if (!begins) raw_hit(end, side, what);
     if (what != ball::write) side.post_receive(end.raw_receive());

@@ -7,17 +7,18 @@
 
 namespace bench {
 
-/// What goes there and back, and how its coming is noticed.
+/// The kind of the message that goes there and back, which decides how its coming is noticed.
 enum class ball : unsigned char { send, write_with_imm, write };
 
-/// Both ends of a ping-pong between two processes, by raw verbs and by ours: the same requests, the
-/// same completion entries.
+/// The two ends of a ping-pong between two processes, by raw verbs and by ours: the same requests,
+/// the same completion entries.
 namespace ping_pong {
 
-/// There and back as often as `to` takes, from here; the other process is ordered to answer.
+/// Goes there and back as often as `to` takes, from here; the other process is ordered to answer.
 void raw(two_processes& both, ball what, noticing how, latencies& to);
 void ours(two_processes& both, ball what, noticing how, latencies& to);
-/// Once, in a coroutine on `here.ours(how).executor`; the other must have been ordered.
+/// Goes there and back once, in a coroutine on `here.ours(how).executor`; the other must have been
+/// ordered.
 cordma::task<> once(link_end& here, ball what, noticing how, latencies& to);
 void order_ours(two_processes& both, ball what, noticing how, std::uint64_t n);
 

@@ -6,14 +6,14 @@
 
 namespace bench {
 
-/// Calls it with its stack at the n-th of 64 places in a page. Where that lies beside all else that
-/// a loop touches moves it by up to a tenth, the same each time, and two loops never have the same
-/// place: rounds at all of them tell the loops from their places.
+/// Makes the call with the stack at the n-th of 64 places in a page. The place, relative to all
+/// else that a loop touches, changes a loop's time by up to a tenth, the same each time. Two loops
+/// never have the same place, so only rounds at all places compare the loops alone.
 template <class Work>
 [[gnu::noinline]] void at_place(std::uint64_t n, Work call) {
   constexpr std::uint64_t places = 64, cache_line = 64;
   auto* const room = static_cast<volatile char*>(alloca(n % places * cache_line + 1));
-  *room = 0;  // Or there would be none.
+  *room = 0;  // The store keeps the compiler from dropping the room.
   call();
 }
 

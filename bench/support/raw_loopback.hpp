@@ -9,7 +9,7 @@
 namespace bench {
 
 /// The loopback of the tests, polled busily, and beside it a raw pair on the same device, domain
-/// and memory, so that both sides of a comparison do the same work. One thread polls all of it.
+/// and memory. So both sides of a comparison do the same work. One thread polls all of it.
 class raw_loopback : public cordma::test::loopback {
  public:
   static constexpr std::uint32_t depth = 64;

@@ -24,8 +24,8 @@ inline double ns_of(const work& w, std::uint64_t n) {
   return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// As `recorder::compare`, for what must be done `n` times at once to be itself: a round is as long
-/// on both sides, however slow the machine was when the first was measured.
+/// Compares as `recorder::compare` does, for work that must be done `n` times at once. A round is
+/// as long on both sides, however slow the machine was when the first was measured.
 inline void compare_rounds(recorder& to, std::string_view which, std::uint64_t n, int rounds,
                            const work& baseline, const work& ours) {
   std::vector<double> theirs, own;

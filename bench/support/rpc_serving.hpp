@@ -44,7 +44,8 @@ inline std::vector<cordma::local_mr> bulk_memory(cordma::runtime& rt, unsigned c
   return all;
 }
 
-/// The same for raw verbs, since where pages lie changes a copy by five parts in a hundred.
+/// Registers our memory for raw verbs, too, since where pages lie changes a copy by five parts in a
+/// hundred.
 using raw_regions = std::deque<cordma::verbs::memory_region>;
 inline raw_regions register_for_raw(cordma::verbs::protection_domain& pd,
                                     std::span<cordma::local_mr> memory) {
@@ -95,7 +96,7 @@ struct serving {
   }
 };
 
-/// Of what was compared from the figure of that number on.
+/// Counts the bandwidth of the comparison whose figures begin with number `first`.
 inline void count_bandwidth(recorder& to, std::string_view which, std::size_t first) {
   const figure time = to.figures()[first];
   constexpr double mib = double(bulk_bytes) / (1 << 20);

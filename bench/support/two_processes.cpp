@@ -27,7 +27,7 @@ using namespace cordma;
 constexpr verbs::queue_pair_capabilities capabilities{.send_wr_max = queue_depth,
                                                       .recv_wr_max = queue_depth};
 constexpr unsigned cq_depth = 4 * queue_depth;
-/// Of the raw requests that somebody waits for.
+/// The wr_id of the raw requests that somebody waits for.
 constexpr std::uint64_t awaited = 1;
 using support::raw::check;
 
@@ -41,7 +41,7 @@ completion_mode mode_of(noticing how) {
   }
 }
 
-/// One that blocks in ibv_get_cq_event, unlike ours.
+/// Makes a channel that blocks in ibv_get_cq_event, unlike ours.
 std::unique_ptr<verbs::completion_channel> blocking_channel(verbs::context& ctx) {
   auto channel = std::make_unique<verbs::completion_channel>(ctx);
   const int flags = ::fcntl(channel->fd(), F_GETFL);
@@ -128,7 +128,7 @@ void raw_side::reap() {
   if (channel_ == nullptr || completions != before) return;
   if (!is_armed_) {
     arm();
-    poll();  // What came in between raises no event.
+    poll();  // An entry that came before the arming raises no event.
     if (completions != before) return;
   }
   get_event();
@@ -255,7 +255,7 @@ void two_processes::live(servant serve, std::size_t message_bytes) const {
     const pinned here{other_processor};
     const std::unique_ptr<link_end> end = meet(socket_, message_bytes);
     order_of_work order;
-    // Both sides of a comparison at one place, and this end not at that of the other.
+    // Both sides of a comparison run at one place; this end is not at the other end's place.
     for (std::uint64_t n = 0; receive_all(socket_, &order, sizeof order); ++n)
       at_place(n / 2 * 5, [&] { serve(*end, order.what, order.n); });
   } catch (const std::exception& error) {
@@ -265,7 +265,7 @@ void two_processes::live(servant serve, std::size_t message_bytes) const {
 }
 
 two_processes::~two_processes() {
-  // It may wait for what will never come.
+  // The other process may wait for a message that will never come.
   ::kill(other_, SIGKILL);
   ::waitpid(other_, nullptr, 0);
   ::close(socket_);

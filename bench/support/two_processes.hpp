@@ -22,24 +22,26 @@ enum class noticing : unsigned char { busy, event, adaptive, by_the_manual };
 
 /// The most that is under way at once.
 constexpr std::uint32_t link_depth = 64;
-/// What the queue pairs hold: unsignaled requests keep their places longer than they take, and a
-/// message may come before the receive of the one that it answers is posted again.
+/// The depth of the queue pairs' queues. Unsignaled requests keep their slots longer than they
+/// take. A message may come before the receive of the message before is posted again.
 constexpr std::uint32_t queue_depth = 2 * link_depth;
 
-/// A queue pair of raw verbs and the loop that a program without a library would write: it polls,
-/// or arms, polls once more and blocks in ibv_get_cq_event; or, as ibv_get_cq_event(3) has it, gets
-/// an event, acknowledges it, arms, and polls until there is nothing.
+/// A queue pair of raw verbs and the loop that a program without a library would write. The loop
+/// polls, or arms, polls once more and blocks in ibv_get_cq_event. With `noticing::by_the_manual`
+/// the loop follows ibv_get_cq_event(3): gets an event, acknowledges it, arms, and polls until
+/// there is nothing.
 class raw_side {
  public:
   raw_side(cordma::verbs::context& ctx, cordma::verbs::protection_domain& pd, noticing how);
 
   void post(support::raw::request&& what);
-  /// With a completion entry now and then, which `await_sent` does not see.
+  /// Posts a request that only now and then has a completion entry, which `await_sent` does not
+  /// see.
   void post_seldom_signaled(support::raw::request&& what);
   void post_receive(support::raw::receive&& what) { support::raw::post(qp_, std::move(what)); }
   /// Polls once, and blocks where there is nothing, if that is how it notices.
   void reap();
-  /// Only polls.
+  /// Polls, and never blocks.
   void poll();
   /// Reaps until there is one more message, or one more end of a signaled request.
   void await_message();
@@ -47,7 +49,7 @@ class raw_side {
 
   cordma::verbs::queue_pair& qp() noexcept { return qp_; }
   std::uint64_t blocked = 0, arms = 0, completions = 0;
-  std::uint64_t messages = 0, sent = 0;  ///< That nobody has taken.
+  std::uint64_t messages = 0, sent = 0;  ///< messages and sends that nobody has taken
 
  private:
   void arm();
@@ -61,7 +63,7 @@ class raw_side {
   bool is_armed_ = false;
 };
 
-/// The same with an executor of its own.
+/// A queue pair of ours, with an executor of its own.
 struct our_side {
   our_side(cordma::verbs::context& ctx, cordma::verbs::protection_domain& pd, noticing how,
            std::size_t message_max_bytes);
@@ -70,11 +72,11 @@ struct our_side {
   cordma::queue_pair qp;
 };
 
-/// What each of two processes has: a queue pair of every kind, connected to the other's, and memory
-/// that the other may reach.
+/// One end of the link of two processes: a queue pair of every kind, connected to the other's, and
+/// memory that the other may reach.
 class link_end {
  public:
-  /// What the other end must know.
+  /// The address of an end, for the other end.
   struct address {
     ibv_gid gid;
     std::uint16_t lid;
@@ -94,15 +96,15 @@ class link_end {
   our_side& ours(noticing how) { return *ours_[std::size_t(how)]; }
 
   [[nodiscard]] std::size_t message_bytes() const noexcept { return message_bytes_; }
-  /// To send or write from, and to read to.
+  /// Memory to send or write from, and to read to.
   [[nodiscard]] cordma::local_mr_slice outbox() { return buffer_.slice(0, message_bytes_); }
-  /// Where messages land.
+  /// Memory where messages land.
   [[nodiscard]] cordma::local_mr_slice inbox() {
     return buffer_.slice(receive_offset, message_bytes_);
   }
-  /// Where the other's `there` is.
+  /// The memory of the other end's `there`.
   [[nodiscard]] cordma::remote_mr_slice there() const noexcept { return there_; }
-  /// Of the raw queue pairs.
+  /// The protection domain of the raw queue pairs.
   [[nodiscard]] cordma::verbs::protection_domain& domain() noexcept { return pd_; }
   /// The last byte of what the other wrote `there`.
   [[nodiscard]] std::uint8_t arrived() noexcept;
@@ -115,7 +117,7 @@ class link_end {
   }
   [[nodiscard]] support::raw::receive raw_receive() const { return support::raw::receive{in_}; }
 
-  /// Both count on: what the two ends wrote, in ping-pongs by memory.
+  /// The number that an end wrote last, in ping-pongs by memory; both ends count on.
   std::uint8_t written = 0;
 
   cordma::verbs::context ctx;
@@ -140,8 +142,8 @@ class link_end {
   std::size_t inline_max_ = 0;  ///< of the raw queue pairs
 };
 
-/// This process and a forked one, each on a processor of its own, joined by a link. The other does
-/// what it is ordered. To be made before this process has a device or a thread.
+/// This process and a forked one, each on a processor of its own, joined by a link. The other
+/// process does what this one orders. To be made before this process has a device or a thread.
 class two_processes {
  public:
   using servant = void (*)(link_end& there, unsigned what, std::uint64_t n);
