@@ -18,7 +18,7 @@ struct agent_resources {
   bool has_own_domain = false;  ///< The protection domain is this connection's alone.
 };
 
-/// What an agent and its two halves, the lender and the borrower, share.
+/// The state that an agent shares with its two halves, the lender and the borrower.
 struct agent_context : agent_resources {
   control_channel& channel;
   const agent_options options;

@@ -113,7 +113,8 @@ void borrower::check_request(std::size_t size_bytes, const remote_mr_request& o)
 task<remote_mr> borrower::request(std::size_t size_bytes, remote_mr_request options) {
   check_request(size_bytes, options);
   const time_span limit = options.timeout.value_or(context_.options.request_timeout);
-  // What was dropped in this iteration goes back behind the request, and may be what is missing.
+  // Memory that was dropped in this iteration goes back behind the request, and may be the memory
+  // that is missing.
   for (bool may_ask_again = context_.channel.has_put_off();; may_ask_again = false) {
     holding& h = make();
     h.has_handle = true;
@@ -207,7 +208,8 @@ void borrower::granted(holding& h, const frame& terms) noexcept {
     give_back(h);  // Nobody has waited for the answer.
 }
 
-/// What a message lends stays borrowed until `end_along`, even if the program drops it before.
+/// Memory that a message lends stays borrowed until `end_along`, even if the program drops it
+/// before.
 remote_mr borrower::borrow_inline(const loan_terms& terms, verbs::access access, time_point until,
                                   std::uint64_t& number) {
   if (failed_) throw error{*failed_};
@@ -241,7 +243,7 @@ task<> borrower::renew(holding& h, time_span lease) {
   const duration limit = from->context_.options.request_timeout;
   scheduler* const owner = &from->context_.executor;
   while (h.is_asking) co_await with_timeout(h.answered.wait(), limit, owner);
-  if (h.borrower == nullptr) fail_ended(h, "renew");  // This borrower may be gone, too.
+  if (h.borrower == nullptr) fail_ended(h, "renew");  // The borrower may be gone, too.
   if (const errc why = from->refusal_of(h); why != errc{})
     throw error{{.code = why, .call = "renew"}};
   from->ask(h, {.kind = kind::renew,
@@ -363,7 +365,7 @@ task<> borrower::hand_over(remote_mr memory) {
   holding& h = *memory.holding_;
   if (h.is_inline) fail_inline("send_remote_mr");
   while (h.is_asking) co_await h.answered.wait();
-  if (h.borrower == nullptr) fail_ended(h, "send_remote_mr");  // This borrower may be gone, too.
+  if (h.borrower == nullptr) fail_ended(h, "send_remote_mr");  // The borrower may be gone, too.
   if (const errc why = refusal_of(h); why != errc{})
     throw error{{.code = why, .call = "send_remote_mr"}};
   h.disarm();

@@ -83,7 +83,8 @@ struct grant : list_hook<grant>, timer, frame_cache::recycled {
   [[nodiscard]] bool is_inline() const noexcept { return origin == grant_origin::by_a_message; }
   [[nodiscard]] bool was_requested() const noexcept { return origin == grant_origin::requested; }
 
-  // What an inline grant uses comes first: its cache lines are cold after bulk memory was used.
+  // The fields that an inline grant uses come first: their cache lines are cold after bulk memory
+  // was used.
   cordma::lender* lender;         ///< Null once `ended`.
   inline_grant* owner = nullptr;  ///< sent the message, and hears of the end
   std::size_t size_bytes = 0;

@@ -103,7 +103,7 @@ void grant_memory::prepare(grant& g, verbs::access access) {
   if (g.lent.registration) {
     region = &*g.lent.registration;
   } else if (g.isolation != isolation::exact) {
-    // So that `keep` needs no memory.
+    // The reservation lets `keep` do without new memory.
     if (g.isolation == isolation::exact_registered && g.was_requested()) kept_.reserve(kept_max);
     const auto flags = local_write | (g.isolation == isolation::shared_key ? access : mw_bind);
     g.lent.registration.emplace(context_.lending.domain(), memory.bytes().data(), g.size_bytes,

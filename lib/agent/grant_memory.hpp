@@ -7,10 +7,10 @@
 
 namespace cordma {
 
-/// The memory behind an owner's grants: what is lent, the windows and registrations that open it to
+/// The memory behind an owner's grants, with the windows and registrations that open the memory to
 /// the peer. Memory that came back and has a registration of its own is kept for the next request
-/// of its size, as registering costs a system call each time. Knows no state but "in use".
-/// Thread: the executor's. Cost: once warm, no allocation.
+/// of its size: registering costs a system call. Knows no state but "in use". Thread: the
+/// executor's. Cost: once warm, no allocation.
 class grant_memory {
  public:
   using grant = detail::grant;

@@ -38,7 +38,7 @@ enum class holding_state : unsigned char {
   open,          ///< The program may use the memory.
   flushing,      ///< A READ ends what was posted; then the memory goes back.
   flushing_for,  ///< A READ ends what was posted; then the memory is handed over.
-  flushed,       ///< What was posted has ended, and the owner is to be asked to take it over.
+  flushed,       ///< Posted requests have ended; the owner is to be asked to take the memory over.
   handing_over,  ///< The owner was asked, and has not answered.
   returning,     ///< The frame that gives the memory back waits for credit.
   declining,     ///< Returning an offer that nobody took: it still counts as one.
@@ -89,7 +89,7 @@ struct holding : list_hook<holding>, timer, frame_cache::recycled {
   cordma::isolation isolation = isolation::exact;
   bool has_handle = false;  ///< A `remote_mr` points here, and deletes this when it is dropped.
   bool is_inline = false;   ///< A message carried the terms, and another one ends it.
-  errc status{};            ///< What the return tells the owner: `lease_expired`, or nothing.
+  errc status{};  ///< the reason that the return tells the owner: `lease_expired`, or none
   lease_state<holding_state> state{holding_state::made};
 
   // The question that the owner was asked, one at a time, in whatever state.

@@ -17,7 +17,7 @@ class id_table {
   std::uint64_t insert(T& thing) {
     if (free_.empty()) {
       if (places_.size() == most_) return 0;
-      free_.reserve(places_.size() + 1);  // So that erasing needs no memory.
+      free_.reserve(places_.size() + 1);  // The reservation lets erasing do without memory.
       places_.push_back({});
       free_.push_back(std::uint32_t(places_.size() - 1));
     }

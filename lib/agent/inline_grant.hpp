@@ -14,7 +14,7 @@ namespace detail {
 struct grant;
 }
 
-/// What a borrower has to know of lent memory.
+/// The terms that a borrower has to know of lent memory.
 struct loan_terms {
   std::uint64_t address = 0;
   std::uint64_t length = 0;  ///< bytes

@@ -10,7 +10,7 @@
 
 namespace cordma::agent_protocol {
 
-/// What two agents tell each other: docs/agent-protocol.md has the bytes. Pure functions.
+/// The frames between two agents: docs/agent-protocol.md has the bytes. Pure functions.
 
 inline constexpr std::uint8_t version = 2;
 inline constexpr std::size_t frame_bytes = 64;

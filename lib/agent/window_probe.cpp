@@ -19,7 +19,8 @@ namespace {
 /// said nothing by then says nothing.
 constexpr std::chrono::seconds answer_time_max{3};
 
-/// What is registered: the part the window is bound to, the part just beyond, and where READs land.
+/// The window is bound to the first registered part; the second lies just beyond; READs land in the
+/// third.
 constexpr std::uint32_t part_bytes = 64;
 enum part : std::size_t { bound, beyond, landing, part_count };
 

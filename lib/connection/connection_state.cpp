@@ -169,7 +169,7 @@ void connection_state::agree(const handshake::hello& remote) {
 
 void connection_state::watch_over(tcp_stream stream) {
   stream_.emplace(std::move(stream));
-  // Where no heartbeat can be sent the kernel's takes its place: a dead host is always found.
+  // The kernel's probes find a dead host where no heartbeat can be sent.
   stream_->keep_alive(options_.heartbeat.interval, options_.heartbeat.misses);
   failure_watch_.emplace(*this, qp, &on_failure);
   if (agent) agent_watch_.emplace(*this, agent->control(), &on_agent_failure);

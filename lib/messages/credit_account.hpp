@@ -80,7 +80,7 @@ class credit_account {
     return used_by_peer() + message_protocol::credits_reserved < peer_credit_limit_;
   }
 
-  /// What the peer has been told that it may have in flight.
+  /// The number of messages that the peer was told it may have in flight.
   [[nodiscard]] std::uint32_t peer_credit_limit() const noexcept { return peer_credit_limit_; }
   /// \param occupied  of `credit`, what the peer had in flight when it shrank, and may keep so.
   /// \param can_grow  `is_growth_due` when the peer uses half of what its messages can.

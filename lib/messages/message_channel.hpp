@@ -35,8 +35,8 @@ struct large_options {
   message_loans lent{};
 };
 
-/// What a channel works with. Tests pass what stands for a connection. Everything but `data` and
-/// its agent outlives the channel.
+/// The parts that a channel works with. Tests pass parts that stand for a connection. Everything
+/// but `data` and its agent outlives the channel.
 struct channel_resources {
   queue_pair& data;
   cordma::agent& agent;

@@ -61,7 +61,7 @@ void message_channel::on_receive(std::uint32_t number, const ibv_wc& wc) noexcep
   pump();
 }
 
-/// Any frame but data.
+/// Takes any frame but data.
 void message_channel::take_other(arrived_message& a, std::span<const std::byte> bytes) {
   const frame f = message_protocol::decode(bytes);
   // After a failure only messages that had arrived are of use.

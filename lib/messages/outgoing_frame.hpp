@@ -13,7 +13,8 @@
 
 namespace cordma::detail {
 
-/// What a message lends. The binds are posted ahead of the message, with the same doorbell.
+/// The memory that a message lends. The binds are posted ahead of the message, with the same
+/// doorbell.
 struct message_loans {
   std::array<inline_grant*, inline_grant::per_message_max> all{};
   unsigned count = 0;

@@ -49,7 +49,7 @@ class receive_buffers {
   /// The queue pair is gone.
   void leave() noexcept { qp_ = nullptr; }
 
-  /// What has arrived in the buffer of that number. At most `credit` are taken at once.
+  /// Takes the message that has arrived in the buffer `number`. At most `credit` are taken at once.
   [[nodiscard]] arrived_message& take(std::uint32_t number) noexcept {
     if (pool_ == nullptr) [[likely]]
       return nodes_[number];

@@ -6,7 +6,7 @@
 
 namespace cordma::detail {
 
-/// What a `message_stream` is: the channel, and the messages that wait to be received.
+/// The state of a `message_stream`: the channel, and the messages that wait to be received.
 class stream_channel final : public message_channel {
  public:
   stream_channel(connection& conn, const stream_options& options)

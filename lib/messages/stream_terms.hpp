@@ -7,8 +7,8 @@
 
 namespace cordma {
 
-/// What one side of a connection takes by a stream of messages. Each side tells its terms in the
-/// agents' note: docs/rpc-protocol.md has the words.
+/// The terms by which one side of a connection takes a stream of messages. Each side tells its
+/// terms in the agents' note: docs/rpc-protocol.md has the words.
 struct stream_terms {
   std::uint32_t messages = 0;         ///< messages that may be in flight to the side
   std::size_t buffer_bytes = 0;       ///< bytes of each of its buffers

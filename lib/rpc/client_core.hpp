@@ -75,7 +75,8 @@ class client_core final : public counted, private waiter {
   task<> close();
 
   inline call_slot& begin(const call_target& target);
-  /// Like an operation's `start`. `options` and `request` live until the call has ended.
+  /// Starts a call, like an operation's `start`. `options` and `request` live until the call has
+  /// ended.
   inline bool start(call_slot& s, const call_options& options, const encodable_ref& request,
                     waiter& w, const environment& env) noexcept;
   inline stream_message take(call_slot& s);

@@ -13,7 +13,8 @@
 
 namespace cordma {
 
-/// What the device enforces while memory is lent (docs/security.md). A greater value is stronger.
+/// The protection that the device enforces while memory is lent (docs/security.md). A greater value
+/// is stronger.
 enum class isolation : std::uint8_t {
   /// No window: a registration with remote access, in a protection domain that only this connection
   /// uses. Whoever breaks into that connection and guesses the key reaches the loan.
@@ -29,7 +30,8 @@ CORDMA_EXPORT const char* to_string(isolation level) noexcept;
 inline constexpr verbs::access lendable_access =
     verbs::access::remote_read | verbs::access::remote_write | verbs::access::remote_atomic;
 
-/// What the peer of a connection is granted. Peers may ask for nothing unless `bytes_max` says so.
+/// The memory that a connection grants to its peer. Peers may ask for nothing unless `bytes_max`
+/// says so.
 struct lending_policy {
   /// Bytes that the peer may have at once by asking. A lease counts as its alignment if that is
   /// more.
@@ -72,7 +74,7 @@ struct agent_options {
   time_span request_timeout = std::chrono::seconds{5};
 };
 
-/// What is asked of `request_remote_mr`.
+/// The options of `request_remote_mr`.
 struct remote_mr_request {
   std::size_t alignment = 64;  ///< A power of two, up to 2 MiB.
   verbs::access access = lendable_access;

@@ -14,11 +14,11 @@ namespace detail {
 struct holding;
 }
 
-/// Memory of the peer that we may use for a while. Its slices go where any remote slice goes; a
-/// request is refused before it is posted once too little of the lease is left, the memory was
-/// returned or revoked (`errc::lease_expired`, `errc::lease_ended`), for more than was granted
-/// (`errc::access_denied`), on another connection (`errc::wrong_connection`), and after the
-/// connection's end (`errc::disconnected`).
+/// Memory of the peer that we may use for a while. Its slices go where any remote slice goes. A
+/// request is refused before it is posted: once too little of the lease is left
+/// (`errc::lease_expired`); once the memory was returned or revoked (`errc::lease_ended`); for more
+/// than was granted (`errc::access_denied`); on another connection (`errc::wrong_connection`); and
+/// after the connection's end (`errc::disconnected`).
 /// Move-only; may outlive its connection. Dropping it returns the memory in the background, which
 /// can neither fail nor allocate. \thread the executor's.
 class CORDMA_EXPORT remote_mr {
@@ -27,7 +27,7 @@ class CORDMA_EXPORT remote_mr {
   explicit remote_mr(detail::holding& h) noexcept : holding_{&h} {}
 
   [[nodiscard]] std::size_t size_bytes() const noexcept { return slice().size_bytes(); }
-  /// What was granted: perhaps less than was asked.
+  /// The access that was granted: perhaps less than was asked.
   [[nodiscard]] verbs::access access() const noexcept;
   [[nodiscard]] cordma::isolation isolation() const noexcept;
   /// How long requests may still be posted; 0 when no longer.

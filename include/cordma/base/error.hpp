@@ -28,7 +28,7 @@ enum class errc : int {
   no_device = 13,               ///< No RDMA device, or none of the asked name.
   no_gid = 14,                  ///< No usable GID on the port.
   incompatible_peer = 15,       ///< The version, link layer or capabilities of the peer do not fit.
-  bad_handshake = 16,           ///< What the peer sent is not a cordma handshake.
+  bad_handshake = 16,           ///< The peer's first bytes are not a cordma handshake.
   cq_overrun = 17,              ///< The completion queue overflowed; its CQEs are lost.
   device_failed = 18,           ///< The device or port reported a fatal asynchronous event.
   receive_queue_full = 19,      ///< post_recv found no free receive request.

@@ -15,7 +15,8 @@
 
 namespace cordma {
 
-/// What one end of a message stream takes. The other end keeps to it, and has options of its own.
+/// The limits of one end of a message stream. The other end keeps to them, and has options of its
+/// own.
 struct stream_options {
   /// Receive buffers: 8 to the connection's `recv_wr_max`. Each holds a message until the program
   /// drops that. Four are reserved for frames of the protocol.

@@ -50,8 +50,8 @@ namespace detail {
 class server_core;
 }
 
-/// What a handler knows of its call, and the memory that comes with it. Lives until the handler has
-/// ended. The server makes it.
+/// A handler's view of its call, and of the memory that comes with the call. Lives until the
+/// handler has ended. The server makes it.
 class CORDMA_EXPORT server_call {
  public:
   explicit server_call(detail::incoming_call& call) noexcept : call_{call} {}

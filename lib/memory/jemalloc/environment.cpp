@@ -4,15 +4,15 @@
 
 #include <sys/types.h>
 
-// What the private jemalloc sees instead of the program's environment and /etc/malloc.conf: both
-// are for the program's own malloc.
+// The private jemalloc calls these functions instead of reading the program's environment and
+// /etc/malloc.conf: both are for the program's own malloc.
 
 extern "C" {
 
 /// Runs before main, from jemalloc's constructor.
 [[gnu::visibility("hidden")]] const char* cordma_jemalloc_getenv(const char* name) {
-  // What is freed goes back to the hooks, so that trim() finds it; every call names its cache; and
-  // no arena is needed but those that are made.
+  // Freed memory goes back to the hooks, so that trim() finds it. Every call names its cache. Only
+  // the arenas that the library makes are needed.
   if (std::strcmp(name, "MALLOC_CONF") == 0)
     return "retain:false,tcache:false,narenas:1,tcache_max:1048576,tcache_nslots_large:3";
   return nullptr;

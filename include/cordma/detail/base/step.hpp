@@ -6,7 +6,7 @@ namespace cordma {
 
 // This header defines the accesses by which threads interact while an executor decides to sleep. In
 // the explorer's build (CORDMA_EXPLORE, see tests/explore) another thread may run before each
-// access; in all others these are the plain types.
+// access; in all other builds the accesses use the plain types.
 
 #ifdef CORDMA_EXPLORE
 

@@ -28,7 +28,7 @@ class alignas(64) memory_block {
   using registration_function = const verbs::memory_region& (*)(const memory_block&,
                                                                 void* context) noexcept;
 
-  /// What the blocks of one owner have in common.
+  /// The properties that the blocks of one owner share.
   struct kind {
     ibv_pd* pd;
     verbs::access access;

@@ -13,10 +13,10 @@ class message_channel;
 /// The channel's queue pair, stream, tasks and messages have one each.
 using channel_ref = counted_ref<message_channel>;
 
-/// What a message says, wherever it lies.
+/// The content of a message, wherever the bytes lie.
 struct message_content {
-  /// What came beside the bytes: immediate data, or the rkey of a window of this side that the
-  /// message has invalidated.
+  /// The kind of the word beside the bytes: immediate data, or the rkey of a window of this side
+  /// that the message has invalidated.
   enum class word_kind : std::uint8_t { none, immediate, invalidated };
 
   std::span<const std::byte> bytes{};

@@ -36,7 +36,7 @@ class CORDMA_EXPORT call_handle {
 
  protected:
   call_handle(client_core& core, const call_target& target) noexcept;
-  /// What `encoded_` refers to must live until the call has ended.
+  /// The value to which `encoded_` refers must live until the call has ended.
   bool begin(waiter& w, const environment& env) noexcept;
   bool fail_to_encode(std::exception_ptr why) noexcept;
   /// Gives the message with the reply. \errors as `client::call`.
