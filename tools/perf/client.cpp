@@ -11,7 +11,7 @@
 namespace perf {
 namespace {
 
-/// Of what the server is told and asked; longer than it waits for a client that died.
+/// The deadline of calls to the server; longer than the server waits for a client that died.
 constexpr std::chrono::seconds control_deadline{30};
 
 std::vector<place> decode_places(const std::vector<std::byte>& bytes, const job& what) {
@@ -24,7 +24,7 @@ std::vector<place> decode_places(const std::vector<std::byte>& bytes, const job&
   return all;
 }
 
-/// From the connections to the last operation.
+/// Runs the job, from the connections to the last operation.
 cordma::task<> run_threads(cordma::rpc::client& server, std::uint32_t number, const job& what,
                            load& threads) {
   co_await threads.connected();
@@ -74,7 +74,7 @@ cordma::task<> run_with_server(cordma::runtime& control, std::string device,
   } catch (const std::exception&) {
     why = std::current_exception();
   }
-  co_await calls.close();  // Whatever became of it: a server need not take us for dead.
+  co_await calls.close();  // A server need not take us for dead, whatever became of the calls.
   if (why != nullptr) std::rethrow_exception(why);
 }
 

@@ -13,7 +13,7 @@
 namespace perf {
 namespace {
 
-/// So that what disturbs the machine disturbs both sides alike.
+/// A round is so short that what disturbs the machine disturbs both sides alike.
 constexpr std::chrono::milliseconds round_time{10};
 /// Odd, so that the median is one of them.
 constexpr std::uint64_t rounds_min = 41, rounds_max = 1001;
@@ -22,10 +22,10 @@ constexpr std::uint64_t rounds_min = 41, rounds_max = 1001;
 struct plan {
   std::uint64_t rounds = 0;
   std::uint64_t operations = 0;
-  std::uint64_t in_first = 0;  ///< Besides: what does not divide.
+  std::uint64_t in_first = 0;  ///< operations that do not divide, more in the first round
 };
 
-/// What one side did, round by round.
+/// The rounds of one side.
 struct side {
   meter m;
   std::vector<double> ns;

@@ -8,7 +8,8 @@
 
 namespace perf {
 
-/// What one thread's work has cost so far. The only place here that knows where the library counts.
+/// The costs of one thread's work so far. No other file of cordma-perf knows where the library
+/// counts.
 struct counters {
   std::uint64_t completions = 0;
   std::uint64_t wake_ups = 0;      ///< Times that a completion channel became readable.
@@ -33,7 +34,7 @@ class driver_list {
   std::vector<const cordma::completion_queue_driver*> drivers_;
 };
 
-/// Of the calling thread, which is the runtime's.
+/// Reads the counters of the calling thread, which is the runtime's.
 counters read_counters(cordma::runtime& rt, const driver_list& drivers);
 /// False in a build that counts no allocations: a sanitizer's, or one with a malloc of its own.
 bool counts_allocations() noexcept;

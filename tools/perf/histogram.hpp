@@ -8,16 +8,16 @@
 
 namespace perf {
 
-/// Latencies, counted in log-linear buckets as HdrHistogram has them: each power of two is divided
-/// into `parts` of the same width, so that what is read is at most 1 / `parts` (0.8 %) above what
-/// was added. Below `parts` nanoseconds, and the greatest of all, it is exact. 36 KiB, whatever is
-/// added; adding costs a few instructions. Ours, since Debian has HdrHistogram for Java and Go
-/// alone. Thread: one at a time.
+/// Latencies, counted in log-linear buckets as in HdrHistogram: each power of two is divided into
+/// `parts` of the same width. A value that is read is at most 1 / `parts` (0.8 %) above the value
+/// that was added. Values below `parts` nanoseconds, and the greatest of all, are exact. 36 KiB,
+/// whatever is added; adding costs a few instructions. Ours, since Debian has HdrHistogram for Java
+/// and Go alone. Thread: one at a time.
 class histogram {
  public:
   static constexpr unsigned part_bits = 7;
   static constexpr std::uint64_t parts = std::uint64_t{1} << part_bits;
-  /// What is longer (73 min) counts as this long, but for `max`.
+  /// Latencies from 2^`value_bits` ns (73 min) on count as that long, but for `max`.
   static constexpr unsigned value_bits = 42;
 
   histogram() : counts_(bucket_of(~std::uint64_t{0}) + 1) {}

@@ -11,14 +11,13 @@ namespace {
 
 using cordma::completion_mode;
 
-/// So much memory a connection has on each side, so that workers of small operations have a place
-/// each.
+/// The memory of a connection on each side: enough for a place for each worker of small operations.
 constexpr std::uint64_t memory_wanted = std::uint64_t{64} << 20;
 constexpr std::uint32_t receives_min = 64;
-/// Beyond the operations themselves: credits, heartbeats, what a stream keeps for itself.
+/// Requests beyond the operations themselves: credits, heartbeats, what a stream keeps for itself.
 constexpr std::uint32_t requests_besides = 16;
 constexpr std::uint32_t queue_min = 128;
-/// Of a call, and more.
+/// Bytes of a call's header, and more.
 constexpr std::uint64_t header_bytes = 1024;
 
 constexpr std::array<const char*, operation_count> operation_names{

@@ -13,7 +13,7 @@
 
 namespace perf {
 
-/// What is done again and again.
+/// The operation that a job repeats.
 enum class operation : std::uint8_t { write, read, send, write_imm, cas, faa, rpc, stream };
 inline constexpr std::uint8_t operation_count = 8;
 
@@ -23,7 +23,7 @@ const char* to_string(cordma::completion_mode mode) noexcept;
 operation parse_operation(std::string_view text);
 cordma::completion_mode parse_mode(std::string_view text);
 
-/// What is to be run: one line of the table.
+/// A job to run: one line of the table.
 struct job {
   operation op = operation::write;
   std::uint64_t size_bytes = 64;
@@ -50,11 +50,11 @@ void check(const job& j);
 [[nodiscard]] constexpr bool is_atomic(operation op) noexcept {
   return op == operation::cas || op == operation::faa;
 }
-/// Whether each needs a receive of the server's, which it may only post so many of.
+/// Tells whether each operation needs a receive of the server's; the server posts only so many.
 [[nodiscard]] constexpr bool uses_receives(operation op) noexcept {
   return op == operation::send || op == operation::write_imm;
 }
-/// Whether it ends with an answer of the server's program.
+/// Tells whether an operation ends with an answer of the server's program.
 [[nodiscard]] constexpr bool is_echo(operation op) noexcept {
   return op == operation::rpc || op == operation::stream;
 }
@@ -67,14 +67,14 @@ void check(const job& j);
 /// The memory that all its connections take on one side, but for a few KiB each.
 [[nodiscard]] std::uint64_t memory_bytes(const job& j) noexcept;
 
-/// How each of its connections is made, on either side.
+/// The options of each of the job's connections, on either side.
 [[nodiscard]] cordma::connection_options connection_options(const job& j);
 [[nodiscard]] cordma::stream_options stream_options(const job& j) noexcept;
 
 /// "write, 64 bytes, depth 16, …": for people.
 std::string to_string(const job& j);
 
-/// How a client says it to a server.
+/// The bytes in which a client sends a job to a server.
 struct job_frame {
   std::uint64_t size_bytes = 0;
   std::uint64_t duration_ms = 0;  ///< 0: nobody knows, but no longer than `duration_max`.

@@ -11,10 +11,10 @@
 namespace perf {
 namespace {
 
-/// Of the server's, with credits: it sends the third when it has got more than half of what they
-/// are for.
+/// The client's receives for the server's messages with credits. The server sends a third such
+/// message only when it has got more than half of the messages that the first two are for.
 constexpr unsigned credit_receives = 4;
-/// Of a call; the longest take seconds where memory is slow.
+/// The deadline of a call; the longest calls take seconds where memory is slow.
 constexpr std::chrono::minutes call_deadline{1};
 
 /// One operation after another, each made by `make`.

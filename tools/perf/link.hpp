@@ -18,10 +18,10 @@ class link {
  public:
   static cordma::task<std::unique_ptr<link>> connect(cordma::runtime& rt, job what,
                                                      cordma::endpoint server);
-  /// On a connection that nothing was sent on. Use `connect`.
+  /// Takes a connection that nothing was sent on. Use `connect`.
   link(cordma::runtime& rt, const job& what, cordma::connection conn);
 
-  /// What the server calls this connection.
+  /// The server's name for this connection.
   [[nodiscard]] std::uint32_t qpn() const noexcept { return qpn_; }
   /// The server is ready: before `run`.
   void learn(const place& there);
@@ -46,7 +46,7 @@ class link {
   const cordma::completion_queue_driver& driver_;
   cordma::local_mr memory_;
   cordma::remote_mr_slice remote_;
-  // One of them.
+  // Only one of these three is used.
   cordma::connection conn_;
   cordma::message_stream stream_;
   cordma::rpc::client caller_;

@@ -7,7 +7,7 @@
 
 namespace perf {
 
-/// One thread's, and what it leaves behind.
+/// The part of one thread, and what it leaves behind.
 struct load::seat {
   unsigned index = 0;
   cordma::event go{};
@@ -87,7 +87,7 @@ void load::one_connected() {
 
 cordma::task<> load::live(cordma::runtime& rt, unsigned index) {
   seat& here = *seats_[index];
-  std::vector<std::unique_ptr<link>> links;  // In here: they go on this thread, whatever happens.
+  std::vector<std::unique_ptr<link>> links;  // Links end on this thread, whatever happens.
   for (std::uint32_t i = 0; i < connections_of(index); ++i) {
     std::unique_ptr<link> made = co_await link::connect(rt, what_, server_);
     here.drivers.add(made->driver());

@@ -18,7 +18,7 @@
 
 namespace perf {
 
-/// What the client's threads have measured together.
+/// The measurements of all the client's threads together.
 struct measured {
   histogram latencies;
   counters cost;

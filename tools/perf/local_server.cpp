@@ -54,7 +54,7 @@ local_server::local_server(server_options options) {
   if (pid_ == 0) {
     ::close(fds[0]);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) ::_exit(1);  // It died before we asked.
+    if (::getppid() != parent) ::_exit(1);  // The parent died before prctl().
     ::_exit(serve(std::move(options), fds[1]));
   }
   ::close(fds[1]);

@@ -17,7 +17,7 @@ class local_server {
   local_server& operator=(const local_server&) = delete;
   ~local_server();
 
-  /// Once it listens. \errors std::runtime_error: why it could not.
+  /// Gives the port once the server listens. \errors std::runtime_error: why it could not.
   [[nodiscard]] std::uint16_t port();
 
  private:

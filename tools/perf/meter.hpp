@@ -16,7 +16,7 @@ using clock = std::chrono::steady_clock;
 /// Thread: one; `done` any.
 class meter {
  public:
-  /// So many operations from now on, or as many of them as begin within `longest`.
+  /// Allows `operations` from now on, or as many as begin within `longest`.
   void begin(std::uint64_t operations,
              std::chrono::nanoseconds longest = std::chrono::nanoseconds::max()) {
     latencies_.clear();
@@ -26,13 +26,13 @@ class meter {
     deadline_ =
         longest < clock::time_point::max() - began_ ? began_ + longest : clock::time_point::max();
   }
-  /// Whether there is one more to be done; it is who asks that does it.
+  /// Tells whether one more operation is to be done, which the caller then does.
   [[nodiscard]] bool takes_another() noexcept {
     if (left_ == 0 || now_ >= deadline_) return false;
     --left_;
     return true;
   }
-  /// One that began at `start` has ended now, which is given back.
+  /// Notes that an operation that began at `start` has ended now. Gives the time.
   clock::time_point record(clock::time_point start) noexcept {
     now_ = clock::now();
     latencies_.add(now_ - start);

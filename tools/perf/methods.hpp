@@ -12,10 +12,10 @@
 
 namespace perf {
 
-// What a client and a server of cordma-perf say to each other, on a connection beside those that
-// are measured.
+// The calls between a client and a server of cordma-perf, on a connection beside those that are
+// measured.
 
-/// Where the client connects for its job.
+/// The place where the client connects for its job.
 struct opened {
   std::uint32_t number = 0;
   std::uint32_t port = 0;
@@ -31,13 +31,13 @@ struct place {
 /// of them: from then on no message meets a peer without a receive.
 struct places_of : cordma::rpc::method<"perf.places", std::uint32_t, std::vector<std::byte>> {};
 
-/// What a job that is over has cost the server.
+/// The server's cost of a job that is over.
 struct ended {
   std::uint64_t cpu_ns = 0;
 };
 struct end_job : cordma::rpc::method<"perf.end", std::uint32_t, ended> {};
 
-/// What is measured as `rpc`: the server gives back what it gets.
+/// The call that is measured as `rpc`: the server gives back what it gets.
 using bytes = std::span<const std::byte>;
 struct echo : cordma::rpc::method<"perf.echo", bytes, bytes> {};
 

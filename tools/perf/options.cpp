@@ -12,7 +12,7 @@
 namespace perf {
 namespace {
 
-/// As they are written.
+/// The options as the user writes them.
 struct texts {
   std::string op = "write", size, depth, mode, duration = "2", operations = "0", host;
   std::string memory = "2G";
@@ -99,7 +99,7 @@ std::vector<std::string> arguments_of(int argc, char** argv) {
     all.erase(flag);
     all.insert(all.begin(), "local");
   }
-  std::ranges::reverse(all);  // As CLI11 wants them.
+  std::ranges::reverse(all);  // CLI11 wants the last argument first.
   return all;
 }
 

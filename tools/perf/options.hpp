@@ -12,12 +12,12 @@ namespace perf {
 
 enum class role { help, server, client, local };
 
-/// What the command line says.
+/// The parsed command line.
 struct options {
   perf::role role = role::help;
-  std::string help{};  ///< What to print, of `help`.
+  std::string help{};  ///< the text to print for `help`
   server_options server{};
-  // Of a client, and of both ends in one command.
+  // For a client, and for both ends in one command.
   std::string device{};
   cordma::endpoint to{};
   std::vector<job> jobs{};

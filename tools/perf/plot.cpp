@@ -16,7 +16,7 @@ constexpr int ticks_wanted = 6;
 /// To be told apart by those who do not see all colours (Okabe and Ito).
 constexpr std::array<const char*, 7> colours{"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                              "#e69f00", "#56b4e9", "#000000"};
-/// Of a scale from dark to light, as viridis has it, without what white paper swallows.
+/// Colours of a scale from dark to light, like viridis, without those that white paper swallows.
 constexpr std::array<std::array<double, 3>, 5> shades{
     {{68, 1, 84}, {59, 82, 139}, {33, 145, 140}, {94, 201, 98}, {210, 200, 20}}};
 constexpr double legend_step = 18;
@@ -170,7 +170,7 @@ std::string end_labels(const std::vector<plot_line>& lines, const scales& s) {
   return out;
 }
 
-/// Each once, in their order.
+/// Gives each name once, in the lines' order.
 std::vector<std::string> names_of(const std::vector<plot_line>& lines) {
   std::vector<std::string> names;
   for (const plot_line& l : lines) {

@@ -11,10 +11,10 @@ namespace perf {
 struct plot_point {
   double x = 0;         ///< Operations a second.
   double y = 0;         ///< us, above 0.
-  std::string label{};  ///< Beside the point.
+  std::string label{};  ///< shown beside the point
 };
 struct plot_line {
-  std::string name;  ///< In the legend; lines of one name have one colour.
+  std::string name;  ///< shown in the legend; lines of one name have one colour
   std::vector<plot_point> points;
   bool is_dashed = false;
 };
@@ -22,7 +22,7 @@ struct plot_line {
 /// The p50 and the p99 of each size over the loads that its depths made.
 std::vector<plot_line> lines_of(const std::vector<result>& results);
 
-/// Whether there are so few lines that their points can be labelled.
+/// Tells whether there are so few lines that their points can be labelled.
 bool labels_points(const std::vector<plot_line>& lines);
 
 /// A drawing of its own: an SVG with axes, ticks at round numbers and a legend, which makes it as

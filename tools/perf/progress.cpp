@@ -30,7 +30,7 @@ cordma::task<> show_progress(job what, const load& threads) {
   const std::string name = to_string(what);
   std::uint64_t before = 0;
   for (;;) {
-    // Not seen, it is to wait all the same until it is stopped: who ends first ends the others.
+    // A line that is not seen waits until it is stopped: a task that ends first ends the others.
     co_await cordma::sleep_for(line.is_seen() ? pause : std::chrono::hours{1});
     const std::uint64_t done = threads.done();
     const double a_second = double(done - before) / std::chrono::duration<double>(pause).count();

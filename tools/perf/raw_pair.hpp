@@ -57,7 +57,7 @@ class raw_pair {
   cordma::verbs::completion_queue cq_;
   end near_, far_;
   std::uint32_t in_flight_ = 0;            ///< Operations.
-  std::uint32_t requests_ = 0;             ///< That no completion has ended, of both ends.
+  std::uint32_t requests_ = 0;             ///< Requests that no completion has ended, of both ends.
   std::uint32_t receives_ = 0;             ///< Posted at `far_`, and not promised to a request.
   std::vector<clock::time_point> starts_;  ///< A ring: operations end in their order.
   std::size_t first_ = 0;

@@ -10,7 +10,7 @@
 namespace perf {
 namespace {
 
-/// As printf(3), to the end of `out`.
+/// Appends to `out`, formatted as by printf(3).
 [[gnu::format(printf, 2, 3)]] void append(std::string& out, const char* format, ...) {
   std::array<char, 256> line;
   va_list arguments;

@@ -12,11 +12,12 @@ namespace perf {
 /// the rest is measured.
 std::string speeds_head();
 std::string speeds_row(const result& r);
-/// Then what an operation cost, and, when there are any, how it compares with raw verbs. Rows are
-/// in the same order in each.
+/// The other two tables: what an operation cost, and, where there are any, comparisons with raw
+/// verbs. Rows are in the same order in each.
 std::string other_tables(const std::vector<result>& results);
 
-/// The same as one JSON object (docs/cordma-perf.md has its keys). What was not counted is null.
+/// Gives the tables' content as one JSON object (docs/cordma-perf.md has its keys). A quantity that
+/// was not counted is null.
 std::string json(std::string_view device, const std::vector<result>& results);
 
 }  // namespace perf

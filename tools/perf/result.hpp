@@ -10,7 +10,7 @@
 
 namespace perf {
 
-/// Of the ratios of rounds that ours and the raw loop did in turns.
+/// The comparison of rounds that ours and the raw loop did in turns.
 struct comparison {
   double ours_ns = 0;  ///< Median over the rounds of the time an operation.
   double raw_ns = 0;
@@ -31,7 +31,7 @@ struct result {
   [[nodiscard]] double per_second() const noexcept {
     return ours.seconds > 0 ? double(operations()) / ours.seconds : 0;
   }
-  /// Of the bytes that an operation moves, counted once: an echo's answer does not count.
+  /// The rate of the bytes that operations move; an echo's answer does not count.
   [[nodiscard]] double gigabytes_per_second() const noexcept {
     return per_second() * double(what.size_bytes) / 1e9;
   }

@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t clients_max = 16;
 /// Connecting, warming up and closing, beside the job's own time.
 constexpr std::chrono::minutes time_besides{5};
-/// What a client may say: names of `job::connections_max` connections are the most that comes back.
+/// Bytes of the longest control message: the names of `job::connections_max` connections.
 constexpr std::size_t control_message_bytes = 16 * 1024;
 
 cordma::rpc::server_options control_options() {
@@ -30,8 +30,8 @@ cordma::rpc::server_options control_options() {
 
 }  // namespace
 
-/// What is measured now. Destroying it stops its threads, and waits for them: for what a client
-/// that died had under way, two seconds at most (`connection_options::close_timeout`).
+/// The job that is measured now. Destroying it stops its threads and waits for them. A wait for the
+/// requests of a client that died lasts two seconds at most (`connection_options::close_timeout`).
 struct server::running_job {
   running_job(const session& by, std::uint32_t n, const job& of, const std::string& device)
       : owner{&by}, number{n}, what{of}, threads{group_options(of, device)} {}

@@ -16,13 +16,13 @@ namespace perf {
 
 struct server_options {
   std::string device{};
-  std::string host = "127.0.0.1";  ///< Whose clients it serves: those that can reach this address.
+  std::string host = "127.0.0.1";  ///< The server's clients must reach this address.
   std::uint16_t port = 0;
   std::uint16_t data_port = 0;  ///< 0: the kernel chooses, for each job.
-  std::uint64_t memory_bytes_max = std::uint64_t{2} << 30;  ///< That a job may take here.
+  std::uint64_t memory_bytes_max = std::uint64_t{2} << 30;  ///< a job's, at most
   std::uint32_t threads_max = 0;                            ///< 0: as many as there are CPUs.
-  bool only_one_client = false;                             ///< Then it ends.
-  bool is_quiet = false;                                    ///< Prints nothing.
+  bool only_one_client = false;  ///< The server ends after its first client.
+  bool is_quiet = false;         ///< Prints nothing.
 };
 
 /// Runs jobs for clients, one at a time, whatever they ask for, send or die of. The job's
@@ -34,7 +34,7 @@ class server {
   server(cordma::runtime& control, server_options options);
   ~server();
   [[nodiscard]] cordma::endpoint local_endpoint() const { return door_.local_endpoint(); }
-  /// Until it is stopped, or, with `only_one_client`, its first client has gone.
+  /// Serves until it is stopped, or, with `only_one_client`, its first client has gone.
   cordma::task<> serve();
 
  private:

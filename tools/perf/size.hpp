@@ -15,7 +15,7 @@ std::uint64_t parse_size(std::string_view what, std::string_view text);
 /// \errors as `parse_size`; std::invalid_argument: FROM is 0 or above TO.
 std::vector<std::uint64_t> parse_sweep(std::string_view what, std::string_view text);
 
-/// What `parse_size` reads, as short as it is exact: 65536 is "64K", 1000 is "1000".
+/// Gives the shortest exact text that `parse_size` reads: 65536 is "64K", 1000 is "1000".
 std::string size_text(std::uint64_t size_bytes);
 
 }  // namespace perf

@@ -53,7 +53,7 @@ void count() noexcept {
   process_count.fetch_add(1, std::memory_order_relaxed);
   ++thread_count;
 }
-/// Whether there is any, as the test has it.
+/// Counts, and tells whether the test allows memory.
 bool there_is_memory() noexcept {
   count();
   if (memory_is_out) errno = ENOMEM;
@@ -90,7 +90,7 @@ int posix_memalign(void** block, std::size_t alignment, std::size_t size) {
   *block = found;
   return 0;
 }
-// Both names: which one a caller gets depends on _FILE_OFFSET_BITS.
+// _FILE_OFFSET_BITS decides whether a caller gets mmap() or mmap64().
 void* mmap64(void* at, std::size_t size, int protection, int flags, int fd, off_t offset) {
   count();
   if (before_mmap != nullptr) before_mmap(size);

@@ -12,7 +12,7 @@ bool counts_allocations() noexcept;
 /// Calls of malloc, calloc, realloc, posix_memalign, aligned_alloc, memalign and mmap so far, by
 /// the program and all its libraries (`operator new` calls malloc).
 std::uint64_t allocation_count() noexcept;
-/// The same, of the calling thread alone.
+/// Allocations by the calling thread alone.
 std::uint64_t thread_allocation_count() noexcept;
 
 /// While one lives, its thread's allocations fail, but for mmap; not where they are not counted.

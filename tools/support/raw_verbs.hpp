@@ -148,7 +148,7 @@ struct pair {
       for (; posted < n && posted - ended < in_flight_max; ++posted) post(a, make());
     }
   }
-  /// The same, with a receive posted on `b` for each.
+  /// Does the work of run(), with a receive posted on `b` for each request.
   template <class MakeReceive, class Make>
   void run_receiving(MakeReceive make_receive, Make make, std::uint64_t n,
                      std::uint32_t in_flight_max) {
