@@ -33,7 +33,7 @@ cordma::task<> main_task() {
   const cordma::result<void> outcome = co_await cordma::as_result(fail_politely());
   std::printf("it failed: %s\n", outcome.failure().to_string().c_str());
 
-  // As many as you like; the scope is left when all of them have ended.
+  // A scope takes as many tasks as you like; the scope is left when all of them have ended.
   co_await cordma::with_scope([](cordma::scope& workers) -> cordma::task<> {
     for (int i = 1; i <= 3; ++i) workers.spawn(worker(i));
     co_return;

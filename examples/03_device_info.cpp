@@ -1,4 +1,4 @@
-// What RDMA devices there are, and what the first active one (or the one named) can do.
+// Lists the RDMA devices, and the capabilities of the first active one (or the one named).
 // Usage: 03_device_info [DEVICE]
 
 #include <cordma/verbs/device.hpp>

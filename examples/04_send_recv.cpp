@@ -44,7 +44,8 @@ cordma::task<> ask(cordma::runtime& rt, cordma::endpoint server) {
 
   co_await conn.send(put(out, "hello"));
   co_await conn.send_with_imm(put(out, "hello again"), 42);
-  const cordma::message answer = co_await conn.recv(in);  // Both steps in one.
+  // One call posts the receive and awaits the message.
+  const cordma::message answer = co_await conn.recv(in);
   std::printf("client got '%s'\n", std::string{text_of(answer)}.c_str());
   co_await conn.close();
 }

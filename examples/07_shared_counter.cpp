@@ -1,13 +1,13 @@
-// Three processes add to the same memory of a fourth, its owner: to one word by fetch_add, to
-// another by READ and WRITE, under a spin lock made of compare_swap. `server` prints its address,
-// each of the three `client HOST:PORT` goes there; a last argument names the device
-// (`examples/processes` starts them all).
+// Three processes add to the same memory of a fourth, its owner. The processes add to one word by
+// fetch_add. They add to another word by READ and WRITE, under a spin lock made of compare_swap.
+// `server` prints its address, and each of the three `client HOST:PORT` goes there; a last argument
+// names the device (`examples/processes` starts them all).
 //
-// A loan, as in 06, is reached by one connection. Memory for several peers at once is registered
-// with remote access, and who may use it is a matter of trust: each peer of this runtime reaches
-// it, if it knows the key or guesses it, and does there what it likes, until the owner lets go of
-// it. So the words have a registration of their own: the key opens them, and nothing that lies
-// beside them.
+// One connection reaches a loan, as in example 06. Memory for several peers at once is registered
+// with remote access, and the owner must trust its peers. Each peer of this runtime that knows the
+// key, or guesses it, reaches the memory. Such a peer does there what it likes, until the owner
+// lets go of the memory. So the words have a registration of their own: the key opens them, and
+// nothing that lies beside them.
 
 #include <cordma/cordma.hpp>
 
@@ -24,8 +24,8 @@ namespace {
 using cordma::verbs::access;
 
 constexpr std::uint32_t clients = 3;
-constexpr std::uint64_t additions = 1000;  // Of each client, to each counter.
-constexpr std::uint64_t unlocked = 0;      // Else it says who has the lock.
+constexpr std::uint64_t additions = 1000;  // additions of each client to each counter
+constexpr std::uint64_t unlocked = 0;      // any other value is the holder of the lock
 constexpr std::chrono::seconds patience{30};
 
 cordma::task<> lock(cordma::connection& conn, cordma::remote_mr_slice word, std::uint64_t me) {
@@ -60,7 +60,7 @@ cordma::task<> add(cordma::runtime& rt, cordma::endpoint owner) {
     co_await conn.fetch_add(atomic, 1);
   }
   std::printf("client %" PRIu64 ": added %" PRIu64 " to each\n", me, additions);
-  co_await conn.send(copy);  // Whatever it says: the owner waits for it.
+  co_await conn.send(copy);  // The owner waits for the message, whatever it says.
   co_await conn.close();
 }
 
@@ -95,7 +95,8 @@ cordma::task<> own(cordma::runtime& rt, cordma::listener& listener) {
   };
   co_await cordma::serve(listener, serve_one, note_lost);
 
-  // Only now: what is atomic among requests to one device need not be so for the processor.
+  // The owner reads only now: what is atomic among requests to one device need not be so for the
+  // processor.
   std::printf("owner: %" PRIu64 " under the lock, %" PRIu64 " by fetch_add\n", words[1], words[2]);
   if (words != std::array<std::uint64_t, 3>{unlocked, clients * additions, clients * additions}) {
     throw std::runtime_error{"owner: an addition was lost"};

@@ -27,8 +27,8 @@ constexpr unsigned calls_to_warm_up = 1000;
 constexpr unsigned depth_max = 60;  // The server has receive buffers for no more, by default.
 constexpr std::size_t bar_columns = 50;
 
-/// What both sides know of a method: its name, what is sent and what comes back. These two are
-/// views of the messages: nothing is copied.
+/// A method, as both sides know it: its name, what is sent and what comes back. `bytes` is a view
+/// of a message: nothing is copied.
 struct echo : cordma::rpc::method<"example.echo", bytes, bytes> {};
 
 cordma::task<> serve(cordma::listener& listener) {

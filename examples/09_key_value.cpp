@@ -22,7 +22,7 @@ using cordma::rpc::nothing;
 using key_value::slot;
 
 constexpr unsigned clients = 2;
-constexpr unsigned gets = 2000;  // Of each client, while all of them put values there.
+constexpr unsigned gets = 2000;  // gets of each client, while all clients put values there
 constexpr std::size_t slots = 1024;
 
 /// Gives the name of the table's memory.

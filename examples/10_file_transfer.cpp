@@ -1,10 +1,11 @@
-// Files go to a server: the client lends a file piece by piece, each with a call, and the server
-// fetches the pieces by READ, several at once, and writes them to where they belong. The file gets
-// its name when the server has read it back and found the checksum that the client told.
+// A client sends files to a server. The client lends a file piece by piece, each with a call. The
+// server fetches the pieces by READ, several at once, and writes each to its place. The file gets
+// its name when the server has read it back and found the client's checksum.
 //
-// `server` prints its address, and takes files into FOLDER, else into the one where it was started,
-// until its client is done. `client HOST:PORT DEVICE FILE` goes there; NAME is what the file is
-// called then. The first device is '' (`examples/processes` starts both).
+// `server` prints its address and runs until its client is done. Files go into FOLDER, or else into
+// the folder where the server was started. `client HOST:PORT DEVICE FILE [NAME]` connects to that
+// address; NAME is what the file is called then. The first device is '' (`examples/processes`
+// starts both).
 
 #include "crc64.hpp"
 #include "incoming_file.hpp"
@@ -30,21 +31,21 @@ using cordma::rpc::nothing;
 
 constexpr std::size_t piece_max = std::size_t{1} << 20;
 constexpr unsigned pieces_at_once = 4;
-constexpr std::chrono::minutes deadline{10};          // Of a call, and for the last one …
-constexpr std::uint64_t bytes_a_second = 50'000'000;  // … what it takes to read a file back.
+constexpr std::chrono::minutes deadline{10};          // for a call; longer for the last one
+constexpr std::uint64_t bytes_a_second = 50'000'000;  // the server reads a file back so fast
 constexpr int bar_columns = 50;
 
 struct offer {
   std::uint64_t size_bytes = 0;
-  std::array<char, 256> name{};  // And zeros.
+  std::array<char, 256> name{};  // the rest is zeros
 };
 struct begin : cordma::rpc::method<"file.begin", offer> {};
-/// Where the bytes belong that are lent as the `source`.
+/// Tells where the bytes belong that are lent as the `source`.
 struct piece : cordma::rpc::method<"file.piece", std::uint64_t> {};
 /// The checksum of all of them.
 struct end : cordma::rpc::method<"file.end", std::uint64_t> {};
 
-/// What a client is sending: one file at a time.
+/// The files of a client, which sends one at a time.
 struct receiver {
   const std::string folder;
   std::unique_ptr<incoming_file> file{};
@@ -63,7 +64,7 @@ struct receiver {
   }
   cordma::task<nothing> take_piece(std::uint64_t offset, cordma::rpc::server_call& call) {
     const cordma::local_mr bytes = co_await call.fetch_source(piece_max);
-    open_file().write(offset, bytes.bytes());  // Only now: it may have ended meanwhile.
+    open_file().write(offset, bytes.bytes());  // The file may have ended during the READ.
     co_return nothing{};
   }
   cordma::task<nothing> end_file(std::uint64_t told) {
@@ -96,7 +97,7 @@ cordma::task<> serve(cordma::listener& listener, std::string folder) {
   if (files.kept < files.begun) throw std::runtime_error{"server: what was sent is not kept"};
 }
 
-/// On a terminal only.
+/// Shows the progress, on a terminal only.
 void show_progress(std::uint64_t done, std::uint64_t all) {
   static const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
   if (!is_terminal) return;
@@ -115,7 +116,8 @@ struct outgoing_file {
     if (!S_ISREG(status.st_mode)) throw std::runtime_error{path + ": not a regular file"};
     size_bytes = std::uint64_t(status.st_size);
   }
-  /// What is sent is cut at the length that was told.
+  /// Throws if the file's length has changed: the client sends no more than the length that it
+  /// told.
   void check_unchanged() const {
     if (std::uint64_t(now().st_size) != size_bytes) throw std::runtime_error{path + ": has grown"};
   }

@@ -1,6 +1,6 @@
-// What `./dev demo` runs, as two processes: `demo server` listens and prints its address, `demo
-// client HOST:PORT` connects and shows each kind of operation, memory that is lent, and what
-// becomes of it when its lease ends. A last argument names the device.
+// `./dev demo` runs this program as two processes. `demo server` listens and prints its address.
+// `demo client HOST:PORT` connects and shows each kind of operation, memory that is lent, and what
+// becomes of that memory when its lease ends. A last argument names the device.
 
 #include <cordma/cordma.hpp>
 
@@ -55,7 +55,7 @@ const char* text_of(const cordma::local_mr& memory) {
   return reinterpret_cast<const char*>(memory.bytes().data());
 }
 
-/// On a connection of its own: lends memory for a moment, and says when it is back.
+/// Lends memory for a moment, on a connection of its own, and says when the memory is back.
 cordma::task<> lend_briefly(cordma::runtime& rt, cordma::listener& listener) {
   cordma::connection conn = co_await listener.accept();
   cordma::local_mr memory = rt.memory().allocate_zeroed(page);
@@ -93,7 +93,7 @@ cordma::task<> serve(cordma::runtime& rt, cordma::listener& listener) {
   const cordma::local_mr given = co_await conn.receive_local_mr();
   std::printf("[server] was given %zu bytes of its memory back, with '%s'\n", given.size_bytes(),
               text_of(given));
-  conn.post_recv(buffer);  // In time for when the client is done.
+  conn.post_recv(buffer);  // The receive is there before the client is done.
   co_await lend_briefly(rt, listener);
 
   const cordma::message done = co_await conn.next_message();
@@ -129,7 +129,7 @@ cordma::task<> borrow(cordma::connection& conn, cordma::local_mr& buffer) {
   std::printf("[client] wrote 'handed over', and handed it over\n");
 }
 
-/// On a connection of its own: uses borrowed memory for longer than it may.
+/// Uses borrowed memory for longer than it may, on a connection of its own.
 cordma::task<> overstay(cordma::runtime& rt, cordma::endpoint server) {
   cordma::connection conn = co_await rt.connect(server);
   cordma::local_mr buffer = rt.memory().allocate_zeroed(page);
@@ -151,7 +151,7 @@ cordma::task<> overstay(cordma::runtime& rt, cordma::endpoint server) {
   expect(posted() == posted_before && conn.is_open(), "nothing was posted");
   std::printf("[client] refused by its own side: %s\n", refused_here.failure().to_string().c_str());
 
-  // By its raw name, of which our side knows no lease: the owner's device has to see to it.
+  // Our side knows no lease of the raw name: the owner's device has to refuse the WRITE.
   const auto raw = cordma::remote_mr_slice::decode(remote.slice().encode());
   const auto refused_there = co_await cordma::as_result(conn.write(late, raw));
   expect(refused_there.has_failure() && refused_there.failure().code ==

@@ -29,7 +29,7 @@ inline void check(bool is_well, const std::string& what) {
   if (!is_well) throw std::system_error{errno, std::generic_category(), what};
 }
 
-/// What is there of the file from `offset` on, as far as it fits.
+/// Reads the file from `offset` on, as far as it fits.
 inline std::span<std::byte> read_at(int fd, std::uint64_t offset, std::span<std::byte> into) {
   std::size_t done = 0;
   while (done < into.size()) {
@@ -77,13 +77,13 @@ class incoming_file {
     }
   }
 
-  /// Of what the file system has.
+  /// Gives the checksum of the file system's copy.
   cordma::task<std::uint64_t> checksum() {
     std::vector<std::byte> buffer(std::size_t{1} << 20);
     crc64 sum;
     for (std::uint64_t at = 0; at < size_bytes_; at += buffer.size()) {
       sum.add(read_at(temporary_.fd(), at, buffer));
-      co_await cordma::sleep_for({});  // Others have their turn.
+      co_await cordma::sleep_for({});  // Other tasks have their turn.
     }
     co_return sum.value();
   }

@@ -1,16 +1,16 @@
 #pragma once
 
-// The table of example 09: its owner writes it, and whoever may reads it by one-sided READ, at any
-// time. Neither waits for the other.
+// The table of example 09. Its owner writes it, and any peer that may reads it by one-sided READ,
+// at any time. Neither waits for the other.
 //
-// No order holds between the two: a READ is atomic in nothing but aligned words of 8 bytes, and may
-// fetch them in any order, while the owner's processor stores them one by one. What was read is
-// whole when all of this holds:
+// No order holds between the two. A READ is atomic in nothing but aligned words of 8 bytes. A READ
+// may fetch the words in any order, while the owner's processor stores them one by one. A copy is
+// whole when both conditions hold:
 //  - The versions before and after the rest are equal, and even: the owner makes both odd before it
-//    changes anything, and even again, two more than before, when it is done. That is quickly seen,
-//    and enough for a READ that goes from one end to the other.
-//  - The checksum is that of version, key and value. It finds all other mixtures: of two writes, or
-//    of one write's versions with another's bytes.
+//    changes anything, and even again, two more than before, when it is done. A reader sees that
+//    quickly, and needs no more if the READ went from one end to the other.
+//  - The checksum is that of version, key and value. The checksum finds all other mixtures: of two
+//    writes, or of one write's versions with another's bytes.
 
 #include "crc64.hpp"
 
@@ -51,13 +51,14 @@ struct alignas(64) slot {
         .value();
   }
 
-  /// Of a copy that nobody changes any more. The lengths may be part of what is torn.
+  /// Tells whether a copy, which nobody changes any more, is whole. The lengths may be part of what
+  /// is torn.
   [[nodiscard]] bool is_whole() const {
     return before == after && before % 2 == 0 && key_bytes <= key_max && value_bytes <= value_max &&
            (before == 0 || checksum == sum_with(before));
   }
 
-  /// By the owner alone, who has seen to the lengths.
+  /// Begins a write; for the owner alone, who has seen to the lengths.
   void begin_write() { set_versions(before + 1); }
   void end_write() {
     checksum = sum_with(before + 1);
@@ -119,10 +120,10 @@ class table {
   cordma::local_mr memory_;
 };
 
-/// The others'. The connection stays there as long as this. One `get` at a time.
+/// The side of a peer. The connection must outlive the reader. One `get` at a time.
 class reader {
  public:
-  /// Of one slot. They are further and further apart, up to `pause_max`: an owner that was
+  /// The most READs of one slot. The pauses between them grow up to `pause_max`: an owner that was
   /// interrupted while it wrote wants time, not READs.
   static constexpr unsigned reads_max = 32;
   static constexpr std::chrono::milliseconds pause_max{10};
