@@ -27,7 +27,7 @@ using verbs::access;
 
 namespace {
 
-/// What one side does besides answering.
+/// The work of one side, besides answering.
 struct part {
   unsigned borrowers = 0;
   unsigned lenders = 0;
@@ -35,12 +35,12 @@ struct part {
   isolation strongest = isolation::exact;
 };
 
-/// One round: two parts, and when the child's ends.
+/// One round: two parts, and the time when the child ends.
 struct script {
   part survivor, victim;
   bool victim_listens = false;
-  std::uint64_t events = 0;  ///< That the survivor sees before.
-  std::uint64_t turns = 0;   ///< Of its executor, after those.
+  std::uint64_t events = 0;  ///< events that the survivor sees before the victim's end
+  std::uint64_t turns = 0;   ///< turns of the survivor's executor, after those events
   std::uint64_t seed = 0;
 };
 
@@ -101,7 +101,7 @@ struct player {
   connection& c;
   std::mt19937_64 random;
   std::uint64_t events = 0;
-  std::string odd;  ///< That nothing should end with.
+  std::string odd;  ///< outcomes that nothing should have
   local_mr scratch;
   std::array<remote_mr, 4> borrowed;
   std::array<loan, 4> lent;
@@ -122,7 +122,7 @@ task<> use(player& p, remote_mr memory) {
   switch (p.below(3)) {
     case 0: p.is_over(co_await as_result(p.c.send_remote_mr(std::move(memory)))); break;
     case 1: p.borrowed[p.below(p.borrowed.size())] = std::move(memory); break;
-    default: break;  // It is dropped.
+    default: break;  // The memory is dropped.
   }
 }
 
@@ -165,12 +165,12 @@ task<> lend(player& p) {
       case 0: p.is_over(co_await as_result(one.ended())); break;
       case 1: p.is_over(co_await as_result(one.revoke())); break;
       case 2: p.lent[p.below(p.lent.size())] = std::move(one); break;
-      default: break;  // It is revoked.
+      default: break;  // The loan is revoked.
     }
   }
 }
 
-/// Until the connection ends.
+/// Lends and borrows until the connection ends.
 void play(scope& tasks, player& p, const part& role) {
   tasks.spawn(take_what_is_handed_over(p));
   if (role.takes_offers) tasks.spawn(take_offers(p));
@@ -210,7 +210,7 @@ task<> outlive(runtime& rt, player& p, const script& s, peer_process& peer) {
   co_await tasks.join();
 }
 
-/// Of those that it keeps, too.
+/// Checks that all has ended, also the loans and the memory that the player keeps.
 void check_that_all_is_over(runtime& rt, player& p) {
   CHECK(held_by(p.c) == nothing);
   CHECK(p.c.leases().empty());

@@ -195,7 +195,7 @@ TEST_CASE("a loan that is cut off before the peer has it says why the connection
   pair p{connection_options{}};
   std::error_code end;
   scope lending{p.rt.executor()};
-  lending.spawn(lend_and_note(p.server, end));  // Its bind is posted.
+  lending.spawn(lend_and_note(p.server, end));  // The loan's bind is posted.
   p.server.qp().abort({.code = errc::device_failed, .call = "test"});
   p.rt.run(lending.join());
   CHECK(end == errc::device_failed);

@@ -52,7 +52,7 @@ struct siege {
     in_use_idle = in_use();
   }
   ~siege() {
-    // What was lent is back, whatever the peer did; and the other connection works.
+    // All lent memory is back, whatever the peer did; and the other connection works.
     CHECK_FALSE(other->is_cut_off());
     other_peer->say(request(64));
     wait_for([&] { return !other_peer->heard.empty(); });
@@ -111,7 +111,7 @@ struct siege {
     peer->say(request(bytes));
     return answer(kind::granted);
   }
-  /// What it answers that question with.
+  /// Asks a question, and gives the status of its refusal.
   std::uint32_t refusal(const frame& question) {
     peer->say(question);
     const frame f = answer(kind::refused);
@@ -122,7 +122,7 @@ struct siege {
     wait_for([&] { return v->is_cut_off(); });
     CHECK(v->reason() == make_error_code(why));
   }
-  /// It still answers: nothing of what was said was believed.
+  /// Checks that the victim still answers: the victim believed nothing of what the peer said.
   void goes_on() {
     static_cast<void>(grant());
     CHECK_FALSE(v->is_cut_off());
@@ -144,7 +144,7 @@ struct siege {
 
 std::uint32_t number(errc e) { return std::uint32_t(e); }
 
-/// What an honest owner would answer.
+/// Gives an honest owner's answer.
 frame granted_by(test::hostile_peer& peer, const frame& request) {
   return {.kind = kind::granted,
           .tag = request.tag,
@@ -252,7 +252,7 @@ TEST_CASE("a lease that was returned is not returned, renewed or handed over aga
   CHECK(s.refusal({.kind = kind::hand_over, .tag = g.tag, .lease = g.lease}) ==
         number(errc::lease_ended));
   CHECK(s.v->self().context.counters.returned == 1);
-  // Its number is not used again, though its place is.
+  // The lease's number is not used again, though its place is.
   CHECK(s.grant().lease != g.lease);
 }
 
@@ -270,7 +270,7 @@ TEST_CASE("numbers that nobody gave are nobody's", "[agent][device][R4]") {
     CHECK(s.refusal({.kind = kind::hand_over, .tag = g.tag, .lease = lease}) ==
           number(errc::lease_ended));
   }
-  // Another tag than the one that it was granted for.
+  // The lease was granted for another tag.
   CHECK(s.refusal({.kind = kind::renew, .tag = g.tag + 1, .lease = g.lease, .duration = 1s}) ==
         number(errc::lease_ended));
   CHECK(held_by(s.v->self()).leases == 1);
@@ -407,7 +407,7 @@ TEST_CASE("a peer that takes and never says so is answered no more, and ends wit
     s.peer->say(f, 0u - s.peer->taken);
     s.turn();
   }
-  // It has no more receives than it has answers to give.
+  // The victim has no more receives than it has answers to give.
   CHECK(s.v->control().posted_recvs() < 2);
   CHECK(s.peer->taken <= agent_protocol::credits);
   CHECK_FALSE(s.v->is_cut_off());
@@ -424,7 +424,8 @@ TEST_CASE("a peer that says it took what it did not gets no more of our memory",
     s.peer->say(s.request(huge));
     s.wait_for([&] { return s.v->is_cut_off() || s.v->self().context.counters.refused == n + 1; });
   }
-  // As many as its queue has room for; the next it took before it was sent.
+  // The victim refuses as many requests as its queue has room for. The next request says that the
+  // peer took a frame that was not sent.
   CHECK(s.v->self().context.counters.refused <= 2 * agent_protocol::credits + 1);
   s.cut_off_by(errc::bad_frame);
 }
@@ -439,7 +440,7 @@ TEST_CASE("a flood of requests gets no more than the policy has", "[agent][devic
   }
   s.turn();
   CHECK_FALSE(s.v->is_cut_off());
-  s.pass(61s);  // It returns nothing: that is what grace is for.
+  s.pass(61s);  // The peer returns nothing: grace is for that.
   s.pass(2s);
   s.wait_for([&] { return s.v->self().context.counters.open == 0; });
   CHECK(s.in_use() == s.in_use_idle + s.v->self().context.counters.bytes_kept);
@@ -585,7 +586,7 @@ TEST_CASE("what waits for its turn to renew ends after its agent is gone",
   started<task<>> second{world.executor, memory.renew(5s)};
   static_cast<void>(wait_for_frame());
   v->cut_off(errc::closed);
-  v.reset();  // Before those who waited have had their turn.
+  v.reset();  // The waiting tasks have not had their turn yet.
   turn();
   REQUIRE(first.has_ended());
   REQUIRE(second.has_ended());

@@ -51,7 +51,7 @@ struct carrying : standing_time, test::connected_pair {
     options.executor.clock = &c;
     return options;
   }
-  /// As for a message that is not sent yet.
+  /// Prepares a loan, as for a message that is not sent yet.
   void prepare(inline_grant& loan, verbs::access granted) {
     server.agent()->lends.lend_inline(loan, local_mr::keep(memory.slice()), granted);
   }
@@ -91,7 +91,7 @@ TEST_CASE("what a message lends is used, and given back without a word of the ag
   p.lend(access::remote_write);
   CHECK(p.lent);
   CHECK(p.terms.length == size_bytes);
-  CHECK(p.server.leases().at(0).remaining > 24h);  // It has no end of its own.
+  CHECK(p.server.leases().at(0).remaining > 24h);  // The loan has no end of its own.
   {
     const remote_mr remote = p.borrow(access::remote_write);
     CHECK(remote.access() == access::remote_write);
@@ -100,7 +100,7 @@ TEST_CASE("what a message lends is used, and given back without a word of the ag
     p.rt.run(p.client.write(here.slice(), remote.slice()));
     CHECK(p.outcome_of(p.client.read(here.slice(), remote.slice())) == errc::access_denied);
   }
-  // What is dropped is there until the answer: only this side uses it no more.
+  // Dropped memory is borrowed until the answer: only the client uses it no more.
   CHECK(held_by(p.client) == held{.borrowed = 1});
   CHECK(held_by(p.server) == held{.leases = 1, .bytes_lent = size_bytes});
   CHECK_FALSE(p.client.agent()->borrows.end_along(p.number));
@@ -136,7 +136,7 @@ TEST_CASE("what a message that was not sent would have lent is back at once", "[
   CHECK(p.server.lending().offered == 0);
   CHECK(p.server.lending().returned + p.server.lending().revoked == 0);
   CHECK(p.server.qp().driver().requests().of(request_kind::bind).posted == 0);
-  // Its window is there for the next.
+  // The loan's window is there for the next loan.
   p.lend(access::remote_read);
   p.lent.give_back();
   p.wait_for([&] { return p.lent.ended == 3; });
@@ -182,7 +182,7 @@ TEST_CASE("a peer that keeps what a message lent loses it after the grace", "[ag
   p.wait_for([&] { return p.lent.ended == 1; });
   CHECK(p.server.lending().forced == 1);
   CHECK(p.server.lending().revoked == 1);
-  // Its key reaches nothing.
+  // The loan's key reaches nothing.
   local_mr here = p.client.memory().allocate_zeroed(8);
   const remote_mr_slice old{p.terms.address, 8, p.terms.rkey};
   CHECK(p.outcome_of(p.client.read(here.slice(), old)) == wc_errc::remote_access);
@@ -240,7 +240,7 @@ TEST_CASE("a loan that waits for a slot, and whose window a message has ended, n
   const send_request<1> ends{{}, {}, IBV_WR_SEND_WITH_INV, 0, p.terms.rkey};
   REQUIRE(test::post_detached(p.client.qp(), ends));
   p.rt.run(p.server.next_message());
-  // Others take every slot, and nothing is reaped meanwhile.
+  // Other loans take every slot, and nothing is reaped meanwhile.
   std::array<counted_loan, agent::reserved_slots> others;
   for (counted_loan& other : others) {
     p.prepare(other, access::remote_read);

@@ -1,4 +1,4 @@
-// What a peer cannot reach: memory that it was not lent, or is lent no longer.
+// A peer cannot reach memory that it was not lent, or is lent no longer.
 #include "agent/agent.hpp"
 
 #include "support/held.hpp"

@@ -137,7 +137,7 @@ TEST_CASE("a wait for memory that is stopped loses none", "[agent][device][R3]")
   CHECK(outcome_of(p.rt, p.server.receive_local_mr(0ms)) == make_error_code(errc::timed_out));
   CHECK(outcome_of(p.rt, p.client.receive_remote_mr(0ms)) == make_error_code(errc::timed_out));
   p.rt.run(p.client.send_remote_mr(p.borrow(100)));
-  CHECK(held_by(p.server).leases == 1);  // It still counts for the peer.
+  CHECK(held_by(p.server).leases == 1);  // The memory still counts for the peer.
   CHECK(p.rt.run(p.server.receive_local_mr()).size_bytes() == 100);
   CHECK(held_by(p.server) == nothing);
 }

@@ -151,7 +151,7 @@ TEST_CASE("many windows end through few reserved slots", "[agent][device][R7]") 
   const held before = m.in_use();
   {
     std::vector<loan> loans;
-    // More would not be heard: a mute gives no credit.
+    // More than 20 loans would not be heard: a mute gives no credit.
     for (int n = 0; n < 20; ++n) loans.push_back(m.lend(8));
   }
   m.link.run(test::until(m.link.executor, [&] { return m.owner->context.counters.open == 0; }));
@@ -215,7 +215,8 @@ TEST_CASE("what cannot be lent is refused with its reason", "[agent][device]") {
   CHECK(refused(m.link.memory(8, verbs::access::none), {.access = verbs::access::remote_write}) ==
         make_error_code(errc::access_denied));
   CHECK(held_by(*m.owner) == nothing);
-  // Of another allocator, that its registration does not allow windows on: it gets its own.
+  // Another allocator's memory, whose registration allows no windows, gets a registration of its
+  // own.
   loan lent = m.link.run(m.owner->lends.lend(m.link.memory(8), {}));
   CHECK(lent.isolation() == isolation::exact_registered);
 }

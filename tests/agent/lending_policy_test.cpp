@@ -1,4 +1,4 @@
-// What an owner lends, to whom and how much: its policy, and the memory that it keeps.
+// The policy of an owner: what it lends, to whom and how much, and the memory that it keeps.
 #include "agent/agent.hpp"
 
 #include "support/lease_pair.hpp"
@@ -65,7 +65,7 @@ TEST_CASE("what is kept for a peer is few and small", "[agent][device][R8]") {
   static_cast<void>(p.borrow(65537));
   p.settle();
   CHECK(p.server.lending().bytes_kept == 64 * 64);
-  static_cast<void>(p.borrow(65536));  // In place of the oldest.
+  static_cast<void>(p.borrow(65536));  // The memory takes the oldest's place.
   p.settle();
   CHECK(p.server.lending().bytes_kept == 63 * 64 + 65536);
 }
@@ -94,7 +94,7 @@ TEST_CASE("what is kept for the next request makes room for other memory", "[age
   static_cast<void>(p.rt.run(p.client.request_remote_mr(65536)));
   p.rt.run(test::until(p.rt.executor(), [&] { return p.server.lending().open == 0; }));
   REQUIRE(p.server.lending().bytes_kept == 65536);
-  // All that the allocator has, but for what is kept.
+  // Takes all that the allocator has, but for what is kept.
   std::vector<local_mr> all;
   for (std::size_t bytes = mib; bytes >= 4096; bytes /= 2) {
     try {

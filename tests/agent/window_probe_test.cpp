@@ -43,9 +43,9 @@ failure failure_of_probe(opened_device& device) {
 }
 
 ibv_context_ops real{};
-int passed_on = 0;     // Requests, or polls that found something.
-int passed_max = 0;    // From then on it goes wrong.
-ibv_wc_status status;  // How.
+int passed_on = 0;     // requests, or polls that found something
+int passed_max = 0;    // the number from which on calls go wrong
+ibv_wc_status status;  // the status of polls that go wrong
 
 int post_or_refuse(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
   if (passed_on++ < passed_max) return real.post_send(qp, wr, bad);
@@ -125,7 +125,7 @@ TEST_CASE("a probe whose bind or READ fails says which, and leaves nothing behin
     }
     device.provider.poll_cq = real.poll_cq;
   }
-  // Only beyond the window is a refusal an answer.
+  // A refusal is an answer only beyond the window.
   device.provider.poll_cq = &poll_or_spoil;
   status = IBV_WC_REM_ACCESS_ERR;
   passed_max = 1;

@@ -28,7 +28,7 @@ TEST_CASE("with shared receives those of its own do not count", "[connection]") 
   connection_options o;
   o.capabilities.recv_wr_max = 0;
   CHECK_THROWS_AS(check(o, limits, port), error);
-  o.receives_from = reinterpret_cast<shared_receives*>(&o);  // It is not looked at.
+  o.receives_from = reinterpret_cast<shared_receives*>(&o);  // The pool is not looked at.
   CHECK_NOTHROW(check(o, limits, port));
 }
 

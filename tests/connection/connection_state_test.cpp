@@ -136,7 +136,7 @@ TEST_CASE("the dead host of a peer that grants no writes is found by TCP, withou
   connection_options grants_nothing = not_beating();
   grants_nothing.remote_access = verbs::access::none;
   connected_pair p{{}, beating(5ms, 1), grants_nothing};
-  // What the handshake left to acknowledge would find that the socket is gone, too.
+  // Bytes of the handshake that are not acknowledged would find that the socket is gone, too.
   acknowledge_all(p.client, p.server);
   forget_silently(p.server);
   CHECK(end_of_wait(p.rt, p.client, 60s) == make_error_code(errc::disconnected));
@@ -146,7 +146,7 @@ TEST_CASE("the dead host of a peer that grants no writes is found by TCP, withou
 
 TEST_CASE("in manual mode a connection closes without anybody polling",
           "[connection][device][C3]") {
-  // It stands still: whoever waits for a time waits until the test turns it.
+  // The clock stands still: a task that waits for a time waits until the test turns the clock.
   manual_clock clock;
   runtime_options options{.cq = {.mode = completion_mode::manual}};
   options.executor.clock = &clock;
@@ -163,5 +163,5 @@ TEST_CASE("in manual mode a connection closes without anybody polling",
   CHECK(p.client.is_open());
   CHECK(p.server.is_open());
   p.client = {};
-  p.rt.run(current_environment());  // Until it is gone: at no deadline, then.
+  p.rt.run(current_environment());  // The connection goes now: at no deadline.
 }

@@ -250,7 +250,7 @@ TEST_CASE("a setup that fails at any verbs call is unwound, and the next one wor
   p.rt.run(when_all(p.client.close(), p.server.close()));
   p.client = {};
   p.server = {};
-  p.rt.run(current_environment());  // Until what was dropped is gone.
+  p.rt.run(current_environment());  // Dropped connections go now.
   const std::string before = test::holdings();
 
   verbs_faults::fail_call(0, 0);

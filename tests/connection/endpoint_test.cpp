@@ -21,7 +21,7 @@ namespace {
 cordma::task<std::string> name_of(endpoint of) { co_return of.to_string(); }
 cordma::task<std::string> name_of_another(const endpoint& of) { co_return of.to_string(); }
 
-/// As users write it, past what the house's hygiene refuses.
+/// Writes endpoints in braces as users do, past what the house's hygiene refuses.
 cordma::task<> await_endpoints_in_braces() {
   std::string name = co_await name_of({LONG_HOST, 1});
   CHECK(name == LONG_HOST ":1");
@@ -42,7 +42,7 @@ cordma::task<> await_endpoints_in_braces() {
 TEST_CASE("an endpoint made in braces within a co_await is destroyed once", "[connection]") {
   cordma::executor executor;
   executor.run(await_endpoints_in_braces());
-  // What owns text is no aggregate, or g++ 12 destroys it twice there.
+  // A type that owns text is no aggregate, or g++ 12 destroys the text twice there.
   CHECK_FALSE(std::is_aggregate_v<endpoint>);
   CHECK_FALSE(std::is_aggregate_v<cordma::lease_info>);
   CHECK_FALSE(std::is_aggregate_v<cordma::verbs::device_info>);

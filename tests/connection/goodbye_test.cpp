@@ -78,7 +78,7 @@ TEST_CASE("what a peer acknowledges after its goodbye ends with its own outcome"
     CHECK(outcome.has_value());
     const send_queue& sends = p.client.qp().sends();
     co_await test::until(p.both.rt.executor(), [&] { return sends.is_idle(); });
-    p.clock.advance(1ms);  // It looks whether anything is owed still.
+    p.clock.advance(1ms);  // The client looks whether anything is owed still.
   };
   p.both.rt.run(when_all(p.server.close(), acknowledge_late()));
   REQUIRE_FALSE(p.client.is_open());

@@ -188,7 +188,7 @@ TEST_CASE("closing ends those who accept and those who shake hands", "[connectio
 TEST_CASE("a server that is closed refuses clients, and another may have its port at once",
           "[connection][N4]") {
   fixture f;
-  f.executor.run(current_environment());  // It waits in the kernel.
+  f.executor.run(current_environment());  // The server waits in the kernel.
   f.server->close();
   CHECK_THROWS_WITH(f.dial(), Catch::Contains("nobody listens there"));
   CHECK_NOTHROW(tcp_listener{f.executor, f.server->local_address(), 1});

@@ -199,7 +199,7 @@ TEST_CASE("a listener that is closed refuses the next client, and its port is fr
   runtime rt{test::on_test_device()};
   listener door = rt.listen();
   const endpoint where = door.local_endpoint();
-  rt.run(current_environment());  // It waits in the kernel.
+  rt.run(current_environment());  // The listener waits in the kernel.
   door.close();
   CHECK(code_of_connect(rt, where).value() == ECONNREFUSED);
   CHECK(door.local_endpoint().port == where.port);
@@ -220,7 +220,7 @@ TEST_CASE("awaiting a listener's close waits for the handshakes under way",
   std::byte word{};
   auto closed = [&]() -> task<std::size_t> {
     co_await door->close();
-    // At its end now: nothing is left to wait for.
+    // The stream is at its end now: nothing is left to wait for.
     const ssize_t n = ::recv(halfway.fd(), &word, 1, MSG_DONTWAIT);
     co_return std::size_t(n);
   };
@@ -230,7 +230,7 @@ TEST_CASE("awaiting a listener's close waits for the handshakes under way",
   };
   auto [left, dropped] = p.rt.run(when_all(closed(), drop()));
   CHECK(left == 0);
-  if (!is_dropped) p.rt.run(door->close());  // Once more: there is nothing to wait for.
+  if (!is_dropped) p.rt.run(door->close());  // A second close has nothing to wait for.
 }
 
 TEST_CASE("connections that nobody accepted end with their listener", "[connection][device][C3]") {
@@ -306,7 +306,7 @@ TEST_CASE("a server that was restarted can be reconnected to", "[connection][dev
 
 namespace {
 
-/// What `cordma::accept` makes of the next client of `door`, whose socket another executor had.
+/// Lets `cordma::accept` take the next client of `door`, whose socket another executor had.
 task<result<connection>> accept_by_hand(runtime& rt, tcp_listener& door,
                                         std::chrono::milliseconds timeout = 10s) {
   tcp_stream taken = co_await door.accept();

@@ -1,4 +1,4 @@
-// What a connection sees of a peer that is another process, and is killed.
+// A connection's peer is another process, and is killed.
 #include <cordma/connection/connection.hpp>
 
 #include "support/connected_pair.hpp"

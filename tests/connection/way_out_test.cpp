@@ -1,4 +1,4 @@
-// What errors of a connection say can be done about them.
+// Errors of a connection say what can be done about them.
 
 #include "support/connected_pair.hpp"
 #include "support/skip.hpp"

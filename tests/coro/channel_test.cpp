@@ -155,7 +155,7 @@ TEST_CASE("nothing is lost, doubled or reordered through 10^5 random steps", "[c
   std::unique_ptr<started_receive> receive;
   int next = 0, received = 0;
   std::deque<int> expected;  // Sent or waiting to be, in order.
-  std::deque<int> numbers;   // Of `sends`.
+  std::deque<int> numbers;   // the numbers of `sends`
   const auto look = [&] {
     if (!receive || !receive->has_ended()) return;
     if (const auto outcome = (**receive).take_result(); outcome.has_value()) {

@@ -26,7 +26,7 @@ TEST_CASE("setting an event wakes all who wait, at their scheduler's next turn",
   support::started a{executor.scheduler, e.wait()}, b{executor.scheduler, e.wait()};
   e.set();
   CHECK_FALSE(a.has_ended());
-  e.reset();  // Those who were woken stay woken.
+  e.reset();  // Waiters that were woken stay woken.
   executor.settle();
   CHECK(a.has_ended());
   CHECK(b.has_ended());

@@ -91,7 +91,7 @@ TEST_CASE("a frame whose operations wake one another as they are destroyed goes 
 
 namespace {
 
-/// What the tasks of a campaign wait for, and how many of their frames are alive.
+/// The objects that the tasks of a campaign wait for, and the number of frames that are alive.
 struct world {
   manual_executor executor;
   event bell;

@@ -89,7 +89,7 @@ TEST_CASE("who runs knows whether others follow in the turn, and can be told of 
   CHECK(log == std::vector{'f', 'e'});
   CHECK_FALSE(scheduler.more_ready());
 
-  // One alone, and no longer asking, hears nothing more.
+  // A waiter that is alone, and asks no longer, hears nothing more.
   log.clear();
   scheduler.schedule(first);
   CHECK(scheduler.run_ready() == 1);
@@ -241,7 +241,7 @@ TEST_CASE("the timer heap agrees with a sorted list through 10^5 random steps", 
     int number;
   };
   const auto is_before = [](const entry& x, const entry& y) { return x.deadline < y.deadline; };
-  std::vector<entry> model;  // In the order of arming.
+  std::vector<entry> model;  // timers in the order of arming
   for (int step = 0; step < 100'000; ++step) {
     test_timer& one = alarms[random() % alarms.size()];
     std::erase_if(model, [&](const entry& e) { return e.number == one.number; });
@@ -380,7 +380,7 @@ TEST_CASE("who polls inline overtakes nobody, and polls no more than is allowed"
   SECTION("nothing comes") {
     w.scheduler.at_poll = [] { return true; };
     w.scheduler.run_ready();
-    CHECK(w.scheduler.polls == 93);  // Of the hundred, an await takes as many as a turn does.
+    CHECK(w.scheduler.polls == 93);  // An await takes as many of the hundred polls as a turn.
     CHECK(w.passed == 1);
     w.second.set();
     w.scheduler.run_ready();

@@ -120,7 +120,7 @@ TEST_CASE("foreign coroutines hand permits to one another, and may destroy who w
   third.emplace(foreign(3));
   const support::foreign_task fourth = foreign(4);
   s.release(3);
-  // What the third was granted goes to the fourth as the third is destroyed, before the second.
+  // The third's permit goes to the fourth as the third is destroyed, before the second resumes.
   CHECK(order == std::vector{1, 4, 2});
   CHECK(s.available() == 3);
 }

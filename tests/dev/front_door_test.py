@@ -113,7 +113,7 @@ class FrontDoor(unittest.TestCase):
         self.assertEqual(dev("setup", path=path), (0, "All packages are there.\n"))
 
     def test_where_python_is_missing_it_is_installed_first(self):
-        # As apt-get would: the next command finds python3.
+        # The stand-in for apt-get installs python3, which the next command finds.
         install = (f'printf \'#!/bin/bash\\nexec {sys.executable} "$@"\\n\' '
                    f'>{self.folder}/scripts/python3 && chmod +x {self.folder}/scripts/python3')
         path = self.debian(INSTALLED + " | grep -vx 'installed python3'", self.without("python3"),

@@ -19,8 +19,9 @@
 #include <iostream>
 #include <optional>
 
-// An executor with its completion queue driver, a thread that completes receives of its queue pair,
-// and one that posts calls, in every order with so many deviations.
+// An executor runs with its completion queue driver and two other threads. One thread completes
+// receives of the executor's queue pair, and one posts calls. The explorer tries every order with
+// at most a given number of deviations.
 
 namespace cordma {
 

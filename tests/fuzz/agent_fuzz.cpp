@@ -1,7 +1,7 @@
-// What a hostile peer may say to an agent, against the whole of lib/agent on soft0. One execution:
-// a script, read from the fuzzer's bytes, of what the peer says and does and of what the victim's
-// own program does meanwhile. Then the peer falls silent and time passes: all that was lent is
-// back.
+// A hostile peer speaks to an agent, against the whole of lib/agent on soft0. One execution runs a
+// script, which is read from the fuzzer's bytes. A script tells what the peer says and does, and
+// what the victim's own program does meanwhile. Then the peer falls silent and time passes: all
+// lent memory is back.
 #include "script.hpp"
 #include "support/held.hpp"
 #include "victim_program.hpp"
@@ -42,7 +42,7 @@ agent_options policy() {
 /// One way to reach the victim's memory, as it told us.
 struct key {
   frame terms{};
-  bool is_over = false;  ///< It has taken it back, for all we know.
+  bool is_over = false;  ///< the victim has taken the memory back, for all we know
 };
 
 class stage {
@@ -140,7 +140,7 @@ class stage {
     leaving_.clear();
     our_leases_.resize(std::min<std::size_t>(our_leases_.size(), 16));
     tags_.resize(std::min<std::size_t>(tags_.size(), 16));
-    // What the peer never returned of its own, or answers that it owes, ends with the connection.
+    // Leases that the peer never returned, and answers that it owes, end with the connection.
     constexpr unsigned lives_max = 4096;
     if (victim_->is_cut_off() || !questions_.empty() || ++executions_ % lives_max == 0) {
       victim_->cut_off(errc::closed);
@@ -186,7 +186,7 @@ class stage {
     if (can_say()) put(frame{.kind = kind::credit});
     told_ = peer_->taken;
   }
-  /// Else the device would try again, in real time.
+  /// Tells whether the victim has a receive: without one, the device would try again, in real time.
   [[nodiscard]] bool can_say() {
     return !victim_->is_cut_off() && victim_->control().posted_recvs() > under_way_;
   }
@@ -268,7 +268,7 @@ class stage {
     if (!keys_.empty()) {
       of = &keys_[keys_.size() - 1 - which % keys_.size()];
       f.lease = of->terms.lease;
-      // What was granted has our tag; what was offered, what we accept it with.
+      // A granted lease has our tag; an offered lease, the tag with which we accept it.
       if (k == kind::accept && of->terms.tag == 0) of->terms.tag = f.tag;
       f.tag = std::max<std::uint64_t>(of->terms.tag, 1);
     }
@@ -342,7 +342,7 @@ class stage {
     say(f, in);
   }
 
-  /// As it is, but for a few bytes of it, now and then; what it says is remembered.
+  /// Says the frame, now and then with a few bytes changed, and remembers the bytes.
   bool say(const frame& f, script& in) {
     if (!can_say()) {
       drive();
@@ -437,7 +437,7 @@ class stage {
   std::optional<victim_program> program_;
   unsigned executions_ = 0;
 
-  // What the peer knows.
+  // The knowledge of the peer.
   std::vector<key> keys_;
   std::vector<frame> questions_;
   std::vector<frame> tags_;

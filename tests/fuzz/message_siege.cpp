@@ -15,8 +15,8 @@ message_siege::message_siege() {
 }
 
 void message_siege::run(script& in) {
-  constexpr int acts_max = 48;         // Of a script.
-  constexpr unsigned rough_every = 4;  // Executions: what lies ends a connection soon.
+  constexpr int acts_max = 48;         // acts of a script, at most
+  constexpr unsigned rough_every = 4;  // one execution in so many lies: lies soon end a connection
   const std::uint8_t how = in.byte();
   is_gentle_ = how % rough_every != 0;
   come(how % 16 >= 8 ? &pool_ : nullptr);
@@ -111,7 +111,7 @@ std::uint32_t message_siege::receives_posted() {
   return victim_->data().slots_in_use() - victim_->data().sends().in_flight();
 }
 
-/// Else the device would try again, in real time.
+/// Tells whether the victim has a receive: without one, the device would try again, in real time.
 bool message_siege::can_say() {
   return !victim_->is_cut_off() && victim_->control().posted_recvs() > under_way_;
 }
@@ -173,7 +173,7 @@ void message_siege::tell_terms(script& in) {
         .length = how / 16 == 1 ? 10 : std::max<std::uint64_t>(large_max, buffers[how / 4 % 4])});
 }
 
-/// More credit or less; or somebody else wants what the peer has.
+/// Says more credit or less; or another share wants what the peer has.
 void message_siege::change_credit(script& in) {
   const std::uint8_t how = in.byte();
   const std::uint32_t number = how / 4;
@@ -195,7 +195,7 @@ void message_siege::change_credit(script& in) {
     case 2:
       if (!is_gentle_) return say({.kind = kind::shrunk, .messages = number}, in);
       if (asked_ == 0) return;
-      // What is not taken, and so many more.
+      // A gentle peer keeps credit for what is not taken, and for so many messages more.
       return say({.kind = kind::shrunk,
                   .messages = std::min(std::exchange(asked_, 0) + share->held(), share->credit())},
                  in);
@@ -209,8 +209,8 @@ void message_siege::change_credit(script& in) {
   }
 }
 
-/// What is read of its landing is what the last one put there: who is gentle has the one before
-/// answered.
+/// The victim reads from a landing what the last announcement put there. A gentle peer announces
+/// only when the announcement before is answered.
 void message_siege::announce(script& in) {
   constexpr std::array<std::uint64_t, 4> lies{0, 64, large_max + 1, ~std::uint64_t{0}};
   const std::uint8_t how = is_gentle_ ? 0 : in.byte();
@@ -235,7 +235,7 @@ message_siege::frame message_siege::one_announced(script& in) const {
   return announced_[which % announced_.size()];
 }
 
-/// What the victim lends.
+/// Reads memory that the victim lends.
 void message_siege::read_announced(script& in) {
   drive();
   if (victim_->is_cut_off() || announced_.empty()) return;
@@ -246,14 +246,15 @@ void message_siege::read_announced(script& in) {
                std::uint32_t(std::min<std::uint64_t>(f.loan.length, large_max)), f.loan.rkey);
 }
 
-/// That it has one, or does not want it; the victim's window may end with that.
+/// Answers that the peer has the message, or does not want it. The victim's window may end with the
+/// answer.
 void message_siege::answer_announced(script& in) {
   const frame f = one_announced(in);
   const std::uint8_t how = in.byte();
   std::optional<std::uint32_t> key;
   if (how % 2 == 1 && (!is_gentle_ || !has_time_passed_)) key = f.loan.rkey;
   if (!is_gentle_ && how % 16 == 3) key = how;
-  if (is_gentle_) {  // Once each.
+  if (is_gentle_) {  // Each message is answered once.
     const auto same = [&](const frame& one) { return one.tag == f.tag; };
     if (std::erase_if(announced_, same) == 0) return;
   }
@@ -287,7 +288,7 @@ void message_siege::put(std::span<const std::byte> message, ibv_wr_opcode how, s
 void message_siege::pass_time(script& in) {
   constexpr std::array<duration, 8> steps{1ms, 60ms, 200ms, 400ms, 1001ms, 2001ms, 10s, 61s};
   drive();
-  has_time_passed_ = true;  // And what it was lent may be over.
+  has_time_passed_ = true;  // Leases may be over, too.
   world_.clock.advance(in.of(steps));
   drive();
 }

@@ -14,7 +14,7 @@
 
 namespace cordma::fuzz {
 
-// What the victim takes.
+// The limits of the victim's stream.
 constexpr unsigned depth = 8;
 constexpr std::size_t buffer_bytes = 64;
 constexpr std::size_t large_max = 4096;
@@ -23,10 +23,11 @@ constexpr stream_options options{
 constexpr std::array<std::size_t, 8> large_lengths{65,  100,       1000, large_max,
                                                    256, large_max, 65,   512};
 
-/// A peer that says what it likes, and a victim's message channel: a connection of their own each
-/// execution, and a script, read from the fuzzer's bytes, of what the peer says on both queue pairs
-/// and of what the victim's own program does meanwhile. Then time passes, or the connection ends:
-/// all that waited has ended, and all memory is back. What the channel is for is a derived class's.
+/// A peer that says what it likes, and a victim's message channel. Each execution has a connection
+/// of its own and a script, which is read from the fuzzer's bytes. A script tells what the peer
+/// says on both queue pairs, and what the victim's own program does meanwhile. Then time passes, or
+/// the connection ends: all waits have ended, and all memory is back. A derived class uses the
+/// channel.
 class message_siege {
  public:
   message_siege(const message_siege&) = delete;
@@ -46,32 +47,32 @@ class message_siege {
   virtual void open(const detail::channel_resources& resources) = 0;
   /// Takes what has ended.
   virtual void collect() = 0;
-  /// Its program wants nothing any more.
+  /// Ends all that the victim's program wants.
   virtual void give_up() = 0;
-  /// Long after, or after the end of the connection.
+  /// Checks that all is over: long after, or after the end of the connection.
   virtual void must_be_over() = 0;
-  /// All that it has goes, but for what is given back when the queue pair goes.
+  /// Drops all that the program has, but for what is given back when the queue pair goes.
   virtual void leave() = 0;
-  /// And that.
+  /// Forgets what was given back when the queue pair went.
   virtual void forget() {}
 
   // ---- the peer
   /// One act of either side.
   virtual void perform(script& in) = 0;
   virtual void hear(const test::heard_frame& f);
-  /// What is read of the memory that it lends.
+  /// Fills the memory that the peer lends, before the victim reads there.
   virtual void fill(std::span<std::byte> /*landing*/, script& /*in*/) {}
 
-  /// What any peer of a channel can do.
+  /// The number of acts that any peer of a channel has.
   static constexpr unsigned acts = 11;
   void act(unsigned what, script& in);
-  /// As it is, but for what it has taken, or a few bytes of it, now and then.
+  /// Says a frame, now and then with an old count of taken messages or a few bytes changed.
   void say(frame f, script& in, std::span<const std::byte> payload = {},
            std::optional<std::uint32_t> invalidated = {});
   void put(std::span<const std::byte> message, ibv_wr_opcode how = IBV_WR_SEND,
            std::uint32_t rkey = 0);
   void tell(const agent_frame& f);
-  /// A large message, which is in its landing.
+  /// Announces a large message, which lies in the peer's landing.
   void announce(script& in);
   /// Turns until nothing moves.
   void drive();
@@ -105,7 +106,7 @@ class message_siege {
   void babble(script& in);
 
   std::size_t in_use_at_first_ = 0;
-  // What the peer knows.
+  // The knowledge of the peer.
   std::vector<frame> announced_;  ///< by the victim
   std::uint64_t next_tag_ = 0;
   std::uint64_t answered_ = 0;  ///< of its own, by the victim

@@ -1,6 +1,6 @@
-// Whether what a peer says on the data queue pair is a frame: any bytes, frames with their fields
-// at the limits, and those with a few bytes changed. What is no frame is an error, and nothing
-// else; what is one gives the same bytes again.
+// Decodes what a peer says on the data queue pair: any bytes, frames with their fields at the
+// limits, and frames with a few bytes changed. Bytes that are no frame give an error, and nothing
+// else. A decoded frame gives the same bytes again.
 #include "../../lib/messages/message_frame.hpp"
 #include "../../lib/rpc/call_frame.hpp"
 #include "../support/encoded_call.hpp"
@@ -100,7 +100,7 @@ struct made {
     std::ranges::copy(b, all.begin() + std::ptrdiff_t(size));
     size += b.size();
   }
-  /// Whether nothing was.
+  /// Changes some bytes, or none; true: none.
   bool change(script& in) {
     const std::uint8_t how = in.byte();
     if (how % 4 == 0) return true;

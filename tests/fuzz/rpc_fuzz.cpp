@@ -1,6 +1,6 @@
-// What a hostile client may say to a server, and a hostile server to a client, against the whole of
-// lib/rpc on soft0: message_siege.hpp. Requests, replies and what is said beside them, well formed,
-// twice, of calls that there are not, or not well formed.
+// A hostile client speaks to a server, and a hostile server to a client, against the whole of
+// lib/rpc on soft0: message_siege.hpp. Requests, replies and control messages are well formed,
+// repeated, of unknown calls, or not well formed.
 #include "../../lib/rpc/client_core.hpp"
 #include "../../lib/rpc/server_core.hpp"
 #include "../support/encoded_call.hpp"
@@ -72,7 +72,7 @@ class rpc_siege : public message_siege {
       s.bytes[n] = std::byte{in.byte()};
     return s;
   }
-  /// Of some of the peer's landing, but for lies.
+  /// Gives the terms of a part of the peer's landing, or lies.
   loan_terms some_terms(script& in) {
     const std::uint8_t how = in.byte();
     loan_terms t{.address = peer_->address(), .length = how + 1u, .rkey = peer_->rkey()};
@@ -126,7 +126,7 @@ class rpc_siege : public message_siege {
 
 class server_siege final : public rpc_siege {
  private:
-  /// Of how many handlers run.
+  /// Counts the handlers that run.
   struct presence {
     explicit presence(unsigned& n) noexcept : running{++n} {}
     presence(const presence&) = delete;
@@ -399,7 +399,7 @@ class client_siege final : public rpc_siege {
     for (const bulk one : {call_protocol::source, call_protocol::sink})
       if ((h.bulk & one) != 0) lent_.emplace_back(call_protocol::terms_of(f.payload(), one), one);
   }
-  /// Of a call that waits for its answer, or, now and then, any.
+  /// Gives the number of a call that waits for its answer, or, now and then, any number.
   std::uint64_t answered(script& in) {
     const std::uint8_t which = in.byte();
     if (requests_.empty() || which >= 0xf0) return (1 + which % 4ull) << 16 | which / 4 % 4;

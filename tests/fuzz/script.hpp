@@ -8,7 +8,7 @@
 
 namespace cordma::fuzz {
 
-/// What must never be false; the process ends with what it was.
+/// Unless `holds`, prints `what` and ends the process.
 void must(bool holds, const char* what) noexcept;
 
 /// The fuzzer's bytes, read from the front; zeros once they are used up.

@@ -1,4 +1,4 @@
-// What a hostile peer may say on a message stream, against the whole of lib/rpc's channel on soft0:
+// A hostile peer speaks on a message stream, against the whole of lib/messages' channel on soft0:
 // message_siege.hpp. The victim's program sends, receives, keeps messages, and gives up.
 #include "../../lib/messages/stream_channel.hpp"
 #include "message_siege.hpp"

@@ -39,7 +39,7 @@ NAMES = ["alias", "holder", "kind", "limit", "line", "make", "more", "other", "p
 
 HEADERS_MAX = 60
 NAMES_MAX = 180
-# What a file reads that awaits one WRITE.
+# The headers that a file with one awaited WRITE reads.
 WRITE_READS_MAX = 35
 WRITE = """#include <cordma/connection/connection.hpp>
 cordma::task<> copy(cordma::connection& conn, cordma::local_mr_slice from, cordma::remote_mr_slice to) {

@@ -42,7 +42,7 @@ def complaints(header, include, stamp, compiler):
 def main():
     include, stamps, compiler = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:]
     stamps.mkdir(parents=True, exist_ok=True)
-    # What is in detail/ these include.
+    # The public headers include those of detail/.
     headers = sorted(path.relative_to(include).as_posix() for path in include.rglob("*.hpp")
                      if "detail" not in path.parts)
     run = cases.Cases("headers")

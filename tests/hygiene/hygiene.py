@@ -30,7 +30,7 @@ MAY_INCLUDE = {
 # The table of softverbs' docs/design.md: a room may include those before it.
 SOFTVERBS = "subprojects/softverbs/"
 SOFTVERBS_ROOMS = ("wire", "memory", "queue", "link", "node", "object", "qp", "abi")
-# What the rooms below qp know of it.
+# The header by which the rooms below qp know of it.
 UPCALLS = "node/upcalls.hpp"
 
 # Headers; sources of the library and of softverbs; tests; everything else.
@@ -54,7 +54,7 @@ BRACED_TEXT = re.compile(r"(\w*\(|[\w:>]+|[,?:=])\s*\{(?:[^{};]|\{[^{};]*\})*\""
 CHOSEN_TEXT = re.compile(r"\?[^;,]*[\w>][({][^;]*\"")
 # Types with constructors, and calls that take nothing but such.
 HAVE_CONSTRUCTORS = re.compile(r"((cordma::)?endpoint|(std::)?string(_view)?|connect\()$")
-# What a doc comment would say in words: the tag of docs/Doxyfile for it.
+# Words of a doc comment, and the tag of docs/Doxyfile for each.
 TAGS = {"Errors:": "errors", "Throws": "errors", "Cost:": "cost", "Thread:": "thread",
         "Threads:": "thread"}
 UNTAGGED = re.compile(r"///.*\b(Errors:|Cost:|Threads?:|Throws\b)")
@@ -85,7 +85,7 @@ class Tree:
     def __init__(self, root):
         self.root = pathlib.Path(root)
         self.files = {}
-        self.paths = {"."}  # Of all files and their folders, whatever is in them.
+        self.paths = {"."}  # All files and their folders, whatever is in them.
         for path in sorted(self.root.rglob("*")):
             name = path.relative_to(self.root).as_posix()
             if re.match(r"(subprojects/[^/]+/)?(\.git|\.cache|build[^/]*)(/|$)", name):

@@ -18,7 +18,7 @@ cordma::task<> talk(cordma::runtime& rt, cordma::connection& conn, cordma::rpc::
 }
 """
 
-# What a user writes, the standard, and what the compiler is to say in its first error.
+# A user's code, the standard, and the text of the compiler's first error.
 MISUSES = [
     ("a handler that gives no task", "server.handle<ask>([](int i) { return i; });", "c++20",
      "gives a cordma::task<M::reply> from an M::request"),

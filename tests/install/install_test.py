@@ -63,7 +63,7 @@ def by_pkg_config(build, outside, source, compiler):
     program = outside / "program"
     run(*compiler, "-std=c++20", source, "-o", program, *flags_of("cordma"), cwd=outside)
     check_program(program)
-    # What the benchmarks' coroutines are compiled with, its users' are.
+    # Users compile coroutines with the flags that the benchmarks' are compiled with.
     assert "-foptimize-sibling-calls" in flags_of("cordma")
     # A later standard is the program's choice: the last -std on the command line is what counts.
     assert not [flag for flag in flags_of("cordma") if flag.startswith("-std")]

@@ -15,7 +15,7 @@ cordma::task<int> answer(cordma::executor& executor) {
   co_return CORDMA_VERSION_MAJOR;
 }
 
-/// What the library throws is caught by its type, wherever the library lies.
+/// An exception of the library is caught by its type, wherever the library lies.
 bool is_error_caught() {
   try {
     static_cast<void>(cordma::endpoint::parse("no port"));

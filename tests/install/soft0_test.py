@@ -10,7 +10,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
 import cases  # noqa: E402
 import link_order  # noqa: E402
 
-# What needs no device has softverbs all the same.
+# Examples that need no device have softverbs all the same.
 EXAMPLES = ("01_task", "02_timer_and_stop", "03_device_info", "04_send_recv",
             "05_read_write_atomics", "06_remote_memory", "07_shared_counter", "08_rpc_echo",
             "09_key_value", "10_file_transfer", "cordma-demo")

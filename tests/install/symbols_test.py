@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
 import cases  # noqa: E402
 
 LISTING = pathlib.Path(__file__).parent / "symbols.txt"
-# Of weak ones a compiler may make more or fewer, by how it optimizes.
+# The kinds of weak symbols: how a compiler optimizes decides how many it makes.
 WEAK = "VWuvw"
 
 

@@ -183,7 +183,7 @@ TEST_CASE("hang_up ends with the peer's FIN or RST, and not with its bytes", "[i
   if (abortive) make_abortive(client);
   exec.post([&gone = client] { const tcp_stream dropped = std::move(gone); });
   exec.run(server.hang_up());
-  exec.run(server.hang_up());  // It stays so.
+  exec.run(server.hang_up());  // A peer that has hung up stays so.
 }
 
 TEST_CASE("dropping a stream after a wait on it was abandoned sends FIN", "[io]") {
@@ -203,7 +203,7 @@ TEST_CASE("accept, connect, read and write each stop in their middle", "[io]") {
   {
     tcp_listener listener{exec, socket_address::loopback(0)};
     CHECK(code_of(exec, with_timeout(listener.accept(), 1ms)) == errc::timed_out);
-    // It still accepts.
+    // The listener still accepts.
     exec.run(when_all(tcp_stream::connect(exec, listener.local_address()), listener.accept()));
   }
   auto [client, server] = exec.run(connected(exec));
@@ -260,7 +260,7 @@ TEST_CASE("a write that waits on a half-closed peer sleeps instead of spinning",
   CHECK(code_of(exec, with_timeout(fill(server), 50ms)) == errc::timed_out);
   CHECK(exec.counters().iterations - turns < 100);
 
-  // And it goes on when there is room.
+  // The stream goes on when there is room.
   const auto sent = pattern(8'000'000);
   std::vector<std::byte> into(1 << 16);
   const auto drain = [](tcp_stream& s, std::span<std::byte> b, std::size_t total) -> task<> {

@@ -63,7 +63,8 @@ TEST_CASE("watches beyond the size of the ring are all told to the kernel", "[io
   settle(exec);
   w.say();
   settle(exec);
-  // Not exactly once: the completion queue overflowed, and the kernel had to be told again.
+  // Watches may fire more than once: the completion queue overflowed, and the kernel had to be told
+  // again.
   CHECK(std::ranges::all_of(many, [](const auto& each) { return each->fired_count > 0; }));
   many.clear();
   w.say();
@@ -95,7 +96,7 @@ TEST_CASE("a close closes whatever was on its way when the watch went", "[io]") 
   }
   settle(exec);
   for (std::size_t left = all.size(); left-- > 0;) {
-    // Of all that are left: more than the kernel works off when it is entered once.
+    // All remaining watches have an event: more than the kernel works off when it is entered once.
     for (std::size_t n = 0; n <= left; ++n) all[n].say();
     watches.pop_back();
     all[left].near.reset();

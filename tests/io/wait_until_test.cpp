@@ -78,13 +78,13 @@ TEST_CASE("who waits alone for a condition looks, and goes through no turns", "[
   executor.add(device);
   int asked = 0;
   const auto twice = [](cordma::executor& where, int& so_often) -> task<> {
-    co_await where.sleep_for(duration{0});  // In a turn of its own.
+    co_await where.sleep_for(duration{0});  // begins a turn of its own
     const std::uint64_t turns = where.counters().iterations;
     const std::uint64_t allocated = support::thread_allocation_count();
     co_await wait_until(where, nth_time{so_often, 200});
     CHECK(where.counters().iterations == turns);
     CHECK(support::thread_allocation_count() == allocated);
-    // As many polls as a turn makes are the most, and then others have theirs.
+    // A wait makes at most as many polls as a turn makes, and then others have theirs.
     co_await wait_until(where, nth_time{so_often = 0, 2000});
     CHECK(where.counters().iterations > turns);
   };

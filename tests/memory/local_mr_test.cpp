@@ -94,6 +94,7 @@ TEST_CASE("memory that is kept outlasts its owner, whose slices are stale all th
   {
     const local_mr kept = local_mr::keep(owner.slice());
   }
-  const local_mr again = local_mr::keep(owner.slice());  // Who goes before the owner ends nothing.
+  // A `local_mr` that goes before the owner ends nothing.
+  const local_mr again = local_mr::keep(owner.slice());
   CHECK(released == 1);
 }

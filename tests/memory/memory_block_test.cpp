@@ -107,7 +107,7 @@ TEST_CASE("threads hold and let go while the owner gives up", "[memory][M10][M6]
     current.store(&next, std::memory_order_release);
     const long before = held;
     while (held == before) std::this_thread::yield();
-    block.give_up();  // Who holds it at this moment releases it.
+    block.give_up();  // A thread that holds the block at this moment releases it.
   }
   over = true;
   for (std::thread& thread : threads) thread.join();

@@ -74,7 +74,7 @@ TEST_CASE("zeroed memory is zero, also when it is used again", "[memory][device]
 TEST_CASE("size and alignment hold for all layouts", "[memory][device][M2]") {
   device d;
   mr_allocator memory{d.pd};
-  std::vector<local_mr> kept;  // So that they must lie beside one another.
+  std::vector<local_mr> kept;  // Kept memory must lie side by side.
   for (std::size_t size = 1; size <= std::size_t{2} << 20; size = size * 2 - size / 3) {
     for (std::size_t alignment = 1; alignment <= mr_allocator::alignment_max; alignment *= 4) {
       local_mr mr = memory.allocate_uninitialized(size, alignment);
@@ -134,7 +134,7 @@ TEST_CASE("two domains or two accesses never share a registration", "[memory][de
   std::array<std::set<std::uint32_t>, 3> keys;
   std::vector<local_mr> kept;
   for (int n = 0; n < 1000; ++n) {
-    // By one thread in turn: what one frees must not come back from another.
+    // One thread asks the allocators in turn: what one frees must not come back from another.
     std::size_t which = 0;
     for (mr_allocator* const from : {&one, &other, &open}) {
       static_cast<void>(from->allocate_uninitialized(64));
@@ -331,14 +331,14 @@ TEST_CASE("a chunk whose deregistration is refused is kept and counted",
     memory.trim();
     CHECK(memory.statistics().deregistrations_refused == 1);
     CHECK(memory.statistics().chunks == 1);
-    const local_mr mr = memory.allocate_zeroed(64);  // Of that chunk.
+    const local_mr mr = memory.allocate_zeroed(64);  // memory of that chunk
     CHECK(memory.statistics().registrations == 1);
   }
   CHECK(registrations_left() == before);
 }
 
 TEST_CASE("what stays registered after its allocator stays mapped", "[memory][device]") {
-  // In a child: its protection domain cannot be destroyed any more.
+  // A child runs the test: its protection domain cannot be destroyed any more.
   const support::death seen = support::run_in_child([] {
     device& d = *new device;
     std::byte* at = nullptr;

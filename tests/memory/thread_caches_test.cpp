@@ -44,7 +44,7 @@ TEST_CASE("a cache outlives neither its allocator nor a thread that ends after i
   std::thread{[&] {
     CHECK_FALSE(gone->mine().flags() == stays.mine().flags());
     gone.reset();
-    gone.emplace(arena, true, kind_of_test());  // At the same address: another allocator.
+    gone.emplace(arena, true, kind_of_test());  // The address is the same, the allocator another.
     gone->mine().count(1);
     CHECK(gone->in_use_bytes() == 1);
     CHECK_FALSE(gone->mine().flags() == stays.mine().flags());
@@ -112,14 +112,14 @@ TEST_CASE("blocks travel between threads, and each is one thread's at a time", "
   std::ranges::sort(again);
   std::vector<memory_block*> twice;
   std::ranges::set_intersection(again, taken, std::back_inserter(twice));
-  CHECK(twice.size() > 900);  // This thread had some more.
+  CHECK(twice.size() > 900);  // The thread's cache held other blocks, too.
   CHECK(std::ranges::adjacent_find(again) == again.end());
   for (memory_block* block : again) caches.mine().give_back(*block);
 }
 
 namespace {
 
-/// One that was in use: nothing but its block is looked at.
+/// Gives a piece that was in use: nothing but its block is looked at.
 memory_block& free_piece(thread_caches& of, std::size_t size) {
   memory_block& block = of.mine().take_block();
   block.begin(jemalloc::mallocx(thread_cache::room(size), of.mine().flags()), size);
@@ -188,7 +188,7 @@ TEST_CASE("every size has room, and what has the same room is kept together", "[
   CHECK(rooms == 64 + 32 + 16);  // By lines, by quarters, by lines.
   thread_caches caches{arena, true, kind_of_test()};
   for (std::size_t size = 4097; size <= 1024 * 1024; size += size / 64) {
-    // As large as can be, so that it takes the place of all that it has room for.
+    // A piece as large as can be takes the place of all that it has room for.
     memory_block& piece = free_piece(caches, size);
     REQUIRE(caches.mine().keep_piece(piece));
     REQUIRE(caches.mine().take_piece(thread_cache::room(size)) == &piece);

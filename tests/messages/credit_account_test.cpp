@@ -1,4 +1,4 @@
-// What the credits of one end of a stream allow, frame by frame.
+// The credits of one end of a stream, frame by frame.
 #include "messages/credit_account.hpp"
 
 #include <support/aborts.hpp>
@@ -96,7 +96,7 @@ TEST_CASE("the peer is told of its credits before it has used them up", "[messag
     ends::send(s.a, s.b);
     ++sent;
   }
-  CHECK(sent > 1);  // Not for each message.
+  CHECK(sent > 1);  // A credit frame tells of several messages.
   CHECK(s.a.may_send_message());
   s.b.count_sent();
   CHECK_FALSE(s.b.needs_telling());

@@ -52,7 +52,8 @@ struct granted_siege : siege {
   explicit granted_siege(unsigned messages) {
     const auto text = bytes_of("ours");
     for (unsigned n = 0; n < messages; ++n) {
-      if (n == 1) say({.kind = message_kind::grant, .messages = 16});  // Now it knows the terms.
+      // The victim knows the terms once its first message is out.
+      if (n == 1) say({.kind = message_kind::grant, .messages = 16});
       rt.run(victim.send(text));
       static_cast<void>(answer(message_kind::data));
     }
@@ -75,7 +76,7 @@ TEST_CASE("who shrinks what is to shrink, or grants more of it, is cut off",
                          frame{.kind = message_kind::shrink, .messages = 9},
                          frame{.kind = message_kind::grant, .messages = 32}}) {
     granted_siege s{12};
-    // What it has to say takes all places but one: it cannot confirm.
+    // The victim's frames take all places but one: it cannot confirm.
     for (std::uint64_t tag = 1; tag <= 3; ++tag) {
       s.say({.kind = message_kind::announce, .tag = tag, .loan = s.lent()});
       s.say({.kind = message_kind::withdraw, .tag = tag});
@@ -96,7 +97,7 @@ TEST_CASE("a victim that is asked to shrink keeps what is under way, and so much
     s.say({.kind = message_kind::shrink, .messages = 8});
     const std::uint32_t kept_to = s.answer(message_kind::shrunk).messages;
     CHECK(kept_to == std::min(s.sent() - 1 + 8, 16u));
-    // It goes on though nothing is taken; of its places four are no messages'.
+    // The victim goes on though nothing is taken; four of its places are for no messages.
     started<task<>> sending{s.rt.executor(), s.send_more(16)};
     s.rt.run(test::due_timers_fired());
     CHECK(s.victim.counters().sent > messages);
@@ -107,7 +108,7 @@ TEST_CASE("a victim that is asked to shrink keeps what is under way, and so much
       s.siege::say({.kind = message_kind::credit});
       s.wait_for([&] { return s.sent() != before || sending.has_ended(); });
     }
-    // And may be given more again.
+    // A peer may grant more again.
     if (kept_to < 16) s.siege::say({.kind = message_kind::grant, .messages = 16});
     s.goes_on();
   }
@@ -172,7 +173,7 @@ TEST_CASE("who does not confirm as it was asked is cut off, and costs the pool n
     asking_siege s;
     s.ask();
     s.say({.kind = message_kind::shrunk, .messages = 8});
-    // Its share has grown by then to all but an eighth of the pool.
+    // The victim's share has grown by then to all but an eighth of the pool.
     for (int n = 0; n < 29; ++n) s.say_data("too many");
     s.ends_as(errc::bad_frame);
   }

@@ -196,7 +196,7 @@ TEST_CASE("a peer that announces much has no more of it read than the program ta
   s.fill_places();
   s.say({.kind = message_kind::announce, .tag = 3, .loan = s.lent()});
   s.say_data("behind");
-  // And no third: that is all memory that it gets.
+  // The victim takes no third large message: two are all the memory that it has.
   const auto small = bytes_of("ours");
   s.rt.run(s.victim.send(small));
   static_cast<void>(s.answer(message_kind::data));

@@ -42,7 +42,7 @@ task<> stop_large_sends(stream_pair& p, const std::vector<std::byte>& bytes, uns
     for (unsigned turn = 0; turn < steps; ++turn) co_await test::due_timers_fired();
     sending.request_stop();
     co_await sending.join();
-    // What comes next says whether it arrived.
+    // The next message tells whether the large one arrived.
     co_await p.a.send(bytes_of("next"));
     stream_message m = co_await p.b.receive();
     if (m.is_large()) {

@@ -46,7 +46,8 @@ TEST_CASE("a message arrives intact, be it inline in one piece, in two, or copie
   wide.capabilities.inline_max = 128;
   test::connected_pair made{{}, wide, wide};
   message_stream a{std::move(made.client)}, b{std::move(made.server)};
-  const size_t most = a.connection().qp().verbs().capabilities().inline_max - 8;  // Its header's.
+  // A header takes 8 of the bytes.
+  const size_t most = a.connection().qp().verbs().capabilities().inline_max - 8;
   REQUIRE(most >= 120);
   for (const size_t size : {size_t{56}, size_t{57}, most, most + 1}) {
     const auto bytes = seeded_bytes(size, unsigned(size));
@@ -62,7 +63,7 @@ TEST_CASE("who sends before the peer has a stream waits for it, and finds it rea
   pair.rt.run([](test::connected_pair& p, message_stream& early) -> task<> {
     scope sending{p.rt.executor()};
     sending.spawn(send_numbers(early, 0, 3));
-    // It has been told nothing, and a whole round trip on the same queue pair is over.
+    // `early` was told nothing, and a whole round trip on the same queue pair is over.
     const auto beat = co_await as_result(early.connection().write(const_local_mr_slice{}, {}));
     CHECK(beat.has_value());
     CHECK(early.counters().sent == 0);

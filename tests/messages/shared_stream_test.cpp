@@ -63,8 +63,8 @@ task<> keep(message_stream& s, unsigned count, std::vector<stream_message>& kept
   while (kept.size() < count) kept.push_back(co_await s.receive());
 }
 
-/// Whose servers' ends share receives; a receiver that is not ready breaks them at once. The clock
-/// stands still.
+/// Streams whose servers' ends share receives; a receiver that is not ready breaks them at once.
+/// The clock stands still.
 struct shared_streams {
   explicit shared_streams(const shared_receives_options& of_pool)
       : rt{test::on_test_device(test::by_hand(clock))},
@@ -98,7 +98,7 @@ struct shared_streams {
     rt.run(open_or_close(options));
     return *links.back();
   }
-  /// What was made of one that fails is closed.
+  /// Opens a link; where that fails, waits until the connections that were made are closed.
   task<> open_or_close(stream_options options) {
     std::exception_ptr why;
     try {
@@ -119,7 +119,7 @@ struct shared_streams {
   }
 
   void run_until(auto condition) { rt.run(test::until(rt.executor(), condition)); }
-  /// Until the server's end has that credit: messages come, and are dropped.
+  /// Sends messages, which are dropped, until the server's end has that credit.
   void grow(link& l, std::uint32_t credit) {
     struct round {
       static task<> run(link& l, unsigned count) {
@@ -205,13 +205,13 @@ TEST_CASE("what one stream does not use is for another that needs it", "[message
   shared_streams::link& busy = s.add();
   s.grow(idle, 32);
   s.grow(busy, 16);
-  // Of 49 that are not for newcomers 48 are promised.
+  // 49 buffers are not for newcomers, and 48 of them are promised.
   s.grow(busy, 32);
   CHECK(idle.share().credit() == share_min);
   CHECK(s.pool.promised() == 40);
-  // And it goes on with what it has.
+  // The idle stream goes on with what it has.
   s.rt.run(both_ways(idle, 1, 0, 50));
-  // Both at once, again and again.
+  // The two streams work at once, again and again.
   for (unsigned round = 0; round < 10; ++round)
     s.rt.run(when_all(both_ways(idle, 1, 50, 100), both_ways(busy, 2, 50, 100)));
   CHECK(s.pool.promised() <= s.pool.buffers());
@@ -228,7 +228,8 @@ TEST_CASE("who keeps messages gives back what it does not need, and goes on",
   s.rt.run(when_all(send_small(keeper.client, 20), keep(keeper.server, 20, kept)));
   s.grow(idle, 32);
   s.grow(busy, 16);
-  // Of 84, 80 are promised. The keeper's are not used for longest.
+  // 84 buffers are not for newcomers, and 80 of them are promised. The keeper's are not used for
+  // longest.
   s.rt.run(when_all(send_small(busy.client, 6), keep(busy.server, 6, of_busy)));
   s.run_until([&] { return busy.share().credit() == 24; });
   CHECK(keeper.share().credit() == 20 + share_min);
@@ -237,7 +238,7 @@ TEST_CASE("who keeps messages gives back what it does not need, and goes on",
   s.run_until([&] { return busy.share().credit() == 32; });
   CHECK(keeper.share().credit() == 20 + share_min);
   CHECK(idle.share().credit() == share_min);
-  // Though it gives nothing back.
+  // The keeper goes on, though it gives nothing back.
   s.rt.run(when_all(send_small(keeper.client, 2), keep(keeper.server, 22, kept)));
   CHECK(keeper.share().held() == 22);
   kept.clear();
@@ -252,7 +253,8 @@ TEST_CASE("a stream grows without a message of its own, once others do not need 
   s.grow(other, 32);
   std::vector<stream_message> of_slow, of_other;
   s.rt.run(when_all(send_small(other.client, 26), keep(other.server, 26, of_other)));
-  // Of 42, 40 are promised, and the other has none to give.
+  // 42 buffers are not for newcomers, and 40 of them are promised. The other stream has none to
+  // give.
   s.rt.run(when_all(send_small(slow.client, of_messages), keep(slow.server, of_messages, of_slow)));
   s.rt.run([](shared_streams& all, shared_streams::link& l, shared_streams::link& from,
               std::vector<stream_message>& kept, std::vector<stream_message>& freed) -> task<> {
@@ -299,7 +301,7 @@ TEST_CASE(
   }
   s.links.clear();
   s.rt.run(test::all_closed(s.rt.executor(), s.clock));
-  // What nobody took, too, but for what never arrived in whole.
+  // Messages that nobody took hold buffers, too, but for those that never arrived in whole.
   CHECK(s.pool.promised() > 0);
   CHECK(s.pool.promised() <= 6);
   CHECK(text_of(kept.bytes()) == "kept");

@@ -1,4 +1,4 @@
-// Who sends more than its peer has room for waits, and goes on when there is room.
+// A stream that sends more than its peer has room for waits, and goes on when there is room.
 #include <cordma/messages/message_stream.hpp>
 
 #include <support/stream_pair.hpp>
@@ -22,7 +22,7 @@ task<> fill_and_drain(stream_pair& p) {
   co_await p.a.connection().write(const_local_mr_slice{}, {});
   CHECK(p.a.counters().sent == inbox);
   CHECK(p.a.counters().credit_waits > 0);
-  // Each that is dropped makes room for one, even though nothing else tells the peer.
+  // Each message that is dropped makes room for one, even though nothing else tells the peer.
   for (unsigned n = 0; n < 2 * inbox; ++n) {
     CHECK(text_of(kept[n % inbox].bytes()) == std::to_string(n));
     kept[n % inbox].reset();

@@ -1,4 +1,4 @@
-// What the end of a stream's connection leaves: messages that came, and nobody who waits.
+// The end of a stream's connection leaves messages that came, and nobody who waits.
 #include <cordma/messages/message_stream.hpp>
 
 #include <support/stream_pair.hpp>
@@ -108,7 +108,7 @@ TEST_CASE(
       pair.rt.run(test::due_timers_fired());
     }
   };
-  // Both sides know each other's terms once each has sent something.
+  // The sides know each other's terms once each has sent something.
   scope opening{pair.rt.executor()};
   opening.spawn(send_numbers(pair.a, 0, 1));
   opening.spawn(send_numbers(pair.b, 0, 1));

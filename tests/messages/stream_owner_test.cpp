@@ -30,7 +30,7 @@ TEST_CASE("a stream's connection refuses the SENDs of others, and breaks nobody'
     CHECK(send(send_with_imm(mine.slice(), 1)) == errc::refused);
     CHECK(send(write_with_imm(mine.slice(), theirs.remote_slice(), 1)) == errc::refused);
     CHECK(code_of(p.rt.run(as_result(raw.recv(mine.slice())))) == errc::refused);
-    // What takes no receive of the peer's is free.
+    // A request that takes no receive of the peer's is free.
     CHECK(p.rt.run(raw.write(mine.slice(), theirs.remote_slice())) == 64);
     CHECK(p.rt.run(raw.read(mine.slice(), theirs.remote_slice())) == 64);
     p.rt.run(a.send(bytes_of("still whole")));

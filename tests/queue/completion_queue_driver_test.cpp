@@ -150,7 +150,8 @@ void race_completions(std::uint64_t count, std::uint64_t seed) {
   CHECK(r.injected >= count);
   const completion_counters& seen = driver.counters();
   CHECK(seen.completions == r.taken);
-  // Some came before the last look, others woke it; a device may raise an event for each.
+  // Some completions came before the last look, others woke the driver; a device may raise an event
+  // for each.
   CHECK(seen.wake_ups > 0);
   CHECK(seen.wake_ups <= r.taken);
   CHECK(seen.events <= seen.arms);
@@ -202,7 +203,7 @@ task<> take(queue_pair& qp, std::size_t count) {
 }  // namespace
 
 TEST_CASE("one wake-up takes all completions, and acknowledges all events", "[queue][device][E2]") {
-  static constexpr std::size_t count = 60;  // More than one poll takes.
+  static constexpr std::size_t count = 60;  // more than one poll takes
   one_way way;
   local_mr from = way.link.memory(count * 8);
   std::ranges::fill(from.bytes(), std::byte{1});
@@ -318,7 +319,7 @@ TEST_CASE("every mode that the executor drives completes what is awaited", "[que
 
 namespace {
 
-/// In a turn of its own.
+/// Runs `body` in a turn of its own.
 task<> alone(loopback& link, auto body) {
   co_await link.executor.sleep_for(1ns);
   co_await body(link);
@@ -415,7 +416,7 @@ TEST_CASE("who is asked to stop amid an inline poll stops", "[queue][device]") {
         co_await l.executor.sleep_for(1ns);
         stopping_write first{l.a->sends(), write(bytes, bytes.remote_slice()), all, &stop};
         first.post();
-        // Neither ends: nobody sends, and nobody receives.
+        // The SEND and the receive do not end: nobody sends, and nobody receives.
         cancelled = recv ? (co_await as_result(l.b->next_message())).is_cancelled()
                          : (co_await as_result(l.a->send(bytes.slice(0, 8)))).is_cancelled();
       }(link, mr, receives, tasks, was_cancelled));
@@ -572,7 +573,7 @@ TEST_CASE("no operation allocates once warm", "[queue][device]") {
   if (!support::counts_allocations()) CORDMA_SKIP("a sanitizer's malloc is not counted");
   const completion_mode mode =
       GENERATE(completion_mode::busy, completion_mode::event, completion_mode::adaptive);
-  // One after the other, each waits in the kernel; side by side it is quicker.
+  // Workers one after the other wait in the kernel each time; side by side they are quicker.
   const int workers = GENERATE(1, 16);
   const int warm_up = workers == 1 ? 32 : 320;
   const int count = workers == 1 ? 100 : mode == completion_mode::busy ? 10'000 : 1'000;

@@ -41,10 +41,10 @@ class doorbells {
   ~doorbells() { post_send_ = real_; }
   doorbells(const doorbells&) = delete;
 
-  /// Whether each request of a doorbell asks for a completion entry.
+  /// The requests of a doorbell, each with the flag that asks for a completion entry.
   using flags = std::vector<unsigned>;
   static inline std::vector<flags> rung;
-  /// From which request on the next doorbell is refused, and whether the device says so.
+  /// The first request that the next doorbell refuses, and whether the device names the request.
   static inline std::optional<std::size_t> refused_from;
   static inline bool names_it = true;
 
@@ -73,7 +73,7 @@ task<> go_on_together(event& all, std::function<task<>()> step) {
   co_await step();
 }
 
-/// Each in a task, all in one turn, in this order. `a` has posted last.
+/// Runs each step in a task, all in one turn, in this order. `a` has posted last.
 task<> in_one_turn(loopback& link, std::vector<std::function<task<>()>> steps) {
   event all{link.executor};
   scope tasks{link.executor};
@@ -208,7 +208,7 @@ TEST_CASE("queue pairs that take turns batch nothing", "[queue][device]") {
   const doorbells heard{link};
   link.run(in_one_turn(link, {by_b, by_a, by_b, by_a}));
   CHECK(doorbells::rung == std::vector<doorbells::flags>(4, {signaled}));
-  // What waits goes before another's.
+  // Requests that wait go before those of another queue pair.
   link.run(in_one_turn(link, {by_a, by_a, by_b, by_a}));
   CHECK(std::vector(doorbells::rung.begin() + 4, doorbells::rung.end()) ==
         std::vector<doorbells::flags>{{0, signaled}, {signaled}, {signaled}});
@@ -266,7 +266,7 @@ TEST_CASE("who stops waiting leaves a request that has gone, with the bytes of t
   others.spawn(go_on_together(all, [&]() -> task<> {
     stopped.request_stop();
     rung_by_stop = doorbells::rung.size();
-    mr.local.bytes()[0] = std::byte{2};  // It went inline.
+    mr.local.bytes()[0] = std::byte{2};  // The request went inline.
     co_return;
   }));
   others.spawn(go_on_together(all, []() -> task<> { co_return; }));
@@ -429,7 +429,7 @@ TEST_CASE("whose doorbell is refused as it is dropped leaves its place to who wa
                                                co_return;
                                              }};
   while (steps.size() < link.a->sends().depth()) steps.emplace_back(writes);
-  steps.emplace_back(writes);  // It waits for room.
+  steps.emplace_back(writes);  // The last request waits for room.
   steps.emplace_back([&]() -> task<> {
     doorbells::refused_from = 1;  // The device takes the first.
     doorbells::names_it = true;

@@ -81,7 +81,7 @@ TEST_CASE("a handler gets the receives that it posts, by its numbers", "[queue][
   const auto taken = link.outcome(link.a->next_message());
   REQUIRE(taken.has_failure());
   CHECK(taken.failure().code == errc::refused);
-  // Nor sends any: the peer's receives are counted.
+  // Nobody else sends any message: the peer's receives are counted.
   const auto sent = link.outcome(link.a->send(from.slice()));
   REQUIRE(sent.has_failure());
   CHECK(sent.failure().code == errc::refused);
@@ -102,7 +102,7 @@ TEST_CASE("what is sent alone holds its memory until the device has sent it", "[
   link.a->hand_messages_to(handler);
   local_mr to = link.memory(64);
   local_mr from = link.pattern(64);
-  // What is held of one block is counted together: each slot shows by one of its own.
+  // References to one block are counted together: each slot shows by a block of its own.
   const std::array<local_mr, 2> others{link.memory(64), link.memory(64)};
   for (int n = 0; n < 3; ++n) link.b->post_recv(to);
   constexpr request_flags unsignaled{.signaled = false};
@@ -114,7 +114,7 @@ TEST_CASE("what is sent alone holds its memory until the device has sent it", "[
   CHECK(held_by(others[0], others[1], from) == nothing);
   CHECK(link.a->sends().is_idle());
   CHECK(same_bytes(to.bytes(), from.bytes()));
-  link.a.reset();  // Before its handler.
+  link.a.reset();  // The queue pair goes before its handler.
 }
 
 TEST_CASE("what is sent alone neither overtakes what waits for room nor fills the queue for ever",

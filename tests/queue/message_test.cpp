@@ -36,7 +36,7 @@ TEST_CASE("a message's payload is what arrived in its first slice", "[queue][dev
   CHECK(m.payload().size_bytes() == 5);
   CHECK(m.payload().bytes().data() == mr.bytes().data());
   m.slices.push_back(mr.slice(16, 16));
-  m.size_bytes = 20;  // It goes on in the second.
+  m.size_bytes = 20;  // The payload goes on in the second slice.
   CHECK(m.payload().size_bytes() == 16);
   m.is_write = true;
   CHECK(m.payload().empty());

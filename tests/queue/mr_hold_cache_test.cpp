@@ -16,7 +16,7 @@ namespace {
 
 /// Owned memory that notices its release.
 struct watched_block {
-  /// Of an allocator, if it knows its size.
+  /// A block of an allocator, if its size is known.
   explicit watched_block(std::size_t size_bytes = 0) { block.begin(nullptr, size_bytes); }
   watched_block(const watched_block&) = delete;
   ~watched_block() {
@@ -37,7 +37,7 @@ struct watched_block {
   std::uint32_t generation = block.generation();
 };
 
-/// What queues hold.
+/// Holds memory as queues do.
 struct holder_of_memory {
   [[nodiscard]] bool try_acquire(const watched_block& mr) {
     return held.try_acquire(mr.block, mr.generation);
@@ -96,7 +96,7 @@ TEST_CASE("in whatever order blocks are held and let go, each is held while it i
           "[queue][M10]") {
   std::mt19937 random{1};
   for (int round = 0; round < 50; ++round) {
-    std::array<watched_block, 24> memory;  // More than are counted.
+    std::array<watched_block, 24> memory;  // more blocks than are counted
     std::array<unsigned, memory.size()> needed{};
     holder_of_memory holder;
     const auto check = [&] {

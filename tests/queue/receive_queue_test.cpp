@@ -31,7 +31,7 @@ TEST_CASE("a message waits in its buffer until somebody takes it", "[queue][devi
   for (std::uint32_t i = 0; i < 3; ++i) link.run(link.b->send_with_imm(from.slice(0, 8 + i), i));
   link.run_until([&] { return link.a->receives().pending_messages() == 3; });
   CHECK(link.a->receives().posted() == 1);
-  CHECK(held() == 4);  // Until they are taken.
+  CHECK(held() == 4);  // Messages hold their blocks until they are taken.
   for (std::uint32_t i = 0; i < 3; ++i) {
     const message got = link.run(link.a->next_message());
     CHECK(got.immediate == i);

@@ -93,7 +93,7 @@ TEST_CASE("abandoned memory stays registered until the completion", "[queue][dev
   CHECK(mr.block.holders() == held - 1);
   CHECK(link.outcome(link.a->write(stale, peer.remote_slice())).failure().code ==
         errc::stale_slice);
-  if (GENERATE(false, true)) {  // Its queue pair is destroyed before the completion is reaped.
+  if (GENERATE(false, true)) {  // The queue pair is destroyed before the completion is reaped.
     link.a.reset();
     CHECK(mr.released);
     return;
@@ -203,7 +203,7 @@ std::uint64_t abandon_at_random(std::uint64_t rounds, std::uint64_t seed) {
       CAPTURE(why.to_failure(0).to_string());
       REQUIRE(is_of_our_making(why.code));
     }
-    // What is left in flight would wait for receives for ever; a new pair starts afresh.
+    // Requests in flight would wait for receives for ever; a new pair starts afresh.
     link.reconnect();
     REQUIRE(mr.released);
   }

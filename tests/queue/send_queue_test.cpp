@@ -116,7 +116,7 @@ TEST_CASE("a batch that waits for room is not overtaken, and cannot wait for eve
   const auto one = [&](bool signaled = true) {
     return write(mr.slice(0, 8), mr.remote_slice(), {.signaled = signaled});
   };
-  // As many unsignaled ones as can be without an entry of their own.
+  // The most unsignaled requests that can be without an entry of their own.
   for (std::uint32_t i = 0; i + 1 < (depth + 1) / 2; ++i) {
     static_cast<void>(link.a->post(one(false)));
   }
@@ -145,7 +145,7 @@ TEST_CASE("a request that is stopped while it waits for room is never posted",
   }
   scope waiting{link.executor};
   waiting.spawn(link.a->write(mr, target.remote_slice()));
-  static_cast<void>(link.executor.run_ready());  // It starts, and finds no room.
+  static_cast<void>(link.executor.run_ready());  // The task starts, and finds no room.
   CHECK(held_by(mr) == held{.block_uses = 1});
   waiting.request_stop();
   CHECK(held_by(mr) == nothing);
@@ -173,7 +173,7 @@ TEST_CASE("a batch that the device takes in part names the first it refused, and
   loopback link;
   local_mr mr = link.memory(256);
   local_mr of_batch = link.memory(128);
-  // Not the block that the queue holds once: each slot shows.
+  // The batch has a block of its own, so that each of its slots shows.
   memory_block& block = *of_batch.slice().block();
   const auto one = write(of_batch, mr.remote_slice());
   auto before = link.a->post(write(mr.slice(0, 128), mr.remote_slice(), {.signaled = false}));
@@ -199,7 +199,7 @@ TEST_CASE("a batch that the device takes in part names the first it refused, and
 namespace {
 
 struct doorbell {
-  std::vector<unsigned> send_flags;  // One a work request.
+  std::vector<unsigned> send_flags;  // one for each work request
 };
 std::vector<doorbell> rung;
 
@@ -298,7 +298,8 @@ TEST_CASE("reserved slots take urgent requests however many others wait", "[queu
   urgent[0].emplace(link.a->sends(), one()).post_urgent();
   urgent[1].emplace(link.a->sends(), one()).post_urgent();
   CHECK(link.a->sends().in_flight() == depth + 2);
-  urgent[2].emplace(link.a->sends(), one()).post_urgent();  // One too many: it waits like others.
+  // The third request is one too many: it waits like others.
+  urgent[2].emplace(link.a->sends(), one()).post_urgent();
   CHECK(link.a->sends().in_flight() == depth + 2);
   for (auto& one_of : urgent) CHECK(link.run(*one_of) == 8);
   for (auto& other : others) CHECK(link.run(other) == 8);

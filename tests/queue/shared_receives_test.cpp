@@ -49,7 +49,7 @@ class shared_pair final : public message_handler {
   }
   void listen() { receiver->hand_messages_to(*this); }
 
-  /// Whether all of them arrived; waits for their completions, in the end for their messages.
+  /// Tells whether all messages arrived; waits for their completions, in the end for the messages.
   bool send(unsigned count, unsigned seed) {
     const local_mr from = link_.pattern(size, seed);
     const std::size_t before = kept.size();
@@ -60,7 +60,7 @@ class shared_pair final : public message_handler {
     link_.run_until([&] { return kept.size() == before + count; });
     return true;
   }
-  /// Whether all that is kept is what was sent with that seed.
+  /// Tells whether all kept messages are what was sent with `seed`.
   bool holds_only(unsigned seed) {
     const local_mr sent = link_.pattern(size, seed);
     return std::ranges::all_of(kept, [&](std::uint32_t number) {
@@ -139,7 +139,8 @@ TEST_CASE("messages of many queue pairs come in one pool's buffers, each told to
   shared_link s{{.buffers = 24, .buffer_bytes = size, .share_min = 8}};
   for (int n = 0; n < 3; ++n) s.add();
   for (unsigned round = 0; round < 10; ++round) {
-    // All that were promised, and nobody gives back in between: none is missing.
+    // Each pair sends all that was promised, and nobody gives back in between: no receive is
+    // missing.
     for (unsigned n = 0; n < 3; ++n) {
       const bool sent = s.pairs[n]->send(8, n + 1);
       REQUIRE(sent);
@@ -199,11 +200,11 @@ TEST_CASE("a share grows as far as there are buffers, and shrinks to what is hel
 
 namespace {
 
-/// One that has more than it uses, and two who want more than is left.
+/// A share that has more than it uses, and two that want more than is left.
 struct three_shares {
   explicit three_shares(loopback_options of_link = {})
       : s{{.buffers = 32, .buffer_bytes = size, .share_min = 4}, of_link} {
-    // Of 28, the rest is for newcomers.
+    // 28 buffers are not for newcomers.
     REQUIRE(idle.receiver->share()->try_grow(16));
     want(first, 12);
     want(second, 2);
@@ -229,7 +230,7 @@ struct three_shares {
 
 TEST_CASE("who wants more credit in vain is told once that there may be some, each in its turn",
           "[queue][device]") {
-  manual_clock clock;  // It stands still: nobody is told because time has passed.
+  manual_clock clock;  // The clock stands still: nobody is told because time has passed.
   three_shares all{{.clock = &clock}};
   auto& [s, idle, first, second] = all;
   SECTION("it shrinks to what it needs, and what is free is too little for the first") {
@@ -314,7 +315,7 @@ TEST_CASE("a message outlives its queue pair, and keeps its credit with it", "[q
   CHECK(s.pool.queue_pairs() == 0);
   CHECK(held_by(s.pool) == held{.receive_credits = 3});
   {
-    // All that the others get are other buffers.
+    // The other queue pairs get other buffers.
     shared_pair q{s.link, s.pool};
     q.listen();
     CHECK_FALSE(q.receiver->share()->try_grow(2));

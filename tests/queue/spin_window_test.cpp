@@ -14,7 +14,7 @@ class watch {
  public:
   explicit watch(duration max) : window_{max} {}
 
-  /// How long it looked.
+  /// Gives how long the watch looked.
   duration wait(duration after) {
     duration looked{0};
     while (looked < after && window_.looks_on(now_ + looked)) looked += 1us;

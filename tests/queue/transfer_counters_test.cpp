@@ -70,7 +70,7 @@ TEST_CASE("one that fails, one that is refused and one that is stopped are told 
   auto stopped = link.a->write(from, to.remote_slice());
   REQUIRE(stopped.start(w, {&link.executor, stop_token{stop}}));
   CHECK(all_of(of(link, request_kind::write)) == five{1, 1, 0, 0, 1});
-  // More than the remote slice has room for.
+  // The remote slice has too little room.
   CHECK(link.outcome(link.a->write(from, to.remote_slice().slice(0, 8))).has_failure());
   CHECK(all_of(of(link, request_kind::write)) == five{1, 1, 0, 1, 1});
   // A key that is none.

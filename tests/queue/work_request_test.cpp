@@ -194,7 +194,7 @@ TEST_CASE("what is sent behind a bind that nobody awaits finds the window bound"
   link.run(link.b->next_message());
   link.run(link.b->write(mine, memory.remote(64, 64, request.rkey)));
   CHECK(test::same_bytes({memory.bytes.data() + 64, 64}, mine.bytes()));
-  // They end with what was sent behind them.
+  // The bind and the message end with a request that was posted behind them.
   auto done = link.a->post(invalidate(request.rkey, {.signaled = true}));
   CHECK(link.run(done) == request.rkey);
   CHECK(link.driver.requests().of(request_kind::bind).completed == 1);
@@ -263,7 +263,7 @@ TEST_CASE("a bind that the device would refuse fails before it is posted", "[que
   CHECK(refused(memory, plain.owner, read_and_write) == errc::out_of_range);
   CHECK(refused(memory, {}, read_and_write) == errc::out_of_range);
   CHECK(refused(memory, memory.owner, verbs::access::on_demand) == errc::access_denied);
-  // The same bytes, registered once more: it is the registration that must allow it.
+  // A second registration of the bytes allows no windows: a bind needs one that does.
   const verbs::memory_region again{link.pd, memory.bytes.data(), 256, verbs::access::local_write};
   CHECK(link.outcome(link.a->await(bind(memory.window, again, memory.owner, read_and_write)))
             .failure()

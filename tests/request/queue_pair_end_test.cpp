@@ -153,7 +153,7 @@ TEST_CASE("who waits is told when the queue pair is destroyed", "[request][devic
   }
   waiting.spawn(wait_for(link.a->next_message(), ends));
   link.run(link.executor.sleep_for(1ms));
-  link.a.reset();  // Before they go on.
+  link.a.reset();  // The queue pair goes before the tasks go on.
   link.run(waiting.join());
   CHECK(ends.size() == 11);
   for (const std::error_code& end : ends) CHECK(end == errc::closed);

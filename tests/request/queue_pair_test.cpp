@@ -151,7 +151,7 @@ TEST_CASE("several queue pairs on one completion queue keep their messages in or
     to.push_back(link.memory(count * 8));
     traffic.spawn(take_in_order(*all[i], to[i].slice(), count));
   }
-  // More at once than there are buffers, interleaved.
+  // More messages come at once than there are buffers, interleaved.
   for (std::uint32_t k = 0; k < count; ++k) {
     for (std::size_t i = 0; i < all.size(); ++i) {
       traffic.spawn(all[i]->send_with_imm(from[i].slice(k * 8, 8), k));
@@ -209,7 +209,7 @@ TEST_CASE("a write with immediate wakes one receive, after its data", "[request]
 TEST_CASE("the data of each write with immediate is there when its immediate comes",
           "[request][device][D4]") {
   static constexpr std::uint32_t count = 50;
-  static constexpr std::size_t size = 64 * 1024;  // Many packets.
+  static constexpr std::size_t size = 64 * 1024;  // bytes of many packets
   loopback link;
   local_mr from = link.pattern(2 * size, 3);
   local_mr target = link.memory(size);
@@ -315,7 +315,7 @@ TEST_CASE("the same bytes arrive inline and not, at the boundary", "[request][de
       if (!buffer.empty()) link.a->post_recv(buffer);
       auto handle = link.b->post(request(from));
       CHECK(held_by(block) == held{.block_uses = 1});
-      // What went inline was copied: the device must not look at it again.
+      // Inline bytes were copied: the device must not look at the memory again.
       if (size <= most) std::ranges::fill(from.bytes(), std::byte{0});
       CHECK(link.run(handle) == size);
       if (!buffer.empty()) CHECK(link.run(link.a->next_message()).size_bytes == size);

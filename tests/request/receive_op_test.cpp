@@ -125,7 +125,7 @@ TEST_CASE("a receive that waits for room posts its buffer, though a message come
       CHECK(l.b->receives().posted() + 1 == depth);
     }
   };
-  // There is room when the first message is taken: by somebody else.
+  // Another task takes the first message, which makes room.
   const auto take_one = [](loopback& l) -> task<> {
     static_cast<void>(co_await l.b->next_message());
   };
@@ -156,7 +156,7 @@ TEST_CASE("a receive of no slices is posted, too, for who writes with immediate"
 namespace {
 
 constexpr std::size_t message_bytes = 64;
-constexpr std::uint32_t ahead_max = 16;  // What the sender sends beyond what was taken.
+constexpr std::uint32_t ahead_max = 16;  // messages sent beyond those that were taken
 constexpr std::uint32_t depth = 64;
 
 std::byte byte_of(std::uint32_t number, std::size_t offset) {
@@ -189,7 +189,7 @@ struct fickle_receiver {
   local_mr to;
   std::uint32_t next = 0;
   std::uint32_t ahead = 0;               // Often 0: stops happen, however slow the machine is.
-  std::array<std::uint32_t, 3> stops{};  // By a timeout, by a token, by destruction.
+  std::array<std::uint32_t, 3> stops{};  // stops by a timeout, by a token, by destruction
 };
 
 task<> fickle_receiver::send_all(std::uint64_t seed) {
@@ -235,7 +235,7 @@ task<> fickle_receiver::take_with(unsigned way, duration patience,
 task<> fickle_receiver::take_all() {
   std::uint32_t posted = 0;
   while (next < count) {
-    // More than the sender sends: it never finds no buffer.
+    // More receives are posted than the sender sends messages: it always finds a buffer.
     for (; posted < std::min(count, next + 2 * ahead_max); ++posted) link.a->post_recv(nth(posted));
     std::optional<local_mr_slice> buffer;
     if (random() % 2 == 0 && posted < count) buffer = nth(posted);

@@ -37,7 +37,7 @@ TEST_CASE("a posted request is on its way before it is awaited, and can be moved
   CHECK(same_bytes(to.bytes(), from.bytes()));
   auto moved_again = std::move(moved);
   CHECK(link.run(moved_again) == 4096);
-  CHECK(link.run(moved_again) == 4096);  // It keeps its outcome.
+  CHECK(link.run(moved_again) == 4096);  // The handle keeps its outcome.
 }
 
 TEST_CASE("a request of no slices moves nothing, whatever was moved before", "[request][device]") {

@@ -134,7 +134,7 @@ TEST_CASE("a call whose memory cannot be lent fails, and is not sent", "[rpc][de
   s.rt.run([](rpc::client& calling, const_local_mr_slice from, local_mr& to) -> task<> {
     failure f = co_await why_it_fails<copy>(calling, {}, {.source = from});
     CHECK(f.code == errc::stale_slice);
-    // What was lent before it, nobody heard of.
+    // The source was lent before the sink failed, but nobody heard of the source.
     f = co_await why_it_fails<copy>(calling, {},
                                     {.source = to.slice(), .sink = to.slice().standing()});
     CHECK(f.code == errc::stale_slice);
@@ -223,7 +223,7 @@ TEST_CASE("an answer waits for what its handler reads and has not awaited, and s
 
 TEST_CASE("a call that lends and is stopped before it runs has its memory back at once",
           "[rpc][device][P7]") {
-  manual_clock clock;  // Which stands: nothing comes back by a deadline.
+  manual_clock clock;  // The clock stands still: nothing comes back by a deadline.
   rpc_server s{{.calls_per_connection_max = 1}, test::by_hand(clock)};
   rpc::client c = s.make_client();
   local_mr source = s.rt.memory().allocate_zeroed(4096);
@@ -334,7 +334,7 @@ TEST_CASE("a request goes behind the binds of what it lends, however full the se
     queue_pair& qp = calling.connection()->qp();
     const rpc::call_options lent{.source = from.slice(), .sink = to.slice()};
     const auto write_nothing = [] { return write(const_local_mr_slice{}, remote_mr_slice{}); };
-    // All of it is taken; there is room for one, or for two of the three; a batch waits for room.
+    // The queue is full, or has room for one or two of three requests, or a batch waits for room.
     const std::uint32_t depth = qp.sends().depth();
     for (const std::uint32_t taken : {depth, depth - 1, depth - 2}) {
       std::ranges::fill(to.bytes(), std::byte{0});
@@ -348,7 +348,7 @@ TEST_CASE("a request goes behind the binds of what it lends, however full the se
       CHECK((*call).take() == 4096);
       CHECK(std::ranges::equal(to.bytes(), from.bytes()));
     }
-    // One that is stopped before it was sent lends nothing any more.
+    // A call that is stopped before it was sent lends nothing any more.
     for (std::uint32_t n = 0; n < depth; ++n) static_cast<void>(qp.post(write_nothing()));
     started stopped{executor, calling.call<copy>({}, lent)};
     stopped.request_stop();
@@ -469,7 +469,7 @@ TEST_CASE("a call that lends gets its turn however many requests wait for room",
       while (!is_over) co_await qp.write(const_local_mr_slice{}, remote_mr_slice{});
     };
     scope writers{answering.rt.executor()};
-    // More than are reaped at once, so that the queue is always full and others wait.
+    // More requests than are reaped at once: the queue is always full and others wait.
     for (std::uint32_t n = 0; n < 16 * qp.sends().depth(); ++n) writers.spawn(write_on());
     const std::uint64_t copied =
         co_await calling.call<copy>({}, {.source = from.slice(), .sink = to.slice()});

@@ -83,7 +83,7 @@ TEST_CASE("a request that comes before its client's terms is answered after them
   raw_client c{s};
   c.request(1, 0);
   c.request(2, echo::id);
-  s.rt.run(c.conn.write(const_local_mr_slice{}, {}));  // By now they have come.
+  s.rt.run(c.conn.write(const_local_mr_slice{}, {}));  // By now the requests have come.
   c.tell_terms();
   const auto first = c.answer();
   const auto second = c.answer();
@@ -98,7 +98,7 @@ TEST_CASE("a call that is cancelled while an answer makes room for it does not b
   rpc_server s{{.calls_per_connection_max = 1}};
   raw_client c{s};
   c.tell_terms();
-  // Of eight credits four are for answers: the fifth waits, and behind it the next request.
+  // Four of the eight credits are for answers: the fifth waits, and behind it the next request.
   constexpr std::uint64_t answers = 5;
   for (std::uint64_t call = 1; call <= answers; ++call) c.request(call, echo::id);
   std::vector<std::byte> last(call_protocol::head_bytes(call_protocol::source));
@@ -106,7 +106,7 @@ TEST_CASE("a call that is cancelled while an answer makes room for it does not b
                         last.data());
   message_protocol::encode_loan(loan_terms{.length = 1}, &last[call_protocol::header_bytes]);
   c.say(message_protocol::kind::data, last);
-  s.rt.run(c.conn.write(const_local_mr_slice{}, {}));  // By now it has come.
+  s.rt.run(c.conn.write(const_local_mr_slice{}, {}));  // By now the request has come.
   s.rt.run(test::until(s.rt.executor(), [&] { return s.server.counters().calls == answers; }));
   CHECK(s.server.counters().running == 1);
   // The credits come with the cancel.
@@ -163,7 +163,7 @@ TEST_CASE("a call that was dropped is told nothing of the next one", "[rpc][devi
 }
 
 TEST_CASE("connections that wait for a busy server are served one after another", "[rpc][device]") {
-  // What the server says is posted in the middle of whatever made it say that.
+  // The server posts each message in the middle of the work that causes the message.
   static support::stack_span span;
   static decltype(ibv_context_ops::post_send) really_post;
   span = {};
@@ -181,7 +181,8 @@ TEST_CASE("connections that wait for a busy server are served one after another"
     others.push_back(std::make_unique<raw_client>(s));
     others.back()->tell_terms();
     others.back()->request(1, 0);
-    s.rt.run(others.back()->conn.write(const_local_mr_slice{}, {}));  // By now it has come.
+    // By now the request has come.
+    s.rt.run(others.back()->conn.write(const_local_mr_slice{}, {}));
   }
   REQUIRE(s.running == 1);
   REQUIRE(s.server.counters().calls == 1);

@@ -18,7 +18,7 @@ std::vector<std::byte> bytes_of(const header& h) {
   return {all.begin(), all.end()};
 }
 
-/// What is wrong with it; empty: nothing.
+/// Gives the error of decoding the bytes; empty: none.
 std::string refusal_of(std::span<const std::byte> bytes, bool is_control) {
   try {
     static_cast<void>(decode(bytes, is_control));

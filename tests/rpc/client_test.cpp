@@ -217,7 +217,7 @@ TEST_CASE("a lost connection ends every call at once", "[rpc][device][P3]") {
     CHECK(code_of((*waiting).take_result()) == errc::disconnected);
     const failure later = co_await why_it_fails<wait_for>(calling, 4);
     CHECK(later.code == errc::disconnected);
-    // Its handlers are told.
+    // The handlers of the lost calls are told.
     co_await test::until(executor, [&] { return answering.server.counters().connections == 0; });
     CHECK(answering.stopped == 2);
   }(s, c));
@@ -377,7 +377,7 @@ TEST_CASE("a stopped call tells the server, whose handler sees a stop", "[rpc][d
     co_await test::until(executor, [&] { return call.has_ended(); });
     CHECK((*call).take_result().is_cancelled());
     co_await test::until(executor, [&] { return answering.stopped == 1; });
-    // So does one whose coroutine is destroyed.
+    // A call whose coroutine is destroyed stops its handler, too.
     std::optional<started<rpc::detail::call_op<wait_for>>> dropped;
     dropped.emplace(executor, calling.call<wait_for>(2));
     co_await test::until(executor, [&] { return answering.running == 1; });

@@ -56,7 +56,7 @@ struct with_bool {
 };
 struct marker {};
 
-// Without padding, as only its author can tell.
+// A type without padding, as only its author can tell.
 union word {
   std::uint32_t whole;
   std::array<std::uint8_t, 4> parts;
@@ -104,7 +104,7 @@ static_assert(encodable<std::span<const std::byte>> && encodable<std::vector<std
               encodable<std::string> && encodable<std::string_view>);
 static_assert(encodable<series> && encodable<wire::order> && encodable<speaks_as_protobuf>);
 
-// What would show the peer more than it was meant to see.
+// Types that would show the peer more than it was meant to see.
 static_assert(!encodable<padded> && !encodable<padded_at_its_end> && !encodable<long double>);
 static_assert(!encodable<std::array<padded, 2>> && !encodable<std::optional<int>>);
 static_assert(!encodable<int*> && !encodable<void (*)()> && !encodable<int corner::*> &&
@@ -112,9 +112,9 @@ static_assert(!encodable<int*> && !encodable<void (*)()> && !encodable<int corne
 #ifdef __clang__  // g++ 12 sees no pointer in an array.
 static_assert(!encodable<std::array<std::string_view, 2>> && !encodable<std::array<int*, 2>>);
 #endif
-// Of which a peer could make what no program can.
+// Types of which a peer could make values that no program can.
 static_assert(!encodable<with_bool> && !encodable<std::array<bool, 2>>);
-// What is no value, and what nobody has written a codec for.
+// Types that are no values, and types for which nobody has written a codec.
 static_assert(!encodable<int&> && !encodable<const int> && !encodable<int[2]> && !encodable<void>);
 static_assert(!encodable<std::span<std::byte>> && !encodable<std::span<const int>> &&
               !encodable<std::vector<int>> && !encodable<const std::string>);

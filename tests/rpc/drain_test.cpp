@@ -17,7 +17,7 @@ using test::wait_for;
 
 namespace {
 
-/// As many as a server that closes at once needs for it, and more.
+/// Takes more turns than a server that closes at once needs for that.
 task<> some_turns(rpc_server& s) {
   unsigned turns = 0;
   co_await test::until(s.rt.executor(), [&] { return ++turns > 200; });

@@ -193,7 +193,7 @@ TEST_CASE("a client of another version is told so, and may go on", "[rpc][device
     CHECK(status{siege.answer(0).value} == status::unknown_version);
     CHECK(siege.answer(1).kind == kind::reply);
     CHECK(siege.answer(1).call == 8);
-    // Of its control nothing is known.
+    // A control message of another version is let pass: nothing of it is known.
     siege.peer.say_control(with_header({.version = 9, .kind = kind{200}, .call = 7}));
     co_await siege.peer.say(with_header({.call = 9, .method = echo::id}, "hello"));
     co_await test::until(siege.rt.executor(), [&] { return siege.peer.heard.size() == 3; });
@@ -247,7 +247,7 @@ TEST_CASE("a cancel that overtakes its large request stops it", "[rpc][device][h
     co_await test::until(siege.rt.executor(), [&] { return siege.peer.heard.size() == 2; });
     CHECK(siege.answer(1).kind == kind::failure);
     CHECK(status{siege.answer(1).value} == status::stopped);
-    // What it lent may have been taken back meanwhile.
+    // The call's memory may have been taken back meanwhile.
     CHECK_FALSE(siege.peer.invalidated[1].has_value());
   }(s));
 }
@@ -310,7 +310,7 @@ TEST_CASE("a server that returns what it was not lent is cut off", "[rpc][device
     cordma::executor& executor = s.rt.executor();
     started call{executor, s.calling.call<wait_for>(1)};
     const std::uint64_t number = co_await s.call_number();
-    // Of a call that there is not, any more or yet, that says nothing.
+    // A return that names a call that there is not, any more or yet, says nothing.
     s.peer->say_control(with_header({.kind = kind::returned, .call = number + 1}));
     s.peer->say_control(with_header({.kind = kind::returned, .call = number}));
     co_await test::until(executor, [&] { return call.has_ended(); });
@@ -350,13 +350,14 @@ TEST_CASE("an answer that invalidates another call's memory costs the server its
     const std::uint64_t other_number = co_await s.call_number();
     const loan_terms mine = call_protocol::terms_of(s.peer->heard[0], call_protocol::sink);
     const loan_terms others = call_protocol::terms_of(s.peer->heard[1], call_protocol::sink);
-    if (mine.isolation != isolation::exact) co_return;  // There a kernel may panic.
+    // A kernel may panic with weaker isolations.
+    if (mine.isolation != isolation::exact) co_return;
     s.peer->say_invalidating(with_header({.kind = kind::reply, .call = number}, "1234"), mine.rkey);
     co_await test::until(executor, [&] { return honest.has_ended(); });
     CHECK((*honest).take() == 0x34333231);
     CHECK(s.calling.connection()->lending().open == 1);
     CHECK(s.calling.connection()->lending().returned == 1);
-    // It says that it has ended what it has not, which it is not believed.
+    // The server says that it has ended a loan that it has not; the client does not believe that.
     started third{executor, s.calling.call<wait_for>(3, {.sink = to.slice(0, 8)})};
     const std::uint64_t third_number = co_await s.call_number();
     s.peer->say_invalidating(with_header({.kind = kind::reply, .call = third_number}, "1234"),
@@ -364,7 +365,7 @@ TEST_CASE("an answer that invalidates another call's memory costs the server its
     co_await test::until(executor, [&] { return third.has_ended(); });
     CHECK((*third).take() == 0x34333231);
     CHECK(s.calling.connection()->lending().open == 1);
-    // Now there is nothing to invalidate, and the device says so.
+    // The other call's window is invalid already, so the device refuses the next invalidation.
     co_await s.peer->say(with_header({.kind = kind::reply, .call = other_number}, "1234"));
     co_await test::until(executor, [&] { return other.has_ended(); });
     CHECK(s.calling.connection() == nullptr);
@@ -376,7 +377,7 @@ TEST_CASE("an answer that waits invalidates nothing once its call was cancelled"
   hostile_client s;
   s.rt.run([](hostile_client& siege) -> task<> {
     cordma::executor& executor = siege.rt.executor();
-    // It takes no answer, until there is no credit for another.
+    // The client takes no answer, until there is no credit for another.
     siege.peer.takes = false;
     co_await siege.peer.say(with_header({.call = 1, .method = echo::id}));
     for (std::uint64_t n = 2; siege.server.streams().credit_waits == 0; ++n) {
@@ -391,7 +392,7 @@ TEST_CASE("an answer that waits invalidates nothing once its call was cancelled"
     siege.peer.say_control(with_header({.kind = kind::cancel, .call = 1000}));
     co_await siege.peer.say(with_header({.call = 1001, .method = echo::id}));
     co_await test::until(executor, [&] { return siege.server.streams().credit_waits == 3; });
-    // Nor need the client wait for it.
+    // The client need not wait for the answer.
     co_await test::until(executor, [&] { return siege.peer.controls.size() == 1; });
     const header returned = call_protocol::decode(siege.peer.controls.front(), true);
     CHECK(returned.kind == kind::returned);
@@ -413,7 +414,7 @@ TEST_CASE("a failure behind a large reply that was announced invalidates nothing
   s.server.handle<zeros>(
       [](rpc::nothing) -> task<std::string> { co_return std::string(100'000, '0'); });
   s.rt.run([](test::rpc_server& answering) -> task<> {
-    connection conn = co_await answering.join();  // Its frames the test makes itself.
+    connection conn = co_await answering.join();  // The test itself makes the frames.
     co_await test::until(answering.rt.executor(),
                          [&] { return answering.server.counters().connections == 1; });
     local_mr memory = conn.memory().allocate_zeroed(8 * frame_bytes);
@@ -469,7 +470,7 @@ TEST_CASE("a server that keeps what a call lent costs the call the grace, and no
     const lending_counters& lent = s.calling.connection()->lending();
     CHECK(lent.forced == 1);
     CHECK(lent.open == 0);
-    // What it says of that now is late, and harms nothing.
+    // Messages about the call are late now, and harm nothing.
     s.peer->say_control(with_header({.kind = kind::returned, .call = number}));
     co_await s.peer->say(with_header({.kind = kind::reply, .call = number}, "1234"));
     co_await test::until(executor, [&] { return s.calling.counters().late == 1; });
@@ -497,7 +498,7 @@ TEST_CASE("strange answers are that call's errors, and the connection lives",
     return with_header({.kind = kind::reply, .call = n}, "long one");
   }));
   CHECK(f.code == errc::bad_message);
-  // What nobody asked, or nobody waits for any more.
+  // Answers that nobody asked for, or that nobody waits for any more, harm nothing.
   f = s.rt.run(failure_after(s, [](std::uint64_t n) {
     return with_header({.kind = kind::failure, .value = 6, .call = n}, "bye");
   }));

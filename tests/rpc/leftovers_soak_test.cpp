@@ -1,4 +1,4 @@
-// What connections, calls, leases and runtimes leave behind, in this process and in the kernel.
+// Connections, calls, leases and runtimes leave nothing behind, in this process or in the kernel.
 #include <cordma/rpc/client.hpp>
 
 #include "request/queue_pair.hpp"
@@ -83,11 +83,11 @@ class place {
   place(const place&) = delete;
   place& operator=(const place&) = delete;
 
-  /// So many connections are made, used and ended; `kept` of them end with this place.
+  /// Makes, uses and ends so many connections; `kept` of them end with this place.
   void live(std::uint64_t connections, std::uint64_t kept = 0) {
     rt_.run(live_all(connections, kept));
   }
-  /// Until nothing is left that ends by itself. The kernel frees some of it a little later.
+  /// Waits until nothing is left that ends by itself. The kernel frees some memory a little later.
   void settle() {
     rt_.run(test::until(rt_.executor(), [this] { return server_.counters().connections == 0; }));
     rt_.run(rt_.executor().sleep_for(300ms));
@@ -175,7 +175,7 @@ class place {
     if (below(2) == 0) co_await conn.send_remote_mr(std::move(memory));
   }
 
-  /// Whoever is not served leaves nothing, either.
+  /// Connections that are not served leave nothing, either.
   task<> fail_to_connect() {
     switch (below(3)) {
       case 0: {  // Stopped in the middle, or never accepted.
@@ -218,7 +218,7 @@ struct snapshot {
   test::process_counts process = test::counts_of_process();
 };
 
-/// One line of what is printed; checks it.
+/// Prints a line, and checks it.
 void compare(const char* what, std::uint64_t before, std::uint64_t after, std::uint64_t allowed) {
   std::cout << "  " << what << ": " << before << ", then " << after << "; may grow by " << allowed
             << "\n";
@@ -226,8 +226,8 @@ void compare(const char* what, std::uint64_t before, std::uint64_t after, std::u
   CHECK(after <= before + allowed);
 }
 
-/// Whatever each connection left would be four times what is allowed, and what others do meanwhile
-/// is less.
+/// One thing that each connection left would be four times the allowance. The work of other
+/// programs is less than the allowance.
 void compare(const snapshot& before, const snapshot& after, std::uint64_t made, bool is_alone) {
   constexpr std::uint64_t mib = std::uint64_t{1} << 20;
   compare("sockets", before.machine.sockets, after.machine.sockets, is_alone ? 64 : made / 4);
@@ -252,7 +252,7 @@ TEST_CASE("connections, calls, leases and runtimes that have ended leave nothing
   const std::uint64_t seed = test::soak::seed();
   const std::uint64_t count = test::soak::count(100'000);
   constexpr std::uint64_t batch = 60;
-  constexpr std::uint64_t briefly = 4;  // Of those, on a runtime of their own.
+  constexpr std::uint64_t briefly = 4;  // connections of a batch on a runtime of their own
   const bool is_alone = enter_own_network();
   std::uint64_t made = 0, runtimes = 1, calls = 0, leases = 0, odd = 0;
   place lasting{seed};

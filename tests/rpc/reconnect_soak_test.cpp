@@ -22,7 +22,7 @@ using test::rpc_server;
 
 namespace {
 
-/// Both give twice their number.
+/// The two methods give twice their number.
 struct once : rpc::method<"soak.once", std::uint64_t, std::uint64_t> {};
 struct again : rpc::method<"soak.again", std::uint64_t, std::uint64_t> {
   static constexpr bool is_idempotent = true;

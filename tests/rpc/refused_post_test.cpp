@@ -128,7 +128,7 @@ TEST_CASE("a large request that was not announced when the connection went is se
   reconnecting r{s};
   s.rt.run([](large_server& answering, reconnecting& to) -> task<> {
     cordma::executor& executor = answering.rt.executor();
-    // As many as the server has buffers for: nothing else is sent.
+    // The calls take all buffers of the server: nothing else is sent.
     std::vector<std::unique_ptr<started<rpc::detail::call_op<test::wait_again>>>> calls;
     for (unsigned n = 0; n < 4; ++n)
       calls.push_back(std::make_unique<started<rpc::detail::call_op<test::wait_again>>>(

@@ -53,15 +53,15 @@ constexpr size_t large_max = 100 * 1024;
 // ---- what all processes share
 // --------------------------------------------------------------------
 
-/// Of one client, in memory that all processes map.
+/// The account of one client, in memory that all processes map.
 struct account {
-  // Its server's.
+  // The client's server writes the calls that begin and run.
   std::atomic<std::uint64_t> begun{0};  ///< calls
   std::array<std::atomic<std::uint8_t>, calls_each / 8 + 1> has_run{};
-  // Its own, once it is done.
+  // The client writes the rest, once it is done.
   std::atomic<bool> is_done{false};
   rpc::client_counters counters{};
-  std::array<char, 400> odd{};  ///< What should not be.
+  std::array<char, 400> odd{};  ///< a text of what should not be
 };
 
 struct ledger {
@@ -69,7 +69,7 @@ struct ledger {
   std::atomic<std::uint64_t> ran_twice{0}, garbled{0}, handlers{0};
 };
 
-/// In memory that children of this process share with it.
+/// A ledger in memory that children of this process share with it.
 class shared_ledger {
  public:
   shared_ledger() {
@@ -96,13 +96,13 @@ enum class duty : std::uint32_t {
   nap,
   fail,
   stay,
-  // With memory of the caller's.
+  // Duties with memory of the caller's.
   read_source,
   write_sink,
   use_both
 };
 
-/// What a request begins with; bytes that tell which one it is follow.
+/// The first bytes of a request; bytes that tell which request it is follow.
 struct order {
   std::uint32_t client;
   std::uint32_t number;  ///< of the client's
@@ -115,7 +115,7 @@ struct order {
 
 struct job : rpc::method<"soak.job", view, bytes> {};
 struct probe : rpc::method<"soak.probe", view, view> {};
-/// How much of the caller's memory its connection has.
+/// Asks how much of the caller's memory its connection has.
 struct audit : rpc::method<"soak.audit", rpc::nothing, std::uint64_t> {};
 
 connection_options deaf_and_ready() {
@@ -188,7 +188,7 @@ class desk {
     co_await call.connection().write(ours.slice(), theirs);
     keep(std::move(theirs), o);
   }
-  /// Some for longer than the call: the client has to take it back.
+  /// Keeps some memory for longer than the call: the client has to take it back.
   void keep(remote_mr theirs, const order& o) {
     if (o.number % 2 == 0) kept_.at(o.number / 2 % kept_.size()) = std::move(theirs);
   }
@@ -299,7 +299,7 @@ class caller {
       take(co_await as_result(std::move(op)), o, sink, how);
     }
   }
-  /// Before it ends, perhaps.
+  /// Drops a call, perhaps before its end.
   task<> drop(rpc::detail::call_op<job> op) {
     const started<rpc::detail::call_op<job>> call{rt_.executor(), std::move(op)};
     co_await sleep_for(some_time());
@@ -324,7 +324,7 @@ class caller {
   /// Everything has ended.
   task<> look_back() {
     const std::uint64_t borrowed = co_await client_.call<audit>();
-    // What the server has for calls that were given up goes when it hears of that.
+    // The server keeps memory of calls that were given up until it hears of that.
     if (borrowed > workers * 2) note_odd("the server keeps what it borrowed");
     const auto is_at_rest = [this] { return client_.connection()->lending().open == 0; };
     co_await with_timeout(test::until(rt_.executor(), is_at_rest), 30s);
@@ -346,7 +346,7 @@ class caller {
   std::uint64_t made_ = 0;
 };
 
-/// Those of one process.
+/// The clients of one process.
 struct staff {
   ledger& all;
   unsigned first;

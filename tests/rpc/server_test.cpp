@@ -75,7 +75,7 @@ TEST_CASE("a server runs no more calls of a connection than it may, and no more 
     co_await when_all(first.connection()->write(const_local_mr_slice{}, {}),
                       second.connection()->write(const_local_mr_slice{}, {}));
     CHECK(answering.running == 4);
-    // One of the first's ends: it is the second's turn.
+    // A call of the first connection ends: it is the second connection's turn.
     answering.gate(0).set();
     co_await test::until(executor, [&] { return answering.begun == 5; });
     answering.gate(1).set();
@@ -249,7 +249,7 @@ TEST_CASE("a call that waits for others' when its server drains is told that it 
     calls runs{answering, first, 1, 1};
     co_await test::until(executor, [&] { return answering.running == 1; });
     calls waits{answering, second, 2, 1};
-    // Behind it, so that it has come.
+    // The WRITE goes behind the call, so that the call has come.
     co_await second.connection()->write(const_local_mr_slice{}, {});
     started draining{executor, answering.server.drain()};
     co_await test::until(executor, [&] { return waits.have_ended(); });

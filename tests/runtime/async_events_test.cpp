@@ -95,7 +95,7 @@ TEST_CASE("an overrun completion queue ends every slot of every queue pair on it
   CHECK(kept->kind == IBV_EVENT_CQ_ERR);
   CHECK(kept->cq == link.driver.verbs().native_handle());
 
-  // What the device never gives back goes with the queue pairs.
+  // Requests that the device never gives back go with the queue pairs.
   CHECK(held_by(mr) != nothing);
   for (auto* qp : {&link.a, &link.b, &other, &other_peer}) qp->reset();
   CHECK(held_by(mr) == nothing);

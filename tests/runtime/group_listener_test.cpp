@@ -40,7 +40,7 @@ task<> send_one(runtime& rt, connection& conn) {
   static_cast<void>(co_await conn.send(memory.slice()));
 }
 
-/// Until the server has ended it.
+/// Waits until the server has ended the connection, and gives the reason.
 task<std::error_code> ending(connection& conn) {
   const auto m = co_await as_result(conn.next_message());
   co_return m.has_failure() ? m.failure().code : std::error_code{};
@@ -101,7 +101,8 @@ TEST_CASE("threads take turns, but one that has fewer connections gets the next"
   connection held;
   serve_options options;
   std::array<unsigned, 2> expected{};
-  // One at a time: the next is accepted when the first thread knows that the last has ended.
+  // Connections come one at a time: the next is accepted when the first thread knows that the last
+  // has ended.
   SECTION("turns") {
     options.connections_max = 1;
     expected = {3, 3};
@@ -276,7 +277,7 @@ TEST_CASE("dropping a group with connections open, and half open, leaves nothing
     rt.run(current_environment());
     return test::holdings();
   };
-  drop();  // What is made once is there now.
+  drop();  // Objects that are made once are there now.
   const std::string before = closed();
   drop();
   CHECK(closed() == before);

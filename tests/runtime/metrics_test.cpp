@@ -22,8 +22,9 @@ using test::connected_pair;
 
 namespace {
 
-/// What Prometheus reads: each line a comment that we know or `name{label="value",...} number`,
-/// samples behind the HELP and TYPE of their family, no sample twice.
+/// Reads metrics as Prometheus does: each line is a comment that we know or
+/// `name{label="value",...} number`. Samples stand behind the HELP and TYPE of their family, and no
+/// sample comes twice.
 class scrape {
  public:
   explicit scrape(const std::string& text) {
@@ -142,7 +143,7 @@ TEST_CASE("what streams send counts as sends, and their waits for credit as such
     message_stream b{std::move(of.server), {.depth = 8}};
     const std::array<std::byte, 8> bytes{};
     scope sending{of.rt.executor()};
-    // More than the peer has room for, before it takes any.
+    // More messages than the peer has room for, before it takes any.
     constexpr unsigned count = 20;
     auto send_all = [](message_stream& s, std::span<const std::byte> what) -> task<> {
       for (unsigned n = 0; n < count; ++n) co_await s.send(what);
@@ -187,7 +188,7 @@ TEST_CASE("metrics are read by another thread while the runtime works", "[runtim
       ++reads;
     } while (!is_over.load());
   }};
-  // What makes lists grow meanwhile, too.
+  // The work makes lists grow meanwhile, too.
   auto work = [](connected_pair& of, local_mr& mr) -> task<> {
     for (unsigned round = 0; round < 8; ++round) {
       co_await writes(of.client, mr.slice(0, 64), mr.remote_slice().slice(64, 64), 50);

@@ -119,7 +119,7 @@ TEST_CASE("options of a group that cannot be are refused, the values named", "[r
 TEST_CASE("a group whose k-th thread cannot make its runtime leaves nothing behind",
           "[runtime][device][C5]") {
   const auto make = [] { const runtime_group group{group_of(3)}; };
-  make();  // What is made once a process is there now.
+  make();  // Objects that a process makes once are there now.
   const std::string before = test::holdings();
   verbs_faults::fail_call(0, 0);
   make();
@@ -250,7 +250,8 @@ TEST_CASE("connections between threads of a group work, and a stop ends their wa
     if (++ends_that_moved == 2) group.stop();
     static_cast<void>(co_await conn.next_message());
   };
-  // Whose connection ends first is dropped first: the other may see that before the stop.
+  // The runtime whose connection ends first is dropped first: the other may see that before the
+  // stop.
   try {
     group.run(body);
   } catch (const error& e) {

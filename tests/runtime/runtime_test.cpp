@@ -52,7 +52,7 @@ task<> await_options_in_braces() {
   CHECK(name == named);
 }
 
-/// Both ends of a connection, named as users name a server.
+/// Connects to a server that is named as users name it.
 task<> connect_by_text(runtime& rt, listener& door) {
   const std::uint16_t port = door.local_endpoint().port;
   connection one = co_await rt.connect({"127.0.0.1", port});
@@ -182,7 +182,7 @@ TEST_CASE("memory beyond the memlock limit is an error that names it, and the co
     std::string said;
     try {
       connected_pair p;
-      // It locks no memory. The allocator asks twice: before it refuses it trims.
+      // soft0 locks no memory. The allocator asks twice: before it refuses it trims.
       if (test::is_soft()) verbs_faults::fail_call(1, ENOMEM, 2);
       try {
         static_cast<void>(p.rt.memory().allocate_zeroed(64u << 20));

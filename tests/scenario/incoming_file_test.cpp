@@ -1,4 +1,4 @@
-// What example 10's server does with the word of a peer: a file's name, its size, and its bytes.
+// Example 10's server checks what a peer says: a file's name, its size, and its bytes.
 
 #include "incoming_file.hpp"
 

@@ -20,7 +20,7 @@ namespace {
 
 using words = std::array<std::uint64_t, sizeof(slot) / sizeof(std::uint64_t)>;
 
-/// What a slot holds on its way from one value to the next.
+/// Gives the contents of a slot on its way from one value to the next.
 std::vector<slot> stages_of_a_write(std::string_view before, std::string_view after) {
   slot s;
   s.write("key", bytes_of(before));

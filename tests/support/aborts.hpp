@@ -11,7 +11,7 @@ namespace support {
 
 struct death {
   bool aborted;
-  std::string text;  ///< What it wrote to stderr.
+  std::string text;  ///< the child's output to stderr
 };
 
 /// Runs `body` in a forked child and tells whether that ended in abort().

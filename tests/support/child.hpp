@@ -38,8 +38,8 @@ std::string text_of_child(Body body) {
   return text;
 }
 
-/// This process may lock no more than `limit_bytes` from now on: root passes whatever the limit is,
-/// so the capability goes, too. For a child.
+/// Lets this process lock no more than `limit_bytes` from now on. Root passes whatever the limit
+/// is, so the capability goes, too. For a child.
 inline bool limit_memlock(rlim_t limit_bytes) {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct data[2]{};

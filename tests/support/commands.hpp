@@ -18,7 +18,7 @@ namespace cordma::test {
 
 struct outcome {
   int exit_status = -1;
-  std::string output;  // Of stdout and stderr.
+  std::string output;  // stdout and stderr
 };
 
 inline int exit_status_of(int status) {
@@ -37,7 +37,7 @@ inline outcome run(const std::string& command) {
   return result;
 }
 
-/// As `run`, but the command sees a terminal.
+/// Does what `run` does, but the command sees a terminal.
 inline outcome run_on_terminal(const std::string& command) {
   outcome result;
   int terminal = -1;
@@ -101,7 +101,7 @@ class background {
     ::kill(pid_, SIGKILL);
     ::waitpid(std::exchange(pid_, 0), nullptr, 0);
   }
-  /// What it still says, or said before it was killed.
+  /// Gives what the process still says, or said before it was killed.
   std::string rest() {
     std::string all;
     for (std::string line; next(line);) all += line + '\n';

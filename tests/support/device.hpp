@@ -12,11 +12,11 @@ inline std::string device_name() {
   return name != nullptr ? name : "";
 }
 
-/// Whether it is softverbs' device: it needs no file and locks no memory.
+/// Tells whether the device is softverbs', which needs no file and locks no memory.
 inline bool is_soft() { return device_name().starts_with("soft"); }
 
-/// Whether it is the kernel's Soft-RoCE. docs/devices.md lists where that differs from the
-/// specification; a test asks it only for what it does, and says so.
+/// Tells whether the device is the kernel's Soft-RoCE. docs/devices.md lists where Soft-RoCE
+/// differs from the specification. A test asks only for those differences, and says so.
 inline bool is_rxe() { return device_name().starts_with("rxe"); }
 
 }  // namespace cordma::test

@@ -17,15 +17,15 @@
 
 namespace cordma::test {
 
-/// What is held now, to compare and to print: `CHECK(held_by(*link.a, block) == nothing)`,
-/// `CHECK(held_by(*link.a) == held{.slots = 2})`.
+/// The resources that are held now, to compare and to print:
+/// `CHECK(held_by(*link.a, block) == nothing)`, `CHECK(held_by(*link.a) == held{.slots = 2})`.
 struct held {
   std::size_t slots = 0;            ///< Work requests that queue pairs have.
   std::size_t block_uses = 0;       ///< References to memory blocks, without their owner's.
-  std::size_t memory_bytes = 0;     ///< In use, of allocators.
-  std::size_t receives_held = 0;    ///< Of a pool, in which a queue pair's messages are.
-  std::size_t receive_credits = 0;  ///< That a pool promised to its queue pairs.
-  std::size_t leases = 0;           ///< Open, lent to peers.
+  std::size_t memory_bytes = 0;     ///< Bytes of allocators, in use.
+  std::size_t receives_held = 0;    ///< Buffers of a pool that hold a queue pair's messages.
+  std::size_t receive_credits = 0;  ///< Credits that a pool promised to its queue pairs.
+  std::size_t leases = 0;           ///< Open leases, lent to peers.
   std::size_t bytes_lent = 0;
   std::size_t borrowed = 0;  ///< Leases of peers' memory.
   std::size_t stranded = 0;  ///< Loans whose access the device would not end.
@@ -75,7 +75,7 @@ struct held {
 
 inline constexpr held nothing{};
 
-/// What all of these hold, added up.
+/// Adds up what all `parts` hold.
 template <class... Parts>
 held held_by(Parts&&... parts) {
   held all;

@@ -148,7 +148,7 @@ void hostile_peer::post_receive(std::uint32_t index) {
   static_cast<void>(support::raw::try_post(control_, support::raw::receive{into, index}));
 }
 
-/// Of what is said, and of what is heard on the data queue pair, in `memory_`.
+/// Places in `memory_` of what is said, and of what is heard on the data queue pair.
 namespace at {
 constexpr std::size_t said = hostile_peer::receives * frame_bytes;
 constexpr std::size_t said_data = said + hostile_peer::sends * hostile_peer::message_bytes_max;
@@ -156,7 +156,7 @@ constexpr std::size_t heard_data =
     said_data + hostile_peer::sends * hostile_peer::message_bytes_max;
 }  // namespace at
 
-/// Its wr_id's.
+/// The wr_ids of the peer's requests.
 constexpr std::uint64_t said_id = hostile_peer::receives;
 constexpr std::uint64_t data_id = said_id + 1;
 

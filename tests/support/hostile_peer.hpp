@@ -17,8 +17,8 @@
 
 namespace cordma::test {
 
-/// What an agent under attack stands on, without a connection: a clock that is turned by hand, and
-/// an executor whose turns are the test's. It enters no kernel, so that a fuzzer can use it.
+/// The world of an agent under attack, without a connection: a clock that is turned by hand, and an
+/// executor whose turns are the test's. The executor enters no kernel, so that a fuzzer can use it.
 struct agent_world {
   agent_world();
   /// Resumes, fires and reaps what is ready. Returns how much that was.
@@ -48,9 +48,9 @@ class victim {
   [[nodiscard]] queue_pair& data() noexcept { return data_; }
   [[nodiscard]] callback_queue_pair& control() noexcept { return agent_->control(); }
   [[nodiscard]] bool is_cut_off() const noexcept { return data_.has_failed(); }
-  /// Why.
+  /// Gives the reason.
   [[nodiscard]] std::error_code reason() const noexcept { return data_.failure_reason().code; }
-  /// As `connection::drop`.
+  /// Does what `connection::drop` does.
   void cut_off(errc why) noexcept;
 
  private:
@@ -72,7 +72,7 @@ class victim {
   std::optional<watch> control_watch_;
 };
 
-/// What came on a data queue pair: a stream's frame, and, of data and control, its bytes.
+/// A message that came on a data queue pair: a stream's frame, and the bytes of data and control.
 struct heard_frame : message_protocol::frame {
   static constexpr std::size_t bytes_max = 128;
   [[nodiscard]] std::span<const std::byte> payload() const noexcept {
@@ -99,12 +99,13 @@ class hostile_peer {
   void say(frame f, std::uint32_t lie = 0);
   /// Any bytes, up to `message_bytes_max` of them.
   void say(std::span<const std::byte> message, ibv_wr_opcode how = IBV_WR_SEND);
-  /// The same on the data queue pair, with a key to invalidate if that is `how`.
+  /// Says bytes on the data queue pair, with a key to invalidate if that is `how`.
   void say_data(std::span<const std::byte> message, ibv_wr_opcode how = IBV_WR_SEND,
                 std::uint32_t rkey = 0);
   /// Takes what came, into `heard`. Returns how many completions.
   std::size_t listen();
-  /// From now on what comes on the data queue pair, too, into `heard_data`: the frames of a stream.
+  /// Takes, from now on, what comes on the data queue pair, too, into `heard_data`: the frames of a
+  /// stream.
   void listen_to_data();
 
   /// A request on the data queue pair, from or to `landing`. Its outcome is in `reached`.

@@ -9,14 +9,14 @@
 
 namespace cordma::test {
 
-/// What the kernel holds, for all of the machine: other programs' sockets and files are among it.
+/// The kernel's objects, of all of the machine: other programs' sockets and files are among them.
 struct machine_counts {
   std::uint64_t sockets = 0;     ///< of this network namespace, also those without a descriptor
   std::uint64_t files = 0;       ///< open file descriptions
   std::uint64_t slab_bytes = 0;  ///< objects that the kernel cannot do without
 };
 
-/// What this process holds.
+/// The resources of this process.
 struct process_counts {
   std::uint64_t descriptors = 0;
   std::uint64_t threads = 0;

@@ -11,8 +11,8 @@
 
 namespace cordma::test {
 
-/// What a process has open: its descriptors, and its verbs objects (in programs that are linked
-/// with verbs_faults.cpp), as text to compare: `CHECK(holdings() == before)`.
+/// Gives a process's open descriptors, and its verbs objects (in programs that are linked with
+/// verbs_faults.cpp), as text to compare: `CHECK(holdings() == before)`.
 inline std::string holdings() {
   namespace fs = std::filesystem;
   // The iterator's own descriptor is counted each time.
@@ -21,8 +21,8 @@ inline std::string holdings() {
          verbs_faults::to_string(verbs_faults::live_objects());
 }
 
-/// The same, once it is what is expected, or after many turns: who was refused closes when the
-/// other side does.
+/// Gives the holdings once they are as expected, or after many turns. A peer that was refused
+/// closes when the other side does.
 inline std::string settled_holdings(cordma::executor& executor, const std::string& expected) {
   for (int i = 0; i < 5000 && holdings() != expected; ++i) {
     executor.run(executor.sleep_for(std::chrono::milliseconds{1}));

@@ -21,7 +21,7 @@ struct loopback_options {
   completion_queue_options cq{};
   verbs::queue_pair_capabilities capabilities{};
   bool connected = true;
-  std::uint8_t min_rnr_timer = 12;  ///< As in `connect`: more where sends wait for receives.
+  std::uint8_t min_rnr_timer = 12;  ///< `connect`'s; more where sends wait for receives
   /// Null: CLOCK_MONOTONIC. With one that is turned by hand, `run_until` waits for ever.
   const time_source* clock = nullptr;
 };
@@ -88,7 +88,7 @@ void loopback::run_until(Condition done) {
   }
 }
 
-/// Whether two ranges of bytes hold the same.
+/// Tells whether two ranges of bytes hold the same.
 bool same_bytes(std::span<const std::byte> one, std::span<const std::byte> other) noexcept;
 
 }  // namespace cordma::test

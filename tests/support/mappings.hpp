@@ -7,13 +7,13 @@
 
 namespace cordma::test {
 
-/// Whether there is memory behind an address.
+/// Tells whether there is memory behind an address.
 inline bool is_resident(std::byte* at) {
   unsigned char one = 0;
   return ::mincore(at - std::uintptr_t(at) % 4096, 1, &one) == 0 && (one & 1) != 0;
 }
 
-/// As many mappings as this process may have.
+/// Takes as many mappings as this process may have.
 class all_mappings {
  public:
   all_mappings() : all_{static_cast<std::byte*>(::mmap(nullptr, bytes, PROT_NONE, kind, -1, 0))} {

@@ -13,7 +13,7 @@ std::error_code code_of(const auto& outcome) {
   return outcome.has_failure() ? outcome.failure().code : std::error_code{};
 }
 
-/// What `action` throws, which must be an `error`.
+/// Gives the failure of the `error` that `action` must throw.
 failure failure_of(auto action) {
   try {
     action();

@@ -21,7 +21,7 @@ namespace cordma::test {
 
 using view = std::span<const std::byte>;
 
-/// Its bytes back.
+/// Gives the request's bytes back.
 struct echo : rpc::method<"test.echo", view, view> {};
 /// Waits until the test opens the gate of that number, and gives the number.
 struct wait_for : rpc::method<"test.wait_for", std::uint32_t, std::uint32_t> {};
@@ -61,7 +61,7 @@ struct rpc_server {
     }
     co_return n;
   }
-  /// Of no stop it hears.
+  /// A wait that hears of no stop.
   struct deaf_wait {
     [[nodiscard]] bool await_ready() const { return server.gate(number).is_set(); }
     void await_suspend(std::coroutine_handle<> handler) const { server.deaf.push_back(handler); }
@@ -69,7 +69,7 @@ struct rpc_server {
     rpc_server& server;
     std::uint32_t number;
   };
-  /// For handlers that are `stubborn`.
+  /// Opens a gate for handlers that are `stubborn`.
   void open(std::uint32_t n) {
     gate(n).set();
     for (const auto handler : std::exchange(deaf, {})) handler.resume();
@@ -132,7 +132,7 @@ inline std::vector<std::byte> pattern(std::size_t size) {
   return all;
 }
 
-/// What a call ended with, and its text.
+/// Gives the failure that a call ended with.
 template <class M>
 task<failure> why_it_fails(rpc::client& c, typename M::request request,
                            rpc::call_options options = {}) {

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What must be installed for ./dev, and how; with nothing but bash and Debian's apt-get:
+# Installs what ./dev needs, with nothing but bash and Debian's apt-get:
 #     setup.sh [--check] GROUP...      build, check, guest
 #     setup.sh everything [--check]    all groups: `./dev setup`
 set -euo pipefail

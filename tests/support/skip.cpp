@@ -15,7 +15,7 @@
 namespace cordma::test {
 namespace {
 
-std::string skip_reason;  // Of the running test case; empty when it was not skipped.
+std::string skip_reason;  // the running test case's; empty when the case was not skipped
 
 std::string log_path() {
   const char* const folder = std::getenv("CORDMA_TEST_LOG");  // NOLINT(concurrency-mt-unsafe)

@@ -44,7 +44,7 @@ inline constexpr stream_options of_victim{
 inline constexpr stream_terms honest{
     .messages = 8, .buffer_bytes = 64, .message_bytes_max = 1 << 20};
 
-/// Its clock stands still, and it is not tried again to deliver what meets no receive.
+/// A clock that stands still; a SEND that meets no receive is not tried again.
 struct stopped_clock {
   manual_clock clock;
   static connection_options connections() {
@@ -125,11 +125,11 @@ struct siege : stopped_clock, test::connected_pair {
     return f;
   }
 
-  /// What the victim lends.
+  /// Gives the memory of a message that the victim lends.
   [[nodiscard]] remote_mr_slice remote(const frame& announced) const {
     return {announced.loan.address, std::size_t(announced.loan.length), announced.loan.rkey};
   }
-  /// That it lends a message, which can be read.
+  /// Gives the terms of a message that the peer lends, and that can be read.
   [[nodiscard]] loan_terms lent(size_t length = announced_bytes) {
     return {.address = reinterpret_cast<std::uint64_t>(large.data()),
             .length = length,
@@ -161,7 +161,7 @@ struct siege : stopped_clock, test::connected_pair {
     wait_for([&] { return !victim.connection().is_open(); });
     CHECK(victim.connection().why_lost()->code == make_error_code(why));
   }
-  /// As many large messages as the victim reads ahead of its program, which takes none.
+  /// Announces as many large messages as the victim reads ahead of its program, which takes none.
   void fill_places() {
     for (const std::uint64_t tag : {places, places + 1}) {
       say({.kind = message_kind::announce, .tag = tag, .loan = lent()});
@@ -173,7 +173,7 @@ struct siege : stopped_clock, test::connected_pair {
     wait_for([&] { return receiving.has_ended(); });
     return receiving->take();
   }
-  /// It was not impressed.
+  /// Checks that the victim goes on as before.
   void goes_on() {
     say_data("still there");
     stream_message m = next();

@@ -9,7 +9,7 @@ import sys
 
 import cases
 
-# What docs/metrics.md promises, and the number of arguments.
+# The probes that docs/metrics.md promises, and the number of their arguments.
 PROBES = {"post": 3, "complete": 5, "wake": 3, "resume": 1}
 CLAUSE = re.compile(r"^usdt:\*:cordma:(\w+)\n(.*?)^}", re.DOTALL | re.MULTILINE)
 ARGUMENT = re.compile(r"-?\d+f?@\S+")

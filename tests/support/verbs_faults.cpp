@@ -141,7 +141,7 @@ ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, std::size_t length, int access) {
   return made(kind::mr, (*next)(pd, address, length, access));
 }
 
-// What ibv_reg_mr is when the compiler cannot tell that no optional access flag is set.
+// ibv_reg_mr is this function when the compiler cannot tell that no optional access flag is set.
 ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
                          unsigned access) {
   static constinit real<ibv_mr*(ibv_pd*, void*, std::size_t, std::uint64_t, unsigned)> next{

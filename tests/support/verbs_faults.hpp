@@ -12,8 +12,8 @@ namespace verbs_faults {
 enum class kind : std::size_t { device, pd, mr, channel, cq, qp, srq };
 inline constexpr std::size_t kind_count = 7;
 
-/// From now on the k-th call (from 1) that makes an object or modifies a queue pair fails with
-/// `errno_value`, and so many in all with those after it. 0: none fails.
+/// Makes the k-th call from now on (from 1) fail with `errno_value`, and the next ones, `times` in
+/// all. Calls that make an object or modify a queue pair count. 0: none fails.
 void fail_call(unsigned k, int errno_value, unsigned times = 1) noexcept;
 /// The next `count` calls of ibv_dereg_mr fail with EBUSY, as under a bound memory window.
 void refuse_deregistrations(unsigned count) noexcept;

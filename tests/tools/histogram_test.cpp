@@ -18,7 +18,7 @@ std::vector<std::int64_t> values(std::size_t count) {
   std::uint64_t state = 1;
   for (std::size_t i = 0; i < count; ++i) {
     state = state * 6364136223846793005u + 1442695040888963407u;
-    all.push_back(std::int64_t((state >> 20) >> (state >> 59)));  // Of up to 44 bits.
+    all.push_back(std::int64_t((state >> 20) >> (state >> 59)));  // numbers of up to 44 bits
   }
   return all;
 }

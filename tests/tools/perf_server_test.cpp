@@ -53,7 +53,7 @@ struct server_process {
   std::string address;
 };
 
-/// What a client that is not ours makes of a connection to the server's calls.
+/// The calls of a client that is not ours, on a connection to the server.
 using conversation = std::function<task<>(cordma::rpc::client&)>;
 
 task<> converse(cordma::runtime& rt, cordma::endpoint to, const conversation& say) {

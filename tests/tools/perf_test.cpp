@@ -27,7 +27,7 @@ struct local_run {
     std::ifstream file{folder.path / "out.json"};
     json = {std::istreambuf_iterator<char>{file}, {}};
   }
-  /// What follows `key` in the JSON, each time it is there; NAN: null.
+  /// Gives each number that follows `key` in the JSON; NAN: null.
   [[nodiscard]] std::vector<double> values(const std::string& key) const {
     std::vector<double> all;
     const std::regex pattern{'"' + key + "\": ([-0-9.e+]+|null)"};

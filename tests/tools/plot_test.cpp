@@ -21,7 +21,7 @@ std::string name_of(const std::string& tag) {
   return tag.substr(0, end);
 }
 
-/// What is wrong with a piece of XML, of the little that is needed here; nothing when all is well.
+/// Gives the fault in a piece of XML, of the little that is needed here; nothing when all is well.
 std::string fault_in(const std::string& xml) {
   std::vector<std::string> open;
   for (std::size_t at = 0; (at = xml.find('<', at)) != std::string::npos;) {
@@ -50,7 +50,7 @@ std::string fault_in(const std::string& xml) {
   return open.empty() ? "" : "not closed: " + open.back();
 }
 
-/// What an attribute of each such tag is, of those that have it.
+/// Gives an attribute's value in each such tag that has the attribute.
 std::vector<std::string> values_of(const std::string& svg, const std::string& tag,
                                    const std::string& attribute) {
   std::vector<std::string> all;

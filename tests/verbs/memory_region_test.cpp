@@ -57,7 +57,7 @@ const struct {
      [](loopback& on) { shared_receive_queue(on.pd, {.wr_max = 4}); }},
 };
 
-/// What the calls say when they fail, a line each, in a process that may lock so much.
+/// Gives the errors of the calls, a line each, in a process that may lock so much.
 std::string lacking_with(int error, rlim_t limit_bytes) {
   return in_child_with_memlock(limit_bytes, [error] {
     std::string said;
@@ -98,7 +98,7 @@ TEST_CASE("registering more than the memlock limit fails with the limit and the 
     context ctx{device_name()};
     protection_domain pd{ctx};
     std::vector<std::byte> bytes(64u << 20);
-    if (cordma::test::is_soft()) verbs_faults::fail_call(1, ENOMEM);  // It locks no memory.
+    if (cordma::test::is_soft()) verbs_faults::fail_call(1, ENOMEM);  // soft0 locks no memory.
     try {
       memory_region mr{pd, bytes.data(), bytes.size(), verbs::access::local_write};
     } catch (const cordma::error& e) {

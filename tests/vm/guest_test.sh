@@ -1,5 +1,5 @@
 #!/bin/bash
-# What `tests/vm/guest run` promises. Prints one line a promise and then the counts.
+# Checks the promises of `tests/vm/guest run`. Prints one line a promise and then the counts.
 set -uo pipefail
 
 guest=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/guest

@@ -47,7 +47,7 @@ std::array<local_mr_slice, 3> cut(const local_mr_slice& all, std::size_t first) 
 
 namespace {
 
-/// Whether the other end's bytes are to be in the operations' memory at the end.
+/// Tells whether the other end's bytes are to be in the operations' memory at the end.
 bool gets(deed d) { return d == deed::read || d == deed::read_slices || d == deed::call_sink; }
 
 }  // namespace

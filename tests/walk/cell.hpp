@@ -45,15 +45,15 @@ struct cell {
   std::size_t size_bytes = 0;
   unsigned operations = 1;
 
-  /// Whether one pair can take both walks.
+  /// Tells whether one pair can take both walks.
   [[nodiscard]] bool goes_with(const cell& other) const noexcept {
     return where == other.where && mode == other.mode && answering_mode == other.answering_mode;
   }
-  /// Operation `k` fills its bytes with this.
+  /// Gives the word with which operation `k` fills its bytes.
   [[nodiscard]] std::uint64_t key(unsigned k) const noexcept {
     return (std::uint64_t{number} << 32 | (k + 1)) * 0xd1b5'4a32'd192'ed03;
   }
-  /// From one operation's memory to the next one's.
+  /// The bytes from one operation's memory to the next one's.
   [[nodiscard]] std::size_t stride() const noexcept { return size_bytes / 64 * 64 + 64; }
 };
 std::string to_string(const cell& c);

@@ -48,7 +48,7 @@ class two_hosts {
   static std::string name(const char* which) {
     return std::string{"walk-"} + which + '-' + std::to_string(::getpid());
   }
-  /// This thread is there from now on.
+  /// Moves this thread to a host.
   void enter(std::size_t which) const {
     check(::setns(hosts_.at(which).get(), CLONE_NEWNET) == 0, "setns");
     ::setenv("SOFTVERBS_LISTEN", addresses.at(which), 1);  // NOLINT(concurrency-mt-unsafe)
@@ -82,7 +82,7 @@ struct walk_runtime {
   me.fails(why.what());
   ::_exit(1);
 }
-/// At once: before what it leaves open is closed.
+/// Ends the process at once on an exception, before what `life` leaves open is closed.
 task<> live_or_end(side& me, task<> life) {
   try {
     co_await std::move(life);
@@ -127,7 +127,7 @@ class pair {
   [[nodiscard]] std::string host() const {
     return hosts_.has_value() ? two_hosts::addresses[0] : "127.0.0.1";
   }
-  /// In a process of its own.
+  /// Moves this process to its place.
   void settle(std::size_t which) const {
     if (hosts_.has_value()) hosts_->enter(which);
     if (where() == place::tcp_link)

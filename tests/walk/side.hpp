@@ -15,7 +15,7 @@
 
 namespace walk {
 
-/// One end's, in memory that it shares with whoever watches it.
+/// The state of one end, in memory that it shares with the process that watches it.
 struct side {
   std::atomic<std::uint64_t> steps{0};       ///< Grows with all that gets on.
   std::atomic<std::uint32_t> walk{0};        ///< The place of the walk in the pair's list.
@@ -41,7 +41,7 @@ struct side {
 /// The ports where the answering end listens: without heartbeats, and with.
 using doors = std::array<std::uint16_t, 2>;
 
-// Both ends agree upon the following.
+// The two ends agree upon the following.
 struct echo
     : cordma::rpc::method<"walk.echo", std::span<const std::byte>, std::span<const std::byte>> {};
 /// Tells the handler which operation of the walk it is.

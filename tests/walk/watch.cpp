@@ -27,7 +27,7 @@ std::string text_of(const char* name, const side& s) {
   return text;
 }
 
-/// Where in the kernel its threads wait.
+/// Tells where in the kernel a walker's threads wait.
 std::string text_of(const walker& w) {
   const std::string tasks = "/proc/" + std::to_string(w.pid()) + "/task";
   std::string text = "\n  process " + std::to_string(w.pid()) + ':';
@@ -41,7 +41,7 @@ std::string text_of(const walker& w) {
   return text;
 }
 
-/// Whether each of its threads sleeps, rather than runs or waits for a processor.
+/// Tells whether each thread of a walker sleeps, rather than runs or waits for a processor.
 bool is_asleep(const walker& w) {
   std::error_code gone;
   const std::string tasks = "/proc/" + std::to_string(w.pid()) + "/task";

@@ -39,7 +39,7 @@ class walker {
 };
 using walkers = std::vector<std::unique_ptr<walker>>;
 
-/// Both ends of a pair, for whoever watches them.
+/// The two ends of a pair, for the program that watches them.
 struct board {
   side asking, answering;
 };
