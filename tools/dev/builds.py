@@ -24,7 +24,7 @@ CHECK_TARGETS = ("tests/rpc/order.pb.h", "tests/docs/readme.cpp", "tests/docs/do
 @dataclasses.dataclass
 class Sanitizer:
     folder: str
-    kinds: str  # As -fsanitize takes them.
+    kinds: str  # The argument of -fsanitize.
     compilers: tuple  # In the order of choice.
 
 

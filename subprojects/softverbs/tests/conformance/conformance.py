@@ -30,7 +30,7 @@ import pyverbs_suite
 
 SECONDS_MAX = 120  # One program, or one pair.
 POLL_SECONDS = 0.01
-EXIT_SKIPPED = 77  # What Meson takes for "skipped".
+EXIT_SKIPPED = 77  # Meson's code for "skipped".
 NAMESPACES = (["unshare", "--net"], ["unshare", "--user", "--map-root-user", "--net"])
 
 
