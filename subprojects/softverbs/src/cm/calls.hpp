@@ -1,0 +1,28 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+
+// libsoftverbs.so's side of /dev/infiniband/rdma_cm, for libsoftverbs_cm.so of the same version. No
+// program calls these.
+
+extern "C" {
+
+/// A channel: what one open() of the file made. May be shared by descriptors (dup).
+struct softverbs_cm_channel;
+
+/// Makes a channel whose descriptor is `fd`: an eventfd with EFD_SEMAPHORE, to which each event
+/// that waits adds one. The channel keeps a copy of `fd` of its own. Null with errno.
+softverbs_cm_channel* softverbs_cm_open(int fd);
+
+/// Serves one command, as write(2) on the kernel's file does: returns `bytes`, or -1 with errno.
+/// GET_EVENT reads `fd`, a descriptor of this channel, and blocks as that read does (a cancellation
+/// point). `channel_of` returns the channel of a descriptor, or null; it is called for MIGRATE_ID.
+ssize_t softverbs_cm_write(softverbs_cm_channel* channel, int fd, const void* command,
+                           std::size_t bytes, softverbs_cm_channel* (*channel_of)(int fd));
+
+/// The last descriptor was closed: destroys the channel's identifiers. No call on it may be under
+/// way.
+void softverbs_cm_close(softverbs_cm_channel* channel);
+}

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <chrono>
+
+namespace softverbs {
+
+/// Work that the node's engine does beside links and queue pairs: rdma_cm, multicast membership.
+class node_service {
+ public:
+  using time = std::chrono::steady_clock::time_point;
+
+  /// The descriptor that the engine watches for input. A service with several has an epoll of them.
+  [[nodiscard]] virtual int descriptor() const noexcept = 0;
+  /// Does what is ready, and what is due at `now`. Thread: the engine, without a lock.
+  virtual void run(time now) noexcept = 0;
+  /// When run() is due although the descriptor is not readable; time::max(): never. Thread: the
+  /// engine. A service whose deadline moved forward outside run() calls node::wake_service().
+  [[nodiscard]] virtual time deadline() const noexcept = 0;
+
+ protected:
+  ~node_service() = default;
+};
+
+}  // namespace softverbs
