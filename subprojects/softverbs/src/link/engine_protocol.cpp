@@ -7,8 +7,8 @@ namespace softverbs {
 
 namespace {
 
-/// Batches of work after which a busy engine takes the events of its sockets.
-constexpr unsigned batches_per_wait = 64;
+/// How often a running engine takes the events of its sockets and services.
+constexpr std::chrono::microseconds events_period{500};
 /// How long the engine polls after its last work before it sleeps. A sleep and a wake take as long,
 /// and in a stream of frames the next frame comes sooner.
 constexpr std::chrono::microseconds linger_time{50};
@@ -81,20 +81,25 @@ void engine_protocol::stop() noexcept {
 void engine_protocol::run() noexcept {
   clock::time_point linger_until{};
   clock::time_point lingers_from{};
-  for (unsigned batches = 0; !stopping();) {
+  clock::time_point events_due{};
+  while (!stopping()) {
     if (polled_.load()) {
       watch_pollers();
       continue;
     }
     watch_period_ = watch_period_first;
-    if (world_.work(true)) {
+    const bool did = world_.work(true);
+    const clock::time_point now = world_.now();
+    if (now >= events_due) {
+      world_.wait({});
+      events_due = now + events_period;
+    }
+    if (did) {
       linger_until = {};
-      if (++batches % batches_per_wait == 0) world_.wait({});
-    } else if (const clock::time_point now = world_.now(); linger_until == clock::time_point{}) {
+    } else if (linger_until == clock::time_point{}) {
       linger_until = now < lingers_from ? now : now + linger_time;
     } else if (now >= linger_until) {
       sleep();
-      batches = 0;
     } else {
       world_.yield();
       // The yield took long: other threads want this processor. A sleeping engine is scheduled

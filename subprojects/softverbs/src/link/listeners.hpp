@@ -32,7 +32,15 @@ struct hello {
 static_assert(sizeof(hello) == frame_align);
 
 /// The source of an epoll event, as the event's 64 bits carry it.
-enum class source : std::uint8_t { wake, timer, local_listener, tcp_listener, pending, link };
+enum class source : std::uint8_t {
+  wake,
+  timer,
+  local_listener,
+  tcp_listener,
+  pending,
+  link,
+  service
+};
 struct event_tag {
   source from;
   std::uint16_t index = 0;

@@ -129,9 +129,10 @@ void node::yield() noexcept { explorer::yield(); }
 
 clock::time_point node::now() noexcept { return explorer::now(); }
 
-/// Sets the timer to the earliest deadline of queue pairs and listeners.
+/// Sets the timer to the earliest deadline of queue pairs, services and listeners.
 void node::set_timer() noexcept {
   clock::time_point next{clock::duration{next_deadline_.load()}};
+  next = std::min(next, next_service());
   {
     const std::lock_guard lock{directory_};
     next = std::min(next, listeners_.deadline());
@@ -172,8 +173,10 @@ void node::handle_events(std::chrono::nanoseconds timeout) noexcept {
         break;
       }
       case source::link: handle_link(tag, event.events); break;
+      case source::service: serve(services_[tag.index], true); break;
     }
   }
+  serve_due();
   const std::lock_guard lock{directory_};
   if (listeners_.deadline() != clock::time_point::max()) listeners_.on_time(clock::now());
 }

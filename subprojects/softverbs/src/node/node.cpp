@@ -91,6 +91,7 @@ void node::in_child() noexcept {
     old.live_count_.store(0);
     for (const auto& one : old.links_)
       if (one) one->abandon();
+    old.abandon_services();
     old.listeners_.close();
     old.epoll_.reset();
     old.wake_.reset();

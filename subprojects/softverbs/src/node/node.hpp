@@ -5,6 +5,7 @@
 #include "link/listeners.hpp"
 #include "memory/key_table.hpp"
 #include "node/deadline_heap.hpp"
+#include "node/service.hpp"
 #include "queue/adaptive_mutex.hpp"
 
 #include <infiniband/verbs.h>
@@ -39,6 +40,7 @@ inline constexpr std::uint32_t key_slots = 1u << 17;  ///< MRs and windows of a 
 inline constexpr std::uint32_t links_each_max = 512;  ///< of a process, in each direction
 inline constexpr std::uint32_t links_max = 2 * links_each_max;
 inline constexpr std::uint32_t links_per_host_max = 256;  ///< accepted from one host
+inline constexpr std::uint32_t services_max = 4;
 
 constexpr std::uint16_t slot_of(std::uint32_t qpn) {
   return static_cast<std::uint16_t>(qpn >> index_bits);
@@ -125,6 +127,16 @@ class node final : private engine_world {
       completion_queue& cq) noexcept;          ///< counts, takes over from the engine, progress()
   void on_arm(completion_queue& cq) noexcept;  ///< gives back to the engine, progress()
 
+  // ---- services
+  /// From now on, the engine serves `one`, until detach(). The caller is a user of the node
+  /// meanwhile. False: services_max are attached, or the system lacks memory.
+  [[nodiscard]] bool attach(node_service& one) noexcept;
+  /// Returns when the engine has left `one` and will not call it again. Thread: any but the
+  /// engine; holds no lock that run() takes. In a forked child, does nothing.
+  void detach(node_service& one) noexcept;
+  /// Makes the engine read all services' deadlines again. Thread: any, under any lock.
+  void wake_service() noexcept { wake_engine(); }
+
   // ---- other processes
   /// The node address of a GID; the host is all zero if the GID is one of ours. Control path: the
   /// call may ask the system.
@@ -172,6 +184,16 @@ class node final : private engine_world {
   void handle_events(std::chrono::nanoseconds timeout) noexcept;
   void handle_link(event_tag tag, std::uint32_t events) noexcept;
 
+  // services.cpp
+  struct attached {
+    step_mutex busy;  ///< held by the engine while it is in the service
+    std::atomic<node_service*> service{nullptr};
+  };
+  void serve(attached& one, bool is_ready) noexcept;
+  void serve_due() noexcept;
+  [[nodiscard]] clock::time_point next_service() noexcept;
+  void abandon_services() noexcept;
+
   // links.cpp
   link* find_link(const node_address& to) noexcept;
   link* start_link(link::setup how) noexcept;
@@ -217,6 +239,8 @@ class node final : private engine_world {
   step_mutex directory_;
   std::array<std::unique_ptr<link>, links_max> links_;
   listeners listeners_;
+
+  std::array<attached, services_max> services_;
 
   // Used by the engine only.
   clock::time_point timer_set_ = clock::time_point::max();

@@ -16,6 +16,9 @@ class node_service {
   /// When run() is due although the descriptor is not readable; time::max(): never. Thread: the
   /// engine. A service whose deadline moved forward outside run() calls node::wake_service().
   [[nodiscard]] virtual time deadline() const noexcept = 0;
+  /// Called in a forked child, whose memory is a copy: closes the copies of the descriptors, and
+  /// nothing else. The parent goes on with its own.
+  virtual void abandon() noexcept {}
 
  protected:
   ~node_service() = default;

@@ -4,6 +4,8 @@
 #include "qp/pair.hpp"
 
 #include <fcntl.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 
@@ -252,6 +254,59 @@ TEST_CASE("a READ of several quanta wakes its reader in every order", "[explore]
   }};
   read.rescue = [&] { both.wake(); };
   check(read, 1);
+}
+
+namespace {
+
+/// Answers each word of input with one of output.
+class echoing_service : public node_service {
+ public:
+  ~echoing_service() {
+    ::close(in_);
+    ::close(out_);
+  }
+  [[nodiscard]] int descriptor() const noexcept override { return in_; }
+  [[nodiscard]] time deadline() const noexcept override { return time::max(); }
+  void run(time) noexcept override {
+    eventfd_t asked = 0;
+    if (::eventfd_read(in_, &asked) == 0) ::eventfd_write(out_, asked);
+  }
+  void ask() const { REQUIRE(::eventfd_write(in_, 1) == 0); }
+  void await_answer() const {
+    explorer::await_readable(out_);
+    eventfd_t answered = 0;
+    ::eventfd_read(out_, &answered);
+  }
+
+ private:
+  int in_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  int out_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+};
+
+}  // namespace
+
+TEST_CASE("a service is served, and comes and goes, in every order", "[explore]") {
+  two_processes both;
+  echoing_service service;
+  explorer::scenario echo;
+  echo.name = "service beside a poller";
+  echo.before = [&] { forget_the_run_before(both.client); };
+  echo.threads = {[&] {
+                    node& to = both.client.local_node();
+                    if (!to.attach(service)) std::abort();
+                    for (int n = 0; n < 2; ++n) {
+                      service.ask();
+                      service.await_answer();
+                    }
+                    to.detach(service);
+                  },
+                  [&] {
+                    ibv_wc wc{};
+                    for (std::uint32_t n = 0; n < busy_polls + 1; ++n)
+                      verb::poll_cq(both.client.cq, 1, &wc);
+                  }};
+  echo.rescue = [&] { both.wake(); };
+  check(echo, 1);
 }
 
 TEST_CASE("a fault that was put in shows", "[explore]") {
