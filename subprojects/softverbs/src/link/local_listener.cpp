@@ -1,108 +1,33 @@
 #include "link/local_listener.hpp"
 
-#include "link/hints.hpp"
+#include "link/socket_names.hpp"
 
-#include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cinttypes>
-#include <cstddef>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <string_view>
 
 namespace softverbs {
 
 namespace {
 
-constexpr int socket_type = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;
-
-/// An abstract name: the first byte is zero, and the kernel drops the name with its last socket.
-struct socket_name {
-  sockaddr_un address{};
-  socklen_t length = 0;
-
-  explicit socket_name(std::uint16_t slot) noexcept {
-    set(std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "softverbs.%u",
-                      unsigned{slot}));
-  }
-  socket_name(std::uint16_t slot, std::uint64_t random) noexcept {
-    set(std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "softverbs.%u.%016" PRIx64,
-                      unsigned{slot}, random));
-  }
-  explicit socket_name(std::string_view text) noexcept {
-    text = text.substr(0, sizeof address.sun_path - 1);
-    set(static_cast<int>(text.copy(address.sun_path + 1, text.size())));
-  }
-  [[nodiscard]] const sockaddr* get() const noexcept {
-    return reinterpret_cast<const sockaddr*>(&address);
-  }
-  [[nodiscard]] bool operator==(const socket_name& other) const noexcept {
-    return length == other.length && std::memcmp(&address, &other.address, length) == 0;
-  }
-
- private:
-  void set(int bytes) noexcept {
-    address.sun_family = AF_UNIX;
-    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
-                                    static_cast<std::size_t>(bytes));
-  }
-};
+name_text plain_name(std::uint16_t slot) noexcept {
+  return name_text{"softverbs.%u", unsigned{slot}};
+}
 
 /// Calls `match` for each name that may be a listener of `slot`, until it returns true. Any user
 /// may have bound any of these names.
 template <class Match>
 bool any_name(std::uint16_t slot, Match match) noexcept {
-  if (match(socket_name{slot})) return true;
-  // The file of the calling thread, because a network namespace belongs to a thread.
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> all{
-      std::fopen("/proc/thread-self/net/unix", "re"), [](std::FILE* f) { return std::fclose(f); }};
-  if (!all) return false;
-  constexpr const char* listens = " 00010000 ";  // Accepted sockets have the name, too.
-  char start[32];
-  std::snprintf(start, sizeof start, " @softverbs.%u.", unsigned{slot});
-  char line[256];
-  while (std::fgets(line, sizeof line, all.get()) != nullptr) {
-    const char* found = std::strstr(line, start);
-    if (found == nullptr || std::strstr(line, listens) == nullptr) continue;
-    std::string_view name{found +
-                          2};  // Behind the blank and the `@` that stands for the zero byte.
-    if (name.ends_with('\n')) name.remove_suffix(1);
-    if (match(socket_name{name})) return true;
-  }
+  if (match(plain_name(slot).view())) return true;
+  const name_text beginning{"softverbs.%u.", unsigned{slot}};
+  listening_names all{beginning.view()};
+  while (const auto name = all.next())
+    if (match(*name)) return true;
   return false;
-}
-
-/// SOFTVERBS_ANY_UID when our listener opened: another thread may change the environment later.
-constinit std::atomic<bool> any_uid{false};
-
-/// Reads the credentials of the peer. False: its uid is not accepted.
-bool owner_of(int socket, ucred& owner) noexcept {
-  socklen_t length = sizeof owner;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &owner, &length) == 0 &&
-         (owner.uid == ::geteuid() || any_uid.load(std::memory_order_relaxed));
-}
-
-/// Pid 0 means that the owner is unknown, or lives in a PID namespace that is invisible here.
-void warn_of_other_user(const ucred& owner) noexcept {
-  if (owner.pid == 0) return;
-  warn_once(hint::other_user,
-            "softverbs: process %d belongs to user %u, and this one to user %u: set "
-            "SOFTVERBS_ANY_UID=1 in both for them to talk\n",
-            owner.pid, owner.uid, ::geteuid());
-}
-
-unique_fd connect_to(const socket_name& name) noexcept {
-  unique_fd socket{::socket(AF_UNIX, socket_type, 0)};
-  if (socket && ::connect(socket.get(), name.get(), name.length) != 0) socket.reset();
-  return socket;
 }
 
 /// Connects to the listener of `slot` whose owner satisfies `is_right`. Null: there is none;
@@ -110,8 +35,8 @@ unique_fd connect_to(const socket_name& name) noexcept {
 template <class Right>
 unique_fd connect_to_owner(std::uint16_t slot, ucred& owner, Right is_right) noexcept {
   unique_fd socket;
-  any_name(slot, [&](const socket_name& name) {
-    socket = connect_to(name);
+  any_name(slot, [&](std::string_view name) {
+    socket = connect_to(socket_name{name});
     if (socket && owner_of(socket.get(), owner) && is_right(owner)) return true;
     socket.reset();
     return false;
@@ -139,30 +64,23 @@ bool send_hello(int socket, const hello& words, int memory) noexcept {
 }  // namespace
 
 unique_fd open_local_listener(std::uint16_t slot, listener_name kind) noexcept {
-  const char* said = std::getenv("SOFTVERBS_ANY_UID");
-  any_uid.store(said != nullptr && std::strcmp(said, "1") == 0, std::memory_order_relaxed);
-  std::uint64_t random = 0;
-  if (kind == listener_name::random && ::getrandom(&random, sizeof random, 0) != sizeof random)
-    return unique_fd{};
-  const socket_name own =
-      kind == listener_name::random ? socket_name{slot, random} : socket_name{slot};
-  unique_fd listener{::socket(AF_UNIX, socket_type, 0)};
-  if (!listener) return listener;
-  if (::bind(listener.get(), own.get(), own.length) != 0 ||
-      ::listen(listener.get(), SOMAXCONN) != 0) {
-    const int error = errno;
-    listener.reset();
-    errno = error;
-    return listener;
+  read_any_uid();
+  name_text own = plain_name(slot);
+  if (kind == listener_name::random) {
+    std::uint64_t random = 0;
+    if (!make_random(random)) return unique_fd{};
+    own = name_text{"softverbs.%u.%016" PRIx64, unsigned{slot}, random};
   }
+  unique_fd listener = listen_at(socket_name{own.view()});
+  if (!listener) return listener;
   bool is_found = false;  // A random name helps only where other processes find it.
-  const bool is_taken = any_name(slot, [&](const socket_name& name) {
-    if (name == own) {
+  const bool is_taken = any_name(slot, [&](std::string_view name) {
+    if (name == own.view()) {
       is_found = true;
       return false;
     }
     ucred owner{};
-    const unique_fd other = connect_to(name);
+    const unique_fd other = connect_to(socket_name{name});
     return other && owner_of(other.get(), owner);
   });
   if (is_found && !is_taken) return listener;
@@ -180,7 +98,7 @@ std::string holders_of_slots() {
   for (std::uint16_t slot = 0; slot < process_slots; ++slot) {
     ucred owner{};
     socklen_t length = sizeof owner;
-    const unique_fd listener = connect_to(socket_name{slot});
+    const unique_fd listener = connect_to(socket_name{plain_name(slot).view()});
     if (!listener || ::getsockopt(listener.get(), SOL_SOCKET, SO_PEERCRED, &owner, &length) != 0)
       continue;
     holder& one = holders[owner.uid];

@@ -1,0 +1,78 @@
+#pragma once
+
+#include "link/unique_fd.hpp"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+// Abstract Unix sockets, by which the processes of a host find each other. Any user may bind any
+// name, so a name counts only if its owner has an accepted uid.
+
+namespace softverbs {
+
+/// The text of a name.
+class name_text {
+ public:
+  /// As printf does; cut to what a name can hold.
+  [[gnu::format(printf, 2, 3)]] explicit name_text(const char* format, ...) noexcept;
+  [[nodiscard]] std::string_view view() const noexcept { return {text_, size_}; }
+
+ private:
+  char text_[sizeof sockaddr_un::sun_path];
+  std::size_t size_ = 0;
+};
+
+/// An abstract name: the first byte is zero, and the kernel drops the name with its last socket.
+class socket_name {
+ public:
+  explicit socket_name(std::string_view text) noexcept;
+  [[nodiscard]] const sockaddr* get() const noexcept {
+    return reinterpret_cast<const sockaddr*>(&address_);
+  }
+  [[nodiscard]] socklen_t length() const noexcept { return length_; }
+
+ private:
+  sockaddr_un address_{};
+  socklen_t length_ = 0;
+};
+
+/// The listening names of this host that begin with a text, from the system's list.
+class listening_names {
+ public:
+  explicit listening_names(std::string_view beginning) noexcept;
+  /// The next name, without its zero byte; valid until the next call.
+  std::optional<std::string_view> next() noexcept;
+
+ private:
+  struct closer {
+    void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+  };
+  std::string_view beginning_;
+  std::unique_ptr<std::FILE, closer> list_;
+  char line_[256];
+};
+
+/// A packet socket that does not block. Null with errno.
+unique_fd local_socket() noexcept;
+/// Binds the name and listens. Null with errno; EADDRINUSE: some process has the name.
+unique_fd listen_at(const socket_name& name) noexcept;
+/// Null with errno. ECONNREFUSED: nobody has the name; EAGAIN: the listener accepts nothing.
+unique_fd connect_to(const socket_name& name) noexcept;
+/// 64 random bits, of which nobody knows beforehand. False: the system has none yet.
+bool make_random(std::uint64_t& bits) noexcept;
+
+/// Reads SOFTVERBS_ANY_UID; another thread may change the environment later.
+void read_any_uid() noexcept;
+/// Reads the credentials of the peer of a local socket. False: its uid is not accepted.
+bool owner_of(int socket, ucred& owner) noexcept;
+/// Says on stderr, once, why a process of another user is not talked to.
+void warn_of_other_user(const ucred& owner) noexcept;
+
+}  // namespace softverbs
