@@ -1,0 +1,58 @@
+#include "cm/channel.hpp"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <new>
+
+namespace softverbs::cm {
+
+bool channel::push(const event& one) noexcept {
+  try {
+    events_.push_back(one);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  untake();
+  return true;
+}
+
+void channel::revoke(const std::function<bool(const event&)>& which,
+                     const std::function<void(const event&)>& with) noexcept {
+  for (auto at = events_.begin(); at != events_.end();) {
+    if (!which(*at)) {
+      ++at;
+      continue;
+    }
+    if (with) with(*at);
+    at = events_.erase(at);
+    take_one();
+  }
+}
+
+void channel::move_events(const identifier& of, channel& to) noexcept {
+  for (auto at = events_.begin(); at != events_.end();) {
+    const auto one = at++;
+    if (one->of != &of) continue;
+    to.events_.splice(to.events_.end(), events_, one);
+    take_one();
+    to.untake();
+  }
+}
+
+void channel::untake() noexcept {
+  const std::uint64_t once = 1;
+  (void)!::write(counter_.get(), &once, sizeof once);
+}
+
+/// A thread in GET_EVENT may have taken the count before: it finds no event, and waits again. The
+/// program decides whether its eventfd blocks, hence RWF_NOWAIT. Linux before 5.8 knows it not, and
+/// the eventfd stays readable once too often.
+void channel::take_one() noexcept {
+  std::uint64_t count = 0;
+  const iovec to{&count, sizeof count};
+  constexpr off_t current = -1;
+  (void)!::preadv2(counter_.get(), &to, 1, current, RWF_NOWAIT);
+}
+
+}  // namespace softverbs::cm

@@ -1,0 +1,90 @@
+#pragma once
+
+// Before <linux/in6.h>, which leaves to libc what libc has defined.
+#include <netinet/in.h>
+
+#include <rdma/rdma_user_cm.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+// What the kernel's rdma_ucm, rdma_cm and ib_cm define besides <rdma/rdma_user_cm.h>: the events,
+// the sizes of private data, reasons, statuses and times. Programs see all of them.
+
+namespace softverbs::cm {
+
+/// rdma_cm_event_type of <rdma/rdma_cma.h>.
+enum class event_kind : std::uint32_t {
+  address_resolved = 0,
+  address_error = 1,
+  route_resolved = 2,
+  connect_request = 4,
+  connect_response = 5,
+  unreachable = 7,
+  rejected = 8,
+  established = 9,
+  disconnected = 10,
+  multicast_join = 12,
+  timewait_exit = 15,
+};
+
+/// AF_IB's socket address; libc has none.
+struct sockaddr_ib {
+  std::uint16_t family;
+  std::uint16_t pkey;
+  std::uint32_t flow_info;
+  std::uint8_t address[16];
+  std::uint64_t service;       ///< big-endian, as the mask
+  std::uint64_t service_mask;  ///< the bits of `service` that count
+  std::uint64_t scope;
+};
+static_assert(sizeof(sockaddr_ib) == 48);
+inline constexpr int family_ib = 27;  // AF_IB
+
+// The private data that a program may send. Its peer is told the largest size, whatever was sent.
+inline constexpr std::size_t request_private_bytes = 92 - 36;  ///< rdma_cm's own header has 36
+inline constexpr std::size_t reply_private_bytes = 196;
+inline constexpr std::size_t reject_private_bytes = 148;
+inline constexpr std::size_t sidr_request_private_bytes = 216 - 36;
+inline constexpr std::size_t sidr_reply_private_bytes = 136;
+
+/// Reasons of a reject (IBTA volume 1, 12.6.7.2).
+enum class reject_reason : std::uint16_t {
+  no_resources = 3,
+  timeout = 4,
+  invalid_service_id = 8,
+  invalid_gid = 12,
+  invalid_mtu = 26,
+  consumer_defined = 28,
+  vendor_option_not_supported = 35,
+};
+
+/// Statuses of a SIDR reply (IBTA volume 1, 12.11.2.1).
+enum class sidr_status : std::uint16_t { success = 0, unsupported = 1, reject = 2 };
+
+inline constexpr std::uint32_t default_qkey = 0x01234567;  ///< RDMA_UDP_QKEY
+inline constexpr std::uint8_t default_hop_limit = 64;
+inline constexpr std::uint8_t packet_life_time = 18;  ///< of RoCE: 4.096 us * 2^18
+inline constexpr std::uint8_t life_time_max = 31;
+inline constexpr std::uint8_t response_timeout = 20;  ///< of a peer's rdma_cm: 4.096 us * 2^20
+inline constexpr int sends = 16;                      ///< of a message without an answer
+inline constexpr int backlog_max = 1024;
+inline constexpr std::uint32_t identifiers_max = 1u << 16;  ///< librdmacm indexes as many
+
+/// The kernel's milliseconds of 4.096 us * 2^n.
+constexpr std::chrono::milliseconds milliseconds_of(std::uint8_t n) noexcept {
+  return std::chrono::milliseconds{n > 8 ? 1 << (n - 8) : 1};
+}
+
+/// The local ACK timeout that covers a path's life time, both ways, and the peer's delay.
+constexpr std::uint8_t ack_timeout_of(std::uint8_t peer_delay, std::uint8_t life_time) noexcept {
+  int timeout = life_time + 1;
+  if (timeout >= peer_delay)
+    timeout += peer_delay >= timeout - 1 ? 1 : 0;
+  else
+    timeout = peer_delay + (timeout >= peer_delay - 1 ? 1 : 0);
+  return static_cast<std::uint8_t>(timeout < life_time_max ? timeout : life_time_max);
+}
+
+}  // namespace softverbs::cm
