@@ -14,13 +14,14 @@ IMPORTERS = ["/usr/bin/ib_*", "/usr/bin/ibv_*", "/usr/lib/python3/dist-packages/
 
 
 def symbols(path):
-    """(name, version, is default, is defined) of each dynamic symbol that has a version."""
+    """(name, version, is default, is defined) of each dynamic symbol; the version may be empty."""
     text = subprocess.run(["readelf", "--wide", "--dyn-syms", path], check=True,
                           capture_output=True, text=True).stdout
     for line in text.splitlines():
         fields = line.split()
-        if len(fields) >= 8 and "@" in fields[7]:
-            name, at, version = re.match(r"(.+?)(@@?)(.+)", fields[7]).groups()
+        # A version has a symbol of its own name, which is absolute.
+        if len(fields) >= 8 and fields[4] in ("GLOBAL", "WEAK") and fields[6] != "ABS":
+            name, at, version = re.match(r"([^@]+)(@*)(.*)", fields[7]).groups()
             yield name, version, at == "@@", fields[6] != "UND"
 
 
