@@ -17,7 +17,8 @@ void* library = nullptr;  // Under `loading`, like is_loaded.
 bool is_loaded = false;
 
 void* open_library() noexcept {
-  void* const handle = ::dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
+  // Not dlopen: libsoftverbs_cm.so has one that answers with softverbs.
+  void* const handle = ::dlmopen(LM_ID_BASE, "libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
   // softverbs may be installed under that name: it would forward to itself for ever.
   return handle != nullptr && ::dlsym(handle, "softverbs_reset") == nullptr ? handle : nullptr;
 }

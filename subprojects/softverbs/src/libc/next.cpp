@@ -15,7 +15,10 @@ void search_all() noexcept {
 [[gnu::constructor]] void search_when_loaded() noexcept {
   search_all<"open", "open64", "__open_2", "__open64_2", "openat", "openat64", "__openat_2",
              "__openat64_2", "fstat", "fstat64", "__fxstat", "__fxstat64", "write", "close", "dup",
-             "dup2", "dup3", "fcntl", "fcntl64", "close_range", "closefrom">();
+             "dup2", "dup3", "fcntl", "fcntl64", "close_range", "closefrom", "access", "eaccess",
+             "euidaccess", "faccessat", "stat", "stat64", "lstat", "lstat64", "__xstat",
+             "__xstat64", "__lxstat", "__lxstat64", "fstatat", "fstatat64", "__fxstatat",
+             "__fxstatat64", "statx", "dlopen">();
 }
 
 }  // namespace

@@ -10,6 +10,10 @@ NAMES = set("""
     open open64 openat openat64 __open_2 __open64_2 __openat_2 __openat64_2
     fstat fstat64 __fxstat __fxstat64 write
     close close_range closefrom dup dup2 dup3 fcntl fcntl64
+    access eaccess euidaccess faccessat
+    stat stat64 lstat lstat64 fstatat fstatat64 statx
+    __xstat __xstat64 __lxstat __lxstat64 __fxstatat __fxstatat64
+    dlopen
 """.split())
 SONAME = "libsoftverbs_cm.so.0"
 

@@ -3,7 +3,6 @@
 
 #include <catch2/catch.hpp>
 
-#include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/stat.h>
@@ -35,14 +34,6 @@ void call_early() {
 }
 [[gnu::section(".preinit_array"), gnu::used]] void (*const call_before_constructors)() = call_early;
 
-/// A name of libc, found as the dynamic linker finds it.
-template <class Function>
-Function* libc(const char* name) {
-  auto* const found = reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
-  if (found == nullptr) throw std::runtime_error{name};
-  return found;
-}
-
 bool readable(int fd) {
   pollfd one{fd, POLLIN, 0};
   return ::poll(&one, 1, 0) == 1 && (one.revents & POLLIN) != 0;
@@ -64,7 +55,7 @@ TEST_CASE("every form of open gives a channel of rdma_cm, and a file of other pa
   const int before = machine::channels();
   for (const char* name : {"open", "open64", "__open_2", "__open64_2"}) {
     INFO(name);
-    auto* const call = libc<open_function>(name);
+    auto* const call = rdma_cm::libc<open_function>(name);
     const int fd = call(rdma_cm::path, O_RDWR | O_CLOEXEC);
     CHECK(rdma_cm::is_channel(fd));
     CHECK(::close(fd) == 0);
@@ -74,7 +65,7 @@ TEST_CASE("every form of open gives a channel of rdma_cm, and a file of other pa
   }
   for (const char* name : {"openat", "openat64", "__openat_2", "__openat64_2"}) {
     INFO(name);
-    auto* const call = libc<open_at_function>(name);
+    auto* const call = rdma_cm::libc<open_at_function>(name);
     const int fd = call(AT_FDCWD, rdma_cm::path, O_RDWR | O_CLOEXEC);
     CHECK(rdma_cm::is_channel(fd));
     CHECK(::close(fd) == 0);
@@ -104,14 +95,14 @@ TEST_CASE("every form of fstat says that a channel is a character device", "[lib
   for (const char* name : {"fstat", "fstat64"}) {
     INFO(name);
     struct stat is{};
-    CHECK(libc<int(int, struct stat*)>(name)(fd, &is) == 0);
+    CHECK(rdma_cm::libc<int(int, struct stat*)>(name)(fd, &is) == 0);
     CHECK(S_ISCHR(is.st_mode));
   }
   for (const char* name : {"__fxstat", "__fxstat64"}) {
     INFO(name);
     constexpr int version = 1;
     struct stat is{};
-    CHECK(libc<int(int, int, struct stat*)>(name)(version, fd, &is) == 0);
+    CHECK(rdma_cm::libc<int(int, int, struct stat*)>(name)(version, fd, &is) == 0);
     CHECK(S_ISCHR(is.st_mode));
   }
   ::close(fd);

@@ -9,9 +9,11 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <list>
+#include <mutex>
 #include <utility>
 
-// Channels are never freed, so that a late call is seen.
+// Never freed before the end, so that a late call is seen.
 struct softverbs_cm_channel {
   int copy = -1;
   std::atomic<bool> is_open{true};
@@ -24,6 +26,14 @@ std::atomic<int> open_count{0};
 std::atomic<long> command_count{0};
 std::atomic<int> misuse_count{0};
 std::atomic<int> error_of_open{0};
+
+/// All channels that were made, for a program that calls before constructors ran, too.
+softverbs_cm_channel& make_channel() {
+  static std::mutex mutex;
+  static std::list<softverbs_cm_channel> all;
+  const std::lock_guard lock{mutex};
+  return all.emplace_back();
+}
 
 struct call_under_way {
   explicit call_under_way(softverbs_cm_channel& on) : on_{on} { ++on.calls; }
@@ -58,10 +68,10 @@ softverbs_cm_channel* softverbs_cm_open(int fd) {
     errno = error;
     return nullptr;
   }
-  auto* const made = new softverbs_cm_channel;
-  made->copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  softverbs_cm_channel& made = make_channel();
+  made.copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
   ++open_count;
-  return made;
+  return &made;
 }
 
 ssize_t softverbs_cm_write(softverbs_cm_channel* channel, int fd, const void* command,

@@ -2,12 +2,14 @@
 
 #include "machine_double.hpp"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <exception>
+#include <stdexcept>
 
 // What the tests do with the file.
 
@@ -20,6 +22,14 @@ inline int open(int flags = 0) { return ::open(path, O_RDWR | O_CLOEXEC | flags)
 inline bool command(int fd, unsigned char what) { return ::write(fd, &what, 1) == 1; }
 
 inline bool is_channel(int fd) { return command(fd, machine::nothing); }
+
+/// A function of libc, found as the dynamic linker finds it.
+template <class Function>
+Function* libc(const char* name) {
+  auto* const found = reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
+  if (found == nullptr) throw std::runtime_error{name};
+  return found;
+}
 
 /// Runs `what` in a child of fork() and returns its status: 0 if `what` returned true.
 template <class What>
