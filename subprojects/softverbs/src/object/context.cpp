@@ -13,8 +13,8 @@ ibv_device soft_device{._ops = {},
                        .node_type = IBV_NODE_CA,
                        .transport_type = IBV_TRANSPORT_IB,
                        .name = "soft0",
-                       .dev_name = "softverbs0",
-                       .dev_path = "/sys/class/infiniband_verbs/softverbs0",
+                       .dev_name = "soft0",
+                       .dev_path = "/sys/class/infiniband_verbs/soft0",
                        .ibdev_path = "/sys/class/infiniband/soft0"};
 
 context& soft(ibv_context* ctx) noexcept {
