@@ -4,7 +4,8 @@
 
 extern "C" {
 
-/// The error of the next opens of the kernel's rdma_cm; 0: they succeed, on /dev/null.
+/// The error of the next opens of the kernel's rdma_cm (ENOENT at first); 0: they succeed, on
+/// /dev/null. The variable SOFTVERBS_TEST_KERNEL_RDMA_CM does the same for a whole program.
 void kernel_double_rdma_cm(int error);
 /// What /proc/misc says from now on; null: what is there.
 void kernel_double_misc(const char* text);

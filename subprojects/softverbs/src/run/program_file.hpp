@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+
+namespace softverbs::run {
+
+/// Where execvp() finds a program; empty: nowhere.
+[[nodiscard]] std::string find_program(const std::string& name);
+
+/// What a file tells about the program in it.
+struct program_file {
+  enum class kind { unreadable, script, dynamic, no_interpreter, other_machine, unknown };
+
+  kind is = kind::unknown;
+  std::string interpreter;    ///< of a script
+  bool gains_rights = false;  ///< set-user-ID, set-group-ID or capabilities: the loader is careful
+
+  /// Why no library can be preloaded into it; empty: one can.
+  [[nodiscard]] std::string obstacle() const;
+};
+
+[[nodiscard]] program_file inspect(const std::string& path);
+
+/// Whether "/dev/infiniband" is in the file, as in one with a static librdmacm or libibverbs.
+[[nodiscard]] bool names_devices(const std::string& path);
+
+}  // namespace softverbs::run

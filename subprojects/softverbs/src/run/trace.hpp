@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace softverbs::run {
+
+/// What the dynamic linker would load for a program, without running it.
+struct trace {
+  std::vector<std::string> loaded;    ///< paths, and names without one
+  std::vector<std::string> missing;   ///< names that were not found
+  std::vector<std::string> messages;  ///< the dynamic linker's own
+  [[nodiscard]] bool loads(const std::string& file) const;
+};
+
+/// Asks the dynamic linker. Only for a program that has one: any other would run.
+[[nodiscard]] trace trace_program(const std::string& path, const std::string& preload);
+
+}  // namespace softverbs::run
