@@ -20,10 +20,11 @@ namespace {
 
 constexpr std::uint64_t nanosecond_clock_khz = 1'000'000;
 
-/// The real library's list behind a list of the program: the entry before its first one; may be
-/// null.
+/// The real library's list behind a list of the program, which may be null: the entry after the
+/// final null. The list is a block of its own, because some programs give it to free().
 ibv_device**& real_list_of(ibv_device** entries) noexcept {
-  return reinterpret_cast<ibv_device**&>(entries[-1]);
+  while (*entries != nullptr) ++entries;
+  return reinterpret_cast<ibv_device**&>(entries[1]);
 }
 
 bool hidden() noexcept {
@@ -105,16 +106,15 @@ ibv_device** ibv_get_device_list(int* count) {
     return nullptr;  // errno is that of the real library.
   }
   const auto total = static_cast<std::size_t>(real_count) + (with_soft ? 1 : 0);
-  constexpr std::size_t extra = 2;  // The real list in front, the null at the end.
-  auto** const block = static_cast<ibv_device**>(std::calloc(total + extra, sizeof(ibv_device*)));
-  if (block == nullptr) {
+  constexpr std::size_t extra = 2;  // The null at the end, and the real list.
+  auto** const entries = static_cast<ibv_device**>(std::calloc(total + extra, sizeof(ibv_device*)));
+  if (entries == nullptr) {
     if (real_list != nullptr) real::call<"ibv_free_device_list">(ibv_free_device_list, real_list);
     return real::failure<ibv_device**>(ENOMEM);
   }
-  ibv_device** const entries = block + 1;
-  real_list_of(entries) = real_list;
   std::copy_n(real_list, real_count, entries);
   if (with_soft) entries[real_count] = &soft_device;
+  real_list_of(entries) = real_list;
   if (count != nullptr) *count = static_cast<int>(total);
   return entries;
 }
@@ -122,7 +122,7 @@ ibv_device** ibv_get_device_list(int* count) {
 void ibv_free_device_list(ibv_device** entries) {
   ibv_device** const real_list = real_list_of(entries);
   if (real_list != nullptr) real::call<"ibv_free_device_list">(ibv_free_device_list, real_list);
-  std::free(entries - 1);
+  std::free(entries);
 }
 
 const char* ibv_get_device_name(ibv_device* device) {

@@ -2,6 +2,7 @@
 
 #include "abi/dispatch.hpp"
 #include "node/gid_table.hpp"
+#include "node/port.hpp"
 
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -23,7 +24,8 @@ namespace {
 constexpr std::uint8_t width_4x = 2;
 constexpr std::uint8_t speed_25_gbps = 32;  // Per lane: nominal, as memory has no link speed.
 constexpr std::uint8_t physical_link_up = 5;
-constexpr std::uint8_t grh_required = 1;  // IBV_QPF_GRH_REQUIRED
+constexpr std::uint8_t grh_required = 1;     // IBV_QPF_GRH_REQUIRED
+constexpr std::uint8_t subnet_timeout = 18;  // 4.096 us << 18: what subnet managers set.
 
 constexpr __be16 default_pkey = 0xffff;
 
@@ -38,15 +40,22 @@ ibv_port_attr describe_port() noexcept {
   is.state = IBV_PORT_ACTIVE;
   is.max_mtu = is.active_mtu = IBV_MTU_4096;
   is.gid_tbl_len = gid_table_size;
-  is.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
+  is.port_cap_flags = IBV_PORT_CM_SUP;
   is.max_msg_sz = limits().message_bytes;
   is.pkey_tbl_len = 1;
   is.max_vl_num = 1;
   is.active_width = width_4x;
   is.active_speed = speed_25_gbps;
   is.phys_state = physical_link_up;
-  is.link_layer = IBV_LINK_LAYER_ETHERNET;
-  is.flags = grh_required;
+  if (const subnet* const known = port_subnet()) {
+    is.link_layer = IBV_LINK_LAYER_INFINIBAND;
+    is.lid = is.sm_lid = known->own_lid();  // No subnet manager runs anywhere else.
+    is.subnet_timeout = subnet_timeout;
+  } else {
+    is.link_layer = IBV_LINK_LAYER_ETHERNET;
+    is.flags = grh_required;
+    is.port_cap_flags |= IBV_PORT_IP_BASED_GIDS;
+  }
   return is;
 }
 
@@ -81,8 +90,8 @@ ibv_gid_entry describe_gid(std::uint32_t index, const ibv_gid& gid) noexcept {
   return {.gid = gid,
           .gid_index = index,
           .port_num = only_port,
-          .gid_type = IBV_GID_TYPE_ROCE_V2,
-          .ndev_ifindex = interface_of(gid)};
+          .gid_type = std::uint32_t{is_infiniband() ? IBV_GID_TYPE_IB : IBV_GID_TYPE_ROCE_V2},
+          .ndev_ifindex = is_infiniband() ? 0 : interface_of(gid)};
 }
 
 /// The GID at this index of the table, which may be empty. nullopt: the index is out of range.
@@ -135,7 +144,8 @@ int query_gid_type_soft(ibv_context*, std::uint8_t port, unsigned index, sysfs_g
   const auto gid = find_gid(port, index);
   if (!gid) return EINVAL;
   // libibverbs returns the same for an empty entry.
-  *type = is_empty(*gid) ? sysfs_gid_type::ib_or_roce_v1 : sysfs_gid_type::roce_v2;
+  *type =
+      is_empty(*gid) || is_infiniband() ? sysfs_gid_type::ib_or_roce_v1 : sysfs_gid_type::roce_v2;
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <string_view>
+#include <system_error>
 
 namespace softverbs {
 
@@ -61,6 +62,23 @@ bool send_hello(int socket, const hello& words, int memory) noexcept {
          static_cast<ssize_t>(sizeof words);
 }
 
+/// Throws if a process of this host says that the host has another LID.
+void refuse_other_lids(std::uint16_t lid) {
+  constexpr std::string_view prefix = "softverbs.lid.";
+  listening_names all{prefix};
+  while (const auto name = all.next()) {
+    const std::string other{name->substr(prefix.size(), name->rfind('.') - prefix.size())};
+    if (other == std::to_string(lid)) continue;
+    ucred owner{};
+    const unique_fd holder = connect_to(socket_name{*name});
+    if (!holder || !owner_of(holder.get(), owner)) continue;
+    throw std::system_error{EADDRINUSE, std::generic_category(),
+                            "softverbs: SOFTVERBS_LID: this host has LID " + other +
+                                " in process " + std::to_string(owner.pid) + " and LID " +
+                                std::to_string(lid) + " in this one"};
+  }
+}
+
 }  // namespace
 
 unique_fd open_local_listener(std::uint16_t slot, listener_name kind) noexcept {
@@ -87,6 +105,18 @@ unique_fd open_local_listener(std::uint16_t slot, listener_name kind) noexcept {
   listener.reset();
   errno = EADDRINUSE;  // Two processes that claim a slot at once see each other, and both give up.
   return listener;
+}
+
+unique_fd claim_lid(std::uint16_t lid) {
+  refuse_other_lids(lid);
+  std::uint64_t random = 0;
+  unique_fd claim;
+  if (make_random(random))
+    claim = listen_at(
+        socket_name{name_text{"softverbs.lid.%u.%016" PRIx64, unsigned{lid}, random}.view()});
+  if (!claim) throw std::system_error{errno, std::generic_category(), "softverbs: the LID's name"};
+  refuse_other_lids(lid);  // Of two that start at once, one at least sees the other.
+  return claim;
 }
 
 std::string holders_of_slots() {

@@ -11,6 +11,10 @@ namespace softverbs {
 unique_fd open_local_listener(std::uint16_t slot,
                               listener_name kind = listener_name::plain) noexcept;
 
+/// Says that this host has that LID, until the result is closed. Throws std::system_error:
+/// EADDRINUSE if a process of this host says that the host has another LID.
+unique_fd claim_lid(std::uint16_t lid);
+
 /// The owners of the plain names, as text for an error message.
 std::string holders_of_slots();
 

@@ -1,6 +1,8 @@
 #include "node/node.hpp"
 
+#include "link/local_listener.hpp"
 #include "link/tcp_listener.hpp"
+#include "node/port.hpp"
 
 #include <pthread.h>
 #include <sched.h>
@@ -48,6 +50,7 @@ bool environment_says(const char* name, const char* value) noexcept {
 
 void node::start() {
   tcp_ = tcp_settings_of_environment();
+  read_port_settings(tcp_);
   tcp_forced_ = environment_says("SOFTVERBS_LINK", "tcp");
   try {
     epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
@@ -60,6 +63,7 @@ void node::start() {
       refuse("softverbs: epoll");
     listeners_.open(epoll_.get(), tcp_);
     slot_ = listeners_.slot();
+    if (const subnet* const known = port_subnet()) lid_claim_ = claim_lid(known->own_lid());
     timer_set_ = clock::time_point::max();
     protocol_.start();
     // Signals of the program go to its own threads.
@@ -81,6 +85,7 @@ void node::start() {
     epoll_.reset();
     wake_.reset();
     timer_.reset();
+    lid_claim_.reset();
     throw;
   }
 }
@@ -111,6 +116,7 @@ void node::stop() noexcept {
   epoll_.reset();
   wake_.reset();
   timer_.reset();
+  lid_claim_.reset();
 }
 
 void node::engine() noexcept {

@@ -1,6 +1,7 @@
 #include "node/gid_table.hpp"
 
 #include "node/fork_mutex.hpp"
+#include "node/port.hpp"
 
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -124,12 +125,23 @@ const table& host_table() noexcept {
 
 }  // namespace
 
-int gid_count() noexcept { return host_table().count; }
+int gid_count() noexcept { return is_infiniband() ? 1 : host_table().count; }
 
 ibv_gid gid_at(int index) noexcept {
+  if (is_infiniband()) return index == 0 ? port_gid() : ibv_gid{};
   const table& known = host_table();
   return index >= 0 && index < known.count ? known.gids[static_cast<std::size_t>(index)]
                                            : ibv_gid{};
+}
+
+std::uint32_t first_ip4_address() noexcept {
+  const table& known = host_table();
+  // IPv4 comes first; the last entry is 127.0.0.1.
+  const int index = is_mapped(known.gids[0]) ? 0 : known.count - 1;
+  const ibv_gid& first = known.gids[static_cast<std::size_t>(index)];
+  std::uint32_t network_order;
+  std::memcpy(&network_order, first.raw + sizeof mapped_gid_prefix, sizeof network_order);
+  return ntohl(network_order);
 }
 
 bool is_own_address(const ibv_gid& gid) noexcept {

@@ -96,6 +96,7 @@ void node::in_child() noexcept {
     old.epoll_.reset();
     old.wake_.reset();
     old.timer_.reset();
+    old.lid_claim_.reset();
     old.list_.unlock();
     old.directory_.unlock();
     process_node = nullptr;

@@ -247,6 +247,7 @@ class node final : private engine_world {
   unique_fd epoll_;
   unique_fd wake_;
   unique_fd timer_;
+  unique_fd lid_claim_;  ///< of an InfiniBand port
   std::thread thread_;
   std::uint32_t users_ = 0;  ///< under `process_lock`
 };

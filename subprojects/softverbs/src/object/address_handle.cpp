@@ -2,6 +2,7 @@
 
 #include "node/gid_table.hpp"
 #include "node/node.hpp"
+#include "node/port.hpp"
 #include "object/context.hpp"
 #include "object/counted.hpp"
 #include "object/protection_domain.hpp"
@@ -23,18 +24,20 @@ constexpr std::uint32_t flow_label_mask = 0xfffff;
 namespace verb {
 
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
-  // On Ethernet, a GID is the only address.
-  if (attr->port_num != 1 || attr->is_global == 0 || attr->grh.sgid_index >= gid_count())
-    return fail(EINVAL);
+  const auto host = host_of(*attr);
+  if (attr->port_num != 1 || !host) return fail(EINVAL);
   auto ah = std::make_unique<address_handle>();
   if (!handles.add(limits().max_ah)) return fail(ENOMEM);
   ah->handle = {.context = pd->context, .pd = pd, .handle = 0};
-  ah->gid = attr->grh.dgid;
-  ah->host = softverbs::soft(pd->context).local_node->resolve(attr->grh.dgid, 0).host;
-  ah->source_gid = gid_at(attr->grh.sgid_index);
-  ah->class_and_flow =
-      std::uint32_t{attr->grh.traffic_class} << 20 | (attr->grh.flow_label & flow_label_mask);
-  ah->hop_limit = attr->grh.hop_limit != 0 ? attr->grh.hop_limit : default_hop_limit;
+  ah->host = softverbs::soft(pd->context).local_node->resolve(*host, 0).host;
+  if (is_infiniband()) ah->class_and_flow = std::uint32_t{attr->sl} << service_level_shift;
+  if (attr->is_global != 0) {
+    ah->gid = attr->grh.dgid;
+    ah->source_gid = gid_at(attr->grh.sgid_index);
+    ah->class_and_flow |=
+        std::uint32_t{attr->grh.traffic_class} << 20 | (attr->grh.flow_label & flow_label_mask);
+    ah->hop_limit = attr->grh.hop_limit != 0 ? attr->grh.hop_limit : default_hop_limit;
+  }
   softverbs::soft(pd).users.fetch_add(1);
   return &ah.release()->handle;
 }

@@ -15,7 +15,7 @@ struct address_handle {
   // The fields that the receiver finds in the GRH.
   union ibv_gid source_gid;
   std::uint32_t class_and_flow;  ///< as in a frame header
-  std::uint8_t hop_limit;
+  std::uint8_t hop_limit;        ///< 0: datagrams have no GRH, on an InfiniBand port
 };
 
 }  // namespace softverbs

@@ -235,14 +235,19 @@ reply take_send(queue_pair& qp, const incoming& piece) noexcept;
 reply take_datagram(queue_pair& qp, const incoming& piece) noexcept;
 /// Takes a receive request for a new message. False: none is posted.
 bool fetch_receive(queue_pair& qp) noexcept;
-void complete_receive(queue_pair& qp, const frame_header& header, ibv_wc_status status) noexcept;
+/// `slid`: of a datagram's sender, on an InfiniBand port.
+void complete_receive(queue_pair& qp, const frame_header& header, ibv_wc_status status,
+                      std::uint16_t slid = 0) noexcept;
 
 // grh.cpp
 inline constexpr std::uint32_t grh_bytes = 40;
-/// The RoCE packet type of a datagram. `ibv_wc::sl` of its receive carries the type, as on mlx5:
-/// RoCE does not use that field otherwise, and a GRH does not tell where its IP header starts.
-[[nodiscard]] std::uint8_t packet_type(const frame_header& header) noexcept;
-/// Writes the bytes that a RoCEv2 device puts before the payload of a datagram.
+/// False on an InfiniBand port if the datagram was addressed by LID alone.
+[[nodiscard]] bool has_grh(const frame_header& header) noexcept;
+/// `ibv_wc::sl` of a datagram: its service level on an InfiniBand port. On Ethernet it is the RoCE
+/// packet type, as on mlx5, because a GRH does not tell where its IP header starts.
+[[nodiscard]] std::uint8_t service_level(const frame_header& header) noexcept;
+/// Writes the bytes that a device puts before the payload of a datagram: a RoCEv2 device its IP
+/// header, an InfiniBand device a GRH.
 void write_grh(const frame_header& header, std::byte (&grh)[grh_bytes]) noexcept;
 
 // answers.cpp

@@ -1,4 +1,5 @@
 #include "node/gid_table.hpp"
+#include "node/port.hpp"
 #include "qp/data_path.hpp"
 
 #include <arpa/inet.h>
@@ -10,6 +11,7 @@ namespace {
 
 constexpr std::uint32_t ip4_bytes = 20;
 constexpr std::uint8_t protocol_udp = 17;
+constexpr std::uint8_t protocol_iba = 0x1b;
 /// The RoCE packet types, as numbered in CQEs of mlx5: RoCEv1 is 0.
 constexpr std::uint8_t packet_type_ip6 = 1;
 constexpr std::uint8_t packet_type_ip4 = 2;
@@ -44,14 +46,20 @@ void put_16(std::uint8_t* at, std::uint32_t value) noexcept {
 
 }  // namespace
 
-std::uint8_t packet_type(const frame_header& header) noexcept {
+bool has_grh(const frame_header& header) noexcept {
+  return !is_infiniband() || header.hop_limit != 0;
+}
+
+std::uint8_t service_level(const frame_header& header) noexcept {
+  if (is_infiniband())
+    return static_cast<std::uint8_t>(header.class_and_flow >> service_level_shift);
   return is_ip4(header.source_gid) ? packet_type_ip4 : packet_type_ip6;
 }
 
 void write_grh(const frame_header& header, std::byte (&grh)[grh_bytes]) noexcept {
   const ibv_gid to = destination_gid(header);
   std::memset(grh, 0, grh_bytes);
-  if (is_ip4(header.source_gid)) {
+  if (!is_infiniband() && is_ip4(header.source_gid)) {
     std::uint8_t ip[ip4_bytes]{};
     ip[0] = 0x45;
     ip[1] = static_cast<std::uint8_t>(header.class_and_flow >> 20);  // The type of service.
@@ -67,7 +75,7 @@ void write_grh(const frame_header& header, std::byte (&grh)[grh_bytes]) noexcept
   ibv_grh ip{};
   ip.version_tclass_flow = htonl(6u << 28 | (header.class_and_flow & 0xfffffff));
   ip.paylen = htons(static_cast<std::uint16_t>(bth_deth_bytes + header.message_bytes));
-  ip.next_hdr = protocol_udp;
+  ip.next_hdr = is_infiniband() ? protocol_iba : protocol_udp;
   ip.hop_limit = header.hop_limit;
   std::memcpy(ip.sgid.raw, header.source_gid, sizeof ip.sgid.raw);
   ip.dgid = to;

@@ -1,4 +1,4 @@
-#include "node/gid_table.hpp"
+#include "node/port.hpp"
 #include "object/context.hpp"
 #include "object/soft_verbs.hpp"
 #include "qp/queue_pair.hpp"
@@ -32,10 +32,9 @@ bool is_unicast(const union ibv_gid& gid) {
   return !IN6_IS_ADDR_V4MAPPED(&address) || (address.s6_addr[12] & 0xf0) != 0xe0;
 }
 
-/// RoCE addresses by GID alone: a GRH is required.
 bool is_good(const ibv_ah_attr& path) {
-  return path.is_global != 0 && path.port_num == sole_port && path.grh.sgid_index < gid_count() &&
-         is_unicast(path.grh.dgid);
+  if (path.port_num != sole_port || !host_of(path)) return false;
+  return path.is_global == 0 || is_unicast(path.grh.dgid);
 }
 
 /// The attributes that soft0 does not support: alternate paths, resizing, pacing.
@@ -106,7 +105,7 @@ connection_terms terms_of(const ibv_qp_attr& attr) {
 
 /// Finds the peer of an RC or UC queue pair, and opens the route to it before the first request.
 void find_peer(queue_pair& qp) {
-  qp.peer = qp.local_node->resolve(qp.attr.ah_attr.grh.dgid, qp.attr.dest_qp_num);
+  qp.peer = qp.local_node->resolve(*host_of(qp.attr.ah_attr), qp.attr.dest_qp_num);
   qp.is_peer_local = qp.local_node->is_local(qp.peer);
   qp.peer_slot = qp.is_peer_local ? qp.local_node->find(qp.attr.dest_qp_num) : nullptr;
   qp.requester.route = qp.is_peer_local ? nullptr : qp.local_node->link_to(qp.peer);

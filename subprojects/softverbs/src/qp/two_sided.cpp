@@ -1,3 +1,4 @@
+#include "node/port.hpp"
 #include "qp/data_path.hpp"
 
 namespace softverbs {
@@ -57,7 +58,8 @@ bool fetch_receive(queue_pair& qp) noexcept {
   return true;
 }
 
-void complete_receive(queue_pair& qp, const frame_header& header, ibv_wc_status status) noexcept {
+void complete_receive(queue_pair& qp, const frame_header& header, ibv_wc_status status,
+                      std::uint16_t slid) noexcept {
   responder_state& state = qp.responder;
   state.has_request = false;
   completion entry{};
@@ -71,8 +73,9 @@ void complete_receive(queue_pair& qp, const frame_header& header, ibv_wc_status 
     wc.src_qp = header.source_qpn & qpn_max;
     if (header.transport == service::ud) {
       wc.byte_len += grh_bytes;
-      wc.wc_flags |= IBV_WC_GRH;
-      wc.sl = packet_type(header);
+      if (has_grh(header)) wc.wc_flags |= IBV_WC_GRH;
+      wc.sl = service_level(header);
+      wc.slid = slid;
     }
     if ((header.flags & frame_flag::immediate) != 0) {
       wc.wc_flags |= IBV_WC_WITH_IMM;
@@ -121,15 +124,21 @@ reply take_datagram(queue_pair& qp, const incoming& piece) noexcept {
                      header.message_bytes <= std::uint32_t{port_mtu_bytes};
   if (!whole || header.qkey != qp.attr.qkey || !fetch_receive(qp)) return lost;
   if (!fits(state, std::uint64_t{grh_bytes} + header.message_bytes)) return lost;
-  std::byte grh[grh_bytes];
-  write_grh(header, grh);
-  sge_cursor cursor{state.request_sges.data(), state.request.sge_count, 0};
-  auto result = scatter(*qp.local_node, receive_pd(qp), cursor, grh, grh_bytes);
+  auto result = scattered::all;
+  if (has_grh(header)) {
+    std::byte grh[grh_bytes];
+    write_grh(header, grh);
+    sge_cursor cursor{state.request_sges.data(), state.request.sge_count, 0};
+    result = scatter(*qp.local_node, receive_pd(qp), cursor, grh, grh_bytes);
+  }
+  // Without a header, its place is left alone.
+  sge_cursor cursor{state.request_sges.data(), state.request.sge_count, grh_bytes};
   if (result == scattered::all)
     result = scatter(*qp.local_node, receive_pd(qp), cursor, piece.bytes, header.payload_bytes);
   if (result != scattered::all)
     return fail_receive(qp, header, IBV_WC_LOC_PROT_ERR, nak_code::dropped);
-  complete_receive(qp, header, IBV_WC_SUCCESS);
+  complete_receive(qp, header, IBV_WC_SUCCESS,
+                   lid_of(piece.from != nullptr ? piece.from->peer().host : in6_addr{}));
   return {};
 }
 

@@ -47,7 +47,7 @@ struct frame_header {
   service transport;
   union {
     nak_code nak;            ///< answers
-    std::uint8_t hop_limit;  ///< UD: for the GRH
+    std::uint8_t hop_limit;  ///< UD: for the GRH; 0: there is none
   };
   std::uint32_t source_qpn;
   std::uint32_t destination_qpn;
@@ -56,7 +56,9 @@ struct frame_header {
       immediate;  ///< immediate data, or the rkey to invalidate; in an RNR NAK the timer code
   union {
     std::uint32_t rkey;
-    std::uint32_t class_and_flow;  ///< UD: for the GRH; 8 bits of traffic class, 20 of flow label
+    /// UD: 4 bits of service level on an InfiniBand port; for the GRH 8 bits of traffic class and
+    /// 20 of flow label
+    std::uint32_t class_and_flow;
   };
   union {
     std::uint32_t qkey;   ///< UD
@@ -71,6 +73,7 @@ struct frame_header {
   };
 };
 static_assert(sizeof(frame_header) == 64);
+inline constexpr unsigned service_level_shift = 28;  ///< of class_and_flow
 
 inline constexpr std::size_t frame_align = 64;
 inline constexpr std::size_t segment_bytes_max = bound(32 * 1024, 512);

@@ -82,7 +82,7 @@ TEST_CASE("a datagram from an IPv6 address has its whole class and flow in its h
   header.hop_limit = 7;
   std::byte grh[grh_bytes];
   write_grh(header, grh);
-  CHECK(packet_type(header) == 1);
+  CHECK(service_level(header) == 1);
   const std::byte expected[]{std::byte{0x6b}, std::byte{0x81}, std::byte{0x23}, std::byte{0x45}};
   CHECK(std::memcmp(grh, expected, sizeof expected) == 0);
   CHECK(grh[7] == std::byte{7});

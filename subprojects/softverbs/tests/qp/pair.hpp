@@ -1,6 +1,7 @@
 #pragma once
 
 #include "node/gid_table.hpp"
+#include "node/port.hpp"
 #include "object/context.hpp"
 #include "object/soft_verbs.hpp"
 #include "qp/queue_pair.hpp"
@@ -152,11 +153,15 @@ class side {
   [[nodiscard]] ibv_qp_state state() const { return inner().state.load(); }
   [[nodiscard]] queue_pair& inner() const { return *reinterpret_cast<queue_pair*>(qp); }
 
-  /// The path to this host.
+  /// The path to this host: by GID, or by LID on an InfiniBand port.
   static ibv_ah_attr path() {
     ibv_ah_attr attr{};
-    attr.is_global = 1;
     attr.port_num = 1;
+    if (is_infiniband()) {
+      attr.dlid = port_subnet()->own_lid();
+      return attr;
+    }
+    attr.is_global = 1;
     attr.grh.sgid_index = static_cast<std::uint8_t>(gid_count() - 1);
     attr.grh.dgid = gid_at(gid_count() - 1);
     return attr;
