@@ -46,6 +46,8 @@ class conversation {
   [[nodiscard]] virtual in6_addr peer_host() const noexcept = 0;
 };
 
+/// The calls of node_service are made under the mutex, too. Bindings and conversations end before
+/// their transport does. In a forked child they do nothing after abandon().
 class transport : public node_service {
  public:
   /// Told of each request for a name of ours that listens.
@@ -60,11 +62,12 @@ class transport : public node_service {
 
   virtual ~transport() = default;
   /// Binds a name; port 0 chooses a free one. `v6_only`: the IPv6 wildcard leaves IPv4 to others.
-  /// `reuse`: RDMA_OPTION_ID_REUSEADDR. On failure null, and `error` is EADDRINUSE or the like.
+  /// `reuse`: RDMA_OPTION_ID_REUSEADDR. On failure null, and `error` is the kernel's: EADDRINUSE;
+  /// EADDRNOTAVAIL where a wildcard is involved, or no port is free.
   virtual std::unique_ptr<binding> bind(std::uint16_t space, const endpoint& wanted, bool v6_only,
                                         bool reuse, int& error) noexcept = 0;
   /// Starts a conversation with whoever has the request's `destination`, from its `source`. Null:
-  /// out of memory or descriptors. Every other failure is told by on_end().
+  /// out of memory or descriptors, or 8192 conversations. Every other failure is told by on_end().
   virtual std::unique_ptr<conversation> start(const message& request,
                                               conversation::user&) noexcept = 0;
 };

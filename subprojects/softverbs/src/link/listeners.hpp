@@ -14,6 +14,10 @@ inline constexpr std::uint16_t process_slots = 1u << 10;
 inline constexpr unsigned hellos_pending_max = 32;  ///< accepted sockets without a hello yet
 inline constexpr std::chrono::seconds hello_time_max{2};
 inline constexpr std::uint16_t tcp_port_default = 47000;
+/// The port of rdma_cm's requests, behind those of the slots.
+constexpr std::uint16_t cm_port(std::uint16_t first_port) {
+  return static_cast<std::uint16_t>(first_port + process_slots);
+}
 
 /// The handshake: the first bytes of a link. The length is that of a frame's header, so that a
 /// hello fits into a ring.
@@ -82,8 +86,10 @@ tcp_settings tcp_settings_of_environment();
 /// hello with a new ring file. False: there is no such listener. Never blocks.
 bool connect_local(std::uint16_t slot, std::uint16_t own_slot, unique_fd& socket,
                    unique_fd& memory) noexcept;
-/// Starts a TCP connection; the caller sends the hello through the link. Never blocks.
-bool connect_tcp(const in6_addr& host, std::uint16_t port, unique_fd& socket) noexcept;
+/// Starts a TCP connection, from the address `source` if this host has it; the caller sends the
+/// first bytes. Never blocks. False with errno.
+bool connect_tcp(const in6_addr& host, std::uint16_t port, unique_fd& socket,
+                 const in6_addr* source = nullptr) noexcept;
 
 /// The two listeners of a node, and the accepted sockets that sent no hello yet. Thread: callers
 /// lock.

@@ -56,6 +56,15 @@ in6_addr mapped(const in_addr& v4) noexcept {
   return host;
 }
 
+/// False: no address of IP.
+bool from_socket_address(const sockaddr_storage& name, in6_addr& host) noexcept {
+  if (name.ss_family == AF_INET)
+    host = mapped(reinterpret_cast<const sockaddr_in&>(name).sin_addr);
+  else
+    host = reinterpret_cast<const sockaddr_in6&>(name).sin6_addr;
+  return name.ss_family == AF_INET || name.ss_family == AF_INET6;
+}
+
 unique_fd tcp_socket(int family) noexcept {
   return unique_fd{::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
 }
@@ -65,7 +74,9 @@ void set(int socket, int level, int option, int value) noexcept {
   (void)::setsockopt(socket, level, option, &value, sizeof value);
 }
 
-void warn_refused(const in6_addr& host, std::uint16_t port) noexcept {
+}  // namespace
+
+void warn_of_refusal(const in6_addr& host, std::uint16_t port) noexcept {
   if (IN6_IS_ADDR_UNSPECIFIED(&host)) return;  // A process of this host that has ended.
   const int saved = errno;
   char text[INET6_ADDRSTRLEN] = "?";
@@ -80,8 +91,6 @@ void warn_refused(const in6_addr& host, std::uint16_t port) noexcept {
       text, unsigned{port}, text);
   errno = saved;
 }
-
-}  // namespace
 
 tcp_settings tcp_settings_of_environment() {
   tcp_settings settings;
@@ -99,7 +108,7 @@ tcp_settings tcp_settings_of_environment() {
     const auto [end, error] =
         std::from_chars(digits.data(), digits.data() + digits.size(), settings.port);
     if (error != std::errc{} || end != digits.data() + digits.size() || settings.port == 0 ||
-        settings.port > 65536 - process_slots)
+        settings.port > 65535 - process_slots)
       throw std::system_error{EINVAL, std::generic_category(), "SOFTVERBS_PORT is out of range"};
   }
   return settings;
@@ -141,23 +150,33 @@ std::chrono::milliseconds unacknowledged_time(int socket) noexcept {
 bool address_of_peer(int socket, in6_addr& host) noexcept {
   sockaddr_storage name{};
   socklen_t length = sizeof name;
-  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&name), &length) != 0) return false;
-  if (name.ss_family == AF_INET)
-    host = mapped(reinterpret_cast<const sockaddr_in&>(name).sin_addr);
-  else
-    host = reinterpret_cast<const sockaddr_in6&>(name).sin6_addr;
-  return true;
+  return ::getpeername(socket, reinterpret_cast<sockaddr*>(&name), &length) == 0 &&
+         from_socket_address(name, host);
 }
 
-bool connect_tcp(const in6_addr& host, std::uint16_t port, unique_fd& socket) noexcept {
+bool own_address(int socket, in6_addr& host) noexcept {
+  sockaddr_storage name{};
+  socklen_t length = sizeof name;
+  return ::getsockname(socket, reinterpret_cast<sockaddr*>(&name), &length) == 0 &&
+         from_socket_address(name, host);
+}
+
+bool connect_tcp(const in6_addr& host, std::uint16_t port, unique_fd& socket,
+                 const in6_addr* source) noexcept {
   sockaddr_storage name;
   const socklen_t length = to_socket_address(host, port, name);
   socket = tcp_socket(name.ss_family);
   if (!socket) return false;
   tune(socket.get());
   set(socket.get(), IPPROTO_TCP, TCP_SYNCNT, connect_attempts_max);
+  if (source != nullptr && is_mapped(*source) == is_mapped(host)) {
+    sockaddr_storage from;
+    const socklen_t bytes = to_socket_address(*source, 0, from);
+    set(socket.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+    (void)::bind(socket.get(), reinterpret_cast<const sockaddr*>(&from), bytes);
+  }
   if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&name), length) == 0) return true;
-  if (errno == ECONNREFUSED) warn_refused(host, port);
+  if (errno == ECONNREFUSED) warn_of_refusal(host, port);
   return errno == EINPROGRESS;
 }
 
@@ -165,7 +184,7 @@ void report_refusal(int socket, const in6_addr& host, std::uint16_t port) noexce
   int error = 0;
   socklen_t length = sizeof error;
   if (::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == ECONNREFUSED)
-    warn_refused(host, port);
+    warn_of_refusal(host, port);
 }
 
 }  // namespace softverbs

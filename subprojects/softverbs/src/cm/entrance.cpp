@@ -1,0 +1,185 @@
+#include "cm/entrance.hpp"
+
+#include "cm/message_check.hpp"
+#include "link/socket_names.hpp"
+#include "link/tcp_listener.hpp"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace softverbs::cm {
+
+namespace {
+
+/// How long a listening socket pauses when the process has no descriptor left for a new one.
+constexpr std::chrono::milliseconds pause_time{100};
+constexpr int accepts_at_once_max = 16;  ///< the next event brings the others
+
+bool would_block(int error) noexcept {
+  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
+}
+
+bool is_stream(int socket) noexcept {
+  int type = 0;
+  int protocol = 0;
+  socklen_t length = sizeof type;
+  if (::getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &length) != 0) return false;
+  length = sizeof protocol;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) == 0 &&
+         type == SOCK_STREAM && protocol == IPPROTO_TCP;
+}
+
+}  // namespace
+
+// ---- listening sockets
+
+bool acceptor::open(unique_fd socket) noexcept {
+  if (!watch(socket.get(), EPOLLIN)) return false;
+  close();
+  socket_ = std::move(socket);
+  return true;
+}
+
+void acceptor::close() noexcept {
+  if (closed_ != nullptr) *std::exchange(closed_, nullptr) = true;
+  if (!socket_) return;
+  unwatch(socket_.get());
+  socket_.reset();
+  set_deadline(time::max());
+}
+
+void acceptor::on_event(std::uint32_t, time now) noexcept {
+  for (int n = 0; n < accepts_at_once_max && socket_; ++n) {
+    unique_fd peer{::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
+    if (peer) {
+      bool is_closed = false;
+      closed_ = &is_closed;
+      entrance_.accept(std::move(peer), by_unix_, now);
+      if (is_closed) return;
+      closed_ = nullptr;
+      continue;
+    }
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      watch(socket_.get(), 0);
+      set_deadline(now + pause_time);
+    }
+    return;
+  }
+}
+
+void acceptor::on_time(time) noexcept {
+  if (socket_) watch(socket_.get(), EPOLLIN);
+}
+
+// ---- accepted sockets
+
+void pending_request::take(unique_fd socket, bool by_unix, time now) noexcept {
+  from_ = {};
+  from_.socket = std::move(socket);
+  from_.by_unix = by_unix;
+  received_ = 0;
+  late_ = now + request_time_max;
+  if (!knows_peer() || !watch(from_.socket.get(), EPOLLIN | EPOLLRDHUP)) return close();
+  set_deadline(late_);
+  on_event(EPOLLIN, now);  // Most requests are there already.
+}
+
+void pending_request::close() noexcept {
+  if (is_free()) return;
+  unwatch(from_.socket.get());
+  from_.socket.reset();
+  set_deadline(time::max());
+}
+
+/// True if the peer may send a request.
+bool pending_request::knows_peer() noexcept {
+  if (from_.by_unix && !from_.passed_on) {
+    ucred peer{};
+    if (owner_of(from_.socket.get(), peer)) return true;
+    warn_of_other_user(peer);
+    return false;
+  }
+  const int socket = from_.socket.get();
+  from_.from.by_tcp = true;
+  if (!address_of_peer(socket, from_.from.peer_host) || !own_address(socket, from_.local))
+    return false;
+  tune(socket);
+  return entrance_.owner().admit(from_);
+}
+
+void pending_request::on_event(std::uint32_t, time) noexcept {
+  if (is_free()) return;
+  const outcome read = from_.by_unix ? receive_packet() : receive_stream();
+  if (read == outcome::waits) return;
+  const bool is_good = read == outcome::whole && is_valid(words_) && words_.is_request();
+  if (!is_good) return close();
+  // From here on, this place is free for another.
+  if (!from_.passed_on) unwatch(from_.socket.get());
+  set_deadline(time::max());
+  arrival from = std::move(from_);
+  const message request = words_;
+  entrance_.owner().on_arrival(std::move(from), request);
+}
+
+/// A request of this host; with a descriptor, one that the holder of the port passes on.
+pending_request::outcome pending_request::receive_packet() noexcept {
+  // The buffer holds exactly one descriptor. The kernel closes further ones, and says so.
+  alignas(cmsghdr) char control[CMSG_LEN(sizeof(int))];
+  iovec part{&words_, sizeof words_};
+  msghdr packet{};
+  packet.msg_iov = &part;
+  packet.msg_iovlen = 1;
+  packet.msg_control = control;
+  packet.msg_controllen = sizeof control;
+  const ssize_t bytes = ::recvmsg(from_.socket.get(), &packet, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (bytes < 0) return would_block(errno) ? outcome::waits : outcome::bad;
+  unique_fd passed;
+  for (cmsghdr* one = CMSG_FIRSTHDR(&packet); one != nullptr; one = CMSG_NXTHDR(&packet, one)) {
+    if (one->cmsg_level != SOL_SOCKET || one->cmsg_type != SCM_RIGHTS) continue;
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(one), sizeof fd);
+    passed.reset(fd);
+  }
+  if (bytes != static_cast<ssize_t>(sizeof words_) ||
+      (packet.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
+    return outcome::bad;
+  if (!passed) return outcome::whole;
+  unwatch(from_.socket.get());
+  from_.socket = std::move(passed);
+  from_.passed_on = true;
+  return is_stream(from_.socket.get()) && knows_peer() ? outcome::whole : outcome::bad;
+}
+
+pending_request::outcome pending_request::receive_stream() noexcept {
+  auto* const bytes = reinterpret_cast<std::byte*>(&words_);
+  // Not a byte more: the rest belongs to whoever has the name.
+  const ssize_t got =
+      ::recv(from_.socket.get(), bytes + received_, sizeof words_ - received_, MSG_DONTWAIT);
+  if (got < 0 && would_block(errno)) return outcome::waits;
+  if (got <= 0) return outcome::bad;
+  received_ += static_cast<std::size_t>(got);
+  return received_ == sizeof words_ ? outcome::whole : outcome::waits;
+}
+
+entrance::entrance(poller& by, host& owner) : owner_{owner} {
+  for (unsigned n = 0; n < requests_pending_max; ++n)
+    pending_.push_back(std::make_unique<pending_request>(by, *this));
+}
+
+void entrance::accept(unique_fd socket, bool by_unix, watched::time now) noexcept {
+  auto place = std::find_if(pending_.begin(), pending_.end(),
+                            [](const auto& one) { return one->is_free(); });
+  if (place == pending_.end()) {
+    place = std::min_element(pending_.begin(), pending_.end(),
+                             [](const auto& a, const auto& b) { return a->late() < b->late(); });
+    (*place)->close();
+  }
+  (*place)->take(std::move(socket), by_unix, now);
+}
+
+}  // namespace softverbs::cm

@@ -1,0 +1,105 @@
+#pragma once
+
+#include "cm/message.hpp"
+#include "cm/poller.hpp"
+#include "cm/socket_conversation.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+// The way in: listening sockets, and accepted ones that have not sent their request yet.
+
+namespace softverbs::cm {
+
+inline constexpr unsigned requests_pending_max = 32;
+inline constexpr std::chrono::seconds request_time_max{2};
+
+/// A socket whose request was read, and is valid.
+struct arrival {
+  unique_fd socket;
+  route from;
+  in6_addr local{};        ///< by TCP: our address
+  bool by_unix = false;    ///< by the socket of a name, not by the port
+  bool passed_on = false;  ///< by the holder of the port, which accepted the socket
+};
+
+class entrance;
+
+/// A listening socket.
+class acceptor final : private watched {
+ public:
+  acceptor(poller& by, entrance& into, bool by_unix) noexcept
+      : watched{by}, entrance_{into}, by_unix_{by_unix} {}
+  ~acceptor() { close(); }
+
+  /// Accepts at `socket` from now on, instead of at another. False: out of memory.
+  [[nodiscard]] bool open(unique_fd socket) noexcept;
+  void close() noexcept;
+  [[nodiscard]] bool is_open() const noexcept { return static_cast<bool>(socket_); }
+  [[nodiscard]] int descriptor() const noexcept { return socket_.get(); }
+
+ private:
+  void on_event(std::uint32_t events, time now) noexcept override;
+  void on_time(time now) noexcept override;
+  void close_copies() noexcept override { socket_.reset(); }
+
+  entrance& entrance_;
+  const bool by_unix_;
+  unique_fd socket_;
+  bool* closed_ = nullptr;  ///< set by close(), during a call to the entrance
+};
+
+/// An accepted socket whose request has not come yet.
+class pending_request final : private watched {
+ public:
+  pending_request(poller& by, entrance& into) noexcept : watched{by}, entrance_{into} {}
+  ~pending_request() { close(); }
+
+  [[nodiscard]] bool is_free() const noexcept { return !from_.socket; }
+  [[nodiscard]] time late() const noexcept { return late_; }
+  void take(unique_fd socket, bool by_unix, time now) noexcept;
+  void close() noexcept;
+
+ private:
+  enum class outcome : std::uint8_t { waits, whole, bad };
+
+  void on_event(std::uint32_t events, time now) noexcept override;
+  void on_time(time) noexcept override { close(); }
+  void close_copies() noexcept override { from_.socket.reset(); }
+  [[nodiscard]] bool knows_peer() noexcept;
+  outcome receive_packet() noexcept;
+  outcome receive_stream() noexcept;
+
+  entrance& entrance_;
+  arrival from_;
+  message words_;
+  std::size_t received_ = 0;
+  time late_{};
+};
+
+/// All accepted sockets without a request. When there are too many, the oldest is closed.
+class entrance {
+ public:
+  /// Told of each request, by the engine.
+  class host {
+   public:
+    /// A socket of TCP, from `peer_host` to `local`; `peer_host` becomes all zero where the peer
+    /// is of this host. False: it is closed.
+    virtual bool admit(arrival& from) noexcept = 0;
+    virtual void on_arrival(arrival&& from, const message& request) noexcept = 0;
+
+   protected:
+    ~host() = default;
+  };
+
+  entrance(poller& by, host& owner);  ///< throws std::bad_alloc
+  void accept(unique_fd socket, bool by_unix, watched::time now) noexcept;
+  [[nodiscard]] host& owner() noexcept { return owner_; }
+
+ private:
+  host& owner_;
+  std::vector<std::unique_ptr<pending_request>> pending_;
+};
+
+}  // namespace softverbs::cm

@@ -1,0 +1,310 @@
+#include "cm/transport.hpp"
+
+#include "cm/entrance.hpp"
+#include "cm/message_check.hpp"
+#include "cm/names.hpp"
+#include "cm/poller.hpp"
+#include "cm/socket_conversation.hpp"
+#include "link/listeners.hpp"
+#include "link/socket_names.hpp"
+#include "link/tcp_listener.hpp"
+#include "node/gid_table.hpp"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <system_error>
+#include <vector>
+
+namespace softverbs::cm {
+
+namespace {
+
+constexpr std::uint32_t conversations_max = 8192;
+/// Ephemeral ports, as Linux has them unless it is told otherwise.
+constexpr std::uint16_t first_ephemeral = 32768;
+constexpr std::uint16_t last_ephemeral = 60999;
+constexpr int ephemeral_tries_max = 256;
+/// How often a process that listens tries to become the holder of the port.
+constexpr std::chrono::milliseconds claim_period{250};
+
+constexpr in6_addr this_host{};
+
+bool is_own(const in6_addr& address) noexcept {
+  ibv_gid gid;
+  std::memcpy(&gid, &address, sizeof gid);
+  return is_own_address(gid);
+}
+
+bool is_same(const in6_addr& a, const in6_addr& b) noexcept {
+  return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
+class socket_transport;
+
+class name_binding final : public binding {
+ public:
+  name_binding(socket_transport& by, const bound_name& name) noexcept;
+  ~name_binding() override;
+  [[nodiscard]] bool open(unique_fd socket) noexcept { return door_.open(std::move(socket)); }
+
+  [[nodiscard]] const endpoint& at() const noexcept override { return name_.at; }
+  int listen() noexcept override;
+  [[nodiscard]] const bound_name& name() const noexcept { return name_; }
+
+ private:
+  socket_transport& transport_;
+  bound_name name_;
+  bool listens_ = false;
+  acceptor door_;
+};
+
+class socket_transport final : public transport, private entrance::host {
+ public:
+  explicit socket_transport(transport::listener& who)
+      : listener_{who}, tcp_{tcp_settings_of_environment()} {
+    const char* link = std::getenv("SOFTVERBS_LINK");
+    tcp_forced_ = link != nullptr && std::strcmp(link, "tcp") == 0;
+    read_any_uid();
+  }
+  [[nodiscard]] bool open() noexcept { return poller_.open(); }
+
+  // ---- transport
+  std::unique_ptr<binding> bind(std::uint16_t space, const endpoint& wanted, bool v6_only,
+                                bool reuse, int& error) noexcept override;
+  std::unique_ptr<conversation> start(const message& request,
+                                      conversation::user& who) noexcept override;
+
+  // ---- node_service
+  [[nodiscard]] int descriptor() const noexcept override { return poller_.descriptor(); }
+  void run(time now) noexcept override { poller_.run(now); }
+  [[nodiscard]] time deadline() const noexcept override { return poller_.deadline(); }
+  void abandon() noexcept override { poller_.abandon(); }
+
+  // ---- bindings
+  [[nodiscard]] poller& events() noexcept { return poller_; }
+  [[nodiscard]] entrance& way_in() noexcept { return entrance_; }
+  int add(name_binding& one) noexcept;
+  void remove(name_binding& one) noexcept;
+
+ private:
+  /// The well-known port, while a name of this process listens.
+  class held_port final : private watched {
+   public:
+    held_port(poller& by, entrance& into, const tcp_settings& tcp) noexcept
+        : watched{by}, door_{by, into, false}, tcp_{tcp} {}
+    void claim(time now) noexcept;
+    void give_up() noexcept;
+
+   private:
+    void on_event(std::uint32_t, time) noexcept override {}
+    void on_time(time now) noexcept override { claim(now); }
+    void close_copies() noexcept override {}
+
+    acceptor door_;
+    const tcp_settings& tcp_;
+  };
+
+  // ---- entrance::host
+  bool admit(arrival& from) noexcept override;
+  void on_arrival(arrival&& from, const message& request) noexcept override;
+
+  std::unique_ptr<name_binding> bind_at(const bound_name& name, int& error) noexcept;
+  name_binding* find(const message& request) noexcept;
+  static bool pass_on(const arrival& from, const message& request) noexcept;
+  static void refuse(const arrival& from) noexcept;
+
+  transport::listener& listener_;
+  const tcp_settings tcp_;
+  bool tcp_forced_ = false;
+  poller poller_;
+  entrance entrance_{poller_, *this};
+  held_port port_{poller_, entrance_, tcp_};
+  std::vector<name_binding*> listening_;
+  std::uint32_t conversations_ = 0;
+};
+
+// ---- names
+
+name_binding::name_binding(socket_transport& by, const bound_name& name) noexcept
+    : transport_{by}, name_{name}, door_{by.events(), by.way_in(), true} {}
+
+name_binding::~name_binding() {
+  if (listens_) transport_.remove(*this);
+}
+
+int name_binding::listen() noexcept {
+  if (listens_) return 0;
+  if (name_.reuse) {
+    // A name that may be shared becomes ours alone.
+    bound_name own = name_;
+    own.reuse = false;
+    int error = 0;
+    unique_fd socket = claim(own, door_.descriptor(), error);
+    if (!socket) return error;
+    if (!door_.open(std::move(socket))) return ENOMEM;
+    name_ = own;
+  }
+  const int error = transport_.add(*this);
+  listens_ = error == 0;
+  return error;
+}
+
+std::unique_ptr<binding> socket_transport::bind(std::uint16_t space, const endpoint& wanted,
+                                                bool v6_only, bool reuse, int& error) noexcept {
+  if (!poller_.is_open()) {
+    error = EIO;
+    return nullptr;
+  }
+  bound_name name{space, wanted, v6_only && !is_ipv4(wanted.address), reuse};
+  if (wanted.port != 0) return bind_at(name, error);
+  for (int n = 0; n < ephemeral_tries_max; ++n) {
+    std::uint64_t random = 0;
+    if (!make_random(random)) break;
+    constexpr std::uint64_t ports = last_ephemeral - first_ephemeral + 1;
+    name.at.port = static_cast<std::uint16_t>(first_ephemeral + random % ports);
+    name.reuse = false;  // Nobody shares a port that was chosen for another.
+    if (auto bound = bind_at(name, error)) return bound;
+    if (error != EADDRINUSE && error != EADDRNOTAVAIL) return nullptr;
+  }
+  error = EADDRNOTAVAIL;
+  return nullptr;
+}
+
+std::unique_ptr<name_binding> socket_transport::bind_at(const bound_name& name,
+                                                        int& error) noexcept {
+  unique_fd socket = claim(name, -1, error);
+  if (!socket) return nullptr;
+  std::unique_ptr<name_binding> bound{new (std::nothrow) name_binding{*this, name}};
+  if (bound && bound->open(std::move(socket))) return bound;
+  error = ENOMEM;
+  return nullptr;
+}
+
+int socket_transport::add(name_binding& one) noexcept {
+  try {
+    listening_.push_back(&one);
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
+  if (listening_.size() == 1) port_.claim(std::chrono::steady_clock::now());
+  return 0;
+}
+
+void socket_transport::remove(name_binding& one) noexcept {
+  std::erase(listening_, &one);
+  if (listening_.empty()) port_.give_up();
+}
+
+name_binding* socket_transport::find(const message& request) noexcept {
+  const auto found = std::ranges::find_if(listening_, [&](const name_binding* one) {
+    return covers(one->name(), request.space, request.destination);
+  });
+  return found != listening_.end() ? *found : nullptr;
+}
+
+// ---- the well-known port
+
+void socket_transport::held_port::claim(time now) noexcept {
+  if (door_.is_open()) return;
+  unique_fd socket = open_tcp_listener(tcp_.listen, cm_port(tcp_.port));
+  if (!socket || !door_.open(std::move(socket))) set_deadline(now + claim_period);
+}
+
+void socket_transport::held_port::give_up() noexcept {
+  door_.close();
+  set_deadline(time::max());
+}
+
+// ---- requests
+
+std::unique_ptr<conversation> socket_transport::start(const message& request,
+                                                      conversation::user& who) noexcept {
+  if (!poller_.is_open() || conversations_ == conversations_max) return nullptr;
+  route to;
+  const bool is_near = is_own(request.destination.address);
+  to.by_tcp = !is_near || tcp_forced_;
+  to.host = is_near ? tcp_.listen : request.destination.address;
+  to.port = cm_port(tcp_.port);
+  to.from_source = !is_near && !is_wildcard(request.source.address);
+  if (!is_near) to.peer_host = to.host;
+  std::unique_ptr<socket_conversation> made{
+      new (std::nothrow) socket_conversation{poller_, conversations_, request, to, who}};
+  if (!made || !made->begin(std::chrono::steady_clock::now())) return nullptr;
+  return made;
+}
+
+/// Other hosts reach us only at the address that we listen at. Processes of this host use the
+/// sockets of names, which know their owners.
+bool socket_transport::admit(arrival& from) noexcept {
+  if (is_own(from.from.peer_host)) {
+    from.from.peer_host = this_host;
+    return tcp_forced_;
+  }
+  return !from.passed_on || is_wildcard(tcp_.listen) || is_same(tcp_.listen, from.local);
+}
+
+void socket_transport::on_arrival(arrival&& from, const message& request) noexcept {
+  // A remote peer is its address, and wants the address that it found us at.
+  if (!is_same(from.from.peer_host, this_host) &&
+      (!is_same(request.source.address, from.from.peer_host) ||
+       !is_same(request.destination.address, from.local)))
+    return;
+  name_binding* const name = find(request);
+  if (name == nullptr) {
+    if (from.by_unix || !pass_on(from, request)) refuse(from);
+    return;
+  }
+  if (conversations_ == conversations_max) return;
+  std::unique_ptr<conversation> made{new (std::nothrow) socket_conversation{
+      poller_, conversations_, std::move(from.socket), from.from}};
+  if (made) listener_.on_request(*name, std::move(made), request);
+}
+
+/// Gives the socket to the process that has the name. False: nobody has it.
+bool socket_transport::pass_on(const arrival& from, const message& request) noexcept {
+  int error = 0;
+  const unique_fd to = connect_to_holder(request.space, request.destination, error);
+  if (!to) return error != ECONNREFUSED;
+  const int fd = from.socket.get();
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)]{};
+  iovec part{const_cast<message*>(&request), sizeof request};
+  msghdr packet{};
+  packet.msg_iov = &part;
+  packet.msg_iovlen = 1;
+  packet.msg_control = control;
+  packet.msg_controllen = sizeof control;
+  cmsghdr* const rights = CMSG_FIRSTHDR(&packet);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof fd);
+  std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
+  (void)!::sendmsg(to.get(), &packet, MSG_DONTWAIT | MSG_NOSIGNAL);
+  return true;
+}
+
+/// Tells the requester that nobody has the name. The socket is new: it takes the message.
+void socket_transport::refuse(const arrival& from) noexcept {
+  message words;
+  words.kind = message_kind::reject;
+  words.reason = reason_no_listener;
+  (void)!::send(from.socket.get(), &words, sizeof words, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+}  // namespace
+
+std::unique_ptr<transport> make_transport(transport::listener& who) noexcept {
+  try {
+    auto made = std::make_unique<socket_transport>(who);
+    if (made->open()) return made;
+  } catch (const std::exception&) {
+    // Out of memory; or settings are malformed, for which the node did not start either.
+  }
+  return nullptr;
+}
+
+}  // namespace softverbs::cm
