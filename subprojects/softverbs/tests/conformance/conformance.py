@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Runs programs of rdma-core and perftest, as Debian ships them, and looks at what they say.
 
-    conformance.py [--preload LIBRARY] [--device NAME] [--cache FOLDER] [PROGRAM...]
+    conformance.py [--preload LIBRARY]... [--device NAME] [--cache FOLDER] [PROGRAM...]
 
 Without PROGRAM: all of programs.py. Exits with 1 when one failed, 77 when none could run because
-it is not installed here.
+it is not installed here. PROGRAM@hosts runs server and client on two hosts, which are network
+namespaces.
 
 A soft device's programs run in a network namespace of their own where one can be made: there nobody
 else takes a port between our finding it free and the server's listening on it, and no other process
@@ -12,6 +13,7 @@ of this machine is on the same fabric. A kernel's device stays in the namespace 
 """
 
 import argparse
+import dataclasses
 import fcntl
 import os
 import pathlib
@@ -25,6 +27,7 @@ import sys
 import tempfile
 import time
 
+import hosts
 import programs
 import pyverbs_suite
 
@@ -82,12 +85,12 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def listens(port):
-    """Whether a TCP socket of this namespace, of either family, listens on it."""
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+def listens(port, pid):
+    """Whether a TCP socket of that process's namespace, of either family, listens on it."""
+    for table in ("tcp", "tcp6"):
         try:
-            rows = pathlib.Path(table).read_text().splitlines()[1:]
-        except FileNotFoundError:  # A kernel without IPv6.
+            rows = pathlib.Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
+        except OSError:  # A kernel without IPv6, or a process that has ended.
             continue
         for row in rows:
             _, local, _, state = row.split()[:4]
@@ -97,7 +100,7 @@ def listens(port):
 
 
 def wait_for_listener(server, port, deadline):
-    while not listens(port):
+    while not listens(port, server.process.pid):
         if server.ended():
             raise Failure("the server ended before it listened")
         if time.monotonic() > deadline:
@@ -123,35 +126,47 @@ def check_output(text, expected, forbidden):
 
 
 class Device:
-    def __init__(self, name, preload):
+    def __init__(self, name, preload=()):
         self.name = name
+        self.preload = preload
         self.environment = {key: value for key, value in os.environ.items()
                             if not key.startswith("SOFTVERBS")}
         self.environment["LC_ALL"] = "C.UTF-8"
         if preload:
-            self.environment["LD_PRELOAD"] = str(preload)
-        self._gid_index = None
+            self.environment["LD_PRELOAD"] = ":".join(map(str, preload))
 
-    @property
-    def gid_index(self):
-        """The first RoCEv2 GID that is an IPv4 address."""
-        if self._gid_index is None:
-            said = subprocess.run(["ibv_devinfo", "-v", "-d", self.name], env=self.environment,
-                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-                                  stderr=subprocess.STDOUT, timeout=SECONDS_MAX, check=False).stdout
-            found = re.search(r"GID\[ *(\d+)\]:\s*::ffff:\d+\.\d+\.\d+\.\d+, RoCE v2", said)
-            if not found:
-                raise Failure(f"ibv_devinfo names no RoCEv2 GID with an IPv4 address:\n{said}")
-            self._gid_index = int(found[1])
-        return self._gid_index
+    def has_file(self):
+        """Whether programs that look for the device's file find it."""
+        return self.is_kernels() or any("softverbs_cm" in one.name for one in self.preload)
 
-    def fill_in(self, arguments):
-        return [word.format(device=self.name, gid=self.gid_index) if "{" in word else word
-                for word in arguments]
+    def is_kernels(self):
+        return pathlib.Path("/sys/class/infiniband", self.name).exists()
+
+    def gid_index(self, environment, host=hosts.HERE):
+        """The first RoCEv2 GID of the host that is an IPv4 address."""
+        said = subprocess.run([*host.command, "ibv_devinfo", "-v", "-d", self.name],
+                              env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              text=True, stderr=subprocess.STDOUT, timeout=SECONDS_MAX,
+                              check=False).stdout
+        found = re.search(r"GID\[ *(\d+)\]:\s*::ffff:\d+\.\d+\.\d+\.\d+, RoCE v2", said)
+        if not found:
+            raise Failure(f"ibv_devinfo names no RoCEv2 GID with an IPv4 address:\n{said}")
+        return int(found[1])
+
+    def start(self, program, arguments, host=hosts.HERE, **values):
+        """Starts the program on that host, its arguments filled in."""
+        environment = {**self.environment, **host.environment,
+                       **{key: value.format(device=self.name)
+                          for key, value in program.environment.items()}}
+        values["device"] = self.name
+        if any("{gid}" in word for word in arguments):
+            values["gid"] = self.gid_index(environment, host)
+        words = [word.format(**values) if "{" in word else word for word in arguments]
+        return Running(host.command + words, environment)
 
 
 def run_single(device, program, deadline):
-    with Running(device.fill_in(program.arguments), device.environment) as process:
+    with device.start(program, program.arguments) as process:
         try:
             if process.wait(deadline) != 0:
                 raise Failure("exit status")
@@ -161,15 +176,15 @@ def run_single(device, program, deadline):
             raise Failure(f"{failure}\n{process.report()}") from None
 
 
-def run_pair(device, program, deadline):
+def run_pair(device, program, deadline, near=hosts.HERE, far=hosts.HERE):
+    """The server runs on the far host, the client on the near one."""
     port = free_port()
-    arguments = device.fill_in(program.arguments) + ["-p", str(port)]
-    with Running(arguments, device.environment) as server:
+    with device.start(program, program.arguments, far, port=port) as server:
         try:
             wait_for_listener(server, port, deadline)
         except Failure as failure:
             raise Failure(f"{failure}\n{server.report()}") from None
-        with Running(arguments + ["127.0.0.1"], device.environment) as client:
+        with device.start(program, program.client, near, port=port, server=far.address) as client:
             try:
                 wait_for_both(server, client, deadline)
                 check_output(client.text(), program.expected, program.forbidden)
@@ -180,12 +195,25 @@ def run_pair(device, program, deadline):
                               f"--- client: {client.report()}") from None
 
 
+def run_mpi(device, program, deadline):
+    """Compiles mpi_check.c first: `{check}` in the arguments."""
+    with tempfile.TemporaryDirectory() as folder:
+        check = pathlib.Path(folder, "mpi_check")
+        compiled = subprocess.run(["mpicc", "-O1", "-o", check, programs.MPI_CHECK],
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, check=False)
+        if compiled.returncode != 0:
+            raise Failure(f"mpicc fails:\n{compiled.stdout}")
+        arguments = [word.replace("{check}", str(check)) for word in program.arguments]
+        run_single(device, dataclasses.replace(program, arguments=arguments), deadline)
+
+
 def run_pyverbs(device, options):
     """Its own tests, from a copy: those of pyverbs-required.txt must pass."""
     with tempfile.TemporaryDirectory() as folder:
         pyverbs_suite.copy_tests(pathlib.Path(folder), options.documentation)
         arguments = [pyverbs_suite.PYTHON, "run_tests.py", "--dev", device.name, "--gid",
-                     str(device.gid_index), "-v"]
+                     str(device.gid_index(device.environment)), "-v"]
         with Running(arguments, device.environment, folder) as suite:
             try:
                 suite.wait(time.monotonic() + pyverbs_suite.SECONDS_MAX)
@@ -206,20 +234,34 @@ def run(name, device, options):
     if name == "pyverbs":
         run_pyverbs(device, options)
         return
-    program = programs.TABLE[name]
+    program = programs.find(name)
     deadline = time.monotonic() + SECONDS_MAX
-    if program.pair:
+    if name.endswith(programs.ON_HOSTS):
+        with hosts.Link() as link:
+            run_pair(device, program, deadline, link.near, link.far)
+    elif program.pair:
         run_pair(device, program, deadline)
+    elif program.is_mpi:
+        run_mpi(device, program, deadline)
     else:
         run_single(device, program, deadline)
 
 
-def absent(name):
-    """What is not installed here that this program needs; the empty string when all is there."""
+def absent(name, device, options):
+    """What this program needs and is not here; the empty string when all is there."""
     if name == "pyverbs":
         return pyverbs_suite.absent()
-    command = programs.TABLE[name].arguments[0]
-    return "" if shutil.which(command) else f"{command} is not installed"
+    program = programs.find(name)
+    for command in [program.arguments[0]] + (["mpicc"] if program.is_mpi else []):
+        if not shutil.which(command):
+            return f"{command} is not installed"
+    if program.needs_soft and device.is_kernels():
+        return "it needs soft0 as an InfiniBand port"
+    if program.needs_device_file and not device.has_file():
+        return "it looks for the device's file, which libsoftverbs_cm.so would show"
+    if name.endswith(programs.ON_HOSTS):
+        return hosts.absent() if options.inside else "no network namespace can be made here"
+    return ""
 
 
 def enter_namespace(more):
@@ -241,7 +283,7 @@ def bring_up_loopback():
 def parse_arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("--preload", type=lambda path: pathlib.Path(path).resolve(strict=True),
-                        help="the library to test")
+                        action="append", default=[], help="a library to test")
     parser.add_argument("--device", default="soft0")
     parser.add_argument("--cache", type=pathlib.Path, help="a folder for what must be downloaded")
     parser.add_argument("--documentation", type=pathlib.Path, default=pyverbs_suite.DOCUMENTATION,
@@ -250,7 +292,7 @@ def parse_arguments():
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("names", nargs="*", metavar="PROGRAM")
     options = parser.parse_args()
-    everything = [*programs.TABLE, "pyverbs"]
+    everything = [*programs.names(), "pyverbs"]
     unknown = set(options.names) - set(everything)
     if unknown:
         parser.error(f"unknown: {' '.join(sorted(unknown))}; there is: {' '.join(everything)}")
@@ -264,14 +306,15 @@ def main():
     if options.inside:
         bring_up_loopback()
     else:
-        if "pyverbs" in options.names and not absent("pyverbs"):  # Where there is a network, still.
+        # Where there is a network, still.
+        if "pyverbs" in options.names and not pyverbs_suite.absent():
             options.documentation = pyverbs_suite.find_tests(options.documentation, options.cache)
         if not kernel_device:
             enter_namespace(["--documentation", str(options.documentation)])
     device = Device(options.device, options.preload)
     outcomes = []
     for name in options.names:
-        why = absent(name)
+        why = absent(name, device, options)
         try:
             if not why:
                 run(name, device, options)

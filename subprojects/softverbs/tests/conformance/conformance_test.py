@@ -34,10 +34,11 @@ def peer(more="print('8 bytes')"):
 
 class Pairs(unittest.TestCase):
     def setUp(self):
-        self.device = conformance.Device("none", None)
+        self.device = conformance.Device("none")
 
     def run_pair(self, arguments, expected=("^8 bytes$",), forbidden=(), seconds=60):
-        program = programs.Program(arguments, expected, forbidden, both_report=True)
+        program = programs.Program(arguments + ["-p", "{port}"], expected, forbidden,
+                                   both_report=True)
         conformance.run_pair(self.device, program, time.monotonic() + seconds)
 
     def assert_fails(self, what, *arguments, **options):

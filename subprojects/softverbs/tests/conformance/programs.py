@@ -1,38 +1,63 @@
 """The programs of the conformance suite: how each is called, and what its output must have."""
 
 import dataclasses
+import pathlib
 import sys
 
 ITERATIONS = 1000
 LATENCY_ITERATIONS = 100  # Two that spin on fewer CPUs than they need take turns by time slices.
 SIZES_OF_ALL = [2**exponent for exponent in range(1, 24)]  # perftest's -a
+ON_HOSTS = "@hosts"
+MPI_CHECK = pathlib.Path(__file__).with_name("mpi_check.c")
+# An InfiniBand port, whose programs address by LID alone.
+BY_LID = {"SOFTVERBS_LINK_LAYER": "infiniband"}
 
 
 @dataclasses.dataclass
 class Program:
-    """`{device}` and `{gid}` in the arguments are filled in. A pair is a server and a client."""
+    """`{device}`, `{gid}`, `{port}` and `{server}`, the server's address, in the arguments are
+    filled in. A pair is a server and a client."""
 
-    arguments: list
+    arguments: list  # Of the server, or of a single program.
     expected: list
     forbidden: list = dataclasses.field(default_factory=list)
+    client: list = None  # Unless they are the server's and its address.
     pair: bool = True
     both_report: bool = False  # The server prints its results, too.
+    environment: dict = dataclasses.field(default_factory=dict)
+    hosts: bool = False  # Between two hosts, too.
+    is_mpi: bool = False  # `{check}` is the program of mpi_check.c.
+    needs_soft: bool = False
+    needs_device_file: bool = False  # UCX opens nothing there, but looks whether it could.
+
+    def __post_init__(self):
+        if self.client is None:
+            self.client = [*self.arguments, "{server}"]
 
 
-def pingpong(kind, *options, size=4096, iterations=ITERATIONS):
+def by_gid_or_lid(option, by_lid):
+    """The arguments that choose the address, and what else a program by LID needs."""
+    if by_lid:
+        return [], {"environment": BY_LID, "needs_soft": True}
+    return [option, "{gid}"], {}
+
+
+def pingpong(kind, *options, size=4096, iterations=ITERATIONS, by_lid=False, on_hosts=False):
     """rdma-core's; -c has it look at the bytes that came."""
+    address, more = by_gid_or_lid("-g", by_lid)
     return Program(
-        [f"ibv_{kind}_pingpong", "-d", "{device}", "-g", "{gid}", "-c", "-s", str(size),
-         "-n", str(iterations), *options],
+        [f"ibv_{kind}_pingpong", "-d", "{device}", *address, "-c", "-s", str(size),
+         "-n", str(iterations), *options, "-p", "{port}"],
         [rf"^{size * iterations * 2} bytes in \d+\.\d+ seconds",
          rf"^{iterations} iters in \d+\.\d+ seconds"],
         [r"invalid data", r"Failed", r"Couldn't"],
-        both_report=True)
+        both_report=True, hosts=on_hosts, **more)
 
 
-def perftest(test, *options, sizes=None, iterations=None, qps=1):
+def perftest(test, *options, sizes=None, iterations=None, qps=1, by_lid=False, on_hosts=False):
     """perftest's: a line of figures for each size, not all of them zero. Its standard deviation can
     be -nan on any device: it takes the root of a rounding error."""
+    address, more = by_gid_or_lid("-x", by_lid)
     if sizes is None:
         sizes = [8] if "atomic" in test else [2] if test.endswith("lat") else [65536]
     if iterations is None:
@@ -46,9 +71,40 @@ def perftest(test, *options, sizes=None, iterations=None, qps=1):
     rows = [rf"^ *{size} +{iterations * qps} +(?=.*[1-9]){figure}(\s+{figure})+\s*$"
             for size in sizes]
     return Program(
-        [f"ib_{test}", "-d", "{device}", "-x", "{gid}", "-F", "-n", str(iterations), *size_options,
-         *options],
-        rows, [r"(?i)\berror\b", r"Problems", r"(?i)couldn't|failed"])
+        [f"ib_{test}", "-d", "{device}", *address, "-F", "-n", str(iterations), *size_options,
+         *options, "-p", "{port}"],
+        rows, [r"(?i)\berror\b", r"Problems", r"(?i)couldn't|failed"], hosts=on_hosts, **more)
+
+
+def qperf(*tests):
+    """A second for each test, the shortest time there is; `quit` ends the server."""
+    return Program(
+        ["qperf", "-lp", "{port}"],
+        [rf"^{test}:\n(    \S+ += +[\d.]+ \S+\n)+" for test in tests],
+        [r"(?i)\berror\b|failed|unable"],
+        client=["qperf", "-lp", "{port}", "{server}", "-t", "1", *tests, "quit"],
+        environment=BY_LID, needs_soft=True, hosts=True)
+
+
+def ucx(test, transport, *options, iterations=200, on_hosts=False):
+    """ucx_perftest by that transport alone. A line of figures is its result."""
+    return Program(
+        ["ucx_perftest", "-p", "{port}", "-t", test, "-n", str(iterations), "-w", "5", *options],
+        [], [r"ERROR|WARN"],
+        client=["ucx_perftest", "-p", "{port}", "{server}", "-t", test, "-n", str(iterations),
+                "-w", "5", "-f", *options],
+        environment={"UCX_TLS": transport, "UCX_NET_DEVICES": "{device}:1"},
+        hosts=on_hosts, needs_device_file=True)
+
+
+def mpi(*options, **more):
+    """Open MPI: two ranks of mpi_check.c, which checks all data, and no other way between them."""
+    environment = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                   "OMPI_MCA_btl": "self", **more.pop("environment", {})}
+    return Program(
+        ["mpirun", "--oversubscribe", "-n", "2", *options, "{check}"],
+        [r"^2 ranks: all data is right$"], [r"(?i)\berror\b|warn"],
+        pair=False, is_mpi=True, environment=environment, **more)
 
 
 TABLE = {
@@ -59,13 +115,13 @@ TABLE = {
          r"^\t\t\tstate:\s+PORT_ACTIVE \(4\)$", r"^\t\t\tlink_layer:\s+Ethernet$",
          r"^\t\t\tGID\[ *\d+\]:\s+::ffff:\d+\.\d+\.\d+\.\d+, RoCE v2$"],
         [r"(?i)failed"], pair=False),
-    "rc_pingpong": pingpong("rc"),
+    "rc_pingpong": pingpong("rc", on_hosts=True),
     "rc_pingpong_events": pingpong("rc", "-e"),
     "rc_pingpong_new_send": pingpong("rc", "-N"),
     "rc_pingpong_large": pingpong("rc", "-m", "1024", size=(1 << 20) + 1, iterations=50),
     "uc_pingpong": pingpong("uc"),
     "uc_pingpong_events": pingpong("uc", "-e"),
-    "ud_pingpong": pingpong("ud", size=1024),
+    "ud_pingpong": pingpong("ud", size=1024, on_hosts=True),
     "ud_pingpong_events": pingpong("ud", "-e", size=1024),
     "srq_pingpong": pingpong("srq"),
     "srq_pingpong_events": pingpong("srq", "-e"),
@@ -75,7 +131,7 @@ TABLE = {
     "send_lat_uc": perftest("send_lat", "-c", "UC"),
     "send_lat_ud": perftest("send_lat", "-c", "UD"),
     "send_lat_rc_srq": perftest("send_lat", "--use-srq"),
-    "send_bw_rc": perftest("send_bw"),
+    "send_bw_rc": perftest("send_bw", on_hosts=True),
     "send_bw_rc_events": perftest("send_bw", "-e"),
     "send_bw_rc_bidirectional": perftest("send_bw", "-b"),
     "send_bw_rc_four_qps": perftest("send_bw", sizes=[4096], qps=4),
@@ -100,7 +156,48 @@ TABLE = {
     "atomic_lat_fetch_add": perftest("atomic_lat", "-A", "FETCH_AND_ADD"),
     "atomic_bw_compare_swap": perftest("atomic_bw", "-A", "CMP_AND_SWAP"),
     "atomic_bw_fetch_add": perftest("atomic_bw", "-A", "FETCH_AND_ADD"),
+    "rc_pingpong_lid": pingpong("rc", by_lid=True, on_hosts=True),
+    "uc_pingpong_lid": pingpong("uc", by_lid=True),
+    "ud_pingpong_lid": pingpong("ud", size=1024, by_lid=True, on_hosts=True),
+    "srq_pingpong_lid": pingpong("srq", by_lid=True),
+    "send_lat_ud_lid": perftest("send_lat", "-c", "UD", by_lid=True),
+    "write_bw_rc_lid": perftest("write_bw", by_lid=True),
+    "qperf_lat_lid": qperf("rc_lat", "uc_lat", "ud_lat"),
+    "qperf_bw_lid": qperf("rc_bw", "uc_bw", "ud_bw", "rc_rdma_read_bw", "rc_rdma_write_bw",
+                          "rc_compare_swap_mr", "ver_rc_fetch_add"),
+    "ucx_tag_rc": ucx("tag_lat", "rc", on_hosts=True),
+    "ucx_tag_rc_sleep": ucx("tag_lat", "rc", "-E", "sleep"),
+    "ucx_tag_ud": ucx("tag_lat", "ud_verbs", on_hosts=True),
+    "ucx_tag_ud_sleep": ucx("tag_lat", "ud_verbs", "-E", "sleep"),
+    "ucx_am_rc": ucx("ucp_am_lat", "rc"),
+    "ucx_am_ud": ucx("ucp_am_lat", "ud_verbs"),
+    "ucx_put_rc": ucx("ucp_put_bw", "rc", "-s", "65536"),
+    "ucx_put_ud": ucx("ucp_put_bw", "ud_verbs", "-s", "65536"),
+    "ucx_get_rc": ucx("ucp_get", "rc", "-s", "65536"),
+    "ucx_get_ud": ucx("ucp_get", "ud_verbs"),
+    "ucx_fetch_add_rc": ucx("ucp_fadd", "rc"),
+    "ucx_compare_swap_ud": ucx("ucp_cswap", "ud_verbs"),
+    "fi_pingpong_rxd": Program(
+        ["fi_pingpong", "-p", "verbs;ofi_rxd", "-e", "rdm", "-I", "50", "-c", "-B", "{port}"],
+        [rf"^{size} +50 +=50 .* \d" for size in ("64", "4k", "1m")], [r"(?i)error"],
+        client=["fi_pingpong", "-p", "verbs;ofi_rxd", "-e", "rdm", "-I", "50", "-c",
+                "-P", "{port}", "{server}"],
+        both_report=True, hosts=True),
+    "mpi_ucx": mpi("--mca", "pml", "ucx", "--mca", "osc", "ucx", needs_device_file=True,
+                   environment={"UCX_TLS": "rc,self", "UCX_NET_DEVICES": "{device}:1"}),
+    "mpi_ofi": mpi("--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "osc", "pt2pt",
+                   "--mca", "mtl_ofi_provider_include", "verbs;ofi_rxd"),
 }
 
+
+def names():
+    """All names: that of each program, and those between hosts."""
+    return [*TABLE, *(name + ON_HOSTS for name, program in TABLE.items() if program.hosts)]
+
+
+def find(name):
+    return TABLE[name.removesuffix(ON_HOSTS)]
+
+
 if __name__ == "__main__":  # For Meson, which adds a test for each.
-    sys.stdout.write("\n".join(TABLE))
+    sys.stdout.write("\n".join(names()))
