@@ -54,6 +54,8 @@ inline constexpr auto verbs = std::to_array<std::string_view>({"ibv_open_device"
                                                                "ibv_modify_qp",
                                                                "ibv_query_qp",
                                                                "ibv_destroy_qp",
+                                                               "ibv_attach_mcast",
+                                                               "ibv_detach_mcast",
                                                                "ibv_post_send",
                                                                "ibv_wr_complete",
                                                                "ibv_post_recv",

@@ -150,10 +150,10 @@ int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) {
   return real_only<"ibv_query_ece", "IBVERBS_1.10">(qp->context, ibv_query_ece, qp, ece);
 }
 int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) {
-  return real_only<"ibv_attach_mcast">(qp->context, ibv_attach_mcast, qp, gid, lid);
+  return dispatch<"ibv_attach_mcast">(qp->context, verb::attach_mcast, qp, gid, lid);
 }
 int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) {
-  return real_only<"ibv_detach_mcast">(qp->context, ibv_detach_mcast, qp, gid, lid);
+  return dispatch<"ibv_detach_mcast">(qp->context, verb::detach_mcast, qp, gid, lid);
 }
 
 }  // extern "C"

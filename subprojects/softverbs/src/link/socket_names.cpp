@@ -37,17 +37,19 @@ socket_name::socket_name(std::string_view text) noexcept {
 }
 
 // The file of the calling thread, because a network namespace belongs to a thread.
-listening_names::listening_names(std::string_view beginning) noexcept
-    : beginning_{beginning}, list_{std::fopen("/proc/thread-self/net/unix", "re")} {}
+listening_names::listening_names(std::string_view beginning, name_owner owner) noexcept
+    : beginning_{beginning},
+      // Accepted sockets have their listener's name, but not the flag.
+      mark_{owner == name_owner::listener ? " 00010000 " : " 0002 "},
+      list_{std::fopen("/proc/thread-self/net/unix", "re")} {}
 
 std::optional<std::string_view> listening_names::next() noexcept {
-  constexpr std::string_view listens = " 00010000 ";  // Accepted sockets have the name, too.
   constexpr std::string_view abstract = " @";
   while (list_ && std::fgets(line_, sizeof line_, list_.get()) != nullptr) {
     std::string_view line{line_};
     if (line.ends_with('\n')) line.remove_suffix(1);
     const std::size_t at = line.find(abstract);
-    if (at == line.npos || line.find(listens) > at) continue;
+    if (at == line.npos || line.find(mark_) > at) continue;
     line.remove_prefix(at + abstract.size());
     if (line.starts_with(beginning_)) return line;
   }
@@ -87,10 +89,14 @@ void read_any_uid() noexcept {
   any_uid.store(said != nullptr && std::strcmp(said, "1") == 0, std::memory_order_relaxed);
 }
 
+bool accepts_user(uid_t user) noexcept {
+  return user == ::geteuid() || any_uid.load(std::memory_order_relaxed);
+}
+
 bool owner_of(int socket, ucred& owner) noexcept {
   socklen_t length = sizeof owner;
   return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &owner, &length) == 0 &&
-         (owner.uid == ::geteuid() || any_uid.load(std::memory_order_relaxed));
+         accepts_user(owner.uid);
 }
 
 /// Pid 0 means that the owner is unknown, or lives in a PID namespace that is invisible here.

@@ -43,10 +43,14 @@ class socket_name {
   socklen_t length_ = 0;
 };
 
-/// The listening names of this host that begin with a text, from the system's list.
+enum class name_owner : std::uint8_t { listener, datagram_socket };
+
+/// The names of this host's listeners that begin with a text, or of its datagram sockets, from the
+/// system's list.
 class listening_names {
  public:
-  explicit listening_names(std::string_view beginning) noexcept;
+  explicit listening_names(std::string_view beginning,
+                           name_owner owner = name_owner::listener) noexcept;
   /// The next name, without its zero byte; valid until the next call.
   std::optional<std::string_view> next() noexcept;
 
@@ -55,6 +59,7 @@ class listening_names {
     void operator()(std::FILE* file) const noexcept { std::fclose(file); }
   };
   std::string_view beginning_;
+  std::string_view mark_;  ///< in the line of such a socket, ahead of its name
   std::unique_ptr<std::FILE, closer> list_;
   char line_[256];
 };
@@ -70,6 +75,8 @@ bool make_random(std::uint64_t& bits) noexcept;
 
 /// Reads SOFTVERBS_ANY_UID; another thread may change the environment later.
 void read_any_uid() noexcept;
+/// True for our own uid, and for any with SOFTVERBS_ANY_UID=1.
+[[nodiscard]] bool accepts_user(uid_t user) noexcept;
 /// Reads the credentials of the peer of a local socket. False: its uid is not accepted.
 bool owner_of(int socket, ucred& owner) noexcept;
 /// Says on stderr, once, why a process of another user is not talked to.

@@ -28,6 +28,7 @@ extern std::atomic<bool> needs_checks;
 }
 
 class fork_mutex;
+class group_membership;
 struct queue_pair;
 struct completion_queue;
 
@@ -126,6 +127,14 @@ class node final : private engine_world {
   void on_empty_poll(
       completion_queue& cq) noexcept;          ///< counts, takes over from the engine, progress()
   void on_arm(completion_queue& cq) noexcept;  ///< gives back to the engine, progress()
+
+  /// The multicast groups of this process (multicast/membership.hpp); null until the first use.
+  [[nodiscard]] group_membership* groups() const noexcept {
+    return groups_.load(std::memory_order_acquire);
+  }
+  void set_groups(group_membership& only) noexcept {
+    groups_.store(&only, std::memory_order_release);
+  }
 
   // ---- services
   /// From now on, the engine serves `one`, until detach(). The caller is a user of the node
@@ -229,6 +238,7 @@ class node final : private engine_world {
   deadline_heap deadlines_;
 
   std::atomic<std::uint32_t> epochs_{0};
+  std::atomic<group_membership*> groups_{nullptr};
 
   // QP numbers.
   std::mutex numbers_;

@@ -1,5 +1,7 @@
 #include "object/address_handle.hpp"
 
+#include "multicast/group.hpp"
+#include "multicast/membership.hpp"
 #include "node/gid_table.hpp"
 #include "node/node.hpp"
 #include "node/port.hpp"
@@ -24,12 +26,15 @@ constexpr std::uint32_t flow_label_mask = 0xfffff;
 namespace verb {
 
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
+  const bool is_group = attr->is_global != 0 && is_multicast(attr->grh.dgid);
   const auto host = host_of(*attr);
-  if (attr->port_num != 1 || !host) return fail(EINVAL);
+  const bool has_target = is_group ? attr->grh.sgid_index < gid_count() : host.has_value();
+  if (attr->port_num != 1 || !has_target) return fail(EINVAL);
   auto ah = std::make_unique<address_handle>();
+  if (is_group) groups_of(pd->context).watch(attr->grh.dgid);
   if (!handles.add(limits().max_ah)) return fail(ENOMEM);
   ah->handle = {.context = pd->context, .pd = pd, .handle = 0};
-  ah->host = softverbs::soft(pd->context).local_node->resolve(*host, 0).host;
+  if (!is_group) ah->host = softverbs::soft(pd->context).local_node->resolve(*host, 0).host;
   if (is_infiniband()) ah->class_and_flow = std::uint32_t{attr->sl} << service_level_shift;
   if (attr->is_global != 0) {
     ah->gid = attr->grh.dgid;

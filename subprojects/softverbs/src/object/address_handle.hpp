@@ -11,7 +11,7 @@ namespace softverbs {
 struct address_handle {
   ibv_ah handle;
   union ibv_gid gid;  ///< of the destination
-  in6_addr host;      ///< the host of the destination: see node::resolve
+  in6_addr host;      ///< of the destination, see node::resolve; unused for a group
   // The fields that the receiver finds in the GRH.
   union ibv_gid source_gid;
   std::uint32_t class_and_flow;  ///< as in a frame header

@@ -1,5 +1,6 @@
 #include "object/context.hpp"
 
+#include "multicast/membership.hpp"
 #include "node/node.hpp"
 
 #include <pthread.h>
@@ -41,7 +42,15 @@ ibv_context* open_context(const verbs_context& verbs) {
 void close_context(ibv_context* ctx) noexcept {
   const std::unique_ptr<context> closing{&soft(ctx)};
   ::pthread_mutex_destroy(&ctx->mutex);
+  if (closing->uses_groups) closing->local_node->groups()->release();
   node::release(*closing->local_node);
+}
+
+group_membership& groups_of(ibv_context* ctx) {
+  context& user = soft(ctx);
+  group_membership& groups = group_membership::of(*user.local_node);
+  groups.acquire(user.uses_groups);
+  return groups;
 }
 
 }  // namespace softverbs

@@ -9,6 +9,7 @@
 
 namespace softverbs {
 
+class group_membership;
 class node;
 
 /// The context of one ibv_open_device of soft0; the program holds `verbs.context`.
@@ -16,6 +17,7 @@ struct context {
   verbs_context verbs;  // First: pointers to it are cast back.
   node* local_node;
   async_event_queue async;
+  std::atomic<bool> uses_groups{false};  ///< a user of the node's group_membership
 };
 
 /// The device soft0. A call recognizes objects of soft0 by this address.
@@ -30,6 +32,10 @@ extern ibv_device soft_device;
 /// std::bad_alloc.
 ibv_context* open_context(const verbs_context& verbs);
 void close_context(ibv_context* ctx) noexcept;
+
+/// The multicast groups of the process; the context is their user from now on. Throws
+/// std::system_error and std::bad_alloc.
+[[nodiscard]] group_membership& groups_of(ibv_context* ctx);
 
 inline constexpr std::uint32_t message_bytes_max = 1u << 30;
 inline constexpr std::uint32_t request_sges_max = 32;  ///< of one request

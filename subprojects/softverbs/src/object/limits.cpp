@@ -1,3 +1,4 @@
+#include "multicast/membership.hpp"
 #include "node/fork_mutex.hpp"
 #include "node/node.hpp"
 #include "object/context.hpp"
@@ -18,7 +19,7 @@ namespace softverbs {
 
 namespace {
 
-constexpr int qps_max = (1 << index_bits) - 2;  // Numbers 0 and 1 are never given out.
+constexpr int qps_max = (1 << index_bits) - 3;  // Numbers 0, 1 and 0xffffff are special.
 constexpr int queue_depth_max = 16384;
 constexpr int cqes_max = 1 << 20;
 constexpr int keys_each = key_slots / 2;  // Regions and windows share the key table.
@@ -67,6 +68,9 @@ device_limits measure() {
   is.max_mr = is.max_mw = keys_each;
   is.max_qp_rd_atom = is.max_qp_init_rd_atom = int{rd_atomic_max};
   is.max_res_rd_atom = int{rd_atomic_max} * qps_max;
+  is.max_mcast_grp = int{attached_groups_max};
+  is.max_mcast_qp_attach = int{attached_qps_max};
+  is.max_total_mcast_qp_attach = int{attached_groups_max * attached_qps_max};
   // Atomic with respect to the CPU, too, but programs test for exactly this value.
   is.atomic_cap = IBV_ATOMIC_HCA;
   is.max_pkeys = 1;

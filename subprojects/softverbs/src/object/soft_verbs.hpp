@@ -59,5 +59,7 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);  ///< type 1
 ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp);
 int wr_complete(ibv_qp_ex* qp);
+int attach_mcast(ibv_qp* qp, const union ibv_gid* group, std::uint16_t lid);
+int detach_mcast(ibv_qp* qp, const union ibv_gid* group, std::uint16_t lid);
 
 }  // namespace softverbs::verb

@@ -215,9 +215,10 @@ reply respond(node& local_node, const local_piece& piece, responder_lock& lock) 
 /// A piece of a request from a local or remote peer.
 struct incoming {
   const frame_header& header;
-  const std::byte* bytes = nullptr;  ///< of a SEND or WRITE
-  std::byte* read_into = nullptr;    ///< of a READ, when the peer is in this process
-  link* from = nullptr;              ///< null: the peer is in this process
+  const std::byte* bytes = nullptr;      ///< of a SEND or WRITE
+  std::byte* read_into = nullptr;        ///< of a READ, when the peer is in this process
+  link* from = nullptr;                  ///< null: the peer is in this process
+  const union ibv_gid* group = nullptr;  ///< of a multicast datagram
 };
 
 /// True if the state and the transport of this QP allow the request. The sender is not checked.
@@ -247,8 +248,16 @@ inline constexpr std::uint32_t grh_bytes = 40;
 /// packet type, as on mlx5, because a GRH does not tell where its IP header starts.
 [[nodiscard]] std::uint8_t service_level(const frame_header& header) noexcept;
 /// Writes the bytes that a device puts before the payload of a datagram: a RoCEv2 device its IP
-/// header, an InfiniBand device a GRH.
-void write_grh(const frame_header& header, std::byte (&grh)[grh_bytes]) noexcept;
+/// header, an InfiniBand device a GRH. `group`: the destination of a multicast datagram.
+void write_grh(const frame_header& header, std::byte (&grh)[grh_bytes],
+               const union ibv_gid* group = nullptr) noexcept;
+
+// multicast.cpp
+/// Sends a datagram to all members of its group.
+next_step execute_multicast(queue_pair& qp, send_request& request, quantum& now) noexcept;
+/// Gives a datagram of another process to the members in this one. Thread: see on_request().
+void on_multicast(node& local_node, link& from, const frame_header& header,
+                  const std::byte* payload) noexcept;
 
 // answers.cpp
 /// Stores the answer to this request, and makes the link call send_answers().

@@ -56,8 +56,9 @@ std::uint8_t service_level(const frame_header& header) noexcept {
   return is_ip4(header.source_gid) ? packet_type_ip4 : packet_type_ip6;
 }
 
-void write_grh(const frame_header& header, std::byte (&grh)[grh_bytes]) noexcept {
-  const ibv_gid to = destination_gid(header);
+void write_grh(const frame_header& header, std::byte (&grh)[grh_bytes],
+               const ibv_gid* group) noexcept {
+  const ibv_gid to = group != nullptr ? *group : destination_gid(header);
   std::memset(grh, 0, grh_bytes);
   if (!is_infiniband() && is_ip4(header.source_gid)) {
     std::uint8_t ip[ip4_bytes]{};

@@ -1,5 +1,6 @@
 #include "qp/queue_pair.hpp"
 
+#include "multicast/membership.hpp"
 #include "object/context.hpp"
 #include "object/counted.hpp"
 #include "object/protection_domain.hpp"
@@ -190,7 +191,11 @@ ibv_qp* create_qp_ex(ibv_context* ctx, ibv_qp_init_attr_ex* attr) {
       IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   if ((attr->comp_mask & ~known) != 0) return fail(EINVAL);
   if ((attr->comp_mask & ~served) != 0) return fail(EOPNOTSUPP);
-  if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attr->create_flags != 0)
+  // A queue pair never gets its own multicast datagrams.
+  const std::uint32_t flags_served =
+      attr->qp_type == IBV_QPT_UD ? unsigned{IBV_QP_CREATE_BLOCK_SELF_MCAST_LB} : 0u;
+  if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 &&
+      (attr->create_flags & ~flags_served) != 0)
     return fail(EOPNOTSUPP);
   if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attr->pd == nullptr ||
       attr->pd->context != ctx)
@@ -202,6 +207,8 @@ ibv_qp* create_qp_ex(ibv_context* ctx, ibv_qp_init_attr_ex* attr) {
 }
 
 int destroy_qp(ibv_qp* handle) {
+  group_membership* const groups = soft(handle->context).local_node->groups();
+  if (groups != nullptr && groups->is_attached(handle->qp_num)) return EBUSY;  // As the kernel.
   const owned_queue_pair qp{reinterpret_cast<queue_pair*>(handle)};
   unsettle(*qp);
   await_acknowledgements(*handle);

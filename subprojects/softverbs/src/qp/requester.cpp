@@ -1,3 +1,4 @@
+#include "multicast/group.hpp"
 #include "qp/data_path.hpp"
 #include "qp/send_builder.hpp"
 
@@ -161,6 +162,8 @@ next_step start_or_continue(queue_pair& qp, send_request& request, quantum& now)
     if (const auto status = check(qp, request); status != IBV_WC_SUCCESS) return fail(qp, status);
     request.psn = qp.requester.psn;
   }
+  if (qp.type() == IBV_QPT_UD && is_multicast(request.datagram().gid))
+    return execute_multicast(qp, request, now);
   const bool is_local =
       qp.type() == IBV_QPT_UD ? qp.local_node->is_local(request.datagram().to()) : qp.is_peer_local;
   const std::uint64_t head = qp.sends.next;

@@ -127,7 +127,7 @@ reply take_datagram(queue_pair& qp, const incoming& piece) noexcept {
   auto result = scattered::all;
   if (has_grh(header)) {
     std::byte grh[grh_bytes];
-    write_grh(header, grh);
+    write_grh(header, grh, piece.group);
     sge_cursor cursor{state.request_sges.data(), state.request.sge_count, 0};
     result = scatter(*qp.local_node, receive_pd(qp), cursor, grh, grh_bytes);
   }

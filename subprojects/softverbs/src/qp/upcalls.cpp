@@ -1,5 +1,6 @@
 #include "node/upcalls.hpp"
 
+#include "multicast/group.hpp"
 #include "qp/data_path.hpp"
 
 namespace softverbs {
@@ -52,6 +53,10 @@ void run(node& local_node, std::uint32_t qpn) noexcept {
 
 bool on_request(node& local_node, link& from, const frame_header& header,
                 const std::byte* payload) noexcept {
+  if (header.transport == service::ud && header.destination_qpn == multicast_qpn) {
+    on_multicast(local_node, from, header, payload);
+    return true;
+  }
   qp_slot* slot = local_node.find(header.destination_qpn);
   if (slot == nullptr) return reject(from, header);
   std::lock_guard lock{slot->receive};

@@ -1,23 +1,21 @@
+#include "hosts.hpp"
 #include "process.hpp"
 #include "rig.hpp"
 #include "soak.hpp"
 
 #include <catch2/catch.hpp>
 
-#include <fcntl.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
 
-// Hosts are network namespaces. A `peer` answers; a `driver` asks, and tells what it found.
+// A `peer` answers; a `driver` asks, and tells what it found.
 
 namespace {
 
@@ -89,13 +87,6 @@ struct side {
   rig::qp_ptr qp;
 };
 
-/// `host`: the path of a network namespace; empty: stays where it is.
-void enter_host(const std::string& host) {
-  if (host.empty()) return;
-  const rig::descriptor at{::open(host.c_str(), O_RDONLY | O_CLOEXEC)};
-  rig::check(::setns(at.get(), CLONE_NEWNET), "setns");
-}
-
 /// Does what orders say: in a peer, and in a driver that talks to itself.
 class answerer {
  public:
@@ -116,7 +107,7 @@ class answerer {
 };
 
 int peer(const std::vector<std::string>& arguments) {
-  enter_host(arguments.at(0));
+  rig::enter_host(arguments.at(0));
   const rig::device device{arguments.at(1).c_str()};
   answerer self{device};
   const int control = rig::first_inherited_fd;
@@ -212,10 +203,6 @@ class conversation {
   std::uint64_t count_ = 0;
 };
 
-void shell(const std::string& command) {
-  if (std::system(command.c_str()) != 0) throw std::runtime_error{command + " failed"};
-}
-
 /// Sends frames of both directions to a neighbour that does not exist: no host is notified. A queue
 /// pair without a timeout continues when the cable is whole again.
 void cut_and_heal(conversation& hasty, const rig::device& device, const std::string& other_host) {
@@ -224,19 +211,19 @@ void cut_and_heal(conversation& hasty, const rig::device& device, const std::str
   patient.post(1);
   patient.check();
   const std::string astray = " lladdr 02:00:00:00:00:99 dev veth0 nud permanent";
-  shell("ip neigh replace 10.99.0.2" + astray);
+  rig::shell("ip neigh replace 10.99.0.2" + astray);
   const std::string over_there = "nsenter --net=" + other_host + " ip neigh ";
-  shell(over_there + "replace 10.99.0.1" + astray);
+  rig::shell(over_there + "replace 10.99.0.1" + astray);
   patient.post(2);
   hasty.expect_retries_exceeded();
-  shell("ip neigh del 10.99.0.2 dev veth0");
-  shell(over_there + "del 10.99.0.1 dev veth0");
+  rig::shell("ip neigh del 10.99.0.2 dev veth0");
+  rig::shell(over_there + "del 10.99.0.1 dev veth0");
   patient.check();
 }
 
 /// The driver of the peers at its inherited descriptors; `end` names the fate of the last peer.
 int driver(const std::vector<std::string>& arguments) {
-  enter_host(arguments.at(0));
+  rig::enter_host(arguments.at(0));
   const rig::device device{arguments.at(1).c_str()};
   const int peers = std::stoi(arguments.at(2));
   const std::string& end = arguments.at(3);
@@ -264,7 +251,7 @@ int driver(const std::vector<std::string>& arguments) {
     ::kill(last.pid(), SIGKILL);
     last.expect_retries_exceeded();
   } else if (end == "down") {
-    shell("ip link set veth0 down");
+    rig::shell("ip link set veth0 down");
     last.expect_retries_exceeded();
   } else if (end == "impostor") {
     ibv_gid another = device.gid;
@@ -277,51 +264,8 @@ int driver(const std::vector<std::string>& arguments) {
 }
 const rig::role driver_role{"hosts-driver", driver};
 
-/// Two network namespaces and a cable. They have no names, and so go with those who use them, also
-/// when this process is killed.
-class two_hosts {
- public:
-  two_hosts() {
-    const std::string a = "sv-a-" + std::to_string(::getpid());
-    const std::string b = "sv-b-" + std::to_string(::getpid());
-    shell("ip netns add " + a + " && ip netns add " + b + " && ip -n " + a +
-          " link add veth0 type veth peer name veth0 netns " + b);
-    at_a_ = made(a, "10.99.0.1");
-    at_b_ = made(b, "10.99.0.2");
-  }
-  [[nodiscard]] std::string a() const { return path(at_a_); }
-  [[nodiscard]] std::string b() const { return path(at_b_); }
-
- private:
-  static rig::descriptor made(const std::string& name, const std::string& address) {
-    shell("ip -n " + name + " addr add " + address + "/24 dev veth0 && ip -n " + name +
-          " link set veth0 up && ip -n " + name + " link set lo up");
-    rig::descriptor opened{::open(("/run/netns/" + name).c_str(), O_RDONLY | O_CLOEXEC)};
-    shell("ip netns del " + name);
-    return opened;
-  }
-  static std::string path(const rig::descriptor& at) {
-    return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(at.get());
-  }
-  rig::descriptor at_a_, at_b_;
-};
-
-bool can_make_hosts() {
-  if (::geteuid() != 0) {
-    soak::skip("network namespaces are root's");
-    return false;
-  }
-  const std::string probe = "sv-probe-" + std::to_string(::getpid());
-  if (std::system(("ip netns add " + probe + " 2>/dev/null && ip netns del " + probe).c_str()) !=
-      0) {
-    soak::skip("no network namespaces here");
-    return false;
-  }
-  return true;
-}
-
 int two_host_run(const std::string& end) {
-  const two_hosts hosts;
+  const rig::two_hosts hosts;
   rig::socket_pair far, near;
   const std::string ours = "SOFTVERBS_LISTEN=10.99.0.1";
   const rig::child far_peer{
@@ -340,31 +284,31 @@ int two_host_run(const std::string& end) {
 
 TEST_CASE("one process talks to itself, to its host and to another host at the same time",
           "[campaign]") {
-  if (!can_make_hosts()) return;
+  if (!rig::can_make_hosts()) return;
   CHECK(two_host_run("well") == 0);
 }
 
 TEST_CASE("a process killed on another host ends its peer's requests with RETRY_EXC",
           "[campaign]") {
-  if (!can_make_hosts()) return;
+  if (!rig::can_make_hosts()) return;
   CHECK(two_host_run("kill") == 0);
 }
 
 TEST_CASE("a cable that is pulled ends requests to the other host with RETRY_EXC", "[campaign]") {
-  if (!can_make_hosts()) return;
+  if (!rig::can_make_hosts()) return;
   CHECK(two_host_run("down") == 0);
 }
 
 TEST_CASE(
     "a cable that is cut ends a queue pair by its own timers, and nobody who has more patience",
     "[campaign]") {
-  if (!can_make_hosts()) return;
+  if (!rig::can_make_hosts()) return;
   CHECK(two_host_run("cut") == 0);
 }
 
 TEST_CASE("a host cannot speak for a queue pair that its peer knows at another address",
           "[campaign]") {
-  if (!can_make_hosts()) return;
+  if (!rig::can_make_hosts()) return;
   CHECK(two_host_run("impostor") == 0);
 }
 
