@@ -29,7 +29,7 @@ MAY_INCLUDE = {
 
 # The table of softverbs' docs/design.md: a room may include those before it.
 SOFTVERBS = "subprojects/softverbs/"
-SOFTVERBS_ROOMS = ("wire", "memory", "queue", "link", "node", "object", "qp", "multicast", "cm", "abi", "libc", "run")
+SOFTVERBS_ROOMS = ("wire", "memory", "queue", "link", "node", "multicast", "object", "qp", "cm", "abi", "libc", "run")
 # The header by which the rooms below qp know of it.
 UPCALLS = "node/upcalls.hpp"
 

@@ -1,5 +1,6 @@
 #include "abi/attributes.hpp"
 #include "abi/dispatch.hpp"
+#include "link/ip_address.hpp"
 #include "node/gid_table.hpp"
 #include "object/soft_verbs.hpp"
 
@@ -27,13 +28,6 @@ struct route {
   std::uint8_t traffic_class = 0;
 };
 
-ibv_gid mapped(std::uint32_t address) noexcept {
-  ibv_gid gid{};
-  gid.raw[10] = gid.raw[11] = 0xff;
-  std::memcpy(gid.raw + 12, &address, sizeof address);
-  return gid;
-}
-
 /// The ones' complement sum of a header of 20 bytes that includes its own checksum is all ones.
 bool checksum_holds(const std::byte* header) noexcept {
   std::uint32_t sum = 0;
@@ -53,7 +47,9 @@ route read_route(const ibv_grh& grh) noexcept {
   iphdr v4;
   std::memcpy(&v4, v4_bytes, sizeof v4);
   if (v4.version == 4 && v4.ihl == 5 && checksum_holds(v4_bytes))
-    return {.source = mapped(v4.saddr), .destination = mapped(v4.daddr), .traffic_class = v4.tos};
+    return {.source = mapped<ibv_gid>({v4.saddr}),
+            .destination = mapped<ibv_gid>({v4.daddr}),
+            .traffic_class = v4.tos};
   const std::uint32_t version_class_flow = ntohl(grh.version_tclass_flow);
   return {.source = grh.sgid,
           .destination = grh.dgid,

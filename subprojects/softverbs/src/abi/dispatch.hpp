@@ -20,7 +20,7 @@ namespace softverbs {
 
 /// Runs soft0's implementation of a control verb. Exceptions become errors.
 template <class Result, class Call>
-Result guarded(Call&& call) noexcept {
+Result without_exceptions(Call&& call) noexcept {
   try {
     return call();
   } catch (const std::bad_alloc&) {
@@ -44,7 +44,7 @@ template <class Result, class... Parameters>
 Result serve(entry::verb_name name, ibv_context* ctx, Result (*verb)(Parameters...),
              std::type_identity_t<Parameters>... arguments) noexcept {
   if (const int error = entry::refused(name, ctx)) return with_errno(real::failure<Result>(error));
-  return with_errno(guarded<Result>([&] { return verb(arguments...); }));
+  return with_errno(without_exceptions<Result>([&] { return verb(arguments...); }));
 }
 
 /// Serves objects of soft0. Objects of other devices go to the real library's verb of this name,
@@ -63,7 +63,7 @@ int serve_end(entry::verb_name name, ibv_context* ctx, int (*verb)(Object*),
               Object* object) noexcept {
   if (const int error = entry::refused(name, ctx))
     return entry::orphaned(ctx) ? 0 : with_errno(error);
-  return with_errno(guarded<int>([&] { return verb(object); }));
+  return with_errno(without_exceptions<int>([&] { return verb(object); }));
 }
 
 template <real::name Name, real::name Version = "IBVERBS_1.1", class Object>

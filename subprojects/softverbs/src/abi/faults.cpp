@@ -42,7 +42,7 @@ template <class Change>
 int disturb(ibv_qp* handle, Change&& change) noexcept {
   if (handle == nullptr || !is_soft(handle->context)) return EINVAL;
   if (entry::orphaned(handle->context)) return EIO;
-  return guarded<int>([&] {
+  return without_exceptions<int>([&] {
     auto& qp = *reinterpret_cast<queue_pair*>(handle);
     {
       const std::lock_guard lock{faults_mutex};
@@ -125,7 +125,7 @@ int take_away(device_limits& now, softverbs_capability capability) noexcept {
 /// Changes the reported limits, under `faults_mutex`. Changes accumulate.
 template <class Change>
 int pretend_changed(Change&& change) noexcept {
-  return guarded<int>([&] {
+  return without_exceptions<int>([&] {
     (void)true_limits();  // Measured before the mutex is taken, which is a leaf.
     const std::lock_guard lock{faults_mutex};
     device_limits now = limits();
@@ -218,7 +218,7 @@ int softverbs_fail_call(const char* verb, unsigned nth, int error) {
 int softverbs_withhold_completions(ibv_cq* handle) {
   if (handle == nullptr || !is_soft(handle->context)) return EINVAL;
   if (entry::orphaned(handle->context)) return EIO;
-  return guarded<int>([&] {
+  return without_exceptions<int>([&] {
     auto& cq = *reinterpret_cast<completion_queue*>(handle);
     const std::lock_guard lock{faults_mutex};
     withholding_cqs.insert(&cq);
@@ -231,7 +231,7 @@ int softverbs_withhold_completions(ibv_cq* handle) {
 int softverbs_release_completions(ibv_cq* handle) {
   if (handle == nullptr || !is_soft(handle->context)) return EINVAL;
   if (entry::orphaned(handle->context)) return EIO;
-  return guarded<int>([&] {
+  return without_exceptions<int>([&] {
     auto& cq = *reinterpret_cast<completion_queue*>(handle);
     const std::lock_guard lock{faults_mutex};
     release_withheld(cq);
@@ -244,7 +244,7 @@ int softverbs_release_completions(ibv_cq* handle) {
 int softverbs_raise_async_event(ibv_context* ctx, const ibv_async_event* event) {
   if (ctx == nullptr || !is_soft(ctx) || !belongs(*event, ctx)) return EINVAL;
   if (entry::orphaned(ctx)) return EIO;
-  return guarded<int>([&] {
+  return without_exceptions<int>([&] {
     soft(ctx).async.push(*event);
     return 0;
   });
@@ -260,7 +260,7 @@ int softverbs_pretend_missing(softverbs_capability capability) {
 
 int softverbs_reset() {
   entry::fail_no_call();
-  return guarded<int>([] {
+  return without_exceptions<int>([] {
     (void)true_limits();  // Measured before the mutex is taken, which is a leaf.
     std::vector<std::pair<node*, std::uint32_t>> to_kick;
     heal_all(to_kick);

@@ -13,7 +13,8 @@ int rereg_mr_soft(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t 
     errno = error;
     return IBV_REREG_MR_ERR_INPUT;  // "Old MR is valid", says ibv_rereg_mr(3).
   }
-  return guarded<int>([&] { return verb::rereg_mr(mr, flags, pd, address, bytes, access); });
+  return without_exceptions<int>(
+      [&] { return verb::rereg_mr(mr, flags, pd, address, bytes, access); });
 }
 
 ibv_mr* reg_mr_soft(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova,

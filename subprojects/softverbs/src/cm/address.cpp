@@ -1,5 +1,6 @@
 #include "cm/address.hpp"
 
+#include "link/ip_address.hpp"
 #include "link/unique_fd.hpp"
 #include "node/gid_table.hpp"
 
@@ -15,8 +16,6 @@ namespace softverbs::cm {
 
 namespace {
 
-constexpr std::uint8_t mapped_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-
 constexpr std::uint16_t discard_port = 9;
 
 std::size_t bytes_of(int family) noexcept {
@@ -26,10 +25,6 @@ std::size_t bytes_of(int family) noexcept {
     case family_ib: return sizeof(sockaddr_ib);
     default: return 0;
   }
-}
-
-bool is_mapped(const in6_addr& one) noexcept {
-  return std::memcmp(&one, mapped_prefix, sizeof mapped_prefix) == 0;
 }
 
 }  // namespace
@@ -47,7 +42,7 @@ address::address(const endpoint& from) noexcept {
   if (is_mapped(from.address)) {
     auto& v4 = reinterpret_cast<sockaddr_in&>(raw_);
     v4.sin_family = AF_INET;
-    std::memcpy(&v4.sin_addr, from.address.s6_addr + sizeof mapped_prefix, sizeof v4.sin_addr);
+    v4.sin_addr = ip4_of(from.address);
   } else {
     auto& v6 = reinterpret_cast<sockaddr_in6&>(raw_);
     v6.sin6_family = AF_INET6;
@@ -138,25 +133,18 @@ endpoint address::at() const noexcept {
 }
 
 ibv_gid address::gid() const noexcept {
+  if (family() == AF_INET) return mapped<ibv_gid>(v4().sin_addr);
   ibv_gid result{};
-  if (family() == AF_INET) {
-    std::memcpy(result.raw, mapped_prefix, sizeof mapped_prefix);
-    std::memcpy(result.raw + sizeof mapped_prefix, &v4().sin_addr, sizeof v4().sin_addr);
-  } else if (family() == AF_INET6) {
-    std::memcpy(result.raw, &v6().sin6_addr, sizeof result.raw);
-  }
+  if (family() == AF_INET6) std::memcpy(result.raw, &v6().sin6_addr, sizeof result.raw);
   return result;
 }
 
 int gid_index(const ibv_gid& own) noexcept {
   const int count = gid_count();
   for (int index = 0; index < count; ++index) {
-    const ibv_gid one = gid_at(index);
-    if (std::memcmp(&one, &own, sizeof one) == 0) return index;
+    if (same(gid_at(index), own)) return index;
   }
-  endpoint as_endpoint;
-  std::memcpy(&as_endpoint.address, &own, sizeof own);
-  return address{as_endpoint}.is_loopback() ? count - 1 : -1;  // 127.0.0.1 is the last one.
+  return is_loopback(own) ? count - 1 : -1;  // 127.0.0.1 is the last one.
 }
 
 int choose_source(const address& from, const address& to, address& source) noexcept {

@@ -1,4 +1,5 @@
 #include "cm/machine.hpp"
+#include "link/ip_address.hpp"
 #include "object/context.hpp"
 
 #include <algorithm>
@@ -12,9 +13,6 @@
 namespace softverbs::cm {
 
 namespace {
-
-constexpr std::uint8_t retries_max = 7;
-constexpr in6_addr this_host{};
 
 /// The part of an event that all messages fill alike.
 template <class Parameters>
@@ -52,8 +50,7 @@ bool is_datagram_request(const message& request) noexcept {
 /// A peer on another host is the address that its socket has, whatever it says.
 bool source_is_true(const conversation& from, const message& request) noexcept {
   const in6_addr host = from.peer_host();
-  return std::memcmp(&host, &this_host, sizeof host) == 0 ||
-         std::memcmp(&host, &request.source.address, sizeof host) == 0;
+  return same(host, this_host) || same(host, request.source.address);
 }
 
 }  // namespace

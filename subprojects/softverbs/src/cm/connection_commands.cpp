@@ -14,8 +14,6 @@ namespace softverbs::cm {
 namespace {
 
 constexpr std::uint32_t mask_24_bits = 0xffffff;
-constexpr std::uint8_t retries_max = 7;
-constexpr std::uint8_t only_port = 1;
 
 void put_private_data(message& to, const void* data, std::size_t bytes) noexcept {
   to.private_bytes = static_cast<std::uint8_t>(bytes);

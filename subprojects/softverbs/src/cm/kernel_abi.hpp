@@ -29,6 +29,10 @@ enum class event_kind : std::uint32_t {
   timewait_exit = 15,
 };
 
+inline constexpr std::uint8_t only_port = 1;
+inline constexpr std::uint16_t default_pkey = 0xffff;
+inline constexpr std::uint8_t retries_max = 7;  ///< 7 RNR retries: for ever
+
 /// AF_IB's socket address; libc has none.
 struct sockaddr_ib {
   std::uint16_t family;

@@ -1,6 +1,7 @@
 #include "cm/message_check.hpp"
 
 #include "cm/names.hpp"
+#include "link/ip_address.hpp"
 
 #include <infiniband/verbs.h>
 #include <rdma/rdma_user_cm.h>
@@ -36,7 +37,7 @@ std::size_t private_bytes_of(message_kind kind) noexcept {
 bool is_host(const endpoint& one) noexcept {
   const in6_addr& address = one.address;
   const bool is_group =
-      is_ipv4(address) ? (address.s6_addr[12] & 0xf0) == 0xe0 : address.s6_addr[0] == 0xff;
+      is_mapped(address) ? (address.s6_addr[12] & 0xf0) == 0xe0 : address.s6_addr[0] == 0xff;
   return one.port != 0 && !is_group && !is_wildcard(address);
 }
 

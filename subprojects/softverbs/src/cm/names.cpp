@@ -1,5 +1,6 @@
 #include "cm/names.hpp"
 
+#include "link/ip_address.hpp"
 #include "link/socket_names.hpp"
 
 #include <sys/socket.h>
@@ -25,10 +26,6 @@ constexpr std::size_t random_digits = 16;
 
 constexpr in6_addr any_v6{};
 constexpr in6_addr any_v4{{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0}}};
-
-bool same(const in6_addr& a, const in6_addr& b) noexcept {
-  return std::memcmp(&a, &b, sizeof a) == 0;
-}
 
 /// All names of one port begin with this.
 name_text beginning_of(std::uint16_t space, std::uint16_t port) noexcept {
@@ -124,8 +121,6 @@ int conflict_with_others(const bound_name& name, std::string_view own, int besid
 
 }  // namespace
 
-bool is_ipv4(const in6_addr& address) noexcept { return IN6_IS_ADDR_V4MAPPED(&address); }
-
 bool is_wildcard(const in6_addr& address) noexcept {
   return same(address, any_v6) || same(address, any_v4);
 }
@@ -133,15 +128,15 @@ bool is_wildcard(const in6_addr& address) noexcept {
 bool covers(const bound_name& name, std::uint16_t space, const endpoint& wanted) noexcept {
   if (name.space != space || name.at.port != wanted.port) return false;
   if (same(name.at.address, wanted.address)) return true;
-  if (same(name.at.address, any_v4)) return is_ipv4(wanted.address);
-  return same(name.at.address, any_v6) && !(name.v6_only && is_ipv4(wanted.address));
+  if (same(name.at.address, any_v4)) return is_mapped(wanted.address);
+  return same(name.at.address, any_v6) && !(name.v6_only && is_mapped(wanted.address));
 }
 
 int conflict_of(const bound_name& a, const bound_name& b) noexcept {
   if (a.space != b.space || a.at.port != b.at.port || (a.reuse && b.reuse)) return 0;
-  const bool one_family = is_ipv4(a.at.address) == is_ipv4(b.at.address);
+  const bool one_family = is_mapped(a.at.address) == is_mapped(b.at.address);
   const bool each_has_one =
-      (is_ipv4(a.at.address) || a.v6_only) && (is_ipv4(b.at.address) || b.v6_only);
+      (is_mapped(a.at.address) || a.v6_only) && (is_mapped(b.at.address) || b.v6_only);
   if (each_has_one && !one_family) return 0;
   if (is_wildcard(a.at.address) || is_wildcard(b.at.address)) return EADDRNOTAVAIL;
   return same(a.at.address, b.at.address) ? EADDRINUSE : 0;
@@ -192,7 +187,7 @@ unique_fd connect_to_holder(std::uint16_t space, const endpoint& wanted, int& er
     }
     return error == 0;
   };
-  const bool is_v4 = is_ipv4(wanted.address);
+  const bool is_v4 = is_mapped(wanted.address);
   for (const in6_addr& address : {wanted.address, is_v4 ? any_v4 : any_v6, any_v6}) {
     for (const bool v6_only : {false, true}) {
       if (v6_only && is_v4) continue;

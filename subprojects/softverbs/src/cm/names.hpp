@@ -18,7 +18,6 @@ struct bound_name {
   bool reuse = false;
 };
 
-[[nodiscard]] bool is_ipv4(const in6_addr& address) noexcept;  ///< mapped
 [[nodiscard]] bool is_wildcard(const in6_addr& address) noexcept;
 /// True if requests for `wanted` go to a listener with this name.
 [[nodiscard]] bool covers(const bound_name& name, std::uint16_t space,

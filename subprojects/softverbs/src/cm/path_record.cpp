@@ -8,11 +8,9 @@ namespace softverbs::cm {
 
 namespace {
 
-constexpr std::uint16_t default_pkey = 0xffff;
 constexpr std::uint8_t exactly = 2;         // The selector of a value.
 constexpr std::uint8_t selector_shift = 6;  // In a packed record, in one byte with the value.
 constexpr std::uint8_t reversible_bit = 0x80;
-constexpr std::uint8_t only_port = 1;
 
 /// The record on the wire, big-endian.
 struct wire_record {

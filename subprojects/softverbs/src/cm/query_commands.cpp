@@ -15,8 +15,6 @@ namespace softverbs::cm {
 
 namespace {
 
-constexpr std::uint16_t default_pkey = 0xffff;
-constexpr std::uint8_t only_port = 1;
 /// What ibv_get_device_index() says of soft0, too: programs then look for the GUID.
 constexpr std::uint32_t no_device_index = ~std::uint32_t{0};
 

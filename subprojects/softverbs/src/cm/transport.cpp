@@ -5,6 +5,7 @@
 #include "cm/names.hpp"
 #include "cm/poller.hpp"
 #include "cm/socket_conversation.hpp"
+#include "link/ip_address.hpp"
 #include "link/listeners.hpp"
 #include "link/socket_names.hpp"
 #include "link/tcp_listener.hpp"
@@ -32,16 +33,10 @@ constexpr int ephemeral_tries_max = 256;
 /// How often a process that listens tries to become the holder of the port.
 constexpr std::chrono::milliseconds claim_period{250};
 
-constexpr in6_addr this_host{};
-
 bool is_own(const in6_addr& address) noexcept {
   ibv_gid gid;
   std::memcpy(&gid, &address, sizeof gid);
   return is_own_address(gid);
-}
-
-bool is_same(const in6_addr& a, const in6_addr& b) noexcept {
-  return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
 class socket_transport;
@@ -160,7 +155,7 @@ std::unique_ptr<binding> socket_transport::bind(std::uint16_t space, const endpo
     error = EIO;
     return nullptr;
   }
-  bound_name name{space, wanted, v6_only && !is_ipv4(wanted.address), reuse};
+  bound_name name{space, wanted, v6_only && !is_mapped(wanted.address), reuse};
   if (wanted.port != 0) return bind_at(name, error);
   for (int n = 0; n < ephemeral_tries_max; ++n) {
     std::uint64_t random = 0;
@@ -245,14 +240,14 @@ bool socket_transport::admit(arrival& from) noexcept {
     from.from.peer_host = this_host;
     return tcp_forced_;
   }
-  return !from.passed_on || is_wildcard(tcp_.listen) || is_same(tcp_.listen, from.local);
+  return !from.passed_on || is_wildcard(tcp_.listen) || same(tcp_.listen, from.local);
 }
 
 void socket_transport::on_arrival(arrival&& from, const message& request) noexcept {
   // A remote peer is its address, and wants the address that it found us at.
-  if (!is_same(from.from.peer_host, this_host) &&
-      (!is_same(request.source.address, from.from.peer_host) ||
-       !is_same(request.destination.address, from.local)))
+  if (!same(from.from.peer_host, this_host) &&
+      (!same(request.source.address, from.from.peer_host) ||
+       !same(request.destination.address, from.local)))
     return;
   name_binding* const name = find(request);
   if (name == nullptr) {

@@ -1,6 +1,7 @@
 #include "link/tcp_listener.hpp"
 
 #include "link/hints.hpp"
+#include "link/ip_address.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -26,12 +27,6 @@ constexpr int keepalive_interval_seconds = 1;
 constexpr int keepalive_probes = 20;
 constexpr int connect_attempts_max = 3;  ///< SYNs after the first: about 15 seconds
 
-constexpr std::uint8_t mapped_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-
-bool is_mapped(const in6_addr& address) noexcept {
-  return std::memcmp(&address, mapped_prefix, sizeof mapped_prefix) == 0;
-}
-
 socklen_t to_socket_address(const in6_addr& host, std::uint16_t port,
                             sockaddr_storage& address) noexcept {
   address = {};
@@ -39,7 +34,7 @@ socklen_t to_socket_address(const in6_addr& host, std::uint16_t port,
     auto& v4 = reinterpret_cast<sockaddr_in&>(address);
     v4.sin_family = AF_INET;
     v4.sin_port = htons(port);
-    std::memcpy(&v4.sin_addr, host.s6_addr + sizeof mapped_prefix, sizeof v4.sin_addr);
+    v4.sin_addr = ip4_of(host);
     return sizeof v4;
   }
   auto& v6 = reinterpret_cast<sockaddr_in6&>(address);
@@ -47,13 +42,6 @@ socklen_t to_socket_address(const in6_addr& host, std::uint16_t port,
   v6.sin6_port = htons(port);
   v6.sin6_addr = host;
   return sizeof v6;
-}
-
-in6_addr mapped(const in_addr& v4) noexcept {
-  in6_addr host{};
-  std::memcpy(&host, mapped_prefix, sizeof mapped_prefix);
-  std::memcpy(host.s6_addr + sizeof mapped_prefix, &v4, sizeof v4);
-  return host;
 }
 
 /// False: no address of IP.

@@ -1,5 +1,6 @@
 #include "multicast/group.hpp"
 
+#include "link/ip_address.hpp"
 #include "node/gid_table.hpp"
 
 #include <netinet/in.h>
@@ -12,7 +13,6 @@ namespace softverbs {
 
 namespace {
 
-constexpr std::uint8_t mapped_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 constexpr std::uint8_t roce_v1_prefix[12] = {0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 constexpr std::uint32_t default_qkey = 0x01234567;  // RDMA_UDP_QKEY
 constexpr std::uint8_t ip4_hop_limit = 64;
@@ -27,11 +27,11 @@ bool has_prefix(const ibv_gid& gid, const std::uint8_t (&prefix)[12]) noexcept {
 }  // namespace
 
 bool is_multicast(const ibv_gid& gid) noexcept {
-  return gid.raw[0] == 0xff || (has_prefix(gid, mapped_prefix) && (gid.raw[12] & 0xf0) == 0xe0);
+  return gid.raw[0] == 0xff || (is_mapped(gid) && (gid.raw[12] & 0xf0) == 0xe0);
 }
 
 bool is_ip4_group(const ibv_gid& group) noexcept {
-  return has_prefix(group, mapped_prefix) || has_prefix(group, roce_v1_prefix);
+  return is_mapped(group) || has_prefix(group, roce_v1_prefix);
 }
 
 bool group_of(const sockaddr& address, ibv_gid& mgid) noexcept {

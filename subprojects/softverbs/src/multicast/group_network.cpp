@@ -1,6 +1,7 @@
 #include "multicast/group_network.hpp"
 
 #include "link/hints.hpp"
+#include "link/ip_address.hpp"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -16,40 +17,14 @@ namespace softverbs {
 
 namespace {
 
-constexpr std::uint8_t mapped_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 /// 239.255.118.115 of the site-local block, and ff12::7376, transient and link-local.
 constexpr in6_addr ip4_group{{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 255, 118, 115}}};
 constexpr in6_addr ip6_group{{{0xff, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x73, 0x76}}};
-
-bool is_mapped(const in6_addr& address) noexcept {
-  return std::memcmp(&address, mapped_prefix, sizeof mapped_prefix) == 0;
-}
-
-in_addr ip4_of(const in6_addr& mapped) noexcept {
-  in_addr v4;
-  std::memcpy(&v4, mapped.s6_addr + sizeof mapped_prefix, sizeof v4);
-  return v4;
-}
-
-in6_addr mapped(const in_addr& v4) noexcept {
-  in6_addr address{};
-  std::memcpy(&address, mapped_prefix, sizeof mapped_prefix);
-  std::memcpy(address.s6_addr + sizeof mapped_prefix, &v4, sizeof v4);
-  return address;
-}
-
-bool same(const in6_addr& a, const in6_addr& b) noexcept {
-  return std::memcmp(&a, &b, sizeof a) == 0;
-}
 
 /// `::` or the mapped 0.0.0.0.
 bool is_any(const in6_addr& address) noexcept {
   return IN6_IS_ADDR_UNSPECIFIED(&address) ||
          (is_mapped(address) && ip4_of(address).s_addr == INADDR_ANY);
-}
-
-bool is_loopback(const in6_addr& address) noexcept {
-  return IN6_IS_ADDR_LOOPBACK(&address) || (is_mapped(address) && address.s6_addr[12] == 127);
 }
 
 bool set(int socket, int level, int option, int value) noexcept {

@@ -1,5 +1,7 @@
 #include "multicast/group_view.hpp"
 
+#include "link/ip_address.hpp"
+
 #include <algorithm>
 #include <cstring>
 
@@ -7,14 +9,7 @@ namespace softverbs {
 
 namespace {
 
-bool same(const ibv_gid& a, const ibv_gid& b) noexcept {
-  return std::memcmp(&a, &b, sizeof a) == 0;
-}
-
-bool is_far(const node_address& address) noexcept {
-  constexpr in6_addr this_host{};
-  return std::memcmp(&address.host, &this_host, sizeof this_host) != 0;
-}
+bool is_far(const node_address& address) noexcept { return !same(address.host, this_host); }
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 #include "multicast/membership.hpp"
 
 #include "link/hints.hpp"
+#include "link/ip_address.hpp"
 #include "multicast/group.hpp"
 #include "multicast/host_names.hpp"
 #include "node/fork_mutex.hpp"
@@ -35,10 +36,6 @@ struct relay {
   static constexpr std::size_t head_bytes = sizeof(in6_addr);
 };
 static_assert(sizeof(relay) == relay::head_bytes + sizeof(announcement));
-
-bool same(const ibv_gid& a, const ibv_gid& b) noexcept {
-  return std::memcmp(&a, &b, sizeof a) == 0;
-}
 
 bool add_to(int epoll, int fd) noexcept {
   epoll_event event{};

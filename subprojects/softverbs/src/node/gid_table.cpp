@@ -1,5 +1,6 @@
 #include "node/gid_table.hpp"
 
+#include "link/ip_address.hpp"
 #include "node/fork_mutex.hpp"
 #include "node/port.hpp"
 
@@ -22,28 +23,8 @@ namespace softverbs {
 
 namespace {
 
-constexpr std::uint8_t mapped_gid_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-
-bool is_mapped(const ibv_gid& gid) noexcept {
-  return std::memcmp(gid.raw, mapped_gid_prefix, sizeof mapped_gid_prefix) == 0;
-}
 bool is_link_local(const ibv_gid& gid) noexcept {
   return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80;
-}
-bool is_loopback(const ibv_gid& gid) noexcept {
-  if (is_mapped(gid)) return gid.raw[12] == 127;
-  return std::memcmp(&gid, &in6addr_loopback, sizeof gid) == 0;
-}
-
-ibv_gid mapped(std::uint32_t network_order) noexcept {
-  ibv_gid gid{};
-  std::memcpy(gid.raw, mapped_gid_prefix, sizeof mapped_gid_prefix);
-  std::memcpy(gid.raw + sizeof mapped_gid_prefix, &network_order, sizeof network_order);
-  return gid;
-}
-
-bool same(const ibv_gid& a, const ibv_gid& b) noexcept {
-  return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
 struct host_address {
@@ -56,7 +37,7 @@ struct host_address {
 bool read_address(const ifaddrs& one, host_address& result) noexcept {
   if (one.ifa_addr == nullptr || (one.ifa_flags & IFF_UP) == 0) return false;
   if (one.ifa_addr->sa_family == AF_INET) {
-    result.gid = mapped(reinterpret_cast<const sockaddr_in*>(one.ifa_addr)->sin_addr.s_addr);
+    result.gid = mapped<ibv_gid>(reinterpret_cast<const sockaddr_in*>(one.ifa_addr)->sin_addr);
     result.rank = 0;
   } else if (one.ifa_addr->sa_family == AF_INET6) {
     const in6_addr& address = reinterpret_cast<const sockaddr_in6*>(one.ifa_addr)->sin6_addr;
@@ -86,7 +67,7 @@ std::vector<host_address> host_addresses() {
   return entries;
 }
 
-struct table {
+struct address_list {
   std::array<ibv_gid, gids_max> gids{};
   int count = 0;
 
@@ -103,18 +84,18 @@ struct table {
     } catch (const std::bad_alloc&) {
       count = 0;  // 127.0.0.1 serves within the host.
     }
-    gids[static_cast<std::size_t>(count++)] = mapped(htonl(INADDR_LOOPBACK));
+    gids[static_cast<std::size_t>(count++)] = mapped<ibv_gid>({htonl(INADDR_LOOPBACK)});
   }
 };
 
 fork_mutex reading;
-constinit std::atomic<const table*> read_once{nullptr};
+constinit std::atomic<const address_list*> read_once{nullptr};
 
 /// The table is no function-local static: a fork while another thread initializes one would leave
 /// the child waiting.
-const table& host_table() noexcept {
-  if (const table* known = read_once.load(std::memory_order_acquire)) return *known;
-  static constinit table only_table;
+const address_list& host_table() noexcept {
+  if (const address_list* known = read_once.load(std::memory_order_acquire)) return *known;
+  static constinit address_list only_table;
   const std::lock_guard lock{reading};
   if (read_once.load(std::memory_order_relaxed) == nullptr) {
     only_table.read();
@@ -129,19 +110,16 @@ int gid_count() noexcept { return is_infiniband() ? 1 : host_table().count; }
 
 ibv_gid gid_at(int index) noexcept {
   if (is_infiniband()) return index == 0 ? port_gid() : ibv_gid{};
-  const table& known = host_table();
+  const address_list& known = host_table();
   return index >= 0 && index < known.count ? known.gids[static_cast<std::size_t>(index)]
                                            : ibv_gid{};
 }
 
 std::uint32_t first_ip4_address() noexcept {
-  const table& known = host_table();
+  const address_list& known = host_table();
   // IPv4 comes first; the last entry is 127.0.0.1.
   const int index = is_mapped(known.gids[0]) ? 0 : known.count - 1;
-  const ibv_gid& first = known.gids[static_cast<std::size_t>(index)];
-  std::uint32_t network_order;
-  std::memcpy(&network_order, first.raw + sizeof mapped_gid_prefix, sizeof network_order);
-  return ntohl(network_order);
+  return ntohl(ip4_of(known.gids[static_cast<std::size_t>(index)]).s_addr);
 }
 
 bool is_own_address(const ibv_gid& gid) noexcept {

@@ -1,3 +1,4 @@
+#include "link/ip_address.hpp"
 #include "node/gid_table.hpp"
 #include "node/node.hpp"
 #include "node/upcalls.hpp"
@@ -23,12 +24,6 @@ ibv_gid gid_of(const in6_addr& host) noexcept {
   return gid;
 }
 
-constexpr in6_addr this_host{};
-
-bool is_this_host(const in6_addr& host) noexcept {
-  return std::memcmp(&host, &this_host, sizeof host) == 0;
-}
-
 }  // namespace
 
 node_address node::resolve(const ibv_gid& gid, std::uint32_t qpn) const noexcept {
@@ -39,7 +34,7 @@ node_address node::resolve(const ibv_gid& gid, std::uint32_t qpn) const noexcept
 }
 
 bool node::is_local(const node_address& address) const noexcept {
-  return address.slot == slot_ && is_this_host(address.host);
+  return address.slot == slot_ && same(address.host, this_host);
 }
 
 link* node::link_to(const node_address& to) noexcept {
@@ -61,7 +56,7 @@ link* node::find_link(const node_address& to) noexcept {
 
 bool node::connect(const node_address& to, link::setup& how) noexcept {
   const auto port = static_cast<std::uint16_t>(tcp_.port + to.slot);
-  if (!is_this_host(to.host)) return connect_tcp(to.host, port, how.socket);
+  if (!same(to.host, this_host)) return connect_tcp(to.host, port, how.socket);
   if (!tcp_forced_) return connect_local(to.slot, slot_, how.socket, how.memory);
   return connect_tcp(tcp_.listen, port, how.socket);
 }

@@ -1,5 +1,6 @@
 #include "node/port.hpp"
 
+#include "link/ip_address.hpp"
 #include "node/gid_table.hpp"
 
 #include <arpa/inet.h>
@@ -17,7 +18,6 @@ namespace softverbs {
 
 namespace {
 
-constexpr std::uint8_t mapped_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 /// The default subnet prefix, and the high half of the GUID: locally administered.
 constexpr std::uint8_t gid_prefix[12] = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x02, 0, 's', 'v'};
 constexpr std::uint32_t low_half = 0xffff;

@@ -1,3 +1,4 @@
+#include "link/ip_address.hpp"
 #include "node/gid_table.hpp"
 #include "node/port.hpp"
 #include "qp/data_path.hpp"
@@ -26,11 +27,6 @@ ibv_gid destination_gid(const frame_header& header) noexcept {
   return gid_at(0);
 }
 
-bool is_ip4(const std::uint8_t (&gid)[16]) noexcept {
-  constexpr std::uint8_t prefix[12]{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-  return std::memcmp(gid, prefix, sizeof prefix) == 0;
-}
-
 std::uint16_t ip4_checksum(const std::uint8_t (&header)[ip4_bytes]) noexcept {
   std::uint32_t sum = 0;
   for (std::uint32_t i = 0; i < ip4_bytes; i += 2)
@@ -53,14 +49,14 @@ bool has_grh(const frame_header& header) noexcept {
 std::uint8_t service_level(const frame_header& header) noexcept {
   if (is_infiniband())
     return static_cast<std::uint8_t>(header.class_and_flow >> service_level_shift);
-  return is_ip4(header.source_gid) ? packet_type_ip4 : packet_type_ip6;
+  return is_mapped(header.source_gid) ? packet_type_ip4 : packet_type_ip6;
 }
 
 void write_grh(const frame_header& header, std::byte (&grh)[grh_bytes],
                const ibv_gid* group) noexcept {
   const ibv_gid to = group != nullptr ? *group : destination_gid(header);
   std::memset(grh, 0, grh_bytes);
-  if (!is_infiniband() && is_ip4(header.source_gid)) {
+  if (!is_infiniband() && is_mapped(header.source_gid)) {
     std::uint8_t ip[ip4_bytes]{};
     ip[0] = 0x45;
     ip[1] = static_cast<std::uint8_t>(header.class_and_flow >> 20);  // The type of service.
