@@ -52,13 +52,13 @@ int stat_of(int version, int fd, struct stat* to) noexcept {
   return describe(fd, next<Name, int(int, int, struct stat*)>()(version, fd, to), to);
 }
 
-/// What find_named() found in this thread's write.
+/// What find_named() found for this thread's write: a command names one descriptor at most.
 constinit thread_local channel_record* named = nullptr;
 
-/// The channel lives until the write that asks for it returns.
+/// The channel lives until the write that asks for it returns. Releases nothing: the machine holds
+/// its mutex, which it takes to close a channel, too.
 softverbs_cm_channel* find_named(int fd) noexcept {
-  if (named != nullptr) named->release();
-  named = channels.acquire(fd);
+  if (named == nullptr) named = channels.acquire(fd);
   return named != nullptr ? named->channel() : nullptr;
 }
 

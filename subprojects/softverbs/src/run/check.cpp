@@ -30,9 +30,12 @@ void check_settings(report& to) {
     to.note("settings", "LD_PRELOAD=" + before + " stays ahead of softverbs' libraries");
 }
 
+std::string file_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
 /// What the dynamic linker says of the libraries together with this program.
-trace check_loading(report& to, const libraries& ours, const std::string& path) {
-  trace found = trace_program(path, preload_value(ours));
+trace check_loading(report& to, const libraries& ours, const std::string& dynamic_linker,
+                    const std::string& path) {
+  trace found = trace_program(dynamic_linker, path, preload_value(ours));
   for (const std::string& message : found.messages) to.problem("libraries", message);
   for (const std::string& name : found.missing) to.problem("libraries", name + " is not found");
   const bool loads = found.loads("libsoftverbs.so.0") && found.loads("libsoftverbs_cm.so.0");
@@ -61,6 +64,9 @@ void check_contents(report& to, const std::string& path, const trace& loads) {
                            "served if it, or a program that it starts, opens them later");
 }
 
+std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe"); }
+program_file own_file() { return inspect(own_path()); }
+
 /// Checks `name` itself; of a script, what runs it.
 void check_program(report& to, const libraries& ours, const std::string& name) {
   std::string path = find_program(name);
@@ -80,7 +86,11 @@ void check_program(report& to, const libraries& ours, const std::string& name) {
     return to.problem("program", path + (file.is == program_file::kind::unreadable
                                              ? " cannot be read"
                                              : " is no program that is known here"));
-  check_contents(to, path, check_loading(to, ours, path));
+  // The program's own would run it, if it did not know what it is asked.
+  if (file_of(file.interpreter) != file_of(own_file().interpreter))
+    return to.problem("program", path + " is for another libc than softverbs' libraries: it asks " +
+                                     "for " + file.interpreter);
+  check_contents(to, path, check_loading(to, ours, file.interpreter, path));
 }
 
 void check_rdma_cm(report& to) {
@@ -129,7 +139,7 @@ int check(const libraries& ours, const std::string& program) {
   report to;
   check_settings(to);
   if (program.empty())
-    check_loading(to, ours, "/proc/self/exe");
+    check_loading(to, ours, own_file().interpreter, own_path());
   else
     check_program(to, ours, program);
   check_devices(to);

@@ -69,22 +69,16 @@ bool is_of_this_machine(const elf_header& header) {
          header.e_ident[EI_DATA] == own.e_ident[EI_DATA] && header.e_machine == own.e_machine;
 }
 
-bool has_interpreter(std::string_view file, const elf_header& header) {
+/// The path of the program's dynamic linker; empty if it names none.
+std::string dynamic_linker_of(std::string_view file, const elf_header& header) {
   for (unsigned n = 0; n < header.e_phnum; ++n) {
     elf_program_header segment{};
     if (!read_at(file, header.e_phoff + std::uint64_t{n} * header.e_phentsize, segment)) break;
-    if (segment.p_type == PT_INTERP) return true;
+    if (segment.p_type != PT_INTERP || segment.p_offset >= file.size()) continue;
+    const std::string_view text = file.substr(segment.p_offset, segment.p_filesz);
+    return std::string{text.substr(0, text.find('\0'))};
   }
-  return false;
-}
-
-program_file::kind kind_of(std::string_view file) {
-  using kind = program_file::kind;
-  if (file.starts_with("#!")) return kind::script;
-  elf_header header{};
-  if (!file.starts_with(ELFMAG) || !read_at(file, 0, header)) return kind::unknown;
-  if (!is_of_this_machine(header)) return kind::other_machine;
-  return has_interpreter(file, header) ? kind::dynamic : kind::no_interpreter;
+  return "";
 }
 
 /// The program of a script's first line; the one that env finds, if it is env.
@@ -96,6 +90,22 @@ std::string interpreter_of(std::string_view file) {
   while (line >> word && word.starts_with('-')) {
   }
   return find_program(word);
+}
+
+void look_inside(std::string_view file, program_file& found) {
+  using kind = program_file::kind;
+  elf_header header{};
+  if (file.starts_with("#!")) {
+    found.is = kind::script;
+    found.interpreter = interpreter_of(file);
+  } else if (!file.starts_with(ELFMAG) || !read_at(file, 0, header)) {
+    found.is = kind::unknown;
+  } else if (!is_of_this_machine(header)) {
+    found.is = kind::other_machine;
+  } else {
+    found.interpreter = dynamic_linker_of(file, header);
+    found.is = found.interpreter.empty() ? kind::statically_linked : kind::dynamic;
+  }
 }
 
 bool gains_rights(const std::string& path) {
@@ -124,8 +134,10 @@ program_file inspect(const std::string& path) {
   program_file found;
   found.gains_rights = gains_rights(path);
   const file_view file{path};
-  found.is = file.can_read() ? kind_of(file.bytes()) : program_file::kind::unreadable;
-  if (found.is == program_file::kind::script) found.interpreter = interpreter_of(file.bytes());
+  if (file.can_read())
+    look_inside(file.bytes(), found);
+  else
+    found.is = program_file::kind::unreadable;
   return found;
 }
 
@@ -137,7 +149,8 @@ std::string program_file::obstacle() const {
   if (gains_rights)
     return "gains rights when it starts (set-user-ID, set-group-ID or capabilities), so that the "
            "dynamic linker preloads nothing";
-  if (is == kind::no_interpreter) return "is linked statically, so that nothing can be preloaded";
+  if (is == kind::statically_linked)
+    return "is linked statically, so that nothing can be preloaded";
   if (is == kind::other_machine)
     return "is for another machine or word size than softverbs' libraries";
   return "";

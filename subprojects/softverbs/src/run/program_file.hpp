@@ -9,10 +9,10 @@ namespace softverbs::run {
 
 /// What a file tells about the program in it.
 struct program_file {
-  enum class kind { unreadable, script, dynamic, no_interpreter, other_machine, unknown };
+  enum class kind { unreadable, script, dynamic, statically_linked, other_machine, unknown };
 
   kind is = kind::unknown;
-  std::string interpreter;    ///< of a script
+  std::string interpreter;    ///< of a script; of a dynamic program, its dynamic linker
   bool gains_rights = false;  ///< set-user-ID, set-group-ID or capabilities: the loader is careful
 
   /// Why no library can be preloaded into it; empty: one can.

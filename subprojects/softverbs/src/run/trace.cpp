@@ -21,12 +21,13 @@ std::string read_to_end(int fd) {
   return text;
 }
 
-[[noreturn]] void become_trace(const std::string& path, const std::string& preload, int output) {
-  ::setenv("LD_TRACE_LOADED_OBJECTS", "1", 1);
+[[noreturn]] void become_trace(const std::string& dynamic_linker, const std::string& path,
+                               const std::string& preload, int output) {
   ::setenv("LD_PRELOAD", preload.c_str(), 1);
   ::dup2(output, STDOUT_FILENO);
   ::dup2(output, STDERR_FILENO);
-  ::execl(path.c_str(), path.c_str(), static_cast<char*>(nullptr));
+  ::execl(dynamic_linker.c_str(), dynamic_linker.c_str(), "--list", path.c_str(),
+          static_cast<char*>(nullptr));
   ::_exit(1);
 }
 
@@ -57,11 +58,12 @@ bool trace::loads(const std::string& file) const {
   });
 }
 
-trace trace_program(const std::string& path, const std::string& preload) {
+trace trace_program(const std::string& dynamic_linker, const std::string& path,
+                    const std::string& preload) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error{"pipe2 failed"};
   const pid_t child = ::fork();
-  if (child == 0) become_trace(path, preload, ends[1]);
+  if (child == 0) become_trace(dynamic_linker, path, preload, ends[1]);
   ::close(ends[1]);
   std::istringstream lines{read_to_end(ends[0])};
   ::close(ends[0]);

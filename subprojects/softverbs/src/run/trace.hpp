@@ -13,7 +13,8 @@ struct trace {
   [[nodiscard]] bool loads(const std::string& file) const;
 };
 
-/// Asks the dynamic linker. Only for a program that has one: any other would run.
-[[nodiscard]] trace trace_program(const std::string& path, const std::string& preload);
+/// Asks this dynamic linker, which must be glibc's.
+[[nodiscard]] trace trace_program(const std::string& dynamic_linker, const std::string& path,
+                                  const std::string& preload);
 
 }  // namespace softverbs::run

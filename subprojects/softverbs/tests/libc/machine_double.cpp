@@ -35,6 +35,10 @@ softverbs_cm_channel& make_channel() {
   return all.emplace_back();
 }
 
+/// As in the machine: held while a command is served, but for one that waits, and while a channel
+/// is closed.
+std::mutex room;
+
 struct call_under_way {
   explicit call_under_way(softverbs_cm_channel& on) : on_{on} { ++on.calls; }
   call_under_way(const call_under_way&) = delete;
@@ -92,9 +96,11 @@ ssize_t softverbs_cm_write(softverbs_cm_channel* channel, int fd, const void* co
       int named = -1;
       if (bytes < 1 + sizeof named) return failed(EINVAL);
       std::memcpy(&named, static_cast<const char*>(command) + 1, sizeof named);
+      const std::lock_guard lock{room};
       softverbs_cm_channel* const found = channel_of(named);
       if (found == nullptr) return failed(EBADF);
-      if (!found->is_open) ++misuse_count;
+      // The machine may begin anew.
+      if (!found->is_open || channel_of(named) != found) ++misuse_count;
       return done;
     }
     default: return failed(EPROTO);
@@ -102,6 +108,7 @@ ssize_t softverbs_cm_write(softverbs_cm_channel* channel, int fd, const void* co
 }
 
 void softverbs_cm_close(softverbs_cm_channel* channel) {
+  const std::lock_guard lock{room};
   if (channel->calls != 0 || !channel->is_open.exchange(false)) ++misuse_count;
   ::close(std::exchange(channel->copy, -1));
   --open_count;

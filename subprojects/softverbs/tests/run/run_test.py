@@ -187,6 +187,15 @@ class Check(unittest.TestCase):
         self.make_program(lambda content: struct.pack_into("<H", content, machine_offset, none))
         self.expect([self.program], "problem", "program .* is for another machine", STATUS_PROBLEM)
 
+    def test_a_program_for_another_libc_is_not_asked(self):
+        def change(content):
+            linker = re.search(rb"/lib[^\0]*/ld[^\0]*\0", content)
+            content[linker.start():linker.end()] = b"/lib/musl.so".ljust(len(linker[0]), b"\0")
+
+        self.make_program(change)
+        self.expect([self.program], "problem", "program .* another libc .* asks for /lib/musl.so",
+                    STATUS_PROBLEM)
+
     def test_a_static_librdmacm(self):
         self.make_program(lambda content: content.extend(b"/dev/infiniband/rdma_cm\0"))
         self.expect([self.program], "problem", "program .* linked statically into it",
