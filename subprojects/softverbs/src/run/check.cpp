@@ -99,6 +99,8 @@ void check_rdma_cm(report& to) {
   const int fd = ::open(path, O_RDWR | O_CLOEXEC);
   const int error = fd >= 0 ? 0 : errno;
   if (fd >= 0) ::close(fd);
+  if (environment("SOFTVERBS_LINK_LAYER") == "infiniband")
+    to.note("rdma_cm", "soft0 as an InfiniBand port has none (SOFTVERBS_LINK_LAYER)");
   if (is_soft)
     to.ok("rdma_cm", "softverbs answers, as SOFTVERBS_CM=soft says");
   else if (error != 0)

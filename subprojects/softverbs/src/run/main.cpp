@@ -36,12 +36,12 @@ void print_help() {
       "       softverbs-run [OPTIONS] --check [PROGRAM]\n\n"
       "Runs PROGRAM, unmodified, with the verbs device soft0 and with rdma_cm in user space. Real\n"
       "devices stay, ahead of soft0. Programs that PROGRAM starts are served, too.\n\n"
-      "  --check             says what would be served and what is in the way: status 1 if "
+      "  --check                   says what would be served and what is in the way: status 1 if "
       "anything is\n");
   for (const setting& one : settings()) {
     std::string option = one.option;
     if (one.argument != nullptr) option.append(" ").append(one.argument);
-    std::printf("  %-18s  %s (%s)\n", option.c_str(), one.help, one.variable);
+    std::printf("  %-24s  %s (%s)\n", option.c_str(), one.help, one.variable);
   }
   std::printf(
       "  --help, --version\n\n"

@@ -24,9 +24,9 @@ inline constexpr unsigned port_when_unset = 47000;
 /// TCP ports of processes, from SOFTVERBS_PORT on; the next one is rdma_cm's.
 inline constexpr unsigned process_ports = 1024;
 
-/// A whole number in [least, most], in decimal digits; false if the text is none.
+/// A whole number in [least, most], in digits alone; false if the text is none.
 [[nodiscard]] bool parse_number(std::string_view text, unsigned least, unsigned most,
-                                unsigned& number) noexcept;
+                                unsigned& number, int base = 10) noexcept;
 
 /// The environment's value; empty if there is none.
 [[nodiscard]] std::string environment(const char* variable);
