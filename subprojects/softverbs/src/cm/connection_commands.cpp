@@ -67,7 +67,7 @@ int machine::send_request(identifier& one, const rdma_ucm_conn_param& with) {
     request.psn = one.local_psn;
     request.responder_resources = with.responder_resources;
     request.initiator_depth = with.initiator_depth;
-    request.flow_control = with.flow_control;
+    request.flow_control = with.flow_control & 1;
     request.retry_count = one.retry_count;
     request.rnr_retry_count = std::min(with.rnr_retry_count, retries_max);
     request.srq = with.srq != 0 ? 1 : 0;
@@ -146,7 +146,7 @@ int machine::send_reply(identifier& one, const rdma_ucm_conn_param& with) {
   reply.psn = one.local_psn;
   reply.responder_resources = with.responder_resources;
   reply.initiator_depth = with.initiator_depth;
-  reply.flow_control = with.flow_control;
+  reply.flow_control = with.flow_control & 1;
   reply.rnr_retry_count = std::min(with.rnr_retry_count, retries_max);
   reply.srq = with.srq != 0 ? 1 : 0;
   reply.ack_timeout = static_cast<std::uint8_t>(limits().local_ca_ack_delay);
