@@ -15,7 +15,7 @@
 namespace softverbs::cm::test {
 
 /// What happened to one conversation.
-struct talker : conversation::user {
+struct talker final : conversation::user {
   void on_message(const message& from_peer) noexcept override { heard.push_back(from_peer); }
   void on_end(int error) noexcept override { ended = error; }
   [[nodiscard]] bool has_heard(message_kind kind) const {

@@ -104,8 +104,9 @@ TEST_CASE("a connection's messages reach both sides, and so does its end", "[cm]
   const auto name = server.listen();
   auto asks = client.ask(name->at());
   REQUIRE(run_until({&server, &client}, [&] { return !server.requests.empty(); }));
-  auto& [bound, words, serves] = server.requests.front();
-  CHECK(bound == name.get());
+  CHECK(server.requests.front().name == name.get());
+  const message& words = server.requests.front().words;
+  const auto& serves = server.requests.front().from;
   CHECK(words.qpn == 0x1234);
   CHECK(words.private_bytes == 5);
   CHECK(std::memcmp(words.private_data, "hello", 5) == 0);

@@ -90,7 +90,7 @@ class stage final : public transport::listener {
     names_[0] = bound(*far_);
     names_[1] = bound(*near_);
     names_[2] = bound(*near_);
-    for (int n = 0; n < 2; ++n) must(names_[n]->listen() == 0, "no listener");
+    for (std::size_t n = 0; n < 2; ++n) must(names_[n]->listen() == 0, "no listener");
     // A name whose listener is the fuzzer.
     hostile_name_ = {RDMA_PS_TCP, bound(*near_)->at(), false, false};
     int error = 0;

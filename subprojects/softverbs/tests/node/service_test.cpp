@@ -69,7 +69,7 @@ struct node_user {
 };
 
 /// A service that the node of this process serves.
-struct served : counting_service {
+struct served final : counting_service {
   explicit served(node& to) : local_node{to} { REQUIRE(local_node.attach(*this)); }
   ~served() { local_node.detach(*this); }
   node& local_node;
