@@ -62,6 +62,20 @@ TEST_CASE("two ends connect by TCP, and move data both ways", "[connection][devi
   p.rt.run(exchange(p));
 }
 
+TEST_CASE("ends of one InfiniBand subnet reach each other by LID, ends on Ethernet by GID",
+          "[connection][device][N1]") {
+  connected_pair p;
+  ibv_qp* const qp = p.client.verbs().native_handle();
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr initial{};
+  REQUIRE(ibv_query_qp(qp, &attributes, IBV_QP_AV, &initial) == 0);
+  ibv_port_attr port{};
+  REQUIRE(ibv_query_port(qp->context, attributes.ah_attr.port_num, &port) == 0);
+  const bool by_lid = port.link_layer == IBV_LINK_LAYER_INFINIBAND;
+  CHECK(attributes.ah_attr.is_global == (by_lid ? 0 : 1));
+  if (by_lid) CHECK(attributes.ah_attr.dlid == port.lid);
+}
+
 namespace {
 
 /// How an operation ended: its error, or `operation_canceled` for a stop, or none.
