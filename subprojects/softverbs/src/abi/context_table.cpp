@@ -53,6 +53,11 @@ int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
   return serve("ibv_bind_mw", qp->context, verb::bind_mw, qp, mw, bind);
 }
 
+int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* list,
+              std::uint32_t count) {
+  return serve("ibv_advise_mr", pd->context, verb::advise_mr, pd, advice, flags, list, count);
+}
+
 int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
   if (const int e = entry::refused("ibv_start_poll", cq->context)) return e;
   return verb::start_poll(cq, attr);
@@ -91,6 +96,7 @@ verbs_context make_table() noexcept {
   table.query_port = query_port;
   table.query_device_ex = query_device_ex;
   table.query_rt_values = query_rt_values;
+  table.advise_mr = advise_mr;
   table.create_cq_ex = create_cq_ex;
   table.create_srq_ex = create_srq_ex;
   table.get_srq_num = get_srq_num;

@@ -58,6 +58,13 @@ int describe(const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
     return EINVAL;
   ibv_device_attr_ex is{};
   is.orig_attr = limits();
+  constexpr std::uint32_t sends =
+      IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+  is.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+  is.odp_caps.per_transport_caps = {
+      .rc_odp_caps = sends | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC,
+      .uc_odp_caps = sends | IBV_ODP_SUPPORT_WRITE,
+      .ud_odp_caps = sends};
   is.completion_timestamp_mask = ~std::uint64_t{0};
   is.hca_core_clock = nanosecond_clock_khz;
   is.device_cap_flags_ex = is.orig_attr.device_cap_flags;

@@ -22,6 +22,15 @@ ibv_mr* reg_mr_soft(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t 
   return serve("ibv_reg_mr", pd->context, verb::reg_mr, pd, address, bytes, iova, access);
 }
 
+// soft0 has no enhanced connection establishment: it offers none, and takes none.
+
+int set_no_ece(ibv_qp*, ibv_ece* ece) { return ece->vendor_id == 0 ? 0 : EOPNOTSUPP; }
+
+int query_no_ece(ibv_qp*, ibv_ece* ece) {
+  *ece = {};
+  return 0;
+}
+
 }  // namespace
 
 }  // namespace softverbs
@@ -58,8 +67,11 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t bytes, std::uint
 }
 ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t bytes, std::uint64_t iova,
                           int fd, int access) {
-  return real_only<"ibv_reg_dmabuf_mr", "IBVERBS_1.12">(pd->context, ibv_reg_dmabuf_mr, pd, offset,
-                                                        bytes, iova, fd, access);
+  if (is_soft(pd->context))
+    return serve("ibv_reg_dmabuf_mr", pd->context, verb::reg_dmabuf_mr, pd, offset, bytes, iova, fd,
+                 static_cast<unsigned>(access));
+  return real::call<"ibv_reg_dmabuf_mr", "IBVERBS_1.12">(ibv_reg_dmabuf_mr, pd, offset, bytes, iova,
+                                                         fd, access);
 }
 int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t bytes, int access) {
   if (is_soft(mr->context)) return rereg_mr_soft(mr, flags, pd, address, bytes, access);
@@ -145,10 +157,10 @@ int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, std::uint32_t f
                                     ibv_query_qp_data_in_order, qp, opcode, flags);
 }
 int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
-  return real_only<"ibv_set_ece", "IBVERBS_1.10">(qp->context, ibv_set_ece, qp, ece);
+  return dispatch<"ibv_set_ece", "IBVERBS_1.10">(qp->context, set_no_ece, qp, ece);
 }
 int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) {
-  return real_only<"ibv_query_ece", "IBVERBS_1.10">(qp->context, ibv_query_ece, qp, ece);
+  return dispatch<"ibv_query_ece", "IBVERBS_1.10">(qp->context, query_no_ece, qp, ece);
 }
 int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) {
   return dispatch<"ibv_attach_mcast">(qp->context, verb::attach_mcast, qp, gid, lid);

@@ -108,7 +108,10 @@ key_error key_table::pin(std::uint32_t key, const void* pd, std::uint32_t qpn, u
   if (slot->key.load(std::memory_order_seq_cst) == key)
     error = check(slot->grant, pd, qpn, access, address, length);
   if (error == key_error::none)
-    result = pinned{slot, slot->grant.base + (address - slot->grant.iova)};
+    // As integers: the base of an implicit region is null.
+    result = pinned{
+        slot, reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(slot->grant.base) +
+                                           (address - slot->grant.iova))};
   else
     slot->pins.fetch_sub(1, std::memory_order_release);
   return error;

@@ -17,7 +17,8 @@ constexpr unsigned timer_code_max = 31;  ///< `timeout` and `min_rnr_timer` have
 constexpr unsigned retry_max = 7;        ///< three bits
 constexpr unsigned access_known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-                                  IBV_ACCESS_MW_BIND | IBV_ACCESS_OPTIONAL_RANGE;
+                                  IBV_ACCESS_MW_BIND | IBV_ACCESS_ON_DEMAND |
+                                  IBV_ACCESS_OPTIONAL_RANGE;
 constexpr int attributes_known =
     IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_ACCESS_FLAGS |
     IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_TIMEOUT |

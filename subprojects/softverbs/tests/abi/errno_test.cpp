@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 
 // Programs that were written for hardware read errno, also where a verb returns the error itself:
 // the kernel's commands set it.
@@ -103,6 +104,53 @@ TEST_CASE("a region below a window is not deregistered, and errno says EBUSY, to
   CHECK(ibv_destroy_cq(cq) == 0);
   CHECK(ibv_dealloc_pd(pd) == 0);
   CHECK(ibv_close_device(device) == 0);
+}
+
+TEST_CASE("a queue pair offers no ECE, and takes none", "[abi]") {
+  ibv_context* const device = open_soft0();
+  ibv_pd* const pd = ibv_alloc_pd(device);
+  ibv_cq* const cq = ibv_create_cq(device, 4, nullptr, nullptr, 0);
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = cq;
+  init.qp_type = IBV_QPT_RC;
+  ibv_qp* const qp = ibv_create_qp(pd, &init);
+  REQUIRE(qp != nullptr);
+  ibv_ece ece{.vendor_id = 1, .options = 2, .comp_mask = 3};
+  CHECK(told_twice([&] { return ibv_set_ece(qp, &ece); }) == EOPNOTSUPP);
+  CHECK(ibv_query_ece(qp, &ece) == 0);
+  CHECK(ece.vendor_id == 0);
+  CHECK(ece.options == 0);
+  CHECK(ece.comp_mask == 0);
+  CHECK(ibv_set_ece(qp, &ece) == 0);
+  CHECK(ibv_destroy_qp(qp) == 0);
+  CHECK(ibv_destroy_cq(cq) == 0);
+  CHECK(ibv_dealloc_pd(pd) == 0);
+  CHECK(ibv_close_device(device) == 0);
+}
+
+TEST_CASE("paging on demand is told for each transport, and advice reaches the device", "[abi]") {
+  ibv_context* const device = open_soft0();
+  ibv_device_attr_ex attr{};
+  REQUIRE(ibv_query_device_ex(device, nullptr, &attr) == 0);
+  CHECK(attr.odp_caps.general_caps == (IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT));
+  CHECK((attr.odp_caps.per_transport_caps.rc_odp_caps & IBV_ODP_SUPPORT_ATOMIC) != 0);
+  CHECK((attr.odp_caps.per_transport_caps.uc_odp_caps & IBV_ODP_SUPPORT_READ) == 0);
+  CHECK((attr.odp_caps.per_transport_caps.ud_odp_caps & IBV_ODP_SUPPORT_SEND) != 0);
+  ibv_pd* const pd = ibv_alloc_pd(device);
+  ibv_sge range{};
+  CHECK(told_twice([&] {
+          return ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &range, 1);
+        }) == ENOENT);
+  CHECK(ibv_dealloc_pd(pd) == 0);
+  CHECK(ibv_close_device(device) == 0);
+}
+
+TEST_CASE("a device list may be given to free()", "[abi]") {
+  int count = 0;
+  ibv_device** const list = ibv_get_device_list(&count);
+  REQUIRE(list != nullptr);
+  CHECK(list[count] == nullptr);
+  std::free(list);
 }
 
 TEST_CASE("a verb that refuses what it was asked says so by errno, too", "[abi]") {

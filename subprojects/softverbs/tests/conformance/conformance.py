@@ -209,7 +209,7 @@ def run_mpi(device, program, deadline):
 
 
 def run_pyverbs(device, options):
-    """Its own tests, from a copy: those of pyverbs-required.txt must pass."""
+    """Its own tests, from a copy: those of pyverbs-required*.txt must pass."""
     with tempfile.TemporaryDirectory() as folder:
         pyverbs_suite.copy_tests(pathlib.Path(folder), options.documentation)
         arguments = [pyverbs_suite.PYTHON, "run_tests.py", "--dev", device.name, "--gid",
@@ -225,7 +225,7 @@ def run_pyverbs(device, options):
     print(pyverbs_suite.summary(results))
     if options.results:
         options.results.write_text("".join(f"{k}\t{v}\n" for k, v in sorted(results.items())))
-    failed = pyverbs_suite.missing(results)
+    failed = pyverbs_suite.missing(results, not device.is_kernels())
     if late or failed:
         raise Failure(late + "these must pass, and did not:\n" + "\n".join(failed) + "\n" + said)
 

@@ -96,7 +96,9 @@ TEST_CASE("a region asks for flags that go together, and memory that is there", 
   CHECK(errno_of(pages, page, IBV_ACCESS_RELAXED_ORDERING) == 0);
   CHECK(errno_of(pages, page, IBV_ACCESS_REMOTE_WRITE) == EINVAL);
   CHECK(errno_of(pages, page, IBV_ACCESS_REMOTE_ATOMIC) == EINVAL);
-  CHECK(errno_of(pages, page, IBV_ACCESS_ON_DEMAND) == EOPNOTSUPP);
+  CHECK(errno_of(pages, 3 * page, IBV_ACCESS_ON_DEMAND) == 0);
+  CHECK(errno_of(nullptr, SIZE_MAX, IBV_ACCESS_ON_DEMAND) == 0);
+  CHECK(errno_of(nullptr, SIZE_MAX, 0) != 0);
   CHECK(errno_of(pages, page, IBV_ACCESS_LOCAL_WRITE) == EFAULT);  // The page is read-only.
   CHECK(errno_of(pages, 3 * page, 0) == EFAULT);
   CHECK(errno_of(pages + page - 1, 2, 0) == EFAULT);

@@ -1,6 +1,10 @@
 #include "pair.hpp"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <array>
+#include <cstdint>
 #include <optional>
 
 using namespace softverbs;
@@ -363,4 +367,48 @@ TEST_CASE("a UC message that is too long is lost, and its receive serves the nex
   CHECK(ends.b.is_quiet());
   REQUIRE(ends.a.send(request(IBV_WR_SEND), {ends.a.piece(0, 8)}) == 0);
   CHECK(ends.b.await().wr_id == 1);
+}
+
+TEST_CASE("pages on demand are found as they are touched, or fail the request", "[qp]") {
+  pair ends;
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const unsigned access = all_access | IBV_ACCESS_ON_DEMAND;
+  auto* const pages = static_cast<std::byte*>(
+      ::mmap(nullptr, 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  const bool implicit = GENERATE(false, true);
+  const ibv_mr* const mr = implicit ? ends.b.add_region(nullptr, SIZE_MAX, access)
+                                    : ends.b.add_region(pages, 2 * page, access);
+  ::mprotect(pages, page, PROT_READ | PROT_WRITE);  // After the registration.
+  ibv_send_wr wr = request(IBV_WR_RDMA_WRITE);
+  wr.wr.rdma.remote_addr = reinterpret_cast<std::uintptr_t>(pages);
+  wr.wr.rdma.rkey = mr->rkey;
+  ends.a.fill(0, page, 6);
+  REQUIRE(ends.a.send(wr, {ends.a.piece(0, page)}) == 0);
+  CHECK(ends.a.await().status == IBV_WC_SUCCESS);
+  CHECK(std::memcmp(pages, ends.a.memory.data(), page) == 0);
+  wr.wr.rdma.remote_addr += page;
+  REQUIRE(ends.a.send(wr, {ends.a.piece(0, 8)}) == 0);
+  CHECK(ends.a.await().status == IBV_WC_REM_ACCESS_ERR);
+  ::munmap(pages, 2 * page);
+}
+
+TEST_CASE("a region of a descriptor is the memory of the descriptor", "[qp]") {
+  pair ends;
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const int fd = ::memfd_create("softverbs test", MFD_CLOEXEC);
+  REQUIRE(::ftruncate(fd, static_cast<off_t>(2 * page)) == 0);
+  ibv_mr* const mr = verb::reg_dmabuf_mr(ends.b.pd, page + 8, 64, 8, fd,
+                                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  REQUIRE(mr != nullptr);
+  ibv_send_wr wr = request(IBV_WR_RDMA_WRITE);
+  wr.wr.rdma.remote_addr = 8;
+  wr.wr.rdma.rkey = mr->rkey;
+  ends.a.fill(0, 64, 6);
+  REQUIRE(ends.a.send(wr, {ends.a.piece(0, 64)}) == 0);
+  CHECK(ends.a.await().status == IBV_WC_SUCCESS);
+  std::array<std::byte, 64> found{};
+  CHECK(::pread(fd, found.data(), found.size(), static_cast<off_t>(page + 8)) == 64);
+  CHECK(std::memcmp(found.data(), ends.a.memory.data(), found.size()) == 0);
+  CHECK(verb::dereg_mr(mr) == 0);
+  ::close(fd);
 }

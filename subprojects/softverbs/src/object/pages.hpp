@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace softverbs {
+
+/// True if the kernel can bring pages and check the access to them (since 5.14).
+[[nodiscard]] bool can_populate() noexcept;
+
+/// Brings the pages of a range. False: one is not mapped, or does not allow the access.
+[[nodiscard]] bool populate(std::byte* at, std::uint64_t bytes, bool writes) noexcept;
+
+}  // namespace softverbs
