@@ -88,9 +88,10 @@ def qperf(*tests):
 
 def ucx(test, transport, *options, iterations=200, on_hosts=False):
     """ucx_perftest by that transport alone. A line of figures is its result."""
+    figures = rf"^ +{iterations}( +\d+\.\d+)+( +\d+)+$"
     return Program(
         ["ucx_perftest", "-p", "{port}", "-t", test, "-n", str(iterations), "-w", "5", *options],
-        [], [r"ERROR|WARN"],
+        [figures], [r"ERROR|WARN"],
         client=["ucx_perftest", "-p", "{port}", "{server}", "-t", test, "-n", str(iterations),
                 "-w", "5", "-f", *options],
         environment={"UCX_TLS": transport, "UCX_NET_DEVICES": "{device}:1"},
