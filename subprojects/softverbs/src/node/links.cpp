@@ -153,7 +153,7 @@ void node::close(link& one) noexcept {
     const std::lock_guard lock{numbers_};
     numbers_free = free_indices_;
   }
-  for (std::uint32_t index = 2; index < indices_max; ++index) {
+  for (std::uint32_t index = 2; index <= index_max; ++index) {
     if (chunks_[index / chunk_slots].load(std::memory_order_acquire) == nullptr) {
       index |= chunk_slots - 1;  // No number of this chunk was ever in use.
       continue;

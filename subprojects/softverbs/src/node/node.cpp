@@ -37,7 +37,7 @@ std::uint32_t random_index() noexcept {
 
 node::node() : keys_{key_slots}, kicked_(indices_max), next_index_{random_index()} {
   // Numbers 0, 1 and 0xffffff are special; index 0 means `no QP` in the lists of links.
-  for (std::uint32_t index = 2; index < index_mask; ++index) free_indices_.insert(index);
+  for (std::uint32_t index = 2; index <= index_max; ++index) free_indices_.insert(index);
 }
 
 // Registered while the library is loaded, so that a fork beside the first open waits, too. Handlers

@@ -35,6 +35,7 @@ struct completion_queue;
 inline constexpr std::uint32_t slot_bits = 10;   ///< of the slot: processes of a host
 inline constexpr std::uint32_t index_bits = 14;  ///< of the index: QPs of a process
 inline constexpr std::uint32_t index_mask = (1u << index_bits) - 1;
+inline constexpr std::uint32_t index_max = index_mask - 1;  ///< the number 0xffffff means a group
 static_assert(process_slots == 1u << slot_bits && indices_max == 1u << index_bits);
 
 inline constexpr std::uint32_t key_slots = 1u << 17;  ///< MRs and windows of a process

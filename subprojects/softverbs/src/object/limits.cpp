@@ -19,7 +19,7 @@ namespace softverbs {
 
 namespace {
 
-constexpr int qps_max = (1 << index_bits) - 3;  // Numbers 0, 1 and 0xffffff are special.
+constexpr int qps_max = int{index_max} - 1;  // Numbers 0 and 1 are never given out.
 constexpr int queue_depth_max = 16384;
 constexpr int cqes_max = 1 << 20;
 constexpr int keys_each = key_slots / 2;  // Regions and windows share the key table.

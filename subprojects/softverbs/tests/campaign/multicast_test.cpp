@@ -1,20 +1,26 @@
 #include "hosts.hpp"
 #include "process.hpp"
 #include "rig.hpp"
+#include "soak.hpp"
 
 #include <catch2/catch.hpp>
 
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <poll.h>
-#include <sys/wait.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <random>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 // Members are processes that obey a `driver`, which sends to their groups.
 
@@ -179,6 +185,86 @@ void members_of_two_hosts(talker& self, const rig::device& device, const ibv_gid
   say_until_heard(late, path_to(device, another).get(), 3, far);
 }
 
+/// An announcement as bytes: magic, version, kind, slot, count, and the group.
+std::vector<std::byte> make_announcement(std::uint16_t slot, const ibv_gid& group) {
+  struct {
+    char magic[8] = {'l', 't', 'i', 'c', 'a', 's', 't', 's'};
+    std::uint8_t version = 1;
+    std::uint8_t kind = 1;
+    std::uint16_t slot = 0;
+    std::uint16_t count = 1;
+    std::uint16_t reserved = 0;
+    ibv_gid group{};
+  } words;
+  words.slot = slot;
+  words.group = group;
+  const auto* const first = reinterpret_cast<const std::byte*>(&words);
+  return {first, first + sizeof words};
+}
+
+/// Sends datagrams to where hosts announce their groups.
+class announcer {
+ public:
+  announcer() {
+    const ip_mreqn on{{}, {}, static_cast<int>(::if_nametoindex("veth0"))};
+    rig::check(::setsockopt(socket_.get(), IPPROTO_IP, IP_MULTICAST_IF, &on, sizeof on),
+               "IP_MULTICAST_IF");
+    rig::check(::inet_pton(AF_INET, "239.255.118.115", &to_.sin_addr) - 1, "inet_pton");
+  }
+  void send(const std::vector<std::byte>& bytes) {
+    const ssize_t sent = ::sendto(socket_.get(), bytes.data(), bytes.size(), 0,
+                                  reinterpret_cast<const sockaddr*>(&to_), sizeof to_);
+    rig::expect(sent == static_cast<ssize_t>(bytes.size()), "sendto");
+  }
+
+ private:
+  rig::descriptor socket_{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+  sockaddr_in to_{.sin_family = AF_INET, .sin_port = htons(48024), .sin_addr = {}, .sin_zero = {}};
+};
+
+/// Announces a slot until somebody connects to it, and then whatever comes to its mind.
+int liar(const std::vector<std::string>& arguments) {
+  constexpr std::uint16_t slot = 5;
+  rig::enter_host(arguments.at(0));
+  const ibv_gid group = make_group(std::stoi(arguments.at(1)));
+  const int control = rig::first_inherited_fd;
+  const rig::descriptor listener{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  sockaddr_in at{
+      .sin_family = AF_INET, .sin_port = htons(47000 + slot), .sin_addr = {}, .sin_zero = {}};
+  rig::check(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at), "bind");
+  rig::check(::listen(listener.get(), 1), "listen");
+  announcer to;
+  constexpr int patience_ms = 20;
+  pollfd connected{listener.get(), POLLIN, 0};
+  do to.send(make_announcement(slot, group));
+  while (::poll(&connected, 1, patience_ms) == 0);
+  std::mt19937 random{1};
+  for (int n = 0; n < 20000; ++n) {
+    std::vector<std::byte> bytes = make_announcement(static_cast<std::uint16_t>(random()), group);
+    if (n % 2 == 0) bytes[random() % bytes.size()] = static_cast<std::byte>(random());
+    if (n % 3 == 0) bytes.resize(random() % 1200);
+    to.send(bytes);
+  }
+  rig::put(control, 'l');
+  return 0;
+}
+const rig::role liar_role{"multicast-liar", liar};
+
+/// The first descriptor leads to a member of this host, the second to a liar on another.
+void members_and_a_liar(talker& self, const rig::device& device, const ibv_gid& group, int near,
+                        int other) {
+  const rig::ah_ptr to = path_to(device, group);
+  pollfd lied{other, POLLIN, 0};
+  do self.say(1, to.get());
+  while (::poll(&lied, 1, 1) == 0);
+  rig::expect(rig::get<char>(other) == 'l', "the liar's end");
+  ask(near, deed::attach, group);
+  for (std::uint64_t word = 2; word < 10; ++word) {
+    self.say(word, to.get());
+    rig::expect(ask(near, deed::hear).word == word, "the near member's word");
+  }
+}
+
 /// Its descriptors lead to two members.
 int driver(const std::vector<std::string>& arguments) {
   rig::enter_host(arguments.at(0));
@@ -189,31 +275,65 @@ int driver(const std::vector<std::string>& arguments) {
   const int two = rig::first_inherited_fd + 1;
   if (arguments.at(3) == "hosts")
     members_of_two_hosts(self, device, group, one, two);
+  else if (arguments.at(3) == "liar")
+    members_and_a_liar(self, device, group, one, two);
   else
     members_come_and_go(self, device, group, one, two);
   return 0;
 }
 const rig::role driver_role{"multicast-driver", driver};
 
-int run_two_hosts(const std::vector<std::string>& settings) {
+int run_liar() {
   const rig::two_hosts hosts;
+  rig::socket_pair other, near;
+  const std::string run = std::to_string(::getpid());
+  const std::string listen = "SOFTVERBS_LISTEN=10.99.0.1";
+  const rig::child far_liar{"multicast-liar", {other.theirs.get()}, {hosts.b(), run}};
+  const rig::child near_member{
+      "multicast-member", {near.theirs.get()}, {hosts.a(), "10.99.0.1"}, {listen}};
+  other.theirs.close();
+  near.theirs.close();
+  return rig::child{"multicast-driver",
+                    {near.ours.get(), other.ours.get()},
+                    {hosts.a(), "10.99.0.1", run, "liar"},
+                    {listen}}
+      .wait();
+}
+
+/// The addresses at which the two hosts listen.
+struct listening {
+  std::string a = "10.99.0.1";
+  std::string b = "10.99.0.2";
+};
+
+int run_two_hosts(const rig::two_hosts& hosts, const std::vector<std::string>& settings,
+                  const listening& at = {}) {
   rig::socket_pair far, near;
-  const auto with = [&](const char* listen) {
+  const auto with = [&](const std::string& listen) {
     std::vector<std::string> all = settings;
-    all.push_back(std::string{"SOFTVERBS_LISTEN="} + listen);
+    all.push_back("SOFTVERBS_LISTEN=" + listen);
     return all;
   };
   const rig::child far_member{
-      "multicast-member", {far.theirs.get()}, {hosts.b(), "10.99.0.2"}, with("10.99.0.2")};
+      "multicast-member", {far.theirs.get()}, {hosts.b(), "10.99.0.2"}, with(at.b)};
   const rig::child near_member{
-      "multicast-member", {near.theirs.get()}, {hosts.a(), "10.99.0.1"}, with("10.99.0.1")};
+      "multicast-member", {near.theirs.get()}, {hosts.a(), "10.99.0.1"}, with(at.a)};
   far.theirs.close();
   near.theirs.close();
   return rig::child{"multicast-driver",
                     {near.ours.get(), far.ours.get()},
                     {hosts.a(), "10.99.0.1", std::to_string(::getpid()), "hosts"},
-                    with("10.99.0.1")}
+                    with(at.a)}
       .wait();
+}
+
+/// Gives both hosts an IPv6 address.
+listening add_ip6(const rig::two_hosts& hosts) {
+  const auto add = [](const std::string& host, const std::string& address) {
+    rig::shell("nsenter --net=" + host + " ip addr add " + address + "/64 dev veth0 nodad");
+    return address;
+  };
+  return {add(hosts.a(), "fd99::1"), add(hosts.b(), "fd99::2")};
 }
 
 // ---- fork
@@ -284,12 +404,33 @@ TEST_CASE("processes of one host are members of a group while they are attached"
 
 TEST_CASE("processes of two hosts find each other by IP multicast", "[campaign]") {
   if (!rig::can_make_hosts()) return;
-  CHECK(run_two_hosts({}) == 0);
+  CHECK(run_two_hosts(rig::two_hosts{}, {}) == 0);
+}
+
+TEST_CASE("processes of two hosts find each other by IP multicast on all interfaces",
+          "[campaign]") {
+  if (!rig::can_make_hosts()) return;
+  CHECK(run_two_hosts(rig::two_hosts{}, {}, {"0.0.0.0", "0.0.0.0"}) == 0);
 }
 
 TEST_CASE("processes of two hosts find each other by a list of hosts", "[campaign]") {
   if (!rig::can_make_hosts()) return;
-  CHECK(run_two_hosts({"SOFTVERBS_PEERS=10.99.0.1,10.99.0.2"}) == 0);
+  CHECK(run_two_hosts(rig::two_hosts{}, {"SOFTVERBS_PEERS=10.99.0.1,10.99.0.2"}) == 0);
+}
+
+TEST_CASE("processes of two hosts find each other by IPv6", "[campaign]") {
+  if (!rig::can_make_hosts()) return;
+  if (!std::ifstream{"/proc/net/if_inet6"}.good()) return soak::skip("no IPv6 here");
+  const rig::two_hosts hosts;
+  const listening at = add_ip6(hosts);
+  CHECK(run_two_hosts(hosts, {}, at) == 0);
+  CHECK(run_two_hosts(hosts, {}, {"::", "::"}) == 0);
+  CHECK(run_two_hosts(hosts, {"SOFTVERBS_PEERS=fd99::2,fd99::1"}, at) == 0);
+}
+
+TEST_CASE("a host that announces lies keeps nobody from a group", "[campaign]") {
+  if (!rig::can_make_hosts()) return;
+  CHECK(run_liar() == 0);
 }
 
 TEST_CASE("a child of fork does not keep its dead parent in a group", "[campaign]") {

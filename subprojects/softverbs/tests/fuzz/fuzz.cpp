@@ -4,6 +4,7 @@
 #include "fuzz/victim.hpp"
 
 #include "link/listeners.hpp"
+#include "multicast/group.hpp"
 
 #include <sched.h>
 
@@ -121,9 +122,14 @@ class stage {
     offset_in_message(index, extra, in, header);
     header.operand[0] = in.byte();
     header.operand[1] = in.byte();
+    const bool to_group = index == victim::ud && (extra & 0x80) != 0;
+    if (to_group) {
+      header.destination_qpn = multicast_qpn;
+      header.payload_bytes += sizeof(ibv_gid);
+    }
     lie(in, header);
-    if (peer_.in.open() && peer_.in.has_room())
-      peer_.in.put(header, in.byte() * 0x0101010101010101u);
+    const unsigned byte = to_group ? victim::group_byte : in.byte();
+    if (peer_.in.open() && peer_.in.has_room()) peer_.in.put(header, byte * 0x0101010101010101u);
   }
 
   /// Gives a header what the responder expects, except where `extra` says otherwise.

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <cstring>
 #include <mutex>
 
 namespace softverbs::fuzz {
@@ -51,6 +52,9 @@ victim::victim()
       "the victim's objects");
   make_memory();
   for (std::size_t index = 0; index < qps; ++index) make_queue_pair(index);
+  ibv_gid group;
+  std::memset(&group, group_byte, sizeof group);
+  must(verb::attach_mcast(qps_[ud], &group, 0) == 0, "a group");
 }
 
 ibv_mr* victim::register_zone(ibv_pd* pd, const arena::zone& zone, unsigned access) {

@@ -19,6 +19,7 @@ class victim {
   enum qp_index : std::uint8_t { rc, rc_shared, uc, ud };
   static constexpr std::size_t qps = 4;
   static constexpr std::size_t keys = 12;
+  static constexpr std::uint8_t group_byte = 0xff;  ///< each one of the UD queue pair's group
   struct key {
     std::uint32_t rkey = 0;
     std::uint64_t address = 0;
