@@ -67,7 +67,6 @@ int check_access(unsigned access) noexcept {
 
 /// Initialized while the library is loaded: a fork during a later initialization could leave the
 /// guard of a static locked in the child.
-const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
 
 /// EFAULT for unmapped memory, as from hardware, which pins memory. One system call checks that the
 /// whole range is mapped; the protection is checked in the first and the last page. A fault that
@@ -75,9 +74,10 @@ const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
 int check_memory(std::byte* base, std::uint64_t length, unsigned access) noexcept {
   const auto first = reinterpret_cast<std::uintptr_t>(base);
   const auto last = first + length - 1;
-  const bool is_within_one = first / page == last / page && can_populate();
+  const bool is_within_one = first / page_bytes == last / page_bytes && can_populate();
   // MS_ASYNC has no effect, except that it fails with ENOMEM for unmapped pages.
-  if (!is_within_one && ::msync(base - first % page, length + first % page, MS_ASYNC) != 0)
+  if (!is_within_one &&
+      ::msync(base - first % page_bytes, length + first % page_bytes, MS_ASYNC) != 0)
     return EFAULT;
   if (!can_populate()) return 0;
   const bool writes = (access & IBV_ACCESS_LOCAL_WRITE) != 0;
@@ -146,9 +146,9 @@ std::uint64_t size_of(int fd) noexcept {
 mapping map(int fd, std::uint64_t offset, std::size_t length, unsigned access) noexcept {
   const int protection =
       (access & IBV_ACCESS_LOCAL_WRITE) != 0 ? PROT_READ | PROT_WRITE : PROT_READ;
-  const std::size_t bytes = length + offset % page;
+  const std::size_t bytes = length + offset % page_bytes;
   void* const at = ::mmap(nullptr, bytes, protection, MAP_SHARED, fd,
-                          static_cast<off_t>(offset - offset % page));
+                          static_cast<off_t>(offset - offset % page_bytes));
   if (at != MAP_FAILED) return {static_cast<std::byte*>(at), bytes};
   if (errno != EBADF && errno != ENOMEM) errno = EINVAL;
   return {};
@@ -189,7 +189,7 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std:
   constexpr unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                              IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
                              IBV_ACCESS_RELAXED_ORDERING;
-  if ((access & ~known) != 0 || offset % page != iova % page) return fail(EINVAL);
+  if ((access & ~known) != 0 || offset % page_bytes != iova % page_bytes) return fail(EINVAL);
   if (const int error = check_access(access)) return fail(error);
   if (::fcntl(fd, F_GETFD) < 0) return fail(EBADF);
   const std::uint64_t size = size_of(fd);
@@ -200,7 +200,7 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std:
   const key_grant grant{.pd = pd,
                         .access = access,
                         .iova = iova,
-                        .base = mapped.at + offset % page,
+                        .base = mapped.at + offset % page_bytes,
                         .length = length};
   // NOLINTNEXTLINE(performance-no-int-to-ptr): libibverbs stores the offset there, too.
   return make_region(pd, reinterpret_cast<void*>(offset), grant, std::move(mapped));

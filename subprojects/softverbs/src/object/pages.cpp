@@ -16,14 +16,13 @@ const bool is_known = [] {
   ::munmap(own, 1);
   return known;
 }();
-const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
 
 }  // namespace
 
 bool can_populate() noexcept { return is_known; }
 
 bool populate(std::byte* at, std::uint64_t bytes, bool writes) noexcept {
-  const std::uintptr_t before = reinterpret_cast<std::uintptr_t>(at) % page;
+  const std::uintptr_t before = reinterpret_cast<std::uintptr_t>(at) % page_bytes;
   return ::madvise(at - before, bytes + before,
                    writes ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0;
 }
