@@ -254,6 +254,7 @@ void machine::on_end(identifier& one, int error) noexcept {
   const bool nobody_listens = error == ECONNREFUSED;
   switch (one.exchange) {
     case cm_state::request_sent:
+      if (nobody_listens && ask_later(one)) return;
       if (nobody_listens)
         return on_reject(one, static_cast<std::uint16_t>(reject_reason::invalid_service_id), {});
       [[fallthrough]];
@@ -261,6 +262,7 @@ void machine::on_end(identifier& one, int error) noexcept {
     case cm_state::reply_sent:
     case cm_state::reply_received: end(one); return raise(one, event_kind::unreachable, -ETIMEDOUT);
     case cm_state::sidr_request_sent:
+      if (nobody_listens && ask_later(one)) return;
       end(one);
       return raise(
           one, event_kind::unreachable,
@@ -277,10 +279,10 @@ void machine::on_deadline(identifier& one) noexcept {
   one.deadline = time::max();
   switch (one.exchange) {
     case cm_state::request_sent:
-    case cm_state::reply_sent:
     case cm_state::sidr_request_sent:
-      end(one);
-      return raise(one, event_kind::unreachable, -ETIMEDOUT);
+      if (!one.talk && ask(one)) return;
+      [[fallthrough]];
+    case cm_state::reply_sent: end(one); return raise(one, event_kind::unreachable, -ETIMEDOUT);
     case cm_state::disconnect_sent: enter_timewait(one); return on_disconnect(one, -ETIMEDOUT);
     case cm_state::timewait:
       one.enter(cm_state::idle);

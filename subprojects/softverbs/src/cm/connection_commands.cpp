@@ -55,7 +55,8 @@ int machine::send_request(identifier& one, const rdma_ucm_conn_param& with) {
   one.path_mtu = one.route.mtu;
   one.queue_timeout = static_cast<std::uint8_t>(one.route.life_time + 1);
 
-  message request = plain_message(datagram ? message_kind::sidr_request : message_kind::request);
+  message& request = one.request;
+  request = plain_message(datagram ? message_kind::sidr_request : message_kind::request);
   request.space = one.space;
   request.source = one.source.at();
   request.destination = one.target.at();
@@ -76,14 +77,13 @@ int machine::send_request(identifier& one, const rdma_ucm_conn_param& with) {
     request.ece_vendor = one.ece.vendor_id;
     request.ece_options = one.ece.attr_mod;
   }
-  one.talk = network_->start(request, one);
-  if (!one.talk) return ENOMEM;
-  one.enter(id_state::connect);
-  one.enter(datagram ? cm_state::sidr_request_sent : cm_state::request_sent);
   const auto both_ways =
       datagram ? std::chrono::milliseconds{0} : 2 * milliseconds_of(one.route.life_time);
   one.answer_time = sends * (milliseconds_of(response_timeout) + both_ways);
-  wait_for_answer(one);
+  one.search_ends = host_.now() + search_time;
+  if (!ask(one)) return ENOMEM;
+  one.enter(id_state::connect);
+  one.enter(datagram ? cm_state::sidr_request_sent : cm_state::request_sent);
   return 0;
 }
 
@@ -178,7 +178,7 @@ int machine::send_reject(identifier& one, reject_reason reason, const void* data
   }
   message refusal = plain_message(message_kind::reject, static_cast<std::uint16_t>(reason));
   if (bytes != 0) put_private_data(refusal, data, bytes);
-  one.talk->send(refusal);
+  if (one.talk) one.talk->send(refusal);
   if (one.exchange == cm_state::reply_sent)
     enter_timewait(one);
   else

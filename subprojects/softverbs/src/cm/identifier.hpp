@@ -106,7 +106,9 @@ struct identifier final : conversation::user {
   bool has_path = false;
   path route;
   std::unique_ptr<binding> name;
-  std::unique_ptr<conversation> talk;  ///< null: not yet, or ended
+  std::unique_ptr<conversation> talk;  ///< null: not yet, or ended, or nobody listens yet
+  message request;                     ///< that it sent, to send it again
+  time search_ends{};                  ///< then nobody listens
 
   // Options.
   std::uint8_t service_type = 0;

@@ -73,6 +73,10 @@ inline constexpr std::uint8_t packet_life_time = 18;  ///< of RoCE: 4.096 us * 2
 inline constexpr std::uint8_t life_time_max = 31;
 inline constexpr std::uint8_t response_timeout = 20;  ///< of a peer's rdma_cm: 4.096 us * 2^20
 inline constexpr int sends = 16;                      ///< of a message without an answer
+/// How long a request looks for somebody who listens, and how often. The kernel's request takes
+/// some time to leave; here it takes none, and programs count on their peer to listen by then.
+inline constexpr std::chrono::milliseconds search_time{200};
+inline constexpr std::chrono::milliseconds search_period{10};
 inline constexpr int backlog_max = 1024;
 inline constexpr std::uint32_t identifiers_max = 1u << 16;  ///< librdmacm indexes as many
 

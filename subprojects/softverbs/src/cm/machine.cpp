@@ -187,4 +187,19 @@ void machine::wait_for_answer(identifier& one) noexcept {
   set_deadline(one, host_.now() + one.answer_time);
 }
 
+/// Sends the request. False: out of memory or descriptors.
+bool machine::ask(identifier& one) noexcept {
+  one.talk = network_->start(one.request, one);
+  if (one.talk) wait_for_answer(one);
+  return one.talk != nullptr;
+}
+
+/// Nobody listens: false if nobody did for long enough.
+bool machine::ask_later(identifier& one) noexcept {
+  const time now = host_.now();
+  if (now >= one.search_ends) return false;
+  set_deadline(one, now + search_period);
+  return true;
+}
+
 }  // namespace softverbs::cm

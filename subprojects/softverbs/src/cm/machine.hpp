@@ -97,6 +97,8 @@ class machine final : private transport::listener {
   int find_with_device(const channel&, std::uint32_t number, identifier*& found) noexcept;
   void set_deadline(identifier&, time when) noexcept;
   void wait_for_answer(identifier&) noexcept;
+  bool ask(identifier&) noexcept;
+  bool ask_later(identifier&) noexcept;
 
   // id_commands.cpp
   int create_id(channel&, const command_body&);

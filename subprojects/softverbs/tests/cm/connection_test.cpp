@@ -277,9 +277,30 @@ TEST_CASE("nobody listens: rejected, with the reason that the kernel gives", "[c
   both.client_id = both.resolved();
   REQUIRE(both.client.connect(both.client_id, parameters(1)) == 0);
   both.run();
+  both.pass(search_time - milliseconds{1});
+  CHECK_FALSE(both.client.readable());
+  both.pass(search_period);
   const seen_event rejected = both.take(both.client, event_kind::rejected, both.client_user);
   CHECK(rejected.status() == 8);
   CHECK(rejected.raw.param.conn.private_data_len == reject_private_bytes);
+}
+
+TEST_CASE("a request waits a moment for somebody to listen", "[cm]") {
+  for (const std::uint16_t space : {RDMA_PS_TCP, RDMA_PS_UDP}) {
+    two_processes both;
+    both.client_id = both.resolved(space);
+    REQUIRE(both.client.connect(both.client_id, parameters(1)) == 0);
+    both.run();
+    const std::uint32_t gives_up = both.resolved(space);
+    REQUIRE(both.client.connect(gives_up, parameters(1)) == 0);
+    both.run();
+    both.client.destroy(gives_up);
+    both.listen(space);
+    both.pass(search_period);
+    both.take(both.server, event_kind::connect_request, both.listener_user);
+    CHECK_FALSE(both.server.readable());
+    CHECK_FALSE(both.client.readable());
+  }
 }
 
 TEST_CASE("a listener is bound, listens once, and may be without an address", "[cm]") {

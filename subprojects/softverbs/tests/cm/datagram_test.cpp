@@ -73,6 +73,9 @@ TEST_CASE("a datagram's look-up is rejected, or finds nobody", "[cm]") {
     both.client_id = both.resolved(RDMA_PS_UDP);
     REQUIRE(both.client.connect(both.client_id, parameters(1)) == 0);
     both.run();
+    both.pass(search_time - milliseconds{1});
+    CHECK_FALSE(both.client.readable());
+    both.pass(search_period);
     CHECK(both.take(both.client, event_kind::unreachable, both.client_user).status() == 1);
   }
   SECTION("nobody answers") {
