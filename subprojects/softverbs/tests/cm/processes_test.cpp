@@ -22,8 +22,6 @@ namespace softverbs::cm::test {
 
 namespace {
 
-using namespace std::chrono_literals;
-
 /// Listens in a process of its own until it is killed. Tells where.
 void listen_and_serve(int control) {
   side server;
@@ -118,10 +116,8 @@ TEST_CASE("when the holder of the port is killed, another process takes the port
   const auto before = client.ask(where);
   REQUIRE(run_until({&client}, [&] { return before->has_heard(message_kind::reply); }));
   holder.kill();
-  const auto start = std::chrono::steady_clock::now();
-  const auto after = client.ask(where);
+  const auto after = client.ask(where);  // Tries again for takeover_time, and no longer.
   REQUIRE(run_until({&client}, [&] { return after->has_heard(message_kind::reply); }));
-  WARN("taken over within " << (std::chrono::steady_clock::now() - start) / 1ms << " ms");
   CHECK_FALSE(before->ended);  // The holder had no part in it any more.
 }
 

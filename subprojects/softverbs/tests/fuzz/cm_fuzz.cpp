@@ -171,6 +171,8 @@ class stage final : public transport::listener {
     const auto what = static_cast<act>(in.byte() % static_cast<unsigned>(act::count));
     const std::uint8_t which = in.byte();
     unique_fd& raw = raw_[which % raw_sockets];
+    const bool speaks = what >= act::request && what <= act::pass;
+    if (speaks && !raw) return connect_local(which, raw);  // Nobody hears it.
     talker& one = talkers_[which % talkers];
     switch (what) {
       case act::connect_local: connect_local(which, raw); break;
