@@ -46,7 +46,6 @@ class process final : public machine_host, public node_service {
   std::unique_ptr<transport> make_transport(transport::listener& to) noexcept override {
     return cm::make_transport(to);
   }
-  multicast_groups* groups() noexcept override { return nullptr; }
   time now() noexcept override { return std::chrono::steady_clock::now(); }
   void on_earlier_deadline() noexcept override {
     if (node_ != nullptr) node_->wake_service();

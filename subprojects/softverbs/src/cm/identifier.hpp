@@ -53,7 +53,6 @@ struct membership {
   identifier* of = nullptr;
   std::uint64_t user = 0;
   ibv_gid group{};
-  bool send_only = false;
 };
 
 /// A request that came while the listener's backlog was full.

@@ -19,24 +19,11 @@ namespace softverbs::cm {
 /// Refuses a request that has no identifier.
 void refuse(conversation& from, const message& request, reject_reason, sidr_status) noexcept;
 
-/// The membership of this process in multicast groups.
-class multicast_groups {
- public:
-  /// errno value. A member that only sends gets no messages.
-  virtual int join(const ibv_gid& group, bool send_only) noexcept = 0;
-  virtual void leave(const ibv_gid& group, bool send_only) noexcept = 0;
-
- protected:
-  ~multicast_groups() = default;
-};
-
 /// What the machine asks of the process around it.
 class machine_host {
  public:
   using time = node_service::time;
   virtual std::unique_ptr<transport> make_transport(transport::listener&) noexcept = 0;
-  /// Null while soft0 has no multicast.
-  virtual multicast_groups* groups() noexcept = 0;
   virtual time now() noexcept = 0;
   /// machine::deadline() has moved forward.
   virtual void on_earlier_deadline() noexcept = 0;

@@ -1,17 +1,25 @@
 #include "cm/machine.hpp"
+#include "multicast/group.hpp"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
 
-// Commands for multicast groups.
+// Commands for multicast groups. A join tells the program the group's address and no more, and a
+// leave ends that: librdmacm attaches the queue pair of a full member, and detaches it.
 
 namespace softverbs::cm {
 
 namespace {
 
-constexpr std::uint32_t multicast_qpn = 0xffffff;
+/// The MGID that the address names itself (AF_IB), or to which RoCE maps the address.
+ibv_gid mgid_of(const address& group) noexcept {
+  if (group.family() != family_ib) return group.gid();
+  ibv_gid mgid;
+  std::memcpy(&mgid, group.ib().address, sizeof mgid);
+  return mgid;
+}
 
 }  // namespace
 
@@ -44,9 +52,7 @@ int machine::join_group(channel& in, const rdma_ucm_join_mcast& command, const a
   identifier* one = nullptr;
   if (const int error = find_with_device(in, command.id, one)) return error;
   if (one->state != id_state::bound && one->state != id_state::address_resolved) return EINVAL;
-  if (!one->is_datagram() || group.family() == family_ib || group.is_wildcard()) return EINVAL;
-  multicast_groups* const groups = host_.groups();
-  if (groups == nullptr) return EOPNOTSUPP;
+  if (!one->is_datagram() || !is_multicast(mgid_of(group))) return EINVAL;
 
   const auto free = std::find(groups_.begin(), groups_.end(), nullptr);
   const auto number = static_cast<std::uint32_t>(free - groups_.begin());
@@ -55,12 +61,9 @@ int machine::join_group(channel& in, const rdma_ucm_join_mcast& command, const a
   made.number = number;
   made.of = one;
   made.user = command.uid;
-  made.group = group.gid();
-  made.send_only = command.join_flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER;
+  made.group = mgid_of(group);
   const rdma_ucm_create_id_resp answer{number};
-  int error = write_answer(command.response, &answer, sizeof answer);
-  if (error == 0) error = groups->join(made.group, made.send_only);
-  if (error != 0) {
+  if (const int error = write_answer(command.response, &answer, sizeof answer)) {
     one->groups.pop_back();
     return error;
   }
@@ -95,7 +98,6 @@ int machine::leave(channel& in, const command_body& body) {
 }
 
 void machine::leave_group(membership& left) noexcept {
-  if (multicast_groups* const groups = host_.groups()) groups->leave(left.group, left.send_only);
   groups_[left.number] = nullptr;
   identifier& of = *left.of;
   of.home->revoke([&](const event& waits) { return waits.group == &left; });

@@ -88,7 +88,6 @@ class process final : public machine_host {
  public:
   explicit process(network& of) : all{of}, rdma_cm{std::make_unique<machine>(*this)} { open(); }
   std::unique_ptr<transport> make_transport(transport::listener& to) noexcept override;
-  multicast_groups* groups() noexcept override { return members; }
   time now() noexcept override { return all.now; }
   void on_earlier_deadline() noexcept override { ++earlier_deadlines; }
   /// The process is killed: its sockets close, and nothing else is said.
@@ -96,7 +95,6 @@ class process final : public machine_host {
   bool run();  ///< true if a message arrived
 
   network& all;
-  multicast_groups* members = nullptr;
   int earlier_deadlines = 0;
   double_transport* net = nullptr;
   std::unique_ptr<machine> rdma_cm;
