@@ -20,10 +20,6 @@ namespace {
 constexpr std::chrono::milliseconds pause_time{100};
 constexpr int accepts_at_once_max = 16;  ///< the next event brings the others
 
-bool would_block(int error) noexcept {
-  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
-
 bool is_stream(int socket) noexcept {
   int type = 0;
   int protocol = 0;

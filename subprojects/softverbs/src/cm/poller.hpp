@@ -3,6 +3,7 @@
 #include "link/unique_fd.hpp"
 #include "node/deadline_heap.hpp"
 
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <vector>
@@ -10,6 +11,11 @@
 namespace softverbs::cm {
 
 class poller;
+
+/// True for the errno values of a call that is to be made again when the descriptor has an event.
+[[nodiscard]] constexpr bool would_block(int error) noexcept {
+  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
+}
 
 /// What has a descriptor or a deadline in a poller. Not movable.
 class watched {

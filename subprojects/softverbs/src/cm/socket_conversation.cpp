@@ -17,10 +17,6 @@ namespace {
 
 constexpr int messages_at_once_max = 4;  ///< read in one event; the next event brings the others
 
-bool would_block(int error) noexcept {
-  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
-
 bool is_lack(int error) noexcept {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
