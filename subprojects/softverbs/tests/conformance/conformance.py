@@ -33,6 +33,7 @@ import pyverbs_suite
 
 SECONDS_MAX = 120  # One program, or one pair.
 POLL_SECONDS = 0.01
+CM_TCP_PORT = 48024  # softverbs' rdma_cm has SOFTVERBS_PORT + 1024.
 EXIT_SKIPPED = 77  # Meson's code for "skipped".
 NAMESPACES = (["unshare", "--net"], ["unshare", "--user", "--map-root-user", "--net"])
 
@@ -99,8 +100,19 @@ def listens(port, pid):
     return False
 
 
-def wait_for_listener(server, port, deadline):
-    while not listens(port, server.process.pid):
+def listens_by_cm(port, pid):
+    """Whether a process of that namespace listens on a port of softverbs' rdma_cm. A name is there
+    from rdma_bind_addr() on, and the TCP port for other hosts while somebody listens."""
+    name = re.compile(rf" 00010000 .* @softverbs\.cm\.\d+\.{port}\.")
+    try:
+        names = pathlib.Path(f"/proc/{pid}/net/unix").read_text(errors="replace")
+    except OSError:
+        return False
+    return listens(CM_TCP_PORT, pid) and name.search(names) is not None
+
+
+def wait_for_listener(server, port, deadline, is_there=listens):
+    while not is_there(port, server.process.pid):
         if server.ended():
             raise Failure("the server ended before it listened")
         if time.monotonic() > deadline:
@@ -178,15 +190,15 @@ def run_single(device, program, deadline):
 
 def run_pair(device, program, deadline, near=hosts.HERE, far=hosts.HERE):
     """The server runs on the far host, the client on the near one."""
-    port = free_port()
-    with device.start(program, program.arguments, far, port=port) as server:
+    port = program.port or free_port()
+    with device.start(program, program.arguments, far, port=port, server=far.address) as server:
         try:
-            wait_for_listener(server, port, deadline)
+            wait_for_listener(server, port, deadline, listens_by_cm if program.by_cm else listens)
         except Failure as failure:
             raise Failure(f"{failure}\n{server.report()}") from None
         with device.start(program, program.client, near, port=port, server=far.address) as client:
             try:
-                wait_for_both(server, client, deadline)
+                wait_for_both(client if program.server_stays else server, client, deadline)
                 check_output(client.text(), program.expected, program.forbidden)
                 check_output(server.text(), program.expected if program.both_report else [],
                              program.forbidden)
@@ -255,10 +267,10 @@ def absent(name, device, options):
     for command in [program.arguments[0]] + (["mpicc"] if program.is_mpi else []):
         if not shutil.which(command):
             return f"{command} is not installed"
-    if program.needs_soft and device.is_kernels():
-        return "it needs soft0 as an InfiniBand port"
-    if program.needs_device_file and not device.has_file():
-        return "it looks for the device's file, which libsoftverbs_cm.so would show"
+    if (program.needs_soft or program.by_cm) and device.is_kernels():
+        return "it needs soft0"
+    if (program.needs_device_file or program.needs_cm) and not device.has_file():
+        return "it needs libsoftverbs_cm.so"
     if name.endswith(programs.ON_HOSTS):
         return hosts.absent() if options.inside else "no network namespace can be made here"
     return ""

@@ -29,14 +29,21 @@ class Program:
     is_mpi: bool = False  # `{check}` is the program of mpi_check.c.
     needs_soft: bool = False
     needs_device_file: bool = False  # UCX opens nothing there, but looks whether it could.
+    needs_cm: bool = False  # rdma_cm.
+    by_cm: bool = False  # The server listens by rdma_cm alone, on `{port}`.
+    port: int = None  # Of a server that always has the same.
+    server_stays: bool = False  # It is ended when the client has ended.
 
     def __post_init__(self):
         if self.client is None:
             self.client = [*self.arguments, "{server}"]
+        self.needs_cm |= self.by_cm
 
 
-def by_gid_or_lid(option, by_lid):
-    """The arguments that choose the address, and what else a program by LID needs."""
+def by_gid_or_lid(option, by_lid, cm_option=None):
+    """The arguments that choose the address, and what else a program by LID or rdma_cm needs."""
+    if cm_option:
+        return [cm_option], {"by_cm": True}
     if by_lid:
         return [], {"environment": BY_LID, "needs_soft": True}
     return [option, "{gid}"], {}
@@ -54,10 +61,11 @@ def pingpong(kind, *options, size=4096, iterations=ITERATIONS, by_lid=False, on_
         both_report=True, hosts=on_hosts, **more)
 
 
-def perftest(test, *options, sizes=None, iterations=None, qps=1, by_lid=False, on_hosts=False):
+def perftest(test, *options, sizes=None, iterations=None, qps=1, by_lid=False, cm=None,
+             on_hosts=False):
     """perftest's: a line of figures for each size, not all of them zero. Its standard deviation can
     be -nan on any device: it takes the root of a rounding error."""
-    address, more = by_gid_or_lid("-x", by_lid)
+    address, more = by_gid_or_lid("-x", by_lid, cm)
     if sizes is None:
         sizes = [8] if "atomic" in test else [2] if test.endswith("lat") else [65536]
     if iterations is None:
@@ -76,14 +84,16 @@ def perftest(test, *options, sizes=None, iterations=None, qps=1, by_lid=False, o
         rows, [r"(?i)\berror\b", r"Problems", r"(?i)couldn't|failed"], hosts=on_hosts, **more)
 
 
-def qperf(*tests):
+def qperf(*tests, by_cm=False):
     """A second for each test, the shortest time there is; `quit` ends the server."""
+    options = ["-cm", "1"] if by_cm else []
+    more = {"needs_cm": True} if by_cm else {"environment": BY_LID, "needs_soft": True}
     return Program(
         ["qperf", "-lp", "{port}"],
         [rf"^{test}:\n(    \S+ += +[\d.]+ \S+\n)+" for test in tests],
         [r"(?i)\berror\b|failed|unable"],
-        client=["qperf", "-lp", "{port}", "{server}", "-t", "1", *tests, "quit"],
-        environment=BY_LID, needs_soft=True, hosts=True)
+        client=["qperf", "-lp", "{port}", "{server}", "-t", "1", *options, *tests, "quit"],
+        hosts=not by_cm, **more)
 
 
 def ucx(test, transport, *options, iterations=200, on_hosts=False):
@@ -96,6 +106,32 @@ def ucx(test, transport, *options, iterations=200, on_hosts=False):
                 "-w", "5", "-f", *options],
         environment={"UCX_TLS": transport, "UCX_NET_DEVICES": "{device}:1"},
         hosts=on_hosts, needs_device_file=True)
+
+
+def cm(server, client, expected, **more):
+    """An example of librdmacm: the server's command, and what the client's has besides."""
+    return Program(server.split(), expected, [r"(?i)failed|error|mismatch"],
+                   client=client.split(), by_cm=True, **more)
+
+
+def fio(verb):
+    """fio's rdma engine: the server takes what the client's verb brings. Both have to agree."""
+    same = ["--ioengine=rdma", "--port={port}", "--bs=64k", "--size=2m"]
+    return Program(
+        ["fio", "--name=server", "--rw=read", *same], [r"issued rwts: total=0,32,0,0 short"],
+        [r"(?i)\berror\b"],
+        client=["fio", "--name=client", "--rw=write", *same, "--hostname={server}",
+                f"--verb={verb}", "--iodepth=4"],
+        by_cm=True)
+
+
+def fi_pingpong(provider, endpoint, **more):
+    arguments = ["fi_pingpong", "-p", provider, "-e", endpoint, "-I", "50", "-c"]
+    return Program(
+        [*arguments, "-B", "{port}"],
+        [rf"^{size} +50 +=50 .* \d" for size in ("64", "4k", "1m")], [r"(?i)error"],
+        client=[*arguments, "-P", "{port}", "{server}"],
+        both_report=True, hosts=True, **more)
 
 
 def mpi(*options, **more):
@@ -178,16 +214,33 @@ TABLE = {
     "ucx_get_ud": ucx("ucp_get", "ud_verbs"),
     "ucx_fetch_add_rc": ucx("ucp_fadd", "rc"),
     "ucx_compare_swap_ud": ucx("ucp_cswap", "ud_verbs"),
-    "fi_pingpong_rxd": Program(
-        ["fi_pingpong", "-p", "verbs;ofi_rxd", "-e", "rdm", "-I", "50", "-c", "-B", "{port}"],
-        [rf"^{size} +50 +=50 .* \d" for size in ("64", "4k", "1m")], [r"(?i)error"],
-        client=["fi_pingpong", "-p", "verbs;ofi_rxd", "-e", "rdm", "-I", "50", "-c",
-                "-P", "{port}", "{server}"],
-        both_report=True, hosts=True),
+    "fi_pingpong_rxd": fi_pingpong("verbs;ofi_rxd", "rdm"),
     "mpi_ucx": mpi("--mca", "pml", "ucx", "--mca", "osc", "ucx", needs_device_file=True,
                    environment={"UCX_TLS": "rc,self", "UCX_NET_DEVICES": "{device}:1"}),
     "mpi_ofi": mpi("--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "osc", "pt2pt",
                    "--mca", "mtl_ofi_provider_include", "verbs;ofi_rxd"),
+    "send_bw_rdma_cm": perftest("send_bw", cm="-R", on_hosts=True),
+    "write_bw_rdma_cm_exchange": perftest("write_bw", cm="-z"),
+    "qperf_rdma_cm": qperf("rc_lat", "rc_bw", "rc_rdma_read_bw", by_cm=True),
+    "rping": cm("rping -s -p {port} -C 10 -v -V", "rping -c -a {server} -p {port} -C 10 -v -V",
+                [r"^ping data: rdma-ping-9: "], hosts=True),
+    "rping_address": cm("rping -s -a {server} -p {port} -C 10 -v -V",
+                        "rping -c -a {server} -p {port} -C 10 -v -V",
+                        [r"^ping data: rdma-ping-9: "], hosts=True),
+    "ucmatose": cm("ucmatose -c 4", "ucmatose -s {server} -c 4", [r"^return status 0$"],
+                   both_report=True, port=7471, hosts=True),
+    "udaddy": cm("udaddy -c 2", "udaddy -s {server} -c 2", [r"^return status 0$"],
+                 both_report=True, port=7174, hosts=True),
+    "cmtime": cm("cmtime -c 20", "cmtime -s {server} -c 20", [r"^disconnect +:( +\d+\.\d+)+$"],
+                 port=7471, server_stays=True),
+    "rdma_client": cm("rdma_server -p {port}", "rdma_client -s {server} -p {port}",
+                      [r"^rdma_client: end 0$"]),
+    "rstream": cm("rstream -p {port} -T v -I 5", "rstream -s {server} -p {port} -T v -I 5",
+                  [r"^custom +\S+ +\S+ +5 "]),
+    "riostream": cm("riostream -p {port} -T v -I 5", "riostream -s {server} -p {port} -T v -I 5",
+                    [r"^custom +\S+ +\S+ +5 "]),
+    "fio_write": fio("write"),
+    "fio_read": fio("read"),
 }
 
 
