@@ -4,6 +4,7 @@
 #include "node/fork_mutex.hpp"
 #include "node/gid_table.hpp"
 #include "node/node.hpp"
+#include "node/port.hpp"
 #include "object/context.hpp"
 
 #include <fcntl.h>
@@ -28,7 +29,7 @@ namespace {
 
 /// Guards the machine, and `current`. Never held while the node is called that starts and joins the
 /// engine, because the engine takes it.
-fork_mutex room;
+fork_mutex machine_mutex;
 
 class process final : public machine_host, public node_service {
  public:
@@ -53,15 +54,15 @@ class process final : public machine_host, public node_service {
 
   // node_service
   [[nodiscard]] int descriptor() const noexcept override {
-    const std::lock_guard lock{room};
+    const std::lock_guard lock{machine_mutex};
     return machine_.network()->descriptor();
   }
   void run(time now) noexcept override {
-    const std::lock_guard lock{room};
+    const std::lock_guard lock{machine_mutex};
     machine_.run(now);
   }
   [[nodiscard]] time deadline() const noexcept override {
-    const std::lock_guard lock{room};
+    const std::lock_guard lock{machine_mutex};
     return std::min(machine_.deadline(), machine_.network()->deadline());
   }
   void abandon() noexcept override { machine_.network()->abandon(); }
@@ -71,7 +72,7 @@ class process final : public machine_host, public node_service {
 
   machine machine_{*this};
   std::atomic<bool> abandoned_{false};
-  std::mutex hosting_;    ///< before `room`; held while the node starts and stops
+  std::mutex hosting_;    ///< before `machine_mutex`; held while the node starts and stops
   unsigned users_ = 0;    ///< channels that need the engine; under `hosting_`
   node* node_ = nullptr;  ///< written under both
 };
@@ -104,7 +105,7 @@ int process::start_engine_for(softverbs_cm_channel& one) noexcept {
   const std::lock_guard lock{hosting_};
   if (users_ == 0)
     if (const int error = start()) return error;
-  const std::lock_guard inner{room};
+  const std::lock_guard inner{machine_mutex};
   if (!one.events.has_engine) ++users_;
   one.events.has_engine = true;
   return 0;
@@ -113,15 +114,20 @@ int process::start_engine_for(softverbs_cm_channel& one) noexcept {
 int process::start() noexcept {
   try {
     node& one = node::acquire();
+    if (is_infiniband()) {
+      node::release(one);
+      throw std::system_error{EOPNOTSUPP, std::generic_category(),
+                              "SOFTVERBS_LINK_LAYER=infiniband has no rdma_cm"};
+    }
     int error = 0;
     {
-      const std::lock_guard lock{room};
+      const std::lock_guard lock{machine_mutex};
       error = machine_.open_network();
       node_ = &one;
     }
     if (error == 0 && one.attach(*this)) return 0;
     {
-      const std::lock_guard lock{room};
+      const std::lock_guard lock{machine_mutex};
       machine_.close_network();
       node_ = nullptr;
     }
@@ -138,14 +144,14 @@ int process::start() noexcept {
 void process::close(softverbs_cm_channel& one) noexcept {
   const std::lock_guard lock{hosting_};
   {
-    const std::lock_guard inner{room};
+    const std::lock_guard inner{machine_mutex};
     machine_.close(one.events);
   }
   if (!one.events.has_engine || --users_ != 0) return;
   node_->detach(*this);
   node* const used = node_;
   {
-    const std::lock_guard inner{room};
+    const std::lock_guard inner{machine_mutex};
     machine_.close_network();
     node_ = nullptr;
   }
@@ -158,7 +164,7 @@ int get_event(softverbs_cm_channel& from, int fd, const command_body& body) {
   for (;;) {
     std::uint64_t count = 0;
     if (::read(fd, &count, sizeof count) != sizeof count) return errno;
-    const std::lock_guard lock{room};
+    const std::lock_guard lock{machine_mutex};
     int error = 0;
     if (from.of.rdma_cm().get_event(from.events, body, error)) return error;
   }
@@ -183,7 +189,7 @@ int serve(softverbs_cm_channel& in, int fd, const void* bytes, std::size_t count
   };
   for (;;) {
     {
-      const std::lock_guard lock{room};
+      const std::lock_guard lock{machine_mutex};
       const int error = in.of.rdma_cm().serve(in.events, header.cmd, body, find);
       if (error != machine::engine_needed) return error;
     }
@@ -199,12 +205,12 @@ softverbs_cm_channel* softverbs_cm_open(int fd) {
   try {
     if (cm::fork_handler != 0) throw std::system_error{cm::fork_handler, std::generic_category()};
     install_fault_guard();
-    // Both take locks at their first call only, which must not happen under the room's.
+    // Both take locks at their first call only, which must not happen under the machine's.
     (void)gid_count();
     (void)limits();
     unique_fd counter{::fcntl(fd, F_DUPFD_CLOEXEC, 0)};
     if (!counter) return nullptr;
-    const std::lock_guard lock{cm::room};
+    const std::lock_guard lock{cm::machine_mutex};
     if (cm::current == nullptr) cm::current = new cm::process;
     return new softverbs_cm_channel{*cm::current, std::move(counter)};
   } catch (const std::system_error& failure) {

@@ -27,7 +27,7 @@ bool is_any(const in6_addr& address) noexcept {
          (is_mapped(address) && ip4_of(address).s_addr == INADDR_ANY);
 }
 
-bool set(int socket, int level, int option, int value) noexcept {
+bool set_option(int socket, int level, int option, int value) noexcept {
   return ::setsockopt(socket, level, option, &value, sizeof value) == 0;
 }
 
@@ -108,13 +108,13 @@ bool group_network::bind(std::uint16_t port) noexcept {
   reinterpret_cast<sockaddr_in&>(name).sin_port = htons(port);  // sin6_port has the same place.
   unique_fd opened{::socket(name.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   const int fd = opened.get();
-  if (!opened || !set(fd, SOL_SOCKET, SO_REUSEADDR, 1)) return false;
-  const bool good = is_ip4_ ? set(fd, IPPROTO_IP, IP_MULTICAST_LOOP, 0) &&
-                                  set(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0) &&
-                                  set(fd, IPPROTO_IP, IP_PKTINFO, 1)
-                            : set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1) &&
-                                  set(fd, IPPROTO_IPV6, IPV6_MULTICAST_LOOP, 0) &&
-                                  set(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
+  if (!opened || !set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1)) return false;
+  const bool good = is_ip4_ ? set_option(fd, IPPROTO_IP, IP_MULTICAST_LOOP, 0) &&
+                                  set_option(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0) &&
+                                  set_option(fd, IPPROTO_IP, IP_PKTINFO, 1)
+                            : set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1) &&
+                                  set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_LOOP, 0) &&
+                                  set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
   const socklen_t bytes = is_ip4_ ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
   if (!good || ::bind(fd, reinterpret_cast<const sockaddr*>(&name), bytes) != 0) return false;
   socket_ = std::move(opened);

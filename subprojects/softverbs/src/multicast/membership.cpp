@@ -1,5 +1,6 @@
 #include "multicast/membership.hpp"
 
+#include "link/errors.hpp"
 #include "link/hints.hpp"
 #include "link/ip_address.hpp"
 #include "multicast/group.hpp"
@@ -41,10 +42,6 @@ bool add_to(int epoll, int fd) noexcept {
   epoll_event event{};
   event.events = EPOLLIN;
   return ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0;
-}
-
-[[noreturn]] void refuse(const char* what) {
-  throw std::system_error{errno, std::generic_category(), what};
 }
 
 }  // namespace
@@ -95,14 +92,14 @@ void group_membership::open() {
   epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
   watcher_ = bind_watcher();
   if (!epoll_ || !watcher_ || !add_to(epoll_.get(), watcher_.get()))
-    refuse("softverbs: multicast on this host");
+    throw_errno("softverbs: multicast on this host");
   const tcp_settings tcp = tcp_settings_of_environment();
   if (!network_.open(tcp, std::getenv("SOFTVERBS_PEERS")))
     warn_once(hint::no_announcements,
               "softverbs: no multicast to other hosts: UDP port %u cannot be used: %s\n",
               unsigned{tcp.port} + announcement_port, std::strerror(errno));
   else if (network_.is_open() && !add_to(epoll_.get(), network_.descriptor()))
-    refuse("softverbs: multicast between hosts");
+    throw_errno("softverbs: multicast between hosts");
   attachments_.reserve(attached_groups_max);
   names_changed_ = true;
 }

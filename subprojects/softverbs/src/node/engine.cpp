@@ -1,5 +1,6 @@
 #include "node/node.hpp"
 
+#include "link/errors.hpp"
 #include "link/local_listener.hpp"
 #include "link/tcp_listener.hpp"
 #include "node/port.hpp"
@@ -24,10 +25,6 @@ namespace softverbs {
 namespace {
 
 constexpr int events_max = 64;
-
-[[noreturn]] void refuse(const char* what) {
-  throw std::system_error{errno, std::generic_category(), what};
-}
 
 int wait_for_events(int epoll, std::span<epoll_event> events,
                     std::chrono::nanoseconds timeout) noexcept {
@@ -56,11 +53,11 @@ void node::start() {
     epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
     wake_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     timer_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-    if (!epoll_ || !wake_ || !timer_) refuse("softverbs: the engine's descriptors");
+    if (!epoll_ || !wake_ || !timer_) throw_errno("softverbs: the engine's descriptors");
     // Edge-triggered: the counters need not be read.
     if (!watch(epoll_.get(), wake_.get(), EPOLLIN | EPOLLET, {source::wake}) ||
         !watch(epoll_.get(), timer_.get(), EPOLLIN | EPOLLET, {source::timer}))
-      refuse("softverbs: epoll");
+      throw_errno("softverbs: epoll");
     listeners_.open(epoll_.get(), tcp_);
     slot_ = listeners_.slot();
     if (const subnet* const known = port_subnet()) lid_claim_ = claim_lid(known->own_lid());

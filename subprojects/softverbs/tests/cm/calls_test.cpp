@@ -319,3 +319,10 @@ TEST_CASE("a process that dies lets its peers know", "[cm][fault]") {
   ::close(go[0]);
   ::close(go[1]);
 }
+
+TEST_CASE("rdma_cm is refused on an InfiniBand port", "[.infiniband]") {
+  open_file file;
+  const std::uint32_t id = file.create(user_one);
+  CHECK(file.bind(id, address::wildcard(AF_INET)) == EOPNOTSUPP);
+  CHECK(file.destroy(id) == 0);
+}

@@ -19,7 +19,11 @@ struct two_processes {
 
   /// Delivers messages until there are none.
   void run() {
-    while (client_process.run() | server_process.run()) continue;
+    bool any = true;
+    while (any) {
+      any = client_process.run();
+      any = server_process.run() || any;
+    }
   }
   void pass(std::chrono::milliseconds time) {
     all.now += time;

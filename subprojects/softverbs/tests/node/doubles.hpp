@@ -45,4 +45,11 @@ struct seen {
 };
 seen& upcalls();
 
+/// A user of the process's node, with an empty record.
+struct node_user {
+  node_user() { upcalls().reset(); }
+  ~node_user() { node::release(local_node); }
+  node& local_node = node::acquire();
+};
+
 }  // namespace softverbs::test

@@ -17,12 +17,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-struct node_user {
-  node_user() { test::upcalls().reset(); }
-  ~node_user() { node::release(local_node); }
-  node& local_node = node::acquire();
-};
-
 std::unique_ptr<completion_queue> a_queue() { return std::make_unique<completion_queue>(); }
 
 }  // namespace
@@ -59,7 +53,7 @@ TEST_CASE("kicks that nobody runs any more do not shift those of the next start"
 }
 
 TEST_CASE("QP numbers are distinct, carry the slot, and run out", "[node]") {
-  node_user user;
+  test::node_user user;
   std::set<std::uint32_t> numbers;
   while (const std::uint32_t qpn = user.local_node.allocate_qpn()) {
     REQUIRE(numbers.insert(qpn).second);
@@ -77,7 +71,7 @@ TEST_CASE("QP numbers are distinct, carry the slot, and run out", "[node]") {
 
 TEST_CASE("the engine runs what is kicked or due while nobody polls", "[node]") {
   std::vector<std::uint32_t> order;  // The engine writes it until `user` has gone.
-  node_user user;
+  test::node_user user;
   test::seen& all = test::upcalls();
   const std::uint32_t kicked = user.local_node.allocate_qpn();
   const std::uint32_t later = user.local_node.allocate_qpn();
@@ -101,7 +95,7 @@ TEST_CASE("the engine runs what is kicked or due while nobody polls", "[node]") 
 }
 
 TEST_CASE("a forgotten deadline does not come", "[node]") {
-  node_user user;
+  test::node_user user;
   test::seen& all = test::upcalls();
   const std::uint32_t forgotten = user.local_node.allocate_qpn();
   const std::uint32_t other = user.local_node.allocate_qpn();
@@ -117,7 +111,7 @@ TEST_CASE("a forgotten deadline does not come", "[node]") {
 TEST_CASE("a QP that kicks itself does not keep others from running", "[node]") {
   std::uint32_t greedy = 0;  // The engine reads them until `user` has gone.
   std::uint32_t modest = 0;
-  node_user user;
+  test::node_user user;
   test::seen& all = test::upcalls();
   greedy = user.local_node.allocate_qpn();
   modest = user.local_node.allocate_qpn();
@@ -140,7 +134,7 @@ TEST_CASE("a QP that kicks itself does not keep others from running", "[node]") 
 }
 
 TEST_CASE("a poller takes over, and the engine takes the work back when polls stop", "[node]") {
-  node_user user;
+  test::node_user user;
   test::seen& all = test::upcalls();
   const auto cq = a_queue();
   const std::uint32_t qpn = user.local_node.allocate_qpn();
@@ -173,14 +167,14 @@ TEST_CASE("a poller takes over, and the engine takes the work back when polls st
 }
 
 TEST_CASE("polls take nothing from the engine while there is nothing to do", "[node]") {
-  node_user user;
+  test::node_user user;
   const auto cq = a_queue();
   for (std::uint32_t n = 0; n <= busy_polls; ++n) user.local_node.on_empty_poll(*cq);
   CHECK(cq->empty_polls.load() == 0);
 }
 
 TEST_CASE("a forked child's node is abandoned, and the child gets one of its own", "[node]") {
-  node_user user;
+  test::node_user user;
   const std::uint16_t slot = user.local_node.slot();
   const pid_t child = ::fork();
   REQUIRE(child >= 0);

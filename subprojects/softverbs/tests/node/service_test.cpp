@@ -62,12 +62,6 @@ class counting_service : public node_service {
   std::atomic<time::rep> deadline_{time::max().time_since_epoch().count()};
 };
 
-struct node_user {
-  node_user() { test::upcalls().reset(); }
-  ~node_user() { node::release(local_node); }
-  node& local_node = node::acquire();
-};
-
 /// A service that the node of this process serves.
 struct served final : counting_service {
   explicit served(node& to) : local_node{to} { REQUIRE(local_node.attach(*this)); }
@@ -78,7 +72,7 @@ struct served final : counting_service {
 }  // namespace
 
 TEST_CASE("the engine runs a service that has input or is due", "[node]") {
-  node_user user;
+  test::node_user user;
   served one{user.local_node};
   one.ring();
   CHECK(one.comes_to(1, 0));
@@ -93,7 +87,7 @@ TEST_CASE("the engine runs a service that has input or is due", "[node]") {
 }
 
 TEST_CASE("a service that is due when it comes is run", "[node]") {
-  node_user user;
+  test::node_user user;
   counting_service one;
   one.be_due(clock::now());
   REQUIRE(user.local_node.attach(one));
@@ -102,7 +96,7 @@ TEST_CASE("a service that is due when it comes is run", "[node]") {
 }
 
 TEST_CASE("a node serves a few services, each by itself", "[node]") {
-  node_user user;
+  test::node_user user;
   {
     std::array<std::unique_ptr<served>, services_max> all;
     for (auto& one : all) one = std::make_unique<served>(user.local_node);
@@ -123,7 +117,7 @@ TEST_CASE("a node serves a few services, each by itself", "[node]") {
 
 TEST_CASE("a service is served while queue pairs keep the engine busy", "[node]") {
   std::uint32_t endless = 0;
-  node_user user;
+  test::node_user user;
   served one{user.local_node};
   endless = user.local_node.allocate_qpn();
   test::upcalls().locked(
@@ -138,7 +132,7 @@ TEST_CASE("a service is served while queue pairs keep the engine busy", "[node]"
 }
 
 TEST_CASE("the engine serves a service while a poller has its other work", "[node]") {
-  node_user user;
+  test::node_user user;
   served one{user.local_node};
   const auto cq = std::make_unique<completion_queue>();
   const std::uint32_t endless = user.local_node.allocate_qpn();
@@ -167,7 +161,7 @@ TEST_CASE("the engine serves a service while a poller has its other work", "[nod
 }
 
 TEST_CASE("detaching waits until the engine has left the service", "[node]") {
-  node_user user;
+  test::node_user user;
   for (int round = 0; round < 200; ++round) {
     counting_service one;
     std::binary_semaphore entered{0};
@@ -191,7 +185,7 @@ TEST_CASE("detaching waits until the engine has left the service", "[node]") {
 }
 
 TEST_CASE("a forked child leaves the services to its parent, and may have its own", "[node]") {
-  node_user user;
+  test::node_user user;
   std::counting_semaphore<2> entered{0};
   std::counting_semaphore<2> leaves{0};
   served one{user.local_node};
@@ -210,7 +204,7 @@ TEST_CASE("a forked child leaves the services to its parent, and may have its ow
     if (!one.was_abandoned || user.local_node.attach(one)) failed |= 1;
     user.local_node.detach(one);
     {
-      node_user own;
+      test::node_user own;
       served another{own.local_node};
       another.ring();
       if (!another.comes_to(1, 0) || another.was_abandoned) failed |= 2;
