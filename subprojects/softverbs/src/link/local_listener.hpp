@@ -21,7 +21,8 @@ std::string holders_of_slots();
 /// Reads a hello and its one descriptor. False if either is missing or invalid.
 bool receive_hello(int socket, hello& words, unique_fd& memory) noexcept;
 
-/// True if the peer of `socket` has an accepted uid and owns a listener of `slot`.
+/// True if the peer of `socket` has an accepted uid and owns a listener of `slot`, or has our uid
+/// and ended, and nobody owns the slot.
 bool is_owner_of(int socket, std::uint16_t slot) noexcept;
 
 }  // namespace softverbs

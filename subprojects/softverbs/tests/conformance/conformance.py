@@ -33,6 +33,7 @@ import pyverbs_suite
 
 SECONDS_MAX = 120  # One program, or one pair.
 POLL_SECONDS = 0.01
+COPIED_BYTES = 3_000_000
 CM_TCP_PORT = 48024  # softverbs' rdma_cm has SOFTVERBS_PORT + 1024.
 EXIT_SKIPPED = 77  # Meson's code for "skipped".
 NAMESPACES = (["unshare", "--net"], ["unshare", "--user", "--map-root-user", "--net"])
@@ -109,6 +110,20 @@ def listens_by_cm(port, pid):
     except OSError:
         return False
     return listens(CM_TCP_PORT, pid) and name.search(names) is not None
+
+
+def has_udp(port, pid):
+    """Whether a UDP socket of that process's namespace has the port."""
+    rows = pathlib.Path(f"/proc/{pid}/net/udp").read_text().splitlines()[1:]
+    return any(int(row.split()[1].rsplit(":", 1)[1], 16) == port for row in rows)
+
+
+def is_member(_, pid):
+    """Whether a process of that namespace is a member of a multicast group of softverbs."""
+    return "@softverbs.member." in pathlib.Path(f"/proc/{pid}/net/unix").read_text(errors="replace")
+
+
+READY = {"tcp": listens, "rdma_cm": listens_by_cm, "udp": has_udp, "group": is_member}
 
 
 def wait_for_listener(server, port, deadline, is_there=listens):
@@ -191,17 +206,23 @@ def run_single(device, program, deadline):
 def run_pair(device, program, deadline, near=hosts.HERE, far=hosts.HERE):
     """The server runs on the far host, the client on the near one."""
     port = program.port or free_port()
-    with device.start(program, program.arguments, far, port=port, server=far.address) as server:
+    with tempfile.TemporaryDirectory() as folder, \
+            device.start(program, program.arguments, far, port=port, server=far.address) as server:
+        source, copy = (pathlib.Path(folder, name) for name in ("source", "copy"))
+        source.write_bytes(os.urandom(COPIED_BYTES) if program.copies else b"")
         try:
-            wait_for_listener(server, port, deadline, listens_by_cm if program.by_cm else listens)
+            wait_for_listener(server, port, deadline, READY[program.ready_by])
         except Failure as failure:
             raise Failure(f"{failure}\n{server.report()}") from None
-        with device.start(program, program.client, near, port=port, server=far.address) as client:
+        with device.start(program, program.client, near, port=port, server=far.address,
+                          source=source, copy=copy) as client:
             try:
                 wait_for_both(client if program.server_stays else server, client, deadline)
                 check_output(client.text(), program.expected, program.forbidden)
                 check_output(server.text(), program.expected if program.both_report else [],
                              program.forbidden)
+                if program.copies and copy.read_bytes() != source.read_bytes():
+                    raise Failure("the copy is another file")
             except Failure as failure:
                 raise Failure(f"{failure}\n--- server: {server.report()}"
                               f"--- client: {client.report()}") from None

@@ -31,6 +31,8 @@ class Program:
     needs_device_file: bool = False  # UCX opens nothing there, but looks whether it could.
     needs_cm: bool = False  # rdma_cm.
     by_cm: bool = False  # The server listens by rdma_cm alone, on `{port}`.
+    ready_by: str = "tcp"  # How a server shows that it is ready: conformance.READY has the ways.
+    copies: bool = False  # The client copies `{source}` to the server's `{copy}`.
     port: int = None  # Of a server that always has the same.
     server_stays: bool = False  # It is ended when the client has ended.
 
@@ -38,6 +40,8 @@ class Program:
         if self.client is None:
             self.client = [*self.arguments, "{server}"]
         self.needs_cm |= self.by_cm
+        if self.by_cm and self.ready_by == "tcp":
+            self.ready_by = "rdma_cm"
 
 
 def by_gid_or_lid(option, by_lid, cm_option=None):
@@ -239,6 +243,14 @@ TABLE = {
                   [r"^custom +\S+ +\S+ +5 "]),
     "riostream": cm("riostream -p {port} -T v -I 5", "riostream -s {server} -p {port} -T v -I 5",
                     [r"^custom +\S+ +\S+ +5 "]),
+    "rcopy": cm("rcopy -p {port}", "rcopy {source} {server}:{copy} -p {port}", [],
+                server_stays=True, copies=True),
+    # Datagram sockets of librdmacm find each other by UDP.
+    "udpong": cm("udpong -b {server} -p {port} -S 64 -C 50",
+                 "udpong -s {server} -p {port} -S 64 -C 50", [r"^custom +64 +50 "],
+                 ready_by="udp", server_stays=True),
+    "mckey": cm("mckey -m 239.1.1.9 -b {server}", "mckey -m 239.1.1.9 -b {server} -s",
+                [r"^return status 0$"], both_report=True, ready_by="group"),
     "fio_write": fio("write"),
     "fio_read": fio("read"),
 }

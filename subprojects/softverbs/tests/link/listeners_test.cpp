@@ -207,6 +207,23 @@ TEST_CASE("the local listener rejects every hello with something wrong", "[link]
   host.check_open();
 }
 
+TEST_CASE("a process that ended after its hello is heard, though its slot is free again",
+          "[link]") {
+  host host;
+  raw_peer ended{host.local_node.slot()};
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
+  const unique_fd ours{ends[0]};
+  unique_fd theirs{ends[1]};
+  CHECK(is_owner_of(ours.get(), ended.slot));
+  ended.listener.reset();
+  CHECK_FALSE(is_owner_of(ours.get(), ended.slot));
+  theirs.reset();
+  CHECK(is_owner_of(ours.get(), ended.slot));
+  const peer_process other{"echo"};
+  CHECK_FALSE(is_owner_of(ours.get(), slot_of(other.qpn())));
+}
+
 TEST_CASE("many connections without a hello do not keep the next one out", "[link]") {
   host host;
   std::vector<unique_fd> silent;
