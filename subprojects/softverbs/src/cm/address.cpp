@@ -144,7 +144,7 @@ int gid_index(const ibv_gid& own) noexcept {
   for (int index = 0; index < count; ++index) {
     if (same(gid_at(index), own)) return index;
   }
-  return is_loopback(own) ? count - 1 : -1;  // 127.0.0.1 is the last one.
+  return is_loopback(own) ? count - 1 : -1;  // 127.0.0.1 is the last GID.
 }
 
 int choose_source(const address& from, const address& to, address& source) noexcept {

@@ -35,9 +35,10 @@ class address {
 
   [[nodiscard]] const sockaddr_ib& ib() const noexcept;
   [[nodiscard]] sockaddr_ib& ib() noexcept;
-  /// As transport knows it. Not for AF_IB.
+  /// The transport's form of the address. Not for AF_IB.
   [[nodiscard]] endpoint at() const noexcept;
-  /// As RoCE maps it: the IPv6 address, or the mapped IPv4 address; zero for AF_IB's wildcard.
+  /// The RoCE GID of the address: the IPv6 address, or the mapped IPv4 address; zero for AF_IB's
+  /// wildcard.
   [[nodiscard]] ibv_gid gid() const noexcept;
 
  private:

@@ -81,7 +81,7 @@ int machine::bind(identifier& one, const address& at) {
   const bool specific = !at.is_wildcard();
   if (specific) {
     if (!is_own_address(at.gid())) return EADDRNOTAVAIL;
-    if (one.space == RDMA_PS_IPOIB) return EINVAL;  // Only on InfiniBand.
+    if (one.space == RDMA_PS_IPOIB) return EINVAL;  // IPoIB exists only on InfiniBand.
     if (gid_index(at.gid()) < 0) return ENODEV;
   }
   if (at.port() != 0 && at.port() < first_free_port && !may_bind_low_ports()) return EACCES;
@@ -154,7 +154,7 @@ int machine::resolve(identifier& one, const address& from, const address& to) {
   one.destination = to;
   if (to.family() == family_ib) return ENODEV;
   one.target = to;
-  if (to.is_wildcard()) {  // As with the kernel, the wildcard means this host.
+  if (to.is_wildcard()) {  // The wildcard is this host, as for the kernel.
     one.target = address::loopback(to.family());
     one.target.set_port(to.port());
   }

@@ -158,7 +158,7 @@ void process::close(softverbs_cm_channel& one) noexcept {
   node::release(*used);
 }
 
-/// Waits for an event as a read of the eventfd does. A thread may be cancelled in it.
+/// Waits for an event as a read of the eventfd does. The wait is a cancellation point.
 int get_event(softverbs_cm_channel& from, int fd, const command_body& body) {
   if (const int error = machine::check_get_event(body)) return error;
   for (;;) {
@@ -205,7 +205,8 @@ softverbs_cm_channel* softverbs_cm_open(int fd) {
   try {
     if (cm::fork_handler != 0) throw std::system_error{cm::fork_handler, std::generic_category()};
     install_fault_guard();
-    // Both take locks at their first call only, which must not happen under the machine's.
+    // gid_count() and limits() take locks at their first call only, which must not happen under the
+    // machine's mutex.
     (void)gid_count();
     (void)limits();
     unique_fd counter{::fcntl(fd, F_DUPFD_CLOEXEC, 0)};

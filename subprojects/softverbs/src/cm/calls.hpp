@@ -9,7 +9,7 @@
 
 extern "C" {
 
-/// A channel: what one open() of the file made. May be shared by descriptors (dup).
+/// A channel: the result of one open() of the file. Descriptors may share the channel (dup).
 struct softverbs_cm_channel;
 
 /// Makes a channel whose descriptor is `fd`: an eventfd with EFD_SEMAPHORE, to which each event

@@ -46,8 +46,8 @@ void channel::untake() noexcept {
 }
 
 /// A thread in GET_EVENT may have taken the count before: it finds no event, and waits again. The
-/// program decides whether its eventfd blocks, hence RWF_NOWAIT. Linux before 5.8 knows it not, and
-/// the eventfd stays readable once too often.
+/// program decides whether its eventfd blocks, hence RWF_NOWAIT. Linux before 5.8 does not know
+/// RWF_NOWAIT, and the eventfd stays readable once too often.
 void channel::take_one() noexcept {
   std::uint64_t count = 0;
   const iovec to{&count, sizeof count};

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <new>
 
-// What the peer and the clock do to a connection. A peer is not trusted: each message is taken only
-// in the states in which it makes sense, and else ignored.
+// A peer's messages and the clock change a connection here. A peer is not trusted: each message is
+// taken only in the states in which it makes sense, and is ignored in all others.
 
 namespace softverbs::cm {
 
@@ -47,7 +47,7 @@ bool is_datagram_request(const message& request) noexcept {
   return request.kind == message_kind::sidr_request;
 }
 
-/// A peer on another host is the address that its socket has, whatever it says.
+/// A peer on another host has the address of its socket, whatever address its message claims.
 bool source_is_true(const conversation& from, const message& request) noexcept {
   const in6_addr host = from.peer_host();
   return same(host, this_host) || same(host, request.source.address);
@@ -124,7 +124,7 @@ void machine::admit(identifier& listening, std::unique_ptr<conversation> from,
   one.route.flow_label = flow_label_of(request.source.port, request.destination.port);
   one.talk = std::move(from);
   one.talk->set_user(one);
-  one.state = id_state::connect;  // A connection begins in it.
+  one.state = id_state::connect;  // A connection begins in this state.
   one.enter(datagram ? cm_state::sidr_request_received : cm_state::request_received);
   event happened = made_event(event_kind::connect_request);
   happened.of = &listening;
@@ -182,7 +182,7 @@ void machine::on_message(identifier& one, const message& from_peer) noexcept {
       return on_disconnect(one, 0);
     case message_kind::sidr_reply: return on_sidr_reply(one, from_peer);
     case message_kind::request:
-    case message_kind::sidr_request: return;  // Only the first message of a conversation is one.
+    case message_kind::sidr_request: return;  // Only the first message is a request.
   }
 }
 
@@ -199,7 +199,7 @@ void machine::on_reply(identifier& one, const message& reply) noexcept {
                                      static_cast<std::uint8_t>(one.queue_timeout - 1));
   event happened = made_event(event_kind::connect_response);
   happened.answer.param.conn = parameters_of(reply, reply_private_bytes);
-  happened.answer.param.conn.retry_count = 0;  // A reply has none.
+  happened.answer.param.conn.retry_count = 0;  // A reply has no retry count.
   happened.answer.ece = {reply.ece_vendor, reply.ece_options};
   raise(one, happened);
 }
@@ -248,7 +248,7 @@ void machine::on_sidr_reply(identifier& one, const message& reply) noexcept {
 
 // ---- ends
 
-/// The socket ended. A peer that ends in order says so before; this one died, or is out of reach.
+/// The socket ended. A peer that ends in order says so before; this peer died, or is out of reach.
 void machine::on_end(identifier& one, int error) noexcept {
   const std::unique_ptr<conversation> ended = std::move(one.talk);
   const bool nobody_listens = error == ECONNREFUSED;
@@ -312,7 +312,7 @@ void machine::raise(identifier& one, event_kind kind, std::int32_t status) noexc
 }
 
 /// A connection has no `user` before it is accepted, and then its events are dropped, as the
-/// kernel's are. So is an event for which there is no memory.
+/// kernel's are. An event for which there is no memory is dropped, too.
 void machine::raise(identifier& one, event happened) noexcept {
   if (one.user == 0) return;
   happened.of = &one;

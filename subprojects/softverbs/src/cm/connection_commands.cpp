@@ -20,7 +20,7 @@ void put_private_data(message& to, const void* data, std::size_t bytes) noexcept
   std::memcpy(to.private_data, data, bytes);
 }
 
-/// The program's default of a datagram's Q_Key, unless it has one.
+/// Chooses the default Q_Key, unless the identifier has a Q_Key.
 void choose_qkey(identifier& one) noexcept {
   if (one.qkey == 0) one.qkey = default_qkey;
 }
@@ -186,7 +186,7 @@ int machine::send_reject(identifier& one, reject_reason reason, const void* data
   return 0;
 }
 
-/// The requester may be gone: it does not hear the answer then.
+/// A requester that is gone does not hear the answer.
 int machine::send_sidr_reply(identifier& one, sidr_status status, const void* data,
                              std::size_t bytes) {
   if (one.exchange != cm_state::sidr_request_received || bytes > sidr_reply_private_bytes)
@@ -287,7 +287,8 @@ void fill_ready_to_send(const identifier& one, ib_uverbs_qp_attr& to) noexcept {
   to.timeout = one.ack_timeout_set ? one.ack_timeout : one.queue_timeout;
 }
 
-/// Before the first message, and for datagrams: what does not depend on the peer.
+/// Fills the attributes that do not depend on the peer: before the first message, and for
+/// datagrams.
 void fill_unconnected(identifier& one, ib_uverbs_qp_attr& to) noexcept {
   to.qp_attr_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
   to.port_num = only_port;

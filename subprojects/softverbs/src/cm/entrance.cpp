@@ -18,7 +18,7 @@ namespace {
 
 /// How long a listening socket pauses when the process has no descriptor left for a new one.
 constexpr std::chrono::milliseconds pause_time{100};
-constexpr int accepts_at_once_max = 16;  ///< the next event brings the others
+constexpr int accepts_at_once_max = 16;  ///< the next event brings further connections
 
 bool is_stream(int socket) noexcept {
   int type = 0;
@@ -82,7 +82,7 @@ void pending_request::take(unique_fd socket, bool by_unix, time now) noexcept {
   late_ = now + request_time_max;
   if (!knows_peer() || !watch(from_.socket.get(), EPOLLIN | EPOLLRDHUP)) return close();
   set_deadline(late_);
-  on_event(EPOLLIN, now);  // Most requests are there already.
+  on_event(EPOLLIN, now);  // Most requests have arrived already.
 }
 
 void pending_request::close() noexcept {
@@ -114,7 +114,7 @@ void pending_request::on_event(std::uint32_t, time) noexcept {
   if (read == outcome::waits) return;
   const bool is_good = read == outcome::whole && is_valid(words_) && words_.is_request();
   if (!is_good) return close();
-  // From here on, this place is free for another.
+  // From here on, another accepted socket may take this place.
   if (!from_.passed_on) unwatch(from_.socket.get());
   set_deadline(time::max());
   arrival from = std::move(from_);
@@ -124,7 +124,7 @@ void pending_request::on_event(std::uint32_t, time) noexcept {
 
 /// A request of this host; with a descriptor, one that the holder of the port passes on.
 pending_request::outcome pending_request::receive_packet() noexcept {
-  // The buffer holds exactly one descriptor. The kernel closes further ones, and says so.
+  // The buffer holds exactly one descriptor. The kernel closes further descriptors, and says so.
   alignas(cmsghdr) char control[CMSG_LEN(sizeof(int))];
   iovec part{&words_, sizeof words_};
   msghdr packet{};
@@ -153,7 +153,7 @@ pending_request::outcome pending_request::receive_packet() noexcept {
 
 pending_request::outcome pending_request::receive_stream() noexcept {
   auto* const bytes = reinterpret_cast<std::byte*>(&words_);
-  // Not a byte more: the rest belongs to whoever has the name.
+  // Reads the request and not a byte more: the rest belongs to the process that has the name.
   const ssize_t got =
       ::recv(from_.socket.get(), bytes + received_, sizeof words_ - received_, MSG_DONTWAIT);
   if (got < 0 && would_block(errno)) return outcome::waits;

@@ -81,7 +81,7 @@ class pending_request final : private watched {
 /// All accepted sockets without a request. When there are too many, the oldest is closed.
 class entrance {
  public:
-  /// Told of each request, by the engine.
+  /// The receiver of each request. The engine calls it.
   class host {
    public:
     /// A socket of TCP, from `peer_host` to `local`; `peer_host` becomes all zero where the peer

@@ -13,8 +13,9 @@ namespace softverbs::cm {
 
 class machine;
 
-/// What the program did with an identifier (the kernel's rdma_cm_state). Commands move it, and the
-/// end of a connection: connect → disconnect. Resolving is done at once, so it has no state.
+/// An identifier's state by what its program did (the kernel's rdma_cm_state). Commands change the
+/// state, as does the end of a connection: connect → disconnect. Resolving is done at once, so
+/// there is no state for it.
 enum class id_state : std::uint8_t {
   idle,
   bound,
@@ -25,9 +26,9 @@ enum class id_state : std::uint8_t {
   listen,
 };
 
-/// Where the messages of a connection are (the kernel's ib_cm_state); `none` before the first.
-/// Commands move it by sending, the peer by its messages, and the clock. See allowed() for the
-/// edges.
+/// The state of a connection's exchange of messages (the kernel's ib_cm_state); `none` before the
+/// first message. Commands, the peer's messages and the clock change the state. See allowed() for
+/// the edges.
 enum class cm_state : std::uint8_t {
   none,
   idle,  ///< over: rejected, timed out, or answered (datagrams)
@@ -69,7 +70,7 @@ struct waiting_request final : conversation::user {
   message request;
 };
 
-/// What a program knows as rdma_cm_id. Under the mutex of the room.
+/// A program's rdma_cm_id. The mutex of the room guards it.
 struct identifier final : conversation::user {
   using time = node_service::time;
 
@@ -106,8 +107,8 @@ struct identifier final : conversation::user {
   path route;
   std::unique_ptr<binding> name;
   std::unique_ptr<conversation> talk;  ///< null: not yet, or ended, or nobody listens yet
-  message request;                     ///< that it sent, to send it again
-  time search_ends{};                  ///< then nobody listens
+  message request;                     ///< the request that was sent, to send it again
+  time search_ends{};                  ///< at this time, the search for a listener fails
 
   // Options.
   std::uint8_t service_type = 0;
@@ -117,16 +118,16 @@ struct identifier final : conversation::user {
   bool ack_timeout_set = false;
   std::uint8_t ack_timeout = 0;
 
-  // Of a listener.
+  // Members of a listener.
   int backlog = 0;       ///< how many more connect requests may wait as events
-  int backlog_size = 0;  ///< and how many may wait besides
+  int backlog_size = 0;  ///< how many may wait in `waiting`
   std::list<waiting_request> waiting;
 
-  // Of a connection.
+  // Members of a connection.
   std::uint32_t local_qpn = 0;
   std::uint32_t remote_qpn = 0;
-  std::uint32_t local_psn = 0;   ///< with which the peer begins
-  std::uint32_t remote_psn = 0;  ///< with which we begin
+  std::uint32_t local_psn = 0;   ///< the PSN of the peer's first packet
+  std::uint32_t remote_psn = 0;  ///< the PSN of our first packet
   std::uint32_t qkey = 0;
   std::uint8_t srq = 0;
   std::uint8_t responder_resources = 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Before <linux/in6.h>, which leaves to libc what libc has defined.
+// Must come before <linux/in6.h>, which leaves to libc what libc has defined.
 #include <netinet/in.h>
 
 #include <rdma/rdma_user_cm.h>
@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
-// What the kernel's rdma_ucm, rdma_cm and ib_cm define besides <rdma/rdma_user_cm.h>: the events,
-// the sizes of private data, reasons, statuses and times. Programs see all of them.
+// Definitions of the kernel's rdma_ucm, rdma_cm and ib_cm that <rdma/rdma_user_cm.h> lacks: events,
+// sizes of private data, reasons, statuses and times. Programs see all of them.
 
 namespace softverbs::cm {
 

@@ -11,7 +11,8 @@
 
 namespace softverbs::cm {
 
-/// In the order of their numbers. Null: the kernel has the number, and no such command.
+/// The commands in the order of their numbers. Null: another function serves the command, or the
+/// kernel has none with that number.
 struct machine::entry {
   handler served_by;
 };
@@ -182,7 +183,8 @@ void machine::set_deadline(identifier& one, time when) noexcept {
   host_.on_earlier_deadline();
 }
 
-/// The kernel sends a message again and again; the transport loses nothing, so it is sent once.
+/// The kernel sends a message again and again; the transport loses nothing, so here a message is
+/// sent once.
 void machine::wait_for_answer(identifier& one) noexcept {
   set_deadline(one, host_.now() + one.answer_time);
 }
@@ -194,7 +196,7 @@ bool machine::ask(identifier& one) noexcept {
   return one.talk != nullptr;
 }
 
-/// Nobody listens: false if nobody did for long enough.
+/// Plans another search for a listener. False: nobody has listened for long enough.
 bool machine::ask_later(identifier& one) noexcept {
   const time now = host_.now();
   if (now >= one.search_ends) return false;

@@ -19,13 +19,13 @@ namespace softverbs::cm {
 /// Refuses a request that has no identifier.
 void refuse(conversation& from, const message& request, reject_reason, sidr_status) noexcept;
 
-/// What the machine asks of the process around it.
+/// The machine's requests to the process around it.
 class machine_host {
  public:
   using time = node_service::time;
   virtual std::unique_ptr<transport> make_transport(transport::listener&) noexcept = 0;
   virtual time now() noexcept = 0;
-  /// machine::deadline() has moved forward.
+  /// Called when machine::deadline() has moved forward.
   virtual void on_earlier_deadline() noexcept = 0;
 
  protected:
@@ -62,10 +62,10 @@ class machine final : private transport::listener {
 
   /// Makes the transport, without which no channel has an engine.
   int open_network() noexcept;
-  /// No channel with an engine is left.
+  /// Closes the transport: no channel with an engine is left.
   void close_network() noexcept { network_.reset(); }
   [[nodiscard]] transport* network() const noexcept { return network_.get(); }
-  /// Does the work of the transport, and what is due.
+  /// Does the work of the transport, and all work that is due.
   void run(time now) noexcept;
   [[nodiscard]] time deadline() const noexcept { return next_; }
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-// What two processes say to each other about a connection. All integers are little-endian.
+// The messages between two processes about a connection. All integers are little-endian.
 
 namespace softverbs::cm {
 

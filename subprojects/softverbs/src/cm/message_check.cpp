@@ -19,7 +19,7 @@ constexpr std::uint32_t number_max = 0xff'ffff;  ///< of QP numbers and PSNs
 constexpr std::uint8_t retry_max = 7;
 constexpr std::uint8_t timeout_max = 31;
 
-/// The private data of IBTA's message of that kind; 0 for none such.
+/// The bytes of private data in IBTA's message of that kind; 0: no message is of that kind.
 std::size_t private_bytes_of(message_kind kind) noexcept {
   switch (kind) {
     case message_kind::request: return 92;

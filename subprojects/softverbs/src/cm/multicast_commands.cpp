@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstring>
 
-// Commands for multicast groups. A join tells the program the group's address and no more, and a
-// leave ends that: librdmacm attaches the queue pair of a full member, and detaches it.
+// Commands for multicast groups. A join only tells the program the group's address, and a leave
+// only forgets the join. librdmacm attaches the queue pair of a full member, and detaches it.
 
 namespace softverbs::cm {
 

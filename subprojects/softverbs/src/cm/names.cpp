@@ -27,7 +27,7 @@ constexpr std::size_t random_digits = 16;
 constexpr in6_addr any_v6{};
 constexpr in6_addr any_v4{{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0}}};
 
-/// All names of one port begin with this.
+/// The text with which all names of one port begin.
 name_text beginning_of(std::uint16_t space, std::uint16_t port) noexcept {
   return name_text{"softverbs.cm.%u.%u.", unsigned{space}, unsigned{port}};
 }
@@ -145,7 +145,8 @@ int conflict_of(const bound_name& a, const bound_name& b) noexcept {
 unique_fd claim(const bound_name& name, int besides, int& error) noexcept {
   name_text own = text_of(name);
   unique_fd listener;
-  // Names that processes share differ by a random number. So do those that others squat on.
+  // Names that processes share differ by a random number. A name that others squat on gets such a
+  // number, too.
   error = 0;
   if (!name.reuse) {
     listener = listen_at(socket_name{own.view()});

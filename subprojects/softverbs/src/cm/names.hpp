@@ -9,8 +9,8 @@
 
 namespace softverbs::cm {
 
-/// What a process binds. Several processes may share a name if all have `reuse`; none of them
-/// listens.
+/// A name that a process binds. Several processes may share a name if all have `reuse`; none of
+/// them listens.
 struct bound_name {
   std::uint16_t space = 0;
   endpoint at;

@@ -8,8 +8,8 @@ namespace softverbs::cm {
 
 namespace {
 
-constexpr std::uint8_t exactly = 2;         // The selector of a value.
-constexpr std::uint8_t selector_shift = 6;  // In a packed record, in one byte with the value.
+constexpr std::uint8_t exactly = 2;         // The selector for an exact value.
+constexpr std::uint8_t selector_shift = 6;  // One byte holds the selector and the value.
 constexpr std::uint8_t reversible_bit = 0x80;
 
 /// The record on the wire, big-endian.

@@ -8,7 +8,7 @@
 
 namespace softverbs::cm {
 
-/// The path to the peer, as RoCE's is: made of the two addresses.
+/// The path to the peer, made of the two addresses, as on RoCE.
 struct path {
   ibv_gid source{};
   ibv_gid destination{};

@@ -17,7 +17,7 @@ class poller;
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
 
-/// What has a descriptor or a deadline in a poller. Not movable.
+/// An object with a descriptor or a deadline in a poller. Not movable.
 class watched {
  public:
   using time = std::chrono::steady_clock::time_point;
@@ -58,7 +58,7 @@ class poller {
   [[nodiscard]] bool is_open() const noexcept { return static_cast<bool>(epoll_); }
   [[nodiscard]] int descriptor() const noexcept { return epoll_.get(); }
   [[nodiscard]] time deadline() const noexcept { return deadlines_.next(); }
-  /// Calls what has events or is due.
+  /// Calls each object that has events or is due.
   void run(time now) noexcept;
   /// In a forked child: closes all copies of descriptors. Nothing has events any more.
   void abandon() noexcept;

@@ -15,7 +15,7 @@ namespace softverbs::cm {
 
 namespace {
 
-/// What ibv_get_device_index() says of soft0, too: programs then look for the GUID.
+/// The device index of soft0, also from ibv_get_device_index(): programs then look for the GUID.
 constexpr std::uint32_t no_device_index = ~std::uint32_t{0};
 
 void describe_device(const identifier& one, rdma_ucm_query_addr_resp& answer) noexcept {
@@ -77,7 +77,7 @@ int query_path(const identifier& one, std::uint64_t to, std::size_t room) noexce
   if (one.has_path) {
     answer.paths = 1;
     answer.path = packed(one.route);
-    // As the kernel does, a record is written when there is room for more than it.
+    // The kernel, too, writes the record only when there is room for more than the record.
     if (room - head > sizeof answer.path) bytes += sizeof answer.path;
   }
   return write_answer(to, &answer, bytes);

@@ -114,14 +114,14 @@ void socket_conversation::close_copies() noexcept {
 // ---- sending
 
 void socket_conversation::send(const message& one) noexcept {
-  if (state_ == state::over || state_ == state::waiting) return;  // Nobody is there to hear it.
+  if (state_ == state::over || state_ == state::waiting) return;  // No peer is there.
   put(one);
   if (state_ != state::open) return;
   flush();
   watch_socket();
 }
 
-/// Queues a message. A peer that reads nothing for so long is lost.
+/// Queues a message. Gives up the peer if unsent_messages_max messages are queued already.
 void socket_conversation::put(const message& one) noexcept {
   if (out_count_ == unsent_messages_max) {
     close_socket();
@@ -180,7 +180,7 @@ void socket_conversation::on_event(std::uint32_t events, time now) noexcept {
     if ((events & EPOLLOUT) == 0) return;
     state_ = state::open;
   }
-  // What the peer said before it went comes first.
+  // Messages that the peer sent before it went come first.
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR | EPOLLRDHUP)) != 0 && !read(now)) return;
   flush();
   watch_socket();
@@ -191,12 +191,12 @@ bool socket_conversation::read(time now) noexcept {
   int reset = 0;
   for (int n = 0; n < messages_at_once_max;) {
     auto* const bytes = reinterpret_cast<std::byte*>(&in_);
-    // With MSG_TRUNC, a packet that is too long says so.
+    // With MSG_TRUNC, recv() returns the full length of a packet that is too long.
     const ssize_t got = ::recv(socket_.get(), bytes + received_, sizeof in_ - received_,
                                route_.by_tcp ? MSG_DONTWAIT : MSG_DONTWAIT | MSG_TRUNC);
     if (got < 0 && would_block(errno) && reset == 0) return true;
     if (got < 0 && reset == 0 && !would_block(errno)) {
-      reset = errno;  // A local socket tells of the end before what was sent.
+      reset = errno;  // A local socket tells of the end before the peer's last messages.
       continue;
     }
     if (got <= 0) {

@@ -20,7 +20,7 @@ inline constexpr std::chrono::milliseconds retry_period{100};
 struct route {
   bool by_tcp = false;
   in6_addr peer_host{};  ///< all zero: this host
-  // Of a requester by TCP:
+  // Members of a requester by TCP:
   in6_addr host{};
   std::uint16_t port = 0;
   bool from_source = false;  ///< the request's source address is the socket's

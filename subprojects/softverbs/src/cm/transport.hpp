@@ -24,11 +24,12 @@ class binding {
 /// closes the socket; what was sent before still arrives.
 class conversation {
  public:
-  /// Told by the engine's thread, never inside a call to the conversation.
+  /// The receiver of the peer's messages. The engine's thread calls it, never inside a call to the
+  /// conversation.
   class user {
    public:
     /// A message of the peer, whose fields were checked (kind, private_bytes, ranges of 24 bits).
-    /// The user may destroy the conversation in it.
+    /// The user may destroy the conversation in this call.
     virtual void on_message(const message& from_peer) noexcept = 0;
     /// The socket ended: errno value (ECONNREFUSED: nobody has the name; ETIMEDOUT, EHOSTUNREACH
     /// and the like; ECONNRESET: the peer is gone). No call follows.
@@ -50,7 +51,7 @@ class conversation {
 /// their transport does. In a forked child they do nothing after abandon().
 class transport : public node_service {
  public:
-  /// Told of each request for a name of ours that listens.
+  /// The receiver of each request for a name of ours that listens.
   class listener {
    public:
     virtual void on_request(binding& name, std::unique_ptr<conversation> from,

@@ -69,7 +69,7 @@ channel_record* channel_table::acquire(int fd) const noexcept {
   if (at == nullptr) return nullptr;
   while (channel_record* const record = at->load(std::memory_order_acquire)) {
     if (!record->acquire()) continue;
-    // The record may have become another descriptor's before it had one user more.
+    // The record may have become another descriptor's before acquire() added the user.
     if (at->load(std::memory_order_acquire) == record) return record;
     record->release();
   }

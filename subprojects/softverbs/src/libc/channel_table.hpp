@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <utility>
 
-// Which descriptors of this process are channels of softverbs' rdma_cm.
+// The table of this process's descriptors that are channels of softverbs' rdma_cm.
 
 namespace softverbs::libc {
 
@@ -16,9 +16,9 @@ class channel_record {
  public:
   explicit channel_record(channel_record* next) noexcept : next_{next} {}
 
-  /// One user more; false if the channel has none.
+  /// Adds a user; false if the channel has none.
   [[nodiscard]] bool acquire() noexcept;
-  /// One user less. The last one closes the channel. Keeps errno.
+  /// Removes a user. The last one closes the channel. Keeps errno.
   void release() noexcept;
   [[nodiscard]] softverbs_cm_channel* channel() const noexcept { return channel_; }
 
@@ -36,7 +36,8 @@ class channel_record {
 /// A record with one user. Null: out of memory.
 [[nodiscard]] channel_record* make_record(softverbs_cm_channel*) noexcept;
 
-/// Two levels, indexed by descriptor. Usable before any constructor ran; look-ups take no lock.
+/// A table of two levels, indexed by descriptor. Usable before any constructor ran; look-ups take
+/// no lock.
 class channel_table {
  public:
   [[nodiscard]] bool has(int fd) const noexcept {
@@ -67,7 +68,7 @@ class channel_table {
   using slot = std::atomic<channel_record*>;
   static constexpr unsigned page_bits = 16;
   static constexpr unsigned page_slots = 1U << page_bits;
-  static constexpr unsigned page_count = 1U << 15;  // For all that an int can name.
+  static constexpr unsigned page_count = 1U << 15;  // For every number that an int can hold.
   struct page {
     slot slots[page_slots];
   };
@@ -79,7 +80,7 @@ class channel_table {
     return in != nullptr ? &in->slots[number % page_slots] : nullptr;
   }
 
-  std::atomic<page*> pages_[page_count]{};  // Each is set once, and stays.
+  std::atomic<page*> pages_[page_count]{};  // Each page is set once, and stays.
 };
 
 /// The table of this process.

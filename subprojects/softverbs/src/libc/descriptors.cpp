@@ -39,7 +39,7 @@ int close_next(int fd) { return next<"close", int(int)>()(fd); }
 int close_channel(int fd) noexcept {
   const no_cancellation until_closed;
   if (has_own_descriptors()) return close_next(fd);
-  // Out of the table first: once closed, the number may be another thread's.
+  // The table loses the descriptor first: once closed, the number may be another thread's.
   channel_record* const record = channels.take(fd);
   const int result = close_next(fd);
   if (record != nullptr) record->release();
@@ -102,7 +102,7 @@ void sv_closefrom(int first) noexcept __asm__("closefrom");
 
 int sv_close(int fd) {
   if (!channels.has(fd)) return close_next(fd);
-  ::pthread_testcancel();  // As in any close: a cancelled one has not closed.
+  ::pthread_testcancel();  // A close that is cancelled closes nothing.
   return close_channel(fd);
 }
 

@@ -84,7 +84,7 @@ int sv_fxstatat(int version, int folder, const char* path, struct stat* to, int 
     __asm__("__fxstatat");
 int sv_fxstatat64(int version, int folder, const char* path, struct stat* to, int flags) noexcept
     __asm__("__fxstatat64");
-// A cancellation point in some versions of libc.
+// statx() is a cancellation point in some versions of libc, and so not noexcept.
 int sv_statx(int folder, const char* path, int flags, unsigned mask,
              struct statx* to) __asm__("statx");
 

@@ -32,7 +32,7 @@ int open_file_at(int folder, const char* path, int flags, mode_t mode) {
                           : next<Name, open_at_function>()(folder, path, flags, mode);
 }
 
-/// What fstat() says of a channel: the kernel's file, as far as anybody looks.
+/// Makes the result of fstat() on a channel that of the kernel's file, as far as anybody looks.
 int describe(int fd, int result, struct stat* to) noexcept {
   if (result == 0 && channels.has(fd)) {
     constexpr mode_t all_may_use = 0666;
@@ -52,7 +52,8 @@ int stat_of(int version, int fd, struct stat* to) noexcept {
   return describe(fd, next<Name, int(int, int, struct stat*)>()(version, fd, to), to);
 }
 
-/// What find_named() found for this thread's write: a command names one descriptor at most.
+/// The channel that find_named() found for this thread's write: a command names one descriptor at
+/// most.
 constinit thread_local channel_record* named = nullptr;
 
 /// The channel lives until the write that asks for it returns. Releases nothing: the machine holds
@@ -62,7 +63,7 @@ softverbs_cm_channel* find_named(int fd) noexcept {
   return named != nullptr ? named->channel() : nullptr;
 }
 
-/// A write may end by cancellation, too.
+/// Releases `named` when the write ends, also if it ends by cancellation.
 struct named_until_end {
   named_until_end() = default;
   named_until_end(const named_until_end&) = delete;

@@ -11,7 +11,7 @@ void search_all() noexcept {
   (static_cast<void>(search_next<Names>()), ...);
 }
 
-/// A signal handler may be the first to call any of them, and must not search.
+/// Finds all functions early: a signal handler may be the first to call one, and must not search.
 [[gnu::constructor]] void search_when_loaded() noexcept {
   search_all<"open", "open64", "__open_2", "__open64_2", "openat", "openat64", "__openat_2",
              "__openat64_2", "fstat", "fstat64", "__fxstat", "__fxstat64", "write", "close", "dup",

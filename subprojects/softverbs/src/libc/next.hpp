@@ -28,7 +28,7 @@ inline constinit std::atomic<void*> found_next{nullptr};
 template <function_name Name>
 [[nodiscard]] inline void* search_next() noexcept {
   void* const found = find_next(Name.text);
-  // All threads find the same.
+  // All threads find the same function.
   found_next<Name>.store(found, std::memory_order_relaxed);
   return found;
 }

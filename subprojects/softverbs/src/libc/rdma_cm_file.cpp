@@ -20,14 +20,14 @@ namespace {
 
 enum class server : int { undecided, kernel, softverbs };
 
-/// Whose rdma_cm this process uses. Set once.
+/// The server of rdma_cm for this process. Set once.
 constinit std::atomic<server> chosen{server::undecided};
 
 int open_kernel(int flags) {
   return next<"open", int(const char*, int, ...)>()(rdma_cm_path, flags);
 }
 
-/// Whether this error of open() says nothing about the file.
+/// True for an error of open() that says nothing about the file.
 bool is_passing(int error) noexcept {
   return error == EINTR || error == EMFILE || error == ENFILE || error == ENOMEM;
 }
@@ -76,7 +76,7 @@ dev_t rdma_cm_device() noexcept {
   dev_t found = 0;
   const int fd = next<"open", int(const char*, int, ...)>()("/proc/misc", O_RDONLY | O_CLOEXEC);
   if (fd >= 0) {
-    char text[4096];  // A line a driver: "122 rdma_cm".
+    char text[4096];  // Each driver has a line: "122 rdma_cm".
     const ssize_t bytes = ::read(fd, text, sizeof text);
     const std::string_view lines{text, bytes > 0 ? static_cast<std::size_t>(bytes) : 0};
     if (const std::size_t end = lines.find(name); end != std::string_view::npos) {

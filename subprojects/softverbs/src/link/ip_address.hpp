@@ -12,7 +12,7 @@ namespace softverbs {
 
 inline constexpr std::uint8_t mapped_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
-/// All zero: how addresses of nodes name the host itself.
+/// The address, all zero, by which addresses of nodes name the host itself.
 inline constexpr in6_addr this_host{};
 
 /// 16 bytes: an in6_addr, an ibv_gid, or an array.
@@ -29,7 +29,7 @@ template <ip_address Address>
   return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
-/// The IPv4 address of a mapped one.
+/// The IPv4 address of a mapped address.
 template <ip_address Address>
 [[nodiscard]] in_addr ip4_of(const Address& address) noexcept {
   in_addr v4;

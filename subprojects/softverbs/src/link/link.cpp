@@ -118,8 +118,8 @@ bool link::serve_locked(node& local_node) noexcept {
 }
 
 /// Takes a batch of frames. On a wire, the answer to a request arrives before whatever its
-/// responder sends later, and programs rely on that. So all answers of the peer that have come are
-/// taken before its requests.
+/// responder sends later, and programs rely on that order. All answers of the peer that have come
+/// are therefore taken before its requests.
 bool link::drain(node& local_node) noexcept {
   if (in_.seen_all() && in_.refresh() == ring_answer::broken) fail();
   if (link* answers = answers_.load(); answers != nullptr && !in_.seen_all())

@@ -115,7 +115,8 @@ unique_fd claim_lid(std::uint16_t lid) {
     claim = listen_at(
         socket_name{name_text{"softverbs.lid.%u.%016" PRIx64, unsigned{lid}, random}.view()});
   if (!claim) throw std::system_error{errno, std::generic_category(), "softverbs: the LID's name"};
-  refuse_other_lids(lid);  // Of two that start at once, one at least sees the other.
+  // If two processes start at once, at least one of them sees the other.
+  refuse_other_lids(lid);
   return claim;
 }
 

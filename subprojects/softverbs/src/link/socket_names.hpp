@@ -20,7 +20,7 @@ namespace softverbs {
 /// The text of a name.
 class name_text {
  public:
-  /// As printf does; cut to what a name can hold.
+  /// Formats as printf does; cuts the text to the length that a name can have.
   [[gnu::format(printf, 2, 3)]] explicit name_text(const char* format, ...) noexcept;
   [[nodiscard]] std::string_view view() const noexcept { return {text_, size_}; }
 
@@ -68,7 +68,8 @@ class listening_names {
 unique_fd local_socket() noexcept;
 /// Binds the name and listens. Null with errno; EADDRINUSE: some process has the name.
 unique_fd listen_at(const socket_name& name) noexcept;
-/// Null with errno. ECONNREFUSED: nobody has the name; EAGAIN: the listener accepts nothing.
+/// Connects to the name. Null with errno. ECONNREFUSED: nobody has the name; EAGAIN: the listener
+/// accepts nothing.
 unique_fd connect_to(const socket_name& name) noexcept;
 /// 64 random bits, of which nobody knows beforehand. False: the system has none yet.
 bool make_random(std::uint64_t& bits) noexcept;

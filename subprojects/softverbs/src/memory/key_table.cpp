@@ -108,7 +108,7 @@ key_error key_table::pin(std::uint32_t key, const void* pd, std::uint32_t qpn, u
   if (slot->key.load(std::memory_order_seq_cst) == key)
     error = check(slot->grant, pd, qpn, access, address, length);
   if (error == key_error::none)
-    // As integers: the base of an implicit region is null.
+    // Adds integers, not pointers: the base of an implicit region is null.
     result = pinned{
         slot, reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(slot->grant.base) +
                                            (address - slot->grant.iova))};

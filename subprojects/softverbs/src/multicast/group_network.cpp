@@ -21,7 +21,7 @@ namespace {
 constexpr in6_addr ip4_group{{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 255, 118, 115}}};
 constexpr in6_addr ip6_group{{{0xff, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x73, 0x76}}};
 
-/// `::` or the mapped 0.0.0.0.
+/// True for `::` and for the mapped 0.0.0.0.
 bool is_any(const in6_addr& address) noexcept {
   return IN6_IS_ADDR_UNSPECIFIED(&address) ||
          (is_mapped(address) && ip4_of(address).s_addr == INADDR_ANY);
@@ -181,7 +181,7 @@ void group_network::send(std::span<const std::byte> datagram) noexcept {
     message.msg_iovlen = 1;
     message.msg_control = to.control;
     message.msg_controllen = to.control_bytes;
-    // What is lost now is announced again.
+    // A later announcement replaces a datagram that is lost here.
     (void)::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   }
 }

@@ -22,8 +22,8 @@ inline constexpr std::chrono::seconds membership_time = 3 * announcement_period;
 /// How long a sender leaves out a member that it cannot reach.
 inline constexpr std::chrono::seconds suspension_time{1};
 
-/// What this process knows of the members of the groups that it sends to. What others say about
-/// other groups is not kept. Callers lock.
+/// The known members of the groups that this process sends to. Announcements about other groups are
+/// not kept. Callers lock.
 class group_view {
  public:
   using time = std::chrono::steady_clock::time_point;
@@ -32,7 +32,7 @@ class group_view {
   /// Keeps the members of this group from now on; the group that was used longest ago makes room.
   /// True if the group is new: its members on other hosts are unknown. Throws std::bad_alloc.
   bool watch(const union ibv_gid& group, time now);
-  /// When the group was new; the clock's zero if nobody watches it.
+  /// The time when the group was new; the clock's zero if nobody watches it.
   [[nodiscard]] time watched_since(const union ibv_gid& group) const noexcept;
 
   /// Replaces all members on this host: begin, one call for each member, end. A slot may come

@@ -26,7 +26,7 @@ unique_fd bind_watcher() noexcept;
 /// queue is full misses the datagram. An empty one asks for another look at the names.
 void tell_watchers(int watcher, std::span<const std::byte> datagram) noexcept;
 
-/// What came for a watcher.
+/// News that came for a watcher.
 struct watcher_news {
   bool any = false;       ///< something came: the names may have changed
   bool trusted = false;   ///< from a user that we accept

@@ -27,10 +27,10 @@ namespace {
 fork_mutex guard;
 
 constexpr int news_at_once_max = 1024;     ///< more than a queue holds
-constexpr int datagrams_at_once_max = 64;  ///< the next event brings the others
+constexpr int datagrams_at_once_max = 64;  ///< the next event brings further datagrams
 constexpr unsigned relays_of_period_max = 256;
 
-/// What a process passes on to the others of its host: a datagram that came to it alone.
+/// A datagram that came to one process alone, which passes it on to the others of its host.
 struct relay {
   in6_addr host;
   announcement datagram;
@@ -291,7 +291,7 @@ void group_membership::run(time now) noexcept {
     take_news(now);
     take_announcements(now);
   } catch (const std::bad_alloc&) {
-    names_changed_ = true;  // What was lost is announced again.
+    names_changed_ = true;  // Lost announcements come again.
   }
   if (deadline() <= now) announce(now);
 }

@@ -34,7 +34,7 @@ inline constexpr std::chrono::milliseconds announcement_gap{20};
 class group_membership final : public node_service {
  public:
   explicit group_membership(node& local) noexcept : local_node_{local} {}
-  /// The one of this node, made by the first call. Throws std::bad_alloc.
+  /// The group_membership of this node, made by the first call. Throws std::bad_alloc.
   static group_membership& of(node& local);
 
   /// Counts a context as a user, once; the first one starts the service. Throws std::system_error.
@@ -85,7 +85,7 @@ class group_membership final : public node_service {
   void open();
   void close() noexcept;
 
-  // The rest is under the mutex of all memberships.
+  // The mutex of all memberships guards what follows, except `users_`, which `lifetime_` guards.
   [[nodiscard]] attachment* find(const union ibv_gid& group) noexcept;
   void take_news(time now);
   void take_announcements(time now);

@@ -48,8 +48,8 @@ int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_
   if ((flags & ~std::uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0 || count == 0) return EINVAL;
   const unsigned access =
       advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u;
-  // Without FLUSH, the pages come when they are used. NO_FAULT wants those alone that are there,
-  // which a copy finds anyway.
+  // Without FLUSH, the pages come when they are used. NO_FAULT asks only for pages that are in
+  // memory, which a copy finds anyway.
   const bool now =
       (flags & IBV_ADVISE_MR_FLAG_FLUSH) != 0 && advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT;
   key_table& keys = soft(pd->context).local_node->keys();

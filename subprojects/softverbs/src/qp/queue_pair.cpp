@@ -208,7 +208,8 @@ ibv_qp* create_qp_ex(ibv_context* ctx, ibv_qp_init_attr_ex* attr) {
 
 int destroy_qp(ibv_qp* handle) {
   group_membership* const groups = soft(handle->context).local_node->groups();
-  if (groups != nullptr && groups->is_attached(handle->qp_num)) return EBUSY;  // As the kernel.
+  // The kernel, too, refuses to destroy a queue pair that is attached to a group.
+  if (groups != nullptr && groups->is_attached(handle->qp_num)) return EBUSY;
   const owned_queue_pair qp{reinterpret_cast<queue_pair*>(handle)};
   unsettle(*qp);
   await_acknowledgements(*handle);

@@ -267,7 +267,8 @@ struct queue_pair_deleter {
 using owned_queue_pair = std::unique_ptr<queue_pair, queue_pair_deleter>;
 
 /// Holds qp_slot::send for a change of the QP. The mutex is not fair: a queue that is never empty
-/// would take it again and again. So run() yields to a change, which kicks the QP at its end.
+/// would take it again and again. For that reason run() yields to a change, which kicks the QP at
+/// its end.
 class change_lock {
  public:
   explicit change_lock(const queue_pair& qp) noexcept

@@ -1,7 +1,7 @@
 #include "qp/data_path.hpp"
 
-// TCP takes some 20 s to give a cut connection up, and as long again for the next one. So each
-// queue pair checks its TCP route by its own timers.
+// TCP takes some 20 s to give a cut connection up, and as long again for the next one. Each queue
+// pair therefore checks its TCP route by its own timers.
 
 namespace softverbs {
 namespace {

@@ -8,8 +8,8 @@
 
 // Builds the WQE of a request behind the posted ones, for ibv_post_send and ibv_wr_*. The caller
 // holds `batch`, or slot->send while no batch is open. open_request() comes first; the other
-// functions complete its request. They return 0 or the errno value of the verb. The caller then
-// sets `posted` to `built`, or `built` to `posted`.
+// functions complete its request. All of these functions return 0 or the errno value of the verb.
+// The caller then sets `posted` to `built`, or `built` to `posted`.
 
 namespace softverbs {
 

@@ -131,7 +131,7 @@ reply take_datagram(queue_pair& qp, const incoming& piece) noexcept {
     sge_cursor cursor{state.request_sges.data(), state.request.sge_count, 0};
     result = scatter(*qp.local_node, receive_pd(qp), cursor, grh, grh_bytes);
   }
-  // Without a header, its place is left alone.
+  // A datagram without a GRH leaves the GRH's place in the buffer alone.
   sge_cursor cursor{state.request_sges.data(), state.request.sge_count, grh_bytes};
   if (result == scattered::all)
     result = scatter(*qp.local_node, receive_pd(qp), cursor, piece.bytes, header.payload_bytes);

@@ -32,7 +32,7 @@ void check_settings(report& to) {
 
 std::string file_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-/// What the dynamic linker says of the libraries together with this program.
+/// Reports what the dynamic linker says of the libraries together with a program.
 trace check_loading(report& to, const libraries& ours, const std::string& dynamic_linker,
                     const std::string& path) {
   trace found = trace_program(dynamic_linker, path, preload_value(ours));
@@ -67,7 +67,7 @@ void check_contents(report& to, const std::string& path, const trace& loads) {
 std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe"); }
 program_file own_file() { return inspect(own_path()); }
 
-/// Checks `name` itself; of a script, what runs it.
+/// Checks the program `name`; if it is a script, checks its interpreter instead.
 void check_program(report& to, const libraries& ours, const std::string& name) {
   std::string path = find_program(name);
   if (path.empty()) return to.problem("program", name + " is not found");
@@ -86,7 +86,7 @@ void check_program(report& to, const libraries& ours, const std::string& name) {
     return to.problem("program", path + (file.is == program_file::kind::unreadable
                                              ? " cannot be read"
                                              : " is no program that is known here"));
-  // The program's own would run it, if it did not know what it is asked.
+  // Another libc's dynamic linker is not asked: it might run the program instead of answering.
   if (file_of(file.interpreter) != file_of(own_file().interpreter))
     return to.problem("program", path + " is for another libc than softverbs' libraries: it asks " +
                                      "for " + file.interpreter);

@@ -4,7 +4,7 @@
 
 namespace softverbs::run {
 
-/// What is preloaded.
+/// The libraries that are preloaded.
 struct libraries {
   std::string verbs;    ///< libsoftverbs.so.0
   std::string rdma_cm;  ///< libsoftverbs_cm.so.0

@@ -19,13 +19,13 @@ namespace {
 
 using namespace softverbs::run;
 
-// As env(1) has them: so that a caller can tell them from the program's own.
-constexpr int status_problem = 1;  // Of --check.
+// Exit statuses. From 125 on they are env(1)'s, so that a caller can tell them from the program's.
+constexpr int status_problem = 1;  // --check found a problem.
 constexpr int status_usage = 125;
 constexpr int status_cannot_run = 126;
 constexpr int status_not_found = 127;
 
-/// What the user got wrong, or what is missing.
+/// A mistake of the user, or something that is missing.
 struct failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -62,7 +62,7 @@ struct command_line {
   char** program = nullptr;
 };
 
-/// Sets the variables on the way.
+/// Reads the command line, and sets the variables that its options stand for.
 command_line parse(char** arguments) {
   command_line parsed;
   for (; *arguments != nullptr && **arguments == '-'; ++arguments) {
@@ -103,7 +103,7 @@ command_line parse(char** arguments) {
   return parsed;
 }
 
-/// Warns of what the program would otherwise not tell: it would just not find soft0.
+/// Warns of an obstacle. Without the warning, the program would just not find soft0.
 void warn_of_obstacle(const std::string& name) {
   const std::string path = find_program(name);
   const std::string obstacle = path.empty() ? "" : inspect(path).obstacle();

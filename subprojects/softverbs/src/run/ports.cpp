@@ -98,7 +98,8 @@ void check_ports(report& to) {
   const std::string text = environment("SOFTVERBS_PORT");
   unsigned first = port_when_unset;
   constexpr unsigned port_max = 65535;
-  if (!text.empty() && !parse_number(text, 1, port_max - process_ports, first)) return;  // Is said.
+  // check_settings() reports a bad SOFTVERBS_PORT.
+  if (!text.empty() && !parse_number(text, 1, port_max - process_ports, first)) return;
   const std::set<unsigned> listening = listening_ports();
   const names bound = bound_names();
   unsigned others = 0;

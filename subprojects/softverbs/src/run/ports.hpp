@@ -4,7 +4,7 @@
 
 namespace softverbs::run {
 
-/// What SOFTVERBS_LISTEN and SOFTVERBS_PORT mean here, and whether others hold those names.
+/// Reports what SOFTVERBS_LISTEN and SOFTVERBS_PORT mean here, and whether others hold those names.
 void check_ports(report&);
 
 }  // namespace softverbs::run

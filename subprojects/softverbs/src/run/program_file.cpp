@@ -61,7 +61,7 @@ bool read_at(std::string_view file, std::uint64_t offset, Value& value) {
   return true;
 }
 
-/// Whether it is a program of the machine for which this one was built.
+/// True for a program of the machine architecture for which softverbs-run was built.
 bool is_of_this_machine(const elf_header& header) {
   elf_header own{};
   return read_at(file_view{"/proc/self/exe"}.bytes(), 0, own) &&

@@ -4,10 +4,10 @@
 
 namespace softverbs::run {
 
-/// Where execvp() finds a program; empty: nowhere.
+/// The path at which execvp() finds a program; empty: there is none.
 [[nodiscard]] std::string find_program(const std::string& name);
 
-/// What a file tells about the program in it.
+/// Facts that a file tells about the program in it.
 struct program_file {
   enum class kind { unreadable, script, dynamic, statically_linked, other_machine, unknown };
 
@@ -15,13 +15,13 @@ struct program_file {
   std::string interpreter;    ///< of a script; of a dynamic program, its dynamic linker
   bool gains_rights = false;  ///< set-user-ID, set-group-ID or capabilities: the loader is careful
 
-  /// Why no library can be preloaded into it; empty: one can.
+  /// The reason why no library can be preloaded into the program; empty: one can.
   [[nodiscard]] std::string obstacle() const;
 };
 
 [[nodiscard]] program_file inspect(const std::string& path);
 
-/// Whether "/dev/infiniband" is in the file, as in one with a static librdmacm or libibverbs.
+/// True if "/dev/infiniband" is in the file, as in one with a static librdmacm or libibverbs.
 [[nodiscard]] bool names_devices(const std::string& path);
 
 }  // namespace softverbs::run

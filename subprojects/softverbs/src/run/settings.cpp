@@ -23,7 +23,7 @@ bool is_port(std::string_view value) {
   return parse_number(value, 1, port_max - process_ports, port);
 }
 
-/// Whether there is an entry, and all of them, between commas, are what `is_entry` wants.
+/// True for a list of one or more entries, separated by commas, that all satisfy `is_entry`.
 bool is_list(std::string_view value, bool (*is_entry)(std::string_view)) {
   for (;;) {
     const std::size_t comma = value.find(',');

@@ -31,7 +31,8 @@ std::string read_to_end(int fd) {
   ::_exit(1);
 }
 
-/// One of: "libc.so.6 => /lib/libc.so.6 (0x...)", "libx.so => not found", "/lib64/ld.so (0x...)".
+/// Reads one line: "libc.so.6 => /lib/libc.so.6 (0x...)", "libx.so => not found",
+/// "/lib64/ld.so (0x...)", or a message, which has no tab in front.
 void add_line(const std::string& line, trace& to) {
   std::istringstream words{line};
   std::string name;

@@ -5,7 +5,7 @@
 
 namespace softverbs::run {
 
-/// What the dynamic linker would load for a program, without running it.
+/// The libraries that the dynamic linker would load for a program, found without running it.
 struct trace {
   std::vector<std::string> loaded;    ///< paths, and names without one
   std::vector<std::string> missing;   ///< names that were not found

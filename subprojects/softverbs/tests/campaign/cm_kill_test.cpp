@@ -78,7 +78,7 @@ void round(side& survivor, const endpoint& here, std::mt19937_64& random, tally&
     while (clock::now() < end);
   };
   if (random() % 16 == 0) {
-    spin(3000);  // While it starts.
+    spin(3000);  // The process starts meanwhile.
     other.kill();
     settle({&survivor});
   } else {

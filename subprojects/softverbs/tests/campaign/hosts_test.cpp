@@ -255,7 +255,7 @@ int driver(const std::vector<std::string>& arguments) {
     last.expect_retries_exceeded();
   } else if (end == "impostor") {
     ibv_gid another = device.gid;
-    another.raw[15] = 99;  // Nobody's.
+    another.raw[15] = 99;  // Nobody has this GID.
     conversation{device, last.ask(), another}.expect_retries_exceeded();
   } else if (end == "cut") {
     cut_and_heal(last, device, arguments.at(4));

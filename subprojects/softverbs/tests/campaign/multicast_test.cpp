@@ -265,7 +265,7 @@ void members_and_a_liar(talker& self, const rig::device& device, const ibv_gid& 
   }
 }
 
-/// Its descriptors lead to two members.
+/// Drives two members, to which its descriptors lead.
 int driver(const std::vector<std::string>& arguments) {
   rig::enter_host(arguments.at(0));
   const rig::device device{arguments.at(1).c_str()};

@@ -19,8 +19,8 @@ constexpr std::uint32_t qps_per_thread = 64;
 constexpr std::uint32_t pair_count = thread_count * qps_per_thread / 2;
 constexpr std::uint32_t queue_count = 12;  // each shared by many queue pairs and all threads
 
-/// A thread whose exception becomes the verdict. Then no other thread waits at the socket
-/// `ends_with` any more.
+/// A thread whose exception becomes the verdict. After an exception, no other thread waits at the
+/// socket `ends_with`.
 template <typename Function>
 std::thread guarded(stress::verdict& verdict, Function function, int ends_with = -1) {
   return std::thread{[&verdict, function, ends_with] {

@@ -46,7 +46,7 @@ TEST_CASE("AF_IB's wildcard is bound without an engine, as librdmacm's first ide
   CHECK(port_of(answer.src_addr) >= 32768);
   const auto gids = idle.query(id, RDMA_USER_CM_QUERY_GID);
   CHECK(gids.src_size == sizeof(sockaddr_ib));
-  CHECK(idle.bind(id, service(tcp_service, port_space)) == EINVAL);  // It is bound.
+  CHECK(idle.bind(id, service(tcp_service, port_space)) == EINVAL);  // The identifier is bound.
   CHECK(idle.resolve(id, service(tcp_service, port_space)) == ENODEV);
   CHECK(idle.listen(id) == 0);
 }
@@ -65,7 +65,7 @@ TEST_CASE("AF_IB's services are those of the port space", "[cm]") {
   CHECK(bound(RDMA_PS_TCP, 0x01110000) == EPROTONOSUPPORT);
   CHECK(bound(RDMA_PS_IB, 0x01990000) == EPROTONOSUPPORT);
   const std::uint32_t id = in.create(RDMA_PS_IB, some_user);
-  CHECK(in.bind(id, service(tcp_service, port_space, 9)) == ENODEV);  // Another's GID.
+  CHECK(in.bind(id, service(tcp_service, port_space, 9)) == ENODEV);  // The GID is another's.
 }
 
 TEST_CASE("bound addresses have a port, and a device if they are specific", "[cm]") {
@@ -140,7 +140,7 @@ TEST_CASE("the older commands for addresses take IPv4 and IPv6", "[cm]") {
   const address wildcard = v4("0.0.0.0", 7000);
   std::memcpy(&bind.addr, &wildcard.raw(), wildcard.bytes());
   CHECK(in.write(RDMA_USER_CM_CMD_BIND_IP, bind) == 0);
-  bind.addr.sin6_family = family_ib;  // Too long for the command.
+  bind.addr.sin6_family = family_ib;  // An AF_IB address is too long for the command.
   CHECK(in.write(RDMA_USER_CM_CMD_BIND_IP, bind) == EINVAL);
 
   rdma_ucm_resolve_ip resolve{};
@@ -223,7 +223,7 @@ TEST_CASE("what cannot be resolved is an error or an event, as the kernel decide
   const std::uint32_t id = in.create(RDMA_PS_TCP, some_user);
   // The kernel's routes: none leads to 255.255.255.255 without permission.
   CHECK(in.resolve(id, v4("255.255.255.255", 1)) != 0);
-  CHECK(in.resolve(id, v6("::1", 1)) == EINVAL);  // It is bound to IPv4 now.
+  CHECK(in.resolve(id, v6("::1", 1)) == EINVAL);  // The identifier is bound to IPv4 now.
   CHECK(in.resolve(id, v4("127.0.0.1", 1)) == 0);
   both.take(in, event_kind::address_resolved, some_user);
 
@@ -276,7 +276,7 @@ TEST_CASE("answers to queries are as long as the program's header knows", "[cm]"
 
   CHECK(ask(RDMA_USER_CM_CMD_QUERY, RDMA_USER_CM_QUERY_PATH, 7) == ENOSPC);
   REQUIRE(ask(RDMA_USER_CM_CMD_QUERY, RDMA_USER_CM_QUERY_PATH, 8) == 0);
-  CHECK(answer[0] == 1);  // There is one, but no room for it.
+  CHECK(answer[0] == 1);  // There is a path, but no room for it.
   CHECK(answer[8] == 0xee);
   REQUIRE(ask(RDMA_USER_CM_CMD_QUERY, RDMA_USER_CM_QUERY_PATH, 8 + sizeof(ib_path_rec_data) + 1) ==
           0);
@@ -310,7 +310,7 @@ TEST_CASE("a program may bring its own path record", "[cm]") {
   both.take(in, event_kind::address_resolved, some_user);
   CHECK(set(0) == EINVAL);
   CHECK(set(sizeof records - 1) == EINVAL);
-  CHECK(set(sizeof records[0]) == EINVAL);  // The first one is not usable.
+  CHECK(set(sizeof records[0]) == EINVAL);  // The first record is not usable.
   REQUIRE(set(sizeof records) == 0);
   both.take(in, event_kind::route_resolved, some_user);
   rdma_ucm_query_route_resp route{};

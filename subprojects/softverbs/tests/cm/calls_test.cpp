@@ -37,7 +37,7 @@ softverbs_cm_channel* channel_of(int fd) {
   return found == open_channels.end() ? nullptr : found->second;
 }
 
-/// What libsoftverbs_cm.so makes of an open().
+/// A file that is opened as libsoftverbs_cm.so opens it.
 class open_file {
  public:
   open_file() : fd_{::eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC)} {
@@ -100,7 +100,7 @@ class open_file {
     std::memcpy(&command.dst_addr, &to.raw(), to.bytes());
     return write(RDMA_USER_CM_CMD_RESOLVE_ADDR, command);
   }
-  /// Blocks, unless the descriptor does not.
+  /// Blocks, unless the descriptor is nonblocking.
   int read_event(rdma_ucm_event_resp& to) {
     const rdma_ucm_get_event command{reinterpret_cast<std::uintptr_t>(&to)};
     return write(RDMA_USER_CM_CMD_GET_EVENT, command, sizeof to);

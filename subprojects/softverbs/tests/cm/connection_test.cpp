@@ -12,8 +12,8 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr milliseconds timewait{2048};                    // Of the ACK timeout of RoCE.
-constexpr milliseconds request_time{16 * (2048 + 4096)};  // The kernel's, all its tries.
+constexpr milliseconds timewait{2048};                    // RoCE's ACK timeout determines it.
+constexpr milliseconds request_time{16 * (2048 + 4096)};  // The time of all the kernel's tries.
 constexpr milliseconds reply_time{16 * 4096};
 
 }  // namespace
@@ -25,7 +25,7 @@ TEST_CASE("a connection goes from its request to the end of timewait", "[cm]") {
   CHECK(request.raw.param.conn.private_data_len == request_private_bytes);
   CHECK(data_of(request.raw.param.conn) == "hello");
   CHECK(request.raw.param.conn.qp_num == both.client_qpn);
-  CHECK(request.raw.param.conn.responder_resources == 2);  // What the requester initiates.
+  CHECK(request.raw.param.conn.responder_resources == 2);  // The requester's initiator depth.
   CHECK(request.raw.param.conn.initiator_depth == 4);
   CHECK(request.raw.param.conn.retry_count == 7);
   CHECK(request.raw.param.conn.rnr_retry_count == 6);
@@ -46,7 +46,7 @@ TEST_CASE("a connection goes from its request to the end of timewait", "[cm]") {
   REQUIRE(both.client.disconnect(both.client_id) == 0);
   both.run();
   both.take(both.server, event_kind::disconnected, both.server_user);
-  CHECK_FALSE(both.client.readable());  // It waits for the answer.
+  CHECK_FALSE(both.client.readable());  // The client waits for the answer.
   REQUIRE(both.server.disconnect(both.server_id) == 0);
   both.run();
   CHECK(both.take(both.client, event_kind::disconnected, both.client_user).status() == 0);
@@ -69,7 +69,7 @@ TEST_CASE("both sides may disconnect at once", "[cm]") {
   both.run();
   both.take(both.client, event_kind::disconnected, both.client_user);
   both.take(both.server, event_kind::disconnected, both.server_user);
-  // Each takes the other's request as it would any: the program answers.
+  // Each side takes the other's request like any request: the program answers.
   REQUIRE(both.client.disconnect(both.client_id) == 0);
   both.run();
   both.pass(timewait);
@@ -122,7 +122,7 @@ TEST_CASE("the attributes of the queue pairs follow from the messages", "[cm]") 
   CHECK(server_rts.retry_cnt == 7);
   CHECK(server_rts.rnr_retry == 6);
   CHECK(client_rts.retry_cnt == 7);
-  CHECK(client_rts.rnr_retry == 6);  // As the replier asked.
+  CHECK(client_rts.rnr_retry == 6);  // The replier asked for 6.
   CHECK(client_rts.timeout == 19);
   CHECK(server_rts.timeout == 19);
   const ibv_gid loopback = gid_at(gid_count() - 1);
@@ -166,7 +166,7 @@ TEST_CASE("a request is rejected with data, or for want of a vendor's option", "
   two_processes both;
   both.listen();
   both.request();
-  CHECK(both.server.reject(both.server_id, "no", 5) == EINVAL);  // No reason of programs.
+  CHECK(both.server.reject(both.server_id, "no", 5) == EINVAL);  // Programs may not give reason 5.
   REQUIRE(both.server.reject(both.server_id, "no") == 0);
   CHECK(both.server.reject(both.server_id, "no") == EINVAL);
   both.run();
@@ -330,7 +330,7 @@ TEST_CASE("requests beyond the backlog wait, and beyond as many more are rejecte
   CHECK(refused.status() == 3);
   CHECK(refused.raw.id == clients.back());
   CHECK_FALSE(both.client.readable());
-  CHECK(both.client.destroy(clients[3]) == 2);  // One that waits gives up.
+  CHECK(both.client.destroy(clients[3]) == 2);  // A requester that waits gives up.
   both.run();
   for (int n = 0; n < 3; ++n)
     both.take(both.server, event_kind::connect_request, both.listener_user);

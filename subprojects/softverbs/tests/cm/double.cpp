@@ -108,7 +108,7 @@ std::unique_ptr<transport> process::make_transport(transport::listener& to) noex
 }
 
 void process::open() {
-  install_fault_guard();  // As opening the file does.
+  install_fault_guard();  // Opening the file installs the guard, too.
   REQUIRE(rdma_cm->open_network() == 0);
 }
 

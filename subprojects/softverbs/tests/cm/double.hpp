@@ -49,7 +49,7 @@ class double_conversation final : public conversation {
   in6_addr host{};
 };
 
-/// What all processes of a test share.
+/// The state that all processes of a test share.
 struct network {
   std::vector<double_binding*> names;
   std::uint16_t next_port = 40000;
@@ -83,7 +83,7 @@ class double_transport final : public transport {
   bool worked = false;
 };
 
-/// A process: a machine, and what it asks for.
+/// A process: a machine, and the machine's host.
 class process final : public machine_host {
  public:
   explicit process(network& of) : all{of}, rdma_cm{std::make_unique<machine>(*this)} { open(); }

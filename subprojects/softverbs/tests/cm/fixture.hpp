@@ -86,7 +86,7 @@ struct two_processes {
 };
 
 inline std::string data_of(const rdma_ucm_conn_param& from) {
-  return reinterpret_cast<const char*>(from.private_data);  // What is padded is zero.
+  return reinterpret_cast<const char*>(from.private_data);  // The padding is zero.
 }
 
 }  // namespace softverbs::cm::test

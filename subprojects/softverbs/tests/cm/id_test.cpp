@@ -68,7 +68,7 @@ TEST_CASE("CREATE_ID refuses unknown port spaces and short answers", "[cm]") {
   CHECK(in.write(RDMA_USER_CM_CMD_CREATE_ID, command, sizeof answer, sizeof command - 1) == EINVAL);
   command.response = 8;  // Nothing is mapped there.
   CHECK(in.write(RDMA_USER_CM_CMD_CREATE_ID, command, sizeof answer) == EFAULT);
-  CHECK(in.create(RDMA_PS_TCP, some_user) == 0);  // None of them has made one.
+  CHECK(in.create(RDMA_PS_TCP, some_user) == 0);  // No command above has made an identifier.
 }
 
 TEST_CASE("identifiers of nobody are ENOENT, and those of another channel EINVAL", "[cm]") {
@@ -167,7 +167,7 @@ TEST_CASE("events are counted by the descriptor, and destroyed with their identi
   }
   CHECK(in.readable());
   both.take(in, event_kind::address_resolved, 1);
-  CHECK(in.destroy(first) == 1);  // One was read; the other goes.
+  CHECK(in.destroy(first) == 1);  // One event was read; the other event goes.
   both.take(in, event_kind::address_resolved, 2);
   both.take(in, event_kind::route_resolved, 2);
   CHECK_FALSE(in.readable());

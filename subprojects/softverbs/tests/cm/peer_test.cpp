@@ -171,7 +171,7 @@ TEST_CASE("a closed channel destroys what it has", "[cm]") {
     REQUIRE(both.client.connect(both.client_id, parameters(1)) == 0);
     both.run();
   }
-  CHECK(both.all.names.size() == 1);  // The client's.
+  CHECK(both.all.names.size() == 1);  // The client's name remains.
   both.run();
   CHECK(both.take(both.client, event_kind::rejected, both.client_user).status() == 28);
 }
@@ -234,7 +234,7 @@ TEST_CASE("a request that lies is refused", "[cm][fault]") {
   CHECK(rejected_with([](message& one) { one.path_mtu = 6; }) == 26);
   // An address that this host does not have.
   CHECK(rejected_with([](message& one) { one.destination = v4("240.0.0.1").at(); }) == 12);
-  // A peer on another host is where its socket is.
+  // A peer on another host has the address of its socket.
   both.all.peer_host = v4("192.0.2.1").at().address;
   CHECK(rejected_with([](message&) {}) == 12);
 }

@@ -22,7 +22,7 @@ namespace softverbs::cm::test {
 
 namespace {
 
-/// Listens in a process of its own until it is killed. Tells where.
+/// Listens in a process of its own until it is killed. Tells the endpoint.
 void listen_and_serve(int control) {
   side server;
   const auto name = server.listen();
@@ -118,7 +118,7 @@ TEST_CASE("when the holder of the port is killed, another process takes the port
   holder.kill();
   const auto after = client.ask(where);  // Tries again for takeover_time, and no longer.
   REQUIRE(run_until({&client}, [&] { return after->has_heard(message_kind::reply); }));
-  CHECK_FALSE(before->ended);  // The holder had no part in it any more.
+  CHECK_FALSE(before->ended);  // The holder had no part in the conversation any more.
 }
 
 TEST_CASE("a forked child keeps nothing of its parent's", "[cm]") {
@@ -202,7 +202,7 @@ namespace {
 constexpr const char* near_address = "10.98.0.1";
 constexpr const char* far_address = "10.98.0.2";
 
-/// What a host's processes find in the environment.
+/// Moves this process to a new host, and sets the address at which the host listens.
 void enter_new_host(int control, const char* address) {
   if (::unshare(CLONE_NEWNET) != 0) ::_exit(4);
   put(control, ::getpid());
@@ -292,14 +292,14 @@ TEST_CASE("a request reaches another host, its holder of the port, and who has t
   where.address = address_of(near_address);
   far.go_on();
   far.put(where);
-  CHECK(far.get<bool>());  // A reply came,
-  CHECK(far.get<bool>());  // from there.
+  CHECK(far.get<bool>());  // A reply came.
+  CHECK(far.get<bool>());  // The reply came from the near host.
   CHECK(far.get<bool>());  // A name that nobody has is refused.
-  CHECK(far.get<bool>());  // Nobody speaks for another host,
-  CHECK(far.get<bool>());  // or reaches what is bound to loopback.
+  CHECK(far.get<bool>());  // A request with another host's source gets no answer.
+  CHECK(far.get<bool>());  // A request for a loopback address gets no answer.
   near.kill();
-  CHECK(far.get<int>() == ECONNRESET);  // The end of the server is heard of,
-  CHECK(far.get<bool>());               // and it is not asked any more.
+  CHECK(far.get<int>() == ECONNRESET);  // The client hears of the end of the server.
+  CHECK(far.get<bool>());               // A late request is refused.
   CHECK(far.wait() == 0);
 }
 

@@ -16,7 +16,7 @@
 #include <cerrno>
 #include <cstring>
 
-// What others may send that is no conversation.
+// Bytes of other processes that are no conversation.
 
 namespace softverbs::cm::test {
 
@@ -24,7 +24,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Hand-made: connects, and sends anything.
+/// A hand-made connection, which can send anything.
 unique_fd raw_connection(const endpoint& to, bool by_tcp) {
   unique_fd socket;
   int error = 0;
@@ -59,7 +59,7 @@ struct host {
   side server, client;
   std::unique_ptr<binding> name = server.listen();
 
-  /// The server still takes what is right.
+  /// The server still takes valid requests.
   void check_open() {
     const std::size_t before = server.requests.size();
     const auto asks = client.ask(name->at());
@@ -78,7 +78,7 @@ struct raw_listener {
   unique_fd socket;
 };
 
-/// Wrong in one place each.
+/// Messages with one wrong field each.
 std::vector<message> wrong_requests(const endpoint& to) {
   std::vector<message> all(24, request_to(to));
   std::size_t n = 0;
@@ -86,10 +86,10 @@ std::vector<message> wrong_requests(const endpoint& to) {
   ++all[n++].version;
   all[n++].kind = static_cast<message_kind>(0);
   all[n++].kind = static_cast<message_kind>(9);
-  all[n++].kind = message_kind::reply;  // Not first.
+  all[n++].kind = message_kind::reply;  // A reply never comes first.
   all[n++].kind = message_kind::reject;
   all[n++].space = 0;
-  all[n++].space = RDMA_PS_UDP;  // Which has no connections.
+  all[n++].space = RDMA_PS_UDP;  // RDMA_PS_UDP has no connections.
   all[n++].qpn = 0x1000000;
   all[n++].psn = 0x1000000;
   all[n++].private_bytes = 93;

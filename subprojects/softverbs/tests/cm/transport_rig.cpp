@@ -69,7 +69,7 @@ std::unique_ptr<talker> side::ask(const endpoint& whom, const char* source) {
   auto who = std::make_unique<talker>();
   who->with = network->start(request_to(whom, source), *who);
   REQUIRE(who->with);
-  CHECK_FALSE(who->ended);  // Never inside a call.
+  CHECK_FALSE(who->ended);  // No end is told inside a call.
   return who;
 }
 

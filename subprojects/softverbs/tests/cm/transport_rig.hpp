@@ -14,7 +14,7 @@
 
 namespace softverbs::cm::test {
 
-/// What happened to one conversation.
+/// A record of the events of one conversation.
 struct talker final : conversation::user {
   void on_message(const message& from_peer) noexcept override { heard.push_back(from_peer); }
   void on_end(int error) noexcept override { ended = error; }
@@ -32,7 +32,7 @@ class side : public transport::listener {
   struct request {
     binding* name;
     message words;
-    std::unique_ptr<talker> from;  ///< whose conversation this is
+    std::unique_ptr<talker> from;  ///< the user of the conversation
   };
 
   side();
@@ -100,7 +100,7 @@ class forked {
   unique_fd control_;
   pid_t process_ = -1;
 };
-/// For the forked process.
+/// Functions for the forked process.
 template <typename T>
 void put(int control, const T& value);
 void put_bytes(int control, const void* bytes, std::size_t count);

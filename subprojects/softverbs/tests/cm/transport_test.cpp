@@ -119,7 +119,7 @@ TEST_CASE("a connection's messages reach both sides, and so does its end", "[cm]
     asks->with->send(of_kind(kind));
     REQUIRE(run_until({&server, &client}, [&] { return serves->has_heard(kind); }));
   }
-  // What was sent before the end arrives.
+  // A message that was sent before the end arrives.
   serves->with->send(of_kind(message_kind::disconnect_reply));
   serves->with.reset();
   REQUIRE(run_until({&server, &client}, [&] { return asks->ended.has_value(); }));
@@ -142,7 +142,7 @@ TEST_CASE("an end tells of what was said before it, also with bytes that nobody 
   REQUIRE(run_until({&server, &client}, [&] { return asks->has_heard(message_kind::reply); }));
   serves.with->send(of_kind(message_kind::disconnect_request));
   asks->with->send(of_kind(message_kind::ready));
-  serves.with.reset();  // Without having read it.
+  serves.with.reset();  // The server has not read `ready`.
   REQUIRE(run_until({&client}, [&] { return asks->ended.has_value(); }));
   CHECK(asks->has_heard(message_kind::disconnect_request));
 }
@@ -210,7 +210,7 @@ TEST_CASE("the holder of the port passes requests on to whoever has the name", "
   REQUIRE(run_until({&holder, &server, &client}, [&] { return server.requests.size() == 1; }));
   CHECK(holder.requests.empty());
   server.requests[0].from->with->send(of_kind(message_kind::reply));
-  // From here on, the holder has no part in it.
+  // From here on, the holder has no part in the conversation.
   REQUIRE(run_until({&server, &client}, [&] { return asks->has_heard(message_kind::reply); }));
 }
 

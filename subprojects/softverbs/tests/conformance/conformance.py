@@ -339,7 +339,7 @@ def main():
     if options.inside:
         bring_up_loopback()
     else:
-        # Where there is a network, still.
+        # Finds the tests outside the new namespace, which has no network.
         if "pyverbs" in options.names and not pyverbs_suite.absent():
             options.documentation = pyverbs_suite.find_tests(options.documentation, options.cache)
         if not kernel_device:

@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 
-NEAR = "10.73.0.1"  # Here.
+NEAR = "10.73.0.1"  # This host's address.
 FAR = "10.73.0.2"
 MASK = 24
 
@@ -33,7 +33,8 @@ class Link:
     """Two hosts while it is entered: `near`, which is this namespace, and `far`."""
 
     def __enter__(self):
-        # It lives as long as its input is open, so it ends with this process, however that ends.
+        # The holder lives as long as its input is open, so it ends with this process, however that
+        # ends.
         self.holder = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo; exec cat"],
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.holder.stdout.readline()

@@ -9,7 +9,7 @@ LATENCY_ITERATIONS = 100  # Two that spin on fewer CPUs than they need take turn
 SIZES_OF_ALL = [2**exponent for exponent in range(1, 24)]  # perftest's -a
 ON_HOSTS = "@hosts"
 MPI_CHECK = pathlib.Path(__file__).with_name("mpi_check.c")
-# An InfiniBand port, whose programs address by LID alone.
+# The environment makes soft0 an InfiniBand port, whose programs address by LID alone.
 BY_LID = {"SOFTVERBS_LINK_LAYER": "infiniband"}
 
 
@@ -18,23 +18,23 @@ class Program:
     """`{device}`, `{gid}`, `{port}` and `{server}`, the server's address, in the arguments are
     filled in. A pair is a server and a client."""
 
-    arguments: list  # Of the server, or of a single program.
+    arguments: list  # The arguments of the server, or of a single program.
     expected: list
     forbidden: list = dataclasses.field(default_factory=list)
-    client: list = None  # Unless they are the server's and its address.
+    client: list = None  # None: the server's arguments and its address.
     pair: bool = True
     both_report: bool = False  # The server prints its results, too.
     environment: dict = dataclasses.field(default_factory=dict)
-    hosts: bool = False  # Between two hosts, too.
+    hosts: bool = False  # The pair runs between two hosts, too.
     is_mpi: bool = False  # `{check}` is the program of mpi_check.c.
     needs_soft: bool = False
-    needs_device_file: bool = False  # UCX opens nothing there, but looks whether it could.
-    needs_cm: bool = False  # rdma_cm.
+    needs_device_file: bool = False  # UCX only looks whether it could open the file.
+    needs_cm: bool = False  # The program needs rdma_cm.
     by_cm: bool = False  # The server listens by rdma_cm alone, on `{port}`.
     ready_by: str = "tcp"  # How a server shows that it is ready: conformance.READY has the ways.
     copies: bool = False  # The client copies `{source}` to the server's `{copy}`.
-    port: int = None  # Of a server that always has the same.
-    server_stays: bool = False  # It is ended when the client has ended.
+    port: int = None  # The port, if the server always has the same one.
+    server_stays: bool = False  # The server is ended when the client has ended.
 
     def __post_init__(self):
         if self.client is None:

@@ -14,7 +14,7 @@ PACKAGE = "python3-pyverbs"
 PYTHON = "/usr/bin/python3"  # The one that Debian's package is for, whatever PATH says.
 DOCUMENTATION = pathlib.Path("/usr/share/doc/rdma-core/tests")
 REQUIRED = pathlib.Path(__file__).with_name("pyverbs-required.txt")
-REQUIRED_OF_SOFT = pathlib.Path(__file__).with_name("pyverbs-required-soft0.txt")  # Besides.
+REQUIRED_OF_SOFT = pathlib.Path(__file__).with_name("pyverbs-required-soft0.txt")  # Required, too.
 SECONDS_MAX = 600
 
 STARTED = re.compile(r"^(?P<method>test_\w+) \((?P<id>tests\.[\w.]+)\)")

@@ -9,8 +9,8 @@
 
 namespace softverbs::fuzz {
 
-/// Pages in which the victim's memory lies between canaries. What no peer may read is full of a
-/// secret that only a leak could show it.
+/// Pages in which the victim's memory lies between canaries. All memory that no peer may read is
+/// full of a secret that only a leak could show it.
 class arena {
  public:
   struct zone {

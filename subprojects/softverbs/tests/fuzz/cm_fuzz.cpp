@@ -20,9 +20,9 @@
 #include <memory>
 #include <string>
 
-// One execution: a script, read from the fuzzer's bytes, of what a malicious process or host says
-// to the transports of a process, and of what the process does meanwhile. One transport talks by
-// local sockets, the other one by TCP.
+// Each execution performs a script from the fuzzer's bytes. In the script, a malicious process or
+// host talks to the transports of a process, which acts meanwhile. One transport talks by local
+// sockets, the other one by TCP.
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size);
 
@@ -43,7 +43,7 @@ constexpr std::size_t talkers = 8;
 constexpr int acts_max = 32;  ///< of a script
 constexpr in6_addr loopback{{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1}}};
 
-/// What a program may count on, whatever its peers send.
+/// Checks what a program may count on, whatever its peers send.
 void check(const message& words) noexcept {
   const auto kind = static_cast<unsigned>(words.kind);
   must(words.magic == message::magic_value && words.version == message::version_value,
@@ -172,12 +172,12 @@ class stage final : public transport::listener {
     const std::uint8_t which = in.byte();
     unique_fd& raw = raw_[which % raw_sockets];
     const bool speaks = what >= act::request && what <= act::pass;
-    if (speaks && !raw) return connect_local(which, raw);  // Nobody hears it.
+    if (speaks && !raw) return connect_local(which, raw);  // No peer is connected yet.
     talker& one = talkers_[which % talkers];
     switch (what) {
       case act::connect_local: connect_local(which, raw); break;
       case act::connect_tcp:
-        // Dearer than the others, and so more seldom.
+        // Connecting by TCP is dearer than other acts, and so happens more seldom.
         if (which % 4 == 0) connect_tcp(raw);
         break;
       case act::request:
@@ -207,7 +207,7 @@ class stage final : public transport::listener {
 
   void connect_tcp(unique_fd& raw) noexcept {
     if (!softverbs::connect_tcp(loopback, port_, raw)) return;
-    // Ended by a reset: no port waits for stray packets.
+    // The socket ends by a reset, so that no port waits for stray packets.
     const linger at_once{1, 0};
     ::setsockopt(raw.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     pollfd one{raw.get(), POLLOUT, 0};
@@ -233,7 +233,7 @@ class stage final : public transport::listener {
     return words;
   }
 
-  /// A few bytes become others; most often none.
+  /// Changes a few bytes; most often none.
   static message lie(script& in, const message& honest) noexcept {
     constexpr unsigned lies_max = 3;
     const unsigned lies = in.byte();
@@ -284,7 +284,8 @@ class stage final : public transport::listener {
   }
 
   void start(std::uint8_t which, talker& one) noexcept {
-    // By TCP seldom, as above; and not to who is not there, since that takes two seconds.
+    // Requests by TCP are dear, and so are seldom. Each goes to a listener, since a request to
+    // nobody takes two seconds.
     const bool by_tcp = which % 16 == 0;
     message words = request_to(by_tcp ? 0 : which);
     words.psn = which % talkers;

@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstdlib>
 
-// Whose rdma_cm a process uses is decided once, so each case has a process of its own.
+// A process decides only once whose rdma_cm it uses, so each case has a process of its own.
 
 namespace {
 

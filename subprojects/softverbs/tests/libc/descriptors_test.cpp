@@ -137,7 +137,7 @@ TEST_CASE("ranges that are closed take the channels in them along", "[libc]") {
   SECTION("closefrom") { ::closefrom(low); }
   ::close(low);
   ::close(high);
-  CHECK(count.open() == 1);  // The first descriptor, below.
+  CHECK(count.open() == 1);  // Only the first descriptor, below `from`, is open.
   CHECK(rdma_cm::in_child([] {
           ::closefrom(3);
           return machine::channels() == 0;
@@ -190,7 +190,8 @@ TEST_CASE("a child of vfork that closes descriptors leaves the parent's channels
 
 TEST_CASE("a descriptor that is closed while others write uses no closed channel", "[libc]") {
   const census count;
-  // Straight from the library: ThreadSanitizer's own write and close report the program's race.
+  // The functions come straight from the library: ThreadSanitizer's own write and close report the
+  // program's race.
   void* const library = ::dlopen("libsoftverbs_cm.so.0", RTLD_NOW | RTLD_NOLOAD);
   REQUIRE(library != nullptr);
   const auto close = reinterpret_cast<int (*)(int)>(::dlsym(library, "close"));

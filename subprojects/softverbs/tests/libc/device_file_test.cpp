@@ -13,8 +13,8 @@ namespace {
 constexpr const char* soft0 = "/dev/infiniband/soft0";
 constexpr const char* absent = "/dev/infiniband/no-such-device";
 
-/// `call` answers for a path what a character device that all may use has, and nothing for a path
-/// of no file, nor for soft0 where softverbs is off.
+/// Checks that `call` describes soft0 as a character device that all may use. `call` must fail for
+/// a path of no file, and for soft0 where softverbs is off.
 template <class Call>
 void check_stat(const char* name, Call call) {
   INFO(name);
@@ -58,7 +58,7 @@ TEST_CASE("every form of access says that soft0's file is readable and writable"
 }
 
 TEST_CASE("every form of stat says that soft0's file is a character device", "[libc]") {
-  constexpr int version = 1;  // That of struct stat.
+  constexpr int version = 1;  // The version of struct stat.
   for (const char* name : {"stat", "stat64", "lstat", "lstat64"})
     check_stat(name, rdma_cm::libc<int(const char*, struct stat*)>(name));
   for (const char* name : {"__xstat", "__xstat64", "__lxstat", "__lxstat64"}) {

@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-// This program is linked with neither libsoftverbs.so nor libibverbs.
+// The program of these tests is linked with neither libsoftverbs.so nor libibverbs.
 
 namespace {
 

@@ -54,14 +54,14 @@ int open64_in_line(const char* path, int flags, ...) __asm__("open64");
 int open_in_line(const char* path, int flags, ...) {
   va_list rest;
   va_start(rest, flags);
-  const auto mode = va_arg(rest, unsigned);  // Of no meaning where the flags want none.
+  const auto mode = va_arg(rest, unsigned);  // Unused if the flags want no mode.
   va_end(rest);
   return open_here(path, flags, mode);
 }
 int open64_in_line(const char* path, int flags, ...) {
   va_list rest;
   va_start(rest, flags);
-  const auto mode = va_arg(rest, unsigned);  // Of no meaning where the flags want none.
+  const auto mode = va_arg(rest, unsigned);  // Unused if the flags want no mode.
   va_end(rest);
   return open_here(path, flags, mode);
 }

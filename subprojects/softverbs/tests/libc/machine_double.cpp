@@ -35,8 +35,8 @@ softverbs_cm_channel& make_channel() {
   return all.emplace_back();
 }
 
-/// As in the machine: held while a command is served, but for one that waits, and while a channel
-/// is closed.
+/// Stands for the machine's mutex. Calls hold it while they close a channel or serve a command,
+/// unless the command waits.
 std::mutex room;
 
 struct call_under_way {

@@ -11,7 +11,7 @@
 #include <exception>
 #include <stdexcept>
 
-// What the tests do with the file.
+// Operations of the tests on the file /dev/infiniband/rdma_cm.
 
 namespace rdma_cm {
 

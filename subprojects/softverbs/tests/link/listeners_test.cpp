@@ -327,7 +327,7 @@ TEST_CASE("the TCP listener: slow, wrong and endless hellos hinder nobody", "[li
   write_all(honest, &header, 30);
   write_all(honest, reinterpret_cast<const char*>(&header) + 30, sizeof header - 30);
   CHECK(upcalls().wait([] { return upcalls().requests.size() == 1; }));
-  // The slow one is heard still, when it has said all. It is another process.
+  // The slow peer, another process, is still heard once it has sent its whole hello.
   words.slot = (host.local_node.slot() + 2u) % process_slots;
   write_all(slow, reinterpret_cast<const char*>(&words) + 10, sizeof words - 10);
   header.psn = 6;

@@ -90,7 +90,7 @@ TEST_CASE("a member that cannot be reached is left out for a second", "[multicas
   view.suspend(group(1), {.host = {}, .slot = 3}, start);
   CHECK(count(view, 1, start) == 1);
   view.begin_host();
-  view.add_on_host(group(1), 3);  // Its name is still there.
+  view.add_on_host(group(1), 3);  // The member's name is still there.
   view.add_on_host(group(1), 4);
   view.end_host();
   CHECK(count(view, 1, start + 1s - 1ns) == 1);

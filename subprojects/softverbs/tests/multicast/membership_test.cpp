@@ -108,7 +108,7 @@ TEST_CASE("groups and queue pairs of a group are limited", "[multicast]") {
   CHECK(is.groups.attach(group(2), 102, 2, 2) == 0);
   CHECK(is.groups.attach(group(3), 102, 2, 2) == ENOMEM);
   CHECK(is.groups.attach(group(3), 102, 3, 0) == ENOMEM);
-  CHECK(is.groups.attach(group(1), 101, 2, 2) == 0);  // It is attached already.
+  CHECK(is.groups.attach(group(1), 101, 2, 2) == 0);  // The queue pair is attached already.
 }
 
 TEST_CASE("a sender knows each member of this host that came before it looked", "[multicast]") {

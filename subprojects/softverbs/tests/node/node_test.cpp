@@ -61,7 +61,7 @@ TEST_CASE("QP numbers are distinct, carry the slot, and run out", "[node]") {
     REQUIRE(slot_of(qpn) == user.local_node.slot());
     REQUIRE(user.local_node.find(qpn) != nullptr);
   }
-  CHECK(numbers.size() == indices_max - 3);  // Without 0, 1 and that of all groups.
+  CHECK(numbers.size() == indices_max - 3);  // 0, 1 and 0xffffff are special.
   CHECK(user.local_node.find(*numbers.begin() ^ (1u << 23)) == nullptr);
   for (const std::uint32_t qpn : numbers) user.local_node.free_qpn(qpn);
   const std::uint32_t again = user.local_node.allocate_qpn();

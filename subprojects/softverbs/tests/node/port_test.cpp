@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint32_t own = 0xf0000705;  // 240.0.7.5
 constexpr std::uint32_t other = 0xf0000008;
 
-/// What the error says; empty: there is none.
+/// The text of the error; empty: there is no error.
 std::string refusal(const char* list, std::uint32_t address = own) {
   try {
     const subnet made{list, address};
