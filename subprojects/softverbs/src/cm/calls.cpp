@@ -1,6 +1,7 @@
 #include "cm/calls.hpp"
 
 #include "cm/machine.hpp"
+#include "cm/no_cancellation.hpp"
 #include "node/fork_mutex.hpp"
 #include "node/gid_table.hpp"
 #include "node/node.hpp"
@@ -42,6 +43,12 @@ class process final : public machine_host, public node_service {
   [[nodiscard]] bool abandoned() const noexcept { return abandoned_.load(); }
   void become_abandoned() noexcept { abandoned_.store(true); }
   machine& rdma_cm() noexcept { return machine_; }
+  /// Under the machine's mutex, which the engine does not take to read the deadline.
+  void note_deadline() noexcept {
+    time next = machine_.deadline();
+    if (machine_.network() != nullptr) next = std::min(next, machine_.network()->deadline());
+    deadline_.store(next.time_since_epoch().count());
+  }
 
   // machine_host
   std::unique_ptr<transport> make_transport(transport::listener& to) noexcept override {
@@ -49,6 +56,7 @@ class process final : public machine_host, public node_service {
   }
   time now() noexcept override { return std::chrono::steady_clock::now(); }
   void on_earlier_deadline() noexcept override {
+    note_deadline();  // The engine reads the deadline once it is awake.
     if (node_ != nullptr) node_->wake_service();
   }
 
@@ -57,13 +65,9 @@ class process final : public machine_host, public node_service {
     const std::lock_guard lock{machine_mutex};
     return machine_.network()->descriptor();
   }
-  void run(time now) noexcept override {
-    const std::lock_guard lock{machine_mutex};
-    machine_.run(now);
-  }
+  void run(time now) noexcept override;
   [[nodiscard]] time deadline() const noexcept override {
-    const std::lock_guard lock{machine_mutex};
-    return std::min(machine_.deadline(), machine_.network()->deadline());
+    return time{time::duration{deadline_.load()}};
   }
   void abandon() noexcept override { machine_.network()->abandon(); }
 
@@ -71,10 +75,26 @@ class process final : public machine_host, public node_service {
   int start() noexcept;
 
   machine machine_{*this};
+  std::atomic<time::rep> deadline_{time::max().time_since_epoch().count()};
   std::atomic<bool> abandoned_{false};
   std::mutex hosting_;    ///< before `machine_mutex`; held while the node starts and stops
   unsigned users_ = 0;    ///< channels that need the engine; under `hosting_`
   node* node_ = nullptr;  ///< written under both
+};
+
+/// The machine's mutex. The machine's deadline may be another afterwards.
+class machine_lock {
+ public:
+  explicit machine_lock(process& of) : of_{of} { machine_mutex.lock(); }
+  machine_lock(const machine_lock&) = delete;
+  machine_lock& operator=(const machine_lock&) = delete;
+  ~machine_lock() {
+    of_.note_deadline();
+    machine_mutex.unlock();
+  }
+
+ private:
+  process& of_;
 };
 
 process* current = nullptr;  ///< never deleted: channels refer to it
@@ -101,6 +121,11 @@ namespace softverbs::cm {
 
 namespace {
 
+void process::run(time now) noexcept {
+  const machine_lock lock{*this};
+  machine_.run(now);
+}
+
 int process::start_engine_for(softverbs_cm_channel& one) noexcept {
   const std::lock_guard lock{hosting_};
   if (users_ == 0)
@@ -121,13 +146,13 @@ int process::start() noexcept {
     }
     int error = 0;
     {
-      const std::lock_guard lock{machine_mutex};
+      const machine_lock lock{*this};
       error = machine_.open_network();
       node_ = &one;
     }
     if (error == 0 && one.attach(*this)) return 0;
     {
-      const std::lock_guard lock{machine_mutex};
+      const machine_lock lock{*this};
       machine_.close_network();
       node_ = nullptr;
     }
@@ -144,14 +169,14 @@ int process::start() noexcept {
 void process::close(softverbs_cm_channel& one) noexcept {
   const std::lock_guard lock{hosting_};
   {
-    const std::lock_guard inner{machine_mutex};
+    const machine_lock inner{*this};
     machine_.close(one.events);
   }
   if (!one.events.has_engine || --users_ != 0) return;
   node_->detach(*this);
   node* const used = node_;
   {
-    const std::lock_guard inner{machine_mutex};
+    const machine_lock inner{*this};
     machine_.close_network();
     node_ = nullptr;
   }
@@ -159,19 +184,25 @@ void process::close(softverbs_cm_channel& one) noexcept {
 }
 
 /// Waits for an event as a read of the eventfd does. The wait is a cancellation point.
-int get_event(softverbs_cm_channel& from, int fd, const command_body& body) {
+int get_event(softverbs_cm_channel& from, const command_body& body, const no_cancellation& but) {
   if (const int error = machine::check_get_event(body)) return error;
   for (;;) {
     std::uint64_t count = 0;
-    if (::read(fd, &count, sizeof count) != sizeof count) return errno;
-    const std::lock_guard lock{machine_mutex};
+    ::pthread_setcancelstate(but.before(), nullptr);
+    const ssize_t got = ::read(from.events.descriptor(), &count, sizeof count);
+    const int read_error = errno;
+    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+    if (got != sizeof count) return read_error;
+    const machine_lock lock{from.of};
     int error = 0;
     if (from.of.rdma_cm().get_event(from.events, body, error)) return error;
   }
 }
 
-int serve(softverbs_cm_channel& in, int fd, const void* bytes, std::size_t count,
+int serve(softverbs_cm_channel& in, const void* bytes, std::size_t count,
           softverbs_cm_channel* (*channel_of)(int)) {
+  ::pthread_testcancel();          // As a write of the kernel's file.
+  const no_cancellation commands;  // What follows must be done wholly.
   if (in.of.abandoned()) return EIO;
   rdma_ucm_cmd_hdr header;
   if (count < sizeof header) return EINVAL;
@@ -179,7 +210,7 @@ int serve(softverbs_cm_channel& in, int fd, const void* bytes, std::size_t count
   if (header.in > count - sizeof header) return EINVAL;
   const command_body body{static_cast<const std::byte*>(bytes) + sizeof header, header.in,
                           header.out};
-  if (header.cmd == RDMA_USER_CM_CMD_GET_EVENT) return get_event(in, fd, body);
+  if (header.cmd == RDMA_USER_CM_CMD_GET_EVENT) return get_event(in, body, commands);
   const channel_finder find = [&](int of, channel*& found) {
     softverbs_cm_channel* const other = channel_of(of);
     if (other == nullptr) return ::fcntl(of, F_GETFD) < 0 ? ENOENT : EINVAL;
@@ -189,7 +220,7 @@ int serve(softverbs_cm_channel& in, int fd, const void* bytes, std::size_t count
   };
   for (;;) {
     {
-      const std::lock_guard lock{machine_mutex};
+      const machine_lock lock{in.of};
       const int error = in.of.rdma_cm().serve(in.events, header.cmd, body, find);
       if (error != machine::engine_needed) return error;
     }
@@ -204,7 +235,6 @@ int serve(softverbs_cm_channel& in, int fd, const void* bytes, std::size_t count
 softverbs_cm_channel* softverbs_cm_open(int fd) {
   try {
     if (cm::fork_handler != 0) throw std::system_error{cm::fork_handler, std::generic_category()};
-    install_fault_guard();
     // gid_count() and limits() take locks at their first call only, which must not happen under the
     // machine's mutex.
     (void)gid_count();
@@ -212,6 +242,7 @@ softverbs_cm_channel* softverbs_cm_open(int fd) {
     unique_fd counter{::fcntl(fd, F_DUPFD_CLOEXEC, 0)};
     if (!counter) return nullptr;
     const std::lock_guard lock{cm::machine_mutex};
+    install_fault_guard();  // Its mutex is no fork_mutex, but this one is.
     if (cm::current == nullptr) cm::current = new cm::process;
     return new softverbs_cm_channel{*cm::current, std::move(counter)};
   } catch (const std::system_error& failure) {
@@ -222,11 +253,11 @@ softverbs_cm_channel* softverbs_cm_open(int fd) {
   return nullptr;
 }
 
-ssize_t softverbs_cm_write(softverbs_cm_channel* channel, int fd, const void* command,
-                           std::size_t bytes, softverbs_cm_channel* (*channel_of)(int fd)) {
+ssize_t softverbs_cm_write(softverbs_cm_channel* channel, const void* command, std::size_t bytes,
+                           softverbs_cm_channel* (*channel_of)(int fd)) {
   int error = 0;
   try {
-    error = cm::serve(*channel, fd, command, bytes, channel_of);
+    error = cm::serve(*channel, command, bytes, channel_of);
   } catch (const std::bad_alloc&) {
     error = ENOMEM;
   }

@@ -17,11 +17,11 @@ struct softverbs_cm_channel;
 softverbs_cm_channel* softverbs_cm_open(int fd);
 
 /// Serves one command, as write(2) on the kernel's file does: returns `bytes`, or -1 with errno.
-/// GET_EVENT reads `fd`, a descriptor of this channel, and blocks as that read does (a cancellation
-/// point). `channel_of` returns the channel of a descriptor, or null; it is called for MIGRATE_ID,
-/// with one descriptor. The channel lives until this call returns.
-ssize_t softverbs_cm_write(softverbs_cm_channel* channel, int fd, const void* command,
-                           std::size_t bytes, softverbs_cm_channel* (*channel_of)(int fd));
+/// A cancellation point. GET_EVENT blocks as a read of the channel's descriptor does. `channel_of`
+/// returns the channel of a descriptor, or null; it is called for MIGRATE_ID, with one descriptor.
+/// The channel lives until this call returns.
+ssize_t softverbs_cm_write(softverbs_cm_channel* channel, const void* command, std::size_t bytes,
+                           softverbs_cm_channel* (*channel_of)(int fd));
 
 /// The last descriptor was closed: destroys the channel's identifiers. No call on it may be under
 /// way.

@@ -3,6 +3,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <new>
 
 namespace softverbs::cm {
@@ -19,14 +20,14 @@ bool channel::push(const event& one) noexcept {
 
 void channel::revoke(const std::function<bool(const event&)>& which,
                      const std::function<void(const event&)>& with) noexcept {
-  for (auto at = events_.begin(); at != events_.end();) {
-    if (!which(*at)) {
-      ++at;
-      continue;
-    }
-    if (with) with(*at);
-    at = events_.erase(at);
+  // `with` may revoke events, too: the search begins anew.
+  for (;;) {
+    const auto found = std::find_if(events_.begin(), events_.end(), which);
+    if (found == events_.end()) return;
+    std::list<event> revoked;
+    revoked.splice(revoked.end(), events_, found);
     take_one();
+    if (with) with(revoked.front());
   }
 }
 

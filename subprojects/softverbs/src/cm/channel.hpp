@@ -30,7 +30,7 @@ class channel {
 
   /// False: out of memory.
   bool push(const event& one) noexcept;
-  /// Takes away the events for which `which` is true, each after a call of `with`.
+  /// Takes away the events for which `which` is true, and calls `with` for each.
   void revoke(const std::function<bool(const event&)>& which,
               const std::function<void(const event&)>& with = {}) noexcept;
   template <class Call>
@@ -47,6 +47,9 @@ class channel {
   void pop() noexcept { events_.pop_front(); }
   /// Gives a count back that was taken for an event that stays.
   void untake() noexcept;
+
+  /// The eventfd. A read of it blocks as the program's own descriptor does.
+  [[nodiscard]] int descriptor() const noexcept { return counter_.get(); }
 
   /// The node's engine runs for this channel.
   bool has_engine = false;

@@ -152,6 +152,7 @@ void machine::admit(identifier& listening, std::unique_ptr<conversation> from,
     destroy(one);
     return;
   }
+  one.told_in = listening.home;
   --listening.backlog;
 }
 

@@ -42,7 +42,13 @@ int machine::destroy_id(channel& in, const command_body& body) {
   if (const int error = body.read(command)) return error;
   identifier* one = nullptr;
   if (const int error = find(in, command.id, one)) return error;
+  identifier* listening = nullptr;
+  if (one->told_in != nullptr)
+    one->told_in->for_each([&](const event& waits) {
+      if (waits.made == one) listening = waits.of;
+    });
   const rdma_ucm_destroy_id_resp answer{destroy(*one)};
+  if (listening != nullptr) admit_waiting(*listening);
   return write_answer(command.response, &answer, sizeof answer);
 }
 
@@ -59,7 +65,9 @@ int machine::migrate_id(channel& in, const command_body& body, const channel_fin
     old->move_events(*one, in);
     one->home = &in;
     in.for_each([&](const event& waits) {
-      if (waits.of == one && waits.made != nullptr) waits.made->home = &in;
+      if (waits.of != one || waits.made == nullptr) return;
+      waits.made->told_in = &in;
+      if (waits.made->home == old) waits.made->home = &in;
     });
   }
   const rdma_ucm_migrate_resp answer{one->events_reported};

@@ -88,6 +88,7 @@ struct identifier final : conversation::user {
 
   machine& owner;
   channel* home;
+  channel* told_in = nullptr;  ///< the channel in which its connect request waits to be read
   const std::uint32_t number;  ///< the program's handle
   std::uint64_t user = 0;      ///< 0: its events are dropped
   std::uint32_t events_reported = 0;

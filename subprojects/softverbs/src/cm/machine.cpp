@@ -85,6 +85,7 @@ bool machine::get_event(channel& in, const command_body& body, int& error) noexc
   ++of.events_reported;
   if (first->group != nullptr) ++first->group->events_reported;
   const bool was_request = first->made != nullptr;
+  if (was_request) first->made->told_in = nullptr;
   in.pop();
   if (was_request) {
     ++of.backlog;
@@ -155,6 +156,10 @@ std::uint32_t machine::destroy(identifier& one) noexcept {
                    [&](const event& waits) {
                      if (waits.made != nullptr) destroy(*waits.made);
                    });
+  // The program may know the number of a connection before it reads the connect request.
+  if (one.told_in != nullptr)
+    one.told_in->revoke([&](const event& waits) { return waits.made == &one; },
+                        [](const event& waits) { ++waits.of->backlog; });
   const std::uint32_t reported = one.events_reported;
   lowest_free_ = std::min(lowest_free_, one.number);
   identifiers_[one.number].reset();

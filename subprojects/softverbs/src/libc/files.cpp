@@ -144,7 +144,7 @@ ssize_t sv_write(int fd, const void* data, std::size_t bytes) {
   if (channels.has(fd)) {
     const channel_use use{fd};
     const named_until_end and_named;
-    if (use) return softverbs_cm_write(use.channel(), fd, data, bytes, find_named);
+    if (use) return softverbs_cm_write(use.channel(), data, bytes, find_named);
   }
   return next<"write", write_function>()(fd, data, bytes);
 }

@@ -59,7 +59,7 @@ class open_file {
       Command body;
     } whole{{number, sizeof command, static_cast<std::uint16_t>(out_bytes)}, command};
     static_assert(offsetof(decltype(whole), body) == sizeof(rdma_ucm_cmd_hdr));
-    const ssize_t done = softverbs_cm_write(channel_, fd_.get(), &whole, sizeof whole, &channel_of);
+    const ssize_t done = softverbs_cm_write(channel_, &whole, sizeof whole, &channel_of);
     if (done < 0) return errno;
     CHECK(done == sizeof whole);
     return 0;
@@ -157,7 +157,7 @@ bool in_child(Body&& body) {
 TEST_CASE("a header that is short or promises too much is refused", "[cm]") {
   const open_file in;
   const auto write = [&](const void* bytes, std::size_t count) {
-    return softverbs_cm_write(in.raw(), in.fd(), bytes, count, &channel_of) < 0 ? errno : 0;
+    return softverbs_cm_write(in.raw(), bytes, count, &channel_of) < 0 ? errno : 0;
   };
   rdma_ucm_cmd_hdr header{RDMA_USER_CM_CMD_DESTROY_ID, 1, 8};
   CHECK(write(&header, sizeof header - 1) == EINVAL);
@@ -231,6 +231,32 @@ TEST_CASE("a thread that waits for an event can be cancelled", "[cm]") {
   REQUIRE(::pthread_cancel(waiter) == 0);
   void* result = nullptr;
   REQUIRE(::pthread_join(waiter, &result) == 0);
+  CHECK(result == PTHREAD_CANCELED);
+  const std::uint32_t id = in.create(user_one);  // No lock was left.
+  CHECK(in.destroy(id) == 0);
+}
+
+TEST_CASE("a thread that was cancelled before a command ends ahead of the command", "[cm]") {
+  open_file in;
+  pthread_t other{};
+  std::atomic<bool> is_cancelled{false};
+  struct both {
+    open_file& file;
+    std::atomic<bool>& is_cancelled;
+  } arguments{in, is_cancelled};
+  const auto command = [](void* of) -> void* {
+    auto& with = *static_cast<both*>(of);
+    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+    while (!with.is_cancelled) std::this_thread::yield();
+    ::pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, nullptr);
+    with.file.destroy(0);
+    return nullptr;
+  };
+  REQUIRE(::pthread_create(&other, nullptr, command, &arguments) == 0);
+  REQUIRE(::pthread_cancel(other) == 0);
+  is_cancelled = true;
+  void* result = nullptr;
+  REQUIRE(::pthread_join(other, &result) == 0);
   CHECK(result == PTHREAD_CANCELED);
   const std::uint32_t id = in.create(user_one);  // No lock was left.
   CHECK(in.destroy(id) == 0);

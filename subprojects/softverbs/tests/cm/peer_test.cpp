@@ -176,6 +176,29 @@ TEST_CASE("a closed channel destroys what it has", "[cm]") {
   CHECK(both.take(both.client, event_kind::rejected, both.client_user).status() == 28);
 }
 
+TEST_CASE("a connection that nobody was told of ends whatever its number is", "[cm]") {
+  two_processes both;
+  {
+    file passing{both.server_process};
+    const std::uint32_t first = passing.create(RDMA_PS_TCP, 1);
+    const std::uint32_t id = passing.create(RDMA_PS_TCP, 1);
+    REQUIRE(passing.bind(id, v4("127.0.0.1", both.port)) == 0);
+    REQUIRE(passing.listen(id) == 0);
+    passing.destroy(first);
+    both.client_id = both.resolved();
+    REQUIRE(both.client.connect(both.client_id, parameters(1)) == 0);
+    both.run();
+    CHECK(passing.readable());
+    SECTION("the channel closes") {}
+    SECTION("the program destroys the connection by its number") {
+      passing.destroy(first);  // The connection has the free number.
+      CHECK_FALSE(passing.readable());
+    }
+  }
+  both.run();
+  CHECK(both.take(both.client, event_kind::rejected, both.client_user).status() == 28);
+}
+
 TEST_CASE("messages that make no sense in a state are ignored", "[cm][fault]") {
   two_processes both;
   both.listen();

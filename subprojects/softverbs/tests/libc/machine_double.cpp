@@ -78,8 +78,8 @@ softverbs_cm_channel* softverbs_cm_open(int fd) {
   return &made;
 }
 
-ssize_t softverbs_cm_write(softverbs_cm_channel* channel, int fd, const void* command,
-                           std::size_t bytes, softverbs_cm_channel* (*channel_of)(int fd)) {
+ssize_t softverbs_cm_write(softverbs_cm_channel* channel, const void* command, std::size_t bytes,
+                           softverbs_cm_channel* (*channel_of)(int fd)) {
   const call_under_way one{*channel};
   if (!channel->is_open) ++misuse_count;
   ++command_count;
@@ -91,7 +91,8 @@ ssize_t softverbs_cm_write(softverbs_cm_channel* channel, int fd, const void* co
     case machine::nothing: return done;
     case machine::raise:
       return ::write(channel->copy, &event, sizeof event) == sizeof event ? done : -1;
-    case machine::get: return ::read(fd, &event, sizeof event) == sizeof event ? done : -1;
+    case machine::get:
+      return ::read(channel->copy, &event, sizeof event) == sizeof event ? done : -1;
     case machine::migrate: {
       int named = -1;
       if (bytes < 1 + sizeof named) return failed(EINVAL);

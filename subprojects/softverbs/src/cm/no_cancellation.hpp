@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 
-namespace softverbs::libc {
+namespace softverbs::cm {
 
 /// While one exists, this thread is not cancelled: what follows must be done wholly.
 class no_cancellation {
@@ -12,8 +12,11 @@ class no_cancellation {
   no_cancellation& operator=(const no_cancellation&) = delete;
   ~no_cancellation() { ::pthread_setcancelstate(before_, nullptr); }
 
+  /// The thread's state before.
+  [[nodiscard]] int before() const noexcept { return before_; }
+
  private:
   int before_ = PTHREAD_CANCEL_ENABLE;
 };
 
-}  // namespace softverbs::libc
+}  // namespace softverbs::cm
