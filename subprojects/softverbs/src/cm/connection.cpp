@@ -84,7 +84,7 @@ void machine::on_request(binding& name, std::unique_ptr<conversation> from,
     return refuse(*from, request, reject_reason::invalid_mtu, sidr_status::reject);
   if (listening.backlog > 0) return admit(listening, std::move(from), request);
   // The kernel's requester would send again until there is room; here the request waits.
-  const auto room = static_cast<std::size_t>(listening.backlog_size);
+  const auto room = static_cast<std::size_t>(listening.waiting_room);
   if (listening.waiting.size() < room) {
     try {
       listening.waiting.emplace_back(listening, std::move(from), request);

@@ -99,7 +99,7 @@ int machine::listen(channel& in, const command_body& body) {
   constexpr auto most = std::uint32_t{backlog_max};
   const std::uint32_t wanted = command.backlog;
   one->backlog = static_cast<int>(wanted == 0 || wanted > most ? most : wanted);
-  one->backlog_size = one->backlog;
+  one->waiting_room = std::min(one->backlog, waiting_max);
   one->enter(id_state::listen);
   one->enter(cm_state::listen);
   return 0;

@@ -121,7 +121,7 @@ struct identifier final : conversation::user {
 
   // Members of a listener.
   int backlog = 0;       ///< how many more connect requests may wait as events
-  int backlog_size = 0;  ///< how many may wait in `waiting`
+  int waiting_room = 0;  ///< how many may wait in `waiting`
   std::list<waiting_request> waiting;
 
   // Members of a connection.

@@ -78,6 +78,8 @@ inline constexpr int sends = 16;                      ///< of a message without 
 inline constexpr std::chrono::milliseconds search_time{200};
 inline constexpr std::chrono::milliseconds search_period{10};
 inline constexpr int backlog_max = 1024;
+/// Requests that wait while the backlog is full. Each has a descriptor.
+inline constexpr int waiting_max = 64;
 inline constexpr std::uint32_t identifiers_max = 1u << 16;  ///< librdmacm indexes as many
 
 /// The kernel's milliseconds of 4.096 us * 2^n.

@@ -2,6 +2,7 @@
 
 #include "cm/message_check.hpp"
 #include "cm/names.hpp"
+#include "link/ip_address.hpp"
 #include "link/listeners.hpp"
 #include "link/tcp_listener.hpp"
 
@@ -28,20 +29,49 @@ bool is_of_holder(int error) noexcept {
 
 }  // namespace
 
-socket_conversation::socket_conversation(poller& by, std::uint32_t& count, const message& request,
-                                         const route& to, user& who) noexcept
-    : watched{by}, count_{++count}, user_{&who}, route_{to}, request_{request} {
+bool conversation_count::has_room_for(const in6_addr& host) const noexcept {
+  const auto of_host =
+      std::ranges::count_if(of_remote_hosts_, [&](const in6_addr& one) { return same(one, host); });
+  return !is_full() && of_host < conversations_per_host_max;
+}
+
+void conversation_count::add(const in6_addr& begun_by) noexcept {
+  ++all_;
+  if (!same(begun_by, this_host)) of_remote_hosts_.push_back(begun_by);
+}
+
+void conversation_count::remove(const in6_addr& begun_by) noexcept {
+  --all_;
+  const auto one = std::ranges::find_if(of_remote_hosts_,
+                                        [&](const in6_addr& host) { return same(host, begun_by); });
+  if (one == of_remote_hosts_.end()) return;
+  *one = of_remote_hosts_.back();
+  of_remote_hosts_.pop_back();
+}
+
+socket_conversation::socket_conversation(poller& by, conversation_count& count,
+                                         const message& request, const route& to,
+                                         user& who) noexcept
+    : watched{by}, count_{count}, begun_by_{this_host}, user_{&who}, route_{to}, request_{request} {
+  count_.add(begun_by_);
   request_.source.scope = request_.destination.scope = 0;
 }
 
-socket_conversation::socket_conversation(poller& by, std::uint32_t& count, unique_fd socket,
+socket_conversation::socket_conversation(poller& by, conversation_count& count, unique_fd socket,
                                          const route& from) noexcept
-    : watched{by}, count_{++count}, socket_{std::move(socket)}, route_{from}, is_answered_{true} {}
+    : watched{by},
+      count_{count},
+      begun_by_{from.peer_host},
+      socket_{std::move(socket)},
+      route_{from},
+      is_answered_{true} {
+  count_.add(begun_by_);
+}
 
 socket_conversation::~socket_conversation() {
   close_socket();
   if (destroyed_ != nullptr) *destroyed_ = true;
-  --count_;
+  count_.remove(begun_by_);
 }
 
 bool socket_conversation::begin(time now) noexcept {

@@ -7,9 +7,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace softverbs::cm {
 
+inline constexpr std::uint32_t conversations_max = 8192;
+inline constexpr std::uint32_t conversations_per_host_max = 256;  ///< begun by one remote host
 inline constexpr std::size_t unsent_messages_max = 4;  ///< a side sends few before an answer
 /// How long a requester tries again when the port of another host refuses or resets it: a holder
 /// that dies has a successor within a second.
@@ -24,6 +27,22 @@ struct route {
   in6_addr host{};
   std::uint16_t port = 0;
   bool from_source = false;  ///< the request's source address is the socket's
+};
+
+/// How many conversations a process has, and how many of them each remote host began.
+class conversation_count {
+ public:
+  conversation_count() { of_remote_hosts_.reserve(conversations_max); }  ///< or std::bad_alloc
+  [[nodiscard]] bool is_full() const noexcept { return all_ == conversations_max; }
+  /// True if the host may begin one more. `this_host` may begin as many as there can be.
+  [[nodiscard]] bool has_room_for(const in6_addr& host) const noexcept;
+  /// `begun_by`: `this_host` for those of our own, too.
+  void add(const in6_addr& begun_by) noexcept;
+  void remove(const in6_addr& begun_by) noexcept;
+
+ private:
+  std::uint32_t all_ = 0;
+  std::vector<in6_addr> of_remote_hosts_;  ///< one element a conversation
 };
 
 /// A conversation and its socket.
@@ -41,11 +60,11 @@ class socket_conversation final : public conversation, private watched {
  public:
   using time = watched::time;
 
-  /// A requester; `count` counts conversations.
-  socket_conversation(poller& by, std::uint32_t& count, const message& request, const route& to,
-                      user& who) noexcept;
+  /// A requester; `count` is not full.
+  socket_conversation(poller& by, conversation_count& count, const message& request,
+                      const route& to, user& who) noexcept;
   /// The other side, which has read the request from `socket`.
-  socket_conversation(poller& by, std::uint32_t& count, unique_fd socket,
+  socket_conversation(poller& by, conversation_count& count, unique_fd socket,
                       const route& from) noexcept;
   ~socket_conversation() override;
 
@@ -73,7 +92,8 @@ class socket_conversation final : public conversation, private watched {
   bool take() noexcept;
   void put(const message& one) noexcept;
 
-  std::uint32_t& count_;
+  conversation_count& count_;
+  const in6_addr begun_by_;
   user* user_ = nullptr;
   bool* destroyed_ = nullptr;  ///< set by the destructor, during a call to the user
   unique_fd socket_;

@@ -1,6 +1,7 @@
 #include "cm/transport.hpp"
 
 #include "cm/entrance.hpp"
+#include "cm/kernel_abi.hpp"
 #include "cm/message_check.hpp"
 #include "cm/names.hpp"
 #include "cm/poller.hpp"
@@ -25,7 +26,6 @@ namespace softverbs::cm {
 
 namespace {
 
-constexpr std::uint32_t conversations_max = 8192;
 /// Ephemeral ports, as Linux has them unless it is told otherwise.
 constexpr std::uint16_t first_ephemeral = 32768;
 constexpr std::uint16_t last_ephemeral = 60999;
@@ -111,7 +111,7 @@ class socket_transport final : public transport, private entrance::host {
   std::unique_ptr<name_binding> bind_at(const bound_name& name, int& error) noexcept;
   name_binding* find(const message& request) noexcept;
   static bool pass_on(const arrival& from, const message& request) noexcept;
-  static void refuse(const arrival& from) noexcept;
+  static void refuse(const arrival& from, const message& request, bool is_full) noexcept;
 
   transport::listener& listener_;
   const tcp_settings tcp_;
@@ -120,7 +120,7 @@ class socket_transport final : public transport, private entrance::host {
   entrance entrance_{poller_, *this};
   held_port port_{poller_, entrance_, tcp_};
   std::vector<name_binding*> listening_;
-  std::uint32_t conversations_ = 0;
+  conversation_count conversations_;
 };
 
 // ---- names
@@ -219,7 +219,7 @@ void socket_transport::held_port::give_up() noexcept {
 
 std::unique_ptr<conversation> socket_transport::start(const message& request,
                                                       conversation::user& who) noexcept {
-  if (!poller_.is_open() || conversations_ == conversations_max) return nullptr;
+  if (!poller_.is_open() || conversations_.is_full()) return nullptr;
   route to;
   const bool is_near = is_own(request.destination.address);
   to.by_tcp = !is_near || tcp_forced_;
@@ -251,10 +251,10 @@ void socket_transport::on_arrival(arrival&& from, const message& request) noexce
     return;
   name_binding* const name = find(request);
   if (name == nullptr) {
-    if (from.by_unix || !pass_on(from, request)) refuse(from);
+    if (from.by_unix || !pass_on(from, request)) refuse(from, request, false);
     return;
   }
-  if (conversations_ == conversations_max) return;
+  if (!conversations_.has_room_for(from.from.peer_host)) return refuse(from, request, true);
   std::unique_ptr<conversation> made{new (std::nothrow) socket_conversation{
       poller_, conversations_, std::move(from.socket), from.from}};
   if (made) listener_.on_request(*name, std::move(made), request);
@@ -282,11 +282,18 @@ bool socket_transport::pass_on(const arrival& from, const message& request) noex
   return true;
 }
 
-/// Tells the requester that nobody has the name. The socket is new: it takes the message.
-void socket_transport::refuse(const arrival& from) noexcept {
+/// Tells the requester that nobody has the name, or that the process has too many conversations.
+/// The socket is new: it takes the message.
+void socket_transport::refuse(const arrival& from, const message& request, bool is_full) noexcept {
   message words;
   words.kind = message_kind::reject;
   words.reason = reason_no_listener;
+  if (is_full && request.kind == message_kind::sidr_request) {
+    words.kind = message_kind::sidr_reply;
+    words.reason = static_cast<std::uint16_t>(sidr_status::reject);
+  } else if (is_full) {
+    words.reason = static_cast<std::uint16_t>(reject_reason::no_resources);
+  }
   (void)!::send(from.socket.get(), &words, sizeof words, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 

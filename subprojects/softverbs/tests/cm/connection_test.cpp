@@ -337,6 +337,19 @@ TEST_CASE("requests beyond the backlog wait, and beyond as many more are rejecte
   CHECK_FALSE(both.server.readable());
 }
 
+TEST_CASE("few requests wait, however long the backlog is", "[cm]") {
+  two_processes both;
+  constexpr int backlog = waiting_max + 10;
+  both.listen(RDMA_PS_TCP, backlog);
+  for (int n = 0; n < backlog + waiting_max; ++n)
+    REQUIRE(both.client.connect(both.resolved(), parameters(1)) == 0);
+  both.run();
+  CHECK_FALSE(both.client.readable());
+  REQUIRE(both.client.connect(both.resolved(), parameters(1)) == 0);
+  both.run();
+  CHECK(both.take(both.client, event_kind::rejected, both.client_user).status() == 3);
+}
+
 TEST_CASE("NOTIFY establishes a connection whose queue pair already has data", "[cm]") {
   two_processes both;
   both.listen();

@@ -1,5 +1,6 @@
 #include "transport_rig.hpp"
 
+#include "cm/socket_conversation.hpp"
 #include "link/listeners.hpp"
 #include "link/tcp_listener.hpp"
 
@@ -275,32 +276,70 @@ void far_client(int control) {
   put(control, run_until({&client}, [&] { return late->ended == ECONNREFUSED; }));
 }
 
+/// Begins as many conversations as a host may, and then one more.
+void far_crowd(int control) {
+  enter_new_host(control, far_address);
+  side client;
+  endpoint where;
+  if (::recv(control, &where, sizeof where, MSG_WAITALL) != sizeof where) ::_exit(5);
+  std::vector<std::unique_ptr<talker>> all;
+  const auto hears = [&](message_kind kind) {
+    all.push_back(client.ask(where, far_address));
+    return run_until({&client}, [&] { return !all.back()->heard.empty(); }) &&
+           all.back()->has_heard(kind);
+  };
+  bool served = true;
+  for (std::uint32_t n = 0; n < conversations_per_host_max; ++n)
+    served = served && hears(message_kind::reply);
+  put(control, served);
+  put(control, hears(message_kind::reject) && all.back()->heard.back().reason == 3);
+  put(control, !all.front()->ended);
+}
+
+/// Two processes of a host, and one of another host. A cable connects the hosts.
+struct two_hosts {
+  explicit two_hosts(void (*client)(int)) : far{client} {
+    const auto process = near.get<pid_t>();
+    // The host stays when its processes are killed: their last words must leave it.
+    const std::string host = "/proc/" + std::to_string(process) + "/ns/net";
+    near_host.reset(::open(host.c_str(), O_RDONLY | O_CLOEXEC));
+    REQUIRE(near_host);
+    REQUIRE(connect_hosts(process, far.get<pid_t>()));
+    near.go_on();
+    auto where = near.get<endpoint>();
+    where.address = address_of(near_address);
+    far.go_on();
+    far.put(where);
+  }
+  forked near{two_servers};
+  forked far;
+  unique_fd near_host;
+};
+
 }  // namespace
 
 TEST_CASE("a request reaches another host, its holder of the port, and who has the name", "[cm]") {
   if (!has_network_namespaces()) return;
-  forked near{two_servers};
-  forked far{far_client};
-  const auto near_process = near.get<pid_t>();
-  // The host stays when its processes are killed: their last words must leave it.
-  const std::string host = "/proc/" + std::to_string(near_process) + "/ns/net";
-  const unique_fd near_host{::open(host.c_str(), O_RDONLY | O_CLOEXEC)};
-  REQUIRE(near_host);
-  REQUIRE(connect_hosts(near_process, far.get<pid_t>()));
-  near.go_on();
-  auto where = near.get<endpoint>();
-  where.address = address_of(near_address);
-  far.go_on();
-  far.put(where);
+  two_hosts hosts{far_client};
+  forked& far = hosts.far;
   CHECK(far.get<bool>());  // A reply came.
   CHECK(far.get<bool>());  // The reply came from the near host.
   CHECK(far.get<bool>());  // A name that nobody has is refused.
   CHECK(far.get<bool>());  // A request with another host's source gets no answer.
   CHECK(far.get<bool>());  // A request for a loopback address gets no answer.
-  near.kill();
+  hosts.near.kill();
   CHECK(far.get<int>() == ECONNRESET);  // The client hears of the end of the server.
   CHECK(far.get<bool>());               // A late request is refused.
   CHECK(far.wait() == 0);
+}
+
+TEST_CASE("one host's conversations are bounded, and the next one is rejected", "[cm]") {
+  if (!has_network_namespaces()) return;
+  two_hosts hosts{far_crowd};
+  CHECK(hosts.far.get<bool>());  // All were served.
+  CHECK(hosts.far.get<bool>());  // The next one is told of too few resources.
+  CHECK(hosts.far.get<bool>());  // The earlier ones go on.
+  CHECK(hosts.far.wait() == 0);
 }
 
 }  // namespace softverbs::cm::test

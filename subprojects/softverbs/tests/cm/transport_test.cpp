@@ -1,6 +1,8 @@
 #include "transport_rig.hpp"
 
 #include "cm/message_check.hpp"
+#include "cm/socket_conversation.hpp"
+#include "link/ip_address.hpp"
 #include "link/listeners.hpp"
 #include "link/tcp_listener.hpp"
 
@@ -145,6 +147,31 @@ TEST_CASE("an end tells of what was said before it, also with bytes that nobody 
   serves.with.reset();  // The server has not read `ready`.
   REQUIRE(run_until({&client}, [&] { return asks->ended.has_value(); }));
   CHECK(asks->has_heard(message_kind::disconnect_request));
+}
+
+TEST_CASE("each remote host has its share of the conversations", "[cm]") {
+  const in6_addr host = address_of("10.0.0.1");
+  const in6_addr other = address_of("10.0.0.2");
+  conversation_count count;
+  for (std::uint32_t n = 0; n < conversations_per_host_max; ++n) {
+    CHECK(count.has_room_for(host));
+    count.add(host);
+  }
+  CHECK_FALSE(count.has_room_for(host));
+  CHECK(count.has_room_for(other));
+  count.add(other);
+  count.remove(other);
+  CHECK_FALSE(count.has_room_for(host));
+  count.remove(host);
+  CHECK(count.has_room_for(host));
+  // This host has no share, and counts.
+  for (std::uint32_t n = conversations_per_host_max - 1; n < conversations_max; ++n) {
+    CHECK(count.has_room_for(this_host));
+    count.add(this_host);
+  }
+  CHECK(count.is_full());
+  CHECK_FALSE(count.has_room_for(this_host));
+  CHECK_FALSE(count.has_room_for(other));
 }
 
 TEST_CASE("requests go to whoever listens at the address or at a wildcard", "[cm]") {
