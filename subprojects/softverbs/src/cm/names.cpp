@@ -90,11 +90,12 @@ std::string_view text_of_socket(int socket, sockaddr_un& name) noexcept {
   return {name.sun_path + 1, length - begin};
 }
 
-/// True if a process of an accepted user has the name, or could have it.
+/// True if a process of an accepted user has the name, or could have it. EAGAIN hides the owner,
+/// whose backlog is full. Ours has room for 4096, so it is another user, who could block any name.
 bool is_held(std::string_view text) noexcept {
   ucred owner{};
   const unique_fd other = connect_to(socket_name{text});
-  if (!other) return errno != ECONNREFUSED;
+  if (!other) return errno != ECONNREFUSED && errno != EAGAIN;
   return owner_of(other.get(), owner);
 }
 

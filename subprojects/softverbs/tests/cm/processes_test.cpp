@@ -1,5 +1,6 @@
 #include "transport_rig.hpp"
 
+#include "cm/names.hpp"
 #include "cm/socket_conversation.hpp"
 #include "link/listeners.hpp"
 #include "link/tcp_listener.hpp"
@@ -8,12 +9,14 @@
 #include <poll.h>
 #include <rdma/rdma_user_cm.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 
@@ -178,15 +181,35 @@ TEST_CASE("a process without descriptors takes requests when it has some again",
 
 // ---- other users, other hosts
 
+namespace {
+
+/// Listens at a name, and accepts nothing. Nobody can connect any more, or learn who has the name.
+void listen_and_block(int control) {
+  side server;
+  bound_name name{RDMA_PS_TCP, server.bind("127.0.0.1")->at(), false, false};
+  int error = 0;
+  const unique_fd listener = claim(name, -1, error);
+  ::listen(listener.get(), 0);
+  std::vector<unique_fd> all;
+  while (error == 0) all.push_back(connect_to_holder(name.space, name.at, error));
+  if (error != EAGAIN) ::_exit(1);
+  put(control, name.at);
+  await_go(control);
+}
+
+}  // namespace
+
 TEST_CASE("another user cannot keep a name from us by taking it first", "[cm]") {
   if (::geteuid() != 0) {
     WARN("skipped: only root can become another user");
     return;
   }
   constexpr uid_t another_uid = 65534;
-  forked squatter{[](int control) {
+  const bool accepts = GENERATE(true, false);
+  CAPTURE(accepts);
+  forked squatter{[&](int control) {
     if (::setuid(another_uid) != 0) ::_exit(1);
-    listen_and_serve(control);
+    accepts ? listen_and_serve(control) : listen_and_block(control);
   }};
   const auto where = squatter.get<endpoint>();
   side server, client;
@@ -236,7 +259,10 @@ bool has_network_namespaces() {
 /// Two processes of one host. The port is the first one's; the names are the second one's.
 void two_servers(int control) {
   enter_new_host(control, near_address);
-  forked holder{listen_and_serve};
+  forked holder{[](int up) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    listen_and_serve(up);
+  }};
   holder.get<endpoint>();
   listen_and_reply(control);
 }
