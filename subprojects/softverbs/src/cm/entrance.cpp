@@ -1,6 +1,7 @@
 #include "cm/entrance.hpp"
 
 #include "cm/message_check.hpp"
+#include "link/ip_address.hpp"
 #include "link/socket_names.hpp"
 #include "link/tcp_listener.hpp"
 
@@ -74,13 +75,11 @@ void acceptor::on_time(time) noexcept {
 
 // ---- accepted sockets
 
-void pending_request::take(unique_fd socket, bool by_unix, time now) noexcept {
-  from_ = {};
-  from_.socket = std::move(socket);
-  from_.by_unix = by_unix;
+void pending_request::take(arrival&& from, time now) noexcept {
+  from_ = std::move(from);
   received_ = 0;
   late_ = now + request_time_max;
-  if (!knows_peer() || !watch(from_.socket.get(), EPOLLIN | EPOLLRDHUP)) return close();
+  if (!watch(from_.socket.get(), EPOLLIN | EPOLLRDHUP)) return close();
   set_deadline(late_);
   on_event(EPOLLIN, now);  // Most requests have arrived already.
 }
@@ -90,22 +89,6 @@ void pending_request::close() noexcept {
   unwatch(from_.socket.get());
   from_.socket.reset();
   set_deadline(time::max());
-}
-
-/// True if the peer may send a request.
-bool pending_request::knows_peer() noexcept {
-  if (from_.by_unix && !from_.passed_on) {
-    ucred peer{};
-    if (owner_of(from_.socket.get(), peer)) return true;
-    warn_of_other_user(peer);
-    return false;
-  }
-  const int socket = from_.socket.get();
-  from_.from.by_tcp = true;
-  if (!address_of_peer(socket, from_.from.peer_host) || !own_address(socket, from_.local))
-    return false;
-  tune(socket);
-  return entrance_.owner().admit(from_);
 }
 
 void pending_request::on_event(std::uint32_t, time) noexcept {
@@ -148,7 +131,8 @@ pending_request::outcome pending_request::receive_packet() noexcept {
   unwatch(from_.socket.get());
   from_.socket = std::move(passed);
   from_.passed_on = true;
-  return is_stream(from_.socket.get()) && knows_peer() ? outcome::whole : outcome::bad;
+  return is_stream(from_.socket.get()) && entrance_.knows_peer(from_) ? outcome::whole
+                                                                      : outcome::bad;
 }
 
 pending_request::outcome pending_request::receive_stream() noexcept {
@@ -163,19 +147,48 @@ pending_request::outcome pending_request::receive_stream() noexcept {
 }
 
 entrance::entrance(poller& by, host& owner) : owner_{owner} {
-  for (unsigned n = 0; n < requests_pending_max; ++n)
-    pending_.push_back(std::make_unique<pending_request>(by, *this));
+  for (places* one : {&by_tcp_, &by_names_})
+    for (unsigned n = 0; n < requests_pending_max; ++n)
+      one->push_back(std::make_unique<pending_request>(by, *this));
+}
+
+bool entrance::knows_peer(arrival& from) noexcept {
+  const int socket = from.socket.get();
+  if (from.by_unix && !from.passed_on) {
+    ucred peer{};
+    if (owner_of(socket, peer)) return true;
+    warn_of_other_user(peer);
+    return false;
+  }
+  from.from.by_tcp = true;
+  if (!address_of_peer(socket, from.from.peer_host) || !own_address(socket, from.local))
+    return false;
+  tune(socket);
+  return owner_.admit(from);
 }
 
 void entrance::accept(unique_fd socket, bool by_unix, watched::time now) noexcept {
-  auto place = std::find_if(pending_.begin(), pending_.end(),
-                            [](const auto& one) { return one->is_free(); });
-  if (place == pending_.end()) {
-    place = std::min_element(pending_.begin(), pending_.end(),
-                             [](const auto& a, const auto& b) { return a->late() < b->late(); });
-    (*place)->close();
+  arrival from;
+  from.socket = std::move(socket);
+  from.by_unix = by_unix;
+  // A socket that is not welcome costs nobody a place.
+  if (knows_peer(from)) place_in(by_unix ? by_names_ : by_tcp_).take(std::move(from), now);
+}
+
+/// A free place. If there is none, the host that has most places loses its oldest.
+pending_request& entrance::place_in(places& among) noexcept {
+  pending_request* chosen = nullptr;
+  std::ptrdiff_t most = 0;
+  for (const auto& one : among) {
+    if (one->is_free()) return *one;
+    const auto of_host = std::ranges::count_if(
+        among, [&](const auto& other) { return same(other->peer_host(), one->peer_host()); });
+    if (of_host < most || (of_host == most && one->late() >= chosen->late())) continue;
+    chosen = one.get();
+    most = of_host;
   }
-  (*place)->take(std::move(socket), by_unix, now);
+  chosen->close();
+  return *chosen;
 }
 
 }  // namespace softverbs::cm

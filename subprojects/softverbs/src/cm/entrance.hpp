@@ -12,7 +12,7 @@
 
 namespace softverbs::cm {
 
-inline constexpr unsigned requests_pending_max = 32;
+inline constexpr unsigned requests_pending_max = 32;  ///< by TCP; by names as many again
 inline constexpr std::chrono::seconds request_time_max{2};
 
 /// A socket whose request was read, and is valid.
@@ -58,7 +58,8 @@ class pending_request final : private watched {
 
   [[nodiscard]] bool is_free() const noexcept { return !from_.socket; }
   [[nodiscard]] time late() const noexcept { return late_; }
-  void take(unique_fd socket, bool by_unix, time now) noexcept;
+  [[nodiscard]] const in6_addr& peer_host() const noexcept { return from_.from.peer_host; }
+  void take(arrival&& from, time now) noexcept;
   void close() noexcept;
 
  private:
@@ -67,7 +68,6 @@ class pending_request final : private watched {
   void on_event(std::uint32_t events, time now) noexcept override;
   void on_time(time) noexcept override { close(); }
   void close_copies() noexcept override { from_.socket.reset(); }
-  [[nodiscard]] bool knows_peer() noexcept;
   outcome receive_packet() noexcept;
   outcome receive_stream() noexcept;
 
@@ -78,7 +78,8 @@ class pending_request final : private watched {
   time late_{};
 };
 
-/// All accepted sockets without a request. When there are too many, the oldest is closed.
+/// All accepted sockets without a request: places for those by TCP, and places for those by names.
+/// When there are too many, the host that has most loses its oldest.
 class entrance {
  public:
   /// The receiver of each request. The engine calls it.
@@ -95,11 +96,17 @@ class entrance {
 
   entrance(poller& by, host& owner);  ///< throws std::bad_alloc
   void accept(unique_fd socket, bool by_unix, watched::time now) noexcept;
+  /// True if the peer may send a request.
+  [[nodiscard]] bool knows_peer(arrival& from) noexcept;
   [[nodiscard]] host& owner() noexcept { return owner_; }
 
  private:
+  using places = std::vector<std::unique_ptr<pending_request>>;
+  static pending_request& place_in(places& among) noexcept;
+
   host& owner_;
-  std::vector<std::unique_ptr<pending_request>> pending_;
+  places by_tcp_;
+  places by_names_;
 };
 
 }  // namespace softverbs::cm

@@ -22,9 +22,10 @@ bool is_lack(int error) noexcept {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-/// True if the port's holder may have died: another one takes its place.
-bool is_of_holder(int error) noexcept {
-  return error == ECONNREFUSED || error == ECONNRESET || error == EPIPE;
+/// True if the peer may have closed a socket whose request it has not read, for want of a place. By
+/// TCP, the port's holder may have died, too: another one takes its place.
+bool is_of_entrance(int error, bool by_tcp) noexcept {
+  return error == ECONNRESET || error == EPIPE || (by_tcp && error == ECONNREFUSED);
 }
 
 }  // namespace
@@ -108,8 +109,8 @@ int socket_conversation::attempt() noexcept {
 void socket_conversation::fail(int error, time now) noexcept {
   close_socket();
   // EAGAIN: a listener that accepts nothing now may do so later; the user has timers of its own.
-  const bool is_takeover = route_.by_tcp && is_of_holder(error) && now + retry_period < give_up_at_;
-  const bool again = !is_answered_ && (error == EAGAIN || is_takeover);
+  const bool is_unread = is_of_entrance(error, route_.by_tcp) && now + retry_period < give_up_at_;
+  const bool again = !is_answered_ && (error == EAGAIN || is_unread);
   state_ = state::waiting;
   end_error_ = again ? 0 : error;
   set_deadline(again ? now + retry_period : now);

@@ -14,7 +14,7 @@ namespace softverbs::cm {
 inline constexpr std::uint32_t conversations_max = 8192;
 inline constexpr std::uint32_t conversations_per_host_max = 256;  ///< begun by one remote host
 inline constexpr std::size_t unsent_messages_max = 4;  ///< a side sends few before an answer
-/// How long a requester tries again when the port of another host refuses or resets it: a holder
+/// How long a requester tries again when a name resets it, or a port resets or refuses it: a holder
 /// that dies has a successor within a second.
 inline constexpr std::chrono::milliseconds takeover_time{2000};
 inline constexpr std::chrono::milliseconds retry_period{100};
@@ -54,8 +54,8 @@ class conversation_count {
 /// | open       | yes    | the peer has gone or broke the protocol: waiting (see below), or end |
 /// | over       | no     | never: the user was told, or there is none                           |
 ///
-/// A requester by TCP that heard nothing from the peer goes back to waiting: the holder of the port
-/// may have died before it passed the request on.
+/// A requester that heard nothing from the peer goes back to waiting: the peer may have closed the
+/// socket for want of a place, or the holder of the port died before it passed the request on.
 class socket_conversation final : public conversation, private watched {
  public:
   using time = watched::time;

@@ -226,6 +226,45 @@ TEST_CASE("many connections without a request do not keep the next one out", "[c
   h.check_open();
 }
 
+TEST_CASE("silent connections by TCP cost local ones no place, nor the other way round", "[cm]") {
+  host h{true};
+  const bool crowd_by_tcp = GENERATE(false, true);
+  CAPTURE(crowd_by_tcp);
+  const unique_fd early = raw_connection(h.name->at(), !crowd_by_tcp);
+  settle({&h.server});
+  std::vector<unique_fd> crowd;
+  for (unsigned n = 0; n < requests_pending_max + 1; ++n) {
+    crowd.push_back(raw_connection(h.name->at(), crowd_by_tcp));
+    settle({&h.server});
+  }
+  CHECK(sees_the_end({&h.server}, crowd.front()));
+  const message right = request_to(h.name->at());
+  write_all(early, &right, sizeof right);
+  CHECK(run_until({&h.server}, [&] { return h.server.requests.size() == 1; }));
+}
+
+TEST_CASE("a requester whose socket was closed unread tries again, for a while", "[cm]") {
+  host h{false};
+  const raw_listener closes{h.server};
+  const auto accepts = [&] {
+    return static_cast<bool>(
+        unique_fd{::accept4(closes.socket.get(), nullptr, nullptr, SOCK_CLOEXEC)});
+  };
+  const auto before = std::chrono::steady_clock::now();
+  const auto asks = h.client.ask(closes.at);
+  const auto after = std::chrono::steady_clock::now();
+  CHECK(accepts());
+  h.client.network->run(before);
+  CHECK_FALSE(accepts());
+  h.client.network->run(before + retry_period);
+  CHECK(accepts());
+  CHECK_FALSE(asks->ended);
+  h.client.network->run(after + takeover_time);
+  h.client.network->run(after + takeover_time);
+  CHECK_FALSE(accepts());
+  CHECK(asks->ended == ECONNRESET);
+}
+
 TEST_CASE("a connection without a request is closed when its time is over", "[cm]") {
   host h{false};
   const unique_fd silent = raw_connection(h.name->at(), false);
