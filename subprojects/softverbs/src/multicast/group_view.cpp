@@ -24,10 +24,13 @@ bool group_view::watch(const ibv_gid& group, time now) {
     known->used = now;
     return false;
   }
-  if (groups_.size() == watched_groups_max)
-    groups_.erase(
+  while (groups_.size() >= watched_groups_max) {
+    const auto oldest =
         std::min_element(groups_.begin(), groups_.end(),
-                         [](const watched& a, const watched& b) { return a.used < b.used; }));
+                         [](const watched& a, const watched& b) { return a.used < b.used; });
+    if (oldest->used + group_use_time > now) break;
+    groups_.erase(oldest);
+  }
   groups_.push_back({.group = group, .since = now, .used = now, .all = {}, .list = {}});
   return true;
 }

@@ -13,7 +13,10 @@
 
 namespace softverbs {
 
-inline constexpr std::size_t watched_groups_max = 128;
+/// As many as a process may attach, and more: a group that was used in the last group_use_time
+/// makes no room. Otherwise senders to many groups would wait for their members again and again.
+inline constexpr std::size_t watched_groups_max = 256;
+inline constexpr std::chrono::seconds group_use_time{1};
 inline constexpr std::size_t far_members_max = 512;          ///< of a group, on other hosts
 inline constexpr std::size_t far_members_of_host_max = 128;  ///< of a group, on one other host
 inline constexpr std::chrono::seconds announcement_period{1};
@@ -29,8 +32,9 @@ class group_view {
   using time = std::chrono::steady_clock::time_point;
   using members = std::vector<node_address>;
 
-  /// Keeps the members of this group from now on; the group that was used longest ago makes room.
-  /// True if the group is new: its members on other hosts are unknown. Throws std::bad_alloc.
+  /// Keeps the members of this group from now on. Groups that are no longer in use make room, the
+  /// one used longest ago first. True if the group is new: its members on other hosts are unknown.
+  /// Throws std::bad_alloc.
   bool watch(const union ibv_gid& group, time now);
   /// The time when the group was new; the clock's zero if nobody watches it.
   [[nodiscard]] time watched_since(const union ibv_gid& group) const noexcept;

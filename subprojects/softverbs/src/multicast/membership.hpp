@@ -25,6 +25,7 @@ inline constexpr std::uint32_t attached_qps_max = 128;     ///< of a group, in a
 /// How long a sender waits before its first datagram to a group, for members on other hosts to tell
 /// of themselves.
 inline constexpr std::chrono::milliseconds answer_time{100};
+static_assert(answer_time < group_use_time && watched_groups_max >= attached_groups_max);
 /// A process announces its groups at most so often.
 inline constexpr std::chrono::milliseconds announcement_gap{20};
 

@@ -27,6 +27,12 @@ announcement members(std::uint16_t slot, std::uint8_t n) {
   return made;
 }
 
+/// One of more groups than a byte counts.
+ibv_gid numbered(std::size_t n) {
+  return {{0xff, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, static_cast<std::uint8_t>(n >> 8),
+           static_cast<std::uint8_t>(n)}};
+}
+
 std::size_t count(group_view& view, std::uint8_t n, time_point now) {
   const auto list = view.members_of(group(n), now);
   return list == nullptr ? 0 : list->size();
@@ -113,10 +119,30 @@ TEST_CASE("neither a host nor all hosts can make a group grow for ever", "[multi
 TEST_CASE("the group that was used longest ago makes room for another", "[multicast]") {
   group_view view;
   for (std::size_t n = 0; n < watched_groups_max; ++n)
-    REQUIRE(view.watch(group(static_cast<std::uint8_t>(n)), start + n * 1s));
-  CHECK_FALSE(view.watch(group(0), start + 1h));
-  CHECK(view.watch(group(200), start + 1h));
-  CHECK(view.watched_since(group(0)) == start);
-  CHECK(view.watched_since(group(1)) == time_point{});
-  CHECK(view.watched_since(group(200)) == start + 1h);
+    REQUIRE(view.watch(numbered(n), start + n * 1ms));
+  CHECK_FALSE(view.watch(numbered(0), start + 1h));
+  CHECK(view.watch(numbered(1000), start + 1h));
+  CHECK(view.watched_since(numbered(0)) == start);
+  CHECK(view.watched_since(numbered(1)) == time_point{});
+  CHECK(view.watched_since(numbered(2)) == start + 2ms);
+  CHECK(view.watched_since(numbered(1000)) == start + 1h);
+}
+
+TEST_CASE("groups in use make no room, however many they are", "[multicast]") {
+  constexpr std::size_t many = 2 * watched_groups_max;
+  group_view view;
+  for (std::size_t n = 0; n < many; ++n) REQUIRE(view.watch(numbered(n), start + n * 1ms));
+  // A second round is over before any group was unused for a second.
+  constexpr auto second = start + many * 1ms;
+  for (std::size_t n = 0; n < many; ++n) {
+    REQUIRE_FALSE(view.watch(numbered(n), second + n * 1ms));
+    REQUIRE(view.watched_since(numbered(n)) == start + n * 1ms);
+  }
+  // Once nobody uses them, they make room for the next group.
+  const auto later = second + many * 1ms + group_use_time;
+  CHECK(view.watch(numbered(many), later));
+  for (std::size_t n = 0; n <= many - watched_groups_max; ++n)
+    CHECK(view.watched_since(numbered(n)) == time_point{});
+  CHECK(view.watched_since(numbered(many - watched_groups_max + 1)) != time_point{});
+  CHECK(view.watched_since(numbered(many)) == later);
 }
