@@ -276,7 +276,8 @@ void group_membership::take_announcement(const in6_addr& host, const announcemen
   ibv_gid gid;
   std::memcpy(&gid, &host, sizeof gid);
   // Processes of this host have names, and nobody may pass for one of them.
-  if (!network_.is_open() || !concerns_us(from) || is_multicast(gid) || is_own_address(gid)) return;
+  if (!network_.is_open() || !concerns_us(from) || is_multicast(gid)) return;
+  if (own_addresses_.has(gid, now)) return;
   if (from.what == announcement::kind::query)
     announce_soon(now);
   else

@@ -4,6 +4,7 @@
 #include "multicast/announcement.hpp"
 #include "multicast/group_network.hpp"
 #include "multicast/group_view.hpp"
+#include "node/own_addresses.hpp"
 #include "node/service.hpp"
 
 #include <infiniband/verbs.h>
@@ -106,6 +107,7 @@ class group_membership final : public node_service {
   group_network network_;
   std::vector<attachment> attachments_;
   group_view view_;
+  own_addresses own_addresses_;
   bool names_changed_ = true;
   unsigned relays_left_ = 0;
   time relays_again_{};

@@ -126,12 +126,17 @@ bool is_own_address(const ibv_gid& gid) noexcept {
   if (same(gid, ibv_gid{}) || is_loopback(gid)) return true;
   if (host_table().has(gid)) return true;
   try {
-    const std::vector<host_address> now = host_addresses();
-    return std::any_of(now.begin(), now.end(),
-                       [&](const host_address& one) { return same(one.gid, gid); });
+    const std::vector<ibv_gid> now = interface_addresses();
+    return std::any_of(now.begin(), now.end(), [&](const ibv_gid& one) { return same(one, gid); });
   } catch (const std::bad_alloc&) {
     return false;
   }
+}
+
+std::vector<ibv_gid> interface_addresses() {
+  std::vector<ibv_gid> result;
+  for (const host_address& one : host_addresses()) result.push_back(one.gid);
+  return result;
 }
 
 }  // namespace softverbs

@@ -3,6 +3,7 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace softverbs {
 
@@ -21,5 +22,9 @@ inline constexpr int gids_max = 64;
 /// True if the address belongs to this host: loopback, in the table, or newer (the call then asks
 /// the system). All zero counts as ours.
 [[nodiscard]] bool is_own_address(const union ibv_gid& gid) noexcept;
+
+/// The addresses of interfaces that are up now, without loopback; asks the system. Empty: it
+/// failed. Throws std::bad_alloc.
+[[nodiscard]] std::vector<union ibv_gid> interface_addresses();
 
 }  // namespace softverbs
