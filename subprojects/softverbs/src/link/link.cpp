@@ -300,6 +300,7 @@ bool link::start(setup& how) noexcept {
   if (file < 0 || !memory_.reserve() || !memory_.map(file, how.opened)) return false;
   tcp_ = !how.memory;
   opened_ = how.opened;
+  for_member_ = how.for_member;
   own_slot_ = how.own_slot;
   peer_ = how.peer;
   answers_.store(nullptr);

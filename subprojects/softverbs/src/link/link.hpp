@@ -83,6 +83,7 @@ class link {
     unique_fd memory;  ///< the shared file; none for TCP
     bool opened;       ///< by us, not accepted
     std::uint16_t own_slot;
+    bool for_member = false;  ///< opened for a group's member on another host
   };
 
   explicit link(engine_protocol& protocol) noexcept : protocol_{protocol} {}
@@ -102,6 +103,7 @@ class link {
 
   [[nodiscard]] state current() const noexcept { return state_.load(std::memory_order_acquire); }
   [[nodiscard]] bool opened() const noexcept { return opened_; }
+  [[nodiscard]] bool for_member() const noexcept { return for_member_; }
   [[nodiscard]] bool is_tcp() const noexcept { return tcp_.load(std::memory_order_relaxed); }
   /// TCP: how long the peer's host has not acknowledged our bytes; zero if nothing is
   /// unacknowledged.
@@ -146,6 +148,7 @@ class link {
   std::atomic<state> state_{state::free};
   std::atomic<std::uint32_t> generation_{0};
   bool opened_ = false;
+  bool for_member_ = false;
   std::atomic<bool> tcp_{false};
   std::uint16_t own_slot_ = 0;
   node_address peer_;

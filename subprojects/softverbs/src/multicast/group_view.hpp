@@ -17,8 +17,8 @@ namespace softverbs {
 /// makes no room. Otherwise senders to many groups would wait for their members again and again.
 inline constexpr std::size_t watched_groups_max = 256;
 inline constexpr std::chrono::seconds group_use_time{1};
-inline constexpr std::size_t far_members_max = 512;          ///< of a group, on other hosts
-inline constexpr std::size_t far_members_of_host_max = 128;  ///< of a group, on one other host
+inline constexpr std::size_t far_members_max = 128;         ///< of a group, on other hosts
+inline constexpr std::size_t far_members_of_host_max = 32;  ///< of a group, on one other host
 inline constexpr std::chrono::seconds announcement_period{1};
 /// A member on another host that is silent for so long has left.
 inline constexpr std::chrono::seconds membership_time = 3 * announcement_period;

@@ -29,6 +29,9 @@ fork_mutex guard;
 constexpr int news_at_once_max = 1024;     ///< more than a queue holds
 constexpr int datagrams_at_once_max = 64;  ///< the next event brings further datagrams
 constexpr unsigned relays_of_period_max = 256;
+// More members of a group than links to them would be of no use.
+static_assert(far_members_max == member_links_max &&
+              far_members_of_host_max == member_links_per_host_max);
 
 /// A datagram that came to one process alone, which passes it on to the others of its host.
 struct relay {

@@ -39,9 +39,21 @@ bool node::is_local(const node_address& address) const noexcept {
 
 link* node::link_to(const node_address& to) noexcept {
   const std::lock_guard lock{directory_};
+  link* const found = find_link(to);
+  return found != nullptr ? found : open_link(to, false);
+}
+
+link* node::link_to_member(const node_address& to) noexcept {
+  const std::lock_guard lock{directory_};
   if (link* found = find_link(to)) return found;
+  const bool is_far = !same(to.host, this_host);
+  return is_far && !has_room_for_member(to.host) ? nullptr : open_link(to, is_far);
+}
+
+/// Under `directory_`.
+link* node::open_link(const node_address& to, bool for_member) noexcept {
   if (!epoll_ || protocol_.stopping()) return nullptr;
-  link::setup how{to, {}, {}, true, slot_};
+  link::setup how{to, {}, {}, true, slot_, for_member};
   return connect(to, how) ? start_link(std::move(how)) : nullptr;
 }
 
@@ -113,6 +125,20 @@ bool node::has_room_for(const node_address& peer) noexcept {
     if (one.peer() == peer) ::shutdown(one.socket(), SHUT_RDWR);
   }
   return of_host < links_per_host_max;
+}
+
+/// True if members on that other host may have one more opened link. Under `directory_`.
+bool node::has_room_for_member(const in6_addr& host) noexcept {
+  std::uint32_t all = 0;
+  std::uint32_t of_host = 0;
+  const std::uint32_t count = live_count_.load(std::memory_order_relaxed);
+  for (std::uint32_t n = 0; n < count; ++n) {
+    const link& one = *live_[n].load(std::memory_order_relaxed);
+    if (!one.for_member()) continue;
+    ++all;
+    of_host += same(one.peer().host, host) ? 1 : 0;
+  }
+  return all < member_links_max && of_host < member_links_per_host_max;
 }
 
 /// Under `directory_`.

@@ -42,6 +42,10 @@ inline constexpr std::uint32_t key_slots = 1u << 17;  ///< MRs and windows of a 
 inline constexpr std::uint32_t links_each_max = 512;  ///< of a process, in each direction
 inline constexpr std::uint32_t links_max = 2 * links_each_max;
 inline constexpr std::uint32_t links_per_host_max = 256;  ///< accepted from one host
+/// Whoever announces itself as a member gets a link, so members on other hosts have a share of the
+/// opened links: for all groups together, and for those of one host.
+inline constexpr std::uint32_t member_links_max = 128;
+inline constexpr std::uint32_t member_links_per_host_max = 32;
 inline constexpr std::uint32_t services_max = 4;
 
 constexpr std::uint16_t slot_of(std::uint32_t qpn) {
@@ -156,6 +160,8 @@ class node final : private engine_world {
   /// link is free. Used by the control path, and by the data path after a link went down. Never
   /// blocks.
   link* link_to(const node_address&) noexcept;
+  /// The same for a member of a group. Null also if members have their share of the links.
+  link* link_to_member(const node_address&) noexcept;
 
  private:
   static constexpr std::uint32_t chunk_slots = 256;
@@ -206,11 +212,13 @@ class node final : private engine_world {
 
   // links.cpp
   link* find_link(const node_address& to) noexcept;
+  link* open_link(const node_address& to, bool for_member) noexcept;
   link* start_link(link::setup how) noexcept;
   void pair_up(link& one, std::uint32_t count) noexcept;
   bool connect(const node_address& to, link::setup& how) noexcept;
   void accept(accepted_peer&& accepted) noexcept;
   bool has_room_for(const node_address& peer) noexcept;
+  bool has_room_for_member(const in6_addr& host) noexcept;
   void finish(link& one) noexcept;
   void close(link& one) noexcept;
   void kick_all(const index_set& waiters) noexcept;

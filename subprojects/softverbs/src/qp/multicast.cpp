@@ -35,7 +35,7 @@ void deliver(node& local_node, const ibv_gid& group, const incoming& piece,
 /// the others. False: the process cannot be reached.
 bool send_copy(queue_pair& qp, const node_address& to, frame_header header,
                std::span<const std::byte> bytes) noexcept {
-  link* const route = qp.local_node->link_to(to);
+  link* const route = qp.local_node->link_to_member(to);
   if (route == nullptr) return false;
   constexpr std::uint32_t nobody_waits = 0;
   const ibv_gid& group = qp.request(qp.sends.next).datagram().gid;

@@ -1,6 +1,8 @@
 #include "link/link.hpp"
 
+#include "link/ip_address.hpp"
 #include "link/peer.hpp"
+#include "link/tcp_listener.hpp"
 #include "node/doubles.hpp"
 #include "node/node.hpp"
 #include "queue/completion_queue.hpp"
@@ -15,6 +17,7 @@
 #include <filesystem>
 #include <iterator>
 #include <memory>
+#include <vector>
 
 namespace softverbs::test {
 
@@ -64,6 +67,24 @@ sent send_one(link& route, std::uint32_t psn, std::uint32_t bytes, std::uint32_t
   }
   return room.result;
 }
+
+/// Hosts whose processes accept connections and say nothing, at addresses of this test run alone.
+class silent_hosts {
+ public:
+  node_address process(std::uint8_t host, std::uint32_t slot) {
+    const auto run = static_cast<std::uint32_t>(::getpid());
+    node_address made{mapped({htonl(0x7f80'0000U | (run & 0x7fff) << 8 | (host + 1U))}),
+                      static_cast<std::uint16_t>(slot)};
+    const auto port = static_cast<std::uint16_t>(tcp_settings_of_environment().port + slot);
+    listeners_.push_back(open_tcp_listener(made.host, port));
+    REQUIRE(listeners_.back());
+    return made;
+  }
+  void end_first() { listeners_.front().reset(); }
+
+ private:
+  std::vector<unique_fd> listeners_;
+};
 
 std::size_t descriptors() {
   const std::filesystem::directory_iterator all{"/proc/self/fd"};
@@ -227,6 +248,35 @@ TEST_CASE("a peer whose answers are lies loses its link, and nothing else happen
   REQUIRE(send_one(*good, 2, 8, local.qpn, honest.qpn()) == sent::yes);
   CHECK(all.wait([&] { return all.answers.size() == 1; }));
   CHECK(good->up());
+}
+
+TEST_CASE("members on other hosts have a share of the links, and no more", "[link]") {
+  silent_hosts far;
+  local_side local;
+  node& from = *local.local_node;
+  constexpr std::uint8_t hosts = member_links_max / member_links_per_host_max;
+  std::vector<node_address> members;
+  for (std::uint8_t host = 0; host < hosts; ++host) {
+    for (std::uint32_t slot = 0; slot < member_links_per_host_max; ++slot) {
+      members.push_back(far.process(host, slot));
+      REQUIRE(from.link_to_member(members.back()) != nullptr);
+    }
+    CHECK(from.link_to_member(far.process(host, member_links_per_host_max)) == nullptr);
+  }
+  const node_address another = far.process(hosts, 0);
+  CHECK(from.link_to_member(another) == nullptr);
+  // The rest of the links is for other peers, and a link that is there serves a group as well.
+  link* const route = from.link_to(another);
+  REQUIRE(route != nullptr);
+  CHECK(from.link_to_member(another) == route);
+  CHECK(from.link_to(members.back()) == from.link_to_member(members.back()));
+
+  // When a member has gone, another gets its link.
+  far.end_first();
+  test::seen& all = test::upcalls();
+  REQUIRE(all.wait([&] { return !all.downs.empty(); }));
+  CHECK(from.link_to_member(far.process(hosts + 1, 0)) != nullptr);
+  CHECK(from.link_to_member(far.process(hosts + 2, 0)) == nullptr);
 }
 
 }  // namespace softverbs::test
