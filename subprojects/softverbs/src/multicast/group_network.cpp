@@ -7,6 +7,7 @@
 #include <ifaddrs.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -25,6 +26,11 @@ constexpr in6_addr ip6_group{{{0xff, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
 bool is_any(const in6_addr& address) noexcept {
   return IN6_IS_ADDR_UNSPECIFIED(&address) ||
          (is_mapped(address) && ip4_of(address).s_addr == INADDR_ANY);
+}
+
+bool is_group(const in6_addr& address) noexcept {
+  return IN6_IS_ADDR_MULTICAST(&address) ||
+         (is_mapped(address) && IN_MULTICAST(ntohl(ip4_of(address).s_addr)));
 }
 
 bool set_option(int socket, int level, int option, int value) noexcept {
@@ -90,8 +96,10 @@ bool group_network::open(const tcp_settings& tcp, const char* peers) {
   if (!tcp.listen_set || is_loopback(tcp.listen)) return true;
   is_ip4_ = is_mapped(tcp.listen);
   port_ = static_cast<std::uint16_t>(tcp.port + announcement_port);
+  listen_ = tcp.listen;
+  has_peers_ = peers != nullptr && *peers != '\0';
   ways_.clear();
-  if (peers != nullptr && *peers != '\0')
+  if (has_peers_)
     read_peers(peers, tcp.listen);
   else
     find_interfaces(tcp.listen);
@@ -186,6 +194,11 @@ void group_network::send(std::span<const std::byte> datagram) noexcept {
   }
 }
 
+bool group_network::hears(const in6_addr& host) const noexcept {
+  return !has_peers_ || std::any_of(ways_.begin(), ways_.end(),
+                                    [&](const way& one) { return same(one.to, host); });
+}
+
 std::optional<group_network::received> group_network::receive(std::span<std::byte> room) noexcept {
   sockaddr_storage name{};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(in6_pktinfo))];
@@ -200,20 +213,25 @@ std::optional<group_network::received> group_network::receive(std::span<std::byt
   const ssize_t bytes = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
   if (bytes < 0) return std::nullopt;
   received result;
+  in6_addr to{};
   result.from = is_ip4_ ? mapped(reinterpret_cast<const sockaddr_in&>(name).sin_addr)
                         : reinterpret_cast<const sockaddr_in6&>(name).sin6_addr;
   for (cmsghdr* one = CMSG_FIRSTHDR(&message); one != nullptr; one = CMSG_NXTHDR(&message, one)) {
     if (one->cmsg_level == IPPROTO_IP && one->cmsg_type == IP_PKTINFO) {
       in_pktinfo info;
       std::memcpy(&info, CMSG_DATA(one), sizeof info);
-      result.unicast = !IN_MULTICAST(ntohl(info.ipi_addr.s_addr));
+      to = mapped(info.ipi_addr);
     } else if (one->cmsg_level == IPPROTO_IPV6 && one->cmsg_type == IPV6_PKTINFO) {
       in6_pktinfo info;
       std::memcpy(&info, CMSG_DATA(one), sizeof info);
-      result.unicast = !IN6_IS_ADDR_MULTICAST(&info.ipi6_addr);
+      to = info.ipi6_addr;
     }
   }
-  if ((message.msg_flags & MSG_TRUNC) == 0) result.bytes = static_cast<std::size_t>(bytes);
+  result.unicast = !is_group(to);
+  // The socket has all addresses of the host, because IP multicast does not come to one of them.
+  const bool is_for_us = !result.unicast || is_any(listen_) || same(to, listen_);
+  if (is_for_us && (message.msg_flags & MSG_TRUNC) == 0)
+    result.bytes = static_cast<std::size_t>(bytes);
   return result;
 }
 

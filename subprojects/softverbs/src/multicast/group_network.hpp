@@ -31,10 +31,15 @@ class group_network {
 
   void send(std::span<const std::byte> datagram) noexcept;
 
+  /// True if announcements of this host count: with SOFTVERBS_PEERS, only those of its hosts do.
+  [[nodiscard]] bool hears(const in6_addr& host) const noexcept;
+
   struct received {
-    in6_addr from{};        ///< IPv4 is mapped
-    bool unicast = false;   ///< no other process of this host got a copy
-    std::size_t bytes = 0;  ///< of the datagram; more than fits counts as none
+    in6_addr from{};       ///< IPv4 is mapped
+    bool unicast = false;  ///< no other process of this host got a copy
+    /// The length of the datagram. One that is too long for the room counts as none, and so does
+    /// one that came to another address than SOFTVERBS_LISTEN.
+    std::size_t bytes = 0;
   };
   /// Takes one datagram, if there is one. Never blocks.
   std::optional<received> receive(std::span<std::byte> room) noexcept;
@@ -52,6 +57,8 @@ class group_network {
   bool join(const way& on) noexcept;
 
   bool is_ip4_ = false;
+  bool has_peers_ = false;
+  in6_addr listen_{};
   std::uint16_t port_ = 0;
   unique_fd socket_;
   std::vector<way> ways_;

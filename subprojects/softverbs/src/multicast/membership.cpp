@@ -241,7 +241,8 @@ void group_membership::take_news(time now) {
     announcement from;
     if (!news.trusted || news.bytes <= relay::head_bytes) continue;
     const auto bytes = std::as_bytes(std::span{&passed, 1}).first(news.bytes);
-    if (read(bytes.subspan(relay::head_bytes), from)) take_announcement(passed.host, from, now);
+    if (network_.hears(passed.host) && read(bytes.subspan(relay::head_bytes), from))
+      take_announcement(passed.host, from, now);
   }
 }
 
@@ -258,7 +259,7 @@ void group_membership::take_announcements(time now) {
     if (!came) return;
     const auto bytes = std::as_bytes(std::span{&passed, 1}).first(relay::head_bytes + came->bytes);
     announcement from;
-    if (!read(bytes.subspan(relay::head_bytes), from)) continue;
+    if (!network_.hears(came->from) || !read(bytes.subspan(relay::head_bytes), from)) continue;
     take_announcement(came->from, from, now);
     if (!came->unicast || relays_left_ == 0) continue;
     --relays_left_;
