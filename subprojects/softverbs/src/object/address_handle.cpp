@@ -21,20 +21,13 @@ object_count handles;
 constexpr std::uint8_t default_hop_limit = 64;
 constexpr std::uint32_t flow_label_mask = 0xfffff;
 
-/// The GID of the host. An Ethernet port has LID 0, so LID 0 without a GRH is this host: datagram
-/// sockets of librdmacm (udpong) make such a handle. Hardware refuses it.
-std::optional<ibv_gid> host_of_handle(const ibv_ah_attr& path) noexcept {
-  if (!is_infiniband() && path.is_global == 0 && path.dlid == 0) return gid_at(0);
-  return host_of(path);
-}
-
 }  // namespace
 
 namespace verb {
 
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   const bool is_group = attr->is_global != 0 && is_multicast(attr->grh.dgid);
-  const auto host = host_of_handle(*attr);
+  const auto host = host_of(*attr);
   const bool has_target = is_group ? attr->grh.sgid_index < gid_count() : host.has_value();
   if (attr->port_num != 1 || !has_target) return fail(EINVAL);
   auto ah = std::make_unique<address_handle>();
@@ -49,9 +42,6 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
     ah->class_and_flow |=
         std::uint32_t{attr->grh.traffic_class} << 20 | (attr->grh.flow_label & flow_label_mask);
     ah->hop_limit = attr->grh.hop_limit != 0 ? attr->grh.hop_limit : default_hop_limit;
-  } else if (!is_infiniband()) {
-    ah->gid = ah->source_gid = *host;
-    ah->hop_limit = default_hop_limit;
   }
   softverbs::soft(pd).users.fetch_add(1);
   return &ah.release()->handle;

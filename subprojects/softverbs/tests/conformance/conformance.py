@@ -112,18 +112,12 @@ def listens_by_cm(port, pid):
     return listens(CM_TCP_PORT, pid) and name.search(names) is not None
 
 
-def has_udp(port, pid):
-    """Whether a UDP socket of that process's namespace has the port."""
-    rows = pathlib.Path(f"/proc/{pid}/net/udp").read_text().splitlines()[1:]
-    return any(int(row.split()[1].rsplit(":", 1)[1], 16) == port for row in rows)
-
-
 def is_member(_, pid):
     """Whether a process of that namespace is a member of a multicast group of softverbs."""
     return "@softverbs.member." in pathlib.Path(f"/proc/{pid}/net/unix").read_text(errors="replace")
 
 
-READY = {"tcp": listens, "rdma_cm": listens_by_cm, "udp": has_udp, "group": is_member}
+READY = {"tcp": listens, "rdma_cm": listens_by_cm, "group": is_member}
 
 
 def wait_for_listener(server, port, deadline, is_there=listens):

@@ -245,10 +245,6 @@ TABLE = {
                     [r"^custom +\S+ +\S+ +5 "]),
     "rcopy": cm("rcopy -p {port}", "rcopy {source} {server}:{copy} -p {port}", [],
                 server_stays=True, copies=True),
-    # Datagram sockets of librdmacm find each other by UDP.
-    "udpong": cm("udpong -b {server} -p {port} -S 64 -C 50",
-                 "udpong -s {server} -p {port} -S 64 -C 50", [r"^custom +64 +50 "],
-                 ready_by="udp", server_stays=True),
     "mckey": cm("mckey -m 239.1.1.9 -b {server}", "mckey -m 239.1.1.9 -b {server} -s",
                 [r"^return status 0$"], both_report=True, ready_by="group"),
     "fio_write": fio("write"),

@@ -364,13 +364,8 @@ TEST_CASE("queues and address handles that cannot be are refused", "[object]") {
   CHECK(errno == EINVAL);
   ibv_ah_attr address{};
   address.port_num = 1;
-  address.dlid = 1;
   CHECK(verb::create_ah(soft0.pd, &address) == nullptr);
   CHECK(errno == EINVAL);
-  address.dlid = 0;  // This host, by the LID that an Ethernet port has.
-  ibv_ah* own = verb::create_ah(soft0.pd, &address);
-  REQUIRE(own != nullptr);
-  CHECK(verb::destroy_ah(own) == 0);
   address.is_global = 1;
   address.grh.dgid = gid_at(0);
   ibv_ah* ah = verb::create_ah(soft0.pd, &address);
