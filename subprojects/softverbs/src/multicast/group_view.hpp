@@ -13,8 +13,8 @@
 
 namespace softverbs {
 
-/// As many as a process may attach, and more: a group that was used in the last group_use_time
-/// makes no room. Otherwise senders to many groups would wait for their members again and again.
+/// The groups that a view keeps. A group that was used in the last group_use_time stays even beyond
+/// this number: otherwise senders to many groups would wait for members again and again.
 inline constexpr std::size_t watched_groups_max = 256;
 inline constexpr std::chrono::seconds group_use_time{1};
 inline constexpr std::size_t far_members_max = 128;         ///< of a group, on other hosts

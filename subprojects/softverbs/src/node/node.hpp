@@ -160,7 +160,8 @@ class node final : private engine_world {
   /// link is free. Used by the control path, and by the data path after a link went down. Never
   /// blocks.
   link* link_to(const node_address&) noexcept;
-  /// The same for a member of a group. Null also if members have their share of the links.
+  /// The link to a process that is a member of a multicast group, as link_to() finds one. Null also
+  /// if the links to members on other hosts have reached their share.
   link* link_to_member(const node_address&) noexcept;
 
  private:
