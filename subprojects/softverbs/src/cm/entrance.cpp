@@ -107,26 +107,10 @@ void pending_request::on_event(std::uint32_t, time) noexcept {
 
 /// A request of this host; with a descriptor, one that the holder of the port passes on.
 pending_request::outcome pending_request::receive_packet() noexcept {
-  // The buffer holds exactly one descriptor. The kernel closes further descriptors, and says so.
-  alignas(cmsghdr) char control[CMSG_LEN(sizeof(int))];
-  iovec part{&words_, sizeof words_};
-  msghdr packet{};
-  packet.msg_iov = &part;
-  packet.msg_iovlen = 1;
-  packet.msg_control = control;
-  packet.msg_controllen = sizeof control;
-  const ssize_t bytes = ::recvmsg(from_.socket.get(), &packet, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (bytes < 0) return would_block(errno) ? outcome::waits : outcome::bad;
   unique_fd passed;
-  for (cmsghdr* one = CMSG_FIRSTHDR(&packet); one != nullptr; one = CMSG_NXTHDR(&packet, one)) {
-    if (one->cmsg_level != SOL_SOCKET || one->cmsg_type != SCM_RIGHTS) continue;
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(one), sizeof fd);
-    passed.reset(fd);
-  }
-  if (bytes != static_cast<ssize_t>(sizeof words_) ||
-      (packet.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
-    return outcome::bad;
+  const int got = receive_with_descriptor(from_.socket.get(), &words_, sizeof words_, passed);
+  if (got < 0) return would_block(errno) ? outcome::waits : outcome::bad;
+  if (got == 0) return outcome::bad;
   if (!passed) return outcome::whole;
   unwatch(from_.socket.get());
   from_.socket = std::move(passed);

@@ -265,20 +265,7 @@ bool socket_transport::pass_on(const arrival& from, const message& request) noex
   int error = 0;
   const unique_fd to = connect_to_holder(request.space, request.destination, error);
   if (!to) return error != ECONNREFUSED;
-  const int fd = from.socket.get();
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)]{};
-  iovec part{const_cast<message*>(&request), sizeof request};
-  msghdr packet{};
-  packet.msg_iov = &part;
-  packet.msg_iovlen = 1;
-  packet.msg_control = control;
-  packet.msg_controllen = sizeof control;
-  cmsghdr* const rights = CMSG_FIRSTHDR(&packet);
-  rights->cmsg_level = SOL_SOCKET;
-  rights->cmsg_type = SCM_RIGHTS;
-  rights->cmsg_len = CMSG_LEN(sizeof fd);
-  std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
-  (void)!::sendmsg(to.get(), &packet, MSG_DONTWAIT | MSG_NOSIGNAL);
+  (void)send_with_descriptor(to.get(), &request, sizeof request, from.socket.get());
   return true;
 }
 

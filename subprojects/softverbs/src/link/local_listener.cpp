@@ -45,23 +45,6 @@ unique_fd connect_to_owner(std::uint16_t slot, ucred& owner, Right is_right) noe
   return socket;
 }
 
-bool send_hello(int socket, const hello& words, int memory) noexcept {
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))]{};
-  iovec part{const_cast<hello*>(&words), sizeof words};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* rights = CMSG_FIRSTHDR(&message);
-  rights->cmsg_level = SOL_SOCKET;
-  rights->cmsg_type = SCM_RIGHTS;
-  rights->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(rights), &memory, sizeof memory);
-  return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) ==
-         static_cast<ssize_t>(sizeof words);
-}
-
 /// Throws if a process of this host says that the host has another LID.
 void refuse_other_lids(std::uint16_t lid) {
   constexpr std::string_view prefix = "softverbs.lid.";
@@ -145,27 +128,8 @@ std::string holders_of_slots() {
 }
 
 bool receive_hello(int socket, hello& words, unique_fd& memory) noexcept {
-  // The buffer holds exactly one descriptor (CMSG_SPACE would hold two). The kernel closes further
-  // descriptors and reports MSG_CTRUNC.
-  alignas(cmsghdr) char control[CMSG_LEN(sizeof(int))];
-  iovec part{&words, sizeof words};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  const ssize_t bytes = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (bytes < 0) return false;
-  for (cmsghdr* part_of = CMSG_FIRSTHDR(&message); part_of != nullptr;
-       part_of = CMSG_NXTHDR(&message, part_of)) {
-    if (part_of->cmsg_level != SOL_SOCKET || part_of->cmsg_type != SCM_RIGHTS) continue;
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(part_of), sizeof fd);
-    memory.reset(fd);
-  }
-  return bytes == static_cast<ssize_t>(sizeof words) &&
-         (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 && memory && words.is_valid() &&
-         ring_memory::is_valid(memory.get());
+  return receive_with_descriptor(socket, &words, sizeof words, memory) == 1 && memory &&
+         words.is_valid() && ring_memory::is_valid(memory.get());
 }
 
 bool is_owner_of(int socket, std::uint16_t slot) noexcept {
@@ -196,7 +160,7 @@ bool connect_local(std::uint16_t slot, std::uint16_t own_slot, unique_fd& socket
   memory.reset(ring_memory::create_file());
   hello words;
   words.slot = own_slot;
-  return memory && send_hello(socket.get(), words, memory.get());
+  return memory && send_with_descriptor(socket.get(), &words, sizeof words, memory.get());
 }
 
 }  // namespace softverbs

@@ -80,6 +80,45 @@ unique_fd connect_to(const socket_name& name) noexcept {
   return socket;
 }
 
+bool send_with_descriptor(int socket, const void* bytes, std::size_t count, int fd) noexcept {
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)]{};
+  iovec part{const_cast<void*>(bytes), count};
+  msghdr packet{};
+  packet.msg_iov = &part;
+  packet.msg_iovlen = 1;
+  packet.msg_control = control;
+  packet.msg_controllen = sizeof control;
+  cmsghdr* const rights = CMSG_FIRSTHDR(&packet);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof fd);
+  std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
+  return ::sendmsg(socket, &packet, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(count);
+}
+
+int receive_with_descriptor(int socket, void* bytes, std::size_t count,
+                            unique_fd& passed) noexcept {
+  // The buffer holds exactly one descriptor (CMSG_SPACE would hold two). The kernel closes further
+  // descriptors and reports MSG_CTRUNC.
+  alignas(cmsghdr) char control[CMSG_LEN(sizeof(int))];
+  iovec part{bytes, count};
+  msghdr packet{};
+  packet.msg_iov = &part;
+  packet.msg_iovlen = 1;
+  packet.msg_control = control;
+  packet.msg_controllen = sizeof control;
+  const ssize_t got = ::recvmsg(socket, &packet, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (got < 0) return -1;
+  for (cmsghdr* one = CMSG_FIRSTHDR(&packet); one != nullptr; one = CMSG_NXTHDR(&packet, one)) {
+    if (one->cmsg_level != SOL_SOCKET || one->cmsg_type != SCM_RIGHTS) continue;
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(one), sizeof fd);
+    passed.reset(fd);
+  }
+  const bool is_cut = (packet.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+  return got == static_cast<ssize_t>(count) && !is_cut ? 1 : 0;
+}
+
 bool make_random(std::uint64_t& bits) noexcept {
   return ::getrandom(&bits, sizeof bits, 0) == sizeof bits;
 }

@@ -71,6 +71,11 @@ unique_fd listen_at(const socket_name& name) noexcept;
 /// Connects to the name. Null with errno. ECONNREFUSED: nobody has the name; EAGAIN: the listener
 /// accepts nothing.
 unique_fd connect_to(const socket_name& name) noexcept;
+/// Sends one packet with a descriptor. False with errno.
+bool send_with_descriptor(int socket, const void* bytes, std::size_t count, int fd) noexcept;
+/// Receives one packet of exactly `count` bytes, with a descriptor or without (`passed` is null
+/// then). Returns 1; 0 if the packet is another one; -1 with errno.
+int receive_with_descriptor(int socket, void* bytes, std::size_t count, unique_fd& passed) noexcept;
 /// 64 random bits, of which nobody knows beforehand. False: the system has none yet.
 bool make_random(std::uint64_t& bits) noexcept;
 

@@ -80,7 +80,7 @@ void group_view::keep_far(watched& in, const node_address& from, time now) {
       return;
     }
     far += is_far(each.address) ? 1 : 0;
-    of_host += std::memcmp(&each.address.host, &from.host, sizeof from.host) == 0 ? 1 : 0;
+    of_host += same(each.address.host, from.host) ? 1 : 0;
   }
   if (far >= far_members_max || of_host >= far_members_of_host_max) return;
   in.all.push_back({.address = from, .expires = now + membership_time});
