@@ -78,8 +78,7 @@ int machine::bind(identifier& one, const address& at) {
   if (one.state != id_state::idle) return EINVAL;
   if (at.family() == family_ib) return bind_service(one, at);
   if (at.is_link_local() && at.scope() == 0) return EINVAL;
-  const bool specific = !at.is_wildcard();
-  if (specific) {
+  if (!at.is_wildcard()) {
     if (!is_own_address(at.gid())) return EADDRNOTAVAIL;
     if (one.space == RDMA_PS_IPOIB) return EINVAL;  // IPoIB exists only on InfiniBand.
     if (gid_index(at.gid()) < 0) return ENODEV;
@@ -87,7 +86,9 @@ int machine::bind(identifier& one, const address& at) {
   if (at.port() != 0 && at.port() < first_free_port && !may_bind_low_ports()) return EACCES;
   if (!one.family_only_set) one.family_only = at.family() == AF_INET;
   if (const int error = bind_name(one, at)) return error;
-  one.has_device = specific;
+  // For the kernel a loopback address belongs to no device. libfabric binds one, and asks for the
+  // devices' addresses if it was given no device.
+  one.has_device = !at.is_wildcard() && !at.is_loopback();
   if (one.destination.family() == 0) one.destination = address::wildcard(at.family());
   one.enter(id_state::bound);
   return 0;

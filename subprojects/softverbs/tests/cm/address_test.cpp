@@ -1,5 +1,6 @@
 #include "fixture.hpp"
 
+#include "link/ip_address.hpp"
 #include "node/gid_table.hpp"
 #include "object/context.hpp"
 
@@ -81,17 +82,25 @@ TEST_CASE("bound addresses have a port, and a device if they are specific", "[cm
   CHECK(answer.dst_size == sizeof(sockaddr_in));
   CHECK(answer.node_guid == 0);
   CHECK(port_of(answer.src_addr) != 0);
-  const std::uint32_t specific = in.create(RDMA_PS_TCP, some_user);
-  CHECK(in.bind(specific, v4("127.0.0.1", 7000)) == 0);
-  answer = in.query(specific);
-  CHECK(answer.node_guid == limits().node_guid);
-  CHECK(answer.port_num == 1);
+  const std::uint32_t near = in.create(RDMA_PS_TCP, some_user);
+  CHECK(in.bind(near, v4("127.0.0.1", 7000)) == 0);
+  answer = in.query(near);
+  CHECK(answer.node_guid == 0);
   CHECK(port_of(answer.src_addr) == 7000);
   const std::uint32_t six = in.create(RDMA_PS_TCP, some_user);
   CHECK(in.bind(six, v6("::1", 7001)) == 0);
   answer = in.query(six);
   CHECK(answer.src_size == sizeof(sockaddr_in6));
   CHECK(port_of(answer.src_addr) == 7001);
+  for (int index = 0; index < gid_count(); ++index) {
+    const ibv_gid own = gid_at(index);
+    if (!is_mapped(own) || is_loopback(own)) continue;  // A host may have no other address.
+    const std::uint32_t specific = in.create(RDMA_PS_TCP, some_user);
+    CHECK(in.bind(specific, address{endpoint{mapped<in6_addr>(ip4_of(own)), 0, 0}}) == 0);
+    answer = in.query(specific);
+    CHECK(answer.node_guid == limits().node_guid);
+    CHECK(answer.port_num == 1);
+  }
 }
 
 TEST_CASE("addresses that cannot be bound are refused with the kernel's error", "[cm]") {
