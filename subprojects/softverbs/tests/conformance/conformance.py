@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs programs of rdma-core and perftest, as Debian ships them, and looks at what they say.
 
-    conformance.py [--preload LIBRARY]... [--device NAME] [--cache FOLDER] [PROGRAM...]
+    conformance.py [--preload LIBRARY]... [--device NAME] [--cache FOLDER] [PROGRAM|PROJECT...]
 
-Without PROGRAM: all of programs.py. Exits with 1 when one failed, 77 when none could run because
+Without a name: all of programs.py; a project's name: all its programs. Exits with 1 when one failed, 77 when none could run because
 it is not installed here. PROGRAM@hosts runs server and client on two hosts, which are network
 namespaces.
 
@@ -155,6 +155,7 @@ class Device:
         self.environment["LC_ALL"] = "C.UTF-8"
         if preload:
             self.environment["LD_PRELOAD"] = ":".join(map(str, preload))
+        self.gid_indices = {}  # By the host's address.
 
     def has_file(self):
         """Whether programs that look for the device's file find it."""
@@ -164,7 +165,12 @@ class Device:
         return pathlib.Path("/sys/class/infiniband", self.name).exists()
 
     def gid_index(self, environment, host=hosts.HERE):
-        """The first RoCEv2 GID of the host that is an IPv4 address."""
+        """The first RoCEv2 GID of the host that is an IPv4 address, looked up once."""
+        if host.address not in self.gid_indices:
+            self.gid_indices[host.address] = self.find_gid_index(environment, host)
+        return self.gid_indices[host.address]
+
+    def find_gid_index(self, environment, host):
         said = subprocess.run([*host.command, "ibv_devinfo", "-v", "-d", self.name],
                               env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               text=True, stderr=subprocess.STDOUT, timeout=SECONDS_MAX,
@@ -320,10 +326,13 @@ def parse_arguments():
     parser.add_argument("names", nargs="*", metavar="PROGRAM")
     options = parser.parse_args()
     everything = [*programs.names(), "pyverbs"]
-    unknown = set(options.names) - set(everything)
+    families = programs.families()
+    unknown = set(options.names) - set(everything) - set(families)
     if unknown:
-        parser.error(f"unknown: {' '.join(sorted(unknown))}; there is: {' '.join(everything)}")
-    options.names = options.names or everything
+        parser.error(f"unknown: {' '.join(sorted(unknown))}; there is: "
+                     f"{' '.join([*families, *everything])}")
+    options.names = [name for given in options.names or everything
+                     for name in families.get(given, [given])]
     return options
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-import sys
 
 ITERATIONS = 1000
 LATENCY_ITERATIONS = 100  # Two that spin on fewer CPUs than they need take turns by time slices.
@@ -261,5 +260,21 @@ def find(name):
     return TABLE[name.removesuffix(ON_HOSTS)]
 
 
+# By how a program's name begins: the project that it comes from.
+PROJECTS = {"ibv_": "libibverbs", "ib_": "perftest", "qperf": "qperf", "ucx_": "ucx",
+            "fi_": "libfabric", "mpi": "openmpi", "fio": "fio"}
+
+
+def families():
+    """The names by project. Those that come with librdmacm have no beginning in common."""
+    found = {}
+    for name in names():
+        command = find(name).arguments[0]
+        project = next((project for start, project in PROJECTS.items()
+                        if command.startswith(start)), "librdmacm")
+        found.setdefault(project, []).append(name)
+    return found
+
+
 if __name__ == "__main__":  # For Meson, which adds a test for each.
-    sys.stdout.write("\n".join(names()))
+    print(*families(), sep="\n")
