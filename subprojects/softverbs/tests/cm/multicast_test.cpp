@@ -28,9 +28,10 @@ struct one_member : two_processes {
     command.id = number;
     return of.write(RDMA_USER_CM_CMD_LEAVE_MCAST, command, sizeof left);
   }
-  std::uint32_t bound(std::uint16_t space = RDMA_PS_UDP) {
+  std::uint32_t with_device(std::uint16_t space = RDMA_PS_UDP) {
     const std::uint32_t id = client.create(space, client_user);
-    REQUIRE(client.bind(id, v4("127.0.0.1")) == 0);
+    REQUIRE(client.resolve(id, v4("127.0.0.1", 7001)) == 0);
+    take(client, event_kind::address_resolved, client_user);
     return id;
   }
 
@@ -42,7 +43,7 @@ struct one_member : two_processes {
 
 TEST_CASE("a member learns the group's address and key, and leaves", "[cm]") {
   one_member one;
-  const std::uint32_t id = one.bound();
+  const std::uint32_t id = one.with_device();
   REQUIRE(one.join(id, v4("239.1.2.3")) == 0);
   const seen_event found = one.take(one.client, event_kind::multicast_join, group_user);
   CHECK(found.raw.id == one.answer.id);
@@ -56,7 +57,7 @@ TEST_CASE("a member learns the group's address and key, and leaves", "[cm]") {
   REQUIRE(one.leave(one.client, one.answer.id) == 0);
   CHECK(one.left.events_reported == 1);
   CHECK(one.leave(one.client, one.answer.id) == ENOENT);
-  CHECK(one.client.destroy(id) == 1);
+  CHECK(one.client.destroy(id) == 2);
 }
 
 TEST_CASE("a group can be named by its MGID", "[cm]") {
@@ -65,30 +66,32 @@ TEST_CASE("a group can be named by its MGID", "[cm]") {
   raw.family = family_ib;
   const ibv_gid group = v6("ff12:401b::7").gid();
   std::memcpy(raw.address, &group, sizeof group);
-  REQUIRE(one.join(one.bound(), address{&raw, sizeof raw}) == 0);
+  REQUIRE(one.join(one.with_device(), address{&raw, sizeof raw}) == 0);
   const seen_event found = one.take(one.client, event_kind::multicast_join, group_user);
   CHECK(std::memcmp(found.raw.param.ud.ah_attr.grh.dgid, group.raw, sizeof group.raw) == 0);
 }
 
 TEST_CASE("leaving and destroying take the events that wait along", "[cm]") {
   one_member one;
-  const std::uint32_t id = one.bound();
+  const std::uint32_t id = one.with_device();
   REQUIRE(one.join(id, v4("239.1.2.3"), RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER) == 0);
   REQUIRE(one.leave(one.client, one.answer.id) == 0);
   CHECK(one.left.events_reported == 0);
   CHECK_FALSE(one.client.readable());
   REQUIRE(one.join(id, v6("ff12::77")) == 0);
   REQUIRE(one.join(id, v4("239.1.2.4")) == 0);
-  CHECK(one.client.destroy(id) == 0);
+  CHECK(one.client.destroy(id) == 1);
   CHECK_FALSE(one.client.readable());
 }
 
 TEST_CASE("JOIN is refused with the kernel's errors", "[cm]") {
   one_member one;
-  const std::uint32_t unbound = one.client.create(RDMA_PS_UDP, 1);
-  CHECK(one.join(unbound, v4("239.1.2.3")) == EINVAL);
-  CHECK(one.join(one.bound(RDMA_PS_TCP), v4("239.1.2.3")) == EINVAL);
-  const std::uint32_t id = one.bound();
+  const std::uint32_t without_device = one.client.create(RDMA_PS_UDP, 1);
+  CHECK(one.join(without_device, v4("239.1.2.3")) == EINVAL);
+  REQUIRE(one.client.bind(without_device, v4("127.0.0.1")) == 0);
+  CHECK(one.join(without_device, v4("239.1.2.3")) == EINVAL);  // A loopback address has no device.
+  CHECK(one.join(one.with_device(RDMA_PS_TCP), v4("239.1.2.3")) == EINVAL);
+  const std::uint32_t id = one.with_device();
   CHECK(one.join(id, v4("239.1.2.3"), RDMA_MC_JOIN_FLAG_RESERVED) == EINVAL);
   CHECK(one.join(id, v4("0.0.0.0")) == EINVAL);
   CHECK(one.join(id, address{}) == EINVAL);
