@@ -161,7 +161,7 @@ bool connect_tcp(const in6_addr& host, std::uint16_t port, unique_fd& socket,
     sockaddr_storage from;
     const socklen_t bytes = to_socket_address(*source, 0, from);
     set(socket.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
-    (void)::bind(socket.get(), reinterpret_cast<const sockaddr*>(&from), bytes);
+    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&from), bytes) != 0) return false;
   }
   if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&name), length) == 0) return true;
   if (errno == ECONNREFUSED) warn_of_refusal(host, port);
