@@ -58,8 +58,6 @@ inline constexpr auto verbs = std::to_array<std::string_view>({"ibv_open_device"
                                                                "ibv_destroy_qp",
                                                                "ibv_attach_mcast",
                                                                "ibv_detach_mcast",
-                                                               "ibv_set_ece",
-                                                               "ibv_query_ece",
                                                                "ibv_post_send",
                                                                "ibv_wr_complete",
                                                                "ibv_post_recv",

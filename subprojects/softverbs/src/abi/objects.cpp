@@ -22,15 +22,6 @@ ibv_mr* reg_mr_soft(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t 
   return serve("ibv_reg_mr", pd->context, verb::reg_mr, pd, address, bytes, iova, access);
 }
 
-// soft0 has no enhanced connection establishment: it offers none, and takes none.
-
-int set_no_ece(ibv_qp*, ibv_ece* ece) { return ece->vendor_id == 0 ? 0 : EOPNOTSUPP; }
-
-int query_no_ece(ibv_qp*, ibv_ece* ece) {
-  *ece = {};
-  return 0;
-}
-
 }  // namespace
 
 }  // namespace softverbs
@@ -157,10 +148,10 @@ int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, std::uint32_t f
                                     ibv_query_qp_data_in_order, qp, opcode, flags);
 }
 int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
-  return dispatch<"ibv_set_ece", "IBVERBS_1.10">(qp->context, set_no_ece, qp, ece);
+  return real_only<"ibv_set_ece", "IBVERBS_1.10">(qp->context, ibv_set_ece, qp, ece);
 }
 int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) {
-  return dispatch<"ibv_query_ece", "IBVERBS_1.10">(qp->context, query_no_ece, qp, ece);
+  return real_only<"ibv_query_ece", "IBVERBS_1.10">(qp->context, ibv_query_ece, qp, ece);
 }
 int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) {
   return dispatch<"ibv_attach_mcast">(qp->context, verb::attach_mcast, qp, gid, lid);

@@ -27,11 +27,11 @@ struct name {
   char text[Length];
 };
 
-/// The result of a verb that fails: NULL with errno, or the errno value.
+/// The result of a verb that fails: NULL, or the errno value. Sets errno, too.
 template <class Result>
 [[nodiscard]] Result failure(int error) noexcept {
+  errno = error;
   if constexpr (std::is_pointer_v<Result>) {
-    errno = error;
     return nullptr;
   } else if constexpr (!std::is_void_v<Result>) {
     return static_cast<Result>(error);

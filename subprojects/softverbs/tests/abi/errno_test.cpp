@@ -106,7 +106,7 @@ TEST_CASE("a region below a window is not deregistered, and errno says EBUSY, to
   CHECK(ibv_close_device(device) == 0);
 }
 
-TEST_CASE("a queue pair offers no ECE, and takes none", "[abi]") {
+TEST_CASE("a queue pair has no ECE to query or to set", "[abi]") {
   ibv_context* const device = open_soft0();
   ibv_pd* const pd = ibv_alloc_pd(device);
   ibv_cq* const cq = ibv_create_cq(device, 4, nullptr, nullptr, 0);
@@ -115,13 +115,9 @@ TEST_CASE("a queue pair offers no ECE, and takes none", "[abi]") {
   init.qp_type = IBV_QPT_RC;
   ibv_qp* const qp = ibv_create_qp(pd, &init);
   REQUIRE(qp != nullptr);
-  ibv_ece ece{.vendor_id = 1, .options = 2, .comp_mask = 3};
+  ibv_ece ece{.vendor_id = 1, .options = 2, .comp_mask = 0};
   CHECK(told_twice([&] { return ibv_set_ece(qp, &ece); }) == EOPNOTSUPP);
-  CHECK(ibv_query_ece(qp, &ece) == 0);
-  CHECK(ece.vendor_id == 0);
-  CHECK(ece.options == 0);
-  CHECK(ece.comp_mask == 0);
-  CHECK(ibv_set_ece(qp, &ece) == 0);
+  CHECK(told_twice([&] { return ibv_query_ece(qp, &ece); }) == EOPNOTSUPP);
   CHECK(ibv_destroy_qp(qp) == 0);
   CHECK(ibv_destroy_cq(cq) == 0);
   CHECK(ibv_dealloc_pd(pd) == 0);

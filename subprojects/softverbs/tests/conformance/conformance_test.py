@@ -24,6 +24,36 @@ if server:
 else:
     socket.create_connection(('127.0.0.1', port)).sendall(b'x')
 """
+# A suite like pyverbs', with as much as the runner needs to know of it.
+RUNNERS_TESTS = {
+    "args_parser.py": """
+import sys
+class Parser:
+    def parse_args(self):
+        self.device = sys.argv.pop(sys.argv.index("--dev") + 1)
+        sys.argv.remove("--dev")
+parser = Parser()
+""",
+    "base.py": """
+import unittest
+class RDMATestCase(unittest.TestCase):
+    @staticmethod
+    def get_ip_mac_address(interface):
+        return [f"address of {interface}", f"MAC of {interface}"]
+    def _get_ip_mac(self, device, port, gid_index):
+        self.skipTest("no interface")
+""",
+    "test_x.py": """
+from args_parser import parser
+from tests.base import RDMATestCase
+class X(RDMATestCase):
+    def test_combination(self):
+        self.args = []
+        self._get_ip_mac(parser.device, 1, 2)
+        self.assertEqual(self.args, [["none", 1, 2, "address of eth7", "MAC of eth7"]])
+""",
+    "__init__.py": "from .test_x import X\n",
+}
 # Waits for what never comes.
 SLEEPS = "import os, sys; os.read(os.pipe()[0], 1)"
 
@@ -106,17 +136,49 @@ class Pyverbs(unittest.TestCase):
                 "tests.test_x.X.test_d": "FAIL",
                 "tests.test_x.X.test_e": "did not end"})
 
-    def test_a_required_test_that_was_skipped_or_not_run_is_missing(self):
-        required = pyverbs_suite.REQUIRED.read_text().split()
+    def test_a_required_test_that_was_skipped_or_not_run_is_wrong(self):
+        required = pyverbs_suite.names(pyverbs_suite.REQUIRED)
         results = dict.fromkeys(required, "ok")
-        self.assertEqual(pyverbs_suite.missing(results), [])
+        self.assertEqual(pyverbs_suite.wrong(results), [])
         results[required[0]] = "skipped 'why'"
         del results[required[1]]
-        self.assertEqual(len(pyverbs_suite.missing(results)), 2)
+        self.assertEqual(len(pyverbs_suite.wrong(results)), 2)
+
+    def test_on_a_soft_device_a_failure_or_an_unlisted_skip_is_wrong(self):
+        required = [*pyverbs_suite.names(pyverbs_suite.REQUIRED),
+                    *pyverbs_suite.names(pyverbs_suite.REQUIRED_OF_SOFT)]
+        skips = pyverbs_suite.names(pyverbs_suite.SKIPS_OF_SOFT)
+        results = dict.fromkeys(required, "ok") | dict.fromkeys(skips, "skipped 'why'")
+        self.assertEqual(pyverbs_suite.wrong(results, is_soft=True), [])
+        unlisted = {"tests.test_x.X.test_a": "skipped 'why'", skips[0]: "ERROR"}
+        more = {"tests.test_x.X.test_b": "ok", skips[1]: "ok"}
+        said = "\n".join(pyverbs_suite.wrong(results | unlisted | more, is_soft=True))
+        for test, result in unlisted.items():
+            self.assertIn(f"{test}: {result}", said)
+        self.assertEqual(len(said.splitlines()), 2)
+
+    def test_each_test_is_in_one_list(self):
+        listed = [test for path in (pyverbs_suite.REQUIRED, pyverbs_suite.REQUIRED_OF_SOFT,
+                                    pyverbs_suite.SKIPS_OF_SOFT)
+                  for test in pyverbs_suite.names(path)]
+        self.assertEqual(len(listed), len(set(listed)))
+
+    def test_the_runner_gives_tests_the_address_of_the_interface(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tests = pathlib.Path(folder, "tests")
+            tests.mkdir()
+            for name, text in RUNNERS_TESTS.items():
+                (tests / name).write_text(text)
+            with conformance.Running(
+                    [sys.executable, str(pyverbs_suite.RUNNER), "eth7", "--dev", "none", "-v"],
+                    dict(os.environ), folder) as suite:
+                self.assertEqual(suite.wait(time.monotonic() + 60), 0, suite.text())
+                self.assertEqual(pyverbs_suite.parse(suite.text()),
+                                 {"tests.test_x.X.test_combination": "ok"})
 
     def test_compressed_tests_are_unpacked(self):
         with tempfile.TemporaryDirectory() as source, tempfile.TemporaryDirectory() as copy:
-            source, copy = pathlib.Path(source), pathlib.Path(copy)
+            source, copy = pathlib.Path(source), pathlib.Path(copy, "tests")
             (source / "run_tests.py").write_text("plain")
             with gzip.open(source / "base.py.gz", "wt") as packed:
                 packed.write("packed")

@@ -1,5 +1,6 @@
-"""A second host for conformance.py: a network namespace beside this one, joined by a virtual link."""
+"""Hosts for conformance.py: this one with an address, and a second one in a network namespace."""
 
+import json
 import shutil
 import subprocess
 
@@ -29,6 +30,36 @@ def absent():
     return "" if made.returncode == 0 else "a second network namespace needs root"
 
 
+def run(*command):
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+
+
+def bring_up(interface, address, command=()):
+    run(*command, "ip", "address", "add", f"{address}/{MASK}", "dev", interface)
+    run(*command, "ip", "link", "set", "lo", "up")
+    run(*command, "ip", "link", "set", interface, "up")
+
+
+def interface_of(address):
+    """The name of this host's interface that has the address."""
+    said = subprocess.run(["ip", "-j", "address", "show", "to", address], check=True, text=True,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE).stdout
+    return next(one["ifname"] for one in json.loads(said) if "ifname" in one)
+
+
+class Network:
+    """This host, with an address, while it is entered. Nobody is at the other end of the link."""
+
+    def __enter__(self):
+        run("ip", "link", "add", "near", "type", "veth", "peer", "name", "far")
+        run("ip", "link", "set", "far", "up")
+        bring_up("near", NEAR)
+        return Host(NEAR)
+
+    def __exit__(self, *_):
+        subprocess.run(["ip", "link", "delete", "near"], check=False)
+
+
 class Link:
     """Two hosts while it is entered: `near`, which is this namespace, and `far`."""
 
@@ -41,13 +72,10 @@ class Link:
         enter = ["nsenter", f"--net=/proc/{self.holder.pid}/ns/net"]
         self.near = Host(NEAR, listen=True)
         self.far = Host(FAR, enter, listen=True)
-        ends = (("near", NEAR, []), ("far", FAR, enter))
-        self.run("ip", "link", "add", "near", "type", "veth", "peer", "name", "far", "netns",
-                 str(self.holder.pid))
-        for name, address, prefix in ends:
-            self.run(*prefix, "ip", "address", "add", f"{address}/{MASK}", "dev", name)
-            self.run(*prefix, "ip", "link", "set", "lo", "up")
-            self.run(*prefix, "ip", "link", "set", name, "up")
+        run("ip", "link", "add", "near", "type", "veth", "peer", "name", "far", "netns",
+            str(self.holder.pid))
+        bring_up("near", NEAR)
+        bring_up("far", FAR, enter)
         return self
 
     def __exit__(self, *_):
@@ -55,7 +83,3 @@ class Link:
         self.holder.stdin.close()
         self.holder.wait()
         self.holder.stdout.close()
-
-    @staticmethod
-    def run(*command):
-        subprocess.run(command, check=True, stdin=subprocess.DEVNULL)

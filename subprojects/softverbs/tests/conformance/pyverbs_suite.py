@@ -15,6 +15,8 @@ PYTHON = "/usr/bin/python3"  # The one that Debian's package is for, whatever PA
 DOCUMENTATION = pathlib.Path("/usr/share/doc/rdma-core/tests")
 REQUIRED = pathlib.Path(__file__).with_name("pyverbs-required.txt")
 REQUIRED_OF_SOFT = pathlib.Path(__file__).with_name("pyverbs-required-soft0.txt")  # Required, too.
+SKIPS_OF_SOFT = pathlib.Path(__file__).with_name("pyverbs-skips-soft0.txt")
+RUNNER = pathlib.Path(__file__).with_name("pyverbs_runner.py").resolve()
 SECONDS_MAX = 600
 
 STARTED = re.compile(r"^(?P<method>test_\w+) \((?P<id>tests\.[\w.]+)\)")
@@ -22,6 +24,9 @@ ENDED = re.compile(r"\.\.\. .*?(?P<result>ok|FAIL|ERROR|skipped .*)$")
 
 
 def absent():
+    """Why the tests cannot run here; the empty string when they can."""
+    if not shutil.which("ip"):
+        return "ip is not installed"
     found = subprocess.run([PYTHON, "-c", "import pyverbs.device"], stderr=subprocess.DEVNULL,
                            check=False) if pathlib.Path(PYTHON).exists() else None
     return "" if found and found.returncode == 0 else f"{PACKAGE} is not installed"
@@ -60,6 +65,7 @@ def find_tests(documentation, cache):
 
 def copy_tests(folder, documentation):
     """Debian compresses some of them."""
+    folder.mkdir()
     for source in documentation.iterdir():
         if source.suffix == ".gz":
             with gzip.open(source) as packed, open(folder / source.stem, "wb") as plain:
@@ -84,12 +90,23 @@ def parse(said):
     return results
 
 
-def missing(results, is_soft=False):
-    required = REQUIRED.read_text(encoding="utf-8").split()
+def names(path):
+    """The tests in one of the lists, which has comments."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def wrong(results, is_soft=False):
+    """What is not as the lists say. A kernel's device may skip, and fail in, what is in no list."""
+    required = names(REQUIRED) + (names(REQUIRED_OF_SOFT) if is_soft else [])
+    skips = set(names(SKIPS_OF_SOFT))
+    found = [f"{test}: {results.get(test, 'was not run')}" for test in required
+             if results.get(test) != "ok"]
     if is_soft:
-        required += REQUIRED_OF_SOFT.read_text(encoding="utf-8").split()
-    return [f"{test}: {results.get(test, 'was not run')}" for test in required
-            if results.get(test) != "ok"]
+        found += [f"{test}: {result}, and is not in {SKIPS_OF_SOFT.name}"
+                  for test, result in results.items() if test not in required
+                  and result != "ok" and not (result.startswith("skipped") and test in skips)]
+    return found
 
 
 def summary(results):
