@@ -261,15 +261,20 @@ def run_pyverbs(device, options):
         raise Failure(late + "not as the lists say:\n" + "\n".join(failed) + "\n" + said)
 
 
+def needs_link(name, program):
+    return program.needs_address or name.endswith(programs.ON_HOSTS)
+
+
 def run(name, device, options):
     if name == "pyverbs":
         run_pyverbs(device, options)
         return
     program = programs.find(name)
     deadline = time.monotonic() + SECONDS_MAX
-    if name.endswith(programs.ON_HOSTS):
+    if needs_link(name, program):
         with hosts.Link() as link:
-            run_pair(device, program, deadline, link.near, link.far)
+            far = link.far if name.endswith(programs.ON_HOSTS) else link.near
+            run_pair(device, program, deadline, link.near, far)
     elif program.pair:
         run_pair(device, program, deadline)
     elif program.is_mpi:
@@ -290,7 +295,7 @@ def absent(name, device, options):
         return "it needs soft0"
     if (program.needs_device_file or program.needs_cm) and not device.has_file():
         return NEEDS_CM_LIBRARY
-    if name.endswith(programs.ON_HOSTS):
+    if needs_link(name, program):
         return hosts.absent() if options.inside else "no network namespace can be made here"
     return ""
 

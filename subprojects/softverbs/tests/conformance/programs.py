@@ -25,6 +25,7 @@ class Program:
     both_report: bool = False  # The server prints its results, too.
     environment: dict = dataclasses.field(default_factory=dict)
     hosts: bool = False  # The pair runs between two hosts, too.
+    needs_address: bool = False  # Its host needs an address other than loopback.
     is_mpi: bool = False  # `{check}` is the program of mpi_check.c.
     needs_soft: bool = False
     needs_device_file: bool = False  # UCX only looks whether it could open the file.
@@ -129,10 +130,11 @@ def fio(verb):
 
 
 def fi_pingpong(provider, endpoint, **more):
-    arguments = ["fi_pingpong", "-p", provider, "-e", endpoint, "-I", "50", "-c"]
+    """libfabric's, all its sizes; -c has it look at the bytes that came."""
+    arguments = ["fi_pingpong", "-p", provider, "-e", endpoint, "-I", "20", "-c"]
     return Program(
         [*arguments, "-B", "{port}"],
-        [rf"^{size} +50 +=50 .* \d" for size in ("64", "4k", "1m")], [r"(?i)error"],
+        [rf"^{size} +20 +=20 .* \d" for size in ("64", "4k", "1m")], [r"(?i)error"],
         client=[*arguments, "-P", "{port}", "{server}"],
         both_report=True, hosts=True, **more)
 
@@ -218,6 +220,8 @@ TABLE = {
     "ucx_fetch_add_rc": ucx("ucp_fadd", "rc"),
     "ucx_compare_swap_ud": ucx("ucp_cswap", "ud_verbs"),
     "fi_pingpong_rxd": fi_pingpong("verbs;ofi_rxd", "rdm"),
+    "fi_pingpong_msg": fi_pingpong("verbs", "msg", needs_cm=True, needs_address=True),
+    "fi_pingpong_rxm": fi_pingpong("verbs;ofi_rxm", "rdm", needs_cm=True, needs_address=True),
     "mpi_ucx": mpi("--mca", "pml", "ucx", "--mca", "osc", "ucx", needs_device_file=True,
                    environment={"UCX_TLS": "rc,self", "UCX_NET_DEVICES": "{device}:1"}),
     "mpi_ofi": mpi("--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "osc", "pt2pt",
