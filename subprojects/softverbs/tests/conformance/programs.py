@@ -112,6 +112,19 @@ def ucx(test, transport, *options, iterations=200, on_hosts=False):
         hosts=on_hosts, needs_device_file=True)
 
 
+def ucx_by_cm(transport, *options, **more):
+    """UCX's io_demo, which connects by UCX's rdmacm; -q has it look at the bytes that came,
+    in messages of random sizes, some with the rendezvous protocol."""
+    arguments = ["io_demo", "-p", "{port}", "-q", "-d", "64:200000", *options]
+    return Program(
+        arguments, [r"Connected to server \[0\] ", r"Client exit with status 'OK'$"],
+        [r"ERROR|WARN|corruption"],
+        client=[*arguments, "-s", "1", "-i", "100", "-o", "read,write", "{server}"],
+        environment={"UCX_TLS": transport, "UCX_NET_DEVICES": "{device}:1",
+                     "UCX_SOCKADDR_TLS_PRIORITY": "rdmacm"},
+        by_cm=True, server_stays=True, needs_device_file=True, **more)
+
+
 def cm(server, client, expected, **more):
     """An example of librdmacm: the server's command, and what the client's has besides."""
     return Program(server.split(), expected, [r"(?i)failed|error|mismatch"],
@@ -219,6 +232,8 @@ TABLE = {
     "ucx_get_ud": ucx("ucp_get", "ud_verbs"),
     "ucx_fetch_add_rc": ucx("ucp_fadd", "rc"),
     "ucx_compare_swap_ud": ucx("ucp_cswap", "ud_verbs"),
+    "ucx_rdma_cm_rc": ucx_by_cm("rc", hosts=True),
+    "ucx_rdma_cm_ud": ucx_by_cm("ud_verbs", "-A", hosts=True),
     "fi_pingpong_rxd": fi_pingpong("verbs;ofi_rxd", "rdm"),
     "fi_pingpong_msg": fi_pingpong("verbs", "msg", needs_cm=True, needs_address=True),
     "fi_pingpong_rxm": fi_pingpong("verbs;ofi_rxm", "rdm", needs_cm=True, needs_address=True),
