@@ -281,7 +281,7 @@ def find(name):
 
 # By how a program's name begins: the project that it comes from.
 PROJECTS = {"ibv_": "libibverbs", "ib_": "perftest", "qperf": "qperf", "ucx_": "ucx",
-            "fi_": "libfabric", "mpi": "openmpi", "fio": "fio"}
+            "io_demo": "ucx", "fi_": "libfabric", "mpi": "openmpi", "fio": "fio"}
 
 
 def families():
