@@ -8,6 +8,8 @@ LATENCY_ITERATIONS = 100  # Two that spin on fewer CPUs than they need take turn
 SIZES_OF_ALL = [2**exponent for exponent in range(1, 24)]  # perftest's -a
 ON_HOSTS = "@hosts"
 MPI_CHECK = pathlib.Path(__file__).with_name("mpi_check.c")
+# perftest wants both GIDs to be IPv4 addresses or neither.
+IPV4_MGID = "0:0:0:0:0:0:0:0:0:0:255:255:239:1:1:9"
 # The environment makes soft0 an InfiniBand port, whose programs address by LID alone.
 BY_LID = {"SOFTVERBS_LINK_LAYER": "infiniband"}
 
@@ -211,6 +213,9 @@ TABLE = {
     "atomic_lat_fetch_add": perftest("atomic_lat", "-A", "FETCH_AND_ADD"),
     "atomic_bw_compare_swap": perftest("atomic_bw", "-A", "CMP_AND_SWAP"),
     "atomic_bw_fetch_add": perftest("atomic_bw", "-A", "FETCH_AND_ADD"),
+    "send_lat_multicast": perftest("send_lat", "-c", "UD", "-g", on_hosts=True),
+    "send_bw_multicast": perftest("send_bw", "-c", "UD", "-g", "-M", IPV4_MGID, sizes=[1024],
+                                  iterations=100),
     "rc_pingpong_lid": pingpong("rc", by_lid=True, on_hosts=True),
     "uc_pingpong_lid": pingpong("uc", by_lid=True),
     "ud_pingpong_lid": pingpong("ud", size=1024, by_lid=True, on_hosts=True),
@@ -242,7 +247,13 @@ TABLE = {
     "mpi_ofi": mpi("--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "osc", "pt2pt",
                    "--mca", "mtl_ofi_provider_include", "verbs;ofi_rxd"),
     "send_bw_rdma_cm": perftest("send_bw", cm="-R", on_hosts=True),
+    "send_bw_rdma_cm_four_qps": perftest("send_bw", sizes=[4096], qps=4, cm="-R"),
+    "send_lat_ud_rdma_cm": perftest("send_lat", "-c", "UD", cm="-R", on_hosts=True),
+    "send_lat_rdma_cm_events": perftest("send_lat", "-e", cm="-R"),
+    "read_lat_rdma_cm": perftest("read_lat", cm="-R", on_hosts=True),
+    "atomic_bw_rdma_cm": perftest("atomic_bw", cm="-R"),
     "write_bw_rdma_cm_exchange": perftest("write_bw", cm="-z"),
+    "send_lat_ud_rdma_cm_exchange": perftest("send_lat", "-c", "UD", cm="-z", on_hosts=True),
     "qperf_rdma_cm": qperf("rc_lat", "rc_bw", "rc_rdma_read_bw", by_cm=True),
     "rping": cm("rping -s -p {port} -C 10 -v -V", "rping -c -a {server} -p {port} -C 10 -v -V",
                 [r"^ping data: rdma-ping-9: "], hosts=True),
