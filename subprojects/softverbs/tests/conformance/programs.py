@@ -133,15 +133,21 @@ def cm(server, client, expected, **more):
                    client=client.split(), by_cm=True, **more)
 
 
-def fio(verb):
-    """fio's rdma engine: the server takes what the client's verb brings. Both have to agree."""
+def fio(verb, **more):
+    """fio's rdma engine: the server takes what the client's verb brings. Both have to agree. What
+    is sent to the server it verifies; a READ or WRITE completes on the client alone, which has
+    nothing to verify."""
     same = ["--ioengine=rdma", "--port={port}", "--bs=64k", "--size=2m"]
+    server, client = [], []
+    if verb == "send":
+        same += ["--verify=crc32c"]
+        server, client = ["--iodepth=16", "--verify_fatal=1"], ["--do_verify=0"]
     return Program(
-        ["fio", "--name=server", "--rw=read", *same], [r"issued rwts: total=0,32,0,0 short"],
-        [r"(?i)\berror\b"],
-        client=["fio", "--name=client", "--rw=write", *same, "--hostname={server}",
+        ["fio", "--name=server", "--rw=read", *same, *server],
+        [r"issued rwts: total=(0,32|32,0),0,0 short"], [r"(?i)\berror\b|verify:"],
+        client=["fio", "--name=client", "--rw=write", *same, *client, "--hostname={server}",
                 f"--verb={verb}", "--iodepth=4"],
-        by_cm=True)
+        both_report=verb == "send", by_cm=True, **more)
 
 
 def fi_pingpong(provider, endpoint, **more):
@@ -278,6 +284,7 @@ TABLE = {
                 [r"^return status 0$"], both_report=True, ready_by="group"),
     "fio_write": fio("write"),
     "fio_read": fio("read"),
+    "fio_send": fio("send", hosts=True),
 }
 
 
