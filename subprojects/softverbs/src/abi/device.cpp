@@ -2,6 +2,7 @@
 #include "abi/device_list.hpp"
 #include "abi/dispatch.hpp"
 #include "node/fork_mutex.hpp"
+#include "wire/no_cancellation.hpp"
 
 #include <sys/stat.h>
 
@@ -33,6 +34,7 @@ bool hidden() noexcept {
 }
 
 ibv_device** list_real(int* count) {
+  const no_cancellation wholly;
   const std::lock_guard lock{real::listing};
   return real::call<"ibv_get_device_list">(ibv_get_device_list, count);
 }

@@ -3,6 +3,7 @@
 #include "abi/entry.hpp"
 #include "abi/real_library.hpp"
 #include "object/context.hpp"
+#include "wire/no_cancellation.hpp"
 
 #include <infiniband/verbs.h>
 
@@ -18,9 +19,11 @@
 
 namespace softverbs {
 
-/// Runs soft0's implementation of a control verb. Exceptions become errors.
+/// Runs soft0's implementation of a control verb, which is no cancellation point. Exceptions become
+/// errors.
 template <class Result, class Call>
 Result without_exceptions(Call&& call) noexcept {
+  const no_cancellation wholly;
   try {
     return call();
   } catch (const std::bad_alloc&) {
@@ -48,10 +51,10 @@ Result serve(entry::verb_name name, ibv_context* ctx, Result (*verb)(Parameters.
 }
 
 /// Serves objects of soft0. Objects of other devices go to the real library's verb of this name,
-/// version and signature.
+/// version and signature. A cancellation in there passes through here, so this is not noexcept.
 template <real::name Name, real::name Version = "IBVERBS_1.1", class Result, class... Parameters>
 Result dispatch(ibv_context* ctx, Result (*verb)(Parameters...),
-                std::type_identity_t<Parameters>... arguments) noexcept {
+                std::type_identity_t<Parameters>... arguments) {
   if (!is_soft(ctx)) return real::call<Name, Version>(verb, arguments...);
   return serve(entry::verb_name{Name.text}, ctx, verb, arguments...);
 }
@@ -67,7 +70,7 @@ int serve_end(entry::verb_name name, ibv_context* ctx, int (*verb)(Object*),
 }
 
 template <real::name Name, real::name Version = "IBVERBS_1.1", class Object>
-int dispatch_end(ibv_context* ctx, int (*verb)(Object*), Object* object) noexcept {
+int dispatch_end(ibv_context* ctx, int (*verb)(Object*), Object* object) {
   if (!is_soft(ctx)) return real::call<Name, Version>(verb, object);
   return serve_end(entry::verb_name{Name.text}, ctx, verb, object);
 }
@@ -75,7 +78,7 @@ int dispatch_end(ibv_context* ctx, int (*verb)(Object*), Object* object) noexcep
 /// Serves a verb that soft0 lacks. `function` is the entry point itself, for the signature.
 template <real::name Name, real::name Version = "IBVERBS_1.1", class Result, class... Parameters>
 Result real_only(ibv_context* ctx, Result (*function)(Parameters...),
-                 std::type_identity_t<Parameters>... arguments) noexcept {
+                 std::type_identity_t<Parameters>... arguments) {
   if (is_soft(ctx)) return real::failure<Result>(EOPNOTSUPP);
   return real::call<Name, Version>(function, arguments...);
 }

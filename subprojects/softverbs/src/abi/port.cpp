@@ -3,6 +3,7 @@
 #include "abi/dispatch.hpp"
 #include "node/gid_table.hpp"
 #include "node/port.hpp"
+#include "wire/no_cancellation.hpp"
 
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -76,6 +77,7 @@ ibv_gid gid_of(const sockaddr* address) noexcept {
 
 /// The index of the network interface that has this address; 0 when there is none now.
 std::uint32_t interface_of(const ibv_gid& gid) noexcept {
+  const no_cancellation wholly;
   ifaddrs* first = nullptr;
   if (::getifaddrs(&first) != 0) return 0;
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner{first, ::freeifaddrs};

@@ -1,6 +1,7 @@
 #include "abi/real_library.hpp"
 
 #include "node/fork_mutex.hpp"
+#include "wire/no_cancellation.hpp"
 
 #include <dlfcn.h>
 
@@ -28,6 +29,7 @@ void* open_library() noexcept {
 fork_mutex listing;  // Newer than `loading`, which is acquired under it.
 
 void* symbol(const char* name, const char* version) noexcept {
+  const no_cancellation wholly;
   const std::lock_guard lock{loading};
   if (!std::exchange(is_loaded, true)) library = open_library();
   return library != nullptr ? ::dlvsym(library, name, version) : nullptr;

@@ -1,12 +1,12 @@
 #include "cm/calls.hpp"
 
 #include "cm/machine.hpp"
-#include "cm/no_cancellation.hpp"
 #include "node/fork_mutex.hpp"
 #include "node/gid_table.hpp"
 #include "node/node.hpp"
 #include "node/port.hpp"
 #include "object/context.hpp"
+#include "wire/no_cancellation.hpp"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 #include "libc/channel_table.hpp"
 
-#include "cm/no_cancellation.hpp"
+#include "wire/no_cancellation.hpp"
 
 #include <sys/mman.h>
 
@@ -35,7 +35,7 @@ void channel_record::release() noexcept {
   if (users != 1) return;
   const int saved = errno;
   {
-    const cm::no_cancellation until_closed;
+    const no_cancellation until_closed;
     softverbs_cm_close(channel_);
   }
   users_.store(0, std::memory_order_release);

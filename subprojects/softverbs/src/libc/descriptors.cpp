@@ -1,6 +1,6 @@
-#include "cm/no_cancellation.hpp"
 #include "libc/channel_table.hpp"
 #include "libc/next.hpp"
+#include "wire/no_cancellation.hpp"
 
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -37,7 +37,7 @@ int close_next(int fd) { return next<"close", int(int)>()(fd); }
 
 /// Closes a channel's descriptor.
 int close_channel(int fd) noexcept {
-  const softverbs::cm::no_cancellation until_closed;
+  const softverbs::no_cancellation until_closed;
   if (has_own_descriptors()) return close_next(fd);
   // The table loses the descriptor first: once closed, the number may be another thread's.
   channel_record* const record = channels.take(fd);

@@ -1,10 +1,10 @@
 #include "libc/rdma_cm_file.hpp"
 
 #include "cm/calls.hpp"
-#include "cm/no_cancellation.hpp"
 #include "libc/channel_table.hpp"
 #include "libc/environment.hpp"
 #include "libc/next.hpp"
+#include "wire/no_cancellation.hpp"
 
 #include <fcntl.h>
 #include <sys/eventfd.h>
@@ -33,7 +33,7 @@ bool is_passing(int error) noexcept {
 }
 
 int open_channel(int flags) noexcept {
-  const cm::no_cancellation until_opened;
+  const no_cancellation until_opened;
   const int fd = ::eventfd(0, EFD_SEMAPHORE | ((flags & O_CLOEXEC) != 0 ? EFD_CLOEXEC : 0) |
                                   ((flags & O_NONBLOCK) != 0 ? EFD_NONBLOCK : 0));
   if (fd < 0) return fd;
@@ -72,7 +72,7 @@ dev_t rdma_cm_device() noexcept {
   constexpr unsigned misc_major = 10;
   constexpr std::string_view name = " rdma_cm\n";
   const int saved = errno;
-  const cm::no_cancellation until_closed;
+  const no_cancellation until_closed;
   dev_t found = 0;
   const int fd = next<"open", int(const char*, int, ...)>()("/proc/misc", O_RDONLY | O_CLOEXEC);
   if (fd >= 0) {

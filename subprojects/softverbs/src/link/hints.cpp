@@ -1,5 +1,7 @@
 #include "link/hints.hpp"
 
+#include "wire/no_cancellation.hpp"
+
 #include <unistd.h>
 
 #include <atomic>
@@ -17,6 +19,7 @@ void warn_once(hint what, const char* format, ...) noexcept {
   va_start(arguments, format);
   const int length = std::vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
+  const no_cancellation wholly;
   // One write, without stdio: another thread of a program that forks may hold the locks of stdio.
   if (length > 0 && static_cast<unsigned>(length) < sizeof text)
     (void)!::write(STDERR_FILENO, text, static_cast<unsigned>(length));

@@ -2,6 +2,7 @@
 
 #include "link/tcp_listener.hpp"
 #include "node/upcalls.hpp"
+#include "wire/no_cancellation.hpp"
 
 #include <sys/socket.h>
 
@@ -214,6 +215,7 @@ bool link::answer(node& local_node) noexcept {
 // ---- sockets
 
 void link::fill_from_socket() noexcept {
+  const no_cancellation wholly;
   unread_.store(false);
   while (!ended_) {
     const std::span<std::byte> room = from_socket_.room();
@@ -232,6 +234,7 @@ void link::fill_from_socket() noexcept {
 }
 
 void link::flush_to_socket() noexcept {
+  const no_cancellation wholly;
   for (std::span<const std::byte> bytes = to_socket_.pending(); !bytes.empty();
        bytes = to_socket_.pending()) {
     const ssize_t done =
@@ -251,6 +254,7 @@ void link::on_writable() noexcept {
 }
 
 void link::ring_doorbell() noexcept {
+  const no_cancellation wholly;
   // A full socket holds enough doorbells; the engine handles a broken one.
   const char bell = 0;
   (void)::send(socket_.get(), &bell, 1, MSG_DONTWAIT | MSG_NOSIGNAL);

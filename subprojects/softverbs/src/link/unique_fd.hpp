@@ -1,5 +1,7 @@
 #pragma once
 
+#include "wire/no_cancellation.hpp"
+
 #include <unistd.h>
 
 #include <utility>
@@ -21,7 +23,10 @@ class unique_fd {
   [[nodiscard]] int get() const noexcept { return fd_; }
   [[nodiscard]] explicit operator bool() const noexcept { return fd_ >= 0; }
   void reset(int fd = -1) noexcept {
-    if (fd_ >= 0) ::close(fd_);
+    if (fd_ >= 0) {
+      const no_cancellation wholly;
+      ::close(fd_);
+    }
     fd_ = fd;
   }
 

@@ -8,6 +8,7 @@
 #include "node/fork_mutex.hpp"
 #include "node/gid_table.hpp"
 #include "node/node.hpp"
+#include "wire/no_cancellation.hpp"
 
 #include <sys/epoll.h>
 
@@ -201,6 +202,7 @@ void group_membership::watch_at(const ibv_gid& group, time now) {
 
 group_membership::destination group_membership::members_of(const ibv_gid& group,
                                                            time now) noexcept {
+  const no_cancellation wholly;
   const std::lock_guard lock{guard};
   try {
     watch_at(group, now);

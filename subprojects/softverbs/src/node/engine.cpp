@@ -4,6 +4,7 @@
 #include "link/local_listener.hpp"
 #include "link/tcp_listener.hpp"
 #include "node/port.hpp"
+#include "wire/no_cancellation.hpp"
 
 #include <pthread.h>
 #include <sched.h>
@@ -204,6 +205,7 @@ void node::handle_link(event_tag tag, std::uint32_t events) noexcept {
 }
 
 void node::wake_engine() noexcept {
+  const no_cancellation wholly;
   const std::uint64_t once = 1;
   if (wake_) (void)!::write(wake_.get(), &once, sizeof once);
 }

@@ -3,6 +3,7 @@
 #include "link/ip_address.hpp"
 #include "node/fork_mutex.hpp"
 #include "node/port.hpp"
+#include "wire/no_cancellation.hpp"
 
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -52,6 +53,7 @@ bool read_address(const ifaddrs& one, host_address& result) noexcept {
 
 /// Reads the addresses of the system; on failure only loopback is left. Throws std::bad_alloc.
 std::vector<host_address> host_addresses() {
+  const no_cancellation wholly;
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return {};
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner{list, &::freeifaddrs};

@@ -2,6 +2,7 @@
 #include "node/gid_table.hpp"
 #include "node/node.hpp"
 #include "node/upcalls.hpp"
+#include "wire/no_cancellation.hpp"
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -53,6 +54,7 @@ link* node::link_to_member(const node_address& to) noexcept {
 /// Under `directory_`.
 link* node::open_link(const node_address& to, bool for_member) noexcept {
   if (!epoll_ || protocol_.stopping()) return nullptr;
+  const no_cancellation wholly;
   link::setup how{to, {}, {}, true, slot_, for_member};
   return connect(to, how) ? start_link(std::move(how)) : nullptr;
 }

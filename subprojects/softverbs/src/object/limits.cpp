@@ -2,6 +2,7 @@
 #include "node/fork_mutex.hpp"
 #include "node/node.hpp"
 #include "object/context.hpp"
+#include "wire/no_cancellation.hpp"
 
 #include <arpa/inet.h>
 #include <endian.h>
@@ -94,6 +95,7 @@ constinit std::atomic<const device_limits*> pretended_now{nullptr};
 /// the child waiting.
 const device_limits& true_limits() noexcept {
   if (is_measured.load(std::memory_order_acquire)) return measured;
+  const no_cancellation wholly;
   const std::lock_guard lock{measuring};
   if (!is_measured.load(std::memory_order_relaxed)) {
     measured = measure();

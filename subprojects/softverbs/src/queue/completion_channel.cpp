@@ -31,7 +31,7 @@ void notify(completion_channel& channel, completion_queue& cq) noexcept {
   channel.tokens.put();
 }
 
-int take_event(completion_channel& channel, completion_queue*& cq) noexcept {
+int take_event(completion_channel& channel, completion_queue*& cq) {
   for (;;) {
     if (!channel.tokens.take()) return -1;
     const std::lock_guard lock{channel.mutex};

@@ -25,7 +25,8 @@ struct completion_channel {
 /// Queues an event of this queue. Callable under the mutex of the queue.
 void notify(completion_channel& channel, completion_queue& cq) noexcept;
 /// Takes the oldest event; blocks unless the fd is O_NONBLOCK. 0, or -1 with errno (EAGAIN, EINTR).
-int take_event(completion_channel& channel, completion_queue*& cq) noexcept;
+/// A cancellation point.
+int take_event(completion_channel& channel, completion_queue*& cq);
 /// Drops the events of a queue before it is destroyed. Returns the number of events that the
 /// program took.
 std::uint32_t forget(completion_channel& channel, completion_queue& cq) noexcept;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "wire/no_cancellation.hpp"
+
 #include <sys/eventfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -24,15 +26,19 @@ class event_tokens {
   }
   event_tokens(const event_tokens&) = delete;
   event_tokens& operator=(const event_tokens&) = delete;
-  ~event_tokens() { ::close(fd_); }
+  ~event_tokens() {
+    const no_cancellation wholly;
+    ::close(fd_);
+  }
 
   [[nodiscard]] int fd() const noexcept { return fd_; }
   void put() noexcept {
+    const no_cancellation wholly;
     // Fails only when 2^64 events are unread.
     [[maybe_unused]] const int put = ::eventfd_write(fd_, 1);
   }
-  /// False with errno (EAGAIN, EINTR). Blocks unless the fd is O_NONBLOCK.
-  [[nodiscard]] bool take() noexcept {
+  /// False with errno (EAGAIN, EINTR). Blocks unless the fd is O_NONBLOCK. A cancellation point.
+  [[nodiscard]] bool take() {
     eventfd_t one = 0;
     return ::read(fd_, &one, sizeof one) == sizeof one;
   }
@@ -44,6 +50,7 @@ class event_tokens {
   }
   /// Takes back the token of a dropped event.
   void withdraw() noexcept {
+    const no_cancellation wholly;
     eventfd_t one = 0;
     const iovec to{&one, sizeof one};
     if (::preadv2(fd_, &to, 1, -1, RWF_NOWAIT) < 0) ++void_;

@@ -1,5 +1,6 @@
 #include "link/link.hpp"
 
+#include "cancellation.hpp"
 #include "link/ip_address.hpp"
 #include "link/peer.hpp"
 #include "link/tcp_listener.hpp"
@@ -120,6 +121,24 @@ TEST_CASE("requests reach another process, and its answers come back", "[link]")
   for (std::uint32_t psn = 0; psn < frames; ++psn) REQUIRE(all.answers[psn].header.psn == psn);
   CHECK(all.answers[0].from.slot == slot_of(peer.qpn()));
   CHECK(all.downs.empty());
+}
+
+TEST_CASE("a thread that is cancelled opens a link, and sends on it", "[link]") {
+  const bool tcp = GENERATE(false, true);
+  CAPTURE(tcp);
+  local_side local{tcp};
+  test::seen& all = test::upcalls();
+  const peer_process peer{"echo", local.environment()};
+  // The engine of the peer sleeps before the second frame, which needs a doorbell.
+  for (const std::uint32_t psn : {0U, 1U}) {
+    CHECK(runs_while_cancelled([&] {
+      link* const route = local.link_to(peer);
+      REQUIRE(route != nullptr);
+      CHECK(send_one(*route, psn, 8, local.qpn, peer.qpn()) == sent::yes);
+      local.local_node->kick(local.qpn);
+    }));
+    REQUIRE(all.wait([&] { return all.answers.size() == psn + 1; }));
+  }
 }
 
 TEST_CASE("a poller alone carries a ping-pong", "[link]") {

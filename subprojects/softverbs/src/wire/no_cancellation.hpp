@@ -2,9 +2,11 @@
 
 #include <pthread.h>
 
-namespace softverbs::cm {
+namespace softverbs {
 
-/// While one exists, this thread is not cancelled: what follows must be done wholly.
+/// While one exists, pthread_cancel(3) does not end this thread. Most system calls of libc are
+/// cancellation points. A thread that ended there would keep its locks, and in a noexcept function
+/// it would end the process. Cost: two atomic operations of this thread.
 class no_cancellation {
  public:
   no_cancellation() noexcept { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
@@ -19,4 +21,4 @@ class no_cancellation {
   int before_ = PTHREAD_CANCEL_ENABLE;
 };
 
-}  // namespace softverbs::cm
+}  // namespace softverbs
