@@ -32,6 +32,19 @@ int open_file_at(int folder, const char* path, int flags, mode_t mode) {
                           : next<Name, open_at_function>()(folder, path, flags, mode);
 }
 
+// The fortified forms take no mode, and end the program if the flags want one.
+
+template <function_name Name>
+int open_file(const char* path, int flags) {
+  return is_rdma_cm(path) ? open_rdma_cm(flags) : next<Name, int(const char*, int)>()(path, flags);
+}
+
+template <function_name Name>
+int open_file_at(int folder, const char* path, int flags) {
+  return is_rdma_cm(path) ? open_rdma_cm(flags)
+                          : next<Name, int(int, const char*, int)>()(folder, path, flags);
+}
+
 /// Makes the result of fstat() on a channel that of the kernel's file, as far as anybody looks.
 int describe(int fd, int result, struct stat* to) noexcept {
   if (result == 0 && channels.has(fd)) {
@@ -120,14 +133,13 @@ int sv_openat64(int folder, const char* path, int flags, ...) {
 
 #undef SV_MODE_AFTER
 
-// The fortified forms have no mode, and end the program if the flags want one.
-int sv_open_2(const char* path, int flags) { return open_file<"__open_2">(path, flags, 0); }
-int sv_open64_2(const char* path, int flags) { return open_file<"__open64_2">(path, flags, 0); }
+int sv_open_2(const char* path, int flags) { return open_file<"__open_2">(path, flags); }
+int sv_open64_2(const char* path, int flags) { return open_file<"__open64_2">(path, flags); }
 int sv_openat_2(int folder, const char* path, int flags) {
-  return open_file_at<"__openat_2">(folder, path, flags, 0);
+  return open_file_at<"__openat_2">(folder, path, flags);
 }
 int sv_openat64_2(int folder, const char* path, int flags) {
-  return open_file_at<"__openat64_2">(folder, path, flags, 0);
+  return open_file_at<"__openat64_2">(folder, path, flags);
 }
 
 int sv_fstat(int fd, struct stat* to) noexcept { return stat_of<"fstat">(fd, to); }

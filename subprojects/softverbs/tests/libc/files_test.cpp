@@ -39,6 +39,30 @@ bool readable(int fd) {
   return ::poll(&one, 1, 0) == 1 && (one.revents & POLLIN) != 0;
 }
 
+template <class Open>
+void gives_channel_and_file(const char* name, Open open) {
+  INFO(name);
+  const int fd = open(rdma_cm::path, O_RDWR | O_CLOEXEC);
+  CHECK(rdma_cm::is_channel(fd));
+  CHECK(::close(fd) == 0);
+  const int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+  CHECK(file >= 0);
+  CHECK(::close(file) == 0);
+}
+
+template <class OpenAt>
+void gives_channel_and_file_below(const char* name, OpenAt open_at) {
+  INFO(name);
+  const int fd = open_at(AT_FDCWD, rdma_cm::path, O_RDWR | O_CLOEXEC);
+  CHECK(rdma_cm::is_channel(fd));
+  CHECK(::close(fd) == 0);
+  const int root = open_at(AT_FDCWD, "/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int file = open_at(root, "self/status", O_RDONLY | O_CLOEXEC);
+  CHECK(file >= 0);
+  CHECK(::close(file) == 0);
+  CHECK(::close(root) == 0);
+}
+
 }  // namespace
 
 TEST_CASE("a call before any constructor ran is served", "[libc]") {
@@ -52,29 +76,18 @@ TEST_CASE("a call before any constructor ran is served", "[libc]") {
 TEST_CASE("every form of open gives a channel of rdma_cm, and a file of other paths", "[libc]") {
   using open_function = int(const char*, int, ...);
   using open_at_function = int(int, const char*, int, ...);
+  // The fortified forms take no mode.
+  using open_2_function = int(const char*, int);
+  using openat_2_function = int(int, const char*, int);
   const int before = machine::channels();
-  for (const char* name : {"open", "open64", "__open_2", "__open64_2"}) {
-    INFO(name);
-    auto* const call = rdma_cm::libc<open_function>(name);
-    const int fd = call(rdma_cm::path, O_RDWR | O_CLOEXEC);
-    CHECK(rdma_cm::is_channel(fd));
-    CHECK(::close(fd) == 0);
-    const int file = call("/proc/self/status", O_RDONLY | O_CLOEXEC);
-    CHECK(file >= 0);
-    CHECK(::close(file) == 0);
-  }
-  for (const char* name : {"openat", "openat64", "__openat_2", "__openat64_2"}) {
-    INFO(name);
-    auto* const call = rdma_cm::libc<open_at_function>(name);
-    const int fd = call(AT_FDCWD, rdma_cm::path, O_RDWR | O_CLOEXEC);
-    CHECK(rdma_cm::is_channel(fd));
-    CHECK(::close(fd) == 0);
-    const int root = call(AT_FDCWD, "/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const int file = call(root, "self/status", O_RDONLY | O_CLOEXEC);
-    CHECK(file >= 0);
-    CHECK(::close(file) == 0);
-    CHECK(::close(root) == 0);
-  }
+  for (const char* name : {"open", "open64"})
+    gives_channel_and_file(name, rdma_cm::libc<open_function>(name));
+  for (const char* name : {"__open_2", "__open64_2"})
+    gives_channel_and_file(name, rdma_cm::libc<open_2_function>(name));
+  for (const char* name : {"openat", "openat64"})
+    gives_channel_and_file_below(name, rdma_cm::libc<open_at_function>(name));
+  for (const char* name : {"__openat_2", "__openat64_2"})
+    gives_channel_and_file_below(name, rdma_cm::libc<openat_2_function>(name));
   CHECK(machine::channels() == before);
 }
 
