@@ -7,8 +7,10 @@
 #include "object/soft_verbs.hpp"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -142,13 +144,22 @@ std::uint64_t size_of(int fd) noexcept {
   return static_cast<std::uint64_t>(end);
 }
 
-/// Maps the pages around `offset`. On failure errno: as a kernel that finds no dma-buf.
-mapping map(int fd, std::uint64_t offset, std::size_t length, unsigned access) noexcept {
+/// The size of the pages that a descriptor is mapped by.
+std::size_t page_bytes_of(int fd) noexcept {
+  struct statfs system{};
+  const bool has_huge_pages = ::fstatfs(fd, &system) == 0 && system.f_type == HUGETLBFS_MAGIC;
+  return has_huge_pages ? static_cast<std::size_t>(system.f_bsize) : page_bytes;
+}
+
+/// Maps the pages around a range, whose first byte is at `offset % page` of the mapping. munmap(2)
+/// takes whole huge pages only. On failure errno: as a kernel that finds no dma-buf.
+mapping map(int fd, std::uint64_t offset, std::size_t length, std::size_t page,
+            unsigned access) noexcept {
   const int protection =
       (access & IBV_ACCESS_LOCAL_WRITE) != 0 ? PROT_READ | PROT_WRITE : PROT_READ;
-  const std::size_t bytes = length + offset % page_bytes;
+  const std::size_t bytes = (offset % page + length + page - 1) / page * page;
   void* const at = ::mmap(nullptr, bytes, protection, MAP_SHARED, fd,
-                          static_cast<off_t>(offset - offset % page_bytes));
+                          static_cast<off_t>(offset - offset % page));
   if (at != MAP_FAILED) return {static_cast<std::byte*>(at), bytes};
   if (errno != EBADF && errno != ENOMEM) errno = EINVAL;
   return {};
@@ -195,12 +206,13 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std:
   const std::uint64_t size = size_of(fd);
   if (length == 0 || offset > size || length > size - offset || iova + length < iova)
     return fail(EINVAL);
-  mapping mapped = map(fd, offset, length, access);
+  const std::size_t page = page_bytes_of(fd);
+  mapping mapped = map(fd, offset, length, page, access);
   if (mapped.at == nullptr) return fail(errno);
   const key_grant grant{.pd = pd,
                         .access = access,
                         .iova = iova,
-                        .base = mapped.at + offset % page_bytes,
+                        .base = mapped.at + offset % page,
                         .length = length};
   // NOLINTNEXTLINE(performance-no-int-to-ptr): libibverbs stores the offset there, too.
   return make_region(pd, reinterpret_cast<void*>(offset), grant, std::move(mapped));

@@ -1,8 +1,11 @@
+#include "memory/key_table.hpp"
+#include "node/node.hpp"
 #include "object/context.hpp"
 #include "object/soft_verbs.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -10,7 +13,9 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <fstream>
 #include <initializer_list>
+#include <string>
 
 // Regions of a descriptor, and advice about pages on demand.
 
@@ -30,11 +35,14 @@ const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 
 /// A descriptor of memory.
 struct file {
-  explicit file(std::size_t bytes) { REQUIRE(::ftruncate(fd, static_cast<off_t>(bytes)) == 0); }
+  explicit file(std::size_t bytes, unsigned flags = 0)
+      : fd{::memfd_create("softverbs test", MFD_CLOEXEC | flags)} {
+    REQUIRE(::ftruncate(fd, static_cast<off_t>(bytes)) == 0);
+  }
   ~file() { ::close(fd); }
   file(const file&) = delete;
   file& operator=(const file&) = delete;
-  int fd = ::memfd_create("softverbs test", MFD_CLOEXEC);
+  int fd;
 };
 
 int dmabuf_errno(const paging_device& on, std::uint64_t offset, std::size_t length,
@@ -53,6 +61,29 @@ std::size_t resident(void* at, std::size_t pages) {
   std::size_t count = 0;
   for (std::size_t i = 0; i < pages; ++i) count += present[i] & 1u;
   return count;
+}
+
+/// Lets the kernel make huge pages when they are asked for, where this process may say so.
+class huge_pages {
+ public:
+  explicit huge_pages(unsigned count) {
+    std::ifstream{limit} >> before_;
+    std::ofstream{limit} << before_ + count;
+  }
+  ~huge_pages() { std::ofstream{limit} << before_; }
+  huge_pages(const huge_pages&) = delete;
+  huge_pages& operator=(const huge_pages&) = delete;
+
+ private:
+  static constexpr const char* limit = "/proc/sys/vm/nr_overcommit_hugepages";
+  unsigned before_ = 0;
+};
+
+bool is_mapped(const std::string& name) {
+  std::ifstream mappings{"/proc/self/maps"};
+  for (std::string line; std::getline(mappings, line);)
+    if (line.find(name) != line.npos) return true;
+  return false;
 }
 
 }  // namespace
@@ -79,6 +110,35 @@ TEST_CASE("a region of a descriptor asks for what the kernel does", "[object]") 
   REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
   CHECK(dmabuf_errno(soft0, 0, page, 0, ends[0], 0) == EINVAL);
   for (const int end : ends) ::close(end);
+}
+
+TEST_CASE("a region of a file of huge pages has them, and leaves none mapped", "[object]") {
+  const huge_pages two{2};
+  struct statfs system{};
+  const file probe{0, MFD_HUGETLB};
+  REQUIRE(::fstatfs(probe.fd, &system) == 0);
+  const auto huge = static_cast<std::size_t>(system.f_bsize);
+  const file memory{2 * huge, MFD_HUGETLB};
+  void* const all = ::mmap(nullptr, 2 * huge, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd, 0);
+  const paging_device soft0;
+  if (all == MAP_FAILED) {  // This host has no huge pages to give.
+    CHECK(dmabuf_errno(soft0, 0, huge, 0, memory.fd, 0) == ENOMEM);
+    return;
+  }
+  auto* const bytes = static_cast<unsigned char*>(all);
+  bytes[huge + page + 5] = 77;
+  ibv_mr* const mr =
+      verb::reg_dmabuf_mr(soft0.pd, huge + page + 5, 8, 5, memory.fd, IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(mr != nullptr);
+  {
+    pinned byte;
+    key_table& keys = softverbs::soft(soft0.ctx).local_node->keys();
+    REQUIRE(keys.pin(mr->lkey, soft0.pd, 0, 0, 5, 8, byte) == key_error::none);
+    CHECK(*byte.address() == std::byte{77});
+  }
+  CHECK(verb::dereg_mr(mr) == 0);
+  CHECK(::munmap(all, 2 * huge) == 0);
+  CHECK_FALSE(is_mapped("softverbs test"));
 }
 
 TEST_CASE("a region of a descriptor is not registered anew", "[object]") {
