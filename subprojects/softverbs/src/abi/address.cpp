@@ -9,7 +9,6 @@
 
 #include <array>
 #include <cstring>
-#include <optional>
 
 // Address handles, and how to answer the sender of a datagram.
 
@@ -57,14 +56,6 @@ route read_route(const ibv_grh& grh) noexcept {
           .traffic_class = static_cast<std::uint8_t>(version_class_flow >> 20)};
 }
 
-std::optional<std::uint8_t> index_of(const ibv_gid& gid) noexcept {
-  for (int index = 0; index < gid_count(); ++index) {
-    const ibv_gid candidate = gid_at(index);
-    if (std::memcmp(&candidate, &gid, sizeof gid) == 0) return static_cast<std::uint8_t>(index);
-  }
-  return std::nullopt;
-}
-
 int init_ah_from_wc(ibv_context*, std::uint8_t port, ibv_wc* wc, ibv_grh* grh, ibv_ah_attr* attr) {
   *attr = {};
   attr->port_num = port;
@@ -73,12 +64,12 @@ int init_ah_from_wc(ibv_context*, std::uint8_t port, ibv_wc* wc, ibv_grh* grh, i
   attr->src_path_bits = wc->dlid_path_bits;
   if ((wc->wc_flags & IBV_WC_GRH) == 0) return 0;
   const route came = read_route(*grh);
-  const auto source_index = index_of(came.destination);
-  if (port != only_port || !source_index) return EINVAL;
+  const int source_index = gid_index(came.destination);
+  if (port != only_port || source_index < 0) return EINVAL;
   attr->is_global = 1;
   attr->grh = {.dgid = came.source,
                .flow_label = came.flow_label,
-               .sgid_index = *source_index,
+               .sgid_index = static_cast<std::uint8_t>(source_index),
                .hop_limit = hop_limit,
                .traffic_class = came.traffic_class};
   return 0;

@@ -2,7 +2,6 @@
 
 #include "link/ip_address.hpp"
 #include "link/unique_fd.hpp"
-#include "node/gid_table.hpp"
 
 #include <endian.h>
 #include <linux/capability.h>
@@ -137,14 +136,6 @@ ibv_gid address::gid() const noexcept {
   ibv_gid result{};
   if (family() == AF_INET6) std::memcpy(result.raw, &v6().sin6_addr, sizeof result.raw);
   return result;
-}
-
-int gid_index(const ibv_gid& own) noexcept {
-  const int count = gid_count();
-  for (int index = 0; index < count; ++index) {
-    if (same(gid_at(index), own)) return index;
-  }
-  return is_loopback(own) ? count - 1 : -1;  // 127.0.0.1 is the last GID.
 }
 
 int choose_source(const address& from, const address& to, address& source) noexcept {

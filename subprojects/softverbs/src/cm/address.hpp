@@ -48,10 +48,6 @@ class address {
   sockaddr_storage raw_{};
 };
 
-/// The index in soft0's GID table of an address of this host; all loopback addresses count as
-/// 127.0.0.1. Below zero: soft0 does not have it.
-[[nodiscard]] int gid_index(const ibv_gid& own) noexcept;
-
 /// Chooses the source of a connection from `from`, which may be a wildcard, as the kernel routes.
 /// `source` gets the address, with the port of `from`. errno value.
 [[nodiscard]] int choose_source(const address& from, const address& to, address& source) noexcept;

@@ -1,5 +1,6 @@
 #include "cm/machine.hpp"
 #include "link/ip_address.hpp"
+#include "node/gid_table.hpp"
 #include "object/context.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 #include "cm/machine.hpp"
+#include "node/gid_table.hpp"
 #include "object/context.hpp"
 
 #include <algorithm>

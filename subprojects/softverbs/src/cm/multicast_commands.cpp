@@ -1,5 +1,6 @@
 #include "cm/machine.hpp"
 #include "multicast/group.hpp"
+#include "node/gid_table.hpp"
 
 #include <algorithm>
 #include <cerrno>

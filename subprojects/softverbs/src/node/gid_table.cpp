@@ -117,6 +117,14 @@ ibv_gid gid_at(int index) noexcept {
                                            : ibv_gid{};
 }
 
+int gid_index(const ibv_gid& own) noexcept {
+  const int count = gid_count();
+  for (int index = 0; index < count; ++index)
+    if (same(gid_at(index), own)) return index;
+  // 127.0.0.1 is the last GID, but an InfiniBand port does not have it.
+  return is_loopback(own) && !is_infiniband() ? count - 1 : -1;
+}
+
 std::uint32_t first_ip4_address() noexcept {
   const address_list& known = host_table();
   // IPv4 comes first; the last entry is 127.0.0.1.

@@ -16,6 +16,10 @@ inline constexpr int gids_max = 64;
 [[nodiscard]] int gid_count() noexcept;
 [[nodiscard]] union ibv_gid gid_at(int index) noexcept;  ///< zero beyond the count
 
+/// The index of a GID in the table; all loopback addresses count as 127.0.0.1. Below zero: the
+/// table does not have it.
+[[nodiscard]] int gid_index(const union ibv_gid& own) noexcept;
+
 /// The first IPv4 address of this host in host order; 127.0.0.1 if there is no other.
 [[nodiscard]] std::uint32_t first_ip4_address() noexcept;
 

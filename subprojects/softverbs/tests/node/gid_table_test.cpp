@@ -30,10 +30,14 @@ TEST_CASE("the GID table ends with 127.0.0.1, and has nothing twice or beyond", 
   for (int n = 0; n < count; ++n) {
     CHECK_FALSE(same(gid_at(n), ibv_gid{}));
     CHECK(is_own_address(gid_at(n)));
+    CHECK(gid_index(gid_at(n)) == n);
     for (int m = 0; m < n; ++m) CHECK_FALSE(same(gid_at(n), gid_at(m)));
   }
   CHECK(same(gid_at(count), ibv_gid{}));
   CHECK(same(gid_at(-1), ibv_gid{}));
+  CHECK(gid_index(gid("::ffff:127.9.9.9")) == count - 1);
+  CHECK(gid_index(gid("::1")) == count - 1);
+  CHECK(gid_index(gid("100::1")) < 0);  // 100::/64 discards: no interface has it.
 }
 
 TEST_CASE("loopback leads to this host, another address to another one", "[node]") {
