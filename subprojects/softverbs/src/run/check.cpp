@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/select.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -135,6 +136,17 @@ void check_devices(report& to) {
                            " KiB, which limits the kernel's devices; soft0 locks no memory");
 }
 
+/// softverbs-run does not raise the limit: select() writes beyond its set for a descriptor of
+/// FD_SETSIZE or more, and only the program knows whether it calls select().
+void check_descriptors(report& to) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur <= FD_SETSIZE && limit.rlim_cur < limit.rlim_max)
+    to.note("files", "RLIMIT_NOFILE is " + std::to_string(limit.rlim_cur) +
+                         ": for hundreds of peers raise it (ulimit -n), unless the program uses "
+                         "select()");
+}
+
 }  // namespace
 
 int check(const libraries& ours, const std::string& program) {
@@ -145,6 +157,7 @@ int check(const libraries& ours, const std::string& program) {
   else
     check_program(to, ours, program);
   check_devices(to);
+  check_descriptors(to);
   check_rdma_cm(to);
   check_ports(to);
   return to.problems();

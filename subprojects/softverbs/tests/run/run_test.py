@@ -183,6 +183,12 @@ class Check(unittest.TestCase):
         self.assertNotIn("problem", result.stdout)
         self.expect(["/bin/true"], "note", "program +/bin/true loads neither", 0)
 
+    def test_a_low_limit_of_descriptors_is_noted(self):
+        note = re.compile("^note +files +RLIMIT_NOFILE is 256: .*select", re.MULTILINE)
+        for limit, is_low in (("-Sn 256", True), ("-n 256", False)):  # The latter is the most.
+            result = run("-c", f'ulimit {limit}; exec "$0" --cm soft --check', RUN, program="sh")
+            self.assertEqual(note.search(result.stdout) is not None, is_low, result.stdout)
+
     def test_a_program_that_is_not_there(self):
         self.expect(["no-such-program"], "problem", "program +no-such-program is not found",
                     STATUS_PROBLEM)
