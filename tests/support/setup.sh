@@ -28,7 +28,7 @@ packages_build=(g++ meson ninja-build pkg-config python3 libibverbs-dev liburing
   libprotobuf-dev protobuf-compiler
   # Programs that softverbs must run; and what makes hosts out of network namespaces.
   ibverbs-utils perftest python3-pyverbs qperf ucx-utils libfabric-bin openmpi-bin libopenmpi-dev
-  rdmacm-utils fio iproute2
+  rdmacm-utils librdmacm-dev fio iproute2
   # For bench: it counts instructions; what our coroutines stand beside.
   valgrind libasio-dev
   # Probes (docs/metrics.md).
