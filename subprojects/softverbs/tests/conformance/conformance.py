@@ -181,6 +181,9 @@ class Device:
         environment = {**self.environment, **host.environment,
                        **{key: value.format(device=self.name)
                           for key, value in program.environment.items()}}
+        if program.preload:
+            loaded = [*map(str, self.preload), program.preload]
+            environment["LD_PRELOAD"] = ":".join(loaded)
         values["device"] = self.name
         if any("{gid}" in word for word in arguments):
             values["gid"], _ = self.gid(environment, host)
@@ -211,7 +214,7 @@ def run_pair(device, program, deadline, near=hosts.HERE, far=hosts.HERE):
         except Failure as failure:
             raise Failure(f"{failure}\n{server.report()}") from None
         with device.start(program, program.client, near, port=port, server=far.address,
-                          source=source, copy=copy) as client:
+                          client=near.address, source=source, copy=copy) as client:
             try:
                 wait_for_both(client if program.server_stays else server, client, deadline)
                 check_output(client.text(), program.expected, program.forbidden)
@@ -291,6 +294,8 @@ def absent(name, device, options):
     for command in [program.arguments[0]] + (["mpicc"] if program.is_mpi else []):
         if not shutil.which(command):
             return f"{command} is not installed"
+    if program.preload is not None and not program.preload:
+        return "librspreload.so is not installed"
     if (program.needs_soft or program.by_cm) and device.is_kernels():
         return "it needs soft0"
     if (program.needs_device_file or program.needs_cm) and not device.has_file():

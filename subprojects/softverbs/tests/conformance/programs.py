@@ -7,6 +7,9 @@ ITERATIONS = 1000
 LATENCY_ITERATIONS = 100  # Two that spin on fewer CPUs than they need take turns by time slices.
 SIZES_OF_ALL = [2**exponent for exponent in range(1, 24)]  # perftest's -a
 ON_HOSTS = "@hosts"
+# librdmacm's, which makes sockets of programs rsockets.
+RSPRELOAD = next((str(path) for pattern in ("lib*", "lib*/*") for path in
+                  pathlib.Path("/usr").glob(f"{pattern}/rsocket/librspreload.so")), "")
 MPI_CHECK = pathlib.Path(__file__).with_name("mpi_check.c")
 # perftest wants both GIDs to be IPv4 addresses or neither.
 IPV4_MGID = "0:0:0:0:0:0:0:0:0:0:255:255:239:1:1:9"
@@ -16,8 +19,8 @@ BY_LID = {"SOFTVERBS_LINK_LAYER": "infiniband"}
 
 @dataclasses.dataclass
 class Program:
-    """`{device}`, `{gid}`, `{port}` and `{server}`, the server's address, in the arguments are
-    filled in. A pair is a server and a client."""
+    """`{device}`, `{gid}`, `{port}`, `{server}` and `{client}`, which are their addresses, in the
+    arguments are filled in. A pair is a server and a client."""
 
     arguments: list  # The arguments of the server, or of a single program.
     expected: list
@@ -26,6 +29,7 @@ class Program:
     pair: bool = True
     both_report: bool = False  # The server prints its results, too.
     environment: dict = dataclasses.field(default_factory=dict)
+    preload: str = None  # A library to load before the program, if it is there.
     hosts: bool = False  # The pair runs between two hosts, too.
     needs_address: bool = False  # Its host needs an address other than loopback.
     is_mpi: bool = False  # `{check}` is the program of mpi_check.c.
@@ -131,6 +135,14 @@ def cm(server, client, expected, **more):
     """An example of librdmacm: the server's command, and what the client's has besides."""
     return Program(server.split(), expected, [r"(?i)failed|error|mismatch"],
                    client=client.split(), by_cm=True, **more)
+
+
+def stream(program, *options, polls=False, size=1000, count=1000, iterations=5, **more):
+    """rstream and riostream, which verify what comes. Only the server polls: a client that does
+    may see the end of the connection beside its last bytes, and takes that for an error."""
+    both = " ".join([program, "-p {port} -T v", *options, f"-S {size} -C {count} -I {iterations}"])
+    return cm(both + " -T a" * polls, both + " -s {server}",
+              [rf"^custom +\S+ +\S+ +{iterations} +\S+ +\d+\.\d+s "], both_report=True, **more)
 
 
 def fio(verb, **more):
@@ -274,13 +286,17 @@ TABLE = {
                  port=7471, server_stays=True),
     "rdma_client": cm("rdma_server -p {port}", "rdma_client -s {server} -p {port}",
                       [r"^rdma_client: end 0$"]),
-    "rstream": cm("rstream -p {port} -T v -I 5", "rstream -s {server} -p {port} -T v -I 5",
-                  [r"^custom +\S+ +\S+ +5 "]),
-    "riostream": cm("riostream -p {port} -T v -I 5", "riostream -s {server} -p {port} -T v -I 5",
-                    [r"^custom +\S+ +\S+ +5 "]),
+    "rstream": stream("rstream", hosts=True),
+    "rstream_blocking": stream("rstream", "-T b", size=(1 << 20) + 1, count=5, iterations=2),
+    "rstream_async": stream("rstream", "-k 1", polls=True, size=65536, count=20),
+    "rstream_resolve": stream("rstream", "-T r -T n", size=64, count=1, iterations=50),
+    "rstream_preload": stream("rstream", "-T s", preload=RSPRELOAD),
+    "riostream": stream("riostream", hosts=True),
+    "riostream_blocking": stream("riostream", "-T b", size=(1 << 20) + 1, count=5, iterations=2),
+    "riostream_async": stream("riostream", polls=True, size=65536, count=20),
     "rcopy": cm("rcopy -p {port}", "rcopy {source} {server}:{copy} -p {port}", [],
                 server_stays=True, copies=True),
-    "mckey": cm("mckey -m 239.1.1.9 -b {server}", "mckey -m 239.1.1.9 -b {server} -s",
+    "mckey": cm("mckey -m 239.1.1.9 -b {server}", "mckey -m 239.1.1.9 -b {client} -s",
                 [r"^return status 0$"], both_report=True, ready_by="group"),
     "fio_write": fio("write"),
     "fio_read": fio("read"),
