@@ -103,7 +103,7 @@ def qperf(*tests, by_cm=False):
         [rf"^{test}:\n(    \S+ += +[\d.]+ \S+\n)+" for test in tests],
         [r"(?i)\berror\b|failed|unable"],
         client=["qperf", "-lp", "{port}", "{server}", "-t", "1", *options, *tests, "quit"],
-        hosts=not by_cm, **more)
+        hosts=True, **more)
 
 
 def ucx(test, transport, *options, iterations=200, on_hosts=False):
@@ -285,7 +285,7 @@ TABLE = {
     "cmtime": cm("cmtime -c 20", "cmtime -s {server} -c 20", [r"^disconnect +:( +\d+\.\d+)+$"],
                  port=7471, server_stays=True),
     "rdma_client": cm("rdma_server -p {port}", "rdma_client -s {server} -p {port}",
-                      [r"^rdma_client: end 0$"]),
+                      [r"^rdma_client: end 0$"], hosts=True),
     "rstream": stream("rstream", hosts=True),
     "rstream_blocking": stream("rstream", "-T b", size=(1 << 20) + 1, count=5, iterations=2),
     "rstream_async": stream("rstream", "-k 1", polls=True, size=65536, count=20),
@@ -295,9 +295,9 @@ TABLE = {
     "riostream_blocking": stream("riostream", "-T b", size=(1 << 20) + 1, count=5, iterations=2),
     "riostream_async": stream("riostream", polls=True, size=65536, count=20),
     "rcopy": cm("rcopy -p {port}", "rcopy {source} {server}:{copy} -p {port}", [],
-                server_stays=True, copies=True),
+                server_stays=True, copies=True, hosts=True),
     "mckey": cm("mckey -m 239.1.1.9 -b {server}", "mckey -m 239.1.1.9 -b {client} -s",
-                [r"^return status 0$"], both_report=True, ready_by="group"),
+                [r"^return status 0$"], both_report=True, ready_by="group", hosts=True),
     "fio_write": fio("write"),
     "fio_read": fio("read"),
     "fio_send": fio("send", hosts=True),
