@@ -152,7 +152,7 @@ def fio(verb, **more):
     same = ["--ioengine=rdma", "--port={port}", "--bs=64k", "--size=2m"]
     server, client = [], []
     if verb == "send":
-        same += ["--verify=crc32c"]
+        same += ["--verify=crc32c", "--verify_state_save=0"]
         server, client = ["--iodepth=16", "--verify_fatal=1"], ["--do_verify=0"]
     return Program(
         ["fio", "--name=server", "--rw=read", *same, *server],
