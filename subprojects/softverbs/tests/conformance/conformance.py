@@ -16,6 +16,9 @@ import argparse
 import contextlib
 import dataclasses
 import fcntl
+import functools
+import ipaddress
+import json
 import os
 import pathlib
 import re
@@ -36,6 +39,7 @@ SECONDS_MAX = 120  # One program, or one pair.
 POLL_SECONDS = 0.01
 COPIED_BYTES = 3_000_000
 CM_TCP_PORT = 48024  # softverbs' rdma_cm has SOFTVERBS_PORT + 1024.
+GROUPS_ETHERNET = "3333" + ipaddress.ip_address(programs.GROUP).packed.hex()  # RFC 2464
 NEEDS_CM_LIBRARY = "it needs libsoftverbs_cm.so"
 EXIT_SKIPPED = 77  # Meson's code for "skipped".
 NAMESPACES = (["unshare", "--net"], ["unshare", "--user", "--map-root-user", "--net"])
@@ -119,7 +123,22 @@ def is_member(_, pid):
     return "@softverbs.member." in pathlib.Path(f"/proc/{pid}/net/unix").read_text(errors="replace")
 
 
+def listens_by_kernels_cm(port, _):
+    """Whether a process listens on that port of the kernel's rdma_cm."""
+    said = subprocess.run(["rdma", "-j", "resource", "show", "cm_id"], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, text=True, check=True).stdout
+    return any(one.get("state") == "LISTEN" and one["src-addr"].endswith(f":{port}")
+               for one in json.loads(said or "[]"))
+
+
+def is_member_in_kernel(_, pid):
+    """Whether a queue pair is attached to the group. Then rxe has the Ethernet address of its MGID
+    among those of its interface."""
+    return GROUPS_ETHERNET in pathlib.Path(f"/proc/{pid}/net/dev_mcast").read_text()
+
+
 READY = {"tcp": listens, "rdma_cm": listens_by_cm, "group": is_member}
+READY_IN_KERNEL = {"tcp": listens, "rdma_cm": listens_by_kernels_cm, "group": is_member_in_kernel}
 
 
 def wait_for_listener(server, port, deadline, is_there=listens):
@@ -165,6 +184,16 @@ class Device:
     def is_kernels(self):
         return pathlib.Path("/sys/class/infiniband", self.name).exists()
 
+    @functools.cached_property
+    def host(self):
+        """This machine: by the device's address if a kernel has it, whose rdma_cm has no device
+        for a loopback address."""
+        return hosts.Host(self.gid(self.environment)[1]) if self.is_kernels() else hosts.HERE
+
+    def ready(self, program):
+        """What says whether the program's server is ready."""
+        return (READY_IN_KERNEL if self.is_kernels() else READY)[program.ready_by]
+
     def gid(self, environment, host=hosts.HERE):
         """The index and the address of the first RoCEv2 GID of the host that has an IPv4 address."""
         said = subprocess.run([*host.command, "ibv_devinfo", "-v", "-d", self.name],
@@ -202,7 +231,7 @@ def run_single(device, program, deadline):
             raise Failure(f"{failure}\n{process.report()}") from None
 
 
-def run_pair(device, program, deadline, near=hosts.HERE, far=hosts.HERE):
+def run_pair(device, program, deadline, near, far):
     """The server runs on the far host, the client on the near one."""
     port = program.port or free_port()
     with tempfile.TemporaryDirectory() as folder, \
@@ -210,7 +239,7 @@ def run_pair(device, program, deadline, near=hosts.HERE, far=hosts.HERE):
         source, copy = (pathlib.Path(folder, name) for name in ("source", "copy"))
         source.write_bytes(os.urandom(COPIED_BYTES) if program.copies else b"")
         try:
-            wait_for_listener(server, port, deadline, READY[program.ready_by])
+            wait_for_listener(server, port, deadline, device.ready(program))
         except Failure as failure:
             raise Failure(f"{failure}\n{server.report()}") from None
         with device.start(program, program.client, near, port=port, server=far.address,
@@ -264,8 +293,9 @@ def run_pyverbs(device, options):
         raise Failure(late + "not as the lists say:\n" + "\n".join(failed) + "\n" + said)
 
 
-def needs_link(name, program):
-    return program.needs_address or name.endswith(programs.ON_HOSTS)
+def needs_link(name, program, device):
+    """A kernel's device has an address."""
+    return name.endswith(programs.ON_HOSTS) or (program.needs_address and not device.is_kernels())
 
 
 def run(name, device, options):
@@ -274,12 +304,12 @@ def run(name, device, options):
         return
     program = programs.find(name)
     deadline = time.monotonic() + SECONDS_MAX
-    if needs_link(name, program):
+    if needs_link(name, program, device):
         with hosts.Link() as link:
             far = link.far if name.endswith(programs.ON_HOSTS) else link.near
             run_pair(device, program, deadline, link.near, far)
     elif program.pair:
-        run_pair(device, program, deadline)
+        run_pair(device, program, deadline, device.host, device.host)
     elif program.is_mpi:
         run_mpi(device, program, deadline)
     else:
@@ -296,11 +326,13 @@ def absent(name, device, options):
             return f"{command} is not installed"
     if program.preload is not None and not program.preload:
         return "librspreload.so is not installed"
-    if (program.needs_soft or program.by_cm) and device.is_kernels():
+    if program.needs_soft and device.is_kernels():
         return "it needs soft0"
+    if program.by_cm and device.is_kernels() and not shutil.which("rdma"):
+        return "rdma is not installed"
     if (program.needs_device_file or program.needs_cm) and not device.has_file():
         return NEEDS_CM_LIBRARY
-    if needs_link(name, program):
+    if needs_link(name, program, device):
         return hosts.absent() if options.inside else "no network namespace can be made here"
     return ""
 

@@ -2,12 +2,14 @@
 """What the suite must notice, shown to it by programs that misbehave."""
 
 import gzip
+import json
 import os
 import pathlib
 import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 import conformance
 import programs
@@ -69,7 +71,8 @@ class Pairs(unittest.TestCase):
     def run_pair(self, arguments, expected=("^8 bytes$",), forbidden=(), seconds=60):
         program = programs.Program(arguments + ["-p", "{port}"], expected, forbidden,
                                    both_report=True)
-        conformance.run_pair(self.device, program, time.monotonic() + seconds)
+        here = self.device.host
+        conformance.run_pair(self.device, program, time.monotonic() + seconds, here, here)
 
     def assert_fails(self, what, *arguments, **options):
         with self.assertRaisesRegex(conformance.Failure, what):
@@ -117,6 +120,22 @@ class Pairs(unittest.TestCase):
             self.assertEqual(os.read(reader, 1), b"x")
             self.assertEqual(os.read(reader, 1), b"")  # The end of the file: nobody holds it.
             os.close(reader)
+
+
+class KernelsCm(unittest.TestCase):
+    def test_a_port_is_ready_when_somebody_listens_on_it(self):
+        ids = [{"state": "CONNECT", "src-addr": "10.0.7.1:7471"},
+               {"state": "LISTEN", "src-addr": "0.0.0.0:7472"},
+               {"state": "LISTEN", "src-addr": "[::]:7473"},
+               {"state": "ADDR_BOUND"}]
+        with tempfile.TemporaryDirectory() as folder:
+            rdma = pathlib.Path(folder, "rdma")
+            rdma.write_text(f"#!/bin/sh\necho '{json.dumps(ids)}'\n")
+            rdma.chmod(0o755)
+            with unittest.mock.patch.dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}"):
+                ready = [port for port in (471, 472, 7471, 7472, 7473)
+                         if conformance.listens_by_kernels_cm(port, None)]
+        self.assertEqual(ready, [7472, 7473])
 
 
 class Pyverbs(unittest.TestCase):

@@ -10,6 +10,7 @@ ON_HOSTS = "@hosts"
 # librdmacm's, which makes sockets of programs rsockets.
 RSPRELOAD = next((str(path) for pattern in ("lib*", "lib*/*") for path in
                   pathlib.Path("/usr").glob(f"{pattern}/rsocket/librspreload.so")), "")
+GROUP = "239.1.1.9"
 MPI_CHECK = pathlib.Path(__file__).with_name("mpi_check.c")
 # perftest wants both GIDs to be IPv4 addresses or neither.
 IPV4_MGID = "0:0:0:0:0:0:0:0:0:0:255:255:239:1:1:9"
@@ -296,7 +297,7 @@ TABLE = {
     "riostream_async": stream("riostream", polls=True, size=65536, count=20),
     "rcopy": cm("rcopy -p {port}", "rcopy {source} {server}:{copy} -p {port}", [],
                 server_stays=True, copies=True, hosts=True),
-    "mckey": cm("mckey -m 239.1.1.9 -b {server}", "mckey -m 239.1.1.9 -b {client} -s",
+    "mckey": cm(f"mckey -m {GROUP} -b {{server}}", f"mckey -m {GROUP} -b {{client}} -s",
                 [r"^return status 0$"], both_report=True, ready_by="group", hosts=True),
     "fio_write": fio("write"),
     "fio_read": fio("read"),
