@@ -3,9 +3,9 @@
 
     conformance.py [--preload LIBRARY]... [--device NAME] [--cache FOLDER] [PROGRAM|PROJECT...]
 
-Without a name: all of programs.py; a project's name: all its programs. Exits with 1 when one failed, 77 when none could run because
-it is not installed here. PROGRAM@hosts runs server and client on two hosts, which are network
-namespaces.
+Without a name: all of programs.py; a project's name: all its programs. Exits with 1 when one
+failed, 77 when none could run because it is not installed here. PROGRAM@hosts runs server and
+client on two hosts, which are network namespaces.
 
 A soft device's programs run in a network namespace of their own where one can be made: there nobody
 else takes a port between our finding it free and the server's listening on it, and no other process

@@ -13,7 +13,7 @@ RSPRELOAD = next((str(path) for pattern in ("lib*", "lib*/*") for path in
 GROUP = "239.1.1.9"
 MPI_CHECK = pathlib.Path(__file__).with_name("mpi_check.c")
 # perftest wants both GIDs to be IPv4 addresses or neither.
-IPV4_MGID = "0:0:0:0:0:0:0:0:0:0:255:255:239:1:1:9"
+IPV4_MGID = "0:0:0:0:0:0:0:0:0:0:255:255:" + GROUP.replace(".", ":")
 # The environment makes soft0 an InfiniBand port, whose programs address by LID alone.
 BY_LID = {"SOFTVERBS_LINK_LAYER": "infiniband"}
 
