@@ -194,4 +194,13 @@ int machine::resolve_route(channel& in, const command_body& body) {
   return 0;
 }
 
+/// Service records are a subnet's, and a RoCE port has no subnet manager.
+int machine::resolve_ib_service(channel& in, const command_body& body) {
+  resolve_ib_service_command command;
+  if (const int error = body.read(command)) return error;
+  identifier* one = nullptr;
+  if (const int error = find_with_device(in, command.id, one)) return error;
+  return one->state == id_state::bound ? EOPNOTSUPP : EINVAL;
+}
+
 }  // namespace softverbs::cm

@@ -157,4 +157,23 @@ int machine::notify(channel& in, const command_body& body) {
   return 0;
 }
 
+/// Queues an event of the program's own, which wakes its threads in GET_EVENT. The kernel, too,
+/// queues one for a connection that was not accepted yet.
+int machine::write_event(channel& in, const command_body& body) {
+  write_event_command command;
+  if (const int error = body.read(command)) return error;
+  const auto kind = static_cast<event_kind>(command.event);
+  if (kind != event_kind::user && kind != event_kind::internal) return EINVAL;
+  identifier* one = nullptr;
+  if (const int error = find(in, command.id, one)) return error;
+  event written;
+  written.of = one;
+  written.answer.uid = one->user;
+  written.answer.id = one->number;
+  written.answer.event = command.event;
+  written.answer.status = command.status;
+  std::memcpy(&written.answer.param, &command.argument, sizeof command.argument);
+  return in.push(written) ? 0 : ENOMEM;
+}
+
 }  // namespace softverbs::cm

@@ -27,7 +27,38 @@ enum class event_kind : std::uint32_t {
   disconnected = 10,
   multicast_join = 12,
   timewait_exit = 15,
+  user = 18,      ///< the program wrote it
+  internal = 19,  ///< librdmacm wrote it
 };
+
+// Additions of later kernels, of which the oldest header knows nothing.
+
+inline constexpr std::uint32_t query_ib_service = 3;  ///< an option of QUERY
+/// The answer to query_ib_service without a record.
+inline constexpr std::size_t service_records_head = 8;
+
+struct resolve_ib_service_command {
+  std::uint32_t id;
+  std::uint32_t reserved;
+  std::uint64_t service;
+  std::uint8_t name[64];
+  std::uint32_t flags;
+  std::uint32_t reserved2;
+};
+static_assert(sizeof(resolve_ib_service_command) == 88);
+
+struct write_event_command {
+  std::uint32_t id;
+  std::uint32_t reserved;
+  std::uint32_t event;
+  std::uint32_t status;
+  union {
+    rdma_ucm_conn_param connection;
+    rdma_ucm_ud_param datagram;
+    std::uint64_t argument;
+  };
+};
+static_assert(sizeof(write_event_command) == 320);
 
 inline constexpr std::uint8_t only_port = 1;
 inline constexpr std::uint16_t default_pkey = 0xffff;

@@ -18,29 +18,31 @@ struct machine::entry {
 };
 
 const machine::entry machine::commands[] = {
-    {&machine::create_id},        // RDMA_USER_CM_CMD_CREATE_ID
-    {&machine::destroy_id},       // DESTROY_ID
-    {&machine::bind_ip},          // BIND_IP
-    {&machine::resolve_ip},       // RESOLVE_IP
-    {&machine::resolve_route},    // RESOLVE_ROUTE
-    {&machine::query_route},      // QUERY_ROUTE
-    {&machine::connect},          // CONNECT
-    {&machine::listen},           // LISTEN
-    {&machine::accept},           // ACCEPT
-    {&machine::reject},           // REJECT
-    {&machine::disconnect},       // DISCONNECT
-    {&machine::init_qp_attr},     // INIT_QP_ATTR
-    {nullptr},                    // GET_EVENT: see get_event()
-    {nullptr},                    // GET_OPTION
-    {&machine::set_option},       // SET_OPTION
-    {&machine::notify},           // NOTIFY
-    {&machine::join_ip},          // JOIN_IP_MCAST
-    {&machine::leave},            // LEAVE_MCAST
-    {nullptr},                    // MIGRATE_ID: see migrate_id()
-    {&machine::query},            // QUERY
-    {&machine::bind_address},     // BIND
-    {&machine::resolve_address},  // RESOLVE_ADDR
-    {&machine::join},             // JOIN_MCAST
+    {&machine::create_id},           // RDMA_USER_CM_CMD_CREATE_ID
+    {&machine::destroy_id},          // DESTROY_ID
+    {&machine::bind_ip},             // BIND_IP
+    {&machine::resolve_ip},          // RESOLVE_IP
+    {&machine::resolve_route},       // RESOLVE_ROUTE
+    {&machine::query_route},         // QUERY_ROUTE
+    {&machine::connect},             // CONNECT
+    {&machine::listen},              // LISTEN
+    {&machine::accept},              // ACCEPT
+    {&machine::reject},              // REJECT
+    {&machine::disconnect},          // DISCONNECT
+    {&machine::init_qp_attr},        // INIT_QP_ATTR
+    {nullptr},                       // GET_EVENT: see get_event()
+    {nullptr},                       // GET_OPTION
+    {&machine::set_option},          // SET_OPTION
+    {&machine::notify},              // NOTIFY
+    {&machine::join_ip},             // JOIN_IP_MCAST
+    {&machine::leave},               // LEAVE_MCAST
+    {nullptr},                       // MIGRATE_ID: see migrate_id()
+    {&machine::query},               // QUERY
+    {&machine::bind_address},        // BIND
+    {&machine::resolve_address},     // RESOLVE_ADDR
+    {&machine::join},                // JOIN_MCAST
+    {&machine::resolve_ib_service},  // RESOLVE_IB_SERVICE
+    {&machine::write_event},         // WRITE_CM_EVENT
 };
 
 int machine::open_network() noexcept {

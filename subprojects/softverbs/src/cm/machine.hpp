@@ -95,6 +95,7 @@ class machine final : private transport::listener {
   int set_id_option(identifier&, std::uint32_t name, const void* value, std::size_t bytes);
   int set_ib_path(identifier&, std::uint64_t records, std::size_t bytes);
   int notify(channel&, const command_body&);
+  int write_event(channel&, const command_body&);
 
   // address_commands.cpp
   int bind_ip(channel&, const command_body&);
@@ -102,6 +103,7 @@ class machine final : private transport::listener {
   int resolve_ip(channel&, const command_body&);
   int resolve_address(channel&, const command_body&);
   int resolve_route(channel&, const command_body&);
+  int resolve_ib_service(channel&, const command_body&);
   int bind(identifier&, const address&);
   int bind_name(identifier&, const address&);
   int bind_service(identifier&, const address&);

@@ -125,6 +125,8 @@ int machine::query(channel& in, const command_body& body) {
     case RDMA_USER_CM_QUERY_ADDR: return query_address(*one, command.response, body.out_bytes);
     case RDMA_USER_CM_QUERY_PATH: return query_path(*one, command.response, body.out_bytes);
     case RDMA_USER_CM_QUERY_GID: return query_gid(*one, command.response, body.out_bytes);
+    case query_ib_service:  // See resolve_ib_service(): there are no records.
+      return body.out_bytes < service_records_head ? ENOSPC : ENODATA;
     default: return ENOSYS;
   }
 }

@@ -35,6 +35,17 @@ std::uint16_t port_of(const __kernel_sockaddr_storage& from) {
   return address{&from, sizeof from}.port();
 }
 
+/// IPv4 addresses of this host, which may have none.
+std::vector<address> addresses_beside_loopback() {
+  std::vector<address> result;
+  for (int index = 0; index < gid_count(); ++index) {
+    const ibv_gid own = gid_at(index);
+    if (is_mapped(own) && !is_loopback(own))
+      result.emplace_back(endpoint{mapped<in6_addr>(ip4_of(own)), 0, 0});
+  }
+  return result;
+}
+
 }  // namespace
 
 TEST_CASE("AF_IB's wildcard is bound without an engine, as librdmacm's first identifier is",
@@ -92,11 +103,9 @@ TEST_CASE("bound addresses have a port, and a device if they are specific", "[cm
   answer = in.query(six);
   CHECK(answer.src_size == sizeof(sockaddr_in6));
   CHECK(port_of(answer.src_addr) == 7001);
-  for (int index = 0; index < gid_count(); ++index) {
-    const ibv_gid own = gid_at(index);
-    if (!is_mapped(own) || is_loopback(own)) continue;  // A host may have no other address.
+  for (const address& own : addresses_beside_loopback()) {
     const std::uint32_t specific = in.create(RDMA_PS_TCP, some_user);
-    CHECK(in.bind(specific, address{endpoint{mapped<in6_addr>(ip4_of(own)), 0, 0}}) == 0);
+    CHECK(in.bind(specific, own) == 0);
     answer = in.query(specific);
     CHECK(answer.node_guid == limits().node_guid);
     CHECK(answer.port_num == 1);
@@ -304,7 +313,33 @@ TEST_CASE("answers to queries are as long as the program's header knows", "[cm]"
   std::memcpy(&record, answer + 8, sizeof record);
   CHECK(record.flags == usable_path);
   CHECK(unpacked(record).mtu == IBV_MTU_4096);
-  CHECK(ask(RDMA_USER_CM_CMD_QUERY, 3, sizeof answer) == ENOSYS);  // QUERY_IB_SERVICE
+  CHECK(ask(RDMA_USER_CM_CMD_QUERY, query_ib_service, service_records_head - 1) == ENOSPC);
+  CHECK(ask(RDMA_USER_CM_CMD_QUERY, query_ib_service, sizeof answer) == ENODATA);
+  CHECK(ask(RDMA_USER_CM_CMD_QUERY, query_ib_service + 1, sizeof answer) == ENOSYS);
+}
+
+TEST_CASE("a RoCE port has no service records", "[cm]") {
+  two_processes both;
+  file& in = both.client;
+  constexpr std::uint32_t resolve_ib_service = 23;
+  const auto ask = [&](std::uint32_t id, std::size_t bytes = sizeof(resolve_ib_service_command)) {
+    resolve_ib_service_command command{};
+    command.id = id;
+    return in.write(resolve_ib_service, command, 0, bytes);
+  };
+  const std::uint32_t id = in.create(RDMA_PS_TCP, some_user);
+  CHECK(ask(id + 1) == ENOENT);
+  CHECK(ask(id) == EINVAL);
+  REQUIRE(in.bind(id, v4("0.0.0.0")) == 0);
+  CHECK(ask(id) == EINVAL);  // No device.
+  REQUIRE(in.resolve(id, v4("127.0.0.1", 7001)) == 0);
+  CHECK(ask(id) == EINVAL);  // No longer just bound.
+  for (const address& own : addresses_beside_loopback()) {
+    const std::uint32_t specific = in.create(RDMA_PS_TCP, some_user);
+    REQUIRE(in.bind(specific, own) == 0);
+    CHECK(ask(specific) == EOPNOTSUPP);
+    CHECK(ask(specific, sizeof(resolve_ib_service_command) - 1) == EINVAL);
+  }
 }
 
 TEST_CASE("a program may bring its own path record", "[cm]") {

@@ -213,6 +213,18 @@ TEST_CASE("GET_EVENT blocks or not, and a signal interrupts it", "[cm]") {
     ::sigaction(SIGUSR1, &before, nullptr);
     CHECK(error == EINTR);
   }
+  SECTION("woken by an event that another thread writes") {
+    const std::uint32_t id = in.create(user_one);
+    std::thread waiter{[&] { in.read_event(event); }};
+    write_event_command command{};
+    command.id = id;
+    command.event = static_cast<std::uint32_t>(event_kind::user);
+    constexpr std::uint32_t write_event = 24;
+    CHECK(in.write(write_event, command) == 0);
+    waiter.join();
+    CHECK(static_cast<event_kind>(event.event) == event_kind::user);
+    CHECK(event.uid == user_one);
+  }
   SECTION("short answers are refused at once") {
     const rdma_ucm_get_event command{reinterpret_cast<std::uintptr_t>(&event)};
     CHECK(in.write(RDMA_USER_CM_CMD_GET_EVENT, command, 8) == ENOSPC);

@@ -12,6 +12,16 @@ using namespace softverbs::cm::test;
 namespace {
 
 constexpr std::uint32_t no_id = 4711;
+constexpr std::uint32_t write_event_number = 24;
+
+int write_event(file& of, std::uint32_t id, event_kind kind, int status, std::uint64_t argument) {
+  write_event_command command{};
+  command.id = id;
+  command.event = static_cast<std::uint32_t>(kind);
+  command.status = static_cast<std::uint32_t>(status);
+  command.argument = argument;
+  return of.write(write_event_number, command);
+}
 
 int set_option(file& of, std::uint32_t id, std::uint32_t level, std::uint32_t name,
                const void* value, std::uint32_t bytes) {
@@ -113,8 +123,7 @@ TEST_CASE("commands that the kernel does not have are refused as it refuses them
   file in{one};
   const std::uint8_t bytes[512]{};
   CHECK(in.write(RDMA_USER_CM_CMD_GET_OPTION, bytes, sizeof bytes) == ENOSYS);
-  // RESOLVE_IB_SERVICE, WRITE_CM_EVENT, and what may come.
-  for (const std::uint32_t number : {23u, 24u, 25u, ~0u})
+  for (const std::uint32_t number : {write_event_number + 1, ~0u})
     CHECK(in.write(number, bytes, sizeof bytes) == EINVAL);
 }
 
@@ -202,6 +211,50 @@ TEST_CASE("an event is shortened for programs that know less of it", "[cm]") {
   const auto found = in.read_event(without_ece);
   REQUIRE(found);
   CHECK(found->kind() == event_kind::address_resolved);
+}
+
+TEST_CASE("a program writes events, which come in order, count, and end with their identifier",
+          "[cm]") {
+  two_processes both;
+  file& in = both.client;
+  const std::uint32_t id = in.create(RDMA_PS_TCP, some_user);
+  const std::uint32_t other = in.create(RDMA_PS_TCP, 1);
+  constexpr std::uint64_t argument = 0x0123'4567'89ab'cdef;
+  REQUIRE(write_event(in, id, event_kind::user, -7, argument) == 0);
+  REQUIRE(in.resolve(id, v4("127.0.0.1", 5)) == 0);
+  REQUIRE(write_event(in, id, event_kind::internal, 0, 16) == 0);
+  REQUIRE(write_event(in, other, event_kind::user, 0, 2) == 0);
+  const seen_event first = both.take(in, event_kind::user, some_user);
+  CHECK(first.raw.id == id);
+  CHECK(first.status() == -7);
+  std::uint64_t seen = 0;
+  std::memcpy(&seen, &first.raw.param, sizeof seen);
+  CHECK(seen == argument);
+  both.take(in, event_kind::address_resolved, some_user);
+  CHECK(in.destroy(id) == 2);  // The internal event goes unread.
+  both.take(in, event_kind::user, 1);
+  CHECK_FALSE(in.readable());
+}
+
+TEST_CASE("a program writes no events of the kernel, nor to identifiers of others", "[cm]") {
+  network all;
+  process one{all};
+  file mine{one};
+  file other{one};
+  const std::uint32_t id = mine.create(RDMA_PS_TCP, some_user);
+  for (const auto kind : {event_kind::established, event_kind::timewait_exit, event_kind{17},
+                          event_kind{20}, event_kind{~0u}}) {
+    CHECK(write_event(mine, id, kind, 0, 0) == EINVAL);
+    CHECK(write_event(mine, no_id, kind, 0, 0) == EINVAL);
+  }
+  CHECK(write_event(mine, no_id, event_kind::user, 0, 0) == ENOENT);
+  CHECK(write_event(other, id, event_kind::user, 0, 0) == EINVAL);
+  write_event_command command{};
+  command.id = id;
+  command.event = static_cast<std::uint32_t>(event_kind::user);
+  CHECK(mine.write(write_event_number, command, 0, sizeof command - 1) == EINVAL);
+  CHECK_FALSE(mine.readable());
+  CHECK_FALSE(other.readable());
 }
 
 TEST_CASE("a migrated identifier takes its events along, and later ones follow", "[cm]") {
