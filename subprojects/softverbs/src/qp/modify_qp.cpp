@@ -44,23 +44,25 @@ bool is_unsupported(const ibv_qp_attr& attr, int mask) {
   return (mask & IBV_QP_PATH_MIG_STATE) != 0 && attr.path_mig_state != IBV_MIG_MIGRATED;
 }
 
+/// Reads no attribute beyond the mask: programs leave those uninitialized.
 bool is_valid(const ibv_qp_attr& attr, int mask) {
-  const auto bad = [mask](int attribute, bool wrong) { return (mask & attribute) != 0 && wrong; };
+  const auto has = [mask](int attribute) { return (mask & attribute) != 0; };
   const auto& device = limits();
-  return !(bad(IBV_QP_PORT, attr.port_num != sole_port) ||
-           bad(IBV_QP_PKEY_INDEX, attr.pkey_index != 0) ||
-           bad(IBV_QP_ACCESS_FLAGS, (attr.qp_access_flags & ~access_known) != 0) ||
-           bad(IBV_QP_AV, !is_good(attr.ah_attr)) ||
-           bad(IBV_QP_DEST_QPN, attr.dest_qp_num > qpn_max) ||
-           bad(IBV_QP_PATH_MTU, attr.path_mtu < IBV_MTU_256 || attr.path_mtu > IBV_MTU_4096) ||
-           bad(IBV_QP_TIMEOUT, attr.timeout > timer_code_max) ||
-           bad(IBV_QP_MIN_RNR_TIMER, attr.min_rnr_timer > timer_code_max) ||
-           bad(IBV_QP_RETRY_CNT, attr.retry_cnt > retry_max) ||
-           bad(IBV_QP_RNR_RETRY, attr.rnr_retry > retry_max) ||
-           bad(IBV_QP_MAX_QP_RD_ATOMIC, attr.max_rd_atomic > device.max_qp_init_rd_atom ||
-                                            attr.max_rd_atomic > rd_atomic_max) ||
-           bad(IBV_QP_MAX_DEST_RD_ATOMIC, attr.max_dest_rd_atomic > device.max_qp_rd_atom ||
-                                              attr.max_dest_rd_atomic > rd_atomic_max));
+  return !(
+      (has(IBV_QP_PORT) && attr.port_num != sole_port) ||
+      (has(IBV_QP_PKEY_INDEX) && attr.pkey_index != 0) ||
+      (has(IBV_QP_ACCESS_FLAGS) && (attr.qp_access_flags & ~access_known) != 0) ||
+      (has(IBV_QP_AV) && !is_good(attr.ah_attr)) ||
+      (has(IBV_QP_DEST_QPN) && attr.dest_qp_num > qpn_max) ||
+      (has(IBV_QP_PATH_MTU) && (attr.path_mtu < IBV_MTU_256 || attr.path_mtu > IBV_MTU_4096)) ||
+      (has(IBV_QP_TIMEOUT) && attr.timeout > timer_code_max) ||
+      (has(IBV_QP_MIN_RNR_TIMER) && attr.min_rnr_timer > timer_code_max) ||
+      (has(IBV_QP_RETRY_CNT) && attr.retry_cnt > retry_max) ||
+      (has(IBV_QP_RNR_RETRY) && attr.rnr_retry > retry_max) ||
+      (has(IBV_QP_MAX_QP_RD_ATOMIC) &&
+       (attr.max_rd_atomic > device.max_qp_init_rd_atom || attr.max_rd_atomic > rd_atomic_max)) ||
+      (has(IBV_QP_MAX_DEST_RD_ATOMIC) && (attr.max_dest_rd_atomic > device.max_qp_rd_atom ||
+                                          attr.max_dest_rd_atomic > rd_atomic_max)));
 }
 
 /// Checks the current state that the program may name, where the device can change the state.

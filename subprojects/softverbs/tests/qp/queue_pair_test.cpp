@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <cstring>
 
 using namespace softverbs;
 
@@ -129,6 +130,21 @@ TEST_CASE("a query tells what was set, and a reset forgets it", "[qp]") {
     CHECK(query(qp).dest_qp_num == 0);
     CHECK(verb::destroy_qp(qp) == 0);
   }
+}
+
+TEST_CASE("attributes beyond the mask are not looked at", "[qp]") {
+  const device dev;
+  ibv_qp* const qp = dev.create(IBV_QPT_RC);
+  ibv_qp_attr attr;
+  std::memset(&attr, 0xff, sizeof attr);  // As in a program that leaves them uninitialized.
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  attr.pkey_index = 0;
+  attr.qp_access_flags = 0;
+  CHECK(verb::modify_qp(qp, &attr, required_mask(IBV_QPT_RC, IBV_QPS_INIT)) == 0);
+  attr.qp_state = IBV_QPS_RESET;
+  CHECK(verb::modify_qp(qp, &attr, IBV_QP_STATE) == 0);
+  CHECK(verb::destroy_qp(qp) == 0);
 }
 
 TEST_CASE("a refused modification leaves everything as it was", "[qp]") {
