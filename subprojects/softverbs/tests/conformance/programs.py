@@ -155,6 +155,7 @@ def fio(verb, **more):
     if verb == "send":
         same += ["--verify=crc32c", "--verify_state_save=0"]
         server, client = ["--iodepth=16", "--verify_fatal=1"], ["--do_verify=0"]
+        same += ["--verify_state_save=0"]  # It would leave a file behind.
     return Program(
         ["fio", "--name=server", "--rw=read", *same, *server],
         [r"issued rwts: total=(0,32|32,0),0,0 short"], [r"(?i)\berror\b|verify:"],
