@@ -153,9 +153,8 @@ def fio(verb, **more):
     same = ["--ioengine=rdma", "--port={port}", "--bs=64k", "--size=2m"]
     server, client = [], []
     if verb == "send":
-        same += ["--verify=crc32c", "--verify_state_save=0"]
+        same += ["--verify=crc32c", "--verify_state_save=0"]  # The state would be a file.
         server, client = ["--iodepth=16", "--verify_fatal=1"], ["--do_verify=0"]
-        same += ["--verify_state_save=0"]  # It would leave a file behind.
     return Program(
         ["fio", "--name=server", "--rw=read", *same, *server],
         [r"issued rwts: total=(0,32|32,0),0,0 short"], [r"(?i)\berror\b|verify:"],
