@@ -1,9 +1,13 @@
 #include "memory/key_table.hpp"
 
 #include <infiniband/verbs.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <memory>
+#include <new>
 #include <thread>
+#include <type_traits>
 
 namespace softverbs {
 namespace {
@@ -24,22 +28,37 @@ key_error check(const key_grant& grant, const void* pd, std::uint32_t qpn, unsig
   return key_error::none;
 }
 
+/// Memory for slots, which the kernel provides page by page as it is touched.
+key_slot* map_slots(std::size_t count) {
+  void* const at = ::mmap(nullptr, count * sizeof(key_slot), PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) throw std::bad_alloc{};
+  return static_cast<key_slot*>(at);
+}
+
 }  // namespace
 
 key_table::key_table(std::uint32_t capacity)
-    : slots_{std::make_unique<key_slot[]>(std::size_t{std::min(capacity, keys_max)} + 1)},
-      capacity_{std::min(capacity, keys_max) + 1} {}
+    : capacity_{std::min(capacity, keys_max) + 1}, slots_{map_slots(capacity_)} {}
+
+key_table::~key_table() {
+  static_assert(std::is_trivially_destructible_v<key_slot>);
+  ::munmap(slots_, capacity_ * sizeof(key_slot));
+}
 
 key_slot* key_table::slot_of(std::uint32_t key) noexcept {
   const std::uint32_t index = key >> variant_bits;
-  return index != 0 && index < capacity_ ? &slots_[index] : nullptr;
+  return index != 0 && index < fresh_.load(std::memory_order_acquire) ? &slots_[index] : nullptr;
 }
 
 std::uint32_t key_table::allocate() {
   const std::lock_guard lock{mutex_};
   std::uint32_t index = oldest_free_;
-  if (fresh_ < capacity_ && resting_ < resting_keys) {
-    index = fresh_++;
+  const std::uint32_t fresh = fresh_.load(std::memory_order_relaxed);
+  if (fresh < capacity_ && resting_ < resting_keys) {
+    index = fresh;
+    std::construct_at(&slots_[index]);
+    fresh_.store(fresh + 1, std::memory_order_release);
   } else if (index != 0) {
     oldest_free_ = slots_[index].next_free;
     --resting_;

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -87,6 +86,9 @@ inline constexpr std::uint32_t resting_keys = 1024;
 class key_table {
  public:
   explicit key_table(std::uint32_t capacity);
+  ~key_table();
+  key_table(const key_table&) = delete;
+  key_table& operator=(const key_table&) = delete;
 
   /// Allocates a slot with a new key, not granted yet. 0: the table is full.
   std::uint32_t allocate();
@@ -104,17 +106,18 @@ class key_table {
   key_error pin(std::uint32_t key, const void* pd, std::uint32_t qpn, unsigned access,
                 std::uint64_t address, std::uint64_t length, pinned& result) noexcept;
 
-  [[nodiscard]] key_slot* slot_of(
-      std::uint32_t key) noexcept;  ///< null if the index is beyond the table
+  /// Null if the index is of no slot that was ever allocated.
+  [[nodiscard]] key_slot* slot_of(std::uint32_t key) noexcept;
 
  private:
   /// Makes `live`, a key of `slot`, dead, and waits for the users of its grant.
   void clear(key_slot& slot, std::uint32_t live) noexcept;
 
-  std::unique_ptr<key_slot[]> slots_;
-  std::uint32_t capacity_;  ///< slots, including the first, which is never used: no key is 0
+  const std::uint32_t capacity_;  ///< slots, including the first, which is never used: no key is 0
+  /// Memory for all slots. A slot is made when it is first allocated: others take no memory.
+  key_slot* const slots_;
+  std::atomic<std::uint32_t> fresh_{1};  ///< this slot and all later ones were never allocated
   std::mutex mutex_;
-  std::uint32_t fresh_ = 1;  ///< this slot and all later ones were never used
   // The freed slots: a list through next_free, oldest first; 0 ends it.
   std::uint32_t oldest_free_ = 0;
   std::uint32_t newest_free_ = 0;
