@@ -60,13 +60,11 @@ void* alloc_buffer(ibv_pd* pd, std::size_t bytes, ibv_buf** to) {
   if (const int error = ::posix_memalign(&memory, page, bytes)) return real::failure<void*>(error);
   std::unique_ptr<void, decltype(&std::free)> owner{memory, &std::free};
   auto made = std::make_unique<buffer>(buffer{memory, bytes, pd, -1});
-  auto* const handle = reinterpret_cast<ibv_buf*>(made.get());
   {
     const std::lock_guard lock{buffers_mutex};
-    buffers.insert(handle);
+    buffers.insert(reinterpret_cast<ibv_buf*>(made.get()));
   }
-  (void)made.release();
-  *to = handle;
+  *to = reinterpret_cast<ibv_buf*>(made.release());
   return owner.release();
 }
 
