@@ -110,7 +110,7 @@ TEST_CASE("ibv_reg_mr_ex refuses what makes no sense, as libibverbs does", "[abi
     CHECK(soft0.error_of(wanted) == EOPNOTSUPP);
   }
   wanted.mask = fd | fd_offset | iova;
-  CHECK(soft0.error_of(wanted) == EBADF);  // As ibv_reg_dmabuf_mr().
+  CHECK(soft0.error_of(wanted) == EBADF);  // ibv_reg_dmabuf_mr() says so, too.
 }
 
 TEST_CASE("a buffer is page-aligned memory, which is registered within its bounds", "[abi]") {

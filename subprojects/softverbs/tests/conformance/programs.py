@@ -32,7 +32,7 @@ class Program:
     environment: dict = dataclasses.field(default_factory=dict)
     preload: str = None  # A library to load before the program, if it is there.
     hosts: bool = False  # The pair runs between two hosts, too.
-    needs_address: bool = False  # Its host needs an address other than loopback.
+    needs_address: bool = False  # The host needs an address other than loopback.
     is_mpi: bool = False  # `{check}` is the program of mpi_check.c.
     needs_soft: bool = False
     needs_device_file: bool = False  # UCX only looks whether it could open the file.

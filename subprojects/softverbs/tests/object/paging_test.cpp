@@ -121,7 +121,7 @@ TEST_CASE("a region of a file of huge pages has them, and leaves none mapped", "
   const file memory{2 * huge, MFD_HUGETLB};
   void* const all = ::mmap(nullptr, 2 * huge, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd, 0);
   const paging_device soft0;
-  if (all == MAP_FAILED) {  // This host has no huge pages to give.
+  if (all == MAP_FAILED) {  // The host has no huge pages to give.
     CHECK(dmabuf_errno(soft0, 0, huge, 0, memory.fd, 0) == ENOMEM);
     return;
   }

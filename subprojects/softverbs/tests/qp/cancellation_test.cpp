@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-// What requests do by system calls: doorbells, sockets, events. pthread_cancel(3) ends no thread
+// Requests make system calls: doorbells, sockets, events. pthread_cancel(3) ends no thread
 // there, where it holds locks.
 
 using namespace softverbs;

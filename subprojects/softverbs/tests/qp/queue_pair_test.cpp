@@ -136,7 +136,7 @@ TEST_CASE("attributes beyond the mask are not looked at", "[qp]") {
   const device dev;
   ibv_qp* const qp = dev.create(IBV_QPT_RC);
   ibv_qp_attr attr;
-  std::memset(&attr, 0xff, sizeof attr);  // As in a program that leaves them uninitialized.
+  std::memset(&attr, 0xff, sizeof attr);  // A program may leave them uninitialized.
   attr.qp_state = IBV_QPS_INIT;
   attr.port_num = 1;
   attr.pkey_index = 0;
