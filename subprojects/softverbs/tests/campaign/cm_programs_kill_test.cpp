@@ -191,8 +191,8 @@ class survivor {
     mine_.close_all();
   }
 
-  /// The holdings once they are no more than those of `before`. Fewer are no leak: a connection
-  /// that ended before the start may still have had descriptors then.
+  /// The holdings once they are those of `before`. There is one descriptor less until the survivor
+  /// has taken the well-known port back from the last that held it.
   census::holdings settled(const census::holdings* before) {
     census::holdings now;
     const auto end = rig::clock::now() + rig::patience;
@@ -200,11 +200,11 @@ class survivor {
       mine_.step(1);
       now = census::now();
       if (before == nullptr) return now;
-    } while ((now.descriptors > before->descriptors || now.threads > before->threads) &&
+    } while ((now.descriptors != before->descriptors || now.threads != before->threads) &&
              rig::clock::now() < end);
     constexpr std::size_t kib_max = 32 * 1024;
-    rig::check(now.descriptors <= before->descriptors ? 0 : EMFILE, "descriptors that were left");
-    rig::check(now.threads <= before->threads ? 0 : EAGAIN, "threads that were left");
+    rig::check(now.descriptors == before->descriptors ? 0 : EMFILE, "descriptors that were left");
+    rig::check(now.threads == before->threads ? 0 : EAGAIN, "threads that were left");
     rig::check(now.resident_kib < before->resident_kib + kib_max ? 0 : ENOMEM,
                "memory that was left");
     const std::vector<std::string> names =

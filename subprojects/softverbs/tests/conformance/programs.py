@@ -151,13 +151,14 @@ def fio(verb, **more):
     is sent to the server it verifies; a READ or WRITE completes on the client alone, which has
     nothing to verify."""
     same = ["--ioengine=rdma", "--port={port}", "--bs=64k", "--size=2m"]
-    server, client = [], []
+    server, client, counted = [], [], "0,32"
     if verb == "send":
+        counted = "(0,32|32,0)"  # The client's, or the server's.
         same += ["--verify=crc32c", "--verify_state_save=0"]  # The state would be a file.
         server, client = ["--iodepth=16", "--verify_fatal=1"], ["--do_verify=0"]
     return Program(
         ["fio", "--name=server", "--rw=read", *same, *server],
-        [r"issued rwts: total=(0,32|32,0),0,0 short"], [r"(?i)\berror\b|verify:"],
+        [rf"issued rwts: total={counted},0,0 short"], [r"(?i)\berror\b|verify:"],
         client=["fio", "--name=client", "--rw=write", *same, *client, "--hostname={server}",
                 f"--verb={verb}", "--iodepth=4"],
         both_report=verb == "send", by_cm=True, **more)
@@ -165,10 +166,10 @@ def fio(verb, **more):
 
 def fi_pingpong(provider, endpoint, **more):
     """libfabric's, all its sizes; -c has it look at the bytes that came."""
-    arguments = ["fi_pingpong", "-p", provider, "-e", endpoint, "-I", "20", "-c"]
+    arguments = ["fi_pingpong", "-p", provider, "-e", endpoint, "-I", "50", "-c"]
     return Program(
         [*arguments, "-B", "{port}"],
-        [rf"^{size} +20 +=20 .* \d" for size in ("64", "4k", "1m")], [r"(?i)error"],
+        [rf"^{size} +50 +=50 .* \d" for size in ("64", "4k", "1m")], [r"(?i)error"],
         client=[*arguments, "-P", "{port}", "{server}"],
         both_report=True, hosts=True, **more)
 
