@@ -3,6 +3,7 @@
 #include "base/check_option.hpp"
 #include "connection/connection_state.hpp"
 
+#include <exception>
 #include <future>
 #include <new>
 #include <utility>
@@ -26,13 +27,23 @@ void check(const serve_options& o) {
   range("tcp_backlog", o.tcp_backlog, 65535);
 }
 
-/// Calls `f` on the thread of `rt`. Throws what the call throws.
+/// Calls `f` on the thread of `rt`. Throws what the call throws; that thread then refers to the
+/// exception no more.
 template <class F>
 void call_on(runtime& rt, F f) {
-  std::packaged_task<void()> task{std::move(f)};
-  std::future<void> outcome = task.get_future();
-  rt.executor().post(std::move(task));
-  outcome.get();
+  std::exception_ptr why;
+  std::promise<void> promise;
+  std::future<void> ended = promise.get_future();
+  rt.executor().post([&f, &why, p = std::move(promise)]() mutable noexcept {
+    try {
+      f();
+    } catch (...) {
+      why = std::current_exception();
+    }
+    p.set_value();
+  });
+  ended.get();
+  if (why != nullptr) std::rethrow_exception(std::move(why));
 }
 
 }  // namespace
