@@ -182,11 +182,24 @@ bool schedule_nak(queue_pair& qp, const frame_header& header, nak_code why) noex
 
 }  // namespace
 
+bool acknowledge(queue_pair& qp, const incoming& piece) noexcept {
+  const frame_header& header = piece.header;
+  responder_state& state = qp.responder;
+  if (piece.from == nullptr || header.transport != service::rc) return false;
+  if (state.answers_head != state.answers_tail) return false;
+  if (!send_bare(*piece.from, answer_header(frame_kind::ack, qp.number(), qp.terms.peer_qpn,
+                                            state.epoch, header.psn)))
+    return false;
+  state.ack_due = false;
+  return true;
+}
+
 void schedule_answer(queue_pair& qp, const incoming& piece, const reply& answer) noexcept {
   const frame_header& header = piece.header;
   responder_state& state = qp.responder;
   state.route = piece.from;
   state.route_generation = piece.from->generation();
+  if (answer.is_acknowledged) return;
   // Unreadable bytes were not taken: the requester may send them again.
   const nak_code why = answer.source_fault ? nak_code::dropped : answer.nak;
   if (why == nak_code::none) {

@@ -197,6 +197,7 @@ struct reply {
   std::uint8_t rnr_timer = 0;
   std::uint64_t previous = 0;  ///< atomics
   bool source_fault = false;   ///< the requester's memory is unmapped: LOC_PROT_ERR there
+  bool is_acknowledged = false;
 };
 
 /// One piece of a request to a peer in this process. A READ copies to `read_into`, which is checked
@@ -236,6 +237,8 @@ reply take_send(queue_pair& qp, const incoming& piece) noexcept;
 reply take_datagram(queue_pair& qp, const incoming& piece) noexcept;
 /// Takes a receive request for a new message. False: none is posted.
 bool fetch_receive(queue_pair& qp) noexcept;
+/// Acknowledges the message that `piece` ends, then completes its receive request.
+reply end_message(queue_pair& qp, const incoming& piece) noexcept;
 /// `slid`: of a datagram's sender, on an InfiniBand port.
 void complete_receive(queue_pair& qp, const frame_header& header, ibv_wc_status status,
                       std::uint16_t slid = 0) noexcept;
@@ -260,6 +263,10 @@ void on_multicast(node& local_node, link& from, const frame_header& header,
                   const std::byte* payload) noexcept;
 
 // answers.cpp
+/// Sends the acknowledgement of a message. Call before the receiver can see the message: a process
+/// that ends at the sight of its last message sends nothing more. False: there is no room, or the
+/// answers of READs and atomics go first.
+[[nodiscard]] bool acknowledge(queue_pair& qp, const incoming& piece) noexcept;
 /// Stores the answer to this request, and makes the link call send_answers().
 void schedule_answer(queue_pair& qp, const incoming& piece, const reply& answer) noexcept;
 /// Sends the answers that are due before a request of this QP: on a wire, an answer is never

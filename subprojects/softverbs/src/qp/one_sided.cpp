@@ -37,9 +37,8 @@ reply take_write(queue_pair& qp, const incoming& piece) noexcept {
     return {.nak = nak_code::remote_access};
   }
   pin.release();
-  if (immediate && (header.flags & frame_flag::last) != 0)
-    complete_receive(qp, header, IBV_WC_SUCCESS);
-  return nothing_done;
+  return immediate && (header.flags & frame_flag::last) != 0 ? end_message(qp, piece)
+                                                             : nothing_done;
 }
 
 reply take_read(queue_pair& qp, const incoming& piece) noexcept {

@@ -91,6 +91,12 @@ void complete_receive(queue_pair& qp, const frame_header& header, ibv_wc_status 
   if (!push(qp.receive_cq(), entry, solicited)) raise_queue_error(qp);
 }
 
+reply end_message(queue_pair& qp, const incoming& piece) noexcept {
+  const bool is_acknowledged = acknowledge(qp, piece);
+  complete_receive(qp, piece.header, IBV_WC_SUCCESS);
+  return {.is_acknowledged = is_acknowledged};
+}
+
 reply take_send(queue_pair& qp, const incoming& piece) noexcept {
   const frame_header& header = piece.header;
   responder_state& state = qp.responder;
@@ -111,8 +117,7 @@ reply take_send(queue_pair& qp, const incoming& piece) noexcept {
   if ((header.flags & frame_flag::last) == 0) return {};
   if ((header.flags & frame_flag::invalidate) != 0 && !invalidate_key(qp, header.immediate))
     return fail_receive(qp, header, IBV_WC_REM_INV_REQ_ERR, nak_code::remote_operation);
-  complete_receive(qp, header, IBV_WC_SUCCESS);
-  return {};
+  return end_message(qp, piece);
 }
 
 reply take_datagram(queue_pair& qp, const incoming& piece) noexcept {

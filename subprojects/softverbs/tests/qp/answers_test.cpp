@@ -2,6 +2,8 @@
 #include "pair.hpp"
 
 #include <deque>
+#include <mutex>
+#include <thread>
 
 using namespace softverbs;
 using namespace softverbs::test;
@@ -25,13 +27,15 @@ class far_end {
   void fill() {
     while (link_.ours().reserve({}, 0).result == sent::yes) link_.ours().commit();
   }
-  void ask(std::uint32_t from, std::uint32_t to) {
+  void ask(std::uint32_t from, std::uint32_t to) { ask(from, to, frame_kind::write, 0); }
+  void ask(std::uint32_t from, std::uint32_t to, frame_kind kind, std::uint8_t flags,
+           std::uint32_t at = psn) {
     frame_header header{};
-    header.kind = frame_kind::write;
-    header.flags = frame_flag::first | frame_flag::last;
+    header.kind = kind;
+    header.flags = static_cast<std::uint8_t>(flags | frame_flag::first | frame_flag::last);
     header.source_qpn = from;
     header.destination_qpn = to;
-    header.psn = psn;
+    header.psn = at;
     link_.send(header);
   }
   /// Asks to READ the region's first `bytes` bytes.
@@ -115,6 +119,52 @@ TEST_CASE("a queue pair that answers at length keeps no other from its answer", 
   for (const frame_header& answer : other.take())
     if (answer.destination_qpn == other.requester(1)) to_writer.push_back(answer.kind);
   CHECK(to_writer == std::vector{frame_kind::ack});
+}
+
+TEST_CASE("a message is acknowledged, once, before its receiver can see it", "[qp]") {
+  const bool is_write = GENERATE(false, true);
+  side user{pair_options{}};
+  far_end other{user.local_node(), 1};
+  user.to_init();
+  user.to_rtr(other.requester(0), psn);
+  REQUIRE(user.receive(1) == 0);
+  other.ask(other.requester(0), user.qp->qp_num, is_write ? frame_kind::write : frame_kind::send,
+            is_write ? frame_flag::immediate : 0);
+  std::vector<frame_header> told;
+  {
+    completion_queue& cq = user.inner().receive_cq();
+    std::unique_lock completion_waits{cq.mutex};
+    const std::jthread engine{[&] { other.serve(); }};
+    const auto deadline = clock::now() + patience;
+    while (told.empty() && clock::now() < deadline) told = other.take();
+    CHECK(cq.count.load() == 0);
+    completion_waits.unlock();
+  }
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].kind == frame_kind::ack);
+  CHECK(told[0].psn == psn);
+  CHECK(user.await().status == IBV_WC_SUCCESS);
+  CHECK(other.take().empty());
+}
+
+TEST_CASE("a message is acknowledged after the READ before it, and when there is room", "[qp]") {
+  side user{pair_options{}};
+  far_end other{user.local_node(), 1};
+  user.to_init();
+  user.to_rtr(other.requester(0), psn);
+  REQUIRE(user.receive(1) == 0);
+  const bool reads = GENERATE(false, true);
+  if (reads) other.read(other.requester(0), user, 8);
+  other.fill();
+  other.ask(other.requester(0), user.qp->qp_num, frame_kind::send, 0, reads ? psn + 1 : psn);
+  other.serve();
+  CHECK(user.await().status == IBV_WC_SUCCESS);
+  CHECK(other.take().empty());
+  other.serve();
+  std::vector<frame_kind> told;
+  for (const frame_header& answer : other.take()) told.push_back(answer.kind);
+  CHECK(told == (reads ? std::vector{frame_kind::read_response, frame_kind::ack}
+                       : std::vector{frame_kind::ack}));
 }
 
 TEST_CASE("a queue pair that is reset leaves no peer without its answer", "[qp]") {
