@@ -146,15 +146,23 @@ def stream(program, *options, polls=False, size=1000, count=1000, iterations=5, 
               [rf"^custom +\S+ +\S+ +{iterations} +\S+ +\d+\.\d+s "], both_report=True, **more)
 
 
-def fio(verb):
-    """fio's rdma engine: the server takes what the client's verb brings. Both have to agree."""
+def fio(verb, **more):
+    """fio's rdma engine: the server takes what the client's verb brings. Both have to agree. What
+    is sent to the server it verifies; a READ or WRITE completes on the client alone, which has
+    nothing to verify."""
     same = ["--ioengine=rdma", "--port={port}", "--bs=64k", "--size=2m"]
+    server, client, counted = [], [], "0,32"
+    if verb == "send":
+        counted = "(0,32|32,0)"  # The client's, or the server's.
+        same += ["--verify=crc32c", "--verify_state_save=0"]  # The state would be a file.
+        # fio tries once (rnr_retry_count 0), so the server has a receive for each of the 32.
+        server, client = ["--iodepth=32", "--verify_fatal=1"], ["--do_verify=0"]
     return Program(
-        ["fio", "--name=server", "--rw=read", *same],
-        [r"issued rwts: total=0,32,0,0 short"], [r"(?i)\berror\b"],
-        client=["fio", "--name=client", "--rw=write", *same, "--hostname={server}",
+        ["fio", "--name=server", "--rw=read", *same, *server],
+        [rf"issued rwts: total={counted},0,0 short"], [r"(?i)\berror\b|verify:"],
+        client=["fio", "--name=client", "--rw=write", *same, *client, "--hostname={server}",
                 f"--verb={verb}", "--iodepth=4"],
-        by_cm=True)
+        both_report=verb == "send", by_cm=True, **more)
 
 
 def fi_pingpong(provider, endpoint, **more):
@@ -295,6 +303,7 @@ TABLE = {
                 [r"^return status 0$"], both_report=True, ready_by="group", hosts=True),
     "fio_write": fio("write"),
     "fio_read": fio("read"),
+    "fio_send": fio("send", hosts=True),
 }
 
 
