@@ -1,6 +1,6 @@
 #include <cordma/io/executor.hpp>
 
-#include "uring_reactor.hpp"
+#include "io_backend.hpp"
 
 #include "base/fork.hpp"
 
@@ -55,9 +55,7 @@ executor::executor(executor_options options)
       own_clock_{is_foreign(options.clock)},
       takes_alarm_{!own_clock_ || options.reactor != nullptr},
       process_{detail::process_epoch()},
-      reactor_{std::move(options.reactor)} {
-  if (reactor_ == nullptr) reactor_ = std::make_unique<uring_reactor>(options.ring_entries);
-}
+      reactor_{options.reactor != nullptr ? std::move(options.reactor) : make_reactor(options)} {}
 
 executor::~executor() {
   CORDMA_ASSERT(!occupied_, "executor destroyed while it runs");

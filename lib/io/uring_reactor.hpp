@@ -19,6 +19,7 @@ class uring_reactor final : public reactor {
   explicit uring_reactor(unsigned entries);
   ~uring_reactor() override;
 
+  [[nodiscard]] const char* name() const noexcept override { return "io_uring"; }
   void enable() override;
   void watch(fd_watch& w) override;
   void unwatch(fd_watch& w) noexcept override;

@@ -11,7 +11,7 @@ namespace {
 
 /// Checks a label's name. Prometheus' own rule differs only in allowing its reserved names.
 void check(const metrics_label& label) {
-  constexpr std::array<std::string_view, 4> used{"device", "port", "kind", "counter"};
+  constexpr std::array<std::string_view, 5> used{"device", "port", "kind", "counter", "backend"};
   const auto is_letter = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
   };
@@ -68,6 +68,7 @@ class exposition {
     }
   }
   void rnr(std::string_view name, std::string_view help);
+  [[nodiscard]] std::span<const labelled_metrics> all() const noexcept { return all_; }
   std::string take() && { return std::move(text_); }
 
  private:
@@ -148,7 +149,9 @@ void write_executor(exposition& to) {
   plain("executor_waits_total", "Times the executor blocked in the kernel.", &of::waits);
   plain("executor_resumed_total", "Waiters resumed from the ready list.", &of::ready_resumed);
   plain("executor_posted_total", "Calls run for other threads.", &of::posted);
-  plain("executor_kernel_enters_total", "System calls of the executor's io_uring.", &of::enters);
+  plain("executor_kernel_enters_total", "System calls of the executor's reactor.", &of::enters);
+  to.family("executor_info", "What the executor waits with.");
+  for (const labelled_metrics& one : to.all()) to.sample(one, 1, {"backend", one.values.backend});
 }
 
 void write_memory(exposition& to) {

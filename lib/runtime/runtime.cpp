@@ -190,6 +190,7 @@ cordma::metrics runtime::metrics() const noexcept {
   });
   state_->counted_memory.for_each([&](const mr_allocator& one) { now.memory += one.counters(); });
   now.executor = state_->executor.counters();
+  now.backend = state_->executor.reactor().name();
   if (now.port != 0) now.rnr = verbs::read_rnr_counters(device_name(), now.port);
   return now;
 }

@@ -37,6 +37,7 @@ class explored_reactor final : public reactor {
  public:
   explored_reactor() { add(wake_.get(), nullptr, EPOLLIN | EPOLLET); }
 
+  [[nodiscard]] const char* name() const noexcept override { return "explorer"; }
   void enable() override {}
   void watch(fd_watch& w) override {
     CORDMA_ASSERT(w.kind() == watch_kind::edges, "the scenarios watch nothing once");

@@ -12,6 +12,7 @@ class fake_reactor final : public reactor {
  public:
   explicit fake_reactor(manual_clock& clock) noexcept : clock_{clock} {}
 
+  [[nodiscard]] const char* name() const noexcept override { return "fake"; }
   void enable() override {}
   void watch(fd_watch&) override {}
   void unwatch(fd_watch&) noexcept override {}

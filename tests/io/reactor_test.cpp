@@ -1,5 +1,4 @@
-#include "../../lib/io/uring_reactor.hpp"
-
+#include <cordma/coro/when_all.hpp>
 #include <cordma/coro/with_timeout.hpp>
 
 #include "support/kernel_counts.hpp"
@@ -72,21 +71,6 @@ TEST_CASE("watches beyond the size of the ring are all told to the kernel", "[io
   exec.run(readable(exec, w.near.get()));
 }
 
-TEST_CASE("each time that the kernel is entered is counted, and looking around is not", "[io]") {
-  executor exec;
-  settle(exec);
-  const std::uint64_t before = exec.reactor().enters();
-  for (int i = 0; i < 100; ++i) exec.reactor().poll();
-  CHECK(exec.reactor().enters() == before);
-  wires w;
-  const counting_watch watch{exec, w.near.get()};
-  exec.reactor().poll();
-  CHECK(exec.reactor().enters() == before + 1);
-  exec.reactor().wake();
-  exec.reactor().wait();
-  CHECK(exec.reactor().enters() == before + 2);
-}
-
 TEST_CASE("a close closes whatever was on its way when the watch went", "[io]") {
   executor exec{{.ring_entries = 4}};
   std::array<wires, 64> all;
@@ -121,4 +105,79 @@ TEST_CASE("watches that end while an event is pending leave nothing in the kerne
   }
   // Other programs open and close sockets meanwhile.
   CHECK(counts_of_machine().sockets < before + rounds / 4);
+}
+
+TEST_CASE("watches of one descriptor fire for their own events", "[io]") {
+  struct of_kind : fd_watch {
+    of_kind(executor& exec, int fd, fd_events events) : fd_watch{exec, fd, events, &count} {}
+    static void count(fd_watch& self) noexcept { ++static_cast<of_kind&>(self).fired_count; }
+    int fired_count = 0;
+  };
+  executor exec;
+  wires w;
+  of_kind reads{exec, w.near.get(), fd_events::readable};
+  settle(exec);
+  of_kind writes{exec, w.near.get(), fd_events::writable};
+  of_kind ends{exec, w.near.get(), fd_events::hang_up};
+  settle(exec);
+  CHECK(reads.fired_count == 0);
+  CHECK(writes.fired_count > 0);
+  CHECK(ends.fired_count == 0);
+  w.say();
+  settle(exec);
+  CHECK(reads.fired_count > 0);
+  CHECK(ends.fired_count == 0);
+  w.far.reset();
+  settle(exec);
+  CHECK(ends.fired_count > 0);
+}
+
+TEST_CASE("waits for one descriptor end each on its own, beside a watch of it", "[io]") {
+  executor exec;
+  wires w;
+  const bool is_watched = GENERATE(false, true);
+  std::optional<counting_watch> watch;
+  if (is_watched) watch.emplace(exec, w.near.get());
+  exec.post([&] { w.say(); });
+  const auto both = [](executor& e, const wires& wire) -> task<std::size_t> {
+    co_await when_all(readable(e, wire.near.get()), writable(e, wire.near.get()),
+                      readable(e, wire.near.get()));
+    co_return wire.read_all();
+  };
+  for (int n = 0; n < 3; ++n) {
+    CHECK(exec.run(both(exec, w)) == 1);
+    w.say();
+  }
+  settle(exec);
+  if (is_watched) CHECK(watch->fired_count >= 1);
+}
+
+TEST_CASE("the number of a closed descriptor is watched again under another file", "[io]") {
+  executor exec;
+  for (int n = 0; n < 10; ++n) {
+    wires w;
+    // The file lives on in the copy, and so does what the kernel may remember of it.
+    const unique_fd copy{::dup(w.near.get())};
+    w.say();
+    exec.run(readable(exec, w.near.get()));
+    const int number = w.near.get();
+    w.near.reset();
+    const wires other;
+    REQUIRE(::dup2(other.near.get(), number) == number);
+    const unique_fd reused{number};
+    CHECK(exec.run(as_result(with_timeout(readable(exec, number), 1ms))).has_failure());
+    other.say();
+    exec.run(readable(exec, number));
+  }
+}
+
+TEST_CASE("a timer fires on time though the executor never blocks", "[io]") {
+  executor exec;
+  struct restless final : poller {
+    std::size_t poll() noexcept override { return 0; }
+    bool prepare_wait() noexcept override { return false; }
+  } p;
+  exec.add_restless(p);
+  exec.run(exec.sleep_for(1ms));
+  CHECK(exec.counters().waits == 0);
 }

@@ -2,6 +2,8 @@
 
 #include <cordma/io/executor.hpp>
 
+#include "support/child.hpp"
+
 #include <catch2/catch.hpp>
 
 #include <linux/filter.h>
@@ -9,14 +11,15 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstddef>
+#include <string>
 
 using namespace cordma;
+using namespace cordma::test;
 using Catch::Matchers::Contains;
 
 TEST_CASE("a refused ring is explained by what refused it, with the way out", "[io]") {
@@ -77,27 +80,21 @@ bool forbid_io_uring() {
 
 }  // namespace
 
-TEST_CASE("an executor under a seccomp filter says so", "[io]") {
-  int pipe_ends[2];
-  REQUIRE(::pipe(pipe_ends) == 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    std::string said = "no error";
+TEST_CASE("an executor under a seccomp filter waits with epoll, or says why not", "[io]") {
+  const bool insists = GENERATE(false, true);
+  const std::string said = text_of_child([&]() -> std::string {
     try {
-      if (!forbid_io_uring()) said = "no filter";
-      const executor exec;
+      if (!forbid_io_uring()) return "no filter";
+      executor exec{{.backend = insists ? io_backend::io_uring : io_backend::automatic}};
+      exec.run(exec.sleep_for(std::chrono::microseconds{1}));
+      return exec.reactor().name();
     } catch (const error& e) {
-      said = e.what();
+      return e.what();
     }
-    ::_exit(::write(pipe_ends[1], said.data(), said.size()) < 0);
+  });
+  if (insists) {
+    CHECK_THAT(said, Contains("io_uring_setup") && Contains("seccomp filter forbids"));
+  } else {
+    CHECK(said == "epoll");
   }
-  ::close(pipe_ends[1]);
-  std::string said(512, '\0');
-  const ssize_t n = ::read(pipe_ends[0], said.data(), said.size());
-  said.resize(n > 0 ? std::size_t(n) : 0);
-  ::close(pipe_ends[0]);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  CHECK(status == 0);
-  CHECK_THAT(said, Contains("io_uring_setup") && Contains("seccomp filter forbids"));
 }

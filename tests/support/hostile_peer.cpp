@@ -19,6 +19,7 @@ using agent_protocol::frame_bytes;
 /// Nothing that is tested here waits for a descriptor.
 class idle_reactor final : public reactor {
  public:
+  [[nodiscard]] const char* name() const noexcept override { return "none"; }
   void enable() override {}
   void watch(fd_watch& /*w*/) override {}
   void unwatch(fd_watch& /*w*/) noexcept override {}

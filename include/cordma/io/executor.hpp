@@ -10,14 +10,25 @@
 #include <cordma/io/reactor.hpp>
 
 #include <memory>
+#include <optional>
 
 namespace cordma {
+
+/// What waits for file descriptors.
+enum class io_backend : unsigned char {
+  automatic,  ///< io_uring; epoll where the kernel or a container has none, or forbids it.
+  io_uring,
+  epoll,
+};
 
 struct executor_options {
   /// Null: CLOCK_MONOTONIC. With another clock the executor checks the timers repeatedly, and only
   /// a reactor given below is told when the next one is due.
   const time_source* clock = nullptr;
-  /// Null: io_uring.
+  /// Unset: as the environment variable CORDMA_IO_BACKEND says (`automatic`, `io_uring`, `epoll`),
+  /// else `automatic`.
+  std::optional<io_backend> backend{};
+  /// Null: one of the backend.
   std::unique_ptr<cordma::reactor> reactor{};
   /// Depth of the io_uring's submission queue; bounds a batch, not what can be waited for.
   unsigned ring_entries = 256;
@@ -39,7 +50,8 @@ struct executor_counters {
 /// \thread the one that first runs it, also for everything that uses the executor; `post`: any.
 class CORDMA_EXPORT executor : public scheduler {
  public:
-  /// \errors io_uring is forbidden or missing; the message names the cause and the way out.
+  /// \errors no memory or descriptors, or io_uring was asked for and is forbidden or missing; the
+  ///   message names the cause and the way out. EINVAL: a wrong CORDMA_IO_BACKEND.
   explicit executor(executor_options options = {});
   /// Returns true during a call of `run`; otherwise nothing that was scheduled happens.
   [[nodiscard]] bool is_running() const noexcept { return occupied_; }

@@ -11,10 +11,9 @@ namespace cordma {
 class fd_watch;
 
 /// Interface for waiting: for file descriptors, for one alarm, and for other threads.
-/// `executor_options::reactor` takes one, so that tests wait without sleeping; the default is
-/// io_uring. The interface reports readiness only. No buffer is given to the kernel while a
-/// coroutine sleeps, so destroying a waiter is always safe
-/// (docs/decisions/0002-io-is-readiness.md).
+/// `executor_options::reactor` takes one, so that tests wait without sleeping. The interface
+/// reports readiness only. No buffer is given to the kernel while a coroutine sleeps, so destroying
+/// a waiter is always safe (docs/decisions/0002-io-is-readiness.md).
 /// \thread the executor's; `wake`: any.
 class reactor {
  public:
@@ -22,6 +21,8 @@ class reactor {
   reactor(reactor&&) = delete;
   virtual ~reactor() = default;
 
+  /// Returns the name of what it waits with: "io_uring", "epoll".
+  [[nodiscard]] virtual const char* name() const noexcept = 0;
   /// Prepares the reactor; called once, on the thread that will run it, before `poll` and `wait`.
   /// Calls of `watch`, `unwatch` and `set_alarm` may come earlier. \errors `error`.
   virtual void enable() = 0;

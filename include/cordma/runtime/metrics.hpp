@@ -17,8 +17,9 @@ namespace cordma {
 /// Snapshot of what a runtime did since it was made, as sums that include destroyed queue pairs.
 /// docs/metrics.md explains each number.
 struct metrics {
-  fixed_text<64> device;  ///< Name, as from `runtime::device_name`.
-  unsigned port = 0;      ///< Port that `rnr` belongs to.
+  fixed_text<64> device;     ///< Name, as from `runtime::device_name`.
+  unsigned port = 0;         ///< Port that `rnr` belongs to.
+  const char* backend = "";  ///< Name of what waits for descriptors, as from `reactor::name`.
   transfer_counters transfer;
   completion_counters completions;
   executor_counters executor;
@@ -40,7 +41,7 @@ struct labelled_metrics {
 /// Formats the metrics of one runtime, or of several with different labels, in Prometheus' text
 /// format, version 0.0.4 (`Content-Type: text/plain; version=0.0.4`).
 /// \errors  errc::out_of_range: a label's name that Prometheus does not allow (it begins with a
-///   digit or with `__`), or that is used here: `device`, `port`, `kind`, `counter`.
+///   digit or with `__`), or that is used here: `device`, `port`, `kind`, `counter`, `backend`.
 /// \thread any. \cost  about 12 KiB of text for each.
 CORDMA_EXPORT std::string to_prometheus(std::span<const labelled_metrics> all);
 CORDMA_EXPORT std::string to_prometheus(const metrics& one, metrics_label label = {});

@@ -44,8 +44,8 @@ struct runtime_options {
 class CORDMA_EXPORT runtime final {
  public:
   /// \errors  errc::no_device (lists the devices there are); EACCES and others of opening the
-  ///   device; errc::limit_exceeded: an option above the device's limit; names both. Where io_uring
-  ///   is forbidden, names the setting that forbids it.
+  ///   device; errc::limit_exceeded: an option above the device's limit; names both. See also
+  ///   `executor`.
   explicit runtime(runtime_options&& options = {});
   /// Gives a one-line compile error for options that are not an rvalue.
   template <std::same_as<runtime_options> Options>

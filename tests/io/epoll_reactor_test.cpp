@@ -1,0 +1,44 @@
+#include "../../lib/io/epoll_reactor.hpp"
+
+#include <cordma/io/executor.hpp>
+
+#include "wires.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <optional>
+
+using namespace cordma;
+using namespace cordma::test;
+using namespace std::chrono_literals;
+
+TEST_CASE("a busy loop on epoll enters the kernel every 20 us at most", "[io]") {
+  executor exec{{.backend = io_backend::epoll}};
+  settle(exec);
+  const std::uint64_t before = exec.reactor().enters();
+  const time_point began = time_source::monotonic().now();
+  for (int i = 0; i < 10'000; ++i) exec.reactor().poll();
+  const auto polled_for = time_source::monotonic().now() - began;
+  CHECK(exec.reactor().enters() - before <= std::uint64_t(polled_for / 20us) + 1);
+}
+
+TEST_CASE("a watch on epoll that a child of fork destroys goes on in its parent", "[io]") {
+  executor exec{{.backend = io_backend::epoll}};
+  wires w;
+  std::optional<counting_watch> watch{std::in_place, exec, w.near.get()};
+  settle(exec);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    watch.reset();
+    ::_exit(0);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  w.say();
+  settle(exec);
+  CHECK(watch->fired_count == 1);
+}
