@@ -107,9 +107,14 @@ def qperf(*tests, by_cm=False):
         hosts=True, **more)
 
 
+# UCX's lower layer, whose atomics are the device's. The upper one makes them of messages.
+UCT_OPTIONS = ["-d", "{device}:1", "-x", "rc_verbs"]
+
+
 def ucx(test, transport, *options, iterations=200, on_hosts=False):
-    """ucx_perftest by that transport alone. A line of figures is its result."""
-    figures = rf"^ +{iterations}( +\d+\.\d+)+( +\d+)+$"
+    """ucx_perftest by that transport alone. A line of figures is its result. Its average since the
+    last line is inf or -nan on any device when no iteration came since."""
+    figures = rf"^ +{iterations}( +(\d+\.\d+|inf|-?nan))+( +\d+)+$"
     return Program(
         ["ucx_perftest", "-p", "{port}", "-t", test, "-n", str(iterations), "-w", "5", *options],
         [figures], [r"ERROR|WARN"],
@@ -258,6 +263,8 @@ TABLE = {
     "ucx_get_ud": ucx("ucp_get", "ud_verbs"),
     "ucx_fetch_add_rc": ucx("ucp_fadd", "rc"),
     "ucx_compare_swap_ud": ucx("ucp_cswap", "ud_verbs"),
+    "uct_fetch_add": ucx("fadd", "rc", *UCT_OPTIONS),
+    "uct_compare_swap": ucx("cswap", "rc", *UCT_OPTIONS),
     "ucx_rdma_cm_rc": ucx_by_cm("rc", hosts=True),
     "ucx_rdma_cm_ud": ucx_by_cm("ud_verbs", "-A", hosts=True),
     "fi_pingpong_rxd": fi_pingpong("verbs;ofi_rxd", "rdm"),
