@@ -83,6 +83,15 @@ const std::optional<failure>& listener::last_rejection() const noexcept {
   return state_->last_rejection;
 }
 
+task<connection> detail::accept(handshake_set::member& handshake, connection_resources resources,
+                                tcp_stream stream, connection_options options) {
+  result<connection> made =
+      co_await as_result(handshake.run(shake_hands(resources, options, stream)));
+  if (!made.has_failure()) co_return std::move(made).value();
+  co_await handshake.refuse(stream, made.failure());
+  throw error{made.failure()};
+}
+
 task<connection> accept(connection_resources resources, tcp_stream stream,
                         connection_options options, time_span handshake_timeout) {
   result<connection> made = co_await as_result(with_timeout(

@@ -1,10 +1,8 @@
 #include "listener_state.hpp"
 
 #include "base/check_option.hpp"
-#include "bootstrap.hpp"
 
 #include <cordma/coro/sleep.hpp>
-#include <cordma/coro/with_timeout.hpp>
 
 #include <exception>
 #include <new>
@@ -29,10 +27,9 @@ listener_state::listener_state(cordma::executor& owner, const socket_address& lo
     : executor{(check(options), owner)},
       all_ended{owner},
       shake_hands_{std::move(shake_hands)},
-      handshake_timeout_{options.handshake_timeout},
       tcp_{owner, local, options.tcp_backlog},
       local_{tcp_.local_address()},
-      slots_{options.handshakes_max},
+      handshakes_{owner, options.handshakes_max, options.handshake_timeout},
       ready_{options.ready_max},
       tasks_{owner} {
   tasks_.spawn(accept_loop());
@@ -70,29 +67,29 @@ task<> listener_state::finish() {
 
 task<> listener_state::accept_loop() {
   for (;;) {
-    co_await slots_.acquire();
     result<tcp_stream> stream = co_await as_result(tcp_.accept());
     if (stream.is_cancelled()) co_return;
-    if (stream.has_value() && begin(std::move(*stream))) continue;
+    if (stream.has_value()) {
+      try {
+        const client_host host = peer_host(stream->fd());
+        handshake_set::place place = co_await handshakes_.enter(host);
+        auto handshake =
+            std::make_unique<handshake_set::member>(handshakes_, std::move(place), host);
+        tasks_.spawn(serve(std::move(*stream), std::move(handshake)));
+        continue;
+      } catch (const std::bad_alloc&) {
+        // The client finds the stream closed.
+      }
+    }
     ++counters.accept_errors;
-    slots_.release();
     co_await sleep_for(accept_pause);
   }
 }
 
-bool listener_state::begin(tcp_stream stream) {
-  try {
-    tasks_.spawn(serve(std::move(stream)));
-    return true;
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
-}
-
-task<> listener_state::serve(tcp_stream stream) {
+task<> listener_state::serve(tcp_stream stream, std::unique_ptr<handshake_set::member> handshake) {
   result<connection> made = failure{};
   try {
-    made = co_await as_result(with_timeout(shake_hands_(stream), handshake_timeout_));
+    made = co_await as_result(handshake->run(shake_hands_(stream)));
     // A task may throw exceptions that are not cordma's: bad_alloc.
   } catch (const std::exception& e) {
     made = failure{.code = errc::refused, .call = "handshake", .detail = e.what()};
@@ -102,15 +99,14 @@ task<> listener_state::serve(tcp_stream stream) {
     // If the listener was closed meanwhile, the connection is dropped.
     static_cast<void>(co_await as_result(ready_.send(std::move(*made))));
   } else if (made.has_failure()) {
-    ++counters.rejected;
-    last_rejection = bootstrap::name_timeout(made.failure(), "handshake", handshake_timeout_);
+    ++(handshake->was_dropped() ? counters.dropped : counters.rejected);
+    last_rejection = made.failure();
     try {
-      co_await bootstrap::refuse(stream, *last_rejection);
+      co_await handshake->refuse(stream, *last_rejection);
     } catch (const std::exception&) {
       // After a stop, or without memory, the client finds the stream closed.
     }
   }
-  slots_.release();
 }
 
 }  // namespace detail

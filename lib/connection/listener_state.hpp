@@ -1,13 +1,15 @@
 #pragma once
 
+#include "handshake_set.hpp"
+
 #include <cordma/connection/listener.hpp>
 #include <cordma/coro/channel.hpp>
 #include <cordma/coro/scope.hpp>
-#include <cordma/coro/semaphore.hpp>
 #include <cordma/detail/base/callback.hpp>
 #include <cordma/detail/io/tcp.hpp>
 
 #include <chrono>
+#include <memory>
 #include <optional>
 
 namespace cordma {
@@ -19,8 +21,8 @@ namespace detail {
 
 /// Accepts TCP connections and runs their handshakes side by side, each with its own deadline. The
 /// connections wait until they are accepted. An error of one client ends its own handshake and
-/// nothing else. The object destroys itself: once it is dropped, and nothing of it runs.
-/// Thread: the executor's.
+/// nothing else. `handshake_set` gives out their places. The object destroys itself: once it is
+/// dropped, and nothing of it runs. Thread: the executor's.
 class listener_state {
  public:
   /// Runs the whole handshake, within the deadline. May move the stream into the connection as its
@@ -52,15 +54,13 @@ class listener_state {
  private:
   ~listener_state() = default;
   task<> accept_loop();
-  bool begin(tcp_stream stream);
-  task<> serve(tcp_stream stream);
+  task<> serve(tcp_stream stream, std::unique_ptr<handshake_set::member> handshake);
   task<> finish();
 
   const handshake_function shake_hands_;
-  const time_span handshake_timeout_;
   tcp_listener tcp_;
   const socket_address local_;
-  semaphore slots_;
+  handshake_set handshakes_;
   channel<connection> ready_;
   scope tasks_;
   bool is_closing_ = false;

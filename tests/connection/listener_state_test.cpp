@@ -2,6 +2,7 @@
 
 #include "connection/bootstrap.hpp"
 
+#include "support/silent_client.hpp"
 #include "support/some_hello.hpp"
 #include "support/until.hpp"
 
@@ -62,8 +63,7 @@ std::vector<std::byte> hello_bytes() {
 }
 
 /// A proper client; gives the QPN that the server was told.
-task<std::uint32_t> shake(cordma::executor& executor, socket_address where, std::uint32_t qpn) {
-  tcp_stream s = co_await tcp_stream::connect(executor, where);
+task<std::uint32_t> shake_on(tcp_stream& s, std::uint32_t qpn) {
   co_await bootstrap::send(s, handshake::encode(some_hello(qpn)));
   static_cast<void>(co_await bootstrap::read_hello(s));
   co_await bootstrap::send(s, handshake::encode(handshake::verdict::accepted()));
@@ -71,9 +71,20 @@ task<std::uint32_t> shake(cordma::executor& executor, socket_address where, std:
   co_return qpn;
 }
 
+task<std::uint32_t> shake(cordma::executor& executor, socket_address where, std::uint32_t qpn) {
+  tcp_stream s = co_await tcp_stream::connect(executor, where);
+  co_return co_await shake_on(s, qpn);
+}
+
 task<failure> hear_refusal(tcp_stream& s) {
   const auto heard = co_await as_result(bootstrap::read_hello(s));
   co_return heard.has_failure() ? heard.failure() : failure{};
+}
+
+/// Lets pass what a handshake of 10 s may keep its place for, once so many have begun.
+task<> one_grace_after(fixture& f, manual_clock& clock, unsigned begun) {
+  co_await test::until(f.executor, [&] { return f.begun == begun; });
+  clock.advance(1s);
 }
 
 bool next_client_is_served(fixture& f) {
@@ -128,12 +139,75 @@ TEST_CASE("slow clients do not keep others waiting, up to handshakes_max of them
   CHECK(next_client_is_served(f));
 }
 
-TEST_CASE("with handshakes_max slow clients the next waits for one deadline, no longer",
-          "[connection][N2]") {
-  fixture f{{.handshakes_max = 2, .handshake_timeout = 1s}};
-  std::vector<tcp_stream> slow;
-  for (int i = 0; i < 2; ++i) slow.push_back(f.dial());
+TEST_CASE("a flood of silent clients keeps nobody out, of their own host or another",
+          "[connection][floods][N2]") {
+  const char* const flooder = GENERATE("127.0.0.1", "127.0.0.2");
+  manual_clock clock;
+  fixture f{{.handshakes_max = 16, .handshake_timeout = 10s}, &clock};
+  const socket_address where = f.server->local_address();
+  const auto silent = test::silent_clients(f.executor, flooder, where.port(), 64);
+  auto all_served = [&]() -> task<> {
+    for (const unsigned begun : {16u, 32u, 48u, 64u}) co_await one_grace_after(f, clock, begun);
+  };
+  auto [real, served] = f.executor.run(when_all(shake(f.executor, where, 3), all_served()));
+  CHECK(f.greeted == std::vector{real});
+  // Each newcomer but the first 16 took one place.
+  CHECK(f.server->counters.dropped == 49);
+  CHECK(f.server->counters.rejected == 0);
+}
+
+TEST_CASE("who is dropped is told why, and is never of a host that has fewer",
+          "[connection][floods][N2]") {
+  manual_clock clock;
+  fixture f{{.handshakes_max = 3, .handshake_timeout = 10s}, &clock};
+  const std::uint16_t port = f.server->local_address().port();
+  tcp_stream real = test::dial_from(f.executor, "127.0.0.2", port);
+  auto silent = test::silent_clients(f.executor, "127.0.0.1", port, 5);
+  f.executor.run(one_grace_after(f, clock, 3));
+  f.executor.run(one_grace_after(f, clock, 5));
+  f.executor.run(test::until(f.executor, [&] { return f.begun == 6; }));
+  CHECK(f.server->counters.dropped == 3);
+  // The youngest two have the places.
+  for (std::size_t i = 0; i < 3; ++i) {
+    const failure why = f.executor.run(hear_refusal(silent[i]));
+    CHECK(why.code == make_error_code(errc::refused));
+    CHECK_THAT(why.to_string(), Catch::Contains("dropped for a newer client: handshakes_max is 3"));
+  }
+  REQUIRE(f.server->last_rejection);
+  CHECK(f.server->last_rejection->code == make_error_code(errc::refused));
+  CHECK(f.executor.run(shake_on(real, 5)) == 5);
+  CHECK(f.server->counters.completed == 1);
+  CHECK(f.server->counters.dropped == 3);
+}
+
+TEST_CASE("a refused client that lingers gives its place up before one that shakes hands",
+          "[connection][floods][N2]") {
+  fixture f{{.handshakes_max = 2, .handshake_timeout = 10s}};
+  tcp_stream slow = f.dial();
+  tcp_stream bad = f.dial();
+  f.executor.run(say(bad, std::vector(8, std::byte{0xa5})));
+  CHECK(f.executor.run(hear_refusal(bad)).code == make_error_code(errc::bad_handshake));
   CHECK(next_client_is_served(f));
+  CHECK(f.executor.run(shake_on(slow, 6)) == 6);
+  CHECK(f.server->counters.rejected == 1);
+  CHECK(f.server->counters.dropped == 0);
+}
+
+TEST_CASE("a newcomer drops no handshake that has succeeded and waits to be accepted",
+          "[connection][floods][N5]") {
+  fixture f{{.handshakes_max = 2, .handshake_timeout = 10s, .ready_max = 1}};
+  const socket_address where = f.server->local_address();
+  for (std::uint32_t qpn = 2; qpn < 5; ++qpn) f.executor.run(shake(f.executor, where, qpn));
+  auto accept_all = [&]() -> task<int> {
+    co_await test::until(f.executor, [&] { return f.server->counters.completed == 3; });
+    int taken = 0;
+    while (taken < 4 && co_await f.server->accept()) ++taken;
+    co_return taken;
+  };
+  auto [last, taken] = f.executor.run(when_all(shake(f.executor, where, 5), accept_all()));
+  CHECK(taken == 4);
+  CHECK(f.server->counters.completed == 4);
+  CHECK(f.server->counters.dropped == 0);
 }
 
 TEST_CASE("a client that drips a byte at a time meets the deadline all the same",

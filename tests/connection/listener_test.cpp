@@ -4,6 +4,7 @@
 #include "request/queue_pair.hpp"
 #include "support/connected_pair.hpp"
 #include "support/leaks.hpp"
+#include "support/silent_client.hpp"
 
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_all.hpp>
@@ -98,6 +99,19 @@ TEST_CASE("a garbage client does not keep the next from being served", "[connect
   p.rt.run(p.open({}));
   CHECK(p.client.is_open());
   CHECK(p.door.counters().completed == 2);
+}
+
+TEST_CASE("a flood of silent clients keeps no real client out", "[connection][device][floods]") {
+  const char* const flooder = GENERATE("127.0.0.1", "127.0.0.2");
+  runtime rt{test::on_test_device()};
+  listener door = rt.listen({}, {.handshakes_max = 64});
+  const endpoint where = door.local_endpoint();
+  const auto silent = test::silent_clients(rt.executor(), flooder, where.port, 64);
+  auto [client, server] = rt.run(when_all(rt.connect(where), door.accept()));
+  CHECK(client.is_open());
+  CHECK(server.is_open());
+  CHECK(door.counters().dropped == 1);
+  CHECK(door.counters().rejected == 0);
 }
 
 namespace {
@@ -261,7 +275,8 @@ TEST_CASE("connections that are ready wait for whoever accepts, in order",
 TEST_CASE("many connections share one listener and one executor", "[connection][device][N5]") {
   constexpr int count = 100;
   runtime rt{test::on_test_device()};
-  listener door = rt.listen();
+  // All clients come at once: none must give its place to another one.
+  listener door = rt.listen({}, {.handshake_timeout = 1min});
   local_mr memory = rt.memory().allocate_zeroed(8 * count);
   int messages = 0;
   auto serve = [&](connection c, int i) -> task<> {

@@ -24,7 +24,11 @@ class listener_state;
 }
 
 struct listener_options {
-  /// Handshakes in progress at once; 1 to `handshakes_limit`. Further clients wait in the kernel.
+  /// Handshakes in progress at once; 1 to `handshakes_limit`. A further client takes the place of
+  /// the oldest handshake of the host that has most, once that has used up a tenth of
+  /// `handshake_timeout`. Refused clients that have not read why go first. A handshake that
+  /// succeeded keeps its place until the connection is accepted: when all are such, clients wait.
+  /// docs/security.md has the reasons.
   unsigned handshakes_max = 64;
   /// Deadline of one handshake; a slower client is refused.
   time_span handshake_timeout = std::chrono::seconds{5};
@@ -39,6 +43,7 @@ struct listener_options {
 struct listener_counters {
   std::uint64_t completed = 0;      ///< Handshakes that succeeded.
   std::uint64_t rejected = 0;       ///< Handshakes that failed.
+  std::uint64_t dropped = 0;        ///< Handshakes that gave their place to a newer client.
   std::uint64_t accept_errors = 0;  ///< Failures of accept(2): mostly no descriptor was left.
 };
 

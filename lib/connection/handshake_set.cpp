@@ -1,0 +1,129 @@
+#include "handshake_set.hpp"
+
+#include "base/failures.hpp"
+#include "bootstrap.hpp"
+
+#include <cordma/coro/when_any.hpp>
+#include <cordma/coro/with_timeout.hpp>
+
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <variant>
+
+namespace cordma::detail {
+
+client_host peer_host(int fd) noexcept {
+  sockaddr_storage peer{};
+  socklen_t size_bytes = sizeof peer;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size_bytes) != 0) return {};
+  client_host host;
+  if (peer.ss_family == AF_INET6) {
+    host.family = AF_INET6;
+    std::memcpy(host.address.data(), &reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr, 16);
+  } else if (peer.ss_family == AF_INET) {
+    host.family = AF_INET6;
+    host.address[10] = host.address[11] = 0xff;  // ::ffff:0:0/96 (RFC 4291, section 2.5.5.2)
+    std::memcpy(host.address.data() + 12, &reinterpret_cast<const sockaddr_in&>(peer).sin_addr, 4);
+  }
+  return host;
+}
+
+failure dropped_at(const char* limit, unsigned value) noexcept {
+  return {.code = errc::refused,
+          .call = "handshake",
+          .detail = detail_text("dropped for a newer client: %s is %u", limit, value)};
+}
+
+task<handshake_set::place> handshake_set::enter(client_host newcomer) {
+  for (;;) {
+    const duration patience =
+        places_.available() > 0 ? duration::max()
+                                : drop_one(newcomer, dropped_at("handshakes_max", handshakes_max_));
+    const auto taken = co_await as_result(with_timeout(places_.acquire(), patience));
+    if (taken.has_value()) co_return place{&places_};
+    if (taken.is_cancelled()) throw cancelled{};
+  }
+}
+
+duration handshake_set::drop_one(const client_host& newcomer, const failure& why) noexcept {
+  member* victim = nullptr;
+  if (failed_.count > 0) {
+    victim = &failed_.members.front();
+  } else {
+    std::size_t most = 0;
+    for (auto& [host, of_host] : hosts_) {
+      const std::size_t count = of_host.count + (host == newcomer ? 1 : 0);
+      member& oldest = of_host.members.front();
+      if (count > most || (count == most && oldest.number_ < victim->number_)) {
+        most = count;
+        victim = &oldest;
+      }
+    }
+    if (victim == nullptr) return duration::max();
+    const duration age = clock_.now() - victim->begun_;
+    if (age < grace_) return grace_ - age;
+    victim->why_dropped_ = why;
+  }
+  victim->leave();
+  victim->dropped_.set();
+  return duration::max();
+}
+
+handshake_set::member::member(handshake_set& set, place own, const client_host& host)
+    : set_{set},
+      place_{std::move(own)},
+      host_{host},
+      number_{set.begun_++},
+      begun_{set.clock_.now()} {
+  join(set_.hosts_[host]);
+}
+
+void handshake_set::member::join(crowd& of) noexcept {
+  of.members.push_back(*this);
+  ++of.count;
+  crowd_ = &of;
+}
+
+void handshake_set::member::leave() noexcept {
+  crowd* const left = std::exchange(crowd_, nullptr);
+  if (left == nullptr) return;
+  unlink();
+  if (--left->count == 0 && left != &set_.failed_) set_.hosts_.erase(host_);
+}
+
+task<connection> handshake_set::member::run(task<connection> handshake) {
+  auto ended = co_await as_result(
+      when_any(with_timeout(settle(std::move(handshake)), set_.timeout_), dropped_.wait()));
+  if (why_dropped_) throw error{*why_dropped_};
+  if (ended.is_cancelled()) throw cancelled{};
+  if (ended.has_failure()) {
+    throw error{bootstrap::name_timeout(ended.failure(), "handshake", set_.timeout_)};
+  }
+  co_return std::get<0>(std::move(*ended));
+}
+
+/// Moves the member in the step in which the handshake ends: whoever is dropped gives its place up.
+task<connection> handshake_set::member::settle(task<connection> handshake) {
+  try {
+    connection made = co_await std::move(handshake);
+    leave();
+    // The handshake had its last byte already when it was dropped: another one goes.
+    if (why_dropped_) set_.drop_one(host_, *std::exchange(why_dropped_, std::nullopt));
+    co_return made;
+  } catch (...) {
+    if (crowd_ != nullptr) {
+      leave();
+      join(set_.failed_);
+    }
+    throw;
+  }
+}
+
+task<> handshake_set::member::refuse(tcp_stream& stream, failure why) {
+  co_await when_any(bootstrap::refuse(stream, why), dropped_.wait());
+}
+
+}  // namespace cordma::detail

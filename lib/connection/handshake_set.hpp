@@ -1,0 +1,135 @@
+#pragma once
+
+#include <cordma/connection/connection.hpp>
+#include <cordma/connection/connection_options.hpp>
+#include <cordma/coro/event.hpp>
+#include <cordma/coro/scheduler.hpp>
+#include <cordma/coro/semaphore.hpp>
+#include <cordma/coro/task.hpp>
+#include <cordma/detail/connection/connection_resources.hpp>
+#include <cordma/detail/io/tcp.hpp>
+
+#include <sys/socket.h>
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+
+namespace cordma::detail {
+
+/// A client's address without the port. An IPv4 address and its IPv6-mapped form are one host.
+/// Clients of any other family are one host, and so are those whose address is unknown.
+struct client_host {
+  sa_family_t family = AF_UNSPEC;
+  std::array<std::uint8_t, 16> address{};
+  auto operator<=>(const client_host&) const = default;
+};
+/// Returns the host at the other end of a connected socket.
+client_host peer_host(int fd) noexcept;
+
+/// Returns what a handshake ends with that was dropped because of an option's limit.
+failure dropped_at(const char* limit, unsigned value) noexcept;
+
+/// Handshakes that hold a place, and which of them gives its place to a newcomer:
+///
+/// | state | what moves it | next state |
+/// | --- | --- | --- |
+/// | in progress: counts for its host | the handshake succeeds | left |
+/// | | the handshake fails | failed |
+/// | | `drop_one` chooses it | left; it ends with the reason of the drop |
+/// | failed: the client reads why | `drop_one` chooses it | left; it ends at once |
+///
+/// The members outlive what they run; the set outlives its members. \thread one.
+class handshake_set {
+ public:
+  class member;
+  struct leaver {
+    void operator()(semaphore* places) const noexcept { places->release(); }
+  };
+  /// One of the set's places, until it is destroyed.
+  using place = std::unique_ptr<semaphore, leaver>;
+
+  /// A handshake keeps its place for a `grace_part` of its timeout: clients that come in a burst
+  /// wait for each other.
+  static constexpr int grace_part = 10;
+
+  handshake_set(cordma::scheduler& clock, unsigned handshakes_max, time_span timeout) noexcept
+      : clock_{clock},
+        handshakes_max_{handshakes_max},
+        timeout_{timeout},
+        grace_{duration{timeout} / grace_part},
+        places_{handshakes_max} {}
+  handshake_set(const handshake_set&) = delete;
+  handshake_set& operator=(const handshake_set&) = delete;
+
+  /// Gives a place; when all are taken, that of the member that `drop_one` chooses. Waits while
+  /// nobody can be dropped. \errors `cancelled`, std::bad_alloc.
+  task<place> enter(client_host newcomer);
+  /// Drops the member that has failed first. If none has, chooses the oldest in progress of the
+  /// host with most, where `newcomer` counts as one more; of hosts with as many, the one with the
+  /// oldest member loses. Drops it if it is as old as `grace()`. Returns how long it takes until it
+  /// is; for ever if one was dropped, or nobody can be. `why` is what the dropped handshake ends
+  /// with. \cost O(hosts).
+  duration drop_one(const client_host& newcomer, const failure& why) noexcept;
+  [[nodiscard]] duration grace() const noexcept { return grace_; }
+
+ private:
+  /// The oldest comes first.
+  struct crowd {
+    intrusive_list<member> members;
+    std::size_t count = 0;
+  };
+
+  cordma::scheduler& clock_;
+  const unsigned handshakes_max_;
+  const time_span timeout_;
+  const duration grace_;
+  semaphore places_;
+  std::map<client_host, crowd> hosts_;  // None is empty.
+  crowd failed_;
+  std::uint64_t begun_ = 0;
+};
+
+/// One handshake's membership.
+class handshake_set::member : public list_hook<member> {
+ public:
+  /// \errors std::bad_alloc.
+  member(handshake_set& set, place own, const client_host& host);
+  member(const member&) = delete;
+  member& operator=(const member&) = delete;
+  ~member() { leave(); }
+
+  /// Runs the handshake within its timeout, until it is dropped. \errors its own; errc::timed_out;
+  /// the reason of the drop. The caller then tells the client by `refuse`.
+  task<connection> run(task<connection> handshake);
+  /// Calls `bootstrap::refuse`, and waits for nothing if the member was dropped, or is now.
+  task<> refuse(tcp_stream& stream, failure why);
+  /// Returns true if `run` ended because the handshake was dropped.
+  [[nodiscard]] bool was_dropped() const noexcept { return why_dropped_.has_value(); }
+
+ private:
+  friend class handshake_set;
+  task<connection> settle(task<connection> handshake);
+  void join(crowd& of) noexcept;
+  void leave() noexcept;
+
+  handshake_set& set_;
+  const place place_;
+  const client_host host_;
+  const std::uint64_t number_;
+  const time_point begun_;
+  crowd* crowd_ = nullptr;
+  event dropped_;
+  std::optional<failure> why_dropped_;
+};
+
+/// Does what `cordma::accept` does, for a handshake that may be dropped. \errors as `accept`; the
+/// reason of the drop.
+task<connection> accept(handshake_set::member& handshake, connection_resources resources,
+                        tcp_stream stream, connection_options options);
+
+}  // namespace cordma::detail
