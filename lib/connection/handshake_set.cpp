@@ -42,7 +42,9 @@ task<handshake_set::place> handshake_set::enter(client_host newcomer) {
     const duration patience =
         places_.available() > 0 ? duration::max()
                                 : drop_one(newcomer, dropped_at("handshakes_max", handshakes_max_));
-    const auto taken = co_await as_result(with_timeout(places_.acquire(), patience));
+    // Another one that waits may get the place that was freed here: look again.
+    const duration wait = std::min(patience, grace_);
+    const auto taken = co_await as_result(with_timeout(places_.acquire(), wait));
     if (taken.has_value()) co_return place{&places_};
     if (taken.is_cancelled()) throw cancelled{};
   }
@@ -70,6 +72,12 @@ duration handshake_set::drop_one(const client_host& newcomer, const failure& why
   victim->leave();
   victim->dropped_.set();
   return duration::max();
+}
+
+void handshake_set::drop_all(const failure& why) noexcept {
+  while (failed_.count > 0 || !hosts_.empty()) {
+    if (drop_one({}, why) != duration::max()) return;
+  }
 }
 
 handshake_set::member::member(handshake_set& set, place own, const client_host& host)

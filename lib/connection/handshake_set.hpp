@@ -75,6 +75,8 @@ class handshake_set {
   /// is; for ever if one was dropped, or nobody can be. `why` is what the dropped handshake ends
   /// with. \cost O(hosts).
   duration drop_one(const client_host& newcomer, const failure& why) noexcept;
+  /// Calls `drop_one`, for newcomers of new hosts, until the next one is too young.
+  void drop_all(const failure& why) noexcept;
   [[nodiscard]] duration grace() const noexcept { return grace_; }
 
  private:

@@ -2,6 +2,9 @@
 
 #include "base/check_option.hpp"
 #include "connection/connection_state.hpp"
+#include "connection/handshake_set.hpp"
+
+#include <cordma/coro/with_timeout.hpp>
 
 #include <exception>
 #include <future>
@@ -23,6 +26,7 @@ void check(const serve_options& o) {
     check_option("serve_options", name, value, 1, high);
   };
   range("connections_max", o.connections_max, serve_options::connections_limit);
+  range("handshakes_max", o.handshakes_max, listener_options::handshakes_limit);
   check_timeout("serve_options", "handshake_timeout", o.handshake_timeout);
   range("tcp_backlog", o.tcp_backlog, 65535);
 }
@@ -50,20 +54,23 @@ void call_on(runtime& rt, F f) {
 
 /// One thread's share of the listener, on its own cache lines.
 struct alignas(64) group_listener::seat {
-  seat(const place& where, unsigned place_index, const connection_changes& wished)
+  seat(const place& where, unsigned place_index, const serve_options& wished)
       : rt{where.rt},
         work{where.work},
         index{place_index},
-        options{changed(where.rt.connection_defaults(), wished)} {}
+        options{changed(where.rt.connection_defaults(), wished.connections)},
+        handshakes{where.rt.executor(), wished.handshakes_max, wished.handshake_timeout} {}
 
   runtime& rt;
   scope& work;
   const unsigned index;
   connection_options options;  // Unchanged once it is served.
-  // The seat's own thread writes this member.
+  // The seat's own thread writes the following members.
+  detail::handshake_set handshakes;
   unsigned owed = 0;  // Ended connections that the first thread does not know of yet.
   counter connected;
   counter rejected;
+  counter dropped;
   counter handlers_failed;
   // The first thread writes the following members.
   alignas(64) unsigned connections = 0;
@@ -78,7 +85,7 @@ group_listener::group_listener(const std::vector<place>& places, const endpoint&
       last_seat_{places.size() - 1} {
   CORDMA_ASSERT(handler_ != nullptr, "connections are served by a handler");
   for (const place& where : places) {
-    seats_.push_back(std::make_unique<seat>(where, unsigned(seats_.size()), options_.connections));
+    seats_.push_back(std::make_unique<seat>(where, unsigned(seats_.size()), options_));
     seat& made = *seats_.back();
     if (options_.connections_of)
       call_on(made.rt, [&] { made.options = options_.connections_of(made.rt, made.index); });
@@ -101,6 +108,7 @@ group_listener_counters group_listener::counters() const noexcept {
   for (const auto& one : seats_) {
     sum.connected += one->connected.value();
     sum.rejected += one->rejected.value();
+    sum.dropped += one->dropped.value();
     sum.handlers_failed += one->handlers_failed.value();
     sum.accept_errors += one->accept_errors.value();
   }
@@ -111,13 +119,32 @@ group_listener_counters group_listener::counters() const noexcept {
 
 task<> group_listener::accept_all(tcp_listener door) {
   for (;;) {
-    co_await room_.acquire();
     result<tcp_stream> taken = co_await as_result(door.accept());
     if (taken.is_cancelled()) co_return;
-    if (taken.has_value() && hand_over(std::move(*taken).release())) continue;
+    if (taken.has_value()) {
+      for (;;) {
+        const auto place = co_await as_result(with_timeout(room_.acquire(), crowded_timeout));
+        if (place.is_cancelled()) co_return;
+        if (place.has_value()) break;
+        drop_handshakes();
+      }
+      if (hand_over(std::move(*taken).release())) continue;
+      room_.release();
+    }
     seats_.front()->accept_errors.add();
-    room_.release();
     co_await sleep_for(accept_pause);
+  }
+}
+
+/// Drops those handshakes of all threads that have lasted for long enough.
+void group_listener::drop_handshakes() noexcept {
+  const failure why = detail::dropped_at("connections_max", options_.connections_max);
+  for (const auto& each : seats_) {
+    try {
+      each->rt.executor().post([&set = each->handshakes, why]() noexcept { set.drop_all(why); });
+    } catch (const std::bad_alloc&) {
+      // The thread's handshakes keep their places.
+    }
   }
 }
 
@@ -156,13 +183,18 @@ void group_listener::begin(seat& here, unique_fd socket) noexcept {
 
 task<> group_listener::serve(seat& here, unique_fd socket) {
   bool is_connected = false;
+  std::optional<detail::handshake_set::member> handshake;
   handler_failure failed;
   try {
     tcp_stream stream{here.rt.executor(), std::move(socket)};
     failed.peer = stream.peer_address();
-    task<connection> handshake =
-        accept(here.rt.resources(), std::move(stream), here.options, options_.handshake_timeout);
-    connection conn = co_await std::move(handshake);
+    const detail::client_host host = detail::peer_host(stream.fd());
+    detail::handshake_set::place place = co_await here.handshakes.enter(host);
+    handshake.emplace(here.handshakes, std::move(place), host);
+    task<connection> shaking =
+        detail::accept(*handshake, here.rt.resources(), std::move(stream), here.options);
+    connection conn = co_await std::move(shaking);
+    handshake.reset();
     is_connected = true;
     here.connected.add();
     task<> handling = handler_(here.rt, here.index, std::move(conn));
@@ -173,7 +205,11 @@ task<> group_listener::serve(seat& here, unique_fd socket) {
     failed.why = std::current_exception();
   }
   if (failed.why != nullptr) {
-    (is_connected ? here.handlers_failed : here.rejected).add();
+    const bool was_dropped = handshake && handshake->was_dropped();
+    counter& kind = is_connected  ? here.handlers_failed
+                    : was_dropped ? here.dropped
+                                  : here.rejected;
+    kind.add();
     if (options_.on_failure) options_.on_failure(here.index, failed);
   }
   give_back(here);

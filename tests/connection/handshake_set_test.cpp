@@ -159,6 +159,19 @@ TEST_CASE("a handshake keeps its place for a while, and then a newcomer gets it"
   CHECK(place != nullptr);
 }
 
+TEST_CASE("all handshakes can be dropped that have lasted for a while", "[connection][floods]") {
+  crowd c{1, 2, 2};
+  c.members.pop_back();
+  c.members.emplace_back(c.set, c.executor.run(c.set.enter(host(3))), host(3));
+  c.set.drop_all(crowded);
+  CHECK(c.members[0].was_dropped());
+  CHECK(c.members[1].was_dropped());
+  CHECK_FALSE(c.members[2].was_dropped());
+  c.clock.advance(c.set.grace());
+  c.set.drop_all(crowded);
+  CHECK(c.members[2].was_dropped());
+}
+
 TEST_CASE("a host is an address without the port, in either notation", "[connection][floods]") {
   executor executor;
   tcp_listener door{executor, socket_address::loopback(0)};

@@ -301,6 +301,8 @@ TEST_CASE("what no connection could be made with is refused when it is served",
   runtime_group group{group_of(1)};
   CHECK_THROWS_WITH(group.serve({}, &hold, {.connections_max = 0}),
                     Catch::Contains("connections_max 0 is not between 1 and 1048576"));
+  CHECK_THROWS_WITH(group.serve({}, &hold, {.handshakes_max = 0}),
+                    Catch::Contains("handshakes_max 0 is not between 1 and 4096"));
   CHECK_THROWS_WITH(group.serve({}, &hold, {.handshake_timeout = 0ms}),
                     Catch::Contains("handshake_timeout 0 ms"));
   CHECK_THROWS_WITH(group.serve({}, &hold, {.tcp_backlog = 0}), Catch::Contains("tcp_backlog 0"));

@@ -24,8 +24,13 @@ using connection_handler = callback<task<>(runtime& rt, unsigned index, connecti
 struct serve_options {
   /// Connections of the whole listener, from the TCP accept to the end of the handler; 1 to
   /// `connections_limit`. Further clients, up to `tcp_backlog`, wait in the kernel until a
-  /// connection ends or their `connect_timeout` is over.
+  /// connection ends or their `connect_timeout` is over. While one waits, every
+  /// `group_listener::crowded_timeout`, handshakes are dropped that have used up a tenth of
+  /// `handshake_timeout`.
   unsigned connections_max = 1024;
+  /// Handshakes in progress on each thread; 1 to `listener_options::handshakes_limit`. A further
+  /// client takes the place of another one as `listener_options::handshakes_max` says.
+  unsigned handshakes_max = 64;
   /// Deadline of one handshake; a slower client is refused.
   time_span handshake_timeout = std::chrono::seconds{5};
   int tcp_backlog = 128;
@@ -44,6 +49,7 @@ struct serve_options {
 struct group_listener_counters {
   std::uint64_t connected = 0;        ///< Handshakes that succeeded.
   std::uint64_t rejected = 0;         ///< Handshakes that failed.
+  std::uint64_t dropped = 0;          ///< Handshakes that gave their place to a newer client.
   std::uint64_t handlers_failed = 0;  ///< Handlers that threw, other than `cancelled`.
   std::uint64_t accept_errors = 0;    ///< Failures of accept(2): mostly no descriptor was left.
 };
@@ -56,6 +62,8 @@ class CORDMA_EXPORT group_listener {
  public:
   /// Pause after a failure of accept(2), which would fail again at once.
   static constexpr std::chrono::milliseconds accept_pause{50};
+  /// Time between two drops of handshakes while a client waits for one of `connections_max` places.
+  static constexpr std::chrono::milliseconds crowded_timeout{250};
 
   /// A thread of the group: its runtime, and the scope of its tasks.
   struct place {
@@ -78,6 +86,7 @@ class CORDMA_EXPORT group_listener {
   struct seat;
 
   task<> accept_all(tcp_listener door);
+  void drop_handshakes() noexcept;
   bool hand_over(unique_fd socket) noexcept;
   seat& next_seat() noexcept;
   void begin(seat& here, unique_fd socket) noexcept;
