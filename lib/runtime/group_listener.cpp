@@ -123,9 +123,9 @@ task<> group_listener::accept_all(tcp_listener door) {
     if (taken.is_cancelled()) co_return;
     if (taken.has_value()) {
       for (;;) {
-        const auto place = co_await as_result(with_timeout(room_.acquire(), crowded_timeout));
-        if (place.is_cancelled()) co_return;
-        if (place.has_value()) break;
+        const auto acquired = co_await as_result(with_timeout(room_.acquire(), crowded_timeout));
+        if (acquired.is_cancelled()) co_return;
+        if (acquired.has_value()) break;
         drop_handshakes();
       }
       if (hand_over(std::move(*taken).release())) continue;
@@ -189,8 +189,8 @@ task<> group_listener::serve(seat& here, unique_fd socket) {
     tcp_stream stream{here.rt.executor(), std::move(socket)};
     failed.peer = stream.peer_address();
     const detail::client_host host = detail::peer_host(stream.fd());
-    detail::handshake_set::place place = co_await here.handshakes.enter(host);
-    handshake.emplace(here.handshakes, std::move(place), host);
+    detail::handshake_set::place held = co_await here.handshakes.enter(host);
+    handshake.emplace(here.handshakes, std::move(held), host);
     task<connection> shaking =
         detail::accept(*handshake, here.rt.resources(), std::move(stream), here.options);
     connection conn = co_await std::move(shaking);
