@@ -20,7 +20,7 @@ constexpr std::size_t linger_bytes_max = 64 * 1024;
 
 /// Reads the preamble first: a peer of another protocol mostly sends less than a frame, and is
 /// refused at once, not at the deadline.
-task<handshake::frame> read_frame(tcp_stream& stream) {
+task<handshake::frame> read_frame(stream_socket& stream) {
   handshake::frame_bytes_t bytes;
   const std::span<std::byte, handshake::frame_bytes> all{bytes};
   co_await stream.read_exactly(all.first<handshake::preamble_bytes>());
@@ -33,7 +33,7 @@ task<handshake::frame> read_frame(tcp_stream& stream) {
   throw error{{.code = errc::bad_handshake, .call = "handshake", .detail = wanted}};
 }
 
-task<> send_last_words(tcp_stream& stream, failure why) {
+task<> send_last_words(stream_socket& stream, failure why) {
   co_await send(stream, handshake::encode(handshake::verdict::refused(why)));
   stream.shut_down_writing();
   std::array<std::byte, 4096> rest;
@@ -46,11 +46,11 @@ task<> send_last_words(tcp_stream& stream, failure why) {
 
 }  // namespace
 
-task<> send(tcp_stream& stream, handshake::frame_bytes_t frame) {
+task<> send(stream_socket& stream, handshake::frame_bytes_t frame) {
   co_await stream.write_all(frame);
 }
 
-task<handshake::hello> read_hello(tcp_stream& stream) {
+task<handshake::hello> read_hello(stream_socket& stream) {
   const handshake::frame f = co_await read_frame(stream);
   if (const auto* hello = std::get_if<handshake::hello>(&f)) co_return *hello;
   const auto& verdict = std::get<handshake::verdict>(f);
@@ -58,14 +58,14 @@ task<handshake::hello> read_hello(tcp_stream& stream) {
   throw_unexpected("an acceptance came where a hello was due");
 }
 
-task<> read_acceptance(tcp_stream& stream) {
+task<> read_acceptance(stream_socket& stream) {
   const handshake::frame f = co_await read_frame(stream);
   const auto* verdict = std::get_if<handshake::verdict>(&f);
   if (verdict == nullptr) throw_unexpected("a hello came where a verdict was due");
   if (!verdict->is_accepted()) throw error{verdict->to_failure()};
 }
 
-task<> refuse(tcp_stream& stream, failure why) {
+task<> refuse(stream_socket& stream, failure why) {
   // The outcome does not matter: the peer is refused even if it does not listen.
   const auto outcome = co_await as_result(
       with_timeout(send_last_words(stream, why), linger_max, &stream.executor()));

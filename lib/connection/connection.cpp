@@ -21,10 +21,10 @@ task<> close_state(detail::connection_state* state) {
 }
 
 /// Connects to the first of the host's addresses that answers.
-task<tcp_stream> connect_stream(cordma::executor& executor, const endpoint& server) {
+task<stream_socket> connect_stream(cordma::executor& executor, const endpoint& server) {
   failure last{};
   for (const socket_address& address : socket_address::resolve(server.host, server.port)) {
-    result<tcp_stream> stream = co_await as_result(tcp_stream::connect(executor, address));
+    result<stream_socket> stream = co_await as_result(stream_socket::connect(executor, address));
     if (stream.is_cancelled()) throw cancelled{};
     if (stream.has_value()) co_return std::move(*stream);
     last = stream.failure();
@@ -35,7 +35,7 @@ task<tcp_stream> connect_stream(cordma::executor& executor, const endpoint& serv
 task<connection> shake_hands(connection_resources resources, endpoint server,
                              connection_options options) {
   static_cast<void>(detail::checked_port(resources.ctx, options));
-  tcp_stream stream = co_await connect_stream(resources.executor, server);
+  stream_socket stream = co_await connect_stream(resources.executor, server);
   auto state = std::make_unique<detail::connection_state>(resources, options, stream);
   co_await bootstrap::send(stream, handshake::encode(state->local_hello));
   const handshake::hello remote = co_await bootstrap::read_hello(stream);

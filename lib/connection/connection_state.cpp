@@ -88,7 +88,7 @@ verbs::port_info checked_port(const verbs::context& ctx, const connection_option
 }
 
 connection_state::connection_state(const connection_resources& r, const connection_options& options,
-                                   const tcp_stream& stream)
+                                   const stream_socket& stream)
     : timer{[](timer& self) noexcept { static_cast<connection_state&>(self).tick(); }},
       mode_{r.mode},
       options_{options},
@@ -167,7 +167,7 @@ void connection_state::agree(const handshake::hello& remote) {
   agent->start(remote.agent.flush_word);  // The peer may send frames before this side is done.
 }
 
-void connection_state::watch_over(tcp_stream stream) {
+void connection_state::watch_over(stream_socket stream) {
   stream_.emplace(std::move(stream));
   // The kernel's probes find a dead host where no heartbeat can be sent.
   stream_->keep_alive(options_.heartbeat.interval, options_.heartbeat.misses);

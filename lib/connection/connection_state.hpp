@@ -9,7 +9,7 @@
 #include <cordma/coro/event.hpp>
 #include <cordma/detail/connection/connection_resources.hpp>
 #include <cordma/detail/connection/handshake.hpp>
-#include <cordma/detail/io/tcp.hpp>
+#include <cordma/detail/io/stream_socket.hpp>
 #include <cordma/io/executor.hpp>
 
 #include <memory>
@@ -29,7 +29,7 @@ class connection_state : private timer {
  public:
   /// Makes a queue pair in INIT, and the hello that describes it. `stream` is the bootstrap socket.
   connection_state(const connection_resources& resources, const connection_options& options,
-                   const tcp_stream& stream);
+                   const stream_socket& stream);
   connection_state(const connection_state&) = delete;
   connection_state& operator=(const connection_state&) = delete;
   ~connection_state();
@@ -38,7 +38,7 @@ class connection_state : private timer {
   /// if the peer has none. \errors errc::incompatible_peer; the verbs'.
   void agree(const handshake::hello& remote);
   /// Starts to watch the socket, the heartbeat and the queue pair, when both sides have accepted.
-  void watch_over(tcp_stream stream);
+  void watch_over(stream_socket stream);
 
   /// Ends what waits, and tells the peer.
   void abort(errc code, const char* call) noexcept;
@@ -99,7 +99,7 @@ class connection_state : private timer {
   [[nodiscard]] bool is_manual() const noexcept { return mode_ == completion_mode::manual; }
 
   event peer_gone_;
-  std::optional<tcp_stream> stream_;
+  std::optional<stream_socket> stream_;
   // Declared after what they watch, so that they are destroyed first.
   std::optional<socket_watch> socket_watch_;
   std::optional<failure_watch> failure_watch_;

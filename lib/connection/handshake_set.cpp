@@ -130,7 +130,7 @@ task<connection> handshake_set::member::settle(task<connection> handshake) {
   }
 }
 
-task<> handshake_set::member::refuse(tcp_stream& stream, failure why) {
+task<> handshake_set::member::refuse(stream_socket& stream, failure why) {
   co_await when_any(bootstrap::refuse(stream, why), dropped_.wait());
 }
 

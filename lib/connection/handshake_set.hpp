@@ -7,7 +7,7 @@
 #include <cordma/coro/semaphore.hpp>
 #include <cordma/coro/task.hpp>
 #include <cordma/detail/connection/connection_resources.hpp>
-#include <cordma/detail/io/tcp.hpp>
+#include <cordma/detail/io/stream_socket.hpp>
 
 #include <sys/socket.h>
 
@@ -109,7 +109,7 @@ class handshake_set::member : public list_hook<member> {
   /// the reason of the drop. The caller then tells the client by `refuse`.
   task<connection> run(task<connection> handshake);
   /// Calls `bootstrap::refuse`, and waits for nothing if the member was dropped, or is now.
-  task<> refuse(tcp_stream& stream, failure why);
+  task<> refuse(stream_socket& stream, failure why);
   /// Returns true if `run` ended because the handshake was dropped.
   [[nodiscard]] bool was_dropped() const noexcept { return why_dropped_.has_value(); }
 
@@ -132,6 +132,6 @@ class handshake_set::member : public list_hook<member> {
 /// Does what `cordma::accept` does, for a handshake that may be dropped. \errors as `accept`; the
 /// reason of the drop.
 task<connection> accept(handshake_set::member& handshake, connection_resources resources,
-                        tcp_stream stream, connection_options options);
+                        stream_socket stream, connection_options options);
 
 }  // namespace cordma::detail

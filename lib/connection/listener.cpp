@@ -11,7 +11,7 @@ namespace cordma {
 namespace {
 
 task<connection> shake_hands(connection_resources resources, connection_options options,
-                             tcp_stream& stream) {
+                             stream_socket& stream) {
   const handshake::hello remote = co_await bootstrap::read_hello(stream);
   auto state = std::make_unique<detail::connection_state>(resources, options, stream);
   // The queue pair is ready to receive before the client knows its address: the client may send as
@@ -59,7 +59,7 @@ listener::listener(connection_resources resources, const endpoint& local,
   static_cast<void>(detail::checked_port(resources.ctx, options));
   state_.reset(new detail::listener_state{
       resources.executor, detail::listening_address(local), limits,
-      [=](tcp_stream& stream) { return shake_hands(resources, options, stream); }});
+      [=](stream_socket& stream) { return shake_hands(resources, options, stream); }});
 }
 
 void listener::dropper::operator()(detail::listener_state* state) const noexcept { state->drop(); }
@@ -84,7 +84,7 @@ const std::optional<failure>& listener::last_rejection() const noexcept {
 }
 
 task<connection> detail::accept(handshake_set::member& handshake, connection_resources resources,
-                                tcp_stream stream, connection_options options) {
+                                stream_socket stream, connection_options options) {
   result<connection> made =
       co_await as_result(handshake.run(shake_hands(resources, options, stream)));
   if (!made.has_failure()) co_return std::move(made).value();
@@ -92,7 +92,7 @@ task<connection> detail::accept(handshake_set::member& handshake, connection_res
   throw error{made.failure()};
 }
 
-task<connection> accept(connection_resources resources, tcp_stream stream,
+task<connection> accept(connection_resources resources, stream_socket stream,
                         connection_options options, time_span handshake_timeout) {
   result<connection> made = co_await as_result(with_timeout(
       shake_hands(resources, options, stream), handshake_timeout, &resources.executor));

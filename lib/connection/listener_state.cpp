@@ -67,7 +67,7 @@ task<> listener_state::finish() {
 
 task<> listener_state::accept_loop() {
   for (;;) {
-    result<tcp_stream> stream = co_await as_result(tcp_.accept());
+    result<stream_socket> stream = co_await as_result(tcp_.accept());
     if (stream.is_cancelled()) co_return;
     if (stream.has_value()) {
       try {
@@ -86,7 +86,8 @@ task<> listener_state::accept_loop() {
   }
 }
 
-task<> listener_state::serve(tcp_stream stream, std::unique_ptr<handshake_set::member> handshake) {
+task<> listener_state::serve(stream_socket stream,
+                             std::unique_ptr<handshake_set::member> handshake) {
   result<connection> made = failure{};
   try {
     made = co_await as_result(handshake->run(shake_hands_(stream)));

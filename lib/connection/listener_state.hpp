@@ -6,7 +6,7 @@
 #include <cordma/coro/channel.hpp>
 #include <cordma/coro/scope.hpp>
 #include <cordma/detail/base/callback.hpp>
-#include <cordma/detail/io/tcp.hpp>
+#include <cordma/detail/io/stream_socket.hpp>
 
 #include <chrono>
 #include <memory>
@@ -27,7 +27,7 @@ class listener_state {
  public:
   /// Runs the whole handshake, within the deadline. May move the stream into the connection as its
   /// last step. \errors `error` when the handshake fails: the client is told why.
-  using handshake_function = callback<task<connection>(tcp_stream& stream)>;
+  using handshake_function = callback<task<connection>(stream_socket& stream)>;
   /// Pause after a failure of accept(2), which would fail again at once.
   static constexpr std::chrono::milliseconds accept_pause{50};
 
@@ -54,11 +54,11 @@ class listener_state {
  private:
   ~listener_state() = default;
   task<> accept_loop();
-  task<> serve(tcp_stream stream, std::unique_ptr<handshake_set::member> handshake);
+  task<> serve(stream_socket stream, std::unique_ptr<handshake_set::member> handshake);
   task<> finish();
 
   const handshake_function shake_hands_;
-  tcp_listener tcp_;
+  stream_listener tcp_;
   const socket_address local_;
   handshake_set handshakes_;
   channel<connection> ready_;

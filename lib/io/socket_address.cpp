@@ -7,8 +7,10 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/un.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 
@@ -62,13 +64,34 @@ bool lacks_interface(const sockaddr* address) noexcept {
 
 }  // namespace
 
-socket_address::socket_address() noexcept { storage_.ss_family = AF_INET; }
+socket_address::socket_address() noexcept : size_bytes_{sizeof(sockaddr_in)} {
+  storage_.ss_family = AF_INET;
+}
 
-socket_address::socket_address(const sockaddr* address, socklen_t size_bytes) noexcept {
+socket_address::socket_address(const sockaddr* address, socklen_t size_bytes) noexcept
+    : size_bytes_{size_bytes} {
   CORDMA_ASSERT(size_bytes <= sizeof storage_, "larger than any socket address");
   std::memcpy(&storage_, address, size_bytes);
-  CORDMA_ASSERT(storage_.ss_family == AF_INET || storage_.ss_family == AF_INET6,
-                "neither IPv4 nor IPv6");
+  CORDMA_ASSERT(storage_.ss_family == AF_INET || is_ipv6() || is_unix(),
+                "neither IPv4 nor IPv6 nor a Unix socket's");
+}
+
+socket_address socket_address::unix_path(std::string_view path) {
+  sockaddr_un un{};
+  un.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof un.sun_path || path.find('\0') != path.npos) {
+    const std::string detail = "a Unix socket's path " + quoted(path) + " of " +
+                               std::to_string(path.size()) + " bytes: 1 to " +
+                               std::to_string(sizeof un.sun_path - 1) + " bytes without a NUL";
+    throw error{errno_failure(EINVAL, "unix", {}, std::string_view{detail})};
+  }
+  path.copy(un.sun_path, path.size());
+  // An abstract address begins with a NUL and ends at its length (unix(7)).
+  const bool is_abstract = path.front() == '@';
+  if (is_abstract) un.sun_path[0] = '\0';
+  const std::size_t size_bytes =
+      offsetof(sockaddr_un, sun_path) + path.size() + (is_abstract ? 0 : 1);
+  return {reinterpret_cast<const sockaddr*>(&un), static_cast<socklen_t>(size_bytes)};
 }
 
 std::vector<socket_address> socket_address::resolve(const std::string& host, std::uint16_t port) {
@@ -102,19 +125,35 @@ socket_address socket_address::loopback(std::uint16_t port) noexcept {
 
 // The port lies at the same place for both families (RFC 3493, section 3.10).
 std::uint16_t socket_address::port() const noexcept {
+  if (is_unix()) return 0;
   static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
   return ntohs(reinterpret_cast<const sockaddr_in*>(&storage_)->sin_port);
 }
 
 void socket_address::set_port(std::uint16_t port) noexcept {
+  if (is_unix()) return;
   reinterpret_cast<sockaddr_in*>(&storage_)->sin_port = htons(port);
 }
 
-socklen_t socket_address::size_bytes() const noexcept {
-  return is_ipv6() ? socklen_t{sizeof(sockaddr_in6)} : socklen_t{sizeof(sockaddr_in)};
+bool socket_address::is_loopback() const noexcept {
+  if (is_unix()) return true;
+  if (!is_ipv6()) {
+    const auto& in = *reinterpret_cast<const sockaddr_in*>(&storage_);
+    return ntohl(in.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+  }
+  const in6_addr& ip = reinterpret_cast<const sockaddr_in6*>(&storage_)->sin6_addr;
+  return IN6_IS_ADDR_LOOPBACK(&ip) ||
+         (IN6_IS_ADDR_V4MAPPED(&ip) && ip.s6_addr[12] == IN_LOOPBACKNET);
 }
 
 std::string socket_address::to_string() const {
+  if (is_unix()) {
+    const auto* const path = reinterpret_cast<const sockaddr_un*>(&storage_)->sun_path;
+    const std::size_t bytes = size_bytes_ - offsetof(sockaddr_un, sun_path);
+    if (bytes == 0) return "unix:";  // Unnamed: a client's, or a socketpair's.
+    if (path[0] == '\0') return "unix:@" + std::string{path + 1, bytes - 1};
+    return "unix:" + std::string{path, ::strnlen(path, bytes)};
+  }
   char host[INET6_ADDRSTRLEN + 1 + IF_NAMESIZE] = "?";  // fe80::1%eth0
   ::getnameinfo(data(), size_bytes(), host, sizeof host, nullptr, 0, NI_NUMERICHOST);
   const std::string port_text = std::to_string(port());

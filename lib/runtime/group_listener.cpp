@@ -117,9 +117,9 @@ group_listener_counters group_listener::counters() const noexcept {
 
 // ---- the first thread ------------------------------------------------------------------------
 
-task<> group_listener::accept_all(tcp_listener door) {
+task<> group_listener::accept_all(stream_listener door) {
   for (;;) {
-    result<tcp_stream> taken = co_await as_result(door.accept());
+    result<stream_socket> taken = co_await as_result(door.accept());
     if (taken.is_cancelled()) co_return;
     if (taken.has_value()) {
       for (;;) {
@@ -186,7 +186,7 @@ task<> group_listener::serve(seat& here, unique_fd socket) {
   std::optional<detail::handshake_set::member> handshake;
   handler_failure failed;
   try {
-    tcp_stream stream{here.rt.executor(), std::move(socket)};
+    stream_socket stream{here.rt.executor(), std::move(socket)};
     failed.peer = stream.peer_address();
     const detail::client_host host = detail::peer_host(stream.fd());
     detail::handshake_set::place held = co_await here.handshakes.enter(host);

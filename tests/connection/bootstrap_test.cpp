@@ -20,25 +20,25 @@ namespace {
 struct stream_pair {
   stream_pair() { executor.run(open()); }
   task<> open() {
-    tcp_listener door{executor, socket_address::loopback(0)};
+    stream_listener door{executor, socket_address::loopback(0)};
     auto [c, s] =
-        co_await when_all(tcp_stream::connect(executor, door.local_address()), door.accept());
+        co_await when_all(stream_socket::connect(executor, door.local_address()), door.accept());
     client.emplace(std::move(c));
     server.emplace(std::move(s));
   }
   cordma::executor executor;
-  std::optional<tcp_stream> client;
-  std::optional<tcp_stream> server;
+  std::optional<stream_socket> client;
+  std::optional<stream_socket> server;
 };
 
-task<> connect_side(tcp_stream& s, std::uint32_t& peer_qpn) {
+task<> connect_side(stream_socket& s, std::uint32_t& peer_qpn) {
   co_await bootstrap::send(s, handshake::encode(some_hello(11)));
   peer_qpn = (co_await bootstrap::read_hello(s)).qpn;
   co_await bootstrap::send(s, handshake::encode(handshake::verdict::accepted()));
   co_await bootstrap::read_acceptance(s);
 }
 
-task<> accept_side(tcp_stream& s, std::uint32_t& peer_qpn) {
+task<> accept_side(stream_socket& s, std::uint32_t& peer_qpn) {
   peer_qpn = (co_await bootstrap::read_hello(s)).qpn;
   co_await bootstrap::send(s, handshake::encode(some_hello(22)));
   co_await bootstrap::read_acceptance(s);
@@ -50,9 +50,9 @@ failure outcome_of(stream_pair& p, task<> t) {
   return r.has_failure() ? r.failure() : failure{};
 }
 
-task<> read_one(tcp_stream& s) { static_cast<void>(co_await bootstrap::read_hello(s)); }
+task<> read_one(stream_socket& s) { static_cast<void>(co_await bootstrap::read_hello(s)); }
 
-task<> write_bytes(tcp_stream& s, std::string_view text) {
+task<> write_bytes(stream_socket& s, std::string_view text) {
   co_await s.write_all(std::as_bytes(std::span{text}));
 }
 

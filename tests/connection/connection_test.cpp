@@ -296,7 +296,7 @@ TEST_CASE("a listener's half of a setup that fails at any verbs call is unwound"
   const socket_address where = socket_address::loopback(p.door.local_endpoint().port);
   const std::string before = test::holdings();
   auto say_hello = [&]() -> task<failure> {
-    tcp_stream stream = co_await tcp_stream::connect(p.rt.executor(), where);
+    stream_socket stream = co_await stream_socket::connect(p.rt.executor(), where);
     co_await bootstrap::send(stream, handshake::encode(hello));
     const auto answer = co_await as_result(bootstrap::read_hello(stream));
     co_return answer.has_failure() ? answer.failure() : failure{};
@@ -361,7 +361,7 @@ TEST_CASE("a coroutine that names no scheduler connects, waits with time-outs, a
     const auto unheard = co_await as_result(with_timeout(conn.send(memory.slice()), 1ms));
     CHECK(late(unheard));
     std::array<std::byte, 1> bytes;
-    tcp_stream tcp = co_await tcp_stream::connect(
+    stream_socket tcp = co_await stream_socket::connect(
         at.executor(), socket_address::loopback(from.local_endpoint().port));
     const auto read = co_await as_result(with_timeout(tcp.read_some(bytes), 1ms));
     CHECK(late(read));

@@ -27,9 +27,11 @@ struct fixture {
       : executor{{.clock = clock}} {
     server.reset(
         new detail::listener_state{executor, socket_address::loopback(0), options,
-                                   [this](tcp_stream& stream) { return shake_hands(stream); }});
+                                   [this](stream_socket& stream) { return shake_hands(stream); }});
   }
-  tcp_stream dial() { return executor.run(tcp_stream::connect(executor, server->local_address())); }
+  stream_socket dial() {
+    return executor.run(stream_socket::connect(executor, server->local_address()));
+  }
 
   cordma::executor executor;
   std::vector<std::uint32_t> greeted;  ///< QPNs that clients named
@@ -44,7 +46,7 @@ struct fixture {
   std::unique_ptr<detail::listener_state, dropper> server;
 
  private:
-  task<connection> shake_hands(tcp_stream& stream) {
+  task<connection> shake_hands(stream_socket& stream) {
     ++begun;
     const handshake::hello remote = co_await bootstrap::read_hello(stream);
     co_await bootstrap::send(stream, handshake::encode(some_hello(2)));
@@ -55,7 +57,7 @@ struct fixture {
   }
 };
 
-task<> say(tcp_stream& s, std::vector<std::byte> bytes) { co_await s.write_all(bytes); }
+task<> say(stream_socket& s, std::vector<std::byte> bytes) { co_await s.write_all(bytes); }
 
 std::vector<std::byte> hello_bytes() {
   const auto frame = handshake::encode(some_hello(7));
@@ -63,7 +65,7 @@ std::vector<std::byte> hello_bytes() {
 }
 
 /// A proper client; gives the QPN that the server was told.
-task<std::uint32_t> shake_on(tcp_stream& s, std::uint32_t qpn) {
+task<std::uint32_t> shake_on(stream_socket& s, std::uint32_t qpn) {
   co_await bootstrap::send(s, handshake::encode(some_hello(qpn)));
   static_cast<void>(co_await bootstrap::read_hello(s));
   co_await bootstrap::send(s, handshake::encode(handshake::verdict::accepted()));
@@ -72,11 +74,11 @@ task<std::uint32_t> shake_on(tcp_stream& s, std::uint32_t qpn) {
 }
 
 task<std::uint32_t> shake(cordma::executor& executor, socket_address where, std::uint32_t qpn) {
-  tcp_stream s = co_await tcp_stream::connect(executor, where);
+  stream_socket s = co_await stream_socket::connect(executor, where);
   co_return co_await shake_on(s, qpn);
 }
 
-task<failure> hear_refusal(tcp_stream& s) {
+task<failure> hear_refusal(stream_socket& s) {
   const auto heard = co_await as_result(bootstrap::read_hello(s));
   co_return heard.has_failure() ? heard.failure() : failure{};
 }
@@ -117,7 +119,7 @@ TEST_CASE("bad clients are told why in time, and the next is served", "[connecti
     limit = 1s;
   }
   fixture f{{.handshakes_max = 4, .handshake_timeout = limit}};
-  tcp_stream bad = f.dial();
+  stream_socket bad = f.dial();
   f.executor.run(say(bad, bytes));
   if (bytes.size() == 1000) {
     // The hello is fine; what follows it is no verdict.
@@ -134,7 +136,7 @@ TEST_CASE("bad clients are told why in time, and the next is served", "[connecti
 TEST_CASE("slow clients do not keep others waiting, up to handshakes_max of them",
           "[connection][N2]") {
   fixture f{{.handshakes_max = 4, .handshake_timeout = 10s}};
-  std::vector<tcp_stream> slow;
+  std::vector<stream_socket> slow;
   for (int i = 0; i < 3; ++i) slow.push_back(f.dial());
   CHECK(next_client_is_served(f));
 }
@@ -161,7 +163,7 @@ TEST_CASE("who is dropped is told why, and is never of a host that has fewer",
   manual_clock clock;
   fixture f{{.handshakes_max = 3, .handshake_timeout = 10s}, &clock};
   const std::uint16_t port = f.server->local_address().port();
-  tcp_stream real = test::dial_from(f.executor, "127.0.0.2", port);
+  stream_socket real = test::dial_from(f.executor, "127.0.0.2", port);
   auto silent = test::silent_clients(f.executor, "127.0.0.1", port, 5);
   f.executor.run(one_grace_after(f, clock, 3));
   f.executor.run(one_grace_after(f, clock, 5));
@@ -183,8 +185,8 @@ TEST_CASE("who is dropped is told why, and is never of a host that has fewer",
 TEST_CASE("a refused client that lingers gives its place up before one that shakes hands",
           "[connection][floods][N2]") {
   fixture f{{.handshakes_max = 2, .handshake_timeout = 10s}};
-  tcp_stream slow = f.dial();
-  tcp_stream bad = f.dial();
+  stream_socket slow = f.dial();
+  stream_socket bad = f.dial();
   f.executor.run(say(bad, std::vector(8, std::byte{0xa5})));
   CHECK(f.executor.run(hear_refusal(bad)).code == make_error_code(errc::bad_handshake));
   CHECK(next_client_is_served(f));
@@ -216,7 +218,7 @@ TEST_CASE("a client that drips a byte at a time meets the deadline all the same"
           "[connection][N2]") {
   manual_clock clock;
   fixture f{{.handshakes_max = 1, .handshake_timeout = 50ms}, &clock};
-  tcp_stream slow = f.dial();
+  stream_socket slow = f.dial();
   const auto bytes = hello_bytes();
   REQUIRE(bytes.size() * 5ms > 50ms);
   auto drip = [&]() -> task<> {
@@ -249,7 +251,7 @@ TEST_CASE("accept times out, and a stop loses no connection", "[connection][N4][
 
 TEST_CASE("closing ends those who accept and those who shake hands", "[connection][C5]") {
   fixture f;
-  tcp_stream halfway = f.dial();
+  stream_socket halfway = f.dial();
   f.executor.run(say(halfway, hello_bytes()));
   auto close = [&]() -> task<> {
     f.server->close();
@@ -267,7 +269,7 @@ TEST_CASE("a server that is closed refuses clients, and another may have its por
   f.executor.run(current_environment());  // The server waits in the kernel.
   f.server->close();
   CHECK_THROWS_WITH(f.dial(), Catch::Contains("nobody listens there"));
-  CHECK_NOTHROW(tcp_listener{f.executor, f.server->local_address(), 1});
+  CHECK_NOTHROW(stream_listener{f.executor, f.server->local_address(), 1});
 }
 
 TEST_CASE("listener options out of range are refused, both numbers named", "[connection][N9]") {

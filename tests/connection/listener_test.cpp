@@ -29,8 +29,8 @@ std::error_code code_of_connect(runtime& rt, const endpoint& where, connection_o
 }
 
 /// A TCP server that speaks, or does not, and never shakes hands.
-task<> answer(tcp_listener& door, std::string_view words) {
-  tcp_stream s = co_await door.accept();
+task<> answer(stream_listener& door, std::string_view words) {
+  stream_socket s = co_await door.accept();
   co_await s.write_all(std::as_bytes(std::span{words}));
   co_await s.hang_up();
 }
@@ -69,7 +69,7 @@ TEST_CASE("where nobody listens, connect says so at once", "[connection][device]
 TEST_CASE("a server that is silent or speaks otherwise is an error in time",
           "[connection][device][N2][N4]") {
   runtime rt{test::on_test_device()};
-  tcp_listener door{rt.executor(), socket_address::loopback(0)};
+  stream_listener door{rt.executor(), socket_address::loopback(0)};
   const endpoint where{"127.0.0.1", door.local_address().port()};
   connection_options o;
   const auto run = [&](std::string_view words) {
@@ -92,7 +92,7 @@ TEST_CASE("a garbage client does not keep the next from being served", "[connect
   const std::string before = test::holdings();
   const socket_address where = socket_address::loopback(p.door.local_endpoint().port);
   for (const std::string_view words : {"GET / HTTP/1.1\r\n\r\n", "CRMA", ""}) {
-    tcp_stream s = p.rt.run(tcp_stream::connect(p.rt.executor(), where));
+    stream_socket s = p.rt.run(stream_socket::connect(p.rt.executor(), where));
     p.rt.run(s.write_all(std::as_bytes(std::span{words})));
   }
   CHECK(test::settled_holdings(p.rt.executor(), before) == before);
@@ -123,7 +123,7 @@ struct told {
 
 /// A client made by hand, which says `hello` and accepts whatever comes.
 task<told> shake_by_hand(runtime& rt, socket_address where, handshake::hello hello) {
-  tcp_stream stream = co_await tcp_stream::connect(rt.executor(), where);
+  stream_socket stream = co_await stream_socket::connect(rt.executor(), where);
   co_await bootstrap::send(stream, handshake::encode(hello));
   const auto answer = co_await as_result(bootstrap::read_hello(stream));
   if (answer.has_failure()) co_return told{.refusal = answer.failure()};
@@ -228,7 +228,7 @@ TEST_CASE("awaiting a listener's close waits for the handshakes under way",
   connected_pair p;
   std::optional<listener> door{std::move(p.door)};
   const socket_address where = socket_address::loopback(door->local_endpoint().port);
-  tcp_stream halfway = p.rt.run(tcp_stream::connect(p.rt.executor(), where));
+  stream_socket halfway = p.rt.run(stream_socket::connect(p.rt.executor(), where));
   p.rt.run(bootstrap::send(halfway, handshake::encode(p.client.local_hello())));
   static_cast<void>(p.rt.run(bootstrap::read_hello(halfway)));
   std::byte word{};
@@ -322,10 +322,10 @@ TEST_CASE("a server that was restarted can be reconnected to", "[connection][dev
 namespace {
 
 /// Lets `cordma::accept` take the next client of `door`, whose socket another executor had.
-task<result<connection>> accept_by_hand(runtime& rt, tcp_listener& door,
+task<result<connection>> accept_by_hand(runtime& rt, stream_listener& door,
                                         std::chrono::milliseconds timeout = 10s) {
-  tcp_stream taken = co_await door.accept();
-  tcp_stream stream{rt.executor(), std::move(taken).release()};
+  stream_socket taken = co_await door.accept();
+  stream_socket stream{rt.executor(), std::move(taken).release()};
   const connection_options options;
   co_return co_await as_result(accept(rt.resources(), std::move(stream), options, timeout));
 }
@@ -334,7 +334,7 @@ task<result<connection>> accept_by_hand(runtime& rt, tcp_listener& door,
 
 TEST_CASE("a socket that was accepted elsewhere becomes a connection", "[connection][device]") {
   runtime rt{test::on_test_device()};
-  tcp_listener door{rt.executor(), socket_address::loopback(0)};
+  stream_listener door{rt.executor(), socket_address::loopback(0)};
   const endpoint where{"127.0.0.1", door.local_address().port()};
   auto [client, server] = rt.run(when_all(rt.connect(where), accept_by_hand(rt, door)));
   REQUIRE(server.has_value());
@@ -347,7 +347,7 @@ TEST_CASE("a socket that was accepted elsewhere becomes a connection", "[connect
 TEST_CASE("a client on such a socket is told why its handshake failed",
           "[connection][device][N2][C5]") {
   runtime rt{test::on_test_device()};
-  tcp_listener door{rt.executor(), socket_address::loopback(0)};
+  stream_listener door{rt.executor(), socket_address::loopback(0)};
   const std::string before = test::holdings();
   std::string_view words = "GET / HTTP/1.1\r\n\r\n";
   errc expected = errc::bad_handshake;
@@ -359,7 +359,7 @@ TEST_CASE("a client on such a socket is told why its handshake failed",
     timeout = 1ms;
   }
   auto speak = [&]() -> task<failure> {
-    tcp_stream s = co_await tcp_stream::connect(rt.executor(), door.local_address());
+    stream_socket s = co_await stream_socket::connect(rt.executor(), door.local_address());
     co_await s.write_all(std::as_bytes(std::span{words}));
     const auto heard = co_await as_result(bootstrap::read_hello(s));
     co_return heard.has_failure() ? heard.failure() : failure{};

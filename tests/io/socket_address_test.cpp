@@ -67,3 +67,26 @@ TEST_CASE("a host that cannot be meant is refused with the reason", "[io]") {
   CHECK_THAT(link_local.to_string(), Catch::Contains("\"fe80::1\"") && Catch::Contains("%eth0"));
   CHECK(socket_address::resolve("fe80::1%lo", 1).size() == 1);
 }
+
+TEST_CASE("a Unix socket's address is a path or an abstract name", "[io]") {
+  CHECK(socket_address::unix_path("/run/x").to_string() == "unix:/run/x");
+  CHECK(socket_address::unix_path("@x").to_string() == "unix:@x");
+  CHECK(socket_address::unix_path("@x").is_loopback());
+  CHECK(socket_address::unix_path("/run/x").port() == 0);
+  CHECK(socket_address::unix_path("/a") == socket_address::unix_path("/a"));
+  CHECK_FALSE(socket_address::unix_path("/a") == socket_address::unix_path("@a"));
+  CHECK_THROWS_WITH(socket_address::unix_path(""), Catch::Contains("of 0 bytes: 1 to 107"));
+  CHECK_THROWS_WITH(socket_address::unix_path(std::string(108, 'x')), Catch::Contains("of 108"));
+  CHECK_THROWS_WITH(socket_address::unix_path(std::string_view{"a\0b", 3}),
+                    Catch::Contains("without a NUL"));
+}
+
+TEST_CASE("an address is loopback if only this host can be there", "[io]") {
+  CHECK(socket_address::loopback(1).is_loopback());
+  CHECK(socket_address::resolve("127.9.9.9", 1).front().is_loopback());
+  CHECK(socket_address::resolve("::1", 1).front().is_loopback());
+  CHECK(socket_address::resolve("::ffff:127.0.0.1", 1).front().is_loopback());
+  CHECK_FALSE(socket_address::resolve("0.0.0.0", 1).front().is_loopback());
+  CHECK_FALSE(socket_address::resolve("::", 1).front().is_loopback());
+  CHECK_FALSE(socket_address::resolve("128.0.0.1", 1).front().is_loopback());
+}

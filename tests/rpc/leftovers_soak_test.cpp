@@ -10,7 +10,7 @@
 
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/with_timeout.hpp>
-#include <cordma/detail/io/tcp.hpp>
+#include <cordma/detail/io/stream_socket.hpp>
 #include <cordma/rpc/server.hpp>
 
 #include <catch2/catch.hpp>
@@ -188,7 +188,7 @@ class place {
       }
       case 1: {  // Says nothing, and goes.
         const auto address = socket_address::loopback(door_.local_endpoint().port);
-        static_cast<void>(co_await tcp_stream::connect(rt_.executor(), address));
+        static_cast<void>(co_await stream_socket::connect(rt_.executor(), address));
         break;
       }
       default: {  // Nobody is there.

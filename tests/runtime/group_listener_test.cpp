@@ -175,7 +175,7 @@ TEST_CASE("a client that shakes no hands is told why, and the next is served",
   runtime rt{test::on_test_device()};
   const auto speak = [&]() -> task<failure> {
     const socket_address where = socket_address::loopback(door.local_endpoint().port);
-    tcp_stream s = co_await tcp_stream::connect(rt.executor(), where);
+    stream_socket s = co_await stream_socket::connect(rt.executor(), where);
     const std::string_view words = "GET / HTTP/1.1\r\n\r\n";
     co_await s.write_all(std::as_bytes(std::span{words}));
     const auto heard = co_await as_result(bootstrap::read_hello(s));
@@ -259,13 +259,13 @@ TEST_CASE("dropping a group with connections open, and half open, leaves nothing
   runtime rt{test::on_test_device()};
   const auto drop = [&] {
     std::vector<connection> clients;
-    std::vector<tcp_stream> halfway;
+    std::vector<stream_socket> halfway;
     {
       runtime_group group{group_of(2)};
       const group_listener& door = group.serve({}, &hold);
       const socket_address where = socket_address::loopback(door.local_endpoint().port);
       for (int i = 0; i < 4; ++i) {
-        halfway.push_back(rt.run(tcp_stream::connect(rt.executor(), where)));
+        halfway.push_back(rt.run(stream_socket::connect(rt.executor(), where)));
         clients.push_back(rt.run(rt.connect(door.local_endpoint())));
       }
     }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cordma/detail/io/tcp.hpp>
+#include <cordma/detail/io/stream_socket.hpp>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -14,7 +14,7 @@
 namespace cordma::test {
 
 /// Connects to a port of 127.0.0.1 from an address of this host, and says nothing.
-inline tcp_stream dial_from(cordma::executor& executor, const char* source, std::uint16_t port) {
+inline stream_socket dial_from(cordma::executor& executor, const char* source, std::uint16_t port) {
   unique_fd fd{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   sockaddr_in from{};
   from.sin_family = AF_INET;
@@ -28,9 +28,9 @@ inline tcp_stream dial_from(cordma::executor& executor, const char* source, std:
   return {executor, std::move(fd)};
 }
 
-inline std::vector<tcp_stream> silent_clients(cordma::executor& executor, const char* source,
-                                              std::uint16_t port, int count) {
-  std::vector<tcp_stream> clients;
+inline std::vector<stream_socket> silent_clients(cordma::executor& executor, const char* source,
+                                                 std::uint16_t port, int count) {
+  std::vector<stream_socket> clients;
   for (int i = 0; i < count; ++i) clients.push_back(dial_from(executor, source, port));
   return clients;
 }

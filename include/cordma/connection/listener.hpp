@@ -7,7 +7,7 @@
 #include <cordma/coro/event.hpp>
 #include <cordma/detail/base/export.hpp>
 #include <cordma/detail/connection/handshake.hpp>
-#include <cordma/detail/io/tcp.hpp>
+#include <cordma/detail/io/stream_socket.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -105,7 +105,7 @@ CORDMA_EXPORT task<connection> connect(connection_resources resources, endpoint 
 ///   errc::incompatible_peer; errc::limit_exceeded: an option; what the verbs throw. A failure
 ///   leaves nothing behind.
 /// \thread the executor's, which is the stream's too.
-CORDMA_EXPORT task<connection> accept(connection_resources resources, tcp_stream stream,
+CORDMA_EXPORT task<connection> accept(connection_resources resources, stream_socket stream,
                                       connection_options options = {},
                                       time_span handshake_timeout = std::chrono::seconds{5});
 

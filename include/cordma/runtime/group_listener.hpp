@@ -85,7 +85,7 @@ class CORDMA_EXPORT group_listener {
  private:
   struct seat;
 
-  task<> accept_all(tcp_listener door);
+  task<> accept_all(stream_listener door);
   void drop_handshakes() noexcept;
   bool hand_over(unique_fd socket) noexcept;
   seat& next_seat() noexcept;
@@ -97,7 +97,7 @@ class CORDMA_EXPORT group_listener {
   const connection_handler handler_;
   std::vector<std::unique_ptr<seat>> seats_;
   // The first thread uses the following members.
-  std::optional<tcp_listener> door_;  // Set until that thread has taken it.
+  std::optional<stream_listener> door_;  // Set until that thread has taken it.
   endpoint local_;
   semaphore room_;
   std::size_t last_seat_;

@@ -1,23 +1,30 @@
-#include <cordma/detail/io/tcp.hpp>
+#include <cordma/detail/io/stream_socket.hpp>
 
 #include "base/descriptors.hpp"
 #include "base/failures.hpp"
 
+#include <cordma/coro/sleep.hpp>
 #include <cordma/io/executor.hpp>
 
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 
 namespace cordma {
 namespace {
 
 using namespace std::string_literals;
+
+constexpr std::chrono::milliseconds backlog_pause{1};
 
 object_id name_of(int fd) noexcept { return {"fd", std::uint64_t(fd)}; }
 
@@ -45,6 +52,7 @@ socket_address address_of(int fd, int (*ask)(int, sockaddr*, socklen_t*), const 
 
 const char* way_out_of_connect(int errno_value) noexcept {
   switch (errno_value) {
+    case ENOENT: return "no such socket: is the server up, and this its path?";
     case ECONNREFUSED: return "nobody listens there: is the server up, on this address and port?";
     case ETIMEDOUT: return "no answer: is the host up, and does a firewall let this port through?";
     case EHOSTUNREACH:
@@ -59,6 +67,7 @@ const char* way_out_of_listen(int errno_value) noexcept {
       return "the port is taken; stop who has it (ss -ltnp), or take another, 0 for any free one";
     case EACCES: return "ports below 1024 need CAP_NET_BIND_SERVICE; take a higher one";
     case EADDRNOTAVAIL: return "not an address of this host (ip addr)";
+    case ENOENT: return "the folder of that path does not exist";
     default: return "";
   }
 }
@@ -72,6 +81,24 @@ failure address_failure(int errno_value, const char* call, const socket_address&
 
 bool would_block(int errno_value) noexcept {
   return errno_value == EAGAIN || errno_value == EWOULDBLOCK;
+}
+
+/// Returns the file of a Unix socket's address; null if it has none.
+const char* path_of(const socket_address& address) noexcept {
+  if (!address.is_unix()) return nullptr;
+  const char* const path = reinterpret_cast<const sockaddr_un*>(address.data())->sun_path;
+  return address.size_bytes() > offsetof(sockaddr_un, sun_path) && *path != '\0' ? path : nullptr;
+}
+
+int bind_to(int fd, const socket_address& local) noexcept {
+  return ::bind(fd, local.data(), local.size_bytes()) == 0 ? 0 : errno;
+}
+
+/// Returns true for the socket file of a process that has ended: nobody listens there.
+bool is_left_behind(const socket_address& address) {
+  if (path_of(address) == nullptr) return false;
+  const unique_fd fd = make_socket(address);
+  return ::connect(fd.get(), address.data(), address.size_bytes()) != 0 && errno == ECONNREFUSED;
 }
 
 /// Returns the result of a background connect: 0, an errno, or EINPROGRESS.
@@ -120,18 +147,23 @@ result<std::size_t> byte_op::take_result() const noexcept {
 
 }  // namespace detail
 
-tcp_stream::tcp_stream(cordma::executor& executor, unique_fd socket)
+stream_socket::stream_socket(cordma::executor& executor, unique_fd socket)
     : executor_{&executor}, fd_{std::move(socket)} {
   const int flags = ::fcntl(fd_.get(), F_GETFL);
   if (flags < 0 || ::fcntl(fd_.get(), F_SETFL, flags | O_NONBLOCK) != 0) {
     throw error{errno_failure(errno, "fcntl", name_of(fd_.get()))};
   }
-  set_option(fd_.get(), IPPROTO_TCP, TCP_NODELAY);
+  if (!local_address().is_unix()) set_option(fd_.get(), IPPROTO_TCP, TCP_NODELAY);
 }
 
-task<tcp_stream> tcp_stream::connect(cordma::executor& executor, socket_address peer) {
+task<stream_socket> stream_socket::connect(cordma::executor& executor, socket_address peer) {
   unique_fd fd = make_socket(peer);
   int outcome = ::connect(fd.get(), peer.data(), peer.size_bytes()) == 0 ? 0 : errno;
+  // A Unix socket has no room in its listener's backlog, and nothing tells when there is.
+  while (outcome == EAGAIN) {
+    co_await sleep_for(backlog_pause);
+    outcome = ::connect(fd.get(), peer.data(), peer.size_bytes()) == 0 ? 0 : errno;
+  }
   // An interrupted connect continues in the background, as one in progress does.
   if (outcome == EINPROGRESS || outcome == EINTR) {
     do {
@@ -142,10 +174,11 @@ task<tcp_stream> tcp_stream::connect(cordma::executor& executor, socket_address 
   if (outcome != 0) {
     throw error{address_failure(outcome, "connect", peer, way_out_of_connect(outcome))};
   }
-  co_return tcp_stream{executor, std::move(fd)};
+  co_return stream_socket{executor, std::move(fd)};
 }
 
-void tcp_stream::keep_alive(time_span interval, unsigned probes) {
+void stream_socket::keep_alive(time_span interval, unsigned probes) {
+  if (local_address().is_unix()) return;
   constexpr std::int64_t seconds_max = 32767;  // tcp(7): the kernel accepts no more.
   constexpr unsigned probes_max = 127;
   const auto seconds = static_cast<int>(
@@ -158,41 +191,51 @@ void tcp_stream::keep_alive(time_span interval, unsigned probes) {
   set_option(fd_.get(), SOL_SOCKET, SO_KEEPALIVE);
 }
 
-void tcp_stream::shut_down_writing() noexcept { ::shutdown(fd_.get(), SHUT_WR); }
+void stream_socket::shut_down_writing() noexcept { ::shutdown(fd_.get(), SHUT_WR); }
 
-socket_address tcp_stream::local_address() const {
+socket_address stream_socket::local_address() const {
   return address_of(fd_.get(), &::getsockname, "getsockname");
 }
 
-socket_address tcp_stream::peer_address() const {
+socket_address stream_socket::peer_address() const {
   return address_of(fd_.get(), &::getpeername, "getpeername");
 }
 
-tcp_listener::tcp_listener(cordma::executor& executor, const socket_address& local, int backlog)
+stream_listener::stream_listener(cordma::executor& executor, const socket_address& local,
+                                 int backlog)
     : executor_{&executor}, fd_{make_socket(local)} {
   // A server that restarts must not wait until the connections of its former process time out.
-  set_option(fd_.get(), SOL_SOCKET, SO_REUSEADDR);
-  if (::bind(fd_.get(), local.data(), local.size_bytes()) != 0) {
-    throw error{address_failure(errno, "bind", local, way_out_of_listen(errno))};
+  if (!local.is_unix()) set_option(fd_.get(), SOL_SOCKET, SO_REUSEADDR);
+  int outcome = bind_to(fd_.get(), local);
+  if (outcome == EADDRINUSE && is_left_behind(local)) {
+    ::unlink(path_of(local));
+    outcome = bind_to(fd_.get(), local);
+  }
+  if (outcome != 0) {
+    const char* const way_out = local.is_unix() && outcome == EADDRINUSE
+                                    ? "another process listens there; stop it, or take another path"
+                                    : way_out_of_listen(outcome);
+    throw error{address_failure(outcome, "bind", local, way_out)};
   }
   if (::listen(fd_.get(), backlog) != 0) {
     throw error{address_failure(errno, "listen", local, way_out_of_listen(errno))};
   }
 }
 
-void tcp_listener::close() noexcept {
+void stream_listener::close() noexcept {
   if (!fd_.is_open()) return;
   // A descriptor that a child process inherited, or a poll in the kernel, keeps the socket open.
   // After the shutdown the socket listens no longer all the same.
   ::shutdown(fd_.get(), SHUT_RD);
+  if (const char* const path = path_of(local_address()); path != nullptr) ::unlink(path);
   fd_.reset();
 }
 
-socket_address tcp_listener::local_address() const {
+socket_address stream_listener::local_address() const {
   return address_of(fd_.get(), &::getsockname, "getsockname");
 }
 
-bool tcp_listener::accept_op::attempt(fd_operation& self) noexcept {
+bool stream_listener::accept_op::attempt(fd_operation& self) noexcept {
   auto& op = static_cast<accept_op&>(self);
   for (;;) {
     op.accepted_.reset(::accept4(op.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -214,7 +257,7 @@ bool tcp_listener::accept_op::attempt(fd_operation& self) noexcept {
   }
 }
 
-result<tcp_stream> tcp_listener::accept_op::take_result() {
+result<stream_socket> stream_listener::accept_op::take_result() {
   if (was_stopped()) return cancelled_result;
   if (lacks_descriptors(errno_)) {
     const std::string detail = "the connection stays in the backlog; "s + more_descriptors;
@@ -222,7 +265,7 @@ result<tcp_stream> tcp_listener::accept_op::take_result() {
   }
   if (errno_ != 0) return errno_failure(errno_, "accept4", name_of(fd()));
   try {
-    return tcp_stream{executor(), std::move(accepted_)};
+    return stream_socket{executor(), std::move(accepted_)};
   } catch (const error& e) {
     return e.failure();
   }

@@ -11,7 +11,7 @@
 
 namespace cordma {
 
-class tcp_stream;
+class stream_socket;
 
 namespace detail {
 
@@ -23,7 +23,7 @@ class CORDMA_EXPORT [[nodiscard]] byte_op : public operation_base<byte_op>, publ
   result<std::size_t> take_result() const noexcept;
 
  private:
-  friend class cordma::tcp_stream;
+  friend class cordma::stream_socket;
   enum class kind : unsigned char { read_some, read_exactly, write_all };
   byte_op(cordma::executor& executor, int fd, kind what, std::span<std::byte> bytes) noexcept
       : fd_operation{executor, fd,
@@ -41,19 +41,20 @@ class CORDMA_EXPORT [[nodiscard]] byte_op : public operation_base<byte_op>, publ
 
 }  // namespace detail
 
-/// A connected TCP socket. Move-only; destroying it closes it. Its operations refer to the socket,
-/// not to this object; the socket must stay open while they wait. Any of them can be stopped,
-/// limited by `with_timeout`, or abandoned at any time. One may read and one may write at a time.
+/// A connected stream socket: TCP's or a Unix one. Move-only; destroying it closes it. Its
+/// operations refer to the socket, not to this object; the socket must stay open while they wait.
+/// Any of them can be stopped, limited by `with_timeout`, or abandoned at any time. One may read
+/// and one may write at a time.
 ///
-/// Small messages are sent at once (TCP_NODELAY), and a write to a closed peer is an error, never
-/// SIGPIPE. \thread the executor's.
-class CORDMA_EXPORT tcp_stream {
+/// Small TCP messages are sent at once (TCP_NODELAY), and a write to a closed peer is an error,
+/// never SIGPIPE. \thread the executor's.
+class CORDMA_EXPORT stream_socket {
  public:
-  /// Takes over a connected socket, and makes it non-blocking. \errors `error`.
-  tcp_stream(cordma::executor& executor, unique_fd socket);
+  /// Takes over a connected socket, and makes it non-blocking. \errors ENOTSOCK and others.
+  stream_socket(cordma::executor& executor, unique_fd socket);
 
   /// \errors ECONNREFUSED, ETIMEDOUT (after the kernel's minutes: use `with_timeout`), …
-  static task<tcp_stream> connect(cordma::executor& executor, socket_address peer);
+  static task<stream_socket> connect(cordma::executor& executor, socket_address peer);
 
   /// Reads at least one byte; gives 0 when the peer has sent its last. A stop loses nothing: unread
   /// bytes are there for the next call.
@@ -78,7 +79,8 @@ class CORDMA_EXPORT tcp_stream {
   [[nodiscard]] readiness_op hang_up() noexcept { return cordma::hang_up(*executor_, fd_.get()); }
 
   /// Probes a silent peer after each `interval` without a byte (whole seconds, rounded up). The
-  /// connection breaks when `probes` in a row (1 to 127) went unanswered. \errors `error`.
+  /// connection breaks when `probes` in a row (1 to 127) went unanswered. A Unix socket needs no
+  /// probes. \errors `error`.
   void keep_alive(time_span interval, unsigned probes);
 
   /// Ends writing: the peer reads the end of the stream.
@@ -98,21 +100,25 @@ class CORDMA_EXPORT tcp_stream {
   unique_fd fd_;
 };
 
-/// A listening TCP socket. Move-only. \thread the executor's.
-class CORDMA_EXPORT tcp_listener {
+/// A listening stream socket, TCP's or a Unix one. Move-only. \thread the executor's.
+class CORDMA_EXPORT stream_listener {
  public:
   class accept_op;
 
   /// Listens on `local`. With port 0 the kernel chooses; `local_address` returns the choice.
+  /// A Unix socket's file that an ended process left behind is replaced.
   /// \errors EADDRINUSE, EACCES (a port below 1024), EADDRNOTAVAIL (not an address of this host).
-  tcp_listener(cordma::executor& executor, const socket_address& local, int backlog = 128);
+  stream_listener(cordma::executor& executor, const socket_address& local, int backlog = 128);
+  stream_listener(stream_listener&&) noexcept = default;
+  stream_listener& operator=(stream_listener&&) = delete;
+  ~stream_listener() { close(); }
 
   /// Gives the next connection. \errors EMFILE, ENFILE, ENOBUFS or ENOMEM when it cannot be taken
   /// now. The connection stays in the backlog and the listener stays usable. Calling again at once
   /// gives the same error: close something or sleep first.
   [[nodiscard]] accept_op accept() noexcept;
-  /// Closes the port now: the kernel refuses new clients, and resets those not accepted yet. No
-  /// `accept` may be waiting. Idempotent.
+  /// Closes the port now: the kernel refuses new clients, and resets those not accepted yet. A Unix
+  /// socket's file is removed. No `accept` may be waiting. Idempotent.
   void close() noexcept;
   [[nodiscard]] socket_address local_address() const;
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
@@ -122,15 +128,15 @@ class CORDMA_EXPORT tcp_listener {
   unique_fd fd_;
 };
 
-class CORDMA_EXPORT [[nodiscard]] tcp_listener::accept_op : public operation_base<accept_op>,
-                                                            public fd_operation {
+class CORDMA_EXPORT [[nodiscard]] stream_listener::accept_op : public operation_base<accept_op>,
+                                                               public fd_operation {
  public:
-  using value_type = tcp_stream;
+  using value_type = stream_socket;
   [[nodiscard]] bool failed() const noexcept { return was_stopped() || errno_ != 0; }
-  result<tcp_stream> take_result();
+  result<stream_socket> take_result();
 
  private:
-  friend class tcp_listener;
+  friend class stream_listener;
   accept_op(cordma::executor& executor, int fd) noexcept
       : fd_operation{executor, fd, fd_events::readable, &attempt} {}
   static bool attempt(fd_operation& self) noexcept;
@@ -139,6 +145,8 @@ class CORDMA_EXPORT [[nodiscard]] tcp_listener::accept_op : public operation_bas
   int errno_ = 0;
 };
 
-inline tcp_listener::accept_op tcp_listener::accept() noexcept { return {*executor_, fd_.get()}; }
+inline stream_listener::accept_op stream_listener::accept() noexcept {
+  return {*executor_, fd_.get()};
+}
 
 }  // namespace cordma

@@ -1,0 +1,45 @@
+#include "stream_channel.hpp"
+
+#include "base/failures.hpp"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace cordma {
+
+stream_channel::socket_watch::socket_watch(stream_channel& owner)
+    : fd_watch{owner.executor(), owner.socket_.fd(),
+               fd_events::readable | fd_events::writable | fd_events::hang_up,
+               [](fd_watch& self) noexcept {
+                 static_cast<socket_watch&>(self).channel.tell_change();
+               }},
+      channel{owner} {}
+
+stream_channel::stream_channel(stream_socket socket)
+    : byte_channel{socket.executor()}, socket_{std::move(socket)}, watch_{*this} {}
+
+std::optional<std::size_t> stream_channel::try_read(std::span<std::byte> into) {
+  for (;;) {
+    const ssize_t n = ::recv(socket_.fd(), into.data(), into.size(), MSG_DONTWAIT);
+    if (n >= 0) return std::size_t(n);
+    if (errno == EINTR) continue;
+    const object_id name{"fd", std::uint64_t(socket_.fd())};
+    if (errno != EAGAIN && errno != EWOULDBLOCK) detail::throw_errno(errno, "recv", {}, name);
+    if (watch_.is_watching()) return std::nullopt;
+    detail::throw_failure(errc::disconnected, "recv", "the reactor watches the socket no more",
+                          name);
+  }
+}
+
+std::size_t stream_channel::try_write(std::span<const std::byte> from) {
+  for (;;) {
+    const ssize_t n = ::send(socket_.fd(), from.data(), from.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n >= 0) return std::size_t(n);
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
+    if (errno != EINTR) detail::throw_errno(errno, "send", {}, {"fd", std::uint64_t(socket_.fd())});
+  }
+}
+
+}  // namespace cordma

@@ -1,0 +1,33 @@
+#pragma once
+
+#include "byte_channel.hpp"
+
+#include <cordma/detail/io/fd_watch.hpp>
+#include <cordma/detail/io/stream_socket.hpp>
+
+namespace cordma {
+
+/// The bytes of a stream socket, which is closed with this object. \thread the executor's.
+/// \cost  one registration with the reactor, for as long as the object lives.
+class stream_channel final : public byte_channel {
+ public:
+  /// \errors std::bad_alloc.
+  explicit stream_channel(stream_socket socket);
+
+  std::optional<std::size_t> try_read(std::span<std::byte> into) override;
+  std::size_t try_write(std::span<const std::byte> from) override;
+  void end_writing() noexcept override { socket_.shut_down_writing(); }
+
+  [[nodiscard]] stream_socket& socket() noexcept { return socket_; }
+
+ private:
+  struct socket_watch : fd_watch {
+    explicit socket_watch(stream_channel& owner);
+    stream_channel& channel;
+  };
+
+  stream_socket socket_;
+  socket_watch watch_;  // Ends before the socket is closed.
+};
+
+}  // namespace cordma
