@@ -14,6 +14,7 @@
 #include <cordma/base/time.hpp>
 #include <cordma/connection/connection.hpp>
 #include <cordma/connection/connection_options.hpp>
+#include <cordma/connection/connection_request.hpp>
 #include <cordma/connection/endpoint.hpp>
 #include <cordma/connection/listener.hpp>
 #include <cordma/connection/serve.hpp>

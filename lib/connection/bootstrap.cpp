@@ -20,25 +20,34 @@ constexpr std::size_t linger_bytes_max = 64 * 1024;
 
 /// Reads the preamble first: a peer of another protocol mostly sends less than a frame, and is
 /// refused at once, not at the deadline.
-task<handshake::frame> read_frame(stream_socket& stream) {
+task<handshake::frame> read_frame(byte_channel& channel) {
   handshake::frame_bytes_t bytes;
   const std::span<std::byte, handshake::frame_bytes> all{bytes};
-  co_await stream.read_exactly(all.first<handshake::preamble_bytes>());
-  handshake::check_preamble(all.first<handshake::preamble_bytes>());
-  co_await stream.read_exactly(all.subspan<handshake::preamble_bytes>());
-  co_return handshake::decode(bytes);
+  co_await read_exactly(channel, all.first<handshake::preamble_bytes>());
+  const auto whole = all.first(handshake::check_preamble(all.first<handshake::preamble_bytes>()));
+  co_await read_exactly(channel, whole.subspan(handshake::preamble_bytes));
+  co_return handshake::decode(whole);
 }
 
-[[noreturn]] void throw_unexpected(const char* wanted) {
+/// Reads a frame that is a `Wanted`, or a refusal. \errors what the refusal says.
+template <class Wanted>
+task<Wanted> read(byte_channel& channel, const char* wanted) {
+  const handshake::frame f = co_await read_frame(channel);
+  if (const auto* verdict = std::get_if<handshake::verdict>(&f);
+      verdict != nullptr && !verdict->is_accepted()) {
+    throw error{verdict->to_failure()};
+  }
+  if (const auto* due = std::get_if<Wanted>(&f)) co_return *due;
   throw error{{.code = errc::bad_handshake, .call = "handshake", .detail = wanted}};
 }
 
-task<> send_last_words(stream_socket& stream, failure why) {
-  co_await send(stream, handshake::encode(handshake::verdict::refused(why)));
-  stream.shut_down_writing();
+task<> send_last_words(byte_channel& channel, failure why) {
+  const handshake::frame_bytes_t words = handshake::encode(handshake::verdict::refused(why));
+  co_await write_all(channel, words);
+  channel.end_writing();
   std::array<std::byte, 4096> rest;
   for (std::size_t left = linger_bytes_max; left > 0;) {
-    const std::size_t n = co_await stream.read_some(rest);
+    const std::size_t n = co_await read_some(channel, rest);
     if (n == 0) co_return;
     left -= std::min(left, n);
   }
@@ -46,29 +55,23 @@ task<> send_last_words(stream_socket& stream, failure why) {
 
 }  // namespace
 
-task<> send(stream_socket& stream, handshake::frame_bytes_t frame) {
-  co_await stream.write_all(frame);
+task<handshake::start> read_start(byte_channel& channel) {
+  return read<handshake::start>(channel, "another frame came where a start was due");
 }
 
-task<handshake::hello> read_hello(stream_socket& stream) {
-  const handshake::frame f = co_await read_frame(stream);
-  if (const auto* hello = std::get_if<handshake::hello>(&f)) co_return *hello;
-  const auto& verdict = std::get<handshake::verdict>(f);
-  if (!verdict.is_accepted()) throw error{verdict.to_failure()};
-  throw_unexpected("an acceptance came where a hello was due");
+task<handshake::hello> read_hello(byte_channel& channel) {
+  return read<handshake::hello>(channel, "another frame came where a hello was due");
 }
 
-task<> read_acceptance(stream_socket& stream) {
-  const handshake::frame f = co_await read_frame(stream);
-  const auto* verdict = std::get_if<handshake::verdict>(&f);
-  if (verdict == nullptr) throw_unexpected("a hello came where a verdict was due");
-  if (!verdict->is_accepted()) throw error{verdict->to_failure()};
+task<> read_acceptance(byte_channel& channel) {
+  static_cast<void>(
+      co_await read<handshake::verdict>(channel, "another frame came where a verdict was due"));
 }
 
-task<> refuse(stream_socket& stream, failure why) {
+task<> refuse(byte_channel& channel, failure why) {
   // The outcome does not matter: the peer is refused even if it does not listen.
   const auto outcome = co_await as_result(
-      with_timeout(send_last_words(stream, why), linger_max, &stream.executor()));
+      with_timeout(send_last_words(channel, why), linger_max, &channel.executor()));
   if (outcome.is_cancelled()) throw cancelled{};
 }
 

@@ -2,6 +2,7 @@
 
 #include "bootstrap.hpp"
 #include "connection_state.hpp"
+#include "shake_hands.hpp"
 
 #include <cordma/connection/listener.hpp>
 #include <cordma/coro/with_timeout.hpp>
@@ -23,7 +24,7 @@ task<> close_state(detail::connection_state* state) {
 /// Connects to the first of the host's addresses that answers.
 task<stream_socket> connect_stream(cordma::executor& executor, const endpoint& server) {
   failure last{};
-  for (const socket_address& address : socket_address::resolve(server.host, server.port)) {
+  for (const socket_address& address : detail::addresses_of(server)) {
     result<stream_socket> stream = co_await as_result(stream_socket::connect(executor, address));
     if (stream.is_cancelled()) throw cancelled{};
     if (stream.has_value()) co_return std::move(*stream);
@@ -32,27 +33,12 @@ task<stream_socket> connect_stream(cordma::executor& executor, const endpoint& s
   throw error{last};
 }
 
-task<connection> shake_hands(connection_resources resources, endpoint server,
-                             connection_options options) {
+/// Connects to the endpoint's own kind of listener.
+task<connection> connect_to(connection_resources resources, endpoint server,
+                            connection_options options) {
   static_cast<void>(detail::checked_port(resources.ctx, options));
-  stream_socket stream = co_await connect_stream(resources.executor, server);
-  auto state = std::make_unique<detail::connection_state>(resources, options, stream);
-  co_await bootstrap::send(stream, handshake::encode(state->local_hello));
-  const handshake::hello remote = co_await bootstrap::read_hello(stream);
-  std::optional<failure> why;
-  try {
-    state->agree(remote);
-  } catch (const error& e) {
-    why = e.failure();
-  }
-  if (why) {
-    co_await bootstrap::refuse(stream, *why);
-    throw error{*why};
-  }
-  co_await bootstrap::send(stream, handshake::encode(handshake::verdict::accepted()));
-  co_await bootstrap::read_acceptance(stream);
-  state->watch_over(std::move(stream));
-  co_return connection{std::move(state)};
+  detail::link way{co_await connect_stream(resources.executor, server)};
+  co_return co_await detail::shake_hands_as_client(resources, options, way);
 }
 
 template <class T>
@@ -161,15 +147,26 @@ mr_allocator& connection::memory() noexcept { return state_->memory; }
 
 const socket_address& connection::local() const noexcept { return state_->local; }
 const socket_address& connection::peer() const noexcept { return state_->peer; }
+const std::array<std::byte, 64>& connection::peer_private_data() const noexcept {
+  return state_->peer_hello.private_data;
+}
 const handshake::hello& connection::local_hello() const noexcept { return state_->local_hello; }
 const handshake::hello& connection::peer_hello() const noexcept { return state_->peer_hello; }
 const handshake::agreement& connection::agreement() const noexcept { return state_->agreement; }
+
+task<connection> connect(connection_resources resources, stream_socket stream,
+                         connection_options options) {
+  static_cast<void>(detail::checked_port(resources.ctx, options));
+  detail::link way{std::move(stream)};
+  co_return co_await within(detail::shake_hands_as_client(resources, options, way),
+                            options.connect_timeout, "connect", resources.executor);
+}
 
 task<connection> connect(connection_resources resources, endpoint server,
                          connection_options options) {
   const time_span limit = options.connect_timeout;
   result<connection> made = co_await as_result(
-      with_timeout(shake_hands(resources, server, options), limit, &resources.executor));
+      with_timeout(connect_to(resources, server, options), limit, &resources.executor));
   if (!made.has_failure()) co_return std::move(made).value();
   failure why = bootstrap::name_timeout(made.failure(), "connect", limit);
   const std::string where = server.to_string();

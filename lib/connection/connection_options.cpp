@@ -27,6 +27,7 @@ void each_field(auto& o, auto& c, auto with) {
   with(o.min_rnr_timer, c.min_rnr_timer);
   with(o.heartbeat, c.heartbeat);
   with(o.agent, c.agent);
+  with(o.private_data, c.private_data);
   with(o.connect_timeout, c.connect_timeout);
   with(o.close_timeout, c.close_timeout);
 }

@@ -6,10 +6,8 @@
 #include <cordma/coro/with_timeout.hpp>
 #include <cordma/version.hpp>
 
-#include <sys/socket.h>
-
 #include <algorithm>
-#include <cerrno>
+#include <array>
 #include <chrono>
 #include <utility>
 
@@ -88,20 +86,21 @@ verbs::port_info checked_port(const verbs::context& ctx, const connection_option
 }
 
 connection_state::connection_state(const connection_resources& r, const connection_options& options,
-                                   const stream_socket& stream)
+                                   const socket_address& local_address,
+                                   const socket_address& peer_address)
     : timer{[](timer& self) noexcept { static_cast<connection_state&>(self).tick(); }},
       mode_{r.mode},
       options_{options},
       port_{checked_port(r.ctx, options)},
-      gid_{chosen_gid(r.ctx, port_, options, stream.local_address())},
+      gid_{chosen_gid(r.ctx, port_, options, local_address)},
       own_domain_{needs_own_domain(r, options.agent) ? r.lending.make_domain(r.memory) : nullptr},
       lending_{own_domain_ ? own_domain_->lending : r.lending},
       executor{r.executor},
       memory{own_domain_ ? own_domain_->memory : r.memory},
       qp{r.drivers.driver_for(entries(options), options.receives_from), lending_.domain(),
          capabilities(options), port_.message_max_bytes, options.receives_from},
-      local{stream.local_address()},
-      peer{stream.peer_address()} {
+      local{local_address},
+      peer{peer_address} {
   const verbs::access remote = granted(r.ctx, options.remote_access);
   verbs::access allowed = remote;
   if (options.agent.enabled) {
@@ -126,7 +125,8 @@ connection_state::connection_state(const connection_resources& r, const connecti
           qp.share() != nullptr ? qp.share()->credit() : qp.verbs().capabilities().recv_wr_max,
       .allows_writes = verbs::allows(remote, verbs::access::remote_write),
       .message_max_bytes = port_.message_max_bytes,
-      .library = library_text};
+      .library = library_text,
+      .private_data = options.private_data};
   if (!options.agent.enabled) return;
   agent = std::make_unique<cordma::agent>(agent_resources{.data = qp,
                                                           .lending = lending_,
@@ -167,23 +167,24 @@ void connection_state::agree(const handshake::hello& remote) {
   agent->start(remote.agent.flush_word);  // The peer may send frames before this side is done.
 }
 
-void connection_state::watch_over(stream_socket stream) {
-  stream_.emplace(std::move(stream));
+void connection_state::watch_over(std::unique_ptr<byte_channel> channel) {
+  channel_ = std::move(channel);
   // The kernel's probes find a dead host where no heartbeat can be sent.
-  stream_->keep_alive(options_.heartbeat.interval, options_.heartbeat.misses);
+  channel_->keep_alive(options_.heartbeat.interval, options_.heartbeat.misses);
   failure_watch_.emplace(*this, qp, &on_failure);
   if (agent) agent_watch_.emplace(*this, agent->control(), &on_agent_failure);
   if (options_.heartbeat.enabled && peer_hello.allows_writes && !qp.has_failed()) {
     executor.arm(*this, executor.after(options_.heartbeat.interval));
   }
-  socket_watch_.emplace(*this, stream_->fd());  // The watch may fire from now on.
+  channel_->listen(this);
+  on_channel_change();  // The peer may have said its goodbye before.
 }
 
 void connection_state::abort(errc code, const char* call) noexcept {
   disarm();
   qp.abort({.code = code, .call = call});
   fail_agent();
-  if (stream_) stream_->shut_down_writing();
+  if (channel_) channel_->end_writing();
 }
 
 /// Tells the agent that the data queue pair is in ERROR: its windows can be destroyed.
@@ -193,19 +194,19 @@ void connection_state::fail_agent() noexcept {
   agent->control().abort(qp.failure_reason());
 }
 
-/// Handles readiness of the socket. After the handshake the peer sends only a goodbye. Anything
-/// else is the end of the stream, an error, or a peer that violates the protocol and could fill the
-/// kernel's memory.
-void connection_state::on_socket(fd_watch& watch) noexcept {
-  connection_state& state = static_cast<socket_watch&>(watch).state;
-  std::byte said;
-  ssize_t n = ::recv(watch.fd(), &said, sizeof said, MSG_DONTWAIT);
-  if (n > 0 && said == goodbye && !std::exchange(state.peer_said_goodbye, true)) {
-    n = ::recv(watch.fd(), &said, sizeof said, MSG_DONTWAIT);
+/// Reads what has come. After the handshake the peer sends only a goodbye. Anything else is the
+/// end, an error, or a peer that violates the protocol and could fill the kernel's memory.
+void connection_state::on_channel_change() noexcept {
+  std::array<std::byte, 1> said{};
+  try {
+    while (const auto n = channel_->try_read(said)) {
+      if (*n == 0) return peer_hung_up();
+      if (said[0] != goodbye || std::exchange(peer_said_goodbye, true))
+        return abort(errc::bad_handshake, "recv after the handshake");
+    }
+  } catch (const error&) {
+    peer_hung_up();
   }
-  if (n > 0) return state.abort(errc::bad_handshake, "recv after the handshake");
-  const bool is_idle = n < 0 && (errno == EAGAIN || errno == EINTR) && watch.is_watching();
-  if (!is_idle) state.peer_hung_up();
 }
 
 /// Handles the end of the stream. What the peer sent before it closed has arrived: the peer saw it
@@ -239,7 +240,7 @@ std::coroutine_handle<> connection_state::on_failure(waiter& watch) noexcept {
   connection_state& state = static_cast<failure_watch&>(watch).state;
   state.disarm();
   state.fail_agent();
-  state.stream_->shut_down_writing();
+  state.channel_->end_writing();
   return std::noop_coroutine();
 }
 
@@ -273,6 +274,16 @@ void connection_state::beat() noexcept {
   beat_.emplace(qp.post(cordma::write(const_local_mr_slice{}, remote_mr_slice{})));
 }
 
+void connection_state::say_goodbye() noexcept {
+  try {
+    // Nothing else was written since the handshake, so there is room.
+    static_cast<void>(channel_->try_write({&goodbye, 1}));
+  } catch (const error&) {
+    // The peer has gone.
+  }
+  channel_->end_writing();
+}
+
 task<> connection_state::close() {
   const time_span limit = options_.close_timeout;
   if (!qp.has_failed()) {
@@ -280,9 +291,7 @@ task<> connection_state::close() {
     if (peer_hello.allows_writes && !qp.sends().is_idle()) beat();
     pass_stop(co_await as_result(with_timeout(qp.sends_idle(), limit, &executor)));
     if (agent) pass_stop(co_await as_result(with_timeout(agent->settled(), limit, &executor)));
-    // Nothing else was written to the socket, so there is room.
-    ::send(stream_->fd(), &goodbye, sizeof goodbye, MSG_DONTWAIT | MSG_NOSIGNAL);
-    stream_->shut_down_writing();
+    say_goodbye();
     pass_stop(co_await as_result(with_timeout(peer_gone_.wait(), limit, &executor)));
     abort(errc::disconnected, "close");
   }

@@ -2,6 +2,7 @@
 
 #include "agent/agent.hpp"
 #include "agent/lending.hpp"
+#include "io/byte_channel.hpp"
 #include "request/queue_pair.hpp"
 
 #include <cordma/connection/connection.hpp>
@@ -9,8 +10,8 @@
 #include <cordma/coro/event.hpp>
 #include <cordma/detail/connection/connection_resources.hpp>
 #include <cordma/detail/connection/handshake.hpp>
-#include <cordma/detail/io/stream_socket.hpp>
 #include <cordma/io/executor.hpp>
+#include <cordma/io/socket_address.hpp>
 
 #include <memory>
 #include <optional>
@@ -23,13 +24,14 @@ void check(const connection_options& options, const verbs::device_limits& limits
 
 namespace detail {
 
-/// Members of a connection: queue pair, socket, and the watches of both. The object is made before
-/// the handshake and never moves; the closer destroys it.
-class connection_state : private timer {
+/// Members of a connection: queue pair, channel, and the watches of both. The object is made before
+/// the handshake ends, and never moves; the closer destroys it.
+class connection_state final : private timer, private byte_channel::listener {
  public:
-  /// Makes a queue pair in INIT, and the hello that describes it. `stream` is the bootstrap socket.
+  /// Makes a queue pair in INIT, and the hello that describes it. The addresses are the
+  /// bootstrap's.
   connection_state(const connection_resources& resources, const connection_options& options,
-                   const stream_socket& stream);
+                   const socket_address& local, const socket_address& peer);
   connection_state(const connection_state&) = delete;
   connection_state& operator=(const connection_state&) = delete;
   ~connection_state();
@@ -37,8 +39,8 @@ class connection_state : private timer {
   /// Moves the queue pair to RTR and RTS, as agreed with `remote`. Starts the agent, or destroys it
   /// if the peer has none. \errors errc::incompatible_peer; the verbs'.
   void agree(const handshake::hello& remote);
-  /// Starts to watch the socket, the heartbeat and the queue pair, when both sides have accepted.
-  void watch_over(stream_socket stream);
+  /// Starts to watch the channel, the heartbeat and the queue pair, when both sides have accepted.
+  void watch_over(std::unique_ptr<byte_channel> channel);
 
   /// Ends what waits, and tells the peer.
   void abort(errc code, const char* call) noexcept;
@@ -73,12 +75,6 @@ class connection_state : private timer {
   bool peer_said_goodbye = false;
 
  private:
-  struct socket_watch : fd_watch {
-    socket_watch(connection_state& s, int fd)
-        : fd_watch{s.executor, fd, fd_events::readable | fd_events::hang_up, &on_socket},
-          state{s} {}
-    connection_state& state;
-  };
   /// Calls a function when a queue pair fails, or has failed already.
   struct failure_watch : waiter {
     failure_watch(connection_state& s, callback_queue_pair& watched, function then) noexcept
@@ -88,10 +84,11 @@ class connection_state : private timer {
     connection_state& state;
     event::wait_op wait;
   };
-  static void on_socket(fd_watch& watch) noexcept;
+  void on_channel_change() noexcept override;
   static std::coroutine_handle<> on_failure(waiter& watch) noexcept;
   static std::coroutine_handle<> on_agent_failure(waiter& watch) noexcept;
   void fail_agent() noexcept;
+  void say_goodbye() noexcept;
   void peer_hung_up() noexcept;
   void await_late_acks() noexcept;
   void tick() noexcept;
@@ -99,9 +96,8 @@ class connection_state : private timer {
   [[nodiscard]] bool is_manual() const noexcept { return mode_ == completion_mode::manual; }
 
   event peer_gone_;
-  std::optional<stream_socket> stream_;
+  std::unique_ptr<byte_channel> channel_;
   // Declared after what they watch, so that they are destroyed first.
-  std::optional<socket_watch> socket_watch_;
   std::optional<failure_watch> failure_watch_;
   std::optional<failure_watch> agent_watch_;
 

@@ -8,6 +8,8 @@
 namespace cordma {
 namespace {
 
+constexpr std::string_view unix_prefix{"unix:"};
+
 [[noreturn]] void throw_malformed(std::string_view text, const char* why) {
   std::string detail{"\""};
   detail.append(text.substr(0, 100)).append("\": ").append(why);
@@ -17,6 +19,12 @@ namespace {
 }  // namespace
 
 endpoint endpoint::parse(std::string_view text) {
+  if (text.starts_with(unix_prefix)) {
+    endpoint made{std::string{text.substr(unix_prefix.size())}, 0};
+    if (made.host.empty()) throw_malformed(text, "no path; write unix:path, or unix:@name");
+    made.way = bootstrap::unix_socket;
+    return made;
+  }
   std::string_view host = text;
   std::string_view rest;
   if (text.starts_with('[')) {
@@ -52,6 +60,7 @@ endpoint endpoint::of(std::string_view host, std::int64_t port) {
 }
 
 std::string endpoint::to_string() const {
+  if (way == bootstrap::unix_socket) return std::string{unix_prefix} + host;
   const bool is_ipv6 = host.find(':') != host.npos;
   return (is_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }

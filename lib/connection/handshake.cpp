@@ -22,28 +22,43 @@ constexpr std::uint32_t magic = 0x414d5243;  // "CRMA"
 constexpr std::uint32_t max_24_bits = (1u << 24) - 1;
 constexpr std::uint32_t rd_atomic_limit = 255;  // 8 bits in ibv_qp_attr.
 
-enum class kind : std::uint8_t { hello = 1, verdict = 2 };
+enum class kind : std::uint8_t { hello = 1, verdict = 2, start = 3 };
 
 // Offsets of the fields that are no numbers in a range; docs/handshake.md says the same in words.
 namespace at {
 constexpr std::size_t magic = 0, major = 4, minor = 5, length = 6, kind = 8;
 constexpr std::size_t gid = 16, flags = 52, library = 64;
 constexpr std::size_t flush_rkey = 108, flush_address = 112, flush_length = 120;
+constexpr std::size_t private_data = 128, nonce = 192;
 constexpr std::size_t code = 9, text = 16;
+constexpr std::size_t mode = 9, start_nonce = 16;
 }  // namespace at
 constexpr std::size_t library_bytes = 32;
 constexpr std::uint32_t flag_allows_writes = 1;
 
 using bytes = std::span<const std::byte>;
 
-template <class T>
-void put(frame_bytes_t& out, std::size_t offset, T value) noexcept {
+template <std::size_t N, class T>
+void put(std::array<std::byte, N>& out, std::size_t offset, T value) noexcept {
   little_endian::put(out.data() + offset, value);
+}
+
+template <std::size_t N, std::size_t Size>
+void put(std::array<std::byte, N>& out, std::size_t offset,
+         const std::array<std::byte, Size>& value) noexcept {
+  std::copy(value.begin(), value.end(), out.begin() + offset);
 }
 
 template <class T>
 T get(bytes in, std::size_t offset) noexcept {
   return little_endian::get<T>(in.data() + offset);
+}
+
+template <std::size_t Size>
+std::array<std::byte, Size> get_bytes(bytes in, std::size_t offset) noexcept {
+  std::array<std::byte, Size> value;
+  std::copy_n(in.begin() + std::ptrdiff_t(offset), Size, value.begin());
+  return value;
 }
 
 void put_text(frame_bytes_t& out, std::size_t offset, std::string_view text) noexcept {
@@ -72,12 +87,13 @@ fixed_text<N> get_text(bytes in, std::size_t offset) noexcept {
   throw error{{.code = code, .call = "handshake", .detail = text}};
 }
 
-frame_bytes_t begin(kind k) noexcept {
-  frame_bytes_t out{};
+template <class Bytes = frame_bytes_t>
+Bytes begin(kind k) noexcept {
+  Bytes out{};
   put(out, at::magic, magic);
   put(out, at::major, version_major);
   put(out, at::minor, version_minor);
-  put(out, at::length, std::uint16_t{frame_bytes});
+  put(out, at::length, std::uint16_t(out.size()));
   put(out, at::kind, std::uint8_t(k));
   return out;
 }
@@ -129,6 +145,8 @@ hello decode_hello(bytes in) {
   h.agent.flush_word = {get<std::uint64_t>(in, at::flush_address),
                         get<std::uint32_t>(in, at::flush_length),
                         get<std::uint32_t>(in, at::flush_rkey)};
+  h.private_data = get_bytes<sizeof h.private_data>(in, at::private_data);
+  h.nonce = get_bytes<sizeof h.nonce>(in, at::nonce);
 
   const bool has_gid = !verbs::same_gid(h.gid, {});
   if (h.layer == link_layer::ethernet && !has_gid) {
@@ -138,6 +156,16 @@ hello decode_hello(bytes in) {
     fail(errc::bad_handshake, "neither a LID nor a GID");
   }
   return h;
+}
+
+template <class T>
+T random_value() {
+  T value;
+  // Up to 256 bytes come whole and uninterrupted once the kernel has its entropy (getrandom(2)).
+  while (::getrandom(&value, sizeof value, 0) != ssize_t{sizeof value}) {
+    if (errno != EINTR) throw error{errno_failure(errno, "getrandom")};
+  }
+  return value;
 }
 
 /// Returns true for a code that a refusal may carry: any other would let a peer fake a local error.
@@ -181,6 +209,15 @@ frame_bytes_t encode(const hello& h) noexcept {
   put(out, at::flush_rkey, h.agent.flush_word.rkey());
   put(out, at::flush_address, h.agent.flush_word.address());
   put(out, at::flush_length, std::uint32_t(h.agent.flush_word.size_bytes()));
+  put(out, at::private_data, h.private_data);
+  put(out, at::nonce, h.nonce);
+  return out;
+}
+
+start_bytes_t encode(const start& s) noexcept {
+  auto out = begin<start_bytes_t>(kind::start);
+  put(out, at::mode, s.mode);
+  put(out, at::start_nonce, s.nonce);
   return out;
 }
 
@@ -191,7 +228,7 @@ frame_bytes_t encode(const verdict& v) noexcept {
   return out;
 }
 
-void check_preamble(std::span<const std::byte, preamble_bytes> in) {
+std::size_t check_preamble(std::span<const std::byte, preamble_bytes> in) {
   if (get<std::uint32_t>(in, at::magic) != magic) {
     fail(errc::bad_handshake,
          "it begins with the bytes %02x %02x %02x %02x, a cordma handshake with 43 52 4d 41: "
@@ -206,23 +243,36 @@ void check_preamble(std::span<const std::byte, preamble_bytes> in) {
          unsigned{major}, unsigned{get<std::uint8_t>(in, at::minor)}, unsigned{version_major},
          unsigned{version_minor});
   }
-  if (const auto length = get<std::uint16_t>(in, at::length); length != frame_bytes) {
-    fail(errc::bad_handshake, "a frame of %u bytes, %zu are right", unsigned{length}, frame_bytes);
+  const auto length = get<std::uint16_t>(in, at::length);
+  if (length != frame_bytes && length != start_bytes) {
+    fail(errc::bad_handshake, "a frame of %u bytes, %zu or %zu are right", unsigned{length},
+         start_bytes, frame_bytes);
   }
+  return length;
 }
 
 frame decode(std::span<const std::byte> in) {
-  if (in.size() != frame_bytes) {
-    fail(errc::bad_handshake, "a frame of %zu bytes, %zu are right", in.size(), frame_bytes);
-  }
-  check_preamble(in.first<preamble_bytes>());
-  switch (kind{get<std::uint8_t>(in, at::kind)}) {
-    case kind::hello: return decode_hello(in);
+  if (in.size() < preamble_bytes || check_preamble(in.first<preamble_bytes>()) != in.size())
+    fail(errc::bad_handshake, "a frame that is cut after %zu bytes", in.size());
+  const bool is_start = in.size() == start_bytes;
+  switch (const auto k = get<std::uint8_t>(in, at::kind); kind{k}) {
+    case kind::hello:
+      if (!is_start) return decode_hello(in);
+      break;
     case kind::verdict:
+      if (is_start) break;
       return verdict{.code = get<std::uint8_t>(in, at::code),
                      .text = get_text<refusal_text_max>(in, at::text)};
+    case kind::start:
+      if (!is_start) break;
+      return start{.minor = get<std::uint8_t>(in, at::minor),
+                   .mode = get<std::uint8_t>(in, at::mode),
+                   .nonce = get_bytes<sizeof(nonce)>(in, at::start_nonce)};
+    default:
+      fail(errc::bad_handshake, "frame kind %u is none of 1 (hello), 2 (verdict), 3 (start)",
+           unsigned{k});
   }
-  fail(errc::bad_handshake, "frame kind %u is none of 1 (hello), 2 (verdict)",
+  fail(errc::bad_handshake, "a frame of %zu bytes, which its kind %u never has", in.size(),
        unsigned{get<std::uint8_t>(in, at::kind)});
 }
 
@@ -276,13 +326,8 @@ agreement negotiate(const hello& local, const hello& remote, std::uint32_t gid_i
   return a;
 }
 
-std::uint32_t random_psn() {
-  std::uint32_t value = 0;
-  // Up to 256 bytes come whole and uninterrupted once the kernel has its entropy (getrandom(2)).
-  while (::getrandom(&value, sizeof value, 0) != ssize_t{sizeof value}) {
-    if (errno != EINTR) throw error{errno_failure(errno, "getrandom")};
-  }
-  return value & max_24_bits;
-}
+std::uint32_t random_psn() { return random_value<std::uint32_t>() & max_24_bits; }
+
+nonce random_nonce() { return random_value<nonce>(); }
 
 }  // namespace cordma::handshake

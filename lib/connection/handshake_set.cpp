@@ -130,8 +130,8 @@ task<connection> handshake_set::member::settle(task<connection> handshake) {
   }
 }
 
-task<> handshake_set::member::refuse(stream_socket& stream, failure why) {
-  co_await when_any(bootstrap::refuse(stream, why), dropped_.wait());
+task<> handshake_set::member::refuse(byte_channel& channel, failure why) {
+  co_await when_any(bootstrap::refuse(channel, why), dropped_.wait());
 }
 
 }  // namespace cordma::detail

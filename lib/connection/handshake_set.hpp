@@ -1,7 +1,10 @@
 #pragma once
 
+#include "io/byte_channel.hpp"
+
 #include <cordma/connection/connection.hpp>
 #include <cordma/connection/connection_options.hpp>
+#include <cordma/connection/connection_request.hpp>
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/scheduler.hpp>
 #include <cordma/coro/semaphore.hpp>
@@ -109,7 +112,7 @@ class handshake_set::member : public list_hook<member> {
   /// the reason of the drop. The caller then tells the client by `refuse`.
   task<connection> run(task<connection> handshake);
   /// Calls `bootstrap::refuse`, and waits for nothing if the member was dropped, or is now.
-  task<> refuse(stream_socket& stream, failure why);
+  task<> refuse(byte_channel& channel, failure why);
   /// Returns true if `run` ended because the handshake was dropped.
   [[nodiscard]] bool was_dropped() const noexcept { return why_dropped_.has_value(); }
 
@@ -132,6 +135,6 @@ class handshake_set::member : public list_hook<member> {
 /// Does what `cordma::accept` does, for a handshake that may be dropped. \errors as `accept`; the
 /// reason of the drop.
 task<connection> accept(handshake_set::member& handshake, connection_resources resources,
-                        stream_socket stream, connection_options options);
+                        stream_socket stream, connection_options options, const admission& admit);
 
 }  // namespace cordma::detail

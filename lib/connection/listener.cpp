@@ -3,37 +3,26 @@
 #include "bootstrap.hpp"
 #include "connection_state.hpp"
 #include "listener_state.hpp"
+#include "shake_hands.hpp"
 
 #include <cordma/coro/with_timeout.hpp>
 
 namespace cordma {
 
-namespace {
-
-task<connection> shake_hands(connection_resources resources, connection_options options,
-                             stream_socket& stream) {
-  const handshake::hello remote = co_await bootstrap::read_hello(stream);
-  auto state = std::make_unique<detail::connection_state>(resources, options, stream);
-  // The queue pair is ready to receive before the client knows its address: the client may send as
-  // soon as it has this side's hello.
-  state->agree(remote);
-  co_await bootstrap::send(stream, handshake::encode(state->local_hello));
-  co_await bootstrap::read_acceptance(stream);
-  co_await bootstrap::send(stream, handshake::encode(handshake::verdict::accepted()));
-  state->watch_over(std::move(stream));
-  co_return connection{std::move(state)};
-}
-
-}  // namespace
-
 namespace detail {
 
 socket_address listening_address(const endpoint& local) {
   if (local.host.empty()) return socket_address::loopback(local.port);
-  return socket_address::resolve(local.host, local.port).front();
+  return addresses_of(local).front();
+}
+
+std::vector<socket_address> addresses_of(const endpoint& where) {
+  if (where.way == endpoint::bootstrap::unix_socket) return {socket_address::unix_path(where.host)};
+  return socket_address::resolve(where.host, where.port);
 }
 
 endpoint endpoint_of(const socket_address& address) {
+  if (address.is_unix()) return address.to_string();
   std::string host = address.to_string();
   host.erase(host.rfind(':'));
   if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
@@ -58,8 +47,9 @@ listener::listener(connection_resources resources, const endpoint& local,
                    const connection_options& options, const listener_options& limits) {
   static_cast<void>(detail::checked_port(resources.ctx, options));
   state_.reset(new detail::listener_state{
-      resources.executor, detail::listening_address(local), limits,
-      [=](stream_socket& stream) { return shake_hands(resources, options, stream); }});
+      resources.executor, detail::listening_address(local), limits, [=](detail::link& way) {
+        return detail::shake_hands_as_server(resources, options, way, limits.admit);
+      }});
 }
 
 void listener::dropper::operator()(detail::listener_state* state) const noexcept { state->drop(); }
@@ -84,21 +74,25 @@ const std::optional<failure>& listener::last_rejection() const noexcept {
 }
 
 task<connection> detail::accept(handshake_set::member& handshake, connection_resources resources,
-                                stream_socket stream, connection_options options) {
+                                stream_socket stream, connection_options options,
+                                const admission& admit) {
+  link way{std::move(stream)};
   result<connection> made =
-      co_await as_result(handshake.run(shake_hands(resources, options, stream)));
+      co_await as_result(handshake.run(shake_hands_as_server(resources, options, way, admit)));
   if (!made.has_failure()) co_return std::move(made).value();
-  co_await handshake.refuse(stream, made.failure());
+  co_await handshake.refuse(*way.channel, made.failure());
   throw error{made.failure()};
 }
 
 task<connection> accept(connection_resources resources, stream_socket stream,
-                        connection_options options, time_span handshake_timeout) {
-  result<connection> made = co_await as_result(with_timeout(
-      shake_hands(resources, options, stream), handshake_timeout, &resources.executor));
+                        connection_options options, admission admit, time_span handshake_timeout) {
+  detail::link way{std::move(stream)};
+  result<connection> made =
+      co_await as_result(with_timeout(detail::shake_hands_as_server(resources, options, way, admit),
+                                      handshake_timeout, &resources.executor));
   if (!made.has_failure()) co_return std::move(made).value();
   const failure why = bootstrap::name_timeout(made.failure(), "handshake", handshake_timeout);
-  co_await bootstrap::refuse(stream, why);
+  co_await bootstrap::refuse(*way.channel, why);
   throw error{why};
 }
 

@@ -86,11 +86,13 @@ task<> listener_state::accept_loop() {
   }
 }
 
-task<> listener_state::serve(stream_socket stream,
+task<> listener_state::serve(stream_socket socket,
                              std::unique_ptr<handshake_set::member> handshake) {
   result<connection> made = failure{};
+  std::optional<link> way;
   try {
-    made = co_await as_result(handshake->run(shake_hands_(stream)));
+    way.emplace(std::move(socket));
+    made = co_await as_result(handshake->run(shake_hands_(*way)));
     // A task may throw exceptions that are not cordma's: bad_alloc.
   } catch (const std::exception& e) {
     made = failure{.code = errc::refused, .call = "handshake", .detail = e.what()};
@@ -103,7 +105,7 @@ task<> listener_state::serve(stream_socket stream,
     ++(handshake->was_dropped() ? counters.dropped : counters.rejected);
     last_rejection = made.failure();
     try {
-      co_await handshake->refuse(stream, *last_rejection);
+      if (way) co_await handshake->refuse(*way->channel, *last_rejection);
     } catch (const std::exception&) {
       // After a stop, or without memory, the client finds the stream closed.
     }

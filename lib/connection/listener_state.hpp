@@ -1,6 +1,7 @@
 #pragma once
 
 #include "handshake_set.hpp"
+#include "link.hpp"
 
 #include <cordma/connection/listener.hpp>
 #include <cordma/coro/channel.hpp>
@@ -25,9 +26,9 @@ namespace detail {
 /// dropped, and nothing of it runs. Thread: the executor's.
 class listener_state {
  public:
-  /// Runs the whole handshake, within the deadline. May move the stream into the connection as its
-  /// last step. \errors `error` when the handshake fails: the client is told why.
-  using handshake_function = callback<task<connection>(stream_socket& stream)>;
+  /// Runs the whole handshake, within the deadline. Gives the link's channel to the connection
+  /// as its last step. \errors `error` when the handshake fails: the client is told why.
+  using handshake_function = callback<task<connection>(link& way)>;
   /// Pause after a failure of accept(2), which would fail again at once.
   static constexpr std::chrono::milliseconds accept_pause{50};
 
@@ -54,7 +55,7 @@ class listener_state {
  private:
   ~listener_state() = default;
   task<> accept_loop();
-  task<> serve(stream_socket stream, std::unique_ptr<handshake_set::member> handshake);
+  task<> serve(stream_socket socket, std::unique_ptr<handshake_set::member> handshake);
   task<> finish();
 
   const handshake_function shake_hands_;

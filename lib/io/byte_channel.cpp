@@ -2,7 +2,12 @@
 
 #include "base/failures.hpp"
 
+#include <cordma/io/executor.hpp>
+
 namespace cordma {
+
+byte_channel::byte_channel(cordma::executor& executor) noexcept
+    : executor_{executor}, changed_{executor} {}
 
 task<std::size_t> read_some(byte_channel& channel, std::span<std::byte> into) {
   for (;;) {

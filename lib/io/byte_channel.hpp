@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cordma/base/time.hpp>
 #include <cordma/coro/event.hpp>
 #include <cordma/coro/task.hpp>
 
@@ -26,7 +27,7 @@ class byte_channel {
     ~listener() = default;
   };
 
-  explicit byte_channel(cordma::executor& executor) noexcept : executor_{executor} {}
+  explicit byte_channel(cordma::executor& executor) noexcept;
   byte_channel(byte_channel&&) = delete;
   virtual ~byte_channel() = default;
 
@@ -38,6 +39,10 @@ class byte_channel {
   virtual std::size_t try_write(std::span<const std::byte> from) = 0;
   /// Ends writing: the peer reads what was written, then the end.
   virtual void end_writing() noexcept = 0;
+
+  /// Has the kernel probe a silent peer's host, where it can: `stream_socket::keep_alive`.
+  /// \errors `error`.
+  virtual void keep_alive(time_span, unsigned) {}
 
   /// Calls `l` from now on; null: nobody. Waiting tasks are resumed all the same.
   void listen(listener* l) noexcept { listener_ = l; }

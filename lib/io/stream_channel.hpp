@@ -18,6 +18,10 @@ class stream_channel final : public byte_channel {
   std::size_t try_write(std::span<const std::byte> from) override;
   void end_writing() noexcept override { socket_.shut_down_writing(); }
 
+  void keep_alive(time_span interval, unsigned probes) override {
+    socket_.keep_alive(interval, probes);
+  }
+
   [[nodiscard]] stream_socket& socket() noexcept { return socket_; }
 
  private:

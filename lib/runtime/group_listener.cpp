@@ -191,8 +191,8 @@ task<> group_listener::serve(seat& here, unique_fd socket) {
     const detail::client_host host = detail::peer_host(stream.fd());
     detail::handshake_set::place held = co_await here.handshakes.enter(host);
     handshake.emplace(here.handshakes, std::move(held), host);
-    task<connection> shaking =
-        detail::accept(*handshake, here.rt.resources(), std::move(stream), here.options);
+    task<connection> shaking = detail::accept(*handshake, here.rt.resources(), std::move(stream),
+                                              here.options, options_.admit);
     connection conn = co_await std::move(shaking);
     handshake.reset();
     is_connected = true;

@@ -153,6 +153,17 @@ task<connection> runtime::connect(endpoint server, const connection_changes& cha
   return cordma::connect(resources(), std::move(server), changed(connection_defaults(), changes));
 }
 
+task<connection> runtime::connect(unique_fd stream, const connection_changes& changes) {
+  return cordma::connect(resources(), stream_socket{executor(), std::move(stream)},
+                         changed(connection_defaults(), changes));
+}
+
+task<connection> runtime::accept(unique_fd stream, admission admit,
+                                 const connection_changes& changes) {
+  return cordma::accept(resources(), stream_socket{executor(), std::move(stream)},
+                        changed(connection_defaults(), changes), std::move(admit));
+}
+
 listener runtime::listen(const endpoint& local, const listener_options& limits,
                          const connection_changes& changes) {
   return listener{resources(), local, changed(connection_defaults(), changes), limits};

@@ -27,22 +27,22 @@ struct stream_pair {
     server.emplace(std::move(s));
   }
   cordma::executor executor;
-  std::optional<stream_socket> client;
-  std::optional<stream_socket> server;
+  std::optional<stream_channel> client;
+  std::optional<stream_channel> server;
 };
 
-task<> connect_side(stream_socket& s, std::uint32_t& peer_qpn) {
-  co_await bootstrap::send(s, handshake::encode(some_hello(11)));
+task<> connect_side(byte_channel& s, std::uint32_t& peer_qpn) {
+  co_await test::greet(s, some_hello(11));
   peer_qpn = (co_await bootstrap::read_hello(s)).qpn;
-  co_await bootstrap::send(s, handshake::encode(handshake::verdict::accepted()));
+  co_await test::say_accepted(s);
   co_await bootstrap::read_acceptance(s);
 }
 
-task<> accept_side(stream_socket& s, std::uint32_t& peer_qpn) {
-  peer_qpn = (co_await bootstrap::read_hello(s)).qpn;
-  co_await bootstrap::send(s, handshake::encode(some_hello(22)));
+task<> accept_side(byte_channel& s, std::uint32_t& peer_qpn) {
+  peer_qpn = (co_await test::read_greeting(s)).qpn;
+  co_await test::say(s, handshake::encode(some_hello(22)));
   co_await bootstrap::read_acceptance(s);
-  co_await bootstrap::send(s, handshake::encode(handshake::verdict::accepted()));
+  co_await test::say_accepted(s);
 }
 
 failure outcome_of(stream_pair& p, task<> t) {
@@ -50,10 +50,10 @@ failure outcome_of(stream_pair& p, task<> t) {
   return r.has_failure() ? r.failure() : failure{};
 }
 
-task<> read_one(stream_socket& s) { static_cast<void>(co_await bootstrap::read_hello(s)); }
+task<> read_one(byte_channel& s) { static_cast<void>(co_await bootstrap::read_hello(s)); }
 
-task<> write_bytes(stream_socket& s, std::string_view text) {
-  co_await s.write_all(std::as_bytes(std::span{text}));
+task<> write_bytes(byte_channel& s, std::string_view text) {
+  co_await write_all(s, std::as_bytes(std::span{text}));
 }
 
 }  // namespace
@@ -101,16 +101,16 @@ TEST_CASE("garbage is refused at its first bytes, without waiting for a whole fr
 TEST_CASE("a peer that leaves in the middle of a frame is disconnected", "[connection][N2]") {
   stream_pair p;
   const auto bytes = handshake::encode(some_hello(5));
-  p.executor.run(p.client->write_all(std::span{bytes}.first(100)));
+  p.executor.run(write_all(*p.client, std::span{bytes}.first(100)));
   p.client.reset();
   CHECK(outcome_of(p, read_one(*p.server)).code == make_error_code(errc::disconnected));
 }
 
 TEST_CASE("frames out of order are no handshake", "[connection][N2]") {
   stream_pair p;
-  p.executor.run(bootstrap::send(*p.client, handshake::encode(handshake::verdict::accepted())));
+  p.executor.run(test::say_accepted(*p.client));
   CHECK(outcome_of(p, read_one(*p.server)).code == make_error_code(errc::bad_handshake));
-  p.executor.run(bootstrap::send(*p.client, handshake::encode(some_hello(5))));
+  p.executor.run(test::say(*p.client, handshake::encode(some_hello(5))));
   CHECK(outcome_of(p, bootstrap::read_acceptance(*p.server)).code ==
         make_error_code(errc::bad_handshake));
 }

@@ -6,6 +6,7 @@
 #include "support/foreign_task.hpp"
 #include "support/leaks.hpp"
 #include "support/peer_process.hpp"
+#include "support/some_hello.hpp"
 #include "support/until.hpp"
 #include "support/verbs_faults.hpp"
 
@@ -296,8 +297,8 @@ TEST_CASE("a listener's half of a setup that fails at any verbs call is unwound"
   const socket_address where = socket_address::loopback(p.door.local_endpoint().port);
   const std::string before = test::holdings();
   auto say_hello = [&]() -> task<failure> {
-    stream_socket stream = co_await stream_socket::connect(p.rt.executor(), where);
-    co_await bootstrap::send(stream, handshake::encode(hello));
+    stream_channel stream{co_await stream_socket::connect(p.rt.executor(), where)};
+    co_await test::greet(stream, hello);
     const auto answer = co_await as_result(bootstrap::read_hello(stream));
     co_return answer.has_failure() ? answer.failure() : failure{};
   };
@@ -361,9 +362,9 @@ TEST_CASE("a coroutine that names no scheduler connects, waits with time-outs, a
     const auto unheard = co_await as_result(with_timeout(conn.send(memory.slice()), 1ms));
     CHECK(late(unheard));
     std::array<std::byte, 1> bytes;
-    stream_socket tcp = co_await stream_socket::connect(
-        at.executor(), socket_address::loopback(from.local_endpoint().port));
-    const auto read = co_await as_result(with_timeout(tcp.read_some(bytes), 1ms));
+    stream_channel tcp{co_await stream_socket::connect(
+        at.executor(), socket_address::loopback(from.local_endpoint().port))};
+    const auto read = co_await as_result(with_timeout(read_some(tcp, bytes), 1ms, &at.executor()));
     CHECK(late(read));
     co_await from.close();
     co_await conn.close();

@@ -99,3 +99,12 @@ TEST_CASE("what is no endpoint is refused, and the error says what is missing", 
     CHECK_THROWS_WITH(endpoint::parse(r.text), Catch::Contains(r.says));
   }
 }
+
+TEST_CASE("a Unix socket is an endpoint: a path, or an abstract name", "[connection]") {
+  const endpoint path{"unix:/run/x:1"};
+  CHECK(path.way == endpoint::bootstrap::unix_socket);
+  CHECK(path.host == "/run/x:1");
+  CHECK(path.to_string() == "unix:/run/x:1");
+  CHECK(endpoint{"unix:@x"}.host == "@x");
+  CHECK_THROWS_WITH(endpoint{"unix:"}, Catch::Contains("no path; write unix:path"));
+}

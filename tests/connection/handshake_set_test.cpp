@@ -176,9 +176,9 @@ TEST_CASE("a host is an address without the port, in either notation", "[connect
   executor executor;
   stream_listener door{executor, socket_address::loopback(0)};
   const std::uint16_t port = door.local_address().port();
-  const stream_socket a = test::dial_from(executor, "127.0.0.1", port);
-  const stream_socket b = test::dial_from(executor, "127.0.0.1", port);
-  const stream_socket c = test::dial_from(executor, "127.0.0.2", port);
+  const test::raw_peer a = test::dial_from(executor, "127.0.0.1", port);
+  const test::raw_peer b = test::dial_from(executor, "127.0.0.1", port);
+  const test::raw_peer c = test::dial_from(executor, "127.0.0.2", port);
   std::array<client_host, 3> seen;
   for (client_host& one : seen) one = detail::peer_host(executor.run(door.accept()).fd());
   CHECK(seen[0] == seen[1]);

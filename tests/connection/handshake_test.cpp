@@ -29,6 +29,8 @@ hs::hello typical() {
   h.allows_writes = true;
   h.message_max_bytes = 8 << 20;
   h.library = "cordma 9.8.7";
+  h.private_data.fill(std::byte{0x77});
+  h.nonce.fill(std::byte{0x33});
   h.agent = {.qpn = 0x654321, .psn = 0xabcdef, .flush_word = {0x0123456789abcdef, 8, 0x5a5a5a5a}};
   return h;
 }
@@ -73,6 +75,19 @@ TEST_CASE("a hello arrives as it was sent", "[connection]") {
   CHECK(got.agent.flush_word.address() == 0x0123456789abcdef);
   CHECK(got.agent.flush_word.size_bytes() == 8);
   CHECK(got.agent.flush_word.rkey() == 0x5a5a5a5a);
+  CHECK(got.private_data == sent.private_data);
+  CHECK(got.nonce == sent.nonce);
+}
+
+TEST_CASE("a start arrives as it was sent", "[connection]") {
+  hs::start sent{.mode = 2};
+  sent.nonce.fill(std::byte{0x44});
+  const hs::start_bytes_t bytes = hs::encode(sent);
+  const unsigned char head[] = {'C', 'R', 'M', 'A', 3, 0, 32, 0, 3, 2};
+  CHECK(std::memcmp(bytes.data(), head, sizeof head) == 0);
+  const auto got = std::get<hs::start>(hs::decode(bytes));
+  CHECK(got.mode == 2);
+  CHECK(got.nonce == sent.nonce);
 }
 
 TEST_CASE("a connection has an agent when both sides have one of the same version",
@@ -91,7 +106,7 @@ TEST_CASE("a connection has an agent when both sides have one of the same versio
 
 TEST_CASE("the frame has the bytes that docs/handshake.md gives", "[connection]") {
   const hs::frame_bytes_t bytes = hs::encode(typical());
-  const unsigned char head[] = {'C', 'R', 'M', 'A', 2, 0, 128, 0, 1, 2, 2, 5, 1, 0, 0, 0};
+  const unsigned char head[] = {'C', 'R', 'M', 'A', 3, 0, 0, 1, 1, 2, 2, 5, 1, 0, 0, 0};
   CHECK(std::memcmp(bytes.data(), head, sizeof head) == 0);
   const unsigned char qpn_psn[] = {0x56, 0x34, 0x12, 0, 0xba, 0xdc, 0xfe, 0};
   CHECK(std::memcmp(bytes.data() + 32, qpn_psn, sizeof qpn_psn) == 0);
@@ -127,11 +142,11 @@ TEST_CASE("what is no hello is refused, and the error says what was wrong", "[co
   };
   const row rows[] = {
       {"begins with the bytes 47 45 54 20", errc::bad_handshake, with(0, {'G', 'E', 'T', ' '})},
-      {"version 1.1, we 2.0", errc::incompatible_peer, with(4, {1, 1})},
-      {"version 3.7, we 2.0", errc::incompatible_peer, with(4, {3, 7})},
-      {"frame of 129 bytes", errc::bad_handshake, with(6, {129, 0})},
+      {"version 2.1, we 3.0", errc::incompatible_peer, with(4, {2, 1})},
+      {"version 4.7, we 3.0", errc::incompatible_peer, with(4, {4, 7})},
+      {"frame of 257 bytes", errc::bad_handshake, with(6, {1, 1})},
       {"frame of 65535 bytes", errc::bad_handshake, with(6, {255, 255})},
-      {"frame kind 3", errc::bad_handshake, with(8, {3})},
+      {"frame kind 4", errc::bad_handshake, with(8, {4})},
       {"link layer 0", errc::bad_handshake, with(9, {0})},
       {"link layer 3", errc::bad_handshake, with(9, {3})},
       {"GID type 3", errc::bad_handshake, with(10, {3})},
@@ -156,7 +171,7 @@ TEST_CASE("what is no hello is refused, and the error says what was wrong", "[co
     CHECK(code_of([&] { hs::decode(r.bytes); }) == make_error_code(r.code));
   }
   const auto whole = hs::encode(typical());
-  for (const std::size_t size : {0u, 1u, 7u, 8u, 127u}) {
+  for (const std::size_t size : {0u, 1u, 7u, 8u, 32u, 255u}) {
     CHECK(code_of([&] { hs::decode(std::span{whole}.first(size)); }) ==
           make_error_code(errc::bad_handshake));
   }
@@ -248,6 +263,13 @@ TEST_CASE("within an InfiniBand subnet the peer is reached by LID, across by GID
   CHECK(hs::negotiate(a, b, 0).rtr.peer.is_global);
 }
 
+TEST_CASE("a frame has the length of its kind", "[connection][N2]") {
+  auto start = hs::encode(hs::start{});
+  start[8] = std::byte{1};
+  CHECK_THROWS_WITH(hs::decode(start), Catch::Contains("which its kind 1 never has"));
+  CHECK_THROWS_WITH(hs::decode(with(8, {3})), Catch::Contains("which its kind 3 never has"));
+}
+
 TEST_CASE("a PSN has 24 bits, and is not the same each time", "[connection]") {
   std::set<std::uint32_t> seen;
   for (int i = 0; i < 16; ++i) {
@@ -264,10 +286,11 @@ namespace {
 bool survives(const hs::frame_bytes_t& bytes, std::size_t size, const hs::hello& local) {
   try {
     const hs::frame f = hs::decode(std::span{bytes}.first(size));
-    if (size != hs::frame_bytes) return false;
+    if (size != hs::frame_bytes && size != hs::start_bytes) return false;
     if (const auto* v = std::get_if<hs::verdict>(&f)) {
       return v->text.view().size() <= hs::refusal_text_max && bool(v->to_failure().code);
     }
+    if (std::holds_alternative<hs::start>(f)) return size == hs::start_bytes;
     const hs::agreement a = hs::negotiate(local, std::get<hs::hello>(f), 0);
     return a.rtr.dest_qpn < 1u << 24 && a.rtr.rq_psn < 1u << 24 &&
            a.rtr.dest_rd_atomic_max <= 255 && verbs::bytes_of(a.rtr.path_mtu) != 0;

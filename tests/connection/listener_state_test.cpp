@@ -25,11 +25,11 @@ struct fixture {
                                                       .handshake_timeout = 10s},
                    const time_source* clock = nullptr)
       : executor{{.clock = clock}} {
-    server.reset(
-        new detail::listener_state{executor, socket_address::loopback(0), options,
-                                   [this](stream_socket& stream) { return shake_hands(stream); }});
+    server.reset(new detail::listener_state{
+        executor, socket_address::loopback(0), options,
+        [this](detail::link& way) { return shake_hands(*way.channel); }});
   }
-  stream_socket dial() {
+  test::raw_peer dial() {
     return executor.run(stream_socket::connect(executor, server->local_address()));
   }
 
@@ -46,39 +46,42 @@ struct fixture {
   std::unique_ptr<detail::listener_state, dropper> server;
 
  private:
-  task<connection> shake_hands(stream_socket& stream) {
+  task<connection> shake_hands(byte_channel& stream) {
     ++begun;
-    const handshake::hello remote = co_await bootstrap::read_hello(stream);
-    co_await bootstrap::send(stream, handshake::encode(some_hello(2)));
+    const handshake::hello remote = co_await test::read_greeting(stream);
+    co_await test::say(stream, handshake::encode(some_hello(2)));
     co_await bootstrap::read_acceptance(stream);
-    co_await bootstrap::send(stream, handshake::encode(handshake::verdict::accepted()));
+    co_await test::say_accepted(stream);
     greeted.push_back(remote.qpn);
     co_return connection{};
   }
 };
 
-task<> say(stream_socket& s, std::vector<std::byte> bytes) { co_await s.write_all(bytes); }
+task<> say(byte_channel& s, std::vector<std::byte> bytes) { co_await write_all(s, bytes); }
 
-std::vector<std::byte> hello_bytes() {
-  const auto frame = handshake::encode(some_hello(7));
-  return {frame.begin(), frame.end()};
+std::vector<std::byte> greeting_bytes() {
+  const auto start = handshake::encode(handshake::start{});
+  const auto hello = handshake::encode(some_hello(7));
+  std::vector<std::byte> bytes{start.begin(), start.end()};
+  bytes.insert(bytes.end(), hello.begin(), hello.end());
+  return bytes;
 }
 
 /// A proper client; gives the QPN that the server was told.
-task<std::uint32_t> shake_on(stream_socket& s, std::uint32_t qpn) {
-  co_await bootstrap::send(s, handshake::encode(some_hello(qpn)));
+task<std::uint32_t> shake_on(byte_channel& s, std::uint32_t qpn) {
+  co_await test::greet(s, some_hello(qpn));
   static_cast<void>(co_await bootstrap::read_hello(s));
-  co_await bootstrap::send(s, handshake::encode(handshake::verdict::accepted()));
+  co_await test::say_accepted(s);
   co_await bootstrap::read_acceptance(s);
   co_return qpn;
 }
 
 task<std::uint32_t> shake(cordma::executor& executor, socket_address where, std::uint32_t qpn) {
-  stream_socket s = co_await stream_socket::connect(executor, where);
+  test::raw_peer s = co_await stream_socket::connect(executor, where);
   co_return co_await shake_on(s, qpn);
 }
 
-task<failure> hear_refusal(stream_socket& s) {
+task<failure> hear_refusal(byte_channel& s) {
   const auto heard = co_await as_result(bootstrap::read_hello(s));
   co_return heard.has_failure() ? heard.failure() : failure{};
 }
@@ -98,7 +101,7 @@ bool next_client_is_served(fixture& f) {
 }  // namespace
 
 TEST_CASE("bad clients are told why in time, and the next is served", "[connection][N2]") {
-  std::vector<std::byte> bytes = hello_bytes();
+  std::vector<std::byte> bytes = greeting_bytes();
   errc expected = errc::bad_handshake;
   std::chrono::milliseconds limit = 10s;
   SECTION("garbage") { std::fill(bytes.begin(), bytes.end(), std::byte{0xa5}); }
@@ -119,7 +122,7 @@ TEST_CASE("bad clients are told why in time, and the next is served", "[connecti
     limit = 1s;
   }
   fixture f{{.handshakes_max = 4, .handshake_timeout = limit}};
-  stream_socket bad = f.dial();
+  test::raw_peer bad = f.dial();
   f.executor.run(say(bad, bytes));
   if (bytes.size() == 1000) {
     // The hello is fine; what follows it is no verdict.
@@ -136,7 +139,7 @@ TEST_CASE("bad clients are told why in time, and the next is served", "[connecti
 TEST_CASE("slow clients do not keep others waiting, up to handshakes_max of them",
           "[connection][N2]") {
   fixture f{{.handshakes_max = 4, .handshake_timeout = 10s}};
-  std::vector<stream_socket> slow;
+  std::vector<test::raw_peer> slow;
   for (int i = 0; i < 3; ++i) slow.push_back(f.dial());
   CHECK(next_client_is_served(f));
 }
@@ -163,7 +166,7 @@ TEST_CASE("who is dropped is told why, and is never of a host that has fewer",
   manual_clock clock;
   fixture f{{.handshakes_max = 3, .handshake_timeout = 10s}, &clock};
   const std::uint16_t port = f.server->local_address().port();
-  stream_socket real = test::dial_from(f.executor, "127.0.0.2", port);
+  test::raw_peer real = test::dial_from(f.executor, "127.0.0.2", port);
   auto silent = test::silent_clients(f.executor, "127.0.0.1", port, 5);
   f.executor.run(one_grace_after(f, clock, 3));
   f.executor.run(one_grace_after(f, clock, 5));
@@ -185,8 +188,8 @@ TEST_CASE("who is dropped is told why, and is never of a host that has fewer",
 TEST_CASE("a refused client that lingers gives its place up before one that shakes hands",
           "[connection][floods][N2]") {
   fixture f{{.handshakes_max = 2, .handshake_timeout = 10s}};
-  stream_socket slow = f.dial();
-  stream_socket bad = f.dial();
+  test::raw_peer slow = f.dial();
+  test::raw_peer bad = f.dial();
   f.executor.run(say(bad, std::vector(8, std::byte{0xa5})));
   CHECK(f.executor.run(hear_refusal(bad)).code == make_error_code(errc::bad_handshake));
   CHECK(next_client_is_served(f));
@@ -218,13 +221,13 @@ TEST_CASE("a client that drips a byte at a time meets the deadline all the same"
           "[connection][N2]") {
   manual_clock clock;
   fixture f{{.handshakes_max = 1, .handshake_timeout = 50ms}, &clock};
-  stream_socket slow = f.dial();
-  const auto bytes = hello_bytes();
+  test::raw_peer slow = f.dial();
+  const auto bytes = greeting_bytes();
   REQUIRE(bytes.size() * 5ms > 50ms);
   auto drip = [&]() -> task<> {
     co_await test::until(f.executor, [&] { return f.begun == 1; });
     for (const std::byte& b : bytes) {
-      const auto sent = co_await as_result(slow.write_all({&b, 1}));
+      const auto sent = co_await as_result(write_all(slow, {&b, 1}));
       if (!sent.has_value()) co_return;
       clock.advance(5ms);
       co_await test::due_timers_fired();
@@ -251,8 +254,8 @@ TEST_CASE("accept times out, and a stop loses no connection", "[connection][N4][
 
 TEST_CASE("closing ends those who accept and those who shake hands", "[connection][C5]") {
   fixture f;
-  stream_socket halfway = f.dial();
-  f.executor.run(say(halfway, hello_bytes()));
+  test::raw_peer halfway = f.dial();
+  f.executor.run(say(halfway, greeting_bytes()));
   auto close = [&]() -> task<> {
     f.server->close();
     co_return;

@@ -5,6 +5,8 @@
 #include "support/connected_pair.hpp"
 #include "support/leaks.hpp"
 #include "support/silent_client.hpp"
+#include "support/some_hello.hpp"
+#include "support/temporary_folder.hpp"
 
 #include <cordma/coro/scope.hpp>
 #include <cordma/coro/when_all.hpp>
@@ -13,9 +15,13 @@
 #include <catch2/catch.hpp>
 
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <optional>
+#include <stdexcept>
+#include <utility>
 
 using namespace cordma;
 using namespace std::chrono_literals;
@@ -30,9 +36,9 @@ std::error_code code_of_connect(runtime& rt, const endpoint& where, connection_o
 
 /// A TCP server that speaks, or does not, and never shakes hands.
 task<> answer(stream_listener& door, std::string_view words) {
-  stream_socket s = co_await door.accept();
-  co_await s.write_all(std::as_bytes(std::span{words}));
-  co_await s.hang_up();
+  stream_channel s{co_await door.accept()};
+  co_await write_all(s, std::as_bytes(std::span{words}));
+  co_await s.socket().hang_up();
 }
 
 }  // namespace
@@ -92,8 +98,8 @@ TEST_CASE("a garbage client does not keep the next from being served", "[connect
   const std::string before = test::holdings();
   const socket_address where = socket_address::loopback(p.door.local_endpoint().port);
   for (const std::string_view words : {"GET / HTTP/1.1\r\n\r\n", "CRMA", ""}) {
-    stream_socket s = p.rt.run(stream_socket::connect(p.rt.executor(), where));
-    p.rt.run(s.write_all(std::as_bytes(std::span{words})));
+    stream_channel s{p.rt.run(stream_socket::connect(p.rt.executor(), where))};
+    p.rt.run(write_all(s, std::as_bytes(std::span{words})));
   }
   CHECK(test::settled_holdings(p.rt.executor(), before) == before);
   p.rt.run(p.open({}));
@@ -123,11 +129,11 @@ struct told {
 
 /// A client made by hand, which says `hello` and accepts whatever comes.
 task<told> shake_by_hand(runtime& rt, socket_address where, handshake::hello hello) {
-  stream_socket stream = co_await stream_socket::connect(rt.executor(), where);
-  co_await bootstrap::send(stream, handshake::encode(hello));
+  stream_channel stream{co_await stream_socket::connect(rt.executor(), where)};
+  co_await test::greet(stream, hello);
   const auto answer = co_await as_result(bootstrap::read_hello(stream));
   if (answer.has_failure()) co_return told{.refusal = answer.failure()};
-  co_await bootstrap::send(stream, handshake::encode(handshake::verdict::accepted()));
+  co_await test::say_accepted(stream);
   co_await bootstrap::read_acceptance(stream);
   co_return told{.answer = *answer};
 }
@@ -228,14 +234,14 @@ TEST_CASE("awaiting a listener's close waits for the handshakes under way",
   connected_pair p;
   std::optional<listener> door{std::move(p.door)};
   const socket_address where = socket_address::loopback(door->local_endpoint().port);
-  stream_socket halfway = p.rt.run(stream_socket::connect(p.rt.executor(), where));
-  p.rt.run(bootstrap::send(halfway, handshake::encode(p.client.local_hello())));
+  stream_channel halfway{p.rt.run(stream_socket::connect(p.rt.executor(), where))};
+  p.rt.run(test::greet(halfway, p.client.local_hello()));
   static_cast<void>(p.rt.run(bootstrap::read_hello(halfway)));
   std::byte word{};
   auto closed = [&]() -> task<std::size_t> {
     co_await door->close();
     // The stream is at its end now: nothing is left to wait for.
-    const ssize_t n = ::recv(halfway.fd(), &word, 1, MSG_DONTWAIT);
+    const ssize_t n = ::recv(halfway.socket().fd(), &word, 1, MSG_DONTWAIT);
     co_return std::size_t(n);
   };
   auto drop = [&]() -> task<> {
@@ -327,7 +333,7 @@ task<result<connection>> accept_by_hand(runtime& rt, stream_listener& door,
   stream_socket taken = co_await door.accept();
   stream_socket stream{rt.executor(), std::move(taken).release()};
   const connection_options options;
-  co_return co_await as_result(accept(rt.resources(), std::move(stream), options, timeout));
+  co_return co_await as_result(accept(rt.resources(), std::move(stream), options, {}, timeout));
 }
 
 }  // namespace
@@ -359,8 +365,8 @@ TEST_CASE("a client on such a socket is told why its handshake failed",
     timeout = 1ms;
   }
   auto speak = [&]() -> task<failure> {
-    stream_socket s = co_await stream_socket::connect(rt.executor(), door.local_address());
-    co_await s.write_all(std::as_bytes(std::span{words}));
+    stream_channel s{co_await stream_socket::connect(rt.executor(), door.local_address())};
+    co_await write_all(s, std::as_bytes(std::span{words}));
     const auto heard = co_await as_result(bootstrap::read_hello(s));
     co_return heard.has_failure() ? heard.failure() : failure{};
   };

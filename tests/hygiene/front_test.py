@@ -37,8 +37,8 @@ template <> struct std::hash<int> {};
 """
 NAMES = ["alias", "holder", "kind", "limit", "line", "make", "more", "other", "plain", "verbs::pd"]
 
-HEADERS_MAX = 60
-NAMES_MAX = 180
+HEADERS_MAX = 64
+NAMES_MAX = 200
 # The headers that a file with one awaited WRITE reads.
 WRITE_READS_MAX = 35
 WRITE = """#include <cordma/connection/connection.hpp>

@@ -1,6 +1,7 @@
 #include <cordma/runtime/runtime_group.hpp>
 
 #include "connection/bootstrap.hpp"
+#include "io/stream_channel.hpp"
 #include "request/queue_pair.hpp"
 #include "support/leaks.hpp"
 #include "support/runtime_group.hpp"
@@ -175,9 +176,9 @@ TEST_CASE("a client that shakes no hands is told why, and the next is served",
   runtime rt{test::on_test_device()};
   const auto speak = [&]() -> task<failure> {
     const socket_address where = socket_address::loopback(door.local_endpoint().port);
-    stream_socket s = co_await stream_socket::connect(rt.executor(), where);
+    stream_channel s{co_await stream_socket::connect(rt.executor(), where)};
     const std::string_view words = "GET / HTTP/1.1\r\n\r\n";
-    co_await s.write_all(std::as_bytes(std::span{words}));
+    co_await write_all(s, std::as_bytes(std::span{words}));
     const auto heard = co_await as_result(bootstrap::read_hello(s));
     co_return heard.has_failure() ? heard.failure() : failure{};
   };

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cordma/detail/io/stream_socket.hpp>
+#include "raw_peer.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -14,7 +14,7 @@
 namespace cordma::test {
 
 /// Connects to a port of 127.0.0.1 from an address of this host, and says nothing.
-inline stream_socket dial_from(cordma::executor& executor, const char* source, std::uint16_t port) {
+inline raw_peer dial_from(cordma::executor& executor, const char* source, std::uint16_t port) {
   unique_fd fd{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   sockaddr_in from{};
   from.sin_family = AF_INET;
@@ -25,12 +25,12 @@ inline stream_socket dial_from(cordma::executor& executor, const char* source, s
       ::connect(fd.get(), to.data(), to.size_bytes()) != 0) {
     throw std::system_error{errno, std::system_category(), source};
   }
-  return {executor, std::move(fd)};
+  return stream_socket{executor, std::move(fd)};
 }
 
-inline std::vector<stream_socket> silent_clients(cordma::executor& executor, const char* source,
-                                                 std::uint16_t port, int count) {
-  std::vector<stream_socket> clients;
+inline std::vector<raw_peer> silent_clients(cordma::executor& executor, const char* source,
+                                            std::uint16_t port, int count) {
+  std::vector<raw_peer> clients;
   for (int i = 0; i < count; ++i) clients.push_back(dial_from(executor, source, port));
   return clients;
 }

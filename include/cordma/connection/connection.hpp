@@ -7,6 +7,7 @@
 #include <cordma/detail/request/receive_op.hpp>
 #include <cordma/detail/request/requester.hpp>
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -146,6 +147,8 @@ class CORDMA_EXPORT connection : public requester<connection> {
   }
   [[nodiscard]] const socket_address& local() const noexcept;  ///< Address of the bootstrap socket.
   [[nodiscard]] const socket_address& peer() const noexcept;
+  /// Returns the peer's `connection_options::private_data`, or its `connection_request::reply`.
+  [[nodiscard]] const std::array<std::byte, 64>& peer_private_data() const noexcept;
   /// The next two functions return what the two sides sent in the handshake; `agreement` returns
   /// its result.
   [[nodiscard]] const handshake::hello& local_hello() const noexcept;

@@ -6,7 +6,9 @@
 #include <cordma/verbs/access.hpp>
 #include <cordma/verbs/queue_pair_attributes.hpp>
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
@@ -65,6 +67,9 @@ struct CORDMA_EXPORT connection_options {
   /// Options for lending and borrowing memory; if either side has no agent, the connection has
   /// none.
   agent_options agent{};
+  /// Bytes of the program's own, which the peer gets in the handshake: `connection_request` on the
+  /// accepting side, `connection::peer_private_data` on both.
+  std::array<std::byte, 64> private_data{};
   /// Deadline of the whole `connect`: TCP, handshake, queue pair.
   time_span connect_timeout = std::chrono::seconds{5};
   /// Time that `close` waits, first for requests in flight, then for the peer. A dropped connection
@@ -92,6 +97,7 @@ struct connection_changes {
   std::optional<std::uint8_t> min_rnr_timer{};
   std::optional<heartbeat_options> heartbeat{};
   std::optional<agent_options> agent{};
+  std::optional<std::array<std::byte, 64>> private_data{};
   std::optional<time_span> connect_timeout{};
   std::optional<time_span> close_timeout{};
 };

@@ -3,6 +3,7 @@
 #include <cordma/base/time.hpp>
 #include <cordma/connection/connection.hpp>
 #include <cordma/connection/connection_options.hpp>
+#include <cordma/connection/connection_request.hpp>
 #include <cordma/connection/endpoint.hpp>
 #include <cordma/coro/event.hpp>
 #include <cordma/detail/base/export.hpp>
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 namespace cordma {
 
@@ -35,6 +37,8 @@ struct listener_options {
   /// Ready connections that nobody has accepted yet; 1 to `ready_limit`.
   unsigned ready_max = 128;
   int tcp_backlog = 128;
+  /// Decides on each client; none: all may connect.
+  admission admit{};
 
   static constexpr unsigned handshakes_limit = 4096;
   static constexpr unsigned ready_limit = 65536;
@@ -99,18 +103,25 @@ class listener::close_op : public event::wait_op {
 CORDMA_EXPORT task<connection> connect(connection_resources resources, endpoint server,
                                        connection_options options = {});
 
-/// Does the server's side of `connect`, on a TCP socket that was accepted elsewhere: by another
+/// Connects over a stream socket that is connected already, to a peer that calls `accept`.
+/// \errors as above. \thread the executor's, which is the stream's too.
+CORDMA_EXPORT task<connection> connect(connection_resources resources, stream_socket stream,
+                                       connection_options options = {});
+
+/// Does the server's side of `connect`, on a stream socket that was accepted elsewhere: by another
 /// thread, or by the program's parent. A client whose handshake fails is told why.
 /// \errors  errc::timed_out after `handshake_timeout`; errc::disconnected, errc::bad_handshake,
 ///   errc::incompatible_peer; errc::limit_exceeded: an option; what the verbs throw. A failure
 ///   leaves nothing behind.
 /// \thread the executor's, which is the stream's too.
 CORDMA_EXPORT task<connection> accept(connection_resources resources, stream_socket stream,
-                                      connection_options options = {},
+                                      connection_options options = {}, admission admit = {},
                                       time_span handshake_timeout = std::chrono::seconds{5});
 
 namespace detail {
 
+/// Returns the addresses of an endpoint, the preferred first. \errors as `socket_address::resolve`.
+std::vector<socket_address> addresses_of(const endpoint& where);
 /// Returns the address to listen on: an empty host is loopback, a name its preferred address.
 socket_address listening_address(const endpoint& local);
 endpoint endpoint_of(const socket_address& address);

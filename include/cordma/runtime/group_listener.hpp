@@ -39,6 +39,9 @@ struct serve_options {
   /// Replaces `connections` for options that differ between threads, such as `receives_from`.
   /// `serve` calls it once on each thread, and throws what it throws.
   callback<connection_options(runtime& rt, unsigned index)> connections_of{};
+  /// Decides on each client, on the thread that makes its connection; threads call it at once.
+  /// None: all may connect.
+  admission admit{};
   /// Called with the error of a handshake or a handler, except `cancelled`, on that thread. The
   /// hook must not throw.
   callback<void(unsigned index, const handler_failure& failed)> on_failure{};

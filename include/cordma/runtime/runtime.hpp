@@ -4,6 +4,7 @@
 #include <cordma/connection/endpoint.hpp>
 #include <cordma/connection/listener.hpp>
 #include <cordma/detail/base/export.hpp>
+#include <cordma/detail/base/unique_fd.hpp>
 #include <cordma/detail/connection/connection_resources.hpp>
 #include <cordma/io/executor.hpp>
 #include <cordma/memory/mr_allocator.hpp>
@@ -69,6 +70,12 @@ class CORDMA_EXPORT runtime final {
                                          const connection_changes& changes = {}) {
     return connect(endpoint::of(host, port), changes);
   }
+  /// Connects over a stream socket that is connected already: a Unix one, a socketpair's, one of
+  /// the program's own protocol. The peer calls `accept`. \errors as `connect`; ENOTSOCK.
+  [[nodiscard]] task<connection> connect(unique_fd stream, const connection_changes& changes = {});
+  /// Does the server's side of `connect` on a connected stream socket: `cordma::accept`.
+  [[nodiscard]] task<connection> accept(unique_fd stream, admission admit = {},
+                                        const connection_changes& changes = {});
   [[nodiscard]] listener listen(const endpoint& local = {}, const listener_options& limits = {},
                                 const connection_changes& changes = {});
 

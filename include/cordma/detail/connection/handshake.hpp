@@ -20,11 +20,17 @@ namespace cordma {
 /// here.
 namespace handshake {
 
-inline constexpr std::uint8_t version_major = 2;  ///< Must be equal on both sides.
+inline constexpr std::uint8_t version_major = 3;  ///< Must be equal on both sides.
 inline constexpr std::uint8_t version_minor = 0;  ///< May differ: what is new is in reserved bytes.
-inline constexpr std::size_t frame_bytes = 128;
+inline constexpr std::size_t frame_bytes = 256;   ///< Length of a hello and of a verdict.
+inline constexpr std::size_t start_bytes = 32;    ///< Length of a start.
 inline constexpr std::size_t preamble_bytes = 8;  ///< Magic, version and length come first.
-inline constexpr std::size_t refusal_text_max = 112;
+inline constexpr std::size_t refusal_text_max = 240;
+
+/// Random bytes of one side, which are those of no other handshake.
+using nonce = std::array<std::byte, 16>;
+/// Bytes of the program's own.
+using private_data = std::array<std::byte, 64>;
 
 enum class link_layer : std::uint8_t { infiniband = 1, ethernet = 2 };
 enum class transport : std::uint8_t { infiniband = 1, iwarp = 2 };
@@ -38,6 +44,13 @@ struct agent_address {
   std::uint32_t psn = 0;
   std::uint8_t version = version_ours;
   remote_mr_slice flush_word{};  ///< `lending::flush_word`.
+};
+
+/// First words, in the clear: what is to follow.
+struct start {
+  std::uint8_t minor = version_minor;
+  std::uint8_t mode = 0;  ///< An `authentication`; the other side's own must be the same.
+  handshake::nonce nonce{};
 };
 
 /// One side's queue pair, and what its device can do.
@@ -60,6 +73,8 @@ struct hello {
   std::uint64_t message_max_bytes = 0;
   agent_address agent{};
   fixed_text<32> library{};  ///< "cordma 0.1.0"; for information.
+  handshake::private_data private_data{};
+  handshake::nonce nonce{};  ///< That of this side's start, if it sent one.
 };
 
 /// Result of the handshake, as one side tells the other.
@@ -76,16 +91,19 @@ struct verdict {
 };
 
 using frame_bytes_t = std::array<std::byte, frame_bytes>;
-using frame = std::variant<hello, verdict>;
+using start_bytes_t = std::array<std::byte, start_bytes>;
+using frame = std::variant<hello, verdict, start>;
 
 frame_bytes_t encode(const hello& h) noexcept;
 frame_bytes_t encode(const verdict& v) noexcept;
+start_bytes_t encode(const start& s) noexcept;
 
+/// Returns the length of the frame that begins so, `start_bytes` or `frame_bytes`.
 /// \errors errc::bad_handshake: the magic (the detail shows what came) or the length is wrong.
 ///   errc::incompatible_peer: another major version.
-void check_preamble(std::span<const std::byte, preamble_bytes> bytes);
-/// \errors as `check_preamble`; errc::bad_handshake: not `frame_bytes` long, an unknown kind, or a
-///   field that no device can have; the detail names the field and its value.
+std::size_t check_preamble(std::span<const std::byte, preamble_bytes> bytes);
+/// \errors as `check_preamble`; errc::bad_handshake: as long as no frame of its kind, an unknown
+///   kind, or a field that no device can have; the detail names the field and its value.
 frame decode(std::span<const std::byte> bytes);
 
 /// Attributes of one queue pair, including both PSNs.
@@ -107,6 +125,8 @@ agreement negotiate(const hello& local, const hello& remote, std::uint32_t gid_i
 
 /// Returns 24 random bits from getrandom(2): a PSN that strangers cannot guess. \errors an errno.
 std::uint32_t random_psn();
+/// Returns random bytes from getrandom(2). \errors an errno.
+nonce random_nonce();
 
 }  // namespace handshake
 }  // namespace cordma

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cordma/agent/agent_options.hpp>
+#include <cordma/detail/base/callback.hpp>
+#include <cordma/detail/base/export.hpp>
+#include <cordma/io/socket_address.hpp>
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace cordma {
+
+/// A client that wants a connection, before it gets one.
+class CORDMA_EXPORT connection_request {
+ public:
+  /// Makes what an `admission` is shown.
+  explicit connection_request(const socket_address& client) : peer{client} {}
+
+  /// Refuses the client, which is told `reason` (at most 200 bytes of it); its `connect` fails with
+  /// errc::refused.
+  void refuse(std::string_view reason) { refusal_ = reason.empty() ? "no reason given" : reason; }
+  /// Returns the reason of a refusal; empty: none.
+  [[nodiscard]] const std::string& refusal() const noexcept { return refusal_; }
+
+  socket_address peer;
+  /// The client's `connection_options::private_data`.
+  std::array<std::byte, 64> private_data{};
+  /// This side's answer, which `connection::peer_private_data` gives the client. Initially this
+  /// side's `connection_options::private_data`.
+  std::array<std::byte, 64> reply{};
+  /// What this connection's agent may lend. Initially that of the options.
+  lending_policy lending{};
+
+ private:
+  std::string refusal_;
+};
+
+/// Decides on each client whose hello has come, and may change what the client gets. A function
+/// that throws refuses the client, with the text of the exception. \thread the one that makes the
+/// connection.
+using admission = callback<void(connection_request& request)>;
+
+}  // namespace cordma
